@@ -1,0 +1,12 @@
+# Libraries from the distribution; docs/dependencies.md says why each. scripts/setup.sh installs them.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(ICU 70 REQUIRED COMPONENTS uc i18n data)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
+if(HEDDLE_TESTS)
+  find_package(GTest REQUIRED)
+endif()

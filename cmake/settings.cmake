@@ -1,0 +1,48 @@
+# Compiler settings that hold for every target of ours: `heddle_settings`, linked by each room.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")  # assertions stay: a check that exists only in debug builds is no check
+
+find_program(HEDDLE_CCACHE ccache)
+if(HEDDLE_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${HEDDLE_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${HEDDLE_CCACHE})
+endif()
+
+add_library(heddle_settings INTERFACE)
+target_include_directories(heddle_settings INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_compile_features(heddle_settings INTERFACE cxx_std_20)
+set(cxx_warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wvla)
+if(HEDDLE_WARNINGS_AS_ERRORS)
+  list(APPEND cxx_warnings -Werror)
+endif()
+target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>")
+target_compile_definitions(heddle_settings INTERFACE HEDDLE_CUDA=$<BOOL:${HEDDLE_CUDA}>)
+
+# Floating point means what the source says on every machine: no contraction that the source did not ask for.
+target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>")
+
+if(HEDDLE_SANITIZE)
+  target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${HEDDLE_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all;-g1>")
+  target_link_options(heddle_settings INTERFACE -fsanitize=${HEDDLE_SANITIZE})
+endif()
+
+if(HEDDLE_CUDA)
+  find_program(HEDDLE_NVCC nvcc HINTS /usr/local/cuda/bin)
+  if(NOT HEDDLE_NVCC)
+    message(FATAL_ERROR "HEDDLE_CUDA is ON but there is no nvcc on PATH or in /usr/local/cuda/bin. Install CUDA 13, or use the preset `cpu`.")
+  endif()
+  set(CMAKE_CUDA_COMPILER ${HEDDLE_NVCC})
+  set(CMAKE_CUDA_ARCHITECTURES OFF)  # given below: sm_90a has no place in CMake 3.25's list
+  set(CMAKE_CUDA_STANDARD 20)
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a;--expt-relaxed-constexpr>")
+endif()

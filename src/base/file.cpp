@@ -1,0 +1,107 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace heddle {
+namespace {
+
+class Descriptor {
+ public:
+  Descriptor(const std::filesystem::path& path, int flags, mode_t mode = 0)
+      : value_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+// The size of an opened regular file.
+std::size_t regular_size(const Descriptor& file, const std::filesystem::path& path) {
+  if (file.get() < 0) throw_error<InputError>("{}: cannot open: {}", path.string(), std::strerror(errno));
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0)
+    throw_error<Failure>("{}: cannot read its size: {}", path.string(), std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) throw_error<InputError>("{}: is not a regular file", path.string());
+  return static_cast<std::size_t>(status.st_size);
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) {
+  // Non-blocking, so that opening a FIFO by mistake does not wait for a writer.
+  const Descriptor file(path, O_RDONLY | O_NONBLOCK);
+  const std::size_t size = regular_size(file, path);
+  if (size > max_bytes)
+    throw_error<InputError>("{}: has {} bytes, more than the limit of {}", path.string(), size, max_bytes);
+  std::string text(size, '\0');
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t count = ::read(file.get(), text.data() + done, size - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_error<Failure>("{}: cannot read: {}", path.string(), std::strerror(errno));
+    if (count == 0) throw_error<Failure>("{}: became shorter while it was read", path.string());
+    done += static_cast<std::size_t>(count);
+  }
+  return text;
+}
+
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  const std::filesystem::path temporary = path.string() + fmt::format(".{}.tmp", ::getpid());
+  {
+    const Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    if (file.get() < 0) throw_error<Failure>("{}: cannot write: {}", path.string(), std::strerror(errno));
+    std::size_t done = 0;
+    while (done < text.size()) {
+      const ssize_t count = ::write(file.get(), text.data() + done, text.size() - done);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) {
+        const int reason = errno;
+        ::unlink(temporary.c_str());
+        throw_error<Failure>("{}: cannot write: {}", path.string(), std::strerror(reason));
+      }
+      done += static_cast<std::size_t>(count);
+    }
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int reason = errno;
+    ::unlink(temporary.c_str());
+    throw_error<Failure>("{}: cannot write: {}", path.string(), std::strerror(reason));
+  }
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const Descriptor file(path, O_RDONLY | O_NONBLOCK);
+  const std::size_t size = regular_size(file, path);
+  if (size == 0) return;  // mmap refuses a length of 0
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (address == MAP_FAILED)
+    throw_error<Failure>("{}: cannot map {} bytes: {}", path.string(), size, std::strerror(errno));
+  bytes_ = {static_cast<const std::byte*>(address), size};
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+}  // namespace heddle

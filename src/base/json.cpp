@@ -1,0 +1,152 @@
+#include "base/json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::json;
+
+// Refuses deep nesting and doubled keys while nlohmann's parser runs, before a tree of hostile size exists.
+class Guard {
+ public:
+  Guard(std::string_view where, int max_depth) : where_(where), max_depth_(max_depth) {}
+
+  bool operator()(int, json::parse_event_t event, json& parsed) {
+    switch (event) {
+      case json::parse_event_t::object_start:
+      case json::parse_event_t::array_start:
+        if (static_cast<int>(keys_.size()) == max_depth_)
+          throw_error<InputError>("{}: nested deeper than {} levels", where_, max_depth_);
+        keys_.emplace_back();
+        break;
+      case json::parse_event_t::object_end:
+      case json::parse_event_t::array_end: keys_.pop_back(); break;
+      case json::parse_event_t::key: {
+        const auto& key = parsed.get_ref<const std::string&>();
+        if (!keys_.back().insert(key).second)
+          throw_error<InputError>("{}: the key {} stands twice in one object", where_, shorten(parsed));
+        break;
+      }
+      case json::parse_event_t::value: break;
+    }
+    return true;
+  }
+
+ private:
+  std::string_view where_;
+  int max_depth_;
+  std::vector<std::set<std::string>> keys_;
+};
+
+std::string kind_of(const json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "an array";
+  return shorten(value);
+}
+
+}  // namespace
+
+std::string shorten(const json& value) {
+  constexpr std::size_t kMost = 60;
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  return text;
+}
+
+json parse_json(std::string_view text, std::string_view where, int max_depth) {
+  try {
+    return json::parse(text.begin(), text.end(), Guard(where, max_depth));
+  } catch (const json::parse_error& error) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without the library's own prefix.
+    const std::string_view message = error.what();
+    const std::size_t start = message.find("] ");
+    const std::string_view reason = start == std::string_view::npos ? message : message.substr(start + 2);
+    constexpr std::size_t kMost = 200;
+    throw_error<InputError>("{}: is not valid JSON: {}", where, reason.substr(0, kMost));
+  } catch (const json::exception& error) {
+    throw_error<InputError>("{}: is not valid JSON: {}", where, error.what());
+  }
+}
+
+JsonField::JsonField(const json& value, std::string path) : value_(&value), path_(std::move(path)) {}
+
+JsonField JsonField::at(std::string_view key) const {
+  if (!value_->is_object()) fail_expected("an object");
+  const auto found = value_->find(key);
+  if (found == value_->end()) throw_error<InputError>("{}: the field \"{}\" is missing", path_, key);
+  return {*found, fmt::format("{}: {}", path_, key)};
+}
+
+std::optional<JsonField> JsonField::find(std::string_view key) const {
+  if (!value_->is_object()) fail_expected("an object");
+  const auto found = value_->find(key);
+  if (found == value_->end() || found->is_null()) return std::nullopt;
+  return JsonField(*found, fmt::format("{}: {}", path_, key));
+}
+
+std::vector<std::pair<std::string, JsonField>> JsonField::members() const {
+  if (!value_->is_object()) fail_expected("an object");
+  std::vector<std::pair<std::string, JsonField>> result;
+  result.reserve(value_->size());
+  for (const auto& [key, member] : value_->items()) result.emplace_back(key, JsonField(member, path_ + ": " + key));
+  return result;
+}
+
+std::vector<JsonField> JsonField::elements() const {
+  if (!value_->is_array()) fail_expected("an array");
+  std::vector<JsonField> result;
+  result.reserve(value_->size());
+  for (const json& element : *value_) result.emplace_back(element, fmt::format("{}[{}]", path_, result.size()));
+  return result;
+}
+
+std::string JsonField::text() const {
+  if (!value_->is_string()) fail_expected("a string");
+  return value_->get<std::string>();
+}
+
+bool JsonField::boolean() const {
+  if (!value_->is_boolean()) fail_expected("true or false");
+  return value_->get<bool>();
+}
+
+std::int64_t JsonField::integer(std::int64_t min, std::int64_t max) const {
+  const auto in_range = [&]() -> std::optional<std::int64_t> {
+    if (value_->is_number_unsigned()) {
+      const auto number = value_->get<std::uint64_t>();
+      if (std::in_range<std::int64_t>(number)) return static_cast<std::int64_t>(number);
+    } else if (value_->is_number_integer()) {
+      return value_->get<std::int64_t>();
+    } else if (value_->is_number_float()) {
+      const double number = value_->get<double>();
+      if (std::abs(number) < 0x1p53 && number == std::floor(number)) return static_cast<std::int64_t>(number);
+    }
+    return std::nullopt;
+  }();
+  if (!in_range || *in_range < min || *in_range > max)
+    fail_expected(fmt::format("a whole number from {} to {}", min, max));
+  return *in_range;
+}
+
+double JsonField::number(double min, double max) const {
+  const double number = value_->is_number() ? value_->get<double>() : std::nan("");
+  if (!(number >= min && number <= max)) fail_expected(fmt::format("a number from {} to {}", min, max));
+  return number;
+}
+
+bool JsonField::is_object() const { return value_->is_object(); }
+bool JsonField::is_array() const { return value_->is_array(); }
+bool JsonField::is_string() const { return value_->is_string(); }
+
+void JsonField::fail(std::string_view message) const { throw_error<InputError>("{}: {}", path_, message); }
+
+void JsonField::fail_expected(std::string_view expected) const {
+  throw_error<InputError>("{}: expected {}, found {}", path_, expected, kind_of(*value_));
+}
+
+}  // namespace heddle

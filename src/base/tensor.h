@@ -1,0 +1,26 @@
+// A tensor as plans and models pass it on: a view of rows in memory that an Arena, a Buffer or a file owns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace heddle {
+
+// [rows, columns], row-major; row r begins at element r * row_stride. Activations are [num_tokens, features].
+struct Tensor {
+  void* data = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t row_stride = 0;  // in elements, >= columns
+  DType dtype = DType::float32;
+
+  // Columns [first, first + count) of every row.
+  Tensor column_slice(std::int64_t first, std::int64_t count) const {
+    return {static_cast<std::byte*>(data) + static_cast<std::size_t>(first) * size_of(dtype), rows, count, row_stride,
+            dtype};
+  }
+};
+
+}  // namespace heddle

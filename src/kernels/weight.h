@@ -1,0 +1,40 @@
+// A weight matrix as the operators see it: rows of a named tensor, or of up to three tensors stacked (Q, K and V; gate
+// and up), each row contiguous in memory. A view: the checkpoint or the loader owns the bytes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace heddle {
+
+// `num_rows` rows of a row-major matrix. `data` is at least aligned to the element's size.
+struct WeightBlock {
+  const void* data = nullptr;  // [num_rows, in_features]
+  std::int64_t num_rows = 0;
+};
+
+// y = x W^T with W [out_features, in_features], as checkpoints store it.
+// Formats with scales (fp8, int4) will add a member here; today the format is the dtype.
+struct Weight {
+  static constexpr int kMaxBlocks = 3;
+
+  std::array<WeightBlock, kMaxBlocks> blocks{};  // in order of rows; unused ones have no rows
+  std::int64_t out_features = 0;                 // sum of the blocks' rows
+  std::int64_t in_features = 0;
+  DType dtype = DType::float32;
+
+  std::size_t row_bytes() const { return static_cast<std::size_t>(in_features) * size_of(dtype); }
+  std::size_t size_bytes() const { return static_cast<std::size_t>(out_features) * row_bytes(); }
+
+  // The first element of `row`, 0 <= row < out_features.
+  const void* row(std::int64_t row) const {
+    int block = 0;
+    while (row >= blocks[block].num_rows) row -= blocks[block++].num_rows;
+    return static_cast<const std::byte*>(blocks[block].data) + static_cast<std::size_t>(row) * row_bytes();
+  }
+};
+
+}  // namespace heddle
