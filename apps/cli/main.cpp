@@ -1,0 +1,47 @@
+// heddle: the command line. Usage errors and bad input exit with 2, failures with 1.
+#include <csignal>
+#include <CLI/CLI.hpp>
+#include <new>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kBadInput = 2;
+
+int report(int exit_code, const char* message) {
+  heddle::write_stderr(fmt::format("heddle: error: {}\n", message));
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is then an error of write(), with a message
+  CLI::App app{"heddle: an inference engine in which communication is part of the computation"};
+  app.name("heddle");
+  app.set_version_flag("--version", "heddle " HEDDLE_VERSION);
+  app.require_subcommand(1);
+  heddle::add_generate(app);
+  heddle::add_tokenize(app);
+  heddle::add_inspect(app);
+  heddle::add_doctor(app);
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    heddle::write_stderr(fmt::format("heddle: error: {}\nTry: heddle --help, or heddle COMMAND --help\n", error.what()));
+    return kBadInput;
+  } catch (const heddle::InputError& error) {
+    return report(kBadInput, error.what());
+  } catch (const std::bad_alloc&) {
+    return report(kFailure, "out of memory");
+  } catch (const std::exception& error) {
+    return report(kFailure, error.what());
+  }
+}
