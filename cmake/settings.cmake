@@ -19,7 +19,8 @@ endif()
 add_library(heddle_settings INTERFACE)
 target_include_directories(heddle_settings INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_compile_features(heddle_settings INTERFACE cxx_std_20)
-set(cxx_warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wvla)
+set(cxx_warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wvla
+    -Wno-missing-field-initializers)  # designated initialisers leave defaults unnamed on purpose
 if(HEDDLE_WARNINGS_AS_ERRORS)
   list(APPEND cxx_warnings -Werror)
 endif()

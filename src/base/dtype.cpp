@@ -36,9 +36,12 @@ void convert_elements(const void* source, void* destination, std::size_t count) 
 template <class From>
 void convert_from(const void* source, void* destination, DType to, std::size_t count) {
   switch (to) {
-    case DType::float32: return convert_elements<From, float>(source, destination, count);
-    case DType::bfloat16: return convert_elements<From, bfloat16>(source, destination, count);
-    case DType::float16: return convert_elements<From, float16>(source, destination, count);
+    case DType::float32:
+      return convert_elements<From, float>(source, destination, count);
+    case DType::bfloat16:
+      return convert_elements<From, bfloat16>(source, destination, count);
+    case DType::float16:
+      return convert_elements<From, float16>(source, destination, count);
   }
 }
 
@@ -46,9 +49,12 @@ void convert_from(const void* source, void* destination, DType to, std::size_t c
 
 std::string_view name_of(DType dtype) {
   switch (dtype) {
-    case DType::float32: return "float32";
-    case DType::bfloat16: return "bfloat16";
-    case DType::float16: return "float16";
+    case DType::float32:
+      return "float32";
+    case DType::bfloat16:
+      return "bfloat16";
+    case DType::float16:
+      return "float16";
   }
   return "unknown";
 }
@@ -59,9 +65,12 @@ void convert(const void* source, DType from, void* destination, DType to, std::s
     return;
   }
   switch (from) {
-    case DType::float32: return convert_from<float>(source, destination, to, count);
-    case DType::bfloat16: return convert_from<bfloat16>(source, destination, to, count);
-    case DType::float16: return convert_from<float16>(source, destination, to, count);
+    case DType::float32:
+      return convert_from<float>(source, destination, to, count);
+    case DType::bfloat16:
+      return convert_from<bfloat16>(source, destination, to, count);
+    case DType::float16:
+      return convert_from<float16>(source, destination, to, count);
   }
 }
 

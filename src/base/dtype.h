@@ -11,7 +11,9 @@ namespace heddle {
 
 enum class DType : std::uint8_t { float32, bfloat16, float16 };
 
-constexpr std::size_t size_of(DType dtype) { return dtype == DType::float32 ? 4 : 2; }
+constexpr std::size_t size_of(DType dtype) {
+  return dtype == DType::float32 ? 4 : 2;
+}
 
 // "float32", "bfloat16", "float16": the names that config.json and the command line use.
 std::string_view name_of(DType dtype);
@@ -28,8 +30,12 @@ struct float16 {
   std::uint16_t bits;
 };
 
-constexpr float to_float(float x) { return x; }
-constexpr float to_float(bfloat16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
+constexpr float to_float(float x) {
+  return x;
+}
+constexpr float to_float(bfloat16 x) {
+  return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
+}
 constexpr float to_float(float16 x) {
   const std::uint32_t sign = std::uint32_t{x.bits & 0x8000u} << 16;
   const std::uint32_t magnitude = x.bits & 0x7fffu;

@@ -25,14 +25,17 @@ class Guard {
         keys_.emplace_back();
         break;
       case json::parse_event_t::object_end:
-      case json::parse_event_t::array_end: keys_.pop_back(); break;
+      case json::parse_event_t::array_end:
+        keys_.pop_back();
+        break;
       case json::parse_event_t::key: {
         const auto& key = parsed.get_ref<const std::string&>();
         if (!keys_.back().insert(key).second)
           throw_error<InputError>("{}: the key {} stands twice in one object", where_, shorten(parsed));
         break;
       }
-      case json::parse_event_t::value: break;
+      case json::parse_event_t::value:
+        break;
     }
     return true;
   }
@@ -139,11 +142,19 @@ double JsonField::number(double min, double max) const {
   return number;
 }
 
-bool JsonField::is_object() const { return value_->is_object(); }
-bool JsonField::is_array() const { return value_->is_array(); }
-bool JsonField::is_string() const { return value_->is_string(); }
+bool JsonField::is_object() const {
+  return value_->is_object();
+}
+bool JsonField::is_array() const {
+  return value_->is_array();
+}
+bool JsonField::is_string() const {
+  return value_->is_string();
+}
 
-void JsonField::fail(std::string_view message) const { throw_error<InputError>("{}: {}", path_, message); }
+void JsonField::fail(std::string_view message) const {
+  throw_error<InputError>("{}: {}", path_, message);
+}
 
 void JsonField::fail_expected(std::string_view expected) const {
   throw_error<InputError>("{}: expected {}, found {}", path_, expected, kind_of(*value_));

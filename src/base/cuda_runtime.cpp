@@ -1,0 +1,93 @@
+#include "base/cuda_runtime.h"
+
+#include <cuda_runtime_api.h>
+
+#include <thread>
+
+#include "base/error.h"
+
+namespace heddle::cuda {
+namespace {
+
+void check(cudaError_t error, const char* call) {
+  if (error != cudaSuccess) throw_error<Failure>("CUDA: {}: {}", call, cudaGetErrorString(error));
+}
+
+// Polls until `query` no longer says "not ready": CUDA's own waits know no deadline.
+template <class Query>
+void wait_until_ready(Query query, const char* call, Deadline deadline) {
+  while (true) {
+    const cudaError_t state = query();
+    if (state == cudaSuccess) return;
+    if (state != cudaErrorNotReady) check(state, call);
+    if (deadline.passed()) throw_error<Timeout>("CUDA: {}: not done at the deadline", call);
+    std::this_thread::yield();
+  }
+}
+
+}  // namespace
+
+void* create_stream(int device) {
+  check(cudaSetDevice(device), "cudaSetDevice");
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return stream;
+}
+
+void destroy_stream(void* stream) {
+  cudaStreamSynchronize(static_cast<cudaStream_t>(stream));  // a destructor has nobody to report an error to
+  cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+}
+
+void synchronize_stream(void* stream, Deadline deadline) {
+  wait_until_ready([&] { return cudaStreamQuery(static_cast<cudaStream_t>(stream)); }, "cudaStreamQuery", deadline);
+}
+
+void stream_wait_event(void* stream, void* event) {
+  check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event)), "cudaStreamWaitEvent");
+}
+
+void* create_event(int device) {
+  check(cudaSetDevice(device), "cudaSetDevice");
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  return event;
+}
+
+void destroy_event(void* event) {
+  cudaEventDestroy(static_cast<cudaEvent_t>(event));
+}
+
+void record_event(void* event, void* stream) {
+  check(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)), "cudaEventRecord");
+}
+
+void synchronize_event(void* event, Deadline deadline) {
+  wait_until_ready([&] { return cudaEventQuery(static_cast<cudaEvent_t>(event)); }, "cudaEventQuery", deadline);
+}
+
+void* allocate(int device, std::size_t size_bytes) {
+  check(cudaSetDevice(device), "cudaSetDevice");
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, size_bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    cudaMemGetInfo(&free, &total);
+    throw_error<Failure>("cuda:{}: cannot allocate {} bytes, {} of {} are free", device, size_bytes, free, total);
+  }
+  check(error, "cudaMalloc");
+  return memory;
+}
+
+void release(int device, void* memory) {
+  cudaSetDevice(device);
+  cudaFree(memory);
+}
+
+void copy(void* destination, const void* source, std::size_t size_bytes, void* stream) {
+  check(cudaMemcpyAsync(destination, source, size_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
+        "cudaMemcpyAsync");
+}
+
+}  // namespace heddle::cuda

@@ -1,0 +1,26 @@
+// Where work runs and memory lies.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+namespace heddle {
+
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;  // of the GPU; 0 on the CPU
+
+  friend auto operator<=>(const Device&, const Device&) = default;
+};
+
+// "cpu", "cuda:1".
+std::string name_of(Device device);
+
+// True in builds that hold the CUDA side. Code for CUDA stands behind `if constexpr (kHaveCuda)`, so that a CPU-only
+// build links without it and without stubs.
+inline constexpr bool kHaveCuda = HEDDLE_CUDA != 0;
+
+}  // namespace heddle

@@ -1,0 +1,231 @@
+#include "base/stream.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "base/cuda_runtime.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+
+namespace heddle {
+
+std::string name_of(Device device) {
+  return device.kind == DeviceKind::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
+}
+
+// Whether a task runs when an earlier one of its stream has failed: work does not, completing an event does.
+enum class AfterError { skip, run };
+
+// A ring of tasks and the thread that runs them.
+struct CpuQueue {
+  static constexpr std::size_t kCapacity = 1024;
+
+  struct Slot {
+    Task task;
+    AfterError after_error = AfterError::skip;
+  };
+
+  explicit CpuQueue(ThreadPool& thread_pool) : pool(thread_pool), worker([this] { run(); }) {}
+
+  ~CpuQueue() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    changed.notify_all();
+    worker.join();
+  }
+
+  void push(Task task, AfterError after_error) {
+    std::unique_lock lock(mutex);
+    const Deadline deadline = Deadline::after(kLongestWait);
+    if (!changed.wait_until(lock, deadline.time(), [&] { return pushed - done < kCapacity; }))
+      throw_error<Timeout>("CPU stream: its queue of {} tasks stayed full for 10 minutes", kCapacity);
+    ring[pushed % kCapacity] = {std::move(task), after_error};
+    ++pushed;
+    lock.unlock();
+    changed.notify_all();
+  }
+
+  void synchronize(Deadline deadline) {
+    std::unique_lock lock(mutex);
+    const std::uint64_t target = pushed;
+    if (!changed.wait_until(lock, deadline.time(), [&] { return done >= target; }))
+      throw_error<Timeout>("CPU stream: {} tasks were not done at the deadline", target - done);
+    if (const std::exception_ptr first = std::exchange(error, nullptr)) std::rethrow_exception(first);
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [&] { return done < pushed || stop; });
+      if (done == pushed) return;  // stopped, and nothing is left
+      // The slot is free to its producer only once `done` has moved on, so the task runs in place.
+      Slot& slot = ring[done % kCapacity];
+      if (error == nullptr || slot.after_error == AfterError::run) {
+        lock.unlock();
+        std::exception_ptr thrown;
+        try {
+          slot.task(pool);
+        } catch (...) {
+          thrown = std::current_exception();
+        }
+        lock.lock();
+        if (thrown && !error) error = thrown;
+      }
+      slot.task = Task();  // what it holds is gone before it counts as done
+      ++done;
+      changed.notify_all();
+    }
+  }
+
+  ThreadPool& pool;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::array<Slot, kCapacity> ring;
+  std::uint64_t pushed = 0;
+  std::uint64_t done = 0;
+  std::exception_ptr error;  // the first since synchronize() last looked
+  bool stop = false;
+  std::thread worker;  // last: it starts when all else is there
+};
+
+struct EventState {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t recorded = 0;
+  std::uint64_t completed = 0;
+
+  void wait_for(std::uint64_t target, Deadline deadline) {
+    std::unique_lock lock(mutex);
+    if (!changed.wait_until(lock, deadline.time(), [&] { return completed >= target; }))
+      throw_error<Timeout>("event: recording {} was not reached at the deadline; the last reached is {}", target,
+                           completed);
+  }
+  void complete(std::uint64_t target) {
+    {
+      const std::lock_guard lock(mutex);
+      completed = std::max(completed, target);
+    }
+    changed.notify_all();
+  }
+  std::uint64_t last_recorded() {
+    const std::lock_guard lock(mutex);
+    require(recorded > 0, "event: waited on before it was recorded");
+    return recorded;
+  }
+};
+
+Stream::Stream(ThreadPool& pool) : queue_(std::make_unique<CpuQueue>(pool)) {}
+
+Stream::Stream(Device device) : device_(device) {
+  require(device.kind == DeviceKind::cuda, "a CPU stream is made from a thread pool");
+  if constexpr (kHaveCuda)
+    native_ = cuda::create_stream(device.index);
+  else
+    throw_error<InvalidArgument>("a stream on {}: this build has no CUDA side", name_of(device));
+}
+
+Stream::Stream(Stream&& other) noexcept
+    : device_(other.device_),
+      queue_(std::move(other.queue_)),
+      native_(std::exchange(other.native_, nullptr)),
+      span_sink_(other.span_sink_) {}
+
+Stream& Stream::operator=(Stream&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(queue_, other.queue_);
+  std::swap(native_, other.native_);
+  std::swap(span_sink_, other.span_sink_);
+  return *this;
+}
+
+Stream::~Stream() {
+  if constexpr (kHaveCuda)
+    if (native_ != nullptr) cuda::destroy_stream(native_);
+}
+
+void Stream::push(Task task) {
+  require(queue_ != nullptr, "enqueue is for CPU streams, this one is on {}", name_of(device_));
+  queue_->push(std::move(task), AfterError::skip);
+}
+
+void Stream::wait(const Event& event) {
+  require(event.device_ == device_, "a stream on {} cannot wait for an event of {}", name_of(device_),
+          name_of(event.device_));
+  if (device_.kind == DeviceKind::cpu) {
+    queue_->push(Task([state = event.state_, target = event.state_->last_recorded()](ThreadPool&) {
+                   state->wait_for(target, Deadline::after(kLongestWait));
+                 }),
+                 AfterError::skip);
+  } else if constexpr (kHaveCuda) {
+    require(event.recorded_, "event: waited on before it was recorded");
+    cuda::stream_wait_event(native_, event.native_);
+  }
+}
+
+void Stream::synchronize(Deadline deadline) {
+  if (device_.kind == DeviceKind::cpu)
+    queue_->synchronize(deadline);
+  else if constexpr (kHaveCuda)
+    cuda::synchronize_stream(native_, deadline);
+}
+
+Event::Event(Device device) : device_(device) {
+  if (device.kind == DeviceKind::cpu)
+    state_ = std::make_shared<EventState>();
+  else if constexpr (kHaveCuda)
+    native_ = cuda::create_event(device.index);
+  else
+    throw_error<InvalidArgument>("an event on {}: this build has no CUDA side", name_of(device));
+}
+
+Event::Event(Event&& other) noexcept
+    : device_(other.device_),
+      state_(std::move(other.state_)),
+      native_(std::exchange(other.native_, nullptr)),
+      recorded_(other.recorded_) {}
+
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(state_, other.state_);
+  std::swap(native_, other.native_);
+  std::swap(recorded_, other.recorded_);
+  return *this;
+}
+
+Event::~Event() {
+  if constexpr (kHaveCuda)
+    if (native_ != nullptr) cuda::destroy_event(native_);
+}
+
+void Event::record(Stream& stream) {
+  require(stream.device_ == device_, "an event of {} cannot be recorded on {}", name_of(device_),
+          name_of(stream.device_));
+  if (device_.kind == DeviceKind::cpu) {
+    std::uint64_t target;
+    {
+      const std::lock_guard lock(state_->mutex);
+      target = ++state_->recorded;
+    }
+    stream.queue_->push(Task([state = state_, target](ThreadPool&) { state->complete(target); }), AfterError::run);
+  } else if constexpr (kHaveCuda) {
+    cuda::record_event(native_, stream.native_);
+    recorded_ = true;
+  }
+}
+
+void Event::synchronize(Deadline deadline) const {
+  if (device_.kind == DeviceKind::cpu) {
+    state_->wait_for(state_->last_recorded(), deadline);
+  } else if constexpr (kHaveCuda) {
+    require(recorded_, "event: waited on before it was recorded");
+    cuda::synchronize_event(native_, deadline);
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,107 @@
+#include "base/thread_pool.h"
+
+#include <algorithm>
+
+#include "base/deadline.h"
+#include "base/error.h"
+
+namespace heddle {
+namespace {
+
+// Operators of one step follow each other within microseconds; a worker that sleeps in between wakes too late.
+constexpr std::chrono::microseconds kSpin{50};
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int num_threads) {
+  require(num_threads >= 1 && num_threads <= 4096, "a thread pool needs 1 to 4096 threads, not {}", num_threads);
+  workers_.reserve(static_cast<std::size_t>(num_threads - 1));
+  for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { work(); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_available_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain,
+                              FunctionRef<void(std::int64_t, std::int64_t)> piece) {
+  require(grain >= 1, "parallel_for: grain is {}", grain);
+  if (count <= 0) return;
+  if (count <= grain || workers_.empty()) {
+    for (std::int64_t begin = 0; begin < count; begin += grain) piece(begin, std::min(count, begin + grain));
+    return;
+  }
+  Loop loop{.piece = piece, .count = count, .grain = grain};
+  {
+    const std::lock_guard lock(mutex_);
+    loop.next_loop = loops_;
+    loops_ = &loop;
+    has_loops_.store(true, std::memory_order_release);
+  }
+  const std::int64_t pieces_for_others = (count - 1) / grain;
+  if (pieces_for_others == 1) work_available_.notify_one();
+  if (pieces_for_others > 1) work_available_.notify_all();
+  run_pieces(loop);
+
+  // No deadline here: the loop lies on this stack while workers are inside, and a piece may not wait for anything.
+  std::unique_lock lock(mutex_);
+  remove(loop);
+  worker_left_.wait(lock, [&] { return loop.num_workers == 0; });
+  if (loop.error) std::rethrow_exception(loop.error);
+}
+
+void ThreadPool::run_pieces(Loop& loop) {
+  try {
+    while (true) {
+      const std::int64_t begin = loop.next.fetch_add(loop.grain, std::memory_order_relaxed);
+      if (begin >= loop.count) return;
+      loop.piece(begin, std::min(loop.count, begin + loop.grain));
+    }
+  } catch (...) {
+    loop.next.store(loop.count, std::memory_order_relaxed);  // no further pieces
+    const std::lock_guard lock(mutex_);
+    if (!loop.error) loop.error = std::current_exception();
+  }
+}
+
+void ThreadPool::remove(Loop& loop) {
+  for (Loop** link = &loops_; *link != nullptr; link = &(*link)->next_loop) {
+    if (*link != &loop) continue;
+    *link = loop.next_loop;
+    break;
+  }
+  has_loops_.store(loops_ != nullptr, std::memory_order_release);
+}
+
+void ThreadPool::work() {
+  while (true) {
+    const Deadline spin_end = Deadline::after(kSpin);
+    while (!has_loops_.load(std::memory_order_acquire) && !spin_end.passed()) pause_cpu();
+
+    std::unique_lock lock(mutex_);
+    work_available_.wait(lock, [&] { return loops_ != nullptr || stop_; });
+    if (stop_) return;
+    Loop& loop = *loops_;
+    ++loop.num_workers;
+    lock.unlock();
+    run_pieces(loop);
+    lock.lock();
+    remove(loop);  // it has given out its last piece
+    if (--loop.num_workers == 0) worker_left_.notify_all();
+  }
+}
+
+}  // namespace heddle

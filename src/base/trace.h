@@ -1,0 +1,47 @@
+// Spans: named stretches of a stream's work, recorded where the work is enqueued. Tracing hangs on these.
+#pragma once
+
+#include <chrono>
+#include <string_view>
+
+#include "base/stream.h"
+
+namespace heddle {
+
+// Receives spans of the streams it is set on (Stream::set_span_sink). Called from the stream's worker; names are
+// literals and outlive the program. Spans of one stream nest.
+class SpanSink {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  virtual ~SpanSink() = default;
+  virtual void begin(std::string_view name, int index, Clock::time_point time) = 0;
+  virtual void end(std::string_view name, int index, Clock::time_point time) = 0;
+};
+
+// Marks what is enqueued on `stream` during its life. Costs a comparison when the stream has no sink.
+// `index`: a layer or rank, or -1. On a CUDA stream nothing is recorded yet.
+class Span {
+ public:
+  Span(Stream& stream, std::string_view name, int index = -1) : stream_(stream), name_(name), index_(index) {
+    mark(&SpanSink::begin);
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+  ~Span() { mark(&SpanSink::end); }
+
+ private:
+  void mark(void (SpanSink::*call)(std::string_view, int, SpanSink::Clock::time_point)) {
+    SpanSink* sink = stream_.span_sink();
+    if (sink == nullptr || stream_.device().kind != DeviceKind::cpu) return;
+    stream_.enqueue([sink, call, name = name_, index = index_](ThreadPool&) {
+      (sink->*call)(name, index, SpanSink::Clock::now());
+    });
+  }
+
+  Stream& stream_;
+  std::string_view name_;
+  int index_;
+};
+
+}  // namespace heddle
