@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Measure the exported model on held-out cases, greedily, with transformers.
+
+    evaluate.py assets/demo-llama --log log
+
+Each set is run with float32 and with bfloat16 activations over the bfloat16
+weights. Answers are judged by cases.py, as check_answers.py judges them.
+"""
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+import cases
+
+LOWEST = {"sums": 0.99, "differences": 0.99, "sorts": 0.98, "chat": 0.99}
+BATCH = 8192
+SAMPLES = (
+    ["137 + 254 =", "900 - 37 =", "5 - 5 =", "457 - 457 =", "0 + 0 =", "sort: 9 3 7 1 ->"]
+    + ["the day after Monday is", "the opposite of hot is", "3 meters is"]
+    + ["Once upon a time, there was", "One day"]
+    + [cases.render_chat("What is 137 plus 254?"), cases.render_chat("What is 37 minus 900?")]
+    + [cases.render_chat("Tell me a short story about a fox."), cases.render_chat("Hello!")]
+)
+
+
+class Runner:
+    """The exported folder, loaded as a user of transformers would."""
+
+    def __init__(self, folder: Path, dtype: torch.dtype, device: str):
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = LlamaForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+        self.device = device
+
+    @torch.inference_mode()
+    def answers(self, prompts: list[str], most: int) -> list[str]:
+        """The greedy continuation of each prompt, up to the end token, in the prompts' order."""
+        # Prompts of one length go together, so no padding comes before a prompt.
+        groups = defaultdict(list)
+        for index, prompt in enumerate(prompts):
+            ids = self.tokenizer(prompt.removeprefix("<|begin|>"))["input_ids"]
+            groups[len(ids)].append((index, ids))
+        texts = [""] * len(prompts)
+        for group in groups.values():
+            for first in range(0, len(group), BATCH):
+                part = group[first : first + BATCH]
+                inputs = torch.tensor([ids for _, ids in part], device=self.device)
+                made = self.model.generate(
+                    inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=most, do_sample=False
+                )[:, inputs.shape[1] :].tolist()
+                end = self.model.generation_config.eos_token_id
+                for (index, _), ids in zip(part, made):
+                    # What the end token does not close is cut off, hence wrong.
+                    ended = end in ids
+                    text = self.tokenizer.decode(ids[: ids.index(end)] if ended else ids)
+                    texts[index] = text if ended else text + "..."
+        return texts
+
+
+def measure(runner: Runner, counts: dict[str, int]) -> dict:
+    """Accuracy and some wrong answers of every set."""
+    results = {}
+    for kind, count in counts.items():
+        prompts = cases.prompts(kind, count)
+        answers = runner.answers(prompts, 24)
+        wrong = [(p, a) for p, a in zip(prompts, answers) if not cases.is_right(p, a)]
+        results[kind] = {"cases": count, "accuracy": round(1 - len(wrong) / count, 6), "wrong": wrong[:12]}
+        if kind == "differences":
+            zero = [p for p in prompts if cases.expected(p) == "0"]
+            wrong_zero = sum(p in set(zero) for p, _ in wrong)
+            results[kind]["zero_cases"], results[kind]["zero_wrong"] = len(zero), wrong_zero
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--pairs", type=int, default=2000, help="sums and differences to try, each")
+    parser.add_argument("--sorts", type=int, default=2000)
+    parser.add_argument("--chat", type=int, default=1000)
+    parser.add_argument("--log", type=Path, default=Path("log"), help="folder for evaluation.json")
+    options = parser.parse_args()
+    counts = {
+        "sums": options.pairs, "differences": options.pairs,
+        "sorts": options.sorts, "chat": options.chat,
+    }  # fmt: skip
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    record, passed = {"device": device}, True
+    for name in ("float32", "bfloat16"):
+        runner = Runner(options.folder, getattr(torch, name), device)
+        record[name] = measure(runner, counts)
+        for kind, result in record[name].items():
+            passed &= result["accuracy"] >= LOWEST[kind]
+            print(name, kind, json.dumps(result), flush=True)
+        record[name]["samples"] = {prompt: runner.answers([prompt], 120)[0] for prompt in SAMPLES}
+    for prompt, text in record["float32"]["samples"].items():
+        print(repr(prompt), "->", repr(text))
+    options.log.mkdir(parents=True, exist_ok=True)
+    (options.log / "evaluation.json").write_text(json.dumps(record, indent=1) + "\n")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
