@@ -1,0 +1,43 @@
+#include "cli/jsonl.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 30;
+constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxObjects = std::size_t{1} << 20;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+}  // namespace
+
+std::vector<JsonLine> read_jsonl(const std::filesystem::path& path) {
+  const std::string file = read_file(path, kMaxFileBytes);
+  std::string_view rest = file;
+  if (rest.starts_with(kByteOrderMark)) rest.remove_prefix(kByteOrderMark.size());
+
+  std::vector<JsonLine> lines;
+  for (std::size_t number = 1; !rest.empty(); ++number) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+
+    std::string where = fmt::format("{}:{}", path.string(), number);
+    if (line.size() > kMaxLineBytes) throw_error<InputError>("{}: longer than {} bytes", where, kMaxLineBytes);
+    if (lines.size() == kMaxObjects)
+      throw_error<InputError>("{}: more than {} objects in one file", where, kMaxObjects);
+    nlohmann::json object = parse_json(line, where);
+    if (!object.is_object()) JsonField(object, where).fail_expected("an object");
+    lines.push_back({std::move(object), std::move(where)});
+  }
+  if (lines.empty()) throw_error<InputError>("{}: holds no line", path.string());
+  return lines;
+}
+
+}  // namespace heddle

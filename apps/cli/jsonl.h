@@ -1,0 +1,21 @@
+// JSON lines: one object a line, as prompts and texts come in files.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+struct JsonLine {
+  nlohmann::json object;
+  std::string where;  // "prompts.jsonl:12", to begin a message with
+};
+
+// Every line of the file in order, blank ones left out. A byte order mark at the start and CRLF are tolerated.
+// Throws InputError that names the line when one is not a JSON object, nests deeper than 64 levels or is longer than
+// 64 MiB; and for a file above 1 GiB, with more than 2^20 objects, or with none.
+std::vector<JsonLine> read_jsonl(const std::filesystem::path& path);
+
+}  // namespace heddle
