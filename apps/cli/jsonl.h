@@ -15,7 +15,7 @@ struct JsonLine {
 
 // Every line of the file in order, blank ones left out. A byte order mark at the start and CRLF are tolerated.
 // Throws InputError that names the line when one is not a JSON object, nests deeper than 64 levels or is longer than
-// 64 MiB; and for a file above 1 GiB, with more than 2^20 objects, or with none.
+// 64 MiB; and for a file above 1 GiB or with more than 2^20 objects.
 std::vector<JsonLine> read_jsonl(const std::filesystem::path& path);
 
 }  // namespace heddle
