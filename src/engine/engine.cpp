@@ -1,0 +1,131 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "topology/cpu.h"
+
+namespace heddle {
+namespace {
+
+// Pages for what max_sequences full contexts need, but no more than a quarter of the free memory unless asked for.
+int cache_pages(const ModelShape& shape, const EngineOptions& options) {
+  require(options.page_size >= 1 && options.max_sequences >= 1 && options.kv_tokens >= 0,
+          "engine: page_size {}, max_sequences {}, kv_tokens {}", options.page_size, options.max_sequences,
+          options.kv_tokens);
+  std::int64_t tokens = options.kv_tokens;
+  if (tokens == 0) {
+    const std::int64_t bytes_per_token = std::int64_t{2} * shape.num_layers * shape.num_kv_heads * shape.head_dim *
+                                         static_cast<std::int64_t>(size_of(shape.dtype));
+    const auto quarter = static_cast<std::int64_t>(available_memory_bytes() / 4);
+    const std::int64_t wanted = checked_mul<std::int64_t>(shape.max_context, options.max_sequences, "cache size");
+    tokens = std::min(wanted, std::max<std::int64_t>(quarter / bytes_per_token, 1));
+  }
+  return narrow<int>(ceil_div<std::int64_t>(tokens, options.page_size), "number of pages");
+}
+
+ExecutorLimits executor_limits(const ModelShape& shape, const EngineOptions& options) {
+  return {.max_tokens = options.max_tokens_per_step,
+          .max_sequences = options.max_sequences,
+          .page_size = options.page_size,
+          .num_pages = cache_pages(shape, options)};
+}
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options)
+    : executor_([&] {
+        const ExecutorLimits limits = executor_limits(model->shape(), options);
+        return Executor(std::move(model), limits, options.threads);
+      }()),
+      pages_(executor_.kv_pages().num_pages),
+      scheduler_(pages_, {.max_tokens = options.max_tokens_per_step,
+                          .max_sequences = options.max_sequences,
+                          .page_size = options.page_size}),
+      sampler_(executor_.model().shape().vocab_size) {
+  plan_.reserve(options.max_tokens_per_step, options.max_sequences, pages_.num_pages());
+}
+
+std::int64_t Engine::max_length() const {
+  const KvPages& kv = executor_.kv_pages();
+  return std::min(model_shape().max_context, std::int64_t{kv.num_pages} * kv.page_size);
+}
+
+std::int64_t Engine::submit(Request request) {
+  validate(request.sampling);
+  if (request.prompt.empty()) throw InputError("the prompt has no tokens: give at least one");
+  if (request.max_tokens < 1) throw_error<InputError>("max_tokens is {}, it must be at least 1", request.max_tokens);
+  const auto length = std::ssize(request.prompt);
+  if (length >= model_shape().max_context)
+    throw_error<InputError>("the prompt has {} tokens, the model's context is {} and must hold the answer too", length,
+                            model_shape().max_context);
+  if (length >= max_length())
+    throw_error<InputError>("the prompt has {} tokens, the key-value cache holds {}: free some memory", length,
+                            max_length());
+  for (const std::int32_t token : request.prompt)
+    if (token < 0 || token >= model_shape().vocab_size)
+      throw_error<InputError>("the prompt has token {}, the model knows 0 to {}: is the tokenizer from another model?",
+                              token, model_shape().vocab_size - 1);
+  if (request.num_top_logprobs &&
+      (*request.num_top_logprobs < 0 || *request.num_top_logprobs > model_shape().vocab_size))
+    throw_error<InputError>("logprobs is {}, it must be from 0 to the vocabulary's {}", *request.num_top_logprobs,
+                            model_shape().vocab_size);
+
+  const std::int64_t id = next_id_++;
+  running_.emplace(id, Running{.last_length = length + std::min(request.max_tokens, max_length() - length),
+                               .stop_ids = std::move(request.stop_ids),
+                               .num_top_logprobs = request.num_top_logprobs});
+  scheduler_.add(id, std::move(request.prompt), request.sampling);
+  return id;
+}
+
+void Engine::cancel(std::int64_t id) {
+  scheduler_.remove(id);
+  running_.erase(id);
+}
+
+std::span<const TokenOutput> Engine::step() {
+  outputs_.clear();
+  scheduler_.plan(plan_);
+  if (plan_.sequences.empty()) return {};
+  const Tensor logits = executor_.run(plan_);
+  scheduler_.complete(plan_);
+
+  const KvPages& kv = executor_.kv_pages();
+  const std::size_t bytes_per_token =
+      2 * kv.bytes_per_page() / static_cast<std::size_t>(kv.page_size) * static_cast<std::size_t>(kv.num_layers);
+  statistics_ = {.num_tokens = static_cast<int>(plan_.tokens.size()),
+                 .num_sequences = static_cast<int>(plan_.sequences.size()),
+                 .prefill = plan_.tokens.size() > plan_.sequences.size(),
+                 .bytes_read = model_shape().weight_bytes_per_step};
+  for (const StepSequence& sequence : plan_.sequences)
+    statistics_.bytes_read += bytes_per_token * static_cast<std::size_t>(sequence.context_len);
+
+  for (std::size_t i = 0; i < plan_.samples.size(); ++i) {
+    const StepSample& sample = plan_.samples[i];
+    append(sample, logits_row(logits, static_cast<std::int64_t>(i)),
+           plan_.sequences[static_cast<std::size_t>(sample.sequence)].request);
+  }
+  return outputs_;
+}
+
+void Engine::append(const StepSample& sample, std::span<const float> logits, std::int64_t id) {
+  Sequence& sequence = *scheduler_.find(id);
+  const Running& running = running_.at(id);
+  TokenOutput output{.request = id, .token = sampler_.sample(logits, sample, sequence.tokens, sequence.prompt_length)};
+  if (running.num_top_logprobs) {
+    output.top.resize(static_cast<std::size_t>(*running.num_top_logprobs));
+    output.logprob = sampler_.logprobs(logits, output.token, output.top);
+  }
+  sequence.tokens.push_back(output.token);
+  if (std::ranges::find(running.stop_ids, output.token) != running.stop_ids.end())
+    output.finish = FinishReason::stop;
+  else if (std::ssize(sequence.tokens) == running.last_length)
+    output.finish = FinishReason::length;
+  if (output.finish) cancel(id);
+  outputs_.push_back(std::move(output));
+}
+
+}  // namespace heddle

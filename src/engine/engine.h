@@ -1,0 +1,97 @@
+// Token ids in, token ids out: requests are submitted, and each step advances all of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/executor.h"
+#include "engine/page_allocator.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+
+namespace heddle {
+
+struct EngineOptions {
+  int threads = 1;
+  int max_sequences = 64;  // that run at once; more wait
+  int max_tokens_per_step = 512;
+  int page_size = 32;          // tokens
+  std::int64_t kv_tokens = 0;  // of the key-value cache; 0: what a quarter of the free memory holds, if that is needed
+};
+
+struct Request {
+  std::vector<std::int32_t> prompt;
+  SamplingParams sampling;
+  std::int64_t max_tokens = 256;        // to sample; the context's end may come first
+  std::vector<std::int32_t> stop_ids;   // any of these is the text's last token
+  std::optional<int> num_top_logprobs;  // set: log-probabilities, with that many alternatives
+};
+
+enum class FinishReason { stop, length };
+
+// One sampled token.
+struct TokenOutput {
+  std::int64_t request = 0;
+  std::int32_t token = 0;
+  std::optional<double> logprob;       // where asked for: the model's own, before temperature and filters
+  std::vector<TokenLogprob> top;       // likeliest first
+  std::optional<FinishReason> finish;  // set on a request's last token
+};
+
+// What the last step read, for whoever reports speed.
+struct StepStatistics {
+  int num_tokens = 0;
+  int num_sequences = 0;
+  bool prefill = false;        // some sequence had more than one token
+  std::size_t bytes_read = 0;  // weights once, and the keys and values of every context
+};
+
+class Engine {
+ public:
+  // Throws Failure when memory is short.
+  Engine(std::unique_ptr<Model> model, const EngineOptions& options);
+
+  const ModelShape& model_shape() const { return executor_.model().shape(); }
+
+  // Tokens that one sequence can have, prompt and text: by the model's context and by the cache.
+  std::int64_t max_length() const;
+
+  // Queues a request and returns its id. Throws InputError when the prompt is empty, has unknown tokens or leaves no
+  // room in the context, when max_tokens < 1, or when a sampling parameter is out of range.
+  std::int64_t submit(Request request);
+
+  // Forgets a request, whether it waits, runs or is done.
+  void cancel(std::int64_t id);
+
+  // Advances every running request, and as many waiting ones as fit; returns the tokens sampled, valid until the next
+  // call. May be empty while long prompts are computed. Does nothing when idle.
+  std::span<const TokenOutput> step();
+
+  bool idle() const { return scheduler_.idle(); }
+  const StepStatistics& last_step() const { return statistics_; }
+
+ private:
+  struct Running {
+    std::int64_t last_length = 0;  // tokens at which it ends with `length`
+    std::vector<std::int32_t> stop_ids;
+    std::optional<int> num_top_logprobs;
+  };
+
+  void append(const StepSample& sample, std::span<const float> logits, std::int64_t id);
+
+  Executor executor_;
+  PageAllocator pages_;
+  Scheduler scheduler_;
+  Sampler sampler_;
+  StepPlan plan_;
+  std::unordered_map<std::int64_t, Running> running_;
+  std::vector<TokenOutput> outputs_;
+  StepStatistics statistics_;
+  std::int64_t next_id_ = 0;
+};
+
+}  // namespace heddle

@@ -1,0 +1,28 @@
+// The memory of the paged key-value cache.
+#pragma once
+
+#include <span>
+
+#include "base/buffer.h"
+#include "base/stream.h"
+#include "step/kv_pages.h"
+#include "step/step_plan.h"
+
+namespace heddle {
+
+class KvCache {
+ public:
+  // Memory for `shape` (its data is ignored). Throws Failure when there is not that much, naming tokens and bytes.
+  KvCache(KvPages shape, Device device = {});
+
+  const KvPages& pages() const { return pages_; }
+
+  // Enqueues the copies, in order, over all layers.
+  void copy_pages(std::span<const PageCopy> copies, Stream& stream);
+
+ private:
+  Buffer memory_;
+  KvPages pages_;
+};
+
+}  // namespace heddle

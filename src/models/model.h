@@ -1,0 +1,42 @@
+// What the engine knows of a language model.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/stream.h"
+#include "base/tensor.h"
+#include "step/arena.h"
+#include "step/kv_pages.h"
+#include "step/step_plan.h"
+
+namespace heddle {
+
+struct ModelShape {
+  int num_layers = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  std::int64_t vocab_size = 0;
+  std::int64_t max_context = 0;           // positions the model was made for
+  std::vector<std::int32_t> eos_ids;      // by config.json; may be empty
+  DType dtype = DType::float32;           // of most weights
+  std::size_t weight_bytes_per_step = 0;  // weights that a step reads whole, whatever its batch
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelShape& shape() const = 0;
+
+  // Arena bytes that run() takes for a step of up to this size.
+  virtual std::size_t arena_bytes(int max_tokens, int max_logit_rows) const = 0;
+
+  // Enqueues one step on `stream`: reads `step`, reads and extends `kv`, takes its tensors from `arena`. Returns the
+  // logits [num_logit_rows, vocab_size], float32, in the arena, valid once the stream has come that far.
+  // The step must be valid (step/step_plan.h). A row's logits depend on its sequence alone, bit for bit.
+  virtual Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, Stream& stream) = 0;
+};
+
+}  // namespace heddle

@@ -1,0 +1,122 @@
+#include "step/step_plan.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace heddle {
+
+void StepPlan::clear() {
+  tokens.clear();
+  positions.clear();
+  sequences.clear();
+  pages.clear();
+  samples.clear();
+  page_copies.clear();
+}
+
+void StepPlan::reserve(int max_tokens, int max_sequences, int max_pages) {
+  tokens.reserve(static_cast<std::size_t>(max_tokens));
+  positions.reserve(static_cast<std::size_t>(max_tokens));
+  sequences.reserve(static_cast<std::size_t>(max_sequences));
+  pages.reserve(static_cast<std::size_t>(max_pages));
+  samples.reserve(static_cast<std::size_t>(max_sequences));
+  page_copies.reserve(static_cast<std::size_t>(max_sequences));
+}
+
+void validate(const StepPlan& plan, int page_size, int num_pages, std::int64_t vocab_size) {
+  require(plan.positions.size() == plan.tokens.size(), "step: {} tokens but {} positions", plan.tokens.size(),
+          plan.positions.size());
+  std::int64_t next_row = 0;
+  for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
+    const StepSequence& sequence = plan.sequences[i];
+    require(sequence.num_tokens >= 1 && sequence.context_len >= sequence.num_tokens,
+            "step: sequence {} has {} new tokens in a context of {}", i, sequence.num_tokens, sequence.context_len);
+    require(sequence.first_token == next_row, "step: sequence {} begins at row {}, expected {}", i,
+            sequence.first_token, next_row);
+    next_row += sequence.num_tokens;
+    require(next_row <= std::ssize(plan.tokens), "step: sequence {} ends at row {}, but there are {} tokens", i,
+            next_row, plan.tokens.size());
+    for (int j = 0; j < sequence.num_tokens; ++j) {
+      const auto row = static_cast<std::size_t>(sequence.first_token + j);
+      const int position = sequence.context_len - sequence.num_tokens + j;
+      require(plan.positions[row] == position, "step: row {} is at position {}, expected {}", row, plan.positions[row],
+              position);
+      require(plan.tokens[row] >= 0 && plan.tokens[row] < vocab_size, "step: row {} has token {}, outside [0, {})", row,
+              plan.tokens[row], vocab_size);
+    }
+    require(sequence.first_page >= 0 && sequence.num_pages >= ceil_div(sequence.context_len, page_size) &&
+                std::int64_t{sequence.first_page} + sequence.num_pages <= std::ssize(plan.pages),
+            "step: sequence {} has {} pages for a context of {}", i, sequence.num_pages, sequence.context_len);
+    for (int page = 0; page < sequence.num_pages; ++page) {
+      const int number = plan.pages[static_cast<std::size_t>(sequence.first_page + page)];
+      require(number >= 0 && number < num_pages, "step: sequence {} uses page {}, outside [0, {})", i, number,
+              num_pages);
+    }
+  }
+  require(next_row == std::ssize(plan.tokens), "step: the sequences have {} rows, but there are {} tokens", next_row,
+          plan.tokens.size());
+  for (const PageCopy& copy : plan.page_copies)
+    require(copy.from >= 0 && copy.from < num_pages && copy.to >= 0 && copy.to < num_pages && copy.from != copy.to,
+            "step: a copy of page {} to page {} of {}", copy.from, copy.to, num_pages);
+  std::int64_t last_row = -1;
+  for (const StepSample& sample : plan.samples) {
+    require(sample.row > last_row && sample.row < next_row, "step: a sample at row {} after row {} of {}", sample.row,
+            last_row, next_row);
+    last_row = sample.row;
+    require(sample.sequence >= 0 && sample.sequence < std::ssize(plan.sequences), "step: a sample of sequence {} of {}",
+            sample.sequence, plan.sequences.size());
+    const StepSequence& sequence = plan.sequences[static_cast<std::size_t>(sample.sequence)];
+    require(sample.row >= sequence.first_token && sample.row < sequence.first_token + sequence.num_tokens,
+            "step: row {} does not belong to sequence {}", sample.row, sample.sequence);
+  }
+}
+
+StepTensors place(const StepPlan& plan, Arena& arena) {
+  const auto copy = [&](const std::vector<std::int32_t>& values) {
+    auto* placed = arena.take_array<std::int32_t>(values.size());
+    std::ranges::copy(values, placed);
+    return placed;
+  };
+  const std::size_t num_sequences = plan.sequences.size();
+  int most_pages = 0;
+  for (const StepSequence& sequence : plan.sequences) most_pages = std::max(most_pages, sequence.num_pages);
+
+  auto* query_start = arena.take_array<std::int32_t>(num_sequences + 1);
+  auto* context_len = arena.take_array<std::int32_t>(num_sequences);
+  auto* page_table = arena.take_array<std::int32_t>(num_sequences * static_cast<std::size_t>(most_pages));
+  auto* logit_rows = arena.take_array<std::int32_t>(plan.samples.size());
+  for (std::size_t i = 0; i < num_sequences; ++i) {
+    const StepSequence& sequence = plan.sequences[i];
+    query_start[i] = sequence.first_token;
+    context_len[i] = sequence.context_len;
+    // The tail of a shorter table repeats page 0: never read, and valid if a kernel prefetches it.
+    std::int32_t* row = page_table + i * static_cast<std::size_t>(most_pages);
+    std::fill_n(row, most_pages, 0);
+    std::copy_n(plan.pages.begin() + sequence.first_page, sequence.num_pages, row);
+  }
+  query_start[num_sequences] = static_cast<std::int32_t>(plan.tokens.size());
+  for (std::size_t i = 0; i < plan.samples.size(); ++i) logit_rows[i] = plan.samples[i].row;
+
+  return {.tokens = copy(plan.tokens),
+          .positions = copy(plan.positions),
+          .query_start = query_start,
+          .context_len = context_len,
+          .page_table = page_table,
+          .logit_rows = logit_rows,
+          .num_tokens = static_cast<int>(plan.tokens.size()),
+          .num_sequences = static_cast<int>(num_sequences),
+          .page_table_stride = most_pages,
+          .num_logit_rows = static_cast<int>(plan.samples.size())};
+}
+
+std::size_t placed_bytes(int max_tokens, int max_sequences, int max_pages_per_sequence) {
+  const auto array = [](std::size_t count) { return Arena::rounded(count * sizeof(std::int32_t)); };
+  const auto tokens = static_cast<std::size_t>(max_tokens);
+  const auto sequences = static_cast<std::size_t>(max_sequences);
+  return 2 * array(tokens) + array(sequences + 1) + array(sequences) + array(tokens) +
+         array(sequences * static_cast<std::size_t>(max_pages_per_sequence));
+}
+
+}  // namespace heddle

@@ -1,0 +1,89 @@
+// What one step computes: plain, copyable data that the scheduler writes and every rank executes alike.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "step/arena.h"
+
+namespace heddle {
+
+class Stream;
+
+// How one token is chosen from its logits (engine/sampler.h has the formulas).
+struct SamplingParams {
+  double temperature = 0;  // 0: greedy
+  std::int32_t top_k = 0;  // 0: all
+  double top_p = 1;
+  double min_p = 0;
+  double repetition_penalty = 1;
+  double presence_penalty = 0;
+  double frequency_penalty = 0;
+  std::uint64_t seed = 0;
+};
+
+// One sequence's part of a step: `num_tokens` new tokens that follow `context_len - num_tokens` cached ones.
+struct StepSequence {
+  std::int64_t request = 0;      // the engine's id
+  std::int32_t first_token = 0;  // row of its first new token in `tokens`
+  std::int32_t num_tokens = 0;
+  std::int32_t context_len = 0;  // tokens in the cache once the step is done
+  std::int32_t first_page = 0;   // of its page table in `pages`
+  std::int32_t num_pages = 0;
+};
+
+// A row whose logits are wanted, and what to do with them.
+struct StepSample {
+  std::int32_t sequence = 0;  // index into `sequences`
+  std::int32_t row = 0;       // of `tokens`
+  std::int32_t position = 0;  // of the token to be sampled; with the seed, all that its randomness depends on
+  SamplingParams params;
+};
+
+// A page whose contents the cache copies, all layers, before the step: a sequence is about to write into a page that it
+// shares with a fork.
+struct PageCopy {
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+};
+
+struct StepPlan {
+  std::vector<std::int32_t> tokens;     // [num_tokens], the sequences' new tokens one after the other
+  std::vector<std::int32_t> positions;  // [num_tokens]
+  std::vector<StepSequence> sequences;
+  std::vector<std::int32_t> pages;  // page tables, one after the other
+  std::vector<StepSample> samples;  // in order of rows
+  std::vector<PageCopy> page_copies;  // carried out in this order
+
+  // Empties the plan and keeps its memory.
+  void clear();
+  // Makes room for a step of the given size, so that writing one allocates nothing.
+  void reserve(int max_tokens, int max_sequences, int max_pages);
+};
+
+// Throws InvalidArgument unless rows, positions, page tables and samples fit together and all pages are < num_pages,
+// tokens in [0, vocab_size). Executors call it once a step; what operators take as preconditions follows from it.
+void validate(const StepPlan& plan, int page_size, int num_pages, std::int64_t vocab_size);
+
+// The plan's arrays as operators read them, in the arena.
+struct StepTensors {
+  const std::int32_t* tokens = nullptr;       // [num_tokens]
+  const std::int32_t* positions = nullptr;    // [num_tokens]
+  const std::int32_t* query_start = nullptr;  // [num_sequences + 1]
+  const std::int32_t* context_len = nullptr;  // [num_sequences]
+  const std::int32_t* page_table = nullptr;   // [num_sequences, page_table_stride]
+  const std::int32_t* logit_rows = nullptr;   // [num_logit_rows]
+  int num_tokens = 0;
+  int num_sequences = 0;
+  int page_table_stride = 0;
+  int num_logit_rows = 0;
+};
+
+// Copies the plan's arrays into `arena`. The plan may change afterwards.
+StepTensors place(const StepPlan& plan, Arena& arena);
+
+// Arena bytes that place() takes at most.
+std::size_t placed_bytes(int max_tokens, int max_sequences, int max_pages_per_sequence);
+
+}  // namespace heddle
