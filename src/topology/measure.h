@@ -1,0 +1,44 @@
+// What this machine reaches: memory read bandwidth and float32 arithmetic, measured here and now.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "topology/tuned_store.h"
+
+namespace heddle {
+
+struct BandwidthOptions {
+  int threads = 1;
+  // Read once a pass. 0: four times the last-level caches that the threads can reach, in [128 MiB, 1 GiB] and at most
+  // a quarter of the available memory.
+  std::int64_t buffer_bytes = 0;
+  int passes = 7;
+};
+
+// GB/s (1e9 bytes) at which `threads` threads together read memory: median of the passes over a buffer of random
+// numbers, each of which is summed up and compared with what was written. Takes a fraction of a second.
+// Throws InvalidArgument on options < 0 or threads or passes < 1, Failure when there is no memory for the buffer.
+double measure_memory_bandwidth(const BandwidthOptions& options);
+
+struct ArithmeticOptions {
+  int threads = 1;
+  double pass_seconds = 0.02;  // about
+  int passes = 5;
+};
+
+// GFLOP/s (1e9) of `threads` threads on chains of float32 multiply-adds in registers, with the widest instructions of
+// this machine that the build's CPU kernels can use: what no kernel can exceed. Median of the passes.
+double measure_float32_rate(const ArithmeticOptions& options);
+
+// The instruction set that the CPU kernels of this build use here, as Highway names it: "AVX2", "AVX3", "NEON".
+std::string_view simd_target();
+
+// The store's value for this number of threads; measured now, and stored, when it has none.
+// Throws as measure_memory_bandwidth does.
+double memory_bandwidth_gbps(TunedStore& store, int threads);
+
+// Measures now and stores.
+double remeasure_memory_bandwidth_gbps(TunedStore& store, int threads);
+
+}  // namespace heddle

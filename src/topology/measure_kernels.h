@@ -1,0 +1,24 @@
+// The inner loops of measure.h, built once for each instruction set; the best that the machine has is picked at run
+// time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace heddle {
+
+// Sum, modulo 2^64, of `count` words; count % kSumGranule == 0, `words` is 64-byte aligned.
+inline constexpr std::size_t kSumGranule = 256;
+std::uint64_t sum_words(const std::uint64_t* words, std::size_t count);
+
+// Runs `steps` steps of independent multiply-add chains that start from `seed`. The result depends on all of them.
+struct FmaRun {
+  float result;
+  double flops;  // multiplications and additions carried out
+};
+FmaRun run_fma_chains(float seed, std::int64_t steps);
+
+std::string_view kernel_target();
+
+}  // namespace heddle
