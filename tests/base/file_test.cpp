@@ -1,0 +1,67 @@
+#include "base/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "temporary_folder.h"
+
+namespace heddle {
+namespace {
+
+TEST(File, ReadsWhatWasWritten) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "text";
+  write_file(path, "one");
+  write_file(path, std::string("two\0three", 9));
+  EXPECT_EQ(read_file(path, 100), std::string("two\0three", 9));
+}
+
+TEST(File, LeavesNothingBesideWhatItWrote) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "text", "one");
+  EXPECT_THROW(write_file(folder.path() / "missing" / "text", "one"), Failure);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(File, RefusesMoreThanTheLimit) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "text", "12345");
+  EXPECT_EQ(read_file(folder.path() / "text", 5), "12345");
+  EXPECT_THROW(read_file(folder.path() / "text", 4), InputError);
+}
+
+TEST(File, RefusesWhatIsNotAFile) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(read_file(folder.path() / "missing", 10), InputError);
+  EXPECT_THROW(read_file(folder.path(), 10), InputError);
+  EXPECT_THROW(MappedFile(folder.path()), InputError);
+  EXPECT_THROW(read_file("/dev/zero", 10), InputError);
+}
+
+TEST(File, DoesNotWaitForTheWriterOfAFifo) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "fifo";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THROW(read_file(path, 10), InputError);
+}
+
+TEST(MappedFile, ShowsTheBytes) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "text", "abc");
+  const MappedFile file(folder.path() / "text");
+  ASSERT_EQ(file.bytes().size(), 3u);
+  EXPECT_EQ(file.bytes()[2], std::byte{'c'});
+}
+
+TEST(MappedFile, MayBeEmpty) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "text", "");
+  EXPECT_TRUE(MappedFile(folder.path() / "text").bytes().empty());
+}
+
+}  // namespace
+}  // namespace heddle
