@@ -2,9 +2,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "topology/measure_kernels.cpp"  // Highway includes this file again for each instruction set
-#include "hwy/foreach_target.h"
+#include <hwy/foreach_target.h>
 // After foreach_target.h.
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {

@@ -1,0 +1,214 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <stdlib.h>
+
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "architecture/rules.h"
+
+namespace heddle::architecture {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+fs::path checkout() {
+  return HEDDLE_SOURCE_DIR;
+}
+
+// The rules read something at all: a wrong root would pass every test below.
+TEST(Checkout, IsRead) {
+  const SourceTree tree = read_sources(checkout());
+  ASSERT_TRUE(tree.contains("src/base/json.cpp"));
+  ASSERT_THAT(tree.at("src/base/json.cpp"), ::testing::Not(IsEmpty()));
+  EXPECT_EQ(tree.at("src/base/json.cpp").front().target, "src/base/json.h");
+}
+
+TEST(Checkout, IncludesRunDownwards) {
+  EXPECT_THAT(check_directions(read_sources(checkout())), IsEmpty());
+}
+TEST(Checkout, IncludesResolve) {
+  EXPECT_THAT(check_resolution(read_sources(checkout())), IsEmpty());
+}
+TEST(Checkout, OperatorHeadersAreFreeOfCuda) {
+  EXPECT_THAT(check_operator_headers(read_sources(checkout())), IsEmpty());
+}
+TEST(Checkout, NcclAndMpiStayInTheirFabric) {
+  EXPECT_THAT(check_communication_headers(read_sources(checkout())), IsEmpty());
+}
+TEST(Checkout, EveryRoomHasAReadme) {
+  EXPECT_THAT(check_readmes(checkout()), IsEmpty());
+}
+
+using Files = std::map<std::string, std::string>;
+
+// A tree on disk that lives as long as one test.
+class MadeUpTree {
+ public:
+  explicit MadeUpTree(const Files& files) {
+    std::string name = (fs::temp_directory_path() / "heddle_architecture_XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed for " + name);
+    root_ = name;
+    for (const auto& [path, text] : files) {
+      fs::create_directories((root_ / path).parent_path());
+      std::ofstream(root_ / path, std::ios::binary) << text;
+    }
+  }
+  MadeUpTree(const MadeUpTree&) = delete;
+  MadeUpTree& operator=(const MadeUpTree&) = delete;
+  ~MadeUpTree() {
+    std::error_code error;
+    fs::remove_all(root_, error);
+  }
+  const fs::path& root() const { return root_; }
+
+ private:
+  fs::path root_;
+};
+
+SourceTree read(const Files& files) {
+  return read_sources(MadeUpTree(files).root());
+}
+
+TEST(ReadIncludes, FindsThoseThatCompilersSee) {
+  const std::vector<Include> includes = read_includes(
+      "#include <vector>\n"
+      "  #  include\t\"base/error.h\"  // \"why\"\n"
+      "// #include \"engine/a.h\"\n"
+      "/* #include \"engine/b.h\"\n"
+      "#include \"engine/c.h\" */ #include \"base/d.h\"\n"
+      "const char* s = \"/*\";\n"
+      "#include HEADER\n"
+      "#include\n"
+      "#include \"open\n"
+      "#includ");
+  std::vector<std::string> found;
+  for (const Include& include : includes) found.push_back(fmt::format("{} {}", include.line, include.text));
+  EXPECT_THAT(found, ElementsAre("1 <vector>", "2 \"base/error.h\"", "5 \"base/d.h\"", "7 ", "8 ", "9 "));
+}
+
+// House.md's arrows with all that follows from them: for each room, which of the thirteen it may use, in this order.
+const std::vector<std::string> kRooms{"apps",    "engine",  "models", "plans",    "fused",    "collectives", "fabric",
+                                      "kernels", "weights", "step",   "schedule", "topology", "base"};
+struct ArrowRow {
+  std::string from;
+  std::string allowed;
+};
+const std::vector<ArrowRow> kRows{
+    {"apps", "1111111111111"},        {"engine", "0111111111111"},   {"models", "0011111111111"},
+    {"plans", "0001111111111"},       {"fused", "0000101101111"},     // fabric, kernels, step, schedule, topology, base
+    {"collectives", "0000011100111"},                                 // fabric, kernels, schedule, topology, base
+    {"fabric", "0000001000111"},                                      // schedule, topology, base
+    {"kernels", "0000000100001"},                                     // base
+    {"weights", "0000000110001"},                                     // kernels, base
+    {"step", "0000000001001"},                                        // base
+    {"schedule", "0000000000100"},    {"topology", "0000000000011"},  // base
+    {"base", "0000000000001"},
+};
+void PrintTo(const ArrowRow& row, std::ostream* stream) {
+  *stream << row.from;
+}
+
+class Arrows : public ::testing::TestWithParam<ArrowRow> {};
+
+TEST_P(Arrows, AreAllowedOrNamedWithTheirLine) {
+  const auto folder = [](const std::string& room) { return room == "apps" ? "apps/cli" : "src/" + room; };
+  const auto& [from, allowed] = GetParam();
+  const std::string file = folder(from) + "/y.cpp";
+  for (std::size_t i = 0; i < kRooms.size(); ++i) {
+    const std::string& to = kRooms[i];
+    SCOPED_TRACE(from + " -> " + to);
+    // Rooms are compiled without apps/ in reach: they would have to climb there.
+    const std::string header = to != "apps" ? to + "/x.h" : from == to ? "cli/x.h" : "../../apps/cli/x.h";
+    const Faults faults =
+        check_directions(read({{folder(to) + "/x.h", ""}, {file, "\n#include \"" + header + "\"\n"}}));
+    if (allowed[i] == '1') {
+      EXPECT_THAT(faults, IsEmpty());
+    } else {
+      EXPECT_THAT(faults,
+                  ElementsAre(HasSubstr(fmt::format("{}:2: #include \"{}\": {} -> {}", file, header, from, to))));
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Rooms, Arrows, ::testing::ValuesIn(kRows), [](const auto& test) { return test.param.from; });
+
+TEST(Directions, ASubfolderBelongsToItsRoom) {
+  EXPECT_THAT(
+      check_directions(read({{"src/engine/tokenizer/bpe.h", ""},
+                             {"src/engine/engine.cpp", "#include \"engine/tokenizer/bpe.h\"\n"},
+                             {"src/step/plan.cpp", "#include \"engine/tokenizer/bpe.h\"\n"}})),
+      ElementsAre(HasSubstr("src/step/plan.cpp:1: #include \"engine/tokenizer/bpe.h\": step -> engine runs upwards")));
+}
+
+TEST(Directions, NoSpellingGetsAround) {
+  const Files target{{"src/engine/x.h", ""}};
+  for (const std::string include :
+       {"\"../engine/x.h\"", "<engine/x.h>", "\"engine/../engine/x.h\"", "\"./../engine/x.h\""}) {
+    Files files = target;
+    files["src/base/y.h"] = "#include " + include + "\n";
+    EXPECT_THAT(check_directions(read(files)), SizeIs(1)) << include;
+  }
+}
+
+TEST(Directions, AFolderThatIsNoRoomIsNamed) {
+  EXPECT_THAT(check_directions(read({{"src/utils/x.h", ""}})), ElementsAre(HasSubstr("utils is not a room")));
+}
+
+TEST(Resolution, AMissingOrUnreadableHeaderIsNamed) {
+  EXPECT_THAT(
+      check_resolution(read({{"src/base/x.cpp", "#include \"base/gone.h\"\n#include <vector>\n#include WHAT\n"}})),
+      ElementsAre(HasSubstr("src/base/x.cpp:1: #include \"base/gone.h\": no such file"),
+                  HasSubstr("src/base/x.cpp:3: an include that names no header")));
+  EXPECT_THAT(check_resolution(read({{"tests/base/folder.h", ""},
+                                     {"tests/base/x.cpp", "#include \"base/folder.h\"\n#include \"cli/o.h\"\n"},
+                                     {"apps/cli/o.h", "#include \"o.h\"\n"}})),
+              IsEmpty());
+}
+
+TEST(OperatorHeaders, MayNotLeadToCuda) {
+  for (const std::string room : {"kernels", "fused", "collectives"}) {
+    const std::string file = "src/" + room + "/x.h";
+    EXPECT_THAT(check_operator_headers(read({{file, "#include <cuda_runtime.h>\n"}})), SizeIs(1)) << room;
+    EXPECT_THAT(check_operator_headers(read({{file, "#include \"base/s.h\"\n"},
+                                             {"src/base/s.h", "#include \"base/t.h\"\n#include \"base/s.h\"\n"},
+                                             {"src/base/t.h", "#include <cuda/std/array>\n"}})),
+                ElementsAre(HasSubstr("src/base/s.h -> src/base/t.h -> cuda/std/array")))
+        << room;
+  }
+  // The source, device code's own headers and our headers whose names begin so may.
+  EXPECT_THAT(check_operator_headers(read({{"src/kernels/x_sm90.cu", "#include <cuda_runtime.h>\n"},
+                                           {"src/kernels/ptx.cuh", "#include <cuda_bf16.h>\n"},
+                                           {"src/kernels/y.h", "#include \"base/cuda_runtime.h\"\n"},
+                                           {"src/base/cuda_runtime.h", "#include <vector>\n"}})),
+              IsEmpty());
+}
+
+TEST(CommunicationHeaders, StayInsideTheirFabric) {
+  EXPECT_THAT(check_communication_headers(read({{"src/fabric/nvlink/x.cpp", "#include <nccl.h>\n"},
+                                                {"src/fabric/mpi/x.h", "#include <mpi.h>\n"},
+                                                {"bench/peers/x.cpp", "#include <nccl.h>\n"}})),
+              IsEmpty());
+  EXPECT_THAT(check_communication_headers(read({{"src/fabric/fabric.h", "#include <nccl_device.h>\n"},
+                                                {"src/plans/x.cpp", "#include <mpi.h>\n"},
+                                                {"apps/cli/x.cpp", "#include <nccl.h>\n"}})),
+              SizeIs(3));
+}
+
+TEST(Readmes, AreMissedWhereAFolderHoldsSomething) {
+  const MadeUpTree tree({{"src/base/x.h", ""},
+                         {"src/step/README.md", ""},
+                         {"tests/base/deep/x.cpp", ""},
+                         {"docs/house.md", ""},
+                         {"tools/__pycache__/x.pyc", ""}});
+  fs::create_directories(tree.root() / "src" / "empty");
+  EXPECT_THAT(check_readmes(tree.root()), ElementsAre(HasSubstr("src/base"), HasSubstr("tests/base")));
+}
+
+}  // namespace
+}  // namespace heddle::architecture

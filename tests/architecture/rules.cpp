@@ -1,0 +1,161 @@
+#include "architecture/rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace heddle::architecture {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::map<std::string, std::set<std::string>>& arrows() {
+  static const std::map<std::string, std::set<std::string>> direct{
+      {"apps", {"engine"}},
+      {"engine", {"models", "step", "weights"}},
+      {"models", {"plans", "step", "weights"}},
+      {"plans", {"fused", "collectives", "step", "weights", "schedule", "topology"}},
+      {"fused", {"fabric", "kernels", "step", "schedule", "topology"}},
+      {"collectives", {"fabric", "kernels", "schedule", "topology"}},
+      {"weights", {"kernels", "base"}},
+      {"fabric", {"schedule", "topology", "base"}},
+      {"step", {"base"}},
+      {"kernels", {"base"}},
+      {"topology", {"base"}},
+      {"base", {}},
+      {"schedule", {}},
+  };
+  return direct;
+}
+
+// The room and all that lies downstream of it.
+std::set<std::string> reach(const std::string& room) {
+  std::set<std::string> seen{room};
+  std::vector<std::string> open{room};
+  while (!open.empty()) {
+    const std::string from = open.back();
+    open.pop_back();
+    for (const std::string& to : arrows().at(from))
+      if (seen.insert(to).second) open.push_back(to);
+  }
+  return seen;
+}
+
+std::string fault(const std::string& file, const Include& include, std::string_view why) {
+  return fmt::format("{}:{}: #include {}: {}", file, include.line, include.text, why);
+}
+
+bool begins_with_any(std::string_view name, std::initializer_list<std::string_view> beginnings) {
+  return std::ranges::any_of(beginnings, [&](std::string_view beginning) { return name.starts_with(beginning); });
+}
+
+bool is_cuda_header(std::string_view name) {
+  return begins_with_any(name, {"cuda", "cooperative_groups", "cub/", "thrust/", "cutlass/", "cute/", "mma.h", "nvtx3/",
+                                "vector_types.h", "device_launch_parameters.h"});
+}
+
+bool is_communication_header(std::string_view name) {
+  return begins_with_any(name, {"nccl", "mpi.h", "mpi/", "nvshmem"});
+}
+
+// The way from `file` to a CUDA header, "a.h -> b.h -> cuda.h"; empty when there is none.
+std::string way_to_cuda(const SourceTree& tree, const std::string& file, std::set<std::string>& seen) {
+  const auto found = tree.find(file);
+  if (found == tree.end() || !seen.insert(file).second) return {};
+  for (const Include& include : found->second) {
+    if (include.target.empty()) {
+      if (is_cuda_header(include.name)) return file + " -> " + include.name;
+    } else if (const std::string way = way_to_cuda(tree, include.target, seen); !way.empty()) {
+      return file + " -> " + way;
+    }
+  }
+  return {};
+}
+
+bool holds_a_file(const fs::path& folder) {
+  return std::ranges::any_of(fs::recursive_directory_iterator(folder),
+                             [](const fs::directory_entry& entry) { return entry.is_regular_file(); });
+}
+
+}  // namespace
+
+Faults check_directions(const SourceTree& tree) {
+  Faults faults;
+  for (const auto& [file, includes] : tree) {
+    const std::string from = room_of(file);
+    if (from.empty()) continue;
+    if (!arrows().contains(from)) {
+      faults.push_back(fmt::format("{}: {} is not a room of the house", file, from));
+      continue;
+    }
+    const std::set<std::string> allowed = reach(from);
+    for (const Include& include : includes) {
+      if (include.target.empty()) continue;
+      const std::string to = room_of(include.target);
+      if (allowed.contains(to)) continue;
+      const std::string arrow = to.empty() ? include.target + ", which is in no room" : to;
+      const bool upward = arrows().contains(to) && reach(to).contains(from);
+      faults.push_back(
+          fault(file, include, fmt::format("{} -> {}{}", from, arrow, upward ? " runs upwards" : " is no arrow")));
+    }
+  }
+  return faults;
+}
+
+Faults check_resolution(const SourceTree& tree) {
+  Faults faults;
+  for (const auto& [file, includes] : tree)
+    for (const Include& include : includes) {
+      if (include.text.empty())
+        faults.push_back(fmt::format("{}:{}: an include that names no header", file, include.line));
+      else if (include.quoted && include.target.empty())
+        faults.push_back(fault(file, include, "no such file of ours (a library's header stands in <>)"));
+    }
+  return faults;
+}
+
+Faults check_operator_headers(const SourceTree& tree) {
+  Faults faults;
+  for (const auto& [file, includes] : tree) {
+    const std::string room = room_of(file);
+    if (!file.ends_with(".h") || (room != "kernels" && room != "fused" && room != "collectives")) continue;
+    std::set<std::string> seen;
+    if (const std::string way = way_to_cuda(tree, file, seen); !way.empty())
+      faults.push_back(fmt::format("{}: an operator's header leads to CUDA's: {}", file, way));
+  }
+  return faults;
+}
+
+Faults check_communication_headers(const SourceTree& tree) {
+  Faults faults;
+  for (const auto& [file, includes] : tree) {
+    if (room_of(file).empty()) continue;
+    constexpr std::string_view kFabric = "src/fabric/";
+    const bool inside = file.starts_with(kFabric) && file.find('/', kFabric.size()) != std::string::npos;
+    for (const Include& include : includes)
+      if (!inside && include.target.empty() && is_communication_header(include.name))
+        faults.push_back(fault(file, include, "stands outside of src/fabric/<name>/"));
+  }
+  return faults;
+}
+
+Faults check_readmes(const fs::path& root) {
+  constexpr std::array<std::string_view, 6> kTops{"src", "apps", "tests", "bench", "tools", "docs"};
+  Faults faults;
+  for (const std::string_view top : kTops) {
+    if (!fs::is_directory(root / top)) continue;
+    for (const auto& entry : fs::directory_iterator(root / top)) {
+      const std::string name = entry.path().filename().string();
+      if (!entry.is_directory() || name.starts_with('.') || name == "__pycache__" || !holds_a_file(entry.path()))
+        continue;
+      if (!fs::is_regular_file(entry.path() / "README.md"))
+        faults.push_back(fmt::format("{}/{}: has no README.md that says what it is for", top, name));
+    }
+  }
+  std::ranges::sort(faults);
+  return faults;
+}
+
+}  // namespace heddle::architecture
