@@ -1,0 +1,98 @@
+#include "step/step_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/error.h"
+
+namespace heddle {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int kPageSize = 4;
+constexpr int kNumPages = 8;
+constexpr int kVocab = 100;
+
+// A chunk of three tokens after two cached ones, and a decode at context 9.
+StepPlan two_sequences() {
+  StepPlan plan;
+  plan.tokens = {7, 8, 9, 42};
+  plan.positions = {2, 3, 4, 8};
+  plan.sequences = {
+      {.request = 1, .first_token = 0, .num_tokens = 3, .context_len = 5, .first_page = 0, .num_pages = 2},
+      {.request = 2, .first_token = 3, .num_tokens = 1, .context_len = 9, .first_page = 2, .num_pages = 3}};
+  plan.pages = {6, 1, 0, 7, 3};
+  plan.samples = {{.sequence = 1, .row = 3, .position = 9, .params = {}}};
+  return plan;
+}
+
+TEST(StepPlan, AWellFormedPlanIsValid) {
+  validate(two_sequences(), kPageSize, kNumPages, kVocab);
+}
+
+TEST(StepPlan, EachKindOfDisorderIsNamed) {
+  struct Case {
+    const char* message;
+    std::function<void(StepPlan&)> disturb;
+  };
+  const Case cases[] = {
+      {"4 tokens but 3 positions", [](StepPlan& p) { p.positions.pop_back(); }},
+      {"row 1 is at position 9, expected 3", [](StepPlan& p) { p.positions[1] = 9; }},
+      {"has token 100, outside", [](StepPlan& p) { p.tokens[0] = 100; }},
+      {"has token -1, outside", [](StepPlan& p) { p.tokens[0] = -1; }},
+      {"begins at row 2, expected 3", [](StepPlan& p) { p.sequences[1].first_token = 2; }},
+      {"ends at row 5", [](StepPlan& p) { p.sequences[1].num_tokens = 2; }},
+      {"but there are 4 tokens", [](StepPlan& p) { p.sequences.pop_back(), p.samples.clear(); }},
+      {"0 new tokens", [](StepPlan& p) { p.sequences[0].num_tokens = 0; }},
+      {"has 2 pages for a context of 9", [](StepPlan& p) { p.sequences[1].num_pages = 2; }},
+      {"pages for a context", [](StepPlan& p) { p.sequences[1].first_page = 3; }},
+      {"uses page 8, outside", [](StepPlan& p) { p.pages[4] = 8; }},
+      {"uses page -1, outside", [](StepPlan& p) { p.pages[0] = -1; }},
+      {"a sample at row 4", [](StepPlan& p) { p.samples[0].row = 4; }},
+      {"a sample of sequence 2", [](StepPlan& p) { p.samples[0].sequence = 2; }},
+      {"does not belong to sequence 0", [](StepPlan& p) { p.samples[0].sequence = 0; }},
+      {"after row 3", [](StepPlan& p) { p.samples.push_back(p.samples[0]); }},
+      {"a copy of page 3 to page 8",
+       [](StepPlan& p) {
+         p.page_copies = {{3, 8}};
+       }},
+      {"a copy of page 3 to page 3",
+       [](StepPlan& p) {
+         p.page_copies = {{3, 3}};
+       }},
+  };
+  for (const Case& c : cases) {
+    StepPlan plan = two_sequences();
+    c.disturb(plan);
+    try {
+      validate(plan, kPageSize, kNumPages, kVocab);
+      ADD_FAILURE() << "not refused: " << c.message;
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr(c.message));
+    }
+  }
+}
+
+TEST(StepPlan, IsPlacedAsOperatorsReadIt) {
+  Arena arena(placed_bytes(4, 2, 3));
+  StepPlan plan = two_sequences();
+  const StepTensors step = place(plan, arena);
+  plan.clear();
+  EXPECT_EQ(step.num_tokens, 4);
+  EXPECT_EQ(step.num_sequences, 2);
+  EXPECT_EQ(step.page_table_stride, 3);
+  EXPECT_THAT(std::vector(step.tokens, step.tokens + 4), ElementsAre(7, 8, 9, 42));
+  EXPECT_THAT(std::vector(step.positions, step.positions + 4), ElementsAre(2, 3, 4, 8));
+  EXPECT_THAT(std::vector(step.query_start, step.query_start + 3), ElementsAre(0, 3, 4));
+  EXPECT_THAT(std::vector(step.context_len, step.context_len + 2), ElementsAre(5, 9));
+  EXPECT_THAT(std::vector(step.page_table, step.page_table + 6), ElementsAre(6, 1, 0, 0, 7, 3));
+  EXPECT_THAT(std::vector(step.logit_rows, step.logit_rows + 1), ElementsAre(3));
+  EXPECT_LE(arena.peak_bytes(), arena.capacity_bytes());
+}
+
+}  // namespace
+}  // namespace heddle
