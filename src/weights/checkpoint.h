@@ -1,0 +1,60 @@
+// A model's folder as Hugging Face lays it out: config.json, generation_config.json, and the weights in
+// model.safetensors or in the shards of model.safetensors.index.json.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "weights/safetensors.h"
+#include "weights/tensor_source.h"
+
+namespace heddle {
+
+class Checkpoint : public TensorSource {
+ public:
+  // Reads the JSON files and the headers of all shards, and maps the shards; rows() of it cost nothing and stay valid
+  // as long as their owner. Throws InputError when the folder or one of its files is missing or malformed, and when the
+  // index and the shards do not hold the same tensors.
+  explicit Checkpoint(const std::filesystem::path& folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  JsonField config() const;                            // config.json, an object
+  std::optional<JsonField> generation_config() const;  // generation_config.json, an object
+
+  // Of all shards: file names in the order of names, and bytes of tensors.
+  std::vector<std::string> weight_files() const;
+  std::size_t total_bytes() const { return total_bytes_; }
+
+  std::vector<std::string_view> names() const override;
+  const TensorInfo* find(std::string_view name) const override;
+  TensorRows rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows) const override;
+  std::string where() const override;  // model.safetensors, or the index
+
+ private:
+  struct Entry {
+    TensorInfo info;
+    TensorRows all;
+  };
+
+  void open_shard(const std::string& file_name);
+  void open_sharded();
+  void check_against_index(const JsonField& weight_map) const;
+
+  std::filesystem::path folder_;
+  std::filesystem::path weights_path_;  // model.safetensors or model.safetensors.index.json
+  std::shared_ptr<const nlohmann::json> config_;
+  std::shared_ptr<const nlohmann::json> generation_config_;  // null: there is none
+  std::vector<std::string> shards_;
+  std::map<std::string, Entry, std::less<>> tensors_;
+  std::size_t total_bytes_ = 0;
+};
+
+}  // namespace heddle

@@ -1,0 +1,54 @@
+#include "weights/tensor_source.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::array<StoredDType, 20> kStoredDTypes{{
+    {"F32", 32, DType::float32},  {"BF16", 16, DType::bfloat16}, {"F16", 16, DType::float16},
+    {"BOOL", 8, std::nullopt},    {"U8", 8, std::nullopt},       {"I8", 8, std::nullopt},
+    {"F8_E5M2", 8, std::nullopt}, {"F8_E4M3", 8, std::nullopt},  {"F8_E8M0", 8, std::nullopt},
+    {"I16", 16, std::nullopt},    {"U16", 16, std::nullopt},     {"I32", 32, std::nullopt},
+    {"U32", 32, std::nullopt},    {"F64", 64, std::nullopt},     {"I64", 64, std::nullopt},
+    {"U64", 64, std::nullopt},    {"C64", 64, std::nullopt},     {"F4", 4, std::nullopt},
+    {"F6_E2M3", 6, std::nullopt}, {"F6_E3M2", 6, std::nullopt},
+}};
+
+}  // namespace
+
+std::optional<StoredDType> stored_dtype(std::string_view name) {
+  const auto* const found = std::ranges::find(kStoredDTypes, name, &StoredDType::name);
+  if (found == kStoredDTypes.end()) return std::nullopt;
+  return *found;
+}
+
+StoredDType stored_dtype(DType dtype) {
+  return *std::ranges::find(kStoredDTypes, std::optional(dtype), &StoredDType::dtype);
+}
+
+std::int64_t TensorInfo::num_elements() const {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  return count;
+}
+
+std::string quoted_name(std::string_view name) {
+  constexpr std::size_t kMost = 160;
+  std::string text =
+      nlohmann::json(name.substr(0, kMost)).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  if (name.size() > kMost) text += "...";
+  return text;
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  constexpr std::size_t kMost = 8;
+  return fmt::format("[{}{}]", fmt::join(shape.first(std::min(shape.size(), kMost)), ", "),
+                     shape.size() > kMost ? ", ..." : "");
+}
+
+}  // namespace heddle

@@ -1,0 +1,129 @@
+#include "weights/weight_loader.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+namespace heddle {
+namespace {
+
+// Converted at a time: small enough for progress to move, and for a made-up tensor never to be whole in memory.
+constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
+
+bool aligned_for(const void* data, DType dtype) {
+  return reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) == 0;
+}
+
+[[noreturn]] void fail_shape(const std::string& name, const TensorInfo& info, std::span<const Extent> expected) {
+  std::vector<std::int64_t> shape;
+  std::vector<std::string_view> reasons;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    shape.push_back(expected[i].size);
+    const bool differs = info.shape.size() != expected.size() || info.shape[i] != expected[i].size;
+    if (differs && !expected[i].reason.empty()) reasons.push_back(expected[i].reason);
+  }
+  throw_error<InputError>("{}: tensor {} has shape {}, expected {}{}. Is this config.json from another model?",
+                          info.file, quoted_name(name), shape_text(info.shape), shape_text(shape),
+                          reasons.empty() ? "" : fmt::format(" ({})", fmt::join(reasons, "; ")));
+}
+
+}  // namespace
+
+WeightLoader::WeightLoader(const TensorSource& source, WeightLoaderOptions options)
+    : source_(source), options_(std::move(options)) {}
+
+Weight WeightLoader::matrix(std::span<const NamedRows> blocks, const Extent& in_features) {
+  require(!blocks.empty() && blocks.size() <= Weight::kMaxBlocks, "a weight has 1 to {} blocks, not {}",
+          Weight::kMaxBlocks, blocks.size());
+  std::array<const TensorInfo*, Weight::kMaxBlocks> infos{};
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    infos[i] = &checked(blocks[i].name, std::array{blocks[i].rows, in_features});
+
+  Weight weight{.in_features = in_features.size, .dtype = options_.dtype.value_or(*infos[0]->dtype.dtype)};
+  const auto differs = [&](const TensorInfo* info) { return info != nullptr && info->dtype != infos[0]->dtype; };
+  if (!options_.dtype && std::ranges::any_of(infos, differs)) weight.dtype = DType::float32;
+
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const NamedRows& block = blocks[i];
+    require(block.first >= 0 && block.first <= block.rows.size, "tensor {} has no row {}", block.name, block.first);
+    const std::int64_t count = block.count.value_or(block.rows.size - block.first);
+    require(count >= 0 && count <= block.rows.size - block.first, "tensor {} has no rows {} + {}", block.name,
+            block.first, count);
+    weight.blocks[i] = {load(block.name, *infos[i], block.first, count, weight.dtype), count};
+    weight.out_features += count;
+  }
+  return weight;
+}
+
+const float* WeightLoader::vector(const std::string& name, const Extent& size) {
+  const TensorInfo& info = checked(name, {&size, 1});
+  return static_cast<const float*>(load(name, info, 0, size.size, DType::float32));
+}
+
+WeightStorage WeightLoader::finish(std::span<const std::string_view> harmless_suffixes) {
+  std::vector<std::string_view> extra = source_.names();
+  std::erase_if(extra, [&](std::string_view name) {
+    const auto ends_name = [&](std::string_view suffix) { return name.ends_with(suffix); };
+    return asked_for_.contains(name) || std::ranges::any_of(harmless_suffixes, ends_name);
+  });
+  if (!extra.empty())
+    throw_error<InputError>("{}: tensor {}{} belongs to no part of this model. Is this config.json from another model?",
+                            source_.find(extra[0])->file, quoted_name(extra[0]),
+                            extra.size() == 1 ? "" : fmt::format(" (one of {} such)", extra.size()));
+  return std::exchange(storage_, {});
+}
+
+// The tensor, when it has that shape and a dtype that can be loaded.
+const TensorInfo& WeightLoader::checked(const std::string& name, std::span<const Extent> shape) {
+  const TensorInfo* info = source_.find(name);
+  if (info == nullptr)
+    throw_error<InputError>("{}: tensor {} is missing. Is this config.json from another model?", source_.where(),
+                            quoted_name(name));
+  if (!std::ranges::equal(info->shape, shape, {}, {}, &Extent::size)) fail_shape(name, *info, shape);
+  if (!info->dtype.dtype)
+    throw_error<InputError>("{}: tensor {} has dtype {}, expected F32, F16 or BF16", info->file, quoted_name(name),
+                            info->dtype.name);
+  asked_for_.insert(name);
+  return *info;
+}
+
+// Rows of a tensor in `dtype`, as a view if that is possible. Storage keeps them.
+const void* WeightLoader::load(const std::string& name, const TensorInfo& info, std::int64_t first_row,
+                               std::int64_t num_rows, DType dtype) {
+  if (num_rows == 0) return nullptr;
+  const DType stored = *info.dtype.dtype;
+  const std::size_t row_bytes = info.size_bytes / static_cast<std::size_t>(info.shape[0]);
+  const std::size_t row_elements = row_bytes / size_of(stored);
+  if (stored == dtype) {
+    TensorRows all = source_.rows(name, first_row, num_rows);
+    if (aligned_for(all.bytes.data(), dtype)) {
+      storage_.owners.push_back(std::move(all.owner));
+      advance(all.bytes.size());
+      return all.bytes.data();
+    }
+  }
+  auto copy = std::make_shared<Buffer>(static_cast<std::size_t>(num_rows) * row_elements * size_of(dtype));
+  const auto piece_rows =
+      static_cast<std::int64_t>(std::max<std::size_t>(1, kPieceBytes / std::max<std::size_t>(1, row_bytes)));
+  for (std::int64_t done = 0; done < num_rows;) {
+    const std::int64_t count = std::min(piece_rows, num_rows - done);
+    const TensorRows piece = source_.rows(name, first_row + done, count);
+    const std::size_t num_elements = static_cast<std::size_t>(count) * row_elements;
+    convert(piece.bytes.data(), stored, copy->data() + static_cast<std::size_t>(done) * row_elements * size_of(dtype),
+            dtype, num_elements);
+    done += count;
+    advance(piece.bytes.size());
+  }
+  const void* data = copy->data();
+  storage_.owners.push_back(std::move(copy));
+  return data;
+}
+
+void WeightLoader::advance(std::size_t num_bytes) {
+  bytes_done_ += num_bytes;
+  if (options_.on_progress) options_.on_progress(bytes_done_);
+}
+
+}  // namespace heddle

@@ -1,0 +1,80 @@
+// Turns named tensors into what operators take: checks that they are there and have the shape that the config asks for,
+// and converts those that are not stored in the wanted dtype.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "kernels/weight.h"
+#include "weights/tensor_source.h"
+
+namespace heddle {
+
+// A size that a tensor must have, and why, for the message when it has another:
+// {8192, "intermediate_size in config.json is 8192"}.
+struct Extent {
+  std::int64_t size = 0;
+  std::string reason;
+};
+
+// Rows [first, first + count) of the tensor `name`, which must have `rows` of them in all.
+struct NamedRows {
+  std::string name;
+  Extent rows;
+  std::int64_t first = 0;
+  std::optional<std::int64_t> count = std::nullopt;  // nothing: all rows from `first`
+};
+
+// Keeps the loaded weights in memory: converted copies, and the mappings that the others are views of. It must outlive
+// every Weight and vector that the loader gave; the TensorSource need not.
+struct WeightStorage {
+  std::vector<std::shared_ptr<const void>> owners;
+};
+
+struct WeightLoaderOptions {
+  std::optional<DType> dtype;                               // of all matrices; nothing: as stored
+  std::function<void(std::size_t bytes_done)> on_progress;  // bytes of stored tensors dealt with so far; may be empty
+};
+
+class WeightLoader {
+ public:
+  // `source` must outlive the loader.
+  explicit WeightLoader(const TensorSource& source, WeightLoaderOptions options = {});
+
+  // Up to Weight::kMaxBlocks tensors [rows, in_features], stacked in order. A block that is stored in the wanted dtype
+  // and aligned to its elements is a view of the source's memory; others are converted or copied. Without a wanted
+  // dtype, tensors of different dtypes become float32, which holds all of them exactly.
+  // Throws InputError that names the tensor when one is missing, has another shape or a dtype that cannot be loaded.
+  Weight matrix(std::span<const NamedRows> blocks, const Extent& in_features);
+  Weight matrix(const NamedRows& rows, const Extent& in_features) { return matrix({&rows, 1}, in_features); }
+
+  // A tensor [size] as float32, whatever the wanted dtype: norm weights and biases. Throws as matrix() does.
+  const float* vector(const std::string& name, const Extent& size);
+
+  // Hands over what holds the weights; the loader is then empty. Throws InputError that names a tensor of the source
+  // that nobody asked for, unless its name ends with one of `harmless_suffixes` ("rotary_emb.inv_freq").
+  WeightStorage finish(std::span<const std::string_view> harmless_suffixes = {});
+
+ private:
+  const TensorInfo& checked(const std::string& name, std::span<const Extent> shape);
+  const void* load(const std::string& name, const TensorInfo& info, std::int64_t first_row, std::int64_t num_rows,
+                   DType dtype);
+  void advance(std::size_t num_bytes);
+
+  const TensorSource& source_;
+  WeightLoaderOptions options_;
+  WeightStorage storage_;
+  std::set<std::string, std::less<>> asked_for_;
+  std::size_t bytes_done_ = 0;
+};
+
+}  // namespace heddle
