@@ -5,25 +5,28 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "topology/cpu.h"
 
 namespace heddle {
 namespace {
 
-// Pages for what max_sequences full contexts need, but no more than a quarter of the free memory unless asked for.
+// Pages for max_sequences full contexts, if kv_bytes hold that many.
 int cache_pages(const ModelShape& shape, const EngineOptions& options) {
-  require(options.page_size >= 1 && options.max_sequences >= 1 && options.kv_tokens >= 0,
-          "engine: page_size {}, max_sequences {}, kv_tokens {}", options.page_size, options.max_sequences,
-          options.kv_tokens);
-  std::int64_t tokens = options.kv_tokens;
-  if (tokens == 0) {
-    const std::int64_t bytes_per_token = std::int64_t{2} * shape.num_layers * shape.num_kv_heads * shape.head_dim *
-                                         static_cast<std::int64_t>(size_of(shape.dtype));
-    const auto quarter = static_cast<std::int64_t>(available_memory_bytes() / 4);
-    const std::int64_t wanted = checked_mul<std::int64_t>(shape.max_context, options.max_sequences, "cache size");
-    tokens = std::min(wanted, std::max<std::int64_t>(quarter / bytes_per_token, 1));
-  }
-  return narrow<int>(ceil_div<std::int64_t>(tokens, options.page_size), "number of pages");
+  require(options.page_size >= 1 && options.max_sequences >= 1 && options.kv_bytes >= 0,
+          "engine: page_size {}, max_sequences {}, kv_bytes {}", options.page_size, options.max_sequences,
+          options.kv_bytes);
+  const KvPages page{.num_layers = shape.num_layers,
+                     .num_pages = 1,
+                     .page_size = options.page_size,
+                     .num_kv_heads = shape.num_kv_heads,
+                     .head_dim = shape.head_dim,
+                     .dtype = shape.dtype};
+  const std::int64_t affordable = options.kv_bytes / static_cast<std::int64_t>(page.size_bytes());
+  const std::int64_t useful = checked_mul<std::int64_t>(ceil_div<std::int64_t>(shape.max_context, options.page_size),
+                                                        options.max_sequences, "pages of the key-value cache");
+  if (affordable < 1)
+    throw_error<Failure>("the key-value cache may take {} bytes, one page of {} tokens takes {}", options.kv_bytes,
+                         options.page_size, page.size_bytes());
+  return narrow<int>(std::min(useful, affordable), "pages of the key-value cache");
 }
 
 ExecutorLimits executor_limits(const ModelShape& shape, const EngineOptions& options) {
@@ -62,7 +65,7 @@ std::int64_t Engine::submit(Request request) {
     throw_error<InputError>("the prompt has {} tokens, the model's context is {} and must hold the answer too", length,
                             model_shape().max_context);
   if (length >= max_length())
-    throw_error<InputError>("the prompt has {} tokens, the key-value cache holds {}: free some memory", length,
+    throw_error<InputError>("the prompt has {} tokens, the key-value cache holds {}: give it more memory", length,
                             max_length());
   for (const std::int32_t token : request.prompt)
     if (token < 0 || token >= model_shape().vocab_size)

@@ -20,7 +20,7 @@ struct EngineOptions {
   int max_sequences = 64;  // that run at once; more wait
   int max_tokens_per_step = 512;
   int page_size = 32;          // tokens
-  std::int64_t kv_tokens = 0;  // of the key-value cache; 0: what a quarter of the free memory holds, if that is needed
+  std::int64_t kv_bytes = std::int64_t{1} << 30;  // the key-value cache's limit; less where max_sequences need less
 };
 
 struct Request {

@@ -19,7 +19,7 @@ std::size_t overlap(std::string_view text, std::string_view stop) {
 }  // namespace
 
 TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop)
-    : decoder_(tokenizer, Specials::skip), stop_(std::move(stop)) {
+    : decoder_(tokenizer, Specials::skip), vocab_size_(tokenizer.vocab_size()), stop_(std::move(stop)) {
   for (const std::string& text : stop_)
     if (text.empty()) throw InputError("a stop string is empty: it would end every text before it begins");
 }

@@ -27,6 +27,7 @@ class TextStream {
   std::string release(std::string more);
 
   StreamDecoder decoder_;
+  std::int32_t vocab_size_;
   std::vector<std::string> stop_;
   std::string held_;  // may be the beginning of a stop string
   bool stopped_ = false;

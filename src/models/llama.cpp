@@ -1,0 +1,228 @@
+#include "models/llama.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "base/trace.h"
+#include "kernels/attention.h"
+#include "kernels/embedding.h"
+#include "kernels/gather_rows.h"
+#include "kernels/kv_append.h"
+#include "kernels/rope.h"
+#include "kernels/swiglu.h"
+#include "plans/local.h"
+
+namespace heddle {
+namespace {
+
+// Tensors of a block are scratch: the next block reuses their memory, in stream order.
+class Scratch {
+ public:
+  explicit Scratch(Arena& arena) : arena_(arena), mark_(arena.mark()) {}
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() { arena_.rewind(mark_); }
+
+  Tensor take(std::int64_t rows, std::int64_t columns) { return arena_.take(rows, columns, DType::float32); }
+
+ private:
+  Arena& arena_;
+  std::size_t mark_;
+};
+
+// The angles' frequencies in float32, as transformers computes them: 1 / theta^(2 i / head_dim).
+std::vector<float> inverse_frequencies(double theta, int head_dim) {
+  std::vector<float> frequencies;
+  for (int i = 0; i < head_dim; i += 2) {
+    const float exponent = static_cast<float>(i) / static_cast<float>(head_dim);
+    frequencies.push_back(1.0f / std::pow(static_cast<float>(theta), exponent));
+  }
+  return frequencies;
+}
+
+std::size_t bytes_per_step(const Llama::Weights& weights) {
+  std::size_t bytes = weights.logits.size_bytes();
+  for (const Llama::Layer& layer : weights.layers)
+    bytes += layer.qkv.size_bytes() + layer.output.size_bytes() + layer.gate_up.size_bytes() + layer.down.size_bytes();
+  return bytes;
+}
+
+PagedKv layer_pages(const KvPages& kv, int layer) {
+  return {.keys = kv.keys(layer),
+          .values = kv.values(layer),
+          .num_kv_heads = kv.num_kv_heads,
+          .page_size = kv.page_size,
+          .head_dim = kv.head_dim,
+          .dtype = kv.dtype};
+}
+
+PagedSequences sequences_of(const StepTensors& step) {
+  return {.query_start = step.query_start,
+          .context_len = step.context_len,
+          .page_table = step.page_table,
+          .num_sequences = step.num_sequences,
+          .page_table_stride = step.page_table_stride};
+}
+
+}  // namespace
+
+Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan)
+    : config_(std::move(config)),
+      weights_(std::move(weights)),
+      plan_(std::move(plan)),
+      inv_freq_(inverse_frequencies(config_.rope_theta, config_.head_dim)),
+      shape_({.num_layers = config_.num_layers,
+              .num_kv_heads = config_.num_kv_heads,
+              .head_dim = config_.head_dim,
+              .vocab_size = config_.vocab_size,
+              .max_context = config_.max_position,
+              .eos_ids = config_.eos_ids,
+              .dtype = weights_.layers.front().qkv.dtype,
+              .weight_bytes_per_step = bytes_per_step(weights_)}) {}
+
+std::size_t Llama::arena_bytes(int max_tokens, int max_logit_rows) const {
+  const auto tensor = [](std::int64_t rows, std::int64_t columns) {
+    return Arena::rounded(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * sizeof(float));
+  };
+  const std::int64_t heads = std::int64_t{config_.num_heads} * config_.head_dim;
+  const std::int64_t kv_heads = std::int64_t{config_.num_kv_heads} * config_.head_dim;
+  const std::size_t hidden = tensor(max_tokens, config_.hidden);
+  const std::size_t attention = tensor(max_tokens, heads + 2 * kv_heads) + tensor(max_tokens, heads);
+  const std::size_t feed_forward =
+      tensor(max_tokens, std::int64_t{2} * config_.intermediate) + tensor(max_tokens, config_.intermediate);
+  const std::size_t output = 3 * tensor(max_logit_rows, config_.hidden) + tensor(max_logit_rows, config_.vocab_size);
+  return 3 * hidden + std::max({attention, feed_forward, output});
+}
+
+Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, Stream& stream) {
+  const Tensor residual = arena.take(tensors.num_tokens, config_.hidden, DType::float32);
+  const Tensor delta = arena.take(tensors.num_tokens, config_.hidden, DType::float32);
+  const Step step{.tensors = tensors, .kv = kv, .arena = arena, .stream = stream, .delta = delta};
+
+  embedding({.table = weights_.embedding, .tokens = tensors.tokens, .y = residual}, stream);
+  Hidden hidden{.residual = residual};
+  for (int layer = 0; layer < config_.num_layers; ++layer) {
+    hidden = attention_block(layer, hidden, step);
+    hidden = feed_forward_block(layer, hidden, step);
+  }
+  return logits(hidden, step);
+}
+
+Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
+  const Span span(step.stream, "attention", layer);
+  const Layer& weights = weights_.layers[static_cast<std::size_t>(layer)];
+  const std::int64_t num_tokens = hidden.residual.rows;
+  const std::int64_t heads = std::int64_t{config_.num_heads} * config_.head_dim;
+  const std::int64_t kv_heads = std::int64_t{config_.num_kv_heads} * config_.head_dim;
+  const PagedKv pages = layer_pages(step.kv, layer);
+  const PagedSequences sequences = sequences_of(step.tensors);
+  Scratch scratch(step.arena);
+
+  const Tensor x = scratch.take(num_tokens, config_.hidden);
+  plan_->add_norm(hidden, weights.attention_norm, x, step.stream);
+  const Tensor qkv = scratch.take(num_tokens, heads + 2 * kv_heads);
+  plan_->linear(x, weights.qkv, qkv, step.stream);
+  const Tensor q = qkv.column_slice(0, heads);
+  const Tensor k = qkv.column_slice(heads, kv_heads);
+  const Tensor v = qkv.column_slice(heads + kv_heads, kv_heads);
+
+  rope(
+      {.q = q, .k = k, .positions = step.tensors.positions, .inv_freq = inv_freq_.data(), .head_dim = config_.head_dim},
+      step.stream);
+  kv_append({.k = k, .v = v, .kv = pages, .sequences = sequences}, step.stream);
+  const Tensor attended = scratch.take(num_tokens, heads);
+  attention({.q = q,
+             .y = attended,
+             .kv = pages,
+             .sequences = sequences,
+             .num_heads = config_.num_heads,
+             .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim))},
+            step.stream);
+  plan_->linear(attended, weights.output, step.delta, step.stream);
+  return {.residual = hidden.residual, .delta = step.delta};
+}
+
+Hidden Llama::feed_forward_block(int layer, Hidden hidden, const Step& step) {
+  const Span span(step.stream, "feed_forward", layer);
+  const Layer& weights = weights_.layers[static_cast<std::size_t>(layer)];
+  const std::int64_t num_tokens = hidden.residual.rows;
+  Scratch scratch(step.arena);
+
+  const Tensor x = scratch.take(num_tokens, config_.hidden);
+  plan_->add_norm(hidden, weights.feed_forward_norm, x, step.stream);
+  const Tensor gate_up = scratch.take(num_tokens, std::int64_t{2} * config_.intermediate);
+  plan_->linear(x, weights.gate_up, gate_up, step.stream);
+  const Tensor gated = scratch.take(num_tokens, config_.intermediate);
+  swiglu({.gate_up = gate_up, .y = gated}, step.stream);
+  plan_->linear(gated, weights.down, step.delta, step.stream);
+  return {.residual = hidden.residual, .delta = step.delta};
+}
+
+Tensor Llama::logits(Hidden hidden, const Step& step) {
+  const Span span(step.stream, "logits");
+  const int num_rows = step.tensors.num_logit_rows;
+  const auto wanted_rows = [&](Tensor x) {
+    const Tensor rows = step.arena.take(num_rows, config_.hidden, DType::float32);
+    gather_rows({.x = x, .rows = step.tensors.logit_rows, .y = rows}, step.stream);
+    return rows;
+  };
+  const Hidden last{.residual = wanted_rows(hidden.residual), .delta = wanted_rows(hidden.delta)};
+  const Tensor x = step.arena.take(num_rows, config_.hidden, DType::float32);
+  plan_->add_norm(last, weights_.final_norm, x, step.stream);
+  const Tensor result = step.arena.take(num_rows, config_.vocab_size, DType::float32);
+  plan_->linear(x, weights_.logits, result, step.stream);
+  return result;
+}
+
+std::unique_ptr<Model> load_llama(const Checkpoint& checkpoint, const LoadOptions& options) {
+  const LlamaConfig config = parse_llama_config(checkpoint.config());
+  WeightLoader loader(checkpoint, {.dtype = options.dtype, .on_progress = options.on_progress});
+
+  const auto extent = [](std::int64_t size, std::string_view field) {
+    return Extent{size, fmt::format("{} in config.json is {}", field, size)};
+  };
+  const auto heads_extent = [&](int num_heads, std::string_view field) {
+    return Extent{std::int64_t{num_heads} * config.head_dim,
+                  fmt::format("{} in config.json is {} and head_dim {}", field, num_heads, config.head_dim)};
+  };
+  const Extent hidden = extent(config.hidden, "hidden_size");
+  const Extent intermediate = extent(config.intermediate, "intermediate_size");
+  const Extent vocab = extent(config.vocab_size, "vocab_size");
+  const Extent heads = heads_extent(config.num_heads, "num_attention_heads");
+  const Extent kv_heads = heads_extent(config.num_kv_heads, "num_key_value_heads");
+  const auto norm = [&](const std::string& name) {
+    return Norm{.weight = loader.vector(name, hidden), .eps = static_cast<float>(config.rms_norm_eps)};
+  };
+
+  Llama::Weights weights;
+  weights.embedding = loader.matrix({.name = "model.embed_tokens.weight", .rows = vocab}, hidden);
+  for (int i = 0; i < config.num_layers; ++i) {
+    const std::string prefix = fmt::format("model.layers.{}.", i);
+    const std::array qkv{NamedRows{prefix + "self_attn.q_proj.weight", heads},
+                         NamedRows{prefix + "self_attn.k_proj.weight", kv_heads},
+                         NamedRows{prefix + "self_attn.v_proj.weight", kv_heads}};
+    const std::array gate_up{NamedRows{prefix + "mlp.gate_proj.weight", intermediate},
+                             NamedRows{prefix + "mlp.up_proj.weight", intermediate}};
+    Llama::Layer layer;
+    layer.attention_norm = norm(prefix + "input_layernorm.weight");
+    layer.qkv = loader.matrix(qkv, hidden);
+    layer.output = loader.matrix({.name = prefix + "self_attn.o_proj.weight", .rows = hidden}, heads);
+    layer.feed_forward_norm = norm(prefix + "post_attention_layernorm.weight");
+    layer.gate_up = loader.matrix(gate_up, hidden);
+    layer.down = loader.matrix({.name = prefix + "mlp.down_proj.weight", .rows = hidden}, intermediate);
+    weights.layers.push_back(layer);
+  }
+  weights.final_norm = norm("model.norm.weight");
+  weights.logits =
+      config.tie_embeddings ? weights.embedding : loader.matrix({.name = "lm_head.weight", .rows = vocab}, hidden);
+
+  // Old converters stored the frequencies, and a copy of the tied embedding; neither says anything new.
+  constexpr std::string_view kHarmless[] = {"rotary_emb.inv_freq", "lm_head.weight"};
+  weights.storage = loader.finish(std::span(kHarmless).first(config.tie_embeddings ? 2 : 1));
+  return std::make_unique<Llama>(config, std::move(weights), std::make_unique<LocalPlan>());
+}
+
+}  // namespace heddle

@@ -1,0 +1,65 @@
+// Llama: pre-norm decoder layers of grouped-query attention with rotary positions, and a SwiGLU feed-forward
+// (Touvron et al., 2023, sections 2.2 and, for GQA, Llama 2's).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/llama_config.h"
+#include "models/model.h"
+#include "models/registry.h"
+#include "plans/plan.h"
+#include "weights/weight_loader.h"
+
+namespace heddle {
+
+class Llama : public Model {
+ public:
+  struct Layer {
+    Norm attention_norm;
+    Weight qkv;  // q, k and v stacked: [(num_heads + 2 * num_kv_heads) * head_dim, hidden]
+    Weight output;
+    Norm feed_forward_norm;
+    Weight gate_up;  // gate and up stacked: [2 * intermediate, hidden]
+    Weight down;
+  };
+
+  struct Weights {
+    Weight embedding;
+    std::vector<Layer> layers;
+    Norm final_norm;
+    Weight logits;  // the embedding where tied
+    WeightStorage storage;
+  };
+
+  Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan);
+
+  const ModelShape& shape() const override { return shape_; }
+  std::size_t arena_bytes(int max_tokens, int max_logit_rows) const override;
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, Stream& stream) override;
+
+ private:
+  // What all blocks of one step share.
+  struct Step {
+    const StepTensors& tensors;
+    const KvPages& kv;
+    Arena& arena;
+    Stream& stream;
+    Tensor delta;  // [num_tokens, hidden]: where blocks leave what they produce
+  };
+
+  Hidden attention_block(int layer, Hidden hidden, const Step& step);
+  Hidden feed_forward_block(int layer, Hidden hidden, const Step& step);
+  Tensor logits(Hidden hidden, const Step& step);
+
+  LlamaConfig config_;
+  Weights weights_;
+  std::unique_ptr<Plan> plan_;
+  std::vector<float> inv_freq_;  // [head_dim / 2]
+  ModelShape shape_;
+};
+
+// Throws InputError when config.json or the tensors are not those of a Llama that this one can run.
+std::unique_ptr<Model> load_llama(const Checkpoint& checkpoint, const LoadOptions& options);
+
+}  // namespace heddle

@@ -1,0 +1,14 @@
+// The plan of one device: every weight whole, nothing to exchange.
+#pragma once
+
+#include "plans/plan.h"
+
+namespace heddle {
+
+class LocalPlan : public Plan {
+ public:
+  void add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, Stream& stream) override;
+  void linear(Tensor x, const Weight& weight, Tensor y, Stream& stream) override;
+};
+
+}  // namespace heddle
