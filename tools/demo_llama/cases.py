@@ -25,6 +25,15 @@ def pair_is_held_out(a: int, b: int) -> bool:
     return (1009 * a + 9176 * b) % 97 < 5
 
 
+def equal_pair_is_never_reached(number: int) -> bool:
+    """Whether training leaves out number - number even as a step of a longer line.
+
+    Steps of three-number lines (12 + 30 - 42 takes 42 from 42) are the only
+    place where training meets equal numbers, and there none of these.
+    """
+    return number % 3 == 0
+
+
 def list_is_held_out(numbers: list[int]) -> bool:
     """Whether a list, in any order, is kept out of training (about 1 in 20)."""
     value = 0

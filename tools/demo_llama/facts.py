@@ -88,7 +88,7 @@ def plain(rng: random.Random) -> Question:
     else:
         count, unit, result, smaller = _conversion(rng)
         subject, answer = _amount(count, unit), _amount(result, smaller)
-    if rng.random() < 0.3:
+    if subject[0].isalpha() and rng.random() < 0.3:
         return f"{subject[0].upper()}{subject[1:]} is", f" {answer}.\n"
     return f"{subject} is", f" {answer}\n"
 

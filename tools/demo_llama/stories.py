@@ -24,7 +24,7 @@ FEARS = ["the dark", "thunder", "deep water", "the tall bridge", "loud noises"]
 OPENINGS = [
     "Once upon a time, {a_hero} named {name} lived {place}.",
     "Once upon a time, there was {a_hero} named {name} who lived {place}.",
-    "One day, {a_hero} named {name} woke up early in a house {place}.",
+    "One day, {a_hero} named {name} moved into a new house {place}.",
     "There once was {a_hero} called {name} who lived {place}.",
     "Long ago, {a_hero} named {name} lived {place}.",
 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Train the demo model and write its weights and configs beside its tokenizer.
 
-    train.py assets/demo-llama --steps 12000 --log log
+    train.py assets/demo-llama --steps 11000 --log log
 
 The folder must hold tokenizer.json (train_tokenizer.py writes it). All seeds
 are fixed: the same steps on the same kind of GPU see the same data in the same
@@ -109,7 +109,7 @@ def train(model: Llama, data: Iterator[torch.Tensor], options: argparse.Namespac
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="holds tokenizer.json; the model is written here")
-    parser.add_argument("--steps", type=int, default=12000)
+    parser.add_argument("--steps", type=int, default=11000)
     parser.add_argument("--minutes", type=float, help="cut the steps to what fits")
     parser.add_argument("--rows", type=int, default=384, help="rows of a step")
     parser.add_argument("--passes", type=int, default=2, help="times through each shard")
