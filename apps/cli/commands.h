@@ -12,4 +12,8 @@ void add_tokenize(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_doctor(CLI::App& app);
 
+// Thrown by a command that the user ended: what was finished is written, the exit status is 130 as for any program
+// that Ctrl-C ends.
+struct Interrupted {};
+
 }  // namespace heddle

@@ -1,6 +1,6 @@
 // heddle: the command line. Usage errors and bad input exit with 2, failures with 1.
-#include <csignal>
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <new>
 
 #include "base/error.h"
@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kFailure = 1;
 constexpr int kBadInput = 2;
+constexpr int kInterrupted = 130;
 
 int report(int exit_code, const char* message) {
   heddle::write_stderr(fmt::format("heddle: error: {}\n", message));
@@ -35,10 +36,13 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    heddle::write_stderr(fmt::format("heddle: error: {}\nTry: heddle --help, or heddle COMMAND --help\n", error.what()));
+    heddle::write_stderr(
+        fmt::format("heddle: error: {}\nTry: heddle --help, or heddle COMMAND --help\n", error.what()));
     return kBadInput;
   } catch (const heddle::InputError& error) {
     return report(kBadInput, error.what());
+  } catch (const heddle::Interrupted&) {
+    return kInterrupted;
   } catch (const std::bad_alloc&) {
     return report(kFailure, "out of memory");
   } catch (const std::exception& error) {

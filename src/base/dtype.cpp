@@ -59,6 +59,12 @@ std::string_view name_of(DType dtype) {
   return "unknown";
 }
 
+std::optional<DType> dtype_named(std::string_view name) {
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16})
+    if (name_of(dtype) == name) return dtype;
+  return std::nullopt;
+}
+
 void convert(const void* source, DType from, void* destination, DType to, std::size_t count) {
   if (from == to) {
     if (count > 0) std::memcpy(destination, source, count * size_of(from));

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <string_view>
 
 namespace heddle {
@@ -17,6 +17,7 @@ constexpr std::size_t size_of(DType dtype) {
 
 // "float32", "bfloat16", "float16": the names that config.json and the command line use.
 std::string_view name_of(DType dtype);
+std::optional<DType> dtype_named(std::string_view name);
 
 // Half of the distance from 1 to the next number: the relative error of one rounding.
 constexpr double unit_roundoff(DType dtype) {

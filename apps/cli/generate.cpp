@@ -1,0 +1,258 @@
+// heddle generate: prompts in, text or JSON out.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "cli/commands.h"
+#include "cli/completion.h"
+#include "cli/interrupt.h"
+#include "cli/jsonl.h"
+#include "cli/output.h"
+#include "cli/speed.h"
+#include "engine/engine.h"
+#include "engine/generation_defaults.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "models/registry.h"
+#include "topology/cpu.h"
+#include "topology/machine.h"
+#include "topology/measure.h"
+#include "weights/checkpoint.h"
+
+namespace heddle {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string prompt;
+  std::string prompts_file;
+  bool from_file = false;
+  std::int64_t max_tokens = 256;
+  std::optional<double> temperature;
+  std::optional<std::int32_t> top_k;
+  std::optional<double> top_p;
+  std::optional<double> min_p;
+  std::optional<double> repetition_penalty;
+  std::optional<double> presence_penalty;
+  std::optional<double> frequency_penalty;
+  std::optional<std::uint64_t> seed;
+  std::vector<std::string> stop;
+  std::optional<int> num_top_logprobs;
+  std::optional<DType> dtype;
+  int threads = 0;  // 0: all that this process may use
+  bool json = false;
+  bool echo = false;
+};
+
+struct Prompt {
+  std::string text;
+  std::string where;  // begins messages about it
+};
+
+std::vector<Prompt> read_prompts(const Options& options) {
+  if (!options.from_file) return {{options.prompt, "--prompt"}};
+  std::vector<Prompt> prompts;
+  for (const JsonLine& line : read_jsonl(options.prompts_file))
+    prompts.push_back({JsonField(line.object, line.where).at("prompt").text(), line.where});
+  if (prompts.empty()) throw_error<InputError>("{}: holds no prompts", options.prompts_file);
+  return prompts;
+}
+
+// What the folder asks for, overridden by what the user asks for.
+SamplingParams sampling_of(const Options& options, const GenerationDefaults& defaults) {
+  SamplingParams sampling = defaults.sampling;
+  const auto override_with = [](const auto& option, auto& value) {
+    if (option) value = *option;
+  };
+  override_with(options.temperature, sampling.temperature);
+  override_with(options.top_k, sampling.top_k);
+  override_with(options.top_p, sampling.top_p);
+  override_with(options.min_p, sampling.min_p);
+  override_with(options.repetition_penalty, sampling.repetition_penalty);
+  override_with(options.presence_penalty, sampling.presence_penalty);
+  override_with(options.frequency_penalty, sampling.frequency_penalty);
+  sampling.seed = options.seed ? *options.seed : std::random_device()();
+  validate(sampling);
+  if (sampling.temperature == 0 && (options.top_k || options.top_p || options.min_p || options.seed))
+    log_warning("--top-k, --top-p, --min-p and --seed change nothing at temperature 0: give a --temperature");
+  return sampling;
+}
+
+// Writes answers to standard output in the order of the prompts: as JSON when each is done, or as text while it grows.
+class Printer {
+ public:
+  Printer(const Options& options, std::vector<Completion>& completions)
+      : options_(options), completions_(completions), held_text_(completions.size()) {
+    if (!options_.json) begin_text();
+  }
+
+  // `text` was added to completion `index`.
+  void add(std::size_t index, std::string_view text) {
+    if (!options_.json) held_text_[index] += text;
+  }
+
+  // Writes all that is certain and in order.
+  void flush() {
+    std::string output;
+    while (next_ < completions_.size()) {
+      if (options_.json && !completions_[next_].finished()) break;
+      output += options_.json ? completions_[next_].json() : std::exchange(held_text_[next_], {});
+      if (!completions_[next_].finished()) break;
+      ++next_;
+      if (!options_.json) {
+        output += "\n";
+        write_stdout(std::exchange(output, {}));
+        begin_text();
+      }
+    }
+    if (!output.empty()) write_stdout(output);
+  }
+
+ private:
+  void begin_text() {
+    if (next_ >= completions_.size()) return;
+    if (next_ > 0) write_stdout("\n");
+    if (options_.echo) write_stdout(completions_[next_].prompt());
+  }
+
+  const Options& options_;
+  std::vector<Completion>& completions_;
+  std::vector<std::string> held_text_;
+  std::size_t next_ = 0;  // the first that is not written whole
+};
+
+std::unique_ptr<Model> load(const Checkpoint& checkpoint, const Options& options) {
+  Progress progress("loading", checkpoint.total_bytes());
+  return load_model(checkpoint,
+                    {.dtype = options.dtype, .on_progress = [&](std::size_t done) { progress.update(done); }});
+}
+
+// Steps the engine until all requests are done, or the user has enough.
+void run(Engine& engine, std::unordered_map<std::int64_t, std::size_t>& index_of, std::vector<Completion>& completions,
+         Printer& printer, SpeedMeter& meter, const InterruptGuard& interrupt) {
+  while (!engine.idle() && !interrupt.interrupted()) {
+    const auto start = SpeedMeter::Clock::now();
+    const auto outputs = engine.step();
+    for (const TokenOutput& output : outputs) {
+      const std::size_t index = index_of.at(output.request);
+      Completion& completion = completions[index];
+      printer.add(index, completion.push(output));
+      if (completion.finished()) engine.cancel(output.request);
+    }
+    meter.add_step(engine.last_step(), std::ssize(outputs), start);
+    printer.flush();
+  }
+}
+
+void report_speed(const SpeedMeter& meter, const SamplingParams& sampling, int threads) {
+  std::string line = "heddle: " + meter.summary();
+  if (meter.decode_gbps() > 0) {
+    TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
+    const double bandwidth = memory_bandwidth_gbps(store, threads);
+    line += fmt::format(", {:.0f} % of the memory bandwidth ({:.1f} GB/s)", 100 * meter.decode_gbps() / bandwidth,
+                        bandwidth);
+  }
+  if (sampling.temperature > 0) line += fmt::format("; seed {}", sampling.seed);
+  write_stderr(line + "\n");
+}
+
+void generate(const Options& options) {
+  const std::vector<Prompt> prompts = read_prompts(options);
+  const Tokenizer tokenizer = Tokenizer::load(options.model);
+  const Checkpoint checkpoint(options.model);
+  GenerationDefaults defaults;
+  if (const auto config = checkpoint.generation_config()) defaults = read_generation_defaults(*config);
+  const SamplingParams sampling = sampling_of(options, defaults);
+
+  const CpuInfo cpu = discover_cpu();
+  const int threads = options.threads > 0 ? options.threads : cpu.usable_threads;
+  EngineOptions engine_options{.threads = threads};
+  if (cpu.available_memory_bytes > 0) engine_options.kv_bytes = cpu.available_memory_bytes / 4;
+  Engine engine(load(checkpoint, options), engine_options);
+
+  std::vector<Completion> completions;
+  std::unordered_map<std::int64_t, std::size_t> index_of;
+  for (const Prompt& prompt : prompts) {
+    try {
+      std::vector<std::int32_t> tokens = tokenizer.encode(prompt.text);
+      completions.emplace_back(tokenizer, prompt.text, std::ssize(tokens), options.stop,
+                               options.num_top_logprobs.has_value());
+      const std::int64_t id =
+          engine.submit({.prompt = std::move(tokens),
+                         .sampling = sampling,
+                         .max_tokens = options.max_tokens,
+                         .stop_ids = defaults.eos_ids.empty() ? engine.model_shape().eos_ids : defaults.eos_ids,
+                         .num_top_logprobs = options.num_top_logprobs});
+      index_of.emplace(id, completions.size() - 1);
+    } catch (const InputError& error) {
+      throw_error<InputError>("{}: {}", prompt.where, error.what());
+    }
+  }
+
+  const InterruptGuard interrupt;
+  Printer printer(options, completions);
+  SpeedMeter meter;
+  run(engine, index_of, completions, printer, meter, interrupt);
+  if (interrupt.interrupted()) {
+    if (!options.json) write_stdout("\n");
+    const auto unfinished = std::ranges::count_if(completions, [](const Completion& c) { return !c.finished(); });
+    write_stderr(fmt::format("heddle: interrupted; {} of {} prompts were not finished\n", unfinished, prompts.size()));
+  }
+  report_speed(meter, sampling, threads);
+  if (interrupt.interrupted()) throw Interrupted();
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("generate", "Continue prompts with a model");
+  command->add_option("--model", options->model, "Folder of the model (Hugging Face layout)")->required();
+  auto* prompt = command->add_option("--prompt", options->prompt, "The prompt; special tokens in it are parsed");
+  auto* file = command->add_option("--prompts-file", options->prompts_file, "Prompts, one {\"prompt\": ...} a line");
+  prompt->excludes(file);
+  command->add_option("--max-tokens", options->max_tokens, "Tokens to generate at most")->capture_default_str();
+  command->add_option("--temperature", options->temperature,
+                      "0: greedy (default, unless generation_config.json samples)");
+  command->add_option("--top-k", options->top_k, "Keep the k likeliest tokens; 0: all");
+  command->add_option("--top-p", options->top_p, "Keep the likeliest tokens up to this sum of probabilities");
+  command->add_option("--min-p", options->min_p,
+                      "Keep tokens of at least this share of the likeliest one's probability");
+  command->add_option("--repetition-penalty", options->repetition_penalty,
+                      "Divide logits of tokens seen before; 1: off");
+  command->add_option("--presence-penalty", options->presence_penalty,
+                      "Subtract from logits of tokens generated before");
+  command->add_option("--frequency-penalty", options->frequency_penalty, "Likewise, times how often");
+  command->add_option("--seed", options->seed, "Of the random numbers; with the same seed, the same text");
+  command->add_option("--stop", options->stop, "Strings that end the text, and are left out of it");
+  auto* logprobs = command->add_option("--logprobs", options->num_top_logprobs,
+                                       "With --json: log-probabilities, and those of N alternatives");
+  command
+      ->add_option_function<std::string>(
+          "--dtype",
+          [options](const std::string& name) {
+            if (name != "auto") options->dtype = dtype_named(name);
+          },
+          "Of the weights in memory; auto: as stored")
+      ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}))
+      ->default_str("auto");
+  command->add_option("--threads", options->threads, "Processor threads; default: all usable")
+      ->check(CLI::Range(1, 1024));
+  logprobs->needs(command->add_flag("--json", options->json, "One JSON object a prompt"));
+  command->add_flag("--echo", options->echo, "Print the prompt before its text");
+  command->callback([options, prompt, file] {
+    if (prompt->count() + file->count() == 0) throw CLI::RequiredError("--prompt or --prompts-file");
+    options->from_file = file->count() > 0;
+    generate(*options);
+  });
+}
+
+}  // namespace heddle
