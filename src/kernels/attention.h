@@ -1,0 +1,35 @@
+// Causal attention over the paged cache, for prefill chunks and decode in one batch of unequal lengths.
+//
+// A token at position p sees the keys 0..p of its sequence, its own among them (append them first, kv_append.h). Query
+// head h reads KV head h / (num_heads / num_kv_heads). For each query head:
+//   s[j] = dot(q, k[j]) * scale                                          the dot product of README.md, over head_dim
+//   y    = sum_j exp(s[j] - m) v[j] / sum_j exp(s[j] - m),  j = 0..p
+// in blocks of 64 keys, [0, 64), [64, 128), ...: m is the largest score up to and including the block, and after a
+// block
+//   c = exp(m_before - m),  l = fma(l, c, sum over the block),  o[d] = o[d] * c, then o[d] = fma(exp(s[j] - m),
+//   v[j][d], o[d]) for
+// each key in turn; y[d] = o[d] / l. Keys and values beyond p are never part of any operation.
+#pragma once
+
+#include "base/stream.h"
+#include "base/tensor.h"
+#include "kernels/paged_kv.h"
+
+namespace heddle {
+
+inline constexpr int kMaxHeadDim = 1024;  // what the fixed scratch of a thread holds
+
+struct AttentionParams {
+  Tensor q;  // [num_tokens, num_heads * head_dim], float32
+  Tensor y;  // likewise; apart from q
+  PagedKv kv;
+  PagedSequences sequences;
+  int num_heads = 0;  // a multiple of kv.num_kv_heads
+  float scale = 0;    // on the scores; 1 / sqrt(head_dim) for Llama
+};
+
+// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit and head_dim <= kMaxHeadDim; contents of
+// `sequences` are a precondition (paged_kv.h).
+void attention(const AttentionParams& params, Stream& stream);
+
+}  // namespace heddle

@@ -1,0 +1,52 @@
+// exp of a register. Included once a target, after hwy/highway.h; the guard is Highway's idiom.
+#if defined(HEDDLE_KERNELS_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_KERNELS_EXP_INL_H_
+#undef HEDDLE_KERNELS_EXP_INL_H_
+#else
+#define HEDDLE_KERNELS_EXP_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::HWY_NAMESPACE {
+
+// e^x, within 1.5 units of the last place where the result is normal; 0 below -104, infinity above 89, NaN for NaN.
+// Cephes' expf with fused steps: x = n ln 2 + r with |r| <= ln 2 / 2, e^r by a polynomial of degree 7, times 2^n.
+template <class D>
+HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
+  const hn::RebindToSigned<D> di;
+  // Comparisons with NaN are false, so NaN passes through; Highway's Min and Max would settle that by target.
+  x = hn::IfThenElse(hn::Gt(x, hn::Set(d, 89.0f)), hn::Set(d, 89.0f), x);
+  x = hn::IfThenElse(hn::Lt(x, hn::Set(d, -104.0f)), hn::Set(d, -104.0f), x);
+
+  // Adding 1.5 * 2^23 leaves the nearest integer in the low bits of the sum.
+  const auto shifter = hn::Set(d, 0x1.8p23f);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), shifter);
+  const auto n = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, shifter));
+  const auto nf = hn::Sub(shifted, shifter);
+  auto r = hn::MulAdd(nf, hn::Set(d, -0.693359375f), x);  // ln 2 in two parts; the first times n is exact
+  r = hn::MulAdd(nf, hn::Set(d, 2.12194440e-4f), r);
+
+  auto p = hn::Set(d, 1.9875691500e-4f);
+  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
+  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
+
+  // 2^n in two factors, since n reaches -150 and 128, beyond what one exponent holds.
+  const auto bias = hn::Set(di, 127);
+  const auto n_low = hn::ShiftRight<1>(n);
+  const auto n_high = hn::Sub(n, n_low);
+  p = hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n_low, bias))));
+  return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n_high, bias))));
+}
+
+}  // namespace heddle::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

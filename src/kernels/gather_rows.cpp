@@ -1,0 +1,34 @@
+#include "kernels/gather_rows.h"
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "kernels/pieces.h"
+#include "kernels/preconditions.h"
+
+namespace heddle {
+namespace {
+
+void gather_rows_cpu(const GatherRowsParams& params, ThreadPool& pool) {
+  const auto* x = static_cast<const float*>(params.x.data);
+  auto* y = static_cast<float*>(params.y.data);
+  pool.parallel_for(params.y.rows, rows_per_piece(params.y.columns), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t row = params.rows[i];
+      require(row >= 0 && row < params.x.rows, "gather_rows: rows[{}] is {}, x has {} rows", i, row, params.x.rows);
+      std::copy_n(x + row * params.x.row_stride, params.y.columns, y + i * params.y.row_stride);
+    }
+  });
+}
+
+}  // namespace
+
+void gather_rows(const GatherRowsParams& params, Stream& stream) {
+  require_cpu(stream, "gather_rows");
+  require_activation(params.x, params.x.rows, params.x.columns, "gather_rows", "x");
+  require_activation(params.y, params.y.rows, params.x.columns, "gather_rows", "y");
+  require_array(params.rows, params.y.rows, "gather_rows", "rows");
+  if (params.y.rows == 0) return;
+  stream.enqueue([params](ThreadPool& pool) { gather_rows_cpu(params, pool); });
+}
+
+}  // namespace heddle

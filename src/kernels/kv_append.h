@@ -1,0 +1,22 @@
+// Writes this step's keys and values into their slots of the cache, rounded to the cache's dtype (nearest, ties to
+// even).
+#pragma once
+
+#include "base/stream.h"
+#include "base/tensor.h"
+#include "kernels/paged_kv.h"
+
+namespace heddle {
+
+struct KvAppendParams {
+  Tensor k;  // [num_tokens, num_kv_heads * head_dim], float32
+  Tensor v;  // likewise
+  PagedKv kv;
+  PagedSequences sequences;
+};
+
+// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit; contents of `sequences` are a
+// precondition (paged_kv.h). No slot may be written twice in one step.
+void kv_append(const KvAppendParams& params, Stream& stream);
+
+}  // namespace heddle

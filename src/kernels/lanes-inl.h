@@ -1,0 +1,148 @@
+// The sixteen virtual lanes of Heddle's CPU (README.md) in the registers of one target, and the tile of dot products
+// that linear and attention share. Included once a target, after hwy/highway.h; the guard is Highway's idiom.
+#if defined(HEDDLE_KERNELS_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_KERNELS_LANES_INL_H_
+#undef HEDDLE_KERNELS_LANES_INL_H_
+#else
+#define HEDDLE_KERNELS_LANES_INL_H_
+#endif
+
+#include <cstdint>
+#include <cstring>
+
+#include "base/dtype.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int kLanes = 16;
+
+using Floats = hn::CappedTag<float, kLanes>;
+using Vector = hn::Vec<Floats>;
+constexpr int kWidth = static_cast<int>(hn::MaxLanes(Floats()));  // lanes a register
+constexpr int kRegisters = kLanes / kWidth;                       // that hold the sixteen
+
+// kWidth consecutive elements, exactly widened to float32.
+HWY_INLINE Vector load(const float* p) {
+  return hn::LoadU(Floats(), p);
+}
+HWY_INLINE Vector load(const bfloat16* p) {
+  const hn::Rebind<std::uint16_t, Floats> d16;
+  const hn::Rebind<std::uint32_t, Floats> d32;
+  return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, &p->bits))));
+}
+HWY_INLINE Vector load(const float16* p) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(Floats(), to_float(*p));
+#else
+  const hn::Rebind<std::uint16_t, Floats> d16;
+  const hn::Rebind<hwy::float16_t, Floats> d_half;
+  return hn::PromoteTo(Floats(), hn::BitCast(d_half, hn::LoadU(d16, &p->bits)));
+#endif
+}
+
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE float halve(Floats, Vector v) {
+  return hn::GetLane(v);
+}
+#else
+// v[i] + v[i + half] until one lane is left.
+template <class D>
+HWY_INLINE float halve(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    v = hn::Add(v, hn::Shuffle1032(v));
+    return hn::GetLane(hn::Add(v, hn::Shuffle2301(v)));
+  } else {
+    const hn::Half<D> half;
+    return halve(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+#endif
+
+// The sum of the sixteen lanes in the order of README.md. Overwrites `lanes`.
+HWY_INLINE float sum_lanes(Vector (&lanes)[kRegisters]) {
+#pragma GCC unroll 4
+  for (int half = kRegisters / 2; half >= 1; half /= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i) lanes[i] = hn::Add(lanes[i], lanes[i + half]);
+  }
+  return halve(Floats(), lanes[0]);
+}
+
+// The lanes of kRows x kTokens dot products at once, so that what is loaded is used several times.
+template <int kRows, int kTokens>
+struct Tile {
+  Vector lanes[kRows][kTokens][kRegisters];
+
+  HWY_INLINE void clear() {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+      for (int t = 0; t < kTokens; ++t)
+#pragma GCC unroll 16
+        for (int i = 0; i < kRegisters; ++i) lanes[r][t][i] = hn::Zero(Floats());
+  }
+
+  // Adds the products of elements [0, count), count a multiple of 16.
+  template <class W>
+  HWY_INLINE void add(const W* const (&w)[kRows], const float* const (&x)[kTokens], std::int64_t count) {
+    for (std::int64_t k = 0; k < count; k += kLanes) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kRegisters; ++i) {
+        Vector row[kRows];
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) row[r] = load(w[r] + k + i * kWidth);
+#pragma GCC unroll 8
+        for (int t = 0; t < kTokens; ++t) {
+          const Vector token = load(x[t] + k + i * kWidth);
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; ++r) lanes[r][t][i] = hn::MulAdd(row[r], token, lanes[r][t][i]);
+        }
+      }
+    }
+  }
+
+  // Adds the products of elements [begin, end), end - begin < 16, padded with zeros.
+  template <class W>
+  HWY_INLINE void add_tail(const W* const (&w)[kRows], const float* const (&x)[kTokens], std::int64_t begin,
+                           std::int64_t end) {
+    if (begin == end) return;
+    const auto count = static_cast<std::size_t>(end - begin);
+    W row[kRows][kLanes] = {};
+    float token[kTokens][kLanes] = {};
+    const W* rows[kRows];
+    const float* tokens[kTokens];
+    for (int r = 0; r < kRows; ++r) {
+      std::memcpy(row[r], w[r] + begin, count * sizeof(W));
+      rows[r] = row[r];
+    }
+    for (int t = 0; t < kTokens; ++t) {
+      std::memcpy(token[t], x[t] + begin, count * sizeof(float));
+      tokens[t] = token[t];
+    }
+    add(rows, tokens, kLanes);
+  }
+};
+
+// Whole dot products of length `n`.
+template <int kRows, int kTokens, class W>
+HWY_INLINE Tile<kRows, kTokens> dot_tile(const W* const (&w)[kRows], const float* const (&x)[kTokens], std::int64_t n) {
+  const std::int64_t whole = n / kLanes * kLanes;
+  Tile<kRows, kTokens> tile;
+  tile.clear();
+  tile.add(w, x, whole);
+  tile.add_tail(w, x, whole, n);
+  return tile;
+}
+
+// The tile for many rows and tokens: as many sums as registers hold beside what is multiplied.
+constexpr int kTileRows = kRegisters == 1 ? 4 : 2;
+constexpr int kTileTokens = kRegisters == 1 ? 4 : 3;
+
+}  // namespace heddle::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

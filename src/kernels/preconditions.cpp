@@ -1,0 +1,60 @@
+#include "kernels/preconditions.h"
+
+#include "base/error.h"
+
+namespace heddle {
+
+void require_cpu(const Stream& stream, std::string_view op) {
+  require(stream.device().kind == DeviceKind::cpu, "{}: runs on CPU streams only so far, this one is on {}", op,
+          name_of(stream.device()));
+}
+
+void require_activation(const Tensor& tensor, std::int64_t rows, std::int64_t columns, std::string_view op,
+                        std::string_view operand) {
+  require(tensor.rows == rows && tensor.columns == columns, "{}: {} is [{}, {}], expected [{}, {}]", op, operand,
+          tensor.rows, tensor.columns, rows, columns);
+  require(rows >= 0 && columns > 0, "{}: {} is [{}, {}], which has a size below 1", op, operand, rows, columns);
+  require(tensor.dtype == DType::float32, "{}: {} is {}, expected float32 on the CPU", op, operand,
+          name_of(tensor.dtype));
+  require(tensor.row_stride >= columns, "{}: {} has row_stride {}, less than its {} columns", op, operand,
+          tensor.row_stride, columns);
+  require(tensor.data != nullptr || rows == 0, "{}: {} is null", op, operand);
+}
+
+void require_weight(const Weight& weight, std::string_view op) {
+  require(weight.out_features > 0 && weight.in_features > 0, "{}: the weight is [{}, {}], which has a size below 1", op,
+          weight.out_features, weight.in_features);
+  std::int64_t rows = 0;
+  for (const WeightBlock& block : weight.blocks) {
+    require(block.num_rows >= 0, "{}: a block of the weight has {} rows", op, block.num_rows);
+    require(block.data != nullptr || block.num_rows == 0, "{}: a block of the weight is null and has {} rows", op,
+            block.num_rows);
+    rows += block.num_rows;
+  }
+  require(rows == weight.out_features, "{}: the blocks of the weight have {} rows, out_features is {}", op, rows,
+          weight.out_features);
+}
+
+void require_array(const void* data, std::int64_t count, std::string_view op, std::string_view operand) {
+  require(data != nullptr || count == 0, "{}: {} is null", op, operand);
+}
+
+void require_paged_kv(const PagedKv& kv, const PagedSequences& sequences, std::int64_t num_tokens,
+                      std::string_view op) {
+  require(kv.num_kv_heads > 0 && kv.page_size > 0 && kv.head_dim > 0,
+          "{}: num_kv_heads {}, page_size {} and head_dim {} must be above 0", op, kv.num_kv_heads, kv.page_size,
+          kv.head_dim);
+  require(sequences.num_sequences >= 0 && sequences.page_table_stride >= 0,
+          "{}: num_sequences {} and page_table_stride {} must not be negative", op, sequences.num_sequences,
+          sequences.page_table_stride);
+  require(num_tokens == 0 || sequences.num_sequences > 0, "{}: {} tokens, but no sequences", op, num_tokens);
+  require(num_tokens == 0 || sequences.page_table_stride > 0, "{}: {} tokens, but page_table_stride is 0", op,
+          num_tokens);
+  require_array(kv.keys, num_tokens, op, "kv.keys");
+  require_array(kv.values, num_tokens, op, "kv.values");
+  require_array(sequences.query_start, num_tokens, op, "query_start");
+  require_array(sequences.context_len, num_tokens, op, "context_len");
+  require_array(sequences.page_table, num_tokens, op, "page_table");
+}
+
+}  // namespace heddle

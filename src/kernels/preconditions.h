@@ -1,0 +1,30 @@
+// Checks that operators share. Each throws InvalidArgument with a message that names operator and operand.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/stream.h"
+#include "base/tensor.h"
+#include "kernels/paged_kv.h"
+#include "kernels/weight.h"
+
+namespace heddle {
+
+// Operators run on the CPU only so far.
+void require_cpu(const Stream& stream, std::string_view op);
+
+// `tensor` is [rows, columns], float32, columns > 0, row_stride >= columns, and not null unless it has no rows.
+void require_activation(const Tensor& tensor, std::int64_t rows, std::int64_t columns, std::string_view op,
+                        std::string_view operand);
+
+// out_features and in_features > 0; the blocks hold out_features rows and are not null where they have rows.
+void require_weight(const Weight& weight, std::string_view op);
+
+// Not null, unless it has no elements.
+void require_array(const void* data, std::int64_t count, std::string_view op, std::string_view operand);
+
+// Sizes > 0, pointers not null unless there are no tokens.
+void require_paged_kv(const PagedKv& kv, const PagedSequences& sequences, std::int64_t num_tokens, std::string_view op);
+
+}  // namespace heddle

@@ -1,0 +1,83 @@
+#include "kernels/rmsnorm.h"
+
+#include <cmath>
+#include <cstdint>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "kernels/pieces.h"
+#include "kernels/preconditions.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/rmsnorm.cpp"  // Highway includes this file again for each instruction set
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "hwy/highway.h"
+#include "kernels/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::HWY_NAMESPACE {
+
+HWY_INLINE void add_rows(const float* x, float* residual, std::int64_t n) {
+  std::int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) hn::StoreU(hn::Add(load(x + i), load(residual + i)), Floats(), residual + i);
+  for (; i < n; ++i) residual[i] = x[i] + residual[i];
+}
+
+HWY_INLINE void scale_row(const float* z, float factor, const float* weight, float* y, std::int64_t n) {
+  const Vector factors = hn::Set(Floats(), factor);
+  std::int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth)
+    hn::StoreU(hn::Mul(hn::Mul(load(z + i), factors), load(weight + i)), Floats(), y + i);
+  for (; i < n; ++i) y[i] = z[i] * factor * weight[i];
+}
+
+void rmsnorm_rows(const RmsNormParams& params, std::int64_t begin, std::int64_t end) {
+  const std::int64_t hidden = params.x.columns;
+  for (std::int64_t token = begin; token < end; ++token) {
+    const float* z = static_cast<const float*>(params.x.data) + token * params.x.row_stride;
+    if (params.residual.data != nullptr) {
+      float* residual = static_cast<float*>(params.residual.data) + token * params.residual.row_stride;
+      add_rows(z, residual, hidden);
+      z = residual;
+    }
+    const float* const rows[1] = {z};
+    Tile<1, 1> squares = dot_tile<1, 1>(rows, rows, hidden);
+    const float mean = sum_lanes(squares.lanes[0][0]) / static_cast<float>(hidden);
+    scale_row(z, 1.0f / std::sqrt(mean + params.eps), static_cast<const float*>(params.weight),
+              static_cast<float*>(params.y.data) + token * params.y.row_stride, hidden);
+  }
+}
+
+}  // namespace heddle::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heddle {
+namespace {
+
+HWY_EXPORT(rmsnorm_rows);
+
+void rmsnorm_cpu(const RmsNormParams& params, ThreadPool& pool) {
+  const auto rows = HWY_DYNAMIC_DISPATCH(rmsnorm_rows);
+  pool.parallel_for(params.x.rows, rows_per_piece(3 * params.x.columns),
+                    [&](std::int64_t begin, std::int64_t end) { rows(params, begin, end); });
+}
+
+}  // namespace
+
+void rmsnorm(const RmsNormParams& params, Stream& stream) {
+  require_cpu(stream, "rmsnorm");
+  const Tensor& x = params.x;
+  require_activation(x, x.rows, x.columns, "rmsnorm", "x");
+  require_activation(params.y, x.rows, x.columns, "rmsnorm", "y");
+  if (params.residual.data != nullptr) require_activation(params.residual, x.rows, x.columns, "rmsnorm", "residual");
+  require_array(params.weight, x.rows, "rmsnorm", "weight");
+  require(std::isfinite(params.eps) && params.eps >= 0, "rmsnorm: eps is {}, expected a finite number >= 0",
+          params.eps);
+  if (x.rows == 0) return;
+  stream.enqueue([params](ThreadPool& pool) { rmsnorm_cpu(params, pool); });
+}
+
+}  // namespace heddle
+#endif

@@ -1,0 +1,23 @@
+// y[t] = z[t] / sqrt(mean(z[t]^2) + eps) * weight, where z[t] = x[t] + residual[t] if there is a residual, which then
+// receives z, else x[t].
+// The mean is dot(z, z) / hidden (README.md), the order (z * (1 / sqrt(mean + eps))) * weight. Squares beyond float32
+// (|z| above 1e19) give zeros, as they do elsewhere.
+#pragma once
+
+#include "base/stream.h"
+#include "base/tensor.h"
+
+namespace heddle {
+
+struct RmsNormParams {
+  Tensor x;              // [num_tokens, hidden], float32
+  const void* weight{};  // [hidden], float32
+  Tensor residual;       // [num_tokens, hidden], float32; data null: none
+  Tensor y;              // [num_tokens, hidden], float32; may be x or residual's memory only if it is exactly x
+  float eps = 0;         // >= 0
+};
+
+// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit and eps is finite and not negative.
+void rmsnorm(const RmsNormParams& params, Stream& stream);
+
+}  // namespace heddle

@@ -1,0 +1,27 @@
+// Rotary position embedding in place, on each head of q and k, in Hugging Face's "rotate half" layout: with
+// angle = float(position) * inv_freq[i], c = cos(angle) * scale, s = sin(angle) * scale, h = head_dim / 2, for i < h
+//   x[i], x[i + h] = x[i] * c - x[i + h] * s, x[i + h] * c + x[i] * s
+// The angle is rounded to float32 as transformers rounds it; its cosine and sine are those of the rounded angle,
+// computed in float64 and rounded once, so they do not depend on the C library.
+#pragma once
+
+#include <cstdint>
+
+#include "base/stream.h"
+#include "base/tensor.h"
+
+namespace heddle {
+
+struct RopeParams {
+  Tensor q;                         // [num_tokens, num_heads * head_dim], float32
+  Tensor k;                         // [num_tokens, num_kv_heads * head_dim], float32; apart from q
+  const std::int32_t* positions{};  // [num_tokens]
+  const float* inv_freq{};          // [head_dim / 2]
+  int head_dim = 0;                 // even
+  float scale = 1;                  // on cosine and sine (attention scaling of some long-context variants)
+};
+
+// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit.
+void rope(const RopeParams& params, Stream& stream);
+
+}  // namespace heddle

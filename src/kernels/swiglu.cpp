@@ -1,0 +1,72 @@
+#include "kernels/swiglu.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/thread_pool.h"
+#include "kernels/pieces.h"
+#include "kernels/preconditions.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/swiglu.cpp"  // Highway includes this file again for each instruction set
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "hwy/highway.h"
+#include "kernels/lanes-inl.h"
+// After lanes-inl.h.
+#include "kernels/exp-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::HWY_NAMESPACE {
+
+HWY_INLINE Vector gated(Vector gate, Vector up) {
+  const Floats d;
+  const Vector silu = hn::Div(gate, hn::Add(hn::Set(d, 1.0f), exp(d, hn::Neg(gate))));
+  return hn::Mul(silu, up);
+}
+
+void swiglu_rows(const SwigluParams& params, std::int64_t begin, std::int64_t end) {
+  const std::int64_t n = params.y.columns;
+  for (std::int64_t token = begin; token < end; ++token) {
+    const float* gate = static_cast<const float*>(params.gate_up.data) + token * params.gate_up.row_stride;
+    const float* up = gate + n;
+    float* y = static_cast<float*>(params.y.data) + token * params.y.row_stride;
+    std::int64_t i = 0;
+    for (; i + kWidth <= n; i += kWidth) hn::StoreU(gated(load(gate + i), load(up + i)), Floats(), y + i);
+    if (i < n) {
+      float last_gate[kWidth] = {}, last_up[kWidth] = {}, last_y[kWidth];
+      std::copy(gate + i, gate + n, last_gate);
+      std::copy(up + i, up + n, last_up);
+      hn::StoreU(gated(load(last_gate), load(last_up)), Floats(), last_y);
+      std::copy_n(last_y, n - i, y + i);
+    }
+  }
+}
+
+}  // namespace heddle::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heddle {
+namespace {
+
+HWY_EXPORT(swiglu_rows);
+
+void swiglu_cpu(const SwigluParams& params, ThreadPool& pool) {
+  const auto rows = HWY_DYNAMIC_DISPATCH(swiglu_rows);
+  pool.parallel_for(params.y.rows, rows_per_piece(8 * params.y.columns),
+                    [&](std::int64_t begin, std::int64_t end) { rows(params, begin, end); });
+}
+
+}  // namespace
+
+void swiglu(const SwigluParams& params, Stream& stream) {
+  require_cpu(stream, "swiglu");
+  require_activation(params.y, params.y.rows, params.y.columns, "swiglu", "y");
+  require_activation(params.gate_up, params.y.rows, 2 * params.y.columns, "swiglu", "gate_up");
+  if (params.y.rows == 0) return;
+  stream.enqueue([params](ThreadPool& pool) { swiglu_cpu(params, pool); });
+}
+
+}  // namespace heddle
+#endif

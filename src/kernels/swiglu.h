@@ -1,0 +1,17 @@
+// y[t][i] = silu(gate) * up with gate = gate_up[t][i], up = gate_up[t][intermediate + i], silu(x) = x / (1 + exp(-x)).
+#pragma once
+
+#include "base/stream.h"
+#include "base/tensor.h"
+
+namespace heddle {
+
+struct SwigluParams {
+  Tensor gate_up;  // [num_tokens, 2 * intermediate], float32
+  Tensor y;        // [num_tokens, intermediate], float32; apart from gate_up
+};
+
+// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit.
+void swiglu(const SwigluParams& params, Stream& stream);
+
+}  // namespace heddle
