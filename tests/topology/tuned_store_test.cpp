@@ -197,6 +197,7 @@ TEST(TunedStore, PutsOfManyThreadsAllStay) {
   TunedStore shared(file, "m", "1");
   {
     std::vector<std::jthread> threads;
+    threads.reserve(kThreads);
     for (int thread = 0; thread < kThreads; ++thread)
       threads.emplace_back([&, thread] {
         TunedStore own(file, "m", "1");  // half of the puts through a store of its own
@@ -213,7 +214,7 @@ TEST(TunedStore, PutsOfManyThreadsAllStay) {
 // Sets variables of the environment for one test.
 class Environment {
  public:
-  Environment(std::vector<std::pair<std::string, std::optional<std::string>>> values) {
+  explicit Environment(const std::vector<std::pair<std::string, std::optional<std::string>>>& values) {
     for (const auto& [name, value] : values) {
       const char* old = std::getenv(name.c_str());
       old_.emplace_back(name, old == nullptr ? std::nullopt : std::optional<std::string>(old));
