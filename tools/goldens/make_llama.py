@@ -101,11 +101,16 @@ def write_case(case: Case, folder: Path, seed: int) -> None:
     batch = [torch.randint(0, vocab, (n,), generator=generator).tolist() for n in BATCH_LENGTHS]
     tokens = torch.tensor([sequence])
 
+    # Loaded again as a user would: casting a model in memory would also round the rotary frequencies, which from_pretrained
+    # keeps in float32.
+    def loaded(dtype: str) -> LlamaForCausalLM:
+        return LlamaForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+
     goldens = {}
     if case.dtype != "float32":
         with torch.no_grad():
-            goldens["native"] = model(tokens).logits[0].float()
-        model = model.float()
+            goldens["native"] = loaded(case.dtype)(tokens).logits[0].float()
+    model = loaded("float32")
     with torch.no_grad():
         goldens["prefill"] = model(tokens).logits[0]
     goldens["chunked"] = logits_in_chunks(model, tokens, list(CHUNKS))

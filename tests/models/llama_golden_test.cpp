@@ -1,0 +1,129 @@
+// Logits against transformers (tools/goldens/make_llama.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "models/llama_runner.h"
+#include "weights/safetensors.h"
+
+namespace heddle {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+
+class LlamaGolden : public testing::TestWithParam<const char*> {
+ protected:
+  LlamaGolden()
+      : folder_(golden_folder(GetParam())),
+        json_(parse_json(read_file(folder_ / "golden.json", 1 << 20), "golden.json")),
+        tensors_(folder_ / "golden.safetensors") {}
+
+  std::vector<std::int32_t> tokens() const { return json_["tokens"]; }
+  const StoredTensor* find(const std::string& name) const {
+    const auto found = std::ranges::find(tensors_.tensors(), name, &StoredTensor::name);
+    return found == tensors_.tensors().end() ? nullptr : &*found;
+  }
+
+  Rows golden(const std::string& name) const {
+    const StoredTensor* tensor = find(name);
+    require(tensor != nullptr, "no golden {}", name);
+    Rows rows(static_cast<std::size_t>(tensor->shape[0]),
+              std::vector<float>(static_cast<std::size_t>(tensor->shape[1])));
+    const std::size_t row_bytes = rows[0].size() * sizeof(float);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      std::memcpy(rows[i].data(), tensor->bytes.data() + i * row_bytes, row_bytes);
+    return rows;
+  }
+
+  // What our result may be off by. Float32 weights: the 1e-4 that float32 rounding in another order stays well below.
+  // 2-byte weights: keys and values are cached in that dtype, which is a part of what transformers rounds when it
+  // computes in that dtype, so we must stay below its own loss.
+  double bound() const {
+    if (find("native") == nullptr) return 1e-4;
+    return largest_difference(golden("native"), golden("prefill"));
+  }
+
+  static double largest_difference(const Rows& a, const Rows& b) {
+    EXPECT_EQ(a.size(), b.size());
+    double largest = 0;
+    for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+      EXPECT_EQ(a[i].size(), b[i].size());
+      for (std::size_t j = 0; j < a[i].size(); ++j) {
+        const double difference = std::abs(static_cast<double>(a[i][j]) - b[i][j]);
+        if (!(difference <= largest)) largest = difference;  // NaN sticks
+      }
+    }
+    return largest;
+  }
+
+  std::filesystem::path folder_;
+  nlohmann::json json_;
+  SafetensorsFile tensors_;
+};
+
+TEST_P(LlamaGolden, PrefillAgrees) {
+  LlamaRunner runner(folder_, {.threads = 2});
+  auto sequence = runner.sequence();
+  EXPECT_LE(largest_difference(runner.step({{&sequence, tokens()}}), golden("prefill")), bound());
+}
+
+TEST_P(LlamaGolden, ChunkedPrefillAgrees) {
+  LlamaRunner runner(folder_, {.threads = 2});
+  auto sequence = runner.sequence();
+  const std::vector<std::int32_t> all = tokens();
+  Rows rows;
+  std::size_t start = 0;
+  for (const std::size_t length : json_["chunks"].get<std::vector<std::size_t>>()) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(start);
+    for (auto& row : runner.step({{&sequence, {first, first + static_cast<std::ptrdiff_t>(length)}}}))
+      rows.push_back(std::move(row));
+    start += length;
+  }
+  EXPECT_LE(largest_difference(rows, golden("chunked")), bound());
+}
+
+TEST_P(LlamaGolden, DecodeWithCacheAgrees) {
+  LlamaRunner runner(folder_, {.threads = 2});
+  auto sequence = runner.sequence();
+  Rows rows;
+  for (const std::int32_t token : tokens()) rows.push_back(runner.step({{&sequence, {token}}})[0]);
+  EXPECT_LE(largest_difference(rows, golden("decode")), bound());
+}
+
+TEST_P(LlamaGolden, ABatchOfUnequalLengthsAgrees) {
+  LlamaRunner runner(folder_, {.threads = 2});
+  const auto batch = json_["batch"].get<std::vector<std::vector<std::int32_t>>>();
+  std::vector<LlamaRunner::Sequence> sequences;
+  for (std::size_t i = 0; i < batch.size(); ++i) sequences.push_back(runner.sequence());
+  std::vector<LlamaRunner::Chunk> chunks;
+  Rows expected;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    chunks.push_back({&sequences[i], batch[i]});
+    for (auto& row : golden("batch." + std::to_string(i))) expected.push_back(std::move(row));
+  }
+  EXPECT_LE(largest_difference(runner.step(chunks), expected), bound());
+}
+
+// With --dtype float32 nothing is rounded to 2 bytes any more, and the float32 bound holds.
+TEST_P(LlamaGolden, WidenedWeightsAgreeAsFloat32) {
+  LlamaRunner runner(folder_, {.threads = 2, .dtype = DType::float32});
+  auto sequence = runner.sequence();
+  EXPECT_LE(largest_difference(runner.step({{&sequence, tokens()}}), golden("prefill")), 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(, LlamaGolden,
+                         testing::Values("gqa", "mha-tied", "mqa-sharded", "gqa-bfloat16", "tied-float16"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,95 @@
+// Runs a model step by step without an engine: sequences whose chunks the test chooses.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/executor.h"
+#include "engine/page_allocator.h"
+#include "models/registry.h"
+#include "weights/checkpoint.h"
+
+namespace heddle {
+
+inline std::filesystem::path golden_folder(const std::string& name) {
+  return std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/data/llama" / name;
+}
+
+class LlamaRunner {
+ public:
+  struct Sequence {
+    PageTable pages;
+    std::vector<std::int32_t> tokens;  // so far
+  };
+
+  struct Options {
+    int threads = 1;
+    int page_size = 4;
+    int num_pages = 64;
+    std::optional<DType> dtype;
+  };
+
+  LlamaRunner(const std::filesystem::path& folder, const Options& options)
+      : executor_(
+            load_model(Checkpoint(folder), {.dtype = options.dtype}),
+            {.max_tokens = 64, .max_sequences = 8, .page_size = options.page_size, .num_pages = options.num_pages},
+            options.threads),
+        pages_(options.num_pages) {}
+
+  Executor& executor() { return executor_; }
+  PageAllocator& pages() { return pages_; }
+  Sequence sequence() { return {PageTable(pages_, executor_.kv_pages().page_size), {}}; }
+
+  struct Chunk {
+    Sequence* sequence;
+    std::vector<std::int32_t> tokens;
+  };
+
+  // One step in which each chunk follows its sequence's tokens; logits of all new tokens, chunk after chunk. The step
+  // is run once for each row wanted of a sequence, since a plan samples what it likes: here, all rows.
+  std::vector<std::vector<float>> step(const std::vector<Chunk>& chunks) {
+    plan_.clear();
+    for (const Chunk& chunk : chunks) {
+      Sequence& sequence = *chunk.sequence;
+      const auto computed = static_cast<std::int32_t>(sequence.tokens.size());
+      const auto count = static_cast<std::int32_t>(chunk.tokens.size());
+      sequence.tokens.insert(sequence.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+      require(sequence.pages.grow(computed + count, plan_.page_copies), "test: out of pages");
+      const auto first_token = static_cast<std::int32_t>(plan_.tokens.size());
+      const auto pages = sequence.pages.pages();
+      plan_.sequences.push_back({.first_token = first_token,
+                                 .num_tokens = count,
+                                 .context_len = computed + count,
+                                 .first_page = static_cast<std::int32_t>(plan_.pages.size()),
+                                 .num_pages = static_cast<std::int32_t>(pages.size())});
+      plan_.pages.insert(plan_.pages.end(), pages.begin(), pages.end());
+      for (std::int32_t i = 0; i < count; ++i) {
+        plan_.tokens.push_back(chunk.tokens[static_cast<std::size_t>(i)]);
+        plan_.positions.push_back(computed + i);
+        plan_.samples.push_back({.sequence = static_cast<std::int32_t>(plan_.sequences.size()) - 1,
+                                 .row = first_token + i,
+                                 .position = computed + i + 1,
+                                 .params = {}});
+      }
+    }
+    const Tensor logits = executor_.run(plan_);
+    std::vector<std::vector<float>> rows;
+    for (std::int64_t i = 0; i < logits.rows; ++i) {
+      const auto row = logits_row(logits, i);
+      rows.emplace_back(row.begin(), row.end());
+    }
+    return rows;
+  }
+
+ private:
+  Executor executor_;
+  PageAllocator pages_;
+  StepPlan plan_;
+};
+
+}  // namespace heddle
