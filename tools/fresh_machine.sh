@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Proves the two commands of the README on a machine that has nothing: makes a bare Debian 12 root (debootstrap's minbase and
+# git), clones HEAD of this checkout into it, and there runs ./run.sh, ./test.sh and ./test.sh again, with their times.
+# Usage: tools/fresh_machine.sh [--keep] [DIR]     needs root and debootstrap
+#   DIR     where the root is made (build/fresh); DIR/root is replaced, and removed at the end
+#   --keep  keeps the bare root as DIR/bare.tar, and starts from it the next time
+# Exits 1 if a command failed. The logs stay in DIR.
+set -euo pipefail
+
+fail() {
+  echo "fresh_machine: error: $*" >&2
+  exit 1
+}
+
+keep=no
+if [ "${1:-}" = --keep ]; then
+  keep=yes
+  shift
+fi
+if [ $# -gt 1 ] || [[ "${1:-}" == -* ]]; then fail "usage: tools/fresh_machine.sh [--keep] [DIR]"; fi
+[ "$(id -u)" = 0 ] || fail "needs root, for debootstrap and chroot"
+command -v debootstrap >/dev/null || fail "needs debootstrap: apt-get install debootstrap"
+# In a mount namespace of its own, so that no mount outlives this script, however it ends.
+if [ -z "${HEDDLE_FRESH_MACHINE:-}" ] && unshare -m true 2>/dev/null; then
+  if [ "$keep" = yes ]; then set -- --keep "$@"; fi
+  HEDDLE_FRESH_MACHINE=1 exec unshare -m --propagation private "${BASH_SOURCE[0]}" "$@"
+fi
+
+checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+mkdir -p "${1:-$checkout/build/fresh}"
+folder=$(cd "${1:-$checkout/build/fresh}" && pwd)
+root=$folder/root
+mounts=(proc sys dev)
+
+unmount_all() {
+  local mount
+  for mount in "${mounts[@]}"; do
+    if mountpoint -q "$root/$mount"; then umount -l "$root/$mount" || return 1; fi
+  done
+}
+remove_root() {
+  unmount_all || fail "$root: cannot be unmounted; not removed"
+  rm -rf --one-file-system "$root"
+}
+trap remove_root EXIT
+
+# The first URI of this machine's package sources, of either form that apt knows.
+mirror() {
+  { cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null || true; } |
+    sed -n -E 's/^deb +(\[[^]]*\] +)?([^ ]+debian\/?) .*/\2/p; s/^URIs: *([^ ]+debian\/?)( .*)?$/\1/p' | head -n 1
+}
+
+# How this machine reaches its packages: proxies of apt, and names.
+copy_network_settings() {
+  local file
+  for file in /etc/apt/apt.conf /etc/apt/apt.conf.d/*; do
+    if [ -f "$file" ] && grep -qiE 'proxy|Check-Valid-Until' "$file"; then cp "$file" "$root/etc/apt/apt.conf.d/"; fi
+  done
+  cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
+}
+
+make_bare_root() {
+  if [ "$keep" = yes ] && [ -e "$folder/bare.tar" ]; then
+    mkdir "$root" && tar -C "$root" -xpf "$folder/bare.tar"
+    return
+  fi
+  local from
+  from=$(mirror)
+  debootstrap --variant=minbase --include=git bookworm "$root" "${from:-http://deb.debian.org/debian}" \
+    >"$folder/debootstrap.log" 2>&1 || fail "debootstrap failed: $(tail -n 3 "$folder/debootstrap.log")"
+  if [ "$keep" = yes ]; then tar -C "$root" -cf "$folder/bare.tar.new" . && mv "$folder/bare.tar.new" "$folder/bare.tar"; fi
+}
+
+inside() {  # with an environment as bare as the root
+  chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb \
+    ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} "$@"
+}
+
+status=0
+timed() {  # name, command...
+  local name=$1 started=$SECONDS result=ok
+  shift
+  inside "$@" >"$folder/$name.out" 2>"$folder/$name.err" </dev/null || result="FAILED ($?)"
+  [ "$result" = ok ] || status=1
+  printf '\n== %s: %s, %d s; its last lines on standard error and on standard output:\n' "$name" "$result" $((SECONDS - started))
+  tail -n 3 "$folder/$name.err" | sed 's/^/  err  /'
+  tail -n 5 "$folder/$name.out" | sed 's/^/  out  /'
+}
+
+echo "fresh_machine: bare Debian 12 in $root, $(nproc) cores, commit $(git -C "$checkout" rev-parse --short HEAD)"
+remove_root
+make_bare_root
+copy_network_settings
+for mount in "${mounts[@]}"; do
+  mount --rbind "/$mount" "$root/$mount"
+  mount --make-rslave "$root/$mount"  # what is unmounted here stays mounted outside
+done
+git clone -q --no-hardlinks "$checkout" "$root/root/heddle"
+echo "fresh_machine: ready after $SECONDS s; packages in it: $(inside dpkg-query -W | wc -l)"
+
+timed run /root/heddle/run.sh
+timed test /root/heddle/test.sh
+timed test-again /root/heddle/test.sh
+timed run-again /root/heddle/run.sh
+exit "$status"
