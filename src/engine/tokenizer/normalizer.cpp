@@ -1,0 +1,196 @@
+#include "engine/tokenizer/normalizer.h"
+
+#include <unicode/bytestream.h>
+#include <unicode/normalizer2.h>
+#include <unicode/uchar.h>
+#include <unicode/uniset.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "engine/tokenizer/utf8.h"
+
+namespace heddle {
+namespace {
+
+// `tokenizers` normalizes by the tables of Unicode 9. What is younger stands for itself there, as if it were a letter.
+const icu::UnicodeSet& known_characters() {
+  static const icu::UnicodeSet set = [] {
+    UErrorCode status = U_ZERO_ERROR;
+    icu::UnicodeSet known(UNICODE_STRING_SIMPLE("[:age=9.0:]"), status);
+    if (U_FAILURE(status)) throw_error<Failure>("ICU has no character data: {}", u_errorName(status));
+    known.freeze();
+    return known;
+  }();
+  return set;
+}
+
+const icu::Normalizer2& normalizer_of(UnicodeForm form) {
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::Normalizer2* normalizer = nullptr;
+  switch (form) {
+    case UnicodeForm::nfc:
+      normalizer = icu::Normalizer2::getNFCInstance(status);
+      break;
+    case UnicodeForm::nfd:
+      normalizer = icu::Normalizer2::getNFDInstance(status);
+      break;
+    case UnicodeForm::nfkc:
+      normalizer = icu::Normalizer2::getNFKCInstance(status);
+      break;
+    case UnicodeForm::nfkd:
+      normalizer = icu::Normalizer2::getNFKDInstance(status);
+      break;
+  }
+  if (U_FAILURE(status)) throw_error<Failure>("ICU has no normalization data: {}", u_errorName(status));
+  return *normalizer;
+}
+
+// Marks, and the halfwidth voicing marks, which NFKC and NFKD make marks of.
+bool may_be_reordered(char32_t c) {
+  return c >= 0x300 && ((U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_M_MASK) != 0 || c == 0xFF9E || c == 0xFF9F);
+}
+
+// The marks of `run`, decomposed and in canonical order, which changes no normal form.
+std::string in_canonical_order(std::string_view run, UnicodeForm form) {
+  const bool compatible = form == UnicodeForm::nfkc || form == UnicodeForm::nfkd;
+  const icu::Normalizer2& decomposer = normalizer_of(compatible ? UnicodeForm::nfkd : UnicodeForm::nfd);
+  const icu::UnicodeSet& known = known_characters();
+  const auto combining_class = [&](UChar32 c) { return known.contains(c) ? u_getCombiningClass(c) : 0; };
+  std::vector<UChar32> marks;
+  while (!run.empty()) {
+    const Utf8Char c = first_char(run);
+    run.remove_prefix(c.length);
+    icu::UnicodeString decomposed;
+    const auto mark = static_cast<UChar32>(c.code_point);
+    if (!known.contains(mark) || !decomposer.getDecomposition(mark, decomposed)) decomposed.append(mark);
+    for (std::int32_t at = 0; at < decomposed.length(); at = decomposed.moveIndex32(at, 1))
+      marks.push_back(decomposed.char32At(at));
+  }
+  for (auto first = marks.begin(); first != marks.end();) {
+    const auto last = std::find_if(first, marks.end(), [&](UChar32 mark) { return combining_class(mark) == 0; });
+    std::stable_sort(first, last, [&](UChar32 a, UChar32 b) { return combining_class(a) < combining_class(b); });
+    first = last == marks.end() ? last : last + 1;
+  }
+  std::string sorted;
+  for (const UChar32 mark : marks) append_utf8(sorted, static_cast<char32_t>(mark));
+  return sorted;
+}
+
+// ICU puts marks in order by insertion, which is quadratic in the length of a run of them. Runs that no language has
+// are therefore sorted beforehand.
+std::string with_long_runs_in_order(std::string_view text, UnicodeForm form) {
+  constexpr std::size_t kLongRunBytes = 512;
+  std::string result;
+  std::size_t run_begin = 0;
+  for (std::size_t at = 0; at <= text.size();) {
+    const bool at_end = at == text.size();
+    const Utf8Char c = at_end ? Utf8Char{0, 1, false} : first_char(text.substr(at));
+    if (!may_be_reordered(c.code_point)) {
+      const std::string_view run = text.substr(run_begin, at - run_begin);
+      result += run.size() >= kLongRunBytes ? in_canonical_order(run, form) : std::string(run);
+      if (!at_end) result += text.substr(at, c.length);
+      run_begin = at + c.length;
+    }
+    at += c.length;
+  }
+  return result;
+}
+
+void apply_step(UnicodeForm form, std::string& text) {
+  const icu::Normalizer2& normalizer = normalizer_of(form);
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::StringPiece piece(text.data(), static_cast<std::int32_t>(text.size()));
+  if (normalizer.isNormalizedUTF8(piece, status)) return;  // what is normal by today's tables was so by older ones
+  const std::string ordered = with_long_runs_in_order(text, form);
+  std::string result;
+  icu::StringByteSink<std::string> sink(&result);
+  icu::FilteredNormalizer2(normalizer, known_characters())
+      .normalizeUTF8(0, {ordered.data(), static_cast<std::int32_t>(ordered.size())}, sink, nullptr, status);
+  if (U_FAILURE(status)) throw_error<Failure>("ICU cannot normalize a text: {}", u_errorName(status));
+  text = std::move(result);
+}
+
+void apply_step(const Lowercase&, std::string& text) {
+  constexpr char32_t kCapitalIWithDot = 0x130;  // the one character whose lower case is two
+  std::string result;
+  result.reserve(text.size());
+  for (std::string_view rest = text; !rest.empty();) {
+    const Utf8Char c = first_char(rest);
+    rest.remove_prefix(c.length);
+    if (c.code_point == kCapitalIWithDot) {
+      result += "i\u0307";
+    } else {
+      append_utf8(result, static_cast<char32_t>(u_tolower(static_cast<UChar32>(c.code_point))));
+    }
+  }
+  text = std::move(result);
+}
+
+void apply_step(const Replace& replace, std::string& text) {
+  std::vector<Span> matches;
+  PatternScan(replace.pattern, text).find({0, static_cast<std::uint32_t>(text.size())}, matches);
+  if (matches.empty()) return;
+  std::string result;
+  std::size_t copied = 0;
+  for (const Span match : matches) {
+    result.append(text, copied, match.begin - copied);
+    result += replace.content;
+    check_text_size(result.size());
+    copied = match.end;
+  }
+  result.append(text, copied);
+  text = std::move(result);
+}
+
+void apply_step(const Prepend& prepend, std::string& text) {
+  if (!text.empty()) text.insert(0, prepend.content);
+}
+
+}  // namespace
+
+Normalizer::Normalizer(const JsonField& field) {
+  add(field);
+}
+
+void Normalizer::add(const JsonField& field) {
+  const std::string type = field.at("type").text();
+  if (type == "Sequence") {
+    for (const JsonField& element : field.at("normalizers").elements()) add(element);
+  } else if (type == "NFC") {
+    steps_.emplace_back(UnicodeForm::nfc);
+  } else if (type == "NFD") {
+    steps_.emplace_back(UnicodeForm::nfd);
+  } else if (type == "NFKC") {
+    steps_.emplace_back(UnicodeForm::nfkc);
+  } else if (type == "NFKD") {
+    steps_.emplace_back(UnicodeForm::nfkd);
+  } else if (type == "Lowercase") {
+    steps_.emplace_back(Lowercase{});
+  } else if (type == "Replace") {
+    steps_.emplace_back(Replace{Pattern::from_json(field.at("pattern")), field.at("content").text()});
+  } else if (type == "Prepend") {
+    steps_.emplace_back(Prepend{field.at("prepend").text()});
+  } else {
+    field.at("type").fail(
+        fmt::format("the normalizer \"{}\" is not supported (NFC, NFD, NFKC, NFKD, Lowercase, Replace, "
+                    "Prepend and Sequence are)",
+                    type));
+  }
+}
+
+std::string Normalizer::apply(std::string_view text) const {
+  std::string result(text);
+  for (const Step& step : steps_) {
+    std::visit([&](const auto& chosen) { apply_step(chosen, result); }, step);
+    check_text_size(result.size());
+  }
+  return result;
+}
+
+void Normalizer::apply(Pieces& pieces) const {
+  if (steps_.empty()) return;
+  pieces = rewrite_pieces(pieces, [&](std::string& text, std::string_view piece) { text += apply(piece); });
+}
+
+}  // namespace heddle

@@ -1,0 +1,60 @@
+// A pattern of tokenizer.json, {"Regex": "..."} or {"String": "..."}, and where it matches a text.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "engine/tokenizer/pieces.h"
+
+namespace heddle {
+
+class Pattern {
+ public:
+  // Throws InputError with ICU's message for a regular expression that ICU refuses, and for a pattern above 64 KiB
+  // (a string: 1 KiB).
+  static Pattern from_json(const JsonField& field);
+  static Pattern regex(std::string_view expression, std::string field);
+
+ private:
+  friend class PatternScan;
+  struct Compiled;
+  explicit Pattern(std::shared_ptr<const Compiled> compiled);
+
+  std::shared_ptr<const Compiled> compiled_;  // shared by all threads: immutable
+};
+
+// One walk of one pattern over one text, for one thread. The text is valid UTF-8 and outlives the scan.
+class PatternScan {
+ public:
+  PatternScan(const Pattern& pattern, std::string_view text);
+  ~PatternScan();
+  PatternScan(const PatternScan&) = delete;
+  PatternScan& operator=(const PatternScan&) = delete;
+
+  // The matches in `region`, from left to right, as if the region were the whole text. A match may be empty, but not
+  // where another one just ended (as Oniguruma's iterator has it). Regions are asked for in ascending order. `matches`
+  // is overwritten. Throws InputError when matching exceeds its memory or its time (10 s and 1 s for each 64 KiB of the
+  // text, so that a hostile pattern is an error and not a hang).
+  void find(Span region, std::vector<Span>& matches);
+
+ private:
+  struct Icu;
+  void find_string(Span region, std::vector<Span>& matches);
+  void find_regex(Span region, std::vector<Span>& matches);
+  std::int32_t to_utf16(std::uint32_t offset);
+  std::uint32_t to_utf8(std::int32_t offset);
+
+  const Pattern::Compiled& pattern_;
+  std::string_view text_;
+  std::unique_ptr<Icu> icu_;  // null for a string
+  // A pair of offsets that correspond; it only moves forward.
+  std::uint32_t utf8_at_ = 0;
+  std::int32_t utf16_at_ = 0;
+};
+
+}  // namespace heddle

@@ -1,0 +1,209 @@
+#include "engine/tokenizer/regex_syntax.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace heddle {
+namespace {
+
+// Oniguruma's \w, which outside of a class has the digits and fractions of Latin-1 as well.
+constexpr std::string_view kWord = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}])";
+constexpr std::string_view kNoWord = R"([^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}])";
+constexpr std::string_view kWordAlone = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])";
+constexpr std::string_view kNoWordAlone = R"([^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])";
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+class Translator {
+ public:
+  explicit Translator(std::string_view pattern) : rest_(pattern) {}
+
+  std::string run() {
+    while (!rest_.empty()) step();
+    return std::move(out_);
+  }
+
+ private:
+  void step() {
+    const char c = rest_.front();
+    if (c == '\\') {
+      atom_ = out_.size();
+      if (rest_.starts_with("\\w")) return replace(2, kWordAlone);
+      if (rest_.starts_with("\\W")) return replace(2, kNoWordAlone);
+      escape();
+    } else if (c == '.' && dot_matches_newline_) {
+      atom_ = out_.size();
+      replace(1, R"([\s\S])");  // ICU's own would take \r\n for one character
+    } else if (c == '[') {
+      atom_ = out_.size();
+      character_class();
+    } else if (c == '(') {
+      groups_.push_back({out_.size(), dot_matches_newline_});
+      open_group();
+    } else if (c == ')') {
+      close_group();
+    } else if (c == '{') {
+      brace();
+    } else if (c == '}') {
+      atom_ = out_.size();
+      out_ += "\\}";
+      rest_.remove_prefix(1);
+    } else if (c == '*' || c == '+' || c == '?' || c == '|') {
+      copy(1);
+    } else {
+      atom_ = out_.size();
+      copy_char();
+    }
+  }
+
+  void copy(std::size_t count) {
+    count = std::min(count, rest_.size());
+    out_ += rest_.substr(0, count);
+    rest_.remove_prefix(count);
+  }
+
+  // One character with its continuation bytes.
+  void copy_char() {
+    std::size_t count = 1;
+    while (count < rest_.size() && (static_cast<unsigned char>(rest_[count]) & 0xC0) == 0x80) ++count;
+    copy(count);
+  }
+
+  void replace(std::size_t count, std::string_view with) {
+    out_ += with;
+    rest_.remove_prefix(count);
+  }
+
+  // [:name:] within a class.
+  void posix_class() {
+    const std::string_view name = rest_.substr(0, rest_.find(":]") + 2);
+    if (name == "[:punct:]") return replace(name.size(), R"([\p{P}\p{S}])");
+    if (name == "[:^punct:]") return replace(name.size(), R"([^\p{P}\p{S}])");
+    if (name == "[:word:]") return replace(name.size(), kWord);
+    if (name == "[:^word:]") return replace(name.size(), kNoWord);
+    copy(name.size());
+  }
+
+  // In and out of character classes: a class may stand in a class.
+  void escape() {
+    const char c = rest_.size() > 1 ? rest_[1] : '\0';
+    switch (c) {
+      case 'h':
+        return replace(2, "[0-9a-fA-F]");
+      case 'H':
+        return replace(2, "[^0-9a-fA-F]");
+      case 'w':
+        return replace(2, kWord);
+      case 'W':
+        return replace(2, kNoWord);
+      default:
+        break;
+    }
+    const bool takes_braces = c == 'p' || c == 'P' || c == 'x' || c == 'N';
+    if ((c == 'p' || c == 'P') && rest_.substr(2).starts_with("{^")) {
+      replace(4, c == 'p' ? "\\P{" : "\\p{");
+    } else {
+      copy(1);
+      copy_char();
+      if (!takes_braces || !rest_.starts_with('{')) return;
+    }
+    copy(std::min(rest_.size(), rest_.find('}')) + 1);
+  }
+
+  void character_class() {
+    int depth = 0;
+    do {
+      if (rest_.front() == '\\') {
+        escape();
+      } else if (rest_.starts_with("[:") && depth > 0 && rest_.find(":]") != std::string_view::npos) {
+        posix_class();
+      } else if (rest_.front() == '[') {
+        ++depth;
+        copy(rest_.starts_with("[^") ? 2 : 1);
+        if (rest_.starts_with(']')) replace(1, "\\]");  // a bracket in first place is itself
+      } else {
+        if (rest_.front() == ']') --depth;
+        copy_char();
+      }
+    } while (depth > 0 && !rest_.empty());
+  }
+
+  void open_group() {
+    if (rest_.starts_with("(?#")) return copy(std::min(rest_.size(), rest_.find(')')));
+    copy(1);
+    if (!rest_.starts_with('?')) return;
+    copy(1);
+    for (bool on = true; !rest_.empty() && std::string_view("imx-").find(rest_.front()) != std::string_view::npos;) {
+      if (rest_.front() == '-') on = false;
+      if (rest_.front() == 'm') dot_matches_newline_ = on;
+      replace(1, rest_.front() == 'm' ? std::string_view("s") : rest_.substr(0, 1));
+    }
+    if (rest_.starts_with(')')) {  // flags for the rest of the enclosing group
+      groups_.pop_back();
+      return copy(1);
+    }
+    // The rest of a group's head, so that its ':', '<name>' or '=' is not taken for an atom.
+    if (rest_.starts_with('<') && !rest_.starts_with("<=") && !rest_.starts_with("<!")) {
+      copy(std::min(rest_.size(), rest_.find('>')) + 1);
+    } else {
+      copy(rest_.starts_with('<') ? 2 : 1);
+    }
+  }
+
+  void close_group() {
+    copy(1);
+    atom_ = out_.size();
+    if (groups_.empty()) return;
+    atom_ = groups_.back().begin;
+    dot_matches_newline_ = groups_.back().dot_matched_newline;
+    groups_.pop_back();
+  }
+
+  void brace() {
+    std::size_t end = 1;
+    while (end < rest_.size() && is_digit(rest_[end])) ++end;
+    const bool has_low = end > 1;
+    bool has_high = false;
+    bool has_comma = false;
+    if (end < rest_.size() && rest_[end] == ',') {
+      has_comma = true;
+      const std::size_t first = ++end;
+      while (end < rest_.size() && is_digit(rest_[end])) ++end;
+      has_high = end > first;
+    }
+    if (end >= rest_.size() || rest_[end] != '}' || (!has_low && !has_high)) {
+      atom_ = out_.size();
+      return replace(1, "\\{");
+    }
+    const std::string_view interval = rest_.substr(1, end);  // without the opening brace
+    out_ += has_low ? "{" : "{0";
+    replace(end + 1, interval);
+    // What follows the interval repeats it, where Perl would modify it.
+    const bool repeats = rest_.starts_with('+') || (rest_.starts_with('?') && !has_comma);
+    if (!repeats) return;
+    out_.insert(atom_, "(?:");
+    out_ += ")";
+  }
+
+  struct Group {
+    std::size_t begin;         // in out_
+    bool dot_matched_newline;  // before it
+  };
+
+  std::string_view rest_;
+  std::string out_;
+  std::size_t atom_ = 0;       // where in out_ the thing begins that a quantifier would repeat
+  std::vector<Group> groups_;  // the open ones
+  bool dot_matches_newline_ = false;
+};
+
+}  // namespace
+
+std::string regex_for_icu(std::string_view pattern) {
+  return Translator(pattern).run();
+}
+
+}  // namespace heddle

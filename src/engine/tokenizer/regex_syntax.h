@@ -1,0 +1,21 @@
+// tokenizer.json writes regular expressions for Oniguruma in Ruby's syntax; ICU reads Perl's.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace heddle {
+
+// The pattern with what the two read differently rewritten for ICU:
+//   a{1,3}+   Ruby repeats the group greedily, Perl makes it possessive; a{3}? is likewise an optional group in Ruby
+//   {,3}, {   an interval from 0; a brace that begins no interval is itself
+//   \h, \H    hexadecimal digits, not horizontal space
+//   \w, \W    without the joiners U+200C and U+200D
+//   [:punct:] symbols as well
+//   \p{^L}    \P{L}
+//   (?m)      the dot matches newlines, which Perl calls (?s)
+// The remaining difference is in flags, for the caller to set: ^ and $ match at every \n, and only at \n.
+// Does not judge whether the pattern is well-formed: that is ICU's task.
+std::string regex_for_icu(std::string_view pattern);
+
+}  // namespace heddle

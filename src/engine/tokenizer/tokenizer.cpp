@@ -1,0 +1,219 @@
+#include "engine/tokenizer/tokenizer.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "engine/tokenizer/added_tokens.h"
+#include "engine/tokenizer/bpe.h"
+#include "engine/tokenizer/decoder.h"
+#include "engine/tokenizer/normalizer.h"
+#include "engine/tokenizer/post_processor.h"
+#include "engine/tokenizer/pre_tokenizer.h"
+#include "engine/tokenizer/token_table.h"
+#include "engine/tokenizer/utf8.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::size_t kMaxTokenizerBytes = std::size_t{256} << 20;
+constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
+constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxEncodeBytes = std::size_t{256} << 20;
+
+// An element that may be absent or null, which is then the one that does nothing.
+template <class Element, class... Rest>
+Element read_element(const JsonField& root, std::string_view key, const Rest&... rest) {
+  const auto field = root.find(key);
+  return field ? Element(*field, rest...) : Element();
+}
+
+}  // namespace
+
+struct Tokenizer::State {
+  Bpe model;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  Decoder decoder;
+  AddedTokens added_tokens;
+  TokenTable contents;  // model and added tokens
+  TokenTable bytes;     // what the decoder makes of each
+  PostProcessor post_processor;
+  std::unordered_map<std::string_view, std::int32_t> added_ids;  // views of added_tokens
+  std::vector<bool> special;                                     // [vocab_size]
+  std::optional<std::int32_t> bos_id;
+  std::optional<std::int32_t> eos_id;
+  std::optional<std::string> chat_template;
+
+  explicit State(const JsonField& root);
+  void read_config(const JsonField& root);
+
+  std::optional<std::int32_t> id_of(std::string_view token) const;
+  bool is_token(std::int32_t id) const { return id >= 0 && id < contents.size() && !contents[id].empty(); }
+  void check_id(std::int32_t id) const;
+  // Appends what `id` adds to a text; `at_start`: nothing came before, and is updated.
+  void append(std::int32_t id, Specials specials, bool& at_start, std::string& text) const;
+};
+
+Tokenizer::State::State(const JsonField& root)
+    : model(root.at("model")),
+      normalizer(read_element<Normalizer>(root, "normalizer")),
+      pre_tokenizer(read_element<PreTokenizer>(root, "pre_tokenizer")),
+      decoder(read_element<Decoder>(root, "decoder")),
+      added_tokens(read_element<AddedTokens>(root, "added_tokens", model, normalizer)) {
+  std::vector<TokenTable::Entry> entries;
+  for (std::int32_t id = 0; id < model.tokens().size(); ++id)
+    if (!model.tokens()[id].empty()) entries.push_back({id, std::string(model.tokens()[id])});
+  for (const AddedToken& token : added_tokens.list()) {
+    entries.push_back({token.id, token.text});
+    added_ids.emplace(token.content, token.id);
+  }
+  std::vector<TokenTable::Entry> decoded = entries;
+  for (TokenTable::Entry& entry : decoded) entry.text = decoder.bytes_of(entry.text);
+  contents = TokenTable(std::move(entries));
+  bytes = TokenTable(std::move(decoded));
+  if (contents.size() == 0) root.at("model").at("vocab").fail("the vocabulary is empty");
+
+  special.resize(static_cast<std::size_t>(contents.size()));
+  // A token is special by its decoded text, as in `tokenizers`.
+  std::set<std::string_view> special_contents;
+  for (const AddedToken& token : added_tokens.list())
+    if (token.special) special_contents.insert(token.content);
+  for (const AddedToken& token : added_tokens.list())
+    special[static_cast<std::size_t>(token.id)] = special_contents.contains(token.text);
+  post_processor = read_element<PostProcessor>(
+      root, "post_processor", std::function<bool(std::int32_t)>([&](auto id) { return is_token(id); }));
+}
+
+std::optional<std::int32_t> Tokenizer::State::id_of(std::string_view token) const {
+  const auto added = added_ids.find(token);
+  return added == added_ids.end() ? model.id_of(token) : std::optional(added->second);
+}
+
+void Tokenizer::State::read_config(const JsonField& root) {
+  const auto read_token = [&](std::string_view key) -> std::optional<std::int32_t> {
+    const auto field = root.find(key);
+    if (!field) return std::nullopt;
+    const JsonField content = field->is_object() ? field->at("content") : *field;
+    const auto id = id_of(content.text());
+    if (!id) content.fail(fmt::format("{} is not a token of tokenizer.json", shorten(content.value())));
+    return id;
+  };
+  bos_id = read_token("bos_token");
+  eos_id = read_token("eos_token");
+
+  const auto field = root.find("chat_template");
+  if (!field) return;
+  if (!field->is_array()) {
+    chat_template = field->text();
+    return;
+  }
+  for (const JsonField& named : field->elements())
+    if (named.at("name").text() == "default") chat_template = named.at("template").text();
+}
+
+void Tokenizer::State::check_id(std::int32_t id) const {
+  if (id < 0 || id >= contents.size())
+    throw_error<InputError>("the token id {} is outside the vocabulary of {}", id, contents.size());
+}
+
+void Tokenizer::State::append(std::int32_t id, Specials specials, bool& at_start, std::string& text) const {
+  check_id(id);
+  if (!is_token(id) || (specials == Specials::skip && special[static_cast<std::size_t>(id)])) return;
+  if (!at_start) text += decoder.separator();
+  at_start = false;
+  text += bytes[id];
+}
+
+Tokenizer::Tokenizer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+
+Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
+  const auto parse = [](const std::filesystem::path& path, std::size_t max_bytes) {
+    return parse_json(read_file(path, max_bytes), path.string());
+  };
+  const auto path = folder / "tokenizer.json";
+  const nlohmann::json root = parse(path, kMaxTokenizerBytes);
+  const auto state = std::make_shared<State>(JsonField(root, path.string()));
+
+  const auto config_path = folder / "tokenizer_config.json";
+  if (std::filesystem::exists(config_path)) {
+    const nlohmann::json config = parse(config_path, kMaxConfigBytes);
+    state->read_config(JsonField(config, config_path.string()));
+  }
+  const auto template_path = folder / "chat_template.jinja";
+  if (std::filesystem::exists(template_path)) {
+    std::string text = read_file(template_path, kMaxTemplateBytes);
+    if (const auto offset = find_invalid_utf8(text))
+      throw_error<InputError>("{}: byte {} is not valid UTF-8", template_path.string(), *offset);
+    state->chat_template = std::move(text);
+  }
+  return Tokenizer(state);
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, SpecialTokens special_tokens) const {
+  if (text.size() > kMaxEncodeBytes)
+    throw_error<InputError>("the text to encode has {} bytes, more than the limit of {}", text.size(), kMaxEncodeBytes);
+  if (const auto offset = find_invalid_utf8(text))
+    throw_error<InputError>("the text to encode is not valid UTF-8 at byte {}", *offset);
+  Pieces pieces;
+  pieces.text = text;
+  if (!text.empty()) pieces.list.push_back({{0, static_cast<std::uint32_t>(text.size())}});
+  state_->added_tokens.split(pieces, state_->normalizer);
+  state_->pre_tokenizer.apply(pieces);
+  return state_->post_processor.apply(state_->model.encode(pieces), special_tokens);
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, Specials specials) const {
+  std::string bytes;
+  bool at_start = true;
+  for (const std::int32_t id : ids) state_->append(id, specials, at_start, bytes);
+  return replace_invalid_utf8(bytes);
+}
+
+std::int32_t Tokenizer::vocab_size() const {
+  return state_->contents.size();
+}
+
+std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {
+  return state_->id_of(token);
+}
+
+bool Tokenizer::is_special(std::int32_t id) const {
+  return id >= 0 && id < vocab_size() && state_->special[static_cast<std::size_t>(id)];
+}
+
+std::string Tokenizer::token_text(std::int32_t id) const {
+  state_->check_id(id);
+  return replace_invalid_utf8(is_special(id) ? state_->contents[id] : state_->bytes[id]);
+}
+
+std::optional<std::int32_t> Tokenizer::bos_id() const {
+  return state_->bos_id;
+}
+std::optional<std::int32_t> Tokenizer::eos_id() const {
+  return state_->eos_id;
+}
+std::optional<std::string> Tokenizer::chat_template() const {
+  return state_->chat_template;
+}
+
+StreamDecoder::StreamDecoder(Tokenizer tokenizer, Specials specials)
+    : tokenizer_(std::move(tokenizer)), specials_(specials) {}
+
+std::string StreamDecoder::push(std::int32_t id) {
+  tokenizer_.state_->append(id, specials_, at_start_, pending_);
+  const std::size_t certain = pending_.size() - cut_off_bytes(pending_);
+  std::string text = replace_invalid_utf8(std::string_view(pending_).substr(0, certain));
+  pending_.erase(0, certain);
+  return text;
+}
+
+std::string StreamDecoder::finish() {
+  at_start_ = true;
+  return replace_invalid_utf8(std::exchange(pending_, {}));
+}
+
+}  // namespace heddle

@@ -1,0 +1,37 @@
+// UTF-8: validation, repair, and the few character classes that tokenizers ask about.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace heddle {
+
+// The first character of a text, or the bytes at its start that belong to none.
+struct Utf8Char {
+  static constexpr char32_t kIllFormed = 0xFFFFFFFF;
+  char32_t code_point;  // kIllFormed: the `length` bytes are the longest start of a character that does not go on
+  std::uint32_t length;
+  bool cut_off;  // ill-formed only because the text ends here
+};
+
+// `text` is not empty.
+Utf8Char first_char(std::string_view text);
+
+// Offset of the first byte that belongs to no character.
+std::optional<std::size_t> find_invalid_utf8(std::string_view text);
+
+// Each ill-formed part (in the sense of Unicode's "maximal subpart") becomes one U+FFFD.
+std::string replace_invalid_utf8(std::string_view text);
+
+// How many bytes at the end of `text` are the start of a character that further bytes could complete; 0..3.
+std::size_t cut_off_bytes(std::string_view text);
+
+void append_utf8(std::string& text, char32_t code_point);
+
+bool is_space(char32_t code_point);  // White_Space
+bool is_word(char32_t code_point);   // as \w of Rust's regex: letters, marks, decimal digits, connectors, joiners
+
+}  // namespace heddle
