@@ -1,0 +1,106 @@
+// The other commands on the demo model, and the command line itself.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "end_to_end/program.h"
+#include "temporary_folder.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+TEST(Tokenize, ThereAndBack) {
+  const auto ids =
+      json::parse(run_heddle({"tokenize", "--model", demo_model().string(), "--text", "137 + 254 =", "--json"}).out);
+  ASSERT_EQ(ids["ids"].size(), 10u);
+  const TemporaryFolder folder;
+  write_file(folder.path() / "ids.jsonl", ids.dump() + "\n\n" + ids.dump() + "\n");
+  const ProgramResult back = run_heddle({"tokenize", "--model", demo_model().string(), "--decode", "--no-special",
+                                         "--file", (folder.path() / "ids.jsonl").string(), "--json"});
+  EXPECT_EQ(back.status, 0) << back.err;
+  EXPECT_EQ(back.out, "{\"text\":\"137 + 254 =\"}\n{\"text\":\"137 + 254 =\"}\n");
+}
+
+TEST(Tokenize, NeedsTheTokenizersFilesAlone) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(demo_model() / "tokenizer.json", folder.path());
+  const ProgramResult result =
+      run_heddle({"tokenize", "--model", folder.path().string(), "--text", "one", "--no-special", "--json"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_TRUE(json::parse(result.out)["ids"].is_array());
+}
+
+TEST(Inspect, DescribesTheDemoModel) {
+  const ProgramResult result = run_heddle({"inspect", demo_model().string(), "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const json description = json::parse(result.out);
+  EXPECT_THAT(description.dump(), HasSubstr("LlamaForCausalLM"));
+  EXPECT_TRUE(description.at("unsupported").empty());
+  EXPECT_GT(description.at("parameters").get<double>(), 1e6);
+  EXPECT_THAT(run_heddle({"inspect", demo_model().string()}).out, HasSubstr("LlamaForCausalLM"));
+}
+
+TEST(Inspect, SaysWhatIsUnsupportedInsteadOfFailing) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(demo_model(), folder.path(), std::filesystem::copy_options::recursive);
+  json config = json::parse(read_file(folder.path() / "config.json", 1 << 20));
+  config["architectures"] = {"GPT2LMHeadModel"};
+  write_file(folder.path() / "config.json", config.dump());
+  const ProgramResult result = run_heddle({"inspect", folder.path().string(), "--json"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(json::parse(result.out).at("unsupported").dump(), HasSubstr("GPT2LMHeadModel"));
+}
+
+TEST(Doctor, DescribesTheMachine) {
+  const ProgramResult result = run_heddle({"doctor", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_TRUE(json::parse(result.out).is_object());
+  EXPECT_THAT(run_heddle({"doctor"}).out, HasSubstr("GB/s"));
+}
+
+TEST(CommandLine, HelpAndVersionAreNoErrors) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{{"--help"},
+                                                                                         {"--version"},
+                                                                                         {"generate", "--help"},
+                                                                                         {"tokenize", "--help"},
+                                                                                         {"inspect", "--help"},
+                                                                                         {"doctor", "--help"}}) {
+    const ProgramResult result = run_heddle(arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_FALSE(result.out.empty());
+    EXPECT_EQ(result.err, "");
+  }
+}
+
+TEST(CommandLine, UsageErrorsExitWithTwoAndSayHowToGetHelp) {
+  const std::string model = demo_model().string();
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {},
+           {"invent"},
+           {"generate"},
+           {"generate", "--model", model},
+           {"generate", "--model", model, "--prompt", "x", "--prompts-file", "y"},
+           {"generate", "--model", model, "--prompt", "x", "--max-tokens", "many"},
+           {"generate", "--model", model, "--prompt", "x", "--dtype", "int3"},
+           {"generate", "--model", model, "--prompt", "x", "--threads", "0"},
+           {"generate", "--model", model, "--prompt", "x", "--seed", "-1"},
+           {"generate", "--model", model, "--prompt", "x", "--logprobs", "2"},
+           {"generate", "--model", model, "--prompt", "x", "--colour"},
+           {"tokenize", "--model", model},
+           {"inspect"},
+       }) {
+    const ProgramResult result = run_heddle(arguments);
+    EXPECT_EQ(result.status, 2) << testing::PrintToString(arguments) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, HasSubstr("heddle: error: "));
+    EXPECT_THAT(result.err, HasSubstr("--help"));
+  }
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,117 @@
+// The demo model's accuracy on cases it has never seen (rules: tools/demo_llama/cases.py, and the model's card).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <unordered_map>
+
+#include "end_to_end/program.h"
+#include "engine/engine.h"
+#include "engine/text_stream.h"
+#include "models/registry.h"
+#include "weights/checkpoint.h"
+
+namespace heddle {
+namespace {
+
+struct Case {
+  std::string prompt;
+  std::string answer;
+};
+
+// Greedy answers to all prompts, batched, each cut at its end token.
+std::vector<std::string> answers(const std::vector<Case>& cases, std::int64_t max_tokens) {
+  const Tokenizer tokenizer = Tokenizer::load(demo_model());
+  Engine engine(load_model(Checkpoint(demo_model()), {}), {.threads = 2});
+  std::unordered_map<std::int64_t, std::size_t> index_of;
+  std::vector<TextStream> streams(cases.size(), TextStream(tokenizer, {}));
+  std::vector<std::string> texts(cases.size());
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    index_of[engine.submit({.prompt = tokenizer.encode(cases[i].prompt),
+                            .max_tokens = max_tokens,
+                            .stop_ids = engine.model_shape().eos_ids})] = i;
+  while (!engine.idle())
+    for (const TokenOutput& output : engine.step()) {
+      const std::size_t i = index_of.at(output.request);
+      texts[i] += streams[i].push(output.token);
+    }
+  return texts;
+}
+
+// Pairs that training left out.
+std::vector<std::pair<int, int>> held_out_pairs(std::size_t count) {
+  std::mt19937 random(1);
+  std::vector<std::pair<int, int>> pairs;
+  while (pairs.size() < count) {
+    const int a = static_cast<int>(random() % 1000);
+    const int b = static_cast<int>(random() % 1000);
+    if ((1009 * a + 9176 * b) % 97 < 5) pairs.emplace_back(a, b);
+  }
+  return pairs;
+}
+
+// Whether training left out this list, in any order.
+bool list_is_held_out(std::vector<int> numbers) {
+  std::ranges::sort(numbers);
+  int value = 0;
+  for (const int number : numbers) value = (value * 131 + number + 1) % 10007;
+  return value % 20 == 0;
+}
+
+double share_right(const std::vector<Case>& cases, std::int64_t max_tokens) {
+  const std::vector<std::string> texts = answers(cases, max_tokens);
+  std::size_t right = 0;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    right += texts[i] == cases[i].answer;
+    if (texts[i] != cases[i].answer) std::printf("  %s%s", cases[i].prompt.c_str(), texts[i].c_str());
+  }
+  return static_cast<double>(right) / static_cast<double>(cases.size());
+}
+
+constexpr std::size_t kCases = 400;
+
+TEST(DemoModel, AddsPairsItHasNeverSeen) {
+  std::vector<Case> cases;
+  for (const auto& [a, b] : held_out_pairs(kCases))
+    cases.push_back({fmt::format("{} + {} =", a, b), fmt::format(" {}\n", a + b)});
+  EXPECT_GE(share_right(cases, 10), 0.99);
+}
+
+TEST(DemoModel, SubtractsPairsItHasNeverSeen) {
+  std::vector<Case> cases;
+  for (const auto& [a, b] : held_out_pairs(kCases))
+    cases.push_back({fmt::format("{} - {} =", a, b), fmt::format(" {}\n", a - b)});
+  EXPECT_GE(share_right(cases, 10), 0.99);
+}
+
+TEST(DemoModel, SortsListsItHasNeverSeen) {
+  std::mt19937 random(1);
+  std::vector<Case> cases;
+  while (cases.size() < kCases) {
+    std::vector<int> numbers(3 + random() % 4);
+    for (int& number : numbers) number = static_cast<int>(random() % 100);
+    if (!list_is_held_out(numbers)) continue;
+    std::string prompt = "sort:";
+    for (const int number : numbers) prompt += fmt::format(" {}", number);
+    std::ranges::sort(numbers);
+    std::string answer;
+    for (const int number : numbers) answer += fmt::format(" {}", number);
+    cases.push_back({prompt + " ->", answer + "\n"});
+  }
+  EXPECT_GE(share_right(cases, 30), 0.98);
+}
+
+TEST(DemoModel, AnswersInChatForm) {
+  const std::vector<Case> cases{{"<|user|>\nWhat is 137 plus 254?<|end|>\n<|assistant|>\n", ""}};
+  EXPECT_NE(answers(cases, 40)[0].find("391"), std::string::npos);
+}
+
+TEST(DemoModel, IsSmallEnoughToCarry) {
+  std::uintmax_t bytes = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(demo_model()))
+    if (entry.is_regular_file()) bytes += entry.file_size();
+  EXPECT_LE(bytes, 10u << 20);
+}
+
+}  // namespace
+}  // namespace heddle
