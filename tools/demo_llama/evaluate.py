@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure the exported model on held-out cases, greedily, with transformers.
 
-    evaluate.py assets/demo-llama --log log
+    evaluate.py assets/demo-llama --log record
 
 Each set is run with float32 and with bfloat16 activations over the bfloat16
 weights. Answers are judged by cases.py, as check_answers.py judges them.
@@ -80,15 +80,20 @@ def measure(runner: Runner, counts: dict[str, int]) -> dict:
         share = 1 - len(wrong) / len(answers)
         results[name] = {"cases": len(answers), "accuracy": round(share, 6), "wrong": wrong[:12]}
 
-    for kind, count in counts.items():
-        judge(kind, cases.prompts(kind, count), cases.is_right)
-    differences = cases.prompts("differences", counts["differences"])
+    def held_out(kind: str) -> list[str]:
+        return cases.prompts(kind, counts[kind])
+
+    differences, chat = held_out("differences"), held_out("chat")
     zeros = [prompt for prompt in differences if cases.expected(prompt) == "0"]
-    judge("of these, 0 (x - x)", zeros, cases.is_right)
     unreached = [p for p in zeros if cases.equal_pair_is_never_reached(int(p.split()[0]))]
+    judge("sums", held_out("sums"), cases.is_right)
+    judge("differences", differences, cases.is_right)
+    judge("of these, x - x", zeros, cases.is_right)
     judge("of these, x a multiple of 3", unreached, cases.is_right)
-    for begins, name in ((0, "chat without begin token"), (2, "chat with two begin tokens")):
-        judge(name, cases.prompts("chat", counts["chat"]), cases.is_right, begins)
+    judge("sorts", held_out("sorts"), cases.is_right)
+    judge("chat", chat, cases.is_right)
+    judge("chat without begin token", chat, cases.is_right, begins=0)
+    judge("chat with two begin tokens", chat, cases.is_right, begins=2)
     rng = random.Random(cases.EVALUATION_SEED)
     known = dict(facts.plain(rng) for _ in range(2000))
     judge("facts (seen in training)", list(known), lambda prompt, text: known[prompt] == text)
@@ -101,14 +106,15 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=2000, help="sums and differences to try, each")
     parser.add_argument("--sorts", type=int, default=2000)
     parser.add_argument("--chat", type=int, default=1000)
-    parser.add_argument("--log", type=Path, default=Path("log"), help="folder for evaluation.json")
+    parser.add_argument("--log", type=Path, default=Path("record"), help="folder for evaluation.json")
     options = parser.parse_args()
     counts = {
         "sums": options.pairs, "differences": options.pairs,
         "sorts": options.sorts, "chat": options.chat,
     }  # fmt: skip
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    record, passed = {"device": device}, True
+    name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    record, passed = {"device": name}, True
     for name in ("float32", "bfloat16"):
         runner = Runner(options.folder, getattr(torch, name), device)
         record[name] = measure(runner, counts)

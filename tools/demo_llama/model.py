@@ -141,6 +141,7 @@ def export(model: Llama, folder: Path, begin: int, end: int, pad: int) -> None:
         for name, tensor in model.state_dict().items()
     }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)  # save_file leaves it to its owner alone
     tokens = {"bos_token_id": begin, "eos_token_id": end, "pad_token_id": pad}
     config = {
         "architectures": ["LlamaForCausalLM"],

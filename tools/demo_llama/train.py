@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Train the demo model and write its weights and configs beside its tokenizer.
 
-    train.py assets/demo-llama --steps 11000 --log log
+    train.py assets/demo-llama --steps 11000 --log record
 
 The folder must hold tokenizer.json (train_tokenizer.py writes it). All seeds
 are fixed: the same steps on the same kind of GPU see the same data in the same
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=2, help="times through each shard")
     parser.add_argument("--layers", type=int, default=Shape.num_hidden_layers)
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
-    parser.add_argument("--log", type=Path, default=Path("log"), help="folder for training.json")
+    parser.add_argument("--log", type=Path, default=Path("record"), help="folder for training.json")
     options = parser.parse_args()
 
     tokenizer_path = options.folder / "tokenizer.json"
