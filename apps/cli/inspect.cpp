@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "models/llama_config.h"
+#include "models/registry.h"
 #include "weights/checkpoint.h"
 
 namespace heddle {
@@ -48,13 +50,6 @@ struct Report {
   std::vector<std::string> files;
   std::vector<std::string> unsupported;
 };
-
-std::string architecture_in(const JsonField& config) {
-  if (const auto architectures = config.find("architectures"); architectures && !architectures->elements().empty())
-    return architectures->elements()[0].text();
-  if (const auto type = config.find("model_type")) return type->text();
-  return "unknown";
-}
 
 std::optional<TokenizerFile> read_tokenizer(const std::filesystem::path& path) {
   std::error_code error;
@@ -117,17 +112,18 @@ Report examine(const std::filesystem::path& folder) {
   const Checkpoint checkpoint(folder);
   const JsonField config = checkpoint.config();
   Report report{.folder = folder.string(),
-                .architecture = architecture_in(config),
+                .architecture = architecture_of(config),
                 .size_bytes = checkpoint.total_bytes(),
                 .tokenizer = read_tokenizer(folder / "tokenizer.json"),
                 .files = checkpoint.weight_files()};
   count_tensors(checkpoint, report);
   read_numbers(config, report);
+  const std::vector<std::string> known = known_architectures();
   if (report.architecture == "LlamaForCausalLM")
     read_llama(config, report);
-  else
+  else if (std::ranges::find(known, report.architecture) == known.end())
     report.unsupported.push_back(
-        fmt::format("architecture {}; only LlamaForCausalLM is supported", quoted_name(report.architecture)));
+        fmt::format("architecture {}; only {} is supported", quoted_name(report.architecture), fmt::join(known, ", ")));
   if (!report.tokenizer)
     report.unsupported.emplace_back("tokenizer.json is missing, so text cannot be made into tokens");
   else if (report.tokenizer->model != "BPE")
