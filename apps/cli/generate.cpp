@@ -147,7 +147,7 @@ void run(Engine& engine, std::unordered_map<std::int64_t, std::size_t>& index_of
       printer.add(index, completion.push(output));
       if (completion.finished()) engine.cancel(output.request);
     }
-    meter.add_step(engine.last_step(), std::ssize(outputs), start);
+    meter.add_step(engine.last_step(), start);
     printer.flush();
   }
 }

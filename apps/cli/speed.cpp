@@ -4,25 +4,22 @@
 
 namespace heddle {
 
-void SpeedMeter::add_step(const StepStatistics& step, std::int64_t num_sampled, Clock::time_point start) {
+void SpeedMeter::add_step(const StepStatistics& step, Clock::time_point start) {
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  sampled_ += num_sampled;
-  if (step.prefill) {
-    prompt_tokens_ += step.num_tokens;
-    prompt_seconds_ += seconds;
-  } else {
-    decoded_ += num_sampled;
-    decode_seconds_ += seconds;
-    decode_bytes_ += static_cast<double>(step.bytes_read);
-  }
+  prompt_tokens_ += step.num_prompt_tokens;
+  sampled_ += step.num_sampled;
+  seconds_ += seconds;
+  if (step.num_prompt_tokens > 0) return;
+  decoded_ += step.num_sampled;
+  decode_seconds_ += seconds;
+  decode_bytes_ += static_cast<double>(step.bytes_read);
 }
 
 std::string SpeedMeter::summary() const {
-  std::string text = fmt::format("{} tokens", sampled_);
-  if (prompt_tokens_ > 0) text = fmt::format("{} prompt tokens in {:.3f} s; ", prompt_tokens_, prompt_seconds_) + text;
+  std::string text = fmt::format("{} prompt tokens and {} generated in {:.2f} s", prompt_tokens_, sampled_, seconds_);
   if (decoded_ > 0)
     text +=
-        fmt::format(", {:.1f} tokens/s, {:.2f} GB/s", static_cast<double>(decoded_) / decode_seconds_, decode_gbps());
+        fmt::format("; {:.1f} tokens/s, {:.2f} GB/s", static_cast<double>(decoded_) / decode_seconds_, decode_gbps());
   return text;
 }
 

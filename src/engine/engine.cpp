@@ -99,12 +99,15 @@ std::span<const TokenOutput> Engine::step() {
   const KvPages& kv = executor_.kv_pages();
   const std::size_t bytes_per_token =
       2 * kv.bytes_per_page() / static_cast<std::size_t>(kv.page_size) * static_cast<std::size_t>(kv.num_layers);
-  statistics_ = {.num_tokens = static_cast<int>(plan_.tokens.size()),
-                 .num_sequences = static_cast<int>(plan_.sequences.size()),
-                 .prefill = plan_.tokens.size() > plan_.sequences.size(),
+  statistics_ = {.num_sampled = static_cast<int>(plan_.samples.size()),
                  .bytes_read = model_shape().weight_bytes_per_step};
-  for (const StepSequence& sequence : plan_.sequences)
-    statistics_.bytes_read += bytes_per_token * static_cast<std::size_t>(sequence.context_len);
+  for (const StepSequence& step : plan_.sequences) {
+    const std::int64_t first = step.context_len - step.num_tokens;
+    const std::int64_t prompt_end =
+        std::min<std::int64_t>(scheduler_.find(step.request)->prompt_length, step.context_len);
+    statistics_.num_prompt_tokens += static_cast<int>(std::max<std::int64_t>(prompt_end - first, 0));
+    statistics_.bytes_read += bytes_per_token * static_cast<std::size_t>(step.context_len);
+  }
 
   for (std::size_t i = 0; i < plan_.samples.size(); ++i) {
     const StepSample& sample = plan_.samples[i];

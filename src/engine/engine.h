@@ -19,7 +19,7 @@ struct EngineOptions {
   int threads = 1;
   int max_sequences = 64;  // that run at once; more wait
   int max_tokens_per_step = 512;
-  int page_size = 32;          // tokens
+  int page_size = 32;                             // tokens
   std::int64_t kv_bytes = std::int64_t{1} << 30;  // the key-value cache's limit; less where max_sequences need less
 };
 
@@ -42,11 +42,10 @@ struct TokenOutput {
   std::optional<FinishReason> finish;  // set on a request's last token
 };
 
-// What the last step read, for whoever reports speed.
+// What the last step did, for whoever reports speed.
 struct StepStatistics {
-  int num_tokens = 0;
-  int num_sequences = 0;
-  bool prefill = false;        // some sequence had more than one token
+  int num_prompt_tokens = 0;   // computed for the first time or, after a preemption, again
+  int num_sampled = 0;         // tokens
   std::size_t bytes_read = 0;  // weights once, and the keys and values of every context
 };
 

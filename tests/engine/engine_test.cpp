@@ -180,9 +180,10 @@ TEST(Engine, CountsWhatAStepReads) {
   Engine engine = make_engine();
   engine.submit(request_of(1, 3));
   engine.step();
-  EXPECT_TRUE(engine.last_step().prefill);
+  EXPECT_EQ(engine.last_step().num_prompt_tokens, std::ssize(random_prompt(1)));
+  EXPECT_EQ(engine.last_step().num_sampled, 1);
   engine.step();
-  EXPECT_FALSE(engine.last_step().prefill);
+  EXPECT_EQ(engine.last_step().num_prompt_tokens, 0);
   const std::size_t kv_per_token = 2 * 3 * 2 * 24 * 4;  // keys and values, layers, heads, head_dim, float32
   EXPECT_EQ(engine.last_step().bytes_read,
             engine.model_shape().weight_bytes_per_step + kv_per_token * (random_prompt(1).size() + 1));
