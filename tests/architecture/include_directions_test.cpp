@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <stdlib.h>
 
 #include <fstream>
 #include <map>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "architecture/rules.h"
+#include "temporary_folder.h"
 
 namespace heddle::architecture {
 namespace {
@@ -48,28 +48,18 @@ TEST(Checkout, EveryRoomHasAReadme) {
 
 using Files = std::map<std::string, std::string>;
 
-// A tree on disk that lives as long as one test.
 class MadeUpTree {
  public:
   explicit MadeUpTree(const Files& files) {
-    std::string name = (fs::temp_directory_path() / "heddle_architecture_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed for " + name);
-    root_ = name;
     for (const auto& [path, text] : files) {
-      fs::create_directories((root_ / path).parent_path());
-      std::ofstream(root_ / path, std::ios::binary) << text;
+      fs::create_directories((root() / path).parent_path());
+      std::ofstream(root() / path, std::ios::binary) << text;
     }
   }
-  MadeUpTree(const MadeUpTree&) = delete;
-  MadeUpTree& operator=(const MadeUpTree&) = delete;
-  ~MadeUpTree() {
-    std::error_code error;
-    fs::remove_all(root_, error);
-  }
-  const fs::path& root() const { return root_; }
+  const fs::path& root() const { return folder_.path(); }
 
  private:
-  fs::path root_;
+  TemporaryFolder folder_;
 };
 
 SourceTree read(const Files& files) {

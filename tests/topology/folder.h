@@ -1,40 +1,21 @@
-// An empty folder that lives as long as one test.
+// A folder for one test that is filled as a tree of small files.
 #pragma once
-
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
-#include <stdexcept>
-#include <string>
 #include <string_view>
+
+#include "temporary_folder.h"
 
 namespace heddle {
 
-class TestFolder {
+class TestFolder : public TemporaryFolder {
  public:
-  TestFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "heddle_topology_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed for " + name);
-    path_ = name;
-  }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-  ~TestFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-
-  const std::filesystem::path& path() const { return path_; }
-
   // Writes a file below the folder, and the folders on the way to it.
   void write(std::string_view name, std::string_view text) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << text;
+    std::filesystem::create_directories((path() / name).parent_path());
+    std::ofstream(path() / name, std::ios::binary) << text;
   }
-
- private:
-  std::filesystem::path path_;
 };
 
 }  // namespace heddle
