@@ -23,6 +23,7 @@ enum class AfterError { skip, run };
 // A ring of tasks and the thread that runs them.
 struct CpuQueue {
   static constexpr std::size_t kCapacity = 1024;
+  static constexpr std::uint64_t kNobodyWaits = ~std::uint64_t{0};
 
   struct Slot {
     Task task;
@@ -36,33 +37,43 @@ struct CpuQueue {
       const std::lock_guard lock(mutex);
       stop = true;
     }
-    changed.notify_all();
+    work_available.notify_one();
     worker.join();
   }
 
   void push(Task task, AfterError after_error) {
     std::unique_lock lock(mutex);
     const Deadline deadline = Deadline::after(kLongestWait);
-    if (!changed.wait_until(lock, deadline.time(), [&] { return pushed - done < kCapacity; }))
-      throw_error<Timeout>("CPU stream: its queue of {} tasks stayed full for 10 minutes", kCapacity);
+    while (pushed - done == kCapacity)  // again, if another host was faster
+      if (!wait_until_done(lock, pushed - kCapacity + 1, deadline))
+        throw_error<Timeout>("CPU stream: its queue of {} tasks stayed full for 10 minutes", kCapacity);
     ring[pushed % kCapacity] = {std::move(task), after_error};
     ++pushed;
     lock.unlock();
-    changed.notify_all();
+    work_available.notify_one();
   }
 
   void synchronize(Deadline deadline) {
     std::unique_lock lock(mutex);
     const std::uint64_t target = pushed;
-    if (!changed.wait_until(lock, deadline.time(), [&] { return done >= target; }))
+    if (!wait_until_done(lock, target, deadline))
       throw_error<Timeout>("CPU stream: {} tasks were not done at the deadline", target - done);
     if (const std::exception_ptr first = std::exchange(error, nullptr)) std::rethrow_exception(first);
+  }
+
+  // False when the deadline passed before `target` tasks were done.
+  bool wait_until_done(std::unique_lock<std::mutex>& lock, std::uint64_t target, Deadline deadline) {
+    return progress.wait_until(lock, deadline.time(), [&] {
+      if (done >= target) return true;
+      awaited = std::min(awaited, target);
+      return false;
+    });
   }
 
   void run() {
     std::unique_lock lock(mutex);
     while (true) {
-      changed.wait(lock, [&] { return done < pushed || stop; });
+      work_available.wait(lock, [&] { return done < pushed || stop; });
       if (done == pushed) return;  // stopped, and nothing is left
       // The slot is free to its producer only once `done` has moved on, so the task runs in place.
       Slot& slot = ring[done % kCapacity];
@@ -79,17 +90,21 @@ struct CpuQueue {
       }
       slot.task = Task();  // what it holds is gone before it counts as done
       ++done;
-      changed.notify_all();
+      if (done < awaited) continue;
+      awaited = kNobodyWaits;
+      progress.notify_all();
     }
   }
 
   ThreadPool& pool;
   std::mutex mutex;
-  std::condition_variable changed;
+  std::condition_variable work_available;  // for the worker
+  std::condition_variable progress;        // for hosts, when `awaited` tasks are done: not after each of them
   std::array<Slot, kCapacity> ring;
   std::uint64_t pushed = 0;
   std::uint64_t done = 0;
-  std::exception_ptr error;  // the first since synchronize() last looked
+  std::uint64_t awaited = kNobodyWaits;  // the smallest number of done tasks that somebody waits for
+  std::exception_ptr error;              // the first since synchronize() last looked
   bool stop = false;
   std::thread worker;  // last: it starts when all else is there
 };

@@ -27,6 +27,20 @@ TEST(Stream, RunsTasksInOrder) {
   for (int i = 0; i < 3000; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
 }
 
+TEST(Stream, SeveralHostsMayFillItsQueue) {
+  ThreadPool pool(1);
+  Stream stream(pool);
+  int sum = 0;  // not atomic: tasks of one stream never run at once
+  std::vector<std::jthread> hosts;
+  for (int host = 0; host < 4; ++host)
+    hosts.emplace_back([&] {
+      for (int i = 0; i < 2000; ++i) stream.enqueue([&sum](ThreadPool&) { ++sum; });
+    });
+  hosts.clear();
+  stream.synchronize();
+  EXPECT_EQ(sum, 8000);
+}
+
 TEST(Stream, TasksRunLoopsOnThePool) {
   ThreadPool pool(3);
   Stream stream(pool);
