@@ -84,24 +84,34 @@ void load_positions(const PagedKv& kv, const void* pages, const std::int32_t* pa
 }
 
 // scores[row][first + j] = dot(q[row], keys[j]) * scale.
+template <int kKeys, int kRows>
 HWY_INLINE void score_keys(Scratch& scratch, int num_rows, int first, int num_keys, int width, float scale) {
-  for (int key = 0; key < num_keys; key += kTileRows) {
-    const float* k[kTileRows];
-    for (int i = 0; i < kTileRows; ++i) k[i] = scratch.kv + std::min(key + i, num_keys - 1) * width;
-    for (int row = 0; row < num_rows; row += kTileTokens) {
-      const float* q[kTileTokens];
-      for (int i = 0; i < kTileTokens; ++i) q[i] = scratch.q + std::min(row + i, num_rows - 1) * width;
-      Tile<kTileRows, kTileTokens> tile = dot_tile<kTileRows, kTileTokens>(k, q, width);
+  for (int key = 0; key < num_keys; key += kKeys) {
+    const float* k[kKeys];
+    for (int i = 0; i < kKeys; ++i) k[i] = scratch.kv + std::min(key + i, num_keys - 1) * width;
+    for (int row = 0; row < num_rows; row += kRows) {
+      const float* q[kRows];
+      for (int i = 0; i < kRows; ++i) q[i] = scratch.q + std::min(row + i, num_rows - 1) * width;
+      Tile<kKeys, kRows> tile = dot_tile<kKeys, kRows>(k, q, width);
 #pragma GCC unroll 8
-      for (int t = 0; t < kTileTokens; ++t) {
+      for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-        for (int r = 0; r < kTileRows; ++r) {
-          const float score = sum_lanes(tile.lanes[r][t]) * scale;
-          if (key + r < num_keys && row + t < num_rows) scratch.scores[row + t][first + key + r] = score;
+        for (int i = 0; i < kKeys; ++i) {
+          const float score = sum_lanes(tile.lanes[i][r]) * scale;
+          if (key + i < num_keys && row + r < num_rows) scratch.scores[row + r][first + key + i] = score;
         }
       }
     }
   }
+}
+
+HWY_INLINE void score_block(Scratch& scratch, int num_rows, int first, int num_keys, int width, float scale) {
+  if (num_rows == 1)
+    score_keys<4, 1>(scratch, num_rows, first, num_keys, width, scale);
+  else if (num_rows <= 4)
+    score_keys<2, 2>(scratch, num_rows, first, num_keys, width, scale);
+  else
+    score_keys<kTileRows, kTileTokens>(scratch, num_rows, first, num_keys, width, scale);
 }
 
 // Turns the first `visible` scores of a row into weights, and brings the row's maximum, sum and output up to them.
@@ -111,8 +121,12 @@ HWY_INLINE void weigh_row(Scratch& scratch, int row, int visible, int width) {
   std::fill(scores + visible, scores + kBlockKeys, -std::numeric_limits<float>::infinity());
 
   const float before = scratch.largest[row];
-  float largest = before;
-  for (int i = 0; i < visible; ++i) largest = scores[i] > largest ? scores[i] : largest;
+  Vector maxima = hn::Set(d, before);
+  for (int key = 0; key < kBlockKeys; key += kWidth) {
+    const Vector score = load(scores + key);
+    maxima = hn::IfThenElse(hn::Gt(score, maxima), score, maxima);  // passes over NaN, whose weight will be NaN
+  }
+  const float largest = hn::GetLane(hn::MaxOfLanes(d, maxima));
 
   const Vector shift = hn::Set(d, largest);
   Vector lanes[kRegisters];
@@ -134,30 +148,44 @@ HWY_INLINE void weigh_row(Scratch& scratch, int row, int visible, int width) {
   for (int i = 0; i < width; i += kWidth) hn::StoreU(hn::Mul(load(o + i), correction), d, o + i);
 }
 
-// o[row] += weights[row][first + j] * values[j] for j in [begin, end), one after the other, for kRows rows from `row`.
+// o[row] += weights[row][first + j] * values[j] for j in [begin, end), one after the other, for kRows rows from `row`
+// and kGroups groups of sixteen columns.
+template <int kRows, int kGroups>
+HWY_INLINE void add_columns(Scratch& scratch, int row, int first, int begin, int end, int width, int column) {
+  constexpr int kParts = kGroups * kRegisters;
+  const Floats d;
+  Vector o[kRows][kParts];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 64
+    for (int i = 0; i < kParts; ++i) o[r][i] = load(scratch.o + (row + r) * width + column + i * kWidth);
+  for (int j = begin; j < end; ++j) {
+    const float* value = scratch.kv + j * width + column;
+    Vector values[kParts];
+#pragma GCC unroll 64
+    for (int i = 0; i < kParts; ++i) values[i] = load(value + i * kWidth);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const Vector weight = hn::Set(d, scratch.scores[row + r][first + j]);
+#pragma GCC unroll 64
+      for (int i = 0; i < kParts; ++i) o[r][i] = hn::MulAdd(weight, values[i], o[r][i]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 64
+    for (int i = 0; i < kParts; ++i) hn::StoreU(o[r][i], d, scratch.o + (row + r) * width + column + i * kWidth);
+}
+
+// All columns. One row alone takes four groups at a time: a sum waits for its last addition, so eight must be under
+// way.
 template <int kRows>
 HWY_INLINE void add_values(Scratch& scratch, int row, int first, int begin, int end, int width) {
-  const Floats d;
-  for (int column = 0; column < width; column += kLanes) {
-    Vector o[kRows][kRegisters];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 16
-      for (int i = 0; i < kRegisters; ++i) o[r][i] = load(scratch.o + (row + r) * width + column + i * kWidth);
-    for (int j = begin; j < end; ++j) {
-      const float* value = scratch.kv + j * width + column;
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const Vector weight = hn::Set(d, scratch.scores[row + r][first + j]);
-#pragma GCC unroll 16
-        for (int i = 0; i < kRegisters; ++i) o[r][i] = hn::MulAdd(weight, load(value + i * kWidth), o[r][i]);
-      }
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 16
-      for (int i = 0; i < kRegisters; ++i) hn::StoreU(o[r][i], d, scratch.o + (row + r) * width + column + i * kWidth);
-  }
+  constexpr int kGroups = kRows == 1 ? 4 : 1;
+  int column = 0;
+  for (; column + kGroups * kLanes <= width; column += kGroups * kLanes)
+    add_columns<kRows, kGroups>(scratch, row, first, begin, end, width, column);
+  for (; column < width; column += kLanes) add_columns<kRows, 1>(scratch, row, first, begin, end, width, column);
 }
 
 // Adds the values of a block's keys [first, first + num_keys), which lie in scratch.kv, to all rows that see them.
@@ -206,7 +234,7 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
     for (int begin = block; begin < block_end; begin += keys_at_once) {
       const int end = std::min(block_end, begin + keys_at_once);
       load_positions<W>(kv, kv.keys, page_table, part.kv_head, begin, end, scratch.kv);
-      score_keys(scratch, num_rows, begin - block, end - begin, width, params.scale);
+      score_block(scratch, num_rows, begin - block, end - begin, width, params.scale);
     }
     const int visible_to_first_token = first_position + 1 - block;
     for (int row = 0; row < num_rows; ++row) {

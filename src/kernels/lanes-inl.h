@@ -44,6 +44,15 @@ HWY_INLINE Vector load(const float16* p) {
 #endif
 }
 
+// `v`, in a register. GCC would rather fold a load into each instruction that uses it, and two loads a cycle are
+// scarcer than registers: a tile runs a third faster with this.
+HWY_INLINE Vector in_register(Vector v) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  asm("" : "+v"(v.raw));
+#endif
+  return v;
+}
+
 #if HWY_TARGET == HWY_SCALAR
 HWY_INLINE float halve(Floats, Vector v) {
   return hn::GetLane(v);
@@ -97,7 +106,7 @@ struct Tile {
         for (int r = 0; r < kRows; ++r) row[r] = load(w[r] + k + i * kWidth);
 #pragma GCC unroll 8
         for (int t = 0; t < kTokens; ++t) {
-          const Vector token = load(x[t] + k + i * kWidth);
+          const Vector token = in_register(load(x[t] + k + i * kWidth));
 #pragma GCC unroll 8
           for (int r = 0; r < kRows; ++r) lanes[r][t][i] = hn::MulAdd(row[r], token, lanes[r][t][i]);
         }
