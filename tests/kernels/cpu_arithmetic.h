@@ -1,0 +1,55 @@
+// The arithmetic of src/kernels/README.md written out with scalars: what operators must compute bit for bit where the
+// machine fuses multiply and add.
+#pragma once
+
+#include <hwy/targets.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/cpu_target.h"
+
+namespace heddle {
+
+inline float sum_of_lanes(std::array<float, 16> lanes) {
+  for (int half = 8; half >= 1; half /= 2)
+    for (int i = 0; i < half; ++i) lanes[i] = lanes[i] + lanes[i + half];
+  return lanes[0];
+}
+
+// Pads with zeros, which matters: fma(0, 0, -0) is +0.
+inline float dot_product(const float* a, const float* b, std::int64_t n) {
+  std::array<float, 16> lanes{};
+  for (std::int64_t k = 0; k < (n + 15) / 16 * 16; ++k)
+    lanes[k % 16] = k < n ? std::fma(a[k], b[k], lanes[k % 16]) : std::fma(0.0f, 0.0f, lanes[k % 16]);
+  return sum_of_lanes(lanes);
+}
+
+inline float exponential(float x) {
+  if (x > 89.0f) x = 89.0f;
+  if (x < -104.0f) x = -104.0f;
+  const float shifted = std::fma(x, 1.44269504088896341f, 0x1.8p23f);
+  const std::int32_t n = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(0x1.8p23f);
+  const float nf = shifted - 0x1.8p23f;
+  const float r = std::fma(nf, 2.12194440e-4f, std::fma(nf, -0.693359375f, x));
+  float p = 1.9875691500e-4f;
+  for (const float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+    p = std::fma(p, r, c);
+  p = std::fma(p, r * r, r) + 1.0f;
+  const std::int32_t low = n >> 1, high = n - low;
+  return p * std::ldexp(1.0f, low) * std::ldexp(1.0f, high);
+}
+
+// Calls f() with each instruction set of this machine that fuses in turn, and leaves the best one chosen.
+template <class F>
+void for_each_fused_target(F f) {
+  for (std::int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
+    hwy::GetChosenTarget().Update(left & -left);
+    if (cpu_target().fused_multiply_add) f();
+  }
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+}  // namespace heddle
