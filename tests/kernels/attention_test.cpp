@@ -1,0 +1,247 @@
+#include "kernels/attention.h"
+
+#include "cpu_arithmetic.h"
+#include "operands.h"
+#include "sequences.h"
+
+namespace heddle {
+namespace {
+
+struct AttentionCase {
+  int num_heads, num_kv_heads, head_dim, page_size;
+  std::vector<TestSequence> sequences;
+  float query_scale = 1;
+};
+
+const AttentionCase kCases[] = {
+    {1, 1, 1, 1, {{1, 1}}},                                          // one key: y is its value
+    {4, 4, 16, 16, {{5, 5}, {1, 1}, {40, 1}}},                       // MHA
+    {6, 2, 24, 16, {{15, 1}, {16, 1}, {17, 1}, {32, 2}, {33, 18}}},  // GQA around page edges
+    {6, 2, 7, 3, {{9, 9}, {10, 1}, {4, 0}, {11, 2}}},                // odd head_dim; a sequence without new tokens
+    {40, 1, 64, 16, {{70, 3}}},                                      // MQA with more heads than a part has rows
+    {40, 40, 80, 5, {{63, 1}, {64, 1}, {65, 1}, {66, 2}}},           // around a block of 64 keys
+    {8, 2, 128, 64, {{129, 1}, {200, 70}}},
+    {3, 3, 33, 16, {{130, 130}}},  // rows of a part see different blocks
+    {2, 1, 300, 16, {{100, 40}}},  // fewer than 64 keys are widened at once
+    {3, 1, 1024, 7, {{70, 10}}},
+    {6, 2, 24, 16, {{100, 20}, {300, 1}}, 1e4f},  // scores of +-1e4: all weight on one key
+    {6, 2, 24, 16, {{100, 20}}, 1e-30f},          // equal weights
+};
+
+constexpr float kScale = 0.25f;
+
+// y of one head and token by the formulas of attention.h.
+std::vector<float> attention_by_definition(const float* q, const std::vector<float>& keys,
+                                           const std::vector<float>& values, int head_dim, int position) {
+  float largest = -std::numeric_limits<float>::infinity(), sum = 0;
+  std::vector<float> o(static_cast<std::size_t>(head_dim));
+  for (int block = 0; block <= position; block += 64) {
+    std::array<float, 64> weights;
+    weights.fill(-std::numeric_limits<float>::infinity());
+    const int count = std::min(64, position + 1 - block);
+    const float before = largest;
+    for (int i = 0; i < count; ++i) {
+      weights[i] = dot_product(q, keys.data() + (block + i) * head_dim, head_dim) * kScale;
+      largest = std::max(largest, weights[i]);
+    }
+    std::array<float, 16> lanes{};
+    for (int i = 0; i < 64; ++i) {
+      weights[i] = exponential(weights[i] - largest);
+      lanes[i % 16] += weights[i];
+    }
+    const float correction = exponential(before - largest);
+    sum = std::fma(sum, correction, sum_of_lanes(lanes));
+    for (int d = 0; d < head_dim; ++d) {
+      o[d] *= correction;
+      for (int i = 0; i < count; ++i) o[d] = std::fma(weights[i], values[(block + i) * head_dim + d], o[d]);
+    }
+  }
+  for (float& value : o) value /= sum;
+  return o;
+}
+
+struct Exact {
+  double value, bound;
+};
+
+// The same in float64, with a bound on the error of float32.
+std::vector<Exact> attention_in_float64(const float* q, const std::vector<float>& keys,
+                                        const std::vector<float>& values, int head_dim, int position) {
+  std::vector<double> scores;
+  double largest = -std::numeric_limits<double>::infinity(), score_error = 0;
+  for (int j = 0; j <= position; ++j) {
+    double dot = 0, magnitude = 0;
+    for (int d = 0; d < head_dim; ++d) {
+      const double product = static_cast<double>(q[d]) * keys[j * head_dim + d];
+      dot += product;
+      magnitude += std::fabs(product);
+    }
+    scores.push_back(dot * kScale);
+    largest = std::max(largest, scores.back());
+    // The dot product, the scale, and the subtraction of the maximum.
+    score_error = std::max(score_error, (head_dim / 16.0 + 8) * kUnit * magnitude * kScale);
+  }
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score - largest);
+  std::vector<Exact> result;
+  for (int d = 0; d < head_dim; ++d) {
+    double value = 0, magnitude = 0;
+    for (int j = 0; j <= position; ++j) {
+      value += scores[j] * values[j * head_dim + d];
+      magnitude += scores[j] * std::fabs(values[j * head_dim + d]);
+    }
+    // An error e of a score changes its weight by a factor of exp(e), in the sum above and below; then exp's own three
+    // roundings and those of at most position + 1 additions and a correction a block, in both sums, and the quotient.
+    const double growth = 2 * std::expm1(2 * score_error) + 2 * (position + 1 + position / 64 * 4 + 6) * kUnit;
+    result.push_back({value / sum, magnitude / sum * growth + 0x1p-140});
+  }
+  return result;
+}
+
+void check(const AttentionCase& c, DType dtype) {
+  SCOPED_TRACE(fmt::format("{} {}/{} heads of {}, pages of {}, query scale {}", name_of(dtype), c.num_heads,
+                           c.num_kv_heads, c.head_dim, c.page_size, c.query_scale));
+  Sequences sequences({c.num_kv_heads, c.head_dim, c.page_size, dtype}, c.sequences);
+  sequences.fill(c.sequences);
+  const std::int64_t columns = std::int64_t{c.num_heads} * c.head_dim;
+  const Rows q = Rows::random(sequences.num_tokens(), columns, 9, c.query_scale, 11);
+  const Rows y(sequences.num_tokens(), columns, 3);
+  on_cpu(2, [&](Stream& stream) { attention({q, y, sequences.kv(), sequences.view(), c.num_heads, kScale}, stream); });
+  EXPECT_TRUE(y.gaps_untouched());
+
+  for (int head = 0; head < c.num_heads; ++head) {
+    const int kv_head = head / (c.num_heads / c.num_kv_heads);
+    std::int64_t token = 0;
+    for (int s = 0; s < static_cast<int>(c.sequences.size()); ++s) {
+      const TestSequence& sequence = c.sequences[static_cast<std::size_t>(s)];
+      const std::vector<float> keys = sequences.keys_of(s, kv_head), values = sequences.values_of(s, kv_head);
+      for (int j = 0; j < sequence.num_new_tokens; ++j, ++token) {
+        const int position = sequence.context_len - sequence.num_new_tokens + j;
+        const float* query = q.row(token) + head * c.head_dim;
+        const float* result = y.row(token) + head * c.head_dim;
+        const std::vector<Exact> exact = attention_in_float64(query, keys, values, c.head_dim, position);
+        const std::vector<float> model = attention_by_definition(query, keys, values, c.head_dim, position);
+        for (int d = 0; d < c.head_dim; ++d) {
+          ASSERT_NEAR(result[d], exact[d].value, exact[d].bound) << "sequence " << s << " position " << position;
+          if (cpu_target().fused_multiply_add) {
+            ASSERT_EQ(result[d], model[d]) << "sequence " << s << " position " << position;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, MatchesFloat64AndItsDefinition) {
+  for (const AttentionCase& c : kCases)
+    for (const DType dtype : kDTypes) check(c, dtype);
+}
+
+// A prompt of 150 tokens beside another sequence; its bits must be the same however it is computed.
+constexpr int kHeads = 6, kKvHeads = 2, kHeadDim = 24, kPrompt = 150, kColumns = kHeads * kHeadDim;
+constexpr TestSequence kNeighbour{.context_len = 77, .num_new_tokens = 5, .seed = 5};
+
+class AttentionBits : public ::testing::Test {
+ protected:
+  // The rows of `count` tokens that end at context length `context`, computed in one call.
+  Rows run(int context, int count, int page_size = 16, int threads = 1, bool with_neighbour = false) const {
+    std::vector<TestSequence> sequences;
+    if (with_neighbour) sequences.push_back(kNeighbour);
+    sequences.push_back({context, count, 3});
+    if (with_neighbour) sequences.push_back(kNeighbour);
+    Sequences cache({kKvHeads, kHeadDim, page_size, DType::bfloat16}, sequences);
+    cache.fill(sequences);
+    const int before = with_neighbour ? kNeighbour.num_new_tokens : 0;
+    Rows q = Rows::random(cache.num_tokens(), kColumns, 8);
+    for (int t = 0; t < count; ++t) std::copy_n(q_.row(context - count + t), kColumns, q.row(before + t));
+    const Rows y(cache.num_tokens(), kColumns);
+    on_cpu(threads, [&](Stream& stream) { attention({q, y, cache.kv(), cache.view(), kHeads, kScale}, stream); });
+    Rows result(count, kColumns);
+    for (int t = 0; t < count; ++t) std::copy_n(y.row(before + t), kColumns, result.row(t));
+    return result;
+  }
+
+  Rows q_ = Rows::random(kPrompt, kColumns, 1);
+  Rows whole_ = run(kPrompt, kPrompt);
+};
+
+TEST_F(AttentionBits, AreThoseOfAnyChunking) {
+  for (const int chunk : {1, 7, 50, 64, 100}) {
+    for (int begin = 0; begin < kPrompt; begin += chunk) {
+      const int count = std::min(chunk, kPrompt - begin);
+      ASSERT_EQ(bits(run(begin + count, count)), bits(whole_, begin, count)) << "chunk of " << chunk << " at " << begin;
+    }
+  }
+}
+
+TEST_F(AttentionBits, DependOnNeitherPagesNorThreadsNorNeighbours) {
+  for (const int page_size : {1, 5, 16, 64})
+    EXPECT_EQ(bits(run(kPrompt, kPrompt, page_size)), bits(whole_)) << page_size;
+  for (const int threads : {2, 5}) EXPECT_EQ(bits(run(kPrompt, kPrompt, 16, threads, true)), bits(whole_)) << threads;
+  EXPECT_EQ(bits(run(kPrompt, 1, 16, 2, true)), bits(whole_, kPrompt - 1, 1));
+}
+
+TEST_F(AttentionBits, DependOnNoVectorWidth) {
+  if (!cpu_target().fused_multiply_add) GTEST_SKIP() << "no fused multiply-add on this machine";
+  for_each_fused_target([&] { EXPECT_EQ(bits(run(kPrompt, kPrompt)), bits(whole_)) << cpu_target().name; });
+}
+
+TEST(Attention, OfATokenIgnoresWhatFollowsIt) {
+  const std::vector<TestSequence> shape = {{70, 70}};
+  Sequences cache({1, 16, 16, DType::float32}, shape);
+  cache.fill(shape);
+  const Rows q = Rows::random(70, 16, 1), before(70, 16), after(70, 16);
+  on_cpu(1, [&](Stream& stream) { attention({q, before, cache.kv(), cache.view(), 1, kScale}, stream); });
+  cache.set_value(0, 69, 0, kPoison);
+  on_cpu(1, [&](Stream& stream) { attention({q, after, cache.kv(), cache.view(), 1, kScale}, stream); });
+  EXPECT_EQ(bits(after, 0, 69), bits(before, 0, 69));
+  EXPECT_TRUE(std::isnan(after.row(69)[0]));
+}
+
+TEST(Attention, DoesNotHideNaN) {
+  const std::vector<TestSequence> shape = {{3, 1}};
+  Sequences cache({1, 16, 16, DType::float32}, shape);
+  cache.fill(shape);
+  const Rows q = Rows::of(std::vector<float>(16, kPoison), 1, 16), y(1, 16);
+  Rows result = y;
+  on_cpu(1, [&](Stream& stream) { attention({q, result, cache.kv(), cache.view(), 1, kScale}, stream); });
+  for (int d = 0; d < 16; ++d) EXPECT_TRUE(std::isnan(result.row(0)[d]));
+}
+
+TEST(Attention, NamesTheBrokenPrecondition) {
+  ThreadPool pool(1);
+  Stream stream(pool);
+  const std::vector<TestSequence> shape = {{3, 2}};
+  Sequences cache({2, 8, 16, DType::float32}, shape);
+  cache.fill(shape);
+  const Rows q = Rows::random(2, 32, 1), y(2, 32);
+  const AttentionParams good{q, y, cache.kv(), cache.view(), 4, kScale};
+  const auto broken = [&](auto change, const std::string& part) {
+    AttentionParams params = good;
+    change(params);
+    expect_invalid([&] { attention(params, stream); }, part);
+  };
+  attention(good, stream);
+  broken([](AttentionParams& p) { p.num_heads = 3; }, "num_heads 3 is not a multiple of num_kv_heads 2");
+  broken([](AttentionParams& p) { p.num_heads = 0; }, "num_heads 0 is not a multiple");
+  broken([](AttentionParams& p) { p.num_heads = 6; }, "attention: q is [2, 32], expected [2, 48]");
+  broken([](AttentionParams& p) { p.y.rows = 1; }, "attention: y is [1, 32], expected [2, 32]");
+  broken([](AttentionParams& p) { p.kv.page_size = 0; }, "page_size 0");
+  broken([](AttentionParams& p) { p.kv.num_kv_heads = 0; }, "num_kv_heads 0");
+  broken([](AttentionParams& p) { p.kv.head_dim = kMaxHeadDim + 1; }, "head_dim is 1025, at most 1024");
+  broken([](AttentionParams& p) { p.kv.keys = nullptr; }, "attention: kv.keys is null");
+  broken([](AttentionParams& p) { p.kv.values = nullptr; }, "attention: kv.values is null");
+  broken([](AttentionParams& p) { p.sequences.query_start = nullptr; }, "attention: query_start is null");
+  broken([](AttentionParams& p) { p.sequences.context_len = nullptr; }, "attention: context_len is null");
+  broken([](AttentionParams& p) { p.sequences.page_table = nullptr; }, "attention: page_table is null");
+  broken([](AttentionParams& p) { p.sequences.num_sequences = 0; }, "2 tokens, but no sequences");
+  broken([](AttentionParams& p) { p.sequences.page_table_stride = 0; }, "page_table_stride is 0");
+  AttentionParams empty = good;
+  empty.q.rows = empty.y.rows = 0;
+  empty.sequences = {};
+  attention(empty, stream);
+  stream.synchronize();
+}
+
+}  // namespace
+}  // namespace heddle

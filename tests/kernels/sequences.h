@@ -1,0 +1,114 @@
+// Sequences with a paged cache, for tests: every slot, page and page table entry that holds no token is poisoned.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "kernels/paged_kv.h"
+#include "operands.h"
+
+namespace heddle {
+
+struct TestSequence {
+  int context_len;
+  int num_new_tokens;
+  std::uint32_t seed = 1;  // of its keys and values
+};
+
+struct CacheShape {
+  int num_kv_heads = 1;
+  int head_dim = 16;
+  int page_size = 16;
+  DType dtype = DType::float32;
+};
+
+class Sequences {
+ public:
+  Sequences(const CacheShape& shape, const std::vector<TestSequence>& sequences) : shape_(shape), query_start_{0} {
+    for (const TestSequence& s : sequences) {
+      context_len_.push_back(s.context_len);
+      query_start_.push_back(query_start_.back() + s.num_new_tokens);
+      stride_ = std::max(stride_, (s.context_len + shape.page_size - 1) / shape.page_size + 1);
+    }
+    const int num_pages = static_cast<int>(sequences.size()) * stride_;
+    std::vector<std::int32_t> free(static_cast<std::size_t>(num_pages));
+    std::iota(free.begin(), free.end(), 0);
+    std::shuffle(free.begin(), free.end(), std::mt19937(7));
+    page_table_.assign(static_cast<std::size_t>(num_pages), -1'000'000);  // a wild address
+    const auto elements =
+        static_cast<std::size_t>(num_pages) * row_elements() * static_cast<std::size_t>(shape.page_size);
+    keys_ = std::make_unique<Elements>(elements, shape.dtype, 1);
+    values_ = std::make_unique<Elements>(elements, shape.dtype, 3);
+    keys_->poison();
+    values_->poison();
+    for (std::size_t i = 0; i < sequences.size(); ++i)
+      for (int page = 0; page * shape.page_size < sequences[i].context_len; ++page, free.pop_back())
+        page_table_[i * static_cast<std::size_t>(stride_) + static_cast<std::size_t>(page)] = free.back();
+  }
+
+  // Sets all positions of all sequences to random numbers that depend on the sequence's seed, position and head alone.
+  void fill(const std::vector<TestSequence>& sequences) {
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const auto count = static_cast<std::size_t>(sequences[i].context_len) * row_elements();
+      set_all(static_cast<int>(i), keys_->data(), random_floats(count, 2 * sequences[i].seed));
+      set_all(static_cast<int>(i), values_->data(), random_floats(count, 2 * sequences[i].seed + 1));
+    }
+  }
+
+  PagedKv kv() const {
+    return {keys_->data(), values_->data(), shape_.num_kv_heads, shape_.page_size, shape_.head_dim, shape_.dtype};
+  }
+  PagedSequences view() const {
+    return {query_start_.data(), context_len_.data(), page_table_.data(), static_cast<int>(context_len_.size()),
+            stride_};
+  }
+  int num_tokens() const { return query_start_.back(); }
+  const Elements& keys() const { return *keys_; }
+  const Elements& values() const { return *values_; }
+
+  std::size_t element(int sequence, int position, int head) const {
+    const std::int32_t page = view().pages(sequence)[position / shape_.page_size];
+    return kv().offset(page, head, position % shape_.page_size);
+  }
+  // [positions, head_dim] of one head.
+  std::vector<float> keys_of(int sequence, int head) const { return head_of(*keys_, sequence, head); }
+  std::vector<float> values_of(int sequence, int head) const { return head_of(*values_, sequence, head); }
+
+  void set_value(int sequence, int position, int head, float value) {
+    const std::vector<float> row(static_cast<std::size_t>(shape_.head_dim), value);
+    write(values_->data(), sequence, position, head, row.data());
+  }
+
+ private:
+  std::size_t row_elements() const {
+    return static_cast<std::size_t>(shape_.num_kv_heads) * static_cast<std::size_t>(shape_.head_dim);
+  }
+  void write(void* pages, int sequence, int position, int head, const float* row) {
+    convert(row, DType::float32,
+            static_cast<std::byte*>(pages) + element(sequence, position, head) * size_of(shape_.dtype), shape_.dtype,
+            static_cast<std::size_t>(shape_.head_dim));
+  }
+  void set_all(int sequence, void* pages, const std::vector<float>& rows) {
+    for (int position = 0; position < context_len_[static_cast<std::size_t>(sequence)]; ++position)
+      for (int head = 0; head < shape_.num_kv_heads; ++head)
+        write(pages, sequence, position, head,
+              rows.data() + static_cast<std::size_t>(position) * row_elements() + head * shape_.head_dim);
+  }
+  std::vector<float> head_of(const Elements& pages, int sequence, int head) const {
+    for (int position = 0; position < context_len_[static_cast<std::size_t>(sequence)]; ++position) {
+      std::vector<float> row(static_cast<std::size_t>(shape_.head_dim));
+      convert(static_cast<const std::byte*>(pages.data()) + element(sequence, position, head) * size_of(shape_.dtype),
+              shape_.dtype, row.data(), DType::float32, row.size());
+      result.insert(result.end(), row.begin(), row.end());
+    }
+    return result;
+  }
+
+  CacheShape shape_;
+  int stride_ = 1;
+  std::vector<std::int32_t> query_start_, context_len_, page_table_;
+  std::unique_ptr<Elements> keys_, values_;
+};
+
+}  // namespace heddle
