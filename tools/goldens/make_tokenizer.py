@@ -248,7 +248,7 @@ def variants(root):
 
 
 def merge_patch(target, patch):
-    """RFC 7396, except that the patch's vocabulary joins the tokenizer's."""
+    """What RFC 7396 (the test's) gives, to a reader who ignores the fields that an element does not have."""
     for key, value in patch.items():
         if isinstance(value, dict) and isinstance(target.get(key), dict) and (key in ("model", "vocab")):
             merge_patch(target[key], value)
@@ -263,11 +263,14 @@ def random_ids(rng, size):
 def expected(tokenizer, text):
     ids = tokenizer.encode(text).ids
     plain = tokenizer.encode(text, add_special_tokens=False).ids
-    case = {"text": text, "ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=False)}
+    case = {"text": text, "ids": ids}
     if plain != ids:
         case["plain_ids"] = plain
+    decoded = tokenizer.decode(ids, skip_special_tokens=False)
+    if decoded != text:
+        case["decoded"] = decoded
     skipped = tokenizer.decode(ids, skip_special_tokens=True)
-    if skipped != case["decoded"]:
+    if skipped != decoded:
         case["skipped"] = skipped
     return case
 
@@ -310,10 +313,10 @@ def write():
     for name, base, patch, root, extra in all_cases():
         if not patch:
             dump(DATA / base / "tokenizer.json", root, separators=(",", ":"))
-            long_texts = ["", "a" * 3000, " " * 3000 + "x", "ab" * 2000, "\n" * 500, *TEXTS, "".join(TEXTS)]
-            golden = goldens(root, rng, extra, long_texts, 60, 60)
+            long_texts = ["", "a" * 1000, " " * 1000 + "x", "ab" * 500, "\n" * 500, *TEXTS]
+            golden = goldens(root, rng, extra, long_texts, 50, 40)
         else:
-            golden = goldens(root, rng, extra, extra, 25, 10)
+            golden = goldens(root, rng, extra, extra, 20, 8)
         cases.append({"name": name, "tokenizer": base, "patch": patch, **golden})
     config = {"bos_token": {"__type": "AddedToken", "content": "<|begin_of_text|>", "special": True}, "eos_token": "<|eot_id|>",
               "chat_template": [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "{{ messages }}"}]}

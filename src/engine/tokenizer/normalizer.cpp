@@ -77,36 +77,43 @@ std::string in_canonical_order(std::string_view run, UnicodeForm form) {
   return sorted;
 }
 
-// ICU puts marks in order by insertion, which is quadratic in the length of a run of them. Runs that no language has
-// are therefore sorted beforehand.
-std::string with_long_runs_in_order(std::string_view text, UnicodeForm form) {
+// ICU puts marks in order by insertion, which is quadratic in the length of a run of them. Runs longer than any
+// language has are therefore sorted beforehand.
+void order_long_runs(UnicodeForm form, std::string& text) {
   constexpr std::size_t kLongRunBytes = 512;
   std::string result;
+  std::size_t copied = 0;
   std::size_t run_begin = 0;
-  for (std::size_t at = 0; at <= text.size();) {
-    const bool at_end = at == text.size();
-    const Utf8Char c = at_end ? Utf8Char{0, 1, false} : first_char(text.substr(at));
+  const auto end_run = [&](std::size_t end) {
+    if (end - run_begin < kLongRunBytes) return;
+    result.append(text, copied, run_begin - copied);
+    result += in_canonical_order(std::string_view(text).substr(run_begin, end - run_begin), form);
+    copied = end;
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const Utf8Char c = first_char(std::string_view(text).substr(at));
+    const std::size_t end = at + c.length;
     if (!may_be_reordered(c.code_point)) {
-      const std::string_view run = text.substr(run_begin, at - run_begin);
-      result += run.size() >= kLongRunBytes ? in_canonical_order(run, form) : std::string(run);
-      if (!at_end) result += text.substr(at, c.length);
-      run_begin = at + c.length;
+      end_run(at);
+      run_begin = end;
     }
-    at += c.length;
+    at = end;
   }
-  return result;
+  end_run(text.size());
+  if (copied == 0) return;
+  result.append(text, copied);
+  text = std::move(result);
 }
 
 void apply_step(UnicodeForm form, std::string& text) {
-  const icu::Normalizer2& normalizer = normalizer_of(form);
-  UErrorCode status = U_ZERO_ERROR;
+  order_long_runs(form, text);
+  const icu::FilteredNormalizer2 normalizer(normalizer_of(form), known_characters());
   const icu::StringPiece piece(text.data(), static_cast<std::int32_t>(text.size()));
-  if (normalizer.isNormalizedUTF8(piece, status)) return;  // what is normal by today's tables was so by older ones
-  const std::string ordered = with_long_runs_in_order(text, form);
+  UErrorCode status = U_ZERO_ERROR;
+  if (normalizer.isNormalizedUTF8(piece, status)) return;
   std::string result;
   icu::StringByteSink<std::string> sink(&result);
-  icu::FilteredNormalizer2(normalizer, known_characters())
-      .normalizeUTF8(0, {ordered.data(), static_cast<std::int32_t>(ordered.size())}, sink, nullptr, status);
+  normalizer.normalizeUTF8(0, piece, sink, nullptr, status);
   if (U_FAILURE(status)) throw_error<Failure>("ICU cannot normalize a text: {}", u_errorName(status));
   text = std::move(result);
 }

@@ -19,7 +19,7 @@ constexpr std::size_t kMaxStringBytes = 1
                                         << 10;  // the search for a string may cost its length at each byte of the text
 constexpr std::int32_t kMaxStackBytes = 64 << 20;
 constexpr std::size_t kBytesPerSecond = 64 << 10;
-constexpr std::chrono::seconds kLeastTime{10};
+constexpr std::chrono::seconds kLeastTime{2};
 
 struct Deadline {
   Clock::time_point end;

@@ -38,7 +38,7 @@ class PatternScan {
 
   // The matches in `region`, from left to right, as if the region were the whole text. A match may be empty, but not
   // where another one just ended (as Oniguruma's iterator has it). Regions are asked for in ascending order. `matches`
-  // is overwritten. Throws InputError when matching exceeds its memory or its time (10 s and 1 s for each 64 KiB of the
+  // is overwritten. Throws InputError when matching exceeds its memory or its time (2 s and 1 s for each 64 KiB of the
   // text, so that a hostile pattern is an error and not a hang).
   void find(Span region, std::vector<Span>& matches);
 

@@ -118,7 +118,7 @@ class Translator {
     do {
       if (rest_.front() == '\\') {
         escape();
-      } else if (rest_.starts_with("[:") && depth > 0 && rest_.find(":]") != std::string_view::npos) {
+      } else if (rest_.starts_with("[:") && depth > 0 && rest_.substr(0, 16).find(":]") != std::string_view::npos) {
         posix_class();
       } else if (rest_.front() == '[') {
         ++depth;
