@@ -2,7 +2,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <utility>
 
 #include "base/error.h"
 
@@ -11,39 +11,74 @@ namespace {
 
 using nlohmann::json;
 
-// Refuses deep nesting and doubled keys while nlohmann's parser runs, before a tree of hostile size exists.
-class Guard {
+// Builds the tree from nlohmann's events, and refuses deep nesting and doubled keys as they come, before a tree of
+// hostile size exists. (nlohmann's own parser with a callback searches the parent at the end of every object, which
+// takes hours where an object has a million members.)
+class TreeBuilder {
  public:
-  Guard(std::string_view where, int max_depth) : where_(where), max_depth_(max_depth) {}
+  TreeBuilder(std::string_view where, int max_depth) : where_(where), max_depth_(max_depth) {}
 
-  bool operator()(int, json::parse_event_t event, json& parsed) {
-    switch (event) {
-      case json::parse_event_t::object_start:
-      case json::parse_event_t::array_start:
-        if (static_cast<int>(keys_.size()) == max_depth_)
-          throw_error<InputError>("{}: nested deeper than {} levels", where_, max_depth_);
-        keys_.emplace_back();
-        break;
-      case json::parse_event_t::object_end:
-      case json::parse_event_t::array_end:
-        keys_.pop_back();
-        break;
-      case json::parse_event_t::key: {
-        const auto& key = parsed.get_ref<const std::string&>();
-        if (!keys_.back().insert(key).second)
-          throw_error<InputError>("{}: the key {} stands twice in one object", where_, shorten(parsed));
-        break;
-      }
-      case json::parse_event_t::value:
-        break;
-    }
+  json take() { return std::move(root_); }
+
+  bool null() { return add(nullptr); }
+  bool boolean(bool value) { return add(value); }
+  bool number_integer(std::int64_t value) { return add(value); }
+  bool number_unsigned(std::uint64_t value) { return add(value); }
+  bool number_float(double value, const std::string&) { return add(value); }
+  bool string(std::string& value) { return add(std::move(value)); }
+  bool binary(json::binary_t&) { return false; }  // JSON text has none
+
+  bool start_object(std::size_t) { return open(json::object()); }
+  bool end_object() { return close(); }
+  bool start_array(std::size_t) { return open(json::array()); }
+  bool end_array() { return close(); }
+
+  bool key(std::string& key) {
+    const auto [place, inserted] = open_.back()->get_ref<json::object_t&>().emplace(key, nullptr);
+    if (!inserted) throw_error<InputError>("{}: the key {} stands twice in one object", where_, shorten(json(key)));
+    member_ = &place->second;
     return true;
   }
 
+  bool parse_error(std::size_t, const std::string&, const json::exception& error) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without the library's own prefix.
+    const std::string_view message = error.what();
+    const std::size_t start = message.find("] ");
+    const std::string_view reason = start == std::string_view::npos ? message : message.substr(start + 2);
+    constexpr std::size_t kMost = 200;
+    throw_error<InputError>("{}: is not valid JSON: {}", where_, reason.substr(0, kMost));
+  }
+
  private:
+  // Puts a value where the parser is: the root, the next element, or the member whose key came last.
+  json& put(json value) {
+    if (open_.empty()) return root_ = std::move(value);
+    if (open_.back()->is_array()) return open_.back()->get_ref<json::array_t&>().emplace_back(std::move(value));
+    return *member_ = std::move(value);
+  }
+
+  bool add(json value) {
+    put(std::move(value));
+    return true;
+  }
+
+  bool open(json value) {
+    if (static_cast<int>(open_.size()) == max_depth_)
+      throw_error<InputError>("{}: nested deeper than {} levels", where_, max_depth_);
+    open_.push_back(&put(std::move(value)));
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
   std::string_view where_;
   int max_depth_;
-  std::vector<std::set<std::string>> keys_;
+  json root_;
+  std::vector<json*> open_;  // objects and arrays around the parser; an open one's parent does not grow
+  json* member_ = nullptr;
 };
 
 std::string kind_of(const json& value) {
@@ -62,18 +97,12 @@ std::string shorten(const json& value) {
 }
 
 json parse_json(std::string_view text, std::string_view where, int max_depth) {
-  try {
-    return json::parse(text.begin(), text.end(), Guard(where, max_depth));
-  } catch (const json::parse_error& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without the library's own prefix.
-    const std::string_view message = error.what();
-    const std::size_t start = message.find("] ");
-    const std::string_view reason = start == std::string_view::npos ? message : message.substr(start + 2);
-    constexpr std::size_t kMost = 200;
-    throw_error<InputError>("{}: is not valid JSON: {}", where, reason.substr(0, kMost));
-  } catch (const json::exception& error) {
-    throw_error<InputError>("{}: is not valid JSON: {}", where, error.what());
-  }
+  // nlohmann's lexer takes a zero byte for the end of the text and would not see what stands behind it.
+  if (text.find('\0') != std::string_view::npos)
+    throw_error<InputError>("{}: is not valid JSON: holds a zero byte", where);
+  TreeBuilder builder(where, max_depth);
+  json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.take();
 }
 
 JsonField::JsonField(const json& value, std::string path) : value_(&value), path_(std::move(path)) {}

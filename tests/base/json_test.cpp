@@ -33,6 +33,8 @@ TEST(Json, NamesThePlaceOfASyntaxError) {
   EXPECT_THAT(parse_error("{} {}"), HasSubstr("not valid JSON"));
   EXPECT_THAT(parse_error("{\"a\": NaN}"), HasSubstr("not valid JSON"));
   EXPECT_THAT(parse_error("\"\xff\""), HasSubstr("not valid JSON"));
+  EXPECT_THAT(parse_error("{\"a\": 1e400}"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(parse_error(std::string_view("{}\0 x", 5)), HasSubstr("zero byte"));
 }
 
 TEST(Json, RefusesAKeyThatStandsTwice) {
@@ -45,6 +47,14 @@ TEST(Json, RefusesDeepNesting) {
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += "{\"a\":";
   EXPECT_THAT(parse_error(objects), HasSubstr("nested deeper"));
+}
+
+// Time that grew with the square of the members would make this test hang.
+TEST(Json, ReadsAMillionMembers) {
+  std::string text = "{";
+  for (int i = 0; i < 1'000'000; ++i) text += "\"" + std::to_string(i) + "\":[],";
+  text.back() = '}';
+  EXPECT_EQ(parse_json(text, "f.json").size(), 1'000'000u);
 }
 
 TEST(Json, ShortensLongMessages) {

@@ -214,7 +214,7 @@ TEST(Safetensors, EscapesAndCutsNamesInMessages) {
 
 // With work quadratic in the number of tensors, as many as a file may have take hours.
 TEST(Safetensors, ReadsManyTensors) {
-  constexpr int kCount = 1000;
+  constexpr int kCount = 100'000;
   std::string header = "{";
   for (int i = 0; i < kCount; ++i)
     header += fmt::format(R"({}"t{}":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})", i == 0 ? "" : ",", i,
