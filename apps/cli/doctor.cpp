@@ -1,7 +1,6 @@
 // heddle doctor: what this machine has, what it reaches, what this build can use of it, and why not more.
 #include <fmt/ranges.h>
 #include <hwloc.h>
-#include <hwy/highway.h>
 #include <unicode/uversion.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +16,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "kernels/cpu_target.h"
 #include "topology/cpu.h"
 #include "topology/gpu.h"
 #include "topology/machine.h"
@@ -55,7 +55,7 @@ std::map<std::string, std::string> library_versions() {
        fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},
       {"CLI11", CLI11_VERSION},
       {"ICU", fmt::format("{}.{}", icu[0], icu[1])},
-      {"Highway", fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH)},
+      {"Highway", highway_version()},
       {"hwloc", HWLOC_VERSION},
   };
 }
@@ -139,7 +139,7 @@ ordered_json json_of(const Report& report) {
         {"cuda", kHaveCuda},
         {"cuda_runtime", report.gpus.runtime_version},
         {"cuda_driver", report.gpus.driver_version},
-        {"simd_target", simd_target()},
+        {"simd_target", cpu_target().name},
         {"sanitizers", sanitizers()}}},
       {"tuned_store", report.tuned_store.string()},
   };
@@ -180,7 +180,7 @@ void add_cpu(Page& page, const CpuInfo& cpu) {
   page.add("", fmt::format("{}, {}, {}, {}; {} may be used", count_text(cpu.sockets, "socket"),
                            count_text(cpu.numa_nodes, "NUMA node"), count_text(cpu.cores, "core"),
                            count_text(cpu.hardware_threads, "thread"), cpu.usable_threads));
-  page.add("SIMD", fmt::format("{}; kernels use {}", fmt::join(cpu.simd, " "), simd_target()));
+  page.add("SIMD", fmt::format("{}; kernels use {}", fmt::join(cpu.simd, " "), cpu_target().name));
   for (const CpuCache& cache : cpu.caches)
     page.add(fmt::format("L{} cache", cache.level),
              fmt::format("{} x {}, {} each", cache.count, size_text(cache.size_bytes),

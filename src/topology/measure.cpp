@@ -43,12 +43,6 @@ class Pages {
   std::size_t size_bytes_;
 };
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 // Runs `prepare(rank)` on each thread, then `passes` times `work(rank)`, all ranks of a pass together.
 // Returns the seconds of each pass, from the common start until the last rank is done.
 std::vector<double> time_passes(int threads, int passes, FunctionRef<void(int)> prepare, FunctionRef<void(int)> work) {
@@ -138,7 +132,7 @@ double measure_memory_bandwidth(const BandwidthOptions& options) {
   for (const Sums& sum : sums)
     if (sum.read != sum.written * static_cast<std::uint64_t>(options.passes))
       throw_error<Failure>("measuring memory bandwidth: the sum of what was read is not that of what was written");
-  return static_cast<double>(size_bytes) / 1e9 / median(seconds);
+  return static_cast<double>(size_bytes) / 1e9 / std::ranges::min(seconds);
 }
 
 double measure_float32_rate(const ArithmeticOptions& options) {
@@ -165,11 +159,12 @@ double measure_float32_rate(const ArithmeticOptions& options) {
     check_chains(run);
     flops += run.flops;
   }
-  return flops / 1e9 / median(pass_seconds);
+  return flops / 1e9 / std::ranges::min(pass_seconds);
 }
 
-std::string_view simd_target() {
-  return kernel_target();
+std::string highway_version() {
+  const auto [major, minor, patch] = kernel_library_version();
+  return fmt::format("{}.{}.{}", major, minor, patch);
 }
 
 double remeasure_memory_bandwidth_gbps(TunedStore& store, int threads) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <string>
 
 #include "topology/tuned_store.h"
 
@@ -13,12 +13,13 @@ struct BandwidthOptions {
   // Read once a pass. 0: four times the last-level caches that the threads can reach, in [128 MiB, 1 GiB] and at most
   // a quarter of the available memory.
   std::int64_t buffer_bytes = 0;
-  int passes = 7;
+  int passes = 15;
 };
 
-// GB/s (1e9 bytes) at which `threads` threads together read memory: median of the passes over a buffer of random
-// numbers, each of which is summed up and compared with what was written. Takes a fraction of a second.
-// Throws InvalidArgument on options < 0 or threads or passes < 1, Failure when there is no memory for the buffer.
+// GB/s (1e9 bytes) at which `threads` threads together read memory. The best of the passes, since what else runs on the
+// machine can only slow a pass down, over a buffer of random numbers; each pass sums them all up, and the sum is
+// compared with that of what was written. Takes a fraction of a second. Throws InvalidArgument on options < 0 or
+// threads or passes < 1, Failure when there is no memory for the buffer.
 double measure_memory_bandwidth(const BandwidthOptions& options);
 
 struct ArithmeticOptions {
@@ -28,11 +29,11 @@ struct ArithmeticOptions {
 };
 
 // GFLOP/s (1e9) of `threads` threads on chains of float32 multiply-adds in registers, with the widest instructions of
-// this machine that the build's CPU kernels can use: what no kernel can exceed. Median of the passes.
+// this machine that the build's CPU kernels can use: what no kernel can exceed. The best of the passes.
 double measure_float32_rate(const ArithmeticOptions& options);
 
-// The instruction set that the CPU kernels of this build use here, as Highway names it: "AVX2", "AVX3", "NEON".
-std::string_view simd_target();
+// Of Highway, "1.0.3": asked here, so that its headers, slow to compile, stay with the kernels.
+std::string highway_version();
 
 // The store's value for this number of threads; measured now, and stored, when it has none.
 // Throws as measure_memory_bandwidth does.

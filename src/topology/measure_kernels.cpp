@@ -58,10 +58,6 @@ FmaRun run_fma_chains(float seed, std::int64_t steps) {
           2.0 * 12.0 * static_cast<double>(hn::Lanes(d)) * static_cast<double>(steps)};
 }
 
-const char* target_name() {
-  return hwy::TargetName(HWY_TARGET);
-}
-
 }  // namespace heddle::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -70,7 +66,6 @@ namespace heddle {
 
 HWY_EXPORT(sum_words);
 HWY_EXPORT(run_fma_chains);
-HWY_EXPORT(target_name);
 
 std::uint64_t sum_words(const std::uint64_t* words, std::size_t count) {
   return HWY_DYNAMIC_DISPATCH(sum_words)(words, count);
@@ -80,8 +75,8 @@ FmaRun run_fma_chains(float seed, std::int64_t steps) {
   return HWY_DYNAMIC_DISPATCH(run_fma_chains)(seed, steps);
 }
 
-std::string_view kernel_target() {
-  return HWY_DYNAMIC_DISPATCH(target_name)();
+HighwayVersion kernel_library_version() {
+  return {HWY_MAJOR, HWY_MINOR, HWY_PATCH};
 }
 
 }  // namespace heddle

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 namespace heddle {
 
@@ -19,6 +18,11 @@ struct FmaRun {
 };
 FmaRun run_fma_chains(float seed, std::int64_t steps);
 
-std::string_view kernel_target();
+struct HighwayVersion {
+  int major;
+  int minor;
+  int patch;
+};
+HighwayVersion kernel_library_version();
 
 }  // namespace heddle
