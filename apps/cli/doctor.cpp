@@ -159,10 +159,10 @@ std::string count_text(int count, std::string_view what) {
 }
 
 std::string rates_text(const std::map<int, double>& rates, std::string_view unit) {
-  std::vector<std::string> parts;
+  std::string text;
   for (const auto& [threads, rate] : rates)
-    parts.push_back(fmt::format("{:.1f} {} with {}", rate, unit, count_text(threads, "thread")));
-  return fmt::format("{}", fmt::join(parts, ", "));
+    text += fmt::format("{}{:.1f} {} with {}", text.empty() ? "" : ", ", rate, unit, count_text(threads, "thread"));
+  return text;
 }
 
 // Lines of a title and what it says; the lines of one section are indented alike.
@@ -220,9 +220,10 @@ std::string text_of(const Report& report) {
   add_cpu(page, report.cpu);
   add_measured(page, report.measured, report.tuned_store);
   add_gpus(page, report);
-  std::vector<std::string> libraries;
-  for (const auto& [name, version] : library_versions()) libraries.push_back(name + " " + version);
-  page.add("libraries", fmt::format("{}", fmt::join(libraries, ", ")));
+  std::string libraries;
+  for (const auto& [name, version] : library_versions())
+    libraries += fmt::format("{}{} {}", libraries.empty() ? "" : ", ", name, version);
+  page.add("libraries", libraries);
   const std::vector<std::string> sanitizer_names = sanitizers();
   page.add("sanitizers", sanitizer_names.empty() ? "off" : fmt::format("{}", fmt::join(sanitizer_names, ", ")));
   return page.text();
