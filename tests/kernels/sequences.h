@@ -96,6 +96,7 @@ class Sequences {
               rows.data() + static_cast<std::size_t>(position) * row_elements() + head * shape_.head_dim);
   }
   std::vector<float> head_of(const Elements& pages, int sequence, int head) const {
+    std::vector<float> result;
     for (int position = 0; position < context_len_[static_cast<std::size_t>(sequence)]; ++position) {
       std::vector<float> row(static_cast<std::size_t>(shape_.head_dim));
       convert(static_cast<const std::byte*>(pages.data()) + element(sequence, position, head) * size_of(shape_.dtype),
