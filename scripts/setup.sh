@@ -42,7 +42,7 @@ install_packages() {
       as_root=(sudo -n)
     else
       say "error: packages are missing, and installing them needs root. Run this, then try again:"
-      echo "  apt-get install --no-install-recommends $*"
+      echo "  apt-get update && apt-get install --no-install-recommends $*"
       exit 1
     fi
   fi
@@ -73,7 +73,7 @@ configure() {
   local log=$build.configure.log
   say "configuring the preset $preset"
   (cd "$root" && cmake --fresh --preset "$preset") >"$log" 2>&1 || {
-    tail -n 30 "$log"
+    grep -A 8 '^CMake Error' "$log" || tail -n 30 "$log"
     command -v dpkg-query >/dev/null ||
       say "this system has no apt; heddle needs (by their Debian names): ${packages[*]}"
     fail "cmake could not configure the preset $preset (log: build/$preset.configure.log)"

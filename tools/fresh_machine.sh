@@ -83,7 +83,7 @@ timed() {  # name, command...
   inside "$@" >"$folder/$name.out" 2>"$folder/$name.err" </dev/null || result="FAILED ($?)"
   [ "$result" = ok ] || status=1
   printf '\n== %s: %s, %d s; its last lines on standard error and on standard output:\n' "$name" "$result" $((SECONDS - started))
-  tail -n 3 "$folder/$name.err" | sed 's/^/  err  /'
+  tail -n "$([ "$result" = ok ] && echo 3 || echo 30)" "$folder/$name.err" | sed 's/^/  err  /'
   tail -n 5 "$folder/$name.out" | sed 's/^/  out  /'
 }
 
