@@ -231,7 +231,8 @@ void add_generate(CLI::App& app) {
   command->add_option("--presence-penalty", options->presence_penalty,
                       "Subtract from logits of tokens generated before");
   command->add_option("--frequency-penalty", options->frequency_penalty, "Likewise, times how often");
-  command->add_option("--seed", options->seed, "Of the random numbers; with the same seed, the same text");
+  command->add_option("--seed", options->seed, "Of the random numbers; with the same seed, the same text")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--stop", options->stop, "Strings that end the text, and are left out of it");
   auto* logprobs = command->add_option("--logprobs", options->num_top_logprobs,
                                        "With --json: log-probabilities, and those of N alternatives");

@@ -147,7 +147,8 @@ TEST_F(SpoiledModel, Prompts) {
   expect_error("temperature", {"--temperature", "-1"});
   expect_error("temperature", {"--temperature", "nan"});
   expect_error("top_p", {"--top-p", "0"});
-  expect_error("max_tokens", {"--max-tokens", "0"});
+  expect_error_of({"generate", "--model", demo_model().string(), "--prompt", "x", "--max-tokens", "0"},
+                  "max_tokens is 0");
   expect_error("logprobs", {"--json", "--logprobs", "100000000"});
 }
 

@@ -1,4 +1,5 @@
 // The demo model's accuracy on cases it has never seen (rules: tools/demo_llama/cases.py, and the model's card).
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
