@@ -44,7 +44,7 @@ Ids parse_ids(std::string_view text) {
     std::int32_t id = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc() || end != word.data() + word.size())
-      throw_error<InputError>("--text: {} is not a token id", shorten(json(word)));
+      throw_error<InputError>("{} is not a token id", shorten(json(word)));
     ids.push_back(id);
     text.remove_prefix(word.size());
   }

@@ -152,8 +152,9 @@ void Bpe::read_merges(const JsonField& field) {
       right = merge[1].get_ref<const std::string&>();
     }
     joined.assign(left).append(right);
-    merges_.set(merge_operand(left, field, index), merge_operand(right, field, index),
-                {rank++, merge_operand(joined, field, index)});
+    const std::int32_t left_id = merge_operand(left, field, index);
+    const std::int32_t right_id = merge_operand(right, field, index);
+    merges_.set(left_id, right_id, {rank++, merge_operand(joined, field, index)});
   }
 }
 

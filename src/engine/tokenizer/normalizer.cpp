@@ -138,12 +138,15 @@ void apply_step(const Replace& replace, std::string& text) {
   std::vector<Span> matches;
   PatternScan(replace.pattern, text).find({0, static_cast<std::uint32_t>(text.size())}, matches);
   if (matches.empty()) return;
+  std::size_t size = text.size() + matches.size() * replace.content.size();  // both factors are below 2^31
+  for (const Span match : matches) size -= match.end - match.begin;
+  check_text_size(size);
   std::string result;
+  result.reserve(size);
   std::size_t copied = 0;
   for (const Span match : matches) {
     result.append(text, copied, match.begin - copied);
     result += replace.content;
-    check_text_size(result.size());
     copied = match.end;
   }
   result.append(text, copied);

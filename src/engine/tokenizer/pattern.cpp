@@ -78,19 +78,20 @@ Pattern Pattern::regex(std::string_view expression, std::string field) {
 
 struct PatternScan::Icu {
   icu::UnicodeString text;
+  icu::UnicodeString region;  // a view of a part of `text`
   std::unique_ptr<icu::RegexMatcher> matcher;
   Deadline deadline;
   bool is_ascii;
 };
 
-PatternScan::PatternScan(const Pattern& pattern, std::string_view text) : pattern_(*pattern.compiled_), text_(text) {
-  if (!pattern_.regex) return;
+PatternScan::PatternScan(const Pattern& pattern, std::string_view text) : pattern_(pattern.compiled_), text_(text) {
+  if (!pattern_->regex) return;
   icu_ = std::make_unique<Icu>();
   icu_->text = icu::UnicodeString::fromUTF8({text.data(), static_cast<std::int32_t>(text.size())});
   icu_->is_ascii = static_cast<std::size_t>(icu_->text.length()) == text.size();
   icu_->deadline.end = Clock::now() + kLeastTime + std::chrono::seconds(text.size() / kBytesPerSecond);
   UErrorCode status = U_ZERO_ERROR;
-  icu_->matcher.reset(pattern_.regex->matcher(icu_->text, status));
+  icu_->matcher.reset(pattern_->regex->matcher(status));
   if (U_SUCCESS(status)) {
     icu_->matcher->setStackLimit(kMaxStackBytes, status);
     icu_->matcher->setMatchCallback(go_on, &icu_->deadline, status);
@@ -111,7 +112,7 @@ void PatternScan::find(Span region, std::vector<Span>& matches) {
 }
 
 void PatternScan::find_string(Span region, std::vector<Span>& matches) {
-  const std::string_view needle = pattern_.string;
+  const std::string_view needle = pattern_->string;
   const std::string_view text = text_.substr(0, region.end);
   if (needle.empty()) {  // matches between any two characters
     for (std::uint32_t at = region.begin; at < region.end; at += utf8_length(static_cast<unsigned char>(text[at])))
@@ -125,12 +126,14 @@ void PatternScan::find_string(Span region, std::vector<Span>& matches) {
 
 void PatternScan::find_regex(Span region, std::vector<Span>& matches) {
   icu::RegexMatcher& matcher = *icu_->matcher;
-  UErrorCode status = U_ZERO_ERROR;
   const std::int32_t begin = to_utf16(region.begin);
   const std::int32_t end = to_utf16(region.end);
-  matcher.region(begin, end, status);
   utf8_at_ = region.begin;
   utf16_at_ = begin;
+  // Not RegexMatcher::region: ICU's look-behind would see what lies before it.
+  icu_->region.setTo(false, icu_->text.getBuffer() + begin, end - begin);
+  matcher.reset(icu_->region);
+  UErrorCode status = U_ZERO_ERROR;
   std::int32_t last_end = -1;
   while (U_SUCCESS(status) && matcher.find(status)) {
     const std::int32_t match_begin = matcher.start(status);
@@ -138,13 +141,13 @@ void PatternScan::find_regex(Span region, std::vector<Span>& matches) {
     if (U_FAILURE(status)) break;
     if (match_begin == match_end && match_begin == last_end) continue;
     last_end = match_end;
-    const std::uint32_t first = to_utf8(match_begin);
-    matches.push_back({first, to_utf8(match_end)});
+    const std::uint32_t first = to_utf8(begin + match_begin);
+    matches.push_back({first, to_utf8(begin + match_end)});
     if (icu_->deadline.passed()) status = U_REGEX_TIME_OUT;
   }
   if (status == U_REGEX_STOPPED_BY_CALLER) status = U_REGEX_TIME_OUT;
   if (U_FAILURE(status))
-    throw_error<InputError>("{}: the regular expression fails on this text of {} bytes: {}", pattern_.field,
+    throw_error<InputError>("{}: the regular expression fails on this text of {} bytes: {}", pattern_->field,
                             text_.size(), u_errorName(status));
 }
 

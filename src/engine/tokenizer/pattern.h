@@ -49,7 +49,7 @@ class PatternScan {
   std::int32_t to_utf16(std::uint32_t offset);
   std::uint32_t to_utf8(std::int32_t offset);
 
-  const Pattern::Compiled& pattern_;
+  std::shared_ptr<const Pattern::Compiled> pattern_;
   std::string_view text_;
   std::unique_ptr<Icu> icu_;  // null for a string
   // A pair of offsets that correspond; it only moves forward.
