@@ -28,9 +28,15 @@ void write_stdout(std::string_view text) {
     throw_error<Failure>("standard output: cannot write: {}", std::strerror(error));
 }
 
-void write_stderr(std::string_view text) { write_all(STDERR_FILENO, text); }
+void write_stderr(std::string_view text) {
+  write_all(STDERR_FILENO, text);
+}
 
-bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
-bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+bool stdout_is_terminal() {
+  return ::isatty(STDOUT_FILENO) == 1;
+}
+bool stderr_is_terminal() {
+  return ::isatty(STDERR_FILENO) == 1;
+}
 
 }  // namespace heddle
