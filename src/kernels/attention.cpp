@@ -83,6 +83,8 @@ void load_positions(const PagedKv& kv, const void* pages, const std::int32_t* pa
   }
 }
 
+// What follows works on widened elements. It stays out of line, once for all dtypes.
+
 // scores[row][first + j] = dot(q[row], keys[j]) * scale.
 template <int kKeys, int kRows>
 HWY_INLINE void score_keys(Scratch& scratch, int num_rows, int first, int num_keys, int width, float scale) {
@@ -105,7 +107,7 @@ HWY_INLINE void score_keys(Scratch& scratch, int num_rows, int first, int num_ke
   }
 }
 
-HWY_INLINE void score_block(Scratch& scratch, int num_rows, int first, int num_keys, int width, float scale) {
+HWY_NOINLINE void score_block(Scratch& scratch, int num_rows, int first, int num_keys, int width, float scale) {
   if (num_rows == 1)
     score_keys<4, 1>(scratch, num_rows, first, num_keys, width, scale);
   else if (num_rows <= 4)
@@ -115,7 +117,7 @@ HWY_INLINE void score_block(Scratch& scratch, int num_rows, int first, int num_k
 }
 
 // Turns the first `visible` scores of a row into weights, and brings the row's maximum, sum and output up to them.
-HWY_INLINE void weigh_row(Scratch& scratch, int row, int visible, int width) {
+HWY_NOINLINE void weigh_row(Scratch& scratch, int row, int visible, int width) {
   const Floats d;
   float* scores = scratch.scores[row];
   std::fill(scores + visible, scores + kBlockKeys, -std::numeric_limits<float>::infinity());
@@ -157,23 +159,23 @@ HWY_INLINE void add_columns(Scratch& scratch, int row, int first, int begin, int
   Vector o[kRows][kParts];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 64
+#pragma GCC unroll 4 * kUnroll
     for (int i = 0; i < kParts; ++i) o[r][i] = load(scratch.o + (row + r) * width + column + i * kWidth);
   for (int j = begin; j < end; ++j) {
     const float* value = scratch.kv + j * width + column;
     Vector values[kParts];
-#pragma GCC unroll 64
+#pragma GCC unroll 4 * kUnroll
     for (int i = 0; i < kParts; ++i) values[i] = load(value + i * kWidth);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const Vector weight = hn::Set(d, scratch.scores[row + r][first + j]);
-#pragma GCC unroll 64
+#pragma GCC unroll 4 * kUnroll
       for (int i = 0; i < kParts; ++i) o[r][i] = hn::MulAdd(weight, values[i], o[r][i]);
     }
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 64
+#pragma GCC unroll 4 * kUnroll
     for (int i = 0; i < kParts; ++i) hn::StoreU(o[r][i], d, scratch.o + (row + r) * width + column + i * kWidth);
 }
 
@@ -189,8 +191,8 @@ HWY_INLINE void add_values(Scratch& scratch, int row, int first, int begin, int 
 }
 
 // Adds the values of a block's keys [first, first + num_keys), which lie in scratch.kv, to all rows that see them.
-HWY_INLINE void add_visible_values(Scratch& scratch, const AttentionPart& part, int first, int num_keys,
-                                   int visible_to_first_token, int width) {
+HWY_NOINLINE void add_visible_values(Scratch& scratch, const AttentionPart& part, int first, int num_keys,
+                                     int visible_to_first_token, int width) {
   constexpr int kRows = 4;
   const int num_rows = part.num_rows();
   for (int row = 0; row < num_rows; row += kRows) {

@@ -25,6 +25,10 @@ using Vector = hn::Vec<Floats>;
 constexpr int kWidth = static_cast<int>(hn::MaxLanes(Floats()));  // lanes a register
 constexpr int kRegisters = kLanes / kWidth;                       // that hold the sixteen
 
+// Loops over the registers are unrolled, so that they are registers; a CPU without vectors has too few, and gains
+// nothing.
+constexpr int kUnroll = kWidth == 1 ? 1 : kRegisters;
+
 // kWidth consecutive elements, exactly widened to float32.
 HWY_INLINE Vector load(const float* p) {
   return hn::LoadU(Floats(), p);
@@ -73,9 +77,9 @@ HWY_INLINE float halve(D d, hn::Vec<D> v) {
 
 // The sum of the sixteen lanes in the order of README.md. Overwrites `lanes`.
 HWY_INLINE float sum_lanes(Vector (&lanes)[kRegisters]) {
-#pragma GCC unroll 4
+#pragma GCC unroll kUnroll
   for (int half = kRegisters / 2; half >= 1; half /= 2) {
-#pragma GCC unroll 8
+#pragma GCC unroll kUnroll
     for (int i = 0; i < half; ++i) lanes[i] = hn::Add(lanes[i], lanes[i + half]);
   }
   return halve(Floats(), lanes[0]);
@@ -91,7 +95,7 @@ struct Tile {
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t)
-#pragma GCC unroll 16
+#pragma GCC unroll kUnroll
         for (int i = 0; i < kRegisters; ++i) lanes[r][t][i] = hn::Zero(Floats());
   }
 
@@ -99,7 +103,7 @@ struct Tile {
   template <class W>
   HWY_INLINE void add(const W* const (&w)[kRows], const float* const (&x)[kTokens], std::int64_t count) {
     for (std::int64_t k = 0; k < count; k += kLanes) {
-#pragma GCC unroll 16
+#pragma GCC unroll kUnroll
       for (int i = 0; i < kRegisters; ++i) {
         Vector row[kRows];
 #pragma GCC unroll 8

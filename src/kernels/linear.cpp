@@ -39,8 +39,8 @@ HWY_INLINE void store(Tile<kRows, kTokens>& tile, const LinearParams& params, st
 }
 
 template <int kRows, int kTokens, class W>
-HWY_INLINE void multiply_tile(const LinearParams& params, const W* const (&w)[kRows], std::int64_t row,
-                              std::int64_t end_row, std::int64_t token) {
+HWY_NOINLINE void multiply_tile(const LinearParams& params, const W* const (&w)[kRows], std::int64_t row,
+                                std::int64_t end_row, std::int64_t token) {
   const float* x[kTokens];
   for (int t = 0; t < kTokens; ++t) x[t] = x_row(params, token + t);
   Tile<kRows, kTokens> tile = dot_tile<kRows, kTokens>(w, x, params.weight.in_features);
