@@ -42,9 +42,9 @@ inline int padded(int head_dim) {
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention.cpp"  // Highway includes this file again for each instruction set
-#include "hwy/foreach_target.h"
+#include <hwy/foreach_target.h>
 // After foreach_target.h.
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 #include "kernels/lanes-inl.h"
 // After lanes-inl.h.
 #include "kernels/exp-inl.h"

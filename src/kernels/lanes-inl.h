@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "base/dtype.h"
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {

@@ -9,9 +9,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/linear.cpp"  // Highway includes this file again for each instruction set
-#include "hwy/foreach_target.h"
+#include <hwy/foreach_target.h>
 // After foreach_target.h.
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 #include "kernels/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
