@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/dtype.h"
 #include <hwy/highway.h>
+#include "base/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
