@@ -32,4 +32,8 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
+// Reads a part of a mapping into memory now; without it, each page is read when first touched. Throws Failure when the
+// file can no longer be read there, as when it has become shorter, where touching it would end the program.
+void read_mapped(std::span<const std::byte> part);
+
 }  // namespace heddle

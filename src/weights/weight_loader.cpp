@@ -5,6 +5,7 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
+#include "base/file.h"
 
 namespace heddle {
 namespace {
@@ -100,7 +101,12 @@ const void* WeightLoader::load(const std::string& name, const TensorInfo& info, 
     TensorRows all = source_.rows(name, first_row, num_rows);
     if (aligned_for(all.bytes.data(), dtype)) {
       storage_.owners.push_back(std::move(all.owner));
-      advance(all.bytes.size());
+      // Read now, so that a load takes its time where a user watches it.
+      for (std::size_t done = 0; done < all.bytes.size(); done += kPieceBytes) {
+        const auto piece = all.bytes.subspan(done, std::min(kPieceBytes, all.bytes.size() - done));
+        read_mapped(piece);
+        advance(piece.size());
+      }
       return all.bytes.data();
     }
   }

@@ -57,6 +57,17 @@ TEST(MappedFile, ShowsTheBytes) {
   EXPECT_EQ(file.bytes()[2], std::byte{'c'});
 }
 
+TEST(MappedFile, PartsAreReadAtOnceOrAnErrorSaysWhyNot) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "text";
+  write_file(path, std::string(100'000, 'x'));
+  const MappedFile file(path);
+  read_mapped(file.bytes().subspan(5'001, 70'000));
+  read_mapped({});
+  std::filesystem::resize_file(path, 100);
+  EXPECT_THROW(read_mapped(file.bytes().subspan(50'000)), Failure);
+}
+
 TEST(MappedFile, MayBeEmpty) {
   const TemporaryFolder folder;
   write_file(folder.path() / "text", "");
