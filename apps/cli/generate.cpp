@@ -155,10 +155,14 @@ void run(Engine& engine, std::unordered_map<std::int64_t, std::size_t>& index_of
 void report_speed(const SpeedMeter& meter, const SamplingParams& sampling, int threads) {
   std::string line = "heddle: " + meter.summary();
   if (meter.decode_gbps() > 0) {
-    TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
-    const double bandwidth = memory_bandwidth_gbps(store, threads);
-    line += fmt::format(", {:.0f} % of the memory bandwidth ({:.1f} GB/s)", 100 * meter.decode_gbps() / bandwidth,
-                        bandwidth);
+    try {
+      TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
+      const double bandwidth = memory_bandwidth_gbps(store, threads);
+      line += fmt::format(", {:.0f} % of the memory bandwidth ({:.1f} GB/s)", 100 * meter.decode_gbps() / bandwidth,
+                          bandwidth);
+    } catch (const Failure& failure) {  // too little memory to measure: the answer stands all the same
+      line += fmt::format(" (memory bandwidth unknown: {})", failure.what());
+    }
   }
   if (sampling.temperature > 0) line += fmt::format("; seed {}", sampling.seed);
   write_stderr(line + "\n");

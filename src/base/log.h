@@ -8,10 +8,10 @@
 
 namespace heddle {
 
-// Something is not as it should be, and the work goes on.
+// Something is not as it should be, and the work goes on; also when standard error is closed.
 template <class... Args>
 void log_warning(fmt::format_string<Args...> format, Args&&... args) {
-  fmt::print(stderr, "heddle: warning: {}\n", fmt::format(format, std::forward<Args>(args)...));
+  std::fputs(fmt::format("heddle: warning: {}\n", fmt::format(format, std::forward<Args>(args)...)).c_str(), stderr);
 }
 
 }  // namespace heddle

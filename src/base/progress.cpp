@@ -22,14 +22,16 @@ void Progress::update(std::size_t done_bytes) {
   constexpr std::size_t kWidth = 30;
   const double share = static_cast<double>(std::min(done_bytes, total_bytes_)) / static_cast<double>(total_bytes_);
   const auto filled = static_cast<std::size_t>(share * kWidth);
-  fmt::print(stderr, "\r{} [{}{}] {:3.0f} % of {:.1f} GB", title_, std::string(filled, '='),
-             std::string(kWidth - filled, ' '), share * 100, static_cast<double>(total_bytes_) / 1e9);
+  const std::string line =
+      fmt::format("\r{} [{}{}] {:3.0f} % of {:.1f} GB", title_, std::string(filled, '='),
+                  std::string(kWidth - filled, ' '), share * 100, static_cast<double>(total_bytes_) / 1e9);
+  std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
   drawn_ = true;
 }
 
 Progress::~Progress() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) std::fputs("\r\033[K", stderr);
 }
 
 }  // namespace heddle

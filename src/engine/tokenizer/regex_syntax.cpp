@@ -1,5 +1,7 @@
 #include "engine/tokenizer/regex_syntax.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <vector>
@@ -13,8 +15,27 @@ constexpr std::string_view kNoWord = R"([^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}])";
 constexpr std::string_view kWordAlone = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])";
 constexpr std::string_view kNoWordAlone = R"([^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])";
 
+// What is to be written for an escape outside of a class; empty: the escape itself.
+std::string outside_of_class(char escape) {
+  switch (escape) {
+    case 'w':
+      return std::string(kWordAlone);
+    case 'W':
+      return std::string(kNoWordAlone);
+    case 'b':
+      return fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", kWordAlone);
+    case 'B':
+      return fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", kWordAlone);
+    default:
+      return {};
+  }
+}
+
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
+}
+bool is_hex_digit(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
 class Translator {
@@ -31,8 +52,8 @@ class Translator {
     const char c = rest_.front();
     if (c == '\\') {
       atom_ = out_.size();
-      if (rest_.starts_with("\\w")) return replace(2, kWordAlone);
-      if (rest_.starts_with("\\W")) return replace(2, kNoWordAlone);
+      const std::string outside = outside_of_class(rest_.size() > 1 ? rest_[1] : '\0');
+      if (!outside.empty()) return replace(2, outside);
       escape();
     } else if (c == '.' && dot_matches_newline_) {
       atom_ = out_.size();
@@ -102,15 +123,16 @@ class Translator {
       default:
         break;
     }
-    const bool takes_braces = c == 'p' || c == 'P' || c == 'x' || c == 'N';
     if ((c == 'p' || c == 'P') && rest_.substr(2).starts_with("{^")) {
       replace(4, c == 'p' ? "\\P{" : "\\p{");
-    } else {
-      copy(1);
-      copy_char();
-      if (!takes_braces || !rest_.starts_with('{')) return;
+      return copy(std::min(rest_.size(), rest_.find('}')) + 1);
     }
-    copy(std::min(rest_.size(), rest_.find('}')) + 1);
+    copy(1);
+    copy_char();
+    const bool takes_braces = c == 'p' || c == 'P' || c == 'x' || c == 'N';
+    if (takes_braces && rest_.starts_with('{')) return copy(std::min(rest_.size(), rest_.find('}')) + 1);
+    for (int digits = c == 'u' ? 4 : c == 'x' ? 2 : 0; digits > 0 && !rest_.empty() && is_hex_digit(rest_[0]); --digits)
+      copy(1);
   }
 
   void character_class() {

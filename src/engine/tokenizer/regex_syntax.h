@@ -11,6 +11,7 @@ namespace heddle {
 //   {,3}, {   an interval from 0; a brace that begins no interval is itself
 //   \h, \H    hexadecimal digits, not horizontal space
 //   \w, \W    without the joiners U+200C and U+200D
+//   \b, \B    by that \w; ICU's counts marks to what they stand behind
 //   [:punct:] symbols as well
 //   \p{^L}    \P{L}
 //   (?m)      the dot matches newlines, which Perl calls (?s)

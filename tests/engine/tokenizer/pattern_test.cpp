@@ -41,6 +41,9 @@ TEST(Pattern, ReadsRubysSyntax) {
   EXPECT_THAT(matches("[\\h-]+", "x-a"), ElementsAre("-a"));
   EXPECT_THAT(matches("\\w+", "a\u200Db \u00B2"), ElementsAre("a", "b", "\u00B2"));
   EXPECT_THAT(matches("[\\w]+", "a\u00B2"), ElementsAre("a"));
+  EXPECT_THAT(matches("\\b.", "a\u0301 b"), ElementsAre("a", " ", "b"));
+  EXPECT_THAT(matches("\\B.", "\u00B2a !!"), ElementsAre("a", "!", "!"));
+  EXPECT_THAT(matches("\\u0061{2}+|\\x62{2}+", "aaabbb"), ElementsAre("aa", "bb"));
   EXPECT_THAT(matches("[[:punct:]]+", "a+$!b"), ElementsAre("+$!"));
   EXPECT_THAT(matches("\\p{^L}+", "a12b"), ElementsAre("12"));
   EXPECT_THAT(matches("^.$", "a\nb\nc"), ElementsAre("a", "b", "c"));
