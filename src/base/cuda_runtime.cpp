@@ -9,9 +9,27 @@
 namespace heddle::cuda {
 namespace {
 
+// CUDA remembers an error until somebody asks, and the next launch's check would report it as its own; so ask.
 void check(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) throw_error<Failure>("CUDA: {}: {}", call, cudaGetErrorString(error));
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw_error<Failure>("CUDA: {}: {}", call, cudaGetErrorString(error));
 }
+
+// Makes `device` the current one of this thread, and the former one again.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device) {
+    cudaGetDevice(&former_);
+    check(cudaSetDevice(device), "cudaSetDevice");
+  }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+  ~DeviceGuard() { cudaSetDevice(former_); }
+
+ private:
+  int former_ = 0;
+};
 
 // Polls until `query` no longer says "not ready": CUDA's own waits know no deadline.
 template <class Query>
@@ -20,6 +38,7 @@ void wait_until_ready(Query query, const char* call, Deadline deadline) {
     const cudaError_t state = query();
     if (state == cudaSuccess) return;
     if (state != cudaErrorNotReady) check(state, call);
+    cudaGetLastError();
     if (deadline.passed()) throw_error<Timeout>("CUDA: {}: not done at the deadline", call);
     std::this_thread::yield();
   }
@@ -28,7 +47,7 @@ void wait_until_ready(Query query, const char* call, Deadline deadline) {
 }  // namespace
 
 void* create_stream(int device) {
-  check(cudaSetDevice(device), "cudaSetDevice");
+  const DeviceGuard guard(device);
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   return stream;
@@ -48,7 +67,7 @@ void stream_wait_event(void* stream, void* event) {
 }
 
 void* create_event(int device) {
-  check(cudaSetDevice(device), "cudaSetDevice");
+  const DeviceGuard guard(device);
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   return event;
@@ -67,10 +86,11 @@ void synchronize_event(void* event, Deadline deadline) {
 }
 
 void* allocate(int device, std::size_t size_bytes) {
-  check(cudaSetDevice(device), "cudaSetDevice");
+  const DeviceGuard guard(device);
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, size_bytes);
   if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
     std::size_t free = 0;
     std::size_t total = 0;
     cudaMemGetInfo(&free, &total);
@@ -81,8 +101,11 @@ void* allocate(int device, std::size_t size_bytes) {
 }
 
 void release(int device, void* memory) {
+  int former = 0;
+  cudaGetDevice(&former);
   cudaSetDevice(device);
   cudaFree(memory);
+  cudaSetDevice(former);
 }
 
 void copy(void* destination, const void* source, std::size_t size_bytes, void* stream) {

@@ -1,5 +1,6 @@
 // The few calls of the CUDA runtime that base needs, without CUDA's headers. Defined only in builds with CUDA; used
-// behind `if constexpr (kHaveCuda)`. All throw Failure with CUDA's own words.
+// behind `if constexpr (kHaveCuda)`. All throw Failure with CUDA's own words, but destroy_* and release, which
+// destructors call. They leave the thread's current device as it was.
 #pragma once
 
 #include <cstddef>

@@ -17,9 +17,6 @@ std::string name_of(Device device) {
   return device.kind == DeviceKind::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
 }
 
-// Whether a task runs when an earlier one of its stream has failed: work does not, completing an event does.
-enum class AfterError { skip, run };
-
 // A ring of tasks and the thread that runs them.
 struct CpuQueue {
   static constexpr std::size_t kCapacity = 1024;
@@ -121,16 +118,19 @@ struct EventState {
       throw_error<Timeout>("event: recording {} was not reached at the deadline; the last reached is {}", target,
                            completed);
   }
+  std::uint64_t record() {
+    const std::lock_guard lock(mutex);
+    return ++recorded;
+  }
   void complete(std::uint64_t target) {
     {
       const std::lock_guard lock(mutex);
-      completed = std::max(completed, target);
+      completed = target;  // recordings of one stream complete in order
     }
     changed.notify_all();
   }
   std::uint64_t last_recorded() {
     const std::lock_guard lock(mutex);
-    require(recorded > 0, "event: waited on before it was recorded");
     return recorded;
   }
 };
@@ -164,21 +164,22 @@ Stream::~Stream() {
     if (native_ != nullptr) cuda::destroy_stream(native_);
 }
 
-void Stream::push(Task task) {
+void Stream::push(Task task, AfterError after_error) {
   require(queue_ != nullptr, "enqueue is for CPU streams, this one is on {}", name_of(device_));
-  queue_->push(std::move(task), AfterError::skip);
+  queue_->push(std::move(task), after_error);
 }
 
 void Stream::wait(const Event& event) {
   require(event.device_ == device_, "a stream on {} cannot wait for an event of {}", name_of(device_),
           name_of(event.device_));
+  require(event.recorded_on_ != nullptr, "event: waited on before it was recorded");
   if (device_.kind == DeviceKind::cpu) {
+    // Also after an error, so that an event recorded behind this wait does not complete before it.
     queue_->push(Task([state = event.state_, target = event.state_->last_recorded()](ThreadPool&) {
                    state->wait_for(target, Deadline::after(kLongestWait));
                  }),
-                 AfterError::skip);
+                 AfterError::run);
   } else if constexpr (kHaveCuda) {
-    require(event.recorded_, "event: waited on before it was recorded");
     cuda::stream_wait_event(native_, event.native_);
   }
 }
@@ -203,13 +204,13 @@ Event::Event(Event&& other) noexcept
     : device_(other.device_),
       state_(std::move(other.state_)),
       native_(std::exchange(other.native_, nullptr)),
-      recorded_(other.recorded_) {}
+      recorded_on_(other.recorded_on_) {}
 
 Event& Event::operator=(Event&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(state_, other.state_);
   std::swap(native_, other.native_);
-  std::swap(recorded_, other.recorded_);
+  std::swap(recorded_on_, other.recorded_on_);
   return *this;
 }
 
@@ -221,26 +222,23 @@ Event::~Event() {
 void Event::record(Stream& stream) {
   require(stream.device_ == device_, "an event of {} cannot be recorded on {}", name_of(device_),
           name_of(stream.device_));
-  if (device_.kind == DeviceKind::cpu) {
-    std::uint64_t target;
-    {
-      const std::lock_guard lock(state_->mutex);
-      target = ++state_->recorded;
-    }
-    stream.queue_->push(Task([state = state_, target](ThreadPool&) { state->complete(target); }), AfterError::run);
-  } else if constexpr (kHaveCuda) {
+  const void* recorded_on = device_.kind == DeviceKind::cpu ? stream.queue_.get() : stream.native_;
+  require(recorded_on_ == nullptr || recorded_on_ == recorded_on,
+          "an event belongs to the stream that recorded it first");
+  recorded_on_ = recorded_on;
+  if (device_.kind == DeviceKind::cpu)
+    stream.queue_->push(Task([state = state_, target = state_->record()](ThreadPool&) { state->complete(target); }),
+                        AfterError::run);
+  else if constexpr (kHaveCuda)
     cuda::record_event(native_, stream.native_);
-    recorded_ = true;
-  }
 }
 
 void Event::synchronize(Deadline deadline) const {
-  if (device_.kind == DeviceKind::cpu) {
+  require(recorded_on_ != nullptr, "event: waited on before it was recorded");
+  if (device_.kind == DeviceKind::cpu)
     state_->wait_for(state_->last_recorded(), deadline);
-  } else if constexpr (kHaveCuda) {
-    require(recorded_, "event: waited on before it was recorded");
+  else if constexpr (kHaveCuda)
     cuda::synchronize_event(native_, deadline);
-  }
 }
 
 }  // namespace heddle

@@ -20,16 +20,21 @@ class ThreadPool;
 struct CpuQueue;
 struct EventState;
 
+// Whether a task still runs when an earlier one of its stream has failed: work does not, what others wait for does.
+enum class AfterError : std::uint8_t { skip, run };
+
 // One piece of work in a CPU stream's queue: a callable of up to kTaskBytes, stored in place.
 class Task {
  public:
   static constexpr std::size_t kTaskBytes = 448;
+  static constexpr std::size_t kAlignment = 16;
 
   Task() = default;
   template <class F>
   requires(!std::is_same_v<std::remove_cvref_t<F>, Task>) explicit Task(F&& function) {
     using Stored = std::decay_t<F>;
     static_assert(sizeof(Stored) <= kTaskBytes, "pass large data by pointer into the arena");
+    static_assert(alignof(Stored) <= kAlignment);
     static_assert(std::is_nothrow_move_constructible_v<Stored>);
     ::new (static_cast<void*>(storage_)) Stored(std::forward<F>(function));
     call_ = [](void* storage, ThreadPool& pool) { (*static_cast<Stored*>(storage))(pool); };
@@ -60,7 +65,7 @@ class Task {
 
   void (*call_)(void*, ThreadPool&) = nullptr;
   void (*relocate_)(void*, void*) = nullptr;  // moves to the second address if there is one, and destroys the first
-  alignas(16) std::byte storage_[kTaskBytes];
+  alignas(kAlignment) std::byte storage_[kTaskBytes];
 };
 
 // An in-order queue of work: a CPU worker thread, or a CUDA stream. Work of one stream runs one after the other, each
@@ -80,8 +85,8 @@ class Stream {
   // CPU streams: runs task(ThreadPool&) after all that was enqueued before. Allocates nothing; waits while the queue
   // is full. If a task throws, later tasks are skipped until synchronize() has rethrown.
   template <class F>
-  void enqueue(F&& task) {
-    push(Task(std::forward<F>(task)));
+  void enqueue(F&& task, AfterError after_error = AfterError::skip) {
+    push(Task(std::forward<F>(task)), after_error);
   }
 
   // What is enqueued from now on starts after `event`, as recorded last before this call, has completed.
@@ -102,7 +107,7 @@ class Stream {
  private:
   friend class Event;
 
-  void push(Task task);
+  void push(Task task, AfterError after_error);
 
   Device device_;
   std::unique_ptr<CpuQueue> queue_;  // CPU
@@ -110,7 +115,8 @@ class Stream {
   SpanSink* span_sink_ = nullptr;
 };
 
-// A point in a stream's work. Recorded before it is waited on; recording again moves it to the new point.
+// A point in a stream's work. Recorded before it is waited on; recording again, on the same stream, moves it to the new
+// point.
 class Event {
  public:
   explicit Event(Device device = {});
@@ -118,7 +124,8 @@ class Event {
   Event& operator=(Event&&) noexcept;
   ~Event();
 
-  // Completes when all that `stream` holds now is done (also when a task failed: the stream reports the error).
+  // Completes when all that `stream` holds now is done (also when a task failed: the stream reports the error). Throws
+  // InvalidArgument when the event was recorded on another stream before.
   void record(Stream& stream);
 
   // Returns when the point recorded last is reached. Throws InvalidArgument when none was; Timeout.
@@ -130,7 +137,7 @@ class Event {
   Device device_;
   std::shared_ptr<EventState> state_;  // CPU; shared with tasks that still have to complete it
   void* native_ = nullptr;             // CUDA
-  bool recorded_ = false;              // CUDA
+  const void* recorded_on_ = nullptr;  // queue or cudaStream_t of its recordings; null: never recorded
 };
 
 }  // namespace heddle

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -11,7 +12,7 @@ namespace heddle {
 
 struct TeamState {
   int size;
-  Deadline deadline;
+  Deadline::Clock::duration longest_wait;
   std::atomic<std::uint64_t> barrier_arrivals{0};
   std::atomic<bool> failed{false};
   std::mutex mutex;
@@ -23,12 +24,13 @@ int TeamMember::size() const {
 }
 
 void TeamMember::wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t target, std::string_view tag) {
+  const Deadline deadline = Deadline::after(state_->longest_wait);
   while (true) {
     const std::uint64_t observed = flag.load(std::memory_order_acquire);
     if (observed >= target) return;
     if (state_->failed.load(std::memory_order_relaxed))
       throw_error<Failure>("rank {}: stopped waiting for {}: another rank has failed", rank_, tag);
-    if (state_->deadline.passed())
+    if (deadline.passed())
       throw_error<Timeout>("rank {}: waited for {} past the deadline: expected {}, observed {}", rank_, tag, target,
                            observed);
     std::this_thread::yield();
@@ -42,9 +44,9 @@ void TeamMember::barrier() {
   wait_until(state_->barrier_arrivals, barriers_passed_ * static_cast<std::uint64_t>(state_->size), "the barrier");
 }
 
-void run_team(int size, FunctionRef<void(TeamMember&)> member, Deadline deadline) {
+void run_team(int size, FunctionRef<void(TeamMember&)> member, Deadline::Clock::duration longest_wait) {
   require(size >= 1, "a team needs at least one member, not {}", size);
-  TeamState state{.size = size, .deadline = deadline};
+  TeamState state{.size = size, .longest_wait = longest_wait};
   const auto run = [&](int rank) {
     try {
       TeamMember self(state, rank);
@@ -58,7 +60,12 @@ void run_team(int size, FunctionRef<void(TeamMember&)> member, Deadline deadline
   {
     std::vector<std::jthread> threads;
     threads.reserve(static_cast<std::size_t>(size));
-    for (int rank = 0; rank < size; ++rank) threads.emplace_back(run, rank);
+    try {
+      for (int rank = 0; rank < size; ++rank) threads.emplace_back(run, rank);
+    } catch (const std::system_error& error) {
+      state.failed = true;  // ends the waits of those that have started
+      throw_error<Failure>("cannot start the {} threads of a team: {}", size, error.what());
+    }
   }
   if (state.error) std::rethrow_exception(state.error);
 }

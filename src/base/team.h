@@ -20,15 +20,15 @@ class TeamMember {
   int size() const;
 
   // Waits, yielding the core, until `flag` >= `target`; acquire: sees all that was written before the flag's release.
-  // Throws Timeout at the team's deadline (message: rank, tag, expected, observed), and Failure when another member has
-  // thrown, since what is waited for may then never come.
+  // Throws Timeout after the team's longest wait (message: rank, tag, expected, observed), and Failure when another
+  // member has thrown, since what is waited for may then never come.
   void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t target, std::string_view tag);
 
   // Returns when every member has called it as often; what members wrote before is visible to all after.
   void barrier();
 
  private:
-  friend void run_team(int, FunctionRef<void(TeamMember&)>, Deadline);
+  friend void run_team(int, FunctionRef<void(TeamMember&)>, Deadline::Clock::duration);
 
   TeamMember(TeamState& state, int rank) : state_(&state), rank_(rank) {}
 
@@ -38,7 +38,8 @@ class TeamMember {
 };
 
 // Runs member(rank 0..size-1), each on a thread of its own, and returns when all have returned. If some throw, the
-// others' waits end, and the first exception is rethrown. `deadline` ends waits; it cannot end a member that computes.
-void run_team(int size, FunctionRef<void(TeamMember&)> member, Deadline deadline = Deadline::after(kLongestWait));
+// others' waits end, and the first exception is rethrown. `longest_wait` bounds each wait; nothing bounds a member that
+// computes. Throws Failure when the system gives no more threads.
+void run_team(int size, FunctionRef<void(TeamMember&)> member, Deadline::Clock::duration longest_wait = kLongestWait);
 
 }  // namespace heddle

@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/deadline.h"
 #include "base/error.h"
@@ -24,10 +25,19 @@ void pause_cpu() {
 ThreadPool::ThreadPool(int num_threads) {
   require(num_threads >= 1 && num_threads <= 4096, "a thread pool needs 1 to 4096 threads, not {}", num_threads);
   workers_.reserve(static_cast<std::size_t>(num_threads - 1));
-  for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { work(); });
+  try {
+    for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { work(); });
+  } catch (const std::system_error& error) {
+    stop();
+    throw_error<Failure>("cannot start {} threads: {}; ask for fewer", num_threads, error.what());
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

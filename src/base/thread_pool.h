@@ -20,7 +20,8 @@ namespace heddle {
 // waits on a peer belongs to a Team (base/team.h).
 class ThreadPool {
  public:
-  // `num_threads` >= 1, the calling thread of parallel_for counted in; 1 starts none.
+  // `num_threads` >= 1, the calling thread of parallel_for counted in; 1 starts none. Throws Failure when the system
+  // gives no more threads.
   explicit ThreadPool(int num_threads);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -47,6 +48,7 @@ class ThreadPool {
   };
 
   void work();
+  void stop();
   void run_pieces(Loop& loop);
   void remove(Loop& loop);
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string_view>
 
+#include "base/error.h"
 #include "base/stream.h"
 
 namespace heddle {
@@ -23,23 +24,33 @@ class SpanSink {
 // `index`: a layer or rank, or -1. On a CUDA stream nothing is recorded yet.
 class Span {
  public:
-  Span(Stream& stream, std::string_view name, int index = -1) : stream_(stream), name_(name), index_(index) {
+  Span(Stream& stream, std::string_view name, int index = -1)
+      : stream_(stream),
+        sink_(stream.device().kind == DeviceKind::cpu ? stream.span_sink() : nullptr),
+        name_(name),
+        index_(index) {
     mark(&SpanSink::begin);
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
-  ~Span() { mark(&SpanSink::end); }
+  ~Span() {
+    try {
+      mark(&SpanSink::end);
+    } catch (const Timeout&) {  // the queue is stuck: whoever synchronizes hears of it
+    }
+  }
 
  private:
+  // Also after an error, so that each begin has its end.
   void mark(void (SpanSink::*call)(std::string_view, int, SpanSink::Clock::time_point)) {
-    SpanSink* sink = stream_.span_sink();
-    if (sink == nullptr || stream_.device().kind != DeviceKind::cpu) return;
-    stream_.enqueue([sink, call, name = name_, index = index_](ThreadPool&) {
-      (sink->*call)(name, index, SpanSink::Clock::now());
-    });
+    if (sink_ == nullptr) return;
+    stream_.enqueue([sink = sink_, call, name = name_,
+                     index = index_](ThreadPool&) { (sink->*call)(name, index, SpanSink::Clock::now()); },
+                    AfterError::run);
   }
 
   Stream& stream_;
+  SpanSink* sink_;
   std::string_view name_;
   int index_;
 };

@@ -146,6 +146,39 @@ TEST(Event, CompletesEvenWhenATaskBeforeItFailed) {
   EXPECT_THROW(stream.synchronize(), std::runtime_error);
 }
 
+TEST(Event, StaysWithOneStream) {
+  ThreadPool pool(1);
+  Stream first(pool);
+  Stream second(pool);
+  Event event;
+  event.record(first);
+  event.record(first);
+  EXPECT_THROW(event.record(second), InvalidArgument);
+}
+
+TEST(Event, AFailedStreamStillWaitsBeforeItsEventsComplete) {
+  ThreadPool pool(1);
+  std::atomic<bool> release{false};
+  bool worked = false;
+  Stream slow(pool);
+  Stream failing(pool);
+  Event slow_done;
+  Event failing_done;
+  slow.enqueue([&](ThreadPool&) {
+    while (!release) std::this_thread::yield();
+    worked = true;
+  });
+  slow_done.record(slow);
+  failing.enqueue([](ThreadPool&) { throw std::runtime_error("task"); });
+  failing.wait(slow_done);
+  failing_done.record(failing);
+  EXPECT_THROW(failing_done.synchronize(Deadline::after(20ms)), Timeout);
+  release = true;
+  failing_done.synchronize();
+  EXPECT_TRUE(worked);
+  EXPECT_THROW(failing.synchronize(), std::runtime_error);
+}
+
 TEST(Event, WaitHasADeadline) {
   ThreadPool pool(1);
   std::atomic<bool> release{false};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -56,11 +57,26 @@ TEST(Team, ADeadlineNamesRankTagExpectedAndObserved) {
         [&](TeamMember& self) {
           if (self.rank() == 1) self.wait_until(stuck, 3, "flag 7");
         },
-        Deadline::after(20ms));
+        20ms);
     FAIL();
   } catch (const Timeout& timeout) {
     EXPECT_STREQ(timeout.what(), "rank 1: waited for flag 7 past the deadline: expected 3, observed 2");
   }
+}
+
+TEST(Team, MayLiveLongerThanItsLongestWait) {
+  std::atomic<std::uint64_t> flag{0};
+  run_team(
+      2,
+      [&](TeamMember& self) {
+        for (std::uint64_t round = 1; round <= 6; ++round) {
+          if (self.rank() == 0) std::this_thread::sleep_for(20ms);
+          if (self.rank() == 0) flag.store(round, std::memory_order_release);
+          if (self.rank() == 1) self.wait_until(flag, round, "the other rank");
+        }
+      },
+      5s);
+  EXPECT_EQ(flag, 6u);
 }
 
 TEST(Team, NeedsAMember) {

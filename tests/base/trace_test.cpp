@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -37,11 +38,29 @@ TEST(Span, MarksTheWorkEnqueuedDuringItsLife) {
               testing::ElementsAre("begin layer 3", "work", "begin norm -1", "end norm -1", "end layer 3"));
 }
 
-TEST(Span, CostsNothingWithoutASink) {
+TEST(Span, EndsAlsoWhereTheWorkFailed) {
   ThreadPool pool(1);
+  Recorder recorder;
   Stream stream(pool);
-  const Span span(stream, "layer", 3);
+  stream.set_span_sink(&recorder);
+  {
+    const Span span(stream, "layer");
+    stream.enqueue([](ThreadPool&) { throw std::runtime_error("work"); });
+  }
+  EXPECT_THROW(stream.synchronize(), std::runtime_error);
+  EXPECT_THAT(recorder.lines, testing::ElementsAre("begin layer -1", "end layer -1"));
+}
+
+TEST(Span, KeepsTheSinkItBeganWith) {
+  ThreadPool pool(1);
+  Recorder recorder;
+  Stream stream(pool);
+  {
+    const Span span(stream, "before the sink");
+    stream.set_span_sink(&recorder);
+  }
   stream.synchronize();
+  EXPECT_TRUE(recorder.lines.empty());
 }
 
 }  // namespace
