@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -167,7 +168,10 @@ std::int64_t JsonField::integer(std::int64_t min, std::int64_t max) const {
 
 double JsonField::number(double min, double max) const {
   const double number = value_->is_number() ? value_->get<double>() : std::nan("");
-  if (!(number >= min && number <= max)) fail_expected(fmt::format("a number from {} to {}", min, max));
+  constexpr double kMost = std::numeric_limits<double>::max();
+  if (!(number >= min && number <= max))
+    fail_expected(max == kMost ? fmt::format("a number of at least {}", min)
+                               : fmt::format("a number from {} to {}", min, max));
   return number;
 }
 

@@ -30,25 +30,27 @@ int cache_pages(const ModelShape& shape, const EngineOptions& options) {
 }
 
 ExecutorLimits executor_limits(const ModelShape& shape, const EngineOptions& options) {
-  return {.max_tokens = options.max_tokens_per_step,
-          .max_sequences = options.max_sequences,
+  const int num_pages = cache_pages(shape, options);
+  const auto pages_of_context = ceil_div<std::int64_t>(shape.max_context, options.page_size);
+  return {.step = {.max_tokens = options.max_tokens_per_step,
+                   .max_sequences = options.max_sequences,
+                   .max_samples = options.max_sequences,
+                   .max_pages_per_sequence = static_cast<int>(std::min<std::int64_t>(num_pages, pages_of_context))},
           .page_size = options.page_size,
-          .num_pages = cache_pages(shape, options)};
+          .num_pages = num_pages};
 }
 
 }  // namespace
 
 Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options)
-    : executor_([&] {
-        const ExecutorLimits limits = executor_limits(model->shape(), options);
-        return Executor(std::move(model), limits, options.threads);
-      }()),
-      pages_(executor_.kv_pages().num_pages),
-      scheduler_(pages_, {.max_tokens = options.max_tokens_per_step,
-                          .max_sequences = options.max_sequences,
-                          .page_size = options.page_size}),
+    : limits_(executor_limits(model->shape(), options)),
+      executor_(std::move(model), limits_, options.threads),
+      pages_(limits_.num_pages),
+      scheduler_(pages_, {.max_tokens = limits_.step.max_tokens,
+                          .max_sequences = limits_.step.max_sequences,
+                          .page_size = limits_.page_size}),
       sampler_(executor_.model().shape().vocab_size) {
-  plan_.reserve(options.max_tokens_per_step, options.max_sequences, pages_.num_pages());
+  plan_.reserve(limits_.step);
 }
 
 std::int64_t Engine::max_length() const {
@@ -102,10 +104,8 @@ std::span<const TokenOutput> Engine::step() {
   statistics_ = {.num_sampled = static_cast<int>(plan_.samples.size()),
                  .bytes_read = model_shape().weight_bytes_per_step};
   for (const StepSequence& step : plan_.sequences) {
-    const std::int64_t first = step.context_len - step.num_tokens;
-    const std::int64_t prompt_end =
-        std::min<std::int64_t>(scheduler_.find(step.request)->prompt_length, step.context_len);
-    statistics_.num_prompt_tokens += static_cast<int>(std::max<std::int64_t>(prompt_end - first, 0));
+    const bool decodes = step.num_tokens == 1 && step.context_len > scheduler_.find(step.request)->prompt_length;
+    statistics_.num_prompt_tokens += decodes ? 0 : step.num_tokens;
     statistics_.bytes_read += bytes_per_token * static_cast<std::size_t>(step.context_len);
   }
 
@@ -120,16 +120,22 @@ std::span<const TokenOutput> Engine::step() {
 void Engine::append(const StepSample& sample, std::span<const float> logits, std::int64_t id) {
   Sequence& sequence = *scheduler_.find(id);
   const Running& running = running_.at(id);
-  TokenOutput output{.request = id, .token = sampler_.sample(logits, sample, sequence.tokens, sequence.prompt_length)};
-  if (running.num_top_logprobs) {
-    output.top.resize(static_cast<std::size_t>(*running.num_top_logprobs));
-    output.logprob = sampler_.logprobs(logits, output.token, output.top);
+  TokenOutput output{.request = id};
+  try {
+    output.token = sampler_.sample(logits, sample, sequence.tokens, sequence.prompt_length);
+    if (running.num_top_logprobs) {
+      output.top.resize(static_cast<std::size_t>(*running.num_top_logprobs));
+      output.logprob = sampler_.logprobs(logits, output.token, output.top);
+    }
+    sequence.tokens.push_back(output.token);
+    if (std::ranges::find(running.stop_ids, output.token) != running.stop_ids.end())
+      output.finish = FinishReason::stop;
+    else if (std::ssize(sequence.tokens) == running.last_length)
+      output.finish = FinishReason::length;
+  } catch (const Failure& failure) {
+    output.error = failure.what();
+    output.finish = FinishReason::error;
   }
-  sequence.tokens.push_back(output.token);
-  if (std::ranges::find(running.stop_ids, output.token) != running.stop_ids.end())
-    output.finish = FinishReason::stop;
-  else if (std::ssize(sequence.tokens) == running.last_length)
-    output.finish = FinishReason::length;
   if (output.finish) cancel(id);
   outputs_.push_back(std::move(output));
 }

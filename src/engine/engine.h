@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -31,7 +32,8 @@ struct Request {
   std::optional<int> num_top_logprobs;  // set: log-probabilities, with that many alternatives
 };
 
-enum class FinishReason { stop, length };
+// `error`: this request could not go on (its logits were not numbers); the others do.
+enum class FinishReason { stop, length, error };
 
 // One sampled token.
 struct TokenOutput {
@@ -39,16 +41,18 @@ struct TokenOutput {
   std::int32_t token = 0;
   std::optional<double> logprob;       // where asked for: the model's own, before temperature and filters
   std::vector<TokenLogprob> top;       // likeliest first
+  std::string error;                   // why, where finish is FinishReason::error; there is then no token
   std::optional<FinishReason> finish;  // set on a request's last token
 };
 
 // What the last step did, for whoever reports speed.
 struct StepStatistics {
-  int num_prompt_tokens = 0;   // computed for the first time or, after a preemption, again
+  int num_prompt_tokens = 0;   // computed of prompts and, after a preemption, of what had been computed before
   int num_sampled = 0;         // tokens
   std::size_t bytes_read = 0;  // weights once, and the keys and values of every context
 };
 
+// For one thread: a server calls submit, step and cancel from the thread that loops over step.
 class Engine {
  public:
   // Throws Failure when memory is short.
@@ -82,6 +86,7 @@ class Engine {
 
   void append(const StepSample& sample, std::span<const float> logits, std::int64_t id);
 
+  ExecutorLimits limits_;
   Executor executor_;
   PageAllocator pages_;
   Scheduler scheduler_;

@@ -24,26 +24,42 @@ Executor::Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, i
     : limits_(limits),
       model_(std::move(model)),
       cache_(cache_shape(model_->shape(), limits)),
-      arena_(model_->arena_bytes(limits.max_tokens, limits.max_sequences) +
-             placed_bytes(limits.max_tokens, limits.max_sequences, limits.num_pages)),
+      arena_(placed_bytes(limits.step) + model_->arena_bytes(limits.step.max_tokens, limits.step.max_samples)),
       pool_(threads),
       stream_(pool_) {}
 
 Tensor Executor::run(const StepPlan& plan) {
-  validate(plan, limits_.page_size, limits_.num_pages, model_->shape().vocab_size);
-  require(std::ssize(plan.tokens) <= limits_.max_tokens && std::ssize(plan.sequences) <= limits_.max_sequences,
-          "step: {} tokens of {} sequences, the limits are {} and {}", plan.tokens.size(), plan.sequences.size(),
-          limits_.max_tokens, limits_.max_sequences);
-  arena_.reset();
-  const StepTensors step = place(plan, arena_);
-  Tensor logits;
-  {
-    const Span span(stream_, "step");
-    cache_.copy_pages(plan.page_copies, stream_);
-    logits = model_->run(step, cache_.pages(), arena_, stream_);
+  if (stuck_) throw Failure("an earlier step has not ended in time; start again");
+  validate(plan, limits_.step, limits_.page_size, limits_.num_pages, model_->shape().vocab_size);
+  try {
+    const Tensor logits = enqueue(plan);
+    stream_.synchronize();
+    return logits;
+  } catch (const Timeout&) {
+    stuck_ = true;
+    throw;
+  } catch (...) {
+    drain();
+    throw;
   }
-  stream_.synchronize();
-  return logits;
+}
+
+Tensor Executor::enqueue(const StepPlan& plan) {
+  arena_.reset();
+  const StepTensors step = place(plan, limits_.step, arena_);
+  const Span span(stream_, "step");
+  cache_.copy_pages(plan.page_copies, stream_);
+  return model_->run(step, cache_.pages(), arena_, stream_);
+}
+
+// Waits for what a step that failed has enqueued, since the next one will write where it reads.
+void Executor::drain() {
+  try {
+    stream_.synchronize();
+  } catch (const Timeout&) {
+    stuck_ = true;
+  } catch (...) {  // of the step that is reported already
+  }
 }
 
 std::span<const float> logits_row(const Tensor& logits, std::int64_t row) {

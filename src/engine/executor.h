@@ -14,10 +14,9 @@
 namespace heddle {
 
 struct ExecutorLimits {
-  int max_tokens = 512;    // of one step
-  int max_sequences = 64;  // of one step
-  int page_size = 32;      // tokens
-  int num_pages = 0;
+  StepLimits step;
+  int page_size = 32;  // tokens
+  int num_pages = 1;
 };
 
 class Executor {
@@ -30,11 +29,17 @@ class Executor {
   Stream& stream() { return stream_; }
 
   // Computes the step and returns its logits [samples.size(), vocab_size], valid until the next call. Throws
-  // InvalidArgument when the plan is malformed or larger than the limits, and what operators throw.
+  // InvalidArgument when the plan is malformed or larger than the limits, and what operators throw; nothing of the step
+  // is then still running, and the cache holds its tokens or not. Throws Timeout when the step takes longer than
+  // kLongestWait; it may then still be running, and every later call throws Failure.
   Tensor run(const StepPlan& plan);
 
  private:
+  Tensor enqueue(const StepPlan& plan);
+  void drain();
+
   ExecutorLimits limits_;
+  bool stuck_ = false;  // a step has not ended in time
   std::unique_ptr<Model> model_;
   KvCache cache_;
   Arena arena_;

@@ -1,4 +1,4 @@
-// What a model's folder says about generating with it: generation_config.json, and config.json where that is silent.
+// What a model's folder says about generating with it in generation_config.json.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace heddle {
 
 struct GenerationDefaults {
   SamplingParams sampling;            // greedy unless the file samples (do_sample)
-  std::vector<std::int32_t> eos_ids;  // empty: the file does not say
+  std::vector<std::int32_t> eos_ids;  // empty: the file does not say, and config.json's hold
 };
 
 // Of generation_config.json: do_sample, temperature (1 when it samples and does not say), top_k, top_p, min_p,

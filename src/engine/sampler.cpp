@@ -19,6 +19,20 @@ bool larger(const SampleCandidate& a, const SampleCandidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
+// The id of the largest logit, the smallest such id; throws Failure when the row holds what no sound model gives.
+std::int32_t check_row(std::span<const float> logits, std::int32_t position) {
+  std::size_t largest = 0;
+  for (std::size_t id = 0; id < logits.size(); ++id) {
+    if (!(logits[id] < std::numeric_limits<float>::infinity()))  // NaN too
+      throw_error<Failure>("the model gave {} as logit of token {} at position {}: are its weights damaged?",
+                           logits[id], id, position);
+    if (logits[id] > logits[largest]) largest = id;
+  }
+  if (logits[largest] == -std::numeric_limits<float>::infinity())
+    throw_error<Failure>("the model gave no finite logit at position {}: are its weights damaged?", position);
+  return static_cast<std::int32_t>(largest);
+}
+
 }  // namespace
 
 void validate(const SamplingParams& params) {
@@ -42,19 +56,15 @@ std::int32_t Sampler::sample(std::span<const float> logits, const StepSample& sa
                              std::span<const std::int32_t> history, std::int64_t prompt_length) {
   require(logits.size() == counts_.size(), "sampler: {} logits for a vocabulary of {}", logits.size(), counts_.size());
   const SamplingParams& params = sample.params;
-  candidates_.clear();
-  bool any_finite = false;
-  for (std::size_t id = 0; id < logits.size(); ++id) {
-    if (std::isnan(logits[id]) || logits[id] == std::numeric_limits<float>::infinity())
-      throw_error<Failure>("the model gave {} as logit of token {} at position {}: are its weights damaged?",
-                           logits[id], id, sample.position);
-    any_finite |= std::isfinite(logits[id]);
-    candidates_.push_back({static_cast<std::int32_t>(id), logits[id]});
-  }
-  if (!any_finite)
-    throw_error<Failure>("the model gave no finite logit at position {}: are its weights damaged?", sample.position);
-  apply_penalties(params, history, prompt_length);
+  const std::int32_t largest_id = check_row(logits, sample.position);
+  const bool penalised =
+      params.repetition_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0;
+  if (params.temperature == 0 && !penalised) return largest_id;
 
+  candidates_.clear();
+  for (std::size_t id = 0; id < logits.size(); ++id)
+    candidates_.push_back({static_cast<std::int32_t>(id), static_cast<double>(logits[id])});
+  if (penalised) apply_penalties(params, history, prompt_length);
   if (params.temperature == 0) return std::ranges::min_element(candidates_, larger)->id;
 
   // The largest is subtracted first, so that a tiny temperature cannot overflow it.
@@ -73,7 +83,6 @@ std::int32_t Sampler::sample(std::span<const float> logits, const StepSample& sa
 
 void Sampler::apply_penalties(const SamplingParams& params, std::span<const std::int32_t> history,
                               std::int64_t prompt_length) {
-  if (params.repetition_penalty == 1 && params.presence_penalty == 0 && params.frequency_penalty == 0) return;
   for (std::size_t i = 0; i < history.size(); ++i) {
     const auto id = static_cast<std::size_t>(history[i]);
     seen_[id] = true;

@@ -1,7 +1,6 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
 
@@ -23,9 +22,12 @@ void Scheduler::add(std::int64_t id, std::vector<std::int32_t> tokens, const Sam
 }
 
 void Scheduler::remove(std::int64_t id) {
-  const auto has_id = [id](const auto& sequence) { return sequence->id == id; };
-  std::erase_if(running_, has_id);
-  std::erase_if(waiting_, has_id);
+  for (auto* queue : {&running_, &waiting_}) {
+    const auto found = std::ranges::find(*queue, id, [](const auto& sequence) { return sequence->id; });
+    if (found == queue->end()) continue;
+    queue->erase(found);
+    return;
+  }
 }
 
 Sequence* Scheduler::find(std::int64_t id) {
@@ -50,7 +52,10 @@ void Scheduler::plan(StepPlan& plan) {
     }
   }
   while (!waiting_.empty() && budget() > 0 && num_running() < limits_.max_sequences) {
-    if (!schedule(*waiting_.front(), budget(), plan)) break;
+    Sequence& next = *waiting_.front();
+    // Not before there is room for all it has: it would be computed in part, give way again, and have cost its time.
+    if (next.pages.pages_needed(static_cast<int>(next.tokens.size())) > pages_.num_free()) break;
+    if (!schedule(next, budget(), plan)) break;
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
@@ -58,6 +63,8 @@ void Scheduler::plan(StepPlan& plan) {
 
 bool Scheduler::schedule(Sequence& sequence, int max_tokens, StepPlan& plan) {
   const int pending = static_cast<int>(sequence.tokens.size()) - sequence.computed;
+  require(pending > 0, "scheduler: sequence {} has nothing to compute; was the last step's token not added?",
+          sequence.id);
   const int num_tokens = std::min(pending, max_tokens);
   const int context_len = sequence.computed + num_tokens;
   if (!sequence.pages.grow(context_len, plan.page_copies)) return false;

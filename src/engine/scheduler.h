@@ -3,9 +3,7 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "engine/page_allocator.h"

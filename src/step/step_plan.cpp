@@ -16,16 +16,21 @@ void StepPlan::clear() {
   page_copies.clear();
 }
 
-void StepPlan::reserve(int max_tokens, int max_sequences, int max_pages) {
-  tokens.reserve(static_cast<std::size_t>(max_tokens));
-  positions.reserve(static_cast<std::size_t>(max_tokens));
-  sequences.reserve(static_cast<std::size_t>(max_sequences));
-  pages.reserve(static_cast<std::size_t>(max_pages));
-  samples.reserve(static_cast<std::size_t>(max_sequences));
-  page_copies.reserve(static_cast<std::size_t>(max_sequences));
+void StepPlan::reserve(const StepLimits& limits) {
+  tokens.reserve(static_cast<std::size_t>(limits.max_tokens));
+  positions.reserve(static_cast<std::size_t>(limits.max_tokens));
+  sequences.reserve(static_cast<std::size_t>(limits.max_sequences));
+  pages.reserve(static_cast<std::size_t>(limits.max_sequences) *
+                static_cast<std::size_t>(limits.max_pages_per_sequence));
+  samples.reserve(static_cast<std::size_t>(limits.max_samples));
+  page_copies.reserve(static_cast<std::size_t>(limits.max_sequences));
 }
 
-void validate(const StepPlan& plan, int page_size, int num_pages, std::int64_t vocab_size) {
+void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int num_pages, std::int64_t vocab_size) {
+  require(std::ssize(plan.tokens) <= limits.max_tokens && std::ssize(plan.sequences) <= limits.max_sequences &&
+              std::ssize(plan.samples) <= limits.max_samples,
+          "step: {} tokens of {} sequences with {} samples, the limits are {}, {} and {}", plan.tokens.size(),
+          plan.sequences.size(), plan.samples.size(), limits.max_tokens, limits.max_sequences, limits.max_samples);
   require(plan.positions.size() == plan.tokens.size(), "step: {} tokens but {} positions", plan.tokens.size(),
           plan.positions.size());
   std::int64_t next_row = 0;
@@ -49,6 +54,8 @@ void validate(const StepPlan& plan, int page_size, int num_pages, std::int64_t v
     require(sequence.first_page >= 0 && sequence.num_pages >= ceil_div(sequence.context_len, page_size) &&
                 std::int64_t{sequence.first_page} + sequence.num_pages <= std::ssize(plan.pages),
             "step: sequence {} has {} pages for a context of {}", i, sequence.num_pages, sequence.context_len);
+    require(sequence.num_pages <= limits.max_pages_per_sequence, "step: sequence {} has {} pages, the limit is {}", i,
+            sequence.num_pages, limits.max_pages_per_sequence);
     for (int page = 0; page < sequence.num_pages; ++page) {
       const int number = plan.pages[static_cast<std::size_t>(sequence.first_page + page)];
       require(number >= 0 && number < num_pages, "step: sequence {} uses page {}, outside [0, {})", i, number,
@@ -73,50 +80,47 @@ void validate(const StepPlan& plan, int page_size, int num_pages, std::int64_t v
   }
 }
 
-StepTensors place(const StepPlan& plan, Arena& arena) {
-  const auto copy = [&](const std::vector<std::int32_t>& values) {
-    auto* placed = arena.take_array<std::int32_t>(values.size());
-    std::ranges::copy(values, placed);
-    return placed;
-  };
-  const std::size_t num_sequences = plan.sequences.size();
-  int most_pages = 0;
-  for (const StepSequence& sequence : plan.sequences) most_pages = std::max(most_pages, sequence.num_pages);
+StepTensors place(const StepPlan& plan, const StepLimits& limits, Arena& arena) {
+  const auto take = [&](int count) { return arena.take_array<std::int32_t>(static_cast<std::size_t>(count)); };
+  const int stride = limits.max_pages_per_sequence;
+  std::int32_t* tokens = take(limits.max_tokens);
+  std::int32_t* positions = take(limits.max_tokens);
+  std::int32_t* query_start = take(limits.max_sequences + 1);
+  std::int32_t* context_len = take(limits.max_sequences);
+  std::int32_t* page_table =
+      arena.take_array<std::int32_t>(static_cast<std::size_t>(limits.max_sequences) * static_cast<std::size_t>(stride));
+  std::int32_t* logit_rows = take(limits.max_samples);
 
-  auto* query_start = arena.take_array<std::int32_t>(num_sequences + 1);
-  auto* context_len = arena.take_array<std::int32_t>(num_sequences);
-  auto* page_table = arena.take_array<std::int32_t>(num_sequences * static_cast<std::size_t>(most_pages));
-  auto* logit_rows = arena.take_array<std::int32_t>(plan.samples.size());
-  for (std::size_t i = 0; i < num_sequences; ++i) {
+  std::ranges::copy(plan.tokens, tokens);
+  std::ranges::copy(plan.positions, positions);
+  for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
     const StepSequence& sequence = plan.sequences[i];
     query_start[i] = sequence.first_token;
     context_len[i] = sequence.context_len;
-    // The tail of a shorter table repeats page 0: never read, and valid if a kernel prefetches it.
-    std::int32_t* row = page_table + i * static_cast<std::size_t>(most_pages);
-    std::fill_n(row, most_pages, 0);
-    std::copy_n(plan.pages.begin() + sequence.first_page, sequence.num_pages, row);
+    std::copy_n(plan.pages.begin() + sequence.first_page, sequence.num_pages,
+                page_table + i * static_cast<std::size_t>(stride));
   }
-  query_start[num_sequences] = static_cast<std::int32_t>(plan.tokens.size());
-  for (std::size_t i = 0; i < plan.samples.size(); ++i) logit_rows[i] = plan.samples[i].row;
+  query_start[plan.sequences.size()] = static_cast<std::int32_t>(plan.tokens.size());
+  std::ranges::transform(plan.samples, logit_rows, &StepSample::row);
 
-  return {.tokens = copy(plan.tokens),
-          .positions = copy(plan.positions),
+  return {.tokens = tokens,
+          .positions = positions,
           .query_start = query_start,
           .context_len = context_len,
           .page_table = page_table,
           .logit_rows = logit_rows,
           .num_tokens = static_cast<int>(plan.tokens.size()),
-          .num_sequences = static_cast<int>(num_sequences),
-          .page_table_stride = most_pages,
+          .num_sequences = static_cast<int>(plan.sequences.size()),
+          .page_table_stride = stride,
           .num_logit_rows = static_cast<int>(plan.samples.size())};
 }
 
-std::size_t placed_bytes(int max_tokens, int max_sequences, int max_pages_per_sequence) {
-  const auto array = [](std::size_t count) { return Arena::rounded(count * sizeof(std::int32_t)); };
-  const auto tokens = static_cast<std::size_t>(max_tokens);
-  const auto sequences = static_cast<std::size_t>(max_sequences);
-  return 2 * array(tokens) + array(sequences + 1) + array(sequences) + array(tokens) +
-         array(sequences * static_cast<std::size_t>(max_pages_per_sequence));
+std::size_t placed_bytes(const StepLimits& limits) {
+  const auto array = [](std::int64_t count) {
+    return Arena::rounded(static_cast<std::size_t>(count) * sizeof(std::int32_t));
+  };
+  return 2 * array(limits.max_tokens) + array(limits.max_sequences + 1) + array(limits.max_sequences) +
+         array(std::int64_t{limits.max_sequences} * limits.max_pages_per_sequence) + array(limits.max_samples);
 }
 
 }  // namespace heddle

@@ -48,23 +48,32 @@ struct PageCopy {
   std::int32_t to = 0;
 };
 
+// How large a step may be: what its memory is sized for.
+struct StepLimits {
+  int max_tokens = 512;
+  int max_sequences = 64;
+  int max_samples = 64;
+  int max_pages_per_sequence = 1;
+};
+
 struct StepPlan {
   std::vector<std::int32_t> tokens;     // [num_tokens], the sequences' new tokens one after the other
   std::vector<std::int32_t> positions;  // [num_tokens]
   std::vector<StepSequence> sequences;
-  std::vector<std::int32_t> pages;  // page tables, one after the other
-  std::vector<StepSample> samples;  // in order of rows
+  std::vector<std::int32_t> pages;    // page tables, one after the other
+  std::vector<StepSample> samples;    // in order of rows
   std::vector<PageCopy> page_copies;  // carried out in this order
 
   // Empties the plan and keeps its memory.
   void clear();
-  // Makes room for a step of the given size, so that writing one allocates nothing.
-  void reserve(int max_tokens, int max_sequences, int max_pages);
+  // Makes room for the largest step, so that writing one allocates nothing.
+  void reserve(const StepLimits& limits);
 };
 
-// Throws InvalidArgument unless rows, positions, page tables and samples fit together and all pages are < num_pages,
-// tokens in [0, vocab_size). Executors call it once a step; what operators take as preconditions follows from it.
-void validate(const StepPlan& plan, int page_size, int num_pages, std::int64_t vocab_size);
+// Throws InvalidArgument unless the plan keeps to `limits`, rows, positions, page tables and samples fit together and
+// all pages are < num_pages, tokens in [0, vocab_size). Executors call it once a step; what operators take as
+// preconditions follows from it, but for one: that no two sequences write into the same page. PageTable sees to that.
+void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int num_pages, std::int64_t vocab_size);
 
 // The plan's arrays as operators read them, in the arena.
 struct StepTensors {
@@ -80,10 +89,11 @@ struct StepTensors {
   int num_logit_rows = 0;
 };
 
-// Copies the plan's arrays into `arena`. The plan may change afterwards.
-StepTensors place(const StepPlan& plan, Arena& arena);
+// Copies the plan's arrays into `arena`, laid out for the largest step, so that each stands at the same address in
+// every step and so does what is taken after it. The plan, which keeps to `limits`, may change afterwards.
+StepTensors place(const StepPlan& plan, const StepLimits& limits, Arena& arena);
 
-// Arena bytes that place() takes at most.
-std::size_t placed_bytes(int max_tokens, int max_sequences, int max_pages_per_sequence);
+// Arena bytes that place() takes.
+std::size_t placed_bytes(const StepLimits& limits);
 
 }  // namespace heddle

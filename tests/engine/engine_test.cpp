@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "base/error.h"
 #include "models/registry.h"
@@ -39,12 +40,16 @@ Request request_of(unsigned seed, std::int64_t max_tokens = 12, double temperatu
           .max_tokens = max_tokens};
 }
 
+void step(Engine& engine, std::map<std::int64_t, std::vector<std::int32_t>>& tokens) {
+  for (const TokenOutput& output : engine.step()) tokens[output.request].push_back(output.token);
+}
+
 // Runs until idle; the tokens of each request, by id.
 std::map<std::int64_t, std::vector<std::int32_t>> run(Engine& engine) {
   std::map<std::int64_t, std::vector<std::int32_t>> tokens;
   for (int steps = 0; !engine.idle(); ++steps) {
     require(steps < 10'000, "the engine makes no progress");
-    for (const TokenOutput& output : engine.step()) tokens[output.request].push_back(output.token);
+    step(engine, tokens);
   }
   return tokens;
 }
@@ -71,18 +76,13 @@ TEST(Engine, ARequestsTokensDependOnNothingBesideIt) {
   for (const EngineOptions& options : variants) {
     Engine engine = make_engine(options);
     std::vector<std::int64_t> ids;
+    std::map<std::int64_t, std::vector<std::int32_t>> tokens;
     for (unsigned i = 0; i < kRequests; ++i) {
       ids.push_back(engine.submit(request_of(i)));
-      if (i % 4 == 3) engine.step();  // some arrive while others run
+      if (i % 4 == 3) step(engine, tokens);  // some arrive while others run
     }
-    std::map<std::int64_t, std::vector<std::int32_t>> tokens;
-    // The steps above may have sampled; only what remains is compared with the expected tails.
-    for (const auto& [id, rest] : run(engine)) tokens[id] = rest;
-    for (unsigned i = 0; i < kRequests; ++i) {
-      const auto& rest = tokens[ids[i]];
-      ASSERT_LE(rest.size(), expected[i].size());
-      EXPECT_TRUE(std::equal(rest.rbegin(), rest.rend(), expected[i].rbegin())) << "request " << i;
-    }
+    while (!engine.idle()) step(engine, tokens);
+    for (unsigned i = 0; i < kRequests; ++i) EXPECT_EQ(tokens[ids[i]], expected[i]) << "request " << i;
   }
 }
 
@@ -174,6 +174,58 @@ TEST(Engine, BadRequestsAreRefusedByName) {
   EXPECT_EQ(small.max_length(), 12);
   EXPECT_THROW(small.submit({.prompt = std::vector<std::int32_t>(12, 1)}), InputError);
   EXPECT_THROW(make_engine({.kv_bytes = 100}), Failure);
+}
+
+// A model whose logits are not numbers for the token 13, and fixed otherwise; or that fails as a whole.
+class FaultyModel : public Model {
+ public:
+  const ModelShape& shape() const override { return shape_; }
+  std::size_t arena_bytes(int, int max_samples) const override {
+    return Arena::rounded(static_cast<std::size_t>(max_samples) * 16 * 4);
+  }
+  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, Stream& stream) override {
+    const Tensor logits = arena.take(step.num_logit_rows, 16, DType::float32);
+    stream.enqueue([step, logits, fails = std::exchange(fails_next, false)](ThreadPool&) {
+      if (fails) throw Failure("the device is gone");
+      for (int i = 0; i < step.num_logit_rows; ++i)
+        for (int id = 0; id < 16; ++id)
+          static_cast<float*>(logits.data)[i * 16 + id] =
+              step.tokens[step.logit_rows[i]] == 13 ? NAN : static_cast<float>(id % 12);
+    });
+    return logits;
+  }
+  bool fails_next = false;
+
+ private:
+  ModelShape shape_{.num_layers = 1, .num_kv_heads = 1, .head_dim = 2, .vocab_size = 16, .max_context = 64};
+};
+
+TEST(Engine, ARequestWhoseLogitsAreNotNumbersEndsAloneWithTheReason) {
+  Engine engine(std::make_unique<FaultyModel>(), {});
+  const std::int64_t sound = engine.submit({.prompt = {1}, .max_tokens = 5});
+  const std::int64_t broken = engine.submit({.prompt = {13}, .max_tokens = 5});
+  int sound_tokens = 0;
+  int errors = 0;
+  while (!engine.idle())
+    for (const TokenOutput& output : engine.step()) {
+      if (output.request == sound) ++sound_tokens;
+      if (output.request != broken) continue;
+      EXPECT_EQ(output.finish, FinishReason::error);
+      EXPECT_THAT(output.error, HasSubstr("nan as logit of token 0 at position 1"));
+      ++errors;
+    }
+  EXPECT_EQ(sound_tokens, 5);
+  EXPECT_EQ(errors, 1);
+}
+
+TEST(Engine, AStepThatFailsIsReportedAndMayBeTriedAgain) {
+  auto model = std::make_unique<FaultyModel>();
+  FaultyModel& faulty = *model;
+  Engine engine(std::move(model), {});
+  engine.submit({.prompt = {1, 2, 3}, .max_tokens = 2});
+  faulty.fails_next = true;
+  EXPECT_THROW(engine.step(), Failure);
+  EXPECT_EQ(run(engine).begin()->second.size(), 2u);
 }
 
 TEST(Engine, CountsWhatAStepReads) {

@@ -35,10 +35,14 @@ class LlamaRunner {
   };
 
   LlamaRunner(const std::filesystem::path& folder, const Options& options)
-      : executor_(
-            load_model(Checkpoint(folder), {.dtype = options.dtype}),
-            {.max_tokens = 64, .max_sequences = 8, .page_size = options.page_size, .num_pages = options.num_pages},
-            options.threads),
+      : executor_(load_model(Checkpoint(folder), {.dtype = options.dtype}),
+                  {.step = {.max_tokens = 64,
+                            .max_sequences = 8,
+                            .max_samples = 64,
+                            .max_pages_per_sequence = options.num_pages},
+                   .page_size = options.page_size,
+                   .num_pages = options.num_pages},
+                  options.threads),
         pages_(options.num_pages) {}
 
   Executor& executor() { return executor_; }
@@ -50,8 +54,7 @@ class LlamaRunner {
     std::vector<std::int32_t> tokens;
   };
 
-  // One step in which each chunk follows its sequence's tokens; logits of all new tokens, chunk after chunk. The step
-  // is run once for each row wanted of a sequence, since a plan samples what it likes: here, all rows.
+  // One step in which each chunk follows its sequence's tokens; logits of all new tokens, chunk after chunk.
   std::vector<std::vector<float>> step(const std::vector<Chunk>& chunks) {
     plan_.clear();
     for (const Chunk& chunk : chunks) {

@@ -16,6 +16,7 @@ using testing::HasSubstr;
 constexpr int kPageSize = 4;
 constexpr int kNumPages = 8;
 constexpr int kVocab = 100;
+constexpr StepLimits kLimits{.max_tokens = 6, .max_sequences = 3, .max_samples = 2, .max_pages_per_sequence = 4};
 
 // A chunk of three tokens after two cached ones, and a decode at context 9.
 StepPlan two_sequences() {
@@ -31,7 +32,7 @@ StepPlan two_sequences() {
 }
 
 TEST(StepPlan, AWellFormedPlanIsValid) {
-  validate(two_sequences(), kPageSize, kNumPages, kVocab);
+  validate(two_sequences(), kLimits, kPageSize, kNumPages, kVocab);
 }
 
 TEST(StepPlan, EachKindOfDisorderIsNamed) {
@@ -56,6 +57,10 @@ TEST(StepPlan, EachKindOfDisorderIsNamed) {
       {"a sample of sequence 2", [](StepPlan& p) { p.samples[0].sequence = 2; }},
       {"does not belong to sequence 0", [](StepPlan& p) { p.samples[0].sequence = 0; }},
       {"after row 3", [](StepPlan& p) { p.samples.push_back(p.samples[0]); }},
+      {"7 tokens of 2 sequences", [](StepPlan& p) { p.tokens.resize(7); }},
+      {"of 4 sequences", [](StepPlan& p) { p.sequences.resize(4); }},
+      {"with 3 samples", [](StepPlan& p) { p.samples.resize(3); }},
+      {"has 5 pages, the limit is 4", [](StepPlan& p) { p.sequences[0].num_pages = 5; }},
       {"a copy of page 3 to page 8",
        [](StepPlan& p) {
          p.page_copies = {{3, 8}};
@@ -69,7 +74,7 @@ TEST(StepPlan, EachKindOfDisorderIsNamed) {
     StepPlan plan = two_sequences();
     c.disturb(plan);
     try {
-      validate(plan, kPageSize, kNumPages, kVocab);
+      validate(plan, kLimits, kPageSize, kNumPages, kVocab);
       ADD_FAILURE() << "not refused: " << c.message;
     } catch (const InvalidArgument& error) {
       EXPECT_THAT(error.what(), HasSubstr(c.message));
@@ -78,20 +83,37 @@ TEST(StepPlan, EachKindOfDisorderIsNamed) {
 }
 
 TEST(StepPlan, IsPlacedAsOperatorsReadIt) {
-  Arena arena(placed_bytes(4, 2, 3));
+  Arena arena(placed_bytes(kLimits));
   StepPlan plan = two_sequences();
-  const StepTensors step = place(plan, arena);
+  const StepTensors step = place(plan, kLimits, arena);
   plan.clear();
   EXPECT_EQ(step.num_tokens, 4);
   EXPECT_EQ(step.num_sequences, 2);
-  EXPECT_EQ(step.page_table_stride, 3);
+  EXPECT_EQ(step.page_table_stride, 4);
   EXPECT_THAT(std::vector(step.tokens, step.tokens + 4), ElementsAre(7, 8, 9, 42));
   EXPECT_THAT(std::vector(step.positions, step.positions + 4), ElementsAre(2, 3, 4, 8));
   EXPECT_THAT(std::vector(step.query_start, step.query_start + 3), ElementsAre(0, 3, 4));
   EXPECT_THAT(std::vector(step.context_len, step.context_len + 2), ElementsAre(5, 9));
-  EXPECT_THAT(std::vector(step.page_table, step.page_table + 6), ElementsAre(6, 1, 0, 0, 7, 3));
+  EXPECT_THAT(std::vector(step.page_table, step.page_table + 2), ElementsAre(6, 1));
+  EXPECT_THAT(std::vector(step.page_table + 4, step.page_table + 7), ElementsAre(0, 7, 3));
   EXPECT_THAT(std::vector(step.logit_rows, step.logit_rows + 1), ElementsAre(3));
-  EXPECT_LE(arena.peak_bytes(), arena.capacity_bytes());
+  EXPECT_EQ(arena.peak_bytes(), arena.capacity_bytes());
+}
+
+// A captured graph reads from the addresses of the step it was captured with.
+TEST(StepPlan, StandsAtTheSameAddressesWhateverItsSize) {
+  Arena arena(placed_bytes(kLimits));
+  const StepTensors first = place(two_sequences(), kLimits, arena);
+  arena.reset();
+  StepPlan small = two_sequences();
+  small.sequences.pop_back();
+  small.samples.clear();
+  const StepTensors second = place(small, kLimits, arena);
+  EXPECT_EQ(first.tokens, second.tokens);
+  EXPECT_EQ(first.positions, second.positions);
+  EXPECT_EQ(first.page_table, second.page_table);
+  EXPECT_EQ(first.page_table_stride, second.page_table_stride);
+  EXPECT_EQ(first.logit_rows, second.logit_rows);
 }
 
 }  // namespace
