@@ -35,6 +35,39 @@ std::optional<double> cpus_v1(const std::filesystem::path& group) {
   return ratio(read_system_file(group / "cpu.cfs_quota_us"), read_system_file(group / "cpu.cfs_period_us"));
 }
 
+// The value of a line "key value" of memory.stat; 0 when there is none.
+std::int64_t memory_stat(const std::filesystem::path& group, std::string_view key) {
+  const std::string text = read_system_file(group / "memory.stat");
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (line.starts_with(key) && line.substr(key.size()).starts_with(' '))
+      return std::max(std::int64_t{0}, whole_number(line.substr(key.size())).value_or(0));
+  }
+  return 0;
+}
+
+// The names of one version's files.
+struct MemoryFiles {
+  std::string_view limit;
+  std::string_view used;
+  std::string_view droppable;  // a key of memory.stat
+};
+constexpr MemoryFiles kMemoryV2{"memory.max", "memory.current", "inactive_file"};
+constexpr MemoryFiles kMemoryV1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+
+// Of every group around the process each limit counts with its own use: the tightest limit need not leave the least.
+void add_memory(CgroupLimits& limits, const std::filesystem::path& group, const MemoryFiles& files) {
+  const auto limit = whole_number(read_system_file(group / files.limit));
+  if (!limit || *limit <= 0) return;
+  tighten(limits.memory_bytes, limit);
+  const std::int64_t used = std::max(std::int64_t{0}, whole_number(read_system_file(group / files.used)).value_or(0));
+  const std::int64_t held = used - std::min(used, memory_stat(group, files.droppable));
+  const std::int64_t left = *limit - std::min(*limit, held);
+  limits.available_memory_bytes = std::min(limits.available_memory_bytes.value_or(left), left);
+}
+
 // Calls `visit` with the folder of `group` under `hierarchy` and of every group around it. In a container the path may
 // be the host's and not exist here; the hierarchy's top is then the container's own group.
 void for_each_level(const std::filesystem::path& hierarchy, std::string_view group,
@@ -67,18 +100,24 @@ CgroupLimits cgroup_limits(const std::filesystem::path& root) {
     if (controllers == ",,") {
       for_each_level(mount, group, [&](const std::filesystem::path& folder) {
         tighten(limits.cpus, cpus_v2(folder));
-        tighten(limits.memory_bytes, whole_number(read_system_file(folder / "memory.max")));
+        add_memory(limits, folder, kMemoryV2);
       });
     }
     if (controllers.find(",cpu,") != std::string::npos)
       for_each_level(mount / "cpu", group,
                      [&](const std::filesystem::path& folder) { tighten(limits.cpus, cpus_v1(folder)); });
     if (controllers.find(",memory,") != std::string::npos)
-      for_each_level(mount / "memory", group, [&](const std::filesystem::path& folder) {
-        tighten(limits.memory_bytes, whole_number(read_system_file(folder / "memory.limit_in_bytes")));
-      });
+      for_each_level(mount / "memory", group,
+                     [&](const std::filesystem::path& folder) { add_memory(limits, folder, kMemoryV1); });
   }
   return limits;
+}
+
+std::int64_t least_known_bytes(std::int64_t system_bytes, std::optional<std::int64_t> group_bytes) {
+  if (!group_bytes) return system_bytes;
+  constexpr std::int64_t kNothing = 4096;
+  const std::int64_t known = std::max(kNothing, *group_bytes);
+  return system_bytes > 0 ? std::min(system_bytes, known) : known;
 }
 
 }  // namespace heddle

@@ -144,12 +144,8 @@ CpuInfo discover_cpu() {
   if (limits.cpus && *limits.cpus < cpu.usable_threads) cpu.usable_threads = static_cast<int>(std::ceil(*limits.cpus));
 
   const std::string meminfo = read_system_file("/proc/meminfo");
-  cpu.memory_bytes = meminfo_bytes(meminfo, "MemTotal");
-  cpu.available_memory_bytes = meminfo_bytes(meminfo, "MemAvailable");
-  if (limits.memory_bytes) {
-    cpu.memory_bytes = std::min(cpu.memory_bytes, *limits.memory_bytes);
-    cpu.available_memory_bytes = std::min(cpu.available_memory_bytes, *limits.memory_bytes);
-  }
+  cpu.memory_bytes = least_known_bytes(meminfo_bytes(meminfo, "MemTotal"), limits.memory_bytes);
+  cpu.available_memory_bytes = least_known_bytes(meminfo_bytes(meminfo, "MemAvailable"), limits.available_memory_bytes);
   return cpu;
 }
 
