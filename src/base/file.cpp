@@ -17,8 +17,7 @@ namespace {
 
 class Descriptor {
  public:
-  Descriptor(const std::filesystem::path& path, int flags, mode_t mode = 0)
-      : value_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+  Descriptor(const std::filesystem::path& path, int flags) : value_(::open(path.c_str(), flags | O_CLOEXEC)) {}
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   ~Descriptor() {
@@ -60,28 +59,38 @@ std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) 
   return text;
 }
 
+PendingFile::PendingFile(const std::filesystem::path& path)
+    : path_(path),
+      temporary_(path.string() + fmt::format(".{}.tmp", ::getpid())),
+      file_(std::fopen(temporary_.c_str(), "wbe")) {
+  if (file_ == nullptr) fail();
+}
+
+PendingFile::~PendingFile() {
+  if (file_ != nullptr) std::fclose(file_);
+  if (!committed_) ::unlink(temporary_.c_str());
+}
+
+void PendingFile::write(std::span<const std::byte> bytes) {
+  require(file_ != nullptr, "{}: written after commit", path_.string());
+  if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) fail();
+}
+
+void PendingFile::commit() {
+  require(file_ != nullptr, "{}: committed twice", path_.string());
+  std::FILE* file = std::exchange(file_, nullptr);  // closed once, even when that fails
+  if (std::fclose(file) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) fail();
+  committed_ = true;
+}
+
+void PendingFile::fail() const {
+  throw_error<Failure>("{}: cannot write: {}", path_.string(), std::strerror(errno));
+}
+
 void write_file(const std::filesystem::path& path, std::string_view text) {
-  const std::filesystem::path temporary = path.string() + fmt::format(".{}.tmp", ::getpid());
-  {
-    const Descriptor file(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    if (file.get() < 0) throw_error<Failure>("{}: cannot write: {}", path.string(), std::strerror(errno));
-    std::size_t done = 0;
-    while (done < text.size()) {
-      const ssize_t count = ::write(file.get(), text.data() + done, text.size() - done);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) {
-        const int reason = errno;
-        ::unlink(temporary.c_str());
-        throw_error<Failure>("{}: cannot write: {}", path.string(), std::strerror(reason));
-      }
-      done += static_cast<std::size_t>(count);
-    }
-  }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int reason = errno;
-    ::unlink(temporary.c_str());
-    throw_error<Failure>("{}: cannot write: {}", path.string(), std::strerror(reason));
-  }
+  PendingFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) {

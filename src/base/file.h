@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -13,7 +14,31 @@ namespace heddle {
 // Failure when reading breaks off.
 std::string read_file(const std::filesystem::path& path, std::size_t max_bytes);
 
-// Writes beside `path` and renames, so that `path` holds the old text or the new one. Throws Failure.
+// A file that is written in pieces beside `path` and takes that name when it is complete, so that `path` holds the old
+// contents or the new ones. Without commit() it is removed. Every member throws Failure, which a file system may have
+// kept until the file is closed (a quota, NFS, a full disk).
+class PendingFile {
+ public:
+  explicit PendingFile(const std::filesystem::path& path);
+  PendingFile(const PendingFile&) = delete;
+  PendingFile& operator=(const PendingFile&) = delete;
+  ~PendingFile();
+
+  void write(std::span<const std::byte> bytes);
+
+  // Once, and the last call.
+  void commit();
+
+ private:
+  [[noreturn]] void fail() const;
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;  // path_ with ".<process>.tmp" behind it
+  std::FILE* file_ = nullptr;
+  bool committed_ = false;
+};
+
+// A PendingFile of one piece. Throws Failure.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 // A file mapped read-only. Pages are read when touched. Throws as read_file does.

@@ -1,50 +1,12 @@
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "weights/safetensors.h"
 
 namespace heddle {
 namespace {
-
-// A file that takes its name when it is complete, and is removed otherwise.
-class PendingFile {
- public:
-  explicit PendingFile(const std::filesystem::path& path)
-      : path_(path), temporary_(path.string() + fmt::format(".{}.tmp", ::getpid())) {
-    file_ = std::fopen(temporary_.c_str(), "wbe");
-    if (file_ == nullptr) fail();
-  }
-  PendingFile(const PendingFile&) = delete;
-  PendingFile& operator=(const PendingFile&) = delete;
-  ~PendingFile() {
-    if (file_ != nullptr) std::fclose(file_);
-    if (!complete_) ::unlink(temporary_.c_str());
-  }
-
-  void write(std::span<const std::byte> bytes) {
-    if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) fail();
-  }
-
-  void complete() {
-    std::FILE* file = std::exchange(file_, nullptr);
-    if (std::fclose(file) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) fail();
-    complete_ = true;
-  }
-
- private:
-  [[noreturn]] void fail() const { throw_error<Failure>("{}: cannot write: {}", path_.string(), std::strerror(errno)); }
-
-  std::filesystem::path path_;
-  std::string temporary_;
-  std::FILE* file_ = nullptr;
-  bool complete_ = false;
-};
 
 std::size_t size_bytes_of(const TensorToWrite& tensor) {
   std::size_t num_bits = static_cast<std::size_t>(tensor.dtype.bits);
@@ -88,7 +50,7 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
     require(written == sizes[i], "tensor {} has {} bytes, {} were given", quoted_name(tensors[i].name), sizes[i],
             written);
   }
-  file.complete();
+  file.commit();
 }
 
 }  // namespace heddle

@@ -27,6 +27,46 @@ TEST(File, LeavesNothingBesideWhatItWrote) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
+// A small text is still in this process's memory when the file is closed: closing is what finds the disk full.
+TEST(File, AnErrorOnCloseKeepsTheOldText) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "text";
+  write_file(path, "old");
+  std::filesystem::create_symlink("/dev/full", path.string() + fmt::format(".{}.tmp", ::getpid()));
+  EXPECT_THROW(write_file(path, "new"), Failure);
+  EXPECT_EQ(read_file(path, 100), "old");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(PendingFile, TakesItsNameWhenItIsComplete) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "text";
+  write_file(path, "old");
+  PendingFile file(path);
+  file.write(std::as_bytes(std::span("one, ", 5)));
+  file.write({});
+  file.write(std::as_bytes(std::span("two", 3)));
+  EXPECT_EQ(read_file(path, 100), "old");
+  file.commit();
+  EXPECT_EQ(read_file(path, 100), "one, two");
+  EXPECT_THROW(file.commit(), InvalidArgument);
+  EXPECT_THROW(file.write({}), InvalidArgument);
+}
+
+TEST(PendingFile, LeavesNothingWithoutACommit) {
+  const TemporaryFolder folder;
+  { PendingFile(folder.path() / "text").write(std::as_bytes(std::span("one", 3))); }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(PendingFile, LeavesNothingWhenTheNameIsTaken) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path() / "text");
+  PendingFile file(folder.path() / "text");
+  EXPECT_THROW(file.commit(), Failure);
+}
+
 TEST(File, RefusesMoreThanTheLimit) {
   const TemporaryFolder folder;
   write_file(folder.path() / "text", "12345");
