@@ -130,6 +130,12 @@ void Checkpoint::check_against_index(const JsonField& weight_map) const {
       throw_error<InputError>("{}: tensor {} is not listed in {}", entry.info.file, quoted_name(name), kIndex);
 }
 
+Checkpoint Checkpoint::without_contents() const {
+  Checkpoint outline = *this;
+  outline.has_contents_ = false;
+  return outline;
+}
+
 JsonField Checkpoint::config() const {
   return {*config_, (folder_ / kConfig).string()};
 }
@@ -156,6 +162,7 @@ const TensorInfo* Checkpoint::find(std::string_view name) const {
 }
 
 TensorRows Checkpoint::rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows) const {
+  require(has_contents_, "{}: rows of a checkpoint without contents", where());
   const auto found = tensors_.find(name);
   require(found != tensors_.end(), "{}: there is no tensor {}", where(), quoted_name(name));
   const auto& [info, all] = found->second;

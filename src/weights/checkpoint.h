@@ -25,6 +25,9 @@ class Checkpoint : public TensorSource {
   // index and the shards do not hold the same tensors.
   explicit Checkpoint(const std::filesystem::path& folder);
 
+  // The same names, dtypes and shapes, without contents: for checks that read no weights.
+  Checkpoint without_contents() const;
+
   const std::filesystem::path& folder() const { return folder_; }
   JsonField config() const;                            // config.json, an object
   std::optional<JsonField> generation_config() const;  // generation_config.json, an object
@@ -36,6 +39,7 @@ class Checkpoint : public TensorSource {
   std::vector<std::string_view> names() const override;
   const TensorInfo* find(std::string_view name) const override;
   TensorRows rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows) const override;
+  bool has_contents() const override { return has_contents_; }
   std::string where() const override;  // model.safetensors, or the index
 
  private:
@@ -55,6 +59,7 @@ class Checkpoint : public TensorSource {
   std::vector<std::string> shards_;
   std::map<std::string, Entry, std::less<>> tensors_;
   std::size_t total_bytes_ = 0;
+  bool has_contents_ = true;
 };
 
 }  // namespace heddle

@@ -47,7 +47,7 @@ struct WeightLoaderOptions {
 
 class WeightLoader {
  public:
-  // `source` must outlive the loader.
+  // `source` must outlive the loader. Of a source without contents all checks are made, and every pointer is null.
   explicit WeightLoader(const TensorSource& source, WeightLoaderOptions options = {});
 
   // Up to Weight::kMaxBlocks tensors [rows, in_features], stacked in order. A block that is stored in the wanted dtype

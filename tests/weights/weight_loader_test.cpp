@@ -300,5 +300,43 @@ TEST(WeightLoader, LoadsMisalignedTensorsOfAFile) {
   }
 }
 
+TEST(WeightLoader, WithoutContentsItChecksAndLoadsNothing) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "config.json", "{}");
+  write_file(folder.path() / "model.safetensors",
+             safetensors_file(R"({"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}})", "123456789012"));
+  const Checkpoint checkpoint = Checkpoint(folder.path()).without_contents();
+  EXPECT_THROW(checkpoint.rows("a", 0, 1), InvalidArgument);
+  for (const std::optional<DType> wanted : {std::optional<DType>(), std::optional(DType::float32)}) {
+    std::size_t bytes_done = 0;
+    WeightLoader loader(checkpoint, {.dtype = wanted, .on_progress = [&](std::size_t bytes) { bytes_done = bytes; }});
+    EXPECT_THROW(loader.finish(), InputError);  // nobody asked for a
+    EXPECT_THROW(loader.matrix({"a", {3, ""}}, {2, ""}), InputError);
+    EXPECT_THROW(loader.matrix({"b", {2, ""}}, {3, ""}), InputError);
+    const Weight weight = loader.matrix({"a", {2, ""}}, {3, ""});
+    EXPECT_EQ(weight.blocks[0].data, nullptr);
+    EXPECT_EQ(weight.out_features, 2);
+    EXPECT_TRUE(loader.finish().owners.empty());
+    EXPECT_EQ(bytes_done, 0u);
+  }
+}
+
+// A view (BF16 as stored), and a copy (converted to F32): neither may end the program.
+TEST(WeightLoader, AFileThatShrinksDuringTheLoadIsAnError) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "config.json", "{}");
+  constexpr std::string_view kHeader = R"({"a":{"dtype":"BF16","shape":[100,1000],"data_offsets":[0,200000]}})";
+  for (const std::optional<DType> wanted : {std::optional<DType>(), std::optional(DType::float32)}) {
+    write_file(folder.path() / "model.safetensors", safetensors_file(kHeader, std::string(200'000, '\0')));
+    const Checkpoint checkpoint(folder.path());
+    std::filesystem::resize_file(folder.path() / "model.safetensors", 1000);
+    WeightLoader loader(checkpoint, {.dtype = wanted});
+    EXPECT_THAT(message_of<Failure>([&] {
+                  loader.matrix({"a", {100, ""}}, {1000, ""});
+                }),
+                ::testing::HasSubstr("has it become shorter?"));
+  }
+}
+
 }  // namespace
 }  // namespace heddle
