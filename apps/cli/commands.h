@@ -12,8 +12,10 @@ void add_tokenize(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_doctor(CLI::App& app);
 
-// Thrown by a command that the user ended: what was finished is written, the exit status is 130 as for any program
-// that Ctrl-C ends.
-struct Interrupted {};
+// Thrown by a command that a signal ended: what was finished is written. The exit status is 128 + signal, as for any
+// program that Ctrl-C (130) or a termination (143) ends.
+struct Interrupted {
+  int signal = 0;
+};
 
 }  // namespace heddle

@@ -20,12 +20,11 @@ ordered_json json_of(const TokenLogprob& token, const Tokenizer& tokenizer) {
 }  // namespace
 
 Completion::Completion(const Tokenizer& tokenizer, std::string prompt, std::int64_t num_prompt_tokens,
-                       std::vector<std::string> stop, bool with_logprobs)
+                       std::vector<std::string> stop)
     : tokenizer_(tokenizer),
       stream_(tokenizer, std::move(stop)),
       prompt_(std::move(prompt)),
-      num_prompt_tokens_(num_prompt_tokens),
-      with_logprobs_(with_logprobs) {}
+      num_prompt_tokens_(num_prompt_tokens) {}
 
 std::string Completion::push(const TokenOutput& output) {
   require(!finished(), "completion: a token after its end");
@@ -45,7 +44,7 @@ std::string Completion::json() const {
                       {"text", text_},
                       {"tokens", tokens_},
                       {"finish_reason", *finish_ == FinishReason::stop ? "stop" : "length"}};
-  if (with_logprobs_) {
+  if (!logprobs_.empty()) {
     ordered_json list = ordered_json::array();
     for (const Logprob& logprob : logprobs_) {
       ordered_json entry = json_of(logprob.token, tokenizer_);

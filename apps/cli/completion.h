@@ -13,9 +13,9 @@ namespace heddle {
 
 class Completion {
  public:
-  // `num_prompt_tokens`: as the prompt was encoded. `with_logprobs`: the JSON has them.
+  // `num_prompt_tokens`: as the prompt was encoded.
   Completion(const Tokenizer& tokenizer, std::string prompt, std::int64_t num_prompt_tokens,
-             std::vector<std::string> stop, bool with_logprobs);
+             std::vector<std::string> stop);
 
   const std::string& prompt() const { return prompt_; }
   bool finished() const { return finish_.has_value(); }
@@ -24,8 +24,8 @@ class Completion {
   // an output with `finish`, or when a stop string has appeared: the engine's request is then to be cancelled.
   std::string push(const TokenOutput& output);
 
-  // {"prompt","prompt_tokens","text","tokens","finish_reason","logprobs"} in one line. Throws InvalidArgument unless
-  // finished().
+  // {"prompt","prompt_tokens","text","tokens","finish_reason","logprobs"} in one line; without "logprobs" where the
+  // engine gave none. Throws InvalidArgument unless finished().
   std::string json() const;
 
  private:
@@ -38,7 +38,6 @@ class Completion {
   TextStream stream_;
   std::string prompt_;
   std::int64_t num_prompt_tokens_;
-  bool with_logprobs_;
   std::string text_;
   std::vector<std::int32_t> tokens_;
   std::vector<Logprob> logprobs_;

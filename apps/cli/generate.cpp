@@ -1,7 +1,6 @@
 // heddle generate: prompts in, text or JSON out.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <random>
@@ -16,6 +15,7 @@
 #include "cli/completion.h"
 #include "cli/interrupt.h"
 #include "cli/jsonl.h"
+#include "cli/number_option.h"
 #include "cli/output.h"
 #include "cli/speed.h"
 #include "engine/engine.h"
@@ -64,6 +64,11 @@ std::vector<Prompt> read_prompts(const Options& options) {
     prompts.push_back({JsonField(line.object, line.where).at("prompt").text(), line.where});
   if (prompts.empty()) throw_error<InputError>("{}: holds no prompts", options.prompts_file);
   return prompts;
+}
+
+void check(const Options& options) {
+  for (const std::string& stop : options.stop)
+    if (stop.empty()) throw InputError("--stop: a stop string is empty; it would end every text before it begins");
 }
 
 // What the folder asks for, overridden by what the user asks for.
@@ -116,6 +121,27 @@ class Printer {
     if (!output.empty()) write_stdout(output);
   }
 
+  // Writes what is finished behind one that is not, where the user has enough. Returns how many were not written whole.
+  std::size_t finish_early() {
+    std::size_t unfinished = 0;
+    std::string output;
+    for (; next_ < completions_.size(); ++next_) {
+      const Completion& completion = completions_[next_];
+      if (!completion.finished()) {
+        if (!options_.json && unfinished++ == 0) output += "\n";  // ends the text that was growing
+        unfinished += options_.json;
+        continue;
+      }
+      if (options_.json) {
+        output += completion.json();
+      } else {
+        output += "\n" + (options_.echo ? completion.prompt() : std::string()) + held_text_[next_] + "\n";
+      }
+    }
+    if (!output.empty()) write_stdout(output);
+    return unfinished;
+  }
+
  private:
   void begin_text() {
     if (next_ >= completions_.size()) return;
@@ -136,16 +162,17 @@ std::unique_ptr<Model> load(const Checkpoint& checkpoint, const Options& options
 }
 
 // Steps the engine until all requests are done, or the user has enough.
-void run(Engine& engine, std::unordered_map<std::int64_t, std::size_t>& index_of, std::vector<Completion>& completions,
-         Printer& printer, SpeedMeter& meter, const InterruptGuard& interrupt) {
+void run(Engine& engine, const std::unordered_map<std::int64_t, std::size_t>& index_of,
+         std::vector<Completion>& completions, Printer& printer, SpeedMeter& meter, const InterruptGuard& interrupt) {
   while (!engine.idle() && !interrupt.interrupted()) {
     const auto start = SpeedMeter::Clock::now();
     const auto outputs = engine.step();
     for (const TokenOutput& output : outputs) {
       const std::size_t index = index_of.at(output.request);
+      if (output.finish == FinishReason::error) throw Failure(output.error);
       Completion& completion = completions[index];
       printer.add(index, completion.push(output));
-      if (completion.finished()) engine.cancel(output.request);
+      if (completion.finished() && !output.finish) engine.cancel(output.request);  // at a stop string
     }
     meter.add_step(engine.last_step(), start);
     printer.flush();
@@ -157,7 +184,10 @@ void report_speed(const SpeedMeter& meter, const SamplingParams& sampling, int t
   if (meter.decode_gbps() > 0) {
     try {
       TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
-      const double bandwidth = memory_bandwidth_gbps(store, threads);
+      double bandwidth = memory_bandwidth_gbps(store, threads);
+      // More than the memory gives: a small model lies in the caches, or the stored figure is of a busy hour.
+      if (meter.decode_gbps() > bandwidth)
+        bandwidth = std::max(bandwidth, remeasure_memory_bandwidth_gbps(store, threads));
       line += fmt::format(", {:.0f} % of the memory bandwidth ({:.1f} GB/s)", 100 * meter.decode_gbps() / bandwidth,
                           bandwidth);
     } catch (const Failure& failure) {  // too little memory to measure: the answer stands all the same
@@ -168,50 +198,69 @@ void report_speed(const SpeedMeter& meter, const SamplingParams& sampling, int t
   write_stderr(line + "\n");
 }
 
+struct EncodedPrompt {
+  Prompt prompt;
+  std::vector<std::int32_t> tokens;
+};
+
+// `action`, whose input errors then begin with where the prompt stands.
+template <class Action>
+auto for_prompt(const Prompt& prompt, Action action) {
+  try {
+    return action();
+  } catch (const InputError& error) {
+    throw_error<InputError>("{}: {}", prompt.where, error.what());
+  }
+}
+
+std::vector<EncodedPrompt> encode(const std::vector<Prompt>& prompts, const Tokenizer& tokenizer) {
+  std::vector<EncodedPrompt> encoded;
+  for (const Prompt& prompt : prompts)
+    encoded.push_back({prompt, for_prompt(prompt, [&] { return tokenizer.encode(prompt.text); })});
+  return encoded;
+}
+
 void generate(const Options& options) {
-  const std::vector<Prompt> prompts = read_prompts(options);
-  const Tokenizer tokenizer = Tokenizer::load(options.model);
+  check(options);
   const Checkpoint checkpoint(options.model);
+  const Tokenizer tokenizer = Tokenizer::load(options.model);
   GenerationDefaults defaults;
   if (const auto config = checkpoint.generation_config()) defaults = read_generation_defaults(*config);
   const SamplingParams sampling = sampling_of(options, defaults);
+  const std::vector<EncodedPrompt> prompts = encode(read_prompts(options), tokenizer);
 
   const CpuInfo cpu = discover_cpu();
   const int threads = options.threads > 0 ? options.threads : cpu.usable_threads;
   EngineOptions engine_options{.threads = threads};
   if (cpu.available_memory_bytes > 0) engine_options.kv_bytes = cpu.available_memory_bytes / 4;
   Engine engine(load(checkpoint, options), engine_options);
+  if (options.num_top_logprobs > engine.model_shape().vocab_size)
+    throw_error<InputError>("--logprobs is {}, the model's vocabulary is {}", *options.num_top_logprobs,
+                            engine.model_shape().vocab_size);
 
   std::vector<Completion> completions;
   std::unordered_map<std::int64_t, std::size_t> index_of;
-  for (const Prompt& prompt : prompts) {
-    try {
-      std::vector<std::int32_t> tokens = tokenizer.encode(prompt.text);
-      completions.emplace_back(tokenizer, prompt.text, std::ssize(tokens), options.stop,
-                               options.num_top_logprobs.has_value());
-      const std::int64_t id =
-          engine.submit({.prompt = std::move(tokens),
-                         .sampling = sampling,
-                         .max_tokens = options.max_tokens,
-                         .stop_ids = defaults.eos_ids.empty() ? engine.model_shape().eos_ids : defaults.eos_ids,
-                         .num_top_logprobs = options.num_top_logprobs});
-      index_of.emplace(id, completions.size() - 1);
-    } catch (const InputError& error) {
-      throw_error<InputError>("{}: {}", prompt.where, error.what());
-    }
+  for (const EncodedPrompt& encoded : prompts) {
+    const std::int64_t id = for_prompt(encoded.prompt, [&] {
+      return engine.submit({.prompt = encoded.tokens,
+                            .sampling = sampling,
+                            .max_tokens = options.max_tokens,
+                            .stop_ids = defaults.eos_ids.empty() ? engine.model_shape().eos_ids : defaults.eos_ids,
+                            .num_top_logprobs = options.num_top_logprobs});
+    });
+    index_of.emplace(id, completions.size());
+    completions.emplace_back(tokenizer, encoded.prompt.text, std::ssize(encoded.tokens), options.stop);
   }
 
   const InterruptGuard interrupt;
   Printer printer(options, completions);
   SpeedMeter meter;
   run(engine, index_of, completions, printer, meter, interrupt);
-  if (interrupt.interrupted()) {
-    if (!options.json) write_stdout("\n");
-    const auto unfinished = std::ranges::count_if(completions, [](const Completion& c) { return !c.finished(); });
-    write_stderr(fmt::format("heddle: interrupted; {} of {} prompts were not finished\n", unfinished, prompts.size()));
-  }
-  report_speed(meter, sampling, threads);
-  if (interrupt.interrupted()) throw Interrupted();
+  if (interrupt.interrupted())
+    write_stderr(fmt::format("heddle: interrupted; {} of {} prompts were not finished\n", printer.finish_early(),
+                             prompts.size()));
+  report_speed(meter, sampling, std::min(threads, cpu.usable_threads));
+  if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};
 }
 
 }  // namespace
@@ -223,34 +272,41 @@ void add_generate(CLI::App& app) {
   auto* prompt = command->add_option("--prompt", options->prompt, "The prompt; special tokens in it are parsed");
   auto* file = command->add_option("--prompts-file", options->prompts_file, "Prompts, one {\"prompt\": ...} a line");
   prompt->excludes(file);
-  command->add_option("--max-tokens", options->max_tokens, "Tokens to generate at most")->capture_default_str();
-  command->add_option("--temperature", options->temperature,
-                      "0: greedy (default, unless generation_config.json samples)");
-  command->add_option("--top-k", options->top_k, "Keep the k likeliest tokens; 0: all");
-  command->add_option("--top-p", options->top_p, "Keep the likeliest tokens up to this sum of probabilities");
-  command->add_option("--min-p", options->min_p,
-                      "Keep tokens of at least this share of the likeliest one's probability");
-  command->add_option("--repetition-penalty", options->repetition_penalty,
-                      "Divide logits of tokens seen before; 1: off");
-  command->add_option("--presence-penalty", options->presence_penalty,
-                      "Subtract from logits of tokens generated before");
-  command->add_option("--frequency-penalty", options->frequency_penalty, "Likewise, times how often");
-  command->add_option("--seed", options->seed, "Of the random numbers; with the same seed, the same text")
-      ->check(CLI::NonNegativeNumber);
+  add_number_option<std::int64_t>(*command, "--max-tokens", options->max_tokens, "Tokens to generate at most",
+                                  {.min = 1})
+      ->default_str("256");
+  add_number_option<double>(*command, "--temperature", options->temperature,
+                            "0: greedy (default, unless generation_config.json samples)", {.min = 0});
+  add_number_option<std::int32_t>(*command, "--top-k", options->top_k, "Keep the k likeliest tokens; 0: all",
+                                  {.min = 0});
+  add_number_option<double>(*command, "--top-p", options->top_p,
+                            "Keep the likeliest tokens up to this sum of probabilities", {.min = 0, .max = 1});
+  add_number_option<double>(*command, "--min-p", options->min_p,
+                            "Keep tokens of at least this share of the likeliest one's probability",
+                            {.min = 0, .max = 1});
+  add_number_option<double>(*command, "--repetition-penalty", options->repetition_penalty,
+                            "Divide logits of tokens seen before; 1: off");
+  add_number_option<double>(*command, "--presence-penalty", options->presence_penalty,
+                            "Subtract from logits of tokens generated before");
+  add_number_option<double>(*command, "--frequency-penalty", options->frequency_penalty,
+                            "Subtract from logits of tokens generated before, times how often");
+  add_number_option<std::uint64_t>(*command, "--seed", options->seed,
+                                   "Seed of the random numbers: the same seed gives the same text");
   command->add_option("--stop", options->stop, "Strings that end the text, and are left out of it");
-  auto* logprobs = command->add_option("--logprobs", options->num_top_logprobs,
-                                       "With --json: log-probabilities, and those of N alternatives");
+  auto* logprobs =
+      add_number_option<int>(*command, "--logprobs", options->num_top_logprobs,
+                             "With --json: log-probabilities, and those of the N likeliest tokens", {.min = 0});
   command
       ->add_option_function<std::string>(
           "--dtype",
           [options](const std::string& name) {
             if (name != "auto") options->dtype = dtype_named(name);
           },
-          "Of the weights in memory; auto: as stored")
+          "Of the weights and the key-value cache; auto: as stored")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}))
       ->default_str("auto");
-  command->add_option("--threads", options->threads, "Processor threads; default: all usable")
-      ->check(CLI::Range(1, 1024));
+  add_number_option<int>(*command, "--threads", options->threads, "Processor threads; default: all usable",
+                         {.min = 1, .max = 1024});
   logprobs->needs(command->add_flag("--json", options->json, "One JSON object a prompt"));
   command->add_flag("--echo", options->echo, "Print the prompt before its text");
   command->callback([options, prompt, file] {

@@ -21,15 +21,15 @@ void set_handler(void (*handler)(int)) {
 
 InterruptGuard::InterruptGuard() {
   signal_seen = 0;
-  set_handler([](int) { signal_seen = 1; });
+  set_handler([](int signal) { signal_seen = signal; });
 }
 
 InterruptGuard::~InterruptGuard() {
   set_handler(SIG_DFL);
 }
 
-bool InterruptGuard::interrupted() const {
-  return signal_seen != 0;
+int InterruptGuard::signal() const {
+  return signal_seen;
 }
 
 }  // namespace heddle

@@ -11,7 +11,8 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
   ~InterruptGuard();
 
-  bool interrupted() const;
+  bool interrupted() const { return signal() != 0; }
+  int signal() const;  // the signal seen; 0: none
 };
 
 }  // namespace heddle

@@ -32,11 +32,4 @@ void write_stderr(std::string_view text) {
   write_all(STDERR_FILENO, text);
 }
 
-bool stdout_is_terminal() {
-  return ::isatty(STDOUT_FILENO) == 1;
-}
-bool stderr_is_terminal() {
-  return ::isatty(STDERR_FILENO) == 1;
-}
-
 }  // namespace heddle

@@ -11,8 +11,4 @@ void write_stdout(std::string_view text);
 // Writes a note for the person at the terminal. A closed standard error is no error.
 void write_stderr(std::string_view text);
 
-// True when the stream is a terminal.
-bool stdout_is_terminal();
-bool stderr_is_terminal();
-
 }  // namespace heddle

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -91,6 +92,13 @@ TEST(CommandLine, UsageErrorsExitWithTwoAndSayHowToGetHelp) {
            {"generate", "--model", model, "--prompt", "x", "--seed", "-1"},
            {"generate", "--model", model, "--prompt", "x", "--logprobs", "2"},
            {"generate", "--model", model, "--prompt", "x", "--colour"},
+           {"generate", "--model", model, "--prompt", "x", "--seed", "18446744073709551616"},
+           {"generate", "--model", model, "--prompt", "x", "--seed", ""},
+           {"generate", "--model", model, "--prompt", "x", "--temperature", ""},
+           {"generate", "--model", model, "--prompt", "x", "--temperature", "-1"},
+           {"generate", "--model", model, "--prompt", "x", "--temperature", "nan"},
+           {"generate", "--model", model, "--prompt", "x", "--max-tokens", "0"},
+           {"generate", "--model", model, "--prompt", "x", "--max-tokens", "1e3"},
            {"tokenize", "--model", model},
            {"inspect"},
        }) {
@@ -99,6 +107,7 @@ TEST(CommandLine, UsageErrorsExitWithTwoAndSayHowToGetHelp) {
     EXPECT_EQ(result.out, "");
     EXPECT_THAT(result.err, HasSubstr("heddle: error: "));
     EXPECT_THAT(result.err, HasSubstr("--help"));
+    EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
   }
 }
 

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -150,6 +151,24 @@ TEST(Generate, CtrlCEndsItCleanly) {
   EXPECT_EQ(result.status, 130) << result.err;
   EXPECT_THAT(result.err, HasSubstr("interrupted; 1 of 1 prompts were not finished"));
   EXPECT_TRUE(result.out.ends_with('\n'));
+}
+
+TEST(Generate, WhatWasFinishedBeforeASignalIsWritten) {
+  const TemporaryFolder folder;
+  std::string lines = "{\"prompt\": \"Once upon a time\"}\n";  // hot, it goes on for long
+  for (int i = 0; i < 300; ++i) lines += "{\"prompt\": \"1 + 1 =\"}\n{\"prompt\": \"One day\"}\n";
+  write_file(folder.path() / "prompts.jsonl", lines);
+  bool sent = false;
+  const ProgramOptions terminate{.on_output = [&](int pid, const std::string&) {
+    if (!std::exchange(sent, true)) ::kill(pid, SIGTERM);
+  }};
+  const ProgramResult result =
+      run_heddle(generate({"--prompts-file", (folder.path() / "prompts.jsonl").string(), "--json", "--temperature", "3",
+                           "--seed", "1", "--max-tokens", "40"}),
+                 terminate);
+  EXPECT_EQ(result.status, 128 + SIGTERM) << result.err;
+  const auto finished = json_lines(result.out).size();
+  EXPECT_THAT(result.err, HasSubstr(fmt::format("{} of 601 prompts were not finished", 601 - finished)));
 }
 
 }  // namespace

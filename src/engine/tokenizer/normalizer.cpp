@@ -189,11 +189,17 @@ void Normalizer::add(const JsonField& field) {
   }
 }
 
+constexpr std::size_t kMostGrowth = 64;
+
 std::string Normalizer::apply(std::string_view text) const {
   std::string result(text);
   for (const Step& step : steps_) {
     std::visit([&](const auto& chosen) { apply_step(chosen, result); }, step);
     check_text_size(result.size());
+    // No normalizer of a real model comes near this; a Sequence that doubles at each step would.
+    if (result.size() > kMostGrowth * text.size() + 4096)
+      throw_error<InputError>("the tokenizer's normalizer makes {} bytes of {}, more than {} times as many",
+                              result.size(), text.size(), kMostGrowth);
   }
   return result;
 }

@@ -135,6 +135,10 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
     return parse_json(read_file(path, max_bytes), path.string());
   };
   const auto path = folder / "tokenizer.json";
+  if (!std::filesystem::is_directory(folder)) throw_error<InputError>("{}: there is no such folder", folder.string());
+  if (!std::filesystem::exists(path))
+    throw_error<InputError>("{}: is missing; transformers writes it with AutoTokenizer(...).save_pretrained(folder)",
+                            path.string());
   const nlohmann::json root = parse(path, kMaxTokenizerBytes);
   const auto state = std::make_shared<State>(JsonField(root, path.string()));
 

@@ -1,0 +1,51 @@
+// Options that are numbers, read strictly: the whole text, decimal, in range. (CLI11 itself takes "" for 0, "010" for
+// 8, and cuts what is too large.)
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "base/error.h"
+
+namespace heddle {
+
+template <class T>
+struct NumberRange {
+  T min = std::numeric_limits<T>::lowest();
+  T max = std::numeric_limits<T>::max();
+};
+
+// "a whole number from 1 to 1024", "a number of at least 0".
+template <class T>
+std::string describe(NumberRange<T> range) {
+  std::string text = std::is_integral_v<T> ? "a whole number" : "a number";
+  if (range.max != std::numeric_limits<T>::max()) return fmt::format("{} from {} to {}", text, range.min, range.max);
+  if (range.min != std::numeric_limits<T>::lowest() || std::is_unsigned_v<T>)
+    return fmt::format("{} of at least {}", text, range.min);
+  return text;
+}
+
+// `target` is a T or an optional<T>; it is left alone where the option is not given. What is no number of that range is
+// a usage error that names the option and the range.
+template <class T, class Target>
+CLI::Option* add_number_option(CLI::App& command, const std::string& name, Target& target,
+                               const std::string& description, NumberRange<T> range = {}) {
+  return command
+      .add_option_function<std::string>(
+          name,
+          [&target, name, range](const std::string& text) {
+            T value{};
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            if (error != std::errc() || end != text.data() + text.size() || !(value >= range.min && value <= range.max))
+              throw CLI::ValidationError(name, fmt::format("is \"{}\", expected {}", text, describe(range)));
+            target = value;
+          },
+          description)
+      ->type_name("NUMBER");
+}
+
+}  // namespace heddle
