@@ -7,8 +7,8 @@
 
 #include "models/llama_config.h"
 #include "models/model.h"
-#include "models/registry.h"
 #include "plans/plan.h"
+#include "weights/checkpoint.h"
 #include "weights/weight_loader.h"
 
 namespace heddle {

@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/stream.h"
 #include "base/tensor.h"
 #include "step/arena.h"
@@ -12,6 +15,11 @@
 #include "step/step_plan.h"
 
 namespace heddle {
+
+struct LoadOptions {
+  std::optional<DType> dtype;                               // of the weights; nothing: as stored
+  std::function<void(std::size_t bytes_done)> on_progress;  // of checkpoint.total_bytes(); may be empty
+};
 
 struct ModelShape {
   int num_layers = 0;

@@ -3,21 +3,70 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/error.h"
 #include "models/llama.h"
+#include "models/llama_config.h"
 
 namespace heddle {
 namespace {
 
 struct Architecture {
   std::string_view name;
+  std::vector<std::string> (*unsupported)(const JsonField& config);
+  ModelDescription (*describe)(const JsonField& config);  // may throw InputError
   std::unique_ptr<Model> (*load)(const Checkpoint&, const LoadOptions&);
 };
 
+ModelDescription describe_llama(const JsonField& config) {
+  const LlamaConfig llama = parse_llama_config(config);
+  return {.context = llama.max_position,
+          .layers = llama.num_layers,
+          .hidden = llama.hidden,
+          .intermediate = llama.intermediate,
+          .heads = llama.num_heads,
+          .kv_heads = llama.num_kv_heads,
+          .head_dim = llama.head_dim,
+          .vocab_size = llama.vocab_size};
+}
+
 constexpr Architecture kArchitectures[] = {
-    {"LlamaForCausalLM", load_llama},
+    {"LlamaForCausalLM", unsupported_llama_features, describe_llama, load_llama},
 };
+
+// Null when it is not known.
+const Architecture* find_architecture(std::string_view name) {
+  const auto* found = std::ranges::find(kArchitectures, name, &Architecture::name);
+  return found == std::end(kArchitectures) ? nullptr : found;
+}
+
+// Throws InputError when it is not known.
+const Architecture& known_architecture(const JsonField& config) {
+  const std::string name = architecture_of(config);
+  const Architecture* found = find_architecture(name);
+  if (found == nullptr)
+    config.at("architectures")
+        .fail(fmt::format("\"{}\" is not supported; Heddle knows {}", name, fmt::join(known_architectures(), ", ")));
+  return *found;
+}
+
+ModelDescription describe_by_common_fields(const JsonField& config) {
+  const auto number = [&](std::string_view key) -> std::optional<std::int64_t> {
+    const auto field = config.find(key);
+    if (!field || !field->value().is_number_integer()) return std::nullopt;
+    return field->value().get<std::int64_t>();
+  };
+  return {.context = number("max_position_embeddings"),
+          .layers = number("num_hidden_layers"),
+          .hidden = number("hidden_size"),
+          .intermediate = number("intermediate_size"),
+          .heads = number("num_attention_heads"),
+          .kv_heads = number("num_key_value_heads"),
+          .head_dim = number("head_dim"),
+          .vocab_size = number("vocab_size")};
+}
 
 }  // namespace
 
@@ -34,13 +83,27 @@ std::vector<std::string> known_architectures() {
 }
 
 std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOptions& options) {
-  const JsonField config = checkpoint.config();
+  require(checkpoint.has_contents(), "{}: a model of a checkpoint without contents", checkpoint.where());
+  return known_architecture(checkpoint.config()).load(checkpoint, options);
+}
+
+std::vector<std::string> unsupported(const JsonField& config) {
   const std::string name = architecture_of(config);
-  const auto* found = std::ranges::find(kArchitectures, name, &Architecture::name);
-  if (found == std::end(kArchitectures))
-    config.at("architectures")
-        .fail(fmt::format("\"{}\" is not supported; Heddle knows {}", name, fmt::join(known_architectures(), ", ")));
-  return found->load(checkpoint, options);
+  if (const Architecture* found = find_architecture(name)) return found->unsupported(config);
+  return {
+      fmt::format("architecture {}; only {} is supported", quoted_name(name), fmt::join(known_architectures(), ", "))};
+}
+
+void check_model(const Checkpoint& checkpoint) {
+  known_architecture(checkpoint.config()).load(checkpoint.without_contents(), {});
+}
+
+ModelDescription describe_model(const JsonField& config) {
+  try {
+    return known_architecture(config).describe(config);
+  } catch (const InputError&) {
+    return describe_by_common_fields(config);  // what is wrong is check_model's to say
+  }
 }
 
 }  // namespace heddle

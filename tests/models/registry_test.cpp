@@ -1,0 +1,97 @@
+#include "models/registry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "temporary_folder.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+std::filesystem::path golden() {
+  return std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/data/llama/gqa";
+}
+
+nlohmann::json golden_config() {
+  return parse_json(read_file(golden() / "config.json", 1 << 20), "config.json");
+}
+
+std::string message_of(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Registry, CheckingFindsWhatLoadingFinds) {
+  for (const nlohmann::json& changes : {
+           nlohmann::json::object(),
+           nlohmann::json{{"intermediate_size", 128}},  // mis-shaped
+           nlohmann::json{{"num_hidden_layers", 4}},    // missing
+           nlohmann::json{{"num_hidden_layers", 2}},    // extra
+           nlohmann::json{{"hidden_size", -1}},
+           nlohmann::json{{"architectures", {"GPT2LMHeadModel"}}},
+       }) {
+    const TemporaryFolder folder;
+    std::filesystem::copy(golden(), folder.path(), std::filesystem::copy_options::recursive);
+    nlohmann::json config = golden_config();
+    config.update(changes);
+    write_file(folder.path() / "config.json", config.dump());
+    const Checkpoint checkpoint(folder.path());
+    const std::string loading = message_of([&] { load_model(checkpoint, {}); });
+    EXPECT_EQ(message_of([&] { check_model(checkpoint); }), loading) << changes;
+    EXPECT_EQ(loading == "no error", changes.empty()) << loading;
+  }
+}
+
+// The weights are cut off behind the checkpoint's back: whoever reads them fails.
+TEST(Registry, CheckingReadsNoWeights) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(golden(), folder.path(), std::filesystem::copy_options::recursive);
+  const Checkpoint checkpoint(folder.path());
+  std::filesystem::resize_file(folder.path() / "model.safetensors", 1);
+  EXPECT_NO_THROW(check_model(checkpoint));
+  EXPECT_THROW(load_model(checkpoint, {}), Failure);
+  EXPECT_THROW(load_model(checkpoint.without_contents(), {}), InvalidArgument);
+}
+
+TEST(Registry, SaysWhatIsUnsupported) {
+  nlohmann::json config = golden_config();
+  EXPECT_THAT(unsupported(JsonField(config, "config.json")), IsEmpty());
+  config["hidden_act"] = "gelu";
+  EXPECT_THAT(unsupported(JsonField(config, "config.json")), ElementsAre(StartsWith("config.json: hidden_act")));
+  config["architectures"] = {"GPT2\nLMHeadModel"};
+  EXPECT_THAT(unsupported(JsonField(config, "config.json")),
+              ElementsAre(AllOf(HasSubstr("GPT2\\nLMHeadModel"), HasSubstr("LlamaForCausalLM"))));
+}
+
+TEST(Registry, DescribesWhatTheArchitectureDerives) {
+  nlohmann::json config = golden_config();
+  config.erase("head_dim");
+  config["hidden_size"] = 96;
+  config["num_attention_heads"] = 4;
+  EXPECT_EQ(describe_model(JsonField(config, "config.json")).head_dim, 24);
+  config["architectures"] = {"Unknown"};
+  const ModelDescription unknown = describe_model(JsonField(config, "config.json"));
+  EXPECT_EQ(unknown.head_dim, std::nullopt);
+  EXPECT_EQ(unknown.hidden, 96);
+  config["hidden_size"] = "many";
+  EXPECT_EQ(describe_model(JsonField(config, "config.json")).hidden, std::nullopt);
+}
+
+}  // namespace
+}  // namespace heddle
