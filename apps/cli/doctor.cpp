@@ -15,6 +15,7 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/format_text.h"
 #include "cli/output.h"
 #include "kernels/cpu_target.h"
 #include "topology/cpu.h"
@@ -58,6 +59,17 @@ std::map<std::string, std::string> library_versions() {
       {"Highway", highway_version()},
       {"hwloc", HWLOC_VERSION},
   };
+}
+
+// Clang calls itself GCC 4.2, too.
+std::string compiler() {
+#if defined(__clang__)
+  return "Clang " __clang_version__;
+#elif defined(__GNUC__)
+  return "GCC " __VERSION__;
+#else
+  return "an unknown compiler";
+#endif
 }
 
 std::vector<std::string> sanitizers() {
@@ -135,7 +147,7 @@ ordered_json json_of(const Report& report) {
       {"why_no_gpus", report.gpus.why_none},
       {"libraries", library_versions()},
       {"build",
-       {{"compiler", __VERSION__},
+       {{"compiler", compiler()},
         {"cuda", kHaveCuda},
         {"cuda_runtime", report.gpus.runtime_version},
         {"cuda_driver", report.gpus.driver_version},
@@ -145,17 +157,9 @@ ordered_json json_of(const Report& report) {
   };
 }
 
-std::string size_text(std::int64_t size_bytes) {
-  if (size_bytes == 0) return "unknown";
-  const auto bytes = static_cast<double>(size_bytes);
-  if (bytes < 0x1p20) return fmt::format("{:.0f} KiB", bytes / 0x1p10);
-  if (bytes < 0x1p30) return fmt::format("{:.3g} MiB", bytes / 0x1p20);
-  return fmt::format("{:.1f} GiB", bytes / 0x1p30);
-}
-
-// "2 cores", "1 core".
-std::string count_text(int count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+// 0: the system does not tell.
+std::string known_size_text(std::int64_t size_bytes) {
+  return size_bytes == 0 ? "unknown" : size_text(static_cast<std::uint64_t>(size_bytes));
 }
 
 std::string rates_text(const std::map<int, double>& rates, std::string_view unit) {
@@ -168,7 +172,9 @@ std::string rates_text(const std::map<int, double>& rates, std::string_view unit
 // Lines of a title and what it says; the lines of one section are indented alike.
 class Page {
  public:
-  void add(std::string_view title, std::string_view text) { text_ += fmt::format("{:<12}  {}\n", title, text); }
+  void add(std::string_view title, std::string_view text) {
+    text_ += fmt::format("{:<12}  {}\n", title, printable_text(text));
+  }
   const std::string& text() const { return text_; }
 
  private:
@@ -183,10 +189,10 @@ void add_cpu(Page& page, const CpuInfo& cpu) {
   page.add("SIMD", fmt::format("{}; kernels use {}", fmt::join(cpu.simd, " "), cpu_target().name));
   for (const CpuCache& cache : cpu.caches)
     page.add(fmt::format("L{} cache", cache.level),
-             fmt::format("{} x {}, {} each", cache.count, size_text(cache.size_bytes),
+             fmt::format("{} x {}, {} each", cache.count, known_size_text(cache.size_bytes),
                          count_text(cache.shared_by, "thread")));
-  page.add("memory",
-           fmt::format("{}, {} available", size_text(cpu.memory_bytes), size_text(cpu.available_memory_bytes)));
+  page.add("memory", fmt::format("{}, {} available", known_size_text(cpu.memory_bytes),
+                                 known_size_text(cpu.available_memory_bytes)));
 }
 
 void add_measured(Page& page, const Measured& measured, const std::filesystem::path& store) {
@@ -204,8 +210,8 @@ void add_gpus(Page& page, const Report& report) {
   for (std::size_t i = 0; i < report.gpus.gpus.size(); ++i) {
     const GpuInfo& gpu = report.gpus.gpus[i];
     page.add(fmt::format("GPU {}", i), fmt::format("{}, {} at {:.0f} GB/s, {} SMs, compute capability {}.{}", gpu.name,
-                                                   size_text(gpu.memory_bytes), gpu.memory_bandwidth_gbps, gpu.num_sms,
-                                                   gpu.compute_major, gpu.compute_minor));
+                                                   known_size_text(gpu.memory_bytes), gpu.memory_bandwidth_gbps,
+                                                   gpu.num_sms, gpu.compute_major, gpu.compute_minor));
     page.add("", gpu.peers.empty() ? std::string("reaches no other GPU directly")
                                    : fmt::format("reaches directly: GPU {}", fmt::join(gpu.peers, ", ")));
   }
@@ -216,7 +222,7 @@ void add_gpus(Page& page, const Report& report) {
 
 std::string text_of(const Report& report) {
   Page page;
-  page.add("heddle", HEDDLE_VERSION ", compiled by GCC " __VERSION__);
+  page.add("heddle", fmt::format("{}, compiled by {}", HEDDLE_VERSION, compiler()));
   add_cpu(page, report.cpu);
   add_measured(page, report.measured, report.tuned_store);
   add_gpus(page, report);

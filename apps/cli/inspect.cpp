@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -16,8 +15,9 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/format_text.h"
 #include "cli/output.h"
-#include "models/llama_config.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "models/registry.h"
 #include "weights/checkpoint.h"
 
@@ -26,6 +26,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr std::string_view kTokenizer = "tokenizer.json";
 constexpr std::size_t kMaxTokenizerBytes = std::size_t{256} << 20;
 
 struct Options {
@@ -38,7 +39,6 @@ struct TokenizerFile {
   std::size_t vocab_size = 0;  // added tokens counted in
 };
 
-// Numbers are what config.json says; nothing where it is silent, which is no error for an unknown architecture.
 struct Report {
   std::string folder;
   std::string architecture;
@@ -46,16 +46,12 @@ struct Report {
   std::size_t size_bytes = 0;
   std::map<std::string, std::int64_t> parameters_by_dtype;
   std::optional<TokenizerFile> tokenizer;
-  std::optional<std::int64_t> context, layers, hidden, intermediate, heads, kv_heads, head_dim, vocab_size;
+  ModelDescription sizes;
   std::vector<std::string> files;
   std::vector<std::string> unsupported;
 };
 
-std::optional<TokenizerFile> read_tokenizer(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return std::nullopt;
-  const nlohmann::json file = parse_json(read_file(path, kMaxTokenizerBytes), path.string());
-  const JsonField root(file, path.string());
+TokenizerFile describe_tokenizer(const JsonField& root) {
   const JsonField model = root.at("model");
   const auto type = model.find("type");
   const JsonField vocab = model.at("vocab");
@@ -70,6 +66,16 @@ std::optional<TokenizerFile> read_tokenizer(const std::filesystem::path& path) {
   return tokenizer;
 }
 
+// Nothing where there is none that can be read; add_unsupported says why.
+std::optional<TokenizerFile> read_tokenizer(const std::filesystem::path& path) {
+  try {
+    const nlohmann::json file = parse_json(read_file(path, kMaxTokenizerBytes), path.string());
+    return describe_tokenizer(JsonField(file, path.string()));
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
+
 void count_tensors(const Checkpoint& checkpoint, Report& report) {
   for (const std::string_view name : checkpoint.names()) {
     const TensorInfo& info = *checkpoint.find(name);
@@ -82,30 +88,29 @@ void count_tensors(const Checkpoint& checkpoint, Report& report) {
   }
 }
 
-void read_numbers(const JsonField& config, Report& report) {
-  const auto number = [&](std::string_view key) -> std::optional<std::int64_t> {
-    const auto field = config.find(key);
-    if (!field || !field->value().is_number_integer()) return std::nullopt;
-    return field->value().get<std::int64_t>();
+// What load_model and Tokenizer::load would refuse.
+void add_unsupported(const Checkpoint& checkpoint, Report& report) {
+  const auto attempt = [&](const auto& load) {
+    try {
+      load();
+    } catch (const InputError& error) {
+      report.unsupported.emplace_back(error.what());
+    }
   };
-  report.context = number("max_position_embeddings");
-  report.layers = number("num_hidden_layers");
-  report.hidden = number("hidden_size");
-  report.intermediate = number("intermediate_size");
-  report.heads = number("num_attention_heads");
-  report.kv_heads = number("num_key_value_heads");
-  report.head_dim = number("head_dim");
-  report.vocab_size = number("vocab_size");
-}
+  attempt([&] {
+    const std::vector<std::string> sentences = unsupported(checkpoint.config());
+    report.unsupported.insert(report.unsupported.begin(), sentences.begin(), sentences.end());
+  });
+  // It stops at the first thing that is wrong, which may be one that is already said.
+  if (report.unsupported.empty()) attempt([&] { check_model(checkpoint); });
 
-void read_llama(const JsonField& config, Report& report) {
-  const std::vector<std::string> features = unsupported_llama_features(config);
-  report.unsupported.insert(report.unsupported.end(), features.begin(), features.end());
-  if (!features.empty()) return;
-  const LlamaConfig llama = parse_llama_config(config);  // knows what is derived and what is absurd
-  report.context = llama.max_position;
-  report.kv_heads = llama.num_kv_heads;
-  report.head_dim = llama.head_dim;
+  const std::filesystem::path tokenizer = checkpoint.folder() / kTokenizer;
+  std::error_code error;
+  if (!std::filesystem::exists(tokenizer, error)) {
+    report.unsupported.emplace_back("tokenizer.json is missing, so text cannot be made into tokens");
+    return;
+  }
+  attempt([&] { Tokenizer::load(checkpoint.folder()); });
 }
 
 Report examine(const std::filesystem::path& folder) {
@@ -114,21 +119,11 @@ Report examine(const std::filesystem::path& folder) {
   Report report{.folder = folder.string(),
                 .architecture = architecture_of(config),
                 .size_bytes = checkpoint.total_bytes(),
-                .tokenizer = read_tokenizer(folder / "tokenizer.json"),
+                .tokenizer = read_tokenizer(folder / kTokenizer),
+                .sizes = describe_model(config),
                 .files = checkpoint.weight_files()};
   count_tensors(checkpoint, report);
-  read_numbers(config, report);
-  const std::vector<std::string> known = known_architectures();
-  if (report.architecture == "LlamaForCausalLM")
-    read_llama(config, report);
-  else if (std::ranges::find(known, report.architecture) == known.end())
-    report.unsupported.push_back(
-        fmt::format("architecture {}; only {} is supported", quoted_name(report.architecture), fmt::join(known, ", ")));
-  if (!report.tokenizer)
-    report.unsupported.emplace_back("tokenizer.json is missing, so text cannot be made into tokens");
-  else if (report.tokenizer->model != "BPE")
-    report.unsupported.push_back(
-        fmt::format("tokenizer model {}; only BPE is supported", quoted_name(report.tokenizer->model)));
+  add_unsupported(checkpoint, report);
   return report;
 }
 
@@ -143,62 +138,48 @@ ordered_json json_of(const Report& report) {
       {"bytes", report.size_bytes},
       {"dtypes", report.parameters_by_dtype},
       {"tokenizer", tokenizer},
-      {"context", number(report.context)},
-      {"layers", number(report.layers)},
-      {"hidden", number(report.hidden)},
-      {"intermediate", number(report.intermediate)},
-      {"heads", number(report.heads)},
-      {"kv_heads", number(report.kv_heads)},
-      {"head_dim", number(report.head_dim)},
-      {"vocab_size", number(report.vocab_size)},
+      {"context", number(report.sizes.context)},
+      {"layers", number(report.sizes.layers)},
+      {"hidden", number(report.sizes.hidden)},
+      {"intermediate", number(report.sizes.intermediate)},
+      {"heads", number(report.sizes.heads)},
+      {"kv_heads", number(report.sizes.kv_heads)},
+      {"head_dim", number(report.sizes.head_dim)},
+      {"vocab_size", number(report.sizes.vocab_size)},
       {"files", report.files},
       {"unsupported", report.unsupported},
   };
 }
 
-// "4.56 million": three digits of a count.
-std::string count_text(std::int64_t count) {
-  const auto number = static_cast<double>(count);
-  if (number < 1e3) return fmt::format("{}", count);
-  if (number < 1e6) return fmt::format("{:.3g} thousand", number / 1e3);
-  if (number < 1e9) return fmt::format("{:.3g} million", number / 1e6);
-  return fmt::format("{:.4g} billion", number / 1e9);
-}
-
-std::string size_text(std::size_t size_bytes) {
-  const auto bytes = static_cast<double>(size_bytes);
-  if (bytes < 0x1p20) return fmt::format("{:.3g} KiB", bytes / 0x1p10);
-  if (bytes < 0x1p30) return fmt::format("{:.3g} MiB", bytes / 0x1p20);
-  return fmt::format("{:.1f} GiB", bytes / 0x1p30);
-}
-
 std::string text_of(const Report& report) {
   std::string text;
   const auto line = [&](std::string_view title, std::string_view value) {
-    text += fmt::format("{:<12}  {}\n", title, value);
+    text += fmt::format("{:<12}  {}\n", title, printable_text(value));
   };
   const auto number = [&](std::string_view title, std::optional<std::int64_t> value) {
     line(title, value ? fmt::format("{}", *value) : "not given");
   };
   std::vector<std::string> dtypes;
   for (const auto& [name, count] : report.parameters_by_dtype)
-    dtypes.push_back(report.parameters_by_dtype.size() == 1 ? name : fmt::format("{} ({})", name, count_text(count)));
+    dtypes.push_back(report.parameters_by_dtype.size() == 1 ? name
+                                                            : fmt::format("{} ({})", name, magnitude_text(count)));
 
   line("folder", report.folder);
   line("architecture", report.architecture);
-  line("parameters", count_text(report.num_parameters));
+  line("parameters", magnitude_text(report.num_parameters));
   line("bytes", fmt::format("{} ({})", report.size_bytes, size_text(report.size_bytes)));
   line("dtype", fmt::format("{}", fmt::join(dtypes, ", ")));
-  line("tokenizer",
-       report.tokenizer ? fmt::format("{}, {} tokens", report.tokenizer->model, report.tokenizer->vocab_size) : "none");
-  number("context", report.context);
-  number("layers", report.layers);
-  number("hidden", report.hidden);
-  number("intermediate", report.intermediate);
-  number("heads", report.heads);
-  number("KV heads", report.kv_heads);
-  number("head_dim", report.head_dim);
-  number("vocabulary", report.vocab_size);
+  line("tokenizer", report.tokenizer
+                        ? fmt::format("{}, {} tokens", report.tokenizer->model, report.tokenizer->vocab_size)
+                        : "none that can be read");
+  number("context", report.sizes.context);
+  number("layers", report.sizes.layers);
+  number("hidden", report.sizes.hidden);
+  number("intermediate", report.sizes.intermediate);
+  number("heads", report.sizes.heads);
+  number("KV heads", report.sizes.kv_heads);
+  number("head_dim", report.sizes.head_dim);
+  number("vocabulary", report.sizes.vocab_size);
   line("files", fmt::format("{}", fmt::join(report.files, ", ")));
   if (report.unsupported.empty()) line("unsupported", "nothing");
   for (std::size_t i = 0; i < report.unsupported.size(); ++i) line(i == 0 ? "unsupported" : "", report.unsupported[i]);
