@@ -78,7 +78,7 @@ class Stream {
   explicit Stream(Device device);
   Stream(Stream&&) noexcept;
   Stream& operator=(Stream&&) noexcept;
-  ~Stream();  // waits until the queue is empty
+  ~Stream();  // waits until the queue is empty, without a deadline: a destructor could do nothing about it
 
   Device device() const { return device_; }
 
