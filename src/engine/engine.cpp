@@ -64,8 +64,9 @@ std::int64_t Engine::submit(Request request) {
   if (request.max_tokens < 1) throw_error<InputError>("max_tokens is {}, it must be at least 1", request.max_tokens);
   const auto length = std::ssize(request.prompt);
   if (length >= model_shape().max_context)
-    throw_error<InputError>("the prompt has {} tokens, the model's context is {} and must hold the answer too: shorten it", length,
-                            model_shape().max_context);
+    throw_error<InputError>(
+        "the prompt has {} tokens, the model's context is {} and must hold the answer too: shorten it", length,
+        model_shape().max_context);
   if (length >= max_length())
     throw_error<InputError>("the prompt has {} tokens, the key-value cache holds {}: give it more memory", length,
                             max_length());
