@@ -125,18 +125,15 @@ class Printer {
   std::size_t finish_early() {
     std::size_t unfinished = 0;
     std::string output;
+    if (!options_.json && next_ < completions_.size()) output += "\n";  // ends the text that was growing
     for (; next_ < completions_.size(); ++next_) {
       const Completion& completion = completions_[next_];
-      if (!completion.finished()) {
-        if (!options_.json && unfinished++ == 0) output += "\n";  // ends the text that was growing
-        unfinished += options_.json;
-        continue;
-      }
-      if (options_.json) {
+      if (!completion.finished())
+        ++unfinished;
+      else if (options_.json)
         output += completion.json();
-      } else {
+      else
         output += "\n" + (options_.echo ? completion.prompt() : std::string()) + held_text_[next_] + "\n";
-      }
     }
     if (!output.empty()) write_stdout(output);
     return unfinished;
