@@ -212,6 +212,7 @@ auto for_prompt(const Prompt& prompt, Action action) {
 
 std::vector<EncodedPrompt> encode(const std::vector<Prompt>& prompts, const Tokenizer& tokenizer) {
   std::vector<EncodedPrompt> encoded;
+  encoded.reserve(prompts.size());
   for (const Prompt& prompt : prompts)
     encoded.push_back({prompt, for_prompt(prompt, [&] { return tokenizer.encode(prompt.text); })});
   return encoded;
