@@ -10,28 +10,27 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/completion.h"
 #include "cli/interrupt.h"
 #include "cli/jsonl.h"
+#include "cli/model_options.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
 #include "cli/speed.h"
 #include "engine/engine.h"
 #include "engine/generation_defaults.h"
-#include "engine/tokenizer/tokenizer.h"
-#include "models/registry.h"
+#include "engine/model_tokenizer.h"
 #include "topology/cpu.h"
 #include "topology/machine.h"
 #include "topology/measure.h"
-#include "weights/checkpoint.h"
+#include "weights/model_source.h"
 
 namespace heddle {
 namespace {
 
 struct Options {
-  std::string model;
+  ModelOptions model;
   std::string prompt;
   std::string prompts_file;
   bool from_file = false;
@@ -46,8 +45,6 @@ struct Options {
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
   std::optional<int> num_top_logprobs;
-  std::optional<DType> dtype;
-  int threads = 0;  // 0: all that this process may use
   bool json = false;
   bool echo = false;
 };
@@ -152,12 +149,6 @@ class Printer {
   std::size_t next_ = 0;  // the first that is not written whole
 };
 
-std::unique_ptr<Model> load(const Checkpoint& checkpoint, const Options& options) {
-  Progress progress("loading", checkpoint.total_bytes());
-  return load_model(checkpoint,
-                    {.dtype = options.dtype, .on_progress = [&](std::size_t done) { progress.update(done); }});
-}
-
 // Steps the engine until all requests are done, or the user has enough.
 void run(Engine& engine, const std::unordered_map<std::int64_t, std::size_t>& index_of,
          std::vector<Completion>& completions, Printer& printer, SpeedMeter& meter, const InterruptGuard& interrupt) {
@@ -220,18 +211,18 @@ std::vector<EncodedPrompt> encode(const std::vector<Prompt>& prompts, const Toke
 
 void generate(const Options& options) {
   check(options);
-  const Checkpoint checkpoint(options.model);
-  const Tokenizer tokenizer = Tokenizer::load(options.model);
+  const std::unique_ptr<ModelSource> source = open_model(options.model.model);
+  const Tokenizer tokenizer = load_model_tokenizer(options.model.model);
   GenerationDefaults defaults;
-  if (const auto config = checkpoint.generation_config()) defaults = read_generation_defaults(*config);
+  if (const auto config = source->generation_config()) defaults = read_generation_defaults(*config);
   const SamplingParams sampling = sampling_of(options, defaults);
   const std::vector<EncodedPrompt> prompts = encode(read_prompts(options), tokenizer);
 
   const CpuInfo cpu = discover_cpu();
-  const int threads = options.threads > 0 ? options.threads : cpu.usable_threads;
+  const int threads = num_threads(options.model, cpu.usable_threads);
   EngineOptions engine_options{.threads = threads};
   if (cpu.available_memory_bytes > 0) engine_options.kv_bytes = cpu.available_memory_bytes / 4;
-  Engine engine(load(checkpoint, options), engine_options);
+  Engine engine(load(*source, options.model), engine_options);
   if (options.num_top_logprobs > engine.model_shape().vocab_size)
     throw_error<InputError>("--logprobs is {}, the model's vocabulary is {}", *options.num_top_logprobs,
                             engine.model_shape().vocab_size);
@@ -266,7 +257,7 @@ void generate(const Options& options) {
 void add_generate(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("generate", "Continue prompts with a model");
-  command->add_option("--model", options->model, "Folder of the model (Hugging Face layout)")->required();
+  add_model_options(*command, options->model);
   auto* prompt = command->add_option("--prompt", options->prompt, "The prompt; special tokens in it are parsed");
   auto* file = command->add_option("--prompts-file", options->prompts_file, "Prompts, one {\"prompt\": ...} a line");
   prompt->excludes(file);
@@ -294,17 +285,6 @@ void add_generate(CLI::App& app) {
   auto* logprobs =
       add_number_option<int>(*command, "--logprobs", options->num_top_logprobs,
                              "With --json: log-probabilities, and those of the N likeliest tokens", {.min = 0});
-  command
-      ->add_option_function<std::string>(
-          "--dtype",
-          [options](const std::string& name) {
-            if (name != "auto") options->dtype = dtype_named(name);
-          },
-          "Of the weights and the key-value cache; auto: as stored")
-      ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}))
-      ->default_str("auto");
-  add_number_option<int>(*command, "--threads", options->threads, "Processor threads; default: all usable",
-                         {.min = 1, .max = 1024});
   logprobs->needs(command->add_flag("--json", options->json, "One JSON object a prompt"));
   command->add_flag("--echo", options->echo, "Print the prompt before its text");
   command->callback([options, prompt, file] {

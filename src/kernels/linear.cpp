@@ -33,7 +33,9 @@ HWY_INLINE void store(Tile<kRows, kTokens>& tile, const LinearParams& params, st
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const float sum = sum_lanes(tile.lanes[r][t]);
-      if (row + r < end_row && token + t < end_token) y[(token + t) * params.y.row_stride + row + r] = sum;
+      if (row + r >= end_row || token + t >= end_token) continue;
+      const float* bias = params.weight.bias;
+      y[(token + t) * params.y.row_stride + row + r] = bias == nullptr ? sum : sum + bias[row + r];
     }
   }
 }

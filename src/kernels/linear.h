@@ -1,5 +1,5 @@
-// y = x W^T: y[t][r] = dot(x[t], W[r]), the dot product of README.md, whatever the batch. Weights keep their dtype in
-// memory and are widened as they are read.
+// y = x W^T + bias: y[t][r] = dot(x[t], W[r]) + bias[r], the dot product of README.md, whatever the batch. Weights keep
+// their dtype in memory and are widened as they are read.
 #pragma once
 
 #include "base/stream.h"
@@ -8,10 +8,17 @@
 
 namespace heddle {
 
+// Whether products round x to the weights' dtype; it depends on this setting and on nothing else.
+enum class Compute {
+  automatic,  // to bfloat16 where the weights are bfloat16, as PyTorch does; sums are in float32
+  float32,    // never
+};
+
 struct LinearParams {
   Tensor x;       // [num_tokens, in_features], float32
   Weight weight;  // [out_features, in_features]
   Tensor y;       // [num_tokens, out_features], float32; apart from x
+  Compute compute = Compute::automatic;
 };
 
 // Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit.

@@ -16,7 +16,7 @@ struct WeightBlock {
   std::int64_t num_rows = 0;
 };
 
-// y = x W^T with W [out_features, in_features], as checkpoints store it.
+// y = x W^T + bias with W [out_features, in_features], as checkpoints store it.
 // Formats with scales (fp8, int4) will add a member here; today the format is the dtype.
 struct Weight {
   static constexpr int kMaxBlocks = 3;
@@ -25,6 +25,7 @@ struct Weight {
   std::int64_t out_features = 0;                 // sum of the blocks' rows
   std::int64_t in_features = 0;
   DType dtype = DType::float32;
+  const float* bias = nullptr;  // [out_features], added to y; null: none
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(in_features) * size_of(dtype); }
   std::size_t size_bytes() const { return static_cast<std::size_t>(out_features) * row_bytes(); }

@@ -177,9 +177,9 @@ Tensor Llama::logits(Hidden hidden, const Step& step) {
   return result;
 }
 
-std::unique_ptr<Model> load_llama(const Checkpoint& checkpoint, const LoadOptions& options) {
-  const LlamaConfig config = parse_llama_config(checkpoint.config());
-  WeightLoader loader(checkpoint, {.dtype = options.dtype, .on_progress = options.on_progress});
+std::unique_ptr<Model> load_llama(const ModelSource& source, const LoadOptions& options) {
+  const LlamaConfig config = parse_llama_config(source.config());
+  WeightLoader loader(source, {.dtype = options.dtype, .on_progress = options.on_progress});
 
   const auto extent = [](std::int64_t size, std::string_view field) {
     return Extent{size, fmt::format("{} in config.json is {}", field, size)};
@@ -222,7 +222,7 @@ std::unique_ptr<Model> load_llama(const Checkpoint& checkpoint, const LoadOption
   // Old converters stored the frequencies, and a copy of the tied embedding; neither says anything new.
   constexpr std::string_view kHarmless[] = {"rotary_emb.inv_freq", "lm_head.weight"};
   weights.storage = loader.finish(std::span(kHarmless).first(config.tie_embeddings ? 2 : 1));
-  return std::make_unique<Llama>(config, std::move(weights), std::make_unique<LocalPlan>());
+  return std::make_unique<Llama>(config, std::move(weights), std::make_unique<LocalPlan>(options.compute));
 }
 
 }  // namespace heddle

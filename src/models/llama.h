@@ -8,7 +8,7 @@
 #include "models/llama_config.h"
 #include "models/model.h"
 #include "plans/plan.h"
-#include "weights/checkpoint.h"
+#include "weights/model_source.h"
 #include "weights/weight_loader.h"
 
 namespace heddle {
@@ -60,6 +60,6 @@ class Llama : public Model {
 };
 
 // Throws InputError when config.json or the tensors are not those of a Llama that this one can run.
-std::unique_ptr<Model> load_llama(const Checkpoint& checkpoint, const LoadOptions& options);
+std::unique_ptr<Model> load_llama(const ModelSource& source, const LoadOptions& options);
 
 }  // namespace heddle

@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "base/stream.h"
 #include "base/tensor.h"
+#include "kernels/linear.h"
 #include "step/arena.h"
 #include "step/kv_pages.h"
 #include "step/step_plan.h"
@@ -18,7 +19,8 @@ namespace heddle {
 
 struct LoadOptions {
   std::optional<DType> dtype;                               // of the weights; nothing: as stored
-  std::function<void(std::size_t bytes_done)> on_progress;  // of checkpoint.total_bytes(); may be empty
+  Compute compute = Compute::automatic;                     // how weights are multiplied
+  std::function<void(std::size_t bytes_done)> on_progress;  // of source.total_bytes(); may be empty
 };
 
 struct ModelShape {

@@ -17,7 +17,7 @@ struct Architecture {
   std::string_view name;
   std::vector<std::string> (*unsupported)(const JsonField& config);
   ModelDescription (*describe)(const JsonField& config);  // may throw InputError
-  std::unique_ptr<Model> (*load)(const Checkpoint&, const LoadOptions&);
+  std::unique_ptr<Model> (*load)(const ModelSource&, const LoadOptions&);
 };
 
 ModelDescription describe_llama(const JsonField& config) {
@@ -82,9 +82,9 @@ std::vector<std::string> known_architectures() {
   return names;
 }
 
-std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOptions& options) {
-  require(checkpoint.has_contents(), "{}: a model of a checkpoint without contents", checkpoint.where());
-  return known_architecture(checkpoint.config()).load(checkpoint, options);
+std::unique_ptr<Model> load_model(const ModelSource& source, const LoadOptions& options) {
+  require(source.has_contents(), "{}: a model of a checkpoint without contents", source.where());
+  return known_architecture(source.config()).load(source, options);
 }
 
 std::vector<std::string> unsupported(const JsonField& config) {

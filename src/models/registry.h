@@ -13,9 +13,9 @@
 
 namespace heddle {
 
-// The model of a checkpoint, for one device. Throws InputError when the architecture is not known, or when config.json
+// The model of `source`, for one device. Throws InputError when the architecture is not known, or when config.json
 // or the tensors are not as the architecture asks for.
-std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOptions& options);
+std::unique_ptr<Model> load_model(const ModelSource& source, const LoadOptions& options);
 
 // architectures[0] of config.json. Throws InputError when there is none.
 std::string architecture_of(const JsonField& config);

@@ -1,6 +1,5 @@
 #include "plans/local.h"
 
-#include "kernels/linear.h"
 #include "kernels/rmsnorm.h"
 
 namespace heddle {
@@ -16,7 +15,7 @@ void LocalPlan::add_norm(const Hidden& hidden, const Norm& norm, Tensor normaliz
 }
 
 void LocalPlan::linear(Tensor x, const Weight& weight, Tensor y, Stream& stream) {
-  heddle::linear({.x = x, .weight = weight, .y = y}, stream);
+  heddle::linear({.x = x, .weight = weight, .y = y, .compute = compute_}, stream);
 }
 
 }  // namespace heddle

@@ -28,7 +28,7 @@ class Plan {
   // `normalized` [num_tokens, hidden].
   virtual void add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, Stream& stream) = 0;
 
-  // y = x W^T. x [num_tokens, in_features], y [num_tokens, out_features].
+  // y = x W^T + bias. x [num_tokens, in_features], y [num_tokens, out_features].
   virtual void linear(Tensor x, const Weight& weight, Tensor y, Stream& stream) = 0;
 };
 

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "base/json.h"
+#include "weights/model_source.h"
 #include "weights/safetensors.h"
-#include "weights/tensor_source.h"
 
 namespace heddle {
 
-class Checkpoint : public TensorSource {
+class Checkpoint : public ModelSource {
  public:
   // Reads the JSON files and the headers of all shards, and maps the shards; rows() of it cost nothing and stay valid
   // as long as their owner. Throws InputError when the folder or one of its files is missing or malformed, and when the
@@ -29,12 +29,11 @@ class Checkpoint : public TensorSource {
   Checkpoint without_contents() const;
 
   const std::filesystem::path& folder() const { return folder_; }
-  JsonField config() const;                            // config.json, an object
-  std::optional<JsonField> generation_config() const;  // generation_config.json, an object
+  JsonField config() const override;
+  std::optional<JsonField> generation_config() const override;
 
-  // Of all shards: file names in the order of names, and bytes of tensors.
-  std::vector<std::string> weight_files() const;
-  std::size_t total_bytes() const { return total_bytes_; }
+  std::vector<std::string> weight_files() const;  // names of the shards, sorted
+  std::size_t total_bytes() const override { return total_bytes_; }
 
   std::vector<std::string_view> names() const override;
   const TensorInfo* find(std::string_view name) const override;

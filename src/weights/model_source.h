@@ -1,0 +1,24 @@
+// A model before it is loaded: its config and its tensors, from a checkpoint's folder or made up.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "weights/tensor_source.h"
+
+namespace heddle {
+
+class ModelSource : public TensorSource {
+ public:
+  virtual JsonField config() const = 0;                            // config.json, an object
+  virtual std::optional<JsonField> generation_config() const = 0;  // generation_config.json, an object; if there is one
+  virtual std::size_t total_bytes() const = 0;                     // of all tensors
+};
+
+// What a user calls `model`: the folder of a checkpoint. Throws InputError as Checkpoint does.
+std::unique_ptr<ModelSource> open_model(const std::string& model);
+
+}  // namespace heddle
