@@ -19,6 +19,8 @@
 namespace heddle {
 namespace {
 
+constexpr std::string_view kTokenizerName = "tokenizer.json";
+constexpr std::string_view kConfigName = "tokenizer_config.json";
 constexpr std::size_t kMaxTokenizerBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 20;
@@ -49,6 +51,8 @@ struct Tokenizer::State {
   std::optional<std::string> chat_template;
 
   explicit State(const JsonField& root);
+  static std::shared_ptr<State> read(std::string_view tokenizer_json, std::string_view config_json,
+                                     const std::filesystem::path& where);
   void read_config(const JsonField& root);
 
   std::optional<std::int32_t> id_of(std::string_view token) const;
@@ -130,23 +134,43 @@ void Tokenizer::State::append(std::int32_t id, Specials specials, bool& at_start
 
 Tokenizer::Tokenizer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
 
-Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
-  const auto parse = [](const std::filesystem::path& path, std::size_t max_bytes) {
-    return parse_json(read_file(path, max_bytes), path.string());
+std::shared_ptr<Tokenizer::State> Tokenizer::State::read(std::string_view tokenizer_json, std::string_view config_json,
+                                                         const std::filesystem::path& where) {
+  const auto check_size = [](const std::string& path, std::string_view text, std::size_t max_bytes) {
+    if (text.size() > max_bytes) throw_error<InputError>("{}: longer than {} bytes", path, max_bytes);
   };
-  const auto path = folder / "tokenizer.json";
+  const std::string path = (where / kTokenizerName).string();
+  check_size(path, tokenizer_json, kMaxTokenizerBytes);
+  const nlohmann::json root = parse_json(tokenizer_json, path);
+  auto state = std::make_shared<State>(JsonField(root, path));
+  if (config_json.empty()) return state;
+
+  const std::string config_path = (where / kConfigName).string();
+  check_size(config_path, config_json, kMaxConfigBytes);
+  const nlohmann::json config = parse_json(config_json, config_path);
+  state->read_config(JsonField(config, config_path));
+  return state;
+}
+
+Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json,
+                               std::string_view where) {
+  return Tokenizer(State::read(tokenizer_json, tokenizer_config_json, where));
+}
+
+Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
+  const auto path = folder / kTokenizerName;
   if (!std::filesystem::is_directory(folder)) throw_error<InputError>("{}: there is no such folder", folder.string());
   if (!std::filesystem::exists(path))
     throw_error<InputError>("{}: is missing; transformers writes it with AutoTokenizer(...).save_pretrained(folder)",
                             path.string());
-  const nlohmann::json root = parse(path, kMaxTokenizerBytes);
-  const auto state = std::make_shared<State>(JsonField(root, path.string()));
-
-  const auto config_path = folder / "tokenizer_config.json";
+  const auto config_path = folder / kConfigName;
+  std::string config;
   if (std::filesystem::exists(config_path)) {
-    const nlohmann::json config = parse(config_path, kMaxConfigBytes);
-    state->read_config(JsonField(config, config_path.string()));
+    config = read_file(config_path, kMaxConfigBytes);
+    if (config.empty()) config = " ";  // an empty file is not JSON, where no file is nothing
   }
+  const auto state = State::read(read_file(path, kMaxTokenizerBytes), config, folder);
+
   const auto template_path = folder / "chat_template.jinja";
   if (std::filesystem::exists(template_path)) {
     std::string text = read_file(template_path, kMaxTemplateBytes);

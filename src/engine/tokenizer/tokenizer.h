@@ -25,6 +25,11 @@ class Tokenizer {
   // InputError that names file and field for what is malformed or not supported. Limits: README.md of this folder.
   static Tokenizer load(const std::filesystem::path& folder);
 
+  // The same from the texts of tokenizer.json and tokenizer_config.json; the latter may be empty: there is none.
+  // `where` stands for the folder in the errors.
+  static Tokenizer from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json,
+                             std::string_view where);
+
   // Added and special tokens that stand in `text` become their ids. Throws InputError with the byte offset when `text`
   // is not valid UTF-8, when it is longer than 256 MiB, or when a regular expression of the tokenizer exceeds its time
   // on it.
