@@ -37,6 +37,11 @@ inline int padded(int head_dim) {
   return round_up(head_dim, 16);
 }
 
+// The first key that the token at `position` sees.
+inline int first_visible(int position, int window) {
+  return window > 0 ? std::max(0, position - window + 1) : 0;
+}
+
 }  // namespace heddle
 #endif
 
@@ -116,11 +121,13 @@ HWY_NOINLINE void score_block(Scratch& scratch, int num_rows, int first, int num
     score_keys<kTileRows, kTileTokens>(scratch, num_rows, first, num_keys, width, scale);
 }
 
-// Turns the first `visible` scores of a row into weights, and brings the row's maximum, sum and output up to them.
-HWY_NOINLINE void weigh_row(Scratch& scratch, int row, int visible, int width) {
+// Turns the scores [begin, end) of a row, those that it sees of a block, into weights, and brings the row's maximum,
+// sum and output up to them.
+HWY_NOINLINE void weigh_row(Scratch& scratch, int row, int begin, int end, int width) {
   const Floats d;
   float* scores = scratch.scores[row];
-  std::fill(scores + visible, scores + kBlockKeys, -std::numeric_limits<float>::infinity());
+  std::fill(scores, scores + begin, -std::numeric_limits<float>::infinity());
+  std::fill(scores + end, scores + kBlockKeys, -std::numeric_limits<float>::infinity());
 
   const float before = scratch.largest[row];
   Vector maxima = hn::Set(d, before);
@@ -190,19 +197,41 @@ HWY_INLINE void add_values(Scratch& scratch, int row, int first, int begin, int 
   for (; column < width; column += kLanes) add_columns<kRows, 1>(scratch, row, first, begin, end, width, column);
 }
 
-// Adds the values of a block's keys [first, first + num_keys), which lie in scratch.kv, to all rows that see them.
-HWY_NOINLINE void add_visible_values(Scratch& scratch, const AttentionPart& part, int first, int num_keys,
-                                     int visible_to_first_token, int width) {
+// Which of `num_keys` keys from position `first_key` on a row sees: [begin, end), counted from first_key. Both ends
+// grow from row to row.
+struct Visible {
+  int begin, end;
+};
+
+HWY_INLINE Visible visible_keys(const AttentionPart& part, int row, int first_position, int window, int first_key,
+                                int num_keys) {
+  const int position = first_position + row / part.num_heads;
+  return {std::clamp(first_visible(position, window) - first_key, 0, num_keys),
+          std::clamp(position + 1 - first_key, 0, num_keys)};
+}
+
+// Adds the values of `num_keys` keys from position block + first on, which lie in scratch.kv, to all rows that see
+// them.
+HWY_NOINLINE void add_visible_values(Scratch& scratch, const AttentionPart& part, int first_position, int window,
+                                     int block, int first, int num_keys, int width) {
   constexpr int kRows = 4;
   const int num_rows = part.num_rows();
+  const auto visible = [&](int row) {
+    return visible_keys(part, row, first_position, window, block + first, num_keys);
+  };
+  const auto add_to_row = [&](int row, int begin, int end) {
+    if (begin < end) add_values<1>(scratch, row, first, begin, end, width);
+  };
   for (int row = 0; row < num_rows; row += kRows) {
-    const auto visible = [&](int r) {
-      return std::clamp(visible_to_first_token + r / part.num_heads - first, 0, num_keys);
-    };
     const int group = std::min(kRows, num_rows - row);
-    const int common = group == kRows ? visible(row) : 0;  // later rows see as much or more
-    add_values<kRows>(scratch, row, first, 0, common, width);
-    for (int r = row; r < row + group; ++r) add_values<1>(scratch, r, first, common, visible(r), width);
+    const int begin = visible(row + group - 1).begin, end = visible(row).end;  // seen by the whole group
+    if (group < kRows || begin >= end) {
+      for (int r = row; r < row + group; ++r) add_to_row(r, visible(r).begin, visible(r).end);
+      continue;
+    }
+    for (int r = row; r < row + group; ++r) add_to_row(r, visible(r).begin, begin);
+    add_values<kRows>(scratch, row, first, begin, end, width);
+    for (int r = row; r < row + group; ++r) add_to_row(r, end, visible(r).end);
   }
 }
 
@@ -230,23 +259,24 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
   }
   std::fill_n(scratch.o, num_rows * width, 0.0f);
 
-  const int num_keys = first_position + part.num_tokens;  // visible to the last token
-  for (int block = 0; block < num_keys; block += kBlockKeys) {
-    const int block_end = std::min(num_keys, block + kBlockKeys);
-    for (int begin = block; begin < block_end; begin += keys_at_once) {
+  const int first_key = first_visible(first_position, params.window);  // what comes before, nobody here sees
+  const int end_key = first_position + part.num_tokens;                // the last token sees what comes before
+  for (int block = first_key / kBlockKeys * kBlockKeys; block < end_key; block += kBlockKeys) {
+    const int block_begin = std::max(first_key, block);
+    const int block_end = std::min(end_key, block + kBlockKeys);
+    for (int begin = block_begin; begin < block_end; begin += keys_at_once) {
       const int end = std::min(block_end, begin + keys_at_once);
       load_positions<W>(kv, kv.keys, page_table, part.kv_head, begin, end, scratch.kv);
       score_block(scratch, num_rows, begin - block, end - begin, width, params.scale);
     }
-    const int visible_to_first_token = first_position + 1 - block;
     for (int row = 0; row < num_rows; ++row) {
-      const int visible = std::min(visible_to_first_token + row / part.num_heads, block_end - block);
-      if (visible > 0) weigh_row(scratch, row, visible, width);
+      const Visible visible = visible_keys(part, row, first_position, params.window, block, block_end - block);
+      if (visible.begin < visible.end) weigh_row(scratch, row, visible.begin, visible.end, width);
     }
-    for (int begin = block; begin < block_end; begin += keys_at_once) {
+    for (int begin = block_begin; begin < block_end; begin += keys_at_once) {
       const int end = std::min(block_end, begin + keys_at_once);
       load_positions<W>(kv, kv.values, page_table, part.kv_head, begin, end, scratch.kv);
-      add_visible_values(scratch, part, begin - block, end - begin, visible_to_first_token, width);
+      add_visible_values(scratch, part, first_position, params.window, block, begin - block, end - begin, width);
     }
   }
 
@@ -320,8 +350,9 @@ void attention_cpu(const AttentionParams& params, ThreadPool& pool) {
   const int num_sequences = params.sequences.num_sequences;
   std::int64_t num_parts = 0, work = 0;
   for (int sequence = 0; sequence < num_sequences; ++sequence) {
+    const int context_len = params.sequences.context_len[sequence];
     num_parts += cut.parts_of(sequence);
-    work += cut.parts_of(sequence) * params.sequences.context_len[sequence];
+    work += cut.parts_of(sequence) * (params.window > 0 ? std::min(params.window, context_len) : context_len);
   }
   if (num_parts == 0) return;
   const std::int64_t work_per_part = work / num_parts * params.kv.head_dim * cut.tokens_per_part;
@@ -346,6 +377,7 @@ void attention(const AttentionParams& params, Stream& stream) {
           kMaxHeadDim);
   require(params.num_heads > 0 && params.num_heads % params.kv.num_kv_heads == 0,
           "attention: num_heads {} is not a multiple of num_kv_heads {}", params.num_heads, params.kv.num_kv_heads);
+  require(params.window >= 0, "attention: window is {}, expected 0 for none, or a number of keys", params.window);
   const std::int64_t columns = std::int64_t{params.num_heads} * params.kv.head_dim;
   require_activation(params.q, params.q.rows, columns, "attention", "q");
   require_activation(params.y, params.q.rows, columns, "attention", "y");

@@ -1,14 +1,16 @@
 // Causal attention over the paged cache, for prefill chunks and decode in one batch of unequal lengths.
 //
-// A token at position p sees the keys 0..p of its sequence, its own among them (append them first, kv_append.h). Query
-// head h reads KV head h / (num_heads / num_kv_heads). For each query head:
+// A token at position p sees the keys f..p of its sequence, its own among them (append them first, kv_append.h): with a
+// sliding window f = max(0, p - window + 1), otherwise f = 0. Query head h reads KV head h / (num_heads /
+// num_kv_heads). For each query head:
 //   s[j] = dot(q, k[j]) * scale                                          the dot product of README.md, over head_dim
-//   y    = sum_j exp(s[j] - m) v[j] / sum_j exp(s[j] - m),  j = 0..p
-// in blocks of 64 keys, [0, 64), [64, 128), ...: m is the largest score up to and including the block, and after a
-// block
+//   y    = sum_j exp(s[j] - m) v[j] / sum_j exp(s[j] - m),  j = f..p
+// in blocks of 64 keys by position, [0, 64), [64, 128), ..., from the one that holds f: m is the largest score up to
+// and including the block, and after a block
 //   c = exp(m_before - m),  l = fma(l, c, sum over the block),  o[d] = o[d] * c, then o[d] = fma(exp(s[j] - m),
-//   v[j][d], o[d]) for
-// each key in turn; y[d] = o[d] / l. Keys and values beyond p are never part of any operation.
+//   v[j][d], o[d]) for each key in turn; y[d] = o[d] / l.
+// In the block's sum a key that is not seen counts 0 in its place. Keys and values before f and beyond p are never part
+// of any operation; pages that lie wholly before the f of all of a step's tokens are never read.
 #pragma once
 
 #include "base/stream.h"
@@ -26,10 +28,11 @@ struct AttentionParams {
   PagedSequences sequences;
   int num_heads = 0;  // a multiple of kv.num_kv_heads
   float scale = 0;    // on the scores; 1 / sqrt(head_dim) for Llama
+  int window = 0;     // keys that a token sees, its own among them; 0: all up to its own
 };
 
-// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit and head_dim <= kMaxHeadDim; contents of
-// `sequences` are a precondition (paged_kv.h).
+// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit, head_dim <= kMaxHeadDim and window >=
+// 0; contents of `sequences` are a precondition (paged_kv.h).
 void attention(const AttentionParams& params, Stream& stream);
 
 }  // namespace heddle

@@ -11,7 +11,12 @@ struct AttentionCase {
   int num_heads, num_kv_heads, head_dim, page_size;
   std::vector<TestSequence> sequences;
   float query_scale = 1;
+  int window = 0;
 };
+
+int first_visible(int position, int window) {
+  return window == 0 ? 0 : std::max(0, position - window + 1);
+}
 
 const AttentionCase kCases[] = {
     {1, 1, 1, 1, {{1, 1}}},                                          // one key: y is its value
@@ -26,21 +31,31 @@ const AttentionCase kCases[] = {
     {3, 1, 1024, 7, {{70, 10}}},
     {6, 2, 24, 16, {{100, 20}, {300, 1}}, 1e4f},  // scores of +-1e4: all weight on one key
     {6, 2, 24, 16, {{100, 20}}, 1e-30f},          // equal weights
+
+    {6, 2, 24, 16, {{5, 5}, {130, 130}, {300, 1}}, 1, 16},         // the window ends where pages do
+    {6, 2, 24, 5, {{64, 64}, {65, 1}, {128, 1}, {129, 2}}, 1, 1},  // a token sees itself alone
+    {4, 1, 16, 16, {{200, 100}, {64, 1}, {127, 1}}, 1, 64},        // a block long
+    {4, 4, 16, 16, {{200, 100}, {130, 3}}, 1, 65},                 // and one key of another
+    {8, 1, 128, 7, {{150, 40}, {20, 20}}, 1, 3},                   // rows of a part see nothing in common
+    {2, 1, 300, 16, {{150, 90}}, 1, 70},                           // fewer than 64 keys are widened at once
+    {6, 2, 24, 16, {{100, 20}, {100, 100}}, 1, 100},               // as long as the context: as without
+    {6, 2, 24, 16, {{100, 20}}, 1, std::numeric_limits<int>::max()},
+    {6, 2, 24, 16, {{300, 40}}, 1e4f, 50},
 };
 
 constexpr float kScale = 0.25f;
 
 // y of one head and token by the formulas of attention.h.
 std::vector<float> attention_by_definition(const float* q, const std::vector<float>& keys,
-                                           const std::vector<float>& values, int head_dim, int position) {
+                                           const std::vector<float>& values, int head_dim, int position, int first) {
   float largest = -std::numeric_limits<float>::infinity(), sum = 0;
   std::vector<float> o(static_cast<std::size_t>(head_dim));
-  for (int block = 0; block <= position; block += 64) {
+  for (int block = first / 64 * 64; block <= position; block += 64) {
     std::array<float, 64> weights;
     weights.fill(-std::numeric_limits<float>::infinity());
-    const int count = std::min(64, position + 1 - block);
+    const int begin = std::max(0, first - block), end = std::min(64, position + 1 - block);
     const float before = largest;
-    for (int i = 0; i < count; ++i) {
+    for (int i = begin; i < end; ++i) {
       weights[i] = dot_product(q, keys.data() + (block + i) * head_dim, head_dim) * kScale;
       largest = std::max(largest, weights[i]);
     }
@@ -53,7 +68,7 @@ std::vector<float> attention_by_definition(const float* q, const std::vector<flo
     sum = std::fma(sum, correction, sum_of_lanes(lanes));
     for (int d = 0; d < head_dim; ++d) {
       o[d] *= correction;
-      for (int i = 0; i < count; ++i) o[d] = std::fma(weights[i], values[(block + i) * head_dim + d], o[d]);
+      for (int i = begin; i < end; ++i) o[d] = std::fma(weights[i], values[(block + i) * head_dim + d], o[d]);
     }
   }
   for (float& value : o) value /= sum;
@@ -66,10 +81,10 @@ struct Exact {
 
 // The same in float64, with a bound on the error of float32.
 std::vector<Exact> attention_in_float64(const float* q, const std::vector<float>& keys,
-                                        const std::vector<float>& values, int head_dim, int position) {
+                                        const std::vector<float>& values, int head_dim, int position, int first) {
   std::vector<double> scores;
   double largest = -std::numeric_limits<double>::infinity(), score_error = 0;
-  for (int j = 0; j <= position; ++j) {
+  for (int j = first; j <= position; ++j) {
     double dot = 0, magnitude = 0;
     for (int d = 0; d < head_dim; ++d) {
       const double product = static_cast<double>(q[d]) * keys[j * head_dim + d];
@@ -86,9 +101,9 @@ std::vector<Exact> attention_in_float64(const float* q, const std::vector<float>
   std::vector<Exact> result;
   for (int d = 0; d < head_dim; ++d) {
     double value = 0, magnitude = 0;
-    for (int j = 0; j <= position; ++j) {
-      value += scores[j] * values[j * head_dim + d];
-      magnitude += scores[j] * std::fabs(values[j * head_dim + d]);
+    for (int j = first; j <= position; ++j) {
+      value += scores[j - first] * values[j * head_dim + d];
+      magnitude += scores[j - first] * std::fabs(values[j * head_dim + d]);
     }
     // An error e of a score changes its weight by a factor of exp(e), in the sum above and below; then exp's own three
     // roundings and those of at most position + 1 additions and a correction a block, in both sums, and the quotient.
@@ -100,14 +115,25 @@ std::vector<Exact> attention_in_float64(const float* q, const std::vector<float>
 }
 
 void check(const AttentionCase& c, DType dtype) {
-  SCOPED_TRACE(fmt::format("{} {}/{} heads of {}, pages of {}, query scale {}", name_of(dtype), c.num_heads,
-                           c.num_kv_heads, c.head_dim, c.page_size, c.query_scale));
+  SCOPED_TRACE(fmt::format("{} {}/{} heads of {}, pages of {}, query scale {}, window {}", name_of(dtype), c.num_heads,
+                           c.num_kv_heads, c.head_dim, c.page_size, c.query_scale, c.window));
   Sequences sequences({c.num_kv_heads, c.head_dim, c.page_size, dtype}, c.sequences);
   sequences.fill(c.sequences);
   const std::int64_t columns = std::int64_t{c.num_heads} * c.head_dim;
   const Rows q = Rows::random(sequences.num_tokens(), columns, 9, c.query_scale, 11);
   const Rows y(sequences.num_tokens(), columns, 3);
-  on_cpu(2, [&](Stream& stream) { attention({q, y, sequences.kv(), sequences.view(), c.num_heads, kScale}, stream); });
+  std::vector<std::vector<float>> keys, values;  // of each sequence, head after head
+  for (int s = 0; s < static_cast<int>(c.sequences.size()); ++s) {
+    for (int head = 0; head < c.num_kv_heads; ++head) {
+      keys.push_back(sequences.keys_of(s, head));
+      values.push_back(sequences.values_of(s, head));
+    }
+    const TestSequence& sequence = c.sequences[static_cast<std::size_t>(s)];
+    sequences.forget_before(s, first_visible(sequence.context_len - sequence.num_new_tokens, c.window));
+  }
+  on_cpu(2, [&](Stream& stream) {
+    attention({q, y, sequences.kv(), sequences.view(), c.num_heads, kScale, c.window}, stream);
+  });
   EXPECT_TRUE(y.gaps_untouched());
 
   for (int head = 0; head < c.num_heads; ++head) {
@@ -115,13 +141,16 @@ void check(const AttentionCase& c, DType dtype) {
     std::int64_t token = 0;
     for (int s = 0; s < static_cast<int>(c.sequences.size()); ++s) {
       const TestSequence& sequence = c.sequences[static_cast<std::size_t>(s)];
-      const std::vector<float> keys = sequences.keys_of(s, kv_head), values = sequences.values_of(s, kv_head);
+      const auto view = static_cast<std::size_t>(s * c.num_kv_heads + kv_head);
       for (int j = 0; j < sequence.num_new_tokens; ++j, ++token) {
         const int position = sequence.context_len - sequence.num_new_tokens + j;
         const float* query = q.row(token) + head * c.head_dim;
         const float* result = y.row(token) + head * c.head_dim;
-        const std::vector<Exact> exact = attention_in_float64(query, keys, values, c.head_dim, position);
-        const std::vector<float> model = attention_by_definition(query, keys, values, c.head_dim, position);
+        const int first = first_visible(position, c.window);
+        const std::vector<Exact> exact =
+            attention_in_float64(query, keys[view], values[view], c.head_dim, position, first);
+        const std::vector<float> model =
+            attention_by_definition(query, keys[view], values[view], c.head_dim, position, first);
         for (int d = 0; d < c.head_dim; ++d) {
           ASSERT_NEAR(result[d], exact[d].value, exact[d].bound) << "sequence " << s << " position " << position;
           if (cpu_target().fused_multiply_add) {
@@ -142,7 +171,7 @@ TEST(Attention, MatchesFloat64AndItsDefinition) {
 constexpr int kHeads = 6, kKvHeads = 2, kHeadDim = 24, kPrompt = 150, kColumns = kHeads * kHeadDim;
 constexpr TestSequence kNeighbour{.context_len = 77, .num_new_tokens = 5, .seed = 5};
 
-class AttentionBits : public ::testing::Test {
+class AttentionBits : public ::testing::TestWithParam<int> {  // the window
  protected:
   // The rows of `count` tokens that end at context length `context`, computed in one call.
   Rows run(int context, int count, int page_size = 16, int threads = 1, bool with_neighbour = false) const {
@@ -156,7 +185,9 @@ class AttentionBits : public ::testing::Test {
     Rows q = Rows::random(cache.num_tokens(), kColumns, 8);
     for (int t = 0; t < count; ++t) std::copy_n(q_.row(context - count + t), kColumns, q.row(before + t));
     const Rows y(cache.num_tokens(), kColumns);
-    on_cpu(threads, [&](Stream& stream) { attention({q, y, cache.kv(), cache.view(), kHeads, kScale}, stream); });
+    on_cpu(threads, [&](Stream& stream) {
+      attention({q, y, cache.kv(), cache.view(), kHeads, kScale, GetParam()}, stream);
+    });
     Rows result(count, kColumns);
     for (int t = 0; t < count; ++t) std::copy_n(y.row(before + t), kColumns, result.row(t));
     return result;
@@ -166,7 +197,7 @@ class AttentionBits : public ::testing::Test {
   Rows whole_ = run(kPrompt, kPrompt);
 };
 
-TEST_F(AttentionBits, AreThoseOfAnyChunking) {
+TEST_P(AttentionBits, AreThoseOfAnyChunking) {
   for (const int chunk : {1, 7, 50, 64, 100}) {
     for (int begin = 0; begin < kPrompt; begin += chunk) {
       const int count = std::min(chunk, kPrompt - begin);
@@ -175,17 +206,19 @@ TEST_F(AttentionBits, AreThoseOfAnyChunking) {
   }
 }
 
-TEST_F(AttentionBits, DependOnNeitherPagesNorThreadsNorNeighbours) {
+TEST_P(AttentionBits, DependOnNeitherPagesNorThreadsNorNeighbours) {
   for (const int page_size : {1, 5, 16, 64})
     EXPECT_EQ(bits(run(kPrompt, kPrompt, page_size)), bits(whole_)) << page_size;
   for (const int threads : {2, 5}) EXPECT_EQ(bits(run(kPrompt, kPrompt, 16, threads, true)), bits(whole_)) << threads;
   EXPECT_EQ(bits(run(kPrompt, 1, 16, 2, true)), bits(whole_, kPrompt - 1, 1));
 }
 
-TEST_F(AttentionBits, DependOnNoVectorWidth) {
+TEST_P(AttentionBits, DependOnNoVectorWidth) {
   if (!cpu_target().fused_multiply_add) GTEST_SKIP() << "no fused multiply-add on this machine";
   for_each_fused_target([&] { EXPECT_EQ(bits(run(kPrompt, kPrompt)), bits(whole_)) << cpu_target().name; });
 }
+
+INSTANTIATE_TEST_SUITE_P(Window, AttentionBits, ::testing::Values(0, 10, 64, 100));
 
 TEST(Attention, OfATokenIgnoresWhatFollowsIt) {
   const std::vector<TestSequence> shape = {{70, 70}};
@@ -227,6 +260,7 @@ TEST(Attention, NamesTheBrokenPrecondition) {
   broken([](AttentionParams& p) { p.num_heads = 0; }, "num_heads 0 is not a multiple");
   broken([](AttentionParams& p) { p.num_heads = 6; }, "attention: q is [2, 32], expected [2, 48]");
   broken([](AttentionParams& p) { p.y.rows = 1; }, "attention: y is [1, 32], expected [2, 32]");
+  broken([](AttentionParams& p) { p.window = -1; }, "window is -1, expected 0 for none");
   broken([](AttentionParams& p) { p.kv.page_size = 0; }, "page_size 0");
   broken([](AttentionParams& p) { p.kv.num_kv_heads = 0; }, "num_kv_heads 0");
   broken([](AttentionParams& p) { p.kv.head_dim = kMaxHeadDim + 1; }, "head_dim is 1025, at most 1024");

@@ -35,7 +35,7 @@ class Sequences {
     std::vector<std::int32_t> free(static_cast<std::size_t>(num_pages));
     std::iota(free.begin(), free.end(), 0);
     std::shuffle(free.begin(), free.end(), std::mt19937(7));
-    page_table_.assign(static_cast<std::size_t>(num_pages), -1'000'000);  // a wild address
+    page_table_.assign(static_cast<std::size_t>(num_pages), kWildPage);
     const auto elements =
         static_cast<std::size_t>(num_pages) * row_elements() * static_cast<std::size_t>(shape.page_size);
     keys_ = std::make_unique<Elements>(elements, shape.dtype, 1);
@@ -80,7 +80,20 @@ class Sequences {
     write(values_->data(), sequence, position, head, row.data());
   }
 
+  // Poisons the keys and values of positions [0, end), and the page table's entries of pages that lie wholly there.
+  void forget_before(int sequence, int end) {
+    const std::vector<float> row(static_cast<std::size_t>(shape_.head_dim), kPoison);
+    for (int position = 0; position < end; ++position)
+      for (int head = 0; head < shape_.num_kv_heads; ++head)
+        for (void* pages : {keys_->data(), values_->data()}) write(pages, sequence, position, head, row.data());
+    for (int page = 0; page < end / shape_.page_size; ++page)
+      page_table_[static_cast<std::size_t>(sequence) * static_cast<std::size_t>(stride_) +
+                  static_cast<std::size_t>(page)] = kWildPage;
+  }
+
  private:
+  static constexpr std::int32_t kWildPage = -1'000'000;
+
   std::size_t row_elements() const {
     return static_cast<std::size_t>(shape_.num_kv_heads) * static_cast<std::size_t>(shape_.head_dim);
   }
