@@ -18,8 +18,11 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 }  // namespace
 
 std::vector<JsonLine> read_jsonl(const std::filesystem::path& path) {
-  const std::string file = read_file(path, kMaxFileBytes);
-  std::string_view rest = file;
+  return parse_jsonl(read_file(path, kMaxFileBytes), path.string());
+}
+
+std::vector<JsonLine> parse_jsonl(std::string_view text, std::string_view where) {
+  std::string_view rest = text;
   if (rest.starts_with(kByteOrderMark)) rest.remove_prefix(kByteOrderMark.size());
 
   std::vector<JsonLine> lines;
@@ -28,13 +31,13 @@ std::vector<JsonLine> read_jsonl(const std::filesystem::path& path) {
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
 
-    std::string where = fmt::format("{}:{}", path.string(), number);
-    if (line.size() > kMaxLineBytes) throw_error<InputError>("{}: longer than {} bytes", where, kMaxLineBytes);
+    std::string line_where = fmt::format("{}:{}", where, number);
+    if (line.size() > kMaxLineBytes) throw_error<InputError>("{}: longer than {} bytes", line_where, kMaxLineBytes);
     if (lines.size() == kMaxObjects)
-      throw_error<InputError>("{}: more than {} objects in one file", where, kMaxObjects);
-    nlohmann::json object = parse_json(line, where);
-    if (!object.is_object()) JsonField(object, where).fail_expected("an object");
-    lines.push_back({std::move(object), std::move(where)});
+      throw_error<InputError>("{}: more than {} objects in one file", line_where, kMaxObjects);
+    nlohmann::json object = parse_json(line, line_where);
+    if (!object.is_object()) JsonField(object, line_where).fail_expected("an object");
+    lines.push_back({std::move(object), std::move(line_where)});
   }
   return lines;
 }

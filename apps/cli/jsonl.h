@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace heddle {
@@ -17,5 +18,8 @@ struct JsonLine {
 // Throws InputError that names the line when one is not a JSON object, nests deeper than 64 levels or is longer than
 // 64 MiB; and for a file above 1 GiB or with more than 2^20 objects.
 std::vector<JsonLine> read_jsonl(const std::filesystem::path& path);
+
+// The same of a file's contents; `where` stands for its path in messages.
+std::vector<JsonLine> parse_jsonl(std::string_view text, std::string_view where);
 
 }  // namespace heddle
