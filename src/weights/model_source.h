@@ -18,7 +18,8 @@ class ModelSource : public TensorSource {
   virtual std::size_t total_bytes() const = 0;                     // of all tensors
 };
 
-// What a user calls `model`: the folder of a checkpoint. Throws InputError as Checkpoint does.
+// What a user calls `model`: the folder of a checkpoint, or "synth:NAME" (synthetic_model.h). Throws InputError as
+// Checkpoint and parse_synthetic_name do.
 std::unique_ptr<ModelSource> open_model(const std::string& model);
 
 }  // namespace heddle

@@ -1,0 +1,262 @@
+#include "weights/synthetic_model.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kPrefix = "synth:";
+
+constexpr double kLogitDeviation = 3;  // neither flat nor certain: the likeliest of 100 000 tokens has a few percent
+constexpr double kResidualDeviation = 2.5;  // makes up for what averaging and gating take away
+constexpr double kBiasDeviation = 0.1;
+constexpr double kNormDeviation = 0.1;  // about 1
+
+constexpr int kMaxThreads = 32;
+constexpr std::int64_t kPieceElements = 1 << 16;
+
+struct FamilyNames {
+  std::string_view architecture;
+  std::string_view model_type;
+};
+
+FamilyNames names_of(Family family) {
+  switch (family) {
+    case Family::llama:
+      return {"LlamaForCausalLM", "llama"};
+    case Family::mistral:
+      return {"MistralForCausalLM", "mistral"};
+    case Family::qwen2:
+      return {"Qwen2ForCausalLM", "qwen2"};
+    case Family::qwen3:
+      return {"Qwen3ForCausalLM", "qwen3"};
+  }
+  throw InvalidArgument("no such family");
+}
+
+json eos_json(const KnownShape& shape) {
+  const auto ids = eos_ids_of(shape);
+  return ids.size() == 1 ? json(ids[0]) : json(std::vector(ids.begin(), ids.end()));
+}
+
+// With the names of transformers 4, which 5 reads as well.
+json config_of(const SyntheticName& name) {
+  const KnownShape& shape = *name.shape;
+  const FamilyNames names = names_of(shape.family);
+  json config{{"architectures", {std::string(names.architecture)}},
+              {"model_type", std::string(names.model_type)},
+              {"vocab_size", shape.vocab_size},
+              {"hidden_size", shape.hidden},
+              {"intermediate_size", shape.intermediate},
+              {"num_hidden_layers", name.num_layers},
+              {"num_attention_heads", shape.num_heads},
+              {"num_key_value_heads", shape.num_kv_heads},
+              {"head_dim", shape.head_dim},
+              {"hidden_act", "silu"},
+              {"max_position_embeddings", shape.max_position},
+              {"rms_norm_eps", shape.rms_norm_eps},
+              {"rope_theta", shape.rope_theta},
+              {"tie_word_embeddings", shape.tie_embeddings},
+              {"attention_dropout", 0.0},
+              {"bos_token_id", shape.bos_id},
+              {"eos_token_id", eos_json(shape)},
+              {"initializer_range", 0.02},
+              {"use_cache", true},
+              {"torch_dtype", std::string(name_of(name.dtype))}};
+  if (shape.rope_scaling.factor != 0)
+    config["rope_scaling"] = {{"rope_type", "llama3"},
+                              {"factor", shape.rope_scaling.factor},
+                              {"low_freq_factor", 1.0},
+                              {"high_freq_factor", 4.0},
+                              {"original_max_position_embeddings", shape.rope_scaling.original_max_position}};
+  if (shape.sliding_window != 0) config["sliding_window"] = shape.sliding_window;
+  if (shape.family == Family::qwen2 || shape.family == Family::qwen3) config["use_sliding_window"] = false;
+  if (shape.family == Family::llama || shape.family == Family::qwen3) config["attention_bias"] = false;
+  if (shape.family == Family::llama) config["mlp_bias"] = false;
+  return config;
+}
+
+json generation_config_of(const KnownShape& shape) {
+  return {{"bos_token_id", shape.bos_id}, {"eos_token_id", eos_json(shape)}};
+}
+
+std::string all_names() {
+  std::vector<std::string_view> names;
+  for (const KnownShape& shape : kKnownShapes) names.push_back(shape.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void read_layers(std::string_view model, std::string_view value, SyntheticName& name) {
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), name.num_layers);
+  if (error != std::errc() || end != value.data() + value.size() || name.num_layers < 1 ||
+      name.num_layers > name.shape->num_layers)
+    throw_error<InputError>("{}: layers is {}; {} can have 1 to {}", shorten(json(model)), shorten(json(value)),
+                            name.shape->name, name.shape->num_layers);
+}
+
+void read_dtype(std::string_view model, std::string_view value, SyntheticName& name) {
+  const auto dtype = dtype_named(value);
+  if (!dtype)
+    throw_error<InputError>("{}: dtype is {}, expected float32, bfloat16 or float16", shorten(json(model)),
+                            shorten(json(value)));
+  name.dtype = *dtype;
+}
+
+}  // namespace
+
+std::string SyntheticName::text() const {
+  std::string text = fmt::format("{}{}", kPrefix, shape->name);
+  if (num_layers != shape->num_layers) text += fmt::format(",layers={}", num_layers);
+  if (dtype != shape->dtype) text += fmt::format(",dtype={}", name_of(dtype));
+  return text;
+}
+
+std::optional<SyntheticName> parse_synthetic_name(std::string_view model) {
+  if (!model.starts_with(kPrefix)) return std::nullopt;
+  std::string_view rest = model.substr(kPrefix.size());
+  const auto next = [&] {  // what stands before the next comma
+    const std::string_view part = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    return part;
+  };
+  const bool dangling = rest.ends_with(',');
+  const std::string_view known = next();
+  const KnownShape* shape = find_known_shape(known);
+  if (shape == nullptr)
+    throw_error<InputError>("{}: there is no synthetic model {}, only {}", shorten(json(model)), shorten(json(known)),
+                            all_names());
+  SyntheticName name{.shape = shape, .num_layers = shape->num_layers, .dtype = shape->dtype};
+  std::vector<std::string_view> seen;
+  while (!rest.empty() || (dangling && seen.empty())) {
+    const std::string_view option = next();
+    const std::size_t equals = std::min(option.find('='), option.size());
+    const std::string_view key = option.substr(0, equals);
+    const std::string_view value = option.substr(std::min(option.size(), equals + 1));
+    if (key != "layers" && key != "dtype")
+      throw_error<InputError>("{}: {} is not an option; a name may be followed by ,layers=N and ,dtype=D",
+                              shorten(json(model)), shorten(json(option)));
+    if (std::ranges::find(seen, key) != seen.end())
+      throw_error<InputError>("{}: {} is given twice", shorten(json(model)), key);
+    seen.push_back(key);
+    key == "layers" ? read_layers(model, value, name) : read_dtype(model, value, name);
+  }
+  return name;
+}
+
+SyntheticModel::SyntheticModel(const SyntheticName& name)
+    : name_(name),
+      where_(name.text()),
+      config_(std::make_shared<const json>(config_of(name))),
+      generation_config_(std::make_shared<const json>(generation_config_of(*name.shape))),
+      pool_(std::make_unique<ThreadPool>(
+          std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads))) {
+  const KnownShape& shape = *name_.shape;
+  const double logits = kLogitDeviation / std::sqrt(shape.hidden);
+  add("model.embed_tokens.weight", {shape.vocab_size, shape.hidden}, logits);
+  for (int layer = 0; layer < name_.num_layers; ++layer) add_layer(fmt::format("model.layers.{}.", layer));
+  add("model.norm.weight", {shape.hidden}, kNormDeviation, 1);
+  if (!shape.tie_embeddings) add("lm_head.weight", {shape.vocab_size, shape.hidden}, logits);
+}
+
+void SyntheticModel::add(const std::string& tensor, std::vector<std::int64_t> shape, double deviation, float offset) {
+  TensorInfo info{.dtype = stored_dtype(name_.dtype), .shape = std::move(shape), .file = where_};
+  info.size_bytes = static_cast<std::size_t>(info.num_elements()) * size_of(name_.dtype);
+  total_bytes_ += info.size_bytes;
+  const SyntheticTensor recipe{.key = synthetic_key(name_.shape->name, tensor),
+                               .scale = static_cast<float>(deviation / kUnitDeviation),
+                               .offset = offset};
+  tensors_.emplace(tensor, Entry{std::move(info), recipe});
+}
+
+void SyntheticModel::add_layer(const std::string& prefix) {
+  const KnownShape& shape = *name_.shape;
+  const std::int64_t heads = std::int64_t{shape.num_heads} * shape.head_dim;
+  const std::int64_t kv_heads = std::int64_t{shape.num_kv_heads} * shape.head_dim;
+  // `gain` over the square root of in_features, so that inputs of deviation 1 make outputs of deviation `gain`.
+  const auto projection = [&](const std::string& name, std::int64_t out_features, std::int64_t in_features,
+                              double gain) {
+    add(prefix + name + ".weight", {out_features, in_features}, gain / std::sqrt(static_cast<double>(in_features)));
+  };
+  const auto norm = [&](const std::string& name, std::int64_t size) {
+    add(prefix + name + ".weight", {size}, kNormDeviation, 1);
+  };
+  const double to_residual = kResidualDeviation / std::sqrt(2.0 * name_.num_layers);
+
+  norm("input_layernorm", shape.hidden);
+  projection("self_attn.q_proj", heads, shape.hidden, 1);
+  projection("self_attn.k_proj", kv_heads, shape.hidden, 1);
+  projection("self_attn.v_proj", kv_heads, shape.hidden, 1);
+  projection("self_attn.o_proj", shape.hidden, heads, to_residual);
+  if (shape.qkv_bias()) {
+    add(prefix + "self_attn.q_proj.bias", {heads}, kBiasDeviation);
+    add(prefix + "self_attn.k_proj.bias", {kv_heads}, kBiasDeviation);
+    add(prefix + "self_attn.v_proj.bias", {kv_heads}, kBiasDeviation);
+  }
+  if (shape.qk_norm()) {
+    norm("self_attn.q_norm", shape.head_dim);
+    norm("self_attn.k_norm", shape.head_dim);
+  }
+  norm("post_attention_layernorm", shape.hidden);
+  projection("mlp.gate_proj", shape.intermediate, shape.hidden, 1);
+  projection("mlp.up_proj", shape.intermediate, shape.hidden, 1);
+  projection("mlp.down_proj", shape.hidden, shape.intermediate, to_residual);
+}
+
+JsonField SyntheticModel::config() const {
+  return {*config_, where_ + ": config"};
+}
+
+std::optional<JsonField> SyntheticModel::generation_config() const {
+  return JsonField(*generation_config_, where_ + ": generation_config");
+}
+
+std::vector<std::string_view> SyntheticModel::names() const {
+  std::vector<std::string_view> names;
+  names.reserve(tensors_.size());
+  for (const auto& [name, entry] : tensors_) names.push_back(name);
+  return names;
+}
+
+const TensorInfo* SyntheticModel::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second.info;
+}
+
+const SyntheticModel::Entry& SyntheticModel::entry(std::string_view tensor) const {
+  const auto found = tensors_.find(tensor);
+  require(found != tensors_.end(), "{}: there is no tensor {}", where_, quoted_name(tensor));
+  return found->second;
+}
+
+const SyntheticTensor& SyntheticModel::recipe(std::string_view tensor) const {
+  return entry(tensor).recipe;
+}
+
+TensorRows SyntheticModel::rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows) const {
+  const Entry& tensor = entry(name);
+  const std::int64_t all_rows = tensor.info.shape.front();
+  require(first_row >= 0 && num_rows >= 0 && first_row <= all_rows && num_rows <= all_rows - first_row,
+          "{}: tensor {} has {} rows; {} from {} were asked for", where_, quoted_name(name), all_rows, num_rows,
+          first_row);
+  const std::int64_t row_elements = tensor.info.num_elements() / all_rows;
+  const std::int64_t count = num_rows * row_elements;
+  const std::size_t element_bytes = size_of(name_.dtype);
+  auto buffer = std::make_shared<Buffer>(static_cast<std::size_t>(count) * element_bytes);
+  const auto first = static_cast<std::uint64_t>(first_row * row_elements);
+  pool_->parallel_for(count, kPieceElements, [&](std::int64_t begin, std::int64_t end) {
+    fill_synthetic(tensor.recipe, first + static_cast<std::uint64_t>(begin), static_cast<std::size_t>(end - begin),
+                   name_.dtype, buffer->data() + static_cast<std::size_t>(begin) * element_bytes);
+  });
+  return {.bytes = {buffer->data(), buffer->size_bytes()}, .owner = buffer};
+}
+
+}  // namespace heddle

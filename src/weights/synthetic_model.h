@@ -1,0 +1,72 @@
+// Models of random weights with the shapes of real ones: `synth:NAME[,layers=N][,dtype=D]`.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "weights/model_source.h"
+#include "weights/shapes.h"
+#include "weights/synthetic_values.h"
+
+namespace heddle {
+
+// What stands behind `synth:`.
+struct SyntheticName {
+  const KnownShape* shape = nullptr;
+  int num_layers = 0;
+  DType dtype = DType::float32;
+
+  std::string text() const;  // "synth:llama-3-8b,layers=2": what is as in the real model is left out
+};
+
+// Nothing when `model` does not begin with "synth:". Throws InputError that lists the names, or what is possible, when
+// the rest is not NAME[,layers=N][,dtype=D] of a known shape; a model can have fewer layers than the real one, not
+// more.
+std::optional<SyntheticName> parse_synthetic_name(std::string_view model);
+
+// Weights as synthetic_values.h defines them, with keys of the shape's name and the tensor's name: the same whatever
+// the dtype (but for its rounding). Deviations keep activations near 1 through all layers: 1/sqrt(in_features) for
+// projections, the last of a block divided by sqrt(2 * layers) as well, norms about 1, logits with a deviation near 3.
+class SyntheticModel : public ModelSource {
+ public:
+  explicit SyntheticModel(const SyntheticName& name);
+
+  JsonField config() const override;
+  std::optional<JsonField> generation_config() const override;
+  std::size_t total_bytes() const override { return total_bytes_; }
+
+  std::vector<std::string_view> names() const override;
+  const TensorInfo* find(std::string_view name) const override;
+  // Made on the call, by several threads, and kept by the owner alone.
+  TensorRows rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows) const override;
+  std::string where() const override { return where_; }
+
+  const SyntheticName& name() const { return name_; }
+  // What `tensor` is made with. Throws InvalidArgument when there is none of that name.
+  const SyntheticTensor& recipe(std::string_view tensor) const;
+
+ private:
+  struct Entry {
+    TensorInfo info;
+    SyntheticTensor recipe;
+  };
+
+  void add(const std::string& tensor, std::vector<std::int64_t> shape, double deviation, float offset = 0);
+  void add_layer(const std::string& prefix);
+  const Entry& entry(std::string_view tensor) const;
+
+  SyntheticName name_;
+  std::string where_;
+  std::shared_ptr<const nlohmann::json> config_;
+  std::shared_ptr<const nlohmann::json> generation_config_;
+  std::map<std::string, Entry, std::less<>> tensors_;
+  std::size_t total_bytes_ = 0;
+  std::unique_ptr<ThreadPool> pool_;
+};
+
+}  // namespace heddle
