@@ -8,6 +8,7 @@ class App;
 namespace heddle {
 
 void add_generate(CLI::App& app);
+void add_score(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_doctor(CLI::App& app);

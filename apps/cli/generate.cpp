@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <random>
 #include <unordered_map>
 #include <utility>
 
@@ -11,12 +10,13 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/completion.h"
+#include "cli/completion_json.h"
 #include "cli/interrupt.h"
 #include "cli/jsonl.h"
 #include "cli/model_options.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
+#include "cli/sampling_options.h"
 #include "cli/speed.h"
 #include "engine/engine.h"
 #include "engine/generation_defaults.h"
@@ -34,16 +34,7 @@ struct Options {
   std::string prompt;
   std::string prompts_file;
   bool from_file = false;
-  std::int64_t max_tokens = 256;
-  std::optional<double> temperature;
-  std::optional<std::int32_t> top_k;
-  std::optional<double> top_p;
-  std::optional<double> min_p;
-  std::optional<double> repetition_penalty;
-  std::optional<double> presence_penalty;
-  std::optional<double> frequency_penalty;
-  std::optional<std::uint64_t> seed;
-  std::vector<std::string> stop;
+  SamplingOptions sampling;
   std::optional<int> num_top_logprobs;
   bool json = false;
   bool echo = false;
@@ -63,36 +54,17 @@ std::vector<Prompt> read_prompts(const Options& options) {
   return prompts;
 }
 
-void check(const Options& options) {
-  for (const std::string& stop : options.stop)
-    if (stop.empty()) throw InputError("--stop: a stop string is empty; it would end every text before it begins");
-}
-
-// What the folder asks for, overridden by what the user asks for.
-SamplingParams sampling_of(const Options& options, const GenerationDefaults& defaults) {
-  SamplingParams sampling = defaults.sampling;
-  const auto override_with = [](const auto& option, auto& value) {
-    if (option) value = *option;
-  };
-  override_with(options.temperature, sampling.temperature);
-  override_with(options.top_k, sampling.top_k);
-  override_with(options.top_p, sampling.top_p);
-  override_with(options.min_p, sampling.min_p);
-  override_with(options.repetition_penalty, sampling.repetition_penalty);
-  override_with(options.presence_penalty, sampling.presence_penalty);
-  override_with(options.frequency_penalty, sampling.frequency_penalty);
-  sampling.seed = options.seed ? *options.seed : std::random_device()();
-  validate(sampling);
-  if (sampling.temperature == 0 && (options.top_k || options.top_p || options.min_p || options.seed))
-    log_warning("--top-k, --top-p, --min-p and --seed change nothing at temperature 0: give a --temperature");
-  return sampling;
-}
+// A prompt and its answer.
+struct Answer {
+  PromptOfCompletion prompt;
+  Completion completion;
+};
 
 // Writes answers to standard output in the order of the prompts: as JSON when each is done, or as text while it grows.
 class Printer {
  public:
-  Printer(const Options& options, std::vector<Completion>& completions)
-      : options_(options), completions_(completions), held_text_(completions.size()) {
+  Printer(const Options& options, const Tokenizer& tokenizer, const std::vector<Answer>& answers)
+      : options_(options), tokenizer_(tokenizer), answers_(answers), held_text_(answers.size()) {
     if (!options_.json) begin_text();
   }
 
@@ -104,10 +76,11 @@ class Printer {
   // Writes all that is certain and in order.
   void flush() {
     std::string output;
-    while (next_ < completions_.size()) {
-      if (options_.json && !completions_[next_].finished()) break;
-      output += options_.json ? completions_[next_].json() : std::exchange(held_text_[next_], {});
-      if (!completions_[next_].finished()) break;
+    while (next_ < answers_.size()) {
+      const bool finished = answers_[next_].completion.finished();
+      if (options_.json && !finished) break;
+      output += options_.json ? json(answers_[next_]) : std::exchange(held_text_[next_], {});
+      if (!finished) break;
       ++next_;
       if (!options_.json) {
         output += "\n";
@@ -122,15 +95,15 @@ class Printer {
   std::size_t finish_early() {
     std::size_t unfinished = 0;
     std::string output;
-    if (!options_.json && next_ < completions_.size()) output += "\n";  // ends the text that was growing
-    for (; next_ < completions_.size(); ++next_) {
-      const Completion& completion = completions_[next_];
-      if (!completion.finished())
+    if (!options_.json && next_ < answers_.size()) output += "\n";  // ends the text that was growing
+    for (; next_ < answers_.size(); ++next_) {
+      const Answer& answer = answers_[next_];
+      if (!answer.completion.finished())
         ++unfinished;
       else if (options_.json)
-        output += completion.json();
+        output += json(answer);
       else
-        output += "\n" + (options_.echo ? completion.prompt() : std::string()) + held_text_[next_] + "\n";
+        output += "\n" + (options_.echo ? answer.prompt.text : std::string()) + held_text_[next_] + "\n";
     }
     if (!output.empty()) write_stdout(output);
     return unfinished;
@@ -138,27 +111,30 @@ class Printer {
 
  private:
   void begin_text() {
-    if (next_ >= completions_.size()) return;
+    if (next_ >= answers_.size()) return;
     if (next_ > 0) write_stdout("\n");
-    if (options_.echo) write_stdout(completions_[next_].prompt());
+    if (options_.echo) write_stdout(answers_[next_].prompt.text);
   }
 
+  std::string json(const Answer& answer) const { return completion_json(answer.prompt, answer.completion, tokenizer_); }
+
   const Options& options_;
-  std::vector<Completion>& completions_;
+  Tokenizer tokenizer_;
+  const std::vector<Answer>& answers_;
   std::vector<std::string> held_text_;
   std::size_t next_ = 0;  // the first that is not written whole
 };
 
 // Steps the engine until all requests are done, or the user has enough.
-void run(Engine& engine, const std::unordered_map<std::int64_t, std::size_t>& index_of,
-         std::vector<Completion>& completions, Printer& printer, SpeedMeter& meter, const InterruptGuard& interrupt) {
+void run(Engine& engine, const std::unordered_map<std::int64_t, std::size_t>& index_of, std::vector<Answer>& answers,
+         Printer& printer, SpeedMeter& meter, const InterruptGuard& interrupt) {
   while (!engine.idle() && !interrupt.interrupted()) {
     const auto start = SpeedMeter::Clock::now();
     const auto outputs = engine.step();
     for (const TokenOutput& output : outputs) {
       const std::size_t index = index_of.at(output.request);
       if (output.finish == FinishReason::error) throw Failure(output.error);
-      Completion& completion = completions[index];
+      Completion& completion = answers[index].completion;
       printer.add(index, completion.push(output));
       if (completion.finished() && !output.finish) engine.cancel(output.request);  // at a stop string
     }
@@ -210,12 +186,11 @@ std::vector<EncodedPrompt> encode(const std::vector<Prompt>& prompts, const Toke
 }
 
 void generate(const Options& options) {
-  check(options);
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
   const Tokenizer tokenizer = load_model_tokenizer(options.model.model);
   GenerationDefaults defaults;
   if (const auto config = source->generation_config()) defaults = read_generation_defaults(*config);
-  const SamplingParams sampling = sampling_of(options, defaults);
+  const SamplingParams sampling = sampling_of(options.sampling, defaults);
   const std::vector<EncodedPrompt> prompts = encode(read_prompts(options), tokenizer);
 
   const CpuInfo cpu = discover_cpu();
@@ -227,24 +202,25 @@ void generate(const Options& options) {
     throw_error<InputError>("--logprobs is {}, the model's vocabulary is {}", *options.num_top_logprobs,
                             engine.model_shape().vocab_size);
 
-  std::vector<Completion> completions;
+  std::vector<Answer> answers;
   std::unordered_map<std::int64_t, std::size_t> index_of;
   for (const EncodedPrompt& encoded : prompts) {
     const std::int64_t id = for_prompt(encoded.prompt, [&] {
       return engine.submit({.prompt = encoded.tokens,
                             .sampling = sampling,
-                            .max_tokens = options.max_tokens,
+                            .max_tokens = options.sampling.max_tokens,
                             .stop_ids = defaults.eos_ids.empty() ? engine.model_shape().eos_ids : defaults.eos_ids,
                             .num_top_logprobs = options.num_top_logprobs});
     });
-    index_of.emplace(id, completions.size());
-    completions.emplace_back(tokenizer, encoded.prompt.text, std::ssize(encoded.tokens), options.stop);
+    index_of.emplace(id, answers.size());
+    answers.push_back({.prompt = {encoded.prompt.text, std::ssize(encoded.tokens)},
+                       .completion = Completion(tokenizer, options.sampling.stop)});
   }
 
   const InterruptGuard interrupt;
-  Printer printer(options, completions);
+  Printer printer(options, tokenizer, answers);
   SpeedMeter meter;
-  run(engine, index_of, completions, printer, meter, interrupt);
+  run(engine, index_of, answers, printer, meter, interrupt);
   if (interrupt.interrupted())
     write_stderr(fmt::format("heddle: interrupted; {} of {} prompts were not finished\n", printer.finish_early(),
                              prompts.size()));
@@ -261,27 +237,7 @@ void add_generate(CLI::App& app) {
   auto* prompt = command->add_option("--prompt", options->prompt, "The prompt; special tokens in it are parsed");
   auto* file = command->add_option("--prompts-file", options->prompts_file, "Prompts, one {\"prompt\": ...} a line");
   prompt->excludes(file);
-  add_number_option<std::int64_t>(*command, "--max-tokens", options->max_tokens, "Tokens to generate at most",
-                                  {.min = 1})
-      ->default_str("256");
-  add_number_option<double>(*command, "--temperature", options->temperature,
-                            "0: greedy (default, unless generation_config.json samples)", {.min = 0});
-  add_number_option<std::int32_t>(*command, "--top-k", options->top_k, "Keep the k likeliest tokens; 0: all",
-                                  {.min = 0});
-  add_number_option<double>(*command, "--top-p", options->top_p,
-                            "Keep the likeliest tokens up to this sum of probabilities", {.min = 0, .max = 1});
-  add_number_option<double>(*command, "--min-p", options->min_p,
-                            "Keep tokens of at least this share of the likeliest one's probability",
-                            {.min = 0, .max = 1});
-  add_number_option<double>(*command, "--repetition-penalty", options->repetition_penalty,
-                            "Divide logits of tokens seen before; 1: off");
-  add_number_option<double>(*command, "--presence-penalty", options->presence_penalty,
-                            "Subtract from logits of tokens generated before");
-  add_number_option<double>(*command, "--frequency-penalty", options->frequency_penalty,
-                            "Subtract from logits of tokens generated before, times how often");
-  add_number_option<std::uint64_t>(*command, "--seed", options->seed,
-                                   "Seed of the random numbers: the same seed gives the same text");
-  command->add_option("--stop", options->stop, "Strings that end the text, and are left out of it");
+  add_sampling_options(*command, options->sampling);
   auto* logprobs =
       add_number_option<int>(*command, "--logprobs", options->num_top_logprobs,
                              "With --json: log-probabilities, and those of the N likeliest tokens", {.min = 0});

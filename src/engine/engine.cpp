@@ -34,7 +34,7 @@ ExecutorLimits executor_limits(const ModelShape& shape, const EngineOptions& opt
   const auto pages_of_context = ceil_div<std::int64_t>(shape.max_context, options.page_size);
   return {.step = {.max_tokens = options.max_tokens_per_step,
                    .max_sequences = options.max_sequences,
-                   .max_samples = options.max_sequences,
+                   .max_samples = std::max(options.max_sequences, options.max_logit_rows),
                    .max_pages_per_sequence = static_cast<int>(std::min<std::int64_t>(num_pages, pages_of_context))},
           .page_size = options.page_size,
           .num_pages = num_pages};
@@ -48,6 +48,7 @@ Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options)
       pages_(limits_.num_pages),
       scheduler_(pages_, {.max_tokens = limits_.step.max_tokens,
                           .max_sequences = limits_.step.max_sequences,
+                          .max_samples = limits_.step.max_samples,
                           .page_size = limits_.page_size}),
       sampler_(executor_.model().shape().vocab_size) {
   plan_.reserve(limits_.step);
@@ -58,33 +59,66 @@ std::int64_t Engine::max_length() const {
   return std::min(model_shape().max_context, std::int64_t{kv.num_pages} * kv.page_size);
 }
 
-std::int64_t Engine::submit(Request request) {
+void Engine::check(const Request& request) const {
   validate(request.sampling);
-  if (request.prompt.empty()) throw InputError("the prompt has no tokens: give at least one");
-  if (request.max_tokens < 1) throw_error<InputError>("max_tokens is {}, it must be at least 1", request.max_tokens);
+  const std::int64_t vocab_size = model_shape().vocab_size;
+  const auto check_top = [&](int num_top) {
+    if (num_top < 0 || num_top > vocab_size)
+      throw_error<InputError>("logprobs is {}, it must be from 0 to the vocabulary's {}", num_top, vocab_size);
+  };
+  if (request.num_top_logprobs) check_top(*request.num_top_logprobs);
+  if (request.prompt_logprobs) check_top(request.prompt_logprobs->num_top);
+
   const auto length = std::ssize(request.prompt);
-  if (length >= model_shape().max_context)
-    throw_error<InputError>(
-        "the prompt has {} tokens, the model's context is {} and must hold the answer too: shorten it", length,
-        model_shape().max_context);
-  if (length >= max_length())
+  if (request.prompt.empty()) throw InputError("the prompt has no tokens: give at least one");
+  const bool only_scored = request.prompt_logprobs && request.max_tokens == 0;
+  if (request.max_tokens < 1 && !only_scored)
+    throw_error<InputError>("max_tokens is {}, it must be at least 1", request.max_tokens);
+  if (only_scored && length < 2)
+    throw InputError("the text has one token, and a text's first token has no log-probability: give at least two");
+  const std::int64_t answer = only_scored ? 0 : 1;  // tokens that must have room
+  if (length + answer > model_shape().max_context)
+    throw_error<InputError>("the prompt has {} tokens, the model's context is {}{}: shorten it", length,
+                            model_shape().max_context, answer > 0 ? " and must hold the answer too" : "");
+  if (length + answer > max_length())
     throw_error<InputError>("the prompt has {} tokens, the key-value cache holds {}: give it more memory", length,
                             max_length());
+  if (request.prompt_logprobs &&
+      (request.prompt_logprobs->first < 1 || request.prompt_logprobs->first > length - 1 + answer))
+    throw_error<InputError>("log-probabilities from token {} of a prompt of {} tokens: give 1 to {}",
+                            request.prompt_logprobs->first, length, length - 1 + answer);
   for (const std::int32_t token : request.prompt)
-    if (token < 0 || token >= model_shape().vocab_size)
+    if (token < 0 || token >= vocab_size)
       throw_error<InputError>("the prompt has token {}, the model knows 0 to {}: is the tokenizer from another model?",
-                              token, model_shape().vocab_size - 1);
-  if (request.num_top_logprobs &&
-      (*request.num_top_logprobs < 0 || *request.num_top_logprobs > model_shape().vocab_size))
-    throw_error<InputError>("logprobs is {}, it must be from 0 to the vocabulary's {}", *request.num_top_logprobs,
-                            model_shape().vocab_size);
+                              token, vocab_size - 1);
+}
 
+std::int64_t Engine::submit(Request request) {
+  check(request);
+  const auto length = std::ssize(request.prompt);
+  SequenceGoals goals{.sampling = request.sampling, .samples = request.max_tokens > 0};
+  Running running{.last_length = length + std::min(request.max_tokens, max_length() - length),
+                  .stop_ids = std::move(request.stop_ids),
+                  .num_top_logprobs = request.num_top_logprobs,
+                  .after_end = request.after_end};
+  if (const auto& wanted = request.prompt_logprobs) {
+    goals.first_scored = static_cast<int>(wanted->first);
+    running.num_top_prompt_logprobs = wanted->num_top;
+  }
   const std::int64_t id = next_id_++;
-  running_.emplace(id, Running{.last_length = length + std::min(request.max_tokens, max_length() - length),
-                               .stop_ids = std::move(request.stop_ids),
-                               .num_top_logprobs = request.num_top_logprobs});
-  scheduler_.add(id, std::move(request.prompt), request.sampling);
+  running_.emplace(id, std::move(running));
+  scheduler_.add(id, std::move(request.prompt), goals);
   return id;
+}
+
+void Engine::end(std::int64_t id) {
+  const auto running = running_.find(id);
+  if (running == running_.end()) return;
+  if (running->second.after_end == AfterEnd::keep)
+    scheduler_.keep(id);
+  else
+    scheduler_.remove(id);
+  running_.erase(running);
 }
 
 void Engine::cancel(std::int64_t id) {
@@ -96,33 +130,58 @@ std::span<const TokenOutput> Engine::step() {
   outputs_.clear();
   scheduler_.plan(plan_);
   if (plan_.sequences.empty()) return {};
-  const Tensor logits = executor_.run(plan_);
-  scheduler_.complete(plan_);
+  run_plan();
+  count_step();
+  for (std::size_t i = 0; i < plan_.samples.size(); ++i) {
+    const StepSample& sample = plan_.samples[i];
+    const std::int64_t id = plan_.sequences[static_cast<std::size_t>(sample.sequence)].request;
+    if (!running_.contains(id)) continue;  // an earlier row of its prompt was no numbers
+    outputs_.push_back(output_of(sample, logits_row(logits_, static_cast<std::int64_t>(i)), id));
+    if (outputs_.back().finish == FinishReason::error)
+      cancel(id);
+    else if (outputs_.back().finish)
+      end(id);
+  }
+  return outputs_;
+}
 
+void Engine::run_plan() {
+  try {
+    logits_ = executor_.run(plan_);
+  } catch (...) {
+    scheduler_.abandon(plan_);
+    throw;
+  }
+  scheduler_.complete(plan_);
+}
+
+void Engine::count_step() {
   const KvPages& kv = executor_.kv_pages();
   const std::size_t bytes_per_token =
       2 * kv.bytes_per_page() / static_cast<std::size_t>(kv.page_size) * static_cast<std::size_t>(kv.num_layers);
-  statistics_ = {.num_sampled = static_cast<int>(plan_.samples.size()),
-                 .bytes_read = model_shape().weight_bytes_per_step};
+  statistics_ = {.bytes_read = model_shape().weight_bytes_per_step};
+  for (const StepSample& sample : plan_.samples) statistics_.num_sampled += sample.scored == StepSample::kNone ? 1 : 0;
   for (const StepSequence& step : plan_.sequences) {
     const bool decodes = step.num_tokens == 1 && step.context_len > scheduler_.find(step.request)->prompt_length;
     statistics_.num_prompt_tokens += decodes ? 0 : step.num_tokens;
     statistics_.bytes_read += bytes_per_token * static_cast<std::size_t>(step.context_len);
   }
-
-  for (std::size_t i = 0; i < plan_.samples.size(); ++i) {
-    const StepSample& sample = plan_.samples[i];
-    append(sample, logits_row(logits, static_cast<std::int64_t>(i)),
-           plan_.sequences[static_cast<std::size_t>(sample.sequence)].request);
-  }
-  return outputs_;
 }
 
-void Engine::append(const StepSample& sample, std::span<const float> logits, std::int64_t id) {
+TokenOutput Engine::output_of(const StepSample& sample, std::span<const float> logits, std::int64_t id) {
   Sequence& sequence = *scheduler_.find(id);
   const Running& running = running_.at(id);
   TokenOutput output{.request = id};
   try {
+    if (sample.scored != StepSample::kNone) {
+      output.token = sample.scored;
+      output.prompt_index = sample.position;
+      output.top.resize(static_cast<std::size_t>(running.num_top_prompt_logprobs));
+      output.logprob = sampler_.score(logits, sample.scored, sample.position, output.top);
+      sequence.goals.first_scored = sample.position + 1;
+      if (sample.position + 1 == running.last_length) output.finish = FinishReason::length;
+      return output;
+    }
     output.token = sampler_.sample(logits, sample, sequence.tokens, sequence.prompt_length);
     if (running.num_top_logprobs) {
       output.top.resize(static_cast<std::size_t>(*running.num_top_logprobs));
@@ -137,8 +196,7 @@ void Engine::append(const StepSample& sample, std::span<const float> logits, std
     output.error = failure.what();
     output.finish = FinishReason::error;
   }
-  if (output.finish) cancel(id);
-  outputs_.push_back(std::move(output));
+  return output;
 }
 
 }  // namespace heddle

@@ -22,32 +22,48 @@ struct EngineOptions {
   int max_tokens_per_step = 512;
   int page_size = 32;                             // tokens
   std::int64_t kv_bytes = std::int64_t{1} << 30;  // the key-value cache's limit; less where max_sequences need less
+  // Rows of logits in a step, each vocab_size floats of memory; at least max_sequences, which is what sampling takes.
+  // More lets prompts be scored in longer chunks.
+  int max_logit_rows = 0;
 };
+
+// Log-probabilities of the prompt's own tokens, each given those before it.
+struct PromptLogprobs {
+  std::int64_t first = 1;  // index of the first that is wanted; the prompt's token 0 has none
+  int num_top = 0;         // alternatives to each
+};
+
+// What becomes of a request's keys and values when it ends.
+enum class AfterEnd { release, keep };
 
 struct Request {
   std::vector<std::int32_t> prompt;
   SamplingParams sampling;
-  std::int64_t max_tokens = 256;        // to sample; the context's end may come first
+  std::int64_t max_tokens = 256;        // to sample; the context's end may come first. 0: with prompt_logprobs only
   std::vector<std::int32_t> stop_ids;   // any of these is the text's last token
   std::optional<int> num_top_logprobs;  // set: log-probabilities, with that many alternatives
+  std::optional<PromptLogprobs> prompt_logprobs;
+  AfterEnd after_end = AfterEnd::release;
 };
 
 // `error`: this request could not go on (its logits were not numbers); the others do.
 enum class FinishReason { stop, length, error };
 
-// One sampled token.
+// One sampled token; or one of the prompt's, with its log-probability. Those come in order, before the sampled ones.
 struct TokenOutput {
   std::int64_t request = 0;
   std::int32_t token = 0;
-  std::optional<double> logprob;       // where asked for: the model's own, before temperature and filters
-  std::vector<TokenLogprob> top;       // likeliest first
-  std::string error;                   // why, where finish is FinishReason::error; there is then no token
-  std::optional<FinishReason> finish;  // set on a request's last token
+  std::optional<std::int64_t> prompt_index;  // set: the prompt's token there
+  std::optional<double> logprob;             // where asked for: the model's own, before temperature and filters
+  std::vector<TokenLogprob> top;             // likeliest first
+  std::string error;                         // why, where finish is FinishReason::error; there is then no token
+  std::optional<FinishReason> finish;        // set on a request's last token
 };
 
 // What the last step did, for whoever reports speed.
 struct StepStatistics {
-  int num_prompt_tokens = 0;   // computed of prompts and, after a preemption, of what had been computed before
+  int num_prompt_tokens = 0;   // computed of prompts and, after a preemption, of what had been computed before; not
+                               // what was taken over from a sequence that was kept
   int num_sampled = 0;         // tokens
   std::size_t bytes_read = 0;  // weights once, and the keys and values of every context
 };
@@ -64,10 +80,15 @@ class Engine {
   std::int64_t max_length() const;
 
   // Queues a request and returns its id. Throws InputError when the prompt is empty, has unknown tokens or leaves no
-  // room in the context, when max_tokens < 1, or when a sampling parameter is out of range.
+  // room in the context, when max_tokens < 1 and nothing is scored, or when a parameter is out of range.
+  // A prompt that begins as a kept sequence does starts from there: the same tokens, sooner.
   std::int64_t submit(Request request);
 
-  // Forgets a request, whether it waits, runs or is done.
+  // Ends a request as if its last token had come: what it was to keep is kept, until cancel(id) or until pages are
+  // short. Does nothing for one that is done.
+  void end(std::int64_t id);
+
+  // Forgets a request, whether it waits, runs, is done or kept.
   void cancel(std::int64_t id);
 
   // Advances every running request, and as many waiting ones as fit; returns the tokens sampled, valid until the next
@@ -82,9 +103,14 @@ class Engine {
     std::int64_t last_length = 0;  // tokens at which it ends with `length`
     std::vector<std::int32_t> stop_ids;
     std::optional<int> num_top_logprobs;
+    int num_top_prompt_logprobs = 0;
+    AfterEnd after_end = AfterEnd::release;
   };
 
-  void append(const StepSample& sample, std::span<const float> logits, std::int64_t id);
+  void check(const Request& request) const;
+  void run_plan();
+  TokenOutput output_of(const StepSample& sample, std::span<const float> logits, std::int64_t id);
+  void count_step();
 
   ExecutorLimits limits_;
   Executor executor_;
@@ -92,6 +118,7 @@ class Engine {
   Scheduler scheduler_;
   Sampler sampler_;
   StepPlan plan_;
+  Tensor logits_;  // of plan_
   std::unordered_map<std::int64_t, Running> running_;
   std::vector<TokenOutput> outputs_;
   StepStatistics statistics_;

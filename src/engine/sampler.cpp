@@ -139,4 +139,14 @@ double Sampler::logprobs(std::span<const float> logits, std::int32_t id, std::sp
   return static_cast<double>(logits[static_cast<std::size_t>(id)]) - log_sum;
 }
 
+double Sampler::score(std::span<const float> logits, std::int32_t id, std::int32_t position,
+                      std::span<TokenLogprob> top) {
+  check_row(logits, position);
+  const double logprob = logprobs(logits, id, top);
+  if (!std::isfinite(logprob))
+    throw_error<Failure>("the model gave {} as log-probability of token {} at position {}: are its weights damaged?",
+                         logprob, id, position);
+  return logprob;
+}
+
 }  // namespace heddle

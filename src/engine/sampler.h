@@ -51,6 +51,10 @@ class Sampler {
   // the top.size() likeliest tokens in falling order, ties by smaller id.
   double logprobs(std::span<const float> logits, std::int32_t id, std::span<TokenLogprob> top);
 
+  // The same for a row that nothing was sampled from, which is checked first: throws Failure, naming the token and its
+  // position, when the row has a NaN, +infinity or nothing finite, or gives `id` no probability.
+  double score(std::span<const float> logits, std::int32_t id, std::int32_t position, std::span<TokenLogprob> top);
+
  private:
   void apply_penalties(const SamplingParams& params, std::span<const std::int32_t> history, std::int64_t prompt_length);
   void keep_top_k(std::int32_t k);

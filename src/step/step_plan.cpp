@@ -77,6 +77,8 @@ void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int
     const StepSequence& sequence = plan.sequences[static_cast<std::size_t>(sample.sequence)];
     require(sample.row >= sequence.first_token && sample.row < sequence.first_token + sequence.num_tokens,
             "step: row {} does not belong to sequence {}", sample.row, sample.sequence);
+    require(sample.scored >= StepSample::kNone && sample.scored < vocab_size,
+            "step: row {} scores token {}, outside [0, {})", sample.row, sample.scored, vocab_size);
   }
 }
 

@@ -39,6 +39,9 @@ struct StepSample {
   std::int32_t row = 0;       // of `tokens`
   std::int32_t position = 0;  // of the token to be sampled; with the seed, all that its randomness depends on
   SamplingParams params;
+  std::int32_t scored = kNone;  // the token whose log-probability is wanted there; kNone: one is sampled
+
+  static constexpr std::int32_t kNone = -1;
 };
 
 // A page whose contents the cache copies, all layers, before the step: a sequence is about to write into a page that it

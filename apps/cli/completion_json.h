@@ -1,0 +1,20 @@
+// A finished answer as `generate --json` prints it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/completion.h"
+
+namespace heddle {
+
+struct PromptOfCompletion {
+  std::string text;
+  std::int64_t num_tokens = 0;  // as it was encoded
+};
+
+// {"prompt","prompt_tokens","text","tokens","finish_reason","logprobs"} in one line; without "logprobs" where the
+// engine gave none. Throws InvalidArgument unless the completion is finished.
+std::string completion_json(const PromptOfCompletion& prompt, const Completion& completion, const Tokenizer& tokenizer);
+
+}  // namespace heddle

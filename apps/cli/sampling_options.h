@@ -1,0 +1,39 @@
+// The options that say how tokens are chosen, for the commands that generate.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/generation_defaults.h"
+
+namespace CLI {
+class App;
+}
+
+namespace heddle {
+
+// What the user asks for; what is not set is the model's own default.
+struct SamplingOptions {
+  std::int64_t max_tokens = 256;
+  std::optional<double> temperature;
+  std::optional<std::int32_t> top_k;
+  std::optional<double> top_p;
+  std::optional<double> min_p;
+  std::optional<double> repetition_penalty;
+  std::optional<double> presence_penalty;
+  std::optional<double> frequency_penalty;
+  std::optional<std::uint64_t> seed;
+  std::vector<std::string> stop;
+};
+
+// --max-tokens (default: what `options` holds), --temperature, --top-k, --top-p, --min-p, --repetition-penalty,
+// --presence-penalty, --frequency-penalty, --seed and --stop. `options` must outlive `command`.
+void add_sampling_options(CLI::App& command, SamplingOptions& options);
+
+// What the folder asks for, overridden by what the user asks for; a random seed where none is given. Throws InputError
+// when a value is out of range or a stop string is empty.
+SamplingParams sampling_of(const SamplingOptions& options, const GenerationDefaults& defaults);
+
+}  // namespace heddle

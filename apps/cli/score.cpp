@@ -1,0 +1,295 @@
+// heddle score: what a model makes of texts, as log-probabilities of their tokens and as perplexity.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/format_text.h"
+#include "cli/interrupt.h"
+#include "cli/jsonl.h"
+#include "cli/model_options.h"
+#include "cli/number_option.h"
+#include "cli/output.h"
+#include "cli/score_windows.h"
+#include "engine/engine.h"
+#include "engine/model_tokenizer.h"
+#include "topology/cpu.h"
+#include "weights/model_source.h"
+
+namespace heddle {
+namespace {
+
+constexpr int kMaxSequences = 16;
+constexpr std::int64_t kLogitsBytes = std::int64_t{128} << 20;  // of one step, whatever the text's length
+constexpr int kMaxTokensPerStep = 512;
+
+struct Options {
+  ModelOptions model;
+  std::optional<std::string> text;
+  std::optional<std::string> file;
+  std::optional<std::int64_t> window;
+  std::optional<std::int64_t> stride;
+  bool json = false;
+};
+
+struct Text {
+  std::vector<std::int32_t> tokens;
+  std::string where;             // begins messages about it
+  std::vector<double> logprobs;  // one a token; NaN: none
+  int windows_left = 0;          // submitted and not done
+  bool all_submitted = false;
+};
+
+// The model's tokenizer, read when a text first needs it: a folder may have none where all lines are token ids.
+class LazyTokenizer {
+ public:
+  explicit LazyTokenizer(std::string model) : model_(std::move(model)) {}
+  const Tokenizer& get() {
+    if (!tokenizer_) tokenizer_ = load_model_tokenizer(model_);
+    return *tokenizer_;
+  }
+
+ private:
+  std::string model_;
+  std::optional<Tokenizer> tokenizer_;
+};
+
+std::vector<std::int32_t> tokens_of(const JsonField& object, LazyTokenizer& tokenizer) {
+  const auto text = object.find("text");
+  const auto tokens = object.find("tokens");
+  if (text && tokens) object.fail("has both \"text\" and \"tokens\"; give one of them");
+  if (!text && !tokens) object.fail("has neither \"text\" nor \"tokens\"; give one of them");
+  if (text) return tokenizer.get().encode(text->text());
+  std::vector<std::int32_t> ids;
+  for (const JsonField& element : tokens->elements())
+    ids.push_back(static_cast<std::int32_t>(element.integer(0, std::numeric_limits<std::int32_t>::max())));
+  return ids;
+}
+
+// `action`, whose input errors then begin with `where` unless they do.
+template <class Action>
+auto at(const std::string& where, Action action) {
+  try {
+    return action();
+  } catch (const InputError& error) {
+    if (std::string_view(error.what()).starts_with(where)) throw;
+    throw_error<InputError>("{}: {}", where, error.what());
+  }
+}
+
+std::vector<Text> read_texts(const Options& options, LazyTokenizer& tokenizer) {
+  std::vector<Text> texts;
+  if (options.text) {
+    texts.push_back({.tokens = at("--text", [&] { return tokenizer.get().encode(*options.text); }), .where = "--text"});
+    return texts;
+  }
+  for (const JsonLine& line : read_jsonl(*options.file)) {
+    auto tokens = at(line.where, [&] { return tokens_of(JsonField(line.object, line.where), tokenizer); });
+    texts.push_back({.tokens = std::move(tokens), .where = line.where});
+  }
+  if (texts.empty()) throw_error<InputError>("{}: holds no texts", *options.file);
+  return texts;
+}
+
+void check(const std::vector<Text>& texts, const ModelShape& shape) {
+  for (const Text& text : texts) {
+    if (text.tokens.size() < 2)
+      throw_error<InputError>("{}: the text has {}, and a text's first token has no log-probability: give at least two",
+                              text.where, text.tokens.empty() ? "no tokens" : "one token");
+    for (const std::int32_t token : text.tokens)
+      if (token >= shape.vocab_size)
+        throw_error<InputError>("{}: token {}, the model knows 0 to {}: are the tokens from another model?", text.where,
+                                token, shape.vocab_size - 1);
+  }
+}
+
+struct WindowSize {
+  std::int64_t window = 0;
+  std::int64_t stride = 0;
+};
+
+WindowSize window_of(const Options& options, const ModelShape& shape) {
+  const std::int64_t window = options.window.value_or(shape.max_context);
+  if (window > shape.max_context)
+    throw_error<InputError>("--window is {}, the model's context is {}", window, shape.max_context);
+  if (window < 2) throw_error<InputError>("the model's context is {}; scoring takes two tokens", window);
+  const std::int64_t stride = options.stride.value_or((window + 1) / 2);
+  if (stride > window)
+    throw_error<InputError>("--stride is {}, more than the window of {}: tokens between would not be scored", stride,
+                            window);
+  return {window, stride};
+}
+
+// exp of the mean of -logprob over the tokens that have one.
+double perplexity(const std::vector<double>& logprobs) {
+  double sum = 0;
+  std::int64_t count = 0;
+  for (const double logprob : logprobs) {
+    if (std::isnan(logprob)) continue;
+    sum += logprob;
+    ++count;
+  }
+  return std::exp(-sum / static_cast<double>(count));
+}
+
+std::string json_of(const Text& text) {
+  nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
+  for (const double logprob : text.logprobs)
+    logprobs.push_back(std::isnan(logprob) ? nlohmann::ordered_json() : nlohmann::ordered_json(logprob));
+  return nlohmann::ordered_json{
+             {"tokens", text.tokens}, {"logprobs", std::move(logprobs)}, {"perplexity", perplexity(text.logprobs)}}
+             .dump() +
+         "\n";
+}
+
+std::string summary_of(const Text& text) {
+  return fmt::format("{}: {} tokens, perplexity {:.6g}\n", text.where, text.tokens.size(), perplexity(text.logprobs));
+}
+
+// A line a token, then the perplexity.
+std::string table_of(const Text& text, const Tokenizer& tokenizer) {
+  std::string table = "   index       id     logprob  token\n";
+  for (std::size_t i = 0; i < text.tokens.size(); ++i) {
+    const std::int32_t id = text.tokens[i];
+    const std::string logprob = std::isnan(text.logprobs[i]) ? "-" : fmt::format("{:.6f}", text.logprobs[i]);
+    table += fmt::format("{:>8} {:>8} {:>11}  {}\n", i, id, logprob,
+                         id < tokenizer.vocab_size() ? printable_text(tokenizer.token_text(id)) : "");
+  }
+  return table + fmt::format("perplexity {:.6g}\n", perplexity(text.logprobs));
+}
+
+// Scores texts window by window, as many at a time as the engine runs, and hands each on in order when it is done.
+class Scorer {
+ public:
+  Scorer(Engine& engine, std::vector<Text>& texts, WindowSize size) : engine_(engine), texts_(texts), size_(size) {}
+
+  template <class OnText>
+  void run(const InterruptGuard& interrupt, OnText on_text) {
+    submit();
+    while (!engine_.idle() && !interrupt.interrupted()) {
+      for (const TokenOutput& output : engine_.step()) take(output);
+      submit();
+      for (; next_written_ < texts_.size() && done(texts_[next_written_]); ++next_written_) {
+        on_text(texts_[next_written_]);
+        texts_[next_written_] = {};  // a long file's results need not all be in memory
+      }
+    }
+  }
+
+  std::size_t num_unwritten() const { return texts_.size() - next_written_; }
+
+ private:
+  struct Running {
+    std::size_t text = 0;
+    std::int64_t begin = 0;
+  };
+
+  static bool done(const Text& text) { return text.all_submitted && text.windows_left == 0; }
+
+  void submit() {
+    while (next_submitted_ < texts_.size() && running_.size() < 2 * kMaxSequences) {
+      Text& text = texts_[next_submitted_];
+      if (!windows_) {
+        windows_.emplace(std::ssize(text.tokens), size_.window, size_.stride);
+        text.logprobs.assign(text.tokens.size(), std::numeric_limits<double>::quiet_NaN());
+      }
+      if (const auto window = windows_->next()) {
+        const std::int64_t id = at(text.where, [&] {
+          return engine_.submit({.prompt = {text.tokens.begin() + window->begin, text.tokens.begin() + window->end},
+                                 .max_tokens = 0,
+                                 .prompt_logprobs = PromptLogprobs{.first = window->first - window->begin}});
+        });
+        running_.emplace(id, Running{.text = next_submitted_, .begin = window->begin});
+        ++text.windows_left;
+      } else {
+        text.all_submitted = true;
+        windows_.reset();
+        ++next_submitted_;
+      }
+    }
+  }
+
+  void take(const TokenOutput& output) {
+    const Running running = running_.at(output.request);
+    Text& text = texts_[running.text];
+    if (output.finish == FinishReason::error) throw_error<Failure>("{}: {}", text.where, output.error);
+    text.logprobs[static_cast<std::size_t>(running.begin + *output.prompt_index)] = *output.logprob;
+    if (!output.finish) return;
+    --text.windows_left;
+    running_.erase(output.request);
+  }
+
+  Engine& engine_;
+  std::vector<Text>& texts_;
+  WindowSize size_;
+  std::optional<ScoreWindows> windows_;  // of the text at next_submitted_
+  std::size_t next_submitted_ = 0;
+  std::size_t next_written_ = 0;
+  std::unordered_map<std::int64_t, Running> running_;
+};
+
+void score(const Options& options) {
+  const std::unique_ptr<ModelSource> source = open_model(options.model.model);
+  LazyTokenizer tokenizer(options.model.model);
+  std::vector<Text> texts = read_texts(options, tokenizer);
+
+  const CpuInfo cpu = discover_cpu();
+  std::unique_ptr<Model> model = load(*source, options.model);
+  const ModelShape shape = model->shape();
+  const WindowSize size = window_of(options, shape);
+  check(texts, shape);
+  const std::int64_t row_bytes = shape.vocab_size * static_cast<std::int64_t>(sizeof(float));
+  EngineOptions engine_options{.threads = num_threads(options.model, cpu.usable_threads),
+                               .max_sequences = kMaxSequences,
+                               .max_tokens_per_step = kMaxTokensPerStep};
+  engine_options.max_logit_rows =
+      static_cast<int>(std::clamp<std::int64_t>(kLogitsBytes / row_bytes, kMaxSequences, kMaxTokensPerStep));
+  if (cpu.available_memory_bytes > 0) engine_options.kv_bytes = cpu.available_memory_bytes / 4;
+  Engine engine(std::move(model), engine_options);
+
+  const InterruptGuard interrupt;
+  Scorer scorer(engine, texts, size);
+  scorer.run(interrupt, [&](const Text& text) {
+    if (options.json)
+      write_stdout(json_of(text));
+    else
+      write_stdout(options.text ? table_of(text, tokenizer.get()) : summary_of(text));
+  });
+  if (!interrupt.interrupted()) return;
+  write_stderr(
+      fmt::format("heddle: interrupted; {} of {} texts were not finished\n", scorer.num_unwritten(), texts.size()));
+  throw Interrupted{interrupt.signal()};
+}
+
+}  // namespace
+
+void add_score(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("score", "Log-probabilities of a text's tokens, and its perplexity");
+  add_model_options(*command, options->model);
+  auto* input = command->add_option_group("input");
+  input->add_option("--text", options->text, "The text; special tokens in it are parsed")->type_name("TEXT");
+  input->add_option("--file", options->file, "JSON lines: {\"text\": ...} or {\"tokens\": [ids]}")->type_name("FILE");
+  input->require_option(1);
+  add_number_option<std::int64_t>(*command, "--window", options->window,
+                                  "Score in windows of that many tokens; default: the model's context", {.min = 2});
+  add_number_option<std::int64_t>(
+      *command, "--stride", options->stride,
+      "Tokens from one window's beginning to the next; a window scores what those before it have not; default: half a "
+      "window",
+      {.min = 1});
+  command->add_flag("--json", options->json,
+                    "One line a text: {\"tokens\", \"logprobs\", \"perplexity\"}; the first log-probability is null");
+  command->callback([options] { score(*options); });
+}
+
+}  // namespace heddle
