@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-// Throws InputError as Tokenizer::load does.
+// Throws InputError as Tokenizer::load and parse_synthetic_name do.
 Tokenizer load_model_tokenizer(const std::string& model);
 
 }  // namespace heddle

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
 
 #include "base/buffer.h"
@@ -95,6 +96,17 @@ std::string all_names() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// At least one part, perhaps empty.
+std::vector<std::string_view> split_at_commas(std::string_view text) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 void read_layers(std::string_view model, std::string_view value, SyntheticName& name) {
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), name.num_layers);
   if (error != std::errc() || end != value.data() + value.size() || name.num_layers < 1 ||
@@ -122,22 +134,15 @@ std::string SyntheticName::text() const {
 
 std::optional<SyntheticName> parse_synthetic_name(std::string_view model) {
   if (!model.starts_with(kPrefix)) return std::nullopt;
-  std::string_view rest = model.substr(kPrefix.size());
-  const auto next = [&] {  // what stands before the next comma
-    const std::string_view part = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
-    return part;
-  };
-  const bool dangling = rest.ends_with(',');
-  const std::string_view known = next();
+  const std::vector<std::string_view> parts = split_at_commas(model.substr(kPrefix.size()));
+  const std::string_view known = parts[0];
   const KnownShape* shape = find_known_shape(known);
   if (shape == nullptr)
     throw_error<InputError>("{}: there is no synthetic model {}, only {}", shorten(json(model)), shorten(json(known)),
                             all_names());
   SyntheticName name{.shape = shape, .num_layers = shape->num_layers, .dtype = shape->dtype};
   std::vector<std::string_view> seen;
-  while (!rest.empty() || (dangling && seen.empty())) {
-    const std::string_view option = next();
+  for (const std::string_view option : std::span(parts).subspan(1)) {
     const std::size_t equals = std::min(option.find('='), option.size());
     const std::string_view key = option.substr(0, equals);
     const std::string_view value = option.substr(std::min(option.size(), equals + 1));
