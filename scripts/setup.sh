@@ -10,7 +10,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 preset=${HEDDLE_PRESET:-release}
 build=$root/build/$preset
 packages=(g++ cmake ninja-build pkgconf libfmt-dev nlohmann-json3-dev libcli11-dev libicu-dev libhwy-dev libhwloc-dev
-  libgtest-dev libgmock-dev)
+  libedit-dev libgtest-dev libgmock-dev)
 
 say() { echo "heddle: $*"; }
 fail() {
