@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/error.h"
 #include "base/thread_pool.h"
-#include "kernels/pieces.h"
+#include "kernels/cpu_target.h"
+#include "kernels/linear_bf16_dot.h"
 #include "kernels/preconditions.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,83 +14,21 @@
 #include <hwy/foreach_target.h>
 // After foreach_target.h.
 #include <hwy/highway.h>
-#include "kernels/lanes-inl.h"
+#include "kernels/linear-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// Tiles at an edge repeat the last row or token instead of having a size of their own, and what they compute twice is
-// dropped. A dot product's bits do not depend on its tile, so neither do those of y.
-
-HWY_INLINE const float* x_row(const LinearParams& params, std::int64_t token) {
-  return static_cast<const float*>(params.x.data) + std::min(token, params.x.rows - 1) * params.x.row_stride;
-}
-
-template <int kRows, int kTokens>
-HWY_INLINE void store(Tile<kRows, kTokens>& tile, const LinearParams& params, std::int64_t row, std::int64_t end_row,
-                      std::int64_t token, std::int64_t end_token) {
-  float* y = static_cast<float*>(params.y.data);
-#pragma GCC unroll 8
-  for (int t = 0; t < kTokens; ++t) {
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const float sum = sum_lanes(tile.lanes[r][t]);
-      if (row + r >= end_row || token + t >= end_token) continue;
-      const float* bias = params.weight.bias;
-      y[(token + t) * params.y.row_stride + row + r] = bias == nullptr ? sum : sum + bias[row + r];
-    }
-  }
-}
-
-template <int kRows, int kTokens, class W>
-HWY_NOINLINE void multiply_tile(const LinearParams& params, const W* const (&w)[kRows], std::int64_t row,
-                                std::int64_t end_row, std::int64_t token) {
-  const float* x[kTokens];
-  for (int t = 0; t < kTokens; ++t) x[t] = x_row(params, token + t);
-  Tile<kRows, kTokens> tile = dot_tile<kRows, kTokens>(w, x, params.weight.in_features);
-  store(tile, params, row, end_row, token, params.x.rows);
-}
-
-// Weights are widened as they are read, a group of rows at a time; it serves kTokensAtOnce tokens from the first-level
-// cache, while those tokens stay in the second-level one for the piece's next rows.
-constexpr std::int64_t kTokensAtOnce = 24;
-
-template <int kRows, int kTokens, class W>
-void multiply_rows(const LinearParams& params, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t first_token = 0; first_token < params.x.rows; first_token += kTokensAtOnce) {
-    const std::int64_t end_token = std::min(first_token + kTokensAtOnce, params.x.rows);
-    for (std::int64_t row = begin; row < end; row += kRows) {
-      const W* w[kRows];
-      for (int r = 0; r < kRows; ++r) w[r] = static_cast<const W*>(params.weight.row(std::min(row + r, end - 1)));
-      std::int64_t token = first_token;
-      for (; token + kTokens <= end_token; token += kTokens) multiply_tile<kRows, kTokens>(params, w, row, end, token);
-      if (end_token - token == 1)
-        multiply_tile<kRows, 1>(params, w, row, end, token);
-      else if (token < end_token)
-        multiply_tile<kRows, std::max(1, kTokens - 1)>(params, w, row, end, token);
-    }
-  }
-}
-
-template <class W>
-void multiply(const LinearParams& params, std::int64_t begin, std::int64_t end) {
-  if (params.x.rows == 1)
-    multiply_rows<4, 1, W>(params, begin, end);
-  else if (params.x.rows == 2 || params.x.rows == 4)
-    multiply_rows<2, 2, W>(params, begin, end);
-  else
-    multiply_rows<kTileRows, kTileTokens, W>(params, begin, end);
-}
-
 // Rows [begin, end) of the weight, all tokens.
 void linear_rows(const LinearParams& params, std::int64_t begin, std::int64_t end) {
+  if (params.x.dtype == DType::bfloat16) return multiply_rows<Pairs>(params, begin, end);
   switch (params.weight.dtype) {
     case DType::float32:
-      return multiply<float>(params, begin, end);
+      return multiply_rows<Widened<float>>(params, begin, end);
     case DType::bfloat16:
-      return multiply<bfloat16>(params, begin, end);
+      return multiply_rows<Widened<bfloat16>>(params, begin, end);
     case DType::float16:
-      return multiply<float16>(params, begin, end);
+      return multiply_rows<Widened<float16>>(params, begin, end);
   }
 }
 
@@ -101,13 +41,28 @@ namespace {
 
 HWY_EXPORT(linear_rows);
 
+LinearRows linear_rows_for(const LinearParams& params) {
+  const bool has_avx512 = cpu_target().name == "AVX3";  // and no test has chosen another one
+  if (params.x.dtype == DType::bfloat16 && has_avx512)
+    if (const LinearRows rows = linear_rows_bf16_dot()) return rows;
+  return HWY_DYNAMIC_DISPATCH(linear_rows);
+}
+
+// Rows of W that a thread takes at a time: enough to pay for being handed out and for widening x, few enough that
+// threads end together.
+std::int64_t rows_of_piece(const LinearParams& params, int num_threads) {
+  constexpr std::int64_t kMultiple = 48;  // what is worked on at once
+  constexpr std::int64_t kPiecesOfThread = 8;
+  const std::int64_t share = params.weight.out_features / (num_threads * kPiecesOfThread);
+  const std::int64_t elements = params.weight.in_features * ((params.x.rows + 3) / 4);
+  const std::int64_t least = (1 << 16) / elements;
+  const std::int64_t rows = std::max(std::min<std::int64_t>(share, 192), least);
+  return (rows + kMultiple - 1) / kMultiple * kMultiple + (rows == 0 ? kMultiple : 0);
+}
+
 void linear_cpu(const LinearParams& params, ThreadPool& pool) {
-  // A row's work grows with the tokens, but pieces of a few rows would read the tokens too often.
-  constexpr std::int64_t kFewestRows = 16;
-  const std::int64_t rows = rows_per_piece(params.weight.in_features * ((params.x.rows + 3) / 4));
-  const std::int64_t grain = (rows + kFewestRows - 1) / kFewestRows * kFewestRows;  // cuts no tile
-  const auto multiply_rows = HWY_DYNAMIC_DISPATCH(linear_rows);
-  pool.parallel_for(params.weight.out_features, grain,
+  const LinearRows multiply_rows = linear_rows_for(params);
+  pool.parallel_for(params.weight.out_features, rows_of_piece(params, pool.num_threads()),
                     [&](std::int64_t begin, std::int64_t end) { multiply_rows(params, begin, end); });
 }
 
@@ -116,8 +71,12 @@ void linear_cpu(const LinearParams& params, ThreadPool& pool) {
 void linear(const LinearParams& params, Stream& stream) {
   require_cpu(stream, "linear");
   require_weight(params.weight, "linear");
-  require_activation(params.x, params.x.rows, params.weight.in_features, "linear", "x");
+  require_activation(params.x, params.x.rows, params.weight.in_features, "linear", "x",
+                     ActivationDTypes::with_bfloat16);
   require_activation(params.y, params.x.rows, params.weight.out_features, "linear", "y");
+  require(params.x.dtype == DType::float32 || params.weight.dtype == DType::bfloat16,
+          "linear: x is bfloat16 and the weight {}; bfloat16 is multiplied with bfloat16 alone",
+          name_of(params.weight.dtype));
   if (params.x.rows == 0) return;
   stream.enqueue([params](ThreadPool& pool) { linear_cpu(params, pool); });
 }

@@ -15,13 +15,12 @@ enum class Compute {
 };
 
 struct LinearParams {
-  Tensor x;       // [num_tokens, in_features], float32
+  Tensor x;       // [num_tokens, in_features], float32; or bfloat16, if the weight is
   Weight weight;  // [out_features, in_features]
   Tensor y;       // [num_tokens, out_features], float32; apart from x
-  Compute compute = Compute::automatic;
 };
 
-// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit.
+// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes and dtypes fit.
 void linear(const LinearParams& params, Stream& stream);
 
 }  // namespace heddle

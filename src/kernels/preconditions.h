@@ -14,9 +14,12 @@ namespace heddle {
 // Operators run on the CPU only so far.
 void require_cpu(const Stream& stream, std::string_view op);
 
-// `tensor` is [rows, columns], float32, columns > 0, row_stride >= columns, and not null unless it has no rows.
+enum class ActivationDTypes { float32, with_bfloat16 };
+
+// `tensor` is [rows, columns], float32 (or, where said, bfloat16), columns > 0, row_stride >= columns, and not null
+// unless it has no rows.
 void require_activation(const Tensor& tensor, std::int64_t rows, std::int64_t columns, std::string_view op,
-                        std::string_view operand);
+                        std::string_view operand, ActivationDTypes dtypes = ActivationDTypes::float32);
 
 // out_features and in_features > 0; the blocks hold out_features rows and are not null where they have rows.
 void require_weight(const Weight& weight, std::string_view op);

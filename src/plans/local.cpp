@@ -1,5 +1,6 @@
 #include "plans/local.h"
 
+#include "base/trace.h"
 #include "kernels/rmsnorm.h"
 
 namespace heddle {
@@ -15,7 +16,8 @@ void LocalPlan::add_norm(const Hidden& hidden, const Norm& norm, Tensor normaliz
 }
 
 void LocalPlan::linear(Tensor x, const Weight& weight, Tensor y, Stream& stream) {
-  heddle::linear({.x = x, .weight = weight, .y = y, .compute = compute_}, stream);
+  const Span span(stream, "linear");
+  heddle::linear({.x = x, .weight = weight, .y = y}, stream);
 }
 
 }  // namespace heddle

@@ -36,8 +36,10 @@ std::uint64_t sum_words(const std::uint64_t* HWY_RESTRICT words, std::size_t cou
 FmaRun run_fma_chains(float seed, std::int64_t steps) {
   const hn::ScalableTag<float> d;
   const auto a = hn::Set(d, 0.999f), b = hn::Set(d, 0.001f);
-  auto x0 = hn::Set(d, seed), x1 = x0, x2 = x0, x3 = x0, x4 = x0, x5 = x0;
-  auto x6 = x0, x7 = x0, x8 = x0, x9 = x0, x10 = x0, x11 = x0;
+  // Twelve different chains: the compiler would compute equal ones once.
+  const auto chain = [&](int i) { return hn::Set(d, seed + static_cast<float>(i)); };
+  auto x0 = chain(0), x1 = chain(1), x2 = chain(2), x3 = chain(3), x4 = chain(4), x5 = chain(5);
+  auto x6 = chain(6), x7 = chain(7), x8 = chain(8), x9 = chain(9), x10 = chain(10), x11 = chain(11);
   for (std::int64_t step = 0; step < steps; ++step) {
     x0 = hn::MulAdd(x0, a, b);
     x1 = hn::MulAdd(x1, a, b);

@@ -27,6 +27,17 @@ inline float dot_product(const float* a, const float* b, std::int64_t n) {
   return sum_of_lanes(lanes);
 }
 
+// The same for bfloat16 numbers, widened: lane i takes elements 2i + 1 and 2i of each 32.
+inline float dot_product_of_pairs(const float* a, const float* b, std::int64_t n) {
+  std::array<float, 16> lanes{};
+  const auto product = [&](std::int64_t k, float sum) {
+    return k < n ? std::fma(a[k], b[k], sum) : std::fma(0.0f, 0.0f, sum);
+  };
+  for (std::int64_t chunk = 0; chunk < n; chunk += 32)
+    for (std::int64_t i = 0; i < 16; ++i) lanes[i] = product(chunk + 2 * i, product(chunk + 2 * i + 1, lanes[i]));
+  return sum_of_lanes(lanes);
+}
+
 inline float exponential(float x) {
   if (x > 89.0f) x = 89.0f;
   if (x < -104.0f) x = -104.0f;

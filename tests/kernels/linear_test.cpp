@@ -11,6 +11,7 @@ struct LinearCase {
   std::int64_t gap = 0;          // between rows of x and of y
   std::size_t misalignment = 0;  // of the weight, in elements
   float scale = 1;
+  bool has_bias = false;
 };
 
 const LinearCase kCases[] = {
@@ -28,7 +29,60 @@ const LinearCase kCases[] = {
     {3, 10, 300, 0, 0, 1e15f},   // sums near 1e30
     {3, 10, 300, 0, 0, 1e-20f},  // products are subnormal
     {1, 700, 512},               // several pieces
+    {3, 40, 96, 1, 1, 1, true},
+    {33, 30, 1100, 0, 0, 1, true},  // two rounds of tokens, and of in_features
+    {1, 3, 33000},                  // one token's in_features in two rounds, too
+    {6, 200, 2085, 0, 1},           // rounds of rows; a ragged end of the last round of in_features
 };
+
+// The dtypes that can be multiplied.
+struct Operands {
+  DType weight, x;
+};
+
+const Operands kOperands[] = {{DType::float32, DType::float32},
+                              {DType::bfloat16, DType::float32},
+                              {DType::float16, DType::float32},
+                              {DType::bfloat16, DType::bfloat16}};
+
+std::string name_of(const Operands& operands) {
+  return fmt::format("weight {} x {}", name_of(operands.weight), name_of(operands.x));
+}
+
+// x in either dtype; of bfloat16 the rows lie as far apart.
+class X {
+ public:
+  X(const Rows& rows, DType dtype) : rows_(rows), tensor_(rows_), bits_(dtype == DType::bfloat16 ? size() : 0) {
+    if (dtype != DType::bfloat16) return;
+    convert(tensor_.data, DType::float32, bits_.data(), DType::bfloat16, size());
+    convert(bits_.data(), DType::bfloat16, tensor_.data, DType::float32, size());  // what is multiplied
+    tensor_.data = bits_.data();
+    tensor_.dtype = DType::bfloat16;
+  }
+  X(const X&) = delete;
+  X& operator=(const X&) = delete;
+
+  Tensor tensor() const { return tensor_; }
+  Tensor part(std::int64_t begin, std::int64_t count) const {
+    Tensor part = tensor_;
+    part.data =
+        static_cast<std::byte*>(part.data) + static_cast<std::size_t>(begin * part.row_stride) * size_of(part.dtype);
+    part.rows = count;
+    return part;
+  }
+  const float* row(std::int64_t r) const { return rows_.row(r); }
+
+ private:
+  std::size_t size() const { return static_cast<std::size_t>(tensor_.rows * tensor_.row_stride); }
+
+  Rows rows_;
+  Tensor tensor_;
+  std::vector<bfloat16> bits_;
+};
+
+float expected_dot(const Operands& operands, const float* x, const float* w, std::int64_t n) {
+  return operands.x == DType::bfloat16 ? dot_product_of_pairs(x, w, n) : dot_product(x, w, n);
+}
 
 double bound(const float* x, const float* w, std::int64_t n) {
   double magnitude = 0;
@@ -39,27 +93,33 @@ double bound(const float* x, const float* w, std::int64_t n) {
 }
 
 TEST(Linear, IsTheDotProductOfItsDefinition) {
-  for (const DType dtype : kDTypes) {
+  for (const Operands& operands : kOperands) {
     for (const LinearCase& c : kCases) {
-      SCOPED_TRACE(fmt::format("{} {} tokens [{}, {}]", name_of(dtype), c.num_tokens, c.out_features, c.in_features));
+      SCOPED_TRACE(
+          fmt::format("{} {} tokens [{}, {}]", name_of(operands), c.num_tokens, c.out_features, c.in_features));
       // float16 holds neither 1e15 nor 1e-20; there only x is scaled.
-      const float w_scale = dtype == DType::float16 ? 1 : c.scale;
-      const Rows x = Rows::random(c.num_tokens, c.in_features, 1, c.scale, c.gap);
+      const float w_scale = operands.weight == DType::float16 ? 1 : c.scale;
+      const X x(Rows::random(c.num_tokens, c.in_features, 1, c.scale, c.gap), operands.x);
       const Elements elements(random_floats(static_cast<std::size_t>(c.out_features * c.in_features), 2, w_scale),
-                              dtype, c.misalignment);
+                              operands.weight, c.misalignment);
       const std::vector<float> w = elements.floats();
+      const std::vector<float> bias = random_floats(static_cast<std::size_t>(c.out_features), 3, c.scale);
+      Weight weight = one_block(elements, operands.weight, c.out_features, c.in_features);
+      if (c.has_bias) weight.bias = bias.data();
       const Rows y(c.num_tokens, c.out_features, c.gap);
-      on_cpu(2, [&](Stream& stream) {
-        linear({.x = x, .weight = one_block(elements, dtype, c.out_features, c.in_features), .y = y}, stream);
-      });
+      on_cpu(2, [&](Stream& stream) { linear({.x = x.tensor(), .weight = weight, .y = y}, stream); });
       for (std::int64_t t = 0; t < c.num_tokens; ++t) {
         for (std::int64_t r = 0; r < c.out_features; ++r) {
           const float* row = w.data() + r * c.in_features;
-          double exact = 0;
+          const float b = c.has_bias ? bias[static_cast<std::size_t>(r)] : 0;
+          double exact = b;
           for (std::int64_t k = 0; k < c.in_features; ++k) exact += static_cast<double>(x.row(t)[k]) * row[k];
-          ASSERT_NEAR(y.row(t)[r], exact, bound(x.row(t), row, c.in_features)) << "token " << t << " row " << r;
-          if (cpu_target().fused_multiply_add) {
-            const float expected = dot_product(x.row(t), row, c.in_features);
+          ASSERT_NEAR(y.row(t)[r], exact, bound(x.row(t), row, c.in_features) + kUnit * std::fabs(exact))
+              << "token " << t << " row " << r;
+          // The instruction of AVX512-BF16 takes subnormals for zeros.
+          if (cpu_target().fused_multiply_add && c.scale >= 1) {
+            float expected = expected_dot(operands, x.row(t), row, c.in_features);
+            if (c.has_bias) expected += b;
             ASSERT_EQ(std::bit_cast<std::uint32_t>(y.row(t)[r]), std::bit_cast<std::uint32_t>(expected))
                 << "token " << t << " row " << r;
           }
@@ -112,20 +172,22 @@ TEST(Linear, StacksUpToThreeBlocks) {
 }
 
 TEST(Linear, BitsDependOnNeitherThreadsNorBatchNorAlignmentNorVectorWidth) {
-  constexpr int kTokens = 29, kOut = 300, kIn = 201;
-  const Rows x = Rows::random(kTokens, kIn, 5);
-  const std::vector<float> values = random_floats(kOut * kIn, 6);
-  for (const DType dtype : kDTypes) {
-    const Elements elements(values, dtype), misaligned(values, dtype, 3);
-    const Weight weight = one_block(elements, dtype, kOut, kIn);
+  constexpr int kTokens = 37, kOut = 300, kIn = 1201;
+  const Rows values = Rows::random(kTokens, kIn, 5);
+  const std::vector<float> weights = random_floats(kOut * kIn, 6);
+  for (const Operands& operands : kOperands) {
+    SCOPED_TRACE(name_of(operands));
+    const X x(values, operands.x);
+    const Elements elements(weights, operands.weight), misaligned(weights, operands.weight, 3);
+    const Weight weight = one_block(elements, operands.weight, kOut, kIn);
     const Rows expected(kTokens, kOut);
-    on_cpu(1, [&](Stream& stream) { linear({.x = x, .weight = weight, .y = expected}, stream); });
+    on_cpu(1, [&](Stream& stream) { linear({.x = x.tensor(), .weight = weight, .y = expected}, stream); });
     for (const int threads : {2, 5}) {
       const Rows y(kTokens, kOut);
-      on_cpu(threads, [&](Stream& stream) { linear({.x = x, .weight = weight, .y = y}, stream); });
+      on_cpu(threads, [&](Stream& stream) { linear({.x = x.tensor(), .weight = weight, .y = y}, stream); });
       EXPECT_EQ(bits(y), bits(expected)) << threads << " threads";
     }
-    for (const int batch : {1, 2, 3, 4, 5, 7, 8, 25}) {
+    for (const int batch : {1, 2, 3, 4, 5, 6, 7, 8, 25, 33}) {
       const Rows y(batch, kOut);
       on_cpu(1,
              [&](Stream& stream) { linear({.x = x.part(kTokens - batch, batch), .weight = weight, .y = y}, stream); });
@@ -133,13 +195,13 @@ TEST(Linear, BitsDependOnNeitherThreadsNorBatchNorAlignmentNorVectorWidth) {
     }
     const Rows y(kTokens, kOut);
     on_cpu(1, [&](Stream& stream) {
-      linear({.x = x, .weight = one_block(misaligned, dtype, kOut, kIn), .y = y}, stream);
+      linear({.x = x.tensor(), .weight = one_block(misaligned, operands.weight, kOut, kIn), .y = y}, stream);
     });
     EXPECT_EQ(bits(y), bits(expected)) << "misaligned";
     if (!cpu_target().fused_multiply_add) continue;
     for_each_fused_target([&] {
       const Rows other(kTokens, kOut);
-      on_cpu(1, [&](Stream& stream) { linear({.x = x, .weight = weight, .y = other}, stream); });
+      on_cpu(1, [&](Stream& stream) { linear({.x = x.tensor(), .weight = weight, .y = other}, stream); });
       EXPECT_EQ(bits(other), bits(expected)) << cpu_target().name;
     });
   }
@@ -168,7 +230,8 @@ TEST(Linear, NamesTheBrokenPrecondition) {
   broken([](LinearParams& p) { p.x.columns = 4; }, "linear: x is [2, 4], expected [2, 3]");
   broken([](LinearParams& p) { p.y.rows = 1; }, "linear: y is [1, 2], expected [2, 2]");
   broken([](LinearParams& p) { p.x.rows = p.y.rows = -1; }, "size below 1");
-  broken([](LinearParams& p) { p.x.dtype = DType::float16; }, "linear: x is float16");
+  broken([](LinearParams& p) { p.x.dtype = DType::float16; }, "linear: x is float16, expected float32 or bfloat16");
+  broken([](LinearParams& p) { p.x.dtype = DType::bfloat16; }, "x is bfloat16 and the weight float32");
   broken([](LinearParams& p) { p.y.row_stride = 1; }, "linear: y has row_stride 1");
   broken([](LinearParams& p) { p.x.data = nullptr; }, "linear: x is null");
   broken([](LinearParams& p) { p.y.data = nullptr; }, "linear: y is null");

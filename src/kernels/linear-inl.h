@@ -1,0 +1,371 @@
+// The loops of `linear`, for one way to multiply (a Format) on one instruction set. Included once a target, after
+// hwy/highway.h, and by linear_bf16_dot.cpp; the guard is Highway's idiom.
+#if defined(HEDDLE_KERNELS_LINEAR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_KERNELS_LINEAR_INL_H_
+#undef HEDDLE_KERNELS_LINEAR_INL_H_
+#else
+#define HEDDLE_KERNELS_LINEAR_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/lanes-inl.h"
+#include "kernels/linear.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::HWY_NAMESPACE {
+
+// A Format says how a row of W is multiplied with a row of x:
+//   Weight, X      their elements in memory
+//   Packed         elements as loops read them that use them often: all of x, and W where there are many tokens
+//   kChunk         elements that the sixteen lanes take at once
+//   kPhases        products that a lane makes of its share of a chunk, one after the other
+//   pack()         Packed of whole chunks of Weight or X, as many elements
+//   operand()      one register of Weight or Packed: of `part` (lanes [part * kWidth, ...)) and `phase` of a chunk
+//   multiply_add() adds the products of two operands to the lanes
+
+// x is float32; W is, or is widened to it. Lane i takes element i of each 16.
+template <class W>
+struct Widened {
+  using Weight = W;
+  using X = float;
+  using Packed = float;
+  static constexpr int kChunk = kLanes;
+  static constexpr int kPhases = 1;
+
+  template <class T>
+  static HWY_INLINE void pack(const T* from, std::int64_t num_chunks, float* to) {
+    for (std::int64_t k = 0; k < num_chunks * kChunk; k += kWidth) hn::StoreU(load(from + k), Floats(), to + k);
+  }
+  template <class T>
+  static HWY_INLINE Vector operand(const T* chunk, int part, int) {
+    return load(chunk + part * kWidth);
+  }
+  static HWY_INLINE Vector multiply_add(Vector w, Vector x, Vector sum) { return hn::MulAdd(w, x, sum); }
+};
+
+// x and W are bfloat16. Lane i takes elements 2i + 1 and then 2i of each 32, as they lie in its 32 bits: the upper half
+// is a float32 once the lower is cleared, the lower once it is shifted up, and nothing has to be shuffled.
+struct Pairs {
+  using Weight = bfloat16;
+  using X = bfloat16;
+  using Packed = float;  // of each chunk the odd elements, then the even ones
+  static constexpr int kChunk = 2 * kLanes;
+  static constexpr int kPhases = 2;
+
+  static HWY_INLINE void pack(const bfloat16* from, std::int64_t num_chunks, float* to) {
+    for (std::int64_t k = 0; k < num_chunks * kChunk; k += kChunk) {
+#pragma GCC unroll 2
+      for (int phase = 0; phase < kPhases; ++phase) {
+#pragma GCC unroll kUnroll
+        for (int part = 0; part < kRegisters; ++part)
+          hn::StoreU(operand(from + k, part, phase), Floats(), to + k + phase * kLanes + part * kWidth);
+      }
+    }
+  }
+  static HWY_INLINE Vector operand(const bfloat16* chunk, int part, int phase) {
+    const auto pairs = load_pairs(chunk + 2 * part * kWidth);
+    return hn::BitCast(Floats(), phase == 0 ? upper_half(pairs) : hn::ShiftLeft<16>(pairs));
+  }
+  static HWY_INLINE Vector operand(const float* chunk, int part, int phase) {
+    return load(chunk + phase * kLanes + part * kWidth);
+  }
+  static HWY_INLINE Vector multiply_add(Vector w, Vector x, Vector sum) {
+    return hn::MulAdd(w, x, sum);
+  }
+
+ private:
+  using PairBits = hn::Rebind<std::uint32_t, Floats>;
+
+  static HWY_INLINE hn::Vec<PairBits> upper_half(hn::Vec<PairBits> pairs) {
+#if HWY_TARGET == HWY_AVX2
+    // The sums, and what is multiplied, take all 16 registers: there is none left for a mask.
+    auto lower = hn::ShiftRight<16>(pairs);
+    asm("" : "+x"(lower.raw));  // or GCC makes one operation of two, and it needs the mask
+    return hn::ShiftLeft<16>(lower);
+#else
+    return hn::And(pairs, hn::Set(PairBits(), 0xffff0000u));
+#endif
+  }
+
+  static HWY_INLINE hn::Vec<PairBits> load_pairs(const bfloat16* pairs) {
+    const PairBits d;
+#if HWY_TARGET == HWY_SCALAR
+    std::uint32_t pair;
+    std::memcpy(&pair, pairs, sizeof pair);
+    return hn::Set(d, pair);
+#else
+    const hn::Repartition<std::uint16_t, decltype(d)> d16;
+    return hn::BitCast(d, hn::LoadU(d16, &pairs->bits));
+#endif
+  }
+};
+
+// A piece works on kRowsAtOnce rows of W, kTokensAtOnce tokens and a depth of k at a time, so that the tokens (128 KiB)
+// and their sums (192 KiB) stay in the second-level cache; and in there on groups of rows that stay in the first. Where
+// tokens are many, a group is packed: rows of W often lie a multiple of 4 KiB apart, and the first-level cache holds no
+// more than eight lines at such distances.
+constexpr std::int64_t kRowsAtOnce = 48;
+constexpr std::int64_t kTokensAtOnce = 64;
+constexpr std::int64_t kFewestTokensToPack = 16;
+constexpr std::int64_t kDepth = 512;
+constexpr std::int64_t kScratch = kDepth * kTokensAtOnce;
+
+// A single token reads its rows from end to end; a few read long parts of them.
+constexpr std::int64_t depth_for(std::int64_t num_tokens) {
+  if (num_tokens == 1) return kScratch;
+  return num_tokens < kFewestTokensToPack ? 2 * kDepth : kDepth;
+}
+
+// As many sums as registers hold beside what is multiplied: at most 12 of 16 registers, or 24 of 32. One token's tile
+// takes all sixteen lanes at once, so that each line of W is read once.
+constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3;
+constexpr int rows_of_tile(int tokens) {
+  if (kManyRegisters) return tokens <= 2 ? 8 : 6;
+  return tokens <= 2 ? 4 : 3;
+}
+constexpr int parts_of_tile(int tokens) {
+  return tokens == 1 ? kRegisters : 1;
+}
+// Rows that are done with all tokens before the next: multiples of the rows of every tile that can occur.
+constexpr std::int64_t kRowsOfGroup = kManyRegisters ? 24 : 12;
+constexpr std::int64_t kRowsOfPackedGroup = 2 * rows_of_tile(4);
+static_assert(kRowsAtOnce % kRowsOfGroup == 0 && kRowsAtOnce % kRowsOfPackedGroup == 0);
+
+// GCC would otherwise load ahead, and run out of registers.
+HWY_INLINE void keep_order() {
+  asm volatile("" ::: "memory");
+}
+
+// Registers [part, part + kParts) of the lanes of kRows x kTokens dot products.
+template <class Format, int kRows, int kTokens, int kParts>
+struct Sums {
+  Vector lanes[kRows][kTokens][kParts];
+
+  // Adds the products of `num_chunks` chunks.
+  template <class W>
+  HWY_INLINE void add(const W* const (&w)[kRows], const typename Format::Packed* const (&x)[kTokens],
+                      std::int64_t num_chunks, int part) {
+    for (std::int64_t k = 0; k < num_chunks * Format::kChunk; k += Format::kChunk) {
+#pragma GCC unroll 2
+      for (int phase = 0; phase < Format::kPhases; ++phase) {
+#pragma GCC unroll 4
+        for (int p = 0; p < kParts; ++p) {
+          if (phase + p > 0) keep_order();
+          decltype(Format::operand(w[0], 0, 0)) row[kRows];
+#pragma GCC unroll 24
+          for (int r = 0; r < kRows; ++r) row[r] = Format::operand(w[r] + k, part + p, phase);
+#pragma GCC unroll 4
+          for (int t = 0; t < kTokens; ++t) {
+            const auto token = in_register(Format::operand(x[t] + k, part + p, phase));
+#pragma GCC unroll 24
+            for (int r = 0; r < kRows; ++r) lanes[r][t][p] = Format::multiply_add(row[r], token, lanes[r][t][p]);
+          }
+        }
+      }
+    }
+  }
+};
+
+// Elements [k, k + depth) of some tokens and of rows [first_row, end_row) of W.
+template <class Format>
+struct Block {
+  const LinearParams& params;
+  std::int64_t first_row, end_row;
+  std::int64_t first_token, num_tokens;
+  std::int64_t k, depth;
+  const typename Format::Packed* x[kTokensAtOnce];  // of each token, padded with zeros to whole chunks
+  float* lanes;                                     // [rows, num_tokens, kLanes], kept from one block of k to the next
+
+  float* lanes_of(std::int64_t row, std::int64_t t) const {
+    return lanes + ((row - first_row) * num_tokens + t) * kLanes;
+  }
+  bool begins_sums() const { return k == 0; }
+  bool ends_sums() const { return k + depth == params.weight.in_features; }
+};
+
+// Whole chunks, and one padded with zeros, of `count` elements.
+template <class Format, class T>
+HWY_INLINE void pack_padded(const T* from, std::int64_t count, typename Format::Packed* to) {
+  const std::int64_t num_chunks = count / Format::kChunk, whole = num_chunks * Format::kChunk;
+  Format::pack(from, num_chunks, to);
+  if (whole == count) return;
+  T tail[Format::kChunk] = {};
+  std::memcpy(tail, from + whole, static_cast<std::size_t>(count - whole) * sizeof(T));
+  Format::pack(tail, 1, to + whole);
+}
+
+// The tile of rows [row, row + kRows) and of tokens [t, t + kTokens) of the block. `w` is element k of each row, in
+// memory or packed.
+template <class Format, int kRows, int kTokens, class W>
+HWY_NOINLINE void multiply_tile(const Block<Format>& block, const W* const (&w)[kRows], std::int64_t row,
+                                std::int64_t t) {
+  constexpr int kParts = parts_of_tile(kTokens);
+  constexpr bool kIsPacked = std::is_same_v<W, typename Format::Packed>;
+  const typename Format::Packed* x[kTokens];
+  float* lanes[kRows][kTokens];
+  for (int i = 0; i < kTokens; ++i) {
+    x[i] = block.x[t + i];
+    for (int r = 0; r < kRows; ++r) lanes[r][i] = block.lanes_of(row + r, t + i);
+  }
+  const std::int64_t num_chunks = (block.depth + (kIsPacked ? Format::kChunk - 1 : 0)) / Format::kChunk;
+  const std::int64_t whole = num_chunks * Format::kChunk;
+  for (int part = 0; part < kRegisters; part += kParts) {
+    Sums<Format, kRows, kTokens, kParts> sums;
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+      for (int i = 0; i < kTokens; ++i)
+#pragma GCC unroll 4
+        for (int p = 0; p < kParts; ++p)
+          sums.lanes[r][i][p] = block.begins_sums() ? hn::Zero(Floats()) : load(lanes[r][i] + (part + p) * kWidth);
+    sums.add(w, x, num_chunks, part);
+    if (whole < block.depth) {
+      W tails[kRows][Format::kChunk] = {};
+      const W* w_tail[kRows];
+      const typename Format::Packed* x_tail[kTokens];
+      for (int r = 0; r < kRows; ++r) {
+        std::memcpy(tails[r], w[r] + whole, static_cast<std::size_t>(block.depth - whole) * sizeof(W));
+        w_tail[r] = tails[r];
+      }
+      for (int i = 0; i < kTokens; ++i) x_tail[i] = x[i] + whole;
+      sums.add(w_tail, x_tail, 1, part);
+    }
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+      for (int i = 0; i < kTokens; ++i)
+#pragma GCC unroll 4
+        for (int p = 0; p < kParts; ++p) hn::StoreU(sums.lanes[r][i][p], Floats(), lanes[r][i] + (part + p) * kWidth);
+  }
+}
+
+// y of the block's tokens and of rows [begin, end), once their sums are whole.
+template <class Format>
+HWY_NOINLINE void store_sums(const Block<Format>& block, std::int64_t begin, std::int64_t end) {
+  const Tensor& y = block.params.y;
+  const float* bias = block.params.weight.bias;
+  for (std::int64_t t = 0; t < block.num_tokens; ++t) {
+    float* y_row = static_cast<float*>(y.data) + (block.first_token + t) * y.row_stride;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* lanes = block.lanes_of(row, t);
+      Vector registers[kRegisters];
+#pragma GCC unroll kUnroll
+      for (int p = 0; p < kRegisters; ++p) registers[p] = load(lanes + p * kWidth);
+      const float sum = sum_lanes(registers);
+      y_row[row] = bias == nullptr ? sum : sum + bias[row];
+    }
+  }
+}
+
+// Element k of a row of W. Rows beyond the block are its last one: tiles at an edge compute it twice instead of having
+// a size of their own, and what they compute twice is dropped. A dot product's bits do not depend on its tile.
+template <class Format>
+HWY_INLINE const typename Format::Weight* weight_row(const Block<Format>& block, std::int64_t row) {
+  const void* data = block.params.weight.row(std::min(row, block.end_row - 1));
+  return static_cast<const typename Format::Weight*>(data) + block.k;
+}
+
+// All tokens of the block, in tiles of at most four and nearly equal sizes: calls tile(number of tokens as a constant,
+// first token).
+template <class Tile>
+HWY_INLINE void for_each_tile(std::int64_t num_tokens, Tile tile) {
+  std::int64_t t = 0;
+  while (t < num_tokens) {
+    const std::int64_t left = num_tokens - t;
+    const std::int64_t num_tiles = (left + 3) / 4;
+    const std::int64_t size = (left + num_tiles - 1) / num_tiles;
+    if (size == 1) tile(std::integral_constant<int, 1>(), t);
+    if (size == 2) tile(std::integral_constant<int, 2>(), t);
+    if (size == 3) tile(std::integral_constant<int, 3>(), t);
+    if (size == 4) tile(std::integral_constant<int, 4>(), t);
+    t += size;
+  }
+}
+
+// Rows [begin, end) of the block as they lie in memory, end - begin <= kRowsOfGroup.
+template <class Format>
+void multiply_group(const Block<Format>& block, std::int64_t begin, std::int64_t end) {
+  for_each_tile(block.num_tokens, [&](auto tile_tokens, std::int64_t t) {
+    constexpr int kRows = rows_of_tile(tile_tokens);
+    for (std::int64_t row = begin; row < end; row += kRows) {
+      const typename Format::Weight* w[kRows];
+      for (int r = 0; r < kRows; ++r) w[r] = weight_row(block, row + r);
+      multiply_tile<Format, kRows, tile_tokens>(block, w, row, t);
+    }
+  });
+}
+
+// The same with a packed copy, end - begin <= kRowsOfPackedGroup.
+template <class Format>
+void multiply_packed_group(const Block<Format>& block, std::int64_t begin, std::int64_t end) {
+  using Packed = typename Format::Packed;
+  alignas(64) Packed packed[kRowsOfPackedGroup][kDepth];
+  for (std::int64_t row = begin; row < begin + kRowsOfPackedGroup; ++row)
+    pack_padded<Format>(weight_row(block, row), block.depth, packed[row - begin]);
+  for_each_tile(block.num_tokens, [&](auto tile_tokens, std::int64_t t) {
+    constexpr int kRows = rows_of_tile(tile_tokens);
+    if constexpr (kRowsOfPackedGroup % kRows == 0) {  // as it is for the tiles of kFewestTokensToPack and more
+      for (std::int64_t row = begin; row < end; row += kRows) {
+        const Packed* w[kRows];
+        for (int r = 0; r < kRows; ++r) w[r] = packed[row - begin + r];
+        multiply_tile<Format, kRows, tile_tokens>(block, w, row, t);
+      }
+    }
+  });
+}
+
+template <class Format>
+void multiply_block(const Block<Format>& block) {
+  const bool packs = block.num_tokens >= kFewestTokensToPack;
+  const std::int64_t group = packs ? kRowsOfPackedGroup : kRowsOfGroup;
+  for (std::int64_t row = block.first_row; row < block.end_row; row += group) {
+    const std::int64_t end = std::min(block.end_row, row + group);
+    if (packs)
+      multiply_packed_group(block, row, end);
+    else
+      multiply_group(block, row, end);
+    if (block.ends_sums()) store_sums(block, row, end);
+  }
+}
+
+// Rows [begin, end) of the weight, all tokens.
+template <class Format>
+void multiply_rows(const LinearParams& params, std::int64_t begin, std::int64_t end) {
+  using X = typename Format::X;
+  static_assert(kDepth % Format::kChunk == 0);
+  alignas(64) typename Format::Packed x[kScratch];
+  alignas(64) float lanes[kRowsAtOnce * kTokensAtOnce * kLanes];
+  for (std::int64_t row = begin; row < end; row += kRowsAtOnce) {
+    for (std::int64_t token = 0; token < params.x.rows; token += kTokensAtOnce) {
+      const std::int64_t num_tokens = std::min(kTokensAtOnce, params.x.rows - token);
+      const std::int64_t depth = depth_for(num_tokens);
+      for (std::int64_t k = 0; k < params.weight.in_features; k += depth) {
+        Block<Format> block{.params = params,
+                            .first_row = row,
+                            .end_row = std::min(end, row + kRowsAtOnce),
+                            .first_token = token,
+                            .num_tokens = num_tokens,
+                            .k = k,
+                            .depth = std::min(depth, params.weight.in_features - k),
+                            .x = {},
+                            .lanes = lanes};
+        for (std::int64_t t = 0; t < num_tokens; ++t) {
+          const X* from = static_cast<const X*>(params.x.data) + (token + t) * params.x.row_stride + k;
+          pack_padded<Format>(from, block.depth, x + t * depth);
+          block.x[t] = x + t * depth;
+        }
+        multiply_block(block);
+      }
+    }
+  }
+}
+
+}  // namespace heddle::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
