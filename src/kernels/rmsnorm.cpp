@@ -33,19 +33,24 @@ HWY_INLINE void scale_row(const float* z, float factor, const float* weight, flo
 }
 
 void rmsnorm_rows(const RmsNormParams& params, std::int64_t begin, std::int64_t end) {
-  const std::int64_t hidden = params.x.columns;
+  const std::int64_t hidden = params.x.columns / params.num_heads;
   for (std::int64_t token = begin; token < end; ++token) {
-    const float* z = static_cast<const float*>(params.x.data) + token * params.x.row_stride;
-    if (params.residual.data != nullptr) {
-      float* residual = static_cast<float*>(params.residual.data) + token * params.residual.row_stride;
-      add_rows(z, residual, hidden);
-      z = residual;
+    for (std::int64_t column = 0; column < params.x.columns; column += hidden) {
+      const auto part_of = [&](const Tensor& tensor) {
+        return static_cast<float*>(tensor.data) + token * tensor.row_stride + column;
+      };
+      const float* z = part_of(params.x);
+      if (params.residual.data != nullptr) {
+        float* residual = part_of(params.residual);
+        add_rows(z, residual, hidden);
+        z = residual;
+      }
+      const float* const rows[1] = {z};
+      Tile<1, 1> squares = dot_tile<1, 1>(rows, rows, hidden);
+      const float mean = sum_lanes(squares.lanes[0][0]) / static_cast<float>(hidden);
+      scale_row(z, 1.0f / std::sqrt(mean + params.eps), static_cast<const float*>(params.weight), part_of(params.y),
+                hidden);
     }
-    const float* const rows[1] = {z};
-    Tile<1, 1> squares = dot_tile<1, 1>(rows, rows, hidden);
-    const float mean = sum_lanes(squares.lanes[0][0]) / static_cast<float>(hidden);
-    scale_row(z, 1.0f / std::sqrt(mean + params.eps), static_cast<const float*>(params.weight),
-              static_cast<float*>(params.y.data) + token * params.y.row_stride, hidden);
   }
 }
 
@@ -72,6 +77,8 @@ void rmsnorm(const RmsNormParams& params, Stream& stream) {
   require_activation(x, x.rows, x.columns, "rmsnorm", "x");
   require_activation(params.y, x.rows, x.columns, "rmsnorm", "y");
   if (params.residual.data != nullptr) require_activation(params.residual, x.rows, x.columns, "rmsnorm", "residual");
+  require(params.num_heads > 0 && x.columns % params.num_heads == 0,
+          "rmsnorm: x has {} columns, not a multiple of num_heads {}", x.columns, params.num_heads);
   require_array(params.weight, x.rows, "rmsnorm", "weight");
   require(std::isfinite(params.eps) && params.eps >= 0, "rmsnorm: eps is {}, expected a finite number >= 0",
           params.eps);

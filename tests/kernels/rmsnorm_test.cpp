@@ -89,6 +89,36 @@ TEST(RmsNorm, WorksInPlace) {
   EXPECT_EQ(bits(same_x), bits(y));
 }
 
+// As the norm of queries and keys is computed: in place, on columns in the middle of wider rows.
+TEST(RmsNorm, OfHeadsIsThatOfEachHeadByItself) {
+  constexpr int kTokens = 5, kHeads = 3, kHeadDim = 24, kBefore = 10, kAfter = 7;
+  constexpr int kColumns = kHeads * kHeadDim;
+  const std::vector<float> weight = random_floats(kHeadDim, 3);
+  for (const bool add : {false, true}) {
+    const Rows x = Rows::random(kTokens, kBefore + kColumns + kAfter, 1), together = x, apart = x;
+    const Rows residual = Rows::random(kTokens, kColumns, 2), residual_apart = residual;
+    on_cpu(2, [&](Stream& stream) {
+      const Tensor heads = Tensor(together).column_slice(kBefore, kColumns);
+      rmsnorm({.x = heads,
+               .weight = weight.data(),
+               .residual = add ? Tensor(residual) : Tensor{},
+               .y = heads,
+               .eps = 1e-5f,
+               .num_heads = kHeads},
+              stream);
+      for (int head = 0; head < kHeads; ++head) {
+        const Tensor one = Tensor(apart).column_slice(kBefore + head * kHeadDim, kHeadDim);
+        const Tensor its_residual = Tensor(residual_apart).column_slice(head * kHeadDim, kHeadDim);
+        rmsnorm({.x = one, .weight = weight.data(), .residual = add ? its_residual : Tensor{}, .y = one, .eps = 1e-5f},
+                stream);
+      }
+    });
+    EXPECT_EQ(bits(together), bits(apart));
+    EXPECT_EQ(bits(residual), bits(residual_apart));
+    EXPECT_NE(bits(together), bits(x));
+  }
+}
+
 TEST(RmsNorm, BitsDependOnNeitherThreadsNorBatchNorVectorWidth) {
   constexpr int kTokens = 70, kHidden = 1003;  // several pieces
   const Rows x = Rows::random(kTokens, kHidden, 1), expected(kTokens, kHidden);
@@ -137,6 +167,8 @@ TEST(RmsNorm, NamesTheBrokenPrecondition) {
         p.residual.columns = 0;
       },
       "rmsnorm: x is [2, 0]");
+  broken([](RmsNormParams& p) { p.num_heads = 2; }, "rmsnorm: x has 3 columns, not a multiple of num_heads 2");
+  broken([](RmsNormParams& p) { p.num_heads = 0; }, "not a multiple of num_heads 0");
   broken([](RmsNormParams& p) { p.eps = -1; }, "rmsnorm: eps is -1");
   broken([](RmsNormParams& p) { p.eps = kPoison; }, "rmsnorm: eps is nan");
   broken([](RmsNormParams& p) { p.x.dtype = DType::bfloat16; }, "rmsnorm: x is bfloat16");
