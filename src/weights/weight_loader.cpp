@@ -30,6 +30,15 @@ bool aligned_for(const void* data, DType dtype) {
                           reasons.empty() ? "" : fmt::format(" ({})", fmt::join(reasons, "; ")));
 }
 
+// The rows of `block` to be loaded.
+std::int64_t num_rows_of(const NamedRows& block) {
+  require(block.first >= 0 && block.first <= block.rows.size, "tensor {} has no row {}", block.name, block.first);
+  const std::int64_t count = block.count.value_or(block.rows.size - block.first);
+  require(count >= 0 && count <= block.rows.size - block.first, "tensor {} has no rows {} + {}", block.name,
+          block.first, count);
+  return count;
+}
+
 }  // namespace
 
 WeightLoader::WeightLoader(const TensorSource& source, WeightLoaderOptions options)
@@ -48,10 +57,7 @@ Weight WeightLoader::matrix(std::span<const NamedRows> blocks, const Extent& in_
 
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const NamedRows& block = blocks[i];
-    require(block.first >= 0 && block.first <= block.rows.size, "tensor {} has no row {}", block.name, block.first);
-    const std::int64_t count = block.count.value_or(block.rows.size - block.first);
-    require(count >= 0 && count <= block.rows.size - block.first, "tensor {} has no rows {} + {}", block.name,
-            block.first, count);
+    const std::int64_t count = num_rows_of(block);
     weight.blocks[i] = {load(block.name, *infos[i], block.first, count, weight.dtype), count};
     weight.out_features += count;
   }
@@ -61,6 +67,26 @@ Weight WeightLoader::matrix(std::span<const NamedRows> blocks, const Extent& in_
 const float* WeightLoader::vector(const std::string& name, const Extent& size) {
   const TensorInfo& info = checked(name, {&size, 1});
   return static_cast<const float*>(load(name, info, 0, size.size, DType::float32));
+}
+
+const float* WeightLoader::vector(std::span<const NamedRows> blocks) {
+  std::int64_t size = 0;
+  for (const NamedRows& block : blocks) {
+    checked(block.name, {&block.rows, 1});
+    size += num_rows_of(block);
+  }
+  if (!source_.has_contents()) return nullptr;
+  auto stacked = std::make_shared<Buffer>(static_cast<std::size_t>(size) * sizeof(float));
+  std::byte* end = stacked->data();
+  for (const NamedRows& block : blocks) {
+    const std::int64_t count = num_rows_of(block);
+    if (count == 0) continue;
+    copy_rows(block.name, *source_.find(block.name), block.first, count, DType::float32, end);
+    end += static_cast<std::size_t>(count) * sizeof(float);
+  }
+  const auto* data = reinterpret_cast<const float*>(stacked->data());
+  storage_.owners.push_back(std::move(stacked));
+  return data;
 }
 
 WeightStorage WeightLoader::finish(std::span<const std::string_view> harmless_suffixes) {
@@ -111,6 +137,17 @@ const void* WeightLoader::load(const std::string& name, const TensorInfo& info, 
     }
   }
   auto copy = std::make_shared<Buffer>(static_cast<std::size_t>(num_rows) * row_elements * size_of(dtype));
+  copy_rows(name, info, first_row, num_rows, dtype, copy->data());
+  const void* data = copy->data();
+  storage_.owners.push_back(std::move(copy));
+  return data;
+}
+
+void WeightLoader::copy_rows(const std::string& name, const TensorInfo& info, std::int64_t first_row,
+                             std::int64_t num_rows, DType dtype, std::byte* destination) {
+  const DType stored = *info.dtype.dtype;
+  const std::size_t row_bytes = info.size_bytes / static_cast<std::size_t>(info.shape[0]);
+  const std::size_t row_elements = row_bytes / size_of(stored);
   const auto piece_rows =
       static_cast<std::int64_t>(std::max<std::size_t>(1, kPieceBytes / std::max<std::size_t>(1, row_bytes)));
   for (std::int64_t done = 0; done < num_rows;) {
@@ -118,14 +155,11 @@ const void* WeightLoader::load(const std::string& name, const TensorInfo& info, 
     const TensorRows piece = source_.rows(name, first_row + done, count);
     read_mapped(piece.bytes);  // an error, where a file that has become shorter would otherwise end the program
     const std::size_t num_elements = static_cast<std::size_t>(count) * row_elements;
-    convert(piece.bytes.data(), stored, copy->data() + static_cast<std::size_t>(done) * row_elements * size_of(dtype),
+    convert(piece.bytes.data(), stored, destination + static_cast<std::size_t>(done) * row_elements * size_of(dtype),
             dtype, num_elements);
     done += count;
     advance(piece.bytes.size());
   }
-  const void* data = copy->data();
-  storage_.owners.push_back(std::move(copy));
-  return data;
 }
 
 void WeightLoader::advance(std::size_t num_bytes) {

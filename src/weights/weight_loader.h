@@ -60,6 +60,9 @@ class WeightLoader {
   // A tensor [size] as float32, whatever the wanted dtype: norm weights and biases. Throws as matrix() does.
   const float* vector(const std::string& name, const Extent& size);
 
+  // Tensors [rows], stacked in order, as float32: the biases of a matrix of several blocks. Throws as matrix() does.
+  const float* vector(std::span<const NamedRows> blocks);
+
   // Hands over what holds the weights; the loader is then empty. Throws InputError that names a tensor of the source
   // that nobody asked for, unless its name ends with one of `harmless_suffixes` ("rotary_emb.inv_freq").
   WeightStorage finish(std::span<const std::string_view> harmless_suffixes = {});
@@ -68,6 +71,8 @@ class WeightLoader {
   const TensorInfo& checked(const std::string& name, std::span<const Extent> shape);
   const void* load(const std::string& name, const TensorInfo& info, std::int64_t first_row, std::int64_t num_rows,
                    DType dtype);
+  void copy_rows(const std::string& name, const TensorInfo& info, std::int64_t first_row, std::int64_t num_rows,
+                 DType dtype, std::byte* destination);
   void advance(std::size_t num_bytes);
 
   const TensorSource& source_;

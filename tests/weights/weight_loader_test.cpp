@@ -165,6 +165,20 @@ TEST(WeightLoader, StacksBlocksInOrder) {
   EXPECT_THAT(values_of(weight), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 101, 102, 201, 202, 203, 204));
 }
 
+TEST(WeightLoader, StacksVectorsInOrderAsFloat32) {
+  FakeSource source;
+  source.add("q", DType::float32, {4}, counting(4, 1));
+  source.add("k", DType::bfloat16, {3}, counting(3, 101), 1);
+  source.add("v", DType::float16, {2}, counting(2, 201));
+  WeightLoader loader(source, {.dtype = DType::float16});
+  const NamedRows blocks[] = {{"q", {4, ""}}, {"k", {3, ""}, 1, 1}, {"v", {2, ""}}};
+  const float* vector = loader.vector(blocks);
+  const WeightStorage storage = loader.finish();  // all three were asked for
+  EXPECT_THAT(std::vector<float>(vector, vector + 7), ElementsAre(1, 2, 3, 4, 102, 201, 202));
+  EXPECT_THROW(loader.vector(std::array{NamedRows{"k", {2, ""}}}), InputError);
+  EXPECT_THROW(loader.vector(std::array{NamedRows{"k", {3, ""}, 2, 2}}), InvalidArgument);
+}
+
 TEST(WeightLoader, TakesSlicesOfRows) {
   FakeSource source;
   source.add("q", DType::float32, {4, 2}, counting(8, 1));
@@ -316,6 +330,7 @@ TEST(WeightLoader, WithoutContentsItChecksAndLoadsNothing) {
     const Weight weight = loader.matrix({"a", {2, ""}}, {3, ""});
     EXPECT_EQ(weight.blocks[0].data, nullptr);
     EXPECT_EQ(weight.out_features, 2);
+    EXPECT_THROW(loader.vector(std::array{NamedRows{"a", {2, ""}}}), InputError);
     EXPECT_TRUE(loader.finish().owners.empty());
     EXPECT_EQ(bytes_done, 0u);
   }
