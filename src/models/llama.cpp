@@ -11,6 +11,7 @@
 #include "kernels/embedding.h"
 #include "kernels/gather_rows.h"
 #include "kernels/kv_append.h"
+#include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
 #include "plans/local.h"
@@ -33,21 +34,16 @@ class Scratch {
   std::size_t mark_;
 };
 
-// The angles' frequencies in float32, as transformers computes them: 1 / theta^(2 i / head_dim).
-std::vector<float> inverse_frequencies(double theta, int head_dim) {
-  std::vector<float> frequencies;
-  for (int i = 0; i < head_dim; i += 2) {
-    const float exponent = static_cast<float>(i) / static_cast<float>(head_dim);
-    frequencies.push_back(1.0f / std::pow(static_cast<float>(theta), exponent));
-  }
-  return frequencies;
-}
-
 std::size_t bytes_per_step(const Llama::Weights& weights) {
   std::size_t bytes = weights.logits.size_bytes();
   for (const Llama::Layer& layer : weights.layers)
     bytes += layer.qkv.size_bytes() + layer.output.size_bytes() + layer.gate_up.size_bytes() + layer.down.size_bytes();
   return bytes;
+}
+
+// In place.
+void norm_heads(Tensor heads, const Norm& norm, int num_heads, Stream& stream) {
+  rmsnorm({.x = heads, .weight = norm.weight, .y = heads, .eps = norm.eps, .num_heads = num_heads}, stream);
 }
 
 PagedKv layer_pages(const KvPages& kv, int layer) {
@@ -57,6 +53,11 @@ PagedKv layer_pages(const KvPages& kv, int layer) {
           .page_size = kv.page_size,
           .head_dim = kv.head_dim,
           .dtype = kv.dtype};
+}
+
+std::vector<NamedRows> with_suffix(std::vector<NamedRows> blocks, std::string_view suffix) {
+  for (NamedRows& block : blocks) block.name += suffix;
+  return blocks;
 }
 
 PagedSequences sequences_of(const StepTensors& step) {
@@ -73,7 +74,7 @@ Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan)
     : config_(std::move(config)),
       weights_(std::move(weights)),
       plan_(std::move(plan)),
-      inv_freq_(inverse_frequencies(config_.rope_theta, config_.head_dim)),
+      rope_(rope_frequencies(config_.rope, config_.head_dim)),
       shape_({.num_layers = config_.num_layers,
               .num_kv_heads = config_.num_kv_heads,
               .head_dim = config_.head_dim,
@@ -129,18 +130,30 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
   const Tensor k = qkv.column_slice(heads, kv_heads);
   const Tensor v = qkv.column_slice(heads + kv_heads, kv_heads);
 
-  rope(
-      {.q = q, .k = k, .positions = step.tensors.positions, .inv_freq = inv_freq_.data(), .head_dim = config_.head_dim},
-      step.stream);
+  if (config_.qk_norm) {
+    norm_heads(q, weights.query_norm, config_.num_heads, step.stream);
+    norm_heads(k, weights.key_norm, config_.num_kv_heads, step.stream);
+  }
+  rope({.q = q,
+        .k = k,
+        .positions = step.tensors.positions,
+        .inv_freq = rope_.inv_freq.data(),
+        .head_dim = config_.head_dim,
+        .scale = rope_.scale},
+       step.stream);
   kv_append({.k = k, .v = v, .kv = pages, .sequences = sequences}, step.stream);
   const Tensor attended = scratch.take(num_tokens, heads);
-  attention({.q = q,
-             .y = attended,
-             .kv = pages,
-             .sequences = sequences,
-             .num_heads = config_.num_heads,
-             .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim))},
-            step.stream);
+  {
+    const Span attending(step.stream, "attend", layer);
+    attention({.q = q,
+               .y = attended,
+               .kv = pages,
+               .sequences = sequences,
+               .num_heads = config_.num_heads,
+               .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
+               .window = config_.windows[static_cast<std::size_t>(layer)]},
+              step.stream);
+  }
   plan_->linear(attended, weights.output, step.delta, step.stream);
   return {.residual = hidden.residual, .delta = step.delta};
 }
@@ -193,29 +206,39 @@ std::unique_ptr<Model> load_llama(const ModelSource& source, const LoadOptions& 
   const Extent vocab = extent(config.vocab_size, "vocab_size");
   const Extent heads = heads_extent(config.num_heads, "num_attention_heads");
   const Extent kv_heads = heads_extent(config.num_kv_heads, "num_key_value_heads");
-  const auto norm = [&](const std::string& name) {
-    return Norm{.weight = loader.vector(name, hidden), .eps = static_cast<float>(config.rms_norm_eps)};
+  const Extent head_dim{config.head_dim, fmt::format("head_dim is {}", config.head_dim)};
+  const auto norm = [&](const std::string& name, const Extent& size) {
+    return Norm{.weight = loader.vector(name, size), .eps = static_cast<float>(config.rms_norm_eps)};
+  };
+  // y = x W^T + b: tensors NAME.weight [rows, in_features], stacked, and where `bias` says so NAME.bias [rows].
+  const auto projection = [&](bool bias, const std::vector<NamedRows>& blocks, const Extent& in_features) {
+    Weight weight = loader.matrix(with_suffix(blocks, ".weight"), in_features);
+    if (bias) weight.bias = loader.vector(with_suffix(blocks, ".bias"));
+    return weight;
   };
 
   Llama::Weights weights;
   weights.embedding = loader.matrix({.name = "model.embed_tokens.weight", .rows = vocab}, hidden);
   for (int i = 0; i < config.num_layers; ++i) {
     const std::string prefix = fmt::format("model.layers.{}.", i);
-    const std::array qkv{NamedRows{prefix + "self_attn.q_proj.weight", heads},
-                         NamedRows{prefix + "self_attn.k_proj.weight", kv_heads},
-                         NamedRows{prefix + "self_attn.v_proj.weight", kv_heads}};
-    const std::array gate_up{NamedRows{prefix + "mlp.gate_proj.weight", intermediate},
-                             NamedRows{prefix + "mlp.up_proj.weight", intermediate}};
+    const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
     Llama::Layer layer;
-    layer.attention_norm = norm(prefix + "input_layernorm.weight");
-    layer.qkv = loader.matrix(qkv, hidden);
-    layer.output = loader.matrix({.name = prefix + "self_attn.o_proj.weight", .rows = hidden}, heads);
-    layer.feed_forward_norm = norm(prefix + "post_attention_layernorm.weight");
-    layer.gate_up = loader.matrix(gate_up, hidden);
-    layer.down = loader.matrix({.name = prefix + "mlp.down_proj.weight", .rows = hidden}, intermediate);
+    layer.attention_norm = norm(prefix + "input_layernorm.weight", hidden);
+    layer.qkv = projection(
+        config.qkv_bias,
+        {{attention + "q_proj", heads}, {attention + "k_proj", kv_heads}, {attention + "v_proj", kv_heads}}, hidden);
+    if (config.qk_norm) {
+      layer.query_norm = norm(attention + "q_norm.weight", head_dim);
+      layer.key_norm = norm(attention + "k_norm.weight", head_dim);
+    }
+    layer.output = projection(config.output_bias, {{attention + "o_proj", hidden}}, heads);
+    layer.feed_forward_norm = norm(prefix + "post_attention_layernorm.weight", hidden);
+    layer.gate_up =
+        projection(config.mlp_bias, {{mlp + "gate_proj", intermediate}, {mlp + "up_proj", intermediate}}, hidden);
+    layer.down = projection(config.mlp_bias, {{mlp + "down_proj", hidden}}, intermediate);
     weights.layers.push_back(layer);
   }
-  weights.final_norm = norm("model.norm.weight");
+  weights.final_norm = norm("model.norm.weight", hidden);
   weights.logits =
       config.tie_embeddings ? weights.embedding : loader.matrix({.name = "lm_head.weight", .rows = vocab}, hidden);
 

@@ -1,5 +1,6 @@
-// Llama: pre-norm decoder layers of grouped-query attention with rotary positions, and a SwiGLU feed-forward
-// (Touvron et al., 2023, sections 2.2 and, for GQA, Llama 2's).
+// The Llama family: pre-norm decoder layers of grouped-query attention with rotary positions, and a SwiGLU feed-forward
+// (Touvron et al., 2023, sections 2.2 and, for GQA, Llama 2's). Mistral adds a sliding window, Qwen2 biases, Qwen3 a
+// norm of queries and keys; llama_architecture.h tells them apart.
 #pragma once
 
 #include <memory>
@@ -17,7 +18,9 @@ class Llama : public Model {
  public:
   struct Layer {
     Norm attention_norm;
-    Weight qkv;  // q, k and v stacked: [(num_heads + 2 * num_kv_heads) * head_dim, hidden]
+    Weight qkv;       // q, k and v stacked: [(num_heads + 2 * num_kv_heads) * head_dim, hidden]
+    Norm query_norm;  // [head_dim]; of each head; used where the config says qk_norm
+    Norm key_norm;
     Weight output;
     Norm feed_forward_norm;
     Weight gate_up;  // gate and up stacked: [2 * intermediate, hidden]
@@ -55,11 +58,11 @@ class Llama : public Model {
   LlamaConfig config_;
   Weights weights_;
   std::unique_ptr<Plan> plan_;
-  std::vector<float> inv_freq_;  // [head_dim / 2]
+  RopeFrequencies rope_;
   ModelShape shape_;
 };
 
-// Throws InputError when config.json or the tensors are not those of a Llama that this one can run.
+// Throws InputError when config.json or the tensors are not those of a model of the family that this one can run.
 std::unique_ptr<Model> load_llama(const ModelSource& source, const LoadOptions& options);
 
 }  // namespace heddle

@@ -1,16 +1,19 @@
 #include "models/llama_config.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <initializer_list>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/error.h"
+#include "models/architecture.h"
+#include "models/llama_architecture.h"
+#include "models/unsupported_features.h"
 
 namespace heddle {
 namespace {
-
-using nlohmann::json;
 
 // An order of magnitude above the largest models. What lies beyond is a mistake or an attack.
 constexpr std::int64_t kMaxLayers = 1 << 10;
@@ -21,17 +24,49 @@ constexpr std::int64_t kMaxHeadDim = 1 << 10;
 constexpr std::int64_t kMaxVocab = 1 << 24;
 constexpr std::int64_t kMaxPosition = 1 << 24;
 
-// transformers' own values for fields that may be missing.
-constexpr std::int64_t kDefaultMaxPosition = 2048;
+// Of fields that are missing, where all architectures agree.
 constexpr double kDefaultRmsNormEps = 1e-6;
-constexpr double kDefaultRopeTheta = 10000;
+constexpr int kDefaultWindow = 4096;
+constexpr int kDefaultMaxWindowLayers = 28;
+
+constexpr std::string_view kFullAttention = "full_attention";
+constexpr std::string_view kSlidingAttention = "sliding_attention";
+
+const LlamaArchitecture& architecture_in(const JsonField& config) {
+  const std::string name = architecture_of(config);
+  const auto* found = std::ranges::find(kLlamaArchitectures, name, &LlamaArchitecture::name);
+  if (found == std::end(kLlamaArchitectures))
+    config.at("architectures").fail(fmt::format("\"{}\" is not one of the Llama family", name));
+  return *found;
+}
+
+bool is_missing(const JsonField& config, std::string_view key) {
+  return !config.value().contains(key);  // null is not missing: it says "none"
+}
+
+bool flag(const JsonField& config, std::string_view key) {
+  const auto field = config.find(key);
+  return field && field->boolean();
+}
 
 int size_from(const JsonField& field, std::int64_t max) {
   return static_cast<int>(field.integer(1, max));
 }
 
-int head_dim_of(const JsonField& config, int hidden, int num_heads) {
+int num_kv_heads_of(const JsonField& config, const LlamaArchitecture& architecture, int num_heads) {
+  constexpr std::string_view kKey = "num_key_value_heads";
+  const auto field = config.find(kKey);
+  const int missing = is_missing(config, kKey) ? architecture.num_kv_heads.value_or(num_heads) : num_heads;
+  const int num_kv_heads = field ? size_from(*field, kMaxHeads) : missing;
+  if (num_heads % num_kv_heads != 0)
+    config.at("num_attention_heads")
+        .fail(fmt::format("{} is not a multiple of num_key_value_heads {}", num_heads, num_kv_heads));
+  return num_kv_heads;
+}
+
+int head_dim_of(const JsonField& config, const LlamaArchitecture& architecture, int hidden, int num_heads) {
   const auto field = config.find("head_dim");
+  if (!field && architecture.head_dim) return *architecture.head_dim;
   if (!field && hidden % num_heads != 0)
     config.at("hidden_size")
         .fail(
@@ -47,119 +82,119 @@ int head_dim_of(const JsonField& config, int hidden, int num_heads) {
   return head_dim;
 }
 
-// rope_theta lies at the top level (transformers 4), or in rope_parameters (5), which counts if both are there.
-double rope_theta_of(const JsonField& config) {
-  double theta = kDefaultRopeTheta;
-  const auto read = [&](const JsonField& parent) {
-    if (const auto field = parent.find("rope_theta")) theta = field->number(1, 1e12);
-  };
-  read(config);
-  for (const std::string_view key : {"rope_scaling", "rope_parameters"})
-    if (const auto rope = config.find(key)) read(*rope);
-  return theta;
+// The window of the layers that have one; 0: none has.
+int window_of(const JsonField& config, const LlamaArchitecture& architecture) {
+  constexpr std::string_view kKey = "sliding_window";
+  const bool possible =
+      architecture.window == LlamaArchitecture::Window::all_layers ||
+      (architecture.window == LlamaArchitecture::Window::some_layers && flag(config, "use_sliding_window"));
+  if (!possible) return 0;
+  if (is_missing(config, kKey)) return kDefaultWindow;
+  const auto field = config.find(kKey);
+  return field ? size_from(*field, std::numeric_limits<int>::max()) : 0;
 }
 
-std::vector<std::int32_t> token_ids_of(const JsonField& config, std::string_view key, std::int64_t vocab_size) {
-  const auto field = config.find(key);
-  if (!field) return {};
+std::vector<int> windows_of(const JsonField& config, const LlamaArchitecture& architecture, int num_layers) {
+  const int window = window_of(config, architecture);
+  const auto layer_types = config.find("layer_types");
+  if (layer_types && std::ssize(layer_types->elements()) != num_layers)
+    layer_types->fail(fmt::format("has {} elements, expected one for each of num_hidden_layers {}",
+                                  layer_types->elements().size(), num_layers));
+
+  std::vector<int> windows(static_cast<std::size_t>(num_layers), window);
+  if (architecture.window != LlamaArchitecture::Window::some_layers) return windows;
+  if (layer_types) {
+    const std::vector<JsonField> types = layer_types->elements();
+    for (std::size_t i = 0; i < windows.size(); ++i) {
+      if (types[i].text() == kFullAttention)
+        windows[i] = 0;
+      else if (window == 0)
+        types[i].fail("is \"sliding_attention\", but use_sliding_window and sliding_window give no window");
+    }
+    return windows;
+  }
+  const auto field = config.find("max_window_layers");
+  const std::int64_t num_full = field ? field->integer(0, std::numeric_limits<int>::max()) : kDefaultMaxWindowLayers;
+  std::fill_n(windows.begin(), std::min<std::int64_t>(num_full, num_layers), 0);
+  return windows;
+}
+
+// `missing`: the id where the field is missing.
+std::vector<std::int32_t> token_ids_of(const JsonField& config, std::string_view key, std::int64_t vocab_size,
+                                       std::optional<std::int32_t> missing) {
   std::vector<std::int32_t> ids;
+  const auto field = config.find(key);
+  if (is_missing(config, key) && missing && *missing < vocab_size) ids.push_back(*missing);
+  if (!field) return ids;
   for (const JsonField& id : field->is_array() ? field->elements() : std::vector{*field})
     ids.push_back(static_cast<std::int32_t>(id.integer(0, vocab_size - 1)));
   return ids;
 }
 
-// Collects what is not supported.
-class Features {
- public:
-  explicit Features(const JsonField& config) : config_(config) {}
-
-  // A field that is missing or null is as good as supported.
-  void only(std::string_view key, std::initializer_list<json> supported) {
-    const auto field = config_.find(key);
-    if (!field || std::ranges::find(supported, field->value()) != supported.end()) return;
-    std::vector<std::string> names;
-    for (const json& value : supported) names.push_back(value.dump());
-    refuse(*field, names.empty() ? "none" : fmt::format("{}", fmt::join(names, " and ")));
-  }
-
-  void refuse(const JsonField& field, std::string_view supported) {
-    sentences_.push_back(
-        fmt::format("{}: {} is not supported yet, only {}", field.path(), shorten(field.value()), supported));
-  }
-
-  std::vector<std::string> sentences() && { return std::move(sentences_); }
-
- private:
-  const JsonField& config_;
-  std::vector<std::string> sentences_;
-};
-
-void check_rope(const JsonField& rope, Features& features) {
-  if (!rope.is_object()) rope.fail_expected("an object");
-  const auto type = rope.find("rope_type");
-  const auto old_type = rope.find("type");  // its name before transformers 4.43
-  if (const auto& given = type ? type : old_type) {
-    if (given->value() != "default") features.refuse(*given, "\"default\"");
-  } else if (rope.find("factor")) {
-    rope.fail("has a factor but no rope_type");
-  }
-  for (const auto& [key, member] : rope.members()) {
-    // A model with several kinds of layers has an object for each.
-    if (member.is_object()) features.refuse(member, "one set of parameters for all layers");
-    if (key == "partial_rotary_factor" && member.value() != 1) features.refuse(member, "1");
+// Layer types that say something else than the architecture does, or that nobody knows.
+void find_unsupported_layer_types(const JsonField& config, const LlamaArchitecture& architecture,
+                                  UnsupportedFeatures& features) {
+  const auto layer_types = config.find("layer_types");
+  if (!layer_types) return;
+  const bool some_layers = architecture.window == LlamaArchitecture::Window::some_layers;
+  const bool windows = some_layers || window_of(config, architecture) > 0;
+  for (const JsonField& type : layer_types->elements()) {
+    if (type.value() == kSlidingAttention && windows) continue;
+    if (type.value() == kFullAttention && (some_layers || !windows)) continue;
+    features.refuse(type, some_layers ? "\"full_attention\" and \"sliding_attention\""
+                          : windows   ? "\"sliding_attention\" with a sliding_window"
+                                      : "\"full_attention\"");
+    break;
   }
 }
 
 }  // namespace
 
 std::vector<std::string> unsupported_llama_features(const JsonField& config) {
-  Features features(config);
-  features.only("hidden_act", {"silu", "swish"});  // two names of one function
-  features.only("attention_bias", {false});
-  features.only("mlp_bias", {false});
-  features.only("partial_rotary_factor", {1});
-  features.only("sliding_window", {});
-  features.only("quantization_config", {});
-  features.only("compression_config", {});
-  for (const std::string_view key : {"rope_scaling", "rope_parameters"})
-    if (const auto rope = config.find(key)) check_rope(*rope, features);
-  if (const auto layer_types = config.find("layer_types"))
-    for (const JsonField& type : layer_types->elements())
-      if (type.value() != "full_attention") {
-        features.refuse(type, "\"full_attention\"");
-        break;
-      }
+  const LlamaArchitecture& architecture = architecture_in(config);
+  UnsupportedFeatures features;
+  features.only(config, "hidden_act", {"silu", "swish"});  // two names of one function
+  features.only(config, "quantization_config", {});
+  features.only(config, "compression_config", {});
+  find_unsupported_rope(config, features);
+  const bool window_is_off = config.find("use_sliding_window") && !flag(config, "use_sliding_window");
+  if (architecture.window == LlamaArchitecture::Window::none && !window_is_off)
+    features.only(config, "sliding_window", {});
+  find_unsupported_layer_types(config, architecture, features);
   return std::move(features).sentences();
 }
 
 LlamaConfig parse_llama_config(const JsonField& config) {
+  const LlamaArchitecture& architecture = architecture_in(config);
   LlamaConfig llama;
   llama.num_layers = size_from(config.at("num_hidden_layers"), kMaxLayers);
   llama.hidden = size_from(config.at("hidden_size"), kMaxHidden);
   llama.intermediate = size_from(config.at("intermediate_size"), kMaxIntermediate);
   llama.num_heads = size_from(config.at("num_attention_heads"), kMaxHeads);
-  const auto num_kv_heads = config.find("num_key_value_heads");
-  llama.num_kv_heads = num_kv_heads ? size_from(*num_kv_heads, kMaxHeads) : llama.num_heads;
-  if (llama.num_heads % llama.num_kv_heads != 0)
-    config.at("num_attention_heads")
-        .fail(fmt::format("{} is not a multiple of num_key_value_heads {}", llama.num_heads, llama.num_kv_heads));
-  llama.head_dim = head_dim_of(config, llama.hidden, llama.num_heads);
+  llama.num_kv_heads = num_kv_heads_of(config, architecture, llama.num_heads);
+  llama.head_dim = head_dim_of(config, architecture, llama.hidden, llama.num_heads);
   llama.vocab_size = config.at("vocab_size").integer(1, kMaxVocab);
-
-  const auto max_position = config.find("max_position_embeddings");
-  llama.max_position = max_position ? max_position->integer(1, kMaxPosition) : kDefaultMaxPosition;
-  llama.rope_theta = rope_theta_of(config);
   const auto eps = config.find("rms_norm_eps");
   llama.rms_norm_eps = eps ? eps->number(1e-20, 1) : kDefaultRmsNormEps;
-  const auto tie = config.find("tie_word_embeddings");
-  llama.tie_embeddings = tie && tie->boolean();
-
-  llama.eos_ids = token_ids_of(config, "eos_token_id", llama.vocab_size);
-  if (const auto bos = config.find("bos_token_id"))
-    llama.bos_id = static_cast<std::int32_t>(bos->integer(0, llama.vocab_size - 1));
+  llama.tie_embeddings = flag(config, "tie_word_embeddings");
+  llama.eos_ids = token_ids_of(config, "eos_token_id", llama.vocab_size, architecture.eos_id);
+  const auto bos_ids = token_ids_of(config, "bos_token_id", llama.vocab_size, architecture.bos_id);
+  if (!bos_ids.empty()) llama.bos_id = bos_ids.front();
 
   if (const auto unsupported = unsupported_llama_features(config); !unsupported.empty())
     throw_error<InputError>("{}", fmt::join(unsupported, "; "));
+
+  const auto field = config.find("max_position_embeddings");
+  const std::int64_t max_position = field ? field->integer(1, kMaxPosition) : architecture.max_position;
+  llama.rope = parse_rope_config(config, max_position);
+  llama.max_position = stretched_max_position(llama.rope, max_position);
+  llama.windows = windows_of(config, architecture, llama.num_layers);
+
+  using AttentionBias = LlamaArchitecture::AttentionBias;
+  llama.output_bias = architecture.attention_bias == AttentionBias::configured && flag(config, "attention_bias");
+  llama.qkv_bias = architecture.attention_bias == AttentionBias::qkv || llama.output_bias;
+  llama.mlp_bias = architecture.mlp_bias == LlamaArchitecture::MlpBias::configured && flag(config, "mlp_bias");
+  llama.qk_norm = architecture.qk_norm == LlamaArchitecture::QkNorm::per_head;
   return llama;
 }
 

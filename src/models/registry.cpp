@@ -34,6 +34,9 @@ ModelDescription describe_llama(const JsonField& config) {
 
 constexpr Architecture kArchitectures[] = {
     {"LlamaForCausalLM", unsupported_llama_features, describe_llama, load_llama},
+    {"MistralForCausalLM", unsupported_llama_features, describe_llama, load_llama},
+    {"Qwen2ForCausalLM", unsupported_llama_features, describe_llama, load_llama},
+    {"Qwen3ForCausalLM", unsupported_llama_features, describe_llama, load_llama},
 };
 
 // Null when it is not known.
@@ -69,12 +72,6 @@ ModelDescription describe_by_common_fields(const JsonField& config) {
 }
 
 }  // namespace
-
-std::string architecture_of(const JsonField& config) {
-  const auto names = config.at("architectures").elements();
-  if (names.empty()) config.at("architectures").fail("is empty, expected the name of an architecture");
-  return names.front().text();
-}
 
 std::vector<std::string> known_architectures() {
   std::vector<std::string> names;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "models/architecture.h"
 #include "models/model.h"
 #include "weights/checkpoint.h"
 
@@ -16,9 +17,6 @@ namespace heddle {
 // The model of `source`, for one device. Throws InputError when the architecture is not known, or when config.json
 // or the tensors are not as the architecture asks for.
 std::unique_ptr<Model> load_model(const ModelSource& source, const LoadOptions& options);
-
-// architectures[0] of config.json. Throws InputError when there is none.
-std::string architecture_of(const JsonField& config);
 
 // Names that load_model knows, for messages.
 std::vector<std::string> known_architectures();

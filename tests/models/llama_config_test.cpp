@@ -53,7 +53,8 @@ TEST(LlamaConfig, ReadsAllNumbers) {
   EXPECT_EQ(llama.head_dim, 64);
   EXPECT_EQ(llama.vocab_size, 128256);
   EXPECT_EQ(llama.max_position, 4096);
-  EXPECT_EQ(llama.rope_theta, 500000);
+  EXPECT_EQ(llama.rope.theta, 500000);
+  EXPECT_EQ(llama.windows, std::vector<int>(16));
   EXPECT_EQ(llama.rms_norm_eps, 1e-5);
   EXPECT_FALSE(llama.tie_embeddings);
   EXPECT_EQ(llama.bos_id, 128000);
@@ -69,10 +70,10 @@ TEST(LlamaConfig, MissingFieldsAreWhatTransformersTakesThemFor) {
   EXPECT_EQ(llama.num_kv_heads, 32);
   EXPECT_EQ(llama.max_position, 2048);
   EXPECT_EQ(llama.rms_norm_eps, 1e-6);
-  EXPECT_EQ(llama.rope_theta, 10000);
+  EXPECT_EQ(llama.rope.theta, 10000);
   EXPECT_FALSE(llama.tie_embeddings);
-  EXPECT_THAT(llama.eos_ids, IsEmpty());
-  EXPECT_EQ(llama.bos_id, std::nullopt);
+  EXPECT_THAT(llama.eos_ids, ElementsAre(2));
+  EXPECT_EQ(llama.bos_id, 1);
   EXPECT_EQ(parse({{"num_key_value_heads", nullptr}}).num_kv_heads, 32);
 }
 
@@ -87,15 +88,13 @@ TEST(LlamaConfig, ReadsOneOrManyEosIds) {
   EXPECT_THAT(parse({{"eos_token_id", nullptr}}).eos_ids, IsEmpty());
 }
 
-TEST(LlamaConfig, ReadsRopeThetaWhereTransformers4And5PutIt) {
-  EXPECT_EQ(parse({{"rope_theta", 1e6}, {"rope_scaling", nullptr}}).rope_theta, 1e6);
-  EXPECT_EQ(parse({{"rope_theta", "absent"}, {"rope_parameters", {{"rope_theta", 2e6}, {"rope_type", "default"}}}})
-                .rope_theta,
-            2e6);
-  EXPECT_EQ(
-      parse({{"rope_theta", 1e6}, {"rope_parameters", {{"rope_theta", 2e6}, {"rope_type", "default"}}}}).rope_theta,
-      2e6);
-  EXPECT_EQ(parse({{"rope_scaling", {{"type", "default"}}}}).rope_theta, 500000);
+TEST(LlamaConfig, ReadsBiases) {
+  const LlamaConfig none = parse();
+  EXPECT_FALSE(none.qkv_bias || none.output_bias || none.mlp_bias || none.qk_norm);
+  const LlamaConfig attention = parse({{"attention_bias", true}});
+  EXPECT_TRUE(attention.qkv_bias && attention.output_bias && !attention.mlp_bias);
+  const LlamaConfig mlp = parse({{"mlp_bias", true}});
+  EXPECT_TRUE(mlp.mlp_bias && !mlp.qkv_bias && !mlp.output_bias);
 }
 
 TEST(LlamaConfig, IgnoresWhatChangesNothing) {
@@ -107,8 +106,9 @@ TEST(LlamaConfig, IgnoresWhatChangesNothing) {
                       {"torch_dtype", "bfloat16"},
                       {"dtype", "bfloat16"},
                       {"sliding_window", nullptr},
+                      {"use_sliding_window", false},
                       {"quantization_config", nullptr},
-                      {"layer_types", {"full_attention", "full_attention"}},
+                      {"layer_types", std::vector<std::string>(16, "full_attention")},
                       {"pad_token_id", -1},
                       {"never heard of", {{"a", 1}}}}),
             "");
@@ -153,17 +153,18 @@ TEST(LlamaConfig, RefusesAbsurdValuesByName) {
       {{{"rms_norm_eps", -1e-5}}, "config.json: rms_norm_eps: expected a number from 1e-20 to 1, found -1e-05"},
       {{{"rms_norm_eps", "NaN"}}, "config.json: rms_norm_eps: expected a number from 1e-20 to 1, found \"NaN\""},
       {{{"rms_norm_eps", std::nan("")}}, "config.json: rms_norm_eps: expected a number from 1e-20 to 1, found null"},
-      {{{"rope_theta", 0}}, "config.json: rope_theta: expected a number from 1 to 1000000000000, found 0"},
-      {{{"rope_parameters", {{"rope_theta", -1}}}},
-       "config.json: rope_parameters: rope_theta: expected a number from 1 to 1000000000000, found -1"},
-      {{{"rope_scaling", 2}}, "config.json: rope_scaling: expected an object, found 2"},
-      {{{"rope_scaling", {{"factor", 2}}}}, "config.json: rope_scaling: has a factor but no rope_type"},
       {{{"tie_word_embeddings", 1}}, "config.json: tie_word_embeddings: expected true or false, found 1"},
       {{{"eos_token_id", 128256}}, "config.json: eos_token_id: expected a whole number from 0 to 128255, found 128256"},
       {{{"eos_token_id", {1, "x"}}},
        "config.json: eos_token_id[1]: expected a whole number from 0 to 128255, found \"x\""},
       {{{"bos_token_id", -1}}, "config.json: bos_token_id: expected a whole number from 0 to 128255, found -1"},
       {{{"layer_types", "full_attention"}}, "config.json: layer_types: expected an array, found \"full_attention\""},
+      {{{"layer_types", {"full_attention"}}},
+       "config.json: layer_types: has 1 elements, expected one for each of num_hidden_layers 16"},
+      {{{"attention_bias", "yes"}}, "config.json: attention_bias: expected true or false, found \"yes\""},
+      {{{"mlp_bias", 1}}, "config.json: mlp_bias: expected true or false, found 1"},
+      {{{"architectures", {"GPT2LMHeadModel"}}},
+       "config.json: architectures: \"GPT2LMHeadModel\" is not one of the Llama family"},
   };
   for (const auto& c : cases) EXPECT_EQ(error_of(c.changes), c.message);
   const json list = json::array();
@@ -176,23 +177,9 @@ TEST(LlamaConfig, RefusesWhatIsNotSupportedByName) {
     const char* message;
   } cases[] = {
       {{{"hidden_act", "gelu"}}, "config.json: hidden_act: \"gelu\" is not supported yet, only \"silu\" and \"swish\""},
-      {{{"attention_bias", true}}, "config.json: attention_bias: true is not supported yet, only false"},
-      {{{"mlp_bias", true}}, "config.json: mlp_bias: true is not supported yet, only false"},
       {{{"sliding_window", 4096}}, "config.json: sliding_window: 4096 is not supported yet, only none"},
-      {{{"partial_rotary_factor", 0.5}}, "config.json: partial_rotary_factor: 0.5 is not supported yet, only 1"},
       {{{"quantization_config", {{"quant_method", "fp8"}}}},
        "config.json: quantization_config: {\"quant_method\":\"fp8\"} is not supported yet, only none"},
-      {{{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 32.0}}}},
-       "config.json: rope_scaling: rope_type: \"llama3\" is not supported yet, only \"default\""},
-      {{{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}},
-       "config.json: rope_scaling: type: \"linear\" is not supported yet, only \"default\""},
-      {{{"rope_parameters", {{"rope_type", "yarn"}}}},
-       "config.json: rope_parameters: rope_type: \"yarn\" is not supported yet, only \"default\""},
-      {{{"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}}},
-       "config.json: rope_parameters: partial_rotary_factor: 0.5 is not supported yet, only 1"},
-      {{{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}},
-       "config.json: rope_parameters: full_attention: {\"rope_type\":\"default\"} is not supported yet, only one set "
-       "of parameters for all layers"},
       {{{"layer_types", {"full_attention", "sliding_attention"}}},
        "config.json: layer_types[1]: \"sliding_attention\" is not supported yet, only \"full_attention\""},
   };
@@ -200,7 +187,7 @@ TEST(LlamaConfig, RefusesWhatIsNotSupportedByName) {
 }
 
 TEST(LlamaConfig, ListsAllThatIsNotSupported) {
-  const json config = config_with({{"mlp_bias", true}, {"attention_bias", true}});
+  const json config = config_with({{"hidden_act", "gelu"}, {"sliding_window", 512}});
   EXPECT_EQ(unsupported_llama_features({config, "config.json"}).size(), 2u);
   const json good = config_with();
   EXPECT_THAT(unsupported_llama_features({good, "config.json"}), IsEmpty());

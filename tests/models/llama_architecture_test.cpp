@@ -1,0 +1,200 @@
+// What tells Mistral, Qwen2 and Qwen3 from Llama in config.json.
+#include "models/llama_architecture.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "models/llama_config.h"
+#include "models/registry.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// Sizes alone, as small as they may be where a default depends on them; and `changes`.
+json config_of(const std::string& architecture, const json& changes = json::object()) {
+  json config = {{"architectures", {architecture}}, {"num_hidden_layers", 4}, {"hidden_size", 4096},
+                 {"intermediate_size", 8192},       {"vocab_size", 1000},     {"num_attention_heads", 32}};
+  config.update(changes);
+  return config;
+}
+
+LlamaConfig parse(const std::string& architecture, const json& changes = json::object()) {
+  const json config = config_of(architecture, changes);
+  return parse_llama_config({config, "config.json"});
+}
+
+std::string error_of(const std::string& architecture, const json& changes) {
+  try {
+    parse(architecture, changes);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+constexpr const char* kLlama = "LlamaForCausalLM";
+constexpr const char* kMistral = "MistralForCausalLM";
+constexpr const char* kQwen2 = "Qwen2ForCausalLM";
+constexpr const char* kQwen3 = "Qwen3ForCausalLM";
+
+TEST(LlamaArchitecture, EachIsRegistered) {
+  for (const LlamaArchitecture& architecture : kLlamaArchitectures)
+    EXPECT_THAT(known_architectures(), Contains(architecture.name));
+}
+
+// transformers 5.17, configuration_*.py.
+TEST(LlamaArchitecture, MissingFieldsAreWhatItsConfigClassTakesThemFor) {
+  const LlamaConfig llama = parse(kLlama);
+  EXPECT_EQ(llama.num_kv_heads, 32);
+  EXPECT_EQ(llama.head_dim, 128);
+  EXPECT_EQ(llama.max_position, 2048);
+  EXPECT_FALSE(llama.qkv_bias);
+  EXPECT_EQ(llama.bos_id, 1);
+  EXPECT_THAT(llama.eos_ids, ElementsAre(2));
+
+  const LlamaConfig mistral = parse(kMistral);
+  EXPECT_EQ(mistral.num_kv_heads, 8);
+  EXPECT_EQ(mistral.head_dim, 128);
+  EXPECT_EQ(mistral.max_position, 131072);
+  EXPECT_THAT(mistral.windows, ElementsAre(4096, 4096, 4096, 4096));
+  EXPECT_THAT(mistral.eos_ids, ElementsAre(2));
+
+  const LlamaConfig qwen2 = parse(kQwen2);
+  EXPECT_EQ(qwen2.num_kv_heads, 32);
+  EXPECT_EQ(qwen2.max_position, 32768);
+  EXPECT_THAT(qwen2.windows, Each(0));
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.output_bias || qwen2.qk_norm);
+  EXPECT_THAT(qwen2.eos_ids, IsEmpty());
+  EXPECT_EQ(qwen2.bos_id, std::nullopt);
+
+  const LlamaConfig qwen3 = parse(kQwen3, {{"hidden_size", 2048}});
+  EXPECT_EQ(qwen3.head_dim, 128);  // not 2048 / 32
+  EXPECT_EQ(qwen3.num_kv_heads, 32);
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.qkv_bias || qwen3.output_bias);
+
+  for (const LlamaConfig& config : {llama, mistral, qwen2, qwen3}) {
+    EXPECT_EQ(config.rms_norm_eps, 1e-6);
+    EXPECT_EQ(config.rope.theta, 10000);
+    EXPECT_FALSE(config.tie_embeddings || config.mlp_bias);
+  }
+}
+
+TEST(LlamaArchitecture, NullIsNotMissing) {
+  EXPECT_EQ(parse(kMistral, {{"num_key_value_heads", nullptr}}).num_kv_heads, 32);
+  EXPECT_THAT(parse(kMistral, {{"sliding_window", nullptr}}).windows, Each(0));
+  EXPECT_THAT(parse(kMistral, {{"eos_token_id", nullptr}}).eos_ids, IsEmpty());
+  EXPECT_THAT(
+      parse(kQwen2, {{"use_sliding_window", true}, {"sliding_window", nullptr}, {"max_window_layers", 0}}).windows,
+      Each(0));
+}
+
+TEST(LlamaArchitecture, BiasesAreThoseThatTheArchitectureReads) {
+  EXPECT_FALSE(parse(kMistral, {{"attention_bias", true}}).qkv_bias);
+  EXPECT_TRUE(parse(kQwen2, {{"attention_bias", false}}).qkv_bias);
+  EXPECT_FALSE(parse(kQwen2, {{"attention_bias", true}}).output_bias);
+  const LlamaConfig qwen3 = parse(kQwen3, {{"attention_bias", true}, {"mlp_bias", true}});
+  EXPECT_TRUE(qwen3.qkv_bias && qwen3.output_bias && !qwen3.mlp_bias);
+}
+
+TEST(LlamaArchitecture, WindowsAreOfTheLayersThatHaveThem) {
+  EXPECT_THAT(parse(kMistral, {{"sliding_window", 7}}).windows, ElementsAre(7, 7, 7, 7));
+  const json used = {{"use_sliding_window", true}, {"sliding_window", 9}};
+  const auto qwen = [&](const char* architecture, const json& changes) {
+    json all = used;
+    all.update(changes);
+    return parse(architecture, all).windows;
+  };
+  for (const char* architecture : {kQwen2, kQwen3}) {
+    EXPECT_THAT(qwen(architecture, json::object()), ElementsAre(0, 0, 0, 0));  // max_window_layers is 28
+    EXPECT_THAT(qwen(architecture, {{"max_window_layers", 3}}), ElementsAre(0, 0, 0, 9));
+    EXPECT_THAT(qwen(architecture, {{"max_window_layers", 0}}), ElementsAre(9, 9, 9, 9));
+    EXPECT_THAT(qwen(architecture, {{"max_window_layers", 1'000'000}}), ElementsAre(0, 0, 0, 0));
+    const std::vector<std::string> types = {"sliding_attention", "full_attention", "sliding_attention",
+                                            "full_attention"};
+    EXPECT_THAT(qwen(architecture, {{"layer_types", types}, {"max_window_layers", 0}}), ElementsAre(9, 0, 9, 0));
+    EXPECT_THAT(qwen(architecture, {{"use_sliding_window", false}, {"max_window_layers", 0}}), Each(0));
+    EXPECT_THAT(parse(architecture, {{"use_sliding_window", true}, {"max_window_layers", 2}}).windows,
+                ElementsAre(0, 0, 4096, 4096));
+  }
+}
+
+TEST(LlamaArchitecture, BadWindowsAreNamed) {
+  const std::vector<std::string> sliding(4, "sliding_attention");
+  const struct {
+    const char* architecture;
+    json changes;
+    const char* message;
+  } cases[] = {
+      {kMistral,
+       {{"sliding_window", 0}},
+       "config.json: sliding_window: expected a whole number from 1 to 2147483647, found 0"},
+      {kMistral,
+       {{"sliding_window", -4096}},
+       "config.json: sliding_window: expected a whole number from 1 to 2147483647, found -4096"},
+      {kMistral,
+       {{"sliding_window", "4096"}},
+       "config.json: sliding_window: expected a whole number from 1 to 2147483647, found \"4096\""},
+      {kMistral,
+       {{"sliding_window", 1.5}},
+       "config.json: sliding_window: expected a whole number from 1 to 2147483647, found 1.5"},
+      {kMistral,
+       {{"layer_types", {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}}},
+       "config.json: layer_types[1]: \"full_attention\" is not supported yet, only \"sliding_attention\" with a "
+       "sliding_window"},
+      {kMistral,
+       {{"layer_types", sliding}, {"sliding_window", nullptr}},
+       "config.json: layer_types[0]: \"sliding_attention\" is not supported yet, only \"full_attention\""},
+      {kQwen2, {{"use_sliding_window", 1}}, "config.json: use_sliding_window: expected true or false, found 1"},
+      {kQwen2,
+       {{"use_sliding_window", true}, {"sliding_window", 0}},
+       "config.json: sliding_window: expected a whole number from 1 to 2147483647, found 0"},
+      {kQwen2,
+       {{"use_sliding_window", true}, {"max_window_layers", -1}},
+       "config.json: max_window_layers: expected a whole number from 0 to 2147483647, found -1"},
+      {kQwen2,
+       {{"layer_types", {"full_attention"}}},
+       "config.json: layer_types: has 1 elements, expected one for each of num_hidden_layers 4"},
+      {kQwen2,
+       {{"layer_types", sliding}},
+       "config.json: layer_types[0]: is \"sliding_attention\", but use_sliding_window and sliding_window give no "
+       "window"},
+      {kQwen3,
+       {{"layer_types", {"full_attention", "linear_attention", "full_attention", "full_attention"}}},
+       "config.json: layer_types[1]: \"linear_attention\" is not supported yet, only \"full_attention\" and "
+       "\"sliding_attention\""},
+      {kQwen3,
+       {{"layer_types", {1, 2, 3, 4}}},
+       "config.json: layer_types[0]: 1 is not supported yet, only \"full_attention\" and \"sliding_attention\""},
+      {kQwen3,
+       {{"num_attention_heads", 20}},
+       "config.json: num_attention_heads: 20 is not a multiple of num_key_value_heads 32"},
+  };
+  for (const auto& c : cases) EXPECT_EQ(error_of(c.architecture, c.changes), c.message);
+}
+
+// As transformers, which looks at nothing else.
+TEST(LlamaArchitecture, IsThatOfTheModelTypeWhereNoneIsGiven) {
+  json config = config_of(kLlama, {{"model_type", "qwen3"}});
+  config.erase("architectures");
+  EXPECT_TRUE(parse_llama_config({config, "config.json"}).qk_norm);
+  config["architectures"] = nullptr;
+  EXPECT_EQ(architecture_of({config, "config.json"}), kQwen3);
+  config["model_type"] = "gpt2";
+  EXPECT_THROW(architecture_of({config, "config.json"}), InputError);
+  config["model_type"] = 3;
+  EXPECT_THROW(architecture_of({config, "config.json"}), InputError);
+}
+
+}  // namespace
+}  // namespace heddle
