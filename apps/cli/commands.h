@@ -7,10 +7,12 @@ class App;
 
 namespace heddle {
 
+void add_chat(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_score(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_inspect(CLI::App& app);
+void add_synth(CLI::App& app);
 void add_doctor(CLI::App& app);
 
 // Thrown by a command that a signal ended: what was finished is written. The exit status is 128 + signal, as for any

@@ -29,10 +29,12 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "heddle " HEDDLE_VERSION);
   app.footer("Exit status: 0 done, 1 the machine failed, 2 bad input or usage, 130 interrupted.");
   app.require_subcommand(1);
+  heddle::add_chat(app);
   heddle::add_generate(app);
   heddle::add_score(app);
   heddle::add_tokenize(app);
   heddle::add_inspect(app);
+  heddle::add_synth(app);
   heddle::add_doctor(app);
   try {
     app.parse(argc, argv);

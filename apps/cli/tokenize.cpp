@@ -17,7 +17,7 @@
 #include "cli/commands.h"
 #include "cli/jsonl.h"
 #include "cli/output.h"
-#include "engine/tokenizer/tokenizer.h"
+#include "engine/model_tokenizer.h"
 
 namespace heddle {
 namespace {
@@ -60,7 +60,7 @@ Ids read_ids(const JsonField& field) {
 
 class Command {
  public:
-  explicit Command(const Options& options) : options_(options), tokenizer_(Tokenizer::load(options.model)) {}
+  explicit Command(const Options& options) : options_(options), tokenizer_(load_model_tokenizer(options.model)) {}
 
   // Everything is converted before anything is written.
   void run() {
@@ -114,7 +114,7 @@ class Command {
 void add_tokenize(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, or ids into text");
-  command->add_option("--model", options->model, "Folder with tokenizer.json")->required()->type_name("DIR");
+  command->add_option("--model", options->model, "Folder with tokenizer.json, or synth:NAME")->required();
   auto* input = command->add_option_group("input");
   input->add_option("--text", options->text, "The text; with --decode, ids separated by spaces or commas")
       ->type_name("TEXT");

@@ -1,0 +1,132 @@
+// heddle synth: a synthetic model as a folder that transformers, and whoever reads its files, can load.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/progress.h"
+#include "cli/commands.h"
+#include "cli/format_text.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "engine/synthetic_tokenizer.h"
+#include "weights/checkpoint_write.h"
+#include "weights/synthetic_model.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string name;
+  std::string out;
+  std::string layers;
+  std::string dtype;
+  std::uint64_t max_shard_bytes = kDefaultShardBytes;
+};
+
+// With or without "synth:" before it; the options are another way to write what may follow it.
+SyntheticName name_of(const Options& options) {
+  std::string text = options.name.starts_with("synth:") ? options.name : "synth:" + options.name;
+  if (!options.layers.empty()) text += ",layers=" + options.layers;
+  if (!options.dtype.empty()) text += ",dtype=" + options.dtype;
+  return *parse_synthetic_name(text);
+}
+
+// A folder that takes its name when it is complete. Without commit() it is removed.
+class PendingFolder {
+ public:
+  // Throws InputError when `path` is there already, unless it is an empty folder; Failure when it cannot be made.
+  explicit PendingFolder(const fs::path& path) : path_(path) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path_, error);
+    if (fs::exists(status) && !(fs::is_directory(status) && fs::is_empty(path_, error)))
+      throw_error<InputError>("--out: {} exists; give the name of a new folder, or of an empty one", path_.string());
+    const fs::path parent = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
+    if (!fs::is_directory(parent, error))
+      throw_error<InputError>("--out: {} is no folder to put {} into", parent.string(), path_.filename().string());
+    temporary_ = path_;
+    temporary_ += fmt::format(".{}.tmp", ::getpid());
+    if (!fs::create_directory(temporary_, error))
+      throw_error<Failure>("{}: cannot make this folder: {}", temporary_.string(),
+                           error ? error.message() : "it exists");
+  }
+  PendingFolder(const PendingFolder&) = delete;
+  PendingFolder& operator=(const PendingFolder&) = delete;
+  ~PendingFolder() {
+    std::error_code ignored;
+    if (!committed_) fs::remove_all(temporary_, ignored);
+  }
+
+  const fs::path& path() const { return temporary_; }
+
+  void commit() {
+    std::error_code error;
+    fs::rename(temporary_, path_, error);
+    if (error) throw_error<Failure>("{}: cannot make this folder: {}", path_.string(), error.message());
+    committed_ = true;
+  }
+
+ private:
+  fs::path path_;
+  fs::path temporary_;
+  bool committed_ = false;
+};
+
+void check_space(const fs::path& folder, std::uintmax_t needed) {
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (error || space.available >= needed) return;  // what cannot be told is found when writing
+  throw_error<Failure>("{}: {} are needed and {} are free; {} are missing", folder.parent_path().string(),
+                       size_text(needed), size_text(space.available), size_text(needed - space.available));
+}
+
+void run(const Options& options) {
+  const SyntheticModel model(name_of(options));
+  fs::path out = options.out;
+  if (!out.has_filename()) out = out.parent_path();  // "folder/"
+  const InterruptGuard interrupt;
+  PendingFolder folder(out);
+  const TokenizerFiles tokenizer = synthetic_tokenizer(*model.name().shape);
+  check_space(folder.path(), model.total_bytes() + tokenizer.tokenizer_json.size() + (1 << 20));
+
+  write_file(folder.path() / "tokenizer.json", tokenizer.tokenizer_json);
+  write_file(folder.path() / "tokenizer_config.json", tokenizer.tokenizer_config_json);
+  {
+    Progress progress("writing", model.total_bytes());
+    write_checkpoint(model, folder.path(),
+                     {.max_shard_bytes = options.max_shard_bytes, .on_progress = [&](std::size_t done) {
+                        if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};
+                        progress.update(done);
+                      }});
+  }
+  folder.commit();
+  write_stderr(fmt::format("heddle: {} is in {} ({})\n", model.where(), out.string(), size_text(model.total_bytes())));
+}
+
+}  // namespace
+
+void add_synth(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("synth", "Write a model of random weights with the shape of a real one");
+  command->add_option("name", options->name, "llama-3.2-1b or another shape; ,layers=N and ,dtype=D may follow")
+      ->required();
+  command->add_option("--out", options->out, "The folder to make")->required()->type_name("DIR");
+  command->add_option("--layers", options->layers, "The first N layers only")->type_name("N");
+  command->add_option("--dtype", options->dtype, "float32, bfloat16 or float16; default: the real model's");
+  command
+      ->add_option("--max-shard-size", options->max_shard_bytes,
+                   "Where a new file of weights begins: 500MB, 5GB (default), 2GiB")
+      ->transform(CLI::AsSizeValue(true))
+      ->type_name("SIZE");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace heddle
