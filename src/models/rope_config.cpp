@@ -67,8 +67,8 @@ YarnRope parse_yarn(const JsonField& config, const JsonField& parameters, std::i
                           static_cast<double>(max_position) / static_cast<double>(rope.original_max_position));
   // 0 means the same as nothing, here and for the two mscales below.
   const auto beta = [&](std::string_view key, double otherwise) {
-    const double value = number_or(parameters, key, 0, kMaxFactor, otherwise);
-    return value == 0 ? otherwise : value;
+    const auto field = parameters.find(key);
+    return !field || field->value() == 0 ? otherwise : field->number(1e-6, kMaxFactor);
   };
   rope.beta_fast = beta("beta_fast", rope.beta_fast);
   rope.beta_slow = beta("beta_slow", rope.beta_slow);

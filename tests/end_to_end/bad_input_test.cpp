@@ -100,10 +100,10 @@ TEST_F(SpoiledModel, AbsurdConfigs) {
       {{{"intermediate_size", 0}}, "intermediate_size"},
       {{{"max_position_embeddings", -1}}, "max_position_embeddings"},
       {{{"head_dim", 31}}, "head_dim"},
-      {{{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}}}, "rope_scaling"},
+      {{{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 2}}}}, "longrope"},
       {{{"hidden_act", "gelu"}}, "hidden_act"},
       {{{"architectures", {"MambaForCausalLM"}}}, "MambaForCausalLM"},
-      {{{"architectures", nullptr}}, "architectures"},
+      {{{"architectures", nullptr}, {"model_type", nullptr}}, "architectures"},
       {{{"quantization_config", {{"bits", 4}}}}, "quantization_config"},
   };
   const std::string original = read("config.json");

@@ -183,6 +183,80 @@ TEST(LlamaArchitecture, BadWindowsAreNamed) {
   for (const auto& c : cases) EXPECT_EQ(error_of(c.architecture, c.changes), c.message);
 }
 
+// As the model's authors published it, in the fields that matter.
+struct Published {
+  const char* name;
+  const char* config;
+  std::int64_t context;
+  int kv_heads, head_dim, windowed_layers;
+  bool tied;
+};
+
+const Published kPublished[] = {
+    {"Llama-2-7b-chat-hf", R"({"architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+      "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 11008,
+      "max_position_embeddings": 4096, "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32,
+      "num_key_value_heads": 32, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": null,
+      "tie_word_embeddings": false, "torch_dtype": "float16", "transformers_version": "4.32.0.dev0",
+      "use_cache": true, "vocab_size": 32000})",
+     4096, 32, 128, 0, false},
+    {"CodeLlama-34b", R"({"architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+      "hidden_act": "silu", "hidden_size": 8192, "intermediate_size": 22016, "max_position_embeddings": 16384,
+      "model_type": "llama", "num_attention_heads": 64, "num_hidden_layers": 48, "num_key_value_heads": 8,
+      "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 1000000, "tie_word_embeddings": false,
+      "torch_dtype": "bfloat16", "vocab_size": 32000})",
+     16384, 8, 128, 0, false},
+    {"Llama-3.2-1B-Instruct", R"({"architectures": ["LlamaForCausalLM"], "attention_bias": false,
+      "attention_dropout": 0.0, "bos_token_id": 128000, "eos_token_id": [128001, 128008, 128009], "head_dim": 64,
+      "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 8192, "max_position_embeddings": 131072,
+      "mlp_bias": false, "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16,
+      "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": {"factor": 32.0,
+      "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192,
+      "rope_type": "llama3"}, "rope_theta": 500000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+      "vocab_size": 128256})",
+     131072, 8, 64, 0, true},
+    {"Mistral-7B-v0.1", R"({"architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+      "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 32768,
+      "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+      "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 4096, "tie_word_embeddings": false,
+      "torch_dtype": "bfloat16", "vocab_size": 32000})",
+     32768, 8, 128, 32, false},
+    {"Mistral-Nemo", R"({"architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+      "head_dim": 128, "hidden_act": "silu", "hidden_size": 5120, "intermediate_size": 14336,
+      "max_position_embeddings": 131072, "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 40,
+      "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": null,
+      "tie_word_embeddings": false, "torch_dtype": "bfloat16", "vocab_size": 131072})",
+     131072, 8, 128, 0, false},
+    {"Qwen2.5-7B-Instruct", R"({"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
+      "bos_token_id": 151643, "eos_token_id": 151645, "hidden_act": "silu", "hidden_size": 3584,
+      "intermediate_size": 18944, "max_position_embeddings": 32768, "max_window_layers": 28, "model_type": "qwen2",
+      "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+      "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+      "use_sliding_window": false, "vocab_size": 152064})",
+     32768, 4, 128, 0, false},
+    {"Qwen3-8B", R"({"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096,
+      "intermediate_size": 12288, "max_position_embeddings": 40960, "max_window_layers": 36, "model_type": "qwen3",
+      "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
+      "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null, "tie_word_embeddings": false,
+      "torch_dtype": "bfloat16", "use_sliding_window": false, "vocab_size": 151936})",
+     40960, 8, 128, 0, false},
+};
+
+TEST(LlamaArchitecture, PublishedConfigsAreSupported) {
+  for (const Published& published : kPublished) {
+    SCOPED_TRACE(published.name);
+    const json config = json::parse(published.config);
+    EXPECT_THAT(unsupported({config, "config.json"}), IsEmpty());
+    const LlamaConfig llama = parse_llama_config({config, "config.json"});
+    EXPECT_EQ(llama.max_position, published.context);
+    EXPECT_EQ(llama.num_kv_heads, published.kv_heads);
+    EXPECT_EQ(llama.head_dim, published.head_dim);
+    EXPECT_EQ(llama.num_layers - std::ranges::count(llama.windows, 0), published.windowed_layers);
+    EXPECT_EQ(llama.tie_embeddings, published.tied);
+  }
+}
+
 // As transformers, which looks at nothing else.
 TEST(LlamaArchitecture, IsThatOfTheModelTypeWhereNoneIsGiven) {
   json config = config_of(kLlama, {{"model_type", "qwen3"}});

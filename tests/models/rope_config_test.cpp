@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -144,8 +145,8 @@ TEST(RopeConfig, NamesWhatIsWrong) {
        {{"original_max_position_embeddings", 0}},
        "original_max_position_embeddings: expected a whole number from 1 to 16777216, found 0"},
       {yarn, {{"factor", 0.5}}, "factor: expected a number from 1 to 1000000, found 0.5"},
-      {yarn, {{"beta_fast", -1}}, "beta_fast: expected a number from 0 to 1000000, found -1"},
-      {yarn, {{"beta_slow", "1"}}, "beta_slow: expected a number from 0 to 1000000, found \"1\""},
+      {yarn, {{"beta_fast", -1}}, "beta_fast: expected a number from 1e-06 to 1000000, found -1"},
+      {yarn, {{"beta_slow", "1"}}, "beta_slow: expected a number from 1e-06 to 1000000, found \"1\""},
       {yarn, {{"mscale", -1}}, "mscale: expected a number from 0 to 1000, found -1"},
       {yarn, {{"mscale_all_dim", true}}, "mscale_all_dim: expected a number from 0 to 1000, found true"},
       {yarn, {{"attention_factor", 0}}, "attention_factor: expected a number from 1e-06 to 1000, found 0"},
@@ -167,6 +168,35 @@ TEST(RopeConfig, NamesWhatIsWrong) {
             "config.json: rope_theta: expected a number from 1 to 1000000000000, found -1");
   EXPECT_EQ(error_of({{"rope_scaling", 2}}), "config.json: rope_scaling: expected an object, found 2");
   EXPECT_EQ(error_of({{"rope_parameters", {1}}}), "config.json: rope_parameters: expected an object, found an array");
+}
+
+// Whatever parse_rope_config lets through.
+TEST(RopeFrequencies, AreNumbersAtEveryLimit) {
+  for (const double theta : {1.0, 1.0000000000000002, 10000.0, 1e12})
+    for (const double factor : {1.0, 3.0, 1e6})
+      for (const std::int64_t original : {1, 4096, 1 << 24}) {
+        const json shared = {{"rope_theta", theta}, {"factor", factor}, {"original_max_position_embeddings", original}};
+        for (const json& own : {
+                 json{{"rope_type", "linear"}},
+                 json{{"rope_type", "llama3"}, {"low_freq_factor", 1e-6}, {"high_freq_factor", 1e6}},
+                 json{{"rope_type", "llama3"}, {"low_freq_factor", 1}, {"high_freq_factor", 1.0000000000000002}},
+                 json{{"rope_type", "yarn"}},
+                 json{{"rope_type", "yarn"}, {"beta_fast", 1e-6}, {"beta_slow", 1e6}, {"truncate", false}},
+                 json{{"rope_type", "yarn"}, {"beta_fast", 1e6}, {"beta_slow", 1e-6}, {"mscale", 1000}},
+                 json{{"rope_type", "yarn"}, {"beta_fast", 1}, {"beta_slow", 1}, {"truncate", false}},
+             }) {
+          if (theta == 1 && own["rope_type"] == "yarn") continue;  // refused
+          json scaling = shared;
+          scaling.update(own);
+          for (const int head_dim : {2, 128, 1024}) {
+            const RopeFrequencies result = rope_frequencies(parse({{"rope_scaling", scaling}}), head_dim);
+            EXPECT_EQ(std::ssize(result.inv_freq), head_dim / 2);
+            for (const float frequency : result.inv_freq)
+              ASSERT_TRUE(std::isfinite(frequency)) << scaling << " head_dim " << head_dim;
+            EXPECT_TRUE(std::isfinite(result.scale) && result.scale > 0);
+          }
+        }
+      }
 }
 
 TEST(RopeConfig, NamesWhatIsNotSupported) {
