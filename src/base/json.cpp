@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,38 @@ namespace heddle {
 namespace {
 
 using nlohmann::json;
+
+// What a message may quote of a file: control characters escaped (a terminal obeys them), ill-formed UTF-8 replaced,
+// cut to about `max_bytes`.
+std::string printable(std::string_view text, std::size_t max_bytes) {
+  std::string_view shown = text.substr(0, max_bytes);
+  while (shown.size() < text.size() && !shown.empty() && (text[shown.size()] & 0xC0) == 0x80) shown.remove_suffix(1);
+  std::string result;
+  if (std::ranges::all_of(shown, [](char c) { return c >= 0x20 && c < 0x7F; })) {
+    result = shown;
+  } else {
+    const std::string escaped = json(shown).dump(-1, ' ', false, json::error_handler_t::replace);
+    for (std::size_t i = 1; i + 1 < escaped.size(); ++i) {
+      const unsigned char byte = escaped[i], next = escaped[i + 1];  // at the end, the quotation mark
+      if (byte == '\\' && (next == '"' || next == '\\')) {
+        result += static_cast<char>(next);
+        ++i;
+      } else if (byte == 0x7F) {
+        result += "\\u007f";
+      } else if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {  // U+0080 to U+009F
+        result += fmt::format("\\u{:04x}", next);
+        ++i;
+      } else {
+        result += static_cast<char>(byte);
+      }
+    }
+  }
+  if (shown.size() < text.size()) result += "...";
+  return result;
+}
+
+constexpr std::size_t kMaxShownKey = 100;
+constexpr std::size_t kMaxShownMessage = 1000;
 
 // Builds the tree from nlohmann's events, and refuses deep nesting and doubled keys as they come, before a tree of
 // hostile size exists. (nlohmann's own parser with a callback searches the parent at the end of every object, which
@@ -47,7 +80,7 @@ class TreeBuilder {
     const std::size_t start = message.find("] ");
     const std::string_view reason = start == std::string_view::npos ? message : message.substr(start + 2);
     constexpr std::size_t kMost = 200;
-    throw_error<InputError>("{}: is not valid JSON: {}", where_, reason.substr(0, kMost));
+    throw_error<InputError>("{}: is not valid JSON: {}", where_, printable(reason, kMost));
   }
 
  private:
@@ -126,7 +159,8 @@ std::vector<std::pair<std::string, JsonField>> JsonField::members() const {
   if (!value_->is_object()) fail_expected("an object");
   std::vector<std::pair<std::string, JsonField>> result;
   result.reserve(value_->size());
-  for (const auto& [key, member] : value_->items()) result.emplace_back(key, JsonField(member, path_ + ": " + key));
+  for (const auto& [key, member] : value_->items())
+    result.emplace_back(key, JsonField(member, path_ + ": " + printable(key, kMaxShownKey)));
   return result;
 }
 
@@ -186,7 +220,7 @@ bool JsonField::is_string() const {
 }
 
 void JsonField::fail(std::string_view message) const {
-  throw_error<InputError>("{}: {}", path_, message);
+  throw_error<InputError>("{}: {}", path_, printable(message, kMaxShownMessage));
 }
 
 void JsonField::fail_expected(std::string_view expected) const {

@@ -16,7 +16,8 @@ namespace heddle {
 nlohmann::json parse_json(std::string_view text, std::string_view where, int max_depth = 64);
 
 // A JSON value and the path that led to it ("config.json: rope_scaling.factor"). A view: the value must outlive it.
-// Every accessor throws InputError that names the path, what is expected and what was found.
+// Every accessor throws InputError that names the path, what is expected and what was found. Messages are one line of
+// printable UTF-8, whatever stands in the file: control characters are escaped, long keys and values cut.
 class JsonField {
  public:
   JsonField(const nlohmann::json& value, std::string path);
@@ -43,7 +44,7 @@ class JsonField {
   bool is_array() const;
   bool is_string() const;
 
-  // Throws InputError "<path>: <message>".
+  // Throws InputError "<path>: <message>"; `message` may quote the file as it is.
   [[noreturn]] void fail(std::string_view message) const;
   [[noreturn]] void fail_expected(std::string_view expected) const;  // "... expected <expected>, found <value>"
 

@@ -96,5 +96,17 @@ TEST(JsonField, SaysWhatItExpectedAndFound) {
   EXPECT_THAT(error_of([&] { (void)root.at("s").at("x"); }), HasSubstr("expected an object"));
 }
 
+// A terminal obeys control characters; U+009B begins a command, too.
+TEST(JsonField, QuotesFilesPrintably) {
+  const auto json = parse_json(R"({"a\u001b[2J\n\"": {"k\u009b": "\u001b[31m\u00e9\\\u007f"}})", "f.json");
+  const auto [key, member] = JsonField(json, "f.json").members().at(0);
+  EXPECT_EQ(member.path(), "f.json: a\\u001b[2J\\n\"");
+  EXPECT_EQ(member.members().at(0).second.path(), member.path() + ": k\\u009b");
+  const JsonField value = member.members().at(0).second;
+  EXPECT_EQ(error_of([&] { value.fail(value.text()); }), value.path() + ": \\u001b[31m\u00e9\\\\u007f");
+  EXPECT_LT(error_of([&] { value.fail(std::string(100'000, 'x')); }).size(), 1100u);
+  EXPECT_THAT(parse_error("[\"\xff\xc0\"]"), HasSubstr("ill-formed UTF-8 byte; last read: '\"\uFFFD'"));
+}
+
 }  // namespace
 }  // namespace heddle

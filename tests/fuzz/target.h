@@ -1,0 +1,67 @@
+// Fuzz targets: functions that take any bytes for a file or a text, and must either accept them, with properties that
+// are asserted, or throw InputError. Whatever else happens (another exception, a crash, a sanitizer's report, more
+// than `max_seconds` of CPU time) is a finding. libFuzzer drives them under the preset `fuzz`; every other preset
+// replays the corpora as tests.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <span>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+
+namespace heddle::fuzz {
+
+struct Target {
+  std::string_view name;  // of its corpus, too: corpus/<name>/
+  void (*run)(std::string_view input);
+  double max_seconds = 1;
+};
+
+std::span<const Target> targets();
+
+// Null when there is none of that name.
+const Target* find_target(std::string_view name);
+
+// A property that does not hold.
+struct Finding : std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+template <class... Args>
+void expect(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+  if (!holds) throw_error<Finding>(format, std::forward<Args>(args)...);
+}
+
+// Throws Finding unless `message` is one line of printable UTF-8 that fits on a screen: what an error quotes from a
+// file must not reach the terminal as it is.
+void check_message(std::string_view message);
+
+// Whether `function` takes its input: false when it throws InputError. Every other exception passes through.
+template <class Function>
+bool accepts(Function function) {
+  try {
+    function();
+    return true;
+  } catch (const InputError& error) {
+    check_message(error.what());
+    return false;
+  }
+}
+
+// The two halves of an input around its first zero byte; the second is empty where there is none.
+std::pair<std::string_view, std::string_view> split_at_zero(std::string_view input);
+
+// One function a target; the files say what input means to each.
+void fuzz_json(std::string_view input);
+void fuzz_safetensors(std::string_view input);
+void fuzz_checkpoint(std::string_view input);
+void fuzz_config(std::string_view input);
+void fuzz_tokenizer(std::string_view input);
+void fuzz_encode(std::string_view input);
+void fuzz_prompts(std::string_view input);
+
+}  // namespace heddle::fuzz
