@@ -28,7 +28,7 @@ struct Llama3Scaling {
 // As in the model's own config.json.
 struct KnownShape {
   std::string_view name;        // Heddle's
-  std::string_view real_model;  // on Hugging Face
+  std::string_view real_model;  // on Hugging Face; empty: none
   Family family = Family::llama;
   std::int64_t vocab_size = 0;
   int hidden = 0;
@@ -51,7 +51,7 @@ struct KnownShape {
   constexpr bool qk_norm() const { return family == Family::qwen3; }
 };
 
-inline constexpr std::array<KnownShape, 11> kKnownShapes{{
+inline constexpr std::array<KnownShape, 12> kKnownShapes{{
     {.name = "llama-2-7b",
      .real_model = "meta-llama/Llama-2-7b-hf",
      .vocab_size = 32000,
@@ -216,6 +216,19 @@ inline constexpr std::array<KnownShape, 11> kKnownShapes{{
      .max_position = 32768,
      .rms_norm_eps = 1e-5,
      .sliding_window = 4096,
+     .bos_id = 1,
+     .eos_ids = {2, -1, -1}},
+    {.name = "tiny",  // no real model: for tests, and for a first look at anything
+     .vocab_size = 1000,
+     .hidden = 128,
+     .intermediate = 384,
+     .num_heads = 4,
+     .num_kv_heads = 2,
+     .head_dim = 32,
+     .num_layers = 4,
+     .rope_theta = 10000,
+     .max_position = 2048,
+     .rms_norm_eps = 1e-5,
      .bos_id = 1,
      .eos_ids = {2, -1, -1}},
 }};

@@ -72,7 +72,9 @@ json config_of(const SyntheticName& name) {
               {"eos_token_id", eos_json(shape)},
               {"initializer_range", 0.02},
               {"use_cache", true},
-              {"torch_dtype", std::string(name_of(name.dtype))}};
+              {"torch_dtype", std::string(name_of(name.dtype))},
+              // Before version 5 a tokenizer beside a Mistral's config is suspected of an old mistake.
+              {"transformers_version", "5.0.0"}};
   if (shape.rope_scaling.factor != 0)
     config["rope_scaling"] = {{"rope_type", "llama3"},
                               {"factor", shape.rope_scaling.factor},
