@@ -1,4 +1,4 @@
-// heddle inspect: what a model's folder holds, and what of it Heddle cannot do.
+// heddle inspect: what a model's folder, or a synthetic model, holds, and what of it Heddle cannot do.
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
@@ -17,9 +17,11 @@
 #include "cli/commands.h"
 #include "cli/format_text.h"
 #include "cli/output.h"
+#include "engine/synthetic_tokenizer.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "models/registry.h"
 #include "weights/checkpoint.h"
+#include "weights/synthetic_model.h"
 
 namespace heddle {
 namespace {
@@ -76,9 +78,9 @@ std::optional<TokenizerFile> read_tokenizer(const std::filesystem::path& path) {
   }
 }
 
-void count_tensors(const Checkpoint& checkpoint, Report& report) {
-  for (const std::string_view name : checkpoint.names()) {
-    const TensorInfo& info = *checkpoint.find(name);
+void count_tensors(const ModelSource& source, Report& report) {
+  for (const std::string_view name : source.names()) {
+    const TensorInfo& info = *source.find(name);
     report.num_parameters += info.num_elements();
     const auto [count, first_of_dtype] = report.parameters_by_dtype.try_emplace(std::string(info.dtype.name), 0);
     count->second += info.num_elements();
@@ -88,42 +90,52 @@ void count_tensors(const Checkpoint& checkpoint, Report& report) {
   }
 }
 
-// What load_model and Tokenizer::load would refuse.
-void add_unsupported(const Checkpoint& checkpoint, Report& report) {
-  const auto attempt = [&](const auto& load) {
-    try {
-      load();
-    } catch (const InputError& error) {
-      report.unsupported.emplace_back(error.what());
-    }
-  };
-  attempt([&] {
-    const std::vector<std::string> sentences = unsupported(checkpoint.config());
+// Adds what `load` throws to what is unsupported.
+template <class Load>
+void attempt(Report& report, const Load& load) {
+  try {
+    load();
+  } catch (const InputError& error) {
+    report.unsupported.emplace_back(error.what());
+  }
+}
+
+// All but the files and the tokenizer.
+Report examine_source(const ModelSource& source, const std::string& name) {
+  const JsonField config = source.config();
+  Report report{.folder = name,
+                .architecture = architecture_of(config),
+                .size_bytes = source.total_bytes(),
+                .sizes = describe_model(config)};
+  count_tensors(source, report);
+  attempt(report, [&] {
+    const std::vector<std::string> sentences = unsupported(config);
     report.unsupported.insert(report.unsupported.begin(), sentences.begin(), sentences.end());
   });
   // It stops at the first thing that is wrong, which may be one that is already said.
-  if (report.unsupported.empty()) attempt([&] { check_model(checkpoint); });
-
-  const std::filesystem::path tokenizer = checkpoint.folder() / kTokenizer;
-  std::error_code error;
-  if (!std::filesystem::exists(tokenizer, error)) {
-    report.unsupported.emplace_back("tokenizer.json is missing, so text cannot be made into tokens");
-    return;
-  }
-  attempt([&] { Tokenizer::load(checkpoint.folder()); });
+  if (report.unsupported.empty()) attempt(report, [&] { check_model(source); });
+  return report;
 }
 
-Report examine(const std::filesystem::path& folder) {
+Report examine_folder(const std::filesystem::path& folder) {
   const Checkpoint checkpoint(folder);
-  const JsonField config = checkpoint.config();
-  Report report{.folder = folder.string(),
-                .architecture = architecture_of(config),
-                .size_bytes = checkpoint.total_bytes(),
-                .tokenizer = read_tokenizer(folder / kTokenizer),
-                .sizes = describe_model(config),
-                .files = checkpoint.weight_files()};
-  count_tensors(checkpoint, report);
-  add_unsupported(checkpoint, report);
+  Report report = examine_source(checkpoint, folder.string());
+  report.files = checkpoint.weight_files();
+  report.tokenizer = read_tokenizer(folder / kTokenizer);
+  std::error_code error;
+  if (!std::filesystem::exists(folder / kTokenizer, error))
+    report.unsupported.emplace_back("tokenizer.json is missing, so text cannot be made into tokens");
+  else
+    attempt(report, [&] { Tokenizer::load(folder); });
+  return report;
+}
+
+Report examine(const std::string& model) {
+  const auto synthetic = parse_synthetic_name(model);
+  if (!synthetic) return examine_folder(model);
+  Report report = examine_source(SyntheticModel(*synthetic), model);
+  const nlohmann::json tokenizer = parse_json(synthetic_tokenizer(*synthetic->shape).tokenizer_json, model);
+  report.tokenizer = describe_tokenizer(JsonField(tokenizer, model));
   return report;
 }
 
@@ -180,7 +192,7 @@ std::string text_of(const Report& report) {
   number("KV heads", report.sizes.kv_heads);
   number("head_dim", report.sizes.head_dim);
   number("vocabulary", report.sizes.vocab_size);
-  line("files", fmt::format("{}", fmt::join(report.files, ", ")));
+  line("files", report.files.empty() ? "none" : fmt::format("{}", fmt::join(report.files, ", ")));
   if (report.unsupported.empty()) line("unsupported", "nothing");
   for (std::size_t i = 0; i < report.unsupported.size(); ++i) line(i == 0 ? "unsupported" : "", report.unsupported[i]);
   return text;
@@ -197,7 +209,8 @@ void run(const Options& options) {
 void add_inspect(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("inspect", "Describe a model's folder, and say what of it is unsupported");
-  command->add_option("folder", options->folder, "The folder: config.json, weights, tokenizer.json")->required();
+  command->add_option("folder", options->folder, "The folder: config.json, weights, tokenizer.json; or synth:NAME")
+      ->required();
   command->add_flag("--json", options->json, "Print one JSON object");
   command->callback([options] { run(*options); });
 }

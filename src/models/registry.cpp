@@ -71,6 +71,26 @@ ModelDescription describe_by_common_fields(const JsonField& config) {
           .vocab_size = number("vocab_size")};
 }
 
+// The same names, dtypes and shapes as another source, which must outlive it.
+class WithoutContents : public ModelSource {
+ public:
+  explicit WithoutContents(const ModelSource& source) : source_(source) {}
+
+  JsonField config() const override { return source_.config(); }
+  std::optional<JsonField> generation_config() const override { return source_.generation_config(); }
+  std::size_t total_bytes() const override { return source_.total_bytes(); }
+  std::vector<std::string_view> names() const override { return source_.names(); }
+  const TensorInfo* find(std::string_view name) const override { return source_.find(name); }
+  TensorRows rows(std::string_view, std::int64_t, std::int64_t) const override {
+    throw InvalidArgument("rows of a model without contents");
+  }
+  bool has_contents() const override { return false; }
+  std::string where() const override { return source_.where(); }
+
+ private:
+  const ModelSource& source_;
+};
+
 }  // namespace
 
 std::vector<std::string> known_architectures() {
@@ -91,8 +111,8 @@ std::vector<std::string> unsupported(const JsonField& config) {
       fmt::format("architecture {}; only {} is supported", quoted_name(name), fmt::join(known_architectures(), ", "))};
 }
 
-void check_model(const Checkpoint& checkpoint) {
-  known_architecture(checkpoint.config()).load(checkpoint.without_contents(), {});
+void check_model(const ModelSource& source) {
+  known_architecture(source.config()).load(WithoutContents(source), {});
 }
 
 ModelDescription describe_model(const JsonField& config) {

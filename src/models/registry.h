@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "models/architecture.h"
 #include "models/model.h"
-#include "weights/checkpoint.h"
+#include "weights/model_source.h"
 
 namespace heddle {
 
@@ -27,7 +27,7 @@ std::vector<std::string> unsupported(const JsonField& config);
 
 // What load_model throws, without reading weights: an InputError where the config or a tensor's name, shape or dtype is
 // not what the architecture asks for.
-void check_model(const Checkpoint& checkpoint);
+void check_model(const ModelSource& source);
 
 // The sizes of a model, for a person to read. Nothing: config.json does not say.
 struct ModelDescription {

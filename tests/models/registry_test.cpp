@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "temporary_folder.h"
+#include "weights/checkpoint.h"
 
 namespace heddle {
 namespace {
