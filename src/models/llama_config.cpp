@@ -97,14 +97,14 @@ int window_of(const JsonField& config, const LlamaArchitecture& architecture) {
 std::vector<int> windows_of(const JsonField& config, const LlamaArchitecture& architecture, int num_layers) {
   const int window = window_of(config, architecture);
   const auto layer_types = config.find("layer_types");
-  if (layer_types && std::ssize(layer_types->elements()) != num_layers)
-    layer_types->fail(fmt::format("has {} elements, expected one for each of num_hidden_layers {}",
-                                  layer_types->elements().size(), num_layers));
+  const std::vector<JsonField> types = layer_types ? layer_types->elements() : std::vector<JsonField>();
+  if (layer_types && std::ssize(types) != num_layers)
+    layer_types->fail(
+        fmt::format("has {} elements, expected one for each of num_hidden_layers {}", types.size(), num_layers));
 
   std::vector<int> windows(static_cast<std::size_t>(num_layers), window);
   if (architecture.window != LlamaArchitecture::Window::some_layers) return windows;
   if (layer_types) {
-    const std::vector<JsonField> types = layer_types->elements();
     for (std::size_t i = 0; i < windows.size(); ++i) {
       if (types[i].text() == kFullAttention)
         windows[i] = 0;

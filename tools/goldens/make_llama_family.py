@@ -4,7 +4,7 @@
   weights.safetensors  tensors of a tiny model, biases and norms of queries and keys among them; a case takes some of them
   family.json          `tokens`: one long sequence; `rows`: the positions whose logits are kept; `cases`: a config.json as
                        users meet it, which optional tensors go with it, and the factor on cosine and sine; `rope`: the
-                       same factor for configs of real models, with their frequencies
+                       same factor for configs of real models and for random ones, with their frequencies
   logits.safetensors   float32: NAME [rows, vocab_size], and NAME.inv_freq
 
 Float32 with eager attention, one pass over the whole sequence. A case whose setting changes nothing is an error.
@@ -15,6 +15,7 @@ import copy
 import json
 import sys
 from pathlib import Path
+from random import Random
 
 import torch
 from safetensors.torch import save_file
@@ -148,6 +149,23 @@ ROPE = {
 }
 
 
+def random_rope(random: Random) -> tuple:
+    """Settings that make sense, which nobody chose."""
+    original = random.choice([64, 500, 4096, 8192, 100000])
+    scaling = {"factor": random.choice([1, 1.5, 4, 40.0, 123.456]), "original_max_position_embeddings": original}
+    kind = random.choice(["llama3", "yarn", "yarn"])
+    scaling["rope_type"] = kind
+    if kind == "llama3":
+        scaling["low_freq_factor"] = random.uniform(0.5, 4)
+        scaling["high_freq_factor"] = scaling["low_freq_factor"] + random.uniform(0.1, 20)
+    else:
+        optional = {"beta_fast": random.uniform(2, 64), "beta_slow": random.uniform(0.1, 2), "truncate": random.random() < 0.5,
+                    "mscale": random.uniform(0.1, 2), "mscale_all_dim": random.uniform(0.1, 2),
+                    "attention_factor": random.uniform(0.5, 2)}
+        scaling.update({key: value for key, value in optional.items() if random.random() < 0.5})
+    return random.choice([16, 30]), original, random.choice([100.0, 10000.0, 500000, 12345678.9]), scaling
+
+
 def make_weights() -> dict[str, torch.Tensor]:
     """Of the model that has every optional tensor."""
     generator = torch.Generator().manual_seed(1)
@@ -206,7 +224,9 @@ def main() -> None:
         assert apart is None or apart > 0.1
     save_file(weights, folder / "weights.safetensors")
     save_file(results, folder / "logits.safetensors")
+    random = Random(3)
     rope = [{"name": name, **rope_of(*args)} for name, args in ROPE.items()]
+    rope += [{"name": f"random {i}", **rope_of(*random_rope(random))} for i in range(40)]
     (folder / "family.json").write_text(
         json.dumps({"tokens": tokens.tolist(), "rows": ROWS, "cases": cases, "rope": rope}, indent=1) + "\n")
 
