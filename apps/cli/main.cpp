@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   heddle::add_inspect(app);
   heddle::add_synth(app);
   heddle::add_doctor(app);
+  heddle::add_bench(app);
   try {
     app.parse(argc, argv);
     return 0;

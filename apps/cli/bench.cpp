@@ -1,0 +1,140 @@
+// heddle bench: how fast this machine runs a model, against the machine's own limits and against peers.
+#include "cli/bench.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/bench_record.h"
+#include "cli/commands.h"
+#include "cli/number_option.h"
+#include "cli/output.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+// "1,8": whole numbers of the range, as strict as add_number_option.
+void add_numbers_option(CLI::App& command, const std::string& name, std::vector<int>& target,
+                        const std::string& description, NumberRange<int> range) {
+  command
+      .add_option_function<std::string>(
+          name,
+          [&target, name, range](const std::string& text) {
+            std::vector<int> values;
+            const char* next = text.data();
+            const char* const last = text.data() + text.size();
+            for (bool more = true; more;) {
+              int value = 0;
+              const auto [end, error] = std::from_chars(next, last, value);
+              if (error != std::errc() || value < range.min || value > range.max || (end != last && *end != ','))
+                throw CLI::ValidationError(name, fmt::format("is \"{}\", expected numbers separated by commas, each {}",
+                                                             text, describe(range)));
+              values.push_back(value);
+              more = end != last;
+              next = more ? end + 1 : end;
+            }
+            target = std::move(values);
+          },
+          description)
+      ->type_name("NUMBERS");
+}
+
+void add_output_options(CLI::App& command, BenchOptions& options) {
+  add_number_option<int>(command, "--repeats", options.repeats, "Samples of each case; default 10",
+                         {.min = 1, .max = 10000});
+  command
+      .add_option_function<std::string>(
+          "--json", [&options](const std::string& file) { options.json_file = file; },
+          "The record as JSON, to FILE or to standard output in place of the table")
+      ->expected(0, 1)
+      ->type_name("[FILE]");
+}
+
+void add_peer_option(CLI::App& command, BenchOptions& options) {
+  command.add_option("--compare", options.peer, "A peer to time in turns with Heddle: llama.cpp (bench/README.md)")
+      ->type_name("NAME");
+}
+
+void add_contexts_option(CLI::App& command, BenchOptions& options) {
+  add_numbers_option(command, "--context", options.contexts, "Tokens in the cache before, one or more; default 0",
+                     {.min = 0, .max = 1 << 20});
+}
+
+void run(const std::string& kind, BenchResult (*benchmark)(const BenchOptions&), const BenchOptions& options) {
+  ordered_json record = bench_record(kind, options);
+  BenchResult result = benchmark(options);
+  record.update(result.fields);
+  record["machine"]["clock_mhz_after"] = clock_mhz();
+  const std::string text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
+  if (options.json_file && !options.json_file->empty()) write_file(*options.json_file, text);
+  const bool json_on_stdout = options.json_file && options.json_file->empty();
+  write_stdout(json_on_stdout ? text : result.table);
+}
+
+CLI::App* add_benchmark(CLI::App& bench, const std::string& kind, const std::string& description,
+                        BenchResult (*benchmark)(const BenchOptions&), const std::shared_ptr<BenchOptions>& options) {
+  CLI::App* command = bench.add_subcommand(kind, description);
+  add_output_options(*command, *options);
+  command->callback([kind, benchmark, options] { run(kind, benchmark, *options); });
+  return command;
+}
+
+void add_decode(CLI::App& bench) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = add_benchmark(bench, "decode", "One token a step for each sequence", bench_decode, options);
+  add_model_options(*command, options->model);
+  add_numbers_option(*command, "--batch", options->batches, "Sequences in a step, one or more; default 1",
+                     {.min = 1, .max = 1024});
+  add_contexts_option(*command, *options);
+  add_number_option<int>(*command, "--tokens", options->tokens, "Steps of a sample; default 16",
+                         {.min = 1, .max = 4096});
+  add_peer_option(*command, *options);
+}
+
+void add_prefill(CLI::App& bench) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = add_benchmark(bench, "prefill", "A prompt, in steps of up to 512 tokens", bench_prefill, options);
+  add_model_options(*command, options->model);
+  add_contexts_option(*command, *options);
+  add_number_option<int>(*command, "--tokens", options->tokens, "Of the prompt; default 512",
+                         {.min = 1, .max = 1 << 20});
+  add_peer_option(*command, *options);
+}
+
+void add_load(CLI::App& bench) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = add_benchmark(bench, "load", "From opening a folder to the first token, files in the page cache",
+                                    bench_load, options);
+  add_model_options(*command, options->model);
+  add_peer_option(*command, *options);
+}
+
+void add_tokenize_benchmark(CLI::App& bench) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = add_benchmark(bench, "tokenize", "Text to ids and back, on one thread", bench_tokenize, options);
+  command->add_option("--model", options->model.model, "Folder with tokenizer.json, or synth:NAME")->required();
+  command->add_option("--text", options->text_file, "The text; default: made up, of common English words")
+      ->type_name("FILE");
+}
+
+}  // namespace
+
+void stop_if_interrupted(const InterruptGuard& guard) {
+  if (guard.interrupted()) throw Interrupted{guard.signal()};
+}
+
+void add_bench(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed, against this machine's limits and against peers");
+  bench->require_subcommand(1);
+  add_decode(*bench);
+  add_prefill(*bench);
+  add_load(*bench);
+  add_tokenize_benchmark(*bench);
+}
+
+}  // namespace heddle

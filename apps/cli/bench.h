@@ -1,0 +1,40 @@
+// heddle bench: its parts and what they share. One file a benchmark.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+
+namespace heddle {
+
+struct BenchOptions {
+  ModelOptions model;
+  std::vector<int> batches{1};
+  std::vector<int> contexts{0};
+  int tokens = 0;  // 0: what the benchmark takes for it
+  int repeats = 10;
+  std::string peer;                      // "llama.cpp"; empty: none
+  std::string text_file;                 // bench tokenize
+  std::optional<std::string> json_file;  // set: JSON is wanted; empty: on standard output, instead of the table
+};
+
+// What a benchmark found: fields of its own for the record, and a table for a person.
+struct BenchResult {
+  nlohmann::ordered_json fields;
+  std::string table;
+};
+
+BenchResult bench_decode(const BenchOptions& options);
+BenchResult bench_prefill(const BenchOptions& options);
+BenchResult bench_load(const BenchOptions& options);
+BenchResult bench_tokenize(const BenchOptions& options);
+
+// Throws Interrupted when a signal has come.
+void stop_if_interrupted(const InterruptGuard& guard);
+
+}  // namespace heddle

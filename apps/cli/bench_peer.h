@@ -1,0 +1,44 @@
+// A peer: another program that runs the same model in the same shapes, in turns with Heddle. bench/README.md has the
+// protocol.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace heddle {
+
+// Its adapter is bench/peers/NAME.py ('.' and '-' in NAME written '_'), of $HEDDLE_PEERS or of the source tree, run by
+// $HEDDLE_PEER_PYTHON or python3.
+class BenchPeer {
+ public:
+  // Starts it and hears its hello. Throws InputError when there is no such adapter, Failure when it cannot be run.
+  explicit BenchPeer(const std::string& name);
+  BenchPeer(const BenchPeer&) = delete;
+  BenchPeer& operator=(const BenchPeer&) = delete;
+  ~BenchPeer();  // tells it to end, and ends it when it does not
+
+  const nlohmann::json& hello() const { return hello_; }  // {"name", "version", "settings"}
+
+  // Sends one line, returns the answer. Throws Failure with the end of the peer's standard error when it fails or ends;
+  // Timeout when there is no answer in time.
+  nlohmann::json ask(const nlohmann::json& request, std::chrono::seconds limit);
+
+ private:
+  void send(const std::string& line, std::chrono::seconds limit);
+  nlohmann::json receive(std::chrono::seconds limit);
+  void stop();
+  [[noreturn]] void fail(const std::string& what);
+
+  std::string name_;
+  pid_t process_ = -1;
+  int in_ = -1;   // the peer's standard input
+  int out_ = -1;  // its standard output
+  int err_ = -1;  // its standard error, a file
+  std::string pending_;
+  nlohmann::json hello_;
+};
+
+}  // namespace heddle

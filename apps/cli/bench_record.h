@@ -1,0 +1,32 @@
+// What a measurement is recorded with, and how its samples are summed up.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/bench.h"
+
+namespace heddle {
+
+// The head of a record: benchmark, program, commit, command, date, machine, and what the model was run with.
+nlohmann::ordered_json bench_record(const std::string& kind, const BenchOptions& options);
+
+// Of each processor, as the system tells now; empty where it does not.
+std::vector<double> clock_mhz();
+
+// The q-quantile, between neighbours by linear interpolation; 0 of no samples.
+double quantile(std::span<const double> samples, double q);
+double median(std::span<const double> samples);
+
+// {"median", "p10", "p90", "samples"}
+nlohmann::ordered_json spread(std::span<const double> samples);
+
+// a[i] / b[i]
+std::vector<double> ratios(std::span<const double> a, std::span<const double> b);
+
+// Rows of cells as a table: the first row is the head; each column as wide as its widest cell, numbers to the right.
+std::string table_text(const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace heddle
