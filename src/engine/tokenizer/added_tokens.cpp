@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "engine/tokenizer/unicode_sets.h"
 #include "engine/tokenizer/utf8.h"
 
 namespace heddle {
@@ -29,37 +30,13 @@ AddedToken read_token(const JsonField& field) {
   return token;
 }
 
-char32_t last_char(std::string_view text) {
-  std::size_t at = text.size() - 1;
-  while ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
-  return first_char(text.substr(at)).code_point;
+bool is_word(char32_t c) {
+  return rust_word_characters().contains(static_cast<UChar32>(c));
 }
 
 bool touches_word(std::string_view text, std::size_t begin, std::size_t end) {
   return (begin > 0 && is_word(last_char(text.substr(0, begin)))) ||
          (end < text.size() && is_word(first_char(text.substr(end)).code_point));
-}
-
-// The start of the white space that ends at `end`, not before `least`.
-std::size_t skip_space_back(std::string_view text, std::size_t end, std::size_t least) {
-  while (end > least) {
-    const std::string_view before = text.substr(0, end);
-    const char32_t c = last_char(before);
-    if (!is_space(c)) break;
-    std::size_t at = end - 1;
-    while ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
-    end = at;
-  }
-  return end;
-}
-
-std::size_t skip_space(std::string_view text, std::size_t begin) {
-  while (begin < text.size()) {
-    const Utf8Char c = first_char(text.substr(begin));
-    if (!is_space(c.code_point)) break;
-    begin += c.length;
-  }
-  return begin;
 }
 
 }  // namespace

@@ -8,10 +8,15 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/tokenizer/byte_level.h"
+#include "engine/tokenizer/unicode_sets.h"
 #include "engine/tokenizer/utf8.h"
 
 namespace heddle {
 namespace {
+
+constexpr std::size_t kMaxSteps = 64;
+constexpr std::size_t kMostGrowth = 64;
 
 // `tokenizers` normalizes by the tables of Unicode 9. What is younger stands for itself there, as if it were a letter.
 const icu::UnicodeSet& known_characters() {
@@ -122,35 +127,47 @@ void apply_step(const Lowercase&, std::string& text) {
   constexpr char32_t kCapitalIWithDot = 0x130;  // the one character whose lower case is two
   std::string result;
   result.reserve(text.size());
-  for (std::string_view rest = text; !rest.empty();) {
-    const Utf8Char c = first_char(rest);
-    rest.remove_prefix(c.length);
+  for (std::size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (byte < 0x80) {
+      result += static_cast<char>(byte >= 'A' && byte <= 'Z' ? byte + ('a' - 'A') : byte);
+      ++at;
+      continue;
+    }
+    const Utf8Char c = first_char(std::string_view(text).substr(at));
+    at += c.length;
     if (c.code_point == kCapitalIWithDot) {
       result += "i\u0307";
     } else {
-      append_utf8(result, static_cast<char32_t>(u_tolower(static_cast<UChar32>(c.code_point))));
+      append_utf8(result, lower_case(c.code_point));
     }
   }
   text = std::move(result);
 }
 
 void apply_step(const Replace& replace, std::string& text) {
-  std::vector<Span> matches;
-  PatternScan(replace.pattern, text).find({0, static_cast<std::uint32_t>(text.size())}, matches);
-  if (matches.empty()) return;
-  std::size_t size = text.size() + matches.size() * replace.content.size();  // both factors are below 2^31
-  for (const Span match : matches) size -= match.end - match.begin;
-  check_text_size(size);
+  text = replace_all(replace.pattern, text, replace.content);
+}
+
+void apply_step(const StripAccents&, std::string& text) {
   std::string result;
-  result.reserve(size);
-  std::size_t copied = 0;
-  for (const Span match : matches) {
-    result.append(text, copied, match.begin - copied);
-    result += replace.content;
-    copied = match.end;
+  result.reserve(text.size());
+  for (std::string_view rest = text; !rest.empty();) {
+    const Utf8Char c = first_char(rest);
+    if (!accents().contains(static_cast<UChar32>(c.code_point))) result += rest.substr(0, c.length);
+    rest.remove_prefix(c.length);
   }
-  result.append(text, copied);
   text = std::move(result);
+}
+
+void apply_step(const Strip& strip, std::string& text) {
+  const std::size_t begin = strip.left ? skip_space(text, 0) : 0;
+  const std::size_t end = strip.right ? skip_space_back(text, text.size(), begin) : text.size();
+  text = text.substr(begin, end - begin);
+}
+
+void apply_step(const ToByteLevel&, std::string& text) {
+  text = to_byte_level(text);
 }
 
 void apply_step(const Prepend& prepend, std::string& text) {
@@ -165,6 +182,7 @@ Normalizer::Normalizer(const JsonField& field) {
 
 void Normalizer::add(const JsonField& field) {
   const std::string type = field.at("type").text();
+  if (steps_.size() == kMaxSteps) field.fail(fmt::format("more than {} normalizers", kMaxSteps));
   if (type == "Sequence") {
     for (const JsonField& element : field.at("normalizers").elements()) add(element);
   } else if (type == "NFC") {
@@ -181,15 +199,19 @@ void Normalizer::add(const JsonField& field) {
     steps_.emplace_back(Replace{Pattern::from_json(field.at("pattern")), field.at("content").text()});
   } else if (type == "Prepend") {
     steps_.emplace_back(Prepend{field.at("prepend").text()});
+  } else if (type == "Strip") {
+    steps_.emplace_back(Strip{field.at("strip_left").boolean(), field.at("strip_right").boolean()});
+  } else if (type == "StripAccents") {
+    steps_.emplace_back(StripAccents{});
+  } else if (type == "ByteLevel") {
+    steps_.emplace_back(ToByteLevel{});
   } else {
     field.at("type").fail(
         fmt::format("the normalizer \"{}\" is not supported (NFC, NFD, NFKC, NFKD, Lowercase, Replace, "
-                    "Prepend and Sequence are)",
+                    "Prepend, Strip, StripAccents, ByteLevel and Sequence are)",
                     type));
   }
 }
-
-constexpr std::size_t kMostGrowth = 64;
 
 std::string Normalizer::apply(std::string_view text) const {
   std::string result(text);

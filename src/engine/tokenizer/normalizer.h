@@ -18,6 +18,18 @@ enum class UnicodeForm { nfc, nfd, nfkc, nfkd };
 // Every character by itself, without a look at its neighbours.
 struct Lowercase {};
 
+// White space at the ends.
+struct Strip {
+  bool left;
+  bool right;
+};
+
+// Leaves combining marks out. What is composed with one stays (a decomposing normalizer goes before this).
+struct StripAccents {};
+
+// Each byte becomes its character of GPT-2's alphabet.
+struct ToByteLevel {};
+
 struct Replace {
   Pattern pattern;
   std::string content;
@@ -44,7 +56,7 @@ class Normalizer {
   std::string apply(std::string_view text) const;
 
  private:
-  using Step = std::variant<UnicodeForm, Lowercase, Replace, Prepend>;
+  using Step = std::variant<UnicodeForm, Lowercase, Replace, Prepend, Strip, StripAccents, ToByteLevel>;
   void add(const JsonField& field);
 
   std::vector<Step> steps_;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "engine/tokenizer/class_pattern.h"
 #include "engine/tokenizer/regex_syntax.h"
 #include "engine/tokenizer/utf8.h"
 
@@ -15,8 +16,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMaxRegexBytes = 64 << 10;
-constexpr std::size_t kMaxStringBytes = 1
-                                        << 10;  // the search for a string may cost its length at each byte of the text
+// The search for a string may cost its length at each byte of the text.
+constexpr std::size_t kMaxStringBytes = 1 << 10;
+
+// By hand: a second or so, and what any pattern that is not quadratic needs for each byte.
+constexpr std::int64_t kLeastSteps = std::int64_t{1} << 28;
+constexpr std::int64_t kStepsPerByte = 256;
+
+// In ICU.
 constexpr std::int32_t kMaxStackBytes = 64 << 20;
 constexpr std::size_t kBytesPerSecond = 64 << 10;
 constexpr std::chrono::seconds kLeastTime{2};
@@ -45,7 +52,9 @@ std::uint32_t utf8_length(unsigned char lead) {
 
 struct Pattern::Compiled {
   std::string field;
-  std::unique_ptr<icu::RegexPattern> regex;  // null: `string` is searched for as it is
+  // One of these; where the first two are empty, `string` is searched for as it is.
+  std::optional<ClassPattern> classes;
+  std::unique_ptr<icu::RegexPattern> regex;
   std::string string;
 };
 
@@ -61,7 +70,27 @@ Pattern Pattern::from_json(const JsonField& field) {
   return Pattern(std::move(compiled));
 }
 
+Pattern Pattern::any_of(const icu::UnicodeSet& set) {
+  auto compiled = std::make_shared<Compiled>();
+  compiled->field = "a set of characters";
+  compiled->classes = ClassPattern::any_of(set);
+  return Pattern(std::move(compiled));
+}
+
 Pattern Pattern::regex(std::string_view expression, std::string field) {
+  if (expression.size() <= kMaxRegexBytes) {
+    const auto sequences = parse_class_pattern(expression);
+    if (auto classes = sequences ? ClassPattern::from(*sequences) : std::nullopt) {
+      auto compiled = std::make_shared<Compiled>();
+      compiled->field = std::move(field);
+      compiled->classes = std::move(classes);
+      return Pattern(std::move(compiled));
+    }
+  }
+  return icu_regex(expression, std::move(field));
+}
+
+Pattern Pattern::icu_regex(std::string_view expression, std::string field) {
   if (expression.size() > kMaxRegexBytes) throw_error<InputError>("{}: longer than {} bytes", field, kMaxRegexBytes);
   const std::string translated = regex_for_icu(expression);
   UErrorCode status = U_ZERO_ERROR;
@@ -85,6 +114,7 @@ struct PatternScan::Icu {
 };
 
 PatternScan::PatternScan(const Pattern& pattern, std::string_view text) : pattern_(pattern.compiled_), text_(text) {
+  steps_left_ = kLeastSteps + kStepsPerByte * static_cast<std::int64_t>(text.size());
   if (!pattern_->regex) return;
   icu_ = std::make_unique<Icu>();
   icu_->text = icu::UnicodeString::fromUTF8({text.data(), static_cast<std::int32_t>(text.size())});
@@ -104,11 +134,19 @@ PatternScan::~PatternScan() = default;
 
 void PatternScan::find(Span region, std::vector<Span>& matches) {
   matches.clear();
-  if (icu_) {
+  if (pattern_->classes) {
+    if (!pattern_->classes->find(text_, region, steps_left_, matches))
+      fail(fmt::format("it needs more than {} steps and {} for each byte", kLeastSteps, kStepsPerByte));
+  } else if (icu_) {
     find_regex(region, matches);
   } else {
     find_string(region, matches);
   }
+}
+
+void PatternScan::fail(std::string_view why) const {
+  throw_error<InputError>("{}: the regular expression fails on this text of {} bytes: {}", pattern_->field,
+                          text_.size(), why);
 }
 
 void PatternScan::find_string(Span region, std::vector<Span>& matches) {
@@ -145,10 +183,16 @@ void PatternScan::find_regex(Span region, std::vector<Span>& matches) {
     matches.push_back({first, to_utf8(begin + match_end)});
     if (icu_->deadline.passed()) status = U_REGEX_TIME_OUT;
   }
-  if (status == U_REGEX_STOPPED_BY_CALLER) status = U_REGEX_TIME_OUT;
-  if (U_FAILURE(status))
-    throw_error<InputError>("{}: the regular expression fails on this text of {} bytes: {}", pattern_->field,
-                            text_.size(), u_errorName(status));
+  if (U_SUCCESS(status)) return;
+  const auto limit = [&]() -> std::string {
+    if (status == U_REGEX_STOPPED_BY_CALLER || status == U_REGEX_TIME_OUT)
+      return fmt::format("it takes longer than {} s and 1 s for each {} bytes", kLeastTime.count(), kBytesPerSecond);
+    if (status == U_REGEX_STACK_OVERFLOW)
+      return fmt::format("it needs more than {} bytes for backtracking", kMaxStackBytes);
+    return u_errorName(status);
+  };
+  throw_error<InputError>("{}: the regular expression fails on this text of {} bytes: {}", pattern_->field,
+                          text_.size(), limit());
 }
 
 std::int32_t PatternScan::to_utf16(std::uint32_t offset) {
@@ -169,6 +213,24 @@ std::uint32_t PatternScan::to_utf8(std::int32_t offset) {
     utf16_at_ += length == 4 ? 2 : 1;
   }
   return utf8_at_;
+}
+
+std::string replace_all(const Pattern& pattern, std::string_view text, std::string_view content) {
+  std::vector<Span> matches;
+  PatternScan(pattern, text).find({0, static_cast<std::uint32_t>(text.size())}, matches);
+  std::size_t size = text.size() + matches.size() * content.size();  // both factors are below 2^31
+  for (const Span match : matches) size -= match.end - match.begin;
+  check_text_size(size);
+  std::string result;
+  result.reserve(size);
+  std::size_t copied = 0;
+  for (const Span match : matches) {
+    result.append(text, copied, match.begin - copied);
+    result += content;
+    copied = match.end;
+  }
+  result.append(text, copied);
+  return result;
 }
 
 }  // namespace heddle

@@ -29,6 +29,8 @@ struct Pieces {
   std::string text;  // at most kMaxTextBytes
   std::vector<Piece> list;
   Alphabet alphabet = Alphabet::characters;
+  // Whether the first piece of the list begins where the text of the user began. Once that piece is gone, none does.
+  bool first_is_at_start = true;
 
   std::string_view text_of(Span span) const { return std::string_view(text).substr(span.begin, span.end - span.begin); }
 };
@@ -44,6 +46,7 @@ void check_text_size(std::size_t size_bytes);
 template <class Rewrite>
 Pieces rewrite_pieces(const Pieces& pieces, Rewrite rewrite) {
   Pieces result;
+  result.first_is_at_start = pieces.first_is_at_start;
   result.text.reserve(pieces.text.size());
   result.list.reserve(pieces.list.size());
   for (const Piece& piece : pieces.list) {
@@ -51,7 +54,11 @@ Pieces rewrite_pieces(const Pieces& pieces, Rewrite rewrite) {
     if (piece.token == Piece::kNoToken) rewrite(result.text, pieces.text_of(piece.span));
     check_text_size(result.text.size());
     const Span span{begin, static_cast<std::uint32_t>(result.text.size())};
-    if (span.begin != span.end || piece.token != Piece::kNoToken) result.list.push_back({span, piece.token});
+    if (span.begin != span.end || piece.token != Piece::kNoToken) {
+      result.list.push_back({span, piece.token});
+    } else if (&piece == &pieces.list.front()) {
+      result.first_is_at_start = false;
+    }
   }
   return result;
 }

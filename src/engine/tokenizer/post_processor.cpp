@@ -38,9 +38,22 @@ void PostProcessor::add(const JsonField& field, const std::function<bool(std::in
     }
     if (template_.size() > kMaxParts) single.fail(fmt::format("more than {} parts", kMaxParts));
     if (template_.empty()) single.fail("an empty template is not supported");
+  } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+    if (!template_.empty()) field.fail("a second template is not supported");
+    const auto id_at = [&](std::string_view key) {
+      const JsonField token = field.at(key);
+      const auto parts = token.elements();
+      if (parts.size() != 2) token.fail_expected("[\"TOKEN\", ID]");
+      const auto id = static_cast<std::int32_t>(parts[1].integer(0, kMaxTokenId));
+      if (!is_token(id)) parts[1].fail_expected("the id of a token");
+      return id;
+    };
+    template_ = {id_at("cls"), kText, id_at("sep")};
   } else if (type != "ByteLevel") {
-    field.at("type").fail(fmt::format(
-        "the post-processor \"{}\" is not supported (TemplateProcessing, ByteLevel and Sequence are)", type));
+    field.at("type").fail(
+        fmt::format("the post-processor \"{}\" is not supported (TemplateProcessing, BertProcessing, "
+                    "RobertaProcessing, ByteLevel and Sequence are)",
+                    type));
   }
 }
 

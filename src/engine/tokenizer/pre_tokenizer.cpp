@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/tokenizer/unicode_sets.h"
+#include "engine/tokenizer/utf8.h"
 
 namespace heddle {
 namespace {
@@ -14,9 +16,7 @@ namespace {
 // The expression that GPT-2 cut its text with; ByteLevel has it built in.
 constexpr std::string_view kGpt2Regex = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Rust's \w, unlike Oniguruma's, has the joiners.
-constexpr std::string_view kRustWords =
-    R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}\s]+)";
+constexpr std::size_t kMaxSteps = 64;
 
 SplitBehavior behavior_of(const JsonField& field) {
   constexpr std::array<std::pair<std::string_view, SplitBehavior>, 5> kNames{{
@@ -82,25 +82,62 @@ void merge(SplitBehavior behavior, std::vector<Part>& parts) {
   parts = std::move(merged);
 }
 
-void apply_step(const Split& split, Pieces& pieces) {
-  spell_out(pieces);
-  PatternScan scan(split.pattern, pieces.text);
+// Cuts each piece; `cut(span, parts)` gives its parts in order, of which the empty ones are dropped.
+template <class Cut>
+void cut_pieces(Pieces& pieces, Cut cut) {
   std::vector<Piece> result;
   result.reserve(pieces.list.size() + pieces.text.size() / 4);
-  std::vector<Span> matches;
   std::vector<Part> parts;
   for (const Piece& piece : pieces.list) {
     if (piece.token != Piece::kNoToken) {
       result.push_back(piece);
       continue;
     }
-    scan.find(piece.span, matches);
-    cover(piece.span, matches, split.invert, parts);
-    merge(split.behavior, parts);
+    cut(piece.span, parts);
     for (const Part& part : parts)
       if (part.span.begin != part.span.end) result.push_back({part.span});
+    if (&piece == &pieces.list.front() && (result.empty() || result.front().span.begin != piece.span.begin))
+      pieces.first_is_at_start = false;
   }
   pieces.list = std::move(result);
+}
+
+void apply_step(const Split& split, Pieces& pieces) {
+  spell_out(pieces);
+  PatternScan scan(split.pattern, pieces.text);
+  std::vector<Span> matches;
+  cut_pieces(pieces, [&](Span span, std::vector<Part>& parts) {
+    scan.find(span, matches);
+    cover(span, matches, split.invert, parts);
+    merge(split.behavior, parts);
+  });
+}
+
+void apply_step(const Metaspace& metaspace, Pieces& pieces) {
+  spell_out(pieces);
+  const std::string_view replacement = metaspace.replacement;
+  bool is_at_start = pieces.first_is_at_start && !pieces.list.empty() && pieces.list[0].token == Piece::kNoToken;
+  pieces = rewrite_pieces(pieces, [&](std::string& text, std::string_view piece) {
+    const bool prepends = metaspace.prepend == PrependScheme::always ||
+                          (metaspace.prepend == PrependScheme::first && std::exchange(is_at_start, false));
+    if (prepends && !piece.starts_with(replacement) && !piece.starts_with(' ')) text += replacement;
+    for (std::size_t space; (space = piece.find(' ')) != std::string_view::npos; piece.remove_prefix(space + 1)) {
+      text += piece.substr(0, space);
+      text += replacement;
+    }
+    text += piece;
+  });
+  if (!metaspace.split) return;
+  const std::string_view text = pieces.text;
+  cut_pieces(pieces, [&](Span span, std::vector<Part>& parts) {
+    parts.clear();
+    // Of several replacements in a row each but the last stands alone.
+    for (std::size_t begin = span.begin; begin < span.end;) {
+      const std::size_t next = std::min<std::size_t>(text.substr(0, span.end).find(replacement, begin + 1), span.end);
+      parts.push_back({{static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(next)}, false});
+      begin = next;
+    }
+  });
 }
 
 void apply_step(const PrefixSpace&, Pieces& pieces) {
@@ -124,8 +161,9 @@ PreTokenizer::PreTokenizer(const JsonField& field) {
 
 void PreTokenizer::add(const JsonField& field) {
   const std::string type = field.at("type").text();
-  const auto split = [&](std::string_view regex, SplitBehavior behavior, bool invert) {
-    steps_.emplace_back(Split{Pattern::regex(regex, field.path()), behavior, invert});
+  if (steps_.size() >= kMaxSteps) field.fail(fmt::format("more than {} steps", kMaxSteps));
+  const auto split = [&](Pattern pattern, SplitBehavior behavior) {
+    steps_.emplace_back(Split{std::move(pattern), behavior, false});
   };
   if (type == "Sequence") {
     for (const JsonField& element : field.at("pretokenizers").elements()) add(element);
@@ -135,19 +173,32 @@ void PreTokenizer::add(const JsonField& field) {
   } else if (type == "ByteLevel") {
     if (field.at("add_prefix_space").boolean()) steps_.emplace_back(PrefixSpace{});
     const auto use_regex = field.find("use_regex");
-    if (!use_regex || use_regex->boolean()) split(kGpt2Regex, SplitBehavior::isolated, false);
+    if (!use_regex || use_regex->boolean()) split(Pattern::regex(kGpt2Regex, field.path()), SplitBehavior::isolated);
     steps_.emplace_back(ByteAlphabet{});
+  } else if (type == "Metaspace") {
+    steps_.emplace_back(Metaspace::from_json(field));
   } else if (type == "Digits") {
     const bool individual = field.at("individual_digits").boolean();
-    split("\\p{N}", individual ? SplitBehavior::isolated : SplitBehavior::contiguous, false);
+    split(Pattern::any_of(rust_numeric()), individual ? SplitBehavior::isolated : SplitBehavior::contiguous);
+  } else if (type == "Punctuation") {
+    const auto behavior = field.find("behavior");
+    split(Pattern::any_of(rust_punctuation()), behavior ? behavior_of(*behavior) : SplitBehavior::isolated);
   } else if (type == "WhitespaceSplit") {
-    split("\\s", SplitBehavior::removed, false);
-  } else if (type == "Whitespace") {
-    split(kRustWords, SplitBehavior::removed, true);
+    split(Pattern::any_of(property("space")), SplitBehavior::removed);
+  } else if (type == "BertPreTokenizer") {
+    split(Pattern::any_of(property("space")), SplitBehavior::removed);
+    split(Pattern::any_of(rust_punctuation()), SplitBehavior::isolated);
+  } else if (type == "CharDelimiterSplit") {
+    const JsonField delimiter = field.at("delimiter");
+    const auto c = static_cast<UChar32>(first_char(one_character(delimiter)).code_point);
+    split(Pattern::any_of(icu::UnicodeSet(c, c)), SplitBehavior::removed);
+  } else if (type == "Whitespace") {  // runs of word characters and runs of what is neither that nor space
+    split(Pattern::any_of(property("space")), SplitBehavior::removed);
+    split(Pattern::any_of(rust_word_characters()), SplitBehavior::contiguous);
   } else {
     field.at("type").fail(
-        fmt::format("the pre-tokenizer \"{}\" is not supported (Split, ByteLevel, Digits, Whitespace, "
-                    "WhitespaceSplit and Sequence are)",
+        fmt::format("the pre-tokenizer \"{}\" is not supported (Split, ByteLevel, Metaspace, Digits, Punctuation, "
+                    "Whitespace, WhitespaceSplit, CharDelimiterSplit, BertPreTokenizer and Sequence are)",
                     type));
   }
 }

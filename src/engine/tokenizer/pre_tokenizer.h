@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "engine/tokenizer/metaspace.h"
 #include "engine/tokenizer/pattern.h"
 #include "engine/tokenizer/pieces.h"
 
@@ -31,14 +32,14 @@ class PreTokenizer {
   PreTokenizer() = default;
 
   // Throws InputError that names an element which is not supported. A Sequence is flattened; ByteLevel, Digits,
-  // Whitespace and WhitespaceSplit are put in terms of the steps above.
+  // Punctuation, Whitespace and the like are put in terms of the steps above. At most 64 steps.
   explicit PreTokenizer(const JsonField& field);
 
   // Throws InputError as PatternScan does.
   void apply(Pieces& pieces) const;
 
  private:
-  using Step = std::variant<Split, PrefixSpace, ByteAlphabet>;
+  using Step = std::variant<Split, PrefixSpace, ByteAlphabet, Metaspace>;
   void add(const JsonField& field);
 
   std::vector<Step> steps_;

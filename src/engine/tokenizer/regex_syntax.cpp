@@ -4,32 +4,17 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
+#include <string>
 #include <vector>
+
+#include "engine/tokenizer/unicode_sets.h"
 
 namespace heddle {
 namespace {
 
-// Oniguruma's \w, which outside of a class has the digits and fractions of Latin-1 as well.
-constexpr std::string_view kWord = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}])";
-constexpr std::string_view kNoWord = R"([^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}])";
-constexpr std::string_view kWordAlone = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])";
-constexpr std::string_view kNoWordAlone = R"([^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])";
-
-// What is to be written for an escape outside of a class; empty: the escape itself.
-std::string outside_of_class(char escape) {
-  switch (escape) {
-    case 'w':
-      return std::string(kWordAlone);
-    case 'W':
-      return std::string(kNoWordAlone);
-    case 'b':
-      return fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", kWordAlone);
-    case 'B':
-      return fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", kWordAlone);
-    default:
-      return {};
-  }
-}
+// What means nearly the same in ICU.
+constexpr std::string_view kNearWord = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}])";
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -52,8 +37,7 @@ class Translator {
     const char c = rest_.front();
     if (c == '\\') {
       atom_ = out_.size();
-      const std::string outside = outside_of_class(rest_.size() > 1 ? rest_[1] : '\0');
-      if (!outside.empty()) return replace(2, outside);
+      if (word_escape()) return;
       escape();
     } else if (c == '.' && dot_matches_newline_) {
       atom_ = out_.size();
@@ -98,14 +82,55 @@ class Translator {
     rest_.remove_prefix(count);
   }
 
+  // The set as ICU writes it; made once, as a pattern may have it at each of its bytes.
+  std::string set(std::string_view near, const icu::UnicodeSet& wanted, bool negated) {
+    auto [known, is_new] = sets_.try_emplace(std::pair(std::string(near), wanted.size()));
+    if (is_new) known->second = set_for_icu(near, wanted);
+    return negated ? fmt::format("[^{}]", known->second) : known->second;
+  }
+
+  // \w and \b outside of a class.
+  bool word_escape() {
+    const char c = rest_.size() > 1 ? rest_[1] : '\0';
+    if (std::string_view("wWbB").find(c) == std::string_view::npos) return false;
+    const std::string word = set(kNearWord, property("word"), c == 'W');
+    if (c == 'b') {
+      replace(2, fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word));
+    } else if (c == 'B') {
+      replace(2, fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word));
+    } else {
+      replace(2, word);
+    }
+    return true;
+  }
+
   // [:name:] within a class.
   void posix_class() {
-    const std::string_view name = rest_.substr(0, rest_.find(":]") + 2);
-    if (name == "[:punct:]") return replace(name.size(), R"([\p{P}\p{S}])");
-    if (name == "[:^punct:]") return replace(name.size(), R"([^\p{P}\p{S}])");
-    if (name == "[:word:]") return replace(name.size(), kWord);
-    if (name == "[:^word:]") return replace(name.size(), kNoWord);
-    copy(name.size());
+    const std::string_view whole = rest_.substr(0, rest_.find(":]") + 2);
+    std::string_view name = whole.substr(2, whole.size() - 4);
+    const bool negated = name.starts_with('^');
+    if (negated) name.remove_prefix(1);
+    if (name == "punct") return replace(whole.size(), negated ? R"([^\p{P}\p{S}])" : R"([\p{P}\p{S}])");
+    if (name == "word") return replace(whole.size(), set(kNearWord, word_characters(), negated));
+    if (const auto* known = find_property(name))
+      return replace(whole.size(), set(fmt::format("[:{}:]", name), *known, negated));
+    copy(whole.size());
+  }
+
+  // \p{name} and \P{name}; false for a property that only ICU knows.
+  bool property_escape() {
+    bool negated = rest_[1] == 'P';
+    std::string_view name = rest_.substr(3, rest_.find('}') - 3);
+    const std::size_t size = name.size() + 4;
+    if (rest_.size() < size) return false;
+    if (name.starts_with('^')) {
+      negated = !negated;
+      name.remove_prefix(1);
+    }
+    const auto* known = find_property(name);
+    if (known == nullptr) return false;
+    replace(size, set(fmt::format("\\p{{{}}}", name), *known, negated));
+    return true;
   }
 
   // In and out of character classes: a class may stand in a class.
@@ -117,12 +142,18 @@ class Translator {
       case 'H':
         return replace(2, "[^0-9a-fA-F]");
       case 'w':
-        return replace(2, kWord);
       case 'W':
-        return replace(2, kNoWord);
+        return replace(2, set(kNearWord, word_characters(), c == 'W'));
+      case 'd':
+      case 'D':
+        return replace(2, set("\\p{Nd}", property("Nd"), c == 'D'));
+      case 's':
+      case 'S':
+        return replace(2, set("\\p{White_Space}", property("space"), c == 'S'));
       default:
         break;
     }
+    if ((c == 'p' || c == 'P') && rest_.substr(2).starts_with('{') && property_escape()) return;
     if ((c == 'p' || c == 'P') && rest_.substr(2).starts_with("{^")) {
       replace(4, c == 'p' ? "\\P{" : "\\p{");
       return copy(std::min(rest_.size(), rest_.find('}')) + 1);
@@ -216,6 +247,7 @@ class Translator {
   };
 
   std::string_view rest_;
+  std::map<std::pair<std::string, std::int32_t>, std::string> sets_;
   std::string out_;
   std::size_t atom_ = 0;       // where in out_ the thing begins that a quantifier would repeat
   std::vector<Group> groups_;  // the open ones

@@ -10,6 +10,7 @@ namespace heddle {
 //   a{1,3}+   Ruby repeats the group greedily, Perl makes it possessive; a{3}? is likewise an optional group in Ruby
 //   {,3}, {   an interval from 0; a brace that begins no interval is itself
 //   \h, \H    hexadecimal digits, not horizontal space
+//   \p{L}     and the other sets of unicode_sets.h: the characters that these have, whatever ICU knows
 //   \w, \W    without the joiners U+200C and U+200D
 //   \b, \B    by that \w; ICU's counts marks to what they stand behind
 //   [:punct:] symbols as well

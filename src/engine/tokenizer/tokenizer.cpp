@@ -42,7 +42,6 @@ struct Tokenizer::State {
   Decoder decoder;
   AddedTokens added_tokens;
   TokenTable contents;  // model and added tokens
-  TokenTable bytes;     // what the decoder makes of each
   PostProcessor post_processor;
   std::unordered_map<std::string_view, std::int32_t> added_ids;  // views of added_tokens
   std::vector<bool> special;                                     // [vocab_size]
@@ -58,8 +57,8 @@ struct Tokenizer::State {
   std::optional<std::int32_t> id_of(std::string_view token) const;
   bool is_token(std::int32_t id) const { return id >= 0 && id < contents.size() && !contents[id].empty(); }
   void check_id(std::int32_t id) const;
-  // Appends what `id` adds to a text; `at_start`: nothing came before, and is updated.
-  void append(std::int32_t id, Specials specials, bool& at_start, std::string& text) const;
+  // Appends what becomes certain with `id`.
+  void append(std::int32_t id, Specials specials, DecoderRun& run, std::string& text) const;
 };
 
 Tokenizer::State::State(const JsonField& root)
@@ -75,10 +74,7 @@ Tokenizer::State::State(const JsonField& root)
     entries.push_back({token.id, token.text});
     added_ids.emplace(token.content, token.id);
   }
-  std::vector<TokenTable::Entry> decoded = entries;
-  for (TokenTable::Entry& entry : decoded) entry.text = decoder.bytes_of(entry.text);
   contents = TokenTable(std::move(entries));
-  bytes = TokenTable(std::move(decoded));
   if (contents.size() == 0) root.at("model").at("vocab").fail("the vocabulary is empty");
 
   special.resize(static_cast<std::size_t>(contents.size()));
@@ -124,12 +120,10 @@ void Tokenizer::State::check_id(std::int32_t id) const {
     throw_error<InputError>("the token id {} is outside the vocabulary of {}", id, contents.size());
 }
 
-void Tokenizer::State::append(std::int32_t id, Specials specials, bool& at_start, std::string& text) const {
+void Tokenizer::State::append(std::int32_t id, Specials specials, DecoderRun& run, std::string& text) const {
   check_id(id);
   if (!is_token(id) || (specials == Specials::skip && special[static_cast<std::size_t>(id)])) return;
-  if (!at_start) text += decoder.separator();
-  at_start = false;
-  text += bytes[id];
+  run.push(contents[id], text);
 }
 
 Tokenizer::Tokenizer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
@@ -195,10 +189,11 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, SpecialTokens
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, Specials specials) const {
-  std::string bytes;
-  bool at_start = true;
-  for (const std::int32_t id : ids) state_->append(id, specials, at_start, bytes);
-  return replace_invalid_utf8(bytes);
+  std::string text;
+  DecoderRun run(state_->decoder);
+  for (const std::int32_t id : ids) state_->append(id, specials, run, text);
+  run.finish(text);
+  return text;
 }
 
 std::int32_t Tokenizer::vocab_size() const {
@@ -215,7 +210,7 @@ bool Tokenizer::is_special(std::int32_t id) const {
 
 std::string Tokenizer::token_text(std::int32_t id) const {
   state_->check_id(id);
-  return replace_invalid_utf8(is_special(id) ? state_->contents[id] : state_->bytes[id]);
+  return is_special(id) ? std::string(state_->contents[id]) : decode({&id, 1});
 }
 
 std::optional<std::int32_t> Tokenizer::bos_id() const {
@@ -229,19 +224,34 @@ std::optional<std::string> Tokenizer::chat_template() const {
 }
 
 StreamDecoder::StreamDecoder(Tokenizer tokenizer, Specials specials)
-    : tokenizer_(std::move(tokenizer)), specials_(specials) {}
+    : tokenizer_(std::move(tokenizer)),
+      specials_(specials),
+      run_(std::make_unique<DecoderRun>(tokenizer_.state_->decoder)) {}
+
+StreamDecoder::StreamDecoder(const StreamDecoder& other)
+    : tokenizer_(other.tokenizer_), specials_(other.specials_), run_(std::make_unique<DecoderRun>(*other.run_)) {}
+
+StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
+StreamDecoder::~StreamDecoder() = default;
+
+StreamDecoder& StreamDecoder::operator=(StreamDecoder other) noexcept {
+  std::swap(tokenizer_, other.tokenizer_);
+  std::swap(specials_, other.specials_);
+  std::swap(run_, other.run_);
+  return *this;
+}
 
 std::string StreamDecoder::push(std::int32_t id) {
-  tokenizer_.state_->append(id, specials_, at_start_, pending_);
-  const std::size_t certain = pending_.size() - cut_off_bytes(pending_);
-  std::string text = replace_invalid_utf8(std::string_view(pending_).substr(0, certain));
-  pending_.erase(0, certain);
+  std::string text;
+  tokenizer_.state_->append(id, specials_, *run_, text);
   return text;
 }
 
 std::string StreamDecoder::finish() {
-  at_start_ = true;
-  return replace_invalid_utf8(std::exchange(pending_, {}));
+  std::string text;
+  run_->finish(text);
+  *run_ = DecoderRun(tokenizer_.state_->decoder);
+  return text;
 }
 
 }  // namespace heddle

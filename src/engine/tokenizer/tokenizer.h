@@ -12,6 +12,8 @@
 
 namespace heddle {
 
+class DecoderRun;
+
 // Whether encode adds what the post-processor asks for (a token at the beginning, say).
 enum class SpecialTokens { add, omit };
 
@@ -70,6 +72,10 @@ class Tokenizer {
 class StreamDecoder {
  public:
   StreamDecoder(Tokenizer tokenizer, Specials specials);
+  StreamDecoder(const StreamDecoder& other);
+  StreamDecoder(StreamDecoder&& other) noexcept;
+  StreamDecoder& operator=(StreamDecoder other) noexcept;
+  ~StreamDecoder();
 
   // The text that became certain, often empty. Throws as decode does.
   std::string push(std::int32_t id);
@@ -80,8 +86,7 @@ class StreamDecoder {
  private:
   Tokenizer tokenizer_;
   Specials specials_;
-  bool at_start_ = true;
-  std::string pending_;
+  std::unique_ptr<DecoderRun> run_;
 };
 
 }  // namespace heddle

@@ -98,10 +98,29 @@ bool is_space(char32_t code_point) {
   return u_isUWhiteSpace(static_cast<UChar32>(code_point));
 }
 
-bool is_word(char32_t code_point) {
-  const auto c = static_cast<UChar32>(code_point);
-  return (U_GET_GC_MASK(c) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0 ||
-         u_hasBinaryProperty(c, UCHAR_ALPHABETIC) || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL);
+char32_t last_char(std::string_view text) {
+  std::size_t at = text.size() - 1;
+  while ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  return first_char(text.substr(at)).code_point;
+}
+
+std::size_t skip_space(std::string_view text, std::size_t begin) {
+  while (begin < text.size()) {
+    const Utf8Char c = first_char(text.substr(begin));
+    if (!is_space(c.code_point)) break;
+    begin += c.length;
+  }
+  return begin;
+}
+
+std::size_t skip_space_back(std::string_view text, std::size_t end, std::size_t least) {
+  while (end > least) {
+    std::size_t at = end - 1;
+    while ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+    if (!is_space(first_char(text.substr(at)).code_point)) break;
+    end = at;
+  }
+  return end;
 }
 
 }  // namespace heddle

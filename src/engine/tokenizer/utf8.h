@@ -1,4 +1,4 @@
-// UTF-8: validation, repair, and the few character classes that tokenizers ask about.
+// UTF-8: validation, repair, and white space.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,13 @@ std::size_t cut_off_bytes(std::string_view text);
 void append_utf8(std::string& text, char32_t code_point);
 
 bool is_space(char32_t code_point);  // White_Space
-bool is_word(char32_t code_point);   // as \w of Rust's regex: letters, marks, decimal digits, connectors, joiners
+
+// `text` is valid and not empty.
+char32_t last_char(std::string_view text);
+
+// The end of the white space that begins at `begin`; the start of the white space that ends at `end`, not before
+// `least`.
+std::size_t skip_space(std::string_view text, std::size_t begin);
+std::size_t skip_space_back(std::string_view text, std::size_t end, std::size_t least);
 
 }  // namespace heddle
