@@ -159,7 +159,7 @@ class Steps:
             batch.run(self.context)
             batch.free()
         for sequence in range(1, case["batch"] if self.start else 1):
-            api.llama_memory_seq_cp(self.memory, 0, sequence, 0, self.start)
+            api.llama_memory_seq_cp(self.memory, 0, sequence, -1, -1)
         api.llama_synchronize(self.context)
 
     def ready(self):

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Makes docs/results/cpu.md from the JSON that `heddle bench` left under bench/results.
+
+    bench/report.py [RESULTS_FOLDER [OUTPUT]]
+
+Every figure comes from the files; write none by hand.
+"""
+import json
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def records(folder):
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(record, dict) and record.get("bench") in ("decode", "prefill", "load", "tokenize"):
+            found.append((path.name, record))
+    return found
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "|".join(["---"] + ["--:"] * (len(head) - 1)) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def percent(value):
+    return f"{100 * value:.1f} %"
+
+
+def spread_of(spread):
+    """Half the distance from p10 to p90, of the median."""
+    return percent((spread["p90"] - spread["p10"]) / 2 / spread["median"]) if spread["median"] else "-"
+
+
+def peer_cells(case, field="peer_tokens_per_second"):
+    if "paired_ratio" not in case:
+        return ["-", "-", "-"]
+    paired = case["paired_ratio"]
+    rate = f"{case[field]:.2f}" if field in case else f"{case['peer_seconds']['median']:.3f}"
+    return [rate, f"{case['ratio_of_medians']:.3f}", f"{paired['p10']:.3f}-{paired['p90']:.3f}"]
+
+
+def check_cell(case):
+    check = case["check"]
+    if "rows" not in check:
+        return "finite"
+    return (f"{check['argmax_agree']}/{check['rows']}; {check['max_logit_difference']:.3f} "
+            f"of {check['largest_logit']:.1f}")
+
+
+def decode_table(entries):
+    rows = []
+    for name, record in entries:
+        for case in record["cases"]:
+            rows.append([f"`{name}`", record["compute"], str(record["threads"]), str(case["batch"]),
+                         str(case["context"]), f"{case['milliseconds_per_token']:.2f}",
+                         f"{case['tokens_per_second']:.2f}", f"{case['gbps']:.2f}",
+                         f"{case['memory_read_gbps']['median']:.2f}", percent(case["floor_share"]["median"]),
+                         spread_of(case["seconds"]), percent(case["time_shares"]["attention"]), *peer_cells(case),
+                         check_cell(case)])
+    return table(["file", "compute", "threads", "batch", "context", "ms/token", "tokens/s", "GB/s", "memory GB/s",
+                  "of memory", "spread", "attention", "peer tokens/s", "ratio", "paired", "argmax; logits differ"],
+                 rows)
+
+
+def prefill_table(entries):
+    rows = []
+    for name, record in entries:
+        for case in record["cases"]:
+            rows.append([f"`{name}`", record["compute"], str(record["threads"]), str(case["tokens"]),
+                         str(case["context"]), f"{case['milliseconds']:.1f}", f"{case['tokens_per_second']:.1f}",
+                         f"{case['tflops']:.3f}", f"{case['float32_gflops']['median'] / 1e3:.3f}",
+                         percent(case["floor_share"]["median"]), spread_of(case["seconds"]),
+                         percent(case["time_shares"]["attention"]), *peer_cells(case), check_cell(case)])
+    return table(["file", "compute", "threads", "tokens", "context", "ms", "tokens/s", "TFLOP/s", "float32 TFLOP/s",
+                  "of float32", "spread", "attention", "peer tokens/s", "ratio", "paired", "argmax; logits differ"],
+                 rows)
+
+
+def load_table(entries):
+    rows = [[f"`{name}`", str(record["threads"]), f"{record['bytes'] / 1e9:.3f}",
+             f"{record['open_seconds']['median']:.3f}", f"{record['load_seconds']['median']:.3f}",
+             f"{record['first_step_seconds']['median']:.3f}", f"{record['seconds']['median']:.3f}",
+             spread_of(record["seconds"]), *peer_cells(record, "peer_seconds_median")] for name, record in entries]
+    return table(["file", "threads", "GB", "open s", "load s", "first step s", "first token s", "spread", "peer s",
+                  "ratio", "paired"], rows)
+
+
+def tokenize_table(entries):
+    rows = [[f"`{name}`", record["model"], str(record["bytes"]), str(record["tokens"]),
+             f"{record['encode_megabytes_per_second']:.2f}", spread_of(record["encode_seconds"]),
+             f"{record['decode_megabytes_per_second']:.2f}", spread_of(record["decode_seconds"])]
+            for name, record in entries]
+    return table(["file", "model", "bytes", "tokens", "encode MB/s", "spread", "decode MB/s", "spread"], rows)
+
+
+TABLES = {"decode": ("Decode", decode_table), "prefill": ("Prefill", prefill_table),
+          "load": ("Load to first token", load_table), "tokenize": ("Tokenizer, one thread", tokenize_table)}
+
+
+def conditions(entries):
+    lines = []
+    for name, record in entries:
+        clocks = record["machine"].get("clock_mhz_after") or [0]
+        lines.append(f"- `{name}`: {record['model']}, kernels {record['machine']['kernels']}, clocks "
+                     f"{min(clocks):.0f}-{max(clocks):.0f} MHz, commit {record['commit']}, {record['date']}; "
+                     f"`{' '.join(['heddle'] + record['command'][1:])}`")
+    return "\n".join(lines)
+
+
+def peers(entries):
+    lines = set()
+    for _, record in entries:
+        if "peer" in record:
+            peer = record["peer"]
+            settings = "; ".join(f"{key}: {value}" for key, value in peer["settings"].items())
+            lines.add(f"Peer: {peer['name']}, {peer['version']} ({settings}).")
+    return "\n\n".join(sorted(lines))
+
+
+def report(found):
+    parts = ["# Speed on processors",
+             "Made by `bench/report.py` from the files under `bench/results`; `bench/README.md` says how it is measured. "
+             "A ratio is the peer's time divided by Heddle's, so above 1 Heddle is faster; `paired` is the 10 % to 90 % "
+             "range of the ratios of neighbouring samples; `spread` is half the range from 10 % to 90 %, of the median."]
+    for machine in sorted({record["machine"]["key"] for _, record in found}):
+        entries = [(name, record) for name, record in found if record["machine"]["key"] == machine]
+        parts.append(f"## {machine}")
+        if peers(entries):
+            parts.append(peers(entries))
+        for kind, (title, make_table) in TABLES.items():
+            of_kind = [(name, record) for name, record in entries if record["bench"] == kind]
+            if of_kind:
+                parts += [f"### {title}", make_table(of_kind)]
+        parts += ["### Runs", conditions(entries)]
+    return "\n\n".join(parts) + "\n"
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench/results"
+    output = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "docs/results/cpu.md"
+    found = records(folder)
+    if not found:
+        sys.exit(f"report.py: no records of heddle bench in {folder}")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(report(found), encoding="utf-8")
+
+
+main()

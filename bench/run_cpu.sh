@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# The whole set of `heddle bench` on this machine's processor; leaves one JSON file a benchmark in $OUT.
+#   HEDDLE   the program            (build/cpu/apps/cli/heddle)
+#   OUT      folder for the JSON    (bench/results)
+#   NAME     prefix of the files    (cpu-<host's processor count>)
+#   MODEL    a synthetic model      (synth:llama-3.2-1b)
+#   FOLDER   the same as a folder, for `load`; written by `heddle synth` when it is not there
+#   PEER     a peer, or "none"      (llama.cpp)
+#   THREADS  of Heddle and peer     (all)
+#   REPEATS  samples of a case      (10)
+#   RUN      put before each run, such as `taskset -c 0-15`
+# The carried form: set HEDDLE, HEDDLE_PEERS, and PYTHONPATH to where the peer's package lies.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+heddle=${HEDDLE:-$root/build/cpu/apps/cli/heddle}
+export HEDDLE_PEERS=${HEDDLE_PEERS:-$root/bench/peers}
+out=${OUT:-$root/bench/results}
+threads=${THREADS:-$(nproc)}
+name=${NAME:-cpu-$threads-threads}
+model=${MODEL:-synth:llama-3.2-1b}
+folder=${FOLDER:-${TMPDIR:-/tmp}/heddle-bench-${model//[:,=]/-}}
+peer=${PEER:-llama.cpp}
+repeats=${REPEATS:-10}
+mkdir -p "$out"
+compare=()
+[ "$peer" = none ] || compare=(--compare "$peer")
+read -r -a before <<<"${RUN:-}"
+
+bench() {  # bench FILE ARGUMENTS...: a failure is told and the others still run
+  local file=$1
+  shift
+  echo "== heddle bench $*"
+  "${before[@]}" "$heddle" bench "$@" --repeats "$repeats" --json "$out/$name-$file.json" || { echo "failed: $file" >&2; failed=1; }
+}
+
+failed=0
+common=(--model "$model" --threads "$threads")
+bench decode decode "${common[@]}" --batch 1,8 --context 0 --tokens 16 "${compare[@]}"
+bench prefill prefill "${common[@]}" --tokens 512 --context 0 "${compare[@]}"
+bench decode-4096 decode "${common[@]}" --batch 1,8 --context 4096 --tokens 16 "${compare[@]}"
+bench prefill-4096 prefill "${common[@]}" --tokens 512 --context 4096 "${compare[@]}"
+bench decode-float32 decode "${common[@]}" --compute float32 --batch 1 --context 0 --tokens 16
+[ -d "$folder" ] || "$heddle" synth "$model" --out "$folder"
+bench load load --model "$folder" --threads "$threads" "${compare[@]}"
+bench tokenize tokenize --model "$model"
+exit "$failed"
