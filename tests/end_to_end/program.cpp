@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pty.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,12 +28,7 @@ struct Pipe {
   }
 };
 
-[[noreturn]] void become_heddle(const std::vector<std::string>& arguments, const ProgramOptions& options, int out,
-                                int err) {
-  const int null = ::open("/dev/null", O_RDONLY);
-  ::dup2(null, STDIN_FILENO);
-  ::dup2(options.stdout_file.empty() ? out : ::open(options.stdout_file.c_str(), O_WRONLY), STDOUT_FILENO);
-  ::dup2(err, STDERR_FILENO);
+[[noreturn]] void execute(const std::vector<std::string>& arguments) {
   std::vector<char*> argv{const_cast<char*>(HEDDLE_PROGRAM)};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -40,14 +36,32 @@ struct Pipe {
   ::_exit(127);
 }
 
+[[noreturn]] void become_heddle(const std::vector<std::string>& arguments, const ProgramOptions& options, int in,
+                                int out, int err) {
+  ::dup2(in, STDIN_FILENO);
+  ::dup2(options.stdout_file.empty() ? out : ::open(options.stdout_file.c_str(), O_WRONLY), STDOUT_FILENO);
+  ::dup2(err, STDERR_FILENO);
+  execute(arguments);
+}
+
+// A file of that contents without a name, at its beginning.
+int file_of(const std::string& text) {
+  const int file = ::open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (file < 0 || ::pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+    throw std::runtime_error("standard input cannot be prepared");
+  return file;
+}
+
 }  // namespace
 
 ProgramResult run_heddle(const std::vector<std::string>& arguments, const ProgramOptions& options) {
   Pipe out;
   Pipe err;
+  const int in = file_of(options.stdin_text);
   const pid_t child = ::fork();
   if (child < 0) throw std::runtime_error("fork failed");
-  if (child == 0) become_heddle(arguments, options, out.ends[1], err.ends[1]);
+  if (child == 0) become_heddle(arguments, options, in, out.ends[1], err.ends[1]);
+  ::close(in);
   out.close_end(1);
   err.close_end(1);
 
@@ -77,6 +91,48 @@ ProgramResult run_heddle(const std::vector<std::string>& arguments, const Progra
   }
   int status = 0;
   ::waitpid(child, &status, 0);
+  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+ProgramResult run_heddle_on_terminal(const std::vector<std::string>& arguments, const std::vector<Typed>& typed,
+                                     std::chrono::seconds limit) {
+  const winsize size{.ws_row = 50, .ws_col = 200, .ws_xpixel = 0, .ws_ypixel = 0};
+  int terminal = -1;
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, &size);
+  if (child < 0) throw std::runtime_error("forkpty failed");
+  if (child == 0) execute(arguments);
+
+  ProgramResult result;
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  auto next = typed.begin();
+  std::size_t seen = 0;
+  for (;;) {
+    if (next != typed.end()) {
+      const std::size_t found = result.out.find(next->after, seen);
+      if (found != std::string::npos) {
+        seen = result.out.size();
+        if (::write(terminal, next->text.data(), next->text.size()) < 0) break;
+        ++next;
+      }
+    }
+    pollfd source{terminal, POLLIN, 0};
+    ::poll(&source, 1, 100);
+    char buffer[4096];
+    if (source.revents != 0) {
+      const ssize_t count = ::read(terminal, buffer, sizeof buffer);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) break;  // EIO: the program has gone
+      result.out.append(buffer, static_cast<std::size_t>(count));
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      ::kill(child, SIGKILL);
+      break;
+    }
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::close(terminal);
   result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
 }

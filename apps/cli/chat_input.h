@@ -1,0 +1,38 @@
+// What a user says in a chat: messages of one or several lines, from a terminal with editing and history, or a pipe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace heddle {
+
+// Where lines come from.
+class LineSource {
+ public:
+  enum class Prompt : std::uint8_t { message, continuation };
+  struct Cleared {};  // thrown when Ctrl-C cleared what was being typed
+
+  virtual ~LineSource() = default;
+
+  // The next line without its end; nothing when there is none. Throws Interrupted (cli/commands.h) when a signal ends
+  // the program, InputError for a line above 64 MiB.
+  virtual std::optional<std::string> line(Prompt prompt) = 0;
+};
+
+// Standard input. A terminal is given prompts, editing and a history, which is kept in the user's state folder
+// ($XDG_STATE_HOME or ~/.local/state, heddle/chat_history, for the user's eyes only).
+std::unique_ptr<LineSource> open_standard_input();
+
+// One message of a user.
+struct UserMessage {
+  std::string text;
+  bool literal = false;  // given in quotes: never a command
+};
+
+// Reads a message: one line; lines joined where one ends with a backslash; or what stands between """ and """, over
+// several lines. Nothing at the end of input.
+std::optional<UserMessage> read_message(LineSource& source);
+
+}  // namespace heddle

@@ -1,0 +1,153 @@
+#include "cli/chat_terminal.h"
+
+#include <fcntl.h>
+#include <histedit.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <clocale>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+
+namespace heddle {
+namespace {
+
+constexpr int kHistoryLines = 1000;
+
+// Nothing where the user has no home.
+std::filesystem::path history_file() {
+  const auto variable = [](const char* name) -> std::filesystem::path {
+    const char* value = std::getenv(name);
+    return value != nullptr && value[0] == '/' ? value : "";
+  };
+  std::filesystem::path state = variable("XDG_STATE_HOME");
+  if (state.empty()) {
+    state = variable("HOME");
+    if (state.empty()) return {};
+    state /= ".local/state";
+  }
+  return state / "heddle" / "chat_history";
+}
+
+// Makes the file, for its owner alone, where it is not there yet.
+void create_private(const std::filesystem::path& file) {
+  std::filesystem::create_directories(file.parent_path());
+  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (descriptor < 0) throw_error<Failure>("{}: {}", file.string(), std::strerror(errno));
+  ::close(descriptor);
+}
+
+class Terminal : public LineSource {
+ public:
+  Terminal() {
+    // libedit takes a line apart into characters as the locale says; without one that knows UTF-8, it drops the rest.
+    std::setlocale(LC_CTYPE, "");
+    if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
+    std::FILE* out = ::isatty(STDOUT_FILENO) != 0 ? stdout : stderr;
+    editor_.reset(el_init("heddle", stdin, out, stderr));
+    history_.reset(history_init());
+    if (!editor_ || !history_) throw Failure("the terminal's line editor cannot start");
+    HistEvent event;
+    history(history_.get(), &event, H_SETSIZE, kHistoryLines);
+    history(history_.get(), &event, H_SETUNIQUE, 1);
+    el_set(editor_.get(), EL_CLIENTDATA, this);
+    el_set(editor_.get(), EL_PROMPT, prompt_text);
+    el_set(editor_.get(), EL_EDITOR, "emacs");
+    el_set(editor_.get(), EL_SIGNAL, 0);
+    el_set(editor_.get(), EL_HIST, history, history_.get());
+    el_source(editor_.get(), nullptr);  // the user's ~/.editrc
+    open_history();
+  }
+
+  std::optional<std::string> line(Prompt prompt) override {
+    prompt_ = prompt;
+    const InterruptGuard interrupt;
+    int count = 0;
+    const char* text = el_gets(editor_.get(), &count);
+    if (interrupt.signal() == SIGINT) {
+      el_reset(editor_.get());
+      throw Cleared{};
+    }
+    if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};
+    if (text == nullptr || count <= 0) return std::nullopt;
+    std::string line(text, static_cast<std::size_t>(count));
+    if (line.ends_with('\n')) line.pop_back();
+    remember(line);
+    return line;
+  }
+
+ private:
+  struct EndEditor {
+    void operator()(EditLine* editor) const { el_end(editor); }
+  };
+  struct EndHistory {
+    void operator()(History* history) const { history_end(history); }
+  };
+
+  static char* prompt_text(EditLine* editor) {
+    static char message[] = "> ";
+    static char continuation[] = "... ";
+    Terminal* self = nullptr;
+    el_get(editor, EL_CLIENTDATA, &self);
+    return self != nullptr && self->prompt_ == Prompt::continuation ? continuation : message;
+  }
+
+  void open_history() {
+    history_file_ = history_file();
+    if (history_file_.empty()) return;
+    try {
+      create_private(history_file_);
+    } catch (const std::exception& error) {
+      log_warning("no history: {}", error.what());
+      history_file_.clear();
+      return;
+    }
+    HistEvent event;
+    history(history_.get(), &event, H_LOAD, history_file_.c_str());  // fails on an empty file, which is none
+  }
+
+  void remember(const std::string& line) {
+    if (line.find_first_not_of(" \t") == std::string::npos) return;
+    HistEvent event;
+    history(history_.get(), &event, H_ENTER, line.c_str());
+    if (history_file_.empty()) return;
+    if (history(history_.get(), &event, H_SAVE, history_file_.c_str()) >= 0) return;
+    log_warning("{}: the history cannot be written", history_file_.string());
+    history_file_.clear();
+  }
+
+  std::unique_ptr<History, EndHistory> history_;
+  std::unique_ptr<EditLine, EndEditor> editor_;
+  std::filesystem::path history_file_;  // empty: none
+  Prompt prompt_ = Prompt::message;
+};
+
+}  // namespace
+
+std::unique_ptr<LineSource> open_terminal() {
+  return std::make_unique<Terminal>();
+}
+
+std::string harmless_text(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool c1 = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    if (c1) ++i;
+    if (c1 || byte == 0x7F || (byte < 0x20 && byte != '\n' && byte != '\t'))
+      result += "\xEF\xBF\xBD";
+    else
+      result += text[i];
+  }
+  return result;
+}
+
+}  // namespace heddle

@@ -1,0 +1,182 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "end_to_end/program.h"
+#include "temporary_folder.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+class Chat : public testing::Test {
+ protected:
+  Chat() { ::setenv("XDG_STATE_HOME", folder_.path().c_str(), 1); }  // the history of terminals
+
+  static std::vector<std::string> arguments(std::vector<std::string> more, const std::string& model) {
+    more.insert(more.begin(), {"chat", "--model", model, "--temperature", "0"});
+    return more;
+  }
+  static ProgramResult chat(const std::string& input, std::vector<std::string> more = {},
+                            const std::string& model = demo_model().string()) {
+    return run_heddle(arguments(std::move(more), model), {.stdin_text = input});
+  }
+  static ProgramResult on_terminal(const std::vector<Typed>& typed) {
+    return run_heddle_on_terminal(arguments({}, demo_model().string()), typed);
+  }
+  std::string file(const std::string& name) const { return (folder_.path() / name).string(); }
+  json saved(const std::string& name) const { return json::parse(read_file(file(name), 1 << 20)); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Chat, InAPipePrintsAnswersAndNothingElse) {
+  const ProgramResult result = chat("What is 137 plus 254?\n\nWhat is 20 plus 22?");
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, "137 plus 254 is 391.\n20 plus 22 is 42.\n");
+  EXPECT_EQ(result.err, "");
+}
+
+TEST_F(Chat, ATurnComputesWhatIsNewInIt) {
+  const ProgramResult result =
+      chat("What is 137 plus 254?\nWhat is 20 plus 22?\n/reset\nWhat is 137 plus 254?\n", {"--verbose"});
+  EXPECT_EQ(result.out, "137 plus 254 is 391.\n20 plus 22 is 42.\n137 plus 254 is 391.\n");
+  const auto first = result.err.find("heddle: 0 of 19 prompt tokens were in the cache");
+  const auto second = result.err.find("heddle: 33 of ");  // 19, and 14 of the answer's 15: the last was only sampled
+  const auto third = result.err.rfind("heddle: 0 of 19 prompt tokens were in the cache");
+  EXPECT_LT(first, second) << result.err;
+  EXPECT_LT(second, third) << "/reset gives the cache back\n" << result.err;
+  EXPECT_NE(third, std::string::npos);
+}
+
+TEST_F(Chat, SavesWhatLoadAndTemplateRead) {
+  const ProgramResult first =
+      chat("What is 137 plus 254?\n/save " + file("a.json") + "\n/system Be kind.\n/save " + file("b.json") + "\n");
+  ASSERT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(saved("a.json"), (json{{"messages",
+                                    {{{"role", "user"}, {"content", "What is 137 plus 254?"}},
+                                     {{"role", "assistant"}, {"content", "137 plus 254 is 391."}}}}}));
+  EXPECT_EQ(saved("b.json")["messages"][0], (json{{"role", "system"}, {"content", "Be kind."}}));
+
+  const ProgramResult loaded = chat("What is 20 plus 22?\n/save " + file("c.json") + "\n", {"--load", file("a.json")});
+  EXPECT_EQ(loaded.out, "20 plus 22 is 42.\n");
+  EXPECT_EQ(saved("c.json")["messages"].size(), 4u);
+  EXPECT_EQ(
+      run_heddle({"template", "--model", demo_model().string(), "--file", file("a.json"), "--no-generation-prompt"})
+          .out,
+      "<|begin|><|user|>\nWhat is 137 plus 254?<|end|>\n<|assistant|>\n137 plus 254 is 391.<|end|>\n");
+}
+
+TEST_F(Chat, MessagesMayHaveSeveralLinesAndBeginWithASlash) {
+  chat("one\\\ntwo\n\"\"\"\n/three\n\nfour\n\"\"\"\n//five\n/save " + file("a.json") + "\n");
+  const json messages = saved("a.json")["messages"];
+  ASSERT_EQ(messages.size(), 6u);
+  EXPECT_EQ(messages[0]["content"], "one\ntwo");
+  EXPECT_EQ(messages[2]["content"], "/three\n\nfour");
+  EXPECT_EQ(messages[4]["content"], "/five");
+}
+
+TEST_F(Chat, CommandsThatFailAreNamedAndTheConversationGoesOn) {
+  const ProgramResult result = chat(
+      "/foo bar\n/params temprature=1\n/params top_p=2\n/params top_k\n/params max_tokens=4 seed=x\n/save\n/save "
+      "/nonexistent/x\n/params\nWhat is 137 plus 254?\n/exit\nnot read\n");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.out, "137 plus 254 is 391.\n");
+  for (const char* error : {"unknown command \"/foo\"", "unknown parameter \"temprature\"", "top_p is 2, it must be in",
+                            "\"top_k\": expected name=value", "seed is \"x\"", "/save: give the name", "/nonexistent/x",
+                            "temperature=0 top_k=0 top_p=1", "max_tokens=1024"})
+    EXPECT_THAT(result.err, HasSubstr(error));
+}
+
+TEST_F(Chat, ParametersHoldFromTheNextAnswerOn) {
+  const ProgramResult result = chat("/params max_tokens=4\nWhat is 137 plus 254?\n");
+  EXPECT_LT(result.out.size(), std::string("137 plus 254 is 391.\n").size());
+  EXPECT_THAT(result.err, HasSubstr("the answer ended at max_tokens (4)"));
+}
+
+TEST_F(Chat, AFullContextIsSaidAndTheConversationSurvives) {
+  const std::string words = [] {
+    std::string text;
+    for (int i = 0; i < 300; ++i) text += " 77";
+    return text;
+  }();
+  const ProgramResult result = chat("Count" + words + "\nWhat is 137 plus 254?\n");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.out, "137 plus 254 is 391.\n");
+  EXPECT_THAT(result.err, HasSubstr("tokens with this message, and the context is 512: /save FILE keeps it, /reset"));
+}
+
+TEST_F(Chat, ATemplatesOwnMessageReachesTheUser) {
+  write_file(file("strict.jinja"),
+             "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+             "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}<|end|>\n{% endfor %}"
+             "<|assistant|>\n{{ note }}");
+  const ProgramResult result = chat("/system Be kind.\nWhat is 137 plus 254?\n/system \"\"\nWhat is 137 plus 254?\n",
+                                    {"--chat-template", file("strict.jinja"), "--set", "note=\"\""});
+  EXPECT_EQ(result.out, "137 plus 254 is 391.\n");
+  EXPECT_THAT(result.err, HasSubstr("System role not supported"));
+}
+
+TEST_F(Chat, AModelWithoutATemplateSaysWhatToDo) {
+  const std::filesystem::path model = folder_.path() / "model";
+  std::filesystem::copy(demo_model(), model);
+  write_file(model / "tokenizer_config.json", "{\"bos_token\": \"<|begin|>\", \"eos_token\": \"<|end|>\"}");
+  const ProgramResult result = chat("hello\n", {}, model.string());
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("has no chat template"));
+  EXPECT_THAT(result.err, HasSubstr("--chat-template FILE"));
+}
+
+TEST_F(Chat, BadOptionsAndFilesAreRefused) {
+  EXPECT_EQ(chat("", {"--set", "x"}).status, 2);
+  EXPECT_EQ(chat("", {"--set", "x={"}).status, 2);
+  EXPECT_EQ(chat("", {"--load", file("none.json")}).status, 2);
+  for (const char* text :
+       {"5", "{}", "[5]", "[{\"content\": \"a\"}]", "{\"messages\": 5}", "{\"messages\": [], \"tools\": 5}"}) {
+    write_file(file("bad.json"), text);
+    const ProgramResult result = chat("", {"--load", file("bad.json")});
+    EXPECT_EQ(result.status, 2) << text;
+    EXPECT_THAT(result.err, HasSubstr("bad.json")) << text;
+  }
+}
+
+TEST_F(Chat, OnATerminalEditsKeepsAHistoryAndLeavesAtCtrlD) {
+  const ProgramResult result =
+      on_terminal({{"> ", "What is 137 plus 255?\x7f\x7f"}, {"255", "4?\r"}, {"is 391.", "\x04"}});
+  EXPECT_EQ(result.status, 0) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("137 plus 254 is 391."));
+  const std::string history = file("heddle/chat_history");
+  EXPECT_THAT(read_file(history, 1 << 20), HasSubstr("254"));
+  struct stat status {};
+  ASSERT_EQ(::stat(history.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  const ProgramResult again = on_terminal({{"> ", "\x1b[A\r"}, {"is 391.", "/exit\r"}});  // the arrow up
+  EXPECT_EQ(again.status, 0) << again.out;
+}
+
+TEST_F(Chat, CtrlCClearsTheLineAndTwiceLeaves) {
+  const ProgramResult result =
+      on_terminal({{"> ", "half a li"}, {"half a li", "\x03"}, {"leaves", ""}, {"> ", "\x03"}});
+  EXPECT_EQ(result.status, 130) << result.out;
+}
+
+TEST_F(Chat, CtrlCStopsAnAnswerAndKeepsTheTurn) {
+  const ProgramResult result = on_terminal({{"> ", "/params temperature=3 max_tokens=400 seed=1\r"},
+                                            {"max_tokens=400", ""},
+                                            {"> ", "Tell me a story.\r"},
+                                            {"story.\r\n", ""},
+                                            {"", "\x03"},
+                                            {"stopped", ""},
+                                            {"> ", "/save " + file("a.json") + "\r"},
+                                            {"saved 2 messages", "\x04"}});
+  EXPECT_EQ(result.status, 0) << result.out;
+}
+
+}  // namespace
+}  // namespace heddle
