@@ -1,0 +1,130 @@
+#include "engine/chat_template/model_chat_template.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/ordered_json.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
+constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 20;
+
+void check_objects(const ordered_json& list, std::string_view where, std::string_view name) {
+  if (!list.is_array()) throw_error<InputError>("{}: {}: expected an array", where, name);
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (!list[i].is_object()) throw_error<InputError>("{}: {}[{}]: expected an object", where, name, i);
+}
+
+}  // namespace
+
+TemplateInput parse_template_input(std::string_view text, std::string_view where) {
+  ordered_json root = parse_ordered_json(text, where);
+  TemplateInput conversation;
+  if (root.is_array()) {
+    conversation.messages = std::move(root);
+  } else if (root.is_object()) {
+    if (!root.contains("messages")) throw_error<InputError>("{}: the field \"messages\" is missing", where);
+    for (auto& [name, value] : root.items()) {
+      if (name == "messages")
+        conversation.messages = std::move(value);
+      else if (name == "tools")
+        conversation.tools = std::move(value);
+      else if (name == "documents")
+        conversation.documents = std::move(value);
+      else
+        throw_error<InputError>("{}: unknown field {}; a conversation has messages, tools and documents", where,
+                                shorten(nlohmann::json(name)));
+    }
+  } else {
+    throw_error<InputError>("{}: expected an array of messages, or an object with \"messages\"", where);
+  }
+  check_objects(conversation.messages, where, "messages");
+  if (!conversation.tools.is_null()) check_objects(conversation.tools, where, "tools");
+  if (!conversation.documents.is_null()) check_objects(conversation.documents, where, "documents");
+  return conversation;
+}
+
+void ModelChatTemplate::read_config(std::string_view text, const std::string& where) {
+  const nlohmann::json config = parse_json(text, where);
+  const JsonField root(config, where);
+  if (!root.is_object()) root.fail_expected("an object");
+  static constexpr std::array kSpecialTokens = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                                "pad_token", "cls_token", "mask_token"};
+  for (const char* name : kSpecialTokens)
+    if (const auto token = root.find(name))
+      special_tokens_[name] = token->is_object() ? token->at("content").text() : token->text();
+  const auto field = root.find("chat_template");
+  if (!field || !templates_.empty()) return;
+  if (field->is_string()) {
+    templates_.emplace("default", ChatTemplate::parse(field->text(), field->path()));
+    return;
+  }
+  for (const JsonField& named : field->elements()) {
+    const std::string name = named.at("name").text();
+    if (templates_.contains(name)) named.fail(fmt::format("a second chat template named \"{}\"", name));
+    templates_.emplace(name,
+                       ChatTemplate::parse(named.at("template").text(), fmt::format("{} \"{}\"", field->path(), name)));
+  }
+}
+
+ModelChatTemplate ModelChatTemplate::from_config(std::string_view tokenizer_config, std::string where) {
+  ModelChatTemplate result;
+  result.read_config(tokenizer_config, where);
+  result.where_ = std::move(where);
+  return result;
+}
+
+ModelChatTemplate ModelChatTemplate::load(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  ModelChatTemplate result;
+  const auto add = [&](const std::string& name, const fs::path& path) {
+    result.templates_.emplace(name, ChatTemplate::parse(read_file(path, kMaxTemplateBytes), path.string()));
+  };
+  std::error_code none;
+  if (fs::exists(folder / "chat_template.jinja", none)) add("default", folder / "chat_template.jinja");
+  if (fs::is_directory(folder / "additional_chat_templates", none)) {
+    for (const auto& entry : fs::directory_iterator(folder / "additional_chat_templates", none))
+      if (entry.path().extension() == ".jinja") add(entry.path().stem().string(), entry.path());
+  }
+  const fs::path config = folder / "tokenizer_config.json";
+  if (fs::exists(config, none)) result.read_config(read_file(config, kMaxConfigBytes), config.string());
+  if (result.templates_.empty())
+    throw_error<InputError>(
+        "{}: has no chat template (no chat_template.jinja, and no chat_template in tokenizer_config.json)",
+        folder.string());
+  result.where_ = folder.string();
+  return result;
+}
+
+std::string ModelChatTemplate::render(const TemplateInput& conversation, const RenderOptions& options) const {
+  auto chosen = templates_.end();
+  if (!conversation.tools.is_null()) chosen = templates_.find("tool_use");
+  if (chosen == templates_.end()) chosen = templates_.find("default");
+  if (chosen == templates_.end()) {
+    std::vector<std::string> names;
+    for (const auto& named : templates_) names.push_back(named.first);
+    if (names.empty()) throw_error<InputError>("{}: has no chat template", where_);
+    throw_error<InputError>("{}: has no chat template named \"default\"; there are: {}", where_,
+                            fmt::join(names, ", "));
+  }
+  ordered_json variables = ordered_json::object();
+  for (const auto& [name, token] : special_tokens_) variables[name] = token;
+  variables["messages"] = conversation.messages;
+  variables["tools"] = conversation.tools;
+  variables["documents"] = conversation.documents;
+  variables["add_generation_prompt"] = conversation.add_generation_prompt;
+  for (const auto& [name, value] : conversation.extra.items()) variables[name] = value;
+  return chosen->second.render(variables, options);
+}
+
+}  // namespace heddle

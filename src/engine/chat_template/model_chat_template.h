@@ -1,0 +1,50 @@
+// The chat templates of a Hugging Face folder, and the variables that transformers gives them.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "engine/chat_template/chat_template.h"
+
+namespace heddle {
+
+struct TemplateInput {
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  nlohmann::ordered_json tools;      // an array, or null: none
+  nlohmann::ordered_json documents;  // an array, or null: none
+  bool add_generation_prompt = true;
+  nlohmann::ordered_json extra = nlohmann::ordered_json::object();  // the user's own variables, which win
+};
+
+// Of text: {"messages": [...], "tools"?: [...], "documents"?: [...]} or a bare array of messages. Throws InputError on
+// anything else: unknown members, messages or documents that are no objects.
+TemplateInput parse_template_input(std::string_view text, std::string_view where);
+
+class ModelChatTemplate {
+ public:
+  // Reads tokenizer_config.json (chat_template, one or a list of named ones, and the special tokens), and in place of
+  // its templates chat_template.jinja and additional_chat_templates/*.jinja where there are any. Throws InputError when
+  // one of them is no template, or there is none at all.
+  static ModelChatTemplate load(const std::filesystem::path& folder);
+  // Of a tokenizer_config.json in memory.
+  static ModelChatTemplate from_config(std::string_view tokenizer_config, std::string where);
+
+  // With the template "tool_use" where there is one and the conversation has tools, else with "default".
+  std::string render(const TemplateInput& conversation, const RenderOptions& options = {}) const;
+
+  // By name: bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token, as far as the model has
+  // them.
+  const std::map<std::string, std::string>& special_tokens() const { return special_tokens_; }
+
+ private:
+  void read_config(std::string_view text, const std::string& where);
+
+  std::string where_;
+  std::map<std::string, ChatTemplate> templates_;
+  std::map<std::string, std::string> special_tokens_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,13 @@
+// The chat template of what a user calls `model` (weights/model_source.h).
+#pragma once
+
+#include <string>
+
+#include "engine/chat_template/model_chat_template.h"
+
+namespace heddle {
+
+// Throws InputError as ModelChatTemplate::load and parse_synthetic_name do.
+ModelChatTemplate load_model_chat_template(const std::string& model);
+
+}  // namespace heddle

@@ -1,0 +1,90 @@
+#include "engine/chat_template/model_chat_template.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/error.h"
+#include "temporary_folder.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ModelChatTemplateTest : public ::testing::Test {
+ protected:
+  void write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories((folder_.path() / name).parent_path());
+    std::ofstream(folder_.path() / name, std::ios::binary) << text;
+  }
+  std::string render(const std::string& conversation) const {
+    return ModelChatTemplate::load(folder_.path()).render(parse_template_input(conversation, "c.json"));
+  }
+  std::string error(const std::string& conversation = "[]") const {
+    try {
+      return "no error: " + render(conversation);
+    } catch (const InputError& caught) {
+      return caught.what();
+    }
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(ModelChatTemplateTest, GivesTheVariablesOfTransformers) {
+  write("tokenizer_config.json",
+        R"({"bos_token":"<s>","eos_token":{"content":"</s>","lstrip":false},"pad_token":null,
+            "chat_template":"{{ bos_token }}{{ eos_token }}{{ pad_token is defined }}{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ messages }}"})");
+  EXPECT_EQ(render(R"([{"role":"user","content":"x"}])"), "<s></s>FalseNoneNoneTrue[{'role': 'user', 'content': 'x'}]");
+}
+
+TEST_F(ModelChatTemplateTest, KeepsTheOrderOfMembers) {
+  write("chat_template.jinja", "{{ tools | tojson }}");
+  EXPECT_EQ(render(R"({"messages":[],"tools":[{"z":1,"a":{"y":2,"b":3}}]})"), R"([{"z": 1, "a": {"y": 2, "b": 3}}])");
+}
+
+TEST_F(ModelChatTemplateTest, TakesTheTemplateForToolsWhenThereAreTools) {
+  write("tokenizer_config.json",
+        R"({"chat_template":[{"name":"default","template":"d"},{"name":"tool_use","template":"t"}]})");
+  EXPECT_EQ(render("[]"), "d");
+  EXPECT_EQ(render(R"({"messages":[],"tools":[]})"), "t");
+}
+
+TEST_F(ModelChatTemplateTest, PrefersTheFilesToTheConfig) {
+  write("tokenizer_config.json", R"({"chat_template":"config"})");
+  EXPECT_EQ(render("[]"), "config");
+  write("chat_template.jinja", "file");
+  write("additional_chat_templates/tool_use.jinja", "tools");
+  EXPECT_EQ(render("[]"), "file");
+  EXPECT_EQ(render(R"({"messages":[],"tools":[]})"), "tools");
+}
+
+TEST_F(ModelChatTemplateTest, NamesWhatIsMissing) {
+  EXPECT_THAT(error(), HasSubstr("has no chat template"));
+  write("tokenizer_config.json", R"({"chat_template":[{"name":"rag","template":"d"}]})");
+  EXPECT_THAT(error(), HasSubstr("there are: rag"));
+}
+
+TEST_F(ModelChatTemplateTest, RefusesOtherConfigs) {
+  for (const char* config :
+       {"[]", "{", R"({"chat_template":5})", R"({"chat_template":[{"name":"a"}]})",
+        R"({"bos_token":5,"chat_template":""})",
+        R"({"chat_template":[{"name":"a","template":""},{"name":"a","template":""}]})", R"({"chat_template":"{{"})"}) {
+    write("tokenizer_config.json", config);
+    EXPECT_THAT(error(), HasSubstr("tokenizer_config.json")) << config;
+  }
+}
+
+TEST(TemplateInput, RefusesWhatIsNoConversation) {
+  for (const char* text :
+       {"", "5", "{}", "[5]", R"({"messages":5})", R"({"messages":[],"tools":{}})", R"({"messages":[],"tools":[1]})",
+        R"({"messages":[],"documents":[1]})", R"({"messages":[],"mesages":[]})", R"([{"a":1,"a":2}])"})
+    EXPECT_THROW(parse_template_input(text, "c.json"), InputError) << text;
+}
+
+}  // namespace
+}  // namespace heddle
