@@ -30,11 +30,24 @@ bool flag(const JsonField& model, std::string_view key) {
 
 }  // namespace
 
+void CutPoints::add_merge(std::string_view left, std::string_view right) {
+  if (left.empty() || right.empty()) return;  // merges of nothing never apply: no character is one
+  const char32_t before = last_char(left);
+  const char32_t behind = first_char(right).code_point;
+  if ((before | behind) < 0x80) {
+    ascii_[before].set(behind);
+  } else {
+    others_.insert(std::uint64_t{before} << 32 | behind);
+  }
+}
+
 MergeTable::MergeTable(std::size_t max_merges) : slots_(std::bit_ceil(2 * max_merges + 2)) {}
 
 std::size_t MergeTable::slot_of(std::uint64_t key) const {
   const std::size_t mask = slots_.size() - 1;
-  std::size_t slot = (key * 0x9E3779B97F4A7C15u >> 32) & mask;
+  std::uint64_t mixed = (key ^ key >> 31) * 0x9E3779B97F4A7C15u;
+  mixed = (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9u;
+  std::size_t slot = (mixed >> 32) & mask;
   while (slots_[slot].key != key && slots_[slot].key != kFree) slot = (slot + 1) & mask;
   return slot;
 }
@@ -115,7 +128,14 @@ void Bpe::read_vocabulary(const JsonField& field) {
   used.reserve(entries.size());
   for (const TokenTable::Entry& entry : entries) used.push_back(entry.id);
   tokens_ = TokenTable(std::move(entries));
-  for (const std::int32_t id : used) ids_.emplace(tokens_[id], id);
+  for (const std::int32_t id : used) {
+    const std::string_view token = tokens_[id];
+    ids_.emplace(token, id);
+    const Utf8Char c = token.empty() ? Utf8Char{0, 0, false} : first_char(token);
+    if (token.empty() || c.length != token.size()) continue;
+    if (c.code_point >= char_ids_.size()) char_ids_.resize(c.code_point + 1, kNoId);
+    char_ids_[c.code_point] = id;
+  }
 }
 
 std::int32_t Bpe::merge_operand(std::string_view token, const JsonField& list, std::size_t index) const {
@@ -152,6 +172,7 @@ void Bpe::read_merges(const JsonField& field) {
       right = merge[1].get_ref<const std::string&>();
     }
     joined.assign(left).append(right);
+    cut_points_.add_merge(left, right);
     const std::int32_t left_id = merge_operand(left, field, index);
     const std::int32_t right_id = merge_operand(right, field, index);
     merges_.set(left_id, right_id, {rank++, merge_operand(joined, field, index)});
@@ -173,21 +194,47 @@ std::vector<std::int32_t> Bpe::encode(const Pieces& pieces) const {
       continue;
     }
     const std::string_view text = pieces.text_of(piece.span);
-    if (text.size() > kMaxCachedPieceBytes) {
-      encode_piece(text, pieces.alphabet, scratch, ids);
-      continue;
+    // With ignore_merges a whole piece may be a token that no merge makes.
+    if (pieces.alphabet == Alphabet::characters && !ignore_merges_) {
+      encode_cut(text, scratch, ids);
+    } else {
+      encode_cached(text, pieces.alphabet, scratch, ids);
     }
-    const auto cached = scratch.cache.find(text);
-    if (cached != scratch.cache.end()) {
-      const auto [begin, count] = cached->second;
-      for (std::size_t index = begin; index < begin + count; ++index) ids.push_back(ids[index]);
-      continue;
-    }
-    const std::size_t begin = ids.size();
-    encode_piece(text, pieces.alphabet, scratch, ids);
-    if (scratch.cache.size() < kMaxCachedPieces) scratch.cache.emplace(text, Scratch::Range{begin, ids.size() - begin});
   }
   return ids;
+}
+
+void Bpe::encode_cut(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& ids) const {
+  std::size_t begin = 0;
+  char32_t previous = 0;
+  bool previous_is_known = false;  // else it may be bytes, or an unknown token that waits for more
+  for (std::size_t at = 0; at < piece.size();) {
+    const auto byte = static_cast<unsigned char>(piece[at]);
+    const Utf8Char c = byte < 0x80 ? Utf8Char{byte, 1, false} : first_char(piece.substr(at));
+    const bool is_known = id_of_char(c.code_point) != kNoId;
+    if (is_known && previous_is_known && !cut_points_.may_join(previous, c.code_point)) {
+      encode_cached(piece.substr(begin, at - begin), Alphabet::characters, scratch, ids);
+      begin = at;
+    }
+    previous = c.code_point;
+    previous_is_known = is_known;
+    at += c.length;
+  }
+  encode_cached(piece.substr(begin), Alphabet::characters, scratch, ids);
+}
+
+void Bpe::encode_cached(std::string_view piece, Alphabet alphabet, Scratch& scratch,
+                        std::vector<std::int32_t>& ids) const {
+  if (piece.size() > kMaxCachedPieceBytes) return encode_piece(piece, alphabet, scratch, ids);
+  const auto cached = scratch.cache.find(piece);
+  if (cached != scratch.cache.end()) {
+    const auto [begin, count] = cached->second;
+    for (std::size_t index = begin; index < begin + count; ++index) ids.push_back(ids[index]);
+    return;
+  }
+  const std::size_t begin = ids.size();
+  encode_piece(piece, alphabet, scratch, ids);
+  if (scratch.cache.size() < kMaxCachedPieces) scratch.cache.emplace(piece, Scratch::Range{begin, ids.size() - begin});
 }
 
 void Bpe::encode_piece(std::string_view piece, Alphabet alphabet, Scratch& scratch,

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/json.h"
@@ -42,6 +44,22 @@ class MergeTable {
   std::vector<Slot> slots_;  // a power of two, at least half of them free
 };
 
+// Where a piece may be cut without changing its tokens: between two characters at which no merge could join anything,
+// since no rule has a left token that ends with the one and a right token that begins with the other.
+class CutPoints {
+ public:
+  void add_merge(std::string_view left, std::string_view right);
+
+  bool may_join(char32_t before, char32_t behind) const {
+    if ((before | behind) < 0x80) return ascii_[before].test(behind);
+    return others_.contains(std::uint64_t{before} << 32 | behind);
+  }
+
+ private:
+  std::array<std::bitset<128>, 128> ascii_;
+  std::unordered_set<std::uint64_t> others_;
+};
+
 class Bpe {
  public:
   // tokenizer.json's "model". Throws InputError that names the field: another model than BPE, an option that is not
@@ -66,6 +84,9 @@ class Bpe {
   void read_vocabulary(const JsonField& field);
   void read_merges(const JsonField& field);
   std::int32_t merge_operand(std::string_view token, const JsonField& list, std::size_t index) const;
+  void encode_cut(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& ids) const;
+  void encode_cached(std::string_view piece, Alphabet alphabet, Scratch& scratch, std::vector<std::int32_t>& ids) const;
+  std::int32_t id_of_char(char32_t c) const { return c < char_ids_.size() ? char_ids_[c] : kNoId; }
   void encode_piece(std::string_view piece, Alphabet alphabet, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void add_symbol(std::string_view character, Scratch& scratch) const;
   void flush_unknown(Scratch& scratch) const;
@@ -73,7 +94,10 @@ class Bpe {
 
   TokenTable tokens_;
   std::unordered_map<std::string_view, std::int32_t> ids_;  // views of tokens_
+  static constexpr std::int32_t kNoId = -1;
+  std::vector<std::int32_t> char_ids_;  // by code point: of the tokens that are one character
   MergeTable merges_;
+  CutPoints cut_points_;
   std::array<std::optional<std::int32_t>, 256> byte_ids_;      // of the characters of GPT-2's alphabet
   std::array<std::optional<std::int32_t>, 256> fallback_ids_;  // of <0x00> .. <0xFF>, where byte_fallback is on
   bool byte_fallback_ = false;
