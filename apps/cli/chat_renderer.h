@@ -13,7 +13,7 @@
 namespace heddle {
 
 struct ChatTemplateOptions {
-  std::string model;                     // of messages about its template
+  std::string model;                     // whose template it is
   std::optional<std::string> file;       // instead of the model's own template
   std::vector<std::string> assignments;  // NAME=JSON: further variables for the template
 };
