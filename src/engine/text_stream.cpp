@@ -9,6 +9,10 @@
 namespace heddle {
 namespace {
 
+// Every token's text is searched for each of them.
+constexpr std::size_t kMaxStops = 1024;
+constexpr std::size_t kMaxStopBytes = 1024;
+
 // Length of the longest end of `text` that begins `stop`, the whole of `stop` excluded.
 std::size_t overlap(std::string_view text, std::string_view stop) {
   for (std::size_t length = std::min(text.size(), stop.size() - 1); length > 0; --length)
@@ -20,8 +24,11 @@ std::size_t overlap(std::string_view text, std::string_view stop) {
 
 TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop)
     : decoder_(tokenizer, Specials::skip), vocab_size_(tokenizer.vocab_size()), stop_(std::move(stop)) {
-  for (const std::string& text : stop_)
+  if (stop_.size() > kMaxStops) throw_error<InputError>("more than {} stop strings", kMaxStops);
+  for (const std::string& text : stop_) {
     if (text.empty()) throw InputError("a stop string is empty: it would end every text before it begins");
+    if (text.size() > kMaxStopBytes) throw_error<InputError>("a stop string is longer than {} bytes", kMaxStopBytes);
+  }
 }
 
 std::string TextStream::push(std::int32_t token) {

@@ -12,7 +12,8 @@ namespace heddle {
 
 class TextStream {
  public:
-  // `stop`: the text ends before the first of these that appears. Throws InputError when one is empty.
+  // `stop`: the text ends before the first of these that appears. Throws InputError when one is empty or longer
+  // than 1 KiB, or when there are more than 1024.
   TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop);
 
   // The text that has become certain with this token. Not to be called once stopped().

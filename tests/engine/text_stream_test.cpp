@@ -80,6 +80,14 @@ TEST(TextStream, AnEmptyStopStringIsRefused) {
   EXPECT_THROW(TextStream(tokenizer(), {"a", ""}), InputError);
 }
 
+// Each token is searched for all of them: 10^5 would make every token slow.
+TEST(TextStream, StopStringsBeyondTheLimitsAreRefused) {
+  const std::string longest(1024, 'x');
+  EXPECT_NO_THROW(TextStream(tokenizer(), std::vector<std::string>(1024, longest)));
+  EXPECT_THROW(TextStream(tokenizer(), std::vector<std::string>(1025, "x")), InputError);
+  EXPECT_THROW(TextStream(tokenizer(), {longest + "x"}), InputError);
+}
+
 // Any text, any stop strings: the stream shows what cutting the whole text shows.
 TEST(TextStream, AgreesWithCuttingTheWholeText) {
   std::mt19937 random(5);

@@ -22,7 +22,7 @@ mkdir -p "$out/findings" || exit 1
 # One target: its committed corpus once, then what libFuzzer makes of it. libFuzzer's exit status is this one's.
 fuzz() {
   local target=$1 options
-  options=("--target=$target" -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=512 -max_len=16384 -report_slow_units=2
+  options=("--target=$target" -timeout=25 -rss_limit_mb=2048 -malloc_limit_mb=512 -max_len=16384 -report_slow_units=2
     -artifact_prefix="$out/findings/$target-" -print_final_stats=1 -close_fd_mask=1)
   if [ -e "$here/$target.dict" ]; then options+=("-dict=$here/$target.dict"); fi
   mkdir -p "$out/corpus/$target"
@@ -33,7 +33,7 @@ fuzz() {
 }
 
 cd "$out" || exit 1
-declare -A target_of
+declare -A target_of=()
 failed=0 passed=0
 finish_one() {
   local process status target finding

@@ -15,6 +15,7 @@ constexpr Target kTargets[] = {
     {"tokenizer", fuzz_tokenizer, 5},  // a pattern of the file's own may take the time that
                                        // the tokenizer grants it
     {"encode", fuzz_encode},
+    {"chat_template", fuzz_chat_template},
     {"prompts", fuzz_prompts},
 };
 
