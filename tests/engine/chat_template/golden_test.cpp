@@ -49,9 +49,11 @@ void expect_golden(const std::string& source, const ordered_json& variables, con
   }
   EXPECT_FALSE(text) << "expected an error: " << expected.dump() << ", got " << *text;
   // A message of the template's own, or about what is undefined, is jinja2's; a malformed template names jinja2's line.
-  if (expected["error"] == "template") EXPECT_THAT(error, HasSubstr(expected["message"].get<std::string>()));
-  if (expected["error"] == "syntax")
+  if (expected["error"] == "template") {
+    EXPECT_THAT(error, HasSubstr(expected["message"].get<std::string>()));
+  } else if (expected["error"] == "syntax") {
     EXPECT_THAT(error, HasSubstr(fmt::format("line {}:", expected["line"].get<int>())));
+  }
 }
 
 TEST(Golden, ConversationsRenderAsInTransformers) {
