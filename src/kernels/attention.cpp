@@ -235,6 +235,14 @@ HWY_NOINLINE void add_visible_values(Scratch& scratch, const AttentionPart& part
   }
 }
 
+template <class Y>
+HWY_INLINE void divide_row(const float* o, float sum, Y* y, int head_dim) {
+  const Vector sums = hn::Set(Floats(), sum);
+  int i = 0;
+  for (; i + kWidth <= head_dim; i += kWidth) store(hn::Div(load(o + i), sums), y + i);
+  for (; i < head_dim; ++i) store_one(o[i] / sum, y + i);
+}
+
 template <class W>
 void attend(const AttentionParams& params, const AttentionPart& part) {
   const PagedKv& kv = params.kv;
@@ -283,9 +291,12 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
   for (int row = 0; row < num_rows; ++row) {
     const std::int64_t token = first_row + row / part.num_heads;
     const int head = part.first_head + row % part.num_heads;
+    const std::int64_t y = token * params.y.row_stride + std::int64_t{head} * head_dim;
     const float* o = scratch.o + row * width;
-    float* y = static_cast<float*>(params.y.data) + token * params.y.row_stride + std::int64_t{head} * head_dim;
-    for (int i = 0; i < head_dim; ++i) y[i] = o[i] / scratch.sum[row];
+    if (params.y.dtype == DType::bfloat16)
+      divide_row(o, scratch.sum[row], static_cast<bfloat16*>(params.y.data) + y, head_dim);
+    else
+      divide_row(o, scratch.sum[row], static_cast<float*>(params.y.data) + y, head_dim);
   }
 }
 
@@ -380,7 +391,7 @@ void attention(const AttentionParams& params, Stream& stream) {
   require(params.window >= 0, "attention: window is {}, expected 0 for none, or a number of keys", params.window);
   const std::int64_t columns = std::int64_t{params.num_heads} * params.kv.head_dim;
   require_activation(params.q, params.q.rows, columns, "attention", "q");
-  require_activation(params.y, params.q.rows, columns, "attention", "y");
+  require_activation(params.y, params.q.rows, columns, "attention", "y", ActivationDTypes::with_bfloat16);
   if (params.q.rows == 0) return;
   stream.enqueue([params](ThreadPool& pool) { attention_cpu(params, pool); });
 }

@@ -23,7 +23,7 @@ inline constexpr int kMaxHeadDim = 1024;  // what the fixed scratch of a thread 
 
 struct AttentionParams {
   Tensor q;  // [num_tokens, num_heads * head_dim], float32
-  Tensor y;  // likewise; apart from q
+  Tensor y;  // likewise, or bfloat16; apart from q
   PagedKv kv;
   PagedSequences sequences;
   int num_heads = 0;  // a multiple of kv.num_kv_heads

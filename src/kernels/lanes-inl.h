@@ -48,6 +48,35 @@ HWY_INLINE Vector load(const float16* p) {
 #endif
 }
 
+// Stores kWidth elements, rounded to nearest, ties to even, where they become bfloat16; the same bits as to_bfloat16.
+HWY_INLINE void store(Vector v, float* p) {
+  hn::StoreU(v, Floats(), p);
+}
+HWY_INLINE void store(Vector v, bfloat16* p) {
+#if HWY_TARGET == HWY_SCALAR
+  *p = to_bfloat16(hn::GetLane(v));
+#else
+  const hn::Rebind<std::uint32_t, Floats> d32;
+  const hn::Rebind<std::int32_t, Floats> d_signed;
+  const hn::Rebind<std::uint16_t, Floats> d16;
+  const auto bits = hn::BitCast(d32, v);
+  const auto upper = hn::ShiftRight<16>(bits);
+  const auto odd = hn::And(upper, hn::Set(d32, 1));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fff))));
+  const auto quiet = hn::Or(upper, hn::Set(d32, 0x40));
+  const auto is_nan = hn::RebindMask(d32, hn::Ne(v, v));
+  const auto result = hn::IfThenElse(is_nan, quiet, rounded);
+  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(d_signed, result)), d16, &p->bits);
+#endif
+}
+
+HWY_INLINE void store_one(float v, float* p) {
+  *p = v;
+}
+HWY_INLINE void store_one(float v, bfloat16* p) {
+  *p = to_bfloat16(v);
+}
+
 // `v`, in a register. GCC would rather fold a load into each instruction that uses it, and two loads a cycle are
 // scarcer than registers: a tile runs a third faster with this.
 HWY_INLINE Vector in_register(Vector v) {

@@ -105,12 +105,14 @@ struct Pairs {
   }
 };
 
-// A piece works on kRowsAtOnce rows of W, kTokensAtOnce tokens and a depth of k at a time, so that the tokens (128 KiB)
-// and their sums (192 KiB) stay in the second-level cache; and in there on groups of rows that stay in the first. Where
-// tokens are many, a group is packed: rows of W often lie a multiple of 4 KiB apart, and the first-level cache holds no
-// more than eight lines at such distances.
-constexpr std::int64_t kRowsAtOnce = 48;
-constexpr std::int64_t kTokensAtOnce = 64;
+constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3;  // 32, not 16
+
+// A piece works on kRowsAtOnce rows of W, kTokensAtOnce tokens and a depth of k at a time, so that the tokens and their
+// sums stay in the second-level cache (320 KiB of 512; with AVX-512, 768 KiB of at least 1 MiB); and in there on groups
+// of rows that stay in the first. Where tokens are many, a group is packed: rows of W often lie a multiple of 4 KiB
+// apart, and the first-level cache holds no more than eight lines at such distances.
+constexpr std::int64_t kRowsAtOnce = kManyRegisters ? 96 : 48;
+constexpr std::int64_t kTokensAtOnce = kManyRegisters ? 96 : 64;
 constexpr std::int64_t kFewestTokensToPack = 16;
 constexpr std::int64_t kDepth = 512;
 constexpr std::int64_t kScratch = kDepth * kTokensAtOnce;
@@ -123,7 +125,6 @@ constexpr std::int64_t depth_for(std::int64_t num_tokens) {
 
 // As many sums as registers hold beside what is multiplied: at most 12 of 16 registers, or 24 of 32. One token's tile
 // takes all sixteen lanes at once, so that each line of W is read once.
-constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3;
 constexpr int rows_of_tile(int tokens) {
   if (kManyRegisters) return tokens <= 2 ? 8 : 6;
   return tokens <= 2 ? 4 : 3;

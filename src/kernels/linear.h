@@ -8,12 +8,6 @@
 
 namespace heddle {
 
-// Whether products round x to the weights' dtype; it depends on this setting and on nothing else.
-enum class Compute {
-  automatic,  // to bfloat16 where the weights are bfloat16, as PyTorch does; sums are in float32
-  float32,    // never
-};
-
 struct LinearParams {
   Tensor x;       // [num_tokens, in_features], float32; or bfloat16, if the weight is
   Weight weight;  // [out_features, in_features]

@@ -69,9 +69,9 @@ namespace heddle {
 
 LinearRows linear_rows_bf16_dot() {
 #if HWY_TARGETS & HWY_AVX3
-  static const bool has_instruction =
-      (hwy::SupportedTargets() & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512bf16") != 0;
-  if (has_instruction) return N_AVX3::linear_rows_of_pair_dots;
+  static const bool pays = (hwy::SupportedTargets() & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512bf16") != 0 &&
+                           __builtin_cpu_is("amd") != 0;
+  if (pays) return N_AVX3::linear_rows_of_pair_dots;
 #endif
   return nullptr;
 }

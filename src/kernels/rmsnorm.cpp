@@ -24,34 +24,42 @@ HWY_INLINE void add_rows(const float* x, float* residual, std::int64_t n) {
   for (; i < n; ++i) residual[i] = x[i] + residual[i];
 }
 
-HWY_INLINE void scale_row(const float* z, float factor, const float* weight, float* y, std::int64_t n) {
+template <class Y>
+HWY_INLINE void scale_row(const float* z, float factor, const float* weight, Y* y, std::int64_t n) {
   const Vector factors = hn::Set(Floats(), factor);
   std::int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth)
-    hn::StoreU(hn::Mul(hn::Mul(load(z + i), factors), load(weight + i)), Floats(), y + i);
-  for (; i < n; ++i) y[i] = z[i] * factor * weight[i];
+  for (; i + kWidth <= n; i += kWidth) store(hn::Mul(hn::Mul(load(z + i), factors), load(weight + i)), y + i);
+  for (; i < n; ++i) store_one(z[i] * factor * weight[i], y + i);
 }
 
-void rmsnorm_rows(const RmsNormParams& params, std::int64_t begin, std::int64_t end) {
+template <class T>
+HWY_INLINE T* element(const Tensor& tensor, std::int64_t row, std::int64_t column) {
+  return static_cast<T*>(tensor.data) + row * tensor.row_stride + column;
+}
+
+template <class Y>
+void normalize_rows(const RmsNormParams& params, std::int64_t begin, std::int64_t end) {
   const std::int64_t hidden = params.x.columns / params.num_heads;
   for (std::int64_t token = begin; token < end; ++token) {
     for (std::int64_t column = 0; column < params.x.columns; column += hidden) {
-      const auto part_of = [&](const Tensor& tensor) {
-        return static_cast<float*>(tensor.data) + token * tensor.row_stride + column;
-      };
-      const float* z = part_of(params.x);
+      const float* z = element<float>(params.x, token, column);
       if (params.residual.data != nullptr) {
-        float* residual = part_of(params.residual);
+        auto* residual = element<float>(params.residual, token, column);
         add_rows(z, residual, hidden);
         z = residual;
       }
       const float* const rows[1] = {z};
       Tile<1, 1> squares = dot_tile<1, 1>(rows, rows, hidden);
       const float mean = sum_lanes(squares.lanes[0][0]) / static_cast<float>(hidden);
-      scale_row(z, 1.0f / std::sqrt(mean + params.eps), static_cast<const float*>(params.weight), part_of(params.y),
-                hidden);
+      scale_row(z, 1.0f / std::sqrt(mean + params.eps), static_cast<const float*>(params.weight),
+                element<Y>(params.y, token, column), hidden);
     }
   }
+}
+
+void rmsnorm_rows(const RmsNormParams& params, std::int64_t begin, std::int64_t end) {
+  if (params.y.dtype == DType::bfloat16) return normalize_rows<bfloat16>(params, begin, end);
+  normalize_rows<float>(params, begin, end);
 }
 
 }  // namespace heddle::HWY_NAMESPACE
@@ -75,7 +83,7 @@ void rmsnorm(const RmsNormParams& params, Stream& stream) {
   require_cpu(stream, "rmsnorm");
   const Tensor& x = params.x;
   require_activation(x, x.rows, x.columns, "rmsnorm", "x");
-  require_activation(params.y, x.rows, x.columns, "rmsnorm", "y");
+  require_activation(params.y, x.rows, x.columns, "rmsnorm", "y", ActivationDTypes::with_bfloat16);
   if (params.residual.data != nullptr) require_activation(params.residual, x.rows, x.columns, "rmsnorm", "residual");
   require(params.num_heads > 0 && x.columns % params.num_heads == 0,
           "rmsnorm: x has {} columns, not a multiple of num_heads {}", x.columns, params.num_heads);

@@ -14,12 +14,12 @@ struct RmsNormParams {
   Tensor x;              // [num_tokens, num_heads * hidden], float32
   const void* weight{};  // [hidden], float32
   Tensor residual;       // as x; data null: none
-  Tensor y;              // as x; may be x or residual's memory only if it is exactly x
+  Tensor y;              // as x, or bfloat16; may be x or residual's memory only if it is exactly x
   float eps = 0;         // >= 0
   int num_heads = 1;     // parts of a token that are normalised apart from each other; 1: the token whole
 };
 
-// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit and eps is finite and not
+// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes and dtypes fit and eps is finite and not
 // negative.
 void rmsnorm(const RmsNormParams& params, Stream& stream);
 

@@ -25,22 +25,29 @@ HWY_INLINE Vector gated(Vector gate, Vector up) {
   return hn::Mul(silu, up);
 }
 
-void swiglu_rows(const SwigluParams& params, std::int64_t begin, std::int64_t end) {
+template <class Y>
+void gate_rows(const SwigluParams& params, std::int64_t begin, std::int64_t end) {
   const std::int64_t n = params.y.columns;
   for (std::int64_t token = begin; token < end; ++token) {
     const float* gate = static_cast<const float*>(params.gate_up.data) + token * params.gate_up.row_stride;
     const float* up = gate + n;
-    float* y = static_cast<float*>(params.y.data) + token * params.y.row_stride;
+    Y* y = static_cast<Y*>(params.y.data) + token * params.y.row_stride;
     std::int64_t i = 0;
-    for (; i + kWidth <= n; i += kWidth) hn::StoreU(gated(load(gate + i), load(up + i)), Floats(), y + i);
+    for (; i + kWidth <= n; i += kWidth) store(gated(load(gate + i), load(up + i)), y + i);
     if (i < n) {
-      float last_gate[kWidth] = {}, last_up[kWidth] = {}, last_y[kWidth];
+      float last_gate[kWidth] = {}, last_up[kWidth] = {};
+      Y last_y[kWidth];
       std::copy(gate + i, gate + n, last_gate);
       std::copy(up + i, up + n, last_up);
-      hn::StoreU(gated(load(last_gate), load(last_up)), Floats(), last_y);
+      store(gated(load(last_gate), load(last_up)), last_y);
       std::copy_n(last_y, n - i, y + i);
     }
   }
+}
+
+void swiglu_rows(const SwigluParams& params, std::int64_t begin, std::int64_t end) {
+  if (params.y.dtype == DType::bfloat16) return gate_rows<bfloat16>(params, begin, end);
+  gate_rows<float>(params, begin, end);
 }
 
 }  // namespace heddle::HWY_NAMESPACE
@@ -62,7 +69,7 @@ void swiglu_cpu(const SwigluParams& params, ThreadPool& pool) {
 
 void swiglu(const SwigluParams& params, Stream& stream) {
   require_cpu(stream, "swiglu");
-  require_activation(params.y, params.y.rows, params.y.columns, "swiglu", "y");
+  require_activation(params.y, params.y.rows, params.y.columns, "swiglu", "y", ActivationDTypes::with_bfloat16);
   require_activation(params.gate_up, params.y.rows, 2 * params.y.columns, "swiglu", "gate_up");
   if (params.y.rows == 0) return;
   stream.enqueue([params](ThreadPool& pool) { swiglu_cpu(params, pool); });

@@ -8,10 +8,10 @@ namespace heddle {
 
 struct SwigluParams {
   Tensor gate_up;  // [num_tokens, 2 * intermediate], float32
-  Tensor y;        // [num_tokens, intermediate], float32; apart from gate_up
+  Tensor y;        // [num_tokens, intermediate], float32 or bfloat16; apart from gate_up
 };
 
-// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit.
+// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes and dtypes fit.
 void swiglu(const SwigluParams& params, Stream& stream);
 
 }  // namespace heddle

@@ -27,7 +27,9 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { arena_.rewind(mark_); }
 
-  Tensor take(std::int64_t rows, std::int64_t columns) { return arena_.take(rows, columns, DType::float32); }
+  Tensor take(std::int64_t rows, std::int64_t columns, DType dtype = DType::float32) {
+    return arena_.take(rows, columns, dtype);
+  }
 
  private:
   Arena& arena_;
@@ -39,6 +41,16 @@ std::size_t bytes_per_step(const Llama::Weights& weights) {
   for (const Llama::Layer& layer : weights.layers)
     bytes += layer.qkv.size_bytes() + layer.output.size_bytes() + layer.gate_up.size_bytes() + layer.down.size_bytes();
   return bytes;
+}
+
+// Of what is multiplied with weights.
+DType activation_dtype(const Llama::Weights& weights, Compute compute) {
+  const auto is_bfloat16 = [](const Weight& weight) { return weight.dtype == DType::bfloat16; };
+  const bool all = is_bfloat16(weights.logits) && std::ranges::all_of(weights.layers, [&](const Llama::Layer& layer) {
+                     return is_bfloat16(layer.qkv) && is_bfloat16(layer.output) && is_bfloat16(layer.gate_up) &&
+                            is_bfloat16(layer.down);
+                   });
+  return all && compute == Compute::automatic ? DType::bfloat16 : DType::float32;
 }
 
 // In place.
@@ -70,10 +82,11 @@ PagedSequences sequences_of(const StepTensors& step) {
 
 }  // namespace
 
-Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan)
+Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan, Compute compute)
     : config_(std::move(config)),
       weights_(std::move(weights)),
       plan_(std::move(plan)),
+      activations_(activation_dtype(weights_, compute)),
       rope_(rope_frequencies(config_.rope, config_.head_dim)),
       shape_({.num_layers = config_.num_layers,
               .num_kv_heads = config_.num_kv_heads,
@@ -85,17 +98,20 @@ Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan)
               .weight_bytes_per_step = bytes_per_step(weights_)}) {}
 
 std::size_t Llama::arena_bytes(int max_tokens, int max_logit_rows) const {
-  const auto tensor = [](std::int64_t rows, std::int64_t columns) {
-    return Arena::rounded(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * sizeof(float));
+  const auto tensor = [](std::int64_t rows, std::int64_t columns, DType dtype = DType::float32) {
+    return Arena::rounded(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * size_of(dtype));
   };
   const std::int64_t heads = std::int64_t{config_.num_heads} * config_.head_dim;
   const std::int64_t kv_heads = std::int64_t{config_.num_kv_heads} * config_.head_dim;
   const std::size_t hidden = tensor(max_tokens, config_.hidden);
-  const std::size_t attention = tensor(max_tokens, heads + 2 * kv_heads) + tensor(max_tokens, heads);
-  const std::size_t feed_forward =
-      tensor(max_tokens, std::int64_t{2} * config_.intermediate) + tensor(max_tokens, config_.intermediate);
-  const std::size_t output = 3 * tensor(max_logit_rows, config_.hidden) + tensor(max_logit_rows, config_.vocab_size);
-  return 3 * hidden + std::max({attention, feed_forward, output});
+  const std::size_t x = tensor(max_tokens, config_.hidden, activations_);
+  const std::size_t attention = x + tensor(max_tokens, heads + 2 * kv_heads) + tensor(max_tokens, heads, activations_);
+  const std::size_t feed_forward = x + tensor(max_tokens, std::int64_t{2} * config_.intermediate) +
+                                   tensor(max_tokens, config_.intermediate, activations_);
+  const std::size_t output = 2 * tensor(max_logit_rows, config_.hidden) +
+                             tensor(max_logit_rows, config_.hidden, activations_) +
+                             tensor(max_logit_rows, config_.vocab_size);
+  return 2 * hidden + std::max({attention, feed_forward, output});
 }
 
 Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, Stream& stream) {
@@ -122,7 +138,7 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
   const PagedSequences sequences = sequences_of(step.tensors);
   Scratch scratch(step.arena);
 
-  const Tensor x = scratch.take(num_tokens, config_.hidden);
+  const Tensor x = scratch.take(num_tokens, config_.hidden, activations_);
   plan_->add_norm(hidden, weights.attention_norm, x, step.stream);
   const Tensor qkv = scratch.take(num_tokens, heads + 2 * kv_heads);
   plan_->linear(x, weights.qkv, qkv, step.stream);
@@ -142,7 +158,7 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
         .scale = rope_.scale},
        step.stream);
   kv_append({.k = k, .v = v, .kv = pages, .sequences = sequences}, step.stream);
-  const Tensor attended = scratch.take(num_tokens, heads);
+  const Tensor attended = scratch.take(num_tokens, heads, activations_);
   {
     const Span attending(step.stream, "attend", layer);
     attention({.q = q,
@@ -164,11 +180,11 @@ Hidden Llama::feed_forward_block(int layer, Hidden hidden, const Step& step) {
   const std::int64_t num_tokens = hidden.residual.rows;
   Scratch scratch(step.arena);
 
-  const Tensor x = scratch.take(num_tokens, config_.hidden);
+  const Tensor x = scratch.take(num_tokens, config_.hidden, activations_);
   plan_->add_norm(hidden, weights.feed_forward_norm, x, step.stream);
   const Tensor gate_up = scratch.take(num_tokens, std::int64_t{2} * config_.intermediate);
   plan_->linear(x, weights.gate_up, gate_up, step.stream);
-  const Tensor gated = scratch.take(num_tokens, config_.intermediate);
+  const Tensor gated = scratch.take(num_tokens, config_.intermediate, activations_);
   swiglu({.gate_up = gate_up, .y = gated}, step.stream);
   plan_->linear(gated, weights.down, step.delta, step.stream);
   return {.residual = hidden.residual, .delta = step.delta};
@@ -183,7 +199,7 @@ Tensor Llama::logits(Hidden hidden, const Step& step) {
     return rows;
   };
   const Hidden last{.residual = wanted_rows(hidden.residual), .delta = wanted_rows(hidden.delta)};
-  const Tensor x = step.arena.take(num_rows, config_.hidden, DType::float32);
+  const Tensor x = step.arena.take(num_rows, config_.hidden, activations_);
   plan_->add_norm(last, weights_.final_norm, x, step.stream);
   const Tensor result = step.arena.take(num_rows, config_.vocab_size, DType::float32);
   plan_->linear(x, weights_.logits, result, step.stream);
@@ -245,7 +261,7 @@ std::unique_ptr<Model> load_llama(const ModelSource& source, const LoadOptions& 
   // Old converters stored the frequencies, and a copy of the tied embedding; neither says anything new.
   constexpr std::string_view kHarmless[] = {"rotary_emb.inv_freq", "lm_head.weight"};
   weights.storage = loader.finish(std::span(kHarmless).first(config.tie_embeddings ? 2 : 1));
-  return std::make_unique<Llama>(config, std::move(weights), std::make_unique<LocalPlan>(options.compute));
+  return std::make_unique<Llama>(config, std::move(weights), std::make_unique<LocalPlan>(), options.compute);
 }
 
 }  // namespace heddle

@@ -35,7 +35,7 @@ class Llama : public Model {
     WeightStorage storage;
   };
 
-  Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan);
+  Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan, Compute compute);
 
   const ModelShape& shape() const override { return shape_; }
   std::size_t arena_bytes(int max_tokens, int max_logit_rows) const override;
@@ -58,6 +58,7 @@ class Llama : public Model {
   LlamaConfig config_;
   Weights weights_;
   std::unique_ptr<Plan> plan_;
+  DType activations_;  // of what is multiplied with weights; residual, deltas and logits are float32
   RopeFrequencies rope_;
   ModelShape shape_;
 };

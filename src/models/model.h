@@ -10,16 +10,21 @@
 #include "base/dtype.h"
 #include "base/stream.h"
 #include "base/tensor.h"
-#include "kernels/linear.h"
 #include "step/arena.h"
 #include "step/kv_pages.h"
 #include "step/step_plan.h"
 
 namespace heddle {
 
+// Whether what is multiplied with weights is rounded first; it depends on this setting and on nothing else.
+enum class Compute {
+  automatic,  // to bfloat16 where all of the model's matrices are bfloat16, as PyTorch does; sums are in float32
+  float32,    // never
+};
+
 struct LoadOptions {
   std::optional<DType> dtype;                               // of the weights; nothing: as stored
-  Compute compute = Compute::automatic;                     // how weights are multiplied
+  Compute compute = Compute::automatic;                     // of products with weights
   std::function<void(std::size_t bytes_done)> on_progress;  // of source.total_bytes(); may be empty
 };
 

@@ -1,6 +1,7 @@
 #include "plans/local.h"
 
 #include "base/trace.h"
+#include "kernels/linear.h"
 #include "kernels/rmsnorm.h"
 
 namespace heddle {

@@ -25,10 +25,10 @@ class Plan {
   virtual ~Plan() = default;
 
   // residual += delta, summed over the team; normalized = RMSNorm(residual). Afterwards nothing is pending.
-  // `normalized` [num_tokens, hidden].
+  // `normalized` [num_tokens, hidden], float32 or bfloat16.
   virtual void add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, Stream& stream) = 0;
 
-  // y = x W^T + bias. x [num_tokens, in_features], y [num_tokens, out_features].
+  // y = x W^T + bias. x [num_tokens, in_features], float32, or bfloat16 if the weight is, y [num_tokens, out_features].
   virtual void linear(Tensor x, const Weight& weight, Tensor y, Stream& stream) = 0;
 };
 
