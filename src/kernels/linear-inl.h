@@ -200,20 +200,22 @@ HWY_INLINE void pack_padded(const T* from, std::int64_t count, typename Format::
   Format::pack(tail, 1, to + whole);
 }
 
+// How the rows of W lie that a tile reads; packed ones are padded with zeros to whole chunks, as x is.
+enum class Rows { in_memory, packed };
+
 // The tile of rows [row, row + kRows) and of tokens [t, t + kTokens) of the block. `w` is element k of each row, in
 // memory or packed.
-template <class Format, int kRows, int kTokens, class W>
+template <class Format, int kRows, int kTokens, Rows kLayout, class W>
 HWY_NOINLINE void multiply_tile(const Block<Format>& block, const W* const (&w)[kRows], std::int64_t row,
                                 std::int64_t t) {
   constexpr int kParts = parts_of_tile(kTokens);
-  constexpr bool kIsPacked = std::is_same_v<W, typename Format::Packed>;
   const typename Format::Packed* x[kTokens];
   float* lanes[kRows][kTokens];
   for (int i = 0; i < kTokens; ++i) {
     x[i] = block.x[t + i];
     for (int r = 0; r < kRows; ++r) lanes[r][i] = block.lanes_of(row + r, t + i);
   }
-  const std::int64_t num_chunks = (block.depth + (kIsPacked ? Format::kChunk - 1 : 0)) / Format::kChunk;
+  const std::int64_t num_chunks = (block.depth + (kLayout == Rows::packed ? Format::kChunk - 1 : 0)) / Format::kChunk;
   const std::int64_t whole = num_chunks * Format::kChunk;
   for (int part = 0; part < kRegisters; part += kParts) {
     Sums<Format, kRows, kTokens, kParts> sums;
@@ -296,7 +298,7 @@ void multiply_group(const Block<Format>& block, std::int64_t begin, std::int64_t
     for (std::int64_t row = begin; row < end; row += kRows) {
       const typename Format::Weight* w[kRows];
       for (int r = 0; r < kRows; ++r) w[r] = weight_row(block, row + r);
-      multiply_tile<Format, kRows, tile_tokens>(block, w, row, t);
+      multiply_tile<Format, kRows, tile_tokens, Rows::in_memory>(block, w, row, t);
     }
   });
 }
@@ -314,7 +316,7 @@ void multiply_packed_group(const Block<Format>& block, std::int64_t begin, std::
       for (std::int64_t row = begin; row < end; row += kRows) {
         const Packed* w[kRows];
         for (int r = 0; r < kRows; ++r) w[r] = packed[row - begin + r];
-        multiply_tile<Format, kRows, tile_tokens>(block, w, row, t);
+        multiply_tile<Format, kRows, tile_tokens, Rows::packed>(block, w, row, t);
       }
     }
   });
