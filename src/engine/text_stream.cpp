@@ -7,28 +7,59 @@
 #include "base/error.h"
 
 namespace heddle {
-namespace {
-
-// Every token's text is searched for each of them.
-constexpr std::size_t kMaxStops = 1024;
-constexpr std::size_t kMaxStopBytes = 1024;
-
-// Length of the longest end of `text` that begins `stop`, the whole of `stop` excluded.
-std::size_t overlap(std::string_view text, std::string_view stop) {
-  for (std::size_t length = std::min(text.size(), stop.size() - 1); length > 0; --length)
-    if (text.ends_with(stop.substr(0, length))) return length;
-  return 0;
+StopStrings::StopStrings(const std::vector<std::string>& strings) {
+  std::size_t total = 0;
+  for (const std::string& string : strings) {
+    if (string.empty()) throw InputError("a stop string is empty: it would end every text before it begins");
+    total += string.size();
+    if (total > kMaxStopBytes)
+      throw_error<InputError>("the stop strings have more than {} bytes, which is the limit", kMaxStopBytes);
+  }
+  for (const std::string& string : strings) {
+    std::uint32_t node = kStart;
+    for (const char byte : string) {
+      std::uint32_t next = child(node, byte);
+      if (next == 0) {
+        next = static_cast<std::uint32_t>(nodes_.size());
+        nodes_.push_back({0, nodes_[node].first_child, 0, nodes_[node].depth + 1, 0, byte});
+        nodes_[node].first_child = next;
+      }
+      node = next;
+    }
+    nodes_[node].match_length = nodes_[node].depth;
+  }
+  // Level by level: a node's fallback is nearer to the start.
+  std::vector<std::uint32_t> level{kStart};
+  while (!level.empty()) {
+    std::vector<std::uint32_t> below;
+    for (const std::uint32_t node : level) {
+      for (std::uint32_t at = nodes_[node].first_child; at != 0; at = nodes_[at].sibling) {
+        if (node != kStart) nodes_[at].fallback = next(nodes_[node].fallback, nodes_[at].byte);
+        if (nodes_[at].match_length == 0) nodes_[at].match_length = nodes_[nodes_[at].fallback].match_length;
+        below.push_back(at);
+      }
+    }
+    level = std::move(below);
+  }
 }
 
-}  // namespace
+std::uint32_t StopStrings::child(std::uint32_t node, char byte) const {
+  std::uint32_t at = nodes_[node].first_child;
+  while (at != 0 && nodes_[at].byte != byte) at = nodes_[at].sibling;
+  return at;
+}
+
+StopStrings::State StopStrings::next(State state, char byte) const {
+  for (;;) {
+    if (const std::uint32_t found = child(state, byte)) return found;
+    if (state == kStart) return kStart;
+    state = nodes_[state].fallback;
+  }
+}
 
 TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop)
-    : decoder_(tokenizer, Specials::skip), vocab_size_(tokenizer.vocab_size()), stop_(std::move(stop)) {
-  if (stop_.size() > kMaxStops) throw_error<InputError>("more than {} stop strings", kMaxStops);
-  for (const std::string& text : stop_) {
-    if (text.empty()) throw InputError("a stop string is empty: it would end every text before it begins");
-    if (text.size() > kMaxStopBytes) throw_error<InputError>("a stop string is longer than {} bytes", kMaxStopBytes);
-  }
+    : decoder_(tokenizer, Specials::skip), vocab_size_(tokenizer.vocab_size()) {
+  if (!stop.empty()) stop_ = std::make_shared<const StopStrings>(stop);
 }
 
 std::string TextStream::push(std::int32_t token) {
@@ -44,18 +75,20 @@ std::string TextStream::finish() {
 }
 
 std::string TextStream::release(std::string more) {
-  std::string text = std::exchange(held_, {}) + std::move(more);
-  std::size_t first_stop = std::string::npos;
-  for (const std::string& stop : stop_) first_stop = std::min(first_stop, text.find(stop));
-  if (first_stop != std::string::npos) {
+  if (!stop_) return more;
+  std::string text = std::exchange(held_, {});
+  for (const char byte : more) {
+    text += byte;
+    state_ = stop_->next(state_, byte);
+    const std::size_t match_length = stop_->match_length(state_);
+    if (match_length == 0) continue;
     stopped_ = true;
-    text.resize(first_stop);
+    text.resize(text.size() - match_length);
     return text;
   }
-  std::size_t uncertain = 0;
-  for (const std::string& stop : stop_) uncertain = std::max(uncertain, overlap(text, stop));
-  held_ = text.substr(text.size() - uncertain);
-  text.resize(text.size() - uncertain);
+  const std::size_t certain = text.size() - stop_->length(state_);
+  held_ = text.substr(certain);
+  text.resize(certain);
   return text;
 }
 

@@ -3,12 +3,44 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/tokenizer/tokenizer.h"
 
 namespace heddle {
+
+constexpr std::size_t kMaxStopBytes = std::size_t{1} << 20;
+
+// Finds any of many strings in a text that comes byte by byte (Aho and Corasick, 1975).
+class StopStrings {
+ public:
+  explicit StopStrings(const std::vector<std::string>& strings);
+
+  // What has been read: the longest end of it that begins one of the strings.
+  using State = std::uint32_t;
+  static constexpr State kStart = 0;
+  State next(State state, char byte) const;
+
+  std::uint32_t length(State state) const { return nodes_[state].depth; }
+  // Of the longest string that ends here; 0: none does.
+  std::uint32_t match_length(State state) const { return nodes_[state].match_length; }
+
+ private:
+  struct Node {
+    std::uint32_t first_child = 0;  // 0: none, as the start is nobody's child
+    std::uint32_t sibling = 0;
+    std::uint32_t fallback = 0;  // the longest end of this that is a beginning as well
+    std::uint32_t depth = 0;
+    std::uint32_t match_length = 0;
+    char byte = 0;
+  };
+  std::uint32_t child(std::uint32_t node, char byte) const;
+
+  std::vector<Node> nodes_{Node{}};
+};
 
 class TextStream {
  public:
@@ -29,7 +61,8 @@ class TextStream {
 
   StreamDecoder decoder_;
   std::int32_t vocab_size_;
-  std::vector<std::string> stop_;
+  std::shared_ptr<const StopStrings> stop_;  // copies share it; null: none
+  StopStrings::State state_ = StopStrings::kStart;
   std::string held_;  // may be the beginning of a stop string
   bool stopped_ = false;
 };

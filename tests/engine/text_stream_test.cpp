@@ -88,6 +88,17 @@ TEST(TextStream, StopStringsBeyondTheLimitsAreRefused) {
   EXPECT_THROW(TextStream(tokenizer(), {longest + "x"}), InputError);
 }
 
+// One automaton for all of them: a search for each at each token would run into the test's time limit.
+TEST(TextStream, TakesAHundredThousandStopStrings) {
+  std::vector<std::string> stop;
+  for (int n = 100'000; n < 200'000; ++n) stop.push_back("x" + std::to_string(n));
+  std::string text;
+  for (int n = 0; n < 2000; ++n) text += "x1 x12 x123 x9";
+  EXPECT_EQ(stream(text + " x150000 more", stop).text, text + " ");
+  stop.push_back(std::string(kMaxStopBytes, 'a'));
+  EXPECT_THROW(TextStream(tokenizer(), stop), InputError);
+}
+
 // Any text, any stop strings: the stream shows what cutting the whole text shows.
 TEST(TextStream, AgreesWithCuttingTheWholeText) {
   std::mt19937 random(5);

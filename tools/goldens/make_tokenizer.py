@@ -1,14 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/data/tokenizer: tiny byte-level tokenizers and what the package `tokenizers` does with them.
+"""Makes tests/data/tokenizer: tiny tokenizers and what the package `tokenizers` does with them.
 
 Pinned: tokenizers 0.23.3, Python 3.11 (its unicodedata is Unicode 14.0: random texts use characters assigned there, which every ICU
 that Heddle builds with knows). Run again: make_tokenizer.py. The same seeds give the same files.
-
-make_tokenizer.py --compare build/cpu/apps/cli/heddle [--count 5000] [--seed 1] writes nothing: it encodes and decodes that many random
-texts and id sequences with each tokenizer and each variant, and compares the command with the package.
+make_random_goldens.py goes with it (many more texts, as hashes), and compare_tokenizers.py compares on fresh ones.
 """
 
-import argparse
 import copy
 import json
 import pathlib
@@ -18,6 +15,8 @@ import sys
 import tempfile
 import unicodedata
 
+import random_texts as from_counter
+import sentencepiece_cases
 import tokenizers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -48,6 +47,9 @@ TEXTS = [
     "👩‍👩‍👧‍👦 family, 🇩🇪 flag, 👍🏽 thumbs, ❤️ heart, 😀😀😀",
     "x\u00a0y\u2003z\u3000w\u200bv\u200dq\ufeff\u0085\u000b\u000c end",
     "'\u017fo it goes, '\u212aing; \u0130stanbul \u01c5 \u1e9e \u03a3\u03a3",
+    "הנול ישן והחוט ארוך, והאורג מכיר כל קשר.",
+    "தறி பழையது, நூல் நீளமானது.",
+    "საქსოვი დაზგა ძველია, ძაფი კი გრძელი.",
     "\u0661\u0662\u0663 \u2167 \u00bd\u00b2 \u0e53 \U0001d7d8 10\u2070",
 ]
 
@@ -293,13 +295,17 @@ def goldens(root, rng, extra, texts, num_random, num_decode):
 
 def all_cases():
     """(name, base, patch, whole tokenizer.json, strings for random texts)"""
-    bases = {"gpt2": gpt2(), "llama3": llama3(), "qwen2": qwen2()}
+    bases = {"gpt2": gpt2(), "llama3": llama3(), "qwen2": qwen2(), "llama2": sentencepiece_cases.llama2(TEXTS)}
     for name, root in bases.items():
         yield name, name, {}, root, [token["content"] for token in root["added_tokens"]]
     for name, (patch, extra) in variants(bases["gpt2"]).items():
         root = copy.deepcopy(bases["gpt2"])
         merge_patch(root, patch)
         yield name, "gpt2", patch, root, extra
+    for name, patch in sentencepiece_cases.variants().items():
+        root = copy.deepcopy(bases["llama2"])
+        merge_patch(root, patch)
+        yield name, "llama2", patch, root, sentencepiece_cases.EXTRA
 
 
 def dump(path, value, **options):
@@ -316,7 +322,7 @@ def write():
             long_texts = ["", "a" * 1000, " " * 1000 + "x", "ab" * 500, "\n" * 500, *TEXTS]
             golden = goldens(root, rng, extra, long_texts, 50, 40)
         else:
-            golden = goldens(root, rng, extra, extra, 20, 8)
+            golden = goldens(root, rng, extra, extra, 15, 8)
         cases.append({"name": name, "tokenizer": base, "patch": patch, **golden})
     config = {"bos_token": {"__type": "AddedToken", "content": "<|begin_of_text|>", "special": True}, "eos_token": "<|eot_id|>",
               "chat_template": [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "{{ messages }}"}]}
@@ -345,7 +351,10 @@ def compare(heddle, count, seed):
         rng = random.Random(f"{seed} {name}")
         tokenizer = Tokenizer.from_str(json.dumps(root))
         size = max(tokenizer.get_vocab().values()) + 1
-        texts = random_texts(rng, count, tokenizer, extra)
+        texts = random_texts(rng, count // 2, tokenizer, extra)
+        first = rng.randrange(from_counter.NUM_TEXTS)
+        more = (from_counter.text(seed, first + index) for index in range(count - count // 2))
+        texts += [text for text in more if not panics(tokenizer, text)]
         id_lists = [random_ids(rng, size) for _ in range(count)]
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
@@ -368,14 +377,6 @@ def compare(heddle, count, seed):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--compare", metavar="HEDDLE", help="path of the heddle command to compare with")
-    parser.add_argument("--count", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
     if tokenizers.__version__ != "0.23.3":
         sys.exit(f"needs tokenizers 0.23.3, found {tokenizers.__version__}")
-    if arguments.compare:
-        compare(arguments.compare, arguments.count, arguments.seed)
-    else:
-        write()
+    write()

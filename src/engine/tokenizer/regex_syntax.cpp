@@ -110,7 +110,11 @@ class Translator {
     std::string_view name = whole.substr(2, whole.size() - 4);
     const bool negated = name.starts_with('^');
     if (negated) name.remove_prefix(1);
-    if (name == "punct") return replace(whole.size(), negated ? R"([^\p{P}\p{S}])" : R"([\p{P}\p{S}])");
+    if (name == "punct") {
+      icu::UnicodeSet both;
+      both.addAll(property("P")).addAll(property("S"));
+      return replace(whole.size(), set(R"([\p{P}\p{S}])", both, negated));
+    }
     if (name == "word") return replace(whole.size(), set(kNearWord, word_characters(), negated));
     if (const auto* known = find_property(name))
       return replace(whole.size(), set(fmt::format("[:{}:]", name), *known, negated));
