@@ -7,6 +7,7 @@
 #include "base/error.h"
 
 namespace heddle {
+
 StopStrings::StopStrings(const std::vector<std::string>& strings) {
   std::size_t total = 0;
   for (const std::string& string : strings) {

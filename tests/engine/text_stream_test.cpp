@@ -84,8 +84,7 @@ TEST(TextStream, AnEmptyStopStringIsRefused) {
 TEST(TextStream, StopStringsBeyondTheLimitsAreRefused) {
   const std::string longest(1024, 'x');
   EXPECT_NO_THROW(TextStream(tokenizer(), std::vector<std::string>(1024, longest)));
-  EXPECT_THROW(TextStream(tokenizer(), std::vector<std::string>(1025, "x")), InputError);
-  EXPECT_THROW(TextStream(tokenizer(), {longest + "x"}), InputError);
+  EXPECT_THROW(TextStream(tokenizer(), std::vector<std::string>(1025, longest)), InputError);
 }
 
 // One automaton for all of them: a search for each at each token would run into the test's time limit.
