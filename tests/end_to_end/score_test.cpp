@@ -103,7 +103,9 @@ TEST_F(Score, ALongTextIsScoredInWindowsThatOverlap) {
   ASSERT_EQ(windows["logprobs"].size(), num_tokens);
   for (std::size_t i = 1; i < num_tokens; ++i) {
     ASSERT_TRUE(windows["logprobs"][i].is_number()) << i;
-    if (i < 32) EXPECT_EQ(windows["logprobs"][i], whole["logprobs"][i]) << "the first window knows as much";
+    if (i < 32) {
+      EXPECT_EQ(windows["logprobs"][i], whole["logprobs"][i]) << "the first window knows as much";
+    }
   }
   // Token 32 is scored by the window that begins at 8: as the last of a text of those tokens.
   std::vector<int> tokens = whole["tokens"];

@@ -1,0 +1,206 @@
+// heddle bench on the demo model and a made-up one: that its records hold what they promise. How fast it was is
+// nobody's assertion.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "end_to_end/program.h"
+#include "temporary_folder.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr std::size_t kLongestRecord = std::size_t{16} << 20;
+
+void expect_head(const json& record, const std::string& kind) {
+  EXPECT_EQ(record.at("bench"), kind);
+  EXPECT_FALSE(record.at("commit").get<std::string>().empty());
+  EXPECT_EQ(record.at("command").at(1), "bench");
+  EXPECT_EQ(record.at("command").at(2), kind);
+  EXPECT_EQ(record.at("date").get<std::string>().size(), std::string("2026-01-01T00:00:00Z").size());
+  EXPECT_THAT(record.at("machine").at("key").get<std::string>(), HasSubstr("core(s)"));
+}
+
+void expect_spread(const json& spread, std::size_t samples) {
+  ASSERT_EQ(spread.at("samples").size(), samples);
+  EXPECT_GT(spread.at("p10").get<double>(), 0);
+  EXPECT_LE(spread.at("p10").get<double>(), spread.at("median").get<double>());
+  EXPECT_LE(spread.at("median").get<double>(), spread.at("p90").get<double>());
+}
+
+json run_json(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "bench");
+  arguments.emplace_back("--json");
+  const ProgramResult result = run_heddle(arguments);
+  EXPECT_EQ(result.status, 0) << result.err;
+  return json::parse(result.out, nullptr, false);
+}
+
+TEST(Bench, DecodeRecordsEachCase) {
+  const json record = run_json({"decode", "--model", demo_model().string(), "--batch", "1,3", "--context", "0,40",
+                                "--tokens", "3", "--repeats", "2", "--threads", "2"});
+  expect_head(record, "decode");
+  ASSERT_EQ(record.at("cases").size(), 4u);
+  std::vector<double> bytes;
+  for (const json& one : record.at("cases")) {
+    expect_spread(one.at("seconds"), 2);
+    expect_spread(one.at("floor_share"), 2);
+    const json& shares = one.at("time_shares");
+    EXPECT_GT(shares.at("attention").get<double>(), 0);
+    EXPECT_GT(shares.at("linear").get<double>(), 0);
+    EXPECT_NEAR(
+        shares.at("attention").get<double>() + shares.at("linear").get<double>() + shares.at("other").get<double>(), 1,
+        1e-9);
+    EXPECT_EQ(one.at("check").at("finite"), true);
+    bytes.push_back(one.at("bytes_per_step").get<double>() - record.at("weight_bytes_per_step").get<double>());
+    EXPECT_NEAR(one.at("gbps").get<double>() * one.at("seconds").at("median").get<double>() * 1e9,
+                one.at("bytes_per_step").get<double>() * 3, 1);
+  }
+  // Keys and values: contexts of 1, 2, 3 and of 41, 42, 43, for one sequence and for three.
+  EXPECT_NEAR(bytes[1], 3 * bytes[0], 1);
+  EXPECT_NEAR(bytes[2], 21 * bytes[0], 1);
+  EXPECT_NEAR(bytes[3], 63 * bytes[0], 1);
+}
+
+TEST(Bench, PrefillCountsArithmetic) {
+  const json record =
+      run_json({"prefill", "--model", demo_model().string(), "--tokens", "32", "--context", "0,32", "--repeats", "1"});
+  expect_head(record, "prefill");
+  ASSERT_EQ(record.at("cases").size(), 2u);
+  const json& flops = record.at("cases").at(0).at("flops");
+  const json& deeper = record.at("cases").at(1).at("flops");
+  EXPECT_EQ(flops.at("linear"), deeper.at("linear"));
+  EXPECT_NEAR(deeper.at("attention").get<double>() / flops.at("attention").get<double>(), (32 + 16.5) / 16.5, 1e-9);
+}
+
+TEST(Bench, LoadAndTokenizeGoToAFileWithTheTableOnStandardOutput) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "load.json").string();
+  const ProgramResult load =
+      run_heddle({"bench", "load", "--model", demo_model().string(), "--repeats", "2", "--json", file});
+  ASSERT_EQ(load.status, 0) << load.err;
+  EXPECT_THAT(load.out, HasSubstr("first token s"));
+  const json record = json::parse(read_file(file, kLongestRecord));
+  expect_head(record, "load");
+  expect_spread(record.at("seconds"), 2);
+  EXPECT_GT(record.at("bytes").get<double>(), 1e6);
+
+  const std::string text = (folder.path() / "text").string();
+  write_file(text, "137 + 254 = 391\n");
+  const ProgramResult tokenize =
+      run_heddle({"bench", "tokenize", "--model", demo_model().string(), "--text", text, "--repeats", "3", "--json"});
+  ASSERT_EQ(tokenize.status, 0) << tokenize.err;
+  const json tokens = json::parse(tokenize.out);
+  expect_head(tokens, "tokenize");
+  EXPECT_EQ(tokens.at("bytes"), 16);
+  EXPECT_EQ(tokens.at("decodes_to_the_same_text"), true);
+  expect_spread(tokens.at("encode_seconds"), 3);
+}
+
+// An adapter of a few lines in the place of a peer.
+struct PeerCase {
+  const char* adapter;  // after `import json, sys`
+  int status;
+  const char* message;
+};
+
+constexpr const char* kGoodPeer = R"(
+def say(x): print(json.dumps(x), flush=True)
+say({"hello": {"name": "mirror", "version": "1", "settings": {}}})
+for line in sys.stdin:
+    request = json.loads(line)
+    if "case" in request:
+        case = request["case"]
+        assert len(case["input_tokens"]) == case["batch"] and len(case["context_tokens"]) == case["context"]
+        rows = case["batch"] * len(case["input_tokens"][0])
+        say({"ready": {"mode": case["mode"]}})
+    elif "sample" in request:
+        say({"seconds": 0.5})
+    else:
+        say({"argmax": [0] * rows, "probes": [0.0] * request["check"]["probes"]})
+)";
+
+ProgramResult run_with_peer(const TemporaryFolder& folder, const std::string& adapter) {
+  write_file(folder.path() / "mirror_1.py", "import json, sys\n" + adapter);
+  ::setenv("HEDDLE_PEERS", folder.path().c_str(), 1);
+  const ProgramResult result =
+      run_heddle({"bench", "decode", "--model", demo_model().string(), "--tokens", "2", "--batch", "2", "--context",
+                  "5", "--repeats", "3", "--compare", "mirror.1", "--json"});
+  ::unsetenv("HEDDLE_PEERS");
+  return result;
+}
+
+TEST(Bench, TakesTurnsWithAPeer) {
+  const TemporaryFolder folder;
+  const ProgramResult result = run_with_peer(folder, kGoodPeer);
+  ASSERT_EQ(result.status, 0) << result.err;
+  const json record = json::parse(result.out);
+  EXPECT_EQ(record.at("peer").at("name"), "mirror");
+  const json& one = record.at("cases").at(0);
+  expect_spread(one.at("peer_seconds"), 3);
+  expect_spread(one.at("paired_ratio"), 3);
+  EXPECT_DOUBLE_EQ(one.at("peer_seconds").at("median").get<double>(), 0.5);
+  EXPECT_NEAR(one.at("ratio_of_medians").get<double>() * one.at("seconds").at("median").get<double>(), 0.5, 1e-9);
+  EXPECT_EQ(one.at("check").at("rows"), 4);
+  EXPECT_EQ(one.at("peer_case").at("mode"), "decode");
+}
+
+TEST(Bench, SaysWhatIsWrongWithAPeer) {
+  const PeerCase cases[] = {
+      {"", 1, "it has ended"},
+      {"sys.exit('no such library')", 1, "no such library"},
+      {"print('hello')", 1, "peer mirror.1"},
+      {"print('[1]')", 1, "no JSON object"},
+      {"print('{}')", 1, "no hello"},
+      {"print('{\"hello\": {}}', flush=True)\nsys.stdin.readline()\nprint('{\"error\": \"too large\"}', flush=True)", 1,
+       "too large"},
+      {"print('{\"hello\": {}}', flush=True)\nfor line in sys.stdin: print('{\"seconds\": -1}', flush=True)", 1,
+       "no seconds"},
+  };
+  for (const PeerCase& one : cases) {
+    const TemporaryFolder folder;
+    const ProgramResult result = run_with_peer(folder, one.adapter);
+    EXPECT_EQ(result.status, one.status) << one.adapter;
+    EXPECT_THAT(result.err, HasSubstr(one.message)) << one.adapter;
+    EXPECT_EQ(result.out, "") << one.adapter;
+  }
+}
+
+TEST(Bench, RefusesWhatItCannotMeasure) {
+  struct Refusal {
+    std::vector<std::string> arguments;
+    const char* message;
+  };
+  const std::string model = demo_model().string();
+  const Refusal refusals[] = {
+      {{"decode", "--model", model, "--batch", "1,,2"}, "--batch"},
+      {{"decode", "--model", model, "--batch", "0"}, "--batch"},
+      {{"decode", "--model", model, "--batch", "1,"}, "--batch"},
+      {{"decode", "--model", model, "--context", "-1"}, "--context"},
+      {{"decode", "--model", model, "--context", "1000000"}, "context"},
+      {{"decode", "--model", model, "--repeats", "0"}, "--repeats"},
+      {{"decode", "--model", model, "--compare", "no-such-peer"}, "no_such_peer.py"},
+      {{"decode", "--model", model, "--compare", "../x"}, "no peer's name"},
+      {{"load", "--model", "synth:llama-3.2-1b"}, "heddle synth"},
+      {{"tokenize", "--model", model, "--text", "/nowhere/at/all"}, "/nowhere/at/all"},
+      {{}, "subcommand"},
+  };
+  for (const Refusal& refusal : refusals) {
+    std::vector<std::string> arguments{"bench"};
+    arguments.insert(arguments.end(), refusal.arguments.begin(), refusal.arguments.end());
+    const ProgramResult result = run_heddle(arguments);
+    EXPECT_EQ(result.status, 2) << refusal.message;
+    EXPECT_THAT(result.err, HasSubstr(refusal.message));
+    EXPECT_EQ(result.out, "");
+  }
+}
+
+}  // namespace
+}  // namespace heddle
