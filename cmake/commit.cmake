@@ -1,5 +1,5 @@
-# Writes OUTPUT, a header that says which commit of SOURCE_DIR this is; leaves it alone when it says so already, so that
-# nothing is compiled again. Run at build time: `cmake -DSOURCE_DIR=... -DOUTPUT=... -P commit.cmake`.
+# Makes OUTPUT, a header that says which commit of SOURCE_DIR this is, of bench_commit.h.in; leaves it alone when it says
+# so already, so that nothing is compiled again. Run at build time: `cmake -DSOURCE_DIR=... -DOUTPUT=... -P commit.cmake`.
 set(commit "unknown")
 find_program(git git)
 if(git)
@@ -9,17 +9,4 @@ if(git)
     set(commit "${described}")
   endif()
 endif()
-set(text "// Made by cmake/commit.cmake.
-#pragma once
-
-namespace heddle {
-inline constexpr char kBenchCommit[] = \"${commit}\";
-}
-")
-set(now "")
-if(EXISTS ${OUTPUT})
-  file(READ ${OUTPUT} now)
-endif()
-if(NOT now STREQUAL text)
-  file(WRITE ${OUTPUT} "${text}")
-endif()
+configure_file(${SOURCE_DIR}/apps/cli/bench_commit.h.in ${OUTPUT} @ONLY)

@@ -157,7 +157,8 @@ TEST(Resolution, AMissingOrUnreadableHeaderIsNamed) {
                   HasSubstr("src/base/x.cpp:3: an include that names no header")));
   EXPECT_THAT(check_resolution(read({{"tests/base/folder.h", ""},
                                      {"tests/base/x.cpp", "#include \"base/folder.h\"\n#include \"cli/o.h\"\n"},
-                                     {"apps/cli/o.h", "#include \"o.h\"\n"}})),
+                                     {"apps/cli/o.h", "#include \"o.h\"\n#include \"cli/made.h\"\n"},
+                                     {"apps/cli/made.h.in", ""}})),
               IsEmpty());
 }
 

@@ -63,7 +63,8 @@ std::string resolve(const fs::path& root, const std::string& includer, const Inc
   if (top != "src") folders.emplace_back("apps");
   for (const fs::path& folder : folders) {
     const fs::path candidate = (folder / include.name).lexically_normal();
-    if (fs::is_regular_file(root / candidate)) return candidate.generic_string();
+    for (const char* form : {"", ".in"})  // CMake makes x.h of x.h.in
+      if (fs::is_regular_file(root / (candidate.generic_string() + form))) return candidate.generic_string() + form;
   }
   return {};
 }

@@ -21,7 +21,7 @@ struct Include {
 using SourceTree = std::map<std::string, std::vector<Include>>;
 
 // Reads every .h, .cuh, .cpp and .cu below src, apps, tests, bench and tools. An include is looked up beside the file,
-// then in src, then in apps and bench for files of those and in tests for tests.
+// then in src, then in apps and bench for files of those and in tests for tests; x.h.in is what CMake makes x.h of.
 SourceTree read_sources(const std::filesystem::path& root);
 
 // The includes of one text, without targets. Those in comments do not count.
