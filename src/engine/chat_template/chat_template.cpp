@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "engine/chat_template/interpreter.h"
+#include "engine/chat_template/lexer.h"
 #include "engine/chat_template/parser.h"
 #include "engine/chat_template/text.h"
 
@@ -84,13 +86,14 @@ std::string ChatTemplate::render(const ordered_json& variables, const RenderOpti
   try {
     for (const auto& [name, value] : variables.items()) values.emplace(name, to_value(meter, value));
   } catch (const jinja::TemplateError& error) {
-    throw_error<InputError>("{}: {}", state_->where, error.what());
+    throw_error<InputError>("{}: {}", state_->where, printable(error.what(), jinja::kMaxMessageBytes));
   }
   jinja::Interpreter interpreter(meter, state_->parsed, values, options.local_time ? *options.local_time : now());
   try {
     return interpreter.run();
   } catch (const jinja::TemplateError& error) {
-    throw_error<InputError>("{}, line {}: {}", state_->where, interpreter.line(), error.what());
+    throw_error<InputError>("{}, line {}: {}", state_->where, interpreter.line(),
+                            printable(error.what(), jinja::kMaxMessageBytes));
   }
 }
 

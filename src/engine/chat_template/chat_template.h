@@ -27,7 +27,8 @@ class ChatTemplate {
   static ChatTemplate parse(std::string_view source, std::string where);
 
   // `variables` is an object; its members keep their order. Throws InputError with the template's line: its own message
-  // where it calls raise_exception, a use that Python refuses, and the limits. A value of `variables` that has no place
+  // where it calls raise_exception, a use that Python refuses, and the limits, the message escaped to one line of at
+  // most about 1000 bytes. A value of `variables` that has no place
   // in a template (an integer beyond 64 bits, invalid UTF-8, nesting beyond 190 levels) is an InputError too.
   std::string render(const nlohmann::ordered_json& variables, const RenderOptions& options = {}) const;
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "engine/chat_template/text.h"
 
 namespace heddle::jinja {
@@ -65,7 +66,7 @@ class Lexer {
 
  private:
   [[noreturn]] void fail(std::string_view message) const {
-    throw_error<InputError>("{}, line {}: {}", where_, line_, message);
+    throw_error<InputError>("{}, line {}: {}", where_, line_, printable(message, kMaxMessageBytes));
   }
 
   Token& push(Type type, std::string text = {}) {

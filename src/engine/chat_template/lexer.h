@@ -17,6 +17,9 @@ struct Token {
   double real = 0;
 };
 
+// A message may quote the template, or be its own: so much of it is shown, as printable text.
+constexpr std::size_t kMaxMessageBytes = 1000;
+
 // `where` begins the message of an InputError. Throws it, with the line, on what is no template.
 std::vector<Token> tokenize(std::string_view source, std::string_view where);
 

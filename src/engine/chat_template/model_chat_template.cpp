@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/ordered_json.h"
+#include "base/printable.h"
 
 namespace heddle {
 namespace {
@@ -18,6 +19,7 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxShownName = 100;
 
 void check_objects(const ordered_json& list, std::string_view where, std::string_view name) {
   if (!list.is_array()) throw_error<InputError>("{}: {}: expected an array", where, name);
@@ -73,7 +75,8 @@ void ModelChatTemplate::read_config(std::string_view text, const std::string& wh
     const std::string name = named.at("name").text();
     if (templates_.contains(name)) named.fail(fmt::format("a second chat template named \"{}\"", name));
     templates_.emplace(name,
-                       ChatTemplate::parse(named.at("template").text(), fmt::format("{} \"{}\"", field->path(), name)));
+                       ChatTemplate::parse(named.at("template").text(),
+                                           fmt::format("{} \"{}\"", field->path(), printable(name, kMaxShownName))));
   }
 }
 
@@ -112,7 +115,7 @@ std::string ModelChatTemplate::render(const TemplateInput& conversation, const R
   if (chosen == templates_.end()) chosen = templates_.find("default");
   if (chosen == templates_.end()) {
     std::vector<std::string> names;
-    for (const auto& named : templates_) names.push_back(named.first);
+    for (const auto& named : templates_) names.push_back(printable(named.first, kMaxShownName));
     if (names.empty()) throw_error<InputError>("{}: has no chat template", where_);
     throw_error<InputError>("{}: has no chat template named \"default\"; there are: {}", where_,
                             fmt::join(names, ", "));

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "engine/chat_template/filters.h"
 #include "engine/chat_template/lexer.h"
 #include "engine/chat_template/tests.h"
@@ -56,7 +57,7 @@ class Parser {
   };
 
   [[noreturn]] void fail(std::string_view message, int line = 0) const {
-    throw_error<InputError>("{}, line {}: {}", where_, line ? line : peek().line, message);
+    throw_error<InputError>("{}, line {}: {}", where_, line ? line : peek().line, printable(message, kMaxMessageBytes));
   }
 
   const Token& peek(std::size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }

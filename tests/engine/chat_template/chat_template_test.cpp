@@ -57,7 +57,7 @@ TEST(TemplateLimits, StopWhatBuildsTooMuch) {
         "{% set ns = namespace(s='ab') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
         "{{ 'aaaaaaaaaa' | replace('', 'b' * 1000000) }}", "{{ 'a'.center(99999999999) }}",
         "{{ '%99999d' % 1 ~ ('{:99999}'.format(1) * 99) }}", "{{ (['a'] * 9999) | join('b' * 9999) }}",
-        "{{ ('a\n' * 9999) | indent(9999) }}", "{{ [1] | batch(99999999999, 0) | list }}",
+        "{{ ('a\\n' * 9999) | indent(9999) }}", "{{ [1] | batch(99999999999, 0) | list }}",
         "{{ '7'.zfill(999999999999) }}", "{{ ('a' * 9999).replace('a', 'b' * 9999) }}",
         "{% set x = range(99999) | list | tojson(indent=999) %}"}) {
     EXPECT_THAT(error_of(source), AllOf(HasSubstr("max_value_bytes"), HasSubstr("line 1"))) << source;
@@ -112,6 +112,15 @@ TEST(ChatTemplate, NamesTheLineOfAnError) {
   EXPECT_THAT(error_of("\n{{ 1 is nosuch }}"), "T, line 2: No test named 'nosuch'.");
   EXPECT_THAT(error_of("\n\n{% for %}"), HasSubstr("T, line 3: "));
   EXPECT_THAT(error_of("\n{% include 'x' %}"), HasSubstr("T, line 2: "));
+}
+
+// A terminal obeys control characters, and a template is a stranger's.
+TEST(ChatTemplate, EscapesAndCutsMessages) {
+  EXPECT_EQ(error_of("{{ raise_exception('no\\n\\x1b[31m \\x9b way') }}"), "T, line 1: no\\n\\u001b[31m \\u009b way");
+  EXPECT_EQ(error_of("{{ x['\\x1b'].y }}", {{"x", ordered_json::object()}}).find('\x1b'), std::string::npos);
+  EXPECT_EQ(error_of("{% \x1b %}").find('\x1b'), std::string::npos);
+  EXPECT_EQ(error_of("{{ 1 | no\xc2\x9b }}").find("\xc2\x9b"), std::string::npos);
+  EXPECT_LT(error_of("{{ raise_exception('\u4e2d' * 9999) }}").size(), 1100u);
 }
 
 TEST(ChatTemplate, RefusesTextThatIsNoUtf8) {
