@@ -25,6 +25,12 @@ constexpr std::string_view kChatTemplate =
 // GPT-2's way to cut text into words.
 constexpr std::string_view kWords = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// Qwen's. transformers 5 gives every qwen2 model this pattern, NFC and a token of that name, whatever tokenizer.json
+// says; a tokenizer without them would be another one there.
+constexpr std::string_view kQwenWords =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwenText = "<|endoftext|>";
+
 // Merges in the order of their rank, by frequency in English. "_" stands for the space before a word.
 constexpr auto kMerges = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"_", "t"},    {"h", "e"},   {"_", "a"},    {"i", "n"},  {"_t", "he"}, {"r", "e"},   {"o", "n"},    {"_", "s"},
@@ -69,11 +75,17 @@ void append_word(std::size_t number, std::string& text) {
   }
 }
 
+bool is_qwen(const KnownShape& shape) {
+  return shape.family == Family::qwen2 || shape.family == Family::qwen3;
+}
+
 // The special tokens by id; ChatML's take the last two that are free.
 std::map<std::int32_t, std::string> special_tokens(const KnownShape& shape) {
   std::map<std::int32_t, std::string> tokens;
+  if (is_qwen(shape)) tokens.emplace(shape.bos_id, kQwenText);
+  int num_eos = 0;
   for (const std::int32_t id : eos_ids_of(shape))
-    tokens.emplace(id, tokens.empty() ? "<|end|>" : "<|end_" + std::to_string(tokens.size() + 1) + "|>");
+    tokens.emplace(id, ++num_eos == 1 ? "<|end|>" : "<|end_" + std::to_string(num_eos) + "|>");
   tokens.emplace(shape.bos_id, "<|begin|>");
   auto id = static_cast<std::int32_t>(shape.vocab_size) - 1;
   for (const std::string_view token : {kTurnEnd, kTurnBegin}) {
@@ -85,7 +97,7 @@ std::map<std::int32_t, std::string> special_tokens(const KnownShape& shape) {
 
 // Whether a text begins with bos.
 bool adds_bos(const KnownShape& shape) {
-  return shape.family == Family::llama || shape.family == Family::mistral;
+  return !is_qwen(shape);
 }
 
 // The texts of ids that are not special, in order, and the merges that lead to some of them.
@@ -174,15 +186,15 @@ TokenizerFiles synthetic_tokenizer(const KnownShape& shape) {
                      {"rstrip", false},
                      {"normalized", false},
                      {"special", true}});
-  const json split{
-      {"type", "Split"}, {"pattern", {{"Regex", std::string(kWords)}}}, {"behavior", "Isolated"}, {"invert", false}};
+  const std::string words(is_qwen(shape) ? kQwenWords : kWords);
+  const json split{{"type", "Split"}, {"pattern", {{"Regex", words}}}, {"behavior", "Isolated"}, {"invert", false}};
   const json byte_level{
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
   const json rest{{"version", "1.0"},
                   {"truncation", nullptr},
                   {"padding", nullptr},
                   {"added_tokens", added},
-                  {"normalizer", nullptr},
+                  {"normalizer", is_qwen(shape) ? json{{"type", "NFC"}} : json()},
                   {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {split, byte_level}}}},
                   {"post_processor", post_processor(shape, bos)},
                   {"decoder", byte_level}};

@@ -25,7 +25,7 @@ struct Llama3Scaling {
   int original_max_position = 0;
 };
 
-// As in the model's own config.json.
+// As in the model's own config.json, of which copies in public repositories were compared.
 struct KnownShape {
   std::string_view name;        // Heddle's
   std::string_view real_model;  // on Hugging Face; empty: none
@@ -141,7 +141,7 @@ inline constexpr std::array<KnownShape, 12> kKnownShapes{{
      .rms_norm_eps = 1e-5,
      .bos_id = 1,
      .eos_ids = {2, -1, -1},
-     .dtype = DType::float16},
+     .dtype = DType::float16},  // Llama 2's: the copies that were compared do not say
     {.name = "qwen2-72b",
      .real_model = "Qwen/Qwen2-72B",
      .family = Family::qwen2,

@@ -6,6 +6,7 @@
 #include <array>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 #include "base/error.h"
 #include "engine/model_tokenizer.h"
@@ -47,6 +48,13 @@ TEST(SyntheticTokenizer, HasTheSpecialTokensOfTheModel) {
     const auto turn = tokenizer.encode("<|im_start|>user\n<|im_end|>", SpecialTokens::omit);
     EXPECT_TRUE(tokenizer.is_special(turn.front())) << shape.name;
     EXPECT_TRUE(tokenizer.is_special(turn.back())) << shape.name;
+    // What transformers makes of a Qwen tokenizer whatever its files say: NFC, and this token.
+    const bool composes =
+        tokenizer.encode("e\xcc\x81", SpecialTokens::omit) == tokenizer.encode("\xc3\xa9", SpecialTokens::omit);
+    EXPECT_EQ(composes, shape.family == Family::qwen3) << shape.name;
+    const std::vector<std::int32_t> alone{shape.bos_id};
+    EXPECT_EQ(tokenizer.encode("<|endoftext|>", SpecialTokens::omit) == alone, shape.family == Family::qwen3)
+        << shape.name;
   }
 }
 

@@ -37,7 +37,7 @@ std::vector<float> floats_of(const TensorSource& source, std::string_view name) 
   return values;
 }
 
-// As the model cards, or the sums of the real files' headers, say.
+// As transformers counts the parameters of models with the published configurations.
 TEST(KnownShapes, HaveAsManyParametersAsTheRealModels) {
   const std::map<std::string_view, std::int64_t> real{
       {"llama-2-7b", 6'738'415'616},   {"llama-2-13b", 13'015'864'320},   {"llama-3-8b", 8'030'261'248},
