@@ -110,12 +110,14 @@ void Bpe::read_vocabulary(const JsonField& field) {
   if (!field.is_object()) field.fail_expected("an object of tokens and ids");
   std::vector<TokenTable::Entry> entries;
   entries.reserve(field.value().size());
+  const std::int32_t max_id = max_token_id(field.value().size());
   std::vector<bool> taken;
   for (const auto& [token, value] : field.value().items()) {
     // A field with its path is made only where it may be needed: there are 10^5 tokens.
     const bool is_plain = value.is_number_unsigned() && value.get<std::uint64_t>() <= kMaxTokenId;
     const auto id =
         is_plain ? value.get<std::int32_t>() : static_cast<std::int32_t>(field.at(token).integer(0, kMaxTokenId));
+    if (id > max_id) field.at(token).fail(far_token_id(id, field.value().size()));
     const auto index = static_cast<std::size_t>(id);
     if (index >= taken.size()) taken.resize(std::max(index + 1, 2 * taken.size()));
     if (taken[index]) field.at(token).fail(fmt::format("another token has the id {} as well", id));

@@ -63,8 +63,8 @@ class CutPoints {
 class Bpe {
  public:
   // tokenizer.json's "model". Throws InputError that names the field: another model than BPE, an option that is not
-  // supported, a missing vocabulary or list of merges, an id twice or outside [0, kMaxTokenId], a merge of tokens that
-  // the vocabulary does not have.
+  // supported, a missing vocabulary or list of merges, an id twice or outside [0, kMaxTokenId] or above
+  // max_token_id, a merge of tokens that the vocabulary does not have.
   explicit Bpe(const JsonField& model);
   Bpe(const Bpe&) = delete;  // ids_ points into tokens_
   Bpe& operator=(const Bpe&) = delete;

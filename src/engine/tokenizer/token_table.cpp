@@ -1,8 +1,21 @@
 #include "engine/tokenizer/token_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace heddle {
+
+std::int32_t max_token_id(std::size_t num_tokens) {
+  constexpr std::size_t kGap = 65536;
+  return static_cast<std::int32_t>(
+      std::min(static_cast<std::size_t>(kMaxTokenId), 2 * std::min<std::size_t>(num_tokens, kMaxTokenId) + kGap - 1));
+}
+
+std::string far_token_id(std::int32_t id, std::size_t num_tokens) {
+  return fmt::format("the id {} is far above the number of tokens, {}: ids must be at most {}", id, num_tokens,
+                     max_token_id(num_tokens));
+}
 
 TokenTable::TokenTable(std::vector<Entry> entries) {
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.id < b.id; });

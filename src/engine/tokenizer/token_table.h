@@ -1,6 +1,7 @@
 // Strings by token id, in one block of memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +11,12 @@
 namespace heddle {
 
 constexpr std::int32_t kMaxTokenId = (1 << 24) - 1;
+
+// The largest id among `num_tokens` tokens: they may leave gaps, but a small file must not make large tables.
+std::int32_t max_token_id(std::size_t num_tokens);
+
+// What to say of an id above it.
+std::string far_token_id(std::int32_t id, std::size_t num_tokens);
 
 class TokenTable {
  public:
