@@ -1,4 +1,5 @@
 // Input: a byte that picks a tokenizer of tests/data/tokenizer, then a text. The text is taken for ids, too.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -14,8 +15,9 @@ namespace heddle::fuzz {
 namespace {
 
 enum class RoundTrip {
-  exact,   // decode gives the very text
-  settles  // decode gives a text (normalized, a prefix stripped) of which decode then gives the very text
+  exact,    // decode gives the very text
+  settles,  // decode gives a text (normalized, a prefix stripped) of which decode then gives the very text
+  settles_without_specials  // behind each special token a space is put in again
 };
 
 struct Kind {
@@ -25,7 +27,10 @@ struct Kind {
 
 // New ones stand at the end: inputs of the corpus pick by number.
 constexpr Kind kKinds[] = {
-    {"gpt2", RoundTrip::exact}, {"llama3", RoundTrip::exact}, {"qwen2", RoundTrip::settles},  // NFC
+    {"gpt2", RoundTrip::exact},
+    {"llama3", RoundTrip::exact},
+    {"qwen2", RoundTrip::settles},  // NFC
+    {"llama2", RoundTrip::settles_without_specials},
 };
 
 std::vector<Tokenizer> load_tokenizers() {
@@ -64,8 +69,11 @@ void fuzz_encode(std::string_view input) {
     const std::string once = round_trip(text);
     if (kKinds[kind].round_trip == RoundTrip::exact)
       expect(once == text, "{}: \"{}\" came back as \"{}\"", kKinds[kind].folder, text, once);
+    const auto ids = tokenizer.encode(text, SpecialTokens::omit);
+    const bool has_special = std::ranges::any_of(ids, [&](std::int32_t id) { return tokenizer.is_special(id); });
     const std::string twice = round_trip(once);
-    expect(twice == once, "{}: \"{}\" came back as \"{}\"", kKinds[kind].folder, once, twice);
+    if (!has_special || kKinds[kind].round_trip != RoundTrip::settles_without_specials)
+      expect(twice == once, "{}: \"{}\" came back as \"{}\"", kKinds[kind].folder, once, twice);
   }
 
   std::vector<std::int32_t> ids;

@@ -32,6 +32,16 @@ fuzz() {
   "$program" "${options[@]}" -max_total_time="$seconds" "$out/corpus/$target" "$here/corpus/$target"
 }
 
+# What the log says last: with workers "#N: cov: C ft: F ...", else "#N DONE cov: C ft: F ...".
+summary() {
+  local line new
+  line=$(grep -a -E '^#[0-9]+(:|[[:space:]]).*cov: ' "$out/$1.log" | tail -n 1)
+  new=("$out/corpus/$1"/*)
+  [ -e "${new[0]}" ] || new=()
+  echo "$(sed -n 's/^#\([0-9]*\).*/\1/p' <<<"$line") executions, coverage $(sed -n 's/.*cov: \([0-9]*\).*/\1/p' <<<"$line")," \
+    "${#new[@]} new corpus entries, $2 findings"
+}
+
 cd "$out" || exit 1
 declare -A target_of=()
 failed=0 passed=0
@@ -47,13 +57,13 @@ finish_one() {
   done
   if [ $status -eq 0 ] && [ ${#findings[@]} -eq 0 ]; then
     passed=$((passed + 1))
-    printf '%-14s ok      %s\n' "$target" "$(grep -a -o 'stat::number_of_executed_units: *[0-9]*\|cov: [0-9]*\|^#[0-9]*: cov: [0-9]*' "$target.log" | tail -n 2 | tr -s ' \n' ' ')"
+    printf '%-14s ok      %s\n' "$target" "$(summary "$target" 0)"
     return
   fi
   failed=$((failed + 1))
-  printf '%-14s FAILED  (log: %s)\n' "$target" "$out/$target.log"
+  printf '%-14s FAILED  %s; log: %s\n' "$target" "$(summary "$target" ${#findings[@]})" "$out/$target.log"
   grep -a -h -A 1 'terminate called\|^slow: \|ERROR: ' "$target.log" | head -n 6
-  for finding in "${findings[@]}"; do printf '%s\n  base64: %s\n' "$finding" "$(head -c 65536 "$finding" | base64 -w 0)"; done
+  for finding in "${findings[@]:0:4}"; do printf '%s\n  base64: %s\n' "$finding" "$(head -c 65536 "$finding" | base64 -w 0)"; done
 }
 
 for target in "${targets[@]}"; do
