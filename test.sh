@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Builds everything if need be and runs every test. Usage: ./test.sh [ctest argument...], as in ./test.sh -R tokenizer
+# HEDDLE_ROOMS="base kernels" builds and runs the test programs of these rooms alone.
 # Closes with one line, "N passed, N failed" (and ", N skipped" if some were); exits 1 if a test failed or none ran.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 build=$root/build/${HEDDLE_PRESET:-release}
 report=$build/tests.xml
 
-"$root/scripts/setup.sh" || {
+read -r -a rooms <<<"${HEDDLE_ROOMS:-}"
+if [ ${#rooms[@]} -gt 0 ]; then set -- -R "^($(IFS='|' && echo "${rooms[*]}"))/" "$@"; fi
+
+"$root/scripts/setup.sh" "${rooms[@]/#/test_}" || {
   echo "0 passed, 1 failed"  # the build
   exit 1
 }
