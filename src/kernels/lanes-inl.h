@@ -114,6 +114,29 @@ HWY_INLINE float sum_lanes(Vector (&lanes)[kRegisters]) {
   return halve(Floats(), lanes[0]);
 }
 
+// The sums of four times sixteen lanes in memory, each in the order of README.md.
+HWY_INLINE void sum_lanes_of_four(const float* const (&lanes)[4], float (&sums)[4]) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int i = 0; i < 4; ++i) {
+    Vector registers[kRegisters];
+    for (int p = 0; p < kRegisters; ++p) registers[p] = load(lanes[i] + p * kWidth);
+    sums[i] = sum_lanes(registers);
+  }
+#else
+  using Four = hn::CappedTag<float, 4>;
+  const Four d;
+  hn::Vec<Four> v[4];
+  for (int i = 0; i < 4; ++i) {
+    const float* l = lanes[i];
+    v[i] = hn::Add(hn::Add(hn::LoadU(d, l), hn::LoadU(d, l + 8)), hn::Add(hn::LoadU(d, l + 4), hn::LoadU(d, l + 12)));
+  }
+  // v[i] = l0 l1 l2 l3 of the last four lanes: l0 + l2 and l1 + l3 of two at a time, then their sums.
+  const auto ab = hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1]));
+  const auto cd = hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3]));
+  hn::StoreU(hn::Add(hn::ConcatLowerLower(d, cd, ab), hn::ConcatUpperUpper(d, cd, ab)), d, sums);
+#endif
+}
+
 // The lanes of kRows x kTokens dot products at once, so that what is loaded is used several times.
 template <int kRows, int kTokens>
 struct Tile {

@@ -117,10 +117,12 @@ constexpr std::int64_t kFewestTokensToPack = 16;
 constexpr std::int64_t kDepth = 512;
 constexpr std::int64_t kScratch = kDepth * kTokensAtOnce;
 
-// A single token reads its rows from end to end; a few read long parts of them.
+// A single token reads its rows from end to end; a few read long parts of them, longer ones where registers hold so
+// many sums that x may come from the second-level cache.
 constexpr std::int64_t depth_for(std::int64_t num_tokens) {
   if (num_tokens == 1) return kScratch;
-  return num_tokens < kFewestTokensToPack ? 2 * kDepth : kDepth;
+  if (num_tokens < kFewestTokensToPack) return kManyRegisters ? 4 * kDepth : 2 * kDepth;
+  return kDepth;
 }
 
 // As many sums as registers hold beside what is multiplied: at most 12 of 16 registers, or 24 of 32. One token's tile
@@ -254,13 +256,13 @@ HWY_NOINLINE void store_sums(const Block<Format>& block, std::int64_t begin, std
   const float* bias = block.params.weight.bias;
   for (std::int64_t t = 0; t < block.num_tokens; ++t) {
     float* y_row = static_cast<float*>(y.data) + (block.first_token + t) * y.row_stride;
-    for (std::int64_t row = begin; row < end; ++row) {
-      const float* lanes = block.lanes_of(row, t);
-      Vector registers[kRegisters];
-#pragma GCC unroll kUnroll
-      for (int p = 0; p < kRegisters; ++p) registers[p] = load(lanes + p * kWidth);
-      const float sum = sum_lanes(registers);
-      y_row[row] = bias == nullptr ? sum : sum + bias[row];
+    for (std::int64_t row = begin; row < end; row += 4) {
+      const float* lanes[4];  // rows beyond the end repeat the last one
+      for (int i = 0; i < 4; ++i) lanes[i] = block.lanes_of(std::min(row + i, end - 1), t);
+      float sums[4];
+      sum_lanes_of_four(lanes, sums);
+      for (std::int64_t i = 0; i < std::min<std::int64_t>(4, end - row); ++i)
+        y_row[row + i] = bias == nullptr ? sums[i] : sums[i] + bias[row + i];
     }
   }
 }
