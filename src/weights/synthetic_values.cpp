@@ -4,10 +4,18 @@
 #include <array>
 #include <bit>
 
-namespace heddle {
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "weights/synthetic_values.cpp"  // Highway includes this file again for each instruction set
+#include <hwy/foreach_target.h>
+// After foreach_target.h.
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::HWY_NAMESPACE {
 namespace {
 
 // Blocks of a constant length are what the compiler turns into vector code; this file is compiled with -O3 for that.
+// The same for each instruction set, as nothing here is fused or reordered.
 constexpr std::size_t kBlock = 1024;
 
 // synthetic_value() of one block.
@@ -51,8 +59,7 @@ void store_float16(const float* values, std::uint16_t* out) {
 
 }  // namespace
 
-void fill_synthetic(const SyntheticTensor& tensor, std::uint64_t first, std::size_t count, DType dtype,
-                    void* destination) {
+void fill(const SyntheticTensor& tensor, std::uint64_t first, std::size_t count, DType dtype, void* destination) {
   std::array<float, kBlock> values;
   std::array<std::uint16_t, kBlock> rounded;
   for (std::size_t done = 0; done < count;) {
@@ -72,4 +79,18 @@ void fill_synthetic(const SyntheticTensor& tensor, std::uint64_t first, std::siz
   }
 }
 
+}  // namespace heddle::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heddle {
+
+HWY_EXPORT(fill);
+
+void fill_synthetic(const SyntheticTensor& tensor, std::uint64_t first, std::size_t count, DType dtype,
+                    void* destination) {
+  HWY_DYNAMIC_DISPATCH(fill)(tensor, first, count, dtype, destination);
+}
+
 }  // namespace heddle
+#endif
