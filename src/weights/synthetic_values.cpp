@@ -12,7 +12,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
-namespace {
+namespace {  // so that -fPIC leaves nothing to be replaced from outside: what is called in loops is then inlined
 
 // Blocks of a constant length are what the compiler turns into vector code; this file is compiled with -O3 for that.
 // The same for each instruction set, as nothing here is fused or reordered.
