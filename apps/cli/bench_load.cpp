@@ -69,10 +69,7 @@ double peer_sample(BenchPeer& peer) {
   return seconds->get<double>();
 }
 
-}  // namespace
-
-BenchResult bench_load(const BenchOptions& options) {
-  const InterruptGuard guard;
+BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
   if (options.model.model.starts_with("synth:"))
     throw_error<InputError>("--model {}: made up, not loaded; bench load wants a folder (heddle synth writes one)",
                             printable_text(options.model.model));
@@ -120,6 +117,18 @@ BenchResult bench_load(const BenchOptions& options) {
   }
   result.table = table_text(rows);
   return result;
+}
+
+}  // namespace
+
+BenchResult bench_load(const BenchOptions& options) {
+  const InterruptGuard guard;
+  try {
+    return measure(options, guard);
+  } catch (const std::exception&) {
+    stop_if_interrupted(guard);  // Ctrl-C ends the peer too, which is then no failure
+    throw;
+  }
 }
 
 }  // namespace heddle

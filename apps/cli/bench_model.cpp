@@ -66,8 +66,11 @@ Arithmetic arithmetic_of(const StepCase& shape, const ModelShape& model, const M
 
 class ModelBench {
  public:
-  ModelBench(const BenchOptions& options, Kind kind)
-      : options_(options), kind_(kind), threads_(num_threads(options.model, discover_cpu().usable_threads)) {
+  ModelBench(const BenchOptions& options, Kind kind, const InterruptGuard& guard)
+      : options_(options),
+        kind_(kind),
+        guard_(guard),
+        threads_(num_threads(options.model, discover_cpu().usable_threads)) {
     for (const int context : options.contexts)
       for (const int batch : options.batches)
         cases_.push_back(kind == Kind::decode ? StepCase{batch, context, options.tokens == 0 ? 16 : options.tokens, 1}
@@ -249,7 +252,7 @@ class ModelBench {
 
   const BenchOptions& options_;
   Kind kind_;
-  InterruptGuard guard_;
+  const InterruptGuard& guard_;
   int threads_;
   std::vector<StepCase> cases_;
   ModelDescription description_;
@@ -258,14 +261,24 @@ class ModelBench {
   std::vector<Strings> rows_;
 };
 
+BenchResult bench_steps(const BenchOptions& options, Kind kind) {
+  const InterruptGuard guard;
+  try {
+    return ModelBench(options, kind, guard).run();
+  } catch (const std::exception&) {
+    stop_if_interrupted(guard);  // Ctrl-C ends the peer too, which is then no failure
+    throw;
+  }
+}
+
 }  // namespace
 
 BenchResult bench_decode(const BenchOptions& options) {
-  return ModelBench(options, Kind::decode).run();
+  return bench_steps(options, Kind::decode);
 }
 
 BenchResult bench_prefill(const BenchOptions& options) {
-  return ModelBench(options, Kind::prefill).run();
+  return bench_steps(options, Kind::prefill);
 }
 
 }  // namespace heddle

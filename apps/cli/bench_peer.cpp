@@ -99,6 +99,8 @@ BenchPeer::BenchPeer(const std::string& name) : name_(name) {
   }
   in_ = to.release(1);
   out_ = from.release(0);
+  ::close(to.release(0));
+  ::close(from.release(1));  // or the end of the peer would not be the end of what it says
   ::fcntl(in_, F_SETFL, O_NONBLOCK);
   try {
     hello_ = receive(kHelloLimit).at("hello");

@@ -163,6 +163,11 @@ TEST(Bench, SaysWhatIsWrongWithAPeer) {
        "too large"},
       {"print('{\"hello\": {}}', flush=True)\nfor line in sys.stdin: print('{\"seconds\": -1}', flush=True)", 1,
        "no seconds"},
+      // Ctrl-C reaches both: the peer's end is then no failure.
+      {"import os, signal\nos.kill(os.getppid(), signal.SIGINT)", 130, ""},
+      {"print('{\"hello\": {}}', flush=True)\nimport os, signal\nsys.stdin.readline()\n"
+       "os.kill(os.getppid(), signal.SIGTERM)",
+       143, ""},
   };
   for (const PeerCase& one : cases) {
     const TemporaryFolder folder;
