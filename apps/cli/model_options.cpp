@@ -9,7 +9,7 @@
 namespace heddle {
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
-  command.add_option("--model", options.model, "Folder of the model (Hugging Face layout)")->required();
+  command.add_option("--model", options.model, "Folder of the model (Hugging Face layout), or synth:NAME")->required();
   command
       .add_option_function<std::string>(
           "--dtype",

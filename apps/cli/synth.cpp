@@ -125,6 +125,8 @@ void add_synth(CLI::App& app) {
       ->add_option("--max-shard-size", options->max_shard_bytes,
                    "Where a new file of weights begins: 500MB, 5GB (default), 2GiB")
       ->transform(CLI::AsSizeValue(true))
+      ->transform(CLI::Validator(  // comes before the one above, which takes -1 for the largest number
+          [](std::string& size) { return size.starts_with('-') ? "expected a size, not " + size : std::string(); }, ""))
       ->type_name("SIZE");
   command->callback([options] { run(*options); });
 }
