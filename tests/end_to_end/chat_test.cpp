@@ -148,7 +148,7 @@ TEST_F(Chat, BadOptionsAndFilesAreRefused) {
 
 TEST_F(Chat, OnATerminalEditsKeepsAHistoryAndLeavesAtCtrlD) {
   const ProgramResult result =
-      on_terminal({{"> ", "What is 137 plus 255?\x7f\x7f"}, {"255", "4?\r"}, {"is 391.", "\x04"}});
+      on_terminal({{"> ", "What is 137 plus 255?\x7f\x7f"}, {"255", "4?\r"}, {"is 391.", ""}, {"> ", "\x04"}});
   EXPECT_EQ(result.status, 0) << result.out;
   EXPECT_THAT(result.out, HasSubstr("137 plus 254 is 391."));
   const std::string history = file("heddle/chat_history");
@@ -156,7 +156,7 @@ TEST_F(Chat, OnATerminalEditsKeepsAHistoryAndLeavesAtCtrlD) {
   struct stat status {};
   ASSERT_EQ(::stat(history.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
-  const ProgramResult again = on_terminal({{"> ", "\x1b[A\r"}, {"is 391.", "/exit\r"}});  // the arrow up
+  const ProgramResult again = on_terminal({{"> ", "\x1b[A\r"}, {"is 391.", ""}, {"> ", "/exit\r"}});  // the arrow up
   EXPECT_EQ(again.status, 0) << again.out;
 }
 
@@ -174,7 +174,8 @@ TEST_F(Chat, CtrlCStopsAnAnswerAndKeepsTheTurn) {
                                             {"", "\x03"},
                                             {"stopped", ""},
                                             {"> ", "/save " + file("a.json") + "\r"},
-                                            {"saved 2 messages", "\x04"}});
+                                            {"saved 2 messages", ""},
+                                            {"> ", "\x04"}});
   EXPECT_EQ(result.status, 0) << result.out;
 }
 

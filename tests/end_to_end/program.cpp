@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <stdexcept>
 
@@ -109,9 +110,9 @@ ProgramResult run_heddle_on_terminal(const std::vector<std::string>& arguments, 
   std::size_t seen = 0;
   for (;;) {
     if (next != typed.end()) {
-      const std::size_t found = result.out.find(next->after, seen);
-      if (found != std::string::npos) {
-        seen = result.out.size();
+      const std::size_t found = next->after.empty() ? seen + 1 : result.out.find(next->after, seen);
+      if (found <= result.out.size()) {
+        seen = std::min(found + next->after.size(), result.out.size());
         if (::write(terminal, next->text.data(), next->text.size()) < 0) break;
         ++next;
       }

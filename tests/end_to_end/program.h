@@ -19,20 +19,21 @@ struct ProgramOptions {
   std::string stdin_text;                                          // what standard input gives, then its end
   std::string stdout_file;                                         // where standard output goes instead of `out`
   std::function<void(int pid, const std::string& out)> on_output;  // called when `out` has grown
-  std::chrono::seconds limit{120};                                 // then it is killed, and this throws
+  std::chrono::seconds limit{60};                                  // then it is killed, and this throws
 };
 
 // `arguments` after the program's name. Throws std::runtime_error when it cannot be run or exceeds its time.
 ProgramResult run_heddle(const std::vector<std::string>& arguments, const ProgramOptions& options = {});
 
-// The same on a terminal of 200 columns, at which `type` is typed: each text once what is shown since the one before
-// contains its `after`. `out` is all that was shown, escape sequences included.
+// The same on a terminal of 200 columns, at which `type` is typed: each text once what is shown behind the `after` of
+// the one before contains its own `after`; an empty one waits for anything more. `out` is all that was shown, escape
+// sequences included.
 struct Typed {
   std::string after;
   std::string text;
 };
 ProgramResult run_heddle_on_terminal(const std::vector<std::string>& arguments, const std::vector<Typed>& typed,
-                                     std::chrono::seconds limit = std::chrono::seconds(120));
+                                     std::chrono::seconds limit = std::chrono::seconds(30));
 
 // assets/demo-llama, and tests/data.
 std::filesystem::path demo_model();
