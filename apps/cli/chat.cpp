@@ -67,25 +67,28 @@ class Chat {
         parameters_(parameters),
         session_(session) {}
 
+  // Throws InputError at the end of a pipe in which a message or a command failed.
   void run() {
-    const std::unique_ptr<LineSource> input = open_standard_input();
+    const std::unique_ptr<LineSource> input = open_standard_input(interrupt_);
     if (from_terminal_)
       note(fmt::format("{}, context {}; /help lists commands", options_.model.model, session_.max_length()));
     for (;;) {
       try {
         const auto message = read_message(*input);
-        if (!message) break;
+        if (!message && from_terminal_) write_stderr("\n");  // behind the prompt that Ctrl-D answered
         interrupted_before_ = false;
-        if (!take(*message)) return;
+        if (!message || !take(*message)) break;
       } catch (const LineSource::Cleared&) {
         write_stderr("\n");
         if (std::exchange(interrupted_before_, true)) throw Interrupted{SIGINT};
         note("Ctrl-C again or /exit leaves");
       } catch (const InputError& error) {  // the conversation goes on without that line
         write_stderr(fmt::format("heddle: error: {}\n", error.what()));
+        ++num_failed_;
       }
     }
-    if (from_terminal_) write_stderr("\n");  // behind the prompt that Ctrl-D answered
+    if (num_failed_ > 0 && !from_terminal_)
+      throw_error<InputError>("{} of the messages and commands on standard input failed", num_failed_);
   }
 
  private:
@@ -164,19 +167,19 @@ class Chat {
   void answer(std::string_view text) {
     conversation_.add("user", text);
     try {
-      const InterruptGuard interrupt;
       bool line_open = false;
       const auto print = [&](std::string_view more) {
         if (more.empty()) return;
         write_stdout(to_terminal_ ? harmless_text(more) : std::string(more));
         line_open = !more.ends_with('\n');
       };
-      const ChatAnswer answer = session_.answer(render_(conversation_), parameters_, interrupt, print);
+      const ChatAnswer answer = session_.answer(render_(conversation_), parameters_, interrupt_, print);
       if (line_open || answer.text.empty()) write_stdout("\n");
       conversation_.add("assistant", answer.text);
       comment(answer);
-      if (interrupt.interrupted() && (!from_terminal_ || interrupt.signal() != SIGINT))
-        throw Interrupted{interrupt.signal()};
+      if (interrupt_.interrupted() && (!from_terminal_ || interrupt_.signal() != SIGINT))
+        throw Interrupted{interrupt_.signal()};
+      interrupt_.rearm();
     } catch (const Interrupted&) {
       throw;
     } catch (...) {
@@ -207,6 +210,8 @@ class Chat {
   ChatRenderer render_;
   ChatParameters parameters_;
   ChatSession& session_;
+  InterruptGuard interrupt_;
+  int num_failed_ = 0;
   bool from_terminal_ = ::isatty(STDIN_FILENO) != 0;
   bool to_terminal_ = ::isatty(STDOUT_FILENO) != 0;
   bool interrupted_before_ = false;

@@ -21,6 +21,8 @@ constexpr std::string_view kQuotes = "\"\"\"";
 
 class PipeInput : public LineSource {
  public:
+  explicit PipeInput(const InterruptGuard& interrupt) : interrupt_(interrupt) {}
+
   std::optional<std::string> line(Prompt) override {
     std::size_t searched = 0;
     for (;;) {
@@ -45,18 +47,15 @@ class PipeInput : public LineSource {
   }
 
   bool read_more() {
-    const InterruptGuard interrupt;
     std::array<char, 65536> buffer;
-    for (;;) {
-      const ssize_t count = ::read(STDIN_FILENO, buffer.data(), buffer.size());
-      if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) throw_error<Failure>("standard input: cannot read: {}", std::strerror(errno));
-      held_.append(buffer.data(), static_cast<std::size_t>(count));
-      return count > 0;
-    }
+    const ssize_t count = interrupt_.read(STDIN_FILENO, buffer);
+    if (interrupt_.interrupted()) throw Interrupted{interrupt_.signal()};
+    if (count < 0) throw_error<Failure>("standard input: cannot read: {}", std::strerror(errno));
+    held_.append(buffer.data(), static_cast<std::size_t>(count));
+    return count > 0;
   }
 
+  const InterruptGuard& interrupt_;
   std::string held_;
 };
 
@@ -80,9 +79,9 @@ std::string read_block(std::string line, LineSource& source) {
 
 }  // namespace
 
-std::unique_ptr<LineSource> open_standard_input() {
-  if (::isatty(STDIN_FILENO) != 0) return open_terminal();
-  return std::make_unique<PipeInput>();
+std::unique_ptr<LineSource> open_standard_input(InterruptGuard& interrupt) {
+  if (::isatty(STDIN_FILENO) != 0) return open_terminal(interrupt);
+  return std::make_unique<PipeInput>(interrupt);
 }
 
 std::optional<UserMessage> read_message(LineSource& source) {

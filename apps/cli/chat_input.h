@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "cli/interrupt.h"
+
 namespace heddle {
 
 // Where lines come from.
@@ -22,8 +24,9 @@ class LineSource {
 };
 
 // Standard input. A terminal is given prompts, editing and a history, which is kept in the user's state folder
-// ($XDG_STATE_HOME or ~/.local/state, heddle/chat_history, for the user's eyes only).
-std::unique_ptr<LineSource> open_standard_input();
+// ($XDG_STATE_HOME or ~/.local/state, heddle/chat_history, for the user's eyes only). `interrupt` must outlive it; it
+// is rearmed when Ctrl-C cleared a line.
+std::unique_ptr<LineSource> open_standard_input(InterruptGuard& interrupt);
 
 // One message of a user.
 struct UserMessage {

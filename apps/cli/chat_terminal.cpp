@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <cwchar>
 #include <filesystem>
 
 #include "base/error.h"
@@ -47,7 +48,7 @@ void create_private(const std::filesystem::path& file) {
 
 class Terminal : public LineSource {
  public:
-  Terminal() {
+  explicit Terminal(InterruptGuard& interrupt) : interrupt_(interrupt) {
     // libedit takes a line apart into characters as the locale says; without one that knows UTF-8, it drops the rest.
     std::setlocale(LC_CTYPE, "");
     if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
@@ -59,6 +60,7 @@ class Terminal : public LineSource {
     history(history_.get(), &event, H_SETSIZE, kHistoryLines);
     history(history_.get(), &event, H_SETUNIQUE, 1);
     el_set(editor_.get(), EL_CLIENTDATA, this);
+    el_set(editor_.get(), EL_GETCFN, read_character);
     el_set(editor_.get(), EL_PROMPT, prompt_text);
     el_set(editor_.get(), EL_EDITOR, "emacs");
     el_set(editor_.get(), EL_SIGNAL, 0);
@@ -69,14 +71,14 @@ class Terminal : public LineSource {
 
   std::optional<std::string> line(Prompt prompt) override {
     prompt_ = prompt;
-    const InterruptGuard interrupt;
     int count = 0;
     const char* text = el_gets(editor_.get(), &count);
-    if (interrupt.signal() == SIGINT) {
+    if (interrupt_.signal() == SIGINT) {
       el_reset(editor_.get());
+      interrupt_.rearm();
       throw Cleared{};
     }
-    if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};
+    if (interrupt_.interrupted()) throw Interrupted{interrupt_.signal()};
     if (text == nullptr || count <= 0) return std::nullopt;
     std::string line(text, static_cast<std::size_t>(count));
     if (line.ends_with('\n')) line.pop_back();
@@ -98,6 +100,21 @@ class Terminal : public LineSource {
     Terminal* self = nullptr;
     el_get(editor, EL_CLIENTDATA, &self);
     return self != nullptr && self->prompt_ == Prompt::continuation ? continuation : message;
+  }
+
+  // In place of libedit's own reader, which does not hear a signal that comes just before it waits for a key. Bytes
+  // that are no character are dropped.
+  static int read_character(EditLine* editor, wchar_t* character) {
+    Terminal* self = nullptr;
+    el_get(editor, EL_CLIENTDATA, &self);
+    std::mbstate_t state{};
+    for (char byte = 0;;) {
+      const ssize_t count = self->interrupt_.read(STDIN_FILENO, {&byte, 1});
+      if (count <= 0) return static_cast<int>(count);
+      const std::size_t length = std::mbrtowc(character, &byte, 1, &state);
+      if (length <= 1) return 1;
+      if (length == static_cast<std::size_t>(-1)) state = {};
+    }
   }
 
   void open_history() {
@@ -124,6 +141,7 @@ class Terminal : public LineSource {
     history_file_.clear();
   }
 
+  InterruptGuard& interrupt_;
   std::unique_ptr<History, EndHistory> history_;
   std::unique_ptr<EditLine, EndEditor> editor_;
   std::filesystem::path history_file_;  // empty: none
@@ -132,8 +150,8 @@ class Terminal : public LineSource {
 
 }  // namespace
 
-std::unique_ptr<LineSource> open_terminal() {
-  return std::make_unique<Terminal>();
+std::unique_ptr<LineSource> open_terminal(InterruptGuard& interrupt) {
+  return std::make_unique<Terminal>(interrupt);
 }
 
 std::string harmless_text(std::string_view text) {

@@ -1,12 +1,31 @@
 #include "cli/interrupt.h"
 
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <cstring>
+
+#include "base/error.h"
 
 namespace heddle {
 namespace {
 
-// A signal handler can reach nothing but a global.
-volatile std::sig_atomic_t signal_seen = 0;
+// A signal handler can reach nothing but globals.
+std::atomic<int> signal_seen = 0;
+std::atomic<int> wakeup = -1;  // an eventfd, readable once a signal was seen, whichever thread it came to
+
+void handle(int signal) {
+  const int error = errno;
+  signal_seen = signal;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t count = ::write(wakeup, &one, sizeof one);
+  errno = error;
+}
 
 void set_handler(void (*handler)(int)) {
   struct sigaction action {};
@@ -20,8 +39,9 @@ void set_handler(void (*handler)(int)) {
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
-  signal_seen = 0;
-  set_handler([](int signal) { signal_seen = signal; });
+  if (wakeup < 0) wakeup = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);  // never closed: a handler may be about to write
+  if (wakeup < 0) throw_error<Failure>("eventfd: {}", std::strerror(errno));
+  rearm();
 }
 
 InterruptGuard::~InterruptGuard() {
@@ -30,6 +50,27 @@ InterruptGuard::~InterruptGuard() {
 
 int InterruptGuard::signal() const {
   return signal_seen;
+}
+
+void InterruptGuard::rearm() {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t drained = ::read(wakeup, &count, sizeof count);
+  signal_seen = 0;
+  set_handler(handle);
+}
+
+ssize_t InterruptGuard::read(int file, std::span<char> buffer) const {
+  pollfd sources[] = {{file, POLLIN, 0}, {wakeup, POLLIN, 0}};
+  for (;;) {
+    if (interrupted()) {
+      errno = EINTR;
+      return -1;
+    }
+    ssize_t count = ::poll(sources, 2, -1);
+    if (count > 0 && sources[0].revents == 0) continue;
+    if (count > 0) count = ::read(file, buffer.data(), buffer.size());
+    if (count >= 0 || errno != EINTR) return count;
+  }
 }
 
 }  // namespace heddle
