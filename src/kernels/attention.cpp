@@ -102,6 +102,14 @@ HWY_INLINE void score_keys(Scratch& scratch, int num_rows, int first, int num_ke
       Tile<kKeys, kRows> tile = dot_tile<kKeys, kRows>(k, q, width);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
+        if constexpr (kKeys == 4) {
+          if (key + kKeys <= num_keys && row + r < num_rows) {
+            const Vector(*const lanes[4])[kRegisters] = {&tile.lanes[0][r], &tile.lanes[1][r], &tile.lanes[2][r],
+                                                         &tile.lanes[3][r]};
+            store_sums_of_four(lanes, scale, scratch.scores[row + r] + first + key);
+            continue;
+          }
+        }
 #pragma GCC unroll 8
         for (int i = 0; i < kKeys; ++i) {
           const float score = sum_lanes(tile.lanes[i][r]) * scale;
@@ -187,10 +195,10 @@ HWY_INLINE void add_columns(Scratch& scratch, int row, int first, int begin, int
 }
 
 // All columns. One row alone takes four groups at a time: a sum waits for its last addition, so eight must be under
-// way.
+// way; and so do four rows where registers hold sixteen sums beside what is multiplied.
 template <int kRows>
 HWY_INLINE void add_values(Scratch& scratch, int row, int first, int begin, int end, int width) {
-  constexpr int kGroups = kRows == 1 ? 4 : 1;
+  constexpr int kGroups = kRows == 1 || kRegisters == 1 ? 4 : 1;
   int column = 0;
   for (; column + kGroups * kLanes <= width; column += kGroups * kLanes)
     add_columns<kRows, kGroups>(scratch, row, first, begin, end, width, column);

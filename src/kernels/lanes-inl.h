@@ -137,6 +137,50 @@ HWY_INLINE void sum_lanes_of_four(const float* const (&lanes)[4], float (&sums)[
 #endif
 }
 
+#if HWY_TARGET != HWY_SCALAR
+// v[i] + v[i + half] until four lanes are left.
+template <class D>
+HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> halve_to_four(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return halve_to_four(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+
+// The first four lanes of the sixteen, once the others are added to them in the order of README.md.
+HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> four_lanes_of(const Vector (&lanes)[kRegisters]) {
+  Vector sums[kRegisters];
+  for (int i = 0; i < kRegisters; ++i) sums[i] = lanes[i];
+#pragma GCC unroll kUnroll
+  for (int half = kRegisters / 2; half >= 1; half /= 2) {
+#pragma GCC unroll kUnroll
+    for (int i = 0; i < half; ++i) sums[i] = hn::Add(sums[i], sums[i + half]);
+  }
+  return halve_to_four(Floats(), sums[0]);
+}
+#endif
+
+// Stores four sums of sixteen lanes, times `scale`. sums[i] == sum_lanes(*lanes[i]) * scale, bit for bit.
+HWY_INLINE void store_sums_of_four(const Vector (*const (&lanes)[4])[kRegisters], float scale, float* sums) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int i = 0; i < 4; ++i) {
+    Vector registers[kRegisters];
+    for (int p = 0; p < kRegisters; ++p) registers[p] = (*lanes[i])[p];
+    sums[i] = sum_lanes(registers) * scale;
+  }
+#else
+  const hn::CappedTag<float, 4> d;
+  const auto a = four_lanes_of(*lanes[0]), b = four_lanes_of(*lanes[1]);
+  const auto c = four_lanes_of(*lanes[2]), e = four_lanes_of(*lanes[3]);
+  const auto ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  const auto ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
+  const auto sum = hn::Add(hn::ConcatLowerLower(d, ce, ab), hn::ConcatUpperUpper(d, ce, ab));
+  hn::StoreU(hn::Mul(sum, hn::Set(d, scale)), d, sums);
+#endif
+}
+
 // The lanes of kRows x kTokens dot products at once, so that what is loaded is used several times.
 template <int kRows, int kTokens>
 struct Tile {
