@@ -186,6 +186,8 @@ template <int kRows, int kTokens>
 struct Tile {
   Vector lanes[kRows][kTokens][kRegisters];
 
+  HWY_INLINE Tile() {}  // an implicit one would not be compiled for the target
+
   HWY_INLINE void clear() {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)

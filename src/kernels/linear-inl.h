@@ -149,6 +149,8 @@ template <class Format, int kRows, int kTokens, int kParts>
 struct Sums {
   Vector lanes[kRows][kTokens][kParts];
 
+  HWY_INLINE Sums() {}  // an implicit one would not be compiled for the target
+
   // Adds the products of `num_chunks` chunks.
   template <class W>
   HWY_INLINE void add(const W* const (&w)[kRows], const typename Format::Packed* const (&x)[kTokens],

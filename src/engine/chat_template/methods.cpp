@@ -226,6 +226,8 @@ std::optional<Value> find_attribute(Interpreter& in, const Value& value, std::st
     case Kind::list:
       return one_of(in, value, name, kList, kListUnsafe);
     case Kind::tuple:
+      for (std::size_t i = 0; i < value.object<Sequence>().names.size(); ++i)
+        if (value.object<Sequence>().names[i] == name) return value.items()[i];
       return one_of(in, value, name, kTuple);
     case Kind::range: {
       const Range& range = value.object<Range>();

@@ -254,11 +254,12 @@ Value filter_groupby(Interpreter& in, const Value& value, CallArguments argument
   const std::vector<Value> items = iterate(in.meter(), value);
   std::vector<Value> keys;
   for (const Value& item : items) keys.push_back(key(item));
+  static constexpr std::string_view kNames[] = {"grouper", "list"};
   std::vector<Value> groups, group;
   const auto close = [&] {
     if (group.empty()) return;
     const Value name = plain(group[0]);
-    groups.push_back(Value::tuple(in.meter(), {name, Value::list(in.meter(), std::exchange(group, {}))}));
+    groups.push_back(Value::tuple(in.meter(), {name, Value::list(in.meter(), std::exchange(group, {}))}, kNames));
   };
   for (const Value& item : sorted(in, items, keys, false)) {
     if (!group.empty() && !equal(in.meter(), key(group[0]), key(item))) close();

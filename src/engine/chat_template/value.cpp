@@ -61,8 +61,8 @@ Value Value::text(Meter* meter, std::string text, bool markup) {
 Value Value::list(Meter& meter, std::vector<Value> items) {
   return {Kind::list, std::make_shared<Sequence>(&meter, std::move(items))};
 }
-Value Value::tuple(Meter& meter, std::vector<Value> items) {
-  return {Kind::tuple, std::make_shared<Sequence>(&meter, std::move(items))};
+Value Value::tuple(Meter& meter, std::vector<Value> items, std::span<const std::string_view> names) {
+  return {Kind::tuple, std::make_shared<Sequence>(&meter, std::move(items), names)};
 }
 Value Value::iterator(Meter& meter, std::vector<Value> items, std::string_view type) {
   return {Kind::iterator, std::make_shared<Iterator>(&meter, std::move(items), std::string(type))};
@@ -87,8 +87,8 @@ const Dict& Value::dict() const {
 Text::Text(Meter* meter, std::string text, bool safe)
     : Object(meter, 64 + text.size()), value(std::move(text)), length(count_code_points(value)), markup(safe) {}
 
-Sequence::Sequence(Meter* meter, std::vector<Value> values)
-    : Object(meter, bytes_of(values), depth_over(values)), items(std::move(values)) {}
+Sequence::Sequence(Meter* meter, std::vector<Value> values, std::span<const std::string_view> names_of_them)
+    : Object(meter, bytes_of(values), depth_over(values)), items(std::move(values)), names(names_of_them) {}
 
 Iterator::Iterator(Meter* meter, std::vector<Value> values, std::string name)
     : Object(meter, bytes_of(values), depth_over(values)), items(std::move(values)), type(std::move(name)) {}

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -64,7 +65,8 @@ class Value {
 
   static Value text(Meter* meter, std::string text, bool markup = false);
   static Value list(Meter& meter, std::vector<Value> items);
-  static Value tuple(Meter& meter, std::vector<Value> items);
+  // `names`, if any, make it a namedtuple; they must outlive it.
+  static Value tuple(Meter& meter, std::vector<Value> items, std::span<const std::string_view> names = {});
   static Value iterator(Meter& meter, std::vector<Value> items, std::string_view type = "generator");
   // `message` is what its use says; `security`: the sandbox forbids what was asked for.
   static Value undefined(Meter& meter, std::string message);
@@ -115,8 +117,9 @@ struct Undefined : Object {
 };
 
 struct Sequence : Object {
-  Sequence(Meter* meter, std::vector<Value> values);
+  Sequence(Meter* meter, std::vector<Value> values, std::span<const std::string_view> names_of_them = {});
   std::vector<Value> items;
+  std::span<const std::string_view> names;
 };
 
 struct Iterator : Object {
