@@ -116,15 +116,15 @@ JsonField::JsonField(const json& value, std::string path) : value_(&value), path
 JsonField JsonField::at(std::string_view key) const {
   if (!value_->is_object()) fail_expected("an object");
   const auto found = value_->find(key);
-  if (found == value_->end()) throw_error<InputError>("{}: the field \"{}\" is missing", path_, key);
-  return {*found, fmt::format("{}: {}", path_, key)};
+  if (found == value_->end()) throw_error<InputError>("{}: the field \"{}\" is missing", path_, printable(key, kMaxShownKey));
+  return {*found, fmt::format("{}: {}", path_, printable(key, kMaxShownKey))};
 }
 
 std::optional<JsonField> JsonField::find(std::string_view key) const {
   if (!value_->is_object()) fail_expected("an object");
   const auto found = value_->find(key);
   if (found == value_->end() || found->is_null()) return std::nullopt;
-  return JsonField(*found, fmt::format("{}: {}", path_, key));
+  return JsonField(*found, fmt::format("{}: {}", path_, printable(key, kMaxShownKey)));
 }
 
 std::vector<std::pair<std::string, JsonField>> JsonField::members() const {
