@@ -116,7 +116,8 @@ JsonField::JsonField(const json& value, std::string path) : value_(&value), path
 JsonField JsonField::at(std::string_view key) const {
   if (!value_->is_object()) fail_expected("an object");
   const auto found = value_->find(key);
-  if (found == value_->end()) throw_error<InputError>("{}: the field \"{}\" is missing", path_, printable(key, kMaxShownKey));
+  if (found == value_->end())
+    throw_error<InputError>("{}: the field \"{}\" is missing", path_, printable(key, kMaxShownKey));
   return {*found, fmt::format("{}: {}", path_, printable(key, kMaxShownKey))};
 }
 
