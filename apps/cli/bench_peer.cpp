@@ -47,7 +47,7 @@ std::filesystem::path adapter_of(const std::string& name) {
       throw_error<InputError>("--compare: {} is no peer's name, expected small letters, digits, . and -",
                               printable_text(name));
   }
-  const std::filesystem::path file =
+  std::filesystem::path file =
       std::filesystem::path(environment("HEDDLE_PEERS", HEDDLE_PEERS_DEFAULT)) / (base + ".py");
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored))

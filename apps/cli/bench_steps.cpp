@@ -78,6 +78,7 @@ std::int32_t random_token(int sequence, int position, std::int64_t vocab_size) {
 
 nlohmann::json tokens_json(const StepCase& shape, std::int64_t vocab_size) {
   std::vector<std::int32_t> context;
+  context.reserve(static_cast<std::size_t>(shape.context));
   for (int i = 0; i < shape.context; ++i) context.push_back(random_token(kContextSequence, i, vocab_size));
   std::vector<std::vector<std::int32_t>> inputs(static_cast<std::size_t>(shape.batch));
   for (int sequence = 0; sequence < shape.batch; ++sequence)
