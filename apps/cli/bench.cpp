@@ -61,7 +61,7 @@ void add_peer_option(CLI::App& command, BenchOptions& options) {
 }
 
 void add_contexts_option(CLI::App& command, BenchOptions& options) {
-  add_numbers_option(command, "--context", options.contexts, "Tokens in the cache before, one or more; default 0",
+  add_numbers_option(command, "--context", options.contexts, "Tokens in the cache before, comma-separated; default 0",
                      {.min = 0, .max = 1 << 20});
 }
 
@@ -88,7 +88,7 @@ void add_decode(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* command = add_benchmark(bench, "decode", "One token a step for each sequence", bench_decode, options);
   add_model_options(*command, options->model);
-  add_numbers_option(*command, "--batch", options->batches, "Sequences in a step, one or more; default 1",
+  add_numbers_option(*command, "--batch", options->batches, "Sequences in a step, comma-separated; default 1",
                      {.min = 1, .max = 1024});
   add_contexts_option(*command, *options);
   add_number_option<int>(*command, "--tokens", options->tokens, "Steps of a sample; default 16",

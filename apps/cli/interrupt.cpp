@@ -21,9 +21,9 @@ std::atomic<int> wakeup = -1;  // an eventfd, readable once a signal was seen, w
 
 void handle(int signal) {
   const int error = errno;
-  signal_seen = signal;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t count = ::write(wakeup, &one, sizeof one);
+  signal_seen = signal;  // last: who has seen it may drain the eventfd
   errno = error;
 }
 

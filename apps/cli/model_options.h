@@ -24,7 +24,8 @@ struct ModelOptions {
 // --model, --dtype, --compute and --threads. `options` must outlive `command`.
 void add_model_options(CLI::App& command, ModelOptions& options);
 
-// Loads with a progress bar on standard error. Throws as load_model does.
+// Loads with a progress bar on standard error. Throws as load_model does, and Failure when weights that
+// are to be made up or converted exceed the memory that is available. Warns of more threads than are usable.
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options);
 
 // Those asked for, or all that are usable; `usable_threads` from discover_cpu().

@@ -36,6 +36,9 @@ void set_variables(const Options& options, TemplateInput& conversation) {
 void run(const Options& options) {
   constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
   TemplateInput conversation = parse_template_input(read_file(options.file, kMaxBytes), options.file);
+  if (conversation.messages.empty())
+    throw_error<InputError>("{}: cannot apply a chat template to an empty conversation; give at least one message",
+                            options.file);
   conversation.add_generation_prompt = !options.no_generation_prompt;
   set_variables(options, conversation);
   write_stdout(load_model_chat_template(options.model).render(conversation));

@@ -63,7 +63,11 @@ Llama3Rope parse_llama3(const JsonField& config, const JsonField& parameters, st
 YarnRope parse_yarn(const JsonField& config, const JsonField& parameters, std::int64_t max_position) {
   YarnRope rope;
   rope.original_max_position = original_max_position_of(config, parameters, max_position);
-  rope.factor = factor_of(parameters);
+  // transformers wants the field, and takes null for what the two lengths say.
+  rope.factor = parameters.value().contains("factor")
+                    ? number_or(parameters, "factor", 1, kMaxFactor,
+                                static_cast<double>(max_position) / static_cast<double>(rope.original_max_position))
+                    : factor_of(parameters);
   // 0 means the same as nothing, here and for the two mscales below.
   const auto beta = [&](std::string_view key, double otherwise) {
     const auto field = parameters.find(key);

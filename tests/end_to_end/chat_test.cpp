@@ -166,9 +166,10 @@ TEST_F(Chat, CtrlCClearsTheLineAndTwiceLeaves) {
   EXPECT_EQ(result.status, 130) << result.out;
 }
 
+// At temperature 100 the answer goes on for about a second: long enough to be stopped.
 TEST_F(Chat, CtrlCStopsAnAnswerAndKeepsTheTurn) {
-  const ProgramResult result = on_terminal({{"> ", "/params temperature=3 max_tokens=400 seed=1\r"},
-                                            {"max_tokens=400", ""},
+  const ProgramResult result = on_terminal({{"> ", "/params temperature=100 max_tokens=480 seed=1\r"},
+                                            {"max_tokens=480", ""},
                                             {"> ", "Tell me a story.\r"},
                                             {"story.\r\n", ""},
                                             {"", "\x03"},

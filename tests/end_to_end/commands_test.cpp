@@ -1,9 +1,11 @@
 // The other commands on the demo model, and the command line itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/file.h"
 #include "end_to_end/program.h"
@@ -76,6 +78,38 @@ TEST(CommandLine, HelpAndVersionAreNoErrors) {
     EXPECT_FALSE(result.out.empty());
     EXPECT_EQ(result.err, "");
   }
+}
+
+TEST(Template, AnEmptyConversationIsRefused) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "empty.json").string();
+  write_file(file, "[]");
+  const ProgramResult result = run_heddle({"template", "--model", demo_model().string(), "--file", file});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("empty.json: cannot apply a chat template to an empty conversation"));
+}
+
+TEST(CommandLine, AModelTooLargeForTheMemoryIsRefusedAtOnce) {
+  constexpr double kBytes = 72.7e9 * 4;  // of the weights
+  if (static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE)) > kBytes)
+    GTEST_SKIP() << "this machine could hold it";
+  for (const std::vector<std::string>& model :
+       {std::vector<std::string>{"synth:qwen2-72b,dtype=float32"}, {"synth:qwen2-72b", "--dtype", "float32"}}) {
+    std::vector<std::string> arguments{"generate", "--prompt", "x", "--model"};
+    arguments.insert(arguments.end(), model.begin(), model.end());
+    const ProgramResult result = run_heddle(arguments);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr(" GiB of memory, "));
+    EXPECT_THAT(result.err, HasSubstr("use fewer layers"));
+  }
+}
+
+TEST(CommandLine, MoreThreadsThanCanRunAreWarnedOf) {
+  const ProgramResult result =
+      run_heddle({"generate", "--model", demo_model().string(), "--prompt", "x", "--max-tokens", "1", "--threads",
+                  std::to_string(std::thread::hardware_concurrency() + 1)});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.err, HasSubstr("heddle: warning: --threads "));
 }
 
 TEST(CommandLine, UsageErrorsExitWithTwoAndSayHowToGetHelp) {

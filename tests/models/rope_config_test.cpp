@@ -128,6 +128,7 @@ TEST(RopeConfig, NamesWhatIsWrong) {
     const char* message;
   } cases[] = {
       {linear, json::object(), "the field \"factor\" is missing"},
+      {{{"type", "yarn"}}, {{"original_max_position_embeddings", 1024}}, "the field \"factor\" is missing"},
       {linear, {{"factor", 0}}, "factor: expected a number from 1 to 1000000, found 0"},
       {linear, {{"factor", -2}}, "factor: expected a number from 1 to 1000000, found -2"},
       {linear,

@@ -35,6 +35,19 @@ std::string repeated(const std::string& text, int times) {
   return result;
 }
 
+TEST(TemplateValues, GroupsHaveNamesForTheirParts) {
+  const ordered_json rows = {{"rows", {{{"n", "a"}, {"v", 1}}, {{"n", "b"}, {"v", 2}}, {{"n", "a"}, {"v", 3}}}}};
+  const auto render = [&](const std::string& source) {
+    return ChatTemplate::parse(source, "T").render(rows, {.limits = kSmall, .local_time = {}});
+  };
+  EXPECT_EQ(render("{% for g in rows|groupby('n') %}{{ g.grouper }}:{{ g.list|map(attribute='v')|join(',') }};"
+                   "{% endfor %}"),
+            "a:1,3;b:2;");
+  EXPECT_EQ(render("{{ rows|groupby('n')|map(attribute='grouper')|list }}{{ (rows|groupby('n'))[0]['list']|length }}"),
+            "['a', 'b']2");
+  EXPECT_EQ(render("{{ (1, 2).grouper is defined }}"), "False");
+}
+
 TEST(TemplateLimits, StopALoopThatDoesNotEnd) {
   EXPECT_THAT(
       error_of("\n{% for a in range(99999) %}{% for b in range(99999) %}\n{% set x = 1 %}{% endfor %}{% endfor %}"),
