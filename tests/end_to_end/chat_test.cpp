@@ -168,15 +168,19 @@ TEST_F(Chat, CtrlCClearsTheLineAndTwiceLeaves) {
 
 // At temperature 100 the answer goes on for about a second: long enough to be stopped.
 TEST_F(Chat, CtrlCStopsAnAnswerAndKeepsTheTurn) {
-  const ProgramResult result = on_terminal({{"> ", "/params temperature=100 max_tokens=480 seed=1\r"},
-                                            {"max_tokens=480", ""},
-                                            {"> ", "Tell me a story.\r"},
-                                            {"story.\r\n", ""},
-                                            {"", "\x03"},
-                                            {"stopped", ""},
-                                            {"> ", "/save " + file("a.json") + "\r"},
-                                            {"saved 2 messages", ""},
-                                            {"> ", "\x04"}});
+  // The answer takes a second: on a machine that is busy elsewhere it may have ended before the key is typed.
+  ProgramResult result;
+  for (int attempt = 0; attempt < 3 && result.out.find("saved 2 messages") == std::string::npos; ++attempt)
+    result = on_terminal({{"> ", "/params temperature=100 max_tokens=480 seed=1\r"},
+                          {"max_tokens=480", ""},
+                          {"> ", "Tell me a story.\r"},
+                          {"story.\r\n", ""},
+                          {"", "\x03"},
+                          {"stopped", ""},
+                          {"> ", "/save " + file("a.json") + "\r"},
+                          {"saved 2 messages", ""},
+                          {"> ", "\x04"}});
+  EXPECT_THAT(result.out, HasSubstr("stopped"));
   EXPECT_EQ(result.status, 0) << result.out;
 }
 
