@@ -107,13 +107,21 @@ ProgramResult run_heddle_on_terminal(const std::vector<std::string>& arguments, 
   ProgramResult result;
   const auto deadline = std::chrono::steady_clock::now() + limit;
   auto next = typed.begin();
+  auto last_typed = std::chrono::steady_clock::now();
   std::size_t seen = 0;
   for (;;) {
+    // A terminal that is just changing its mode swallows Ctrl-D, as it would a person's.
+    if (next == typed.end() && !typed.empty() && typed.back().text == "\x04" &&
+        std::chrono::steady_clock::now() - last_typed > std::chrono::seconds(2)) {
+      if (::write(terminal, "\x04", 1) < 0) break;
+      last_typed = std::chrono::steady_clock::now();
+    }
     if (next != typed.end()) {
       const std::size_t found = next->after.empty() ? seen + 1 : result.out.find(next->after, seen);
       if (found <= result.out.size()) {
         seen = std::min(found + next->after.size(), result.out.size());
         if (::write(terminal, next->text.data(), next->text.size()) < 0) break;
+        last_typed = std::chrono::steady_clock::now();
         ++next;
       }
     }
