@@ -116,7 +116,7 @@ Value filter_float(Interpreter&, const Value& value, CallArguments arguments) {
 Value filter_int(Interpreter&, const Value& value, CallArguments arguments) {
   const Bound bound("int", std::move(arguments), {"default", "base"});
   require_defined(value);
-  const Value fallback = bound.get(0, Value(std::int64_t{0}));
+  Value fallback = bound.get(0, Value(std::int64_t{0}));
   if (value.is_integral()) return Value(value.integer());
   if (value.is(Kind::real)) {
     if (std::isnan(value.real())) return fallback;

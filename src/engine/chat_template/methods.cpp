@@ -72,7 +72,7 @@ Value call_cycler_method(Interpreter&, Cycler& cycler, std::string_view name, Ca
     cycler.position = 0;
     return {};
   }
-  const Value current = cycler.items.items()[cycler.position];
+  Value current = cycler.items.items()[cycler.position];
   cycler.position = (cycler.position + 1) % cycler.items.items().size();
   return current;
 }

@@ -402,6 +402,7 @@ std::optional<Value> slice(Meter& meter, const Value& value, const Value& start,
   }
   if (!value.is_string()) {
     std::vector<Value> items;
+    items.reserve(places.size());
     for (const std::int64_t at : places) items.push_back(value.items()[static_cast<std::size_t>(at)]);
     return value.is(Kind::list) ? Value::list(meter, std::move(items)) : Value::tuple(meter, std::move(items));
   }

@@ -143,6 +143,7 @@ Value filter_sort(Interpreter& in, const Value& value, CallArguments arguments) 
   keys.reserve(items.size());
   for (const Value& item : items) {
     std::vector<Value> parts;
+    parts.reserve(getters.size());
     for (const Getter& get : getters) parts.push_back(get(item));
     keys.push_back(Value::list(in.meter(), std::move(parts)));
   }
@@ -253,6 +254,7 @@ Value filter_groupby(Interpreter& in, const Value& value, CallArguments argument
       plain(in, bound.get(0), Case::sensitive, bound.get(1));
   const std::vector<Value> items = iterate(in.meter(), value);
   std::vector<Value> keys;
+  keys.reserve(items.size());
   for (const Value& item : items) keys.push_back(key(item));
   static constexpr std::string_view kNames[] = {"grouper", "list"};
   std::vector<Value> groups, group;

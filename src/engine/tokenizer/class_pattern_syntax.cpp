@@ -137,7 +137,7 @@ class Parser {
 
   std::pair<ClassSequence::Item, char> repeated_class(bool any_case) {
     auto [set, folded] = plain_class(any_case);
-    ClassSequence::Item item{std::move(set)};
+    ClassSequence::Item item{set};
     if (skip("{")) {
       item.min = number();
       item.max = item.min;
@@ -242,7 +242,7 @@ class Parser {
     } else {
       throw NotOfThisKind();
     }
-    members.addAll(negated ? complement(std::move(set)) : set);
+    members.addAll(negated ? complement(set) : set);
   }
 
   // The character that an escape stands for, or nothing and its class in `set`. `word`: the property that \w is; empty:
