@@ -17,7 +17,7 @@ constexpr std::string_view kRopeTypes[] = {"default", "linear", "dynamic", "llam
 // rope_scaling if it says anything, as in transformers 5, which reads both.
 std::optional<JsonField> parameters_of(const JsonField& config) {
   for (const std::string_view key : {"rope_scaling", "rope_parameters"}) {
-    const auto field = config.find(key);
+    auto field = config.find(key);
     if (!field) continue;
     if (!field->is_object()) field->fail_expected("an object");
     if (!field->value().empty()) return field;
