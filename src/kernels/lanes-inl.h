@@ -114,6 +114,19 @@ HWY_INLINE float sum_lanes(Vector (&lanes)[kRegisters]) {
   return halve(Floats(), lanes[0]);
 }
 
+#if HWY_TARGET != HWY_SCALAR
+// The sums of four lanes each of a, b, c and e, in the order of README.md.
+HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> sum_each_of_four(hn::Vec<hn::CappedTag<float, 4>> a,
+                                                             hn::Vec<hn::CappedTag<float, 4>> b,
+                                                             hn::Vec<hn::CappedTag<float, 4>> c,
+                                                             hn::Vec<hn::CappedTag<float, 4>> e) {
+  const hn::CappedTag<float, 4> d;
+  const auto ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  const auto ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
+  return hn::Add(hn::ConcatLowerLower(d, ce, ab), hn::ConcatUpperUpper(d, ce, ab));
+}
+#endif
+
 // The sums of four times sixteen lanes in memory, each in the order of README.md.
 HWY_INLINE void sum_lanes_of_four(const float* const (&lanes)[4], float (&sums)[4]) {
 #if HWY_TARGET == HWY_SCALAR
@@ -130,10 +143,7 @@ HWY_INLINE void sum_lanes_of_four(const float* const (&lanes)[4], float (&sums)[
     const float* l = lanes[i];
     v[i] = hn::Add(hn::Add(hn::LoadU(d, l), hn::LoadU(d, l + 8)), hn::Add(hn::LoadU(d, l + 4), hn::LoadU(d, l + 12)));
   }
-  // v[i] = l0 l1 l2 l3 of the last four lanes: l0 + l2 and l1 + l3 of two at a time, then their sums.
-  const auto ab = hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1]));
-  const auto cd = hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3]));
-  hn::StoreU(hn::Add(hn::ConcatLowerLower(d, cd, ab), hn::ConcatUpperUpper(d, cd, ab)), d, sums);
+  hn::StoreU(sum_each_of_four(v[0], v[1], v[2], v[3]), d, sums);
 #endif
 }
 
@@ -172,11 +182,8 @@ HWY_INLINE void store_sums_of_four(const Vector (*const (&lanes)[4])[kRegisters]
   }
 #else
   const hn::CappedTag<float, 4> d;
-  const auto a = four_lanes_of(*lanes[0]), b = four_lanes_of(*lanes[1]);
-  const auto c = four_lanes_of(*lanes[2]), e = four_lanes_of(*lanes[3]);
-  const auto ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
-  const auto ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
-  const auto sum = hn::Add(hn::ConcatLowerLower(d, ce, ab), hn::ConcatUpperUpper(d, ce, ab));
+  const auto sum = sum_each_of_four(four_lanes_of(*lanes[0]), four_lanes_of(*lanes[1]), four_lanes_of(*lanes[2]),
+                                    four_lanes_of(*lanes[3]));
   hn::StoreU(hn::Mul(sum, hn::Set(d, scale)), d, sums);
 #endif
 }
