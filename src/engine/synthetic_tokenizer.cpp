@@ -158,8 +158,7 @@ std::string vocab_text(const Vocabulary& vocabulary, const std::map<std::int32_t
 }
 
 json post_processor(const KnownShape& shape, const std::string& bos) {
-  json byte_level{
-      {"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", false}, {"use_regex", true}};
+  json byte_level{{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", false}, {"use_regex", true}};
   if (!adds_bos(shape)) return byte_level;
   const auto token = [&](int type) { return json{{"SpecialToken", {{"id", bos}, {"type_id", type}}}}; };
   const auto sequence = [](const char* id, int type) { return json{{"Sequence", {{"id", id}, {"type_id", type}}}}; };
