@@ -1,0 +1,78 @@
+// The vocabulary of a kernel or a CPU thread on a fabric with peer addresses (the C++ counterpart of Iris, "Eliminating
+// Multi-GPU Performance Taxes", section 4). An address is always the own one; `peer` says whose memory is meant.
+//
+// Order: `put`, `get`, `copy`, `load` and `store` are plain accesses. `signal` is a release at system scope of all that
+// its group wrote before it, to any peer, and `wait_until` an acquire: who has seen the flag sees those bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/host_device.h"
+#include "fabric/atomics.h"
+#include "fabric/group.h"
+#include "fabric/peers.h"
+#include "fabric/spin.h"
+#include "fabric/vector_copy.h"
+
+namespace heddle {
+
+// *local as `peer` has it. T is trivially copyable.
+template <PeerAddressing P, class T>
+HEDDLE_HOST_DEVICE T load(const P& peers, int peer, const T* local) {
+  return *peers.at(peer, local);
+}
+
+template <PeerAddressing P, class T>
+HEDDLE_HOST_DEVICE void store(const P& peers, int peer, T* local, const T& value) {
+  *peers.at(peer, local) = value;
+}
+
+// Copies `bytes` from own memory at `source` to `peer`'s at `destination`, 16 bytes at a time where alignment allows.
+// Any size and alignment; the lanes of `group` share the work, and none may rely on another's part before group.sync().
+template <Group G, PeerAddressing P>
+HEDDLE_HOST_DEVICE void put(const G& group, const P& peers, int peer, void* destination, const void* source,
+                            std::size_t bytes) {
+  vector_copy(group, peers.at(peer, static_cast<std::byte*>(destination)), source, bytes);
+}
+
+// As `put`, from `peer`'s memory at `source` to own memory at `destination`.
+template <Group G, PeerAddressing P>
+HEDDLE_HOST_DEVICE void get(const G& group, const P& peers, int peer, void* destination, const void* source,
+                            std::size_t bytes) {
+  vector_copy(group, destination, peers.at(peer, static_cast<const std::byte*>(source)), bytes);
+}
+
+// As `put`, from `from`'s memory to `to`'s: both addresses are the own ones of those places.
+template <Group G, PeerAddressing P>
+HEDDLE_HOST_DEVICE void copy(const G& group, const P& peers, int from, int to, void* destination, const void* source,
+                             std::size_t bytes) {
+  vector_copy(group, peers.at(to, static_cast<std::byte*>(destination)),
+              peers.at(from, static_cast<const std::byte*>(source)), bytes);
+}
+
+// Sets `peer`'s flag, after all that the group has written. Every lane must call it.
+template <Group G, PeerAddressing P>
+HEDDLE_HOST_DEVICE void signal(const G& group, const P& peers, int peer, std::uint64_t* flag, std::uint64_t value) {
+  group.sync();
+  if (group.lane() == 0) atomic_store<Order::release, Scope::system>(peers.at(peer, flag), value);
+}
+
+// As `signal`, adding: for a flag that several ranks raise.
+template <Group G, PeerAddressing P>
+HEDDLE_HOST_DEVICE void signal_add(const G& group, const P& peers, int peer, std::uint64_t* flag, std::uint64_t value) {
+  group.sync();
+  if (group.lane() == 0) atomic_add<Order::release, Scope::system>(peers.at(peer, flag), value);
+}
+
+// Waits until the own `flag`, which `from` raises, is >= target; then every lane sees what was written before. Every
+// lane must call it, and all get the same answer: false if the wait, or another's, has given up (see WaitRecord): the
+// caller then returns, having left its memory as it may be.
+template <Group G, PeerAddressing P>
+[[nodiscard]] HEDDLE_HOST_DEVICE bool wait_until(const G& group, const P& peers, int from, const std::uint64_t* flag,
+                                                 std::uint64_t target, Tag tag) {
+  return agree(group, group.lane() != 0 || spin_until(peers.waits, {peers.rank, from, tag}, flag, target));
+}
+
+}  // namespace heddle

@@ -1,0 +1,44 @@
+// What a kernel, or a thread of the CPU, needs to reach its peers: where each rank's heap lies in its own address
+// space.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+
+#include "base/host_device.h"
+#include "fabric/wait_record.h"
+
+namespace heddle {
+
+// One that gives the address, on this rank, of the place in a peer's memory that corresponds to `local` in the own.
+template <class P>
+concept PeerAddressing = requires(const P& peers, int* local) {
+  { peers.rank } -> std::convertible_to<int>;
+  { peers.size } -> std::convertible_to<int>;
+  { peers.at(0, local) } -> std::same_as<int*>;
+  { peers.waits } -> std::convertible_to<const WaitLimit&>;
+};
+
+inline constexpr int kMaxPeers = 72;  // the most GPUs that one NVLink domain joins
+
+// Trivially copyable: kernels take it as a parameter. A team of fewer ranks is a Peers with fewer heaps, in the team's
+// order, so whoever is handed one need not know of teams.
+struct Peers {
+  int rank = 0;
+  int size = 1;
+  WaitLimit waits;
+  std::byte* heaps[kMaxPeers] = {};  // heaps[rank] is the own
+
+  // `local` lies in the own heap.
+  template <class T>
+  HEDDLE_HOST_DEVICE T* at(int peer, T* local) const {
+    const auto offset = reinterpret_cast<const std::byte*>(local) - heaps[rank];
+    if constexpr (std::is_const_v<T>)
+      return reinterpret_cast<T*>(static_cast<const std::byte*>(heaps[peer] + offset));
+    else
+      return reinterpret_cast<T*>(heaps[peer] + offset);
+  }
+};
+static_assert(PeerAddressing<Peers>);
+
+}  // namespace heddle

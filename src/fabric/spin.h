@@ -1,0 +1,91 @@
+// Waiting for a flag, with a deadline, on the host and in kernels.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include "base/host_device.h"
+#include "fabric/atomics.h"
+#include "fabric/group.h"
+#include "fabric/wait_record.h"
+
+namespace heddle {
+
+// A clock for deadlines: nanoseconds since some point; of one device, and coarse (about a microsecond on a GPU).
+HEDDLE_HOST_DEVICE std::uint64_t now_nanoseconds() {
+#ifdef __CUDA_ARCH__
+  std::uint64_t nanoseconds;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
+  return nanoseconds;
+#else
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
+#endif
+}
+
+// Who waits for whom and why, for the error.
+struct WaitReason {
+  int rank;
+  int from;
+  Tag tag;
+};
+
+// Fills the record, unless another has.
+HEDDLE_HOST_DEVICE void report(WaitRecord& record, const WaitReason& reason, std::uint64_t expected,
+                               std::uint64_t observed) {
+  if (atomic_compare_exchange(&record.state, WaitRecord::empty, WaitRecord::being_written) != WaitRecord::empty) return;
+  record.rank = reason.rank;
+  record.from = reason.from;
+  record.expected = expected;
+  record.observed = observed;
+  record.tag = reason.tag;
+  atomic_store(&record.state, WaitRecord::complete);
+}
+
+// One thread's wait until `done(value)` of what it loads from `place` (acquire). False when the limit has passed, which
+// it then reports, or when somebody else has given up. `expected` is for the report.
+template <class Done>
+[[nodiscard]] HEDDLE_HOST_DEVICE bool spin_until(const WaitLimit& limit, const WaitReason& reason,
+                                                 const std::uint64_t* place, std::uint64_t expected, Done done) {
+  // Looking at the clock and at the record costs more than looking at the flag, so that is done once in a while.
+#ifdef __CUDA_ARCH__
+  constexpr std::uint32_t kLooksBetween = 4096;
+#else
+  constexpr std::uint32_t kLooksBetween = 64;
+#endif
+  std::uint64_t start = 0;
+  for (std::uint32_t looks = 1;; ++looks) {
+    const std::uint64_t observed = atomic_load(place);
+    if (done(observed)) return true;
+    if (looks % kLooksBetween != 0) continue;
+    if (limit.record != nullptr && atomic_load<Order::relaxed>(&limit.record->state) != WaitRecord::empty) return false;
+    const std::uint64_t now = now_nanoseconds();
+    if (start == 0) start = now;
+    if (now - start > limit.nanoseconds) {
+      if (limit.record != nullptr) report(*limit.record, reason, expected, observed);
+      return false;
+    }
+#ifndef __CUDA_ARCH__
+    std::this_thread::yield();  // there may be more ranks than cores
+#endif
+  }
+}
+
+// Until the flag is >= target.
+[[nodiscard]] HEDDLE_HOST_DEVICE bool spin_until(const WaitLimit& limit, const WaitReason& reason,
+                                                 const std::uint64_t* flag, std::uint64_t target) {
+  return spin_until(limit, reason, flag, target, [target](std::uint64_t observed) { return observed >= target; });
+}
+
+// What every lane of the group found: true if all did. Afterwards each lane sees what lane 0 had acquired.
+template <Group G>
+[[nodiscard]] HEDDLE_HOST_DEVICE bool agree(const G& group, bool found) {
+#ifdef __CUDA_ARCH__
+  return __syncthreads_and(found ? 1 : 0) != 0;
+#else
+  group.sync();
+  return found;
+#endif
+}
+
+}  // namespace heddle

@@ -1,0 +1,30 @@
+// What is left behind by a wait that gave up. A kernel cannot throw: it fills the record and returns; the host throws.
+#pragma once
+
+#include <cstdint>
+
+#include "fabric/tag.h"
+
+namespace heddle {
+
+// Lies where every waiter of a rank reaches it (for `shm`, of all ranks; for a GPU, in pinned host memory). The first
+// waiter to give up fills it; the others see `state` and give up too, so nobody waits for one who has stopped.
+struct WaitRecord {
+  enum State : std::uint32_t { empty, being_written, complete };
+
+  std::uint32_t state = empty;  // written and read as an atomic; `complete` is the release of all below
+  std::int32_t rank = -1;       // who waited
+  std::int32_t from = -1;       // for whom
+  std::uint32_t reserved = 0;
+  std::uint64_t expected = 0;
+  std::uint64_t observed = 0;
+  Tag tag;
+};
+
+// How long a wait may last, and where it reports.
+struct WaitLimit {
+  WaitRecord* record = nullptr;
+  std::uint64_t nanoseconds = 10'000'000'000;
+};
+
+}  // namespace heddle
