@@ -1,0 +1,47 @@
+// All-to-all among n ranks: rank r sends block b of its own to rank b, and n - 1 blocks travel. Broken down into the
+// one block that is at its place already and those that travel, one a step (StreamFusion, 4.3, "Breakdown of All-to-All
+// Operators"), so that what is at hand can be computed on while the next is under way.
+//
+//   step 0       rank r's block for itself: nothing is sent; send and receive are its slots, for who keeps two buffers
+//   step k > 0   to rank r + k, from rank r - k (mod n): in each step every rank sends to another one, so no link and
+//   no
+//                rank is read or written twice
+//
+// Traffic: a rank sends n - 1 blocks, S(n-1)/n of its S bytes. The paper's text has GPU i send to i - k, its Torus
+// Attention to t + k; ours is the latter. The send buffer holds the blocks by receiver, the receive buffer by sender.
+// Also the order of a reduce-scatter or an all-gather in one hop: the peers of a rank, each at a time of its own.
+#pragma once
+
+#include "schedule/proofs.h"
+#include "schedule/transfer.h"
+
+namespace heddle::schedule {
+
+struct AllToAll {
+  int size;  // precondition: supports(size)
+
+  static constexpr bool supports(int size) { return size >= 1; }
+  constexpr int steps() const { return size; }
+  constexpr int pieces() const { return size * size; }
+  constexpr int traffic() const { return size - 1; }  // blocks that each rank sends
+
+  // Precondition: 0 <= rank < size, 0 <= step < steps().
+  constexpr Transfer at(int rank, int step) const {
+    require_step(*this, rank, step);
+    if (step == 0) return {.send = rank, .receive = rank};
+    const int to = mod(rank + step, size), from = mod(rank - step, size);
+    return {.to = to, .from = from, .send = to, .receive = from};
+  }
+
+  // The name of the block that goes from `sender` to `receiver`.
+  constexpr int block(int sender, int receiver) const { return sender * size + receiver; }
+
+  constexpr int piece_sent(int rank, int slot) const { return block(rank, slot); }
+  constexpr int piece_received(int rank, int slot) const { return block(slot, rank); }
+  constexpr bool starts_with(int rank, int piece) const { return piece / size == rank; }
+  constexpr bool ends_with(int rank, int piece) const { return piece % size == rank; }
+};
+
+static_assert(ProvedGather<AllToAll{1}, AllToAll{2}, AllToAll{3}, AllToAll{5}>::holds);
+
+}  // namespace heddle::schedule

@@ -1,0 +1,81 @@
+// A ring of n ranks, each of which talks to two neighbours alone. Pieces are the slots of one buffer of n slots.
+//
+//   Ring               all-gather: rank r begins with piece r and hands on what it received last      n - 1 pieces sent
+//   a rank RingReduceScatter  rank r ends with the sum of piece r; partial sums travel                       n - 1
+//   RingAllReduce      the one, then the other                                                       2(n - 1)
+//
+// With pieces of 1/n of a tensor of S bytes a rank sends S(n-1)/n, and twice that for the all-reduce: the floor of
+// each. Ring is also the order in which Ring Attention and Cannon's shifts see the others' pieces. A sum is taken in
+// the order p+1, p+2, ..., p for piece p: the same bits on all ranks and runs, but not in rank order.
+#pragma once
+
+#include "schedule/proofs.h"
+#include "schedule/transfer.h"
+
+namespace heddle::schedule {
+
+struct Ring {
+  int size;  // precondition of all: supports(size)
+
+  static constexpr bool supports(int size) { return size >= 1; }
+  constexpr int steps() const { return size - 1; }
+  constexpr int pieces() const { return size; }
+  constexpr int traffic() const { return size - 1; }  // pieces that each rank sends
+
+  // Precondition: 0 <= rank < size, 0 <= step < steps(). The buffers are one.
+  constexpr Transfer at(int rank, int step) const {
+    require_step(*this, rank, step);
+    const int piece = mod(rank - step, size);
+    return {.to = mod(rank + 1, size), .from = mod(rank - 1, size), .send = piece, .receive = mod(piece - 1, size)};
+  }
+
+  constexpr bool starts_with(int rank, int piece) const { return rank == piece; }
+  constexpr bool ends_with(int, int) const { return true; }
+};
+
+struct RingReduceScatter {
+  int size;
+
+  static constexpr bool supports(int size) { return size >= 1; }
+  constexpr int steps() const { return size - 1; }
+  constexpr int pieces() const { return size; }
+  constexpr int traffic() const { return size - 1; }
+
+  // As Ring's. The piece sent is of no use to its sender afterwards.
+  constexpr Transfer at(int rank, int step) const {
+    require_step(*this, rank, step);
+    const int piece = mod(rank - step - 1, size);
+    return {.to = mod(rank + 1, size),
+            .from = mod(rank - 1, size),
+            .send = piece,
+            .receive = mod(piece - 1, size),
+            .reduce = true};
+  }
+
+  constexpr bool ends_with(int rank, int piece) const { return rank == piece; }
+};
+
+struct RingAllReduce {
+  int size;
+
+  static constexpr bool supports(int size) { return size >= 1; }
+  constexpr int steps() const { return 2 * (size - 1); }
+  constexpr int pieces() const { return size; }
+  constexpr int traffic() const { return 2 * (size - 1); }
+
+  constexpr Transfer at(int rank, int step) const {
+    require_step(*this, rank, step);
+    const RingReduceScatter first{size};
+    return step < first.steps() ? first.at(rank, step) : Ring{size}.at(rank, step - first.steps());
+  }
+
+  constexpr bool ends_with(int, int) const { return true; }
+};
+
+static_assert(ProvedGather<Ring{1}, Ring{2}, Ring{3}, Ring{5}>::holds && reads_and_writes_apart(Ring{5}));
+static_assert(ProvedReduce<RingReduceScatter{1}, RingReduceScatter{2}, RingReduceScatter{5}>::holds &&
+              reads_and_writes_apart(RingReduceScatter{5}));
+static_assert(ProvedReduce<RingAllReduce{1}, RingAllReduce{2}, RingAllReduce{3}, RingAllReduce{5}>::holds &&
+              reads_and_writes_apart(RingAllReduce{5}));
+
+}  // namespace heddle::schedule

@@ -1,0 +1,90 @@
+// ClusterReduce and ClusterGather (ClusterFusion, Alg. 1 and 2): log2 N rounds, the stride doubles, every rank sends to
+// rank + stride and receives from rank - stride (mod N).
+//
+//   ClusterReduce   a message is the whole buffer D, added to (or max'ed with) the receiver's: afterwards every rank
+//   has
+//                   the result of all. What arrives needs a buffer of its own (B in the paper), since D is being sent.
+//                   Traffic_Reduce(size, N) = size * log2(N) * N bytes in the cluster
+//   ClusterGather   messages double: the first `stride` segments go behind the receiver's first `stride`. Segment i of
+//                   rank r's buffer ends as the data of rank r - i: each rank's view is rotated, see segment_of().
+//                   Traffic_Gather(size, N) = size * (2^(log2(N/2) + 1) - 1) * N = size * (N - 1) * N bytes
+//
+// N is a power of two; the paper's clusters have at most 16 blocks. Rank r of ClusterReduce adds in an order of its own
+// (N = 4: (d0+d3)+(d2+d1) on rank 0, (d1+d0)+(d3+d2) on rank 1), so sums of floats may differ in their last bits
+// between ranks.
+#pragma once
+
+#include <cstdint>
+
+#include "schedule/proofs.h"
+#include "schedule/transfer.h"
+
+namespace heddle::schedule {
+
+struct ClusterReduce {
+  int size;  // precondition of both: supports(size)
+
+  static constexpr bool supports(int size) { return is_power_of_two(size); }
+  constexpr int steps() const { return log2_exact(size); }
+  constexpr int pieces() const { return 1; }
+  constexpr int traffic() const { return log2_exact(size); }  // buffers that each rank sends
+
+  // Precondition: 0 <= rank < size, 0 <= step < steps().
+  constexpr Transfer at(int rank, int step) const {
+    require_step(*this, rank, step);
+    const int stride = 1 << step;
+    return {.to = mod(rank + stride, size), .from = mod(rank - stride, size), .reduce = true};
+  }
+
+  constexpr bool ends_with(int, int) const { return true; }
+};
+
+struct ClusterGather {
+  int size;
+
+  static constexpr bool supports(int size) { return is_power_of_two(size); }
+  constexpr int steps() const { return log2_exact(size); }
+  constexpr int pieces() const { return size; }
+  constexpr int traffic() const { return size - 1; }  // segments that each rank sends
+
+  // As ClusterReduce's. The buffers are one.
+  constexpr Transfer at(int rank, int step) const {
+    require_step(*this, rank, step);
+    const int stride = 1 << step;
+    return {.to = mod(rank + stride, size),
+            .from = mod(rank - stride, size),
+            .send = 0,
+            .receive = stride,
+            .count = stride};
+  }
+
+  // Where rank `owner`'s data lie in rank `rank`'s buffer; also, whose data lie in segment `owner`: it is its own
+  // inverse.
+  constexpr int segment_of(int rank, int owner) const { return mod(rank - owner, size); }
+
+  constexpr int piece_sent(int rank, int slot) const { return segment_of(rank, slot); }
+  constexpr int piece_received(int rank, int slot) const { return segment_of(rank, slot); }
+  constexpr bool starts_with(int rank, int piece) const { return rank == piece; }
+  constexpr bool ends_with(int, int) const { return true; }
+};
+
+// Bytes through a cluster's shared memory, by the paper's formulas. `size_bytes` is of D in Alg. 1, of a segment in
+// Alg. 2.
+constexpr std::int64_t cluster_reduce_traffic_bytes(std::int64_t size_bytes, int size) {
+  return size_bytes * log2_exact(size) * size;
+}
+constexpr std::int64_t cluster_gather_traffic_bytes(std::int64_t size_bytes, int size) {
+  if (size == 1) return 0;  // the paper's clusters begin with two blocks
+  const std::int64_t segments = (std::int64_t{1} << (log2_exact(size / 2) + 1)) - 1;
+  return size_bytes * segments * size;
+}
+
+static_assert(
+    ProvedReduce<ClusterReduce{1}, ClusterReduce{2}, ClusterReduce{4}, ClusterReduce{8}, ClusterReduce{16}>::holds);
+static_assert(
+    ProvedGather<ClusterGather{1}, ClusterGather{2}, ClusterGather{4}, ClusterGather{8}, ClusterGather{16}>::holds);
+static_assert(reads_and_writes_apart(ClusterGather{16}));
+static_assert(cluster_reduce_traffic_bytes(1, 16) == 16 * ClusterReduce{16}.traffic());
+static_assert(cluster_gather_traffic_bytes(1, 16) == 16 * ClusterGather{16}.traffic());
+
+}  // namespace heddle::schedule
