@@ -1,0 +1,31 @@
+// What mpirun tells each process that it starts, whichever fabric the processes then use.
+#pragma once
+
+#include <string>
+
+#include "base/function_ref.h"
+
+namespace heddle {
+
+struct Launch {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;       // among the run's ranks on this machine
+  int num_local_ranks = 1;  // world_size where all ranks share one machine
+
+  // The same on all ranks of a run, and of no other run's; letters, digits, '.', '-' and '_', at most 128 of them: fit
+  // for a file's name.
+  std::string job_key;
+};
+
+// Whether this process says that it is a rank of a run.
+bool started_by_mpirun();
+
+// Reads the environment. Throws InputError when this process was not started by mpirun ("not started by mpirun: use
+// `heddle launch -n N -- COMMAND`", naming the variable that is missing) or when a variable holds no such number.
+Launch read_launch();
+
+// The same of another environment: `variable(name)` is its value, null where there is none.
+Launch read_launch(FunctionRef<const char*(const char*)> variable);
+
+}  // namespace heddle
