@@ -20,18 +20,20 @@ if(HEDDLE_CCACHE)
 endif()
 
 add_library(heddle_settings INTERFACE)
-target_include_directories(heddle_settings INTERFACE ${PROJECT_SOURCE_DIR}/src)
+set_target_properties(heddle_settings PROPERTIES EXPORT_NAME settings)
+target_include_directories(heddle_settings INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+                           $<INSTALL_INTERFACE:include/heddle>)
 target_compile_features(heddle_settings INTERFACE cxx_std_20)
 set(cxx_warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wvla
     -Wno-missing-field-initializers)  # designated initialisers leave defaults unnamed on purpose
 if(HEDDLE_WARNINGS_AS_ERRORS)
   list(APPEND cxx_warnings -Werror)
 endif()
-target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>")
+target_compile_options(heddle_settings INTERFACE "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>>")
 target_compile_definitions(heddle_settings INTERFACE HEDDLE_CUDA=$<BOOL:${HEDDLE_CUDA}>)
 
 # Floating point means what the source says on every machine: no contraction that the source did not ask for.
-target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>")
+target_compile_options(heddle_settings INTERFACE "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>>")
 
 if(HEDDLE_SANITIZE)
   target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${HEDDLE_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all;-g1>")

@@ -1,0 +1,60 @@
+// Runs one body on whatever a stream drives: a thread of the CPU, or the blocks of a kernel. The body is a small,
+// trivially copyable struct of parameters with a call operator for any Group:
+//
+//   struct Store {
+//     Peers peers;
+//     int* place;
+//     template <Group G>
+//     HEDDLE_HOST_DEVICE void operator()(const G& group) const { ... }
+//   };
+//   enqueue_body(stream, {.blocks = 8}, Store{fabric.peers(), place});
+//
+// In a file that the CUDA compiler compiles it reaches both; elsewhere the CPU alone.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+
+#include "base/error.h"
+#include "base/stream.h"
+#include "fabric/group.h"
+
+#ifdef __CUDACC__
+#include <cuda_runtime_api.h>
+#endif
+
+namespace heddle {
+
+struct BodyShape {
+  int blocks = 1;  // on a GPU; they must all be resident if they wait for other ranks. The CPU has one thread a rank
+  int threads = 256;
+};
+
+#ifdef __CUDACC__
+template <class Body>
+__global__ void run_body(const __grid_constant__ Body body) {
+  body(DeviceBlock{});
+}
+#endif
+
+// Enqueues and returns. Throws InvalidArgument for a CUDA stream where no CUDA compiler saw this file; Failure when the
+// kernel cannot be launched.
+template <class Body>
+void enqueue_body(Stream& stream, const BodyShape& shape, const Body& body) {
+  static_assert(std::is_trivially_copyable_v<Body>, "a body is copied into a kernel's parameters");
+  if (stream.device().kind == DeviceKind::cpu) {
+    stream.enqueue([shared = std::make_shared<const Body>(body)](ThreadPool&) { (*shared)(HostThread{}); });
+    return;
+  }
+#ifdef __CUDACC__
+  run_body<<<shape.blocks, shape.threads, 0, static_cast<cudaStream_t>(stream.native())>>>(body);
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) throw_error<Failure>("cannot launch a kernel: {}", cudaGetErrorString(error));
+#else
+  static_cast<void>(shape);
+  throw_error<InvalidArgument>("this body was compiled for the CPU alone; {} needs a file for the CUDA compiler",
+                               name_of(stream.device()));
+#endif
+}
+
+}  // namespace heddle
