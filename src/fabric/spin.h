@@ -53,15 +53,19 @@ template <class Done>
 #else
   constexpr std::uint32_t kLooksBetween = 64;
 #endif
-  std::uint64_t start = 0;
+  // A process may be stopped for a while, by a debugger or a shell: such a gap between two looks is nobody's delay.
+  constexpr std::uint64_t kLongestGap = 100'000'000;
+  std::uint64_t last = 0;
+  std::uint64_t waited = 0;
   for (std::uint32_t looks = 1;; ++looks) {
     const std::uint64_t observed = atomic_load(place);
     if (done(observed)) return true;
     if (looks % kLooksBetween != 0) continue;
     if (limit.record != nullptr && atomic_load<Order::relaxed>(&limit.record->state) != WaitRecord::empty) return false;
     const std::uint64_t now = now_nanoseconds();
-    if (start == 0) start = now;
-    if (now - start > limit.nanoseconds) {
+    if (last != 0) waited += now - last < kLongestGap ? now - last : kLongestGap;
+    last = now;
+    if (waited > limit.nanoseconds) {
       if (limit.record != nullptr) report(*limit.record, reason, expected, observed);
       return false;
     }

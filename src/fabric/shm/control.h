@@ -1,0 +1,85 @@
+// What the ranks of one run share beside their heaps. It lies in memory that starts as zeros, which for every field
+// mean "not yet", and is read and written with the atomics of fabric/atomics.h: in threads and in processes alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "fabric/peers.h"
+#include "fabric/wait_record.h"
+
+namespace heddle {
+
+inline constexpr int kMaxShmTeams = 256;  // different ones that call for barriers; a world of 8 has 255 subsets
+
+// One rank's. Only that rank writes here.
+struct alignas(64) RankSlot {
+  enum State : std::uint32_t { absent, joined, left, failed };
+
+  std::uint32_t state;
+  std::int32_t process;       // 0 where ranks are threads
+  std::uint64_t start_time;   // of the process, as in /proc: an id may be used again
+  std::uint64_t beats;        // grows while the process runs
+  std::uint64_t allocations;  // calls of allocate() so far; the sizes of the last two
+  std::uint64_t allocation_bytes[2];
+  std::uint32_t waits_for;  // rank + 1 of the peer that it waits for; 0: it does not wait
+};
+
+// How many barriers of a team one rank has entered.
+struct alignas(64) TeamEpoch {
+  std::uint64_t entered;
+};
+
+struct TeamSlot {
+  enum State : std::uint32_t { empty, being_written, complete };
+
+  std::uint32_t state;
+  std::uint64_t members[2];  // a bit a rank of the world
+  TeamEpoch epochs[kMaxPeers];
+};
+
+// The first thing that went wrong, in words. Whoever notices writes it once, and every rank throws it.
+struct Trouble {
+  enum State : std::uint32_t { none, being_written, complete };
+  enum Kind : std::uint32_t { failure, timeout, invalid_argument };
+
+  std::uint32_t state;
+  std::uint32_t kind;
+  char text[480];  // ends in a zero
+};
+
+struct ShmControl {
+  static constexpr std::uint64_t kMagic = 0x31'6d'68'73'64'65'48;  // "Hedshm1": the layout's version is in it
+
+  std::uint64_t magic;  // written last by rank 0: release of the four below
+  std::uint64_t world_size;
+  std::uint64_t heap_bytes;
+  std::int32_t heap_process;  // whose file the heaps are
+  std::int32_t heap_file;
+  std::uint64_t joined;     // ranks that have come
+  std::uint64_t everybody;  // 1 when all have, and the segment has lost its name
+  WaitRecord record;        // of all ranks: when one gives up, all do
+  Trouble trouble;
+  RankSlot ranks[kMaxPeers];
+  TeamSlot teams[kMaxShmTeams];
+};
+
+// The epochs of the team of these ranks, in whatever order. Throws Failure when there are more than kMaxShmTeams.
+TeamSlot& team_slot(ShmControl& control, std::span<const int> team);
+
+// "rank 2 (process 4711)"; for threads "rank 2".
+std::string name_of_rank(const ShmControl& control, int rank);
+
+// Says what went wrong, unless something had before, and ends every rank's waits. `about` is the rank that is to blame.
+void declare_trouble(ShmControl& control, Trouble::Kind kind, int rank, int about, std::string_view text);
+
+// Whether anything went wrong.
+bool in_trouble(const ShmControl& control);
+
+// Throws what declare_trouble() said.
+[[noreturn]] void throw_trouble(ShmControl& control);
+
+}  // namespace heddle

@@ -1,0 +1,51 @@
+// Watches the other processes of a run, so that a rank that was killed or hangs is named instead of waited for.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+#include "fabric/shm/control.h"
+
+namespace heddle {
+
+// A thread that raises the own rank's `beats` and looks at the others' every kInterval. Finds, and declares as trouble,
+// a rank whose process has ended (within some intervals) or whose beats have stood still for longer than `deadline`.
+// Time counts only while this process runs, too: one that was stopped itself blames nobody.
+class Monitor {
+ public:
+  static constexpr std::chrono::milliseconds kInterval{50};
+
+  // `control` outlives it.
+  Monitor(ShmControl& control, int rank, int world_size, std::chrono::nanoseconds deadline);
+
+  // For how long that rank's process has not moved. Any thread.
+  std::chrono::nanoseconds silence(int rank) const;
+
+ private:
+  void watch(const std::stop_token& stop);
+  void look_at(int rank, std::chrono::nanoseconds elapsed);
+
+  struct Seen {
+    std::uint64_t beats = 0;
+    std::atomic<std::int64_t> silence{0};  // nanoseconds
+  };
+
+  ShmControl& control_;
+  int rank_;
+  int world_size_;
+  std::chrono::nanoseconds deadline_;
+  std::array<Seen, kMaxPeers> seen_;
+  std::mutex mutex_;
+  std::condition_variable_any wake_;  // ends the thread's sleep
+  std::jthread thread_;               // last: it uses all of the above
+};
+
+// When the process began, in the kernel's ticks since boot; 0 when there is none, or only its remains (a zombie).
+std::uint64_t start_time_of_process(int process);
+
+}  // namespace heddle

@@ -1,0 +1,209 @@
+#include "fabric/shm/shm_fabric.h"
+
+#include <exception>
+#include <functional>
+#include <utility>
+
+#include "base/error.h"
+#include "fabric/one_sided.h"
+#include "fabric/wait_error.h"
+
+namespace heddle {
+namespace {
+
+constexpr HostThread kThread;
+
+}  // namespace
+
+ShmFabric::ShmFabric(std::shared_ptr<ShmWorld> world, int rank, std::chrono::nanoseconds deadline,
+                     std::unique_ptr<Monitor> monitor)
+    : world_(std::move(world)),
+      rank_(rank),
+      heap_(world_->heap_bytes()),
+      exceptions_at_start_(std::uncaught_exceptions()),
+      monitor_(std::move(monitor)) {
+  peers_ = {
+      .rank = rank,
+      .size = world_->size(),
+      .waits = {.record = &world_->control().record, .nanoseconds = static_cast<std::uint64_t>(deadline.count())}};
+  for (int peer = 0; peer < size(); ++peer) peers_.heaps[peer] = world_->heap(peer);
+}
+
+ShmFabric::~ShmFabric() {
+  if (std::uncaught_exceptions() > exceptions_at_start_) {
+    atomic_store(&slot(rank_).state, RankSlot::failed);
+    declare_trouble(world_->control(), Trouble::failure, rank_, rank_,
+                    fmt::format("{} has ended with an error of its own", name_of_rank(world_->control(), rank_)));
+  } else {
+    atomic_store(&slot(rank_).state, RankSlot::left);
+  }
+}
+
+SymmetricSpan ShmFabric::allocate(std::size_t size_bytes) {
+  // Two sizes a rank suffice: nobody can be two calls ahead of another.
+  const std::size_t place = num_allocations_ % 2;
+  ++num_allocations_;
+  atomic_store<Order::relaxed>(&slot(rank_).allocation_bytes[place], size_bytes);
+  atomic_store(&slot(rank_).allocations, num_allocations_);
+  for (int peer = 0; peer < size(); ++peer) await(peer, &slot(peer).allocations, num_allocations_, "allocate");
+  const auto asked_by = [&](int peer) { return atomic_load<Order::relaxed>(&slot(peer).allocation_bytes[place]); };
+  for (int peer = 1; peer < size(); ++peer)
+    require(asked_by(peer) == asked_by(0),
+            "allocate: rank {} asks for {} bytes, rank 0 for {}; every rank must ask for "
+            "the same",
+            peer, asked_by(peer), asked_by(0));
+  return {world_->heap(rank_) + heap_.allocate(size_bytes), size_bytes};
+}
+
+Peers ShmFabric::peers(std::span<const int> team) const {
+  require_team(team, size(), rank_, "peers");
+  Peers result{.size = static_cast<int>(team.size()), .waits = peers_.waits};
+  for (std::size_t i = 0; i < team.size(); ++i) {
+    if (team[i] == rank_) result.rank = static_cast<int>(i);
+    result.heaps[i] = peers_.heaps[team[i]];
+  }
+  return result;
+}
+
+void ShmFabric::put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
+  check(stream, peer, "put");
+  check_symmetric(destination, bytes, "put");
+  require(source != nullptr || bytes == 0, "put: {} bytes from a null source", bytes);
+  if (bytes == 0) return;
+  stream.enqueue([this, peer, destination, source, bytes](ThreadPool&) {
+    if (peers_.at(peer, static_cast<std::byte*>(destination)) == source) return;
+    heddle::put(kThread, peers_, peer, destination, source, bytes);
+  });
+}
+
+void ShmFabric::get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
+  check(stream, peer, "get");
+  check_symmetric(source, bytes, "get");
+  require(destination != nullptr || bytes == 0, "get: {} bytes to a null destination", bytes);
+  if (bytes == 0) return;
+  stream.enqueue([this, peer, destination, source, bytes](ThreadPool&) {
+    if (peers_.at(peer, static_cast<const std::byte*>(source)) == destination) return;
+    heddle::get(kThread, peers_, peer, destination, source, bytes);
+  });
+}
+
+void ShmFabric::signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
+  check(stream, peer, "signal");
+  check_flag(flag, "signal");
+  stream.enqueue([this, peer, flag, value](ThreadPool&) { heddle::signal(kThread, peers_, peer, flag, value); });
+}
+
+void ShmFabric::signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
+  check(stream, peer, "signal_add");
+  check_flag(flag, "signal_add");
+  stream.enqueue([this, peer, flag, value](ThreadPool&) { heddle::signal_add(kThread, peers_, peer, flag, value); });
+}
+
+void ShmFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {
+  check(stream, from, "wait");
+  check_flag(flag, "wait");
+  stream.enqueue([this, from, flag, target, tag](ThreadPool&) { await(from, flag, target, tag); });
+}
+
+void ShmFabric::fence(Stream& stream) {
+  check(stream, rank_, "fence");
+  // The puts are stores that came before in this stream's order. What may still hold them back is the processor.
+  stream.enqueue([](ThreadPool&) {
+    std::uint64_t here = 0;
+    atomic_exchange<Order::seq_cst>(&here, 1);
+  });
+}
+
+void ShmFabric::barrier(Stream& stream, std::span<const int> team) {
+  check(stream, rank_, "barrier");
+  require_team(team, size(), rank_, "barrier");
+  TeamSlot& slot = team_slot(world_->control(), team);
+  stream.enqueue([this, &slot](ThreadPool&) {
+    const std::uint64_t epoch = atomic_add(&slot.epochs[rank_].entered, 1) + 1;
+    for (int peer = 0; peer < size(); ++peer)
+      if ((slot.members[peer / 64] >> (peer % 64) & 1) != 0) await(peer, &slot.epochs[peer].entered, epoch, "barrier");
+  });
+}
+
+void ShmFabric::synchronize(Stream& stream) {
+  check(stream, rank_, "synchronize");
+  stream.synchronize();
+  if (in_trouble(world_->control())) give_up();
+}
+
+void ShmFabric::await(int from, const std::uint64_t* word, std::uint64_t target, Tag tag) const {
+  if (atomic_load(word) >= target) return;
+  std::uint32_t& waits_for = slot(rank_).waits_for;
+  atomic_store<Order::relaxed>(&waits_for, static_cast<std::uint32_t>(from) + 1);
+  if (!spin_until(peers_.waits, {rank_, from, tag}, word, target)) give_up();  // still waiting, as others may ask
+  atomic_store<Order::relaxed>(&waits_for, 0);
+}
+
+void ShmFabric::give_up() const {
+  ShmControl& control = world_->control();
+  const WaitRecord& record = control.record;
+  // A wait has given up, of a collective perhaps, and nobody has put it into words yet. (If the record is not complete,
+  // its writer is at it or dead: that is what the words of declare_trouble() or their absence are for.)
+  if (atomic_load(&record.state) == WaitRecord::complete && atomic_load(&control.trouble.state) == Trouble::none)
+    declare_trouble(control, Trouble::timeout, record.rank, record.from,
+                    describe(record, peers_.waits.nanoseconds, who_is_late(record.rank, record.from)));
+  throw_trouble(control);
+}
+
+std::string ShmFabric::who_is_late(int rank, int from) const {
+  const ShmControl& control = world_->control();
+  std::string late;
+  const auto add = [&](int peer, std::string_view what) {
+    late += fmt::format("{}{} {}", late.empty() ? "" : "; ", name_of_rank(control, peer), what);
+  };
+  const std::chrono::nanoseconds long_silence(peers_.waits.nanoseconds / 4);
+  for (int peer = 0; monitor_ != nullptr && peer < size(); ++peer) {
+    const std::chrono::nanoseconds silence = monitor_->silence(peer);
+    if (silence > long_silence)
+      add(peer, fmt::format("has not moved for {:.1f} s", std::chrono::duration<double>(silence).count()));
+  }
+  if (!late.empty()) return late;
+  // Those who wait may wait for one who waits in turn: the last of them is to blame.
+  for (int links = 0; links < size(); ++links) {
+    const std::uint32_t state = atomic_load(&slot(from).state);
+    const auto next = static_cast<int>(atomic_load<Order::relaxed>(&slot(from).waits_for)) - 1;
+    if (state == RankSlot::left) {
+      add(from, "has closed its fabric");
+    } else if (state == RankSlot::absent) {
+      add(from, "has not started");
+    } else if (next < 0) {
+      add(from, "is late: it does not wait for anybody");
+    } else if (next == rank || next == from) {
+      add(from, fmt::format("waits for rank {}", next));
+    } else {
+      from = next;
+      continue;
+    }
+    break;
+  }
+  return late;
+}
+
+void ShmFabric::check(const Stream& stream, int peer, std::string_view operation) const {
+  require(stream.device().kind == DeviceKind::cpu, "{}: shm takes streams of the CPU, not of {}", operation,
+          name_of(stream.device()));
+  require(peer >= 0 && peer < size(), "{}: rank {} is not in a world of {}", operation, peer, size());
+}
+
+void ShmFabric::check_symmetric(const void* place, std::size_t bytes, std::string_view operation) const {
+  const auto* begin = world_->heap(rank_);
+  const auto* end = begin + heap_.used_bytes();
+  const auto* data = static_cast<const std::byte*>(place);
+  const bool inside = std::less_equal<>{}(begin, data) && std::less_equal<>{}(data, end) &&
+                      bytes <= static_cast<std::size_t>(end - data);
+  require(inside, "{}: {} bytes at {} are not in what rank {} has allocated of the symmetric heap", operation, bytes,
+          place, rank_);
+}
+
+void ShmFabric::check_flag(const std::uint64_t* flag, std::string_view operation) const {
+  require(reinterpret_cast<std::uintptr_t>(flag) % sizeof(*flag) == 0, "{}: the flag at {} is not aligned to {} bytes",
+          operation, static_cast<const void*>(flag), sizeof(*flag));
+  check_symmetric(flag, sizeof(*flag), operation);
+}
+
+}  // namespace heddle

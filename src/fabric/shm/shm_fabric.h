@@ -1,0 +1,68 @@
+// A rank of the fabric `shm`: loads and stores in host memory. It is the oracle of the others. An operation is a task
+// of the CPU stream that is done, at its peer too, when the task ends; so a fence has nothing to wait for.
+//
+// A barrier is one store and size - 1 waits: each rank counts the barriers it has entered, a count a team, in a line
+// that the others read. Teams of any shape therefore do not disturb each other, on one stream or on several; those of
+// one team go into one stream, or into several that events order.
+//
+// Every rank throws the same words when something goes wrong: Failure when a rank has ended or thrown, else Timeout.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "fabric/fabric.h"
+#include "fabric/shm/monitor.h"
+#include "fabric/shm/world.h"
+#include "fabric/symmetric_heap.h"
+
+namespace heddle {
+
+class ShmFabric final : public Fabric {
+ public:
+  // `monitor` is null where ranks are threads: those cannot be lost one by one.
+  ShmFabric(std::shared_ptr<ShmWorld> world, int rank, std::chrono::nanoseconds deadline,
+            std::unique_ptr<Monitor> monitor);
+  // Streams are idle by now. A rank that is left by an exception ends the others' waits.
+  ~ShmFabric() override;
+
+  std::string_view name() const override { return "shm"; }
+  int rank() const override { return rank_; }
+  int size() const override { return world_->size(); }
+  Device device() const override { return {}; }
+  bool has(Capability capability) const override { return capability == Capability::peer_addresses; }
+
+  SymmetricSpan allocate(std::size_t size_bytes) override;
+  Peers peers(std::span<const int> team) const override;
+
+  void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
+  void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
+  void signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
+  void signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
+  void wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) override;
+  void fence(Stream& stream) override;
+  void barrier(Stream& stream, std::span<const int> team) override;
+  void synchronize(Stream& stream) override;
+
+ private:
+  RankSlot& slot(int rank) const { return world_->control().ranks[rank]; }
+  // Until the word, which `from` raises, is >= target; throws when that does not come.
+  void await(int from, const std::uint64_t* word, std::uint64_t target, Tag tag) const;
+  [[noreturn]] void give_up() const;
+  // What is known of those who keep `rank` waiting for `from`.
+  std::string who_is_late(int rank, int from) const;
+
+  void check(const Stream& stream, int peer, std::string_view operation) const;
+  void check_symmetric(const void* place, std::size_t bytes, std::string_view operation) const;
+  void check_flag(const std::uint64_t* flag, std::string_view operation) const;
+
+  std::shared_ptr<ShmWorld> world_;
+  int rank_;
+  SymmetricHeap heap_;
+  Peers peers_;  // of the whole world
+  std::uint64_t num_allocations_ = 0;
+  int exceptions_at_start_;
+  std::unique_ptr<Monitor> monitor_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,119 @@
+#include "fabric/shm/threads.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "base/team.h"
+#include "base/thread_pool.h"
+#include "fabric/fabric.h"
+#include "fabric/one_sided.h"
+#include "fabric/shm/control.h"
+
+namespace heddle {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+// What `member(fabric, stream)` of every rank throws; "" where it throws nothing.
+std::vector<std::string> errors_of(int size, FabricOptions options, FunctionRef<void(Fabric&, Stream&)> member) {
+  ShmThreads world(size, options);
+  std::vector<std::string> errors(static_cast<std::size_t>(size));
+  run_team(size, [&](TeamMember& self) {
+    ThreadPool pool(1);
+    try {
+      const std::unique_ptr<Fabric> fabric = world.rank(self.rank());
+      Stream stream(pool);
+      member(*fabric, stream);
+    } catch (const std::exception& error) {
+      errors[static_cast<std::size_t>(self.rank())] = error.what();
+    }
+  });
+  return errors;
+}
+
+TEST(ShmThreads, RefusesWorldsAndOptionsThatMakeNoSense) {
+  EXPECT_THROW(ShmThreads(0), InvalidArgument);
+  EXPECT_THROW(ShmThreads(kMaxPeers + 1), InvalidArgument);
+  EXPECT_THROW(ShmThreads(2, {.heap_bytes = 0}), InvalidArgument);
+  EXPECT_THROW(ShmThreads(2, {.heap_bytes = std::size_t(-1)}), InputError);
+  EXPECT_THROW(ShmThreads(2, {.heap_bytes = std::size_t(1) << 63}), InputError);
+  EXPECT_THROW(ShmThreads(2, {.deadline = milliseconds(0)}), InvalidArgument);
+}
+
+TEST(ShmThreads, GivesARankOnce) {
+  ShmThreads world(2, {.heap_bytes = 4096});
+  const auto fabric = world.rank(1);
+  EXPECT_EQ(fabric->rank(), 1);
+  EXPECT_THROW(world.rank(1), InvalidArgument);
+  EXPECT_THROW(world.rank(2), InvalidArgument);
+  EXPECT_THROW(world.rank(-1), InvalidArgument);
+}
+
+TEST(ShmThreads, UnequalAllocationsAreNamedOnEveryRank) {
+  const auto errors = errors_of(3, {.heap_bytes = 1 << 20}, [](Fabric& fabric, Stream&) {
+    fabric.allocate(100);
+    fabric.allocate(fabric.rank() == 2 ? 4096 : 1024);
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("rank 2 asks for 4096 bytes, rank 0 for 1024"));
+}
+
+TEST(ShmThreads, AFullHeapSaysWhatIsLeft) {
+  const auto errors = errors_of(2, {.heap_bytes = 4096}, [](Fabric& fabric, Stream&) {
+    fabric.allocate(4000);
+    fabric.allocate(97);
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("has 0 of its 4096 bytes left, and 97"));
+}
+
+TEST(ShmThreads, ALateRankIsNamedByEveryOther) {
+  // 0 waits for 1, 1 for 2, and 2 for nobody.
+  const auto errors = errors_of(3, {.heap_bytes = 4096, .deadline = milliseconds(100)}, [](Fabric& fabric, Stream& s) {
+    auto* flag = reinterpret_cast<std::uint64_t*>(fabric.allocate(8).data);
+    if (fabric.rank() < 2) fabric.wait(s, fabric.rank() + 1, flag, 7, "chain");
+    while (fabric.rank() == 2 && atomic_load<Order::relaxed>(&fabric.peers().waits.record->state) == WaitRecord::empty)
+      std::this_thread::yield();
+    fabric.synchronize(s);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("past the deadline of 0.1 s: chain: expected 7, observed 0"));
+    EXPECT_THAT(error, HasSubstr("rank 2 is late: it does not wait for anybody"));
+  }
+}
+
+TEST(ShmThreads, ARankThatThrowsEndsTheOthersWaits) {
+  const auto errors = errors_of(3, {.heap_bytes = 4096}, [](Fabric& fabric, Stream& s) {
+    if (fabric.rank() == 1) throw InputError("bad model");
+    fabric.barrier(s);
+    fabric.synchronize(s);
+  });
+  EXPECT_EQ(errors[1], "bad model");
+  for (const int rank : {0, 2})
+    EXPECT_EQ(errors[static_cast<std::size_t>(rank)], "rank 1 has ended with an error of its own");
+}
+
+TEST(ShmThreads, AFabricThatHasFailedStaysFailed) {
+  const auto errors = errors_of(1, {.heap_bytes = 4096, .deadline = milliseconds(10)}, [](Fabric& fabric, Stream& s) {
+    auto* flag = reinterpret_cast<std::uint64_t*>(fabric.allocate(8).data);
+    fabric.wait(s, 0, flag, 1, "never");
+    EXPECT_THROW(fabric.synchronize(s), Timeout);
+    fabric.signal(s, 0, flag, 1);
+    fabric.synchronize(s);
+  });
+  EXPECT_THAT(errors[0], HasSubstr("never"));
+}
+
+TEST(ShmThreads, OneTeamMoreThanItCountsBarriersOfIsAnError) {
+  const auto control = std::make_unique<ShmControl>();
+  std::vector<TeamSlot*> slots;
+  for (int i = 0; i < kMaxShmTeams; ++i) slots.push_back(&team_slot(*control, std::vector{i % 8, 8 + i / 8}));
+  EXPECT_EQ(&team_slot(*control, std::vector{8, 1}), slots[1]) << "the order of ranks does not matter";
+  EXPECT_NE(slots[0], slots[8]);
+  EXPECT_THROW(team_slot(*control, std::vector{0, 1}), Failure);
+}
+
+}  // namespace
+}  // namespace heddle
