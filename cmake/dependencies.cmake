@@ -8,6 +8,13 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(libedit REQUIRED IMPORTED_TARGET libedit)
+if(HEDDLE_MPI)
+  pkg_check_modules(ompi IMPORTED_TARGET ompi-c)  # not find_package(MPI): the fabric needs Open MPI, and no C compiler
+  if(NOT ompi_FOUND)
+    message(STATUS "Open MPI is not here (libopenmpi-dev): building without the fabric mpi")
+    set(HEDDLE_MPI OFF)  # of this run alone: found as soon as it is installed
+  endif()
+endif()
 if(HEDDLE_TESTS)
   find_package(GTest REQUIRED)
   find_package(rapidcheck REQUIRED)
