@@ -178,6 +178,18 @@ constexpr bool traffic_is_the_formula(const S& s) {
   return true;
 }
 
+// The longest way of a transfer in a step, in hops, where the ranks stand in a line in the order of their numbers.
+template <class S>
+constexpr int longest_hop(const S& s, int step) {
+  int longest = 0;
+  for (int rank = 0; rank < s.size; ++rank) {
+    const Transfer t = s.at(rank, step);
+    const int hops = t.from == kNobody ? 0 : distance(rank, t.from);
+    longest = hops > longest ? hops : longest;
+  }
+  return longest;
+}
+
 // All of it for some values: static_assert(ProvedGather<Ring{2}, Ring{5}>::holds). The error of a schedule that is
 // wrong names the proof that failed and, in the line "required from", the values.
 template <auto... schedules>

@@ -36,8 +36,9 @@ constexpr int require(bool met) {
   return std::is_constant_evaluated() ? 1 / static_cast<int>(met) : 1;
 }
 
+// Precondition: value >= 0, divisor > 0.
 constexpr int ceil_div(int value, int divisor) {
-  return (value + divisor - 1) / divisor;
+  return value / divisor + (value % divisor > 0 ? 1 : 0);
 }
 
 constexpr int distance(int a, int b) {

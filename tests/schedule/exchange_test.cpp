@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "schedule/all_to_all.h"
+#include "schedule/expect_proved.h"
 #include "schedule/ring.h"
 #include "schedule/tree.h"
 
@@ -11,26 +12,6 @@ namespace heddle::schedule {
 namespace {
 
 using ::testing::ElementsAre;
-
-constexpr int kLargestTeam = 64;
-
-template <class S>
-void expect_exchange(const S& s) {
-  EXPECT_TRUE(peers_agree(s));
-  EXPECT_TRUE(nobody_waits_on_itself(s));
-  EXPECT_TRUE(traffic_is_the_formula(s));
-}
-template <class S>
-void expect_gather(const S& s) {
-  expect_exchange(s);
-  EXPECT_TRUE(only_sends_what_it_has(s));
-  EXPECT_TRUE(every_piece_arrives_once(s));
-}
-template <class S>
-void expect_reduce(const S& s) {
-  expect_exchange(s);
-  EXPECT_TRUE(every_contribution_arrives_once(s));
-}
 
 template <class S>
 class Gathers : public ::testing::Test {};

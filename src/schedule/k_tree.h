@@ -1,0 +1,135 @@
+// The K-tree all-reduce of MeshGEMV (WaferLLM, section 6) among N cores that stand in a line.
+//
+// The reduction takes K phases. In each, the cores that still hold a partial sum (phase 0: all; later: the roots of the
+// phase before) are cut into groups of f neighbours, f being the least number with f^K >= N, the last group perhaps
+// smaller. Within a group sums run inwards from both ends to its root, which stands in the middle:
+//
+//     N = 9, K = 2, f = 3     0>1<2  3>4<5  6>7<8     phase 0, one hop each
+//                               1----->4<-----7       phase 1, three hops each, passing through the cores between
+//                         0<1<2<3<4>5>6>7>8           one multicast from the root, 4 hops
+//
+// A root adds one sum a step: the left end's last, the right's in the step before. So a phase takes ceil(f/2) steps:
+//
+//   routing stages of the reduction   about K/2 * N^(1/K)       reduce_steps(): exactly
+//   hops of the longest way           about N: N/2 to the root, N/2 back   critical_hops(): exactly, steps being in
+//   lockstep routing paths at the root         K + 1: one a phase, one for the multicast traffic each core sends its
+//   sum once; the root sends the result once, to all
+//
+// K = 1 is the pipelined all-reduce from both ends. The paper uses K = 2. (The paper's text gives no order in a group;
+// that the root is in the middle follows from its K/2 * N^(1/K) stages and N hops.)
+#pragma once
+
+#include <cstdint>
+
+#include "schedule/proofs.h"
+#include "schedule/transfer.h"
+
+namespace heddle::schedule {
+
+struct KTree {
+  int size;    // N
+  int phases;  // K
+  int fan;     // f
+
+  // Precondition: supports(size, phases).
+  static constexpr KTree of(int size, int phases) {
+    require(supports(size, phases));
+    int fan = 1;
+    while (!reaches(fan, size, phases)) ++fan;
+    return {size, phases, fan};
+  }
+
+  static constexpr bool supports(int size, int phases = 1) { return size >= 1 && phases >= 1; }
+
+  // Cores that take part in a phase; members(phases) is 1. Precondition: 0 <= phase <= phases.
+  constexpr int members(int phase) const {
+    int count = size;
+    for (int p = 0; p < phase; ++p) count = ceil_div(count, fan);
+    return count;
+  }
+  constexpr int groups(int phase) const { return members(phase + 1); }
+  constexpr int group_size(int phase, int group) const { return least(fan, members(phase) - group * fan); }
+
+  // The member of a phase that is the root of a group, and the core that a member is.
+  constexpr int root_member(int phase, int group) const { return group * fan + group_size(phase, group) / 2; }
+  constexpr int core(int phase, int member) const {
+    while (phase > 0) member = root_member(--phase, member);
+    return member;
+  }
+  constexpr int root() const { return core(phases, 0); }
+
+  constexpr int phase_steps(int phase) const {
+    const int largest = least(fan, members(phase));
+    return largest > 1 ? (largest + 1) / 2 : 0;
+  }
+  // Steps until the root has the sum. Who needs it nowhere else stops here.
+  constexpr int reduce_steps() const {
+    int sum = 0;
+    for (int phase = 0; phase < phases; ++phase) sum += phase_steps(phase);
+    return sum;
+  }
+  constexpr int steps() const { return size > 1 ? reduce_steps() + 1 : 0; }
+  constexpr int pieces() const { return 1; }
+  constexpr int traffic() const { return size > 1 ? 1 : 0; }
+
+  // Routing paths that end or begin at the root.
+  constexpr int paths_at_root() const {
+    int paths = size > 1 ? 1 : 0;
+    for (int phase = 0; phase < phases; ++phase) paths += phase_steps(phase) > 0;
+    return paths;
+  }
+
+  // Precondition: 0 <= rank < size, 0 <= step < steps(). A message is the whole sum, slot 0; no core sends and receives
+  // in one step. The last step is the multicast, to = kEverybody.
+  constexpr Transfer at(int rank, int step) const {
+    require_step(*this, rank, step);
+    if (step + 1 == steps()) return rank == root() ? Transfer{.to = kEverybody} : Transfer{.from = root()};
+    int member = rank;
+    for (int phase = 0; phase < phases; ++phase) {
+      if (step < phase_steps(phase)) return in_phase(phase, member, step);
+      step -= phase_steps(phase);
+      const int group = member / fan;
+      if (member != root_member(phase, group)) break;
+      member = group;
+    }
+    return {};
+  }
+
+  constexpr bool ends_with(int, int) const { return true; }
+
+ private:
+  static constexpr int least(int a, int b) { return a < b ? a : b; }
+
+  static constexpr bool reaches(int fan, int size, int phases) {
+    std::int64_t power = 1;  // below size * fan, so it does not overflow
+    for (int phase = 0; phase < phases && power < size && fan > 1; ++phase) power *= fan;
+    return power >= size;
+  }
+  constexpr Transfer in_phase(int phase, int member, int step) const {
+    const int group = member / fan, first = group * fan, end = first + group_size(phase, group);
+    const int top = root_member(phase, group), steps = phase_steps(phase);
+    const auto sends = [=](int who) {
+      return who < top ? step == steps - (top - who) : who > top && step == steps - 1 - (who - top);
+    };
+    Transfer t{.reduce = true};
+    if (sends(member)) t.to = core(phase, member < top ? member + 1 : member - 1);
+    if (first < member && member <= top && sends(member - 1)) t.from = core(phase, member - 1);
+    if (top <= member && member + 1 < end && sends(member + 1)) t.from = core(phase, member + 1);
+    return t;
+  }
+};
+
+// The hops of all steps, each taking as long as its longest way.
+constexpr int critical_hops(const KTree& s) {
+  int hops = 0;
+  for (int step = 0; step < s.steps(); ++step) hops += longest_hop(s, step);
+  return hops;
+}
+
+static_assert(ProvedReduce<KTree::of(1, 1), KTree::of(2, 1), KTree::of(5, 1), KTree::of(6, 1), KTree::of(9, 2),
+                           KTree::of(10, 2), KTree::of(7, 3), KTree::of(3, 8)>::holds &&
+              reads_and_writes_apart(KTree::of(10, 2)));
+static_assert(KTree::of(9, 2).fan == 3 && KTree::of(9, 2).root() == 4 && KTree::of(9, 2).paths_at_root() == 3);
+static_assert(KTree::of(9, 2).reduce_steps() == 4 && critical_hops(KTree::of(9, 2)) == 2 * 1 + 2 * 3 + 4);
+
+}  // namespace heddle::schedule

@@ -1,0 +1,61 @@
+// The order in which a rank reads the tiles that lie on all ranks: its own first, then those of the next rank, and so
+// on around the team. Written as the loops stand in "Eliminating Multi-GPU Performance Taxes" (Alg. 1 to 4: for s = 0
+// .. W-1 on every rank), all ranks would read rank 0 at once, then rank 1; offset by the rank, each is read by one
+// other at a time, and work begins on what is at hand. Traffic is the same: each tile is read once by each rank.
+//
+// Only the order differs between ranks. Who adds up over the owners' tiles in it gets sums that differ in their last
+// bits from rank to rank; who needs the same bits adds in the owners' order.
+#pragma once
+
+#include "schedule/proofs.h"
+#include "schedule/transfer.h"
+
+namespace heddle::schedule {
+
+struct TileRead {
+  int owner;  // the rank where it lies
+  int tile;   // its number there
+
+  friend constexpr bool operator==(const TileRead&, const TileRead&) = default;
+};
+
+struct TileOrder {
+  int size;            // ranks; precondition: supports(size)
+  int tiles_per_rank;  // at least 0
+
+  static constexpr bool supports(int size) { return size >= 1; }
+  constexpr int steps() const { return size * tiles_per_rank; }
+
+  // What rank `rank` reads as number `step`. Precondition: 0 <= rank < size, 0 <= step < steps().
+  constexpr TileRead at(int rank, int step) const {
+    require_step(*this, rank, step);
+    return {.owner = mod(rank + step / tiles_per_rank, size), .tile = step % tiles_per_rank};
+  }
+};
+
+constexpr bool every_tile_read_once(const TileOrder& s) {
+  for (int rank = 0; rank < s.size; ++rank) {
+    Counts reads(s.size, s.tiles_per_rank);
+    for (int step = 0; step < s.steps(); ++step) ++reads.at(s.at(rank, step).owner, s.at(rank, step).tile);
+    for (int owner = 0; owner < s.size; ++owner)
+      for (int tile = 0; tile < s.tiles_per_rank; ++tile)
+        if (reads.at(owner, tile) != 1) return false;
+  }
+  return true;
+}
+
+// At no step do two ranks read the same rank.
+constexpr bool no_owner_is_crowded(const TileOrder& s) {
+  for (int step = 0; step < s.steps(); ++step) {
+    Counts readers(1, s.size);
+    for (int rank = 0; rank < s.size; ++rank)
+      if (++readers.at(0, s.at(rank, step).owner) > 1) return false;
+  }
+  return true;
+}
+
+static_assert(every_tile_read_once(TileOrder{5, 3}), "proof failed: every_tile_read_once");
+static_assert(no_owner_is_crowded(TileOrder{5, 3}) && TileOrder{5, 3}.at(2, 0) == TileRead{2, 0},
+              "proof failed: no_owner_is_crowded");
+
+}  // namespace heddle::schedule

@@ -1,0 +1,176 @@
+// Torus Attention (StreamFusion, 4.3): attention among N machines whose three all-to-alls (Q, KV, O) run behind it.
+//
+// A GPU of machine t computes head part t. T(l,h) is the part of tensor T with sequence part l and head part h: Q and
+// KV begin as (t,:) on machine t and are needed as (:,t); O is computed as (:,t) and belongs to machine l as (l,:). All
+// indices mod N:
+//
+//   phase     k          computes Q with KV                 meanwhile sends              and gets
+//   Pull Q    1 .. N     Q(t-k+1,t)    KV(t,t)              k < N: Q(t,t+k) to t+k       Q(t-k,t) from t-k
+//                                                           k = N: KV(t,t+1) to t+1      KV(t-1,t) from t-1
+//   Pull KV   1 .. N-1   Q(others,t)   KV(t-k,t)            k < N-1: KV(t,t+k+1)         KV(t-k-1,t)
+//   Push O    1 .. N-1   Q(t,t)        KV(t-k,t)            O(t-k,t) to t-k              O(t,t+k) from t+k
+//
+// What arrives in a step is used in the next one at the earliest. The paper has one Push O stage: its N - 1 pushes wait
+// for nothing but the end of Pull KV and may be issued at once; here each goes with one piece of the work that hides
+// it. Two indices differ from the paper's text. In Pull KV it sends to t+k, which would send KV(t,t+1) twice and one
+// part never (its own Algorithm 1, line 19, agrees with ours); in Push O it sends O(t,t), which it then says stays.
+//
+// Traffic: 3(N-1) messages a GPU, those of KV being double: 4(N-1)/N * S bytes, S being the bytes of its Q. That is
+// four all-to-alls; all N^2 pairs of Q and KV parts are computed, each once. Within a machine every GPU does the same
+// on its own shard (of Ulysses or Ring Attention); it talks to the GPUs of the same index.
+#pragma once
+
+#include "schedule/proofs.h"
+#include "schedule/transfer.h"
+
+namespace heddle::schedule {
+
+enum class TorusPhase { kPullQ, kPullKv, kPushO };
+enum class TorusTensor { kQ, kKv, kO };
+
+// One step of one GPU: what it computes and, meanwhile, what travels. Its transfer counts slots by tensor, then by part
+// (see Torus::tensor and part): parts of Q and KV are sent by receiver and received by sequence part, parts of O are
+// sent by sequence part and received by head part. No part travels where to and from are kNobody.
+struct TorusStep : Transfer {
+  TorusPhase phase = TorusPhase::kPullQ;
+  int query = 0;      // sequence part of Q; kEveryOther: all but the machine's own
+  int key_value = 0;  // sequence part of K and V
+};
+
+struct Torus {
+  int machines;          // N
+  int gpus_per_machine;  // ranks are machine * gpus_per_machine + gpu
+  int size;              // their product
+
+  // Precondition: supports(machines, gpus_per_machine).
+  static constexpr Torus of(int machines, int gpus_per_machine) {
+    require(supports(machines, gpus_per_machine));
+    return {machines, gpus_per_machine, machines * gpus_per_machine};
+  }
+
+  static constexpr bool supports(int machines, int gpus_per_machine = 1) {
+    return machines >= 1 && gpus_per_machine >= 1;
+  }
+  constexpr int steps() const { return 3 * machines - 2; }
+  constexpr int pieces() const { return 3 * machines * machines * gpus_per_machine; }
+  constexpr int traffic() const { return 3 * (machines - 1); }  // messages that each GPU sends
+
+  constexpr int machine(int rank) const { return rank / gpus_per_machine; }
+  constexpr int gpu(int rank) const { return rank % gpus_per_machine; }
+  constexpr int rank(int machine, int gpu) const { return mod(machine, machines) * gpus_per_machine + gpu; }
+
+  constexpr TorusTensor tensor(int slot) const { return static_cast<TorusTensor>(slot / machines); }
+  constexpr int part(int slot) const { return slot % machines; }
+  constexpr int slot(TorusTensor tensor, int part) const {
+    return static_cast<int>(tensor) * machines + mod(part, machines);
+  }
+
+  // Precondition: 0 <= rank < size, 0 <= step < steps().
+  constexpr TorusStep at(int rank, int step) const {
+    require_step(*this, rank, step);
+    const int t = machine(rank), n = machines;
+    if (step < n) {
+      const int k = step + 1;
+      const Transfer moves = k < n   ? travel(rank, TorusTensor::kQ, k)
+                             : n > 1 ? travel(rank, TorusTensor::kKv, 1)
+                                     : Transfer{};
+      return {moves, TorusPhase::kPullQ, mod(t - k + 1, n), t};
+    }
+    if (step < 2 * n - 1) {
+      const int k = step - n + 1;
+      const Transfer moves = k < n - 1 ? travel(rank, TorusTensor::kKv, k + 1) : Transfer{};
+      return {moves, TorusPhase::kPullKv, kEveryOther, mod(t - k, n)};
+    }
+    const int k = step - (2 * n - 1) + 1;
+    return {travel(rank, TorusTensor::kO, -k), TorusPhase::kPushO, t, mod(t - k, n)};
+  }
+
+  // For the proofs: the name of tensor(sequence part, head part) of the GPUs with one index.
+  constexpr int block(TorusTensor tensor, int sequence, int head, int gpu) const {
+    return ((static_cast<int>(tensor) * machines + sequence) * machines + head) * gpus_per_machine + gpu;
+  }
+  constexpr int piece_sent(int rank, int slot) const {
+    const int t = machine(rank), p = part(slot);
+    return tensor(slot) == TorusTensor::kO ? block(tensor(slot), p, t, gpu(rank))
+                                           : block(tensor(slot), t, p, gpu(rank));
+  }
+  constexpr int piece_received(int rank, int slot) const {
+    const int t = machine(rank), p = part(slot);
+    return tensor(slot) == TorusTensor::kO ? block(tensor(slot), t, p, gpu(rank))
+                                           : block(tensor(slot), p, t, gpu(rank));
+  }
+  constexpr bool starts_with(int rank, int piece) const { return lies_at(rank, piece, Side::kSender); }
+  constexpr bool ends_with(int rank, int piece) const { return lies_at(rank, piece, Side::kReceiver); }
+
+ private:
+  enum class Side { kSender, kReceiver };
+
+  // Whether `rank` is the one who has the piece before, or after, the exchange.
+  constexpr bool lies_at(int rank, int piece, Side side) const {
+    const int pair = piece / gpus_per_machine, sequence = pair / machines % machines, head = pair % machines;
+    const bool output = pair / (machines * machines) == static_cast<int>(TorusTensor::kO);
+    return piece % gpus_per_machine == gpu(rank) &&
+           machine(rank) == ((side == Side::kSender) != output ? sequence : head);
+  }
+
+  // The parts of one tensor whose sender is `ahead` machines behind their receiver.
+  constexpr Transfer travel(int rank, TorusTensor tensor, int ahead) const {
+    const int t = machine(rank);
+    return {.to = this->rank(t + ahead, gpu(rank)),
+            .from = this->rank(t - ahead, gpu(rank)),
+            .send = slot(tensor, t + ahead),
+            .receive = slot(tensor, t - ahead)};
+  }
+};
+
+// Whether a step's Q covers sequence part `part`. `own` is the machine.
+constexpr bool covers(const TorusStep& step, int part, int own) {
+  return step.query == kEveryOther ? part != own : step.query == part;
+}
+
+// Each machine attends with every part of Q to every part of KV of its heads, once.
+constexpr bool every_pair_computed_once(const Torus& s) {
+  for (int rank = 0; rank < s.size; ++rank) {
+    Counts computed(s.machines, s.machines);
+    for (int step = 0; step < s.steps(); ++step)
+      for (int query = 0; query < s.machines; ++query)
+        computed.at(query, s.at(rank, step).key_value) += covers(s.at(rank, step), query, s.machine(rank));
+    for (int query = 0; query < s.machines; ++query)
+      for (int key_value = 0; key_value < s.machines; ++key_value)
+        if (computed.at(query, key_value) != 1) return false;
+  }
+  return true;
+}
+
+// A step computes on parts that were there or came in earlier steps, and pushes parts of O that have seen all of KV by
+// then.
+constexpr bool works_on_what_is_there(const Torus& s) {
+  constexpr int kQ = static_cast<int>(TorusTensor::kQ), kKv = static_cast<int>(TorusTensor::kKv);
+  for (int rank = 0; rank < s.size; ++rank) {
+    const int own = s.machine(rank);
+    Counts here(2, s.machines), seen(1, s.machines);  // by tensor; the parts of KV that a part of Q has attended to
+    here.at(kQ, own) = here.at(kKv, own) = 1;
+    for (int step = 0; step < s.steps(); ++step) {
+      const TorusStep now = s.at(rank, step);
+      if (here.at(kKv, now.key_value) == 0) return false;
+      if (now.to != kNobody && s.tensor(now.send) == TorusTensor::kO && seen.at(0, s.part(now.send)) != s.machines)
+        return false;
+      for (int query = 0; query < s.machines; ++query) {
+        if (!covers(now, query, own)) continue;
+        if (here.at(kQ, query) == 0) return false;
+        ++seen.at(0, query);
+      }
+      if (now.from != kNobody && s.tensor(now.receive) != TorusTensor::kO)
+        here.at(static_cast<int>(s.tensor(now.receive)), s.part(now.receive)) = 1;
+    }
+  }
+  return true;
+}
+
+static_assert(ProvedGather<Torus::of(1, 1), Torus::of(2, 1), Torus::of(3, 2), Torus::of(4, 1)>::holds);
+static_assert(every_pair_computed_once(Torus::of(1, 1)) && every_pair_computed_once(Torus::of(4, 1)),
+              "proof failed: every_pair_computed_once");
+static_assert(works_on_what_is_there(Torus::of(3, 2)) && works_on_what_is_there(Torus::of(4, 1)),
+              "proof failed: works_on_what_is_there");
+
+}  // namespace heddle::schedule

@@ -1,0 +1,80 @@
+// INTERLEAVE (WaferLLM, Alg. 1): a ring of N >= 3 cores that stand in a line, in which nobody's neighbour is more than
+// two hops away. The ring runs out over the even cores and back over the odd ones: 0 2 4 ... 5 3 1. One hop for all is
+// impossible, since the ends of a line have one neighbour only; and a ring in the line's own order has one way of N
+// - 1.
+//
+// `at` shifts pieces around that ring, as Ring does: piece p begins at core p, and after N - 1 steps every core has
+// seen every piece, as the compute-shift loop of MeshGEMM asks. Traffic: a core sends N - 1 pieces; no link between two
+// neighbouring cores carries more than one piece a step in each direction.
+#pragma once
+
+#include "schedule/proofs.h"
+#include "schedule/transfer.h"
+
+namespace heddle::schedule {
+
+struct TwoHop {
+  int size;  // precondition: supports(size)
+
+  static constexpr bool supports(int size) { return size >= 3; }
+  constexpr int steps() const { return size - 1; }
+  constexpr int pieces() const { return size; }
+  constexpr int traffic() const { return size - 1; }  // pieces that each core sends
+
+  // The two neighbours, line by line as in Alg. 1. Precondition: 0 <= core < size.
+  constexpr int send_index(int core) const {
+    require(supports(size) && 0 <= core && core < size);
+    if (core == size - 1 && size % 2 != 0) return size - 2;
+    if (core % 2 == 0) return core + 2 < size ? core + 2 : size - 1;
+    return core >= 2 ? core - 2 : 0;
+  }
+  constexpr int receive_index(int core) const {
+    require(supports(size) && 0 <= core && core < size);
+    if (core == 0) return 1;
+    if (core == size - 1 && size % 2 == 0) return size - 2;
+    if (core % 2 == 0) return core - 2;
+    return core + 2 < size ? core + 2 : size - 1;
+  }
+
+  // A core's place in the ring, and back. Precondition: both lie in [0, size).
+  constexpr int position(int core) const { return core % 2 == 0 ? core / 2 : size - (core + 1) / 2; }
+  constexpr int core_at(int position) const { return 2 * position < size ? 2 * position : 2 * (size - position) - 1; }
+
+  // Precondition: 0 <= core < size, 0 <= step < steps(). The buffers are one.
+  constexpr Transfer at(int core, int step) const {
+    require_step(*this, core, step);
+    const int place = position(core);
+    return {.to = send_index(core),
+            .from = receive_index(core),
+            .send = core_at(mod(place - step, size)),
+            .receive = core_at(mod(place - step - 1, size))};
+  }
+
+  constexpr bool starts_with(int core, int piece) const { return core == piece; }
+  constexpr bool ends_with(int, int) const { return true; }
+};
+
+constexpr bool all_ways_are_two_hops_at_most(const TwoHop& s) {
+  for (int step = 0; step < s.steps(); ++step)
+    if (longest_hop(s, step) > 2) return false;
+  return true;
+}
+
+// In a step no link of the line carries two messages in the same direction.
+constexpr bool no_link_carries_two(const TwoHop& s) {
+  for (int link = 0; link + 1 < s.size; ++link) {  // between the cores `link` and `link` + 1
+    int rightwards = 0, leftwards = 0;
+    for (int core = 0; core < s.size; ++core) {
+      rightwards += core <= link && s.send_index(core) > link;
+      leftwards += core > link && s.send_index(core) <= link;
+    }
+    if (rightwards > 1 || leftwards > 1) return false;
+  }
+  return true;
+}
+
+static_assert(ProvedGather<TwoHop{3}, TwoHop{4}, TwoHop{5}, TwoHop{8}>::holds && reads_and_writes_apart(TwoHop{5}));
+static_assert(all_ways_are_two_hops_at_most(TwoHop{4}) && no_link_carries_two(TwoHop{4}), "proof failed: two hops");
+static_assert(all_ways_are_two_hops_at_most(TwoHop{5}) && no_link_carries_two(TwoHop{5}), "proof failed: two hops");
+
+}  // namespace heddle::schedule
