@@ -7,64 +7,19 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "kernels/attention_part.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
-
-#ifndef HEDDLE_KERNELS_ATTENTION_PART_  // once, though Highway includes this file once a target
-#define HEDDLE_KERNELS_ATTENTION_PART_
-namespace heddle {
-
-// What one call computes: for some consecutive new tokens of one sequence, some query heads of one KV head. The pairs
-// (token, head) are the part's rows, head fastest, so that each key is read once for all of them.
-struct AttentionPart {
-  int sequence = 0;
-  int first_token = 0;  // within the sequence's new tokens
-  int num_tokens = 0;
-  int kv_head = 0;
-  int first_head = 0;
-  int num_heads = 0;
-
-  int num_rows() const { return num_tokens * num_heads; }
-};
-
-inline constexpr int kMaxRows = 32;                  // of a part
-inline constexpr int kRowFloats = 4 * kMaxHeadDim;   // queries or outputs of a part: 32 rows up to head_dim 128
-inline constexpr int kBlockKeys = 64;                // of the softmax: part of the definition, see attention.h
-inline constexpr int kKeyFloats = kBlockKeys * 256;  // widened keys or values at once; fewer than 64 above head_dim 256
-
-// Rows lie padded with zeros to whole groups of lanes.
-inline int padded(int head_dim) {
-  return round_up(head_dim, 16);
-}
-
-// The first key that the token at `position` sees.
-inline int first_visible(int position, int window) {
-  return window > 0 ? std::max(0, position - window + 1) : 0;
-}
-
-}  // namespace heddle
-#endif
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/attention.cpp"  // Highway includes this file again for each instruction set
 #include <hwy/foreach_target.h>
 // After foreach_target.h.
 #include <hwy/highway.h>
-#include "kernels/lanes-inl.h"
-// After lanes-inl.h.
-#include "kernels/exp-inl.h"
+#include "kernels/attention-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
-
-struct Scratch {
-  alignas(64) float q[kRowFloats];
-  alignas(64) float o[kRowFloats];
-  alignas(64) float kv[kKeyFloats];
-  alignas(64) float scores[kMaxRows][kBlockKeys];  // then exp(score - largest)
-  float largest[kMaxRows];
-  float sum[kMaxRows];
-};
 
 template <class W>
 HWY_INLINE void widen(const W* source, int count, int padded_count, float* destination) {
@@ -88,161 +43,6 @@ void load_positions(const PagedKv& kv, const void* pages, const std::int32_t* pa
   }
 }
 
-// What follows works on widened elements. It stays out of line, once for all dtypes.
-
-// scores[row][first + j] = dot(q[row], keys[j]) * scale.
-template <int kKeys, int kRows>
-HWY_INLINE void score_keys(Scratch& scratch, int num_rows, int first, int num_keys, int width, float scale) {
-  for (int key = 0; key < num_keys; key += kKeys) {
-    const float* k[kKeys];
-    for (int i = 0; i < kKeys; ++i) k[i] = scratch.kv + std::min(key + i, num_keys - 1) * width;
-    for (int row = 0; row < num_rows; row += kRows) {
-      const float* q[kRows];
-      for (int i = 0; i < kRows; ++i) q[i] = scratch.q + std::min(row + i, num_rows - 1) * width;
-      Tile<kKeys, kRows> tile = dot_tile<kKeys, kRows>(k, q, width);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        if constexpr (kKeys == 4) {
-          if (key + kKeys <= num_keys && row + r < num_rows) {
-            const Vector(*const lanes[4])[kRegisters] = {&tile.lanes[0][r], &tile.lanes[1][r], &tile.lanes[2][r],
-                                                         &tile.lanes[3][r]};
-            store_sums_of_four(lanes, scale, scratch.scores[row + r] + first + key);
-            continue;
-          }
-        }
-#pragma GCC unroll 8
-        for (int i = 0; i < kKeys; ++i) {
-          const float score = sum_lanes(tile.lanes[i][r]) * scale;
-          if (key + i < num_keys && row + r < num_rows) scratch.scores[row + r][first + key + i] = score;
-        }
-      }
-    }
-  }
-}
-
-HWY_NOINLINE void score_block(Scratch& scratch, int num_rows, int first, int num_keys, int width, float scale) {
-  if (num_rows == 1)
-    score_keys<4, 1>(scratch, num_rows, first, num_keys, width, scale);
-  else if (num_rows <= 4)
-    score_keys<2, 2>(scratch, num_rows, first, num_keys, width, scale);
-  else
-    score_keys<kTileRows, kTileTokens>(scratch, num_rows, first, num_keys, width, scale);
-}
-
-// Turns the scores [begin, end) of a row, those that it sees of a block, into weights, and brings the row's maximum,
-// sum and output up to them.
-HWY_NOINLINE void weigh_row(Scratch& scratch, int row, int begin, int end, int width) {
-  const Floats d;
-  float* scores = scratch.scores[row];
-  std::fill(scores, scores + begin, -std::numeric_limits<float>::infinity());
-  std::fill(scores + end, scores + kBlockKeys, -std::numeric_limits<float>::infinity());
-
-  const float before = scratch.largest[row];
-  Vector maxima = hn::Set(d, before);
-  for (int key = 0; key < kBlockKeys; key += kWidth) {
-    const Vector score = load(scores + key);
-    maxima = hn::IfThenElse(hn::Gt(score, maxima), score, maxima);  // passes over NaN, whose weight will be NaN
-  }
-  const float largest = hn::GetLane(hn::MaxOfLanes(d, maxima));
-
-  const Vector shift = hn::Set(d, largest);
-  Vector lanes[kRegisters];
-  for (int i = 0; i < kRegisters; ++i) lanes[i] = hn::Zero(d);
-  for (int key = 0; key < kBlockKeys; key += kLanes) {
-    for (int i = 0; i < kRegisters; ++i) {
-      float* at = scores + key + i * kWidth;
-      const Vector weight = exp(d, hn::Sub(load(at), shift));
-      hn::StoreU(weight, d, at);
-      lanes[i] = hn::Add(lanes[i], weight);
-    }
-  }
-  const float block_sum = sum_lanes(lanes);
-
-  const Vector correction = exp(d, hn::Sub(hn::Set(d, before), shift));
-  scratch.sum[row] = hn::GetLane(hn::MulAdd(hn::Set(d, scratch.sum[row]), correction, hn::Set(d, block_sum)));
-  scratch.largest[row] = largest;
-  float* o = scratch.o + row * width;
-  for (int i = 0; i < width; i += kWidth) hn::StoreU(hn::Mul(load(o + i), correction), d, o + i);
-}
-
-// o[row] += weights[row][first + j] * values[j] for j in [begin, end), one after the other, for kRows rows from `row`
-// and kGroups groups of sixteen columns.
-template <int kRows, int kGroups>
-HWY_INLINE void add_columns(Scratch& scratch, int row, int first, int begin, int end, int width, int column) {
-  constexpr int kParts = kGroups * kRegisters;
-  const Floats d;
-  Vector o[kRows][kParts];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4 * kUnroll
-    for (int i = 0; i < kParts; ++i) o[r][i] = load(scratch.o + (row + r) * width + column + i * kWidth);
-  for (int j = begin; j < end; ++j) {
-    const float* value = scratch.kv + j * width + column;
-    Vector values[kParts];
-#pragma GCC unroll 4 * kUnroll
-    for (int i = 0; i < kParts; ++i) values[i] = load(value + i * kWidth);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const Vector weight = hn::Set(d, scratch.scores[row + r][first + j]);
-#pragma GCC unroll 4 * kUnroll
-      for (int i = 0; i < kParts; ++i) o[r][i] = hn::MulAdd(weight, values[i], o[r][i]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4 * kUnroll
-    for (int i = 0; i < kParts; ++i) hn::StoreU(o[r][i], d, scratch.o + (row + r) * width + column + i * kWidth);
-}
-
-// All columns. One row alone takes four groups at a time: a sum waits for its last addition, so eight must be under
-// way; and so do four rows where registers hold sixteen sums beside what is multiplied.
-template <int kRows>
-HWY_INLINE void add_values(Scratch& scratch, int row, int first, int begin, int end, int width) {
-  constexpr int kGroups = kRows == 1 || kRegisters == 1 ? 4 : 1;
-  int column = 0;
-  for (; column + kGroups * kLanes <= width; column += kGroups * kLanes)
-    add_columns<kRows, kGroups>(scratch, row, first, begin, end, width, column);
-  for (; column < width; column += kLanes) add_columns<kRows, 1>(scratch, row, first, begin, end, width, column);
-}
-
-// Which of `num_keys` keys from position `first_key` on a row sees: [begin, end), counted from first_key. Both ends
-// grow from row to row.
-struct Visible {
-  int begin, end;
-};
-
-HWY_INLINE Visible visible_keys(const AttentionPart& part, int row, int first_position, int window, int first_key,
-                                int num_keys) {
-  const int position = first_position + row / part.num_heads;
-  return {std::clamp(first_visible(position, window) - first_key, 0, num_keys),
-          std::clamp(position + 1 - first_key, 0, num_keys)};
-}
-
-// Adds the values of `num_keys` keys from position block + first on, which lie in scratch.kv, to all rows that see
-// them.
-HWY_NOINLINE void add_visible_values(Scratch& scratch, const AttentionPart& part, int first_position, int window,
-                                     int block, int first, int num_keys, int width) {
-  constexpr int kRows = 4;
-  const int num_rows = part.num_rows();
-  const auto visible = [&](int row) {
-    return visible_keys(part, row, first_position, window, block + first, num_keys);
-  };
-  const auto add_to_row = [&](int row, int begin, int end) {
-    if (begin < end) add_values<1>(scratch, row, first, begin, end, width);
-  };
-  for (int row = 0; row < num_rows; row += kRows) {
-    const int group = std::min(kRows, num_rows - row);
-    const int begin = visible(row + group - 1).begin, end = visible(row).end;  // seen by the whole group
-    if (group < kRows || begin >= end) {
-      for (int r = row; r < row + group; ++r) add_to_row(r, visible(r).begin, visible(r).end);
-      continue;
-    }
-    for (int r = row; r < row + group; ++r) add_to_row(r, visible(r).begin, begin);
-    add_values<kRows>(scratch, row, first, begin, end, width);
-    for (int r = row; r < row + group; ++r) add_to_row(r, end, visible(r).end);
-  }
-}
-
 template <class Y>
 HWY_INLINE void divide_row(const float* o, float sum, Y* y, int head_dim) {
   const Vector sums = hn::Set(Floats(), sum);
@@ -257,7 +57,7 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
   const PagedSequences& sequences = params.sequences;
   const int head_dim = kv.head_dim;
   const int width = padded(head_dim);
-  const int keys_at_once = std::min(kBlockKeys, kKeyFloats / width);
+  const int at_once = keys_at_once(head_dim);
   const std::int32_t* page_table = sequences.pages(part.sequence);
   const std::int64_t first_row = sequences.query_start[part.sequence] + part.first_token;
   const int first_position =
@@ -270,6 +70,7 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
     const int head = part.first_head + row % part.num_heads;
     widen(static_cast<const float*>(params.q.data) + token * params.q.row_stride + std::int64_t{head} * head_dim,
           head_dim, width, scratch.q + row * width);
+    if (num_rows >= kFewestRowsToTurn) turn_query(scratch.q + row * width, width);
     scratch.largest[row] = -std::numeric_limits<float>::infinity();
     scratch.sum[row] = 0;
   }
@@ -278,22 +79,30 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
   const int first_key = first_visible(first_position, params.window);  // what comes before, nobody here sees
   const int end_key = first_position + part.num_tokens;                // the last token sees what comes before
   for (int block = first_key / kBlockKeys * kBlockKeys; block < end_key; block += kBlockKeys) {
-    const int block_begin = std::max(first_key, block);
-    const int block_end = std::min(end_key, block + kBlockKeys);
-    for (int begin = block_begin; begin < block_end; begin += keys_at_once) {
-      const int end = std::min(block_end, begin + keys_at_once);
-      load_positions<W>(kv, kv.keys, page_table, part.kv_head, begin, end, scratch.kv);
-      score_block(scratch, num_rows, begin - block, end - begin, width, params.scale);
-    }
+    const int block_begin = std::max(first_key - block, 0);
+    const int block_end = std::min(end_key - block, kBlockKeys);
+    const auto visible = [&](int row) {
+      return visible_keys(part, row, first_position, params.window, block, block_end);
+    };
+    const auto for_each_load = [&](const void* pages, auto use) {
+      for (int first = block_begin / at_once * at_once; first < block_end; first += at_once) {
+        const Keys keys{.first = first,
+                        .begin = std::max(first, block_begin),
+                        .end = std::min(first + at_once, block_end),
+                        .width = width};
+        load_positions<W>(kv, pages, page_table, part.kv_head, block + keys.begin, block + keys.end,
+                          scratch.kv + (keys.begin - first) * width);
+        use(keys);
+      }
+    };
+    for_each_load(kv.keys, [&](const Keys& keys) {
+      score_block(scratch, num_rows, keys, std::min(at_once, kBlockKeys - keys.first), params.scale);
+    });
     for (int row = 0; row < num_rows; ++row) {
-      const Visible visible = visible_keys(part, row, first_position, params.window, block, block_end - block);
-      if (visible.begin < visible.end) weigh_row(scratch, row, visible.begin, visible.end, width);
+      const auto [begin, end] = visible(row);
+      if (begin < end) weigh_row(scratch, row, begin, end, width);
     }
-    for (int begin = block_begin; begin < block_end; begin += keys_at_once) {
-      const int end = std::min(block_end, begin + keys_at_once);
-      load_positions<W>(kv, kv.values, page_table, part.kv_head, begin, end, scratch.kv);
-      add_visible_values(scratch, part, first_position, params.window, block, begin - block, end - begin, width);
-    }
+    for_each_load(kv.values, [&](const Keys& keys) { add_visible_values(scratch, num_rows, keys, visible); });
   }
 
   for (int row = 0; row < num_rows; ++row) {
@@ -336,24 +145,35 @@ struct Cut {
   int head_parts;      // of a group
   int tokens_per_part;
 
-  explicit Cut(const AttentionParams& of)
+  Cut(const AttentionParams& of, int num_threads)
       : params(of),
         group(of.num_heads / of.kv.num_kv_heads),
-        heads_per_part(std::min(group, std::min(kMaxRows, kRowFloats / padded(of.kv.head_dim)))),
+        heads_per_part(std::min(group, max_rows(of.kv.head_dim))),
         head_parts(ceil_div(group, heads_per_part)),
-        tokens_per_part(std::min(kMaxRows, kRowFloats / padded(of.kv.head_dim)) / heads_per_part) {}
+        tokens_per_part(rows_of_part(of, num_threads) / heads_per_part) {}
+
+  // The more, the less often keys are widened and turned; but each thread should get many parts, so that all end
+  // together.
+  static int rows_of_part(const AttentionParams& of, int num_threads) {
+    constexpr int kPartsOfThread = 16, kFewest = 32;
+    const std::int64_t share = of.q.rows * of.num_heads / (num_threads * kPartsOfThread);
+    const int most = max_rows(of.kv.head_dim);
+    const int fewest = std::max(of.num_heads / of.kv.num_kv_heads, kFewest);
+    return static_cast<int>(std::min<std::int64_t>(most, std::max<std::int64_t>(share, fewest)));
+  }
 
   std::int64_t parts_of(int sequence) const {
     return std::int64_t{ceil_div(params.sequences.num_new_tokens(sequence), tokens_per_part)} * head_parts *
            params.kv.num_kv_heads;
   }
 
-  // Part `index` of a sequence.
+  // Part `index` of a sequence. Late tokens see the most keys and come first: what is left at the end is short.
   AttentionPart at(int sequence, std::int64_t index) const {
     const auto head_part = static_cast<int>(index % head_parts);
     const auto kv_head = static_cast<int>(index / head_parts % params.kv.num_kv_heads);
-    const auto tile = static_cast<int>(index / head_parts / params.kv.num_kv_heads);
-    const int first_token = tile * tokens_per_part;
+    const auto tiles_after = static_cast<int>(index / head_parts / params.kv.num_kv_heads);
+    const int num_tiles = ceil_div(params.sequences.num_new_tokens(sequence), tokens_per_part);
+    const int first_token = (num_tiles - 1 - tiles_after) * tokens_per_part;
     const int first_head = head_part * heads_per_part;
     return {.sequence = sequence,
             .first_token = first_token,
@@ -365,7 +185,7 @@ struct Cut {
 };
 
 void attention_cpu(const AttentionParams& params, ThreadPool& pool) {
-  const Cut cut(params);
+  const Cut cut(params, pool.num_threads());
   const int num_sequences = params.sequences.num_sequences;
   std::int64_t num_parts = 0, work = 0;
   for (int sequence = 0; sequence < num_sequences; ++sequence) {

@@ -13,8 +13,30 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
+// e^x = 2^n e^r with x = n ln 2 + r and |r| <= ln 2 / 2, as Cephes' expf has it, in fused steps.
+template <class D>
+struct ExpParts {
+  hn::Vec<D> shifted;  // n + shifter, whose low bits are those of n + 1.5 * 2^23
+  hn::Vec<D> power;    // e^r by a polynomial of degree 7
+
+  // `shifter` is 1.5 * 2^23, or an even number more: adding it leaves the nearest integer in the low bits of the sum.
+  HWY_INLINE ExpParts(D d, hn::Vec<D> x, hn::Vec<D> shifter) {
+    shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), shifter);
+    const auto nf = hn::Sub(shifted, shifter);
+    auto r = hn::MulAdd(nf, hn::Set(d, -0.693359375f), x);  // ln 2 in two parts; the first times n is exact
+    r = hn::MulAdd(nf, hn::Set(d, 2.12194440e-4f), r);
+
+    auto p = hn::Set(d, 1.9875691500e-4f);
+    p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
+    p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
+    p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
+    p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
+    p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
+    power = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
+  }
+};
+
 // e^x, within 1.5 units of the last place where the result is normal; 0 below -104, infinity above 89, NaN for NaN.
-// Cephes' expf with fused steps: x = n ln 2 + r with |r| <= ln 2 / 2, e^r by a polynomial of degree 7, times 2^n.
 template <class D>
 HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
@@ -22,28 +44,28 @@ HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   x = hn::IfThenElse(hn::Gt(x, hn::Set(d, 89.0f)), hn::Set(d, 89.0f), x);
   x = hn::IfThenElse(hn::Lt(x, hn::Set(d, -104.0f)), hn::Set(d, -104.0f), x);
 
-  // Adding 1.5 * 2^23 leaves the nearest integer in the low bits of the sum.
   const auto shifter = hn::Set(d, 0x1.8p23f);
-  const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), shifter);
-  const auto n = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, shifter));
-  const auto nf = hn::Sub(shifted, shifter);
-  auto r = hn::MulAdd(nf, hn::Set(d, -0.693359375f), x);  // ln 2 in two parts; the first times n is exact
-  r = hn::MulAdd(nf, hn::Set(d, 2.12194440e-4f), r);
-
-  auto p = hn::Set(d, 1.9875691500e-4f);
-  p = hn::MulAdd(p, r, hn::Set(d, 1.3981999507e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
-  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
-  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
-
+  const ExpParts<D> parts(d, x, shifter);
+  const auto n = hn::Sub(hn::BitCast(di, parts.shifted), hn::BitCast(di, shifter));
   // 2^n in two factors, since n reaches -150 and 128, beyond what one exponent holds.
   const auto bias = hn::Set(di, 127);
   const auto n_low = hn::ShiftRight<1>(n);
   const auto n_high = hn::Sub(n, n_low);
-  p = hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n_low, bias))));
+  const auto p = hn::Mul(parts.power, hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n_low, bias))));
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n_high, bias))));
+}
+
+// The same, bit for bit but for a NaN's payload, of x <= 0 or NaN, with a third fewer operations: 2^(n + 64) goes into
+// the power's exponent, where it has room.
+template <class D>
+HWY_INLINE hn::Vec<D> exp_of_nonpositive(D d, hn::Vec<D> x) {
+  const hn::RebindToSigned<D> di;
+  x = hn::IfThenElse(hn::Lt(x, hn::Set(d, -104.0f)), hn::Set(d, -104.0f), x);
+  const ExpParts<D> parts(d, x, hn::Set(d, 0x1.8p23f + 64));
+  const auto p =
+      hn::BitCast(d, hn::Add(hn::BitCast(di, parts.power), hn::ShiftLeft<23>(hn::BitCast(di, parts.shifted))));
+  // What the exponent of NaN has become is not known: x times 0 is -0, or NaN, and -0 changes no sum.
+  return hn::MulAdd(p, hn::Set(d, 0x1p-64f), hn::Mul(x, hn::Zero(d)));
 }
 
 }  // namespace heddle::HWY_NAMESPACE

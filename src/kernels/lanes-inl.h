@@ -1,5 +1,5 @@
-// The sixteen virtual lanes of Heddle's CPU (README.md) in the registers of one target, and the tile of dot products
-// that linear and attention share. Included once a target, after hwy/highway.h; the guard is Highway's idiom.
+// The sixteen virtual lanes of Heddle's CPU (README.md) in the registers of one target. Included once a target, after
+// hwy/highway.h; the guard is Highway's idiom.
 #if defined(HEDDLE_KERNELS_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_LANES_INL_H_
 #undef HEDDLE_KERNELS_LANES_INL_H_
@@ -8,7 +8,6 @@
 #endif
 
 #include <cstdint>
-#include <cstring>
 
 #include <hwy/highway.h>
 #include "base/dtype.h"
@@ -187,78 +186,6 @@ HWY_INLINE void store_sums_of_four(const Vector (*const (&lanes)[4])[kRegisters]
   hn::StoreU(hn::Mul(sum, hn::Set(d, scale)), d, sums);
 #endif
 }
-
-// The lanes of kRows x kTokens dot products at once, so that what is loaded is used several times.
-template <int kRows, int kTokens>
-struct Tile {
-  Vector lanes[kRows][kTokens][kRegisters];
-
-  HWY_INLINE Tile() {}  // an implicit one would not be compiled for the target
-
-  HWY_INLINE void clear() {
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t)
-#pragma GCC unroll kUnroll
-        for (int i = 0; i < kRegisters; ++i) lanes[r][t][i] = hn::Zero(Floats());
-  }
-
-  // Adds the products of elements [0, count), count a multiple of 16.
-  template <class W>
-  HWY_INLINE void add(const W* const (&w)[kRows], const float* const (&x)[kTokens], std::int64_t count) {
-    for (std::int64_t k = 0; k < count; k += kLanes) {
-#pragma GCC unroll kUnroll
-      for (int i = 0; i < kRegisters; ++i) {
-        Vector row[kRows];
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) row[r] = load(w[r] + k + i * kWidth);
-#pragma GCC unroll 8
-        for (int t = 0; t < kTokens; ++t) {
-          const Vector token = in_register(load(x[t] + k + i * kWidth));
-#pragma GCC unroll 8
-          for (int r = 0; r < kRows; ++r) lanes[r][t][i] = hn::MulAdd(row[r], token, lanes[r][t][i]);
-        }
-      }
-    }
-  }
-
-  // Adds the products of elements [begin, end), end - begin < 16, padded with zeros.
-  template <class W>
-  HWY_INLINE void add_tail(const W* const (&w)[kRows], const float* const (&x)[kTokens], std::int64_t begin,
-                           std::int64_t end) {
-    if (begin == end) return;
-    const auto count = static_cast<std::size_t>(end - begin);
-    W row[kRows][kLanes] = {};
-    float token[kTokens][kLanes] = {};
-    const W* rows[kRows];
-    const float* tokens[kTokens];
-    for (int r = 0; r < kRows; ++r) {
-      std::memcpy(row[r], w[r] + begin, count * sizeof(W));
-      rows[r] = row[r];
-    }
-    for (int t = 0; t < kTokens; ++t) {
-      std::memcpy(token[t], x[t] + begin, count * sizeof(float));
-      tokens[t] = token[t];
-    }
-    add(rows, tokens, kLanes);
-  }
-};
-
-// Whole dot products of length `n`.
-template <int kRows, int kTokens, class W>
-HWY_INLINE Tile<kRows, kTokens> dot_tile(const W* const (&w)[kRows], const float* const (&x)[kTokens], std::int64_t n) {
-  const std::int64_t whole = n / kLanes * kLanes;
-  Tile<kRows, kTokens> tile;
-  tile.clear();
-  tile.add(w, x, whole);
-  tile.add_tail(w, x, whole, n);
-  return tile;
-}
-
-// The tile for many rows and tokens: as many sums as registers hold beside what is multiplied.
-constexpr int kTileRows = kRegisters == 1 ? 4 : 2;
-constexpr int kTileTokens = kRegisters == 1 ? 4 : 3;
 
 }  // namespace heddle::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -1,5 +1,5 @@
-// The loops of `linear`, for one way to multiply (a Format) on one instruction set. Included once a target, after
-// hwy/highway.h, and by linear_bf16_dot.cpp; the guard is Highway's idiom.
+// The loops of `linear`, for one way to multiply (a Format of tiles-inl.h) on one instruction set. Included once a
+// target, after hwy/highway.h, and by linear_bf16_dot.cpp; the guard is Highway's idiom.
 #if defined(HEDDLE_KERNELS_LINEAR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_LINEAR_INL_H_
 #undef HEDDLE_KERNELS_LINEAR_INL_H_
@@ -13,40 +13,11 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/lanes-inl.h"
 #include "kernels/linear.h"
+#include "kernels/tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
-
-// A Format says how a row of W is multiplied with a row of x:
-//   Weight, X      their elements in memory
-//   Packed         elements as loops read them that use them often: all of x, and W where there are many tokens
-//   kChunk         elements that the sixteen lanes take at once
-//   kPhases        products that a lane makes of its share of a chunk, one after the other
-//   pack()         Packed of whole chunks of Weight or X, as many elements
-//   operand()      one register of Weight or Packed: of `part` (lanes [part * kWidth, ...)) and `phase` of a chunk
-//   multiply_add() adds the products of two operands to the lanes
-
-// x is float32; W is, or is widened to it. Lane i takes element i of each 16.
-template <class W>
-struct Widened {
-  using Weight = W;
-  using X = float;
-  using Packed = float;
-  static constexpr int kChunk = kLanes;
-  static constexpr int kPhases = 1;
-
-  template <class T>
-  static HWY_INLINE void pack(const T* from, std::int64_t num_chunks, float* to) {
-    for (std::int64_t k = 0; k < num_chunks * kChunk; k += kWidth) hn::StoreU(load(from + k), Floats(), to + k);
-  }
-  template <class T>
-  static HWY_INLINE Vector operand(const T* chunk, int part, int) {
-    return load(chunk + part * kWidth);
-  }
-  static HWY_INLINE Vector multiply_add(Vector w, Vector x, Vector sum) { return hn::MulAdd(w, x, sum); }
-};
 
 // x and W are bfloat16. Lane i takes elements 2i + 1 and then 2i of each 32, as they lie in its 32 bits: the upper half
 // is a float32 once the lower is cleared, the lower once it is shifted up, and nothing has to be shuffled.
@@ -139,43 +110,6 @@ constexpr std::int64_t kRowsOfGroup = kManyRegisters ? 24 : 12;
 constexpr std::int64_t kRowsOfPackedGroup = 2 * rows_of_tile(4);
 static_assert(kRowsAtOnce % kRowsOfGroup == 0 && kRowsAtOnce % kRowsOfPackedGroup == 0);
 
-// GCC would otherwise load ahead, and run out of registers.
-HWY_INLINE void keep_order() {
-  asm volatile("" ::: "memory");
-}
-
-// Registers [part, part + kParts) of the lanes of kRows x kTokens dot products.
-template <class Format, int kRows, int kTokens, int kParts>
-struct Sums {
-  Vector lanes[kRows][kTokens][kParts];
-
-  HWY_INLINE Sums() {}  // an implicit one would not be compiled for the target
-
-  // Adds the products of `num_chunks` chunks.
-  template <class W>
-  HWY_INLINE void add(const W* const (&w)[kRows], const typename Format::Packed* const (&x)[kTokens],
-                      std::int64_t num_chunks, int part) {
-    for (std::int64_t k = 0; k < num_chunks * Format::kChunk; k += Format::kChunk) {
-#pragma GCC unroll 2
-      for (int phase = 0; phase < Format::kPhases; ++phase) {
-#pragma GCC unroll 4
-        for (int p = 0; p < kParts; ++p) {
-          if (phase + p > 0) keep_order();
-          decltype(Format::operand(w[0], 0, 0)) row[kRows];
-#pragma GCC unroll 24
-          for (int r = 0; r < kRows; ++r) row[r] = Format::operand(w[r] + k, part + p, phase);
-#pragma GCC unroll 4
-          for (int t = 0; t < kTokens; ++t) {
-            const auto token = in_register(Format::operand(x[t] + k, part + p, phase));
-#pragma GCC unroll 24
-            for (int r = 0; r < kRows; ++r) lanes[r][t][p] = Format::multiply_add(row[r], token, lanes[r][t][p]);
-          }
-        }
-      }
-    }
-  }
-};
-
 // Elements [k, k + depth) of some tokens and of rows [first_row, end_row) of W.
 template <class Format>
 struct Block {
@@ -222,7 +156,7 @@ HWY_NOINLINE void multiply_tile(const Block<Format>& block, const W* const (&w)[
   const std::int64_t num_chunks = (block.depth + (kLayout == Rows::packed ? Format::kChunk - 1 : 0)) / Format::kChunk;
   const std::int64_t whole = num_chunks * Format::kChunk;
   for (int part = 0; part < kRegisters; part += kParts) {
-    Sums<Format, kRows, kTokens, kParts> sums;
+    DotSums<Format, kRows, kTokens, kParts> sums;
 #pragma GCC unroll 24
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4

@@ -13,7 +13,7 @@
 #include <hwy/foreach_target.h>
 // After foreach_target.h.
 #include <hwy/highway.h>
-#include "kernels/lanes-inl.h"
+#include "kernels/tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
@@ -48,9 +48,7 @@ void normalize_rows(const RmsNormParams& params, std::int64_t begin, std::int64_
         add_rows(z, residual, hidden);
         z = residual;
       }
-      const float* const rows[1] = {z};
-      Tile<1, 1> squares = dot_tile<1, 1>(rows, rows, hidden);
-      const float mean = sum_lanes(squares.lanes[0][0]) / static_cast<float>(hidden);
+      const float mean = dot(z, z, hidden) / static_cast<float>(hidden);
       scale_row(z, 1.0f / std::sqrt(mean + params.eps), static_cast<const float*>(params.weight),
                 element<Y>(params.y, token, column), hidden);
     }

@@ -1,0 +1,293 @@
+// What attention does with one block of widened keys and values, the same for all dtypes. Included once a target, after
+// hwy/highway.h; the guard is Highway's idiom.
+#if defined(HEDDLE_KERNELS_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_KERNELS_ATTENTION_INL_H_
+#undef HEDDLE_KERNELS_ATTENTION_INL_H_
+#else
+#define HEDDLE_KERNELS_ATTENTION_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+
+#include "kernels/attention_part.h"
+#include "kernels/tiles-inl.h"
+// After lanes-inl.h.
+#include "kernels/exp-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::HWY_NAMESPACE {
+
+struct Scratch {
+  alignas(64) float q[kRowFloats];
+  alignas(64) float o[kRowFloats];
+  alignas(64) float kv[kKeyFloats];
+  alignas(64) float turned[kKeyFloats];            // keys, where there are many rows
+  alignas(64) float scores[kMaxRows][kBlockKeys];  // then exp(score - largest)
+  float largest[kMaxRows];
+  float sum[kMaxRows];
+};
+
+// Keys of a block that lie in scratch.kv: those at positions block + [begin, end) are seen by some row, and only they
+// were read.
+struct Keys {
+  int first;  // what lies first in scratch.kv is the block's key `first`, a multiple of 16
+  int begin, end;
+  int width;  // floats from one to the next
+};
+
+// Few rows: dot products of keys as they lie, four at a time. scores[row][j] = dot(q[row], key j) * scale.
+HWY_NOINLINE void score_few(Scratch& scratch, int num_rows, const Keys& keys, float scale) {
+  for (int key = keys.begin; key < keys.end; key += 4) {
+    const float* k[4];  // keys beyond the end repeat the last one
+    for (int i = 0; i < 4; ++i) k[i] = scratch.kv + (std::min(key + i, keys.end - 1) - keys.first) * keys.width;
+    for (int row = 0; row < num_rows; ++row) {
+      const float* const q[1] = {scratch.q + row * keys.width};
+      DotSums<Widened<float>, 4, 1, kRegisters> sums;
+      sums.clear();
+      sums.add(k, q, keys.width / kLanes, 0);
+      const Vector(*const lanes[4])[kRegisters] = {&sums.lanes[0][0], &sums.lanes[1][0], &sums.lanes[2][0],
+                                                   &sums.lanes[3][0]};
+      float scores[4];
+      store_sums_of_four(lanes, scale, scores);
+      std::copy_n(scores, std::min(4, keys.end - key), scratch.scores[row] + key);
+    }
+  }
+}
+
+// Outer tiles: as many sums as registers hold beside what is multiplied, with whole groups of sixteen columns.
+constexpr int kOuterRows = 4;
+constexpr int kOuterGroups = kRegisters == 1 ? 4 : 1;
+
+// The order in which score_tile takes the lanes of a dot product.
+constexpr int kLaneOrder[kLanes] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};  // its own inverse
+
+// Where element d of a query or key of padded length `width` is taken.
+constexpr int turn_of(int d, int width) {
+  return kLaneOrder[d % kLanes] * (width / kLanes) + d / kLanes;
+}
+
+HWY_INLINE void turn_query(float* q, int width) {
+  float as_it_was[kMaxHeadDim];
+  std::copy_n(q, width, as_it_was);
+  for (int d = 0; d < width; ++d) q[turn_of(d, width)] = as_it_was[d];
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Groups of four lanes from places `step` floats apart.
+template <class D>
+HWY_INLINE hn::Vec<D> load_fours(D d, const float* from, std::ptrdiff_t step) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return hn::LoadU(d, from);
+  } else {
+    const hn::Half<D> half;
+    const auto upper = load_fours(half, from + static_cast<std::ptrdiff_t>(hn::MaxLanes(half)) / 4 * step, step);
+    return hn::Combine(d, upper, load_fours(half, from, step));
+  }
+}
+#endif
+
+// Rearranges `num_keys` keys, a multiple of 16, from scratch.kv into scratch.turned: [num_keys / kColumns, width,
+// kColumns], the elements in the order of their turns.
+template <int kColumns>
+HWY_INLINE void turn_keys(Scratch& scratch, int num_keys, int width) {
+  const auto place = [&](int element, int key) {
+    return scratch.turned + (key / kColumns * width + turn_of(element, width)) * kColumns + key % kColumns;
+  };
+#if HWY_TARGET == HWY_SCALAR
+  for (int key = 0; key < num_keys; ++key)
+    for (int i = 0; i < width; ++i) *place(i, key) = scratch.kv[key * width + i];
+#else
+  const Floats d;
+  for (int i = 0; i < width; i += 4) {
+    for (int key = 0; key < num_keys; key += kWidth) {
+      // Elements i to i + 3 of each fourth key from `key` on, of each fourth one from `key` + 1 on, ...
+      const float* from = scratch.kv + key * width + i;
+      const Vector keys0 = load_fours(d, from, 4 * width), keys1 = load_fours(d, from + width, 4 * width);
+      const Vector keys2 = load_fours(d, from + 2 * width, 4 * width),
+                   keys3 = load_fours(d, from + 3 * width, 4 * width);
+      // In each group of four lanes: elements 0 and 1 of keys 0 and 2, of keys 1 and 3, then elements 2 and 3.
+      const Vector lower02 = hn::InterleaveLower(d, keys0, keys2), lower13 = hn::InterleaveLower(d, keys1, keys3);
+      const Vector upper02 = hn::InterleaveUpper(d, keys0, keys2), upper13 = hn::InterleaveUpper(d, keys1, keys3);
+      hn::StoreU(hn::InterleaveLower(d, lower02, lower13), d, place(i, key));
+      hn::StoreU(hn::InterleaveUpper(d, lower02, lower13), d, place(i + 1, key));
+      hn::StoreU(hn::InterleaveLower(d, upper02, upper13), d, place(i + 2, key));
+      hn::StoreU(hn::InterleaveUpper(d, upper02, upper13), d, place(i + 3, key));
+    }
+  }
+#endif
+}
+
+// Scores of kOuterRows queries and kGroups * 16 keys, turned ones both. The dot product's lanes are summed whole
+// registers at a time, each for as many keys as a register holds: lane after lane in such an order that sums are added
+// as soon as they are there, and four at most wait. Lanes 0 and 8 first, then 4 and 12, then both sums, as README.md
+// has it.
+template <int kGroups>
+struct ScoreTile {
+  static constexpr int kParts = kGroups * kRegisters;
+  using Sums = OuterSums<kOuterRows, kParts>;
+
+  const float* const (&q)[kOuterRows];
+  const float* keys;
+  int count;  // elements of a lane
+  float (&waiting)[4][kOuterRows][kParts * kWidth];
+
+  // The sums of turns [turn, turn + 2^kLevel), added up.
+  template <int kLevel>
+  HWY_INLINE Sums sum(int turn) const {
+    Sums sums;
+    if constexpr (kLevel == 0) {
+      const float* from[kOuterRows];
+#pragma GCC unroll 8
+      for (int r = 0; r < kOuterRows; ++r) from[r] = q[r] + turn * count;
+      sums.clear();
+      sums.add(from, 1, keys + turn * count * kParts * kWidth, kParts * kWidth, count);
+    } else {
+      sum<kLevel - 1>(turn).store(waiting[kLevel - 1]);
+      sums = sum<kLevel - 1>(turn + (1 << (kLevel - 1)));
+      sums.add_to(waiting[kLevel - 1]);
+    }
+    return sums;
+  }
+};
+
+// Many rows: keys are turned once for all, so that a register holds scores of a row, not lanes of one score. What a row
+// does not see of the block is computed too, and dropped in weigh_row. `num_keys`, a multiple of kGroups * 16.
+template <int kGroups>
+HWY_INLINE void score_turned(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
+  constexpr int kColumns = kGroups * kLanes;
+  alignas(64) float waiting[4][kOuterRows][kColumns];
+  turn_keys<kColumns>(scratch, num_keys, keys.width);
+  for (int row = 0; row < num_rows; row += kOuterRows) {
+    float dropped[kBlockKeys];
+    const float* q[kOuterRows];
+    float* scores[kOuterRows];
+    for (int r = 0; r < kOuterRows; ++r) {
+      q[r] = scratch.q + std::min(row + r, num_rows - 1) * keys.width;
+      scores[r] = row + r < num_rows ? scratch.scores[row + r] + keys.first : dropped;
+    }
+    for (int column = 0; column < num_keys; column += kColumns) {
+      const ScoreTile<kGroups> tile{q, scratch.turned + column * keys.width, keys.width / kLanes, waiting};
+      tile.template sum<4>(0).store(scores, column, scale);
+    }
+  }
+}
+
+HWY_NOINLINE void score_many(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
+  std::fill(scratch.kv, scratch.kv + (keys.begin - keys.first) * keys.width, 0.0f);
+  std::fill(scratch.kv + (keys.end - keys.first) * keys.width, scratch.kv + num_keys * keys.width, 0.0f);
+  if (num_keys % (kOuterGroups * kLanes) == 0)
+    score_turned<kOuterGroups>(scratch, num_rows, keys, num_keys, scale);
+  else
+    score_turned<1>(scratch, num_rows, keys, num_keys, scale);
+}
+
+// From so many rows on, turning keys costs less than summing up lanes.
+constexpr int kFewestRowsToTurn = 8;
+
+// scores[row][j] = dot(q[row], key j) * scale, of the keys [keys.begin, keys.end).
+HWY_INLINE void score_block(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
+  if (num_rows < kFewestRowsToTurn)
+    score_few(scratch, num_rows, keys, scale);
+  else
+    score_many(scratch, num_rows, keys, num_keys, scale);
+}
+
+// Turns the scores [begin, end) of a row, those that it sees of a block, into weights, and brings the row's maximum,
+// sum and output up to them.
+HWY_NOINLINE void weigh_row(Scratch& scratch, int row, int begin, int end, int width) {
+  const Floats d;
+  float* scores = scratch.scores[row];
+  std::fill(scores, scores + begin, -std::numeric_limits<float>::infinity());
+  std::fill(scores + end, scores + kBlockKeys, -std::numeric_limits<float>::infinity());
+
+  const float before = scratch.largest[row];
+  Vector maxima = hn::Set(d, before);
+  for (int key = 0; key < kBlockKeys; key += kWidth) {
+    const Vector score = load(scores + key);
+    maxima = hn::IfThenElse(hn::Gt(score, maxima), score, maxima);  // passes over NaN, whose weight will be NaN
+  }
+  const float largest = hn::GetLane(hn::MaxOfLanes(d, maxima));
+
+  const Vector shift = hn::Set(d, largest);
+  Vector lanes[kRegisters];
+  for (int i = 0; i < kRegisters; ++i) lanes[i] = hn::Zero(d);
+  for (int key = 0; key < kBlockKeys; key += kLanes) {
+    for (int i = 0; i < kRegisters; ++i) {
+      float* at = scores + key + i * kWidth;
+      const Vector weight = exp_of_nonpositive(d, hn::Sub(load(at), shift));
+      hn::StoreU(weight, d, at);
+      lanes[i] = hn::Add(lanes[i], weight);
+    }
+  }
+  const float block_sum = sum_lanes(lanes);
+
+  scratch.largest[row] = largest;
+  if (largest == before) {  // exp(0) is 1, and a product with 1 changes nothing
+    scratch.sum[row] += block_sum;
+    return;
+  }
+  const Vector correction = exp_of_nonpositive(d, hn::Sub(hn::Set(d, before), shift));
+  scratch.sum[row] = hn::GetLane(hn::MulAdd(hn::Set(d, scratch.sum[row]), correction, hn::Set(d, block_sum)));
+  float* o = scratch.o + row * width;
+  for (int i = 0; i < width; i += kWidth) hn::StoreU(hn::Mul(load(o + i), correction), d, o + i);
+}
+
+// o[row] += weights[row][j] * value j for j in [begin, end), one after the other, for kRows rows from `row` and kGroups
+// groups of sixteen columns.
+template <int kRows, int kGroups>
+HWY_INLINE void add_columns(Scratch& scratch, int row, const Keys& keys, int begin, int end, int column) {
+  constexpr int kParts = kGroups * kRegisters;
+  OuterSums<kRows, kParts> o;
+  const float* weights[kRows];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    weights[r] = scratch.scores[row + r] + begin;
+#pragma GCC unroll 4 * kUnroll
+    for (int p = 0; p < kParts; ++p) o.sums[r][p] = load(scratch.o + (row + r) * keys.width + column + p * kWidth);
+  }
+  o.add(weights, 1, scratch.kv + (begin - keys.first) * keys.width + column, keys.width, end - begin);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4 * kUnroll
+    for (int p = 0; p < kParts; ++p)
+      hn::StoreU(o.sums[r][p], Floats(), scratch.o + (row + r) * keys.width + column + p * kWidth);
+}
+
+// All columns. One row alone takes four groups at a time: a sum waits for its last addition, so eight must be under
+// way; and so do four rows where registers hold sixteen sums beside what is multiplied.
+template <int kRows>
+HWY_INLINE void add_values(Scratch& scratch, int row, const Keys& keys, int begin, int end) {
+  constexpr int kGroups = kRows == 1 ? 4 : kOuterGroups;
+  int column = 0;
+  for (; column + kGroups * kLanes <= keys.width; column += kGroups * kLanes)
+    add_columns<kRows, kGroups>(scratch, row, keys, begin, end, column);
+  for (; column < keys.width; column += kLanes) add_columns<kRows, 1>(scratch, row, keys, begin, end, column);
+}
+
+// Adds values, which lie in scratch.kv, to all rows that see them. visible(row) says which of the block's a row sees.
+template <class VisibleKeys>
+HWY_NOINLINE void add_visible_values(Scratch& scratch, int num_rows, const Keys& keys, const VisibleKeys& visible) {
+  const auto seen_begin = [&](int row) { return std::max(visible(row).begin, keys.begin); };
+  const auto seen_end = [&](int row) { return std::min(visible(row).end, keys.end); };
+  const auto add_to_row = [&](int row, int begin, int end) {
+    if (begin < end) add_values<1>(scratch, row, keys, begin, end);
+  };
+  for (int row = 0; row < num_rows; row += kOuterRows) {
+    const int group = std::min(kOuterRows, num_rows - row);
+    const int begin = seen_begin(row + group - 1), end = seen_end(row);  // seen by the whole group
+    if (group < kOuterRows || begin >= end) {
+      for (int r = row; r < row + group; ++r) add_to_row(r, seen_begin(r), seen_end(r));
+      continue;
+    }
+    for (int r = row; r < row + group; ++r) add_to_row(r, seen_begin(r), begin);
+    add_values<kOuterRows>(scratch, row, keys, begin, end);
+    for (int r = row; r < row + group; ++r) add_to_row(r, end, seen_end(r));
+  }
+}
+
+}  // namespace heddle::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

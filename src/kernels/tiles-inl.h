@@ -1,0 +1,173 @@
+// The two tiles of the CPU operators: many sums of products in registers at once, so that what is loaded is used
+// several times. DotSums has the sixteen lanes of dot products along a register, and is made for long rows that nobody
+// has rearranged; OuterSums has whole sums along it, and needs no adding up of lanes. Included once a target, after
+// hwy/highway.h; the guard is Highway's idiom.
+#if defined(HEDDLE_KERNELS_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_KERNELS_TILES_INL_H_
+#undef HEDDLE_KERNELS_TILES_INL_H_
+#else
+#define HEDDLE_KERNELS_TILES_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::HWY_NAMESPACE {
+
+// GCC would otherwise load ahead, and run out of registers.
+HWY_INLINE void keep_order() {
+  asm volatile("" ::: "memory");
+}
+
+// A Format says how a row of W is multiplied with a row of x:
+//   Weight, X      their elements in memory
+//   Packed         elements as loops read them that use them often: all of x, and W where there are many tokens
+//   kChunk         elements that the sixteen lanes take at once
+//   kPhases        products that a lane makes of its share of a chunk, one after the other
+//   pack()         Packed of whole chunks of Weight or X, as many elements
+//   operand()      one register of Weight or Packed: of `part` (lanes [part * kWidth, ...)) and `phase` of a chunk
+//   multiply_add() adds the products of two operands to the lanes
+
+// x is float32; W is, or is widened to it. Lane i takes element i of each 16.
+template <class W>
+struct Widened {
+  using Weight = W;
+  using X = float;
+  using Packed = float;
+  static constexpr int kChunk = kLanes;
+  static constexpr int kPhases = 1;
+
+  template <class T>
+  static HWY_INLINE void pack(const T* from, std::int64_t num_chunks, float* to) {
+    for (std::int64_t k = 0; k < num_chunks * kChunk; k += kWidth) hn::StoreU(load(from + k), Floats(), to + k);
+  }
+  template <class T>
+  static HWY_INLINE Vector operand(const T* chunk, int part, int) {
+    return load(chunk + part * kWidth);
+  }
+  static HWY_INLINE Vector multiply_add(Vector w, Vector x, Vector sum) { return hn::MulAdd(w, x, sum); }
+};
+
+// Registers [part, part + kParts) of the lanes of kRows x kTokens dot products.
+template <class Format, int kRows, int kTokens, int kParts>
+struct DotSums {
+  Vector lanes[kRows][kTokens][kParts];
+
+  HWY_INLINE DotSums() {}  // an implicit one would not be compiled for the target
+
+  HWY_INLINE void clear() {
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t)
+#pragma GCC unroll 4
+        for (int p = 0; p < kParts; ++p) lanes[r][t][p] = hn::Zero(Floats());
+  }
+
+  // Adds the products of `num_chunks` chunks.
+  template <class W>
+  HWY_INLINE void add(const W* const (&w)[kRows], const typename Format::Packed* const (&x)[kTokens],
+                      std::int64_t num_chunks, int part) {
+    for (std::int64_t k = 0; k < num_chunks * Format::kChunk; k += Format::kChunk) {
+#pragma GCC unroll 2
+      for (int phase = 0; phase < Format::kPhases; ++phase) {
+#pragma GCC unroll 4
+        for (int p = 0; p < kParts; ++p) {
+          if (phase + p > 0) keep_order();
+          decltype(Format::operand(w[0], 0, 0)) row[kRows];
+#pragma GCC unroll 24
+          for (int r = 0; r < kRows; ++r) row[r] = Format::operand(w[r] + k, part + p, phase);
+#pragma GCC unroll 4
+          for (int t = 0; t < kTokens; ++t) {
+            const auto token = in_register(Format::operand(x[t] + k, part + p, phase));
+#pragma GCC unroll 24
+            for (int r = 0; r < kRows; ++r) lanes[r][t][p] = Format::multiply_add(row[r], token, lanes[r][t][p]);
+          }
+        }
+      }
+    }
+  }
+};
+
+// The dot product of README.md.
+HWY_INLINE float dot(const float* a, const float* b, std::int64_t n) {
+  using Sums = DotSums<Widened<float>, 1, 1, kRegisters>;
+  const std::int64_t whole = n / kLanes * kLanes;
+  Sums sums;
+  sums.clear();
+  const float* rows[1] = {a};
+  const float* tokens[1] = {b};
+  sums.add(rows, tokens, whole / kLanes, 0);
+  if (whole < n) {
+    float row[kLanes] = {}, token[kLanes] = {};
+    std::memcpy(row, a + whole, static_cast<std::size_t>(n - whole) * sizeof(float));
+    std::memcpy(token, b + whole, static_cast<std::size_t>(n - whole) * sizeof(float));
+    rows[0] = row;
+    tokens[0] = token;
+    sums.add(rows, tokens, 1, 0);
+  }
+  return sum_lanes(sums.lanes[0][0]);
+}
+
+// kRows rows of kParts registers of sums.
+template <int kRows, int kParts>
+struct OuterSums {
+  Vector sums[kRows][kParts];
+
+  HWY_INLINE OuterSums() {}  // an implicit one would not be compiled for the target
+
+  HWY_INLINE void clear() {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4 * kUnroll
+      for (int p = 0; p < kParts; ++p) sums[r][p] = hn::Zero(Floats());
+  }
+
+  HWY_INLINE void store(float (&to)[kRows][kParts * kWidth]) const {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4 * kUnroll
+      for (int p = 0; p < kParts; ++p) hn::StoreU(sums[r][p], Floats(), to[r] + p * kWidth);
+  }
+
+  HWY_INLINE void store(float* const (&to)[kRows], int column, float scale) const {
+    const Vector factor = hn::Set(Floats(), scale);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4 * kUnroll
+      for (int p = 0; p < kParts; ++p) hn::StoreU(hn::Mul(sums[r][p], factor), Floats(), to[r] + column + p * kWidth);
+  }
+
+  HWY_INLINE void add_to(const float (&from)[kRows][kParts * kWidth]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4 * kUnroll
+      for (int p = 0; p < kParts; ++p) sums[r][p] = hn::Add(load(from[r] + p * kWidth), sums[r][p]);
+  }
+
+  // sums[r][column] += a[r][i * a_step] * b[i * b_step + column] for i = 0, 1, ..., count - 1 in turn.
+  HWY_INLINE void add(const float* const (&a)[kRows], std::ptrdiff_t a_step, const float* b, std::ptrdiff_t b_step,
+                      int count) {
+    std::ptrdiff_t at = 0;
+    for (int i = 0; i < count; ++i, at += a_step, b += b_step) {
+      Vector columns[kParts];
+#pragma GCC unroll 4 * kUnroll
+      for (int p = 0; p < kParts; ++p) columns[p] = in_register(load(b + p * kWidth));
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Vector factor = hn::Set(Floats(), a[r][at]);
+#pragma GCC unroll 4 * kUnroll
+        for (int p = 0; p < kParts; ++p) sums[r][p] = hn::MulAdd(factor, columns[p], sums[r][p]);
+      }
+    }
+  }
+};
+
+}  // namespace heddle::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
