@@ -1,0 +1,62 @@
+// How ranks show each other that they live: small UDP datagrams, sent by a thread that no MPI call can hold up.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "fabric/tag.h"
+
+namespace heddle {
+
+// Where a rank hears: its machine's IPv4 addresses. Plain data: it travels between ranks.
+struct BeatAddress {
+  static constexpr std::size_t kMostAddresses = 8;
+
+  std::uint16_t port = 0;  // as the machine writes it
+  std::uint16_t num_addresses = 0;
+  std::array<std::uint32_t, kMostAddresses> addresses{};  // as the network writes them
+};
+
+// What a rank says. Plain data; ranks are machines of one byte order, as MPI_BYTE asks anyway.
+struct Beat {
+  enum Kind : std::uint32_t { alive, failure, timeout };
+  static constexpr std::uint32_t kMagic = 0x48444c31;
+
+  std::uint32_t magic = kMagic;
+  Kind kind = alive;
+  std::uint64_t job = 0;
+  std::int32_t rank = -1;           // who says it
+  std::int32_t waiting_for = -1;    // a rank, while it waits
+  Tag tag;                          // of that wait
+  std::array<char, 640> trouble{};  // failure, timeout: in words; ends in a zero
+};
+
+class BeatSocket {
+ public:
+  // Throws Failure when the system gives no socket.
+  BeatSocket();
+  BeatSocket(const BeatSocket&) = delete;
+  BeatSocket& operator=(const BeatSocket&) = delete;
+  ~BeatSocket();
+
+  const BeatAddress& address() const { return address_; }
+
+  // To each of the addresses: which of them leads there is not for us to know. What is lost is lost.
+  void send(const BeatAddress& to, const Beat& beat) const;
+
+  // The next that has come, of whatever job; none: nothing has.
+  std::optional<Beat> receive() const;
+
+  // Returns when something can be received, when `limit` is over, or after wake().
+  void wait(std::chrono::milliseconds limit) const;
+  void wake() const;
+
+ private:
+  int socket_ = -1;
+  int wake_ = -1;  // an eventfd
+  BeatAddress address_;
+};
+
+}  // namespace heddle

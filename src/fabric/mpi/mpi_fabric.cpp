@@ -1,0 +1,136 @@
+#include "fabric/mpi/mpi_fabric.h"
+
+#include <mpi.h>
+
+#include <utility>
+
+#include "base/error.h"
+#include "fabric/mpi/mpi_world.h"
+#include "fabric/symmetric_heap.h"
+
+namespace heddle {
+namespace {
+
+// Checks what it is given and enqueues; MpiWorld does it.
+class MpiFabric final : public Fabric {
+ public:
+  MpiFabric(const Launch& launch, const FabricOptions& options) : heap_(options.heap_bytes), world_(launch, options) {}
+
+  std::string_view name() const override { return "mpi"; }
+  int rank() const override { return world_.rank(); }
+  int size() const override { return world_.size(); }
+  Device device() const override { return {}; }
+  bool has(Capability capability) const override { return capability == Capability::several_machines; }
+
+  SymmetricSpan allocate(std::size_t size_bytes) override;
+  Peers peers(std::span<const int>) const override {
+    throw InvalidArgument("mpi has no peer addresses: a rank's memory is reached by put and get alone");
+  }
+
+  void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
+  void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
+  void signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
+  void signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
+  void wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) override;
+  void fence(Stream& stream) override;
+  void barrier(Stream& stream, std::span<const int> team) override;
+  void synchronize(Stream& stream) override;
+
+ private:
+  void check(const Stream& stream, int peer, std::string_view operation) const;
+  // The offset of a place in the own heap.
+  std::size_t offset_of(const void* place, std::size_t bytes, std::string_view operation) const;
+  std::size_t offset_of_flag(const std::uint64_t* flag, std::string_view operation) const;
+
+  SymmetricHeap heap_;
+  MpiWorld world_;
+};
+
+void MpiFabric::check(const Stream& stream, int peer, std::string_view operation) const {
+  require(stream.device().kind == DeviceKind::cpu, "mpi: {}: the stream is one of {}, not of the CPU", operation,
+          name_of(stream.device()));
+  require(peer >= 0 && peer < size(), "mpi: {}: there is no rank {} in a world of {}", operation, peer, size());
+}
+
+std::size_t MpiFabric::offset_of(const void* place, std::size_t bytes, std::string_view operation) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(place);
+  const auto begin = reinterpret_cast<std::uintptr_t>(world_.heap());
+  require(address >= begin && address - begin <= heap_.used_bytes() && bytes <= heap_.used_bytes() - (address - begin),
+          "mpi: {}: {} bytes at {} do not lie in what was allocated of the symmetric heap of rank {}", operation, bytes,
+          place, rank());
+  return address - begin;
+}
+
+std::size_t MpiFabric::offset_of_flag(const std::uint64_t* flag, std::string_view operation) const {
+  const std::size_t offset = offset_of(flag, sizeof *flag, operation);
+  require(offset % sizeof *flag == 0, "mpi: {}: the flag's offset of {} is no multiple of 8", operation, offset);
+  return offset;
+}
+
+SymmetricSpan MpiFabric::allocate(std::size_t size_bytes) {
+  const std::vector<std::uint64_t> sizes = world_.exchange(size_bytes, "allocate");
+  for (std::size_t other = 0; other < sizes.size(); ++other)
+    require(sizes[other] == sizes[0], "mpi: allocate: rank 0 asks for {} bytes, rank {} for {}", sizes[0], other,
+            sizes[other]);
+  return {.data = world_.heap() + heap_.allocate(size_bytes), .size_bytes = size_bytes};
+}
+
+void MpiFabric::put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
+  check(stream, peer, "put");
+  const std::size_t offset = offset_of(destination, bytes, "put");
+  stream.enqueue([=, this](ThreadPool&) { world_.put(peer, offset, source, bytes); });
+}
+
+void MpiFabric::get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
+  check(stream, peer, "get");
+  const std::size_t offset = offset_of(source, bytes, "get");
+  stream.enqueue([=, this](ThreadPool&) { world_.get(peer, destination, offset, bytes); });
+}
+
+void MpiFabric::signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
+  check(stream, peer, "signal");
+  const std::size_t offset = offset_of_flag(flag, "signal");
+  stream.enqueue([=, this](ThreadPool&) { world_.signal(peer, offset, value, SignalKind::set); });
+}
+
+void MpiFabric::signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
+  check(stream, peer, "signal_add");
+  const std::size_t offset = offset_of_flag(flag, "signal_add");
+  stream.enqueue([=, this](ThreadPool&) { world_.signal(peer, offset, value, SignalKind::add); });
+}
+
+void MpiFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {
+  check(stream, from, "wait");
+  const std::size_t offset = offset_of_flag(flag, "wait");
+  stream.enqueue([=, this](ThreadPool&) { world_.wait(from, offset, target, tag); });
+}
+
+void MpiFabric::fence(Stream& stream) {
+  check(stream, rank(), "fence");
+  stream.enqueue([this](ThreadPool&) { world_.fence(); });
+}
+
+void MpiFabric::barrier(Stream& stream, std::span<const int> team) {
+  check(stream, rank(), "barrier");
+  require_team(team, size(), rank(), "mpi: barrier");
+  stream.enqueue([this, ranks = Ranks(team.begin(), team.end())](ThreadPool&) { world_.barrier(ranks); });
+}
+
+void MpiFabric::synchronize(Stream& stream) {
+  stream.synchronize();
+  world_.throw_if_in_trouble();
+}
+
+}  // namespace
+
+std::unique_ptr<Fabric> open_mpi_fabric(const FabricOptions& options) {
+  const Launch launch = read_launch();
+  require(options.deadline.count() > 0, "mpi: the deadline is {} ns, not above 0", options.deadline.count());
+  return std::make_unique<MpiFabric>(launch, options);
+}
+
+std::string mpi_version() {
+  return fmt::format("Open MPI {}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
+}
+
+}  // namespace heddle

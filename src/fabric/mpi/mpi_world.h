@@ -1,0 +1,84 @@
+// A rank's MPI: the window, the messages, and the waits, each done by the calling thread. Offsets are from the heap's
+// begin, the same on every rank.
+#pragma once
+
+#include <mpi.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "fabric/fabric.h"
+#include "fabric/launch.h"
+#include "fabric/mpi/rank_watch.h"
+
+namespace heddle {
+
+enum class SignalKind : std::uint8_t { set, add };
+
+// Functions throw Timeout and Failure; afterwards the world is in trouble, and every function throws the same again.
+// Any thread may call them.
+class MpiWorld {
+ public:
+  // Collective, as open_mpi_fabric says.
+  MpiWorld(const Launch& launch, const FabricOptions& options);
+  MpiWorld(const MpiWorld&) = delete;
+  MpiWorld& operator=(const MpiWorld&) = delete;
+  // Collective, too, unless an exception is on its way: the other ranks are then told that this one has ended.
+  ~MpiWorld();
+
+  int rank() const { return launch_.rank; }
+  int size() const { return launch_.world_size; }
+  std::byte* heap() const { return heap_; }
+  std::size_t heap_bytes() const { return heap_bytes_; }
+
+  void put(int peer, std::size_t offset, const void* source, std::size_t bytes);
+  void get(int peer, void* destination, std::size_t offset, std::size_t bytes);
+  void signal(int peer, std::size_t offset, std::uint64_t value, SignalKind kind);
+  void wait(int from, std::size_t offset, std::uint64_t target, Tag tag);
+  void fence();
+  void barrier(std::span<const int> team);  // the own rank is in it
+
+  // Collective: what each rank gave, by rank.
+  std::vector<std::uint64_t> exchange(std::uint64_t own, Tag tag);
+
+  void throw_if_in_trouble() const;
+
+ private:
+  void open();
+  void open_window();
+  void close();
+  void make_progress(const std::stop_token& stop);
+  void flush_dirty();  // mutex_ is held
+  void check(const char* call, int code, int peer);
+  // Until look(), called with mutex_ held, is >= target.
+  void await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
+  void await(MPI_Request& request, int from, Tag tag);
+  MPI_Aint displacement(int peer, std::size_t offset) const {
+    return static_cast<MPI_Aint>(offset + shifts_[static_cast<std::size_t>(peer)]);
+  }
+
+  Launch launch_;
+  std::size_t heap_bytes_;
+  int exceptions_at_start_;
+  RankWatch watch_;
+
+  std::mutex mutex_;  // around every MPI call
+  MPI_Comm messages_ = MPI_COMM_NULL;
+  MPI_Win window_ = MPI_WIN_NULL;
+  std::byte* heap_ = nullptr;
+  std::vector<std::uint64_t> shifts_;  // from the window's begin to the heap's, by rank
+  std::vector<int> dirty_;             // ranks with puts or signals that may not have arrived, no rank twice
+  std::unordered_map<std::uint64_t, std::uint64_t> barriers_entered_;  // by the team's hash
+
+  std::atomic<int> num_waiting_ = 0;  // threads that make progress themselves
+  std::jthread progress_;             // last: it uses all of the above
+};
+
+}  // namespace heddle

@@ -1,0 +1,26 @@
+// A process of the run, as others on its machine may look at it.
+#pragma once
+
+#include <cstdint>
+
+namespace heddle {
+
+// Plain data: it travels between ranks. The start time tells a process from a later one with the same number.
+struct ProcessIdentity {
+  std::uint64_t machine = 0;  // of the kernel's boot and the namespace of process numbers
+  std::uint64_t start_time = 0;
+  std::int32_t process = 0;
+  std::uint32_t reserved = 0;
+};
+
+ProcessIdentity own_process();
+
+enum class ProcessState : std::uint8_t { running, stopped, gone, unknown };
+
+// Unknown when it is on another machine, or cannot be looked at.
+ProcessState state_of(const ProcessIdentity& identity);
+
+// Of a process of this machine, whenever it was started.
+ProcessState state_of_process(int process);
+
+}  // namespace heddle

@@ -1,0 +1,248 @@
+#include "fabric/mpi/rank_watch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/printable.h"
+
+namespace heddle {
+namespace {
+
+constexpr int kBeatsPerDeadline = 20;
+constexpr std::chrono::milliseconds kLongestInterval{200};
+constexpr std::chrono::milliseconds kShortestInterval{5};
+
+// How long after trouble was declared an MPI call may go on before the process is ended.
+constexpr std::chrono::milliseconds kGrace{500};
+
+double seconds(std::uint64_t nanoseconds) {
+  return static_cast<double>(nanoseconds) * 1e-9;
+}
+
+std::uint64_t count(std::chrono::nanoseconds duration) {
+  return static_cast<std::uint64_t>(duration.count());
+}
+
+}  // namespace
+
+RankWatch::RankWatch(const WatchOptions& options)
+    : options_(options),
+      interval_(std::clamp(std::chrono::duration_cast<std::chrono::milliseconds>(options.deadline / kBeatsPerDeadline),
+                           kShortestInterval, kLongestInterval)),
+      presence_(options.job, options.rank, options.world_size),
+      thread_([this] { run(); }) {}
+
+RankWatch::~RankWatch() {
+  stop_ = true;
+  socket_.wake();
+  thread_.join();
+}
+
+RankContact RankWatch::own_contact() const {
+  return {.address = socket_.address(), .process = process_};
+}
+
+void RankWatch::begin(std::vector<RankContact> contacts) {
+  const std::lock_guard lock(mutex_);
+  contacts_ = std::move(contacts);
+  seen_.assign(contacts_.size(), Seen{.heard_at = now()});
+}
+
+void RankWatch::end() {
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+}
+
+void RankWatch::say_waiting(int from, Tag tag) {
+  const std::lock_guard lock(mutex_);
+  waiting_for_ = from;
+  waiting_tag_ = tag;
+}
+
+void RankWatch::say_not_waiting() {
+  const std::lock_guard lock(mutex_);
+  waiting_for_ = -1;
+}
+
+std::string RankWatch::why_lost(int rank, std::uint64_t silence_allowed) const {
+  const RankContact& contact = contacts_[static_cast<std::size_t>(rank)];
+  const std::uint64_t silence = now() - seen_[static_cast<std::size_t>(rank)].heard_at;
+  switch (state_of(contact.process)) {
+    case ProcessState::gone:
+      return fmt::format("rank {} was killed or has ended early (process {} is gone)", rank, contact.process.process);
+    case ProcessState::stopped:
+      if (silence <= silence_allowed) break;
+      return fmt::format("rank {} is stopped (process {}), nothing heard of it for {:.1f} s", rank,
+                         contact.process.process, seconds(silence));
+    default:
+      break;
+  }
+  if (silence <= silence_allowed) return {};
+  return fmt::format("rank {} was killed, hangs or cannot be reached: nothing heard of it for {:.1f} s", rank,
+                     seconds(silence));
+}
+
+std::string RankWatch::what_is_known_of(int from) const {
+  const std::lock_guard lock(mutex_);
+  if (contacts_.empty()) {
+    const std::string missing = presence_.who_is_missing(options_.one_machine);
+    return missing.empty() ? "every rank of this machine has opened its fabric" : missing;
+  }
+  // Five beats in a row are not lost by chance.
+  const std::uint64_t silence_allowed = 5 * count(interval_);
+  std::string text;
+  const auto add = [&text](const std::string& more) {
+    if (more.empty() || text.size() > 300) return;
+    text += (text.empty() ? "" : "; ") + more;
+  };
+  for (int rank = 0; rank < options_.world_size; ++rank)
+    if (rank != options_.rank) add(why_lost(rank, silence_allowed));
+  if (!text.empty() || from < 0) return text;
+
+  // All live: whoever waits for nobody is late.
+  std::vector<bool> passed(static_cast<std::size_t>(options_.world_size), false);
+  int rank = from;
+  while (rank != options_.rank && !passed[static_cast<std::size_t>(rank)]) {
+    passed[static_cast<std::size_t>(rank)] = true;
+    const Seen& seen = seen_[static_cast<std::size_t>(rank)];
+    if (seen.waiting_for < 0) {
+      add(fmt::format("rank {} lives and waits for nobody: it has not come so far", rank));
+      return text;
+    }
+    add(fmt::format("rank {} waits for rank {} ({})", rank, seen.waiting_for, seen.tag.view()));
+    rank = seen.waiting_for;
+  }
+  add("so they wait for each other");
+  return text;
+}
+
+void RankWatch::declare(Beat::Kind kind, const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (in_trouble_) return;
+    trouble_kind_ = kind;
+    trouble_ = printable(text, Beat{}.trouble.size() - 16);
+    in_trouble_.store(true, std::memory_order_release);
+  }
+  // UDP may lose one, and this process may end as soon as this returns.
+  for (int i = 0; i < 3; ++i) {
+    if (i != 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    tell();
+  }
+}
+
+void RankWatch::throw_trouble() const {
+  const std::lock_guard lock(mutex_);
+  if (trouble_kind_ == Beat::timeout) throw Timeout(trouble_);
+  throw Failure(trouble_);
+}
+
+RankWatch::Call::Call(RankWatch& watch, const char* what, int peer) : watch_(watch) {
+  watch_.call_peer_.store(peer, std::memory_order_relaxed);
+  watch_.call_since_.store(watch.now(), std::memory_order_relaxed);
+  watch_.call_.store(what, std::memory_order_release);
+}
+
+RankWatch::Call::~Call() {
+  watch_.call_.store(nullptr, std::memory_order_release);
+}
+
+void RankWatch::run() {
+  using Clock = std::chrono::steady_clock;
+  auto before = Clock::now();
+  auto told = before - interval_;
+  while (!stop_) {
+    socket_.wait(interval_);
+    receive();
+    const auto now = Clock::now();
+    // More than this between two rounds: this process was stopped, and heard nobody.
+    now_.fetch_add(count(std::min<std::chrono::nanoseconds>(now - before, 4 * interval_)));
+    before = now;
+    if (now - told < interval_) continue;
+    told = now;
+    look_at_ranks();
+    look_at_call();
+    tell();
+  }
+}
+
+void RankWatch::receive() {
+  while (const auto beat = socket_.receive()) {
+    if (beat->job != options_.job || beat->rank < 0 || beat->rank >= options_.world_size) continue;
+    const std::lock_guard lock(mutex_);
+    if (seen_.empty()) continue;
+    const bool waits = beat->waiting_for >= 0 && beat->waiting_for < options_.world_size;
+    seen_[static_cast<std::size_t>(beat->rank)] = {
+        .heard_at = now(), .waiting_for = waits ? beat->waiting_for : -1, .tag = beat->tag};
+    if (beat->kind == Beat::alive || in_trouble_ || ended_) continue;
+    trouble_kind_ = beat->kind;
+    trouble_ = printable(beat->trouble.data(), beat->trouble.size());
+    in_trouble_.store(true, std::memory_order_release);
+  }
+}
+
+void RankWatch::look_at_ranks() {
+  std::string lost;
+  {
+    const std::lock_guard lock(mutex_);
+    if (contacts_.empty() || ended_ || in_trouble_) return;
+    for (int rank = 0; rank < options_.world_size && lost.empty(); ++rank)
+      if (rank != options_.rank) lost = why_lost(rank, count(options_.deadline));
+  }
+  if (!lost.empty()) declare(Beat::failure, lost);
+}
+
+void RankWatch::look_at_call() {
+  const char* what = call_.load(std::memory_order_acquire);
+  if (what == nullptr) return;
+  const std::uint64_t since = call_since_.load(std::memory_order_relaxed);
+  const std::uint64_t lasted = now() - std::min(now(), since);
+  const int peer = call_peer_.load(std::memory_order_relaxed);
+  const bool late = lasted > count(options_.deadline);
+  if (!late && (!in_trouble() || lasted <= count(kGrace))) return;
+  if (call_.load(std::memory_order_acquire) != what || call_since_.load(std::memory_order_relaxed) != since) return;
+  const std::string known = what_is_known_of(peer);
+  declare(Beat::timeout, fmt::format("rank {} is in {}{} since {:.1f} s, longer than the deadline{}{}", options_.rank,
+                                     what, peer < 0 ? "" : fmt::format(" (rank {})", peer), seconds(lasted),
+                                     known.empty() ? "" : "; ", known));
+  std::string line;
+  {
+    const std::lock_guard lock(mutex_);
+    line = fmt::format("heddle: error: {}\n", trouble_);
+  }
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  ::_exit(1);
+}
+
+Beat RankWatch::own_beat() const {
+  const std::lock_guard lock(mutex_);
+  Beat beat{.kind = trouble_kind_,
+            .job = options_.job,
+            .rank = options_.rank,
+            .waiting_for = waiting_for_,
+            .tag = waiting_tag_};
+  const char* call = call_.load(std::memory_order_acquire);
+  if (call != nullptr && beat.waiting_for < 0) {
+    // Most calls are over at once; one that waits says so from the next beat on.
+    beat.waiting_for = call_peer_.load(std::memory_order_relaxed);
+    std::strncpy(beat.tag.text, call, Tag::kLongest);
+  }
+  std::copy_n(trouble_.begin(), std::min(trouble_.size(), beat.trouble.size() - 1), beat.trouble.begin());
+  return beat;
+}
+
+void RankWatch::tell() const {
+  const Beat beat = own_beat();
+  std::vector<RankContact> contacts;
+  {
+    const std::lock_guard lock(mutex_);
+    contacts = contacts_;
+  }
+  for (int rank = 0; rank < static_cast<int>(contacts.size()); ++rank)
+    if (rank != options_.rank) socket_.send(contacts[static_cast<std::size_t>(rank)].address, beat);
+}
+
+}  // namespace heddle

@@ -1,0 +1,124 @@
+// Knows which ranks live and what they wait for, and ends this process when an MPI call does not return.
+//
+// Every rank says on a UDP socket, twenty times a deadline, that it lives, and whom it waits for; so a rank that waits
+// for a live one, which itself waits for a dead one, can name the dead one. The first that is sure of trouble tells all
+// others, in words, and every rank then fails with the same words. None of it is done by MPI: an MPI call that waits
+// for a dead rank never returns, and while it lasts no other thread may call MPI.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fabric/mpi/beat_socket.h"
+#include "fabric/mpi/presence.h"
+#include "fabric/mpi/process_state.h"
+#include "fabric/tag.h"
+
+namespace heddle {
+
+// Where a rank is heard and seen. Plain data: it travels between ranks.
+struct RankContact {
+  BeatAddress address;
+  ProcessIdentity process;
+};
+
+struct WatchOptions {
+  std::uint64_t job = 0;  // the same on all ranks of the run, and of no other
+  int rank = 0;
+  int world_size = 1;
+  bool one_machine = true;
+  std::chrono::nanoseconds deadline{};
+};
+
+// Any thread may call any of it.
+class RankWatch {
+ public:
+  explicit RankWatch(const WatchOptions& options);
+  RankWatch(const RankWatch&) = delete;
+  RankWatch& operator=(const RankWatch&) = delete;
+  ~RankWatch();
+
+  RankContact own_contact() const;
+  // From now on the others, by rank, are told and looked at.
+  void begin(std::vector<RankContact> contacts);
+  // From now on a rank may go: all have said that they are done.
+  void end();
+
+  std::chrono::nanoseconds deadline() const { return options_.deadline; }
+  // Nanoseconds, in steps of a twentieth of the deadline. It stands still while this process is stopped, so that one
+  // that was blames nobody.
+  std::uint64_t now() const { return now_.load(std::memory_order_relaxed); }
+
+  // What this rank tells the others of what it does.
+  void say_waiting(int from, Tag tag);
+  void say_not_waiting();
+
+  // What keeps `from` from coming, as far as it can be known: "rank 1 is stopped (process 4711)".
+  std::string what_is_known_of(int from) const;
+
+  // Once something is wrong, nothing gets better: the first trouble, an own one or one that a rank told, stays.
+  bool in_trouble() const { return in_trouble_.load(std::memory_order_acquire); }
+  void declare(Beat::Kind kind, const std::string& text);  // failure or timeout; returns when the others were told
+  [[noreturn]] void throw_trouble() const;                 // Failure or Timeout
+
+  // While it lives, this thread is inside an MPI call that has to do with `peer` (-1: with all). After the deadline the
+  // process ends with status 1 and a line on standard error. One at a time.
+  class Call {
+   public:
+    Call(RankWatch& watch, const char* what, int peer);
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    ~Call();
+
+   private:
+    RankWatch& watch_;
+  };
+
+ private:
+  // What is known of another rank.
+  struct Seen {
+    std::uint64_t heard_at = 0;  // by now()
+    int waiting_for = -1;
+    Tag tag;
+  };
+
+  void run();
+  void receive();
+  void look_at_ranks();
+  void look_at_call();
+  void tell() const;
+  Beat own_beat() const;
+  // Why that rank cannot come, or empty; mutex_ is held.
+  std::string why_lost(int rank, std::uint64_t silence_allowed) const;
+
+  WatchOptions options_;
+  std::chrono::milliseconds interval_;
+  Presence presence_;
+  BeatSocket socket_;
+  ProcessIdentity process_ = own_process();
+
+  std::atomic<std::uint64_t> now_ = 0;
+  std::atomic<bool> in_trouble_ = false;
+  std::atomic<bool> stop_ = false;
+  std::atomic<const char*> call_ = nullptr;  // in an MPI call; with the two below
+  std::atomic<int> call_peer_ = -1;
+  std::atomic<std::uint64_t> call_since_ = 0;
+
+  mutable std::mutex mutex_;  // all below
+  std::vector<RankContact> contacts_;
+  std::vector<Seen> seen_;
+  bool ended_ = false;
+  int waiting_for_ = -1;
+  Tag waiting_tag_;
+  Beat::Kind trouble_kind_ = Beat::alive;
+  std::string trouble_;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace heddle
