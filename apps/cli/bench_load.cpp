@@ -24,8 +24,8 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kSampleLimit = 600s;
-constexpr auto kPrepareLimit = 3600s;
+constexpr auto kLoadSampleLimit = 600s;
+constexpr auto kLoadPrepareLimit = 3600s;
 constexpr StepCase kFirstToken{.batch = 1, .context = 0, .num_tokens = 1, .step_tokens = 1};
 
 struct LoadTimes {
@@ -63,7 +63,7 @@ void load_once(const BenchOptions& options, int threads, LoadTimes* times) {
 }
 
 double peer_sample(BenchPeer& peer) {
-  const json answer = peer.ask({{"sample", json::object()}}, kSampleLimit);
+  const json answer = peer.ask({{"sample", json::object()}}, kLoadSampleLimit);
   const auto seconds = answer.find("seconds");
   if (seconds == answer.end() || !seconds->is_number()) throw Failure("the peer's answer to a sample has no seconds");
   return seconds->get<double>();
@@ -82,7 +82,7 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
     const std::int64_t vocab_size = describe_model(source->config()).vocab_size.value_or(1);
     json request = tokens_json(kFirstToken, vocab_size);
     request.update({{"mode", "load"}, {"model", options.model.model}, {"threads", threads}, {"step_tokens", 1}});
-    peer->ask({{"case", request}}, kPrepareLimit);
+    peer->ask({{"case", request}}, kLoadPrepareLimit);
     peer_sample(*peer);
   }
   LoadTimes times;

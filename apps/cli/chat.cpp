@@ -42,7 +42,7 @@ constexpr std::string_view kHelp =
     "begins\n"
     "with // is sent with one / less. Ctrl-C stops an answer, clears the line, and, twice, leaves.\n";
 
-struct Options {
+struct ChatOptions {
   ModelOptions model;
   SamplingOptions sampling{.max_tokens = 1024};
   ChatTemplateOptions chat_template;
@@ -59,7 +59,7 @@ void note(std::string_view text) {
 
 class Chat {
  public:
-  Chat(const Options& options, Conversation conversation, ChatRenderer render, ChatParameters parameters,
+  Chat(const ChatOptions& options, Conversation conversation, ChatRenderer render, ChatParameters parameters,
        ChatSession& session)
       : options_(options),
         conversation_(std::move(conversation)),
@@ -205,7 +205,7 @@ class Chat {
                        answer.speed.summary()));
   }
 
-  const Options& options_;
+  const ChatOptions& options_;
   Conversation conversation_;
   ChatRenderer render_;
   ChatParameters parameters_;
@@ -217,7 +217,7 @@ class Chat {
   bool interrupted_before_ = false;
 };
 
-Conversation conversation_of(const Options& options) {
+Conversation conversation_of(const ChatOptions& options) {
   Conversation conversation;
   if (options.load) conversation = Conversation::parse(read_file(*options.load, kMaxConversationBytes), *options.load);
   if (options.system) conversation.set_system(*options.system);
@@ -225,7 +225,7 @@ Conversation conversation_of(const Options& options) {
 }
 
 // An answer ends at the ids that generation_config.json names, else config.json, and at the tokenizer's own end token.
-ChatSession::Stops stops_of(const Options& options, const GenerationDefaults& defaults, const ModelShape& shape,
+ChatSession::Stops stops_of(const ChatOptions& options, const GenerationDefaults& defaults, const ModelShape& shape,
                             const Tokenizer& tokenizer) {
   ChatSession::Stops stops{.ids = defaults.eos_ids.empty() ? shape.eos_ids : defaults.eos_ids,
                            .texts = options.sampling.stop};
@@ -233,7 +233,7 @@ ChatSession::Stops stops_of(const Options& options, const GenerationDefaults& de
   return stops;
 }
 
-void chat(Options& options) {
+void chat(ChatOptions& options) {
   options.chat_template.model = options.model.model;
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
   const Tokenizer tokenizer = load_model_tokenizer(options.model.model);
@@ -256,7 +256,7 @@ void chat(Options& options) {
 }  // namespace
 
 void add_chat(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ChatOptions>();
   CLI::App* command = app.add_subcommand("chat", "Talk with a model; in a pipe, a message a line");
   add_model_options(*command, options->model);
   add_sampling_options(*command, options->sampling);

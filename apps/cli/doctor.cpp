@@ -29,7 +29,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Options {
+struct DoctorOptions {
   bool json = false;
 };
 
@@ -235,7 +235,7 @@ std::string text_of(const Report& report) {
   return page.text();
 }
 
-void run(const Options& options) {
+void run(const DoctorOptions& options) {
   const Report report = examine();
   write_stdout(options.json ? json_of(report).dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n"
                             : text_of(report));
@@ -244,7 +244,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_doctor(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DoctorOptions>();
   CLI::App* command = app.add_subcommand(
       "doctor", "Describe this machine, measure what it reaches, and say what this build can use of it");
   command->add_flag("--json", options->json, "Print one JSON object");

@@ -29,7 +29,7 @@
 namespace heddle {
 namespace {
 
-struct Options {
+struct GenerateOptions {
   ModelOptions model;
   std::string prompt;
   std::string prompts_file;
@@ -45,7 +45,7 @@ struct Prompt {
   std::string where;  // begins messages about it
 };
 
-std::vector<Prompt> read_prompts(const Options& options) {
+std::vector<Prompt> read_prompts(const GenerateOptions& options) {
   if (!options.from_file) return {{options.prompt, "--prompt"}};
   std::vector<Prompt> prompts;
   for (const JsonLine& line : read_jsonl(options.prompts_file))
@@ -63,7 +63,7 @@ struct Answer {
 // Writes answers to standard output in the order of the prompts: as JSON when each is done, or as text while it grows.
 class Printer {
  public:
-  Printer(const Options& options, const Tokenizer& tokenizer, const std::vector<Answer>& answers)
+  Printer(const GenerateOptions& options, const Tokenizer& tokenizer, const std::vector<Answer>& answers)
       : options_(options), tokenizer_(tokenizer), answers_(answers), held_text_(answers.size()) {
     if (!options_.json) begin_text();
   }
@@ -118,7 +118,7 @@ class Printer {
 
   std::string json(const Answer& answer) const { return completion_json(answer.prompt, answer.completion, tokenizer_); }
 
-  const Options& options_;
+  const GenerateOptions& options_;
   Tokenizer tokenizer_;
   const std::vector<Answer>& answers_;
   std::vector<std::string> held_text_;
@@ -185,7 +185,7 @@ std::vector<EncodedPrompt> encode(const std::vector<Prompt>& prompts, const Toke
   return encoded;
 }
 
-void generate(const Options& options) {
+void generate(const GenerateOptions& options) {
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
   const Tokenizer tokenizer = load_model_tokenizer(options.model.model);
   GenerationDefaults defaults;
@@ -231,7 +231,7 @@ void generate(const Options& options) {
 }  // namespace
 
 void add_generate(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<GenerateOptions>();
   CLI::App* command = app.add_subcommand("generate", "Continue prompts with a model");
   add_model_options(*command, options->model);
   auto* prompt = command->add_option("--prompt", options->prompt, "The prompt; special tokens in it are parsed");

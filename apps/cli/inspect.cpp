@@ -31,7 +31,7 @@ using nlohmann::ordered_json;
 constexpr std::string_view kTokenizer = "tokenizer.json";
 constexpr std::size_t kMaxTokenizerBytes = std::size_t{256} << 20;
 
-struct Options {
+struct InspectOptions {
   std::string folder;
   bool json = false;
 };
@@ -198,7 +198,7 @@ std::string text_of(const Report& report) {
   return text;
 }
 
-void run(const Options& options) {
+void run(const InspectOptions& options) {
   const Report report = examine(options.folder);
   write_stdout(options.json ? json_of(report).dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n"
                             : text_of(report));
@@ -207,7 +207,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_inspect(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<InspectOptions>();
   CLI::App* command = app.add_subcommand("inspect", "Describe a model's folder, and say what of it is unsupported");
   command->add_option("folder", options->folder, "The folder: config.json, weights, tokenizer.json; or synth:NAME")
       ->required();

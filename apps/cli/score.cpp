@@ -32,7 +32,7 @@ constexpr int kMaxSequences = 16;
 constexpr std::int64_t kLogitsBytes = std::int64_t{128} << 20;  // of one step, whatever the text's length
 constexpr int kMaxTokensPerStep = 512;
 
-struct Options {
+struct ScoreOptions {
   ModelOptions model;
   std::optional<std::string> text;
   std::optional<std::string> file;
@@ -86,7 +86,7 @@ auto at(const std::string& where, Action action) {
   }
 }
 
-std::vector<Text> read_texts(const Options& options, LazyTokenizer& tokenizer) {
+std::vector<Text> read_texts(const ScoreOptions& options, LazyTokenizer& tokenizer) {
   std::vector<Text> texts;
   if (options.text) {
     texts.push_back({.tokens = at("--text", [&] { return tokenizer.get().encode(*options.text); }), .where = "--text"});
@@ -117,7 +117,7 @@ struct WindowSize {
   std::int64_t stride = 0;
 };
 
-WindowSize window_of(const Options& options, const ModelShape& shape) {
+WindowSize window_of(const ScoreOptions& options, const ModelShape& shape) {
   const std::int64_t window = options.window.value_or(shape.max_context);
   if (window > shape.max_context)
     throw_error<InputError>("--window is {}, the model's context is {}", window, shape.max_context);
@@ -237,7 +237,7 @@ class Scorer {
   std::unordered_map<std::int64_t, Running> running_;
 };
 
-void score(const Options& options) {
+void score(const ScoreOptions& options) {
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
   LazyTokenizer tokenizer(options.model.model);
   std::vector<Text> texts = read_texts(options, tokenizer);
@@ -273,7 +273,7 @@ void score(const Options& options) {
 }  // namespace
 
 void add_score(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ScoreOptions>();
   CLI::App* command = app.add_subcommand("score", "Log-probabilities of a text's tokens, and its perplexity");
   add_model_options(*command, options->model);
   auto* input = command->add_option_group("input");

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct SynthOptions {
   std::string name;
   std::string out;
   std::string layers;
@@ -33,7 +33,7 @@ struct Options {
 };
 
 // With or without "synth:" before it; the options are another way to write what may follow it.
-SyntheticName name_of(const Options& options) {
+SyntheticName name_of(const SynthOptions& options) {
   std::string text = options.name.starts_with("synth:") ? options.name : "synth:" + options.name;
   if (!options.layers.empty()) text += ",layers=" + options.layers;
   if (!options.dtype.empty()) text += ",dtype=" + options.dtype;
@@ -88,7 +88,7 @@ void check_space(const fs::path& folder, std::uintmax_t needed) {
                        size_text(needed), size_text(space.available), size_text(needed - space.available));
 }
 
-void run(const Options& options) {
+void run(const SynthOptions& options) {
   const SyntheticModel model(name_of(options));
   fs::path out = options.out;
   if (!out.has_filename()) out = out.parent_path();  // "folder/"
@@ -114,7 +114,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_synth(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SynthOptions>();
   CLI::App* command = app.add_subcommand("synth", "Write a model of random weights with the shape of a real one");
   command->add_option("name", options->name, "llama-3.2-1b or another shape; ,layers=N and ,dtype=D may follow")
       ->required();

@@ -25,7 +25,7 @@ namespace {
 using nlohmann::json;
 using Ids = std::vector<std::int32_t>;
 
-struct Options {
+struct TokenizeOptions {
   std::string model;
   std::optional<std::string> text;
   std::optional<std::string> file;
@@ -60,7 +60,8 @@ Ids read_ids(const JsonField& field) {
 
 class Command {
  public:
-  explicit Command(const Options& options) : options_(options), tokenizer_(load_model_tokenizer(options.model)) {}
+  explicit Command(const TokenizeOptions& options)
+      : options_(options), tokenizer_(load_model_tokenizer(options.model)) {}
 
   // Everything is converted before anything is written.
   void run() {
@@ -104,7 +105,7 @@ class Command {
     out_ += '\n';
   }
 
-  const Options& options_;
+  const TokenizeOptions& options_;
   Tokenizer tokenizer_;
   std::string out_;
 };
@@ -112,7 +113,7 @@ class Command {
 }  // namespace
 
 void add_tokenize(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TokenizeOptions>();
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, or ids into text");
   command->add_option("--model", options->model, "Folder with tokenizer.json, or synth:NAME")->required();
   auto* input = command->add_option_group("input");

@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-constexpr std::int64_t kMaxPosition = 1 << 24;  // float32 holds each position exactly up to here
+constexpr std::int64_t kMaxRopePosition = 1 << 24;  // float32 holds each position exactly up to here
 constexpr double kMaxFactor = 1e6;
 
 constexpr std::string_view kRopeTypes[] = {"default", "linear", "dynamic", "llama3", "yarn"};
@@ -41,7 +41,7 @@ double number_or(const JsonField& parameters, std::string_view key, double min, 
 std::int64_t original_max_position_of(const JsonField& config, const JsonField& parameters, std::int64_t max_position) {
   constexpr std::string_view kKey = "original_max_position_embeddings";
   for (const JsonField& parent : {config, parameters})
-    if (const auto field = parent.find(kKey)) return field->integer(1, kMaxPosition);
+    if (const auto field = parent.find(kKey)) return field->integer(1, kMaxRopePosition);
   return max_position;
 }
 
@@ -194,7 +194,7 @@ void find_unsupported_rope(const JsonField& config, UnsupportedFeatures& feature
 std::int64_t stretched_max_position(const RopeConfig& rope, std::int64_t max_position) {
   const auto times = [](std::int64_t position, double factor) {
     return static_cast<std::int64_t>(
-        std::min(std::floor(static_cast<double>(position) * factor), static_cast<double>(kMaxPosition)));
+        std::min(std::floor(static_cast<double>(position) * factor), static_cast<double>(kMaxRopePosition)));
   };
   if (const auto* linear = std::get_if<LinearRope>(&rope.scaling)) return times(max_position, linear->factor);
   if (const auto* yarn = std::get_if<YarnRope>(&rope.scaling))

@@ -11,7 +11,7 @@ namespace heddle {
 namespace {
 
 // Converted at a time: small enough for progress to move, and for a made-up tensor never to be whole in memory.
-constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
+constexpr std::size_t kReadBytes = std::size_t{8} << 20;
 
 bool aligned_for(const void* data, DType dtype) {
   return reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) == 0;
@@ -128,8 +128,8 @@ const void* WeightLoader::load(const std::string& name, const TensorInfo& info, 
     if (aligned_for(all.bytes.data(), dtype)) {
       storage_.owners.push_back(std::move(all.owner));
       // Read now, so that a load takes its time where a user watches it.
-      for (std::size_t done = 0; done < all.bytes.size(); done += kPieceBytes) {
-        const auto piece = all.bytes.subspan(done, std::min(kPieceBytes, all.bytes.size() - done));
+      for (std::size_t done = 0; done < all.bytes.size(); done += kReadBytes) {
+        const auto piece = all.bytes.subspan(done, std::min(kReadBytes, all.bytes.size() - done));
         read_mapped(piece);
         advance(piece.size());
       }
@@ -149,7 +149,7 @@ void WeightLoader::copy_rows(const std::string& name, const TensorInfo& info, st
   const std::size_t row_bytes = info.size_bytes / static_cast<std::size_t>(info.shape[0]);
   const std::size_t row_elements = row_bytes / size_of(stored);
   const auto piece_rows =
-      static_cast<std::int64_t>(std::max<std::size_t>(1, kPieceBytes / std::max<std::size_t>(1, row_bytes)));
+      static_cast<std::int64_t>(std::max<std::size_t>(1, kReadBytes / std::max<std::size_t>(1, row_bytes)));
   for (std::int64_t done = 0; done < num_rows;) {
     const std::int64_t count = std::min(piece_rows, num_rows - done);
     const TensorRows piece = source_.rows(name, first_row + done, count);

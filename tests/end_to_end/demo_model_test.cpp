@@ -15,13 +15,13 @@
 namespace heddle {
 namespace {
 
-struct Case {
+struct DemoCase {
   std::string prompt;
   std::string answer;
 };
 
 // Greedy answers to all prompts, batched, each cut at its end token.
-std::vector<std::string> answers(const std::vector<Case>& cases, std::int64_t max_tokens) {
+std::vector<std::string> answers(const std::vector<DemoCase>& cases, std::int64_t max_tokens) {
   const Tokenizer tokenizer = Tokenizer::load(demo_model());
   Engine engine(load_model(Checkpoint(demo_model()), {}), {.threads = 2});
   std::unordered_map<std::int64_t, std::size_t> index_of;
@@ -59,7 +59,7 @@ bool list_is_held_out(std::vector<int> numbers) {
   return value % 20 == 0;
 }
 
-double share_right(const std::vector<Case>& cases, std::int64_t max_tokens) {
+double share_right(const std::vector<DemoCase>& cases, std::int64_t max_tokens) {
   const std::vector<std::string> texts = answers(cases, max_tokens);
   std::size_t right = 0;
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -77,14 +77,14 @@ constexpr std::size_t kCases = 400;
 #endif
 
 TEST(DemoModel, AddsPairsItHasNeverSeen) {
-  std::vector<Case> cases;
+  std::vector<DemoCase> cases;
   for (const auto& [a, b] : held_out_pairs(kCases))
     cases.push_back({fmt::format("{} + {} =", a, b), fmt::format(" {}\n", a + b)});
   EXPECT_GE(share_right(cases, 10), 0.99);
 }
 
 TEST(DemoModel, SubtractsPairsItHasNeverSeen) {
-  std::vector<Case> cases;
+  std::vector<DemoCase> cases;
   for (const auto& [a, b] : held_out_pairs(kCases))
     cases.push_back({fmt::format("{} - {} =", a, b), fmt::format(" {}\n", a - b)});
   EXPECT_GE(share_right(cases, 10), 0.99);
@@ -92,7 +92,7 @@ TEST(DemoModel, SubtractsPairsItHasNeverSeen) {
 
 TEST(DemoModel, SortsListsItHasNeverSeen) {
   std::mt19937 random(1);
-  std::vector<Case> cases;
+  std::vector<DemoCase> cases;
   while (cases.size() < kCases) {
     std::vector<int> numbers(3 + random() % 4);
     for (int& number : numbers) number = static_cast<int>(random() % 100);
@@ -108,7 +108,7 @@ TEST(DemoModel, SortsListsItHasNeverSeen) {
 }
 
 TEST(DemoModel, AnswersInChatForm) {
-  const std::vector<Case> cases{{"<|user|>\nWhat is 137 plus 254?<|end|>\n<|assistant|>\n", ""}};
+  const std::vector<DemoCase> cases{{"<|user|>\nWhat is 137 plus 254?<|end|>\n<|assistant|>\n", ""}};
   EXPECT_NE(answers(cases, 40)[0].find("391"), std::string::npos);
 }
 

@@ -16,11 +16,11 @@ constexpr bool stands_for_itself(int byte) {
 constexpr char32_t kFirstShifted = 0x100;
 constexpr int kNumShifted = 68;
 
-struct Alphabet {
+struct ByteTable {
   std::array<std::string, 256> char_of;
   std::array<std::int16_t, kFirstShifted + kNumShifted> byte_of;  // by code point; -1: none
 
-  Alphabet() {
+  ByteTable() {
     byte_of.fill(-1);
     char32_t next = kFirstShifted;
     for (int byte = 0; byte < 256; ++byte) {
@@ -31,8 +31,8 @@ struct Alphabet {
   }
 };
 
-const Alphabet& alphabet() {
-  static const Alphabet instance;
+const ByteTable& alphabet() {
+  static const ByteTable instance;
   return instance;
 }
 

@@ -15,7 +15,7 @@
 namespace heddle {
 namespace {
 
-constexpr std::size_t kMaxSteps = 64;
+constexpr std::size_t kMaxNormalizers = 64;
 constexpr std::size_t kMostGrowth = 64;
 
 // `tokenizers` normalizes by the tables of Unicode 9. What is younger stands for itself there, as if it were a letter.
@@ -182,7 +182,7 @@ Normalizer::Normalizer(const JsonField& field) {
 
 void Normalizer::add(const JsonField& field) {
   const std::string type = field.at("type").text();
-  if (steps_.size() == kMaxSteps) field.fail(fmt::format("more than {} normalizers", kMaxSteps));
+  if (steps_.size() == kMaxNormalizers) field.fail(fmt::format("more than {} normalizers", kMaxNormalizers));
   if (type == "Sequence") {
     for (const JsonField& element : field.at("normalizers").elements()) add(element);
   } else if (type == "NFC") {
