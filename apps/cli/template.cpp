@@ -15,7 +15,7 @@
 namespace heddle {
 namespace {
 
-struct TemplateOptions {
+struct TemplateCommandOptions {
   std::string model;
   std::string file;
   bool no_generation_prompt = false;
@@ -23,7 +23,7 @@ struct TemplateOptions {
 };
 
 // "NAME=JSON" of each --set.
-void set_variables(const TemplateOptions& options, TemplateInput& conversation) {
+void set_variables(const TemplateCommandOptions& options, TemplateInput& conversation) {
   for (const std::string& setting : options.set) {
     const std::size_t equals = setting.find('=');
     if (equals == std::string::npos || equals == 0)
@@ -33,7 +33,7 @@ void set_variables(const TemplateOptions& options, TemplateInput& conversation) 
   }
 }
 
-void run(const TemplateOptions& options) {
+void run(const TemplateCommandOptions& options) {
   constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
   TemplateInput conversation = parse_template_input(read_file(options.file, kMaxBytes), options.file);
   if (conversation.messages.empty())
@@ -47,7 +47,7 @@ void run(const TemplateOptions& options) {
 }  // namespace
 
 void add_template(CLI::App& app) {
-  const auto options = std::make_shared<TemplateOptions>();
+  const auto options = std::make_shared<TemplateCommandOptions>();
   CLI::App* command = app.add_subcommand("template", "Print a conversation as the model's chat template writes it");
   command->add_option("--model", options->model, "Folder with tokenizer_config.json, or synth:NAME")
       ->required()
