@@ -3,9 +3,8 @@
 // Operators"), so that what is at hand can be computed on while the next is under way.
 //
 //   step 0       rank r's block for itself: nothing is sent; send and receive are its slots, for who keeps two buffers
-//   step k > 0   to rank r + k, from rank r - k (mod n): in each step every rank sends to another one, so no link and
-//   no
-//                rank is read or written twice
+//   step k > 0   to rank r + k, from rank r - k (mod n): in each step every rank sends to another one, so that no link
+//                and no rank is read or written twice
 //
 // Traffic: a rank sends n - 1 blocks, S(n-1)/n of its S bytes. The paper's text has GPU i send to i - k, its Torus
 // Attention to t + k; ours is the latter. The send buffer holds the blocks by receiver, the receive buffer by sender.

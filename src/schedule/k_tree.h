@@ -10,10 +10,10 @@
 //
 // A root adds one sum a step: the left end's last, the right's in the step before. So a phase takes ceil(f/2) steps:
 //
-//   routing stages of the reduction   about K/2 * N^(1/K)       reduce_steps(): exactly
-//   hops of the longest way           about N: N/2 to the root, N/2 back   critical_hops(): exactly, steps being in
-//   lockstep routing paths at the root         K + 1: one a phase, one for the multicast traffic each core sends its
-//   sum once; the root sends the result once, to all
+//   routing stages of the reduction   about K/2 * N^(1/K); exactly: reduce_steps()
+//   hops of the longest way           about N, N/2 to the root and N/2 back; in steps of lockstep: critical_hops()
+//   routing paths at the root         K + 1: one a phase, one for the multicast
+//   traffic                           each core sends its sum once; the root sends the result once, to all
 //
 // K = 1 is the pipelined all-reduce from both ends. The paper uses K = 2. (The paper's text gives no order in a group;
 // that the root is in the middle follows from its K/2 * N^(1/K) stages and N hops.)
@@ -26,6 +26,7 @@
 
 namespace heddle::schedule {
 
+// Made by of().
 struct KTree {
   int size;    // N
   int phases;  // K
@@ -105,6 +106,7 @@ struct KTree {
     for (int phase = 0; phase < phases && power < size && fan > 1; ++phase) power *= fan;
     return power >= size;
   }
+
   constexpr Transfer in_phase(int phase, int member, int step) const {
     const int group = member / fan, first = group * fan, end = first + group_size(phase, group);
     const int top = root_member(phase, group), steps = phase_steps(phase);

@@ -2,13 +2,13 @@
 // end of each schedule's header) and by tests for teams up to 64. They play the schedule on a team whose steps are in
 // lockstep. What a schedule S brings along:
 //
-//   size, steps(), at(rank, step)      see transfer.h
-//   pieces()                           different pieces in play
-//   traffic()                          the formula: pieces that each rank sends (a multicast is sent once)
-//   ends_with(rank, piece)             whether that rank is to hold that piece, or its sum over all ranks, at the end
-//   starts_with(rank, piece)           gathering schedules; of reducing ones every rank begins with its share of every
-//   piece piece_sent(rank, slot),            which piece lies in a slot of the buffer that is sent from, that is
-//   received into; piece_received(rank, slot)         may be missing: piece i in slot i
+//   size, steps(), at(rank, step)   see transfer.h
+//   pieces()                        different pieces in play
+//   traffic()                       the formula: pieces that each rank sends (a multicast is sent once)
+//   ends_with(rank, piece)          whether that rank is to hold that piece, or its sum over all ranks, at the end
+//   starts_with(rank, piece)        of gathering schedules; in reducing ones every rank begins with a share of each
+//   piece piece_sent(rank, slot)          which piece lies in a slot of the buffer that is sent from,
+//   piece_received(rank, slot)      and in one of the buffer that is received into; where missing: piece i in slot i
 #pragma once
 
 #include "schedule/transfer.h"

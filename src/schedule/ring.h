@@ -1,8 +1,9 @@
 // A ring of n ranks, each of which talks to two neighbours alone. Pieces are the slots of one buffer of n slots.
 //
-//   Ring               all-gather: rank r begins with piece r and hands on what it received last      n - 1 pieces sent
-//   a rank RingReduceScatter  rank r ends with the sum of piece r; partial sums travel                       n - 1
-//   RingAllReduce      the one, then the other                                                       2(n - 1)
+//                                                                                     pieces that a rank sends
+//   Ring               all-gather: rank r begins with piece r, hands on what came last   n - 1
+//   RingReduceScatter  rank r ends with the sum of piece r; partial sums travel          n - 1
+//   RingAllReduce      RingReduceScatter, then Ring                                      2(n - 1)
 //
 // With pieces of 1/n of a tensor of S bytes a rank sends S(n-1)/n, and twice that for the all-reduce: the floor of
 // each. Ring is also the order in which Ring Attention and Cannon's shifts see the others' pieces. A sum is taken in

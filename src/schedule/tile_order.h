@@ -1,7 +1,7 @@
 // The order in which a rank reads the tiles that lie on all ranks: its own first, then those of the next rank, and so
 // on around the team. Written as the loops stand in "Eliminating Multi-GPU Performance Taxes" (Alg. 1 to 4: for s = 0
-// .. W-1 on every rank), all ranks would read rank 0 at once, then rank 1; offset by the rank, each is read by one
-// other at a time, and work begins on what is at hand. Traffic is the same: each tile is read once by each rank.
+// .. W-1 on every rank), all ranks would read (or write) rank 0 at once, then rank 1; offset by the rank, each is read
+// by one at a time, and work begins on what is at hand. Traffic is the same: each tile is read once by each rank.
 //
 // Only the order differs between ranks. Who adds up over the owners' tiles in it gets sums that differ in their last
 // bits from rank to rank; who needs the same bits adds in the owners' order.

@@ -8,8 +8,7 @@
 // The paper's example: 300 blocks on 132 SMs take 3 waves; 150 + 150 would take 4, 132 + 168 take 3. Of the good cuts
 // ours is the one nearest to the middle; of two equally near the one with the shorter prefix. Where there is none (a
 // batch of one wave) the cut with the fewest extra waves is returned, and `extra_waves` says how many, so that the
-// caller can weigh them against what it hides. The prefix comes first in every sequence, since the suffix attends to
-// it.
+// caller can weigh them against what it hides. The prefix comes first in every sequence: the suffix attends to it.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +52,8 @@ constexpr TokenSplit split_at(std::span<const TokenTiles> kernels, int prefix, i
 }
 
 // Cuts at a multiple of `granule` tokens: the largest tile_tokens of the kernels, or a page of the cache. A batch of at
-// most one granule is all suffix. Precondition: tokens >= 0, granule > 0, num_sms > 0. All ranks get the same cut:
-// integers alone.
+// most one granule is all suffix. All ranks get the same cut: integers alone. Preconditions: tokens >= 0, granule > 0,
+// num_sms > 0.
 constexpr TokenSplit smart_split(std::span<const TokenTiles> kernels, int tokens, int granule, int num_sms) {
   require(tokens >= 0 && granule > 0 && num_sms > 0);
   TokenSplit best{.suffix = tokens};

@@ -37,6 +37,7 @@ struct TorusStep : Transfer {
   int key_value = 0;  // sequence part of K and V
 };
 
+// Made by of().
 struct Torus {
   int machines;          // N
   int gpus_per_machine;  // ranks are machine * gpus_per_machine + gpu

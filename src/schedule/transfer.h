@@ -1,4 +1,4 @@
-// What one rank does in one step of a schedule, and the two helpers that every schedule counts with.
+// What one rank does in one step of a schedule, and the arithmetic that all schedules share.
 #pragma once
 
 #include <type_traits>
@@ -19,7 +19,7 @@ struct Transfer {
   int send = 0;
   int receive = 0;
   int count = 1;        // slots; the same at both ends
-  bool reduce = false;  // what arrives is added to the slot; else it replaces it
+  bool reduce = false;  // what arrives is added to (or max'ed with) the slot; else it replaces it
 
   friend constexpr bool operator==(const Transfer&, const Transfer&) = default;
 };

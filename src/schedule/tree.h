@@ -1,9 +1,8 @@
 // ClusterReduce and ClusterGather (ClusterFusion, Alg. 1 and 2): log2 N rounds, the stride doubles, every rank sends to
 // rank + stride and receives from rank - stride (mod N).
 //
-//   ClusterReduce   a message is the whole buffer D, added to (or max'ed with) the receiver's: afterwards every rank
-//   has
-//                   the result of all. What arrives needs a buffer of its own (B in the paper), since D is being sent.
+//   ClusterReduce   a message is the whole buffer D, added to (or max'ed with) the receiver's: in the end all ranks
+//                   have the result. What arrives needs a buffer of its own (B in the paper), since D is being sent.
 //                   Traffic_Reduce(size, N) = size * log2(N) * N bytes in the cluster
 //   ClusterGather   messages double: the first `stride` segments go behind the receiver's first `stride`. Segment i of
 //                   rank r's buffer ends as the data of rank r - i: each rank's view is rotated, see segment_of().

@@ -1,7 +1,6 @@
 // INTERLEAVE (WaferLLM, Alg. 1): a ring of N >= 3 cores that stand in a line, in which nobody's neighbour is more than
 // two hops away. The ring runs out over the even cores and back over the odd ones: 0 2 4 ... 5 3 1. One hop for all is
-// impossible, since the ends of a line have one neighbour only; and a ring in the line's own order has one way of N
-// - 1.
+// impossible, since the ends of a line have one neighbour only; a ring in the line's own order has one way of N-1 hops.
 //
 // `at` shifts pieces around that ring, as Ring does: piece p begins at core p, and after N - 1 steps every core has
 // seen every piece, as the compute-shift loop of MeshGEMM asks. Traffic: a core sends N - 1 pieces; no link between two
