@@ -21,7 +21,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using nlohmann::json;
-using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kLoadSampleLimit = 600s;
