@@ -1,0 +1,21 @@
+// The fabrics that this build holds, by name.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "fabric/fabric.h"
+
+namespace heddle {
+
+// "shm", and "mpi" and "nvlink" in builds that hold them; "nvlink-ipc" is nvlink with its memory from plain CUDA instead
+// of NCCL (nvlink/nvlink.h).
+std::vector<std::string_view> fabric_names();
+
+// Collective, by every process that mpirun (or `heddle launch`) has started for this run: this process's rank. Throws
+// InputError for a name that is unknown or not built in, saying which are, and when not started by mpirun; else what
+// that fabric's header says.
+std::unique_ptr<Fabric> open_fabric(std::string_view name, const FabricOptions& options = {});
+
+}  // namespace heddle

@@ -1,0 +1,323 @@
+// The vocabulary of one_sided.h and atomics.h as bodies that run on whatever a stream drives: a thread of the CPU, or,
+// where the CUDA compiler compiles this file, a block of a GPU.
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "conformance/cases.h"
+#include "fabric/enqueue_body.h"
+#include "fabric/one_sided.h"
+
+namespace heddle::conformance {
+namespace {
+
+constexpr BodyShape kOneBlock{.blocks = 1, .threads = 128};
+
+// A body says in `*ok` (of own memory) whether its waits ended well. One flag a pair of ranks that wait for each other.
+
+struct Copies {
+  Peers peers;
+  std::byte* source;       // symmetric, as all below
+  std::byte* destination;  // three pieces: put by the previous rank, got from the next, copied by the one before both
+  std::size_t size_bytes;
+  std::size_t stride_bytes;
+  std::uint64_t* words;  // load and store
+
+  template <Group G>
+  HEDDLE_HOST_DEVICE void operator()(const G& group) const {
+    const int next = (peers.rank + 1) % peers.size;
+    const int after_next = (peers.rank + 2) % peers.size;
+    put(group, peers, next, destination, source, size_bytes);
+    get(group, peers, next, destination + stride_bytes, source, size_bytes);
+    copy(group, peers, next, after_next, destination + 2 * stride_bytes, source, size_bytes);
+    if (group.lane() == 0) {
+      const std::uint64_t theirs = load(peers, next, words);
+      store(peers, next, words + 1, theirs + 1);
+    }
+    group.sync();
+  }
+};
+
+// Round after round: a payload, a flag, an answer. The receiver adds up what it reads.
+struct PingPong {
+  Peers peers;
+  std::uint64_t* payload;  // two words, 64 bytes apart
+  std::uint64_t* flag;
+  std::uint64_t* answer;
+  std::uint64_t* counter;  // raised by signal_add from everybody
+  std::uint64_t* wrong;    // own: how many payloads were not the flag's
+  std::uint64_t* ok;       // own
+  int rounds;
+
+  template <Group G>
+  HEDDLE_HOST_DEVICE void operator()(const G& group) const {
+    const int next = (peers.rank + 1) % peers.size;
+    const int previous = (peers.rank + peers.size - 1) % peers.size;
+    for (int round = 1; round <= rounds; ++round) {
+      const auto epoch = static_cast<std::uint64_t>(round);
+      if (group.lane() == 0) {
+        store(peers, next, payload, epoch);
+        store(peers, next, payload + 8, epoch * 3);
+      }
+      signal(group, peers, next, flag, epoch);
+      if (!wait_until(group, peers, previous, flag, epoch, "ping")) return;
+      if (group.lane() == 0 && (payload[0] != epoch || payload[8] != epoch * 3)) ++*wrong;
+      signal(group, peers, previous, answer, epoch);
+      if (!wait_until(group, peers, next, answer, epoch, "pong")) return;
+    }
+    for (int peer = 0; peer < peers.size; ++peer) signal_add(group, peers, peer, counter, 5);
+    if (!wait_until(group, peers, next, counter, static_cast<std::uint64_t>(5 * peers.size), "all")) return;
+    if (group.lane() == 0) *ok = 1;
+  }
+};
+
+// Two ranks, in turns of their own: each stores to a place and loads the other's. If both loads miss, the stores were
+// behind the loads, which sequential consistency forbids.
+struct StoreBuffering {
+  Peers peers;
+  std::uint64_t* places;  // a word a round, at the rank whose word it is not
+  std::uint64_t* seen;    // own, a word a round
+  std::uint64_t* flag;
+  std::uint64_t* ok;
+  int rounds;
+
+  template <Group G>
+  HEDDLE_HOST_DEVICE void operator()(const G& group) const {
+    const int partner = peers.rank ^ 1;
+    if (partner < peers.size) {
+      for (int round = 0; round < rounds; ++round) {
+        const auto epoch = static_cast<std::uint64_t>(round) + 1;
+        signal(group, peers, partner, flag, epoch);
+        if (!wait_until(group, peers, partner, flag, epoch, "both ready")) return;
+        if (group.lane() == 0) {
+          // Mine lies at the partner, the partner's lies here.
+          atomic_store<Order::seq_cst>(peers.at(partner, places + round), 1);
+          seen[round] = atomic_load<Order::seq_cst>(places + round);
+        }
+        group.sync();
+      }
+    }
+    if (group.lane() == 0) *ok = 1;
+  }
+};
+
+// Every rank works on the words of rank 0.
+template <class T>
+struct Atomics {
+  struct Words {
+    T add, sub, exchange, compare_exchange, bits_and, bits_or, bits_xor, min, max;
+  };
+
+  Peers peers;
+  Words* words;
+  T* returned;  // own: the sum of what exchange gave back
+  int rounds;
+
+  // What a rank leaves there in one round.
+  HEDDLE_HOST_DEVICE static T token(int rank, int round) { return static_cast<T>(1 + rank * 1000 + round); }
+
+  template <Group G>
+  HEDDLE_HOST_DEVICE void operator()(const G& group) const {
+    if (group.lane() == 0) {
+      Words& at = *peers.at(0, words);
+      const T bit = static_cast<T>(T{1} << (peers.rank % 30));
+      T sum = 0;
+      for (int round = 0; round < rounds; ++round) {
+        atomic_add(&at.add, static_cast<T>(peers.rank + 1));
+        atomic_sub(&at.sub, static_cast<T>(peers.rank + 1));
+        sum = static_cast<T>(sum + atomic_exchange(&at.exchange, token(peers.rank, round)));
+        T before = atomic_load(&at.compare_exchange);
+        while (true) {
+          const T found = atomic_compare_exchange(&at.compare_exchange, before, static_cast<T>(before + 1));
+          if (found == before) break;
+          before = found;
+        }
+        atomic_xor(&at.bits_xor, bit);
+        atomic_min(&at.min, static_cast<T>(0 - token(peers.rank, round)));
+        atomic_max(&at.max, token(peers.rank, round));
+      }
+      atomic_and(&at.bits_and, static_cast<T>(~bit));
+      atomic_or(&at.bits_or, bit);
+      *returned = sum;
+    }
+    group.sync();
+  }
+};
+
+int rounds_of(const Context& context) {
+  return std::max(20, context.options().rounds / std::max(1, context.size() / 2));
+}
+
+std::uint64_t* words_at(std::byte* place) {
+  return reinterpret_cast<std::uint64_t*>(place);
+}
+
+template <class T>
+void try_atomics(Context& context, T smallest_at_first) {
+  using Body = Atomics<T>;
+  auto* words = reinterpret_cast<typename Body::Words*>(context.left());
+  auto* returned = reinterpret_cast<T*>(context.own());
+  const int rounds = std::max(20, context.options().rounds / context.size());
+  typename Body::Words start{};
+  start.bits_and = static_cast<T>(~T{0});
+  start.min = smallest_at_first;
+  context.meet();
+  context.write(words, std::as_bytes(std::span(&start, 1)));
+  context.meet();
+  enqueue_body(context.stream(), kOneBlock, Body{context.fabric().peers(), words, returned, rounds});
+  context.meet();
+  // Every rank's sum to rank 0, which adds them up.
+  T* sums = reinterpret_cast<T*>(context.right());
+  context.fabric().put(context.stream(), 0, sums + context.rank(), returned, sizeof(T));
+  context.meet();
+  if (context.rank() != 0) return;
+
+  typename Body::Words got{};
+  const Bytes bytes = context.read(words, sizeof(got));
+  std::memcpy(&got, bytes.data(), sizeof(got));
+  T handed_back = got.exchange;
+  const Bytes sum_bytes = context.read(sums, sizeof(T) * static_cast<std::size_t>(context.size()));
+  T expected_add = 0, expected_exchange = 0, bits = 0;
+  for (int rank = 0; rank < context.size(); ++rank) {
+    T sum = 0;
+    std::memcpy(&sum, &sum_bytes[sizeof(T) * static_cast<std::size_t>(rank)], sizeof(T));
+    handed_back = static_cast<T>(handed_back + sum);
+    expected_add = static_cast<T>(expected_add + static_cast<T>(rounds * (rank + 1)));
+    for (int round = 0; round < rounds; ++round)
+      expected_exchange = static_cast<T>(expected_exchange + Body::token(rank, round));
+    bits = static_cast<T>(bits | (T{1} << (rank % 30)));
+  }
+  T toggled = 0;
+  for (int rank = 0; rank < context.size(); ++rank)
+    if (rounds % 2 == 1) toggled = static_cast<T>(toggled ^ (T{1} << (rank % 30)));
+  const T last_token = Body::token(context.size() - 1, rounds - 1);
+  const auto same = [](std::string_view what, T value, T wanted) {
+    expect(value == wanted, "atomic_{} on {} bytes by all ranks: {} instead of {}", what, sizeof(T), value, wanted);
+  };
+  same("add", got.add, expected_add);
+  same("sub", got.sub, static_cast<T>(0 - expected_add));
+  same("exchange", handed_back, expected_exchange);
+  same("compare_exchange", got.compare_exchange, static_cast<T>(rounds * context.size()));
+  same("and", got.bits_and, static_cast<T>(~bits));
+  same("or", got.bits_or, bits);
+  same("xor", got.bits_xor, toggled);
+  same("min", got.min, static_cast<T>(0 - last_token));
+  same("max", got.max, last_token);
+}
+
+}  // namespace
+
+void device_moves_bytes(Context& context) {
+  // Odd sizes and places, so that heads and tails are there, and no vectors where addresses differ.
+  for (const std::size_t size_bytes : {0, 1, 15, 16, 1000, 65537}) {
+    for (const std::size_t offset : {0, 1, 4, 8}) {
+      const std::size_t stride_bytes = size_bytes + 48;
+      const auto bytes_of = [&](int rank) {
+        return pattern(size_bytes, size_bytes * 100 + static_cast<std::size_t>(rank));
+      };
+      context.write(context.left(), Bytes(3 * stride_bytes + 64));
+      context.write(context.right() + offset, bytes_of(context.rank()));
+      const std::vector<std::uint64_t> start{static_cast<std::uint64_t>(context.rank()) * 10, 0};
+      std::byte* words = context.right() + 200'000;
+      context.write(words, std::as_bytes(std::span(start)));
+      context.meet();
+      enqueue_body(context.stream(), kOneBlock,
+                   Copies{context.fabric().peers(), context.right() + offset, context.left(), size_bytes, stride_bytes,
+                          words_at(words)});
+      context.meet();
+      const auto piece = [&](std::size_t index) {
+        return context.read(context.left() + index * stride_bytes, size_bytes);
+      };
+      const auto what = [&](std::string_view name) {
+        return fmt::format("{} of {} bytes, offset {}", name, size_bytes, offset);
+      };
+      expect_bytes(piece(0), bytes_of(context.previous()), what("put"));
+      expect_bytes(piece(1), bytes_of(context.next()), what("get"));
+      expect_bytes(piece(2), bytes_of(context.previous()), what("copy"));
+      expect_bytes(context.read(context.left() + size_bytes, 48), Bytes(48), what("behind put"));
+      const std::uint64_t stored = context.read_word(words + 8);
+      expect(stored == static_cast<std::uint64_t>(context.rank()) * 10 + 1, "load and store: {}", stored);
+      context.meet();
+    }
+  }
+}
+
+void device_waits(Context& context) {
+  context.clear_flags();
+  context.write(context.left(), Bytes(256));
+  context.write(context.own(), Bytes(16));
+  context.meet();
+  const int rounds = rounds_of(context);
+  enqueue_body(context.stream(), kOneBlock,
+               PingPong{context.fabric().peers(), words_at(context.left()), context.flag(0), context.flag(16),
+                        context.flag(32), words_at(context.own()), words_at(context.own()) + 1, rounds});
+  const std::uint64_t wrong = context.read_word(context.own());
+  expect(wrong == 0, "{} of {} payloads were not what the flag had promised", wrong, rounds);
+  expect(context.read_word(context.own() + 8) == 1, "the waits did not end well");
+  const std::uint64_t count = context.read_word(context.flag(32));
+  expect(count == static_cast<std::uint64_t>(5 * context.size()), "signal_add: {}", count);
+  context.meet();
+}
+
+void store_buffering(Context& context) {
+  context.clear_flags();
+  const int rounds = std::min(rounds_of(context), 4096);
+  const auto count = static_cast<std::size_t>(rounds);
+  context.write(context.left(), Bytes(count * 8));
+  context.write(context.own(), Bytes(count * 8 + 8));
+  context.meet();
+  std::uint64_t* ok = words_at(context.own()) + rounds;
+  enqueue_body(context.stream(), kOneBlock,
+               StoreBuffering{context.fabric().peers(), words_at(context.left()), words_at(context.own()),
+                              context.flag(0), ok, rounds});
+  expect(context.read_word(ok) == 1, "the waits did not end well");
+  // What the partner has seen comes here, and is compared.
+  const int partner = context.rank() ^ 1;
+  if (partner < context.size())
+    context.fabric().put(context.stream(), partner, context.right(), context.own(), count * 8);
+  context.meet();
+  if (partner < context.size()) {
+    const Bytes mine = context.read(context.own(), count * 8);
+    const Bytes theirs = context.read(context.right(), count * 8);
+    for (std::size_t round = 0; round < count; ++round)
+      expect(mine[round * 8] != std::byte{0} || theirs[round * 8] != std::byte{0},
+             "round {}: ranks {} and {} have both missed the other's store", round, context.rank(), partner);
+  }
+  context.meet();
+}
+
+void atomics_under_contention(Context& context) {
+  try_atomics<std::uint64_t>(context, ~std::uint64_t{0});
+  try_atomics<std::int64_t>(context, 0);
+  try_atomics<std::int32_t>(context, 0);
+  try_atomics<std::uint32_t>(context, ~std::uint32_t{0});
+  context.meet();
+}
+
+void team_peers_are_the_teams(Context& context) {
+  // The world backwards, and one without its last rank: flags go round in the team's order.
+  Ranks backwards(static_cast<std::size_t>(context.size()));
+  std::iota(backwards.rbegin(), backwards.rend(), 0);
+  Ranks fewer(backwards.begin() + (context.size() > 1 ? 1 : 0), backwards.end());
+  for (const Ranks& team : {backwards, fewer}) {
+    context.clear_flags();
+    context.write(context.left(), Bytes(256));
+    context.write(context.own(), Bytes(16));
+    context.meet();
+    const auto me = std::find(team.begin(), team.end(), context.rank());
+    if (me != team.end()) {
+      const Peers peers = context.fabric().peers(team);
+      expect(peers.size == static_cast<int>(team.size()) && peers.rank == me - team.begin(),
+             "rank {} of {} in its team", peers.rank, peers.size);
+      enqueue_body(context.stream(), kOneBlock,
+                   PingPong{peers, words_at(context.left()), context.flag(0), context.flag(16), context.flag(32),
+                            words_at(context.own()), words_at(context.own()) + 1, 20});
+      expect(context.read_word(context.own()) == 0, "payloads were not what the flag had promised");
+      expect(context.read_word(context.own() + 8) == 1, "the waits did not end well");
+    }
+    context.meet();
+  }
+}
+
+}  // namespace heddle::conformance
