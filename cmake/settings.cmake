@@ -55,4 +55,6 @@ if(HEDDLE_CUDA)
   endif()
   find_package(CUDAToolkit REQUIRED)
   target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a;--expt-relaxed-constexpr>")
+  # fmt 9 takes nvcc for a compiler without constexpr, and then cannot check its format strings.
+  target_compile_definitions(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>")
 endif()
