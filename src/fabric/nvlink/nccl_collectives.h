@@ -48,8 +48,12 @@ class VendorCollectives {
   VendorCollectives() = default;
 };
 
-// Collective over `team`, ranks of the fabric's world of whom the caller is one. Throws InvalidArgument unless the
-// fabric has Capability::vendor_collectives. Defined only in builds with CUDA; used behind `if constexpr (kHaveCuda)`.
+// Whether NCCL is here, in the version that this was built with; loads it.
+bool nccl_available();
+
+// Collective over `team`, ranks of the fabric's world of whom the caller is one. It ends before the fabric
+// does. Throws InvalidArgument unless the fabric has Capability::vendor_collectives. Defined only in builds with CUDA;
+// used behind `if constexpr (kHaveCuda)`.
 std::unique_ptr<VendorCollectives> open_nccl(Fabric& fabric, std::span<const int> team);
 
 }  // namespace heddle

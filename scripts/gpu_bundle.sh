@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Builds what scripts/gpu.sh runs and gathers it, with the libraries that a bare machine lacks, into .gpu/fabric (which
+# git ignores): one file to carry to a machine with GPUs. Needs nvcc, NCCL's headers, and some minutes.
+#   scripts/gpu_bundle.sh [BUILD_FOLDER]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+build=${1:-build/hopper}
+# Open MPI is left out: ranks on one machine need none of it, and another machine's may differ.
+cmake --preset hopper -B "$build" -DHEDDLE_MPI=OFF >/dev/null
+targets=(heddle_conformance test_fabric test_collectives heddle)
+mapfile -t targets < <(for target in "${targets[@]}"; do
+  ninja -C "$build" -t query "$target" >/dev/null 2>&1 && echo "$target"
+done)
+ninja -C "$build" "${targets[@]}"
+
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+mkdir -p "$stage/bin" "$stage/lib" .gpu/fabric
+for target in "${targets[@]}"; do
+  program=$(find "$build" -type f -name "$target" -perm -u+x | head -n 1)
+  strip -o "$stage/bin/$target" "$program"
+done
+# What every Linux of the other machine's age has, newer, and what belongs to its driver stays here.
+system='^(linux-vdso|ld-linux.*|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcuda|libnvidia.*)\.so'
+ldd "$stage"/bin/* | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u | while read -r library; do
+  [[ $(basename "$library") =~ $system ]] || strip -o "$stage/lib/$(basename "$library")" "$library" 2>/dev/null ||
+    cp -L "$library" "$stage/lib/"
+done
+tar -C "$stage" -cf - bin lib | xz -T2 -6 >.gpu/fabric/bundle.tar.xz
+printf 'bundle:       %6.1f MiB (%s)\n' "$(stat -c %s .gpu/fabric/bundle.tar.xz | awk '{print $1 / 1048576}')" "${targets[*]}"
+printf 'working tree: %6.1f MiB of tracked files\n' \
+  "$(git ls-files -z | xargs -0 stat -c %s 2>/dev/null | awk '{sum += $1} END {print sum / 1048576}')"

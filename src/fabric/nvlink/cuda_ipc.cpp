@@ -1,0 +1,114 @@
+// Peer memory by plain CUDA: an allocation a rank, whose handle goes to the other processes; threads of one process
+// reach each other's allocations as they are.
+#include <array>
+#include <cstring>
+#include <random>
+
+#include "fabric/nvlink/cuda_call.h"
+#include "fabric/nvlink/gpu_name.h"
+#include "fabric/nvlink/peer_memory.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::size_t kGranularity = std::size_t{2} << 20;  // an allocation of less would share its handle with others
+
+// What is the same for the threads of a process, and differs between processes, also of two containers.
+std::uint64_t process_key() {
+  static const std::uint64_t key = [] {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+  }();
+  return key;
+}
+
+struct Offer {
+  std::uint64_t process;
+  std::byte* data;
+  GpuName gpu;
+  cudaIpcMemHandle_t handle;
+};
+
+class CudaIpc final : public PeerMemory {
+ public:
+  explicit CudaIpc(const PeerMemoryRequest& request) : exchange_(*request.exchange), device_(request.device) {
+    const CurrentDevice current(device_);
+    const std::size_t bytes = (request.size_bytes + kGranularity - 1) / kGranularity * kGranularity;
+    void* memory = nullptr;
+    check_cuda(cudaMalloc(&memory, bytes), "cudaMalloc of the fabric's heap");
+    own_ = static_cast<std::byte*>(memory);
+    try {
+      check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
+      check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      Offer mine{process_key(), own_, gpu_name(device_), {}};
+      check_cuda(cudaIpcGetMemHandle(&mine.handle, own_), "cudaIpcGetMemHandle");
+      for (const Offer& offer : exchange_.gather(exchange_.world(), mine, "IPC handles"))
+        heaps_.push_back(reach(offer));
+    } catch (...) {
+      give_back();
+      throw;
+    }
+  }
+
+  ~CudaIpc() override { give_back(); }
+
+  void close() override {
+    {
+      const CurrentDevice current(device_);
+      check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    }
+    exchange_.meet(exchange_.world(), "GPUs idle");
+    unmap();
+    exchange_.meet(exchange_.world(), "IPC unmapped");  // memory is freed when nobody has it mapped
+  }
+
+ private:
+  std::byte* reach(const Offer& offer) {
+    const int peer = static_cast<int>(heaps_.size());
+    if (peer == exchange_.rank()) return own_;
+    if (offer.process != process_key()) {
+      void* memory = nullptr;
+      if (const cudaError_t error = cudaIpcOpenMemHandle(&memory, offer.handle, cudaIpcMemLazyEnablePeerAccess);
+          error != cudaSuccess) {
+        cudaGetLastError();
+        throw_error<Failure>("rank {} on cuda:{} cannot map the memory of rank {} on GPU {}: {}", exchange_.rank(),
+                             device_, peer, offer.gpu.text, cudaGetErrorString(error));
+      }
+      mapped_.push_back(memory);
+      return static_cast<std::byte*>(memory);
+    }
+    if (const int device = device_named(offer.gpu); device != device_) {
+      const cudaError_t error = cudaDeviceEnablePeerAccess(device, 0);
+      cudaGetLastError();  // it may have been enabled by another fabric of this process
+      if (error != cudaErrorPeerAccessAlreadyEnabled) check_cuda(error, "cudaDeviceEnablePeerAccess");
+    }
+    return offer.data;
+  }
+
+  void unmap() {
+    for (void* memory : mapped_) cudaIpcCloseMemHandle(memory);
+    mapped_.clear();
+  }
+
+  void give_back() {
+    int former = 0;
+    cudaGetDevice(&former);
+    cudaSetDevice(device_);
+    unmap();
+    cudaFree(own_);
+    cudaSetDevice(former);
+  }
+
+  HostExchange& exchange_;
+  int device_;
+  std::byte* own_ = nullptr;
+  std::vector<void*> mapped_;
+};
+
+}  // namespace
+
+std::unique_ptr<PeerMemory> map_cuda_ipc(const PeerMemoryRequest& request) {
+  return std::make_unique<CudaIpc>(request);
+}
+
+}  // namespace heddle

@@ -1,0 +1,61 @@
+#include "fabric/nvlink/host_exchange.h"
+
+#include <array>
+#include <cstring>
+#include <numeric>
+
+#include "fabric/spin.h"
+
+namespace heddle {
+
+HostExchange::HostExchange(Fabric& host)
+    : host_(host),
+      peers_(host.peers()),
+      world_(static_cast<std::size_t>(host.size())),
+      epochs_(static_cast<std::size_t>(host.size())) {
+  std::iota(world_.begin(), world_.end(), 0);
+  const auto size = world_.size();
+  slots_ = host_.allocate(2 * size * kMostBytes).data;
+  flags_ = reinterpret_cast<std::uint64_t*>(host_.allocate(size * sizeof(std::uint64_t)).data);
+  parted_ = peers_.at(0, reinterpret_cast<std::uint64_t*>(host_.allocate(sizeof(std::uint64_t)).data));
+}
+
+std::size_t HostExchange::heap_bytes(int world_size) {
+  constexpr std::size_t kAlignment = 256;  // what `allocate` rounds to
+  return static_cast<std::size_t>(world_size) * (2 * kMostBytes + sizeof(std::uint64_t)) + 3 * kAlignment;
+}
+
+std::byte* HostExchange::slot(std::uint64_t epoch, int from) const {
+  return slots_ + (epoch % 2 * world_.size() + static_cast<std::size_t>(from)) * kMostBytes;
+}
+
+// Two slots for each pair are enough: who begins epoch e + 2 with a peer has ended e + 1, which that peer began after
+// it had read epoch e.
+void HostExchange::gather_bytes(std::span<const int> team, const void* mine, void* all, std::size_t each, Tag tag) {
+  require_team(team, size(), rank(), tag.view());
+  std::array<std::byte, kMostBytes> staged{};
+  std::memcpy(staged.data(), mine, each);
+  for (const int peer : team) {
+    const std::uint64_t epoch = ++epochs_[static_cast<std::size_t>(peer)];
+    if (peer == rank()) continue;
+    host_.put(stream_, peer, slot(epoch, rank()), staged.data(), each);
+    host_.signal(stream_, peer, flags_ + rank(), epoch);
+  }
+  for (const int peer : team)
+    if (peer != rank()) host_.wait(stream_, peer, flags_ + peer, epochs_[static_cast<std::size_t>(peer)], tag);
+  host_.synchronize(stream_);
+  auto* out = static_cast<std::byte*>(all);
+  for (const int peer : team) {
+    const std::byte* from = peer == rank() ? staged.data() : slot(epochs_[static_cast<std::size_t>(peer)], peer);
+    std::memcpy(out, from, each);
+    out += each;
+  }
+}
+
+void HostExchange::part(std::chrono::nanoseconds limit) {
+  atomic_add(parted_, 1);
+  static_cast<void>(spin_until({nullptr, static_cast<std::uint64_t>(limit.count())}, {rank(), 0, "parting"}, parted_,
+                               static_cast<std::uint64_t>(size())));
+}
+
+}  // namespace heddle

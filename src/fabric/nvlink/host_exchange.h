@@ -1,0 +1,69 @@
+// How the hosts of GPU ranks tell each other what they must know to come together: handles, sizes, that all are there.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "base/stream.h"
+#include "base/thread_pool.h"
+#include "fabric/fabric.h"
+#include "fabric/tag.h"
+
+namespace heddle {
+
+// All-gather of small values over a fabric with peer addresses in host memory, for one thread a rank.
+class HostExchange {
+ public:
+  static constexpr std::size_t kMostBytes = 256;
+
+  // Collective over the world of `host`, which must outlive it; takes heap_bytes of its heap.
+  explicit HostExchange(Fabric& host);
+  static std::size_t heap_bytes(int world_size);
+
+  int rank() const { return host_.rank(); }
+  int size() const { return host_.size(); }
+  std::span<const int> world() const { return world_; }
+
+  // Collective over `team`, which has the caller in it: what each rank gave, in the team's order. Throws the fabric's
+  // Timeout, which names a rank that does not come.
+  template <class T>
+  std::vector<T> gather(std::span<const int> team, const T& mine, Tag tag) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kMostBytes);
+    std::vector<T> all(team.size());
+    gather_bytes(team, &mine, all.data(), sizeof(T), tag);
+    return all;
+  }
+
+  // Returns when every rank of the team has called it.
+  void meet(std::span<const int> team, Tag tag) { gather(team, char{}, tag); }
+
+  // The record that all ranks' hosts share: what is complete there has failed for everybody.
+  WaitRecord& shared_record() const { return *peers_.waits.record; }
+
+  // Throws what went wrong, in the fabric's words, where anything has.
+  void check() { host_.synchronize(stream_); }
+
+  // For a rank that ends after a failure, when nothing can be agreed on any more: returns once every rank has called
+  // it, and at the limit at the latest.
+  void part(std::chrono::nanoseconds limit);
+
+ private:
+  void gather_bytes(std::span<const int> team, const void* mine, void* all, std::size_t each, Tag tag);
+  std::byte* slot(std::uint64_t epoch, int from) const;
+
+  Fabric& host_;
+  Peers peers_;
+  Ranks world_;
+  ThreadPool pool_{1};
+  Stream stream_{pool_};
+  std::byte* slots_;                   // [2][world][kMostBytes], by the epoch's parity and by who wrote it
+  std::uint64_t* flags_;               // [world], by who raises it
+  std::uint64_t* parted_;              // rank 0's counts
+  std::vector<std::uint64_t> epochs_;  // of each pair
+};
+
+}  // namespace heddle

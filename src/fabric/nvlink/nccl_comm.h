@@ -1,0 +1,63 @@
+// A communicator of NCCL's with a deadline on each of the calls in which ranks wait for each other, and the windows
+// that are registered with it. Includes NCCL's headers.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "fabric/nvlink/host_exchange.h"
+#include "fabric/nvlink/nccl_library.h"
+
+namespace heddle {
+
+class NcclComm {
+ public:
+  struct Window {
+    std::byte* data;  // own address
+    ncclWindow_t handle;
+  };
+
+  // Collective over `team`, ranks of the exchange, which must outlive this. The rank's GPU is the thread's current one.
+  NcclComm(HostExchange& exchange, std::span<const int> team, int device, std::chrono::nanoseconds deadline);
+  // Gives everything back: by NCCL's collective calls after close(), else by ncclCommAbort.
+  ~NcclComm();
+  NcclComm(const NcclComm&) = delete;
+  NcclComm& operator=(const NcclComm&) = delete;
+
+  const NcclLibrary& library() const { return nccl_; }
+  ncclComm_t get() const { return comm_; }
+  int rank() const { return rank_; }  // in the team
+  int size() const { return static_cast<int>(team_.size()); }
+
+  // Collective. Memory of NCCL's, zeroed, registered as a symmetric window.
+  Window allocate_window(std::size_t size_bytes);
+
+  // Collective. Each rank's address of a window, in the team's order; the own is window.data. Throws Failure when the
+  // ranks do not reach each other by loads and stores.
+  std::vector<std::byte*> addresses(const Window& window);
+
+  // Collective: nobody uses the windows or has operations under way any more.
+  void close();
+  // Ends NCCL's operations that are under way, on this rank alone.
+  void abort();
+
+ private:
+  template <class Call>
+  void run(const char* what, Call call);
+  void meet(Tag tag) { exchange_.meet(team_, tag); }
+
+  const NcclLibrary& nccl_;
+  HostExchange& exchange_;
+  Ranks team_;
+  int rank_ = 0;
+  int device_;
+  std::chrono::nanoseconds deadline_;
+  ncclComm_t comm_ = nullptr;
+  std::vector<Window> windows_;
+  std::vector<std::shared_ptr<ncclDevComm>> dev_comms_;
+};
+
+}  // namespace heddle

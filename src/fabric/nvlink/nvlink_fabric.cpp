@@ -1,0 +1,384 @@
+#include "fabric/nvlink/nvlink_fabric.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <thread>
+
+#include "base/checked.h"
+#include "base/log.h"
+#include "fabric/nvlink/cuda_call.h"
+#include "fabric/nvlink/gpu_name.h"
+#include "fabric/nvlink/nccl_collectives.h"
+#include "fabric/nvlink/nvlink_kernels.h"
+#include "fabric/nvlink/transfer_path.h"
+#include "fabric/nvlink/within_deadline.h"
+#include "fabric/wait_error.h"
+
+namespace heddle {
+namespace {
+
+std::size_t words(std::size_t count) {
+  return count * sizeof(std::uint64_t);
+}
+
+// Of the fabric's own use, at the beginning of each heap.
+std::size_t own_bytes(std::size_t size) {
+  return words(TeamTable::kMostTeams * size) + words(TeamTable::kMostTeams) + words(size);
+}
+
+// What makes a GPU `device` this process's, or says why not.
+int current_device(int device) {
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    cudaGetLastError();
+    throw_error<Failure>("nvlink: no GPU: {}", cudaGetErrorString(error));
+  }
+  if (device < 0 || device >= count)
+    throw_error<Failure>("nvlink: there is no cuda:{}, this process sees {} GPUs; start as many ranks as GPUs", device,
+                         count);
+  check_cuda(cudaSetDevice(device), "cudaSetDevice");
+  return device;
+}
+
+void copy_record(WaitRecord& to, const WaitRecord& from) {
+  if (atomic_compare_exchange(&to.state, WaitRecord::empty, WaitRecord::being_written) != WaitRecord::empty) return;
+  to.rank = from.rank;
+  to.from = from.from;
+  to.expected = from.expected;
+  to.observed = from.observed;
+  to.tag = from.tag;
+  atomic_store(&to.state, WaitRecord::complete);
+}
+
+bool is(const WaitRecord& record, WaitRecord::State state) {
+  return atomic_load(&record.state) == state;
+}
+
+}  // namespace
+
+std::string_view name_of(PeerMemoryKind kind) {
+  return kind == PeerMemoryKind::nccl_windows ? "nccl_windows" : "cuda_ipc";
+}
+
+std::size_t nvlink_host_heap_bytes(int world_size) {
+  return HostExchange::heap_bytes(world_size) + TeamTable::kHeapBytes;
+}
+
+std::unique_ptr<Fabric> open_nvlink(std::unique_ptr<Fabric> host, int device, const NvlinkOptions& options) {
+  return std::make_unique<NvlinkFabric>(std::move(host), device, options);
+}
+
+PinnedRecord::PinnedRecord() {
+  void* memory = nullptr;
+  check_cuda(cudaHostAlloc(&memory, sizeof(WaitRecord), cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
+  record_ = new (memory) WaitRecord;
+}
+
+PinnedRecord::~PinnedRecord() {
+  cudaFreeHost(record_);
+}
+
+NvlinkFabric::NvlinkFabric(std::unique_ptr<Fabric> host, int device, const NvlinkOptions& options)
+    : host_(std::move(host)),
+      options_(options),
+      device_(current_device(device)),
+      exchange_(*host_),
+      teams_(*host_),
+      allocated_(checked_add(own_bytes(static_cast<std::size_t>(host_->size())) + SymmetricHeap::kAlignment,
+                             options.fabric.heap_bytes, "heap_bytes")),
+      exceptions_at_start_(std::uncaught_exceptions()) {
+  require(options.fabric.deadline.count() > 0, "nvlink: a deadline of {} ns", options.fabric.deadline.count());
+  check_peers();
+  nvlink::load_kernels();
+  const PeerMemoryRequest request{&exchange_, device_, allocated_.size_bytes(), options_.fabric.deadline};
+  memory_ = options_.memory == PeerMemoryKind::nccl_windows ? map_nccl_windows(request) : map_cuda_ipc(request);
+  const auto ranks = static_cast<std::size_t>(size());
+  auto* own = reinterpret_cast<std::uint64_t*>(heap() + allocated_.allocate(own_bytes(ranks)));
+  arrived_ = own;
+  entered_ = own + TeamTable::kMostTeams * ranks;
+  Stream stream(this->device());
+  probe(stream);
+}
+
+// Every rank looks at its own pairs; who has nothing to say is ended by those who have.
+void NvlinkFabric::check_peers() {
+  struct Hello {
+    std::size_t heap_bytes;
+    GpuName gpu;
+    int device;
+    PeerMemoryKind memory;
+  };
+  const Hello mine{options_.fabric.heap_bytes, gpu_name(device_), device_, options_.memory};
+  const std::vector<Hello> all = exchange_.gather(exchange_.world(), mine, "GPUs");
+  for (int peer = 0; peer < size(); ++peer) {
+    const Hello& other = all[static_cast<std::size_t>(peer)];
+    require(other.heap_bytes == mine.heap_bytes, "nvlink: rank {} asks for a heap of {} bytes, rank {} for {}", rank(),
+            mine.heap_bytes, peer, other.heap_bytes);
+    require(other.memory == mine.memory, "nvlink: rank {} asks for {}, rank {} for {}", rank(), name_of(mine.memory),
+            peer, name_of(other.memory));
+    if (peer == rank()) continue;
+    const int device = device_named(other.gpu);
+    if (device < 0)
+      throw_error<Failure>("nvlink: rank {} does not see GPU {} of rank {}: leave all of them in CUDA_VISIBLE_DEVICES",
+                           rank(), other.gpu.text, peer);
+    if (device == device_) {
+      if (options_.memory == PeerMemoryKind::nccl_windows)
+        throw_error<Failure>(
+            "nvlink: ranks {} and {} share cuda:{}; NCCL's windows need a GPU a rank (cuda_ipc does not)", rank(), peer,
+            device_);
+      continue;
+    }
+    int reaches = 0;
+    check_cuda(cudaDeviceCanAccessPeer(&reaches, device_, device), "cudaDeviceCanAccessPeer");
+    if (reaches == 0)
+      throw_error<Failure>("nvlink: cuda:{} ({}) of rank {} has no peer access to cuda:{} ({}) of rank {}", device_,
+                           mine.gpu.text, rank(), device, other.gpu.text, peer);
+  }
+}
+
+// A word through every address, in both directions: a mapping may be there and lead elsewhere.
+void NvlinkFabric::probe(Stream& stream) {
+  const auto ranks = static_cast<std::size_t>(size());
+  std::uint64_t* slots = entered_ + TeamTable::kMostTeams;
+  constexpr std::uint64_t kNonce = 0x48'65'64'64'6c'65;
+  const Peers world = Fabric::peers();
+  nvlink::launch_probe_write(stream.native(), world, slots, kNonce);
+  drain(stream);
+  exchange_.meet(exchange_.world(), "probes written");
+  void* memory = nullptr;
+  check_cuda(cudaMalloc(&memory, words(2 * ranks)), "cudaMalloc");
+  const std::unique_ptr<void, cudaError_t (*)(void*)> seen_there(memory, &cudaFree);
+  nvlink::launch_probe_read(stream.native(), world, slots, static_cast<std::uint64_t*>(memory));
+  drain(stream);
+  std::vector<std::uint64_t> seen(2 * ranks);
+  check_cuda(cudaMemcpy(seen.data(), memory, words(2 * ranks), cudaMemcpyDeviceToHost), "cudaMemcpy");
+  for (int peer = 0; peer < size(); ++peer) {
+    if (seen[static_cast<std::size_t>(peer)] != nvlink::probe_word(kNonce, rank(), peer))
+      throw_error<Failure>("nvlink: rank {} does not read in rank {}'s memory what it has written there ({})", rank(),
+                           peer, name_of(options_.memory));
+    if (seen[ranks + static_cast<std::size_t>(peer)] != nvlink::probe_word(kNonce, peer, rank()))
+      throw_error<Failure>("nvlink: what rank {} writes to rank {} does not arrive ({})", peer, rank(),
+                           name_of(options_.memory));
+  }
+  exchange_.meet(exchange_.world(), "probes read");
+}
+
+NvlinkFabric::~NvlinkFabric() {
+  try {
+    if (!failed() && std::uncaught_exceptions() <= exceptions_at_start_) {
+      memory_->close();
+      return;
+    }
+    // Nothing can be agreed on any more. The own work ends first, then, if they can, the others', which may still be
+    // writing here.
+    end_operations();
+    within_deadline(options_.fabric.deadline + std::chrono::seconds(1), "the GPU's last work", [device = device_] {
+      cudaSetDevice(device);
+      cudaDeviceSynchronize();
+    });
+    constexpr std::chrono::seconds kForOthers{2};
+    exchange_.part(kForOthers);
+  } catch (const Timeout& timeout) {
+    // Giving memory back would wait for the same: the process's end does it.
+    log_warning("nvlink: rank {}: {}", rank(), timeout.what());
+    static_cast<void>(memory_.release());
+  } catch (const std::exception& error) {
+    log_warning("nvlink: rank {}: {}", rank(), error.what());
+  }
+}
+
+bool NvlinkFabric::has(Capability capability) const {
+  switch (capability) {
+    case Capability::peer_addresses:
+    case Capability::device_initiated:
+      return true;
+    case Capability::several_machines:
+      return false;
+    case Capability::vendor_collectives:
+      return nccl_available();
+  }
+  return false;
+}
+
+SymmetricSpan NvlinkFabric::allocate(std::size_t size_bytes) {
+  const std::vector<std::size_t> asked = exchange_.gather(exchange_.world(), size_bytes, "allocate");
+  for (int peer = 0; peer < size(); ++peer)
+    require(asked[static_cast<std::size_t>(peer)] == asked[0],
+            "allocate: rank {} asks for {} bytes, rank 0 for {}; every rank must ask for the same", peer,
+            asked[static_cast<std::size_t>(peer)], asked[0]);
+  return {heap() + allocated_.allocate(size_bytes), size_bytes};
+}
+
+Peers NvlinkFabric::peers(std::span<const int> team) const {
+  require_team(team, size(), rank(), "peers");
+  Peers result;
+  result.size = static_cast<int>(team.size());
+  result.waits = {record_.get(), static_cast<std::uint64_t>(options_.fabric.deadline.count())};
+  for (std::size_t i = 0; i < team.size(); ++i) {
+    if (team[i] == rank()) result.rank = static_cast<int>(i);
+    result.heaps[i] = memory_->heaps()[static_cast<std::size_t>(team[i])];
+  }
+  return result;
+}
+
+void NvlinkFabric::put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
+  check(stream, "put");
+  std::byte* there = at(peer, destination, bytes, "put");
+  require(source != nullptr || bytes == 0, "put: {} bytes from a null source", bytes);
+  copy(stream, there, source, bytes);
+}
+
+void NvlinkFabric::get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
+  check(stream, "get");
+  const std::byte* there = at(peer, source, bytes, "get");
+  require(destination != nullptr || bytes == 0, "get: {} bytes to a null destination", bytes);
+  copy(stream, destination, there, bytes);
+}
+
+void NvlinkFabric::copy(Stream& stream, void* destination, const void* source, std::size_t bytes) {
+  if (destination == source) return;
+  const CurrentDevice current(device_);
+  switch (transfer_path(bytes, reinterpret_cast<std::uintptr_t>(destination), reinterpret_cast<std::uintptr_t>(source),
+                        options_.copy_engine_bytes)) {
+    case TransferPath::none:
+      return;
+    case TransferPath::kernel:
+      return nvlink::launch_copy(stream.native(), destination, source, bytes, copy_blocks(bytes));
+    case TransferPath::copy_engine:
+      return check_cuda(
+          cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.native())),
+          "cudaMemcpyAsync");
+  }
+}
+
+void NvlinkFabric::signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
+  check(stream, "signal");
+  std::uint64_t* there = flag_at(peer, flag, "signal");
+  const CurrentDevice current(device_);
+  nvlink::launch_signal(stream.native(), there, value, nvlink::SignalKind::store);
+}
+
+void NvlinkFabric::signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
+  check(stream, "signal_add");
+  std::uint64_t* there = flag_at(peer, flag, "signal_add");
+  const CurrentDevice current(device_);
+  nvlink::launch_signal(stream.native(), there, value, nvlink::SignalKind::add);
+}
+
+void NvlinkFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {
+  check(stream, "wait");
+  require(from >= 0 && from < size(), "wait: rank {} is not in a world of {}", from, size());
+  const std::uint64_t* here = flag_at(rank(), const_cast<std::uint64_t*>(flag), "wait");
+  const CurrentDevice current(device_);
+  nvlink::launch_wait(stream.native(), {record_.get(), static_cast<std::uint64_t>(options_.fabric.deadline.count())},
+                      {rank(), from, tag}, here, target);
+}
+
+void NvlinkFabric::fence(Stream& stream) {
+  check(stream, "fence");
+  const CurrentDevice current(device_);
+  nvlink::launch_fence(stream.native());
+}
+
+void NvlinkFabric::barrier(Stream& stream, std::span<const int> team) {
+  check(stream, "barrier");
+  nvlink::BarrierBody body{};
+  body.peers = peers(team);
+  const auto number = static_cast<std::size_t>(teams_.number_of(team));
+  std::transform(team.begin(), team.end(), body.world_ranks, [](int rank) { return static_cast<std::int16_t>(rank); });
+  body.arrived = arrived_ + number * static_cast<std::size_t>(size());
+  body.entered = entered_ + number;
+  const CurrentDevice current(device_);
+  nvlink::launch_barrier(stream.native(), body);
+}
+
+void NvlinkFabric::synchronize(Stream& stream) {
+  check(stream, "synchronize");
+  drain(stream);
+  if (!failed()) return;
+  if (is(*record_, WaitRecord::complete)) copy_record(exchange_.shared_record(), *record_);
+  exchange_.check();  // throws: the same words on every rank
+  throw_error<Failure>("rank {}: the fabric has failed", rank());
+}
+
+void NvlinkFabric::drain(Stream& stream) {
+  using Nanoseconds = std::chrono::nanoseconds;
+  const Nanoseconds longest = vendor_open() ? options_.vendor_deadline : Nanoseconds(kLongestWait);
+  Deadline deadline = Deadline::after(longest);
+  bool ending = false;
+  while (true) {
+    const cudaError_t state = cudaStreamQuery(static_cast<cudaStream_t>(stream.native()));
+    if (state == cudaSuccess) return;
+    if (state != cudaErrorNotReady)
+      throw_error<Failure>("rank {}: cuda:{}: {}", rank(), device_, cudaGetErrorString(state));
+    cudaGetLastError();
+    if (deadline.passed()) {
+      const std::string what = fmt::format("rank {}: cuda:{}'s stream is not idle after {:.1f} s", rank(), device_,
+                                           std::chrono::duration<double>(longest).count());
+      if (ending) throw Timeout(what + ", though all its waits have been ended");
+      report(exchange_.shared_record(), {rank(), rank(), "synchronize"}, 0, 0);
+    }
+    if (!ending && failed()) {
+      ending = true;
+      deadline = Deadline::after(options_.fabric.deadline + std::chrono::seconds(1));
+      end_operations();
+    }
+    std::this_thread::yield();
+  }
+}
+
+// The GPU's own record is written by its kernels with its own atomics, which those of the host do not exclude; should
+// both write at once, what is lost is some words of the error.
+void NvlinkFabric::end_operations() {
+  WaitRecord& shared = exchange_.shared_record();
+  if (is(*record_, WaitRecord::complete)) copy_record(shared, *record_);
+  if (is(shared, WaitRecord::complete)) copy_record(*record_, shared);
+  const std::lock_guard lock(vendor_mutex_);
+  for (Abortable* operations : vendor_) operations->abort();
+}
+
+bool NvlinkFabric::failed() const {
+  return !is(*record_, WaitRecord::empty) || !is(exchange_.shared_record(), WaitRecord::empty);
+}
+
+bool NvlinkFabric::vendor_open() {
+  const std::lock_guard lock(vendor_mutex_);
+  return !vendor_.empty();
+}
+
+void NvlinkFabric::add(Abortable* operations) {
+  const std::lock_guard lock(vendor_mutex_);
+  vendor_.push_back(operations);
+}
+
+void NvlinkFabric::remove(Abortable* operations) {
+  const std::lock_guard lock(vendor_mutex_);
+  std::erase(vendor_, operations);
+}
+
+std::byte* NvlinkFabric::at(int peer, const void* place, std::size_t bytes, std::string_view operation) const {
+  require(peer >= 0 && peer < size(), "{}: rank {} is not in a world of {}", operation, peer, size());
+  const std::byte* begin = heap();
+  const std::byte* end = begin + allocated_.used_bytes();
+  const auto* data = static_cast<const std::byte*>(place);
+  const bool inside = std::less_equal<>{}(begin, data) && std::less_equal<>{}(data, end) &&
+                      bytes <= static_cast<std::size_t>(end - data);
+  require(inside, "{}: {} bytes at {} are not in what rank {} has allocated of the symmetric heap", operation, bytes,
+          place, rank());
+  return memory_->heaps()[static_cast<std::size_t>(peer)] + (data - begin);
+}
+
+std::uint64_t* NvlinkFabric::flag_at(int peer, const std::uint64_t* flag, std::string_view operation) const {
+  require(reinterpret_cast<std::uintptr_t>(flag) % sizeof(*flag) == 0, "{}: the flag at {} is not aligned to {} bytes",
+          operation, static_cast<const void*>(flag), sizeof(*flag));
+  return reinterpret_cast<std::uint64_t*>(at(peer, flag, sizeof(*flag), operation));
+}
+
+void NvlinkFabric::check(const Stream& stream, std::string_view operation) const {
+  require(stream.device() == device(), "{}: rank {} takes streams of {}, not of {}", operation, rank(),
+          name_of(device()), name_of(stream.device()));
+}
+
+}  // namespace heddle

@@ -1,0 +1,101 @@
+// The fabric `nvlink` (see nvlink.h for how it keeps the contract). Free of CUDA's headers.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "fabric/nvlink/host_exchange.h"
+#include "fabric/nvlink/nvlink.h"
+#include "fabric/nvlink/peer_memory.h"
+#include "fabric/nvlink/team_table.h"
+#include "fabric/symmetric_heap.h"
+
+namespace heddle {
+
+// Something of NCCL's whose operations have no deadline and must be ended from outside.
+class Abortable {
+ public:
+  virtual void abort() = 0;
+
+ protected:
+  ~Abortable() = default;
+};
+
+// A WaitRecord where kernels and the host reach it.
+class PinnedRecord {
+ public:
+  PinnedRecord();
+  ~PinnedRecord();
+  PinnedRecord(const PinnedRecord&) = delete;
+  PinnedRecord& operator=(const PinnedRecord&) = delete;
+
+  WaitRecord& operator*() const { return *record_; }
+  WaitRecord* get() const { return record_; }
+
+ private:
+  WaitRecord* record_;
+};
+
+class NvlinkFabric final : public Fabric {
+ public:
+  NvlinkFabric(std::unique_ptr<Fabric> host, int device, const NvlinkOptions& options);
+  // Collective, unless the fabric has failed. Streams are idle by now.
+  ~NvlinkFabric() override;
+
+  std::string_view name() const override { return "nvlink"; }
+  int rank() const override { return exchange_.rank(); }
+  int size() const override { return exchange_.size(); }
+  Device device() const override { return {DeviceKind::cuda, device_}; }
+  bool has(Capability capability) const override;
+
+  SymmetricSpan allocate(std::size_t size_bytes) override;
+  Peers peers(std::span<const int> team) const override;
+
+  void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
+  void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
+  void signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
+  void signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
+  void wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) override;
+  void fence(Stream& stream) override;
+  void barrier(Stream& stream, std::span<const int> team) override;
+  void synchronize(Stream& stream) override;
+
+  // For NCCL's collectives on this fabric.
+  HostExchange& exchange() { return exchange_; }
+  const NvlinkOptions& options() const { return options_; }
+  bool failed() const;
+  void add(Abortable* operations);
+  void remove(Abortable* operations);
+
+ private:
+  void check_peers();
+  void probe(Stream& stream);
+
+  std::byte* heap() const { return memory_->heaps()[static_cast<std::size_t>(rank())]; }
+  // `place`, an own address of the heap, as `peer`'s. Throws InvalidArgument when the bytes are not all in the heap.
+  std::byte* at(int peer, const void* place, std::size_t bytes, std::string_view operation) const;
+  std::uint64_t* flag_at(int peer, const std::uint64_t* flag, std::string_view operation) const;
+  void check(const Stream& stream, std::string_view operation) const;
+  void copy(Stream& stream, void* destination, const void* source, std::size_t bytes);
+
+  void drain(Stream& stream);  // returns when the stream is idle, and ends its waits once anything has failed
+  void end_operations();
+  bool vendor_open();
+
+  std::unique_ptr<Fabric> host_;
+  NvlinkOptions options_;
+  int device_;
+  HostExchange exchange_;
+  TeamTable teams_;
+  PinnedRecord record_;
+  std::unique_ptr<PeerMemory> memory_;
+  SymmetricHeap allocated_;
+  std::uint64_t* arrived_ = nullptr;  // [TeamTable::kMostTeams][size()], symmetric
+  std::uint64_t* entered_ = nullptr;  // [TeamTable::kMostTeams], own
+  int exceptions_at_start_;
+  std::mutex vendor_mutex_;
+  std::vector<Abortable*> vendor_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,143 @@
+#include <cuda_runtime_api.h>
+
+#include "base/error.h"
+#include "fabric/nvlink/nvlink_kernels.h"
+#include "fabric/vector_copy.h"
+
+namespace heddle::nvlink {
+namespace {
+
+constexpr int kCopyThreads = 512;
+constexpr int kWarp = 32;
+
+cudaStream_t native(void* stream) {
+  return static_cast<cudaStream_t>(stream);
+}
+
+void check_launch(const char* kernel) {
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
+    throw_error<Failure>("CUDA: cannot launch {}: {}", kernel, cudaGetErrorString(error));
+}
+
+// Each block takes one stretch, a whole number of the widest words of it.
+__global__ void __launch_bounds__(kCopyThreads)
+    copy_kernel(std::byte* destination, const std::byte* source, std::size_t bytes) {
+  constexpr std::size_t kGrain = 512;
+  const std::size_t each = (bytes + gridDim.x - 1) / gridDim.x;
+  const std::size_t stretch = (each + kGrain - 1) / kGrain * kGrain;
+  const std::size_t begin = stretch * blockIdx.x;
+  if (begin >= bytes) return;
+  const std::size_t left = bytes - begin;
+  vector_copy(DeviceBlock{}, destination + begin, source + begin, left < stretch ? left : stretch);
+}
+
+__global__ void store_kernel(std::uint64_t* place, std::uint64_t value) {
+  atomic_store<Order::release, Scope::system>(place, value);
+}
+
+__global__ void add_kernel(std::uint64_t* place, std::uint64_t value) {
+  atomic_add<Order::release, Scope::system>(place, value);
+}
+
+__global__ void fence_kernel() {
+  __threadfence_system();
+}
+
+// What it acquires is seen by the stream's later kernels and copies, as they begin after this one has ended. Whether it
+// gave up is in the record.
+__global__ void wait_kernel(WaitLimit limit, WaitReason reason, const std::uint64_t* flag, std::uint64_t target) {
+  static_cast<void>(spin_until(limit, reason, flag, target));
+}
+
+// A thread a member. Each tells its peer, then waits for it: who has seen every count has seen all that was written
+// before them.
+__global__ void barrier_kernel(const __grid_constant__ BarrierBody body) {
+  const std::uint64_t count = *body.entered + 1;
+  __syncthreads();
+  if (threadIdx.x == 0) *body.entered = count;
+  const int i = static_cast<int>(threadIdx.x);
+  if (i >= body.peers.size || i == body.peers.rank) return;
+  const int own = body.world_ranks[body.peers.rank];
+  const int other = body.world_ranks[i];
+  atomic_store<Order::release, Scope::system>(body.peers.at(i, body.arrived + own), count);
+  static_cast<void>(spin_until(body.peers.waits, {own, other, "barrier"}, body.arrived + other, count));
+}
+
+__global__ void probe_write_kernel(const __grid_constant__ Peers world, std::uint64_t* slots, std::uint64_t nonce) {
+  const int peer = static_cast<int>(threadIdx.x);
+  if (peer < world.size)
+    atomic_store<Order::release, Scope::system>(world.at(peer, slots + world.rank),
+                                                probe_word(nonce, world.rank, peer));
+}
+
+__global__ void probe_read_kernel(const __grid_constant__ Peers world, const std::uint64_t* slots,
+                                  std::uint64_t* seen) {
+  const int peer = static_cast<int>(threadIdx.x);
+  if (peer >= world.size) return;
+  seen[peer] = atomic_load<Order::acquire, Scope::system>(world.at(peer, slots + world.rank));
+  seen[world.size + peer] = atomic_load<Order::acquire, Scope::system>(slots + peer);
+}
+
+int whole_warps(int threads) {
+  return (threads + kWarp - 1) / kWarp * kWarp;
+}
+
+}  // namespace
+
+void launch_copy(void* stream, void* destination, const void* source, std::size_t bytes, int blocks) {
+  copy_kernel<<<blocks, kCopyThreads, 0, native(stream)>>>(static_cast<std::byte*>(destination),
+                                                           static_cast<const std::byte*>(source), bytes);
+  check_launch("a copy");
+}
+
+void launch_signal(void* stream, std::uint64_t* place, std::uint64_t value, SignalKind kind) {
+  if (kind == SignalKind::store)
+    store_kernel<<<1, 1, 0, native(stream)>>>(place, value);
+  else
+    add_kernel<<<1, 1, 0, native(stream)>>>(place, value);
+  check_launch("a signal");
+}
+
+void launch_fence(void* stream) {
+  fence_kernel<<<1, 1, 0, native(stream)>>>();
+  check_launch("a fence");
+}
+
+void launch_wait(void* stream, const WaitLimit& limit, const WaitReason& reason, const std::uint64_t* flag,
+                 std::uint64_t target) {
+  wait_kernel<<<1, 1, 0, native(stream)>>>(limit, reason, flag, target);
+  check_launch("a wait");
+}
+
+void launch_barrier(void* stream, const BarrierBody& body) {
+  barrier_kernel<<<1, whole_warps(body.peers.size), 0, native(stream)>>>(body);
+  check_launch("a barrier");
+}
+
+void launch_probe_write(void* stream, const Peers& world, std::uint64_t* slots, std::uint64_t nonce) {
+  probe_write_kernel<<<1, whole_warps(world.size), 0, native(stream)>>>(world, slots, nonce);
+  check_launch("a probe");
+}
+
+void launch_probe_read(void* stream, const Peers& world, const std::uint64_t* slots, std::uint64_t* seen) {
+  probe_read_kernel<<<1, whole_warps(world.size), 0, native(stream)>>>(world, slots, seen);
+  check_launch("a probe");
+}
+
+void load_kernels() {
+  const void* const kernels[] = {
+      reinterpret_cast<const void*>(&copy_kernel),        reinterpret_cast<const void*>(&store_kernel),
+      reinterpret_cast<const void*>(&add_kernel),         reinterpret_cast<const void*>(&fence_kernel),
+      reinterpret_cast<const void*>(&wait_kernel),        reinterpret_cast<const void*>(&barrier_kernel),
+      reinterpret_cast<const void*>(&probe_write_kernel), reinterpret_cast<const void*>(&probe_read_kernel)};
+  for (const void* kernel : kernels) {
+    cudaFuncAttributes attributes{};
+    if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess) {
+      cudaGetLastError();
+      throw_error<Failure>("CUDA: cannot load the fabric's kernels, which are built for sm_90a: {}",
+                           cudaGetErrorString(error));
+    }
+  }
+}
+
+}  // namespace heddle::nvlink

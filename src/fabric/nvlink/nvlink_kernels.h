@@ -1,0 +1,47 @@
+// The kernels of the fabric's stream operations. Free of CUDA's headers: a stream is a cudaStream_t as a void*, whose
+// device is the calling thread's current one. All throw Failure when the launch fails; none waits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fabric/peers.h"
+#include "fabric/spin.h"
+
+namespace heddle::nvlink {
+
+// Copies by `blocks` blocks between any addresses that the device reaches. Ranges do not overlap.
+void launch_copy(void* stream, void* destination, const void* source, std::size_t bytes, int blocks);
+
+// Release at system scope of all that the stream did before.
+enum class SignalKind : std::uint8_t { store, add };
+void launch_signal(void* stream, std::uint64_t* place, std::uint64_t value, SignalKind kind);
+void launch_fence(void* stream);
+
+// Acquire at system scope; gives up by the limit.
+void launch_wait(void* stream, const WaitLimit& limit, const WaitReason& reason, const std::uint64_t* flag,
+                 std::uint64_t target);
+
+// One rank's part in a barrier of a team. `arrived` is a symmetric array with a word for each rank of the world, which
+// holds how many barriers of this team that rank has entered; `entered` is the own count.
+struct BarrierBody {
+  Peers peers;  // of the team
+  std::int16_t world_ranks[kMaxPeers];
+  std::uint64_t* arrived;
+  std::uint64_t* entered;
+};
+void launch_barrier(void* stream, const BarrierBody& body);
+
+// Stores (nonce, writer, reader) into `slots`[own rank] at every rank, by the world's addresses.
+void launch_probe_write(void* stream, const Peers& world, std::uint64_t* slots, std::uint64_t nonce);
+// seen[peer] = slots[own rank] as it lies at that peer; seen[size + peer] = own slots[peer].
+void launch_probe_read(void* stream, const Peers& world, const std::uint64_t* slots, std::uint64_t* seen);
+constexpr std::uint64_t probe_word(std::uint64_t nonce, int writer, int reader) {
+  return nonce << 16 ^ static_cast<std::uint64_t>(writer) << 8 ^ static_cast<std::uint64_t>(reader);
+}
+
+// Loads every kernel above onto the current device: loading one at its first launch could wait for kernels that
+// themselves wait for it.
+void load_kernels();
+
+}  // namespace heddle::nvlink

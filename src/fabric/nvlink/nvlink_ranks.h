@@ -1,0 +1,34 @@
+// The ranks of a node's GPUs: threads of one process, or a process each. Defined only in builds with CUDA.
+#pragma once
+
+#include <memory>
+
+#include "fabric/launch.h"
+#include "fabric/nvlink/nvlink.h"
+
+namespace heddle {
+
+class ShmThreads;
+
+// A thread a GPU; rank i has cuda:i, or, with cuda_ipc on a machine of fewer GPUs, cuda:(i mod their number):
+//
+//   NvlinkThreads world(4);
+//   run_team(4, [&](TeamMember& member) { auto fabric = world.rank(member.rank()); ... });
+class NvlinkThreads {
+ public:
+  explicit NvlinkThreads(int world_size, const NvlinkOptions& options = {});
+  ~NvlinkThreads();
+
+  // Collective: a rank's fabric, once each, on the thread that will use it. Throws as open_nvlink.
+  std::unique_ptr<Fabric> rank(int rank);
+
+ private:
+  std::unique_ptr<ShmThreads> hosts_;
+  NvlinkOptions options_;
+};
+
+// A process a GPU, by its rank among those of this machine, with the same exception. Throws as join_shm_processes and
+// open_nvlink.
+std::unique_ptr<Fabric> join_nvlink_processes(const Launch& launch, const NvlinkOptions& options = {});
+
+}  // namespace heddle
