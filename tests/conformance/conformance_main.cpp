@@ -1,9 +1,10 @@
-// heddle_conformance --fabric shm|mpi|nvlink [--threads N] [--case NAME] [--large] [--rounds N] [--soak N]
+// heddle_conformance --fabric shm|mpi|nvlink|nvlink-ipc [--threads N] [--case NAME] [--large] [--rounds N] [--soak N]
 //   [--seed N] [--deadline SECONDS]
-// Runs the cases on a fabric: under mpirun, or (--threads, shm) with ranks as threads. A line a case; exit code 1 when
-// one fails. Needs no GoogleTest, so it runs on machines that have none.
+// Runs the cases on a fabric: under mpirun, or (--threads, not mpi) with ranks as threads. A line a case; exit code 1
+// when one fails. Needs no GoogleTest, so it runs on machines that have none.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -11,11 +12,9 @@
 #include <string>
 #include <string_view>
 
-#include "base/team.h"
-#include "base/thread_pool.h"
 #include "conformance/run_cases.h"
-#include "fabric/registry.h"
-#include "fabric/shm/threads.h"
+#include "fabric/launch.h"
+#include "fabric/run_ranks.h"
 
 namespace heddle::conformance {
 namespace {
@@ -68,9 +67,7 @@ Arguments parse(int argc, char** argv) {
 }
 
 // Rank 0 tells.
-void run_rank(Fabric& fabric, const Course& course) {
-  ThreadPool pool(1);
-  Stream stream = fabric.device().kind == DeviceKind::cpu ? Stream(pool) : Stream(fabric.device());
+void run_rank(Fabric& fabric, Stream& stream, const Course& course) {
   auto start = std::chrono::steady_clock::now();
   run_cases(fabric, stream, course, [&](std::string_view name, std::string_view skipped) {
     const auto now = std::chrono::steady_clock::now();
@@ -91,14 +88,9 @@ int run(int argc, char** argv) {
   const FabricOptions options{
       .heap_bytes = heap_bytes_for(arguments.course.options),
       .deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(arguments.deadline_seconds * 1e9))};
-  if (arguments.threads > 0) {
-    if (arguments.fabric != "shm")
-      throw_error<InputError>("--threads: of the fabric shm; start the ranks of {} with mpirun", arguments.fabric);
-    ShmThreads world(arguments.threads, options);
-    run_team(arguments.threads, [&](TeamMember& member) { run_rank(*world.rank(member.rank()), arguments.course); });
-  } else {
-    run_rank(*open_fabric(arguments.fabric, options), arguments.course);
-  }
+  if (arguments.threads == 0) read_launch();  // or says that nobody has started it as a rank
+  run_ranks(arguments.fabric, std::max(1, arguments.threads), options,
+            [&](Fabric& fabric, Stream& stream) { run_rank(fabric, stream, arguments.course); });
   return 0;
 }
 
