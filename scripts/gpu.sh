@@ -5,7 +5,7 @@
 #     sanitize     compute-sanitizer over small sizes
 #     soak         10 000 iterations with random delays
 #     failure      a process killed, one stopped: the others must end and name it, and no GPU memory stay taken
-#     collectives  test_collectives, then `heddle bench collective` with ARGS
+#     collectives  test_collectives, then `heddle bench collective` in bfloat16, with ARGS (--tune, --to 64M, ...)
 #     all          all of these, collectives last
 # Says a line a run, ends with 1 when one failed. Results (a JSON line a run) and logs go to $OUT, or build/gpu-results.
 set -uo pipefail
@@ -177,8 +177,12 @@ failure() {
 }
 
 collectives() {
+  local n
   [ -x "$bin/test_collectives" ] && run test-collectives 300 "$bin/test_collectives"
-  [ -x "$bin/heddle" ] && run bench-collective 540 "$bin/heddle" bench collective "${more[@]}"
+  for n in $(worlds); do
+    run "bench-collective-$n" 540 "$bin/heddle" bench collective --fabric nvlink --ranks "$n" --dtype bfloat16 \
+      --json "$out/collectives-$n.json" "${more[@]}"
+  done
 }
 
 case $what in
