@@ -112,6 +112,9 @@ void NvlinkFabric::check_peers() {
   };
   const Hello mine{options_.fabric.heap_bytes, gpu_name(device_), device_, options_.memory};
   const std::vector<Hello> all = exchange_.gather(exchange_.world(), mine, "GPUs");
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::size_t k = 0; k < i; ++k)
+      gpus_are_shared_ = gpus_are_shared_ || std::string_view(all[i].gpu.text) == std::string_view(all[k].gpu.text);
   for (int peer = 0; peer < size(); ++peer) {
     const Hello& other = all[static_cast<std::size_t>(peer)];
     require(other.heap_bytes == mine.heap_bytes, "nvlink: rank {} asks for a heap of {} bytes, rank {} for {}", rank(),
@@ -173,7 +176,8 @@ NvlinkFabric::~NvlinkFabric() {
     }
     // Nothing can be agreed on any more. The own work ends first, then, if they can, the others', which may still be
     // writing here.
-    end_operations();
+    share_failure();
+    end_vendor_operations();
     within_deadline(options_.fabric.deadline + std::chrono::seconds(1), "the GPU's last work", [device = device_] {
       cudaSetDevice(device);
       cudaDeviceSynchronize();
@@ -197,7 +201,7 @@ bool NvlinkFabric::has(Capability capability) const {
     case Capability::several_machines:
       return false;
     case Capability::vendor_collectives:
-      return nccl_available();
+      return !gpus_are_shared_ && nccl_available();
   }
   return false;
 }
@@ -298,7 +302,7 @@ void NvlinkFabric::synchronize(Stream& stream) {
   check(stream, "synchronize");
   drain(stream);
   if (!failed()) return;
-  if (is(*record_, WaitRecord::complete)) copy_record(exchange_.shared_record(), *record_);
+  share_failure();
   exchange_.check();  // throws: the same words on every rank
   throw_error<Failure>("rank {}: the fabric has failed", rank());
 }
@@ -320,10 +324,13 @@ void NvlinkFabric::drain(Stream& stream) {
       if (ending) throw Timeout(what + ", though all its waits have been ended");
       report(exchange_.shared_record(), {rank(), rank(), "synchronize"}, 0, 0);
     }
-    if (!ending && failed()) {
-      ending = true;
-      deadline = Deadline::after(options_.fabric.deadline + std::chrono::seconds(1));
-      end_operations();
+    if (failed()) {
+      share_failure();  // again and again: a record may just be being written
+      if (!ending) {
+        ending = true;
+        deadline = Deadline::after(options_.fabric.deadline + std::chrono::seconds(1));
+        end_vendor_operations();
+      }
     }
     std::this_thread::yield();
   }
@@ -331,10 +338,13 @@ void NvlinkFabric::drain(Stream& stream) {
 
 // The GPU's own record is written by its kernels with its own atomics, which those of the host do not exclude; should
 // both write at once, what is lost is some words of the error.
-void NvlinkFabric::end_operations() {
+void NvlinkFabric::share_failure() {
   WaitRecord& shared = exchange_.shared_record();
   if (is(*record_, WaitRecord::complete)) copy_record(shared, *record_);
   if (is(shared, WaitRecord::complete)) copy_record(*record_, shared);
+}
+
+void NvlinkFabric::end_vendor_operations() {
   const std::lock_guard lock(vendor_mutex_);
   for (Abortable* operations : vendor_) operations->abort();
 }

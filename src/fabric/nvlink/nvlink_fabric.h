@@ -80,7 +80,8 @@ class NvlinkFabric final : public Fabric {
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes);
 
   void drain(Stream& stream);  // returns when the stream is idle, and ends its waits once anything has failed
-  void end_operations();
+  void share_failure();        // what has failed here fails all ranks' waits, and the other way round
+  void end_vendor_operations();
   bool vendor_open();
 
   std::unique_ptr<Fabric> host_;
@@ -93,6 +94,7 @@ class NvlinkFabric final : public Fabric {
   SymmetricHeap allocated_;
   std::uint64_t* arrived_ = nullptr;  // [TeamTable::kMostTeams][size()], symmetric
   std::uint64_t* entered_ = nullptr;  // [TeamTable::kMostTeams], own
+  bool gpus_are_shared_ = false;      // by any two ranks
   int exceptions_at_start_;
   std::mutex vendor_mutex_;
   std::vector<Abortable*> vendor_;
