@@ -76,7 +76,7 @@ TEST_P(Nvlink, PassesTheCases) {
 // A message and its answer through put, signal, wait and a barrier, captured once and replayed.
 TEST_P(Nvlink, GraphsReplay) {
   constexpr int kReplays = 100;
-  on_gpus(2, options(), [](Fabric& fabric, Stream& stream) {
+  on_gpus(2, options(), [&](Fabric& fabric, Stream& stream) {
     const int peer = 1 - fabric.rank();
     const SymmetricSpan inbox = fabric.allocate(sizeof(std::uint64_t));
     const SymmetricSpan flags = fabric.allocate(2 * sizeof(std::uint64_t));
@@ -205,7 +205,7 @@ TEST_P(Nvlink, NcclSumsAndGathers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, Nvlink, ::testing::Values(PeerMemoryKind::nccl_windows, PeerMemoryKind::cuda_ipc),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& test) { return std::string(name_of(test.param)); });
 
 }  // namespace
 }  // namespace heddle
