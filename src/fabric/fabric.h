@@ -92,7 +92,8 @@ class Fabric {
   virtual void wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) = 0;
   // The stream's earlier puts are at their peers before any of its later operations begins.
   virtual void fence(Stream& stream) = 0;
-  // Every rank of `team` enqueues it as often; what each wrote before is visible to all after.
+  // Every rank of `team` enqueues it as often; what each wrote before is visible to all after. Different teams may meet
+  // on different streams at once; one team's barriers lie in one stream, or in several that events order.
   virtual void barrier(Stream& stream, std::span<const int> team) = 0;
   void barrier(Stream& stream);  // of the whole world
 

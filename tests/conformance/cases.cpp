@@ -21,7 +21,7 @@ std::span<const Case> all_cases() {
       {"fence", fence_orders_puts},
       {"barrier", barrier_of_the_world},
       {"barrier_teams", barriers_of_sub_teams, 2},
-      {"barrier_streams", barriers_on_two_streams, 2},
+      {"barrier_streams", barriers_on_two_streams, 3},
       {"message_passing", message_passing},
       {"message_to_a_third", message_to_a_third, 3},
       {"causality", messages_are_causal, 3},

@@ -49,13 +49,13 @@ std::size_t largest_offset() {
   return 64;
 }
 
-// Each size with two pairs of offsets in turns, and the small ones with all.
+// Each size with two pairs of offsets, which take turns.
 template <class Try>
 void for_each_shape(const Options& options, Try&& attempt) {
   std::size_t turn = 0;
   for (const std::size_t size_bytes : kSizes) {
     if (size_bytes > options.largest_bytes) break;
-    const std::size_t tries = size_bytes <= 64 ? kOffsets.size() : size_bytes <= kMiB ? 2 : 1;
+    const std::size_t tries = size_bytes <= kMiB ? 2 : 1;
     for (std::size_t i = 0; i < tries; ++i) attempt(size_bytes, kOffsets[turn++ % kOffsets.size()]);
   }
 }
