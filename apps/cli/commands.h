@@ -15,6 +15,7 @@ void add_tokenize(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_doctor(CLI::App& app);
+void add_launch(CLI::App& app);
 void add_bench(CLI::App& app);
 
 // Thrown by a command that a signal ended: what was finished is written. The exit status is 128 + signal, as for any

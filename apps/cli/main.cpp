@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   heddle::add_inspect(app);
   heddle::add_synth(app);
   heddle::add_doctor(app);
+  heddle::add_launch(app);
   heddle::add_bench(app);
   try {
     app.parse(argc, argv);

@@ -77,12 +77,14 @@ SymmetricSpan MpiFabric::allocate(std::size_t size_bytes) {
 
 void MpiFabric::put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
   check(stream, peer, "put");
+  require(source != nullptr || bytes == 0, "mpi: put: the source of {} bytes is null", bytes);
   const std::size_t offset = offset_of(destination, bytes, "put");
   stream.enqueue([=, this](ThreadPool&) { world_.put(peer, offset, source, bytes); });
 }
 
 void MpiFabric::get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
   check(stream, peer, "get");
+  require(destination != nullptr || bytes == 0, "mpi: get: the destination of {} bytes is null", bytes);
   const std::size_t offset = offset_of(source, bytes, "get");
   stream.enqueue([=, this](ThreadPool&) { world_.get(peer, destination, offset, bytes); });
 }

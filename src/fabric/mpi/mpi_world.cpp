@@ -26,8 +26,11 @@ constexpr int kFirstBarrierTag = 2;
 constexpr int kMostRounds = 32;
 
 constexpr std::uint32_t kLooksBeforeClock = 64;
-constexpr std::uint32_t kLooksBeforeSleep = 4096;  // some milliseconds
-constexpr std::chrono::microseconds kSleep{50};
+// A wait looks as often as this, some milliseconds long, before it sleeps between looks. Where ranks share cores it
+// sleeps soon: whom it waits for needs the core.
+constexpr std::uint32_t kLooksBeforeSleep = 4096;
+constexpr std::uint32_t kLooksOnSharedCores = 16;
+constexpr std::chrono::microseconds kSleep{20};
 constexpr std::chrono::microseconds kProgressOverNetwork{100};
 constexpr std::chrono::microseconds kProgressInMemory{1000};
 
@@ -45,6 +48,11 @@ class Hash {
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
 
+std::uint32_t looks_before_sleep(const Launch& launch) {
+  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+  return static_cast<unsigned>(launch.num_local_ranks) > cores ? kLooksOnSharedCores : kLooksBeforeSleep;
+}
+
 bool on_one_machine(const Launch& launch) {
   return launch.num_local_ranks == launch.world_size;
 }
@@ -61,6 +69,7 @@ MpiWorld::MpiWorld(const Launch& launch, const FabricOptions& options)
     : launch_(launch),
       heap_bytes_(options.heap_bytes),
       exceptions_at_start_(std::uncaught_exceptions()),
+      looks_before_sleep_(looks_before_sleep(launch)),
       watch_({.job = Hash().add(launch.job_key.data(), launch.job_key.size()).value(),
               .rank = launch.rank,
               .world_size = launch.world_size,
@@ -195,7 +204,7 @@ void MpiWorld::await(int from, Tag tag, std::uint64_t target, FunctionRef<std::u
   } waiting(*this);
   const auto limit = static_cast<std::uint64_t>(watch_.deadline().count());
   std::uint64_t start = 0;
-  for (std::uint32_t looks = 1;; ++looks) {
+  for (std::uint64_t looks = 1;; ++looks) {
     throw_if_in_trouble();
     std::uint64_t observed;
     {
@@ -213,9 +222,8 @@ void MpiWorld::await(int from, Tag tag, std::uint64_t target, FunctionRef<std::u
       watch_.declare(Beat::timeout, describe(record, limit, watch_.what_is_known_of(from)));
       watch_.throw_trouble();
     }
-    if (looks > kLooksBeforeSleep) {
-      looks = kLooksBeforeSleep;
-      std::this_thread::sleep_for(kSleep);  // what has lasted so long does not mind; the other ranks may need the core
+    if (looks > looks_before_sleep_) {
+      std::this_thread::sleep_for(kSleep);
     } else {
       std::this_thread::yield();
     }

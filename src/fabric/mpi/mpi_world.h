@@ -67,6 +67,7 @@ class MpiWorld {
   Launch launch_;
   std::size_t heap_bytes_;
   int exceptions_at_start_;
+  std::uint32_t looks_before_sleep_;
   RankWatch watch_;
 
   std::mutex mutex_;  // around every MPI call

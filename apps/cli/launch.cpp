@@ -1,0 +1,163 @@
+// heddle launch: ranks of a run, by mpirun.
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <csignal>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/mpirun_command.h"
+#include "cli/number_option.h"
+#include "cli/output.h"
+
+namespace heddle {
+namespace {
+
+// For how long mpirun does not learn of a rank's end (--recovery): as soon as it does, it ends all others. A killed
+// rank is noticed by the others within their deadline; a failed one has told them itself.
+constexpr std::chrono::seconds kAfterSignal{30};
+constexpr std::chrono::seconds kAfterFailure{1};
+
+struct Options {
+  LaunchOptions launch;
+  bool dry_run = false;
+  bool as_rank = false;
+};
+
+// Like execvp, whose search it follows; empty: none is there.
+std::string find_program(std::string_view name) {
+  const char* path = std::getenv("PATH");
+  std::string_view folders = path != nullptr ? path : "/usr/bin:/bin";
+  while (!folders.empty()) {
+    const std::size_t end = std::min(folders.find(':'), folders.size());
+    const std::string candidate = std::string(folders.substr(0, end)) + "/" + std::string(name);
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+    folders.remove_prefix(std::min(end + 1, folders.size()));
+  }
+  return {};
+}
+
+LaunchSurroundings surroundings() {
+  LaunchSurroundings here;
+  here.mpirun = find_program("mpirun");
+  if (here.mpirun.empty())
+    throw InputError("there is no mpirun on PATH: install Open MPI (on Debian and Ubuntu the package openmpi-bin)");
+  std::error_code error;
+  here.program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  here.root = ::geteuid() == 0;
+  here.have_osc_choice = std::getenv("OMPI_MCA_osc") != nullptr || std::getenv("OMPI_MCA_btl") != nullptr;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    if (text.starts_with("HEDDLE_")) here.heddle_variables.emplace_back(text.substr(0, text.find('=')));
+  }
+  return here;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (std::string& word : words) all.push_back(word.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+[[noreturn]] void become(std::vector<std::string> words) {
+  std::signal(SIGPIPE, SIG_DFL);  // what main ignores, exec would pass on
+  ::execvp(words[0].c_str(), pointers(words).data());
+  throw_error<Failure>("cannot start {}: {}", words[0], std::strerror(errno));
+}
+
+pid_t rank_process = 0;  // a signal handler can reach nothing but globals
+
+void pass_on(int signal) {
+  ::kill(rank_process, signal);
+}
+
+// Runs the command and gives its exit status, later if it is none that mpirun should act on at once. However this
+// process ends, the command ends with it.
+int run_as_rank(std::vector<std::string> words) {
+  const pid_t parent = ::getpid();
+  rank_process = ::fork();
+  if (rank_process < 0) throw_error<Failure>("cannot start a process: {}", std::strerror(errno));
+  if (rank_process == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);
+    std::signal(SIGPIPE, SIG_DFL);
+    ::execvp(words[0].c_str(), pointers(words).data());
+    const std::string line = fmt::format("heddle: error: cannot start {}: {}\n", words[0], std::strerror(errno));
+    write_stderr(line);
+    ::_exit(127);
+  }
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, pass_on);
+  int status = 0;
+  while (::waitpid(rank_process, &status, 0) < 0)
+    if (errno != EINTR) throw_error<Failure>("cannot wait for {}: {}", words[0], std::strerror(errno));
+  // mpirun now ends this process by the signals' defaults.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_DFL);
+  if (WIFSIGNALED(status)) {
+    const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+    write_stderr(fmt::format("heddle: rank {} was ended by signal {} ({})\n", rank != nullptr ? rank : "?",
+                             WTERMSIG(status), strsignal(WTERMSIG(status))));
+    std::this_thread::sleep_for(kAfterSignal);
+    return 128 + WTERMSIG(status);
+  }
+  if (WEXITSTATUS(status) != 0) std::this_thread::sleep_for(kAfterFailure);
+  return WEXITSTATUS(status);
+}
+
+void run(const Options& options) {
+  if (options.as_rank) std::exit(run_as_rank(options.launch.command));
+  std::vector<std::string> words = mpirun_command(options.launch, surroundings());
+  if (options.dry_run) {
+    write_stdout(shell_line(words) + "\n");
+    return;
+  }
+  become(std::move(words));
+}
+
+}  // namespace
+
+void add_launch(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("launch", "start a command as the ranks of a run, on this machine or on several");
+  LaunchOptions& launch = options->launch;
+  CLI::Option* ranks = add_number_option<int>(*command, "-n,--ranks", launch.num_ranks, "how many ranks to start",
+                                              {.min = 1, .max = 1 << 20});
+  command->add_option(
+      "--hosts", launch.hosts,
+      "the machines, as HOST[:RANKS],...; each must reach the others by ssh without a password and have "
+      "the command at the same path");
+  command->add_option("--interface", launch.interface,
+                      "the network by which machines reach each other, as a name (eth0) or a range (10.0.0.0/24)");
+  command->add_flag("--recovery", launch.recovery,
+                    "when a rank is killed, let the others name it before the run is ended");
+  command->add_flag("--dry-run", options->dry_run, "print the command for mpirun instead of running it");
+  command->add_flag("--as-rank", options->as_rank)->group("");  // what --recovery puts before each rank's command
+  command->add_option("command", launch.command, "after --: the command, and its arguments")
+      ->required()
+      ->type_name("COMMAND");
+  command->footer(
+      "The exit status is the run's: that of the first rank that failed. Ctrl-C ends all ranks. Standard input goes to "
+      "rank 0.\n"
+      "Open MPI's own settings (OMPI_MCA_...) are passed on; OMPI_MCA_osc or OMPI_MCA_btl replace what several hosts "
+      "get.\n"
+      "Example: heddle launch -n 4 -- heddle bench collective --fabric shm");
+  command->callback([options, ranks] {
+    if (!options->as_rank && ranks->count() == 0) throw CLI::RequiredError("-n");
+    run(*options);
+  });
+}
+
+}  // namespace heddle
