@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLongestText = std::size_t{256} << 20;
 constexpr std::size_t kMadeUpBytes = std::size_t{1} << 20;
-constexpr std::uint64_t kSeed = 5;
+constexpr std::uint64_t kTextSeed = 5;
 
 // About as long as English words are on average, commoner ones first.
 constexpr auto kWords = std::to_array<std::string_view>(
@@ -46,10 +46,10 @@ std::string made_up_text() {
   std::string text;
   bool sentence_begins = true;
   for (std::uint32_t i = 0; text.size() < kMadeUpBytes; ++i) {
-    const double u = uniform(kSeed, i, 0);
+    const double u = uniform(kTextSeed, i, 0);
     std::string word(kWords[static_cast<std::size_t>(u * u * static_cast<double>(kWords.size()))]);
     if (sentence_begins) word[0] = static_cast<char>(word[0] - 'a' + 'A');
-    const double end = uniform(kSeed, i, 1);
+    const double end = uniform(kTextSeed, i, 1);
     sentence_begins = end < 0.06;
     text += word;
     text += end < 0.05 ? ". " : end < 0.06 ? ".\n\n" : end < 0.12 ? ", " : " ";
@@ -57,7 +57,7 @@ std::string made_up_text() {
   return text;
 }
 
-double seconds_since(Clock::time_point begin) {
+double elapsed_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
@@ -75,10 +75,10 @@ BenchResult bench_tokenize(const BenchOptions& options) {
     stop_if_interrupted(guard);
     const auto begin = Clock::now();
     if (tokenizer.encode(text, SpecialTokens::omit) != ids) throw Failure("two runs of the tokenizer differ");
-    encode.push_back(seconds_since(begin));
+    encode.push_back(elapsed_since(begin));
     const auto middle = Clock::now();
     if (tokenizer.decode(ids).empty()) throw Failure("the tokenizer decodes to nothing");
-    decode.push_back(seconds_since(middle));
+    decode.push_back(elapsed_since(middle));
   }
   const double megabytes = static_cast<double>(text.size()) / 1e6;
   BenchResult result;
