@@ -242,6 +242,18 @@ TEST(Attention, DoesNotHideNaN) {
   for (int d = 0; d < 16; ++d) EXPECT_TRUE(std::isnan(result.row(0)[d]));
 }
 
+TEST(Attention, DoesNotHideNaNOfAnyPayload) {  // exp works on the bits of numbers
+  const std::vector<TestSequence> shape = {{16, 16}};
+  Sequences cache({1, 16, 16, DType::float32}, shape);
+  cache.fill(shape);
+  for (const std::uint32_t payload : {1u, 0x1ffu, 0x100u, 0x3fffffu}) {
+    const auto poison = std::bit_cast<float>(0x7fc00000u | payload);
+    const Rows q = Rows::of(std::vector<float>(16 * 16, poison), 16, 16), y(16, 16);
+    on_cpu(1, [&](Stream& stream) { attention({q, y, cache.kv(), cache.view(), 1, kScale}, stream); });
+    for (int token = 0; token < 16; ++token) EXPECT_TRUE(std::isnan(y.row(token)[0])) << payload << ' ' << token;
+  }
+}
+
 TEST(Attention, NamesTheBrokenPrecondition) {
   ThreadPool pool(1);
   Stream stream(pool);
