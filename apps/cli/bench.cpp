@@ -3,11 +3,15 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <filesystem>
 #include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/bench_collective.h"
 #include "cli/bench_record.h"
 #include "cli/commands.h"
 #include "cli/number_option.h"
@@ -66,13 +70,22 @@ void add_contexts_option(CLI::App& command, BenchOptions& options) {
 }
 
 void run(const std::string& kind, BenchResult (*benchmark)(const BenchOptions&), const BenchOptions& options) {
+  std::optional<PendingFile> file;  // opened now: what cannot be written must not be found hours later
+  if (options.json_file && !options.json_file->empty()) {
+    if (std::error_code ignored; std::filesystem::is_directory(*options.json_file, ignored))
+      throw_error<InputError>("--json {}: is a folder, expected the name of a file", *options.json_file);
+    file.emplace(*options.json_file);
+  }
   ordered_json record = bench_record(kind, options);
   BenchResult result = benchmark(options);
   record.update(result.fields);
   record["machine"]["clock_mhz_after"] = clock_mhz();
   const std::string text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
-  if (options.json_file && !options.json_file->empty()) write_file(*options.json_file, text);
-  const bool json_on_stdout = options.json_file && options.json_file->empty();
+  if (file) {
+    file->write(std::as_bytes(std::span(text)));
+    file->commit();
+  }
+  const bool json_on_stdout = options.json_file && !file;
   write_stdout(json_on_stdout ? text : result.table);
 }
 
@@ -108,7 +121,9 @@ void add_prefill(CLI::App& bench) {
 
 void add_load(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
-  CLI::App* command = add_benchmark(bench, "load", "From opening a folder to the first token, files in the page cache",
+  CLI::App* command = add_benchmark(bench, "load",
+                                    "From opening a folder to the first token, files in the page cache; synth:NAME is "
+                                    "written to one first",
                                     bench_load, options);
   add_model_options(*command, options->model);
   add_peer_option(*command, *options);
@@ -135,6 +150,7 @@ void add_bench(CLI::App& app) {
   add_prefill(*bench);
   add_load(*bench);
   add_tokenize_benchmark(*bench);
+  add_collective_benchmark(*bench);
 }
 
 }  // namespace heddle

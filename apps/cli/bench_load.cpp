@@ -1,4 +1,6 @@
 // bench load: how long a user waits for the first token of a model whose files the page cache holds.
+#include <unistd.h>
+
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -12,9 +14,14 @@
 #include "cli/bench_record.h"
 #include "cli/bench_steps.h"
 #include "cli/format_text.h"
+#include "cli/output.h"
+#include "cli/synth_folder.h"
 #include "engine/model_tokenizer.h"
 #include "models/registry.h"
 #include "topology/cpu.h"
+#include "topology/tuned_store.h"
+#include "weights/checkpoint_write.h"
+#include "weights/synthetic_model.h"
 
 namespace heddle {
 namespace {
@@ -35,18 +42,48 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-bool has_tokenizer(const std::string& folder) {
-  std::error_code ignored;
-  return std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.json", ignored);
-}
+// A made-up model is written to a folder, since loading it is what is measured; this removes it at the end.
+class WrittenModel {
+ public:
+  WrittenModel(const SyntheticName& name, const InterruptGuard& interrupt) {
+    namespace fs = std::filesystem;
+    const fs::path cache = default_tuned_store_file().parent_path();
+    folder_ = (cache.empty() ? fs::temp_directory_path() : cache) / fmt::format("bench-load.{}.tmp", ::getpid());
+    const SyntheticModel model(name);
+    write_stderr(fmt::format("heddle: writing {} ({}) to {}, for this run only\n", model.where(),
+                             size_text(model.total_bytes()), folder_.string()));
+    std::error_code error;
+    fs::create_directories(folder_, error);
+    if (error) throw_error<Failure>("{}: cannot make this folder: {}", folder_.string(), error.message());
+    try {
+      write_synthetic_folder(model, folder_, kDefaultShardBytes, interrupt);
+    } catch (...) {
+      remove();
+      throw;
+    }
+  }
+  WrittenModel(const WrittenModel&) = delete;
+  WrittenModel& operator=(const WrittenModel&) = delete;
+  ~WrittenModel() { remove(); }
+
+  std::string folder() const { return folder_.string(); }
+
+ private:
+  void remove() const {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  std::filesystem::path folder_;
+};
 
 // Config, tensors' places and, where there is one, the tokenizer; weights and caches; one step.
-void load_once(const BenchOptions& options, int threads, LoadTimes* times) {
+void load_once(const ModelOptions& model, int threads, LoadTimes* times) {
   const auto begin = Clock::now();
-  const std::unique_ptr<ModelSource> source = open_model(options.model.model);
-  if (has_tokenizer(options.model.model)) load_model_tokenizer(options.model.model);
+  const std::unique_ptr<ModelSource> source = open_model(model.model);
+  find_model_tokenizer(model.model);
   const double opened = seconds_since(begin);
-  StepRunner runner(load(*source, options.model), {kFirstToken}, threads);
+  StepRunner runner(load(*source, model), {kFirstToken}, threads);
   const double loaded = seconds_since(begin);
   runner.prepare(kFirstToken);
   runner.sample();
@@ -69,18 +106,25 @@ double peer_sample(BenchPeer& peer) {
 }
 
 BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
-  if (options.model.model.starts_with("synth:"))
-    throw_error<InputError>("--model {}: made up, not loaded; bench load wants a folder (heddle synth writes one)",
-                            printable_text(options.model.model));
-  const int threads = num_threads(options.model, discover_cpu().usable_threads);
-  const std::unique_ptr<ModelSource> source = open_model(options.model.model);
-  load_once(options, threads, nullptr);  // files into the page cache
+  ModelOptions model = options.model;
+  std::optional<WrittenModel> written;
+  if (const auto synthetic = parse_synthetic_name(model.model)) {
+    written.emplace(*synthetic, guard);
+    model.model = written->folder();
+  }
+  const int threads = num_threads(model, discover_cpu().usable_threads);
+  const std::unique_ptr<ModelSource> source = open_model(model.model);
+  load_once(model, threads, nullptr);  // files into the page cache
   std::optional<BenchPeer> peer;
   if (!options.peer.empty()) {
     peer.emplace(options.peer);
     const std::int64_t vocab_size = describe_model(source->config()).vocab_size.value_or(1);
     json request = tokens_json(kFirstToken, vocab_size);
-    request.update({{"mode", "load"}, {"model", options.model.model}, {"threads", threads}, {"step_tokens", 1}});
+    request.update({{"mode", "load"},
+                    {"model", options.model.model},
+                    {"fingerprint", fingerprint_of(*source)},
+                    {"threads", threads},
+                    {"step_tokens", 1}});
     peer->ask({{"case", request}}, kLoadPrepareLimit);
     peer_sample(*peer);
   }
@@ -88,7 +132,7 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
   std::vector<double> peer_seconds;
   for (int i = 0; i < options.repeats; ++i) {
     stop_if_interrupted(guard);
-    load_once(options, threads, &times);
+    load_once(model, threads, &times);
     std::this_thread::sleep_for(20ms);
     if (peer) peer_seconds.push_back(peer_sample(*peer));
   }

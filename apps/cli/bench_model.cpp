@@ -83,7 +83,10 @@ class ModelBench {
       if (one.length() > model->shape().max_context)
         throw_error<InputError>("--context {} and {} tokens more: the model has a context of {}", one.context,
                                 one.num_tokens, model->shape().max_context);
-    if (!options.peer.empty()) peer_.emplace(options.peer);
+    if (!options.peer.empty()) {
+      fingerprint_ = fingerprint_of(*source);
+      peer_.emplace(options.peer);
+    }
     runner_ = std::make_unique<StepRunner>(std::move(model), cases_, threads_);
   }
 
@@ -122,6 +125,7 @@ class ModelBench {
     json request = tokens_json(one, runner_->shape().vocab_size);
     request["mode"] = kind_ == Kind::decode ? "decode" : "prefill";
     request["model"] = options_.model.model;
+    request["fingerprint"] = fingerprint_;
     request["dtype"] = std::string(name_of(runner_->shape().dtype));
     request["threads"] = threads_;
     request["step_tokens"] = one.step_tokens;
@@ -256,6 +260,7 @@ class ModelBench {
   int threads_;
   std::vector<StepCase> cases_;
   ModelDescription description_;
+  std::string fingerprint_;  // of the model, for a peer
   std::optional<BenchPeer> peer_;
   std::unique_ptr<StepRunner> runner_;
   std::vector<Strings> rows_;

@@ -198,4 +198,23 @@ void BenchPeer::fail(const std::string& what) {
                        messages.empty() ? "" : "; it says: ", printable_text(messages));
 }
 
+std::string fingerprint_of(const ModelSource& model) {
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  const auto add = [&](std::string_view bytes) {
+    for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  };
+  add(model.config().value().dump());
+  for (const std::string_view name : model.names()) {
+    const TensorInfo& tensor = *model.find(name);
+    add(fmt::format("{} {} {}", name, tensor.dtype.name, shape_text(tensor.shape)));
+    if (tensor.num_elements() == 0) continue;
+    const std::int64_t num_rows = tensor.shape.empty() ? 1 : tensor.shape.front();
+    for (const std::int64_t row : {std::int64_t{0}, num_rows - 1}) {
+      const TensorRows rows = model.rows(name, row, 1);
+      add({reinterpret_cast<const char*>(rows.bytes.data()), rows.bytes.size()});
+    }
+  }
+  return fmt::format("{:016x}", hash);
+}
+
 }  // namespace heddle

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "weights/model_source.h"
+
 namespace heddle {
 
 // Its adapter is bench/peers/NAME.py ('.' and '-' in NAME written '_'), of $HEDDLE_PEERS or of the source tree, run by
@@ -40,5 +42,9 @@ class BenchPeer {
   std::string pending_;
   nlohmann::json hello_;
 };
+
+// What a copy of the model in another format depends on, as a short text: config, tensors, and a part of each one's
+// values. A peer that keeps such copies tells by it whether one is still of this model.
+std::string fingerprint_of(const ModelSource& model);
 
 }  // namespace heddle

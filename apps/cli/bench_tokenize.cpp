@@ -11,7 +11,6 @@
 #include "cli/bench.h"
 #include "cli/bench_record.h"
 #include "cli/format_text.h"
-#include "engine/model_tokenizer.h"
 #include "engine/random.h"
 
 namespace heddle {
@@ -65,7 +64,7 @@ double elapsed_since(Clock::time_point begin) {
 
 BenchResult bench_tokenize(const BenchOptions& options) {
   const InterruptGuard guard;
-  const Tokenizer tokenizer = load_model_tokenizer(options.model.model);
+  const Tokenizer tokenizer = load_tokenizer(options.model.model);
   const std::string text = options.text_file.empty() ? made_up_text() : read_file(options.text_file, kLongestText);
   if (text.empty()) throw_error<InputError>("--text {}: the file is empty", printable_text(options.text_file));
   const std::vector<std::int32_t> ids = tokenizer.encode(text, SpecialTokens::omit);

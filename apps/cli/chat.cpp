@@ -14,7 +14,6 @@
 #include "cli/chat_conversation.h"
 #include "cli/chat_input.h"
 #include "cli/chat_parameters.h"
-#include "cli/chat_renderer.h"
 #include "cli/chat_session.h"
 #include "cli/chat_terminal.h"
 #include "cli/commands.h"
@@ -22,14 +21,12 @@
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/sampling_options.h"
-#include "engine/model_tokenizer.h"
+#include "cli/template_options.h"
 #include "topology/cpu.h"
 #include "weights/model_source.h"
 
 namespace heddle {
 namespace {
-
-constexpr std::size_t kMaxConversationBytes = std::size_t{256} << 20;
 
 constexpr std::string_view kHelp =
     "/reset                   begin a new conversation; the system message stays\n"
@@ -38,14 +35,14 @@ constexpr std::string_view kHelp =
     "/save FILE               write the conversation as JSON, for --load and heddle template --file\n"
     "/help                    this\n"
     "/exit                    leave, as Ctrl-D does\n"
-    "A backslash at a line's end continues it; \"\"\" begins and ends a message of several lines. A message that "
-    "begins\n"
-    "with // is sent with one / less. Ctrl-C stops an answer, clears the line, and, twice, leaves.\n";
+    "A backslash at a line's end continues it; \"\"\" begins and ends a message of several lines. A message that\n"
+    "begins with // is sent with one / less. Tab completes commands and the names of files. Ctrl-C stops an answer,\n"
+    "clears the line, and, twice, leaves.\n";
 
 struct ChatOptions {
   ModelOptions model;
   SamplingOptions sampling{.max_tokens = 1024};
-  ChatTemplateOptions chat_template;
+  TemplateOptions chat_template;
   std::optional<std::string> system;
   std::optional<std::string> load;
   bool verbose = false;
@@ -59,11 +56,11 @@ void note(std::string_view text) {
 
 class Chat {
  public:
-  Chat(const ChatOptions& options, Conversation conversation, ChatRenderer render, ChatParameters parameters,
-       ChatSession& session)
+  Chat(const ChatOptions& options, Conversation conversation, ModelChatTemplate chat_template,
+       ChatParameters parameters, ChatSession& session)
       : options_(options),
         conversation_(std::move(conversation)),
-        render_(std::move(render)),
+        chat_template_(std::move(chat_template)),
         parameters_(parameters),
         session_(session) {}
 
@@ -161,11 +158,11 @@ class Chat {
     } catch (const Failure& failure) {  // another name may do; the conversation must not be lost
       throw InputError(failure.what());
     }
-    note(fmt::format("saved {} messages to {}", conversation_.messages().size(), file));
+    note(fmt::format("saved {} messages to {}", conversation_.num_messages(), file));
   }
 
   void answer(std::string_view text) {
-    conversation_.add("user", text);
+    conversation_.add_user(text);
     try {
       bool line_open = false;
       const auto print = [&](std::string_view more) {
@@ -173,9 +170,10 @@ class Chat {
         write_stdout(to_terminal_ ? harmless_text(more) : std::string(more));
         line_open = !more.ends_with('\n');
       };
-      const ChatAnswer answer = session_.answer(render_(conversation_), parameters_, interrupt_, print);
+      const ChatAnswer answer =
+          session_.answer(chat_template_.render(conversation_.input()), parameters_, interrupt_, print);
       if (line_open || answer.text.empty()) write_stdout("\n");
-      conversation_.add("assistant", answer.text);
+      conversation_.add_answer(answer.text, end_of(answer));
       comment(answer);
       if (interrupt_.interrupted() && (!from_terminal_ || interrupt_.signal() != SIGINT))
         throw Interrupted{interrupt_.signal()};
@@ -188,6 +186,11 @@ class Chat {
     }
   }
 
+  static Conversation::End end_of(const ChatAnswer& answer) {
+    if (answer.end == ChatAnswer::End::stop) return Conversation::End::whole;
+    return answer.end == ChatAnswer::End::interrupted ? Conversation::End::interrupted : Conversation::End::length;
+  }
+
   void comment(const ChatAnswer& answer) const {
     if (answer.end == ChatAnswer::End::interrupted && from_terminal_) note("stopped");
     if (answer.end == ChatAnswer::End::max_tokens)
@@ -195,9 +198,8 @@ class Chat {
           fmt::format("the answer ended at max_tokens ({}); /params max_tokens=N allows more", parameters_.max_tokens));
     if (answer.end == ChatAnswer::End::context)
       note(
-          fmt::format("the answer ended where the context of {} tokens does: /save FILE keeps the conversation, /reset "
-                      "begins a new "
-                      "one",
+          fmt::format("the answer ended where the context of {} tokens does: /save FILE keeps the conversation, "
+                      "/reset begins a new one",
                       session_.max_length()));
     if (options_.verbose)
       note(fmt::format("{} of {} prompt tokens were in the cache; {}",
@@ -207,7 +209,7 @@ class Chat {
 
   const ChatOptions& options_;
   Conversation conversation_;
-  ChatRenderer render_;
+  ModelChatTemplate chat_template_;
   ChatParameters parameters_;
   ChatSession& session_;
   InterruptGuard interrupt_;
@@ -219,7 +221,8 @@ class Chat {
 
 Conversation conversation_of(const ChatOptions& options) {
   Conversation conversation;
-  if (options.load) conversation = Conversation::parse(read_file(*options.load, kMaxConversationBytes), *options.load);
+  if (options.load) conversation = Conversation(read_conversation(*options.load), *options.load);
+  conversation.set_variables(assigned_variables(options.chat_template));
   if (options.system) conversation.set_system(*options.system);
   return conversation;
 }
@@ -233,11 +236,10 @@ ChatSession::Stops stops_of(const ChatOptions& options, const GenerationDefaults
   return stops;
 }
 
-void chat(ChatOptions& options) {
-  options.chat_template.model = options.model.model;
+void chat(const ChatOptions& options) {
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
-  const Tokenizer tokenizer = load_model_tokenizer(options.model.model);
-  ChatRenderer render = make_chat_renderer(tokenizer, options.chat_template);
+  const Tokenizer tokenizer = load_tokenizer(options.model.model);
+  ModelChatTemplate chat_template = load_template(options.model.model, options.chat_template);
   Conversation conversation = conversation_of(options);
   GenerationDefaults defaults;
   if (const auto config = source->generation_config()) defaults = read_generation_defaults(*config);
@@ -250,7 +252,7 @@ void chat(ChatOptions& options) {
   std::unique_ptr<Model> model = load(*source, options.model);
   ChatSession::Stops stops = stops_of(options, defaults, model->shape(), tokenizer);
   ChatSession session(std::move(model), tokenizer, std::move(stops), engine_options);
-  Chat(options, std::move(conversation), std::move(render), parameters, session).run();
+  Chat(options, std::move(conversation), std::move(chat_template), parameters, session).run();
 }
 
 }  // namespace
@@ -262,10 +264,7 @@ void add_chat(CLI::App& app) {
   add_sampling_options(*command, options->sampling);
   command->add_option("--system", options->system, "System message")->type_name("TEXT");
   command->add_option("--load", options->load, "Go on with a conversation that /save wrote")->type_name("FILE");
-  command->add_option("--chat-template", options->chat_template.file, "Jinja template instead of the model's own")
-      ->type_name("FILE");
-  command->add_option("--set", options->chat_template.assignments, "Variables for the template")
-      ->type_name("NAME=JSON");
+  add_template_options(*command, options->chat_template);
   command->add_flag("--verbose", options->verbose, "After each answer, say how fast it was");
   command->footer("In the conversation:\n" + std::string(kHelp) +
                   "Special tokens in a message are parsed, as transformers does.");

@@ -1,65 +1,64 @@
 #include "cli/chat_conversation.h"
 
+#include <utility>
+
 #include "base/error.h"
-#include "base/json.h"
 
 namespace heddle {
 
 using nlohmann::ordered_json;
 
-Conversation Conversation::parse(std::string_view text, std::string_view where) {
-  const nlohmann::json checked = parse_json(text, where);
-  const JsonField root(checked, std::string(where));
-  for (const JsonField& message : (root.is_array() ? root : root.at("messages")).elements()) message.at("role").text();
-  if (root.is_object())
-    if (const auto tools = root.find("tools")) tools->elements();
-
-  ordered_json ordered = ordered_json::parse(text);
-  Conversation conversation;
-  conversation.messages_ = ordered.is_array() ? ordered : ordered["messages"];
-  if (ordered.is_object() && ordered.contains("tools")) conversation.tools_ = ordered["tools"];
-  return conversation;
+Conversation::Conversation(TemplateInput saved, std::string_view where) : input_(std::move(saved)) {
+  for (std::size_t i = 0; i < input_.messages.size(); ++i) {
+    const auto role = input_.messages[i].find("role");
+    if (role == input_.messages[i].end() || !role->is_string())
+      throw_error<InputError>("{}: messages[{}]: expected an object with a \"role\"", where, i);
+  }
 }
 
-void Conversation::add(std::string_view role, std::string_view content) {
-  messages_.push_back(ordered_json{{"role", role}, {"content", content}});
+void Conversation::add_user(std::string_view content) {
+  input_.messages.push_back(ordered_json{{"role", "user"}, {"content", content}});
+}
+
+void Conversation::add_answer(std::string_view content, End end) {
+  ordered_json message{{"role", "assistant"}, {"content", content}};
+  if (end != End::whole) message["finish_reason"] = end == End::length ? "length" : "interrupted";
+  input_.messages.push_back(std::move(message));
 }
 
 void Conversation::drop_last() {
-  require(!messages_.empty(), "conversation: no message to drop");
-  messages_.erase(messages_.size() - 1);
+  require(!input_.messages.empty(), "conversation: no message to drop");
+  input_.messages.erase(input_.messages.size() - 1);
 }
 
 void Conversation::clear() {
   ordered_json kept = ordered_json::array();
-  if (begins_with_system()) kept.push_back(messages_.front());
-  messages_ = std::move(kept);
+  if (begins_with_system()) kept.push_back(input_.messages.front());
+  input_.messages = std::move(kept);
 }
 
 bool Conversation::begins_with_system() const {
-  return !messages_.empty() && messages_.front()["role"] == "system";
+  return !input_.messages.empty() && input_.messages.front().at("role") == "system";
 }
 
 std::optional<std::string> Conversation::system() const {
   if (!begins_with_system()) return std::nullopt;
-  const ordered_json& message = messages_.front();
+  const ordered_json& message = input_.messages.front();
   const auto content = message.find("content");
   if (content == message.end()) return std::string();
   return content->is_string() ? content->get<std::string>() : content->dump();
 }
 
 void Conversation::set_system(std::optional<std::string> text) {
-  if (begins_with_system()) messages_.erase(0);
-  if (text) messages_.insert(messages_.begin(), ordered_json{{"role", "system"}, {"content", *text}});
-}
-
-std::size_t Conversation::num_turns() const {
-  return messages_.size() - (begins_with_system() ? 1 : 0);
+  ordered_json& messages = input_.messages;
+  if (begins_with_system()) messages.erase(0);
+  if (text) messages.insert(messages.begin(), ordered_json{{"role", "system"}, {"content", *text}});
 }
 
 std::string Conversation::json() const {
-  ordered_json object{{"messages", messages_}};
-  if (!tools_.is_null()) object["tools"] = tools_;
+  ordered_json object{{"messages", input_.messages}};
+  if (!input_.tools.is_null()) object["tools"] = input_.tools;
+  if (!input_.documents.is_null()) object["documents"] = input_.documents;
   return object.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

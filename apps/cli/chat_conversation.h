@@ -1,43 +1,48 @@
-// A conversation as chat templates take it: messages with roles, and the tools that the model may call.
+// The conversation of a chat, as it grows.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "engine/chat_template/model_chat_template.h"
 
 namespace heddle {
 
 class Conversation {
  public:
+  enum class End : std::uint8_t { whole, length, interrupted };
+
   Conversation() = default;
 
-  // A bare array of messages, or {"messages": [...], "tools": [...]}: what `heddle template --file` takes. `where`
-  // begins messages about it. Throws InputError when a message is no object with a role, and as parse_json does.
-  static Conversation parse(std::string_view text, std::string_view where);
+  // One that was saved or written by hand. Throws InputError, which begins with `where`, when a message has no role.
+  Conversation(TemplateInput saved, std::string_view where);
 
-  // In the order of their keys, which templates may print.
-  const nlohmann::ordered_json& messages() const { return messages_; }
-  const nlohmann::ordered_json& tools() const { return tools_; }  // null: none
+  // As a chat template takes it.
+  const TemplateInput& input() const { return input_; }
+  std::size_t num_messages() const { return input_.messages.size(); }
 
-  void add(std::string_view role, std::string_view content);
+  void add_user(std::string_view content);
+  // An answer that did not come to its end says why in "finish_reason" ("length" or "interrupted"), which templates do
+  // not look at.
+  void add_answer(std::string_view content, End end);
   void drop_last();
-  void clear();  // but for the system message and the tools
+  void clear();  // but for the system message, tools and documents
 
   std::optional<std::string> system() const;
-  void set_system(std::optional<std::string> text);  // nothing: without
+  void set_system(std::optional<std::string> text);                                              // nothing: without
+  void set_variables(nlohmann::ordered_json variables) { input_.extra = std::move(variables); }  // not saved
 
-  // Messages of users and of the model.
-  std::size_t num_turns() const;
-
-  // {"messages": [...]}, with "tools" where there are any; bytes that are not UTF-8 become U+FFFD.
+  // What --load and heddle template --file read; bytes that are not UTF-8 become U+FFFD.
   std::string json() const;
 
  private:
   bool begins_with_system() const;
 
-  nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
-  nlohmann::ordered_json tools_;
+  TemplateInput input_;
 };
 
 }  // namespace heddle

@@ -32,7 +32,7 @@ class PipeInput : public LineSource {
         return without_return(std::move(line));
       }
       if (held_.size() > kMaxLineBytes)
-        throw_error<InputError>("standard input: a line is longer than {} bytes", kMaxLineBytes);
+        throw_error<InputError>("standard input: a line is longer than {} bytes (max_line_bytes)", kMaxLineBytes);
       searched = held_.size();
       if (!read_more()) break;
     }
@@ -66,7 +66,7 @@ std::string read_block(std::string line, LineSource& source) {
     const bool ends = line.ends_with(kQuotes);
     if (ends) line.resize(line.size() - kQuotes.size());
     if (text.size() + line.size() > kMaxLineBytes)
-      throw_error<InputError>("standard input: a message is longer than {} bytes", kMaxLineBytes);
+      throw_error<InputError>("standard input: a message is longer than {} bytes (max_message_bytes)", kMaxLineBytes);
     const bool beside_quotes = line.empty() && (first || ends);
     if (!text.empty() && !beside_quotes) text += '\n';
     text += line;
@@ -97,7 +97,7 @@ std::optional<UserMessage> read_message(LineSource& source) {
       break;
     }
     if (text.size() + next->size() > kMaxLineBytes)
-      throw_error<InputError>("standard input: a message is longer than {} bytes", kMaxLineBytes);
+      throw_error<InputError>("standard input: a message is longer than {} bytes (max_message_bytes)", kMaxLineBytes);
     text += *next;
   }
   return UserMessage{.text = std::move(text)};

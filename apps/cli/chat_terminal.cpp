@@ -4,6 +4,7 @@
 #include <histedit.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <csignal>
@@ -15,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/chat_completion.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 
@@ -22,6 +24,7 @@ namespace heddle {
 namespace {
 
 constexpr int kHistoryLines = 1000;
+constexpr std::size_t kMaxShownChoices = 100;
 
 // Nothing where the user has no home.
 std::filesystem::path history_file() {
@@ -52,8 +55,7 @@ class Terminal : public LineSource {
     // libedit takes a line apart into characters as the locale says; without one that knows UTF-8, it drops the rest.
     std::setlocale(LC_CTYPE, "");
     if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
-    std::FILE* out = ::isatty(STDOUT_FILENO) != 0 ? stdout : stderr;
-    editor_.reset(el_init("heddle", stdin, out, stderr));
+    editor_.reset(el_init("heddle", stdin, screen_, stderr));
     history_.reset(history_init());
     if (!editor_ || !history_) throw Failure("the terminal's line editor cannot start");
     HistEvent event;
@@ -63,6 +65,8 @@ class Terminal : public LineSource {
     el_set(editor_.get(), EL_GETCFN, read_character);
     el_set(editor_.get(), EL_PROMPT, prompt_text);
     el_set(editor_.get(), EL_EDITOR, "emacs");
+    el_set(editor_.get(), EL_ADDFN, "heddle-complete", "Complete a command or a file's name", complete);
+    el_set(editor_.get(), EL_BIND, "^I", "heddle-complete", nullptr);
     el_set(editor_.get(), EL_SIGNAL, 0);
     el_set(editor_.get(), EL_HIST, history, history_.get());
     el_source(editor_.get(), nullptr);  // the user's ~/.editrc
@@ -94,22 +98,44 @@ class Terminal : public LineSource {
     void operator()(History* history) const { history_end(history); }
   };
 
+  static Terminal& of(EditLine* editor) {
+    Terminal* self = nullptr;
+    el_get(editor, EL_CLIENTDATA, &self);
+    return *self;
+  }
+
   static char* prompt_text(EditLine* editor) {
     static char message[] = "> ";
     static char continuation[] = "... ";
-    Terminal* self = nullptr;
-    el_get(editor, EL_CLIENTDATA, &self);
-    return self != nullptr && self->prompt_ == Prompt::continuation ? continuation : message;
+    return of(editor).prompt_ == Prompt::continuation ? continuation : message;
+  }
+
+  // Tab: in a message it is a character.
+  static unsigned char complete(EditLine* editor, int /*character*/) {
+    const Terminal& self = of(editor);
+    const LineInfo& line = *el_line(editor);
+    const std::string_view typed(line.buffer, static_cast<std::size_t>(line.cursor - line.buffer));
+    const bool command = self.prompt_ == Prompt::message && typed.starts_with('/') && !typed.starts_with("//");
+    const LineCompletion completion = command ? complete_line(typed) : LineCompletion{.inserted = "\t", .choices = {}};
+    if (!completion.inserted.empty())
+      return el_insertstr(editor, completion.inserted.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+    if (completion.choices.empty()) return CC_ERROR;
+    std::string list = "\n";
+    for (std::size_t i = 0; i < std::min(completion.choices.size(), kMaxShownChoices); ++i)
+      list += harmless_text(completion.choices[i]) + "  ";
+    list += completion.choices.size() > kMaxShownChoices ? "...\n" : "\n";
+    std::fputs(list.c_str(), self.screen_);
+    std::fflush(self.screen_);
+    return CC_REDISPLAY;
   }
 
   // In place of libedit's own reader, which does not hear a signal that comes just before it waits for a key. Bytes
   // that are no character are dropped.
   static int read_character(EditLine* editor, wchar_t* character) {
-    Terminal* self = nullptr;
-    el_get(editor, EL_CLIENTDATA, &self);
+    const Terminal& self = of(editor);
     std::mbstate_t state{};
     for (char byte = 0;;) {
-      const ssize_t count = self->interrupt_.read(STDIN_FILENO, {&byte, 1});
+      const ssize_t count = self.interrupt_.read(STDIN_FILENO, {&byte, 1});
       if (count <= 0) return static_cast<int>(count);
       const std::size_t length = std::mbrtowc(character, &byte, 1, &state);
       if (length <= 1) return 1;
@@ -142,6 +168,7 @@ class Terminal : public LineSource {
   }
 
   InterruptGuard& interrupt_;
+  std::FILE* screen_ = ::isatty(STDOUT_FILENO) != 0 ? stdout : stderr;
   std::unique_ptr<History, EndHistory> history_;
   std::unique_ptr<EditLine, EndEditor> editor_;
   std::filesystem::path history_file_;  // empty: none

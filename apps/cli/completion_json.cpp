@@ -6,18 +6,15 @@
 #include "base/error.h"
 
 namespace heddle {
-namespace {
-
 using nlohmann::ordered_json;
 
-// {"id","token","logprob"}; a token that only the model knows, not the tokenizer, has an empty text.
-ordered_json json_of(const TokenLogprob& token, const Tokenizer& tokenizer) {
-  return {{"id", token.id},
-          {"token", token.id < tokenizer.vocab_size() ? tokenizer.token_text(token.id) : std::string()},
-          {"logprob", token.logprob}};
+ordered_json logprob_json(const TokenLogprob& token, const Tokenizer* tokenizer) {
+  ordered_json object{{"id", token.id}};
+  if (tokenizer != nullptr)
+    object["token"] = token.id < tokenizer->vocab_size() ? tokenizer->token_text(token.id) : std::string();
+  object["logprob"] = token.logprob;
+  return object;
 }
-
-}  // namespace
 
 std::string completion_json(const PromptOfCompletion& prompt, const Completion& completion,
                             const Tokenizer& tokenizer) {
@@ -30,9 +27,9 @@ std::string completion_json(const PromptOfCompletion& prompt, const Completion& 
   if (!completion.logprobs().empty()) {
     ordered_json list = ordered_json::array();
     for (const Completion::Logprob& logprob : completion.logprobs()) {
-      ordered_json entry = json_of(logprob.token, tokenizer);
+      ordered_json entry = logprob_json(logprob.token, &tokenizer);
       entry["top"] = ordered_json::array();
-      for (const TokenLogprob& top : logprob.top) entry["top"].push_back(json_of(top, tokenizer));
+      for (const TokenLogprob& top : logprob.top) entry["top"].push_back(logprob_json(top, &tokenizer));
       list.push_back(std::move(entry));
     }
     object["logprobs"] = std::move(list);

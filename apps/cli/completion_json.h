@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "engine/completion.h"
@@ -12,6 +13,10 @@ struct PromptOfCompletion {
   std::string text;
   std::int64_t num_tokens = 0;  // as it was encoded
 };
+
+// {"id","token","logprob"}; without "token" where there is no tokenizer. A token that only the model knows, not the
+// tokenizer, has an empty text.
+nlohmann::ordered_json logprob_json(const TokenLogprob& token, const Tokenizer* tokenizer);
 
 // {"prompt","prompt_tokens","text","tokens","finish_reason","logprobs"} in one line; without "logprobs" where the
 // engine gave none. Throws InvalidArgument unless the completion is finished.

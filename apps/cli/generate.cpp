@@ -20,7 +20,6 @@
 #include "cli/speed.h"
 #include "engine/engine.h"
 #include "engine/generation_defaults.h"
-#include "engine/model_tokenizer.h"
 #include "topology/cpu.h"
 #include "topology/machine.h"
 #include "topology/measure.h"
@@ -187,7 +186,7 @@ std::vector<EncodedPrompt> encode(const std::vector<Prompt>& prompts, const Toke
 
 void generate(const GenerateOptions& options) {
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
-  const Tokenizer tokenizer = load_model_tokenizer(options.model.model);
+  const Tokenizer tokenizer = load_tokenizer(options.model.model);
   GenerationDefaults defaults;
   if (const auto config = source->generation_config()) defaults = read_generation_defaults(*config);
   const SamplingParams sampling = sampling_of(options.sampling, defaults);
@@ -235,7 +234,8 @@ void add_generate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("generate", "Continue prompts with a model");
   add_model_options(*command, options->model);
   auto* prompt = command->add_option("--prompt", options->prompt, "The prompt; special tokens in it are parsed");
-  auto* file = command->add_option("--prompts-file", options->prompts_file, "Prompts, one {\"prompt\": ...} a line");
+  auto* file = command->add_option("--prompts-file", options->prompts_file,
+                                   "Prompts, one {\"prompt\": ...} a line; - is standard input");
   prompt->excludes(file);
   add_sampling_options(*command, options->sampling);
   auto* logprobs =

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json.h"
+#include "cli/input.h"
 
 namespace heddle {
 namespace {
@@ -17,8 +17,9 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 }  // namespace
 
-std::vector<JsonLine> read_jsonl(const std::filesystem::path& path) {
-  return parse_jsonl(read_file(path, kMaxFileBytes), path.string());
+std::vector<JsonLine> read_jsonl(const std::string& file) {
+  const InputText input = read_input(file, kMaxFileBytes);
+  return parse_jsonl(input.text, input.where);
 }
 
 std::vector<JsonLine> parse_jsonl(std::string_view text, std::string_view where) {
@@ -32,9 +33,10 @@ std::vector<JsonLine> parse_jsonl(std::string_view text, std::string_view where)
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
 
     std::string line_where = fmt::format("{}:{}", where, number);
-    if (line.size() > kMaxLineBytes) throw_error<InputError>("{}: longer than {} bytes", line_where, kMaxLineBytes);
+    if (line.size() > kMaxLineBytes)
+      throw_error<InputError>("{}: a line of more than {} bytes (max_line_bytes)", line_where, kMaxLineBytes);
     if (lines.size() == kMaxObjects)
-      throw_error<InputError>("{}: more than {} objects in one file", line_where, kMaxObjects);
+      throw_error<InputError>("{}: more than {} objects in one file (max_objects)", line_where, kMaxObjects);
     nlohmann::json object = parse_json(line, line_where);
     if (!object.is_object()) JsonField(object, line_where).fail_expected("an object");
     lines.push_back({std::move(object), std::move(line_where)});

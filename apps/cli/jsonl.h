@@ -1,7 +1,6 @@
 // JSON lines: one object a line, as prompts and texts come in files.
 #pragma once
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -14,10 +13,11 @@ struct JsonLine {
   std::string where;  // "prompts.jsonl:12", to begin a message with
 };
 
-// Every line of the file in order, blank ones left out. A byte order mark at the start and CRLF are tolerated.
+// Every line of the file (read_input) in order, blank ones left out. A byte order mark at the start and CRLF are
+// tolerated.
 // Throws InputError that names the line when one is not a JSON object, nests deeper than 64 levels or is longer than
 // 64 MiB; and for a file above 1 GiB or with more than 2^20 objects.
-std::vector<JsonLine> read_jsonl(const std::filesystem::path& path);
+std::vector<JsonLine> read_jsonl(const std::string& file);
 
 // The same of a file's contents; `where` stands for its path in messages.
 std::vector<JsonLine> parse_jsonl(std::string_view text, std::string_view where);

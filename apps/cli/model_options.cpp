@@ -7,6 +7,7 @@
 #include "base/progress.h"
 #include "cli/format_text.h"
 #include "cli/number_option.h"
+#include "engine/model_tokenizer.h"
 #include "models/registry.h"
 #include "topology/cpu.h"
 #include "weights/synthetic_model.h"
@@ -73,6 +74,14 @@ std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& optio
   return load_model(source, {.dtype = options.dtype, .compute = options.compute, .on_progress = [&](std::size_t done) {
                                progress.update(done);
                              }});
+}
+
+Tokenizer load_tokenizer(const std::string& model) {
+  Tokenizer tokenizer = load_model_tokenizer(model);
+  for (const std::string_view setting : tokenizer.settings_not_applied())
+    log_warning("{}: tokenizer.json asks for {}, which is not applied; transformers, too, does it only when asked",
+                model, setting);
+  return tokenizer;
 }
 
 int num_threads(const ModelOptions& options, int usable_threads) {

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/completion_json.h"
 #include "cli/format_text.h"
 #include "cli/interrupt.h"
 #include "cli/jsonl.h"
@@ -31,6 +32,7 @@ namespace {
 constexpr int kMaxSequences = 16;
 constexpr std::int64_t kLogitsBytes = std::int64_t{128} << 20;  // of one step, whatever the text's length
 constexpr int kMaxTokensPerStep = 512;
+constexpr int kMaxTop = 1000;
 
 struct ScoreOptions {
   ModelOptions model;
@@ -38,14 +40,16 @@ struct ScoreOptions {
   std::optional<std::string> file;
   std::optional<std::int64_t> window;
   std::optional<std::int64_t> stride;
+  int num_top = 0;
   bool json = false;
 };
 
 struct Text {
   std::vector<std::int32_t> tokens;
-  std::string where;             // begins messages about it
-  std::vector<double> logprobs;  // one a token; NaN: none
-  int windows_left = 0;          // submitted and not done
+  std::string where;                           // begins messages about it
+  std::vector<double> logprobs;                // one a token; NaN: none
+  std::vector<std::vector<TokenLogprob>> top;  // likeliest first, one list a token; empty where none are wanted
+  int windows_left = 0;                        // submitted and not done
   bool all_submitted = false;
 };
 
@@ -54,13 +58,19 @@ class LazyTokenizer {
  public:
   explicit LazyTokenizer(std::string model) : model_(std::move(model)) {}
   const Tokenizer& get() {
-    if (!tokenizer_) tokenizer_ = load_model_tokenizer(model_);
+    if (!tokenizer_) tokenizer_ = load_tokenizer(model_);
     return *tokenizer_;
+  }
+  // Null where the model has none.
+  const Tokenizer* find() {
+    if (!tokenizer_ && !std::exchange(searched_, true)) tokenizer_ = find_model_tokenizer(model_);
+    return tokenizer_ ? &*tokenizer_ : nullptr;
   }
 
  private:
   std::string model_;
   std::optional<Tokenizer> tokenizer_;
+  bool searched_ = false;
 };
 
 std::vector<std::int32_t> tokens_of(const JsonField& object, LazyTokenizer& tokenizer) {
@@ -141,28 +151,40 @@ double perplexity(const std::vector<double>& logprobs) {
   return std::exp(-sum / static_cast<double>(count));
 }
 
-std::string json_of(const Text& text) {
-  nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
+// `tokenizer` may be null.
+std::string json_of(const Text& text, const Tokenizer* tokenizer) {
+  using nlohmann::ordered_json;
+  ordered_json logprobs = ordered_json::array();
   for (const double logprob : text.logprobs)
-    logprobs.push_back(std::isnan(logprob) ? nlohmann::ordered_json() : nlohmann::ordered_json(logprob));
-  return nlohmann::ordered_json{
-             {"tokens", text.tokens}, {"logprobs", std::move(logprobs)}, {"perplexity", perplexity(text.logprobs)}}
-             .dump() +
-         "\n";
+    logprobs.push_back(std::isnan(logprob) ? ordered_json() : ordered_json(logprob));
+  ordered_json object{{"tokens", text.tokens}, {"logprobs", std::move(logprobs)}};
+  for (std::size_t i = 0; i < text.top.size(); ++i) {
+    ordered_json& list = object["top"].emplace_back();
+    if (std::isnan(text.logprobs[i])) continue;
+    list = ordered_json::array();
+    for (const TokenLogprob& top : text.top[i]) list.push_back(logprob_json(top, tokenizer));
+  }
+  object["perplexity"] = perplexity(text.logprobs);
+  return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 std::string summary_of(const Text& text) {
   return fmt::format("{}: {} tokens, perplexity {:.6g}\n", text.where, text.tokens.size(), perplexity(text.logprobs));
 }
 
-// A line a token, then the perplexity.
+// A line a token and, indented, each of its likeliest alternatives; then the perplexity.
 std::string table_of(const Text& text, const Tokenizer& tokenizer) {
+  const auto shown = [&](std::int32_t id) {
+    return id < tokenizer.vocab_size() ? printable_text(tokenizer.token_text(id)) : std::string();
+  };
   std::string table = "   index       id     logprob  token\n";
   for (std::size_t i = 0; i < text.tokens.size(); ++i) {
     const std::int32_t id = text.tokens[i];
     const std::string logprob = std::isnan(text.logprobs[i]) ? "-" : fmt::format("{:.6f}", text.logprobs[i]);
-    table += fmt::format("{:>8} {:>8} {:>11}  {}\n", i, id, logprob,
-                         id < tokenizer.vocab_size() ? printable_text(tokenizer.token_text(id)) : "");
+    table += fmt::format("{:>8} {:>8} {:>11}  {}\n", i, id, logprob, shown(id));
+    if (text.top.empty()) continue;
+    for (const TokenLogprob& top : text.top[i])
+      table += fmt::format("{:>17} {:>11.6f}    {}\n", top.id, top.logprob, shown(top.id));
   }
   return table + fmt::format("perplexity {:.6g}\n", perplexity(text.logprobs));
 }
@@ -170,7 +192,8 @@ std::string table_of(const Text& text, const Tokenizer& tokenizer) {
 // Scores texts window by window, as many at a time as the engine runs, and hands each on in order when it is done.
 class Scorer {
  public:
-  Scorer(Engine& engine, std::vector<Text>& texts, WindowSize size) : engine_(engine), texts_(texts), size_(size) {}
+  Scorer(Engine& engine, std::vector<Text>& texts, WindowSize size, int num_top)
+      : engine_(engine), texts_(texts), size_(size), num_top_(num_top) {}
 
   template <class OnText>
   void run(const InterruptGuard& interrupt, OnText on_text) {
@@ -201,12 +224,14 @@ class Scorer {
       if (!windows_) {
         windows_.emplace(std::ssize(text.tokens), size_.window, size_.stride);
         text.logprobs.assign(text.tokens.size(), std::numeric_limits<double>::quiet_NaN());
+        if (num_top_ > 0) text.top.resize(text.tokens.size());
       }
       if (const auto window = windows_->next()) {
         const std::int64_t id = at(text.where, [&] {
-          return engine_.submit({.prompt = {text.tokens.begin() + window->begin, text.tokens.begin() + window->end},
-                                 .max_tokens = 0,
-                                 .prompt_logprobs = PromptLogprobs{.first = window->first - window->begin}});
+          return engine_.submit(
+              {.prompt = {text.tokens.begin() + window->begin, text.tokens.begin() + window->end},
+               .max_tokens = 0,
+               .prompt_logprobs = PromptLogprobs{.first = window->first - window->begin, .num_top = num_top_}});
         });
         running_.emplace(id, Running{.text = next_submitted_, .begin = window->begin});
         ++text.windows_left;
@@ -222,7 +247,9 @@ class Scorer {
     const Running running = running_.at(output.request);
     Text& text = texts_[running.text];
     if (output.finish == FinishReason::error) throw_error<Failure>("{}: {}", text.where, output.error);
-    text.logprobs[static_cast<std::size_t>(running.begin + *output.prompt_index)] = *output.logprob;
+    const auto index = static_cast<std::size_t>(running.begin + *output.prompt_index);
+    text.logprobs[index] = *output.logprob;
+    if (num_top_ > 0) text.top[index] = output.top;
     if (!output.finish) return;
     --text.windows_left;
     running_.erase(output.request);
@@ -231,6 +258,7 @@ class Scorer {
   Engine& engine_;
   std::vector<Text>& texts_;
   WindowSize size_;
+  int num_top_;
   std::optional<ScoreWindows> windows_;  // of the text at next_submitted_
   std::size_t next_submitted_ = 0;
   std::size_t next_written_ = 0;
@@ -238,6 +266,8 @@ class Scorer {
 };
 
 void score(const ScoreOptions& options) {
+  if (options.num_top > 0 && options.file && !options.json)
+    throw InputError("--top: of a --file they are written with --json only");
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
   LazyTokenizer tokenizer(options.model.model);
   std::vector<Text> texts = read_texts(options, tokenizer);
@@ -247,6 +277,8 @@ void score(const ScoreOptions& options) {
   const ModelShape shape = model->shape();
   const WindowSize size = window_of(options, shape);
   check(texts, shape);
+  if (options.num_top > shape.vocab_size)
+    throw_error<InputError>("--top is {}, the model's vocabulary is {}", options.num_top, shape.vocab_size);
   const std::int64_t row_bytes = shape.vocab_size * static_cast<std::int64_t>(sizeof(float));
   EngineOptions engine_options{.threads = num_threads(options.model, cpu.usable_threads),
                                .max_sequences = kMaxSequences,
@@ -257,10 +289,10 @@ void score(const ScoreOptions& options) {
   Engine engine(std::move(model), engine_options);
 
   const InterruptGuard interrupt;
-  Scorer scorer(engine, texts, size);
+  Scorer scorer(engine, texts, size, options.num_top);
   scorer.run(interrupt, [&](const Text& text) {
     if (options.json)
-      write_stdout(json_of(text));
+      write_stdout(json_of(text, options.num_top > 0 ? tokenizer.find() : nullptr));
     else
       write_stdout(options.text ? table_of(text, tokenizer.get()) : summary_of(text));
   });
@@ -278,7 +310,8 @@ void add_score(CLI::App& app) {
   add_model_options(*command, options->model);
   auto* input = command->add_option_group("input");
   input->add_option("--text", options->text, "The text; special tokens in it are parsed")->type_name("TEXT");
-  input->add_option("--file", options->file, "JSON lines: {\"text\": ...} or {\"tokens\": [ids]}")->type_name("FILE");
+  input->add_option("--file", options->file, "JSON lines: {\"text\": ...} or {\"tokens\": [ids]}; - is standard input")
+      ->type_name("FILE");
   input->require_option(1);
   add_number_option<std::int64_t>(*command, "--window", options->window,
                                   "Score in windows of that many tokens; default: the model's context", {.min = 2});
@@ -287,6 +320,9 @@ void add_score(CLI::App& app) {
       "Tokens from one window's beginning to the next; a window scores what those before it have not; default: half a "
       "window",
       {.min = 1});
+  add_number_option<int>(*command, "--top", options->num_top,
+                         "The N likeliest tokens in each token's place, too; in JSON \"top\", a list a token",
+                         {.min = 1, .max = kMaxTop});
   command->add_flag("--json", options->json,
                     "One line a text: {\"tokens\", \"logprobs\", \"perplexity\"}; the first log-probability is null");
   command->callback([options] { score(*options); });

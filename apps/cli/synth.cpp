@@ -9,13 +9,11 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/format_text.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "engine/synthetic_tokenizer.h"
+#include "cli/synth_folder.h"
 #include "weights/checkpoint_write.h"
 #include "weights/synthetic_model.h"
 
@@ -80,33 +78,13 @@ class PendingFolder {
   bool committed_ = false;
 };
 
-void check_space(const fs::path& folder, std::uintmax_t needed) {
-  std::error_code error;
-  const fs::space_info space = fs::space(folder, error);
-  if (error || space.available >= needed) return;  // what cannot be told is found when writing
-  throw_error<Failure>("{}: {} are needed and {} are free; {} are missing", folder.parent_path().string(),
-                       size_text(needed), size_text(space.available), size_text(needed - space.available));
-}
-
 void run(const SynthOptions& options) {
   const SyntheticModel model(name_of(options));
   fs::path out = options.out;
   if (!out.has_filename()) out = out.parent_path();  // "folder/"
   const InterruptGuard interrupt;
   PendingFolder folder(out);
-  const TokenizerFiles tokenizer = synthetic_tokenizer(*model.name().shape);
-  check_space(folder.path(), model.total_bytes() + tokenizer.tokenizer_json.size() + (1 << 20));
-
-  write_file(folder.path() / "tokenizer.json", tokenizer.tokenizer_json);
-  write_file(folder.path() / "tokenizer_config.json", tokenizer.tokenizer_config_json);
-  {
-    Progress progress("writing", model.total_bytes());
-    write_checkpoint(model, folder.path(),
-                     {.max_shard_bytes = options.max_shard_bytes, .on_progress = [&](std::size_t done) {
-                        if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};
-                        progress.update(done);
-                      }});
-  }
+  write_synthetic_folder(model, folder.path(), options.max_shard_bytes, interrupt);
   folder.commit();
   write_stderr(fmt::format("heddle: {} is in {} ({})\n", model.where(), out.string(), size_text(model.total_bytes())));
 }

@@ -16,8 +16,8 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/jsonl.h"
+#include "cli/model_options.h"
 #include "cli/output.h"
-#include "engine/model_tokenizer.h"
 
 namespace heddle {
 namespace {
@@ -60,8 +60,7 @@ Ids read_ids(const JsonField& field) {
 
 class Command {
  public:
-  explicit Command(const TokenizeOptions& options)
-      : options_(options), tokenizer_(load_model_tokenizer(options.model)) {}
+  explicit Command(const TokenizeOptions& options) : options_(options), tokenizer_(load_tokenizer(options.model)) {}
 
   // Everything is converted before anything is written.
   void run() {
@@ -119,7 +118,9 @@ void add_tokenize(CLI::App& app) {
   auto* input = command->add_option_group("input");
   input->add_option("--text", options->text, "The text; with --decode, ids separated by spaces or commas")
       ->type_name("TEXT");
-  input->add_option("--file", options->file, "JSON lines: {\"text\": ...}, with --decode {\"ids\": [...]}")
+  input
+      ->add_option("--file", options->file,
+                   "JSON lines: {\"text\": ...}, with --decode {\"ids\": [...]}; - is standard input")
       ->type_name("FILE");
   input->require_option(1);
   command->add_flag("--decode", options->decode, "From ids to text");

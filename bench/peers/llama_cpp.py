@@ -63,13 +63,17 @@ def cache_folder():
     return folder
 
 
-def gguf_of(model):
-    """The model as a GGUF file; made when it is not in the cache. `model`: a folder or synth:NAME."""
-    if model.startswith("synth:"):
-        key = model
-    else:
+def gguf_of(case):
+    """The case's model as a GGUF file; made when it is not in the cache. The key is all that shapes the file: the
+    model's fingerprint (config, tensors' shapes and dtypes, a part of their values), which folder it is and when its
+    files changed, and the program that converts it."""
+    model = case["model"]
+    with open(gguf_file.__file__, "rb") as file:
+        parts = [case["fingerprint"], hashlib.sha256(file.read()).hexdigest()]
+    if not model.startswith("synth:"):
         stats = [(name, os.stat(os.path.join(model, name))) for name in sorted(os.listdir(model))]
-        key = repr([os.path.abspath(model)] + [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
+        parts += [os.path.abspath(model)] + [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+    key = repr(parts)
     base = os.path.join(cache_folder(), hashlib.sha256(key.encode()).hexdigest()[:16])
     path = base + ".gguf"
     if os.path.exists(path):
@@ -145,7 +149,7 @@ class Batch:
 class Steps:
     def __init__(self, case):
         self.case = case
-        self.path = gguf_of(case["model"])
+        self.path = gguf_of(case)
         self.model = load_model(self.path)
         self.context = make_context(self.model, case)
         self.memory = api.llama_get_memory(self.context)
@@ -203,7 +207,7 @@ class Load:
 
     def __init__(self, case):
         self.case = case
-        self.path = gguf_of(case["model"])
+        self.path = gguf_of(case)
 
     def ready(self):
         return {"gguf_bytes": os.path.getsize(self.path)}

@@ -46,7 +46,7 @@ std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) 
   const Descriptor file(path, O_RDONLY | O_NONBLOCK);
   const std::size_t size = regular_size(file, path);
   if (size > max_bytes)
-    throw_error<InputError>("{}: has {} bytes, more than the limit of {}", path.string(), size, max_bytes);
+    throw_error<InputError>("{}: has {} bytes, more than {} (max_file_bytes)", path.string(), size, max_bytes);
   std::string text(size, '\0');
   std::size_t done = 0;
   while (done < size) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -13,65 +15,142 @@ namespace heddle {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 constexpr std::size_t kMaxShownKey = 100;
+constexpr std::size_t kMaxShownToken = 60;
 constexpr std::size_t kMaxShownMessage = 1000;
+
+// Line and column, in code points, of the byte at `position`.
+std::string place_of(std::string_view text, std::size_t position) {
+  const std::string_view before = text.substr(0, position);
+  const std::size_t line_begin = before.rfind('\n') + 1;  // of npos: 0
+  const auto begins_character = [](char byte) { return (byte & 0xC0) != 0x80; };
+  return fmt::format("line {}, column {}", 1 + std::count(before.begin(), before.end(), '\n'),
+                     1 + std::ranges::count_if(before.substr(line_begin), begins_character));
+}
+
+// Bytes of the string or number that `token` begins with; nothing: a string that does not end.
+std::optional<std::size_t> size_of_first(std::string_view token) {
+  if (!token.starts_with('"')) return std::min(token.find_first_not_of("0123456789+-.eE"), token.size());
+  for (std::size_t i = 1; i < token.size(); ++i) {
+    if (token[i] == '"') return i + 1;
+    if (token[i] == '\\') ++i;
+  }
+  return std::nullopt;
+}
+
+// What nlohmann's parser stumbled over, in our words. It has read `num_read` bytes; they end with `token`, which begins
+// with the last string or number and goes on with the signs behind it.
+std::string syntax_error(std::string_view text, std::size_t num_read, std::string_view token) {
+  if (num_read > text.size()) return fmt::format("it ends too early, at {}", place_of(text, text.size()));
+  std::size_t begin = std::max<std::size_t>(num_read, 1) - 1;
+  const std::optional<std::size_t> first = size_of_first(token);
+  if (!first) {
+    const auto byte = static_cast<unsigned char>(text[begin]);
+    const bool ill_formed = byte >= 0x80 || (text[begin - 1] & 0x80) != 0;
+    return fmt::format("{} in a string at {}",
+                       byte < 0x20  ? "a control character that is not escaped"
+                       : ill_formed ? "a character that is not UTF-8"
+                                    : "an escape that there is not",
+                       place_of(text, begin));
+  }
+  std::size_t end = begin + 1;
+  if (first == token.size() && *first > 0)
+    begin = end - std::min(*first, end);
+  else
+    while (end < text.size() && (text[end] & 0xC0) == 0x80) ++end;
+  return fmt::format("{} is unexpected at {}", shorten(json(text.substr(begin, end - begin))), place_of(text, begin));
+}
+
+// An object or array around the parser. While it is open its parent does not grow, so that the pointer holds.
+template <class Json>
+struct Open {
+  Json* value;
+};
+
+template <>
+struct Open<ordered_json> {
+  ordered_json* value;
+  std::unordered_set<std::string> keys;  // an ordered object finds a key by looking at all its members
+};
+
+// Null when the object has that key.
+json* insert_member(Open<json>& object, const std::string& key) {
+  const auto [place, inserted] = object.value->get_ref<json::object_t&>().emplace(key, nullptr);
+  return inserted ? &place->second : nullptr;
+}
+
+ordered_json* insert_member(Open<ordered_json>& object, const std::string& key) {
+  if (!object.keys.insert(key).second) return nullptr;
+  // The vector below ordered_json's map, which does not look for the key again.
+  std::vector<std::pair<const std::string, ordered_json>>& members = object.value->get_ref<ordered_json::object_t&>();
+  return &members.emplace_back(key, nullptr).second;
+}
 
 // Builds the tree from nlohmann's events, and refuses deep nesting and doubled keys as they come, before a tree of
 // hostile size exists. (nlohmann's own parser with a callback searches the parent at the end of every object, which
 // takes hours where an object has a million members.)
+template <class Json>
 class TreeBuilder {
  public:
-  TreeBuilder(std::string_view where, int max_depth) : where_(where), max_depth_(max_depth) {}
+  TreeBuilder(std::string_view text, std::string_view where, int max_depth)
+      : text_(text), where_(where), max_depth_(max_depth) {}
 
-  json take() { return std::move(root_); }
+  Json take() { return std::move(root_); }
 
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
   bool number_integer(std::int64_t value) { return add(value); }
   bool number_unsigned(std::uint64_t value) { return add(value); }
-  bool number_float(double value, const std::string&) { return add(value); }
+  bool number_float(double value, const std::string& digits) {
+    // What is written again must not become another number: 123456789012345678901 is no 1.2345678901234568e+20.
+    if (std::is_same_v<Json, ordered_json> && digits.find_first_of(".eE") == std::string::npos)
+      throw_error<InputError>("{}: the whole number {} is beyond 64 bits", where_, printable(digits, kMaxShownToken));
+    return add(value);
+  }
   bool string(std::string& value) { return add(std::move(value)); }
-  bool binary(json::binary_t&) { return false; }  // JSON text has none
+  bool binary(typename Json::binary_t&) { return false; }  // JSON text has none
 
-  bool start_object(std::size_t) { return open(json::object()); }
+  bool start_object(std::size_t) { return open(Json::object()); }
   bool end_object() { return close(); }
-  bool start_array(std::size_t) { return open(json::array()); }
+  bool start_array(std::size_t) { return open(Json::array()); }
   bool end_array() { return close(); }
 
   bool key(std::string& key) {
-    const auto [place, inserted] = open_.back()->get_ref<json::object_t&>().emplace(key, nullptr);
-    if (!inserted) throw_error<InputError>("{}: the key {} stands twice in one object", where_, shorten(json(key)));
-    member_ = &place->second;
+    member_ = insert_member(open_.back(), key);
+    if (member_ == nullptr)
+      throw_error<InputError>("{}: the key {} stands twice in one object", where_, shorten(json(key)));
     return true;
   }
 
-  bool parse_error(std::size_t, const std::string&, const json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..." without the library's own prefix.
-    const std::string_view message = error.what();
-    const std::size_t start = message.find("] ");
-    const std::string_view reason = start == std::string_view::npos ? message : message.substr(start + 2);
-    constexpr std::size_t kMost = 200;
-    throw_error<InputError>("{}: is not valid JSON: {}", where_, printable(reason, kMost));
+  bool parse_error(std::size_t num_read, const std::string& token, const typename Json::exception& error) {
+    constexpr int kNumberOverflow = 406;
+    throw_error<InputError>("{}: is not valid JSON: {}", where_,
+                            error.id == kNumberOverflow
+                                ? fmt::format("the number {} is too large", printable(token, kMaxShownToken))
+                                : syntax_error(text_, num_read, token));
   }
 
  private:
   // Puts a value where the parser is: the root, the next element, or the member whose key came last.
-  json& put(json value) {
+  Json& put(Json value) {
     if (open_.empty()) return root_ = std::move(value);
-    if (open_.back()->is_array()) return open_.back()->get_ref<json::array_t&>().emplace_back(std::move(value));
+    if (Json& parent = *open_.back().value; parent.is_array())
+      return parent.template get_ref<typename Json::array_t&>().emplace_back(std::move(value));
     return *member_ = std::move(value);
   }
 
-  bool add(json value) {
+  bool add(Json value) {
     put(std::move(value));
     return true;
   }
 
-  bool open(json value) {
+  bool open(Json value) {
     if (static_cast<int>(open_.size()) == max_depth_)
-      throw_error<InputError>("{}: nested deeper than {} levels", where_, max_depth_);
-    open_.push_back(&put(std::move(value)));
+      throw_error<InputError>("{}: nested deeper than {} levels (max_json_depth)", where_, max_depth_);
+    Json& placed = put(std::move(value));
+    open_.emplace_back().value = &placed;
     return true;
   }
 
@@ -80,12 +159,23 @@ class TreeBuilder {
     return true;
   }
 
+  std::string_view text_;
   std::string_view where_;
   int max_depth_;
-  json root_;
-  std::vector<json*> open_;  // objects and arrays around the parser; an open one's parent does not grow
-  json* member_ = nullptr;
+  Json root_;
+  std::vector<Open<Json>> open_;
+  Json* member_ = nullptr;
 };
+
+template <class Json>
+Json parse(std::string_view text, std::string_view where, int max_depth) {
+  // nlohmann's lexer takes a zero byte for the end of the text and would not see what stands behind it.
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
+    throw_error<InputError>("{}: is not valid JSON: a zero byte at {}", where, place_of(text, zero));
+  TreeBuilder<Json> builder(text, where, max_depth);
+  Json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.take();
+}
 
 std::string kind_of(const json& value) {
   if (value.is_object()) return "an object";
@@ -103,12 +193,11 @@ std::string shorten(const json& value) {
 }
 
 json parse_json(std::string_view text, std::string_view where, int max_depth) {
-  // nlohmann's lexer takes a zero byte for the end of the text and would not see what stands behind it.
-  if (text.find('\0') != std::string_view::npos)
-    throw_error<InputError>("{}: is not valid JSON: holds a zero byte", where);
-  TreeBuilder builder(where, max_depth);
-  json::sax_parse(text.begin(), text.end(), &builder);
-  return builder.take();
+  return parse<json>(text, where, max_depth);
+}
+
+ordered_json parse_ordered_json(std::string_view text, std::string_view where, int max_depth) {
+  return parse<ordered_json>(text, where, max_depth);
 }
 
 JsonField::JsonField(const json& value, std::string path) : value_(&value), path_(std::move(path)) {}

@@ -15,6 +15,10 @@ namespace heddle {
 // deeper than `max_depth`.
 nlohmann::json parse_json(std::string_view text, std::string_view where, int max_depth = 64);
 
+// The same for texts that are written again, as conversations are by a chat template: objects keep the order of their
+// members, and a whole number beyond 64 bits is an InputError too. Lookup by key is linear in an ordered object.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where, int max_depth = 64);
+
 // A JSON value and the path that led to it ("config.json: rope_scaling.factor"). A view: the value must outlive it.
 // Every accessor throws InputError that names the path, what is expected and what was found. Messages are one line of
 // printable UTF-8, whatever stands in the file: control characters are escaped, long keys and values cut.

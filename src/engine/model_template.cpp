@@ -5,10 +5,10 @@
 
 namespace heddle {
 
-ModelChatTemplate load_model_chat_template(const std::string& model) {
+ModelChatTemplate load_model_chat_template(const std::string& model, const ModelChatTemplate::Override& file) {
   const auto synthetic = parse_synthetic_name(model);
-  if (!synthetic) return ModelChatTemplate::load(model);
-  return ModelChatTemplate::from_config(synthetic_tokenizer(*synthetic->shape).tokenizer_config_json, model);
+  if (!synthetic) return ModelChatTemplate::load(model, file);
+  return ModelChatTemplate::from_config(synthetic_tokenizer(*synthetic->shape).tokenizer_config_json, model, file);
 }
 
 }  // namespace heddle

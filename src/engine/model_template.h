@@ -7,7 +7,8 @@
 
 namespace heddle {
 
-// Throws InputError as ModelChatTemplate::load and parse_synthetic_name do.
-ModelChatTemplate load_model_chat_template(const std::string& model);
+// `file`: a template in place of the model's own. Throws InputError as ModelChatTemplate::load and parse_synthetic_name
+// do.
+ModelChatTemplate load_model_chat_template(const std::string& model, const ModelChatTemplate::Override& file = {});
 
 }  // namespace heddle

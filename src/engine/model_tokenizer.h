@@ -1,6 +1,7 @@
 // The tokenizer of what a user calls `model` (weights/model_source.h).
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "engine/tokenizer/tokenizer.h"
@@ -9,5 +10,8 @@ namespace heddle {
 
 // Throws InputError as Tokenizer::load and parse_synthetic_name do.
 Tokenizer load_model_tokenizer(const std::string& model);
+
+// The same; nothing where the model is a folder without tokenizer.json.
+std::optional<Tokenizer> find_model_tokenizer(const std::string& model);
 
 }  // namespace heddle

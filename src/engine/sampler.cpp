@@ -24,12 +24,14 @@ std::int32_t check_row(std::span<const float> logits, std::int32_t position) {
   std::size_t largest = 0;
   for (std::size_t id = 0; id < logits.size(); ++id) {
     if (!(logits[id] < std::numeric_limits<float>::infinity()))  // NaN too
-      throw_error<Failure>("the model gave {} as logit of token {} at position {}: are its weights damaged?",
-                           logits[id], id, position);
+      throw_error<Failure>(
+          "the model's logits are not finite at position {}: token {} has {}; are its weights damaged?", position, id,
+          std::isnan(logits[id]) ? "nan" : "inf");
     if (logits[id] > logits[largest]) largest = id;
   }
   if (logits[largest] == -std::numeric_limits<float>::infinity())
-    throw_error<Failure>("the model gave no finite logit at position {}: are its weights damaged?", position);
+    throw_error<Failure>("the model's logits are not finite at position {}: all are -inf; are its weights damaged?",
+                         position);
   return static_cast<std::int32_t>(largest);
 }
 

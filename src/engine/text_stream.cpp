@@ -14,7 +14,7 @@ StopStrings::StopStrings(const std::vector<std::string>& strings) {
     if (string.empty()) throw InputError("a stop string is empty: it would end every text before it begins");
     total += string.size();
     if (total > kMaxStopBytes)
-      throw_error<InputError>("the stop strings have more than {} bytes, which is the limit", kMaxStopBytes);
+      throw_error<InputError>("the stop strings have more than {} bytes (max_stop_bytes)", kMaxStopBytes);
   }
   for (const std::string& string : strings) {
     std::uint32_t node = kStart;

@@ -142,8 +142,8 @@ void find_unsupported_layer_types(const JsonField& config, const LlamaArchitectu
     if (type.value() == kSlidingAttention && windows) continue;
     if (type.value() == kFullAttention && (some_layers || !windows)) continue;
     features.refuse(type, some_layers ? "\"full_attention\" and \"sliding_attention\""
-                          : windows   ? "\"sliding_attention\" with a sliding_window"
-                                      : "\"full_attention\"");
+                          : windows ? "\"sliding_attention\": the sliding_window of this architecture is every layer's"
+                                    : "\"full_attention\"");
     break;
   }
 }

@@ -43,8 +43,9 @@ struct RopeConfig {
 };
 
 // rope_type "dynamic" (NTK) is read as no scaling: it changes the frequencies only beyond max_position_embeddings, and
-// there depending on how long a sequence was at the time; sequences here end before. Throws InputError that names the
-// field when a value is missing or absurd. `max_position`: what config.json gives as max_position_embeddings.
+// there depending on how long a sequence was at the time; sequences here end before (docs/limits.md). Throws InputError
+// that names the field when a value is missing or absurd. `max_position`: what config.json gives as
+// max_position_embeddings.
 RopeConfig parse_rope_config(const JsonField& config, std::int64_t max_position);
 
 // Refuses types of scaling that parse_rope_config does not know. Throws InputError where fields have wrong types.

@@ -1,4 +1,4 @@
-#include "base/ordered_json.h"
+#include "base/json.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -19,6 +19,11 @@ TEST(OrderedJson, KeepsTheOrderOfMembers) {
 TEST(OrderedJson, RefusesWhatParseJsonRefuses) {
   for (const char* text : {"", "{", "[1,]", "{\"a\":1,\"a\":2}", "[[[[]]]]", "1 2", "\"\xff\""})
     EXPECT_THROW(parse_ordered_json(text, "t", 3), InputError) << text;
+}
+
+TEST(OrderedJson, RefusesNumbersThatWouldBeWrittenAsOthers) {
+  EXPECT_EQ(parse_ordered_json("[18446744073709551615,1e20]", "t").dump(), "[18446744073709551615,1e+20]");
+  EXPECT_THROW(parse_ordered_json("[18446744073709551616]", "t"), InputError);
 }
 
 TEST(OrderedJson, ReadsAnObjectOfManyMembersInLinearTime) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -178,6 +179,25 @@ TEST(Bench, SaysWhatIsWrongWithAPeer) {
   }
 }
 
+TEST(Bench, LoadWritesAMadeUpModelFirst) {
+  const TemporaryFolder cache;
+  ::setenv("HEDDLE_CACHE_DIR", cache.path().c_str(), 1);
+  const json record = run_json({"load", "--model", "synth:tiny", "--repeats", "1"});
+  ::unsetenv("HEDDLE_CACHE_DIR");
+  expect_head(record, "load");
+  EXPECT_EQ(record.at("model"), "synth:tiny");
+  EXPECT_GT(record.at("bytes").get<double>(), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(cache.path())) << "the folder is gone again";
+}
+
+TEST(Bench, FindsBeforeItMeasuresThatTheRecordCannotBeWritten) {
+  for (const char* file : {"/nonexistent/record.json", "/tmp"}) {
+    const ProgramResult result = run_heddle({"bench", "decode", "--model", "/no/model", "--json", file});
+    EXPECT_NE(result.status, 0);
+    EXPECT_THAT(result.err, HasSubstr(file));
+  }
+}
+
 TEST(Bench, RefusesWhatItCannotMeasure) {
   struct Refusal {
     std::vector<std::string> arguments;
@@ -193,7 +213,6 @@ TEST(Bench, RefusesWhatItCannotMeasure) {
       {{"decode", "--model", model, "--repeats", "0"}, "--repeats"},
       {{"decode", "--model", model, "--compare", "no-such-peer"}, "no_such_peer.py"},
       {{"decode", "--model", model, "--compare", "../x"}, "no peer's name"},
-      {{"load", "--model", "synth:llama-3.2-1b"}, "heddle synth"},
       {{"tokenize", "--model", model, "--text", "/nowhere/at/all"}, "/nowhere/at/all"},
       {{}, "subcommand"},
   };

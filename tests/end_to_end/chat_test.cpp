@@ -100,6 +100,15 @@ TEST_F(Chat, ParametersHoldFromTheNextAnswerOn) {
   EXPECT_THAT(result.err, HasSubstr("the answer ended at max_tokens (4)"));
 }
 
+TEST_F(Chat, SavesWhatWasSaidOfAnAnswerThatWasCut) {
+  const ProgramResult cut = chat("What is 137 plus 254?\n/save " + file("a.json") + "\n", {"--max-tokens", "4"});
+  ASSERT_EQ(cut.status, 0) << cut.err;
+  const json answer = saved("a.json")["messages"][1];
+  EXPECT_EQ(answer["content"].get<std::string>() + "\n", cut.out);
+  EXPECT_EQ(answer["finish_reason"], "length");
+  EXPECT_EQ(chat("What is 20 plus 22?\n", {"--load", file("a.json")}).out, "20 plus 22 is 42.\n");
+}
+
 TEST_F(Chat, AFullContextIsSaidAndTheConversationSurvives) {
   const std::string words = [] {
     std::string text;
@@ -133,6 +142,23 @@ TEST_F(Chat, AModelWithoutATemplateSaysWhatToDo) {
   EXPECT_THAT(result.err, HasSubstr("--chat-template FILE"));
 }
 
+TEST_F(Chat, ATemplateOfOnesOwnKnowsEverySpecialToken) {
+  const std::filesystem::path model = folder_.path() / "model";
+  std::filesystem::copy(demo_model(), model);
+  write_file(model / "tokenizer_config.json",
+             R"({"bos_token": "<|begin|>", "eos_token": "<|end|>", "pad_token": "<|end|>", "chat_template": "{{"})");
+  write_file(file("own.jinja"),
+             "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}{{ pad_token }}\n"
+             "{% endfor %}<|assistant|>\n{{ extra | list | join }}");
+  const std::vector<std::string> own = {"--chat-template", file("own.jinja"), "--set", R"(extra={"b": 1, "a": 2})"};
+  write_file(file("a.json"), R"([{"role": "user", "content": "x"}])");
+  std::vector<std::string> rendered{"template", "--model", model.string(), "--file", file("a.json")};
+  rendered.insert(rendered.end(), own.begin(), own.end());
+  EXPECT_EQ(run_heddle(rendered).out, "<|begin|><|user|>\nx<|end|>\n<|assistant|>\nba");
+  EXPECT_EQ(chat("What is 137 plus 254?\n", {own[0], own[1], "--set", "extra=[]"}, model.string()).out,
+            "137 plus 254 is 391.\n");
+}
+
 TEST_F(Chat, BadOptionsAndFilesAreRefused) {
   EXPECT_EQ(chat("", {"--set", "x"}).status, 2);
   EXPECT_EQ(chat("", {"--set", "x={"}).status, 2);
@@ -156,6 +182,9 @@ TEST_F(Chat, OnATerminalEditsKeepsAHistoryAndLeavesAtCtrlD) {
   struct stat status {};
   ASSERT_EQ(::stat(history.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
+  const ProgramResult completed =
+      on_terminal({{"> ", "/sa\t" + file("heddle/chat_h") + "\t"}, {"chat_history", "\x15/ex\t\r"}});
+  EXPECT_EQ(completed.status, 0) << completed.out;
   const ProgramResult again = on_terminal({{"> ", "\x1b[A\r"}, {"is 391.", ""}, {"> ", "/exit\r"}});  // the arrow up
   EXPECT_EQ(again.status, 0) << again.out;
 }
@@ -181,6 +210,7 @@ TEST_F(Chat, CtrlCStopsAnAnswerAndKeepsTheTurn) {
                           {"saved 2 messages", ""},
                           {"> ", "\x04"}});
   EXPECT_THAT(result.out, HasSubstr("stopped"));
+  EXPECT_EQ(saved("a.json")["messages"].back()["finish_reason"], "interrupted");
   EXPECT_EQ(result.status, 0) << result.out;
 }
 

@@ -89,6 +89,27 @@ TEST(Template, AnEmptyConversationIsRefused) {
   EXPECT_THAT(result.err, HasSubstr("empty.json: cannot apply a chat template to an empty conversation"));
 }
 
+TEST(Template, ReadsStandardInput) {
+  const ProgramResult result = run_heddle({"template", "--model", demo_model().string(), "--file", "-"},
+                                          {.stdin_text = R"([{"role": "user", "content": "x"}])"});
+  EXPECT_EQ(result.out, "<|begin|><|user|>\nx<|end|>\n<|assistant|>\n") << result.err;
+  const ProgramResult bad =
+      run_heddle({"template", "--model", demo_model().string(), "--file", "-"}, {.stdin_text = "[1,]"});
+  EXPECT_EQ(bad.status, 2);
+  EXPECT_THAT(bad.err, HasSubstr("standard input: is not valid JSON: \"]\" is unexpected at line 1, column 4"));
+}
+
+TEST(Tokenize, WarnsOnceOfSettingsThatAreNotApplied) {
+  const TemporaryFolder folder;
+  json tokenizer = json::parse(read_file(demo_model() / "tokenizer.json", std::size_t{1} << 24));
+  tokenizer["truncation"] = {{"max_length", 4}};
+  write_file(folder.path() / "tokenizer.json", tokenizer.dump());
+  const ProgramResult result = run_heddle({"tokenize", "--model", folder.path().string(), "--text", "one two three"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("heddle: warning: " + folder.path().string() + ": tokenizer.json asks for truncation"));
+}
+
 TEST(CommandLine, AModelTooLargeForTheMemoryIsRefusedAtOnce) {
   constexpr double kBytes = 72.7e9 * 4;  // of the weights
   if (static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE)) > kBytes)

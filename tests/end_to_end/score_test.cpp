@@ -70,6 +70,32 @@ TEST_F(Score, AgreesWithGeneratesLogprobs) {
   }
 }
 
+TEST_F(Score, TheLikeliestTokensStandBesideEach) {
+  const std::vector<std::string> text = {"--text", "137 + 254 = 391"};
+  const json result = json_lines(score({text[0], text[1], "--json", "--top", "2"})).at(0);
+  ASSERT_EQ(result["top"].size(), 14u);
+  EXPECT_TRUE(result["top"][0].is_null());
+  for (std::size_t i = 1; i < 14; ++i) {
+    const json& top = result["top"][i];
+    ASSERT_EQ(top.size(), 2u);
+    EXPECT_GE(top[0]["logprob"].get<double>(), top[1]["logprob"].get<double>());
+    EXPECT_EQ(top[0]["id"] == result["tokens"][i], top[0]["logprob"] == result["logprobs"][i]);
+  }
+  EXPECT_EQ(result["top"][12][0]["token"], "9");
+  EXPECT_THAT(score({text[0], text[1], "--top", "1"}).out, HasSubstr("    9\n"));
+  EXPECT_EQ(score({text[0], text[1], "--top", "0"}).status, 2);
+  EXPECT_EQ(score_file("{\"text\": \"a b\"}\n", {"--top", "1"}).status, 2) << "a line a text has no place for them";
+}
+
+TEST_F(Score, ReadsStandardInput) {
+  const std::vector<std::string> arguments{"score", "--model", demo_model().string(), "--json", "--file", "-"};
+  const ProgramResult result = run_heddle(arguments, {.stdin_text = "{\"text\": \"137 + 254 = 391\"}\n"});
+  EXPECT_EQ(json_lines(result), json_lines(score({"--text", "137 + 254 = 391", "--json"})));
+  const ProgramResult bad = run_heddle(arguments, {.stdin_text = "{}\n"});
+  EXPECT_EQ(bad.status, 2);
+  EXPECT_THAT(bad.err, HasSubstr("standard input:1: has neither"));
+}
+
 TEST_F(Score, TokensNeedNoTokenizer) {
   const std::filesystem::path model = folder_.path() / "model";
   std::filesystem::copy(demo_model(), model);
@@ -79,6 +105,9 @@ TEST_F(Score, TokensNeedNoTokenizer) {
   const json without = json_lines(score_file(tokens, {"--json"}, model.string())).at(0);
   EXPECT_EQ(without, json_lines(score({"--text", "137 + 254 = 391", "--json"})).at(0));
   EXPECT_EQ(score_file("{\"text\": \"a b\"}\n", {"--json"}, model.string()).status, 2);
+  const json top = json_lines(score_file(tokens, {"--json", "--top", "1"}, model.string())).at(0)["top"][12][0];
+  EXPECT_EQ(top["id"], 30);
+  EXPECT_FALSE(top.contains("token"));
 }
 
 TEST_F(Score, AFileIsAnsweredInOrderWhateverTheBatch) {

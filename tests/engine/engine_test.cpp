@@ -211,7 +211,7 @@ TEST(Engine, ARequestWhoseLogitsAreNotNumbersEndsAloneWithTheReason) {
       if (output.request == sound) ++sound_tokens;
       if (output.request != broken) continue;
       EXPECT_EQ(output.finish, FinishReason::error);
-      EXPECT_THAT(output.error, HasSubstr("nan as logit of token 0 at position 1"));
+      EXPECT_THAT(output.error, HasSubstr("logits are not finite at position 1: token 0 has nan"));
       ++errors;
     }
   EXPECT_EQ(sound_tokens, 5);

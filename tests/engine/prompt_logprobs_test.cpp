@@ -208,7 +208,7 @@ TEST(PromptLogprobs, LogitsThatAreNoNumbersEndTheirTextAloneAndNameTheToken) {
   EXPECT_EQ(outputs[sound].size(), 3u);
   ASSERT_EQ(outputs[broken].size(), 3u);
   EXPECT_EQ(outputs[broken].back().finish, FinishReason::error);
-  EXPECT_THAT(outputs[broken].back().error, HasSubstr("nan as logit of token 0 at position 3"));
+  EXPECT_THAT(outputs[broken].back().error, HasSubstr("logits are not finite at position 3: token 0 has nan"));
 }
 
 }  // namespace

@@ -150,8 +150,8 @@ TEST(LlamaArchitecture, BadWindowsAreNamed) {
        "config.json: sliding_window: expected a whole number from 1 to 2147483647, found 1.5"},
       {kMistral,
        {{"layer_types", {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}}},
-       "config.json: layer_types[1]: \"full_attention\" is not supported yet, only \"sliding_attention\" with a "
-       "sliding_window"},
+       "config.json: layer_types[1]: \"full_attention\" is not supported yet, only \"sliding_attention\": "
+       "the sliding_window of this architecture is every layer's"},
       {kMistral,
        {{"layer_types", sliding}, {"sliding_window", nullptr}},
        "config.json: layer_types[0]: \"sliding_attention\" is not supported yet, only \"full_attention\""},

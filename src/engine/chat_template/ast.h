@@ -35,6 +35,15 @@ struct Expression {
     negative,
     positive,
     logical_not,
+    conditional,  // parts[0] if parts[1] else parts[2], which may be null
+    // The rest: parts[0] operators[0] parts[1] operators[1] parts[2] ..., flat however long.
+    arithmetic,  // from left to right
+    concat,
+    logical_and,
+    logical_or,
+    compare,
+  };
+  enum class Operator {
     add,
     subtract,
     multiply,
@@ -42,13 +51,18 @@ struct Expression {
     floor_divide,
     modulo,
     power,
-    concat,  // parts[0] ~ parts[1] ~ ...
+    concat,
     logical_and,
     logical_or,
-    compare,      // parts[0] operators[0] parts[1] operators[1] parts[2] ...
-    conditional,  // parts[0] if parts[1] else parts[2], which may be null
+    equal,
+    not_equal,
+    less,
+    less_equal,
+    greater,
+    greater_equal,
+    in,
+    not_in,
   };
-  enum class Comparison { equal, not_equal, less, less_equal, greater, greater_equal, in, not_in };
 
   Kind kind;
   int line;
@@ -57,7 +71,7 @@ struct Expression {
   std::string name;
   Value constant;
   std::vector<ExpressionPtr> parts;
-  std::vector<Comparison> comparisons;
+  std::vector<Operator> operators;
   Arguments arguments;
 };
 

@@ -17,7 +17,8 @@ using nlohmann::ordered_json;
 jinja::Value to_value(jinja::Meter& meter, const ordered_json& json, int depth = 0) {
   using jinja::Value;
   constexpr int kMaxDepth = 190;
-  if (depth > kMaxDepth) throw jinja::TemplateError(fmt::format("variables nest deeper than {} levels", kMaxDepth));
+  if (depth > kMaxDepth)
+    throw jinja::TemplateError(fmt::format("variables nest deeper than max_variable_depth = {} levels", kMaxDepth));
   switch (json.type()) {
     case ordered_json::value_t::boolean:
       return Value(json.get<bool>());
@@ -71,7 +72,8 @@ struct ChatTemplate::State {
 
 ChatTemplate ChatTemplate::parse(std::string_view source, std::string where) {
   constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
-  if (source.size() > kMaxBytes) throw_error<InputError>("{}: a template of more than {} bytes", where, kMaxBytes);
+  if (source.size() > kMaxBytes)
+    throw_error<InputError>("{}: a template of more than max_template_bytes = {} bytes", where, kMaxBytes);
   if (!jinja::valid_utf8(source)) throw_error<InputError>("{}: is not valid UTF-8", where);
   auto state = std::make_shared<State>();
   state->parsed = jinja::parse_template(source, where);

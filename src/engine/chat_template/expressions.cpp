@@ -66,14 +66,11 @@ Value Interpreter::evaluate_kind(const Expression& expression) {
       return Value(!truth(part(0)));
     case Op::concat:
       return evaluate_concat(expression);
-    case Op::logical_and: {
-      Value left = part(0);
-      return truth(left) ? part(1) : left;
-    }
-    case Op::logical_or: {
-      Value left = part(0);
-      return truth(left) ? left : part(1);
-    }
+    case Op::logical_and:
+    case Op::logical_or:
+      return evaluate_logical(expression);
+    case Op::arithmetic:
+      return evaluate_arithmetic(expression);
     case Op::compare:
       return evaluate_compare(expression);
     case Op::conditional:
@@ -84,31 +81,51 @@ Value Interpreter::evaluate_kind(const Expression& expression) {
                               expression.line));
     case Op::slice:
       throw TemplateError("a slice among several subscripts is not supported");
-    default:
-      return evaluate_arithmetic(expression);
   }
+  return {};
+}
+
+// The first part that decides, or the last.
+Value Interpreter::evaluate_logical(const Expression& expression) {
+  const bool deciding = expression.kind == Expression::Kind::logical_or;
+  Value value;
+  for (const ExpressionPtr& part : expression.parts) {
+    value = evaluate(*part);
+    if (part != expression.parts.back() && truth(value) == deciding) break;
+  }
+  return value;
 }
 
 Value Interpreter::evaluate_arithmetic(const Expression& expression) {
-  using Op = Expression::Kind;
-  const Value left = evaluate(*expression.parts[0]), right = evaluate(*expression.parts[1]);
-  line_ = expression.line;
-  switch (expression.kind) {
-    case Op::add:
-      return add(meter_, left, right);
-    case Op::subtract:
-      return subtract(meter_, left, right);
-    case Op::multiply:
-      return multiply(meter_, left, right);
-    case Op::divide:
-      return divide(meter_, left, right);
-    case Op::floor_divide:
-      return floor_divide(meter_, left, right);
-    case Op::modulo:
-      return modulo(meter_, left, right);
-    default:
-      return power(meter_, left, right);
+  using Operator = Expression::Operator;
+  Value left = evaluate(*expression.parts[0]);
+  for (std::size_t i = 0; i < expression.operators.size(); ++i) {
+    const Value right = evaluate(*expression.parts[i + 1]);
+    line_ = expression.line;
+    switch (expression.operators[i]) {
+      case Operator::add:
+        left = add(meter_, left, right);
+        break;
+      case Operator::subtract:
+        left = subtract(meter_, left, right);
+        break;
+      case Operator::multiply:
+        left = multiply(meter_, left, right);
+        break;
+      case Operator::divide:
+        left = divide(meter_, left, right);
+        break;
+      case Operator::floor_divide:
+        left = floor_divide(meter_, left, right);
+        break;
+      case Operator::modulo:
+        left = modulo(meter_, left, right);
+        break;
+      default:
+        left = power(meter_, left, right);
+    }
   }
+  return left;
 }
 
 Value Interpreter::evaluate_item(const Expression& expression) {
@@ -171,37 +188,35 @@ Value Interpreter::evaluate_filter(const Expression& expression, const Value* pi
                                                                           : evaluate(*before);
   CallArguments arguments = evaluate(expression.arguments);
   line_ = expression.line;
-  if (!find_filter(expression.name))
-    throw TemplateError(fmt::format("No filter named {} found.", quoted(expression.name)));
+  if (!find_filter(expression.name)) throw TemplateError(unknown_filter(expression.name, " found."));
   return apply_filter(expression.name, value, std::move(arguments));
 }
 
 Value Interpreter::evaluate_compare(const Expression& expression) {
-  using Comparison = Expression::Comparison;
+  using Operator = Expression::Operator;
   Value left = evaluate(*expression.parts[0]);
-  for (std::size_t i = 0; i < expression.comparisons.size(); ++i) {
+  for (std::size_t i = 0; i < expression.operators.size(); ++i) {
     Value right = evaluate(*expression.parts[i + 1]);
     line_ = expression.line;
     const bool holds = [&] {
-      switch (expression.comparisons[i]) {
-        case Comparison::equal:
+      switch (expression.operators[i]) {
+        case Operator::equal:
           return equal(meter_, left, right);
-        case Comparison::not_equal:
+        case Operator::not_equal:
           return !equal(meter_, left, right);
-        case Comparison::less:
+        case Operator::less:
           return ordered(meter_, left, right, Order::less);
-        case Comparison::less_equal:
+        case Operator::less_equal:
           return ordered(meter_, left, right, Order::less_equal);
-        case Comparison::greater:
+        case Operator::greater:
           return ordered(meter_, left, right, Order::greater);
-        case Comparison::greater_equal:
+        case Operator::greater_equal:
           return ordered(meter_, left, right, Order::greater_equal);
-        case Comparison::in:
+        case Operator::in:
           return contains(meter_, right, left);
-        case Comparison::not_in:
+        default:
           return !contains(meter_, right, left);
       }
-      return false;
     }();
     if (!holds) return Value(false);
     left = std::move(right);

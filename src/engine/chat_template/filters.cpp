@@ -8,6 +8,7 @@
 #include <map>
 
 #include "engine/chat_template/interpreter.h"
+#include "engine/chat_template/layout_filters.h"
 #include "engine/chat_template/python.h"
 #include "engine/chat_template/sequence_filters.h"
 #include "engine/chat_template/text.h"
@@ -40,35 +41,6 @@ Value filter_default(Interpreter& in, const Value& value, CallArguments argument
   const Bound bound("default", std::move(arguments), {"default_value", "boolean"});
   if (value.is_undefined() || (truth(bound.get(1)) && !truth(value))) return bound.get(0, in.text(""));
   return value;
-}
-
-// The number that a string is to Python's float(): white space around and underscores between digits are allowed.
-std::optional<double> parse_real(std::string_view text) {
-  std::string number(strip(text));
-  for (std::size_t i = 0; i < number.size(); ++i) {
-    if (number[i] != '_') continue;
-    const auto digit = [&](std::size_t at) { return at < number.size() && number[at] >= '0' && number[at] <= '9'; };
-    if (i == 0 || !digit(i - 1) || !digit(i + 1)) return std::nullopt;
-  }
-  std::erase(number, '_');
-  const bool negative = number.starts_with('-');
-  if (negative || number.starts_with('+')) number.erase(0, 1);
-  if (number.empty() || number[0] == '-' || number[0] == '+') return std::nullopt;
-  const std::string name = lower(number);
-  double value = 0;
-  if (name == "inf" || name == "infinity") {
-    value = HUGE_VAL;
-  } else if (name == "nan") {
-    value = std::nan("");
-  } else {
-    if (!(number[0] == '.' || (number[0] >= '0' && number[0] <= '9')) ||
-        number.find_first_of("xXpP") != std::string::npos)
-      return std::nullopt;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (end != number.data() + number.size()) return std::nullopt;
-    if (error == std::errc::result_out_of_range) value = std::strtod(number.c_str(), nullptr);
-  }
-  return negative ? -value : value;
 }
 
 std::optional<std::int64_t> parse_integer(std::string_view text, std::int64_t base) {
@@ -197,7 +169,8 @@ Value filter_tojson(Interpreter& in, const Value& value, CallArguments arguments
   const Value indent = bound.get(1);
   constexpr std::int64_t kWidest = 1000;
   if (indent.is_integral()) {
-    if (indent.integer() > kWidest) throw TemplateError(fmt::format("tojson: an indent above {}", kWidest));
+    if (indent.integer() > kWidest)
+      throw TemplateError(fmt::format("tojson: an indent above max_indent = {}", kWidest));
     style.indent = std::string(static_cast<std::size_t>(std::max<std::int64_t>(indent.integer(), 0)), ' ');
   } else if (indent.is_string()) {
     style.indent = indent.string();
@@ -223,12 +196,18 @@ Filter find_filter(std::string_view name) {
         {"default", filter_default}, {"float", filter_float}, {"int", filter_int},       {"items", filter_items},
         {"length", filter_length},   {"round", filter_round}, {"tojson", filter_tojson},
     };
+    filters.merge(layout_filters());
     filters.merge(text_filters());
     filters.merge(sequence_filters());
     return filters;
   }();
   const auto found = kFilters.find(name);
   return found == kFilters.end() ? nullptr : found->second;
+}
+
+std::string unknown_filter(std::string_view name, std::string_view end) {
+  if (name == "random" || name == "urlize") return fmt::format("jinja2's filter {} is not supported", quoted(name));
+  return fmt::format("No filter named {}{}", quoted(name), end);
 }
 
 }  // namespace heddle::jinja

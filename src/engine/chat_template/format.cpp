@@ -122,14 +122,14 @@ std::size_t read_number(std::string_view text, std::size_t& at) {
   std::size_t number = 0;
   for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
     number = number * 10 + static_cast<std::size_t>(text[at] - '0');
-    if (number > kMaxWidth) throw TemplateError(fmt::format("a width or precision above {}", kMaxWidth));
+    if (number > kMaxWidth) throw TemplateError(fmt::format("a width or precision above max_width = {}", kMaxWidth));
   }
   return number;
 }
 
 int read_precision(std::string_view text, std::size_t& at) {
   const std::size_t number = read_number(text, at);
-  if (number > kMaxPrecision) throw TemplateError(fmt::format("a precision above {}", kMaxPrecision));
+  if (number > kMaxPrecision) throw TemplateError(fmt::format("a precision above max_precision = {}", kMaxPrecision));
   return static_cast<int>(number);
 }
 

@@ -288,6 +288,8 @@ Value Interpreter::lookup(const Expression& name) {
       if (id == name.name_id) return value;
   }
   if (const auto found = variables_.find(name.name); found != variables_.end()) return found->second;
+  if (name.name == "self" || name.name == "lipsum")  // jinja2 has them everywhere
+    throw TemplateError(fmt::format("jinja2's variable {} is not supported", quoted(name.name)));
   if (is_function(name.name)) return {Kind::function, std::make_shared<Function>(&meter_, name.name)};
   return Value::undefined(meter_, fmt::format("{} is undefined", quoted(name.name)));
 }
@@ -465,7 +467,7 @@ Value Interpreter::call_caller(const Expression& expression, const Value& caller
 
 Value Interpreter::apply_filter(std::string_view name, const Value& value, CallArguments arguments) {
   const Filter filter = find_filter(name);
-  if (!filter) throw TemplateError(fmt::format("No filter named {}.", quoted(name)));
+  if (!filter) throw TemplateError(unknown_filter(name));
   const Level level(meter_);
   meter_.step();
   return filter(*this, value, std::move(arguments));

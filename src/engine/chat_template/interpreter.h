@@ -116,6 +116,7 @@ class Interpreter {
   Value evaluate_concat(const Expression& expression);
   Value evaluate_dict(const Expression& expression);
   Value evaluate_arithmetic(const Expression& expression);
+  Value evaluate_logical(const Expression& expression);
   std::vector<Value> evaluate_all(const std::vector<ExpressionPtr>& expressions);
   CallArguments evaluate(const Arguments& arguments);
 

@@ -176,7 +176,7 @@ Value function_strftime(Interpreter& in, CallArguments arguments) {
     throw TemplateError(fmt::format("strftime() argument 1 must be str, not {}", type_name(format)));
   constexpr std::size_t kLongest = 4096;
   if (format.string().size() > kLongest)
-    throw TemplateError(fmt::format("a date format of more than {} bytes", kLongest));
+    throw TemplateError(fmt::format("a date format of more than max_date_format_bytes = {} bytes", kLongest));
   std::string pattern = replace(format.string(), "%f", "000000", -1);
   if (pattern.empty()) return in.text("");
   pattern += '.';  // so that an empty result is not taken for a failure
@@ -185,7 +185,9 @@ Value function_strftime(Interpreter& in, CallArguments arguments) {
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
   const std::size_t size = std::strftime(result.data(), result.size(), pattern.c_str(), &in.local_time());
 #pragma GCC diagnostic pop
-  if (size == 0) throw TemplateError("a date format whose text is too long");
+  if (size == 0)
+    throw TemplateError(
+        fmt::format("a date format whose text is longer than max_date_bytes = {} bytes", 64 * kLongest));
   result.resize(size - 1);
   if (!valid_utf8(result)) throw TemplateError("a date format that makes no text");
   return in.text(std::move(result));

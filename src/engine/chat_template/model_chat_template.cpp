@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/ordered_json.h"
 #include "base/printable.h"
 
 namespace heddle {
@@ -20,11 +19,21 @@ using nlohmann::ordered_json;
 constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxShownName = 100;
+constexpr std::array<std::string_view, 7> kNamedTokens = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                                          "pad_token", "cls_token", "mask_token"};
 
 void check_objects(const ordered_json& list, std::string_view where, std::string_view name) {
   if (!list.is_array()) throw_error<InputError>("{}: {}: expected an array", where, name);
   for (std::size_t i = 0; i < list.size(); ++i)
     if (!list[i].is_object()) throw_error<InputError>("{}: {}[{}]: expected an object", where, name, i);
+}
+
+// A token is given by its text, or with flags beside it.
+bool is_token(const JsonField& field) {
+  return field.is_string() || (field.is_object() && field.value().contains("content"));
+}
+std::string token_text(const JsonField& field) {
+  return field.is_object() ? field.at("content").text() : field.text();
 }
 
 }  // namespace
@@ -56,17 +65,25 @@ TemplateInput parse_template_input(std::string_view text, std::string_view where
   return conversation;
 }
 
+void ModelChatTemplate::add_file(const std::string& name, const std::filesystem::path& path) {
+  templates_.emplace(name, ChatTemplate::parse(read_file(path, kMaxTemplateBytes), path.string()));
+}
+
 void ModelChatTemplate::read_config(std::string_view text, const std::string& where) {
   const nlohmann::json config = parse_json(text, where);
   const JsonField root(config, where);
   if (!root.is_object()) root.fail_expected("an object");
-  static constexpr std::array kSpecialTokens = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                                "pad_token", "cls_token", "mask_token"};
-  for (const char* name : kSpecialTokens)
-    if (const auto token = root.find(name))
-      special_tokens_[name] = token->is_object() ? token->at("content").text() : token->text();
+  for (const auto& [name, field] : root.members()) {
+    if (!name.ends_with("_token") || field.value().is_null()) continue;
+    if (is_token(field))
+      special_tokens_[name] = token_text(field);
+    else if (std::ranges::find(kNamedTokens, name) != kNamedTokens.end())
+      field.fail_expected("a string, or an object with content");
+  }
+  if (const auto extra = root.find("extra_special_tokens"); extra && extra->is_object())
+    for (const auto& [name, field] : extra->members()) special_tokens_[name] = token_text(field);
   const auto field = root.find("chat_template");
-  if (!field || !templates_.empty()) return;
+  if (!field || !templates_.empty()) return;  // files take its place
   if (field->is_string()) {
     templates_.emplace("default", ChatTemplate::parse(field->text(), field->path()));
     return;
@@ -80,24 +97,25 @@ void ModelChatTemplate::read_config(std::string_view text, const std::string& wh
   }
 }
 
-ModelChatTemplate ModelChatTemplate::from_config(std::string_view tokenizer_config, std::string where) {
+ModelChatTemplate ModelChatTemplate::from_config(std::string_view tokenizer_config, std::string where,
+                                                 const Override& file) {
   ModelChatTemplate result;
+  if (file) result.add_file("default", *file);
   result.read_config(tokenizer_config, where);
   result.where_ = std::move(where);
   return result;
 }
 
-ModelChatTemplate ModelChatTemplate::load(const std::filesystem::path& folder) {
+ModelChatTemplate ModelChatTemplate::load(const std::filesystem::path& folder, const Override& file) {
   namespace fs = std::filesystem;
   ModelChatTemplate result;
-  const auto add = [&](const std::string& name, const fs::path& path) {
-    result.templates_.emplace(name, ChatTemplate::parse(read_file(path, kMaxTemplateBytes), path.string()));
-  };
   std::error_code none;
-  if (fs::exists(folder / "chat_template.jinja", none)) add("default", folder / "chat_template.jinja");
-  if (fs::is_directory(folder / "additional_chat_templates", none)) {
+  if (file) {
+    result.add_file("default", *file);
+  } else {
+    if (fs::exists(folder / "chat_template.jinja", none)) result.add_file("default", folder / "chat_template.jinja");
     for (const auto& entry : fs::directory_iterator(folder / "additional_chat_templates", none))
-      if (entry.path().extension() == ".jinja") add(entry.path().stem().string(), entry.path());
+      if (entry.path().extension() == ".jinja") result.add_file(entry.path().stem().string(), entry.path());
   }
   const fs::path config = folder / "tokenizer_config.json";
   if (fs::exists(config, none)) result.read_config(read_file(config, kMaxConfigBytes), config.string());

@@ -25,21 +25,25 @@ TemplateInput parse_template_input(std::string_view text, std::string_view where
 
 class ModelChatTemplate {
  public:
+  // A template in place of all that a model has; it is given the model's special tokens.
+  using Override = std::optional<std::filesystem::path>;
+
   // Reads tokenizer_config.json (chat_template, one or a list of named ones, and the special tokens), and in place of
   // its templates chat_template.jinja and additional_chat_templates/*.jinja where there are any. Throws InputError when
   // one of them is no template, or there is none at all.
-  static ModelChatTemplate load(const std::filesystem::path& folder);
+  static ModelChatTemplate load(const std::filesystem::path& folder, const Override& file = {});
   // Of a tokenizer_config.json in memory.
-  static ModelChatTemplate from_config(std::string_view tokenizer_config, std::string where);
+  static ModelChatTemplate from_config(std::string_view tokenizer_config, std::string where, const Override& file = {});
 
   // With the template "tool_use" where there is one and the conversation has tools, else with "default".
   std::string render(const TemplateInput& conversation, const RenderOptions& options = {}) const;
 
-  // By name: bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token, as far as the model has
-  // them.
+  // By name, as far as the model has them: bos_token, eos_token, unk_token, sep_token, pad_token, cls_token,
+  // mask_token, and those of its own: fields whose names end in _token, and members of extra_special_tokens.
   const std::map<std::string, std::string>& special_tokens() const { return special_tokens_; }
 
  private:
+  void add_file(const std::string& name, const std::filesystem::path& path);
   void read_config(std::string_view text, const std::string& where);
 
   std::string where_;

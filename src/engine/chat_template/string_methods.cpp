@@ -244,7 +244,7 @@ Value zero_filled(Call call) {
 Value tabs_expanded(Call call) {
   const Bound bound = call.bind({"tabsize"});
   const std::int64_t size = bound.has(0) ? as_index(bound.get(0)) : 8;
-  if (size > 1000) throw TemplateError("a tab of more than 1000 columns");
+  if (size > 1000) throw TemplateError("a tab of more than max_tab_columns = 1000 columns");
   std::string result;
   std::int64_t column = 0;
   for (const char c : call.text()) {

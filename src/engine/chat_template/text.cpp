@@ -5,6 +5,8 @@
 #include <unicode/uchar.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -75,33 +77,6 @@ bool printable(char32_t c) {
 
 bool is_line_end(char32_t c) {
   return (c >= '\n' && c <= '\r') || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
-}
-
-bool in_class(char32_t c, CharClass what) {
-  const auto point = static_cast<UChar32>(c);
-  const auto numeric_type = [&] { return u_getIntPropertyValue(point, UCHAR_NUMERIC_TYPE); };
-  switch (what) {
-    case CharClass::alpha:
-      return u_isalpha(point);
-    case CharClass::decimal:
-      return numeric_type() == U_NT_DECIMAL;
-    case CharClass::digit:
-      return numeric_type() == U_NT_DECIMAL || numeric_type() == U_NT_DIGIT;
-    case CharClass::numeric:
-      return numeric_type() != U_NT_NONE;
-    case CharClass::alnum:
-      return u_isalpha(point) || numeric_type() != U_NT_NONE;
-    case CharClass::space:
-      return is_space(c);
-    case CharClass::ascii:
-      return c < 0x80;
-    case CharClass::printable:
-      return printable(c);
-    case CharClass::identifier:
-      return is_word(c);
-    default:
-      return false;
-  }
 }
 
 // Of the code points that have case, all are in `what`, and there is one.
@@ -300,6 +275,33 @@ std::string swap_case(std::string_view text) {
   return result;
 }
 
+bool in_class(char32_t c, CharClass what) {
+  const auto point = static_cast<UChar32>(c);
+  const auto numeric_type = [&] { return u_getIntPropertyValue(point, UCHAR_NUMERIC_TYPE); };
+  switch (what) {
+    case CharClass::alpha:
+      return u_isalpha(point);
+    case CharClass::decimal:
+      return numeric_type() == U_NT_DECIMAL;
+    case CharClass::digit:
+      return numeric_type() == U_NT_DECIMAL || numeric_type() == U_NT_DIGIT;
+    case CharClass::numeric:
+      return numeric_type() != U_NT_NONE;
+    case CharClass::alnum:
+      return u_isalpha(point) || numeric_type() != U_NT_NONE;
+    case CharClass::space:
+      return is_space(c);
+    case CharClass::ascii:
+      return c < 0x80;
+    case CharClass::printable:
+      return printable(c);
+    case CharClass::identifier:
+      return is_word(c);
+    default:
+      return false;
+  }
+}
+
 bool is_all(std::string_view text, CharClass what) {
   if (what == CharClass::lower || what == CharClass::upper) return all_cased(text, what);
   if (what == CharClass::title) return is_title(text);
@@ -463,6 +465,34 @@ std::string escape_html(std::string_view text) {
       result += c;
   }
   return result;
+}
+
+std::optional<double> parse_real(std::string_view text) {
+  std::string number(strip(text));
+  for (std::size_t i = 0; i < number.size(); ++i) {
+    if (number[i] != '_') continue;
+    const auto digit = [&](std::size_t at) { return at < number.size() && number[at] >= '0' && number[at] <= '9'; };
+    if (i == 0 || !digit(i - 1) || !digit(i + 1)) return std::nullopt;
+  }
+  std::erase(number, '_');
+  const bool negative = number.starts_with('-');
+  if (negative || number.starts_with('+')) number.erase(0, 1);
+  if (number.empty() || number[0] == '-' || number[0] == '+') return std::nullopt;
+  const std::string name = lower(number);
+  double value = 0;
+  if (name == "inf" || name == "infinity") {
+    value = HUGE_VAL;
+  } else if (name == "nan") {
+    value = std::nan("");
+  } else {
+    if (!(number[0] == '.' || (number[0] >= '0' && number[0] <= '9')) ||
+        number.find_first_of("xXpP") != std::string::npos)
+      return std::nullopt;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+    if (end != number.data() + number.size()) return std::nullopt;
+    if (error == std::errc::result_out_of_range) value = std::strtod(number.c_str(), nullptr);
+  }
+  return negative ? -value : value;
 }
 
 }  // namespace heddle::jinja

@@ -52,6 +52,7 @@ enum class CharClass {
   identifier,
   printable
 };
+bool in_class(char32_t c, CharClass what);           // not of lower, upper, title
 bool is_all(std::string_view text, CharClass what);  // str.isalpha and its like
 
 // `most` < 0: no bound.
@@ -65,6 +66,9 @@ std::vector<std::string_view> split_lines(std::string_view text, LineEnds ends =
 std::int64_t count(std::string_view text, std::string_view part);  // without overlaps; part.size() > 0
 // At most `most` of them; `most` < 0: all.
 std::string replace(std::string_view text, std::string_view from, std::string_view to, std::int64_t most);
+
+// The number that a text is to float(): white space around and underscores between digits are allowed.
+std::optional<double> parse_real(std::string_view text);
 
 std::string quoted(std::string_view text);  // repr()
 std::string escape_html(std::string_view text);

@@ -51,7 +51,7 @@ int depth_over(const std::vector<Value>& items) {
   int depth = 0;
   for (const Value& item : items) depth = std::max(depth, item.depth());
   if (depth + 1 > kMaxValueDepth)
-    throw TemplateError(fmt::format("a value nests deeper than {} levels", kMaxValueDepth));
+    throw TemplateError(fmt::format("a value nests deeper than max_value_depth = {} levels", kMaxValueDepth));
   return depth + 1;
 }
 

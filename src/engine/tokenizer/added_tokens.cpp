@@ -26,7 +26,7 @@ AddedToken read_token(const JsonField& field) {
       .text = {},
   };
   if (token.content.size() > kMaxContentBytes)
-    field.at("content").fail(fmt::format("longer than {} bytes", kMaxContentBytes));
+    field.at("content").fail(fmt::format("longer than {} bytes (max_added_token_bytes)", kMaxContentBytes));
   return token;
 }
 
@@ -86,7 +86,8 @@ AddedTokens::AddedTokens(const JsonField& field, const Bpe& model, const Normali
                                         shorten(element.at("content").value()), id, token.id));
     if (!ids.insert(id).second) element.at("id").fail("another added token has this id as well");
     contents_bytes += token.content.size();
-    if (contents_bytes > kMaxContentsBytes) field.fail(fmt::format("more than {} bytes of tokens", kMaxContentsBytes));
+    if (contents_bytes > kMaxContentsBytes)
+      field.fail(fmt::format("more than {} bytes of tokens (max_added_tokens_bytes)", kMaxContentsBytes));
 
     token.text = token.normalized ? normalizer.apply(token.content) : token.content;
     tokens_.push_back(std::move(token));

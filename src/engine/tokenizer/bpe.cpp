@@ -149,7 +149,7 @@ std::int32_t Bpe::merge_operand(std::string_view token, const JsonField& list, s
 void Bpe::read_merges(const JsonField& field) {
   if (!field.is_array()) field.fail_expected("an array of merges");
   const nlohmann::json& merges = field.value();
-  if (merges.size() > kMaxMerges) field.fail(fmt::format("more than {} merges", kMaxMerges));
+  if (merges.size() > kMaxMerges) field.fail(fmt::format("more than {} merges (max_merges)", kMaxMerges));
   merges_ = MergeTable(merges.size());
   std::uint32_t rank = 0;
   std::string joined;

@@ -17,7 +17,7 @@ Decoder::Decoder(const JsonField& field) {
 }
 
 void Decoder::add(const JsonField& field) {
-  if (stages_.size() == kMaxStages) field.fail(fmt::format("more than {} decoders", kMaxStages));
+  if (stages_.size() == kMaxStages) field.fail(fmt::format("more than {} decoders (max_decoders)", kMaxStages));
   const std::string type = field.at("type").text();
   if (type == "Sequence") {
     for (const JsonField& element : field.at("decoders").elements()) add(element);

@@ -182,7 +182,8 @@ Normalizer::Normalizer(const JsonField& field) {
 
 void Normalizer::add(const JsonField& field) {
   const std::string type = field.at("type").text();
-  if (steps_.size() == kMaxNormalizers) field.fail(fmt::format("more than {} normalizers", kMaxNormalizers));
+  if (steps_.size() == kMaxNormalizers)
+    field.fail(fmt::format("more than {} normalizers (max_normalizers)", kMaxNormalizers));
   if (type == "Sequence") {
     for (const JsonField& element : field.at("normalizers").elements()) add(element);
   } else if (type == "NFC") {
@@ -220,8 +221,9 @@ std::string Normalizer::apply(std::string_view text) const {
     check_text_size(result.size());
     // No normalizer of a real model comes near this; a Sequence that doubles at each step would.
     if (result.size() > kMostGrowth * text.size() + 4096)
-      throw_error<InputError>("the tokenizer's normalizer makes {} bytes of {}, more than {} times as many",
-                              result.size(), text.size(), kMostGrowth);
+      throw_error<InputError>(
+          "the tokenizer's normalizer makes {} bytes of {}, more than {} times as many (max_growth)", result.size(),
+          text.size(), kMostGrowth);
   }
   return result;
 }

@@ -66,7 +66,8 @@ Pattern Pattern::from_json(const JsonField& field) {
   auto compiled = std::make_shared<Compiled>();
   compiled->field = string.path();
   compiled->string = string.text();
-  if (compiled->string.size() > kMaxStringBytes) string.fail(fmt::format("longer than {} bytes", kMaxStringBytes));
+  if (compiled->string.size() > kMaxStringBytes)
+    string.fail(fmt::format("longer than {} bytes (max_string_bytes)", kMaxStringBytes));
   return Pattern(std::move(compiled));
 }
 
@@ -91,7 +92,8 @@ Pattern Pattern::regex(std::string_view expression, std::string field) {
 }
 
 Pattern Pattern::icu_regex(std::string_view expression, std::string field) {
-  if (expression.size() > kMaxRegexBytes) throw_error<InputError>("{}: longer than {} bytes", field, kMaxRegexBytes);
+  if (expression.size() > kMaxRegexBytes)
+    throw_error<InputError>("{}: longer than {} bytes (max_regex_bytes)", field, kMaxRegexBytes);
   const std::string translated = regex_for_icu(expression);
   UErrorCode status = U_ZERO_ERROR;
   UParseError where{};
@@ -136,7 +138,8 @@ void PatternScan::find(Span region, std::vector<Span>& matches) {
   matches.clear();
   if (pattern_->classes) {
     if (!pattern_->classes->find(text_, region, steps_left_, matches))
-      fail(fmt::format("it needs more than {} steps and {} for each byte", kLeastSteps, kStepsPerByte));
+      fail(fmt::format("it needs more than {} steps and {} for each byte (max_match_steps)", kLeastSteps,
+                       kStepsPerByte));
   } else if (icu_) {
     find_regex(region, matches);
   } else {
@@ -186,9 +189,10 @@ void PatternScan::find_regex(Span region, std::vector<Span>& matches) {
   if (U_SUCCESS(status)) return;
   const auto limit = [&]() -> std::string {
     if (status == U_REGEX_STOPPED_BY_CALLER || status == U_REGEX_TIME_OUT)
-      return fmt::format("it takes longer than {} s and 1 s for each {} bytes", kLeastTime.count(), kBytesPerSecond);
+      return fmt::format("it takes longer than {} s and 1 s for each {} bytes (max_match_time)", kLeastTime.count(),
+                         kBytesPerSecond);
     if (status == U_REGEX_STACK_OVERFLOW)
-      return fmt::format("it needs more than {} bytes for backtracking", kMaxStackBytes);
+      return fmt::format("it needs more than {} bytes for backtracking (max_backtracking_bytes)", kMaxStackBytes);
     return u_errorName(status);
   };
   throw_error<InputError>("{}: the regular expression fails on this text of {} bytes: {}", pattern_->field,

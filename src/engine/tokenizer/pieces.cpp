@@ -8,8 +8,8 @@ namespace heddle {
 void check_text_size(std::size_t size_bytes) {
   if (size_bytes > kMaxTextBytes)
     throw_error<InputError>(
-        "the text to encode grows to {} bytes under the tokenizer's normalizer, more than the limit of {}", size_bytes,
-        kMaxTextBytes);
+        "the text to encode grows to {} bytes under the tokenizer's normalizer, more than {} (max_normalized_bytes)",
+        size_bytes, kMaxTextBytes);
 }
 
 void spell_out(Pieces& pieces) {

@@ -36,7 +36,7 @@ void PostProcessor::add(const JsonField& field, const std::function<bool(std::in
         if (!is_token(template_.back())) id.fail_expected("the id of a token");
       }
     }
-    if (template_.size() > kMaxParts) single.fail(fmt::format("more than {} parts", kMaxParts));
+    if (template_.size() > kMaxParts) single.fail(fmt::format("more than {} parts (max_template_parts)", kMaxParts));
     if (template_.empty()) single.fail("an empty template is not supported");
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
     if (!template_.empty()) field.fail("a second template is not supported");

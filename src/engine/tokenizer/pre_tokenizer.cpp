@@ -161,7 +161,8 @@ PreTokenizer::PreTokenizer(const JsonField& field) {
 
 void PreTokenizer::add(const JsonField& field) {
   const std::string type = field.at("type").text();
-  if (steps_.size() >= kMaxSteps) field.fail(fmt::format("more than {} steps", kMaxSteps));
+  if (steps_.size() >= kMaxSteps)
+    field.fail(fmt::format("more than {} pre-tokenizers (max_pre_tokenizers)", kMaxSteps));
   const auto split = [&](Pattern pattern, SplitBehavior behavior) {
     steps_.emplace_back(Split{std::move(pattern), behavior, false});
   };

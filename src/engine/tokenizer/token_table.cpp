@@ -13,8 +13,8 @@ std::int32_t max_token_id(std::size_t num_tokens) {
 }
 
 std::string far_token_id(std::int32_t id, std::size_t num_tokens) {
-  return fmt::format("the id {} is far above the number of tokens, {}: ids must be at most {}", id, num_tokens,
-                     max_token_id(num_tokens));
+  return fmt::format("the id {} is far above the number of tokens, {}: ids must be at most {} (max_token_id)", id,
+                     num_tokens, max_token_id(num_tokens));
 }
 
 TokenTable::TokenTable(std::vector<Entry> entries) {

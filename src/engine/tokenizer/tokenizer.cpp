@@ -23,7 +23,6 @@ constexpr std::string_view kTokenizerName = "tokenizer.json";
 constexpr std::string_view kConfigName = "tokenizer_config.json";
 constexpr std::size_t kMaxTokenizerBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
-constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxEncodeBytes = std::size_t{256} << 20;
 
 // An element that may be absent or null, which is then the one that does nothing.
@@ -47,7 +46,7 @@ struct Tokenizer::State {
   std::vector<bool> special;                                     // [vocab_size]
   std::optional<std::int32_t> bos_id;
   std::optional<std::int32_t> eos_id;
-  std::optional<std::string> chat_template;
+  std::vector<std::string_view> not_applied;
 
   explicit State(const JsonField& root);
   static std::shared_ptr<State> read(std::string_view tokenizer_json, std::string_view config_json,
@@ -86,6 +85,8 @@ Tokenizer::State::State(const JsonField& root)
     special[static_cast<std::size_t>(token.id)] = special_contents.contains(token.text);
   post_processor = read_element<PostProcessor>(
       root, "post_processor", std::function<bool(std::int32_t)>([&](auto id) { return is_token(id); }));
+  for (const std::string_view setting : {"truncation", "padding"})
+    if (root.find(setting)) not_applied.push_back(setting);
 }
 
 std::optional<std::int32_t> Tokenizer::State::id_of(std::string_view token) const {
@@ -104,15 +105,6 @@ void Tokenizer::State::read_config(const JsonField& root) {
   };
   bos_id = read_token("bos_token");
   eos_id = read_token("eos_token");
-
-  const auto field = root.find("chat_template");
-  if (!field) return;
-  if (!field->is_array()) {
-    chat_template = field->text();
-    return;
-  }
-  for (const JsonField& named : field->elements())
-    if (named.at("name").text() == "default") chat_template = named.at("template").text();
 }
 
 void Tokenizer::State::check_id(std::int32_t id) const {
@@ -131,7 +123,7 @@ Tokenizer::Tokenizer(std::shared_ptr<const State> state) : state_(std::move(stat
 std::shared_ptr<Tokenizer::State> Tokenizer::State::read(std::string_view tokenizer_json, std::string_view config_json,
                                                          const std::filesystem::path& where) {
   const auto check_size = [](const std::string& path, std::string_view text, std::size_t max_bytes) {
-    if (text.size() > max_bytes) throw_error<InputError>("{}: longer than {} bytes", path, max_bytes);
+    if (text.size() > max_bytes) throw_error<InputError>("{}: longer than {} bytes (max_file_bytes)", path, max_bytes);
   };
   const std::string path = (where / kTokenizerName).string();
   check_size(path, tokenizer_json, kMaxTokenizerBytes);
@@ -163,21 +155,13 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
     config = read_file(config_path, kMaxConfigBytes);
     if (config.empty()) config = " ";  // an empty file is not JSON, where no file is nothing
   }
-  const auto state = State::read(read_file(path, kMaxTokenizerBytes), config, folder);
-
-  const auto template_path = folder / "chat_template.jinja";
-  if (std::filesystem::exists(template_path)) {
-    std::string text = read_file(template_path, kMaxTemplateBytes);
-    if (const auto offset = find_invalid_utf8(text))
-      throw_error<InputError>("{}: byte {} is not valid UTF-8", template_path.string(), *offset);
-    state->chat_template = std::move(text);
-  }
-  return Tokenizer(state);
+  return Tokenizer(State::read(read_file(path, kMaxTokenizerBytes), config, folder));
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, SpecialTokens special_tokens) const {
   if (text.size() > kMaxEncodeBytes)
-    throw_error<InputError>("the text to encode has {} bytes, more than the limit of {}", text.size(), kMaxEncodeBytes);
+    throw_error<InputError>("the text to encode has {} bytes, more than {} (max_text_bytes)", text.size(),
+                            kMaxEncodeBytes);
   if (const auto offset = find_invalid_utf8(text))
     throw_error<InputError>("the text to encode is not valid UTF-8 at byte {}", *offset);
   Pieces pieces;
@@ -219,8 +203,8 @@ std::optional<std::int32_t> Tokenizer::bos_id() const {
 std::optional<std::int32_t> Tokenizer::eos_id() const {
   return state_->eos_id;
 }
-std::optional<std::string> Tokenizer::chat_template() const {
-  return state_->chat_template;
+std::span<const std::string_view> Tokenizer::settings_not_applied() const {
+  return state_->not_applied;
 }
 
 StreamDecoder::StreamDecoder(Tokenizer tokenizer, Specials specials)

@@ -23,8 +23,8 @@ enum class Specials { keep, skip };
 // Immutable; cheap to copy (copies share one state); every member may be called from several threads at once.
 class Tokenizer {
  public:
-  // Reads tokenizer.json of `folder` and, where they exist, tokenizer_config.json and chat_template.jinja. Throws
-  // InputError that names file and field for what is malformed or not supported. Limits: README.md of this folder.
+  // Reads tokenizer.json of `folder` and, where it exists, tokenizer_config.json. Throws InputError that names file and
+  // field for what is malformed or not supported. Limits: README.md of this folder.
   static Tokenizer load(const std::filesystem::path& folder);
 
   // The same from the texts of tokenizer.json and tokenizer_config.json; the latter may be empty: there is none.
@@ -56,8 +56,8 @@ class Tokenizer {
   std::optional<std::int32_t> bos_id() const;
   std::optional<std::int32_t> eos_id() const;
 
-  // chat_template.jinja, else tokenizer_config.json's chat_template (of a list, the one named "default").
-  std::optional<std::string> chat_template() const;
+  // What tokenizer.json asks for and encode does not do: "truncation", "padding". (transformers does it when asked.)
+  std::span<const std::string_view> settings_not_applied() const;
 
  private:
   friend class StreamDecoder;

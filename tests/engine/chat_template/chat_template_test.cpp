@@ -70,9 +70,9 @@ TEST(TemplateLimits, StopWhatBuildsTooMuch) {
         "{% set ns = namespace(s='ab') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
         "{{ 'aaaaaaaaaa' | replace('', 'b' * 1000000) }}", "{{ 'a'.center(99999999999) }}",
         "{{ '%99999d' % 1 ~ ('{:99999}'.format(1) * 99) }}", "{{ (['a'] * 9999) | join('b' * 9999) }}",
-        "{{ ('a\\n' * 9999) | indent(9999) }}", "{{ [1] | batch(99999999999, 0) | list }}",
-        "{{ '7'.zfill(999999999999) }}", "{{ ('a' * 9999).replace('a', 'b' * 9999) }}",
-        "{% set x = range(99999) | list | tojson(indent=999) %}"}) {
+        "{{ ('a\\n' * 9999) | indent(9999) }}", "{{ ('a ' * 9999) | wordwrap(1, true, 'b' * 9999) }}",
+        "{{ [1] | batch(99999999999, 0) | list }}", "{{ '7'.zfill(999999999999) }}",
+        "{{ ('a' * 9999).replace('a', 'b' * 9999) }}", "{% set x = range(99999) | list | tojson(indent=999) %}"}) {
     EXPECT_THAT(error_of(source), AllOf(HasSubstr("max_value_bytes"), HasSubstr("line 1"))) << source;
   }
 }
@@ -86,7 +86,7 @@ TEST(TemplateLimits, StopOutput) {
 
 TEST(TemplateLimits, StopDeepValues) {
   EXPECT_THAT(error_of("{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}"),
-              HasSubstr("deeper than 200"));
+              HasSubstr("max_value_depth = 200"));
   EXPECT_THAT(error_of("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}"), HasSubstr("max_depth"));
   ordered_json deep = 1;
   for (int i = 0; i < 300; ++i) deep = ordered_json::array({deep});
@@ -96,7 +96,7 @@ TEST(TemplateLimits, StopDeepValues) {
 TEST(TemplateLimits, StopDeepTemplates) {
   for (const auto& [open, close] :
        {std::pair("(", ")"), std::pair("[", "]"), std::pair("{1:", "}"), std::pair("not ", ""), std::pair("-", ""),
-        std::pair("f(", ")"), std::pair("1+", ""), std::pair("1 if 1 else ", "")})
+        std::pair("f(", ")"), std::pair("1+(", ")"), std::pair("1 if 1 else ", "")})
     EXPECT_THAT(error_of("{{ " + repeated(open, 20'000) + "1" + repeated(close, 20'000) + " }}"),
                 HasSubstr("deeper than"))
         << open;
@@ -110,12 +110,34 @@ TEST(TemplateLimits, StopDeepTemplates) {
               HasSubstr("deeper than"));
 }
 
+// A chain is walked from its beginning to its end, not into itself.
+TEST(ChatTemplate, TakesChainsOfAnyLength) {
+  const auto render = [](const std::string& source) { return ChatTemplate::parse(source, "T").render({{"s", "ab"}}); };
+  EXPECT_EQ(render("{{ 0" + repeated(" + 1", 5000) + " }}"), "5000");
+  EXPECT_EQ(render("{{ 0" + repeated(" - 1 * 2", 5000) + " }}"), "-10000");
+  EXPECT_EQ(render("{{ 0" + repeated(" ~ 1", 5000) + " }}"), "0" + repeated("1", 5000));
+  EXPECT_EQ(render("{{ s" + repeated(" + s", 1000) + " }}"), repeated("ab", 1001));
+  EXPECT_EQ(render("{{ 0" + repeated(" or 0", 5000) + " or 7 }}"), "7");
+  EXPECT_EQ(render("{{ 1" + repeated(" and 2", 5000) + " and 0 and x.y }}"), "0");
+  EXPECT_EQ(render("{{ 1" + repeated(" < 2 > 1", 5000) + " }}"), "True");
+}
+
 TEST(TemplateLimits, StopIntegersBeyond64Bits) {
   for (const char* source : {"{{ 9223372036854775807 + 1 }}", "{{ 2 ** 64 }}", "{{ 9223372036854775808 }}",
                              "{{ -9223372036854775807 - 2 }}", "{{ 1e300 | int }}", "{{ 99999999999 * 99999999999 }}",
                              "{{ (-9223372036854775807 - 1) // -1 }}", "{{ '99999999999999999999' | int }}"})
     EXPECT_THAT(error_of(source), HasSubstr("64 bits")) << source;
   EXPECT_EQ(error_of("{{ (-9223372036854775807 - 1) % -1 }}"), "no error");
+}
+
+TEST(ChatTemplate, NamesWhatItDoesNotHaveOfJinja2) {
+  EXPECT_THAT(error_of("{{ self }}"), "T, line 1: jinja2's variable 'self' is not supported");
+  EXPECT_THAT(error_of("{{ lipsum(2) }}"), HasSubstr("'lipsum' is not supported"));
+  EXPECT_EQ(error_of("{% set self = 1 %}{{ self }}"), "no error");
+  EXPECT_EQ(error_of("{{ lipsum }}", {{"lipsum", "mine"}}), "no error");
+  EXPECT_THAT(error_of("\n{{ [1] | random }}"), "T, line 2: jinja2's filter 'random' is not supported");
+  EXPECT_THAT(error_of("{{ 'x' | urlize }}"), HasSubstr("filter 'urlize' is not supported"));
+  EXPECT_THAT(error_of("{{ 'a &hearts; b' | striptags }}"), HasSubstr("'&hearts;' is not supported"));
 }
 
 TEST(ChatTemplate, NamesTheLineOfAnError) {

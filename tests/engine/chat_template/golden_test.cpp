@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/ordered_json.h"
+#include "base/json.h"
 #include "engine/chat_template/chat_template.h"
 
 namespace heddle {

@@ -31,6 +31,8 @@ class ModelChatTemplateTest : public ::testing::Test {
     }
   }
 
+  const std::filesystem::path& folder() const { return folder_.path(); }
+
  private:
   TemporaryFolder folder_;
 };
@@ -61,6 +63,16 @@ TEST_F(ModelChatTemplateTest, PrefersTheFilesToTheConfig) {
   write("additional_chat_templates/tool_use.jinja", "tools");
   EXPECT_EQ(render("[]"), "file");
   EXPECT_EQ(render(R"({"messages":[],"tools":[]})"), "tools");
+}
+
+TEST_F(ModelChatTemplateTest, GivesAnotherTemplateTheModelsOwnTokens) {
+  write("tokenizer_config.json",
+        R"({"bos_token":"<s>","pad_token":"<pad>","image_token":"<img>","add_bos_token":true,"sep_token":null,
+            "extra_special_tokens":{"audio":{"content":"<audio>"}},"chat_template":"{% malformed"})");
+  write("mine.jinja", "{{ bos_token }}{{ pad_token }}{{ image_token }}{{ audio }}{{ sep_token is defined }}");
+  const ModelChatTemplate mine = ModelChatTemplate::load(folder(), folder() / "mine.jinja");
+  EXPECT_EQ(mine.render(parse_template_input("[]", "c.json")), "<s><pad><img><audio>False");
+  EXPECT_THROW(ModelChatTemplate::load(folder(), folder() / "none.jinja"), InputError);
 }
 
 TEST_F(ModelChatTemplateTest, NamesWhatIsMissing) {

@@ -61,16 +61,19 @@ TEST(Tokenizer, ReadsTheConfigBesideIt) {
   const Tokenizer llama = Tokenizer::load(golden_folder() / "llama3");
   EXPECT_EQ(llama.bos_id(), llama.id_of("<|begin_of_text|>"));  // an object with "content"
   EXPECT_EQ(llama.eos_id(), llama.id_of("<|eot_id|>"));         // a string
-  EXPECT_EQ(llama.chat_template(), "{{ messages }}");           // of several, "default"
 
   const Tokenizer qwen = Tokenizer::load(golden_folder() / "qwen2");
   EXPECT_EQ(qwen.bos_id(), std::nullopt);
   EXPECT_TRUE(qwen.eos_id().has_value());
-  EXPECT_EQ(qwen.chat_template(), "from the file");  // goes before the config's
 
-  const Tokenizer gpt = Tokenizer::load(golden_folder() / "gpt2");  // has neither file
+  const Tokenizer gpt = Tokenizer::load(golden_folder() / "gpt2");  // has none
   EXPECT_EQ(gpt.eos_id(), std::nullopt);
-  EXPECT_EQ(gpt.chat_template(), std::nullopt);
+}
+
+TEST(Tokenizer, NamesTheSettingsThatItDoesNotApply) {
+  EXPECT_THAT(load_patched("llama3", json::object()).settings_not_applied(), testing::IsEmpty());
+  EXPECT_THAT(load_patched("llama3", {{"truncation", {{"max_length", 4}}}}).settings_not_applied(),
+              testing::ElementsAre("truncation"));
 }
 
 TEST(Tokenizer, KnowsItsTokens) {

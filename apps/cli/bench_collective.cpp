@@ -1,0 +1,412 @@
+// bench collective: operation x size, on the ranks of a fabric, against the wire's floor and NCCL where it is there.
+#include "cli/bench_collective.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <mutex>
+
+#include "base/buffer.h"
+#include "base/copy.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/bench.h"
+#include "cli/bench_record.h"
+#include "cli/format_text.h"
+#include "cli/number_option.h"
+#include "cli/output.h"
+#include "collectives/all_gather.h"
+#include "collectives/barrier.h"
+#include "fabric/run_ranks.h"
+#include "topology/collective_cost.h"
+#include "topology/machine.h"
+#include "topology/tuned_store.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Of one way to do a collective of one size: what every rank measured. The figures of record are the slowest rank's.
+struct Measured {
+  std::vector<double> samples;       // of this rank
+  std::vector<double> rank_medians;  // of all ranks
+
+  double seconds() const { return *std::max_element(rank_medians.begin(), rank_medians.end()); }
+  double skew() const {
+    return seconds() <= 0 ? 0 : 1.0 - *std::min_element(rank_medians.begin(), rank_medians.end()) / seconds();
+  }
+};
+
+double traffic_of(Collective collective, int ranks, double bytes) {
+  if (collective == Collective::all_reduce) return all_reduce_traffic(ranks, bytes);
+  if (collective == Collective::broadcast) return broadcast_traffic(ranks, bytes);
+  return exchange_traffic(ranks, bytes);
+}
+
+// Whole packets for every rank's piece.
+std::size_t rounded_size(std::size_t bytes, int ranks) {
+  const std::size_t unit = 16 * static_cast<std::size_t>(ranks);
+  return std::max(unit, bytes / unit * unit);
+}
+
+std::vector<std::size_t> sizes_of(const CollectiveBenchOptions& options, int ranks) {
+  std::vector<std::size_t> sizes;
+  for (std::size_t bytes = options.from_bytes; bytes <= options.to_bytes;
+       bytes *= static_cast<std::size_t>(options.factor))
+    sizes.push_back(rounded_size(bytes, ranks));
+  return sizes;
+}
+
+// One rank of a bench.
+class RankBench {
+ public:
+  RankBench(const CollectiveBenchOptions& options, Fabric& fabric, Stream& stream, const TunedStore& tuned)
+      : options_(options),
+        fabric_(fabric),
+        stream_(stream),
+        on_gpu_(fabric.device().kind == DeviceKind::cuda),
+        communicator_(fabric, whole_world(fabric), stream,
+                      {.tuned = options.tune ? nullptr : &tuned, .checked_calls = 0}),
+        buffers_(communicator_, stream, memory(), rounded_size(options.to_bytes, fabric.size()), options.dtype) {}
+
+  Memory memory() const { return options_.memory.value_or(on_gpu_ ? Memory::symmetric : Memory::any); }
+
+  // By what the tables say, or as forced.
+  Measured measure(Collective collective, std::size_t bytes, const std::optional<Choice>& choice) {
+    communicator_.force(choice);
+    used_ = communicator_.choose(collective, bytes);
+    return measure(bytes, used_, [&](int i) { buffers_.call(collective, bytes, i); });
+  }
+  const Choice& used() const { return used_; }  // by the measurement before
+  void use(Collective collective, const CutOffs& table) { communicator_.use(collective, table); }
+
+  // The buffers must be of the kind that is to be measured.
+  Measured measure_vendor(Collective collective, std::size_t bytes) {
+    return measure(bytes, {Algorithm::vendor}, [&](int i) { buffers_.call_vendor(collective, bytes, i); });
+  }
+  void use_vendor_windows() { buffers_.use_vendor_windows(); }
+
+  void check_all_reduce(std::size_t bytes) {
+    communicator_.force(options_.forced);
+    buffers_.call(Collective::all_reduce, bytes, 1);
+    buffers_.check_all_reduce(bytes, 1);
+  }
+
+ private:
+  static Ranks whole_world(const Fabric& fabric) {
+    Ranks ranks(static_cast<std::size_t>(fabric.size()));
+    for (int i = 0; i < fabric.size(); ++i) ranks[static_cast<std::size_t>(i)] = i;
+    return ranks;
+  }
+
+  // Many of the small calls in a sample. A call by puts is many tasks, and all must fit into a CPU stream's queue.
+  int calls_of(std::size_t bytes, const Choice& choice) const {
+    if (on_gpu_) return bytes <= (std::size_t{1} << 20) ? 20 : bytes <= (std::size_t{64} << 20) ? 6 : 2;
+    if (bytes > (std::size_t{256} << 10)) return 1;
+    return choice.algorithm == Algorithm::put ? 64 / fabric_.size() : 200;
+  }
+
+  Measured measure(std::size_t bytes, const Choice& choice, FunctionRef<void(int)> call) {
+    const int calls = calls_of(bytes, choice);
+    for (int i = 0; i < 3; ++i) call(i);
+    fabric_.synchronize(stream_);
+    Measured measured;
+    if constexpr (kHaveCuda)
+      if (on_gpu_) measured.samples = graph_samples(communicator_, stream_, calls, options_.repeats, call);
+    if (!on_gpu_)
+      for (int i = 0; i < options_.repeats; ++i)
+        measured.samples.push_back(seconds_per_call(communicator_, stream_, calls, call));
+    measured.rank_medians = of_all_ranks(median(measured.samples));
+    return measured;
+  }
+
+  std::vector<double> of_all_ranks(double mine);
+
+  const CollectiveBenchOptions& options_;
+  Fabric& fabric_;
+  Stream& stream_;
+  bool on_gpu_;
+  Communicator communicator_;
+  CollectiveBuffers buffers_;
+  Choice used_;
+};
+
+std::vector<double> RankBench::of_all_ranks(double mine) {
+  const auto microseconds = static_cast<float>(mine * 1e6);  // float32 tells them to a ten millionth
+  std::vector<float> all(static_cast<std::size_t>(fabric_.size()));
+  Buffer in(sizeof(float), fabric_.device()), out(all.size() * sizeof(float), fabric_.device());
+  enqueue_copy(stream_, in.data(), &microseconds, sizeof(float));
+  communicator_.force(std::nullopt);
+  all_gather(communicator_, {in.data(), out.data(), 1, DType::float32}, stream_);
+  enqueue_copy(stream_, all.data(), out.data(), all.size() * sizeof(float));
+  fabric_.synchronize(stream_);
+  std::vector<double> seconds;
+  for (const float value : all) seconds.push_back(static_cast<double>(value) * 1e-6);
+  return seconds;
+}
+
+// What may be tried for a size.
+std::vector<Choice> candidates(Collective collective, std::size_t bytes, const Fabric& fabric) {
+  std::vector<Choice> all;
+  if (!fabric.has(Capability::peer_addresses)) return {{Algorithm::put}};
+  const bool gpu = fabric.device().kind == DeviceKind::cuda;
+  constexpr std::size_t kMostForPolling = std::size_t{4} << 20;
+  for (const int blocks : gpu ? std::vector<int>{1, 2, 4, 8, 16, 32, 64} : std::vector<int>{1}) {
+    if (bytes <= kMostForPolling) {
+      all.push_back({Algorithm::low_latency, blocks});
+      if (collective == Collective::all_reduce) all.push_back({Algorithm::two_phase, blocks});
+    }
+    all.push_back({Algorithm::direct, blocks});
+  }
+  if (fabric.has(Capability::vendor_collectives)) all.push_back({Algorithm::vendor});
+  return all;
+}
+
+// The best choice for each size, up to the geometric mean with the next size.
+CutOffs tuned_table(RankBench& bench, Collective collective, std::span<const std::size_t> sizes, const Fabric& fabric) {
+  CutOffs table;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    CutOff line;
+    double best = std::numeric_limits<double>::max();
+    for (const Choice& choice : candidates(collective, sizes[i], fabric)) {
+      const double seconds = bench.measure(collective, sizes[i], choice).seconds();  // of all ranks: they decide alike
+      if (bench.used() != choice || seconds >= best) continue;                       // there was no room for it
+      best = seconds;
+      line.choice = choice;
+    }
+    if (i + 1 < sizes.size())
+      line.up_to_bytes =
+          static_cast<std::size_t>(std::sqrt(static_cast<double>(sizes[i]) * static_cast<double>(sizes[i + 1])));
+    if (!table.empty() && table.back().choice == line.choice)
+      table.back().up_to_bytes = line.up_to_bytes;
+    else
+      table.push_back(line);
+  }
+  return table;
+}
+
+ordered_json json_of(const Measured& measured) {
+  ordered_json json = spread(measured.samples);
+  json["rank_medians"] = measured.rank_medians;
+  json["seconds"] = measured.seconds();
+  json["skew"] = measured.skew();
+  return json;
+}
+
+struct Report {
+  ordered_json cases = ordered_json::array();
+  ordered_json tuned = ordered_json::object();
+  int ranks = 0;
+  std::string fabric;
+  std::vector<std::vector<std::string>> rows;
+};
+
+void measure_size(RankBench& bench, const CollectiveBenchOptions& options, Fabric& fabric, Collective collective,
+                  std::size_t bytes, Report& report) {
+  const double traffic = traffic_of(collective, fabric.size(), static_cast<double>(bytes));
+  const Measured ours = bench.measure(collective, bytes, options.forced);
+  const Choice choice = bench.used();
+  const double gbps = traffic / ours.seconds() * 1e-9;
+  ordered_json one{{"collective", name_of(collective)},
+                   {"bytes", bytes},
+                   {"algorithm", name_of(choice.algorithm)},
+                   {"blocks", choice.blocks},
+                   {"traffic_bytes", traffic},
+                   {"bus_gbps", gbps},
+                   {"ours", json_of(ours)}};
+  std::vector<std::string> row{std::string(name_of(collective)),
+                               size_text(bytes),
+                               std::string(name_of(choice.algorithm)),
+                               std::to_string(choice.blocks),
+                               fmt::format("{:.2f}", ours.seconds() * 1e6),
+                               fmt::format("{:.1f}", 100 * ours.skew()),
+                               fmt::format("{:.2f}", gbps)};
+  if (fabric.device().kind == DeviceKind::cuda) {
+    const double floor = wire_seconds(traffic, kH200PairBytesPerSecond);
+    one["floor_seconds"] = floor;
+    row.push_back(fmt::format("{:.0f} %", 100 * floor / ours.seconds()));
+  }
+  if (fabric.has(Capability::vendor_collectives)) {
+    const Measured nccl = bench.measure_vendor(collective, bytes);
+    one["nccl"] = json_of(nccl);
+    one["ratio_to_nccl"] = nccl.seconds() / ours.seconds();
+    row.push_back(fmt::format("{:.2f}", nccl.seconds() * 1e6));
+    row.push_back(fmt::format("{:.2f}", nccl.seconds() / ours.seconds()));
+  }
+  report.cases.push_back(std::move(one));
+  report.rows.push_back(std::move(row));
+}
+
+// NCCL once more, on registered windows; the better of the two counts.
+void measure_windows(RankBench& bench, Report& report) {
+  bench.use_vendor_windows();
+  for (std::size_t i = 0; i < report.cases.size(); ++i) {
+    ordered_json& one = report.cases[i];
+    const Measured windows =
+        bench.measure_vendor(*collective_named(one["collective"].get<std::string>()), one["bytes"].get<std::size_t>());
+    one["nccl_windows"] = json_of(windows);
+    const double best = std::min(windows.seconds(), one["nccl"]["seconds"].get<double>());
+    const double ratio = best / one["ours"]["seconds"].get<double>();
+    one["ratio_to_nccl"] = ratio;
+    report.rows[i].back() = fmt::format("{:.2f}", windows.seconds() * 1e6);
+    report.rows[i].push_back(fmt::format("{:.2f}", ratio));
+  }
+}
+
+void bench_rank(const CollectiveBenchOptions& options, Fabric& fabric, Stream& stream, TunedStore& tuned,
+                Report& report) {
+  RankBench bench(options, fabric, stream, tuned);
+  const std::vector<std::size_t> sizes = sizes_of(options, fabric.size());
+  report.ranks = fabric.size();
+  report.fabric = fabric.name();
+  for (const Collective collective : options.collectives) {
+    if (options.tune) {
+      const CutOffs table = tuned_table(bench, collective, sizes, fabric);
+      if (fabric.rank() == 0) put_tuned_cut_offs(tuned, collective, fabric.name(), fabric.size(), table);
+      bench.use(collective, table);
+    }
+    for (const std::size_t bytes : sizes) {
+      measure_size(bench, options, fabric, collective, bytes, report);
+      if (collective == Collective::all_reduce) bench.check_all_reduce(bytes);
+    }
+  }
+  if (fabric.has(Capability::vendor_collectives)) measure_windows(bench, report);
+}
+
+std::size_t heap_bytes(const CollectiveBenchOptions& options) {
+  const bool symmetric =
+      options.memory.value_or(options.fabric == "nvlink" ? Memory::symmetric : Memory::any) == Memory::symmetric;
+  constexpr std::size_t kOwn = std::size_t{128} << 20;
+  return kOwn + (symmetric ? 2 * std::max(options.to_bytes + 4096, std::size_t{256} << 20) : 0);
+}
+
+void run_bench(const CollectiveBenchOptions& options) {
+  ordered_json record = bench_record("collective", {});
+  for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
+  TunedStore tuned(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
+  std::mutex mutex;
+  std::optional<Report> report;
+  run_ranks(options.fabric, options.ranks, {.heap_bytes = heap_bytes(options)}, [&](Fabric& fabric, Stream& stream) {
+    Report mine;
+    bench_rank(options, fabric, stream, tuned, mine);
+    const std::lock_guard lock(mutex);
+    if (fabric.rank() == 0) report = std::move(mine);
+  });
+  if (!report) return;  // a rank other than 0, in a process of its own
+  record["fabric"] = report->fabric;
+  record["ranks"] = report->ranks;
+  record["dtype"] = name_of(options.dtype);
+  record["cases"] = std::move(report->cases);
+  record["machine"]["clock_mhz_after"] = clock_mhz();
+  std::vector<std::string> head{"collective", "size", "algorithm", "blocks", "us", "skew %", "bus GB/s"};
+  if (options.fabric == "nvlink")
+    for (const char* more : {"of floor", "NCCL us", "windows us", "ratio"}) head.emplace_back(more);
+  report->rows.insert(report->rows.begin(), head);
+  const std::string text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
+  if (options.json_file && !options.json_file->empty()) write_file(*options.json_file, text);
+  const bool json_on_stdout = options.json_file && options.json_file->empty();
+  write_stdout(json_on_stdout ? text : table_text(report->rows));
+}
+
+// "4K", "16M", "1000": bytes.
+std::size_t parse_size(const std::string& name, const std::string& text) {
+  std::size_t value = 0;
+  const char* const last = text.data() + text.size();
+  auto [end, error] = std::from_chars(text.data(), last, value);
+  const int shift = end + 1 == last ? (*end == 'K'   ? 10
+                                       : *end == 'M' ? 20
+                                       : *end == 'G' ? 30
+                                                     : -1)
+                    : end == last   ? 0
+                                    : -1;
+  constexpr std::size_t kMost = std::size_t{4} << 30;
+  if (error != std::errc() || shift < 0 || value == 0 || value > kMost >> shift)
+    throw CLI::ValidationError(
+        name, fmt::format("is \"{}\", expected bytes from 1 to 4G, such as 64K", printable_text(text)));
+  return value << shift;
+}
+
+template <class T, class Named>
+T parse_name(const std::string& option, const std::string& text, const Named& named, std::string_view examples) {
+  if (const auto value = named(text)) return *value;
+  throw CLI::ValidationError(option, fmt::format("is \"{}\", expected {}", printable_text(text), examples));
+}
+
+std::vector<Collective> parse_collectives(const std::string& text) {
+  std::vector<Collective> all;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    all.push_back(parse_name<Collective>("--collective", text.substr(begin, end - begin), collective_named,
+                                         "names such as all_reduce,all_gather"));
+    begin = end + 1;
+  }
+  return all;
+}
+
+}  // namespace
+
+void add_collective_benchmark(CLI::App& bench) {
+  const auto options = std::make_shared<CollectiveBenchOptions>();
+  CLI::App* command = bench.add_subcommand("collective", "Collectives on the ranks of a fabric, by size");
+  command->add_option("--fabric", options->fabric, "shm, mpi or nvlink; default shm");
+  add_number_option<int>(*command, "--ranks", options->ranks, "Threads or GPUs, where mpirun starts none; default 2",
+                         {.min = 1, .max = kMaxPeers});
+  command->add_option_function<std::string>(
+      "--collective", [options](const std::string& text) { options->collectives = parse_collectives(text); },
+      "Names, comma-separated; default: all but barrier");
+  const auto add_size = [&](const std::string& name, std::size_t& target, const std::string& description) {
+    command->add_option_function<std::string>(
+        name, [&target, name](const std::string& text) { target = parse_size(name, text); }, description);
+  };
+  add_size("--from", options->from_bytes, "Smallest size, of a rank's larger buffer; default 1K");
+  add_size("--to", options->to_bytes, "Largest; default 256M");
+  add_number_option<int>(*command, "--factor", options->factor, "From one size to the next; default 4",
+                         {.min = 2, .max = 1024});
+  command->add_option_function<std::string>(
+      "--dtype",
+      [options](const std::string& text) {
+        options->dtype = parse_name<DType>("--dtype", text, dtype_named, "float32, bfloat16 or float16");
+      },
+      "Default float32");
+  add_number_option<int>(*command, "--repeats", options->repeats, "Samples of each case; default 20",
+                         {.min = 1, .max = 10000});
+  const auto forced = std::make_shared<Choice>();
+  CLI::Option* algorithm = command->add_option_function<std::string>(
+      "--algorithm",
+      [options, forced](const std::string& text) {
+        forced->algorithm = parse_name<Algorithm>("--algorithm", text, algorithm_named,
+                                                  "low_latency, two_phase, direct, vendor or put");
+        options->forced = *forced;
+      },
+      "One for all sizes; default: by the tables");
+  add_number_option<int>(*command, "--blocks", forced->blocks, "With --algorithm, on a GPU",
+                         {.min = 1, .max = kMaxBlocks})
+      ->needs(algorithm);
+  command->add_option_function<std::string>(
+      "--memory",
+      [options](const std::string& text) {
+        if (text != "any" && text != "symmetric")
+          throw CLI::ValidationError("--memory",
+                                     fmt::format("is \"{}\", expected any or symmetric", printable_text(text)));
+        options->memory = text == "any" ? Memory::any : Memory::symmetric;
+      },
+      "any or symmetric; default: symmetric on GPUs, any on the CPU");
+  command->add_flag("--tune", options->tune, "Measure all algorithms first, and keep the best for this machine");
+  command
+      ->add_option_function<std::string>(
+          "--json", [options](const std::string& file) { options->json_file = file; },
+          "The record as JSON, to FILE or to standard output in place of the table")
+      ->expected(0, 1)
+      ->type_name("[FILE]");
+  command->callback([options, forced] {
+    if (options->forced) options->forced->blocks = forced->blocks;
+    if (options->to_bytes < options->from_bytes) throw CLI::ValidationError("--to", "is smaller than --from");
+    run_bench(*options);
+  });
+}
+
+}  // namespace heddle

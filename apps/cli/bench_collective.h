@@ -1,0 +1,79 @@
+// heddle bench collective: its parts.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/function_ref.h"
+#include "collectives/communicator.h"
+
+namespace CLI {
+class App;
+}
+
+namespace heddle {
+
+struct CollectiveBenchOptions {
+  std::string fabric = "shm";
+  int ranks = 2;  // where mpirun has not said how many
+  std::vector<Collective> collectives{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+                                      Collective::all_to_all, Collective::broadcast};
+  std::size_t from_bytes = std::size_t{1} << 10;
+  std::size_t to_bytes = std::size_t{256} << 20;
+  int factor = 4;  // from size to size
+  DType dtype = DType::float32;
+  int repeats = 20;
+  std::optional<Choice> forced;
+  std::optional<Memory> memory;  // default: symmetric on GPUs, any on the CPU
+  bool tune = false;
+  std::optional<std::string> json_file;  // as BenchOptions::json_file
+};
+
+void add_collective_benchmark(CLI::App& bench);
+
+// One sample: seconds a call of `calls` calls, which follow each other in the stream without a host between them,
+// on a GPU in a CUDA graph. Begins when every rank of the communicator has come.
+double seconds_per_call(Communicator& communicator, Stream& stream, int calls, FunctionRef<void(int)> call);
+
+// The same on a GPU: `calls` calls captured once, replayed once for each sample. Defined only in builds with CUDA.
+std::vector<double> graph_samples(Communicator& communicator, Stream& stream, int calls, int samples,
+                                  FunctionRef<void(int)> call);
+
+// The buffers that calls take in turns, in and out, and the calls themselves.
+class CollectiveBuffers {
+ public:
+  CollectiveBuffers(Communicator& communicator, Stream& stream, Memory memory, std::size_t most_bytes, DType dtype);
+  ~CollectiveBuffers();
+
+  // Call number i of a collective whose larger buffer has `bytes`, a multiple of what the ranks cut it into.
+  void call(Collective collective, std::size_t bytes, int i);
+  // The same by NCCL, on ordinary memory or on registered windows.
+  void call_vendor(Collective collective, std::size_t bytes, int i);
+  void use_vendor_windows();
+
+  // Throws Failure unless output number i of an all-reduce is the sum in rank order, bit for bit, in some places.
+  void check_all_reduce(std::size_t bytes, int i);
+
+ private:
+  struct Pair {
+    std::byte* in;
+    std::byte* out;
+  };
+  Pair pair(std::size_t bytes, int i) const;
+  std::size_t count_of(Collective collective, std::size_t bytes) const;
+
+  Communicator& communicator_;
+  Stream& stream_;
+  Memory memory_;
+  std::size_t region_bytes_;
+  DType dtype_;
+  struct Storage;
+  std::unique_ptr<Storage> storage_;
+  std::byte* in_ = nullptr;
+  std::byte* out_ = nullptr;
+};
+
+}  // namespace heddle

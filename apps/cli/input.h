@@ -1,0 +1,17 @@
+// Files that a user names, where "-" is standard input.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace heddle {
+
+struct InputText {
+  std::string text;
+  std::string where;  // the file's name or "standard input", to begin a message with
+};
+
+// All of it. Throws as read_file does; InputError when standard input gives more than `max_bytes`.
+InputText read_input(const std::string& file, std::size_t max_bytes);
+
+}  // namespace heddle

@@ -1,0 +1,34 @@
+// The options that choose a chat template and give it variables, and the conversations that it takes.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/chat_template/model_chat_template.h"
+
+namespace CLI {
+class App;
+}
+
+namespace heddle {
+
+struct TemplateOptions {
+  std::optional<std::string> file;       // in place of the model's own template
+  std::vector<std::string> assignments;  // NAME=JSON
+};
+
+// --chat-template and --set. `options` must outlive `command`.
+void add_template_options(CLI::App& command, TemplateOptions& options);
+
+// Throws InputError when there is no template, or it is malformed.
+ModelChatTemplate load_template(const std::string& model, const TemplateOptions& options);
+
+// An object of what --set assigns. Throws InputError on what is not NAME=JSON.
+nlohmann::ordered_json assigned_variables(const TemplateOptions& options);
+
+// Of a file, or of standard input where it is "-". Throws as read_input and parse_template_input do.
+TemplateInput read_conversation(const std::string& file);
+
+}  // namespace heddle
