@@ -1,0 +1,141 @@
+#include "collectives/algorithm.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "collectives/workspace.h"
+#include "topology/tuned_store.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::array<std::string_view, kNumCollectives> kCollectives{"all_reduce", "reduce_scatter", "all_gather",
+                                                                     "all_to_all", "broadcast",      "barrier"};
+constexpr std::array<std::string_view, 5> kAlgorithms{"low_latency", "two_phase", "direct", "vendor", "put"};
+
+template <class Enum, std::size_t N>
+std::optional<Enum> named(const std::array<std::string_view, N>& names, std::string_view name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Enum>(found - names.begin());
+}
+
+std::string key(Collective collective, std::string_view fabric, int team_size) {
+  return fmt::format("collective/{}/{}/{}", fabric, name_of(collective), team_size);
+}
+
+constexpr std::size_t KiB(std::size_t n) {
+  return n << 10;
+}
+constexpr std::size_t MiB(std::size_t n) {
+  return n << 20;
+}
+
+// On one CPU thread a rank a barrier costs less than polling every word does, from a few kilobytes on.
+CutOffs cut_offs_on_shm(Collective collective) {
+  if (collective == Collective::barrier) return {{.choice = {Algorithm::direct}}};
+  return {{KiB(2), {Algorithm::low_latency}}, {.choice = {Algorithm::direct}}};
+}
+
+// Estimates from the figures of docs/notes/collectives.md: blocks of 512 threads, one packet a thread while the
+// latency counts; then as many blocks as fill the links.
+CutOffs cut_offs_on_nvlink(Collective collective, int team_size) {
+  const CutOff direct8{MiB(2), {Algorithm::direct, 8}}, direct16{MiB(64), {Algorithm::direct, 16}};
+  const CutOff rest{.choice = {Algorithm::vendor}};
+  switch (collective) {
+    case Collective::barrier:
+      return {{.choice = {Algorithm::direct, 1, 128}}};
+    case Collective::all_reduce:
+      // With two ranks one shot moves no more than two phases do.
+      if (team_size <= 2)
+        return {{KiB(16), {Algorithm::low_latency, 2}},
+                {KiB(64), {Algorithm::low_latency, 8}},
+                {KiB(512), {Algorithm::low_latency, 32}},
+                {MiB(2), {Algorithm::two_phase, 32}},
+                direct16,
+                rest};
+      return {{KiB(16), {Algorithm::low_latency, 2}},
+              {KiB(64), {Algorithm::low_latency, 8}},
+              {KiB(256), {Algorithm::low_latency, 32}},
+              {MiB(2), {Algorithm::two_phase, 32}},
+              direct16,
+              rest};
+    default:
+      return {
+          {KiB(64), {Algorithm::low_latency, 4}}, {KiB(512), {Algorithm::low_latency, 16}}, direct8, direct16, rest};
+  }
+}
+
+std::optional<CutOff> cut_off_of(const nlohmann::json& row) {
+  if (!row.is_object() || !row.contains("algorithm") || !row["algorithm"].is_string()) return std::nullopt;
+  const auto algorithm = algorithm_named(row["algorithm"].get<std::string>());
+  const auto number = [&](const char* name, std::uint64_t otherwise) {
+    return row.contains(name) && row[name].is_number_unsigned() ? row[name].get<std::uint64_t>() : otherwise;
+  };
+  if (row.contains("up_to_bytes") && !row["up_to_bytes"].is_number_unsigned()) return std::nullopt;
+  const std::uint64_t blocks = number("blocks", 0), threads = number("threads", 0);
+  if (!algorithm || blocks < 1 || blocks > kMaxBlocks || threads < 32 || threads > 512) return std::nullopt;
+  return CutOff{number("up_to_bytes", std::numeric_limits<std::size_t>::max()),
+                {*algorithm, static_cast<int>(blocks), static_cast<int>(threads)}};
+}
+
+}  // namespace
+
+std::string_view name_of(Collective collective) {
+  return kCollectives.at(static_cast<std::size_t>(collective));
+}
+
+std::optional<Collective> collective_named(std::string_view name) {
+  return named<Collective>(kCollectives, name);
+}
+
+std::string_view name_of(Algorithm algorithm) {
+  return kAlgorithms.at(static_cast<std::size_t>(algorithm));
+}
+
+std::optional<Algorithm> algorithm_named(std::string_view name) {
+  return named<Algorithm>(kAlgorithms, name);
+}
+
+const Choice& choose(std::span<const CutOff> table, std::size_t bytes) {
+  require(!table.empty(), "a table of cut-offs needs at least one line");
+  const auto found =
+      std::find_if(table.begin(), table.end(), [&](const CutOff& one) { return bytes <= one.up_to_bytes; });
+  return found == table.end() ? table.back().choice : found->choice;
+}
+
+CutOffs default_cut_offs(Collective collective, std::string_view fabric, int team_size) {
+  if (fabric == "nvlink") return cut_offs_on_nvlink(collective, team_size);
+  return cut_offs_on_shm(collective);
+}
+
+std::optional<CutOffs> tuned_cut_offs(const TunedStore& store, Collective collective, std::string_view fabric,
+                                      int team_size) {
+  const auto value = store.value(key(collective, fabric, team_size));
+  if (!value || !value->is_array() || value->empty()) return std::nullopt;
+  CutOffs table;
+  for (const nlohmann::json& row : *value) {
+    const auto line = cut_off_of(row);
+    if (!line || (!table.empty() && line->up_to_bytes <= table.back().up_to_bytes)) return std::nullopt;
+    table.push_back(*line);
+  }
+  if (table.back().up_to_bytes != std::numeric_limits<std::size_t>::max()) return std::nullopt;
+  return table;
+}
+
+void put_tuned_cut_offs(TunedStore& store, Collective collective, std::string_view fabric, int team_size,
+                        const CutOffs& table) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const CutOff& line : table) {
+    nlohmann::json row{{"algorithm", name_of(line.choice.algorithm)},
+                       {"blocks", static_cast<std::uint64_t>(line.choice.blocks)},
+                       {"threads", static_cast<std::uint64_t>(line.choice.threads)}};
+    if (line.up_to_bytes != std::numeric_limits<std::size_t>::max()) row["up_to_bytes"] = line.up_to_bytes;
+    rows.push_back(std::move(row));
+  }
+  store.put(key(collective, fabric, team_size), rows);
+}
+
+}  // namespace heddle

@@ -1,0 +1,65 @@
+// The algorithms of all_gather.
+#pragma once
+
+#include "collectives/direct.cuh"
+
+namespace heddle {
+
+// Everybody pushes its piece to everybody. One trip.
+template <int kAtOnce>
+struct LowLatencyAllGather {
+  const std::byte* input;  // one piece; may be the own one of output
+  std::byte* output;       // one piece a rank
+  std::size_t bytes;       // of a piece, > 0
+
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
+    const std::uint64_t epoch = workspace.state->epoch;
+    Packet* const slots = inbox_of_epoch(workspace, epoch);
+    const std::size_t packets = packets_of(bytes);
+    const auto own = [&](std::size_t i) { return load_packet(input, i, bytes); };
+    const auto keep = [&](std::size_t i, int p, const Packet& packet) {
+      store_packet(output + static_cast<std::size_t>(p) * bytes, i, bytes, packet);
+    };
+
+    push_to_all(group, peers, slots, packets, own);
+    clear_stale(group, workspace, epoch);
+    static_cast<void>(receive_in_rank_order<kAtOnce>(
+        group, peers, "all-gather", slots, packets, [&](int) { return packets; }, own, keep));
+    finish(group, *workspace.state, 1, static_cast<std::size_t>(peers.size) * packets * kPacketBytes, 0);
+  }
+};
+
+// Each rank stores its piece at all.
+struct DirectAllGather {
+  const std::byte* input;
+  std::byte* output;
+  std::size_t bytes;  // of a piece
+  bool symmetric;     // output lies in symmetric memory
+
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
+    BlockBarrier barrier(group, peers, workspace, "all-gather");
+    const std::size_t slot = round_of_pieces(workspace, peers.size), round = symmetric ? bytes : slot;
+    const auto rank = static_cast<std::size_t>(peers.rank);
+    for (std::size_t begin = 0; begin < bytes; begin += round) {
+      const std::size_t size = bytes - begin < round ? bytes - begin : round;
+      std::byte* const here = output + rank * bytes + begin;
+      std::byte* const there = symmetric ? here : workspace.staging + rank * slot;
+      if (!barrier()) break;  // everybody's memory is free
+      const auto destination = [&](int step) {
+        return step == peers.size - 1 ? here : peers.at(peer_at(peers.rank, step + 1, peers.size), there);
+      };
+      copy_to(group, peers.size, destination, input + begin, size);
+      if (!barrier()) break;
+      if (symmetric) continue;
+      for (int p = 0; p < peers.size; ++p)
+        if (p != peers.rank)
+          copy_here(group, output + static_cast<std::size_t>(p) * bytes + begin,
+                    workspace.staging + static_cast<std::size_t>(p) * slot, size);
+    }
+    finish(group, *workspace.state, 0, 0, barrier.passed());
+  }
+};
+
+}  // namespace heddle

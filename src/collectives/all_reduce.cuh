@@ -1,0 +1,133 @@
+// The algorithms of all_reduce, each for a thread of the CPU and for the blocks of a kernel alike. All sum in float32
+// in rank order and round once, so they give the same bits.
+#pragma once
+
+#include "collectives/direct.cuh"
+
+namespace heddle {
+
+// Everybody pushes everything to everybody, and sums for itself. Sends (N-1) S bytes a rank, waits for one trip.
+template <class T, int kAtOnce>
+struct OneShotAllReduce {
+  const std::byte* input;
+  std::byte* output;  // may be input
+  std::size_t bytes;  // > 0
+
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
+    const std::uint64_t epoch = workspace.state->epoch;
+    Packet* const slots = inbox_of_epoch(workspace, epoch);
+    const std::size_t packets = packets_of(bytes);
+    const auto own = [&](std::size_t i) { return load_packet(input, i, bytes); };
+
+    push_to_all(group, peers, slots, packets, own);
+    clear_stale(group, workspace, epoch);
+    PacketSum<T> sum;
+    const auto add = [&](std::size_t i, int p, const Packet& packet) {
+      if (p == 0)
+        sum.start(packet);
+      else
+        sum.add(packet);
+      if (p == peers.size - 1) store_packet(output, i, bytes, sum.rounded());
+    };
+    static_cast<void>(receive_in_rank_order<kAtOnce>(
+        group, peers, "all-reduce", slots, packets, [&](int) { return packets; }, own, add));
+    finish(group, *workspace.state, 1, static_cast<std::size_t>(peers.size) * packets * kPacketBytes, 0);
+  }
+};
+
+// Each rank owns a piece: it is pushed everybody's share of it, sums, and pushes the sum to all. Sends 2 (N-1)/N S
+// bytes a rank, waits for two trips. At least one packet a rank, so that every rank hears from every other
+// (low_latency.cuh).
+template <class T, int kAtOnce>
+struct TwoPhaseAllReduce {
+  const std::byte* input;
+  std::byte* output;  // may be input
+  std::size_t bytes;  // > 16 (N - 1)
+
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
+    const std::uint64_t epoch = workspace.state->epoch;
+    const EvenPieces pieces{bytes, peers.size};
+    const std::size_t stride = pieces.most_packets();
+    Packet* const shares = inbox_of_epoch(workspace, epoch);
+    Packet* const sums = shares + static_cast<std::size_t>(peers.size) * stride;
+    Packet* const my_sums = sums + static_cast<std::size_t>(peers.rank) * stride;
+    const std::size_t mine = pieces.first_packet_of(peers.rank), my_packets = pieces.packets(peers.rank);
+    const auto packets = [&](int p) { return pieces.packets(p); };
+
+    push_to_each(group, peers, shares, stride, packets,
+                 [&](int peer, std::size_t i) { return load_packet(input, pieces.first_packet_of(peer) + i, bytes); });
+    clear_stale(group, workspace, epoch);
+    PacketSum<T> sum;
+    const auto add_and_pass_on = [&](std::size_t i, int p, const Packet& packet) {
+      if (p == 0)
+        sum.start(packet);
+      else
+        sum.add(packet);
+      if (p != peers.size - 1) return;
+      const Packet rounded = sum.rounded();
+      for (int step = 1; step < peers.size; ++step)
+        send(peers.at(peer_at(peers.rank, step, peers.size), my_sums + i), rounded);
+      store_packet(output, mine + i, bytes, rounded);
+    };
+    bool come = receive_in_rank_order<kAtOnce>(
+        group, peers, "all-reduce 1", shares, stride, [&](int) { return my_packets; },
+        [&](std::size_t i) { return load_packet(input, mine + i, bytes); }, add_and_pass_on);
+    const auto keep = [&](std::size_t i, int p, const Packet& packet) {
+      if (p != peers.rank) store_packet(output, pieces.first_packet_of(p) + i, bytes, packet);
+    };
+    come = come && receive_in_rank_order<kAtOnce>(
+                       group, peers, "all-reduce 2", sums, stride, packets, [](std::size_t) { return Packet{}; }, keep);
+    finish(group, *workspace.state, 1, 2 * static_cast<std::size_t>(peers.size) * stride * kPacketBytes, 0);
+  }
+};
+
+// Each rank owns a piece, loads everybody's share of it, and stores the sum at all. Moves 2 (N-1)/N S bytes a rank, and
+// holds nothing twice where input and output are symmetric memory; else rounds go through the staging.
+template <class T, int kAtOnce>
+struct DirectAllReduce {
+  const std::byte* input;
+  std::byte* output;  // may be input
+  std::size_t bytes;
+  bool symmetric;  // input and output both lie in symmetric memory, aligned to 16 bytes
+
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
+    BlockBarrier barrier(group, peers, workspace, "all-reduce");
+    const std::size_t round = symmetric ? bytes : workspace.staging_bytes;
+    for (std::size_t begin = 0; begin < bytes; begin += round)
+      if (!one_round(group, peers, workspace, barrier, begin, bytes - begin < round ? bytes - begin : round)) break;
+    finish(group, *workspace.state, 0, 0, barrier.passed());
+  }
+
+  // Bytes [begin, begin + size) of the whole.
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE bool one_round(const G& group, const P& peers, const Workspace& workspace,
+                                    BlockBarrier<G, P>& barrier, std::size_t begin, std::size_t size) const {
+    const EvenPieces pieces{size, peers.size};
+    const std::size_t mine = pieces.begin(peers.rank);
+    const std::byte* const shares = symmetric ? input + begin : workspace.staging;
+    std::byte* const sums = symmetric ? output + begin : workspace.staging;
+
+    if (!symmetric)
+      for (int p = 0; p < peers.size; ++p)
+        if (p != peers.rank)
+          copy_here(group, workspace.staging + pieces.begin(p), input + begin + pieces.begin(p), pieces.size(p));
+    if (!barrier()) return false;
+    const auto share = [&](int p) { return p == peers.rank ? input + begin + mine : peers.at(p, shares + mine); };
+    const auto sum = [&](int step) {  // the own one last, which is the first step of the next reader
+      return step == peers.size - 1 ? output + begin + mine
+                                    : peers.at(peer_at(peers.rank, step + 1, peers.size), sums + mine);
+    };
+    sum_to<T, kAtOnce>(group, peers.size, share, peers.size, sum, pieces.size(peers.rank));
+    if (!barrier()) return false;
+    if (!symmetric)
+      for (int p = 0; p < peers.size; ++p)
+        if (p != peers.rank)
+          copy_here(group, output + begin + pieces.begin(p), workspace.staging + pieces.begin(p), pieces.size(p));
+    return true;
+  }
+};
+
+}  // namespace heddle

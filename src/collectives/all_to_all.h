@@ -1,0 +1,19 @@
+// Piece r of rank s's input becomes piece s of rank r's output. NaNs as in all_gather.
+#pragma once
+
+#include "collectives/communicator.h"
+
+namespace heddle {
+
+struct AllToAllParams {
+  const void* input;  // [team size, count], by receiver
+  void* output;       // [team size, count], by sender; may be input, must not overlap it otherwise
+  std::size_t count;  // of a piece; the same on every rank; may be 0
+  DType dtype;
+  Memory memory = Memory::any;  // symmetric: output is; in place it is staged all the same
+};
+
+// Enqueues. Throws as all_reduce.
+void all_to_all(Communicator& communicator, const AllToAllParams& params, Stream& stream);
+
+}  // namespace heddle

@@ -1,0 +1,22 @@
+#include "collectives/barrier.h"
+
+#include "collectives/barrier.cuh"
+#include "collectives/collectives_cuda.h"
+#include "collectives/run_on_cpu.h"
+
+namespace heddle {
+
+void barrier(Communicator& communicator, Stream& stream) {
+  communicator.check({Collective::barrier, DType::float32, 0}, stream);
+  if (communicator.size() == 1) return;
+  const Choice choice = communicator.choose(Collective::barrier, 0);
+  if (choice.algorithm == Algorithm::put) {
+    communicator.fabric().barrier(stream, communicator.team());
+  } else if (stream.device().kind == DeviceKind::cpu) {
+    communicator.run_on_cpu(FlagBarrier{}, stream);
+  } else if constexpr (kHaveCuda) {
+    barrier_cuda(communicator, choice, stream);
+  }
+}
+
+}  // namespace heddle

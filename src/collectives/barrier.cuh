@@ -1,0 +1,17 @@
+// The barrier of a team with peer addresses: one flag a pair of ranks.
+#pragma once
+
+#include "collectives/direct.cuh"
+
+namespace heddle {
+
+struct FlagBarrier {
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
+    BlockBarrier barrier(group, peers, workspace, "barrier");
+    static_cast<void>(barrier());
+    finish(group, *workspace.state, 0, 0, barrier.passed());
+  }
+};
+
+}  // namespace heddle

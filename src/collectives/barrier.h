@@ -1,0 +1,11 @@
+// A barrier in stream order: what any rank of the team wrote before it is visible to all after it.
+#pragma once
+
+#include "collectives/communicator.h"
+
+namespace heddle {
+
+// Enqueues.
+void barrier(Communicator& communicator, Stream& stream);
+
+}  // namespace heddle

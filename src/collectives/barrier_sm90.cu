@@ -1,0 +1,12 @@
+// The kernel of barrier for Hopper: one block.
+#include "collectives/barrier.cuh"
+#include "collectives/collectives_cuda.h"
+#include "collectives/launch_sm90.cuh"
+
+namespace heddle {
+
+void barrier_cuda(Communicator& communicator, const Choice& choice, Stream& stream) {
+  launch(communicator, FlagBarrier{}, {choice.algorithm, 1, choice.threads}, stream);
+}
+
+}  // namespace heddle

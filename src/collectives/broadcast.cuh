@@ -1,0 +1,95 @@
+// The algorithms of broadcast.
+#pragma once
+
+#include "collectives/direct.cuh"
+
+namespace heddle {
+
+// The root pushes everything to everybody. One trip. The others push one empty-handed packet to everybody, which tells
+// that they are there: low_latency.cuh needs to hear from all in every epoch.
+struct LowLatencyBroadcast {
+  const std::byte* input;  // of the root
+  std::byte* output;       // may be input
+  std::size_t bytes;       // > 0
+  int root;
+
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
+    const std::uint64_t epoch = workspace.state->epoch;
+    const std::size_t packets = packets_of(bytes);
+    Packet* const data = inbox_of_epoch(workspace, epoch);
+    Packet* const tokens = data + packets;
+    const auto own = [&](std::size_t i) { return load_packet(input, i, bytes); };
+
+    if (peers.rank == root)
+      for (std::size_t i = first_packet(group); i < packets; i += packet_stride(group)) {
+        const Packet packet = own(i);
+        for (int step = 1; step < peers.size; ++step) send(peers.at(peer_at(root, step, peers.size), data + i), packet);
+        if (output != input) store_packet(output, i, bytes, packet);
+      }
+    push_to_all(group, peers, tokens, 1, [](std::size_t) { return Packet{}; });
+    clear_stale(group, workspace, epoch);
+    bool come = receive_in_rank_order<1>(
+        group, peers, "broadcast", tokens, 1, [](int) { return std::size_t{1}; }, [](std::size_t) { return Packet{}; },
+        [](std::size_t, int, const Packet&) {});
+    if (peers.rank != root)
+      for (std::size_t i = first_packet(group); come && i < packets; i += packet_stride(group)) {
+        Packet some[1]{};
+        come = receive_some(
+            peers, "broadcast", data + i, 0, root, [](int) { return true; }, some);
+        if (come) store_packet(output, i, bytes, some[0]);
+      }
+    finish(group, *workspace.state, 1, (packets + static_cast<std::size_t>(peers.size)) * kPacketBytes, 0);
+  }
+};
+
+// The root stores a piece at each rank, which stores it at all others: the root's link carries everything once, not
+// N - 1 times. Piece `root` goes straight to all.
+struct DirectBroadcast {
+  const std::byte* input;
+  std::byte* output;
+  std::size_t bytes;
+  int root;
+  bool symmetric;  // output lies in symmetric memory
+
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
+    BlockBarrier barrier(group, peers, workspace, "broadcast");
+    const std::size_t round = symmetric ? bytes : workspace.staging_bytes;
+    for (std::size_t begin = 0; begin < bytes; begin += round) {
+      const EvenPieces pieces{bytes - begin < round ? bytes - begin : round, peers.size};
+      std::byte* const place = symmetric ? output + begin : workspace.staging;
+      if (!barrier()) break;  // everybody's memory is free
+      if (peers.rank == root) scatter(group, peers, place, begin, pieces);
+      if (!barrier()) break;
+      if (peers.rank != root) pass_on(group, peers, place, pieces);
+      if (!barrier()) break;
+      if (symmetric || peers.rank == root) continue;
+      for (int p = 0; p < peers.size; ++p)
+        copy_here(group, output + begin + pieces.begin(p), place + pieces.begin(p), pieces.size(p));
+    }
+    finish(group, *workspace.state, 0, 0, barrier.passed());
+  }
+
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void scatter(const G& group, const P& peers, std::byte* place, std::size_t begin,
+                                  const EvenPieces& pieces) const {
+    for (int step = 1; step < peers.size; ++step) {
+      const int peer = peer_at(root, step, peers.size);
+      for (const int p : {peer, root})
+        copy_here(group, peers.at(peer, place + pieces.begin(p)), input + begin + pieces.begin(p), pieces.size(p));
+    }
+    if (output != input) copy_here(group, output + begin, input + begin, pieces.bytes);
+  }
+
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void pass_on(const G& group, const P& peers, std::byte* place, const EvenPieces& pieces) const {
+    std::byte* const mine = place + pieces.begin(peers.rank);
+    for (int step = 1; step < peers.size; ++step) {
+      const int peer = peer_at(peers.rank, step, peers.size);
+      if (peer != root) copy_here(group, peers.at(peer, mine), mine, pieces.size(peers.rank));
+    }
+  }
+};
+
+}  // namespace heddle

@@ -1,0 +1,20 @@
+// The CUDA side of the operators; x_sm90.cu has x_cuda. Defined only in builds with CUDA; the callers have validated.
+#pragma once
+
+#include "collectives/all_gather.h"
+#include "collectives/all_reduce.h"
+#include "collectives/all_to_all.h"
+#include "collectives/broadcast.h"
+#include "collectives/reduce_scatter.h"
+
+namespace heddle {
+
+void all_reduce_cuda(Communicator& communicator, const AllReduceParams& params, const Choice& choice, Stream& stream);
+void reduce_scatter_cuda(Communicator& communicator, const ReduceScatterParams& params, const Choice& choice,
+                         Stream& stream);
+void all_gather_cuda(Communicator& communicator, const AllGatherParams& params, const Choice& choice, Stream& stream);
+void all_to_all_cuda(Communicator& communicator, const AllToAllParams& params, const Choice& choice, Stream& stream);
+void broadcast_cuda(Communicator& communicator, const BroadcastParams& params, const Choice& choice, Stream& stream);
+void barrier_cuda(Communicator& communicator, const Choice& choice, Stream& stream);
+
+}  // namespace heddle

@@ -1,0 +1,114 @@
+// A team of ranks that calls collectives: what one rank holds for it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "base/stream.h"
+#include "collectives/algorithm.h"
+#include "collectives/workspace.h"
+#include "fabric/fabric.h"
+
+namespace heddle {
+
+class TunedStore;
+class VendorCollectives;
+
+// Where a call's buffers lie.
+enum class Memory : std::uint8_t {
+  any,       // of the fabric's device: copied to and from symmetric memory where the algorithm needs that
+  symmetric  // what the others read or write (each header says which) lies in the symmetric heap, at the same offset on
+             // every rank, aligned to 16 bytes: nothing is copied. Every rank must say the same
+};
+
+struct CommunicatorOptions {
+  std::size_t low_latency_bytes = 0;  // the most that low_latency takes from one rank; 0: what suits the device
+  std::size_t two_phase_bytes = 0;    // the most that two_phase takes
+  std::size_t staging_bytes = 0;      // a round of what is copied
+  const TunedStore* tuned = nullptr;  // whose cut-offs to use; null: the defaults
+
+  // In how many of the first calls the ranks compare collective, dtype, count and root before they begin; a call that
+  // differs throws InvalidArgument on every rank, with a rank and its value. Such a call waits for the others, so it
+  // cannot be captured in a graph. A later call that differs ends in a Timeout, or, where too little is waited for, in
+  // wrong results: more cannot be told without a message of its own.
+  int checked_calls = 8;
+};
+
+// One for each rank and team; the ranks of a team call the same collectives in the same order on it, on one stream at a
+// time. Stays where it is made, and outlives the work that is enqueued on it.
+class Communicator {
+ public:
+  // Collective over the fabric's world (it allocates symmetric memory): ranks that are not of the team make one of
+  // another team meanwhile, be it of themselves alone. `team` names ranks of the world, the caller among them. Throws
+  // InvalidArgument for what is no team; Failure when the symmetric heap is too small.
+  Communicator(Fabric& fabric, Ranks team, Stream& stream, const CommunicatorOptions& options = {});
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator();
+
+  int rank() const { return rank_; }  // in the team
+  int size() const { return static_cast<int>(team_.size()); }
+  Fabric& fabric() const { return *fabric_; }
+  const Ranks& team() const { return team_; }
+
+  // What a call of that size runs with: as forced, as tuned or by default, and possible here.
+  Choice choose(Collective collective, std::size_t bytes) const;
+
+  // Lets every later call run with that choice; nothing: with the tables again. Throws InvalidArgument when the fabric
+  // has not what it needs. A size that an algorithm has no room for still goes to `direct`.
+  void force(std::optional<Choice> choice);
+
+  // Takes another table for calls that are not forced, such as one just measured.
+  void use(Collective collective, CutOffs table) { tables_[static_cast<std::size_t>(collective)] = std::move(table); }
+
+  // What the files beside this one work with.
+  const Peers& peers() const { return peers_; }
+  const Workspace& workspace() const { return workspace_; }
+  VendorCollectives& vendor() const;
+  std::byte* put_slot(std::uint64_t sequence, int rank) const;  // where `rank`'s put number `sequence` lands
+  std::size_t put_slot_bytes() const;
+  std::uint64_t* put_flag(int rank) const { return put_flags_ + rank; }
+  std::uint64_t next_put() { return ++puts_; }
+
+  // What the ranks must agree on, once in each call.
+  struct Call {
+    Collective collective;
+    DType dtype;
+    std::uint64_t count;
+    std::uint64_t root = 0;
+    std::uint64_t memory = 0;
+  };
+  void check(const Call& call, Stream& stream);
+
+  // Enqueues program(HostThread, peers, workspace): the CPU's way to run what kernels run.
+  template <class Program>
+  void run_on_cpu(const Program& program, Stream& stream);
+
+ private:
+  bool is_possible(Collective collective, const Choice& choice, std::size_t bytes) const;
+
+  Fabric* fabric_;
+  Ranks team_;
+  int rank_;
+  Peers peers_;  // where the fabric has peer addresses
+  Workspace workspace_;
+  std::array<CutOffs, kNumCollectives> tables_;
+  std::optional<Choice> forced_;
+  std::unique_ptr<VendorCollectives> vendor_;
+
+  std::byte* put_staging_ = nullptr;    // two halves of a slot a rank, symmetric
+  std::uint64_t* put_flags_ = nullptr;  // [ranks], symmetric
+  std::uint64_t puts_ = 0;
+
+  std::byte* calls_ = nullptr;           // [2][ranks] Calls, symmetric
+  std::uint64_t* call_flags_ = nullptr;  // [ranks], symmetric
+  std::uint64_t calls_checked_ = 0;
+  std::uint64_t calls_to_check_;
+};
+
+}  // namespace heddle

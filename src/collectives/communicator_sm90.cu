@@ -1,0 +1,13 @@
+#include <cuda_runtime_api.h>
+
+#include "base/error.h"
+#include "collectives/communicator_cuda.h"
+
+namespace heddle::cuda {
+
+void fill_empty(std::byte* inbox, std::size_t bytes, Stream& stream) {
+  const cudaError_t error = cudaMemsetAsync(inbox, 0xff, bytes, static_cast<cudaStream_t>(stream.native()));
+  if (error != cudaSuccess) throw_error<Failure>("cannot clear the inboxes: {}", cudaGetErrorString(error));
+}
+
+}  // namespace heddle::cuda

@@ -1,0 +1,178 @@
+// The way for large buffers: plain loads from the others' memory and plain stores to it, between barriers of flags.
+// Memory that the others cannot reach is staged: copied into the symmetric heap and out of it, a round at a time.
+//
+// Block b of a rank waits for blocks b of the others alone, since those are what it exchanges bytes with: every copy
+// and sum below deals packets to blocks in the same way on all ranks.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "collectives/low_latency.cuh"
+#include "collectives/packet_sum.cuh"
+#include "collectives/pieces.cuh"
+
+namespace heddle {
+
+template <Group G>
+inline constexpr bool kOneLane = std::is_same_v<G, HostThread>;
+
+// Barriers of one block with the same block of all ranks. What was written before, to any rank, is visible after.
+template <Group G, PeerAddressing P>
+class BlockBarrier {
+ public:
+  HEDDLE_HOST_DEVICE BlockBarrier(const G& group, const P& peers, const Workspace& workspace, Tag tag)
+      : group_(group),
+        peers_(peers),
+        flags_(workspace.flags + static_cast<std::size_t>(group.block() * peers.size)),
+        begin_(workspace.state->barriers_passed),
+        passed_(begin_),
+        tag_(tag) {}
+
+  // Every lane must call it, and all get the same answer: false when a wait has given up.
+  [[nodiscard]] HEDDLE_HOST_DEVICE bool operator()() {
+    ++passed_;
+    group_.sync();
+    for (int i = group_.lane(); i < peers_.size; i += group_.lanes())
+      if (i != peers_.rank) atomic_store<Order::release, Scope::system>(peers_.at(i, flags_ + peers_.rank), passed_);
+    bool come = true;
+    for (int i = group_.lane(); i < peers_.size; i += group_.lanes())
+      if (i != peers_.rank) come = come && spin_until(peers_.waits, {peers_.rank, i, tag_}, flags_ + i, passed_);
+    return agree(group_, come);
+  }
+
+  HEDDLE_HOST_DEVICE std::uint64_t passed() const { return passed_ - begin_; }
+
+ private:
+  const G& group_;
+  const P& peers_;
+  std::uint64_t* flags_;  // of this block, by rank
+  std::uint64_t begin_, passed_;
+  Tag tag_;
+};
+
+// Of each rank's piece, how many bytes a round through the staging takes.
+HEDDLE_HOST_DEVICE std::size_t round_of_pieces(const Workspace& workspace, int ranks) {
+  return workspace.staging_bytes / static_cast<std::size_t>(ranks) / kPacketBytes * kPacketBytes;
+}
+
+// Copies `bytes`, of any alignment, to the addresses destination(0 .. n - 1); the blocks of the rank share them.
+template <Group G, class Destination>
+HEDDLE_HOST_DEVICE void copy_to(const G& group, int n, const Destination& destination, const std::byte* source,
+                                std::size_t bytes) {
+  if constexpr (kOneLane<G>) {
+    for (int d = 0; d < n; ++d)
+      if (bytes != 0 && destination(d) != source) std::memcpy(destination(d), source, bytes);
+  } else {
+    constexpr int kInFlight = 4;
+    const std::size_t packets = packets_of(bytes), stride = packet_stride(group);
+    for (std::size_t first = first_packet(group); first < packets; first += kInFlight * stride) {
+      Packet some[kInFlight];
+#pragma GCC unroll 16
+      for (int k = 0; k < kInFlight; ++k)
+        if (first + k * stride < packets) some[k] = load_packet(source, first + k * stride, bytes);
+      for (int d = 0; d < n; ++d) {
+        std::byte* const to = destination(d);
+#pragma GCC unroll 16
+        for (int k = 0; k < kInFlight; ++k)
+          if (first + k * stride < packets) store_packet(to, first + k * stride, bytes, some[k]);
+      }
+    }
+  }
+}
+
+template <Group G>
+HEDDLE_HOST_DEVICE void copy_here(const G& group, std::byte* destination, const std::byte* source, std::size_t bytes) {
+  copy_to(
+      group, 1, [=](int) { return destination; }, source, bytes);
+}
+
+namespace detail {
+
+// count packets, i, i + stride, ...: each the sum of packet i of source(p), p < n, stored to destination(0 .. m - 1).
+template <class T, int kCount, int kAtOnce, class Source, class Destination>
+HEDDLE_HOST_DEVICE void sum_packets(int n, const Source& source, int m, const Destination& destination,
+                                    std::size_t bytes, std::size_t i, std::size_t stride) {
+  PacketSum<T> sums[kCount];
+  for (int first = 0; first < n; first += kAtOnce) {
+    Packet in[kAtOnce][kCount];
+#pragma GCC unroll 8
+    for (int k = 0; k < kAtOnce; ++k) {
+      if (first + k >= n) continue;
+      const std::byte* const from = source(first + k);
+#pragma GCC unroll 8
+      for (int c = 0; c < kCount; ++c) in[k][c] = load_packet(from, i + c * stride, bytes);
+    }
+#pragma GCC unroll 8
+    for (int k = 0; k < kAtOnce; ++k) {
+      if (first + k >= n) continue;
+#pragma GCC unroll 8
+      for (int c = 0; c < kCount; ++c) {
+        if (first + k == 0)
+          sums[c].start(in[k][c]);
+        else
+          sums[c].add(in[k][c]);
+      }
+    }
+  }
+  Packet out[kCount];
+#pragma GCC unroll 8
+  for (int c = 0; c < kCount; ++c) out[c] = sums[c].rounded();
+  for (int d = 0; d < m; ++d) {
+    std::byte* const to = destination(d);
+#pragma GCC unroll 8
+    for (int c = 0; c < kCount; ++c) store_packet(to, i + c * stride, bytes, out[c]);
+  }
+}
+
+template <class T>
+void round_to(float x, T& y) {
+  if constexpr (std::is_same_v<T, float>)
+    y = x;
+  else if constexpr (std::is_same_v<T, bfloat16>)
+    y = to_bfloat16(x);
+  else
+    y = to_float16(x);
+}
+
+// The same on one lane of the CPU: rows short enough to stay in its first cache, in loops that the compiler vectorises.
+template <class T, class Source, class Destination>
+void sum_rows(int n, const Source& source, int m, const Destination& destination, std::size_t bytes) {
+  constexpr std::size_t kRow = 1024;
+  float sums[kRow];
+  T row[kRow];
+  for (std::size_t begin = 0; begin < bytes; begin += kRow * sizeof(T)) {
+    const std::size_t size = std::min(bytes - begin, kRow * sizeof(T));
+    const std::size_t count = size / sizeof(T);
+    for (int p = 0; p < n; ++p) {
+      std::memcpy(row, source(p) + begin, size);  // aligned from here on, whatever the caller's memory is
+      if (p == 0)
+        for (std::size_t i = 0; i < count; ++i) sums[i] = to_float(row[i]);
+      else
+        for (std::size_t i = 0; i < count; ++i) sums[i] += to_float(row[i]);
+    }
+    for (std::size_t i = 0; i < count; ++i) round_to(sums[i], row[i]);
+    for (int d = 0; d < m; ++d) std::memcpy(destination(d) + begin, row, size);
+  }
+}
+
+}  // namespace detail
+
+// Sums `bytes` of elements over source(0 .. n - 1), in that order, and stores the sum to destination(0 .. m - 1), which
+// may be among the sources: an element is read everywhere before it is written anywhere.
+template <class T, int kAtOnce, Group G, class Source, class Destination>
+HEDDLE_HOST_DEVICE void sum_to(const G& group, int n, const Source& source, int m, const Destination& destination,
+                               std::size_t bytes) {
+  if constexpr (kOneLane<G>) {
+    detail::sum_rows<T>(n, source, m, destination, bytes);
+  } else {
+    constexpr int kInFlight = 4;  // packets of each rank: with four ranks 256 bytes a lane
+    const std::size_t packets = packets_of(bytes), whole = bytes / kPacketBytes, stride = packet_stride(group);
+    std::size_t i = first_packet(group);
+    for (; i + (kInFlight - 1) * stride < whole; i += kInFlight * stride)
+      detail::sum_packets<T, kInFlight, kAtOnce>(n, source, m, destination, bytes, i, stride);
+    for (; i < packets; i += stride) detail::sum_packets<T, 1, kAtOnce>(n, source, m, destination, bytes, i, stride);
+  }
+}
+
+}  // namespace heddle

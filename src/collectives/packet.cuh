@@ -1,0 +1,116 @@
+// Sixteen bytes on their way between ranks, and the word that says "nothing here yet".
+//
+// A packet is stored and loaded as two 64-bit words, each of which arrives whole (single-copy atomic; the two may
+// arrive in any order). A word that holds kEmpty has not arrived. No sender ever sends kEmpty: where its data are that,
+// it sends kInsteadOfEmpty. As 16-bit or 32-bit floats both words are all NaN, so what changes is which NaN is sent,
+// never a number, and -0 stays -0.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/host_device.h"
+#include "fabric/atomics.h"
+
+namespace heddle {
+
+inline constexpr std::uint64_t kEmpty = ~std::uint64_t{0};  // what memset(0xff) leaves
+inline constexpr std::uint64_t kInsteadOfEmpty = 0xfffe'fffe'fffe'fffe;
+
+struct alignas(16) Packet {
+  std::uint64_t words[2];
+};
+inline constexpr std::size_t kPacketBytes = sizeof(Packet);
+
+constexpr std::size_t packets_of(std::size_t bytes) {
+  return (bytes + kPacketBytes - 1) / kPacketBytes;
+}
+
+// Both words as they are now; the other rank may be writing. Relaxed: what is polled is the data itself.
+HEDDLE_HOST_DEVICE Packet look(const Packet* place) {
+  Packet packet;
+#ifdef __CUDA_ARCH__
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(packet.words[0]), "=l"(packet.words[1])
+               : "l"(place)
+               : "memory");
+#else
+  for (int i = 0; i < 2; ++i) packet.words[i] = atomic_load<Order::acquire>(&place->words[i]);
+#endif
+  return packet;
+}
+
+HEDDLE_HOST_DEVICE bool arrived(const Packet& packet) {
+  return packet.words[0] != kEmpty && packet.words[1] != kEmpty;
+}
+
+namespace detail {
+HEDDLE_HOST_DEVICE void write(Packet* place, const Packet& packet) {
+#ifdef __CUDA_ARCH__
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};"
+               :
+               : "l"(place), "l"(packet.words[0]), "l"(packet.words[1])
+               : "memory");
+#else
+  for (int i = 0; i < 2; ++i) atomic_store<Order::release>(&place->words[i], packet.words[i]);
+#endif
+}
+}  // namespace detail
+
+HEDDLE_HOST_DEVICE void send(Packet* place, Packet packet) {
+  for (auto& word : packet.words) word = word == kEmpty ? kInsteadOfEmpty : word;
+  detail::write(place, packet);
+}
+
+HEDDLE_HOST_DEVICE void clear(Packet* place) {
+  detail::write(place, {{kEmpty, kEmpty}});
+}
+
+HEDDLE_HOST_DEVICE bool is_packet_aligned(const void* place) {
+  return reinterpret_cast<std::uintptr_t>(place) % kPacketBytes == 0;
+}
+
+// Packet `index` of `bytes` bytes at `source`, of any alignment; what lies past the end is 0.
+HEDDLE_HOST_DEVICE Packet load_packet(const std::byte* source, std::size_t index, std::size_t bytes) {
+  const std::size_t first = index * kPacketBytes;
+  Packet packet{};
+#ifdef __CUDA_ARCH__
+  if (first + kPacketBytes <= bytes && is_packet_aligned(source)) {
+    const ulonglong2 words = *reinterpret_cast<const ulonglong2*>(source + first);
+    return {{words.x, words.y}};
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i)
+    if (first + i < bytes) packet.words[i / 8] |= static_cast<std::uint64_t>(source[first + i]) << (8 * (i % 8));
+#else
+  if (first + kPacketBytes <= bytes)
+    std::memcpy(&packet, source + first, kPacketBytes);
+  else
+    std::memcpy(&packet, source + first, bytes - first);
+#endif
+  return packet;
+}
+
+// The reverse: bytes past the end are not written.
+HEDDLE_HOST_DEVICE void store_packet(std::byte* destination, std::size_t index, std::size_t bytes,
+                                     const Packet& packet) {
+  const std::size_t first = index * kPacketBytes;
+#ifdef __CUDA_ARCH__
+  if (first + kPacketBytes <= bytes && is_packet_aligned(destination)) {
+    *reinterpret_cast<ulonglong2*>(destination + first) = make_ulonglong2(packet.words[0], packet.words[1]);
+    return;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i)
+    if (first + i < bytes)
+      destination[first + i] = static_cast<std::byte>(static_cast<unsigned char>(packet.words[i / 8] >> (8 * (i % 8))));
+#else
+  if (first + kPacketBytes <= bytes)
+    std::memcpy(destination + first, &packet, kPacketBytes);
+  else
+    std::memcpy(destination + first, &packet, bytes - first);
+#endif
+}
+
+}  // namespace heddle

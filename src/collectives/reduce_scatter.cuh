@@ -1,0 +1,72 @@
+// The algorithms of reduce_scatter; sums as all_reduce.cuh's.
+#pragma once
+
+#include "collectives/direct.cuh"
+
+namespace heddle {
+
+// Everybody pushes to each rank its piece. One trip.
+template <class T, int kAtOnce>
+struct LowLatencyReduceScatter {
+  const std::byte* input;  // one piece a rank
+  std::byte* output;       // one piece; may be the own one of input
+  std::size_t bytes;       // of a piece, > 0
+
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
+    const std::uint64_t epoch = workspace.state->epoch;
+    Packet* const slots = inbox_of_epoch(workspace, epoch);
+    const std::size_t packets = packets_of(bytes);
+    const auto all = [&](int) { return packets; };
+    const auto piece = [&](int p) { return input + static_cast<std::size_t>(p) * bytes; };
+
+    push_to_each(group, peers, slots, packets, all,
+                 [&](int peer, std::size_t i) { return load_packet(piece(peer), i, bytes); });
+    clear_stale(group, workspace, epoch);
+    PacketSum<T> sum;
+    const auto add = [&](std::size_t i, int p, const Packet& packet) {
+      if (p == 0)
+        sum.start(packet);
+      else
+        sum.add(packet);
+      if (p == peers.size - 1) store_packet(output, i, bytes, sum.rounded());
+    };
+    const auto own = [&](std::size_t i) { return load_packet(piece(peers.rank), i, bytes); };
+    static_cast<void>(receive_in_rank_order<kAtOnce>(group, peers, "reduce-scatter", slots, packets, all, own, add));
+    finish(group, *workspace.state, 1, static_cast<std::size_t>(peers.size) * packets * kPacketBytes, 0);
+  }
+};
+
+// Each rank loads everybody's share of its piece.
+template <class T, int kAtOnce>
+struct DirectReduceScatter {
+  const std::byte* input;
+  std::byte* output;
+  std::size_t bytes;  // of a piece
+  bool symmetric;     // input lies in symmetric memory, and it and the pieces are aligned to 16 bytes
+
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
+    BlockBarrier barrier(group, peers, workspace, "reduce-scatter");
+    const std::size_t slot = round_of_pieces(workspace, peers.size), round = symmetric ? bytes : slot;
+    for (std::size_t begin = 0; begin < bytes; begin += round) {
+      const std::size_t size = bytes - begin < round ? bytes - begin : round;
+      const auto piece = [&](int p) { return input + static_cast<std::size_t>(p) * bytes + begin; };
+      const auto staged = [&](int p) { return workspace.staging + static_cast<std::size_t>(p) * slot; };
+      if (!symmetric)
+        for (int p = 0; p < peers.size; ++p)
+          if (p != peers.rank) copy_here(group, staged(p), piece(p), size);
+      if (!barrier()) break;
+      const auto share = [&](int p) -> const std::byte* {
+        if (p == peers.rank) return piece(peers.rank);
+        return symmetric ? peers.at(p, piece(peers.rank)) : peers.at(p, staged(peers.rank));
+      };
+      sum_to<T, kAtOnce>(
+          group, peers.size, share, 1, [&](int) { return output + begin; }, size);
+      if (!barrier()) break;  // nobody reads here any more
+    }
+    finish(group, *workspace.state, 0, 0, barrier.passed());
+  }
+};
+
+}  // namespace heddle

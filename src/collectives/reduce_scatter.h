@@ -1,0 +1,19 @@
+// Piece r of the sum of input over the ranks of a team, on rank r. Summed as all_reduce sums.
+#pragma once
+
+#include "collectives/communicator.h"
+
+namespace heddle {
+
+struct ReduceScatterParams {
+  const void* input;  // [team size, count]
+  void* output;       // [count]; may be the own piece of input, must not overlap input otherwise
+  std::size_t count;  // of a piece; the same on every rank; may be 0
+  DType dtype;
+  Memory memory = Memory::any;  // symmetric: input is
+};
+
+// Enqueues. Throws as all_reduce.
+void reduce_scatter(Communicator& communicator, const ReduceScatterParams& params, Stream& stream);
+
+}  // namespace heddle
