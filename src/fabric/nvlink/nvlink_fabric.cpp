@@ -19,6 +19,8 @@
 namespace heddle {
 namespace {
 
+constexpr std::chrono::milliseconds kForOthers{500};  // in which they learn of a failure and end their work
+
 std::size_t words(std::size_t count) {
   return count * sizeof(std::uint64_t);
 }
@@ -176,20 +178,25 @@ NvlinkFabric::~NvlinkFabric() {
     }
     // Nothing can be agreed on any more. The own work ends first, then, if they can, the others', which may still be
     // writing here.
+    const bool by_exception = std::uncaught_exceptions() > exceptions_at_start_;
     share_failure();
+    if (by_exception) copy_record(*record_, {.rank = rank(), .from = rank(), .tag = "ended"});  // of this rank alone
     end_vendor_operations();
+    if (by_exception) host_.reset();  // which tells the others
     within_deadline(options_.fabric.deadline + std::chrono::seconds(1), "the GPU's last work", [device = device_] {
       cudaSetDevice(device);
       cudaDeviceSynchronize();
     });
-    constexpr std::chrono::seconds kForOthers{2};
-    exchange_.part(kForOthers);
+    if (by_exception)
+      std::this_thread::sleep_for(kForOthers);
+    else
+      exchange_.part(kForOthers);
   } catch (const Timeout& timeout) {
     // Giving memory back would wait for the same: the process's end does it.
-    log_warning("nvlink: rank {}: {}", rank(), timeout.what());
+    log_warning("nvlink: cuda:{}: {}", device_, timeout.what());
     static_cast<void>(memory_.release());
   } catch (const std::exception& error) {
-    log_warning("nvlink: rank {}: {}", rank(), error.what());
+    log_warning("nvlink: cuda:{}: {}", device_, error.what());
   }
 }
 
