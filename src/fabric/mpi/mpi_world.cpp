@@ -21,6 +21,7 @@ namespace {
 // MPI counts in int, and a deadline holds for a piece, not for a transfer of gigabytes.
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
 
+constexpr int kNeverSentTag = 0;  // a probe that finds a message makes no progress
 constexpr int kExchangeTag = 1;
 constexpr int kFirstBarrierTag = 2;
 constexpr int kMostRounds = 32;
@@ -177,9 +178,13 @@ void MpiWorld::make_progress(const std::stop_token& stop) {
     if (num_waiting_ > 0) continue;
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || watch_.in_trouble()) continue;
-    int found = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, messages_, &found, MPI_STATUS_IGNORE);
+    progress();
   }
+}
+
+void MpiWorld::progress() {
+  int found = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, kNeverSentTag, messages_, &found, MPI_STATUS_IGNORE);
 }
 
 void MpiWorld::check(const char* call, int code, int peer) {
@@ -307,8 +312,7 @@ void MpiWorld::wait(int from, std::size_t offset, std::uint64_t target, Tag tag)
       MPI_Win_sync(window_);
       return observed;
     }
-    int found = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, messages_, &found, MPI_STATUS_IGNORE);
+    progress();
     return observed;
   });
 }

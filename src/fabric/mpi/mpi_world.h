@@ -55,7 +55,8 @@ class MpiWorld {
   void open_window();
   void close();
   void make_progress(const std::stop_token& stop);
-  void flush_dirty();  // mutex_ is held
+  void progress();  // mutex_ is held, as below
+  void flush_dirty();
   void check(const char* call, int code, int peer);
   // Until look(), called with mutex_ held, is >= target.
   void await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
