@@ -38,7 +38,7 @@ struct Keys {
 };
 
 // Few rows: dot products of keys as they lie, four at a time. scores[row][j] = dot(q[row], key j) * scale.
-HWY_NOINLINE void score_few(Scratch& scratch, int num_rows, const Keys& keys, float scale) {
+static HWY_NOINLINE void score_few(Scratch& scratch, int num_rows, const Keys& keys, float scale) {
   for (int key = keys.begin; key < keys.end; key += 4) {
     const float* k[4];  // keys beyond the end repeat the last one
     for (int i = 0; i < 4; ++i) k[i] = scratch.kv + (std::min(key + i, keys.end - 1) - keys.first) * keys.width;
@@ -174,7 +174,7 @@ HWY_INLINE void score_turned(Scratch& scratch, int num_rows, const Keys& keys, i
   }
 }
 
-HWY_NOINLINE void score_many(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
+static HWY_NOINLINE void score_many(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
   std::fill(scratch.kv, scratch.kv + (keys.begin - keys.first) * keys.width, 0.0f);
   std::fill(scratch.kv + (keys.end - keys.first) * keys.width, scratch.kv + num_keys * keys.width, 0.0f);
   if (num_keys % (kOuterGroups * kLanes) == 0)
@@ -196,7 +196,7 @@ HWY_INLINE void score_block(Scratch& scratch, int num_rows, const Keys& keys, in
 
 // Turns the scores [begin, end) of a row, those that it sees of a block, into weights, and brings the row's maximum,
 // sum and output up to them.
-HWY_NOINLINE void weigh_row(Scratch& scratch, int row, int begin, int end, int width) {
+static HWY_NOINLINE void weigh_row(Scratch& scratch, int row, int begin, int end, int width) {
   const Floats d;
   float* scores = scratch.scores[row];
   std::fill(scores, scores + begin, -std::numeric_limits<float>::infinity());
