@@ -46,6 +46,10 @@ Context::Context(Fabric& fabric, Stream& stream, const Options& options)
       flags_(fabric.allocate(kFlags * sizeof(std::uint64_t))),
       own_(area_bytes(options), fabric.device()) {}
 
+int Context::rounds() const {
+  return std::max(20, options_.rounds / std::max(1, size() / 2));
+}
+
 void Context::write(void* place, std::span<const std::byte> bytes) {
   if (!bytes.empty()) enqueue_copy(stream_, place, bytes.data(), bytes.size());
   fabric_.synchronize(stream_);

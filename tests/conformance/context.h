@@ -55,6 +55,7 @@ class Context {
   const Options& options() const { return options_; }
   int rank() const { return fabric_.rank(); }
   int size() const { return fabric_.size(); }
+  int rounds() const;  // fewer where more ranks share the cores
   int next(int distance = 1) const { return (rank() + distance) % size(); }
   int previous(int distance = 1) const { return (rank() - distance % size() + size()) % size(); }
 

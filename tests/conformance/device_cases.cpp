@@ -145,10 +145,6 @@ struct Atomics {
   }
 };
 
-int rounds_of(const Context& context) {
-  return std::max(20, context.options().rounds / std::max(1, context.size() / 2));
-}
-
 std::uint64_t* words_at(std::byte* place) {
   return reinterpret_cast<std::uint64_t*>(place);
 }
@@ -248,7 +244,7 @@ void device_waits(Context& context) {
   context.write(context.left(), Bytes(256));
   context.write(context.own(), Bytes(16));
   context.meet();
-  const int rounds = rounds_of(context);
+  const int rounds = context.rounds();
   enqueue_body(context.stream(), kOneBlock,
                PingPong{context.fabric().peers(), words_at(context.left()), context.flag(0), context.flag(16),
                         context.flag(32), words_at(context.own()), words_at(context.own()) + 1, rounds});
@@ -262,7 +258,7 @@ void device_waits(Context& context) {
 
 void store_buffering(Context& context) {
   context.clear_flags();
-  const int rounds = std::min(rounds_of(context), 4096);
+  const int rounds = std::min(context.rounds(), 4096);
   const auto count = static_cast<std::size_t>(rounds);
   context.write(context.left(), Bytes(count * 8));
   context.write(context.own(), Bytes(count * 8 + 8));

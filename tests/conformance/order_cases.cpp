@@ -12,11 +12,6 @@ namespace {
 
 constexpr std::size_t kWord = sizeof(std::uint64_t);
 
-// Fewer rounds where more ranks share the cores.
-int rounds_of(const Context& context) {
-  return std::max(20, context.options().rounds / std::max(1, context.size() / 2));
-}
-
 std::uint64_t* word(std::byte* area, std::size_t index) {
   return reinterpret_cast<std::uint64_t*>(area) + index;
 }
@@ -105,7 +100,7 @@ void signal_sets(Context& context) {
 
 void signal_add_adds(Context& context) {
   context.clear_flags();
-  const int rounds = std::max(10, rounds_of(context) / 10);
+  const int rounds = std::max(10, context.rounds() / 10);
   for (int round = 0; round < rounds; ++round)
     for (int peer = 0; peer < context.size(); ++peer)
       context.fabric().signal_add(context.stream(), peer, context.flag(0),
@@ -120,7 +115,7 @@ void signal_add_adds(Context& context) {
 
 void fence_orders_puts(Context& context) {
   context.clear_flags();
-  const int rounds = std::max(10, rounds_of(context) / 10);
+  const int rounds = std::max(10, context.rounds() / 10);
   // Two puts to the same place, a large one and a small, then a large one: the later one stays.
   const std::size_t large = std::min<std::size_t>(context.options().largest_bytes, 32768);
   for (int round = 1; round <= rounds; ++round) {
@@ -150,7 +145,7 @@ void fence_orders_puts(Context& context) {
 void barrier_of_the_world(Context& context) {
   Ranks world(static_cast<std::size_t>(context.size()));
   std::iota(world.begin(), world.end(), 0);
-  TeamRounds all{.team = world, .rounds = rounds_of(context) / 4, .first_word = 0, .seen = {}};
+  TeamRounds all{.team = world, .rounds = context.rounds() / 4, .first_word = 0, .seen = {}};
   fill_own_with_numbers(context, static_cast<std::size_t>(all.rounds), 1);
   context.meet();
   all.enqueue(context, context.stream());
@@ -203,7 +198,7 @@ void barriers_on_two_streams(Context& context) {
 void message_passing(Context& context) {
   // Two words, then the flag; nobody is told that the words were read before the next come, but for the answer.
   context.clear_flags();
-  const int rounds = rounds_of(context);
+  const int rounds = context.rounds();
   fill_own_with_numbers(context, std::min<std::size_t>(1000, context.options().largest_bytes / kWord), 1);
   std::vector<std::uint64_t> seen(static_cast<std::size_t>(rounds) * 2);
   Fabric& fabric = context.fabric();
@@ -231,7 +226,7 @@ void message_passing(Context& context) {
 void message_to_a_third(Context& context) {
   // Each rank puts to the next and signals the one after that, which gets it from the one between.
   context.clear_flags();
-  const int rounds = rounds_of(context) / 4;
+  const int rounds = context.rounds() / 4;
   fill_own_with_numbers(context, static_cast<std::size_t>(rounds), 1);
   std::vector<std::uint64_t> seen(static_cast<std::size_t>(rounds));
   std::byte* fetched = context.right();
@@ -257,7 +252,7 @@ void message_to_a_third(Context& context) {
 void messages_are_causal(Context& context) {
   // Rank 0 writes to the last rank and tells rank 1, that tells the next, and so on: the last sees what 0 wrote.
   context.clear_flags();
-  const int rounds = rounds_of(context) / 4;
+  const int rounds = context.rounds() / 4;
   const int last = context.size() - 1;
   fill_own_with_numbers(context, static_cast<std::size_t>(rounds), 1);
   std::vector<std::uint64_t> seen(static_cast<std::size_t>(rounds));
@@ -283,7 +278,7 @@ void flags_are_used_again(Context& context) {
   // A ring of three places, whose flags count epochs and are never cleared: the sender is up to two rounds ahead.
   context.clear_flags();
   constexpr std::size_t kPlaces = 3;
-  const int rounds = 2 * rounds_of(context);
+  const int rounds = 2 * context.rounds();
   fill_own_with_numbers(context, 1000, 1);
   std::vector<std::uint64_t> seen(static_cast<std::size_t>(rounds));
   Fabric& fabric = context.fabric();
@@ -310,7 +305,7 @@ void flags_are_used_again(Context& context) {
 
 void store_buffering_with_barrier(Context& context) {
   // Both put, both meet, both look: neither may miss the other's.
-  const int rounds = rounds_of(context) / 10;
+  const int rounds = context.rounds() / 10;
   fill_own_with_numbers(context, static_cast<std::size_t>(rounds), 1);
   context.meet();
   std::vector<std::uint64_t> seen(static_cast<std::size_t>(rounds));
