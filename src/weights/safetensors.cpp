@@ -31,8 +31,8 @@ std::string_view header_of(std::span<const std::byte> file, std::string_view whe
   std::memcpy(&length, file.data(), kLengthBytes);
   if (length > kMaxSafetensorsHeader)
     throw_error<InputError>(
-        "{}: its header would have {} bytes, more than the format's {} (max_header_bytes). Is this a safetensors file?", where,
-        length, kMaxSafetensorsHeader);
+        "{}: its header would have {} bytes, more than the format's {} (max_header_bytes). Is this a safetensors file?",
+        where, length, kMaxSafetensorsHeader);
   if (length > file.size() - kLengthBytes)
     throw_error<InputError>("{}: its header has {} bytes, the file only {}. Is it truncated?", where, length,
                             file.size());
