@@ -1,5 +1,7 @@
 #include "fabric/nvlink/nvlink_ranks.h"
 
+#include <cstdlib>
+
 #include "base/error.h"
 #include "fabric/nvlink/cuda_call.h"
 #include "fabric/shm/processes.h"
@@ -24,7 +26,11 @@ int device_of(int local_rank, PeerMemoryKind memory) {
 }  // namespace
 
 NvlinkThreads::NvlinkThreads(int world_size, const NvlinkOptions& options)
-    : hosts_(std::make_unique<ShmThreads>(world_size, host_options(world_size, options))), options_(options) {}
+    : hosts_(std::make_unique<ShmThreads>(world_size, host_options(world_size, options))), options_(options) {
+  // Loading a kernel at its first launch takes memory of its GPU, which is mapped into the peers', and that may wait
+  // for their kernels, which wait for this one. CUDA reads this when it starts, hence before any rank.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
 
 NvlinkThreads::~NvlinkThreads() = default;
 
