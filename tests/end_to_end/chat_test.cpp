@@ -183,7 +183,7 @@ TEST_F(Chat, OnATerminalEditsKeepsAHistoryAndLeavesAtCtrlD) {
   ASSERT_EQ(::stat(history.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
   const ProgramResult completed =
-      on_terminal({{"> ", "/sa\t" + file("heddle/chat_h") + "\t"}, {"chat_history", "\x15/ex\t\r"}});
+      on_terminal({{"> ", "/sa\t" + file("heddle/chat_h") + "\t"}, {"istory", "\x15/ex\t\r"}});
   EXPECT_EQ(completed.status, 0) << completed.out;
   const ProgramResult again = on_terminal({{"> ", "\x1b[A\r"}, {"is 391.", ""}, {"> ", "/exit\r"}});  // the arrow up
   EXPECT_EQ(again.status, 0) << again.out;
