@@ -176,7 +176,7 @@ void barriers_of_sub_teams(Context& context) {
 
 void barriers_on_two_streams(Context& context) {
   // Two teams: barriers of one team are told apart by their order in one stream.
-  const Ranks pair = context.rank() < 2 ? Ranks{0, 1} : Ranks{context.rank()};
+  const Ranks pair = context.rank() < 2 && context.size() > 2 ? Ranks{0, 1} : Ranks{context.rank()};
   Ranks world(static_cast<std::size_t>(context.size()));
   std::iota(world.begin(), world.end(), 0);
   const auto size = static_cast<std::size_t>(context.size());

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# mpi_failure.sh HEDDLE MPI_RANK MODE: of four ranks, rank 1 fails as MODE says; the run must fail, every other rank must
+# have named rank 1, and nothing may be left behind.
+set -euo pipefail
+heddle=$1 rank=$2 mode=$3
+
+fail() {
+  echo "mpi_failure: $mode: $*"
+  echo "$output"
+  exit 1
+}
+
+# A copy under a name of its own, by which its processes are found.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+name=mpir$$
+cp "$rank" "$folder/$name"
+
+status=0
+output=$("$heddle" launch -n 4 --recovery -- "$folder/$name" "$mode" 3000 2>&1 </dev/null) || status=$?
+[ "$status" != 0 ] || fail "the exit status is 0"
+
+case $mode in
+  kill) pattern='rank 1 was killed' ;;
+  stop) pattern='rank 1 is stopped' ;;
+  throw) pattern='rank 1 has ended with an error of its own' ;;
+  missing) pattern='rank 1 has not opened its fabric' ;;
+  unequal) pattern='rank 0 wants a heap of 1048576 bytes, rank 1 one of 1052672' ;;
+  *) fail "no such mode" ;;
+esac
+named=$(grep -cE "^(from [023]|heddle: error): .*$pattern" <<<"$output" || true)
+[ "$named" = 3 ] || fail "$named ranks of 3 have named rank 1"
+! pgrep -x "$name" >/dev/null || fail "a process was left behind"

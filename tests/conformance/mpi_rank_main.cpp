@@ -1,0 +1,56 @@
+// A rank for mpi_failure.sh: mpi_rank MODE DEADLINE_MS. The ranks pass a token round and round; rank 1 then is killed
+// or stops (kill, stop), never opens its fabric (missing), wants another heap (unequal) or ends with an error (throw).
+// Each other rank prints its own number and the error, and ends with 1.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <stdexcept>
+#include <string_view>
+
+#include "base/thread_pool.h"
+#include "fabric/launch.h"
+#include "fabric/registry.h"
+
+namespace heddle {
+namespace {
+
+void run(std::string_view mode, FabricOptions options) {
+  const bool odd_one = read_launch().rank == 1;
+  if (mode == "missing" && odd_one) ::pause();
+  if (mode == "unequal" && odd_one) options.heap_bytes += 4096;
+  ThreadPool pool(1);
+  const std::unique_ptr<Fabric> fabric = open_fabric("mpi", options);
+  Stream stream(pool);
+  auto* flag = reinterpret_cast<std::uint64_t*>(fabric->allocate(64).data);
+  const int next = (fabric->rank() + 1) % fabric->size();
+  const int previous = (fabric->rank() + fabric->size() - 1) % fabric->size();
+  for (std::uint64_t round = 1;; ++round) {
+    if (round == 20 && odd_one) {
+      if (mode == "kill") ::raise(SIGKILL);
+      if (mode == "stop") ::raise(SIGSTOP);
+      if (mode == "throw") throw std::runtime_error("an error of its own");
+    }
+    fabric->signal(stream, next, flag, round);
+    fabric->wait(stream, previous, flag, round, "round");
+    fabric->synchronize(stream);
+  }
+}
+
+}  // namespace
+}  // namespace heddle
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  ::alarm(60);  // whatever happens, it ends
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  try {
+    heddle::run(argv[1], {.heap_bytes = 1 << 20, .deadline = std::chrono::milliseconds(std::atoll(argv[2]))});
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "from %s: %s\n", rank != nullptr ? rank : "?", error.what());
+    return 1;
+  }
+}
