@@ -1,0 +1,67 @@
+// The PLMR device (WaferLLM, section 3): a mesh of cores with little memory each, on which a hop costs alpha, a routing
+// stage in software beta, and each core knows few routes. Plain data: presets, each number with its source and the
+// range in which it may lie, and files that override them.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace heddle {
+
+struct Constant {
+  double value = 0;
+  double low = 0, high = 0;  // low <= value <= high
+  std::string source;
+};
+
+struct PlmrDevice {
+  std::string name;
+  Constant mesh_width, mesh_height;  // cores of the largest rectangle that a program may use
+  Constant num_cores;                // of the whole device
+  Constant clock_ghz;
+  Constant alpha_cycles;          // a hop
+  Constant beta_cycles;           // a routing stage
+  Constant ramp_cycles;           // from a core into its router and out of the last one
+  Constant link_bytes_per_cycle;  // one direction
+  Constant sram_bytes;            // a core
+  Constant sram_read_bytes_per_cycle;
+  Constant routes;                // that a core can tell apart
+  Constant free_routes;           // of those, left to a program
+  Constant peak_macs_per_cycle;   // fp16, a core
+  Constant mac_cycles;            // a multiply-accumulate as programs reach it
+  Constant call_cycles;           // a call in a GEMM's tile step: a slice (index of the inner dimension), a transfer
+  Constant vector_slice_cycles;   // a slice of a GEMV
+  Constant decode_serial_cycles;  // of a decode layer, beside GEMVs and all-reduces
+  Constant power_watts;           // thermal design power: an energy is this times the time, no measurement
+
+  double seconds(double cycles) const { return cycles / (clock_ghz.value * 1e9); }
+  double joules(double cycles) const { return seconds(cycles) * power_watts.value; }
+};
+
+// The constants of a device by the names that files give them, and the values that make sense.
+struct PlmrField {
+  std::string_view name;
+  Constant PlmrDevice::*constant;
+  double min, max;
+  bool whole;
+};
+std::span<const PlmrField> plmr_fields();
+
+// "wse-2", "wse-3", "blackhole", "wormhole", "dojo".
+std::span<const std::string_view> plmr_preset_names();
+
+// Throws InputError that lists the presets when `name` is none.
+PlmrDevice plmr_preset(std::string_view name);
+
+// A device from JSON; `where` begins every message. An object: "base" names a preset whose constants hold where the
+// file gives none (without it, all must be given), "name" is free, and each constant is a number or
+// {"value", "low", "high", "source"}, of which the last three may be missing. Throws InputError that names the field
+// and the reason: unknown or missing, not a number, out of range, not low <= value <= high, more free routes than
+// routes.
+PlmrDevice parse_plmr_device(std::string_view text, std::string_view where);
+
+// A preset's name or a file of at most 1 MiB. Throws as both do.
+PlmrDevice open_plmr_device(const std::string& name_or_file);
+
+}  // namespace heddle

@@ -1,0 +1,127 @@
+// What programs cost on a PLMR device: closed forms of WaferLLM's GEMMs (section 5), GEMVs (section 6), of a layer of
+// prefill and decode (section 4) and of the KV cache's capacity. docs/notes/wafer.md has the fit of their constants.
+//
+// Symbols: P cores a side; a tile of A is Mt x Kt, of B Kt x Nt, each ceil(size / P); words are 4 bytes, two fp16
+// values (all formulas take the device's link width instead); alpha a hop, beta a routing stage, r the ramps;
+// e, ck, cv the cycles of a multiply-accumulate, of a call in a GEMM, of a slice of a GEMV. Units: cycles, bytes.
+//
+// Every function throws InvalidArgument on sizes < 1 and InputError on a mesh with a side below 3 or larger than the
+// device, and where memory or routes of a core do not suffice: the message names phase, need and budget.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "topology/plmr.h"
+
+namespace heddle {
+
+// width: cores along x, over which columns are cut; height: along y.
+struct WaferMesh {
+  int width = 0, height = 0;
+};
+
+struct WaferModel {
+  int num_layers = 0;
+  int hidden = 0;
+  int intermediate = 0;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int vocab = 0;
+};
+
+// How a step of all cores begins. dataflow: a core goes on as soon as its own operands are there. rendezvous: two
+// buffers, of which one is sent again only when the receiver has taken it. barrier: all cores wait for the last one.
+enum class WaferSync : std::uint8_t { dataflow, rendezvous, barrier };
+
+enum class WaferGemm : std::uint8_t { mesh_gemm, gemm_t, summa, cannon, all_gather };
+
+enum class WaferAllReduce : std::uint8_t { k_tree, pipeline, ring };
+
+struct WaferCost {
+  struct Part {
+    std::string name;
+    double cycles;
+  };
+  std::vector<Part> breakdown;
+  double memory_bytes = 0;  // of the fullest core
+  int routes = 0;           // of the busiest core
+
+  double cycles() const;  // the sum of the breakdown
+};
+
+struct GemmSize {
+  std::int64_t m = 0, k = 0, n = 0;  // C [m, n] = A [m, k] B [k, n]
+};
+
+// fp16. On a mesh that is not square, P is the least common multiple of its sides (5.4): a core then holds the tiles of
+// (P/width) (P/height) logical ones. With C = ck (Kt + 2) + e Kt Mt Nt (calls: Kt slices, two transfers), a and b the
+// words of a tile of A and of B, c of C, W = max(a, b), and "wait" = 0 in dataflow, (hops alpha + r) / 2 with
+// rendezvous, hops alpha + r with barriers:
+//
+//   mesh_gemm   P max(C, W + 2 alpha + r) + alignment of A: P/2 (a + 2 alpha + r)        hops are 2, whatever the sync
+//   gemm_t      C = A B^T: P max(C, b + 2 alpha + r, c + beta + r, c + wait(P)) + P alpha; the chain along X adds up c
+//   cannon      P max(C, W + 2 alpha + r, W + wait(P)) + alignment; dataflow pays the way from head to tail once: P
+//   alpha summa       P (C + W + r + beta) + 2 P alpha in dataflow; P max(C + W + r + beta, W + wait(P)) with
+//   rendezvous;
+//               P (C + W + P alpha + r) with barriers
+//   all_gather  (P - 1) (a + alpha + beta) + P C
+//
+// Memory: all_gather P (A + B) + C; the others two tiles of A, two of B, one of C. Routes: of an axis three (one out,
+// one in, one that passes) where tiles shift, two where they are relayed, as SUMMA's and all-gather's are: the paper's
+// N routes a core exceed any device.
+WaferCost gemm_cost(const PlmrDevice&, const GemmSize&, WaferMesh, WaferGemm, WaferSync = WaferSync::dataflow);
+
+struct AllReduceOptions {
+  WaferAllReduce method = WaferAllReduce::k_tree;
+  int phases = 2;  // K of the K-tree
+};
+
+// All-reduce of n fp16 values among `line` >= 2 cores in a line. With groups of g, g^K >= P, G members in a phase:
+//
+//   k_tree    sum over phases of (stages hops alpha + stages beta), stages = min(g, G)/2, hops = g^phase; multicast
+//             alpha P/2; 1.5 n for words in, added and out. K = 2: alpha (g/2 + (G/2) g + P/2) + beta (g/2 + G/2) + 1.5
+//             n
+//   pipeline  P (alpha + beta) + P alpha + n
+//   ring      2 (P - 1) (2 alpha + beta + ceil(words / P)), over two hops
+//
+// Routes of an axis: 4 K + 2 (both directions of a phase, each by two alternating colours; the multicast), 4 and 3.
+WaferCost all_reduce_cost(const PlmrDevice&, int line, std::int64_t n, const AllReduceOptions& = {});
+
+// y [n] = x [k] B [k, n], with k along y: Kt (cv + e Nt), then an all-reduce of Nt values along y.
+WaferCost gemv_cost(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, const AllReduceOptions& = {});
+
+// A layer of prefill over `tokens` tokens: the GEMMs of Q, K, V, scores (gemm_t), values, O, gate, up and down. As in
+// the program that the paper measured, K and V are computed for all heads, whatever num_kv_heads says, and what is
+// neither GEMM nor transfer lies in the fitted constants. Memory: this layer's weights and activations.
+WaferCost prefill_layer_cost(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t tokens,
+                             WaferSync = WaferSync::dataflow);
+
+// A layer of decode for one token after `context`: GEMVs, which turn from one axis to the other, so that nothing is
+// transposed, thirteen all-reduces (each GEMV's, two norms', two of softmax), and a fixed serial part. On a square mesh
+// with d, f, s = hidden, intermediate, context / P: e (4 d^2 + 2 d s + 3 d f) + cv (7 d + s + f) + ... The same words
+// hold for K and V. Memory: this layer's weights and KV cache.
+WaferCost decode_layer_cost(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t context,
+                            const AllReduceOptions& = {});
+
+struct KvCapacityOptions {
+  int regions = 0;  // meshes that share the layers as pipeline stages; 0: as many as the device's cores make
+  double reserve_bytes = 8016;  // of a core, for programs and buffers: chosen so that table 5's visible cell comes out
+};
+
+struct KvCapacity {
+  int regions = 0;
+  double weight_bytes = 0;         // of a core
+  double token_bytes = 0;          // of a core, for one token in its row
+  double free_bytes = 0;           // of a core
+  std::int64_t concat_tokens = 0;  // floor(x), x = free / token: new tokens all go to one row
+  std::int64_t shift_tokens = 0;   // floor(rows x): every row fills
+};
+
+// Tokens of one request's KV cache beside the layers' weights (4.3, table 5). Layers and heads are spread evenly, to
+// fractions. Throws InputError, with the least number of regions that would do, when the weights leave no room.
+KvCapacity kv_capacity(const PlmrDevice&, const WaferModel&, WaferMesh, const KvCapacityOptions& = {});
+
+}  // namespace heddle

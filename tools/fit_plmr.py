@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Fits the constants of the wafer's cost model (src/topology/wafer_cost.h) for WSE-2, once, on the visible cells of
+tables 3, 4 and 6 of the WaferLLM paper together, and writes src/topology/wse2_fit.h.
+
+    fit_plmr.py [--write src/topology/wse2_fit.h]
+
+Cycles are linear in the constants, so that this is a least-squares fit of relative errors with constants >= 0.
+docs/notes/wafer.md says which structures were tried. Needs numpy alone.
+"""
+import argparse
+import itertools
+import math
+
+import numpy as np
+
+CLOCK_HZ = 1.1e9
+ALPHA = 1.0  # cycles a hop: the hardware's, not fitted (alpha and beta are nearly collinear)
+CALLS = 2  # of a tile step beside its slices: the transfers of A and B
+RAMP = 2.0  # cycles through the two ramps of a transfer: assumed
+CONTEXT = 4096
+GEMV_MESH = 750  # the paper does not say; the largest square of the wafer, and by this model the fastest
+
+# num_layers, hidden, intermediate
+MODELS = {"llama-3-8b": (32, 4096, 14336), "llama-2-13b": (40, 5120, 13824)}
+PREFILL_TPR = {  # table 3, tokens a second at a mesh's side
+    "llama-3-8b": {480: 20320.6, 600: 25037.2, 720: 27686.5},
+    "llama-2-13b": {480: 13685.1, 600: 16854.2, 720: 17498.3},
+}
+DECODE_TPR = {  # table 4
+    "llama-3-8b": {420: 2699.9, 540: 2501.5, 660: 2243.3},
+    "llama-2-13b": {420: 2039.2, 540: 1899.4, 660: 1739.8},
+}
+GEMV_SECONDS = {16384: 1.2e-6}  # table 6, rounded to two digits: 4 %
+
+CONSTANTS = {  # candidates: name -> (identifier in C++, what it is)
+    "e": ("kMacCycles", "cycles a multiply-accumulate"),
+    "ck": ("kCallCycles", "cycles a call in a GEMM's tile step: a slice (one index of the inner dimension), a transfer"),
+    "cv": ("kVectorSliceCycles", "cycles a slice of a GEMV"),
+    "beta": ("kBetaCycles", "cycles a routing stage"),
+    "Fd": ("kDecodeSerialCycles", "cycles of a decode layer's other serial work"),
+    "c": ("kColumnCycles", "cycles a column of a slice, in GEMM and GEMV alike"),
+    "cs": ("kStepCycles", "cycles a tile step, on top"),
+}
+CHOSEN = ("e", "ck", "cv", "beta", "Fd")
+STRUCTURES = [CHOSEN, ("e", "ck", "beta", "Fd"), ("e", "ck", "c", "beta", "Fd"), ("e", "cs", "beta", "Fd"),
+              ("e", "c", "beta", "Fd"), ("e", "c", "cs", "beta", "Fd"), ("e", "ck", "cs", "beta", "Fd"),
+              ("e", "cs", "cv", "beta", "Fd"), ("e", "ck", "cs", "cv", "beta", "Fd")]
+
+
+def ceil_div(a, b):
+    return -(-a // b)
+
+
+def fan(side):
+    root = math.isqrt(side)
+    return root if root * root == side else root + 1
+
+
+def add_all_reduce(terms, side, n):
+    """K-tree with K = 2 over a line of `side` cores: alpha (g/2 + G/2 g + P/2) + beta (g/2 + G/2) + 1.5 n."""
+    g = fan(side)
+    groups = ceil_div(side, g)
+    terms["fixed"] += ALPHA * (g / 2 + groups / 2 * g + side / 2) + 1.5 * n
+    terms["beta"] += g / 2 + groups / 2
+
+
+def empty():
+    return dict.fromkeys([*CONSTANTS, "fixed"], 0.0)
+
+
+def prefill_terms(model, side, tokens):
+    """Cycles of a layer: nine GEMMs of `side` tile steps each, which hide transfers, and their alignments."""
+    _, hidden, intermediate = model
+    d, f, s = ceil_div(hidden, side), ceil_div(intermediate, side), ceil_div(tokens, side)
+    terms = empty()
+    aligned = [(s, d, d)] * 4 + [(s, s, d)] + [(s, d, f)] * 2 + [(s, f, d)]
+    terms["fixed"] = sum(side / 2 * (m * k / 2 + 2 * ALPHA + RAMP) for m, k, _ in aligned)
+    for m, k, n in [*aligned, (s, d, s)]:  # the last one is Q K^T, by GEMM-T
+        terms["e"] += side * m * k * n
+        terms["c"] += side * k * n
+        terms["ck"] += side * (k + CALLS)
+        terms["cs"] += side
+    return terms
+
+
+def decode_terms(model, side, context):
+    """Cycles of a layer: GEMVs, and an all-reduce after each of them, of both norms and of softmax's two: thirteen."""
+    _, hidden, intermediate = model
+    d, f, s = ceil_div(hidden, side), ceil_div(intermediate, side), ceil_div(context, side)
+    terms = empty()
+    terms["e"] = 4 * d * d + 2 * d * s + 3 * d * f
+    terms["c"] = terms["cv"] = 7 * d + s + f
+    terms["Fd"] = 1
+    for n in [1, d, d, d, s, 1, 1, d, d, 1, f, f, d]:
+        add_all_reduce(terms, side, n)
+    return terms
+
+
+def gemv_terms(n, side):
+    tile = ceil_div(n, side)
+    terms = empty()
+    terms["e"] = tile * tile
+    terms["c"] = terms["cv"] = tile
+    add_all_reduce(terms, side, tile)
+    return terms
+
+
+def visible_cells():
+    """(model, what, side, terms, cycles as published)"""
+    cells = []
+    for name, row in PREFILL_TPR.items():
+        for side, rate in row.items():
+            cells.append((name, "prefill", side, prefill_terms(MODELS[name], side, CONTEXT),
+                          CONTEXT / rate * CLOCK_HZ / MODELS[name][0]))
+    for name, row in DECODE_TPR.items():
+        for side, rate in row.items():
+            cells.append((name, "decode", side, decode_terms(MODELS[name], side, CONTEXT),
+                          CLOCK_HZ / rate / MODELS[name][0]))
+    for n, seconds in GEMV_SECONDS.items():
+        cells.append((f"gemv {n}", "gemv", GEMV_MESH, gemv_terms(n, GEMV_MESH), seconds * CLOCK_HZ))
+    return cells
+
+
+def fit(cells, names):
+    """Least squares of relative errors with constants >= 0: the best over all choices of those that are not 0."""
+    matrix = np.array([[terms[name] / cycles for name in names] for _, _, _, terms, cycles in cells])
+    target = np.array([1 - terms["fixed"] / cycles for _, _, _, terms, cycles in cells])
+    best, best_residual = None, math.inf
+    for count in range(1, len(names) + 1):
+        for subset in map(list, itertools.combinations(range(len(names)), count)):
+            values = np.linalg.lstsq(matrix[:, subset], target, rcond=None)[0]
+            residual = float(np.sum((matrix[:, subset] @ values - target) ** 2))
+            if (values >= 0).all() and residual < best_residual - 1e-15:
+                best, best_residual = np.zeros(len(names)), residual
+                best[subset] = values
+    return dict(zip(names, map(float, best)))
+
+
+def predict(terms, constants):
+    return terms["fixed"] + sum(value * terms[name] for name, value in constants.items())
+
+
+def error(cell, constants):
+    """Of the time, in per cent: positive where the model is slower than the paper."""
+    return 100 * (predict(cell[3], constants) / cell[4] - 1)
+
+
+def leave_one_model_out(cells, names):
+    errors = {}
+    for model in MODELS:
+        constants = fit([cell for cell in cells if cell[0] != model], names)
+        errors.update({cell[:3]: error(cell, constants) for cell in cells if cell[0] == model})
+    return errors
+
+
+def ranges(cells, names):
+    """Least and largest value among the fits that leave out one cell, and those that leave out one model."""
+    fits = [fit(cells[:i] + cells[i + 1:], names) for i in range(len(cells))]
+    fits += [fit([cell for cell in cells if cell[0] != model], names) for model in MODELS]
+    return {name: (min(f[name] for f in fits), max(f[name] for f in fits)) for name in names}
+
+
+def largest(errors):
+    return max(abs(e) for e in errors)
+
+
+def report(cells):
+    constants = fit(cells, CHOSEN)
+    bounds = ranges(cells, CHOSEN)
+    out = leave_one_model_out(cells, CHOSEN)
+    print("| constant | value | low | high | |\n|---|--:|--:|--:|---|")
+    for name in CHOSEN:
+        low, high = bounds[name]
+        print(f"| {name} | {constants[name]:.4g} | {low:.4g} | {high:.4g} | {CONSTANTS[name][1]} |")
+    print("\n| cell | mesh | published, cycles | predicted | error of the time, % | its model left out, % |\n"
+          "|---|--:|--:|--:|--:|--:|")
+    for cell in cells:
+        left = out.get(cell[:3])
+        print(f"| {cell[0]} {cell[1] if cell[1] != 'gemv' else ''} | {cell[2]} | {cell[4]:.0f} "
+              f"| {predict(cell[3], constants):.0f} | {error(cell, constants):+.1f} "
+              f"| {'' if left is None else f'{left:+.1f}'} |")
+    print("\n| structure | prefill | decode | gemv | left out |\n|---|--:|--:|--:|--:|")
+    for names in STRUCTURES:
+        values = fit(cells, names)
+        worst = [largest([error(c, values) for c in cells if c[1] == what]) for what in ("prefill", "decode", "gemv")]
+        print(f"| {', '.join(f'{n} {v:.4g}' for n, v in values.items())} | " + " | ".join(f"{w:.1f}" for w in worst)
+              + f" | {largest(leave_one_model_out(cells, names).values()):.1f} |")
+    return constants, bounds
+
+
+def header(constants, bounds):
+    lines = ["// Made by tools/fit_plmr.py from the visible cells of tables 3, 4 and 6 of the WaferLLM paper. Do not edit.",
+             "#pragma once", "", "namespace heddle::wse2_fit {", "",
+             "struct Fitted {", "  double value, low, high;", "};", ""]
+    for name in CHOSEN:
+        identifier, what = CONSTANTS[name]
+        low, high = bounds[name]
+        lines += [f"// {what[0].upper() + what[1:]}",
+                  f"inline constexpr Fitted {identifier}{{{constants[name]:.6g}, {low:.6g}, {high:.6g}}};"]
+    return "\n".join([*lines, "", "}  // namespace heddle::wse2_fit", ""])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", help="where the header goes")
+    arguments = parser.parse_args()
+    constants, bounds = report(visible_cells())
+    if arguments.write:
+        with open(arguments.write, "w", encoding="utf-8") as file:
+            file.write(header(constants, bounds))
+
+
+if __name__ == "__main__":
+    main()
