@@ -105,7 +105,7 @@ TEST(Safetensors, RefusesWhatTheFormatForbids) {
       {"", "has 0 bytes, too few"},
       {"1234567", "has 7 bytes, too few"},
       {little_endian(100'000'001) + "{}",
-       "header would have 100000001 bytes, more than the format's limit of 100000000"},
+       "header would have 100000001 bytes, more than the format's 100000000 (max_header_bytes)"},
       {little_endian(~std::uint64_t{0}) + "{}", "header would have 18446744073709551615 bytes"},
       {little_endian(3) + "{}", "header has 3 bytes, the file only 10"},
       {"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"},
