@@ -161,6 +161,10 @@ PlmrDevice dojo() {
   return d;
 }
 
+bool is_constant(std::string_view name) {
+  return std::any_of(kFields.begin(), kFields.end(), [=](const PlmrField& field) { return field.name == name; });
+}
+
 double parse_value(const JsonField& field, const PlmrField& rule) {
   const double value = field.number(rule.min, rule.max);
   if (rule.whole && value != std::floor(value)) field.fail_expected("a whole number");
@@ -223,11 +227,8 @@ PlmrDevice parse_plmr_device(std::string_view text, std::string_view where) {
   if (name) device.name = name->text();
   if (device.name.empty()) device.name = where;
 
-  for (const auto& [key, member] : root.members()) {
-    const bool known = key == "name" || key == "base" ||
-                       std::any_of(kFields.begin(), kFields.end(), [&](const PlmrField& f) { return f.name == key; });
-    if (!known) member.fail("no constant of a device has this name");
-  }
+  for (const auto& [key, member] : root.members())
+    if (key != "name" && key != "base" && !is_constant(key)) member.fail("no constant of a device has this name");
   for (const PlmrField& rule : kFields) {
     if (const auto field = root.find(rule.name))
       device.*rule.constant = parse_constant(*field, rule, where);

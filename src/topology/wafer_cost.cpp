@@ -40,7 +40,8 @@ void check_model(const WaferModel& model) {
 }
 
 double tile(std::int64_t size, std::int64_t cores) {
-  return static_cast<double>((size - 1) / cores + 1);
+  const std::int64_t rounded_up = (size - 1) / cores + 1;
+  return static_cast<double>(rounded_up);
 }
 
 double heads_width(const WaferModel& model) {
