@@ -33,10 +33,11 @@ constexpr std::size_t MiB(std::size_t n) {
   return n << 20;
 }
 
-// On one CPU thread a rank a barrier costs less than polling every word does, from a few kilobytes on.
-CutOffs cut_offs_on_shm(Collective collective) {
-  if (collective == Collective::barrier) return {{.choice = {Algorithm::direct}}};
-  return {{KiB(2), {Algorithm::low_latency}}, {.choice = {Algorithm::direct}}};
+// Polling words one by one drags a cache line to and fro while the other core still writes it (360 ns a packet on two
+// cores of an AMD Milan); two barriers and plain copies take 2 us together. So on the CPU the low-latency way is a twin
+// to test kernels by, and no more.
+CutOffs cut_offs_on_shm() {
+  return {{.choice = {Algorithm::direct}}};
 }
 
 // Estimates from the figures of docs/notes/collectives.md: blocks of 512 threads, one packet a thread while the
@@ -108,7 +109,7 @@ const Choice& choose(std::span<const CutOff> table, std::size_t bytes) {
 
 CutOffs default_cut_offs(Collective collective, std::string_view fabric, int team_size) {
   if (fabric == "nvlink") return cut_offs_on_nvlink(collective, team_size);
-  return cut_offs_on_shm(collective);
+  return cut_offs_on_shm();
 }
 
 std::optional<CutOffs> tuned_cut_offs(const TunedStore& store, Collective collective, std::string_view fabric,

@@ -68,14 +68,14 @@ HEDDLE_HOST_DEVICE void copy_to(const G& group, int n, const Destination& destin
     const std::size_t packets = packets_of(bytes), stride = packet_stride(group);
     for (std::size_t first = first_packet(group); first < packets; first += kInFlight * stride) {
       Packet some[kInFlight];
-#pragma GCC unroll 16
-      for (int k = 0; k < kInFlight; ++k)
+      unrolled<kInFlight>([&](auto k) {
         if (first + k * stride < packets) some[k] = load_packet(source, first + k * stride, bytes);
+      });
       for (int d = 0; d < n; ++d) {
         std::byte* const to = destination(d);
-#pragma GCC unroll 16
-        for (int k = 0; k < kInFlight; ++k)
+        unrolled<kInFlight>([&](auto k) {
           if (first + k * stride < packets) store_packet(to, first + k * stride, bytes, some[k]);
+        });
       }
     }
   }
@@ -95,33 +95,27 @@ HEDDLE_HOST_DEVICE void sum_packets(int n, const Source& source, int m, const De
                                     std::size_t bytes, std::size_t i, std::size_t stride) {
   PacketSum<T> sums[kCount];
   for (int first = 0; first < n; first += kAtOnce) {
-    Packet in[kAtOnce][kCount];
-#pragma GCC unroll 8
-    for (int k = 0; k < kAtOnce; ++k) {
-      if (first + k >= n) continue;
+    Packet in[kAtOnce][kCount] = {};
+    unrolled<kAtOnce>([&](auto k) {
+      if (first + k >= n) return;
       const std::byte* const from = source(first + k);
-#pragma GCC unroll 8
-      for (int c = 0; c < kCount; ++c) in[k][c] = load_packet(from, i + c * stride, bytes);
-    }
-#pragma GCC unroll 8
-    for (int k = 0; k < kAtOnce; ++k) {
-      if (first + k >= n) continue;
-#pragma GCC unroll 8
-      for (int c = 0; c < kCount; ++c) {
+      unrolled<kCount>([&](auto c) { in[k][c] = load_packet(from, i + c * stride, bytes); });
+    });
+    unrolled<kAtOnce>([&](auto k) {
+      if (first + k >= n) return;
+      unrolled<kCount>([&](auto c) {
         if (first + k == 0)
           sums[c].start(in[k][c]);
         else
           sums[c].add(in[k][c]);
-      }
-    }
+      });
+    });
   }
   Packet out[kCount];
-#pragma GCC unroll 8
-  for (int c = 0; c < kCount; ++c) out[c] = sums[c].rounded();
+  unrolled<kCount>([&](auto c) { out[c] = sums[c].rounded(); });
   for (int d = 0; d < m; ++d) {
     std::byte* const to = destination(d);
-#pragma GCC unroll 8
-    for (int c = 0; c < kCount; ++c) store_packet(to, i + c * stride, bytes, out[c]);
+    unrolled<kCount>([&](auto c) { store_packet(to, i + c * stride, bytes, out[c]); });
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
+
 #include "base/error.h"
 #include "collectives/communicator.h"
 #include "fabric/group.h"
@@ -23,7 +25,7 @@ void launch(const Communicator& communicator, const Program& program, const Choi
   run_collective<<<choice.blocks, choice.threads, 0, static_cast<cudaStream_t>(stream.native())>>>(
       program, communicator.peers(), communicator.workspace());
   const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) throw_error<Failure>("cannot launch a collective: {}", cudaGetErrorString(error));
+  if (error != cudaSuccess) throw Failure(std::string("cannot launch a collective: ") + cudaGetErrorString(error));
 }
 
 }  // namespace heddle

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "collectives/packet.cuh"
+#include "collectives/unrolled.cuh"
 #include "collectives/workspace.h"
 #include "fabric/one_sided.h"
 #include "schedule/all_to_all.h"
@@ -109,11 +110,10 @@ HEDDLE_HOST_DEVICE bool receive_some(const P& peers, Tag tag, const Packet* plac
   const auto place = [&](int k) { return places + static_cast<std::size_t>(first + k) * stride; };
   for (int looks = 0;; ++looks) {
     bool all = true;
-#pragma GCC unroll 8
-    for (int k = 0; k < kAtOnce; ++k)
+    unrolled<kAtOnce>([&](auto k) {
       if (awaited(first + k)) packets[k] = look(place(k));
-#pragma GCC unroll 8
-    for (int k = 0; k < kAtOnce; ++k) all = all && (!awaited(first + k) || arrived(packets[k]));
+    });
+    unrolled<kAtOnce>([&](auto k) { all = all && (!awaited(first + k) || arrived(packets[k])); });
     if (all) return true;
     if (looks < kQuickLooks) continue;
     for (int k = 0; k < kAtOnce; ++k)
@@ -132,13 +132,12 @@ template <int kAtOnce, Group G, PeerAddressing P, class Count, class Own, class 
       const auto awaited = [&](int p) { return p < peers.size && p != peers.rank && i < packets(p); };
       Packet some[kAtOnce]{};
       if (!receive_some(peers, tag, slots + i, stride, first, awaited, some)) return false;
-#pragma GCC unroll 8
-      for (int k = 0; k < kAtOnce; ++k) {
+      unrolled<kAtOnce>([&](auto k) {
         const int p = first + k;
-        if (p >= peers.size || i >= packets(p)) continue;
+        if (p >= peers.size || i >= packets(p)) return;
         if (p == peers.rank) some[k] = own(i);
         take(i, p, some[k]);
-      }
+      });
     }
   return true;
 }

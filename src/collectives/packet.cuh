@@ -80,7 +80,7 @@ HEDDLE_HOST_DEVICE Packet load_packet(const std::byte* source, std::size_t index
     const ulonglong2 words = *reinterpret_cast<const ulonglong2*>(source + first);
     return {{words.x, words.y}};
   }
-#pragma GCC unroll 16
+#pragma unroll
   for (int i = 0; i < 16; ++i)
     if (first + i < bytes) packet.words[i / 8] |= static_cast<std::uint64_t>(source[first + i]) << (8 * (i % 8));
 #else
@@ -101,7 +101,7 @@ HEDDLE_HOST_DEVICE void store_packet(std::byte* destination, std::size_t index, 
     *reinterpret_cast<ulonglong2*>(destination + first) = make_ulonglong2(packet.words[0], packet.words[1]);
     return;
   }
-#pragma GCC unroll 16
+#pragma unroll
   for (int i = 0; i < 16; ++i)
     if (first + i < bytes)
       destination[first + i] = static_cast<std::byte>(static_cast<unsigned char>(packet.words[i / 8] >> (8 * (i % 8))));

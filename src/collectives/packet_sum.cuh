@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "collectives/packet.cuh"
+#include "collectives/unrolled.cuh"
 
 namespace heddle {
 namespace detail {
@@ -55,21 +56,19 @@ class PacketSum {
   HEDDLE_HOST_DEVICE void add(const Packet& packet) {
     float more[kElements];
     widen(packet, more);
-#pragma GCC unroll 8
-    for (int i = 0; i < kElements; ++i) values_[i] += more[i];
+    unrolled<kElements>([&](auto i) { values_[i] += more[i]; });
   }
 
   HEDDLE_HOST_DEVICE Packet rounded() const {
     Packet packet{};
-#pragma GCC unroll 8
-    for (int i = 0; i < 4; ++i) {
+    unrolled<4>([&](auto i) {
       std::uint32_t word;
       if constexpr (sizeof(T) == 4)
         word = std::bit_cast<std::uint32_t>(values_[i]);
       else
         word = detail::narrow_pair<T>(values_[2 * i], values_[2 * i + 1]);
       packet.words[i / 2] |= std::uint64_t{word} << (32 * (i % 2));
-    }
+    });
     return packet;
   }
 
@@ -77,14 +76,13 @@ class PacketSum {
   static constexpr int kElements = static_cast<int>(kPacketBytes / sizeof(T));
 
   HEDDLE_HOST_DEVICE static void widen(const Packet& packet, float (&values)[kElements]) {
-#pragma GCC unroll 8
-    for (int i = 0; i < 4; ++i) {
+    unrolled<4>([&](auto i) {
       const auto word = static_cast<std::uint32_t>(packet.words[i / 2] >> (32 * (i % 2)));
       if constexpr (sizeof(T) == 4)
         values[i] = std::bit_cast<float>(word);
       else
         detail::widen_pair<T>(word, values[2 * i], values[2 * i + 1]);
-    }
+    });
   }
 
   float values_[kElements] = {};

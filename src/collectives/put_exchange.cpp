@@ -155,13 +155,15 @@ void broadcast_by_puts(Communicator& communicator, const BroadcastParams& params
     const auto first = exchange(communicator, "broadcast 1", stream, [&](int p) {
       return rank == root ? Bytes{from + pieces.begin(p), pieces.size(p)} : Bytes{nullptr, 0};
     });
-    const std::byte* const mine = rank == root ? from + pieces.begin(root) : communicator.put_slot(first, root);
+    // Out of the slot before the second exchange says that it is free.
+    std::byte* const to = output + begin;
+    const std::byte* const mine = (rank == root ? from : to) + pieces.begin(rank);
+    if (rank != root)
+      enqueue_own(to + pieces.begin(rank), communicator.put_slot(first, root), pieces.size(rank), stream);
     const auto second = exchange(communicator, "broadcast 2", stream, [&](int p) {
       return p == root ? Bytes{nullptr, 0} : Bytes{mine, pieces.size(rank)};
     });
     if (rank == root) continue;
-    std::byte* const to = output + begin;
-    enqueue_own(to + pieces.begin(rank), mine, pieces.size(rank), stream);
     enqueue_keep(communicator, second, stream, [=](int p) { return std::pair(to + pieces.begin(p), pieces.size(p)); });
   }
   if (rank == root) enqueue_own(output, input, bytes, stream);

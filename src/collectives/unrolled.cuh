@@ -1,0 +1,21 @@
+// Loops whose index is a constant, so that what it selects in an array is a register. (The CPU's compiler and CUDA's
+// have no pragma for it in common.)
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include "base/host_device.h"
+
+namespace heddle {
+
+// body(0), ..., body(kCount - 1), each with an integral_constant.
+template <int kCount, class Body>
+HEDDLE_HOST_DEVICE void unrolled(const Body& body) {
+  [&]<int... k>(std::integer_sequence<int, k...>) {
+    (body(std::integral_constant<int, k>{}), ...);
+  }
+  (std::make_integer_sequence<int, kCount>{});
+}
+
+}  // namespace heddle
