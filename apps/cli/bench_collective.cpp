@@ -145,6 +145,7 @@ std::vector<double> RankBench::of_all_ranks(double mine) {
   enqueue_copy(stream_, all.data(), out.data(), all.size() * sizeof(float));
   fabric_.synchronize(stream_);
   std::vector<double> seconds;
+  seconds.reserve(all.size());
   for (const float value : all) seconds.push_back(static_cast<double>(value) * 1e-6);
   return seconds;
 }

@@ -160,7 +160,7 @@ HEDDLE_HOST_DEVICE void sum_to(const G& group, int n, const Source& source, int 
   if constexpr (kOneLane<G>) {
     detail::sum_rows<T>(n, source, m, destination, bytes);
   } else {
-    constexpr int kInFlight = 4;  // packets of each rank: with four ranks 256 bytes a lane
+    constexpr int kInFlight = kAtOnce >= 8 ? 1 : 8 / kAtOnce;  // of each rank; 128 bytes a lane spill nothing
     const std::size_t packets = packets_of(bytes), whole = bytes / kPacketBytes, stride = packet_stride(group);
     std::size_t i = first_packet(group);
     for (; i + (kInFlight - 1) * stride < whole; i += kInFlight * stride)
