@@ -42,7 +42,7 @@ std::string find_program(std::string_view name) {
   std::string_view folders = path != nullptr ? path : "/usr/bin:/bin";
   while (!folders.empty()) {
     const std::size_t end = std::min(folders.find(':'), folders.size());
-    const std::string candidate = std::string(folders.substr(0, end)) + "/" + std::string(name);
+    std::string candidate = std::string(folders.substr(0, end)) + "/" + std::string(name);
     if (::access(candidate.c_str(), X_OK) == 0) return candidate;
     folders.remove_prefix(std::min(end + 1, folders.size()));
   }
@@ -67,6 +67,7 @@ LaunchSurroundings surroundings() {
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> all;
+  all.reserve(words.size() + 1);
   for (std::string& word : words) all.push_back(word.data());
   all.push_back(nullptr);
   return all;
