@@ -37,7 +37,7 @@ class BlockBarrier {
       if (i != peers_.rank) atomic_store<Order::release, Scope::system>(peers_.at(i, flags_ + peers_.rank), passed_);
     bool come = true;
     for (int i = group_.lane(); i < peers_.size; i += group_.lanes())
-      if (i != peers_.rank) come = come && spin_until(peers_.waits, {peers_.rank, i, tag_}, flags_ + i, passed_);
+      if (i != peers_.rank) come = come && spin_until(peers_.waits, why(peers_, i, tag_), flags_ + i, passed_);
     return agree(group_, come);
   }
 

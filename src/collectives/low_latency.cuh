@@ -93,7 +93,7 @@ template <PeerAddressing P>
 HEDDLE_HOST_DEVICE bool wait_for_packet(const P& peers, int from, Tag tag, const Packet* place) {
   const auto has_come = [](std::uint64_t observed) { return observed != kEmpty; };
   for (const std::uint64_t& word : place->words)
-    if (!spin_until(peers.waits, {peers.rank, from, tag}, &word, 0, has_come)) return false;
+    if (!spin_until(peers.waits, why(peers, from, tag), &word, 0, has_come)) return false;
   return true;
 }
 

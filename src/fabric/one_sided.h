@@ -66,13 +66,19 @@ HEDDLE_HOST_DEVICE void signal_add(const G& group, const P& peers, int peer, std
   if (group.lane() == 0) atomic_add<Order::release, Scope::system>(peers.at(peer, flag), value);
 }
 
+// For the error: that this rank waits for `from`.
+template <PeerAddressing P>
+HEDDLE_HOST_DEVICE WaitReason why(const P& peers, int from, Tag tag) {
+  return {peers.world_rank(peers.rank), peers.world_rank(from), tag};
+}
+
 // Waits until the own `flag`, which `from` raises, is >= target; then every lane sees what was written before. Every
 // lane must call it, and all get the same answer: false if the wait, or another's, has given up (see WaitRecord): the
 // caller then returns, having left its memory as it may be.
 template <Group G, PeerAddressing P>
 [[nodiscard]] HEDDLE_HOST_DEVICE bool wait_until(const G& group, const P& peers, int from, const std::uint64_t* flag,
                                                  std::uint64_t target, Tag tag) {
-  return agree(group, group.lane() != 0 || spin_until(peers.waits, {peers.rank, from, tag}, flag, target));
+  return agree(group, group.lane() != 0 || spin_until(peers.waits, why(peers, from, tag), flag, target));
 }
 
 }  // namespace heddle

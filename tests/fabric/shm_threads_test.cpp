@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/team.h"
 #include "base/thread_pool.h"
+#include "fabric/enqueue_body.h"
 #include "fabric/fabric.h"
 #include "fabric/one_sided.h"
 #include "fabric/shm/control.h"
@@ -67,6 +68,29 @@ TEST(ShmThreads, AFullHeapSaysWhatIsLeft) {
     fabric.allocate(97);
   });
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("has 0 of its 4096 bytes left, and 97"));
+}
+
+// A body knows ranks of its team alone; people know those of the world.
+struct WaitForTheSecond {
+  Peers peers;
+  const std::uint64_t* flag;
+
+  template <Group G>
+  HEDDLE_HOST_DEVICE void operator()(const G& group) const {
+    static_cast<void>(wait_until(group, peers, 1, flag, 7, "part"));
+  }
+};
+
+TEST(ShmThreads, AWaitInAPartOfTheWorldNamesTheWorldsRanks) {
+  const auto errors = errors_of(3, {.heap_bytes = 4096, .deadline = milliseconds(100)}, [](Fabric& fabric, Stream& s) {
+    auto* flag = reinterpret_cast<std::uint64_t*>(fabric.allocate(8).data);
+    if (fabric.rank() == 1) enqueue_body(s, {}, WaitForTheSecond{fabric.peers(Ranks{1, 2}), flag});
+    fabric.synchronize(s);
+    while (atomic_load<Order::relaxed>(&fabric.peers().waits.record->state) == WaitRecord::empty)
+      std::this_thread::yield();
+    fabric.synchronize(s);
+  });
+  EXPECT_THAT(errors[1], HasSubstr("rank 1 waited for rank 2"));
 }
 
 TEST(ShmThreads, ALateRankIsNamedByEveryOther) {

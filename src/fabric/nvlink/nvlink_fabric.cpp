@@ -224,14 +224,11 @@ SymmetricSpan NvlinkFabric::allocate(std::size_t size_bytes) {
 
 Peers NvlinkFabric::peers(std::span<const int> team) const {
   require_team(team, size(), rank(), "peers");
-  Peers result;
-  result.size = static_cast<int>(team.size());
-  result.waits = {record_.get(), static_cast<std::uint64_t>(options_.fabric.deadline.count())};
-  for (std::size_t i = 0; i < team.size(); ++i) {
-    if (team[i] == rank()) result.rank = static_cast<int>(i);
-    result.heaps[i] = memory_->heaps()[static_cast<std::size_t>(team[i])];
-  }
-  return result;
+  Peers world{.rank = rank(),
+              .size = size(),
+              .waits = {record_.get(), static_cast<std::uint64_t>(options_.fabric.deadline.count())}};
+  std::copy(memory_->heaps().begin(), memory_->heaps().end(), world.heaps);
+  return world.of(team);
 }
 
 void NvlinkFabric::put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {

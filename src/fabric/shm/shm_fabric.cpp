@@ -57,12 +57,7 @@ SymmetricSpan ShmFabric::allocate(std::size_t size_bytes) {
 
 Peers ShmFabric::peers(std::span<const int> team) const {
   require_team(team, size(), rank_, "peers");
-  Peers result{.size = static_cast<int>(team.size()), .waits = peers_.waits};
-  for (std::size_t i = 0; i < team.size(); ++i) {
-    if (team[i] == rank_) result.rank = static_cast<int>(i);
-    result.heaps[i] = peers_.heaps[team[i]];
-  }
-  return result;
+  return peers_.of(team);
 }
 
 void ShmFabric::put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
