@@ -85,6 +85,17 @@ HWY_INLINE Vector in_register(Vector v) {
   return v;
 }
 
+// sum + a * b, in the sum's register: where sums, operands and one more take all sixteen, GCC would put some of the
+// sums into an operand's register, and then into memory.
+HWY_INLINE Vector add_product(Vector sum, Vector a, Vector b) {
+#if HWY_TARGET == HWY_AVX2
+  asm("vfmadd231ps %2, %1, %0" : "+x"(sum.raw) : "x"(a.raw), "x"(b.raw));
+  return sum;
+#else
+  return hn::MulAdd(a, b, sum);
+#endif
+}
+
 #if HWY_TARGET == HWY_SCALAR
 HWY_INLINE float halve(Floats, Vector v) {
   return hn::GetLane(v);

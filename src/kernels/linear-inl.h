@@ -46,7 +46,7 @@ struct Pairs {
     return load(chunk + phase * kLanes + part * kWidth);
   }
   static HWY_INLINE Vector multiply_add(Vector w, Vector x, Vector sum) {
-    return hn::MulAdd(w, x, sum);
+    return add_product(sum, w, x);
   }
 
  private:
@@ -96,18 +96,23 @@ constexpr std::int64_t depth_for(std::int64_t num_tokens) {
   return kDepth;
 }
 
-// As many sums as registers hold beside what is multiplied: at most 12 of 16 registers, or 24 of 32. One token's tile
-// takes all sixteen lanes at once, so that each line of W is read once.
-constexpr int rows_of_tile(int tokens) {
+// How the rows of W lie that a tile reads; packed ones are padded with zeros to whole chunks, as x is.
+enum class Rows { in_memory, packed };
+
+// As many sums as registers hold beside what is multiplied: at most 12 of 16 registers, or 24 of 32; fewer where W has
+// to be widened, which takes registers, too. One token's tile takes all sixteen lanes at once, so that each line of W
+// is read once.
+constexpr int rows_of_tile(int tokens, Rows rows) {
   if (kManyRegisters) return tokens <= 2 ? 8 : 6;
-  return tokens <= 2 ? 4 : 3;
+  if (tokens <= 2) return 4;
+  return rows == Rows::packed ? 3 : 2;
 }
 constexpr int parts_of_tile(int tokens) {
   return tokens == 1 ? kRegisters : 1;
 }
 // Rows that are done with all tokens before the next: multiples of the rows of every tile that can occur.
 constexpr std::int64_t kRowsOfGroup = kManyRegisters ? 24 : 12;
-constexpr std::int64_t kRowsOfPackedGroup = 2 * rows_of_tile(4);
+constexpr std::int64_t kRowsOfPackedGroup = 2 * rows_of_tile(4, Rows::packed);
 static_assert(kRowsAtOnce % kRowsOfGroup == 0 && kRowsAtOnce % kRowsOfPackedGroup == 0);
 
 // Elements [k, k + depth) of some tokens and of rows [first_row, end_row) of W.
@@ -127,19 +132,47 @@ struct Block {
   bool ends_sums() const { return k + depth == params.weight.in_features; }
 };
 
+// What tiles of so many tokens read once it is packed.
+constexpr Packing packing_for(std::int64_t num_tokens) {
+  return num_tokens == 1 || kRegisters == 1 ? Packing::chunks : Packing::planes;
+}
+
+// Elements of a plane of that many elements, padded to whole chunks.
+template <class Format>
+constexpr std::int64_t plane_of(std::int64_t count) {
+  return (count + Format::kChunk - 1) / Format::kChunk * (Format::kChunk / kRegisters);
+}
+
+// Chunks [first, first + num_chunks), which lie at `from`, of a row that is packed to `to` in planes.
+template <class Format, class T>
+HWY_INLINE void pack_planes(const T* from, std::int64_t first, std::int64_t num_chunks, std::int64_t plane,
+                            typename Format::Packed* to) {
+  constexpr int kPhases = Format::kPhases;
+  for (std::int64_t k = 0; k < num_chunks; ++k) {
+#pragma GCC unroll 2
+    for (int phase = 0; phase < kPhases; ++phase)
+#pragma GCC unroll kUnroll
+      for (int part = 0; part < kRegisters; ++part)
+        hn::StoreU(Format::operand(from + k * Format::kChunk, part, phase), Floats(),
+                   to + part * plane + ((first + k) * kPhases + phase) * kWidth);
+  }
+}
+
 // Whole chunks, and one padded with zeros, of `count` elements.
 template <class Format, class T>
-HWY_INLINE void pack_padded(const T* from, std::int64_t count, typename Format::Packed* to) {
+HWY_INLINE void pack_padded(const T* from, std::int64_t count, Packing packing, typename Format::Packed* to) {
   const std::int64_t num_chunks = count / Format::kChunk, whole = num_chunks * Format::kChunk;
-  Format::pack(from, num_chunks, to);
+  const auto pack = [&](const T* chunks, std::int64_t first, std::int64_t n) {
+    if constexpr (kRegisters > 1)
+      if (packing == Packing::planes) return pack_planes<Format>(chunks, first, n, plane_of<Format>(count), to);
+    Format::pack(chunks, n, to + first * Format::kChunk);
+  };
+  pack(from, 0, num_chunks);
   if (whole == count) return;
   T tail[Format::kChunk] = {};
   std::memcpy(tail, from + whole, static_cast<std::size_t>(count - whole) * sizeof(T));
-  Format::pack(tail, 1, to + whole);
+  pack(tail, num_chunks, 1);
 }
-
-// How the rows of W lie that a tile reads; packed ones are padded with zeros to whole chunks, as x is.
-enum class Rows { in_memory, packed };
 
 // The tile of rows [row, row + kRows) and of tokens [t, t + kTokens) of the block. `w` is element k of each row, in
 // memory or packed.
@@ -147,15 +180,20 @@ template <class Format, int kRows, int kTokens, Rows kLayout, class W>
 HWY_NOINLINE void multiply_tile(const Block<Format>& block, const W* const (&w)[kRows], std::int64_t row,
                                 std::int64_t t) {
   constexpr int kParts = parts_of_tile(kTokens);
-  const typename Format::Packed* x[kTokens];
-  float* lanes[kRows][kTokens];
-  for (int i = 0; i < kTokens; ++i) {
-    x[i] = block.x[t + i];
-    for (int r = 0; r < kRows; ++r) lanes[r][i] = block.lanes_of(row + r, t + i);
-  }
+  constexpr Packing kX = packing_for(kTokens), kW = kLayout == Rows::packed ? kX : Packing::chunks;
+  const std::int64_t plane = plane_of<Format>(block.depth);
+  float* lanes[kRows];  // the tokens' lie one after the other
+#pragma GCC unroll 24
+  for (int r = 0; r < kRows; ++r) lanes[r] = block.lanes_of(row + r, t);
   const std::int64_t num_chunks = (block.depth + (kLayout == Rows::packed ? Format::kChunk - 1 : 0)) / Format::kChunk;
   const std::int64_t whole = num_chunks * Format::kChunk;
   for (int part = 0; part < kRegisters; part += kParts) {
+    const W* rows[kRows];
+    const typename Format::Packed* x[kTokens];
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r) rows[r] = w[r] + (kW == Packing::planes ? part * plane : 0);
+#pragma GCC unroll 4
+    for (int i = 0; i < kTokens; ++i) x[i] = block.x[t + i] + (kX == Packing::planes ? part * plane : 0);
     DotSums<Format, kRows, kTokens, kParts> sums;
 #pragma GCC unroll 24
     for (int r = 0; r < kRows; ++r)
@@ -163,8 +201,9 @@ HWY_NOINLINE void multiply_tile(const Block<Format>& block, const W* const (&w)[
       for (int i = 0; i < kTokens; ++i)
 #pragma GCC unroll 4
         for (int p = 0; p < kParts; ++p)
-          sums.lanes[r][i][p] = block.begins_sums() ? hn::Zero(Floats()) : load(lanes[r][i] + (part + p) * kWidth);
-    sums.add(w, x, num_chunks, part);
+          sums.lanes[r][i][p] =
+              block.begins_sums() ? hn::Zero(Floats()) : load(lanes[r] + i * kLanes + (part + p) * kWidth);
+    sums.template add<kW, kX>(rows, x, num_chunks, part);
     if (whole < block.depth) {
       W tails[kRows][Format::kChunk] = {};
       const W* w_tail[kRows];
@@ -173,15 +212,16 @@ HWY_NOINLINE void multiply_tile(const Block<Format>& block, const W* const (&w)[
         std::memcpy(tails[r], w[r] + whole, static_cast<std::size_t>(block.depth - whole) * sizeof(W));
         w_tail[r] = tails[r];
       }
-      for (int i = 0; i < kTokens; ++i) x_tail[i] = x[i] + whole;
-      sums.add(w_tail, x_tail, 1, part);
+      for (int i = 0; i < kTokens; ++i) x_tail[i] = x[i] + (kX == Packing::planes ? whole / kRegisters : whole);
+      sums.template add<Packing::chunks, kX>(w_tail, x_tail, 1, part);
     }
 #pragma GCC unroll 24
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
       for (int i = 0; i < kTokens; ++i)
 #pragma GCC unroll 4
-        for (int p = 0; p < kParts; ++p) hn::StoreU(sums.lanes[r][i][p], Floats(), lanes[r][i] + (part + p) * kWidth);
+        for (int p = 0; p < kParts; ++p)
+          hn::StoreU(sums.lanes[r][i][p], Floats(), lanes[r] + i * kLanes + (part + p) * kWidth);
   }
 }
 
@@ -232,7 +272,7 @@ HWY_INLINE void for_each_tile(std::int64_t num_tokens, Tile tile) {
 template <class Format>
 void multiply_group(const Block<Format>& block, std::int64_t begin, std::int64_t end) {
   for_each_tile(block.num_tokens, [&](auto tile_tokens, std::int64_t t) {
-    constexpr int kRows = rows_of_tile(tile_tokens);
+    constexpr int kRows = rows_of_tile(tile_tokens, Rows::in_memory);
     for (std::int64_t row = begin; row < end; row += kRows) {
       const typename Format::Weight* w[kRows];
       for (int r = 0; r < kRows; ++r) w[r] = weight_row(block, row + r);
@@ -247,9 +287,9 @@ void multiply_packed_group(const Block<Format>& block, std::int64_t begin, std::
   using Packed = typename Format::Packed;
   alignas(64) Packed packed[kRowsOfPackedGroup][kDepth];
   for (std::int64_t row = begin; row < begin + kRowsOfPackedGroup; ++row)
-    pack_padded<Format>(weight_row(block, row), block.depth, packed[row - begin]);
+    pack_padded<Format>(weight_row(block, row), block.depth, packing_for(block.num_tokens), packed[row - begin]);
   for_each_tile(block.num_tokens, [&](auto tile_tokens, std::int64_t t) {
-    constexpr int kRows = rows_of_tile(tile_tokens);
+    constexpr int kRows = rows_of_tile(tile_tokens, Rows::packed);
     if constexpr (kRowsOfPackedGroup % kRows == 0) {  // as it is for the tiles of kFewestTokensToPack and more
       for (std::int64_t row = begin; row < end; row += kRows) {
         const Packed* w[kRows];
@@ -297,7 +337,7 @@ void multiply_rows(const LinearParams& params, std::int64_t begin, std::int64_t 
                             .lanes = lanes};
         for (std::int64_t t = 0; t < num_tokens; ++t) {
           const X* from = static_cast<const X*>(params.x.data) + (token + t) * params.x.row_stride + k;
-          pack_padded<Format>(from, block.depth, x + t * depth);
+          pack_padded<Format>(from, block.depth, packing_for(num_tokens), x + t * depth);
           block.x[t] = x + t * depth;
         }
         multiply_block(block);

@@ -30,7 +30,13 @@ HWY_INLINE void keep_order() {
 //   kPhases        products that a lane makes of its share of a chunk, one after the other
 //   pack()         Packed of whole chunks of Weight or X, as many elements
 //   operand()      one register of Weight or Packed: of `part` (lanes [part * kWidth, ...)) and `phase` of a chunk
+//                  that lies as Packing::chunks has it
 //   multiply_add() adds the products of two operands to the lanes
+
+// How elements lie that a tile reads: chunk after chunk, as in memory; or, for tiles that take one register of the
+// lanes at a time, what that register takes of all chunks, then what the next does: all of each cache line is used at
+// once.
+enum class Packing : std::uint8_t { chunks, planes };
 
 // x is float32; W is, or is widened to it. Lane i takes element i of each 16.
 template <class W>
@@ -49,7 +55,7 @@ struct Widened {
   static HWY_INLINE Vector operand(const T* chunk, int part, int) {
     return load(chunk + part * kWidth);
   }
-  static HWY_INLINE Vector multiply_add(Vector w, Vector x, Vector sum) { return hn::MulAdd(w, x, sum); }
+  static HWY_INLINE Vector multiply_add(Vector w, Vector x, Vector sum) { return add_product(sum, w, x); }
 };
 
 // Registers [part, part + kParts) of the lanes of kRows x kTokens dot products.
@@ -68,27 +74,45 @@ struct DotSums {
         for (int p = 0; p < kParts; ++p) lanes[r][t][p] = hn::Zero(Floats());
   }
 
-  // Adds the products of `num_chunks` chunks.
-  template <class W>
+  // Adds the products of `num_chunks` chunks. Of planes, w and x are in that of `part`, and kParts is 1.
+  template <Packing kW = Packing::chunks, Packing kX = Packing::chunks, class W>
   HWY_INLINE void add(const W* const (&w)[kRows], const typename Format::Packed* const (&x)[kTokens],
                       std::int64_t num_chunks, int part) {
-    for (std::int64_t k = 0; k < num_chunks * Format::kChunk; k += Format::kChunk) {
+    // Copies, which the compiler may keep in registers whatever is stored in memory.
+    const W* rows[kRows];
+    const typename Format::Packed* tokens[kTokens];
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r) rows[r] = w[r];
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t) tokens[t] = x[t];
+    for (std::int64_t chunk = 0; chunk < num_chunks; ++chunk) {
 #pragma GCC unroll 2
       for (int phase = 0; phase < Format::kPhases; ++phase) {
 #pragma GCC unroll 4
         for (int p = 0; p < kParts; ++p) {
           if (phase + p > 0) keep_order();
-          decltype(Format::operand(w[0], 0, 0)) row[kRows];
+          decltype(operand<kW>(rows[0], chunk, part + p, phase)) row[kRows];
 #pragma GCC unroll 24
-          for (int r = 0; r < kRows; ++r) row[r] = Format::operand(w[r] + k, part + p, phase);
+          for (int r = 0; r < kRows; ++r) row[r] = operand<kW>(rows[r], chunk, part + p, phase);
 #pragma GCC unroll 4
           for (int t = 0; t < kTokens; ++t) {
-            const auto token = in_register(Format::operand(x[t] + k, part + p, phase));
+            const auto token = in_register(operand<kX>(tokens[t], chunk, part + p, phase));
 #pragma GCC unroll 24
             for (int r = 0; r < kRows; ++r) lanes[r][t][p] = Format::multiply_add(row[r], token, lanes[r][t][p]);
           }
         }
       }
+    }
+  }
+
+ private:
+  template <Packing kPacking, class T>
+  static HWY_INLINE auto operand(const T* from, std::int64_t chunk, int part, int phase) {
+    if constexpr (kPacking == Packing::planes) {
+      static_assert(kParts == 1);
+      return load(from + (chunk * Format::kPhases + phase) * kWidth);
+    } else {
+      return Format::operand(from + chunk * Format::kChunk, part, phase);
     }
   }
 };
