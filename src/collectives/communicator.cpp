@@ -13,19 +13,16 @@
 namespace heddle {
 namespace {
 
-constexpr std::size_t KiB(std::size_t n) {
-  return n << 10;
-}
-
 // On the CPU, rounds that stay in a second-level cache together with what the peers write.
 CommunicatorOptions completed(CommunicatorOptions options, Device device) {
   const bool cpu = device.kind == DeviceKind::cpu;
-  const auto fill = [](std::size_t& size, std::size_t otherwise) {
-    size = round_up(size == 0 ? otherwise : size, KiB(1));
+  constexpr std::size_t kKiB = 1024;
+  const auto fill = [](std::size_t& size, std::size_t otherwise_kib) {
+    size = round_up(size == 0 ? otherwise_kib * kKiB : size, kKiB);
   };
-  fill(options.low_latency_bytes, cpu ? KiB(32) : KiB(512));
-  fill(options.two_phase_bytes, cpu ? KiB(64) : KiB(2048));
-  fill(options.staging_bytes, cpu ? KiB(512) : KiB(16384));
+  fill(options.low_latency_bytes, cpu ? 32 : 512);
+  fill(options.two_phase_bytes, cpu ? 64 : 2048);
+  fill(options.staging_bytes, cpu ? 512 : 16384);
   return options;
 }
 
@@ -72,7 +69,7 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
     workspace_.flags = reinterpret_cast<std::uint64_t*>(fabric.allocate(kMaxBlocks * world * 8).data);
     workspace_.state = reinterpret_cast<CollectiveState*>(fabric.allocate(sizeof(CollectiveState)).data);
   }
-  workspace_.staging_bytes = std::max(options.staging_bytes, 2 * world * KiB(1));
+  workspace_.staging_bytes = std::max(options.staging_bytes, 2 * world * std::size_t{1} << 10);
   if (peer_addresses) workspace_.staging = fabric.allocate(workspace_.staging_bytes).data;
   // Apart from the other: a rank that has ended a call by puts may put the next ones', but nobody promises that it then
   // leaves alone what the last call by another algorithm used.

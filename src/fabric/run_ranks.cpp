@@ -25,13 +25,10 @@ void call_on_own_stream(Fabric& fabric, RankMain rank_main) {
   rank_main(fabric, stream);
 }
 
-void run_threads(int ranks, const FabricOptions& options, RankMain rank_main) {
-  ShmThreads world(ranks, options);
-  run_team(ranks, [&](TeamMember& member) { call_on_own_stream(*world.rank(member.rank()), rank_main); });
-}
-
-void run_gpus(int ranks, const NvlinkOptions& options, RankMain rank_main) {
-  NvlinkThreads world(ranks, options);
+// World is ShmThreads or NvlinkThreads.
+template <class World, class Options>
+void run_threads(int ranks, const Options& options, RankMain rank_main) {
+  World world(ranks, options);
   run_team(ranks, [&](TeamMember& member) { call_on_own_stream(*world.rank(member.rank()), rank_main); });
 }
 
@@ -39,11 +36,12 @@ void run_gpus(int ranks, const NvlinkOptions& options, RankMain rank_main) {
 
 void run_ranks(std::string_view fabric, int ranks, const FabricOptions& options, RankMain rank_main) {
   if (started_by_mpirun()) return call_on_own_stream(*open_fabric(fabric, options), rank_main);
-  if (fabric == "shm") return run_threads(ranks, options, rank_main);
+  if (fabric == "shm") return run_threads<ShmThreads>(ranks, options, rank_main);
   if constexpr (kHaveCuda) {
-    if (fabric == "nvlink") return run_gpus(ranks, {.fabric = options}, rank_main);
-    if (fabric == "nvlink-ipc")
-      return run_gpus(ranks, {.fabric = options, .memory = PeerMemoryKind::cuda_ipc}, rank_main);
+    NvlinkOptions nvlink{.fabric = options};
+    if (fabric == "nvlink") return run_threads<NvlinkThreads>(ranks, nvlink, rank_main);
+    nvlink.memory = PeerMemoryKind::cuda_ipc;
+    if (fabric == "nvlink-ipc") return run_threads<NvlinkThreads>(ranks, nvlink, rank_main);
   }
   throw_error<InputError>(
       "the fabric \"{}\" has no ranks that are threads in this build; shm has, and nvlink where heddle is "

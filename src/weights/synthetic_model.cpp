@@ -94,6 +94,7 @@ json generation_config_of(const KnownShape& shape) {
 
 std::string all_names() {
   std::vector<std::string_view> names;
+  names.reserve(std::size(kKnownShapes));
   for (const KnownShape& shape : kKnownShapes) names.push_back(shape.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }

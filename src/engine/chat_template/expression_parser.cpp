@@ -206,7 +206,7 @@ ExpressionPtr ExpressionParser::primary() {
   }
   if (reader_.at_op("[")) return list();
   if (reader_.at_op("{")) return dict();
-  reader_.fail(fmt::format("unexpected {}", quoted(describe(token))));
+  reader_.fail(fmt::format("unexpected {}", in_quotes(describe(token))));
 }
 
 ExpressionPtr ExpressionParser::list() {
@@ -251,7 +251,7 @@ ExpressionPtr ExpressionParser::tuple(const TupleRules& rules) {
   if (several) return whole;
   if (!whole->parts.empty()) return std::move(whole->parts[0]);
   if (!rules.may_be_empty)
-    reader_.fail(fmt::format("Expected an expression, got {}", quoted(describe(reader_.peek()))));
+    reader_.fail(fmt::format("Expected an expression, got {}", in_quotes(describe(reader_.peek()))));
   return whole;
 }
 
@@ -396,7 +396,7 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr value) {
   const int line = reader_.next().line;
   const bool negated = reader_.skip_name("not");
   std::string name = dotted_name();
-  if (!find_test(name)) note_unknown(fmt::format("No test named {}.", quoted(name)), line);
+  if (!find_test(name)) note_unknown(fmt::format("No test named {}.", in_quotes(name)), line);
   ExpressionPtr test = make(Kind::test, line, std::move(value));
   test->name = std::move(name);
   const Type type = reader_.peek().type;
@@ -438,7 +438,7 @@ ExpressionPtr ExpressionParser::target_primary(bool attributes) {
     reader_.expect_op(")");
     return inside;
   }
-  reader_.fail(fmt::format("can't assign to {}", quoted(describe(reader_.peek()))));
+  reader_.fail(fmt::format("can't assign to {}", in_quotes(describe(reader_.peek()))));
 }
 
 ExpressionPtr ExpressionParser::target(const TargetRules& rules) {
@@ -456,7 +456,7 @@ ExpressionPtr ExpressionParser::target(const TargetRules& rules) {
     several = true;
   }
   if (whole->parts.empty())
-    reader_.fail(fmt::format("Expected an expression, got {}", quoted(describe(reader_.peek()))));
+    reader_.fail(fmt::format("Expected an expression, got {}", in_quotes(describe(reader_.peek()))));
   return several ? std::move(whole) : std::move(whole->parts[0]);
 }
 

@@ -49,7 +49,7 @@ Value Interpreter::evaluate_kind(const Expression& expression) {
       const Value value = part(0);
       CallArguments arguments = evaluate(expression.arguments);
       if (!find_test(expression.name))
-        throw TemplateError(fmt::format("No test named {} found.", quoted(expression.name)));
+        throw TemplateError(fmt::format("No test named {} found.", in_quotes(expression.name)));
       return Value(apply_test(expression.name, value, std::move(arguments)));
     }
     case Op::list:
@@ -165,7 +165,7 @@ CallArguments Interpreter::evaluate(const Arguments& arguments) {
       meter_.step(result.keyword.size() / 8);
       for (const auto& keyword : result.keyword)
         if (keyword.first == key.string())
-          throw TemplateError(fmt::format("got multiple values for keyword argument {}", quoted(key.string())));
+          throw TemplateError(fmt::format("got multiple values for keyword argument {}", in_quotes(key.string())));
       result.keyword.emplace_back(std::string(key.string()), value);
     }
   }

@@ -206,8 +206,8 @@ Filter find_filter(std::string_view name) {
 }
 
 std::string unknown_filter(std::string_view name, std::string_view end) {
-  if (name == "random" || name == "urlize") return fmt::format("jinja2's filter {} is not supported", quoted(name));
-  return fmt::format("No filter named {}{}", quoted(name), end);
+  if (name == "random" || name == "urlize") return fmt::format("jinja2's filter {} is not supported", in_quotes(name));
+  return fmt::format("No filter named {}{}", in_quotes(name), end);
 }
 
 }  // namespace heddle::jinja

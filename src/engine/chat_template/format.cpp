@@ -213,7 +213,7 @@ class PercentFormat {
       if (!arguments_.is(Kind::dict)) throw TemplateError("format requires a mapping");
       const std::string_view key = format_.substr(at_ + 1, close - at_ - 1);
       const Value* found = arguments_.dict().find(key);
-      if (!found) throw TemplateError(quoted(key));
+      if (!found) throw TemplateError(in_quotes(key));
       named = *found;
       keyed_ = true;
       at_ = close + 1;

@@ -127,7 +127,7 @@ bool take_name(std::string_view& text, std::string& result) {
   }
   if (semicolon && size >= 2)
     throw TemplateError(
-        fmt::format("striptags: the character reference {} is not supported", quoted(fmt::format("&{};", name))));
+        fmt::format("striptags: the character reference {} is not supported", in_quotes(fmt::format("&{};", name))));
   for (std::size_t shorter = size; shorter-- > 2;) {
     found = find_legacy(name.substr(0, shorter));
     if (!found) continue;

@@ -289,9 +289,9 @@ Value Interpreter::lookup(const Expression& name) {
   }
   if (const auto found = variables_.find(name.name); found != variables_.end()) return found->second;
   if (name.name == "self" || name.name == "lipsum")  // jinja2 has them everywhere
-    throw TemplateError(fmt::format("jinja2's variable {} is not supported", quoted(name.name)));
+    throw TemplateError(fmt::format("jinja2's variable {} is not supported", in_quotes(name.name)));
   if (is_function(name.name)) return {Kind::function, std::make_shared<Function>(&meter_, name.name)};
-  return Value::undefined(meter_, fmt::format("{} is undefined", quoted(name.name)));
+  return Value::undefined(meter_, fmt::format("{} is undefined", in_quotes(name.name)));
 }
 
 void Interpreter::assign(const std::shared_ptr<Scope>& scope, const Expression& target, const Value& value) {
@@ -362,15 +362,16 @@ Value Interpreter::attribute(const Value& value, std::string_view name) {
   if (std::optional<Value> found = find_attribute(*this, value, name)) return *std::move(found);
   if (value.is(Kind::dict))
     if (const Value* found = value.dict().find(name)) return *found;
-  return Value::undefined(meter_, fmt::format("{} has no attribute {}", quoted(object_repr(value)), quoted(name)));
+  return Value::undefined(meter_,
+                          fmt::format("{} has no attribute {}", in_quotes(object_repr(value)), in_quotes(name)));
 }
 
 Value Interpreter::subscript(const Value& value, const Value& index) {
   if (std::optional<Value> found = item(meter_, value, index)) return *std::move(found);
   if (index.is_string()) {
     if (std::optional<Value> found = find_attribute(*this, value, index.string())) return *std::move(found);
-    return Value::undefined(meter_,
-                            fmt::format("{} has no attribute {}", quoted(object_repr(value)), quoted(index.string())));
+    return Value::undefined(
+        meter_, fmt::format("{} has no attribute {}", in_quotes(object_repr(value)), in_quotes(index.string())));
   }
   return Value::undefined(meter_, fmt::format("{} has no element {}", object_repr(value), to_repr(meter_, index)));
 }
@@ -402,7 +403,7 @@ Value Interpreter::call(const Value& callee, CallArguments arguments) {
 
 Value Interpreter::call_macro(const Macro& macro, CallArguments arguments) {
   const Statement& definition = *macro.definition;
-  const std::string name = definition.kind == Statement::Kind::macro ? quoted(definition.name) : "None";
+  const std::string name = definition.kind == Statement::Kind::macro ? in_quotes(definition.name) : "None";
   const std::shared_ptr<Scope> scope = inside(macro.scope);
   const std::size_t num_parameters = definition.parameters.size();
   std::vector<std::optional<Value>> given(num_parameters);
@@ -427,7 +428,7 @@ Value Interpreter::call_macro(const Macro& macro, CallArguments arguments) {
     put("kwargs", Dict::make(meter_, std::move(members)));
   } else if (!arguments.keyword.empty()) {
     throw TemplateError(
-        fmt::format("macro {} takes no keyword argument {}", name, quoted(arguments.keyword.front().first)));
+        fmt::format("macro {} takes no keyword argument {}", name, in_quotes(arguments.keyword.front().first)));
   }
   if (definition.extras.varargs) {
     const auto first = arguments.positional.begin() +
@@ -444,7 +445,7 @@ Value Interpreter::call_macro(const Macro& macro, CallArguments arguments) {
         given[i] ? *given[i]
         : parameter.fallback
             ? evaluate(*parameter.fallback)
-            : Value::undefined(meter_, fmt::format("parameter {} was not provided", quoted(parameter.name))));
+            : Value::undefined(meter_, fmt::format("parameter {} was not provided", in_quotes(parameter.name))));
   }
   execute(definition.body);
   return text(buffer.take());
@@ -475,7 +476,7 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, CallA
 
 bool Interpreter::apply_test(std::string_view name, const Value& value, CallArguments arguments) {
   const Test test = find_test(name);
-  if (!test) throw TemplateError(fmt::format("No test named {}.", quoted(name)));
+  if (!test) throw TemplateError(fmt::format("No test named {}.", in_quotes(name)));
   const Level level(meter_);
   meter_.step();
   return test(*this, value, std::move(arguments));
@@ -535,7 +536,7 @@ std::string loop_text(Meter&, const Value& value) {
 
 std::string macro_name(const Value& macro) {
   const Statement& definition = *macro.object<Macro>().definition;
-  return definition.kind == Statement::Kind::macro ? quoted(definition.name) : "anonymous";
+  return definition.kind == Statement::Kind::macro ? in_quotes(definition.name) : "anonymous";
 }
 
 }  // namespace heddle::jinja

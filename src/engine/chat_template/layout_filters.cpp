@@ -92,7 +92,7 @@ Value filter_xmlattr(Interpreter& in, const Value& value, CallArguments argument
     if (!key.is_string()) throw TemplateError(fmt::format("expected string, got '{}'", type_name(key)));
     if (key.string().find_first_of("/>=") != std::string_view::npos || split(key.string(), -1).size() != 1 ||
         strip(key.string()) != key.string())
-      throw TemplateError(fmt::format("Invalid character in attribute name: {}", quoted(key.string())));
+      throw TemplateError(fmt::format("Invalid character in attribute name: {}", in_quotes(key.string())));
     result += fmt::format("{}{}=\"{}\"", result.empty() ? "" : " ", escaped(key), escaped(member));
     in.meter().expect(result.size());
   }

@@ -279,7 +279,7 @@ class Lexer {
   void string(char quote) {
     std::size_t end = at_ + 1;
     while (end < text_.size() && text_[end] != quote) end += text_[end] == '\\' ? 2 : 1;
-    if (end >= text_.size()) fail(fmt::format("unexpected char {}", quoted(std::string(1, quote))));
+    if (end >= text_.size()) fail(fmt::format("unexpected char {}", in_quotes(std::string(1, quote))));
     push(Type::string, unescaped(std::string_view(text_).substr(at_ + 1, end - at_ - 1)));
     advance(end + 1);
   }
@@ -347,7 +347,7 @@ class Lexer {
       return;
     }
     fail(fmt::format("unexpected char {} at {}",
-                     quoted(std::string_view(text_).substr(at_, code_point_size(text_, at_))),
+                     in_quotes(std::string_view(text_).substr(at_, code_point_size(text_, at_))),
                      count_code_points(std::string_view(text_).substr(0, at_))));
   }
 

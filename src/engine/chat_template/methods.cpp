@@ -23,8 +23,8 @@ Value method(Interpreter& in, const Value& self, std::string_view name) {
 }
 
 Value forbidden(Interpreter& in, const Value& self, std::string_view name) {
-  return Value::undefined(
-      in.meter(), fmt::format("access to attribute {} of {} object is unsafe.", quoted(name), quoted(type_name(self))));
+  return Value::undefined(in.meter(), fmt::format("access to attribute {} of {} object is unsafe.", in_quotes(name),
+                                                  in_quotes(type_name(self))));
 }
 
 std::optional<Value> one_of(Interpreter& in, const Value& self, std::string_view name, const Names& allowed,

@@ -127,7 +127,7 @@ class Parser {
       reader_.fail(fmt::format("the tag '{}' reads another template, which a chat template cannot", tag.text),
                    tag.line);
     else
-      reader_.fail(fmt::format("Encountered unknown tag {}.{}", quoted(tag.text),
+      reader_.fail(fmt::format("Encountered unknown tag {}.{}", in_quotes(tag.text),
                                enders.size() == 0 ? ""
                                                   : fmt::format(" It was looking for the following tags: '{}'.",
                                                                 fmt::join(enders, "' or '"))),
@@ -203,7 +203,7 @@ class Parser {
       const std::string name = reader_.any_name();
       for (const Parameter& parameter : statement.parameters)
         if (parameter.name == name)
-          reader_.fail(fmt::format("duplicate argument {} in function definition", quoted(name)));
+          reader_.fail(fmt::format("duplicate argument {} in function definition", in_quotes(name)));
       ExpressionPtr fallback;
       if (reader_.skip_op("="))
         fallback = expressions_.expression();

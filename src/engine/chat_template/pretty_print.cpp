@@ -122,7 +122,7 @@ class PrettyPrinter {
     const std::vector<std::string_view> lines = split_lines(text, LineEnds::keep);
     for (std::size_t i = 0; i < lines.size(); ++i) {
       const bool last_line = i + 1 == lines.size();
-      std::string repr = quoted(lines[i]);
+      std::string repr = in_quotes(lines[i]);
       if (columns(repr) <= (last_line ? most - allowance : most)) {
         pieces.push_back(std::move(repr));
         continue;
@@ -132,14 +132,14 @@ class PrettyPrinter {
       for (std::size_t j = 0; j < words.size(); ++j) {
         const bool last_word = last_line && j + 1 == words.size();
         std::string candidate = current + std::string(words[j]);
-        if (columns(quoted(candidate)) > (last_word ? most - allowance : most)) {
-          if (!current.empty()) pieces.push_back(quoted(current));
+        if (columns(in_quotes(candidate)) > (last_word ? most - allowance : most)) {
+          if (!current.empty()) pieces.push_back(in_quotes(current));
           current = words[j];
         } else {
           current = std::move(candidate);
         }
       }
-      if (!current.empty()) pieces.push_back(quoted(current));
+      if (!current.empty()) pieces.push_back(in_quotes(current));
     }
     const bool brackets = outermost && pieces.size() > 1;
     if (brackets) put("(");

@@ -33,7 +33,7 @@ class Writer {
         return put(real_text(value.real()));
       case Kind::string:
         put(value.as_text().markup ? "Markup(" : "");
-        put(quoted(value.string()));
+        put(in_quotes(value.string()));
         return put(value.as_text().markup ? ")" : "");
       case Kind::list:
         return sequence("[", value.items(), "]");
@@ -54,7 +54,7 @@ class Writer {
         std::string_view comma;
         for (const auto& [name, attribute] : value.object<Namespace>().attributes) {
           put(comma);
-          put(quoted(name));
+          put(in_quotes(name));
           put(": ");
           repr(attribute);
           comma = ", ";

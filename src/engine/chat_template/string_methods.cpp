@@ -358,7 +358,7 @@ class Formatter {
     } else if (std::from_chars(name.data(), name.data() + name.size(), number).ptr != name.data() + name.size()) {
       for (const auto& [key, value] : arguments_.keyword)
         if (key == name) return value;
-      throw TemplateError(quoted(name));
+      throw TemplateError(in_quotes(name));
     }
     if (number >= arguments_.positional.size())
       throw TemplateError(fmt::format("Replacement index {} out of range for positional args tuple", number));

@@ -58,7 +58,7 @@ bool cased(char32_t c) {
   return u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_CASED);
 }
 
-bool printable(char32_t c) {
+bool is_printable(char32_t c) {
   if (c == ' ') return true;
   switch (u_charType(static_cast<UChar32>(c))) {
     case U_UNASSIGNED:
@@ -294,7 +294,7 @@ bool in_class(char32_t c, CharClass what) {
     case CharClass::ascii:
       return c < 0x80;
     case CharClass::printable:
-      return printable(c);
+      return is_printable(c);
     case CharClass::identifier:
       return is_word(c);
     default:
@@ -422,7 +422,7 @@ std::string replace(std::string_view text, std::string_view from, std::string_vi
   return result += text.substr(at);
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   const bool doubled = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = doubled ? '"' : '\'';
   std::string result(1, quote);
@@ -436,7 +436,7 @@ std::string quoted(std::string_view text) {
       result += "\\r";
     else if (c == '\t')
       result += "\\t";
-    else if (printable(c))
+    else if (is_printable(c))
       result += one;
     else if (number < 0x100)
       result += fmt::format("\\x{:02x}", number);

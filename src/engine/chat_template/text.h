@@ -70,7 +70,7 @@ std::string replace(std::string_view text, std::string_view from, std::string_vi
 // The number that a text is to float(): white space around and underscores between digits are allowed.
 std::optional<double> parse_real(std::string_view text);
 
-std::string quoted(std::string_view text);  // repr()
+std::string in_quotes(std::string_view text);  // repr()
 std::string escape_html(std::string_view text);
 
 }  // namespace heddle::jinja

@@ -50,7 +50,7 @@ void TokenReader::fail(std::string_view message, int line) const {
 
 void TokenReader::fail_expected(std::string_view what) const {
   if (at(Token::Type::end)) fail(fmt::format("unexpected end of template, expected '{}'.", what));
-  fail(fmt::format("expected token '{}', got {}", what, quoted(describe(peek()))));
+  fail(fmt::format("expected token '{}', got {}", what, in_quotes(describe(peek()))));
 }
 
 std::string describe(const Token& token) {
