@@ -107,7 +107,7 @@ class RankBench {
   int calls_of(std::size_t bytes, const Choice& choice) const {
     if (on_gpu_) return bytes <= (std::size_t{1} << 20) ? 20 : bytes <= (std::size_t{64} << 20) ? 6 : 2;
     if (bytes > (std::size_t{256} << 10)) return 1;
-    return choice.algorithm == Algorithm::put ? 64 / fabric_.size() : 200;
+    return choice.algorithm == Algorithm::put ? std::max(1, 64 / fabric_.size()) : 200;
   }
 
   Measured measure(std::size_t bytes, const Choice& choice, FunctionRef<void(int)> call) {
@@ -280,7 +280,8 @@ void bench_rank(const CollectiveBenchOptions& options, Fabric& fabric, Stream& s
 
 std::size_t heap_bytes(const CollectiveBenchOptions& options) {
   const bool symmetric =
-      options.memory.value_or(options.fabric == "nvlink" ? Memory::symmetric : Memory::any) == Memory::symmetric;
+      options.memory.value_or(options.fabric.starts_with("nvlink") ? Memory::symmetric : Memory::any) ==
+      Memory::symmetric;
   constexpr std::size_t kOwn = std::size_t{128} << 20;
   return kOwn + (symmetric ? 2 * std::max(options.to_bytes + 4096, std::size_t{256} << 20) : 0);
 }
@@ -304,7 +305,7 @@ void run_bench(const CollectiveBenchOptions& options) {
   record["cases"] = std::move(report->cases);
   record["machine"]["clock_mhz_after"] = clock_mhz();
   std::vector<std::string> head{"collective", "size", "algorithm", "blocks", "us", "skew %", "bus GB/s"};
-  if (options.fabric == "nvlink")
+  if (options.fabric.starts_with("nvlink"))
     for (const char* more : {"of floor", "NCCL us", "windows us", "ratio"}) head.emplace_back(more);
   report->rows.insert(report->rows.begin(), head);
   const std::string text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";

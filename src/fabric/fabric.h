@@ -50,6 +50,7 @@ struct SymmetricSpan {
 };
 
 // The ranks that take part in something, in the order of their ranks there: no rank twice, each below the world's size.
+// All of them name a team in the same order.
 using Ranks = std::vector<int>;
 
 struct FabricOptions {

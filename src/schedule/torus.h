@@ -50,7 +50,8 @@ struct Torus {
   }
 
   static constexpr bool supports(int machines, int gpus_per_machine = 1) {
-    return machines >= 1 && gpus_per_machine >= 1;
+    constexpr int kMost = 1 << 12;  // of each: pieces() stays a number
+    return machines >= 1 && gpus_per_machine >= 1 && machines <= kMost / 16 && gpus_per_machine <= kMost;
   }
   constexpr int steps() const { return 3 * machines - 2; }
   constexpr int pieces() const { return 3 * machines * machines * gpus_per_machine; }

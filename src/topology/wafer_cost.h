@@ -63,11 +63,10 @@ struct GemmSize {
 //
 //   mesh_gemm   P max(C, W + 2 alpha + r) + alignment of A: P/2 (a + 2 alpha + r)        hops are 2, whatever the sync
 //   gemm_t      C = A B^T: P max(C, b + 2 alpha + r, c + beta + r, c + wait(P)) + P alpha; the chain along X adds up c
-//   cannon      P max(C, W + 2 alpha + r, W + wait(P)) + alignment; dataflow pays the way from head to tail once: P
-//   alpha summa       P (C + W + r + beta) + 2 P alpha in dataflow; P max(C + W + r + beta, W + wait(P)) with
-//   rendezvous;
+//   cannon      P max(C, W + 2 alpha + r, W + wait(P)) + alignment; dataflow pays the way from head to tail once, P alpha
+//   summa       P (C + W + r + beta) + 2 P alpha in dataflow; P max(C + W + r + beta, W + wait(P)) with rendezvous;
 //               P (C + W + P alpha + r) with barriers
-//   all_gather  (P - 1) (a + alpha + beta) + P C
+//   all_gather  (P - 1) (W + alpha + beta) + P C
 //
 // Memory: all_gather P (A + B) + C; the others two tiles of A, two of B, one of C. Routes: of an axis three (one out,
 // one in, one that passes) where tiles shift, two where they are relayed, as SUMMA's and all-gather's are: the paper's
@@ -82,8 +81,8 @@ struct AllReduceOptions {
 // All-reduce of n fp16 values among `line` >= 2 cores in a line. With groups of g, g^K >= P, G members in a phase:
 //
 //   k_tree    sum over phases of (stages hops alpha + stages beta), stages = min(g, G)/2, hops = g^phase; multicast
-//             alpha P/2; 1.5 n for words in, added and out. K = 2: alpha (g/2 + (G/2) g + P/2) + beta (g/2 + G/2) + 1.5
-//             n
+//             alpha P/2; 1.5 n for words in, added and out.
+//             K = 2: alpha (g/2 + (G/2) g + P/2) + beta (g/2 + G/2) + 1.5 n
 //   pipeline  P (alpha + beta) + P alpha + n
 //   ring      2 (P - 1) (2 alpha + beta + ceil(words / P)), over two hops
 //

@@ -128,6 +128,9 @@ void MpiFabric::synchronize(Stream& stream) {
 std::unique_ptr<Fabric> open_mpi_fabric(const FabricOptions& options) {
   const Launch launch = read_launch();
   require(options.deadline.count() > 0, "mpi: the deadline is {} ns, not above 0", options.deadline.count());
+  constexpr std::size_t kMost = std::size_t{1} << 46;  // beyond any machine's memory, and far from an overflow
+  if (options.heap_bytes > kMost)
+    throw_error<InputError>("mpi: a heap of {} bytes is more than a machine has", options.heap_bytes);
   return std::make_unique<MpiFabric>(launch, options);
 }
 
