@@ -18,7 +18,7 @@ const Environment kOfRankTwo{{"OMPI_COMM_WORLD_RANK", "2"},       {"OMPI_COMM_WO
                              {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                              {"PMIX_NAMESPACE", "prterun-a/1@1"}, {"OMPI_MCA_orte_precondition_transports", "12-ab"}};
 
-Launch read(const Environment& environment) {
+Launch launch_of(const Environment& environment) {
   return read_launch([&](const char* name) -> const char* {
     const auto found = environment.find(name);
     return found == environment.end() ? nullptr : found->second.c_str();
@@ -29,7 +29,7 @@ std::string error_of(Environment environment, const std::string& name, const cha
   environment.erase(name);
   if (value != nullptr) environment[name] = value;
   try {
-    read(environment);
+    launch_of(environment);
   } catch (const InputError& error) {
     return error.what();
   }
@@ -37,7 +37,7 @@ std::string error_of(Environment environment, const std::string& name, const cha
 }
 
 TEST(Launch, IsReadFromMpirunsEnvironment) {
-  const Launch launch = read(kOfRankTwo);
+  const Launch launch = launch_of(kOfRankTwo);
   EXPECT_EQ(launch.rank, 2);
   EXPECT_EQ(launch.world_size, 4);
   EXPECT_EQ(launch.local_rank, 0);
