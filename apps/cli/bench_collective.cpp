@@ -31,7 +31,7 @@ namespace {
 using nlohmann::ordered_json;
 
 // Of one way to do a collective of one size: what every rank measured. The figures of record are the slowest rank's.
-struct Measured {
+struct CallTimes {
   std::vector<double> samples;       // of this rank
   std::vector<double> rank_medians;  // of all ranks
 
@@ -76,7 +76,7 @@ class RankBench {
   Memory memory() const { return options_.memory.value_or(on_gpu_ ? Memory::symmetric : Memory::any); }
 
   // By what the tables say, or as forced.
-  Measured measure(Collective collective, std::size_t bytes, const std::optional<Choice>& choice) {
+  CallTimes measure(Collective collective, std::size_t bytes, const std::optional<Choice>& choice) {
     communicator_.force(choice);
     used_ = communicator_.choose(collective, bytes);
     return measure(bytes, used_, [&](int i) { buffers_.call(collective, bytes, i); });
@@ -85,7 +85,7 @@ class RankBench {
   void use(Collective collective, const CutOffs& table) { communicator_.use(collective, table); }
 
   // The buffers must be of the kind that is to be measured.
-  Measured measure_vendor(Collective collective, std::size_t bytes) {
+  CallTimes measure_vendor(Collective collective, std::size_t bytes) {
     return measure(bytes, {Algorithm::vendor}, [&](int i) { buffers_.call_vendor(collective, bytes, i); });
   }
   void use_vendor_windows() { buffers_.use_vendor_windows(); }
@@ -110,11 +110,11 @@ class RankBench {
     return choice.algorithm == Algorithm::put ? std::max(1, 64 / fabric_.size()) : 200;
   }
 
-  Measured measure(std::size_t bytes, const Choice& choice, FunctionRef<void(int)> call) {
+  CallTimes measure(std::size_t bytes, const Choice& choice, FunctionRef<void(int)> call) {
     const int calls = calls_of(bytes, choice);
     for (int i = 0; i < 3; ++i) call(i);
     fabric_.synchronize(stream_);
-    Measured measured;
+    CallTimes measured;
     if constexpr (kHaveCuda)
       if (on_gpu_) measured.samples = graph_samples(communicator_, stream_, calls, options_.repeats, call);
     if (!on_gpu_)
@@ -190,7 +190,7 @@ CutOffs tuned_table(RankBench& bench, Collective collective, std::span<const std
   return table;
 }
 
-ordered_json json_of(const Measured& measured) {
+ordered_json json_of(const CallTimes& measured) {
   ordered_json json = spread(measured.samples);
   json["rank_medians"] = measured.rank_medians;
   json["seconds"] = measured.seconds();
@@ -198,7 +198,7 @@ ordered_json json_of(const Measured& measured) {
   return json;
 }
 
-struct Report {
+struct CollectiveReport {
   ordered_json cases = ordered_json::array();
   ordered_json tuned = ordered_json::object();
   int ranks = 0;
@@ -207,9 +207,9 @@ struct Report {
 };
 
 void measure_size(RankBench& bench, const CollectiveBenchOptions& options, Fabric& fabric, Collective collective,
-                  std::size_t bytes, Report& report) {
+                  std::size_t bytes, CollectiveReport& report) {
   const double traffic = traffic_of(collective, fabric.size(), static_cast<double>(bytes));
-  const Measured ours = bench.measure(collective, bytes, options.forced);
+  const CallTimes ours = bench.measure(collective, bytes, options.forced);
   const Choice choice = bench.used();
   const double gbps = traffic / ours.seconds() * 1e-9;
   ordered_json one{{"collective", name_of(collective)},
@@ -232,7 +232,7 @@ void measure_size(RankBench& bench, const CollectiveBenchOptions& options, Fabri
     row.push_back(fmt::format("{:.0f} %", 100 * floor / ours.seconds()));
   }
   if (fabric.has(Capability::vendor_collectives)) {
-    const Measured nccl = bench.measure_vendor(collective, bytes);
+    const CallTimes nccl = bench.measure_vendor(collective, bytes);
     one["nccl"] = json_of(nccl);
     one["ratio_to_nccl"] = nccl.seconds() / ours.seconds();
     row.push_back(fmt::format("{:.2f}", nccl.seconds() * 1e6));
@@ -243,11 +243,11 @@ void measure_size(RankBench& bench, const CollectiveBenchOptions& options, Fabri
 }
 
 // NCCL once more, on registered windows; the better of the two counts.
-void measure_windows(RankBench& bench, Report& report) {
+void measure_windows(RankBench& bench, CollectiveReport& report) {
   bench.use_vendor_windows();
   for (std::size_t i = 0; i < report.cases.size(); ++i) {
     ordered_json& one = report.cases[i];
-    const Measured windows =
+    const CallTimes windows =
         bench.measure_vendor(*collective_named(one["collective"].get<std::string>()), one["bytes"].get<std::size_t>());
     one["nccl_windows"] = json_of(windows);
     const double best = std::min(windows.seconds(), one["nccl"]["seconds"].get<double>());
@@ -259,7 +259,7 @@ void measure_windows(RankBench& bench, Report& report) {
 }
 
 void bench_rank(const CollectiveBenchOptions& options, Fabric& fabric, Stream& stream, TunedStore& tuned,
-                Report& report) {
+                CollectiveReport& report) {
   RankBench bench(options, fabric, stream, tuned);
   const std::vector<std::size_t> sizes = sizes_of(options, fabric.size());
   report.ranks = fabric.size();
@@ -291,9 +291,9 @@ void run_bench(const CollectiveBenchOptions& options) {
   for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
   TunedStore tuned(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
   std::mutex mutex;
-  std::optional<Report> report;
+  std::optional<CollectiveReport> report;
   run_ranks(options.fabric, options.ranks, {.heap_bytes = heap_bytes(options)}, [&](Fabric& fabric, Stream& stream) {
-    Report mine;
+    CollectiveReport mine;
     bench_rank(options, fabric, stream, tuned, mine);
     const std::lock_guard lock(mutex);
     if (fabric.rank() == 0) report = std::move(mine);

@@ -39,7 +39,7 @@ struct Measured {
   std::string why_not;  // when something could not be measured
 };
 
-struct Report {
+struct MachineReport {
   CpuInfo cpu;
   GpuDiscovery gpus;
   std::vector<std::string> installed_gpus;
@@ -96,15 +96,15 @@ Measured measure(const CpuInfo& cpu, TunedStore& store) {
   return measured;
 }
 
-Report examine() {
-  Report report{.cpu = discover_cpu(), .gpus = discover_gpus(), .installed_gpus = installed_gpus()};
+MachineReport examine() {
+  MachineReport report{.cpu = discover_cpu(), .gpus = discover_gpus(), .installed_gpus = installed_gpus()};
   TunedStore store(default_tuned_store_file(), machine_key(report.cpu, report.installed_gpus), HEDDLE_VERSION);
   report.measured = measure(report.cpu, store);
   report.tuned_store = store.file();
   return report;
 }
 
-ordered_json json_of(const Report& report) {
+ordered_json json_of(const MachineReport& report) {
   const CpuInfo& cpu = report.cpu;
   ordered_json caches = ordered_json::array();
   for (const CpuCache& cache : cpu.caches)
@@ -203,7 +203,7 @@ void add_measured(Page& page, const Measured& measured, const std::filesystem::p
            store.empty() ? "none: HEDDLE_CACHE_DIR, XDG_CACHE_HOME and HOME are not set" : store.string());
 }
 
-void add_gpus(Page& page, const Report& report) {
+void add_gpus(Page& page, const MachineReport& report) {
   if (report.gpus.gpus.empty()) page.add("GPUs", "none: " + report.gpus.why_none);
   if (report.gpus.gpus.empty() && !report.installed_gpus.empty())
     page.add("", fmt::format("the NVIDIA driver has in hand: {}", fmt::join(report.installed_gpus, ", ")));
@@ -220,7 +220,7 @@ void add_gpus(Page& page, const Report& report) {
                                             report.gpus.driver_version.empty() ? "none" : report.gpus.driver_version));
 }
 
-std::string text_of(const Report& report) {
+std::string text_of(const MachineReport& report) {
   Page page;
   page.add("heddle", fmt::format("{}, compiled by {}", HEDDLE_VERSION, compiler()));
   add_cpu(page, report.cpu);
@@ -236,7 +236,7 @@ std::string text_of(const Report& report) {
 }
 
 void run(const DoctorOptions& options) {
-  const Report report = examine();
+  const MachineReport report = examine();
   write_stdout(options.json ? json_of(report).dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n"
                             : text_of(report));
 }

@@ -41,7 +41,7 @@ struct TokenizerFile {
   std::size_t vocab_size = 0;  // added tokens counted in
 };
 
-struct Report {
+struct FolderReport {
   std::string folder;
   std::string architecture;
   std::int64_t num_parameters = 0;
@@ -78,7 +78,7 @@ std::optional<TokenizerFile> read_tokenizer(const std::filesystem::path& path) {
   }
 }
 
-void count_tensors(const ModelSource& source, Report& report) {
+void count_tensors(const ModelSource& source, FolderReport& report) {
   for (const std::string_view name : source.names()) {
     const TensorInfo& info = *source.find(name);
     report.num_parameters += info.num_elements();
@@ -92,7 +92,7 @@ void count_tensors(const ModelSource& source, Report& report) {
 
 // Adds what `load` throws to what is unsupported.
 template <class Load>
-void attempt(Report& report, const Load& load) {
+void attempt(FolderReport& report, const Load& load) {
   try {
     load();
   } catch (const InputError& error) {
@@ -101,12 +101,12 @@ void attempt(Report& report, const Load& load) {
 }
 
 // All but the files and the tokenizer.
-Report examine_source(const ModelSource& source, const std::string& name) {
+FolderReport examine_source(const ModelSource& source, const std::string& name) {
   const JsonField config = source.config();
-  Report report{.folder = name,
-                .architecture = architecture_of(config),
-                .size_bytes = source.total_bytes(),
-                .sizes = describe_model(config)};
+  FolderReport report{.folder = name,
+                      .architecture = architecture_of(config),
+                      .size_bytes = source.total_bytes(),
+                      .sizes = describe_model(config)};
   count_tensors(source, report);
   attempt(report, [&] {
     const std::vector<std::string> sentences = unsupported(config);
@@ -117,9 +117,9 @@ Report examine_source(const ModelSource& source, const std::string& name) {
   return report;
 }
 
-Report examine_folder(const std::filesystem::path& folder) {
+FolderReport examine_folder(const std::filesystem::path& folder) {
   const Checkpoint checkpoint(folder);
-  Report report = examine_source(checkpoint, folder.string());
+  FolderReport report = examine_source(checkpoint, folder.string());
   report.files = checkpoint.weight_files();
   report.tokenizer = read_tokenizer(folder / kTokenizer);
   std::error_code error;
@@ -130,16 +130,16 @@ Report examine_folder(const std::filesystem::path& folder) {
   return report;
 }
 
-Report examine(const std::string& model) {
+FolderReport examine(const std::string& model) {
   const auto synthetic = parse_synthetic_name(model);
   if (!synthetic) return examine_folder(model);
-  Report report = examine_source(SyntheticModel(*synthetic), model);
+  FolderReport report = examine_source(SyntheticModel(*synthetic), model);
   const nlohmann::json tokenizer = parse_json(synthetic_tokenizer(*synthetic->shape).tokenizer_json, model);
   report.tokenizer = describe_tokenizer(JsonField(tokenizer, model));
   return report;
 }
 
-ordered_json json_of(const Report& report) {
+ordered_json json_of(const FolderReport& report) {
   const auto number = [](std::optional<std::int64_t> value) { return value ? ordered_json(*value) : ordered_json(); };
   ordered_json tokenizer;
   if (report.tokenizer) tokenizer = {{"model", report.tokenizer->model}, {"vocab_size", report.tokenizer->vocab_size}};
@@ -163,7 +163,7 @@ ordered_json json_of(const Report& report) {
   };
 }
 
-std::string text_of(const Report& report) {
+std::string text_of(const FolderReport& report) {
   std::string text;
   const auto line = [&](std::string_view title, std::string_view value) {
     text += fmt::format("{:<12}  {}\n", title, printable_text(value));
@@ -199,7 +199,7 @@ std::string text_of(const Report& report) {
 }
 
 void run(const InspectOptions& options) {
-  const Report report = examine(options.folder);
+  const FolderReport report = examine(options.folder);
   write_stdout(options.json ? json_of(report).dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n"
                             : text_of(report));
 }
