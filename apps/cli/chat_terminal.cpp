@@ -65,8 +65,6 @@ class Terminal : public LineSource {
     el_set(editor_.get(), EL_GETCFN, read_character);
     el_set(editor_.get(), EL_PROMPT, prompt_text);
     el_set(editor_.get(), EL_EDITOR, "emacs");
-    el_set(editor_.get(), EL_ADDFN, "heddle-complete", "Complete a command or a file's name", complete);
-    el_set(editor_.get(), EL_BIND, "^I", "heddle-complete", nullptr);
     el_set(editor_.get(), EL_SIGNAL, 0);
     el_set(editor_.get(), EL_HIST, history, history_.get());
     el_source(editor_.get(), nullptr);  // the user's ~/.editrc
@@ -111,26 +109,30 @@ class Terminal : public LineSource {
   }
 
   // Tab: in a message it is a character.
-  static unsigned char complete(EditLine* editor, int /*character*/) {
+  static void complete(EditLine* editor) {
     const Terminal& self = of(editor);
     const LineInfo& line = *el_line(editor);
     const std::string_view typed(line.buffer, static_cast<std::size_t>(line.cursor - line.buffer));
     const bool command = self.prompt_ == Prompt::message && typed.starts_with('/') && !typed.starts_with("//");
     const LineCompletion completion = command ? complete_line(typed) : LineCompletion{.inserted = "\t", .choices = {}};
-    if (!completion.inserted.empty())
-      return el_insertstr(editor, completion.inserted.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
-    if (completion.choices.empty()) return CC_ERROR;
-    std::string list = "\n";
-    for (std::size_t i = 0; i < std::min(completion.choices.size(), kMaxShownChoices); ++i)
-      list += harmless_text(completion.choices[i]) + "  ";
-    list += completion.choices.size() > kMaxShownChoices ? "...\n" : "\n";
-    std::fputs(list.c_str(), self.screen_);
-    std::fflush(self.screen_);
-    return CC_REDISPLAY;
+    if (!completion.inserted.empty()) {
+      if (el_insertstr(editor, completion.inserted.c_str()) != 0) el_beep(editor);
+    } else if (completion.choices.empty()) {
+      el_beep(editor);
+    } else {
+      std::string list = "\n";
+      for (std::size_t i = 0; i < std::min(completion.choices.size(), kMaxShownChoices); ++i)
+        list += harmless_text(completion.choices[i]) + "  ";
+      list += completion.choices.size() > kMaxShownChoices ? "...\n" : "\n";
+      std::fputs(list.c_str(), self.screen_);
+      std::fflush(self.screen_);
+    }
+    el_set(editor, EL_REFRESH);
   }
 
   // In place of libedit's own reader, which does not hear a signal that comes just before it waits for a key. Bytes
-  // that are no character are dropped.
+  // that are no character are dropped. Tab is dealt with here, since libedit never frees the name of a function of ours
+  // (EL_ADDFN).
   static int read_character(EditLine* editor, wchar_t* character) {
     const Terminal& self = of(editor);
     std::mbstate_t state{};
@@ -138,7 +140,8 @@ class Terminal : public LineSource {
       const ssize_t count = self.interrupt_.read(STDIN_FILENO, {&byte, 1});
       if (count <= 0) return static_cast<int>(count);
       const std::size_t length = std::mbrtowc(character, &byte, 1, &state);
-      if (length <= 1) return 1;
+      if (length <= 1 && *character != L'\t') return 1;
+      if (length <= 1) complete(editor);
       if (length == static_cast<std::size_t>(-1)) state = {};
     }
   }

@@ -156,14 +156,16 @@ class Joining {
     atomic_store(&slot.state, RankSlot::joined);
   }
 
-  Mapping open_heaps(const ShmControl& control) const {
+  Mapping open_heaps(ShmControl& control) const {
     const std::string path = fmt::format("/proc/{}/fd/{}", control.heap_process, control.heap_file);
     const OpenFile file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    const int error = errno;
+    if (file.number() < 0 && in_trouble(control)) throw_trouble(control);  // rank 0 has gone, and said why
     if (file.number() < 0)
       throw_error<Failure>(
           "cannot open the heaps of rank 0 at {}: {}; ranks on shm are processes of one user in one "
           "container",
-          path, std::generic_category().message(errno));
+          path, std::generic_category().message(error));
     reserve(file, heap_bytes_ * static_cast<std::size_t>(launch_.rank), heap_bytes_,
             fmt::format("the heap of rank {}", launch_.rank));
     return Mapping::of_file(file.number(), all_heaps_bytes(), "the ranks' heaps");
