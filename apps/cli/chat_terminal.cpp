@@ -108,6 +108,11 @@ class Terminal : public LineSource {
     return of(editor).prompt_ == Prompt::continuation ? continuation : message;
   }
 
+  static bool line_is_empty(EditLine* editor) {
+    const LineInfo& line = *el_line(editor);
+    return line.lastchar == line.buffer;
+  }
+
   // Tab: in a message it is a character.
   static void complete(EditLine* editor) {
     const Terminal& self = of(editor);
@@ -140,6 +145,8 @@ class Terminal : public LineSource {
       const ssize_t count = self.interrupt_.read(STDIN_FILENO, {&byte, 1});
       if (count <= 0) return static_cast<int>(count);
       const std::size_t length = std::mbrtowc(character, &byte, 1, &state);
+      // Ctrl-D, or what a terminal makes of one that was typed while the last line was still being worked on.
+      if (length <= 1 && (*character == L'\x04' || *character == L'\0') && line_is_empty(editor)) return 0;
       if (length <= 1 && *character != L'\t') return 1;
       if (length <= 1) complete(editor);
       if (length == static_cast<std::size_t>(-1)) state = {};
