@@ -91,7 +91,7 @@ TEST(ShmProcesses, AKilledRankIsNamedByEveryOtherLongBeforeTheDeadline) {
 TEST(ShmProcesses, AStoppedRankIsNamedByEveryOther) {
   for (const std::string mode : {"barriers", "waits"}) {
     pid_t lost = 0;
-    for (const RankProcesses::End& end : ends_without_rank_2(mode, "1000", SIGSTOP, lost)) {
+    for (const RankProcesses::End& end : ends_without_rank_2(mode, "4000", SIGSTOP, lost)) {
       EXPECT_EQ(end.code, 1);
       EXPECT_THAT(end.error, HasSubstr(named(2, lost) + " has not moved for "));
     }
@@ -114,11 +114,11 @@ TEST(ShmProcesses, ARankThatThrowsEndsTheOthers) {
 TEST(ShmProcesses, ARankThatNeverStartsIsNamed) {
   RankProcesses ranks(4);
   std::vector<pid_t> processes;
-  for (const int rank : {0, 1, 3}) processes.push_back(ranks.start(rank, rank_command("once", kHeap, "1000")));
+  for (const int rank : {0, 1, 3}) processes.push_back(ranks.start(rank, rank_command("once", kHeap, "3000")));
   for (const pid_t process : processes) {
     const RankProcesses::End end = ranks.end(process);
     EXPECT_EQ(end.code, 1);
-    EXPECT_EQ(end.error, "rank 2 has not started within 1.0 s");
+    EXPECT_EQ(end.error, "rank 2 has not started within 3.0 s");
   }
   expect_nothing_left(ranks);
 }
