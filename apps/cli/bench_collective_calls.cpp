@@ -4,10 +4,12 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <thread>
 
 #include "base/buffer.h"
 #include "base/copy.h"
+#include "base/deadline.h"
 #include "base/error.h"
 #include "cli/bench_collective.h"
 #include "collectives/all_gather.h"
@@ -137,8 +139,10 @@ void CollectiveBuffers::call_vendor(Collective collective, std::size_t bytes, in
 
 void CollectiveBuffers::check_all_reduce(std::size_t bytes, int i) {
   const std::size_t size = size_of(dtype_), count = bytes / size;
-  std::vector<std::byte> got(bytes);
+  std::vector<std::byte> got(bytes, std::byte{0x5a});  // and not what an earlier call has left
   const auto [in, out] = pair(bytes, i);
+  enqueue_copy(stream_, out, got.data(), bytes);
+  call(Collective::all_reduce, bytes, i);
   enqueue_copy(stream_, got.data(), out, bytes);
   communicator_.fabric().synchronize(stream_);
   const std::size_t first = static_cast<std::size_t>(out - out_) / size;
@@ -159,13 +163,32 @@ void CollectiveBuffers::check_all_reduce(std::size_t bytes, int i) {
   }
 }
 
+namespace {
+
+// Whatever happens, the stream's worker is let go and done before what it refers to is gone.
+struct LetGo {
+  std::atomic<bool>& go;
+  Stream& stream;
+
+  ~LetGo() {
+    go = true;
+    try {
+      stream.synchronize();
+    } catch (const std::exception&) {  // thrown already, by what ended the measurement
+    }
+  }
+};
+
+}  // namespace
+
 double seconds_per_call(Communicator& communicator, Stream& stream, int calls, FunctionRef<void(int)> call) {
   using Clock = std::chrono::steady_clock;
   // Few calls fit into the queue whole: the worker then starts when all are there, and never sleeps between them.
   std::atomic<bool> go = calls == 1;
   Clock::time_point begin, end;
-  stream.enqueue([&go](ThreadPool&) {
-    while (!go) std::this_thread::yield();
+  const LetGo let_go{go, stream};
+  stream.enqueue([&go, deadline = Deadline::after(kLongestWait)](ThreadPool&) {
+    while (!go && !deadline.passed()) std::this_thread::yield();
   });
   barrier(communicator, stream);
   stream.enqueue([&begin](ThreadPool&) { begin = Clock::now(); });

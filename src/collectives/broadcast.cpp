@@ -1,11 +1,10 @@
 #include "collectives/broadcast.h"
 
-#include "base/copy.h"
 #include "collectives/broadcast_programs.cuh"
+#include "collectives/carry_out.h"
 #include "collectives/collectives_cuda.h"
 #include "collectives/preconditions.h"
 #include "collectives/put_exchange.h"
-#include "collectives/run_on_cpu.h"
 #include "fabric/nvlink/nccl_collectives.h"
 
 namespace heddle {
@@ -14,24 +13,18 @@ void broadcast(Communicator& communicator, const BroadcastParams& params, Stream
   require(params.root >= 0 && params.root < communicator.size(), "broadcast: root {} is not in a team of {}",
           params.root, communicator.size());
   const bool symmetric = require_aligned("broadcast", communicator, params.memory, {params.output});
-  communicator.check(
-      {Collective::broadcast, params.dtype, params.count, static_cast<std::uint64_t>(params.root), symmetric}, stream);
+  const Communicator::Call call{Collective::broadcast, params.dtype, params.count,
+                                static_cast<std::uint64_t>(params.root), symmetric};
   const std::size_t bytes = params.count * size_of(params.dtype);
-  if (bytes == 0) return;
-  if (communicator.size() == 1) {
-    if (params.input != params.output) enqueue_copy(stream, params.output, params.input, bytes);
-    return;
-  }
-  const Choice choice = communicator.choose(Collective::broadcast, bytes);
-  if (choice.algorithm == Algorithm::vendor) {
-    communicator.vendor().broadcast(stream, params.root, params.output, params.input, params.count, params.dtype);
-  } else if (choice.algorithm == Algorithm::put) {
-    broadcast_by_puts(communicator, params, stream);
-  } else if (stream.device().kind == DeviceKind::cpu) {
-    with_broadcast(params, choice, [&](const auto& program) { communicator.run_on_cpu(program, stream); });
-  } else if constexpr (kHaveCuda) {
-    broadcast_cuda(communicator, params, choice, stream);
-  }
+  const auto vendor = [&](VendorCollectives& nccl) {
+    nccl.broadcast(stream, params.root, params.output, params.input, params.count, params.dtype);
+  };
+  const auto puts = [&] { broadcast_by_puts(communicator, params, stream); };
+  const auto programs = [&](const Choice& choice, const auto& run) { with_broadcast(params, choice, run); };
+  const auto cuda = [&](const Choice& choice) {
+    if constexpr (kHaveCuda) broadcast_cuda(communicator, params, choice, stream);
+  };
+  carry_out(communicator, call, bytes, params, stream, vendor, puts, programs, cuda);
 }
 
 }  // namespace heddle

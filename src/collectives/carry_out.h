@@ -1,0 +1,38 @@
+// What every collective does before its own part: check, deal with what is trivial, choose, and go one of four
+#pragma once
+
+#include "base/copy.h"
+#include "collectives/communicator.h"
+#include "collectives/run_on_cpu.h"
+
+namespace heddle {
+
+// `call` is what the ranks must agree on; `larger_bytes` the size of the larger of a rank's two buffers, by which the
+// algorithm is chosen. A team of one copies. The four ways enqueue and return:
+//   vendor(VendorCollectives&)     NCCL's own
+//   puts()                         without peer addresses
+//   programs(const Choice&, run)   calls run(program) with the program that the choice names
+//   cuda(const Choice&)            the same in a kernel; called in builds with CUDA alone
+template <class Params, class Vendor, class Puts, class Programs, class Cuda>
+void carry_out(Communicator& communicator, const Communicator::Call& call, std::size_t larger_bytes,
+               const Params& params, Stream& stream, const Vendor& vendor, const Puts& puts, const Programs& programs,
+               const Cuda& cuda) {
+  communicator.check(call, stream);
+  if (larger_bytes == 0) return;
+  if (communicator.size() == 1) {
+    if (params.input != params.output) enqueue_copy(stream, params.output, params.input, larger_bytes);
+    return;
+  }
+  const Choice choice = communicator.choose(call.collective, larger_bytes);
+  if (choice.algorithm == Algorithm::vendor) {
+    vendor(communicator.vendor());
+  } else if (choice.algorithm == Algorithm::put) {
+    puts();
+  } else if (stream.device().kind == DeviceKind::cpu) {
+    programs(choice, [&](const auto& program) { communicator.run_on_cpu(program, stream); });
+  } else {
+    cuda(choice);
+  }
+}
+
+}  // namespace heddle
