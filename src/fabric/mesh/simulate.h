@@ -1,0 +1,43 @@
+// Programs of the mesh, timed: what topology/wafer_cost.h says in closed form, as the programs themselves take it on
+// simulated cores. Cycles are the last core's; memory and routes are counted by the run. Throws what wafer_cost.h throws,
+// and InputError with core, phase, need and budget where a core's memory or routes do not suffice.
+//
+// The simulation charges what the closed forms charge (calls, multiply-accumulates, words, hops, stages); it adds what
+// they leave out: how delays of different cores meet, and ends of lines that differ from the middle.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fabric/mesh/grid.h"
+#include "topology/wafer_cost.h"
+
+namespace heddle::mesh {
+
+// breakdown: "compute" (of one core), and what each phase of the program takes beyond its compute.
+WaferCost simulate_gemm(const PlmrDevice&, const GemmSize&, WaferMesh, WaferGemm, WaferSync = WaferSync::dataflow);
+
+// breakdown: "hops", "routing stages", "words", as all_reduce_cost's.
+WaferCost simulate_all_reduce(const PlmrDevice&, int line, std::int64_t n, const AllReduceOptions& = {});
+
+// y [n] = x [k] B [k, n], with k along y. breakdown: "compute", then the all-reduce's.
+WaferCost simulate_gemv(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, const AllReduceOptions& = {});
+
+// The nine GEMMs of a layer of prefill, named as prefill_layer_cost names them, which also counts the memory.
+WaferCost simulate_prefill_layer(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t tokens,
+                                 WaferSync = WaferSync::dataflow);
+
+// What 5.1 and 6.1 state of each program, counted from its schedule on a line of `line` cores.
+struct ComplianceRow {
+  std::string program;
+  int paths = 0;            // that begin, end or pass at the busiest core of a line, were none relayed
+  int routes = 0;           // that the program takes of a line, relaying where paths are too many
+  int hops = 0;             // of a step's longest way; of an all-reduce, in all
+  int stages = 0;           // routing stages on that way
+  double memory_tiles = 0;  // of a core, in tiles: of A, B and C for a GEMM; of the vector for an all-reduce
+  std::string complies;     // which of L, M and R it keeps: "L M R", "M R", ...
+};
+std::vector<ComplianceRow> gemm_compliance(const PlmrDevice&, int line);
+std::vector<ComplianceRow> all_reduce_compliance(const PlmrDevice&, int line, int k_tree_phases = 2);
+
+}  // namespace heddle::mesh
