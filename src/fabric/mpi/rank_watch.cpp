@@ -211,7 +211,7 @@ void RankWatch::look_at_call() {
   std::string line;
   {
     const std::lock_guard lock(mutex_);
-    line = fmt::format("heddle: error: {}\n", trouble_);
+    line = fmt::format("heddle: error: rank {} gives up: {}\n", options_.rank, trouble_);
   }
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
   // Who looks for those who have not come must still find this rank.
