@@ -1,0 +1,46 @@
+#include "plans/wafer/partition.h"
+
+#include "base/checked.h"
+
+namespace heddle {
+
+Partition even_partition(int size, int cores) {
+  Partition partition{.cores = cores, .tile = ceil_div(size, cores), .source = {}};
+  const std::int64_t places = static_cast<std::int64_t>(cores) * partition.tile;
+  partition.source.resize(static_cast<std::size_t>(places), Partition::kPadding);
+  for (int i = 0; i < size; ++i) partition.source[static_cast<std::size_t>(i)] = i;
+  return partition;
+}
+
+int HeadPartition::kv_head(int core, int u) const {
+  const std::int64_t unit = static_cast<std::int64_t>(core) * units + u;
+  const auto head = static_cast<int>(unit / (head_dim / 2));
+  return head < num_kv_heads ? head : Partition::kPadding;
+}
+
+HeadPartition head_partition(int num_heads, int num_kv_heads, int head_dim, int cores) {
+  const int half = head_dim / 2;
+  HeadPartition heads{.head_dim = head_dim,
+                      .group = num_heads / num_kv_heads,
+                      .units = ceil_div(num_kv_heads * half, cores),
+                      .keys = {},
+                      .queries = {},
+                      .num_kv_heads = num_kv_heads};
+  heads.keys = {.cores = cores, .tile = 2 * heads.units, .source = {}};
+  heads.queries = {.cores = cores, .tile = heads.group * 2 * heads.units, .source = {}};
+  for (int core = 0; core < cores; ++core) {
+    const auto place_units = [&](Partition& partition, int heads_apart, int first_head) {
+      for (int u = 0; u < heads.units; ++u) {
+        const int kv_head = heads.kv_head(core, u);
+        const int base = (kv_head * heads_apart + first_head) * head_dim + heads.pair(core, u);
+        for (const int dimension : {base, base + half})
+          partition.source.push_back(kv_head == Partition::kPadding ? Partition::kPadding : dimension);
+      }
+    };
+    place_units(heads.keys, 1, 0);
+    for (int member = 0; member < heads.group; ++member) place_units(heads.queries, heads.group, member);
+  }
+  return heads;
+}
+
+}  // namespace heddle
