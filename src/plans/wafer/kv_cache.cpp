@@ -1,6 +1,7 @@
 #include "plans/wafer/kv_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace heddle {
 
@@ -8,8 +9,8 @@ void WaferKvCache::reserve(int rows, std::int64_t slots, const KvRows& kept) {
   if (slots <= slots_) return;
   WaferKvCache wider(width_, tile_);
   wider.slots_ = slots;
-  wider.keys_ = ValueArray(rows * slots * token_values());
-  wider.values_ = ValueArray(rows * slots * token_values());
+  wider.keys_ = mesh::ValueArray(rows * slots * token_values());
+  wider.values_ = mesh::ValueArray(rows * slots * token_values());
   if (slots_ > 0)
     for (int row = 0; row < rows; ++row)
       for (std::int64_t token = kept.first(row); token < kept.first(row + 1); ++token) {
@@ -20,7 +21,7 @@ void WaferKvCache::reserve(int rows, std::int64_t slots, const KvRows& kept) {
 }
 
 void WaferKvCache::shift(std::span<const int> passing, const KvRows& kept) {
-  // A token goes to a slot of its own in the row above, so no pass overwrites what another one reads.
+  // From the top: a full row has passed its oldest token up before the slot is taken by the one that comes from below.
   for (const int row : passing) {
     const std::int64_t token = kept.first(row) - 1;
     std::copy_n(key(row, token), token_values(), key(row - 1, token));

@@ -2,6 +2,8 @@
 // along x as a HeadPartition says.
 #pragma once
 
+#include <span>
+
 #include "fabric/mesh/value_tiles.h"
 #include "plans/wafer/kv_rows.h"
 
@@ -20,7 +22,7 @@ class WaferKvCache {
   // reads what was there before.
   void shift(std::span<const int> passing, const KvRows& kept);
 
-  // [tile][width], pitch value_pitch(width), of a token that lies in `row`. A token keeps its slot when it moves from
+  // [tile][width], pitch mesh::value_pitch(width), of a token that lies in `row`. A token keeps its slot when it moves from
   // row to row: slots are numbered by tokens modulo their number, and a row holds consecutive tokens.
   float* key(int row, std::int64_t token) { return keys_.data() + offset(row, token); }
   float* value(int row, std::int64_t token) { return values_.data() + offset(row, token); }
@@ -28,7 +30,7 @@ class WaferKvCache {
   const float* value(int row, std::int64_t token) const { return values_.data() + offset(row, token); }
 
   std::int64_t slots() const { return slots_; }
-  std::int64_t pitch() const { return value_pitch(width_); }
+  std::int64_t pitch() const { return mesh::value_pitch(width_); }
 
  private:
   std::int64_t token_values() const { return tile_ * pitch(); }
@@ -36,7 +38,7 @@ class WaferKvCache {
 
   int width_, tile_;
   std::int64_t slots_ = 0;
-  ValueArray keys_, values_;
+  mesh::ValueArray keys_, values_;
 };
 
 }  // namespace heddle
