@@ -31,18 +31,26 @@ DECODE_TPR = {  # table 4
     "llama-2-13b": {420: 2039.2, 540: 1899.4, 660: 1739.8},
 }
 GEMV_SECONDS = {16384: 1.2e-6}  # table 6, rounded to two digits: 4 %
+T10_PREFILL_TPR = {"llama-3-8b": {480: 175.0, 600: 156.6, 720: 132.8},
+                   "llama-2-13b": {480: 121.3, 600: 100.6, 720: 81.3}}
+T10_DECODE_TPR = {"llama-3-8b": {420: 418.3, 540: 339.4, 660: 265.1},
+                  "llama-2-13b": {420: 341.8, 540: 270.8, 660: 233.7}}
+LADDER_PREFILL_TPR = {"llama-3-8b": {480: 61.8, 600: 42.3, 720: 31.3},
+                      "llama-2-13b": {480: 47.3, 600: 33.1, 720: 24.2}}
+LADDER_DECODE_TPR = {"llama-3-8b": {420: 14.6, 540: 13.1, 660: 11.4}, "llama-2-13b": {420: 11.0, 540: 9.9, 660: 9.0}}
 
 CONSTANTS = {  # candidates: name -> (identifier in C++, what it is)
     "e": ("kMacCycles", "cycles a multiply-accumulate"),
     "ck": ("kCallCycles", "cycles a call in a GEMM's tile step: a slice (one index of the inner dimension), a transfer"),
+    "cw": ("kValueCycles", "cycles a value of a decode layer's element-wise work"),
     "cv": ("kVectorSliceCycles", "cycles a slice of a GEMV"),
     "beta": ("kBetaCycles", "cycles a routing stage"),
     "Fd": ("kDecodeSerialCycles", "cycles of a decode layer's other serial work"),
     "c": ("kColumnCycles", "cycles a column of a slice, in GEMM and GEMV alike"),
     "cs": ("kStepCycles", "cycles a tile step, on top"),
 }
-CHOSEN = ("e", "ck", "cv", "beta", "Fd")
-STRUCTURES = [CHOSEN, ("e", "ck", "beta", "Fd"), ("e", "ck", "c", "beta", "Fd"), ("e", "cs", "beta", "Fd"),
+CHOSEN = ("e", "ck", "cw", "beta", "Fd")
+STRUCTURES = [CHOSEN, ("e", "ck", "cv", "beta", "Fd"), ("e", "ck", "cw", "cv", "beta", "Fd"), ("e", "ck", "beta", "Fd"), ("e", "ck", "c", "beta", "Fd"), ("e", "cs", "beta", "Fd"),
               ("e", "c", "beta", "Fd"), ("e", "c", "cs", "beta", "Fd"), ("e", "ck", "cs", "beta", "Fd"),
               ("e", "cs", "cv", "beta", "Fd"), ("e", "ck", "cs", "cv", "beta", "Fd")]
 
@@ -90,10 +98,51 @@ def decode_terms(model, side, context):
     terms = empty()
     terms["e"] = 4 * d * d + 2 * d * s + 3 * d * f
     terms["c"] = terms["cv"] = 7 * d + s + f
+    # Two norms (4 d), rotations of Q and K (2 d), two residuals and the cache's append (4 d), softmax (3 s), SwiGLU (2 f).
+    terms["cw"] = 10 * d + 3 * s + 2 * f
     terms["Fd"] = 1
-    for n in [1, d, d, d, s, 1, 1, d, d, 1, f, f, d]:
+    for n in decode_sums(d, f, s):
         add_all_reduce(terms, side, n)
     return terms
+
+
+def baseline_prefill_terms(model, side, tokens):
+    """Of a GEMM's `side` steps each hands on a tile of A and one of B along `side` cores, in software."""
+    _, hidden, intermediate = model
+    d, f, s = ceil_div(hidden, side), ceil_div(intermediate, side), ceil_div(tokens, side)
+    products = [(s, d, d)] * 4 + [(s, d, s), (s, s, d)] + [(s, d, f)] * 2 + [(s, f, d)]
+    return {"fixed": prefill_terms(model, side, tokens)["fixed"], "relay": 2 * len(products) * side ** 2,
+            "word": sum(m * k + k * n for m, k, n in products) / 2 * side ** 2}
+
+
+def baseline_decode_terms(model, side, context):
+    """All-reduces along `side` cores, each a stage in software."""
+    _, hidden, intermediate = model
+    d, f, s = ceil_div(hidden, side), ceil_div(intermediate, side), ceil_div(context, side)
+    sums = decode_sums(d, f, s)
+    return {"fixed": 0.0, "relay": len(sums) * side, "word": sum(sums) / 2 * side}
+
+
+def baseline_cells(rates, phase, constants):
+    """What Heddle's own program computes there is taken from `constants`."""
+    cells = []
+    for name, row in rates.items():
+        for side, rate in row.items():
+            if phase == "prefill":
+                terms, own = baseline_prefill_terms(MODELS[name], side, CONTEXT), prefill_terms(MODELS[name], side, CONTEXT)
+                own = {**own, "fixed": 0.0}
+            else:
+                terms, own = baseline_decode_terms(MODELS[name], side, CONTEXT), decode_terms(MODELS[name], side, CONTEXT)
+                own = {**own, "fixed": 0.0, "beta": 0.0}
+            terms["fixed"] = predict(own, constants)
+            tokens = CONTEXT if phase == "prefill" else 1
+            cells.append((name, phase, side, terms, tokens / rate * CLOCK_HZ / MODELS[name][0]))
+    return cells
+
+
+def decode_sums(d, f, s):
+    """Values of each all-reduce of a decode layer."""
+    return [1, d, d, d, s, 1, 1, d, d, 1, f, f, d]
 
 
 def gemv_terms(n, side):
@@ -157,7 +206,7 @@ def ranges(cells, names):
     """Least and largest value among the fits that leave out one cell, and those that leave out one model."""
     fits = [fit(cells[:i] + cells[i + 1:], names) for i in range(len(cells))]
     fits += [fit([cell for cell in cells if cell[0] != model], names) for model in MODELS]
-    return {name: (min(f[name] for f in fits), max(f[name] for f in fits)) for name in names}
+    return {name: (min(f[name] for f in fits), max(f[name] for f in fits)) for name in names}, fits
 
 
 def largest(errors):
@@ -166,7 +215,7 @@ def largest(errors):
 
 def report(cells):
     constants = fit(cells, CHOSEN)
-    bounds = ranges(cells, CHOSEN)
+    bounds, fits = ranges(cells, CHOSEN)
     out = leave_one_model_out(cells, CHOSEN)
     print("| constant | value | low | high | |\n|---|--:|--:|--:|---|")
     for name in CHOSEN:
@@ -185,18 +234,53 @@ def report(cells):
         worst = [largest([error(c, values) for c in cells if c[1] == what]) for what in ("prefill", "decode", "gemv")]
         print(f"| {', '.join(f'{n} {v:.4g}' for n, v in values.items())} | " + " | ".join(f"{w:.1f}" for w in worst)
               + f" | {largest(leave_one_model_out(cells, names).values()):.1f} |")
-    return constants, bounds
+    report_statements(constants)
+    return constants, bounds, fits
 
 
-def header(constants, bounds):
+def report_baselines(constants):
+    fits = {}
+    print("\n| baseline | cycles a relay | cycles a word | largest error, % | left out, % |\n|---|--:|--:|--:|--:|")
+    for name, phase, rates in [("kT10Gemm", "prefill", T10_PREFILL_TPR), ("kT10AllReduce", "decode", T10_DECODE_TPR),
+                               ("kLadderGemm", "prefill", LADDER_PREFILL_TPR),
+                               ("kLadderAllReduce", "decode", LADDER_DECODE_TPR)]:
+        cells = baseline_cells(rates, phase, constants)
+        fits[name] = fit(cells, ("relay", "word"))
+        print(f"| {name} | {fits[name]['relay']:.4g} | {fits[name]['word']:.4g} "
+              f"| {largest([error(c, fits[name]) for c in cells]):.1f} "
+              f"| {largest(leave_one_model_out(cells, ('relay', 'word')).values()):.1f} |")
+    return fits
+
+
+def report_statements(constants):
+    """What the paper says in words, none of it fitted."""
+    def prefill(model, side):
+        return predict(prefill_terms(model, side, CONTEXT), constants)
+    qwen = (80, 8192, 29568)
+    print("\n| the text says | that is | by the model |\n|---|--:|--:|")
+    for what, model, said in [("LLaMA3-8B gains from 480 to 720", MODELS["llama-3-8b"], 1.4),
+                              ("QWen2-72B gains from 480 to 720", qwen, 1.6)]:
+        print(f"| {what} | {said} | {prefill(model, 480) / prefill(model, 720):.2f} |")
+    print("| 32K GEMV: 166 times the 16 GPUs, which take about the 0.340 ms of 16K | 2.05 us "
+          f"| {predict(gemv_terms(32768, GEMV_MESH), constants) / CLOCK_HZ * 1e6:.2f} us |")
+
+
+def header(constants, bounds, fits, baselines):
     lines = ["// Made by tools/fit_plmr.py from the visible cells of tables 3, 4 and 6 of the WaferLLM paper. Do not edit.",
-             "#pragma once", "", "namespace heddle::wse2_fit {", "",
+             "#pragma once", "", "#include <array>", "", "namespace heddle::wse2_fit {", "",
              "struct Fitted {", "  double value, low, high;", "};", ""]
     for name in CHOSEN:
         identifier, what = CONSTANTS[name]
         low, high = bounds[name]
         lines += [f"// {what[0].upper() + what[1:]}",
                   f"inline constexpr Fitted {identifier}{{{constants[name]:.6g}, {low:.6g}, {high:.6g}}};"]
+    names = ", ".join(CONSTANTS[name][0] for name in CHOSEN)
+    lines += ["", "// The fits that leave out one cell or one model, from which the ranges are:", f"// {names}",
+              f"inline constexpr std::array<std::array<double, {len(CHOSEN)}>, {len(fits)}> kOtherFits{{{{"]
+    lines += ["    {" + ", ".join(f"{other[name]:.6g}" for name in CHOSEN) + "}," for other in fits]
+    lines += ["}};", "", "struct Relay {", "  double cycles, word_cycles;", "};", "",
+              "// What a core takes to hand a tile or a sum on in the baselines' cells of tables 3 and 4."]
+    lines += [f"inline constexpr Relay {name}{{{f['relay']:.6g}, {f['word']:.6g}}};" for name, f in baselines.items()]
     return "\n".join([*lines, "", "}  // namespace heddle::wse2_fit", ""])
 
 
@@ -204,10 +288,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", help="where the header goes")
     arguments = parser.parse_args()
-    constants, bounds = report(visible_cells())
+    constants, bounds, fits = report(visible_cells())
+    baselines = report_baselines(constants)
     if arguments.write:
         with open(arguments.write, "w", encoding="utf-8") as file:
-            file.write(header(constants, bounds))
+            file.write(header(constants, bounds, fits, baselines))
 
 
 if __name__ == "__main__":

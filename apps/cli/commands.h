@@ -17,6 +17,7 @@ void add_synth(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_launch(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_wafer(CLI::App& app);
 
 // Thrown by a command that a signal ended: what was finished is written. The exit status is 128 + signal, as for any
 // program that Ctrl-C (130) or a termination (143) ends.

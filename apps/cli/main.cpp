@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   heddle::add_doctor(app);
   heddle::add_launch(app);
   heddle::add_bench(app);
+  heddle::add_wafer(app);
   try {
     app.parse(argc, argv);
     return 0;

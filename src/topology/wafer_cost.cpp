@@ -44,10 +44,6 @@ double tile(std::int64_t size, std::int64_t cores) {
   return static_cast<double>(rounded_up);
 }
 
-double heads_width(const WaferModel& model) {
-  return static_cast<double>(model.num_heads) * model.head_dim;
-}
-
 std::string_view name_of(WaferGemm method) {
   switch (method) {
     case WaferGemm::mesh_gemm:
@@ -148,9 +144,15 @@ int k_tree_fan(int line, int phases) {
 }
 
 struct AllReduceCycles {
-  double hops = 0, stages = 0, words = 0;
-  double sum() const { return hops + stages + words; }
+  double hops = 0, stages = 0, words = 0, waits = 0;
+  double sum() const { return hops + stages + words + waits; }
 };
+
+std::vector<WaferCost::Part> parts_of(const AllReduceCycles& cycles) {
+  std::vector<WaferCost::Part> parts{{"hops", cycles.hops}, {"routing stages", cycles.stages}, {"words", cycles.words}};
+  if (cycles.waits > 0) parts.push_back({"waits", cycles.waits});
+  return parts;
+}
 
 AllReduceCycles all_reduce(const PlmrDevice& device, int line, double n, const AllReduceOptions& options) {
   require(line >= 2, "an all-reduce among {} cores", line);
@@ -167,16 +169,24 @@ AllReduceCycles all_reduce(const PlmrDevice& device, int line, double n, const A
         const double stages = std::min(fan, members) / 2.0;
         cycles.hops += alpha * stages * distance;
         cycles.stages += beta * stages;
+        cycles.waits += stages * wait_cycles(device, options.sync, distance);
         distance *= fan;
         members = (members - 1) / fan + 1;
       }
       return cycles;
     }
     case WaferAllReduce::pipeline:
-      return {.hops = 2 * p * alpha, .stages = p * beta, .words = n * value_cycles};
+      return {.hops = 2 * p * alpha,
+              .stages = p * beta,
+              .words = n * value_cycles,
+              .waits = p * wait_cycles(device, options.sync, 1)};
     case WaferAllReduce::ring: {
       const double chunk = std::ceil(n * kValueBytes / device.link_bytes_per_cycle.value / p);
-      return {.hops = 2 * (p - 1) * 2 * alpha, .stages = 2 * (p - 1) * beta, .words = 2 * (p - 1) * chunk};
+      const double steps = 2 * (p - 1);
+      return {.hops = steps * 2 * alpha,
+              .stages = steps * beta,
+              .words = steps * chunk,
+              .waits = steps * wait_cycles(device, options.sync, 2)};
     }
   }
   throw_error<InvalidArgument>("no such all-reduce");
@@ -207,6 +217,16 @@ double WaferCost::cycles() const {
                          [](double sum, const Part& part) { return sum + part.cycles; });
 }
 
+double wafer_weight_bytes(const WaferModel& model) {
+  const double d = model.hidden, heads = static_cast<double>(model.num_heads) * model.head_dim;
+  const double kv_heads = static_cast<double>(model.num_kv_heads) * model.head_dim;
+  return kValueBytes * model.num_layers * (2 * d * heads + 2 * d * kv_heads + 3 * d * model.intermediate);
+}
+
+double wafer_kv_bytes(const WaferModel& model) {
+  return kValueBytes * model.num_layers * 2 * (static_cast<double>(model.num_kv_heads) * model.head_dim);
+}
+
 WaferCost gemm_cost(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, WaferGemm method, WaferSync sync) {
   check_mesh(device, mesh);
   WaferCost cost = gemm(device, size, mesh, method, sync);
@@ -217,7 +237,7 @@ WaferCost gemm_cost(const PlmrDevice& device, const GemmSize& size, WaferMesh me
 WaferCost all_reduce_cost(const PlmrDevice& device, int line, std::int64_t n, const AllReduceOptions& options) {
   require(n > 0, "an all-reduce of {} values", n);
   const AllReduceCycles cycles = all_reduce(device, line, static_cast<double>(n), options);
-  WaferCost cost{.breakdown = {{"hops", cycles.hops}, {"routing stages", cycles.stages}, {"words", cycles.words}},
+  WaferCost cost{.breakdown = parts_of(cycles),
                  .memory_bytes = 2 * kValueBytes * static_cast<double>(n),
                  .routes = routes_an_axis(options) + kLaunchRoutes};
   check_budgets(device, "all-reduce", cost);
@@ -230,12 +250,10 @@ WaferCost gemv_cost(const PlmrDevice& device, std::int64_t k, std::int64_t n, Wa
   check_mesh(device, mesh);
   const double kt = tile(k, mesh.height), nt = tile(n, mesh.width);
   const AllReduceCycles sum = all_reduce(device, mesh.height, nt, options);
-  WaferCost cost{.breakdown = {{"compute", gemv_cycles(device, kt, nt)},
-                               {"hops", sum.hops},
-                               {"routing stages", sum.stages},
-                               {"words", sum.words}},
+  WaferCost cost{.breakdown = parts_of(sum),
                  .memory_bytes = kValueBytes * (kt * nt + kt + 2 * nt),
                  .routes = routes_an_axis(options) + kLaunchRoutes};
+  cost.breakdown.insert(cost.breakdown.begin(), {"compute", gemv_cycles(device, kt, nt)});
   check_budgets(device, "GEMV", cost);
   return cost;
 }
@@ -268,6 +286,7 @@ WaferCost prefill_layer_cost(const PlmrDevice& device, const WaferModel& model, 
   const double weights = 3 * dy * qx + qy * dx + 2 * dy * fx + fy * dx;
   const double live = sy * dx + std::max(3 * sy * qx + sy * sx, 2 * sy * fx);
   total.memory_bytes = kValueBytes * (weights + live) + buffers;
+  total.resident_bytes = kValueBytes * weights;
   check_budgets(device, "a layer of prefill", total);
   return total;
 }
@@ -288,7 +307,7 @@ WaferCost decode_layer_cost(const PlmrDevice& device, const WaferModel& model, W
   double compute = 0;
   const auto reduce = [&](int line, double n) {
     const AllReduceCycles one = all_reduce(device, line, n, options);
-    sums = {sums.hops + one.hops, sums.stages + one.stages, sums.words + one.words};
+    sums = {sums.hops + one.hops, sums.stages + one.stages, sums.words + one.words, sums.waits + one.waits};
   };
   const auto multiply = [&](double k, double n, int line) {
     compute += gemv_cycles(device, k, n);
@@ -311,6 +330,7 @@ WaferCost decode_layer_cost(const PlmrDevice& device, const WaferModel& model, W
   const double weights = 4 * dy * qx + 3 * dy * fx;
   const double kv = 2 * sy * tile(kv_heads, w);
   cost.memory_bytes = kValueBytes * (weights + kv + dx + 3 * qx + 2 * fx + sy);
+  cost.resident_bytes = kValueBytes * (weights + kv);
   check_budgets(device, "a layer of decode", cost);
   return cost;
 }
@@ -322,17 +342,15 @@ KvCapacity kv_capacity(const PlmrDevice& device, const WaferModel& model, WaferM
   require(options.regions >= 0 && options.reserve_bytes >= 0, "{} regions, {} bytes in reserve", options.regions,
           options.reserve_bytes);
   const double cores = static_cast<double>(mesh.width) * mesh.height;
-  const double kv_heads = static_cast<double>(model.num_kv_heads) * model.head_dim, d = model.hidden;
   KvCapacity capacity;
   const double fitting = std::max(1.0, std::floor(device.num_cores.value / cores));
   capacity.regions =
       options.regions > 0 ? options.regions : static_cast<int>(std::min(fitting, 1.0 * model.num_layers));
 
-  const double layer_weights = 2 * d * heads_width(model) + 2 * d * kv_heads + 3 * d * model.intermediate;
-  const double all_weights = kValueBytes * layer_weights * model.num_layers / cores;  // of a core, in one region
+  const double all_weights = wafer_weight_bytes(model) / cores;  // of a core, in one region
   const double room = device.sram_bytes.value - options.reserve_bytes;
   capacity.weight_bytes = all_weights / capacity.regions;
-  capacity.token_bytes = 2 * kValueBytes * kv_heads * model.num_layers / capacity.regions / mesh.width;
+  capacity.token_bytes = wafer_kv_bytes(model) / capacity.regions / mesh.width;
   capacity.free_bytes = room - capacity.weight_bytes;
   if (room <= 0)
     throw_error<InputError>("KV cache: {:.0f} bytes in reserve, but a core of {} has {:.0f}", options.reserve_bytes,

@@ -46,11 +46,16 @@ struct WaferCost {
     double cycles;
   };
   std::vector<Part> breakdown;
-  double memory_bytes = 0;  // of the fullest core
-  int routes = 0;           // of the busiest core
+  double memory_bytes = 0;    // of the fullest core
+  int routes = 0;             // of the busiest core
+  double resident_bytes = 0;  // of memory_bytes, what stays for the next token: a layer's weights and KV cache
 
   double cycles() const;  // the sum of the breakdown
 };
+
+// fp16, of all layers, without embedding and logits; and of one token's keys and values.
+double wafer_weight_bytes(const WaferModel&);
+double wafer_kv_bytes(const WaferModel&);
 
 struct GemmSize {
   std::int64_t m = 0, k = 0, n = 0;  // C [m, n] = A [m, k] B [k, n]
@@ -76,6 +81,7 @@ WaferCost gemm_cost(const PlmrDevice&, const GemmSize&, WaferMesh, WaferGemm, Wa
 struct AllReduceOptions {
   WaferAllReduce method = WaferAllReduce::k_tree;
   int phases = 2;  // K of the K-tree
+  WaferSync sync = WaferSync::dataflow;
 };
 
 // All-reduce of n fp16 values among `line` >= 2 cores in a line. With groups of g, g^K >= P, G members in a phase:
@@ -85,6 +91,9 @@ struct AllReduceOptions {
 //             K = 2: alpha (g/2 + (G/2) g + P/2) + beta (g/2 + G/2) + 1.5 n
 //   pipeline  P (alpha + beta) + P alpha + n
 //   ring      2 (P - 1) (2 alpha + beta + ceil(words / P)), over two hops
+//
+// Each of the routing stages that follow one another waits beside that, by the synchronisation, for the hops of its own
+// way: (hops alpha + r) / 2 with rendezvous, hops alpha + r with barriers.
 //
 // Routes of an axis: 4 K + 2 (both directions of a phase, each by two alternating colours; the multicast), 4 and 3.
 WaferCost all_reduce_cost(const PlmrDevice&, int line, std::int64_t n, const AllReduceOptions& = {});

@@ -1,0 +1,50 @@
+// heddle wafer: language models on a PLMR device, by closed forms and by simulation. What its verbs share; a file a verb.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "topology/plmr.h"
+#include "topology/wafer_cost.h"
+
+namespace CLI {
+class App;
+}
+
+namespace heddle {
+
+struct WaferOutput {
+  std::string device = "wse-2";
+  bool json = false;
+};
+
+// --device and --json. `output` must outlive `command`.
+void add_wafer_output_options(CLI::App& command, WaferOutput& output);
+
+// "420" (the side) or "420x360" (cores along x, cores along y). Sides below 3 are refused where the mesh is used.
+void add_mesh_option(CLI::App& command, const std::string& name, std::optional<WaferMesh>& target,
+                     const std::string& description);
+
+// A model's name as weights/shapes.h has it, and its sizes.
+struct NamedWaferModel {
+  std::string name;
+  WaferModel sizes;
+};
+
+// NAME, synth:NAME, a config.json of Hugging Face or a folder with one. Throws InputError that lists the names, or
+// names the field that is missing.
+NamedWaferModel open_wafer_model(const std::string& name_or_config);
+
+// The meshes that the paper runs a model on (section 7.1), or for models that it does not, those of the nearest.
+struct WaferModelMeshes {
+  WaferMesh prefill, decode;
+};
+WaferModelMeshes default_meshes(const std::string& model_name);
+
+// The verbs.
+void add_wafer_gemm(CLI::App& wafer);
+void add_wafer_gemv(CLI::App& wafer);
+void add_wafer_predict(CLI::App& wafer);
+void add_wafer_kv(CLI::App& wafer);
+
+}  // namespace heddle

@@ -1,0 +1,65 @@
+// heddle wafer kv: how many tokens a KV cache holds on a mesh, by concatenation and by shifting.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/number_option.h"
+#include "cli/wafer.h"
+#include "cli/wafer_report.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct KvOptions {
+  WaferOutput output;
+  std::string model;
+  std::optional<WaferMesh> mesh;
+  KvCapacityOptions capacity;
+};
+
+void run_kv(const KvOptions& options) {
+  const NamedWaferModel model = open_wafer_model(options.model);
+  const PlmrDevice device = open_plmr_device(options.output.device);
+  const WaferMesh mesh = options.mesh.value_or(default_meshes(model.name).decode);
+  const KvCapacity kv = kv_capacity(device, model.sizes, mesh, options.capacity);
+  const double ratio =
+      static_cast<double>(kv.shift_tokens) / static_cast<double>(std::max<std::int64_t>(kv.concat_tokens, 1));
+  const ordered_json object{{"model", model.name},
+                            {"device", device.name},
+                            {"mesh", json_of(mesh)},
+                            {"concat_tokens", kv.concat_tokens},
+                            {"shift_tokens", kv.shift_tokens},
+                            {"regions", kv.regions},
+                            {"reserve_bytes_per_core", options.capacity.reserve_bytes},
+                            {"weight_bytes_per_core", kv.weight_bytes},
+                            {"free_bytes_per_core", kv.free_bytes},
+                            {"token_bytes_per_core", kv.token_bytes}};
+  std::string text = line_text("KV cache", fmt::format("{} on {} of {}", model.name, text_of(mesh), device.name));
+  text += line_text("concatenated", fmt::format("{} tokens: new ones all go to one row", kv.concat_tokens));
+  text += line_text("shifted", fmt::format("{} tokens, {:.0f} times as many: every row fills", kv.shift_tokens, ratio));
+  text += line_text("regions", fmt::format("{} pipeline stages of {}", kv.regions, text_of(mesh)));
+  text +=
+      line_text("a core", fmt::format("{:.0f} bytes weights, {:.0f} reserve, {:.0f} free; a token {:.4g} in its row",
+                                      kv.weight_bytes, options.capacity.reserve_bytes, kv.free_bytes, kv.token_bytes));
+  write_wafer_result(options.output.json, object, text);
+}
+
+}  // namespace
+
+void add_wafer_kv(CLI::App& wafer) {
+  const auto options = std::make_shared<KvOptions>();
+  CLI::App* command = wafer.add_subcommand("kv", "Tokens that a KV cache holds beside the weights");
+  command->add_option("--model", options->model, "NAME or config.json")->required();
+  add_mesh_option(*command, "--mesh", options->mesh, "The cores of a region; default the paper's for the model");
+  add_number_option<int>(*command, "--regions", options->capacity.regions,
+                         "Regions that share the layers; default as many as the device's cores make",
+                         {.min = 1, .max = 1 << 20});
+  add_number_option<double>(*command, "--reserve", options->capacity.reserve_bytes,
+                            "Bytes of a core for programs and buffers; default 8016, fitted to one cell of the paper",
+                            {.min = 0, .max = 1e12});
+  add_wafer_output_options(*command, options->output);
+  command->callback([options] { run_kv(*options); });
+}
+
+}  // namespace heddle

@@ -1,0 +1,117 @@
+// heddle wafer predict: tokens a second of a model in prefill, in decode, and end to end.
+#include <CLI/CLI.hpp>
+#include <array>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/number_option.h"
+#include "cli/wafer.h"
+#include "cli/wafer_report.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
+
+struct PredictOptions {
+  WaferOutput output;
+  std::string model;
+  std::string phase = "decode";
+  std::string method = "waferllm";
+  std::optional<WaferMesh> mesh, prefill_mesh, decode_mesh;
+  std::int64_t context = 4096;
+  std::optional<std::int64_t> in;
+  std::int64_t out = 128;
+};
+
+WaferWork work_of(const PredictOptions& options, const NamedWaferModel& model) {
+  const WaferModelMeshes meshes = default_meshes(model.name);
+  WaferWork work{.prefill_mesh = options.prefill_mesh.value_or(options.mesh.value_or(meshes.prefill)),
+                 .decode_mesh = options.decode_mesh.value_or(options.mesh.value_or(meshes.decode)),
+                 .context = options.in.value_or(options.context)};
+  if (options.phase == "prefill") work.phase = WaferPhase::prefill;
+  if (options.phase == "decode") work.phase = WaferPhase::decode;
+  if (options.phase == "end-to-end") {
+    work.phase = WaferPhase::end_to_end;
+    work.output = options.out;
+  }
+  return work;
+}
+
+ordered_json mesh_json(const WaferWork& work) {
+  if (work.phase == WaferPhase::prefill) return {{"mesh", json_of(work.prefill_mesh)}};
+  if (work.phase == WaferPhase::decode) return {{"mesh", json_of(work.decode_mesh)}};
+  return {{"prefill_mesh", json_of(work.prefill_mesh)}, {"decode_mesh", json_of(work.decode_mesh)}};
+}
+
+std::string mesh_text(const WaferWork& work) {
+  if (work.phase == WaferPhase::prefill) return text_of(work.prefill_mesh);
+  if (work.phase == WaferPhase::decode) return text_of(work.decode_mesh);
+  return fmt::format("{} (prefill) and {} (decode)", text_of(work.prefill_mesh), text_of(work.decode_mesh));
+}
+
+void run_predict(const PredictOptions& options) {
+  const NamedWaferModel model = open_wafer_model(options.model);
+  const PlmrDevice device = open_plmr_device(options.output.device);
+  const WaferWork work = work_of(options, model);
+  const WaferPrediction prediction = predict_wafer(device, model.sizes, work);
+
+  ordered_json object{{"model", model.name},
+                      {"device", device.name},
+                      {"phase", options.phase},
+                      {"method", options.method},
+                      {"context", work.context}};
+  object.update(mesh_json(work));
+  if (work.phase == WaferPhase::end_to_end) object["output"] = work.output;
+  object["tokens_per_s"] = prediction.tokens_per_second;
+  object["range"] = json_of(prediction.range);
+  object.update(json_of(device, prediction.cost));
+  object["regions"] = prediction.regions;
+  object["devices"] = prediction.devices;
+  object["energy_j"] = prediction.joules;
+
+  std::string text = line_text(
+      options.phase, fmt::format("{} on {} of {}, {} tokens before{}", model.name, mesh_text(work), device.name,
+                                 work.context, work.output > 0 ? fmt::format(", {} made", work.output) : ""));
+  text += line_text("tokens a second",
+                    fmt::format("{:.1f}, from {:.1f} to {:.1f} by the constants' ranges", prediction.tokens_per_second,
+                                prediction.range.low, prediction.range.high));
+  text += text_of(device, prediction.cost);
+  text += line_text("regions", fmt::format("{}, {:.2f} of the device's cores{}", prediction.regions, prediction.devices,
+                                           prediction.devices > 1 ? ": scaled from the layers that fit" : ""));
+  write_wafer_result(options.output.json, object, text);
+}
+
+}  // namespace
+
+void add_wafer_predict(CLI::App& wafer) {
+  const auto options = std::make_shared<PredictOptions>();
+  CLI::App* command = wafer.add_subcommand("predict", "Tokens a second of a model");
+  command
+      ->add_option("--model", options->model,
+                   "llama-3-8b, llama-2-13b, codellama-34b, qwen2-72b, ..., or a config.json")
+      ->required()
+      ->type_name("NAME|FILE");
+  command->add_option("--phase", options->phase, "prefill, decode (default) or end-to-end")
+      ->check(CLI::IsMember({"prefill", "decode", "end-to-end"}))
+      ->type_name("NAME");
+  add_mesh_option(*command, "--mesh", options->mesh, "The cores; default the paper's for the model and phase");
+  add_mesh_option(*command, "--prefill-mesh", options->prefill_mesh, "Of end-to-end");
+  add_mesh_option(*command, "--decode-mesh", options->decode_mesh, "Of end-to-end");
+  add_number_option<std::int64_t>(*command, "--context", options->context,
+                                  "Tokens of the prompt, or before the one that decode makes; default 4096",
+                                  {.min = 1, .max = kMostTokens});
+  add_number_option<std::int64_t>(*command, "--in", options->in, "The same, end to end",
+                                  {.min = 1, .max = kMostTokens});
+  add_number_option<std::int64_t>(*command, "--out", options->out, "Tokens made, end to end; default 128",
+                                  {.min = 1, .max = kMostTokens});
+  command->add_option("--method", options->method, "waferllm (default)")
+      ->check(CLI::IsMember({"waferllm"}))
+      ->type_name("NAME");
+  add_wafer_output_options(*command, options->output);
+  command->callback([options] { run_predict(*options); });
+}
+
+}  // namespace heddle

@@ -1,0 +1,144 @@
+// heddle wafer gemm, heddle wafer gemv: one product on a mesh, with all three synchronisations.
+#include <CLI/CLI.hpp>
+#include <array>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/number_option.h"
+#include "cli/wafer.h"
+#include "cli/wafer_report.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr WaferMesh kGemmMesh{720, 720};
+constexpr WaferMesh kGemvMesh{750, 750};  // the paper does not say; the largest square of its device
+constexpr std::int64_t kMostSize = std::int64_t{1} << 24;
+
+template <class Value>
+struct Choice {
+  const char* name;
+  Value value;
+};
+
+constexpr std::array<Choice<WaferSync>, 3> kSyncs{{
+    {"dataflow", WaferSync::dataflow},
+    {"rendezvous", WaferSync::rendezvous},
+    {"barrier", WaferSync::barrier},
+}};
+
+struct ProductOptions {
+  WaferOutput output;
+  std::int64_t n = 0;
+  std::optional<WaferMesh> mesh;
+  std::string method;
+  std::string sync = "dataflow";
+  int phases = 2;
+};
+
+using CostOf = std::function<WaferCost(const PlmrDevice&, WaferMesh, WaferSync)>;
+
+void run_product(const char* product, const ProductOptions& options, WaferMesh mesh, const CostOf& cost_of) {
+  const PlmrDevice device = open_plmr_device(options.output.device);
+  ordered_json object{{"product", product},    {"n", options.n},           {"device", device.name},
+                      {"mesh", json_of(mesh)}, {"method", options.method}, {"sync", options.sync}};
+  std::string text = line_text(product, fmt::format("{}, {} on {} of {}, {}", options.n, options.method, text_of(mesh),
+                                                    device.name, options.sync));
+  ordered_json by_sync = ordered_json::object();
+  std::string sync_lines;
+  for (const auto& [name, sync] : kSyncs) {
+    const WaferCost cost = cost_of(device, mesh, sync);
+    const double microseconds = device.seconds(cost.cycles()) * 1e6;
+    by_sync[name] = microseconds;
+    sync_lines += line_text(name, fmt::format("{:.4g} us, {:.0f} cycles", microseconds, cost.cycles()));
+    if (name != options.sync) continue;
+    object.update(json_of(device, cost));
+    text += text_of(device, cost);
+  }
+  object["microseconds_by_sync"] = by_sync;
+  write_wafer_result(options.output.json, object, text + sync_lines);
+}
+
+void add_product_options(CLI::App& command, ProductOptions& options, const std::vector<std::string>& methods,
+                         const std::string& mesh_text) {
+  options.method = methods.front();
+  add_number_option<std::int64_t>(command, "--n", options.n, "The side of the square matrices",
+                                  {.min = 1, .max = kMostSize})
+      ->required();
+  add_mesh_option(command, "--mesh", options.mesh, mesh_text);
+  command
+      .add_option("--method", options.method,
+                  fmt::format("{} (default {})", CLI::detail::join(methods, ", "), methods.front()))
+      ->check(CLI::IsMember(methods))
+      ->type_name("NAME");
+  command.add_option("--sync", options.sync, "How a step of all cores begins: dataflow (default), rendezvous, barrier")
+      ->check(CLI::IsMember({"dataflow", "rendezvous", "barrier"}))
+      ->type_name("NAME");
+  add_wafer_output_options(command, options.output);
+}
+
+constexpr std::array<Choice<WaferGemm>, 5> kGemms{{
+    {"meshgemm", WaferGemm::mesh_gemm},
+    {"gemm-t", WaferGemm::gemm_t},
+    {"summa", WaferGemm::summa},
+    {"cannon", WaferGemm::cannon},
+    {"all-gather", WaferGemm::all_gather},
+}};
+
+constexpr std::array<Choice<WaferAllReduce>, 3> kAllReduces{{
+    {"k-tree", WaferAllReduce::k_tree},
+    {"pipeline", WaferAllReduce::pipeline},
+    {"ring", WaferAllReduce::ring},
+}};
+
+template <class Value, std::size_t count>
+std::vector<std::string> names_of(const std::array<Choice<Value>, count>& choices) {
+  std::vector<std::string> names;
+  for (const Choice<Value>& choice : choices) names.emplace_back(choice.name);
+  return names;
+}
+
+template <class Value, std::size_t count>
+Value find_choice(const std::array<Choice<Value>, count>& choices, const std::string& name) {
+  for (const Choice<Value>& choice : choices)
+    if (choice.name == name) return choice.value;
+  throw_error<InvalidArgument>("no choice \"{}\"", name);
+}
+
+}  // namespace
+
+void add_wafer_gemm(CLI::App& wafer) {
+  const auto options = std::make_shared<ProductOptions>();
+  CLI::App* command = wafer.add_subcommand("gemm", "One matrix product, N x N by N x N");
+  add_product_options(*command, *options, names_of(kGemms), "The cores; default 720");
+  command->callback([options] {
+    const std::int64_t n = options->n;
+    const WaferGemm method = find_choice(kGemms, options->method);
+    run_product("gemm", *options, options->mesh.value_or(kGemmMesh),
+                [=](const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
+                  return gemm_cost(device, {n, n, n}, mesh, method, sync);
+                });
+  });
+}
+
+void add_wafer_gemv(CLI::App& wafer) {
+  const auto options = std::make_shared<ProductOptions>();
+  CLI::App* command = wafer.add_subcommand("gemv", "One vector times a matrix of N x N");
+  add_product_options(*command, *options, names_of(kAllReduces), "The cores; default 750");
+  add_number_option<int>(*command, "--k", options->phases, "Phases of the K-tree; default 2", {.min = 1, .max = 32});
+  command->callback([options] {
+    const std::int64_t n = options->n;
+    const WaferAllReduce method = find_choice(kAllReduces, options->method);
+    const int phases = options->phases;
+    run_product("gemv", *options, options->mesh.value_or(kGemvMesh),
+                [=](const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
+                  return gemv_cost(device, n, n, mesh, {.method = method, .phases = phases, .sync = sync});
+                });
+  });
+}
+
+}  // namespace heddle

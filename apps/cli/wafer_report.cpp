@@ -1,0 +1,56 @@
+#include "cli/wafer_report.h"
+
+#include <fmt/format.h>
+
+#include "cli/output.h"
+
+namespace heddle {
+
+using nlohmann::ordered_json;
+
+ordered_json json_of(const PlmrDevice& device, const WaferCost& cost) {
+  ordered_json parts = ordered_json::object();
+  for (const WaferCost::Part& part : cost.breakdown) parts[part.name] = part.cycles;
+  return {{"microseconds", device.seconds(cost.cycles()) * 1e6},
+          {"cycles", cost.cycles()},
+          {"breakdown", parts},
+          {"memory_bytes_per_core", cost.memory_bytes},
+          {"routes", cost.routes},
+          {"energy_j", device.joules(cost.cycles())}};
+}
+
+ordered_json json_of(const WaferRange& range) {
+  return ordered_json::array({range.low, range.high});
+}
+
+ordered_json json_of(WaferMesh mesh) {
+  return ordered_json::array({mesh.width, mesh.height});
+}
+
+std::string text_of(WaferMesh mesh) {
+  return fmt::format("{} x {}", mesh.width, mesh.height);
+}
+
+std::string line_text(std::string_view name, std::string_view value) {
+  return fmt::format("{:<18} {}\n", name, value);
+}
+
+std::string text_of(const PlmrDevice& device, const WaferCost& cost) {
+  const double cycles = cost.cycles();
+  std::string text = line_text("time", fmt::format("{:.4g} us, {:.0f} cycles at {} GHz", device.seconds(cycles) * 1e6,
+                                                   cycles, device.clock_ghz.value));
+  for (const WaferCost::Part& part : cost.breakdown)
+    text += line_text("  " + part.name,
+                      fmt::format("{:.0f} cycles, {:.1f} %", part.cycles, cycles > 0 ? 100 * part.cycles / cycles : 0));
+  text += line_text("memory a core", fmt::format("{:.0f} of {:.0f} bytes", cost.memory_bytes, device.sram_bytes.value));
+  text += line_text("routes a core", fmt::format("{} of {:.0f}", cost.routes, device.free_routes.value));
+  text += line_text("energy", fmt::format("{:.4g} J (thermal design power, {:.0f} W, times time)",
+                                          device.joules(cycles), device.power_watts.value));
+  return text;
+}
+
+void write_wafer_result(bool json, const ordered_json& object, const std::string& text) {
+  write_stdout(json ? object.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n" : text);
+}
+
+}  // namespace heddle

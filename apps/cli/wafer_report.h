@@ -1,0 +1,34 @@
+// The one place that turns what the wafer costs into text and JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "topology/plmr.h"
+#include "topology/wafer_cost.h"
+#include "topology/wafer_predict.h"
+
+namespace heddle {
+
+// {"microseconds", "cycles", "breakdown": {part: cycles}, "memory_bytes_per_core", "routes", "energy_j"}
+nlohmann::ordered_json json_of(const PlmrDevice& device, const WaferCost& cost);
+
+// {"low", ...} as [low, high]
+nlohmann::ordered_json json_of(const WaferRange& range);
+
+// [width, height]
+nlohmann::ordered_json json_of(WaferMesh mesh);
+
+// "420 x 360"
+std::string text_of(WaferMesh mesh);
+
+// Lines "name  value" of a cost: time, the parts with their shares, memory, routes, energy.
+std::string text_of(const PlmrDevice& device, const WaferCost& cost);
+
+// "name         value\n", as all of heddle wafer's lines are.
+std::string line_text(std::string_view name, std::string_view value);
+
+// An object as the last line of standard output, or the text.
+void write_wafer_result(bool json, const nlohmann::ordered_json& object, const std::string& text);
+
+}  // namespace heddle
