@@ -14,6 +14,7 @@ namespace heddle::mesh {
 namespace {
 
 constexpr double kValueBytes = 2;  // fp16
+constexpr int kLaunchRoutes = 1;   // of what starts an all-reduce everywhere
 
 std::string_view axis_name(Axis axis) {
   return axis == Axis::x ? "x" : "y";
@@ -71,24 +72,25 @@ void CoreBudget::release(Tile tile) {
 }
 
 void CoreBudget::take_shift(Axis axis) {
-  take(axis, "shift", shift_routes(grid_.cores_along(axis), grid_.order));
+  take(fmt::format("shift along {}", axis_name(axis)), shift_routes(grid_.cores_along(axis), grid_.order));
 }
 
 void CoreBudget::take_relay(Axis axis) {
-  take(axis, "relay", kRelayRoutes);
+  take(fmt::format("relay along {}", axis_name(axis)), kRelayRoutes);
 }
 
 void CoreBudget::take_chain(Axis axis) {
-  take(axis, "chain", kRelayRoutes);
+  take(fmt::format("chain along {}", axis_name(axis)), kRelayRoutes);
 }
 
 void CoreBudget::take_all_reduce(Axis axis, const AllReduceOptions& options) {
-  take(axis, fmt::format("all-reduce {} {}", static_cast<int>(options.method), options.phases),
+  take("launch", kLaunchRoutes);
+  take(fmt::format("all-reduce {} {} along {}", static_cast<int>(options.method), options.phases, axis_name(axis)),
        all_reduce_routes(grid_.cores_along(axis), options));
 }
 
-void CoreBudget::take(Axis axis, std::string_view what, int count) {
-  const auto [entry, is_new] = taken_.try_emplace(fmt::format("{} along {}", what, axis_name(axis)), count);
+void CoreBudget::take(std::string_view what, int count) {
+  const auto [entry, is_new] = taken_.try_emplace(std::string(what), count);
   if (!is_new) return;
   if (routes_ + count > free_routes_)
     throw_error<InputError>("core ({}, {}), {}: {} needs {} routes beside {} in use, but a core of {} has {:.0f} free",

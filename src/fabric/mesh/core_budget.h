@@ -23,7 +23,7 @@ class CoreBudget {
   Tile allocate(std::string_view name, int rows, int columns, Buffers buffers);
   void release(Tile tile);
 
-  // Each takes its routes once an axis, however often it is called.
+  // Each takes its routes once an axis, however often it is called; all all-reduces share one that launches them.
   void take_shift(Axis axis);
   void take_relay(Axis axis);
   void take_chain(Axis axis);
@@ -33,7 +33,7 @@ class CoreBudget {
   int routes() const { return routes_; }
 
  private:
-  void take(Axis axis, std::string_view what, int count);
+  void take(std::string_view what, int count);
 
   std::string device_name_;
   double sram_bytes_, free_routes_;

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <numeric>
 
+#include "base/error.h"
 #include "schedule/two_hop.h"
 #include "topology/wafer_cost.h"
 
@@ -21,9 +23,16 @@ struct Grid {
   int columns = 0, rows = 0;  // places
   LineOrder order = LineOrder::interleaved;
 
-  // P x P places, P the least common multiple of the sides (5.4): what GEMMs need.
+  // P x P places, P the least common multiple of the sides (5.4): what GEMMs need. Throws InputError on a side below 3
+  // and where P would not be an int.
   static Grid square(WaferMesh cores, LineOrder order) {
-    const int side = std::lcm(cores.width, cores.height);
+    if (cores.width < 3 || cores.height < 3)
+      throw_error<InputError>("a mesh of {} x {} cores; each side needs 3 or more", cores.width, cores.height);
+    const std::int64_t multiple = std::lcm(std::int64_t{cores.width}, std::int64_t{cores.height});
+    if (multiple > std::numeric_limits<int>::max())
+      throw_error<InputError>("a mesh of {} x {} cores: the least common multiple of its sides is {}", cores.width,
+                              cores.height, multiple);
+    const int side = static_cast<int>(multiple);
     return {.cores = cores, .columns = side, .rows = side, .order = order};
   }
   // A place a core: what GEMVs need.

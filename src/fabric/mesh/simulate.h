@@ -27,17 +27,20 @@ WaferCost simulate_gemv(const PlmrDevice&, std::int64_t k, std::int64_t n, Wafer
 WaferCost simulate_prefill_layer(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t tokens,
                                  WaferSync = WaferSync::dataflow);
 
-// What 5.1 and 6.1 state of each program, counted from its schedule on a line of `line` cores.
+// What 5.1 and 6.1 state of each program, counted by running it on a mesh of `line` x `line` cores that keeps accounts
+// only, and from its schedule.
 struct ComplianceRow {
   std::string program;
-  int paths = 0;            // that begin, end or pass at the busiest core of a line, were none relayed
-  int routes = 0;           // that the program takes of a line, relaying where paths are too many
-  int hops = 0;             // of a step's longest way; of an all-reduce, in all
-  int stages = 0;           // routing stages on that way
-  double memory_tiles = 0;  // of a core, in tiles: of A, B and C for a GEMM; of the vector for an all-reduce
-  std::string complies;     // which of L, M and R it keeps: "L M R", "M R", ...
+  int paths = 0;            // that begin, end or pass at the busiest core of a line, did every way have its own
+  int routes = 0;           // that the program takes of a core, on both axes, relaying where paths are too many
+  double hops = 0;          // of the critical path: a step's of a GEMM, all of an all-reduce
+  double stages = 0;        // routing stages on it
+  double memory_tiles = 0;  // of a core: tiles of A, B and C; of an all-reduce: vectors
+  std::string complies;     // what of L, M and R it keeps: "L M R", "M R", ...
 };
+// L: hops and stages that do not grow with the line. M: memory that does not. R: paths within the free routes.
 std::vector<ComplianceRow> gemm_compliance(const PlmrDevice&, int line);
+// L: stages that grow slower than the line does.
 std::vector<ComplianceRow> all_reduce_compliance(const PlmrDevice&, int line, int k_tree_phases = 2);
 
 }  // namespace heddle::mesh

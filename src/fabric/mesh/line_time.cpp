@@ -1,0 +1,107 @@
+#include "fabric/mesh/line_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "schedule/k_tree.h"
+#include "schedule/two_hop.h"
+
+namespace heddle::mesh {
+namespace {
+
+constexpr double kPackedBytes = 2;  // of a value on its way
+
+struct LineCosts {
+  double alpha, beta, value_cycles;  // the last: to pass on and add a value
+  explicit LineCosts(const PlmrDevice& device)
+      : alpha(device.alpha_cycles.value),
+        beta(device.beta_cycles.value),
+        value_cycles(2 * kPackedBytes / device.link_bytes_per_cycle.value) {}
+};
+
+std::size_t index(int core) {
+  return static_cast<std::size_t>(core);
+}
+
+void k_tree(const LineCosts& cost, std::span<double> clocks, double values, int phases) {
+  const auto tree = schedule::KTree::of(static_cast<int>(clocks.size()), phases);
+  for (int phase = 0; phase < phases; ++phase)
+    for (int group = 0; group < tree.groups(phase); ++group) {
+      const int first = group * tree.fan, last = first + tree.group_size(phase, group) - 1;
+      const int root = tree.root_member(phase, group);
+      const auto pass_on = [&](int from, int to) {
+        const int sender = tree.core(phase, from), receiver = tree.core(phase, to);
+        const double arrival = clocks[index(sender)] + cost.beta + schedule::distance(sender, receiver) * cost.alpha;
+        clocks[index(receiver)] = std::max(clocks[index(receiver)], arrival);
+      };
+      for (int member = first; member < root; ++member) pass_on(member, member + 1);
+      for (int member = last; member > root; --member) pass_on(member, member - 1);
+    }
+  const double whole = clocks[index(tree.root())] + values * cost.value_cycles;
+  for (int core = 0; core < tree.size; ++core)
+    clocks[index(core)] = std::max(clocks[index(core)], whole + values * cost.value_cycles / 2 +
+                                                            schedule::distance(core, tree.root()) * cost.alpha);
+}
+
+// To core 0 and back, word by word.
+void pipeline(const LineCosts& cost, std::span<double> clocks, double values) {
+  for (std::size_t core = clocks.size() - 1; core > 0; --core)
+    clocks[core - 1] = std::max(clocks[core - 1], clocks[core] + cost.alpha + cost.beta);
+  const double whole = clocks[0] + values * cost.value_cycles;
+  for (std::size_t core = 0; core < clocks.size(); ++core)
+    clocks[core] = std::max(clocks[core], whole + static_cast<double>(core) * cost.alpha);
+}
+
+void ring(const LineCosts& cost, std::span<double> clocks, double values) {
+  const schedule::TwoHop order{static_cast<int>(clocks.size())};
+  const double chunk = std::ceil(values * cost.value_cycles / 2 / order.size);
+  std::vector<double> next(clocks.size());
+  for (int step = 0; step < 2 * order.steps(); ++step) {
+    for (int core = 0; core < order.size; ++core) {
+      const int from = order.receive_index(core);
+      const double way = cost.alpha * schedule::distance(from, core) + cost.beta + chunk;
+      next[index(core)] = std::max(clocks[index(core)], clocks[index(from)] + way);
+    }
+    std::ranges::copy(next, clocks.begin());
+  }
+}
+
+}  // namespace
+
+std::vector<double> shift_latencies(const PlmrDevice& device, const Grid& grid, Axis axis, double words, int steps,
+                                    WaferSync sync) {
+  const int cores = grid.cores_along(axis);
+  std::vector<double> weight(index(cores)), arrival(index(cores)), clock(index(cores)), next(index(cores));
+  for (int p = 0; p < cores; ++p)
+    weight[index(p)] = words + grid.hops(axis, p) * device.alpha_cycles.value + device.ramp_cycles.value;
+  std::vector<double> latest{0};
+  for (int step = 0; step < steps; ++step) {
+    for (int p = 0; p < cores; ++p) {
+      double start = clock[index(p + 1 < cores ? p + 1 : 0)];
+      if (sync == WaferSync::rendezvous) start = std::max(start, arrival[index(p > 0 ? p - 1 : cores - 1)]);
+      next[index(p)] = start + weight[index(p)];
+    }
+    arrival = next;
+    clock = next;
+    latest.push_back(*std::ranges::max_element(clock));
+    if (sync == WaferSync::barrier) std::ranges::fill(clock, latest.back());
+  }
+  return latest;
+}
+
+void all_reduce(const PlmrDevice& device, std::span<double> clocks, double values, const AllReduceOptions& options) {
+  const LineCosts cost(device);
+  switch (options.method) {
+    case WaferAllReduce::k_tree:
+      require(options.phases >= 1 && options.phases <= 32, "a K-tree of {} phases", options.phases);
+      return k_tree(cost, clocks, values, options.phases);
+    case WaferAllReduce::pipeline:
+      return pipeline(cost, clocks, values);
+    case WaferAllReduce::ring:
+      return ring(cost, clocks, values);
+  }
+  throw_error<InvalidArgument>("no such all-reduce");
+}
+
+}  // namespace heddle::mesh
