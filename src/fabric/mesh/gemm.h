@@ -106,9 +106,8 @@ GemmTiles allocate_gemm(M& mesh, const GemmSize& size, WaferGemm method) {
 template <Mesh M>
 void run_gemm(M& mesh, const GemmTiles& t, WaferGemm method, GemmPlacement placement = {}) {
   const auto stack = [&](const char* name, Tile like) {
-    std::vector<Tile> tiles;
-    for (int i = 0; i < mesh.grid().columns; ++i)
-      tiles.push_back(mesh.allocate(name, like.rows, like.columns, Buffers::one));
+    std::vector<Tile> tiles(static_cast<std::size_t>(mesh.grid().columns));
+    for (Tile& tile : tiles) tile = mesh.allocate(name, like.rows, like.columns, Buffers::one);
     return tiles;
   };
   std::vector<Tile> scratch;

@@ -13,11 +13,19 @@ namespace {
 constexpr double kPackedBytes = 2;  // of a value on its way
 
 struct LineCosts {
-  double alpha, beta, value_cycles;  // the last: to pass on and add a value
-  explicit LineCosts(const PlmrDevice& device)
+  double alpha, beta, ramp, value_cycles;  // the last: to pass on and add a value
+  double waits;                            // for how much of a way a stage waits beside going it
+
+  LineCosts(const PlmrDevice& device, WaferSync sync)
       : alpha(device.alpha_cycles.value),
         beta(device.beta_cycles.value),
-        value_cycles(2 * kPackedBytes / device.link_bytes_per_cycle.value) {}
+        ramp(device.ramp_cycles.value),
+        value_cycles(2 * kPackedBytes / device.link_bytes_per_cycle.value),
+        waits(sync == WaferSync::dataflow     ? 0
+              : sync == WaferSync::rendezvous ? 0.5
+                                              : 1) {}
+
+  double stage(int hops) const { return beta + hops * alpha + waits * (hops * alpha + ramp); }
 };
 
 std::size_t index(int core) {
@@ -32,7 +40,7 @@ void k_tree(const LineCosts& cost, std::span<double> clocks, double values, int 
       const int root = tree.root_member(phase, group);
       const auto pass_on = [&](int from, int to) {
         const int sender = tree.core(phase, from), receiver = tree.core(phase, to);
-        const double arrival = clocks[index(sender)] + cost.beta + schedule::distance(sender, receiver) * cost.alpha;
+        const double arrival = clocks[index(sender)] + cost.stage(schedule::distance(sender, receiver));
         clocks[index(receiver)] = std::max(clocks[index(receiver)], arrival);
       };
       for (int member = first; member < root; ++member) pass_on(member, member + 1);
@@ -47,7 +55,7 @@ void k_tree(const LineCosts& cost, std::span<double> clocks, double values, int 
 // To core 0 and back, word by word.
 void pipeline(const LineCosts& cost, std::span<double> clocks, double values) {
   for (std::size_t core = clocks.size() - 1; core > 0; --core)
-    clocks[core - 1] = std::max(clocks[core - 1], clocks[core] + cost.alpha + cost.beta);
+    clocks[core - 1] = std::max(clocks[core - 1], clocks[core] + cost.stage(1));
   const double whole = clocks[0] + values * cost.value_cycles;
   for (std::size_t core = 0; core < clocks.size(); ++core)
     clocks[core] = std::max(clocks[core], whole + static_cast<double>(core) * cost.alpha);
@@ -60,7 +68,7 @@ void ring(const LineCosts& cost, std::span<double> clocks, double values) {
   for (int step = 0; step < 2 * order.steps(); ++step) {
     for (int core = 0; core < order.size; ++core) {
       const int from = order.receive_index(core);
-      const double way = cost.alpha * schedule::distance(from, core) + cost.beta + chunk;
+      const double way = cost.stage(schedule::distance(from, core)) + chunk;
       next[index(core)] = std::max(clocks[index(core)], clocks[index(from)] + way);
     }
     std::ranges::copy(next, clocks.begin());
@@ -91,7 +99,7 @@ std::vector<double> shift_latencies(const PlmrDevice& device, const Grid& grid, 
 }
 
 void all_reduce(const PlmrDevice& device, std::span<double> clocks, double values, const AllReduceOptions& options) {
-  const LineCosts cost(device);
+  const LineCosts cost(device, options.sync);
   switch (options.method) {
     case WaferAllReduce::k_tree:
       require(options.phases >= 1 && options.phases <= 32, "a K-tree of {} phases", options.phases);

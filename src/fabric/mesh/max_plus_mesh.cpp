@@ -297,7 +297,7 @@ void MaxPlusMesh::advance_chain(const Step& step, const ShiftWeights& weights) {
     fill(sent_->second, kNever);
   }
   const double alpha = device_.alpha_cycles.value, words = step.chain->words;
-  const double taken = options_.sync == WaferSync::rendezvous ? alpha : 0;
+  const double taken = options_.sync == WaferSync::dataflow ? 0 : alpha;
   ChainWeights chain{.stage = ticks(alpha + device_.beta_cycles.value),
                      .occupied = ticks(words + device_.beta_cycles.value + device_.ramp_cycles.value + taken),
                      .freed = ticks(words),

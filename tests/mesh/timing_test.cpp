@@ -1,0 +1,188 @@
+// Programs on the max-plus mesh against the closed forms of topology/wafer_cost.h, on every mesh from 3 to 33 and on meshes
+// that are not square.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "base/error.h"
+#include "fabric/mesh/gemv.h"
+#include "fabric/mesh/max_plus_mesh.h"
+#include "fabric/mesh/simulate.h"
+#include "schedule/k_tree.h"
+#include "schedule/two_hop.h"
+
+namespace heddle::mesh {
+namespace {
+
+using schedule::KTree;
+using schedule::TwoHop;
+
+static_assert(schedule::all_ways_are_two_hops_at_most(TwoHop{3}) && schedule::no_link_carries_two(TwoHop{3}));
+static_assert(schedule::all_ways_are_two_hops_at_most(TwoHop{32}) && schedule::no_link_carries_two(TwoHop{32}));
+static_assert(schedule::all_ways_are_two_hops_at_most(TwoHop{33}) && schedule::no_link_carries_two(TwoHop{33}));
+static_assert(KTree::of(33, 1).paths_at_root() == 2 && KTree::of(33, 2).paths_at_root() == 3);
+static_assert(KTree::of(720, 2).paths_at_root() == 3 && KTree::of(720, 3).paths_at_root() == 4);
+
+constexpr WaferGemm kMethods[] = {WaferGemm::mesh_gemm, WaferGemm::gemm_t, WaferGemm::summa, WaferGemm::cannon,
+                                  WaferGemm::all_gather};
+constexpr WaferSync kSyncs[] = {WaferSync::dataflow, WaferSync::rendezvous, WaferSync::barrier};
+
+// A large core, so that every program fits, and whole cycles.
+PlmrDevice roomy() {
+  PlmrDevice device = plmr_preset("wse-2");
+  device.sram_bytes.value = 1e9;
+  device.mac_cycles.value = 1;
+  device.call_cycles.value = 4;
+  device.beta_cycles.value = 3;
+  return device;
+}
+
+PlmrDevice without_compute() {
+  PlmrDevice device = roomy();
+  device.mac_cycles.value = device.call_cycles.value = 0;
+  return device;
+}
+
+struct GemmCase {
+  WaferMesh cores;
+  GemmSize size;
+};
+
+std::vector<GemmCase> all_meshes() {
+  std::vector<GemmCase> cases;
+  for (int side = 3; side <= 33; ++side) cases.push_back({{side, side}, {4 * side, 5 * side - 1, 3 * side + 1}});
+  for (const WaferMesh cores : {WaferMesh{3, 4}, {4, 3}, {6, 3}, {5, 7}, {8, 12}, {12, 8}, {32, 24}})
+    cases.push_back({cores, {50, 70, 90}});
+  return cases;
+}
+
+// What all ways of a step differ from the closed form's: at most all of them, once an axis and a way back.
+double ways(const PlmrDevice& device, WaferMesh cores, double each) {
+  return 2 * (cores.width + cores.height) * (device.alpha_cycles.value + each);
+}
+
+TEST(MeshTiming, DataflowIsTheClosedFormButForOneWayThroughTheMesh) {
+  for (const PlmrDevice& device : {roomy(), without_compute()})
+    for (const auto& [cores, size] : all_meshes())
+      for (const WaferGemm method : kMethods) {
+        const double simulated = simulate_gemm(device, size, cores, method).cycles();
+        const double predicted = gemm_cost(device, size, cores, method).cycles();
+        // Chains and relays pay beta on the way; all-gather's last step makes no calls.
+        const double each = method == WaferGemm::gemm_t ? 2 * device.beta_cycles.value : 0;
+        double slack = ways(device, cores, each) + 0.02 * predicted;
+        if (method == WaferGemm::all_gather) slack += 0.3 * predicted;
+        // The closed form's long way is P hops even where cores are fewer than places.
+        if (cores.width != cores.height) slack += 2 * std::lcm(cores.width, cores.height) * device.alpha_cycles.value;
+        EXPECT_NEAR(simulated, predicted, slack)
+            << cores.width << " x " << cores.height << ", method " << static_cast<int>(method);
+      }
+}
+
+TEST(MeshTiming, NoSynchronisationMakesAProgramFaster) {
+  for (const PlmrDevice& device : {roomy(), without_compute()})
+    for (const auto& [cores, size] : all_meshes())
+      for (const WaferGemm method : kMethods) {
+        double before = 0;
+        for (const WaferSync sync : kSyncs) {
+          const double cycles = simulate_gemm(device, size, cores, method, sync).cycles();
+          EXPECT_GE(cycles, before - 1e-6) << cores.width << " x " << cores.height << ", method "
+                                           << static_cast<int>(method) << ", sync " << static_cast<int>(sync);
+          before = cycles;
+        }
+      }
+}
+
+// Two hops hide behind any step; the long way of Cannon does not (docs/notes/mesh.md).
+TEST(MeshTiming, SynchronisationCostsMeshGemmNothingAndCannonTheLongWay) {
+  PlmrDevice device = roomy();
+  const int side = 33;
+  const GemmSize size{side * 2, side * 2, side * 2};
+  const double step = 2 * 4 + 2 * 4 + 8, words = 2, way = side - 1 + device.ramp_cycles.value;
+  const auto loop = [&](WaferGemm method, WaferSync sync) {
+    const WaferCost cost = simulate_gemm(device, size, {side, side}, method, sync);
+    return (cost.breakdown[0].cycles + cost.breakdown[1].cycles) / side;
+  };
+  for (const WaferSync sync : kSyncs) EXPECT_NEAR(loop(WaferGemm::mesh_gemm, sync), step, 0.2);
+  EXPECT_NEAR(loop(WaferGemm::cannon, WaferSync::dataflow), step, 1);
+  // Of two steps one waits for the long way, one for a hop.
+  EXPECT_NEAR(loop(WaferGemm::cannon, WaferSync::rendezvous),
+              std::max(step, words + (way + 1 + device.ramp_cycles.value) / 2), 1);
+  EXPECT_NEAR(loop(WaferGemm::cannon, WaferSync::barrier), words + way, 1e-6);
+}
+
+TEST(MeshTiming, StoppingEarlyChangesNothing) {
+  for (const WaferSync sync : kSyncs)
+    for (const PlmrDevice& device : {roomy(), without_compute()})
+      for (const LineOrder order : {LineOrder::interleaved, LineOrder::natural})
+        for (const WaferMesh cores : {WaferMesh{33, 33}, {17, 4}, {3, 3}}) {
+          double cycles[2];
+          for (const Stop stop : {Stop::steady, Stop::never}) {
+            MaxPlusMesh mesh(device, Grid::square(cores, order), {.sync = sync, .stop = stop});
+            const GemmTiles t = allocate_gemm(mesh, {200, 300, 100}, WaferGemm::mesh_gemm);
+            mesh_gemm(mesh, t.a, t.b, t.c);
+            cycles[static_cast<int>(stop)] = mesh.cycles();
+          }
+          EXPECT_NEAR(cycles[0], cycles[1], 1e-6 * cycles[1]);
+        }
+}
+
+// Ticks become longer as clocks draw apart or steps grow; the sums stay right.
+TEST(MeshTiming, HoldsStepsOfAnyLength) {
+  for (const double mac : {1e-3, 1.0, 1e4, 1e9}) {
+    PlmrDevice device = roomy();
+    device.mac_cycles.value = mac;
+    const double simulated = simulate_gemm(device, {64, 64, 64}, {9, 9}, WaferGemm::mesh_gemm).cycles();
+    const double predicted = gemm_cost(device, {64, 64, 64}, {9, 9}, WaferGemm::mesh_gemm).cycles();
+    EXPECT_NEAR(simulated, predicted, 1e-4 * predicted + 20) << mac;
+  }
+}
+
+// A stage is whole, where the formula takes half of an odd group; ends of lines are shorter.
+TEST(MeshTiming, AllReducesAreTheirClosedForms) {
+  const PlmrDevice device = roomy();
+  for (int line = 3; line <= 33; ++line)
+    for (const int n : {1, 7, 64})
+      for (const WaferAllReduce method : {WaferAllReduce::k_tree, WaferAllReduce::pipeline, WaferAllReduce::ring})
+        for (const int phases : {1, 2, 3}) {
+          PlmrDevice colourful = device;
+          colourful.free_routes.value = 100;
+          const AllReduceOptions options{.method = method, .phases = phases};
+          const double simulated = simulate_all_reduce(colourful, line, n, options).cycles();
+          const double predicted = all_reduce_cost(colourful, line, n, options).cycles();
+          // One stage of each phase, over as many hops as its members are apart.
+          double slack = 4 + device.beta_cycles.value, apart = 1;
+          const int fan = KTree::of(line, phases).fan;
+          for (int p = 0; p < phases; ++p, apart *= fan)
+            slack += device.beta_cycles.value + std::min(apart, 1.0 * line);
+          EXPECT_NEAR(simulated, predicted, slack) << line << " cores, " << static_cast<int>(method) << ", " << phases;
+        }
+}
+
+TEST(MeshTiming, GemvOnMeshesThatAreNotSquareReducesAlongY) {
+  const PlmrDevice device = roomy();
+  for (const WaferMesh cores : {WaferMesh{3, 33}, {33, 3}, {7, 5}}) {
+    const double simulated = simulate_gemv(device, 400, 300, cores).cycles();
+    const double predicted = gemv_cost(device, 400, 300, cores).cycles();
+    EXPECT_NEAR(simulated, predicted, 2 * cores.height + 6 * device.beta_cycles.value);
+  }
+}
+
+TEST(MeshTiming, PrefillIsWithinAPercentOfItsFittedForm) {
+  constexpr WaferModel kLlama8b{.num_layers = 32,
+                                .hidden = 4096,
+                                .intermediate = 14336,
+                                .num_heads = 32,
+                                .num_kv_heads = 8,
+                                .head_dim = 128,
+                                .vocab = 128256};
+  const PlmrDevice wse2 = plmr_preset("wse-2");
+  const double simulated = simulate_prefill_layer(wse2, kLlama8b, {240, 240}, 1024).cycles();
+  const double predicted = prefill_layer_cost(wse2, kLlama8b, {240, 240}, 1024).cycles();
+  EXPECT_NEAR(simulated / predicted, 1, 0.01);
+}
+
+}  // namespace
+}  // namespace heddle::mesh
