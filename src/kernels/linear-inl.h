@@ -181,12 +181,14 @@ HWY_NOINLINE void multiply_tile(const Block<Format>& block, const W* const (&w)[
                                 std::int64_t t) {
   constexpr int kParts = parts_of_tile(kTokens);
   constexpr Packing kX = packing_for(kTokens), kW = kLayout == Rows::packed ? kX : Packing::chunks;
+  constexpr Fetch kFetch = kTokens > 1 && kLayout == Rows::in_memory ? Fetch::ahead : Fetch::nothing;
   const std::int64_t plane = plane_of<Format>(block.depth);
   float* lanes[kRows];  // the tokens' lie one after the other
 #pragma GCC unroll 24
   for (int r = 0; r < kRows; ++r) lanes[r] = block.lanes_of(row + r, t);
   const std::int64_t num_chunks = (block.depth + (kLayout == Rows::packed ? Format::kChunk - 1 : 0)) / Format::kChunk;
   const std::int64_t whole = num_chunks * Format::kChunk;
+  const auto row_bytes = static_cast<std::ptrdiff_t>(block.params.weight.row_bytes());
   for (int part = 0; part < kRegisters; part += kParts) {
     const W* rows[kRows];
     const typename Format::Packed* x[kTokens];
@@ -203,7 +205,10 @@ HWY_NOINLINE void multiply_tile(const Block<Format>& block, const W* const (&w)[
         for (int p = 0; p < kParts; ++p)
           sums.lanes[r][i][p] =
               block.begins_sums() ? hn::Zero(Floats()) : load(lanes[r] + i * kLanes + (part + p) * kWidth);
-    sums.template add<kW, kX>(rows, x, num_chunks, part);
+    if (t == 0 && part == 0)  // the first to read these rows
+      sums.template add<kW, kX, kFetch>(rows, x, num_chunks, part, kRowsOfGroup * row_bytes);
+    else
+      sums.template add<kW, kX>(rows, x, num_chunks, part);
     if (whole < block.depth) {
       W tails[kRows][Format::kChunk] = {};
       const W* w_tail[kRows];

@@ -38,6 +38,14 @@ HWY_INLINE void keep_order() {
 // once.
 enum class Packing : std::uint8_t { chunks, planes };
 
+enum class Fetch { nothing, ahead };
+
+// Brings a cache line into the second-level cache. Where it lies beyond what is allocated, nothing happens.
+HWY_INLINE void fetch(const void* from, std::ptrdiff_t ahead) {
+  const auto address = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead);
+  __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
+}
+
 // x is float32; W is, or is widened to it. Lane i takes element i of each 16.
 template <class W>
 struct Widened {
@@ -74,10 +82,12 @@ struct DotSums {
         for (int p = 0; p < kParts; ++p) lanes[r][t][p] = hn::Zero(Floats());
   }
 
-  // Adds the products of `num_chunks` chunks. Of planes, w and x are in that of `part`, and kParts is 1.
-  template <Packing kW = Packing::chunks, Packing kX = Packing::chunks, class W>
+  // Adds the products of `num_chunks` chunks. Of planes, w and x are in that of `part`, and kParts is 1. With
+  // Fetch::ahead, what lies `ahead` bytes behind each chunk of W comes into the caches meanwhile: a processor foresees
+  // no jump to another row.
+  template <Packing kW = Packing::chunks, Packing kX = Packing::chunks, Fetch kFetch = Fetch::nothing, class W>
   HWY_INLINE void add(const W* const (&w)[kRows], const typename Format::Packed* const (&x)[kTokens],
-                      std::int64_t num_chunks, int part) {
+                      std::int64_t num_chunks, int part, std::ptrdiff_t ahead = 0) {
     // Copies, which the compiler may keep in registers whatever is stored in memory.
     const W* rows[kRows];
     const typename Format::Packed* tokens[kTokens];
@@ -86,6 +96,10 @@ struct DotSums {
 #pragma GCC unroll 4
     for (int t = 0; t < kTokens; ++t) tokens[t] = x[t];
     for (std::int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+      if constexpr (kFetch == Fetch::ahead) {
+#pragma GCC unroll 24
+        for (int r = 0; r < kRows; ++r) fetch(rows[r] + chunk * Format::kChunk, ahead);
+      }
 #pragma GCC unroll 2
       for (int phase = 0; phase < Format::kPhases; ++phase) {
 #pragma GCC unroll 4
