@@ -74,7 +74,7 @@ std::vector<double> time_passes(int threads, int passes, FunctionRef<void(int)> 
 }
 
 std::int64_t default_buffer_bytes(int threads) {
-  constexpr std::int64_t kLeast = std::int64_t{128} << 20;
+  constexpr std::int64_t kLeast = std::int64_t{512} << 20;
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   const CpuInfo cpu = discover_cpu();
   const std::int64_t caches = cpu.caches.empty() ? 1 : std::min(threads, cpu.caches.back().count);
@@ -125,14 +125,16 @@ double measure_memory_bandwidth(const BandwidthOptions& options) {
   std::vector<Sums> sums(threads);
   const auto first_word = [&](int rank) { return pages.words() + static_cast<std::size_t>(rank) * slice; };
   // The thread that reads a slice also touches it first, so that it lies in that thread's NUMA node.
-  const std::vector<double> seconds = time_passes(
+  std::vector<double> seconds = time_passes(
       options.threads, options.passes,
       [&](int rank) { sums[rank].written = fill(first_word(rank), slice, static_cast<std::uint64_t>(rank) + 1); },
       [&](int rank) { sums[rank].read += sum_words(first_word(rank), slice); });
   for (const Sums& sum : sums)
     if (sum.read != sum.written * static_cast<std::uint64_t>(options.passes))
       throw_error<Failure>("measuring memory bandwidth: the sum of what was read is not that of what was written");
-  return static_cast<double>(size_bytes) / 1e9 / std::ranges::min(seconds);
+  const auto median = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::ranges::nth_element(seconds, median);
+  return static_cast<double>(size_bytes) / 1e9 / *median;
 }
 
 double measure_float32_rate(const ArithmeticOptions& options) {
