@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
-"""Makes docs/results/collectives.md, and an SVG for each run, from the JSON under bench/results.
+"""Makes docs/results/collectives.md, and an SVG for each team, from the JSON under bench/results.
 
     bench/report_collectives.py [RESULTS_FOLDER [OUTPUT]]
 
-A record `X-FABRIC-N-ranks-collective.json` of `heddle bench collective` is set beside `X-openmpi-N-ranks-collective.json`
-(bench/peers/mpi_collectives.c), where that is there. Every figure comes from the files; write none by hand.
+Records `X-FABRIC-N-ranks[-pass-P]-collective.json` of `heddle bench collective` are set beside their peers': NCCL, which is in
+the same record, `X-torch-N-ranks...` (bench/peers/torch_symmetric.py) and `X-openmpi-N-ranks...` (bench/peers/mpi_collectives.c),
+where those are there. Of several passes, which were run in turns with the peer's, each time is the median. Every figure comes
+from the files; write none by hand.
 """
 import json
 import math
 import pathlib
+import re
+import statistics
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-COLOURS = ["#1b6ca8", "#c8553d"]
+COLOURS = ["#1b6ca8", "#c8553d", "#3a7d44", "#7b5aa6"]
+NAME = re.compile(r"(?P<machine>.+)-(?P<what>shm|mpi|nvlink|openmpi|torch)-(?P<ranks>\d+)-ranks(-pass-\d+)?-collective\.json")
 
 
 def size_text(size):
@@ -22,62 +27,99 @@ def size_text(size):
     return f"{size} bytes"
 
 
-def load(path):
-    return json.loads(path.read_text(encoding="utf-8"))
+def teams_of(folder):
+    """{(machine, what, ranks): [(file name, record), ...]}, in order of the files' names."""
+    teams = {}
+    for path in sorted(folder.glob("*-collective.json")):
+        name = NAME.fullmatch(path.name)
+        if name:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            teams.setdefault((name["machine"], name["what"], int(name["ranks"])), []).append((path.name, record))
+    return teams
 
 
-def peer_of(path, record):
-    name = path.name.split(f"-{record['fabric']}-")[0] + f"-openmpi-{record['ranks']}-ranks-collective.json"
-    file = path.with_name(name)
-    if not file.exists():
-        return {}
-    return {(case["collective"], case["bytes"]): case["seconds"] for case in load(file)["cases"]}
+def times_of(records, seconds_of_case):
+    """{(collective, bytes): median over the records that have it}."""
+    times = {}
+    for _, record in records:
+        for case in record["cases"]:
+            seconds = seconds_of_case(case)
+            if seconds is not None:
+                times.setdefault((case["collective"], case["bytes"]), []).append(seconds)
+    return {key: statistics.median(values) for key, values in times.items()}
 
 
-def rows_of(record, peers):
-    for case in record["cases"]:
-        ours = case["ours"]["seconds"]
-        peer = case.get("nccl", {}).get("seconds") or peers.get((case["collective"], case["bytes"]))
-        if "nccl_windows" in case:
-            peer = min(peer, case["nccl_windows"]["seconds"])
+def best_of_nccl(case):
+    ways = [case[way]["seconds"] for way in ("nccl", "nccl_windows") if way in case]
+    return min(ways) if ways else None
+
+
+def peers_of(teams, machine, ranks, records):
+    peers = {"NCCL": times_of(records, best_of_nccl)}
+    for name, what in (("PyTorch", "torch"), ("Open MPI", "openmpi")):
+        peers[name] = times_of(teams.get((machine, what, ranks), []), lambda case: case["seconds"])
+    return {name: times for name, times in peers.items() if times}
+
+
+def cases_of(records):
+    """Each (collective, size) once, as the first record has it."""
+    cases = {}
+    for _, record in records:
+        for case in record["cases"]:
+            cases.setdefault((case["collective"], case["bytes"]), case)
+    return cases
+
+
+def rows_of(records, ours, peers):
+    for key, case in cases_of(records).items():
+        seconds = ours[key]
         floor = case.get("floor_seconds")
-        yield [case["collective"], size_text(case["bytes"]), f"{case['algorithm']}",
-               str(case["blocks"]), f"{1e6 * ours:.2f}", f"{100 * case['ours']['skew']:.1f}", f"{case['bus_gbps']:.2f}",
-               f"{100 * floor / ours:.0f} %" if floor else "-", f"{1e6 * peer:.2f}" if peer else "-",
-               f"{peer / ours:.2f}" if peer else "-"]
+        row = [case["collective"], size_text(case["bytes"]), case["algorithm"], str(case["blocks"]), f"{1e6 * seconds:.2f}",
+               f"{100 * case['ours']['skew']:.1f}", f"{1e-9 * case['traffic_bytes'] / seconds:.2f}"]
+        if floor:
+            row.append(f"{100 * floor / seconds:.0f} %")
+        for name, times in peers.items():
+            row += [f"{1e6 * times[key]:.2f}", f"{times[key] / seconds:.2f}"] if key in times else ["-", "-"]
+            if name == "NCCL":
+                row.append(str(case.get("nccl", {}).get("blocks", "?")) if key in times else "-")
+        yield row
 
 
-def table(record, peers):
-    head = ["collective", "size", "algorithm", "blocks", "us", "skew %", "bus GB/s", "of floor", "peer us", "ratio"]
+def table(records, ours, peers, on_gpus):
+    head = ["collective", "size", "algorithm", "SMs" if on_gpus else "blocks", "us", "skew %", "bus GB/s"]
+    if on_gpus:
+        head.append("of floor")
+    for name in peers:
+        head += [f"{name} us", "ratio"] + (["its SMs"] if name == "NCCL" else [])
     lines = ["| " + " | ".join(head) + " |", "|---|--:|---|" + "--:|" * (len(head) - 3)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows_of(record, peers)])
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows_of(records, ours, peers)])
 
 
-def points(pairs, x, y):
-    return " ".join(f"{x(size):.1f},{y(seconds):.1f}" for size, seconds in pairs)
-
-
-def plot(record, peers, title):
+def plot(series, title):
     """Time of all_reduce by size, both axes logarithmic."""
-    ours = [(c["bytes"], c["ours"]["seconds"]) for c in record["cases"] if c["collective"] == "all_reduce"]
-    peer = [(size, peers[("all_reduce", size)]) for size, _ in ours if ("all_reduce", size) in peers]
-    times = [seconds for _, seconds in ours + peer]
+    series = {name: sorted((size, seconds) for (collective, size), seconds in times.items() if collective == "all_reduce")
+              for name, times in series.items()}
+    series = {name: pairs for name, pairs in series.items() if pairs}
+    if not series:
+        return None
+    times = [seconds for pairs in series.values() for _, seconds in pairs]
+    sizes = sorted({size for pairs in series.values() for size, _ in pairs})
     low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
-    first, last = math.log2(ours[0][0]), math.log2(ours[-1][0])
+    first, last = math.log2(sizes[0]), math.log2(sizes[-1])
     x = lambda size: 70 + 500 * (math.log2(size) - first) / max(1e-9, last - first)
-    y = lambda seconds: 330 - 280 * (math.log10(seconds) - low) / (high - low)
+    y = lambda seconds: 330 - 280 * (math.log10(seconds) - low) / max(1, high - low)
     parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 620 390" font-family="sans-serif" font-size="12">',
              '<rect width="620" height="390" fill="white"/>', f'<text x="70" y="25" font-size="14">{title}</text>']
     for power in range(low, high + 1):
         at = y(10.0 ** power)
         parts.append(f'<line x1="70" x2="570" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>'
                      f'<text x="62" y="{at + 4:.1f}" text-anchor="end">{10.0 ** (power + 6):g} us</text>')
-    for size, _ in ours:
+    for size in sizes:
         parts.append(f'<text x="{x(size):.1f}" y="350" text-anchor="middle" font-size="9">{size_text(size)}</text>')
-    for (name, pairs), colour, at in zip((("Heddle", ours), ("peer", peer)), COLOURS, (370, 385)):
-        if pairs:
-            parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{points(pairs, x, y)}"/>'
-                         f'<text x="70" y="{at}" fill="{colour}">{name}</text>')
+    for i, ((name, pairs), colour) in enumerate(zip(series.items(), COLOURS)):
+        points = " ".join(f"{x(size):.1f},{y(seconds):.1f}" for size, seconds in pairs)
+        parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{points}"/>'
+                     f'<text x="{70 + 120 * i}" y="378" fill="{colour}">{name}</text>')
     return "\n".join(parts + ["</svg>"]) + "\n"
 
 
@@ -87,17 +129,24 @@ def main():
     parts = ["# Speed of collectives",
              "Made by `bench/report_collectives.py` from the files under `bench/results`. A time is the slowest rank's median for a call; "
              "`skew` is how much sooner the fastest rank's was; a ratio is the peer's time divided by Heddle's, so above 1 Heddle is "
-             "faster. The peer is NCCL on GPUs (the better of plain memory and registered windows) and Open MPI on the CPU."]
-    for path in sorted(folder.glob("*-collective.json")):
-        record = load(path)
-        if record.get("bench") != "collective":
+             "faster. The peers are NCCL (the better of plain memory and registered windows) and PyTorch's symmetric memory (the better of "
+             "its one-shot and two-shot all-reduce) on GPUs, Open MPI on the CPU."]
+    teams = teams_of(folder)
+    for (machine, what, ranks), records in teams.items():
+        first_name, first = records[0]
+        if first.get("bench") != "collective":
             continue
-        title = f"{record['fabric']}, {record['ranks']} ranks, {record['dtype']}"
-        peers = peer_of(path, record)
-        picture = output.with_name(path.stem + ".svg")
-        picture.write_text(plot(record, peers, f"all_reduce, {title}"), encoding="utf-8")
-        parts += [f"## {title}", f"`{path.name}`: {record['machine']['key']}, commit {record['commit']}, {record['date']}; "
-                  f"`{' '.join(['heddle'] + record['command'][1:])}`", f"![all_reduce by size]({picture.name})", table(record, peers)]
+        title = f"{first['fabric']}, {first['ranks']} ranks, {first['dtype']}" + (f", {first['cache']} cache" if "cache" in first else "")
+        ours = times_of(records, lambda case: case["ours"]["seconds"])
+        peers = peers_of(teams, machine, ranks, records)
+        parts += [f"## {title}", f"{', '.join(f'`{name}`' for name, _ in records)}: {first['machine']['key']}, commit {first['commit']}, "
+                  f"{first['date']}; `{' '.join(['heddle'] + first['command'][1:])}`"]
+        svg = plot({"Heddle": ours, **peers}, f"all_reduce, {title}")
+        if svg:
+            picture = output.with_name(first_name.replace(".json", ".svg"))
+            picture.write_text(svg, encoding="utf-8")
+            parts.append(f"![all_reduce by size]({picture.name})")
+        parts.append(table(records, ours, peers, what == "nvlink"))
     output.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 

@@ -1,40 +1,49 @@
 #!/usr/bin/env bash
-# Runs the fabric's checks and benches on a machine with GPUs, from what gpu_bundle.sh has gathered:
-#   scripts/gpu.sh WHAT [--gpus N] [-- ARGS]
-#     conformance  the cases on threads and on processes, both kinds of peer memory, up to 256 MB, and test_fabric
-#     sanitize     compute-sanitizer over small sizes
-#     soak         10 000 iterations with random delays
+# Runs checks and benches on a machine with GPUs, from what gpu_bundle.sh has gathered:
+#   scripts/gpu.sh STEP... [--gpus N] [--minutes M] [-- BENCH_ARGS]
+#     smoke        ranks come together, a message and a sum arrive
+#     cases        every collective by every algorithm, parts of the team, graphs
+#     bench        `heddle bench collective --tune` in bfloat16, with BENCH_ARGS, in turns with PyTorch's symmetric memory
+#     conformance  the fabric's cases on both kinds of peer memory, up to 256 MB
+#     soak         10 000 iterations of the fabric's operations and of the collectives, with random delays
 #     failure      a process killed, one stopped: the others must end and name it, and no GPU memory stay taken
-#     collectives  test_collectives, then `heddle bench collective` in bfloat16, with ARGS (--tune, --to 64M, ...)
-#     all          all of these, collectives last
-# Says a line a run, ends with 1 when one failed. Results (a JSON line a run) and logs go to $OUT, or build/gpu-results.
+#     threads      what threads of one process do that processes do not
+#     sanitize     compute-sanitizer over small sizes
+#     all          all of these in this order, which is that of their worth: what fails to fit into the minutes is last
+# Ranks are processes but in `threads`. Each run is bounded, and by the minutes that are left (9). Says a line a run, ends
+# with 1 when one failed. After each run, what there is lies in $OUT (or build/gpu-results): a JSON line a run, and an
+# archive of the logs, the benches' JSON and the tuned store.
 set -uo pipefail
 
 usage() {
-  sed -n '2,11s/^# \{0,1\}//p' "$0"
+  sed -n '2,15s/^# \{0,1\}//p' "$0"
   exit 2
 }
 
-[ $# -gt 0 ] || usage
-what=$1
-shift
+steps=()
+minutes=9
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU') || true
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --gpus) gpus=${2:?--gpus: how many?}; shift 2 ;;
+    --minutes) minutes=${2:?--minutes: how many?}; shift 2 ;;
+    smoke | cases | bench | conformance | soak | failure | threads | sanitize) steps+=("$1"); shift ;;
+    all) steps+=(smoke cases bench conformance soak failure threads sanitize); shift ;;
     *) usage ;;
   esac
 done
 [ "${1:-}" = -- ] && shift
-more=("$@")
-[ "${gpus:-0}" -ge 1 ] || { echo "gpu.sh: no GPU (nvidia-smi lists none)" >&2; exit 1; }
+bench_args=("$@")
+[ ${#steps[@]} -gt 0 ] || usage
+[ "${gpus:-0}" -ge 2 ] || { echo "gpu.sh: needs two GPUs, nvidia-smi lists ${gpus:-0}" >&2; exit 1; }
+last_second=$((SECONDS + minutes * 60))
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=${OUT:-$root/build/gpu-results}
 bundle=$root/.gpu/fabric/bundle.tar.xz
 [ -f "$bundle" ] || { echo "gpu.sh: $bundle is not there: run scripts/gpu_bundle.sh where nvcc is, and carry .gpu/fabric" >&2; exit 1; }
 home=${TMPDIR:-/tmp}/heddle-gpu
-logs=$home/logs-$what
+logs=$home/results-$gpus-${steps[0]}
 mkdir -p "$home" "$out"
 rm -rf "$logs"
 mkdir -p "$logs"
@@ -45,33 +54,52 @@ if ! cmp -s "$bundle" "$home/unpacked"; then
 fi
 
 # The very NCCL that the binaries were built with: PyTorch's, where the system's is another.
+plain_library_path=${LD_LIBRARY_PATH:-}
 nvidia=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null) || nvidia=
-export LD_LIBRARY_PATH=${nvidia:+$nvidia/nccl/lib:$nvidia/cudnn/lib:}$home/lib:${LD_LIBRARY_PATH:-}
+export LD_LIBRARY_PATH=${nvidia:+$nvidia/nccl/lib:$nvidia/cudnn/lib:}$home/lib:$plain_library_path
 # No multicast, whoever asks; kernels loaded before ranks begin to wait for each other.
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 export CUDA_MODULE_LOADING=EAGER NCCL_DEBUG=${NCCL_DEBUG:-WARN} HEDDLE_CACHE_DIR=${HEDDLE_CACHE_DIR:-$home/cache}
 bin=$home/bin
-results=$out/gpu-$what.jsonl
+results=$out/gpu-$gpus-${steps[0]}.jsonl
 : >"$results"
 failed=0
 
-# record NAME RC SECONDS EXPECTED: a line for people and one of JSON.
+# What there is, where it is fetched from; a run that ends everything leaves what was there before it.
+keep() {
+  cp "$HEDDLE_CACHE_DIR/tuned.json" "$logs/" 2>/dev/null
+  tar -C "$logs" -czf "$home/results.tar.gz" . && cp "$home/results.tar.gz" "$out/gpu-$gpus-${steps[0]}.tar.gz"
+}
+
+# record NAME RC SECONDS: a line for people and one of JSON.
 record() {
   local verdict=ok
-  [ "$2" = "$4" ] || { verdict=FAILED; failed=1; }
-  printf '%-44s %s (exit %s, %s s)\n' "$1" "$verdict" "$2" "$3"
+  [ "$2" = 0 ] || { verdict=FAILED; failed=1; }
+  printf '%-40s %s (exit %s, %s s)\n' "$1" "$verdict" "$2" "$3"
   printf '{"run": "%s", "gpus": %s, "ok": %s, "exit": %s, "seconds": %s}\n' \
     "$1" "$gpus" "$([ $verdict = ok ] && echo true || echo false)" "$2" "$3" >>"$results"
-  [ $verdict = ok ] || tail -n 15 "$logs/$1.log"
+  [ $verdict = ok ] || tail -n 12 "$logs/$1.log"
+  keep
+}
+
+# seconds_for LIMIT: the limit, or what is left of the minutes; nothing when that is too little to begin.
+seconds_for() {
+  local left=$((last_second - SECONDS))
+  [ $left -ge 20 ] && echo $((left < $1 ? left : $1))
+}
+
+skip() {
+  printf '%-40s skipped: no time is left\n' "$1"
+  printf '{"run": "%s", "gpus": %s, "skipped": true}\n' "$1" "$gpus" >>"$results"
 }
 
 # run NAME SECONDS COMMAND...
 run() {
-  local name=$1 limit=$2 start=$SECONDS rc
+  local name=$1 limit start=$SECONDS
+  limit=$(seconds_for "$2") || { skip "$name"; return; }
   shift 2
-  timeout -k 10 "$limit" "$@" >"$logs/$name.log" 2>&1
-  rc=$?
-  record "$name" $rc $((SECONDS - start)) 0
+  timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1
+  record "$name" $? $((SECONDS - start))
 }
 
 # rank R N KEY COMMAND...: in this shell's place, as mpirun would start it.
@@ -95,45 +123,64 @@ processes() {
   return $worst
 }
 
-run_processes() {
-  local name=$1 limit=$2 n=$3 start=$SECONDS
+# run_ranks NAME SECONDS N COMMAND...
+run_ranks() {
+  local name=$1 n=$3 limit start=$SECONDS
+  limit=$(seconds_for "$2") || { skip "$name"; return; }
   shift 3
-  processes "$n" timeout -k 10 "$limit" "$@" >"$logs/$name.log" 2>&1
-  record "$name" $? $((SECONDS - start)) 0
+  processes "$n" timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1
+  record "$name" $? $((SECONDS - start))
 }
 
-worlds() {  # numbers of GPUs worth a run each
-  [ "$gpus" -gt 2 ] && echo 2
+worlds() {  # numbers of GPUs worth a run each, the most first
   echo "$gpus"
+  [ "$gpus" -gt 2 ] && echo 2
+}
+
+smoke() {
+  run_ranks smoke-fabric 60 "$gpus" "$bin/heddle_conformance" --fabric nvlink --case put --rounds 20
+  run_ranks smoke-sum 60 "$gpus" "$bin/heddle" bench collective --fabric nvlink --collective all_reduce --dtype bfloat16 \
+    --to 64K --repeats 3
+}
+
+cases() {
+  local n
+  for n in $(worlds); do run_ranks "cases-$n" 60 "$n" "$bin/heddle_collective_cases" --fabric nvlink --largest 20001; done
+  [ "$gpus" -gt 3 ] && run_ranks cases-3 60 3 "$bin/heddle_collective_cases" --fabric nvlink --largest 20001
+}
+
+# Ours and PyTorch's in turns. The JSON of ours grows collective by collective, so a run that is cut short leaves what it
+# has. PyTorch loads its kernels when it wants them: it has thousands.
+bench() {
+  local n pass peer
+  for n in $(worlds); do
+    for pass in 1 2; do
+      local what=(--collective all_reduce)
+      [ $pass = 1 ] && what=(--tune)
+      run_ranks "bench-$n-pass-$pass" 150 "$n" "$bin/heddle" bench collective --fabric nvlink --dtype bfloat16 \
+        --json "$logs/h200-nvlink-$n-ranks-pass-$pass-collective.json" "${what[@]}" "${bench_args[@]}"
+      peer=$logs/h200-torch-$n-ranks-pass-$pass-collective.json
+      run "torch-$n-pass-$pass" 60 env -u CUDA_MODULE_LOADING LD_LIBRARY_PATH="$plain_library_path" OMP_NUM_THREADS=4 \
+        python3 -m torch.distributed.run --standalone --nproc-per-node "$n" "$root/bench/peers/torch_symmetric.py" \
+        1024 $((256 << 20)) 4 20 "$peer"
+    done
+  done
 }
 
 conformance() {
-  local n memory
+  local memory
   for memory in nvlink nvlink-ipc; do
-    for n in $(worlds); do
-      run "conformance-$memory-threads-$n" 240 "$bin/heddle_conformance" --fabric $memory --threads "$n"
-      run_processes "conformance-$memory-processes-$n" 240 "$n" "$bin/heddle_conformance" --fabric $memory
-    done
-    run "conformance-$memory-large-threads-$gpus" 300 "$bin/heddle_conformance" --fabric $memory --threads "$gpus" --large
+    run_ranks "conformance-$memory-$gpus" 120 "$gpus" "$bin/heddle_conformance" --fabric $memory --rounds 200
   done
-  run test-fabric 240 "$bin/test_fabric" '--gtest_filter=*Nvlink*' "--gtest_output=json:$logs/test_fabric.json"
-}
-
-sanitize() {
-  local memory tool
-  for memory in nvlink nvlink-ipc; do
-    for tool in memcheck racecheck synccheck; do
-      run "sanitize-$tool-$memory" 300 compute-sanitizer --tool $tool --error-exitcode 9 --target-processes all \
-        "$bin/heddle_conformance" --fabric $memory --threads 2 --rounds 20 --deadline 100
-    done
-  done
+  run_ranks "conformance-nvlink-large-$gpus" 120 "$gpus" "$bin/heddle_conformance" --fabric nvlink --large --rounds 50
+  [ "$gpus" -gt 2 ] && run_ranks conformance-nvlink-2 60 2 "$bin/heddle_conformance" --fabric nvlink --rounds 200
 }
 
 soak() {
   local n
   for n in $(worlds); do
-    run_processes "soak-processes-$n" 300 "$n" "$bin/heddle_conformance" --fabric nvlink --case capabilities --soak 10000
-    run "soak-threads-$n" 300 "$bin/heddle_conformance" --fabric nvlink --threads "$n" --case capabilities --soak 10000
+    run_ranks "soak-collectives-$n" 90 "$n" "$bin/heddle_collective_cases" --fabric nvlink --soak 10000 --seed 7
+    run_ranks "soak-fabric-$n" 120 "$n" "$bin/heddle_conformance" --fabric nvlink --case capabilities --soak 10000
   done
 }
 
@@ -143,16 +190,15 @@ used_memory() {  # MiB over all GPUs
 
 # lose SIGNAL: the last rank gets it in the middle of a soak. The others must end by themselves, each saying its number.
 lose() {
-  local signal=$1 n=$gpus name key=gpu-$$-$RANDOM start pids=() rc=0 before
-  name=failure-$signal
+  local signal=$1 n=$gpus name=failure-$1 key=gpu-$$-$RANDOM start pids=() rc=0 before victim
+  [ $((last_second - SECONDS)) -ge 60 ] || { skip "$name"; return; }
   before=$(used_memory)
   for ((r = 0; r < n; ++r)); do
-    (rank "$r" "$n" "$key" timeout -k 10 120 "$bin/heddle_conformance" --fabric nvlink --case capabilities \
+    (rank "$r" "$n" "$key" timeout -k 5 55 "$bin/heddle_conformance" --fabric nvlink --case capabilities \
       --soak 100000000 --deadline 5) >"$logs/$name-rank$r.log" 2>&1 &
     pids+=($!)
   done
   sleep 15
-  local victim
   victim=$(pgrep -P "${pids[n - 1]}" | head -n 1)
   start=$SECONDS
   kill -"$signal" "$victim" || rc=2
@@ -167,36 +213,48 @@ lose() {
   sleep 2
   [ "$(used_memory)" -le $((before + 64)) ] || rc=6               # memory is still taken
   cat "$logs/$name"-rank*.log >"$logs/$name.log"
-  record "$name" $rc $((SECONDS - start)) 0
+  record "$name" $rc $((SECONDS - start))
 }
 
 failure() {
-  [ "$gpus" -ge 2 ] || { echo "failure: needs two GPUs"; return; }
   lose KILL
   lose STOP
 }
 
-collectives() {
-  local n
-  [ -x "$bin/test_collectives" ] && run test-collectives 300 "$bin/test_collectives"
-  for n in $(worlds); do
-    run "bench-collective-$n" 540 "$bin/heddle" bench collective --fabric nvlink --ranks "$n" --dtype bfloat16 \
-      --json "$out/collectives-$n.json" "${more[@]}"
+threads() {
+  local memory
+  for memory in nvlink nvlink-ipc; do
+    run "threads-conformance-$memory" 60 "$bin/heddle_conformance" --fabric $memory --threads "$gpus" --rounds 100
+  done
+  run threads-collectives 60 "$bin/heddle_collective_cases" --fabric nvlink --threads "$gpus"
+  run threads-test-fabric 90 "$bin/test_fabric" '--gtest_filter=*Nvlink*' "--gtest_output=json:$logs/test_fabric.json"
+}
+
+# A process a rank, as two ranks of one process may stop each other under the sanitizer; no racecheck, which knows shared
+# memory only. NCCL has findings of its own, so plain CUDA gives the memory.
+sanitize() {
+  local tool
+  for tool in memcheck synccheck; do
+    run_ranks "sanitize-$tool-fabric" 90 2 compute-sanitizer --tool $tool --error-exitcode 9 \
+      "$bin/heddle_conformance" --fabric nvlink-ipc --rounds 5 --deadline 30
+    run_ranks "sanitize-$tool-collectives" 90 2 compute-sanitizer --tool $tool --error-exitcode 9 \
+      "$bin/heddle_collective_cases" --fabric nvlink-ipc --largest 600 --deadline 30
   done
 }
 
-case $what in
-  conformance | sanitize | soak | failure | collectives) $what ;;
-  all)
-    conformance
-    failure
-    soak
-    sanitize
-    collectives
-    ;;
-  *) usage ;;
-esac
-
 nvidia-smi topo -m >"$logs/topology.txt" 2>&1
-tar -C "$logs" -czf "$out/gpu-$what-logs.tar.gz" .
+nvidia-smi -q -d CLOCK >"$logs/clocks.txt" 2>&1
+for step in "${steps[@]}"; do
+  case $step in
+    smoke) smoke ;;
+    cases) cases ;;
+    bench) bench ;;
+    conformance) conformance ;;
+    soak) soak ;;
+    failure) failure ;;
+    threads) threads ;;
+    sanitize) sanitize ;;
+  esac
+done
+keep
 exit $failed

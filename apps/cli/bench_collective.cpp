@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <mutex>
 
 #include "base/buffer.h"
 #include "base/copy.h"
@@ -34,6 +33,7 @@ using nlohmann::ordered_json;
 struct CallTimes {
   std::vector<double> samples;       // of this rank
   std::vector<double> rank_medians;  // of all ranks
+  int blocks = 0;                    // of a GPU, as GraphSamples has it
 
   double seconds() const { return *std::max_element(rank_medians.begin(), rank_medians.end()); }
   double skew() const {
@@ -61,6 +61,9 @@ std::vector<std::size_t> sizes_of(const CollectiveBenchOptions& options, int ran
   return sizes;
 }
 
+constexpr std::size_t kMostTwoPhase = std::size_t{8} << 20;
+constexpr std::size_t kMoreThanCache = std::size_t{128} << 20;  // of a GPU
+
 // One rank of a bench.
 class RankBench {
  public:
@@ -70,23 +73,35 @@ class RankBench {
         stream_(stream),
         on_gpu_(fabric.device().kind == DeviceKind::cuda),
         communicator_(fabric, whole_world(fabric), stream,
-                      {.tuned = options.tune ? nullptr : &tuned, .checked_calls = 0}),
-        buffers_(communicator_, stream, memory(), rounded_size(options.to_bytes, fabric.size()), options.dtype) {}
+                      {.two_phase_bytes = on_gpu_ ? kMostTwoPhase : 0,
+                       .tuned = options.tune ? nullptr : &tuned,
+                       .checked_calls = 0}),
+        buffers_(communicator_, stream, memory(), rounded_size(options.to_bytes, fabric.size()), options.dtype),
+        own_median_(sizeof(float), fabric.device()),
+        all_medians_(sizeof(float) * static_cast<std::size_t>(fabric.size()), fabric.device()),
+        cache_(on_gpu_ && options.cache == Cache::cold ? Buffer(kMoreThanCache, fabric.device()) : Buffer()) {
+    fabric.meet();  // all is allocated before anybody waits
+  }
 
   Memory memory() const { return options_.memory.value_or(on_gpu_ ? Memory::symmetric : Memory::any); }
 
   // By what the tables say, or as forced.
-  CallTimes measure(Collective collective, std::size_t bytes, const std::optional<Choice>& choice) {
+  CallTimes measure(Collective collective, std::size_t bytes, const std::optional<Choice>& choice, int repeats) {
     communicator_.force(choice);
     used_ = communicator_.choose(collective, bytes);
-    return measure(bytes, used_, [&](int i) { buffers_.call(collective, bytes, i); });
+    return measure(bytes, used_, repeats, [&](int i) { buffers_.call(collective, bytes, i); });
+  }
+  bool has_room_for(Collective collective, std::size_t bytes, const Choice& choice) {
+    communicator_.force(choice);
+    return communicator_.choose(collective, bytes) == choice;
   }
   const Choice& used() const { return used_; }  // by the measurement before
   void use(Collective collective, const CutOffs& table) { communicator_.use(collective, table); }
 
   // The buffers must be of the kind that is to be measured.
   CallTimes measure_vendor(Collective collective, std::size_t bytes) {
-    return measure(bytes, {Algorithm::vendor}, [&](int i) { buffers_.call_vendor(collective, bytes, i); });
+    return measure(bytes, {Algorithm::vendor}, options_.repeats,
+                   [&](int i) { buffers_.call_vendor(collective, bytes, i); });
   }
   void use_vendor_windows() { buffers_.use_vendor_windows(); }
 
@@ -111,15 +126,20 @@ class RankBench {
     return choice.algorithm == Algorithm::put ? std::max(1, 64 / fabric_.size()) : 200;
   }
 
-  CallTimes measure(std::size_t bytes, const Choice& choice, FunctionRef<void(int)> call) {
+  CallTimes measure(std::size_t bytes, const Choice& choice, int repeats, FunctionRef<void(int)> call) {
     const int calls = calls_of(bytes, choice);
     for (int i = 0; i < 3; ++i) call(i);
     fabric_.synchronize(stream_);
     CallTimes measured;
     if constexpr (kHaveCuda)
-      if (on_gpu_) measured.samples = graph_samples(communicator_, stream_, calls, options_.repeats, call);
+      if (on_gpu_) {
+        GraphSamples graph =
+            graph_samples(communicator_, stream_, calls, repeats, std::span(cache_.data(), cache_.size_bytes()), call);
+        measured.samples = std::move(graph.seconds);
+        measured.blocks = graph.blocks;
+      }
     if (!on_gpu_)
-      for (int i = 0; i < options_.repeats; ++i)
+      for (int i = 0; i < repeats; ++i)
         measured.samples.push_back(seconds_per_call(communicator_, stream_, calls, call));
     measured.rank_medians = of_all_ranks(median(measured.samples));
     return measured;
@@ -133,17 +153,18 @@ class RankBench {
   bool on_gpu_;
   Communicator communicator_;
   CollectiveBuffers buffers_;
+  Buffer own_median_, all_medians_;
+  Buffer cache_;  // is overwritten to clear a GPU's cache
   Choice used_;
 };
 
 std::vector<double> RankBench::of_all_ranks(double mine) {
   const auto microseconds = static_cast<float>(mine * 1e6);  // float32 tells them to a ten millionth
   std::vector<float> all(static_cast<std::size_t>(fabric_.size()));
-  Buffer in(sizeof(float), fabric_.device()), out(all.size() * sizeof(float), fabric_.device());
-  enqueue_copy(stream_, in.data(), &microseconds, sizeof(float));
+  enqueue_copy(stream_, own_median_.data(), &microseconds, sizeof(float));
   communicator_.force(std::nullopt);
-  all_gather(communicator_, {in.data(), out.data(), 1, DType::float32}, stream_);
-  enqueue_copy(stream_, all.data(), out.data(), all.size() * sizeof(float));
+  all_gather(communicator_, {own_median_.data(), all_medians_.data(), 1, DType::float32}, stream_);
+  enqueue_copy(stream_, all.data(), all_medians_.data(), all.size() * sizeof(float));
   fabric_.synchronize(stream_);
   std::vector<double> seconds;
   seconds.reserve(all.size());
@@ -151,20 +172,34 @@ std::vector<double> RankBench::of_all_ranks(double mine) {
   return seconds;
 }
 
-// What may be tried for a size.
+// What may be tried for a size: all that gives every lane something to do, and none of them very much.
 std::vector<Choice> candidates(Collective collective, std::size_t bytes, const Fabric& fabric) {
-  std::vector<Choice> all;
   if (!fabric.has(Capability::peer_addresses)) return {{Algorithm::put}};
-  const bool gpu = fabric.device().kind == DeviceKind::cuda;
-  constexpr std::size_t kMostForPolling = std::size_t{4} << 20;
-  for (const int blocks : gpu ? std::vector<int>{1, 2, 4, 8, 16, 32, 64} : std::vector<int>{1}) {
-    if (bytes <= kMostForPolling) {
-      all.push_back({Algorithm::low_latency, blocks});
-      if (collective == Collective::all_reduce) all.push_back({Algorithm::two_phase, blocks});
-    }
-    all.push_back({Algorithm::direct, blocks});
+  if (fabric.device().kind != DeviceKind::cuda) {
+    std::vector<Choice> all{{Algorithm::low_latency}, {Algorithm::direct}};
+    if (collective == Collective::all_reduce) all.push_back({Algorithm::two_phase});
+    return all;
   }
-  if (fabric.has(Capability::vendor_collectives)) all.push_back({Algorithm::vendor});
+  constexpr std::size_t kPollAtMost = std::size_t{8} << 20, kSmallBlocksAtMost = std::size_t{1} << 20;
+  std::vector<Choice> all;
+  const auto try_all = [&](Algorithm algorithm, std::size_t packets) {
+    constexpr std::size_t kMostEach = 32;  // packets of a lane
+    for (const int blocks : {1, 2, 4, 8, 16, 32, 64})
+      for (const int threads : {128, 256, 512}) {
+        if (threads < 512 && (bytes > kSmallBlocksAtMost || algorithm == Algorithm::direct)) continue;
+        const auto others = static_cast<std::size_t>((blocks - 1) * threads);
+        const bool idle = blocks > 1 && others >= packets;
+        const bool few = (others + static_cast<std::size_t>(threads)) * kMostEach < packets && blocks < 16;
+        if (!idle && !few) all.push_back({algorithm, blocks, threads});
+      }
+  };
+  const std::size_t whole = bytes / 16, piece = whole / static_cast<std::size_t>(fabric.size());
+  const bool is_whole = collective == Collective::all_reduce || collective == Collective::broadcast;
+  if (bytes <= kPollAtMost) try_all(Algorithm::low_latency, is_whole ? whole : piece);
+  if (bytes <= kPollAtMost && collective == Collective::all_reduce) try_all(Algorithm::two_phase, piece);
+  try_all(Algorithm::direct, piece);
+  if (fabric.has(Capability::vendor_collectives) && collective != Collective::barrier)
+    all.push_back({Algorithm::vendor});
   return all;
 }
 
@@ -175,8 +210,10 @@ CutOffs tuned_table(RankBench& bench, Collective collective, std::span<const std
     CutOff line;
     double best = std::numeric_limits<double>::max();
     for (const Choice& choice : candidates(collective, sizes[i], fabric)) {
-      const double seconds = bench.measure(collective, sizes[i], choice).seconds();  // of all ranks: they decide alike
-      if (bench.used() != choice || seconds >= best) continue;                       // there was no room for it
+      if (!bench.has_room_for(collective, sizes[i], choice)) continue;
+      constexpr int kRepeats = 7;
+      const double seconds = bench.measure(collective, sizes[i], choice, kRepeats).seconds();  // all ranks decide alike
+      if (seconds >= best) continue;
       best = seconds;
       line.choice = choice;
     }
@@ -196,34 +233,35 @@ ordered_json json_of(const CallTimes& measured) {
   json["rank_medians"] = measured.rank_medians;
   json["seconds"] = measured.seconds();
   json["skew"] = measured.skew();
+  if (measured.blocks > 0) json["blocks"] = measured.blocks;
   return json;
 }
 
 struct CollectiveReport {
-  ordered_json cases = ordered_json::array();
-  ordered_json tuned = ordered_json::object();
   int ranks = 0;
   std::string fabric;
+  ordered_json cases = ordered_json::array();
   std::vector<std::vector<std::string>> rows;
 };
 
 void measure_size(RankBench& bench, const CollectiveBenchOptions& options, Fabric& fabric, Collective collective,
                   std::size_t bytes, CollectiveReport& report) {
   const double traffic = traffic_of(collective, fabric.size(), static_cast<double>(bytes));
-  const CallTimes ours = bench.measure(collective, bytes, options.forced);
+  const CallTimes ours = bench.measure(collective, bytes, options.forced, options.repeats);
   const Choice choice = bench.used();
   const double gbps = traffic / ours.seconds() * 1e-9;
   ordered_json one{{"collective", name_of(collective)},
                    {"bytes", bytes},
                    {"algorithm", name_of(choice.algorithm)},
-                   {"blocks", choice.blocks},
+                   {"blocks", ours.blocks > 0 ? ours.blocks : choice.blocks},
+                   {"threads", choice.threads},
                    {"traffic_bytes", traffic},
                    {"bus_gbps", gbps},
                    {"ours", json_of(ours)}};
   std::vector<std::string> row{std::string(name_of(collective)),
                                size_text(bytes),
                                std::string(name_of(choice.algorithm)),
-                               std::to_string(choice.blocks),
+                               std::to_string(ours.blocks > 0 ? ours.blocks : choice.blocks),
                                fmt::format("{:.2f}", ours.seconds() * 1e6),
                                fmt::format("{:.1f}", 100 * ours.skew()),
                                fmt::format("{:.2f}", gbps)};
@@ -232,11 +270,12 @@ void measure_size(RankBench& bench, const CollectiveBenchOptions& options, Fabri
     one["floor_seconds"] = floor;
     row.push_back(fmt::format("{:.0f} %", 100 * floor / ours.seconds()));
   }
-  if (fabric.has(Capability::vendor_collectives)) {
+  if (fabric.has(Capability::vendor_collectives) && collective != Collective::barrier) {  // of which NCCL has none
     const CallTimes nccl = bench.measure_vendor(collective, bytes);
     one["nccl"] = json_of(nccl);
     one["ratio_to_nccl"] = nccl.seconds() / ours.seconds();
     row.push_back(fmt::format("{:.2f}", nccl.seconds() * 1e6));
+    row.push_back(nccl.blocks > 0 ? std::to_string(nccl.blocks) : "?");
     row.push_back(fmt::format("{:.2f}", nccl.seconds() / ours.seconds()));
   }
   report.cases.push_back(std::move(one));
@@ -248,6 +287,7 @@ void measure_windows(RankBench& bench, CollectiveReport& report) {
   bench.use_vendor_windows();
   for (std::size_t i = 0; i < report.cases.size(); ++i) {
     ordered_json& one = report.cases[i];
+    if (!one.contains("nccl")) continue;
     const CallTimes windows =
         bench.measure_vendor(*collective_named(one["collective"].get<std::string>()), one["bytes"].get<std::size_t>());
     one["nccl_windows"] = json_of(windows);
@@ -259,12 +299,28 @@ void measure_windows(RankBench& bench, CollectiveReport& report) {
   }
 }
 
+// What the user asked for and the fabric cannot; on every rank.
+void require_possible(const CollectiveBenchOptions& options, const Fabric& fabric) {
+  if (!options.forced) return;
+  const Algorithm algorithm = options.forced->algorithm;
+  const bool by_addresses = algorithm != Algorithm::put && algorithm != Algorithm::vendor;
+  const bool fits = by_addresses                     ? fabric.has(Capability::peer_addresses)
+                    : algorithm == Algorithm::vendor ? fabric.has(Capability::vendor_collectives)
+                                                     : fabric.device().kind == DeviceKind::cpu;
+  if (!fits)
+    throw_error<InputError>("--algorithm {} does not work on the fabric {}{}", name_of(algorithm), fabric.name(),
+                            algorithm == Algorithm::vendor ? ", which has no NCCL here"
+                            : by_addresses                 ? ", whose ranks have no peer addresses; put does"
+                                                           : ", whose ranks are GPUs");
+}
+
+// `keep` is told what there is after each collective.
 void bench_rank(const CollectiveBenchOptions& options, Fabric& fabric, Stream& stream, TunedStore& tuned,
-                CollectiveReport& report) {
+                FunctionRef<void(const CollectiveReport&)> keep) {
+  require_possible(options, fabric);
   RankBench bench(options, fabric, stream, tuned);
   const std::vector<std::size_t> sizes = sizes_of(options, fabric.size());
-  report.ranks = fabric.size();
-  report.fabric = fabric.name();
+  CollectiveReport report{.ranks = fabric.size(), .fabric = std::string(fabric.name())};
   for (const Collective collective : options.collectives) {
     if (options.tune) {
       const CutOffs table = tuned_table(bench, collective, sizes, fabric);
@@ -275,8 +331,11 @@ void bench_rank(const CollectiveBenchOptions& options, Fabric& fabric, Stream& s
       measure_size(bench, options, fabric, collective, bytes, report);
       if (collective == Collective::all_reduce) bench.check_all_reduce(bytes);
     }
+    keep(report);
   }
-  if (fabric.has(Capability::vendor_collectives)) measure_windows(bench, report);
+  if (!fabric.has(Capability::vendor_collectives)) return;
+  measure_windows(bench, report);
+  keep(report);
 }
 
 std::size_t heap_bytes(const CollectiveBenchOptions& options) {
@@ -287,32 +346,61 @@ std::size_t heap_bytes(const CollectiveBenchOptions& options) {
   return kOwn + (symmetric ? 2 * std::max(options.to_bytes + 4096, std::size_t{256} << 20) : 0);
 }
 
+// The record of a run, as far as it has come.
+class CollectiveRecord {
+ public:
+  explicit CollectiveRecord(const CollectiveBenchOptions& options)
+      : options_(options), record_(bench_record("collective", {})) {
+    for (const char* field : {"model", "threads", "dtype", "compute"}) record_.erase(field);
+    // Now, not after minutes of measuring, is the time to say that it cannot be written.
+    if (to_file()) PendingFile{*options.json_file};
+  }
+
+  // Also into the file: who is stopped half-way keeps what was measured.
+  void take(const CollectiveReport& report) {
+    record_["fabric"] = report.fabric;
+    record_["ranks"] = report.ranks;
+    record_["dtype"] = name_of(options_.dtype);
+    if (on_gpus()) record_["cache"] = options_.cache == Cache::cold ? "cold" : "hot";
+    record_["cases"] = report.cases;
+    record_["machine"]["clock_mhz_after"] = clock_mhz();
+    rows_ = report.rows;
+    if (to_file()) write_file(*options_.json_file, text());
+  }
+
+  bool empty() const { return rows_.empty(); }
+
+  // For standard output: the table, or the JSON where that is asked for.
+  std::string shown() const {
+    if (options_.json_file && options_.json_file->empty()) return text();
+    std::vector<std::vector<std::string>> rows = rows_;
+    std::vector<std::string> head{"collective", "size",   "algorithm", on_gpus() ? "SMs" : "blocks",
+                                  "us",         "skew %", "bus GB/s"};
+    if (on_gpus())
+      for (const char* more : {"of floor", "NCCL us", "NCCL SMs", "windows us", "ratio"}) head.emplace_back(more);
+    rows.insert(rows.begin(), head);
+    return table_text(rows);
+  }
+
+ private:
+  bool on_gpus() const { return options_.fabric.starts_with("nvlink"); }
+  bool to_file() const { return options_.json_file && !options_.json_file->empty(); }
+  std::string text() const { return record_.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n"; }
+
+  const CollectiveBenchOptions& options_;
+  ordered_json record_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
 void run_bench(const CollectiveBenchOptions& options) {
-  ordered_json record = bench_record("collective", {});
-  for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
+  CollectiveRecord record(options);
   TunedStore tuned(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
-  std::mutex mutex;
-  std::optional<CollectiveReport> report;
   run_ranks(options.fabric, options.ranks, {.heap_bytes = heap_bytes(options)}, [&](Fabric& fabric, Stream& stream) {
-    CollectiveReport mine;
-    bench_rank(options, fabric, stream, tuned, mine);
-    const std::lock_guard lock(mutex);
-    if (fabric.rank() == 0) report = std::move(mine);
+    bench_rank(options, fabric, stream, tuned, [&](const CollectiveReport& report) {
+      if (fabric.rank() == 0) record.take(report);
+    });
   });
-  if (!report) return;  // a rank other than 0, in a process of its own
-  record["fabric"] = report->fabric;
-  record["ranks"] = report->ranks;
-  record["dtype"] = name_of(options.dtype);
-  record["cases"] = std::move(report->cases);
-  record["machine"]["clock_mhz_after"] = clock_mhz();
-  std::vector<std::string> head{"collective", "size", "algorithm", "blocks", "us", "skew %", "bus GB/s"};
-  if (options.fabric.starts_with("nvlink"))
-    for (const char* more : {"of floor", "NCCL us", "windows us", "ratio"}) head.emplace_back(more);
-  report->rows.insert(report->rows.begin(), head);
-  const std::string text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
-  if (options.json_file && !options.json_file->empty()) write_file(*options.json_file, text);
-  const bool json_on_stdout = options.json_file && options.json_file->empty();
-  write_stdout(json_on_stdout ? text : table_text(report->rows));
+  if (!record.empty()) write_stdout(record.shown());  // else a rank other than 0, in a process of its own
 }
 
 // "4K", "16M", "1000": bytes.
@@ -389,6 +477,17 @@ void add_collective_benchmark(CLI::App& bench) {
   add_number_option<int>(*command, "--blocks", forced->blocks, "With --algorithm, on a GPU",
                          {.min = 1, .max = kMaxBlocks})
       ->needs(algorithm);
+  add_number_option<int>(*command, "--block-threads", forced->threads, "With --algorithm, on a GPU; default 512",
+                         {.min = 32, .max = 512})
+      ->needs(algorithm);
+  command->add_option_function<std::string>(
+      "--cache",
+      [options](const std::string& text) {
+        if (text != "cold" && text != "hot")
+          throw CLI::ValidationError("--cache", fmt::format("is \"{}\", expected cold or hot", printable_text(text)));
+        options->cache = text == "cold" ? Cache::cold : Cache::hot;
+      },
+      "On GPUs, whether the buffers lie in the cache: cold or hot; default cold");
   command->add_option_function<std::string>(
       "--memory",
       [options](const std::string& text) {
@@ -406,7 +505,10 @@ void add_collective_benchmark(CLI::App& bench) {
       ->expected(0, 1)
       ->type_name("[FILE]");
   command->callback([options, forced] {
-    if (options->forced) options->forced->blocks = forced->blocks;
+    if (options->forced) {
+      options->forced->blocks = forced->blocks;
+      options->forced->threads = forced->threads / 32 * 32;  // whole warps
+    }
     if (options->to_bytes < options->from_bytes) throw CLI::ValidationError("--to", "is smaller than --from");
     run_bench(*options);
   });

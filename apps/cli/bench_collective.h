@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,12 @@ class App;
 }
 
 namespace heddle {
+
+// On a GPU: what of the buffers lies in its cache when a sample begins.
+enum class Cache : std::uint8_t {
+  cold,  // nothing, as after a layer's weights have passed through
+  hot    // what the sample before has left
+};
 
 struct CollectiveBenchOptions {
   std::string fabric = "shm";
@@ -29,6 +37,7 @@ struct CollectiveBenchOptions {
   std::optional<Choice> forced;
   std::optional<Memory> memory;  // default: symmetric on GPUs, any on the CPU
   bool tune = false;
+  Cache cache = Cache::cold;
   std::optional<std::string> json_file;  // as BenchOptions::json_file
 };
 
@@ -38,9 +47,17 @@ void add_collective_benchmark(CLI::App& bench);
 // on a GPU in a CUDA graph. Begins when every rank of the communicator has come.
 double seconds_per_call(Communicator& communicator, Stream& stream, int calls, FunctionRef<void(int)> call);
 
-// The same on a GPU: `calls` calls captured once, replayed once for each sample. Defined only in builds with CUDA.
-std::vector<double> graph_samples(Communicator& communicator, Stream& stream, int calls, int samples,
-                                  FunctionRef<void(int)> call);
+struct GraphSamples {
+  std::vector<double> seconds;  // of a call
+  int blocks = 0;               // the most of any kernel of a call, hence of the multiprocessors it takes; 0: unknown
+};
+
+// The same on a GPU: a barrier and `calls` calls captured once, replayed once for each sample and timed from the
+// barrier's end on. `cache` is what is overwritten before each sample; may be empty. The ranks' hosts meet before the
+// first sample and after the last, so that nothing is allocated while another rank's kernel waits. Defined only in
+// builds with CUDA.
+GraphSamples graph_samples(Communicator& communicator, Stream& stream, int calls, int samples,
+                           std::span<std::byte> cache, FunctionRef<void(int)> call);
 
 // The buffers that calls take in turns, in and out, and the calls themselves.
 class CollectiveBuffers {

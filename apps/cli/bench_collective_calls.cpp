@@ -73,6 +73,7 @@ CollectiveBuffers::CollectiveBuffers(Communicator& communicator, Stream& stream,
   enqueue_copy(stream, in_, values.data(), region_bytes_);
   enqueue_copy(stream, out_, values.data(), region_bytes_);
   communicator.fabric().synchronize(stream);
+  communicator.fabric().meet();
 }
 
 CollectiveBuffers::~CollectiveBuffers() = default;
@@ -84,6 +85,7 @@ void CollectiveBuffers::use_vendor_windows() {
   fill(values, dtype_, communicator_.rank());
   enqueue_copy(stream_, in_, values.data(), region_bytes_);
   communicator_.fabric().synchronize(stream_);
+  communicator_.fabric().meet();
 }
 
 CollectiveBuffers::Pair CollectiveBuffers::pair(std::size_t bytes, int i) const {

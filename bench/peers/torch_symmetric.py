@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """PyTorch's symmetric memory as the peer of `heddle bench collective --fabric nvlink`: all-reduce, one process a GPU.
 
-    torchrun --nproc-per-node N bench/peers/torch_symmetric.py FROM_BYTES TO_BYTES FACTOR REPEATS
+    torchrun --nproc-per-node N bench/peers/torch_symmetric.py FROM_BYTES TO_BYTES FACTOR REPEATS [OUTPUT]
 
-Prints JSON as mpi_collectives.c does: for each size the slowest rank's median seconds a call of the better of the one-shot and
-the two-shot all-reduce, in CUDA graphs. Multicast stays off: neither operation uses it, and NCCL is told not to. Not run yet.
+Prints JSON as mpi_collectives.c does (or writes it to OUTPUT, again after each size): for each size the slowest rank's median
+seconds a call of the better of the one-shot and the two-shot all-reduce. Measured as `heddle bench collective` measures: calls on
+distinct buffers in a CUDA graph, which first overwrites more than the GPU's cache and then meets the other ranks; timed from
+there on. Multicast stays off: neither operation uses it, and NCCL is told not to. Not run yet.
 """
 import json
 import os
@@ -18,27 +20,48 @@ import torch  # noqa: E402: reads the environment
 import torch.distributed as dist  # noqa: E402
 import torch.distributed._symmetric_memory as symmetric_memory  # noqa: E402
 
-CALLS = 20
 ONE_SHOT_UP_TO = 4 << 20
+MORE_THAN_CACHE = 128 << 20
 
 
-def seconds_of(operation, tensor, group, repeats):
-    operation(tensor, "sum", group)
+def calls_of(size):
+    return 20 if size <= 1 << 20 else 6 if size <= 64 << 20 else 2
+
+
+def timing_events():
+    """Recorded inside the graph where this PyTorch can (`inside`); else around its replay, barrier and all."""
+    try:
+        return [torch.cuda.Event(enable_timing=True, external=True) for _ in range(2)], True
+    except TypeError:
+        return [torch.cuda.Event(enable_timing=True) for _ in range(2)], False
+
+
+def seconds_of(operation, tensors, barrier, overwritten, group, repeats):
+    for tensor in tensors:
+        operation(tensor, "sum", group)
     torch.cuda.synchronize()
+    (begin, end), inside = timing_events()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(CALLS):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL has a thread that asks for events
+        overwritten.zero_()
+        barrier()
+        if inside:
+            begin.record()
+        for tensor in tensors:
             operation(tensor, "sum", group)
+        if inside:
+            end.record()
     samples = []
     for sample in range(-2, repeats):
         dist.barrier()
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
+        if not inside:
+            begin.record()
         graph.replay()
-        end.record()
-        end.synchronize()
+        if not inside:
+            end.record()
+        torch.cuda.synchronize()
         if sample >= 0:
-            samples.append(begin.elapsed_time(end) * 1e-3 / CALLS)
+            samples.append(begin.elapsed_time(end) * 1e-3 / len(tensors))
     slowest = torch.tensor(statistics.median(samples), device="cuda")
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     return slowest.item()
@@ -46,24 +69,35 @@ def seconds_of(operation, tensor, group, repeats):
 
 def main():
     first, last, factor, repeats = (int(text) for text in sys.argv[1:5])
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
+    output = sys.argv[5] if len(sys.argv) > 5 else None
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
     group = dist.group.WORLD.group_name
-    ops = torch.ops.symm_mem
+    overwritten = torch.empty(MORE_THAN_CACHE, dtype=torch.uint8, device=device)
+    meeting = symmetric_memory.rendezvous(symmetric_memory.empty(64, dtype=torch.bfloat16, device=device), group)
     cases = []
     size = first
     while size <= last:
-        tensor = symmetric_memory.empty(size // 2, dtype=torch.bfloat16, device="cuda").normal_()
-        symmetric_memory.rendezvous(tensor, group)
-        ways = {"two_shot": ops.two_shot_all_reduce_}
+        tensors = []
+        for _ in range(calls_of(size)):
+            tensor = symmetric_memory.empty(size // 2, dtype=torch.bfloat16, device=device)
+            symmetric_memory.rendezvous(tensor, group)
+            tensors.append(tensor.normal_())
+        ways = {"two_shot": torch.ops.symm_mem.two_shot_all_reduce_}
         if size <= ONE_SHOT_UP_TO:
-            ways["one_shot"] = ops.one_shot_all_reduce
-        times = {name: seconds_of(way, tensor, group, repeats) for name, way in ways.items()}
+            ways["one_shot"] = torch.ops.symm_mem.one_shot_all_reduce
+        times = {name: seconds_of(way, tensors, meeting.barrier, overwritten, group, repeats) for name, way in ways.items()}
         cases.append({"collective": "all_reduce", "bytes": size, "seconds": min(times.values()), "ways": times})
+        if dist.get_rank() == 0:
+            record = {"bench": "collective_peer", "peer": f"PyTorch {torch.__version__} symmetric memory",
+                      "ranks": dist.get_world_size(), "timed_inside_the_graph": timing_events()[1], "cases": cases}
+            if output:
+                with open(output, "w", encoding="utf-8") as file:
+                    json.dump(record, file, indent=1)
+            elif size * factor > last:
+                print(json.dumps(record, indent=1))
         size *= factor
-    if dist.get_rank() == 0:
-        print(json.dumps({"bench": "collective_peer", "peer": f"PyTorch {torch.__version__} symmetric memory",
-                          "ranks": dist.get_world_size(), "cases": cases}, indent=1))
     dist.destroy_process_group()
 
 

@@ -40,32 +40,23 @@ CutOffs cut_offs_on_shm() {
   return {{.choice = {Algorithm::direct}}};
 }
 
-// Estimates from the figures of docs/notes/collectives.md: blocks of 512 threads, one packet a thread while the
-// latency counts; then as many blocks as fill the links.
+// Estimates from the figures of docs/notes/collectives.md: while the latency counts, one packet a thread and blocks
+// that are small, so that none waits long for its last warp; then as many blocks as fill the links both ways.
 CutOffs cut_offs_on_nvlink(Collective collective, int team_size) {
-  const CutOff direct8{MiB(2), {Algorithm::direct, 8}}, direct16{MiB(64), {Algorithm::direct, 16}};
-  const CutOff rest{.choice = {Algorithm::vendor}};
+  const CutOff tiny{KiB(4), {Algorithm::low_latency, 1, 256}}, small{KiB(16), {Algorithm::low_latency, 4, 256}},
+      medium{KiB(64), {Algorithm::low_latency, 16, 256}};
+  const CutOff direct{MiB(64), {Algorithm::direct, 32}}, rest{.choice = {Algorithm::vendor}};
   switch (collective) {
     case Collective::barrier:
       return {{.choice = {Algorithm::direct, 1, 128}}};
-    case Collective::all_reduce:
+    case Collective::all_reduce: {
       // With two ranks one shot moves no more than two phases do.
-      if (team_size <= 2)
-        return {{KiB(16), {Algorithm::low_latency, 2}},
-                {KiB(64), {Algorithm::low_latency, 8}},
-                {KiB(512), {Algorithm::low_latency, 32}},
-                {MiB(2), {Algorithm::two_phase, 32}},
-                direct16,
-                rest};
-      return {{KiB(16), {Algorithm::low_latency, 2}},
-              {KiB(64), {Algorithm::low_latency, 8}},
-              {KiB(256), {Algorithm::low_latency, 32}},
-              {MiB(2), {Algorithm::two_phase, 32}},
-              direct16,
-              rest};
+      const CutOff one_shot{team_size <= 2 ? KiB(512) : KiB(256), {Algorithm::low_latency, 32}};
+      return {tiny, small, medium, one_shot, {MiB(2), {Algorithm::two_phase, 32}}, direct, rest};
+    }
     default:
-      return {
-          {KiB(64), {Algorithm::low_latency, 4}}, {KiB(512), {Algorithm::low_latency, 16}}, direct8, direct16, rest};
+      return {tiny,   small, medium, {KiB(512), {Algorithm::low_latency, 32}}, {MiB(2), {Algorithm::direct, 16}},
+              direct, rest};
   }
 }
 

@@ -34,7 +34,7 @@ std::optional<Algorithm> algorithm_named(std::string_view name);
 
 struct Choice {
   Algorithm algorithm = Algorithm::direct;
-  int blocks = 1;     // on a GPU, at most kMaxBlocks
+  int blocks = 1;     // on a GPU, at most kMaxBlocks; each takes a multiprocessor
   int threads = 512;  // of a block, there; at most 512
 
   friend bool operator==(const Choice&, const Choice&) = default;

@@ -10,9 +10,9 @@
 namespace heddle {
 
 void all_gather(Communicator& communicator, const AllGatherParams& params, Stream& stream) {
-  const bool symmetric = require_aligned("all_gather", communicator, params.memory, {params.output});
-  const Communicator::Call call{Collective::all_gather, params.dtype, params.count, 0, symmetric};
   const std::size_t bytes = params.count * size_of(params.dtype) * static_cast<std::size_t>(communicator.size());
+  const BufferPlaces places = places_of("all_gather", communicator, params.memory, {{params.output, bytes}});
+  const Communicator::Call call{Collective::all_gather, params.dtype, params.count, 0, places};
   const auto vendor = [&](VendorCollectives& nccl) {
     nccl.all_gather(stream, params.output, params.input, params.count, params.dtype);
   };

@@ -14,8 +14,8 @@ struct LowLatencyAllGather {
 
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    const std::uint64_t epoch = workspace.state->epoch;
-    Packet* const slots = inbox_of_epoch(workspace, epoch);
+    const Epoch epoch = begin_epoch(group, workspace);
+    Packet* const slots = inbox_of_epoch(workspace, epoch.number);
     const std::size_t packets = packets_of(bytes);
     const auto own = [&](std::size_t i) { return load_packet(input, i, bytes); };
     const auto keep = [&](std::size_t i, int p, const Packet& packet) {
@@ -23,10 +23,9 @@ struct LowLatencyAllGather {
     };
 
     push_to_all(group, peers, slots, packets, own);
-    clear_stale(group, workspace, epoch);
+    clear_and_count(group, workspace, epoch, static_cast<std::size_t>(peers.size) * packets);
     static_cast<void>(receive_in_rank_order<kAtOnce>(
         group, peers, "all-gather", slots, packets, [&](int) { return packets; }, own, keep));
-    finish(group, *workspace.state, 1, static_cast<std::size_t>(peers.size) * packets * kPacketBytes, 0);
   }
 };
 
@@ -40,7 +39,7 @@ struct DirectAllGather {
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
     BlockBarrier barrier(group, peers, workspace, "all-gather");
-    const std::size_t slot = round_of_pieces(workspace, peers.size), round = symmetric ? bytes : slot;
+    const std::size_t slot = workspace.piece_bytes, round = symmetric ? bytes : slot;
     const auto rank = static_cast<std::size_t>(peers.rank);
     for (std::size_t begin = 0; begin < bytes; begin += round) {
       const std::size_t size = bytes - begin < round ? bytes - begin : round;
@@ -58,7 +57,6 @@ struct DirectAllGather {
           copy_here(group, output + static_cast<std::size_t>(p) * bytes + begin,
                     workspace.staging + static_cast<std::size_t>(p) * slot, size);
     }
-    finish(group, *workspace.state, 0, 0, barrier.passed());
   }
 };
 

@@ -10,9 +10,10 @@
 namespace heddle {
 
 void all_reduce(Communicator& communicator, const AllReduceParams& params, Stream& stream) {
-  const bool symmetric = require_aligned("all_reduce", communicator, params.memory, {params.input, params.output});
-  const Communicator::Call call{Collective::all_reduce, params.dtype, params.count, 0, symmetric};
   const std::size_t bytes = params.count * size_of(params.dtype);
+  const BufferPlaces places =
+      places_of("all_reduce", communicator, params.memory, {{params.input, bytes}, {params.output, bytes}});
+  const Communicator::Call call{Collective::all_reduce, params.dtype, params.count, 0, places};
   const auto vendor = [&](VendorCollectives& nccl) {
     nccl.all_reduce(stream, params.output, params.input, params.count, params.dtype);
   };

@@ -15,13 +15,13 @@ struct OneShotAllReduce {
 
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    const std::uint64_t epoch = workspace.state->epoch;
-    Packet* const slots = inbox_of_epoch(workspace, epoch);
+    const Epoch epoch = begin_epoch(group, workspace);
+    Packet* const slots = inbox_of_epoch(workspace, epoch.number);
     const std::size_t packets = packets_of(bytes);
     const auto own = [&](std::size_t i) { return load_packet(input, i, bytes); };
 
     push_to_all(group, peers, slots, packets, own);
-    clear_stale(group, workspace, epoch);
+    clear_and_count(group, workspace, epoch, static_cast<std::size_t>(peers.size) * packets);
     PacketSum<T> sum;
     const auto add = [&](std::size_t i, int p, const Packet& packet) {
       if (p == 0)
@@ -32,7 +32,6 @@ struct OneShotAllReduce {
     };
     static_cast<void>(receive_in_rank_order<kAtOnce>(
         group, peers, "all-reduce", slots, packets, [&](int) { return packets; }, own, add));
-    finish(group, *workspace.state, 1, static_cast<std::size_t>(peers.size) * packets * kPacketBytes, 0);
   }
 };
 
@@ -43,22 +42,22 @@ template <class T, int kAtOnce>
 struct TwoPhaseAllReduce {
   const std::byte* input;
   std::byte* output;  // may be input
-  std::size_t bytes;  // > 16 (N - 1)
+  EvenPieces pieces;  // of more than 16 (N - 1) bytes
 
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    const std::uint64_t epoch = workspace.state->epoch;
-    const EvenPieces pieces{bytes, peers.size};
-    const std::size_t stride = pieces.most_packets();
-    Packet* const shares = inbox_of_epoch(workspace, epoch);
+    const Epoch epoch = begin_epoch(group, workspace);
+    const std::size_t bytes = pieces.bytes, stride = pieces.most_packets();
+    Packet* const shares = inbox_of_epoch(workspace, epoch.number);
     Packet* const sums = shares + static_cast<std::size_t>(peers.size) * stride;
     Packet* const my_sums = sums + static_cast<std::size_t>(peers.rank) * stride;
     const std::size_t mine = pieces.first_packet_of(peers.rank), my_packets = pieces.packets(peers.rank);
     const auto packets = [&](int p) { return pieces.packets(p); };
 
-    push_to_each(group, peers, shares, stride, packets,
-                 [&](int peer, std::size_t i) { return load_packet(input, pieces.first_packet_of(peer) + i, bytes); });
-    clear_stale(group, workspace, epoch);
+    push_to_each<kAtOnce>(group, peers, shares, stride, packets, [&](int peer, std::size_t i) {
+      return load_packet(input, pieces.first_packet_of(peer) + i, bytes);
+    });
+    clear_and_count(group, workspace, epoch, 2 * static_cast<std::size_t>(peers.size) * stride);
     PacketSum<T> sum;
     const auto add_and_pass_on = [&](std::size_t i, int p, const Packet& packet) {
       if (p == 0)
@@ -79,7 +78,6 @@ struct TwoPhaseAllReduce {
     };
     come = come && receive_in_rank_order<kAtOnce>(
                        group, peers, "all-reduce 2", sums, stride, packets, [](std::size_t) { return Packet{}; }, keep);
-    finish(group, *workspace.state, 1, 2 * static_cast<std::size_t>(peers.size) * stride * kPacketBytes, 0);
   }
 };
 
@@ -98,7 +96,6 @@ struct DirectAllReduce {
     const std::size_t round = symmetric ? bytes : workspace.staging_bytes;
     for (std::size_t begin = 0; begin < bytes; begin += round)
       if (!one_round(group, peers, workspace, barrier, begin, bytes - begin < round ? bytes - begin : round)) break;
-    finish(group, *workspace.state, 0, 0, barrier.passed());
   }
 
   // Bytes [begin, begin + size) of the whole.

@@ -19,7 +19,7 @@ void with_all_reduce(const Communicator& communicator, const AllReduceParams& pa
       if (choice.algorithm == Algorithm::low_latency)
         run(OneShotAllReduce<T, kAtOnce>{input, output, bytes});
       else if (choice.algorithm == Algorithm::two_phase)
-        run(TwoPhaseAllReduce<T, kAtOnce>{input, output, bytes});
+        run(TwoPhaseAllReduce<T, kAtOnce>{input, output, {bytes, communicator.size()}});
       else
         run(DirectAllReduce<T, kAtOnce>{input, output, bytes, params.memory == Memory::symmetric});
     });

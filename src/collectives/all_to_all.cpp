@@ -10,9 +10,9 @@
 namespace heddle {
 
 void all_to_all(Communicator& communicator, const AllToAllParams& params, Stream& stream) {
-  const bool symmetric = require_aligned("all_to_all", communicator, params.memory, {params.output});
-  const Communicator::Call call{Collective::all_to_all, params.dtype, params.count, 0, symmetric};
   const std::size_t bytes = params.count * size_of(params.dtype) * static_cast<std::size_t>(communicator.size());
+  const BufferPlaces places = places_of("all_to_all", communicator, params.memory, {{params.output, bytes}});
+  const Communicator::Call call{Collective::all_to_all, params.dtype, params.count, 0, places};
   const auto vendor = [&](VendorCollectives& nccl) {
     if constexpr (kHaveCuda) {  // NCCL takes no buffer in place
       if (params.input == params.output) return all_to_all_cuda(communicator, params, {Algorithm::direct, 16}, stream);

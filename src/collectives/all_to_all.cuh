@@ -14,8 +14,8 @@ struct LowLatencyAllToAll {
 
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    const std::uint64_t epoch = workspace.state->epoch;
-    Packet* const slots = inbox_of_epoch(workspace, epoch);
+    const Epoch epoch = begin_epoch(group, workspace);
+    Packet* const slots = inbox_of_epoch(workspace, epoch.number);
     const std::size_t packets = packets_of(bytes);
     const auto all = [&](int) { return packets; };
     const auto piece = [&](int peer, std::size_t i) {
@@ -25,11 +25,10 @@ struct LowLatencyAllToAll {
       store_packet(output + static_cast<std::size_t>(p) * bytes, i, bytes, packet);
     };
 
-    push_to_each(group, peers, slots, packets, all, piece);
-    clear_stale(group, workspace, epoch);
+    push_to_each<kAtOnce>(group, peers, slots, packets, all, piece);
+    clear_and_count(group, workspace, epoch, static_cast<std::size_t>(peers.size) * packets);
     static_cast<void>(receive_in_rank_order<kAtOnce>(
         group, peers, "all-to-all", slots, packets, all, [&](std::size_t i) { return piece(peers.rank, i); }, keep));
-    finish(group, *workspace.state, 1, static_cast<std::size_t>(peers.size) * packets * kPacketBytes, 0);
   }
 };
 
@@ -43,7 +42,7 @@ struct DirectAllToAll {
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
     BlockBarrier barrier(group, peers, workspace, "all-to-all");
-    const std::size_t slot = round_of_pieces(workspace, peers.size), round = symmetric ? bytes : slot;
+    const std::size_t slot = workspace.piece_bytes, round = symmetric ? bytes : slot;
     const auto rank = static_cast<std::size_t>(peers.rank);
     for (std::size_t begin = 0; begin < bytes; begin += round) {
       const std::size_t size = bytes - begin < round ? bytes - begin : round;
@@ -61,7 +60,6 @@ struct DirectAllToAll {
           copy_here(group, output + static_cast<std::size_t>(p) * bytes + begin,
                     workspace.staging + static_cast<std::size_t>(p) * slot, size);
     }
-    finish(group, *workspace.state, 0, 0, barrier.passed());
   }
 };
 

@@ -12,10 +12,10 @@ namespace heddle {
 void broadcast(Communicator& communicator, const BroadcastParams& params, Stream& stream) {
   require(params.root >= 0 && params.root < communicator.size(), "broadcast: root {} is not in a team of {}",
           params.root, communicator.size());
-  const bool symmetric = require_aligned("broadcast", communicator, params.memory, {params.output});
-  const Communicator::Call call{Collective::broadcast, params.dtype, params.count,
-                                static_cast<std::uint64_t>(params.root), symmetric};
   const std::size_t bytes = params.count * size_of(params.dtype);
+  const BufferPlaces places = places_of("broadcast", communicator, params.memory, {{params.output, bytes}});
+  const Communicator::Call call{Collective::broadcast, params.dtype, params.count,
+                                static_cast<std::uint64_t>(params.root), places};
   const auto vendor = [&](VendorCollectives& nccl) {
     nccl.broadcast(stream, params.root, params.output, params.input, params.count, params.dtype);
   };

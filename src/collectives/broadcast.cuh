@@ -15,9 +15,9 @@ struct LowLatencyBroadcast {
 
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    const std::uint64_t epoch = workspace.state->epoch;
+    const Epoch epoch = begin_epoch(group, workspace);
     const std::size_t packets = packets_of(bytes);
-    Packet* const data = inbox_of_epoch(workspace, epoch);
+    Packet* const data = inbox_of_epoch(workspace, epoch.number);
     Packet* const tokens = data + packets;
     const auto own = [&](std::size_t i) { return load_packet(input, i, bytes); };
 
@@ -28,7 +28,7 @@ struct LowLatencyBroadcast {
         if (output != input) store_packet(output, i, bytes, packet);
       }
     push_to_all(group, peers, tokens, 1, [](std::size_t) { return Packet{}; });
-    clear_stale(group, workspace, epoch);
+    clear_and_count(group, workspace, epoch, packets + static_cast<std::size_t>(peers.size));
     bool come = receive_in_rank_order<1>(
         group, peers, "broadcast", tokens, 1, [](int) { return std::size_t{1}; }, [](std::size_t) { return Packet{}; },
         [](std::size_t, int, const Packet&) {});
@@ -39,7 +39,6 @@ struct LowLatencyBroadcast {
             peers, "broadcast", data + i, 0, root, [](int) { return true; }, some);
         if (come) store_packet(output, i, bytes, some[0]);
       }
-    finish(group, *workspace.state, 1, (packets + static_cast<std::size_t>(peers.size)) * kPacketBytes, 0);
   }
 };
 
@@ -68,7 +67,6 @@ struct DirectBroadcast {
       for (int p = 0; p < peers.size; ++p)
         copy_here(group, output + begin + pieces.begin(p), place + pieces.begin(p), pieces.size(p));
     }
-    finish(group, *workspace.state, 0, 0, barrier.passed());
   }
 
   template <Group G, PeerAddressing P>

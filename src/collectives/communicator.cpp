@@ -21,24 +21,32 @@ CommunicatorOptions completed(CommunicatorOptions options, Device device) {
     size = round_up(size == 0 ? otherwise_kib * kKiB : size, kKiB);
   };
   fill(options.low_latency_bytes, cpu ? 32 : 512);
-  fill(options.two_phase_bytes, cpu ? 64 : 2048);
+  fill(options.two_phase_bytes, cpu ? 64 : 4096);
   fill(options.staging_bytes, cpu ? 512 : 16384);
   return options;
 }
 
+constexpr int kFields = 7;
 struct Signature {
-  std::uint64_t values[5];  // collective, dtype, count, root, memory
+  std::uint64_t values[kFields];
 };
-constexpr const char* kSignatureFields[5] = {"collective", "dtype", "count", "root", "kind of memory"};
+constexpr const char* kSignatureFields[kFields] = {"collective",
+                                                   "dtype",
+                                                   "count",
+                                                   "root",
+                                                   "kind of memory",
+                                                   "first buffer's place in the heap",
+                                                   "second buffer's place in the heap"};
 
 std::string value_text(int field, std::uint64_t value) {
   if (field == 0) return std::string(name_of(static_cast<Collective>(value)));
   if (field == 1) return std::string(name_of(static_cast<DType>(value)));
+  if (field == 4) return value == static_cast<std::uint64_t>(Memory::symmetric) ? "symmetric" : "any";
   return std::to_string(value);
 }
 
 void compare(const Signature& mine, int rank, const Signature& other, int peer) {
-  for (int field = 0; field < 5; ++field)
+  for (int field = 0; field < kFields; ++field)
     require(mine.values[field] == other.values[field],
             "{}: the ranks' calls differ in their {}: rank {} has {}, rank {} has {}",
             name_of(static_cast<Collective>(mine.values[0])), kSignatureFields[field], rank,
@@ -67,9 +75,10 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
         std::max(world * options.low_latency_bytes, 2 * (options.two_phase_bytes + world * kPacketBytes));
     workspace_.inbox = fabric.allocate(3 * workspace_.buffer_bytes).data;
     workspace_.flags = reinterpret_cast<std::uint64_t*>(fabric.allocate(kMaxBlocks * world * 8).data);
-    workspace_.state = reinterpret_cast<CollectiveState*>(fabric.allocate(sizeof(CollectiveState)).data);
+    workspace_.blocks = reinterpret_cast<BlockState*>(fabric.allocate(kMaxBlocks * sizeof(BlockState)).data);
   }
   workspace_.staging_bytes = std::max(options.staging_bytes, 2 * world * std::size_t{1} << 10);
+  workspace_.piece_bytes = workspace_.staging_bytes / team_.size() / kPacketBytes * kPacketBytes;
   if (peer_addresses) workspace_.staging = fabric.allocate(workspace_.staging_bytes).data;
   // Apart from the other: a rank that has ended a call by puts may put the next ones', but nobody promises that it then
   // leaves alone what the last call by another algorithm used.
@@ -85,7 +94,7 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
     tables_[static_cast<std::size_t>(i)] = tuned ? *tuned : default_cut_offs(collective, fabric.name(), size());
   }
   if constexpr (kHaveCuda)
-    if (fabric.has(Capability::vendor_collectives)) vendor_ = open_nccl(fabric, team_);
+    if (options.vendor && fabric.has(Capability::vendor_collectives)) vendor_ = open_nccl(fabric, team_);
 
   // Nobody may push before every inbox is empty.
   if (peer_addresses) {
@@ -103,7 +112,8 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
 Communicator::~Communicator() = default;
 
 VendorCollectives& Communicator::vendor() const {
-  require(vendor_ != nullptr, "communicator: {} has no collectives of a vendor's", fabric_->name());
+  require(vendor_ != nullptr, "communicator: {} has no collectives of a vendor's, or they were not to be opened",
+          fabric_->name());
   return *vendor_;
 }
 
@@ -163,7 +173,8 @@ void Communicator::check(const Call& call, Stream& stream) {
   if (calls_checked_ >= calls_to_check_ || size() == 1) return;
   const std::uint64_t sequence = ++calls_checked_;
   const Signature mine{{static_cast<std::uint64_t>(call.collective), static_cast<std::uint64_t>(call.dtype), call.count,
-                        call.root, call.memory}};
+                        call.root, static_cast<std::uint64_t>(call.buffers.memory), call.buffers.offsets[0],
+                        call.buffers.offsets[1]}};
   // Two sets of slots suffice: a rank writes those of call k + 2 after it has heard of all in call k + 1, for which
   // they had ended call k.
   auto* const slots = reinterpret_cast<Signature*>(calls_) + sequence % 2 * team_.size();

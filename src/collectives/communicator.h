@@ -26,14 +26,22 @@ enum class Memory : std::uint8_t {
              // every rank, aligned to 16 bytes: nothing is copied. Every rank must say the same
 };
 
+// Where a call's buffers lie, as the ranks compare it.
+struct BufferPlaces {
+  Memory memory = Memory::any;
+  std::uint64_t offsets[2] = {};  // in the heap, of those that are symmetric
+};
+
 struct CommunicatorOptions {
   std::size_t low_latency_bytes = 0;  // the most that low_latency takes from one rank; 0: what suits the device
   std::size_t two_phase_bytes = 0;    // the most that two_phase takes
   std::size_t staging_bytes = 0;      // a round of what is copied
   const TunedStore* tuned = nullptr;  // whose cut-offs to use; null: the defaults
 
-  // In how many of the first calls the ranks compare collective, dtype, count and root before they begin; a call that
-  // differs throws InvalidArgument on every rank, with a rank and its value. Such a call waits for the others, so it
+  bool vendor = true;  // open NCCL's collectives, where the fabric has them; that takes seconds
+
+  // In how many of the first calls the ranks compare collective, dtype, count, root and where symmetric buffers lie
+  // before they begin; a call that differs throws InvalidArgument on every rank, with a rank and its value. Such a call waits for the others, so it
   // cannot be captured in a graph. A later call that differs ends in a Timeout, or, where too little is waited for, in
   // wrong results: more cannot be told without a message of its own.
   int checked_calls = 8;
@@ -81,7 +89,7 @@ class Communicator {
     DType dtype;
     std::uint64_t count;
     std::uint64_t root = 0;
-    std::uint64_t memory = 0;
+    BufferPlaces buffers = {};
   };
   void check(const Call& call, Stream& stream);
 

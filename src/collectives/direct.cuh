@@ -25,14 +25,15 @@ class BlockBarrier {
       : group_(group),
         peers_(peers),
         flags_(workspace.flags + static_cast<std::size_t>(group.block() * peers.size)),
-        begin_(workspace.state->barriers_passed),
-        passed_(begin_),
+        state_(workspace.blocks[group.block()]),
+        passed_(state_.barriers_passed),
         tag_(tag) {}
 
   // Every lane must call it, and all get the same answer: false when a wait has given up.
   [[nodiscard]] HEDDLE_HOST_DEVICE bool operator()() {
     ++passed_;
-    group_.sync();
+    group_.sync();  // every lane has read the count, and written what the others are to see
+    if (group_.lane() == 0) state_.barriers_passed = passed_;
     for (int i = group_.lane(); i < peers_.size; i += group_.lanes())
       if (i != peers_.rank) atomic_store<Order::release, Scope::system>(peers_.at(i, flags_ + peers_.rank), passed_);
     bool come = true;
@@ -41,20 +42,14 @@ class BlockBarrier {
     return agree(group_, come);
   }
 
-  HEDDLE_HOST_DEVICE std::uint64_t passed() const { return passed_ - begin_; }
-
  private:
   const G& group_;
   const P& peers_;
   std::uint64_t* flags_;  // of this block, by rank
-  std::uint64_t begin_, passed_;
+  BlockState& state_;
+  std::uint64_t passed_;
   Tag tag_;
 };
-
-// Of each rank's piece, how many bytes a round through the staging takes.
-HEDDLE_HOST_DEVICE std::size_t round_of_pieces(const Workspace& workspace, int ranks) {
-  return workspace.staging_bytes / static_cast<std::size_t>(ranks) / kPacketBytes * kPacketBytes;
-}
 
 // Copies `bytes`, of any alignment, to the addresses destination(0 .. n - 1); the blocks of the rank share them.
 template <Group G, class Destination>

@@ -31,61 +31,94 @@ HEDDLE_HOST_DEVICE std::size_t packet_stride(const G& group) {
   return static_cast<std::size_t>(group.blocks() * group.lanes());
 }
 
-// The rank that is `step` further, 1 <= step < size: each rank begins with another one.
-HEDDLE_HOST_DEVICE int peer_at(int rank, int step, int size) {
-  return schedule::AllToAll{size}.at(rank, step).to;
+// The rank that is `step` further, 1 <= step < size, as schedule::AllToAll has it: each rank begins with another one. By
+// a subtraction, for a remainder takes a GPU as long as a packet.
+constexpr int peer_at(int rank, int step, int size) {
+  return rank + step < size ? rank + step : rank + step - size;
+}
+static_assert([] {
+  for (int size = 2; size <= 9; ++size)
+    for (int rank = 0; rank < size; ++rank)
+      for (int step = 1; step < size; ++step)
+        if (peer_at(rank, step, size) != schedule::AllToAll{size}.at(rank, step).to) return false;
+  return true;
+}());
+
+// What a call finds of the calls before it.
+struct Epoch {
+  std::uint64_t number;
+  std::size_t stale_packets;  // to be cleared: what epoch number - 1 used
+};
+
+template <Group G>
+HEDDLE_HOST_DEVICE Epoch begin_epoch(const G& group, const Workspace& workspace) {
+  const BlockState& state = workspace.blocks[group.block()];
+  return {state.epoch, packets_of(state.used_bytes)};
 }
 
 HEDDLE_HOST_DEVICE Packet* inbox_of_epoch(const Workspace& workspace, std::uint64_t epoch) {
   return reinterpret_cast<Packet*>(workspace.inbox + epoch % 3 * workspace.buffer_bytes);
 }
 
-// Clears what the last epoch used; to be done in every epoch, best while packets are on their way.
+// Clears what the last epoch used, and moves the counters on: this call uses `used_packets` of its buffer. Every lane
+// calls it once in every epoch, best while packets are on their way.
 template <Group G>
-HEDDLE_HOST_DEVICE void clear_stale(const G& group, const Workspace& workspace, std::uint64_t epoch) {
-  Packet* const stale = inbox_of_epoch(workspace, epoch + 2);
-  const std::size_t packets = packets_of(workspace.state->stale_bytes);
-  for (std::size_t i = first_packet(group); i < packets; i += packet_stride(group)) clear(stale + i);
+HEDDLE_HOST_DEVICE void clear_and_count(const G& group, const Workspace& workspace, const Epoch& epoch,
+                                        std::size_t used_packets) {
+  Packet* const stale = inbox_of_epoch(workspace, epoch.number + 2);
+  for (std::size_t i = first_packet(group); i < epoch.stale_packets; i += packet_stride(group)) clear(stale + i);
+  group.sync();  // every lane has read the counters
+  const auto count = [&](int block) {
+    workspace.blocks[block].epoch = epoch.number + 1;
+    workspace.blocks[block].used_bytes = used_packets * kPacketBytes;
+  };
+  if (group.lane() == 0) count(group.block());
+  // The next call may have more blocks than this one.
+  if (group.block() == 0)
+    for (int block = group.blocks() + group.lane(); block < kMaxBlocks; block += group.lanes()) count(block);
 }
 
-// Ends a call: the last block of the rank to come here moves the counters on.
-template <Group G>
-HEDDLE_HOST_DEVICE void finish(const G& group, CollectiveState& state, std::uint64_t epochs, std::uint64_t used_bytes,
-                               std::uint64_t barriers) {
-  group.sync();
-  if (group.lane() != 0) return;
-  if (group.blocks() > 1) {
-    if (atomic_add<Order::acq_rel, Scope::gpu>(&state.blocks_done, 1) + 1 != static_cast<std::uint32_t>(group.blocks()))
-      return;
-    state.blocks_done = 0;
-  }
-  state.epoch += epochs;
-  if (epochs != 0) state.stale_bytes = used_bytes;
-  state.barriers_passed += barriers;
-}
-
-// Pushes packet(i), i < packets, to slot `rank` of every other rank's inbox.
+// Pushes packet(i), i < packets, to slot `rank` of every other rank's inbox. Loads are under way together: what a load
+// takes is paid once for all of them.
 template <Group G, PeerAddressing P, class Source>
 HEDDLE_HOST_DEVICE void push_to_all(const G& group, const P& peers, Packet* slots, std::size_t packets,
                                     const Source& packet) {
+  constexpr int kInFlight = 4;
   Packet* const slot = slots + static_cast<std::size_t>(peers.rank) * packets;
-  for (std::size_t i = first_packet(group); i < packets; i += packet_stride(group)) {
-    const Packet mine = packet(i);
-    for (int step = 1; step < peers.size; ++step) send(peers.at(peer_at(peers.rank, step, peers.size), slot + i), mine);
+  const std::size_t stride = packet_stride(group);
+  for (std::size_t first = first_packet(group); first < packets; first += kInFlight * stride) {
+    Packet mine[kInFlight];
+    unrolled<kInFlight>([&](auto k) {
+      if (first + k * stride < packets) mine[k] = packet(first + k * stride);
+    });
+    unrolled<kInFlight>([&](auto k) {
+      const std::size_t i = first + k * stride;
+      if (i >= packets) return;
+      for (int step = 1; step < peers.size; ++step)
+        send(peers.at(peer_at(peers.rank, step, peers.size), slot + i), mine[k]);
+    });
   }
 }
 
-// Pushes packet(peer, i), i < packets(peer), to slot `rank` of each other rank's inbox; slots are `stride` apart.
-template <Group G, PeerAddressing P, class Count, class Source>
+// Pushes packet(peer, i), i < packets(peer), to slot `rank` of each other rank's inbox; slots are `stride` packets
+// apart. Packets for kAtOnce ranks are loaded together.
+template <int kAtOnce, Group G, PeerAddressing P, class Count, class Source>
 HEDDLE_HOST_DEVICE void push_to_each(const G& group, const P& peers, Packet* slots, std::size_t stride,
                                      const Count& packets, const Source& packet) {
   Packet* const slot = slots + static_cast<std::size_t>(peers.rank) * stride;
-  for (int step = 1; step < peers.size; ++step) {
-    const int peer = peer_at(peers.rank, step, peers.size);
-    const std::size_t count = packets(peer);
-    for (std::size_t i = first_packet(group); i < count; i += packet_stride(group))
-      send(peers.at(peer, slot + i), packet(peer, i));
-  }
+  for (std::size_t i = first_packet(group); i < stride; i += packet_stride(group))
+    for (int first = 1; first < peers.size; first += kAtOnce) {
+      Packet mine[kAtOnce];
+      const auto sends = [&](int k) {
+        return first + k < peers.size && i < packets(peer_at(peers.rank, first + k, peers.size));
+      };
+      unrolled<kAtOnce>([&](auto k) {
+        if (sends(k)) mine[k] = packet(peer_at(peers.rank, first + k, peers.size), i);
+      });
+      unrolled<kAtOnce>([&](auto k) {
+        if (sends(k)) send(peers.at(peer_at(peers.rank, first + k, peers.size), slot + i), mine[k]);
+      });
+    }
 }
 
 // One lane's wait for a packet that did not come at once; false when the wait has given up.
@@ -130,13 +163,13 @@ template <int kAtOnce, Group G, PeerAddressing P, class Count, class Own, class 
   for (std::size_t i = first_packet(group); i < stride; i += packet_stride(group))
     for (int first = 0; first < peers.size; first += kAtOnce) {
       const auto awaited = [&](int p) { return p < peers.size && p != peers.rank && i < packets(p); };
+      const bool has_own = first <= peers.rank && peers.rank < first + kAtOnce && i < packets(peers.rank);
       Packet some[kAtOnce]{};
+      const Packet mine = has_own ? own(i) : Packet{};  // loaded while the others' are on their way
       if (!receive_some(peers, tag, slots + i, stride, first, awaited, some)) return false;
       unrolled<kAtOnce>([&](auto k) {
         const int p = first + k;
-        if (p >= peers.size || i >= packets(p)) return;
-        if (p == peers.rank) some[k] = own(i);
-        take(i, p, some[k]);
+        if (p < peers.size && i < packets(p)) take(i, p, p == peers.rank ? mine : some[k]);
       });
     }
   return true;

@@ -10,9 +10,9 @@
 namespace heddle {
 
 void reduce_scatter(Communicator& communicator, const ReduceScatterParams& params, Stream& stream) {
-  const bool symmetric = require_aligned("reduce_scatter", communicator, params.memory, {params.input});
-  const Communicator::Call call{Collective::reduce_scatter, params.dtype, params.count, 0, symmetric};
   const std::size_t bytes = params.count * size_of(params.dtype) * static_cast<std::size_t>(communicator.size());
+  const BufferPlaces places = places_of("reduce_scatter", communicator, params.memory, {{params.input, bytes}});
+  const Communicator::Call call{Collective::reduce_scatter, params.dtype, params.count, 0, places};
   const auto vendor = [&](VendorCollectives& nccl) {
     nccl.reduce_scatter(stream, params.output, params.input, params.count, params.dtype);
   };

@@ -14,15 +14,15 @@ struct LowLatencyReduceScatter {
 
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    const std::uint64_t epoch = workspace.state->epoch;
-    Packet* const slots = inbox_of_epoch(workspace, epoch);
+    const Epoch epoch = begin_epoch(group, workspace);
+    Packet* const slots = inbox_of_epoch(workspace, epoch.number);
     const std::size_t packets = packets_of(bytes);
     const auto all = [&](int) { return packets; };
     const auto piece = [&](int p) { return input + static_cast<std::size_t>(p) * bytes; };
 
-    push_to_each(group, peers, slots, packets, all,
-                 [&](int peer, std::size_t i) { return load_packet(piece(peer), i, bytes); });
-    clear_stale(group, workspace, epoch);
+    push_to_each<kAtOnce>(group, peers, slots, packets, all,
+                          [&](int peer, std::size_t i) { return load_packet(piece(peer), i, bytes); });
+    clear_and_count(group, workspace, epoch, static_cast<std::size_t>(peers.size) * packets);
     PacketSum<T> sum;
     const auto add = [&](std::size_t i, int p, const Packet& packet) {
       if (p == 0)
@@ -33,7 +33,6 @@ struct LowLatencyReduceScatter {
     };
     const auto own = [&](std::size_t i) { return load_packet(piece(peers.rank), i, bytes); };
     static_cast<void>(receive_in_rank_order<kAtOnce>(group, peers, "reduce-scatter", slots, packets, all, own, add));
-    finish(group, *workspace.state, 1, static_cast<std::size_t>(peers.size) * packets * kPacketBytes, 0);
   }
 };
 
@@ -48,7 +47,7 @@ struct DirectReduceScatter {
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
     BlockBarrier barrier(group, peers, workspace, "reduce-scatter");
-    const std::size_t slot = round_of_pieces(workspace, peers.size), round = symmetric ? bytes : slot;
+    const std::size_t slot = workspace.piece_bytes, round = symmetric ? bytes : slot;
     for (std::size_t begin = 0; begin < bytes; begin += round) {
       const std::size_t size = bytes - begin < round ? bytes - begin : round;
       const auto piece = [&](int p) { return input + static_cast<std::size_t>(p) * bytes + begin; };
@@ -65,7 +64,6 @@ struct DirectReduceScatter {
           group, peers.size, share, 1, [&](int) { return output + begin; }, size);
       if (!barrier()) break;  // nobody reads here any more
     }
-    finish(group, *workspace.state, 0, 0, barrier.passed());
   }
 };
 

@@ -10,12 +10,12 @@ namespace heddle {
 
 inline constexpr int kMaxBlocks = 64;  // that a collective may have; flags are laid out for them
 
-// Of one rank; only its own kernels touch it, one after the other.
-struct CollectiveState {
-  std::uint64_t epoch = 0;            // calls that used the inbox so far
-  std::uint64_t stale_bytes = 0;      // what the last of them used of its buffer
-  std::uint64_t barriers_passed = 0;  // by each block
-  std::uint32_t blocks_done = 0;      // of the call that runs
+// Of one block of one rank; only this rank's kernels touch it, one after the other. Each block of a call reads its own
+// and moves it on while its packets are under way, so that a call ends without its blocks waiting for each other.
+struct alignas(32) BlockState {
+  std::uint64_t epoch = 0;            // calls of the rank that used the inbox, of however many blocks
+  std::uint64_t used_bytes = 0;       // of its buffer, by the last of them
+  std::uint64_t barriers_passed = 0;  // by this block with the same block of the others
 };
 
 struct Workspace {
@@ -24,7 +24,8 @@ struct Workspace {
   std::uint64_t* flags = nullptr;  // [kMaxBlocks][ranks], symmetric
   std::byte* staging = nullptr;    // symmetric
   std::size_t staging_bytes = 0;   // a multiple of 16
-  CollectiveState* state = nullptr;
+  std::size_t piece_bytes = 0;     // of the staging, for each rank of the team; a multiple of 16
+  BlockState* blocks = nullptr;    // [kMaxBlocks]
 };
 
 }  // namespace heddle

@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,7 +56,10 @@ using Ranks = std::vector<int>;
 
 struct FabricOptions {
   std::size_t heap_bytes = std::size_t{64} << 20;               // a rank's; every rank must say the same
-  std::chrono::nanoseconds deadline{std::chrono::seconds(10)};  // of each wait, and of the ranks' coming together
+  std::chrono::nanoseconds deadline{std::chrono::seconds(10)};  // of each wait
+  std::chrono::nanoseconds join_deadline{0};                    // of the ranks' coming together; 0: as `deadline`
+
+  std::chrono::nanoseconds limit_to_join() const { return join_deadline.count() > 0 ? join_deadline : deadline; }
 };
 
 // Made collectively, by each rank of the run for itself; its functions are called by that rank alone. "Collective"
@@ -76,6 +80,11 @@ class Fabric {
   // Collective. Aligned to 256 bytes; lives as long as the fabric. Throws Failure when the heap is full, with what is
   // left of it.
   virtual SymmetricSpan allocate(std::size_t size_bytes) = 0;
+  // Where in the own heap `bytes` at `place` lie; nothing, unless all of them are in what has been allocated.
+  virtual std::optional<std::size_t> offset_of(const void* place, std::size_t bytes) const = 0;
+  // Collective, of the hosts: returns when every rank has called it, whatever its streams are at. For what must not
+  // happen while another rank's kernel waits, such as allocating or loading beside ranks of the same process.
+  void meet() { static_cast<void>(allocate(0)); }
 
   // What kernels and CPU threads reach peers by: `team`'s ranks in that order; the caller must be one of them. The
   // value stays good as long as the fabric. Throws InvalidArgument without Capability::peer_addresses.

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 
 namespace heddle {
 
@@ -15,7 +17,13 @@ class SymmetricHeap {
   std::size_t allocate(std::size_t size_bytes);
 
   std::size_t size_bytes() const { return size_bytes_; }
-  std::size_t used_bytes() const { return used_bytes_; }
+  // Of `bytes` at `place`, the heap being at `begin`; nothing, unless all of them lie in what has been handed out.
+  std::optional<std::size_t> offset_of(const std::byte* begin, const void* place, std::size_t bytes) const {
+    const auto address = reinterpret_cast<std::uintptr_t>(place), first = reinterpret_cast<std::uintptr_t>(begin);
+    if (address < first || address - first > used_bytes_ || bytes > used_bytes_ - (address - first))
+      return std::nullopt;
+    return address - first;
+  }
 
  private:
   std::size_t size_bytes_;

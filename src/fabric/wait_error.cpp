@@ -1,7 +1,6 @@
 #include "fabric/wait_error.h"
 
 #include "base/error.h"
-#include "fabric/atomics.h"
 
 namespace heddle {
 
@@ -9,11 +8,6 @@ std::string describe(const WaitRecord& record, std::uint64_t limit_nanoseconds, 
   return fmt::format("rank {} waited for rank {} past the deadline of {:.1f} s: {}: expected {}, observed {}{}{}",
                      record.rank, record.from, static_cast<double>(limit_nanoseconds) * 1e-9, record.tag.view(),
                      record.expected, record.observed, more.empty() ? "" : "; ", more);
-}
-
-void throw_if_given_up(const WaitLimit& limit, std::string_view more) {
-  if (limit.record == nullptr || atomic_load(&limit.record->state) != WaitRecord::complete) return;
-  throw Timeout(describe(*limit.record, limit.nanoseconds, more));
 }
 
 }  // namespace heddle

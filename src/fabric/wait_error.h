@@ -12,7 +12,4 @@ namespace heddle {
 // where there is any, such as what is known of the rank that did not come.
 std::string describe(const WaitRecord& record, std::uint64_t limit_nanoseconds, std::string_view more = {});
 
-// Throws Timeout with that text if the record is complete.
-void throw_if_given_up(const WaitLimit& limit, std::string_view more = {});
-
 }  // namespace heddle

@@ -57,6 +57,26 @@ TEST(Agreement, AnotherCollectiveDtypeOrRootIsNamed) {
   });
 }
 
+TEST(Agreement, MemoryThatIsSaidToBeSymmetricIsLookedForInTheHeap) {
+  run_ranks(2, {}, [](Communicator& communicator, Stream& stream) {
+    alignas(16) float own[16] = {};
+    EXPECT_THAT(message_of<InvalidArgument>([&] {
+                  all_reduce(communicator, {own, own, 16, DType::float32, Memory::symmetric}, stream);
+                }),
+                HasSubstr("are not in the symmetric heap"));
+    const SymmetricSpan span = communicator.fabric().allocate(2 * sizeof own);
+    auto* const here = span.data + (communicator.rank() == 1 ? sizeof own : 0);
+    EXPECT_THAT(message_of<InvalidArgument>([&] {
+                  all_reduce(communicator, {here, here, 16, DType::float32, Memory::symmetric}, stream);
+                }),
+                HasSubstr("first buffer's place in the heap"));
+    EXPECT_THAT(message_of<InvalidArgument>([&] {
+                  all_reduce(communicator, {here, here, 1 << 24, DType::float32, Memory::symmetric}, stream);
+                }),
+                HasSubstr("are not in the symmetric heap"));
+  });
+}
+
 TEST(Agreement, UncheckedCallsThatDifferEndInATimeoutThatNamesTheRank) {
   RankOptions options;
   options.fabric.deadline = std::chrono::milliseconds(100);

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "fabric/atomics.h"
+#include "fabric/process_state.h"
 #include "fabric/rank_processes.h"
 #include "fabric/registry.h"
 #include "fabric/shm/control.h"

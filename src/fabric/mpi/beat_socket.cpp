@@ -10,19 +10,22 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <type_traits>
 
 #include "base/error.h"
+#include "fabric/mpi/tcp_interfaces.h"
 
 namespace heddle {
 namespace {
 
 static_assert(std::is_trivially_copyable_v<Beat>);
 
-// Loopback is one of them: ranks of one machine reach each other by it, and nobody else's datagram of this job can come
-// that way.
+// Those of the networks that the run is to use, as `heddle launch --interface` tells Open MPI. Loopback is always one of
+// them: ranks of one machine reach each other by it, and nobody else's datagram of this job can come that way.
 void add_own_addresses(BeatAddress& address) {
+  const char* const chosen = std::getenv("OMPI_MCA_btl_tcp_if_include");
   ifaddrs* interfaces = nullptr;
   if (getifaddrs(&interfaces) != 0) return;
   for (const ifaddrs* each = interfaces; each != nullptr; each = each->ifa_next) {
@@ -30,6 +33,9 @@ void add_own_addresses(BeatAddress& address) {
     if (address.num_addresses == BeatAddress::kMostAddresses) break;
     sockaddr_in ipv4;
     std::memcpy(&ipv4, each->ifa_addr, sizeof ipv4);
+    if ((each->ifa_flags & IFF_LOOPBACK) == 0 &&
+        !is_in_interfaces(chosen != nullptr ? chosen : "", each->ifa_name, ipv4.sin_addr.s_addr))
+      continue;
     address.addresses[address.num_addresses++] = ipv4.sin_addr.s_addr;
   }
   freeifaddrs(interfaces);

@@ -10,9 +10,9 @@
 
 namespace heddle {
 
-// Where a rank hears: its machine's IPv4 addresses. Plain data: it travels between ranks.
+// Where a rank hears: its machine's IPv4 addresses, of the networks that the run is to use. Plain data: it travels between ranks.
 struct BeatAddress {
-  static constexpr std::size_t kMostAddresses = 8;
+  static constexpr std::size_t kMostAddresses = 32;
 
   std::uint16_t port = 0;  // as the machine writes it
   std::uint16_t num_addresses = 0;

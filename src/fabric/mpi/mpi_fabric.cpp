@@ -23,6 +23,9 @@ class MpiFabric final : public Fabric {
   bool has(Capability capability) const override { return capability == Capability::several_machines; }
 
   SymmetricSpan allocate(std::size_t size_bytes) override;
+  std::optional<std::size_t> offset_of(const void* place, std::size_t bytes) const override {
+    return heap_.offset_of(world_.heap(), place, bytes);
+  }
   Peers peers(std::span<const int>) const override {
     throw InvalidArgument("mpi has no peer addresses: a rank's memory is reached by put and get alone");
   }
@@ -53,12 +56,11 @@ void MpiFabric::check(const Stream& stream, int peer, std::string_view operation
 }
 
 std::size_t MpiFabric::offset_of(const void* place, std::size_t bytes, std::string_view operation) const {
-  const auto address = reinterpret_cast<std::uintptr_t>(place);
-  const auto begin = reinterpret_cast<std::uintptr_t>(world_.heap());
-  require(address >= begin && address - begin <= heap_.used_bytes() && bytes <= heap_.used_bytes() - (address - begin),
+  const std::optional<std::size_t> offset = offset_of(place, bytes);
+  require(offset.has_value(),
           "mpi: {}: {} bytes at {} do not lie in what was allocated of the symmetric heap of rank {}", operation, bytes,
           place, rank());
-  return address - begin;
+  return *offset;
 }
 
 std::size_t MpiFabric::offset_of_flag(const std::uint64_t* flag, std::string_view operation) const {

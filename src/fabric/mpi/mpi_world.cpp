@@ -92,6 +92,10 @@ void MpiWorld::open() {
     check_mpi("MPI_Comm_dup", MPI_Comm_dup(MPI_COMM_WORLD, &messages_));
   }
   MPI_Comm_set_errhandler(messages_, MPI_ERRORS_RETURN);
+  int* largest_tag = nullptr;
+  int known = 0;
+  if (MPI_Comm_get_attr(messages_, MPI_TAG_UB, &largest_tag, &known) == MPI_SUCCESS && known != 0)
+    largest_tag_ = *largest_tag;
   const RankContact own = watch_.own_contact();
   std::vector<RankContact> contacts(static_cast<std::size_t>(size()));
   {
@@ -323,6 +327,12 @@ void MpiWorld::fence() {
   flush_dirty();
 }
 
+// Teams that meet at once had best not share tags; where two do, their messages still say whose they are.
+int MpiWorld::barrier_tag(std::uint64_t team, int round) const {
+  const int teams = (largest_tag_ - kFirstBarrierTag + 1) / kMostRounds;
+  return kFirstBarrierTag + static_cast<int>((team >> 32) % static_cast<std::uint64_t>(teams)) * kMostRounds + round;
+}
+
 void MpiWorld::barrier(std::span<const int> team) {
   fence();
   const int members = static_cast<int>(team.size());
@@ -337,7 +347,7 @@ void MpiWorld::barrier(std::span<const int> team) {
   for (int distance = 1, round = 0; distance < members; distance *= 2, ++round) {
     const int to = team[static_cast<std::size_t>((index + distance) % members)];
     const int from = team[static_cast<std::size_t>((index - distance + members) % members)];
-    const int tag = kFirstBarrierTag + static_cast<int>(hash >> 44) * kMostRounds + round;
+    const int tag = barrier_tag(hash, round);
     const BarrierMessage own{hash, count};
     BarrierMessage other;
     MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};

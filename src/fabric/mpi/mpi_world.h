@@ -36,7 +36,6 @@ class MpiWorld {
   int rank() const { return launch_.rank; }
   int size() const { return launch_.world_size; }
   std::byte* heap() const { return heap_; }
-  std::size_t heap_bytes() const { return heap_bytes_; }
 
   void put(int peer, std::size_t offset, const void* source, std::size_t bytes);
   void get(int peer, void* destination, std::size_t offset, std::size_t bytes);
@@ -58,6 +57,7 @@ class MpiWorld {
   void progress();  // mutex_ is held, as below
   void flush_dirty();
   void check(const char* call, int code, int peer);
+  int barrier_tag(std::uint64_t team, int round) const;
   // Until look(), called with mutex_ held, is >= target.
   void await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
   void await(MPI_Request& request, int from, Tag tag);
@@ -73,6 +73,7 @@ class MpiWorld {
 
   std::mutex mutex_;  // around every MPI call
   MPI_Comm messages_ = MPI_COMM_NULL;
+  int largest_tag_ = 32767;  // that messages_ takes; MPI promises so much
   MPI_Win window_ = MPI_WIN_NULL;
   std::byte* heap_ = nullptr;
   std::vector<std::uint64_t> shifts_;  // from the window's begin to the heap's, by rank

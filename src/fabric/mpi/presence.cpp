@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "fabric/mpi/process_state.h"
+#include "fabric/process_state.h"
 
 namespace heddle {
 namespace {

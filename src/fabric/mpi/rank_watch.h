@@ -16,7 +16,7 @@
 
 #include "fabric/mpi/beat_socket.h"
 #include "fabric/mpi/presence.h"
-#include "fabric/mpi/process_state.h"
+#include "fabric/process_state.h"
 #include "fabric/tag.h"
 
 namespace heddle {

@@ -33,6 +33,7 @@ NcclComm::NcclComm(HostExchange& exchange, std::span<const int> team, int device
     : nccl_(nccl_library()),
       exchange_(exchange),
       team_(team.begin(), team.end()),
+      world_rank_(exchange.rank()),
       device_(device),
       deadline_(deadline) {
   require_team(team, exchange.size(), exchange.rank(), "a communicator of NCCL");
@@ -123,7 +124,7 @@ void NcclComm::abort() {
       nccl.comm_abort(comm);
     });
   } catch (const Failure& failure) {
-    log_warning("rank {}: {}", exchange_.rank(), failure.what());
+    log_warning("rank {}: {}", world_rank_, failure.what());
   }
   comm_ = nullptr;
 }

@@ -53,6 +53,7 @@ class NcclComm {
   HostExchange& exchange_;
   Ranks team_;
   int rank_ = 0;
+  int world_rank_;  // kept, for the exchange may be gone when this ends
   int device_;
   std::chrono::nanoseconds deadline_;
   ncclComm_t comm_ = nullptr;

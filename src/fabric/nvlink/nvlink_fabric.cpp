@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <functional>
 #include <thread>
 
 #include "base/checked.h"
@@ -222,6 +221,10 @@ SymmetricSpan NvlinkFabric::allocate(std::size_t size_bytes) {
   return {heap() + allocated_.allocate(size_bytes), size_bytes};
 }
 
+std::optional<std::size_t> NvlinkFabric::offset_of(const void* place, std::size_t bytes) const {
+  return allocated_.offset_of(heap(), place, bytes);
+}
+
 Peers NvlinkFabric::peers(std::span<const int> team) const {
   require_team(team, size(), rank(), "peers");
   Peers world{.rank = rank(),
@@ -374,14 +377,10 @@ void NvlinkFabric::remove(Abortable* operations) {
 
 std::byte* NvlinkFabric::at(int peer, const void* place, std::size_t bytes, std::string_view operation) const {
   require(peer >= 0 && peer < size(), "{}: rank {} is not in a world of {}", operation, peer, size());
-  const std::byte* begin = heap();
-  const std::byte* end = begin + allocated_.used_bytes();
-  const auto* data = static_cast<const std::byte*>(place);
-  const bool inside = std::less_equal<>{}(begin, data) && std::less_equal<>{}(data, end) &&
-                      bytes <= static_cast<std::size_t>(end - data);
-  require(inside, "{}: {} bytes at {} are not in what rank {} has allocated of the symmetric heap", operation, bytes,
-          place, rank());
-  return memory_->heaps()[static_cast<std::size_t>(peer)] + (data - begin);
+  const std::optional<std::size_t> offset = offset_of(place, bytes);
+  require(offset.has_value(), "{}: {} bytes at {} are not in what rank {} has allocated of the symmetric heap",
+          operation, bytes, place, rank());
+  return memory_->heaps()[static_cast<std::size_t>(peer)] + *offset;
 }
 
 std::uint64_t* NvlinkFabric::flag_at(int peer, const std::uint64_t* flag, std::string_view operation) const {

@@ -50,6 +50,7 @@ class NvlinkFabric final : public Fabric {
   bool has(Capability capability) const override;
 
   SymmetricSpan allocate(std::size_t size_bytes) override;
+  std::optional<std::size_t> offset_of(const void* place, std::size_t bytes) const override;
   Peers peers(std::span<const int> team) const override;
 
   void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;

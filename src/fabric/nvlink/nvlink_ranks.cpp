@@ -1,17 +1,40 @@
 #include "fabric/nvlink/nvlink_ranks.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/error.h"
 #include "fabric/nvlink/cuda_call.h"
+#include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/shm/processes.h"
 #include "fabric/shm/threads.h"
 
 namespace heddle {
 namespace {
 
+// A driver that has just started takes seconds to make a GPU ready, and processes wait for each other there.
+constexpr std::chrono::seconds kLeastToJoin{60};
+
 FabricOptions host_options(int world_size, const NvlinkOptions& options) {
-  return {.heap_bytes = nvlink_host_heap_bytes(world_size), .deadline = options.fabric.deadline};
+  return {.heap_bytes = nvlink_host_heap_bytes(world_size),
+          .deadline = options.fabric.deadline,
+          .join_deadline = std::max<std::chrono::nanoseconds>(options.fabric.limit_to_join(), kLeastToJoin)};
+}
+
+// Before a rank waits for another, all that is slow the first time: the GPU's context with all its kernels, and NCCL.
+// What is wrong with a GPU is said when the fabric is opened on it.
+//
+// Loading a kernel at its first launch takes memory of its GPU, which is mapped into the peers', and that may wait for
+// their kernels, which wait for this one. CUDA reads the variable when it starts.
+void warm_up(int first_device, int num_devices, PeerMemoryKind memory) {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  int former = 0;
+  const bool any = cudaGetDevice(&former) == cudaSuccess;
+  for (int device = first_device; any && device < first_device + num_devices; ++device)
+    if (cudaSetDevice(device) == cudaSuccess) cudaFree(nullptr);
+  if (any) cudaSetDevice(former);
+  cudaGetLastError();
+  if (memory == PeerMemoryKind::nccl_windows) static_cast<void>(nccl_available());
 }
 
 // A GPU for each rank; NCCL takes no two ranks on one, and then says so.
@@ -27,9 +50,7 @@ int device_of(int local_rank, PeerMemoryKind memory) {
 
 NvlinkThreads::NvlinkThreads(int world_size, const NvlinkOptions& options)
     : hosts_(std::make_unique<ShmThreads>(world_size, host_options(world_size, options))), options_(options) {
-  // Loading a kernel at its first launch takes memory of its GPU, which is mapped into the peers', and that may wait
-  // for their kernels, which wait for this one. CUDA reads this when it starts, hence before any rank.
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  warm_up(0, world_size, options.memory);
 }
 
 NvlinkThreads::~NvlinkThreads() = default;
@@ -39,8 +60,10 @@ std::unique_ptr<Fabric> NvlinkThreads::rank(int rank) {
 }
 
 std::unique_ptr<Fabric> join_nvlink_processes(const Launch& launch, const NvlinkOptions& options) {
-  return open_nvlink(join_shm_processes(launch, host_options(launch.world_size, options)),
-                     device_of(launch.local_rank, options.memory), options);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);  // before the first call of CUDA
+  const int device = device_of(launch.local_rank, options.memory);
+  warm_up(device, 1, options.memory);
+  return open_nvlink(join_shm_processes(launch, host_options(launch.world_size, options)), device, options);
 }
 
 }  // namespace heddle

@@ -1,13 +1,11 @@
 #include "fabric/shm/monitor.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 #include <string>
 
 #include "base/error.h"
 #include "fabric/atomics.h"
+#include "fabric/process_state.h"
 
 namespace heddle {
 
@@ -54,22 +52,6 @@ void Monitor::look_at(int rank, std::chrono::nanoseconds elapsed) {
                     fmt::format("{} has not moved for {:.1f} s", name_of_rank(control_, rank),
                                 std::chrono::duration<double>(silence).count()));
   }
-}
-
-std::uint64_t start_time_of_process(int process) {
-  // PID (NAME) STATE ... with the start as field 22; the name may hold anything, so count from its closing bracket.
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return 0;
-  std::istringstream rest(text.substr(name_end + 1));
-  std::string state, skipped;
-  rest >> state;
-  if (state == "Z" || state == "X") return 0;
-  for (int field = 4; field < 22; ++field) rest >> skipped;
-  std::uint64_t start_time = 0;
-  rest >> start_time;
-  return rest ? start_time : 0;
 }
 
 }  // namespace heddle

@@ -45,7 +45,4 @@ class Monitor {
   std::jthread thread_;               // last: it uses all of the above
 };
 
-// When the process began, in the kernel's ticks since boot; 0 when there is none, or only its remains (a zombie).
-std::uint64_t start_time_of_process(int process);
-
 }  // namespace heddle

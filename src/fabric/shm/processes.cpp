@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "fabric/atomics.h"
+#include "fabric/process_state.h"
 #include "fabric/shm/shared_object.h"
 #include "fabric/shm/shm_fabric.h"
 #include "topology/cpu.h"
@@ -26,7 +27,7 @@ class Joining {
       : launch_(launch),
         options_(options),
         heap_bytes_(check_shm_world(launch.world_size, options)),
-        deadline_(Deadline::after(std::chrono::duration_cast<Deadline::Clock::duration>(options.deadline))),
+        deadline_(Deadline::after(std::chrono::duration_cast<Deadline::Clock::duration>(options.limit_to_join()))),
         name_(fmt::format("/heddle-{}-{}", getuid(), launch.job_key)) {}
 
   std::unique_ptr<Fabric> join() {
@@ -129,7 +130,7 @@ class Joining {
       throw_error<Failure>("rank 0 (process {}) has ended, or runs in another container", dead_founder);
     }
     throw_error<Timeout>("rank 0 has not started: rank {} looked {:.1f} s for job {}", launch_.rank,
-                         std::chrono::duration<double>(options_.deadline).count(), launch_.job_key);
+                         std::chrono::duration<double>(options_.limit_to_join()).count(), launch_.job_key);
   }
 
   [[noreturn]] void refuse(ShmControl& control, const std::string& text) const {
@@ -193,7 +194,7 @@ class Joining {
     for (int rank = 0; rank < launch_.world_size; ++rank)
       if (atomic_load(&control.ranks[rank].state) == RankSlot::absent)
         missing += fmt::format("{}rank {}", missing.empty() ? "" : ", ", rank);
-    const double seconds = std::chrono::duration<double>(options_.deadline).count();
+    const double seconds = std::chrono::duration<double>(options_.limit_to_join()).count();
     return missing.empty() ? fmt::format("the ranks' heaps were not there within {:.1f} s", seconds)
                            : fmt::format("{} has not started within {:.1f} s", missing, seconds);
   }

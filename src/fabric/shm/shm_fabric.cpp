@@ -55,6 +55,10 @@ SymmetricSpan ShmFabric::allocate(std::size_t size_bytes) {
   return {world_->heap(rank_) + heap_.allocate(size_bytes), size_bytes};
 }
 
+std::optional<std::size_t> ShmFabric::offset_of(const void* place, std::size_t bytes) const {
+  return heap_.offset_of(world_->heap(rank_), place, bytes);
+}
+
 Peers ShmFabric::peers(std::span<const int> team) const {
   require_team(team, size(), rank_, "peers");
   return peers_.of(team);
@@ -186,13 +190,9 @@ void ShmFabric::check(const Stream& stream, int peer, std::string_view operation
 }
 
 void ShmFabric::check_symmetric(const void* place, std::size_t bytes, std::string_view operation) const {
-  const auto* begin = world_->heap(rank_);
-  const auto* end = begin + heap_.used_bytes();
-  const auto* data = static_cast<const std::byte*>(place);
-  const bool inside = std::less_equal<>{}(begin, data) && std::less_equal<>{}(data, end) &&
-                      bytes <= static_cast<std::size_t>(end - data);
-  require(inside, "{}: {} bytes at {} are not in what rank {} has allocated of the symmetric heap", operation, bytes,
-          place, rank_);
+  require(offset_of(place, bytes).has_value(),
+          "{}: {} bytes at {} are not in what rank {} has allocated of the symmetric heap", operation, bytes, place,
+          rank_);
 }
 
 void ShmFabric::check_flag(const std::uint64_t* flag, std::string_view operation) const {

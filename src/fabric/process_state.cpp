@@ -1,4 +1,4 @@
-#include "fabric/mpi/process_state.h"
+#include "fabric/process_state.h"
 
 #include <unistd.h>
 
@@ -71,6 +71,11 @@ ProcessState state_of(const ProcessIdentity& identity) {
 
 ProcessState state_of_process(int process) {
   return state_of(read_stat(process));
+}
+
+std::uint64_t start_time_of_process(int process) {
+  const Stat stat = read_stat(process);
+  return state_of(stat) == ProcessState::gone ? 0 : stat.start_time;
 }
 
 }  // namespace heddle

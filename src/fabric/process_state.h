@@ -20,6 +20,9 @@ enum class ProcessState : std::uint8_t { running, stopped, gone, unknown };
 // Unknown when it is on another machine, or cannot be looked at.
 ProcessState state_of(const ProcessIdentity& identity);
 
+// When a process of this machine began, in the kernel's ticks since boot; 0 when there is none, or only its remains.
+std::uint64_t start_time_of_process(int process);
+
 // Of a process of this machine, whenever it was started.
 ProcessState state_of_process(int process);
 

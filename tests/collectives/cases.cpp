@@ -1,0 +1,338 @@
+#include "collectives/cases.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include "base/copy.h"
+#include "base/error.h"
+#include "collectives/all_gather.h"
+#include "collectives/all_reduce.h"
+#include "collectives/all_to_all.h"
+#include "collectives/broadcast.h"
+#include "collectives/payload.h"
+#include "collectives/reduce_scatter.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::size_t kGuard = 64;  // bytes behind an output that must stay as they were
+
+constexpr Collective kEveryCollective[] = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+                                           Collective::all_to_all, Collective::broadcast};
+
+std::string text_of(const CollectiveCase& c, const Choice& choice, const Communicator& communicator) {
+  return fmt::format("{} {} count {}{}{}{} by {} in {} blocks of {} on rank {} of {}", name_of(c.collective),
+                     name_of(c.dtype), c.count, c.place == Place::in ? " in place" : "",
+                     c.memory == Memory::symmetric ? " symmetric" : "", c.misalign != 0 ? " misaligned" : "",
+                     name_of(choice.algorithm), choice.blocks, choice.threads, communicator.rank(),
+                     communicator.size());
+}
+
+bool has_pieces_in(Collective c) {
+  return c == Collective::reduce_scatter || c == Collective::all_to_all;
+}
+
+Bits slice(const Bits& bits, std::size_t piece, std::size_t bytes) {
+  return {bits.begin() + static_cast<std::ptrdiff_t>(piece * bytes),
+          bits.begin() + static_cast<std::ptrdiff_t>((piece + 1) * bytes)};
+}
+
+std::vector<Bits> slices(const std::vector<Bits>& all, std::size_t piece, std::size_t bytes) {
+  std::vector<Bits> cut;
+  for (const Bits& one : all) cut.push_back(slice(one, piece, bytes));
+  return cut;
+}
+
+// What `rank` must end with, from what all began with.
+Bits expected(const CollectiveCase& c, const std::vector<Bits>& inputs, int rank, int root) {
+  const std::size_t bytes = c.count * size_of(c.dtype), me = static_cast<std::size_t>(rank);
+  Bits result;
+  switch (c.collective) {
+    case Collective::all_reduce:
+      return sum_in_rank_order(c.dtype, inputs);
+    case Collective::reduce_scatter:
+      return sum_in_rank_order(c.dtype, slices(inputs, me, bytes));
+    case Collective::all_gather:
+      for (const Bits& input : inputs) result.insert(result.end(), input.begin(), input.end());
+      return result;
+    case Collective::all_to_all:
+      for (const Bits& input : inputs) {
+        const Bits piece = slice(input, me, bytes);
+        result.insert(result.end(), piece.begin(), piece.end());
+      }
+      return result;
+    case Collective::broadcast:
+      return inputs[static_cast<std::size_t>(root)];
+    case Collective::barrier:
+      break;
+  }
+  return result;
+}
+
+std::vector<Bits> inputs_of(const CollectiveCase& c, int ranks, std::uint32_t seed) {
+  std::vector<Bits> inputs;
+  for (int p = 0; p < ranks; ++p)
+    inputs.push_back(
+        payload(c.dtype, c.count * (has_pieces_in(c.collective) ? static_cast<std::size_t>(ranks) : 1), p, seed));
+  return inputs;
+}
+
+void call(Communicator& communicator, const CollectiveCase& c, const void* in, void* out, int root, Stream& stream) {
+  switch (c.collective) {
+    case Collective::all_reduce:
+      return all_reduce(communicator, {in, out, c.count, c.dtype, c.memory}, stream);
+    case Collective::reduce_scatter:
+      return reduce_scatter(communicator, {in, out, c.count, c.dtype, c.memory}, stream);
+    case Collective::all_gather:
+      return all_gather(communicator, {in, out, c.count, c.dtype, c.memory}, stream);
+    case Collective::all_to_all:
+      return all_to_all(communicator, {in, out, c.count, c.dtype, c.memory}, stream);
+    case Collective::broadcast:
+      return broadcast(communicator, {in, out, c.count, c.dtype, root, c.memory}, stream);
+    case Collective::barrier:
+      break;
+  }
+}
+
+std::string difference(const CollectiveCase& c, const Bits& got, const Bits& want) {
+  const std::ptrdiff_t at = first_difference(c.dtype, got, want);
+  if (at < 0) return {};
+  const auto i = static_cast<std::size_t>(at);
+  return fmt::format("element {} is {}, expected {}", i, element(got, c.dtype, i), element(want, c.dtype, i));
+}
+
+std::size_t bytes_of(const CollectiveCourse& course, std::size_t ranks) {
+  return ranks * std::max<std::size_t>(course.largest, 4099) * sizeof(float) + 256;
+}
+
+std::vector<Choice> choices_on(DeviceKind device, Collective collective) {
+  std::vector<Choice> all;
+  const bool cpu = device == DeviceKind::cpu;
+  for (const Algorithm algorithm : {Algorithm::low_latency, Algorithm::two_phase, Algorithm::direct, Algorithm::put}) {
+    if (algorithm == Algorithm::two_phase && collective != Collective::all_reduce) continue;
+    if (cpu)
+      all.push_back({algorithm});
+    else if (algorithm != Algorithm::put)
+      for (const Choice& shape : {Choice{algorithm, 1, 128}, Choice{algorithm, 7, 512}, Choice{algorithm, 64, 256}})
+        all.push_back(shape);
+  }
+  return all;
+}
+
+// Small, so that even small cases take several rounds.
+CommunicatorOptions small_workspace(DeviceKind device) {
+  const std::size_t scale = device == DeviceKind::cpu ? 1 : 16;
+  return {.low_latency_bytes = scale * (32 << 10),
+          .two_phase_bytes = scale * (32 << 10),
+          .staging_bytes = scale * (2 << 10),
+          .vendor = false};
+}
+
+std::uint32_t next(std::uint32_t& state) {
+  return (state = state * 1664525u + 1013904223u) >> 16;
+}
+
+// A call of the soak, the same on every rank.
+struct SoakCall {
+  CollectiveCase one;
+  Choice choice;
+  int root;
+  std::uint32_t seed;
+};
+
+SoakCall soak_call(std::uint32_t& shared, int ranks, DeviceKind device, std::size_t most) {
+  SoakCall made{};
+  made.one.collective = kEveryCollective[next(shared) % 5];
+  made.one.dtype = static_cast<DType>(next(shared) % 3);
+  made.one.count = 1 + next(shared) % most / (next(shared) % 4 == 0 ? 1 : 16);
+  const std::vector<Choice> choices = choices_on(device, made.one.collective);
+  made.choice = choices[next(shared) % choices.size()];
+  made.root = static_cast<int>(next(shared)) % ranks;
+  made.seed = next(shared) | 1;
+  return made;
+}
+
+// Batches of calls without a host between them, so that nothing but the collectives themselves holds ranks together.
+void soak(Communicator& communicator, Stream& stream, const CollectiveCourse& course) {
+  constexpr int kBatch = 20;
+  constexpr std::size_t kMost = 2000;
+  const int ranks = communicator.size();
+  const DeviceKind device = stream.device().kind;
+  const std::size_t each = static_cast<std::size_t>(ranks) * kMost * sizeof(float);
+  Buffer in(kBatch * each, stream.device()), out(kBatch * each, stream.device());
+  Bits host(kBatch * each);
+  communicator.fabric().meet();
+  std::uint32_t shared = course.seed, own = course.seed * 31 + static_cast<std::uint32_t>(communicator.rank());
+  for (int done = 0; done < course.soak_calls; done += kBatch) {
+    std::vector<SoakCall> calls;
+    std::vector<std::vector<Bits>> inputs;
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      calls.push_back(soak_call(shared, ranks, device, kMost));
+      inputs.push_back(inputs_of(calls[i].one, ranks, calls[i].seed));
+      const Bits& mine = inputs[i][static_cast<std::size_t>(communicator.rank())];
+      std::copy(mine.begin(), mine.end(), host.begin() + static_cast<std::ptrdiff_t>(i * each));
+    }
+    enqueue_copy(stream, in.data(), host.data(), host.size());
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      if (next(own) % 32 == 0) std::this_thread::sleep_for(std::chrono::microseconds(next(own) % 300));
+      communicator.force(calls[i].choice);
+      call(communicator, calls[i].one, in.data() + i * each, out.data() + i * each, calls[i].root, stream);
+    }
+    enqueue_copy(stream, host.data(), out.data(), host.size());
+    communicator.fabric().synchronize(stream);
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      const Bits want = expected(calls[i].one, inputs[i], communicator.rank(), calls[i].root);
+      const auto begin = host.begin() + static_cast<std::ptrdiff_t>(i * each);
+      const std::string wrong =
+          difference(calls[i].one, Bits(begin, begin + static_cast<std::ptrdiff_t>(want.size())), want);
+      if (!wrong.empty())
+        throw_error<Failure>("soak, call {}: {}: {}", done + static_cast<int>(i),
+                             text_of(calls[i].one, calls[i].choice, communicator), wrong);
+    }
+  }
+}
+
+int run_cases(Communicator& communicator, Stream& stream, const CollectiveCourse& course, const CaseBuffers& own,
+              const CaseBuffers& symmetric) {
+  int count = 0;
+  std::uint32_t seed = course.seed;
+  for (const Collective collective : kEveryCollective)
+    for (const CollectiveCase& one : cases_of(collective, course.largest))
+      for (const Choice& choice : choices_on(stream.device().kind, collective)) {
+        const std::string wrong =
+            run_case(communicator, stream, one, choice, ++seed, one.memory == Memory::any ? own : symmetric);
+        if (!wrong.empty()) throw Failure(wrong);
+        ++count;
+      }
+  return count;
+}
+
+// Every second rank with its like; and all but the last, which then is alone.
+std::vector<std::vector<Ranks>> cuts_of(int ranks) {
+  std::vector<std::vector<Ranks>> cuts;
+  if (ranks >= 4) {
+    std::vector<Ranks> turns(2);
+    for (int rank = 0; rank < ranks; ++rank) turns[static_cast<std::size_t>(rank % 2)].push_back(rank);
+    cuts.push_back(turns);
+  }
+  if (ranks >= 3) {
+    Ranks most(static_cast<std::size_t>(ranks - 1));
+    std::iota(most.rbegin(), most.rend(), 0);  // in an order of its own
+    cuts.push_back({most, {ranks - 1}});
+  }
+  return cuts;
+}
+
+}  // namespace
+
+std::vector<CollectiveCase> cases_of(Collective collective, std::size_t largest) {
+  std::vector<CollectiveCase> cases;
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{64}, largest}) {
+    for (const Place place : {Place::out, Place::in})
+      for (const Memory memory : {Memory::any, Memory::symmetric}) {
+        // The own piece of a symmetric buffer is aligned only where the pieces are.
+        if (collective == Collective::reduce_scatter && place == Place::in && memory == Memory::symmetric &&
+            count % 4 != 0)
+          continue;
+        cases.push_back({collective, DType::float32, count, place, memory});
+      }
+    cases.push_back({.collective = collective, .dtype = DType::float32, .count = count, .misalign = 1});
+  }
+  for (const DType dtype : {DType::bfloat16, DType::float16})
+    for (const std::size_t count : {std::size_t{1}, std::size_t{31}, std::size_t{1000}})
+      cases.push_back({.collective = collective, .dtype = dtype, .count = count, .misalign = count % 2});
+  return cases;
+}
+
+CaseBuffers::CaseBuffers(Communicator& communicator, Memory memory, std::size_t largest) {
+  const std::size_t bytes = bytes_of({.largest = largest}, static_cast<std::size_t>(communicator.fabric().size()));
+  for (int i = 0; i < 2; ++i) {
+    if (memory == Memory::any) own_[i] = Buffer(bytes, communicator.fabric().device());
+    data_[i] = memory == Memory::any ? own_[i].data() : communicator.fabric().allocate(bytes).data;
+  }
+}
+
+std::string run_case(Communicator& communicator, Stream& stream, const CollectiveCase& c, const Choice& choice,
+                     std::uint32_t seed, const CaseBuffers& buffers) {
+  const int n = communicator.size(), rank = communicator.rank();
+  const int root = static_cast<int>(seed) % n;
+  const std::size_t element_bytes = size_of(c.dtype);
+  const std::vector<Bits> inputs = inputs_of(c, n, seed);
+  const Bits want = expected(c, inputs, rank, root);
+  const Bits& input = inputs[static_cast<std::size_t>(rank)];
+
+  std::byte* in = buffers.data(0) + c.misalign * element_bytes;
+  std::byte* out = buffers.data(1) + c.misalign * element_bytes;
+  const std::size_t own_piece = static_cast<std::size_t>(rank) * c.count * element_bytes;
+  if (c.place == Place::in) {
+    in = out;
+    if (c.collective == Collective::all_gather) in = out + own_piece;
+    if (c.collective == Collective::reduce_scatter) {
+      in = buffers.data(0) + c.misalign * element_bytes;
+      out = in + own_piece;
+    }
+  }
+  const bool guarded = c.place == Place::out;
+  const Bits scrub(want.size() + kGuard, std::byte{0xee});  // what is not written shows
+  if (guarded) enqueue_copy(stream, out, scrub.data(), scrub.size());
+  if (!input.empty()) enqueue_copy(stream, in, input.data(), input.size());
+  // What others write into must not be touched after they begin.
+  if (c.memory == Memory::symmetric) communicator.fabric().barrier(stream, communicator.team());
+  communicator.fabric().synchronize(stream);
+
+  communicator.force(choice);
+  call(communicator, c, in, out, root, stream);
+  Bits got(want.size() + (guarded ? kGuard : 0));
+  if (!got.empty()) enqueue_copy(stream, got.data(), out, got.size());
+  communicator.fabric().synchronize(stream);
+
+  const Bits behind(got.begin() + static_cast<std::ptrdiff_t>(want.size()), got.end());
+  got.resize(want.size());
+  const std::string wrong = difference(c, got, want);
+  if (!wrong.empty()) return text_of(c, choice, communicator) + ": " + wrong;
+  const bool past = std::any_of(behind.begin(), behind.end(), [](std::byte byte) { return byte != std::byte{0xee}; });
+  return past ? text_of(c, choice, communicator) + ": writes past its end" : std::string();
+}
+
+std::size_t heap_bytes_of(const CollectiveCourse& course, int ranks, DeviceKind device) {
+  const std::size_t buffers = 2 * bytes_of(course, static_cast<std::size_t>(ranks));
+  return buffers + (std::size_t{device == DeviceKind::cpu ? 8u : 128u} << 20);
+}
+
+void run_course(Fabric& fabric, Stream& stream, const CollectiveCourse& course,
+                FunctionRef<void(const std::string&)> passed) {
+  const DeviceKind device = fabric.device().kind;
+  Ranks world(static_cast<std::size_t>(fabric.size()));
+  std::iota(world.begin(), world.end(), 0);
+  Communicator communicator(fabric, world, stream, small_workspace(device));
+  const CaseBuffers own(communicator, Memory::any, course.largest);
+  const CaseBuffers symmetric(communicator, Memory::symmetric, course.largest);
+  fabric.meet();
+  passed(fmt::format("{} cases", run_cases(communicator, stream, course, own, symmetric)));
+
+  for (const std::vector<Ranks>& cut : cuts_of(fabric.size())) {
+    const auto mine = std::find_if(cut.begin(), cut.end(), [&](const Ranks& team) {
+      return std::find(team.begin(), team.end(), fabric.rank()) != team.end();
+    });
+    Communicator part(fabric, *mine, stream, small_workspace(device));
+    const CollectiveCourse small{.largest = 100, .seed = course.seed + 1};
+    passed(fmt::format("{} cases in a team of {}, beside another", run_cases(part, stream, small, own, symmetric),
+                       cut.front().size()));
+    fabric.meet();
+  }
+  if constexpr (kHaveCuda)
+    if (device == DeviceKind::cuda) {
+      if (const std::string wrong = run_graphs(communicator, stream, course.seed); !wrong.empty()) throw Failure(wrong);
+      passed("graphs replayed");
+    }
+  if (course.soak_calls > 0) {
+    soak(communicator, stream, course);
+    passed(fmt::format("a soak of {} calls", course.soak_calls));
+  }
+  fabric.barrier(stream);
+  fabric.synchronize(stream);
+}
+
+}  // namespace heddle
