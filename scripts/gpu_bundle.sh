@@ -11,7 +11,7 @@ targets=(heddle_conformance heddle_collective_cases test_fabric heddle)
 mapfile -t targets < <(for target in "${targets[@]}"; do
   ninja -C "$build" -t query "$target" >/dev/null 2>&1 && echo "$target"
 done)
-ninja -C "$build" "${targets[@]}"
+ninja -C "$build" -j "$(nproc)" "${targets[@]}"
 
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT

@@ -169,7 +169,9 @@ template <int kAtOnce, Group G, PeerAddressing P, class Count, class Own, class 
       if (!receive_some(peers, tag, slots + i, stride, first, awaited, some)) return false;
       unrolled<kAtOnce>([&](auto k) {
         const int p = first + k;
-        if (p < peers.size && i < packets(p)) take(i, p, p == peers.rank ? mine : some[k]);
+        if (p >= peers.size || i >= packets(p)) return;
+        if (p == peers.rank) some[k] = mine;  // copied: chosen by address, both would leave the registers
+        take(i, p, some[k]);
       });
     }
   return true;
