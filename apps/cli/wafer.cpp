@@ -53,6 +53,11 @@ void add_mesh_option(CLI::App& command, const std::string& name, std::optional<W
       ->type_name("N|NxM");
 }
 
+WaferMethod wafer_method(const std::string& name) {
+  if (name == "t10") return WaferMethod::t10;
+  return name == "ladder" ? WaferMethod::ladder : WaferMethod::waferllm;
+}
+
 void add_wafer(CLI::App& app) {
   CLI::App* wafer = app.add_subcommand("wafer", "Language models on a wafer: what they cost, and what fits");
   wafer->require_subcommand(1);
@@ -60,6 +65,8 @@ void add_wafer(CLI::App& app) {
   add_wafer_gemm(*wafer);
   add_wafer_gemv(*wafer);
   add_wafer_kv(*wafer);
+  add_wafer_tune(*wafer);
+  add_wafer_tables(*wafer);
 }
 
 }  // namespace heddle

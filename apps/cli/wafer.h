@@ -5,6 +5,7 @@
 #include <string>
 
 #include "topology/plmr.h"
+#include "topology/wafer_baselines.h"
 #include "topology/wafer_cost.h"
 
 namespace CLI {
@@ -41,10 +42,15 @@ struct WaferModelMeshes {
 };
 WaferModelMeshes default_meshes(const std::string& model_name);
 
+// "waferllm", "t10" or "ladder".
+WaferMethod wafer_method(const std::string& name);
+
 // The verbs.
 void add_wafer_gemm(CLI::App& wafer);
 void add_wafer_gemv(CLI::App& wafer);
 void add_wafer_predict(CLI::App& wafer);
 void add_wafer_kv(CLI::App& wafer);
+void add_wafer_tune(CLI::App& wafer);
+void add_wafer_tables(CLI::App& wafer);
 
 }  // namespace heddle

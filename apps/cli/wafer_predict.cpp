@@ -24,13 +24,16 @@ struct PredictOptions {
   std::int64_t context = 4096;
   std::optional<std::int64_t> in;
   std::int64_t out = 128;
+  int phases = 2;
 };
 
 WaferWork work_of(const PredictOptions& options, const NamedWaferModel& model) {
   const WaferModelMeshes meshes = default_meshes(model.name);
   WaferWork work{.prefill_mesh = options.prefill_mesh.value_or(options.mesh.value_or(meshes.prefill)),
                  .decode_mesh = options.decode_mesh.value_or(options.mesh.value_or(meshes.decode)),
-                 .context = options.in.value_or(options.context)};
+                 .context = options.in.value_or(options.context),
+                 .method = wafer_method(options.method),
+                 .all_reduce = {.phases = options.phases}};
   if (options.phase == "prefill") work.phase = WaferPhase::prefill;
   if (options.phase == "decode") work.phase = WaferPhase::decode;
   if (options.phase == "end-to-end") {
@@ -65,22 +68,13 @@ void run_predict(const PredictOptions& options) {
                       {"context", work.context}};
   object.update(mesh_json(work));
   if (work.phase == WaferPhase::end_to_end) object["output"] = work.output;
-  object["tokens_per_s"] = prediction.tokens_per_second;
-  object["range"] = json_of(prediction.range);
-  object.update(json_of(device, prediction.cost));
-  object["regions"] = prediction.regions;
-  object["devices"] = prediction.devices;
-  object["energy_j"] = prediction.joules;
+  object.update(json_of(device, prediction));
 
-  std::string text = line_text(
-      options.phase, fmt::format("{} on {} of {}, {} tokens before{}", model.name, mesh_text(work), device.name,
-                                 work.context, work.output > 0 ? fmt::format(", {} made", work.output) : ""));
-  text += line_text("tokens a second",
-                    fmt::format("{:.1f}, from {:.1f} to {:.1f} by the constants' ranges", prediction.tokens_per_second,
-                                prediction.range.low, prediction.range.high));
-  text += text_of(device, prediction.cost);
-  text += line_text("regions", fmt::format("{}, {:.2f} of the device's cores{}", prediction.regions, prediction.devices,
-                                           prediction.devices > 1 ? ": scaled from the layers that fit" : ""));
+  std::string text =
+      line_text(options.phase, fmt::format("{} by {} on {} of {}, context {}{}", model.name, options.method,
+                                           mesh_text(work), device.name, work.context,
+                                           work.output > 0 ? fmt::format(", {} tokens out", work.output) : ""));
+  text += text_of(device, prediction);
   write_wafer_result(options.output.json, object, text);
 }
 
@@ -107,8 +101,10 @@ void add_wafer_predict(CLI::App& wafer) {
                                   {.min = 1, .max = kMostTokens});
   add_number_option<std::int64_t>(*command, "--out", options->out, "Tokens made, end to end; default 128",
                                   {.min = 1, .max = kMostTokens});
-  command->add_option("--method", options->method, "waferllm (default)")
-      ->check(CLI::IsMember({"waferllm"}))
+  add_number_option<int>(*command, "--k", options->phases, "Phases of decode's K-tree; default 2",
+                         {.min = 1, .max = 32});
+  command->add_option("--method", options->method, "waferllm (default), t10 or ladder")
+      ->check(CLI::IsMember({"waferllm", "t10", "ladder"}))
       ->type_name("NAME");
   add_wafer_output_options(*command, options->output);
   command->callback([options] { run_predict(*options); });

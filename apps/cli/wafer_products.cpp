@@ -1,7 +1,6 @@
 // heddle wafer gemm, heddle wafer gemv: one product on a mesh, with all three synchronisations.
 #include <CLI/CLI.hpp>
 #include <array>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -40,9 +39,9 @@ struct ProductOptions {
   int phases = 2;
 };
 
-using CostOf = std::function<WaferCost(const PlmrDevice&, WaferMesh, WaferSync)>;
+using CostOf = WaferCost (*)(const ProductOptions&, const PlmrDevice&, WaferMesh, WaferSync);
 
-void run_product(const char* product, const ProductOptions& options, WaferMesh mesh, const CostOf& cost_of) {
+void run_product(const char* product, const ProductOptions& options, WaferMesh mesh, CostOf cost_of) {
   const PlmrDevice device = open_plmr_device(options.output.device);
   ordered_json object{{"product", product},    {"n", options.n},           {"device", device.name},
                       {"mesh", json_of(mesh)}, {"method", options.method}, {"sync", options.sync}};
@@ -51,7 +50,7 @@ void run_product(const char* product, const ProductOptions& options, WaferMesh m
   ordered_json by_sync = ordered_json::object();
   std::string sync_lines;
   for (const auto& [name, sync] : kSyncs) {
-    const WaferCost cost = cost_of(device, mesh, sync);
+    const WaferCost cost = cost_of(options, device, mesh, sync);
     const double microseconds = device.seconds(cost.cycles()) * 1e6;
     by_sync[name] = microseconds;
     sync_lines += line_text(name, fmt::format("{:.4g} us, {:.0f} cycles", microseconds, cost.cycles()));
@@ -109,36 +108,42 @@ Value find_choice(const std::array<Choice<Value>, count>& choices, const std::st
   throw_error<InvalidArgument>("no choice \"{}\"", name);
 }
 
+std::vector<std::string> with_baselines(std::vector<std::string> names) {
+  names.insert(names.end(), {"t10", "ladder"});
+  return names;
+}
+
+bool is_baseline(const std::string& name) {
+  return wafer_method(name) != WaferMethod::waferllm;
+}
+
+WaferCost gemm_by(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
+  const GemmSize size{options.n, options.n, options.n};
+  if (is_baseline(options.method)) return gemm_cost(device, size, mesh, wafer_method(options.method));
+  return gemm_cost(device, size, mesh, find_choice(kGemms, options.method), sync);
+}
+
+WaferCost gemv_by(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
+  if (is_baseline(options.method)) return gemv_cost(device, options.n, options.n, mesh, wafer_method(options.method));
+  return gemv_cost(device, options.n, options.n, mesh,
+                   {.method = find_choice(kAllReduces, options.method), .phases = options.phases, .sync = sync});
+}
+
 }  // namespace
 
 void add_wafer_gemm(CLI::App& wafer) {
   const auto options = std::make_shared<ProductOptions>();
   CLI::App* command = wafer.add_subcommand("gemm", "One matrix product, N x N by N x N");
-  add_product_options(*command, *options, names_of(kGemms), "The cores; default 720");
-  command->callback([options] {
-    const std::int64_t n = options->n;
-    const WaferGemm method = find_choice(kGemms, options->method);
-    run_product("gemm", *options, options->mesh.value_or(kGemmMesh),
-                [=](const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
-                  return gemm_cost(device, {n, n, n}, mesh, method, sync);
-                });
-  });
+  add_product_options(*command, *options, with_baselines(names_of(kGemms)), "The cores; default 720");
+  command->callback([options] { run_product("gemm", *options, options->mesh.value_or(kGemmMesh), gemm_by); });
 }
 
 void add_wafer_gemv(CLI::App& wafer) {
   const auto options = std::make_shared<ProductOptions>();
   CLI::App* command = wafer.add_subcommand("gemv", "One vector times a matrix of N x N");
-  add_product_options(*command, *options, names_of(kAllReduces), "The cores; default 750");
+  add_product_options(*command, *options, with_baselines(names_of(kAllReduces)), "The cores; default 750");
   add_number_option<int>(*command, "--k", options->phases, "Phases of the K-tree; default 2", {.min = 1, .max = 32});
-  command->callback([options] {
-    const std::int64_t n = options->n;
-    const WaferAllReduce method = find_choice(kAllReduces, options->method);
-    const int phases = options->phases;
-    run_product("gemv", *options, options->mesh.value_or(kGemvMesh),
-                [=](const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
-                  return gemv_cost(device, n, n, mesh, {.method = method, .phases = phases, .sync = sync});
-                });
-  });
+  command->callback([options] { run_product("gemv", *options, options->mesh.value_or(kGemvMesh), gemv_by); });
 }
 
 }  // namespace heddle

@@ -19,8 +19,13 @@ ordered_json json_of(const PlmrDevice& device, const WaferCost& cost) {
           {"energy_j", device.joules(cost.cycles())}};
 }
 
-ordered_json json_of(const WaferRange& range) {
-  return ordered_json::array({range.low, range.high});
+ordered_json json_of(const PlmrDevice& device, const WaferPrediction& prediction) {
+  ordered_json object{{"tokens_per_s", prediction.tokens_per_second},
+                      {"range", {prediction.range.low, prediction.range.high}}};
+  object.update(json_of(device, prediction.cost));
+  object["regions"] = prediction.regions;
+  object["devices"] = prediction.devices;
+  return object;
 }
 
 ordered_json json_of(WaferMesh mesh) {
@@ -47,6 +52,16 @@ std::string text_of(const PlmrDevice& device, const WaferCost& cost) {
   text += line_text("energy", fmt::format("{:.4g} J (thermal design power, {:.0f} W, times time)",
                                           device.joules(cycles), device.power_watts.value));
   return text;
+}
+
+std::string text_of(const PlmrDevice& device, const WaferPrediction& prediction) {
+  const WaferRange& range = prediction.range;
+  return line_text("tokens a second", fmt::format("{:.1f}, from {:.1f} to {:.1f} by the constants' ranges",
+                                                  prediction.tokens_per_second, range.low, range.high)) +
+         text_of(device, prediction.cost) +
+         line_text("regions",
+                   fmt::format("{}, which take {:.2f} of the device's cores{}", prediction.regions, prediction.devices,
+                               prediction.devices > 1 ? ": the time is that of the layers which fit, scaled" : ""));
 }
 
 void write_wafer_result(bool json, const ordered_json& object, const std::string& text) {

@@ -13,8 +13,8 @@ namespace heddle {
 // {"microseconds", "cycles", "breakdown": {part: cycles}, "memory_bytes_per_core", "routes", "energy_j"}
 nlohmann::ordered_json json_of(const PlmrDevice& device, const WaferCost& cost);
 
-// {"low", ...} as [low, high]
-nlohmann::ordered_json json_of(const WaferRange& range);
+// The same of all that a prediction costs, and {"tokens_per_s", "range": [low, high], "regions", "devices"}.
+nlohmann::ordered_json json_of(const PlmrDevice& device, const WaferPrediction& prediction);
 
 // [width, height]
 nlohmann::ordered_json json_of(WaferMesh mesh);
@@ -24,6 +24,7 @@ std::string text_of(WaferMesh mesh);
 
 // Lines "name  value" of a cost: time, the parts with their shares, memory, routes, energy.
 std::string text_of(const PlmrDevice& device, const WaferCost& cost);
+std::string text_of(const PlmrDevice& device, const WaferPrediction& prediction);
 
 // "name         value\n", as all of heddle wafer's lines are.
 std::string line_text(std::string_view name, std::string_view value);

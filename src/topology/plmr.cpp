@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, 5> kPresetNames{"wse-2", "wse-3", "blackh
 
 constexpr double kMostOfAnything = 1e12;  // of constants without a bound of their own: no sum of costs overflows
 
-constexpr std::array<PlmrField, 18> kFields{{
+constexpr std::array<PlmrField, 19> kFields{{
     {"mesh_width", &PlmrDevice::mesh_width, 3, 65535, true},
     {"mesh_height", &PlmrDevice::mesh_height, 3, 65535, true},
     {"num_cores", &PlmrDevice::num_cores, 9, 4294836225, true},
@@ -42,6 +42,7 @@ constexpr std::array<PlmrField, 18> kFields{{
     {"mac_cycles", &PlmrDevice::mac_cycles, 0, kMostOfAnything, false},
     {"call_cycles", &PlmrDevice::call_cycles, 0, kMostOfAnything, false},
     {"vector_slice_cycles", &PlmrDevice::vector_slice_cycles, 0, kMostOfAnything, false},
+    {"value_cycles", &PlmrDevice::value_cycles, 0, kMostOfAnything, false},
     {"decode_serial_cycles", &PlmrDevice::decode_serial_cycles, 0, kMostOfAnything, false},
     {"power_watts", &PlmrDevice::power_watts, 1e-6, kMostOfAnything, false},
 }};
@@ -78,8 +79,10 @@ PlmrDevice wse2() {
   d.peak_macs_per_cycle = {4, 2, 4, "4-wide fp16 (from memory, unchecked)"};
   d.mac_cycles = fitted(wse2_fit::kMacCycles);
   d.call_cycles = fitted(wse2_fit::kCallCycles);
-  d.vector_slice_cycles = fitted(wse2_fit::kVectorSliceCycles);
+  d.vector_slice_cycles = {0, 0, 6.3, "fitted as zero beside value_cycles, as 6.3 without (docs/notes/wafer.md)"};
+  d.value_cycles = fitted(wse2_fit::kValueCycles);
   d.decode_serial_cycles = fitted(wse2_fit::kDecodeSerialCycles);
+  d.other_fits.assign(wse2_fit::kOtherFits.begin(), wse2_fit::kOtherFits.end());
   d.power_watts = {15000, 15000, 23000, "37.5 A100s of 400 W, which the paper's energy ratios amount to"};
   return d;
 }
@@ -93,8 +96,9 @@ PlmrDevice wse3() {
   d.clock_ghz = {1.1, 0.85, 1.2, "assumed: as WSE-2"};
   d.peak_macs_per_cycle = {8, 4, 8, "vendor: 8-wide fp16 (from memory, unchecked)"};
   for (Constant PlmrDevice::*c : {&PlmrDevice::beta_cycles, &PlmrDevice::mac_cycles, &PlmrDevice::call_cycles,
-                                  &PlmrDevice::vector_slice_cycles, &PlmrDevice::decode_serial_cycles})
+                                  &PlmrDevice::value_cycles, &PlmrDevice::decode_serial_cycles})
     d.*c = assumed(d.*c);
+  d.other_fits.clear();
   d.mac_cycles.low = 1.0 / 8;
   return d;
 }
@@ -106,7 +110,8 @@ PlmrDevice unfitted(std::string name, double peak_macs, double least_macs, std::
   d.name = std::move(name);
   d.beta_cycles = assumed(base.beta_cycles);
   d.call_cycles = assumed(base.call_cycles);
-  d.vector_slice_cycles = assumed(base.vector_slice_cycles);
+  d.value_cycles = assumed(base.value_cycles);
+  d.other_fits.clear();
   d.decode_serial_cycles = assumed(base.decode_serial_cycles);
   d.peak_macs_per_cycle = {peak_macs, least_macs, peak_macs, source};
   d.mac_cycles = {1 / least_macs, 1 / peak_macs, 4 / least_macs, "assumed: the slower rate of " + source};
@@ -230,10 +235,12 @@ PlmrDevice parse_plmr_device(std::string_view text, std::string_view where) {
   for (const auto& [key, member] : root.members())
     if (key != "name" && key != "base" && !is_constant(key)) member.fail("no constant of a device has this name");
   for (const PlmrField& rule : kFields) {
-    if (const auto field = root.find(rule.name))
+    if (const auto field = root.find(rule.name)) {
       device.*rule.constant = parse_constant(*field, rule, where);
-    else if (!base)
+      if (std::ranges::find(kFittedConstants, rule.constant) != kFittedConstants.end()) device.other_fits.clear();
+    } else if (!base) {
       root.fail(fmt::format("{} is missing; give it, or a \"base\" whose constants hold", rule.name));
+    }
   }
   if (device.free_routes.value > device.routes.value)
     root.fail(fmt::format("free_routes: {} of {} routes", device.free_routes.value, device.routes.value));

@@ -3,9 +3,11 @@
 // range in which it may lie, and files that override them.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace heddle {
 
@@ -32,12 +34,21 @@ struct PlmrDevice {
   Constant mac_cycles;            // a multiply-accumulate as programs reach it
   Constant call_cycles;           // a call in a GEMM's tile step: a slice (index of the inner dimension), a transfer
   Constant vector_slice_cycles;   // a slice of a GEMV
-  Constant decode_serial_cycles;  // of a decode layer, beside GEMVs and all-reduces
+  Constant value_cycles;          // a value of a decode layer's element-wise work: norms, rotation, softmax, SwiGLU
+  Constant decode_serial_cycles;  // of a decode layer, beside all that
   Constant power_watts;           // thermal design power: an energy is this times the time, no measurement
+
+  // The constants that were fitted together as every fit that leaves something out has them, in the order of
+  // kFittedConstants: they move together, so a range of a cost is that over these. Empty where nobody fitted.
+  std::vector<std::array<double, 5>> other_fits;
 
   double seconds(double cycles) const { return cycles / (clock_ghz.value * 1e9); }
   double joules(double cycles) const { return seconds(cycles) * power_watts.value; }
 };
+
+inline constexpr std::array<Constant PlmrDevice::*, 5> kFittedConstants{
+    &PlmrDevice::mac_cycles, &PlmrDevice::call_cycles, &PlmrDevice::value_cycles, &PlmrDevice::beta_cycles,
+    &PlmrDevice::decode_serial_cycles};
 
 // The constants of a device by the names that files give them, and the values that make sense.
 struct PlmrField {
@@ -58,7 +69,7 @@ PlmrDevice plmr_preset(std::string_view name);
 // file gives none (without it, all must be given), "name" is free, and each constant is a number or
 // {"value", "low", "high", "source"}, of which the last three may be missing. Throws InputError that names the field
 // and the reason: unknown or missing, not a number, out of range, not low <= value <= high, more free routes than
-// routes.
+// routes. A file that sets one of kFittedConstants leaves no other fits.
 PlmrDevice parse_plmr_device(std::string_view text, std::string_view where);
 
 // A preset's name or a file of at most 1 MiB. Throws as both do.

@@ -24,10 +24,25 @@ void check_mesh(const PlmrDevice& device, WaferMesh mesh) {
                             device.mesh_width.value, device.mesh_height.value, device.name);
 }
 
-void check_budgets(const PlmrDevice& device, std::string_view phase, const WaferCost& cost) {
-  if (cost.memory_bytes > device.sram_bytes.value)
-    throw_error<InputError>("{}: {:.0f} bytes a core, but a core of {} has {:.0f}", phase, cost.memory_bytes,
-                            device.name, device.sram_bytes.value);
+// The side of the smallest square mesh on which `memory_on(mesh)` fits a core; 0: none of the device.
+template <class MemoryOn>
+int smallest_side(const PlmrDevice& device, const MemoryOn& memory_on) {
+  const int most = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
+  for (int side = 3; side <= most; ++side)
+    if (memory_on(WaferMesh{side, side}) <= device.sram_bytes.value) return side;
+  return 0;
+}
+
+template <class MemoryOn>
+void check_budgets(const PlmrDevice& device, std::string_view phase, const WaferCost& cost, const MemoryOn& memory_on) {
+  const double over = cost.memory_bytes - device.sram_bytes.value;
+  if (over > 0) {
+    const int side = smallest_side(device, memory_on);
+    const std::string cure = side > 0 ? fmt::format("the smallest square mesh that would do is {} x {}", side, side)
+                                      : "no square mesh of the device would do";
+    throw_error<InputError>("{}: {:.0f} bytes a core, but a core of {} has {:.0f}, {:.0f} too few; {}", phase,
+                            cost.memory_bytes, device.name, device.sram_bytes.value, over, cure);
+  }
   if (cost.routes > device.free_routes.value)
     throw_error<InputError>("{}: {} routes a core, but a core of {} has {:.0f} free", phase, cost.routes, device.name,
                             device.free_routes.value);
@@ -230,7 +245,8 @@ double wafer_kv_bytes(const WaferModel& model) {
 WaferCost gemm_cost(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, WaferGemm method, WaferSync sync) {
   check_mesh(device, mesh);
   WaferCost cost = gemm(device, size, mesh, method, sync);
-  check_budgets(device, name_of(method), cost);
+  check_budgets(device, name_of(method), cost,
+                [&](WaferMesh other) { return gemm(device, size, other, method, sync).memory_bytes; });
   return cost;
 }
 
@@ -240,7 +256,7 @@ WaferCost all_reduce_cost(const PlmrDevice& device, int line, std::int64_t n, co
   WaferCost cost{.breakdown = parts_of(cycles),
                  .memory_bytes = 2 * kValueBytes * static_cast<double>(n),
                  .routes = routes_an_axis(options) + kLaunchRoutes};
-  check_budgets(device, "all-reduce", cost);
+  check_budgets(device, "all-reduce", cost, [&](WaferMesh) { return cost.memory_bytes; });
   return cost;
 }
 
@@ -248,47 +264,103 @@ WaferCost gemv_cost(const PlmrDevice& device, std::int64_t k, std::int64_t n, Wa
                     const AllReduceOptions& options) {
   require(k > 0 && n > 0, "GEMV of {} x {}", k, n);
   check_mesh(device, mesh);
+  const auto memory_on = [=](WaferMesh m) {
+    const double kt = tile(k, m.height), nt = tile(n, m.width);
+    return kValueBytes * (kt * nt + kt + 2 * nt);
+  };
   const double kt = tile(k, mesh.height), nt = tile(n, mesh.width);
-  const AllReduceCycles sum = all_reduce(device, mesh.height, nt, options);
-  WaferCost cost{.breakdown = parts_of(sum),
-                 .memory_bytes = kValueBytes * (kt * nt + kt + 2 * nt),
+  WaferCost cost{.breakdown = parts_of(all_reduce(device, mesh.height, nt, options)),
+                 .memory_bytes = memory_on(mesh),
                  .routes = routes_an_axis(options) + kLaunchRoutes};
   cost.breakdown.insert(cost.breakdown.begin(), {"compute", gemv_cycles(device, kt, nt)});
-  check_budgets(device, "GEMV", cost);
+  check_budgets(device, "GEMV", cost, memory_on);
   return cost;
 }
+
+std::vector<LayerGemm> prefill_gemms(const WaferModel& model, std::int64_t tokens) {
+  const std::int64_t d = model.hidden, q = std::int64_t{model.num_heads} * model.head_dim, f = model.intermediate,
+                     s = tokens;
+  return {{.name = "Q, K, V", .count = 3, .size = {s, d, q}},
+          {.name = "scores", .size = {s, q, s}, .method = WaferGemm::gemm_t},
+          {.name = "values", .size = {s, s, q}},
+          {.name = "O", .size = {s, q, d}},
+          {.name = "gate, up", .count = 2, .size = {s, d, f}},
+          {.name = "down", .size = {s, f, d}}};
+}
+
+std::vector<LayerAllReduce> decode_all_reduces(const WaferModel& model, WaferMesh mesh, std::int64_t context) {
+  const auto heads = std::int64_t{model.num_heads} * model.head_dim;
+  const int w = mesh.width, h = mesh.height;
+  const double dy = tile(model.hidden, h), qx = tile(heads, w), fx = tile(model.intermediate, w), sy = tile(context, h);
+  return {{h, 1},  {h, qx}, {h, qx}, {h, qx},   // norm; Q, K, V: hidden lies along y, heads along x
+          {w, sy}, {h, 1},  {h, 1},             // scores; softmax's maximum and sum
+          {h, qx}, {w, dy},                     // values; O, after which hidden lies along y again
+          {h, 1},  {h, fx}, {h, fx}, {w, dy}};  // norm; gate, up; down
+}
+
+namespace {
+
+WaferCost prefill_layer(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, std::int64_t tokens,
+                        WaferSync sync) {
+  WaferCost total;
+  double buffers = 0;
+  for (const LayerGemm& product : prefill_gemms(model, tokens)) {
+    const WaferCost one = gemm(device, product.size, mesh, product.method, sync);
+    total.breakdown.push_back({product.name, product.count * one.cycles()});
+    total.routes = std::max(total.routes, one.routes);
+    buffers = std::max(buffers, one.memory_bytes);
+  }
+  const std::int64_t q = std::int64_t{model.num_heads} * model.head_dim;
+  const double dx = tile(model.hidden, mesh.width), dy = tile(model.hidden, mesh.height), qx = tile(q, mesh.width),
+               qy = tile(q, mesh.height), fx = tile(model.intermediate, mesh.width),
+               fy = tile(model.intermediate, mesh.height), sy = tile(tokens, mesh.height),
+               sx = tile(tokens, mesh.width);
+  const double weights = 3 * dy * qx + qy * dx + 2 * dy * fx + fy * dx;
+  const double live = sy * dx + std::max(3 * sy * qx + sy * sx, 2 * sy * fx);
+  total.resident_bytes = kValueBytes * weights;
+  total.memory_bytes = total.resident_bytes + kValueBytes * live + buffers;
+  return total;
+}
+
+WaferCost decode_layer(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, std::int64_t context,
+                       const AllReduceOptions& options) {
+  const std::int64_t heads = std::int64_t{model.num_heads} * model.head_dim;
+  const std::int64_t kv_heads = std::int64_t{model.num_kv_heads} * model.head_dim;
+  const int w = mesh.width, h = mesh.height;
+  const double dx = tile(model.hidden, w), dy = tile(model.hidden, h), qx = tile(heads, w),
+               fx = tile(model.intermediate, w), sy = tile(context, h);
+
+  double sums = 0;
+  for (const LayerAllReduce& one : decode_all_reduces(model, mesh, context))
+    sums += all_reduce(device, one.line, one.n, options).sum();
+  const double products = 3 * gemv_cycles(device, dy, qx) + gemv_cycles(device, qx, sy) + gemv_cycles(device, sy, qx) +
+                          gemv_cycles(device, qx, dy) + 2 * gemv_cycles(device, dy, fx) + gemv_cycles(device, fx, dy);
+  // Two norms, two residuals and the cache's append (8 hidden), rotations (2 heads), softmax, SwiGLU.
+  const double values = 8 * dy + 2 * qx + 3 * sy + 2 * fx;
+
+  WaferCost cost{.breakdown = {{"GEMV", products},
+                               {"all-reduce", sums},
+                               {"element-wise work", values * device.value_cycles.value},
+                               {"other serial work", device.decode_serial_cycles.value}},
+                 .routes = 2 * routes_an_axis(options) + kLaunchRoutes};
+  const double weights = 4 * dy * qx + 3 * dy * fx;
+  const double kv = 2 * sy * tile(kv_heads, w);
+  cost.memory_bytes = kValueBytes * (weights + kv + dx + 3 * qx + 2 * fx + sy);
+  cost.resident_bytes = kValueBytes * (weights + kv);
+  return cost;
+}
+
+}  // namespace
 
 WaferCost prefill_layer_cost(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, std::int64_t tokens,
                              WaferSync sync) {
   check_model(model);
   require(tokens > 0, "prefill of {} tokens", tokens);
   check_mesh(device, mesh);
-  const std::int64_t d = model.hidden, q = std::int64_t{model.num_heads} * model.head_dim, f = model.intermediate,
-                     s = tokens;
-  WaferCost total;
-  double buffers = 0;
-  const auto add = [&](const char* name, int count, const GemmSize& size, WaferGemm method) {
-    const WaferCost one = gemm(device, size, mesh, method, sync);
-    total.breakdown.push_back({name, count * one.cycles()});
-    total.routes = std::max(total.routes, one.routes);
-    buffers = std::max(buffers, one.memory_bytes);
-  };
-  add("Q, K, V", 3, {s, d, q}, WaferGemm::mesh_gemm);
-  add("scores", 1, {s, q, s}, WaferGemm::gemm_t);
-  add("values", 1, {s, s, q}, WaferGemm::mesh_gemm);
-  add("O", 1, {s, q, d}, WaferGemm::mesh_gemm);
-  add("gate, up", 2, {s, d, f}, WaferGemm::mesh_gemm);
-  add("down", 1, {s, f, d}, WaferGemm::mesh_gemm);
-
-  const double dx = tile(d, mesh.width), dy = tile(d, mesh.height), qx = tile(q, mesh.width), fx = tile(f, mesh.width);
-  const double sy = tile(s, mesh.height), sx = tile(s, mesh.width), qy = tile(q, mesh.height),
-               fy = tile(f, mesh.height);
-  const double weights = 3 * dy * qx + qy * dx + 2 * dy * fx + fy * dx;
-  const double live = sy * dx + std::max(3 * sy * qx + sy * sx, 2 * sy * fx);
-  total.memory_bytes = kValueBytes * (weights + live) + buffers;
-  total.resident_bytes = kValueBytes * weights;
-  check_budgets(device, "a layer of prefill", total);
-  return total;
+  const WaferCost cost = prefill_layer(device, model, mesh, tokens, sync);
+  check_budgets(device, "a layer of prefill", cost,
+                [&](WaferMesh other) { return prefill_layer(device, model, other, tokens, sync).memory_bytes; });
+  return cost;
 }
 
 WaferCost decode_layer_cost(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, std::int64_t context,
@@ -296,42 +368,9 @@ WaferCost decode_layer_cost(const PlmrDevice& device, const WaferModel& model, W
   check_model(model);
   require(context > 0, "decode after {} tokens", context);
   check_mesh(device, mesh);
-  const std::int64_t heads = std::int64_t{model.num_heads} * model.head_dim;
-  const std::int64_t kv_heads = std::int64_t{model.num_kv_heads} * model.head_dim;
-  const int w = mesh.width, h = mesh.height;
-  const double dx = tile(model.hidden, w), dy = tile(model.hidden, h), qx = tile(heads, w),
-               fx = tile(model.intermediate, w);
-  const double sy = tile(context, h);
-
-  AllReduceCycles sums;
-  double compute = 0;
-  const auto reduce = [&](int line, double n) {
-    const AllReduceCycles one = all_reduce(device, line, n, options);
-    sums = {sums.hops + one.hops, sums.stages + one.stages, sums.words + one.words, sums.waits + one.waits};
-  };
-  const auto multiply = [&](double k, double n, int line) {
-    compute += gemv_cycles(device, k, n);
-    reduce(line, n);
-  };
-  reduce(h, 1);                                     // norm
-  for (int i = 0; i < 3; ++i) multiply(dy, qx, h);  // Q, K, V: hidden lies along y, heads along x
-  multiply(qx, sy, w);                              // scores
-  for (int i = 0; i < 2; ++i) reduce(h, 1);         // softmax: maximum and sum
-  multiply(sy, qx, h);                              // values
-  multiply(qx, dy, w);                              // O, and hidden lies along y again
-  reduce(h, 1);                                     // norm
-  for (int i = 0; i < 2; ++i) multiply(dy, fx, h);  // gate, up
-  multiply(fx, dy, w);                              // down
-
-  WaferCost cost{.breakdown = {{"GEMV", compute},
-                               {"all-reduce", sums.sum()},
-                               {"other serial work", device.decode_serial_cycles.value}},
-                 .routes = 2 * routes_an_axis(options) + kLaunchRoutes};
-  const double weights = 4 * dy * qx + 3 * dy * fx;
-  const double kv = 2 * sy * tile(kv_heads, w);
-  cost.memory_bytes = kValueBytes * (weights + kv + dx + 3 * qx + 2 * fx + sy);
-  cost.resident_bytes = kValueBytes * (weights + kv);
-  check_budgets(device, "a layer of decode", cost);
+  const WaferCost cost = decode_layer(device, model, mesh, context, options);
+  check_budgets(device, "a layer of decode", cost,
+                [&](WaferMesh other) { return decode_layer(device, model, other, context, options).memory_bytes; });
   return cost;
 }
 

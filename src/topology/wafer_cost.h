@@ -3,10 +3,11 @@
 //
 // Symbols: P cores a side; a tile of A is Mt x Kt, of B Kt x Nt, each ceil(size / P); words are 4 bytes, two fp16
 // values (all formulas take the device's link width instead); alpha a hop, beta a routing stage, r the ramps;
-// e, ck, cv the cycles of a multiply-accumulate, of a call in a GEMM, of a slice of a GEMV. Units: cycles, bytes.
+// e, ck, cv, cw the cycles of a multiply-accumulate, of a call in a GEMM, of a slice of a GEMV, of an element-wise value. Units: cycles, bytes.
 //
 // Every function throws InvalidArgument on sizes < 1 and InputError on a mesh with a side below 3 or larger than the
-// device, and where memory or routes of a core do not suffice: the message names phase, need and budget.
+// device, and where memory or routes of a core do not suffice: the message names phase, need and budget, and the
+// smallest square mesh of the device on which memory would do.
 #pragma once
 
 #include <cstdint>
@@ -101,6 +102,20 @@ WaferCost all_reduce_cost(const PlmrDevice&, int line, std::int64_t n, const All
 // y [n] = x [k] B [k, n], with k along y: Kt (cv + e Nt), then an all-reduce of Nt values along y.
 WaferCost gemv_cost(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, const AllReduceOptions& = {});
 
+// What a layer of prefill multiplies, and between which numbers of cores a layer of decode adds up how many values.
+struct LayerGemm {
+  std::string name;
+  int count = 1;
+  GemmSize size;
+  WaferGemm method = WaferGemm::mesh_gemm;
+};
+std::vector<LayerGemm> prefill_gemms(const WaferModel&, std::int64_t tokens);
+struct LayerAllReduce {
+  int line = 0;
+  double n = 0;
+};
+std::vector<LayerAllReduce> decode_all_reduces(const WaferModel&, WaferMesh, std::int64_t context);
+
 // A layer of prefill over `tokens` tokens: the GEMMs of Q, K, V, scores (gemm_t), values, O, gate, up and down. As in
 // the program that the paper measured, K and V are computed for all heads, whatever num_kv_heads says, and what is
 // neither GEMM nor transfer lies in the fitted constants. Memory: this layer's weights and activations.
@@ -108,9 +123,9 @@ WaferCost prefill_layer_cost(const PlmrDevice&, const WaferModel&, WaferMesh, st
                              WaferSync = WaferSync::dataflow);
 
 // A layer of decode for one token after `context`: GEMVs, which turn from one axis to the other, so that nothing is
-// transposed, thirteen all-reduces (each GEMV's, two norms', two of softmax), and a fixed serial part. On a square mesh
-// with d, f, s = hidden, intermediate, context / P: e (4 d^2 + 2 d s + 3 d f) + cv (7 d + s + f) + ... The same words
-// hold for K and V. Memory: this layer's weights and KV cache.
+// transposed, thirteen all-reduces (each GEMV's, two norms', two of softmax), element-wise work and a fixed serial part.
+// On a square mesh with d, f, s = hidden, intermediate, context / P: e (4 d^2 + 2 d s + 3 d f) + cv (7 d + s + f) +
+// cw (10 d + 3 s + 2 f) + Fd + all-reduces. The same words hold for K and V. Memory: this layer's weights and KV cache.
 WaferCost decode_layer_cost(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t context,
                             const AllReduceOptions& = {});
 

@@ -8,10 +8,10 @@
 namespace heddle {
 namespace {
 
-constexpr Constant PlmrDevice::*kUncertain[] = {&PlmrDevice::alpha_cycles,        &PlmrDevice::beta_cycles,
-                                                &PlmrDevice::ramp_cycles,         &PlmrDevice::mac_cycles,
-                                                &PlmrDevice::call_cycles,         &PlmrDevice::vector_slice_cycles,
-                                                &PlmrDevice::decode_serial_cycles};
+constexpr Constant PlmrDevice::*kUncertain[] = {&PlmrDevice::alpha_cycles, &PlmrDevice::beta_cycles,
+                                                &PlmrDevice::ramp_cycles,  &PlmrDevice::mac_cycles,
+                                                &PlmrDevice::call_cycles,  &PlmrDevice::vector_slice_cycles,
+                                                &PlmrDevice::value_cycles, &PlmrDevice::decode_serial_cycles};
 
 double cores_of(WaferMesh mesh) {
   return static_cast<double>(mesh.width) * mesh.height;
@@ -32,7 +32,7 @@ void add_scaled(WaferCost& total, const WaferCost& layer, double times) {
 
 WaferCost prefill_cost(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
   WaferCost cost;
-  add_scaled(cost, prefill_layer_cost(device, model, work.prefill_mesh, work.context), model.num_layers);
+  add_scaled(cost, prefill_layer_cost(device, model, work.prefill_mesh, work.context, work.method), model.num_layers);
   return cost;
 }
 
@@ -43,7 +43,7 @@ WaferCost decode_cost(const PlmrDevice& device, const WaferModel& model, const W
   const std::int64_t rows = work.decode_mesh.height;
   for (std::int64_t at = work.context, end = work.context + output; at < end;) {
     const std::int64_t next = std::min(end, (at - 1) / rows * rows + rows + 1);
-    add_scaled(cost, decode_layer_cost(device, model, work.decode_mesh, at),
+    add_scaled(cost, decode_layer_cost(device, model, work.decode_mesh, at, work.method, work.all_reduce),
                static_cast<double>(next - at) * model.num_layers);
     at = next;
   }
@@ -62,7 +62,7 @@ WaferCost cost_of(const PlmrDevice& device, const WaferModel& model, const Wafer
     case WaferPhase::prefill:
       return prefill_cost(device, model, work);
     case WaferPhase::decode:
-      return decode_cost(device, model, work, 1);
+      return decode_cost(device, model, work, std::max<std::int64_t>(work.output, 1));
     case WaferPhase::end_to_end: {
       const WaferCost prefill = prefill_cost(device, model, work);
       const WaferCost decode = decode_cost(device, model, work, work.output);
@@ -79,26 +79,82 @@ WaferCost cost_of(const PlmrDevice& device, const WaferModel& model, const Wafer
 
 double tokens_of(const WaferWork& work) {
   if (work.phase == WaferPhase::prefill) return static_cast<double>(work.context);
-  return work.phase == WaferPhase::decode ? 1 : static_cast<double>(work.output);
+  return static_cast<double>(std::max<std::int64_t>(work.output, 1));
 }
 
-// Memory of the whole model in regions of one mesh: what every layer leaves on its cores, and what one needs beside.
+// The least number of meshes that hold the weights, and `context` tokens' keys and values, of the whole model.
 struct Placement {
   int regions = 0;
   double memory_bytes = 0;
 };
 
+// `beside`: bytes of a core that are neither.
 Placement place(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, double context, double beside) {
   const double resident = (wafer_weight_bytes(model) + wafer_kv_bytes(model) * context) / cores_of(mesh);
-  const double room = device.sram_bytes.value - beside;
-  const double regions = std::clamp(std::ceil(resident / std::max(room, 1.0)), 1.0, 1.0 * model.num_layers);
+  const double room = std::max(device.sram_bytes.value - beside, 1.0);
+  const double regions = std::clamp(std::ceil(resident / room), 1.0, 1.0 * model.num_layers);
   return {static_cast<int>(regions), resident / regions + beside};
+}
+
+bool fits_device(const PlmrDevice& device, const Placement& placement, WaferMesh mesh) {
+  return placement.regions * cores_of(mesh) <= device.num_cores.value;
+}
+
+void check_prefill_fits(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
+                        const Placement& placement) {
+  if (fits_device(device, placement, work.prefill_mesh)) return;
+  throw_error<InputError>(
+      "prefill: weights take {:.3g} GB, {} regions of {} x {}, {:.0f} cores; {} has {:.0f}, {:.3g} GB in all",
+      wafer_weight_bytes(model) / 1e9, placement.regions, work.prefill_mesh.width, work.prefill_mesh.height,
+      placement.regions * cores_of(work.prefill_mesh), device.name, device.num_cores.value,
+      device.num_cores.value * device.sram_bytes.value / 1e9);
+}
+
+void check_context_fits(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+  const KvCapacity kv = kv_capacity(device, model, work.decode_mesh);
+  const std::int64_t tokens = work.context + work.output;
+  if (tokens > kv.shift_tokens)
+    throw_error<InputError>(
+        "a context of {} tokens, {} more than the {} that the KV cache holds in {} region(s) of {} x {} on {}", tokens,
+        tokens - kv.shift_tokens, kv.shift_tokens, kv.regions, work.decode_mesh.width, work.decode_mesh.height,
+        device.name);
+}
+
+// Of a core, beside weights and cache: what the layer of the phase needs for itself; in decode at least the reserve.
+double beside_bytes(const WaferCost& cost, WaferPhase phase) {
+  const double own = cost.memory_bytes - cost.resident_bytes;
+  return phase == WaferPhase::prefill ? own : std::max(own, KvCapacityOptions{}.reserve_bytes);
+}
+
+WaferWork prefill_of(WaferWork work) {
+  work.phase = WaferPhase::prefill;
+  return work;
+}
+
+Placement place_phase(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+  const std::int64_t end = work.context + work.output;
+  if (work.phase == WaferPhase::prefill) {
+    const WaferCost layer = prefill_layer_cost(device, model, work.prefill_mesh, work.context);
+    return place(device, model, work.prefill_mesh, 0, beside_bytes(layer, WaferPhase::prefill));
+  }
+  const WaferCost layer = decode_layer_cost(device, model, work.decode_mesh, end, work.all_reduce);
+  return place(device, model, work.decode_mesh, static_cast<double>(end), beside_bytes(layer, WaferPhase::decode));
 }
 
 }  // namespace
 
 WaferRange range_over_constants(const PlmrDevice& device, const std::function<double(const PlmrDevice&)>& of) {
   const double middle = of(device);
+  if (!device.other_fits.empty()) {
+    WaferRange range{middle, middle};
+    PlmrDevice other = device;
+    for (const auto& fit : device.other_fits) {
+      for (std::size_t i = 0; i < fit.size(); ++i) (other.*kFittedConstants[i]).value = fit[i];
+      const double value = of(other);
+      range = {std::min(range.low, value), std::max(range.high, value)};
+    }
+    return range;
+  }
   double below = 0, above = 0;
   const auto add = [&](double value) {
     const double difference = value - middle;
@@ -113,24 +169,39 @@ WaferRange range_over_constants(const PlmrDevice& device, const std::function<do
   return {middle - std::sqrt(below), middle + std::sqrt(above)};
 }
 
+double fitting_cycles(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+  const double cycles = cost_of(device, model, work).cycles();
+  if (work.phase != WaferPhase::decode)
+    check_prefill_fits(device, model, work, place_phase(device, model, prefill_of(work)));
+  if (work.phase != WaferPhase::prefill) check_context_fits(device, model, work);
+  return cycles;
+}
+
 WaferPrediction predict_wafer(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
   require(work.context > 0, "a context of {} tokens", work.context);
   require(work.phase != WaferPhase::end_to_end || work.output > 0, "{} tokens of output", work.output);
   WaferPrediction prediction;
   prediction.cost = cost_of(device, model, work);
-  const double tokens = tokens_of(work);
-  const auto rate = [&](const PlmrDevice& d) { return tokens / d.seconds(cost_of(d, model, work).cycles()); };
-  prediction.tokens_per_second = rate(device);
-  prediction.range = range_over_constants(device, rate);
-  prediction.joules = device.joules(prediction.cost.cycles());
 
-  const double context = static_cast<double>(work.context);
   const WaferMesh mesh = work.phase == WaferPhase::prefill ? work.prefill_mesh : work.decode_mesh;
-  const double beside = prediction.cost.memory_bytes - prediction.cost.resident_bytes;
-  const Placement placement = place(device, model, mesh, context + static_cast<double>(work.output), beside);
+  const Placement placement = place_phase(device, model, work);
+  if (work.phase == WaferPhase::end_to_end) {
+    check_prefill_fits(device, model, work, place_phase(device, model, prefill_of(work)));
+    check_context_fits(device, model, work);
+  }
+  if (work.phase == WaferPhase::decode) {
+    const Placement weights = place(device, model, mesh, 0, KvCapacityOptions{}.reserve_bytes);
+    if (fits_device(device, weights, mesh) && !fits_device(device, placement, mesh))
+      check_context_fits(device, model, work);
+  }
   prediction.regions = placement.regions;
   prediction.cost.memory_bytes = placement.memory_bytes;
   prediction.devices = placement.regions * cores_of(mesh) / device.num_cores.value;
+
+  const double tokens = tokens_of(work);
+  const auto rate = [&](const PlmrDevice& d) { return tokens / d.seconds(cost_of(d, model, work).cycles()); };
+  prediction.tokens_per_second = tokens / device.seconds(prediction.cost.cycles());
+  prediction.range = range_over_constants(device, rate);
   return prediction;
 }
 

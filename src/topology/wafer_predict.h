@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "topology/plmr.h"
+#include "topology/wafer_baselines.h"
 #include "topology/wafer_cost.h"
 
 namespace heddle {
@@ -16,10 +17,12 @@ enum class WaferPhase : std::uint8_t { prefill, decode, end_to_end };
 // the decode mesh, and `output` tokens. The paper's throughputs leave embedding and logits out; so does this.
 struct WaferWork {
   WaferPhase phase = WaferPhase::prefill;
-  WaferMesh prefill_mesh;       // of prefill and end_to_end
-  WaferMesh decode_mesh;        // of decode and end_to_end
+  WaferMesh prefill_mesh{};     // of prefill and end_to_end
+  WaferMesh decode_mesh{};      // of decode and end_to_end
   std::int64_t context = 4096;  // prefill: tokens of the prompt; decode: tokens before the one that is made
-  std::int64_t output = 0;      // end to end: tokens made
+  std::int64_t output = 0;      // tokens made, end to end and in decode; 0 there: one
+  WaferMethod method = WaferMethod::waferllm;
+  AllReduceOptions all_reduce{};  // of decode
 };
 
 struct WaferRange {
@@ -27,22 +30,28 @@ struct WaferRange {
 };
 
 struct WaferPrediction {
-  // Of the whole model, of one request: prompt tokens / time (prefill), 1 / time of a token (decode), and output tokens
-  // / (prefill + decode time).
+  // Of the whole model, of one request: prompt tokens / time (prefill), output tokens / time (decode), and output
+  // tokens / (prefill + decode time).
   double tokens_per_second = 0;
   WaferRange range;    // of tokens_per_second
-  WaferCost cost;      // all layers: the whole prompt (prefill), a token (decode), everything (end to end)
+  WaferCost cost;      // all layers: the whole prompt (prefill), the output (decode), everything (end to end)
   int regions = 0;     // meshes that hold the model as pipeline stages; end to end: of decode
   double devices = 0;  // that so many regions are; above 1 the time is that of the layers which fit, scaled
   double joules = 0;   // of `cost`: thermal design power times time, no measurement
 };
 
 // Throws InputError, with need, budget and the least mesh or number of regions that would do, where a layer does not
-// fit a core, a context the KV cache, or, end to end, the model the device. InvalidArgument on sizes < 1.
+// fit a core, where the weights fit the device but the KV cache does not hold the context, and, end to end, where the
+// weights do not fit. (Of prefill or decode alone the paper times the layers that fit and scales: so does this.)
+// InvalidArgument on sizes < 1.
 WaferPrediction predict_wafer(const PlmrDevice&, const WaferModel&, const WaferWork&);
 
-// Least and greatest `of(device)` as the fitted and assumed constants of the device take other values: those of its
-// other fits where it has some, else each from low to high by itself, deviations added in quadrature.
+// The cycles of `work` where weights and context fit the device whole; throws InputError where they do not, in every phase.
+double fitting_cycles(const PlmrDevice&, const WaferModel&, const WaferWork&);
+
+// Least and greatest `of(device)` as the constants of its programs take other values: those of the device's other fits
+// where it has some (which were fitted with alpha and the ramps as they are), else each constant from low to high by
+// itself, deviations added in quadrature.
 WaferRange range_over_constants(const PlmrDevice&, const std::function<double(const PlmrDevice&)>& of);
 
 }  // namespace heddle

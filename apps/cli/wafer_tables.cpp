@@ -1,0 +1,177 @@
+// heddle wafer tables: what the paper published beside what is predicted, cell by cell, and its figures' trends.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cli/bench_record.h"
+#include "cli/wafer.h"
+#include "cli/wafer_report.h"
+#include "cli/wafer_trends.h"
+#include "topology/wafer_published.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::int64_t kTableContext = 4096;
+constexpr WaferMesh kTableGemvMesh{750, 750};
+
+struct Cell {
+  int table = 0;
+  std::string row, column;
+  double published = published::kWithheld;
+  double predicted = 0;
+  bool fitted = false;
+};
+
+const char* name_of(WaferMethod method) {
+  return method == WaferMethod::waferllm ? "WaferLLM" : method == WaferMethod::t10 ? "T10" : "Ladder";
+}
+
+WaferPrediction predict_phase(const PlmrDevice& device, std::string_view model, WaferPhase phase, int side,
+                              WaferMethod method) {
+  const WaferMesh mesh{side, side};
+  return predict_wafer(
+      device, open_wafer_model(std::string(model)).sizes,
+      {.phase = phase, .prefill_mesh = mesh, .decode_mesh = mesh, .context = kTableContext, .method = method});
+}
+
+void add_end_to_end(const PlmrDevice& device, std::vector<Cell>& cells) {
+  for (const published::EndToEnd& row : published::kEndToEnd) {
+    const NamedWaferModel model = open_wafer_model(std::string(row.model));
+    const WaferModelMeshes meshes = default_meshes(model.name);
+    for (int i = 0; i < 4; ++i) {
+      const auto [in, out] = published::kEndToEndLengths[i];
+      const WaferPrediction prediction = predict_wafer(device, model.sizes,
+                                                       {.phase = WaferPhase::end_to_end,
+                                                        .prefill_mesh = meshes.prefill,
+                                                        .decode_mesh = meshes.decode,
+                                                        .context = in,
+                                                        .output = out,
+                                                        .method = row.method});
+      cells.push_back({2, fmt::format("{} {}", row.model, name_of(row.method)), fmt::format("{}/{} tokens/s", in, out),
+                       row.tokens_per_second[i], prediction.tokens_per_second});
+    }
+  }
+}
+
+void add_throughputs(const PlmrDevice& device, std::vector<Cell>& cells) {
+  for (const published::Throughput& row : published::kThroughputs)
+    for (int i = 0; i < 3; ++i) {
+      const double published = row.tokens_per_second[i];
+      const WaferPrediction prediction = predict_phase(device, row.model, row.phase, row.sides[i], row.method);
+      cells.push_back({row.phase == WaferPhase::prefill ? 3 : 4, fmt::format("{} {}", row.model, name_of(row.method)),
+                       fmt::format("{} tokens/s", row.sides[i]), published, prediction.tokens_per_second,
+                       published != published::kWithheld});
+    }
+}
+
+void add_capacities(const PlmrDevice& device, std::vector<Cell>& cells) {
+  for (const published::Capacity& row : published::kCapacities) {
+    const NamedWaferModel model = open_wafer_model(std::string(row.model));
+    const KvCapacity kv = kv_capacity(device, model.sizes, default_meshes(model.name).decode);
+    const bool fitted = row.concat_tokens != published::kWithheld;
+    cells.push_back({5, std::string(row.model), fmt::format("concat tokens, {} regions", kv.regions), row.concat_tokens,
+                     static_cast<double>(kv.concat_tokens), fitted});
+    cells.push_back({5, std::string(row.model), fmt::format("shift tokens, {} regions", kv.regions), row.shift_tokens,
+                     static_cast<double>(kv.shift_tokens), fitted});
+  }
+}
+
+// A100s' energy over the wafer's: times and thermal design powers.
+double energy_ratio(const PlmrDevice& device, double times_faster, int gpus) {
+  return times_faster * gpus * published::kGpuWatts / device.power_watts.value;
+}
+
+void add_gemvs(const PlmrDevice& device, std::vector<Cell>& cells) {
+  for (const published::Gemv& row : published::kGemvs) {
+    const double ms = device.seconds(gemv_cost(device, row.n, row.n, kTableGemvMesh).cycles()) * 1e3;
+    const std::string name = fmt::format("GEMV {}", row.n);
+    cells.push_back({6, name, "ms", row.wafer_ms, ms, row.wafer_ms != published::kWithheld});
+    for (int i = 0; i < 3; ++i)
+      if (row.gpu_ms[i] > 0)
+        cells.push_back({6, name, fmt::format("energy of {} A100s over WSE-2", published::kGpus[i]),
+                         row.energy_ratio[i], energy_ratio(device, row.gpu_ms[i] / ms, published::kGpus[i])});
+  }
+}
+
+void add_gpu_comparison(const PlmrDevice& device, std::vector<Cell>& cells) {
+  for (const published::GpuThroughput& row : published::kGpuThroughputs) {
+    const WaferPrediction prediction = predict_phase(device, row.model, row.phase, row.side, WaferMethod::waferllm);
+    for (int i = 0; i < 3; ++i)
+      if (row.tokens_per_second[i] > 0)
+        cells.push_back(
+            {row.phase == WaferPhase::prefill ? 7 : 8, std::string(row.model),
+             fmt::format("energy of {} A100s over WSE-2", published::kGpus[i]), row.energy_ratio[i],
+             energy_ratio(device, prediction.tokens_per_second / row.tokens_per_second[i], published::kGpus[i])});
+  }
+}
+
+std::optional<double> error_of(const Cell& cell) {
+  if (cell.published == published::kWithheld) return std::nullopt;
+  return 100 * (cell.predicted / cell.published - 1);
+}
+
+ordered_json json_of(const Cell& cell) {
+  const std::optional<double> error = error_of(cell);
+  return {{"table", cell.table},         {"row", cell.row},
+          {"column", cell.column},       {"published", error ? ordered_json(cell.published) : ordered_json()},
+          {"predicted", cell.predicted}, {"error_percent", error ? ordered_json(*error) : ordered_json()},
+          {"fitted", cell.fitted}};
+}
+
+std::string text_of(const std::vector<Cell>& cells) {
+  std::vector<std::vector<std::string>> rows{{"table", "row", "column", "published", "predicted", "error %", "fitted"}};
+  for (const Cell& cell : cells) {
+    const std::optional<double> error = error_of(cell);
+    rows.push_back({fmt::format("{}", cell.table), cell.row, cell.column,
+                    error ? fmt::format("{:.6g}", cell.published) : "not seen", fmt::format("{:.6g}", cell.predicted),
+                    error ? fmt::format("{:+.1f}", *error) : "", cell.fitted ? "yes" : "no"});
+  }
+  return table_text(rows);
+}
+
+void run_tables(const WaferOutput& output) {
+  const PlmrDevice device = open_plmr_device(output.device);
+  std::vector<Cell> cells;
+  add_end_to_end(device, cells);
+  add_throughputs(device, cells);
+  add_capacities(device, cells);
+  add_gemvs(device, cells);
+  add_gpu_comparison(device, cells);
+  const std::vector<WaferTrend> trends = wafer_trends(device);
+
+  ordered_json object{{"device", device.name}, {"cells", ordered_json::array()}, {"trends", ordered_json::array()}};
+  for (const Cell& cell : cells) object["cells"].push_back(json_of(cell));
+  std::vector<std::vector<std::string>> rows{{"the paper says", "published", "predicted", "holds"}};
+  for (const WaferTrend& trend : trends) {
+    object["trends"].push_back({{"statement", trend.statement},
+                                {"published", trend.published},
+                                {"predicted", trend.predicted},
+                                {"holds", trend.holds}});
+    rows.push_back({trend.statement, trend.published, trend.predicted, trend.holds ? "yes" : "no"});
+  }
+  const std::string note =
+      "Energies are thermal design power times time. Errors are of the published unit. Fitted: among the cells that "
+      "the\n"
+      "constants of its method were fitted to; T10 and Ladder have constants of their own (docs/notes/wafer.md).\n\n";
+  write_wafer_result(output.json, object, text_of(cells) + "\n" + note + table_text(rows));
+}
+
+}  // namespace
+
+void add_wafer_tables(CLI::App& wafer) {
+  const auto output = std::make_shared<WaferOutput>();
+  CLI::App* command =
+      wafer.add_subcommand("tables", "Tables 2 to 8 of the WaferLLM paper, published and predicted, and its trends");
+  add_wafer_output_options(*command, *output);
+  command->callback([output] { run_tables(*output); });
+}
+
+}  // namespace heddle
