@@ -64,8 +64,8 @@ PlmrDevice wse2() {
   const std::string paper = "WaferLLM paper, section 7";
   PlmrDevice d;
   d.name = "wse-2";
-  d.mesh_width = {750, 750, 757, "usable rectangle of the vendor's SDK"};
-  d.mesh_height = {994, 990, 996, "usable rectangle of the vendor's SDK"};
+  d.mesh_width = {750, 750, 757, "vendor's SDK: a fabric of 757 x 996, of which it takes 7 columns and 2 rows"};
+  d.mesh_height = {994, 990, 996, "vendor's SDK: a fabric of 757 x 996, of which it takes 7 columns and 2 rows"};
   d.num_cores = exact(850000, paper);
   d.clock_ghz = {1.1, 0.85, 1.1, paper + " (the maximum; the vendor's examples convert at 0.85)"};
   d.alpha_cycles = {1, 1, 1.3, paper + ": a message a cycle to a neighbour"};
@@ -76,7 +76,8 @@ PlmrDevice wse2() {
   d.sram_read_bytes_per_cycle = {16, 8, 16, "IEEE Micro 43(3): two 64-bit reads a cycle; the paper: two of 32 bits"};
   d.routes = {24, 24, 32, "vendor's SDK: 24 colours; the paper: 5-bit tags"};
   d.free_routes = {21, 21, 24, "vendor's SDK: three are reserved"};
-  d.peak_macs_per_cycle = {4, 2, 4, "4-wide fp16 (from memory, unchecked)"};
+  d.peak_macs_per_cycle = {
+      4, 2, 4, "The Next Platform, 2024-03-14: 4-wide fp16; least: the paper's two 32-bit operands a cycle"};
   d.mac_cycles = fitted(wse2_fit::kMacCycles);
   d.call_cycles = fitted(wse2_fit::kCallCycles);
   d.vector_slice_cycles = {0, 0, 6.3, "fitted as zero beside value_cycles, as 6.3 without (docs/notes/wafer.md)"};
@@ -90,11 +91,11 @@ PlmrDevice wse2() {
 PlmrDevice wse3() {
   PlmrDevice d = wse2();
   d.name = "wse-3";
-  d.mesh_width = {762, 750, 762, "vendor's SDK (from memory, unchecked)"};
-  d.mesh_height = {1172, 994, 1176, "vendor's SDK (from memory, unchecked)"};
-  d.num_cores = exact(900000, "vendor");
-  d.clock_ghz = {1.1, 0.85, 1.2, "assumed: as WSE-2"};
-  d.peak_macs_per_cycle = {8, 4, 8, "vendor: 8-wide fp16 (from memory, unchecked)"};
+  d.mesh_width = {755, 750, 762, "vendor's SDK: a fabric of 762 x 1172, less 7 columns and 2 rows as on WSE-2"};
+  d.mesh_height = {1170, 994, 1172, "vendor's SDK: a fabric of 762 x 1172, less 7 columns and 2 rows as on WSE-2"};
+  d.num_cores = exact(900000, "vendor, 2024-03-13");
+  d.clock_ghz = {1.1, 0.85, 1.2, "assumed: as WSE-2; The Next Platform, 2024-03-14, guesses 5 % more"};
+  d.peak_macs_per_cycle = {8, 4, 8, "The Next Platform, 2024-03-14: 8-wide fp16"};
   for (Constant PlmrDevice::*c : {&PlmrDevice::beta_cycles, &PlmrDevice::mac_cycles, &PlmrDevice::call_cycles,
                                   &PlmrDevice::value_cycles, &PlmrDevice::decode_serial_cycles})
     d.*c = assumed(d.*c);
@@ -124,9 +125,9 @@ void set_dynamic_routes(PlmrDevice& d) {
 
 PlmrDevice wormhole() {
   PlmrDevice d = unfitted("wormhole", 2048, 512, "vendor's ISA documents: 2048 at LoFi, 512 at HiFi4");
-  d.mesh_width = {8, 8, 8, "vendor: 80 Tensix cores, 64 to 80 enabled (from memory, unchecked)"};
-  d.mesh_height = {10, 8, 10, "vendor: 80 Tensix cores, 64 to 80 enabled (from memory, unchecked)"};
-  d.num_cores = {80, 64, 80, "vendor"};
+  d.mesh_width = {8, 8, 8, "tt-metal's Blackhole guide: 8 x 10 Tensix cores, 8 x 8 left to programs on an n150"};
+  d.mesh_height = {10, 8, 10, "tt-metal's Blackhole guide: 8 x 10 Tensix cores, 8 x 8 left to programs on an n150"};
+  d.num_cores = {80, 64, 80, "tt-metal's Blackhole guide"};
   d.clock_ghz = exact(1.0, "vendor");
   d.alpha_cycles = exact(9, "vendor's ISA documents");
   d.ramp_cycles = {10, 10, 10, "vendor's ISA documents: 5 at each end"};
@@ -134,20 +135,22 @@ PlmrDevice wormhole() {
   d.sram_bytes = exact(1464.0 * 1024, "vendor's ISA documents");
   d.sram_read_bytes_per_cycle = {256, 128, 256, "vendor's ISA documents: 16 banks of 16 bytes"};
   set_dynamic_routes(d);
-  d.power_watts = {160, 75, 300, "vendor: cards (from memory, unchecked)"};
+  d.power_watts = {160, 75, 300, "assumed: a card's; not found in public documents here"};
   return d;
 }
 
 PlmrDevice blackhole() {
   PlmrDevice d = wormhole();
   d.name = "blackhole";
-  d.mesh_width = {14, 12, 14, "vendor: 140 Tensix cores, 120 enabled"};
-  d.mesh_height = {10, 10, 10, "vendor: 140 Tensix cores, 120 enabled"};
-  d.num_cores = {140, 120, 140, "vendor"};
-  d.clock_ghz = {1.35, 1.0, 1.35, "vendor (from memory, unchecked)"};
-  d.link_bytes_per_cycle = {64, 32, 64, "vendor: each of two NoCs (from memory, unchecked)"};
-  d.sram_bytes = exact(1536.0 * 1024, "vendor");
-  d.power_watts = {300, 150, 300, "vendor: cards (from memory, unchecked)"};
+  d.mesh_width = {14, 12, 14,
+                  "tt-metal's Blackhole guide: 14 x 10 Tensix cores, 13 x 10 left to programs; cards with 120"};
+  d.mesh_height = {10, 10, 10,
+                   "tt-metal's Blackhole guide: 14 x 10 Tensix cores, 13 x 10 left to programs; cards with 120"};
+  d.num_cores = {140, 120, 140, "tt-metal's Blackhole guide"};
+  d.clock_ghz = {1.35, 1.0, 1.35, "tt-system-firmware: asic_fmax 1350 on all boards"};
+  d.link_bytes_per_cycle = {64, 32, 64, "vendor's ISA documents: flits of 512 bits, each of two NoCs"};
+  d.sram_bytes = {1536.0 * 1024, 1464.0 * 1024, 1536.0 * 1024, "vendor: 1.5 MB; tt-metal's Blackhole guide: 1464 KB"};
+  d.power_watts = {300, 150, 300, "assumed: a card's; not found in public documents here"};
   return d;
 }
 
@@ -160,9 +163,9 @@ PlmrDevice dojo() {
   d.alpha_cycles = {1, 1, 4, "assumed: a hop a cycle within a die"};
   d.link_bytes_per_cycle = {256, 64, 256, "Hot Chips 34: 256 bytes a cycle; least, if all four directions share them"};
   d.sram_bytes = exact(1280.0 * 1024, "Hot Chips 34");
-  d.sram_read_bytes_per_cycle = {200, 128, 200, "Hot Chips 34: 400 GB/s at 2 GHz (from memory, unchecked)"};
+  d.sram_read_bytes_per_cycle = {200, 128, 256, "assumed: 400 GB/s at 2 GHz; not found in public documents here"};
   set_dynamic_routes(d);
-  d.power_watts = {15000, 10000, 15000, "Hot Chips 34: a tile (from memory, unchecked)"};
+  d.power_watts = {15000, 10000, 15000, "vendor, 2021-08: a training tile draws 15 kW"};
   return d;
 }
 

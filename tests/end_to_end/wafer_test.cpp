@@ -1,0 +1,173 @@
+// heddle wafer as a user runs it: what its JSON holds, and what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "end_to_end/program.h"
+#include "temporary_folder.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Arguments = std::vector<std::string>;
+
+ProgramResult run_wafer(Arguments arguments) {
+  arguments.insert(arguments.begin(), "wafer");
+  return run_heddle(arguments);
+}
+
+json wafer_json(Arguments arguments) {
+  arguments.emplace_back("--json");
+  const ProgramResult result = run_wafer(arguments);
+  EXPECT_EQ(result.status, 0) << result.err;
+  return json::parse(result.out);
+}
+
+void expect_keys(const json& object, const Arguments& keys) {
+  for (const std::string& key : keys) EXPECT_TRUE(object.contains(key)) << key;
+}
+
+double sum_of(const json& parts) {
+  double sum = 0;
+  for (const json& part : parts) sum += part.get<double>();
+  return sum;
+}
+
+TEST(WaferPredict, GivesThroughputPartsMemoryAndRange) {
+  for (const char* phase : {"prefill", "decode", "end-to-end"})
+    for (const char* method : {"waferllm", "t10", "ladder"}) {
+      const json p = wafer_json({"predict", "--model", "llama-3-8b", "--phase", phase, "--method", method});
+      expect_keys(p, {"tokens_per_s", "cycles", "breakdown", "memory_bytes_per_core", "routes", "regions", "energy_j",
+                      "range"});
+      EXPECT_NEAR(sum_of(p["breakdown"]), p["cycles"].get<double>(), 1e-9 * p["cycles"].get<double>());
+      EXPECT_LE(p["range"][0], p["tokens_per_s"]);
+      EXPECT_GE(p["range"][1], p["tokens_per_s"]);
+    }
+}
+
+TEST(WaferPredict, MeshesAreTheUsersOrThePapers) {
+  EXPECT_THAT(wafer_json({"predict", "--model", "llama-3-8b", "--phase", "decode", "--mesh", "420x500"})["mesh"],
+              ElementsAre(420, 500));
+  const json both = wafer_json({"predict", "--model", "llama-2-13b", "--phase", "end-to-end", "--in", "2048", "--out",
+                                "2048", "--prefill-mesh", "740"});
+  EXPECT_THAT(both["prefill_mesh"], ElementsAre(740, 740));
+  EXPECT_THAT(both["decode_mesh"], ElementsAre(375, 375));
+}
+
+TEST(WaferPredict, TakesAnyConfigOfHuggingFace) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "config.json").string();
+  write_file(file, R"({"architectures": ["SomebodysForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 32, "vocab_size": 128256})");
+  const Arguments rest{"--phase", "decode", "--mesh", "420"};
+  Arguments by_file{"predict", "--model", file}, by_name{"predict", "--model", "llama-3-8b"};
+  by_file.insert(by_file.end(), rest.begin(), rest.end());
+  by_name.insert(by_name.end(), rest.begin(), rest.end());
+  EXPECT_EQ(wafer_json(by_file)["tokens_per_s"], wafer_json(by_name)["tokens_per_s"]);
+  write_file(file, R"({"architectures": ["SomebodysForCausalLM"], "hidden_size": 4096})");
+  const ProgramResult refused = run_wafer({"predict", "--model", file});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("num_hidden_layers"));
+}
+
+TEST(WaferProducts, GiveTimeAndAllSynchronisations) {
+  for (const Arguments& arguments : {Arguments{"gemm", "--n", "4096", "--method", "cannon", "--sync", "barrier"},
+                                     Arguments{"gemv", "--n", "16384", "--sync", "rendezvous"},
+                                     Arguments{"gemv", "--n", "4096", "--mesh", "360x240", "--method", "pipeline"},
+                                     Arguments{"gemm", "--n", "4096", "--method", "t10"}}) {
+    const json product = wafer_json(arguments);
+    expect_keys(product, {"microseconds", "cycles", "breakdown", "memory_bytes_per_core", "routes", "energy_j"});
+    const std::string sync = product["sync"];
+    EXPECT_EQ(product["microseconds_by_sync"][sync], product["microseconds"]);
+    EXPECT_LE(product["microseconds_by_sync"]["dataflow"], product["microseconds_by_sync"]["barrier"]);
+  }
+  EXPECT_THAT(run_wafer({"gemm", "--n", "2048"}).out,
+              AllOf(HasSubstr("dataflow"), HasSubstr("rendezvous"), HasSubstr("barrier")));
+}
+
+TEST(WaferKv, SaysRegionsAndReserve) {
+  const json kv = wafer_json({"kv", "--model", "llama-3-8b"});
+  EXPECT_EQ(kv["concat_tokens"], 382);
+  EXPECT_THAT(kv["mesh"], ElementsAre(360, 360));
+  expect_keys(kv, {"shift_tokens", "regions", "reserve_bytes_per_core", "free_bytes_per_core"});
+  EXPECT_GT(wafer_json({"kv", "--model", "llama-3-8b", "--reserve", "0"})["concat_tokens"], 382);
+}
+
+TEST(WaferTune, ChoosesMeshes) {
+  const json tuned = wafer_json({"tune", "--model", "llama-3-8b", "--in", "2048", "--out", "128"});
+  expect_keys(tuned, {"prefill_mesh", "decode_mesh", "tokens_per_s", "range"});
+}
+
+TEST(WaferTables, PutPublishedBesidePredicted) {
+  const json tables = wafer_json({"tables"});
+  std::vector<int> seen(9);
+  for (const json& cell : tables["cells"]) {
+    ++seen[cell["table"].get<std::size_t>()];
+    EXPECT_EQ(cell["published"].is_null(), cell["error_percent"].is_null());
+    EXPECT_GT(cell["predicted"], 0);
+  }
+  for (int table = 2; table <= 8; ++table) EXPECT_GT(seen[static_cast<std::size_t>(table)], 0) << table;
+  EXPECT_GE(tables["trends"].size(), 10u);
+  EXPECT_THAT(run_wafer({"tables"}).out, AllOf(HasSubstr("not seen"), HasSubstr("fig 9"), HasSubstr("fig 10")));
+}
+
+struct Refusal {
+  Arguments arguments;
+  Arguments says;
+};
+
+TEST(Wafer, RefusesWithTheNumbersAndStatusTwo) {
+  const Refusal refusals[] = {
+      {{"gemm", "--n", "4096", "--mesh", "2"}, {"2 x 2", "3 or more"}},
+      {{"gemm", "--n", "4096", "--mesh", "720", "--method", "all-gather"}, {"103752", "49152", "too few"}},
+      {{"gemm", "--n", "0"}, {"--n", "16777216"}},
+      {{"gemm", "--n", "8", "--mesh", "9x"}, {"--mesh", "9x"}},
+      {{"gemv", "--n", "4096", "--k", "5"}, {"23 routes", "21"}},
+      {{"predict", "--model", "llama-3-8b", "--phase", "decode", "--k", "3"}, {"29 routes", "21"}},
+      {{"predict", "--model", "llama-3-8b", "--mesh", "60"}, {"bytes a core", "smallest square mesh"}},
+      {{"predict", "--model", "llama-3-8b", "--mesh", "2000"}, {"2000 x 2000", "750 x 994"}},
+      {{"predict", "--model", "qwen2-72b", "--phase", "end-to-end"}, {"GB", "regions"}},
+      {{"predict", "--model", "llama-3-8b", "--mesh", "360", "--context", "200000"}, {"200000", "137548"}},
+      {{"predict", "--model", "gpt-9"}, {"gpt-9", "llama-3-8b"}},
+      {{"predict", "--model", "llama-3-8b", "--method", "magic"}, {"--method", "ladder"}},
+      {{"kv", "--model", "qwen2-72b"}, {"regions would do"}},
+      {{"kv", "--model", "llama-3-8b", "--device", "abacus"}, {"abacus", "wse-2"}},
+  };
+  for (const Refusal& refusal : refusals) {
+    const ProgramResult result = run_wafer(refusal.arguments);
+    EXPECT_EQ(result.status, 2) << result.out << result.err;
+    EXPECT_EQ(result.out, "");
+    for (const std::string& text : refusal.says) EXPECT_THAT(result.err, HasSubstr(text));
+  }
+}
+
+TEST(Wafer, RefusesMalformedDeviceFiles) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "device.json").string();
+  const std::pair<const char*, const char*> files[] = {
+      {"{", "device.json"},
+      {R"({"base": "wse-2", "sram_byte": 1})", "sram_byte"},
+      {R"({"base": "wse-2", "clock_ghz": -1})", "clock_ghz"},
+      {R"({"base": "wse-2", "clock_ghz": "fast"})", "clock_ghz"},
+      {R"({"clock_ghz": 1})", "missing"},
+      {R"({"base": "wse-2", "routes": 4})", "free_routes"},
+  };
+  for (const auto& [text, says] : files) {
+    write_file(file, text);
+    const ProgramResult result = run_wafer({"gemv", "--n", "64", "--device", file});
+    EXPECT_EQ(result.status, 2) << text;
+    EXPECT_THAT(result.err, HasSubstr(says));
+  }
+  write_file(file, R"({"base": "wse-2", "name": "twice", "clock_ghz": 2.2})");
+  EXPECT_NEAR(wafer_json({"gemv", "--n", "4096", "--device", file})["microseconds"].get<double>() * 2,
+              wafer_json({"gemv", "--n", "4096"})["microseconds"].get<double>(), 1e-9);
+}
+
+}  // namespace
+}  // namespace heddle

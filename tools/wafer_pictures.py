@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Draws the pictures of docs/wafer.md: the interleaved ring, the K-tree, and where a layer's cycles go.
+
+    wafer_pictures.py HEDDLE [FOLDER]
+
+HEDDLE is the program, which is asked for the cycles; FOLDER is docs/results where none is given. Needs nothing but Python.
+"""
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+INK, QUIET, OUT, BACK = "#333333", "#999999", "#1f77b4", "#d95f02"
+COLOURS = ["#1b6ca8", "#5aa9d6", "#a6cee3", "#f4a261", "#e76f51", "#9d4e3c"]
+
+
+def svg(width, height, body):
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            'font-family="sans-serif" font-size="13">\n'
+            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+            f'<path d="M0 0 L8 4 L0 8 z" fill="{INK}"/></marker></defs>\n'
+            f'<rect width="{width}" height="{height}" fill="white"/>\n' + "\n".join(body) + "\n</svg>\n")
+
+
+def text(x, y, words, anchor="middle", fill=INK, size=13):
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{fill}" font-size="{size}">{words}</text>'
+
+
+def core(x, y, label, fill="white"):
+    return (f'<circle cx="{x}" cy="{y}" r="14" fill="{fill}" stroke="{INK}"/>' + text(x, y + 4, label))
+
+
+def arc(x1, x2, y, lift, colour):
+    return (f'<path d="M{x1} {y} Q{(x1 + x2) / 2} {y + lift} {x2} {y}" fill="none" stroke="{colour}" stroke-width="2" '
+            'marker-end="url(#tip)"/>')
+
+
+def ring(cores):
+    """Each core and whom it sends to, as Algorithm 1 has it: out over the even cores, back over the odd ones."""
+    def send_to(i):
+        if i == cores - 1 and cores % 2:
+            return i - 1
+        return min(i + 2, cores - 1) if i % 2 == 0 else max(i - 2, 0)
+    gap, y = 70, 95
+    body = [text(20, 22, f"INTERLEAVE on a line of {cores} cores: no way is longer than two hops", "start")]
+    for i in range(cores):
+        x, to = 50 + gap * i, 50 + gap * send_to(i)
+        up = to > x
+        body.append(arc(x + (8 if up else -8), to - (8 if up else -8), y + (-14 if up else 14), -42 if up else 42,
+                        OUT if up else BACK))
+    body += [core(50 + gap * i, y, i) for i in range(cores)]
+    body.append(text(20, 172, "above: out over the even cores; below: back over the odd ones", "start", QUIET))
+    return svg(gap * (cores - 1) + 100, 185, body)
+
+
+def tree():
+    """Nine cores, K = 2: sums run inwards to each group's middle, then to the middle of the middles; one multicast."""
+    gap, body = 70, [text(20, 22, "K-tree on 9 cores, K = 2: two routing stages where a pipeline has eight", "start")]
+    rows = [(75, "phase 1: groups of 3", [(0, 1), (2, 1), (3, 4), (5, 4), (6, 7), (8, 7)], {1, 4, 7}),
+            (155, "phase 2: the roots", [(1, 4), (7, 4)], {4}),
+            (235, "multicast", [(4, 0), (4, 8)], set(range(9)))]
+    for y, name, ways, roots in rows:
+        body.append(text(640, y + 4, name, "start", QUIET))
+        for a, b in ways:
+            x1, x2 = 40 + gap * a, 40 + gap * b
+            near = 14 if x2 > x1 else -14
+            if abs(a - b) == 1:
+                body.append(f'<path d="M{x1 + near} {y} L{x2 - near} {y}" stroke="{OUT}" stroke-width="2" '
+                            'marker-end="url(#tip)"/>')
+            else:
+                body.append(arc(x1, x2 - near / 2, y - 14, -44, BACK if name == "multicast" else OUT))
+        body += [core(40 + gap * i, y, i, "#ffe8d6" if i in roots else "white") for i in range(9)]
+    return svg(800, 265, body)
+
+
+def cycles(heddle):
+    """A layer's cycles by part, as `heddle wafer predict` gives them."""
+    bars, layers = [], {"llama-3-8b": 32, "llama-2-13b": 40}
+    for phase, side in (("decode", 420), ("prefill", 720)):
+        for model, count in layers.items():
+            answer = subprocess.run([heddle, "wafer", "predict", "--model", model, "--phase", phase, "--mesh", str(side),
+                                     "--json"], check=True, capture_output=True, text=True)
+            parts = {name: value / count for name, value in json.loads(answer.stdout)["breakdown"].items()}
+            bars.append((f"{model}, {phase} on {side}", parts))
+    body, y = [text(20, 22, "Where the cycles of a layer go, at 4096 tokens (predicted)", "start")], 50
+    for name, parts in bars:
+        total, x = sum(parts.values()), 230
+        body.append(text(20, y + 18, name, "start"))
+        for colour, (part, value) in zip(COLOURS, parts.items()):
+            width = 480 * value / total
+            body.append(f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="26" fill="{colour}"/>')
+            if width > 34:
+                body.append(text(round(x + width / 2, 1), y + 18, f"{100 * value / total:.0f} %", fill="white", size=11))
+            x += width
+        body.append(text(720, y + 18, f"{total:,.0f} cycles".replace(",", " "), "start"))
+        y += 34
+        if name.startswith("llama-2-13b"):
+            x = 230
+            for colour, part in zip(COLOURS, parts):
+                body.append(f'<rect x="{x}" y="{y}" width="10" height="10" fill="{colour}"/>')
+                body.append(text(x + 14, y + 10, part, "start", QUIET, 11))
+                x += 30 + 7 * len(part)
+            y += 34
+    return svg(840, y, body)
+
+
+def main():
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    folder = Path(sys.argv[2]) if len(sys.argv) == 3 else Path(__file__).resolve().parent.parent / "docs" / "results"
+    for name, picture in (("ring", ring(9)), ("tree", tree()), ("cycles", cycles(sys.argv[1]))):
+        (folder / f"wafer-{name}.svg").write_text(picture, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
