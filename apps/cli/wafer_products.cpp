@@ -8,6 +8,7 @@
 #include "cli/number_option.h"
 #include "cli/wafer.h"
 #include "cli/wafer_report.h"
+#include "fabric/mesh/simulate.h"
 
 namespace heddle {
 namespace {
@@ -36,15 +37,29 @@ struct ProductOptions {
   std::optional<WaferMesh> mesh;
   std::string method;
   std::string sync = "dataflow";
+  std::string timing = "closed";
   int phases = 2;
 };
+
+bool is_baseline(const std::string& name) {
+  return wafer_method(name) != WaferMethod::waferllm;
+}
+
+bool is_simulated(const ProductOptions& options) {
+  return options.timing == "simulated";
+}
 
 using CostOf = WaferCost (*)(const ProductOptions&, const PlmrDevice&, WaferMesh, WaferSync);
 
 void run_product(const char* product, const ProductOptions& options, WaferMesh mesh, CostOf cost_of) {
   const PlmrDevice device = open_plmr_device(options.output.device);
-  ordered_json object{{"product", product},    {"n", options.n},           {"device", device.name},
-                      {"mesh", json_of(mesh)}, {"method", options.method}, {"sync", options.sync}};
+  ordered_json object{{"product", product},
+                      {"n", options.n},
+                      {"device", device.name},
+                      {"mesh", json_of(mesh)},
+                      {"method", options.method},
+                      {"sync", options.sync},
+                      {"timing", is_baseline(options.method) ? "closed" : options.timing}};
   std::string text = line_text(product, fmt::format("{}, {} on {} of {}, {}", options.n, options.method, text_of(mesh),
                                                     device.name, options.sync));
   ordered_json by_sync = ordered_json::object();
@@ -76,6 +91,11 @@ void add_product_options(CLI::App& command, ProductOptions& options, const std::
       ->type_name("NAME");
   command.add_option("--sync", options.sync, "How a step of all cores begins: dataflow (default), rendezvous, barrier")
       ->check(CLI::IsMember({"dataflow", "rendezvous", "barrier"}))
+      ->type_name("NAME");
+  command
+      .add_option("--timing", options.timing,
+                  "closed (default): the closed form; simulated: the program on all cores of a simulated mesh")
+      ->check(CLI::IsMember({"closed", "simulated"}))
       ->type_name("NAME");
   add_wafer_output_options(command, options.output);
 }
@@ -113,20 +133,20 @@ std::vector<std::string> with_baselines(std::vector<std::string> names) {
   return names;
 }
 
-bool is_baseline(const std::string& name) {
-  return wafer_method(name) != WaferMethod::waferllm;
-}
-
 WaferCost gemm_by(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
   const GemmSize size{options.n, options.n, options.n};
   if (is_baseline(options.method)) return gemm_cost(device, size, mesh, wafer_method(options.method));
-  return gemm_cost(device, size, mesh, find_choice(kGemms, options.method), sync);
+  const WaferGemm method = find_choice(kGemms, options.method);
+  return is_simulated(options) ? mesh::simulate_gemm(device, size, mesh, method, sync)
+                               : gemm_cost(device, size, mesh, method, sync);
 }
 
 WaferCost gemv_by(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
   if (is_baseline(options.method)) return gemv_cost(device, options.n, options.n, mesh, wafer_method(options.method));
-  return gemv_cost(device, options.n, options.n, mesh,
-                   {.method = find_choice(kAllReduces, options.method), .phases = options.phases, .sync = sync});
+  const AllReduceOptions all_reduce{
+      .method = find_choice(kAllReduces, options.method), .phases = options.phases, .sync = sync};
+  return is_simulated(options) ? mesh::simulate_gemv(device, options.n, options.n, mesh, all_reduce)
+                               : gemv_cost(device, options.n, options.n, mesh, all_reduce);
 }
 
 }  // namespace

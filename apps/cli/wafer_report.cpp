@@ -37,7 +37,7 @@ std::string text_of(WaferMesh mesh) {
 }
 
 std::string line_text(std::string_view name, std::string_view value) {
-  return fmt::format("{:<18} {}\n", name, value);
+  return fmt::format("{:<20} {}\n", name, value);
 }
 
 std::string text_of(const PlmrDevice& device, const WaferCost& cost) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <string>
-#include <string_view>
 
 #include "base/error.h"
 
@@ -12,7 +11,7 @@ namespace {
 
 // Of the device's squares that with the fewest cycles; `cycles_on` throws InputError where something does not fit.
 template <class CyclesOn>
-WaferMesh best_square(const PlmrDevice& device, std::string_view phase, const CyclesOn& cycles_on) {
+WaferMesh best_square(const PlmrDevice& device, const CyclesOn& cycles_on) {
   WaferMesh best;
   double least = std::numeric_limits<double>::infinity();
   std::string why;  // of the largest square
@@ -26,7 +25,7 @@ WaferMesh best_square(const PlmrDevice& device, std::string_view phase, const Cy
       if (why.empty()) why = error.what();
     }
   }
-  if (best.width == 0) throw_error<InputError>("no square mesh of {} does for {}: {}", device.name, phase, why);
+  if (best.width == 0) throw_error<InputError>("no square mesh of {} would do; {}", device.name, why);
   return best;
 }
 
@@ -35,10 +34,10 @@ WaferMesh best_square(const PlmrDevice& device, std::string_view phase, const Cy
 WaferTuning tune_wafer(const PlmrDevice& device, const WaferModel& model, std::int64_t context, std::int64_t output) {
   require(context > 0 && output > 0, "{} tokens of prompt, {} of output", context, output);
   WaferWork work{.context = context, .output = output};
-  work.prefill_mesh = best_square(device, "prefill", [&](WaferMesh mesh) {
+  work.prefill_mesh = best_square(device, [&](WaferMesh mesh) {
     return fitting_cycles(device, model, {.phase = WaferPhase::prefill, .prefill_mesh = mesh, .context = context});
   });
-  work.decode_mesh = best_square(device, "decode", [&](WaferMesh mesh) {
+  work.decode_mesh = best_square(device, [&](WaferMesh mesh) {
     return fitting_cycles(device, model,
                           {.phase = WaferPhase::decode, .decode_mesh = mesh, .context = context, .output = output});
   });

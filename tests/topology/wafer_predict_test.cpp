@@ -218,8 +218,9 @@ TEST(WaferPublished, IsWhatTheFitReads) {
   const std::string fit = read_file(HEDDLE_SOURCE_DIR "/tools/fit_plmr.py", 1 << 20);
   for (const auto& row : published::kThroughputs)
     for (int i = 0; i < 3; ++i)
-      if (row.tokens_per_second[i] != published::kWithheld)
+      if (row.tokens_per_second[i] != published::kWithheld) {
         EXPECT_THAT(fit, HasSubstr(fmt::format("{}: {:.1f}", row.sides[i], row.tokens_per_second[i])));
+      }
 }
 
 }  // namespace
