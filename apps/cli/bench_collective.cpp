@@ -19,6 +19,7 @@
 #include "cli/output.h"
 #include "collectives/all_gather.h"
 #include "collectives/barrier.h"
+#include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/run_ranks.h"
 #include "topology/collective_cost.h"
 #include "topology/machine.h"
@@ -80,6 +81,7 @@ class RankBench {
         own_median_(sizeof(float), fabric.device()),
         all_medians_(sizeof(float) * static_cast<std::size_t>(fabric.size()), fabric.device()),
         cache_(on_gpu_ && options.cache == Cache::cold ? Buffer(kMoreThanCache, fabric.device()) : Buffer()) {
+    if (options.register_heap) communicator_.vendor().register_heap();
     fabric.meet();  // all is allocated before anybody waits
   }
 
@@ -301,6 +303,8 @@ void measure_windows(RankBench& bench, CollectiveReport& report) {
 
 // What the user asked for and the fabric cannot; on every rank.
 void require_possible(const CollectiveBenchOptions& options, const Fabric& fabric) {
+  if (options.register_heap && !fabric.has(Capability::vendor_collectives))
+    throw_error<InputError>("--register-heap needs NCCL, which the fabric {} does not have here", fabric.name());
   if (!options.forced) return;
   const Algorithm algorithm = options.forced->algorithm;
   const bool by_addresses = algorithm != Algorithm::put && algorithm != Algorithm::vendor;
@@ -497,6 +501,7 @@ void add_collective_benchmark(CLI::App& bench) {
         options->memory = text == "any" ? Memory::any : Memory::symmetric;
       },
       "any or symmetric; default: symmetric on GPUs, any on the CPU");
+  command->add_flag("--register-heap", options->register_heap, "On GPUs: NCCL gets to know the symmetric heap, too");
   command->add_flag("--tune", options->tune, "Measure all algorithms first, and keep the best for this machine");
   command
       ->add_option_function<std::string>(

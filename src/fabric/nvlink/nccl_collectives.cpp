@@ -44,6 +44,12 @@ class NcclCollectives final : public VendorCollectives, private Abortable {
 
   std::byte* allocate_window(std::size_t size_bytes) override { return comm_.allocate_window(size_bytes).data; }
 
+  void register_heap() override {
+    require(fabric_.options().memory == PeerMemoryKind::nccl_windows, "register_heap: the heap's memory is {}",
+            name_of(fabric_.options().memory));
+    comm_.register_window(fabric_.heap_memory());
+  }
+
   void all_reduce(Stream& stream, void* destination, const void* source, std::size_t count, DType dtype) override {
     enqueue(stream, "ncclAllReduce", [&](cudaStream_t native) {
       return nccl_.all_reduce(source, destination, count, nccl_type(dtype), ncclSum, comm_.get(), native);

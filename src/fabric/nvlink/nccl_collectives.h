@@ -30,6 +30,10 @@ class VendorCollectives {
   // Failure when NCCL gives no window.
   virtual std::byte* allocate_window(std::size_t size_bytes) = 0;
 
+  // Collective over the team. Makes the fabric's symmetric heap a window of NCCL's, too, so that it may take its faster
+  // ways for buffers there. Throws Failure when NCCL gives no window; InvalidArgument unless the heap is NCCL's memory.
+  virtual void register_heap() = 0;
+
   // In place where destination == source.
   virtual void all_reduce(Stream& stream, void* destination, const void* source, std::size_t count, DType dtype) = 0;
   virtual void broadcast(Stream& stream, int root, void* destination, const void* source, std::size_t count,

@@ -48,17 +48,7 @@ NcclComm::NcclComm(HostExchange& exchange, std::span<const int> team, int device
   comm_ = *comm;
 }
 
-NcclComm::Window NcclComm::allocate_window(std::size_t size_bytes) {
-  require(size_bytes > 0, "a window of 0 bytes");
-  const std::size_t bytes = (size_bytes + kGranularity - 1) / kGranularity * kGranularity;
-  const CurrentDevice current(device_);
-  Window window{};
-  void* memory = nullptr;
-  check_nccl(nccl_, nccl_.mem_alloc(&memory, bytes), "ncclMemAlloc");
-  window.data = static_cast<std::byte*>(memory);
-  windows_.push_back(window);  // it is freed from here on, whatever happens
-  check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
-  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+ncclWindow_t NcclComm::window_of(void* memory, std::size_t bytes) {
   auto handle = std::make_shared<ncclWindow_t>(nullptr);
   run("ncclCommWindowRegister", [&nccl = nccl_, comm = comm_, memory, bytes, handle] {
     check_nccl(nccl, nccl.comm_window_register(comm, memory, bytes, handle.get(), NCCL_WIN_COLL_SYMMETRIC),
@@ -74,7 +64,27 @@ NcclComm::Window NcclComm::allocate_window(std::size_t size_bytes) {
         "NCCL registered cuda:{}'s memory without a symmetric window: are NCCL_CUMEM_ENABLE=0, NCCL_P2P_DISABLE=1 or "
         "NCCL_WIN_ENABLE=0 set, or GPUs without peer access in use? The fabric's memory cuda_ipc needs no window",
         device_);
-  window.handle = *handle;
+  return *handle;
+}
+
+void NcclComm::register_window(std::span<std::byte> memory) {
+  const CurrentDevice current(device_);
+  const std::size_t bytes = (memory.size() + kGranularity - 1) / kGranularity * kGranularity;
+  windows_.push_back({nullptr, window_of(memory.data(), bytes)});
+}
+
+NcclComm::Window NcclComm::allocate_window(std::size_t size_bytes) {
+  require(size_bytes > 0, "a window of 0 bytes");
+  const std::size_t bytes = (size_bytes + kGranularity - 1) / kGranularity * kGranularity;
+  const CurrentDevice current(device_);
+  Window window{};
+  void* memory = nullptr;
+  check_nccl(nccl_, nccl_.mem_alloc(&memory, bytes), "ncclMemAlloc");
+  window.data = static_cast<std::byte*>(memory);
+  windows_.push_back(window);  // it is freed from here on, whatever happens
+  check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
+  check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  window.handle = window_of(memory, bytes);
   windows_.back() = window;
   return window;
 }
@@ -134,7 +144,8 @@ NcclComm::~NcclComm() {
   int former = 0;
   cudaGetDevice(&former);
   cudaSetDevice(device_);
-  for (const Window& window : windows_) nccl_.mem_free(window.data);
+  for (const Window& window : windows_)
+    if (window.data != nullptr) nccl_.mem_free(window.data);
   cudaSetDevice(former);
 }
 

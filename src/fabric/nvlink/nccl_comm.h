@@ -16,7 +16,7 @@ namespace heddle {
 class NcclComm {
  public:
   struct Window {
-    std::byte* data;  // own address
+    std::byte* data;  // own address; null: somebody else's memory
     ncclWindow_t handle;
   };
 
@@ -35,6 +35,9 @@ class NcclComm {
   // Collective. Memory of NCCL's, zeroed, registered as a symmetric window.
   Window allocate_window(std::size_t size_bytes);
 
+  // Collective. Another communicator's memory, as large as NCCL has made it; it outlives this.
+  void register_window(std::span<std::byte> memory);
+
   // Collective. Each rank's address of a window, in the team's order; the own is window.data. Throws Failure when the
   // ranks do not reach each other by loads and stores.
   std::vector<std::byte*> addresses(const Window& window);
@@ -47,6 +50,7 @@ class NcclComm {
  private:
   template <class Call>
   void run(const char* what, Call call);
+  ncclWindow_t window_of(void* memory, std::size_t bytes);
   void meet(Tag tag) { exchange_.meet(team_, tag); }
 
   const NcclLibrary& nccl_;

@@ -356,6 +356,10 @@ void NvlinkFabric::end_vendor_operations() {
   for (Abortable* operations : vendor_) operations->abort();
 }
 
+std::span<std::byte> NvlinkFabric::heap_memory() const {
+  return {heap(), allocated_.size_bytes()};
+}
+
 bool NvlinkFabric::failed() const {
   return !is(*record_, WaitRecord::empty) || !is(exchange_.shared_record(), WaitRecord::empty);
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "fabric/nvlink/host_exchange.h"
@@ -65,6 +66,7 @@ class NvlinkFabric final : public Fabric {
   // For NCCL's collectives on this fabric.
   HostExchange& exchange() { return exchange_; }
   const NvlinkOptions& options() const { return options_; }
+  std::span<std::byte> heap_memory() const;
   bool failed() const;
   void add(Abortable* operations);
   void remove(Abortable* operations);
