@@ -99,6 +99,19 @@ TEST(ShmProcesses, AStoppedRankIsNamedByEveryOther) {
   }
 }
 
+TEST(ShmProcesses, WhatRank0AloneFindsOutIsToldToAll) {
+  RankProcesses ranks(2);
+  std::vector<pid_t> processes;
+  for (int rank = 0; rank < 2; ++rank)
+    processes.push_back(ranks.start(rank, rank_command("barriers", "100000000000000", "20000")));
+  for (const pid_t process : processes) {
+    const RankProcesses::End end = ranks.end(process);
+    EXPECT_EQ(end.code, 1);
+    EXPECT_THAT(end.error, HasSubstr("2 heaps of 100000000000000 bytes do not fit into the "));
+  }
+  expect_nothing_left(ranks);
+}
+
 TEST(ShmProcesses, ARankThatThrowsEndsTheOthers) {
   RankProcesses ranks(3);
   std::vector<pid_t> processes;

@@ -71,6 +71,8 @@ void throw_trouble(ShmControl& control) {
       throw Timeout(trouble.text);
     case Trouble::invalid_argument:
       throw InvalidArgument(trouble.text);
+    case Trouble::input:
+      throw InputError(trouble.text);
     default:
       throw Failure(trouble.text);
   }

@@ -44,7 +44,7 @@ struct TeamSlot {
 // The first thing that went wrong, in words. Whoever notices writes it once, and every rank throws it.
 struct Trouble {
   enum State : std::uint32_t { none, being_written, complete };
-  enum Kind : std::uint32_t { failure, timeout, invalid_argument };
+  enum Kind : std::uint32_t { failure, timeout, invalid_argument, input };
 
   std::uint32_t state;
   std::uint32_t kind;

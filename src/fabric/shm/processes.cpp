@@ -31,7 +31,7 @@ class Joining {
         name_(fmt::format("/heddle-{}-{}", getuid(), launch.job_key)) {}
 
   std::unique_ptr<Fabric> join() {
-    const OpenFile own_heaps = launch_.rank == 0 ? make_heaps() : OpenFile(-1);
+    const OpenFile own_heaps = launch_.rank == 0 ? make_heaps_or_tell() : OpenFile(-1);
     SharedObject object = launch_.rank == 0 ? found(own_heaps) : find();
     Mapping pages = map(object);
     ShmControl& control = control_in(pages);
@@ -76,6 +76,25 @@ class Joining {
       throw_error<Failure>("cannot make a file in memory for the ranks' heaps: {}",
                            std::generic_category().message(errno));
     return file;
+  }
+
+  // What is wrong with the options only rank 0 finds out. It founds a run without heaps to tell the others, and gives
+  // them a moment to come and read it.
+  OpenFile make_heaps_or_tell() const {
+    try {
+      return make_heaps();
+    } catch (const InputError& error) {
+      const SharedObject object = found(OpenFile(-1));
+      const Mapping pages = map(object);
+      ShmControl& control = control_in(pages);
+      declare_trouble(control, Trouble::input, 0, 0, error.what());
+      constexpr std::chrono::seconds kForOthers{2};
+      const Deadline moment = Deadline::after(kForOthers);
+      const auto has_come = [&](int rank) { return atomic_load(&control.ranks[rank].state) != RankSlot::absent; };
+      for (int rank = 1; rank < launch_.world_size; ++rank)
+        while (!has_come(rank) && !moment.passed() && !deadline_.passed()) pause();
+      throw;
+    }
   }
 
   // Rank 0 founds the run: makes the object and says in it what the others have to agree with.
@@ -158,6 +177,7 @@ class Joining {
   }
 
   Mapping open_heaps(ShmControl& control) const {
+    while (control.heap_file < 0 && !in_trouble(control) && !deadline_.passed()) pause();  // rank 0 is about to say why
     const std::string path = fmt::format("/proc/{}/fd/{}", control.heap_process, control.heap_file);
     const OpenFile file(open(path.c_str(), O_RDWR | O_CLOEXEC));
     const int error = errno;
