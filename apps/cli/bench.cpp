@@ -137,6 +137,11 @@ void add_tokenize_benchmark(CLI::App& bench) {
       ->type_name("FILE");
 }
 
+void add_wafer_benchmark(CLI::App& bench) {
+  const auto options = std::make_shared<BenchOptions>();
+  add_benchmark(bench, "wafer", "The simulated wafer: its clocks and its values, on one thread", bench_wafer, options);
+}
+
 }  // namespace
 
 void stop_if_interrupted(const InterruptGuard& guard) {
@@ -150,6 +155,7 @@ void add_bench(CLI::App& app) {
   add_prefill(*bench);
   add_load(*bench);
   add_tokenize_benchmark(*bench);
+  add_wafer_benchmark(*bench);
   add_collective_benchmark(*bench);
 }
 

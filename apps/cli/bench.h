@@ -33,6 +33,7 @@ BenchResult bench_decode(const BenchOptions& options);
 BenchResult bench_prefill(const BenchOptions& options);
 BenchResult bench_load(const BenchOptions& options);
 BenchResult bench_tokenize(const BenchOptions& options);
+BenchResult bench_wafer(const BenchOptions& options);
 
 // Throws Interrupted when a signal has come.
 void stop_if_interrupted(const InterruptGuard& guard);

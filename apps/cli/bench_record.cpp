@@ -57,7 +57,7 @@ ordered_json bench_record(const std::string& kind, const BenchOptions& options) 
         {"clock_mhz_before", clock_mhz()}}},
       {"model", options.model.model},
   };
-  if (kind == "tokenize") return record;
+  if (kind == "tokenize" || kind == "wafer") return record;
   record["threads"] = num_threads(options.model, cpu.usable_threads);
   record["dtype"] = dtype_text(options.model.dtype);
   record["compute"] = options.model.compute == Compute::float32 ? "float32" : "auto";
