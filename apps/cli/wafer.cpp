@@ -1,6 +1,7 @@
 #include "cli/wafer.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -51,6 +52,11 @@ void add_mesh_option(CLI::App& command, const std::string& name, std::optional<W
           },
           description)
       ->type_name("N|NxM");
+}
+
+WaferMesh mesh_on(const PlmrDevice& device, WaferMesh mesh) {
+  const int most = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
+  return mesh.width <= most && mesh.height <= most ? mesh : WaferMesh{most, most};
 }
 
 WaferMethod wafer_method(const std::string& name) {

@@ -42,6 +42,9 @@ struct WaferModelMeshes {
 };
 WaferModelMeshes default_meshes(const std::string& model_name);
 
+// A default mesh on a device: `mesh`, or the device's largest square where that is smaller.
+WaferMesh mesh_on(const PlmrDevice& device, WaferMesh mesh);
+
 // "waferllm", "t10" or "ladder".
 WaferMethod wafer_method(const std::string& name);
 

@@ -21,7 +21,7 @@ struct KvOptions {
 void run_kv(const KvOptions& options) {
   const NamedWaferModel model = open_wafer_model(options.model);
   const PlmrDevice device = open_plmr_device(options.output.device);
-  const WaferMesh mesh = options.mesh.value_or(default_meshes(model.name).decode);
+  const WaferMesh mesh = options.mesh.value_or(mesh_on(device, default_meshes(model.name).decode));
   const KvCapacity kv = kv_capacity(device, model.sizes, mesh, options.capacity);
   const double ratio =
       static_cast<double>(kv.shift_tokens) / static_cast<double>(std::max<std::int64_t>(kv.concat_tokens, 1));

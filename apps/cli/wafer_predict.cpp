@@ -27,10 +27,10 @@ struct PredictOptions {
   int phases = 2;
 };
 
-WaferWork work_of(const PredictOptions& options, const NamedWaferModel& model) {
+WaferWork work_of(const PredictOptions& options, const NamedWaferModel& model, const PlmrDevice& device) {
   const WaferModelMeshes meshes = default_meshes(model.name);
-  WaferWork work{.prefill_mesh = options.prefill_mesh.value_or(options.mesh.value_or(meshes.prefill)),
-                 .decode_mesh = options.decode_mesh.value_or(options.mesh.value_or(meshes.decode)),
+  WaferWork work{.prefill_mesh = options.prefill_mesh.value_or(options.mesh.value_or(mesh_on(device, meshes.prefill))),
+                 .decode_mesh = options.decode_mesh.value_or(options.mesh.value_or(mesh_on(device, meshes.decode))),
                  .context = options.in.value_or(options.context),
                  .method = wafer_method(options.method),
                  .all_reduce = {.phases = options.phases}};
@@ -58,7 +58,7 @@ std::string mesh_text(const WaferWork& work) {
 void run_predict(const PredictOptions& options) {
   const NamedWaferModel model = open_wafer_model(options.model);
   const PlmrDevice device = open_plmr_device(options.output.device);
-  const WaferWork work = work_of(options, model);
+  const WaferWork work = work_of(options, model, device);
   const WaferPrediction prediction = predict_wafer(device, model.sizes, work);
 
   ordered_json object{{"model", model.name},

@@ -51,8 +51,9 @@ bool is_simulated(const ProductOptions& options) {
 
 using CostOf = WaferCost (*)(const ProductOptions&, const PlmrDevice&, WaferMesh, WaferSync);
 
-void run_product(const char* product, const ProductOptions& options, WaferMesh mesh, CostOf cost_of) {
+void run_product(const char* product, const ProductOptions& options, WaferMesh usual_mesh, CostOf cost_of) {
   const PlmrDevice device = open_plmr_device(options.output.device);
+  const WaferMesh mesh = options.mesh.value_or(mesh_on(device, usual_mesh));
   ordered_json object{{"product", product},
                       {"n", options.n},
                       {"device", device.name},
@@ -154,16 +155,18 @@ WaferCost gemv_by(const ProductOptions& options, const PlmrDevice& device, Wafer
 void add_wafer_gemm(CLI::App& wafer) {
   const auto options = std::make_shared<ProductOptions>();
   CLI::App* command = wafer.add_subcommand("gemm", "One matrix product, N x N by N x N");
-  add_product_options(*command, *options, with_baselines(names_of(kGemms)), "The cores; default 720");
-  command->callback([options] { run_product("gemm", *options, options->mesh.value_or(kGemmMesh), gemm_by); });
+  add_product_options(*command, *options, with_baselines(names_of(kGemms)),
+                      "The cores; default 720, or the device's largest square");
+  command->callback([options] { run_product("gemm", *options, kGemmMesh, gemm_by); });
 }
 
 void add_wafer_gemv(CLI::App& wafer) {
   const auto options = std::make_shared<ProductOptions>();
   CLI::App* command = wafer.add_subcommand("gemv", "One vector times a matrix of N x N");
-  add_product_options(*command, *options, with_baselines(names_of(kAllReduces)), "The cores; default 750");
+  add_product_options(*command, *options, with_baselines(names_of(kAllReduces)),
+                      "The cores; default 750, or the device's largest square");
   add_number_option<int>(*command, "--k", options->phases, "Phases of the K-tree; default 2", {.min = 1, .max = 32});
-  command->callback([options] { run_product("gemv", *options, options->mesh.value_or(kGemvMesh), gemv_by); });
+  command->callback([options] { run_product("gemv", *options, kGemvMesh, gemv_by); });
 }
 
 }  // namespace heddle

@@ -91,6 +91,19 @@ TEST(WaferProducts, GiveTimeAndAllSynchronisations) {
               AllOf(HasSubstr("dataflow"), HasSubstr("rendezvous"), HasSubstr("barrier")));
 }
 
+TEST(WaferProducts, RunOnEveryDeviceAndAsSimulatedPrograms) {
+  for (const char* device : {"wse-2", "wse-3", "blackhole", "wormhole", "dojo"}) {
+    EXPECT_EQ(wafer_json({"gemv", "--n", "2048", "--device", device})["device"], device);
+    EXPECT_EQ(wafer_json({"gemm", "--n", "512", "--device", device})["device"], device);
+  }
+  const Arguments gemm{"gemm", "--n", "256", "--mesh", "32", "--timing"};
+  Arguments closed = gemm, simulated = gemm;
+  closed.emplace_back("closed");
+  simulated.emplace_back("simulated");
+  const double by_form = wafer_json(closed)["cycles"], by_program = wafer_json(simulated)["cycles"];
+  EXPECT_NEAR(by_program / by_form, 1, 0.1);
+}
+
 TEST(WaferKv, SaysRegionsAndReserve) {
   const json kv = wafer_json({"kv", "--model", "llama-3-8b"});
   EXPECT_EQ(kv["concat_tokens"], 382);
