@@ -32,6 +32,7 @@ WaferModel sizes_of(const KnownShape& shape) {
 
 std::string names_of_shapes() {
   std::vector<std::string_view> names;
+  names.reserve(kKnownShapes.size());
   for (const KnownShape& shape : kKnownShapes) names.push_back(shape.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }

@@ -118,6 +118,7 @@ constexpr std::array<Choice<WaferAllReduce>, 3> kAllReduces{{
 template <class Value, std::size_t count>
 std::vector<std::string> names_of(const std::array<Choice<Value>, count>& choices) {
   std::vector<std::string> names;
+  names.reserve(count);
   for (const Choice<Value>& choice : choices) names.emplace_back(choice.name);
   return names;
 }

@@ -357,7 +357,7 @@ WaferCost prefill_layer_cost(const PlmrDevice& device, const WaferModel& model, 
   check_model(model);
   require(tokens > 0, "prefill of {} tokens", tokens);
   check_mesh(device, mesh);
-  const WaferCost cost = prefill_layer(device, model, mesh, tokens, sync);
+  WaferCost cost = prefill_layer(device, model, mesh, tokens, sync);
   check_budgets(device, "a layer of prefill", cost,
                 [&](WaferMesh other) { return prefill_layer(device, model, other, tokens, sync).memory_bytes; });
   return cost;
@@ -368,7 +368,7 @@ WaferCost decode_layer_cost(const PlmrDevice& device, const WaferModel& model, W
   check_model(model);
   require(context > 0, "decode after {} tokens", context);
   check_mesh(device, mesh);
-  const WaferCost cost = decode_layer(device, model, mesh, context, options);
+  WaferCost cost = decode_layer(device, model, mesh, context, options);
   check_budgets(device, "a layer of decode", cost,
                 [&](WaferMesh other) { return decode_layer(device, model, other, context, options).memory_bytes; });
   return cost;
