@@ -206,8 +206,7 @@ Tensor Llama::logits(Hidden hidden, const Step& step) {
   return result;
 }
 
-std::unique_ptr<Model> load_llama(const ModelSource& source, const LoadOptions& options) {
-  const LlamaConfig config = parse_llama_config(source.config());
+Llama::Weights load_llama_weights(const ModelSource& source, const LlamaConfig& config, const LoadOptions& options) {
   WeightLoader loader(source, {.dtype = options.dtype, .on_progress = options.on_progress});
 
   const auto extent = [](std::int64_t size, std::string_view field) {
@@ -261,7 +260,13 @@ std::unique_ptr<Model> load_llama(const ModelSource& source, const LoadOptions& 
   // Old converters stored the frequencies, and a copy of the tied embedding; neither says anything new.
   constexpr std::string_view kHarmless[] = {"rotary_emb.inv_freq", "lm_head.weight"};
   weights.storage = loader.finish(std::span(kHarmless).first(config.tie_embeddings ? 2 : 1));
-  return std::make_unique<Llama>(config, std::move(weights), std::make_unique<LocalPlan>(), options.compute);
+  return weights;
+}
+
+std::unique_ptr<Model> load_llama(const ModelSource& source, const LoadOptions& options) {
+  const LlamaConfig config = parse_llama_config(source.config());
+  return std::make_unique<Llama>(config, load_llama_weights(source, config, options), std::make_unique<LocalPlan>(),
+                                 options.compute);
 }
 
 }  // namespace heddle

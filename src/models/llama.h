@@ -63,6 +63,9 @@ class Llama : public Model {
   ModelShape shape_;
 };
 
+// Throws InputError when a tensor is missing or is not as `config`, parsed from the same source, asks for.
+Llama::Weights load_llama_weights(const ModelSource& source, const LlamaConfig& config, const LoadOptions& options);
+
 // Throws InputError when config.json or the tensors are not those of a model of the family that this one can run.
 std::unique_ptr<Model> load_llama(const ModelSource& source, const LoadOptions& options);
 

@@ -18,6 +18,21 @@ int HeadPartition::kv_head(int core, int u) const {
   return head < num_kv_heads ? head : Partition::kPadding;
 }
 
+std::vector<HeadPartition::Piece> HeadPartition::pieces() const {
+  std::vector<Piece> result;
+  for (int u = 0; u < units; ++u)
+    for (int core = 0, end = 0; core < keys.cores && kv_head(core, u) != Partition::kPadding; core = end) {
+      while (end < keys.cores && kv_head(end, u) == kv_head(core, u)) ++end;
+      for (int member = 0; member < group; ++member)
+        result.push_back({.query = 2 * (member * units + u),
+                          .key = 2 * u,
+                          .head = kv_head(core, u) * group + member,
+                          .begin = core,
+                          .end = end});
+    }
+  return result;
+}
+
 HeadPartition head_partition(int num_heads, int num_kv_heads, int head_dim, int cores) {
   const int half = head_dim / 2;
   HeadPartition heads{.head_dim = head_dim,

@@ -1,0 +1,42 @@
+// What cores do by themselves between the products and sums of a transformer's layer, with the sums along a line that it
+// takes. Tiles hold a token a row; a feature's axis is the one along which features are dealt out.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "fabric/mesh/value_mesh.h"
+#include "plans/plan.h"
+#include "plans/wafer/partition.h"
+
+namespace heddle {
+
+// Cycles are those of a PLMR device; values need none of them.
+struct CoreWork {
+  double mac_cycles = 0;
+  AllReduceOptions all_reduce = {};
+};
+
+// y = x / sqrt(mean(x^2) + eps) * weight, each row of a tile by itself; features, `size` of them, lie along `axis`.
+void rms_norm(mesh::ValueMesh& mesh, const CoreWork& work, mesh::Tile x, mesh::Tile weight, mesh::Tile y,
+              mesh::Axis axis, int size, float eps);
+
+// x += y, or x += y of one row where y has one (a bias).
+void add(mesh::ValueMesh& mesh, const CoreWork& work, mesh::Tile x, mesh::Tile y);
+
+// y = gate / (1 + exp(-gate)) * up.
+void swiglu(mesh::ValueMesh& mesh, const CoreWork& work, mesh::Tile gate, mesh::Tile up, mesh::Tile y);
+
+// The first position of row i of places; row r of its tiles is r later.
+struct Positions {
+  std::int64_t first = 0;
+  std::int64_t per_row = 0;
+  std::int64_t of(int i, int r) const { return first + i * per_row + r; }
+};
+
+// Turns heads in place (kernels/rope.h); x [.., members * 2 * units] lies along x as `heads` says.
+void rotate(mesh::ValueMesh& mesh, const CoreWork& work, mesh::Tile x, const HeadPartition& heads,
+            std::span<const float> inv_freq, float scale, Positions positions);
+
+}  // namespace heddle
