@@ -8,6 +8,7 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(libedit REQUIRED IMPORTED_TARGET libedit)
+pkg_check_modules(libpng REQUIRED IMPORTED_TARGET libpng)
 if(HEDDLE_MPI)
   pkg_check_modules(ompi IMPORTED_TARGET ompi-c)  # not find_package(MPI): the fabric needs Open MPI, and no C compiler
   if(NOT ompi_FOUND)

@@ -73,6 +73,7 @@ void add_wafer(CLI::App& app) {
   add_wafer_kv(*wafer);
   add_wafer_tune(*wafer);
   add_wafer_tables(*wafer);
+  add_wafer_run(*wafer);
 }
 
 }  // namespace heddle

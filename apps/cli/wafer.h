@@ -55,5 +55,6 @@ void add_wafer_predict(CLI::App& wafer);
 void add_wafer_kv(CLI::App& wafer);
 void add_wafer_tune(CLI::App& wafer);
 void add_wafer_tables(CLI::App& wafer);
+void add_wafer_run(CLI::App& wafer);
 
 }  // namespace heddle

@@ -28,6 +28,8 @@ class WaferLlama {
  public:
   // `pool` must outlive it. Throws as wafer_shape and load_llama do; Failure when memory is short.
   WaferLlama(const ModelSource& source, const WaferLlamaOptions& options, ThreadPool& pool);
+  WaferLlama(const WaferLlama&) = delete;
+  WaferLlama& operator=(const WaferLlama&) = delete;
 
   const WaferModel& shape() const { return weights_.shape; }
   std::span<const std::int32_t> eos_ids() const { return config_.eos_ids; }

@@ -14,11 +14,11 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-// Logits of every token, by the CPU in float32.
+// Logits of every token, by the CPU in float32: weights, too, so that its KV cache is.
 class Reference {
  public:
   explicit Reference(const ModelSource& source)
-      : executor_(load_model(source, {.dtype = std::nullopt, .compute = Compute::float32, .on_progress = {}}),
+      : executor_(load_model(source, {.dtype = DType::float32, .compute = Compute::float32, .on_progress = {}}),
                   {.step = {.max_tokens = 64, .max_sequences = 1, .max_samples = 64, .max_pages_per_sequence = 4},
                    .page_size = 32,
                    .num_pages = 4},
@@ -109,8 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
                     WaferCase{"gqa-bfloat16", {4, 4}}, WaferCase{"mha-tied", {4, 6}},  // places: 12 x 12
                     WaferCase{"mqa-sharded", {6, 3}}, WaferCase{"tied-float16", {7, 7}},
                     WaferCase{"mqa-sharded", {33, 33}}),  // more cores along x than pairs: some hold no keys
-    [](const auto& info) {
-      std::string name = fmt::format("{}_{}x{}", info.param.model, info.param.cores.width, info.param.cores.height);
+    [](const auto& test) {
+      std::string name = fmt::format("{}_{}x{}", test.param.model, test.param.cores.width, test.param.cores.height);
       std::ranges::replace(name, '-', '_');
       return name;
     });

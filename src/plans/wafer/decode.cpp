@@ -10,9 +10,18 @@ namespace heddle {
 
 using mesh::Axis;
 using mesh::Buffers;
-using mesh::Reduction;
 using mesh::Tile;
 using mesh::ValueMesh;
+
+double wafer_decode_bytes(const WaferModel& model, WaferMesh cores) {
+  const double places = static_cast<double>(cores.height) * static_cast<double>(mesh::value_pitch(cores.width));
+  const HeadPartition heads = head_partition(model.num_heads, model.num_kv_heads, model.head_dim, cores.width);
+  const auto tile = [](int size, int line) { return static_cast<double>(mesh::tile_side(size, line)); };
+  const double hidden = tile(model.hidden, cores.height), attention = 2.0 * heads.queries.tile + 2.0 * heads.keys.tile;
+  const double feed_forward = 3 * tile(model.intermediate, cores.width);
+  const double layer = hidden * (attention + feed_forward), output = hidden * tile(model.vocab, cores.width);
+  return sizeof(float) * places * (model.num_layers * layer + layer + output);
+}
 
 WaferDecode::WaferDecode(const WaferWeights& weights, WaferMesh cores, const WaferDecodeOptions& options,
                          ThreadPool& pool)

@@ -31,6 +31,9 @@ struct WaferDecodeOptions {
   CoreWork work = {};
 };
 
+// Memory of this machine that a WaferDecode takes, about, and beside it a layer of wafer_prefill.
+double wafer_decode_bytes(const WaferModel& model, WaferMesh cores);
+
 class WaferDecode {
  public:
   // Places all weights, one core a place; `weights` and `pool` must outlive it. Throws Failure when memory is short.

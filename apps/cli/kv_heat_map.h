@@ -1,0 +1,33 @@
+// How full each row of a wafer's KV cache is over a generation, as a picture.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "plans/wafer/kv_rows.h"
+
+namespace heddle {
+
+// Tokens in each row of cores, one record a step.
+class KvHistory {
+ public:
+  void record(const KvRows& rows);
+
+  int steps() const { return static_cast<int>(counts_.size()); }
+  int rows() const { return counts_.empty() ? 0 : static_cast<int>(counts_.front().size()); }
+  std::int64_t count(int step, int row) const {
+    return counts_[static_cast<std::size_t>(step)][static_cast<std::size_t>(row)];
+  }
+  std::int64_t fullest() const;
+
+ private:
+  std::vector<std::vector<std::int64_t>> counts_;
+};
+
+// A PNG: time from left to right, row 0 of the cores at the top, from black (empty) over purple and orange to light
+// yellow (`full` tokens; 0: the fullest row of all). Cells are whole pixels; long histories are thinned to 1600 columns.
+// Throws InputError when nothing was recorded; Failure when the file cannot be written: none is left then.
+void write_kv_heat_map(const std::filesystem::path& file, const KvHistory& history, std::int64_t full = 0);
+
+}  // namespace heddle
