@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "cli/kv_heat_map.h"
 #include "cli/number_option.h"
 #include "cli/wafer.h"
 #include "cli/wafer_report.h"
@@ -16,7 +17,28 @@ struct KvOptions {
   std::string model;
   std::optional<WaferMesh> mesh;
   KvCapacityOptions capacity;
+  std::string heat_map;
+  KvMethod method = KvMethod::shift;
+  std::int64_t context = 0;
+  std::int64_t tokens = 1024;
 };
+
+// The rows as `tokens` tokens come after a prompt of `context`, or as many as fit.
+void draw(const KvOptions& options, const KvCapacity& kv, WaferMesh mesh) {
+  const bool concat = options.method == KvMethod::concat;
+  KvRows rows(mesh.height, options.method, {.tokens = kv.shift_tokens, .tokens_in_row = concat ? kv.concat_tokens : 0});
+  rows.fill(options.context);
+  KvHistory history;
+  history.record(rows);
+  const auto room = [&] {
+    return concat ? rows.count(mesh.height - 1) < kv.concat_tokens : rows.size() < kv.shift_tokens;
+  };
+  for (std::int64_t i = 0; i < options.tokens && room(); ++i) {
+    rows.append();
+    history.record(rows);
+  }
+  write_kv_heat_map(options.heat_map, history, kv.concat_tokens);
+}
 
 void run_kv(const KvOptions& options) {
   const NamedWaferModel model = open_wafer_model(options.model);
@@ -42,6 +64,7 @@ void run_kv(const KvOptions& options) {
   text +=
       line_text("a core", fmt::format("{:.0f} bytes weights, {:.0f} reserve, {:.0f} free; a token {:.4g} in its row",
                                       kv.weight_bytes, options.capacity.reserve_bytes, kv.free_bytes, kv.token_bytes));
+  if (!options.heat_map.empty()) draw(options, kv, mesh);
   write_wafer_result(options.output.json, object, text);
 }
 
@@ -58,6 +81,21 @@ void add_wafer_kv(CLI::App& wafer) {
   add_number_option<double>(*command, "--reserve", options->capacity.reserve_bytes,
                             "Bytes of a core for programs and buffers; default 8016, fitted to one cell of the paper",
                             {.min = 0, .max = 1e12});
+  command->add_option("--heatmap", options->heat_map, "A PNG of how full each row's cache is while tokens are made")
+      ->type_name("FILE");
+  command
+      ->add_option_function<std::string>(
+          "--kv",
+          [options](const std::string& name) {
+            options->method = name == "concat" ? KvMethod::concat : KvMethod::shift;
+          },
+          "Of the heat map: shift keeps rows of cores balanced, concat fills the last one")
+      ->check(CLI::IsMember({"shift", "concat"}))
+      ->default_str("shift");
+  add_number_option<std::int64_t>(*command, "--context", options->context, "Of the heat map: the prompt; default 0",
+                                  {.min = 0, .max = 1 << 20});
+  add_number_option<std::int64_t>(*command, "--tokens", options->tokens, "Of the heat map: made after it; default 1024",
+                                  {.min = 1, .max = 1 << 20});
   add_wafer_output_options(*command, options->output);
   command->callback([options] { run_kv(*options); });
 }

@@ -17,16 +17,6 @@ WaferModel shape_of(const LlamaConfig& config) {
           .vocab = narrow<int>(config.vocab_size, "vocab_size")};
 }
 
-LlamaConfig wafer_config(const ModelSource& source) {
-  LlamaConfig config = parse_llama_config(source.config());
-  if (config.qk_norm)
-    throw_error<InputError>(
-        "{}: a norm on the heads of q and k (Qwen3) is not laid out for the wafer yet; models of Llama, Mistral and "
-        "Qwen2 are",
-        source.where());
-  return config;
-}
-
 WaferWeights wafer_weights(const LlamaConfig& config, const Llama::Weights& loaded) {
   const RopeFrequencies rope = rope_frequencies(config.rope, config.head_dim);
   WaferWeights weights{.shape = shape_of(config),
@@ -40,6 +30,8 @@ WaferWeights wafer_weights(const LlamaConfig& config, const Llama::Weights& load
     const Llama::Layer& layer = loaded.layers[i];
     weights.layers.push_back({.attention_norm = layer.attention_norm,
                               .qkv = layer.qkv,
+                              .query_norm = config.qk_norm ? layer.query_norm : Norm{},
+                              .key_norm = config.qk_norm ? layer.key_norm : Norm{},
                               .output = layer.output,
                               .feed_forward_norm = layer.feed_forward_norm,
                               .gate_up = layer.gate_up,
@@ -52,11 +44,11 @@ WaferWeights wafer_weights(const LlamaConfig& config, const Llama::Weights& load
 }  // namespace
 
 WaferModel wafer_shape(const ModelSource& source) {
-  return shape_of(wafer_config(source));
+  return shape_of(parse_llama_config(source.config()));
 }
 
 WaferLlama::WaferLlama(const ModelSource& source, const WaferLlamaOptions& options, ThreadPool& pool)
-    : config_(wafer_config(source)),
+    : config_(parse_llama_config(source.config())),
       loaded_(load_llama_weights(source, config_, options.load)),
       options_(options),
       pool_(pool),

@@ -14,8 +14,8 @@
 
 namespace heddle {
 
-// The sizes that the wafer's costs and capacities are computed from. Throws as parse_llama_config does, and InputError
-// for what the wafer's plans cannot do: norms on heads.
+// The sizes that the wafer's costs and capacities are computed from. Throws as parse_llama_config
+// does.
 WaferModel wafer_shape(const ModelSource& source);
 
 struct WaferLlamaOptions {

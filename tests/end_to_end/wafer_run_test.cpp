@@ -47,6 +47,17 @@ TEST(WaferRun, PrintsEachTokenWithItsCyclesAndDrawsTheCache) {
   EXPECT_THAT(read_file(picture, 1 << 20), StartsWith("\x89PNG"));
 }
 
+TEST(WaferRun, KvDrawsTheCacheOfAModelThatIsNotThere) {
+  const TemporaryFolder folder;
+  for (const std::string method : {"shift", "concat"}) {
+    const std::string picture = (folder.path() / (method + ".png")).string();
+    const ProgramResult result = run_heddle({"wafer", "kv", "--model", "llama-3-8b", "--heatmap", picture, "--kv",
+                                             method, "--context", "4096", "--tokens", "2048"});
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(read_file(picture, 1 << 20), StartsWith("\x89PNG"));
+  }
+}
+
 TEST(WaferRun, RefusesWhatDoesNotFitWithTheNumbers) {
   struct Case {
     std::vector<std::string> arguments;
@@ -61,8 +72,8 @@ TEST(WaferRun, RefusesWhatDoesNotFitWithTheNumbers) {
       {run_of({"--prompt", "x", "--max-tokens", "0"}), "--max-tokens"},
       {run_of({"--prompt", "x", "--kv", "page"}), "--kv"},
       {run_of({"--prompt", "x"}, "eight"), "--mesh"},
-      {{"wafer", "run", "--model", "synth:qwen3-8b,layers=1", "--mesh", "360", "--prompt", "x"}, "Qwen3"},
-      {run_of({"--prompt", "x"}, "13x997"), ""},
+      {{"wafer", "run", "--model", "synth:llama-3-8b", "--mesh", "100", "--prompt", "x"}, "34 regions would do"},
+      {run_of({"--prompt", "x"}, "10x997"), "750 x 994"},
   };
   for (const Case& test : cases) {
     const ProgramResult result = run_heddle(test.arguments);

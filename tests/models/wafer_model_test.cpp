@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/llama_family.h"
 #include "models/llama_runner.h"
 #include "models/wafer_llama.h"
 #include "weights/model_source.h"
@@ -128,6 +129,27 @@ TEST(WaferModel, TheDemoModelsTokensAreTheCpus) {
   const auto expected = Reference(*source).run(tokens);
   for (std::size_t i = 9; i < tokens.size(); ++i) EXPECT_EQ(tokens[i], likeliest(expected[i - 1])) << i;
   expect_close(logits, expected.back(), "after the last token");
+}
+
+// Biases, windows, norms of heads, stretched positions: against transformers. The bound is llama_family_test's.
+TEST(WaferModel, TheWholeFamilyAgreesWithTransformers) {
+  const LlamaFamily family;
+  const std::vector<std::int32_t> tokens = family.tokens();
+  ThreadPool pool(2);
+  for (const auto& a_case : family.cases()) {
+    const TemporaryFolder folder;
+    family.write(a_case, folder.path());
+    const Checkpoint source(folder.path());
+    WaferLlama wafer = on_wafer(source, {5, 5}, pool);
+    const auto golden = family.golden(a_case["name"]);
+    const auto length = family.rows().back() + 1;  // of the text whose last logits the goldens hold
+    std::vector<float> logits = wafer.prefill(std::span(tokens).first(length - 3));
+    for (std::size_t i = length - 3; i < length; ++i) logits = wafer.decode(tokens[i]);
+    double error = 0;
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      error = std::max(error, std::abs(static_cast<double>(logits[i]) - static_cast<double>(golden.back()[i])));
+    EXPECT_LE(error, 1e-4) << a_case["name"];
+  }
 }
 
 TEST(WaferModel, ConcatenationGivesTheSameLogitsFromOneRow) {

@@ -37,6 +37,30 @@ void rms_norm(ValueMesh& mesh, const CoreWork& work, Tile x, Tile weight, Tile y
   mesh.release(sum);
 }
 
+void norm_heads(ValueMesh& mesh, const CoreWork& work, Tile x, Tile weight, std::span<const HeadColumns> pieces,
+                int num_heads, int head_dim, float eps) {
+  const Tile sums = mesh.allocate("sums of squares", x.rows, num_heads, Buffers::two);
+  mesh.apply(work.mac_cycles * x.rows * x.columns, [&](ValueMesh& values, int i) {
+    for (int r = 0; r < x.rows; ++r)
+      for (const auto& [column, head, begin, end] : pieces) {
+        const float *a = values.at(x, i, r, column), *b = values.at(x, i, r, column + 1);
+        float* s = values.at(sums, i, r, head);
+        for (int j = begin; j < end; ++j) s[j] += a[j] * a[j] + b[j] * b[j];
+      }
+  });
+  mesh.all_reduce(sums, Axis::x, Reduction::sum, work.all_reduce);
+  mesh.apply(2 * work.mac_cycles * x.rows * x.columns, [&](ValueMesh& values, int i) {
+    for (int r = 0; r < x.rows; ++r)
+      for (const auto& [column, head, begin, end] : pieces)
+        for (const int c : {column, column + 1}) {
+          const float *s = values.at(sums, i, r, head), *w = values.at(weight, i, 0, c);
+          float* z = values.at(x, i, r, c);
+          for (int j = begin; j < end; ++j) z[j] *= 1 / std::sqrt(s[j] / static_cast<float>(head_dim) + eps) * w[j];
+        }
+  });
+  mesh.release(sums);
+}
+
 void add(ValueMesh& mesh, const CoreWork& work, Tile x, Tile y) {
   const int places = mesh.grid().columns;
   mesh.apply(work.mac_cycles * x.rows * x.columns, [&](ValueMesh& values, int i) {

@@ -28,6 +28,11 @@ void add(mesh::ValueMesh& mesh, const CoreWork& work, mesh::Tile x, mesh::Tile y
 // y = gate / (1 + exp(-gate)) * up.
 void swiglu(mesh::ValueMesh& mesh, const CoreWork& work, mesh::Tile gate, mesh::Tile up, mesh::Tile y);
 
+// The same of each head by itself, in place (Qwen3): x lies along x as `pieces` says, which name the head of every pair of
+// columns; `weight` [head_dim] lies like x. Sums of all heads go along x together.
+void norm_heads(mesh::ValueMesh& mesh, const CoreWork& work, mesh::Tile x, mesh::Tile weight,
+                std::span<const HeadColumns> pieces, int num_heads, int head_dim, float eps);
+
 // The first position of row i of places; row r of its tiles is r later.
 struct Positions {
   std::int64_t first = 0;

@@ -57,6 +57,11 @@ void WaferDecode::place(const WaferLayer& w) {
   const auto bias = [&](const Weight& weight, const Partition& out, Axis axis, std::int64_t first = 0) {
     return weight.bias == nullptr ? Tile{} : place_vector(mesh_, weight.bias + first, out, axis);
   };
+  const auto head_norm = [&](const Norm& n, const Partition& partition) {
+    return n.weight == nullptr ? Tile{}
+                               : place_vector(mesh_, static_cast<const float*>(n.weight),
+                                              within_head(partition, shape.head_dim), Axis::x);
+  };
   layers_.push_back({.attention_norm = norm(w.attention_norm),
                      .wq = from_hidden(w.qkv, heads_.queries),
                      .wk = from_hidden(w.qkv, heads_.keys, first_k),
@@ -73,6 +78,8 @@ void WaferDecode::place(const WaferLayer& w) {
                      .bgate = bias(w.gate_up, intermediate, Axis::x),
                      .bup = bias(w.gate_up, intermediate, Axis::x, shape.intermediate),
                      .bdown = bias(w.down, hidden_, Axis::y),
+                     .query_norm = head_norm(w.query_norm, heads_.queries),
+                     .key_norm = head_norm(w.key_norm, heads_.keys),
                      .kv = WaferKvCache(mesh_.grid().columns, heads_.keys.tile)});
 }
 
@@ -102,6 +109,7 @@ void WaferDecode::attention_block(Layer& layer, const WaferLayer& weights) {
   const Tile q = product(normed, layer.wq, layer.bq, Axis::y);
   const Tile k = product(normed, layer.wk, layer.bk, Axis::y);
   const Tile v = product(normed, layer.wv, layer.bv, Axis::y);
+  if (weights.query_norm.weight != nullptr) norm_queries_and_keys(q, k, layer, weights);
   const Positions here{.first = rows_.size() - 1, .per_row = 0};
   rotate(mesh_, work, q, heads_, weights_.inv_freq, weights_.rope_scale, here);
   rotate(mesh_, work, k, heads_, weights_.inv_freq, weights_.rope_scale, here);
@@ -110,6 +118,14 @@ void WaferDecode::attention_block(Layer& layer, const WaferLayer& weights) {
   const Tile delta = product(attended, layer.wo, layer.bo, Axis::x);
   add(mesh_, work, x_, delta);
   for (const Tile tile : {normed, q, k, v, attended, delta}) mesh_.release(tile);
+}
+
+void WaferDecode::norm_queries_and_keys(Tile q, Tile k, const Layer& layer, const WaferLayer& weights) {
+  const WaferModel& shape = weights_.shape;
+  norm_heads(mesh_, options_.work, q, layer.query_norm, heads_.query_columns(), shape.num_heads, shape.head_dim,
+             weights.query_norm.eps);
+  norm_heads(mesh_, options_.work, k, layer.key_norm, heads_.key_columns(), shape.num_kv_heads, shape.head_dim,
+             weights.key_norm.eps);
 }
 
 void WaferDecode::feed_forward_block(Layer& layer, const WaferLayer& weights) {

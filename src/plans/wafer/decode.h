@@ -55,11 +55,13 @@ class WaferDecode {
   struct Layer {
     mesh::Tile attention_norm, wq, wk, wv, wo, feed_forward_norm, gate, up, down;
     mesh::Tile bq, bk, bv, bo, bgate, bup, bdown;  // id < 0: none
+    mesh::Tile query_norm, key_norm;               // likewise
     WaferKvCache kv;
   };
 
   void place(const WaferLayer& weights);
   mesh::Tile product(mesh::Tile x, mesh::Tile weight, mesh::Tile bias, mesh::Axis axis);
+  void norm_queries_and_keys(mesh::Tile q, mesh::Tile k, const Layer& layer, const WaferLayer& weights);
   void attention_block(Layer& layer, const WaferLayer& weights);
   void feed_forward_block(Layer& layer, const WaferLayer& weights);
   mesh::Tile attend(mesh::Tile q, const WaferKvCache& kv, int window);

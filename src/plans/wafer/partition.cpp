@@ -33,6 +33,26 @@ std::vector<HeadPartition::Piece> HeadPartition::pieces() const {
   return result;
 }
 
+std::vector<HeadColumns> HeadPartition::query_columns() const {
+  std::vector<HeadColumns> result;
+  for (const Piece& piece : pieces()) result.push_back({piece.query, piece.head, piece.begin, piece.end});
+  return result;
+}
+
+std::vector<HeadColumns> HeadPartition::key_columns() const {
+  std::vector<HeadColumns> result;
+  for (const Piece& piece : pieces())
+    if (piece.head % group == 0) result.push_back({piece.key, piece.head / group, piece.begin, piece.end});
+  return result;
+}
+
+Partition within_head(const Partition& partition, int head_dim) {
+  Partition result = partition;
+  for (int& source : result.source)
+    if (source != Partition::kPadding) source %= head_dim;
+  return result;
+}
+
 HeadPartition head_partition(int num_heads, int num_kv_heads, int head_dim, int cores) {
   const int half = head_dim / 2;
   HeadPartition heads{.head_dim = head_dim,

@@ -19,6 +19,11 @@ struct Partition {
 // Indices in their order, ceil(size / cores) to a core.
 Partition even_partition(int size, int cores);
 
+// Columns `column` and `column` + 1 of a tile are of head `head`, for cores [begin, end).
+struct HeadColumns {
+  int column, head, begin, end;
+};
+
 // Queries, keys and values of attention over a line of cores, so that no head is cut where it must not be: the unit is
 // a pair (i, i + head_dim / 2) of a key-value head's dimensions, which rotary positions turn together; and the queries
 // of all heads that share a key-value head lie where its keys lie. So turning, and products of queries and keys, are
@@ -44,8 +49,15 @@ struct HeadPartition {
   };
   std::vector<Piece> pieces() const;
 
+  // Which heads the columns of queries are of, and those of keys.
+  std::vector<HeadColumns> query_columns() const;
+  std::vector<HeadColumns> key_columns() const;
+
   int num_kv_heads = 0;
 };
+
+// A partition of the same places in which each holds the dimension of its head alone.
+Partition within_head(const Partition& partition, int head_dim);
 
 HeadPartition head_partition(int num_heads, int num_kv_heads, int head_dim, int cores);
 

@@ -121,6 +121,10 @@ class Prefill {
         product(normed, Placement::aligned, layer.qkv, {.in = hidden_, .out = heads_.keys, .first_row = first_k});
     const Tile v =
         product(normed, Placement::aligned, layer.qkv, {.in = hidden_, .out = heads_.keys, .first_row = first_v});
+    if (layer.query_norm.weight != nullptr) {
+      normalize(q, layer.query_norm, heads_.queries, heads_.query_columns(), shape.num_heads);
+      normalize(k, layer.key_norm, heads_.keys, heads_.key_columns(), shape.num_kv_heads);
+    }
     const Positions positions{.first = 0, .per_row = token_tile()};
     rotate(mesh_, work_, q, heads_, weights_.inv_freq, weights_.rope_scale, positions);
     rotate(mesh_, work_, k, heads_, weights_.inv_freq, weights_.rope_scale, positions);
@@ -133,6 +137,15 @@ class Prefill {
     const Tile delta = product(attended, Placement::natural, layer.output, {.in = heads_.queries, .out = hidden_});
     add(mesh_, work_, x_, delta);
     for (const Tile tile : {normed, q, k, v, attended, delta}) mesh_.release(tile);
+  }
+
+  void normalize(Tile x, const Norm& norm, const Partition& partition, const std::vector<HeadColumns>& columns,
+                 int num_heads) {
+    const int head_dim = weights_.shape.head_dim;
+    const Tile weight =
+        place_vector(mesh_, static_cast<const float*>(norm.weight), within_head(partition, head_dim), Axis::x);
+    norm_heads(mesh_, work_, x, weight, columns, num_heads, head_dim, norm.eps);
+    mesh_.release(weight);
   }
 
   // One head's columns of `attended`.

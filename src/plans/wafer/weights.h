@@ -11,7 +11,8 @@ namespace heddle {
 
 struct WaferLayer {
   Norm attention_norm;
-  Weight qkv;  // q, k and v stacked, with or without a bias
+  Weight qkv;                 // q, k and v stacked, with or without a bias
+  Norm query_norm, key_norm;  // [head_dim], of each head; null: none
   Weight output;
   Norm feed_forward_norm;
   Weight gate_up;  // gate and up stacked
