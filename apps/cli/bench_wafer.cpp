@@ -23,7 +23,7 @@ using WaferClock = std::chrono::steady_clock;
 constexpr WaferMesh kFullMesh{720, 720};
 constexpr int kValueSide = 128;  // places a side of the value mesh
 constexpr int kValueTile = 4;
-constexpr std::int64_t kPrefillTokens = 4096;
+constexpr std::int64_t kPromptTokens = 4096;
 constexpr WaferModel kPrefillModel{.num_layers = 32,
                                    .hidden = 4096,
                                    .intermediate = 14336,
@@ -79,10 +79,10 @@ BenchResult bench_wafer(const BenchOptions& options) {
     rendezvous.push_back(core_steps_per_second(device, WaferSync::rendezvous));
     stop_if_interrupted(guard);
     layer.push_back(
-        seconds_of([&] { cost = mesh::simulate_prefill_layer(device, kPrefillModel, kFullMesh, kPrefillTokens); }));
+        seconds_of([&] { cost = mesh::simulate_prefill_layer(device, kPrefillModel, kFullMesh, kPromptTokens); }));
     values.push_back(value_macs_per_second());
   }
-  const double closed = prefill_layer_cost(device, kPrefillModel, kFullMesh, kPrefillTokens).cycles();
+  const double closed = prefill_layer_cost(device, kPrefillModel, kFullMesh, kPromptTokens).cycles();
   BenchResult result;
   result.fields = {{"threads", 1},
                    {"mesh", {kFullMesh.width, kFullMesh.height}},
@@ -90,7 +90,7 @@ BenchResult bench_wafer(const BenchOptions& options) {
                    {"timing_rendezvous_core_steps_per_second", spread(rendezvous)},
                    {"prefill_layer",
                     {{"model", "llama-3-8b"},
-                     {"tokens", kPrefillTokens},
+                     {"tokens", kPromptTokens},
                      {"seconds", spread(layer)},
                      {"cycles", cost.cycles()},
                      {"closed_form_cycles", closed}}},

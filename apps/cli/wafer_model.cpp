@@ -46,8 +46,8 @@ int size_from(const std::optional<std::int64_t>& value, std::string_view field, 
 }
 
 WaferModel parse_config(const std::string& text, const std::string& where) {
-  const nlohmann::json json = parse_json(text, where);
-  JsonField root(json, where);
+  const nlohmann::json config = parse_json(text, where);
+  JsonField root(config, where);
   if (!root.is_object()) root.fail_expected("an object, as a config.json of Hugging Face is");
   if (const auto language_part = root.find("text_config"); language_part && language_part->is_object())
     root = *language_part;  // of models that see or hear

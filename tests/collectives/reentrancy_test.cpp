@@ -13,7 +13,7 @@
 namespace heddle {
 namespace {
 
-std::uint32_t next(std::uint32_t& state) {
+std::uint32_t draw(std::uint32_t& state) {
   return state = state * 1664525u + 1013904223u;
 }
 
@@ -31,10 +31,10 @@ TEST(Reentrancy, ThousandsOfCallsOfMixedSizesAndAlgorithmsNeverMix) {
     std::uint32_t shared = 1, own = static_cast<std::uint32_t>(communicator.rank()) + 77;
     std::vector<float> in(kMost * kSize), out(kMost * kSize);
     for (int call = 0; call < kCalls; ++call) {
-      const std::size_t count = 1 + (next(shared) >> 20) % kMost;
-      const auto algorithm = static_cast<Algorithm>((next(shared) >> 20) % 3);
-      const auto kind = (next(shared) >> 20) % 4;
-      if ((next(own) >> 20) % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds((next(own) >> 20) % 200));
+      const std::size_t count = 1 + (draw(shared) >> 20) % kMost;
+      const auto algorithm = static_cast<Algorithm>((draw(shared) >> 20) % 3);
+      const auto kind = (draw(shared) >> 20) % 4;
+      if ((draw(own) >> 20) % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds((draw(own) >> 20) % 200));
       communicator.force(Choice{algorithm});
       for (std::size_t i = 0; i < count * kSize; ++i) in[i] = value_of(call, communicator.rank(), i);
       const auto sum_at = [&](std::size_t i) {
@@ -70,7 +70,7 @@ TEST(Reentrancy, CallsQueuedWithoutAHostBetweenThemFeedEachOther) {
       std::vector<float> x(kCount, static_cast<float>(communicator.rank()));
       for (int call = 0; call < kCalls; ++call) {
         all_reduce(communicator, {x.data(), x.data(), kCount, DType::float32}, stream);
-        const bool late = (next(own) >> 20) % 50 == 0;
+        const bool late = (draw(own) >> 20) % 50 == 0;
         stream.enqueue([&x, late](ThreadPool&) {
           if (late) std::this_thread::sleep_for(std::chrono::microseconds(100));
           for (float& value : x) value = value / 4.0f + 1.0f;  // exact: whole numbers and powers of two

@@ -49,8 +49,6 @@ class AccountMesh {
 };
 static_assert(Mesh<AccountMesh>);
 
-constexpr double kValueBytes = 2;
-
 PlmrDevice without_budgets(PlmrDevice device) {
   device.sram_bytes.value = device.free_routes.value = 1e15;
   return device;

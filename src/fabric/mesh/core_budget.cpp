@@ -13,8 +13,7 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr double kValueBytes = 2;  // fp16
-constexpr int kLaunchRoutes = 1;   // of what starts an all-reduce everywhere
+constexpr int kLaunchRoutes = 1;  // of what starts an all-reduce everywhere
 
 std::string_view axis_name(Axis axis) {
   return axis == Axis::x ? "x" : "y";

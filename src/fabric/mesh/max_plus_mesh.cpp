@@ -11,14 +11,13 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr double kValueBytes = 2;  // fp16
 constexpr double kRoom = 1 << 28;  // ticks; half of what a clock may reach, for what no bound foresees
 
 Axis other(Axis axis) {
   return axis == Axis::x ? Axis::y : Axis::x;
 }
 
-std::size_t index(int i) {
+std::size_t subscript(int i) {
   return static_cast<std::size_t>(i);
 }
 
@@ -76,7 +75,7 @@ void MaxPlusMesh::finish_gathers() {
     const Axis axis = gather.axis;
     const int relays = grid_.cores_along(axis) - 1;
     const double relay = gather.words + device_.alpha_cycles.value + device_.beta_cycles.value;
-    delays.push_back({axis, std::vector<double>(index(grid_.cores_along(other(axis))), relays * relay)});
+    delays.push_back({axis, std::vector<double>(subscript(grid_.cores_along(other(axis))), relays * relay)});
     calls += 1.0 * relays * grid_.tiles_a_core() * device_.call_cycles.value;
   }
   gathers_.clear();
@@ -92,11 +91,11 @@ void MaxPlusMesh::skew(std::initializer_list<TileAxis> tiles) {
     const int side = grid_.places(axis), lines = grid_.cores_along(other(axis)), width = grid_.tiles_along(other(axis));
     const std::vector<double> latency =
         shift_latencies(device_, grid_, axis, width * link_cycles(tile), side / 2, options_.sync);
-    LineDelays delay{axis, std::vector<double>(index(lines))};
+    LineDelays delay{axis, std::vector<double>(subscript(lines))};
     for (int line = 0; line < lines; ++line)
       for (int place = line * width; place < (line + 1) * width; ++place)
-        delay.cycles[index(line)] =
-            std::max(delay.cycles[index(line)], latency[index(std::min(place % side, side - place % side) % side)]);
+        delay.cycles[subscript(line)] = std::max(
+            delay.cycles[subscript(line)], latency[subscript(std::min(place % side, side - place % side) % side)]);
     delays.push_back(std::move(delay));
   }
   delay_lines(delays);
@@ -112,14 +111,14 @@ void MaxPlusMesh::all_reduce(Tile tile, Axis axis, Reduction, const AllReduceOpt
   const auto clock_of = [&](int line, int position) -> Ticks& {
     return axis == Axis::x ? clock_.row(position)[line] : clock_.row(line)[position];
   };
-  std::vector<double> begin(index(cores)), before, end;
+  std::vector<double> begin(subscript(cores)), before, end;
   for (int line = 0; line < lines; ++line) {
-    for (int p = 0; p < cores; ++p) begin[index(grid_.ring_core(axis, p))] = clock_of(line, p) / scale_;
+    for (int p = 0; p < cores; ++p) begin[subscript(grid_.ring_core(axis, p))] = clock_of(line, p) / scale_;
     if (begin != before) {  // lines that begin alike end alike
       end = before = begin;
       mesh::all_reduce(device_, end, values, options);
     }
-    for (int p = 0; p < cores; ++p) clock_of(line, p) = ticks(end[index(grid_.ring_core(axis, p))]);
+    for (int p = 0; p < cores; ++p) clock_of(line, p) = ticks(end[subscript(grid_.ring_core(axis, p))]);
   }
   if (options_.sync == WaferSync::barrier) all_at_the_latest();
   rebase();
@@ -228,7 +227,7 @@ void MaxPlusMesh::advance(const Step& step, const ShiftWeights& weights, int ste
 
 ShiftWeights MaxPlusMesh::shift_weights(const Step& step) const {
   ShiftWeights weights{.compute = ticks(step.compute),
-                       .x = std::vector<Ticks>(index(clock_.width()), kNever),
+                       .x = std::vector<Ticks>(subscript(clock_.width()), kNever),
                        .y = std::vector<Ticks>(ClockField::lanes(clock_.height()), kNever)};
   for (const Axis axis : {Axis::x, Axis::y}) {
     double words = 0;
@@ -236,7 +235,7 @@ ShiftWeights MaxPlusMesh::shift_weights(const Step& step) const {
     for (const Movement& m : step.shifts)
       if (m.axis == axis) moves = true, words += m.words;
     for (int p = 0; moves && p < grid_.cores_along(axis); ++p)
-      (axis == Axis::x ? weights.x : weights.y)[index(p)] =
+      (axis == Axis::x ? weights.x : weights.y)[subscript(p)] =
           ticks(words + grid_.hops(axis, p) * device_.alpha_cycles.value + device_.ramp_cycles.value);
   }
   return weights;
@@ -266,8 +265,8 @@ void MaxPlusMesh::advance_broadcast(const Step& step) {
   for (const Movement& b : step.broadcasts) words = std::max(words, b.words);
   BroadcastWeights weights{.cost = ticks(step.compute + words + device_.beta_cycles.value + device_.ramp_cycles.value),
                            .x_start = std::vector<Ticks>(ClockField::lanes(clock_.height())),
-                           .x_way = std::vector<Ticks>(index(clock_.width()), kNever),
-                           .y_start = std::vector<Ticks>(index(clock_.width())),
+                           .x_way = std::vector<Ticks>(subscript(clock_.width()), kNever),
+                           .y_start = std::vector<Ticks>(subscript(clock_.width())),
                            .y_way = std::vector<Ticks>(ClockField::lanes(clock_.height()), kNever)};
   for (const Movement& b : step.broadcasts) {
     const int root = grid_.ring_position(b.axis, b.root.place % grid_.places(b.axis));
@@ -278,11 +277,11 @@ void MaxPlusMesh::advance_broadcast(const Step& step) {
       std::ranges::copy(latest_of_lines(b.axis), start.begin());
     } else {
       for (int line = 0; line < lines; ++line)
-        start[index(line)] = b.axis == Axis::x ? clock_.row(root)[line] : clock_.row(line)[root];
+        start[subscript(line)] = b.axis == Axis::x ? clock_.row(root)[line] : clock_.row(line)[root];
     }
     for (int p = 0; p < grid_.cores_along(b.axis); ++p) {
       const int hops = schedule::distance(grid_.ring_core(b.axis, p), grid_.ring_core(b.axis, root));
-      way[index(p)] = ticks(hops * device_.alpha_cycles.value + b.words - words);
+      way[subscript(p)] = ticks(hops * device_.alpha_cycles.value + b.words - words);
     }
   }
   broadcast_step(clock_, weights);
@@ -301,12 +300,12 @@ void MaxPlusMesh::advance_chain(const Step& step, const ShiftWeights& weights) {
   ChainWeights chain{.stage = ticks(alpha + device_.beta_cycles.value),
                      .occupied = ticks(words + device_.beta_cycles.value + device_.ramp_cycles.value + taken),
                      .freed = ticks(words),
-                     .order = std::vector<int>(index(clock_.width())),
+                     .order = std::vector<int>(subscript(clock_.width())),
                      .root = std::vector<Ticks>(ClockField::lanes(clock_.height()))};
-  for (int p = 0; p < clock_.width(); ++p) chain.order[index(grid_.ring_core(Axis::x, p))] = p;
+  for (int p = 0; p < clock_.width(); ++p) chain.order[subscript(grid_.ring_core(Axis::x, p))] = p;
   for (int y = 0; y < clock_.height(); ++y) {
     const int place = step.chain->root.in_line(y * grid_.tiles_along(Axis::y), grid_.columns);
-    chain.root[index(y)] = grid_.ring_core(Axis::x, grid_.ring_position(Axis::x, place));
+    chain.root[subscript(y)] = grid_.ring_core(Axis::x, grid_.ring_position(Axis::x, place));
   }
   chain_step(clock_, sent_->first, sent_->second, weights, chain);
   std::swap(sent_->first, sent_->second);
@@ -327,7 +326,7 @@ void MaxPlusMesh::delay_lines(const std::vector<LineDelays>& delays) {
   double longest = 0;
   for (const LineDelays& d : delays) longest = std::max(longest, *std::ranges::max_element(d.cycles));
   make_room(longest);
-  std::vector<Ticks> x_end(index(clock_.height()), kNever), y_end(index(clock_.width()), kNever);
+  std::vector<Ticks> x_end(subscript(clock_.height()), kNever), y_end(subscript(clock_.width()), kNever);
   for (const LineDelays& d : delays) {
     std::vector<Ticks>& end = d.axis == Axis::x ? x_end : y_end;
     const std::vector<Ticks> latest = latest_of_lines(d.axis);
@@ -335,17 +334,17 @@ void MaxPlusMesh::delay_lines(const std::vector<LineDelays>& delays) {
       end[line] = std::max(end[line], latest[line] + ticks(d.cycles[line]));
   }
   for (int x = 0; x < clock_.width(); ++x)
-    for (int y = 0; y < clock_.height(); ++y) clock_.row(x)[y] = std::max(x_end[index(y)], y_end[index(x)]);
+    for (int y = 0; y < clock_.height(); ++y) clock_.row(x)[y] = std::max(x_end[subscript(y)], y_end[subscript(x)]);
   if (options_.sync == WaferSync::barrier) all_at_the_latest();
   rebase();
 }
 
 std::vector<Ticks> MaxPlusMesh::latest_of_lines(Axis axis) const {
-  std::vector<Ticks> latest(index(grid_.cores_along(other(axis))), kNever);
+  std::vector<Ticks> latest(subscript(grid_.cores_along(other(axis))), kNever);
   for (int x = 0; x < clock_.width(); ++x) {
     const Ticks* row = clock_.row(x);
     if (axis == Axis::y)
-      latest[index(x)] = *std::max_element(row, row + clock_.height());
+      latest[subscript(x)] = *std::max_element(row, row + clock_.height());
     else
       for (std::size_t y = 0; y < latest.size(); ++y) latest[y] = std::max(latest[y], row[y]);
   }

@@ -15,6 +15,8 @@
 
 namespace heddle::mesh {
 
+constexpr double kValueBytes = 2;  // fp16
+
 // A handle. rows x columns values of fp16, as far as memory and words are concerned, at each place.
 struct Tile {
   int id = -1;
