@@ -68,7 +68,6 @@ TEST(WaferRun, RefusesWhatDoesNotFitWithTheNumbers) {
       {run_of({"--prompt", "x"}, "2"), "3"},
       {run_of({"--prompt", "x"}, "4"), "bytes"},  // a layer's weights exceed 16 cores
       {run_of({"--prompt", "x", "--max-tokens", "600"}), "context is 512"},
-      {run_of({"--prompt", ""}), "no tokens"},
       {run_of({"--prompt", "x", "--device", "none"}), "none"},
       {run_of({"--prompt", "x", "--max-tokens", "0"}), "--max-tokens"},
       {run_of({"--prompt", "x", "--kv", "page"}), "--kv"},
