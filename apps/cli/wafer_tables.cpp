@@ -1,4 +1,5 @@
-// heddle wafer tables: what the paper published beside what is predicted, cell by cell, and its figures' trends.
+// heddle wafer tables: what the paper published beside what is predicted, cell by cell, its figures' trends, and what
+// each program takes of a core (its figures 6 and 8).
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -12,6 +13,7 @@
 #include "cli/wafer.h"
 #include "cli/wafer_report.h"
 #include "cli/wafer_trends.h"
+#include "fabric/mesh/simulate.h"
 #include "topology/wafer_published.h"
 
 namespace heddle {
@@ -21,6 +23,7 @@ using nlohmann::ordered_json;
 
 constexpr std::int64_t kTableContext = 4096;
 constexpr WaferMesh kTableGemvMesh{750, 750};
+constexpr int kComplianceLine = 720;
 
 struct Cell {
   int table = 0;
@@ -137,6 +140,34 @@ std::string text_of(const std::vector<Cell>& cells) {
   return table_text(rows);
 }
 
+// Counted from the schedules and by running the programs, on a mesh of kComplianceLine a side.
+std::vector<mesh::ComplianceRow> compliance(const PlmrDevice& device) {
+  std::vector<mesh::ComplianceRow> rows = mesh::gemm_compliance(device, kComplianceLine);
+  for (mesh::ComplianceRow& row : mesh::all_reduce_compliance(device, kComplianceLine)) rows.push_back(std::move(row));
+  return rows;
+}
+
+ordered_json json_of(const mesh::ComplianceRow& row) {
+  return {{"program", row.program},
+          {"line", kComplianceLine},
+          {"paths", row.paths},
+          {"routes", row.routes},
+          {"hops", row.hops},
+          {"stages", row.stages},
+          {"memory_tiles", row.memory_tiles},
+          {"complies", row.complies}};
+}
+
+std::string text_of(const std::vector<mesh::ComplianceRow>& programs) {
+  std::vector<std::vector<std::string>> rows{
+      {fmt::format("on {} cores a side", kComplianceLine), "paths", "routes", "hops", "stages", "tiles", "complies"}};
+  for (const mesh::ComplianceRow& row : programs)
+    rows.push_back({row.program, fmt::format("{}", row.paths), fmt::format("{}", row.routes),
+                    fmt::format("{:.0f}", row.hops), fmt::format("{:.0f}", row.stages),
+                    fmt::format("{:.0f}", row.memory_tiles), row.complies});
+  return table_text(rows);
+}
+
 void run_tables(const WaferOutput& output) {
   const PlmrDevice device = open_plmr_device(output.device);
   std::vector<Cell> cells;
@@ -147,7 +178,13 @@ void run_tables(const WaferOutput& output) {
   add_gpu_comparison(device, cells);
   const std::vector<WaferTrend> trends = wafer_trends(device);
 
-  ordered_json object{{"device", device.name}, {"cells", ordered_json::array()}, {"trends", ordered_json::array()}};
+  const std::vector<mesh::ComplianceRow> programs = compliance(device);
+
+  ordered_json object{{"device", device.name},
+                      {"cells", ordered_json::array()},
+                      {"trends", ordered_json::array()},
+                      {"compliance", ordered_json::array()}};
+  for (const mesh::ComplianceRow& row : programs) object["compliance"].push_back(json_of(row));
   for (const Cell& cell : cells) object["cells"].push_back(json_of(cell));
   std::vector<std::vector<std::string>> rows{{"the paper says", "published", "predicted", "holds"}};
   for (const WaferTrend& trend : trends) {
@@ -161,7 +198,7 @@ void run_tables(const WaferOutput& output) {
       "Energies are thermal design power times time. Errors are of the published unit. Fitted: among the cells that "
       "the\n"
       "constants of its method were fitted to; T10 and Ladder have constants of their own (docs/notes/wafer.md).\n\n";
-  write_wafer_result(output.json, object, text_of(cells) + "\n" + note + table_text(rows));
+  write_wafer_result(output.json, object, text_of(cells) + "\n" + note + table_text(rows) + "\n" + text_of(programs));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -15,6 +16,8 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
+using testing::Pair;
 using Arguments = std::vector<std::string>;
 
 ProgramResult run_wafer(Arguments arguments) {
@@ -127,6 +130,11 @@ TEST(WaferTables, PutPublishedBesidePredicted) {
   }
   for (int table = 2; table <= 8; ++table) EXPECT_GT(seen[static_cast<std::size_t>(table)], 0) << table;
   EXPECT_GE(tables["trends"].size(), 10u);
+  std::map<std::string, std::string> complies;
+  for (const json& row : tables["compliance"]) complies[row["program"]] = row["complies"];
+  EXPECT_THAT(complies, IsSupersetOf({Pair("MeshGEMM", "L M R"), Pair("Cannon", "M R"), Pair("SUMMA", "M"),
+                                      Pair("all-gather GEMM", ""), Pair("pipeline all-reduce", "M R"),
+                                      Pair("K-tree all-reduce", "L M R")}));
   EXPECT_THAT(run_wafer({"tables"}).out, AllOf(HasSubstr("not seen"), HasSubstr("fig 9"), HasSubstr("fig 10")));
 }
 
