@@ -6,9 +6,10 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <span>
+#include <string>
 
 #include "base/error.h"
-#include "base/file.h"
 
 namespace heddle {
 namespace {
@@ -36,7 +37,14 @@ void put_color(double share, png_byte* pixel) {
 }  // namespace
 
 void KvHistory::record(const KvRows& rows) {
+  if (seen_++ % stride_ != 0) return;
+  if (steps() == 2 * kMostColumns) {
+    for (std::size_t kept = 1; kept < kMostColumns; ++kept) counts_[kept] = std::move(counts_[2 * kept]);
+    counts_.resize(kMostColumns);
+    stride_ *= 2;
+  }
   std::vector<std::int64_t> counts;
+  counts.reserve(static_cast<std::size_t>(rows.rows()));
   for (int row = 0; row < rows.rows(); ++row) counts.push_back(rows.count(row));
   counts_.push_back(std::move(counts));
 }
@@ -47,9 +55,8 @@ std::int64_t KvHistory::fullest() const {
   return most;
 }
 
-void write_kv_heat_map(const std::filesystem::path& file, const KvHistory& history, std::int64_t full) {
-  if (history.steps() == 0)
-    throw_error<InputError>("{}: nothing was generated, so there is nothing to draw", file.string());
+void write_kv_heat_map(PendingFile& file, const KvHistory& history, std::int64_t full) {
+  if (history.steps() == 0) throw InputError("--heatmap: nothing was generated, so there is nothing to draw");
   if (full == 0) full = std::max<std::int64_t>(1, history.fullest());
   const int columns = std::min(history.steps(), kMostColumns);
   const int cell_width = std::clamp(960 / columns, 1, 24), cell_height = std::clamp(480 / history.rows(), 1, 24);
@@ -73,9 +80,9 @@ void write_kv_heat_map(const std::filesystem::path& file, const KvHistory& histo
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
   std::string bytes(size, '\0');
   if (png_image_write_to_memory(&image, bytes.data(), &size, 0, pixels.data(), 0, nullptr) == 0)
-    throw_error<Failure>("{}: cannot make a PNG: {}", file.string(), static_cast<const char*>(image.message));
-  bytes.resize(size);
-  write_file(file, bytes);
+    throw_error<Failure>("--heatmap: cannot make a PNG: {}", static_cast<const char*>(image.message));
+  file.write(std::as_bytes(std::span(bytes).first(size)));
+  file.commit();
 }
 
 }  // namespace heddle

@@ -2,14 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <vector>
 
+#include "base/file.h"
 #include "plans/wafer/kv_rows.h"
 
 namespace heddle {
 
-// Tokens in each row of cores, one record a step.
+// Tokens in each row of cores, one record a step; of long histories every second, fourth, ... step, as many as a picture
+// can show.
 class KvHistory {
  public:
   void record(const KvRows& rows);
@@ -23,11 +24,12 @@ class KvHistory {
 
  private:
   std::vector<std::vector<std::int64_t>> counts_;
+  std::int64_t seen_ = 0, stride_ = 1;  // steps, of which every stride-th is kept
 };
 
 // A PNG: time from left to right, row 0 of the cores at the top, from black (empty) over purple and orange to light
-// yellow (`full` tokens; 0: the fullest row of all). Cells are whole pixels; long histories are thinned to 1600 columns.
-// Throws InputError when nothing was recorded; Failure when the file cannot be written: none is left then.
-void write_kv_heat_map(const std::filesystem::path& file, const KvHistory& history, std::int64_t full = 0);
+// yellow (`full` tokens; 0: the fullest row of all). Cells are whole pixels; histories are thinned to 1600 columns.
+// Commits the file. Throws InputError when nothing was recorded; Failure when it cannot be written: none is left then.
+void write_kv_heat_map(PendingFile& file, const KvHistory& history, std::int64_t full = 0);
 
 }  // namespace heddle

@@ -12,6 +12,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr std::int64_t kMostDrawn = 1 << 20;
+
 struct KvOptions {
   WaferOutput output;
   std::string model;
@@ -20,24 +22,28 @@ struct KvOptions {
   std::string heat_map;
   KvMethod method = KvMethod::shift;
   std::int64_t context = 0;
-  std::int64_t tokens = 1024;
+  std::optional<std::int64_t> tokens;
 };
 
-// The rows as `tokens` tokens come after a prompt of `context`, or as many as fit.
-void draw(const KvOptions& options, const KvCapacity& kv, WaferMesh mesh) {
+// The rows as `tokens` tokens come after a prompt of `context`, or as many as fit. Returns how many came.
+std::int64_t draw(const KvOptions& options, const KvCapacity& kv, WaferMesh mesh) {
+  PendingFile file(options.heat_map);
   const bool concat = options.method == KvMethod::concat;
-  KvRows rows(mesh.height, options.method, {.tokens = kv.shift_tokens, .tokens_in_row = concat ? kv.concat_tokens : 0});
+  KvRows rows(mesh.height, options.method,
+              {.tokens = kv.shift_tokens, .tokens_in_row = concat ? std::optional(kv.concat_tokens) : std::nullopt});
   rows.fill(options.context);
   KvHistory history;
   history.record(rows);
   const auto room = [&] {
     return concat ? rows.count(mesh.height - 1) < kv.concat_tokens : rows.size() < kv.shift_tokens;
   };
-  for (std::int64_t i = 0; i < options.tokens && room(); ++i) {
+  std::int64_t came = 0;
+  for (; came < options.tokens.value_or(kMostDrawn) && room(); ++came) {
     rows.append();
     history.record(rows);
   }
-  write_kv_heat_map(options.heat_map, history, kv.concat_tokens);
+  write_kv_heat_map(file, history, kv.concat_tokens);
+  return came;
 }
 
 void run_kv(const KvOptions& options) {
@@ -64,7 +70,9 @@ void run_kv(const KvOptions& options) {
   text +=
       line_text("a core", fmt::format("{:.0f} bytes weights, {:.0f} reserve, {:.0f} free; a token {:.4g} in its row",
                                       kv.weight_bytes, options.capacity.reserve_bytes, kv.free_bytes, kv.token_bytes));
-  if (!options.heat_map.empty()) draw(options, kv, mesh);
+  if (!options.heat_map.empty())
+    text += line_text("heat map", fmt::format("{}: {} tokens after a prompt of {}", options.heat_map,
+                                              draw(options, kv, mesh), options.context));
   write_wafer_result(options.output.json, object, text);
 }
 
@@ -93,9 +101,10 @@ void add_wafer_kv(CLI::App& wafer) {
       ->check(CLI::IsMember({"shift", "concat"}))
       ->default_str("shift");
   add_number_option<std::int64_t>(*command, "--context", options->context, "Of the heat map: the prompt; default 0",
-                                  {.min = 0, .max = 1 << 20});
-  add_number_option<std::int64_t>(*command, "--tokens", options->tokens, "Of the heat map: made after it; default 1024",
-                                  {.min = 1, .max = 1 << 20});
+                                  {.min = 0, .max = kMostDrawn});
+  add_number_option<std::int64_t>(*command, "--tokens", options->tokens,
+                                  "Of the heat map: made after it, or as many as fit, which is the default",
+                                  {.min = 1, .max = kMostDrawn});
   add_wafer_output_options(*command, options->output);
   command->callback([options] { run_kv(*options); });
 }

@@ -21,6 +21,7 @@
 #include "engine/text_stream.h"
 #include "models/registry.h"
 #include "models/wafer_llama.h"
+#include "plans/wafer/prefill.h"
 #include "topology/cpu.h"
 #include "topology/wafer_predict.h"
 
@@ -190,7 +191,7 @@ void run_on_wafer(const RunOptions& options) {
   const std::vector<std::int32_t> prompt = tokenizer.encode(options.prompt);
   if (prompt.empty()) throw_error<InputError>("--prompt: it has no tokens");
 
-  // All that may be refused, before the weights are read.
+  // What can be refused before the weights are read; a KV cache that is concatenated is full when it is.
   const KvCapacity kv = kv_capacity(device, shape, mesh);
   const Cycles cycles{device, shape, mesh};
   Run run{
@@ -204,7 +205,10 @@ void run_on_wafer(const RunOptions& options) {
     throw_error<InputError>("--prompt has {} tokens and --max-tokens is {}; the KV cache on {} cores of {} holds {}",
                             prompt.size(), options.max_tokens, text_of(mesh), device.name, kv.shift_tokens);
   cycles.decode(last_context);
+  check_prefill_mesh(mesh);
   check_host_memory(shape, mesh);
+  std::optional<PendingFile> heat_map;
+  if (!options.heat_map.empty()) heat_map.emplace(options.heat_map);
 
   GenerationDefaults defaults;
   if (const auto config = source->generation_config()) defaults = read_generation_defaults(*config);
@@ -214,15 +218,16 @@ void run_on_wafer(const RunOptions& options) {
   KvRows rows(mesh.height, options.kv_method);
   {  // the wafer's weights make room for the CPU's
     Progress progress("loading", source->total_bytes());
-    WaferLlama model(
-        *source,
-        {.cores = mesh,
-         .decode = {.kv_method = options.kv_method,
-                    .kv_limits = {.tokens = kv.shift_tokens,
-                                  .tokens_in_row = options.kv_method == KvMethod::concat ? kv.concat_tokens : 0},
-                    .work = {}},
-         .load = {.dtype = std::nullopt, .on_progress = [&](std::size_t done) { progress.update(done); }}},
-        pool);
+    WaferLlama model(*source,
+                     {.cores = mesh,
+                      .decode = {.kv_method = options.kv_method,
+                                 .kv_limits = {.tokens = kv.shift_tokens,
+                                               .tokens_in_row = options.kv_method == KvMethod::concat
+                                                                    ? std::optional(kv.concat_tokens)
+                                                                    : std::nullopt},
+                                 .work = {}},
+                      .load = {.dtype = std::nullopt, .on_progress = [&](std::size_t done) { progress.update(done); }}},
+                     pool);
     generate(options, model, cycles, tokenizer, prompt,
              defaults.eos_ids.empty() ? model.eos_ids() : std::span<const std::int32_t>(defaults.eos_ids), interrupt,
              run);
@@ -237,8 +242,7 @@ void run_on_wafer(const RunOptions& options) {
 
   write_wafer_result(options.output.json, json_of(run, device, mesh, kv, options.model, rows),
                      summary_of(run, device, mesh, kv, rows));
-  if (!options.heat_map.empty())
-    write_kv_heat_map(options.heat_map, run.history, options.kv_method == KvMethod::concat ? kv.concat_tokens : 0);
+  if (heat_map) write_kv_heat_map(*heat_map, run.history, options.kv_method == KvMethod::concat ? kv.concat_tokens : 0);
   if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};
 }
 

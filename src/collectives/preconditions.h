@@ -23,6 +23,10 @@ inline BufferPlaces places_of(std::string_view who, const Communicator& communic
   if (memory == Memory::any) return places;
   std::uint64_t* offset = places.offsets;
   for (const CallBuffer& buffer : buffers) {
+    if (buffer.bytes == 0) {  // which may be nowhere
+      *offset++ = 0;
+      continue;
+    }
     const int rank = communicator.fabric().rank();
     require(reinterpret_cast<std::uintptr_t>(buffer.data) % 16 == 0,
             "{}: rank {}: symmetric memory must be aligned to 16 bytes, {} is not", who, rank, buffer.data);

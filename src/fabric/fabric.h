@@ -57,7 +57,8 @@ using Ranks = std::vector<int>;
 struct FabricOptions {
   std::size_t heap_bytes = std::size_t{64} << 20;               // a rank's; every rank must say the same
   std::chrono::nanoseconds deadline{std::chrono::seconds(10)};  // of each wait
-  std::chrono::nanoseconds join_deadline{0};                    // of the ranks' coming together; 0: as `deadline`
+  std::chrono::nanoseconds join_deadline{0};  // of the ranks' coming together; 0: as `deadline`, and a
+                                              // minute on GPUs, whose drivers start slowly
 
   std::chrono::nanoseconds limit_to_join() const { return join_deadline.count() > 0 ? join_deadline : deadline; }
 };

@@ -383,6 +383,11 @@ KvCapacity kv_capacity(const PlmrDevice& device, const WaferModel& model, WaferM
   const double cores = static_cast<double>(mesh.width) * mesh.height;
   KvCapacity capacity;
   const double fitting = std::max(1.0, std::floor(device.num_cores.value / cores));
+  if (options.regions > fitting)
+    throw_error<InputError>("KV cache: {} regions of {} x {}, but the {:.0f} cores of {} make {:.0f}", options.regions,
+                            mesh.width, mesh.height, device.num_cores.value, device.name, fitting);
+  if (options.regions > model.num_layers)
+    throw_error<InputError>("KV cache: {} regions share {} layers", options.regions, model.num_layers);
   capacity.regions =
       options.regions > 0 ? options.regions : static_cast<int>(std::min(fitting, 1.0 * model.num_layers));
 
@@ -396,9 +401,10 @@ KvCapacity kv_capacity(const PlmrDevice& device, const WaferModel& model, WaferM
                             device.name, device.sram_bytes.value);
   if (capacity.free_bytes < capacity.token_bytes / mesh.height)
     throw_error<InputError>(
-        "KV cache: weights need {:.0f} bytes a core in {} region(s) of {} x {}, but {:.0f} are free; {} regions would "
-        "do",
-        capacity.weight_bytes, capacity.regions, mesh.width, mesh.height, room, std::floor(all_weights / room) + 1);
+        "KV cache: weights need {:.0f} bytes a core in {} region(s) of {} x {}, but {:.0f} are free; {:.0f} regions "
+        "would do, of which {} has {:.0f} and {} layers need no more than as many",
+        capacity.weight_bytes, capacity.regions, mesh.width, mesh.height, room, std::floor(all_weights / room) + 1,
+        device.name, fitting, model.num_layers);
   const double most = 9e15 / mesh.height;  // what an integer holds, however much memory a file claims
   const double tokens = std::min(capacity.free_bytes / capacity.token_bytes, most);
   capacity.concat_tokens = static_cast<std::int64_t>(tokens);

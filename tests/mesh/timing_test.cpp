@@ -161,6 +161,17 @@ TEST(MeshTiming, AllReducesAreTheirClosedForms) {
         }
 }
 
+TEST(MeshTiming, AllReducesHoldRampsOfAnyLength) {
+  PlmrDevice device = roomy();
+  device.ramp_cycles.value = 1e6;
+  for (const WaferAllReduce method : {WaferAllReduce::k_tree, WaferAllReduce::pipeline, WaferAllReduce::ring})
+    for (const WaferSync sync : kSyncs) {
+      const AllReduceOptions options{.method = method, .sync = sync};
+      const double closed = all_reduce_cost(device, 33, 8, options).cycles();
+      EXPECT_NEAR(simulate_all_reduce(device, 33, 8, options).cycles(), closed, 0.5 * closed);  // halves of stages
+    }
+}
+
 TEST(MeshTiming, GemvOnMeshesThatAreNotSquareReducesAlongY) {
   const PlmrDevice device = roomy();
   for (const WaferMesh cores : {WaferMesh{3, 33}, {33, 3}, {7, 5}}) {

@@ -85,6 +85,12 @@ TEST(WaferKv, ValuesFollowTheirTokensAtEveryAppend) {
   }
 }
 
+TEST(WaferKv, ARowThatHoldsNoTokenTakesNone) {
+  KvRows rows(4, KvMethod::concat, {.tokens_in_row = 0});
+  EXPECT_THROW(rows.append(), InputError);
+  EXPECT_EQ(rows.size(), 0);
+}
+
 TEST(WaferKv, HoldsAsManyTokensAsTheCapacitySaysAndRefusesTheNext) {
   const WaferModel model{.num_layers = 32,
                          .hidden = 4096,

@@ -147,6 +147,10 @@ TEST(WaferCost, RefusesWhatExceedsMemoryOrRoutesWithPhaseNeedAndBudget) {
               ThrowsMessage<InputError>(AllOf(HasSubstr("decode"), HasSubstr("bytes a core"), HasSubstr("49152"))));
   EXPECT_THAT([] { kv_capacity(wse2(), kLlama8b, square(360), {.regions = 1}); },
               ThrowsMessage<InputError>(AllOf(HasSubstr("1 region"), HasSubstr("3 regions would do"))));
+  EXPECT_THAT([] { kv_capacity(wse2(), kLlama8b, square(360), {.regions = 7}); },
+              ThrowsMessage<InputError>(AllOf(HasSubstr("7 regions of 360 x 360"), HasSubstr("make 6"))));
+  EXPECT_THAT([] { kv_capacity(wse2(), kLlama8b, square(100), {.regions = 33}); },
+              ThrowsMessage<InputError>(HasSubstr("33 regions share 32 layers")));
 }
 
 TEST(WaferCost, RefusesMeshesThatAreNone) {

@@ -107,7 +107,7 @@ void MaxPlusMesh::all_reduce(Tile tile, Axis axis, Reduction, const AllReduceOpt
   const int cores = grid_.cores_along(axis), lines = grid_.cores_along(other(axis));
   const double values = 1.0 * tile.rows * tile.columns * grid_.tiles_along(other(axis));
   make_room(4 * (values * 2 * kValueBytes / device_.link_bytes_per_cycle.value + cores) +
-            4.0 * cores * (2 * device_.alpha_cycles.value + device_.beta_cycles.value));
+            4.0 * cores * (2 * device_.alpha_cycles.value + device_.beta_cycles.value + device_.ramp_cycles.value));
   const auto clock_of = [&](int line, int position) -> Ticks& {
     return axis == Axis::x ? clock_.row(position)[line] : clock_.row(line)[position];
   };

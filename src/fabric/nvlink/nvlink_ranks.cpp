@@ -12,13 +12,16 @@
 namespace heddle {
 namespace {
 
-// A driver that has just started takes seconds to make a GPU ready, and processes wait for each other there.
+// A driver that has just started takes seconds to make a GPU ready, and processes wait for each other there. A caller
+// who says how long may take less.
 constexpr std::chrono::seconds kLeastToJoin{60};
 
 FabricOptions host_options(int world_size, const NvlinkOptions& options) {
   return {.heap_bytes = nvlink_host_heap_bytes(world_size),
           .deadline = options.fabric.deadline,
-          .join_deadline = std::max<std::chrono::nanoseconds>(options.fabric.limit_to_join(), kLeastToJoin)};
+          .join_deadline = options.fabric.join_deadline.count() > 0
+                               ? options.fabric.join_deadline
+                               : std::max<std::chrono::nanoseconds>(options.fabric.deadline, kLeastToJoin)};
 }
 
 // Before a rank waits for another, all that is slow the first time: the GPU's context with all its kernels, and NCCL.

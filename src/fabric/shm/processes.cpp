@@ -78,8 +78,8 @@ class Joining {
     return file;
   }
 
-  // What is wrong with the options only rank 0 finds out. It founds a run without heaps to tell the others, and gives
-  // them a moment to come and read it.
+  // What is wrong with the options only rank 0 finds out. It founds a run without heaps to tell the others, and waits
+  // until they have come to read it.
   OpenFile make_heaps_or_tell() const {
     try {
       return make_heaps();
@@ -88,11 +88,9 @@ class Joining {
       const Mapping pages = map(object);
       ShmControl& control = control_in(pages);
       declare_trouble(control, Trouble::input, 0, 0, error.what());
-      constexpr std::chrono::seconds kForOthers{2};
-      const Deadline moment = Deadline::after(kForOthers);
       const auto has_come = [&](int rank) { return atomic_load(&control.ranks[rank].state) != RankSlot::absent; };
       for (int rank = 1; rank < launch_.world_size; ++rank)
-        while (!has_come(rank) && !moment.passed() && !deadline_.passed()) pause();
+        while (!has_come(rank) && !deadline_.passed()) pause();
       throw;
     }
   }

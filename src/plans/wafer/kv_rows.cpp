@@ -13,13 +13,13 @@ KvRows::KvRows(int rows, KvMethod method, KvRowsLimits limits) : method_(method)
 }
 
 void KvRows::check_room(std::int64_t tokens, std::int64_t in_last_row) const {
-  if (limits_.tokens > 0 && method_ == KvMethod::shift && tokens > limits_.tokens)
+  if (limits_.tokens && method_ == KvMethod::shift && tokens > *limits_.tokens)
     throw_error<InputError>("the KV cache is full: {} rows of cores hold {} tokens, {} are needed", rows(),
-                            limits_.tokens, tokens);
-  if (limits_.tokens_in_row > 0 && in_last_row > limits_.tokens_in_row)
+                            *limits_.tokens, tokens);
+  if (limits_.tokens_in_row && in_last_row > *limits_.tokens_in_row)
     throw_error<InputError>(
         "the KV cache is full: the last row of cores holds {} tokens, {} are needed ({} in all rows){}",
-        limits_.tokens_in_row, in_last_row, tokens,
+        *limits_.tokens_in_row, in_last_row, tokens,
         method_ == KvMethod::concat ? "; shifting them would fill the other rows" : "");
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,8 +19,9 @@ namespace heddle {
 enum class KvMethod : std::uint8_t { shift, concat };
 
 struct KvRowsLimits {
-  std::int64_t tokens = 0;         // in all (shift), as kv_capacity().shift_tokens; 0: no limit
-  std::int64_t tokens_in_row = 0;  // of one row (concat), as kv_capacity().concat_tokens; 0: no limit
+  std::optional<std::int64_t> tokens = {};  // in all (shift), as kv_capacity().shift_tokens; none: no limit
+  std::optional<std::int64_t> tokens_in_row =
+      {};  // of one row (concat), as kv_capacity().concat_tokens; none: no limit
 };
 
 class KvRows {

@@ -258,16 +258,21 @@ class Prefill {
 
 }  // namespace
 
-WaferPrompt wafer_prefill(const WaferWeights& weights, WaferMesh cores, std::span<const std::int32_t> tokens,
-                          const CoreWork& work, ThreadPool& pool) {
-  require(!tokens.empty(), "a prompt without tokens");
+void check_prefill_mesh(WaferMesh cores) {
   const Grid grid = Grid::square(cores, LineOrder::interleaved);
   if (grid.columns > kMaxPrefillSide)
     throw_error<InputError>(
-        "a mesh of {} x {} cores: prefill takes the least common multiple of its sides, {} places a side, and {} can "
-        "be "
-        "simulated; take a mesh whose sides have more in common",
+        "a mesh of {} x {} cores: prefill takes the least common multiple of its sides, {} places a side, and at most "
+        "{} "
+        "are simulated; take a mesh whose sides have more in common",
         cores.width, cores.height, grid.columns, kMaxPrefillSide);
+}
+
+WaferPrompt wafer_prefill(const WaferWeights& weights, WaferMesh cores, std::span<const std::int32_t> tokens,
+                          const CoreWork& work, ThreadPool& pool) {
+  require(!tokens.empty(), "a prompt without tokens");
+  check_prefill_mesh(cores);
+  const Grid grid = Grid::square(cores, LineOrder::interleaved);
   return Prefill(weights, grid, tokens, work, pool).run();
 }
 

@@ -15,11 +15,14 @@
 
 namespace heddle {
 
+inline constexpr int kMaxPrefillSide = 1024;  // of places
+
+// Throws InputError where the mesh has more places than kMaxPrefillSide a side.
+void check_prefill_mesh(WaferMesh cores);
+
 // Computes the prompt. Throws InputError where the mesh has more places than kMaxPrefillSide a side; InvalidArgument when
 // there are no tokens.
 WaferPrompt wafer_prefill(const WaferWeights& weights, WaferMesh cores, std::span<const std::int32_t> tokens,
                           const CoreWork& work, ThreadPool& pool);
-
-inline constexpr int kMaxPrefillSide = 1024;  // of places
 
 }  // namespace heddle
