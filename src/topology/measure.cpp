@@ -74,7 +74,7 @@ std::vector<double> time_passes(int threads, int passes, FunctionRef<void(int)> 
 }
 
 std::int64_t default_buffer_bytes(int threads) {
-  constexpr std::int64_t kLeast = std::int64_t{512} << 20;
+  constexpr std::int64_t kLeast = std::int64_t{128} << 20;
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   const CpuInfo cpu = discover_cpu();
   const std::int64_t caches = cpu.caches.empty() ? 1 : std::min(threads, cpu.caches.back().count);

@@ -10,15 +10,15 @@ namespace heddle {
 
 struct BandwidthOptions {
   int threads = 1;
-  // Read once a pass. 0: four times the last-level caches that the threads can reach, in [512 MiB, 1 GiB] and at most
-  // a quarter of the available memory. A virtual machine may have a larger cache than it knows of.
+  // Read once a pass. 0: four times the last-level caches that the threads can reach, in [128 MiB, 1 GiB] and at most
+  // a quarter of the available memory.
   std::int64_t buffer_bytes = 0;
   int passes = 15;
 };
 
 // GB/s (1e9 bytes) at which `threads` threads together read memory: the median of the passes, as everything that is
 // compared with it is a median, over a buffer of random numbers; each pass sums them all up, and the sum is compared
-// with that of what was written. Takes about a second. Throws InvalidArgument on options < 0 or threads or passes < 1,
+// with that of what was written. Takes a fraction of a second. Throws InvalidArgument on options < 0 or threads or passes < 1,
 // Failure when there is no memory for the buffer.
 double measure_memory_bandwidth(const BandwidthOptions& options);
 
