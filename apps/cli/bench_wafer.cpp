@@ -17,7 +17,6 @@
 namespace heddle {
 namespace {
 
-using nlohmann::ordered_json;
 using WaferClock = std::chrono::steady_clock;
 
 constexpr WaferMesh kFullMesh{720, 720};

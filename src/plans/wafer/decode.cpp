@@ -11,7 +11,6 @@ namespace heddle {
 using mesh::Axis;
 using mesh::Buffers;
 using mesh::Tile;
-using mesh::ValueMesh;
 
 double wafer_decode_bytes(const WaferModel& model, WaferMesh cores) {
   const double places = static_cast<double>(cores.height) * static_cast<double>(mesh::value_pitch(cores.width));
