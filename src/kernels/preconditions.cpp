@@ -9,15 +9,23 @@ void require_cpu(const Stream& stream, std::string_view op) {
           name_of(stream.device()));
 }
 
+ActivationDTypes activations_on(const Stream& stream, ActivationDTypes on_cpu) {
+  return stream.device().kind == DeviceKind::cuda ? ActivationDTypes::with_16_bit : on_cpu;
+}
+
 void require_activation(const Tensor& tensor, std::int64_t rows, std::int64_t columns, std::string_view op,
                         std::string_view operand, ActivationDTypes dtypes) {
   require(tensor.rows == rows && tensor.columns == columns, "{}: {} is [{}, {}], expected [{}, {}]", op, operand,
           tensor.rows, tensor.columns, rows, columns);
   require(rows >= 0 && columns > 0, "{}: {} is [{}, {}], which has a size below 1", op, operand, rows, columns);
-  const bool takes_bfloat16 = dtypes == ActivationDTypes::with_bfloat16;
-  require(tensor.dtype == DType::float32 || (takes_bfloat16 && tensor.dtype == DType::bfloat16),
-          "{}: {} is {}, expected float32{} on the CPU", op, operand, name_of(tensor.dtype),
-          takes_bfloat16 ? " or bfloat16" : "");
+  const bool takes_bfloat16 = dtypes != ActivationDTypes::float32,
+             takes_float16 = dtypes == ActivationDTypes::with_16_bit;
+  require(tensor.dtype == DType::float32 || (takes_bfloat16 && tensor.dtype == DType::bfloat16) ||
+              (takes_float16 && tensor.dtype == DType::float16),
+          "{}: {} is {}, expected float32{}", op, operand, name_of(tensor.dtype),
+          takes_float16    ? ", bfloat16 or float16"
+          : takes_bfloat16 ? " or bfloat16 on the CPU"
+                           : " on the CPU");
   require(tensor.row_stride >= columns, "{}: {} has row_stride {}, less than its {} columns", op, operand,
           tensor.row_stride, columns);
   require(tensor.data != nullptr || rows == 0, "{}: {} is null", op, operand);

@@ -14,10 +14,13 @@ namespace heddle {
 // Operators run on the CPU only so far.
 void require_cpu(const Stream& stream, std::string_view op);
 
-enum class ActivationDTypes { float32, with_bfloat16 };
+enum class ActivationDTypes { float32, with_bfloat16, with_16_bit };
 
-// `tensor` is [rows, columns], float32 (or, where said, bfloat16), columns > 0, row_stride >= columns, and not null
-// unless it has no rows.
+// What an operator takes on this stream: on the CPU `on_cpu`, on a GPU float32, bfloat16 and float16.
+ActivationDTypes activations_on(const Stream& stream, ActivationDTypes on_cpu);
+
+// `tensor` is [rows, columns], float32 (or, where said, bfloat16, or bfloat16 and float16), columns > 0, row_stride >=
+// columns, and not null unless it has no rows.
 void require_activation(const Tensor& tensor, std::int64_t rows, std::int64_t columns, std::string_view op,
                         std::string_view operand, ActivationDTypes dtypes = ActivationDTypes::float32);
 

@@ -1,0 +1,61 @@
+// How operators launch their kernels: one after the other in a stream, each allowed to start before the one ahead of it
+// has ended (programmatic dependent launch), so that what it needs of weights is on its way when its input is ready.
+//
+// Every kernel of a step keeps to two rules. It calls wait_for_earlier_kernels() in every thread before it touches
+// anything that a kernel writes, and before it ends; before that it may read weights, which nobody writes. And it calls
+// let_later_kernels_start() once it holds what it needs of the multiprocessor: this makes nothing visible, the later
+// kernel's own wait does, which returns when this kernel has ended. So a kernel sees all that any earlier one wrote.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "base/error.h"
+#include "base/stream.h"
+
+namespace heddle {
+
+__device__ inline void wait_for_earlier_kernels() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+__device__ inline void let_later_kernels_start() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+struct LaunchShape {
+  dim3 grid;
+  dim3 block;
+  std::size_t shared_bytes = 0;  // dynamic
+};
+
+// Enqueues `kernel` on `stream`, a CUDA stream. Throws Failure that names `op` when CUDA refuses.
+template <class... Params, class... Args>
+void launch_sm90(const char* op, void (*kernel)(Params...), const LaunchShape& shape, Stream& stream, Args&&... args) {
+  int former = 0;
+  cudaGetDevice(&former);
+  if (former != stream.device().index) cudaSetDevice(stream.device().index);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream.native());
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  cudaError_t error = cudaSuccess;
+  if (shape.shared_bytes > std::size_t{48} << 10)
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(shape.shared_bytes));
+  if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
+  if (former != stream.device().index) cudaSetDevice(former);
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw_error<Failure>("{}: cannot launch on cuda:{}: {}", op, stream.device().index, cudaGetErrorString(error));
+}
+
+}  // namespace heddle
