@@ -7,6 +7,7 @@
 #include "base/thread_pool.h"
 #include "kernels/cpu_target.h"
 #include "kernels/linear_bf16_dot.h"
+#include "kernels/linear_sm90.h"
 #include "kernels/preconditions.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -66,19 +67,57 @@ void linear_cpu(const LinearParams& params, ThreadPool& pool) {
                     [&](std::int64_t begin, std::int64_t end) { multiply_rows(params, begin, end); });
 }
 
-}  // namespace
+// A kernel walks over all rows with one pointer.
+void require_one_run(const Weight& weight) {
+  const auto* end = static_cast<const std::byte*>(weight.blocks[0].data);
+  for (const WeightBlock& block : weight.blocks) {
+    if (block.num_rows == 0) continue;
+    require(end == nullptr || block.data == end, "linear: the blocks of a weight on a GPU must lie back to back");
+    end = static_cast<const std::byte*>(block.data) + static_cast<std::size_t>(block.num_rows) * weight.row_bytes();
+  }
+}
 
-void linear(const LinearParams& params, Stream& stream) {
-  require_cpu(stream, "linear");
+void require_linear(const LinearParams& params, const Stream& stream) {
+  const bool on_gpu = stream.device().kind == DeviceKind::cuda;
   require_weight(params.weight, "linear");
   require_activation(params.x, params.x.rows, params.weight.in_features, "linear", "x",
-                     ActivationDTypes::with_bfloat16);
-  require_activation(params.y, params.x.rows, params.weight.out_features, "linear", "y");
-  require(params.x.dtype == DType::float32 || params.weight.dtype == DType::bfloat16,
-          "linear: x is bfloat16 and the weight {}; bfloat16 is multiplied with bfloat16 alone",
-          name_of(params.weight.dtype));
+                     activations_on(stream, ActivationDTypes::with_bfloat16));
+  require_activation(params.y, params.x.rows, params.weight.out_features, "linear", "y",
+                     activations_on(stream, ActivationDTypes::float32));
+  if (on_gpu) {
+    require_one_run(params.weight);
+    const std::size_t wanted = params.x.rows > kLinearSmallRows ? linear_workspace_bytes(stream.device()) : 0;
+    require(wanted == 0 || (params.workspace != nullptr && params.workspace_bytes >= wanted),
+            "linear: has a workspace of {} bytes and wants {}", params.workspace_bytes, wanted);
+  } else {
+    require(params.x.dtype == DType::float32 || params.weight.dtype == DType::bfloat16,
+            "linear: x is bfloat16 and the weight {}; bfloat16 is multiplied with bfloat16 alone",
+            name_of(params.weight.dtype));
+  }
+}
+
+}  // namespace
+
+std::size_t linear_workspace_bytes(Device device) {
+  // 32 MiB is what NVIDIA advises for cuBLASLt on Hopper; the rest holds a bias rounded to the dtype of y.
+  return device.kind == DeviceKind::cuda ? std::size_t{34} << 20 : 0;
+}
+
+void linear(const LinearParams& params, Stream& stream) {
+  require_linear(params, stream);
   if (params.x.rows == 0) return;
+  if (stream.device().kind == DeviceKind::cuda) {
+    if constexpr (kHaveCuda) linear_sm90(params, stream);
+    return;
+  }
   stream.enqueue([params](ThreadPool& pool) { linear_cpu(params, pool); });
+}
+
+void tune_linear(const LinearParams& params, Stream& stream) {
+  require_linear(params, stream);
+  if (stream.device().kind == DeviceKind::cuda && params.x.rows != 0)
+    if constexpr (kHaveCuda) tune_linear_sm90(params, stream);
+  linear(params, stream);
 }
 
 }  // namespace heddle
