@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "kernels/attention_part.h"
+#include "kernels/attention_sm90.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
 
@@ -209,8 +210,12 @@ void attention_cpu(const AttentionParams& params, ThreadPool& pool) {
 
 }  // namespace
 
+std::size_t attention_scratch_bytes(int max_tokens, int max_sequences, int num_heads, int head_dim) {
+  if constexpr (kHaveCuda) return attention_scratch_bytes_sm90(max_tokens, max_sequences, num_heads, head_dim);
+  return 0;
+}
+
 void attention(const AttentionParams& params, Stream& stream) {
-  require_cpu(stream, "attention");
   require_paged_kv(params.kv, params.sequences, params.q.rows, "attention");
   require(params.kv.head_dim <= kMaxHeadDim, "attention: head_dim is {}, at most {} are supported", params.kv.head_dim,
           kMaxHeadDim);
@@ -218,9 +223,18 @@ void attention(const AttentionParams& params, Stream& stream) {
           "attention: num_heads {} is not a multiple of num_kv_heads {}", params.num_heads, params.kv.num_kv_heads);
   require(params.window >= 0, "attention: window is {}, expected 0 for none, or a number of keys", params.window);
   const std::int64_t columns = std::int64_t{params.num_heads} * params.kv.head_dim;
-  require_activation(params.q, params.q.rows, columns, "attention", "q");
-  require_activation(params.y, params.q.rows, columns, "attention", "y", ActivationDTypes::with_bfloat16);
+  require_activation(params.q, params.q.rows, columns, "attention", "q",
+                     activations_on(stream, ActivationDTypes::float32));
+  require_activation(params.y, params.q.rows, columns, "attention", "y",
+                     activations_on(stream, ActivationDTypes::with_bfloat16));
   if (params.q.rows == 0) return;
+  if (stream.device().kind == DeviceKind::cuda) {
+    require(params.scratch != nullptr, "attention: scratch is null");
+    require(params.sequences.max_query_len >= 1 && params.sequences.max_query_len <= params.q.rows,
+            "attention: max_query_len is {}, expected 1 to {}, the step's tokens", params.sequences.max_query_len,
+            params.q.rows);
+    if constexpr (kHaveCuda) return attention_sm90(params, stream);
+  }
   stream.enqueue([params](ThreadPool& pool) { attention_cpu(params, pool); });
 }
 

@@ -11,7 +11,14 @@
 //   v[j][d], o[d]) for each key in turn; y[d] = o[d] / l.
 // In the block's sum a key that is not seen counts 0 in its place. Keys and values before f and beyond p are never part
 // of any operation; pages that lie wholly before the f of all of a step's tokens are never read.
+//
+// On a GPU the same sums in float32, cut otherwise: q and the weights exp(s[j] - m) are rounded to the cache's dtype where
+// tensor cores multiply, exp is 2^x of the hardware, keys are split over blocks and merged in a fixed order. The same bits
+// on every run of the same step. There a value that is NaN may reach tokens of its own step that come before it; what
+// lies in slots without tokens never matters.
 #pragma once
+
+#include <cstddef>
 
 #include "base/stream.h"
 #include "base/tensor.h"
@@ -22,17 +29,24 @@ namespace heddle {
 inline constexpr int kMaxHeadDim = 1024;  // what the fixed scratch of a thread holds
 
 struct AttentionParams {
-  Tensor q;  // [num_tokens, num_heads * head_dim], float32
-  Tensor y;  // likewise, or bfloat16; apart from q
+  Tensor q;  // [num_tokens, num_heads * head_dim], float32; on a GPU also bfloat16 or float16
+  Tensor y;  // likewise; on the CPU float32 or bfloat16; apart from q
   PagedKv kv;
   PagedSequences sequences;
-  int num_heads = 0;  // a multiple of kv.num_kv_heads
-  float scale = 0;    // on the scores; 1 / sqrt(head_dim) for Llama
-  int window = 0;     // keys that a token sees, its own among them; 0: all up to its own
+  int num_heads = 0;        // a multiple of kv.num_kv_heads
+  float scale = 0;          // on the scores; 1 / sqrt(head_dim) for Llama
+  int window = 0;           // keys that a token sees, its own among them; 0: all up to its own
+  void* scratch = nullptr;  // on a GPU, attention_scratch_bytes of its memory; null on the CPU
 };
 
-// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit, head_dim <= kMaxHeadDim and window >=
-// 0; contents of `sequences` are a precondition (paged_kv.h).
+// What a step of so many tokens and sequences needs on a GPU. It is to be zeroed once, before the first call; then
+// attention alone uses it, in one stream, for all layers and steps: each call leaves its counters at zero.
+std::size_t attention_scratch_bytes(int max_tokens, int max_sequences, int num_heads, int head_dim);
+
+// Enqueues on `stream`. Throws InvalidArgument unless shapes fit, head_dim <= kMaxHeadDim and window >= 0, and on a GPU
+// unless there is scratch and 1 <= sequences.max_query_len <= num_tokens; contents of `sequences` are a precondition
+// (paged_kv.h). On a GPU a launch depends on shapes, max_query_len and page_table_stride alone, so that a captured step
+// can be replayed with other contexts.
 void attention(const AttentionParams& params, Stream& stream);
 
 }  // namespace heddle

@@ -19,7 +19,7 @@ struct PagedKv {
   DType dtype = DType::float32;
 
   // Elements before slot `slot` of head `head` of page `page`.
-  std::size_t offset(std::int32_t page, int head, int slot) const {
+  constexpr std::size_t offset(std::int32_t page, int head, int slot) const {
     const std::size_t row =
         (static_cast<std::size_t>(page) * static_cast<std::size_t>(num_kv_heads) + static_cast<std::size_t>(head)) *
             static_cast<std::size_t>(page_size) +
@@ -32,7 +32,8 @@ struct PagedKv {
 // i, the last of its context_len[i] tokens. Row query_start[i] + j is at position context_len[i] - new tokens + j; the
 // token at position t lies in slot t % page_size of page page_table[i * page_table_stride + t / page_size].
 //
-// The arrays are read when the stream comes to the operator and must be valid until it is done. Their contents are a
+// The arrays lie in memory of the stream's device, are read when the stream comes to the operator and must be valid until
+// it is done. Their contents are a
 // precondition that operators do not check (step/step_plan.h, validate, does): query_start begins at 0, does not
 // decrease and ends at the step's number of tokens; context_len[i] >= new tokens of i; all pages that
 // hold positions < context_len[i] exist.
@@ -42,9 +43,10 @@ struct PagedSequences {
   const std::int32_t* page_table = nullptr;   // [num_sequences, page_table_stride]
   int num_sequences = 0;
   int page_table_stride = 0;
+  int max_query_len = 0;  // the most new tokens of one sequence: what the host knows and launches on a GPU depend on
 
-  int num_new_tokens(int sequence) const { return query_start[sequence + 1] - query_start[sequence]; }
-  const std::int32_t* pages(int sequence) const {
+  constexpr int num_new_tokens(int sequence) const { return query_start[sequence + 1] - query_start[sequence]; }
+  constexpr const std::int32_t* pages(int sequence) const {
     return page_table + static_cast<std::ptrdiff_t>(sequence) * page_table_stride;
   }
 };

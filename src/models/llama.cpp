@@ -77,7 +77,8 @@ PagedSequences sequences_of(const StepTensors& step) {
           .context_len = step.context_len,
           .page_table = step.page_table,
           .num_sequences = step.num_sequences,
-          .page_table_stride = step.page_table_stride};
+          .page_table_stride = step.page_table_stride,
+          .max_query_len = step.max_query_len};
 }
 
 }  // namespace

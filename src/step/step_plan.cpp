@@ -95,8 +95,10 @@ StepTensors place(const StepPlan& plan, const StepLimits& limits, Arena& arena) 
 
   std::ranges::copy(plan.tokens, tokens);
   std::ranges::copy(plan.positions, positions);
+  int max_query_len = 0;
   for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
     const StepSequence& sequence = plan.sequences[i];
+    max_query_len = std::max(max_query_len, sequence.num_tokens);
     query_start[i] = sequence.first_token;
     context_len[i] = sequence.context_len;
     std::copy_n(plan.pages.begin() + sequence.first_page, sequence.num_pages,
@@ -114,7 +116,8 @@ StepTensors place(const StepPlan& plan, const StepLimits& limits, Arena& arena) 
           .num_tokens = static_cast<int>(plan.tokens.size()),
           .num_sequences = static_cast<int>(plan.sequences.size()),
           .page_table_stride = stride,
-          .num_logit_rows = static_cast<int>(plan.samples.size())};
+          .num_logit_rows = static_cast<int>(plan.samples.size()),
+          .max_query_len = max_query_len};
 }
 
 std::size_t placed_bytes(const StepLimits& limits) {

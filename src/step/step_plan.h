@@ -90,6 +90,7 @@ struct StepTensors {
   int num_sequences = 0;
   int page_table_stride = 0;
   int num_logit_rows = 0;
+  int max_query_len = 0;  // the most new tokens of one sequence
 };
 
 // Copies the plan's arrays into `arena`, laid out for the largest step, so that each stands at the same address in

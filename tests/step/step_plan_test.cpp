@@ -90,6 +90,7 @@ TEST(StepPlan, IsPlacedAsOperatorsReadIt) {
   EXPECT_EQ(step.num_tokens, 4);
   EXPECT_EQ(step.num_sequences, 2);
   EXPECT_EQ(step.page_table_stride, 4);
+  EXPECT_EQ(step.max_query_len, 3);
   EXPECT_THAT(std::vector(step.tokens, step.tokens + 4), ElementsAre(7, 8, 9, 42));
   EXPECT_THAT(std::vector(step.positions, step.positions + 4), ElementsAre(2, 3, 4, 8));
   EXPECT_THAT(std::vector(step.query_start, step.query_start + 3), ElementsAre(0, 3, 4));
