@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/bench_collective.h"
+#include "cli/bench_flag.h"
 #include "cli/bench_record.h"
 #include "cli/commands.h"
 #include "cli/number_option.h"
@@ -157,6 +158,7 @@ void add_bench(CLI::App& app) {
   add_tokenize_benchmark(*bench);
   add_wafer_benchmark(*bench);
   add_collective_benchmark(*bench);
+  add_flag_benchmark(*bench);
 }
 
 }  // namespace heddle

@@ -1,5 +1,9 @@
 #include "fabric/run_ranks.h"
 
+#include <sched.h>
+
+#include <vector>
+
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/team.h"
@@ -25,11 +29,32 @@ void call_on_own_stream(Fabric& fabric, RankMain rank_main) {
   rank_main(fabric, stream);
 }
 
+// Keeps this thread, and those that it will start, to its rank's share of the processors that this process may use, as
+// mpirun does: two ranks whose threads meet on one core would hand it to each other at every wait. Where there are more
+// ranks than processors, the system shares them out.
+void keep_to_share(int rank, int ranks) {
+  cpu_set_t usable;
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  std::vector<int> processors;
+  for (int i = 0; i < CPU_SETSIZE; ++i)
+    if (CPU_ISSET(i, &usable)) processors.push_back(i);
+  const std::size_t count = processors.size(), each = count / static_cast<std::size_t>(ranks);
+  if (each == 0) return;
+  cpu_set_t share;
+  CPU_ZERO(&share);
+  for (std::size_t i = 0; i < each; ++i) CPU_SET(processors[static_cast<std::size_t>(rank) * each + i], &share);
+  sched_setaffinity(0, sizeof share, &share);  // refused: it runs all the same
+}
+
 // World is ShmThreads or NvlinkThreads.
 template <class World, class Options>
 void run_threads(int ranks, const Options& options, RankMain rank_main) {
   World world(ranks, options);
-  run_team(ranks, [&](TeamMember& member) { call_on_own_stream(*world.rank(member.rank()), rank_main); });
+  run_team(ranks, [&](TeamMember& member) {
+    const auto fabric = world.rank(member.rank());
+    if (fabric->device().kind == DeviceKind::cpu) keep_to_share(member.rank(), ranks);
+    call_on_own_stream(*fabric, rank_main);
+  });
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ template <class Done>
 #ifdef __CUDA_ARCH__
   constexpr std::uint32_t kLooksBetween = 4096;
 #else
-  constexpr std::uint32_t kLooksBetween = 64;
+  constexpr std::uint32_t kLooksBetween = 256;
 #endif
   // A process may be stopped for a while, by a debugger or a shell: such a gap between two looks is nobody's delay.
   constexpr std::uint64_t kLongestGap = 100'000'000;

@@ -1,0 +1,29 @@
+// bench flag: the flags' way there and back between two ranks.
+#pragma once
+
+#include <cstdint>
+
+#include "base/stream.h"
+#include "fabric/fabric.h"
+
+namespace CLI {
+class App;
+}
+
+namespace heddle {
+
+void add_flag_benchmark(CLI::App& bench);
+
+// `rounds` times, this rank and `peer` raise each other's flag (`flag`, symmetric, 0 before the first call) and wait for
+// it, `lead` first; from inside one kernel, or one task of a CPU stream. `earlier`: rounds of the calls before this one.
+// Needs Capability::peer_addresses.
+struct FlagRounds {
+  int peer;
+  std::uint64_t* flag;
+  std::uint64_t earlier;
+  std::uint64_t rounds;
+  enum class Turn : std::uint8_t { first, second } turn;
+};
+void enqueue_flag_rounds(const Fabric& fabric, const FlagRounds& rounds, Stream& stream);
+
+}  // namespace heddle
