@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "kernels/embedding_sm90.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
 
@@ -25,11 +26,14 @@ void embedding_cpu(const EmbeddingParams& params, ThreadPool& pool) {
 }  // namespace
 
 void embedding(const EmbeddingParams& params, Stream& stream) {
-  require_cpu(stream, "embedding");
   require_weight(params.table, "embedding");
-  require_activation(params.y, params.y.rows, params.table.in_features, "embedding", "y");
+  require_activation(params.y, params.y.rows, params.table.in_features, "embedding", "y",
+                     activations_on(stream, ActivationDTypes::float32));
   require_array(params.tokens, params.y.rows, "embedding", "tokens");
   if (params.y.rows == 0) return;
+  if constexpr (kHaveCuda) {
+    if (stream.device().kind == DeviceKind::cuda) return embedding_sm90(params, stream);
+  }
   stream.enqueue([params](ThreadPool& pool) { embedding_cpu(params, pool); });
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "kernels/gather_rows_sm90.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
 
@@ -23,11 +24,17 @@ void gather_rows_cpu(const GatherRowsParams& params, ThreadPool& pool) {
 }  // namespace
 
 void gather_rows(const GatherRowsParams& params, Stream& stream) {
-  require_cpu(stream, "gather_rows");
-  require_activation(params.x, params.x.rows, params.x.columns, "gather_rows", "x");
-  require_activation(params.y, params.y.rows, params.x.columns, "gather_rows", "y");
+  require_activation(params.x, params.x.rows, params.x.columns, "gather_rows", "x",
+                     activations_on(stream, ActivationDTypes::float32));
+  require_activation(params.y, params.y.rows, params.x.columns, "gather_rows", "y",
+                     activations_on(stream, ActivationDTypes::float32));
+  require(params.x.dtype == params.y.dtype, "gather_rows: x is {}, y {}: a copy keeps the dtype",
+          name_of(params.x.dtype), name_of(params.y.dtype));
   require_array(params.rows, params.y.rows, "gather_rows", "rows");
   if (params.y.rows == 0) return;
+  if constexpr (kHaveCuda) {
+    if (stream.device().kind == DeviceKind::cuda) return gather_rows_sm90(params, stream);
+  }
   stream.enqueue([params](ThreadPool& pool) { gather_rows_cpu(params, pool); });
 }
 

@@ -9,13 +9,13 @@
 namespace heddle {
 
 struct GatherRowsParams {
-  Tensor x;  // [num_tokens, hidden], float32
-  const std::int32_t*
-      rows{};  // [num_rows], each in [0, num_tokens): found wrong when the operator runs, the stream fails
-  Tensor y;    // [num_rows, hidden], float32; apart from x
+  Tensor x;                    // [num_tokens, hidden], float32; on a GPU bfloat16 or float16, too
+  const std::int32_t* rows{};  // [num_rows], each in [0, num_tokens)
+  Tensor y;                    // [num_rows, hidden], as x; apart from x
 };
 
-// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit.
+// Enqueues on `stream`. Throws InvalidArgument unless shapes and dtypes fit. A row outside [0, num_tokens) is found when
+// the operator runs: on the CPU the stream then fails with InvalidArgument, on a GPU the row of y is NaN.
 void gather_rows(const GatherRowsParams& params, Stream& stream);
 
 }  // namespace heddle

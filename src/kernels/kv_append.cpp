@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/thread_pool.h"
+#include "kernels/kv_append_sm90.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
 
@@ -40,12 +41,18 @@ void kv_append_cpu(const KvAppendParams& params, ThreadPool& pool) {
 }  // namespace
 
 void kv_append(const KvAppendParams& params, Stream& stream) {
-  require_cpu(stream, "kv_append");
   require_paged_kv(params.kv, params.sequences, params.k.rows, "kv_append");
   const std::int64_t columns = std::int64_t{params.kv.num_kv_heads} * params.kv.head_dim;
-  require_activation(params.k, params.k.rows, columns, "kv_append", "k");
-  require_activation(params.v, params.k.rows, columns, "kv_append", "v");
+  require_activation(params.k, params.k.rows, columns, "kv_append", "k",
+                     activations_on(stream, ActivationDTypes::float32));
+  require_activation(params.v, params.k.rows, columns, "kv_append", "v",
+                     activations_on(stream, ActivationDTypes::float32));
+  require(params.k.dtype == params.v.dtype, "kv_append: k is {}, v {}: expected the same", name_of(params.k.dtype),
+          name_of(params.v.dtype));
   if (params.k.rows == 0) return;
+  if constexpr (kHaveCuda) {
+    if (stream.device().kind == DeviceKind::cuda) return kv_append_sm90(params, stream);
+  }
   stream.enqueue([params](ThreadPool& pool) { kv_append_cpu(params, pool); });
 }
 

@@ -9,13 +9,13 @@
 namespace heddle {
 
 struct KvAppendParams {
-  Tensor k;  // [num_tokens, num_kv_heads * head_dim], float32
-  Tensor v;  // likewise
+  Tensor k;  // [num_tokens, num_kv_heads * head_dim], float32; on a GPU bfloat16 or float16, too
+  Tensor v;  // as k
   PagedKv kv;
   PagedSequences sequences;
 };
 
-// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit; contents of `sequences` are a
+// Enqueues on `stream`. Throws InvalidArgument unless shapes and dtypes fit; contents of `sequences` are a
 // precondition (paged_kv.h). No slot may be written twice in one step.
 void kv_append(const KvAppendParams& params, Stream& stream);
 

@@ -7,6 +7,7 @@
 #include "base/thread_pool.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
+#include "kernels/rmsnorm_sm90.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/rmsnorm.cpp"  // Highway includes this file again for each instruction set
@@ -75,20 +76,38 @@ void rmsnorm_cpu(const RmsNormParams& params, ThreadPool& pool) {
                     [&](std::int64_t begin, std::int64_t end) { rows(params, begin, end); });
 }
 
+// A kernel for each mix of dtypes would be many.
+void require_one_16_bit_dtype(const RmsNormParams& params) {
+  const auto holds = [&](DType dtype) {
+    return params.x.dtype == dtype || params.y.dtype == dtype ||
+           (params.residual.data != nullptr && params.residual.dtype == dtype);
+  };
+  require(!holds(DType::bfloat16) || !holds(DType::float16), "rmsnorm: bfloat16 and float16 do not mix on a GPU");
+  const std::int64_t hidden = params.x.columns / params.num_heads;
+  require(hidden <= kMostRmsNormHidden, "rmsnorm: {} elements to normalise, a GPU takes {}", hidden,
+          kMostRmsNormHidden);
+}
+
 }  // namespace
 
 void rmsnorm(const RmsNormParams& params, Stream& stream) {
-  require_cpu(stream, "rmsnorm");
   const Tensor& x = params.x;
-  require_activation(x, x.rows, x.columns, "rmsnorm", "x");
-  require_activation(params.y, x.rows, x.columns, "rmsnorm", "y", ActivationDTypes::with_bfloat16);
-  if (params.residual.data != nullptr) require_activation(params.residual, x.rows, x.columns, "rmsnorm", "residual");
+  require_activation(x, x.rows, x.columns, "rmsnorm", "x", activations_on(stream, ActivationDTypes::float32));
+  require_activation(params.y, x.rows, x.columns, "rmsnorm", "y",
+                     activations_on(stream, ActivationDTypes::with_bfloat16));
+  if (params.residual.data != nullptr)
+    require_activation(params.residual, x.rows, x.columns, "rmsnorm", "residual",
+                       activations_on(stream, ActivationDTypes::float32));
   require(params.num_heads > 0 && x.columns % params.num_heads == 0,
           "rmsnorm: x has {} columns, not a multiple of num_heads {}", x.columns, params.num_heads);
   require_array(params.weight, x.rows, "rmsnorm", "weight");
   require(std::isfinite(params.eps) && params.eps >= 0, "rmsnorm: eps is {}, expected a finite number >= 0",
           params.eps);
+  if (stream.device().kind == DeviceKind::cuda) require_one_16_bit_dtype(params);
   if (x.rows == 0) return;
+  if constexpr (kHaveCuda) {
+    if (stream.device().kind == DeviceKind::cuda) return rmsnorm_sm90(params, stream);
+  }
   stream.enqueue([params](ThreadPool& pool) { rmsnorm_cpu(params, pool); });
 }
 

@@ -7,6 +7,7 @@
 #include "base/thread_pool.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
+#include "kernels/rope_sm90.h"
 
 namespace heddle {
 namespace {
@@ -57,17 +58,23 @@ void rope_cpu(const RopeParams& params, ThreadPool& pool) {
 }  // namespace
 
 void rope(const RopeParams& params, Stream& stream) {
-  require_cpu(stream, "rope");
   require(params.head_dim > 0 && params.head_dim % 2 == 0, "rope: head_dim is {}, expected an even number above 0",
           params.head_dim);
-  require_activation(params.q, params.q.rows, params.q.columns, "rope", "q");
-  require_activation(params.k, params.q.rows, params.k.columns, "rope", "k");
+  require_activation(params.q, params.q.rows, params.q.columns, "rope", "q",
+                     activations_on(stream, ActivationDTypes::float32));
+  require_activation(params.k, params.q.rows, params.k.columns, "rope", "k",
+                     activations_on(stream, ActivationDTypes::float32));
   require(params.q.columns % params.head_dim == 0 && params.k.columns % params.head_dim == 0,
           "rope: q has {} columns, k {}: not multiples of head_dim {}", params.q.columns, params.k.columns,
           params.head_dim);
+  require(params.q.dtype == params.k.dtype, "rope: q is {}, k {}: expected the same", name_of(params.q.dtype),
+          name_of(params.k.dtype));
   require_array(params.positions, params.q.rows, "rope", "positions");
   require_array(params.inv_freq, params.q.rows, "rope", "inv_freq");
   if (params.q.rows == 0) return;
+  if constexpr (kHaveCuda) {
+    if (stream.device().kind == DeviceKind::cuda) return rope_sm90(params, stream);
+  }
   stream.enqueue([params](ThreadPool& pool) { rope_cpu(params, pool); });
 }
 

@@ -13,15 +13,15 @@
 namespace heddle {
 
 struct RopeParams {
-  Tensor q;                         // [num_tokens, num_heads * head_dim], float32
-  Tensor k;                         // [num_tokens, num_kv_heads * head_dim], float32; apart from q
+  Tensor q;                         // [num_tokens, num_heads * head_dim], float32; on a GPU bfloat16 or float16, too
+  Tensor k;                         // [num_tokens, num_kv_heads * head_dim], as q; apart from q
   const std::int32_t* positions{};  // [num_tokens]
   const float* inv_freq{};          // [head_dim / 2]
   int head_dim = 0;                 // even
   float scale = 1;                  // on cosine and sine (attention scaling of some long-context variants)
 };
 
-// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes fit.
+// Enqueues on `stream`. Throws InvalidArgument unless shapes and dtypes fit.
 void rope(const RopeParams& params, Stream& stream);
 
 }  // namespace heddle

@@ -6,6 +6,7 @@
 #include "base/thread_pool.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
+#include "kernels/swiglu_sm90.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/swiglu.cpp"  // Highway includes this file again for each instruction set
@@ -68,10 +69,14 @@ void swiglu_cpu(const SwigluParams& params, ThreadPool& pool) {
 }  // namespace
 
 void swiglu(const SwigluParams& params, Stream& stream) {
-  require_cpu(stream, "swiglu");
-  require_activation(params.y, params.y.rows, params.y.columns, "swiglu", "y", ActivationDTypes::with_bfloat16);
-  require_activation(params.gate_up, params.y.rows, 2 * params.y.columns, "swiglu", "gate_up");
+  require_activation(params.y, params.y.rows, params.y.columns, "swiglu", "y",
+                     activations_on(stream, ActivationDTypes::with_bfloat16));
+  require_activation(params.gate_up, params.y.rows, 2 * params.y.columns, "swiglu", "gate_up",
+                     activations_on(stream, ActivationDTypes::float32));
   if (params.y.rows == 0) return;
+  if constexpr (kHaveCuda) {
+    if (stream.device().kind == DeviceKind::cuda) return swiglu_sm90(params, stream);
+  }
   stream.enqueue([params](ThreadPool& pool) { swiglu_cpu(params, pool); });
 }
 

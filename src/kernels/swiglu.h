@@ -7,11 +7,11 @@
 namespace heddle {
 
 struct SwigluParams {
-  Tensor gate_up;  // [num_tokens, 2 * intermediate], float32
-  Tensor y;        // [num_tokens, intermediate], float32 or bfloat16; apart from gate_up
+  Tensor gate_up;  // [num_tokens, 2 * intermediate], float32; on a GPU bfloat16 or float16, too
+  Tensor y;        // [num_tokens, intermediate], float32 or bfloat16, on a GPU any; apart from gate_up
 };
 
-// Enqueues on `stream`, a CPU stream. Throws InvalidArgument unless shapes and dtypes fit.
+// Enqueues on `stream`. Throws InvalidArgument unless shapes and dtypes fit.
 void swiglu(const SwigluParams& params, Stream& stream);
 
 }  // namespace heddle

@@ -1,0 +1,131 @@
+// Elements of activations and weights in kernels: packs of eight for aligned rows, and one at a time for all else.
+// Conversions round to nearest even, as base/dtype.h does; every NaN becomes some NaN.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/tensor.h"
+
+namespace heddle {
+
+inline constexpr int kPackElements = 8;
+
+struct Pack {
+  float values[kPackElements];
+};
+
+template <class T>
+inline constexpr DType kDTypeOf = DType::float32;
+template <>
+inline constexpr DType kDTypeOf<bfloat16> = DType::bfloat16;
+template <>
+inline constexpr DType kDTypeOf<float16> = DType::float16;
+
+namespace detail {
+
+__device__ inline float low_half(std::uint32_t word, bfloat16) {
+  return __uint_as_float(word << 16);
+}
+__device__ inline float high_half(std::uint32_t word, bfloat16) {
+  return __uint_as_float(word & 0xffff0000u);
+}
+__device__ inline float low_half(std::uint32_t word, float16) {
+  float value;
+  asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(value) : "r"(word));
+  return value;
+}
+__device__ inline float high_half(std::uint32_t word, float16) {
+  float value;
+  asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(value) : "r"(word));
+  return value;
+}
+__device__ inline std::uint32_t two_halves(float low, float high, bfloat16) {
+  std::uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+__device__ inline std::uint32_t two_halves(float low, float high, float16) {
+  std::uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+
+}  // namespace detail
+
+// Eight elements from an address that is a multiple of 16 bytes.
+template <class T>
+__device__ inline Pack load_pack(const T* source) {
+  Pack pack;
+  const auto* words = reinterpret_cast<const uint4*>(source);
+  if constexpr (sizeof(T) == 4) {
+    const uint4 a = words[0], b = words[1];
+    const std::uint32_t bits[kPackElements] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int i = 0; i < kPackElements; ++i) pack.values[i] = __uint_as_float(bits[i]);
+  } else {
+    const uint4 a = words[0];
+    const std::uint32_t bits[kPackElements / 2] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+    for (int i = 0; i < kPackElements / 2; ++i) {
+      pack.values[2 * i] = detail::low_half(bits[i], T{});
+      pack.values[2 * i + 1] = detail::high_half(bits[i], T{});
+    }
+  }
+  return pack;
+}
+
+template <class T>
+__device__ inline void store_pack(T* destination, const Pack& pack) {
+  auto* words = reinterpret_cast<uint4*>(destination);
+  const auto word = [&](int i) {
+    if constexpr (sizeof(T) == 4)
+      return __float_as_uint(pack.values[i]);
+    else
+      return detail::two_halves(pack.values[2 * i], pack.values[2 * i + 1], T{});
+  };
+  words[0] = make_uint4(word(0), word(1), word(2), word(3));
+  if constexpr (sizeof(T) == 4) words[1] = make_uint4(word(4), word(5), word(6), word(7));
+}
+
+// Element `index` of an array whose dtype is known at run time alone: the way that takes any alignment and length.
+__device__ inline float load_element(const void* data, std::int64_t index, DType dtype) {
+  if (dtype == DType::float32) return static_cast<const float*>(data)[index];
+  const std::uint32_t word = static_cast<const std::uint16_t*>(data)[index];
+  return dtype == DType::bfloat16 ? detail::low_half(word, bfloat16{}) : detail::low_half(word, float16{});
+}
+
+__device__ inline void store_element(void* data, std::int64_t index, DType dtype, float value) {
+  if (dtype == DType::float32)
+    static_cast<float*>(data)[index] = value;
+  else
+    static_cast<std::uint16_t*>(data)[index] = static_cast<std::uint16_t>(
+        dtype == DType::bfloat16 ? detail::two_halves(value, 0, bfloat16{}) : detail::two_halves(value, 0, float16{}));
+}
+
+// The tensor's element (row, column).
+template <class T>
+__device__ inline T* element(const Tensor& tensor, std::int64_t row, std::int64_t column) {
+  return static_cast<T*>(tensor.data) + row * tensor.row_stride + column;
+}
+
+// Whether packs of elements of this size can be read from `data`, and from every multiple of `stride` elements after.
+inline bool takes_packs(const void* data, std::int64_t stride, DType dtype) {
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 &&
+         static_cast<std::size_t>(stride) * size_of(dtype) % 16 == 0;
+}
+inline bool takes_packs(const Tensor& tensor) {
+  return tensor.columns % kPackElements == 0 && takes_packs(tensor.data, tensor.row_stride, tensor.dtype);
+}
+
+// Calls f with a value of the type that `dtype` names.
+template <class F>
+void with_type(DType dtype, F f) {
+  if (dtype == DType::float32) return f(float{});
+  if (dtype == DType::bfloat16) return f(bfloat16{});
+  f(float16{});
+}
+
+}  // namespace heddle
