@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/thread_pool.h"
 #include "kernels/kv_append_sm90.h"
 #include "kernels/pieces.h"
