@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/launch_sm90.cuh"
+#include "kernels/linear.h"
 
 namespace heddle {
 
@@ -21,6 +22,19 @@ struct LinearOperands {
   std::int64_t in_features, out_features;
   int num_tokens;
 };
+
+template <class XType, class WType, class YType>
+LinearOperands<XType, WType, YType> operands_of(const LinearParams& params) {
+  return {.x = static_cast<const XType*>(params.x.data),
+          .weight = static_cast<const WType*>(params.weight.row(0)),
+          .bias = params.weight.bias,
+          .y = static_cast<YType*>(params.y.data),
+          .x_stride = params.x.row_stride,
+          .y_stride = params.y.row_stride,
+          .in_features = params.weight.in_features,
+          .out_features = params.weight.out_features,
+          .num_tokens = static_cast<int>(params.x.rows)};
+}
 
 __device__ inline float widen(float value) {
   return value;

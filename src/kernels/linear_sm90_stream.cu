@@ -1,0 +1,61 @@
+#include "kernels/linear_sm90_stream.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "base/error.h"
+#include "kernels/linear_sm90_stream.cuh"
+
+namespace heddle {
+namespace {
+
+using Config = StreamConfig<8, 2, 1, 4, 1, 0, 256>;
+
+int num_multiprocessors(int device) {
+  int count = 0;
+  const cudaError_t error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  if (error != cudaSuccess) throw_error<Failure>("linear: cuda:{}: {}", device, cudaGetErrorString(error));
+  return count;
+}
+
+bool is_aligned(const void* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+}
+
+template <int kTokenTiles, class T, class Y>
+void enqueue_stream(const LinearParams& params, Stream& stream) {
+  launch_sm90("linear", linear_stream<Config, kTokenTiles, T, Y>,
+              {.grid = dim3(static_cast<unsigned>(num_multiprocessors(stream.device().index))),
+               .block = dim3(Config::kThreads),
+               .shared_bytes = stream_shared_bytes<Config>(kTokenTiles)},
+              stream, operands_of<T, T, Y>(params));
+}
+
+template <class T, class Y>
+void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
+  if (params.x.rows <= 8) return enqueue_stream<1, T, Y>(params, stream);
+  enqueue_stream<2, T, Y>(params, stream);
+}
+
+template <class T>
+void enqueue_for_y(const LinearParams& params, Stream& stream) {
+  if (params.y.dtype == DType::float32) return enqueue_for_tokens<T, float>(params, stream);
+  enqueue_for_tokens<T, T>(params, stream);
+}
+
+}  // namespace
+
+bool is_for_stream(const LinearParams& params) {
+  const DType dtype = params.weight.dtype;
+  return params.x.rows <= kLinearSmallRows && dtype != DType::float32 && params.x.dtype == dtype &&
+         (params.y.dtype == dtype || params.y.dtype == DType::float32) && params.weight.in_features % 8 == 0 &&
+         params.x.row_stride % 8 == 0 && is_aligned(params.x.data) && is_aligned(params.weight.row(0));
+}
+
+void linear_stream(const LinearParams& params, Stream& stream) {
+  if (params.weight.dtype == DType::bfloat16) return enqueue_for_y<__nv_bfloat16>(params, stream);
+  enqueue_for_y<__half>(params, stream);
+}
+
+}  // namespace heddle
