@@ -1,41 +1,16 @@
 // Attention on a GPU: which kernel takes what, and the simple one that takes everything.
 #include "kernels/attention_sm90.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cmath>
 
+#include "kernels/attention_decode_sm90.h"
+#include "kernels/attention_sm90_rows.cuh"
 #include "kernels/launch_sm90.cuh"
 
 namespace heddle {
 namespace {
 
 constexpr int kSimpleWarps = 8;
-
-__device__ float load_activation(const void* data, std::int64_t i, DType dtype) {
-  switch (dtype) {
-    case DType::bfloat16:
-      return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[i]);
-    case DType::float16:
-      return __half2float(static_cast<const __half*>(data)[i]);
-    default:
-      return static_cast<const float*>(data)[i];
-  }
-}
-
-__device__ void store_activation(void* data, std::int64_t i, DType dtype, float value) {
-  switch (dtype) {
-    case DType::bfloat16:
-      static_cast<__nv_bfloat16*>(data)[i] = __float2bfloat16_rn(value);
-      break;
-    case DType::float16:
-      static_cast<__half*>(data)[i] = __float2half_rn(value);
-      break;
-    default:
-      static_cast<float*>(data)[i] = value;
-  }
-}
 
 // One block a token and query head. A warp takes every kSimpleWarps-th key, its lanes share the head's elements; the
 // warps' sums are merged in their order.
@@ -64,7 +39,7 @@ __global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __gr
 #pragma unroll
   for (int i = 0; i < kMaxPerLane; ++i) {
     const int d = i * 32 + lane;
-    q[i] = d < kv.head_dim ? load_activation(params.q.data, q_row + d, params.q.dtype) * params.scale : 0;
+    q[i] = d < kv.head_dim ? sm90::load_element(params.q.data, q_row + d, params.q.dtype) * params.scale : 0;
     o[i] = 0;
   }
   float largest = -INFINITY, sum = 0;
@@ -74,7 +49,7 @@ __global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __gr
 #pragma unroll
     for (int i = 0; i < kMaxPerLane; ++i) {
       const int d = i * 32 + lane;
-      if (d < kv.head_dim) score = fmaf(q[i], load_activation(kv.keys, row + d, kv.dtype), score);
+      if (d < kv.head_dim) score = fmaf(q[i], sm90::load_element(kv.keys, row + d, kv.dtype), score);
     }
     for (int step = 16; step > 0; step /= 2) score += __shfl_xor_sync(~0u, score, step);
     const float before = largest;
@@ -84,7 +59,7 @@ __global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __gr
 #pragma unroll
     for (int i = 0; i < kMaxPerLane; ++i) {
       const int d = i * 32 + lane;
-      if (d < kv.head_dim) o[i] = fmaf(weight, load_activation(kv.values, row + d, kv.dtype), o[i] * correction);
+      if (d < kv.head_dim) o[i] = fmaf(weight, sm90::load_element(kv.values, row + d, kv.dtype), o[i] * correction);
     }
   }
 
@@ -105,29 +80,31 @@ __global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __gr
   for (int d = static_cast<int>(threadIdx.x); d < kv.head_dim; d += kSimpleWarps * 32) {
     float value = 0;
     for (int w = 0; w < kSimpleWarps; ++w) value = fmaf(weights[w], merged[w][d], value);
-    store_activation(params.y.data, token * params.y.row_stride + std::int64_t{head} * kv.head_dim + d, params.y.dtype,
-                     value / total);
+    sm90::store_element(params.y.data, token * params.y.row_stride + std::int64_t{head} * kv.head_dim + d,
+                        params.y.dtype, value / total);
   }
 }
 
-}  // namespace
-
-std::size_t attention_scratch_bytes_sm90(int max_tokens, int max_sequences, int num_heads, int head_dim) {
-  // A counter for each sixteen rows (pairs of token and head) that share a KV head, and two partial results a block.
-  constexpr std::size_t kBlocks = 512, kRows = 16;
-  const auto heads = static_cast<std::size_t>(num_heads);
-  const std::size_t counters = (static_cast<std::size_t>(max_tokens) + static_cast<std::size_t>(max_sequences)) * heads;
-  return (counters * sizeof(std::int32_t) + 255) / 256 * 256 +
-         2 * kBlocks * kRows * (static_cast<std::size_t>(head_dim) + 2) * sizeof(float);
-}
-
-void attention_sm90(const AttentionParams& params, Stream& stream) {
+void attention_simple_sm90(const AttentionParams& params, Stream& stream) {
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.q.rows), static_cast<unsigned>(params.num_heads)),
                           .block = dim3(kSimpleWarps * 32)};
   if (params.kv.head_dim <= 256)
     launch_sm90("attention", attention_simple<8>, shape, stream, params);
   else
     launch_sm90("attention", attention_simple<32>, shape, stream, params);
+}
+
+}  // namespace
+
+std::size_t attention_scratch_bytes_sm90(int /*max_tokens*/, int /*max_sequences*/, int /*num_heads*/, int head_dim) {
+  return attention_decode_scratch_bytes(head_dim);
+}
+
+void attention_sm90(const AttentionParams& params, Stream& stream) {
+  const int group = params.num_heads / params.kv.num_kv_heads;
+  if (attention_decode_takes(params) && params.sequences.max_query_len * group <= 64)
+    return attention_decode_sm90(params, 64, stream);
+  attention_simple_sm90(params, stream);
 }
 
 }  // namespace heddle

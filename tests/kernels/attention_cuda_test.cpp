@@ -1,0 +1,354 @@
+// Attention on a GPU against float64; skipped, saying so, where there is none.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/cuda_runtime.h"
+#include "kernels/attention.h"
+#include "operands.h"
+#include "sequences.h"
+
+namespace heddle {
+namespace {
+
+constexpr Device kGpu{DeviceKind::cuda, 0};
+
+struct GpuCase {
+  int num_heads, num_kv_heads, head_dim, page_size;
+  std::vector<TestSequence> sequences;
+  int window = 0;
+  float query_scale = 1;
+};
+
+// Rows of any dtype, NaN between them and before anything is written.
+struct GpuRows {
+  GpuRows(std::int64_t num_rows, std::int64_t num_columns, std::int64_t gap, DType of_elements)
+      : dtype(of_elements),
+        rows(num_rows),
+        columns(num_columns),
+        stride(num_columns + gap),
+        values(static_cast<std::size_t>(num_rows * stride), kPoison) {}
+  void upload() {
+    std::vector<std::byte> bytes(values.size() * size_of(dtype));
+    convert(values.data(), DType::float32, bytes.data(), dtype, values.size());
+    memory = Buffer(std::max<std::size_t>(bytes.size(), 16), kGpu);
+    cuda::copy(memory.data(), bytes.data(), bytes.size(), nullptr);
+  }
+  std::vector<std::byte> download(Stream& stream) const {
+    std::vector<std::byte> bytes(values.size() * size_of(dtype));
+    cuda::copy(bytes.data(), memory.data(), bytes.size(), stream.native());
+    stream.synchronize();
+    return bytes;
+  }
+  Tensor tensor() { return {memory.data(), rows, columns, stride, dtype}; }
+
+  DType dtype;
+  std::int64_t rows, columns, stride;
+  std::vector<float> values;
+  Buffer memory;
+};
+
+Buffer on_gpu(const void* data, std::size_t size_bytes) {
+  Buffer memory(std::max<std::size_t>(size_bytes, 16), kGpu);
+  cuda::copy(memory.data(), data, size_bytes, nullptr);
+  return memory;
+}
+
+// A cache and its page tables on the GPU.
+struct GpuSequences {
+  explicit GpuSequences(const Sequences& sequences) : view(sequences.view()), kv(sequences.kv()) {
+    const auto pages = sequences.keys().count() * size_of(kv.dtype);
+    const auto count = static_cast<std::size_t>(view.num_sequences);
+    keys = on_gpu(kv.keys, pages);
+    values = on_gpu(kv.values, pages);
+    query_start = on_gpu(view.query_start, 4 * (count + 1));
+    context_len = on_gpu(view.context_len, 4 * count);
+    page_table = on_gpu(view.page_table, 4 * count * static_cast<std::size_t>(view.page_table_stride));
+    kv.keys = keys.data();
+    kv.values = values.data();
+    view.query_start = reinterpret_cast<const std::int32_t*>(query_start.data());
+    view.context_len = reinterpret_cast<const std::int32_t*>(context_len.data());
+    view.page_table = reinterpret_cast<const std::int32_t*>(page_table.data());
+  }
+
+  PagedSequences view;
+  PagedKv kv;
+  Buffer keys, values, query_start, context_len, page_table;
+};
+
+Buffer zeroed(std::size_t size_bytes) {
+  const std::vector<std::byte> zeros(size_bytes);
+  return on_gpu(zeros.data(), size_bytes);
+}
+
+struct Expected {
+  double value, bound;
+};
+
+// y in float64, with a bound on what float32 sums, weights rounded to the cache's dtype and exp2's approximation lose.
+// `query_error`: the relative error of q's elements when they are multiplied.
+std::vector<Expected> attention_in_float64(const float* q, const std::vector<float>& keys,
+                                           const std::vector<float>& values, int head_dim, double scale, int first,
+                                           int position, double query_error, DType cache, DType y) {
+  std::vector<double> scores;
+  double largest = -std::numeric_limits<double>::infinity(), score_error = 0;
+  for (int j = first; j <= position; ++j) {
+    double dot = 0, magnitude = 0;
+    for (int d = 0; d < head_dim; ++d) {
+      const double product = static_cast<double>(q[d]) * keys[static_cast<std::size_t>(j * head_dim + d)];
+      dot += product;
+      magnitude += std::fabs(product);
+    }
+    scores.push_back(dot * scale);
+    largest = std::max(largest, scores.back());
+    // Tensor cores add with a unit of the last place twice that of float32, in any order.
+    score_error = std::max(score_error, (2.0 * (head_dim + 8) * kUnit + query_error) * magnitude * scale);
+  }
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score - largest);
+  const double weight_error = cache == DType::float32 ? 0 : unit_roundoff(cache);
+  const double growth = 2 * std::expm1(2 * score_error) + weight_error + (4.0 * (position - first + 1) + 64) * kUnit;
+  // float16 has no weights below 2^-24, so rounds to that.
+  const double lost = cache == DType::float16 ? 0x1p-24 : 0;
+  std::vector<Expected> result;
+  for (int d = 0; d < head_dim; ++d) {
+    double value = 0, magnitude = 0, total = 0;
+    for (int j = first; j <= position; ++j) {
+      const double v = values[static_cast<std::size_t>(j * head_dim + d)];
+      value += scores[static_cast<std::size_t>(j - first)] * v;
+      magnitude += scores[static_cast<std::size_t>(j - first)] * std::fabs(v);
+      total += std::fabs(v);
+    }
+    const double bound = magnitude / sum * growth + lost * total / sum;
+    const double rounding = y == DType::float32 ? kUnit : unit_roundoff(y);
+    result.push_back({value / sum, bound + rounding * (std::fabs(value / sum) + bound) + 0x1p-24});
+  }
+  return result;
+}
+
+class AttentionOnGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) GTEST_SKIP() << "there is no GPU here";
+  }
+
+  // What is computed for the case, compared and run again.
+  static void check(const GpuCase& c, DType cache, DType q_dtype, DType y_dtype, bool rounded_queries = true) {
+    SCOPED_TRACE(fmt::format(
+        "cache {}, q {}, y {}, {}/{} heads of {}, pages of {}, window {}, {} sequences, the first "
+        "of {} tokens, {} new",
+        name_of(cache), name_of(q_dtype), name_of(y_dtype), c.num_heads, c.num_kv_heads, c.head_dim, c.page_size,
+        c.window, c.sequences.size(), c.sequences[0].context_len, c.sequences[0].num_new_tokens));
+    Sequences sequences({c.num_kv_heads, c.head_dim, c.page_size, cache}, c.sequences);
+    sequences.fill(c.sequences);
+    const std::int64_t columns = std::int64_t{c.num_heads} * c.head_dim;
+    std::vector<std::vector<float>> keys, values;
+    for (int s = 0; s < static_cast<int>(c.sequences.size()); ++s) {
+      for (int head = 0; head < c.num_kv_heads; ++head) {
+        keys.push_back(sequences.keys_of(s, head));
+        values.push_back(sequences.values_of(s, head));
+      }
+      const TestSequence& sequence = c.sequences[static_cast<std::size_t>(s)];
+      const int before = sequence.context_len - sequence.num_new_tokens;
+      sequences.forget_before(s, c.window == 0 ? 0 : std::max(0, before - c.window + 1));
+    }
+    GpuRows q(sequences.num_tokens(), columns, 8, q_dtype), y(sequences.num_tokens(), columns, 12, y_dtype);
+    const std::vector<float> random = random_floats(static_cast<std::size_t>(q.rows * columns), 11, c.query_scale);
+    for (std::int64_t row = 0; row < q.rows; ++row)
+      for (std::int64_t i = 0; i < columns; ++i) {
+        float& value = q.values[static_cast<std::size_t>(row * q.stride + i)];
+        value = random[static_cast<std::size_t>(row * columns + i)];
+        for (const DType dtype : {rounded_queries ? cache : q_dtype, q_dtype}) {
+          float narrow = 0;
+          convert(&value, DType::float32, &narrow, dtype, 1);
+          convert(&narrow, dtype, &value, DType::float32, 1);
+        }
+      }
+    q.upload();
+    y.upload();
+
+    GpuSequences on_device(sequences);
+    const Buffer scratch = zeroed(attention_scratch_bytes(sequences.num_tokens(), 8, c.num_heads, c.head_dim));
+    const double scale = 1 / std::sqrt(c.head_dim);
+    const AttentionParams params{q.tensor(),   y.tensor(),
+                                 on_device.kv, on_device.view,
+                                 c.num_heads,  static_cast<float>(scale),
+                                 c.window,     const_cast<std::byte*>(scratch.data())};  // of a const Buffer
+    Stream stream(kGpu);
+    attention(params, stream);
+    const std::vector<std::byte> once = y.download(stream);
+    for (int again = 0; again < 3; ++again) {
+      attention(params, stream);
+      ASSERT_EQ(y.download(stream), once);
+    }
+
+    std::vector<float> result(y.values.size());
+    convert(once.data(), y_dtype, result.data(), DType::float32, result.size());
+    std::int64_t token = 0;
+    for (int s = 0; s < static_cast<int>(c.sequences.size()); ++s) {
+      const TestSequence& sequence = c.sequences[static_cast<std::size_t>(s)];
+      for (int j = 0; j < sequence.num_new_tokens; ++j, ++token) {
+        const int position = sequence.context_len - sequence.num_new_tokens + j;
+        const int first = c.window == 0 ? 0 : std::max(0, position - c.window + 1);
+        // Of long prompts the edges of tiles, and some between.
+        if (sequence.num_new_tokens > 300 && j % 64 != 0 && j % 64 != 63 && j % 41 != 0) continue;
+        for (int head = 0; head < c.num_heads; ++head) {
+          const auto view = static_cast<std::size_t>(s * c.num_kv_heads + head / (c.num_heads / c.num_kv_heads));
+          const std::vector<Expected> expected = attention_in_float64(
+              q.values.data() + token * q.stride + head * c.head_dim, keys[view], values[view], c.head_dim, scale,
+              first, position, rounded_queries || cache == DType::float32 ? 0 : unit_roundoff(cache), cache, y_dtype);
+          for (int d = 0; d < c.head_dim; ++d)
+            ASSERT_NEAR(result[static_cast<std::size_t>(token * y.stride + head * c.head_dim + d)],
+                        expected[static_cast<std::size_t>(d)].value, expected[static_cast<std::size_t>(d)].bound)
+                << "sequence " << s << " position " << position << " head " << head << " element " << d;
+        }
+      }
+      for (std::int64_t t = 0; t < y.rows; ++t)
+        for (std::int64_t i = columns; i < y.stride; ++i)
+          ASSERT_TRUE(std::isnan(result[static_cast<std::size_t>(t * y.stride + i)])) << "between rows";
+    }
+  }
+
+  static void check_all(const std::vector<GpuCase>& cases) {
+    int turn = 0;
+    for (const GpuCase& c : cases) {
+      for (const DType cache : {DType::bfloat16, DType::float16}) {
+        check(c, cache, kDTypes[turn % 3], kDTypes[turn / 3 % 3]);
+        ++turn;
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+};
+
+TEST_F(AttentionOnGpu, DecodeMatchesFloat64) {
+  check_all({
+      {4, 4, 128, 16, {{1, 1}}},  // one key: y is its value
+      {4, 4, 128, 16, {{2, 1}, {15, 1}, {16, 1}, {17, 1}, {63, 1}, {64, 1}, {65, 1}, {129, 1}}},  // page and tile edges
+      {32, 8, 128, 32, {{700, 1}, {3, 1}, {0, 0}, {64, 1}, {1500, 1}}},  // one without new tokens between others
+      {40, 40, 128, 16, {{300, 1}}},
+      {40, 1, 128, 64, {{5000, 1}}},         // three tiles of rows, every block has a part of each
+      {6, 2, 64, 16, {{100, 1}, {200, 1}}},  // a group of 3
+      {5, 1, 64, 32, {{1000, 1}}},
+      {14, 2, 64, 128, {{900, 1}, {128, 1}, {129, 1}}},  // a group of 7; two boxes a page
+      {8, 8, 96, 16, {{77, 1}, {400, 1}}},
+      {4, 1, 96, 32, {{1300, 1}}},
+      {4, 2, 256, 16, {{90, 1}, {333, 1}}},
+      {8, 1, 256, 64, {{2000, 1}}},
+      {16, 2, 128, 256, {{600, 1}}},
+      {2, 1, 128, 16, {{300, 2}, {5, 5}, {64, 3}, {66, 4}}},  // a few new tokens each
+      {8, 2, 128, 32, {{1000, 16}, {200, 1}, {16, 16}}},      // four tiles of rows
+  });
+}
+
+TEST_F(AttentionOnGpu, DecodeKeepsToTheWindow) {
+  check_all({
+      {8, 2, 128, 16, {{300, 1}, {64, 1}, {20, 1}}, 64},
+      {8, 2, 128, 16, {{300, 1}, {65, 1}}, 1},  // its own key alone
+      {8, 2, 64, 32, {{1000, 1}, {70, 4}}, 65},
+      {4, 4, 128, 64, {{1500, 8}}, 500},
+      {4, 1, 128, 16, {{300, 1}}, std::numeric_limits<int>::max()},
+      {4, 1, 256, 16, {{700, 3}}, 200},
+  });
+}
+
+TEST_F(AttentionOnGpu, OneKeyMayHaveAllTheWeight) {
+  check_all({{8, 2, 128, 16, {{900, 1}}, 0, 1e4f}, {8, 2, 128, 16, {{900, 1}}, 0, 1e-5f}});
+}
+
+// More sequences than a warp has lanes, of all lengths.
+TEST_F(AttentionOnGpu, SharesOutManySequences) {
+  std::vector<TestSequence> sequences;
+  for (int i = 0; i < 75; ++i)
+    sequences.push_back({.context_len = i % 5 == 0 ? 0 : 1 + i * i * 37 % 500,
+                         .num_new_tokens = i % 5 == 0 ? 0 : 1,
+                         .seed = static_cast<std::uint32_t>(i)});
+  check_all({{8, 2, 64, 16, sequences}, {4, 4, 128, 32, sequences}});
+}
+
+// Dtypes, head sizes, pages and alignments that the fast kernels do not take.
+TEST_F(AttentionOnGpu, TakesAnyShape) {
+  check_all({
+      {6, 2, 7, 3, {{9, 9}, {10, 1}, {4, 0}, {11, 2}}},
+      {2, 1, 300, 16, {{100, 40}}},
+      {3, 1, 1024, 7, {{70, 10}}},
+      {4, 2, 128, 5, {{63, 1}, {66, 20}}},
+      {4, 2, 128, 48, {{200, 1}}, 50},
+      {1, 1, 1, 1, {{1, 1}}},
+  });
+  for (const DType q : kDTypes) {
+    check({4, 2, 128, 16, {{100, 1}, {90, 90}}}, DType::float32, q, DType::float32);
+    check({4, 2, 64, 16, {{100, 100}}, 33}, DType::float32, DType::float32, q);
+  }
+}
+
+TEST_F(AttentionOnGpu, TakesQueriesThatTheCacheWouldRound) {
+  for (const DType cache : {DType::bfloat16, DType::float16}) {
+    check({8, 2, 128, 16, {{300, 1}, {100, 1}}}, cache, DType::float32, DType::float32, false);
+    check({8, 2, 64, 16, {{300, 200}}}, cache, DType::float32, DType::bfloat16, false);
+  }
+}
+
+// A captured launch reads contexts when it is replayed.
+TEST_F(AttentionOnGpu, CanBeReplayedWithOtherContexts) {
+  constexpr int kHeads = 8, kKvHeads = 2, kHeadDim = 128, kContexts[] = {1, 700, 63, 2000};
+  Sequences sequences({kKvHeads, kHeadDim, 16, DType::bfloat16}, {{2000, 1, 1}, {2000, 1, 2}});
+  sequences.fill({{2000, 1, 1}, {2000, 1, 2}});
+  GpuSequences on_device(sequences);
+  GpuRows q(2, kHeads * kHeadDim, 0, DType::bfloat16), y(2, kHeads * kHeadDim, 0, DType::float32);
+  q.values = random_floats(q.values.size(), 5);
+  q.upload();
+  y.upload();
+  Buffer scratch = zeroed(attention_scratch_bytes(2, 2, kHeads, kHeadDim));
+  const AttentionParams params{q.tensor(), y.tensor(), on_device.kv, on_device.view, kHeads, 0.1f, 0, scratch.data()};
+  Stream stream(kGpu);
+  const auto native = static_cast<cudaStream_t>(stream.native());
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t replay = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  attention(params, stream);
+  attention(params, stream);
+  ASSERT_EQ(cudaStreamEndCapture(native, &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&replay, graph, 0), cudaSuccess);
+  for (const int first : kContexts) {
+    for (const int second : kContexts) {
+      const std::int32_t contexts[] = {first, second};
+      cuda::copy(on_device.context_len.data(), contexts, sizeof(contexts), stream.native());
+      attention(params, stream);
+      const std::vector<std::byte> launched = y.download(stream);
+      ASSERT_EQ(cudaMemsetAsync(y.memory.data(), 0xff, y.memory.size_bytes(), native), cudaSuccess);
+      ASSERT_EQ(cudaGraphLaunch(replay, native), cudaSuccess);
+      EXPECT_EQ(y.download(stream), launched) << first << ' ' << second;
+    }
+  }
+  cudaGraphExecDestroy(replay);
+  cudaGraphDestroy(graph);
+}
+
+TEST_F(AttentionOnGpu, NamesTheBrokenPrecondition) {
+  Sequences sequences({2, 64, 16, DType::bfloat16}, {{30, 2, 1}});
+  GpuSequences on_device(sequences);
+  GpuRows q(2, 4 * 64, 0, DType::bfloat16), y(2, 4 * 64, 0, DType::bfloat16);
+  q.upload();
+  y.upload();
+  Buffer scratch = zeroed(attention_scratch_bytes(2, 1, 4, 64));
+  const AttentionParams good{q.tensor(), y.tensor(), on_device.kv, on_device.view, 4, 0.1f, 0, scratch.data()};
+  Stream stream(kGpu);
+  const auto broken = [&](auto change, const std::string& part) {
+    AttentionParams params = good;
+    change(params);
+    expect_invalid([&] { attention(params, stream); }, part);
+  };
+  attention(good, stream);
+  broken([](AttentionParams& p) { p.scratch = nullptr; }, "attention: scratch is null");
+  broken([](AttentionParams& p) { p.sequences.max_query_len = 0; }, "max_query_len is 0, expected 1 to 2");
+  broken([](AttentionParams& p) { p.sequences.max_query_len = 3; }, "max_query_len is 3, expected 1 to 2");
+  stream.synchronize();
+}
+
+}  // namespace
+}  // namespace heddle
