@@ -152,8 +152,12 @@ cases() {
 # Ours and PyTorch's in turns. The JSON of ours grows collective by collective, so a run that is cut short leaves what it
 # has. PyTorch loads its kernels when it wants them: it has thousands.
 bench() {
-  local n pass peer
+  local n pass peer order
   for n in $(worlds); do
+    for order in release relaxed; do
+      run_ranks "flag-$n-$order" 60 "$n" "$bin/heddle" bench flag --fabric nvlink --order $order \
+        --json "$logs/h200-nvlink-$n-ranks-$order-flag.json"
+    done
     for pass in 1 2; do
       local what=(--collective all_reduce)
       [ $pass = 1 ] && what=(--tune)

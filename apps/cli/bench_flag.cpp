@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "cli/bench.h"
 #include "cli/bench_record.h"
+#include "cli/format_text.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
 #include "fabric/run_ranks.h"
@@ -24,6 +25,7 @@ struct FlagBenchOptions {
   int ranks = 2;
   int rounds = 2000;
   int repeats = 20;
+  Order order = Order::release;
   std::optional<std::string> json_file;
 };
 
@@ -63,8 +65,10 @@ class FlagBench {
     const auto rounds = static_cast<std::uint64_t>(options_.rounds);
     if (inside_) {
       const FlagRounds::Turn turn = first ? FlagRounds::Turn::first : FlagRounds::Turn::second;
-      enqueue_flag_rounds(fabric_, {.peer = peer, .flag = flag, .earlier = earlier, .rounds = rounds, .turn = turn},
-                          stream_);
+      enqueue_flag_rounds(
+          fabric_,
+          {.peer = peer, .flag = flag, .earlier = earlier, .rounds = rounds, .turn = turn, .order = options_.order},
+          stream_);
       return;
     }
     for (std::uint64_t i = earlier + 1; i <= earlier + rounds; ++i) {
@@ -86,6 +90,7 @@ void run_flag_bench(const FlagBenchOptions& options) {
   for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
   std::vector<std::vector<std::string>> rows{{"ranks", "there and back, us", "p10", "p90"}};
   run_ranks(options.fabric, options.ranks, {}, [&](Fabric& fabric, Stream& stream) {
+    if (options.order == Order::relaxed) require_capability(fabric, Capability::peer_addresses, "--order relaxed");
     if (fabric.size() < 2) throw_error<InputError>("bench flag needs two ranks, there is one");
     FlagBench bench(options, fabric, stream);
     ordered_json pairs = ordered_json::array();
@@ -101,6 +106,7 @@ void run_flag_bench(const FlagBenchOptions& options) {
     if (fabric.rank() != 0) return;
     record["fabric"] = fabric.name();
     record["rounds"] = options.rounds;
+    record["order"] = options.order == Order::release ? "release" : "relaxed";
     record["pairs"] = pairs;
   });
   if (rows.size() == 1) return;  // a rank other than 0, in a process of its own
@@ -122,6 +128,15 @@ void add_flag_benchmark(CLI::App& bench) {
   add_number_option<int>(*command, "--rounds", options->rounds, "Of a sample; default 2000",
                          {.min = 1, .max = 1000000});
   add_number_option<int>(*command, "--repeats", options->repeats, "Samples; default 20", {.min = 1, .max = 10000});
+  command->add_option_function<std::string>(
+      "--order",
+      [options](const std::string& text) {
+        if (text != "release" && text != "relaxed")
+          throw CLI::ValidationError("--order",
+                                     fmt::format("is \"{}\", expected release or relaxed", printable_text(text)));
+        options->order = text == "release" ? Order::release : Order::relaxed;
+      },
+      "release: the flag says that what was written before is there; relaxed: the flag alone. Default release");
   command
       ->add_option_function<std::string>(
           "--json", [options](const std::string& file) { options->json_file = file; },

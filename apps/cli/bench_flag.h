@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/stream.h"
+#include "fabric/atomics.h"
 #include "fabric/fabric.h"
 
 namespace CLI {
@@ -23,6 +24,8 @@ struct FlagRounds {
   std::uint64_t earlier;
   std::uint64_t rounds;
   enum class Turn : std::uint8_t { first, second } turn;
+  // release: what was written before is seen with the flag; relaxed: the flag alone, as where it is the message itself.
+  Order order = Order::release;
 };
 void enqueue_flag_rounds(const Fabric& fabric, const FlagRounds& rounds, Stream& stream);
 

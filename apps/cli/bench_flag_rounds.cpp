@@ -13,10 +13,16 @@ struct PassFlag {
   template <Group G>
   HEDDLE_HOST_DEVICE void operator()(const G& group) const {
     for (std::uint64_t i = rounds.earlier + 1; i <= rounds.earlier + rounds.rounds; ++i) {
-      if (rounds.turn == FlagRounds::Turn::first) signal(group, peers, rounds.peer, rounds.flag, i);
+      if (rounds.turn == FlagRounds::Turn::first) raise(group, i);
       if (!wait_until(group, peers, rounds.peer, rounds.flag, i, "flag rounds")) return;
-      if (rounds.turn == FlagRounds::Turn::second) signal(group, peers, rounds.peer, rounds.flag, i);
+      if (rounds.turn == FlagRounds::Turn::second) raise(group, i);
     }
+  }
+
+  template <Group G>
+  HEDDLE_HOST_DEVICE void raise(const G& group, std::uint64_t value) const {
+    if (rounds.order == Order::release) return signal(group, peers, rounds.peer, rounds.flag, value);
+    if (group.lane() == 0) atomic_store<Order::relaxed>(peers.at(rounds.peer, rounds.flag), value);
   }
 };
 

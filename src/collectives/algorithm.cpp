@@ -40,23 +40,56 @@ CutOffs cut_offs_on_shm() {
   return {{.choice = {Algorithm::direct}}};
 }
 
-// Estimates from the figures of docs/notes/collectives.md: while the latency counts, one packet a thread and blocks
-// that are small, so that none waits long for its last warp; then as many blocks as fill the links both ways.
-CutOffs cut_offs_on_nvlink(Collective collective, int team_size) {
-  const CutOff tiny{KiB(4), {Algorithm::low_latency, 1, 256}}, small{KiB(16), {Algorithm::low_latency, 4, 256}},
-      medium{KiB(64), {Algorithm::low_latency, 16, 256}};
-  const CutOff direct{MiB(64), {Algorithm::direct, 32}}, rest{.choice = {Algorithm::vendor}};
+constexpr CutOff low_latency_to(std::size_t bytes, int blocks, int threads) {
+  return {bytes, {Algorithm::low_latency, blocks, threads}};
+}
+
+// Measured between two H200s (bench/results/h200-nvlink-2-ranks-*.json): one packet a lane while the latency counts, then
+// as many lanes as fill the link both ways. NCCL is ahead where one rank sends all, or each something else to each.
+CutOffs cut_offs_of_two_gpus(Collective collective) {
+  const CutOff direct{.choice = {Algorithm::direct, 64}}, direct_to_32_mib{MiB(32), {Algorithm::direct, 64}},
+      vendor{.choice = {Algorithm::vendor}};
+  const CutOff exchange[] = {low_latency_to(KiB(8), 1, 128), low_latency_to(KiB(32), 4, 128),
+                             low_latency_to(KiB(128), 16, 128), low_latency_to(KiB(512), 64, 128),
+                             low_latency_to(MiB(8), 64, 512)};
+  CutOffs table(std::begin(exchange), std::end(exchange));
   switch (collective) {
     case Collective::barrier:
       return {{.choice = {Algorithm::direct, 1, 128}}};
-    case Collective::all_reduce: {
-      // With two ranks one shot moves no more than two phases do.
-      const CutOff one_shot{team_size <= 2 ? KiB(512) : KiB(256), {Algorithm::low_latency, 32}};
-      return {tiny, small, medium, one_shot, {MiB(2), {Algorithm::two_phase, 32}}, direct, rest};
-    }
-    default:
-      return {tiny,   small, medium, {KiB(512), {Algorithm::low_latency, 32}}, {MiB(2), {Algorithm::direct, 16}},
+    case Collective::all_reduce:
+      return {low_latency_to(KiB(2), 1, 128),
+              low_latency_to(KiB(8), 2, 128),
+              low_latency_to(KiB(32), 8, 128),
+              low_latency_to(KiB(128), 16, 256),
+              low_latency_to(KiB(512), 64, 256),
+              {MiB(8), {Algorithm::two_phase, 64}},
+              direct};
+    case Collective::reduce_scatter:
+    case Collective::all_gather:
+      table.push_back(direct);
+      return table;
+    case Collective::all_to_all:
+    case Collective::broadcast:
+      table.insert(table.end(), {direct_to_32_mib, vendor});
+      return table;
+  }
+  return table;
+}
+
+// For more GPUs, estimates from the figures of docs/notes/collectives.md.
+CutOffs cut_offs_on_nvlink(Collective collective, int team_size) {
+  if (team_size <= 2) return cut_offs_of_two_gpus(collective);
+  const CutOff tiny = low_latency_to(KiB(4), 1, 256), small = low_latency_to(KiB(16), 4, 256),
+               medium = low_latency_to(KiB(64), 16, 256);
+  const CutOff direct{MiB(64), {Algorithm::direct, 64}}, rest{.choice = {Algorithm::vendor}};
+  switch (collective) {
+    case Collective::barrier:
+      return {{.choice = {Algorithm::direct, 1, 128}}};
+    case Collective::all_reduce:
+      return {tiny,   small, medium, low_latency_to(KiB(256), 32, 512), {MiB(2), {Algorithm::two_phase, 64}},
               direct, rest};
+    default:
+      return {tiny, small, medium, low_latency_to(KiB(512), 32, 512), {MiB(2), {Algorithm::direct, 32}}, direct, rest};
   }
 }
 
