@@ -113,4 +113,56 @@ void copy(void* destination, const void* source, std::size_t size_bytes, void* s
         "cudaMemcpyAsync");
 }
 
+void* allocate_pinned(std::size_t size_bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaHostAlloc(&memory, size_bytes, cudaHostAllocPortable);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    throw_error<Failure>("cannot allocate {} bytes of pinned host memory", size_bytes);
+  }
+  check(error, "cudaHostAlloc");
+  return memory;
+}
+
+void release_pinned(void* memory) {
+  cudaFreeHost(memory);
+}
+
+MemoryInfo memory_info(int device) {
+  const DeviceGuard guard(device);
+  MemoryInfo info;
+  check(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "cudaMemGetInfo");
+  return info;
+}
+
+void begin_capture(void* stream) {
+  check(cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeThreadLocal),
+        "cudaStreamBeginCapture");
+}
+
+void* end_capture(void* stream) {
+  cudaGraph_t captured = nullptr;
+  check(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &captured), "cudaStreamEndCapture");
+  cudaGraphExec_t graph = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&graph, captured, 0);
+  cudaGraphDestroy(captured);
+  check(error, "cudaGraphInstantiate");
+  return graph;
+}
+
+void abandon_capture(void* stream) {
+  cudaGraph_t captured = nullptr;
+  cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &captured);
+  if (captured != nullptr) cudaGraphDestroy(captured);
+  cudaGetLastError();
+}
+
+void launch_graph(void* graph, void* stream) {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)), "cudaGraphLaunch");
+}
+
+void destroy_graph(void* graph) {
+  cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+}
+
 }  // namespace heddle::cuda

@@ -1,6 +1,6 @@
 // The few calls of the CUDA runtime that base needs, without CUDA's headers. Defined only in builds with CUDA; used
-// behind `if constexpr (kHaveCuda)`. All throw Failure with CUDA's own words, but destroy_* and release, which
-// destructors call. They leave the thread's current device as it was.
+// behind `if constexpr (kHaveCuda)`. All throw Failure with CUDA's own words, but destroy_*, release* and
+// abandon_capture, which destructors call. They leave the thread's current device as it was.
 #pragma once
 
 #include <cstddef>
@@ -22,5 +22,21 @@ void synchronize_event(void* event, Deadline deadline);
 void* allocate(int device, std::size_t size_bytes);
 void release(int device, void* memory);
 void copy(void* destination, const void* source, std::size_t size_bytes, void* stream);  // any direction
+
+void* allocate_pinned(std::size_t size_bytes);  // host memory that every GPU of the process reads and writes, too
+void release_pinned(void* memory);
+
+struct MemoryInfo {
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+};
+MemoryInfo memory_info(int device);  // the first use of a device takes tenths of a second
+
+// What `stream` is given from now on by this thread becomes a graph, which end_capture returns ready to run.
+void begin_capture(void* stream);
+void* end_capture(void* stream);
+void abandon_capture(void* stream);  // throws nothing
+void launch_graph(void* graph, void* stream);
+void destroy_graph(void* graph);
 
 }  // namespace heddle::cuda

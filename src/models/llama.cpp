@@ -11,6 +11,7 @@
 #include "kernels/embedding.h"
 #include "kernels/gather_rows.h"
 #include "kernels/kv_append.h"
+#include "kernels/linear.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
@@ -45,12 +46,14 @@ std::size_t bytes_per_step(const Llama::Weights& weights) {
 
 // Of what is multiplied with weights.
 DType activation_dtype(const Llama::Weights& weights, Compute compute) {
-  const auto is_bfloat16 = [](const Weight& weight) { return weight.dtype == DType::bfloat16; };
-  const bool all = is_bfloat16(weights.logits) && std::ranges::all_of(weights.layers, [&](const Llama::Layer& layer) {
-                     return is_bfloat16(layer.qkv) && is_bfloat16(layer.output) && is_bfloat16(layer.gate_up) &&
-                            is_bfloat16(layer.down);
-                   });
-  return all && compute == Compute::automatic ? DType::bfloat16 : DType::float32;
+  const DType dtype = weights.logits.dtype;
+  const auto is_same = [&](const Weight& weight) { return weight.dtype == dtype; };
+  const bool all = std::ranges::all_of(weights.layers, [&](const Llama::Layer& layer) {
+    return is_same(layer.qkv) && is_same(layer.output) && is_same(layer.gate_up) && is_same(layer.down);
+  });
+  const bool on_cpu = weights.storage.device.kind == DeviceKind::cpu;
+  if (!all || compute == Compute::float32 || (on_cpu && dtype == DType::float16)) return DType::float32;
+  return dtype;
 }
 
 // In place.
@@ -88,7 +91,8 @@ Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan, Co
       weights_(std::move(weights)),
       plan_(std::move(plan)),
       activations_(activation_dtype(weights_, compute)),
-      rope_(rope_frequencies(config_.rope, config_.head_dim)),
+      intermediates_(weights_.storage.device.kind == DeviceKind::cpu ? DType::float32 : activations_),
+      rope_scale_(rope_frequencies(config_.rope, config_.head_dim).scale),
       shape_({.num_layers = config_.num_layers,
               .num_kv_heads = config_.num_kv_heads,
               .head_dim = config_.head_dim,
@@ -96,9 +100,16 @@ Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan, Co
               .max_context = config_.max_position,
               .eos_ids = config_.eos_ids,
               .dtype = weights_.layers.front().qkv.dtype,
-              .weight_bytes_per_step = bytes_per_step(weights_)}) {}
+              .weight_bytes_per_step = bytes_per_step(weights_),
+              .weight_bytes = weights_.storage.size_bytes}) {}
 
-std::size_t Llama::arena_bytes(int max_tokens, int max_logit_rows) const {
+std::size_t Llama::attention_scratch_bytes(const StepLimits& limits) const {
+  if (device().kind == DeviceKind::cpu) return 0;
+  return heddle::attention_scratch_bytes(limits.max_tokens, limits.max_sequences, config_.num_heads, config_.head_dim);
+}
+
+std::size_t Llama::arena_bytes(const StepLimits& limits) const {
+  const int max_tokens = limits.max_tokens, max_logit_rows = limits.max_samples;
   const auto tensor = [](std::int64_t rows, std::int64_t columns, DType dtype = DType::float32) {
     return Arena::rounded(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * size_of(dtype));
   };
@@ -106,19 +117,31 @@ std::size_t Llama::arena_bytes(int max_tokens, int max_logit_rows) const {
   const std::int64_t kv_heads = std::int64_t{config_.num_kv_heads} * config_.head_dim;
   const std::size_t hidden = tensor(max_tokens, config_.hidden);
   const std::size_t x = tensor(max_tokens, config_.hidden, activations_);
-  const std::size_t attention = x + tensor(max_tokens, heads + 2 * kv_heads) + tensor(max_tokens, heads, activations_);
-  const std::size_t feed_forward = x + tensor(max_tokens, std::int64_t{2} * config_.intermediate) +
+  const std::size_t attention = x + tensor(max_tokens, heads + 2 * kv_heads, intermediates_) + tensor(max_tokens, heads, activations_);
+  const std::size_t feed_forward = x + tensor(max_tokens, std::int64_t{2} * config_.intermediate, intermediates_) +
                                    tensor(max_tokens, config_.intermediate, activations_);
   const std::size_t output = 2 * tensor(max_logit_rows, config_.hidden) +
                              tensor(max_logit_rows, config_.hidden, activations_) +
                              tensor(max_logit_rows, config_.vocab_size);
-  return 2 * hidden + std::max({attention, feed_forward, output});
+  const std::size_t operators =
+      Arena::rounded(attention_scratch_bytes(limits)) + Arena::rounded(linear_workspace_bytes(device()));
+  return operators + 2 * hidden + std::max({attention, feed_forward, output});
 }
 
 Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, Stream& stream) {
+  // First, so that they stand at the same place in every step: attention leaves counters in its scratch.
+  void* attention_scratch = arena.take_bytes(attention_scratch_bytes(tensors.limits));
+  const std::size_t workspace_bytes = linear_workspace_bytes(device());
+  const Workspace workspace{arena.take_bytes(workspace_bytes), workspace_bytes};
   const Tensor residual = arena.take(tensors.num_tokens, config_.hidden, DType::float32);
   const Tensor delta = arena.take(tensors.num_tokens, config_.hidden, DType::float32);
-  const Step step{.tensors = tensors, .kv = kv, .arena = arena, .stream = stream, .delta = delta};
+  const Step step{.tensors = tensors,
+                  .kv = kv,
+                  .arena = arena,
+                  .stream = stream,
+                  .delta = delta,
+                  .workspace = workspace,
+                  .attention_scratch = attention_scratch};
 
   embedding({.table = weights_.embedding, .tokens = tensors.tokens, .y = residual}, stream);
   Hidden hidden{.residual = residual};
@@ -141,8 +164,8 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
 
   const Tensor x = scratch.take(num_tokens, config_.hidden, activations_);
   plan_->add_norm(hidden, weights.attention_norm, x, step.stream);
-  const Tensor qkv = scratch.take(num_tokens, heads + 2 * kv_heads);
-  plan_->linear(x, weights.qkv, qkv, step.stream);
+  const Tensor qkv = scratch.take(num_tokens, heads + 2 * kv_heads, intermediates_);
+  plan_->linear(x, weights.qkv, qkv, step.workspace, step.stream);
   const Tensor q = qkv.column_slice(0, heads);
   const Tensor k = qkv.column_slice(heads, kv_heads);
   const Tensor v = qkv.column_slice(heads + kv_heads, kv_heads);
@@ -154,9 +177,9 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
   rope({.q = q,
         .k = k,
         .positions = step.tensors.positions,
-        .inv_freq = rope_.inv_freq.data(),
+        .inv_freq = weights_.inv_freq,
         .head_dim = config_.head_dim,
-        .scale = rope_.scale},
+        .scale = rope_scale_},
        step.stream);
   kv_append({.k = k, .v = v, .kv = pages, .sequences = sequences}, step.stream);
   const Tensor attended = scratch.take(num_tokens, heads, activations_);
@@ -168,10 +191,11 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
                .sequences = sequences,
                .num_heads = config_.num_heads,
                .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
-               .window = config_.windows[static_cast<std::size_t>(layer)]},
+               .window = config_.windows[static_cast<std::size_t>(layer)],
+               .scratch = step.attention_scratch},
               step.stream);
   }
-  plan_->linear(attended, weights.output, step.delta, step.stream);
+  plan_->linear(attended, weights.output, step.delta, step.workspace, step.stream);
   return {.residual = hidden.residual, .delta = step.delta};
 }
 
@@ -183,11 +207,11 @@ Hidden Llama::feed_forward_block(int layer, Hidden hidden, const Step& step) {
 
   const Tensor x = scratch.take(num_tokens, config_.hidden, activations_);
   plan_->add_norm(hidden, weights.feed_forward_norm, x, step.stream);
-  const Tensor gate_up = scratch.take(num_tokens, std::int64_t{2} * config_.intermediate);
-  plan_->linear(x, weights.gate_up, gate_up, step.stream);
+  const Tensor gate_up = scratch.take(num_tokens, std::int64_t{2} * config_.intermediate, intermediates_);
+  plan_->linear(x, weights.gate_up, gate_up, step.workspace, step.stream);
   const Tensor gated = scratch.take(num_tokens, config_.intermediate, activations_);
   swiglu({.gate_up = gate_up, .y = gated}, step.stream);
-  plan_->linear(gated, weights.down, step.delta, step.stream);
+  plan_->linear(gated, weights.down, step.delta, step.workspace, step.stream);
   return {.residual = hidden.residual, .delta = step.delta};
 }
 
@@ -203,12 +227,12 @@ Tensor Llama::logits(Hidden hidden, const Step& step) {
   const Tensor x = step.arena.take(num_rows, config_.hidden, activations_);
   plan_->add_norm(last, weights_.final_norm, x, step.stream);
   const Tensor result = step.arena.take(num_rows, config_.vocab_size, DType::float32);
-  plan_->linear(x, weights_.logits, result, step.stream);
+  plan_->linear(x, weights_.logits, result, step.workspace, step.stream);
   return result;
 }
 
 Llama::Weights load_llama_weights(const ModelSource& source, const LlamaConfig& config, const LoadOptions& options) {
-  WeightLoader loader(source, {.dtype = options.dtype, .on_progress = options.on_progress});
+  WeightLoader loader(source, {.device = options.device, .dtype = options.dtype, .on_progress = options.on_progress});
 
   const auto extent = [](std::int64_t size, std::string_view field) {
     return Extent{size, fmt::format("{} in config.json is {}", field, size)};
@@ -254,6 +278,7 @@ Llama::Weights load_llama_weights(const ModelSource& source, const LlamaConfig& 
     layer.down = projection(config.mlp_bias, {{mlp + "down_proj", hidden}}, intermediate);
     weights.layers.push_back(layer);
   }
+  weights.inv_freq = loader.constants(rope_frequencies(config.rope, config.head_dim).inv_freq);
   weights.final_norm = norm("model.norm.weight", hidden);
   weights.logits =
       config.tie_embeddings ? weights.embedding : loader.matrix({.name = "lm_head.weight", .rows = vocab}, hidden);

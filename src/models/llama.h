@@ -31,14 +31,16 @@ class Llama : public Model {
     Weight embedding;
     std::vector<Layer> layers;
     Norm final_norm;
-    Weight logits;  // the embedding where tied
+    Weight logits;                    // the embedding where tied
+    const float* inv_freq = nullptr;  // [head_dim / 2], rotary frequencies
     WeightStorage storage;
   };
 
   Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan, Compute compute);
 
   const ModelShape& shape() const override { return shape_; }
-  std::size_t arena_bytes(int max_tokens, int max_logit_rows) const override;
+  Device device() const override { return weights_.storage.device; }
+  std::size_t arena_bytes(const StepLimits& limits) const override;
   Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, Stream& stream) override;
 
  private:
@@ -49,8 +51,11 @@ class Llama : public Model {
     Arena& arena;
     Stream& stream;
     Tensor delta;  // [num_tokens, hidden]: where blocks leave what they produce
+    Workspace workspace;      // of matrices
+    void* attention_scratch;  // on a GPU
   };
 
+  std::size_t attention_scratch_bytes(const StepLimits& limits) const;
   Hidden attention_block(int layer, Hidden hidden, const Step& step);
   Hidden feed_forward_block(int layer, Hidden hidden, const Step& step);
   Tensor logits(Hidden hidden, const Step& step);
@@ -58,8 +63,9 @@ class Llama : public Model {
   LlamaConfig config_;
   Weights weights_;
   std::unique_ptr<Plan> plan_;
-  DType activations_;  // of what is multiplied with weights; residual, deltas and logits are float32
-  RopeFrequencies rope_;
+  DType activations_;   // of what is multiplied with weights; residual, deltas and logits are float32
+  DType intermediates_;  // of what matrices make within a block
+  float rope_scale_;
   ModelShape shape_;
 };
 

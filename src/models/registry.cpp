@@ -111,8 +111,12 @@ std::vector<std::string> unsupported(const JsonField& config) {
       fmt::format("architecture {}; only {} is supported", quoted_name(name), fmt::join(known_architectures(), ", "))};
 }
 
+std::unique_ptr<Model> outline_model(const ModelSource& source, const LoadOptions& options) {
+  return known_architecture(source.config()).load(WithoutContents(source), options);
+}
+
 void check_model(const ModelSource& source) {
-  known_architecture(source.config()).load(WithoutContents(source), {});
+  outline_model(source, {});
 }
 
 ModelDescription describe_model(const JsonField& config) {

@@ -14,9 +14,13 @@
 
 namespace heddle {
 
-// The model of `source`, for one device. Throws InputError when the architecture is not known, or when config.json
-// or the tensors are not as the architecture asks for.
+// The model of `source`, on options.device. Throws InputError when the architecture is not known, or when config.json
+// or the tensors are not as the architecture asks for; Failure when the device has too little memory.
 std::unique_ptr<Model> load_model(const ModelSource& source, const LoadOptions& options);
+
+// The same without its weights, which takes no time and no memory: for its shape and the memory that it will take.
+// It cannot run.
+std::unique_ptr<Model> outline_model(const ModelSource& source, const LoadOptions& options);
 
 // Names that load_model knows, for messages.
 std::vector<std::string> known_architectures();

@@ -16,9 +16,10 @@ void LocalPlan::add_norm(const Hidden& hidden, const Norm& norm, Tensor normaliz
           stream);
 }
 
-void LocalPlan::linear(Tensor x, const Weight& weight, Tensor y, Stream& stream) {
+void LocalPlan::linear(Tensor x, const Weight& weight, Tensor y, Workspace workspace, Stream& stream) {
   const Span span(stream, "linear");
-  heddle::linear({.x = x, .weight = weight, .y = y}, stream);
+  heddle::linear(
+      {.x = x, .weight = weight, .y = y, .workspace = workspace.data, .workspace_bytes = workspace.size_bytes}, stream);
 }
 
 }  // namespace heddle

@@ -2,6 +2,8 @@
 // built; the forward pass does not ask.
 #pragma once
 
+#include <cstddef>
+
 #include "base/stream.h"
 #include "base/tensor.h"
 #include "kernels/weight.h"
@@ -20,16 +22,23 @@ struct Norm {
   float eps = 0;
 };
 
+// Memory of the device that an operator may use while it runs, one after the other in stream order.
+struct Workspace {
+  void* data = nullptr;
+  std::size_t size_bytes = 0;
+};
+
 class Plan {
  public:
   virtual ~Plan() = default;
 
   // residual += delta, summed over the team; normalized = RMSNorm(residual). Afterwards nothing is pending.
-  // `normalized` [num_tokens, hidden], float32 or bfloat16.
+  // `normalized` [num_tokens, hidden], float32 or bfloat16; on a GPU or float16.
   virtual void add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, Stream& stream) = 0;
 
-  // y = x W^T + bias. x [num_tokens, in_features], float32, or bfloat16 if the weight is, y [num_tokens, out_features].
-  virtual void linear(Tensor x, const Weight& weight, Tensor y, Stream& stream) = 0;
+  // y = x W^T + bias. x [num_tokens, in_features], y [num_tokens, out_features], of dtypes that kernels/linear.h takes;
+  // the workspace as large as it wants.
+  virtual void linear(Tensor x, const Weight& weight, Tensor y, Workspace workspace, Stream& stream) = 0;
 };
 
 }  // namespace heddle

@@ -6,6 +6,30 @@
 #include "base/error.h"
 
 namespace heddle {
+namespace {
+
+// Where each array of the largest step begins, in bytes. The page tables come last: a step that has few sequences need
+// not move the others'.
+struct Layout {
+  std::size_t tokens, positions, query_start, context_len, logit_rows, page_table;
+
+  explicit Layout(const StepLimits& limits) {
+    std::size_t end = 0;
+    const auto take = [&](int count) {
+      const std::size_t begin = end;
+      end += Arena::rounded(static_cast<std::size_t>(count) * sizeof(std::int32_t));
+      return begin;
+    };
+    tokens = take(limits.max_tokens);
+    positions = take(limits.max_tokens);
+    query_start = take(limits.max_sequences + 1);
+    context_len = take(limits.max_sequences);
+    logit_rows = take(limits.max_samples);
+    page_table = end;
+  }
+};
+
+}  // namespace
 
 void StepPlan::clear() {
   tokens.clear();
@@ -83,49 +107,89 @@ void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int
 }
 
 StepTensors place(const StepPlan& plan, const StepLimits& limits, Arena& arena) {
-  const auto take = [&](int count) { return arena.take_array<std::int32_t>(static_cast<std::size_t>(count)); };
-  const int stride = limits.max_pages_per_sequence;
-  std::int32_t* tokens = take(limits.max_tokens);
-  std::int32_t* positions = take(limits.max_tokens);
-  std::int32_t* query_start = take(limits.max_sequences + 1);
-  std::int32_t* context_len = take(limits.max_sequences);
-  std::int32_t* page_table =
-      arena.take_array<std::int32_t>(static_cast<std::size_t>(limits.max_sequences) * static_cast<std::size_t>(stride));
-  std::int32_t* logit_rows = take(limits.max_samples);
+  auto* memory = static_cast<std::byte*>(arena.take_bytes(placed_bytes(limits)));
+  return place(plan, limits, memory, memory);
+}
 
-  std::ranges::copy(plan.tokens, tokens);
-  std::ranges::copy(plan.positions, positions);
+StepTensors place(const StepPlan& plan, const StepLimits& limits, std::byte* memory, std::byte* seen_at) {
+  const Layout layout(limits);
+  const auto array = [](std::byte* base, std::size_t offset) { return reinterpret_cast<std::int32_t*>(base + offset); };
+  std::int32_t* query_start = array(memory, layout.query_start);
+  std::int32_t* context_len = array(memory, layout.context_len);
+  std::int32_t* page_table = array(memory, layout.page_table);
+  const auto stride = static_cast<std::size_t>(limits.max_pages_per_sequence);
+
+  std::ranges::copy(plan.tokens, array(memory, layout.tokens));
+  std::ranges::copy(plan.positions, array(memory, layout.positions));
   int max_query_len = 0;
   for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
     const StepSequence& sequence = plan.sequences[i];
     max_query_len = std::max(max_query_len, sequence.num_tokens);
     query_start[i] = sequence.first_token;
     context_len[i] = sequence.context_len;
-    std::copy_n(plan.pages.begin() + sequence.first_page, sequence.num_pages,
-                page_table + i * static_cast<std::size_t>(stride));
+    std::copy_n(plan.pages.begin() + sequence.first_page, sequence.num_pages, page_table + i * stride);
   }
   query_start[plan.sequences.size()] = static_cast<std::int32_t>(plan.tokens.size());
-  std::ranges::transform(plan.samples, logit_rows, &StepSample::row);
+  std::ranges::transform(plan.samples, array(memory, layout.logit_rows), &StepSample::row);
 
-  return {.tokens = tokens,
-          .positions = positions,
-          .query_start = query_start,
-          .context_len = context_len,
-          .page_table = page_table,
-          .logit_rows = logit_rows,
+  return {.tokens = array(seen_at, layout.tokens),
+          .positions = array(seen_at, layout.positions),
+          .query_start = array(seen_at, layout.query_start),
+          .context_len = array(seen_at, layout.context_len),
+          .page_table = array(seen_at, layout.page_table),
+          .logit_rows = array(seen_at, layout.logit_rows),
           .num_tokens = static_cast<int>(plan.tokens.size()),
           .num_sequences = static_cast<int>(plan.sequences.size()),
-          .page_table_stride = stride,
+          .page_table_stride = limits.max_pages_per_sequence,
           .num_logit_rows = static_cast<int>(plan.samples.size()),
-          .max_query_len = max_query_len};
+          .max_query_len = max_query_len,
+          .limits = limits};
 }
 
 std::size_t placed_bytes(const StepLimits& limits) {
-  const auto array = [](std::int64_t count) {
-    return Arena::rounded(static_cast<std::size_t>(count) * sizeof(std::int32_t));
-  };
-  return 2 * array(limits.max_tokens) + array(limits.max_sequences + 1) + array(limits.max_sequences) +
-         array(std::int64_t{limits.max_sequences} * limits.max_pages_per_sequence) + array(limits.max_samples);
+  return placed_bytes(limits, limits.max_sequences);
+}
+
+std::size_t placed_bytes(const StepLimits& limits, int num_sequences) {
+  const std::size_t rows =
+      static_cast<std::size_t>(num_sequences) * static_cast<std::size_t>(limits.max_pages_per_sequence);
+  return Layout(limits).page_table + Arena::rounded(rows * sizeof(std::int32_t));
+}
+
+void pad_decode(const StepPlan& plan, int batch, int page_size, int spare_page, StepPlan& padded) {
+  padded.clear();
+  padded.tokens.assign(plan.tokens.begin(), plan.tokens.end());
+  padded.positions.assign(plan.positions.begin(), plan.positions.end());
+  padded.sequences.assign(plan.sequences.begin(), plan.sequences.end());
+  padded.pages.assign(plan.pages.begin(), plan.pages.end());
+  padded.samples.assign(plan.samples.begin(), plan.samples.end());
+  padded.page_copies.assign(plan.page_copies.begin(), plan.page_copies.end());
+  const auto first_page = static_cast<std::int32_t>(padded.pages.size());
+  const int num_pages = spare_pages_for(batch - static_cast<int>(plan.sequences.size()), page_size);
+  for (int page = 0; page < num_pages; ++page) padded.pages.push_back(spare_page + page);
+  // Each at a position of its own, so that no slot is written twice; it sees what the others wrote before its own.
+  for (int added = 0; static_cast<int>(padded.sequences.size()) < batch; ++added) {
+    const auto row = static_cast<std::int32_t>(padded.tokens.size());
+    padded.samples.push_back(
+        {.sequence = static_cast<std::int32_t>(padded.sequences.size()), .row = row, .position = added + 1, .params = {}});
+    padded.sequences.push_back({.request = -1,
+                                .first_token = row,
+                                .num_tokens = 1,
+                                .context_len = added + 1,
+                                .first_page = first_page,
+                                .num_pages = spare_pages_for(added + 1, page_size)});
+    padded.tokens.push_back(0);
+    padded.positions.push_back(added);
+  }
+}
+
+int spare_pages_for(int num_added, int page_size) {
+  return ceil_div(std::max(num_added, 0), page_size);
+}
+
+bool is_decode(const StepPlan& plan) {
+  return !plan.sequences.empty() && plan.tokens.size() == plan.sequences.size() &&
+         plan.samples.size() == plan.sequences.size();
 }
 
 }  // namespace heddle

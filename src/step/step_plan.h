@@ -1,6 +1,7 @@
 // What one step computes: plain, copyable data that the scheduler writes and every rank executes alike.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -91,13 +92,28 @@ struct StepTensors {
   int page_table_stride = 0;
   int num_logit_rows = 0;
   int max_query_len = 0;  // the most new tokens of one sequence
+  StepLimits limits;      // of all steps, which memory is sized for
 };
 
 // Copies the plan's arrays into `arena`, laid out for the largest step, so that each stands at the same address in
 // every step and so does what is taken after it. The plan, which keeps to `limits`, may change afterwards.
 StepTensors place(const StepPlan& plan, const StepLimits& limits, Arena& arena);
 
-// Arena bytes that place() takes.
+// The same into `memory`, of placed_bytes(limits). What is returned points to where the arrays will lie once the first
+// placed_bytes(limits, num_sequences) of it are copied to `seen_at`, which may be `memory`.
+StepTensors place(const StepPlan& plan, const StepLimits& limits, std::byte* memory, std::byte* seen_at);
+
+// Bytes that place() takes; and how many of them a step of `num_sequences` uses, the first ones.
 std::size_t placed_bytes(const StepLimits& limits);
+std::size_t placed_bytes(const StepLimits& limits, int num_sequences);
+
+// What a step of one token for each of its sequences becomes when it is computed with `batch` sequences, so that few
+// different steps need be prepared: those added write into the pages from `spare_page` on, which must be nobody's, and
+// what they give is to be ignored. There must be spare_pages_for(batch - 1, page_size) spare pages.
+void pad_decode(const StepPlan& plan, int batch, int page_size, int spare_page, StepPlan& padded);
+int spare_pages_for(int num_added, int page_size);
+
+// Whether all sequences have one token, and all logits are wanted.
+bool is_decode(const StepPlan& plan);
 
 }  // namespace heddle

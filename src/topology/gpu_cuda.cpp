@@ -50,7 +50,10 @@ GpuDiscovery discover_gpus() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
-    found.why_none = fmt::format("CUDA: {}", cudaGetErrorString(error));
+    found.why_none = error == cudaErrorInsufficientDriver && driver > 0
+                         ? fmt::format("the NVIDIA driver is too old: it knows CUDA {}, this build needs {}",
+                                       found.driver_version, found.runtime_version)
+                         : fmt::format("CUDA: {}", cudaGetErrorString(error));
     cudaGetLastError();  // or the next kernel launch would report it
     return found;
   }

@@ -249,13 +249,18 @@ const SyntheticTensor& SyntheticModel::recipe(std::string_view tensor) const {
   return entry(tensor).recipe;
 }
 
-TensorRows SyntheticModel::rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows) const {
-  const Entry& tensor = entry(name);
+void SyntheticModel::check_rows(std::string_view name, const Entry& tensor, std::int64_t first_row,
+                                std::int64_t num_rows) const {
   const std::int64_t all_rows = tensor.info.shape.front();
   require(first_row >= 0 && num_rows >= 0 && first_row <= all_rows && num_rows <= all_rows - first_row,
           "{}: tensor {} has {} rows; {} from {} were asked for", where_, quoted_name(name), all_rows, num_rows,
           first_row);
-  const std::int64_t row_elements = tensor.info.num_elements() / all_rows;
+}
+
+TensorRows SyntheticModel::rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows) const {
+  const Entry& tensor = entry(name);
+  check_rows(name, tensor, first_row, num_rows);
+  const std::int64_t row_elements = tensor.info.num_elements() / tensor.info.shape.front();
   const std::int64_t count = num_rows * row_elements;
   const std::size_t element_bytes = size_of(name_.dtype);
   auto buffer = std::make_shared<Buffer>(static_cast<std::size_t>(count) * element_bytes);
@@ -265,6 +270,15 @@ TensorRows SyntheticModel::rows(std::string_view name, std::int64_t first_row, s
                    name_.dtype, buffer->data() + static_cast<std::size_t>(begin) * element_bytes);
   });
   return {.bytes = {buffer->data(), buffer->size_bytes()}, .owner = buffer};
+}
+
+void SyntheticModel::read_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows,
+                               std::byte* destination) const {
+  const Entry& tensor = entry(name);
+  check_rows(name, tensor, first_row, num_rows);
+  const std::int64_t row_elements = tensor.info.num_elements() / tensor.info.shape.front();
+  fill_synthetic(tensor.recipe, static_cast<std::uint64_t>(first_row * row_elements),
+                 static_cast<std::size_t>(num_rows * row_elements), name_.dtype, destination);
 }
 
 }  // namespace heddle

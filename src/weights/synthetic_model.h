@@ -44,6 +44,8 @@ class SyntheticModel : public ModelSource {
   const TensorInfo* find(std::string_view name) const override;
   // Made on the call, by several threads, and kept by the owner alone.
   TensorRows rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows) const override;
+  void read_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows,
+                 std::byte* destination) const override;
   std::string where() const override { return where_; }
 
   const SyntheticName& name() const { return name_; }
@@ -59,6 +61,7 @@ class SyntheticModel : public ModelSource {
   void add(const std::string& tensor, std::vector<std::int64_t> shape, double deviation, float offset = 0);
   void add_layer(const std::string& prefix);
   const Entry& entry(std::string_view tensor) const;
+  void check_rows(std::string_view name, const Entry& tensor, std::int64_t first_row, std::int64_t num_rows) const;
 
   SyntheticName name_;
   std::string where_;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace heddle {
 namespace {
@@ -35,6 +37,13 @@ std::int64_t TensorInfo::num_elements() const {
   std::int64_t count = 1;
   for (const std::int64_t size : shape) count *= size;
   return count;
+}
+
+void TensorSource::read_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows,
+                             std::byte* destination) const {
+  const TensorRows all = rows(name, first_row, num_rows);
+  read_mapped(all.bytes);  // an error, where a file that has become shorter would otherwise end the program
+  if (!all.bytes.empty()) std::memcpy(destination, all.bytes.data(), all.bytes.size());
 }
 
 std::string quoted_name(std::string_view name) {

@@ -4,8 +4,10 @@
 #include <array>
 
 #include "base/buffer.h"
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "weights/weight_upload.h"
 
 namespace heddle {
 namespace {
@@ -39,10 +41,26 @@ std::int64_t num_rows_of(const NamedRows& block) {
   return count;
 }
 
+// On a device, of all tensors: matrices as wanted, what has one dimension in float32.
+std::size_t expected_bytes(const TensorSource& source, std::optional<DType> dtype) {
+  std::size_t bytes = 0;
+  for (const std::string_view name : source.names()) {
+    const TensorInfo& info = *source.find(name);
+    const DType wanted = info.shape.size() < 2 ? DType::float32 : dtype.value_or(info.dtype.dtype.value_or(DType::float32));
+    bytes += round_up(static_cast<std::size_t>(info.num_elements()) * size_of(wanted), WeightUpload::kAlignment);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 WeightLoader::WeightLoader(const TensorSource& source, WeightLoaderOptions options)
-    : source_(source), options_(std::move(options)) {}
+    : source_(source), options_(std::move(options)) {
+  storage_.device = options_.device;
+  if (options_.device.kind != DeviceKind::cpu && source.has_contents())
+    upload_ =
+        std::make_shared<WeightUpload>(source, options_.device, expected_bytes(source, options_.dtype));
+}
 
 Weight WeightLoader::matrix(std::span<const NamedRows> blocks, const Extent& in_features) {
   require(!blocks.empty() && blocks.size() <= Weight::kMaxBlocks, "a weight has 1 to {} blocks, not {}",
@@ -58,14 +76,36 @@ Weight WeightLoader::matrix(std::span<const NamedRows> blocks, const Extent& in_
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const NamedRows& block = blocks[i];
     const std::int64_t count = num_rows_of(block);
-    weight.blocks[i] = {load(block.name, *infos[i], block.first, count, weight.dtype), count};
+    weight.blocks[i] = {upload_ ? nullptr : load(block.name, *infos[i], block.first, count, weight.dtype), count};
     weight.out_features += count;
+  }
+  storage_.size_bytes += weight.size_bytes();
+  if (upload_) {
+    weight.blocks = {};
+    weight.blocks[0] = {upload(blocks, in_features.size, weight.dtype), weight.out_features};
   }
   return weight;
 }
 
+// The blocks' rows one after the other, in the device's memory.
+const void* WeightLoader::upload(std::span<const NamedRows> blocks, std::int64_t row_elements, DType dtype) {
+  std::int64_t rows = 0;
+  for (const NamedRows& block : blocks) rows += num_rows_of(block);
+  const std::size_t row_bytes = static_cast<std::size_t>(row_elements) * size_of(dtype);
+  std::byte* data = upload_->allocate(static_cast<std::size_t>(rows) * row_bytes);
+  std::byte* end = data;
+  for (const NamedRows& block : blocks) {
+    upload_->enqueue(block.name, block.first, num_rows_of(block), dtype, end);
+    end += static_cast<std::size_t>(num_rows_of(block)) * row_bytes;
+  }
+  if (options_.on_progress) options_.on_progress(upload_->bytes_done());
+  return data;
+}
+
 const float* WeightLoader::vector(const std::string& name, const Extent& size) {
   const TensorInfo& info = checked(name, {&size, 1});
+  storage_.size_bytes += static_cast<std::size_t>(size.size) * sizeof(float);
+  if (upload_) return static_cast<const float*>(upload(std::array{NamedRows{name, size}}, 1, DType::float32));
   return static_cast<const float*>(load(name, info, 0, size.size, DType::float32));
 }
 
@@ -75,7 +115,9 @@ const float* WeightLoader::vector(std::span<const NamedRows> blocks) {
     checked(block.name, {&block.rows, 1});
     size += num_rows_of(block);
   }
+  storage_.size_bytes += static_cast<std::size_t>(size) * sizeof(float);
   if (!source_.has_contents()) return nullptr;
+  if (upload_) return static_cast<const float*>(upload(blocks, 1, DType::float32));
   auto stacked = std::make_shared<Buffer>(static_cast<std::size_t>(size) * sizeof(float));
   std::byte* end = stacked->data();
   for (const NamedRows& block : blocks) {
@@ -89,6 +131,20 @@ const float* WeightLoader::vector(std::span<const NamedRows> blocks) {
   return data;
 }
 
+const float* WeightLoader::constants(std::span<const float> values) {
+  storage_.size_bytes += values.size_bytes();
+  if (!source_.has_contents()) return nullptr;
+  if (upload_) {
+    std::byte* data = upload_->allocate(values.size_bytes());
+    upload_->put(values.data(), values.size_bytes(), data);
+    return reinterpret_cast<const float*>(data);
+  }
+  auto copy = std::make_shared<std::vector<float>>(values.begin(), values.end());
+  const float* data = copy->data();
+  storage_.owners.push_back(std::move(copy));
+  return data;
+}
+
 WeightStorage WeightLoader::finish(std::span<const std::string_view> harmless_suffixes) {
   std::vector<std::string_view> extra = source_.names();
   std::erase_if(extra, [&](std::string_view name) {
@@ -99,6 +155,15 @@ WeightStorage WeightLoader::finish(std::span<const std::string_view> harmless_su
     throw_error<InputError>("{}: tensor {}{} belongs to no part of this model. Is this config.json from another model?",
                             source_.find(extra[0])->file, quoted_name(extra[0]),
                             extra.size() == 1 ? "" : fmt::format(" (one of {} such)", extra.size()));
+  if (upload_) {
+    bool done = false;
+    while (!done) {
+      done = upload_->wait();
+      if (options_.on_progress) options_.on_progress(upload_->bytes_done());
+    }
+    storage_.owners = upload_->take_memory();
+    upload_.reset();
+  }
   return std::exchange(storage_, {});
 }
 

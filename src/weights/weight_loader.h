@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/device.h"
 #include "base/dtype.h"
 #include "kernels/weight.h"
 #include "weights/tensor_source.h"
@@ -34,13 +35,18 @@ struct NamedRows {
   std::optional<std::int64_t> count = std::nullopt;  // nothing: all rows from `first`
 };
 
-// Keeps the loaded weights in memory: converted copies, and the mappings that the others are views of. It must outlive
-// every Weight and vector that the loader gave; the TensorSource need not.
+// Keeps the loaded weights in memory: a GPU's, or the host's with converted copies and the mappings that the others are
+// views of. It must outlive every Weight and vector that the loader gave; the TensorSource need not.
 struct WeightStorage {
   std::vector<std::shared_ptr<const void>> owners;
+  Device device;
+  std::size_t size_bytes = 0;  // of all that was asked for, as it lies in memory
 };
 
+class WeightUpload;
+
 struct WeightLoaderOptions {
+  Device device;                                            // in whose memory they will lie
   std::optional<DType> dtype;                               // of all matrices; nothing: as stored
   std::function<void(std::size_t bytes_done)> on_progress;  // bytes of stored tensors dealt with so far; may be empty
 };
@@ -48,9 +54,12 @@ struct WeightLoaderOptions {
 class WeightLoader {
  public:
   // `source` must outlive the loader. Of a source without contents all checks are made, and every pointer is null.
+  // Throws Failure when the device has too little memory.
   explicit WeightLoader(const TensorSource& source, WeightLoaderOptions options = {});
 
-  // Up to Weight::kMaxBlocks tensors [rows, in_features], stacked in order. A block that is stored in the wanted dtype
+  // On a GPU contents are there once finish() has returned; what matrix() and vector() give are addresses.
+  //
+  // Up to Weight::kMaxBlocks tensors [rows, in_features], stacked in order: on a GPU one block. On the host a block that is stored in the wanted dtype
   // and aligned to its elements is a view of the source's memory; others are converted or copied. Without a wanted
   // dtype, tensors of different dtypes become float32, which holds all of them exactly.
   // Throws InputError that names the tensor when one is missing, has another shape or a dtype that cannot be loaded.
@@ -63,7 +72,11 @@ class WeightLoader {
   // Tensors [rows], stacked in order, as float32: the biases of a matrix of several blocks. Throws as matrix() does.
   const float* vector(std::span<const NamedRows> blocks);
 
-  // Hands over what holds the weights; the loader is then empty. Throws InputError that names a tensor of the source
+  // Numbers that come from no tensor, where the weights lie.
+  const float* constants(std::span<const float> values);
+
+  // Hands over what holds the weights; the loader is then empty. Throws Failure when a file can no longer be read or
+  // the GPU no longer be reached, and InputError that names a tensor of the source
   // that nobody asked for, unless its name ends with one of `harmless_suffixes` ("rotary_emb.inv_freq").
   WeightStorage finish(std::span<const std::string_view> harmless_suffixes = {});
 
@@ -73,10 +86,12 @@ class WeightLoader {
                    DType dtype);
   void copy_rows(const std::string& name, const TensorInfo& info, std::int64_t first_row, std::int64_t num_rows,
                  DType dtype, std::byte* destination);
+  const void* upload(std::span<const NamedRows> blocks, std::int64_t row_elements, DType dtype);
   void advance(std::size_t num_bytes);
 
   const TensorSource& source_;
   WeightLoaderOptions options_;
+  std::shared_ptr<WeightUpload> upload_;  // null: on the host
   WeightStorage storage_;
   std::set<std::string, std::less<>> asked_for_;
   std::size_t bytes_done_ = 0;

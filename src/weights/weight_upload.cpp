@@ -1,0 +1,190 @@
+#include "weights/weight_upload.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <optional>
+
+#include "base/checked.h"
+#include "base/copy.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/pinned_buffer.h"
+#include "base/stream.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20;   // long enough for the bus, short enough to overlap
+constexpr std::size_t kBytesOfThread = std::size_t{16} << 20;  // fewer are not worth another thread
+constexpr std::size_t kMoreMemory = std::size_t{2} << 20;
+constexpr unsigned kMaxUploadThreads = 12;  // as many as it takes to read the page cache as fast as the bus carries
+constexpr int kSlots = 2;                   // of each thread: one is filled while the other is copied
+
+std::size_t largest_row_bytes(const TensorSource& source) {
+  std::size_t largest = 0;
+  for (const std::string_view name : source.names()) {
+    const TensorInfo& info = *source.find(name);
+    if (info.shape.empty() || info.shape[0] < 1) continue;
+    const auto elements = static_cast<std::size_t>(info.num_elements() / info.shape[0]);
+    largest = std::max(largest, elements * sizeof(float));  // in the widest dtype
+  }
+  return largest;
+}
+
+}  // namespace
+
+WeightUpload::WeightUpload(const TensorSource& source, Device device, std::size_t expected_bytes)
+    : source_(source), device_(device), slot_bytes_(std::max(kPieceBytes, largest_row_bytes(source))) {
+  if (expected_bytes > 0) memory_.push_back(std::make_shared<Buffer>(expected_bytes, device));
+}
+
+WeightUpload::~WeightUpload() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_available_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+std::byte* WeightUpload::allocate(std::size_t size_bytes) {
+  const std::size_t size = round_up(size_bytes, kAlignment);
+  if (memory_.empty() || size > memory_.back()->size_bytes() - used_bytes_) {
+    memory_.push_back(std::make_shared<Buffer>(std::max(size, kMoreMemory), device_));
+    used_bytes_ = 0;
+  }
+  std::byte* result = memory_.back()->data() + used_bytes_;
+  used_bytes_ += size;
+  return result;
+}
+
+std::size_t WeightUpload::row_elements(const TensorInfo& info) const {
+  return static_cast<std::size_t>(info.num_elements() / info.shape[0]);
+}
+
+void WeightUpload::enqueue(const std::string& name, std::int64_t first_row, std::int64_t num_rows, DType dtype,
+                           std::byte* destination) {
+  if (num_rows == 0) return;
+  const std::size_t row_bytes = row_elements(*source_.find(name)) * size_of(dtype);
+  const auto piece_rows =
+      static_cast<std::int64_t>(std::max<std::size_t>(1, slot_bytes_ / std::max<std::size_t>(1, row_bytes)));
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+    for (std::int64_t done = 0; done < num_rows; done += piece_rows) {
+      const std::int64_t count = std::min(piece_rows, num_rows - done);
+      pieces_.push_back({name, first_row + done, count, dtype, destination});
+      destination += static_cast<std::size_t>(count) * row_bytes;
+      ++unfinished_;
+    }
+  }
+  start_threads();
+  work_available_.notify_all();
+}
+
+void WeightUpload::put(const void* source, std::size_t size_bytes, std::byte* destination) {
+  Stream stream(device_);
+  enqueue_copy(stream, destination, source, size_bytes);
+  stream.synchronize();
+}
+
+void WeightUpload::start_threads() {
+  std::size_t bytes = 0;
+  for (const auto& buffer : memory_) bytes += buffer->size_bytes();
+  const auto useful = static_cast<unsigned>(std::min<std::size_t>(ceil_div(bytes, kBytesOfThread), kMaxUploadThreads));
+  const unsigned wanted = std::clamp(std::thread::hardware_concurrency(), 1u, std::max(useful, 1u));
+  while (threads_.size() < wanted) threads_.emplace_back([this] { work(); });
+}
+
+bool WeightUpload::wait() {
+  std::unique_lock lock(mutex_);
+  const bool done =
+      progress_.wait_for(lock, std::chrono::milliseconds(100), [&] { return unfinished_ == 0 || error_ != nullptr; });
+  if (error_) std::rethrow_exception(error_);
+  return done;
+}
+
+std::vector<std::shared_ptr<const void>> WeightUpload::take_memory() {
+  std::vector<std::shared_ptr<const void>> owners(memory_.begin(), memory_.end());
+  memory_.clear();
+  used_bytes_ = 0;
+  return owners;
+}
+
+void WeightUpload::work() {
+  try {
+    upload_pieces();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+    stop_ = true;
+  }
+  work_available_.notify_all();
+  progress_.notify_all();
+}
+
+bool WeightUpload::take(Piece& piece) {
+  std::unique_lock lock(mutex_);
+  work_available_.wait(lock, [&] { return stop_ || !pieces_.empty(); });
+  if (stop_) return false;
+  piece = std::move(pieces_.front());
+  pieces_.pop_front();
+  return true;
+}
+
+void WeightUpload::upload_pieces() {
+  struct Slot {
+    PinnedBuffer memory;
+    Event copied;
+    bool in_use = false;
+  };
+  std::array<std::optional<Slot>, kSlots> slots;
+  Stream stream(device_);  // after the slots: what it still copies is done before they go
+  std::size_t next = 0;
+  const auto finish = [&](Slot& slot) {
+    if (!slot.in_use) return;
+    slot.copied.synchronize();
+    slot.in_use = false;
+    const std::lock_guard lock(mutex_);
+    if (--unfinished_ == 0) progress_.notify_all();
+  };
+  Piece piece;
+  while (true) {
+    {
+      // Before it sleeps for want of pieces, a thread sees its own through: wait() counts on it.
+      std::unique_lock lock(mutex_);
+      const bool none = pieces_.empty() && !stop_;
+      lock.unlock();
+      if (none)
+        for (auto& slot : slots)
+          if (slot) finish(*slot);
+    }
+    if (!take(piece)) return;
+    std::optional<Slot>& slot = slots[next++ % kSlots];
+    if (!slot) slot.emplace(Slot{.memory = PinnedBuffer(slot_bytes_), .copied = Event(device_)});
+    finish(*slot);
+    fill(piece, slot->memory.data());
+    const TensorInfo& info = *source_.find(piece.name);
+    const std::size_t elements = static_cast<std::size_t>(piece.num_rows) * row_elements(info);
+    enqueue_copy(stream, piece.destination, slot->memory.data(), elements * size_of(piece.dtype));
+    slot->copied.record(stream);
+    slot->in_use = true;
+    bytes_done_ += elements * size_of(*info.dtype.dtype);
+  }
+}
+
+void WeightUpload::fill(const Piece& piece, std::byte* destination) const {
+  const TensorInfo& info = *source_.find(piece.name);
+  const DType stored = *info.dtype.dtype;
+  if (stored == piece.dtype) {
+    source_.read_rows(piece.name, piece.first_row, piece.num_rows, destination);
+    return;
+  }
+  const TensorRows rows = source_.rows(piece.name, piece.first_row, piece.num_rows);
+  read_mapped(rows.bytes);
+  convert(rows.bytes.data(), stored, destination, piece.dtype,
+          static_cast<std::size_t>(piece.num_rows) * row_elements(info));
+}
+
+}  // namespace heddle
