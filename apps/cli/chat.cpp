@@ -22,7 +22,6 @@
 #include "cli/output.h"
 #include "cli/sampling_options.h"
 #include "cli/template_options.h"
-#include "topology/cpu.h"
 #include "weights/model_source.h"
 
 namespace heddle {
@@ -246,10 +245,10 @@ void chat(const ChatOptions& options) {
   const ChatParameters parameters{.sampling = sampling_of(options.sampling, defaults),
                                   .max_tokens = options.sampling.max_tokens};
 
-  const CpuInfo cpu = discover_cpu();
-  EngineOptions engine_options{.threads = num_threads(options.model, cpu.usable_threads), .max_sequences = 1};
-  if (cpu.available_memory_bytes > 0) engine_options.kv_bytes = cpu.available_memory_bytes / 4;
-  std::unique_ptr<Model> model = load(*source, options.model);
+  EngineOptions engine_options{.max_sequences = 1};
+  ModelOptions model_options = options.model;
+  model_options.verbose = options.verbose;
+  std::unique_ptr<Model> model = load(*source, model_options, engine_options);
   ChatSession::Stops stops = stops_of(options, defaults, model->shape(), tokenizer);
   ChatSession session(std::move(model), tokenizer, std::move(stops), engine_options);
   Chat(options, std::move(conversation), std::move(chat_template), parameters, session).run();

@@ -19,6 +19,7 @@
 #include "cli/output.h"
 #include "kernels/cpu_target.h"
 #include "topology/cpu.h"
+#include "topology/device_choice.h"
 #include "topology/gpu.h"
 #include "topology/machine.h"
 #include "topology/measure.h"
@@ -45,6 +46,7 @@ struct MachineReport {
   std::vector<std::string> installed_gpus;
   Measured measured;
   std::filesystem::path tuned_store;
+  DeviceChoice device;  // that --device auto takes, for a model that fits
 };
 
 std::map<std::string, std::string> library_versions() {
@@ -101,6 +103,7 @@ MachineReport examine() {
   TunedStore store(default_tuned_store_file(), machine_key(report.cpu, report.installed_gpus), HEDDLE_VERSION);
   report.measured = measure(report.cpu, store);
   report.tuned_store = store.file();
+  report.device = choose_device(std::nullopt, report.gpus, [](Device) { return std::string(); });
   return report;
 }
 
@@ -145,6 +148,7 @@ ordered_json json_of(const MachineReport& report) {
       {"gpus", gpus},
       {"installed_gpus", report.installed_gpus},
       {"why_no_gpus", report.gpus.why_none},
+      {"device", {{"automatic", name_of(report.device.device)}, {"reason", report.device.reason}}},
       {"libraries", library_versions()},
       {"build",
        {{"compiler", compiler()},
@@ -215,6 +219,8 @@ void add_gpus(Page& page, const MachineReport& report) {
     page.add("", gpu.peers.empty() ? std::string("reaches no other GPU directly")
                                    : fmt::format("reaches directly: GPU {}", fmt::join(gpu.peers, ", ")));
   }
+  page.add("device", fmt::format("models run on {} unless told otherwise: {}", name_of(report.device.device),
+                                 report.device.reason));
   page.add("CUDA", !kHaveCuda ? std::string("not in this build; HEDDLE_PRESET=hopper ./run.sh builds it, with nvcc")
                               : fmt::format("runtime {}, driver {}", report.gpus.runtime_version,
                                             report.gpus.driver_version.empty() ? "none" : report.gpus.driver_version));

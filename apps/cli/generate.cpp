@@ -21,6 +21,7 @@
 #include "engine/engine.h"
 #include "engine/generation_defaults.h"
 #include "topology/cpu.h"
+#include "topology/gpu.h"
 #include "topology/machine.h"
 #include "topology/measure.h"
 #include "weights/model_source.h"
@@ -142,9 +143,24 @@ void run(Engine& engine, const std::unordered_map<std::int64_t, std::size_t>& in
   }
 }
 
-void report_speed(const SpeedMeter& meter, const SamplingParams& sampling, int threads) {
+// How near the GPU's memory a run came, by what the data sheet says of it.
+std::string on_gpu_text(const SpeedMeter& meter, Device device) {
+  const GpuDiscovery found = discover_gpus();
+  const auto index = static_cast<std::size_t>(device.index);
+  if (index >= found.gpus.size()) return fmt::format(" on {}", name_of(device));
+  const GpuInfo& gpu = found.gpus[index];
+  std::string text = fmt::format(" on {} ({})", name_of(device), gpu.name);
+  if (meter.decode_gbps() > 0 && gpu.memory_bandwidth_gbps > 0)
+    text += fmt::format(", {:.0f} % of its memory's {:.0f} GB/s", 100 * meter.decode_gbps() / gpu.memory_bandwidth_gbps,
+                        gpu.memory_bandwidth_gbps);
+  return text;
+}
+
+void report_speed(const SpeedMeter& meter, const SamplingParams& sampling, Device device, int threads) {
   std::string line = "heddle: " + meter.summary();
-  if (meter.decode_gbps() > 0) {
+  if (device.kind == DeviceKind::cuda) {
+    line += on_gpu_text(meter, device);
+  } else if (meter.decode_gbps() > 0) {
     try {
       TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
       double bandwidth = memory_bandwidth_gbps(store, threads);
@@ -192,11 +208,9 @@ void generate(const GenerateOptions& options) {
   const SamplingParams sampling = sampling_of(options.sampling, defaults);
   const std::vector<EncodedPrompt> prompts = encode(read_prompts(options), tokenizer);
 
-  const CpuInfo cpu = discover_cpu();
-  const int threads = num_threads(options.model, cpu.usable_threads);
-  EngineOptions engine_options{.threads = threads};
-  if (cpu.available_memory_bytes > 0) engine_options.kv_bytes = cpu.available_memory_bytes / 4;
-  Engine engine(load(*source, options.model), engine_options);
+  EngineOptions engine_options;
+  std::unique_ptr<Model> model = load(*source, options.model, engine_options);
+  Engine engine(std::move(model), engine_options);
   if (options.num_top_logprobs > engine.model_shape().vocab_size)
     throw_error<InputError>("--logprobs is {}, the model's vocabulary is {}", *options.num_top_logprobs,
                             engine.model_shape().vocab_size);
@@ -223,7 +237,7 @@ void generate(const GenerateOptions& options) {
   if (interrupt.interrupted())
     write_stderr(fmt::format("heddle: interrupted; {} of {} prompts were not finished\n", printer.finish_early(),
                              prompts.size()));
-  report_speed(meter, sampling, std::min(threads, cpu.usable_threads));
+  report_speed(meter, sampling, engine.device(), std::min(engine_options.threads, discover_cpu().usable_threads));
   if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};
 }
 
@@ -241,6 +255,8 @@ void add_generate(CLI::App& app) {
   auto* logprobs =
       add_number_option<int>(*command, "--logprobs", options->num_top_logprobs,
                              "With --json: log-probabilities, and those of the N likeliest tokens", {.min = 0});
+  command->add_flag("--verbose", options->model.verbose,
+                    "Say on standard error where the model runs, why there, and what memory it takes");
   logprobs->needs(command->add_flag("--json", options->json, "One JSON object a prompt"));
   command->add_flag("--echo", options->echo, "Print the prompt before its text");
   command->callback([options, prompt, file] {

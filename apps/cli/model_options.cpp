@@ -2,14 +2,19 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/cuda_runtime.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/format_text.h"
 #include "cli/number_option.h"
+#include "cli/output.h"
+#include "engine/memory_plan.h"
 #include "engine/model_tokenizer.h"
 #include "models/registry.h"
 #include "topology/cpu.h"
+#include "topology/device_choice.h"
+#include "topology/gpu.h"
 #include "weights/synthetic_model.h"
 
 namespace heddle {
@@ -38,10 +43,52 @@ void check_memory(const ModelSource& source, const ModelOptions& options, std::i
                        synthetic ? "fewer layers (synth:NAME,layers=N)" : "--dtype auto, which maps them as stored");
 }
 
+// What a GPU's memory will hold.
+MemoryPlan plan_on(Device device, const ModelSource& source, const EngineOptions& engine, LoadOptions loading) {
+  loading.device = device;
+  std::size_t available = 0;
+  if constexpr (kHaveCuda) available = cuda::memory_info(device.index).free_bytes;
+  return plan_memory(*outline_model(source, loading), engine, available);
+}
+
+DeviceChoice choose(const ModelSource& source, const ModelOptions& options, const EngineOptions& engine,
+                    const LoadOptions& loading) {
+  const bool cpu_asked = options.device && options.device->kind == DeviceKind::cpu;
+  const GpuDiscovery gpus = cpu_asked ? GpuDiscovery{} : discover_gpus();
+  std::optional<MemoryPlan> plan;
+  DeviceChoice choice = choose_device(options.device, gpus, [&](Device device) -> std::string {
+    try {
+      plan = plan_on(device, source, engine, loading);
+    } catch (const Failure& failure) {  // a GPU that is there and does not answer
+      return failure.what();
+    }
+    const std::string reason = why_too_large(*plan);
+    return reason.empty() ? reason
+                          : fmt::format("{} has too little memory for {}: {}", name_of(device), options.model, reason);
+  });
+  if (options.verbose && choice.device.kind == DeviceKind::cuda)
+    write_stderr(fmt::format("heddle: on {} ({}): {}\n", name_of(choice.device), choice.reason, text_of(*plan)));
+  return choice;
+}
+
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("--model", options.model, "Folder of the model (Hugging Face layout), or synth:NAME")->required();
+  command
+      .add_option_function<std::string>(
+          "--device",
+          [&options](const std::string& name) {
+            if (name == "auto") return;
+            options.device = device_named(name);
+            if (!options.device)
+              throw CLI::ValidationError("--device",
+                                         fmt::format("is \"{}\", expected auto, cpu, cuda or cuda:N", name));
+          },
+          "Where the model runs: cpu, cuda or cuda:N; auto: a GPU that can run it, else the CPU (heddle doctor says "
+          "why)")
+      ->type_name("DEVICE")
+      ->default_str("auto");
   command
       .add_option_function<std::string>(
           "--dtype",
@@ -66,14 +113,26 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 }
 
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options) {
+  EngineOptions engine;
+  return load(source, options, engine);
+}
+
+std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options, EngineOptions& engine) {
   const CpuInfo cpu = discover_cpu();
-  check_memory(source, options, cpu.available_memory_bytes);
+  LoadOptions loading{.dtype = options.dtype, .compute = options.compute};
+  const DeviceChoice choice = choose(source, options, engine, loading);
+  loading.device = choice.device;
+  engine.threads = num_threads(options, cpu.usable_threads);
+  if (choice.device.kind == DeviceKind::cpu) {
+    check_memory(source, options, cpu.available_memory_bytes);
+    if (cpu.available_memory_bytes > 0) engine.kv_bytes = cpu.available_memory_bytes / 4;
+    if (options.verbose) write_stderr(fmt::format("heddle: on the CPU: {}\n", choice.reason));
+  }
   if (options.threads > cpu.usable_threads)
     log_warning("--threads {}: {} can run at a time here, and more are slower", options.threads, cpu.usable_threads);
   Progress progress("loading", source.total_bytes());
-  return load_model(source, {.dtype = options.dtype, .compute = options.compute, .on_progress = [&](std::size_t done) {
-                               progress.update(done);
-                             }});
+  loading.on_progress = [&](std::size_t done) { progress.update(done); };
+  return load_model(source, loading);
 }
 
 Tokenizer load_tokenizer(const std::string& model) {

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "base/device.h"
+#include "engine/engine.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "models/model.h"
 #include "weights/model_source.h"
@@ -17,16 +19,20 @@ namespace heddle {
 
 struct ModelOptions {
   std::string model;
+  std::optional<Device> device;  // nothing: a GPU that can run it, else the CPU
   std::optional<DType> dtype;
   Compute compute = Compute::automatic;
-  int threads = 0;  // 0: all that this process may use
+  int threads = 0;       // 0: all that this process may use
+  bool verbose = false;  // say on standard error where the model runs, why there, and what it takes
 };
 
-// --model, --dtype, --compute and --threads. `options` must outlive `command`.
+// --model, --device, --dtype, --compute and --threads. `options` must outlive `command`.
 void add_model_options(CLI::App& command, ModelOptions& options);
 
-// Loads with a progress bar on standard error. Throws as load_model does, and Failure when weights that
-// are to be made up or converted exceed the memory that is available. Warns of more threads than are usable.
+// Chooses the device and loads with a progress bar on standard error. Throws as choose_device and load_model do, and
+// Failure when the memory that is available would not do, for an engine with the given options, whose threads and, on
+// the CPU, kv_bytes it sets. Warns of more threads than are usable.
+std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options, EngineOptions& engine);
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options);
 
 // The tokenizer of what a user calls `model`. Throws as load_model_tokenizer does; warns where its file asks for what

@@ -23,7 +23,7 @@
 #include "cli/score_windows.h"
 #include "engine/engine.h"
 #include "engine/model_tokenizer.h"
-#include "topology/cpu.h"
+#include "models/registry.h"
 #include "weights/model_source.h"
 
 namespace heddle {
@@ -272,20 +272,17 @@ void score(const ScoreOptions& options) {
   LazyTokenizer tokenizer(options.model.model);
   std::vector<Text> texts = read_texts(options, tokenizer);
 
-  const CpuInfo cpu = discover_cpu();
-  std::unique_ptr<Model> model = load(*source, options.model);
+  const std::int64_t vocab_size = std::max<std::int64_t>(1, describe_model(source->config()).vocab_size.value_or(1));
+  const std::int64_t row_bytes = vocab_size * static_cast<std::int64_t>(sizeof(float));
+  EngineOptions engine_options{.max_sequences = kMaxSequences, .max_tokens_per_step = kMaxTokensPerStep};
+  engine_options.max_logit_rows =
+      static_cast<int>(std::clamp<std::int64_t>(kLogitsBytes / row_bytes, kMaxSequences, kMaxTokensPerStep));
+  std::unique_ptr<Model> model = load(*source, options.model, engine_options);
   const ModelShape shape = model->shape();
   const WindowSize size = window_of(options, shape);
   check(texts, shape);
   if (options.num_top > shape.vocab_size)
     throw_error<InputError>("--top is {}, the model's vocabulary is {}", options.num_top, shape.vocab_size);
-  const std::int64_t row_bytes = shape.vocab_size * static_cast<std::int64_t>(sizeof(float));
-  EngineOptions engine_options{.threads = num_threads(options.model, cpu.usable_threads),
-                               .max_sequences = kMaxSequences,
-                               .max_tokens_per_step = kMaxTokensPerStep};
-  engine_options.max_logit_rows =
-      static_cast<int>(std::clamp<std::int64_t>(kLogitsBytes / row_bytes, kMaxSequences, kMaxTokensPerStep));
-  if (cpu.available_memory_bytes > 0) engine_options.kv_bytes = cpu.available_memory_bytes / 4;
   Engine engine(std::move(model), engine_options);
 
   const InterruptGuard interrupt;

@@ -113,6 +113,10 @@ void copy(void* destination, const void* source, std::size_t size_bytes, void* s
         "cudaMemcpyAsync");
 }
 
+void clear(void* memory, std::size_t size_bytes, void* stream) {
+  check(cudaMemsetAsync(memory, 0, size_bytes, static_cast<cudaStream_t>(stream)), "cudaMemsetAsync");
+}
+
 void* allocate_pinned(std::size_t size_bytes) {
   void* memory = nullptr;
   const cudaError_t error = cudaHostAlloc(&memory, size_bytes, cudaHostAllocPortable);

@@ -23,6 +23,8 @@ void* allocate(int device, std::size_t size_bytes);
 void release(int device, void* memory);
 void copy(void* destination, const void* source, std::size_t size_bytes, void* stream);  // any direction
 
+void clear(void* memory, std::size_t size_bytes, void* stream);
+
 void* allocate_pinned(std::size_t size_bytes);  // host memory that every GPU of the process reads and writes, too
 void release_pinned(void* memory);
 

@@ -4,46 +4,75 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/cuda_runtime.h"
 #include "base/error.h"
 
 namespace heddle {
 namespace {
 
-// Pages for max_sequences full contexts, if kv_bytes hold that many.
-int cache_pages(const ModelShape& shape, const EngineOptions& options) {
-  require(options.page_size >= 1 && options.max_sequences >= 1 && options.kv_bytes >= 0,
-          "engine: page_size {}, max_sequences {}, kv_bytes {}", options.page_size, options.max_sequences,
-          options.kv_bytes);
+bool on_gpu(const Model& model) {
+  return model.device().kind == DeviceKind::cuda;
+}
+
+// What the device has, for an engine of `model`, which is loaded.
+std::size_t available_bytes(const Model& model) {
+  if constexpr (kHaveCuda)
+    if (on_gpu(model)) return cuda::memory_info(model.device().index).free_bytes;
+  return 0;
+}
+
+std::int64_t cache_bytes(const Model& model, const EngineOptions& options, const StepLimits& step,
+                         std::size_t available) {
+  if (options.kv_bytes || !on_gpu(model)) return options.kv_bytes.value_or(std::int64_t{1} << 30);
+  const std::size_t taken = placed_bytes(step) + model.arena_bytes(step) + kOtherGpuBytes;
+  return static_cast<std::int64_t>(available > taken ? available - taken : 0);
+}
+
+// Pages for max_sequences full contexts, if the cache's bytes hold that many.
+int cache_pages(const Model& model, const EngineOptions& options, int page_size, const StepLimits& step,
+                std::size_t available) {
+  const ModelShape& shape = model.shape();
   const KvPages page{.num_layers = shape.num_layers,
                      .num_pages = 1,
-                     .page_size = options.page_size,
+                     .page_size = page_size,
                      .num_kv_heads = shape.num_kv_heads,
                      .head_dim = shape.head_dim,
                      .dtype = shape.dtype};
-  const std::int64_t affordable = options.kv_bytes / static_cast<std::int64_t>(page.size_bytes());
-  const std::int64_t useful = checked_mul<std::int64_t>(ceil_div<std::int64_t>(shape.max_context, options.page_size),
+  const std::int64_t bytes = cache_bytes(model, options, step, available);
+  std::int64_t affordable = bytes / static_cast<std::int64_t>(page.size_bytes());
+  const std::int64_t useful = checked_mul<std::int64_t>(ceil_div<std::int64_t>(shape.max_context, page_size),
                                                         options.max_sequences, "pages of the key-value cache");
+  if (!options.kv_bytes && on_gpu(model))
+    affordable = std::max(affordable, ceil_div<std::int64_t>(std::min(shape.max_context, kFewestTokens), page_size));
   if (affordable < 1)
-    throw_error<Failure>("the key-value cache may take {} bytes, one page of {} tokens takes {}", options.kv_bytes,
-                         options.page_size, page.size_bytes());
+    throw_error<Failure>("the key-value cache may take {} bytes, one page of {} tokens takes {}", bytes, page_size,
+                         page.size_bytes());
   return narrow<int>(std::min(useful, affordable), "pages of the key-value cache");
-}
-
-ExecutorLimits executor_limits(const ModelShape& shape, const EngineOptions& options) {
-  const int num_pages = cache_pages(shape, options);
-  const auto pages_of_context = ceil_div<std::int64_t>(shape.max_context, options.page_size);
-  return {.step = {.max_tokens = options.max_tokens_per_step,
-                   .max_sequences = options.max_sequences,
-                   .max_samples = std::max(options.max_sequences, options.max_logit_rows),
-                   .max_pages_per_sequence = static_cast<int>(std::min<std::int64_t>(num_pages, pages_of_context))},
-          .page_size = options.page_size,
-          .num_pages = num_pages};
 }
 
 }  // namespace
 
+ExecutorLimits executor_limits(const Model& model, const EngineOptions& options, std::size_t available) {
+  require(options.page_size >= 0 && options.max_tokens_per_step >= 0 && options.max_sequences >= 1 &&
+              options.kv_bytes.value_or(0) >= 0,
+          "engine: page_size {}, max_tokens_per_step {}, max_sequences {}, kv_bytes {}", options.page_size,
+          options.max_tokens_per_step, options.max_sequences, options.kv_bytes.value_or(0));
+  const int page_size = options.page_size > 0 ? options.page_size : on_gpu(model) ? 64 : 32;
+  const int max_tokens = options.max_tokens_per_step > 0 ? options.max_tokens_per_step : on_gpu(model) ? 2048 : 512;
+  const auto pages_of_context =
+      narrow<int>(ceil_div<std::int64_t>(model.shape().max_context, page_size), "pages of the model's context");
+  ExecutorLimits limits{.step = {.max_tokens = max_tokens,
+                                 .max_sequences = options.max_sequences,
+                                 .max_samples = std::max(options.max_sequences, options.max_logit_rows),
+                                 .max_pages_per_sequence = pages_of_context},
+                        .page_size = page_size};
+  limits.num_pages = cache_pages(model, options, page_size, limits.step, available);
+  limits.step.max_pages_per_sequence = std::min(limits.num_pages, pages_of_context);
+  return limits;
+}
+
 Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options)
-    : limits_(executor_limits(model->shape(), options)),
+    : limits_(executor_limits(*model, options, available_bytes(*model))),
       executor_(std::move(model), limits_, options.threads),
       pages_(limits_.num_pages),
       scheduler_(pages_, {.max_tokens = limits_.step.max_tokens,
@@ -55,8 +84,7 @@ Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options)
 }
 
 std::int64_t Engine::max_length() const {
-  const KvPages& kv = executor_.kv_pages();
-  return std::min(model_shape().max_context, std::int64_t{kv.num_pages} * kv.page_size);
+  return std::min(model_shape().max_context, std::int64_t{limits_.num_pages} * limits_.page_size);
 }
 
 void Engine::check(const Request& request) const {

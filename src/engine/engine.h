@@ -18,10 +18,11 @@ namespace heddle {
 
 struct EngineOptions {
   int threads = 1;
-  int max_sequences = 64;  // that run at once; more wait
-  int max_tokens_per_step = 512;
-  int page_size = 32;                             // tokens
-  std::int64_t kv_bytes = std::int64_t{1} << 30;  // the key-value cache's limit; less where max_sequences need less
+  int max_sequences = 64;       // that run at once; more wait
+  int max_tokens_per_step = 0;  // 0: 512 on the CPU, 2048 on a GPU
+  int page_size = 0;            // tokens; 0: 32 on the CPU, 64 on a GPU
+  // The key-value cache's limit; less where max_sequences need less. Nothing: 1 GiB on the CPU, on a GPU what is left.
+  std::optional<std::int64_t> kv_bytes;
   // Rows of logits in a step, each vocab_size floats of memory; at least max_sequences, which is what sampling takes.
   // More lets prompts be scored in longer chunks.
   int max_logit_rows = 0;
@@ -68,13 +69,22 @@ struct StepStatistics {
   std::size_t bytes_read = 0;  // weights once, and the keys and values of every context
 };
 
+// What an engine with these options is sized for. `available`: bytes of a GPU's memory that the weights leave, or will
+// leave; the cache has room for kFewestTokens even if that is more than there is. Throws Failure when kv_bytes hold no
+// page.
+ExecutorLimits executor_limits(const Model& model, const EngineOptions& options, std::size_t available);
+
+inline constexpr std::int64_t kFewestTokens = 512;                     // of a GPU's cache, or the model's context
+inline constexpr std::size_t kOtherGpuBytes = std::size_t{512} << 20;  // that kernels, graphs and libraries may take
+
 // For one thread: a server calls submit, step and cancel from the thread that loops over step.
 class Engine {
  public:
-  // Throws Failure when memory is short.
+  // Runs on the device that the model is on. Throws Failure when memory is short.
   Engine(std::unique_ptr<Model> model, const EngineOptions& options);
 
   const ModelShape& model_shape() const { return executor_.model().shape(); }
+  Device device() const { return executor_.device(); }
 
   // Tokens that one sequence can have, prompt and text: by the model's context and by the cache.
   std::int64_t max_length() const;

@@ -1,9 +1,12 @@
 // Carries out steps on one device: owns the model, its key-value cache, the arena and the stream.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 
+#include "base/graph.h"
+#include "base/pinned_buffer.h"
 #include "base/stream.h"
 #include "base/thread_pool.h"
 #include "engine/kv_cache.h"
@@ -19,23 +22,43 @@ struct ExecutorLimits {
   int num_pages = 1;
 };
 
+// Runs where the model's weights lie. On a GPU a step's arrays go there in one copy, its logits come back in another,
+// and the host waits once, at the step's end. Steps that decode are prepared as graphs there, one for each of few sizes:
+// in between, sequences that nobody asked for fill the step up.
 class Executor {
  public:
   // `threads`: of the CPU. Throws Failure when memory is short.
   Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, int threads);
 
   const Model& model() const { return *model_; }
-  const KvPages& kv_pages() const { return cache_.pages(); }
+  Device device() const { return model_->device(); }
+  const KvPages& kv_pages() const { return cache_.pages(); }  // on a GPU with spare pages behind limits.num_pages
   Stream& stream() { return stream_; }
 
-  // Computes the step and returns its logits [samples.size(), vocab_size], valid until the next call. Throws
-  // InvalidArgument when the plan is malformed or larger than the limits, and what operators throw; nothing of the step
-  // is then still running, and the cache holds its tokens or not. Throws Timeout when the step takes longer than
-  // kLongestWait; it may then still be running, and every later call throws Failure.
+  // Computes the step and returns its logits [samples.size(), vocab_size] in the host's memory, valid until the next
+  // call. Throws InvalidArgument when the plan is malformed or larger than the limits, and what operators throw; nothing
+  // of the step is then still running, and the cache holds its tokens or not. Throws Timeout when the step takes longer
+  // than kLongestWait; it may then still be running, and every later call throws Failure.
   Tensor run(const StepPlan& plan);
 
+  // The same without logits: what a benchmark times.
+  void compute(const StepPlan& plan);
+
  private:
+  // A step of a size that is prepared: computed once as it is, so that all kernels are loaded, and then recorded.
+  struct Decode {
+    bool computed = false;
+    Graph graph;
+    Tensor logits;
+  };
+
+  template <class Enqueue>
+  Tensor guarded(const StepPlan& plan, Enqueue enqueue);
   Tensor enqueue(const StepPlan& plan);
+  Tensor enqueue_on_gpu(const StepPlan& plan);
+  Tensor enqueue_decode(const StepPlan& plan);
+  Tensor enqueue_fetch(Tensor logits, std::int64_t num_rows);
+  int decode_batch(int num_sequences) const;
   void drain();
 
   ExecutorLimits limits_;
@@ -44,8 +67,15 @@ class Executor {
   KvCache cache_;
   Arena arena_;
   ThreadPool pool_;
-  Stream stream_;  // last: its worker ends before what it works on
+  PinnedBuffer host_step_;    // on a GPU: where place() writes
+  PinnedBuffer host_logits_;  // likewise: what run() returns
+  StepPlan padded_;
+  Stream stream_;                  // its worker ends before what it works on
+  std::map<int, Decode> decodes_;  // by the number of sequences; before the stream
 };
+
+// The cache that an executor makes, without its memory.
+KvPages cache_shape(const Model& model, const ExecutorLimits& limits);
 
 // Row `row` of float32 logits.
 std::span<const float> logits_row(const Tensor& logits, std::int64_t row);

@@ -181,8 +181,8 @@ TEST(PromptLogprobs, WhatCannotBeScoredIsRefusedByName) {
 class FaultyModel : public Model {
  public:
   const ModelShape& shape() const override { return shape_; }
-  std::size_t arena_bytes(int, int max_logit_rows) const override {
-    return Arena::rounded(static_cast<std::size_t>(max_logit_rows) * 16 * 4);
+  std::size_t arena_bytes(const StepLimits& limits) const override {
+    return Arena::rounded(static_cast<std::size_t>(limits.max_samples) * 16 * 4);
   }
   Tensor run(const StepTensors& step, const KvPages&, Arena& arena, Stream& stream) override {
     const Tensor logits = arena.take(step.num_logit_rows, 16, DType::float32);
