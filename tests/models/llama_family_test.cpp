@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "gpu_here.h"
 #include "models/llama_runner.h"
 
 namespace heddle {
@@ -83,6 +84,13 @@ constexpr double kBound = 1e-4;
 TEST_F(LlamaFamilyTest, EveryCaseAgreesInChunks) {
   for (const auto& c : family_.cases())
     EXPECT_LE(largest_error(c, run(c, {{61, 64, 1, 40}, {.threads = 2}})), kBound) << c["name"] << ": " << c["why"];
+}
+
+TEST_F(LlamaFamilyTest, EveryCaseAgreesOnAGpu) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  for (const auto& c : family_.cases())
+    EXPECT_LE(largest_error(c, run(c, {{61, 64, 1, 40}, {.page_size = 8, .device = kFirstGpu}})), kBound)
+        << c["name"] << ": " << c["why"];
 }
 
 TEST_F(LlamaFamilyTest, NoChunkingChangesABit) {

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "gpu_here.h"
 #include "models/llama_runner.h"
 #include "weights/safetensors.h"
 
@@ -17,12 +18,26 @@ namespace {
 
 using Rows = std::vector<std::vector<float>>;
 
-class LlamaGolden : public testing::TestWithParam<const char*> {
+struct GoldenOn {
+  const char* folder;
+  Device device;
+};
+
+class LlamaGolden : public testing::TestWithParam<GoldenOn> {
  protected:
   LlamaGolden()
-      : folder_(golden_folder(GetParam())),
+      : folder_(golden_folder(GetParam().folder)),
         json_(parse_json(read_file(folder_ / "golden.json", 1 << 20), "golden.json")),
         tensors_(folder_ / "golden.safetensors") {}
+
+  void SetUp() override {
+    if (GetParam().device.kind == DeviceKind::cpu) return;
+    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  }
+
+  LlamaRunner runner(std::optional<DType> dtype = {}) const {
+    return {folder_, {.threads = 2, .dtype = dtype, .device = GetParam().device}};
+  }
 
   std::vector<std::int32_t> tokens() const { return json_["tokens"]; }
   const StoredTensor* find(const std::string& name) const {
@@ -43,7 +58,7 @@ class LlamaGolden : public testing::TestWithParam<const char*> {
 
   // What our result may be off by. Float32 weights: the 1e-4 that float32 rounding in another order stays well below.
   // 2-byte weights: keys and values are cached in that dtype, which is a part of what transformers rounds when it
-  // computes in that dtype, so we must stay below its own loss.
+  // computes in that dtype, so we must stay below its own loss. On a GPU what is multiplied is rounded, too, as there.
   double bound() const {
     if (find("native") == nullptr) return 1e-4;
     return largest_difference(golden("native"), golden("prefill"));
@@ -68,20 +83,20 @@ class LlamaGolden : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(LlamaGolden, PrefillAgrees) {
-  LlamaRunner runner(folder_, {.threads = 2});
-  auto sequence = runner.sequence();
-  EXPECT_LE(largest_difference(runner.step({{&sequence, tokens()}}), golden("prefill")), bound());
+  LlamaRunner model = runner();
+  auto sequence = model.sequence();
+  EXPECT_LE(largest_difference(model.step({{&sequence, tokens()}}), golden("prefill")), bound());
 }
 
 TEST_P(LlamaGolden, ChunkedPrefillAgrees) {
-  LlamaRunner runner(folder_, {.threads = 2});
-  auto sequence = runner.sequence();
+  LlamaRunner model = runner();
+  auto sequence = model.sequence();
   const std::vector<std::int32_t> all = tokens();
   Rows rows;
   std::size_t start = 0;
   for (const std::size_t length : json_["chunks"].get<std::vector<std::size_t>>()) {
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(start);
-    for (auto& row : runner.step({{&sequence, {first, first + static_cast<std::ptrdiff_t>(length)}}}))
+    for (auto& row : model.step({{&sequence, {first, first + static_cast<std::ptrdiff_t>(length)}}}))
       rows.push_back(std::move(row));
     start += length;
   }
@@ -89,41 +104,47 @@ TEST_P(LlamaGolden, ChunkedPrefillAgrees) {
 }
 
 TEST_P(LlamaGolden, DecodeWithCacheAgrees) {
-  LlamaRunner runner(folder_, {.threads = 2});
-  auto sequence = runner.sequence();
+  LlamaRunner model = runner();
+  auto sequence = model.sequence();
   Rows rows;
-  for (const std::int32_t token : tokens()) rows.push_back(runner.step({{&sequence, {token}}})[0]);
+  for (const std::int32_t token : tokens()) rows.push_back(model.step({{&sequence, {token}}})[0]);
   EXPECT_LE(largest_difference(rows, golden("decode")), bound());
 }
 
 TEST_P(LlamaGolden, ABatchOfUnequalLengthsAgrees) {
-  LlamaRunner runner(folder_, {.threads = 2});
+  LlamaRunner model = runner();
   const auto batch = json_["batch"].get<std::vector<std::vector<std::int32_t>>>();
   std::vector<LlamaRunner::Sequence> sequences;
-  for (std::size_t i = 0; i < batch.size(); ++i) sequences.push_back(runner.sequence());
+  for (std::size_t i = 0; i < batch.size(); ++i) sequences.push_back(model.sequence());
   std::vector<LlamaRunner::Chunk> chunks;
   Rows expected;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     chunks.push_back({&sequences[i], batch[i]});
     for (auto& row : golden("batch." + std::to_string(i))) expected.push_back(std::move(row));
   }
-  EXPECT_LE(largest_difference(runner.step(chunks), expected), bound());
+  EXPECT_LE(largest_difference(model.step(chunks), expected), bound());
 }
 
 // With --dtype float32 nothing is rounded to 2 bytes any more, and the float32 bound holds.
 TEST_P(LlamaGolden, WidenedWeightsAgreeAsFloat32) {
-  LlamaRunner runner(folder_, {.threads = 2, .dtype = DType::float32});
-  auto sequence = runner.sequence();
-  EXPECT_LE(largest_difference(runner.step({{&sequence, tokens()}}), golden("prefill")), 1e-4);
+  LlamaRunner model = runner(DType::float32);
+  auto sequence = model.sequence();
+  EXPECT_LE(largest_difference(model.step({{&sequence, tokens()}}), golden("prefill")), 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(, LlamaGolden,
-                         testing::Values("gqa", "mha-tied", "mqa-sharded", "gqa-bfloat16", "tied-float16"),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+std::vector<GoldenOn> goldens_on_all_devices() {
+  std::vector<GoldenOn> cases;
+  for (const Device device : {Device{}, kFirstGpu})
+    for (const char* folder : {"gqa", "mha-tied", "mqa-sharded", "gqa-bfloat16", "tied-float16"})
+      cases.push_back({folder, device});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(, LlamaGolden, testing::ValuesIn(goldens_on_all_devices()), [](const auto& test) {
+  std::string name = test.param.folder;
+  std::ranges::replace(name, '-', '_');
+  return name + (test.param.device.kind == DeviceKind::cuda ? "_on_gpu" : "");
+});
 
 }  // namespace
 }  // namespace heddle

@@ -31,13 +31,15 @@ class LlamaRunner {
     int threads = 1;
     int page_size = 4;
     int num_pages = 64;
+    int max_sequences = 8;
     std::optional<DType> dtype;
+    Device device;
   };
 
   LlamaRunner(const std::filesystem::path& folder, const Options& options)
-      : executor_(load_model(Checkpoint(folder), {.dtype = options.dtype}),
+      : executor_(load_model(Checkpoint(folder), {.device = options.device, .dtype = options.dtype}),
                   {.step = {.max_tokens = 64,
-                            .max_sequences = 8,
+                            .max_sequences = options.max_sequences,
                             .max_samples = 64,
                             .max_pages_per_sequence = options.num_pages},
                    .page_size = options.page_size,

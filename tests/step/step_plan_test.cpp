@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <vector>
 
 #include "base/error.h"
 
@@ -115,6 +117,48 @@ TEST(StepPlan, StandsAtTheSameAddressesWhateverItsSize) {
   EXPECT_EQ(first.page_table, second.page_table);
   EXPECT_EQ(first.page_table_stride, second.page_table_stride);
   EXPECT_EQ(first.logit_rows, second.logit_rows);
+}
+
+TEST(StepPlan, CanBeReadElsewhereOnceItsFirstBytesAreCopied) {
+  std::vector<std::byte> written(placed_bytes(kLimits)), read(placed_bytes(kLimits));
+  const StepPlan plan = two_sequences();
+  const StepTensors step = place(plan, kLimits, written.data(), read.data());
+  std::copy_n(written.begin(), placed_bytes(kLimits, step.num_sequences), read.begin());
+  EXPECT_THAT(std::vector(step.tokens, step.tokens + 4), ElementsAre(7, 8, 9, 42));
+  EXPECT_THAT(std::vector(step.page_table + 4, step.page_table + 7), ElementsAre(0, 7, 3));
+  EXPECT_LE(placed_bytes(kLimits, 1), placed_bytes(kLimits, 2));
+  EXPECT_EQ(placed_bytes(kLimits, kLimits.max_sequences), placed_bytes(kLimits));
+}
+
+TEST(StepPlan, DecodingIsFilledUpWithSequencesThatShareNoSlot) {
+  constexpr int kSpare = 100, kSize = 4, kBatch = 8;
+  StepPlan plan;
+  for (int i = 0; i < 2; ++i) {
+    plan.tokens.push_back(50 + i);
+    plan.positions.push_back(6 + i);
+    plan.sequences.push_back(
+        {.request = i, .first_token = i, .num_tokens = 1, .context_len = 7 + i, .first_page = 2 * i, .num_pages = 2});
+    plan.pages.insert(plan.pages.end(), {2 * i, 2 * i + 1});
+    plan.samples.push_back({.sequence = i, .row = i, .position = 7 + i, .params = {}});
+  }
+  EXPECT_TRUE(is_decode(plan));
+  StepPlan padded;
+  pad_decode(plan, kBatch, kSize, kSpare, padded);
+  EXPECT_TRUE(is_decode(padded));
+  ASSERT_EQ(padded.sequences.size(), 8u);
+  const StepLimits limits{.max_tokens = 8, .max_sequences = 8, .max_samples = 8, .max_pages_per_sequence = 2};
+  validate(padded, limits, kSize, kSpare + spare_pages_for(kBatch - 2, kSize), 1000);
+  EXPECT_EQ(padded.sequences[1].context_len, 8);
+  std::vector<int> slots;
+  for (std::size_t i = 2; i < 8; ++i) {
+    const StepSequence& added = padded.sequences[i];
+    const int position = padded.positions[i];
+    const auto page = static_cast<std::size_t>(added.first_page + position / kSize);
+    EXPECT_GE(padded.pages[page], kSpare);
+    slots.push_back(padded.pages[page] * kSize + position % kSize);
+  }
+  std::ranges::sort(slots);
+  EXPECT_EQ(std::ranges::adjacent_find(slots), slots.end());
 }
 
 }  // namespace

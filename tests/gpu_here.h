@@ -1,0 +1,19 @@
+// For tests that want a GPU: they skip where there is none that Heddle can use, saying why.
+#pragma once
+
+#include <string>
+
+#include "topology/device_choice.h"
+#include "topology/gpu.h"
+
+namespace heddle {
+
+inline constexpr Device kFirstGpu{DeviceKind::cuda, 0};
+
+// Empty: there is one.
+inline std::string why_no_gpu() {
+  const GpuDiscovery found = discover_gpus();
+  return found.gpus.empty() ? found.why_none : why_unusable(found, 0);
+}
+
+}  // namespace heddle

@@ -1,0 +1,74 @@
+#include "topology/device_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+GpuDiscovery machine(std::vector<std::pair<std::string, int>> gpus) {
+  GpuDiscovery found;
+  for (auto& [name, major] : gpus) found.gpus.push_back({.name = name, .compute_major = major});
+  if (gpus.empty()) found.why_none = "no NVIDIA driver: /dev/nvidiactl is missing";
+  return found;
+}
+
+std::string everything_fits(Device) {
+  return {};
+}
+
+template <class Error>
+std::string refusal(std::optional<Device> asked, const GpuDiscovery& found) {
+  try {
+    choose_device(asked, found, everything_fits);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(DeviceChoice, NamesAreReadStrictly) {
+  EXPECT_EQ(device_named("cpu"), (Device{DeviceKind::cpu, 0}));
+  EXPECT_EQ(device_named("cuda"), (Device{DeviceKind::cuda, 0}));
+  EXPECT_EQ(device_named("cuda:3"), (Device{DeviceKind::cuda, 3}));
+  for (const char* name : {"", "gpu", "CPU", "cpu:0", "cuda:", "cuda:-1", "cuda:1x", "cuda 1", "cuda:99999999999"})
+    EXPECT_EQ(device_named(name), std::nullopt) << name;
+}
+
+TEST(DeviceChoice, TakesTheFirstGpuThatCanAndThatTheModelFits) {
+  const GpuDiscovery found = machine({{"A100", 8}, {"H100", 9}, {"H200", 9}});
+  const DeviceChoice first = choose_device(std::nullopt, found, everything_fits);
+  EXPECT_EQ(first.device, (Device{DeviceKind::cuda, 1}));
+  EXPECT_EQ(first.reason, "H100");
+  const auto only_the_third = [](Device device) { return device.index == 2 ? std::string() : "too small"; };
+  EXPECT_EQ(choose_device(std::nullopt, found, only_the_third).device, (Device{DeviceKind::cuda, 2}));
+}
+
+TEST(DeviceChoice, FallsBackToTheCpuAndSaysWhy) {
+  const DeviceChoice none = choose_device(std::nullopt, machine({}), everything_fits);
+  EXPECT_EQ(none.device, Device{});
+  EXPECT_THAT(none.reason, HasSubstr("no NVIDIA driver"));
+  const DeviceChoice old = choose_device(std::nullopt, machine({{"A100", 8}}), everything_fits);
+  EXPECT_EQ(old.device, Device{});
+  EXPECT_THAT(old.reason, AllOf(HasSubstr("A100"), HasSubstr("8.0"), HasSubstr("9.0")));
+  const auto too_small = [](Device) { return std::string("3 GiB are missing"); };
+  EXPECT_EQ(choose_device(std::nullopt, machine({{"H100", 9}}), too_small).reason, "3 GiB are missing");
+}
+
+TEST(DeviceChoice, WhatWasAskedForIsTakenOrRefused) {
+  const Device gpu{DeviceKind::cuda, 0};
+  EXPECT_EQ(choose_device(Device{}, machine({{"H100", 9}}), everything_fits).device, Device{});
+  EXPECT_EQ(choose_device(gpu, machine({{"H100", 9}}), everything_fits).device, gpu);
+  EXPECT_THAT(refusal<Failure>(gpu, machine({})), AllOf(HasSubstr("no NVIDIA driver"), HasSubstr("--device cpu")));
+  EXPECT_THAT(refusal<Failure>(gpu, machine({{"A100", 8}})), HasSubstr("compute capability 8.0"));
+  EXPECT_THAT(refusal<InputError>(Device{DeviceKind::cuda, 2}, machine({{"H100", 9}, {"H100", 9}})),
+              HasSubstr("there are 2 GPUs here"));
+}
+
+}  // namespace
+}  // namespace heddle
