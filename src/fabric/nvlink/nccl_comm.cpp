@@ -13,6 +13,8 @@ namespace {
 // NCCL takes seconds to come together: it looks at the machine, starts threads and loads its kernels.
 constexpr std::chrono::seconds kLeast{60};
 
+constexpr std::chrono::seconds kLongestWhenAborting{2};
+
 constexpr std::size_t kGranularity = std::size_t{2} << 20;  // of the GPU's memory mappings
 
 }  // namespace
@@ -128,6 +130,22 @@ void NcclComm::close() {
 
 void NcclComm::abort() {
   if (comm_ == nullptr) return;
+  // ncclCommAbort leaves the windows' mappings, and with them the GPU's memory (seen with 2.28.9), so they go first. A
+  // rank whose peers are gone may wait there: not for long.
+  for (Window& window : windows_) {
+    if (window.handle == nullptr) continue;
+    try {
+      within_deadline(kLongestWhenAborting, "ncclCommWindowDeregister",
+                      [&nccl = nccl_, comm = comm_, device = device_, handle = window.handle] {
+                        cudaSetDevice(device);
+                        nccl.comm_window_deregister(comm, handle);
+                      });
+      window.handle = nullptr;
+    } catch (const Failure& failure) {
+      log_warning("rank {}: {}", world_rank_, failure.what());
+      break;
+    }
+  }
   try {
     within_deadline(kLeast, "ncclCommAbort", [&nccl = nccl_, comm = comm_, device = device_] {
       cudaSetDevice(device);
