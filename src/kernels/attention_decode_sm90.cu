@@ -403,12 +403,6 @@ bool with_decode_head_dim(int head_dim, F f) {
   }
 }
 
-// Rows that begin and go on in whole groups of `elements`.
-bool rows_aligned_to(const Tensor& rows, int elements) {
-  return rows.row_stride % elements == 0 &&
-         reinterpret_cast<std::uintptr_t>(rows.data) % (static_cast<std::size_t>(elements) * size_of(rows.dtype)) == 0;
-}
-
 }  // namespace
 
 bool attention_decode_takes(const AttentionParams& params) {

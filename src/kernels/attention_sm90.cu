@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/attention_decode_sm90.h"
+#include "kernels/attention_prefill_sm90.h"
 #include "kernels/attention_sm90_rows.cuh"
 #include "kernels/launch_sm90.cuh"
 
@@ -11,6 +12,9 @@ namespace heddle {
 namespace {
 
 constexpr int kSimpleWarps = 8;
+
+// Pairs of new token and query head of a KV head, up to which a sequence is one for the decode kernel.
+constexpr int kMostDecodeRows = 64;
 
 // One block a token and query head. A warp takes every kSimpleWarps-th key, its lanes share the head's elements; the
 // warps' sums are merged in their order.
@@ -102,9 +106,12 @@ std::size_t attention_scratch_bytes_sm90(int /*max_tokens*/, int /*max_sequences
 
 void attention_sm90(const AttentionParams& params, Stream& stream) {
   const int group = params.num_heads / params.kv.num_kv_heads;
-  if (attention_decode_takes(params) && params.sequences.max_query_len * group <= 64)
-    return attention_decode_sm90(params, 64, stream);
-  attention_simple_sm90(params, stream);
+  const bool all_short = params.sequences.max_query_len * group <= kMostDecodeRows;
+  const bool may_be_short = all_short || params.sequences.num_sequences > 1;
+  if (!attention_decode_takes(params) || (!all_short && !attention_prefill_takes(params)))
+    return attention_simple_sm90(params, stream);
+  if (may_be_short) attention_decode_sm90(params, kMostDecodeRows, stream);
+  if (!all_short) attention_prefill_sm90(params, kMostDecodeRows, stream);
 }
 
 }  // namespace heddle

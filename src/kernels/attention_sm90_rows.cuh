@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "base/dtype.h"
+#include "base/tensor.h"
 
 namespace heddle::sm90 {
 
@@ -47,6 +47,20 @@ __device__ inline void store_element(void* data, std::int64_t i, DType dtype, fl
   }
 }
 
+// Elements i and i + 1, i even, of data that is aligned to two elements.
+__device__ inline void store_pair(void* data, std::int64_t i, DType dtype, float first, float second) {
+  switch (dtype) {
+    case DType::bfloat16:
+      static_cast<__nv_bfloat162*>(data)[i / 2] = __floats2bfloat162_rn(first, second);
+      break;
+    case DType::float16:
+      static_cast<__half2*>(data)[i / 2] = __floats2half2_rn(first, second);
+      break;
+    default:
+      static_cast<float2*>(data)[i / 2] = make_float2(first, second);
+  }
+}
+
 // Elements i to i + 3, i a multiple of 4, of data that is aligned to four elements.
 __device__ inline void store_four(void* data, std::int64_t i, DType dtype, float4 v) {
   if (dtype == DType::float32) {
@@ -62,6 +76,12 @@ __device__ inline void store_four(void* data, std::int64_t i, DType dtype, float
     reinterpret_cast<__half2&>(packed.y) = __floats2half2_rn(v.z, v.w);
   }
   static_cast<uint2*>(data)[i / 4] = packed;
+}
+
+// Rows that begin and go on in whole groups of `elements`.
+inline bool rows_aligned_to(const Tensor& rows, int elements) {
+  return rows.row_stride % elements == 0 &&
+         reinterpret_cast<std::uintptr_t>(rows.data) % (static_cast<std::size_t>(elements) * size_of(rows.dtype)) == 0;
 }
 
 }  // namespace heddle::sm90

@@ -260,6 +260,33 @@ TEST_F(AttentionOnGpu, OneKeyMayHaveAllTheWeight) {
   check_all({{8, 2, 128, 16, {{900, 1}}, 0, 1e4f}, {8, 2, 128, 16, {{900, 1}}, 0, 1e-5f}});
 }
 
+TEST_F(AttentionOnGpu, PrefillMatchesFloat64) {
+  check_all({
+      {4, 4, 128, 16, {{65, 65}, {128, 128}, {129, 129}, {1, 1}, {200, 130}}},  // around a block of 128 rows
+      {8, 2, 128, 32, {{300, 300}, {700, 1}, {150, 60}, {0, 0}, {40, 17}}},     // long and short ones in a step
+      {40, 40, 64, 16, {{150, 150}}},
+      {14, 2, 64, 64, {{500, 90}}},  // a group of 7: rows of a token lie in two blocks
+      {5, 1, 128, 128, {{333, 100}}},
+      {40, 1, 128, 16, {{70, 70}, {400, 3}}},
+      {6, 2, 96, 16, {{260, 140}, {129, 129}}},
+      {4, 2, 256, 32, {{200, 200}, {321, 65}}},
+      {8, 1, 256, 16, {{90, 90}}},
+      {2, 1, 128, 256, {{1700, 1700}}},
+      {4, 1, 128, 16, {{4000, 64}}},  // a chunk that comes late
+  });
+}
+
+TEST_F(AttentionOnGpu, PrefillKeepsToTheWindow) {
+  check_all({
+      {8, 2, 128, 16, {{300, 300}, {500, 70}, {64, 1}}, 64},
+      {8, 2, 128, 16, {{200, 200}}, 1},
+      {4, 2, 64, 32, {{900, 400}}, 129},
+      {4, 4, 128, 64, {{1500, 300}}, 500},
+      {4, 1, 96, 16, {{700, 200}}, std::numeric_limits<int>::max()},
+      {4, 1, 256, 16, {{700, 200}}, 200},
+  });
+}
+
 // More sequences than a warp has lanes, of all lengths.
 TEST_F(AttentionOnGpu, SharesOutManySequences) {
   std::vector<TestSequence> sequences;
@@ -268,6 +295,9 @@ TEST_F(AttentionOnGpu, SharesOutManySequences) {
                          .num_new_tokens = i % 5 == 0 ? 0 : 1,
                          .seed = static_cast<std::uint32_t>(i)});
   check_all({{8, 2, 64, 16, sequences}, {4, 4, 128, 32, sequences}});
+  for (std::size_t i = 3; i < sequences.size(); i += 7)  // and chunks between them
+    sequences[i].num_new_tokens = std::min(sequences[i].context_len, 100);
+  check_all({{8, 2, 64, 16, sequences}, {4, 2, 128, 16, sequences}});
 }
 
 // Dtypes, head sizes, pages and alignments that the fast kernels do not take.
@@ -289,7 +319,7 @@ TEST_F(AttentionOnGpu, TakesAnyShape) {
 TEST_F(AttentionOnGpu, TakesQueriesThatTheCacheWouldRound) {
   for (const DType cache : {DType::bfloat16, DType::float16}) {
     check({8, 2, 128, 16, {{300, 1}, {100, 1}}}, cache, DType::float32, DType::float32, false);
-    check({8, 2, 64, 16, {{300, 200}}}, cache, DType::float32, DType::bfloat16, false);
+    check({8, 2, 64, 16, {{300, 200}, {50, 4}}}, cache, DType::float32, DType::bfloat16, false);
   }
 }
 

@@ -1,0 +1,14 @@
+// Attention for many new tokens of a sequence (attention_prefill_sm90.cu).
+#pragma once
+
+#include "kernels/attention.h"
+
+namespace heddle {
+
+// Whether the kernel takes these shapes, dtypes, strides and alignments.
+bool attention_prefill_takes(const AttentionParams& params);
+
+// Attends for the sequences with more than `min_rows` pairs of new token and query head of a KV head; passes over others.
+void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream& stream);
+
+}  // namespace heddle
