@@ -28,14 +28,23 @@ namespace heddle {
 
 inline constexpr int kMaxHeadDim = 1024;  // what the fixed scratch of a thread holds
 
+// What a GPU may read before the kernels ahead of this one in the stream have ended.
+enum class OlderKeys {
+  in_flight,  // nothing
+  // The arrays of `sequences`, and the keys and values of all but the step's new tokens: whoever wrote them had ended
+  // before the step's first kernel began, as is so where a step is a graph, or begins with a copy.
+  in_place,
+};
+
 struct AttentionParams {
   Tensor q;  // [num_tokens, num_heads * head_dim], float32; on a GPU also bfloat16 or float16
   Tensor y;  // likewise; on the CPU float32 or bfloat16; apart from q
   PagedKv kv;
   PagedSequences sequences;
-  int num_heads = 0;        // a multiple of kv.num_kv_heads
-  float scale = 0;          // on the scores; 1 / sqrt(head_dim) for Llama
-  int window = 0;           // keys that a token sees, its own among them; 0: all up to its own
+  int num_heads = 0;  // a multiple of kv.num_kv_heads
+  float scale = 0;    // on the scores; 1 / sqrt(head_dim) for Llama
+  int window = 0;     // keys that a token sees, its own among them; 0: all up to its own
+  OlderKeys older_keys = OlderKeys::in_flight;
   void* scratch = nullptr;  // on a GPU, attention_scratch_bytes of its memory; null on the CPU
 };
 

@@ -27,35 +27,38 @@ constexpr int kMaxDecodeBlocks = 256;
 constexpr int kWarps = kDecodeKeys / 16;  // that multiply
 constexpr int kThreads = 32 * kWarps;     // of those
 constexpr int kMultipliers = 1;           // the barrier of those
+constexpr int kStageKib = 96;
 
-template <int kHeadDim>
+// kRowGroups: of eight rows (pairs of new token and query head) that share what is loaded.
+template <int kHeadDim, int kRowGroups>
 struct DecodeShared {
   using KeyTile = Tile<kDecodeKeys, kHeadDim>;
-  static constexpr int kStages = std::min(8, (160 << 10) / (2 * KeyTile::kBytes));
-  static constexpr int kMergeStride = kHeadDim + 8;  // so that warps store fragments without bank conflicts
+  static constexpr int kRows = 8 * kRowGroups;
+  // Enough to have under way while one is multiplied, and no more, for the kernel that follows is to find room.
+  static constexpr int kStages = std::max(2, (kStageKib << 10) / (2 * KeyTile::kBytes));
+  static constexpr int kMergeStride = kHeadDim + 4;  // so that warps store fragments without bank conflicts
 
   struct Stage {
     std::byte keys[KeyTile::kBytes];
     std::byte values[KeyTile::kBytes];
   };
   Stage stages[kStages];
-  float o[kWarps][kDecodeRows][kMergeStride];  // then the weights of parts: [parts, kDecodeRows]
-  float largest[kWarps][kDecodeRows], sum[kWarps][kDecodeRows];
+  float o[kWarps][kRows][kMergeStride];
+  float largest[kWarps][kRows], sum[kWarps][kRows];
   std::uint64_t full[kStages], empty[kStages];
   int comes_last;
 };
 
 // The floats of a part.
-template <int kHeadDim>
+template <class Shared, int kHeadDim>
 constexpr int part_floats() {
-  return kDecodeRows * (kHeadDim + 2);
+  return Shared::kRows * (kHeadDim + 2);
 }
 
 // Has the tiles of this block's segments fetched, in their order. One warp.
-template <int kHeadDim>
+template <class Shared>
 __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_map, const CUtensorMap& value_map,
-                            DecodeShared<kHeadDim>& shared) {
-  using Shared = DecodeShared<kHeadDim>;
+                            Shared& shared) {
   using KeyTile = typename Shared::KeyTile;
   const PagedKv& kv = params.attention.kv;
   const PagedSequences& sequences = params.attention.sequences;
@@ -68,6 +71,8 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
   const bool is_value = lane >= KeyTile::kColumnBlocks * boxes;
   const std::uint32_t box_bytes = static_cast<std::uint32_t>(rows * KeyTile::kRowBytes);
 
+  bool may_read_all = params.attention.older_keys == OlderKeys::in_flight;
+  if (may_read_all) wait_for_earlier_kernels();
   int fetched = 0;
   for (DecodeWalk walk(params); !walk.done();) {
     const DecodeSegment segment = walk.next();
@@ -84,6 +89,10 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
         window += 32;
         pages = next_pages;
         next_pages = pages_from(window + 32);
+      }
+      if (!may_read_all && (tile + 1) * kDecodeKeys > segment.of.context_len - segment.of.num_new) {
+        wait_for_earlier_kernels();  // for the new tokens' keys
+        may_read_all = true;
       }
       const int this_box = tile * boxes + box;
       const std::int32_t page = __shfl_sync(~0u, pages, this_box - window);
@@ -102,230 +111,244 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
       }
     }
   }
+  if (!may_read_all) wait_for_earlier_kernels();
 }
 
-// What one warp has of a segment: of rows lane / 4 and lane / 4 + 8 the largest score, the sum of this lane's weights, and
-// in o, as mma lays them out, the sums of weighted values.
-template <int kHeadDim>
+// What one warp has of a segment. A lane has rows 8 * n + 2 * (lane % 4) + {0, 1} of each group n: the largest score, the sum of
+// its own weights, and in o the sums of weighted values, elements 16 * i + lane / 4 + {0, 8}, as mma lays out o^T.
+template <int kHeadDim, int kRowGroups>
 struct RowSums {
-  float largest[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};
-  float o[kHeadDim / 8][4] = {};
+  float largest[kRowGroups][2], sum[kRowGroups][2];
+  float o[kRowGroups][kHeadDim / 16][4];
 
-  // Brings the sums up to scores s, which become weights: rows by keys 2 * (lane % 4) + {0, 1} + {0, 8}.
-  __device__ void weigh(float (&s)[2][4]) {
+  __device__ void clear() {
+#pragma unroll
+    for (int n = 0; n < kRowGroups; ++n) {
+      largest[n][0] = largest[n][1] = -INFINITY;
+      sum[n][0] = sum[n][1] = 0;
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 16; ++i) o[n][i][0] = o[n][i][1] = o[n][i][2] = o[n][i][3] = 0;
+    }
+  }
+
+  // Brings the sums of group n up to the scores s of keys lane / 4 + {0, 8}, which become weights.
+  __device__ void weigh(float (&s)[4], int n) {
     float correction[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float top = fmaxf(fmaxf(s[0][2 * r], s[0][2 * r + 1]), fmaxf(s[1][2 * r], s[1][2 * r + 1]));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-      top = fmaxf(top, largest[r]);
-      const float shift = top == -INFINITY ? 0 : top;  // a row that has seen no key yet
-      correction[r] = exp2_approx(largest[r] - shift);
-      largest[r] = top;
+      float top = fmaxf(s[r], s[2 + r]);
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        s[n][2 * r] = exp2_approx(s[n][2 * r] - shift);
-        s[n][2 * r + 1] = exp2_approx(s[n][2 * r + 1] - shift);
-      }
-      sum[r] = fmaf(sum[r], correction[r], (s[0][2 * r] + s[0][2 * r + 1]) + (s[1][2 * r] + s[1][2 * r + 1]));
+      for (int step = 4; step < 32; step *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+      top = fmaxf(top, largest[n][r]);
+      const float shift = top == -INFINITY ? 0 : top;  // a row that has seen no key yet
+      correction[r] = exp2_approx(largest[n][r] - shift);
+      largest[n][r] = top;
+      s[r] = exp2_approx(s[r] - shift);
+      s[2 + r] = exp2_approx(s[2 + r] - shift);
+      sum[n][r] = fmaf(sum[n][r], correction[r], s[r] + s[2 + r]);
     }
     if (__all_sync(~0u, correction[0] == 1 && correction[1] == 1)) return;
 #pragma unroll
-    for (int n = 0; n < kHeadDim / 8; ++n)
+    for (int i = 0; i < kHeadDim / 16; ++i)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) o[n][i] *= correction[i / 2];
+      for (int j = 0; j < 4; ++j) o[n][i][j] *= correction[j % 2];
   }
 };
 
-// y of the part's rows, from what is summed up in `value`.
+// Where element d of a row of the segment's item lies in q or y.
 __device__ std::int64_t element_of(const Tensor& rows, const DecodeParams& params, const DecodeSegment& segment,
                                    int row, int d) {
-  const int index = segment.row_tile * kDecodeRows + row;
+  const int index = segment.row_tile * params.item_rows + row;
   const int token = params.attention.sequences.query_start[segment.sequence] + index / params.group;
   const int head = segment.kv_head * params.group + index % params.group;
   return token * rows.row_stride + std::int64_t{head} * params.attention.kv.head_dim + d;
 }
 
 __device__ int rows_of(const DecodeParams& params, const DecodeSegment& segment) {
-  return min(kDecodeRows, segment.of.num_new * params.group - segment.row_tile * kDecodeRows);
+  return min(params.item_rows, segment.of.num_new * params.group - segment.row_tile * params.item_rows);
 }
 
-// y from the item's parts, once all are there. All multiplying threads.
-template <int kHeadDim>
-__device__ void merge_parts(const DecodeParams& params, const DecodeSegment& segment, DecodeShared<kHeadDim>& shared) {
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const int rows = rows_of(params, segment), count = segment.last_part - segment.first_part + 1;
-  const auto part = [&](int i) {  // the first one begins the item in the last segment of its block
-    return params.parts +
-           (static_cast<std::int64_t>(segment.first_part + i) * 2 + (i == 0 ? 1 : 0)) * part_floats<kHeadDim>();
-  };
-  float* weights = &shared.o[0][0][0];
-  for (int row = thread / 32; row < rows; row += kWarps) {
-    float largest = -INFINITY;
-    for (int i = lane; i < count; i += 32) largest = fmaxf(largest, __ldcg(part(i) + kDecodeRows * kHeadDim + row));
-    for (int step = 16; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
-    float sum = 0;
-    for (int i = lane; i < count; i += 32) {
-      const float* rows_of_part = part(i) + kDecodeRows * kHeadDim;
-      const float weight = largest == -INFINITY ? 0 : exp2_approx(__ldcg(rows_of_part + row) - largest);
-      weights[i * kDecodeRows + row] = weight;
-      sum = fmaf(weight, __ldcg(rows_of_part + kDecodeRows + row), sum);
-    }
-    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-    if (lane == 0) shared.sum[0][row] = sum;
+// Sums of rows with different maxima, brought together one after the other.
+struct MergedRow {
+  float largest = -INFINITY, sum = 0;
+  float4 o{0, 0, 0, 0};
+
+  __device__ void add(float its_largest, float its_sum, float4 its_o) {
+    const float top = fmaxf(largest, its_largest), shift = top == -INFINITY ? 0 : top;
+    const float mine = exp2_approx(largest - shift), its = exp2_approx(its_largest - shift);
+    largest = top;
+    sum = fmaf(its, its_sum, sum * mine);
+    o.x = fmaf(its, its_o.x, o.x * mine);
+    o.y = fmaf(its, its_o.y, o.y * mine);
+    o.z = fmaf(its, its_o.z, o.z * mine);
+    o.w = fmaf(its, its_o.w, o.w * mine);
   }
-  sync_threads(kMultipliers, kThreads);
-  for (int i = thread; i < rows * (kHeadDim / 4); i += kThreads) {
+  __device__ void store(const Tensor& y, std::int64_t at) const {
+    store_four(y.data, at, y.dtype, {o.x / sum, o.y / sum, o.z / sum, o.w / sum});
+  }
+};
+
+// y from the item's parts, once all are there. All multiplying threads.
+template <int kHeadDim, class Shared>
+__device__ void merge_parts(const DecodeParams& params, const DecodeSegment& segment) {
+  constexpr int kAtOnce = 8;  // loads of parts under way
+  const int rows = rows_of(params, segment), count = segment.last_part - segment.first_part + 1;
+  for (int i = static_cast<int>(threadIdx.x); i < rows * (kHeadDim / 4); i += kThreads) {
     const int row = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
-    float4 y{0, 0, 0, 0};
-#pragma unroll 8
-    for (int p = 0; p < count; ++p) {
-      const float4 o = __ldcg(reinterpret_cast<const float4*>(part(p) + row * kHeadDim + d));
-      const float weight = weights[p * kDecodeRows + row];
-      y.x = fmaf(weight, o.x, y.x), y.y = fmaf(weight, o.y, y.y), y.z = fmaf(weight, o.z, y.z),
-      y.w = fmaf(weight, o.w, y.w);
+    MergedRow merged;
+    for (int first = 0; first < count; first += kAtOnce) {
+      float largest[kAtOnce], sum[kAtOnce];
+      float4 o[kAtOnce];
+#pragma unroll
+      for (int p = 0; p < kAtOnce; ++p) {
+        const int block = segment.first_part + min(first + p, count - 1);
+        // The first part begins the item in the last segment of its block, the others go on with it in their first.
+        const float* part = params.parts + (std::int64_t{block} * 2 + (block == segment.first_part ? 1 : 0)) *
+                                               part_floats<Shared, kHeadDim>();
+        o[p] = __ldcg(reinterpret_cast<const float4*>(part + row * kHeadDim + d));
+        largest[p] = __ldcg(part + Shared::kRows * kHeadDim + row);
+        sum[p] = __ldcg(part + Shared::kRows * (kHeadDim + 1) + row);
+      }
+#pragma unroll
+      for (int p = 0; p < kAtOnce; ++p)
+        if (first + p < count) merged.add(largest[p], sum[p], o[p]);
     }
-    const float sum = shared.sum[0][row];
-    const Tensor& out = params.attention.y;
-    store_four(out.data, element_of(out, params, segment, row, d), out.dtype,
-               {y.x / sum, y.y / sum, y.z / sum, y.w / sum});
+    merged.store(params.attention.y, element_of(params.attention.y, params, segment, row, d));
   }
 }
 
 // Merges what the warps have of a segment into y, or into a part of y. All multiplying threads.
-template <int kHeadDim>
-__device__ void finish_segment(const DecodeParams& params, const DecodeSegment& segment, const RowSums<kHeadDim>& sums,
-                               DecodeShared<kHeadDim>& shared) {
+template <int kHeadDim, int kRowGroups>
+__device__ void finish_segment(const DecodeParams& params, const DecodeSegment& segment,
+                               const RowSums<kHeadDim, kRowGroups>& sums, DecodeShared<kHeadDim, kRowGroups>& shared) {
+  using Shared = DecodeShared<kHeadDim, kRowGroups>;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int rows = rows_of(params, segment);
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int row = lane / 4 + 8 * r;
-    float sum = sums.sum[r];
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
-    if (row >= rows) continue;
-    if (lane % 4 == 0) {
-      shared.largest[warp][row] = sums.largest[r];
-      shared.sum[warp][row] = sum;
-    }
+  for (int n = 0; n < kRowGroups; ++n) {
 #pragma unroll
-    for (int n = 0; n < kHeadDim / 8; ++n)
-      *reinterpret_cast<float2*>(&shared.o[warp][row][8 * n + lane % 4 * 2]) =
-          make_float2(sums.o[n][2 * r], sums.o[n][2 * r + 1]);
+    for (int r = 0; r < 2; ++r) {
+      const int row = 8 * n + lane % 4 * 2 + r;
+      float sum = sums.sum[n][r];
+      for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+      if (lane < 4) {
+        shared.largest[warp][row] = sums.largest[n][r];
+        shared.sum[warp][row] = sum;
+      }
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 16; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          shared.o[warp][row][16 * i + 8 * half + lane / 4] = sums.o[n][i][2 * half + r];
+    }
   }
   sync_threads(kMultipliers, kThreads);
 
-  float* part = params.parts +
-                (std::int64_t{blockIdx.x} * 2 + (segment.first_part == blockIdx.x ? 1 : 0)) * part_floats<kHeadDim>();
+  float* part = params.parts + (std::int64_t{blockIdx.x} * 2 + (segment.first_part == blockIdx.x ? 1 : 0)) *
+                                   part_floats<Shared, kHeadDim>();
   for (int i = thread; i < rows * (kHeadDim / 4); i += kThreads) {
     const int row = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
-    float largest = -INFINITY, sum = 0;
-    for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, shared.largest[w][row]);
-    float4 o{0, 0, 0, 0};
-    for (int w = 0; w < kWarps; ++w) {
-      const float weight = largest == -INFINITY ? 0 : exp2_approx(shared.largest[w][row] - largest);
-      const float4 of_warp = *reinterpret_cast<const float4*>(&shared.o[w][row][d]);
-      sum = fmaf(weight, shared.sum[w][row], sum);
-      o.x = fmaf(weight, of_warp.x, o.x), o.y = fmaf(weight, of_warp.y, o.y);
-      o.z = fmaf(weight, of_warp.z, o.z), o.w = fmaf(weight, of_warp.w, o.w);
-    }
+    MergedRow merged;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w)
+      merged.add(shared.largest[w][row], shared.sum[w][row], *reinterpret_cast<const float4*>(&shared.o[w][row][d]));
     if (segment.whole()) {
-      const Tensor& out = params.attention.y;
-      store_four(out.data, element_of(out, params, segment, row, d), out.dtype,
-                 {o.x / sum, o.y / sum, o.z / sum, o.w / sum});
+      merged.store(params.attention.y, element_of(params.attention.y, params, segment, row, d));
     } else {
-      __stcg(reinterpret_cast<float4*>(part + row * kHeadDim + d), o);
+      __stcg(reinterpret_cast<float4*>(part + row * kHeadDim + d), merged.o);
       if (d == 0) {
-        __stcg(part + kDecodeRows * kHeadDim + row, largest);
-        __stcg(part + kDecodeRows * kHeadDim + kDecodeRows + row, sum);
+        __stcg(part + Shared::kRows * kHeadDim + row, merged.largest);
+        __stcg(part + Shared::kRows * (kHeadDim + 1) + row, merged.sum);
       }
     }
   }
-  if (!segment.whole()) {
-    __threadfence();
-    sync_threads(kMultipliers, kThreads);
-    if (thread == 0) {
-      std::int32_t* arrived = params.arrived + segment.first_part;
-      const bool last = atomicAdd(arrived, 1) == segment.last_part - segment.first_part;
-      if (last) *arrived = 0;
-      shared.comes_last = last;
-    }
-    sync_threads(kMultipliers, kThreads);
-    if (shared.comes_last != 0) {
-      __threadfence();
-      merge_parts(params, segment, shared);
-    }
+  sync_threads(kMultipliers, kThreads);  // also before the next segment's sums are stored
+  if (segment.whole()) return;
+  if (thread == 0) {
+    std::int32_t* arrived = params.arrived + segment.first_part;
+    fence_device();  // this block's part before the count, by the barrier above
+    const bool last = atomicAdd(arrived, 1) == segment.last_part - segment.first_part;
+    fence_device();  // the others' parts after it
+    if (last) *arrived = 0;
+    shared.comes_last = last;
   }
-  sync_threads(kMultipliers, kThreads);  // before the next segment's sums are stored
+  sync_threads(kMultipliers, kThreads);
+  if (shared.comes_last != 0) merge_parts<kHeadDim, Shared>(params, segment);
 }
 
-// Multiplies what fetch_tiles brings. One of kWarps warps; it takes keys [16 * warp, 16 * warp + 16) of each tile.
-template <class T, int kHeadDim>
-__device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim>& shared) {
-  using Shared = DecodeShared<kHeadDim>;
+// Multiplies what fetch_tiles brings. One of kWarps warps; it takes keys [16 * warp, 16 * warp + 16) of each tile. Scores and
+// outputs are formed transposed, keys or elements by rows, so that eight rows fill a tensor core's columns.
+template <class T, int kHeadDim, int kRowGroups>
+__device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim, kRowGroups>& shared) {
+  using Shared = DecodeShared<kHeadDim, kRowGroups>;
   using KeyTile = typename Shared::KeyTile;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const Tensor& q = params.attention.q;
+  const int window = params.attention.window;
 
+  bool may_read_all = params.attention.older_keys == OlderKeys::in_flight;
+  if (may_read_all) wait_for_earlier_kernels();
   int taken = 0;
   for (DecodeWalk walk(params); !walk.done();) {
     const DecodeSegment segment = walk.next();
     const DecodeSequence& of = segment.of;
-    const int rows = rows_of(params, segment);
+    const int rows = rows_of(params, segment), first_row = segment.row_tile * params.item_rows;
+    if (!may_read_all) wait_for_earlier_kernels();  // for q
+    may_read_all = true;
 
-    std::uint32_t queries[kHeadDim / 16][4];
-    int last_key[2];  // that the rows see
+    std::uint32_t queries[kRowGroups][kHeadDim / 16][2];
+    int last_key[kRowGroups][2];  // that the rows see
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = lane / 4 + 8 * r;
-      last_key[r] = of.context_len - of.num_new + (segment.row_tile * kDecodeRows + min(row, rows - 1)) / params.group;
-      const std::int64_t at = element_of(q, params, segment, min(row, rows - 1), lane % 4 * 2);
+    for (int n = 0; n < kRowGroups; ++n) {
+      const int row = 8 * n + lane / 4, known_row = min(row, rows - 1);
+      const std::int64_t at = element_of(q, params, segment, known_row, lane % 4 * 2);
 #pragma unroll
       for (int k = 0; k < kHeadDim / 16; ++k) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const float2 pair = load_pair(q.data, at + 16 * k + 8 * half, q.dtype);
-          queries[k][2 * half + r] = row < rows ? pack<T>(pair.x, pair.y) : 0;
+          queries[n][k][half] = row < rows ? pack<T>(pair.x, pair.y) : 0;
         }
       }
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        last_key[n][r] =
+            of.context_len - of.num_new + (first_row + min(8 * n + lane % 4 * 2 + r, rows - 1)) / params.group;
     }
-    const int window = params.attention.window;
     const int all_see_from = window > 0 ? of.context_len - window : 0;  // up to the first new token's position
 
-    RowSums<kHeadDim> sums;
+    RowSums<kHeadDim, kRowGroups> sums;
+    sums.clear();
     for (int tile = segment.begin; tile < segment.end; ++tile, ++taken) {
-      const auto stage = taken % Shared::kStages;
+      const int stage = taken % Shared::kStages;
       const std::uint32_t keys = shared_address(shared.stages[stage].keys);
       const std::uint32_t values = shared_address(shared.stages[stage].values);
       wait_for_phase(shared_address(&shared.full[stage]), taken / Shared::kStages % 2);
 
-      float s[2][4] = {};
+      // Two sums a group, of even and odd steps: half as long to wait.
+      float s[kRowGroups][4] = {}, odd[kRowGroups][4] = {};
+      constexpr int kSteps = kHeadDim / 16, kAtOnce = std::min(kSteps, 8);
 #pragma unroll
-      for (int k = 0; k < kHeadDim / 16; ++k) {
-        std::uint32_t m[4];  // keys 0-7, then 8-15; of each, elements 0-7 and 8-15
-        load_matrices(keys + KeyTile::offset(16 * warp + lane / 16 * 8 + lane % 8, 16 * k + lane / 8 % 2 * 8), m);
-        multiply_add<T>(s[0], queries[k], m[0], m[1]);
-        multiply_add<T>(s[1], queries[k], m[2], m[3]);
+      for (int k = 0; k < kSteps; k += kAtOnce) {
+        std::uint32_t m[kAtOnce][4];  // elements 0-7, keys 0-7 and 8-15, then elements 8-15
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+          load_matrices(keys + KeyTile::offset(16 * warp + lane % 16, 16 * (k + i) + lane / 16 * 8), m[i]);
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+#pragma unroll
+          for (int n = 0; n < kRowGroups; ++n)
+            multiply_add<T>(i % 2 == 0 ? s[n] : odd[n], m[i], queries[n][k + i][0], queries[n][k + i][1]);
       }
-#pragma unroll
-      for (int n = 0; n < 2; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) s[n][i] *= params.score_scale;
+      std::uint32_t first_values[4][4];                            // under way while scores become weights
+      const auto load_values = [&](int i, std::uint32_t(&m)[4]) {  // keys 0-7, elements 0-7 and 8-15, then keys 8-15
+        load_matrices_transposed(
+            values + KeyTile::offset(16 * warp + lane / 16 * 8 + lane % 8, 16 * i + lane / 8 % 2 * 8), m);
+      };
 
       const int position = tile * kDecodeKeys + 16 * warp;
-      if (position + 15 > of.context_len - of.num_new || position < all_see_from) {
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int key = position + 8 * n + lane % 4 * 2 + i % 2;
-            const int last = last_key[i / 2], first = window > 0 ? last - window + 1 : 0;
-            if (key > last || key < first) s[n][i] = -INFINITY;
-          }
-        }
+      const bool at_edge = position + 15 > of.context_len - of.num_new || position < all_see_from;
+      if (at_edge) {
         // Nothing is known of slots without tokens, and 0 * NaN is NaN.
         for (int key = 0; key < 16; ++key) {
           if (position + key < of.context_len && position + key >= of.first_key) continue;
@@ -336,46 +359,57 @@ __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim
         fence_async_proxy();  // the next copy into this stage comes after these writes
         __syncwarp();
       }
-
-      sums.weigh(s);
-      const std::uint32_t weights[4] = {pack<T>(s[0][0], s[0][1]), pack<T>(s[0][2], s[0][3]), pack<T>(s[1][0], s[1][1]),
-                                        pack<T>(s[1][2], s[1][3])};
 #pragma unroll
-      for (int n = 0; n < kHeadDim / 16; ++n) {
-        std::uint32_t m[4];  // elements 0-7, then 8-15; of each, keys 0-7 and 8-15
-        load_matrices_transposed(
-            values + KeyTile::offset(16 * warp + lane / 8 % 2 * 8 + lane % 8, 16 * n + lane / 16 * 8), m);
-        multiply_add<T>(sums.o[2 * n], weights, m[0], m[1]);
-        multiply_add<T>(sums.o[2 * n + 1], weights, m[2], m[3]);
+      for (int i = 0; i < 4; ++i) load_values(i, first_values[i]);
+
+      std::uint32_t weights[kRowGroups][2];
+#pragma unroll
+      for (int n = 0; n < kRowGroups; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          s[n][i] = (s[n][i] + odd[n][i]) * params.score_scale;
+          const int key = position + lane / 4 + i / 2 * 8, last = last_key[n][i % 2];
+          if (at_edge && (key > last || key < (window > 0 ? last - window + 1 : 0))) s[n][i] = -INFINITY;
+        }
+        sums.weigh(s[n], n);
+        weights[n][0] = transpose(pack<T>(s[n][0], s[n][1]));
+        weights[n][1] = transpose(pack<T>(s[n][2], s[n][3]));
+      }
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 16; ++i) {
+        std::uint32_t m[4];
+        if (i >= 4) load_values(i, m);
+#pragma unroll
+        for (int n = 0; n < kRowGroups; ++n)
+          multiply_add<T>(sums.o[n][i], i < 4 ? first_values[i % 4] : m, weights[n][0], weights[n][1]);
       }
       __syncwarp();
       if (lane == 0) arrive(shared_address(&shared.empty[stage]));
     }
     finish_segment(params, segment, sums, shared);
   }
+  if (!may_read_all) wait_for_earlier_kernels();
 }
 
-template <class T, int kHeadDim>
+template <class T, int kHeadDim, int kRowGroups>
 __global__ void __launch_bounds__(kThreads + 32, 1)
     attention_decode(const __grid_constant__ DecodeParams params, const __grid_constant__ CUtensorMap key_map,
                      const __grid_constant__ CUtensorMap value_map) {
+  using Shared = DecodeShared<kHeadDim, kRowGroups>;
   extern __shared__ std::byte shared_bytes[];
   const std::uint32_t misaligned = shared_address(shared_bytes) % 1024;  // swizzling goes by addresses
-  auto& shared = *reinterpret_cast<DecodeShared<kHeadDim>*>(shared_bytes + (misaligned == 0 ? 0 : 1024 - misaligned));
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < DecodeShared<kHeadDim>::kStages; ++stage) {
+  auto& shared = *reinterpret_cast<Shared*>(shared_bytes + (misaligned == 0 ? 0 : 1024 - misaligned));
+  if (threadIdx.x == kThreads) {
+    prefetch_map(key_map);
+    prefetch_map(value_map);
+    for (int stage = 0; stage < Shared::kStages; ++stage) {
       init_barrier(shared_address(&shared.full[stage]), 1);
       init_barrier(shared_address(&shared.empty[stage]), kWarps);
     }
     publish_barriers();
   }
-  if (threadIdx.x == kThreads) {
-    prefetch_map(key_map);
-    prefetch_map(value_map);
-  }
   __syncthreads();
   let_later_kernels_start();
-  wait_for_earlier_kernels();
   if (threadIdx.x < kThreads)
     multiply_tiles<T>(params, shared);
   else
@@ -411,29 +445,41 @@ bool attention_decode_takes(const AttentionParams& params) {
 }
 
 std::size_t attention_decode_scratch_bytes(int head_dim) {
+  constexpr std::size_t kMaxRows = 16;
   return kMaxDecodeBlocks *
-         (sizeof(std::int32_t) + 2 * kDecodeRows * (static_cast<std::size_t>(head_dim) + 2) * sizeof(float));
+         (sizeof(std::int32_t) + 2 * kMaxRows * (static_cast<std::size_t>(head_dim) + 2) * sizeof(float));
 }
 
 void attention_decode_sm90(const AttentionParams& params, int max_rows, Stream& stream) {
   int multiprocessors = 0;
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device().index);
+  const int group = params.num_heads / params.kv.num_kv_heads;
+  const int most_rows = params.sequences.max_query_len * group;  // of a sequence; if too many, think of single tokens
+  const bool few_rows = (most_rows <= max_rows ? most_rows : group) <= 8;
   DecodeParams decode{.attention = params,
                       .score_scale = params.scale * static_cast<float>(M_LOG2E),
-                      .group = params.num_heads / params.kv.num_kv_heads,
+                      .group = group,
                       .max_rows = max_rows,
+                      .item_rows = few_rows ? 8 : 16,
                       .arrived = static_cast<std::int32_t*>(params.scratch)};
   decode.parts = reinterpret_cast<float*>(decode.arrived + kMaxDecodeBlocks);
   const CUtensorMap keys = page_map(params.kv, params.kv.keys), values = page_map(params.kv, params.kv.values);
-  with_decode_head_dim(params.kv.head_dim, [&](auto head_dim) {
-    constexpr int kHeadDim = decltype(head_dim)::value;
+  const auto launch = [&](auto head_dim, auto row_groups) {
+    constexpr int kHeadDim = decltype(head_dim)::value, kRowGroups = decltype(row_groups)::value;
     const LaunchShape shape{.grid = dim3(static_cast<unsigned>(std::clamp(multiprocessors, 1, kMaxDecodeBlocks))),
                             .block = dim3(kThreads + 32),
-                            .shared_bytes = sizeof(DecodeShared<kHeadDim>) + 1024};
+                            .shared_bytes = sizeof(DecodeShared<kHeadDim, kRowGroups>) + 1024};
     if (params.kv.dtype == DType::bfloat16)
-      launch_sm90("attention", attention_decode<__nv_bfloat16, kHeadDim>, shape, stream, decode, keys, values);
+      launch_sm90("attention", attention_decode<__nv_bfloat16, kHeadDim, kRowGroups>, shape, stream, decode, keys,
+                  values);
     else
-      launch_sm90("attention", attention_decode<__half, kHeadDim>, shape, stream, decode, keys, values);
+      launch_sm90("attention", attention_decode<__half, kHeadDim, kRowGroups>, shape, stream, decode, keys, values);
+  };
+  with_decode_head_dim(params.kv.head_dim, [&](auto head_dim) {
+    if (few_rows)
+      launch(head_dim, std::integral_constant<int, 1>());
+    else
+      launch(head_dim, std::integral_constant<int, 2>());
   });
 }
 

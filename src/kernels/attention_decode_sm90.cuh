@@ -7,7 +7,6 @@
 
 namespace heddle::sm90 {
 
-inline constexpr int kDecodeRows = 16;  // pairs (new token, query head) that share what is loaded: rows of an mma
 inline constexpr int kDecodeKeys = 64;  // of a tile
 
 struct DecodeParams {
@@ -15,36 +14,35 @@ struct DecodeParams {
   float score_scale;  // attention.scale * log2(e): weights are powers of two
   int group;          // query heads of a KV head
   int max_rows;       // of a sequence that is attended for
+  int item_rows;      // pairs (new token, query head) that share what is loaded
   std::int32_t*
       arrived;   // [blocks], zero between launches: how many parts of the item that begins in a block are there
-  float* parts;  // [blocks, 2, kDecodeRows * (head_dim + 2)]: o, then the rows' m, then their l
+  float* parts;  // [blocks, 2, item_rows * (head_dim + 2)]: o, then the rows' m, then their l
 };
 
-// One sequence of the step as the kernel cuts it: `items` are its pairs of KV head and kDecodeRows rows, each of `tiles`
+// One sequence of the step as the kernel cuts it: `items` are its pairs of KV head and item_rows rows, each of `tiles`
 // tiles of kDecodeKeys keys, from position first_tile * kDecodeKeys on.
 struct DecodeSequence {
   int num_new = 0, context_len = 0;
   int first_key = 0;  // that its first new token sees
   int first_tile = 0, tiles = 0, items = 0;
 
-  __device__ DecodeSequence() = default;
+  DecodeSequence() = default;
   __device__ DecodeSequence(const DecodeParams& params, int sequence) {
     const PagedSequences& sequences = params.attention.sequences;
     if (sequence >= sequences.num_sequences) return;
+    context_len = sequences.context_len[sequence];
     num_new = sequences.query_start[sequence + 1] - sequences.query_start[sequence];
     const int rows = num_new * params.group;
     if (rows <= 0 || rows > params.max_rows) return;
-    context_len = sequences.context_len[sequence];
     if (params.attention.window > 0) first_key = max(0, context_len - num_new - params.attention.window + 1);
     first_tile = first_key / kDecodeKeys;
     tiles = (context_len + kDecodeKeys - 1) / kDecodeKeys - first_tile;
-    items = params.attention.kv.num_kv_heads * ((rows + kDecodeRows - 1) / kDecodeRows);
+    items = params.attention.kv.num_kv_heads * ((rows + params.item_rows - 1) / params.item_rows);
   }
-  __device__ int units() const { return tiles * items; }
 };
 
-// All tiles of all items of all sequences, one after the other, are the step's units; each block takes an equal share of
-// them. What it takes of one item is a segment; an item that several blocks share is merged from its parts.
+// What a block takes of one item. An item that several blocks share is merged from its parts.
 struct DecodeSegment {
   DecodeSequence of;
   int sequence;
@@ -56,56 +54,101 @@ struct DecodeSegment {
 };
 
 // The segments of this block in turn; the same in every thread. Called by whole warps.
+//
+// Where the blocks can share out the step so that each gets a run of one item and none much more than the others, they do:
+// an item's tiles are cut into equal splits, one a block. Otherwise all tiles of all items are put one after the
+// other, and each block takes an equal run of them, which may be of several items.
 class DecodeWalk {
  public:
   __device__ explicit DecodeWalk(const DecodeParams& params) : params_(params) {
-    for (int s = 0; s < num_sequences(); s += 32) total_ += __reduce_add_sync(~0u, units_of(s + lane()));
-    blocks_ = min(static_cast<int>(gridDim.x), total_);
+    int tiles = 0, items = 0;
+    for (int s = 0; s < num_sequences(); s += 32) {
+      const DecodeSequence of(params, s + lane());
+      tiles += __reduce_add_sync(~0u, of.tiles * of.items);
+      items += __reduce_add_sync(~0u, of.items);
+    }
+    if (tiles == 0) return;
+    total_ = tiles;
+    find_split(tiles, items);
+    blocks_ = split_tiles_ > 0 ? total_ : min(static_cast<int>(gridDim.x), total_);
     const auto block = static_cast<std::int64_t>(blockIdx.x);
     if (block >= blocks_) return;
     unit_ = static_cast<int>(block * total_ / blocks_);
     end_ = static_cast<int>((block + 1) * total_ / blocks_);
-    find();
+    find_sequence();
   }
 
   __device__ bool done() const { return unit_ >= end_; }
 
   __device__ DecodeSegment next() {
-    if (unit_ >= sequence_begin_ + of_.units()) {
+    if (unit_ >= sequence_begin_ + units_of(of_)) {
       do {
-        sequence_begin_ += of_.units();
+        sequence_begin_ += units_of(of_);
         of_ = DecodeSequence(params_, ++sequence_);
-      } while (of_.units() == 0);
+      } while (of_.items == 0);
     }
-    const int item = (unit_ - sequence_begin_) / of_.tiles, tile = (unit_ - sequence_begin_) % of_.tiles;
+    const int unit = unit_ - sequence_begin_;  // of the sequence
     const int heads = params_.attention.kv.num_kv_heads;
-    const int count = min(end_ - unit_, of_.tiles - tile);
-    const DecodeSegment segment{.of = of_,
-                                .sequence = sequence_,
-                                .kv_head = item % heads,
-                                .row_tile = item / heads,
-                                .begin = of_.first_tile + tile,
-                                .end = of_.first_tile + tile + count,
-                                .first_part = block_of(unit_ - tile),
-                                .last_part = block_of(unit_ - tile + of_.tiles - 1)};
-    unit_ += count;
+    DecodeSegment segment{.of = of_, .sequence = sequence_};
+    int item;
+    if (split_tiles_ > 0) {
+      const int splits = splits_of(of_), split = unit % splits;
+      item = unit / splits;
+      segment.begin = of_.first_tile + split * of_.tiles / splits;
+      segment.end = of_.first_tile + (split + 1) * of_.tiles / splits;
+      segment.first_part = static_cast<int>(blockIdx.x) - split;
+      segment.last_part = segment.first_part + splits - 1;
+      ++unit_;
+    } else {
+      const int tile = unit % of_.tiles, count = min(end_ - unit_, of_.tiles - tile);
+      item = unit / of_.tiles;
+      segment.begin = of_.first_tile + tile;
+      segment.end = segment.begin + count;
+      segment.first_part = block_of(unit_ - tile);
+      segment.last_part = block_of(unit_ - tile + of_.tiles - 1);
+      unit_ += count;
+    }
+    segment.kv_head = item % heads;
+    segment.row_tile = item / heads;
     return segment;
   }
 
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
   __device__ int num_sequences() const { return params_.attention.sequences.num_sequences; }
-  __device__ int units_of(int sequence) const { return DecodeSequence(params_, sequence).units(); }
+  __device__ int splits_of(const DecodeSequence& of) const { return (of.tiles + split_tiles_ - 1) / split_tiles_; }
+  __device__ int units_of(const DecodeSequence& of) const {
+    return split_tiles_ > 0 ? of.items * splits_of(of) : of.items * of.tiles;
+  }
 
   // The block whose share [b * total / blocks, (b + 1) * total / blocks) holds the unit.
   __device__ int block_of(int unit) const {
     return static_cast<int>((static_cast<std::int64_t>(unit + 1) * blocks_ - 1) / total_);
   }
 
+  // Sets split_tiles_ to the least number of tiles a block with which no item needs more blocks than there are, if
+  // that is little more than an equal share, and total_ to the blocks. Each lane tries one number.
+  __device__ void find_split(int tiles, int items) {
+    constexpr int kFewSequences = 32;
+    const int blocks = static_cast<int>(gridDim.x);
+    if (items > blocks || num_sequences() > kFewSequences) return;
+    const int share = (tiles + blocks - 1) / blocks, tried = share + lane();
+    const DecodeSequence mine(params_, lane());
+    int needed = 0;
+    for (int s = 0; s < num_sequences(); ++s)
+      needed += __shfl_sync(~0u, mine.items, s) * ((__shfl_sync(~0u, mine.tiles, s) + tried - 1) / tried);
+    const unsigned enough = __ballot_sync(~0u, needed <= blocks && lane() <= 4 + share / 16);
+    if (enough == 0) return;
+    const int first = __ffs(static_cast<int>(enough)) - 1;
+    split_tiles_ = share + first;
+    total_ = __shfl_sync(~0u, needed, first);
+  }
+
   // The sequence that holds unit_.
-  __device__ void find() {
+  __device__ void find_sequence() {
     for (int s = 0; s < num_sequences(); s += 32) {
-      const int units = units_of(s + lane());
+      const DecodeSequence mine(params_, s + lane());
+      const int units = units_of(mine);
       int up_to = units;
       for (int step = 1; step < 32; step *= 2) {
         const int before = __shfl_up_sync(~0u, up_to, step);
@@ -125,8 +168,9 @@ class DecodeWalk {
 
   const DecodeParams& params_;
   DecodeSequence of_;
-  int total_ = 0, blocks_ = 0;
-  int unit_ = 0, end_ = 0;
+  int split_tiles_ = 0;         // of a block, where each takes one split
+  int total_ = 0, blocks_ = 0;  // units of the step: splits, or tiles; blocks that share them
+  int unit_ = 0, end_ = 0;      // of this block
   int sequence_ = 0, sequence_begin_ = 0;
 };
 

@@ -172,16 +172,21 @@ class AttentionOnGpu : public testing::Test {
     y.upload();
 
     GpuSequences on_device(sequences);
-    const Buffer scratch = zeroed(attention_scratch_bytes(sequences.num_tokens(), 8, c.num_heads, c.head_dim));
     const double scale = 1 / std::sqrt(c.head_dim);
-    const AttentionParams params{q.tensor(),   y.tensor(),
-                                 on_device.kv, on_device.view,
-                                 c.num_heads,  static_cast<float>(scale),
-                                 c.window,     const_cast<std::byte*>(scratch.data())};  // of a const Buffer
+    Buffer scratch = zeroed(attention_scratch_bytes(sequences.num_tokens(), 8, c.num_heads, c.head_dim));
+    AttentionParams params{.q = q.tensor(),
+                           .y = y.tensor(),
+                           .kv = on_device.kv,
+                           .sequences = on_device.view,
+                           .num_heads = c.num_heads,
+                           .scale = static_cast<float>(scale),
+                           .window = c.window,
+                           .scratch = scratch.data()};
     Stream stream(kGpu);
     attention(params, stream);
     const std::vector<std::byte> once = y.download(stream);
-    for (int again = 0; again < 3; ++again) {
+    for (int again = 0; again < 4; ++again) {
+      params.older_keys = again < 2 ? OlderKeys::in_flight : OlderKeys::in_place;
       attention(params, stream);
       ASSERT_EQ(y.download(stream), once);
     }
@@ -334,7 +339,8 @@ TEST_F(AttentionOnGpu, CanBeReplayedWithOtherContexts) {
   q.upload();
   y.upload();
   Buffer scratch = zeroed(attention_scratch_bytes(2, 2, kHeads, kHeadDim));
-  const AttentionParams params{q.tensor(), y.tensor(), on_device.kv, on_device.view, kHeads, 0.1f, 0, scratch.data()};
+  const AttentionParams params{q.tensor(), y.tensor(), on_device.kv,         on_device.view, kHeads,
+                               0.1f,       0,          OlderKeys::in_flight, scratch.data()};
   Stream stream(kGpu);
   const auto native = static_cast<cudaStream_t>(stream.native());
   cudaGraph_t graph = nullptr;
@@ -366,7 +372,8 @@ TEST_F(AttentionOnGpu, NamesTheBrokenPrecondition) {
   q.upload();
   y.upload();
   Buffer scratch = zeroed(attention_scratch_bytes(2, 1, 4, 64));
-  const AttentionParams good{q.tensor(), y.tensor(), on_device.kv, on_device.view, 4, 0.1f, 0, scratch.data()};
+  const AttentionParams good{q.tensor(), y.tensor(), on_device.kv,         on_device.view, 4,
+                             0.1f,       0,          OlderKeys::in_flight, scratch.data()};
   Stream stream(kGpu);
   const auto broken = [&](auto change, const std::string& part) {
     AttentionParams params = good;
