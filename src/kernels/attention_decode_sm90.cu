@@ -12,6 +12,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "base/checked.h"
 #include "kernels/attention_decode_sm90.cuh"
 #include "kernels/attention_sm90_ptx.cuh"
 #include "kernels/attention_sm90_rows.cuh"
@@ -188,32 +189,70 @@ struct MergedRow {
   }
 };
 
-// y from the item's parts, once all are there. All multiplying threads.
+// y from the item's parts, once all are there. All multiplying threads; a warp takes a row at a time.
 template <int kHeadDim, class Shared>
 __device__ void merge_parts(const DecodeParams& params, const DecodeSegment& segment) {
-  constexpr int kAtOnce = 8;  // loads of parts under way
+  constexpr int kFours = ceil_div(kHeadDim, 4 * 32);  // groups of four elements of a lane
+  constexpr int kAtOnce = kFours == 1 ? 16 : 8;       // loads of parts under way
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int rows = rows_of(params, segment), count = segment.last_part - segment.first_part + 1;
-  for (int i = static_cast<int>(threadIdx.x); i < rows * (kHeadDim / 4); i += kThreads) {
-    const int row = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
-    MergedRow merged;
-    for (int first = 0; first < count; first += kAtOnce) {
-      float largest[kAtOnce], sum[kAtOnce];
-      float4 o[kAtOnce];
+  // The first part begins the item in the last segment of its block, the others go on with it in their block's first.
+  const auto part_of = [&](int i) {
+    return params.parts +
+           (std::int64_t{segment.first_part + i} * 2 + (i == 0 ? 1 : 0)) * part_floats<Shared, kHeadDim>();
+  };
+  for (int row = warp; row < rows; row += kWarps) {
+    float largest = -INFINITY, sum = 0;
+    float4 o[kFours] = {};
+    for (int first = 0; first < count; first += 32) {  // a lane weighs one part of these
+      const int here = min(32, count - first);
+      const float* mine = part_of(first + min(lane, here - 1)) + Shared::kRows * kHeadDim + row;
+      const float its_largest = lane < here ? __ldcg(mine) : -INFINITY;
+      float its_sum = lane < here ? __ldcg(mine + Shared::kRows) : 0;
+      float top = its_largest;
+      for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+      top = fmaxf(top, largest);
+      const float shift = top == -INFINITY ? 0 : top;
+      const float correction = exp2_approx(largest - shift), weight = exp2_approx(its_largest - shift);
+      its_sum *= weight;
+      for (int step = 16; step > 0; step /= 2) its_sum += __shfl_xor_sync(~0u, its_sum, step);
+      sum = fmaf(sum, correction, its_sum);
+      largest = top;
 #pragma unroll
-      for (int p = 0; p < kAtOnce; ++p) {
-        const int block = segment.first_part + min(first + p, count - 1);
-        // The first part begins the item in the last segment of its block, the others go on with it in their first.
-        const float* part = params.parts + (std::int64_t{block} * 2 + (block == segment.first_part ? 1 : 0)) *
-                                               part_floats<Shared, kHeadDim>();
-        o[p] = __ldcg(reinterpret_cast<const float4*>(part + row * kHeadDim + d));
-        largest[p] = __ldcg(part + Shared::kRows * kHeadDim + row);
-        sum[p] = __ldcg(part + Shared::kRows * (kHeadDim + 1) + row);
+      for (int f = 0; f < kFours; ++f)
+        o[f].x *= correction, o[f].y *= correction, o[f].z *= correction, o[f].w *= correction;
+
+      for (int p = 0; p < here; p += kAtOnce) {
+        float4 its_o[kAtOnce][kFours];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const float* from = part_of(first + min(p + i, here - 1)) + row * kHeadDim;
+#pragma unroll
+          for (int f = 0; f < kFours; ++f)
+            its_o[i][f] = __ldcg(reinterpret_cast<const float4*>(from) + min(lane + 32 * f, kHeadDim / 4 - 1));
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const float its_weight = __shfl_sync(~0u, weight, min(p + i, 31));
+          if (p + i >= here) break;
+#pragma unroll
+          for (int f = 0; f < kFours; ++f) {
+            o[f].x = fmaf(its_weight, its_o[i][f].x, o[f].x);
+            o[f].y = fmaf(its_weight, its_o[i][f].y, o[f].y);
+            o[f].z = fmaf(its_weight, its_o[i][f].z, o[f].z);
+            o[f].w = fmaf(its_weight, its_o[i][f].w, o[f].w);
+          }
+        }
       }
-#pragma unroll
-      for (int p = 0; p < kAtOnce; ++p)
-        if (first + p < count) merged.add(largest[p], sum[p], o[p]);
     }
-    merged.store(params.attention.y, element_of(params.attention.y, params, segment, row, d));
+    const Tensor& y = params.attention.y;
+#pragma unroll
+    for (int f = 0; f < kFours; ++f) {
+      const int d = 4 * (lane + 32 * f);
+      if (d < kHeadDim)
+        store_four(y.data, element_of(y, params, segment, row, d), y.dtype,
+                   {o[f].x / sum, o[f].y / sum, o[f].z / sum, o[f].w / sum});
+    }
   }
 }
 
@@ -302,14 +341,17 @@ __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim
     for (int n = 0; n < kRowGroups; ++n) {
       const int row = 8 * n + lane / 4, known_row = min(row, rows - 1);
       const std::int64_t at = element_of(q, params, segment, known_row, lane % 4 * 2);
+      with_element_type(q.dtype, [&](auto type) {
+        const auto* from = static_cast<decltype(type)>(q.data) + at;
 #pragma unroll
-      for (int k = 0; k < kHeadDim / 16; ++k) {
+        for (int k = 0; k < kHeadDim / 16; ++k) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float2 pair = load_pair(q.data, at + 16 * k + 8 * half, q.dtype);
-          queries[n][k][half] = row < rows ? pack<T>(pair.x, pair.y) : 0;
+          for (int half = 0; half < 2; ++half) {
+            const float2 pair = load_pair(from + 16 * k + 8 * half);
+            queries[n][k][half] = row < rows ? pack<T>(pair.x, pair.y) : 0;
+          }
         }
-      }
+      });
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         last_key[n][r] =

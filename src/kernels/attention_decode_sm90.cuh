@@ -132,8 +132,12 @@ class DecodeWalk {
     constexpr int kFewSequences = 32;
     const int blocks = static_cast<int>(gridDim.x);
     if (items > blocks || num_sequences() > kFewSequences) return;
-    const int share = (tiles + blocks - 1) / blocks, tried = share + lane();
     const DecodeSequence mine(params_, lane());
+    // A part, too, costs: about as much as a tile for each hundred rows, an estimate. Both costs together are least where
+    // there are as many tiles to a part as the root of their number times that.
+    const int longest = __reduce_max_sync(~0u, mine.tiles);
+    const int worthwhile = static_cast<int>(sqrtf(static_cast<float>(longest * params_.item_rows) * 0.01f));
+    const int share = max((tiles + blocks - 1) / blocks, worthwhile), tried = share + lane();
     int needed = 0;
     for (int s = 0; s < num_sequences(); ++s)
       needed += __shfl_sync(~0u, mine.items, s) * ((__shfl_sync(~0u, mine.tiles, s) + tried - 1) / tried);

@@ -43,10 +43,13 @@ struct PrefillShared {
   using QueryTile = Tile<kGroupRows, kHeadDim>;
   using KeyTile = Tile<kKeys, kHeadDim>;
 
+  struct Ring {
+    std::byte tiles[kStages][KeyTile::kBytes];
+    std::uint64_t full[kStages], empty[kStages];
+  };
   std::byte queries[kGroups][QueryTile::kBytes];
-  std::byte keys[kStages][KeyTile::kBytes];
-  std::byte values[kStages][KeyTile::kBytes];
-  std::uint64_t keys_full[kStages], keys_empty[kStages], values_full[kStages], values_empty[kStages];
+  alignas(1024) Ring keys;
+  alignas(1024) Ring values;
 };
 
 // What a block works on: rows [first_row, first_row + kPrefillRows) of a sequence's pairs (new token, query head of kv_head),
@@ -98,18 +101,17 @@ __device__ PrefillWork work_of_block(const PrefillParams& params) {
   return work;
 }
 
-// Has the tiles of keys and values fetched, from the last to the first. One warp.
-template <int kHeadDim>
-__device__ void fetch_tiles(const PrefillParams& params, const PrefillWork& work, const CUtensorMap& key_map,
-                            const CUtensorMap& value_map, PrefillShared<kHeadDim>& shared) {
-  using Shared = PrefillShared<kHeadDim>;
+// Has the tiles of keys, or those of values, fetched, from the last to the first. One warp.
+template <class Shared>
+__device__ void fetch_tiles(const PrefillParams& params, const PrefillWork& work, const CUtensorMap& map,
+                            typename Shared::Ring& ring) {
   using KeyTile = typename Shared::KeyTile;
   const PagedKv& kv = params.attention.kv;
   const std::int32_t* page_table = params.attention.sequences.pages(work.sequence);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int rows = min(kv.page_size, 64);  // of a box
   const int boxes = Shared::kKeys / rows, boxes_of_page = kv.page_size / rows;
-  const int box = lane % boxes, block = lane / boxes;  // a lane copies one box of keys and one of values
+  const int box = lane % boxes, block = lane / boxes;  // a lane copies one
   const int first_box = work.first_key / rows, last_box = work.last_key / rows;
   const bool has_box = block < KeyTile::kColumnBlocks;
   const auto is_wanted = [&](int tile) {
@@ -127,14 +129,11 @@ __device__ void fetch_tiles(const PrefillParams& params, const PrefillWork& work
     const int row =
         (page * kv.num_kv_heads + work.kv_head) * kv.page_size + (tile * boxes + box) % boxes_of_page * rows;
     const int offset = block * KeyTile::kBlockBytes + box * rows * KeyTile::kRowBytes;
-    const auto fetch = [&](std::byte* to, const CUtensorMap& map, std::uint64_t& full, std::uint64_t& empty) {
-      wait_for_phase(shared_address(&empty), fetched / Shared::kStages % 2 ^ 1);
-      if (lane == 0) arrive_expecting(shared_address(&full), bytes);
-      __syncwarp();
-      if (copy) copy_box(shared_address(to) + offset, map, block * KeyTile::kBoxColumns, row, shared_address(&full));
-    };
-    fetch(shared.keys[stage], key_map, shared.keys_full[stage], shared.keys_empty[stage]);
-    fetch(shared.values[stage], value_map, shared.values_full[stage], shared.values_empty[stage]);
+    const std::uint32_t full = shared_address(&ring.full[stage]);
+    wait_for_phase(shared_address(&ring.empty[stage]), fetched / Shared::kStages % 2 ^ 1);
+    if (lane == 0) arrive_expecting(full, bytes);
+    __syncwarp();
+    if (copy) copy_box(shared_address(ring.tiles[stage]) + offset, map, block * KeyTile::kBoxColumns, row, full);
     page = next_page;
   }
 }
@@ -157,11 +156,14 @@ class PrefillRows {
         shared_(shared),
         warpgroup_(static_cast<int>(threadIdx.x) / 128 - 1),
         first_row_(work.first_row + warpgroup_ * kGroupRows) {
-    const int warp = static_cast<int>(threadIdx.x) % 128 / 32;
+    const int warp = static_cast<int>(threadIdx.x) % 128 / 32, window = params.attention.window;
     for (int r = 0; r < 2; ++r) {
       row_[r] = first_row_ + 16 * warp + lane() / 4 + 8 * r;
-      position_[r] = work.position_of(row_[r], params.group);
+      last_key_[r] = work.position_of(row_[r], params.group);
+      first_key_[r] = window > 0 ? last_key_[r] - window + 1 : 0;
     }
+    all_see_to_ = work.position_of(first_row_, params.group);
+    all_see_from_ = window > 0 ? work.position_of(first_row_ + kGroupRows - 1, params.group) - window + 1 : 0;
   }
 
   __device__ void run() {
@@ -170,17 +172,17 @@ class PrefillRows {
     // The first turn to issue is warpgroup 0's.
     if (kTakesTurns && warpgroup_ == 1) give_turn();
 
-    wait_for_phase(shared_address(&shared_.keys_full[0]), 0);
+    wait_for_phase(shared_address(&shared_.keys.full[0]), 0);
     multiply_keys(0);
     wgmma_wait<0>();
     pin(scores_);
-    release(shared_.keys_empty[0]);
+    release(shared_.keys.empty[0]);
     weigh(last_tile);
     round_weights();
 
     for (int tile = last_tile - 1; tile >= first_tile; --tile) {
       const int fetched = last_tile - tile, stage = fetched % 2, former = stage ^ 1;
-      wait_for_phase(shared_address(&shared_.keys_full[stage]), fetched / 2 % 2);
+      wait_for_phase(shared_address(&shared_.keys.full[stage]), fetched / 2 % 2);
       if (kTakesTurns) wait_for_turn();
       multiply_keys(stage);
       wait_for_values(tile + 1, former, (fetched - 1) / 2 % 2);
@@ -188,11 +190,12 @@ class PrefillRows {
       if (kTakesTurns) give_turn();
       wgmma_wait<1>();
       pin(scores_);
-      release(shared_.keys_empty[stage]);
+      release(shared_.keys.empty[stage]);
       weigh(tile);
+      form_weights_here();
       wgmma_wait<0>();
       pin_sums();
-      release(shared_.values_empty[former]);
+      release(shared_.values.empty[former]);
       round_weights();
       rescale();
     }
@@ -225,19 +228,18 @@ class PrefillRows {
     const Tensor& q = params_.attention.q;
     const std::int64_t token = params_.attention.sequences.query_start[work_.sequence];
     std::byte* tile = shared_.queries[warpgroup_];
-#pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x) % 128; i < kGroupRows * (kHeadDim / 8); i += 128) {
-      const int row = i / (kHeadDim / 8), d = i % (kHeadDim / 8) * 8, index = first_row_ + row;
-      uint4 eight{0, 0, 0, 0};
-      if (index < work_.num_rows) {
-        const std::int64_t at = (token + index / params_.group) * q.row_stride +
-                                std::int64_t{work_.kv_head * params_.group + index % params_.group} * kHeadDim + d;
-        const float2 a = load_pair(q.data, at, q.dtype), b = load_pair(q.data, at + 2, q.dtype);
-        const float2 c = load_pair(q.data, at + 4, q.dtype), e = load_pair(q.data, at + 6, q.dtype);
-        eight = {pack<T>(a.x, a.y), pack<T>(b.x, b.y), pack<T>(c.x, c.y), pack<T>(e.x, e.y)};
+    with_element_type(q.dtype, [&](auto type) {
+      constexpr int kPieces = kHeadDim / 8, kOfThread = kGroupRows * kPieces / 128;  // of eight elements
+#pragma unroll
+      for (int i = 0; i < kOfThread; ++i) {
+        const int piece = i * 128 + static_cast<int>(threadIdx.x) % 128, row = piece / kPieces, d = piece % kPieces * 8;
+        const int index = min(first_row_ + row, work_.num_rows - 1);  // beyond the last: anything that is a number
+        const std::int64_t head = work_.kv_head * params_.group + index % params_.group;
+        const auto* from =
+            static_cast<decltype(type)>(q.data) + (token + index / params_.group) * q.row_stride + head * kHeadDim + d;
+        *reinterpret_cast<uint4*>(tile + QueryTile::offset(row, d)) = load_eight<T>(from);
       }
-      *reinterpret_cast<uint4*>(tile + QueryTile::offset(row, d)) = eight;
-    }
+    });
     fence_async_proxy();
     sync_threads(kGroupBarrier + warpgroup_, 128);
   }
@@ -246,7 +248,7 @@ class PrefillRows {
   __device__ void multiply_keys(int stage) {
     constexpr int kRowBytes = KeyTile::kRowBytes, kBoxColumns = KeyTile::kBoxColumns;
     const std::uint32_t queries = shared_address(shared_.queries[warpgroup_]),
-                        keys = shared_address(shared_.keys[stage]);
+                        keys = shared_address(shared_.keys.tiles[stage]);
     pin(scores_);
     wgmma_begin();
 #pragma unroll
@@ -262,7 +264,7 @@ class PrefillRows {
   // Begins: o = weights values, added to what was there.
   __device__ void multiply_values(int stage, bool add) {
     constexpr int kRowBytes = KeyTile::kRowBytes;
-    const std::uint32_t values = shared_address(shared_.values[stage]);
+    const std::uint32_t values = shared_address(shared_.values.tiles[stage]);
     pin_sums();
     wgmma_begin();
 #pragma unroll
@@ -280,13 +282,13 @@ class PrefillRows {
 
   // Values of keys that nobody here sees are cleared: they may be anything, and 0 * NaN is NaN.
   __device__ void wait_for_values(int tile, int stage, int parity) {
-    wait_for_phase(shared_address(&shared_.values_full[stage]), parity);
+    wait_for_phase(shared_address(&shared_.values.full[stage]), parity);
     const int begin = work_.first_key - tile * kKeys, end = work_.last_key + 1 - tile * kKeys;
     if (begin <= 0 && end >= kKeys) return;
     for (int i = static_cast<int>(threadIdx.x) % 128; i < kKeys * (kHeadDim / 8); i += 128) {
       const int key = i / (kHeadDim / 8), d = i % (kHeadDim / 8) * 8;
       if (key >= begin && key < end) continue;
-      *reinterpret_cast<uint4*>(shared_.values[stage] + KeyTile::offset(key, d)) = make_uint4(0, 0, 0, 0);
+      *reinterpret_cast<uint4*>(shared_.values.tiles[stage] + KeyTile::offset(key, d)) = make_uint4(0, 0, 0, 0);
     }
     fence_async_proxy();
     sync_threads(kGroupBarrier + warpgroup_, 128);
@@ -294,15 +296,11 @@ class PrefillRows {
 
   // Scores become weights, by what is known of their row up to this tile.
   __device__ void weigh(int tile) {
-    const int window = params_.attention.window;
-    const int lowest = work_.position_of(first_row_, params_.group);
-    const int highest = work_.position_of(first_row_ + kGroupRows - 1, params_.group);
-    if (tile * kKeys + kKeys - 1 > lowest || (window > 0 && tile * kKeys < highest - window + 1)) {
+    if (tile * kKeys + kKeys - 1 > all_see_to_ || tile * kKeys < all_see_from_) {
 #pragma unroll
       for (int i = 0; i < kKeys / 2; ++i) {
         const int key = tile * kKeys + i / 4 * 8 + lane() % 4 * 2 + i % 2;
-        const int last = position_[i / 2 % 2], first = window > 0 ? last - window + 1 : 0;
-        if (key > last || key < first) scores_[i] = -INFINITY;
+        if (key > last_key_[i / 2 % 2] || key < first_key_[i / 2 % 2]) scores_[i] = -INFINITY;
       }
     }
 #pragma unroll
@@ -328,6 +326,12 @@ class PrefillRows {
     }
   }
 
+  // Assemblers move the wait for values ahead of what does not need them, and nothing would be left to do meanwhile. They
+  // do not move it ahead of a trap, which needs the weights, or their sum. It is never negative.
+  __device__ void form_weights_here() const {
+    if (sum_[0] + sum_[1] < 0) __trap();
+  }
+
   __device__ void round_weights() {
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k)
@@ -343,6 +347,18 @@ class PrefillRows {
   }
 
   __device__ void store() {
+    switch (params_.attention.y.dtype) {
+      case DType::bfloat16:
+        return store_as<__nv_bfloat162>([](float a, float b) { return __floats2bfloat162_rn(a, b); });
+      case DType::float16:
+        return store_as<__half2>([](float a, float b) { return __floats2half2_rn(a, b); });
+      default:
+        return store_as<float2>([](float a, float b) { return make_float2(a, b); });
+    }
+  }
+
+  template <class Pair, class Round>
+  __device__ void store_as(Round round) {
     const Tensor& y = params_.attention.y;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -350,14 +366,14 @@ class PrefillRows {
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
       if (row_[r] >= work_.num_rows) continue;
+      const float inverse = 1 / sum;
       const std::int64_t token = params_.attention.sequences.query_start[work_.sequence] + row_[r] / params_.group;
-      const std::int64_t at = token * y.row_stride +
-                              std::int64_t{work_.kv_head * params_.group + row_[r] % params_.group} * kHeadDim +
-                              lane() % 4 * 2;
+      const std::int64_t head = work_.kv_head * params_.group + row_[r] % params_.group;
+      Pair* to = static_cast<Pair*>(y.data) + (token * y.row_stride + head * kHeadDim) / 2 + lane() % 4;
 #pragma unroll
       for (int i = 0; i < kHeadDim / 8; ++i) {
         const float* pair = &o_[i / (kPartColumns / 8)][i % (kPartColumns / 8) * 4 + 2 * r];
-        store_pair(y.data, at + 8 * i, y.dtype, pair[0] / sum, pair[1] / sum);
+        to[4 * i] = round(pair[0] * inverse, pair[1] * inverse);
       }
     }
   }
@@ -366,7 +382,8 @@ class PrefillRows {
   const PrefillWork& work_;
   Shared& shared_;
   int warpgroup_, first_row_;
-  int row_[2], position_[2];
+  int row_[2], first_key_[2], last_key_[2];
+  int all_see_from_, all_see_to_;  // keys that each row of the warpgroup sees
   float scores_[kKeys / 2];
   std::uint32_t weights_[kKeys / 16][4];
   float o_[kParts][kPartColumns / 2];
@@ -383,10 +400,10 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes + (misaligned == 0 ? 0 : 1024 - misaligned));
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Shared::kStages; ++stage) {
-      init_barrier(shared_address(&shared.keys_full[stage]), 1);
-      init_barrier(shared_address(&shared.values_full[stage]), 1);
-      init_barrier(shared_address(&shared.keys_empty[stage]), 4 * kGroups);
-      init_barrier(shared_address(&shared.values_empty[stage]), 4 * kGroups);
+      init_barrier(shared_address(&shared.keys.full[stage]), 1);
+      init_barrier(shared_address(&shared.values.full[stage]), 1);
+      init_barrier(shared_address(&shared.keys.empty[stage]), 4 * kGroups);
+      init_barrier(shared_address(&shared.values.empty[stage]), 4 * kGroups);
     }
     publish_barriers();
     prefetch_map(key_map);
@@ -400,7 +417,10 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
       __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);  // the same in a whole warp, and known to be
   if (warpgroup == 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x < 32 && work.sequence >= 0) fetch_tiles(params, work, key_map, value_map, shared);
+    if (work.sequence >= 0) {
+      if (threadIdx.x / 32 == 0) fetch_tiles<Shared>(params, work, key_map, shared.keys);
+      if (threadIdx.x / 32 == 1) fetch_tiles<Shared>(params, work, value_map, shared.values);
+    }
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     if (work.sequence >= 0) PrefillRows<T, kHeadDim>(params, work, shared).run();
@@ -432,7 +452,7 @@ bool with_prefill_head_dim(int head_dim, F f) {
 
 bool attention_prefill_takes(const AttentionParams& params) {
   return with_prefill_head_dim(params.kv.head_dim, [](auto) {}) && copied_by_boxes(params.kv) &&
-         rows_aligned_to(params.q, 2) && rows_aligned_to(params.y, 2) && params.scale > 0;
+         rows_aligned_to(params.q, 8) && rows_aligned_to(params.y, 2) && params.scale > 0;
 }
 
 void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream& stream) {

@@ -5,8 +5,10 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "base/tensor.h"
+#include "kernels/attention_sm90_ptx.cuh"
 
 namespace heddle::sm90 {
 
@@ -21,15 +23,43 @@ __device__ inline float load_element(const void* data, std::int64_t i, DType dty
   }
 }
 
-// Elements i and i + 1, i even.
-__device__ inline float2 load_pair(const void* data, std::int64_t i, DType dtype) {
+// Calls f with a null pointer to the elements' type: one switch for many loads, so that all are under way at once.
+template <class F>
+__device__ inline void with_element_type(DType dtype, F f) {
   switch (dtype) {
     case DType::bfloat16:
-      return __bfloat1622float2(static_cast<const __nv_bfloat162*>(data)[i / 2]);
+      return f(static_cast<const __nv_bfloat16*>(nullptr));
     case DType::float16:
-      return __half22float2(static_cast<const __half2*>(data)[i / 2]);
+      return f(static_cast<const __half*>(nullptr));
     default:
-      return static_cast<const float2*>(data)[i / 2];
+      return f(static_cast<const float*>(nullptr));
+  }
+}
+
+// Two elements, from where two are aligned.
+__device__ inline float2 load_pair(const float* from) {
+  return *reinterpret_cast<const float2*>(from);
+}
+__device__ inline float2 load_pair(const __nv_bfloat16* from) {
+  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from));
+}
+__device__ inline float2 load_pair(const __half* from) {
+  return __half22float2(*reinterpret_cast<const __half2*>(from));
+}
+
+// Eight elements as eight of type T, rounded, from where eight (of float: four) are aligned.
+template <class T, class Element>
+__device__ inline uint4 load_eight(const Element* from) {
+  if constexpr (std::is_same_v<T, Element>) {
+    return *reinterpret_cast<const uint4*>(from);
+  } else if constexpr (std::is_same_v<Element, float>) {
+    const float4 a = *reinterpret_cast<const float4*>(from), b = *reinterpret_cast<const float4*>(from + 4);
+    return {pack<T>(a.x, a.y), pack<T>(a.z, a.w), pack<T>(b.x, b.y), pack<T>(b.z, b.w)};
+  } else {
+    const uint4 raw = *reinterpret_cast<const uint4*>(from);
+    const auto* pairs = reinterpret_cast<const Element*>(&raw);
+    const float2 a = load_pair(pairs), b = load_pair(pairs + 2), c = load_pair(pairs + 4), d = load_pair(pairs + 6);
+    return {pack<T>(a.x, a.y), pack<T>(b.x, b.y), pack<T>(c.x, c.y), pack<T>(d.x, d.y)};
   }
 }
 
@@ -44,20 +74,6 @@ __device__ inline void store_element(void* data, std::int64_t i, DType dtype, fl
       break;
     default:
       static_cast<float*>(data)[i] = value;
-  }
-}
-
-// Elements i and i + 1, i even, of data that is aligned to two elements.
-__device__ inline void store_pair(void* data, std::int64_t i, DType dtype, float first, float second) {
-  switch (dtype) {
-    case DType::bfloat16:
-      static_cast<__nv_bfloat162*>(data)[i / 2] = __floats2bfloat162_rn(first, second);
-      break;
-    case DType::float16:
-      static_cast<__half2*>(data)[i / 2] = __floats2half2_rn(first, second);
-      break;
-    default:
-      static_cast<float2*>(data)[i / 2] = make_float2(first, second);
   }
 }
 
