@@ -192,6 +192,7 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
                .num_heads = config_.num_heads,
                .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
                .window = config_.windows[static_cast<std::size_t>(layer)],
+               .older_keys = OlderKeys::in_place,  // a step on a GPU begins with a copy of its arrays
                .scratch = step.attention_scratch},
               step.stream);
   }
