@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "cli/bench_collective.h"
 #include "cli/bench_flag.h"
+#include "cli/bench_operator_cases.h"
 #include "cli/bench_record.h"
 #include "cli/commands.h"
 #include "cli/number_option.h"
@@ -88,6 +89,7 @@ void run(const std::string& kind, BenchResult (*benchmark)(const BenchOptions&),
   }
   const bool json_on_stdout = options.json_file && !file;
   write_stdout(json_on_stdout ? text : result.table);
+  if (!result.failure.empty()) throw Failure(result.failure);
 }
 
 CLI::App* add_benchmark(CLI::App& bench, const std::string& kind, const std::string& description,
@@ -118,6 +120,34 @@ void add_prefill(CLI::App& bench) {
   add_number_option<int>(*command, "--tokens", options->tokens, "Of the prompt; default 512",
                          {.min = 1, .max = 1 << 20});
   add_peer_option(*command, *options);
+}
+
+void add_operator_benchmark(CLI::App& bench) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = add_benchmark(
+      bench, "operator", "Each operator of one step of a model alone, in the step's shapes", bench_operator, options);
+  options->model.model = "llama-3-8b";
+  command->add_option(
+      "--model", options->model.model,
+      "Whose shapes: a NAME of synth:NAME, or a model's folder; default llama-3-8b; no weights are read");
+  command->add_option("--device", options->device, "cpu (default), cuda or cuda:N");
+  command->add_option("--operator", options->operators, "Which, comma-separated; default: all")
+      ->delimiter(',')
+      ->check(CLI::IsMember(operator_names()));
+  command
+      ->add_option_function<std::string>(
+          "--dtype", [options](const std::string& name) { options->model.dtype = dtype_named(name); },
+          "Of weights and the key-value cache; default: as the real model's")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  add_numbers_option(*command, "--batch", options->batches, "Sequences in the step, comma-separated; default 1",
+                     {.min = 1, .max = 1024});
+  add_contexts_option(*command, *options);
+  add_number_option<int>(*command, "--tokens", options->tokens, "New tokens of each sequence; default 1: a decode step",
+                         {.min = 1, .max = 1 << 17});
+  add_number_option<int>(*command, "--page-size", options->page_size, "Tokens in a page of the cache; default 32",
+                         {.min = 1, .max = 4096});
+  add_number_option<int>(*command, "--threads", options->model.threads, "Processor threads; default: all usable",
+                         {.min = 1, .max = 1024});
 }
 
 void add_load(CLI::App& bench) {
@@ -154,6 +184,7 @@ void add_bench(CLI::App& app) {
   bench->require_subcommand(1);
   add_decode(*bench);
   add_prefill(*bench);
+  add_operator_benchmark(*bench);
   add_load(*bench);
   add_tokenize_benchmark(*bench);
   add_wafer_benchmark(*bench);

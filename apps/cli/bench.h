@@ -18,6 +18,9 @@ struct BenchOptions {
   std::vector<int> contexts{0};
   int tokens = 0;  // 0: what the benchmark takes for it
   int repeats = 10;
+  std::string device = "cpu";            // bench operator
+  std::vector<std::string> operators;    // bench operator; empty: all
+  int page_size = 32;                    // bench operator
   std::string peer;                      // "llama.cpp"; empty: none
   std::string text_file;                 // bench tokenize
   std::optional<std::string> json_file;  // set: JSON is wanted; empty: on standard output, instead of the table
@@ -27,10 +30,12 @@ struct BenchOptions {
 struct BenchResult {
   nlohmann::ordered_json fields;
   std::string table;
+  std::string failure;  // what is to be said after the table, as an error; empty: nothing
 };
 
 BenchResult bench_decode(const BenchOptions& options);
 BenchResult bench_prefill(const BenchOptions& options);
+BenchResult bench_operator(const BenchOptions& options);
 BenchResult bench_load(const BenchOptions& options);
 BenchResult bench_tokenize(const BenchOptions& options);
 BenchResult bench_wafer(const BenchOptions& options);

@@ -1,0 +1,131 @@
+#include "cli/bench_device.h"
+
+#include <dlfcn.h>
+
+#include <charconv>
+#include <chrono>
+
+#include "base/error.h"
+#include "cli/format_text.h"
+#include "topology/cpu.h"
+#include "topology/gpu.h"
+#include "topology/measure.h"
+#include "topology/measure_gpu.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+// The few functions of NVML, the driver's own library, that tell clocks; found when the program runs.
+class Nvml {
+ public:
+  Nvml() : library_(::dlopen("libnvidia-ml.so.1", RTLD_NOW)) {
+    if (library_ == nullptr) return;
+    auto* const init = symbol<int (*)()>("nvmlInit_v2");
+    ready_ = init != nullptr && init() == 0;
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+  ~Nvml() {
+    if (auto* const shut_down = ready_ ? symbol<int (*)()>("nvmlShutdown") : nullptr) shut_down();
+    if (library_ != nullptr) ::dlclose(library_);
+  }
+
+  // Of the GPU with this number, by NVML's order, which is CUDA's on machines of equal GPUs.
+  ordered_json clocks(int index) const {
+    auto* const handle_of = symbol<int (*)(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2");
+    auto* const clock = symbol<int (*)(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
+    void* handle = nullptr;
+    if (!ready_ || handle_of == nullptr || clock == nullptr || handle_of(static_cast<unsigned>(index), &handle) != 0)
+      return nullptr;
+    constexpr int kSm = 1, kMemory = 2;
+    unsigned sm = 0, memory = 0;
+    if (clock(handle, kSm, &sm) != 0 || clock(handle, kMemory, &memory) != 0) return nullptr;
+    return {{"sm", sm}, {"memory", memory}};
+  }
+
+ private:
+  template <class F>
+  F symbol(const char* name) const {
+    return library_ == nullptr ? nullptr : reinterpret_cast<F>(::dlsym(library_, name));
+  }
+
+  void* library_;
+  bool ready_ = false;
+};
+
+std::size_t cache_of(Device device) {
+  if (device.kind == DeviceKind::cpu) return static_cast<std::size_t>(last_level_cache_bytes(discover_cpu()));
+  const GpuDiscovery found = discover_gpus();
+  const auto index = static_cast<std::size_t>(device.index);
+  return index < found.gpus.size() ? static_cast<std::size_t>(found.gpus[index].l2_cache_bytes) : 0;
+}
+
+std::unique_ptr<Stream> stream_on(Device device, ThreadPool& pool) {
+  return device.kind == DeviceKind::cpu ? std::make_unique<Stream>(pool) : std::make_unique<Stream>(device);
+}
+
+}  // namespace
+
+BenchDevice::BenchDevice(Device device, int threads)
+    : threads_(threads), cache_bytes_(cache_of(device)), pool_(threads), stream_(stream_on(device, pool_)) {}
+
+BenchDevice::~BenchDevice() = default;
+
+double BenchDevice::read_gbps() {
+  if constexpr (kHaveCuda)
+    if (on_gpu()) {
+      if (!probe_) {
+        probe_ = std::make_unique<GpuReadProbe>(device());
+        probe_->gbps();
+      }
+      return probe_->gbps();
+    }
+  return measure_memory_bandwidth({.threads = threads_, .passes = 5});
+}
+
+std::vector<double> BenchDevice::seconds_per_call(int calls, int samples, FunctionRef<void(int)> call) {
+  if constexpr (kHaveCuda)
+    if (on_gpu()) return graph_seconds_per_call(*stream_, calls, samples, call);
+  std::vector<double> seconds;
+  for (int sample = -1; sample < samples; ++sample) {  // one to warm up
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) call(i);
+    stream_->synchronize();
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    if (sample >= 0) seconds.push_back(taken.count() / calls);
+  }
+  return seconds;
+}
+
+Device bench_device_named(const std::string& text) {
+  if (text == "cpu") return {};
+  Device device{.kind = DeviceKind::cuda};
+  if (text != "cuda") {
+    const char* const begin = text.data() + std::min<std::size_t>(5, text.size());
+    const char* const last = text.data() + text.size();
+    const auto [end, error] = std::from_chars(begin, last, device.index);
+    if (!text.starts_with("cuda:") || error != std::errc() || end != last || device.index < 0)
+      throw_error<InputError>("--device is \"{}\", expected cpu, cuda or cuda:N", printable_text(text));
+  }
+  if constexpr (!kHaveCuda) throw_error<InputError>("--device {}: this build is without CUDA (preset hopper)", text);
+  return device;
+}
+
+ordered_json gpu_record(Device device) {
+  if (device.kind == DeviceKind::cpu) return nullptr;
+  const GpuDiscovery found = discover_gpus();
+  if (device.index >= static_cast<int>(found.gpus.size())) return nullptr;
+  const GpuInfo& gpu = found.gpus[static_cast<std::size_t>(device.index)];
+  return {{"index", device.index},
+          {"name", gpu.name},
+          {"num_sms", gpu.num_sms},
+          {"memory_bytes", gpu.memory_bytes},
+          {"l2_cache_bytes", gpu.l2_cache_bytes},
+          {"cuda_driver", found.driver_version},
+          {"cuda_runtime", found.runtime_version},
+          {"clock_mhz", Nvml().clocks(device.index)}};
+}
+
+}  // namespace heddle

@@ -1,0 +1,58 @@
+// The device that a bench runs on, and how work in its stream is timed: on the CPU by the clock, on a GPU by events
+// inside a CUDA graph.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/stream.h"
+#include "base/thread_pool.h"
+
+namespace heddle {
+
+class GpuReadProbe;
+
+class BenchDevice {
+ public:
+  // `threads`: of the CPU. Throws Failure when the device is not there.
+  BenchDevice(Device device, int threads);
+  ~BenchDevice();
+
+  Device device() const { return stream_->device(); }
+  bool on_gpu() const { return device().kind == DeviceKind::cuda; }
+  Stream& stream() { return *stream_; }
+
+  // The rate of reading the device's memory, now; GB/s. On a GPU the buffer that is read is allocated by the first
+  // call.
+  double read_gbps();
+
+  // The largest cache: what is read again before as much else was read may not have come from memory. 0: unknown.
+  std::size_t cache_bytes() const { return cache_bytes_; }
+
+  // Seconds a call of each sample. `call(i)`, 0 <= i < calls, enqueues; on a GPU all calls are captured once, in one
+  // graph, and nothing of the host lies between them.
+  std::vector<double> seconds_per_call(int calls, int samples, FunctionRef<void(int)> call);
+
+ private:
+  int threads_;
+  std::size_t cache_bytes_ = 0;
+  ThreadPool pool_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<GpuReadProbe> probe_;
+};
+
+// "cpu", "cuda" (the first GPU) or "cuda:N". Throws InputError otherwise, and in a build without CUDA for a GPU.
+Device bench_device_named(const std::string& text);
+
+// What a record says of a GPU: name, memory, driver, and the clocks of now. Null on the CPU.
+nlohmann::ordered_json gpu_record(Device device);
+
+// Defined only in builds with CUDA: `calls` calls captured in a graph, which is replayed once for each sample, and
+// twice before.
+std::vector<double> graph_seconds_per_call(Stream& stream, int calls, int samples, FunctionRef<void(int)> call);
+
+}  // namespace heddle

@@ -1,0 +1,72 @@
+// Operands for a bench of operators: memory on its device, filled with random numbers, and copies of rows on the host
+// for comparison.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/stream.h"
+#include "base/tensor.h"
+#include "kernels/weight.h"
+
+namespace heddle {
+
+// Owns all that it hands out. Values are those of synthetic_values.h, never zeros, in a pattern of some millions that
+// is laid out anew, at another start, for each megabyte or so.
+class Operands {
+ public:
+  explicit Operands(Stream& stream) : stream_(stream) {}
+
+  Stream& stream() { return stream_; }
+
+  Tensor tensor(std::int64_t rows, std::int64_t columns, DType dtype, double deviation = 1);
+  Weight weight(std::int64_t out_features, std::int64_t in_features, DType dtype);  // of deviation 1/sqrt(in_features)
+  void* random(std::size_t count, DType dtype, double deviation);
+  void* zeros(std::size_t size_bytes);
+  template <class T>
+  const T* array(const std::vector<T>& values) {
+    return static_cast<const T*>(upload(values.data(), values.size() * sizeof(T)));
+  }
+
+ private:
+  void* take(std::size_t size_bytes);
+  void* upload(const void* bytes, std::size_t size_bytes);
+  const std::byte* pattern(DType dtype, double deviation);
+
+  Stream& stream_;
+  std::vector<Buffer> buffers_;
+  std::map<std::pair<DType, double>, Buffer> patterns_;
+  std::uint64_t next_start_ = 0;
+};
+
+// Rows on the host, one after the other.
+class HostRows {
+ public:
+  HostRows(std::int64_t rows, std::int64_t columns, DType dtype);
+  // Copies of these rows of `tensor`, in its dtype. Waits for the stream.
+  HostRows(Stream& stream, const Tensor& tensor, std::span<const std::int64_t> rows);
+  HostRows(Stream& stream, const Weight& weight, std::span<const std::int64_t> rows);
+
+  Tensor tensor() { return {data_.data(), rows_, columns_, columns_, dtype_}; }
+  Weight weight();
+  HostRows widened() const;  // to float32
+  std::vector<float> floats() const;
+
+ private:
+  std::int64_t rows_;
+  std::int64_t columns_;
+  DType dtype_;
+  std::vector<std::byte> data_;
+};
+
+// Up to `most` of [0, count), evenly spaced, the first and the last among them.
+std::vector<std::int64_t> sampled(std::int64_t count, std::int64_t most);
+
+// |got - wanted| / |wanted|, Euclidean; infinite where a number is not finite.
+double relative_error(std::span<const float> got, std::span<const float> wanted);
+
+}  // namespace heddle

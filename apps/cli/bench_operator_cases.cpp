@@ -1,0 +1,510 @@
+#include "cli/bench_operator_cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+
+#include "base/copy.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "engine/random.h"
+#include "kernels/attention.h"
+#include "kernels/embedding.h"
+#include "kernels/gather_rows.h"
+#include "kernels/kv_append.h"
+#include "kernels/linear.h"
+#include "kernels/rmsnorm.h"
+#include "kernels/rope.h"
+#include "kernels/swiglu.h"
+#include "models/rope_config.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::int64_t kCheckedTokens = 16;
+constexpr std::int64_t kCheckedFeatures = 97;
+constexpr float kEps = 1e-5f;
+
+double bytes_of(std::int64_t rows, std::int64_t columns, DType dtype) {
+  return static_cast<double>(rows * columns) * static_cast<double>(size_of(dtype));
+}
+
+// Runs an operator on the CPU.
+template <class Call>
+void on_cpu(Call&& call) {
+  ThreadPool pool(1);
+  Stream stream(pool);
+  call(stream);
+  stream.synchronize();
+}
+
+// Roundings to the coarsest of these dtypes, each of the operand and of the result, with some room.
+double roundings(std::initializer_list<DType> dtypes, double count = 4) {
+  double unit = 1e-6;
+  for (const DType dtype : dtypes) unit = std::max(unit, unit_roundoff(dtype));
+  return count * unit;
+}
+
+// As models/llama.cpp has them: what is multiplied with weights (input_dtype) and, on a GPU, what operators pass on inside a
+// block (passed_dtype); the residual, what is to be added to it and the logits are float32.
+DType input_dtype(const OperatorStep& step) {
+  const bool narrow = step.device.kind == DeviceKind::cuda || step.dtype == DType::bfloat16;
+  return narrow ? step.dtype : DType::float32;
+}
+DType passed_dtype(const OperatorStep& step) {
+  return step.device.kind == DeviceKind::cuda ? step.dtype : DType::float32;
+}
+
+struct LinearShape {
+  const char* role;
+  std::int64_t out_features, in_features;
+  std::int64_t rows;
+  int calls_per_step;
+  DType output;
+};
+
+OperatorCase linear_case(const OperatorStep& step, const LinearShape& shape) {
+  const DType input = input_dtype(step);
+  const double weight_bytes = bytes_of(shape.out_features, shape.in_features, step.dtype);
+  OperatorCase result{.name = fmt::format("linear {}", shape.role),
+                      .shape = fmt::format("{} x {} x {}", shape.rows, shape.out_features, shape.in_features),
+                      .calls_per_step = shape.calls_per_step,
+                      .bytes = weight_bytes + bytes_of(shape.rows, shape.in_features, input) +
+                               bytes_of(shape.rows, shape.out_features, shape.output),
+                      .flops = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.out_features) *
+                               static_cast<double>(shape.in_features),
+                      .set_bytes = static_cast<std::size_t>(weight_bytes)};
+  result.prepare = [shape, input, dtype = step.dtype](Operands& operands, int sets) {
+    auto all = std::make_shared<std::vector<LinearParams>>();
+    LinearParams params{.x = operands.tensor(shape.rows, shape.in_features, input),
+                        .y = operands.tensor(shape.rows, shape.out_features, shape.output),
+                        .workspace_bytes = linear_workspace_bytes(operands.stream().device())};
+    if (params.workspace_bytes > 0) params.workspace = operands.zeros(params.workspace_bytes);
+    for (int set = 0; set < sets; ++set) {
+      params.weight = operands.weight(shape.out_features, shape.in_features, dtype);
+      all->push_back(params);
+    }
+    if (shape.rows > kLinearSmallRows) tune_linear(params, operands.stream());
+    PreparedOperator prepared;
+    prepared.call = [all, &operands](int set) { linear((*all)[static_cast<std::size_t>(set)], operands.stream()); };
+    prepared.check = [all, &operands] {
+      const LinearParams& params = all->front();
+      linear(params, operands.stream());
+      const auto tokens = sampled(params.x.rows, kCheckedTokens);
+      const auto features = sampled(params.weight.out_features, kCheckedFeatures);
+      HostRows x_rows = HostRows(operands.stream(), params.x, tokens).widened();
+      HostRows weight_rows(operands.stream(), params.weight, features);
+      HostRows wanted(static_cast<std::int64_t>(tokens.size()), static_cast<std::int64_t>(features.size()),
+                      DType::float32);
+      on_cpu([&](Stream& cpu) {
+        linear({.x = x_rows.tensor(), .weight = weight_rows.weight(), .y = wanted.tensor()}, cpu);
+      });
+      const std::vector<float> rows = HostRows(operands.stream(), params.y, tokens).floats();
+      std::vector<float> got;
+      for (std::size_t token = 0; token < tokens.size(); ++token)
+        for (const std::int64_t feature : features)
+          got.push_back(rows[token * static_cast<std::size_t>(params.y.columns) + static_cast<std::size_t>(feature)]);
+      return relative_error(got, wanted.floats());
+    };
+    prepared.most_error = roundings({shape.output}, 2) + 1e-5;
+    return prepared;
+  };
+  return result;
+}
+
+// The pages of a step: each sequence's own, in random order; on the device, and the tables on the host.
+struct StepPages {
+  std::vector<std::int32_t> query_start, context_len, table;
+  int pages_per_sequence = 0;
+  int num_pages = 0;
+};
+
+StepPages pages_of(const OperatorStep& step) {
+  StepPages pages;
+  const int length = step.context + step.tokens;
+  pages.pages_per_sequence = (length + step.page_size - 1) / step.page_size;
+  pages.num_pages = pages.pages_per_sequence * step.batch;
+  pages.table.resize(static_cast<std::size_t>(pages.num_pages));
+  std::iota(pages.table.begin(), pages.table.end(), 0);
+  for (std::size_t i = pages.table.size(); i > 1; --i) {
+    const auto other = static_cast<std::size_t>(uniform(5, static_cast<std::uint32_t>(i), 0) * static_cast<double>(i));
+    std::swap(pages.table[i - 1], pages.table[other]);
+  }
+  for (int sequence = 0; sequence <= step.batch; ++sequence) pages.query_start.push_back(sequence * step.tokens);
+  pages.context_len.assign(static_cast<std::size_t>(step.batch), length);
+  return pages;
+}
+
+PagedSequences on_device(Operands& operands, const OperatorStep& step, const StepPages& pages) {
+  return {.query_start = operands.array(pages.query_start),
+          .context_len = operands.array(pages.context_len),
+          .page_table = operands.array(pages.table),
+          .num_sequences = step.batch,
+          .page_table_stride = pages.pages_per_sequence,
+          .max_query_len = step.tokens};
+}
+
+std::size_t half_elements(const OperatorStep& step, int num_pages) {
+  return static_cast<std::size_t>(num_pages) * static_cast<std::size_t>(step.page_size) *
+         static_cast<std::size_t>(step.config.num_kv_heads) * static_cast<std::size_t>(step.config.head_dim);
+}
+
+PagedKv random_pages(Operands& operands, const OperatorStep& step, int num_pages) {
+  const std::size_t count = half_elements(step, num_pages);
+  return {.keys = operands.random(count, step.dtype, 1),
+          .values = operands.random(count, step.dtype, 1),
+          .num_kv_heads = step.config.num_kv_heads,
+          .page_size = step.page_size,
+          .head_dim = step.config.head_dim,
+          .dtype = step.dtype};
+}
+
+// The pages of one sequence on the host, in its own order.
+struct HostPages {
+  std::vector<std::byte> keys, values;
+  PagedKv view;
+};
+
+HostPages download_pages(Stream& stream, const PagedKv& kv, std::span<const std::int32_t> table) {
+  const std::size_t page_bytes = kv.offset(1, 0, 0) * size_of(kv.dtype);
+  HostPages host{.keys = std::vector<std::byte>(table.size() * page_bytes),
+                 .values = std::vector<std::byte>(table.size() * page_bytes),
+                 .view = kv};
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    const std::size_t from = static_cast<std::size_t>(table[i]) * page_bytes;
+    enqueue_copy(stream, host.keys.data() + i * page_bytes, static_cast<const std::byte*>(kv.keys) + from, page_bytes);
+    enqueue_copy(stream, host.values.data() + i * page_bytes, static_cast<const std::byte*>(kv.values) + from,
+                 page_bytes);
+  }
+  stream.synchronize();
+  host.view.keys = host.keys.data();
+  host.view.values = host.values.data();
+  return host;
+}
+
+// The keys that a step's tokens see, of one sequence.
+double seen_keys(const OperatorStep& step) {
+  double keys = 0;
+  const int window = step.config.windows.front();
+  for (int i = 1; i <= step.tokens; ++i) keys += window > 0 ? std::min(window, step.context + i) : step.context + i;
+  return keys;
+}
+
+// Some tokens of the first sequence, each as a sequence of its own that ends with it.
+std::vector<float> attention_on_cpu(Stream& stream, const AttentionParams& params, const StepPages& pages,
+                                    std::span<const std::int64_t> tokens, int context) {
+  const std::span table(pages.table.data(), static_cast<std::size_t>(pages.pages_per_sequence));
+  const HostPages kv = download_pages(stream, params.kv, table);
+  std::vector<std::int32_t> query_start{0}, context_len, table_of_all;
+  for (const std::int64_t token : tokens) {
+    query_start.push_back(query_start.back() + 1);
+    context_len.push_back(context + static_cast<std::int32_t>(token) + 1);
+    for (int page = 0; page < pages.pages_per_sequence; ++page) table_of_all.push_back(page);
+  }
+  HostRows q = HostRows(stream, params.q, tokens).widened();
+  HostRows y(static_cast<std::int64_t>(tokens.size()), params.y.columns, DType::float32);
+  on_cpu([&](Stream& cpu) {
+    attention({.q = q.tensor(),
+               .y = y.tensor(),
+               .kv = kv.view,
+               .sequences = {.query_start = query_start.data(),
+                             .context_len = context_len.data(),
+                             .page_table = table_of_all.data(),
+                             .num_sequences = static_cast<int>(tokens.size()),
+                             .page_table_stride = pages.pages_per_sequence,
+                             .max_query_len = 1},
+               .num_heads = params.num_heads,
+               .scale = params.scale,
+               .window = params.window},
+              cpu);
+  });
+  return y.floats();
+}
+
+OperatorCase attention_case(const OperatorStep& step) {
+  const LlamaConfig& config = step.config;
+  const std::int64_t heads = std::int64_t{config.num_heads} * config.head_dim;
+  const int length = step.context + step.tokens;
+  const int window = config.windows.front();
+  const int first = window > 0 ? std::max(0, step.context + 1 - window) : 0;
+  const double kv_bytes = 2.0 * step.batch * (length - first) * config.num_kv_heads * config.head_dim *
+                          static_cast<double>(size_of(step.dtype));
+  const DType passed = passed_dtype(step);
+  OperatorCase result{
+      .name = "attention",
+      .shape = fmt::format("{} x {}, {} keys, {}/{} heads of {}", step.batch, step.tokens, length, config.num_heads,
+                           config.num_kv_heads, config.head_dim),
+      .calls_per_step = config.num_layers,
+      .bytes = kv_bytes + bytes_of(step.rows(), heads, passed) + bytes_of(step.rows(), heads, input_dtype(step)),
+      .flops = 4.0 * step.batch * seen_keys(step) * static_cast<double>(heads),
+      .set_bytes = static_cast<std::size_t>(kv_bytes)};
+  result.prepare = [step, heads, passed, window](Operands& operands, int sets) {
+    const StepPages pages = pages_of(step);
+    auto all = std::make_shared<std::vector<AttentionParams>>();
+    AttentionParams params{.q = operands.tensor(step.rows(), heads, passed),
+                           .y = operands.tensor(step.rows(), heads, input_dtype(step)),
+                           .sequences = on_device(operands, step, pages),
+                           .num_heads = step.config.num_heads,
+                           .scale = 1 / std::sqrt(static_cast<float>(step.config.head_dim)),
+                           .window = window};
+    if (step.device.kind == DeviceKind::cuda)
+      params.scratch =
+          operands.zeros(attention_scratch_bytes(step.rows(), step.batch, step.config.num_heads, step.config.head_dim));
+    for (int set = 0; set < sets; ++set) {
+      params.kv = random_pages(operands, step, pages.num_pages);
+      all->push_back(params);
+    }
+    PreparedOperator prepared;
+    prepared.call = [all, &operands](int set) { attention((*all)[static_cast<std::size_t>(set)], operands.stream()); };
+    prepared.check = [all, &operands, pages, step] {
+      const AttentionParams& first_set = all->front();
+      attention(first_set, operands.stream());
+      const auto tokens = sampled(step.tokens, 3);
+      const auto wanted = attention_on_cpu(operands.stream(), first_set, pages, tokens, step.context);
+      return relative_error(HostRows(operands.stream(), first_set.y, tokens).floats(), wanted);
+    };
+    prepared.most_error = roundings({passed, step.dtype}, 4);
+    return prepared;
+  };
+  return result;
+}
+
+OperatorCase kv_append_case(const OperatorStep& step) {
+  const std::int64_t width = std::int64_t{step.config.num_kv_heads} * step.config.head_dim;
+  const DType passed = passed_dtype(step);
+  OperatorCase result{.name = "kv_append",
+                      .shape = fmt::format("{} x {}", step.rows(), width),
+                      .calls_per_step = step.config.num_layers,
+                      .bytes = 2 * (bytes_of(step.rows(), width, passed) + bytes_of(step.rows(), width, step.dtype))};
+  result.prepare = [step, width, passed](Operands& operands, int) {
+    const StepPages pages = pages_of(step);
+    const KvAppendParams params{.k = operands.tensor(step.rows(), width, passed),
+                                .v = operands.tensor(step.rows(), width, passed),
+                                .kv = random_pages(operands, step, pages.num_pages),
+                                .sequences = on_device(operands, step, pages)};
+    PreparedOperator prepared;
+    prepared.call = [params, &operands](int) { kv_append(params, operands.stream()); };
+    prepared.check = [params, &operands, pages, step] {
+      kv_append(params, operands.stream());
+      const std::span table(pages.table.data(), static_cast<std::size_t>(pages.pages_per_sequence));
+      const HostPages kv = download_pages(operands.stream(), params.kv, table);
+      const auto tokens = sampled(step.tokens, kCheckedTokens);
+      const std::vector<float> k = HostRows(operands.stream(), params.k, tokens).floats();
+      std::vector<float> got;
+      for (const std::int64_t token : tokens)
+        for (int head = 0; head < step.config.num_kv_heads; ++head) {
+          const int position = step.context + static_cast<int>(token);
+          const std::size_t offset = kv.view.offset(position / step.page_size, head, position % step.page_size);
+          std::vector<float> row(static_cast<std::size_t>(step.config.head_dim));
+          convert(kv.keys.data() + offset * size_of(step.dtype), step.dtype, row.data(), DType::float32, row.size());
+          got.insert(got.end(), row.begin(), row.end());
+        }
+      return relative_error(got, k);
+    };
+    prepared.most_error = roundings({step.dtype}, 1);
+    return prepared;
+  };
+  return result;
+}
+
+OperatorCase norm_case(const OperatorStep& step) {
+  const int hidden = step.config.hidden;
+  OperatorCase result{.name = "rmsnorm",
+                      .shape = fmt::format("{} x {}, with a residual", step.rows(), hidden),
+                      .calls_per_step = 2 * step.config.num_layers + 1,
+                      .bytes = bytes_of(step.rows(), hidden, passed) +
+                               2 * bytes_of(step.rows(), hidden, DType::float32) +
+                               bytes_of(step.rows(), hidden, input_dtype(step)) + bytes_of(1, hidden, DType::float32)};
+  result.prepare = [rows = step.rows(), hidden, output = input_dtype(step)](Operands& operands, int) {
+    const RmsNormParams params{.x = operands.tensor(rows, hidden, DType::float32),
+                               .weight = operands.random(static_cast<std::size_t>(hidden), DType::float32, 1),
+                               .residual = operands.tensor(rows, hidden, DType::float32),
+                               .y = operands.tensor(rows, hidden, output),
+                               .eps = kEps};
+    PreparedOperator prepared;
+    prepared.call = [params, &operands](int) { rmsnorm(params, operands.stream()); };
+    prepared.check = [params, &operands] {
+      const auto tokens = sampled(params.x.rows, kCheckedTokens);
+      const std::int64_t only[] = {0};
+      HostRows x = HostRows(operands.stream(), params.x, tokens).widened();
+      HostRows residual(operands.stream(), params.residual, tokens);
+      HostRows weight(operands.stream(),
+                      Tensor{const_cast<void*>(params.weight), 1, params.x.columns, params.x.columns, DType::float32},
+                      only);
+      rmsnorm(params, operands.stream());
+      HostRows y(static_cast<std::int64_t>(tokens.size()), params.x.columns, DType::float32);
+      on_cpu([&](Stream& cpu) {
+        rmsnorm({.x = x.tensor(),
+                 .weight = weight.tensor().data,
+                 .residual = residual.tensor(),
+                 .y = y.tensor(),
+                 .eps = kEps},
+                cpu);
+      });
+      return std::max(relative_error(HostRows(operands.stream(), params.y, tokens).floats(), y.floats()),
+                      relative_error(HostRows(operands.stream(), params.residual, tokens).floats(), residual.floats()));
+    };
+    prepared.most_error = roundings({output}, 2);
+    return prepared;
+  };
+  return result;
+}
+
+OperatorCase rope_case(const OperatorStep& step) {
+  const std::int64_t heads = std::int64_t{step.config.num_heads} * step.config.head_dim;
+  const std::int64_t kv_heads = std::int64_t{step.config.num_kv_heads} * step.config.head_dim;
+  const DType passed = passed_dtype(step);
+  OperatorCase result{.name = "rope",
+                      .shape = fmt::format("{} x ({} + {})", step.rows(), heads, kv_heads),
+                      .calls_per_step = step.config.num_layers,
+                      .bytes = 2 * bytes_of(step.rows(), heads + kv_heads, passed)};
+  result.prepare = [step, heads, kv_heads, passed](Operands& operands, int) {
+    const RopeFrequencies frequencies = rope_frequencies(step.config.rope, step.config.head_dim);
+    std::vector<std::int32_t> positions;
+    for (int row = 0; row < step.rows(); ++row) positions.push_back(step.context + row % step.tokens);
+    const RopeParams params{.q = operands.tensor(step.rows(), heads, passed),
+                            .k = operands.tensor(step.rows(), kv_heads, passed),
+                            .positions = operands.array(positions),
+                            .inv_freq = operands.array(frequencies.inv_freq),
+                            .head_dim = step.config.head_dim,
+                            .scale = frequencies.scale};
+    PreparedOperator prepared;
+    prepared.call = [params, &operands](int) { rope(params, operands.stream()); };
+    prepared.check = [params, &operands, positions, frequencies] {
+      const auto tokens = sampled(params.q.rows, kCheckedTokens);
+      HostRows q = HostRows(operands.stream(), params.q, tokens).widened();
+      HostRows k = HostRows(operands.stream(), params.k, tokens).widened();
+      rope(params, operands.stream());
+      std::vector<std::int32_t> positions_of_tokens;
+      for (const std::int64_t token : tokens) positions_of_tokens.push_back(positions[static_cast<std::size_t>(token)]);
+      on_cpu([&](Stream& cpu) {
+        rope({.q = q.tensor(),
+              .k = k.tensor(),
+              .positions = positions_of_tokens.data(),
+              .inv_freq = frequencies.inv_freq.data(),
+              .head_dim = params.head_dim,
+              .scale = params.scale},
+             cpu);
+      });
+      return std::max(relative_error(HostRows(operands.stream(), params.q, tokens).floats(), q.floats()),
+                      relative_error(HostRows(operands.stream(), params.k, tokens).floats(), k.floats()));
+    };
+    prepared.most_error = roundings({passed}, 2) + 1e-6;
+    return prepared;
+  };
+  return result;
+}
+
+OperatorCase swiglu_case(const OperatorStep& step) {
+  const std::int64_t width = step.config.intermediate;
+  const DType passed = passed_dtype(step);
+  OperatorCase result{
+      .name = "swiglu",
+      .shape = fmt::format("{} x {}", step.rows(), width),
+      .calls_per_step = step.config.num_layers,
+      .bytes = bytes_of(step.rows(), 2 * width, passed) + bytes_of(step.rows(), width, input_dtype(step))};
+  result.prepare = [rows = step.rows(), width, passed, output = input_dtype(step)](Operands& operands, int) {
+    const SwigluParams params{.gate_up = operands.tensor(rows, 2 * width, passed),
+                              .y = operands.tensor(rows, width, output)};
+    PreparedOperator prepared;
+    prepared.call = [params, &operands](int) { swiglu(params, operands.stream()); };
+    prepared.check = [params, &operands] {
+      swiglu(params, operands.stream());
+      const auto tokens = sampled(params.y.rows, kCheckedTokens);
+      HostRows gate_up = HostRows(operands.stream(), params.gate_up, tokens).widened();
+      HostRows y(static_cast<std::int64_t>(tokens.size()), params.y.columns, DType::float32);
+      on_cpu([&](Stream& cpu) { swiglu({.gate_up = gate_up.tensor(), .y = y.tensor()}, cpu); });
+      return relative_error(HostRows(operands.stream(), params.y, tokens).floats(), y.floats());
+    };
+    prepared.most_error = roundings({output}, 2) + 1e-6;
+    return prepared;
+  };
+  return result;
+}
+
+OperatorCase embedding_case(const OperatorStep& step) {
+  OperatorCase result{.name = "embedding",
+                      .shape = fmt::format("{} of {} x {}", step.rows(), step.config.vocab_size, step.config.hidden),
+                      .bytes = bytes_of(step.rows(), step.config.hidden, step.dtype) +
+                               bytes_of(step.rows(), step.config.hidden, DType::float32)};
+  result.prepare = [step](Operands& operands, int) {
+    const std::int64_t vocab = std::min<std::int64_t>(step.config.vocab_size, 32768);  // rows of a smaller table
+    std::vector<std::int32_t> tokens;
+    for (int row = 0; row < step.rows(); ++row)
+      tokens.push_back(
+          static_cast<std::int32_t>(uniform(6, static_cast<std::uint32_t>(row), 0) * static_cast<double>(vocab)));
+    const EmbeddingParams params{.table = operands.weight(vocab, step.config.hidden, step.dtype),
+                                 .tokens = operands.array(tokens),
+                                 .y = operands.tensor(step.rows(), step.config.hidden, DType::float32)};
+    PreparedOperator prepared;
+    prepared.call = [params, &operands](int) { embedding(params, operands.stream()); };
+    prepared.check = [params, &operands, tokens] {
+      embedding(params, operands.stream());
+      const auto rows = sampled(params.y.rows, kCheckedTokens);
+      std::vector<std::int64_t> table_rows;
+      for (const std::int64_t row : rows) table_rows.push_back(tokens[static_cast<std::size_t>(row)]);
+      return relative_error(HostRows(operands.stream(), params.y, rows).floats(),
+                            HostRows(operands.stream(), params.table, table_rows).floats());
+    };
+    return prepared;
+  };
+  return result;
+}
+
+OperatorCase gather_case(const OperatorStep& step) {
+  OperatorCase result{.name = "gather_rows",
+                      .shape = fmt::format("{} of {} x {}", step.batch, step.rows(), step.config.hidden),
+                      .calls_per_step = 2,
+                      .bytes = 2 * bytes_of(step.batch, step.config.hidden, DType::float32)};
+  result.prepare = [step](Operands& operands, int) {
+    std::vector<std::int32_t> rows;
+    for (int sequence = 1; sequence <= step.batch; ++sequence) rows.push_back(sequence * step.tokens - 1);
+    const GatherRowsParams params{.x = operands.tensor(step.rows(), step.config.hidden, DType::float32),
+                                  .rows = operands.array(rows),
+                                  .y = operands.tensor(step.batch, step.config.hidden, DType::float32)};
+    PreparedOperator prepared;
+    prepared.call = [params, &operands](int) { gather_rows(params, operands.stream()); };
+    prepared.check = [params, &operands, rows] {
+      gather_rows(params, operands.stream());
+      const auto places = sampled(params.y.rows, kCheckedTokens);
+      std::vector<std::int64_t> sources;
+      for (const std::int64_t place : places) sources.push_back(rows[static_cast<std::size_t>(place)]);
+      return relative_error(HostRows(operands.stream(), params.y, places).floats(),
+                            HostRows(operands.stream(), params.x, sources).floats());
+    };
+    return prepared;
+  };
+  return result;
+}
+
+}  // namespace
+
+std::vector<OperatorCase> operator_cases(const OperatorStep& step) {
+  const LlamaConfig& config = step.config;
+  const std::int64_t heads = std::int64_t{config.num_heads} * config.head_dim;
+  const std::int64_t kv_heads = std::int64_t{config.num_kv_heads} * config.head_dim;
+  const std::int64_t rows = step.rows();
+  const int layers = config.num_layers;
+  const DType passed = passed_dtype(step);
+  return {embedding_case(step),
+          norm_case(step),
+          linear_case(step, {"qkv", heads + 2 * kv_heads, config.hidden, rows, layers, passed}),
+          rope_case(step),
+          kv_append_case(step),
+          attention_case(step),
+          linear_case(step, {"output", config.hidden, heads, rows, layers, DType::float32}),
+          linear_case(step, {"gate_up", std::int64_t{2} * config.intermediate, config.hidden, rows, layers, passed}),
+          swiglu_case(step),
+          linear_case(step, {"down", config.hidden, config.intermediate, rows, layers, DType::float32}),
+          gather_case(step),
+          linear_case(step, {"logits", config.vocab_size, config.hidden, step.batch, 1, DType::float32})};
+}
+
+const std::vector<std::string>& operator_names() {
+  static const std::vector<std::string> names{"embedding", "rmsnorm",   "linear", "rope",
+                                              "kv_append", "attention", "swiglu", "gather_rows"};
+  return names;
+}
+
+}  // namespace heddle
