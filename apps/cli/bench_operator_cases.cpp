@@ -77,15 +77,15 @@ OperatorCase linear_case(const OperatorStep& step, const LinearShape& shape) {
                       .set_bytes = static_cast<std::size_t>(weight_bytes)};
   result.prepare = [shape, input, dtype = step.dtype](Operands& operands, int sets) {
     auto all = std::make_shared<std::vector<LinearParams>>();
-    LinearParams params{.x = operands.tensor(shape.rows, shape.in_features, input),
-                        .y = operands.tensor(shape.rows, shape.out_features, shape.output),
-                        .workspace_bytes = linear_workspace_bytes(operands.stream().device())};
-    if (params.workspace_bytes > 0) params.workspace = operands.zeros(params.workspace_bytes);
+    LinearParams next{.x = operands.tensor(shape.rows, shape.in_features, input),
+                      .y = operands.tensor(shape.rows, shape.out_features, shape.output),
+                      .workspace_bytes = linear_workspace_bytes(operands.stream().device())};
+    if (next.workspace_bytes > 0) next.workspace = operands.zeros(next.workspace_bytes);
     for (int set = 0; set < sets; ++set) {
-      params.weight = operands.weight(shape.out_features, shape.in_features, dtype);
-      all->push_back(params);
+      next.weight = operands.weight(shape.out_features, shape.in_features, dtype);
+      all->push_back(next);
     }
-    if (shape.rows > kLinearSmallRows) tune_linear(params, operands.stream());
+    if (shape.rows > kLinearSmallRows) tune_linear(next, operands.stream());
     PreparedOperator prepared;
     prepared.call = [all, &operands](int set) { linear((*all)[static_cast<std::size_t>(set)], operands.stream()); };
     prepared.check = [all, &operands] {
@@ -313,8 +313,7 @@ OperatorCase norm_case(const OperatorStep& step) {
   OperatorCase result{.name = "rmsnorm",
                       .shape = fmt::format("{} x {}, with a residual", step.rows(), hidden),
                       .calls_per_step = 2 * step.config.num_layers + 1,
-                      .bytes = bytes_of(step.rows(), hidden, passed) +
-                               2 * bytes_of(step.rows(), hidden, DType::float32) +
+                      .bytes = 3 * bytes_of(step.rows(), hidden, DType::float32) +
                                bytes_of(step.rows(), hidden, input_dtype(step)) + bytes_of(1, hidden, DType::float32)};
   result.prepare = [rows = step.rows(), hidden, output = input_dtype(step)](Operands& operands, int) {
     const RmsNormParams params{.x = operands.tensor(rows, hidden, DType::float32),
