@@ -62,13 +62,21 @@ void add_output_options(CLI::App& command, BenchOptions& options) {
 }
 
 void add_peer_option(CLI::App& command, BenchOptions& options) {
-  command.add_option("--compare", options.peer, "A peer to time in turns with Heddle: llama.cpp (bench/README.md)")
+  command
+      .add_option("--compare", options.peer,
+                  "A peer to time in turns with Heddle: llama.cpp, or torch on a GPU (bench/README.md)")
       ->type_name("NAME");
 }
 
 void add_contexts_option(CLI::App& command, BenchOptions& options) {
   add_numbers_option(command, "--context", options.contexts, "Tokens in the cache before, comma-separated; default 0",
                      {.min = 0, .max = 1 << 20});
+}
+
+void add_page_size_option(CLI::App& command, BenchOptions& options) {
+  add_number_option<int>(command, "--page-size", options.page_size,
+                         "Tokens in a page of the cache; default: the engine's, 32 on the CPU and 64 on a GPU",
+                         {.min = 1, .max = 4096});
 }
 
 void run(const std::string& kind, BenchResult (*benchmark)(const BenchOptions&), const BenchOptions& options) {
@@ -109,16 +117,21 @@ void add_decode(CLI::App& bench) {
   add_contexts_option(*command, *options);
   add_number_option<int>(*command, "--tokens", options->tokens, "Steps of a sample; default 16",
                          {.min = 1, .max = 4096});
+  add_page_size_option(*command, *options);
   add_peer_option(*command, *options);
 }
 
 void add_prefill(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
-  CLI::App* command = add_benchmark(bench, "prefill", "A prompt, in steps of up to 512 tokens", bench_prefill, options);
+  CLI::App* command = add_benchmark(bench, "prefill", "A prompt, in steps", bench_prefill, options);
   add_model_options(*command, options->model);
   add_contexts_option(*command, *options);
   add_number_option<int>(*command, "--tokens", options->tokens, "Of the prompt; default 512",
                          {.min = 1, .max = 1 << 20});
+  add_number_option<int>(*command, "--step-tokens", options->step_tokens,
+                         "At most, in a step; default: as the engine, 512 on the CPU and 2048 on a GPU",
+                         {.min = 1, .max = 1 << 17});
+  add_page_size_option(*command, *options);
   add_peer_option(*command, *options);
 }
 
@@ -130,7 +143,7 @@ void add_operator_benchmark(CLI::App& bench) {
   command->add_option(
       "--model", options->model.model,
       "Whose shapes: a NAME of synth:NAME, or a model's folder; default llama-3-8b; no weights are read");
-  command->add_option("--device", options->device, "cpu (default), cuda or cuda:N");
+  add_device_option(*command, options->model);
   command->add_option("--operator", options->operators, "Which, comma-separated; default: all")
       ->delimiter(',')
       ->check(CLI::IsMember(operator_names()));
@@ -144,8 +157,7 @@ void add_operator_benchmark(CLI::App& bench) {
   add_contexts_option(*command, *options);
   add_number_option<int>(*command, "--tokens", options->tokens, "New tokens of each sequence; default 1: a decode step",
                          {.min = 1, .max = 1 << 17});
-  add_number_option<int>(*command, "--page-size", options->page_size, "Tokens in a page of the cache; default 32",
-                         {.min = 1, .max = 4096});
+  add_page_size_option(*command, *options);
   add_number_option<int>(*command, "--threads", options->model.threads, "Processor threads; default: all usable",
                          {.min = 1, .max = 1024});
 }

@@ -16,12 +16,12 @@ struct BenchOptions {
   ModelOptions model;
   std::vector<int> batches{1};
   std::vector<int> contexts{0};
-  int tokens = 0;  // 0: what the benchmark takes for it
+  int tokens = 0;       // 0: what the benchmark takes for it
+  int step_tokens = 0;  // bench prefill: of a step; 0: what the engine takes
   int repeats = 10;
-  std::string device = "cpu";            // bench operator
   std::vector<std::string> operators;    // bench operator; empty: all
-  int page_size = 32;                    // bench operator
-  std::string peer;                      // "llama.cpp"; empty: none
+  int page_size = 0;                     // of decode, prefill and operator; 0: the engine's
+  std::string peer;                      // "llama.cpp", "torch"; empty: none
   std::string text_file;                 // bench tokenize
   std::optional<std::string> json_file;  // set: JSON is wanted; empty: on standard output, instead of the table
 };

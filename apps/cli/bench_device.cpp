@@ -2,11 +2,11 @@
 
 #include <dlfcn.h>
 
-#include <charconv>
 #include <chrono>
 
-#include "base/error.h"
-#include "cli/format_text.h"
+#include "cli/bench_operands.h"
+#include "cli/bench_record.h"
+#include "kernels/linear.h"
 #include "topology/cpu.h"
 #include "topology/gpu.h"
 #include "topology/measure.h"
@@ -85,6 +85,21 @@ double BenchDevice::read_gbps() {
   return measure_memory_bandwidth({.threads = threads_, .passes = 5});
 }
 
+double BenchDevice::flops_limit(DType dtype) {
+  if (!on_gpu()) return 1e9 * measure_float32_rate({.threads = threads_, .passes = 3});
+  if (const auto known = matrix_rates_.find(dtype); known != matrix_rates_.end()) return known->second;
+  constexpr std::int64_t kSide = 8192;
+  Operands operands(*stream_);
+  LinearParams params{.x = operands.tensor(kSide, kSide, dtype),
+                      .weight = operands.weight(kSide, kSide, dtype),
+                      .y = operands.tensor(kSide, kSide, dtype),
+                      .workspace_bytes = linear_workspace_bytes(device())};
+  params.workspace = operands.zeros(params.workspace_bytes);
+  tune_linear(params, *stream_);
+  const std::vector<double> seconds = seconds_per_call(5, 7, [&](int) { linear(params, *stream_); });
+  return matrix_rates_[dtype] = 2.0 * kSide * kSide * kSide / median(seconds);
+}
+
 std::vector<double> BenchDevice::seconds_per_call(int calls, int samples, FunctionRef<void(int)> call) {
   if constexpr (kHaveCuda)
     if (on_gpu()) return graph_seconds_per_call(*stream_, calls, samples, call);
@@ -99,18 +114,8 @@ std::vector<double> BenchDevice::seconds_per_call(int calls, int samples, Functi
   return seconds;
 }
 
-Device bench_device_named(const std::string& text) {
-  if (text == "cpu") return {};
-  Device device{.kind = DeviceKind::cuda};
-  if (text != "cuda") {
-    const char* const begin = text.data() + std::min<std::size_t>(5, text.size());
-    const char* const last = text.data() + text.size();
-    const auto [end, error] = std::from_chars(begin, last, device.index);
-    if (!text.starts_with("cuda:") || error != std::errc() || end != last || device.index < 0)
-      throw_error<InputError>("--device is \"{}\", expected cpu, cuda or cuda:N", printable_text(text));
-  }
-  if constexpr (!kHaveCuda) throw_error<InputError>("--device {}: this build is without CUDA (preset hopper)", text);
-  return device;
+int default_page_size(Device device) {
+  return device.kind == DeviceKind::cuda ? 64 : 32;
 }
 
 ordered_json gpu_record(Device device) {

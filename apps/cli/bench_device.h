@@ -2,12 +2,12 @@
 // inside a CUDA graph.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/function_ref.h"
 #include "base/stream.h"
 #include "base/thread_pool.h"
@@ -33,6 +33,10 @@ class BenchDevice {
   // The largest cache: what is read again before as much else was read may not have come from memory. 0: unknown.
   std::size_t cache_bytes() const { return cache_bytes_; }
 
+  // The rate of arithmetic, FLOP/s: on a GPU of a product of 8192 x 8192 matrices of this dtype by the operator
+  // `linear`, measured at the first call; on the CPU of float32 in registers, measured now.
+  double flops_limit(DType dtype);
+
   // Seconds a call of each sample. `call(i)`, 0 <= i < calls, enqueues; on a GPU all calls are captured once, in one
   // graph, and nothing of the host lies between them.
   std::vector<double> seconds_per_call(int calls, int samples, FunctionRef<void(int)> call);
@@ -43,13 +47,14 @@ class BenchDevice {
   ThreadPool pool_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<GpuReadProbe> probe_;
+  std::map<DType, double> matrix_rates_;
 };
-
-// "cpu", "cuda" (the first GPU) or "cuda:N". Throws InputError otherwise, and in a build without CUDA for a GPU.
-Device bench_device_named(const std::string& text);
 
 // What a record says of a GPU: name, memory, driver, and the clocks of now. Null on the CPU.
 nlohmann::ordered_json gpu_record(Device device);
+
+// Tokens in a page of the engine's cache there (engine/engine.h).
+int default_page_size(Device device);
 
 // Defined only in builds with CUDA: `calls` calls captured in a graph, which is replayed once for each sample, and
 // twice before.

@@ -8,15 +8,19 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/bench.h"
+#include "cli/bench_device.h"
+#include "cli/bench_operator.h"
 #include "cli/bench_peer.h"
 #include "cli/bench_record.h"
 #include "cli/bench_steps.h"
 #include "cli/format_text.h"
 #include "cli/output.h"
+#include "models/llama_config.h"
 #include "models/registry.h"
+#include "models/rope_config.h"
 #include "topology/cpu.h"
-#include "topology/measure.h"
 
 namespace heddle {
 namespace {
@@ -43,14 +47,11 @@ struct Arithmetic {
 struct CaseSamples {
   std::vector<double> seconds;  // of a sample
   std::vector<double> peer_seconds;
-  std::vector<double> limits;  // GB/s of memory, or GFLOP/s of float32, just before
+  std::vector<double> limits;  // GB/s of memory, or GFLOP/s of arithmetic, just before
 };
 
-double gflops_limit(int threads) {
-  return measure_float32_rate({.threads = threads, .passes = 3});
-}
-double gbps_limit(int threads) {
-  return measure_memory_bandwidth({.threads = threads, .passes = 5});
+int default_step_tokens(Device device) {
+  return device.kind == DeviceKind::cuda ? 2048 : 512;
 }
 
 Arithmetic arithmetic_of(const StepCase& shape, const ModelShape& model, const ModelDescription& description) {
@@ -71,51 +72,82 @@ class ModelBench {
         kind_(kind),
         guard_(guard),
         threads_(num_threads(options.model, discover_cpu().usable_threads)) {
+    source_ = open_model(options.model.model);
+    description_ = describe_model(source_->config());
+    std::unique_ptr<Model> model = load(*source_, options.model);
+    const bool on_gpu = model->device().kind == DeviceKind::cuda;
+    fill_ = on_gpu ? ContextFill::random : ContextFill::computed;
+    const int step_tokens = options.step_tokens > 0 ? options.step_tokens : default_step_tokens(model->device());
     for (const int context : options.contexts)
       for (const int batch : options.batches)
-        cases_.push_back(kind == Kind::decode ? StepCase{batch, context, options.tokens == 0 ? 16 : options.tokens, 1}
-                                              : StepCase{1, context, options.tokens == 0 ? 512 : options.tokens, 512});
+        cases_.push_back(kind == Kind::decode
+                             ? StepCase{batch, context, options.tokens == 0 ? 16 : options.tokens, 1}
+                             : StepCase{1, context, options.tokens == 0 ? 512 : options.tokens, step_tokens});
     for (StepCase& one : cases_) one.step_tokens = std::min(one.step_tokens, one.num_tokens);
-    const std::unique_ptr<ModelSource> source = open_model(options.model.model);
-    description_ = describe_model(source->config());
-    std::unique_ptr<Model> model = load(*source, options.model);
-    for (const StepCase& one : cases_)
-      if (one.length() > model->shape().max_context)
-        throw_error<InputError>("--context {} and {} tokens more: the model has a context of {}", one.context,
-                                one.num_tokens, model->shape().max_context);
+    for (const StepCase& one : cases_) check_length(one, *model);
     if (!options.peer.empty()) {
-      fingerprint_ = fingerprint_of(*source);
+      if (on_gpu && options.peer == "llama.cpp")
+        throw InputError("--compare llama.cpp is a peer on the CPU: use --device cpu with it, or --compare torch");
+      fingerprint_ = fingerprint_of(*source_);
       peer_.emplace(options.peer);
     }
-    runner_ = std::make_unique<StepRunner>(std::move(model), cases_, threads_);
+    device_ = std::make_unique<BenchDevice>(model->device(), threads_);
+    runner_ = std::make_unique<StepRunner>(std::move(model), cases_, threads_, options.page_size);
+    if (on_gpu) operators_.emplace(*device_, options.repeats, std::set<std::string>(), guard);
   }
 
   BenchResult run() {
     Strings head = kind_ == Kind::decode ? Strings{"batch", "context", "ms/token", "tokens/s", "GB/s", "of memory"}
-                                         : Strings{"tokens", "context", "ms", "tokens/s", "TFLOP/s", "of float32"};
+                                         : Strings{"tokens", "context", "ms", "tokens/s", "TFLOP/s", "of arithmetic"};
     head.insert(head.end(), {"attention", "linear", "other"});
+    if (operators_) head.emplace_back("gaps");
     if (peer_) head.insert(head.end(), {options_.peer + " tokens/s", "ratio", "paired p10-p90", "argmax agrees"});
     rows_.push_back(head);
+    ordered_json gpu = gpu_record(device_->device());
     ordered_json cases = ordered_json::array();
     for (const StepCase& one : cases_) cases.push_back(measure(one));
+    if (gpu.is_object()) gpu["clock_mhz_after"] = gpu_record(device_->device())["clock_mhz"];
     ordered_json fields;
+    fields["device"] = name_of(device_->device());
+    fields["gpu"] = std::move(gpu);
+    fields["page_size"] = runner_->page_size();
+    fields["context_fill"] = fill_ == ContextFill::random ? "random" : "computed";
     fields["dtype_of_weights"] = std::string(name_of(runner_->shape().dtype));
     fields["weight_bytes_per_step"] = runner_->shape().weight_bytes_per_step;
     if (peer_) fields["peer"] = peer_->hello();
     fields["cases"] = std::move(cases);
-    return {.fields = std::move(fields), .table = table_text(rows_)};
+    BenchResult result{.fields = std::move(fields), .table = table_text(rows_)};
+    if (operators_) {
+      result.table += "\nThe operators of these steps, each alone:\n" + operators_->table();
+      if (!operators_->wrong().empty())
+        result.failure =
+            fmt::format("{} is not what the CPU computes: nothing of this run counts", operators_->wrong());
+    }
+    return result;
   }
 
  private:
+  void check_length(const StepCase& one, const Model& model) const {
+    if (one.length() <= model.shape().max_context) return;
+    const std::string text = fmt::format("--context {} and {} tokens more: the model has a context of {}", one.context,
+                                         one.num_tokens, model.shape().max_context);
+    if (fill_ == ContextFill::computed) throw InputError(text);
+    log_warning("{}; measured all the same, keys and values are made up", text);
+  }
+
   ordered_json measure(const StepCase& one) {
-    runner_->prepare(one);
+    runner_->prepare(one, fill_);
     ordered_json result = {{"batch", one.batch}, {"context", one.context}, {"tokens", one.num_tokens}};
     if (peer_) result["peer_case"] = prepare_peer(one);
     const CaseSamples samples = take_turns();
-    const TimeShares shares = runner_->shares();
     const ordered_json check = compare_logits();
     report_times(one, samples, result);
-    result["time_shares"] = {{"attention", shares.attention}, {"linear", shares.linear}, {"other", shares.other}};
+    if (operators_) {
+      report_operators(one, median(samples.seconds), result);
+    } else {
+      const TimeShares shares = runner_->shares();
+      result["time_shares"] = {{"attention", shares.attention}, {"linear", shares.linear}, {"other", shares.other}};
+    }
     result["check"] = check;
     add_row(one, result);
     return result;
@@ -123,7 +155,14 @@ class ModelBench {
 
   json prepare_peer(const StepCase& one) {
     json request = tokens_json(one, runner_->shape().vocab_size);
+    const LlamaConfig config = parse_llama_config(source_->config());
+    const RopeFrequencies rope = rope_frequencies(config.rope, config.head_dim);
     request["mode"] = kind_ == Kind::decode ? "decode" : "prefill";
+    request["config"] = source_->config().value();
+    request["inv_freq"] = rope.inv_freq;
+    request["rope_scale"] = rope.scale;
+    request["device"] = name_of(device_->device());
+    request["context_fill"] = fill_ == ContextFill::random ? "random" : "computed";
     request["model"] = options_.model.model;
     request["fingerprint"] = fingerprint_;
     request["dtype"] = std::string(name_of(runner_->shape().dtype));
@@ -146,7 +185,8 @@ class ModelBench {
     if (peer_) peer_sample();
     for (int i = 0; i < options_.repeats; ++i) {
       stop_if_interrupted(guard_);
-      samples.limits.push_back(kind_ == Kind::decode ? gbps_limit(threads_) : gflops_limit(threads_));
+      samples.limits.push_back(kind_ == Kind::decode ? device_->read_gbps()
+                                                     : device_->flops_limit(runner_->shape().dtype) / 1e9);
       std::this_thread::sleep_for(kSettle);
       samples.seconds.push_back(runner_->sample());
       if (!peer_) continue;
@@ -191,6 +231,45 @@ class ModelBench {
     return check;
   }
 
+  // Where a GPU's step goes: each operator of the step alone, in the step's shapes, from a graph of calls on distinct
+  // operands; what the step took more than all of them is gaps (less than 0 where operators overlap).
+  void report_operators(const StepCase& one, double seconds, ordered_json& result) {
+    OperatorStep step{.config = parse_llama_config(source_->config()),
+                      .dtype = runner_->shape().dtype,
+                      .batch = one.batch,
+                      .page_size = runner_->page_size(),
+                      .device = device_->device()};
+    ordered_json measured = ordered_json::array();
+    double attention = 0, linear = 0, all = 0;
+    const auto add = [&](int context, int tokens, int times) {
+      step.context = context;
+      step.tokens = tokens;
+      measured.push_back(operators_->measure(step));
+      for (const ordered_json& each : measured.back().at("operators")) {
+        if (each.contains("failed")) continue;
+        const double taken =
+            times * each.at("seconds").at("median").get<double>() * each.at("calls_per_step").get<double>();
+        const auto name = each.at("operator").get<std::string>();
+        all += taken;
+        if (name == "attention") attention += taken;
+        if (name.starts_with("linear")) linear += taken;
+      }
+    };
+    if (kind_ == Kind::decode) {
+      add(one.context + one.num_tokens / 2, 1, one.num_tokens);
+    } else {
+      for (int done = 0; done < one.num_tokens; done += one.step_tokens)
+        add(one.context + done, std::min(one.step_tokens, one.num_tokens - done), 1);
+    }
+    result["time_shares"] = {{"attention", attention / seconds},
+                             {"linear", linear / seconds},
+                             {"other", (all - attention - linear) / seconds},
+                             {"gaps", (seconds - all) / seconds}};
+    result["operator_seconds"] = all;
+    result["gap_seconds"] = seconds - all;
+    result["operators"] = std::move(measured);
+  }
+
   void report_times(const StepCase& one, const CaseSamples& samples, ordered_json& result) const {
     const double tokens = static_cast<double>(one.batch) * one.num_tokens;
     const double seconds = median(samples.seconds);
@@ -212,7 +291,7 @@ class ModelBench {
       result["milliseconds"] = 1e3 * seconds;
       result["flops"] = {{"linear", work.linear}, {"attention", work.attention}};
       result["tflops"] = work.total() / seconds / 1e12;
-      result["float32_gflops"] = spread(samples.limits);
+      result[operators_ ? "matrix_gflops" : "float32_gflops"] = spread(samples.limits);
       result["floor_seconds"] = work.total() / (limit * 1e9);
       for (std::size_t i = 0; i < samples.seconds.size(); ++i)
         shares.push_back(work.total() / samples.seconds[i] / 1e9 / samples.limits[i]);
@@ -231,7 +310,7 @@ class ModelBench {
     const double share = result.at("floor_share").at("median").get<double>();
     Strings row = kind_ == Kind::decode ? Strings{std::to_string(one.batch),
                                                   std::to_string(one.context),
-                                                  fmt::format("{:.2f}", number("milliseconds_per_token")),
+                                                  fmt::format("{:.3f}", number("milliseconds_per_token")),
                                                   fmt::format("{:.2f}", number("tokens_per_second")),
                                                   fmt::format("{:.2f}", number("gbps")),
                                                   percent(share)}
@@ -241,8 +320,7 @@ class ModelBench {
                                                   fmt::format("{:.1f}", number("tokens_per_second")),
                                                   fmt::format("{:.3f}", number("tflops")),
                                                   percent(share)};
-    for (const char* kind : {"attention", "linear", "other"})
-      row.push_back(percent(result.at("time_shares").at(kind).get<double>()));
+    for (const auto& [kind, part] : result.at("time_shares").items()) row.push_back(percent(part.get<double>()));
     if (peer_) {
       const ordered_json& paired = result.at("paired_ratio");
       row.push_back(fmt::format("{:.2f}", number("peer_tokens_per_second")));
@@ -259,10 +337,14 @@ class ModelBench {
   const InterruptGuard& guard_;
   int threads_;
   std::vector<StepCase> cases_;
+  std::unique_ptr<ModelSource> source_;
   ModelDescription description_;
+  ContextFill fill_ = ContextFill::computed;
   std::string fingerprint_;  // of the model, for a peer
   std::optional<BenchPeer> peer_;
+  std::unique_ptr<BenchDevice> device_;
   std::unique_ptr<StepRunner> runner_;
+  std::optional<OperatorTimes> operators_;  // on a GPU
   std::vector<Strings> rows_;
 };
 

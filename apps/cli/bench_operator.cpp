@@ -1,16 +1,17 @@
-// bench operator: each operator of one step of a model alone, in the step's shapes.
+#include "cli/bench_operator.h"
+
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/bench.h"
-#include "cli/bench_device.h"
-#include "cli/bench_operator_cases.h"
 #include "cli/bench_record.h"
 #include "cli/output.h"
 #include "topology/cpu.h"
+#include "topology/device_choice.h"
+#include "topology/gpu.h"
 #include "weights/shapes.h"
 
 namespace heddle {
@@ -19,6 +20,7 @@ namespace {
 using nlohmann::ordered_json;
 using Strings = std::vector<std::string>;
 
+constexpr std::int64_t kFewRows = 16;
 constexpr int kLeastCalls = 20;  // in a sample
 constexpr std::size_t kMostSetsOnCpu = 4;
 constexpr std::size_t kMostSets = 256;                       // of operands
@@ -39,131 +41,126 @@ int calls_for(const OperatorCase& one, int sets, const BenchDevice& device) {
   return (least + sets - 1) / sets * sets;
 }
 
-class OperatorBench {
- public:
-  OperatorBench(const BenchOptions& options, const InterruptGuard& guard)
-      : options_(options),
-        guard_(guard),
-        device_(bench_device_named(options.device), num_threads(options.model, discover_cpu().usable_threads)) {
-    const bool known = find_known_shape(options.model.model) != nullptr;
-    source_ = open_model(known ? "synth:" + options.model.model : options.model.model);
-    config_ = parse_llama_config(source_->config());
-    const KnownShape* const shape = known ? find_known_shape(options.model.model) : nullptr;
-    dtype_ = options.model.dtype.value_or(shape != nullptr ? shape->dtype : DType::bfloat16);
-    for (const std::string& name : options.operators) wanted_.insert(name);
-  }
-
-  BenchResult run() {
-    rows_.push_back({"operator", "shape", "batch", "context", "us", "spread", "GB/s", "TFLOP/s", "floor us", "of floor",
-                     "us a step", "error"});
-    ordered_json gpu = gpu_record(device_.device());
-    ordered_json cases = ordered_json::array();
-    for (const int batch : options_.batches)
-      for (const int context : options_.contexts) cases.push_back(measure_step(batch, context));
-    BenchResult result{.fields = {{"device", name_of(device_.device())}, {"gpu", gpu}}};
-    if (gpu.is_object()) result.fields["gpu"]["clock_mhz_after"] = gpu_record(device_.device())["clock_mhz"];
-    result.fields["dtype_of_weights"] = std::string(name_of(dtype_));
-    result.fields["cases"] = std::move(cases);
-    result.table = table_text(rows_);
-    if (!wrong_.empty())
-      result.failure = fmt::format("{} is not what the CPU computes: nothing of its time counts", wrong_);
-    return result;
-  }
-
- private:
-  ordered_json measure_step(int batch, int context) {
-    const OperatorStep step{.config = config_,
-                            .dtype = dtype_,
-                            .batch = batch,
-                            .context = context,
-                            .tokens = std::max(1, options_.tokens),
-                            .page_size = options_.page_size,
-                            .device = device_.device()};
-    ordered_json operators = ordered_json::array();
-    double step_seconds = 0;
-    double step_floor = 0;
-    for (const OperatorCase& one : operator_cases(step)) {
-      if (!wanted_.empty() && !wanted_.contains(one.name.substr(0, one.name.find(' ')))) continue;
-      stop_if_interrupted(guard_);
-      try {
-        operators.push_back(measure(one, batch, context));
-      } catch (const InvalidArgument& error) {  // an operator that this device does not have
-        operators.push_back({{"operator", one.name}, {"shape", one.shape}, {"failed", error.what()}});
-        log_warning("{}", error.what());
-        continue;
-      }
-      step_seconds += operators.back().at("seconds").at("median").get<double>() * one.calls_per_step;
-      step_floor += operators.back().at("floor_seconds").get<double>() * one.calls_per_step;
-    }
-    rows_.push_back({"all", "", std::to_string(batch), std::to_string(context), "", "", "", "",
-                     fmt::format("{:.1f}", 1e6 * step_floor),
-                     step_seconds > 0 ? fmt::format("{:.1f} %", 100 * step_floor / step_seconds) : "-",
-                     fmt::format("{:.1f}", 1e6 * step_seconds), ""});
-    return {{"batch", batch},
-            {"context", context},
-            {"tokens", step.tokens},
-            {"page_size", step.page_size},
-            {"operators", operators},
-            {"seconds_per_step", step_seconds},
-            {"floor_seconds_per_step", step_floor}};
-  }
-
-  ordered_json measure(const OperatorCase& one, int batch, int context) {
-    std::vector<double> limits;
-    for (int i = 0; i < 3; ++i) limits.push_back(device_.read_gbps());
-    const int sets = sets_for(one, device_);
-    const int calls = calls_for(one, sets, device_);
-    Operands operands(device_.stream());
-    const PreparedOperator prepared = one.prepare(operands, sets);
-    const double error = prepared.check();
-    const bool right = error <= prepared.most_error;
-    if (!right && wrong_.empty()) wrong_ = fmt::format("{} ({})", one.name, one.shape);
-    const std::vector<double> samples =
-        device_.seconds_per_call(calls, options_.repeats, [&](int i) { prepared.call(i % sets); });
-    const double seconds = median(samples);
-    const double limit = median(limits);
-    const double floor = one.bytes / (limit * 1e9);
-    rows_.push_back(
-        {one.name, one.shape, std::to_string(batch), std::to_string(context), fmt::format("{:.2f}", 1e6 * seconds),
-         fmt::format("{:.1f} %", 50 * (quantile(samples, 0.9) - quantile(samples, 0.1)) / seconds),
-         fmt::format("{:.0f}", one.bytes / seconds / 1e9), fmt::format("{:.2f}", one.flops / seconds / 1e12),
-         fmt::format("{:.2f}", 1e6 * floor), fmt::format("{:.1f} %", 100 * floor / seconds),
-         fmt::format("{:.1f}", 1e6 * seconds * one.calls_per_step),
-         fmt::format("{:.1e}{}", error, right ? "" : " WRONG")});
-    return {{"operator", one.name},
-            {"shape", one.shape},
-            {"calls_per_step", one.calls_per_step},
-            {"bytes", one.bytes},
-            {"flops", one.flops},
-            {"sets", sets},
-            {"calls_per_sample", calls},
-            {"seconds", spread(samples)},
-            {"gbps", one.bytes / seconds / 1e9},
-            {"tflops", one.flops / seconds / 1e12},
-            {"memory_read_gbps", spread(limits)},
-            {"floor_seconds", floor},
-            {"floor_share", floor / seconds},
-            {"relative_error", std::isfinite(error) ? ordered_json(error) : ordered_json("not finite")},
-            {"most_error", prepared.most_error},
-            {"right", right}};
-  }
-
-  const BenchOptions& options_;
-  const InterruptGuard& guard_;
-  BenchDevice device_;
-  std::unique_ptr<ModelSource> source_;
-  LlamaConfig config_;
-  DType dtype_ = DType::bfloat16;
-  std::set<std::string> wanted_;
-  std::vector<Strings> rows_;
-  std::string wrong_;
-};
+std::string percent_text(double share) {
+  return fmt::format("{:.1f} %", 100 * share);
+}
 
 }  // namespace
 
+OperatorTimes::OperatorTimes(BenchDevice& device, int repeats, std::set<std::string> wanted,
+                             const InterruptGuard& guard)
+    : device_(device), repeats_(repeats), wanted_(std::move(wanted)), guard_(guard) {
+  rows_.push_back({"operator", "shape", "batch", "context", "us", "spread", "GB/s", "TFLOP/s", "floor us", "of floor",
+                   "us a step", "error"});
+}
+
+std::string OperatorTimes::table() const {
+  return table_text(rows_);
+}
+
+ordered_json OperatorTimes::measure(const OperatorStep& step) {
+  ordered_json operators = ordered_json::array();
+  double step_seconds = 0;
+  double step_floor = 0;
+  for (const OperatorCase& one : operator_cases(step)) {
+    if (!wanted_.empty() && !wanted_.contains(one.name.substr(0, one.name.find(' ')))) continue;
+    stop_if_interrupted(guard_);
+    try {
+      operators.push_back(measure(one, step));
+    } catch (const InvalidArgument& error) {  // this device does not have it for these shapes
+      operators.push_back({{"operator", one.name}, {"shape", one.shape}, {"failed", error.what()}});
+      log_warning("{}", error.what());
+      continue;
+    }
+    step_seconds += operators.back().at("seconds").at("median").get<double>() * one.calls_per_step;
+    step_floor += operators.back().at("floor_seconds").get<double>() * one.calls_per_step;
+  }
+  rows_.push_back({"all", "", std::to_string(step.batch), std::to_string(step.context), "", "", "", "",
+                   fmt::format("{:.1f}", 1e6 * step_floor),
+                   step_seconds > 0 ? percent_text(step_floor / step_seconds) : "-",
+                   fmt::format("{:.1f}", 1e6 * step_seconds), ""});
+  return {{"batch", step.batch},
+          {"context", step.context},
+          {"tokens", step.tokens},
+          {"page_size", step.page_size},
+          {"operators", operators},
+          {"seconds_per_step", step_seconds},
+          {"floor_seconds_per_step", step_floor}};
+}
+
+ordered_json OperatorTimes::measure(const OperatorCase& one, const OperatorStep& step) {
+  std::vector<double> limits;
+  for (int i = 0; i < 3; ++i) limits.push_back(device_.read_gbps());
+  const int sets = sets_for(one, device_);
+  const int calls = calls_for(one, sets, device_);
+  Operands operands(device_.stream());
+  const PreparedOperator prepared = one.prepare(operands, sets);
+  const double error = prepared.check();
+  const bool right = error <= prepared.most_error;
+  if (!right && wrong_.empty()) wrong_ = fmt::format("{} ({})", one.name, one.shape);
+  const std::vector<double> samples =
+      device_.seconds_per_call(calls, repeats_, [&](int i) { prepared.call(i % sets); });
+  const double seconds = median(samples);
+  // Few rows are far below what arithmetic bounds.
+  const double flops_limit = step.rows() > kFewRows ? device_.flops_limit(step.dtype) : 0;
+  const double floor = std::max(one.bytes / (median(limits) * 1e9), flops_limit > 0 ? one.flops / flops_limit : 0.0);
+  rows_.push_back({one.name, one.shape, std::to_string(step.batch), std::to_string(step.context),
+                   fmt::format("{:.2f}", 1e6 * seconds),
+                   percent_text((quantile(samples, 0.9) - quantile(samples, 0.1)) / 2 / seconds),
+                   fmt::format("{:.0f}", one.bytes / seconds / 1e9), fmt::format("{:.2f}", one.flops / seconds / 1e12),
+                   fmt::format("{:.2f}", 1e6 * floor), percent_text(floor / seconds),
+                   fmt::format("{:.1f}", 1e6 * seconds * one.calls_per_step),
+                   fmt::format("{:.1e}{}", error, right ? "" : " WRONG")});
+  return {{"operator", one.name},
+          {"shape", one.shape},
+          {"calls_per_step", one.calls_per_step},
+          {"bytes", one.bytes},
+          {"flops", one.flops},
+          {"sets", sets},
+          {"calls_per_sample", calls},
+          {"seconds", spread(samples)},
+          {"gbps", one.bytes / seconds / 1e9},
+          {"tflops", one.flops / seconds / 1e12},
+          {"memory_read_gbps", spread(limits)},
+          {"flops_limit", flops_limit},
+          {"floor_seconds", floor},
+          {"floor_share", floor / seconds},
+          {"relative_error", std::isfinite(error) ? ordered_json(error) : ordered_json("not finite")},
+          {"most_error", prepared.most_error},
+          {"right", right}};
+}
+
 BenchResult bench_operator(const BenchOptions& options) {
   const InterruptGuard guard;
-  return OperatorBench(options, guard).run();
+  const bool known = find_known_shape(options.model.model) != nullptr;
+  const std::unique_ptr<ModelSource> source = open_model(known ? "synth:" + options.model.model : options.model.model);
+  const DType stored = known ? find_known_shape(options.model.model)->dtype : DType::bfloat16;
+  const bool cpu_asked = options.model.device && options.model.device->kind == DeviceKind::cpu;
+  const Device device = choose_device(options.model.device, cpu_asked ? GpuDiscovery{} : discover_gpus(), [](Device) {
+                          return std::string();
+                        }).device;
+  BenchDevice bench(device, num_threads(options.model, discover_cpu().usable_threads));
+  OperatorTimes times(bench, options.repeats, {options.operators.begin(), options.operators.end()}, guard);
+  OperatorStep step{.config = parse_llama_config(source->config()),
+                    .dtype = options.model.dtype.value_or(stored),
+                    .tokens = std::max(1, options.tokens),
+                    .page_size = options.page_size > 0 ? options.page_size : default_page_size(device),
+                    .device = device};
+  BenchResult result{.fields = {{"device", name_of(device)}, {"gpu", gpu_record(device)}}};
+  result.fields["dtype_of_weights"] = std::string(name_of(step.dtype));
+  ordered_json cases = ordered_json::array();
+  for (const int batch : options.batches)
+    for (const int context : options.contexts) {
+      step.batch = batch;
+      step.context = context;
+      cases.push_back(times.measure(step));
+    }
+  if (result.fields["gpu"].is_object()) result.fields["gpu"]["clock_mhz_after"] = gpu_record(device)["clock_mhz"];
+  result.fields["cases"] = std::move(cases);
+  result.table = times.table();
+  if (!times.wrong().empty())
+    result.failure = fmt::format("{} is not what the CPU computes: nothing of its time counts", times.wrong());
+  return result;
 }
 
 }  // namespace heddle

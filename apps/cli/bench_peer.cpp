@@ -47,6 +47,7 @@ std::filesystem::path adapter_of(const std::string& name) {
       throw_error<InputError>("--compare: {} is no peer's name, expected small letters, digits, . and -",
                               printable_text(name));
   }
+  if (base == "torch") base = "torch_llama";  // a file torch.py would hide the library from itself
   std::filesystem::path file =
       std::filesystem::path(environment("HEDDLE_PEERS", HEDDLE_PEERS_DEFAULT)) / (base + ".py");
   std::error_code ignored;

@@ -7,7 +7,10 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/copy.h"
+#include "base/thread_pool.h"
 #include "base/trace.h"
+#include "cli/bench_device.h"
 #include "engine/random.h"
 
 namespace heddle {
@@ -15,7 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kPageSize = 32;        // as the engine's default
 constexpr int kPrefillTokens = 512;  // in a step while contexts are computed
 constexpr int kNumProbes = 256;
 constexpr int kContextSequence = -1;  // whose tokens all contexts have
@@ -25,14 +27,14 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
-int pages_for(const std::vector<StepCase>& cases) {
+int pages_for(const std::vector<StepCase>& cases, int page_size) {
   int length = 1;
   for (const StepCase& one : cases) length = std::max(length, one.length());
-  return static_cast<int>(ceil_div(length, kPageSize));
+  return static_cast<int>(ceil_div(length, page_size));
 }
 
-ExecutorLimits limits_for(const std::vector<StepCase>& cases) {
-  const int pages = pages_for(cases);
+ExecutorLimits limits_for(const std::vector<StepCase>& cases, int page_size) {
+  const int pages = pages_for(cases, page_size);
   int batch = 1;
   int tokens = 1;
   for (const StepCase& one : cases) {
@@ -40,7 +42,7 @@ ExecutorLimits limits_for(const std::vector<StepCase>& cases) {
     tokens = std::max({tokens, one.batch * one.step_tokens, std::min(one.context, kPrefillTokens)});
   }
   return {.step = {.max_tokens = tokens, .max_sequences = batch, .max_samples = batch, .max_pages_per_sequence = pages},
-          .page_size = kPageSize,
+          .page_size = page_size,
           .num_pages = batch * pages};
 }
 
@@ -87,8 +89,11 @@ nlohmann::json tokens_json(const StepCase& shape, std::int64_t vocab_size) {
   return {{"batch", shape.batch}, {"context", shape.context}, {"context_tokens", context}, {"input_tokens", inputs}};
 }
 
-StepRunner::StepRunner(std::unique_ptr<Model> model, const std::vector<StepCase>& cases, int threads)
-    : pages_per_sequence_(pages_for(cases)), executor_(std::move(model), limits_for(cases), threads) {}
+StepRunner::StepRunner(std::unique_ptr<Model> model, const std::vector<StepCase>& cases, int threads, int page_size)
+    : threads_(threads),
+      page_size_(page_size > 0 ? page_size : default_page_size(model->device())),
+      pages_per_sequence_(pages_for(cases, page_size_)),
+      executor_(std::move(model), limits_for(cases, page_size_), threads) {}
 
 void StepRunner::add_sequence(StepPlan& plan, int sequence, int first_position, int num_tokens) const {
   const int index = static_cast<int>(plan.sequences.size());
@@ -114,24 +119,65 @@ StepPlan StepRunner::plan_of(int num_sequences, int first_position, int num_toke
   return plan;
 }
 
-void StepRunner::prepare(const StepCase& shape) {
+void StepRunner::prepare(const StepCase& shape, ContextFill fill) {
   case_ = shape;
   plans_.clear();
   for (int position = shape.context; position < shape.length(); position += shape.step_tokens)
     plans_.push_back(plan_of(shape.batch, position, std::min(shape.step_tokens, shape.length() - position)));
-  for (int position = 0; position < shape.context; position += kPrefillTokens)
-    executor_.run(plan_of(1, position, std::min(kPrefillTokens, shape.context - position)));
-  if (shape.context == 0 || shape.batch == 1) return;
-  StepPlan copies = plan_of(1, shape.context, 1);
-  for (int sequence = 1; sequence < shape.batch; ++sequence)
+  fill == ContextFill::computed ? compute_context() : make_up_context();
+}
+
+void StepRunner::compute_context() {
+  for (int position = 0; position < case_.context; position += kPrefillTokens)
+    executor_.run(plan_of(1, position, std::min(kPrefillTokens, case_.context - position)));
+  if (case_.context == 0 || case_.batch == 1) return;
+  StepPlan copies = plan_of(1, case_.context, 1);
+  for (int sequence = 1; sequence < case_.batch; ++sequence)
     for (int page = 0; page < pages_per_sequence_; ++page)
       copies.page_copies.push_back({.from = page, .to = sequence * pages_per_sequence_ + page});
   executor_.run(copies);
 }
 
+// The pages of the first sequence are made on the host and copied to all layers and sequences; what of them lies beyond
+// the context is never read before the steps have written it.
+void StepRunner::make_up_context() {
+  if (case_.context == 0) return;
+  const KvPages& kv = executor_.kv_pages();
+  const int pages = static_cast<int>(ceil_div(case_.context, kv.page_size));
+  const std::size_t head_elements = static_cast<std::size_t>(kv.page_size) * static_cast<std::size_t>(kv.head_dim);
+  const std::size_t head_bytes = head_elements * size_of(kv.dtype);
+  const std::size_t bytes = static_cast<std::size_t>(pages) * kv.bytes_per_page();
+  const SyntheticTensor recipe{.key = kContextKey, .scale = static_cast<float>(1 / kUnitDeviation)};
+  std::vector<std::byte> made(bytes);
+  ThreadPool pool(threads_);
+  Stream& stream = executor_.stream();
+  for (int half = 0; half < 2; ++half) {
+    pool.parallel_for(std::int64_t{pages} * kv.num_kv_heads, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t page = i / kv.num_kv_heads, head = i % kv.num_kv_heads;
+        const std::int64_t first =
+            ((half * kv.num_kv_heads + head) * kContextPositions + page * kv.page_size) * kv.head_dim;
+        fill_synthetic(recipe, static_cast<std::uint64_t>(first), head_elements, kv.dtype,
+                       made.data() + static_cast<std::size_t>(i) * head_bytes);
+      }
+    });
+    const auto half_of = [&](int layer) {
+      return static_cast<std::byte*>(half == 0 ? kv.keys(layer) : kv.values(layer));
+    };
+    enqueue_copy(stream, half_of(0), made.data(), bytes);
+    for (int layer = 0; layer < kv.num_layers; ++layer)
+      for (int sequence = 0; sequence < case_.batch; ++sequence)
+        if (layer + sequence > 0)
+          enqueue_copy(stream,
+                       half_of(layer) + static_cast<std::size_t>(sequence * pages_per_sequence_) * kv.bytes_per_page(),
+                       half_of(0), bytes);
+    stream.synchronize();  // before `made` holds the other half
+  }
+}
+
 double StepRunner::sample() {
   const auto begin = Clock::now();
-  for (const StepPlan& plan : plans_) executor_.run(plan);
+  for (const StepPlan& plan : plans_) executor_.compute(plan);
   return seconds_between(begin, Clock::now());
 }
 

@@ -73,8 +73,7 @@ DeviceChoice choose(const ModelSource& source, const ModelOptions& options, cons
 
 }  // namespace
 
-void add_model_options(CLI::App& command, ModelOptions& options) {
-  command.add_option("--model", options.model, "Folder of the model (Hugging Face layout), or synth:NAME")->required();
+void add_device_option(CLI::App& command, ModelOptions& options) {
   command
       .add_option_function<std::string>(
           "--device",
@@ -89,6 +88,11 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
           "why)")
       ->type_name("DEVICE")
       ->default_str("auto");
+}
+
+void add_model_options(CLI::App& command, ModelOptions& options) {
+  command.add_option("--model", options.model, "Folder of the model (Hugging Face layout), or synth:NAME")->required();
+  add_device_option(command, options);
   command
       .add_option_function<std::string>(
           "--dtype",

@@ -26,6 +26,9 @@ struct ModelOptions {
   bool verbose = false;  // say on standard error where the model runs, why there, and what it takes
 };
 
+// --device alone.
+void add_device_option(CLI::App& command, ModelOptions& options);
+
 // --model, --device, --dtype, --compute and --threads. `options` must outlive `command`.
 void add_model_options(CLI::App& command, ModelOptions& options);
 

@@ -391,7 +391,18 @@ class Case:
 MODELS = {}
 
 
+def require_supported(config):
+    """What this plain Llama does not do."""
+    if config.get("model_type") not in (None, "llama", "qwen2", "mistral"):
+        raise RuntimeError(f"model_type {config['model_type']}: this peer knows llama, qwen2 and mistral")
+    if config.get("sliding_window") and config.get("use_sliding_window", True):
+        raise RuntimeError("sliding windows: this peer has none")
+
+
 def model_of(case):
+    if case.get("device", DEVICE.type).split(":")[0] != DEVICE.type:
+        raise RuntimeError(f"heddle runs on {case['device']}, PyTorch here on {DEVICE.type}")
+    require_supported(case["config"])
     key = (case["model"], case["dtype"])
     if key not in MODELS:
         MODELS.clear()

@@ -1,0 +1,38 @@
+// The operators of a step, timed one by one: what bench operator prints, and what bench decode and prefill say of a GPU's
+// step.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cli/bench_device.h"
+#include "cli/bench_operator_cases.h"
+#include "cli/interrupt.h"
+
+namespace heddle {
+
+class OperatorTimes {
+ public:
+  // `wanted`: of operator_names(); empty: all.
+  OperatorTimes(BenchDevice& device, int repeats, std::set<std::string> wanted, const InterruptGuard& guard);
+
+  // {"batch", "context", "tokens", "page_size", "operators": [...], "seconds_per_step", "floor_seconds_per_step"} of all
+  // operators of the step, and rows of the table.
+  nlohmann::ordered_json measure(const OperatorStep& step);
+
+  std::string table() const;
+  const std::string& wrong() const { return wrong_; }  // the first operator whose results were wrong; empty: none was
+
+ private:
+  nlohmann::ordered_json measure(const OperatorCase& one, const OperatorStep& step);
+
+  BenchDevice& device_;
+  int repeats_;
+  std::set<std::string> wanted_;
+  const InterruptGuard& guard_;
+  std::vector<std::vector<std::string>> rows_;
+  std::string wrong_;
+};
+
+}  // namespace heddle
