@@ -10,17 +10,28 @@
 #     threads      what threads of one process do that processes do not
 #     sanitize     compute-sanitizer over small sizes
 #     all          all of these in this order, which is that of their worth: what fails to fit into the minutes is last
-# Ranks are processes but in `threads`. Each run is bounded, and by the minutes that are left (9). Says a line a run, ends
+#   scripts/gpu.sh ONE-GPU-STEP... [--minutes M] [-- MODEL...]
+#     gpu-tests    what of the tests needs a GPU: kernels, engine, whole models
+#     decode       `heddle bench decode`, its operators beside it, in turns with PyTorch compiled, of each MODEL
+#     prefill      the same of prompts of 2048 and 8192 tokens, of the first MODEL that is no llama-2
+#     startup      from process start to the first token: demo model, made-up llama-3-8b, the same from the page cache
+#     operators    `heddle bench operator` of each MODEL at batch 1 and 16, in more contexts
+#     memcheck     compute-sanitizer memcheck, then racecheck, over the kernels' tests
+#     one-gpu      all of these in this order; about 8 minutes on one H200 (60, 230, 60, 50, 45 s, then memcheck)
+#   MODEL: llama-3-8b llama-2-7b llama-3.2-1b (default: these three).
+# The two kinds have a bundle each (gpu_bundle.sh; gpu_bundle.sh --one-gpu), and a call is of one kind. Ranks are processes but
+# in `threads`. Each run is bounded, and by the minutes that are left (9). Says a line a run, ends
 # with 1 when one failed. After each run, what there is lies in $OUT (or build/gpu-results): a JSON line a run, and an
 # archive of the logs, the benches' JSON and the tuned store.
 set -uo pipefail
 
 usage() {
-  sed -n '2,15s/^# \{0,1\}//p' "$0"
+  sed -n '2,25s/^# \{0,1\}//p' "$0"
   exit 2
 }
 
 steps=()
+one_gpu_steps=()
 minutes=9
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU') || true
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -28,21 +39,26 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --gpus) gpus=${2:?--gpus: how many?}; shift 2 ;;
     --minutes) minutes=${2:?--minutes: how many?}; shift 2 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize) steps+=("$1"); shift ;;
+    gpu-tests | decode | prefill | startup | operators | memcheck) one_gpu_steps+=("$1"); shift ;;
+    one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators memcheck); shift ;;
     all) steps+=(smoke cases bench conformance soak failure threads sanitize); shift ;;
     *) usage ;;
   esac
 done
 [ "${1:-}" = -- ] && shift
 bench_args=("$@")
-[ ${#steps[@]} -gt 0 ] || usage
-[ "${gpus:-0}" -ge 2 ] || { echo "gpu.sh: needs two GPUs, nvidia-smi lists ${gpus:-0}" >&2; exit 1; }
+[ $((${#steps[@]} + ${#one_gpu_steps[@]})) -gt 0 ] || usage
+[ ${#steps[@]} -eq 0 ] || [ ${#one_gpu_steps[@]} -eq 0 ] || { echo "gpu.sh: steps of one GPU go by themselves" >&2; exit 2; }
+kind=fabric fewest=2
+[ ${#one_gpu_steps[@]} -eq 0 ] || { kind=one-gpu fewest=1 steps=("${one_gpu_steps[@]}") gpus=$((gpus < 1 ? gpus : 1)); }
+[ "${gpus:-0}" -ge $fewest ] || { echo "gpu.sh: needs $fewest GPU(s), nvidia-smi lists ${gpus:-0}" >&2; exit 1; }
 last_second=$((SECONDS + minutes * 60))
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=${OUT:-$root/build/gpu-results}
-bundle=$root/.gpu/fabric/bundle.tar.xz
-[ -f "$bundle" ] || { echo "gpu.sh: $bundle is not there: run scripts/gpu_bundle.sh where nvcc is, and carry .gpu/fabric" >&2; exit 1; }
-home=${TMPDIR:-/tmp}/heddle-gpu
+bundle=$root/.gpu/$kind/bundle.tar.xz
+[ -f "$bundle" ] || { echo "gpu.sh: $bundle is not there: run scripts/gpu_bundle.sh where nvcc is, and carry .gpu/$kind" >&2; exit 1; }
+home=${TMPDIR:-/tmp}/heddle-gpu-$kind
 logs=$home/results-$gpus-${steps[0]}
 mkdir -p "$home" "$out"
 rm -rf "$logs"
@@ -246,8 +262,96 @@ sanitize() {
   done
 }
 
+# Tests look for their data where they were built.
+source_folder() {
+  local built
+  built=$(cat "$home/source_folder") || return 1
+  [ -e "$built" ] || { mkdir -p "$(dirname "$built")" && ln -s "$root" "$built"; }
+}
+
+gpu_tests() {
+  local program
+  source_folder || return
+  for program in test_kernels test_models test_base test_engine test_weights; do
+    [ -x "$bin/$program" ] || continue
+    run "gpu-tests-$program" 120 "$bin/$program" '--gtest_filter=*OnGpu*:*Cuda*' "--gtest_output=json:$logs/$program.json"
+  done
+}
+
+# The cases of a bench and its file. Heddle and PyTorch keep a model each; PyTorch's part takes half of the time.
+model_bench() {  # NAME SECONDS MODE MODEL ARGUMENTS...
+  local name=$1 limit=$2 mode=$3 model=$4
+  shift 4
+  run "$name" "$limit" env HEDDLE_PEERS="$root/bench/peers" OMP_NUM_THREADS=8 "$bin/heddle" bench "$mode" --device cuda \
+    --model "synth:$model" --compare torch --json "$logs/gpu-h200-$mode-$model.json" "$@"
+}
+
+decode() {
+  local model
+  for model in "${models[@]}"; do
+    local cases=1x1024,1x4096,1x16384
+    [ "$model" = llama-3.2-1b ] || cases+=,16x4096
+    model_bench "decode-$model" 150 decode "$model" --case "$cases"
+  done
+}
+
+prefill() {
+  local model
+  for model in "${models[@]}"; do
+    [ "$model" = llama-2-7b ] && continue  # of 4096 positions
+    model_bench "prefill-$model" 90 prefill "$model" --tokens 2048,8192 --step-tokens 8192 --repeats 5
+    return
+  done
+}
+
+# seconds_to_first_token NAME COMMAND...: five times, in JSON.
+seconds_to_first_token() {
+  local name=$1 i begin
+  shift
+  printf '{"bench": "startup", "name": "%s", "command": "%s", "seconds": [' "$name" "$*" >"$logs/gpu-h200-startup-$name.json"
+  for i in 1 2 3 4 5; do
+    begin=$(date +%s.%N)
+    "$@" >"$logs/startup-$name.out" 2>&1 || return 1
+    awk -v a="$begin" -v b="$(date +%s.%N)" -v i="$i" 'BEGIN {printf "%s%.3f", i > 1 ? ", " : "", b - a}' >>"$logs/gpu-h200-startup-$name.json"
+  done
+  echo ']}' >>"$logs/gpu-h200-startup-$name.json"
+}
+
+startup() {
+  local start=$SECONDS shm=/dev/shm/heddle-gpu-startup
+  seconds_to_first_token demo timeout -k 5 20 "$bin/heddle" generate --device cuda --model "$root/assets/demo-llama" \
+    --prompt "Once upon a time" --max-tokens 1
+  record startup-demo $? $((SECONDS - start))
+  [ -n "$(seconds_for 60)" ] || { skip startup-folder; return; }
+  # A folder in the page cache, as after a first run: written to memory, where nothing is slower than that cache.
+  start=$SECONDS
+  timeout -k 5 60 "$bin/heddle" synth synth:llama-3-8b --out $shm >"$logs/startup-synth.log" 2>&1 &&
+    seconds_to_first_token llama-3-8b timeout -k 5 30 "$bin/heddle" generate --device cuda --model $shm \
+      --prompt "Once upon a time" --max-tokens 1
+  record startup-llama-3-8b $? $((SECONDS - start))
+  rm -rf $shm
+}
+
+operators() {
+  local model
+  for model in "${models[@]}"; do
+    run "operators-$model" 60 "$bin/heddle" bench operator --device cuda --model "$model" --case 1x1023,1x4095,16x4095 \
+      --json "$logs/gpu-h200-operators-$model.json"
+  done
+}
+
+memcheck() {
+  local tool
+  source_folder || return
+  for tool in memcheck racecheck; do
+    run "$tool-kernels" 240 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/test_kernels" '--gtest_filter=*OnGpu*:*Cuda*'
+  done
+}
+
 nvidia-smi topo -m >"$logs/topology.txt" 2>&1
 nvidia-smi -q -d CLOCK >"$logs/clocks.txt" 2>&1
+models=("${bench_args[@]}")
+[ ${#models[@]} -gt 0 ] || models=(llama-3-8b llama-2-7b llama-3.2-1b)
 for step in "${steps[@]}"; do
   case $step in
     smoke) smoke ;;
@@ -258,6 +362,12 @@ for step in "${steps[@]}"; do
     failure) failure ;;
     threads) threads ;;
     sanitize) sanitize ;;
+    gpu-tests) gpu_tests ;;
+    decode) decode ;;
+    prefill) prefill ;;
+    startup) startup ;;
+    operators) operators ;;
+    memcheck) memcheck ;;
   esac
 done
 keep

@@ -1,13 +1,20 @@
 #!/usr/bin/env bash
-# Builds what scripts/gpu.sh runs and gathers it, with the libraries that a bare machine lacks, into .gpu/fabric (which
-# git ignores): one file to carry to a machine with GPUs. Needs nvcc, NCCL's headers, and some minutes.
-#   scripts/gpu_bundle.sh [BUILD_FOLDER]
+# Builds what scripts/gpu.sh runs and gathers it, with the libraries that a bare machine lacks, into .gpu/fabric or, for the
+# steps of one GPU, .gpu/one-gpu (git ignores both): one file to carry to a machine with GPUs. Needs nvcc, NCCL's headers,
+# and some minutes.
+#   scripts/gpu_bundle.sh [--one-gpu] [BUILD_FOLDER]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+kind=fabric
+targets=(heddle_conformance heddle_collective_cases test_fabric heddle)
+if [ "${1:-}" = --one-gpu ]; then
+  kind=one-gpu
+  targets=(heddle test_kernels test_models test_base test_engine test_weights)
+  shift
+fi
 build=${1:-build/hopper}
 # Open MPI is left out: ranks on one machine need none of it, and another machine's may differ.
 cmake --preset hopper -B "$build" -DHEDDLE_MPI=OFF >/dev/null
-targets=(heddle_conformance heddle_collective_cases test_fabric heddle)
 mapfile -t targets < <(for target in "${targets[@]}"; do
   ninja -C "$build" -t query "$target" >/dev/null 2>&1 && echo "$target"
 done)
@@ -15,7 +22,7 @@ ninja -C "$build" -j "$(nproc)" "${targets[@]}"
 
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
-mkdir -p "$stage/bin" "$stage/lib" .gpu/fabric
+mkdir -p "$stage/bin" "$stage/lib" ".gpu/$kind"
 for target in "${targets[@]}"; do
   program=$(find "$build" -type f -name "$target" -perm -u+x | head -n 1)
   strip -o "$stage/bin/$target" "$program"
@@ -26,7 +33,14 @@ ldd "$stage"/bin/* | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u | while
   [[ $(basename "$library") =~ $system ]] || strip -o "$stage/lib/$(basename "$library")" "$library" 2>/dev/null ||
     cp -L "$library" "$stage/lib/"
 done
-tar -C "$stage" -cf - bin lib | xz -T2 -6 >.gpu/fabric/bundle.tar.xz
-printf 'bundle:       %6.1f MiB (%s)\n' "$(stat -c %s .gpu/fabric/bundle.tar.xz | awk '{print $1 / 1048576}')" "${targets[*]}"
+# ICU's data are 31 MB; what Heddle asks of ICU does not need them (icu_without_data.c).
+for library in "$stage"/lib/libicudata.so.*; do
+  [ -e "$library" ] || continue
+  gcc -shared -fPIC -O1 "-Wl,-soname,$(basename "$library")" -o "$library.small" scripts/icu_without_data.c
+  mv "$library.small" "$library"
+done
+pwd >"$stage/source_folder"
+tar -C "$stage" -cf - bin lib source_folder | xz -T2 -6 >".gpu/$kind/bundle.tar.xz"
+printf 'bundle:       %6.1f MiB (%s)\n' "$(stat -c %s ".gpu/$kind/bundle.tar.xz" | awk '{print $1 / 1048576}')" "${targets[*]}"
 printf 'working tree: %6.1f MiB of tracked files\n' \
   "$(git ls-files -z | xargs -0 stat -c %s 2>/dev/null | awk '{sum += $1} END {print sum / 1048576}')"

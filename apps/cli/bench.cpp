@@ -24,6 +24,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr int kMostContext = 1 << 20;
+
 // "1,8": whole numbers of the range, as strict as add_number_option.
 void add_numbers_option(CLI::App& command, const std::string& name, std::vector<int>& target,
                         const std::string& description, NumberRange<int> range) {
@@ -50,6 +52,34 @@ void add_numbers_option(CLI::App& command, const std::string& name, std::vector<
       ->type_name("NUMBERS");
 }
 
+// "1x1024,16x4096": batch and context.
+void add_cases_option(CLI::App& command, BenchOptions& options) {
+  command
+      .add_option_function<std::string>(
+          "--case",
+          [&options](const std::string& text) {
+            const char* next = text.data();
+            const char* const last = text.data() + text.size();
+            const auto number = [&](int min, int max, char after) {
+              int value = 0;
+              const auto [end, error] = std::from_chars(next, last, value);
+              if (error != std::errc() || value < min || value > max ||
+                  (end != last && (*end != after || end + 1 == last)))
+                throw CLI::ValidationError("--case", fmt::format("is \"{}\", expected BATCHxCONTEXT, separated by "
+                                                                 "commas: batches from 1 to 1024, contexts to {}",
+                                                                 text, kMostContext));
+              next = end == last ? last : end + 1;
+              return value;
+            };
+            do {
+              const int batch = number(1, 1024, 'x');
+              options.cases.emplace_back(batch, number(0, kMostContext, ','));
+            } while (next != last);
+          },
+          "Batch and context of each case, in place of all pairs of --batch and --context")
+      ->type_name("BATCHxCONTEXT,...");
+}
+
 void add_output_options(CLI::App& command, BenchOptions& options) {
   add_number_option<int>(command, "--repeats", options.repeats, "Samples of each case; default 10",
                          {.min = 1, .max = 10000});
@@ -70,7 +100,7 @@ void add_peer_option(CLI::App& command, BenchOptions& options) {
 
 void add_contexts_option(CLI::App& command, BenchOptions& options) {
   add_numbers_option(command, "--context", options.contexts, "Tokens in the cache before, comma-separated; default 0",
-                     {.min = 0, .max = 1 << 20});
+                     {.min = 0, .max = kMostContext});
 }
 
 void add_page_size_option(CLI::App& command, BenchOptions& options) {
@@ -115,6 +145,7 @@ void add_decode(CLI::App& bench) {
   add_numbers_option(*command, "--batch", options->batches, "Sequences in a step, comma-separated; default 1",
                      {.min = 1, .max = 1024});
   add_contexts_option(*command, *options);
+  add_cases_option(*command, *options);
   add_number_option<int>(*command, "--tokens", options->tokens, "Steps of a sample; default 16",
                          {.min = 1, .max = 4096});
   add_page_size_option(*command, *options);
@@ -126,8 +157,8 @@ void add_prefill(CLI::App& bench) {
   CLI::App* command = add_benchmark(bench, "prefill", "A prompt, in steps", bench_prefill, options);
   add_model_options(*command, options->model);
   add_contexts_option(*command, *options);
-  add_number_option<int>(*command, "--tokens", options->tokens, "Of the prompt; default 512",
-                         {.min = 1, .max = 1 << 20});
+  add_numbers_option(*command, "--tokens", options->prompts, "Of the prompt, comma-separated; default 512",
+                     {.min = 1, .max = kMostContext});
   add_number_option<int>(*command, "--step-tokens", options->step_tokens,
                          "At most, in a step; default: as the engine, 512 on the CPU and 2048 on a GPU",
                          {.min = 1, .max = 1 << 17});
@@ -155,6 +186,7 @@ void add_operator_benchmark(CLI::App& bench) {
   add_numbers_option(*command, "--batch", options->batches, "Sequences in the step, comma-separated; default 1",
                      {.min = 1, .max = 1024});
   add_contexts_option(*command, *options);
+  add_cases_option(*command, *options);
   add_number_option<int>(*command, "--tokens", options->tokens, "New tokens of each sequence; default 1: a decode step",
                          {.min = 1, .max = 1 << 17});
   add_page_size_option(*command, *options);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/interrupt.h"
@@ -16,8 +17,10 @@ struct BenchOptions {
   ModelOptions model;
   std::vector<int> batches{1};
   std::vector<int> contexts{0};
-  int tokens = 0;       // 0: what the benchmark takes for it
-  int step_tokens = 0;  // bench prefill: of a step; 0: what the engine takes
+  std::vector<std::pair<int, int>> cases;  // bench decode: (batch, context), in place of all pairs of the two above
+  std::vector<int> prompts{512};           // bench prefill: tokens
+  int tokens = 0;                          // 0: what the benchmark takes for it
+  int step_tokens = 0;                     // bench prefill: of a step; 0: what the engine takes
   int repeats = 10;
   std::vector<std::string> operators;    // bench operator; empty: all
   int page_size = 0;                     // of decode, prefill and operator; 0: the engine's

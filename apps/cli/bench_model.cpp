@@ -77,12 +77,15 @@ class ModelBench {
     std::unique_ptr<Model> model = load(*source_, options.model);
     const bool on_gpu = model->device().kind == DeviceKind::cuda;
     fill_ = on_gpu ? ContextFill::random : ContextFill::computed;
+    const int decoded = options.tokens == 0 ? 16 : options.tokens;
     const int step_tokens = options.step_tokens > 0 ? options.step_tokens : default_step_tokens(model->device());
-    for (const int context : options.contexts)
-      for (const int batch : options.batches)
-        cases_.push_back(kind == Kind::decode
-                             ? StepCase{batch, context, options.tokens == 0 ? 16 : options.tokens, 1}
-                             : StepCase{1, context, options.tokens == 0 ? 512 : options.tokens, step_tokens});
+    for (const int context : options.contexts) {
+      if (kind == Kind::prefill)
+        for (const int tokens : options.prompts) cases_.push_back({1, context, tokens, step_tokens});
+      if (kind == Kind::decode && options.cases.empty())
+        for (const int batch : options.batches) cases_.push_back({batch, context, decoded, 1});
+    }
+    for (const auto& [batch, context] : options.cases) cases_.push_back({batch, context, decoded, 1});
     for (StepCase& one : cases_) one.step_tokens = std::min(one.step_tokens, one.num_tokens);
     for (const StepCase& one : cases_) check_length(one, *model);
     if (!options.peer.empty()) {

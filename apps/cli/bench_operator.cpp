@@ -60,13 +60,15 @@ std::string OperatorTimes::table() const {
 
 ordered_json OperatorTimes::measure(const OperatorStep& step) {
   ordered_json operators = ordered_json::array();
+  std::vector<double> limits;
+  for (int i = 0; i < (device_.on_gpu() ? 15 : 3); ++i) limits.push_back(device_.read_gbps());
   double step_seconds = 0;
   double step_floor = 0;
   for (const OperatorCase& one : operator_cases(step)) {
     if (!wanted_.empty() && !wanted_.contains(one.name.substr(0, one.name.find(' ')))) continue;
     stop_if_interrupted(guard_);
     try {
-      operators.push_back(measure(one, step));
+      operators.push_back(measure(one, step, median(limits)));
     } catch (const InvalidArgument& error) {  // this device does not have it for these shapes
       operators.push_back({{"operator", one.name}, {"shape", one.shape}, {"failed", error.what()}});
       log_warning("{}", error.what());
@@ -83,14 +85,13 @@ ordered_json OperatorTimes::measure(const OperatorStep& step) {
           {"context", step.context},
           {"tokens", step.tokens},
           {"page_size", step.page_size},
+          {"memory_read_gbps", spread(limits)},
           {"operators", operators},
           {"seconds_per_step", step_seconds},
           {"floor_seconds_per_step", step_floor}};
 }
 
-ordered_json OperatorTimes::measure(const OperatorCase& one, const OperatorStep& step) {
-  std::vector<double> limits;
-  for (int i = 0; i < 3; ++i) limits.push_back(device_.read_gbps());
+ordered_json OperatorTimes::measure(const OperatorCase& one, const OperatorStep& step, double gbps_limit) {
   const int sets = sets_for(one, device_);
   const int calls = calls_for(one, sets, device_);
   Operands operands(device_.stream());
@@ -103,7 +104,7 @@ ordered_json OperatorTimes::measure(const OperatorCase& one, const OperatorStep&
   const double seconds = median(samples);
   // Few rows are far below what arithmetic bounds.
   const double flops_limit = step.rows() > kFewRows ? device_.flops_limit(step.dtype) : 0;
-  const double floor = std::max(one.bytes / (median(limits) * 1e9), flops_limit > 0 ? one.flops / flops_limit : 0.0);
+  const double floor = std::max(one.bytes / (gbps_limit * 1e9), flops_limit > 0 ? one.flops / flops_limit : 0.0);
   rows_.push_back({one.name, one.shape, std::to_string(step.batch), std::to_string(step.context),
                    fmt::format("{:.2f}", 1e6 * seconds),
                    percent_text((quantile(samples, 0.9) - quantile(samples, 0.1)) / 2 / seconds),
@@ -121,7 +122,6 @@ ordered_json OperatorTimes::measure(const OperatorCase& one, const OperatorStep&
           {"seconds", spread(samples)},
           {"gbps", one.bytes / seconds / 1e9},
           {"tflops", one.flops / seconds / 1e12},
-          {"memory_read_gbps", spread(limits)},
           {"flops_limit", flops_limit},
           {"floor_seconds", floor},
           {"floor_share", floor / seconds},
@@ -149,12 +149,15 @@ BenchResult bench_operator(const BenchOptions& options) {
   BenchResult result{.fields = {{"device", name_of(device)}, {"gpu", gpu_record(device)}}};
   result.fields["dtype_of_weights"] = std::string(name_of(step.dtype));
   ordered_json cases = ordered_json::array();
-  for (const int batch : options.batches)
-    for (const int context : options.contexts) {
-      step.batch = batch;
-      step.context = context;
-      cases.push_back(times.measure(step));
-    }
+  std::vector<std::pair<int, int>> wanted = options.cases;
+  if (wanted.empty())
+    for (const int batch : options.batches)
+      for (const int context : options.contexts) wanted.emplace_back(batch, context);
+  for (const auto& [batch, context] : wanted) {
+    step.batch = batch;
+    step.context = context;
+    cases.push_back(times.measure(step));
+  }
   if (result.fields["gpu"].is_object()) result.fields["gpu"]["clock_mhz_after"] = gpu_record(device)["clock_mhz"];
   result.fields["cases"] = std::move(cases);
   result.table = times.table();

@@ -25,7 +25,7 @@ class OperatorTimes {
   const std::string& wrong() const { return wrong_; }  // the first operator whose results were wrong; empty: none was
 
  private:
-  nlohmann::ordered_json measure(const OperatorCase& one, const OperatorStep& step);
+  nlohmann::ordered_json measure(const OperatorCase& one, const OperatorStep& step, double gbps_limit);
 
   BenchDevice& device_;
   int repeats_;

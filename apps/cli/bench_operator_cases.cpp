@@ -107,7 +107,7 @@ OperatorCase linear_case(const OperatorStep& step, const LinearShape& shape) {
           got.push_back(rows[token * static_cast<std::size_t>(params.y.columns) + static_cast<std::size_t>(feature)]);
       return relative_error(got, wanted.floats());
     };
-    prepared.most_error = roundings({shape.output}, 2) + 1e-5;
+    prepared.most_error = roundings({shape.output}, 2) + 1e-4;  // sums of tensor cores are a little less than float32's
     return prepared;
   };
   return result;

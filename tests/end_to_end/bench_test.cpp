@@ -70,6 +70,35 @@ TEST(Bench, DecodeRecordsEachCase) {
   EXPECT_NEAR(bytes[3], 63 * bytes[0], 1);
 }
 
+TEST(Bench, OperatorTimesAllOfAStepAndChecksThem) {
+  const json record = run_json(
+      {"operator", "--model", "tiny", "--device", "cpu", "--case", "1x40,3x0", "--repeats", "2", "--threads", "1"});
+  expect_head(record, "operator");
+  EXPECT_EQ(record.at("device"), "cpu");
+  ASSERT_EQ(record.at("cases").size(), 2u);
+  EXPECT_EQ(record.at("cases").at(1).at("batch"), 3);
+  for (const json& one : record.at("cases")) {
+    EXPECT_EQ(one.at("operators").size(), 12u);
+    double sum = 0;
+    for (const json& each : one.at("operators")) {
+      expect_spread(each.at("seconds"), 2);
+      EXPECT_EQ(each.at("right"), true) << each;
+      sum += each.at("seconds").at("median").get<double>() * each.at("calls_per_step").get<double>();
+    }
+    EXPECT_NEAR(one.at("seconds_per_step").get<double>(), sum, 1e-9);
+  }
+}
+
+// A prompt's step, and operators by name.
+TEST(Bench, OperatorCountsWhatAPromptComputes) {
+  const json record = run_json({"operator", "--model", "tiny", "--device", "cpu", "--operator", "attention,swiglu",
+                                "--tokens", "4", "--context", "10", "--repeats", "1", "--threads", "1"});
+  const json& operators = record.at("cases").at(0).at("operators");
+  ASSERT_EQ(operators.size(), 2u);
+  EXPECT_EQ(operators.at(0).at("operator"), "attention");
+  EXPECT_DOUBLE_EQ(operators.at(0).at("flops").get<double>(), 4.0 * (11 + 12 + 13 + 14) * 4 * 32) << "4 heads of 32";
+}
+
 TEST(Bench, PrefillCountsArithmetic) {
   const json record =
       run_json({"prefill", "--model", demo_model().string(), "--tokens", "32", "--context", "0,32", "--repeats", "1"});
@@ -207,6 +236,11 @@ TEST(Bench, RefusesWhatItCannotMeasure) {
   const Refusal refusals[] = {
       {{"decode", "--model", model, "--batch", "1,,2"}, "--batch"},
       {{"decode", "--model", model, "--batch", "0"}, "--batch"},
+      {{"decode", "--model", model, "--case", "1x"}, "--case"},
+      {{"decode", "--model", model, "--case", "1"}, "--case"},
+      {{"decode", "--model", model, "--case", "1x2,"}, "--case"},
+      {{"operator", "--model", "tiny", "--operator", "softmax"}, "--operator"},
+      {{"operator", "--model", "no-such-model"}, "no-such-model"},
       {{"decode", "--model", model, "--batch", "1,"}, "--batch"},
       {{"decode", "--model", model, "--context", "-1"}, "--context"},
       {{"decode", "--model", model, "--context", "1000000"}, "context"},

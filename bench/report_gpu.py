@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Makes docs/results/gpu.md from the JSON that scripts/gpu.sh left, copied to bench/results as gpu-*.json and gpu-*.jsonl.
+
+    bench/report_gpu.py [RESULTS_FOLDER [OUTPUT]]
+
+Every figure comes from the files; write none by hand. What is not there has no section.
+"""
+import json
+import pathlib
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def load(folder):
+    records, runs = [], []
+    for path in sorted(folder.glob("gpu-*.json*")):
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".jsonl":
+            runs += [(path.name, json.loads(line)) for line in text.splitlines() if line.strip()]
+            continue
+        try:
+            record = json.loads(text)
+        except json.JSONDecodeError:  # of a run that was cut short
+            print(f"report_gpu.py: {path.name} is not whole and left out", file=sys.stderr)
+            continue
+        if isinstance(record, dict) and "bench" in record:
+            records.append((path.name, record))
+    return records, runs
+
+
+def of_kind(records, kind):
+    return [(name, record) for name, record in records if record["bench"] == kind]
+
+
+def table(head, rows, text_columns=1):
+    lines = ["| " + " | ".join(head) + " |", "|" + "|".join(["---"] * text_columns + ["--:"] * (len(head) - text_columns)) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def percent(value):
+    return f"{100 * value:.1f} %"
+
+
+def spread_of(spread):
+    return percent((spread["p90"] - spread["p10"]) / 2 / spread["median"]) if spread["median"] else "-"
+
+
+def model_of(record):
+    return record["model"].removeprefix("synth:")
+
+
+def shares(case):
+    parts = case["time_shares"]
+    return [percent(parts[kind]) if kind in parts else "-" for kind in ("attention", "linear", "other", "gaps")]
+
+
+def peer_cells(case, factor):
+    if "peer_seconds" not in case:
+        return ["-"] * 4
+    check = case["check"]
+    agree = f"{check['argmax_agree']}/{check['rows']}" if "rows" in check else "-"
+    paired = case["paired_ratio"]
+    return [f"{factor * case['peer_seconds']['median']:.3f}", f"{case['ratio_of_medians']:.3f}",
+            f"{paired['p10']:.3f}-{paired['p90']:.3f}", agree]
+
+
+def decode_section(entries):
+    rows = []
+    for _, record in entries:
+        for case in record["cases"]:
+            floor = 1e3 * case["floor_seconds"] / case["tokens"]
+            rows.append([f"{model_of(record)} {record['dtype_of_weights']}", str(case["batch"]), str(case["context"]),
+                         f"{case['milliseconds_per_token']:.3f}", spread_of(case["seconds"]),
+                         f"{case['tokens_per_second']:.0f}", f"{floor:.3f}", percent(case["floor_share"]["median"]),
+                         *shares(case), *peer_cells(case, 1e3 / case["tokens"])])
+    return ("## Decode\n\nMilliseconds a token (of each sequence) of whole steps; `floor`: weights and the cache's keys and values at the "
+            "memory's read rate of the same minute. `attention`, `linear` and `other` are those operators alone, in the step's "
+            "shapes; `gaps` is what the step takes more (below 0: operators overlap).\n\n" +
+            table(["model", "batch", "context", "ms", "spread", "tokens/s", "floor ms", "of floor", "attention", "linear",
+                   "other", "gaps", "PyTorch ms", "ratio", "paired", "argmax agrees"], rows))
+
+
+def prefill_section(entries):
+    rows = []
+    for _, record in entries:
+        for case in record["cases"]:
+            rows.append([f"{model_of(record)} {record['dtype_of_weights']}", str(case["tokens"]), str(case["context"]),
+                         f"{case['milliseconds']:.2f}", spread_of(case["seconds"]), f"{case['tokens_per_second']:.0f}",
+                         f"{case['tflops']:.0f}", percent(case["floor_share"]["median"]), *shares(case),
+                         *peer_cells(case, 1e3)])
+    return ("## Prefill\n\n`of floor`: of the rate of a product of 8192 x 8192 matrices, measured in the same run.\n\n" +
+            table(["model", "tokens", "context", "ms", "spread", "tokens/s", "TFLOP/s", "of floor", "attention", "linear",
+                   "other", "gaps", "PyTorch ms", "ratio", "paired", "argmax agrees"], rows))
+
+
+def operator_table(measured):
+    rows = []
+    for one in measured["operators"]:
+        if "failed" in one:
+            rows.append([one["operator"], one["shape"], "-", "-", "-", "-", "-", "-", one["failed"]])
+            continue
+        seconds = one["seconds"]["median"]
+        error = one["relative_error"]
+        rows.append([one["operator"], one["shape"], str(one["calls_per_step"]), f"{1e6 * seconds:.2f}",
+                     f"{1e6 * one['floor_seconds']:.2f}", percent(one["floor_share"]), f"{one['gbps']:.0f}",
+                     f"{1e6 * seconds * one['calls_per_step']:.0f}",
+                     (error if isinstance(error, str) else f"{error:.1e}") + ("" if one["right"] else " WRONG")])
+    rows.append(["all", "", str(sum(one.get("calls_per_step", 0) for one in measured["operators"])), "",
+                 f"{1e6 * measured['floor_seconds_per_step']:.0f} a step",
+                 percent(measured["floor_seconds_per_step"] / measured["seconds_per_step"])
+                 if measured["seconds_per_step"] else "-", "", f"{1e6 * measured['seconds_per_step']:.0f}", ""])
+    return table(["operator", "shape", "calls", "us", "floor us", "of floor", "GB/s", "us a step", "error"], rows, 2)
+
+
+def operator_sections(records):
+    parts = []
+    for kind in ("decode", "prefill", "operator"):
+        for _, record in of_kind(records, kind):
+            for case in record["cases"]:
+                for measured in case.get("operators", []) if kind != "operator" else [case]:
+                    what = "a decode step" if measured["tokens"] == 1 else f"{measured['tokens']} tokens a sequence"
+                    parts.append(f"### {model_of(record)}, {record['dtype_of_weights']}: {what}, batch {measured['batch']}, "
+                                 f"context {measured['context']}\n\n{operator_table(measured)}")
+    if not parts:
+        return ""
+    return ("## Operators\n\nEach alone, calls in a CUDA graph over distinct operands larger than the cache; those without weights or keys "
+            "find their operands in it. `error`: against the CPU's operator, Euclidean, relative.\n\n" + "\n\n".join(parts))
+
+
+def startup_section(entries):
+    rows = [[f"`{record['name']}`", f"{statistics.median(record['seconds']):.2f}", f"{record['seconds'][0]:.2f}",
+             f"`{record['command']}`"] for _, record in entries]
+    return ("## From process start to the first token\n\nWall time of `heddle generate --max-tokens 1`, median of five and the first.\n\n" +
+            table(["model", "s", "first", "command"], rows))
+
+
+def runs_section(runs):
+    rows = [[f"`{run['run']}`", "skipped" if run.get("skipped") else "ok" if run["ok"] else f"failed ({run['exit']})",
+             str(run.get("seconds", "-"))] for _, run in runs]
+    return "## What ran\n\n" + table(["run", "ended", "s"], rows)
+
+
+def conditions(records):
+    lines = []
+    for name, record in records:
+        if "commit" not in record:
+            continue
+        gpu = record.get("gpu") or {}
+        clocks = gpu.get("clock_mhz") or {}
+        after = gpu.get("clock_mhz_after") or {}
+        lines.append(f"- `{name}`: {gpu.get('name', 'no GPU')}, driver {gpu.get('cuda_driver', '-')}, SM clock "
+                     f"{clocks.get('sm', '-')} to {after.get('sm', '-')} MHz, page size {record.get('page_size', '-')}, commit "
+                     f"{record['commit']}, {record['date']}; `{' '.join(['heddle'] + record['command'][1:])}`")
+        if "peer" in record:
+            settings = "; ".join(f"{key}: {value}" for key, value in record["peer"]["settings"].items())
+            lines.append(f"  - peer: {record['peer']['name']}, {record['peer']['version']} ({settings})")
+    return "## Runs\n\n" + "\n".join(lines)
+
+
+def report(records, runs):
+    parts = ["# Speed on one GPU",
+             "Made by `bench/report_gpu.py` from the files under `bench/results`; `bench/README.md` says how it is measured. A ratio is "
+             "PyTorch's time divided by Heddle's, in turns in one run: above 1, Heddle is faster. `spread` is half the range from "
+             "10 % to 90 %, of the median."]
+    for kind, section in (("decode", decode_section), ("prefill", prefill_section), ("startup", startup_section)):
+        if of_kind(records, kind):
+            parts.append(section(of_kind(records, kind)))
+    parts.append(operator_sections(records))
+    if runs:
+        parts.append(runs_section(runs))
+    parts.append(conditions(records))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench/results"
+    output = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "docs/results/gpu.md"
+    records, runs = load(folder)
+    records = [(name, record) for name, record in records if record["bench"] in ("decode", "prefill", "operator", "startup")]
+    if not records:
+        sys.exit(f"report_gpu.py: no gpu-*.json of heddle bench in {folder}")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(report(records, runs), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
