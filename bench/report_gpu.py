@@ -132,7 +132,7 @@ def operator_sections(records):
 def startup_section(entries):
     rows = [[f"`{record['name']}`", f"{statistics.median(record['seconds']):.2f}", f"{record['seconds'][0]:.2f}",
              f"`{record['command']}`"] for _, record in entries]
-    return ("## From process start to the first token\n\nWall time of `heddle generate --max-tokens 1`, median of five and the first.\n\n" +
+    return ("## From process start to the first token\n\nWall time of `heddle generate --max-tokens 1`, median of three and the first.\n\n" +
             table(["model", "s", "first", "command"], rows))
 
 

@@ -10,15 +10,18 @@
 #     threads      what threads of one process do that processes do not
 #     sanitize     compute-sanitizer over small sizes
 #     all          all of these in this order, which is that of their worth: what fails to fit into the minutes is last
-#   scripts/gpu.sh ONE-GPU-STEP... [--minutes M] [-- MODEL...]
-#     gpu-tests    what of the tests needs a GPU: kernels, engine, whole models
-#     decode       `heddle bench decode`, its operators beside it, in turns with PyTorch compiled, of each MODEL
-#     prefill      the same of prompts of 2048 and 8192 tokens, of the first MODEL that is no llama-2
-#     startup      from process start to the first token: demo model, made-up llama-3-8b, the same from the page cache
-#     operators    `heddle bench operator` of each MODEL at batch 1 and 16, in more contexts
-#     memcheck     compute-sanitizer memcheck, then racecheck, over the kernels' tests
-#     one-gpu      all of these in this order; about 8 minutes on one H200 (60, 230, 60, 50, 45 s, then memcheck)
-#   MODEL: llama-3-8b llama-2-7b llama-3.2-1b (default: these three).
+#   scripts/gpu.sh ONE-GPU-STEP... [--minutes M | --seconds S] [-- MODEL...]
+#     gpu-tests    what of the tests needs a GPU: kernels, engine, whole models (40 s on an H200)
+#     decode       `heddle bench decode` of each MODEL with its operators, in turns with PyTorch compiled (65 s; 55 s; 45 s)
+#     plain        decode and prefill of each MODEL without PyTorch (15 s each)
+#     prefill      prompts of 2048 and 8192 tokens, of the first MODEL that is no llama-2, in turns with PyTorch (45 s)
+#     startup      from process start to the first token: demo model; made-up llama-3-8b from the page cache (5 s; 30 s)
+#     operators    `heddle bench operator` of each MODEL at batch 1 and 16 (5 s each)
+#     memcheck     compute-sanitizer memcheck, then racecheck, over the kernels' tests (minutes)
+#     one-gpu      all of these but plain, in this order; about 6 minutes and memcheck
+#     short        what fits into 230 s, by worth: demo start, tests, the first MODEL's decode with PyTorch, the others' without,
+#                  prefill without, the last MODEL with PyTorch, llama-3-8b's start
+#   MODEL: llama-3-8b llama-2-7b llama-3.2-1b (default: these three, in this order).
 # The two kinds have a bundle each (gpu_bundle.sh; gpu_bundle.sh --one-gpu), and a call is of one kind. Ranks are processes but
 # in `threads`. Each run is bounded, and by the minutes that are left (9). Says a line a run, ends
 # with 1 when one failed. After each run, what there is lies in $OUT (or build/gpu-results): a JSON line a run, and an
@@ -26,20 +29,21 @@
 set -uo pipefail
 
 usage() {
-  sed -n '2,25s/^# \{0,1\}//p' "$0"
+  sed -n '2,31s/^# \{0,1\}//p' "$0"
   exit 2
 }
 
 steps=()
 one_gpu_steps=()
-minutes=9
+seconds=540
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU') || true
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --gpus) gpus=${2:?--gpus: how many?}; shift 2 ;;
-    --minutes) minutes=${2:?--minutes: how many?}; shift 2 ;;
+    --minutes) seconds=$((60 * ${2:?--minutes: how many?})); shift 2 ;;
+    --seconds) seconds=${2:?--seconds: how many?}; shift 2 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize) steps+=("$1"); shift ;;
-    gpu-tests | decode | prefill | startup | operators | memcheck) one_gpu_steps+=("$1"); shift ;;
+    gpu-tests | decode | plain | prefill | startup | operators | memcheck | short) one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators memcheck); shift ;;
     all) steps+=(smoke cases bench conformance soak failure threads sanitize); shift ;;
     *) usage ;;
@@ -52,7 +56,7 @@ bench_args=("$@")
 kind=fabric fewest=2
 [ ${#one_gpu_steps[@]} -eq 0 ] || { kind=one-gpu fewest=1 steps=("${one_gpu_steps[@]}") gpus=$((gpus < 1 ? gpus : 1)); }
 [ "${gpus:-0}" -ge $fewest ] || { echo "gpu.sh: needs $fewest GPU(s), nvidia-smi lists ${gpus:-0}" >&2; exit 1; }
-last_second=$((SECONDS + minutes * 60))
+last_second=$((SECONDS + seconds))
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=${OUT:-$root/build/gpu-results}
@@ -272,64 +276,103 @@ source_folder() {
 gpu_tests() {
   local program
   source_folder || return
-  for program in test_kernels test_models test_base test_engine test_weights; do
+  for program in test_kernels test_models test_base; do
     [ -x "$bin/$program" ] || continue
-    run "gpu-tests-$program" 120 "$bin/$program" '--gtest_filter=*OnGpu*:*Cuda*' "--gtest_output=json:$logs/$program.json"
+    run "gpu-tests-$program" 45 "$bin/$program" '--gtest_filter=*OnGpu*:*Cuda*' "--gtest_output=json:$logs/$program.json"
   done
 }
 
-# The cases of a bench and its file. Heddle and PyTorch keep a model each; PyTorch's part takes half of the time.
-model_bench() {  # NAME SECONDS MODE MODEL ARGUMENTS...
+# model_bench NAME SECONDS MODE MODEL ARGUMENTS...: leaves JSON under the name. Python gets the library path of before.
+model_bench() {
   local name=$1 limit=$2 mode=$3 model=$4
   shift 4
-  run "$name" "$limit" env HEDDLE_PEERS="$root/bench/peers" OMP_NUM_THREADS=8 "$bin/heddle" bench "$mode" --device cuda \
-    --model "synth:$model" --compare torch --json "$logs/gpu-h200-$mode-$model.json" "$@"
+  printf '#!/bin/sh\nexport LD_LIBRARY_PATH="%s"\nunset CUDA_MODULE_LOADING\nexec python3 "$@"\n' "$plain_library_path" >"$home/peer_python"
+  chmod +x "$home/peer_python"
+  run "$name" "$limit" env HEDDLE_PEERS="$root/bench/peers" HEDDLE_PEER_PYTHON="$home/peer_python" OMP_NUM_THREADS=8 \
+    CUDA_MODULE_LOADING=LAZY "$bin/heddle" bench "$mode" --device cuda --model "synth:$model" --json "$logs/gpu-h200-$name.json" "$@"
+}
+
+decode_of() {  # MODEL SECONDS ARGUMENTS...: with PyTorch; without it where that fails
+  local model=$1 limit=$2 cases=1x1024,1x4096,1x16384
+  [ "$model" = llama-3.2-1b ] || cases+=,16x4096
+  shift 2
+  model_bench "decode-$model" "$limit" decode "$model" --case "$cases" "$@"
+  [ -s "$logs/gpu-h200-decode-$model.json" ] || [ $# -eq 0 ] || model_bench "decode-$model-plain" 40 decode "$model" --case "$cases"
+}
+
+prefill_of() {  # MODEL SECONDS ARGUMENTS...
+  local model=$1 limit=$2
+  shift 2
+  model_bench "prefill-$model" "$limit" prefill "$model" --tokens 2048,8192 --step-tokens 8192 --repeats 5 "$@"
 }
 
 decode() {
   local model
+  for model in "${models[@]}"; do decode_of "$model" 120 --compare torch; done
+}
+
+plain() {
+  local model
   for model in "${models[@]}"; do
-    local cases=1x1024,1x4096,1x16384
-    [ "$model" = llama-3.2-1b ] || cases+=,16x4096
-    model_bench "decode-$model" 150 decode "$model" --case "$cases"
+    decode_of "$model" 40
+    [ "$model" = llama-2-7b ] || prefill_of "$model" 40  # of 4096 positions
   done
 }
 
 prefill() {
   local model
   for model in "${models[@]}"; do
-    [ "$model" = llama-2-7b ] && continue  # of 4096 positions
-    model_bench "prefill-$model" 90 prefill "$model" --tokens 2048,8192 --step-tokens 8192 --repeats 5
+    [ "$model" = llama-2-7b ] && continue
+    prefill_of "$model" 90 --compare torch
     return
   done
 }
 
-# seconds_to_first_token NAME COMMAND...: five times, in JSON.
-seconds_to_first_token() {
-  local name=$1 i begin
-  shift
-  printf '{"bench": "startup", "name": "%s", "command": "%s", "seconds": [' "$name" "$*" >"$logs/gpu-h200-startup-$name.json"
-  for i in 1 2 3 4 5; do
-    begin=$(date +%s.%N)
-    "$@" >"$logs/startup-$name.out" 2>&1 || return 1
-    awk -v a="$begin" -v b="$(date +%s.%N)" -v i="$i" 'BEGIN {printf "%s%.3f", i > 1 ? ", " : "", b - a}' >>"$logs/gpu-h200-startup-$name.json"
-  done
-  echo ']}' >>"$logs/gpu-h200-startup-$name.json"
+short() {
+  local last=$((${#models[@]} - 1)) i
+  startup_demo
+  gpu_tests
+  decode_of "${models[0]}" 90 --compare torch
+  for ((i = 1; i < last; ++i)); do decode_of "${models[i]}" 40; done
+  prefill_of "${models[0]}" 40
+  [ $last -gt 0 ] && decode_of "${models[last]}" 60 --compare torch
+  startup_folder
 }
 
-startup() {
-  local start=$SECONDS shm=/dev/shm/heddle-gpu-startup
+# seconds_to_first_token NAME COMMAND...: three times, in JSON.
+seconds_to_first_token() {
+  local name=$1 begin
+  shift
+  local file=$logs/gpu-h200-startup-$name.json samples=
+  for _ in 1 2 3; do
+    begin=$(date +%s.%N)
+    CUDA_MODULE_LOADING=LAZY "$@" >"$logs/startup-$name.log" 2>&1 || return 1
+    samples+=${samples:+, }$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN {printf "%.3f", b - a}')
+  done
+  printf '{"bench": "startup", "name": "%s", "command": "%s", "seconds": [%s]}\n' "$name" "$*" "$samples" >"$file"
+}
+
+startup_demo() {
+  local start=$SECONDS
   seconds_to_first_token demo timeout -k 5 20 "$bin/heddle" generate --device cuda --model "$root/assets/demo-llama" \
     --prompt "Once upon a time" --max-tokens 1
   record startup-demo $? $((SECONDS - start))
-  [ -n "$(seconds_for 60)" ] || { skip startup-folder; return; }
-  # A folder in the page cache, as after a first run: written to memory, where nothing is slower than that cache.
-  start=$SECONDS
-  timeout -k 5 60 "$bin/heddle" synth synth:llama-3-8b --out $shm >"$logs/startup-synth.log" 2>&1 &&
-    seconds_to_first_token llama-3-8b timeout -k 5 30 "$bin/heddle" generate --device cuda --model $shm \
+}
+
+# A folder in the page cache, as after a first run: written to memory, which is no slower than that cache.
+startup_folder() {
+  local start=$SECONDS shm=/dev/shm/heddle-gpu-startup
+  [ -n "$(seconds_for 60)" ] || { skip startup-llama-3-8b; return; }
+  timeout -k 5 "$(seconds_for 60)" "$bin/heddle" synth synth:llama-3-8b --out "$shm" >"$logs/startup-llama-3-8b.log" 2>&1 &&
+    seconds_to_first_token llama-3-8b timeout -k 5 20 "$bin/heddle" generate --device cuda --model "$shm" \
       --prompt "Once upon a time" --max-tokens 1
   record startup-llama-3-8b $? $((SECONDS - start))
-  rm -rf $shm
+  rm -rf "$shm"
+}
+
+startup() {
+  startup_demo
+  startup_folder
 }
 
 operators() {
@@ -364,6 +407,8 @@ for step in "${steps[@]}"; do
     sanitize) sanitize ;;
     gpu-tests) gpu_tests ;;
     decode) decode ;;
+    plain) plain ;;
+    short) short ;;
     prefill) prefill ;;
     startup) startup ;;
     operators) operators ;;
