@@ -2,9 +2,10 @@
 // Weights keep their dtype in memory and are widened as they are read.
 //
 // On a GPU sums are float32 in an order that shape and dtypes fix (and, above kLinearSmallRows rows, tune_linear()'s
-// choice): the same bits on every run. Products are of x and W as given; only y is rounded, once, to its dtype. float32
-// is multiplied as float32 (no TF32). Fast where x has the weight's dtype, in_features is a multiple of 8 and W and the
-// rows of x are aligned to 16 bytes; right for everything else.
+// choice): the same bits on every run, and up to there in every batch. Products are of x and W as given, float32 as
+// float32 (no TF32); y is rounded once, but above kLinearSmallRows rows a bias is rounded to a narrow y's dtype before it
+// is added, and the sum may be. Fast where x has the weight's dtype, in_features is a multiple of 8 and W and the rows of
+// x are aligned to 16 bytes; right for everything else.
 #pragma once
 
 #include <cstddef>

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -188,7 +189,7 @@ void check_cuda(cudaError_t error, const char* call) {
   throw_error<Failure>("tune_linear: {}: {}", call, cudaGetErrorString(error));
 }
 
-// Seconds are the device's; the least of some runs, for what disturbs a run only ever adds.
+// The device's own time.
 class Stopwatch {
  public:
   Stopwatch() {
@@ -232,27 +233,30 @@ void linear_large(const LargeProduct& product, Stream& stream) {
 }
 
 void tune_linear_large(const LargeProduct& product, Stream& stream) {
-  constexpr int kWays = 8, kRounds = 4, kRunsOfRound = 3;
+  constexpr int kWays = 8, kRounds = 5, kRunsOfRound = 3;
+  constexpr float kWorthIt = 0.97f;  // less than runs differ by is no reason to distrust cuBLASLt's own choice
   const OnDeviceOf device(stream);
   const std::scoped_lock lock(remembered().mutex);
   const ProductKey key = key_of(product, stream.device());
   Remembered& known = recall(key);
   const std::vector<cublasLtMatmulAlgo_t> ways = known.described.ways(key, kWays);
-  std::vector<float> least(ways.size(), 1e30f);
+  std::vector<std::array<float, kRounds>> taken(ways.size());
   Stopwatch watch;
-  for (int round = 0; round <= kRounds; ++round) {  // in turns; the first one warms up
+  for (int round = -1; round < kRounds; ++round) {  // in turns; the first one warms up
     for (std::size_t i = 0; i < ways.size(); ++i) {
       bool ran = true;
-      const float taken = watch.milliseconds(static_cast<cudaStream_t>(stream.native()), [&] {
-        for (int run = 0; run < (round == 0 ? 1 : kRunsOfRound); ++run)
+      const float milliseconds = watch.milliseconds(static_cast<cudaStream_t>(stream.native()), [&] {
+        for (int run = 0; run < kRunsOfRound; ++run)
           ran = ran && known.described.run(product, ways[i], stream) == CUBLAS_STATUS_SUCCESS;
       });
-      if (!ran) least[i] = 2e30f;
-      if (ran && round > 0) least[i] = std::min(least[i], taken);
+      if (round >= 0) taken[i][static_cast<std::size_t>(round)] = ran ? milliseconds : HUGE_VALF;
     }
   }
-  const auto best = std::min_element(least.begin(), least.end());
-  if (*best < 1e30f) known.way = ways[static_cast<std::size_t>(best - least.begin())];
+  for (std::array<float, kRounds>& times : taken) std::ranges::sort(times);
+  const auto median = [](const std::array<float, kRounds>& times) { return times[kRounds / 2]; };
+  const auto best = std::ranges::min_element(taken, {}, median);
+  const bool is_better = median(*best) < kWorthIt * median(taken.front());
+  known.way = ways[is_better ? static_cast<std::size_t>(best - taken.begin()) : 0];
 }
 
 }  // namespace heddle

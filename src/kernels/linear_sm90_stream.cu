@@ -10,8 +10,6 @@
 namespace heddle {
 namespace {
 
-using Config = StreamConfig<8, 2, 1, 4, 1, 0, 256>;
-
 int num_multiprocessors(int device) {
   int count = 0;
   const cudaError_t error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
@@ -23,19 +21,30 @@ bool is_aligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
-template <int kTokenTiles, class T, class Y>
-void enqueue_stream(const LinearParams& params, Stream& stream) {
+template <class Config, int kTokenTiles, class T, class Y>
+void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
   launch_sm90("linear", linear_stream<Config, kTokenTiles, T, Y>,
-              {.grid = dim3(static_cast<unsigned>(num_multiprocessors(stream.device().index))),
+              {.grid = dim3(static_cast<unsigned>(blocks)),
                .block = dim3(Config::kThreads),
                .shared_bytes = stream_shared_bytes<Config>(kTokenTiles)},
               stream, operands_of<T, T, Y>(params));
 }
 
+// The order of sums is the same in all, so a token's bits do not depend on how many come with it. A tile that has few of
+// its rows wastes what is on its way; a high one reads less of x, which counts from 9 tokens on. Two blocks' shared memory
+// fits into a multiprocessor (but of the highest tiles), so that the next kernel's first copies find room.
 template <class T, class Y>
 void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
-  if (params.x.rows <= 8) return enqueue_stream<1, T, Y>(params, stream);
-  enqueue_stream<2, T, Y>(params, stream);
+  const int blocks = num_multiprocessors(stream.device().index);
+  const std::int64_t rows = (params.weight.out_features + blocks - 1) / blocks;  // of a block, at most
+  if (params.x.rows > 8) {
+    if (rows <= 32) return enqueue_stream<StreamConfig<2, 3>, 2, T, Y>(params, blocks, stream);
+    if (rows <= 96) return enqueue_stream<StreamConfig<3, 2>, 2, T, Y>(params, blocks, stream);
+    return enqueue_stream<StreamConfig<4, 2>, 2, T, Y>(params, blocks, stream);
+  }
+  if (rows <= 16 || (rows > 256 && params.x.rows == 1))
+    return enqueue_stream<StreamConfig<1, 8>, 1, T, Y>(params, blocks, stream);
+  enqueue_stream<StreamConfig<2, 4>, 1, T, Y>(params, blocks, stream);
 }
 
 template <class T>

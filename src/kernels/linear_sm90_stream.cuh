@@ -1,11 +1,13 @@
 // The product for few tokens: W streams through shared memory once, at the memory's rate, and meets x in the tensor
 // cores (mma.sync, rows of W as its 16 rows, tokens as its 8 columns, so that up to 8 tokens cost what one does).
 //
-// A team of blocks takes an even share of W's rows, to the row. Its warps split k among them in chunks of 32: a lane's 16
-// bytes are 8 neighbours of a row, which is not the order of k that the instruction has in mind, but the sum does not
-// care as long as x is dealt out alike. What a lane copies it alone reads, so copies need no barrier, only the lane's own
-// cp.async groups: shared memory serves as registers that loads may write late. Behind the last k of a tile the warps'
-// sums meet in shared memory, in order of the warps, while the copies of the next tile are on their way.
+// A block takes an even share of W's rows, to the row, in tiles of one height. Its warps split k among them in chunks of
+// 32: a lane's 16 bytes are 8 neighbours of a row, which is not the order of k that the instruction has in mind, but the
+// sum does not care as long as x is dealt out alike. What a lane copies it alone reads, so copies need no barrier, only
+// the lane's own cp.async groups: shared memory serves as registers that loads may write late. Behind the last k of a
+// tile the warps' sums meet in shared memory, in order of the warps, while the copies of the next tile are on their way.
+// That meeting also keeps the warps together: the memory is at its best when neighbours are asked for together.
+// docs/notes/linear_gpu.md has what was measured of this and of other ways.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -19,49 +21,38 @@
 
 namespace heddle {
 
-template <int kWarps_, int kRowTiles_, int kPieces_, int kDepth_, int kCluster_ = 1, int kTrigger_ = 0,
-          int kPrefetch_ = 0>
+template <int kRowTiles_, int kDepth_>
 struct StreamConfig {
-  static constexpr int kWarps = kWarps_;
-  static constexpr int kRowTiles = kRowTiles_;  // of 16 rows, that share what is read of x
-  static constexpr int kPieces = kPieces_;      // chunks of 32 elements of k that a warp takes at once
-  static constexpr int kDepth = kDepth_;        // such steps on their way
-  static constexpr int kCluster = kCluster_;    // blocks of a team, which split k
-  static constexpr int kTrigger = kTrigger_;
-  static constexpr int kPrefetch = kPrefetch_;
+  static constexpr int kWarps = 8;
   static constexpr int kThreads = kWarps * 32;
+  static constexpr int kRowTiles = kRowTiles_;  // of 16 rows, that share what is read of x
+  static constexpr int kDepth = kDepth_;        // steps on their way
   static constexpr int kTileRows = kRowTiles * 16;
-  static constexpr int kRowStride = kTileRows + 4;  // of sums: a warp's stores fall on 32 banks
+  static constexpr int kRowStride = kTileRows + 4;  // of sums: a warp's stores fall on all 32 banks
+  static constexpr int kStepFeatures = kWarps * 32;
 };
+
+// Blocks begin in turns at multiples of so many steps along k, so that not all ask for the same part of x at once.
+inline constexpr int kStepsApart = 4;
 
 template <class Config>
 constexpr std::size_t stream_shared_bytes(int token_tiles) {
-  const std::size_t ring =
-      std::size_t{16} * Config::kThreads * Config::kDepth * Config::kPieces * (2 * Config::kRowTiles + token_tiles);
-  const std::size_t sums = std::size_t{4} * Config::kRowStride * 8 * token_tiles;
-  return ring + sums * (Config::kWarps + (Config::kCluster > 1 ? 2 : 0));
+  const std::size_t ring = std::size_t{16} * Config::kThreads * Config::kDepth * (2 * Config::kRowTiles + token_tiles);
+  const std::size_t sums = std::size_t{4} * Config::kRowStride * 8 * token_tiles * Config::kWarps;
+  return ring + sums;
 }
 
-template <int kPrefetch>
-__device__ inline void copy_16(std::uint32_t shared, const void* global, bool there, std::uint64_t policy) {
-  const int bytes = there ? 16 : 0;  // the rest is zeros
-  if constexpr (kPrefetch == 256)
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::256B [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
-                 "r"(bytes), "l"(policy)
-                 : "memory");
-  else if constexpr (kPrefetch == 128)
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
-                 "r"(bytes), "l"(policy)
-                 : "memory");
-  else
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
-                 "r"(bytes), "l"(policy)
-                 : "memory");
+// 16 bytes from global memory, or zeros and no access. The policy is for what nobody reads again; the hint fetches its
+// neighbours, which other warps ask for next.
+__device__ inline void copy_weights_16(std::uint32_t shared, const void* global, bool there, std::uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::256B [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
+               "r"(there ? 16 : 0), "l"(policy)
+               : "memory");
 }
 
-__device__ inline void copy_16(std::uint32_t shared, const void* global, bool there) {
-  const int bytes = there ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+__device__ inline void copy_tokens_16(std::uint32_t shared, const void* global, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(there ? 16 : 0)
+               : "memory");
 }
 
 __device__ inline void end_copy_group() {
@@ -79,6 +70,8 @@ __device__ inline std::uint64_t evict_first_policy() {
   return policy;
 }
 
+// c += W x^T of 16 rows, 32 features and 8 tokens: `low` of row lane / 4 and `high` of the row 8 further on, `x` of
+// token lane / 4, each the same 8 features.
 __device__ inline void multiply_add(float (&c)[4], const uint4& low, const uint4& high, const uint4& x, __nv_bfloat16) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -97,138 +90,150 @@ __device__ inline void multiply_add(float (&c)[4], const uint4& low, const uint4
       : "r"(low.z), "r"(high.z), "r"(low.w), "r"(high.w), "r"(x.z), "r"(x.w));
 }
 
-__device__ inline void arrive_and_wait_for_cluster() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+// The rows of a block and how they are cut into tiles of one height, the last one at most as high.
+struct StreamShare {
+  std::int64_t begin, end;
+  int tiles, tile_rows;
+};
+
+template <class Config>
+__device__ inline StreamShare share_of_block(std::int64_t out_features) {
+  StreamShare share;
+  share.begin = out_features * blockIdx.x / gridDim.x;
+  share.end = out_features * (blockIdx.x + 1) / gridDim.x;
+  const int rows = static_cast<int>(share.end - share.begin);
+  share.tiles = (rows + Config::kTileRows - 1) / Config::kTileRows;
+  share.tile_rows = share.tiles == 0 ? 0 : (rows + share.tiles - 1) / share.tiles;
+  return share;
 }
 
-__device__ inline float load_of_block(const float* shared, int rank) {
-  float value;
-  asm volatile("{.reg .u32 a;\nmapa.shared::cluster.u32 a, %1, %2;\nld.shared::cluster.f32 %0, [a];}"
-               : "=f"(value)
-               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))), "r"(rank)
-               : "memory");
-  return value;
-}
-
-// A lane's walk over its pieces of W: tile by tile, along k in each.
+// A lane's walk over its pieces: tile by tile, along k in each, round from where the block begins.
 template <class Config>
 struct StreamCursor {
-  int step = 0, steps;      // of a tile
-  std::int64_t k, first_k;  // of the lane's piece
-  std::int64_t rows_left;   // from the lane's first row of the tile to the end
+  int steps;         // of a tile
+  int position;      // along k, in steps
+  int first_k;       // of the lane, at position 0
+  std::int64_t row;  // of the lane's first piece
+  int tile_rows;
+  int step = 0;  // of the tile
+  int tile = 0;
+
+  __device__ int k() const { return first_k + position * Config::kStepFeatures; }
   __device__ void advance() {
-    k += Config::kWarps * Config::kCluster * Config::kPieces * 32;
-    if (++step == steps) {
-      step = 0;
-      k = first_k;
-      rows_left -= Config::kTileRows;
-    }
+    if (++position == steps) position = 0;
+    if (++step < steps) return;
+    step = 0;
+    row += tile_rows;
+    ++tile;
   }
 };
 
-// x, W and y aligned as 16-byte pieces of x and W want it, in_features a multiple of 8, num_tokens <= 8 * kTokenTiles.
+// Adds what the warps have left in `sums`, in their order, and stores the tile.
+template <class Config, int kTokenTiles, class Operands>
+__device__ inline void store_tile(const Operands& op, const StreamShare& share, int tile, const float* sums) {
+  const std::int64_t first_row = share.begin + std::int64_t{tile} * share.tile_rows;
+  const int rows = static_cast<int>(min(std::int64_t{share.tile_rows}, share.end - first_row));
+  for (int i = static_cast<int>(threadIdx.x); i < op.num_tokens * Config::kTileRows; i += Config::kThreads) {
+    const int token = i / Config::kTileRows, row = i % Config::kTileRows;
+    if (row >= rows) continue;
+    const float* at = sums + token * Config::kRowStride + row;
+    float sum = *at;
+#pragma unroll
+    for (int warp = 1; warp < Config::kWarps; ++warp) sum += at[warp * 8 * kTokenTiles * Config::kRowStride];
+    if (op.bias != nullptr) sum += op.bias[first_row + row];
+    store_rounded(op.y + token * op.y_stride + first_row + row, sum);
+  }
+}
+
+// The rows of x and W aligned to 16 bytes, in_features a multiple of 8, num_tokens <= 8 * kTokenTiles. Any grid.
 template <class Config, int kTokenTiles, class T, class Y>
-__global__ void __launch_bounds__(Config::kThreads, 1) __cluster_dims__(Config::kCluster)
+__global__ void __launch_bounds__(Config::kThreads, 1)
     linear_stream(const __grid_constant__ LinearOperands<T, T, Y> op) {
-  constexpr int kRowPieces = 2 * Config::kRowTiles;
-  constexpr int kStepPieces = Config::kPieces * (kRowPieces + kTokenTiles);
+  constexpr int kRowPieces = 2 * Config::kRowTiles, kStepPieces = kRowPieces + kTokenTiles;
+  constexpr std::uint32_t kPieceBytes = 16 * Config::kThreads, kStepBytes = kPieceBytes * kStepPieces;
   extern __shared__ uint4 ring[];  // [kDepth][kStepPieces][kThreads]
   auto* sums = reinterpret_cast<float*>(ring + Config::kDepth * kStepPieces * Config::kThreads);
-  float* team_sums = sums + Config::kWarps * 8 * kTokenTiles * Config::kRowStride;  // two, taken in turns
 
-  if constexpr (Config::kTrigger == 0) let_later_kernels_start();
+  // At once: the next kernel's launch and its first copies of W then hide behind this one.
+  let_later_kernels_start();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int row_of_lane = lane / 4, piece_of_lane = lane % 4;
-  const int rank = static_cast<int>(blockIdx.x) % Config::kCluster;
-  const std::int64_t team = blockIdx.x / Config::kCluster, teams = gridDim.x / Config::kCluster;
-  const std::int64_t begin = op.out_features * team / teams, end = op.out_features * (team + 1) / teams;
-  const int tiles = static_cast<int>((end - begin + Config::kTileRows - 1) / Config::kTileRows);
-
-  constexpr int kParts = Config::kWarps * Config::kCluster;
-  const int chunks = static_cast<int>((op.in_features + 32 * Config::kPieces - 1) / (32 * Config::kPieces));
-  const int part = rank * Config::kWarps + warp;
-  const int steps = max(0, (chunks - part + kParts - 1) / kParts);
-  const int total_steps = steps * tiles;
+  const int in_features = static_cast<int>(op.in_features);
+  const int steps = (in_features + Config::kStepFeatures - 1) / Config::kStepFeatures;
+  const StreamShare share = share_of_block<Config>(op.out_features);
+  const int total_steps = steps * share.tiles;
 
   const std::uint64_t policy = evict_first_policy();
   const auto my_ring = static_cast<std::uint32_t>(__cvta_generic_to_shared(ring + thread));
-  constexpr std::uint32_t kPieceBytes = 16 * Config::kThreads, kStepBytes = kPieceBytes * kStepPieces;
-
-  StreamCursor<Config> weights;
-  weights.steps = steps;
-  weights.first_k = weights.k = part * 32 * Config::kPieces + piece_of_lane * 8;
-  weights.rows_left = end - begin - row_of_lane;
+  const int starts = (steps + kStepsApart - 1) / kStepsApart;
+  StreamCursor<Config> weights{.steps = steps,
+                               .position = static_cast<int>(blockIdx.x) % starts * kStepsApart,
+                               .first_k = warp * 32 + piece_of_lane * 8,
+                               .row = share.begin + row_of_lane,
+                               .tile_rows = share.tile_rows};
   const auto copy_weights = [&](std::uint32_t slot) {
-    const T* from = op.weight + (end - weights.rows_left) * op.in_features + weights.k;
+    const T* from = op.weight + weights.row * op.in_features + weights.k();
+    const std::int64_t tile_end = min(share.end, share.begin + std::int64_t{weights.tile + 1} * share.tile_rows);
+    const int rows_left = static_cast<int>(tile_end - weights.row);
+    const bool in_row = weights.k() < in_features;
 #pragma unroll
-    for (int piece = 0; piece < Config::kPieces; ++piece) {
-      const bool in_row = weights.k + piece * 32 < op.in_features;
-#pragma unroll
-      for (int i = 0; i < kRowPieces; ++i)
-        copy_16<Config::kPrefetch>(my_ring + slot * kStepBytes + (piece * kRowPieces + i) * kPieceBytes,
-                                   from + piece * 32 + i * 8 * op.in_features, in_row && i * 8 < weights.rows_left,
-                                   policy);
-    }
+    for (int i = 0; i < kRowPieces; ++i)
+      copy_weights_16(my_ring + slot * kStepBytes + i * kPieceBytes, from + i * 8 * op.in_features,
+                      in_row && i * 8 < rows_left, policy);
+    weights.advance();
   };
   StreamCursor<Config> tokens = weights;
   const auto copy_tokens = [&](std::uint32_t slot) {
+    const bool in_row = tokens.k() < in_features;
 #pragma unroll
-    for (int piece = 0; piece < Config::kPieces; ++piece) {
-      const bool in_row = tokens.k + piece * 32 < op.in_features;
-#pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        const int token = n * 8 + row_of_lane;
-        copy_16(my_ring + slot * kStepBytes + (Config::kPieces * kRowPieces + piece * kTokenTiles + n) * kPieceBytes,
-                op.x + token * op.x_stride + tokens.k + piece * 32, in_row && token < op.num_tokens);
-      }
+    for (int n = 0; n < kTokenTiles; ++n) {
+      const int token = n * 8 + row_of_lane;
+      copy_tokens_16(my_ring + slot * kStepBytes + (kRowPieces + n) * kPieceBytes,
+                     op.x + token * op.x_stride + tokens.k(), in_row && token < op.num_tokens);
     }
+    tokens.advance();
   };
 
-  int weights_issued = 0;
+  // Of the first kDepth steps W and then x, a group each; from there on a group a step. So when step i is due, all but
+  // the kDepth - 1 groups made last must have come, i counted from 0 or not.
+  int steps_copied = 0;
 #pragma unroll 1
-  for (; weights_issued < Config::kDepth; ++weights_issued) {
-    if (weights_issued < total_steps) copy_weights(weights_issued), weights.advance();
+  for (; steps_copied < Config::kDepth; ++steps_copied) {
+    if (steps_copied < total_steps) copy_weights(steps_copied);
     end_copy_group();
   }
   wait_for_earlier_kernels();
 #pragma unroll 1
   for (int slot = 0; slot < Config::kDepth; ++slot) {
-    if (slot < total_steps) copy_tokens(slot), tokens.advance();
+    if (slot < total_steps) copy_tokens(slot);
     end_copy_group();
   }
 
   std::uint32_t slot = 0;
 #pragma unroll 1
-  for (int tile = 0; tile < tiles; ++tile) {
+  for (int tile = 0; tile < share.tiles; ++tile) {
     float c[Config::kRowTiles][kTokenTiles][4] = {};
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
       wait_for_copy_groups<Config::kDepth - 1>();
       const uint4* pieces = ring + slot * (kStepPieces * Config::kThreads) + thread;
+      uint4 x[kTokenTiles];
 #pragma unroll
-      for (int piece = 0; piece < Config::kPieces; ++piece) {
-        uint4 x[kTokenTiles];
+      for (int n = 0; n < kTokenTiles; ++n) x[n] = pieces[(kRowPieces + n) * Config::kThreads];
 #pragma unroll
-        for (int n = 0; n < kTokenTiles; ++n)
-          x[n] = pieces[(Config::kPieces * kRowPieces + piece * kTokenTiles + n) * Config::kThreads];
+      for (int m = 0; m < Config::kRowTiles; ++m) {
+        const uint4 low = pieces[2 * m * Config::kThreads], high = pieces[(2 * m + 1) * Config::kThreads];
 #pragma unroll
-        for (int m = 0; m < Config::kRowTiles; ++m) {
-          const uint4 low = pieces[(piece * kRowPieces + 2 * m) * Config::kThreads];
-          const uint4 high = pieces[(piece * kRowPieces + 2 * m + 1) * Config::kThreads];
-#pragma unroll
-          for (int n = 0; n < kTokenTiles; ++n) multiply_add(c[m][n], low, high, x[n], T{});
-        }
+        for (int n = 0; n < kTokenTiles; ++n) multiply_add(c[m][n], low, high, x[n], T{});
       }
-      if (weights_issued < total_steps) {
-        copy_weights(slot), weights.advance();
-        copy_tokens(slot), tokens.advance();
-        ++weights_issued;
+      if (steps_copied < total_steps) {
+        copy_weights(slot);
+        copy_tokens(slot);
+        ++steps_copied;
       }
       end_copy_group();
       slot = slot + 1 == Config::kDepth ? 0 : slot + 1;
     }
-    if constexpr (Config::kTrigger == 1)
-      if (tile + 1 == tiles) let_later_kernels_start();
 
     if (tile > 0) __syncthreads();  // the last tile's sums have been read
     float* mine = sums + warp * 8 * kTokenTiles * Config::kRowStride;
@@ -241,37 +246,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1) __cluster_dims__(Config::
           mine[(n * 8 + piece_of_lane * 2 + i % 2) * Config::kRowStride + m * 16 + i / 2 * 8 + row_of_lane] =
               c[m][n][i];
     __syncthreads();
-    const std::int64_t first_row = begin + std::int64_t{tile} * Config::kTileRows;
-    float* team_tile = team_sums + tile % 2 * 8 * kTokenTiles * Config::kRowStride;
-    for (int i = thread; i < op.num_tokens * Config::kTileRows; i += Config::kThreads) {
-      const int token = i / Config::kTileRows, row = i % Config::kTileRows;
-      const int at = token * Config::kRowStride + row;
-      float sum = sums[at];
-#pragma unroll
-      for (int w = 1; w < Config::kWarps; ++w) sum += sums[w * 8 * kTokenTiles * Config::kRowStride + at];
-      if constexpr (Config::kCluster > 1) {
-        team_tile[at] = sum;
-      } else if (first_row + row < end) {
-        if (op.bias != nullptr) sum += op.bias[first_row + row];
-        store_rounded(op.y + token * op.y_stride + first_row + row, sum);
-      }
-    }
-    if constexpr (Config::kCluster > 1) {
-      arrive_and_wait_for_cluster();
-      for (int i = thread + rank * Config::kThreads; i < op.num_tokens * Config::kTileRows;
-           i += Config::kThreads * Config::kCluster) {
-        const int token = i / Config::kTileRows, row = i % Config::kTileRows;
-        float sum = 0;
-#pragma unroll
-        for (int r = 0; r < Config::kCluster; ++r)
-          sum += load_of_block(team_tile + token * Config::kRowStride + row, r);
-        if (first_row + row >= end) continue;
-        if (op.bias != nullptr) sum += op.bias[first_row + row];
-        store_rounded(op.y + token * op.y_stride + first_row + row, sum);
-      }
-    }
+    store_tile<Config, kTokenTiles>(op, share, tile, sums);
   }
-  if constexpr (Config::kCluster > 1) arrive_and_wait_for_cluster();  // the others may read this block's sums till then
 }
 
 }  // namespace heddle

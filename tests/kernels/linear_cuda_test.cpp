@@ -202,9 +202,12 @@ TEST_F(LinearCuda, IsExactWhereSumsAre) {
   for (const Dtypes& d : kDtypes) {
     for (const Case& c : kCudaCases) {
       SCOPED_TRACE(describe(c, d));
-      Problem p(c, d, random_integers(static_cast<std::size_t>(c.num_tokens * c.in_features), 1, 3),
-                random_integers(static_cast<std::size_t>(c.out_features * c.in_features), 2, 3),
-                random_integers(static_cast<std::size_t>(c.out_features), 3, 100));
+      // cuBLASLt may round on the way to a narrow y: there no sum comes near 256, so that bfloat16 holds them all.
+      const bool rounds_early = c.num_tokens > kLinearSmallRows && d.y != kF32;
+      const int largest = rounds_early ? 1 : 3;
+      Problem p(c, d, random_integers(static_cast<std::size_t>(c.num_tokens * c.in_features), 1, largest),
+                random_integers(static_cast<std::size_t>(c.out_features * c.in_features), 2, largest),
+                random_integers(static_cast<std::size_t>(c.out_features), 3, rounds_early ? 20 : 100));
       linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
       stream().synchronize();
       const std::vector<float> y = p.gpu_y.values();
@@ -217,7 +220,11 @@ TEST_F(LinearCuda, IsExactWhereSumsAre) {
                    p.w[static_cast<std::size_t>(r * c.in_features + k)];
           expected[static_cast<std::size_t>(t * c.out_features + r)] = sum;
         }
-      ASSERT_EQ(y, rounded(expected, d.y));
+      expected = rounded(expected, d.y);
+      const auto [wrong, right] = std::mismatch(y.begin(), y.end(), expected.begin());
+      ASSERT_TRUE(wrong == y.end()) << *wrong << " instead of " << *right << " at token "
+                                    << (wrong - y.begin()) / c.out_features << " row "
+                                    << (wrong - y.begin()) % c.out_features;
       EXPECT_TRUE(p.gpu_y.guards_untouched());
     }
   }
@@ -295,42 +302,31 @@ TEST_F(LinearCuda, GivesTheSameBitsAgainAndInAnyBatchThatStreams) {
 
 // Each kernel starts before the one ahead of it has ended.
 TEST_F(LinearCuda, ReadsWhatTheKernelBeforeItWrote) {
-  constexpr std::int64_t kSize = 1024, kLayers = 30;
+  constexpr std::int64_t kSize = 1024, kLayers = 60;
+  // Each row of W has a single one: layer by layer the columns of x change places.
+  std::vector<std::size_t> from(kSize);
+  std::iota(from.begin(), from.end(), std::size_t{0});
+  std::shuffle(from.begin(), from.end(), std::mt19937(9));
+  std::vector<float> permutation(kSize * kSize, 0.0f);
+  for (std::size_t r = 0; r < kSize; ++r) permutation[r * kSize + from[r]] = 1;
   for (const std::int64_t tokens : {1, 8, 16, 24}) {
     const Case c{.num_tokens = tokens, .out_features = kSize, .in_features = kSize};
-    // Each row of W has a single one: layer by layer the columns of x change places.
-    std::vector<std::int64_t> from(kSize);
-    std::iota(from.begin(), from.end(), 0);
-    std::shuffle(from.begin(), from.end(), std::mt19937(9));
-    std::vector<float> permutation(kSize * kSize, 0.0f);
-    for (std::int64_t r = 0; r < kSize; ++r)
-      permutation[static_cast<std::size_t>(r * kSize + from[static_cast<std::size_t>(r)])] = 1;
-    std::vector<float> expected = random_integers(static_cast<std::size_t>(tokens * kSize), 4, 100);
-    Problem p(c, {kBf16, kBf16, kBf16}, expected, permutation, std::vector<float>(kSize));
+    const std::vector<float> x = random_integers(static_cast<std::size_t>(tokens * kSize), 4, 100);
+    std::vector<float> expected = x;
+    for (std::int64_t layer = 0; layer < kLayers; ++layer) {
+      const std::vector<float> before = expected;
+      for (std::size_t i = 0; i < before.size(); ++i) expected[i] = before[i / kSize * kSize + from[i % kSize]];
+    }
+    Problem p(c, {kBf16, kBf16, kBf16}, x, permutation, std::vector<float>(kSize));
     tune_linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
     for (int repeat = 0; repeat < 20; ++repeat) {
-      GuardedRows a = GuardedRows::of(expected, tokens, kSize, kBf16), b(tokens, kSize, kBf16);
+      GuardedRows a = GuardedRows::of(x, tokens, kSize, kBf16), b(tokens, kSize, kBf16);
       for (std::int64_t layer = 0; layer < kLayers; ++layer) {
         linear(on_gpu(a.tensor(), p.weight, b.tensor()), stream());
         std::swap(a, b);
-        for (std::int64_t t = 0; t < tokens && repeat == 0; ++t) {
-          const std::vector<float> row(expected.begin() + t * kSize, expected.begin() + (t + 1) * kSize);
-          for (std::int64_t r = 0; r < kSize; ++r)
-            expected[static_cast<std::size_t>(t * kSize + r)] =
-                row[static_cast<std::size_t>(from[static_cast<std::size_t>(r)])];
-        }
       }
       stream().synchronize();
-      if (repeat == 0) continue;  // the later rounds start from where it ended
-      std::vector<float> now = expected;
-      for (std::int64_t layer = 0; layer < kLayers; ++layer)
-        for (std::int64_t t = 0; t < tokens; ++t) {
-          const std::vector<float> row(now.begin() + t * kSize, now.begin() + (t + 1) * kSize);
-          for (std::int64_t r = 0; r < kSize; ++r)
-            now[static_cast<std::size_t>(t * kSize + r)] =
-                row[static_cast<std::size_t>(from[static_cast<std::size_t>(r)])];
-        }
-      ASSERT_EQ(a.values(), now) << tokens << " tokens";
+      ASSERT_EQ(a.values(), expected) << tokens << " tokens";
     }
   }
 }
