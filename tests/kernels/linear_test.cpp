@@ -207,6 +207,18 @@ TEST(Linear, BitsDependOnNeitherThreadsNorBatchNorAlignmentNorVectorWidth) {
   }
 }
 
+TEST(Linear, IsWhatTuningItComputes) {
+  const Elements elements(random_floats(20 * 24, 3), DType::float32);
+  const Weight weight = one_block(elements, DType::float32, 20, 24);
+  const Rows x = Rows::random(3, 24, 4), y(3, 20), expected(3, 20);
+  on_cpu(1, [&](Stream& stream) {
+    EXPECT_EQ(linear_workspace_bytes(stream.device()), 0u);
+    linear({.x = x, .weight = weight, .y = expected}, stream);
+    tune_linear({.x = x, .weight = weight, .y = y}, stream);
+  });
+  EXPECT_EQ(bits(y), bits(expected));
+}
+
 TEST(Linear, DoesNothingWithoutTokens) {
   const Elements elements(6, DType::float32);
   const Weight weight = one_block(elements, DType::float32, 2, 3);
