@@ -21,11 +21,14 @@ std::size_t available_bytes(const Model& model) {
   return 0;
 }
 
+// The cache is not to take all that is there: spare pages come on top, and others may want some, too.
+constexpr std::size_t kCachePercent = 90;
+
 std::int64_t cache_bytes(const Model& model, const EngineOptions& options, const StepLimits& step,
                          std::size_t available) {
   if (options.kv_bytes || !on_gpu(model)) return options.kv_bytes.value_or(std::int64_t{1} << 30);
   const std::size_t taken = placed_bytes(step) + model.arena_bytes(step) + kOtherGpuBytes;
-  return static_cast<std::int64_t>(available > taken ? available - taken : 0);
+  return static_cast<std::int64_t>(available > taken ? (available - taken) / 100 * kCachePercent : 0);
 }
 
 // Pages for max_sequences full contexts, if the cache's bytes hold that many.

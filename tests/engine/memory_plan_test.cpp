@@ -23,7 +23,7 @@ TEST(MemoryPlan, CountsWeightsAndGivesTheCacheWhatIsLeft) {
   EXPECT_NEAR(static_cast<double>(plan.weights), 16.06e9, 0.05e9);
   EXPECT_GT(plan.step, 0u);
   EXPECT_LE(plan.total(), plan.available);
-  EXPECT_GT(plan.total(), plan.available - kGiB);
+  EXPECT_GT(plan.total(), plan.available - 4 * kGiB);
   EXPECT_EQ(plan.cache_tokens % 64, 0);
   EXPECT_EQ(why_too_large(plan), "");
   // One sequence of the model's context: no more than that is of use.

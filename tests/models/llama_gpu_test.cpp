@@ -41,14 +41,14 @@ LogitRows decode_together(LlamaRunner& runner, int count, int steps) {
   for (int i = 0; i < count; ++i) {
     std::vector<std::int32_t> prompt(static_cast<std::size_t>(i % 4 + 1));
     for (std::size_t j = 0; j < prompt.size(); ++j)
-      prompt[j] = static_cast<std::int32_t>((7 * i + 13 * static_cast<int>(j)) % 300);
+      prompt[j] = static_cast<std::int32_t>((7 * i + 13 * static_cast<int>(j)) % 250);
     chunks.push_back({&sequences[static_cast<std::size_t>(i)], prompt});
   }
   LogitRows rows = runner.step(chunks);
   for (int step = 0; step < steps; ++step) {
     chunks.clear();
     for (int i = 0; i < count; ++i)
-      chunks.push_back({&sequences[static_cast<std::size_t>(i)], {(31 * i + 5 * step) % 300}});
+      chunks.push_back({&sequences[static_cast<std::size_t>(i)], {(31 * i + 5 * step) % 250}});
     for (auto& row : runner.step(chunks)) rows.push_back(std::move(row));
   }
   return rows;
