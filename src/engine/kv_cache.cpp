@@ -1,9 +1,9 @@
 #include "engine/kv_cache.h"
 
-#include <cstring>
+#include <algorithm>
 
-#include "base/copy.h"
 #include "base/error.h"
+#include "kernels/copy_pages.h"
 
 namespace heddle {
 namespace {
@@ -17,18 +17,6 @@ Buffer allocate(const KvPages& shape, Device device) {
   }
 }
 
-void copy_pages_on_gpu(const KvPages& kv, std::span<const PageCopy> copies, Stream& stream) {
-  const std::size_t bytes = kv.bytes_per_page();
-  const auto at = [&](void* half, std::int32_t page) {
-    return static_cast<std::byte*>(half) + bytes * static_cast<std::size_t>(page);
-  };
-  for (const PageCopy copy : copies)
-    for (int layer = 0; layer < kv.num_layers; ++layer) {
-      enqueue_copy(stream, at(kv.keys(layer), copy.to), at(kv.keys(layer), copy.from), bytes);
-      enqueue_copy(stream, at(kv.values(layer), copy.to), at(kv.values(layer), copy.from), bytes);
-    }
-}
-
 }  // namespace
 
 KvCache::KvCache(KvPages shape, Device device) : memory_(allocate(shape, device)), pages_(shape) {
@@ -36,18 +24,15 @@ KvCache::KvCache(KvPages shape, Device device) : memory_(allocate(shape, device)
 }
 
 void KvCache::copy_pages(std::span<const PageCopy> copies, Stream& stream) {
-  if (stream.device().kind == DeviceKind::cuda) return copy_pages_on_gpu(pages_, copies, stream);
-  for (const PageCopy copy : copies) {
-    stream.enqueue([kv = pages_, copy](ThreadPool&) {
-      const std::size_t bytes = kv.bytes_per_page();
-      const auto at = [&](void* half, std::int32_t page) {
-        return static_cast<std::byte*>(half) + bytes * static_cast<std::size_t>(page);
-      };
-      for (int layer = 0; layer < kv.num_layers; ++layer) {
-        std::memcpy(at(kv.keys(layer), copy.to), at(kv.keys(layer), copy.from), bytes);
-        std::memcpy(at(kv.values(layer), copy.to), at(kv.values(layer), copy.from), bytes);
-      }
-    });
+  constexpr std::size_t kMost = CopyPagesParams::kMostMoves;
+  for (; !copies.empty(); copies = copies.subspan(std::min(kMost, copies.size()))) {
+    CopyPagesParams params{.data = pages_.data,
+                           .num_halves = 2 * pages_.num_layers,
+                           .num_pages = pages_.num_pages,
+                           .page_bytes = pages_.bytes_per_page()};
+    for (const PageCopy& copy : copies.first(std::min(kMost, copies.size())))
+      params.moves[static_cast<std::size_t>(params.num_moves++)] = {.from = copy.from, .to = copy.to};
+    heddle::copy_pages(params, stream);
   }
 }
 

@@ -1,0 +1,32 @@
+// Copies pages of the key-value cache, keys and values of all layers: for a sequence that is about to write into a page
+// that it shares with another.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/stream.h"
+
+namespace heddle {
+
+struct PageMove {
+  std::int32_t from = 0, to = 0;  // pages, in [0, num_pages)
+};
+
+struct CopyPagesParams {
+  static constexpr int kMostMoves = 32;  // they travel in the call, so that nobody has to keep or upload a list
+
+  void* data{};              // [num_halves, num_pages] pages: keys and values of each layer are a half each
+  int num_halves = 0;        // 2 * num_layers
+  int num_pages = 0;         // of a half
+  std::size_t page_bytes{};  // of one page of one half
+  std::array<PageMove, kMostMoves> moves{};
+  int num_moves = 0;
+};
+
+// Enqueues on `stream` the moves in their order: one may read what an earlier one wrote, or write what it read. Throws
+// InvalidArgument unless pages exist.
+void copy_pages(const CopyPagesParams& params, Stream& stream);
+
+}  // namespace heddle
