@@ -1,4 +1,4 @@
-// A block takes a token: it finds the token's slot once, and its threads copy packs of the row.
+// A block takes a token, or part of one: its threads have packs of the row on their way while they find the token's slot.
 #include "kernels/elements_sm90.cuh"
 #include "kernels/kv_append_sm90.h"
 #include "kernels/launch_sm90.cuh"
@@ -7,6 +7,7 @@ namespace heddle {
 namespace {
 
 constexpr int kAppendThreads = 256;
+constexpr int kAppendPacks = 4;  // of a thread at once
 
 // The elements before (page, head 0, slot) of the token; all threads of the block call it.
 __device__ std::int64_t slot_of(const KvAppendParams& params, int token) {
@@ -32,15 +33,29 @@ __global__ void __launch_bounds__(kAppendThreads) append_packs(const __grid_cons
   wait_for_earlier_kernels();
   const int token = static_cast<int>(blockIdx.x), packs = static_cast<int>(params.k.columns / kPackElements);
   const int packs_of_head = params.kv.head_dim / kPackElements;
-  const std::int64_t slot = slot_of(params, token);
-  for (int i = blockIdx.y * kAppendThreads + threadIdx.x; i < 2 * packs; i += gridDim.y * kAppendThreads) {
-    const bool is_key = i < packs;
-    const int pack = is_key ? i : i - packs, head = pack / packs_of_head;
-    const From* from = element<From>(is_key ? params.k : params.v, token, std::int64_t{pack} * kPackElements);
-    To* to = static_cast<To*>(is_key ? params.kv.keys : params.kv.values) + slot +
-             std::int64_t{head} * params.kv.page_size * params.kv.head_dim +
-             (pack - head * packs_of_head) * kPackElements;
-    store_pack(to, load_pack(from));
+  std::int64_t slot = -1;
+  for (int first = blockIdx.y * kAppendThreads + threadIdx.x;; first += kAppendPacks * gridDim.y * kAppendThreads) {
+    const auto index = [&](int j) { return first + j * static_cast<int>(gridDim.y) * kAppendThreads; };
+    Pack held[kAppendPacks];
+#pragma unroll
+    for (int j = 0; j < kAppendPacks; ++j)
+      if (index(j) < 2 * packs) {
+        const bool is_key = index(j) < packs;
+        held[j] = load_pack(element<From>(is_key ? params.k : params.v, token,
+                                          std::int64_t{is_key ? index(j) : index(j) - packs} * kPackElements));
+      }
+    if (slot < 0) slot = slot_of(params, token);
+#pragma unroll
+    for (int j = 0; j < kAppendPacks; ++j)
+      if (index(j) < 2 * packs) {
+        const bool is_key = index(j) < packs;
+        const int pack = is_key ? index(j) : index(j) - packs, head = pack / packs_of_head;
+        store_pack(static_cast<To*>(is_key ? params.kv.keys : params.kv.values) + slot +
+                       std::int64_t{head} * params.kv.page_size * params.kv.head_dim +
+                       (pack - head * packs_of_head) * kPackElements,
+                   held[j]);
+      }
+    if (index(kAppendPacks) >= 2 * packs) return;
   }
 }
 
@@ -67,9 +82,11 @@ void kv_append_sm90(const KvAppendParams& params, Stream& stream) {
   const bool packs = takes_packs(params.k) && takes_packs(params.v) && kv.head_dim % kPackElements == 0 &&
                      takes_packs(kv.keys, kv.head_dim, kv.dtype) && takes_packs(kv.values, kv.head_dim, kv.dtype);
   const std::int64_t pieces = 2 * params.k.columns / (packs ? kPackElements : 1);
-  LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.k.rows),
-                                 static_cast<unsigned>((pieces + kAppendThreads - 1) / kAppendThreads)),
-                    .block = kAppendThreads};
+  constexpr std::int64_t kManyTokens = 128;  // each multiprocessor has a block
+  const std::int64_t a_block = std::int64_t{kAppendThreads} * (params.k.rows < kManyTokens ? 1 : kAppendPacks);
+  LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(params.k.rows), static_cast<unsigned>((pieces + a_block - 1) / a_block)),
+      .block = kAppendThreads};
   shape.grid.y = shape.grid.y < 16 ? shape.grid.y : 16;
   if (!packs) return launch_sm90("kv_append", append_elements, shape, stream, params);
   with_type(params.k.dtype, [&](auto from) {

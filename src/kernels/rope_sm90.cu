@@ -1,5 +1,6 @@
-// A block takes a token: its first threads compute the cosines and sines of its pairs, once for all heads, then all
-// turn pairs. Every step is rounded as on the CPU: products and sums are not fused.
+// A block takes a token, or some heads of one: its first threads compute the cosines and sines of the token's pairs,
+// once for all heads, while the first heads are on their way. A thread turns the same pairs of head after head. Every
+// step is rounded as on the CPU: products and sums are not fused.
 #include "kernels/elements_sm90.cuh"
 #include "kernels/launch_sm90.cuh"
 #include "kernels/rope_sm90.h"
@@ -7,7 +8,8 @@
 namespace heddle {
 namespace {
 
-constexpr int kRopeThreads = 256;
+constexpr int kRopeThreads = 128;
+constexpr int kHeadsAtOnce = 2;  // of a thread
 
 struct Turn {
   float cosine, sine;
@@ -26,27 +28,57 @@ __device__ void turn_pair(const Turn& turn, float& low, float& high) {
   high = __fadd_rn(__fmul_rn(b, turn.cosine), __fmul_rn(a, turn.sine));
 }
 
+// `lanes` threads take a head, each the eight pairs that begin at 8 * lane; half = 8 * lanes.
 template <class T>
-__global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant__ RopeParams params) {
-  extern __shared__ Turn turns[];
+__global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant__ RopeParams params, const int lanes) {
+  extern __shared__ __align__(16) float turns[];  // cosines, then sines
   let_later_kernels_start();
+  const int token = static_cast<int>(blockIdx.x), half = params.head_dim / 2;
+  const int pair = static_cast<int>(threadIdx.x) % lanes * kPackElements;
+  const int heads_of_block = kRopeThreads / lanes, heads_at_once = heads_of_block * static_cast<int>(gridDim.y);
+  const int q_heads = static_cast<int>(params.q.columns / params.head_dim);
+  const int heads = q_heads + static_cast<int>(params.k.columns / params.head_dim);
+  const bool takes_part = static_cast<int>(threadIdx.x) < heads_of_block * lanes;
+  const auto place = [&](int head) {
+    const bool is_query = head < q_heads;
+    return element<T>(is_query ? params.q : params.k, token,
+                      std::int64_t{is_query ? head : head - q_heads} * params.head_dim + pair);
+  };
   wait_for_earlier_kernels();
-  const int token = static_cast<int>(blockIdx.x), half = params.head_dim / 2, packs_of_half = half / kPackElements;
-  for (int pair = threadIdx.x; pair < half; pair += kRopeThreads)
-    turns[pair] = turn_of(params, params.positions[token], pair);
-  __syncthreads();
-  const int q_packs = static_cast<int>(params.q.columns / (2 * kPackElements));
-  const int packs = q_packs + static_cast<int>(params.k.columns / (2 * kPackElements));
-  for (int i = blockIdx.y * kRopeThreads + threadIdx.x; i < packs; i += gridDim.y * kRopeThreads) {
-    const bool is_query = i < q_packs;
-    const int pack = is_query ? i : i - q_packs, head = pack / packs_of_half;
-    const int pair = (pack - head * packs_of_half) * kPackElements;
-    T* at = element<T>(is_query ? params.q : params.k, token, std::int64_t{head} * params.head_dim + pair);
-    Pack low = load_pack(at), high = load_pack(at + half);
+
+  Pack low[kHeadsAtOnce], high[kHeadsAtOnce];
+  const auto load = [&](int first) {
 #pragma unroll
-    for (int j = 0; j < kPackElements; ++j) turn_pair(turns[pair + j], low.values[j], high.values[j]);
-    store_pack(at, low);
-    store_pack(at + half, high);
+    for (int j = 0; j < kHeadsAtOnce; ++j)
+      if (takes_part && first + j * heads_at_once < heads) {
+        const T* at = place(first + j * heads_at_once);
+        low[j] = load_pack(at);
+        high[j] = load_pack(at + half);
+      }
+  };
+  int head = static_cast<int>(blockIdx.y) * heads_of_block + static_cast<int>(threadIdx.x) / lanes;
+  load(head);
+  for (int i = threadIdx.x; i < half; i += kRopeThreads) {
+    const Turn turn = turn_of(params, params.positions[token], i);
+    turns[i] = turn.cosine;
+    turns[half + i] = turn.sine;
+  }
+  __syncthreads();
+  if (!takes_part) return;
+  const Pack cosine = load_pack(turns + pair), sine = load_pack(turns + half + pair);
+  while (head < heads) {
+#pragma unroll
+    for (int j = 0; j < kHeadsAtOnce; ++j)
+      if (head + j * heads_at_once < heads) {
+#pragma unroll
+        for (int i = 0; i < kPackElements; ++i)
+          turn_pair({cosine.values[i], sine.values[i]}, low[j].values[i], high[j].values[i]);
+        T* at = place(head + j * heads_at_once);
+        store_pack(at, low[j]);
+        store_pack(at + half, high[j]);
+      }
+    head += kHeadsAtOnce * heads_at_once;
+    load(head);
   }
 }
 
@@ -72,11 +104,18 @@ __global__ void __launch_bounds__(kRopeThreads) rope_elements(const __grid_const
 
 void rope_sm90(const RopeParams& params, Stream& stream) {
   const bool packs = takes_packs(params.q) && takes_packs(params.k) && params.head_dim % (2 * kPackElements) == 0 &&
-                     params.head_dim <= 8192;
+                     params.head_dim / 2 / kPackElements <= kRopeThreads;
   LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.q.rows)), .block = kRopeThreads};
   if (!packs) return launch_sm90("rope", rope_elements, shape, stream, params);
-  shape.shared_bytes = static_cast<std::size_t>(params.head_dim / 2) * sizeof(Turn);
-  with_type(params.q.dtype, [&](auto type) { launch_sm90("rope", rope_packs<decltype(type)>, shape, stream, params); });
+  // Few tokens are spread over blocks, each with cosines of its own; among many they serve all heads of a token.
+  constexpr std::int64_t kManyTokens = 256;
+  const int lanes = params.head_dim / 2 / kPackElements;
+  const std::int64_t heads = (params.q.columns + params.k.columns) / params.head_dim;
+  if (params.q.rows < kManyTokens)
+    shape.grid.y = static_cast<unsigned>((heads + kRopeThreads / lanes - 1) / (kRopeThreads / lanes));
+  shape.shared_bytes = static_cast<std::size_t>(params.head_dim) * sizeof(float);
+  with_type(params.q.dtype,
+            [&](auto type) { launch_sm90("rope", rope_packs<decltype(type)>, shape, stream, params, lanes); });
 }
 
 }  // namespace heddle
