@@ -8,7 +8,7 @@
 #include "base/copy.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "engine/random.h"
+#include "kernels/random.h"
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
 #include "kernels/gather_rows.h"

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "base/error.h"
-#include "engine/random.h"
 
 namespace heddle {
 namespace {
@@ -49,80 +48,48 @@ void validate(const SamplingParams& params) {
 }
 
 Sampler::Sampler(std::int64_t vocab_size) {
-  candidates_.reserve(static_cast<std::size_t>(vocab_size));
-  counts_.assign(static_cast<std::size_t>(vocab_size), 0);
-  seen_.assign(static_cast<std::size_t>(vocab_size), false);
+  candidates_.resize(static_cast<std::size_t>(vocab_size));
+  places_.assign(static_cast<std::size_t>(vocab_size), kNowhere);
+  history_.reserve(static_cast<std::size_t>(vocab_size));
 }
 
 std::int32_t Sampler::sample(std::span<const float> logits, const StepSample& sample,
                              std::span<const std::int32_t> history, std::int64_t prompt_length) {
-  require(logits.size() == counts_.size(), "sampler: {} logits for a vocabulary of {}", logits.size(), counts_.size());
+  require(logits.size() == places_.size(), "sampler: {} logits for a vocabulary of {}", logits.size(), places_.size());
   const SamplingParams& params = sample.params;
   const std::int32_t largest_id = check_row(logits, sample.position);
   const bool penalised =
       params.repetition_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0;
   if (params.temperature == 0 && !penalised) return largest_id;
 
-  candidates_.clear();
-  for (std::size_t id = 0; id < logits.size(); ++id)
-    candidates_.push_back({static_cast<std::int32_t>(id), static_cast<double>(logits[id])});
-  if (penalised) apply_penalties(params, history, prompt_length);
-  if (params.temperature == 0) return std::ranges::min_element(candidates_, larger)->id;
-
-  // The largest is subtracted first, so that a tiny temperature cannot overflow it.
-  const double largest = std::ranges::min_element(candidates_, larger)->logit;
-  for (SampleCandidate& candidate : candidates_) candidate.logit = (candidate.logit - largest) / params.temperature;
-  keep_top_k(params.top_k);
-  keep_top_p(params.top_p);
-  keep_min_p(params.min_p);
-  for (SampleCandidate& candidate : candidates_) {
-    const double u =
-        uniform(params.seed, static_cast<std::uint32_t>(sample.position), static_cast<std::uint32_t>(candidate.id));
-    candidate.logit -= std::log(-std::log(u));
-  }
-  return std::ranges::min_element(candidates_, larger)->id;
+  if (penalised) list_history(history, prompt_length);
+  return sample_of(logits,
+                   {.temperature = params.temperature,
+                    .top_p = params.top_p,
+                    .min_p = params.min_p,
+                    .repetition_penalty = params.repetition_penalty,
+                    .presence_penalty = params.presence_penalty,
+                    .frequency_penalty = params.frequency_penalty,
+                    .seed = params.seed,
+                    .history = history_.data(),
+                    .num_history = penalised ? static_cast<std::int32_t>(history_.size()) : 0,
+                    .top_k = params.top_k,
+                    .position = sample.position},
+                   candidates_);
 }
 
-void Sampler::apply_penalties(const SamplingParams& params, std::span<const std::int32_t> history,
-                              std::int64_t prompt_length) {
+void Sampler::list_history(std::span<const std::int32_t> history, std::int64_t prompt_length) {
+  history_.clear();
   for (std::size_t i = 0; i < history.size(); ++i) {
-    const auto id = static_cast<std::size_t>(history[i]);
-    seen_[id] = true;
-    if (static_cast<std::int64_t>(i) >= prompt_length) ++counts_[id];
+    const std::int32_t id = history[i];
+    std::int32_t& place = places_[static_cast<std::size_t>(id)];
+    if (place == kNowhere) {
+      place = static_cast<std::int32_t>(history_.size());
+      history_.push_back({.id = id});
+    }
+    if (static_cast<std::int64_t>(i) >= prompt_length) ++history_[static_cast<std::size_t>(place)].count;
   }
-  for (const std::int32_t token : history) {
-    const auto id = static_cast<std::size_t>(token);
-    if (!seen_[id]) continue;  // a repeated token, done before
-    double& logit = candidates_[id].logit;
-    logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-    if (counts_[id] > 0) logit -= params.presence_penalty + params.frequency_penalty * counts_[id];
-    seen_[id] = false;
-    counts_[id] = 0;
-  }
-}
-
-void Sampler::keep_top_k(std::int32_t k) {
-  if (k == 0 || static_cast<std::size_t>(k) >= candidates_.size()) return;
-  const auto border = candidates_.begin() + k;
-  std::nth_element(candidates_.begin(), border, candidates_.end(), larger);
-  candidates_.erase(border, candidates_.end());
-}
-
-void Sampler::keep_top_p(double p) {
-  if (p >= 1) return;
-  std::ranges::sort(candidates_, larger);
-  double total = 0;
-  for (const SampleCandidate& candidate : candidates_) total += std::exp(candidate.logit);
-  double sum = 0;
-  std::size_t kept = 0;
-  while (kept < candidates_.size() && (kept == 0 || sum < p * total)) sum += std::exp(candidates_[kept++].logit);
-  candidates_.resize(kept);
-}
-
-void Sampler::keep_min_p(double min_p) {
-  if (min_p == 0) return;
-  // Logits are relative to the largest, which is 0: a probability relative to the largest is exp(logit).
-  std::erase_if(candidates_, [&](const SampleCandidate& candidate) { return std::exp(candidate.logit) < min_p; });
+  for (const HistoryToken& token : history_) places_[static_cast<std::size_t>(token.id)] = kNowhere;
 }
 
 double Sampler::logprobs(std::span<const float> logits, std::int32_t id, std::span<TokenLogprob> top) {
@@ -131,9 +98,8 @@ double Sampler::logprobs(std::span<const float> logits, std::int32_t id, std::sp
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
   const double log_sum = largest + std::log(sum);
   if (!top.empty()) {
-    candidates_.clear();
     for (std::size_t i = 0; i < logits.size(); ++i)
-      candidates_.push_back({static_cast<std::int32_t>(i), static_cast<double>(logits[i])});
+      candidates_[i] = {static_cast<std::int32_t>(i), static_cast<double>(logits[i])};
     const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(std::min(top.size(), candidates_.size()));
     std::partial_sort(candidates_.begin(), end, candidates_.end(), larger);
     for (std::size_t i = 0; i < top.size(); ++i) top[i] = {candidates_[i].id, candidates_[i].logit - log_sum};

@@ -1,4 +1,4 @@
-#include "engine/random.h"
+#include "kernels/random.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,25 @@
+// tokens[r] = the id of the largest logit of row r, of equal ones the smallest.
+#pragma once
+
+#include <cstdint>
+
+#include "base/stream.h"
+#include "base/tensor.h"
+
+namespace heddle {
+
+// In place of a token: the row holds what no sound model gives, a NaN, +infinity or nothing finite.
+inline constexpr std::int32_t kUnsoundRow = -1;
+
+struct ArgmaxParams {
+  Tensor logits;           // [num_rows, vocab_size], float32
+  std::int32_t* tokens{};  // [num_rows], ids or kUnsoundRow
+};
+
+// Enqueues on `stream`. Throws InvalidArgument unless shapes fit.
+void argmax(const ArgmaxParams& params, Stream& stream);
+
+// The same for one row, at once, on the host.
+std::int32_t argmax_of(const float* logits, std::int64_t vocab_size);
+
+}  // namespace heddle
