@@ -1,4 +1,4 @@
-// A thread takes the same places of every page it is to move, move after move: so each move sees what the earlier ones
+// A thread takes the same place of every page that is to move, move after move: so each move sees what the earlier ones
 // did there, with no wait between threads.
 #include "kernels/copy_pages_sm90.h"
 #include "kernels/launch_sm90.cuh"
@@ -7,7 +7,6 @@ namespace heddle {
 namespace {
 
 constexpr int kCopyThreads = 256;
-constexpr int kWordsOfThread = 4;  // on their way at once
 
 template <class Word>
 __global__ void __launch_bounds__(kCopyThreads) copy_words(const __grid_constant__ CopyPagesParams params) {
@@ -15,28 +14,20 @@ __global__ void __launch_bounds__(kCopyThreads) copy_words(const __grid_constant
   wait_for_earlier_kernels();
   const std::size_t words = params.page_bytes / sizeof(Word);
   auto* pages = static_cast<Word*>(params.data) + std::size_t{blockIdx.y} * params.num_pages * words;
-  const std::size_t first = std::size_t{blockIdx.x} * kCopyThreads * kWordsOfThread + threadIdx.x;
-  for (int i = 0; i < params.num_moves; ++i) {
-    const Word* from = pages + params.moves[i].from * words;
-    Word* to = pages + params.moves[i].to * words;
-    Word held[kWordsOfThread];
-#pragma unroll
-    for (int j = 0; j < kWordsOfThread; ++j)
-      if (first + j * kCopyThreads < words) held[j] = from[first + j * kCopyThreads];
-#pragma unroll
-    for (int j = 0; j < kWordsOfThread; ++j)
-      if (first + j * kCopyThreads < words) to[first + j * kCopyThreads] = held[j];
-  }
+  const std::size_t word = std::size_t{blockIdx.x} * kCopyThreads + threadIdx.x;
+  if (word >= words) return;
+  for (int i = 0; i < params.num_moves; ++i)
+    pages[params.moves[i].to * words + word] = pages[params.moves[i].from * words + word];
 }
 
 template <class Word>
 void copy_with(const CopyPagesParams& params, Stream& stream) {
-  const std::size_t words = params.page_bytes / sizeof(Word), a_block = std::size_t{kCopyThreads} * kWordsOfThread;
-  launch_sm90(
-      "copy_pages", copy_words<Word>,
-      {.grid = dim3(static_cast<unsigned>((words + a_block - 1) / a_block), static_cast<unsigned>(params.num_halves)),
-       .block = kCopyThreads},
-      stream, params);
+  const std::size_t words = params.page_bytes / sizeof(Word);
+  launch_sm90("copy_pages", copy_words<Word>,
+              {.grid = dim3(static_cast<unsigned>((words + kCopyThreads - 1) / kCopyThreads),
+                            static_cast<unsigned>(params.num_halves)),
+               .block = kCopyThreads},
+              stream, params);
 }
 
 }  // namespace

@@ -55,18 +55,33 @@ __device__ inline std::uint32_t two_halves(float low, float high, float16) {
 
 }  // namespace detail
 
-// Eight elements from an address that is a multiple of 16 bytes.
+// Eight elements as they lie in memory. Where a thread loads several packs, or loads behind a condition, it loads them
+// raw and unpacks later: then no load waits for another.
 template <class T>
-__device__ inline Pack load_pack(const T* source) {
-  Pack pack;
+struct RawPack {
+  uint4 words[sizeof(T) / 2];
+};
+
+// From an address that is a multiple of 16 bytes.
+template <class T>
+__device__ inline RawPack<T> load_raw(const T* source) {
+  RawPack<T> raw;
   const auto* words = reinterpret_cast<const uint4*>(source);
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(T) / 2); ++i) raw.words[i] = words[i];
+  return raw;
+}
+
+template <class T>
+__device__ inline Pack unpack(const RawPack<T>& raw) {
+  Pack pack;
+  const uint4 a = raw.words[0];
   if constexpr (sizeof(T) == 4) {
-    const uint4 a = words[0], b = words[1];
+    const uint4 b = raw.words[1];
     const std::uint32_t bits[kPackElements] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
 #pragma unroll
     for (int i = 0; i < kPackElements; ++i) pack.values[i] = __uint_as_float(bits[i]);
   } else {
-    const uint4 a = words[0];
     const std::uint32_t bits[kPackElements / 2] = {a.x, a.y, a.z, a.w};
 #pragma unroll
     for (int i = 0; i < kPackElements / 2; ++i) {
@@ -75,6 +90,11 @@ __device__ inline Pack load_pack(const T* source) {
     }
   }
   return pack;
+}
+
+template <class T>
+__device__ inline Pack load_pack(const T* source) {
+  return unpack(load_raw(source));
 }
 
 template <class T>

@@ -1,4 +1,7 @@
-// A block takes a token, or part of one: its threads have packs of the row on their way while they find the token's slot.
+// A block takes some tokens, or part of one: its threads have packs of the rows on their way while its warps find the
+// tokens' slots.
+#include <type_traits>
+
 #include "kernels/elements_sm90.cuh"
 #include "kernels/kv_append_sm90.h"
 #include "kernels/launch_sm90.cuh"
@@ -7,19 +10,16 @@ namespace heddle {
 namespace {
 
 constexpr int kAppendThreads = 256;
-constexpr int kAppendPacks = 4;  // of a thread at once
+constexpr int kAppendTokens = 4;  // of a block, where tokens are many
 
-// The elements before (page, head 0, slot) of the token; all threads of the block call it.
+// The elements before (page, head 0, slot) of the token; all threads of a warp call it.
 __device__ std::int64_t slot_of(const KvAppendParams& params, int token) {
   const PagedSequences& sequences = params.sequences;
   // The token's sequence is the number of those that end before it.
   int sequence = 0;
-  for (int first = 0; first < sequences.num_sequences; first += kAppendThreads) {
-    const int i = first + static_cast<int>(threadIdx.x);
-    const int counted =
-        __syncthreads_count(i < sequences.num_sequences && sequences.query_start[i + 1] <= token ? 1 : 0);
-    sequence += counted;
-    if (counted < kAppendThreads) break;
+  for (int first = 0; first < sequences.num_sequences; first += 32) {
+    const int i = first + static_cast<int>(threadIdx.x % 32);
+    sequence += __popc(__ballot_sync(~0u, i < sequences.num_sequences && sequences.query_start[i + 1] <= token));
   }
   const int position = sequences.context_len[sequence] - (sequences.query_start[sequence + 1] - token);
   const std::int64_t page =
@@ -27,36 +27,36 @@ __device__ std::int64_t slot_of(const KvAppendParams& params, int token) {
   return (page * params.kv.num_kv_heads * params.kv.page_size + position % params.kv.page_size) * params.kv.head_dim;
 }
 
-template <class From, class To>
+// A thread takes the same pack, of k or of v, of `kTokens` tokens.
+template <class From, class To, int kTokens>
 __global__ void __launch_bounds__(kAppendThreads) append_packs(const __grid_constant__ KvAppendParams params) {
+  __shared__ std::int64_t slots[kTokens];
   let_later_kernels_start();
+  const int packs = static_cast<int>(params.k.columns / kPackElements), tokens = static_cast<int>(params.k.rows);
+  const int index = static_cast<int>(blockIdx.y * kAppendThreads + threadIdx.x), first = blockIdx.x * kTokens;
+  const bool there = index < 2 * packs, is_key = index < packs;
+  const int pack = is_key ? index : index - packs;
+  const Tensor& x = is_key ? params.k : params.v;
   wait_for_earlier_kernels();
-  const int token = static_cast<int>(blockIdx.x), packs = static_cast<int>(params.k.columns / kPackElements);
-  const int packs_of_head = params.kv.head_dim / kPackElements;
-  std::int64_t slot = -1;
-  for (int first = blockIdx.y * kAppendThreads + threadIdx.x;; first += kAppendPacks * gridDim.y * kAppendThreads) {
-    const auto index = [&](int j) { return first + j * static_cast<int>(gridDim.y) * kAppendThreads; };
-    Pack held[kAppendPacks];
+  RawPack<From> held[kTokens];
 #pragma unroll
-    for (int j = 0; j < kAppendPacks; ++j)
-      if (index(j) < 2 * packs) {
-        const bool is_key = index(j) < packs;
-        held[j] = load_pack(element<From>(is_key ? params.k : params.v, token,
-                                          std::int64_t{is_key ? index(j) : index(j) - packs} * kPackElements));
-      }
-    if (slot < 0) slot = slot_of(params, token);
-#pragma unroll
-    for (int j = 0; j < kAppendPacks; ++j)
-      if (index(j) < 2 * packs) {
-        const bool is_key = index(j) < packs;
-        const int pack = is_key ? index(j) : index(j) - packs, head = pack / packs_of_head;
-        store_pack(static_cast<To*>(is_key ? params.kv.keys : params.kv.values) + slot +
-                       std::int64_t{head} * params.kv.page_size * params.kv.head_dim +
-                       (pack - head * packs_of_head) * kPackElements,
-                   held[j]);
-      }
-    if (index(kAppendPacks) >= 2 * packs) return;
+  for (int j = 0; j < kTokens; ++j)
+    if (there && first + j < tokens)
+      held[j] = load_raw(element<const From>(x, first + j, std::int64_t{pack} * kPackElements));
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  if (warp < kTokens && first + warp < tokens) {
+    const std::int64_t slot = slot_of(params, first + warp);
+    if (threadIdx.x % 32 == 0) slots[warp] = slot;
   }
+  __syncthreads();
+  if (!there) return;
+  const int packs_of_head = params.kv.head_dim / kPackElements, head = pack / packs_of_head;
+  To* pages = static_cast<To*>(is_key ? params.kv.keys : params.kv.values) +
+              std::int64_t{head} * params.kv.page_size * params.kv.head_dim +
+              (pack - head * packs_of_head) * kPackElements;
+#pragma unroll
+  for (int j = 0; j < kTokens; ++j)
+    if (first + j < tokens) store_pack(pages + slots[j], unpack(held[j]));
 }
 
 __global__ void __launch_bounds__(kAppendThreads) append_elements(const __grid_constant__ KvAppendParams params) {
@@ -82,16 +82,25 @@ void kv_append_sm90(const KvAppendParams& params, Stream& stream) {
   const bool packs = takes_packs(params.k) && takes_packs(params.v) && kv.head_dim % kPackElements == 0 &&
                      takes_packs(kv.keys, kv.head_dim, kv.dtype) && takes_packs(kv.values, kv.head_dim, kv.dtype);
   const std::int64_t pieces = 2 * params.k.columns / (packs ? kPackElements : 1);
-  constexpr std::int64_t kManyTokens = 128;  // each multiprocessor has a block
-  const std::int64_t a_block = std::int64_t{kAppendThreads} * (params.k.rows < kManyTokens ? 1 : kAppendPacks);
-  LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(params.k.rows), static_cast<unsigned>((pieces + a_block - 1) / a_block)),
-      .block = kAppendThreads};
-  shape.grid.y = shape.grid.y < 16 ? shape.grid.y : 16;
-  if (!packs) return launch_sm90("kv_append", append_elements, shape, stream, params);
+  const std::int64_t blocks_of_token = (pieces + kAppendThreads - 1) / kAppendThreads;
+  LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.k.rows), static_cast<unsigned>(blocks_of_token)),
+                    .block = kAppendThreads};
+  const auto is_half = [](DType dtype) { return dtype != DType::float32; };
+  const bool mixed = is_half(params.k.dtype) && is_half(kv.dtype) && params.k.dtype != kv.dtype;
+  if (!packs || mixed || blocks_of_token > 65535) {
+    shape.grid.y = shape.grid.y < 16 ? shape.grid.y : 16;
+    return launch_sm90("kv_append", append_elements, shape, stream, params);
+  }
+  constexpr std::int64_t kManyBlocks = 2048;  // several on each multiprocessor
+  const bool many = params.k.rows * blocks_of_token >= kManyBlocks;
+  if (many) shape.grid.x = static_cast<unsigned>((params.k.rows + kAppendTokens - 1) / kAppendTokens);
   with_type(params.k.dtype, [&](auto from) {
     with_type(kv.dtype, [&](auto to) {
-      launch_sm90("kv_append", append_packs<decltype(from), decltype(to)>, shape, stream, params);
+      using From = decltype(from);
+      using To = decltype(to);
+      if constexpr (sizeof(From) == 4 || sizeof(To) == 4 || std::is_same_v<From, To>)
+        launch_sm90("kv_append", many ? append_packs<From, To, kAppendTokens> : append_packs<From, To, 1>, shape,
+                    stream, params);
     });
   });
 }

@@ -1,7 +1,9 @@
-// A unit is what is normalised by itself: a token, or a head of one. Its threads hold it in registers, four packs of
-// eight each, so memory is read once; blocks go from unit to unit and keep their weights. How many threads a unit has
-// depends on `hidden` alone, and so does the order of its sum: a thread adds up the squares of each pack in order, then
-// its packs, the lanes of a warp are halved, and warps are added in order.
+// A unit is what is normalised by itself: a token, or a head of one. Its threads hold it in registers, so memory is read
+// once: a pack of eight each where units are few, for then time is what a unit takes, four where they are many, so that
+// many loads are on their way and blocks go from unit to unit and keep their weights.
+//
+// The order of a sum depends on `hidden` alone. Squares of a pack are added in order; 32 packs, a group, by halving; and
+// the groups in order. Packs past the end are zeros and change nothing.
 #include "kernels/elements_sm90.cuh"
 #include "kernels/launch_sm90.cuh"
 #include "kernels/rmsnorm_sm90.h"
@@ -9,58 +11,86 @@
 namespace heddle {
 namespace {
 
-constexpr int kSmallBlock = 128;   // threads, where a unit takes a warp or less
-constexpr int kMostThreads = 512;  // of a unit
-constexpr int kPacks = 4;          // of a thread, where they fit: many loads on their way, few threads to add up
-constexpr int kBlocksOfMultiprocessor = 6;
+constexpr int kGroupPacks = 32;
+constexpr int kSmallBlock = 128;  // threads, where a unit is less than a group
+constexpr int kManyPacks = 4;     // of a thread
+constexpr int kBlocksOfMultiprocessor = 5;
 
+constexpr int most_threads(int packs) {
+  return packs == 1 ? 1024 : 512;
+}
+
+// How units lie on threads. A unit of at most one group takes a power of two of threads and shares its block; others
+// take whole warps.
 struct UnitShape {
-  int threads = 1;     // of a unit: a power of two up to 32, or a multiple of 32
-  int packs = kPacks;  // of a thread
+  int threads = 1;
   int units_a_block = 1;
+  bool groups = false;  // more than one
 };
 
-UnitShape unit_shape(std::int64_t hidden) {
-  const std::int64_t packs = (hidden + kPackElements - 1) / kPackElements, threads = (packs + kPacks - 1) / kPacks;
+UnitShape unit_shape(std::int64_t hidden, int packs_of_thread) {
+  const std::int64_t packs = (hidden + kPackElements - 1) / kPackElements;
+  const std::int64_t threads = (packs + packs_of_thread - 1) / packs_of_thread;
   UnitShape shape;
-  if (threads <= 32) {
-    while (shape.threads < threads) shape.threads *= 2;
-    shape.units_a_block = kSmallBlock / shape.threads;
+  if (packs > kGroupPacks) {
+    shape.threads = static_cast<int>((threads + 31) / 32 * 32);
+    shape.groups = true;
     return shape;
   }
-  shape.threads = static_cast<int>(threads < kMostThreads ? (threads + 31) / 32 * 32 : kMostThreads);
-  shape.packs = static_cast<int>((packs + shape.threads - 1) / shape.threads);
-  if (shape.packs < kPacks) shape.packs = kPacks;
+  while (shape.threads < threads) shape.threads *= 2;
+  shape.units_a_block = kSmallBlock / shape.threads;
   return shape;
 }
 
-// The unit that a thread works on, and its place there.
+// The unit that a thread works on, and its place there. Where the last block has no unit for the thread, it stands at the
+// first one, so that it has something to read.
 struct Place {
-  __device__ Place(const RmsNormParams& params, const UnitShape& shape, std::int64_t block)
-      : hidden(params.x.columns / params.num_heads), thread(static_cast<int>(threadIdx.x) % shape.threads) {
-    const std::int64_t unit = block * shape.units_a_block + threadIdx.x / shape.threads;
+  __device__ Place(const RmsNormParams& params, const UnitShape& shape, unsigned block) {
+    const unsigned unit = block * static_cast<unsigned>(shape.units_a_block) + threadIdx.x / shape.threads;
+    const auto heads = static_cast<unsigned>(params.num_heads);
     there = unit < params.x.rows * params.num_heads;
-    token = unit / params.num_heads;
-    start = (unit - token * params.num_heads) * hidden;
+    token = there ? unit / heads : 0;
+    start = there ? (unit - static_cast<unsigned>(token) * heads) * (params.x.columns / params.num_heads) : 0;
   }
 
-  std::int64_t hidden;
-  int thread;
-  bool there;  // else the block is the last and has no unit for this thread
+  bool there;
   std::int64_t token, start;
 };
 
-// The sum over the threads of a unit; all threads of the block call it. `warp_sums`: of this call alone until the next
-// but one.
-__device__ float sum_of_unit(float sum, int threads, float* warp_sums) {
-  for (int distance = (threads < 32 ? threads : 32) / 2; distance > 0; distance /= 2)
-    sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, distance));
-  if (threads <= 32) return sum;
-  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
-  __syncthreads();
-  sum = warp_sums[0];
-  for (int warp = 1; warp < threads / 32; ++warp) sum = __fadd_rn(sum, warp_sums[warp]);
+__device__ float sum_of_lanes(float sum, int lanes) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, distance));
   return sum;
+}
+
+// In order, four at a time; what lies past the last group is 0.
+__device__ float sum_of_groups(const float* groups, int count) {
+  float sum = 0;
+  for (int i = 0; i < count; i += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(groups + i);
+    sum = __fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(sum, four.x), four.y), four.z), four.w);
+  }
+  return sum;
+}
+
+// The sum over a unit of what its threads' packs add up to; all threads of the block call it. `groups`: of this call
+// alone until the next but one.
+template <int kPacks>
+__device__ float sum_of_unit(const float (&packs)[kPacks], const UnitShape& shape, float* groups) {
+  if (!shape.groups) {
+    // Packs p and p + 2 of a thread are as far apart as lanes that would be halved first.
+    if constexpr (kPacks == 4)
+      return sum_of_lanes(__fadd_rn(__fadd_rn(packs[0], packs[2]), __fadd_rn(packs[1], packs[3])), shape.threads);
+    else
+      return sum_of_lanes(packs[0], shape.threads);
+  }
+  const int warps = shape.threads / 32;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const float sum = sum_of_lanes(packs[p], 32);
+    if (threadIdx.x % 32 == 0) groups[p * warps + static_cast<int>(threadIdx.x / 32)] = sum;
+  }
+  __syncthreads();
+  return sum_of_groups(groups, kPacks * warps);
 }
 
 __device__ float squares_of(const Pack& z) {
@@ -74,78 +104,94 @@ __device__ float factor_of(float squares, std::int64_t hidden, float eps) {
   return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(squares, static_cast<float>(hidden)), eps)));
 }
 
-template <class X, class Residual, class Y>
-__global__ void __launch_bounds__(kMostThreads)
+template <class X, class Residual, class Y, int kPacks>
+__global__ void __launch_bounds__(most_threads(kPacks))
     rmsnorm_packs(const __grid_constant__ RmsNormParams params, const UnitShape shape) {
-  __shared__ float warp_sums[2][kMostThreads / 32];
-  const std::int64_t hidden = params.x.columns / params.num_heads;
-  const int thread = static_cast<int>(threadIdx.x) % shape.threads;
-  const auto column = [&](int pack) { return std::int64_t{pack * shape.threads + thread} * kPackElements; };
+  __shared__ __align__(16) float groups[2][most_threads(kPacks) / 32 * kPacks];
+  const int hidden = static_cast<int>(params.x.columns / params.num_heads);
+  bool filled[kPacks];  // whether the unit has this pack of the thread's
+  int columns[kPacks];  // of the pack; of the first, where it has not
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int column = (p * shape.threads + static_cast<int>(threadIdx.x) % shape.threads) * kPackElements;
+    filled[p] = column < hidden;
+    columns[p] = filled[p] ? column : 0;
+  }
+  if (threadIdx.x < most_threads(kPacks) / 32 * kPacks) groups[0][threadIdx.x] = groups[1][threadIdx.x] = 0;
+  if (shape.groups) __syncthreads();
 
   let_later_kernels_start();
-  Pack weight[kPacks];
+  RawPack<float> weight[kPacks];
 #pragma unroll
-  for (int p = 0; p < kPacks; ++p)
-    if (column(p) < hidden) weight[p] = load_pack(static_cast<const float*>(params.weight) + column(p));
+  for (int p = 0; p < kPacks; ++p) weight[p] = load_raw(static_cast<const float*>(params.weight) + columns[p]);
   wait_for_earlier_kernels();
 
-  const std::int64_t blocks = (params.x.rows * params.num_heads + shape.units_a_block - 1) / shape.units_a_block;
+  const auto units = static_cast<unsigned>(params.x.rows * params.num_heads);
+  const unsigned blocks = (units + static_cast<unsigned>(shape.units_a_block) - 1) / shape.units_a_block;
   int turn = 0;
-  for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x, turn ^= 1) {
+  for (unsigned block = blockIdx.x; block < blocks; block += gridDim.x, turn ^= 1) {
     const Place at(params, shape, block);
-    Pack z[kPacks];
+    const X* x = element<const X>(params.x, at.token, at.start);
+    Residual* residual = element<Residual>(params.residual, at.token, at.start);
+    const bool adds = params.residual.data != nullptr;
+    RawPack<X> raw_x[kPacks];
+    RawPack<Residual> raw_residual[kPacks];
 #pragma unroll
-    for (int p = 0; p < kPacks; ++p)
-      if (at.there && column(p) < hidden) z[p] = load_pack(element<const X>(params.x, at.token, at.start + column(p)));
-    if (params.residual.data != nullptr) {
-      Pack residual[kPacks];
+    for (int p = 0; p < kPacks; ++p) raw_x[p] = load_raw(x + columns[p]);
+    if (adds) {
 #pragma unroll
-      for (int p = 0; p < kPacks; ++p)
-        if (at.there && column(p) < hidden)
-          residual[p] = load_pack(element<const Residual>(params.residual, at.token, at.start + column(p)));
-#pragma unroll
-      for (int p = 0; p < kPacks; ++p)
-        if (at.there && column(p) < hidden) {
-#pragma unroll
-          for (int i = 0; i < kPackElements; ++i) z[p].values[i] += residual[p].values[i];
-          store_pack(element<Residual>(params.residual, at.token, at.start + column(p)), z[p]);
-        }
+      for (int p = 0; p < kPacks; ++p) raw_residual[p] = load_raw(residual + columns[p]);
     }
-    float squares = 0;
+    Pack z[kPacks];
+    float squares[kPacks];
 #pragma unroll
-    for (int p = 0; p < kPacks; ++p)
-      if (at.there && column(p) < hidden) squares = __fadd_rn(squares, squares_of(z[p]));
-    const float factor = factor_of(sum_of_unit(squares, shape.threads, warp_sums[turn]), hidden, params.eps);
+    for (int p = 0; p < kPacks; ++p) {
+      z[p] = unpack(raw_x[p]);
+      if (adds) {
+        const Pack before = unpack(raw_residual[p]);
 #pragma unroll
-    for (int p = 0; p < kPacks; ++p)
-      if (at.there && column(p) < hidden) {
-#pragma unroll
-        for (int i = 0; i < kPackElements; ++i) z[p].values[i] = z[p].values[i] * factor * weight[p].values[i];
-        store_pack(element<Y>(params.y, at.token, at.start + column(p)), z[p]);
+        for (int i = 0; i < kPackElements; ++i) z[p].values[i] += before.values[i];
+        if (at.there && filled[p]) store_pack(residual + columns[p], z[p]);
       }
+      squares[p] = filled[p] ? squares_of(z[p]) : 0.0f;
+    }
+    const float factor = factor_of(sum_of_unit<kPacks>(squares, shape, groups[turn]), hidden, params.eps);
+    Y* y = element<Y>(params.y, at.token, at.start);
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const Pack weights = unpack(weight[p]);
+#pragma unroll
+      for (int i = 0; i < kPackElements; ++i) z[p].values[i] = z[p].values[i] * factor * weights.values[i];
+      if (at.there && filled[p]) store_pack(y + columns[p], z[p]);
+    }
   }
 }
 
-// Any alignment and length: the unit waits in shared memory. The same sums in the same order.
-__global__ void __launch_bounds__(kMostThreads)
+// Any alignment, length and mix of dtypes: the unit waits in shared memory. The same sums in the same order.
+__global__ void __launch_bounds__(1024)
     rmsnorm_elements(const __grid_constant__ RmsNormParams params, const UnitShape shape) {
-  extern __shared__ float units[];
-  __shared__ float warp_sums[kMostThreads / 32];
+  extern __shared__ __align__(16) float elements_of_units[];
+  constexpr int kMostGroups = kMostRmsNormHidden / (kGroupPacks * kPackElements);
+  __shared__ __align__(16) float groups[kMostGroups];
   const Place at(params, shape, blockIdx.x);
-  float* z = units + threadIdx.x / shape.threads * at.hidden;
-  // Calls f(column) for the pack's elements.
-  const auto each = [&](int pack, auto f) {
-    const std::int64_t first = std::int64_t{pack * shape.threads + at.thread} * kPackElements;
-    for (std::int64_t column = first; column < first + kPackElements && column < at.hidden && at.there; ++column)
+  const std::int64_t hidden = params.x.columns / params.num_heads;
+  const int thread = static_cast<int>(threadIdx.x) % shape.threads;
+  float* z = elements_of_units + threadIdx.x / shape.threads * hidden;
+  // Calls f(column) for the elements of the pack.
+  const auto each = [&](std::int64_t pack, auto f) {
+    const std::int64_t first = pack * kPackElements;
+    for (std::int64_t column = first; column < first + kPackElements && column < hidden && at.there; ++column)
       f(column);
   };
+  for (int i = threadIdx.x; i < kMostGroups; i += blockDim.x) groups[i] = 0;
+  __syncthreads();
 
   let_later_kernels_start();
   wait_for_earlier_kernels();
   float squares = 0;
-  for (int pack = 0; pack < shape.packs; ++pack) {
-    float squares_of_pack = 0;
-    each(pack, [&](std::int64_t column) {
+  for (int first = 0; first * kPackElements < hidden; first += shape.threads) {
+    squares = 0;
+    each(first + thread, [&](std::int64_t column) {
       float value = load_element(params.x.data, at.token * params.x.row_stride + at.start + column, params.x.dtype);
       if (params.residual.data != nullptr) {
         const std::int64_t place = at.token * params.residual.row_stride + at.start + column;
@@ -153,61 +199,79 @@ __global__ void __launch_bounds__(kMostThreads)
         store_element(params.residual.data, place, params.residual.dtype, value);
       }
       z[column] = value;
-      squares_of_pack = __fmaf_rn(value, value, squares_of_pack);
+      squares = __fmaf_rn(value, value, squares);
     });
-    squares = __fadd_rn(squares, squares_of_pack);
+    squares = sum_of_lanes(squares, shape.groups ? 32 : shape.threads);
+    const int group = (first + thread) / kGroupPacks;
+    if (shape.groups && threadIdx.x % 32 == 0 && group < kMostGroups) groups[group] = squares;
   }
-  const float factor = factor_of(sum_of_unit(squares, shape.threads, warp_sums), at.hidden, params.eps);
-  for (int pack = 0; pack < shape.packs; ++pack)
-    each(pack, [&](std::int64_t column) {
+  __syncthreads();
+  if (shape.groups) squares = sum_of_groups(groups, kMostGroups);
+  const float factor = factor_of(squares, hidden, params.eps);
+  for (int first = 0; first * kPackElements < hidden; first += shape.threads)
+    each(first + thread, [&](std::int64_t column) {
       store_element(params.y.data, at.token * params.y.row_stride + at.start + column, params.y.dtype,
                     z[column] * factor * static_cast<const float*>(params.weight)[column]);
     });
 }
 
-// Calls f with values of the types of x, residual and y, of which at most one is 16 bits wide.
-template <class Half, class F>
-void with_types(const RmsNormParams& params, F f) {
-  const auto with = [](DType dtype, auto g) {
-    if (dtype == DType::float32) return g(float{});
-    g(Half{});
-  };
-  with(params.x.dtype, [&](auto x) {
-    with(params.residual.data != nullptr ? params.residual.dtype : DType::float32,
-         [&](auto residual) { with(params.y.dtype, [&](auto y) { f(x, residual, y); }); });
-  });
+void launch_elements(const RmsNormParams& params, Stream& stream) {
+  const std::int64_t hidden = params.x.columns / params.num_heads, units = params.x.rows * params.num_heads;
+  UnitShape unit = unit_shape(hidden, 1);
+  if (unit.threads > 1024) unit.threads = 1024;
+  const std::int64_t blocks = (units + unit.units_a_block - 1) / unit.units_a_block;
+  launch_sm90("rmsnorm", rmsnorm_elements,
+              {.grid = dim3(static_cast<unsigned>(blocks)),
+               .block = dim3(static_cast<unsigned>(unit.threads * unit.units_a_block)),
+               .shared_bytes = static_cast<std::size_t>(hidden * unit.units_a_block) * sizeof(float)},
+              stream, params, unit);
+}
+
+template <class X, class Residual, class Y>
+void launch_packs(const RmsNormParams& params, Stream& stream) {
+  const std::int64_t hidden = params.x.columns / params.num_heads, units = params.x.rows * params.num_heads;
+  int multiprocessors = 0;
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device().index);
+  const UnitShape few = unit_shape(hidden, 1), lots = unit_shape(hidden, kManyPacks);
+  const std::int64_t blocks = (units + lots.units_a_block - 1) / lots.units_a_block;
+  const bool many = few.threads > most_threads(1) || blocks >= 2 * multiprocessors;
+  const UnitShape unit = many ? lots : few;
+  const std::int64_t most = kBlocksOfMultiprocessor * multiprocessors;
+  const std::int64_t grid = !many ? (units + few.units_a_block - 1) / few.units_a_block : blocks < most ? blocks : most;
+  launch_sm90("rmsnorm", many ? rmsnorm_packs<X, Residual, Y, kManyPacks> : rmsnorm_packs<X, Residual, Y, 1>,
+              {.grid = dim3(static_cast<unsigned>(grid)),
+               .block = dim3(static_cast<unsigned>(unit.threads * unit.units_a_block))},
+              stream, params, unit);
+}
+
+// The mixes that models use: all float32, 16 bits in or out or both beside a float32 residual, or all of 16 bits.
+template <class Half>
+void launch_mix(const RmsNormParams& params, Stream& stream) {
+  const auto is_half = [](const Tensor& tensor) { return tensor.dtype != DType::float32; };
+  const bool x = is_half(params.x), y = is_half(params.y);
+  if (params.residual.data != nullptr && is_half(params.residual)) {
+    if (x && y) return launch_packs<Half, Half, Half>(params, stream);
+    return launch_elements(params, stream);
+  }
+  if (x && y) return launch_packs<Half, float, Half>(params, stream);
+  if (x) return launch_packs<Half, float, float>(params, stream);
+  if (y) return launch_packs<float, float, Half>(params, stream);
+  launch_packs<float, float, float>(params, stream);
 }
 
 }  // namespace
 
 void rmsnorm_sm90(const RmsNormParams& params, Stream& stream) {
   const std::int64_t hidden = params.x.columns / params.num_heads;
-  const UnitShape unit = unit_shape(hidden);
-  const std::int64_t blocks = (params.x.rows * params.num_heads + unit.units_a_block - 1) / unit.units_a_block;
-  LaunchShape shape{.grid = dim3(static_cast<unsigned>(blocks)),
-                    .block = dim3(static_cast<unsigned>(unit.threads * unit.units_a_block))};
   const bool packs = hidden % kPackElements == 0 && takes_packs(params.x) && takes_packs(params.y) &&
                      takes_packs(params.weight, 0, DType::float32) &&
-                     (params.residual.data == nullptr || takes_packs(params.residual)) && unit.packs == kPacks;
-  if (!packs) {
-    shape.shared_bytes =
-        static_cast<std::size_t>(hidden) * static_cast<std::size_t>(unit.units_a_block) * sizeof(float);
-    return launch_sm90("rmsnorm", rmsnorm_elements, shape, stream, params, unit);
-  }
-  int multiprocessors = 0;
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device().index);
-  const auto most = static_cast<unsigned>(kBlocksOfMultiprocessor * multiprocessors);
-  if (multiprocessors > 0 && shape.grid.x > most) shape.grid.x = most;
-  const auto launch = [&](auto x, auto residual, auto y) {
-    using X = decltype(x);
-    using R = decltype(residual);
-    using Y = decltype(y);
-    launch_sm90("rmsnorm", rmsnorm_packs<X, R, Y>, shape, stream, params, unit);
-  };
+                     (params.residual.data == nullptr || takes_packs(params.residual)) &&
+                     unit_shape(hidden, kManyPacks).threads <= most_threads(kManyPacks);
+  if (!packs) return launch_elements(params, stream);
   const auto is_float16 = [](const Tensor& tensor) { return tensor.data != nullptr && tensor.dtype == DType::float16; };
   if (is_float16(params.x) || is_float16(params.residual) || is_float16(params.y))
-    return with_types<float16>(params, launch);
-  with_types<bfloat16>(params, launch);
+    return launch_mix<float16>(params, stream);
+  launch_mix<bfloat16>(params, stream);
 }
 
 }  // namespace heddle

@@ -9,7 +9,7 @@ namespace heddle {
 namespace {
 
 constexpr int kRopeThreads = 128;
-constexpr int kHeadsAtOnce = 2;  // of a thread
+constexpr int kHeadsAtOnce = 3;  // of a thread
 
 struct Turn {
   float cosine, sine;
@@ -46,14 +46,14 @@ __global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant
   };
   wait_for_earlier_kernels();
 
-  Pack low[kHeadsAtOnce], high[kHeadsAtOnce];
+  RawPack<T> low[kHeadsAtOnce], high[kHeadsAtOnce];
   const auto load = [&](int first) {
 #pragma unroll
     for (int j = 0; j < kHeadsAtOnce; ++j)
       if (takes_part && first + j * heads_at_once < heads) {
         const T* at = place(first + j * heads_at_once);
-        low[j] = load_pack(at);
-        high[j] = load_pack(at + half);
+        low[j] = load_raw(at);
+        high[j] = load_raw(at + half);
       }
   };
   int head = static_cast<int>(blockIdx.y) * heads_of_block + static_cast<int>(threadIdx.x) / lanes;
@@ -70,12 +70,12 @@ __global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant
 #pragma unroll
     for (int j = 0; j < kHeadsAtOnce; ++j)
       if (head + j * heads_at_once < heads) {
+        Pack a = unpack(low[j]), b = unpack(high[j]);
 #pragma unroll
-        for (int i = 0; i < kPackElements; ++i)
-          turn_pair({cosine.values[i], sine.values[i]}, low[j].values[i], high[j].values[i]);
+        for (int i = 0; i < kPackElements; ++i) turn_pair({cosine.values[i], sine.values[i]}, a.values[i], b.values[i]);
         T* at = place(head + j * heads_at_once);
-        store_pack(at, low[j]);
-        store_pack(at + half, high[j]);
+        store_pack(at, a);
+        store_pack(at + half, b);
       }
     head += kHeadsAtOnce * heads_at_once;
     load(head);

@@ -35,21 +35,38 @@ struct GpuSampleCase {
   int rows;
 };
 
-TEST_F(SampleOnGpu, GivesTheTokensOfTheCpu) {
-  for (const GpuSampleCase c :
-       {GpuSampleCase{1, 20}, {2, 100}, {40, 1500}, {511, 500}, {4097, 600}, {32000, 300}, {50257, 60}, {128256, 60}}) {
-    const SampleRows rows = random_rows(c.vocab_size, c.rows, static_cast<unsigned>(c.vocab_size));
-    const std::vector<std::int32_t> expected = sampled_on_cpu(rows, 8), tokens = sampled_on_gpu(rows);
-    for (std::size_t r = 0; r < expected.size(); ++r) {
-      const SampleRow& row = rows.rows[r];
-      EXPECT_EQ(tokens[r], expected[r]) << fmt::format(
-          "vocabulary {} row {}: temperature {} top_k {} top_p {} min_p {} penalties {} {} {} history {} logits {} {}",
-          c.vocab_size, r, row.temperature, row.top_k, row.top_p, row.min_p, row.repetition_penalty,
-          row.presence_penalty, row.frequency_penalty, row.num_history,
-          rows.logits.row(static_cast<std::int64_t>(r))[0],
-          rows.logits.row(static_cast<std::int64_t>(r))[c.vocab_size / 2]);
-    }
+void expect_cpu_tokens(const GpuSampleCase& c) {
+  const SampleRows rows = random_rows(c.vocab_size, c.rows, static_cast<unsigned>(c.vocab_size));
+  const std::vector<std::int32_t> expected = sampled_on_cpu(rows, 8), tokens = sampled_on_gpu(rows);
+  for (std::size_t r = 0; r < expected.size(); ++r) {
+    const SampleRow& row = rows.rows[r];
+    const float* logits = rows.logits.row(static_cast<std::int64_t>(r));
+    EXPECT_EQ(tokens[r], expected[r]) << fmt::format(
+        "vocabulary {} row {}: temperature {} top_k {} top_p {} min_p {} penalties {} {} {} history {} logits {} {}",
+        c.vocab_size, r, row.temperature, row.top_k, row.top_p, row.min_p, row.repetition_penalty, row.presence_penalty,
+        row.frequency_penalty, row.num_history, logits[0], logits[c.vocab_size / 2]);
   }
+}
+
+// Small enough for compute-sanitizer.
+TEST_F(SampleOnGpu, FewRowsGetTheTokensOfTheCpu) {
+  for (const GpuSampleCase c : {GpuSampleCase{1, 10}, {2, 30}, {600, 100}, {9001, 20}}) expect_cpu_tokens(c);
+}
+
+TEST_F(SampleOnGpu, ThousandsOfRowsGetTheTokensOfTheCpu) {
+  for (const GpuSampleCase c :
+       {GpuSampleCase{40, 2000}, {511, 800}, {4097, 800}, {32000, 300}, {50257, 60}, {128256, 60}})
+    expect_cpu_tokens(c);
+}
+
+TEST_F(SampleOnGpu, TakesVocabulariesUpToALimit) {
+  Stream stream(kGpu);
+  const GpuArray<SampleRow> rows(std::vector<SampleRow>(1));
+  GpuArray<std::int32_t> tokens(std::vector<std::int32_t>(1));
+  const std::int64_t size = kMostGpuVocabulary + 1;
+  const Tensor logits{tokens.data(), 1, size, size, DType::float32};
+  expect_invalid([&] { sample({.logits = logits, .rows = rows.data(), .tokens = tokens.data()}, stream); },
+                 "sample: a row has 4194305 logits, a GPU takes 4194304");
 }
 
 }  // namespace
