@@ -4,6 +4,8 @@
 //
 // The order of a sum depends on `hidden` alone. Squares of a pack are added in order; 32 packs, a group, by halving; and
 // the groups in order. Packs past the end are zeros and change nothing.
+#include <algorithm>
+
 #include "kernels/elements_sm90.cuh"
 #include "kernels/launch_sm90.cuh"
 #include "kernels/rmsnorm_sm90.h"
@@ -12,49 +14,61 @@ namespace heddle {
 namespace {
 
 constexpr int kGroupPacks = 32;
-constexpr int kSmallBlock = 128;  // threads, where a unit is less than a group
-constexpr int kManyPacks = 4;     // of a thread
-constexpr int kBlocksOfMultiprocessor = 5;
+constexpr int kSmallBlock = 128;     // threads, where a unit is less than a group
+constexpr int kManyPacks = 4;        // of a thread
+constexpr int kManyRegisters = 128;  // of a thread that has four packs, at most: so many fit a multiprocessor's 65536
 
 constexpr int most_threads(int packs) {
   return packs == 1 ? 1024 : 512;
 }
 
 // How units lie on threads. A unit of at most one group takes a power of two of threads and shares its block; others
-// take whole warps.
+// take whole warps. All that a thread needs to find its place, so that it has it before the kernel ahead has ended.
 struct UnitShape {
+  int hidden = 0;
   int threads = 1;
   int units_a_block = 1;
   bool groups = false;  // more than one
+  unsigned heads = 1;   // of a token
+  unsigned units = 0;
+  unsigned blocks = 0;  // that hold all units
 };
 
-UnitShape unit_shape(std::int64_t hidden, int packs_of_thread) {
+UnitShape unit_shape(const RmsNormParams& params, int packs_of_thread) {
+  const std::int64_t hidden = params.x.columns / params.num_heads;
   const std::int64_t packs = (hidden + kPackElements - 1) / kPackElements;
   const std::int64_t threads = (packs + packs_of_thread - 1) / packs_of_thread;
-  UnitShape shape;
-  if (packs > kGroupPacks) {
+  UnitShape shape{.hidden = static_cast<int>(hidden),
+                  .groups = packs > kGroupPacks,
+                  .heads = static_cast<unsigned>(params.num_heads),
+                  .units = static_cast<unsigned>(params.x.rows * params.num_heads)};
+  if (shape.groups) {
     shape.threads = static_cast<int>((threads + 31) / 32 * 32);
-    shape.groups = true;
-    return shape;
+  } else {
+    while (shape.threads < threads) shape.threads *= 2;
+    shape.units_a_block = kSmallBlock / shape.threads;
   }
-  while (shape.threads < threads) shape.threads *= 2;
-  shape.units_a_block = kSmallBlock / shape.threads;
+  const auto units_a_block = static_cast<unsigned>(shape.units_a_block);
+  shape.blocks = (shape.units + units_a_block - 1) / units_a_block;
   return shape;
 }
 
 // The unit that a thread works on, and its place there. Where the last block has no unit for the thread, it stands at the
 // first one, so that it has something to read.
 struct Place {
-  __device__ Place(const RmsNormParams& params, const UnitShape& shape, unsigned block) {
-    const unsigned unit = block * static_cast<unsigned>(shape.units_a_block) + threadIdx.x / shape.threads;
-    const auto heads = static_cast<unsigned>(params.num_heads);
-    there = unit < params.x.rows * params.num_heads;
-    token = there ? unit / heads : 0;
-    start = there ? (unit - static_cast<unsigned>(token) * heads) * (params.x.columns / params.num_heads) : 0;
+  __device__ Place(const UnitShape& shape, unsigned block) {
+    const unsigned unit = shape.units_a_block == 1
+                              ? block
+                              : block * shape.units_a_block + threadIdx.x / static_cast<unsigned>(shape.threads);
+    there = unit < shape.units;
+    const unsigned row = !there ? 0 : shape.heads == 1 ? unit : unit / shape.heads;
+    token = row;
+    start = there ? static_cast<int>((unit - row * shape.heads) * static_cast<unsigned>(shape.hidden)) : 0;
   }
 
   bool there;
-  std::int64_t token, start;
+  std::int64_t token;
+  int start;
 };
 
 __device__ float sum_of_lanes(float sum, int lanes) {
@@ -108,12 +122,13 @@ template <class X, class Residual, class Y, int kPacks>
 __global__ void __launch_bounds__(most_threads(kPacks))
     rmsnorm_packs(const __grid_constant__ RmsNormParams params, const UnitShape shape) {
   __shared__ __align__(16) float groups[2][most_threads(kPacks) / 32 * kPacks];
-  const int hidden = static_cast<int>(params.x.columns / params.num_heads);
+  const int hidden = shape.hidden;
   bool filled[kPacks];  // whether the unit has this pack of the thread's
   int columns[kPacks];  // of the pack; of the first, where it has not
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
-    const int column = (p * shape.threads + static_cast<int>(threadIdx.x) % shape.threads) * kPackElements;
+    const int thread = static_cast<int>(threadIdx.x) & (shape.groups ? ~0 : shape.threads - 1);
+    const int column = (p * shape.threads + thread) * kPackElements;
     filled[p] = column < hidden;
     columns[p] = filled[p] ? column : 0;
   }
@@ -124,13 +139,11 @@ __global__ void __launch_bounds__(most_threads(kPacks))
   RawPack<float> weight[kPacks];
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) weight[p] = load_raw(static_cast<const float*>(params.weight) + columns[p]);
+  Place at(shape, blockIdx.x);
   wait_for_earlier_kernels();
 
-  const auto units = static_cast<unsigned>(params.x.rows * params.num_heads);
-  const unsigned blocks = (units + static_cast<unsigned>(shape.units_a_block) - 1) / shape.units_a_block;
   int turn = 0;
-  for (unsigned block = blockIdx.x; block < blocks; block += gridDim.x, turn ^= 1) {
-    const Place at(params, shape, block);
+  for (unsigned block = blockIdx.x; block < shape.blocks; block += gridDim.x, turn ^= 1, at = Place(shape, block)) {
     const X* x = element<const X>(params.x, at.token, at.start);
     Residual* residual = element<Residual>(params.residual, at.token, at.start);
     const bool adds = params.residual.data != nullptr;
@@ -173,8 +186,8 @@ __global__ void __launch_bounds__(1024)
   extern __shared__ __align__(16) float elements_of_units[];
   constexpr int kMostGroups = kMostRmsNormHidden / (kGroupPacks * kPackElements);
   __shared__ __align__(16) float groups[kMostGroups];
-  const Place at(params, shape, blockIdx.x);
-  const std::int64_t hidden = params.x.columns / params.num_heads;
+  const Place at(shape, blockIdx.x);
+  const std::int64_t hidden = shape.hidden;
   const int thread = static_cast<int>(threadIdx.x) % shape.threads;
   float* z = elements_of_units + threadIdx.x / shape.threads * hidden;
   // Calls f(column) for the elements of the pack.
@@ -216,31 +229,27 @@ __global__ void __launch_bounds__(1024)
 }
 
 void launch_elements(const RmsNormParams& params, Stream& stream) {
-  const std::int64_t hidden = params.x.columns / params.num_heads, units = params.x.rows * params.num_heads;
-  UnitShape unit = unit_shape(hidden, 1);
-  if (unit.threads > 1024) unit.threads = 1024;
-  const std::int64_t blocks = (units + unit.units_a_block - 1) / unit.units_a_block;
+  UnitShape unit = unit_shape(params, 1);
+  if (unit.threads > most_threads(1)) unit.threads = most_threads(1);
   launch_sm90("rmsnorm", rmsnorm_elements,
-              {.grid = dim3(static_cast<unsigned>(blocks)),
+              {.grid = dim3(unit.blocks),
                .block = dim3(static_cast<unsigned>(unit.threads * unit.units_a_block)),
-               .shared_bytes = static_cast<std::size_t>(hidden * unit.units_a_block) * sizeof(float)},
+               .shared_bytes = static_cast<std::size_t>(unit.hidden * unit.units_a_block) * sizeof(float)},
               stream, params, unit);
 }
 
 template <class X, class Residual, class Y>
 void launch_packs(const RmsNormParams& params, Stream& stream) {
-  const std::int64_t hidden = params.x.columns / params.num_heads, units = params.x.rows * params.num_heads;
-  int multiprocessors = 0;
+  int multiprocessors = 1;
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device().index);
-  const UnitShape few = unit_shape(hidden, 1), lots = unit_shape(hidden, kManyPacks);
-  const std::int64_t blocks = (units + lots.units_a_block - 1) / lots.units_a_block;
-  const bool many = few.threads > most_threads(1) || blocks >= 2 * multiprocessors;
-  const UnitShape unit = many ? lots : few;
-  const std::int64_t most = kBlocksOfMultiprocessor * multiprocessors;
-  const std::int64_t grid = !many ? (units + few.units_a_block - 1) / few.units_a_block : blocks < most ? blocks : most;
+  const UnitShape few = unit_shape(params, 1), lots = unit_shape(params, kManyPacks);
+  const bool many = few.threads > most_threads(1) || lots.blocks >= 2 * static_cast<unsigned>(multiprocessors);
+  const UnitShape& unit = many ? lots : few;
+  const int threads = unit.threads * unit.units_a_block;
+  const int at_once = std::max(1, 65536 / (kManyRegisters * threads)) * multiprocessors;
   launch_sm90("rmsnorm", many ? rmsnorm_packs<X, Residual, Y, kManyPacks> : rmsnorm_packs<X, Residual, Y, 1>,
-              {.grid = dim3(static_cast<unsigned>(grid)),
-               .block = dim3(static_cast<unsigned>(unit.threads * unit.units_a_block))},
+              {.grid = dim3(many ? std::min(unit.blocks, static_cast<unsigned>(at_once)) : unit.blocks),
+               .block = dim3(static_cast<unsigned>(threads))},
               stream, params, unit);
 }
 
@@ -266,7 +275,7 @@ void rmsnorm_sm90(const RmsNormParams& params, Stream& stream) {
   const bool packs = hidden % kPackElements == 0 && takes_packs(params.x) && takes_packs(params.y) &&
                      takes_packs(params.weight, 0, DType::float32) &&
                      (params.residual.data == nullptr || takes_packs(params.residual)) &&
-                     unit_shape(hidden, kManyPacks).threads <= most_threads(kManyPacks);
+                     unit_shape(params, kManyPacks).threads <= most_threads(kManyPacks);
   if (!packs) return launch_elements(params, stream);
   const auto is_float16 = [](const Tensor& tensor) { return tensor.data != nullptr && tensor.dtype == DType::float16; };
   if (is_float16(params.x) || is_float16(params.residual) || is_float16(params.y))
