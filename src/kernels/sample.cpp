@@ -49,9 +49,9 @@ std::span<SampleCandidate> keep_top_p(std::span<SampleCandidate> candidates, dou
 std::span<SampleCandidate> keep_min_p(std::span<SampleCandidate> candidates, double min_p) {
   if (min_p == 0) return candidates;
   // Logits are relative to the largest, which is 0: a probability relative to the largest is exp(logit).
-  const auto rest = std::ranges::remove_if(
-      candidates, [&](const SampleCandidate& candidate) { return std::exp(candidate.logit) < min_p; });
-  return candidates.first(candidates.size() - rest.size());
+  const auto end = std::remove_if(candidates.begin(), candidates.end(),
+                                  [&](const SampleCandidate& candidate) { return std::exp(candidate.logit) < min_p; });
+  return candidates.first(static_cast<std::size_t>(end - candidates.begin()));
 }
 
 void sample_rows(const SampleParams& params, std::int64_t begin, std::int64_t end) {
