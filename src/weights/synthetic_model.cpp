@@ -9,6 +9,8 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
+#include "base/stream.h"
+#include "weights/synthetic_fill.h"
 
 namespace heddle {
 namespace {
@@ -279,6 +281,18 @@ void SyntheticModel::read_rows(std::string_view name, std::int64_t first_row, st
   const std::int64_t row_elements = tensor.info.num_elements() / tensor.info.shape.front();
   fill_synthetic(tensor.recipe, static_cast<std::uint64_t>(first_row * row_elements),
                  static_cast<std::size_t>(num_rows * row_elements), name_.dtype, destination);
+}
+
+bool SyntheticModel::make_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows, DType dtype,
+                               std::byte* destination, Stream& stream) const {
+  if (stream.device().kind != DeviceKind::cuda) return false;
+  const Entry& tensor = entry(name);
+  check_rows(name, tensor, first_row, num_rows);
+  const std::int64_t row_elements = tensor.info.num_elements() / tensor.info.shape.front();
+  if constexpr (kHaveCuda)
+    cuda::fill_synthetic(tensor.recipe, static_cast<std::uint64_t>(first_row * row_elements),
+                         static_cast<std::size_t>(num_rows * row_elements), name_.dtype, dtype, destination, stream);
+  return true;
 }
 
 }  // namespace heddle

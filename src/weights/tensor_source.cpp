@@ -46,6 +46,10 @@ void TensorSource::read_rows(std::string_view name, std::int64_t first_row, std:
   if (!all.bytes.empty()) std::memcpy(destination, all.bytes.data(), all.bytes.size());
 }
 
+bool TensorSource::make_rows(std::string_view, std::int64_t, std::int64_t, DType, std::byte*, Stream&) const {
+  return false;
+}
+
 std::string quoted_name(std::string_view name) {
   constexpr std::size_t kMost = 160;
   std::string text =

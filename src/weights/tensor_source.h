@@ -14,6 +14,8 @@
 
 namespace heddle {
 
+class Stream;
+
 // An element type as the safetensors format knows it; Heddle computes with three of them.
 struct StoredDType {
   std::string_view name;       // "BF16"; a literal
@@ -58,6 +60,11 @@ class TensorSource {
   // The same bytes, written to `destination` by the calling thread alone: for callers with several threads of their own.
   virtual void read_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows,
                          std::byte* destination) const;
+
+  // Enqueues making the same rows, in `dtype`, in the memory of the stream's GPU, where the source needs no host for
+  // that; otherwise returns false and does nothing.
+  virtual bool make_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows, DType dtype,
+                         std::byte* destination, Stream& stream) const;
 
   // False where only names, dtypes and shapes are to be had: rows() must then not be called, and a WeightLoader checks
   // without loading.

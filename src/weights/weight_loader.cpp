@@ -46,7 +46,8 @@ std::size_t expected_bytes(const TensorSource& source, std::optional<DType> dtyp
   std::size_t bytes = 0;
   for (const std::string_view name : source.names()) {
     const TensorInfo& info = *source.find(name);
-    const DType wanted = info.shape.size() < 2 ? DType::float32 : dtype.value_or(info.dtype.dtype.value_or(DType::float32));
+    const DType wanted =
+        info.shape.size() < 2 ? DType::float32 : dtype.value_or(info.dtype.dtype.value_or(DType::float32));
     bytes += round_up(static_cast<std::size_t>(info.num_elements()) * size_of(wanted), WeightUpload::kAlignment);
   }
   return bytes;
@@ -58,8 +59,7 @@ WeightLoader::WeightLoader(const TensorSource& source, WeightLoaderOptions optio
     : source_(source), options_(std::move(options)) {
   storage_.device = options_.device;
   if (options_.device.kind != DeviceKind::cpu && source.has_contents())
-    upload_ =
-        std::make_shared<WeightUpload>(source, options_.device, expected_bytes(source, options_.dtype));
+    upload_ = std::make_shared<WeightUpload>(source, options_.device, expected_bytes(source, options_.dtype));
 }
 
 Weight WeightLoader::matrix(std::span<const NamedRows> blocks, const Extent& in_features) {

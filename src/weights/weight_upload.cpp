@@ -15,7 +15,7 @@
 namespace heddle {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{4} << 20;   // long enough for the bus, short enough to overlap
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20;      // long enough for the bus, short enough to overlap
 constexpr std::size_t kBytesOfThread = std::size_t{16} << 20;  // fewer are not worth another thread
 constexpr std::size_t kMoreMemory = std::size_t{2} << 20;
 constexpr unsigned kMaxUploadThreads = 12;  // as many as it takes to read the page cache as fast as the bus carries
@@ -35,7 +35,7 @@ std::size_t largest_row_bytes(const TensorSource& source) {
 }  // namespace
 
 WeightUpload::WeightUpload(const TensorSource& source, Device device, std::size_t expected_bytes)
-    : source_(source), device_(device), slot_bytes_(std::max(kPieceBytes, largest_row_bytes(source))) {
+    : source_(source), device_(device), stream_(device), slot_bytes_(std::max(kPieceBytes, largest_row_bytes(source))) {
   if (expected_bytes > 0) memory_.push_back(std::make_shared<Buffer>(expected_bytes, device));
 }
 
@@ -66,7 +66,12 @@ std::size_t WeightUpload::row_elements(const TensorInfo& info) const {
 void WeightUpload::enqueue(const std::string& name, std::int64_t first_row, std::int64_t num_rows, DType dtype,
                            std::byte* destination) {
   if (num_rows == 0) return;
-  const std::size_t row_bytes = row_elements(*source_.find(name)) * size_of(dtype);
+  const TensorInfo& info = *source_.find(name);
+  if (source_.make_rows(name, first_row, num_rows, dtype, destination, stream_)) {
+    bytes_done_ += static_cast<std::size_t>(num_rows) * row_elements(info) * size_of(*info.dtype.dtype);
+    return;
+  }
+  const std::size_t row_bytes = row_elements(info) * size_of(dtype);
   const auto piece_rows =
       static_cast<std::int64_t>(std::max<std::size_t>(1, slot_bytes_ / std::max<std::size_t>(1, row_bytes)));
   {
@@ -84,9 +89,8 @@ void WeightUpload::enqueue(const std::string& name, std::int64_t first_row, std:
 }
 
 void WeightUpload::put(const void* source, std::size_t size_bytes, std::byte* destination) {
-  Stream stream(device_);
-  enqueue_copy(stream, destination, source, size_bytes);
-  stream.synchronize();
+  enqueue_copy(stream_, destination, source, size_bytes);
+  stream_.synchronize();
 }
 
 void WeightUpload::start_threads() {
@@ -102,6 +106,8 @@ bool WeightUpload::wait() {
   const bool done =
       progress_.wait_for(lock, std::chrono::milliseconds(100), [&] { return unfinished_ == 0 || error_ != nullptr; });
   if (error_) std::rethrow_exception(error_);
+  lock.unlock();
+  if (done) stream_.synchronize();
   return done;
 }
 

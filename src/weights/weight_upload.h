@@ -16,6 +16,7 @@
 
 #include "base/buffer.h"
 #include "base/dtype.h"
+#include "base/stream.h"
 #include "weights/tensor_source.h"
 
 namespace heddle {
@@ -67,6 +68,7 @@ class WeightUpload {
 
   const TensorSource& source_;
   Device device_;
+  Stream stream_;           // of the thread that calls: what the device makes itself
   std::size_t slot_bytes_;  // of pinned memory, for one piece
   std::vector<std::shared_ptr<Buffer>> memory_;
   std::size_t used_bytes_ = 0;  // of the last of memory_

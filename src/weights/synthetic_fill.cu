@@ -1,0 +1,60 @@
+#include "weights/synthetic_fill.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace heddle::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::uint64_t kMaxBlocks = 132 * 32;  // enough to fill the largest GPU; each walks on from there
+
+// synthetic_value(), with nothing fused.
+__device__ float value_at(const SyntheticTensor& tensor, std::uint64_t index) {
+  const float product = __fmul_rn(tensor.scale, static_cast<float>(synthetic_integer(tensor.key, index)));
+  return __fadd_rn(tensor.offset, product);
+}
+
+__device__ float rounded_to(DType dtype, float value) {
+  if (dtype == DType::bfloat16) return __bfloat162float(__float2bfloat16_rn(value));
+  if (dtype == DType::float16) return __half2float(__float2half_rn(value));
+  return value;
+}
+
+__global__ void fill(const __grid_constant__ SyntheticTensor tensor, std::uint64_t first, std::uint64_t count,
+                     DType stored, DType dtype, void* destination) {
+  const std::uint64_t stride = std::uint64_t{gridDim.x} * kThreads;
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += stride) {
+    const float value = rounded_to(stored, value_at(tensor, first + i));
+    if (dtype == DType::bfloat16)
+      static_cast<__nv_bfloat16*>(destination)[i] = __float2bfloat16_rn(value);
+    else if (dtype == DType::float16)
+      static_cast<__half*>(destination)[i] = __float2half_rn(value);
+    else
+      static_cast<float*>(destination)[i] = value;
+  }
+}
+
+}  // namespace
+
+void fill_synthetic(const SyntheticTensor& tensor, std::uint64_t first, std::size_t count, DType stored, DType dtype,
+                    void* destination, Stream& stream) {
+  if (count == 0) return;
+  const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>((count + kThreads - 1) / kThreads, kMaxBlocks));
+  int former = 0;
+  cudaGetDevice(&former);
+  cudaSetDevice(stream.device().index);
+  fill<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream.native())>>>(tensor, first, count, stored, dtype,
+                                                                            destination);
+  const cudaError_t error = cudaGetLastError();
+  cudaSetDevice(former);
+  if (error != cudaSuccess)
+    throw_error<Failure>("making weights on {}: {}", name_of(stream.device()), cudaGetErrorString(error));
+}
+
+}  // namespace heddle::cuda
