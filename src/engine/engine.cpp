@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/cuda_runtime.h"
 #include "base/error.h"
+#include "kernels/sample.h"
 
 namespace heddle {
 namespace {
@@ -21,19 +22,21 @@ std::size_t available_bytes(const Model& model) {
   return 0;
 }
 
-// The cache is not to take all that is there: spare pages come on top, and others may want some, too.
+// The cache is not to take all that is there: others may want some, too.
 constexpr std::size_t kCachePercent = 90;
 
-std::int64_t cache_bytes(const Model& model, const EngineOptions& options, const StepLimits& step,
+// Bytes for pages that sequences use.
+std::int64_t cache_bytes(const Model& model, const EngineOptions& options, const ExecutorLimits& limits,
                          std::size_t available) {
   if (options.kv_bytes || !on_gpu(model)) return options.kv_bytes.value_or(std::int64_t{1} << 30);
-  const std::size_t taken = placed_bytes(step) + model.arena_bytes(step) + kOtherGpuBytes;
+  const std::size_t spare = cache_shape(model, limits).size_bytes();  // of limits without pages
+  const std::size_t taken = arena_bytes(model, limits) + spare + kOtherGpuBytes;
   return static_cast<std::int64_t>(available > taken ? (available - taken) / 100 * kCachePercent : 0);
 }
 
 // Pages for max_sequences full contexts, if the cache's bytes hold that many.
-int cache_pages(const Model& model, const EngineOptions& options, int page_size, const StepLimits& step,
-                std::size_t available) {
+int cache_pages(const Model& model, const EngineOptions& options, const ExecutorLimits& limits, std::size_t available) {
+  const int page_size = limits.page_size;
   const ModelShape& shape = model.shape();
   const KvPages page{.num_layers = shape.num_layers,
                      .num_pages = 1,
@@ -41,7 +44,7 @@ int cache_pages(const Model& model, const EngineOptions& options, int page_size,
                      .num_kv_heads = shape.num_kv_heads,
                      .head_dim = shape.head_dim,
                      .dtype = shape.dtype};
-  const std::int64_t bytes = cache_bytes(model, options, step, available);
+  const std::int64_t bytes = cache_bytes(model, options, limits, available);
   std::int64_t affordable = bytes / static_cast<std::int64_t>(page.size_bytes());
   const std::int64_t useful = checked_mul<std::int64_t>(ceil_div<std::int64_t>(shape.max_context, page_size),
                                                         options.max_sequences, "pages of the key-value cache");
@@ -68,8 +71,9 @@ ExecutorLimits executor_limits(const Model& model, const EngineOptions& options,
                                  .max_sequences = options.max_sequences,
                                  .max_samples = std::max(options.max_sequences, options.max_logit_rows),
                                  .max_pages_per_sequence = pages_of_context},
-                        .page_size = page_size};
-  limits.num_pages = cache_pages(model, options, page_size, limits.step, available);
+                        .page_size = page_size,
+                        .num_pages = 0};
+  limits.num_pages = cache_pages(model, options, limits, available);
   limits.step.max_pages_per_sequence = std::min(limits.num_pages, pages_of_context);
   return limits;
 }
@@ -167,7 +171,7 @@ std::span<const TokenOutput> Engine::step() {
     const StepSample& sample = plan_.samples[i];
     const std::int64_t id = plan_.sequences[static_cast<std::size_t>(sample.sequence)].request;
     if (!running_.contains(id)) continue;  // an earlier row of its prompt was no numbers
-    outputs_.push_back(output_of(sample, logits_row(logits_, static_cast<std::int64_t>(i)), id));
+    outputs_.push_back(output_of(i, id));
     if (outputs_.back().finish == FinishReason::error)
       cancel(id);
     else if (outputs_.back().finish)
@@ -178,12 +182,39 @@ std::span<const TokenOutput> Engine::step() {
 
 void Engine::run_plan() {
   try {
-    logits_ = executor_.run(plan_);
+    tokens_ = {};
+    if (samples_on_device())
+      tokens_ = executor_.sample(plan_);
+    else
+      logits_ = executor_.run(plan_);
   } catch (...) {
     scheduler_.abandon(plan_);
     throw;
   }
   scheduler_.complete(plan_);
+}
+
+// Where all that is wanted of the step is tokens, and all that they depend on is the step.
+bool Engine::samples_on_device() const {
+  if (executor_.device().kind == DeviceKind::cpu || model_shape().vocab_size > kMostGpuVocabulary) return false;
+  return std::ranges::all_of(plan_.samples, [&](const StepSample& sample) {
+    const SamplingParams& params = sample.params;
+    const bool penalised =
+        params.repetition_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0;
+    const auto running = running_.find(plan_.sequences[static_cast<std::size_t>(sample.sequence)].request);
+    return sample.scored == StepSample::kNone && !penalised && running != running_.end() &&
+           !running->second.num_top_logprobs;
+  });
+}
+
+std::span<const float> Engine::logits_of(std::size_t sample_idx) {
+  if (!tokens_.empty()) logits_ = executor_.fetch_logits();
+  return logits_row(logits_, static_cast<std::int64_t>(sample_idx));
+}
+
+std::int32_t Engine::sampled_token(std::size_t sample_idx, const Sequence& sequence) {
+  if (!tokens_.empty() && tokens_[sample_idx] != kUnsoundRow) return tokens_[sample_idx];
+  return sampler_.sample(logits_of(sample_idx), plan_.samples[sample_idx], sequence.tokens, sequence.prompt_length);
 }
 
 void Engine::count_step() {
@@ -199,7 +230,8 @@ void Engine::count_step() {
   }
 }
 
-TokenOutput Engine::output_of(const StepSample& sample, std::span<const float> logits, std::int64_t id) {
+TokenOutput Engine::output_of(std::size_t sample_idx, std::int64_t id) {
+  const StepSample& sample = plan_.samples[sample_idx];
   Sequence& sequence = *scheduler_.find(id);
   const Running& running = running_.at(id);
   TokenOutput output{.request = id};
@@ -208,15 +240,15 @@ TokenOutput Engine::output_of(const StepSample& sample, std::span<const float> l
       output.token = sample.scored;
       output.prompt_index = sample.position;
       output.top.resize(static_cast<std::size_t>(running.num_top_prompt_logprobs));
-      output.logprob = sampler_.score(logits, sample.scored, sample.position, output.top);
+      output.logprob = sampler_.score(logits_of(sample_idx), sample.scored, sample.position, output.top);
       sequence.goals.first_scored = sample.position + 1;
       if (sample.position + 1 == running.last_length) output.finish = FinishReason::length;
       return output;
     }
-    output.token = sampler_.sample(logits, sample, sequence.tokens, sequence.prompt_length);
+    output.token = sampled_token(sample_idx, sequence);
     if (running.num_top_logprobs) {
       output.top.resize(static_cast<std::size_t>(*running.num_top_logprobs));
-      output.logprob = sampler_.logprobs(logits, output.token, output.top);
+      output.logprob = sampler_.logprobs(logits_of(sample_idx), output.token, output.top);
     }
     sequence.tokens.push_back(output.token);
     if (std::ranges::find(running.stop_ids, output.token) != running.stop_ids.end())

@@ -119,7 +119,10 @@ class Engine {
 
   void check(const Request& request) const;
   void run_plan();
-  TokenOutput output_of(const StepSample& sample, std::span<const float> logits, std::int64_t id);
+  bool samples_on_device() const;
+  TokenOutput output_of(std::size_t sample_idx, std::int64_t id);
+  std::int32_t sampled_token(std::size_t sample_idx, const Sequence& sequence);
+  std::span<const float> logits_of(std::size_t sample_idx);
   void count_step();
 
   ExecutorLimits limits_;
@@ -128,7 +131,8 @@ class Engine {
   Scheduler scheduler_;
   Sampler sampler_;
   StepPlan plan_;
-  Tensor logits_;  // of plan_
+  Tensor logits_;                         // of plan_, unless its tokens were sampled on the device
+  std::span<const std::int32_t> tokens_;  // of plan_, if so
   std::unordered_map<std::int64_t, Running> running_;
   std::vector<TokenOutput> outputs_;
   StepStatistics statistics_;

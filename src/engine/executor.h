@@ -4,12 +4,14 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "base/graph.h"
 #include "base/pinned_buffer.h"
 #include "base/stream.h"
 #include "base/thread_pool.h"
 #include "engine/kv_cache.h"
+#include "kernels/sample.h"
 #include "models/model.h"
 #include "step/arena.h"
 #include "step/step_plan.h"
@@ -41,10 +43,20 @@ class Executor {
   // than kLongestWait; it may then still be running, and every later call throws Failure.
   Tensor run(const StepPlan& plan);
 
-  // The same without logits: what a benchmark times.
+  // The same, and chooses a token for each sample on the GPU, by the sample's own parameters, which must have no
+  // penalties. In place of a token kUnsoundRow (kernels/argmax.h). Valid until the next call.
+  std::span<const std::int32_t> sample(const StepPlan& plan);
+
+  // The logits of the last step, for whoever wants them after all.
+  Tensor fetch_logits();
+
+  // Computes the step and leaves its logits on the device: what a benchmark times.
   void compute(const StepPlan& plan);
 
  private:
+  // What happens to logits on the device.
+  enum class Choice : std::uint8_t { none, greedy, sampled };
+
   // A step of a size that is prepared: computed once as it is, so that all kernels are loaded, and then recorded.
   struct Decode {
     bool computed = false;
@@ -53,11 +65,13 @@ class Executor {
   };
 
   template <class Enqueue>
-  Tensor guarded(const StepPlan& plan, Enqueue enqueue);
-  Tensor enqueue(const StepPlan& plan);
-  Tensor enqueue_on_gpu(const StepPlan& plan);
-  Tensor enqueue_decode(const StepPlan& plan);
-  Tensor enqueue_fetch(Tensor logits, std::int64_t num_rows);
+  void guarded(const StepPlan& plan, Enqueue enqueue);
+  void enqueue(const StepPlan& plan, Choice choice);
+  Tensor enqueue_on_gpu(const StepPlan& plan, Choice choice);
+  Tensor enqueue_decode(const StepPlan& plan, Choice choice);
+  StepTensors place_on_gpu(const StepPlan& plan, Choice choice);
+  void enqueue_choice(const Tensor& logits, Choice choice);
+  Tensor enqueue_fetch();
   int decode_batch(int num_sequences) const;
   void drain();
 
@@ -67,15 +81,22 @@ class Executor {
   KvCache cache_;
   Arena arena_;
   ThreadPool pool_;
-  PinnedBuffer host_step_;    // on a GPU: where place() writes
-  PinnedBuffer host_logits_;  // likewise: what run() returns
+  PinnedBuffer host_step_;        // on a GPU: where place() writes
+  PinnedBuffer host_samples_;     // likewise: a SampleRow for each sample
+  PinnedBuffer host_logits_;      // likewise: what run() returns
+  PinnedBuffer host_tokens_;      // likewise: what sample() returns
+  SampleRow* samples_ = nullptr;  // on the GPU, in the arena
+  Tensor logits_;                 // of the last step, on the device
   StepPlan padded_;
-  Stream stream_;                  // its worker ends before what it works on
-  std::map<int, Decode> decodes_;  // by the number of sequences; before the stream
+  Stream stream_;                                     // its worker ends before what it works on
+  std::map<std::pair<int, Choice>, Decode> decodes_;  // by the number of sequences; gone before the stream
 };
 
 // The cache that an executor makes, without its memory.
 KvPages cache_shape(const Model& model, const ExecutorLimits& limits);
+
+// Of the arena that an executor makes.
+std::size_t arena_bytes(const Model& model, const ExecutorLimits& limits);
 
 // Row `row` of float32 logits.
 std::span<const float> logits_row(const Tensor& logits, std::int64_t row);

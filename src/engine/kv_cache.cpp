@@ -24,15 +24,16 @@ KvCache::KvCache(KvPages shape, Device device) : memory_(allocate(shape, device)
 }
 
 void KvCache::copy_pages(std::span<const PageCopy> copies, Stream& stream) {
-  constexpr std::size_t kMost = CopyPagesParams::kMostMoves;
-  for (; !copies.empty(); copies = copies.subspan(std::min(kMost, copies.size()))) {
+  while (!copies.empty()) {
     CopyPagesParams params{.data = pages_.data,
                            .num_halves = 2 * pages_.num_layers,
                            .num_pages = pages_.num_pages,
                            .page_bytes = pages_.bytes_per_page()};
-    for (const PageCopy& copy : copies.first(std::min(kMost, copies.size())))
-      params.moves[static_cast<std::size_t>(params.num_moves++)] = {.from = copy.from, .to = copy.to};
+    const std::size_t count = std::min<std::size_t>(copies.size(), CopyPagesParams::kMostMoves);
+    for (const PageCopy copy : copies.first(count))
+      params.moves[static_cast<std::size_t>(params.num_moves++)] = {copy.from, copy.to};
     heddle::copy_pages(params, stream);
+    copies = copies.subspan(count);
   }
 }
 

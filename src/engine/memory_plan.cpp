@@ -10,7 +10,7 @@ MemoryPlan plan_memory(const Model& outline, const EngineOptions& options, std::
   const std::size_t weights = outline.shape().weight_bytes;
   const ExecutorLimits limits = executor_limits(outline, options, available > weights ? available - weights : 0);
   return {.weights = weights,
-          .step = placed_bytes(limits.step) + outline.arena_bytes(limits.step),
+          .step = arena_bytes(outline, limits),
           .cache = cache_shape(outline, limits).size_bytes(),
           .other = kOtherGpuBytes,
           .cache_tokens = std::int64_t{limits.num_pages} * limits.page_size,
