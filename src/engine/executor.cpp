@@ -125,6 +125,10 @@ void Executor::guarded(const StepPlan& plan, Enqueue enqueue) {
   } catch (const Timeout&) {
     stuck_ = true;
     throw;
+  } catch (const Failure& failure) {
+    drain();
+    if (!on_gpu(device())) throw;
+    throw_error<Failure>("{}: {}; --device cpu works without it", name_of(device()), failure.what());
   } catch (...) {
     drain();
     throw;

@@ -50,6 +50,17 @@ class SpoiledModel : public testing::Test {
   TemporaryFolder folder_;
 };
 
+// Wherever the tests run: no machine has a hundred GPUs, and one without any says what it lacks.
+TEST_F(SpoiledModel, Devices) {
+  expect_error("--device: is \"gpu\", expected auto, cpu, cuda or cuda:N", {"--device", "gpu"});
+  expect_error("--device: is \"cuda:\"", {"--device", "cuda:"});
+  const ProgramResult result = run_heddle(
+      {"generate", "--model", (folder_.path() / "model").string(), "--prompt", "x", "--device", "cuda:99"});
+  EXPECT_TRUE(result.status == 1 || result.status == 2) << result.status;
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, testing::StartsWith("heddle: error: --device cuda:99: "));
+}
+
 TEST_F(SpoiledModel, Folders) {
   expect_error_of({"generate", "--model", "/nonexistent", "--prompt", "x"}, "/nonexistent");
   expect_error_of({"generate", "--model", "/dev/null", "--prompt", "x"}, "/dev/null");
