@@ -54,8 +54,8 @@ class SpoiledModel : public testing::Test {
 TEST_F(SpoiledModel, Devices) {
   expect_error("--device: is \"gpu\", expected auto, cpu, cuda or cuda:N", {"--device", "gpu"});
   expect_error("--device: is \"cuda:\"", {"--device", "cuda:"});
-  const ProgramResult result = run_heddle(
-      {"generate", "--model", (folder_.path() / "model").string(), "--prompt", "x", "--device", "cuda:99"});
+  const ProgramResult result =
+      run_heddle({"generate", "--model", (folder_.path() / "model").string(), "--prompt", "x", "--device", "cuda:99"});
   EXPECT_TRUE(result.status == 1 || result.status == 2) << result.status;
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, testing::StartsWith("heddle: error: --device cuda:99: "));
