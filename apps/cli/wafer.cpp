@@ -54,6 +54,16 @@ void add_mesh_option(CLI::App& command, const std::string& name, std::optional<W
       ->type_name("N|NxM");
 }
 
+void add_kv_option(CLI::App& command, KvMethod& target, const std::string& description) {
+  command
+      .add_option_function<std::string>(
+          "--kv",
+          [&target](const std::string& name) { target = name == "concat" ? KvMethod::concat : KvMethod::shift; },
+          description)
+      ->check(CLI::IsMember({"shift", "concat"}))
+      ->default_str("shift");
+}
+
 WaferMesh mesh_on(const PlmrDevice& device, WaferMesh mesh) {
   const int most = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
   return mesh.width <= most && mesh.height <= most ? mesh : WaferMesh{most, most};

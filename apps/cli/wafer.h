@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "plans/wafer/kv_rows.h"
 #include "topology/plmr.h"
 #include "topology/wafer_baselines.h"
 #include "topology/wafer_cost.h"
@@ -26,6 +27,9 @@ void add_wafer_output_options(CLI::App& command, WaferOutput& output);
 void add_mesh_option(CLI::App& command, const std::string& name, std::optional<WaferMesh>& target,
                      const std::string& description);
 
+// --kv shift|concat into `target`, which must outlive `command`.
+void add_kv_option(CLI::App& command, KvMethod& target, const std::string& description);
+
 // A model's name as weights/shapes.h has it, and its sizes.
 struct NamedWaferModel {
   std::string name;
@@ -36,7 +40,7 @@ struct NamedWaferModel {
 // names the field that is missing.
 NamedWaferModel open_wafer_model(const std::string& name_or_config);
 
-// The meshes that the paper runs a model on (section 7.1), or for models that it does not, those of the nearest.
+// The meshes that the paper runs a model on end to end (section 7.1); for all models but llama-2-13b those of llama-3-8b.
 struct WaferModelMeshes {
   WaferMesh prefill, decode;
 };

@@ -91,15 +91,8 @@ void add_wafer_kv(CLI::App& wafer) {
                             {.min = 0, .max = 1e12});
   command->add_option("--heatmap", options->heat_map, "A PNG of how full each row's cache is while tokens are made")
       ->type_name("FILE");
-  command
-      ->add_option_function<std::string>(
-          "--kv",
-          [options](const std::string& name) {
-            options->method = name == "concat" ? KvMethod::concat : KvMethod::shift;
-          },
-          "Of the heat map: shift keeps rows of cores balanced, concat fills the last one")
-      ->check(CLI::IsMember({"shift", "concat"}))
-      ->default_str("shift");
+  add_kv_option(*command, options->method,
+                "Of the heat map: shift keeps rows of cores balanced, concat fills the last one");
   add_number_option<std::int64_t>(*command, "--context", options->context, "Of the heat map: the prompt; default 0",
                                   {.min = 0, .max = kMostDrawn});
   add_number_option<std::int64_t>(*command, "--tokens", options->tokens,

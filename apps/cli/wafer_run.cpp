@@ -21,6 +21,7 @@
 #include "engine/text_stream.h"
 #include "models/registry.h"
 #include "models/wafer_llama.h"
+#include "plans/wafer/memory.h"
 #include "plans/wafer/prefill.h"
 #include "topology/cpu.h"
 #include "topology/wafer_predict.h"
@@ -40,10 +41,11 @@ struct RunOptions {
   KvMethod kv_method = KvMethod::shift;
   std::string heat_map;
   bool check = false;
+  int regions = 0;  // 0: as few as hold the layers
 };
 
-// What a token, or the prompt, would have taken on the device.
-struct Cycles {
+// What the closed forms say that the prompt, or a token, takes.
+struct ClosedForms {
   const PlmrDevice& device;
   const WaferModel& model;
   WaferMesh mesh;
@@ -77,12 +79,16 @@ std::int32_t likeliest(const std::vector<float>& logits) {
 struct Generated {
   std::int32_t token;
   std::string text;  // that became certain with it
-  double cycles;     // until its logits were there
+  double cycles;     // of the operations that made its logits
+  double predicted;  // by the closed forms
 };
 
 struct Run {
   std::int64_t prompt_tokens = 0;
-  WaferPrediction prefill;
+  WaferCost prefill;      // of what was carried out
+  double predicted = 0;   // of it, by the closed forms
+  WaferCost decode;       // of the last token
+  double idle_share = 0;  // likewise
   std::vector<Generated> tokens;
   std::string finish = "length";
   KvHistory history;
@@ -97,30 +103,51 @@ void print_token(const RunOptions& options, const Run& run) {
                            last.token, last.cycles, printable(last.text, 200)));
 }
 
-ordered_json json_of(const Run& run, const PlmrDevice& device, WaferMesh mesh, const KvCapacity& kv,
+struct Totals {
+  double cycles = 0, predicted = 0;
+};
+
+// The first token comes of the prompt.
+Totals decode_totals(const Run& run) {
+  Totals totals;
+  for (std::size_t i = 1; i < run.tokens.size(); ++i) {
+    totals.cycles += run.tokens[i].cycles;
+    totals.predicted += run.tokens[i].predicted;
+  }
+  return totals;
+}
+
+std::int64_t capacity_of(const WaferFit& fit, const KvRows& rows) {
+  return rows.method() == KvMethod::shift ? fit.row_tokens * rows.rows() : fit.row_tokens;
+}
+
+ordered_json json_of(const Run& run, const PlmrDevice& device, WaferMesh mesh, const WaferFit& fit,
                      const std::string& model, const KvRows& rows) {
   ordered_json tokens = ordered_json::array(), cycles = ordered_json::array();
   std::string text;
-  double decode_cycles = 0;
-  for (std::size_t i = 0; i < run.tokens.size(); ++i) {
-    tokens.push_back(run.tokens[i].token);
-    cycles.push_back(run.tokens[i].cycles);
-    if (i > 0) decode_cycles += run.tokens[i].cycles;  // the first token comes of the prompt
-    text += run.tokens[i].text;
+  for (const Generated& generated : run.tokens) {
+    tokens.push_back(generated.token);
+    cycles.push_back(generated.cycles);
+    text += generated.text;
   }
-  ordered_json object{{"model", model},
-                      {"device", device.name},
-                      {"mesh", json_of(mesh)},
-                      {"prompt_tokens", run.prompt_tokens},
-                      {"text", text},
-                      {"tokens", tokens},
-                      {"finish_reason", run.finish},
-                      {"prefill", json_of(device, run.prefill.cost)},
-                      {"token_cycles", cycles},
-                      {"decode_cycles", decode_cycles},
-                      {"regions", kv.regions},
-                      {"kv_capacity_tokens", rows.method() == KvMethod::shift ? kv.shift_tokens : kv.concat_tokens},
-                      {"kv_tokens_fullest_row", rows.fullest()}};
+  ordered_json object{
+      {"model", model},
+      {"device", device.name},
+      {"mesh", json_of(mesh)},
+      {"regions", fit.regions},
+      {"prompt_tokens", run.prompt_tokens},
+      {"text", text},
+      {"tokens", tokens},
+      {"finish_reason", run.finish},
+      {"cycles_of", "the operations that were carried out"},
+      {"prefill", json_of(device, run.prefill)},
+      {"token_cycles", cycles},
+      {"decode_cycles", decode_totals(run).cycles},
+      {"last_token", json_of(device, run.decode)},
+      {"idle_share", run.idle_share},
+      {"closed_form", {{"prefill_cycles", run.predicted}, {"decode_cycles", decode_totals(run).predicted}}},
+      {"kv_capacity_tokens", capacity_of(fit, rows)},
+      {"kv_tokens_fullest_row", rows.fullest()}};
   if (run.difference)
     object["check"] = {{"largest_difference", run.difference->largest},
                        {"largest_logit", run.difference->largest_logit},
@@ -129,54 +156,68 @@ ordered_json json_of(const Run& run, const PlmrDevice& device, WaferMesh mesh, c
   return object;
 }
 
-std::string summary_of(const Run& run, const PlmrDevice& device, WaferMesh mesh, const KvCapacity& kv,
+std::string summary_of(const Run& run, const PlmrDevice& device, WaferMesh mesh, const WaferFit& fit,
                        const KvRows& rows) {
-  double cycles = 0;
+  const Totals decode = decode_totals(run);
   std::string text;
-  for (std::size_t i = 0; i < run.tokens.size(); ++i) {
-    if (i > 0) cycles += run.tokens[i].cycles;
-    text += run.tokens[i].text;
-  }
+  for (const Generated& generated : run.tokens) text += generated.text;
   std::string lines = line_text("text", printable(text, std::size_t{1} << 20));
-  lines +=
-      line_text("prefill", fmt::format("{} tokens, {:.0f} cycles, {:.4g} us", run.prompt_tokens,
-                                       run.prefill.cost.cycles(), device.seconds(run.prefill.cost.cycles()) * 1e6));
-  if (cycles > 0)
-    lines += line_text("decode", fmt::format("{} tokens, {:.0f} cycles, {:.4g} us, {:.0f} tokens a second",
-                                             run.tokens.size() - 1, cycles, device.seconds(cycles) * 1e6,
-                                             static_cast<double>(run.tokens.size() - 1) / device.seconds(cycles)));
-  lines += line_text("KV cache",
-                     fmt::format("{} tokens, {} in the fullest of {} rows; {} fit", rows.size(), rows.fullest(),
-                                 rows.rows(), rows.method() == KvMethod::shift ? kv.shift_tokens : kv.concat_tokens));
+  const auto cycles = [&](double n) { return fmt::format("{:.0f} cycles, {:.4g} us", n, device.seconds(n) * 1e6); };
+  lines += line_text("prefill", fmt::format("{} tokens, {}; by the closed forms {:.0f}", run.prompt_tokens,
+                                            cycles(run.prefill.cycles()), run.predicted));
+  const auto made = static_cast<double>(run.tokens.size()) - 1;
+  if (decode.cycles > 0) {
+    lines +=
+        line_text("decode", fmt::format("{} tokens, {}, {:.0f} tokens a second; by the closed forms {:.0f}", made,
+                                        cycles(decode.cycles), made / device.seconds(decode.cycles), decode.predicted));
+    for (const WaferCost::Part& part : run.decode.breakdown)
+      lines += line_text("  " + part.name, fmt::format("{:.0f} cycles of the last token, {:.1f} %", part.cycles,
+                                                       100 * part.cycles / run.decode.cycles()));
+  }
+  lines += line_text("a core",
+                     fmt::format("{:.0f} of {:.0f} bytes, {} of {:.0f} routes at the most",
+                                 std::max(run.prefill.memory_bytes, run.decode.memory_bytes), device.sram_bytes.value,
+                                 std::max(run.prefill.routes, run.decode.routes), device.free_routes.value));
+  lines += line_text("KV cache", fmt::format("{} tokens, {} in the fullest of {} rows; {} fit", rows.size(),
+                                             rows.fullest(), rows.rows(), capacity_of(fit, rows)));
   if (run.difference)
     lines +=
         line_text("against the CPU", fmt::format("logits differ by {:.2g} at most, the largest is {:.4g}; {} of {} "
                                                  "tokens are the same",
                                                  run.difference->largest, run.difference->largest_logit,
                                                  run.difference->same_token, run.difference->rows));
-  lines += line_text("regions", fmt::format("{} of {} on {}", kv.regions, text_of(mesh), device.name));
+  lines += line_text(
+      "regions", fmt::format("{} of {} on {}{}", fit.regions, text_of(mesh), device.name,
+                             run.idle_share > 0 ? fmt::format("; a token leaves {:.0f} % of their time idle, for one "
+                                                              "works at a time",
+                                                              100 * run.idle_share)
+                                                : ""));
   return lines;
 }
 
-void generate(const RunOptions& options, WaferLlama& model, const Cycles& cycles, const Tokenizer& tokenizer,
+void generate(const RunOptions& options, WaferLlama& model, const ClosedForms& forms, const Tokenizer& tokenizer,
               const std::vector<std::int32_t>& prompt, std::span<const std::int32_t> stop_ids,
               const InterruptGuard& interrupt, Run& run) {
   TextStream text(tokenizer, {});
-  double taken = run.prefill.cost.cycles();
   std::vector<float> logits = model.prefill(prompt);
+  run.prefill = model.cost();
+  double taken = run.prefill.cycles(), predicted = run.predicted;
   run.history.record(model.rows());
   while (!interrupt.interrupted()) {
     const std::int32_t token = likeliest(logits);
     if (options.check) run.logits.push_back(logits);
     const bool stops = std::ranges::find(stop_ids, token) != stop_ids.end();
     const bool last = stops || std::ssize(run.tokens) + 1 == options.max_tokens;
-    run.tokens.push_back({.token = token, .text = text.push(token), .cycles = taken});
+    run.tokens.push_back({.token = token, .text = text.push(token), .cycles = taken, .predicted = predicted});
     if (last) run.tokens.back().text += text.finish();
     print_token(options, run);
     if (stops) run.finish = "stop";
     if (last) return;
-    taken = cycles.decode(model.rows().size()).cost.cycles();
+    predicted = forms.decode(model.rows().size()).cost.cycles();
     logits = model.decode(token);
+    taken = model.cost().cycles();
+    run.decode = model.cost();
+    run.idle_share = model.idle_share();
     run.history.record(model.rows());
   }
   run.finish = "interrupted";
@@ -192,20 +233,25 @@ void run_on_wafer(const RunOptions& options) {
   if (prompt.empty()) throw_error<InputError>("--prompt: it has no tokens");
 
   // What can be refused before the weights are read; a KV cache that is concatenated is full when it is.
-  const KvCapacity kv = kv_capacity(device, shape, mesh);
-  const Cycles cycles{device, shape, mesh};
-  Run run{
-      .prompt_tokens = std::ssize(prompt), .prefill = cycles.prefill(std::ssize(prompt)), .tokens = {}, .history = {}};
+  kv_capacity(device, shape, mesh);
+  const ClosedForms forms{device, shape, mesh};
+  Run run{.prompt_tokens = std::ssize(prompt),
+          .prefill = {},
+          .predicted = forms.prefill(std::ssize(prompt)).cost.cycles(),
+          .decode = {},
+          .tokens = {},
+          .history = {}};
   const std::int64_t last_context = std::ssize(prompt) + options.max_tokens - 1;
   const std::int64_t max_context = describe_model(source->config()).context.value_or(last_context);
   if (last_context > max_context)
     throw_error<InputError>("--prompt has {} tokens and --max-tokens is {}; the model's context is {}", prompt.size(),
                             options.max_tokens, max_context);
-  if (options.kv_method == KvMethod::shift && last_context > kv.shift_tokens)
-    throw_error<InputError>("--prompt has {} tokens and --max-tokens is {}; the KV cache on {} cores of {} holds {}",
-                            prompt.size(), options.max_tokens, text_of(mesh), device.name, kv.shift_tokens);
-  cycles.decode(last_context);
+  // The rows take the prompt evenly; what is concatenated is refused when the last one is full, not before.
+  const std::int64_t evenly = options.kv_method == KvMethod::shift ? last_context : std::ssize(prompt);
+  forms.decode(last_context);
   check_prefill_mesh(mesh);
+  const WaferFit fit =
+      fit_wafer_regions(device, shape, mesh, std::ssize(prompt), (evenly - 1) / mesh.height + 1, options.regions);
   check_host_memory(shape, mesh);
   std::optional<PendingFile> heat_map;
   if (!options.heat_map.empty()) heat_map.emplace(options.heat_map);
@@ -218,17 +264,17 @@ void run_on_wafer(const RunOptions& options) {
   KvRows rows(mesh.height, options.kv_method);
   {  // the wafer's weights make room for the CPU's
     Progress progress("loading", source->total_bytes());
-    WaferLlama model(*source,
-                     {.cores = mesh,
-                      .decode = {.kv_method = options.kv_method,
-                                 .kv_limits = {.tokens = kv.shift_tokens,
-                                               .tokens_in_row = options.kv_method == KvMethod::concat
-                                                                    ? std::optional(kv.concat_tokens)
-                                                                    : std::nullopt},
-                                 .work = {}},
-                      .load = {.dtype = std::nullopt, .on_progress = [&](std::size_t done) { progress.update(done); }}},
-                     pool);
-    generate(options, model, cycles, tokenizer, prompt,
+    WaferLlama model(
+        *source,
+        {.cores = mesh,
+         .decode = {.kv_method = options.kv_method,
+                    .kv_limits = {.tokens = fit.row_tokens * mesh.height,
+                                  .tokens_in_row = options.kv_method == KvMethod::concat ? std::optional(fit.row_tokens)
+                                                                                         : std::nullopt},
+                    .program = {.device = device, .regions = fit.regions}},
+         .load = {.dtype = std::nullopt, .on_progress = [&](std::size_t done) { progress.update(done); }}},
+        pool);
+    generate(options, model, forms, tokenizer, prompt,
              defaults.eos_ids.empty() ? model.eos_ids() : std::span<const std::int32_t>(defaults.eos_ids), interrupt,
              run);
     rows = model.rows();
@@ -240,9 +286,9 @@ void run_on_wafer(const RunOptions& options) {
     run.difference = compare_with_cpu(*source, tokens, std::ssize(prompt) - 1, run.logits, threads);
   }
 
-  write_wafer_result(options.output.json, json_of(run, device, mesh, kv, options.model, rows),
-                     summary_of(run, device, mesh, kv, rows));
-  if (heat_map) write_kv_heat_map(*heat_map, run.history, options.kv_method == KvMethod::concat ? kv.concat_tokens : 0);
+  write_wafer_result(options.output.json, json_of(run, device, mesh, fit, options.model, rows),
+                     summary_of(run, device, mesh, fit, rows));
+  if (heat_map) write_kv_heat_map(*heat_map, run.history, options.kv_method == KvMethod::concat ? fit.row_tokens : 0);
   if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};
 }
 
@@ -259,15 +305,11 @@ void add_wafer_run(CLI::App& wafer) {
   command->add_option("--prompt", options->prompt, "The prompt; special tokens in it are parsed")->required();
   add_number_option<std::int64_t>(*command, "--max-tokens", options->max_tokens,
                                   "Tokens to make, the likeliest each time; default 256", {.min = 1, .max = 1 << 20});
-  command
-      ->add_option_function<std::string>(
-          "--kv",
-          [options](const std::string& name) {
-            options->kv_method = name == "concat" ? KvMethod::concat : KvMethod::shift;
-          },
-          "How the KV cache grows: shift keeps rows of cores balanced, concat fills the last one")
-      ->check(CLI::IsMember({"shift", "concat"}))
-      ->default_str("shift");
+  add_kv_option(*command, options->kv_method,
+                "How the KV cache grows: shift keeps rows of cores balanced, concat fills the last one");
+  add_number_option<int>(*command, "--regions", options->regions,
+                         "Meshes that share the layers as stages of a pipeline; default as few as hold them",
+                         {.min = 1, .max = 1 << 20});
   command->add_option("--heatmap", options->heat_map, "A PNG of how full each row's KV cache is over the generation")
       ->type_name("FILE");
   command->add_flag("--check", options->check, "Compare the logits with those of the CPU, in float32, afterwards");

@@ -14,11 +14,6 @@ namespace {
 constexpr int kGemmSides[] = {360, 480, 600, 720};
 constexpr int kGemvSides[] = {120, 240, 360, 480, 600, 720};
 
-double part_cycles(const WaferCost& cost, std::string_view name) {
-  const auto found = std::ranges::find(cost.breakdown, name, &WaferCost::Part::name);
-  return found == cost.breakdown.end() ? 0 : found->cycles;
-}
-
 struct Costs {
   const PlmrDevice& device;
 
@@ -28,7 +23,7 @@ struct Costs {
   // Of its time, the part that is compute.
   double efficiency(int n, int side, WaferGemm method, WaferSync sync = WaferSync::barrier) const {
     const WaferCost cost = gemm_cost(device, {n, n, n}, {side, side}, method, sync);
-    return part_cycles(cost, "compute") / cost.cycles();
+    return cost.cycles("compute") / cost.cycles();
   }
   WaferCost gemv(int n, int side, WaferAllReduce method = WaferAllReduce::k_tree) const {
     return gemv_cost(device, n, n, {side, side}, {.method = method});
@@ -77,7 +72,7 @@ void add_gemm_trends(const Costs& costs, std::vector<WaferTrend>& trends) {
 
 void add_gemv_trends(const Costs& costs, std::vector<WaferTrend>& trends) {
   const WaferCost small = costs.gemv(2048, 720);
-  const double share = 1 - part_cycles(small, "compute") / small.cycles();
+  const double share = 1 - small.cycles("compute") / small.cycles();
   trends.push_back({"fig 10: communication's share of a GEMV (2K at 720)", "up to 90 %",
                     fmt::format("{:.0f} %", 100 * share), share > 0.85});
   const double times = costs.gemv(16384, 600, WaferAllReduce::pipeline).cycles() / costs.gemv(16384, 600).cycles();

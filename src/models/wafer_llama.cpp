@@ -1,8 +1,11 @@
 #include "models/wafer_llama.h"
 
+#include <algorithm>
+
 #include "base/checked.h"
 #include "base/error.h"
 #include "plans/wafer/prefill.h"
+#include "topology/wafer_predict.h"
 
 namespace heddle {
 namespace {
@@ -14,7 +17,8 @@ WaferModel shape_of(const LlamaConfig& config) {
           .num_heads = config.num_heads,
           .num_kv_heads = config.num_kv_heads,
           .head_dim = config.head_dim,
-          .vocab = narrow<int>(config.vocab_size, "vocab_size")};
+          .vocab = narrow<int>(config.vocab_size, "vocab_size"),
+          .tied_embedding = config.tie_embeddings};
 }
 
 WaferWeights wafer_weights(const LlamaConfig& config, const Llama::Weights& loaded) {
@@ -66,12 +70,24 @@ std::vector<float> WaferLlama::prefill(std::span<const std::int32_t> prompt) {
   for (const std::int32_t token : prompt) check(token);
   KvRows(decode_->rows()).fill(std::ssize(prompt));  // throws before the work, not after
   decode_->clear();
-  return decode_->take(wafer_prefill(weights_, options_.cores, prompt, options_.decode.work, pool_));
+  const WaferPrompt computed = wafer_prefill(weights_, options_.cores, prompt, options_.decode.program, pool_);
+  std::vector<float> logits = decode_->take(computed);
+  cost_ = computed.cost;
+  if (options_.decode.program.device) {
+    const WaferModel& model = shape();
+    cost_.breakdown.push_back(
+        {"transition", transition_cycles(*options_.decode.program.device, model, options_.cores, std::ssize(prompt))});
+    cost_.breakdown.push_back({"logits", decode_->cost().cycles()});
+    cost_.memory_bytes = std::max(cost_.memory_bytes, decode_->cost().memory_bytes);
+  }
+  return logits;
 }
 
 std::vector<float> WaferLlama::decode(std::int32_t token) {
   check(token);
-  return decode_->decode(token);
+  std::vector<float> logits = decode_->decode(token);
+  cost_ = decode_->cost();
+  return logits;
 }
 
 }  // namespace heddle

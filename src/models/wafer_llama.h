@@ -43,6 +43,11 @@ class WaferLlama {
   // Appends a token; the next one's logits. Throws as prefill does.
   std::vector<float> decode(std::int32_t token);
 
+  // On options.decode.program's device, of the last prefill or decode: the cycles of the operations that were carried out,
+  // by part, logits among them (and, of a prefill, the transition to decode, as topology/wafer_predict.h counts it).
+  const WaferCost& cost() const { return cost_; }
+  double idle_share() const { return decode_->idle_share(); }  // of the last decode (plans/wafer/decode.h)
+
  private:
   void check(std::int32_t token) const;
 
@@ -52,6 +57,7 @@ class WaferLlama {
   ThreadPool& pool_;
   WaferWeights weights_;
   std::unique_ptr<WaferDecode> decode_;
+  WaferCost cost_;
 };
 
 }  // namespace heddle

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string_view>
 
 #include "base/error.h"
 #include "topology/wse2_fit.h"
@@ -26,13 +25,8 @@ Relays relays_of(WaferMethod method) {
   throw_error<InvalidArgument>("no baseline");
 }
 
-double part_of(const WaferCost& cost, std::string_view name) {
-  const auto found = std::ranges::find(cost.breakdown, name, &WaferCost::Part::name);
-  return found == cost.breakdown.end() ? 0 : found->cycles;
-}
-
 double link_words(const PlmrDevice& device, double values) {
-  return values * 2 / device.link_bytes_per_cycle.value;
+  return values * kValueBytes / device.link_bytes_per_cycle.value;
 }
 
 double pieces(std::int64_t size, std::int64_t cores) {
@@ -59,7 +53,7 @@ double relayed_sum(const PlmrDevice& device, int line, double n, wse2_fit::Relay
 WaferCost gemm_cost(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, WaferMethod method) {
   WaferCost cost = gemm_cost(device, size, mesh, WaferGemm::mesh_gemm);
   if (method == WaferMethod::waferllm) return cost;
-  cost.breakdown = {{"compute", part_of(cost, "compute")},
+  cost.breakdown = {{"compute", cost.cycles("compute")},
                     {"relayed tiles", relayed_tiles(device, size, mesh, relays_of(method).gemm)}};
   return cost;
 }
@@ -68,7 +62,7 @@ WaferCost gemv_cost(const PlmrDevice& device, std::int64_t k, std::int64_t n, Wa
   WaferCost cost = gemv_cost(device, k, n, mesh);
   if (method == WaferMethod::waferllm) return cost;
   cost.breakdown = {
-      {"compute", part_of(cost, "compute")},
+      {"compute", cost.cycles("compute")},
       {"relayed sums", relayed_sum(device, mesh.height, pieces(n, mesh.width), relays_of(method).all_reduce)}};
   return cost;
 }
@@ -80,7 +74,7 @@ WaferCost prefill_layer_cost(const PlmrDevice& device, const WaferModel& model, 
   cost.breakdown = {{"compute", 0}, {"relayed tiles", 0}};
   for (const LayerGemm& product : prefill_gemms(model, tokens)) {
     const WaferCost own = gemm_cost(device, product.size, mesh, WaferGemm::mesh_gemm);
-    cost.breakdown[0].cycles += product.count * part_of(own, "compute");
+    cost.breakdown[0].cycles += product.count * own.cycles("compute");
     cost.breakdown[1].cycles += product.count * relayed_tiles(device, product.size, mesh, relays_of(method).gemm);
   }
   return cost;

@@ -11,8 +11,6 @@
 namespace heddle {
 namespace {
 
-constexpr double kValueBytes = 2;  // fp16
-
 void check_mesh(const PlmrDevice& device, WaferMesh mesh) {
   if (mesh.width < 3 || mesh.height < 3)
     throw_error<InputError>("a mesh of {} x {} cores; each side needs 3 or more", mesh.width, mesh.height);
@@ -230,6 +228,11 @@ double gemv_cycles(const PlmrDevice& device, double k, double n) {
 double WaferCost::cycles() const {
   return std::accumulate(breakdown.begin(), breakdown.end(), 0.0,
                          [](double sum, const Part& part) { return sum + part.cycles; });
+}
+
+double WaferCost::cycles(std::string_view part) const {
+  const auto found = std::ranges::find(breakdown, part, &Part::name);
+  return found == breakdown.end() ? 0 : found->cycles;
 }
 
 double wafer_weight_bytes(const WaferModel& model) {

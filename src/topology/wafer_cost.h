@@ -12,11 +12,14 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "topology/plmr.h"
 
 namespace heddle {
+
+inline constexpr double kValueBytes = 2;  // fp16
 
 // width: cores along x, over which columns are cut; height: along y.
 struct WaferMesh {
@@ -31,6 +34,7 @@ struct WaferModel {
   int num_kv_heads = 0;
   int head_dim = 0;
   int vocab = 0;
+  bool tied_embedding = false;  // the logits' weights are the embedding
 };
 
 // How a step of all cores begins. dataflow: a core goes on as soon as its own operands are there. rendezvous: two
@@ -51,7 +55,8 @@ struct WaferCost {
   int routes = 0;             // of the busiest core
   double resident_bytes = 0;  // of memory_bytes, what stays for the next token: a layer's weights and KV cache
 
-  double cycles() const;  // the sum of the breakdown
+  double cycles() const;                       // the sum of the breakdown
+  double cycles(std::string_view part) const;  // of the part of that name; 0 where there is none
 };
 
 // fp16, of all layers, without embedding and logits; and of one token's keys and values.

@@ -50,13 +50,6 @@ WaferCost decode_cost(const PlmrDevice& device, const WaferModel& model, const W
   return cost;
 }
 
-// From the prefill's places to the decode's: weights and keys and values cross the middle of the wafer, half of them
-// each way, over as many links as the prefill mesh is high. No less is possible; the paper calls it instant.
-double transition_cycles(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
-  const double bytes = wafer_weight_bytes(model) + wafer_kv_bytes(model) * static_cast<double>(work.context);
-  return bytes / 4 / (work.prefill_mesh.height * device.link_bytes_per_cycle.value);
-}
-
 WaferCost cost_of(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
   switch (work.phase) {
     case WaferPhase::prefill:
@@ -67,7 +60,7 @@ WaferCost cost_of(const PlmrDevice& device, const WaferModel& model, const Wafer
       const WaferCost prefill = prefill_cost(device, model, work);
       const WaferCost decode = decode_cost(device, model, work, work.output);
       WaferCost cost{.breakdown = {{"prefill", prefill.cycles()},
-                                   {"transition", transition_cycles(device, model, work)},
+                                   {"transition", transition_cycles(device, model, work.prefill_mesh, work.context)},
                                    {"decode", decode.cycles()}}};
       cost.memory_bytes = std::max(prefill.memory_bytes, decode.memory_bytes);
       cost.routes = std::max(prefill.routes, decode.routes);
@@ -142,6 +135,12 @@ Placement place_phase(const PlmrDevice& device, const WaferModel& model, const W
 }
 
 }  // namespace
+
+double transition_cycles(const PlmrDevice& device, const WaferModel& model, WaferMesh prefill_mesh,
+                         std::int64_t context) {
+  const double bytes = wafer_weight_bytes(model) + wafer_kv_bytes(model) * static_cast<double>(context);
+  return bytes / 4 / (prefill_mesh.height * device.link_bytes_per_cycle.value);
+}
 
 WaferRange range_over_constants(const PlmrDevice& device, const std::function<double(const PlmrDevice&)>& of) {
   const double middle = of(device);

@@ -46,6 +46,10 @@ struct WaferPrediction {
 // InvalidArgument on sizes < 1.
 WaferPrediction predict_wafer(const PlmrDevice&, const WaferModel&, const WaferWork&);
 
+// From the prefill's places to the decode's: weights and keys and values cross the middle of the wafer, half of them
+// each way, over as many links as the prefill mesh is high. No less is possible; the paper calls it instant.
+double transition_cycles(const PlmrDevice&, const WaferModel&, WaferMesh prefill_mesh, std::int64_t context);
+
 // The cycles of `work` where weights and context fit the device whole; throws InputError where they do not, in every phase.
 double fitting_cycles(const PlmrDevice&, const WaferModel&, const WaferWork&);
 

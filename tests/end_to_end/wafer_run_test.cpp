@@ -21,6 +21,18 @@ std::vector<std::string> run_of(std::vector<std::string> more, const std::string
   return arguments;
 }
 
+// Width and height, of the header.
+std::pair<unsigned, unsigned> size_of_png(const std::string& file) {
+  const std::string bytes = read_file(file, 1 << 20);
+  EXPECT_THAT(bytes, StartsWith("\x89PNG"));
+  const auto word = [&](std::size_t at) {
+    unsigned value = 0;
+    for (std::size_t i = at; i < at + 4; ++i) value = value << 8 | static_cast<unsigned char>(bytes.at(i));
+    return value;
+  };
+  return {word(16), word(20)};
+}
+
 TEST(WaferRun, TheDemoModelSaysWhatItSaysOnTheCpu) {
   const std::string prompt = "12 + 30 =";
   const ProgramResult cpu = run_heddle({"generate", "--model", demo_model().string(), "--prompt", prompt, "--dtype",
@@ -32,8 +44,14 @@ TEST(WaferRun, TheDemoModelSaysWhatItSaysOnTheCpu) {
     ASSERT_EQ(wafer.status, 0) << wafer.err;
     const auto object = nlohmann::json::parse(wafer.out);
     EXPECT_EQ(object["text"], expected["text"]) << mesh;
-    EXPECT_EQ(object["tokens"].size(), object["token_cycles"].size());
-    for (const auto& cycles : object["token_cycles"]) EXPECT_GT(cycles.get<double>(), 100);
+    ASSERT_EQ(object["tokens"].size(), object["token_cycles"].size());
+    double decoded = 0;
+    for (std::size_t i = 1; i < object["tokens"].size(); ++i) decoded += object["token_cycles"][i].get<double>();
+    EXPECT_DOUBLE_EQ(object["decode_cycles"], decoded);
+    EXPECT_EQ(object["token_cycles"][0], object["prefill"]["cycles"]);
+    // The closed forms charge K and V for all heads, and have no logits, nor attention head by head: near, not equal.
+    EXPECT_NEAR(decoded / object["closed_form"]["decode_cycles"].get<double>(), 1, 0.1) << mesh;
+    EXPECT_GT(object["prefill"]["cycles"], object["closed_form"]["prefill_cycles"]);
   }
 }
 
@@ -43,20 +61,54 @@ TEST(WaferRun, PrintsEachTokenWithItsCyclesAndDrawsTheCache) {
   const ProgramResult result =
       run_heddle(run_of({"--prompt", "12 + 30 =", "--max-tokens", "4", "--kv", "concat", "--heatmap", picture}));
   ASSERT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr(" cycles  \""));
-  EXPECT_THAT(result.out, HasSubstr("in the fullest of 8 rows"));
-  EXPECT_THAT(read_file(picture, 1 << 20), StartsWith("\x89PNG"));
+  // A prompt of eight tokens and four more, all in the last row but the first seven: the token that is printed last has
+  // not been appended.
+  for (const char* line : {"\n       9 ", "\n      10 ", "\n      11 ", "11 tokens, 4 in the fullest of 8 rows"})
+    EXPECT_THAT("\n" + result.out, HasSubstr(line));
+  EXPECT_THAT(result.out, testing::ContainsRegex("11 +204 +[0-9]+ cycles  "));
+  EXPECT_EQ(size_of_png(picture).second % 8, 0);  // whole pixels for each of eight rows
 }
 
 TEST(WaferRun, KvDrawsTheCacheOfAModelThatIsNotThere) {
   const TemporaryFolder folder;
+  std::vector<std::string> pictures;
   for (const std::string method : {"shift", "concat"}) {
     const std::string picture = (folder.path() / (method + ".png")).string();
     const ProgramResult result = run_heddle({"wafer", "kv", "--model", "llama-3-8b", "--heatmap", picture, "--kv",
                                              method, "--context", "4096", "--tokens", "2048"});
     ASSERT_EQ(result.status, 0) << result.err;
-    EXPECT_THAT(read_file(picture, 1 << 20), StartsWith("\x89PNG"));
+    EXPECT_EQ(size_of_png(picture).second % 360, 0);
+    pictures.push_back(read_file(picture, 1 << 20));
+    EXPECT_THAT(result.out, HasSubstr(method == "shift" ? "2048 tokens after a prompt of 4096" : "370 tokens after"));
   }
+  EXPECT_NE(pictures[0], pictures[1]);
+}
+
+TEST(WaferRun, ChecksItsLogitsAgainstTheCpu) {
+  const ProgramResult result = run_heddle(run_of({"--prompt", "12 + 30 =", "--max-tokens", "3", "--check", "--json"}));
+  ASSERT_EQ(result.status, 0) << result.err;
+  const auto check = nlohmann::json::parse(result.out)["check"];
+  EXPECT_EQ(check["rows"], 3);
+  EXPECT_EQ(check["same_token"], 3);
+  EXPECT_LT(check["largest_difference"], 5e-5 * check["largest_logit"].get<double>());  // wafer_model_test's bound
+  EXPECT_GT(check["largest_difference"],
+            0);  // sums are taken in another order, so that nothing was compared with itself
+}
+
+TEST(WaferRun, RegionsShareTheLayersAndSayTheSame) {
+  std::vector<nlohmann::json> runs;
+  for (const char* regions : {"1", "3"}) {
+    const ProgramResult result =
+        run_heddle(run_of({"--prompt", "12 + 30 =", "--max-tokens", "4", "--regions", regions, "--json"}, "16"));
+    ASSERT_EQ(result.status, 0) << result.err;
+    runs.push_back(nlohmann::json::parse(result.out));
+  }
+  EXPECT_EQ(runs[0]["tokens"], runs[1]["tokens"]);
+  EXPECT_EQ(runs[1]["regions"], 3);
+  EXPECT_GT(runs[1]["decode_cycles"], runs[0]["decode_cycles"]);
+  EXPECT_GT(runs[1]["last_token"]["breakdown"]["hand-over"], 0);
+  EXPECT_GT(runs[1]["kv_capacity_tokens"], runs[0]["kv_capacity_tokens"]);
+  EXPECT_NEAR(runs[1]["idle_share"], 2.0 / 3, 0.01);
 }
 
 TEST(WaferRun, RefusesWhatDoesNotFitWithTheNumbers) {
@@ -74,6 +126,9 @@ TEST(WaferRun, RefusesWhatDoesNotFitWithTheNumbers) {
       {run_of({"--prompt", "x"}, "eight"), "--mesh"},
       {{"wafer", "run", "--model", "synth:llama-3-8b", "--mesh", "100", "--prompt", "x"}, "34 regions would do"},
       {run_of({"--prompt", "x"}, "10x997"), "750 x 994"},
+      {run_of({"--prompt", "x", "--regions", "7"}), "7 regions share 6 layers"},
+      {run_of({"--prompt", "x", "--regions", "1", "--max-tokens", "4"}), "in 1 region(s), prefill of"},
+      {run_of({"--prompt", "x", "--regions", "3"}, "740"), "make 1"},
   };
   for (const Case& test : cases) {
     const ProgramResult result = run_heddle(test.arguments);

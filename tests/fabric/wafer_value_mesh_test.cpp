@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -148,14 +149,60 @@ TEST(WaferValueMesh, GemvsMatchFloat64AlongBothAxesWithEveryAllReduce) {
       }
 }
 
-TEST(WaferValueMesh, AMaximumIsTheLargestOfTheLine) {
+// Whole numbers, so that sums are exact: every element at every place is its own line's, by every schedule.
+TEST(WaferValueMesh, AllReducesAreTheLinesOwnAtEveryPlaceAndElement) {
+  ThreadPool pool(2);
+  for (const WaferMesh cores : {WaferMesh{5, 4}, {3, 9}, {17, 6}})
+    for (const AllReduceOptions options :
+         {AllReduceOptions{}, AllReduceOptions{.phases = 3}, AllReduceOptions{.method = WaferAllReduce::pipeline},
+          AllReduceOptions{.method = WaferAllReduce::ring}})
+      for (const Axis axis : {Axis::x, Axis::y})
+        for (const Reduction reduction : {Reduction::sum, Reduction::maximum}) {
+          ValueMesh mesh(Grid::of_cores(cores), pool);
+          const Tile tile = mesh.allocate("t", 3, 7, Buffers::one);  // more elements than some lines have places
+          const auto value = [](int i, int j, int r, int c) { return (i * 31 + j * 17 + r * 7 + c * 3) % 23 - 30; };
+          for (int i = 0; i < cores.height; ++i)
+            for (int e = 0; e < 21; ++e)
+              for (int j = 0; j < cores.width; ++j)
+                mesh.at(tile, i, e / 7, e % 7)[j] = static_cast<float>(value(i, j, e / 7, e % 7));
+          mesh.all_reduce(tile, axis, reduction, options);
+          for (int i = 0; i < cores.height; ++i)
+            for (int j = 0; j < cores.width; ++j)
+              for (int e = 0; e < 21; ++e) {
+                int expected = reduction == Reduction::sum ? 0 : -1000;
+                for (int k = 0; k < mesh.grid().places(axis); ++k) {
+                  const int one = axis == Axis::x ? value(i, k, e / 7, e % 7) : value(k, j, e / 7, e % 7);
+                  expected = reduction == Reduction::sum ? expected + one : std::max(expected, one);
+                }
+                ASSERT_EQ(mesh.at(tile, i, e / 7, e % 7)[j], static_cast<float>(expected))
+                    << fmt::format("{} x {}, method {}, place ({}, {})", cores.width, cores.height,
+                                   static_cast<int>(options.method), i, j);
+              }
+        }
+}
+
+TEST(WaferValueMesh, ExchangesRowsAlongEitherAxis) {
   ThreadPool pool(1);
-  ValueMesh mesh(Grid::of_cores({5, 4}), pool);
-  const Tile tile = mesh.allocate("t", 1, 1, Buffers::one);
-  for (int i = 0; i < 4; ++i)
-    for (int j = 0; j < 5; ++j) mesh.at(tile, i, 0, 0)[j] = static_cast<float>((i * 3 + j * 2) % 5) - 7;
-  mesh.all_reduce(tile, Axis::x, Reduction::maximum, {});
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(mesh.at(tile, i, 0, 0)[2], -3);
+  for (const Axis axis : {Axis::x, Axis::y}) {
+    ValueMesh mesh(Grid::of_cores({5, 5}), pool);
+    const Tile from = mesh.allocate("from", 2, 3, Buffers::one), into = mesh.allocate("into", 4, 3, Buffers::one);
+    for (int i = 0; i < 5; ++i)
+      for (int e = 0; e < 6; ++e)
+        for (int j = 0; j < 5; ++j) mesh.at(from, i, e / 3, e % 3)[j] = static_cast<float>(100 * i + 10 * j + e);
+    const RowMove moves[] = {{0, 1, 4, 3}, {3, 0, 3, 0}, {4, 1, 0, 2}};
+    mesh.exchange(from, into, axis, moves);
+    for (const auto& m : moves)
+      for (int line = 0; line < 5; ++line)
+        for (int c = 0; c < 3; ++c) {
+          const int sent =
+              m.from_row * 3 + c + (axis == Axis::y ? 100 * m.from_place + 10 * line : 100 * line + 10 * m.from_place);
+          EXPECT_EQ(axis == Axis::y ? mesh.at(into, m.to_place, m.to_row, c)[line]
+                                    : mesh.at(into, line, m.to_row, c)[m.to_place],
+                    static_cast<float>(sent));
+        }
+    EXPECT_EQ(mesh.at(into, 2, 2, 2)[2], 0);  // named by none
+    EXPECT_THROW(mesh.exchange(from, from, axis, moves), InvalidArgument);
+  }
 }
 
 // Of any shape: bits must not depend on who computed which row.
@@ -185,6 +232,8 @@ TEST(WaferValueMesh, ReleasedTilesAreUsedAgainAndBeginAsZeros) {
   const Tile second = mesh.allocate("b", 2, 2, Buffers::one);
   EXPECT_EQ(second.id, first.id);
   EXPECT_EQ(mesh.at(second, 1, 1, 1)[2], 0);
+  mesh.release(second);
+  EXPECT_THROW(mesh.release(second), InvalidArgument);
 }
 
 TEST(WaferValueMesh, RefusesTilesThatDoNotFit) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <tuple>
+#include <vector>
 
 #include "base/error.h"
 #include "fabric/mesh/event_mesh.h"
@@ -121,6 +122,33 @@ TEST(OracleMesh, AgreesOnAGemv) {
     const int values = 60 / cores.width + 1;
     EXPECT_NEAR(run(EventMesh(whole_cycles(), Grid::of_cores(cores))),
                 run(MaxPlusMesh(whole_cycles(), Grid::of_cores(cores))), 1 + values);
+  }
+}
+
+// Every row of cores sends to every other, and all to one. Max-plus passes on as if words never waited for a row behind
+// which they were queued: at most the longest way's stages, and a word each.
+TEST(OracleMesh, AgreesOnExchanges) {
+  const PlmrDevice device = whole_cycles();
+  for (const WaferMesh cores : {WaferMesh{3, 4}, {3, 9}, {4, 16}}) {
+    std::vector<RowMove> all_to_all, to_one;
+    for (int i = 0; i < cores.height; ++i)
+      for (int j = 0; j < cores.height; ++j) {
+        if (i != j) all_to_all.push_back({i, j, j, i});
+        if (j == 0) to_one.push_back({i, 0, 2, i});
+      }
+    for (const auto& moves : {all_to_all, to_one})
+      for (const int columns : {4, 32}) {
+        const auto run = [&](auto&& mesh) {
+          const Tile from = mesh.allocate("from", cores.height, columns, Buffers::one);
+          const Tile into = mesh.allocate("into", cores.height, columns, Buffers::one);
+          mesh.exchange(from, into, Axis::y, moves);
+          return static_cast<double>(mesh.cycles());
+        };
+        const Grid grid = Grid::of_cores(cores);
+        const double played = run(EventMesh(device, grid)), predicted = run(MaxPlusMesh(device, grid));
+        const double stages = cores.height * (device.alpha_cycles.value + device.beta_cycles.value + 1);
+        EXPECT_NEAR(played, predicted, stages) << cores.height << " rows, " << moves.size() << " moves of " << columns;
+      }
   }
 }
 

@@ -3,15 +3,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "models/llama_family.h"
 #include "models/llama_runner.h"
 #include "models/wafer_llama.h"
+#include "plans/wafer/memory.h"
 #include "weights/model_source.h"
 
 namespace heddle {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -162,6 +165,99 @@ TEST(WaferModel, ConcatenationGivesTheSameLogitsFromOneRow) {
   for (std::size_t i = 4; i < tokens.size(); ++i) expect_close(wafer.decode(tokens[i]), expected[i], "decoded");
   EXPECT_EQ(wafer.rows().count(3), 9);
   EXPECT_EQ(wafer.rows().count(0), 1);
+}
+
+PlmrDevice roomy_wafer() {
+  PlmrDevice device = plmr_preset("wse-2");
+  device.sram_bytes.value = 1e9;
+  return device;
+}
+
+// The same sums in the same order, whoever holds the layers: the same bits.
+TEST(WaferModel, RegionsChangeNoBitAndCostTheirHandOver) {
+  const auto source = open_model(std::string(HEDDLE_SOURCE_DIR) + "/assets/demo-llama");
+  ThreadPool pool(2);
+  const auto run = [&](int regions) {
+    WaferLlama wafer = on_wafer(*source, {8, 8}, pool, {.program = {.device = roomy_wafer(), .regions = regions}});
+    std::vector<std::vector<float>> logits{wafer.prefill(some_tokens(5, wafer.shape().vocab))};
+    const double prefill = wafer.cost().cycles();
+    for (int i = 0; i < 3; ++i) logits.push_back(wafer.decode(likeliest(logits.back())));
+    return std::tuple(logits, wafer.cost(), wafer.idle_share(), prefill);
+  };
+  const auto [expected, alone, never_idle, prefill_alone] = run(1);
+  EXPECT_EQ(never_idle, 0);
+  EXPECT_EQ(alone.cycles("hand-over"), 0);
+  for (const int regions : {2, 4, 6}) {
+    const auto [logits, cost, idle, prefill] = run(regions);
+    EXPECT_EQ(logits, expected) << regions;
+    const double handed_over = cost.cycles("hand-over");
+    EXPECT_GT(handed_over, (regions - 1) * 8);  // a hop a core of the line
+    // The same work beside it, but a caches' shift a region.
+    EXPECT_NEAR(cost.cycles() - handed_over - cost.cycles("KV shift"), alone.cycles() - alone.cycles("KV shift"), 1e-6);
+    EXPECT_NEAR(idle, 1 - 1.0 / regions, 0.01);
+    EXPECT_LT(cost.memory_bytes, alone.memory_bytes);
+    EXPECT_GT(prefill, prefill_alone);
+  }
+  EXPECT_THROW(run(7), InputError);
+}
+
+// Sixteen tokens more in one row cost their scores; spread over all rows they cost a shift a token.
+TEST(WaferModel, ConcatenationTakesLongerWithEveryToken) {
+  const Checkpoint source(golden_folder("gqa"));
+  ThreadPool pool(1);
+  const auto cycles = [&](KvMethod method) {
+    WaferLlama wafer = on_wafer(source, {8, 8}, pool, {.kv_method = method, .program = {.device = roomy_wafer()}});
+    wafer.prefill(some_tokens(8, wafer.shape().vocab));
+    std::vector<double> taken;
+    for (int i = 0; i < 16; ++i) {
+      wafer.decode(1);
+      taken.push_back(wafer.cost().cycles());
+    }
+    return taken;
+  };
+  const std::vector<double> shift = cycles(KvMethod::shift), concat = cycles(KvMethod::concat);
+  for (std::size_t i = 1; i < concat.size(); ++i) EXPECT_GT(concat[i], concat[i - 1]);
+  EXPECT_LT(shift.back(), concat.back());
+  EXPECT_EQ(concat.front(), shift.front());  // rows are equally full: nothing is to be shifted
+}
+
+// What is refused before anything is loaded is what the program then takes.
+TEST(WaferModel, TakesTheMemoryThatWasForeseen) {
+  ThreadPool pool(1);
+  for (const char* model : {"gqa", "mha-tied"})
+    for (const WaferMesh cores : {WaferMesh{6, 6}, {4, 6}}) {
+      const Checkpoint source(golden_folder(model));
+      WaferLlama wafer = on_wafer(source, cores, pool, {.program = {.device = roomy_wafer()}});
+      wafer.prefill(some_tokens(300, wafer.shape().vocab));  // so many that scores are the most that there is
+      const double whole = wafer.cost().memory_bytes;
+      for (int i = 0; i < 4; ++i) wafer.decode(2);
+      const std::int64_t in_row = wafer.rows().fullest();
+      const double decode = wafer_decode_core_bytes(wafer.shape(), cores, 1, in_row);
+      EXPECT_EQ(wafer.cost().memory_bytes, decode) << model;
+      EXPECT_EQ(whole, wafer_prefill_core_bytes(wafer.shape(), cores, 1, 300)) << model;
+    }
+}
+
+TEST(WaferModel, RefusesProgramsBeyondACoresMemoryWithTheNumbers) {
+  const Checkpoint source(golden_folder("gqa"));
+  ThreadPool pool(1);
+  PlmrDevice device = plmr_preset("wse-2");
+  device.sram_bytes.value = 2000;
+  EXPECT_THAT(
+      [&] {
+        on_wafer(source, {4, 4}, pool, {.program = {.device = device}});
+      },
+      ThrowsMessage<InputError>(
+          AllOf(HasSubstr("core (0, 0), weights of decode"), HasSubstr("needs"), HasSubstr("has 2000"))));
+  const WaferModel shape = wafer_shape(source);
+  EXPECT_THAT(
+      [&] {
+        fit_wafer_regions(device, shape, {4, 4}, 8, 2);
+      },
+      ThrowsMessage<InputError>(AllOf(HasSubstr("prefill of 8 takes"), HasSubstr("has 2000"))));
+  const WaferFit fit = fit_wafer_regions(plmr_preset("wse-2"), shape, {4, 4}, 8, 2);
+  EXPECT_LE(wafer_decode_core_bytes(shape, {4, 4}, fit.regions, fit.row_tokens), 49152);
+  EXPECT_GT(wafer_decode_core_bytes(shape, {4, 4}, fit.regions, fit.row_tokens + 1), 49152);
 }
 
 TEST(WaferModel, RefusesPromptsThatItCannotTake) {

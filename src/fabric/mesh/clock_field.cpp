@@ -57,26 +57,48 @@ void shift_field(ClockField& field, const ShiftWeights& weights, int steps) {
     }
 }
 
-void rendezvous_field(RendezvousState& from, RendezvousState& to, const ShiftWeights& weights) {
-  const int width = from.clock.width(), height = from.clock.height();
-  const Vector compute = set(weights.compute);
-  for (int x = 0; x < width; ++x) {
-    from.clock.row(x)[height] = from.clock.row(x)[0];
-    from.y_arrival.row(x)[-1] = from.y_arrival.row(x)[height - 1];
-    const Ticks* row = from.clock.row(x);
-    const Ticks* next = from.clock.row(x + 1 < width ? x + 1 : 0);
-    const Ticks* taken_x = from.x_arrival.row(x > 0 ? x - 1 : width - 1);
-    const Ticks* taken_y = from.y_arrival.row(x);
-    const Vector x_weight = set(weights.x[static_cast<std::size_t>(x)]);
-    for (int y = 0; y < height; y += static_cast<int>(hn::Lanes(Lanes()))) {
-      const Vector own = load(row + y);
-      const Vector along_x = hn::Add(hn::Max(load(next + y), load(taken_x + y)), x_weight);
-      const Vector along_y = hn::Add(hn::Max(load(row + y + 1), load(taken_y + y - 1)), load(weights.y.data() + y));
-      hn::StoreU(along_x, Lanes(), to.x_arrival.row(x) + y);
-      hn::StoreU(along_y, Lanes(), to.y_arrival.row(x) + y);
-      hn::StoreU(max3(hn::Add(own, compute), along_x, along_y), Lanes(), to.clock.row(x) + y);
-    }
+// In place: taken_x of the row before is in `carry`, which takes over that of the next; of taken_y each vector is read
+// before the one that lies before it is written.
+HWY_INLINE void rendezvous_row(ClockField& field, Rendezvous& taken, const ShiftWeights& weights, int x, int width,
+                               Ticks* carry) {
+  const int height = field.height();
+  const Vector compute = set(weights.compute), x_weight = set(weights.x[static_cast<std::size_t>((x + width) % width)]);
+  Ticks *row = field.row(x), *taken_y = taken.taken_y.row(x), *taken_x = taken.taken_x.row(x + 1);
+  const Ticks *next = field.row(x + 1), *y_weight = weights.y.data();
+  row[height] = row[0];
+  Vector above = load(taken_y);
+  for (int y = 0; y < height; y += static_cast<int>(hn::Lanes(Lanes()))) {
+    const Vector before = above;
+    above = load(taken_y + y + hn::Lanes(Lanes()));
+    const Vector along_x = hn::Add(hn::Max(load(next + y), load(carry + y)), x_weight);
+    const Vector along_y = hn::Add(hn::Max(load(row + y + 1), before), load(y_weight + y));
+    hn::StoreU(load(taken_x + y), Lanes(), carry + y);
+    hn::StoreU(along_x, Lanes(), taken_x + y);
+    hn::StoreU(along_y, Lanes(), taken_y + y + 1);
+    hn::StoreU(max3(hn::Add(load(row + y), compute), along_x, along_y), Lanes(), row + y);
   }
+  taken_y[0] = taken_y[height];
+}
+
+// As shift_field, but a row needs both neighbours' step before, so that copies close the ring at both ends.
+void rendezvous_field(ClockField& field, Rendezvous& taken, const ShiftWeights& weights, int steps) {
+  const int width = field.width(), height = field.height();
+  for (ClockField* f : {&field, &taken.taken_x, &taken.taken_y})
+    for (int x = 0; x < steps; ++x) {
+      std::copy_n(f->row(x), height, f->row(width + x));
+      std::copy_n(f->row(width - 1 - x), height, f->row(-1 - x));
+    }
+  const std::size_t lanes = ClockField::lanes(height);
+  std::vector<Ticks> carry(static_cast<std::size_t>(steps) * lanes);
+  for (int wave = 1 - steps; wave <= width + steps - 2; ++wave)
+    for (int step = 0; step < steps; ++step) {
+      const int x = wave - step, first = step + 1 - steps;
+      if (x < first || x > width - first - 1) continue;
+      Ticks* own = carry.data() + static_cast<std::size_t>(step) * lanes;
+      if (x == first) std::copy_n(taken.taken_x.row(x), height, own);
+      rendezvous_row(field, taken, weights, x, width, own);
+    }
+  std::copy_n(taken.taken_x.row(width), height, taken.taken_x.row(0));
 }
 
 void broadcast_field(ClockField& field, const BroadcastWeights& weights) {
@@ -148,7 +170,7 @@ ClockField::ClockField(int width, int height)
     : width_(width),
       height_(height),
       stride_(static_cast<std::ptrdiff_t>(lanes(height)) + 2 * kPad),
-      buffer_(static_cast<std::size_t>(width + kGhostRows) * static_cast<std::size_t>(stride_) * sizeof(Ticks)) {}
+      buffer_(static_cast<std::size_t>(width + 2 * kGhostRows) * static_cast<std::size_t>(stride_) * sizeof(Ticks)) {}
 
 Extrema extrema(const ClockField& field) {
   Extrema found{*field.row(0), *field.row(0)};
@@ -193,8 +215,9 @@ void shift_steps(ClockField& field, const ShiftWeights& weights, int steps) {
   HWY_DYNAMIC_DISPATCH(shift_field)(field, weights, steps);
 }
 
-void rendezvous_step(RendezvousState& from, RendezvousState& to, const ShiftWeights& weights) {
-  HWY_DYNAMIC_DISPATCH(rendezvous_field)(from, to, weights);
+void rendezvous_steps(ClockField& field, Rendezvous& taken, const ShiftWeights& weights, int steps) {
+  require(0 < steps && steps <= ClockField::kGhostRows && steps <= field.width(), "{} steps at once", steps);
+  HWY_DYNAMIC_DISPATCH(rendezvous_field)(field, taken, weights, steps);
 }
 
 void broadcast_step(ClockField& field, const BroadcastWeights& weights) {

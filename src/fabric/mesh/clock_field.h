@@ -19,14 +19,14 @@ inline constexpr Ticks kMostTicks = 1 << 29;  // clocks stay below, so that no s
 // width x height clocks, zero at first. Rows are padded on both sides: index -1 and height may be written.
 class ClockField {
  public:
-  static constexpr int kGhostRows = 8;  // behind the last, for steps that are taken at once
+  static constexpr int kGhostRows = 8;  // before the first and behind the last, for steps that are taken at once
 
   ClockField(int width, int height);
 
   int width() const { return width_; }
   int height() const { return height_; }
   int padded_height() const { return static_cast<int>(lanes(height_)) + 1; }  // what recurrences may write
-  Ticks* row(int x) { return data() + x * stride_ + kPad; }
+  Ticks* row(int x) { return data() + (x + kGhostRows) * stride_ + kPad; }
   const Ticks* row(int x) const { return const_cast<ClockField*>(this)->row(x); }
 
   // What a row needs of lanes: weights by y are as long.
@@ -63,11 +63,12 @@ void shift_steps(ClockField& field, const ShiftWeights& weights, int steps);
 
 // Two buffers and rendezvous: a tile leaves for the buffer out of which its receiver sent one in the step before, when
 // that one has arrived. A are arrivals:
-// Ax'[x][y] = max(T[x + 1][y], Ax[x - 1][y]) + x_weight[x], Ay' alike, T' = max(T + compute, Ax', Ay').
-struct RendezvousState {
-  ClockField clock, x_arrival, y_arrival;
+// Ax'[x][y] = max(T[x + 1][y], Ax[x - 1][y]) + x_weight[x], Ay' alike, T' = max(T + compute, Ax', Ay'), `steps` times.
+// Of arrivals what a core waits for is kept, its predecessor's: taken_x[x] is Ax[x - 1], and taken_y alike.
+struct Rendezvous {
+  ClockField taken_x, taken_y;
 };
-void rendezvous_step(RendezvousState& from, RendezvousState& to, const ShiftWeights& weights);
+void rendezvous_steps(ClockField& field, Rendezvous& taken, const ShiftWeights& weights, int steps);
 
 // T'[x][y] = max(T[x][y], x_start[y] + x_way[x], y_start[x] + y_way[y]) + cost. The vectors by y are lanes(height) long.
 struct BroadcastWeights {

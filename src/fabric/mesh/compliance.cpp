@@ -32,14 +32,13 @@ class AccountMesh {
   void broadcast(Tile, Tile, Axis axis, Root) { budget_.take_relay(axis); }
   void reduce(Tile, Tile, Axis axis, Root) { budget_.take_chain(axis); }
   void gather(Tile, std::span<const Tile>, Axis axis) { budget_.take_relay(axis); }
+  void exchange(Tile, Tile, Axis axis, std::span<const RowMove>) { budget_.take_exchange(axis); }
   void all_reduce(Tile, Axis axis, Reduction, const AllReduceOptions& options) {
     budget_.take_all_reduce(axis, options);
   }
   void clear(Tile) {}
   void multiply_add(Tile, Tile, Tile, Operand) {}
   void multiply_vector(Tile, Tile, Tile) {}
-  template <class Work>
-  void apply(double, Work&&) {}
 
   const CoreBudget& budget() const { return budget_; }
 

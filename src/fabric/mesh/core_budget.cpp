@@ -54,14 +54,20 @@ CoreBudget::CoreBudget(const PlmrDevice& device, const Grid& grid)
 
 Tile CoreBudget::allocate(std::string_view name, int rows, int columns, Buffers buffers) {
   require(rows > 0 && columns > 0, "tile {} of {} x {}", name, rows, columns);
-  const double bytes = kValueBytes * rows * columns * static_cast<int>(buffers) * grid_.tiles_a_core();
+  Tile tile = hold(name, kValueBytes * rows * columns * static_cast<int>(buffers) * grid_.tiles_a_core());
+  tile.rows = rows;
+  tile.columns = columns;
+  return tile;
+}
+
+Tile CoreBudget::hold(std::string_view name, double bytes) {
   if (bytes_ + bytes > sram_bytes_)
     throw_error<InputError>("core (0, 0), {}: {} needs {:.0f} bytes beside {:.0f} in use, but a core of {} has {:.0f}",
                             phase_, name, bytes, bytes_, device_name_, sram_bytes_);
   bytes_ += bytes;
   most_bytes_ = std::max(most_bytes_, bytes_);
   tile_bytes_.push_back(bytes);
-  return {.id = static_cast<int>(tile_bytes_.size()) - 1, .rows = rows, .columns = columns};
+  return {.id = static_cast<int>(tile_bytes_.size()) - 1};
 }
 
 void CoreBudget::release(Tile tile) {
@@ -80,6 +86,10 @@ void CoreBudget::take_relay(Axis axis) {
 
 void CoreBudget::take_chain(Axis axis) {
   take(fmt::format("chain along {}", axis_name(axis)), kRelayRoutes);
+}
+
+void CoreBudget::take_exchange(Axis axis) {
+  take(fmt::format("exchange along {}", axis_name(axis)), 2 * kRelayRoutes);
 }
 
 void CoreBudget::take_all_reduce(Axis axis, const AllReduceOptions& options) {

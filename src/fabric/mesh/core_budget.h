@@ -21,12 +21,15 @@ class CoreBudget {
 
   // A tile at every place. Throws InvalidArgument unless rows and columns are positive.
   Tile allocate(std::string_view name, int rows, int columns, Buffers buffers);
+  // Bytes of a core that are no tile of a mesh. The handle has an id alone.
+  Tile hold(std::string_view name, double bytes);
   void release(Tile tile);
 
   // Each takes its routes once an axis, however often it is called; all all-reduces share one that launches them.
   void take_shift(Axis axis);
   void take_relay(Axis axis);
   void take_chain(Axis axis);
+  void take_exchange(Axis axis);
   void take_all_reduce(Axis axis, const AllReduceOptions& options);
 
   double memory_bytes() const { return most_bytes_; }  // at its fullest

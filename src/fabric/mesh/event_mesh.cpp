@@ -12,11 +12,6 @@ namespace heddle::mesh {
 namespace {
 
 constexpr int kLargestSide = 32;
-constexpr double kWireBytes = 2;
-
-Axis crossing(Axis axis) {
-  return axis == Axis::x ? Axis::y : Axis::x;
-}
 
 int rounded(double cycles) {
   return static_cast<int>(std::lround(cycles));
@@ -63,11 +58,11 @@ int EventMesh::core_at(Axis axis, int line, int core) const {
 }
 
 int EventMesh::core_in_ring(Axis axis, int line, int position) const {
-  return core_at(axis, grid_.ring_core(crossing(axis), line), grid_.ring_core(axis, position));
+  return core_at(axis, grid_.ring_core(across(axis), line), grid_.ring_core(axis, position));
 }
 
 int EventMesh::words_of(Tile tile, Axis axis) const {
-  return grid_.tiles_along(crossing(axis)) * rounded(std::ceil(kWireBytes * tile.rows * tile.columns / link_bytes_));
+  return grid_.tiles_along(across(axis)) * rounded(std::ceil(kValueBytes * tile.rows * tile.columns / link_bytes_));
 }
 
 std::vector<int> EventMesh::straight(int from, int to) const {
@@ -115,8 +110,8 @@ void EventMesh::shift_line(Axis axis, int line, int words) {
 
 void EventMesh::shift(Tile tile, Axis axis) {
   budget_.take_shift(axis);
-  compute_ += grid_.tiles_along(crossing(axis)) * call_cycles_;
-  for (int line = 0; line < grid_.cores_along(crossing(axis)); ++line) shift_line(axis, line, words_of(tile, axis));
+  compute_ += grid_.tiles_along(across(axis)) * call_cycles_;
+  for (int line = 0; line < grid_.cores_along(across(axis)); ++line) shift_line(axis, line, words_of(tile, axis));
 }
 
 void EventMesh::skew(std::initializer_list<TileAxis> tiles) {
@@ -124,8 +119,8 @@ void EventMesh::skew(std::initializer_list<TileAxis> tiles) {
   for (int i = 1; i <= grid_.columns / 2; ++i) {
     for (const auto& [tile, axis] : tiles) {
       budget_.take_shift(axis);
-      const int width = grid_.tiles_along(crossing(axis)), side = grid_.places(axis);
-      for (int line = 0; line < grid_.cores_along(crossing(axis)); ++line) {
+      const int width = grid_.tiles_along(across(axis)), side = grid_.places(axis);
+      for (int line = 0; line < grid_.cores_along(across(axis)); ++line) {
         int steps = 0;
         for (int place = line * width; place < (line + 1) * width; ++place)
           steps = std::max(steps, std::min(place, side - place));
@@ -152,12 +147,12 @@ void EventMesh::await_multicast(int message) {
 
 void EventMesh::broadcast(Tile from, Tile, Axis axis, Root root) {
   budget_.take_relay(axis);
-  compute_ += grid_.tiles_along(crossing(axis)) * call_cycles_;
+  compute_ += grid_.tiles_along(across(axis)) * call_cycles_;
   step(current_).compute_delay = beta_;
-  for (int line = 0; line < grid_.cores_along(crossing(axis)); ++line) {
-    const int place = root.in_line(line * grid_.tiles_along(crossing(axis)), grid_.places(axis));
+  for (int line = 0; line < grid_.cores_along(across(axis)); ++line) {
+    const int place = root.in_line(line * grid_.tiles_along(across(axis)), grid_.places(axis));
     const int origin = grid_.ring_core(axis, grid_.ring_position(axis, place));
-    const int physical_line = grid_.ring_core(crossing(axis), line);
+    const int physical_line = grid_.ring_core(across(axis), line);
     Message message{.words = words_of(from, axis), .ramp = ramp_, .due = current_};
     for (int core = 0; sync_ == WaferSync::rendezvous && core < grid_.cores_along(axis); ++core)
       message.all_begun.push_back(core_at(axis, physical_line, core));
@@ -172,12 +167,12 @@ void EventMesh::broadcast(Tile from, Tile, Axis axis, Root root) {
 
 void EventMesh::reduce(Tile from, Tile, Axis axis, Root root) {
   budget_.take_chain(axis);
-  compute_ += grid_.tiles_along(crossing(axis)) * call_cycles_;
+  compute_ += grid_.tiles_along(across(axis)) * call_cycles_;
   const int cores = grid_.cores_along(axis), words = words_of(from, axis);
-  for (int line = 0; line < grid_.cores_along(crossing(axis)); ++line) {
-    const int place = root.in_line(line * grid_.tiles_along(crossing(axis)), grid_.places(axis));
+  for (int line = 0; line < grid_.cores_along(across(axis)); ++line) {
+    const int place = root.in_line(line * grid_.tiles_along(across(axis)), grid_.places(axis));
     const int top = grid_.ring_core(axis, grid_.ring_position(axis, place));
-    const int physical_line = grid_.ring_core(crossing(axis), line);
+    const int physical_line = grid_.ring_core(across(axis), line);
     for (const int direction : {1, -1}) {
       std::vector<int> parents;
       for (int k = direction > 0 ? 0 : cores - 1; k != top; k += direction) {
@@ -201,7 +196,7 @@ void EventMesh::gather(Tile from, std::span<const Tile>, Axis axis) {
   budget_.take_relay(axis);
   const int cores = grid_.cores_along(axis), words = words_of(from, axis) * grid_.tiles_along(axis);
   step(current_ + 1).compute += std::lround(1.0 * (cores - 1) * grid_.tiles_a_core() * call_cycles_);
-  for (int line = 0; line < grid_.cores_along(crossing(axis)); ++line)
+  for (int line = 0; line < grid_.cores_along(across(axis)); ++line)
     for (const int direction : {1, -1}) {
       std::vector<std::vector<int>> parents(at(cores));  // the tile's last message, by where the tile is from
       for (int relay = 0; relay + 1 < cores; ++relay)    // so a core sends its own tile first, then its neighbour's
@@ -220,12 +215,36 @@ void EventMesh::gather(Tile from, std::span<const Tile>, Axis axis) {
     }
 }
 
+void EventMesh::exchange(Tile from, Tile, Axis axis, std::span<const RowMove> moves) {
+  close_step();
+  budget_.take_exchange(axis);
+  const int cores = grid_.cores_along(axis);
+  const int words = grid_.tiles_along(across(axis)) * rounded(std::ceil(kValueBytes * from.columns / link_bytes_));
+  for (int line = 0; line < grid_.cores_along(across(axis)); ++line) {
+    std::vector<std::vector<int>> parents(moves.size());
+    for (int hop = 0; hop + 1 < cores; ++hop)  // a core's own rows first
+      for (std::size_t i = 0; i < moves.size(); ++i) {
+        const int origin = grid_.ring_core(axis, grid_.ring_position(axis, moves[i].from_place));
+        const int goal = grid_.ring_core(axis, grid_.ring_position(axis, moves[i].to_place));
+        if (std::abs(goal - origin) <= hop) continue;
+        const int direction = goal > origin ? 1 : -1, sender = origin + hop * direction;
+        const int receiver = core_at(axis, line, sender + direction);
+        const int id = add_message(
+            straight(core_at(axis, line, sender), receiver),
+            {.words = words, .delay = beta_, .ramp = hop == 0 ? ramp_ : 0, .parents = parents[i], .due = current_});
+        step(current_ + 1).cores[at(receiver)].begin_received.push_back({id, 1});
+        parents[i] = {id};
+      }
+  }
+  close_step();
+}
+
 void EventMesh::all_reduce(Tile tile, Axis axis, Reduction, const AllReduceOptions& options) {
   close_step();
   require(options.sync == WaferSync::dataflow, "an all-reduce is played in dataflow");
   budget_.take_all_reduce(axis, options);
-  const int values = tile.rows * tile.columns * grid_.tiles_along(crossing(axis));
-  for (int line = 0; line < grid_.cores_along(crossing(axis)); ++line) {
+  const int values = tile.rows * tile.columns * grid_.tiles_along(across(axis));
+  for (int line = 0; line < grid_.cores_along(across(axis)); ++line) {
     switch (options.method) {
       case WaferAllReduce::k_tree:
         k_tree(axis, line, values, options.phases);

@@ -48,14 +48,11 @@ class EventMesh {
   void broadcast(Tile from, Tile into, Axis axis, Root root);
   void reduce(Tile from, Tile into, Axis axis, Root root);
   void gather(Tile from, std::span<const Tile> all, Axis axis);
+  void exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves);
   void all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options);
   void clear(Tile) {}
   void multiply_add(Tile a, Tile b, Tile c, Operand operand);
   void multiply_vector(Tile x, Tile b, Tile y);
-  template <class Work>
-  void apply(double cycles, Work&&) {
-    compute_ += cycles;
-  }
 
   // Runs the whole program, once; the cycle in which the last core is done. Throws Failure when it does not end.
   std::int64_t cycles();

@@ -11,10 +11,6 @@ struct GemvTiles {
   Tile x, b, y;
 };
 
-constexpr Axis across(Axis axis) {
-  return axis == Axis::x ? Axis::y : Axis::x;
-}
-
 template <Mesh M>
 GemvTiles allocate_gemv(M& mesh, std::int64_t k, std::int64_t n, Axis axis = Axis::y) {
   mesh.phase("allocation");

@@ -14,6 +14,10 @@ namespace heddle::mesh {
 
 enum class Axis : std::uint8_t { x, y };
 
+constexpr Axis across(Axis axis) {
+  return axis == Axis::x ? Axis::y : Axis::x;
+}
+
 // In which order the ring visits the cores of a line. interleaved: INTERLEAVE's, so that neighbours are two hops apart
 // at most; natural: the line's own, which closes with one way of N - 1 hops.
 enum class LineOrder : std::uint8_t { interleaved, natural };

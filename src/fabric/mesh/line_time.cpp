@@ -10,8 +10,6 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr double kPackedBytes = 2;  // of a value on its way
-
 struct LineCosts {
   double alpha, beta, ramp, value_cycles;  // the last: to pass on and add a value
   double waits;                            // for how much of a way a stage waits beside going it
@@ -20,7 +18,7 @@ struct LineCosts {
       : alpha(device.alpha_cycles.value),
         beta(device.beta_cycles.value),
         ramp(device.ramp_cycles.value),
-        value_cycles(2 * kPackedBytes / device.link_bytes_per_cycle.value),
+        value_cycles(2 * kValueBytes / device.link_bytes_per_cycle.value),
         waits(sync == WaferSync::dataflow     ? 0
               : sync == WaferSync::rendezvous ? 0.5
                                               : 1) {}
@@ -96,6 +94,30 @@ std::vector<double> shift_latencies(const PlmrDevice& device, const Grid& grid, 
     if (sync == WaferSync::barrier) std::ranges::fill(clock, latest.back());
   }
   return latest;
+}
+
+double exchange_latency(const PlmrDevice& device, const Grid& grid, Axis axis, double words,
+                        std::span<const RowMove> moves) {
+  const int cores = grid.cores_along(axis);
+  std::vector<double> upwards(index(cores)),
+      downwards(index(cores));  // words over the link from core k to its neighbour
+  for (const RowMove& m : moves) {
+    const int from = grid.ring_core(axis, grid.ring_position(axis, m.from_place));
+    const int to = grid.ring_core(axis, grid.ring_position(axis, m.to_place));
+    for (int k = from; k < to; ++k) upwards[index(k)] += words;
+    for (int k = from; k > to; --k) downwards[index(k)] += words;
+  }
+  const double stage = device.alpha_cycles.value + device.beta_cycles.value;
+  double latest = 0;
+  for (std::vector<double>* loads : {&upwards, &downwards}) {
+    if (loads == &downwards) std::ranges::reverse(*loads);
+    double end = 0;  // of the link before
+    for (const double load : *loads) {
+      end = load > 0 ? std::max(end + stage, load + stage) : 0;
+      latest = std::max(latest, end);
+    }
+  }
+  return latest + (latest > 0 ? device.ramp_cycles.value : 0);
 }
 
 void all_reduce(const PlmrDevice& device, std::span<double> clocks, double values, const AllReduceOptions& options) {

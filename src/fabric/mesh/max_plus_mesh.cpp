@@ -11,12 +11,6 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr double kRoom = 1 << 28;  // ticks; half of what a clock may reach, for what no bound foresees
-
-Axis other(Axis axis) {
-  return axis == Axis::x ? Axis::y : Axis::x;
-}
-
 std::size_t subscript(int i) {
   return static_cast<std::size_t>(i);
 }
@@ -35,7 +29,7 @@ double MaxPlusMesh::link_cycles(Tile tile) const {
 }
 
 MaxPlusMesh::Movement MaxPlusMesh::movement(Tile tile, Axis axis, Root root) {
-  const int tiles = grid_.tiles_along(other(axis));
+  const int tiles = grid_.tiles_along(across(axis));
   step_.compute += tiles * device_.call_cycles.value;
   return {.axis = axis, .words = tiles * link_cycles(tile), .root = root};
 }
@@ -64,7 +58,7 @@ void MaxPlusMesh::gather(Tile from, std::span<const Tile>, Axis axis) {
   if (!step_.empty()) run(1);
   budget_.take_relay(axis);
   const int tiles = grid_.tiles_along(axis);
-  gathers_.push_back({.axis = axis, .words = tiles * grid_.tiles_along(other(axis)) * link_cycles(from)});
+  gathers_.push_back({.axis = axis, .words = tiles * grid_.tiles_along(across(axis)) * link_cycles(from)});
 }
 
 void MaxPlusMesh::finish_gathers() {
@@ -75,7 +69,7 @@ void MaxPlusMesh::finish_gathers() {
     const Axis axis = gather.axis;
     const int relays = grid_.cores_along(axis) - 1;
     const double relay = gather.words + device_.alpha_cycles.value + device_.beta_cycles.value;
-    delays.push_back({axis, std::vector<double>(subscript(grid_.cores_along(other(axis))), relays * relay)});
+    delays.push_back({axis, std::vector<double>(subscript(grid_.cores_along(across(axis))), relays * relay)});
     calls += 1.0 * relays * grid_.tiles_a_core() * device_.call_cycles.value;
   }
   gathers_.clear();
@@ -83,12 +77,21 @@ void MaxPlusMesh::finish_gathers() {
   step_.compute += calls;
 }
 
+void MaxPlusMesh::exchange(Tile from, Tile, Axis axis, std::span<const RowMove> moves) {
+  finish();
+  budget_.take_exchange(axis);
+  const double words = grid_.tiles_along(across(axis)) * link_cycles({.rows = 1, .columns = from.columns});
+  const double latency = exchange_latency(device_, grid_, axis, words, moves);
+  delay_lines({{axis, std::vector<double>(subscript(grid_.cores_along(across(axis))), latency)}});
+}
+
 void MaxPlusMesh::skew(std::initializer_list<TileAxis> tiles) {
   finish();
   std::vector<LineDelays> delays;
   for (const auto& [tile, axis] : tiles) {
     budget_.take_shift(axis);
-    const int side = grid_.places(axis), lines = grid_.cores_along(other(axis)), width = grid_.tiles_along(other(axis));
+    const int side = grid_.places(axis), lines = grid_.cores_along(across(axis)),
+              width = grid_.tiles_along(across(axis));
     const std::vector<double> latency =
         shift_latencies(device_, grid_, axis, width * link_cycles(tile), side / 2, options_.sync);
     LineDelays delay{axis, std::vector<double>(subscript(lines))};
@@ -104,8 +107,8 @@ void MaxPlusMesh::skew(std::initializer_list<TileAxis> tiles) {
 void MaxPlusMesh::all_reduce(Tile tile, Axis axis, Reduction, const AllReduceOptions& options) {
   finish();
   budget_.take_all_reduce(axis, options);
-  const int cores = grid_.cores_along(axis), lines = grid_.cores_along(other(axis));
-  const double values = 1.0 * tile.rows * tile.columns * grid_.tiles_along(other(axis));
+  const int cores = grid_.cores_along(axis), lines = grid_.cores_along(across(axis));
+  const double values = 1.0 * tile.rows * tile.columns * grid_.tiles_along(across(axis));
   make_room(4 * (values * 2 * kValueBytes / device_.link_bytes_per_cycle.value + cores) +
             4.0 * cores * (2 * device_.alpha_cycles.value + device_.beta_cycles.value + device_.ramp_cycles.value));
   const auto clock_of = [&](int line, int position) -> Ticks& {
@@ -154,7 +157,7 @@ int MaxPlusMesh::steps_alike(const Step& step) const {
 
 std::vector<const ClockField*> MaxPlusMesh::state() const {
   if (!rendezvous_) return {&clock_};
-  return {&clock_, &rendezvous_->first.x_arrival, &rendezvous_->first.y_arrival};
+  return {&clock_, &rendezvous_->taken_x, &rendezvous_->taken_y};
 }
 
 bool MaxPlusMesh::is_steady(const std::vector<ClockField>& before, Ticks& gained) const {
@@ -210,15 +213,14 @@ int MaxPlusMesh::run(int steps) {
 void MaxPlusMesh::advance(const Step& step, const ShiftWeights& weights, int steps) {
   require(step.broadcasts.empty() || (step.shifts.empty() && !step.chain),
           "broadcasts and shifts in one step are not timed");
-  if (step.broadcasts.empty() && !step.chain && options_.sync == WaferSync::dataflow)
-    return shift_steps(clock_, weights, steps);
+  if (step.broadcasts.empty() && !step.chain && options_.sync != WaferSync::barrier)
+    return options_.sync == WaferSync::dataflow ? shift_steps(clock_, weights, steps)
+                                                : advance_rendezvous(weights, steps);
   for (int i = 0; i < steps; ++i) {
     if (step.chain)
       advance_chain(step, weights);
     else if (!step.broadcasts.empty())
       advance_broadcast(step);
-    else if (options_.sync == WaferSync::rendezvous)
-      advance_rendezvous(weights);
     else
       shift_steps(clock_, weights, 1);
     if (options_.sync == WaferSync::barrier) all_at_the_latest();
@@ -241,23 +243,13 @@ ShiftWeights MaxPlusMesh::shift_weights(const Step& step) const {
   return weights;
 }
 
-void MaxPlusMesh::advance_rendezvous(const ShiftWeights& weights) {
+void MaxPlusMesh::advance_rendezvous(const ShiftWeights& weights, int steps) {
   if (!rendezvous_) {
-    const auto fresh = [&] {
-      RendezvousState state{.clock = {clock_.width(), clock_.height()},
-                            .x_arrival = {clock_.width(), clock_.height()},
-                            .y_arrival = {clock_.width(), clock_.height()}};
-      fill(state.x_arrival, kNever);
-      fill(state.y_arrival, kNever);
-      return state;
-    };
-    rendezvous_.emplace(fresh(), fresh());
+    rendezvous_.emplace(
+        Rendezvous{ClockField(clock_.width(), clock_.height()), ClockField(clock_.width(), clock_.height())});
+    for (ClockField* arrival : arrivals()) fill(*arrival, kNever);
   }
-  auto& [from, to] = *rendezvous_;
-  std::swap(clock_, from.clock);
-  rendezvous_step(from, to, weights);
-  std::swap(clock_, to.clock);
-  std::swap(from, to);
+  rendezvous_steps(clock_, *rendezvous_, weights, steps);
 }
 
 void MaxPlusMesh::advance_broadcast(const Step& step) {
@@ -272,7 +264,7 @@ void MaxPlusMesh::advance_broadcast(const Step& step) {
     const int root = grid_.ring_position(b.axis, b.root.place % grid_.places(b.axis));
     std::vector<Ticks>& start = b.axis == Axis::x ? weights.x_start : weights.y_start;
     std::vector<Ticks>& way = b.axis == Axis::x ? weights.x_way : weights.y_way;
-    const int lines = grid_.cores_along(other(b.axis));
+    const int lines = grid_.cores_along(across(b.axis));
     if (options_.sync == WaferSync::rendezvous) {
       std::ranges::copy(latest_of_lines(b.axis), start.begin());
     } else {
@@ -320,70 +312,6 @@ void MaxPlusMesh::drain() {
   sent_.reset();
   rendezvous_.reset();
   rebase();
-}
-
-void MaxPlusMesh::delay_lines(const std::vector<LineDelays>& delays) {
-  double longest = 0;
-  for (const LineDelays& d : delays) longest = std::max(longest, *std::ranges::max_element(d.cycles));
-  make_room(longest);
-  std::vector<Ticks> x_end(subscript(clock_.height()), kNever), y_end(subscript(clock_.width()), kNever);
-  for (const LineDelays& d : delays) {
-    std::vector<Ticks>& end = d.axis == Axis::x ? x_end : y_end;
-    const std::vector<Ticks> latest = latest_of_lines(d.axis);
-    for (std::size_t line = 0; line < end.size(); ++line)
-      end[line] = std::max(end[line], latest[line] + ticks(d.cycles[line]));
-  }
-  for (int x = 0; x < clock_.width(); ++x)
-    for (int y = 0; y < clock_.height(); ++y) clock_.row(x)[y] = std::max(x_end[subscript(y)], y_end[subscript(x)]);
-  if (options_.sync == WaferSync::barrier) all_at_the_latest();
-  rebase();
-}
-
-std::vector<Ticks> MaxPlusMesh::latest_of_lines(Axis axis) const {
-  std::vector<Ticks> latest(subscript(grid_.cores_along(other(axis))), kNever);
-  for (int x = 0; x < clock_.width(); ++x) {
-    const Ticks* row = clock_.row(x);
-    if (axis == Axis::y)
-      latest[subscript(x)] = *std::max_element(row, row + clock_.height());
-    else
-      for (std::size_t y = 0; y < latest.size(); ++y) latest[y] = std::max(latest[y], row[y]);
-  }
-  return latest;
-}
-
-void MaxPlusMesh::all_at_the_latest() {
-  fill(clock_, extrema(clock_).most);
-}
-
-Ticks MaxPlusMesh::ticks(double cycles) const {
-  return static_cast<Ticks>(std::lround(cycles * scale_));
-}
-
-void MaxPlusMesh::make_room(double cycles) {
-  if (bound_ + cycles * scale_ <= kRoom) return;
-  rebase();
-  while (bound_ + cycles * scale_ > kRoom) scale_by(0.5);
-}
-
-void MaxPlusMesh::rebase() {
-  const Extrema now = extrema(clock_);
-  base_ += now.least / scale_;
-  add(clock_, -now.least);
-  if (rendezvous_)
-    for (ClockField* arrival : {&rendezvous_->first.x_arrival, &rendezvous_->first.y_arrival})
-      add(*arrival, -now.least);
-  if (sent_) add(sent_->first, -now.least);
-  bound_ = now.most - now.least;
-}
-
-void MaxPlusMesh::scale_by(double factor) {
-  scale_ *= factor;
-  bound_ = std::ceil(bound_ * factor);
-  multiply(clock_, factor);
-  if (rendezvous_)
-    for (ClockField* arrival : {&rendezvous_->first.x_arrival, &rendezvous_->first.y_arrival})
-      multiply(*arrival, factor);
-  if (sent_) multiply(sent_->first, factor);
 }
 
 double MaxPlusMesh::cycles() {

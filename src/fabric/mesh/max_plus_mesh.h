@@ -11,7 +11,7 @@
 //   reduce     each core of the chain passes on its sum alpha + beta after it has got it; the next step's sum follows
 //              W + beta + ramps behind. The buffer is free for the step after the next one. Along x only.
 //   gather     N - 1 relays of W + alpha + beta; those that follow each other along different axes go on at once
-//   all_reduce as line_time.h says
+//   exchange, all_reduce as line_time.h says
 // barrier: all cores begin a step when the last one could.
 #pragma once
 
@@ -59,15 +59,11 @@ class MaxPlusMesh {
   void broadcast(Tile from, Tile into, Axis axis, Root root);
   void reduce(Tile from, Tile into, Axis axis, Root root);
   void gather(Tile from, std::span<const Tile> all, Axis axis);
+  void exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves);
   void all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options);
   void clear(Tile) {}
   void multiply_add(Tile a, Tile b, Tile c, Operand operand);
   void multiply_vector(Tile x, Tile b, Tile y);
-  template <class Work>
-  void apply(double cycles, Work&&) {
-    finish_gathers();
-    step_.compute += cycles;
-  }
 
   // Of the last core, from the beginning.
   double cycles();
@@ -101,13 +97,15 @@ class MaxPlusMesh {
   ShiftWeights shift_weights(const Step& step) const;
   int steps_alike(const Step& step) const;  // that may follow with the same weights
   void advance(const Step& step, const ShiftWeights& weights, int steps);
-  void advance_rendezvous(const ShiftWeights& weights);
+  void advance_rendezvous(const ShiftWeights& weights, int steps);
   void advance_chain(const Step& step, const ShiftWeights& weights);
   void advance_broadcast(const Step& step);
   // Whether all that a next step depends on is where `before` was, but for the same time, which is added to `gained`.
   bool is_steady(const std::vector<ClockField>& before, Ticks& gained) const;
   std::vector<const ClockField*> state() const;
+  std::vector<ClockField*> arrivals();
 
+  // max_plus_clocks.cpp.
   // Every clock of a line becomes the line's latest and that line's delay; of several axes the later counts.
   struct LineDelays {
     Axis axis;
@@ -130,7 +128,7 @@ class MaxPlusMesh {
   std::vector<Movement> gathers_;
 
   ClockField clock_;
-  std::optional<std::pair<RendezvousState, RendezvousState>> rendezvous_;
+  std::optional<Rendezvous> rendezvous_;
   std::optional<std::pair<ClockField, ClockField>> sent_;  // by the chain of the step before, and of this one
   double scale_ = 1024;                                    // ticks a cycle
   double base_ = 0;                                        // cycles at which clocks are 0

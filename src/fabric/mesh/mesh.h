@@ -15,8 +15,6 @@
 
 namespace heddle::mesh {
 
-constexpr double kValueBytes = 2;  // fp16
-
 // A handle. rows x columns values of fp16, as far as memory and words are concerned, at each place.
 struct Tile {
   int id = -1;
@@ -42,6 +40,11 @@ struct Root {
   int in_line(int line, int places) const { return static_cast<int>((std::int64_t{line} * per_line + place) % places); }
 };
 
+// Row from_row of the tile at from_place goes to row to_row of the one at to_place, in each line along an axis.
+struct RowMove {
+  int from_place = 0, from_row = 0, to_place = 0, to_row = 0;
+};
+
 struct TileAxis {
   Tile tile;
   Axis axis;
@@ -62,20 +65,21 @@ struct TileAxis {
 //   reduce(from, into, axis, root)     into of a line's root gets the sum of the line's from; other places keep theirs.
 //                      A chain from both ends of the line; overlaps with the next step. Routes one in, one out.
 //   gather(from, all, axis)            all[k] gets from of the line's place k. Relayed, N - 1 steps.
+//   exchange(from, into, axis, moves)  rows of from go where moves say; rows of into that none names keep theirs. Both
+//                      ways at once, from core to core: each keeps what is for it and passes on the rest. Routes two a way.
 //   all_reduce(t, axis, reduction, options)  t of all places of a line gets the line's reduction, by the schedule that
 //                      options name. Routes as AllReduceOptions says (wafer_cost.h).
 //   clear(t)           t = 0, no time
 //   multiply_add(a, b, c, operand)  c += a b; transposed: c += a b^T. Takes call_cycles an index of the inner dimension
 //                      and mac_cycles a multiply-accumulate.
 //   multiply_vector(x, b, y)        the same with x and y of one row; vector_slice_cycles instead of call_cycles
-//   apply(cycles, work)             local work of that many cycles a core; ValueMesh alone calls work(place ...), and
-//                      says with what
 //
 // All that moves takes its routes by itself, the first time on an axis, and throws InputError that names core, phase,
 // need and budget when they do not suffice.
 template <class M>
 concept Mesh = requires(M m, const M cm, std::string_view name, Tile t, std::initializer_list<TileAxis> tiles,
-                        std::span<const Tile> all, Axis axis, Root root, const AllReduceOptions& options) {
+                        std::span<const Tile> all, std::span<const RowMove> moves, Axis axis, Root root,
+                        const AllReduceOptions& options) {
   { cm.grid() } -> std::same_as<const Grid&>;
   m.phase(name);
   { m.allocate(name, 1, 1, Buffers::two) } -> std::same_as<Tile>;
@@ -86,11 +90,11 @@ concept Mesh = requires(M m, const M cm, std::string_view name, Tile t, std::ini
   m.broadcast(t, t, axis, root);
   m.reduce(t, t, axis, root);
   m.gather(t, all, axis);
+  m.exchange(t, t, axis, moves);
   m.all_reduce(t, axis, Reduction::sum, options);
   m.clear(t);
   m.multiply_add(t, t, t, Operand::as_is);
   m.multiply_vector(t, t, t);
-  m.apply(1.0, [](auto&&...) {});
 };
 
 }  // namespace heddle::mesh

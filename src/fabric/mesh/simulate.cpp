@@ -12,11 +12,6 @@ namespace {
 
 static_assert(Mesh<MaxPlusMesh>);
 
-double part(const std::vector<WaferCost::Part>& parts, std::string_view name) {
-  const auto found = std::ranges::find(parts, name, &WaferCost::Part::name);
-  return found == parts.end() ? 0 : found->cycles;
-}
-
 struct AllReduceParts {
   double hops, stages, words;
 };
@@ -40,8 +35,8 @@ WaferCost simulate_gemm(const PlmrDevice& device, const GemmSize& size, WaferMes
   require(size.m > 0 && size.k > 0 && size.n > 0, "GEMM of {} x {} x {}", size.m, size.k, size.n);
   MaxPlusMesh mesh(device, Grid::square(cores, line_order(method)), {.sync = sync});
   run_gemm(mesh, allocate_gemm(mesh, size, method), method);
-  const std::vector<WaferCost::Part> parts = mesh.breakdown();
-  const double compute = part(parts, "compute"), alignment = part(parts, "alignment");
+  const WaferCost phases{.breakdown = mesh.breakdown()};
+  const double compute = phases.cycles("compute"), alignment = phases.cycles("alignment");
   WaferCost cost{
       .breakdown = {{"compute", compute}, {"communication", std::max(0.0, mesh.cycles() - compute - alignment)}},
       .memory_bytes = mesh.budget().memory_bytes(),
@@ -74,7 +69,7 @@ WaferCost simulate_gemv(const PlmrDevice& device, std::int64_t k, std::int64_t n
   const AllReduceParts parts = split(device, [&](const PlmrDevice& as) {
     MaxPlusMesh mesh(as, Grid::of_cores(cores));
     mesh_gemv(mesh, allocate_gemv(mesh, k, n), Axis::y, options);
-    compute = part(mesh.breakdown(), "compute");
+    compute = WaferCost{.breakdown = mesh.breakdown()}.cycles("compute");
     cost.memory_bytes = mesh.budget().memory_bytes();
     cost.routes = mesh.budget().routes();
     return mesh.cycles();
@@ -90,19 +85,11 @@ WaferCost simulate_prefill_layer(const PlmrDevice& device, const WaferModel& mod
   WaferCost total = prefill_layer_cost(device, model, cores, tokens, sync);
   total.breakdown.clear();
   total.routes = 0;
-  const std::int64_t d = model.hidden, q = std::int64_t{model.num_heads} * model.head_dim, f = model.intermediate,
-                     s = tokens;
-  const auto add = [&](const char* name, int count, const GemmSize& size, WaferGemm method) {
-    const WaferCost one = simulate_gemm(device, size, cores, method, sync);
-    total.breakdown.push_back({name, count * one.cycles()});
+  for (const LayerGemm& product : prefill_gemms(model, tokens)) {
+    const WaferCost one = simulate_gemm(device, product.size, cores, product.method, sync);
+    total.breakdown.push_back({product.name, product.count * one.cycles()});
     total.routes = std::max(total.routes, one.routes);
-  };
-  add("Q, K, V", 3, {s, d, q}, WaferGemm::mesh_gemm);
-  add("scores", 1, {s, q, s}, WaferGemm::gemm_t);
-  add("values", 1, {s, s, q}, WaferGemm::mesh_gemm);
-  add("O", 1, {s, q, d}, WaferGemm::mesh_gemm);
-  add("gate, up", 2, {s, d, f}, WaferGemm::mesh_gemm);
-  add("down", 1, {s, f, d}, WaferGemm::mesh_gemm);
+  }
   return total;
 }
 

@@ -14,7 +14,7 @@
 
 namespace heddle::mesh {
 
-// breakdown: "compute" (of one core), and what each phase of the program takes beyond its compute.
+// breakdown: "compute" (of one core), "alignment" where there is one, and "communication": all that is left.
 WaferCost simulate_gemm(const PlmrDevice&, const GemmSize&, WaferMesh, WaferGemm, WaferSync = WaferSync::dataflow);
 
 // breakdown: "hops", "routing stages", "words", as all_reduce_cost's.

@@ -35,6 +35,7 @@ Tile ValueMesh::allocate(std::string_view name, int rows, int columns, Buffers /
 }
 
 void ValueMesh::release(Tile tile) {
+  heddle::require(stored(tile).values.rows() > 0, "tile {} is released twice", tile.id);
   run_products();
   stored(tile) = {};
   free_.push_back(tile.id);
@@ -126,7 +127,7 @@ void ValueMesh::broadcast(Tile from, Tile into, Axis axis, Root root) {
 void ValueMesh::reduce(Tile from, Tile into, Axis axis, Root root) {
   const ValueTiles& source = settled(from).values;
   ValueTiles& target = settled(into).values;
-  const int places = grid_.places(axis), lines = grid_.places(axis == Axis::x ? Axis::y : Axis::x);
+  const int places = grid_.places(axis), lines = grid_.places(across(axis));
   pool_.parallel_for(lines, 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> values(static_cast<std::size_t>(places));
     for (auto line = static_cast<int>(begin); line < end; ++line) {
@@ -146,6 +147,20 @@ void ValueMesh::reduce(Tile from, Tile into, Axis axis, Root root) {
 
 void ValueMesh::gather(Tile from, std::span<const Tile> all, Axis axis) {
   for (std::size_t k = 0; k < all.size(); ++k) broadcast(from, all[k], axis, Root::at(static_cast<int>(k)));
+}
+
+void ValueMesh::exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves) {
+  heddle::require(from.id != into.id && from.columns == into.columns, "an exchange from tile {} into tile {}", from.id,
+                  into.id);
+  const ValueTiles& source = settled(from).values;
+  ValueTiles& target = settled(into).values;
+  for (const RowMove& m : moves)
+    for (int c = 0; c < target.columns(); ++c)
+      if (axis == Axis::y)
+        std::copy_n(source.at(m.from_place, m.from_row, c), target.width(), target.at(m.to_place, m.to_row, c));
+      else
+        for (int i = 0; i < target.height(); ++i)
+          target.at(i, m.to_row, c)[m.to_place] = source.at(i, m.from_row, c)[m.from_place];
 }
 
 const LineReduce& ValueMesh::reduction_of(int places, const AllReduceOptions& options, int chunk) {

@@ -39,6 +39,7 @@ class ValueMesh {
   void broadcast(Tile from, Tile into, Axis axis, Root root);
   void reduce(Tile from, Tile into, Axis axis, Root root);
   void gather(Tile from, std::span<const Tile> all, Axis axis);
+  void exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves);
   void all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options);
   void clear(Tile tile);
   void multiply_add(Tile a, Tile b, Tile c, Operand operand);
@@ -46,7 +47,7 @@ class ValueMesh {
 
   // Calls work(*this, i) for every row i of places, on several threads. Of the mesh, work may use at(tile, i, ...).
   template <class Work>
-  void apply(double /*cycles*/, Work&& work) {
+  void apply(Work&& work) {
     settle();
     for_rows([&](int row) { work(*this, row); });
   }

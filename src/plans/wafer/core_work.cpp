@@ -8,12 +8,14 @@ using mesh::Axis;
 using mesh::Buffers;
 using mesh::Reduction;
 using mesh::Tile;
+using mesh::TimedMesh;
 using mesh::ValueMesh;
 
-void rms_norm(ValueMesh& mesh, const CoreWork& work, Tile x, Tile weight, Tile y, Axis axis, int size, float eps) {
+void rms_norm(TimedMesh& mesh, const AllReduceOptions& all_reduce, Tile x, Tile weight, Tile y, Axis axis, int size,
+              float eps) {
   const int places = mesh.grid().columns;
   const Tile sum = mesh.allocate("sum of squares", x.rows, 1, Buffers::two);
-  mesh.apply(work.mac_cycles * x.rows * x.columns, [&](ValueMesh& values, int i) {
+  mesh.apply({.macs = 1.0 * x.rows * x.columns}, [&](ValueMesh& values, int i) {
     for (int r = 0; r < x.rows; ++r) {
       float* s = values.at(sum, i, r, 0);
       for (int c = 0; c < x.columns; ++c) {
@@ -22,8 +24,8 @@ void rms_norm(ValueMesh& mesh, const CoreWork& work, Tile x, Tile weight, Tile y
       }
     }
   });
-  mesh.all_reduce(sum, axis, Reduction::sum, work.all_reduce);
-  mesh.apply(2 * work.mac_cycles * x.rows * x.columns, [&](ValueMesh& values, int i) {
+  mesh.all_reduce(sum, axis, Reduction::sum, all_reduce);
+  mesh.apply({.values = 2.0 * x.rows * x.columns}, [&](ValueMesh& values, int i) {
     for (int r = 0; r < x.rows; ++r) {
       float* s = values.at(sum, i, r, 0);
       for (int j = 0; j < places; ++j) s[j] = 1 / std::sqrt(s[j] / static_cast<float>(size) + eps);
@@ -37,10 +39,10 @@ void rms_norm(ValueMesh& mesh, const CoreWork& work, Tile x, Tile weight, Tile y
   mesh.release(sum);
 }
 
-void norm_heads(ValueMesh& mesh, const CoreWork& work, Tile x, Tile weight, std::span<const HeadColumns> pieces,
-                int num_heads, int head_dim, float eps) {
+void norm_heads(TimedMesh& mesh, const AllReduceOptions& all_reduce, Tile x, Tile weight,
+                std::span<const HeadColumns> pieces, int num_heads, int head_dim, float eps) {
   const Tile sums = mesh.allocate("sums of squares", x.rows, num_heads, Buffers::two);
-  mesh.apply(work.mac_cycles * x.rows * x.columns, [&](ValueMesh& values, int i) {
+  mesh.apply({.macs = 1.0 * x.rows * x.columns}, [&](ValueMesh& values, int i) {
     for (int r = 0; r < x.rows; ++r)
       for (const auto& [column, head, begin, end] : pieces) {
         const float *a = values.at(x, i, r, column), *b = values.at(x, i, r, column + 1);
@@ -48,8 +50,8 @@ void norm_heads(ValueMesh& mesh, const CoreWork& work, Tile x, Tile weight, std:
         for (int j = begin; j < end; ++j) s[j] += a[j] * a[j] + b[j] * b[j];
       }
   });
-  mesh.all_reduce(sums, Axis::x, Reduction::sum, work.all_reduce);
-  mesh.apply(2 * work.mac_cycles * x.rows * x.columns, [&](ValueMesh& values, int i) {
+  mesh.all_reduce(sums, Axis::x, Reduction::sum, all_reduce);
+  mesh.apply({.values = 2.0 * x.rows * x.columns}, [&](ValueMesh& values, int i) {
     for (int r = 0; r < x.rows; ++r)
       for (const auto& [column, head, begin, end] : pieces)
         for (const int c : {column, column + 1}) {
@@ -61,9 +63,9 @@ void norm_heads(ValueMesh& mesh, const CoreWork& work, Tile x, Tile weight, std:
   mesh.release(sums);
 }
 
-void add(ValueMesh& mesh, const CoreWork& work, Tile x, Tile y) {
+void add(TimedMesh& mesh, Tile x, Tile y) {
   const int places = mesh.grid().columns;
-  mesh.apply(work.mac_cycles * x.rows * x.columns, [&](ValueMesh& values, int i) {
+  mesh.apply({.values = 1.0 * x.rows * x.columns}, [&](ValueMesh& values, int i) {
     for (int r = 0; r < x.rows; ++r)
       for (int c = 0; c < x.columns; ++c) {
         float* to = values.at(x, i, r, c);
@@ -73,9 +75,9 @@ void add(ValueMesh& mesh, const CoreWork& work, Tile x, Tile y) {
   });
 }
 
-void swiglu(ValueMesh& mesh, const CoreWork& work, Tile gate, Tile up, Tile y) {
+void swiglu(TimedMesh& mesh, Tile gate, Tile up, Tile y) {
   const int places = mesh.grid().columns;
-  mesh.apply(3 * work.mac_cycles * y.rows * y.columns, [&](ValueMesh& values, int i) {
+  mesh.apply({.values = 2.0 * y.rows * y.columns}, [&](ValueMesh& values, int i) {
     for (int r = 0; r < y.rows; ++r)
       for (int c = 0; c < y.columns; ++c) {
         const float *g = values.at(gate, i, r, c), *u = values.at(up, i, r, c);
@@ -85,10 +87,10 @@ void swiglu(ValueMesh& mesh, const CoreWork& work, Tile gate, Tile up, Tile y) {
   });
 }
 
-void rotate(ValueMesh& mesh, const CoreWork& work, Tile x, const HeadPartition& heads, std::span<const float> inv_freq,
-            float scale, Positions positions) {
+void rotate(TimedMesh& mesh, Tile x, const HeadPartition& heads, std::span<const float> inv_freq, float scale,
+            Positions positions) {
   const int places = mesh.grid().columns, members = x.columns / (2 * heads.units);
-  mesh.apply(4 * work.mac_cycles * x.rows * x.columns, [&](ValueMesh& values, int i) {
+  mesh.apply({.values = 1.0 * x.rows * x.columns}, [&](ValueMesh& values, int i) {
     std::vector<float> cosine(inv_freq.size()), sine(inv_freq.size());
     for (int r = 0; r < x.rows; ++r) {
       const auto position = static_cast<float>(positions.of(i, r));

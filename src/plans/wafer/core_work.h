@@ -6,31 +6,25 @@
 #include <span>
 #include <vector>
 
-#include "fabric/mesh/value_mesh.h"
+#include "fabric/mesh/timed_mesh.h"
 #include "plans/plan.h"
 #include "plans/wafer/partition.h"
 
 namespace heddle {
 
-// Cycles are those of a PLMR device; values need none of them.
-struct CoreWork {
-  double mac_cycles = 0;
-  AllReduceOptions all_reduce = {};
-};
-
 // y = x / sqrt(mean(x^2) + eps) * weight, each row of a tile by itself; features, `size` of them, lie along `axis`.
-void rms_norm(mesh::ValueMesh& mesh, const CoreWork& work, mesh::Tile x, mesh::Tile weight, mesh::Tile y,
+void rms_norm(mesh::TimedMesh& mesh, const AllReduceOptions& all_reduce, mesh::Tile x, mesh::Tile weight, mesh::Tile y,
               mesh::Axis axis, int size, float eps);
 
 // x += y, or x += y of one row where y has one (a bias).
-void add(mesh::ValueMesh& mesh, const CoreWork& work, mesh::Tile x, mesh::Tile y);
+void add(mesh::TimedMesh& mesh, mesh::Tile x, mesh::Tile y);
 
 // y = gate / (1 + exp(-gate)) * up.
-void swiglu(mesh::ValueMesh& mesh, const CoreWork& work, mesh::Tile gate, mesh::Tile up, mesh::Tile y);
+void swiglu(mesh::TimedMesh& mesh, mesh::Tile gate, mesh::Tile up, mesh::Tile y);
 
 // The same of each head by itself, in place (Qwen3): x lies along x as `pieces` says, which name the head of every pair of
 // columns; `weight` [head_dim] lies like x. Sums of all heads go along x together.
-void norm_heads(mesh::ValueMesh& mesh, const CoreWork& work, mesh::Tile x, mesh::Tile weight,
+void norm_heads(mesh::TimedMesh& mesh, const AllReduceOptions& all_reduce, mesh::Tile x, mesh::Tile weight,
                 std::span<const HeadColumns> pieces, int num_heads, int head_dim, float eps);
 
 // The first position of row i of places; row r of its tiles is r later.
@@ -41,7 +35,7 @@ struct Positions {
 };
 
 // Turns heads in place (kernels/rope.h); x [.., members * 2 * units] lies along x as `heads` says.
-void rotate(mesh::ValueMesh& mesh, const CoreWork& work, mesh::Tile x, const HeadPartition& heads,
-            std::span<const float> inv_freq, float scale, Positions positions);
+void rotate(mesh::TimedMesh& mesh, mesh::Tile x, const HeadPartition& heads, std::span<const float> inv_freq,
+            float scale, Positions positions);
 
 }  // namespace heddle

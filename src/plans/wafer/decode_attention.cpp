@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "plans/wafer/decode.h"
+#include "plans/wafer/decode_region.h"
 
 namespace heddle {
 
@@ -13,8 +13,7 @@ using mesh::Reduction;
 using mesh::Tile;
 using mesh::ValueMesh;
 
-Tile WaferDecode::attend(Tile q, const WaferKvCache& kv, int window) {
-  const CoreWork& work = options_.work;
+Tile WaferDecodeRegion::attend(Tile q, const WaferKvCache& kv, int window) {
   const int places = mesh_.grid().columns, num_heads = weights_.shape.num_heads;
   const auto slots = static_cast<int>(rows_.fullest());
   const float scale = 1 / std::sqrt(static_cast<float>(weights_.shape.head_dim));
@@ -28,7 +27,7 @@ Tile WaferDecode::attend(Tile q, const WaferKvCache& kv, int window) {
 
   // Each core multiplies what it has of a head; a head's cores lie along x.
   const Tile scores = mesh_.allocate("scores", slots, num_heads, Buffers::two);
-  mesh_.apply(work.mac_cycles * slots * q.columns, [&](ValueMesh& values, int i) {
+  mesh_.apply({.macs = 1.0 * slots * q.columns}, [&](ValueMesh& values, int i) {
     for_tokens(i, [&](std::int64_t token, int slot) {
       for (const auto& [query, key, head, begin, end] : pieces_) {
         const float *q0 = values.at(q, i, 0, query), *q1 = values.at(q, i, 0, query + 1);
@@ -38,11 +37,11 @@ Tile WaferDecode::attend(Tile q, const WaferKvCache& kv, int window) {
       }
     });
   });
-  mesh_.all_reduce(scores, Axis::x, Reduction::sum, work.all_reduce);
+  mesh_.all_reduce(scores, Axis::x, Reduction::sum, all_reduce_);
 
   // Softmax over tokens, which lie along y. Its sum divides what is attended to.
   const Tile highest = mesh_.allocate("highest score", 1, num_heads, Buffers::two);
-  mesh_.apply(work.mac_cycles * slots * num_heads, [&](ValueMesh& values, int i) {
+  mesh_.apply({.values = 1.0 * slots * num_heads}, [&](ValueMesh& values, int i) {
     for (int head = 0; head < num_heads; ++head) {
       float* high = values.at(highest, i, 0, head);
       std::fill_n(high, places, -std::numeric_limits<float>::infinity());
@@ -52,9 +51,9 @@ Tile WaferDecode::attend(Tile q, const WaferKvCache& kv, int window) {
       });
     }
   });
-  mesh_.all_reduce(highest, Axis::y, Reduction::maximum, work.all_reduce);
+  mesh_.all_reduce(highest, Axis::y, Reduction::maximum, all_reduce_);
   const Tile sum = mesh_.allocate("sum of exponentials", 1, num_heads, Buffers::two);
-  mesh_.apply(work.mac_cycles * slots * num_heads, [&](ValueMesh& values, int i) {
+  mesh_.apply({.values = 2.0 * slots * num_heads}, [&](ValueMesh& values, int i) {
     for (int head = 0; head < num_heads; ++head) {
       const float* high = values.at(highest, i, 0, head);
       float* total = values.at(sum, i, 0, head);
@@ -67,10 +66,10 @@ Tile WaferDecode::attend(Tile q, const WaferKvCache& kv, int window) {
       });
     }
   });
-  mesh_.all_reduce(sum, Axis::y, Reduction::sum, work.all_reduce);
+  mesh_.all_reduce(sum, Axis::y, Reduction::sum, all_reduce_);
 
   const Tile attended = mesh_.allocate("attended", 1, q.columns, Buffers::two);
-  mesh_.apply(work.mac_cycles * slots * q.columns, [&](ValueMesh& values, int i) {
+  mesh_.apply({.macs = 1.0 * slots * q.columns}, [&](ValueMesh& values, int i) {
     for_tokens(i, [&](std::int64_t token, int slot) {
       for (const auto& [query, key, head, begin, end] : pieces_) {
         const float* weight = values.at(scores, i, slot, head);
@@ -83,8 +82,8 @@ Tile WaferDecode::attend(Tile q, const WaferKvCache& kv, int window) {
       }
     });
   });
-  mesh_.all_reduce(attended, Axis::y, Reduction::sum, work.all_reduce);
-  mesh_.apply(work.mac_cycles * q.columns, [&](ValueMesh& values, int i) {
+  mesh_.all_reduce(attended, Axis::y, Reduction::sum, all_reduce_);
+  mesh_.apply({.values = 1.0 * q.columns}, [&](ValueMesh& values, int i) {
     for (const auto& [query, key, head, begin, end] : pieces_) {  // each column once
       const float* total = values.at(sum, i, 0, head);
       for (const int column : {query, query + 1}) {

@@ -10,12 +10,12 @@ namespace {
 
 using mesh::Axis;
 using mesh::Tile;
-using mesh::ValueMesh;
+using mesh::TimedMesh;
 
 // Output by output, some rows of cores at a time: what lies side by side in the weight's memory goes to cores below each
 // other.
 template <class Element>
-void place_along_y(ValueMesh& mesh, Tile tile, const Weight& weight, const WeightPlacement& placement) {
+void place_along_y(TimedMesh& mesh, Tile tile, const Weight& weight, const WeightPlacement& placement) {
   constexpr std::int64_t kRowsAtOnce = 8;
   mesh.pool().parallel_for(placement.in.cores, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
     for (std::size_t place = 0; place < placement.out.source.size(); ++place) {
@@ -32,7 +32,7 @@ void place_along_y(ValueMesh& mesh, Tile tile, const Weight& weight, const Weigh
 }
 
 template <class Element>
-void place_along_x(ValueMesh& mesh, Tile tile, const Weight& weight, const WeightPlacement& placement) {
+void place_along_x(TimedMesh& mesh, Tile tile, const Weight& weight, const WeightPlacement& placement) {
   mesh.pool().parallel_for(placement.out.cores, 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto place = begin * tile.columns; place < end * tile.columns; ++place) {
       const int output = placement.out.source[static_cast<std::size_t>(place)];
@@ -48,7 +48,7 @@ void place_along_x(ValueMesh& mesh, Tile tile, const Weight& weight, const Weigh
 }
 
 template <class Element>
-void place_as(ValueMesh& mesh, Tile tile, const Weight& weight, const WeightPlacement& placement) {
+void place_as(TimedMesh& mesh, Tile tile, const Weight& weight, const WeightPlacement& placement) {
   if (placement.in_axis == Axis::y)
     place_along_y<Element>(mesh, tile, weight, placement);
   else
@@ -71,7 +71,7 @@ void for_dtype(DType dtype, Action action) {
 
 }  // namespace
 
-Tile place_weight(ValueMesh& mesh, const Weight& weight, const WeightPlacement& placement) {
+Tile place_weight(TimedMesh& mesh, const Weight& weight, const WeightPlacement& placement) {
   const bool along_y = placement.in_axis == Axis::y;
   require(placement.in.cores == mesh.grid().places(placement.in_axis) &&
               placement.out.cores == mesh.grid().places(along_y ? Axis::x : Axis::y),
@@ -81,13 +81,13 @@ Tile place_weight(ValueMesh& mesh, const Weight& weight, const WeightPlacement& 
   return tile;
 }
 
-Tile place_vector(ValueMesh& mesh, const float* vector, const Partition& partition, Axis axis) {
+Tile place_vector(TimedMesh& mesh, const float* vector, const Partition& partition, Axis axis) {
   const Tile tile = mesh.allocate("vector", 1, partition.tile, mesh::Buffers::one);
   load_vector(mesh, tile, vector, partition, axis);
   return tile;
 }
 
-void load_vector(ValueMesh& mesh, Tile tile, const float* vector, const Partition& partition, Axis axis) {
+void load_vector(TimedMesh& mesh, Tile tile, const float* vector, const Partition& partition, Axis axis) {
   mesh.settle();
   for (std::size_t place = 0; place < partition.source.size(); ++place) {
     const int source = partition.source[place];

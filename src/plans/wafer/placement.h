@@ -1,7 +1,7 @@
 // Weights from where they were loaded to the tiles of a mesh.
 #pragma once
 
-#include "fabric/mesh/value_mesh.h"
+#include "fabric/mesh/timed_mesh.h"
 #include "kernels/weight.h"
 #include "plans/wafer/partition.h"
 
@@ -17,13 +17,13 @@ struct WeightPlacement {
 };
 
 // A new tile that holds W^T; padding is zeros.
-mesh::Tile place_weight(mesh::ValueMesh& mesh, const Weight& weight, const WeightPlacement& placement);
+mesh::Tile place_weight(mesh::TimedMesh& mesh, const Weight& weight, const WeightPlacement& placement);
 
 // A new tile [1, partition.tile] that holds a vector along `axis`, the same on all lines.
-mesh::Tile place_vector(mesh::ValueMesh& mesh, const float* vector, const Partition& partition, mesh::Axis axis);
+mesh::Tile place_vector(mesh::TimedMesh& mesh, const float* vector, const Partition& partition, mesh::Axis axis);
 
 // The same into a tile that is there.
-void load_vector(mesh::ValueMesh& mesh, mesh::Tile tile, const float* vector, const Partition& partition,
+void load_vector(mesh::TimedMesh& mesh, mesh::Tile tile, const float* vector, const Partition& partition,
                  mesh::Axis axis);
 
 // The row of a weight as float32.

@@ -20,38 +20,62 @@ using mesh::LineOrder;
 using mesh::Placement;
 using mesh::Reduction;
 using mesh::Tile;
+using mesh::TimedMesh;
 using mesh::ValueMesh;
 
 class Prefill {
  public:
-  Prefill(const WaferWeights& weights, const Grid& grid, std::span<const std::int32_t> tokens, const CoreWork& work,
-          ThreadPool& pool)
+  Prefill(const WaferWeights& weights, const Grid& grid, std::span<const std::int32_t> tokens,
+          const WaferProgram& program, ThreadPool& pool)
       : weights_(weights),
-        work_(work),
+        program_(program),
         num_tokens_(std::ssize(tokens)),
         hidden_(even_partition(weights.shape.hidden, grid.columns)),
         intermediate_(even_partition(weights.shape.intermediate, grid.columns)),
         heads_(
             head_partition(weights.shape.num_heads, weights.shape.num_kv_heads, weights.shape.head_dim, grid.columns)),
         pieces_(heads_.pieces()),
-        mesh_(grid, pool) {
+        mesh_(program.device, grid, pool) {
+    mesh_.phase("prefill");
+    hold_weights();
     x_ = activations(hidden_.tile);
     embed(tokens);
   }
 
   WaferPrompt run() {
     WaferPrompt prompt{.num_tokens = num_tokens_, .keys = {}, .values = {}, .hidden = {}};
-    for (const WaferLayer& layer : weights_.layers) {
-      attention_block(layer, prompt);
-      feed_forward_block(layer);
+    const std::vector<LayerRange> regions = region_layers(weights_.shape.num_layers, program_.regions);
+    for (std::size_t region = 0; region < regions.size(); ++region) {
+      if (region > 0) hand_over(static_cast<int>(region) - 1);
+      for (int layer = regions[region].first; layer < regions[region].last; ++layer) {
+        attention_block(weights_.layers[static_cast<std::size_t>(layer)], prompt);
+        feed_forward_block(weights_.layers[static_cast<std::size_t>(layer)]);
+      }
     }
     prompt.hidden = row_of(x_, hidden_, weights_.shape.hidden, num_tokens_ - 1);
+    prompt.cost = mesh_.take_cost();
     return prompt;
   }
 
  private:
   int token_tile() const { return mesh::tile_side(num_tokens_, mesh_.grid().rows); }
-  Tile activations(int columns) { return mesh_.allocate("activations", token_tile(), columns, Buffers::two); }
+  Tile activations(int columns, Buffers buffers = Buffers::one) {
+    return mesh_.allocate("activations", token_tile(), columns, buffers);
+  }
+
+  // Of the region with the most layers. A layer's weights are computed with as copies, which take the place of what a shift
+  // needs beside them.
+  void hold_weights() {
+    const double layer = 1.0 * hidden_.tile * (heads_.queries.tile * 2 + heads_.keys.tile * 2 + 3 * intermediate_.tile);
+    const int layers = region_layers(weights_.shape.num_layers, program_.regions).front().count();
+    mesh_.hold("weights", kValueBytes * layer * layers * mesh_.grid().tiles_a_core());
+  }
+
+  void hand_over(int region) {
+    if (program_.device)
+      mesh_.add_cycles("hand-over", prefill_hand_over_cycles(*program_.device, mesh_.grid().cores, region,
+                                                             1.0 * x_.rows * x_.columns * mesh_.grid().tiles_a_core()));
+  }
 
   void embed(std::span<const std::int32_t> tokens) {
     for (std::int64_t token = 0; token < num_tokens_; ++token) {
@@ -90,23 +114,24 @@ class Prefill {
   // A MeshGEMM with a weight. x is aligned by the first product that takes it, and stays so.
   Tile product(Tile x, Placement x_placement, const Weight& weight, const WeightPlacement& placement) {
     const Tile w = place_weight(mesh_, weight, placement);
-    mesh_.skew({{w, Axis::y}});
+    mesh_.place_skewed(w, Axis::y);
+    const Tile shifted = mesh_.allocate("second buffer", x.rows, x.columns, Buffers::one);
     const Tile y = activations(w.columns);
     mesh_gemm(mesh_, x, w, y, GemmPlacement{.a = x_placement, .b = Placement::aligned});
     if (weight.bias != nullptr) {
       const Tile bias = place_vector(mesh_, weight.bias + placement.first_row, placement.out, Axis::x);
-      add(mesh_, work_, y, bias);
+      add(mesh_, y, bias);
       mesh_.release(bias);
     }
     mesh_.settle();
-    mesh_.release(w);
+    for (const Tile tile : {w, shifted}) mesh_.release(tile);
     return y;
   }
 
   Tile norm(const Norm& norm) {
     const Tile y = activations(x_.columns);
     const Tile weight = place_vector(mesh_, static_cast<const float*>(norm.weight), hidden_, Axis::x);
-    rms_norm(mesh_, work_, x_, weight, y, Axis::x, weights_.shape.hidden, norm.eps);
+    rms_norm(mesh_, program_.all_reduce, x_, weight, y, Axis::x, weights_.shape.hidden, norm.eps);
     mesh_.release(weight);
     return y;
   }
@@ -126,8 +151,8 @@ class Prefill {
       normalize(k, layer.key_norm, heads_.keys, heads_.key_columns(), shape.num_kv_heads);
     }
     const Positions positions{.first = 0, .per_row = token_tile()};
-    rotate(mesh_, work_, q, heads_, weights_.inv_freq, weights_.rope_scale, positions);
-    rotate(mesh_, work_, k, heads_, weights_.inv_freq, weights_.rope_scale, positions);
+    rotate(mesh_, q, heads_, weights_.inv_freq, weights_.rope_scale, positions);
+    rotate(mesh_, k, heads_, weights_.inv_freq, weights_.rope_scale, positions);
     prompt.keys.push_back(all_rows(k));
     prompt.values.push_back(all_rows(v));
 
@@ -135,7 +160,7 @@ class Prefill {
     mesh_.skew({{v, Axis::y}});  // once for all heads
     for (int head = 0; head < shape.num_heads; ++head) attend(head, layer.window, q, k, v, attended);
     const Tile delta = product(attended, Placement::natural, layer.output, {.in = heads_.queries, .out = hidden_});
-    add(mesh_, work_, x_, delta);
+    add(mesh_, x_, delta);
     for (const Tile tile : {normed, q, k, v, attended, delta}) mesh_.release(tile);
   }
 
@@ -144,7 +169,7 @@ class Prefill {
     const int head_dim = weights_.shape.head_dim;
     const Tile weight =
         place_vector(mesh_, static_cast<const float*>(norm.weight), within_head(partition, head_dim), Axis::x);
-    norm_heads(mesh_, work_, x, weight, columns, num_heads, head_dim, norm.eps);
+    norm_heads(mesh_, program_.all_reduce, x, weight, columns, num_heads, head_dim, norm.eps);
     mesh_.release(weight);
   }
 
@@ -152,19 +177,20 @@ class Prefill {
   void attend(int head, int window, Tile q, Tile k, Tile v, Tile attended) {
     const Tile query = activations(k.columns);
     copy_head(head, q, query, [](const auto& piece) { return std::pair(piece.query, piece.key); });
-    const Tile partial = activations(token_tile()), scores = activations(token_tile());
+    const Tile partial = activations(token_tile(), Buffers::two), scores = activations(token_tile(), Buffers::two);
+    const Tile shifted = mesh_.allocate("second buffer", k.rows, k.columns, Buffers::one);
     gemm_t(mesh_, query, k, partial, scores);
     softmax(scores, window);
     const Tile values = activations(v.columns);
     mesh_gemm(mesh_, scores, v, values, {.a = Placement::natural, .b = Placement::aligned});
     copy_head(head, values, attended, [](const auto& piece) { return std::pair(piece.key, piece.query); });
-    for (const Tile tile : {query, partial, scores, values}) mesh_.release(tile);
+    for (const Tile tile : {query, partial, shifted, scores, values}) mesh_.release(tile);
   }
 
   // columns(piece) says from which column to which.
   template <class Columns>
   void copy_head(int head, Tile from, Tile to, Columns columns) {
-    mesh_.apply(0, [&](ValueMesh& values, int i) {
+    mesh_.apply({.values = 1.0 * from.rows * from.columns}, [&](ValueMesh& values, int i) {
       for (const HeadPartition::Piece& piece : pieces_) {
         if (piece.head != head) continue;
         const auto [source, target] = columns(piece);
@@ -192,7 +218,7 @@ class Prefill {
       return token < num_tokens_ ? std::pair(places_below(oldest), places_below(token + 1)) : std::pair(0, 0);
     };
     const Tile highest = mesh_.allocate("highest score", scores.rows, 1, Buffers::two);
-    mesh_.apply(work_.mac_cycles * scores.rows * scores.columns, [&](ValueMesh& values, int i) {
+    mesh_.apply({.values = 1.0 * scores.rows * scores.columns}, [&](ValueMesh& values, int i) {
       for (int r = 0; r < scores.rows; ++r) {
         float* high = values.at(highest, i, r, 0);
         std::fill_n(high, places, -std::numeric_limits<float>::infinity());
@@ -202,9 +228,9 @@ class Prefill {
         }
       }
     });
-    mesh_.all_reduce(highest, Axis::x, Reduction::maximum, work_.all_reduce);
+    mesh_.all_reduce(highest, Axis::x, Reduction::maximum, program_.all_reduce);
     const Tile sum = mesh_.allocate("sum of exponentials", scores.rows, 1, Buffers::two);
-    mesh_.apply(work_.mac_cycles * scores.rows * scores.columns, [&](ValueMesh& values, int i) {
+    mesh_.apply({.values = 1.0 * scores.rows * scores.columns}, [&](ValueMesh& values, int i) {
       for (int r = 0; r < scores.rows; ++r) {
         const float* high = values.at(highest, i, r, 0);
         float* total = values.at(sum, i, r, 0);
@@ -220,8 +246,8 @@ class Prefill {
         }
       }
     });
-    mesh_.all_reduce(sum, Axis::x, Reduction::sum, work_.all_reduce);
-    mesh_.apply(work_.mac_cycles * scores.rows * scores.columns, [&](ValueMesh& values, int i) {
+    mesh_.all_reduce(sum, Axis::x, Reduction::sum, program_.all_reduce);
+    mesh_.apply({.values = 1.0 * scores.rows * scores.columns}, [&](ValueMesh& values, int i) {
       for (int r = 0; r < scores.rows; ++r) {
         if (row_positions.of(i, r) >= num_tokens_) continue;
         const float* total = values.at(sum, i, r, 0);
@@ -240,19 +266,19 @@ class Prefill {
     const Tile gate = product(normed, Placement::natural, layer.gate_up, {.in = hidden_, .out = intermediate_});
     const Tile up = product(normed, Placement::aligned, layer.gate_up,
                             {.in = hidden_, .out = intermediate_, .first_row = weights_.shape.intermediate});
-    swiglu(mesh_, work_, gate, up, gate);
+    swiglu(mesh_, gate, up, gate);
     const Tile delta = product(gate, Placement::natural, layer.down, {.in = intermediate_, .out = hidden_});
-    add(mesh_, work_, x_, delta);
+    add(mesh_, x_, delta);
     for (const Tile tile : {normed, gate, up, delta}) mesh_.release(tile);
   }
 
   const WaferWeights& weights_;
-  CoreWork work_;
+  WaferProgram program_;
   std::int64_t num_tokens_;
   Partition hidden_, intermediate_;
   HeadPartition heads_;
   std::vector<HeadPartition::Piece> pieces_;
-  ValueMesh mesh_;
+  TimedMesh mesh_;
   Tile x_;  // the residual
 };
 
@@ -269,11 +295,11 @@ void check_prefill_mesh(WaferMesh cores) {
 }
 
 WaferPrompt wafer_prefill(const WaferWeights& weights, WaferMesh cores, std::span<const std::int32_t> tokens,
-                          const CoreWork& work, ThreadPool& pool) {
+                          const WaferProgram& program, ThreadPool& pool) {
   require(!tokens.empty(), "a prompt without tokens");
   check_prefill_mesh(cores);
   const Grid grid = Grid::square(cores, LineOrder::interleaved);
-  return Prefill(weights, grid, tokens, work, pool).run();
+  return Prefill(weights, grid, tokens, program, pool).run();
 }
 
 }  // namespace heddle
