@@ -51,8 +51,10 @@ WaferModel parse_config(const std::string& text, const std::string& where) {
   if (!root.is_object()) root.fail_expected("an object, as a config.json of Hugging Face is");
   if (const auto language_part = root.find("text_config"); language_part && language_part->is_object())
     root = *language_part;  // of models that see or hear
-  for (const char* experts : {"num_local_experts", "num_experts", "n_routed_experts"})
-    if (root.find(experts)) root.at(experts).fail("is a mixture of experts; the wafer's costs are of dense models");
+  for (const char* other : {"num_experts", "n_routed_experts", "moe_intermediate_size", "n_shared_experts"})
+    if (root.find(other))
+      root.at(other).fail(
+          "is of a mixture of experts of another kind than Mixtral's; the wafer's costs know that alone");
   const ModelDescription found = describe_model(root);
   WaferModel model;
   model.num_layers = size_from(found.layers, "num_hidden_layers", where);
@@ -63,6 +65,10 @@ WaferModel parse_config(const std::string& text, const std::string& where) {
   const std::int64_t head_dim = model.hidden / model.num_heads;
   model.head_dim = size_from(found.head_dim ? found.head_dim : head_dim, "head_dim", where);
   model.vocab = size_from(found.vocab_size, "vocab_size", where);
+  if (const auto experts = root.find("num_local_experts")) {
+    model.experts = static_cast<int>(experts->integer(1, 4096));
+    model.experts_per_token = static_cast<int>(root.at("num_experts_per_tok").integer(1, model.experts));
+  }
   if (model.num_kv_heads > model.num_heads)
     throw_error<InputError>("{}: num_key_value_heads is {}, more than num_attention_heads, {}", where,
                             model.num_kv_heads, model.num_heads);

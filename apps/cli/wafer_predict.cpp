@@ -27,6 +27,21 @@ struct PredictOptions {
   int phases = 2;
 };
 
+// An option of another phase says that something else was meant.
+void check_options(const CLI::App& command, const PredictOptions& options) {
+  const auto refuse = [&](const char* name, const std::string& phases) {
+    if (command.count(name) > 0) throw_error<InputError>("{} is of {}; --phase is {}", name, phases, options.phase);
+  };
+  if (options.phase != "end-to-end") {
+    refuse("--in", "--phase end-to-end (--context says how many tokens there are)");
+    refuse("--out", "--phase end-to-end");
+    refuse(options.phase == "prefill" ? "--decode-mesh" : "--prefill-mesh", "other phases");
+  } else if (options.in && command.count("--context") > 0) {
+    throw_error<InputError>("--in and --context are the same, end to end: give one");
+  }
+  if (options.phase == "prefill") refuse("--k", "decode");
+}
+
 WaferWork work_of(const PredictOptions& options, const NamedWaferModel& model, const PlmrDevice& device) {
   const WaferModelMeshes meshes = default_meshes(model.name);
   WaferWork work{.prefill_mesh = options.prefill_mesh.value_or(options.mesh.value_or(mesh_on(device, meshes.prefill))),
@@ -55,7 +70,8 @@ std::string mesh_text(const WaferWork& work) {
   return fmt::format("{} (prefill) and {} (decode)", text_of(work.prefill_mesh), text_of(work.decode_mesh));
 }
 
-void run_predict(const PredictOptions& options) {
+void run_predict(const CLI::App& command, const PredictOptions& options) {
+  check_options(command, options);
   const NamedWaferModel model = open_wafer_model(options.model);
   const PlmrDevice device = open_plmr_device(options.output.device);
   const WaferWork work = work_of(options, model, device);
@@ -92,8 +108,8 @@ void add_wafer_predict(CLI::App& wafer) {
       ->check(CLI::IsMember({"prefill", "decode", "end-to-end"}))
       ->type_name("NAME");
   add_mesh_option(*command, "--mesh", options->mesh, "The cores; default the paper's for the model and phase");
-  add_mesh_option(*command, "--prefill-mesh", options->prefill_mesh, "Of end-to-end");
-  add_mesh_option(*command, "--decode-mesh", options->decode_mesh, "Of end-to-end");
+  add_mesh_option(*command, "--prefill-mesh", options->prefill_mesh, "Of prefill, where the phases' meshes differ");
+  add_mesh_option(*command, "--decode-mesh", options->decode_mesh, "Of decode, likewise");
   add_number_option<std::int64_t>(*command, "--context", options->context,
                                   "Tokens of the prompt, or before the one that decode makes; default 4096",
                                   {.min = 1, .max = kMostTokens});
@@ -107,7 +123,7 @@ void add_wafer_predict(CLI::App& wafer) {
       ->check(CLI::IsMember({"waferllm", "t10", "ladder"}))
       ->type_name("NAME");
   add_wafer_output_options(*command, options->output);
-  command->callback([options] { run_predict(*options); });
+  command->callback([command, options] { run_predict(*command, *options); });
 }
 
 }  // namespace heddle

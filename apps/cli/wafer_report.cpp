@@ -25,6 +25,7 @@ ordered_json json_of(const PlmrDevice& device, const WaferPrediction& prediction
   object.update(json_of(device, prediction.cost));
   object["regions"] = prediction.regions;
   object["devices"] = prediction.devices;
+  if (prediction.uncounted_kv_bytes > 0) object["uncounted_kv_bytes_per_core"] = prediction.uncounted_kv_bytes;
   return object;
 }
 
@@ -56,9 +57,13 @@ std::string text_of(const PlmrDevice& device, const WaferCost& cost) {
 
 std::string text_of(const PlmrDevice& device, const WaferPrediction& prediction) {
   const WaferRange& range = prediction.range;
-  return line_text("tokens a second", fmt::format("{:.1f}, from {:.1f} to {:.1f} by the constants' ranges",
+  return line_text("tokens a second", fmt::format("{:.1f}, from {:.1f} to {:.1f} by the constants and the fit's error",
                                                   prediction.tokens_per_second, range.low, range.high)) +
          text_of(device, prediction.cost) +
+         (prediction.uncounted_kv_bytes > 0
+              ? line_text("not counted", fmt::format("{:.0f} bytes a core: the prompt's own keys and values",
+                                                     prediction.uncounted_kv_bytes))
+              : "") +
          line_text("regions",
                    fmt::format("{}, which take {:.2f} of the device's cores{}", prediction.regions, prediction.devices,
                                prediction.devices > 1 ? ": the time is that of the layers which fit, scaled" : ""));

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/error.h"
 #include "cli/bench_record.h"
 #include "cli/wafer.h"
 #include "cli/wafer_report.h"
@@ -170,6 +171,10 @@ std::string text_of(const std::vector<mesh::ComplianceRow>& programs) {
 
 void run_tables(const WaferOutput& output) {
   const PlmrDevice device = open_plmr_device(output.device);
+  const double side = std::min(device.mesh_width.value, device.mesh_height.value);
+  if (side < kTableGemvMesh.width)
+    throw_error<InputError>("the paper's tables are of meshes to {} x {} cores; {} has {} x {}", kTableGemvMesh.width,
+                            kTableGemvMesh.height, device.name, device.mesh_width.value, device.mesh_height.value);
   std::vector<Cell> cells;
   add_end_to_end(device, cells);
   add_throughputs(device, cells);

@@ -22,16 +22,16 @@ struct PlmrDevice {
   Constant mesh_width, mesh_height;  // cores of the largest rectangle that a program may use
   Constant num_cores;                // of the whole device
   Constant clock_ghz;
-  Constant alpha_cycles;          // a hop
-  Constant beta_cycles;           // a routing stage
-  Constant ramp_cycles;           // from a core into its router and out of the last one
-  Constant link_bytes_per_cycle;  // one direction
-  Constant sram_bytes;            // a core
-  Constant sram_read_bytes_per_cycle;
-  Constant routes;                // that a core can tell apart
-  Constant free_routes;           // of those, left to a program
-  Constant peak_macs_per_cycle;   // fp16, a core
-  Constant mac_cycles;            // a multiply-accumulate as programs reach it
+  Constant alpha_cycles;               // a hop
+  Constant beta_cycles;                // a routing stage
+  Constant ramp_cycles;                // from a core into its router and out of the last one
+  Constant link_bytes_per_cycle;       // one direction
+  Constant sram_bytes;                 // a core
+  Constant sram_read_bytes_per_cycle;  // this and peak_macs_per_cycle bound a program; no cost is computed from them
+  Constant routes;                     // that a core can tell apart
+  Constant free_routes;                // of those, left to a program
+  Constant peak_macs_per_cycle;        // fp16, a core
+  Constant mac_cycles;                 // a multiply-accumulate as programs reach it
   Constant call_cycles;           // a call in a GEMM's tile step: a slice (index of the inner dimension), a transfer
   Constant vector_slice_cycles;   // a slice of a GEMV
   Constant value_cycles;          // a value of a decode layer's element-wise work: norms, rotation, softmax, SwiGLU
@@ -41,6 +41,7 @@ struct PlmrDevice {
   // The constants that were fitted together as every fit that leaves something out has them, in the order of
   // kFittedConstants: they move together, so a range of a cost is that over these. Empty where nobody fitted.
   std::vector<std::array<double, 5>> other_fits;
+  double fit_residual = 0;  // standard error of a cell's time by the fit, as a part of it
 
   double seconds(double cycles) const { return cycles / (clock_ghz.value * 1e9); }
   double joules(double cycles) const { return seconds(cycles) * power_watts.value; }

@@ -47,6 +47,9 @@ void check_budgets(const PlmrDevice& device, std::string_view phase, const Wafer
 }
 
 void check_model(const WaferModel& model) {
+  require(model.experts >= 0 && model.experts_per_token >= (model.experts > 0 ? 1 : 0) &&
+              model.experts_per_token <= model.experts,
+          "{} of {} experts a token", model.experts_per_token, model.experts);
   require(model.num_layers > 0 && model.hidden > 0 && model.intermediate > 0 && model.num_heads > 0 &&
               model.num_kv_heads > 0 && model.head_dim > 0,
           "a model's sizes must be positive");
@@ -87,6 +90,14 @@ double wait_cycles(const PlmrDevice& device, WaferSync sync, double hops) {
   throw_error<InvalidArgument>("no such synchronisation");
 }
 
+// The same of a step of Cannon's, whose ring closes with all hops of a line: they are a core's at either end alone, and
+// with two buffers every second step is the other way.
+double long_way(const PlmrDevice& device, WaferSync sync, double cores) {
+  const double alpha = device.alpha_cycles.value, ramp = device.ramp_cycles.value;
+  if (sync == WaferSync::dataflow) return 0;
+  return ramp + alpha * (sync == WaferSync::rendezvous ? cores / 2 : cores - 1);
+}
+
 // gemm_cost without its checks of budgets.
 WaferCost gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, WaferGemm method, WaferSync sync) {
   require(size.m > 0 && size.k > 0 && size.n > 0, "GEMM of {} x {} x {}", size.m, size.k, size.n);
@@ -100,7 +111,9 @@ WaferCost gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, W
   const auto link_cycles = [&](double values) { return values * kValueBytes / device.link_bytes_per_cycle.value; };
   // In a step each of a core's rows of tiles of A passes on one tile; of B each column does, of C each row.
   const double a = rows * link_cycles(m * k), b = columns * link_cycles(k * n), c = rows * link_cycles(m * n);
-  const double words = std::max(a, b), two_hops = 2 * alpha + ramp, wait = wait_cycles(device, sync, p);
+  const double words = std::max(a, b), two_hops = 2 * alpha + ramp, width = mesh.width,
+               longest = std::max(mesh.width, mesh.height);
+  const double chain = width * (alpha + beta);
 
   WaferCost cost;
   const double a_bytes = rows * columns * m * k * kValueBytes, b_bytes = rows * columns * k * n * kValueBytes;
@@ -115,23 +128,32 @@ WaferCost gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, W
       cost.breakdown.push_back({"alignment", p / 2 * (a + two_hops)});
       cost.routes = 6;
       break;
-    case WaferGemm::gemm_t:
-      add_steps(std::max({step, b + two_hops, c + beta + ramp, c + wait}));
-      cost.breakdown.push_back({"skew", p * alpha});
+    case WaferGemm::gemm_t: {
+      const double hidden = std::max({step, b + two_hops, c + beta + ramp});
+      if (sync == WaferSync::barrier) {
+        add_steps(std::max(hidden, (hidden + chain + c) / 2));
+        cost.breakdown.push_back({"skew", std::min(hidden, chain)});
+      } else {
+        add_steps(hidden);
+        cost.breakdown.push_back({"skew", chain + 2 * std::max(0.0, chain - hidden)});
+      }
+      cost.memory_bytes = a_bytes + 2 * b_bytes + 3 * c_bytes;
       cost.routes = 5;  // three that shift B, two of the chain
       break;
+    }
     case WaferGemm::cannon:
-      add_steps(std::max({step, words + two_hops, words + wait}));
-      if (sync == WaferSync::dataflow) cost.breakdown.push_back({"skew", p * alpha});
-      cost.breakdown.push_back({"alignment", p / 2 * (a + two_hops)});
+      add_steps(std::max({step, words + alpha + ramp, words + long_way(device, sync, longest)}));
+      if (sync == WaferSync::dataflow) cost.breakdown.push_back({"skew", longest * alpha});
+      cost.breakdown.push_back({"alignment", p / 2 * (a + std::max(alpha + ramp, long_way(device, sync, width)))});
       cost.routes = 6;
       break;
     case WaferGemm::summa:
-      if (sync == WaferSync::barrier)
-        add_steps(step + words + wait);
-      else
-        add_steps(std::max(step + words + ramp + beta, words + wait));
-      if (sync == WaferSync::dataflow) cost.breakdown.push_back({"skew", 2 * p * alpha});
+      if (sync == WaferSync::dataflow) {
+        add_steps(step + words + ramp + beta);
+        cost.breakdown.push_back({"skew", 2 * (width + mesh.height) * alpha});
+      } else {
+        add_steps(step + words + ramp + beta + 0.75 * longest * alpha);
+      }
       cost.routes = 4;
       break;
     case WaferGemm::all_gather:
@@ -142,6 +164,11 @@ WaferCost gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, W
       break;
   }
   return cost;
+}
+
+// Rows of an expert, when all get as many.
+std::int64_t expert_tokens(const WaferModel& model, std::int64_t tokens) {
+  return (tokens * model.experts_per_token - 1) / model.experts + 1;
 }
 
 // The number of members a group needs so that `phases` phases reduce a line to one core.
@@ -238,7 +265,8 @@ double WaferCost::cycles(std::string_view part) const {
 double wafer_weight_bytes(const WaferModel& model) {
   const double d = model.hidden, heads = static_cast<double>(model.num_heads) * model.head_dim;
   const double kv_heads = static_cast<double>(model.num_kv_heads) * model.head_dim;
-  return kValueBytes * model.num_layers * (2 * d * heads + 2 * d * kv_heads + 3 * d * model.intermediate);
+  const double feed_forward = 3 * d * model.intermediate * std::max(model.experts, 1) + d * model.experts;
+  return kValueBytes * model.num_layers * (2 * d * heads + 2 * d * kv_heads + feed_forward);
 }
 
 double wafer_kv_bytes(const WaferModel& model) {
@@ -280,34 +308,91 @@ WaferCost gemv_cost(const PlmrDevice& device, std::int64_t k, std::int64_t n, Wa
   return cost;
 }
 
+ExpertBands expert_bands(WaferMesh mesh, int experts) {
+  require(experts > 0, "{} experts", experts);
+  if (mesh.width < 3 || mesh.height < 3)
+    throw_error<InputError>("a mesh of {} x {} cores; each side needs 3 or more", mesh.width, mesh.height);
+  ExpertBands bands{.count = std::min(experts, mesh.height / 3)};
+  const int most = mesh.height / bands.count;
+  bands.height = most;
+  while (bands.height > 3 && mesh.width % bands.height != 0) --bands.height;
+  if (mesh.width % bands.height != 0) bands.height = most;
+  bands.rounds = (experts - 1) / bands.count + 1;
+  return bands;
+}
+
 std::vector<LayerGemm> prefill_gemms(const WaferModel& model, std::int64_t tokens) {
   const std::int64_t d = model.hidden, q = std::int64_t{model.num_heads} * model.head_dim, f = model.intermediate,
                      s = tokens;
+  const int experts = std::max(model.experts, 1);
+  const std::int64_t t = model.experts > 0 ? expert_tokens(model, tokens) : tokens;
   return {{.name = "Q, K, V", .count = 3, .size = {s, d, q}},
           {.name = "scores", .size = {s, q, s}, .method = WaferGemm::gemm_t},
           {.name = "values", .size = {s, s, q}},
           {.name = "O", .size = {s, q, d}},
-          {.name = "gate, up", .count = 2, .size = {s, d, f}},
-          {.name = "down", .size = {s, f, d}}};
+          {.name = "gate, up", .count = 2 * experts, .size = {t, d, f}},
+          {.name = "down", .count = experts, .size = {t, f, d}}};
 }
 
 std::vector<LayerAllReduce> decode_all_reduces(const WaferModel& model, WaferMesh mesh, std::int64_t context) {
   const auto heads = std::int64_t{model.num_heads} * model.head_dim;
   const int w = mesh.width, h = mesh.height;
   const double dy = tile(model.hidden, h), qx = tile(heads, w), fx = tile(model.intermediate, w), sy = tile(context, h);
-  return {{h, 1},  {h, qx}, {h, qx}, {h, qx},   // norm; Q, K, V: hidden lies along y, heads along x
-          {w, sy}, {h, 1},  {h, 1},             // scores; softmax's maximum and sum
-          {h, qx}, {w, dy},                     // values; O, after which hidden lies along y again
-          {h, 1},  {h, fx}, {h, fx}, {w, dy}};  // norm; gate, up; down
+  std::vector<LayerAllReduce> sums{{h, 1},  {h, qx}, {h, qx}, {h, qx},  // norm; Q, K, V: hidden along y, heads along x
+                                   {w, sy}, {h, 1},  {h, 1},            // scores; softmax's maximum and sum
+                                   {h, qx}, {w, dy},                    // values; O, after which hidden lies along y
+                                   {h, 1}};                             // norm
+  if (model.experts > 0) sums.push_back({h, 1.0 * model.experts});
+  for (int expert = 0; expert < std::max(model.experts_per_token, 1); ++expert)
+    sums.insert(sums.end(), {{h, fx}, {h, fx}});  // gate, up
+  sums.push_back({w, dy});                        // down
+  return sums;
 }
 
 namespace {
+
+bool is_feed_forward(const LayerGemm& product) {
+  return product.name == "gate, up" || product.name == "down";
+}
+
+struct ExpertLayer {
+  WaferCost cost;      // memory: buffers of an expert's GEMM
+  double weights = 0;  // of a core, values
+};
+
+ExpertLayer expert_layer(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, std::int64_t tokens,
+                         WaferSync sync) {
+  const ExpertBands bands = expert_bands(mesh, model.experts);
+  const WaferMesh band{mesh.width, bands.height};
+  const std::int64_t rows = expert_tokens(model, tokens), d = model.hidden, f = model.intermediate;
+  const WaferCost up = gemm(device, {rows, d, f}, band, WaferGemm::mesh_gemm, sync);
+  const WaferCost down = gemm(device, {rows, f, d}, band, WaferGemm::mesh_gemm, sync);
+  const double sy = tile(tokens, mesh.height), dx = tile(d, mesh.width), experts = model.experts;
+  const double router = dx * device.call_cycles.value + sy * dx * experts * device.mac_cycles.value +
+                        all_reduce(device, mesh.width, sy * experts, {.sync = sync}).sum() +
+                        3 * sy * experts * device.value_cycles.value;
+  const double row_words = dx * kValueBytes / device.link_bytes_per_cycle.value;
+  const double one_way = mesh.height / 4.0 * sy * model.experts_per_token * row_words +
+                         mesh.height * (device.alpha_cycles.value + device.beta_cycles.value) +
+                         device.ramp_cycles.value;
+  ExpertLayer layer;
+  layer.cost.breakdown = {{"router", router},
+                          {"all-to-all", 2 * one_way},
+                          {"experts' gate, up", 2 * bands.rounds * up.cycles()},
+                          {"experts' down", bands.rounds * down.cycles()}};
+  layer.cost.memory_bytes = std::max(up.memory_bytes, down.memory_bytes);
+  layer.weights =
+      bands.rounds * 3.0 * static_cast<double>(d) * static_cast<double>(f) / (1.0 * band.width * band.height) +
+      dx * experts;
+  return layer;
+}
 
 WaferCost prefill_layer(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, std::int64_t tokens,
                         WaferSync sync) {
   WaferCost total;
   double buffers = 0;
   for (const LayerGemm& product : prefill_gemms(model, tokens)) {
+    if (model.experts > 0 && is_feed_forward(product)) continue;
     const WaferCost one = gemm(device, product.size, mesh, product.method, sync);
     total.breakdown.push_back({product.name, product.count * one.cycles()});
     total.routes = std::max(total.routes, one.routes);
@@ -318,8 +403,16 @@ WaferCost prefill_layer(const PlmrDevice& device, const WaferModel& model, Wafer
                qy = tile(q, mesh.height), fx = tile(model.intermediate, mesh.width),
                fy = tile(model.intermediate, mesh.height), sy = tile(tokens, mesh.height),
                sx = tile(tokens, mesh.width);
-  const double weights = 3 * dy * qx + qy * dx + 2 * dy * fx + fy * dx;
-  const double live = sy * dx + std::max(3 * sy * qx + sy * sx, 2 * sy * fx);
+  double weights = 3 * dy * qx + qy * dx, live = sy * dx + 3 * sy * qx + sy * sx;
+  if (model.experts > 0) {
+    const ExpertLayer experts = expert_layer(device, model, mesh, tokens, sync);
+    total.breakdown.insert(total.breakdown.end(), experts.cost.breakdown.begin(), experts.cost.breakdown.end());
+    buffers = std::max(buffers, experts.cost.memory_bytes);
+    weights += experts.weights;
+  } else {
+    weights += 2 * dy * fx + fy * dx;
+    live = std::max(live, sy * dx + 2 * sy * fx);
+  }
   total.resident_bytes = kValueBytes * weights;
   total.memory_bytes = total.resident_bytes + kValueBytes * live + buffers;
   return total;
@@ -336,17 +429,19 @@ WaferCost decode_layer(const PlmrDevice& device, const WaferModel& model, WaferM
   double sums = 0;
   for (const LayerAllReduce& one : decode_all_reduces(model, mesh, context))
     sums += all_reduce(device, one.line, one.n, options).sum();
+  const int active = std::max(model.experts_per_token, 1);
   const double products = 3 * gemv_cycles(device, dy, qx) + gemv_cycles(device, qx, sy) + gemv_cycles(device, sy, qx) +
-                          gemv_cycles(device, qx, dy) + 2 * gemv_cycles(device, dy, fx) + gemv_cycles(device, fx, dy);
+                          gemv_cycles(device, qx, dy) + gemv_cycles(device, dy, model.experts) +
+                          active * (2 * gemv_cycles(device, dy, fx) + gemv_cycles(device, fx, dy));
   // Two norms, two residuals and the cache's append (8 hidden), rotations (2 heads), softmax, SwiGLU.
-  const double values = 8 * dy + 2 * qx + 3 * sy + 2 * fx;
+  const double values = 8 * dy + 2 * qx + 3 * sy + (model.experts > 0 ? 3 * active : 2) * fx + 3 * model.experts;
 
   WaferCost cost{.breakdown = {{"GEMV", products},
                                {"all-reduce", sums},
                                {"element-wise work", values * device.value_cycles.value},
                                {"other serial work", device.decode_serial_cycles.value}},
                  .routes = 2 * routes_an_axis(options) + kLaunchRoutes};
-  const double weights = 4 * dy * qx + 3 * dy * fx;
+  const double weights = 4 * dy * qx + 3 * dy * fx * std::max(model.experts, 1) + dy * model.experts;
   const double kv = 2 * sy * tile(kv_heads, w);
   cost.memory_bytes = kValueBytes * (weights + kv + dx + 3 * qx + 2 * fx + sy);
   cost.resident_bytes = kValueBytes * (weights + kv);

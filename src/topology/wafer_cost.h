@@ -34,6 +34,8 @@ struct WaferModel {
   int num_kv_heads = 0;
   int head_dim = 0;
   int vocab = 0;
+  int experts = 0;              // of a layer, `intermediate` wide each; 0: one feed-forward for all tokens
+  int experts_per_token = 0;    // of those
   bool tied_embedding = false;  // the logits' weights are the embedding
 };
 
@@ -59,6 +61,14 @@ struct WaferCost {
   double cycles(std::string_view part) const;  // of the part of that name; 0 where there is none
 };
 
+// Regions of experts: bands of `height` rows of the mesh, which work at a time; expert e in band e % count, `rounds` of them
+// one after the other. Three rows at least, and, where the mesh's width has such a divisor, a height that divides it: the
+// places of a band (5.4) are no more than the width then. Throws InputError on a mesh with a side below 3.
+struct ExpertBands {
+  int count = 0, height = 0, rounds = 0;
+};
+ExpertBands expert_bands(WaferMesh mesh, int experts);
+
 // fp16, of all layers, without embedding and logits; and of one token's keys and values.
 double wafer_weight_bytes(const WaferModel&);
 double wafer_kv_bytes(const WaferModel&);
@@ -69,19 +79,23 @@ struct GemmSize {
 
 // fp16. On a mesh that is not square, P is the least common multiple of its sides (5.4): a core then holds the tiles of
 // (P/width) (P/height) logical ones. With C = ck (Kt + 2) + e Kt Mt Nt (calls: Kt slices, two transfers), a and b the
-// words of a tile of A and of B, c of C, W = max(a, b), and "wait" = 0 in dataflow, (hops alpha + r) / 2 with
-// rendezvous, hops alpha + r with barriers:
+// words of a tile of A and of B, c of C, W = max(a, b), S the longer side, and L(cores), Cannon's long way: 0 in dataflow,
+// cores alpha / 2 + r with rendezvous (every second step is short), (cores - 1) alpha + r with barriers:
 //
 //   mesh_gemm   P max(C, W + 2 alpha + r) + alignment of A: P/2 (a + 2 alpha + r)        hops are 2, whatever the sync
-//   gemm_t      C = A B^T: P max(C, b + 2 alpha + r, c + beta + r, c + wait(P)) + P alpha; the chain along X adds up c
-//   cannon      P max(C, W + 2 alpha + r, W + wait(P)) + alignment; dataflow pays the way from head to tail once, P alpha
-//   summa       P (C + W + r + beta) + 2 P alpha in dataflow; P max(C + W + r + beta, W + wait(P)) with rendezvous;
-//               P (C + W + P alpha + r) with barriers
+//   gemm_t      C = A B^T. A sum goes through X = width (alpha + beta); with D = max(C, b + 2 alpha + r, c + beta + r):
+//               P D + X + 2 max(0, X - D): at the end, and where a sum's root has moved across the line; with barriers
+//               P max(D, (D + X + c) / 2) + min(D, X): of two buffers each waits for its sum
+//   cannon      P max(C, W + alpha + r, W + L(S)) + alignment: P/2 (a + max(alpha + r, L(width))); in dataflow S alpha once
+//   summa       P (C + W + r + beta) + 2 (width + height) alpha in dataflow; else P (C + W + r + beta + 3/4 S alpha): one
+//               buffer, so that a root waits for its line
 //   all_gather  (P - 1) (W + alpha + beta) + P C
 //
-// Memory: all_gather P (A + B) + C; the others two tiles of A, two of B, one of C. Routes: of an axis three (one out,
-// one in, one that passes) where tiles shift, two where they are relayed, as SUMMA's and all-gather's are: the paper's
-// N routes a core exceed any device.
+// tests/mesh/timing_test.cpp holds them to the programs on simulated cores, in all three synchronisations.
+//
+// Memory: all_gather P (A + B) + C; gemm_t A, two of B, three of C's size (its partial sums have two); the others two tiles
+// of A, two of B, one of C. Routes: of an axis three (one out, one in, one that passes) where tiles shift, two where they
+// are relayed, as SUMMA's and all-gather's are: the paper's N routes a core exceed any device.
 WaferCost gemm_cost(const PlmrDevice&, const GemmSize&, WaferMesh, WaferGemm, WaferSync = WaferSync::dataflow);
 
 struct AllReduceOptions {
@@ -107,6 +121,7 @@ WaferCost all_reduce_cost(const PlmrDevice&, int line, std::int64_t n, const All
 // y [n] = x [k] B [k, n], with k along y: Kt (cv + e Nt), then an all-reduce of Nt values along y.
 WaferCost gemv_cost(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, const AllReduceOptions& = {});
 
+// Of a model with experts: attention's, and each expert's on the whole mesh, which is how the baselines take them.
 // What a layer of prefill multiplies, and between which numbers of cores a layer of decode adds up how many values.
 struct LayerGemm {
   std::string name;
@@ -124,6 +139,8 @@ std::vector<LayerAllReduce> decode_all_reduces(const WaferModel&, WaferMesh, std
 // A layer of prefill over `tokens` tokens: the GEMMs of Q, K, V, scores (gemm_t), values, O, gate, up and down. As in
 // the program that the paper measured, K and V are computed for all heads, whatever num_kv_heads says, and what is
 // neither GEMM nor transfer lies in the fitted constants. Memory: this layer's weights and activations.
+// Experts (plans/wafer/moe.h): the router, GEMMs of tokens * experts_per_token / experts rows in bands, and all-to-all there
+// and back, all for tokens that are spread evenly: the middle of a column of cores passes on height/4 cores' rows a way.
 WaferCost prefill_layer_cost(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t tokens,
                              WaferSync = WaferSync::dataflow);
 
@@ -131,6 +148,7 @@ WaferCost prefill_layer_cost(const PlmrDevice&, const WaferModel&, WaferMesh, st
 // transposed, thirteen all-reduces (each GEMV's, two norms', two of softmax), element-wise work and a fixed serial part.
 // On a square mesh with d, f, s = hidden, intermediate, context / P: e (4 d^2 + 2 d s + 3 d f) + cv (7 d + s + f) +
 // cw (10 d + 3 s + 2 f) + Fd + all-reduces. The same words hold for K and V. Memory: this layer's weights and KV cache.
+// Experts are cut over all cores: those of a token one after the other, with one sum of what they make, and the router's.
 WaferCost decode_layer_cost(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t context,
                             const AllReduceOptions& = {});
 

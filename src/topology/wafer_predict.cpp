@@ -152,7 +152,8 @@ WaferRange range_over_constants(const PlmrDevice& device, const std::function<do
       const double value = of(other);
       range = {std::min(range.low, value), std::max(range.high, value)};
     }
-    return range;
+    const double beyond = 2 * device.fit_residual * middle;
+    return {range.low - beyond, range.high + beyond};
   }
   double below = 0, above = 0;
   const auto add = [&](double value) {
@@ -169,19 +170,16 @@ WaferRange range_over_constants(const PlmrDevice& device, const std::function<do
 }
 
 double fitting_cycles(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
-  const double cycles = cost_of(device, model, work).cycles();
   if (work.phase != WaferPhase::decode)
     check_prefill_fits(device, model, work, place_phase(device, model, prefill_of(work)));
   if (work.phase != WaferPhase::prefill) check_context_fits(device, model, work);
-  return cycles;
+  return cost_of(device, model, work).cycles();
 }
 
 WaferPrediction predict_wafer(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
   require(work.context > 0, "a context of {} tokens", work.context);
   require(work.phase != WaferPhase::end_to_end || work.output > 0, "{} tokens of output", work.output);
   WaferPrediction prediction;
-  prediction.cost = cost_of(device, model, work);
-
   const WaferMesh mesh = work.phase == WaferPhase::prefill ? work.prefill_mesh : work.decode_mesh;
   const Placement placement = place_phase(device, model, work);
   if (work.phase == WaferPhase::end_to_end) {
@@ -193,7 +191,11 @@ WaferPrediction predict_wafer(const PlmrDevice& device, const WaferModel& model,
     if (fits_device(device, weights, mesh) && !fits_device(device, placement, mesh))
       check_context_fits(device, model, work);
   }
+  prediction.cost = cost_of(device, model, work);
   prediction.regions = placement.regions;
+  if (work.phase == WaferPhase::prefill)
+    prediction.uncounted_kv_bytes =
+        wafer_kv_bytes(model) * static_cast<double>(work.context) / cores_of(mesh) / placement.regions;
   prediction.cost.memory_bytes = placement.memory_bytes;
   prediction.devices = placement.regions * cores_of(mesh) / device.num_cores.value;
 

@@ -37,7 +37,9 @@ struct WaferPrediction {
   WaferCost cost;      // all layers: the whole prompt (prefill), the output (decode), everything (end to end)
   int regions = 0;     // meshes that hold the model as pipeline stages; end to end: of decode
   double devices = 0;  // that so many regions are; above 1 the time is that of the layers which fit, scaled
-  double joules = 0;   // of `cost`: thermal design power times time, no measurement
+  // Of a core, in prefill alone: the prompt's keys and values in `regions`, which memory_bytes and regions leave out (with
+  // them Llama-2-13B's 4096 tokens, which the paper runs, would not fit).
+  double uncounted_kv_bytes = 0;
 };
 
 // Throws InputError, with need, budget and the least mesh or number of regions that would do, where a layer does not
@@ -53,9 +55,10 @@ double transition_cycles(const PlmrDevice&, const WaferModel&, WaferMesh prefill
 // The cycles of `work` where weights and context fit the device whole; throws InputError where they do not, in every phase.
 double fitting_cycles(const PlmrDevice&, const WaferModel&, const WaferWork&);
 
-// Least and greatest `of(device)` as the constants of its programs take other values: those of the device's other fits
-// where it has some (which were fitted with alpha and the ramps as they are), else each constant from low to high by
-// itself, deviations added in quadrature.
+// Least and greatest `of(device)`, a time or a rate, as the constants of its programs take other values: those of the
+// device's other fits where it has some (which were fitted with alpha and the ramps as they are), and beyond them twice
+// the fit's standard error, by which cells differ that were fitted; else each constant from low to high by itself,
+// deviations added in quadrature.
 WaferRange range_over_constants(const PlmrDevice&, const std::function<double(const PlmrDevice&)>& of);
 
 }  // namespace heddle

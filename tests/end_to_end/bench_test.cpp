@@ -99,6 +99,17 @@ TEST(Bench, OperatorCountsWhatAPromptComputes) {
   EXPECT_DOUBLE_EQ(operators.at(0).at("flops").get<double>(), 4.0 * (11 + 12 + 13 + 14) * 4 * 32) << "4 heads of 32";
 }
 
+TEST(Bench, WaferRecordsItsRatesAndALayer) {
+  const json record = run_json({"wafer", "--repeats", "1"});
+  expect_head(record, "wafer");
+  for (const char* rate :
+       {"timing_core_steps_per_second", "timing_rendezvous_core_steps_per_second", "values_macs_per_second"})
+    expect_spread(record.at(rate), 1);
+  const json& layer = record.at("prefill_layer");
+  expect_spread(layer.at("seconds"), 1);
+  EXPECT_NEAR(layer.at("cycles").get<double>() / layer.at("closed_form_cycles").get<double>(), 1, 0.01);
+}
+
 TEST(Bench, PrefillCountsArithmetic) {
   const json record =
       run_json({"prefill", "--model", demo_model().string(), "--tokens", "32", "--context", "0,32", "--repeats", "1"});

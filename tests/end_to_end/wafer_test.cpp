@@ -118,6 +118,16 @@ TEST(WaferKv, SaysRegionsAndReserve) {
 TEST(WaferTune, ChoosesMeshes) {
   const json tuned = wafer_json({"tune", "--model", "llama-3-8b", "--in", "2048", "--out", "128"});
   expect_keys(tuned, {"prefill_mesh", "decode_mesh", "tokens_per_s", "range"});
+  // What it found is what predict says of it, and no worse than its neighbours or the paper's meshes.
+  const auto rate = [&](int prefill, int decode) -> double {
+    return wafer_json({"predict", "--model", "llama-3-8b", "--phase", "end-to-end", "--in", "2048", "--out", "128",
+                       "--prefill-mesh", std::to_string(prefill), "--decode-mesh",
+                       std::to_string(decode)})["tokens_per_s"];
+  };
+  const int prefill = tuned["prefill_mesh"][0], decode = tuned["decode_mesh"][0];
+  EXPECT_DOUBLE_EQ(tuned["tokens_per_s"], rate(prefill, decode));
+  for (const auto& [p, d] : {std::pair{prefill + 1, decode}, {prefill - 1, decode}, {prefill, decode + 1}, {660, 360}})
+    EXPECT_GE(tuned["tokens_per_s"].get<double>(), rate(p, d)) << p << " " << d;
 }
 
 TEST(WaferTables, PutPublishedBesidePredicted) {
@@ -155,6 +165,16 @@ TEST(Wafer, RefusesWithTheNumbersAndStatusTwo) {
       {{"predict", "--model", "llama-3-8b", "--mesh", "2000"}, {"2000 x 2000", "750 x 994"}},
       {{"predict", "--model", "qwen2-72b", "--phase", "end-to-end"}, {"GB", "regions"}},
       {{"predict", "--model", "llama-3-8b", "--mesh", "360", "--context", "200000"}, {"200000", "137548"}},
+      {{"predict", "--model", "llama-3-8b", "--phase", "prefill", "--out", "8"}, {"--out", "end-to-end"}},
+      {{"predict", "--model", "llama-3-8b", "--phase", "decode", "--prefill-mesh", "660"},
+       {"--prefill-mesh", "decode"}},
+      {{"predict", "--model", "llama-3-8b", "--phase", "prefill", "--k", "2"}, {"--k", "decode"}},
+      {{"predict", "--model", "llama-3-8b", "--phase", "end-to-end", "--in", "8", "--context", "8"},
+       {"--in", "--context"}},
+      {{"predict", "--model", "llama-3-8b", "--phase", "end-to-end", "--out", "4294967296"}, {"4294971392", "137548"}},
+      {{"tune", "--model", "llama-3-8b", "--out", "16777216"}, {"16779264"}},
+      {{"tables", "--device", "dojo"}, {"750 x 750", "90 x 95"}},
+      {{"gemm", "--n", "4096", "--mesh", "750x994", "--method", "summa", "--timing", "simulated"}, {"372750 steps"}},
       {{"predict", "--model", "gpt-9"}, {"gpt-9", "llama-3-8b"}},
       {{"predict", "--model", "llama-3-8b", "--method", "magic"}, {"--method", "ladder"}},
       {{"kv", "--model", "qwen2-72b"}, {"regions would do"}},

@@ -62,9 +62,11 @@ TEST(CoreBudget, CountsTheRoutesOfThePublishedPrograms) {
   for (const int phases : {1, 2, 3}) EXPECT_EQ(all_reduce_routes(720, {.phases = phases}), 4 * phases + 2);
   EXPECT_EQ(all_reduce_routes(720, {.method = WaferAllReduce::pipeline}), 4);
   EXPECT_EQ(all_reduce_routes(720, {.method = WaferAllReduce::ring}), 3);
-  for (const WaferGemm method : {WaferGemm::mesh_gemm, WaferGemm::gemm_t, WaferGemm::summa, WaferGemm::cannon})
-    EXPECT_EQ(simulate_gemm(wse2(), {90, 90, 90}, {9, 9}, method).routes,
-              gemm_cost(wse2(), {90, 90, 90}, {9, 9}, method).routes);
+  for (const WaferGemm method : {WaferGemm::mesh_gemm, WaferGemm::gemm_t, WaferGemm::summa, WaferGemm::cannon}) {
+    const WaferCost counted = simulate_gemm(wse2(), {90, 90, 90}, {9, 9}, method);
+    EXPECT_EQ(counted.routes, gemm_cost(wse2(), {90, 90, 90}, {9, 9}, method).routes);
+    EXPECT_EQ(counted.memory_bytes, gemm_cost(wse2(), {90, 90, 90}, {9, 9}, method).memory_bytes);
+  }
 }
 
 TEST(CoreBudget, RefusesMeshesThatAreNone) {

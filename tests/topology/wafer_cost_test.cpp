@@ -78,20 +78,28 @@ TEST(WaferCost, CapacityIsTable5s) {
   EXPECT_LT(percent_off(static_cast<double>(c.shift_tokens), 137548), 0.1);
 }
 
-// One tile step of 301 cycles, tiles of 6 x 6, so of 18 words, on 720 x 720 cores with one cycle a hop, ramps of 2.
+// One tile step of 301 cycles, tiles of 6 x 6, so of 18 words, on 720 x 720 cores with one cycle a hop, ramps of 2. The
+// alignment shifts around the same ring, half as often.
 TEST(WaferCost, CannonPaysTheLongWayByItsSynchronisation) {
   PlmrDevice device = plmr_preset("wse-2");
   device.mac_cycles.value = 0;
   device.call_cycles.value = 301.0 / 8;  // six slices, two transfers
-  const double alignment = 360 * (18 + 4);
-  const auto step = [&](WaferGemm method, WaferSync sync) {
-    return (gemm_cost(device, {4320, 4320, 4320}, square(720), method, sync).cycles() - alignment) / 720;
+  const auto cost = [&](WaferGemm method, WaferSync sync) {
+    return gemm_cost(device, {4320, 4320, 4320}, square(720), method, sync);
   };
-  EXPECT_NEAR(step(WaferGemm::cannon, WaferSync::dataflow), 302, 1e-9);               // one way in all: P alpha
-  EXPECT_NEAR(step(WaferGemm::cannon, WaferSync::rendezvous), 18 + 722 / 2.0, 1e-9);  // two buffers
-  EXPECT_NEAR(step(WaferGemm::cannon, WaferSync::barrier), 18 + 722, 1e-9);
-  for (const WaferSync sync : {WaferSync::dataflow, WaferSync::rendezvous, WaferSync::barrier})
+  const auto step = [&](WaferGemm method, WaferSync sync) {
+    const WaferCost all = cost(method, sync);
+    return (all.cycles() - all.cycles("alignment")) / 720;
+  };
+  EXPECT_NEAR(step(WaferGemm::cannon, WaferSync::dataflow), 302, 1e-9);             // one way in all: P alpha
+  EXPECT_NEAR(step(WaferGemm::cannon, WaferSync::rendezvous), 18 + 360 + 2, 1e-9);  // every second step is short
+  EXPECT_NEAR(step(WaferGemm::cannon, WaferSync::barrier), 18 + 719 + 2, 1e-9);
+  EXPECT_NEAR(cost(WaferGemm::cannon, WaferSync::rendezvous).cycles("alignment"), 360 * 380, 1e-9);
+  EXPECT_NEAR(cost(WaferGemm::cannon, WaferSync::barrier).cycles("alignment"), 360 * 739, 1e-9);
+  for (const WaferSync sync : {WaferSync::dataflow, WaferSync::rendezvous, WaferSync::barrier}) {
     EXPECT_NEAR(step(WaferGemm::mesh_gemm, sync), 301, 1e-9);  // two hops hide behind any step
+    EXPECT_NEAR(cost(WaferGemm::mesh_gemm, sync).cycles("alignment"), 360 * (18 + 4), 1e-9);
+  }
 }
 
 TEST(WaferCost, MeshGemmIsNeverSlowerThanItsRivals) {

@@ -12,6 +12,8 @@ namespace {
 
 static_assert(Mesh<MaxPlusMesh>);
 
+constexpr double kMostCoreSteps = 1e10;
+
 struct AllReduceParts {
   double hops, stages, words;
 };
@@ -28,12 +30,25 @@ AllReduceParts split(const PlmrDevice& device, Cycles cycles) {
   return {.hops = hops_and_words - words, .stages = all - hops_and_words, .words = words};
 }
 
+// Where no step is like the one before, all are taken: seconds a thousand million.
+void check_steps(const Grid& grid, WaferGemm method) {
+  const double steps = 1.0 * grid.columns * grid.cores.width * grid.cores.height;
+  if (steps <= kMostCoreSteps || (method != WaferGemm::gemm_t && method != WaferGemm::summa)) return;
+  throw_error<InputError>(
+      "{} x {} cores take {} steps, the least common multiple of the sides: {:.3g} core-steps to simulate, of {:.3g} "
+      "at "
+      "most; take sides that have more in common, or the closed form",
+      grid.cores.width, grid.cores.height, grid.columns, steps, kMostCoreSteps);
+}
+
 }  // namespace
 
 WaferCost simulate_gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh cores, WaferGemm method,
                         WaferSync sync) {
   require(size.m > 0 && size.k > 0 && size.n > 0, "GEMM of {} x {} x {}", size.m, size.k, size.n);
-  MaxPlusMesh mesh(device, Grid::square(cores, line_order(method)), {.sync = sync});
+  const Grid grid = Grid::square(cores, line_order(method));
+  check_steps(grid, method);
+  MaxPlusMesh mesh(device, grid, {.sync = sync});
   run_gemm(mesh, allocate_gemm(mesh, size, method), method);
   const WaferCost phases{.breakdown = mesh.breakdown()};
   const double compute = phases.cycles("compute"), alignment = phases.cycles("alignment");
@@ -81,6 +96,7 @@ WaferCost simulate_gemv(const PlmrDevice& device, std::int64_t k, std::int64_t n
 
 WaferCost simulate_prefill_layer(const PlmrDevice& device, const WaferModel& model, WaferMesh cores,
                                  std::int64_t tokens, WaferSync sync) {
+  require(model.experts == 0, "a prefill layer with experts is not simulated");
   // The closed form checks the model and counts a layer's memory, which no single GEMM sees.
   WaferCost total = prefill_layer_cost(device, model, cores, tokens, sync);
   total.breakdown.clear();

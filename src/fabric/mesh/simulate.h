@@ -38,9 +38,10 @@ struct ComplianceRow {
   double memory_tiles = 0;  // of a core: tiles of A, B and C; of an all-reduce: vectors
   std::string complies;     // what of L, M and R it keeps: "L M R", "M R", ...
 };
-// L: hops and stages that do not grow with the line. M: memory that does not. R: paths within the free routes.
+// Each is counted on the line and on one of twice the length. L: hops and stages of a step that do not grow. M: memory that
+// does not. R: paths within the free routes.
 std::vector<ComplianceRow> gemm_compliance(const PlmrDevice&, int line);
-// L: stages that grow slower than the line does.
+// L: stages that do not double with the line. M: as above. R: routes within the free ones.
 std::vector<ComplianceRow> all_reduce_compliance(const PlmrDevice&, int line, int k_tree_phases = 2);
 
 }  // namespace heddle::mesh
