@@ -381,6 +381,8 @@ ExpertLayer expert_layer(const PlmrDevice& device, const WaferModel& model, Wafe
                           {"experts' gate, up", 2 * bands.rounds * up.cycles()},
                           {"experts' down", bands.rounds * down.cycles()}};
   layer.cost.memory_bytes = std::max(up.memory_bytes, down.memory_bytes);
+  // Shifts of both axes, the router's sum along x, all-to-all both ways along y.
+  layer.cost.routes = up.routes + routes_an_axis({}) + kLaunchRoutes + 4;
   layer.weights =
       bands.rounds * 3.0 * static_cast<double>(d) * static_cast<double>(f) / (1.0 * band.width * band.height) +
       dx * experts;
@@ -408,6 +410,7 @@ WaferCost prefill_layer(const PlmrDevice& device, const WaferModel& model, Wafer
     const ExpertLayer experts = expert_layer(device, model, mesh, tokens, sync);
     total.breakdown.insert(total.breakdown.end(), experts.cost.breakdown.begin(), experts.cost.breakdown.end());
     buffers = std::max(buffers, experts.cost.memory_bytes);
+    total.routes = std::max(total.routes, experts.cost.routes);
     weights += experts.weights;
   } else {
     weights += 2 * dy * fx + fy * dx;

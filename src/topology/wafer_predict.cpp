@@ -181,11 +181,11 @@ WaferPrediction predict_wafer(const PlmrDevice& device, const WaferModel& model,
   require(work.phase != WaferPhase::end_to_end || work.output > 0, "{} tokens of output", work.output);
   WaferPrediction prediction;
   const WaferMesh mesh = work.phase == WaferPhase::prefill ? work.prefill_mesh : work.decode_mesh;
-  const Placement placement = place_phase(device, model, work);
   if (work.phase == WaferPhase::end_to_end) {
     check_prefill_fits(device, model, work, place_phase(device, model, prefill_of(work)));
     check_context_fits(device, model, work);
   }
+  const Placement placement = place_phase(device, model, work);
   if (work.phase == WaferPhase::decode) {
     const Placement weights = place(device, model, mesh, 0, KvCapacityOptions{}.reserve_bytes);
     if (fits_device(device, weights, mesh) && !fits_device(device, placement, mesh))
