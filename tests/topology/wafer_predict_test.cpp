@@ -213,11 +213,11 @@ TEST(WaferPrediction, ExpertsCostTheirMemoryRouterAndAllToAll) {
   const WaferCost cost = prefill(mixture, 720);
   EXPECT_GT(cost.cycles("all-to-all"), 0);
   EXPECT_GT(cost.cycles("router"), 0);
-  // Twice the rows of a dense layer's feed-forward.
+  // Twice the rows of a dense layer's feed-forward, in smaller tiles.
   const double experts = cost.cycles("experts' gate, up") + cost.cycles("experts' down");
   const double feed_forward = prefill(dense, 720).cycles("gate, up") + prefill(dense, 720).cycles("down");
   EXPECT_GT(experts, 1.2 * feed_forward);
-  EXPECT_LT(experts, 4 * feed_forward);
+  EXPECT_LT(experts, 8 * feed_forward);  // a core of a band makes the calls of eight places
   const auto decode = [&](const WaferModel& model) {
     return predict_wafer(wafer(), model, on_square(WaferPhase::decode, 660)).cost;
   };
