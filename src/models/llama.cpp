@@ -117,7 +117,8 @@ std::size_t Llama::arena_bytes(const StepLimits& limits) const {
   const std::int64_t kv_heads = std::int64_t{config_.num_kv_heads} * config_.head_dim;
   const std::size_t hidden = tensor(max_tokens, config_.hidden);
   const std::size_t x = tensor(max_tokens, config_.hidden, activations_);
-  const std::size_t attention = x + tensor(max_tokens, heads + 2 * kv_heads, intermediates_) + tensor(max_tokens, heads, activations_);
+  const std::size_t attention =
+      x + tensor(max_tokens, heads + 2 * kv_heads, intermediates_) + tensor(max_tokens, heads, activations_);
   const std::size_t feed_forward = x + tensor(max_tokens, std::int64_t{2} * config_.intermediate, intermediates_) +
                                    tensor(max_tokens, config_.intermediate, activations_);
   const std::size_t output = 2 * tensor(max_logit_rows, config_.hidden) +
