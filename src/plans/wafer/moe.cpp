@@ -129,8 +129,8 @@ class MoePrefill {
       for (int r = 0; r < token_tile_; ++r) {
         const std::int64_t token = std::int64_t{i} * token_tile_ + r;
         if (token >= tokens_) continue;
-        std::vector<float> row;
-        for (int e = 0; e < experts; ++e) row.push_back(values.at(logits, i, r, e)[0]);  // as in all columns
+        std::vector<float> row(slot(experts));
+        for (int e = 0; e < experts; ++e) row[slot(e)] = values.at(logits, i, r, e)[0];  // as in all columns
         const Choice choice = choose(row, moe_.experts_per_token);
         std::ranges::copy(choice.experts, chosen_.begin() + token * moe_.experts_per_token);
         std::ranges::copy(choice.weights, weights_.begin() + token * moe_.experts_per_token);
@@ -277,8 +277,8 @@ WaferMoeResult wafer_moe_decode(const WaferMoe& moe, WaferMesh cores, std::span<
   const Tile logits = mesh.allocate("logits", 1, experts, Buffers::two);
   mesh_gemv(mesh, mesh::GemvTiles{.x = state, .b = router, .y = logits}, Axis::y, program.all_reduce);
   mesh.settle();
-  std::vector<float> row;
-  for (int e = 0; e < experts; ++e) row.push_back(mesh.at(logits, 0, 0, e)[0]);
+  std::vector<float> row(slot(experts));
+  for (int e = 0; e < experts; ++e) row[slot(e)] = mesh.at(logits, 0, 0, e)[0];
   const Choice choice = choose(row, moe.experts_per_token);
   mesh.apply({.values = 3.0 * experts}, [](auto&&...) {});
 
