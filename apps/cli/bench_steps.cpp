@@ -27,23 +27,21 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
-int pages_for(const std::vector<StepCase>& cases, int page_size) {
-  int length = 1;
-  for (const StepCase& one : cases) length = std::max(length, one.length());
-  return static_cast<int>(ceil_div(length, page_size));
+int pages_for(const StepCase& shape, int page_size) {
+  return ceil_div(shape.length(), page_size);
 }
 
 ExecutorLimits limits_for(const std::vector<StepCase>& cases, int page_size) {
-  const int pages = pages_for(cases, page_size);
-  int batch = 1;
-  int tokens = 1;
+  ExecutorLimits limits{.step = {.max_tokens = 1, .max_sequences = 1, .max_samples = 1}, .page_size = page_size};
   for (const StepCase& one : cases) {
-    batch = std::max(batch, one.batch);
-    tokens = std::max({tokens, one.batch * one.step_tokens, std::min(one.context, kPrefillTokens)});
+    const int pages = pages_for(one, page_size);
+    StepLimits& step = limits.step;
+    step.max_tokens = std::max({step.max_tokens, one.batch * one.step_tokens, std::min(one.context, kPrefillTokens)});
+    step.max_sequences = step.max_samples = std::max(step.max_sequences, one.batch);
+    step.max_pages_per_sequence = std::max(step.max_pages_per_sequence, pages);
+    limits.num_pages = std::max(limits.num_pages, one.batch * pages);
   }
-  return {.step = {.max_tokens = tokens, .max_sequences = batch, .max_samples = batch, .max_pages_per_sequence = pages},
-          .page_size = page_size,
-          .num_pages = batch * pages};
+  return limits;
 }
 
 // Sums the time of spans by name. Called from the stream's worker, read after the stream was waited for.
@@ -92,7 +90,6 @@ nlohmann::json tokens_json(const StepCase& shape, std::int64_t vocab_size) {
 StepRunner::StepRunner(std::unique_ptr<Model> model, const std::vector<StepCase>& cases, int threads, int page_size)
     : threads_(threads),
       page_size_(page_size > 0 ? page_size : default_page_size(model->device())),
-      pages_per_sequence_(pages_for(cases, page_size_)),
       executor_(std::move(model), limits_for(cases, page_size_), threads) {}
 
 void StepRunner::add_sequence(StepPlan& plan, int sequence, int first_position, int num_tokens) const {
@@ -121,6 +118,7 @@ StepPlan StepRunner::plan_of(int num_sequences, int first_position, int num_toke
 
 void StepRunner::prepare(const StepCase& shape, ContextFill fill) {
   case_ = shape;
+  pages_per_sequence_ = pages_for(shape, page_size_);
   plans_.clear();
   for (int position = shape.context; position < shape.length(); position += shape.step_tokens)
     plans_.push_back(plan_of(shape.batch, position, std::min(shape.step_tokens, shape.length() - position)));

@@ -87,7 +87,7 @@ class StepRunner {
 
   int threads_;
   int page_size_;
-  int pages_per_sequence_;
+  int pages_per_sequence_ = 0;  // of the case
   Executor executor_;
   StepCase case_;
   std::vector<StepPlan> plans_;
