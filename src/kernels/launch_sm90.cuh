@@ -49,8 +49,8 @@ void launch_sm90(const char* op, void (*kernel)(Params...), const LaunchShape& s
   config.numAttrs = 1;
   cudaError_t error = cudaSuccess;
   if (shape.shared_bytes > std::size_t{48} << 10)
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shape.shared_bytes));
+    error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
   if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
   if (former != stream.device().index) cudaSetDevice(former);
   if (error == cudaSuccess) return;

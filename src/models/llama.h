@@ -50,7 +50,7 @@ class Llama : public Model {
     const KvPages& kv;
     Arena& arena;
     Stream& stream;
-    Tensor delta;  // [num_tokens, hidden]: where blocks leave what they produce
+    Tensor delta;             // [num_tokens, hidden]: where blocks leave what they produce
     Workspace workspace;      // of matrices
     void* attention_scratch;  // on a GPU
   };
@@ -63,7 +63,7 @@ class Llama : public Model {
   LlamaConfig config_;
   Weights weights_;
   std::unique_ptr<Plan> plan_;
-  DType activations_;   // of what is multiplied with weights; residual, deltas and logits are float32
+  DType activations_;    // of what is multiplied with weights; residual, deltas and logits are float32
   DType intermediates_;  // of what matrices make within a block
   float rope_scale_;
   ModelShape shape_;

@@ -170,8 +170,10 @@ void pad_decode(const StepPlan& plan, int batch, int page_size, int spare_page, 
   // Each at a position of its own, so that no slot is written twice; it sees what the others wrote before its own.
   for (int added = 0; static_cast<int>(padded.sequences.size()) < batch; ++added) {
     const auto row = static_cast<std::int32_t>(padded.tokens.size());
-    padded.samples.push_back(
-        {.sequence = static_cast<std::int32_t>(padded.sequences.size()), .row = row, .position = added + 1, .params = {}});
+    padded.samples.push_back({.sequence = static_cast<std::int32_t>(padded.sequences.size()),
+                              .row = row,
+                              .position = added + 1,
+                              .params = {}});
     padded.sequences.push_back({.request = -1,
                                 .first_token = row,
                                 .num_tokens = 1,
