@@ -60,8 +60,8 @@ std::string OperatorTimes::table() const {
 
 ordered_json OperatorTimes::measure(const OperatorStep& step) {
   ordered_json operators = ordered_json::array();
-  std::vector<double> limits;
-  for (int i = 0; i < (device_.on_gpu() ? 15 : 3); ++i) limits.push_back(device_.read_gbps());
+  std::vector<double> limits(device_.on_gpu() ? 15 : 3);
+  for (double& limit : limits) limit = device_.read_gbps();
   double step_seconds = 0;
   double step_floor = 0;
   for (const OperatorCase& one : operator_cases(step)) {

@@ -39,6 +39,15 @@ void on_cpu(Call&& call) {
   stream.synchronize();
 }
 
+// The values at these places.
+template <class To, class From>
+std::vector<To> values_at(const std::vector<From>& values, const std::vector<std::int64_t>& places) {
+  std::vector<To> taken;
+  taken.reserve(places.size());
+  for (const std::int64_t place : places) taken.push_back(values[static_cast<std::size_t>(place)]);
+  return taken;
+}
+
 // Roundings to the coarsest of these dtypes, each of the operand and of the result, with some room.
 double roundings(std::initializer_list<DType> dtypes, double count = 4) {
   double unit = 1e-6;
@@ -360,8 +369,9 @@ OperatorCase rope_case(const OperatorStep& step) {
                       .bytes = 2 * bytes_of(step.rows(), heads + kv_heads, passed)};
   result.prepare = [step, heads, kv_heads, passed](Operands& operands, int) {
     const RopeFrequencies frequencies = rope_frequencies(step.config.rope, step.config.head_dim);
-    std::vector<std::int32_t> positions;
-    for (int row = 0; row < step.rows(); ++row) positions.push_back(step.context + row % step.tokens);
+    std::vector<std::int32_t> positions(static_cast<std::size_t>(step.rows()));
+    for (int row = 0; row < step.rows(); ++row)
+      positions[static_cast<std::size_t>(row)] = step.context + row % step.tokens;
     const RopeParams params{.q = operands.tensor(step.rows(), heads, passed),
                             .k = operands.tensor(step.rows(), kv_heads, passed),
                             .positions = operands.array(positions),
@@ -375,8 +385,7 @@ OperatorCase rope_case(const OperatorStep& step) {
       HostRows q = HostRows(operands.stream(), params.q, tokens).widened();
       HostRows k = HostRows(operands.stream(), params.k, tokens).widened();
       rope(params, operands.stream());
-      std::vector<std::int32_t> positions_of_tokens;
-      for (const std::int64_t token : tokens) positions_of_tokens.push_back(positions[static_cast<std::size_t>(token)]);
+      const std::vector<std::int32_t> positions_of_tokens = values_at<std::int32_t>(positions, tokens);
       on_cpu([&](Stream& cpu) {
         rope({.q = q.tensor(),
               .k = k.tensor(),
@@ -429,10 +438,10 @@ OperatorCase embedding_case(const OperatorStep& step) {
                                bytes_of(step.rows(), step.config.hidden, DType::float32)};
   result.prepare = [step](Operands& operands, int) {
     const std::int64_t vocab = std::min<std::int64_t>(step.config.vocab_size, 32768);  // rows of a smaller table
-    std::vector<std::int32_t> tokens;
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(step.rows()));
     for (int row = 0; row < step.rows(); ++row)
-      tokens.push_back(
-          static_cast<std::int32_t>(uniform(6, static_cast<std::uint32_t>(row), 0) * static_cast<double>(vocab)));
+      tokens[static_cast<std::size_t>(row)] =
+          static_cast<std::int32_t>(uniform(6, static_cast<std::uint32_t>(row), 0) * static_cast<double>(vocab));
     const EmbeddingParams params{.table = operands.weight(vocab, step.config.hidden, step.dtype),
                                  .tokens = operands.array(tokens),
                                  .y = operands.tensor(step.rows(), step.config.hidden, DType::float32)};
@@ -441,8 +450,7 @@ OperatorCase embedding_case(const OperatorStep& step) {
     prepared.check = [params, &operands, tokens] {
       embedding(params, operands.stream());
       const auto rows = sampled(params.y.rows, kCheckedTokens);
-      std::vector<std::int64_t> table_rows;
-      for (const std::int64_t row : rows) table_rows.push_back(tokens[static_cast<std::size_t>(row)]);
+      const std::vector<std::int64_t> table_rows = values_at<std::int64_t>(tokens, rows);
       return relative_error(HostRows(operands.stream(), params.y, rows).floats(),
                             HostRows(operands.stream(), params.table, table_rows).floats());
     };
@@ -467,8 +475,7 @@ OperatorCase gather_case(const OperatorStep& step) {
     prepared.check = [params, &operands, rows] {
       gather_rows(params, operands.stream());
       const auto places = sampled(params.y.rows, kCheckedTokens);
-      std::vector<std::int64_t> sources;
-      for (const std::int64_t place : places) sources.push_back(rows[static_cast<std::size_t>(place)]);
+      const std::vector<std::int64_t> sources = values_at<std::int64_t>(rows, places);
       return relative_error(HostRows(operands.stream(), params.y, places).floats(),
                             HostRows(operands.stream(), params.x, sources).floats());
     };
