@@ -16,7 +16,7 @@
 namespace heddle {
 namespace {
 
-constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 20;
 constexpr std::string_view kQuotes = "\"\"\"";
 
 class PipeInput : public LineSource {
@@ -31,8 +31,8 @@ class PipeInput : public LineSource {
         held_.erase(0, end + 1);
         return without_return(std::move(line));
       }
-      if (held_.size() > kMaxLineBytes)
-        throw_error<InputError>("standard input: a line is longer than {} bytes (max_line_bytes)", kMaxLineBytes);
+      if (held_.size() > kMaxMessageBytes)
+        throw_error<InputError>("standard input: a line is longer than {} bytes (max_line_bytes)", kMaxMessageBytes);
       searched = held_.size();
       if (!read_more()) break;
     }
@@ -65,8 +65,9 @@ std::string read_block(std::string line, LineSource& source) {
   for (bool first = true;; first = false) {
     const bool ends = line.ends_with(kQuotes);
     if (ends) line.resize(line.size() - kQuotes.size());
-    if (text.size() + line.size() > kMaxLineBytes)
-      throw_error<InputError>("standard input: a message is longer than {} bytes (max_message_bytes)", kMaxLineBytes);
+    if (text.size() + line.size() > kMaxMessageBytes)
+      throw_error<InputError>("standard input: a message is longer than {} bytes (max_message_bytes)",
+                              kMaxMessageBytes);
     const bool beside_quotes = line.empty() && (first || ends);
     if (!text.empty() && !beside_quotes) text += '\n';
     text += line;
@@ -96,8 +97,9 @@ std::optional<UserMessage> read_message(LineSource& source) {
       text.pop_back();
       break;
     }
-    if (text.size() + next->size() > kMaxLineBytes)
-      throw_error<InputError>("standard input: a message is longer than {} bytes (max_message_bytes)", kMaxLineBytes);
+    if (text.size() + next->size() > kMaxMessageBytes)
+      throw_error<InputError>("standard input: a message is longer than {} bytes (max_message_bytes)",
+                              kMaxMessageBytes);
     text += *next;
   }
   return UserMessage{.text = std::move(text)};

@@ -15,8 +15,8 @@
 namespace heddle {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{4} << 20;      // long enough for the bus, short enough to overlap
-constexpr std::size_t kBytesOfThread = std::size_t{16} << 20;  // fewer are not worth another thread
+constexpr std::size_t kUploadPieceBytes = std::size_t{4} << 20;  // long enough for the bus, short enough to overlap
+constexpr std::size_t kBytesOfThread = std::size_t{16} << 20;    // fewer are not worth another thread
 constexpr std::size_t kMoreMemory = std::size_t{2} << 20;
 constexpr unsigned kMaxUploadThreads = 12;  // as many as it takes to read the page cache as fast as the bus carries
 constexpr int kSlots = 2;                   // of each thread: one is filled while the other is copied
@@ -35,7 +35,10 @@ std::size_t largest_row_bytes(const TensorSource& source) {
 }  // namespace
 
 WeightUpload::WeightUpload(const TensorSource& source, Device device, std::size_t expected_bytes)
-    : source_(source), device_(device), stream_(device), slot_bytes_(std::max(kPieceBytes, largest_row_bytes(source))) {
+    : source_(source),
+      device_(device),
+      stream_(device),
+      slot_bytes_(std::max(kUploadPieceBytes, largest_row_bytes(source))) {
   if (expected_bytes > 0) memory_.push_back(std::make_shared<Buffer>(expected_bytes, device));
 }
 
