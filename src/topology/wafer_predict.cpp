@@ -134,6 +134,37 @@ Placement place_phase(const PlmrDevice& device, const WaferModel& model, const W
   return place(device, model, work.decode_mesh, static_cast<double>(end), beside_bytes(layer, WaferPhase::decode));
 }
 
+WaferMesh& mesh_of(WaferWork& work) {
+  return work.phase == WaferPhase::prefill ? work.prefill_mesh : work.decode_mesh;
+}
+
+// The side of the smallest larger square mesh of the device on which place_phase() fits a core; 0: none.
+int fitting_side(const PlmrDevice& device, const WaferModel& model, WaferWork work) {
+  const WaferMesh mesh = mesh_of(work);
+  const auto most = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
+  for (int side = std::max(mesh.width, mesh.height) + 1; side <= most; ++side) {
+    mesh_of(work) = {side, side};
+    try {
+      if (place_phase(device, model, work).memory_bytes <= device.sram_bytes.value) return side;
+    } catch (const InputError&) {  // of the layer alone
+    }
+  }
+  return 0;
+}
+
+// Where a core that has but a part of one layer is still too small, no number of regions helps.
+void check_memory(const PlmrDevice& device, const WaferModel& model, WaferWork work, const Placement& placement) {
+  if (placement.memory_bytes <= device.sram_bytes.value) return;
+  const WaferMesh mesh = mesh_of(work);
+  const int side = fitting_side(device, model, work);
+  throw_error<InputError>(
+      "{}: a core of {} needs {:.0f} of {:.0f} bytes where each of {} layers has a region of {} x {}; {}",
+      work.phase == WaferPhase::prefill ? "prefill" : "decode", device.name, placement.memory_bytes,
+      device.sram_bytes.value, model.num_layers, mesh.width, mesh.height,
+      side > 0 ? fmt::format("the smallest square mesh that would do is {} x {}", side, side)
+               : "no square mesh of the device would do");
+}
+
 }  // namespace
 
 double transition_cycles(const PlmrDevice& device, const WaferModel& model, WaferMesh prefill_mesh,
@@ -182,7 +213,9 @@ WaferPrediction predict_wafer(const PlmrDevice& device, const WaferModel& model,
   WaferPrediction prediction;
   const WaferMesh mesh = work.phase == WaferPhase::prefill ? work.prefill_mesh : work.decode_mesh;
   if (work.phase == WaferPhase::end_to_end) {
-    check_prefill_fits(device, model, work, place_phase(device, model, prefill_of(work)));
+    const Placement prefill = place_phase(device, model, prefill_of(work));
+    check_prefill_fits(device, model, work, prefill);
+    check_memory(device, model, prefill_of(work), prefill);
     check_context_fits(device, model, work);
   }
   const Placement placement = place_phase(device, model, work);
@@ -191,6 +224,7 @@ WaferPrediction predict_wafer(const PlmrDevice& device, const WaferModel& model,
     if (fits_device(device, weights, mesh) && !fits_device(device, placement, mesh))
       check_context_fits(device, model, work);
   }
+  check_memory(device, model, work, placement);
   prediction.cost = cost_of(device, model, work);
   prediction.regions = placement.regions;
   if (work.phase == WaferPhase::prefill)

@@ -199,6 +199,14 @@ TEST(WaferPrediction, NamesTheSmallestMeshThatALayerNeeds) {
               ThrowsMessage<InputError>(HasSubstr("3 or more")));
 }
 
+// 103 x 103 would hold a layer's product, but not a layer's weights and cache.
+TEST(WaferPrediction, RefusesAMeshThatALayerDoesNotFit) {
+  EXPECT_THAT(
+      [&] { predict_wafer(wafer(), kModels[0], on_square(WaferPhase::decode, 103)); },
+      ThrowsMessage<InputError>(AllOf(HasSubstr("of 49152 bytes where each of 32 layers has a region of 103 x 103"),
+                                      HasSubstr("smallest square mesh that would do is"))));
+}
+
 // Mixtral's sizes. Of eight experts two work for a token: decode takes their GEMVs and more sums, prefill the rows of all.
 TEST(WaferPrediction, ExpertsCostTheirMemoryRouterAndAllToAll) {
   WaferModel dense = kModels[0];
