@@ -253,6 +253,10 @@ PlmrDevice parse_plmr_device(std::string_view text, std::string_view where) {
   }
   if (device.free_routes.value > device.routes.value)
     root.fail(fmt::format("free_routes: {} of {} routes", device.free_routes.value, device.routes.value));
+  const double mesh = device.mesh_width.value * device.mesh_height.value;
+  if (device.num_cores.value < mesh)
+    root.fail(fmt::format("num_cores: {:.0f}, fewer than the {:.0f} of its mesh of {:.0f} x {:.0f}",
+                          device.num_cores.value, mesh, device.mesh_width.value, device.mesh_height.value));
   return device;
 }
 

@@ -57,7 +57,8 @@ TEST(PlmrDevice, AFileOverridesAPreset) {
 TEST(PlmrDevice, AFileThatIsWholeNeedsNoBase) {
   std::string text = "{";
   for (const PlmrField& field : plmr_fields())
-    text += (text.size() > 1 ? ", \"" : "\"") + std::string(field.name) + "\": 9";
+    text +=
+        (text.size() > 1 ? ", \"" : "\"") + std::string(field.name) + (field.name == "num_cores" ? "\": 81" : "\": 9");
   EXPECT_EQ(parse_plmr_device(text + "}", "x.json").beta_cycles.value, 9);
 }
 
@@ -82,6 +83,7 @@ TEST(PlmrDevice, RefusesAMalformedFileWithFieldAndReason) {
       {R"({"base": "wse-2", "alpha_cycles": {"value": 1, "max": 2}})", "alpha_cycles: max", "unknown"},
       {R"({"base": "wse-2", "alpha_cycles": {"value": 1, "source": 2}})", "alpha_cycles: source", "string"},
       {R"({"base": "wse-2", "free_routes": 25})", "free_routes", "25 of 24"},
+      {R"({"base": "wse-2", "num_cores": 100})", "num_cores", "fewer than the"},
   };
   for (const auto& c : cases)
     EXPECT_THAT([&] { parse_plmr_device(c.text, "d.json"); },
