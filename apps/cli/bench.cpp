@@ -83,12 +83,7 @@ void add_cases_option(CLI::App& command, BenchOptions& options) {
 void add_output_options(CLI::App& command, BenchOptions& options) {
   add_number_option<int>(command, "--repeats", options.repeats, "Samples of each case; default 10",
                          {.min = 1, .max = 10000});
-  command
-      .add_option_function<std::string>(
-          "--json", [&options](const std::string& file) { options.json_file = file; },
-          "The record as JSON, to FILE or to standard output in place of the table")
-      ->expected(0, 1)
-      ->type_name("[FILE]");
+  add_json_option(command, options.json_file);
 }
 
 void add_peer_option(CLI::App& command, BenchOptions& options) {

@@ -513,12 +513,7 @@ void add_collective_benchmark(CLI::App& bench) {
       "any or symmetric; default: symmetric on GPUs, any on the CPU");
   command->add_flag("--register-heap", options->register_heap, "On GPUs: NCCL gets to know the symmetric heap, too");
   command->add_flag("--tune", options->tune, "Measure all algorithms first, and keep the best for this machine");
-  command
-      ->add_option_function<std::string>(
-          "--json", [options](const std::string& file) { options->json_file = file; },
-          "The record as JSON, to FILE or to standard output in place of the table")
-      ->expected(0, 1)
-      ->type_name("[FILE]");
+  add_json_option(*command, options->json_file);
   command->callback([options, forced] {
     if (options->forced) {
       options->forced->blocks = forced->blocks;

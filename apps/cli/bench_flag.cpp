@@ -88,6 +88,8 @@ class FlagBench {
 void run_flag_bench(const FlagBenchOptions& options) {
   ordered_json record = bench_record("flag", {});
   for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
+  const bool to_file = options.json_file && !options.json_file->empty();
+  if (to_file) PendingFile{*options.json_file};  // now is the time to say that it cannot be written
   std::vector<std::vector<std::string>> rows{{"ranks", "there and back, us", "p10", "p90"}};
   run_ranks(options.fabric, options.ranks, {}, [&](Fabric& fabric, Stream& stream) {
     if (options.order == Order::relaxed) require_capability(fabric, Capability::peer_addresses, "--order relaxed");
@@ -112,9 +114,8 @@ void run_flag_bench(const FlagBenchOptions& options) {
   if (rows.size() == 1) return;  // a rank other than 0, in a process of its own
   record["machine"]["clock_mhz_after"] = clock_mhz();
   const std::string text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
-  if (options.json_file && !options.json_file->empty()) write_file(*options.json_file, text);
-  const bool only_json = options.json_file && options.json_file->empty();
-  write_stdout(only_json ? text : table_text(rows));
+  if (to_file) write_file(*options.json_file, text);
+  write_stdout(options.json_file && !to_file ? text : table_text(rows));
 }
 
 }  // namespace
@@ -137,12 +138,7 @@ void add_flag_benchmark(CLI::App& bench) {
         options->order = text == "release" ? Order::release : Order::relaxed;
       },
       "release: the flag says that what was written before is there; relaxed: the flag alone. Default release");
-  command
-      ->add_option_function<std::string>(
-          "--json", [options](const std::string& file) { options->json_file = file; },
-          "The record as JSON, to FILE or to standard output in place of the table")
-      ->expected(0, 1)
-      ->type_name("[FILE]");
+  add_json_option(*command, options->json_file);
   command->callback([options] { run_flag_bench(*options); });
 }
 

@@ -1,5 +1,6 @@
 #include "cli/bench_record.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -40,6 +41,15 @@ std::string dtype_text(const std::optional<DType>& dtype) {
 }
 
 }  // namespace
+
+void add_json_option(CLI::App& command, std::optional<std::string>& json_file) {
+  command
+      .add_option_function<std::string>(
+          "--json", [&json_file](const std::string& file) { json_file = file; },
+          "The record as JSON, to FILE or to standard output in place of the table")
+      ->expected(0, 1)
+      ->type_name("[FILE]");
+}
 
 ordered_json bench_record(const std::string& kind, const BenchOptions& options) {
   const CpuInfo cpu = discover_cpu();

@@ -458,32 +458,11 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
     fetch_tiles(params, key_map, value_map, shared);
 }
 
-// Calls f with the head_dim as a constant. False: there is no kernel for it.
-template <class F>
-bool with_decode_head_dim(int head_dim, F f) {
-  switch (head_dim) {
-    case 64:
-      f(std::integral_constant<int, 64>());
-      return true;
-    case 96:
-      f(std::integral_constant<int, 96>());
-      return true;
-    case 128:
-      f(std::integral_constant<int, 128>());
-      return true;
-    case 256:
-      f(std::integral_constant<int, 256>());
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 bool attention_decode_takes(const AttentionParams& params) {
-  return with_decode_head_dim(params.kv.head_dim, [](auto) {}) && copied_by_boxes(params.kv) &&
-         rows_aligned_to(params.q, 2) && rows_aligned_to(params.y, 4);
+  return with_head_dim(params.kv.head_dim, [](auto) {}) && copied_by_boxes(params.kv) && rows_aligned_to(params.q, 2) &&
+         rows_aligned_to(params.y, 4);
 }
 
 std::size_t attention_decode_scratch_bytes(int head_dim) {
@@ -517,7 +496,7 @@ void attention_decode_sm90(const AttentionParams& params, int max_rows, Stream& 
     else
       launch_sm90("attention", attention_decode<__half, kHeadDim, kRowGroups>, shape, stream, decode, keys, values);
   };
-  with_decode_head_dim(params.kv.head_dim, [&](auto head_dim) {
+  with_head_dim(params.kv.head_dim, [&](auto head_dim) {
     if (few_rows)
       launch(head_dim, std::integral_constant<int, 1>());
     else

@@ -427,32 +427,11 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   }
 }
 
-// Calls f with the head_dim as a constant. False: there is no kernel for it.
-template <class F>
-bool with_prefill_head_dim(int head_dim, F f) {
-  switch (head_dim) {
-    case 64:
-      f(std::integral_constant<int, 64>());
-      return true;
-    case 96:
-      f(std::integral_constant<int, 96>());
-      return true;
-    case 128:
-      f(std::integral_constant<int, 128>());
-      return true;
-    case 256:
-      f(std::integral_constant<int, 256>());
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 bool attention_prefill_takes(const AttentionParams& params) {
-  return with_prefill_head_dim(params.kv.head_dim, [](auto) {}) && copied_by_boxes(params.kv) &&
-         rows_aligned_to(params.q, 8) && rows_aligned_to(params.y, 2) && params.scale > 0;
+  return with_head_dim(params.kv.head_dim, [](auto) {}) && copied_by_boxes(params.kv) && rows_aligned_to(params.q, 8) &&
+         rows_aligned_to(params.y, 2) && params.scale > 0;
 }
 
 void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream& stream) {
@@ -467,7 +446,7 @@ void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream&
       rows / kPrefillRows + std::min(sequences, rows / (min_rows + 1)),
       sequences * ceil_div(std::int64_t{params.sequences.max_query_len} * prefill.group, std::int64_t{kPrefillRows}));
   if (tiles == 0) return;
-  with_prefill_head_dim(params.kv.head_dim, [&](auto head_dim) {
+  with_head_dim(params.kv.head_dim, [&](auto head_dim) {
     constexpr int kHeadDim = decltype(head_dim)::value;
     const LaunchShape shape{.grid = dim3(static_cast<unsigned>(tiles * params.kv.num_kv_heads)),
                             .block = dim3(kPrefillThreads),

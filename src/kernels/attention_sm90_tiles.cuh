@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "base/error.h"
 #include "kernels/attention.h"
@@ -33,6 +34,27 @@ struct Tile {
     return column / kBoxColumns * kBlockBytes + row * kRowBytes + moved * 16;
   }
 };
+
+// Calls f with the head_dim as a constant. False: the fast kernels have none for it.
+template <class F>
+bool with_head_dim(int head_dim, F f) {
+  switch (head_dim) {
+    case 64:
+      f(std::integral_constant<int, 64>());
+      return true;
+    case 96:
+      f(std::integral_constant<int, 96>());
+      return true;
+    case 128:
+      f(std::integral_constant<int, 128>());
+      return true;
+    case 256:
+      f(std::integral_constant<int, 256>());
+      return true;
+    default:
+      return false;
+  }
+}
 
 // Rows of a box: a page's, or 64 of a larger page.
 inline int box_rows(int page_size) {

@@ -110,6 +110,15 @@ TEST(Bench, WaferRecordsItsRatesAndALayer) {
   EXPECT_NEAR(layer.at("cycles").get<double>() / layer.at("closed_form_cycles").get<double>(), 1, 0.01);
 }
 
+TEST(Bench, FlagTimesRankZeroWithEachOther) {
+  const json record = run_json({"flag", "--ranks", "3", "--rounds", "5", "--repeats", "2"});
+  EXPECT_EQ(record.at("fabric"), "shm");
+  EXPECT_EQ(record.at("order"), "release");
+  ASSERT_EQ(record.at("pairs").size(), 2u);
+  for (const json& pair : record.at("pairs")) expect_spread(pair.at("seconds"), 2);
+  EXPECT_EQ(record.at("pairs").at(1).at("ranks"), json({0, 2}));
+}
+
 TEST(Bench, PrefillCountsArithmetic) {
   const json record =
       run_json({"prefill", "--model", demo_model().string(), "--tokens", "32", "--context", "0,32", "--repeats", "1"});

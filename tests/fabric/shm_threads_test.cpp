@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <atomic>
 #include <string>
 
 #include "base/error.h"
@@ -11,6 +13,7 @@
 #include "fabric/enqueue_body.h"
 #include "fabric/fabric.h"
 #include "fabric/one_sided.h"
+#include "fabric/run_ranks.h"
 #include "fabric/shm/control.h"
 
 namespace heddle {
@@ -137,6 +140,29 @@ TEST(ShmThreads, OneTeamMoreThanItCountsBarriersOfIsAnError) {
   EXPECT_EQ(&team_slot(*control, std::vector{8, 1}), slots[1]) << "the order of ranks does not matter";
   EXPECT_NE(slots[0], slots[8]);
   EXPECT_THROW(team_slot(*control, std::vector{0, 1}), Failure);
+}
+
+int usable_processors() {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  sched_getaffinity(0, sizeof usable, &usable);
+  return CPU_COUNT(&usable);
+}
+
+// And the thread that called goes on with all of them.
+TEST(RunRanks, GivesEachThreadItsShareOfTheProcessors) {
+  const int all = usable_processors();
+  for (const int ranks : {1, 2, all + 1}) {
+    std::atomic<int> wrong = 0;
+    run_ranks("shm", ranks, {}, [&](Fabric&, Stream& stream) {
+      const int share = ranks > all ? all : all / ranks;
+      if (usable_processors() != share) ++wrong;
+      stream.enqueue([&wrong, share](ThreadPool&) { wrong += usable_processors() != share ? 1 : 0; });
+      stream.synchronize();
+    });
+    EXPECT_EQ(wrong, 0) << ranks;
+    EXPECT_EQ(usable_processors(), all);
+  }
 }
 
 }  // namespace
