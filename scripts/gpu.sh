@@ -276,7 +276,7 @@ source_folder() {
 gpu_tests() {
   local program
   source_folder || return
-  for program in test_kernels test_models test_base; do
+  for program in test_engine test_weights test_kernels test_models test_base; do
     [ -x "$bin/$program" ] || continue
     run "gpu-tests-$program" 45 "$bin/$program" '--gtest_filter=*OnGpu*:*Cuda*' "--gtest_output=json:$logs/$program.json"
   done

@@ -9,7 +9,7 @@ kind=fabric
 targets=(heddle_conformance heddle_collective_cases test_fabric heddle)
 if [ "${1:-}" = --one-gpu ]; then
   kind=one-gpu
-  targets=(heddle test_kernels test_models test_base)
+  targets=(heddle test_kernels test_engine test_weights test_models test_base)
   shift
 fi
 build=${1:-build/hopper}

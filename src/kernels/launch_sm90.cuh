@@ -51,6 +51,11 @@ void launch_sm90(const char* op, void (*kernel)(Params...), const LaunchShape& s
   if (shape.shared_bytes > std::size_t{48} << 10)
     error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+  // All kernels ask for the same division of a multiprocessor's memory. Where one differs from the kernel ahead, the
+  // multiprocessor drains before it starts: on an H200 that took 1.9 ms of a 6.1 ms decode step.
+  if (error == cudaSuccess)
+    error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
   if (former != stream.device().index) cudaSetDevice(former);
   if (error == cudaSuccess) return;
