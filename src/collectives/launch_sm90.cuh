@@ -12,20 +12,40 @@
 namespace heddle {
 
 // 128 registers a thread: sixteen packets under way and the sums of four fit (see docs/notes/collectives.md).
+//
+// The kernel ahead may let this one start before it has ended (programmatic dependent launch): then the launch is over
+// when the data are ready. It touches nothing until the kernel ahead has ended, so calls are ordered as a stream orders
+// them; and it lets the next one start only once all of its own blocks are there, so none waits for room.
 template <class Program>
 __global__ void __launch_bounds__(512, 1)
     run_collective(const __grid_constant__ Program program, const __grid_constant__ Peers peers,
                    const __grid_constant__ Workspace workspace) {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
   program(DeviceBlock{}, peers, workspace);
 }
 
 // Blocks wait for the same block of the others, never for one of their own rank, so they need not all be resident.
 template <class Program>
 void launch(const Communicator& communicator, const Program& program, const Choice& choice, Stream& stream) {
-  run_collective<<<choice.blocks, choice.threads, 0, static_cast<cudaStream_t>(stream.native())>>>(
-      program, communicator.peers(), communicator.workspace());
-  const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) throw Failure(std::string("cannot launch a collective: ") + cudaGetErrorString(error));
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(choice.blocks);
+  config.blockDim = static_cast<unsigned>(choice.threads);
+  config.stream = static_cast<cudaStream_t>(stream.native());
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  // As all kernels of a step have it (kernels/launch_sm90.cuh): where it differs, a multiprocessor drains in between.
+  cudaError_t error = cudaFuncSetAttribute(run_collective<Program>, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                           cudaSharedmemCarveoutMaxShared);
+  if (error == cudaSuccess)
+    error =
+        cudaLaunchKernelEx(&config, run_collective<Program>, program, communicator.peers(), communicator.workspace());
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw Failure(std::string("cannot launch a collective: ") + cudaGetErrorString(error));
 }
 
 }  // namespace heddle
