@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <cstdlib>
 #include <vector>
 
 #include "base/error.h"
@@ -29,8 +30,8 @@ void call_on_own_stream(Fabric& fabric, RankMain rank_main) {
   rank_main(fabric, stream);
 }
 
-// Keeps this thread, and those that it will start, to its rank's share of the processors that this process may use, as
-// mpirun does: two ranks whose threads meet on one core would hand it to each other at every wait. Where there are more
+// Keeps this thread, and those that it will start, to its rank's share of the processors that this process may use: two
+// ranks whose threads meet on one core would hand it to each other at every wait. Where there are more
 // ranks than processors, the system shares them out.
 void keep_to_share(int rank, int ranks) {
   cpu_set_t usable;
@@ -44,6 +45,15 @@ void keep_to_share(int rank, int ranks) {
   CPU_ZERO(&share);
   for (std::size_t i = 0; i < each; ++i) CPU_SET(processors[static_cast<std::size_t>(rank) * each + i], &share);
   sched_setaffinity(0, sizeof share, &share);  // refused: it runs all the same
+}
+
+// A rank that mpirun has started; mpirun may have given it processors of its own already.
+void run_process(std::string_view fabric_name, const FabricOptions& options, RankMain rank_main) {
+  const auto fabric = open_fabric(fabric_name, options);
+  const Launch launch = read_launch();
+  if (fabric->device().kind == DeviceKind::cpu && std::getenv("OMPI_MCA_orte_bound_at_launch") == nullptr)
+    keep_to_share(launch.local_rank, launch.num_local_ranks);
+  call_on_own_stream(*fabric, rank_main);
 }
 
 // World is ShmThreads or NvlinkThreads.
@@ -60,7 +70,7 @@ void run_threads(int ranks, const Options& options, RankMain rank_main) {
 }  // namespace
 
 void run_ranks(std::string_view fabric, int ranks, const FabricOptions& options, RankMain rank_main) {
-  if (started_by_mpirun()) return call_on_own_stream(*open_fabric(fabric, options), rank_main);
+  if (started_by_mpirun()) return run_process(fabric, options, rank_main);
   if (fabric == "shm") return run_threads<ShmThreads>(ranks, options, rank_main);
   if constexpr (kHaveCuda) {
     NvlinkOptions nvlink{.fabric = options};

@@ -70,7 +70,7 @@ template <class Done>
       return false;
     }
 #ifndef __CUDA_ARCH__
-    std::this_thread::yield();  // there may be more ranks than cores
+    if (looks >= limit.looks_before_yield) std::this_thread::yield();
 #endif
   }
 }

@@ -14,21 +14,22 @@ namespace {
 // Checks what it is given and enqueues; MpiWorld does it.
 class MpiFabric final : public Fabric {
  public:
-  MpiFabric(const Launch& launch, const FabricOptions& options) : heap_(options.heap_bytes), world_(launch, options) {}
+  MpiFabric(const Launch& launch, const FabricOptions& options);
 
   std::string_view name() const override { return "mpi"; }
   int rank() const override { return world_.rank(); }
   int size() const override { return world_.size(); }
   Device device() const override { return {}; }
-  bool has(Capability capability) const override { return capability == Capability::several_machines; }
+  bool has(Capability capability) const override {
+    return capability == Capability::several_machines ||
+           (capability == Capability::peer_addresses && world_.shared_heaps() != nullptr);
+  }
 
   SymmetricSpan allocate(std::size_t size_bytes) override;
   std::optional<std::size_t> offset_of(const void* place, std::size_t bytes) const override {
     return heap_.offset_of(world_.heap(), place, bytes);
   }
-  Peers peers(std::span<const int>) const override {
-    throw InvalidArgument("mpi has no peer addresses: a rank's memory is reached by put and get alone");
-  }
+  Peers peers(std::span<const int> team) const override;
 
   void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
   void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
@@ -47,7 +48,23 @@ class MpiFabric final : public Fabric {
 
   SymmetricHeap heap_;
   MpiWorld world_;
+  Peers peers_;  // of the whole world, with shared heaps
 };
+
+MpiFabric::MpiFabric(const Launch& launch, const FabricOptions& options)
+    : heap_(options.heap_bytes), world_(launch, options) {
+  const SharedHeaps* const shared = world_.shared_heaps();
+  if (shared == nullptr) return;
+  peers_ = {.rank = rank(), .size = size(), .waits = world_.wait_limit()};
+  for (int peer = 0; peer < size(); ++peer) peers_.heaps[peer] = shared->heap(peer);
+}
+
+Peers MpiFabric::peers(std::span<const int> team) const {
+  if (!has(Capability::peer_addresses))
+    throw InvalidArgument("mpi has no peer addresses between machines: memory there is reached by put and get alone");
+  require_team(team, size(), rank(), "mpi: peers");
+  return peers_.of(team);
+}
 
 void MpiFabric::check(const Stream& stream, int peer, std::string_view operation) const {
   require(stream.device().kind == DeviceKind::cpu, "mpi: {}: the stream is one of {}, not of the CPU", operation,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <numeric>
@@ -10,10 +11,14 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "fabric/atomics.h"
 #include "fabric/mpi/mpi_library.h"
+#include "fabric/patience.h"
+#include "fabric/spin.h"
 #include "fabric/symmetric_heap.h"
 #include "fabric/wait_error.h"
+#include "topology/cpu.h"
 
 namespace heddle {
 namespace {
@@ -27,13 +32,14 @@ constexpr int kFirstBarrierTag = 2;
 constexpr int kMostRounds = 32;
 
 constexpr std::uint32_t kLooksBeforeClock = 64;
-// A wait looks as often as this, some milliseconds long, before it sleeps between looks. Where ranks share cores it
-// sleeps soon: whom it waits for needs the core.
-constexpr std::uint32_t kLooksBeforeSleep = 4096;
-constexpr std::uint32_t kLooksOnSharedCores = 16;
+// An MPI call takes as long as so many looks at a flag.
+constexpr std::uint32_t kLooksOfCall = 128;
+// A wait sleeps only when nothing has come for so long that some microseconds more are nothing.
+constexpr std::chrono::milliseconds kAwakeFor{100};
 constexpr std::chrono::microseconds kSleep{20};
 constexpr std::chrono::microseconds kProgressOverNetwork{100};
 constexpr std::chrono::microseconds kProgressInMemory{1000};
+constexpr std::chrono::milliseconds kLookForTrouble{5};
 
 // FNV-1a
 class Hash {
@@ -49,13 +55,17 @@ class Hash {
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
 
-std::uint32_t looks_before_sleep(const Launch& launch) {
-  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
-  return static_cast<unsigned>(launch.num_local_ranks) > cores ? kLooksOnSharedCores : kLooksBeforeSleep;
-}
-
 bool on_one_machine(const Launch& launch) {
   return launch.num_local_ranks == launch.world_size;
+}
+
+// HEDDLE_MPI_MEMORY: "window" has ranks of one machine reach each other's memory as those of several do.
+bool wants_shared_heaps() {
+  const char* const chosen = std::getenv("HEDDLE_MPI_MEMORY");
+  const std::string_view choice = chosen != nullptr ? chosen : "shared";
+  if (choice != "shared" && choice != "window")
+    throw_error<InputError>("HEDDLE_MPI_MEMORY is \"{}\", expected \"shared\" or \"window\"", printable(choice, 40));
+  return choice == "shared";
 }
 
 // What a message of a barrier says.
@@ -70,7 +80,7 @@ MpiWorld::MpiWorld(const Launch& launch, const FabricOptions& options)
     : launch_(launch),
       heap_bytes_(options.heap_bytes),
       exceptions_at_start_(std::uncaught_exceptions()),
-      looks_before_sleep_(looks_before_sleep(launch)),
+      looks_before_yield_(looks_before_yield(launch.num_local_ranks)),
       watch_({.job = Hash().add(launch.job_key.data(), launch.job_key.size()).value(),
               .rank = launch.rank,
               .world_size = launch.world_size,
@@ -82,7 +92,12 @@ MpiWorld::MpiWorld(const Launch& launch, const FabricOptions& options)
     if (watch_.in_trouble()) abandon_mpi();
     throw;
   }
-  progress_ = std::jthread([this](const std::stop_token& stop) { make_progress(stop); });
+  progress_ = std::jthread([this](const std::stop_token& stop) {
+    if (shared_)
+      pass_on_trouble(stop);
+    else
+      make_progress(stop);
+  });
 }
 
 void MpiWorld::open() {
@@ -110,7 +125,36 @@ void MpiWorld::open() {
     const std::uint64_t theirs = heaps[static_cast<std::size_t>(other)];
     require(theirs == heaps[0], "mpi: rank 0 wants a heap of {} bytes, rank {} one of {}", heaps[0], other, theirs);
   }
-  open_window();
+  if (!share_heaps()) open_window();
+}
+
+bool MpiWorld::share_heaps() {
+  const bool want = wants_shared_heaps() && on_one_machine(launch_) && size() <= kMaxPeers;
+  // What rank 0 says holds for all, so all decide alike.
+  const auto of_rank_0 = [&](std::uint64_t value) { return exchange(value, "open")[0]; };
+  if (const std::vector<std::uint64_t> wishes = exchange(want ? 1 : 0, "open");
+      std::find(wishes.begin(), wishes.end(), 0) != wishes.end())
+    return false;
+  const std::uint64_t available =
+      of_rank_0(rank() == 0 ? static_cast<std::uint64_t>(discover_cpu().available_memory_bytes) : 0);
+  if (available > 0 && heap_bytes_ > available / static_cast<std::size_t>(size()))
+    throw_error<InputError>("mpi: {} heaps of {} bytes do not fit into the {} bytes of memory that are available",
+                            size(), heap_bytes_, available);
+  std::optional<OpenFile> file;
+  SharedHeapsFile where;
+  if (rank() == 0) {
+    file = SharedHeaps::make(size(), heap_bytes_);
+    if (file) where = SharedHeaps::place_of(*file);
+  }
+  where = {of_rank_0(where.process), of_rank_0(where.file), of_rank_0(where.inode)};
+  shared_ = SharedHeaps::open(where, rank(), size(), heap_bytes_);
+  const std::vector<std::uint64_t> opened = exchange(shared_ ? 1 : 0, "open");
+  if (std::find(opened.begin(), opened.end(), 0) != opened.end()) {
+    shared_.reset();
+    return false;
+  }
+  heap_ = shared_->heap(rank());
+  return true;
 }
 
 void MpiWorld::open_window() {
@@ -166,13 +210,46 @@ void MpiWorld::close() {
   watch_.end();
   progress_ = {};
   const RankWatch::Call call(watch_, "MPI_Win_free", -1);
-  check_mpi("MPI_Win_unlock_all", MPI_Win_unlock_all(window_));
-  check_mpi("MPI_Win_free", MPI_Win_free(&window_));
+  if (!shared_) {
+    check_mpi("MPI_Win_unlock_all", MPI_Win_unlock_all(window_));
+    check_mpi("MPI_Win_free", MPI_Win_free(&window_));
+  }
   check_mpi("MPI_Comm_free", MPI_Comm_free(&messages_));
 }
 
-void MpiWorld::throw_if_in_trouble() const {
+WaitLimit MpiWorld::wait_limit() const {
+  return {.record = shared_ ? &shared_->record() : nullptr,
+          .nanoseconds = static_cast<std::uint64_t>(watch_.deadline().count()),
+          .looks_before_yield = looks_before_yield_};
+}
+
+void MpiWorld::throw_if_in_trouble() {
+  if (shared_ && atomic_load(&shared_->record().state) != WaitRecord::empty) put_record_into_words();
   if (watch_.in_trouble()) watch_.throw_trouble();
+}
+
+// A wait of some rank, inside a body perhaps, has given up. Whose wait it was says so in words to all; only if nothing
+// comes, because that rank is gone, does another.
+void MpiWorld::put_record_into_words() {
+  const WaitRecord& record = shared_->record();
+  const auto complete = [&] { return atomic_load(&record.state) == WaitRecord::complete; };
+  for (int i = 0; i < 500 && !watch_.in_trouble() && !(complete() && record.rank == rank()); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (watch_.in_trouble()) return;
+  watch_.declare(Beat::timeout, complete()
+                                    ? describe(record, wait_limit().nanoseconds, watch_.what_is_known_of(record.from))
+                                    : "another rank has given up, and did not say why");
+}
+
+// Between those who wait in memory, and look at the record alone, and what is said by messages.
+void MpiWorld::pass_on_trouble(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    std::this_thread::sleep_for(kLookForTrouble);
+    if (atomic_load(&shared_->record().state) != WaitRecord::empty) put_record_into_words();
+    if (!watch_.in_trouble()) continue;
+    report(shared_->record(), {rank(), rank(), "lost a rank"}, 0, 0);
+    return;
+  }
 }
 
 void MpiWorld::make_progress(const std::stop_token& stop) {
@@ -211,8 +288,9 @@ void MpiWorld::await(int from, Tag tag, std::uint64_t target, FunctionRef<std::u
     MpiWorld& world;
     bool said = false;
   } waiting(*this);
-  const auto limit = static_cast<std::uint64_t>(watch_.deadline().count());
+  const std::uint64_t limit = wait_limit().nanoseconds;
   std::uint64_t start = 0;
+  std::chrono::steady_clock::time_point awake_until;
   for (std::uint64_t looks = 1;; ++looks) {
     throw_if_in_trouble();
     std::uint64_t observed;
@@ -223,6 +301,7 @@ void MpiWorld::await(int from, Tag tag, std::uint64_t target, FunctionRef<std::u
     if (observed >= target) return;
     if (looks == kLooksBeforeClock) {
       start = watch_.now();
+      awake_until = std::chrono::steady_clock::now() + kAwakeFor;
       waiting.said = true;
       watch_.say_waiting(from, tag);
     }
@@ -231,7 +310,8 @@ void MpiWorld::await(int from, Tag tag, std::uint64_t target, FunctionRef<std::u
       watch_.declare(Beat::timeout, describe(record, limit, watch_.what_is_known_of(from)));
       watch_.throw_trouble();
     }
-    if (looks > looks_before_sleep_) {
+    if (looks < looks_before_yield_ / kLooksOfCall) continue;
+    if (looks > kLooksBeforeClock && std::chrono::steady_clock::now() > awake_until) {
       std::this_thread::sleep_for(kSleep);
     } else {
       std::this_thread::yield();
@@ -249,8 +329,8 @@ void MpiWorld::await(MPI_Request& request, int from, Tag tag) {
 
 void MpiWorld::put(int peer, std::size_t offset, const void* source, std::size_t bytes) {
   throw_if_in_trouble();
-  if (peer == rank()) {
-    if (bytes != 0) std::memmove(heap_ + offset, source, bytes);
+  if (std::byte* const there = mapped_heap(peer)) {
+    if (bytes != 0) std::memmove(there + offset, source, bytes);
     return;
   }
   for (std::size_t done = 0; done < bytes; done += kPieceBytes) {
@@ -268,8 +348,8 @@ void MpiWorld::put(int peer, std::size_t offset, const void* source, std::size_t
 
 void MpiWorld::get(int peer, void* destination, std::size_t offset, std::size_t bytes) {
   throw_if_in_trouble();
-  if (peer == rank()) {
-    if (bytes != 0) std::memmove(destination, heap_ + offset, bytes);
+  if (const std::byte* const there = mapped_heap(peer)) {
+    if (bytes != 0) std::memmove(destination, there + offset, bytes);
     return;
   }
   for (std::size_t done = 0; done < bytes; done += kPieceBytes) {
@@ -297,6 +377,14 @@ void MpiWorld::flush_dirty() {
 
 void MpiWorld::signal(int peer, std::size_t offset, std::uint64_t value, SignalKind kind) {
   throw_if_in_trouble();
+  if (shared_) {
+    auto* const flag = reinterpret_cast<std::uint64_t*>(shared_->heap(peer) + offset);
+    if (kind == SignalKind::set)
+      atomic_store(flag, value);
+    else
+      atomic_add(flag, value);
+    return;
+  }
   const std::lock_guard lock(mutex_);
   flush_dirty();
   const RankWatch::Call call(watch_, "MPI_Accumulate", peer);
@@ -310,6 +398,7 @@ void MpiWorld::signal(int peer, std::size_t offset, std::uint64_t value, SignalK
 
 void MpiWorld::wait(int from, std::size_t offset, std::uint64_t target, Tag tag) {
   const auto* flag = reinterpret_cast<const std::uint64_t*>(heap_ + offset);
+  if (shared_) return wait_in_memory(from, flag, target, tag);
   await(from, tag, target, [&] {
     const std::uint64_t observed = atomic_load(flag);
     if (observed >= target) {
@@ -321,8 +410,26 @@ void MpiWorld::wait(int from, std::size_t offset, std::uint64_t target, Tag tag)
   });
 }
 
+void MpiWorld::wait_in_memory(int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {
+  throw_if_in_trouble();
+  for (std::uint32_t looks = 0; looks < kLooksBeforeClock; ++looks)
+    if (atomic_load(flag) >= target) return;
+  watch_.say_waiting(from, tag);
+  // Where it gives up it is still waiting, as others may ask.
+  if (!spin_until(wait_limit(), {rank(), from, tag}, flag, target)) {
+    put_record_into_words();
+    watch_.throw_trouble();
+  }
+  watch_.say_not_waiting();
+}
+
 void MpiWorld::fence() {
   throw_if_in_trouble();
+  if (shared_) {  // the puts are stores; what may still hold them back is the processor
+    std::uint64_t here = 0;
+    atomic_exchange<Order::seq_cst>(&here, 1);
+    return;
+  }
   const std::lock_guard lock(mutex_);
   flush_dirty();
 }
@@ -368,6 +475,7 @@ void MpiWorld::barrier(std::span<const int> team) {
       watch_.throw_trouble();
     }
   }
+  if (shared_) return;
   const std::lock_guard lock(mutex_);
   MPI_Win_sync(window_);
 }

@@ -1,4 +1,4 @@
-// A rank's MPI: the window, the messages, and the waits, each done by the calling thread. Offsets are from the heap's
+// A rank's MPI: the heaps, the messages, and the waits, each done by the calling thread. Offsets are from the heap's
 // begin, the same on every rank.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <unordered_map>
@@ -17,6 +18,7 @@
 #include "fabric/fabric.h"
 #include "fabric/launch.h"
 #include "fabric/mpi/rank_watch.h"
+#include "fabric/mpi/shared_heaps.h"
 
 namespace heddle {
 
@@ -36,6 +38,10 @@ class MpiWorld {
   int rank() const { return launch_.rank; }
   int size() const { return launch_.world_size; }
   std::byte* heap() const { return heap_; }
+  // All heaps, where this process has them mapped; null where they are reached by MPI alone.
+  const SharedHeaps* shared_heaps() const { return shared_ ? &*shared_ : nullptr; }
+  // How long a wait may last, and, with shared heaps, where all ranks see that one has given up.
+  WaitLimit wait_limit() const;
 
   void put(int peer, std::size_t offset, const void* source, std::size_t bytes);
   void get(int peer, void* destination, std::size_t offset, std::size_t bytes);
@@ -47,14 +53,23 @@ class MpiWorld {
   // Collective: what each rank gave, by rank.
   std::vector<std::uint64_t> exchange(std::uint64_t own, Tag tag);
 
-  void throw_if_in_trouble() const;
+  void throw_if_in_trouble();
 
  private:
   void open();
+  bool share_heaps();  // collective; false on every rank if it cannot be, or is not to be, on one
   void open_window();
   void close();
   void make_progress(const std::stop_token& stop);
+  void pass_on_trouble(const std::stop_token& stop);
+  void put_record_into_words();
   void progress();  // mutex_ is held, as below
+  void wait_in_memory(int from, const std::uint64_t* flag, std::uint64_t target, Tag tag);
+  // Null where MPI alone reaches it.
+  std::byte* mapped_heap(int peer) const {
+    if (shared_) return shared_->heap(peer);
+    return peer == rank() ? heap_ : nullptr;
+  }
   void flush_dirty();
   void check(const char* call, int code, int peer);
   int barrier_tag(std::uint64_t team, int round) const;
@@ -68,12 +83,13 @@ class MpiWorld {
   Launch launch_;
   std::size_t heap_bytes_;
   int exceptions_at_start_;
-  std::uint32_t looks_before_sleep_;
+  std::uint32_t looks_before_yield_;
   RankWatch watch_;
 
   std::mutex mutex_;  // around every MPI call
   MPI_Comm messages_ = MPI_COMM_NULL;
-  int largest_tag_ = 32767;  // that messages_ takes; MPI promises so much
+  int largest_tag_ = 32767;            // that messages_ takes; MPI promises so much
+  std::optional<SharedHeaps> shared_;  // or else:
   MPI_Win window_ = MPI_WIN_NULL;
   std::byte* heap_ = nullptr;
   std::vector<std::uint64_t> shifts_;  // from the window's begin to the heap's, by rank

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "fabric/one_sided.h"
+#include "fabric/patience.h"
 #include "fabric/wait_error.h"
 
 namespace heddle {
@@ -22,10 +23,11 @@ ShmFabric::ShmFabric(std::shared_ptr<ShmWorld> world, int rank, std::chrono::nan
       heap_(world_->heap_bytes()),
       exceptions_at_start_(std::uncaught_exceptions()),
       monitor_(std::move(monitor)) {
-  peers_ = {
-      .rank = rank,
-      .size = world_->size(),
-      .waits = {.record = &world_->control().record, .nanoseconds = static_cast<std::uint64_t>(deadline.count())}};
+  peers_ = {.rank = rank,
+            .size = world_->size(),
+            .waits = {.record = &world_->control().record,
+                      .nanoseconds = static_cast<std::uint64_t>(deadline.count()),
+                      .looks_before_yield = looks_before_yield(world_->size())}};
   for (int peer = 0; peer < size(); ++peer) peers_.heaps[peer] = world_->heap(peer);
 }
 
