@@ -5,6 +5,7 @@
 
 #include "collectives/direct.cuh"
 #include "collectives/dispatch.cuh"
+#include "collectives/message_collectives.h"
 
 namespace heddle {
 namespace {
@@ -74,6 +75,7 @@ constexpr std::size_t kOneExchange = std::size_t{16} << 10;
 }  // namespace
 
 void all_reduce_by_puts(Communicator& communicator, const AllReduceParams& params, Stream& stream) {
+  if (messages_of(communicator) != nullptr) return all_reduce_by_messages(communicator, params, stream);
   const auto* const input = static_cast<const std::byte*>(params.input);
   auto* const output = static_cast<std::byte*>(params.output);
   const std::size_t bytes = params.count * size_of(params.dtype);
@@ -101,6 +103,7 @@ void all_reduce_by_puts(Communicator& communicator, const AllReduceParams& param
 }
 
 void reduce_scatter_by_puts(Communicator& communicator, const ReduceScatterParams& params, Stream& stream) {
+  if (messages_of(communicator) != nullptr) return reduce_scatter_by_messages(communicator, params, stream);
   const auto* const input = static_cast<const std::byte*>(params.input);
   auto* const output = static_cast<std::byte*>(params.output);
   const std::size_t bytes = params.count * size_of(params.dtype), round = communicator.put_slot_bytes();
@@ -113,6 +116,7 @@ void reduce_scatter_by_puts(Communicator& communicator, const ReduceScatterParam
 }
 
 void all_gather_by_puts(Communicator& communicator, const AllGatherParams& params, Stream& stream) {
+  if (messages_of(communicator) != nullptr) return all_gather_by_messages(communicator, params, stream);
   const auto* const input = static_cast<const std::byte*>(params.input);
   auto* const output = static_cast<std::byte*>(params.output);
   const std::size_t bytes = params.count * size_of(params.dtype), round = communicator.put_slot_bytes();
@@ -126,6 +130,7 @@ void all_gather_by_puts(Communicator& communicator, const AllGatherParams& param
 }
 
 void all_to_all_by_puts(Communicator& communicator, const AllToAllParams& params, Stream& stream) {
+  if (messages_of(communicator) != nullptr) return all_to_all_by_messages(communicator, params, stream);
   const auto* const input = static_cast<const std::byte*>(params.input);
   auto* const output = static_cast<std::byte*>(params.output);
   const std::size_t bytes = params.count * size_of(params.dtype), round = communicator.put_slot_bytes();
@@ -144,6 +149,7 @@ void all_to_all_by_puts(Communicator& communicator, const AllToAllParams& params
 // The root sends piece p to rank p, which sends it to all: the root's link carries everything once or twice, not N - 1
 // times.
 void broadcast_by_puts(Communicator& communicator, const BroadcastParams& params, Stream& stream) {
+  if (messages_of(communicator) != nullptr) return broadcast_by_messages(communicator, params, stream);
   const auto* const input = static_cast<const std::byte*>(params.input);
   auto* const output = static_cast<std::byte*>(params.output);
   const std::size_t bytes = params.count * size_of(params.dtype);

@@ -1,4 +1,5 @@
-// The collectives on a fabric without peer addresses, out of its put, signal and wait (CPU streams only).
+// The collectives on a fabric without peer addresses, out of its put, signal and wait (CPU streams only); or out of its
+// messages, where it has them (message_collectives.h).
 //
 // One way for all: every rank puts to each other rank its piece, then signals, then waits for all. That is the schedule
 // AllToAll; an all-reduce is two of them (shares to the owner of a piece, its sum to all). A ring would send as much,

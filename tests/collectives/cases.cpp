@@ -107,9 +107,10 @@ std::size_t bytes_of(const CollectiveCourse& course, std::size_t ranks) {
   return ranks * std::max<std::size_t>(course.largest, 4099) * sizeof(float) + 256;
 }
 
-std::vector<Choice> choices_on(DeviceKind device, Collective collective) {
+std::vector<Choice> choices_on(const Fabric& fabric, Collective collective) {
+  if (!fabric.has(Capability::peer_addresses)) return {{Algorithm::put}};
   std::vector<Choice> all;
-  const bool cpu = device == DeviceKind::cpu;
+  const bool cpu = fabric.device().kind == DeviceKind::cpu;
   for (const Algorithm algorithm : {Algorithm::low_latency, Algorithm::two_phase, Algorithm::direct, Algorithm::put}) {
     if (algorithm == Algorithm::two_phase && collective != Collective::all_reduce) continue;
     if (cpu)
@@ -142,12 +143,12 @@ struct SoakCall {
   std::uint32_t seed;
 };
 
-SoakCall soak_call(std::uint32_t& shared, int ranks, DeviceKind device, std::size_t most) {
+SoakCall soak_call(std::uint32_t& shared, int ranks, const Fabric& fabric, std::size_t most) {
   SoakCall made{};
   made.one.collective = kEveryCollective[next(shared) % 5];
   made.one.dtype = static_cast<DType>(next(shared) % 3);
   made.one.count = 1 + next(shared) % most / (next(shared) % 4 == 0 ? 1 : 16);
-  const std::vector<Choice> choices = choices_on(device, made.one.collective);
+  const std::vector<Choice> choices = choices_on(fabric, made.one.collective);
   made.choice = choices[next(shared) % choices.size()];
   made.root = static_cast<int>(next(shared)) % ranks;
   made.seed = next(shared) | 1;
@@ -159,7 +160,6 @@ void soak(Communicator& communicator, Stream& stream, const CollectiveCourse& co
   constexpr int kBatch = 20;
   constexpr std::size_t kMost = 2000;
   const int ranks = communicator.size();
-  const DeviceKind device = stream.device().kind;
   const std::size_t each = static_cast<std::size_t>(ranks) * kMost * sizeof(float);
   Buffer in(kBatch * each, stream.device()), out(kBatch * each, stream.device());
   Bits host(kBatch * each);
@@ -169,7 +169,7 @@ void soak(Communicator& communicator, Stream& stream, const CollectiveCourse& co
     std::vector<SoakCall> calls;
     std::vector<std::vector<Bits>> inputs;
     for (std::size_t i = 0; i < kBatch; ++i) {
-      calls.push_back(soak_call(shared, ranks, device, kMost));
+      calls.push_back(soak_call(shared, ranks, communicator.fabric(), kMost));
       inputs.push_back(inputs_of(calls[i].one, ranks, calls[i].seed));
       const Bits& mine = inputs[i][static_cast<std::size_t>(communicator.rank())];
       std::copy(mine.begin(), mine.end(), host.begin() + static_cast<std::ptrdiff_t>(i * each));
@@ -200,7 +200,7 @@ int run_cases(Communicator& communicator, Stream& stream, const CollectiveCourse
   std::uint32_t seed = course.seed;
   for (const Collective collective : kEveryCollective)
     for (const CollectiveCase& one : cases_of(collective, course.largest))
-      for (const Choice& choice : choices_on(stream.device().kind, collective)) {
+      for (const Choice& choice : choices_on(communicator.fabric(), collective)) {
         const std::string wrong =
             run_case(communicator, stream, one, choice, ++seed, one.memory == Memory::any ? own : symmetric);
         if (!wrong.empty()) throw Failure(wrong);

@@ -12,7 +12,7 @@ namespace heddle {
 namespace {
 
 // Checks what it is given and enqueues; MpiWorld does it.
-class MpiFabric final : public Fabric {
+class MpiFabric final : public Fabric, public MessageExchange {
  public:
   MpiFabric(const Launch& launch, const FabricOptions& options);
 
@@ -39,6 +39,11 @@ class MpiFabric final : public Fabric {
   void fence(Stream& stream) override;
   void barrier(Stream& stream, std::span<const int> team) override;
   void synchronize(Stream& stream) override;
+
+  void exchange_messages(std::uint64_t channel, std::span<const OutgoingMessage> outgoing,
+                         std::span<const IncomingMessage> incoming, Tag tag) override {
+    world_.exchange_messages(channel, outgoing, incoming, tag);
+  }
 
  private:
   void check(const Stream& stream, int peer, std::string_view operation) const;

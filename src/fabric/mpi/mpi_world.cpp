@@ -105,8 +105,10 @@ void MpiWorld::open() {
   {
     const RankWatch::Call call(watch_, "MPI_Comm_dup", -1);
     check_mpi("MPI_Comm_dup", MPI_Comm_dup(MPI_COMM_WORLD, &messages_));
+    check_mpi("MPI_Comm_dup", MPI_Comm_dup(MPI_COMM_WORLD, &collectives_));
   }
   MPI_Comm_set_errhandler(messages_, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(collectives_, MPI_ERRORS_RETURN);
   int* largest_tag = nullptr;
   int known = 0;
   if (MPI_Comm_get_attr(messages_, MPI_TAG_UB, &largest_tag, &known) == MPI_SUCCESS && known != 0)
@@ -214,6 +216,7 @@ void MpiWorld::close() {
     check_mpi("MPI_Win_unlock_all", MPI_Win_unlock_all(window_));
     check_mpi("MPI_Win_free", MPI_Win_free(&window_));
   }
+  check_mpi("MPI_Comm_free", MPI_Comm_free(&collectives_));
   check_mpi("MPI_Comm_free", MPI_Comm_free(&messages_));
 }
 

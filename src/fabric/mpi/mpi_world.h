@@ -17,6 +17,7 @@
 #include "base/function_ref.h"
 #include "fabric/fabric.h"
 #include "fabric/launch.h"
+#include "fabric/message_exchange.h"
 #include "fabric/mpi/rank_watch.h"
 #include "fabric/mpi/shared_heaps.h"
 
@@ -50,6 +51,10 @@ class MpiWorld {
   void fence();
   void barrier(std::span<const int> team);  // the own rank is in it
 
+  // As MessageExchange says (mpi_messages.cpp).
+  void exchange_messages(std::uint64_t channel, std::span<const OutgoingMessage> outgoing,
+                         std::span<const IncomingMessage> incoming, Tag tag);
+
   // Collective: what each rank gave, by rank.
   std::vector<std::uint64_t> exchange(std::uint64_t own, Tag tag);
 
@@ -76,6 +81,7 @@ class MpiWorld {
   // Until look(), called with mutex_ held, is >= target.
   void await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
   void await(MPI_Request& request, int from, Tag tag);
+  void await_message(MPI_Request& request, const IncomingMessage& message, Tag tag);
   MPI_Aint displacement(int peer, std::size_t offset) const {
     return static_cast<MPI_Aint>(offset + shifts_[static_cast<std::size_t>(peer)]);
   }
@@ -88,7 +94,8 @@ class MpiWorld {
 
   std::mutex mutex_;  // around every MPI call
   MPI_Comm messages_ = MPI_COMM_NULL;
-  int largest_tag_ = 32767;            // that messages_ takes; MPI promises so much
+  MPI_Comm collectives_ = MPI_COMM_NULL;
+  int largest_tag_ = 32767;            // of both; MPI promises so much
   std::optional<SharedHeaps> shared_;  // or else:
   MPI_Win window_ = MPI_WIN_NULL;
   std::byte* heap_ = nullptr;
