@@ -76,11 +76,12 @@ BenchDevice::~BenchDevice() = default;
 double BenchDevice::read_gbps() {
   if constexpr (kHaveCuda)
     if (on_gpu()) {
-      if (!probe_) {
-        probe_ = std::make_unique<GpuReadProbe>(device());
-        probe_->gbps();
-      }
-      return probe_->gbps();
+      constexpr int kPasses = 5;
+      if (!probe_) probe_ = std::make_unique<GpuReadProbe>(device());
+      probe_->gbps();  // where another process ran last, the first pass pays for the change
+      std::vector<double> passes(kPasses);
+      for (double& pass : passes) pass = probe_->gbps();
+      return median(passes);
     }
   return measure_memory_bandwidth({.threads = threads_, .passes = 5});
 }

@@ -60,7 +60,7 @@ std::string OperatorTimes::table() const {
 
 ordered_json OperatorTimes::measure(const OperatorStep& step) {
   ordered_json operators = ordered_json::array();
-  std::vector<double> limits(device_.on_gpu() ? 15 : 3);
+  std::vector<double> limits(device_.on_gpu() ? 5 : 3);
   for (double& limit : limits) limit = device_.read_gbps();
   double step_seconds = 0;
   double step_floor = 0;

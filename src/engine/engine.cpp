@@ -34,6 +34,10 @@ std::int64_t cache_bytes(const Model& model, const EngineOptions& options, const
   return static_cast<std::int64_t>(available > taken ? (available - taken) / 100 * kCachePercent : 0);
 }
 
+bool penalised(const SamplingParams& params) {
+  return params.repetition_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0;
+}
+
 // Pages for max_sequences full contexts, if the cache's bytes hold that many.
 int cache_pages(const Model& model, const EngineOptions& options, const ExecutorLimits& limits, std::size_t available) {
   const int page_size = limits.page_size;
@@ -86,8 +90,10 @@ Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options)
                           .max_sequences = limits_.step.max_sequences,
                           .max_samples = limits_.step.max_samples,
                           .page_size = limits_.page_size}),
-      sampler_(executor_.model().shape().vocab_size) {
-  plan_.reserve(limits_.step);
+      sampler_(executor_.model().shape().vocab_size),
+      overlaps_(options.overlap == Overlap::on ||
+                (options.overlap == Overlap::automatic && device().kind == DeviceKind::cuda)) {
+  for (Started& step : steps_) step.plan.reserve(limits_.step);
 }
 
 std::int64_t Engine::max_length() const {
@@ -140,6 +146,7 @@ std::int64_t Engine::submit(Request request) {
     goals.first_scored = static_cast<int>(wanted->first);
     running.num_top_prompt_logprobs = wanted->num_top;
   }
+  if (penalised(request.sampling)) running.history.emplace(request.prompt);
   const std::int64_t id = next_id_++;
   running_.emplace(id, std::move(running));
   scheduler_.add(id, std::move(request.prompt), goals);
@@ -163,48 +170,110 @@ void Engine::cancel(std::int64_t id) {
 
 std::span<const TokenOutput> Engine::step() {
   outputs_.clear();
-  scheduler_.plan(plan_);
-  if (plan_.sequences.empty()) return {};
-  run_plan();
-  count_step();
-  for (std::size_t i = 0; i < plan_.samples.size(); ++i) {
-    const StepSample& sample = plan_.samples[i];
-    const std::int64_t id = plan_.sequences[static_cast<std::size_t>(sample.sequence)].request;
-    if (!running_.contains(id)) continue;  // an earlier row of its prompt was no numbers
-    outputs_.push_back(output_of(i, id));
+  if (scheduler_.idle()) return {};  // what may still be under way is of requests that have ended
+  try {
+    if (executor_.num_in_flight() == 0 && !start_step()) return {};
+    if (executor_.num_in_flight() < Executor::kMostInFlight && may_be_followed(started(1))) start_step();
+    finish_step();
+  } catch (...) {
+    give_up();
+    throw;
+  }
+  return outputs_;
+}
+
+// The step that was started last (1), or before it.
+Engine::Started& Engine::started(int steps_ago) {
+  return steps_[static_cast<std::size_t>((next_step_ + Executor::kMostInFlight - steps_ago) % Executor::kMostInFlight)];
+}
+
+// False when there is nothing to compute.
+bool Engine::start_step() {
+  if (executor_.num_in_flight() > 0) follow(started(1));
+  Started& step = steps_[static_cast<std::size_t>(next_step_)];
+  scheduler_.plan(step.plan);
+  if (step.plan.sequences.empty()) return false;
+  step.statistics = statistics_of(step.plan);
+  step.chooses = chooses_on_device(step.plan);
+  if (step.chooses)
+    executor_.start(step.plan, Outcome::tokens, histories_of(step.plan));
+  else
+    executor_.start(step.plan, Outcome::logits);
+  scheduler_.complete(step.plan);
+  next_step_ = (next_step_ + 1) % Executor::kMostInFlight;
+  return true;
+}
+
+// Lets the next step be planned while the tokens of `before` are not known: in their place stands which sample will
+// choose them. A sequence whose last token is among them has nothing more to compute.
+void Engine::follow(const Started& before) {
+  for (std::size_t i = 0; i < before.plan.samples.size(); ++i) {
+    const std::int64_t id = before.plan.sequences[static_cast<std::size_t>(before.plan.samples[i].sequence)].request;
+    const auto running = running_.find(id);
+    if (running == running_.end()) continue;
+    Sequence& sequence = *scheduler_.find(id);
+    if (std::ssize(sequence.tokens) + 1 == running->second.last_length)
+      sequence.paused = true;
+    else
+      sequence.tokens.push_back(~static_cast<std::int32_t>(i));
+  }
+}
+
+// Penalties of the next step would ask for the very tokens that are not known.
+bool Engine::may_be_followed(const Started& step) const {
+  return overlaps_ && step.chooses &&
+         std::ranges::none_of(step.plan.samples, [](const StepSample& sample) { return penalised(sample.params); });
+}
+
+// Where all that is wanted of the step is tokens.
+bool Engine::chooses_on_device(const StepPlan& plan) const {
+  if (executor_.device().kind == DeviceKind::cpu ? !overlaps_ : model_shape().vocab_size > kMostGpuVocabulary)
+    return false;
+  return std::ranges::all_of(plan.samples, [&](const StepSample& sample) {
+    const std::int64_t id = plan.sequences[static_cast<std::size_t>(sample.sequence)].request;
+    return sample.scored == StepSample::kNone && !running_.at(id).num_top_logprobs;
+  });
+}
+
+Histories Engine::histories_of(const StepPlan& plan) {
+  histories_.clear();
+  bool any = false;
+  for (const StepSample& sample : plan.samples) {
+    const Running& running = running_.at(plan.sequences[static_cast<std::size_t>(sample.sequence)].request);
+    any = any || running.history;
+    histories_.push_back(running.history ? running.history->tokens() : std::span<const HistoryToken>());
+  }
+  if (!any) histories_.clear();
+  return histories_;
+}
+
+void Engine::finish_step() {
+  const Started& step = started(executor_.num_in_flight());
+  const StepResult result = executor_.finish();
+  logits_ = result.logits;
+  tokens_ = result.tokens;
+  statistics_ = step.statistics;
+  for (std::size_t i = 0; i < step.plan.samples.size(); ++i) {
+    const StepSample& sample = step.plan.samples[i];
+    const std::int64_t id = step.plan.sequences[static_cast<std::size_t>(sample.sequence)].request;
+    if (!running_.contains(id)) continue;  // it has ended since the step was started, or an earlier row was no numbers
+    outputs_.push_back(output_of(step.plan, i, id));
+    statistics_.num_sampled += sample.scored == StepSample::kNone ? 1 : 0;
     if (outputs_.back().finish == FinishReason::error)
       cancel(id);
     else if (outputs_.back().finish)
       end(id);
   }
-  return outputs_;
 }
 
-void Engine::run_plan() {
-  try {
-    tokens_ = {};
-    if (samples_on_device())
-      tokens_ = executor_.sample(plan_);
-    else
-      logits_ = executor_.run(plan_);
-  } catch (...) {
-    scheduler_.abandon(plan_);
-    throw;
+void Engine::give_up() {
+  while (executor_.num_in_flight() > 0) {
+    try {
+      executor_.finish();
+    } catch (...) {  // after which nothing is under way; what went wrong first is reported already
+    }
   }
-  scheduler_.complete(plan_);
-}
-
-// Where all that is wanted of the step is tokens, and all that they depend on is the step.
-bool Engine::samples_on_device() const {
-  if (executor_.device().kind == DeviceKind::cpu || model_shape().vocab_size > kMostGpuVocabulary) return false;
-  return std::ranges::all_of(plan_.samples, [&](const StepSample& sample) {
-    const SamplingParams& params = sample.params;
-    const bool penalised =
-        params.repetition_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0;
-    const auto running = running_.find(plan_.sequences[static_cast<std::size_t>(sample.sequence)].request);
-    return sample.scored == StepSample::kNone && !penalised && running != running_.end() &&
-           !running->second.num_top_logprobs;
-  });
+  scheduler_.start_over();
 }
 
 std::span<const float> Engine::logits_of(std::size_t sample_idx) {
@@ -212,28 +281,34 @@ std::span<const float> Engine::logits_of(std::size_t sample_idx) {
   return logits_row(logits_, static_cast<std::int64_t>(sample_idx));
 }
 
-std::int32_t Engine::sampled_token(std::size_t sample_idx, const Sequence& sequence) {
-  if (!tokens_.empty() && tokens_[sample_idx] != kUnsoundRow) return tokens_[sample_idx];
-  return sampler_.sample(logits_of(sample_idx), plan_.samples[sample_idx], sequence.tokens, sequence.prompt_length);
+std::int32_t Engine::sampled_token(const StepPlan& plan, std::size_t sample_idx, const Sequence& sequence) {
+  const StepSample& sample = plan.samples[sample_idx];
+  if (!tokens_.empty()) {
+    if (tokens_[sample_idx] != kUnsoundRow) return tokens_[sample_idx];
+    if (executor_.num_in_flight() > 0)  // the logits are gone
+      throw_error<Failure>("the model's logits are not finite at position {}; are its weights damaged?",
+                           sample.position);
+  }
+  return sampler_.sample(logits_of(sample_idx), sample, sequence.tokens, sequence.prompt_length);
 }
 
-void Engine::count_step() {
+StepStatistics Engine::statistics_of(const StepPlan& plan) {
   const KvPages& kv = executor_.kv_pages();
   const std::size_t bytes_per_token =
       2 * kv.bytes_per_page() / static_cast<std::size_t>(kv.page_size) * static_cast<std::size_t>(kv.num_layers);
-  statistics_ = {.bytes_read = model_shape().weight_bytes_per_step};
-  for (const StepSample& sample : plan_.samples) statistics_.num_sampled += sample.scored == StepSample::kNone ? 1 : 0;
-  for (const StepSequence& step : plan_.sequences) {
+  StepStatistics statistics{.bytes_read = model_shape().weight_bytes_per_step};
+  for (const StepSequence& step : plan.sequences) {
     const bool decodes = step.num_tokens == 1 && step.context_len > scheduler_.find(step.request)->prompt_length;
-    statistics_.num_prompt_tokens += decodes ? 0 : step.num_tokens;
-    statistics_.bytes_read += bytes_per_token * static_cast<std::size_t>(step.context_len);
+    statistics.num_prompt_tokens += decodes ? 0 : step.num_tokens;
+    statistics.bytes_read += bytes_per_token * static_cast<std::size_t>(step.context_len);
   }
+  return statistics;
 }
 
-TokenOutput Engine::output_of(std::size_t sample_idx, std::int64_t id) {
-  const StepSample& sample = plan_.samples[sample_idx];
+TokenOutput Engine::output_of(const StepPlan& plan, std::size_t sample_idx, std::int64_t id) {
+  const StepSample& sample = plan.samples[sample_idx];
   Sequence& sequence = *scheduler_.find(id);
-  const Running& running = running_.at(id);
+  Running& running = running_.at(id);
   TokenOutput output{.request = id};
   try {
     if (sample.scored != StepSample::kNone) {
@@ -245,12 +320,16 @@ TokenOutput Engine::output_of(std::size_t sample_idx, std::int64_t id) {
       if (sample.position + 1 == running.last_length) output.finish = FinishReason::length;
       return output;
     }
-    output.token = sampled_token(sample_idx, sequence);
+    output.token = sampled_token(plan, sample_idx, sequence);
     if (running.num_top_logprobs) {
       output.top.resize(static_cast<std::size_t>(*running.num_top_logprobs));
       output.logprob = sampler_.logprobs(logits_of(sample_idx), output.token, output.top);
     }
-    sequence.tokens.push_back(output.token);
+    if (running.history) running.history->add_text(output.token);
+    if (sequence.tokens.back() < 0)  // a later step has been started
+      sequence.tokens.back() = output.token;
+    else
+      sequence.tokens.push_back(output.token);
     if (std::ranges::find(running.stop_ids, output.token) != running.stop_ids.end())
       output.finish = FinishReason::stop;
     else if (std::ssize(sequence.tokens) == running.last_length)

@@ -1,6 +1,7 @@
 // Token ids in, token ids out: requests are submitted, and each step advances all of them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,8 +14,17 @@
 #include "engine/page_allocator.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/token_history.h"
 
 namespace heddle {
+
+// Whether a step starts before the host has read the tokens of the one before it, which then reach it on the device. A
+// request that ends at a stop token is computed for one step too many, of which nothing is seen.
+enum class Overlap : std::uint8_t {
+  automatic,  // on a GPU
+  off,
+  on  // on the CPU, too; tokens are then chosen by the stream, as on a GPU
+};
 
 struct EngineOptions {
   int threads = 1;
@@ -26,6 +36,7 @@ struct EngineOptions {
   // Rows of logits in a step, each vocab_size floats of memory; at least max_sequences, which is what sampling takes.
   // More lets prompts be scored in longer chunks.
   int max_logit_rows = 0;
+  Overlap overlap = Overlap::automatic;
 };
 
 // Log-probabilities of the prompt's own tokens, each given those before it.
@@ -61,7 +72,7 @@ struct TokenOutput {
   std::optional<FinishReason> finish;        // set on a request's last token
 };
 
-// What the last step did, for whoever reports speed.
+// What the step did whose tokens were returned last, for whoever reports speed.
 struct StepStatistics {
   int num_prompt_tokens = 0;   // computed of prompts and, after a preemption, of what had been computed before; not
                                // what was taken over from a sequence that was kept
@@ -102,7 +113,8 @@ class Engine {
   void cancel(std::int64_t id);
 
   // Advances every running request, and as many waiting ones as fit; returns the tokens sampled, valid until the next
-  // call. May be empty while long prompts are computed. Does nothing when idle.
+  // call. May be empty while long prompts are computed. Does nothing when idle. Throws what the executor throws; running
+  // requests then start again with the next call, keeping their tokens.
   std::span<const TokenOutput> step();
 
   bool idle() const { return scheduler_.idle(); }
@@ -115,24 +127,41 @@ class Engine {
     std::optional<int> num_top_logprobs;
     int num_top_prompt_logprobs = 0;
     AfterEnd after_end = AfterEnd::release;
+    std::optional<TokenHistory> history;  // where there are penalties
+  };
+
+  // A step that the executor has started.
+  struct Started {
+    StepPlan plan;
+    StepStatistics statistics;
+    bool chooses = false;  // its tokens, on the device
   };
 
   void check(const Request& request) const;
-  void run_plan();
-  bool samples_on_device() const;
-  TokenOutput output_of(std::size_t sample_idx, std::int64_t id);
-  std::int32_t sampled_token(std::size_t sample_idx, const Sequence& sequence);
+  bool start_step();
+  void follow(const Started& before);
+  bool may_be_followed(const Started& step) const;
+  bool chooses_on_device(const StepPlan& plan) const;
+  Histories histories_of(const StepPlan& plan);
+  StepStatistics statistics_of(const StepPlan& plan);
+  void finish_step();
+  void give_up();
+  Started& started(int steps_ago);
+  TokenOutput output_of(const StepPlan& plan, std::size_t sample_idx, std::int64_t id);
+  std::int32_t sampled_token(const StepPlan& plan, std::size_t sample_idx, const Sequence& sequence);
   std::span<const float> logits_of(std::size_t sample_idx);
-  void count_step();
 
   ExecutorLimits limits_;
   Executor executor_;
   PageAllocator pages_;
   Scheduler scheduler_;
   Sampler sampler_;
-  StepPlan plan_;
-  Tensor logits_;                         // of plan_, unless its tokens were sampled on the device
-  std::span<const std::int32_t> tokens_;  // of plan_, if so
+  bool overlaps_;
+  std::array<Started, Executor::kMostInFlight> steps_;
+  int next_step_ = 0;                                     // of steps_, in turns
+  Tensor logits_;                                         // of the step that was finished last
+  std::span<const std::int32_t> tokens_;                  // likewise, if the device chose them
+  std::vector<std::span<const HistoryToken>> histories_;  // of a step that is being started
   std::unordered_map<std::int64_t, Running> running_;
   std::vector<TokenOutput> outputs_;
   StepStatistics statistics_;

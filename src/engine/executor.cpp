@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/trace.h"
 #include "kernels/argmax.h"
+#include "kernels/take_tokens.h"
 
 namespace heddle {
 namespace {
@@ -35,11 +36,22 @@ std::size_t samples_bytes(const StepLimits& limits) {
   return Arena::rounded(static_cast<std::size_t>(limits.max_samples) * sizeof(SampleRow));
 }
 
+// Of all histories of a step: each token of the vocabulary, or of the context, at most once.
+std::size_t histories_bytes(const Model& model, const ExecutorLimits& limits) {
+  const std::int64_t longest =
+      std::min(model.shape().vocab_size, std::int64_t{limits.step.max_pages_per_sequence} * limits.page_size);
+  return Arena::rounded(static_cast<std::size_t>(limits.step.max_samples) * static_cast<std::size_t>(longest) *
+                        sizeof(HistoryToken));
+}
+
 SampleRow sample_row(const StepSample& sample) {
   const SamplingParams& params = sample.params;
   return {.temperature = params.temperature,
           .top_p = params.top_p,
           .min_p = params.min_p,
+          .repetition_penalty = params.repetition_penalty,
+          .presence_penalty = params.presence_penalty,
+          .frequency_penalty = params.frequency_penalty,
           .seed = params.seed,
           .top_k = params.top_k,
           .position = sample.position};
@@ -52,8 +64,8 @@ Stream stream_on(Device device, ThreadPool& pool) {
 }  // namespace
 
 std::size_t arena_bytes(const Model& model, const ExecutorLimits& limits) {
-  const std::size_t samples = host_bytes(model.device(), samples_bytes(limits.step));
-  return placed_bytes(limits.step) + samples + model.arena_bytes(limits.step);
+  const std::size_t step = placed_bytes(limits.step) + samples_bytes(limits.step) + histories_bytes(model, limits);
+  return host_bytes(model.device(), step) + model.arena_bytes(limits.step);
 }
 
 KvPages cache_shape(const Model& model, const ExecutorLimits& limits) {
@@ -73,110 +85,194 @@ Executor::Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, i
       cache_(cache_shape(*model_, limits), device()),
       arena_(arena_bytes(*model_, limits), device()),
       pool_(on_gpu(device()) ? 1 : threads),
-      host_step_(host_bytes(device(), placed_bytes(limits.step))),
-      host_samples_(host_bytes(device(), samples_bytes(limits.step))),
-      host_logits_(host_bytes(device(), logits_bytes(*model_, limits))),
-      host_tokens_(host_bytes(device(), static_cast<std::size_t>(limits.step.max_samples) * sizeof(std::int32_t))),
+      host_logits_(host_bytes(device(), logits_bytes(*model_, limits)), device()),
       stream_(stream_on(device(), pool_)) {
+  for (Slot& each : slots_)
+    each = {.step = HostMemory(placed_bytes(limits.step), device()),
+            .samples = HostMemory(samples_bytes(limits.step), device()),
+            .tokens = HostMemory(static_cast<std::size_t>(limits.step.max_samples) * sizeof(std::int32_t), device()),
+            .done = Event(device()),
+            .logits = {}};
+  rows_.reserve(static_cast<std::size_t>(limits.step.max_samples));
   if (!on_gpu(device())) return;
   padded_.reserve(limits.step);
   enqueue_clear(stream_, arena_.take_bytes(arena_.capacity_bytes()), arena_.capacity_bytes());
   stream_.synchronize();
 }
 
-Tensor Executor::run(const StepPlan& plan) {
-  Tensor logits;
-  guarded(plan, [&] {
-    enqueue(plan, Choice::none);
-    logits = on_gpu(device()) ? enqueue_fetch() : logits_;
-  });
-  return logits;
-}
-
-std::span<const std::int32_t> Executor::sample(const StepPlan& plan) {
-  require(on_gpu(device()), "executor: tokens are sampled on GPUs; on the CPU from logits");
-  guarded(plan, [&] {
+void Executor::start(const StepPlan& plan, Outcome outcome, Histories histories) {
+  if (stuck_) throw Failure("an earlier step has not ended in time; start again");
+  require(num_in_flight_ < kMostInFlight, "executor: {} steps are under way", num_in_flight_);
+  validate(plan, limits_.step, limits_.page_size, limits_.num_pages, model_->shape().vocab_size,
+           narrow<int>(num_chosen_, "tokens chosen"));
+  Choice choice = Choice::none;
+  if (outcome == Outcome::tokens) {
     const bool greedy =
         std::ranges::all_of(plan.samples, [](const StepSample& sample) { return sample.params.temperature == 0; });
-    enqueue(plan, greedy ? Choice::greedy : Choice::sampled);
+    choice = greedy && histories.empty() ? Choice::greedy : Choice::sampled;
+  }
+  guarded([&] {
+    enqueue(plan, choice, histories);
+    slot().logits = outcome == Outcome::logits && on_gpu(device()) ? enqueue_fetch() : logits_;
+    if (on_gpu(device())) slot().done.record(stream_);
   });
-  return {reinterpret_cast<const std::int32_t*>(host_tokens_.data()), plan.samples.size()};
+  slot().num_tokens = num_chosen_ = outcome == Outcome::tokens ? plan.samples.size() : 0;
+  next_slot_ = (next_slot_ + 1) % kMostInFlight;
+  ++num_in_flight_;
+}
+
+StepResult Executor::finish() {
+  require(num_in_flight_ > 0, "executor: no step is under way");
+  Slot& oldest = slots_[static_cast<std::size_t>((next_slot_ + kMostInFlight - num_in_flight_) % kMostInFlight)];
+  guarded([&] { on_gpu(device()) ? oldest.done.synchronize() : stream_.synchronize(); });  // which tells of errors
+  --num_in_flight_;
+  return {.logits = oldest.logits, .tokens = {oldest.tokens.as<std::int32_t>(), oldest.num_tokens}};
+}
+
+Tensor Executor::run(const StepPlan& plan) {
+  require(num_in_flight_ == 0, "executor: {} steps are under way", num_in_flight_);
+  start(plan, Outcome::logits);
+  return finish().logits;
+}
+
+std::span<const std::int32_t> Executor::sample(const StepPlan& plan, Histories histories) {
+  require(num_in_flight_ == 0, "executor: {} steps are under way", num_in_flight_);
+  start(plan, Outcome::tokens, histories);
+  return finish().tokens;
+}
+
+void Executor::compute(const StepPlan& plan) {
+  require(num_in_flight_ == 0, "executor: {} steps are under way", num_in_flight_);
+  start(plan, Outcome::none);
+  finish();
 }
 
 Tensor Executor::fetch_logits() {
+  require(num_in_flight_ == 0, "executor: {} steps are under way", num_in_flight_);
   if (!on_gpu(device())) return logits_;
   const Tensor logits = enqueue_fetch();
   stream_.synchronize();
   return logits;
 }
 
-void Executor::compute(const StepPlan& plan) {
-  guarded(plan, [&] { enqueue(plan, Choice::none); });
-}
-
-// Enqueues and sees it through.
-template <class Enqueue>
-void Executor::guarded(const StepPlan& plan, Enqueue enqueue) {
-  if (stuck_) throw Failure("an earlier step has not ended in time; start again");
-  validate(plan, limits_.step, limits_.page_size, limits_.num_pages, model_->shape().vocab_size);
+// After an error nothing is under way.
+template <class Action>
+void Executor::guarded(Action action) {
+  const auto give_up = [&] {
+    drain();
+    num_in_flight_ = 0;
+    num_chosen_ = 0;
+  };
   try {
-    enqueue();
-    stream_.synchronize();
+    action();
   } catch (const Timeout&) {
     stuck_ = true;
+    num_in_flight_ = 0;
     throw;
   } catch (const Failure& failure) {
-    drain();
+    give_up();
     if (!on_gpu(device())) throw;
     throw_error<Failure>("{}: {}; --device cpu works without it", name_of(device()), failure.what());
   } catch (...) {
-    drain();
+    give_up();
     throw;
   }
 }
 
-void Executor::enqueue(const StepPlan& plan, Choice choice) {
+void Executor::enqueue(const StepPlan& plan, Choice choice, Histories histories) {
   const Span span(stream_, "step");
   cache_.copy_pages(plan.page_copies, stream_);
+  place_histories(plan.samples.size(), histories);
   if (on_gpu(device())) {
     logits_ = is_decode(plan) ? enqueue_decode(plan, choice) : enqueue_on_gpu(plan, choice);
     logits_.rows = std::ssize(plan.samples);  // without those of sequences that were added
     return;
   }
+  logits_ = enqueue_model(plan, place_step(plan, choice), choice);
+}
+
+// Copies the histories to where the device reads them, and notes the places in rows_.
+void Executor::place_histories(std::size_t num_samples, Histories histories) {
+  rows_.clear();
+  if (histories.empty()) return;
+  require(histories.size() == num_samples, "executor: {} histories of {} samples", histories.size(), num_samples);
+  if (host_histories_.data() == nullptr) host_histories_ = HostMemory(histories_bytes(*model_, limits_), device());
+  auto* const host = host_histories_.as<HistoryToken>();
+  if (on_gpu(device())) {  // where place_step() lays them
+    arena_.reset();
+    arena_.take_bytes(placed_bytes(limits_.step));
+    arena_.take_bytes(samples_bytes(limits_.step));
+    histories_ = static_cast<HistoryToken*>(arena_.take_bytes(histories_bytes(*model_, limits_)));
+  } else {
+    histories_ = host;
+  }
+  std::size_t end = 0;
+  for (const std::span<const HistoryToken> history : histories) {
+    require((end + history.size()) * sizeof(HistoryToken) <= host_histories_.size_bytes(),
+            "executor: histories of more than {} tokens", end);
+    std::ranges::copy(history, host + end);
+    rows_.push_back({.history = histories_ + end, .num_history = static_cast<std::int32_t>(history.size())});
+    end += history.size();
+  }
+  if (on_gpu(device()) && end > 0) enqueue_copy(stream_, histories_, host, end * sizeof(HistoryToken));
+}
+
+// Writes the step where the host keeps it; returns it as the device will see it, where every step begins alike.
+StepTensors Executor::place_step(const StepPlan& plan, Choice choice) {
   arena_.reset();
-  const StepTensors step = place(plan, limits_.step, arena_);
-  logits_ = model_->run(step, cache_.pages(), arena_, stream_);
+  samples_ = slot().samples.as<SampleRow>();
+  std::byte* seen_at = slot().step.data();
+  if (on_gpu(device())) {
+    seen_at = static_cast<std::byte*>(arena_.take_bytes(placed_bytes(limits_.step)));
+    samples_ = static_cast<SampleRow*>(arena_.take_bytes(samples_bytes(limits_.step)));
+    arena_.take_bytes(histories_bytes(*model_, limits_));
+  }
+  if (choice == Choice::sampled) {
+    auto* const rows = slot().samples.as<SampleRow>();
+    std::ranges::transform(plan.samples, rows, sample_row);
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      rows[i].history = rows_[i].history;
+      rows[i].num_history = rows_[i].num_history;
+    }
+  }
+  return place(plan, limits_.step, slot().step.data(), seen_at);
 }
 
 Tensor Executor::enqueue_on_gpu(const StepPlan& plan, Choice choice) {
-  const StepTensors step = place_on_gpu(plan, choice);
-  enqueue_copy(stream_, const_cast<std::int32_t*>(step.tokens), host_step_.data(),
+  const StepTensors step = place_step(plan, choice);
+  enqueue_copy(stream_, const_cast<std::int32_t*>(step.tokens), slot().step.data(),
                placed_bytes(limits_.step, step.num_sequences));
   if (choice == Choice::sampled)
-    enqueue_copy(stream_, samples_, host_samples_.data(), plan.samples.size() * sizeof(SampleRow));
+    enqueue_copy(stream_, samples_, slot().samples.data(), plan.samples.size() * sizeof(SampleRow));
+  return enqueue_model(plan, step, choice);
+}
+
+Tensor Executor::enqueue_model(const StepPlan& plan, const StepTensors& step, Choice choice) {
+  const Slot& before = slots_[static_cast<std::size_t>((next_slot_ + kMostInFlight - 1) % kMostInFlight)];
+  if (awaits_tokens(plan))
+    take_tokens({.tokens = const_cast<std::int32_t*>(step.tokens),
+                 .chosen = const_cast<Slot&>(before).tokens.as<std::int32_t>(),
+                 .num_tokens = step.num_tokens,
+                 .num_chosen = limits_.step.max_samples},
+                stream_);
   const Tensor logits = model_->run(step, cache_.pages(), arena_, stream_);
   enqueue_choice(logits, choice);
   return logits;
 }
 
-// Writes the step where the host keeps it; returns it as it will lie on the GPU, where every step begins alike.
-StepTensors Executor::place_on_gpu(const StepPlan& plan, Choice choice) {
-  arena_.reset();
-  auto* on_device = static_cast<std::byte*>(arena_.take_bytes(placed_bytes(limits_.step)));
-  samples_ = static_cast<SampleRow*>(arena_.take_bytes(samples_bytes(limits_.step)));
-  if (choice == Choice::sampled) {
-    auto* rows = reinterpret_cast<SampleRow*>(host_samples_.data());
-    std::ranges::transform(plan.samples, rows, sample_row);
-  }
-  return place(plan, limits_.step, host_step_.data(), on_device);
-}
-
+// Tokens are a few bytes, which a GPU writes over the bus.
 void Executor::enqueue_choice(const Tensor& logits, Choice choice) {
-  auto* tokens =
-      reinterpret_cast<std::int32_t*>(host_tokens_.data());  // a few bytes, which the GPU writes over the bus
   if (logits.rows == 0 || choice == Choice::none) return;
+  auto* const tokens = slot().tokens.as<std::int32_t>();
   if (choice == Choice::greedy) return argmax({.logits = logits, .tokens = tokens}, stream_);
-  heddle::sample({.logits = logits, .rows = samples_, .tokens = tokens}, stream_);
+  SampleParams params{.logits = logits, .rows = samples_, .tokens = tokens};
+  if (!on_gpu(device())) {
+    const std::size_t most = static_cast<std::size_t>(limits_.step.max_samples) *
+                             static_cast<std::size_t>(logits.columns) * sizeof(SampleCandidate);
+    if (candidates_.data() == nullptr) candidates_ = HostMemory(most, device());
+    params.scratch = candidates_.as<SampleCandidate>();
+  }
+  heddle::sample(params, stream_);
 }
 
 Tensor Executor::enqueue_decode(const StepPlan& plan, Choice choice) {
@@ -184,7 +280,7 @@ Tensor Executor::enqueue_decode(const StepPlan& plan, Choice choice) {
   const int batch = decode_batch(num_sequences);
   if (batch > num_sequences) pad_decode(plan, batch, limits_.page_size, limits_.num_pages, padded_);
   const StepPlan& step = batch > num_sequences ? padded_ : plan;
-  Decode& decode = decodes_[{batch, choice}];
+  Decode& decode = decodes_[{batch, choice, next_slot_, awaits_tokens(plan)}];
   if (!decode.computed) {
     decode.logits = enqueue_on_gpu(step, choice);
     decode.computed = true;
@@ -193,7 +289,7 @@ Tensor Executor::enqueue_decode(const StepPlan& plan, Choice choice) {
   if (!decode.graph)
     decode.graph = Graph(stream_, [&] { decode.logits = enqueue_on_gpu(step, choice); });
   else
-    place_on_gpu(step, choice);  // what the graph copies when it runs
+    place_step(step, choice);  // what the graph copies when it runs
   decode.graph.launch(stream_);
   return decode.logits;
 }

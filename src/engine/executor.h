@@ -1,15 +1,18 @@
 // Carries out steps on one device: owns the model, its key-value cache, the arena and the stream.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
-#include <utility>
+#include <tuple>
+#include <vector>
 
 #include "base/graph.h"
-#include "base/pinned_buffer.h"
 #include "base/stream.h"
 #include "base/thread_pool.h"
+#include "engine/host_memory.h"
 #include "engine/kv_cache.h"
 #include "kernels/sample.h"
 #include "models/model.h"
@@ -24,11 +27,33 @@ struct ExecutorLimits {
   int num_pages = 1;
 };
 
-// Runs where the model's weights lie. On a GPU a step's arrays go there in one copy, its logits come back in another,
-// and the host waits once, at the step's end. Steps that decode are prepared as graphs there, one for each of few sizes:
-// in between, sequences that nobody asked for fill the step up.
+// What is to become of a step's logits.
+enum class Outcome : std::uint8_t {
+  none,    // nothing: they stay on the device, for fetch_logits
+  logits,  // they come to the host
+  tokens,  // the device chooses a token for each sample, by the sample's own parameters
+};
+
+// Of one step, valid until the next but one starts.
+struct StepResult {
+  Tensor logits;                         // [samples.size(), vocab_size], Outcome::logits: in the host's memory
+  std::span<const std::int32_t> tokens;  // Outcome::tokens: of each sample, or kUnsoundRow (kernels/argmax.h)
+};
+
+// For each sample of a plan its prompt's and text's tokens, each once; needed only of those with penalties, and may be
+// empty as a whole where none has any.
+using Histories = std::span<const std::span<const HistoryToken>>;
+
+// Runs where the model's weights lie. On a GPU a step's arrays go there in one copy and its tokens or logits come back.
+// Steps that decode are prepared as graphs there, one for each of few sizes: in between, sequences that nobody asked for
+// fill the step up.
+//
+// A step may start while the one before it still runs, and take tokens that that one chooses: then the device goes from
+// one step to the next without waiting for the host.
 class Executor {
  public:
+  static constexpr int kMostInFlight = 2;
+
   // `threads`: of the CPU. Throws Failure when memory is short.
   Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, int threads);
 
@@ -37,25 +62,39 @@ class Executor {
   const KvPages& kv_pages() const { return cache_.pages(); }  // on a GPU with spare pages behind limits.num_pages
   Stream& stream() { return stream_; }
 
-  // Computes the step and returns its logits [samples.size(), vocab_size] in the host's memory, valid until the next
-  // call. Throws InvalidArgument when the plan is malformed or larger than the limits, and what operators throw; nothing
-  // of the step is then still running, and the cache holds its tokens or not. Throws Timeout when the step takes longer
-  // than kLongestWait; it may then still be running, and every later call throws Failure.
+  // Enqueues the step and returns; kMostInFlight may be under way, of which the last alone may have Outcome::logits or
+  // histories. The plan and the histories may change afterwards. Throws InvalidArgument when the plan is malformed or
+  // larger than the limits, and what operators throw.
+  void start(const StepPlan& plan, Outcome outcome, Histories histories = {});
+
+  // Waits for the oldest step that was started and is not finished. Throws what operators throw, and Timeout when it
+  // takes longer than kLongestWait; the steps may then still be running, and every later call throws Failure.
+  StepResult finish();
+
+  // After an error of either no step is under way, and the cache holds the tokens of those that were, or not.
+  int num_in_flight() const { return num_in_flight_; }
+
+  // A step by itself, nothing else being under way: start, finish.
   Tensor run(const StepPlan& plan);
-
-  // The same, and chooses a token for each sample on the GPU, by the sample's own parameters, which must have no
-  // penalties. In place of a token kUnsoundRow (kernels/argmax.h). Valid until the next call.
-  std::span<const std::int32_t> sample(const StepPlan& plan);
-
-  // The logits of the last step, for whoever wants them after all.
-  Tensor fetch_logits();
-
-  // Computes the step and leaves its logits on the device: what a benchmark times.
+  std::span<const std::int32_t> sample(const StepPlan& plan, Histories histories = {});
   void compute(const StepPlan& plan);
 
+  // The logits of the last step, which is finished, for whoever wants them after all.
+  Tensor fetch_logits();
+
  private:
-  // What happens to logits on the device.
+  // How tokens are chosen from logits on the device.
   enum class Choice : std::uint8_t { none, greedy, sampled };
+
+  // What a step that is under way has of the host's memory.
+  struct Slot {
+    HostMemory step;     // where place() writes
+    HostMemory samples;  // a SampleRow for each sample
+    HostMemory tokens;   // that were chosen
+    Event done;          // on a GPU
+    Tensor logits;
+    std::size_t num_tokens = 0;  // of `tokens`
+  };
 
   // A step of a size that is prepared: computed once as it is, so that all kernels are loaded, and then recorded.
   struct Decode {
@@ -64,15 +103,22 @@ class Executor {
     Tensor logits;
   };
 
-  template <class Enqueue>
-  void guarded(const StepPlan& plan, Enqueue enqueue);
-  void enqueue(const StepPlan& plan, Choice choice);
+  // What is baked into a graph: the number of sequences, how tokens are chosen, which slot the step is in, and whether
+  // it takes tokens from the other.
+  using DecodeKey = std::tuple<int, Choice, int, bool>;
+
+  template <class Action>
+  void guarded(Action action);
+  void enqueue(const StepPlan& plan, Choice choice, Histories histories);
   Tensor enqueue_on_gpu(const StepPlan& plan, Choice choice);
   Tensor enqueue_decode(const StepPlan& plan, Choice choice);
-  StepTensors place_on_gpu(const StepPlan& plan, Choice choice);
+  Tensor enqueue_model(const StepPlan& plan, const StepTensors& step, Choice choice);
+  StepTensors place_step(const StepPlan& plan, Choice choice);
+  void place_histories(std::size_t num_samples, Histories histories);
   void enqueue_choice(const Tensor& logits, Choice choice);
   Tensor enqueue_fetch();
   int decode_batch(int num_sequences) const;
+  Slot& slot() { return slots_[static_cast<std::size_t>(next_slot_)]; }
   void drain();
 
   ExecutorLimits limits_;
@@ -81,15 +127,20 @@ class Executor {
   KvCache cache_;
   Arena arena_;
   ThreadPool pool_;
-  PinnedBuffer host_step_;        // on a GPU: where place() writes
-  PinnedBuffer host_samples_;     // likewise: a SampleRow for each sample
-  PinnedBuffer host_logits_;      // likewise: what run() returns
-  PinnedBuffer host_tokens_;      // likewise: what sample() returns
-  SampleRow* samples_ = nullptr;  // on the GPU, in the arena
-  Tensor logits_;                 // of the last step, on the device
+  std::array<Slot, kMostInFlight> slots_;
+  int next_slot_ = 0;  // in turns
+  int num_in_flight_ = 0;
+  std::size_t num_chosen_ = 0;         // tokens, by the step that was started last
+  HostMemory host_logits_;             // on a GPU: what run() returns
+  HostMemory host_histories_;          // from the first step with penalties on
+  HostMemory candidates_;              // on the CPU, from the first step on whose tokens are chosen there
+  std::vector<SampleRow> rows_;        // of the step that is enqueued: where its histories lie
+  SampleRow* samples_ = nullptr;       // on the GPU, in the arena
+  HistoryToken* histories_ = nullptr;  // likewise
+  Tensor logits_;                      // of the last step, on the device
   StepPlan padded_;
-  Stream stream_;                                     // its worker ends before what it works on
-  std::map<std::pair<int, Choice>, Decode> decodes_;  // by the number of sequences; gone before the stream
+  Stream stream_;                        // its worker ends before what it works on
+  std::map<DecodeKey, Decode> decodes_;  // gone before the stream
 };
 
 // The cache that an executor makes, without its memory.

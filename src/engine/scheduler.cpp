@@ -52,6 +52,7 @@ void Scheduler::remove(std::int64_t id) {
 
 void Scheduler::keep(std::int64_t id) {
   if (Sequence* sequence = find(id)) {
+    sequence->computed = std::min(sequence->computed, static_cast<int>(sequence->tokens.size()) - 1);
     sequence->pages.truncate(sequence->computed);
     sequence->tokens.resize(static_cast<std::size_t>(sequence->computed));
     kept_.keep(id, std::move(sequence->tokens), std::move(sequence->pages));
@@ -76,6 +77,7 @@ void Scheduler::plan(StepPlan& plan) {
   plan.clear();
   // Every running sequence gets at least one token, so a long prompt cannot stall those that are decoding.
   for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i]->paused) continue;
     const int others = static_cast<int>(running_.size() - i) - 1;
     Room room = room_in(plan);
     room.tokens -= others;
@@ -88,7 +90,7 @@ void Scheduler::plan(StepPlan& plan) {
       break;
     }
   }
-  while (!waiting_.empty() && num_running() < limits_.max_sequences) {
+  while (!waiting_.empty() && !waiting_.front()->paused && num_running() < limits_.max_sequences) {
     const Room room = room_in(plan);
     if (room.tokens < 1 || room.samples < 1 || !find_pages(*waiting_.front())) break;
     running_.push_back(std::move(waiting_.front()));
@@ -162,9 +164,13 @@ void Scheduler::complete(const StepPlan& plan) {
     if (Sequence* sequence = find(step.request)) sequence->computed = step.context_len;
 }
 
-void Scheduler::abandon(const StepPlan& plan) {
-  for (const StepSequence& step : plan.sequences)
-    if (Sequence* sequence = find(step.request)) start_again(*sequence);
+void Scheduler::start_over() {
+  for (auto* queue : {&running_, &waiting_})
+    for (const auto& sequence : *queue) {
+      if (sequence->tokens.back() < 0) sequence->tokens.pop_back();
+      sequence->paused = false;
+      start_again(*sequence);
+    }
 }
 
 }  // namespace heddle

@@ -24,11 +24,12 @@ struct SequenceGoals {
 // One sequence as the scheduler keeps it.
 struct Sequence {
   std::int64_t id = 0;
-  std::vector<std::int32_t> tokens;  // prompt, then what was sampled
+  std::vector<std::int32_t> tokens;  // prompt, then what was sampled; the last may be one to come (StepPlan::tokens)
   std::int64_t prompt_length = 0;
   SequenceGoals goals;  // first_scored moves on as tokens are scored
   int computed = 0;     // tokens whose keys and values are in the cache
   PageTable pages;
+  bool paused = false;  // nothing is to be computed until it is removed or started over
 
   // Tokens that are not computed and have to be.
   int pending() const { return static_cast<int>(tokens.size()) - computed - (goals.samples ? 0 : 1); }
@@ -55,16 +56,19 @@ class Scheduler {
   void add(std::int64_t id, std::vector<std::int32_t> tokens, const SequenceGoals& goals);
   void remove(std::int64_t id);  // running, waiting or kept; does nothing for other ids
 
-  // Ends a running or waiting sequence and keeps what is computed of it until remove(id), or until pages run short.
+  // Ends a running or waiting sequence and keeps what is computed of it, but for its last token, until remove(id) or
+  // until pages run short. Its tokens must be known.
   void keep(std::int64_t id);
 
   // Writes the next step, empty when there is nothing to do, and takes its pages.
   void plan(StepPlan& plan);
 
-  // Notes that the step was computed: its tokens are in the cache. Or that it failed: its sequences start again, since
-  // neither its tokens nor its copies of pages may be there.
+  // Notes that the step is computed, or will be before any later one: its tokens are in the cache.
   void complete(const StepPlan& plan);
-  void abandon(const StepPlan& plan);
+
+  // Notes that steps have failed: all sequences start again, since neither tokens nor copies of pages may be there.
+  // Tokens that were to come are forgotten.
+  void start_over();
 
   // The sequence, or null. Valid until the next add or remove.
   Sequence* find(std::int64_t id);

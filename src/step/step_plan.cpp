@@ -50,7 +50,8 @@ void StepPlan::reserve(const StepLimits& limits) {
   page_copies.reserve(static_cast<std::size_t>(limits.max_sequences));
 }
 
-void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int num_pages, std::int64_t vocab_size) {
+void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int num_pages, std::int64_t vocab_size,
+              int num_chosen) {
   require(std::ssize(plan.tokens) <= limits.max_tokens && std::ssize(plan.sequences) <= limits.max_sequences &&
               std::ssize(plan.samples) <= limits.max_samples,
           "step: {} tokens of {} sequences with {} samples, the limits are {}, {} and {}", plan.tokens.size(),
@@ -72,8 +73,8 @@ void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int
       const int position = sequence.context_len - sequence.num_tokens + j;
       require(plan.positions[row] == position, "step: row {} is at position {}, expected {}", row, plan.positions[row],
               position);
-      require(plan.tokens[row] >= 0 && plan.tokens[row] < vocab_size, "step: row {} has token {}, outside [0, {})", row,
-              plan.tokens[row], vocab_size);
+      require(plan.tokens[row] >= -num_chosen && plan.tokens[row] < vocab_size,
+              "step: row {} has token {}, outside [0, {})", row, plan.tokens[row], vocab_size);
     }
     require(sequence.first_page >= 0 && sequence.num_pages >= ceil_div(sequence.context_len, page_size) &&
                 std::int64_t{sequence.first_page} + sequence.num_pages <= std::ssize(plan.pages),
@@ -192,6 +193,10 @@ int spare_pages_for(int num_added, int page_size) {
 bool is_decode(const StepPlan& plan) {
   return !plan.sequences.empty() && plan.tokens.size() == plan.sequences.size() &&
          plan.samples.size() == plan.sequences.size();
+}
+
+bool awaits_tokens(const StepPlan& plan) {
+  return std::ranges::any_of(plan.tokens, [](std::int32_t token) { return token < 0; });
 }
 
 }  // namespace heddle

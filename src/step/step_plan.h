@@ -61,7 +61,9 @@ struct StepLimits {
 };
 
 struct StepPlan {
-  std::vector<std::int32_t> tokens;     // [num_tokens], the sequences' new tokens one after the other
+  // [num_tokens], the sequences' new tokens one after the other; ~i: what sample i of the step before chooses, which the
+  // device knows first.
+  std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> positions;  // [num_tokens]
   std::vector<StepSequence> sequences;
   std::vector<std::int32_t> pages;    // page tables, one after the other
@@ -75,9 +77,10 @@ struct StepPlan {
 };
 
 // Throws InvalidArgument unless the plan keeps to `limits`, rows, positions, page tables and samples fit together and
-// all pages are < num_pages, tokens in [0, vocab_size). Executors call it once a step; what operators take as
+// all pages are < num_pages, tokens in [0, vocab_size) or, where the step before chooses num_chosen tokens, ~[0, num_chosen). Executors call it once a step; what operators take as
 // preconditions follows from it, but for one: that no two sequences write into the same page. PageTable sees to that.
-void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int num_pages, std::int64_t vocab_size);
+void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int num_pages, std::int64_t vocab_size,
+              int num_chosen = 0);
 
 // The plan's arrays as operators read them, in the arena.
 struct StepTensors {
@@ -115,5 +118,8 @@ int spare_pages_for(int num_added, int page_size);
 
 // Whether all sequences have one token, and all logits are wanted.
 bool is_decode(const StepPlan& plan);
+
+// Whether a token is still to come from the step before.
+bool awaits_tokens(const StepPlan& plan);
 
 }  // namespace heddle

@@ -1,0 +1,35 @@
+// The tokens of a prompt and of its text so far, each once: what penalties go by (kernels/sample.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/sample.h"
+
+namespace heddle {
+
+class TokenHistory {
+ public:
+  explicit TokenHistory(std::span<const std::int32_t> prompt) {
+    for (const std::int32_t id : prompt) entry(id);
+  }
+
+  void add_text(std::int32_t id) { ++entry(id).count; }
+
+  std::span<const HistoryToken> tokens() const { return tokens_; }
+
+ private:
+  HistoryToken& entry(std::int32_t id) {
+    const auto [place, added] = places_.try_emplace(id, tokens_.size());
+    if (added) tokens_.push_back({.id = id});
+    return tokens_[place->second];
+  }
+
+  std::vector<HistoryToken> tokens_;
+  std::unordered_map<std::int32_t, std::size_t> places_;  // of ids in tokens_
+};
+
+}  // namespace heddle
