@@ -17,11 +17,20 @@
 #     prefill      prompts of 2048 and 8192 tokens, of the first MODEL that is no llama-2, in turns with PyTorch (45 s)
 #     startup      from process start to the first token: demo model; made-up llama-3-8b from the page cache (5 s; 30 s)
 #     operators    `heddle bench operator` of each MODEL at batch 1 and 16 (5 s each)
-#     memcheck     compute-sanitizer memcheck, then racecheck, over the kernels' tests (minutes)
-#     one-gpu      all of these but plain, in this order; about 6 minutes and memcheck
+#     memcheck     compute-sanitizer memcheck, then racecheck, over tests of every kernel (100 s)
+#     accuracy     the demo model's 1000 sums: all must be right (3 s)
+#     load         `heddle bench load` of llama-3-8b: weights against what disk and bus allow (30 s)
+#     generate     tokens of `heddle generate` against steps of `heddle bench decode` (10 s a MODEL)
+#     batches      decode at batch 1 to 64, context 1024, of the first MODEL (15 s)
+#     pages        decode with pages of 16 to 256 tokens, of the first MODEL (20 s)
+#     vllm         Heddle's decode and prefill of the first MODEL, then vLLM's, then Heddle's again (150 s; llama-3.2-1b 80 s)
+#     flashinfer   Heddle's decode attention, then FlashInfer's (40 s)
+#     one-gpu      gpu-tests, decode, prefill, startup, operators, accuracy, memcheck; about 8 minutes
 #     short        what fits into 230 s, by worth: demo start, tests, the first MODEL's decode with PyTorch, the others' without,
 #                  prefill without, the last MODEL with PyTorch, llama-3-8b's start
 #   MODEL: llama-3-8b llama-2-7b llama-3.2-1b (default: these three, in this order).
+#   vllm and flashinfer need .peers/vllm and .peers/flashinfer (site.tar.xz, install.sh) and the scripts .peers/vllm_peer.py and
+#   .peers/flashinfer_peer.py carried along; bench/README.md says what these are.
 # The two kinds have a bundle each (gpu_bundle.sh; gpu_bundle.sh --one-gpu), and a call is of one kind. Ranks are processes but
 # in `threads`. Each run is bounded, and by the minutes that are left (9). Says a line a run, ends
 # with 1 when one failed. After each run, what there is lies in $OUT (or build/gpu-results): a JSON line a run, and an
@@ -29,7 +38,7 @@
 set -uo pipefail
 
 usage() {
-  sed -n '2,31s/^# \{0,1\}//p' "$0"
+  sed -n '2,40s/^# \{0,1\}//p' "$0"
   exit 2
 }
 
@@ -43,8 +52,9 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --minutes) seconds=$((60 * ${2:?--minutes: how many?})); shift 2 ;;
     --seconds) seconds=${2:?--seconds: how many?}; shift 2 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize) steps+=("$1"); shift ;;
-    gpu-tests | decode | plain | prefill | startup | operators | memcheck | short) one_gpu_steps+=("$1"); shift ;;
-    one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators memcheck); shift ;;
+    gpu-tests | decode | plain | prefill | startup | operators | memcheck | short | accuracy | load | generate | batches | pages | vllm | flashinfer)
+      one_gpu_steps+=("$1"); shift ;;
+    one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
     all) steps+=(smoke cases bench conformance soak failure threads sanitize); shift ;;
     *) usage ;;
   esac
@@ -383,12 +393,95 @@ operators() {
   done
 }
 
+# Tests that launch each kernel at small sizes: those left out go over thousands of shapes, which takes minutes here.
 memcheck() {
-  local tool
+  local tool filter='*OnGpu*:*Cuda*'
+  filter+='-AttentionOnGpu.PrefillMatchesFloat64:AttentionOnGpu.SharesOutManySequences:AttentionOnGpu.DecodeMatchesFloat64'
+  filter+=':KvAppendOnGpu.WritesWhatTheCpuWritesAndNothingElse:LinearCuda.IsExactWhereSumsAre:LinearCuda.GivesTheSameBits*'
+  filter+=':SampleOnGpu.ThousandsOfRows*:RmsNormOnGpu.MatchesFloat64:AttentionOnGpu.PrefillKeepsToTheWindow'
   source_folder || return
   for tool in memcheck racecheck; do
-    run "$tool-kernels" 240 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/test_kernels" '--gtest_filter=*OnGpu*:*Cuda*'
+    run "$tool-kernels" 50 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/test_kernels" "--gtest_filter=$filter" \
+      "--gtest_output=json:$logs/$tool-kernels.json"
   done
+  run memcheck-weights 20 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/test_weights" '--gtest_filter=*OnGpu*:*Cuda*:*Upload*'
+}
+
+accuracy() {
+  local start=$SECONDS
+  python3 "$root/tools/demo_llama/sums.py" prompts 1000 >"$home/sums.jsonl" &&
+    timeout -k 5 60 "$bin/heddle" generate --device cuda --model "$root/assets/demo-llama" --prompts-file "$home/sums.jsonl" \
+      --max-tokens 10 --json >"$home/sums-answers.jsonl" 2>"$logs/accuracy.log" &&
+    python3 "$root/tools/demo_llama/sums.py" check 1000 "$home/sums-answers.jsonl" >>"$logs/accuracy.log"
+  record accuracy $? $((SECONDS - start))
+  tail -n 1 "$logs/accuracy.log"
+}
+
+# Written to memory, which is no slower than a page cache that holds it.
+load() {
+  HEDDLE_CACHE_DIR=/dev/shm/heddle-gpu-load run load-llama-3-8b 90 "$bin/heddle" bench load --device cuda --model synth:llama-3-8b \
+    --repeats 3 --json "$logs/gpu-h200-load-llama-3-8b.json"
+  rm -rf /dev/shm/heddle-gpu-load
+}
+
+# Tokens a second as a user gets them, and as steps alone give them, after as long a prompt.
+generate() {
+  local model prompt
+  prompt=$(python3 -c 'print("the " * 1000)')
+  for model in "${models[@]}"; do
+    run "generate-$model" 60 "$bin/heddle" generate --device cuda --model "synth:$model" --prompt "$prompt" --max-tokens 512 \
+      --temperature 0.8 --verbose
+    grep -h 'tokens/s' "$logs/generate-$model.log" | tail -n 1
+    model_bench "generate-steps-$model" 40 decode "$model" --case 1x1024 --tokens 512 --repeats 3
+  done
+}
+
+batches() {
+  model_bench "batches-${models[0]}" 60 decode "${models[0]}" --context 1024 --repeats 5 \
+    --batch 1,2,3,4,5,6,7,8,12,16,24,32,48,64
+}
+
+pages() {
+  local size
+  for size in 16 32 64 128 256; do
+    model_bench "pages-$size-${models[0]}" 20 decode "${models[0]}" --case 1x4096,1x16384,16x4096 --repeats 5 --page-size "$size"
+  done
+}
+
+# packed NAME: unpacks a peer's packages once; the folder for PYTHONPATH.
+packed() {
+  local site=$home/site-$1
+  [ -d "$site" ] || bash "$root/.peers/$1/install.sh" "$site" >&2 || return 1
+  echo "$site"
+}
+
+# In one call, Heddle before and after the peer: what the machine does to both shows in the difference of ours.
+vllm() {
+  local model=${models[0]} site start=$SECONDS limit
+  [ -f "$root/.peers/vllm/site.tar.xz" ] || { echo "vllm: $root/.peers/vllm is not carried"; return; }
+  decode_of "$model" 40
+  [ "$model" = llama-2-7b ] || prefill_of "$model" 40
+  site=$(packed vllm) || { record vllm-unpack 1 $((SECONDS - start)); return; }
+  limit=$(seconds_for 150) || { skip "vllm-$model"; return; }
+  start=$SECONDS
+  env -u CUDA_MODULE_LOADING LD_LIBRARY_PATH="$plain_library_path" PYTHONPATH="$site" VLLM_USE_FLASHINFER_SAMPLER=0 \
+    timeout -k 5 "$limit" python3 "$root/.peers/vllm_peer.py" --logs "$home/vllm-logs" --budget $((limit - 20)) \
+    --only "$model/decode*,$model/prefill*" >"$logs/gpu-h200-vllm-$model.lines" 2>"$logs/vllm-$model.log"
+  record "vllm-$model" $? $((SECONDS - start))
+  mv "$logs/gpu-h200-decode-$model.json" "$logs/gpu-h200-vllm-before-$model.json" 2>/dev/null
+  decode_of "$model" 40
+}
+
+flashinfer() {
+  local site start=$SECONDS
+  [ -f "$root/.peers/flashinfer/site.tar.xz" ] || { echo "flashinfer: $root/.peers/flashinfer is not carried"; return; }
+  run operators-attention 30 "$bin/heddle" bench operator --device cuda --operator attention --model llama-3-8b \
+    --case 1x1023,1x4095,1x16383,16x4095 --json "$logs/gpu-h200-operators-attention.json"
+  site=$(packed flashinfer) || { record flashinfer-unpack 1 $((SECONDS - start)); return; }
+  start=$SECONDS
+  env -u CUDA_MODULE_LOADING LD_LIBRARY_PATH="$plain_library_path" PYTHONPATH="$site" timeout -k 5 90 \
+    python3 "$root/.peers/flashinfer_peer.py" >"$logs/gpu-h200-flashinfer.lines" 2>"$logs/flashinfer.log"
+  record flashinfer $? $((SECONDS - start))
 }
 
 nvidia-smi topo -m >"$logs/topology.txt" 2>&1
@@ -413,6 +506,13 @@ for step in "${steps[@]}"; do
     startup) startup ;;
     operators) operators ;;
     memcheck) memcheck ;;
+    accuracy) accuracy ;;
+    load) load ;;
+    generate) generate ;;
+    batches) batches ;;
+    pages) pages ;;
+    vllm) vllm ;;
+    flashinfer) flashinfer ;;
   esac
 done
 keep

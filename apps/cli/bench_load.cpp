@@ -1,6 +1,8 @@
 // bench load: how long a user waits for the first token of a model whose files the page cache holds.
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -8,8 +10,13 @@
 #include <thread>
 #include <utility>
 
+#include "base/buffer.h"
+#include "base/copy.h"
 #include "base/error.h"
+#include "base/pinned_buffer.h"
+#include "base/stream.h"
 #include "cli/bench.h"
+#include "cli/bench_device.h"
 #include "cli/bench_peer.h"
 #include "cli/bench_record.h"
 #include "cli/bench_steps.h"
@@ -35,7 +42,13 @@ constexpr auto kLoadPrepareLimit = 3600s;
 constexpr StepCase kFirstToken{.batch = 1, .context = 0, .num_tokens = 1, .step_tokens = 1};
 
 struct LoadTimes {
-  std::vector<double> open, load, first_step, total;
+  std::vector<double> open, weights, load, first_step, total;
+};
+
+// What a GPU's weights cannot arrive sooner than: seconds to read what is stored, by as many threads as load it, and
+// to copy as many bytes from pinned memory.
+struct UploadFloor {
+  std::vector<double> read, copy;
 };
 
 double seconds_since(Clock::time_point begin) {
@@ -83,19 +96,70 @@ void load_once(const ModelOptions& model, int threads, LoadTimes* times) {
   const std::unique_ptr<ModelSource> source = open_model(model.model);
   find_model_tokenizer(model.model);
   const double opened = seconds_since(begin);
-  StepRunner runner(load(*source, model), {kFirstToken}, threads);
+  std::unique_ptr<Model> loaded_model = load(*source, model);
+  const double weights = seconds_since(begin);
+  StepRunner runner(std::move(loaded_model), {kFirstToken}, threads);
   const double loaded = seconds_since(begin);
   runner.prepare(kFirstToken);
   runner.sample();
   const double done = seconds_since(begin);
   if (times != nullptr) {
     times->open.push_back(opened);
+    times->weights.push_back(weights - opened);
     times->load.push_back(loaded - opened);
     times->first_step.push_back(done - loaded);
     times->total.push_back(done);
   } else if (!runner.logits().finite) {
     throw Failure("the logits of the first token are not finite: nothing of this run counts");
   }
+}
+
+constexpr std::size_t kFloorPiece = std::size_t{4} << 20;
+
+double seconds_to_read(const ModelSource& source, int threads) {
+  struct Rows {
+    std::string_view name;
+    std::int64_t first, count;
+  };
+  std::vector<Rows> pieces;
+  std::size_t largest = 0;
+  for (const std::string_view name : source.names()) {
+    const TensorInfo& info = *source.find(name);
+    if (info.num_elements() == 0 || info.shape.empty()) continue;
+    const std::size_t row_bytes = info.size_bytes / static_cast<std::size_t>(info.shape[0]);
+    const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, kFloorPiece / row_bytes));
+    largest = std::max(largest, static_cast<std::size_t>(count) * row_bytes);
+    for (std::int64_t first = 0; first < info.shape[0]; first += count)
+      pieces.push_back({name, first, std::min(count, info.shape[0] - first)});
+  }
+  std::atomic<std::size_t> next = 0;
+  const auto read = [&](PinnedBuffer& memory) {
+    for (std::size_t i = next++; i < pieces.size(); i = next++)
+      source.read_rows(std::string(pieces[i].name), pieces[i].first, pieces[i].count, memory.data());
+  };
+  std::vector<PinnedBuffer> memories;
+  for (int i = 0; i < threads; ++i) memories.emplace_back(largest);
+  const auto begin = Clock::now();
+  {
+    std::vector<std::jthread> readers;
+    for (PinnedBuffer& memory : memories) readers.emplace_back([&read, &memory] { read(memory); });
+  }
+  return seconds_since(begin);
+}
+
+double seconds_to_copy(std::size_t size_bytes, Device device) {
+  constexpr std::size_t kMostCopied = std::size_t{4} << 30;
+  const std::size_t piece = 16 * kFloorPiece, copied = std::max(piece, std::min(size_bytes, kMostCopied));
+  PinnedBuffer from(piece);
+  Buffer to(piece, device);
+  Stream stream(device);
+  enqueue_copy(stream, to.data(), from.data(), piece);
+  stream.synchronize();
+  const auto begin = Clock::now();
+  for (std::size_t done = 0; done < copied; done += piece) enqueue_copy(stream, to.data(), from.data(), piece);
+  stream.synchronize();
+  return seconds_since(begin) / static_cast<double>((copied + piece - 1) / piece * piece) *
+         static_cast<double>(size_bytes);
 }
 
 double peer_sample(BenchPeer& peer) {
@@ -129,9 +193,17 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
     peer_sample(*peer);
   }
   LoadTimes times;
+  UploadFloor floor;
+  constexpr int kMostReaders = 12;  // as weights/weight_upload.cpp has
+  const Device device = device_of(*source, model);
+  const bool on_gpu = device.kind == DeviceKind::cuda;
   std::vector<double> peer_seconds;
   for (int i = 0; i < options.repeats; ++i) {
     stop_if_interrupted(guard);
+    if (on_gpu) {
+      floor.read.push_back(seconds_to_read(*source, std::clamp(threads, 1, kMostReaders)));
+      floor.copy.push_back(seconds_to_copy(source->total_bytes(), device));
+    }
     load_once(model, threads, &times);
     std::this_thread::sleep_for(20ms);
     if (peer) peer_seconds.push_back(peer_sample(*peer));
@@ -148,6 +220,21 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
       {"bytes", "open s", "load s", "first step s", "first token s"},
       {size_text(bytes), fmt::format("{:.3f}", median(times.open)), fmt::format("{:.3f}", median(times.load)),
        fmt::format("{:.3f}", median(times.first_step)), fmt::format("{:.3f}", median(times.total))}};
+  result.fields["device"] = name_of(device);
+  result.fields["gpu"] = gpu_record(device);
+  if (on_gpu) {
+    const double slower = std::max(median(floor.read), median(floor.copy));
+    const double ratio = median(times.weights) / slower;
+    result.fields["weights_seconds"] = spread(times.weights);
+    result.fields["read_seconds"] = spread(floor.read);
+    result.fields["pinned_copy_seconds"] = spread(floor.copy);
+    result.fields["floor_seconds"] = slower;
+    result.fields["times_the_floor"] = ratio;
+    rows[0].insert(rows[0].end(), {"weights s", "read s", "pinned copy s", "times the floor"});
+    for (const double seconds : {median(times.weights), median(floor.read), median(floor.copy)})
+      rows[1].push_back(fmt::format("{:.3f}", seconds));
+    rows[1].push_back(fmt::format("{:.2f}", ratio));
+  }
   if (peer) {
     result.fields["peer"] = peer->hello();
     result.fields["peer_seconds"] = spread(peer_seconds);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cuda_runtime.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "cli/commands.h"
@@ -46,7 +47,9 @@ struct MachineReport {
   std::vector<std::string> installed_gpus;
   Measured measured;
   std::filesystem::path tuned_store;
-  DeviceChoice device;  // that --device auto takes, for a model that fits
+  std::vector<std::string> unusable;     // of each GPU: why it cannot run Heddle's kernels; empty: it can
+  std::vector<std::string> free_memory;  // of each GPU
+  DeviceChoice device;                   // that --device auto takes, for a model that fits
 };
 
 std::map<std::string, std::string> library_versions() {
@@ -98,11 +101,25 @@ Measured measure(const CpuInfo& cpu, TunedStore& store) {
   return measured;
 }
 
+std::string free_memory_of(int index) {
+  if constexpr (kHaveCuda) {
+    try {
+      return size_text(cuda::memory_info(index).free_bytes);
+    } catch (const Failure&) {  // a GPU that is there and does not answer
+    }
+  }
+  return "an unknown part of its memory is";
+}
+
 MachineReport examine() {
   MachineReport report{.cpu = discover_cpu(), .gpus = discover_gpus(), .installed_gpus = installed_gpus()};
   TunedStore store(default_tuned_store_file(), machine_key(report.cpu, report.installed_gpus), HEDDLE_VERSION);
   report.measured = measure(report.cpu, store);
   report.tuned_store = store.file();
+  for (int i = 0; i < static_cast<int>(report.gpus.gpus.size()); ++i) {
+    report.unusable.push_back(why_unusable(report.gpus, i));
+    report.free_memory.push_back(free_memory_of(i));
+  }
   report.device = choose_device(std::nullopt, report.gpus, [](Device) { return std::string(); });
   return report;
 }
@@ -121,14 +138,17 @@ ordered_json json_of(const MachineReport& report) {
     return result;
   };
   ordered_json gpus = ordered_json::array();
-  for (const GpuInfo& gpu : report.gpus.gpus)
+  for (std::size_t i = 0; i < report.gpus.gpus.size(); ++i) {
+    const GpuInfo& gpu = report.gpus.gpus[i];
     gpus.push_back({{"name", gpu.name},
+                    {"why_unusable", report.unusable[i]},
                     {"compute_capability", fmt::format("{}.{}", gpu.compute_major, gpu.compute_minor)},
                     {"num_sms", gpu.num_sms},
                     {"memory_bytes", gpu.memory_bytes},
                     {"l2_cache_bytes", gpu.l2_cache_bytes},
                     {"memory_bandwidth_gbps", gpu.memory_bandwidth_gbps},
                     {"peers", gpu.peers}});
+  }
   return {
       {"heddle", HEDDLE_VERSION},
       {"cpu",
@@ -216,6 +236,8 @@ void add_gpus(Page& page, const MachineReport& report) {
     page.add(fmt::format("GPU {}", i), fmt::format("{}, {} at {:.0f} GB/s, {} SMs, compute capability {}.{}", gpu.name,
                                                    known_size_text(gpu.memory_bytes), gpu.memory_bandwidth_gbps,
                                                    gpu.num_sms, gpu.compute_major, gpu.compute_minor));
+    page.add("", report.unusable[i].empty() ? fmt::format("runs Heddle's kernels; {} free", report.free_memory[i])
+                                            : report.unusable[i]);
     page.add("", gpu.peers.empty() ? std::string("reaches no other GPU directly")
                                    : fmt::format("reaches directly: GPU {}", fmt::join(gpu.peers, ", ")));
   }

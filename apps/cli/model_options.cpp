@@ -1,6 +1,7 @@
 #include "cli/model_options.h"
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 
 #include "base/cuda_runtime.h"
 #include "base/error.h"
@@ -136,7 +137,20 @@ std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& optio
     log_warning("--threads {}: {} can run at a time here, and more are slower", options.threads, cpu.usable_threads);
   Progress progress("loading", source.total_bytes());
   loading.on_progress = [&](std::size_t done) { progress.update(done); };
-  return load_model(source, loading);
+  const auto begin = std::chrono::steady_clock::now();
+  std::unique_ptr<Model> model = load_model(source, loading);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  if (options.verbose)
+    write_stderr(fmt::format("heddle: {} of weights loaded in {:.2f} s, {:.1f} GB/s\n",
+                             memory_text(model->shape().weight_bytes), taken.count(),
+                             static_cast<double>(source.total_bytes()) / taken.count() / 1e9));
+  return model;
+}
+
+Device device_of(const ModelSource& source, const ModelOptions& options) {
+  ModelOptions silent = options;
+  silent.verbose = false;
+  return choose(source, silent, {}, {.dtype = options.dtype, .compute = options.compute}).device;
 }
 
 Tokenizer load_tokenizer(const std::string& model) {

@@ -38,6 +38,9 @@ void add_model_options(CLI::App& command, ModelOptions& options);
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options, EngineOptions& engine);
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options);
 
+// The device that load() chooses.
+Device device_of(const ModelSource& source, const ModelOptions& options);
+
 // The tokenizer of what a user calls `model`. Throws as load_model_tokenizer does; warns where its file asks for what
 // is not done.
 Tokenizer load_tokenizer(const std::string& model);

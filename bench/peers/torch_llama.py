@@ -349,6 +349,7 @@ class Case:
             for first in range(0, self.context, 512):
                 part = tokens[:, first:first + 512]
                 model.step(part, self.cache, model.place(first, part.shape[1]), math_way)
+        self.touch = torch.zeros(1, device=DEVICE)
         self.runs, self.logits = [], []
         pieces = [inputs[:, first:first + step].contiguous() for first in range(0, self.num_tokens, step)]
         places = [model.place(self.context + i * step, piece.shape[1]) for i, piece in enumerate(pieces)]
@@ -366,6 +367,7 @@ class Case:
                 "seconds_to_prepare": round(self.seconds, 1)}
 
     def sample(self):
+        self.touch.add_(1)  # what runs first after another process's turn takes 0.2 ms more: not the model's time
         synchronize()
         begin = time.perf_counter()
         for run in self.runs:

@@ -36,6 +36,8 @@ std::vector<Request> mixed_requests(int count, std::optional<int> num_top_logpro
                                  .top_p = i % 4 == 2 ? 0.8 : 1.0,
                                  .min_p = i % 4 == 3 ? 0.02 : 0.0,
                                  .repetition_penalty = i % 8 == 5 ? 1.3 : 1.0,
+                                 .presence_penalty = i % 9 == 4 ? 0.7 : 0.0,
+                                 .frequency_penalty = i % 7 == 6 ? 0.4 : 0.0,
                                  .seed = static_cast<std::uint64_t>(i)},
                     .max_tokens = 20};
     request.prompt.resize(1 + random() % 30);
@@ -72,6 +74,7 @@ TEST_F(EngineOnGpu, GivesTheTokensOfTheCpu) {
       {},
       {.max_sequences = 11, .max_tokens_per_step = 17, .page_size = 16},
       {.max_sequences = 12, .page_size = 16, .kv_bytes = 20 * kPageBytes},  // sequences give way to others
+      {.overlap = Overlap::off},
   };
   for (const EngineOptions& options : variants)
     EXPECT_EQ(num_different(expected, tokens_of(engine_on(kFirstGpu, options), requests)), 0);
@@ -82,6 +85,23 @@ TEST_F(EngineOnGpu, SamplesThereAsOnTheHost) {
   const TokensById there = tokens_of(engine_on(kFirstGpu, {}), mixed_requests(16));
   const TokensById on_host = tokens_of(engine_on(kFirstGpu, {}), mixed_requests(16, 0));
   EXPECT_EQ(num_different(there, on_host), 0);
+}
+
+// Steps are under way when a request goes; the others' tokens do not tell.
+TEST_F(EngineOnGpu, ACancelledRequestLeavesTheOthers) {
+  const std::vector<Request> requests = mixed_requests(12);
+  const TokensById expected = tokens_of(engine_on({}, {.threads = 2}), requests);
+  for (const int at : {0, 1, 2, 7}) {
+    Engine engine = engine_on(kFirstGpu, {.page_size = 16});
+    for (const Request& request : requests) engine.submit(request);
+    TokensById tokens;
+    for (int step = 0; !engine.idle(); ++step) {
+      if (step == at) engine.cancel(3);
+      for (const TokenOutput& output : engine.step()) tokens[output.request].push_back(output.token);
+    }
+    tokens[3] = expected.at(3);
+    EXPECT_EQ(num_different(expected, tokens), 0) << at;
+  }
 }
 
 TEST_F(EngineOnGpu, AConversationGoesOnInPagesThatWereKept) {
