@@ -30,8 +30,28 @@ def load(folder):
     return records, runs
 
 
-def of_kind(records, kind):
-    return [(name, record) for name, record in records if record["bench"] == kind]
+def load_lines(folder):
+    """What peers with a program of their own printed: a list of figures by (peer, model)."""
+    figures = {}
+    for path in sorted(folder.glob("gpu-*.lines")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("{"):
+                figure = json.loads(line)
+                figures.setdefault((figure.get("peer", path.stem), figure.get("model", "")), []).append(figure)
+    return figures
+
+
+# Runs of a mode for a purpose of their own, by what their files' names have after gpu-h200-.
+PURPOSES = ("batches-", "pages-", "vllm-before-", "generate-steps-")
+
+
+def purpose_of(name):
+    rest = name.split("-", 2)[-1]
+    return next((purpose for purpose in PURPOSES if rest.startswith(purpose)), "")
+
+
+def of_kind(records, kind, purpose=""):
+    return [(name, record) for name, record in records if record["bench"] == kind and purpose_of(name) == purpose]
 
 
 def table(head, rows, text_columns=1):
@@ -136,6 +156,72 @@ def startup_section(entries):
             table(["model", "s", "first", "command"], rows))
 
 
+def batches_section(entries):
+    rows = []
+    for _, record in entries:
+        for case in record["cases"]:
+            floor = 1e3 * case["floor_seconds"] / case["tokens"]
+            rows.append([model_of(record), str(case["batch"]), str(case["context"]), f"{case['milliseconds_per_token']:.3f}",
+                         f"{case['tokens_per_second']:.0f}", f"{floor:.3f}", percent(case["floor_share"]["median"])])
+    return ("## By batch\n\nA graph is prepared for each batch up to 8, then for multiples of 8 up to 64: between them a step is filled up.\n\n" +
+            table(["model", "batch", "context", "ms", "tokens/s", "floor ms", "of floor"], rows))
+
+
+def pages_section(entries):
+    entries = sorted(entries, key=lambda entry: entry[1]["page_size"])
+    cases = [(case["batch"], case["context"]) for case in entries[0][1]["cases"]]
+    rows = [[f"{batch} x {context}"] + [f"{entry[1]['cases'][i]['milliseconds_per_token']:.3f}" for entry in entries]
+            for i, (batch, context) in enumerate(cases)]
+    return (f"## By page size\n\n{model_of(entries[0][1])}, milliseconds a token with pages of so many tokens; the engine's are 64.\n\n" +
+            table(["batch x context"] + [str(entry[1]["page_size"]) for entry in entries], rows))
+
+
+def load_section(entries):
+    rows = [[model_of(record), f"{record['bytes'] / 1e9:.2f}", f"{record['weights_seconds']['median']:.2f}",
+             f"{record['read_seconds']['median']:.2f}", f"{record['pinned_copy_seconds']['median']:.2f}",
+             f"{record['times_the_floor']:.2f}", f"{record['seconds']['median']:.2f}"]
+            for _, record in entries if "weights_seconds" in record]
+    return ("## Loading\n\nSeconds. `read`: the same bytes from files in memory into pinned memory by as many threads; `bus`: as many bytes from pinned memory to "
+            "the GPU; the slower of both is the floor. `first token`: with config, tokenizer, cache and one step.\n\n" +
+            table(["model", "GB", "weights", "read", "bus", "times the floor", "first token"], rows))
+
+
+def ours_for(records, model, figure, purpose):
+    """(batch, context or tokens) of a peer's figure -> our milliseconds in a run of that purpose."""
+    for name, record in records:
+        if model_of(record) != model or purpose_of(name) != purpose:
+            continue
+        for case in record.get("cases", []):
+            if figure.startswith("decode-b") and record["bench"] == "decode":
+                batch, context = figure.removeprefix("decode-b").split("-")
+                if (case["batch"], case["context"]) == (int(batch), int(context)):
+                    return case["milliseconds_per_token"]
+            if figure.startswith("prefill-") and record["bench"] == "prefill" and case["tokens"] == int(figure.split("-")[1]):
+                return case["milliseconds"]
+    return None
+
+
+def vllm_section(records, lines):
+    rows = []
+    for (peer, model), figures in lines.items():
+        if peer != "vllm":
+            continue
+        for one in figures:
+            theirs = one.get("ms_per_token_steady") or one.get("ms_per_token") or one.get("ms")
+            if not theirs or one["figure"].startswith("throughput"):
+                continue
+            before = ours_for(records, model, one["figure"], "vllm-before-")
+            after = ours_for(records, model, one["figure"], "")
+            ours = [value for value in (before, after) if value]
+            rows.append([model, one["figure"], *(f"{value:.3f}" if value else "-" for value in (before, theirs, after)),
+                         f"{theirs / statistics.mean(ours):.2f}" if ours else "-"])
+    loads = [one for figures in lines.values() for one in figures if one.get("figure") == "load"]
+    about = f" vLLM {loads[0]['vllm']}, PyTorch {loads[0]['torch']}, {loads[0]['gpu']}." if loads else ""
+    return ("## Beside vLLM\n\nMilliseconds a token, or of a prompt, in one call: Heddle, vLLM, Heddle again. vLLM's include its scheduler and sampler, Heddle's are "
+            f"steps; a ratio above 1: Heddle is faster.{about}\n\n" +
+            table(["model", "figure", "before", "vLLM", "after", "ratio"], rows, 2)) if rows else ""
+
+
 def runs_section(runs):
     rows = [[f"`{run['run']}`", "skipped" if run.get("skipped") else "ok" if run["ok"] else f"failed ({run['exit']})",
              str(run.get("seconds", "-"))] for _, run in runs]
@@ -159,7 +245,7 @@ def conditions(records):
     return "## Runs\n\n" + "\n".join(lines)
 
 
-def report(records, runs):
+def report(records, runs, lines):
     parts = ["# Speed on one GPU",
              "Made by `bench/report_gpu.py` from the files under `bench/results`; `bench/README.md` says how it is measured. A ratio is "
              "PyTorch's time divided by Heddle's, in turns in one run: above 1, Heddle is faster. `spread` is half the range from "
@@ -167,6 +253,11 @@ def report(records, runs):
     for kind, section in (("decode", decode_section), ("prefill", prefill_section), ("startup", startup_section)):
         if of_kind(records, kind):
             parts.append(section(of_kind(records, kind)))
+    parts.append(vllm_section(records, lines))
+    for purpose, kind, section in (("batches-", "decode", batches_section), ("pages-", "decode", pages_section),
+                                   ("", "load", load_section)):
+        if of_kind(records, kind, purpose):
+            parts.append(section(of_kind(records, kind, purpose)))
     parts.append(operator_sections(records))
     if runs:
         parts.append(runs_section(runs))
@@ -178,11 +269,11 @@ def main():
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench/results"
     output = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "docs/results/gpu.md"
     records, runs = load(folder)
-    records = [(name, record) for name, record in records if record["bench"] in ("decode", "prefill", "operator", "startup")]
+    records = [(name, record) for name, record in records if record["bench"] in ("decode", "prefill", "operator", "startup", "load")]
     if not records:
         sys.exit(f"report_gpu.py: no gpu-*.json of heddle bench in {folder}")
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(report(records, runs), encoding="utf-8")
+    output.write_text(report(records, runs, load_lines(folder)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -100,6 +100,10 @@ Executor::Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, i
   stream_.synchronize();
 }
 
+Executor::~Executor() {
+  if (num_in_flight_ > 0 && !stuck_) drain();  // before the graphs go
+}
+
 void Executor::start(const StepPlan& plan, Outcome outcome, Histories histories) {
   if (stuck_) throw Failure("an earlier step has not ended in time; start again");
   require(num_in_flight_ < kMostInFlight, "executor: {} steps are under way", num_in_flight_);

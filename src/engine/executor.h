@@ -56,6 +56,9 @@ class Executor {
 
   // `threads`: of the CPU. Throws Failure when memory is short.
   Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, int threads);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+  ~Executor();  // waits for steps that are under way
 
   const Model& model() const { return *model_; }
   Device device() const { return model_->device(); }
