@@ -2,7 +2,8 @@
 # Builds what scripts/gpu.sh runs and gathers it, with the libraries that a bare machine lacks, into .gpu/fabric or, for the
 # steps of one GPU, .gpu/one-gpu (git ignores both): one file to carry to a machine with GPUs. Needs nvcc, NCCL's headers,
 # and some minutes.
-#   scripts/gpu_bundle.sh [--one-gpu] [BUILD_FOLDER]
+#   scripts/gpu_bundle.sh [--one-gpu | --program] [BUILD_FOLDER]
+# --program is --one-gpu without tests: what benches need, small enough to go with a peer's packages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 kind=fabric
@@ -10,6 +11,10 @@ targets=(heddle_conformance heddle_collective_cases test_fabric heddle)
 if [ "${1:-}" = --one-gpu ]; then
   kind=one-gpu
   targets=(heddle test_kernels test_engine test_weights test_models test_base)
+  shift
+elif [ "${1:-}" = --program ]; then
+  kind=one-gpu
+  targets=(heddle)
   shift
 fi
 build=${1:-build/hopper}
