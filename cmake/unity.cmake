@@ -1,6 +1,6 @@
-# CI builds several presets from nothing. There the sources of a target are compiled sixteen at a time (CMAKE_UNITY_BUILD in
-# CMakePresets.json), for headers and what is made of their templates take most of the time. The preset `cpu` compiles
-# every file of a room by itself: each must include what it needs.
+# Who builds once, a user or CI, wants it soon: there the sources of a target are compiled sixteen at a time (CMAKE_UNITY_BUILD
+# in CMakePresets.json), for headers and what is made of their templates take most of the time. The presets `cpu` and
+# `hopper`, which one works in, compile every file of a room by itself: each must include what it needs.
 option(HEDDLE_JOIN_LEAVES "Compile sources of programs and tests, which nobody includes, eight at a time in every preset" ON)
 set(HEDDLE_APART "" CACHE STRING "Sources, with their folders, that do not compile together with others of their target")
 
