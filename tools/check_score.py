@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares `heddle score` with transformers, token by token, in float32.
 
-    tools/check_score.py [--heddle build/release/apps/cli/heddle] [--tokens 5000] [--model DIR ...]
+    tools/check_score.py [--heddle build/release/apps/cli/heddle] [--tokens 5000] [--model DIR ...] [--record FILE]
 
-Two kinds of model: a random Llama with a long context, made here from a fixed seed, which scores all tokens at once;
-and the folders given (default: assets/demo-llama) on a text of as many tokens, in windows of their context as in
-https://huggingface.co/docs/transformers/perplexity. Prints the largest difference of a log-probability and both
-perplexities; exits with 1 when a difference exceeds 1e-4. Needs torch and transformers (tools/requirements.txt).
+Two kinds of model: random ones of each family with a long context, made here from a fixed seed, which score all tokens
+at once; and the folders given (default: assets/demo-llama) on a text of as many tokens, in windows of their context as
+in https://huggingface.co/docs/transformers/perplexity. Prints the largest difference of a log-probability and both
+perplexities, with --record as a page, too; exits with 1 when a difference exceeds 1e-4. Needs torch and transformers
+(tools/requirements.txt).
 """
 import argparse
 import json
@@ -24,12 +25,22 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BOUND = 1e-4
 
 
-def random_llama(folder, context):
-    torch.manual_seed(1)
-    config = transformers.LlamaConfig(
-        vocab_size=1000, hidden_size=128, intermediate_size=352, num_hidden_layers=4, num_attention_heads=8,
-        num_key_value_heads=2, max_position_embeddings=context, initializer_range=0.12, tie_word_embeddings=False)
-    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+def random_models(context):
+    """(name, function that makes it): small models that differ as the families do, rope scaled beyond its original
+    length, attention in a window."""
+    sizes = dict(vocab_size=1000, hidden_size=128, intermediate_size=352, num_hidden_layers=4, num_attention_heads=8,
+                 num_key_value_heads=2, max_position_embeddings=context, initializer_range=0.12,
+                 tie_word_embeddings=False)
+    llama3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+              "high_freq_factor": 4.0, "original_max_position_embeddings": 1024}
+    return [
+        ("Llama-2", lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))),
+        ("Llama-3.1", lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, rope_parameters=llama3))),
+        ("Mistral, sliding window of 700",
+         lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**sizes, sliding_window=700))),
+        ("Qwen2.5", lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**sizes))),
+        ("Qwen3, head_dim 32", lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**sizes, head_dim=32))),
+    ]
 
 
 def transformers_logprobs(model, ids, window, stride):
@@ -65,12 +76,32 @@ def compare(name, heddle, folder, line, ids, window, stride):
     assert ours["tokens"] == ids, "the tokens differ"
     assert [x is None for x in ours["logprobs"]] == [x is None for x in theirs], "other tokens have no log-probability"
     pairs = [(a, b) for a, b in zip(ours["logprobs"], theirs) if a is not None]
-    difference = max(abs(a - b) for a, b in pairs)
-    perplexity = math.exp(-sum(b for _, b in pairs) / len(pairs))
-    print(f"{name}: {len(ids)} tokens, window {window}, stride {stride}: largest difference {difference:.2e} "
-          f"(mean {sum(abs(a - b) for a, b in pairs) / len(pairs):.2e}), perplexity {ours['perplexity']:.6f}, "
-          f"transformers {perplexity:.6f}")
-    return difference
+    differences = [abs(a - b) for a, b in pairs]
+    result = {"model": name, "tokens": len(ids), "window": window, "stride": stride, "largest": max(differences),
+              "mean": sum(differences) / len(pairs), "perplexity": ours["perplexity"],
+              "theirs": math.exp(-sum(b for _, b in pairs) / len(pairs))}
+    print("{model}: {tokens} tokens, window {window}, stride {stride}: largest difference {largest:.2e} (mean {mean:.2e}), "
+          "perplexity {perplexity:.6f}, transformers {theirs:.6f}".format(**result), flush=True)
+    return result
+
+
+def page(results, heddle):
+    """What --record writes."""
+    version = subprocess.run([heddle, "--version"], check=True, capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True,
+                            text=True).stdout.strip()
+    rows = "".join("| {model} | {tokens} | {window} | {stride} | {largest:.1e} | {mean:.1e} | {perplexity:.6f} | {theirs:.6f} |\n"
+                   .format(**result) for result in results)
+    return f"""# `heddle score` against transformers
+
+Made by `tools/check_score.py --record docs/results/score.md` ({version} of {commit or "an unknown commit"}; transformers
+{transformers.__version__}, torch {torch.__version__}; float32 on a processor). The difference is that of a token's log-probability;
+the bound is {BOUND:.0e}. The first models are random and small, one of each family, and score the whole text at once;
+demo-llama scores pages of this repository in windows of its context.
+
+| model | tokens | window | stride | largest difference | mean | perplexity | transformers |
+|---|--:|--:|--:|--:|--:|--:|--:|
+{rows}"""
 
 
 def natural_text(tokenizer, num_tokens):
@@ -94,24 +125,30 @@ def main():
     parser.add_argument("--heddle", default=os.path.join(ROOT, "build/release/apps/cli/heddle"))
     parser.add_argument("--tokens", type=int, default=5000)
     parser.add_argument("--model", nargs="*", default=[os.path.join(ROOT, "assets/demo-llama")])
+    parser.add_argument("--record", help="write a page of the results there")
     arguments = parser.parse_args()
 
-    differences = []
-    with tempfile.TemporaryDirectory() as folder:
-        random_llama(folder, context=arguments.tokens + 100)
-        ids = torch.randint(1000, (arguments.tokens,), generator=torch.Generator().manual_seed(2)).tolist()
-        window = arguments.tokens + 100
-        differences.append(compare("random llama", arguments.heddle, folder, {"tokens": ids}, ids, window, window))
+    results = []
+    window = arguments.tokens + 100
+    ids = torch.randint(1000, (arguments.tokens,), generator=torch.Generator().manual_seed(2)).tolist()
+    for name, make in random_models(window):
+        with tempfile.TemporaryDirectory() as folder:
+            torch.manual_seed(1)
+            make().save_pretrained(folder)
+            results.append(compare(name, arguments.heddle, folder, {"tokens": ids}, ids, window, window))
     for folder in arguments.model:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         text = natural_text(tokenizer, arguments.tokens)
         ids = tokenizer(text)["input_ids"]
-        context = json.load(open(os.path.join(folder, "config.json")))["max_position_embeddings"]
-        window = min(context, len(ids))
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+            window = min(json.load(file)["max_position_embeddings"], len(ids))
         for stride in (window // 2, window):
-            differences.append(compare(os.path.basename(folder.rstrip("/")), arguments.heddle, folder, {"text": text}, ids,
-                                       window, stride))
-    sys.exit(0 if max(differences) <= BOUND else 1)
+            results.append(compare(os.path.basename(folder.rstrip("/")), arguments.heddle, folder, {"text": text}, ids,
+                                   window, stride))
+    if arguments.record:
+        with open(arguments.record, "w", encoding="utf-8") as file:
+            file.write(page(results, arguments.heddle))
+    sys.exit(0 if max(result["largest"] for result in results) <= BOUND else 1)
 
 
 if __name__ == "__main__":

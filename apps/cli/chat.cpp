@@ -22,6 +22,7 @@
 #include "cli/output.h"
 #include "cli/sampling_options.h"
 #include "cli/template_options.h"
+#include "engine/tokenizer/utf8.h"
 #include "weights/model_source.h"
 
 namespace heddle {
@@ -51,6 +52,12 @@ struct ChatOptions {
 void note(std::string_view text) {
   static const bool terminal = ::isatty(STDERR_FILENO) != 0;
   write_stderr(terminal ? fmt::format("\x1b[2m{}\x1b[0m\n", text) : fmt::format("heddle: {}\n", text));
+}
+
+// A message goes into the template's variables and into JSON, which are UTF-8; whose fault it is is said here.
+void require_utf8(std::string_view text, std::string_view what) {
+  if (const auto offset = find_invalid_utf8(text))
+    throw_error<InputError>("{} is not valid UTF-8 at byte {} of {}", what, *offset, text.size());
 }
 
 class Chat {
@@ -139,6 +146,7 @@ class Chat {
       note(system ? fmt::format("system message: {}", *system) : std::string("no system message"));
       return;
     }
+    require_utf8(text, "the system message");
     if (text == "\"\"")
       conversation_.set_system(std::nullopt);
     else
@@ -161,6 +169,7 @@ class Chat {
   }
 
   void answer(std::string_view text) {
+    require_utf8(text, "the message");
     conversation_.add_user(text);
     try {
       bool line_open = false;
@@ -222,6 +231,7 @@ Conversation conversation_of(const ChatOptions& options) {
   Conversation conversation;
   if (options.load) conversation = Conversation(read_conversation(*options.load), *options.load);
   conversation.set_variables(assigned_variables(options.chat_template));
+  if (options.system) require_utf8(*options.system, "--system");
   if (options.system) conversation.set_system(*options.system);
   return conversation;
 }

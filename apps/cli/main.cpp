@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/format_text.h"
 #include "cli/output.h"
 
 namespace {
@@ -18,6 +19,26 @@ constexpr int kSignalled = 128;
 int report(int exit_code, std::string_view message) {
   heddle::write_stderr(fmt::format("heddle: error: {}\n", message));
   return exit_code;
+}
+
+// What the user asked for that is no command, with those that there are; else what CLI11 says of the error.
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* command = &app;
+  std::string name = "heddle";
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    name += " " + command->get_name();
+  }
+  const std::vector<std::string> rest = command->remaining();
+  const bool no_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr &&
+                          !command->get_subcommands({}).empty() && !rest.empty();
+  if (!no_command) return fmt::format("{}; see {} --help", error.what(), name);
+  if (rest.front().starts_with('-'))
+    return fmt::format("{} has no option {}; see {} --help", name, heddle::printable_text(rest.front()), name);
+  std::string known;
+  for (const CLI::App* other : command->get_subcommands({})) known += (known.empty() ? "" : ", ") + other->get_name();
+  return fmt::format("{} has no command \"{}\", only {}; see {} --help", name, heddle::printable_text(rest.front()),
+                     known, name);
 }
 
 }  // namespace
@@ -46,9 +67,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    const auto commands = app.get_subcommands();
-    return report(kBadInput, fmt::format("{}; see heddle {}--help", error.what(),
-                                         commands.empty() ? "" : commands[0]->get_name() + " "));
+    return report(kBadInput, explain(app, error));
   } catch (const heddle::InputError& error) {
     return report(kBadInput, error.what());
   } catch (const heddle::Interrupted& interrupted) {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/completion_json.h"
 #include "cli/format_text.h"
@@ -193,7 +194,11 @@ std::string table_of(const Text& text, const Tokenizer& tokenizer) {
 class Scorer {
  public:
   Scorer(Engine& engine, std::vector<Text>& texts, WindowSize size, int num_top)
-      : engine_(engine), texts_(texts), size_(size), num_top_(num_top) {}
+      : engine_(engine),
+        texts_(texts),
+        size_(size),
+        num_top_(num_top),
+        progress_("scoring", num_tokens(texts), kTokens) {}
 
   template <class OnText>
   void run(const InterruptGuard& interrupt, OnText on_text) {
@@ -201,7 +206,9 @@ class Scorer {
     while (!engine_.idle() && !interrupt.interrupted()) {
       for (const TokenOutput& output : engine_.step()) take(output);
       submit();
+      progress_.update(num_scored_);
       for (; next_written_ < texts_.size() && done(texts_[next_written_]); ++next_written_) {
+        progress_.hide();
         on_text(texts_[next_written_]);
         texts_[next_written_] = {};  // a long file's results need not all be in memory
       }
@@ -215,6 +222,12 @@ class Scorer {
     std::size_t text = 0;
     std::int64_t begin = 0;
   };
+
+  static std::size_t num_tokens(const std::vector<Text>& texts) {
+    std::size_t count = 0;
+    for (const Text& text : texts) count += text.tokens.size();
+    return count;
+  }
 
   static bool done(const Text& text) { return text.all_submitted && text.windows_left == 0; }
 
@@ -249,6 +262,7 @@ class Scorer {
     if (output.finish == FinishReason::error) throw_error<Failure>("{}: {}", text.where, output.error);
     const auto index = static_cast<std::size_t>(running.begin + *output.prompt_index);
     text.logprobs[index] = *output.logprob;
+    ++num_scored_;
     if (num_top_ > 0) text.top[index] = output.top;
     if (!output.finish) return;
     --text.windows_left;
@@ -263,6 +277,8 @@ class Scorer {
   std::size_t next_submitted_ = 0;
   std::size_t next_written_ = 0;
   std::unordered_map<std::int64_t, Running> running_;
+  std::size_t num_scored_ = 0;  // tokens, of all texts
+  Progress progress_;
 };
 
 void score(const ScoreOptions& options) {

@@ -94,6 +94,15 @@ TEST_F(Chat, CommandsThatFailAreNamedAndTheConversationGoesOn) {
     EXPECT_THAT(result.err, HasSubstr(error));
 }
 
+TEST_F(Chat, TextThatIsNotUtf8IsTheMessagesFaultNotTheTemplates) {
+  const ProgramResult result = chat("caf\xe9\n/system \xff\nWhat is 137 plus 254?\n");
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.out, "137 plus 254 is 391.\n");
+  EXPECT_THAT(result.err, HasSubstr("heddle: error: the message is not valid UTF-8 at byte 3 of 4\n"));
+  EXPECT_THAT(result.err, HasSubstr("heddle: error: the system message is not valid UTF-8 at byte 0 of 1\n"));
+  EXPECT_THAT(result.err, testing::Not(HasSubstr("template")));
+}
+
 TEST_F(Chat, ParametersHoldFromTheNextAnswerOn) {
   const ProgramResult result = chat("/params max_tokens=4\nWhat is 137 plus 254?\n");
   EXPECT_LT(result.out.size(), std::string("137 plus 254 is 391.\n").size());
