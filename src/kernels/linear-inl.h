@@ -115,11 +115,20 @@ constexpr std::int64_t kRowsOfGroup = kManyRegisters ? 24 : 12;
 constexpr std::int64_t kRowsOfPackedGroup = 2 * rows_of_tile(4, Rows::packed);
 static_assert(kRowsAtOnce % kRowsOfGroup == 0 && kRowsAtOnce % kRowsOfPackedGroup == 0);
 
+// A single token's rows are read as fast as memory gives them, which it does to one stream best; where a few tokens
+// read them, the next group comes meanwhile.
+constexpr Fetch fetch_for(int tokens, Rows rows) {
+  if (rows == Rows::packed) return Fetch::nothing;
+  if (tokens == 1) return kManyRegisters ? Fetch::in_order : Fetch::nothing;
+  return Fetch::behind_rows;
+}
+
 // Elements [k, k + depth) of some tokens and of rows [first_row, end_row) of W.
 template <class Format>
 struct Block {
   const LinearParams& params;
   std::int64_t first_row, end_row;
+  std::int64_t end_of_piece;  // rows beyond it are another thread's
   std::int64_t first_token, num_tokens;
   std::int64_t k, depth;
   const typename Format::Packed* x[kTokensAtOnce];  // of each token, padded with zeros to whole chunks
@@ -181,7 +190,8 @@ HWY_NOINLINE void multiply_tile(const Block<Format>& block, const W* const (&w)[
                                 std::int64_t t) {
   constexpr int kParts = parts_of_tile(kTokens);
   constexpr Packing kX = packing_for(kTokens), kW = kLayout == Rows::packed ? kX : Packing::chunks;
-  constexpr Fetch kFetch = kTokens > 1 && kLayout == Rows::in_memory ? Fetch::ahead : Fetch::nothing;
+  constexpr Fetch kFetch = fetch_for(kTokens, kLayout);
+  constexpr std::int64_t kRowsAhead = kFetch == Fetch::in_order ? kRows : kRowsOfGroup;
   const std::int64_t plane = plane_of<Format>(block.depth);
   float* lanes[kRows];  // the tokens' lie one after the other
 #pragma GCC unroll 24
@@ -205,8 +215,9 @@ HWY_NOINLINE void multiply_tile(const Block<Format>& block, const W* const (&w)[
         for (int p = 0; p < kParts; ++p)
           sums.lanes[r][i][p] =
               block.begins_sums() ? hn::Zero(Floats()) : load(lanes[r] + i * kLanes + (part + p) * kWidth);
-    if (t == 0 && part == 0)  // the first to read these rows
-      sums.template add<kW, kX, kFetch>(rows, x, num_chunks, part, kRowsOfGroup * row_bytes);
+    const bool reads_first = t == 0 && part == 0;
+    if (reads_first && row + kRowsAhead < block.end_of_piece)
+      sums.template add<kW, kX, kFetch>(rows, x, num_chunks, part, kRowsAhead * row_bytes);
     else
       sums.template add<kW, kX>(rows, x, num_chunks, part);
     if (whole < block.depth) {
@@ -334,6 +345,7 @@ void multiply_rows(const LinearParams& params, std::int64_t begin, std::int64_t 
         Block<Format> block{.params = params,
                             .first_row = row,
                             .end_row = std::min(end, row + kRowsAtOnce),
+                            .end_of_piece = end,
                             .first_token = token,
                             .num_tokens = num_tokens,
                             .k = k,

@@ -38,7 +38,9 @@ HWY_INLINE void keep_order() {
 // once.
 enum class Packing : std::uint8_t { chunks, planes };
 
-enum class Fetch { nothing, ahead };
+// What comes into the second-level cache while a tile is multiplied: nothing; of each row what lies some bytes behind
+// it; or what lies some bytes behind the tile, in the order of memory.
+enum class Fetch { nothing, behind_rows, in_order };
 
 // Brings a cache line into the second-level cache. Where it lies beyond what is allocated, nothing happens.
 HWY_INLINE void fetch(const void* from, std::ptrdiff_t ahead) {
@@ -82,9 +84,9 @@ struct DotSums {
         for (int p = 0; p < kParts; ++p) lanes[r][t][p] = hn::Zero(Floats());
   }
 
-  // Adds the products of `num_chunks` chunks. Of planes, w and x are in that of `part`, and kParts is 1. With
-  // Fetch::ahead, what lies `ahead` bytes behind each chunk of W comes into the caches meanwhile: a processor foresees
-  // no jump to another row.
+  // Adds the products of `num_chunks` chunks. Of planes, w and x are in that of `part`, and kParts is 1. What a Fetch
+  // brings lies `ahead` bytes behind each row, or behind the first: a processor foresees no jump to another row, and
+  // it reads several rows at once at less than the rate of one stream.
   template <Packing kW = Packing::chunks, Packing kX = Packing::chunks, Fetch kFetch = Fetch::nothing, class W>
   HWY_INLINE void add(const W* const (&w)[kRows], const typename Format::Packed* const (&x)[kTokens],
                       std::int64_t num_chunks, int part, std::ptrdiff_t ahead = 0) {
@@ -96,9 +98,13 @@ struct DotSums {
 #pragma GCC unroll 4
     for (int t = 0; t < kTokens; ++t) tokens[t] = x[t];
     for (std::int64_t chunk = 0; chunk < num_chunks; ++chunk) {
-      if constexpr (kFetch == Fetch::ahead) {
+      if constexpr (kFetch == Fetch::behind_rows) {
 #pragma GCC unroll 24
         for (int r = 0; r < kRows; ++r) fetch(rows[r] + chunk * Format::kChunk, ahead);
+      }
+      if constexpr (kFetch == Fetch::in_order) {
+#pragma GCC unroll 24
+        for (int r = 0; r < kRows; ++r) fetch(rows[0] + (chunk * kRows + r) * Format::kChunk, ahead);
       }
 #pragma GCC unroll 2
       for (int phase = 0; phase < Format::kPhases; ++phase) {
