@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# What the kernels' machine code must look like, of objects that the preset hopper has built; counts a line a kernel:
+#   scripts/check_sass.sh [BUILD_FOLDER]      (default: build/hopper)
+# The product for few tokens: it reads weights 16 bytes at a time, multiplies in tensor cores and uses no local memory.
+# Prefill attention: it multiplies with HGMMA. Needs cuobjdump: on PATH, beside nvcc, or in Python's triton (its nvdisasm
+# beside it). Exits 1 when a kernel is not as it must be, 3 when there is no cuobjdump.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+build=${1:-build/hopper}
+
+find_cuobjdump() {
+  local python folder
+  command -v cuobjdump && return
+  for folder in /usr/local/cuda/bin /opt/cuda/bin; do
+    [ -x "$folder/cuobjdump" ] && echo "$folder/cuobjdump" && return
+  done
+  for python in "${HEDDLE_ORACLE_PYTHON:-/opt/oracle/bin/python}" python3; do
+    folder=$("$python" -c 'import importlib.util as u; print(u.find_spec("triton").submodule_search_locations[0])' 2>/dev/null) || continue
+    [ -x "$folder/backends/nvidia/bin/cuobjdump" ] && echo "$folder/backends/nvidia/bin/cuobjdump" && return
+  done
+  return 1
+}
+
+cuobjdump=$(find_cuobjdump) || { echo "check_sass: there is no cuobjdump (CUDA toolkit, or pip install triton)" >&2; exit 3; }
+failed=0
+
+# Counts instructions in the kernels whose names hold $2; each must have some that match $3 and none that match $4.
+check() {  # object, kernel, wanted, unwanted
+  local object=$build/src/kernels/CMakeFiles/heddle_kernels.dir/$1.o
+  [ -f "$object" ] || { echo "check_sass: $object is not built" >&2; failed=1; return; }
+  "$cuobjdump" --dump-sass "$object" 2>/dev/null | c++filt | awk -v kernel="$2" -v wanted="$3" -v unwanted="$4" '
+    function close_kernel(  text, i) {
+      if (!inside) return
+      kernels++
+      text = ""
+      for (i = 1; i <= seen; i++) text = text "  " count[words[i]] " " words[i]
+      good = hits > 0 && misses == 0
+      if (!good) bad++
+      print (good ? "ok   " : "BAD  ") name ":" text
+    }
+    /Function : / {
+      close_kernel()
+      name = substr($0, index($0, "Function : ") + 11)
+      sub(/^void /, "", name); gsub(/heddle::|[(]anonymous namespace[)]::/, "", name); sub(/[(].*$/, "", name)
+      inside = index(name, kernel "<") > 0
+      hits = misses = seen = 0
+      delete count
+      next
+    }
+    inside && match($0, /[ \t](LDGSTS|UBLKCP|UTMALDG|LDG|LDL|STL|HMMA|HGMMA)[.A-Z0-9x_]* /) {
+      word = substr($0, RSTART + 1, RLENGTH - 2)
+      if (word == "LDGDEPBAR") next
+      if (!count[word]++) words[++seen] = word
+      if (word ~ wanted) hits++
+      if (word ~ unwanted) misses++
+    }
+    END {
+      close_kernel()
+      if (kernels == 0) print "BAD  no kernel " kernel
+      exit kernels == 0 || bad > 0
+    }' || failed=1
+}
+
+check linear_sm90_stream.cu linear_stream '^(LDGSTS.*[.]128|UBLKCP)' '^(LDL|STL)|^LDGSTS.*E$|^LDGSTS.*[.]64'
+check attention_prefill_sm90.cu attention_prefill '^HGMMA' '^HMMA'
+exit $failed
