@@ -41,7 +41,7 @@ check() {  # object, kernel, wanted, unwanted
     /Function : / {
       close_kernel()
       name = substr($0, index($0, "Function : ") + 11)
-      sub(/^void /, "", name); gsub(/heddle::|[(]anonymous namespace[)]::/, "", name); sub(/[(].*$/, "", name)
+      sub(/^void /, "", name); gsub(/heddle::|[(]anonymous namespace[)]::/, "", name); gsub(/[(][A-Za-z_]+[)]/, "", name); sub(/[(].*$/, "", name)
       inside = index(name, kernel "<") > 0
       hits = misses = seen = 0
       delete count

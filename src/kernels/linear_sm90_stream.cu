@@ -21,30 +21,41 @@ bool is_aligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
-template <class Config, int kTokenTiles, class T, class Y>
+template <class Config, class T, class Y>
 void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
-  launch_sm90("linear", linear_stream<Config, kTokenTiles, T, Y>,
+  launch_sm90("linear", linear_stream<Config, T, Y>,
               {.grid = dim3(static_cast<unsigned>(blocks)),
                .block = dim3(Config::kThreads),
-               .shared_bytes = stream_shared_bytes<Config>(kTokenTiles)},
+               .shared_bytes = stream_shared_bytes<Config>(params.x.rows, params.weight.in_features)},
               stream, operands_of<T, T, Y>(params));
 }
 
+// Leaves a multiprocessor's memory room for the small kernels that wait beside a product.
+constexpr std::size_t kMostSharedBytes = std::size_t{216} << 10;
+
 // The order of sums is the same in all, so a token's bits do not depend on how many come with it. A tile that has few of
-// its rows wastes what is on its way; a high one reads less of x, which counts from 9 tokens on. Two blocks' shared memory
-// fits into a multiprocessor (but of the highest tiles), so that the next kernel's first copies find room.
+// its rows wastes what is on its way; a high one reads less of x, which counts from 9 tokens on. Deep rings ask for more
+// than half of a multiprocessor's shared memory, so that two products never share one: a block takes the place of one of
+// the last product's as that ends, and fills its ring while the kernels between run (docs/notes/linear_gpu.md).
 template <class T, class Y>
 void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
+  constexpr StreamTokens kWhole = StreamTokens::whole, kPieces = StreamTokens::pieces;
   const int blocks = num_multiprocessors(stream.device().index);
   const std::int64_t rows = (params.weight.out_features + blocks - 1) / blocks;  // of a block, at most
-  if (params.x.rows > 8) {
-    if (rows <= 32) return enqueue_stream<StreamConfig<2, 3>, 2, T, Y>(params, blocks, stream);
-    if (rows <= 96) return enqueue_stream<StreamConfig<3, 2>, 2, T, Y>(params, blocks, stream);
-    return enqueue_stream<StreamConfig<4, 2>, 2, T, Y>(params, blocks, stream);
+  if (params.x.rows <= 8) {
+    using Deep = StreamConfig<2, 1, 10, kWhole>;
+    if (stream_shared_bytes<Deep>(params.x.rows, params.weight.in_features) <= kMostSharedBytes)
+      return enqueue_stream<Deep, T, Y>(params, blocks, stream);
+    return enqueue_stream<StreamConfig<2, 1, 8, kPieces>, T, Y>(params, blocks, stream);
   }
-  if (rows <= 16 || (rows > 256 && params.x.rows == 1))
-    return enqueue_stream<StreamConfig<1, 8>, 1, T, Y>(params, blocks, stream);
-  enqueue_stream<StreamConfig<2, 4>, 1, T, Y>(params, blocks, stream);
+  if (params.weight.in_features < 4096) {
+    if (rows <= 32) return enqueue_stream<StreamConfig<2, 2, 3, kPieces>, T, Y>(params, blocks, stream);
+    if (rows <= 96) return enqueue_stream<StreamConfig<3, 2, 2, kPieces>, T, Y>(params, blocks, stream);
+  } else {
+    if (rows <= 32) return enqueue_stream<StreamConfig<2, 2, 8, kPieces>, T, Y>(params, blocks, stream);
+    if (rows <= 96) return enqueue_stream<StreamConfig<3, 2, 6, kPieces>, T, Y>(params, blocks, stream);
+  }
+  enqueue_stream<StreamConfig<4, 2, 2, kPieces>, T, Y>(params, blocks, stream);
 }
 
 template <class T>

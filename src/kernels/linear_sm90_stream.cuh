@@ -21,25 +21,43 @@
 
 namespace heddle {
 
-template <int kRowTiles_, int kDepth_>
+// Where x is in shared memory: whole, or a step's pieces beside the step's weights.
+enum class StreamTokens { whole, pieces };
+
+template <int kRowTiles_, int kTokenTiles_, int kDepth_, StreamTokens kTokens_>
 struct StreamConfig {
   static constexpr int kWarps = 8;
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kRowTiles = kRowTiles_;  // of 16 rows, that share what is read of x
-  static constexpr int kDepth = kDepth_;        // steps on their way
+  static constexpr int kRowTiles = kRowTiles_;      // of 16 rows, that share what is read of x
+  static constexpr int kTokenTiles = kTokenTiles_;  // of 8 tokens
+  static constexpr int kDepth = kDepth_;            // steps on their way
+  static constexpr bool kWholeTokens = kTokens_ == StreamTokens::whole;
   static constexpr int kTileRows = kRowTiles * 16;
   static constexpr int kRowStride = kTileRows + 4;  // of sums: a warp's stores fall on all 32 banks
+  static constexpr int kRowPieces = 2 * kRowTiles;
+  static constexpr int kStepPieces = kRowPieces + (kWholeTokens ? 0 : kTokenTiles);
   static constexpr int kStepFeatures = kWarps * 32;
+  static constexpr std::size_t kRingBytes = std::size_t{16} * kThreads * kStepPieces * kDepth;
+  static constexpr std::size_t kSumsBytes = std::size_t{4} * kRowStride * 8 * kWarps;  // of 8 tokens at a time
 };
 
 // Blocks begin in turns at multiples of so many steps along k, so that not all ask for the same part of x at once.
 inline constexpr int kStepsApart = 4;
 
+// Elements from a token's whole x to the next token's: to the end of the last step, and on so far that what a warp reads of
+// two tokens at once lies in different banks.
 template <class Config>
-constexpr std::size_t stream_shared_bytes(int token_tiles) {
-  const std::size_t ring = std::size_t{16} * Config::kThreads * Config::kDepth * (2 * Config::kRowTiles + token_tiles);
-  const std::size_t sums = std::size_t{4} * Config::kRowStride * 8 * token_tiles * Config::kWarps;
-  return ring + sums;
+__host__ __device__ constexpr int whole_tokens_stride(int in_features) {
+  return (in_features + Config::kStepFeatures - 1) / Config::kStepFeatures * Config::kStepFeatures + 32;
+}
+
+template <class Config>
+constexpr std::size_t stream_shared_bytes(std::int64_t num_tokens, std::int64_t in_features) {
+  std::size_t bytes = Config::kRingBytes + Config::kSumsBytes;
+  if (Config::kWholeTokens)
+    bytes += static_cast<std::size_t>(num_tokens) * 2 *
+             static_cast<std::size_t>(whole_tokens_stride<Config>(static_cast<int>(in_features)));
+  return bytes;
 }
 
 // 16 bytes from global memory, or zeros and no access. The policy is for what nobody reads again; the hint fetches its
@@ -128,33 +146,59 @@ struct StreamCursor {
   }
 };
 
-// Adds what the warps have left in `sums`, in their order, and stores the tile.
-template <class Config, int kTokenTiles, class Operands>
-__device__ inline void store_tile(const Operands& op, const StreamShare& share, int tile, const float* sums) {
+// All of x, zeros behind each token's end.
+template <class Config, class Operands, class T>
+__device__ inline void load_whole_tokens(const Operands& op, T* tokens) {
+  const int in_features = static_cast<int>(op.in_features);
+  const int stride = whole_tokens_stride<Config>(in_features), pieces = stride / 8, all = op.num_tokens * pieces;
+  constexpr int kAtOnce = 4;
+  for (int first = static_cast<int>(threadIdx.x); first < all; first += kAtOnce * Config::kThreads) {
+    uint4 values[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int piece = first + i * Config::kThreads, token = piece / pieces, k = (piece - token * pieces) * 8;
+      values[i] = make_uint4(0, 0, 0, 0);
+      if (piece < all && k < in_features) values[i] = *reinterpret_cast<const uint4*>(op.x + token * op.x_stride + k);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int piece = first + i * Config::kThreads;
+      if (piece < all) reinterpret_cast<uint4*>(tokens)[piece] = values[i];
+    }
+  }
+}
+
+// Adds what the warps have left in `sums` of 8 tokens, in their order, and stores it.
+template <class Config, class Operands>
+__device__ inline void store_tile(const Operands& op, const StreamShare& share, int tile, int first_token,
+                                  const float* sums) {
   const std::int64_t first_row = share.begin + std::int64_t{tile} * share.tile_rows;
   const int rows = static_cast<int>(min(std::int64_t{share.tile_rows}, share.end - first_row));
-  for (int i = static_cast<int>(threadIdx.x); i < op.num_tokens * Config::kTileRows; i += Config::kThreads) {
+  const int tokens = min(8, op.num_tokens - first_token);
+  for (int i = static_cast<int>(threadIdx.x); i < tokens * Config::kTileRows; i += Config::kThreads) {
     const int token = i / Config::kTileRows, row = i % Config::kTileRows;
     if (row >= rows) continue;
     const float* at = sums + token * Config::kRowStride + row;
     float sum = *at;
 #pragma unroll
-    for (int warp = 1; warp < Config::kWarps; ++warp) sum += at[warp * 8 * kTokenTiles * Config::kRowStride];
+    for (int warp = 1; warp < Config::kWarps; ++warp) sum += at[warp * 8 * Config::kRowStride];
     if (op.bias != nullptr) sum += op.bias[first_row + row];
-    store_rounded(op.y + token * op.y_stride + first_row + row, sum);
+    store_rounded(op.y + (first_token + token) * op.y_stride + first_row + row, sum);
   }
 }
 
 // The rows of x and W aligned to 16 bytes, in_features a multiple of 8, num_tokens <= 8 * kTokenTiles. Any grid.
-template <class Config, int kTokenTiles, class T, class Y>
+template <class Config, class T, class Y>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     linear_stream(const __grid_constant__ LinearOperands<T, T, Y> op) {
-  constexpr int kRowPieces = 2 * Config::kRowTiles, kStepPieces = kRowPieces + kTokenTiles;
+  constexpr int kRowPieces = Config::kRowPieces, kStepPieces = Config::kStepPieces;
+  constexpr int kTokenTiles = Config::kTokenTiles;
   constexpr std::uint32_t kPieceBytes = 16 * Config::kThreads, kStepBytes = kPieceBytes * kStepPieces;
   extern __shared__ uint4 ring[];  // [kDepth][kStepPieces][kThreads]
-  auto* sums = reinterpret_cast<float*>(ring + Config::kDepth * kStepPieces * Config::kThreads);
+  auto* sums = reinterpret_cast<float*>(ring + Config::kRingBytes / sizeof(uint4));
+  auto* whole_tokens = reinterpret_cast<T*>(sums + Config::kSumsBytes / sizeof(float));
 
-  // At once: the next kernel's launch and its first copies of W then hide behind this one.
+  // At once: what lies between this product and the next is then there, waiting, when this one ends.
   let_later_kernels_start();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int row_of_lane = lane / 4, piece_of_lane = lane % 4;
@@ -182,20 +226,18 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
                       in_row && i * 8 < rows_left, policy);
     weights.advance();
   };
-  StreamCursor<Config> tokens = weights;
+  StreamCursor<Config> tokens = weights;  // where x is copied, or if it is there as a whole, used
+  const auto token_of = [&](int n) { return n * 8 + row_of_lane; };
   const auto copy_tokens = [&](std::uint32_t slot) {
     const bool in_row = tokens.k() < in_features;
 #pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) {
-      const int token = n * 8 + row_of_lane;
+    for (int n = 0; n < kTokenTiles; ++n)
       copy_tokens_16(my_ring + slot * kStepBytes + (kRowPieces + n) * kPieceBytes,
-                     op.x + token * op.x_stride + tokens.k(), in_row && token < op.num_tokens);
-    }
+                     op.x + token_of(n) * op.x_stride + tokens.k(), in_row && token_of(n) < op.num_tokens);
     tokens.advance();
   };
 
-  // Of the first kDepth steps W and then x, a group each; from there on a group a step. So when step i is due, all but
-  // the kDepth - 1 groups made last must have come, i counted from 0 or not.
+  // A group a step, so when step i is due, all but the kDepth - 1 groups made last must have come.
   int steps_copied = 0;
 #pragma unroll 1
   for (; steps_copied < Config::kDepth; ++steps_copied) {
@@ -203,12 +245,31 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     end_copy_group();
   }
   wait_for_earlier_kernels();
-#pragma unroll 1
-  for (int slot = 0; slot < Config::kDepth; ++slot) {
-    if (slot < total_steps) copy_tokens(slot);
-    end_copy_group();
+  if constexpr (Config::kWholeTokens) {
+    load_whole_tokens<Config>(op, whole_tokens);
+    __syncthreads();
+  } else {
+    // Through registers: in a group of its own, x would come after all of the weights.
+    uint4 pieces[Config::kDepth][kTokenTiles];
+#pragma unroll
+    for (int step = 0; step < Config::kDepth; ++step) {
+      const bool in_row = step < total_steps && tokens.k() < in_features;
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+        pieces[step][n] = make_uint4(0, 0, 0, 0);
+        if (in_row && token_of(n) < op.num_tokens)
+          pieces[step][n] = *reinterpret_cast<const uint4*>(op.x + token_of(n) * op.x_stride + tokens.k());
+      }
+      tokens.advance();
+    }
+#pragma unroll
+    for (int step = 0; step < Config::kDepth; ++step)
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n)
+        ring[(step * kStepPieces + kRowPieces + n) * Config::kThreads + thread] = pieces[step][n];
   }
 
+  const int whole_stride = whole_tokens_stride<Config>(in_features);
   std::uint32_t slot = 0;
 #pragma unroll 1
   for (int tile = 0; tile < share.tiles; ++tile) {
@@ -219,7 +280,16 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       const uint4* pieces = ring + slot * (kStepPieces * Config::kThreads) + thread;
       uint4 x[kTokenTiles];
 #pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) x[n] = pieces[(kRowPieces + n) * Config::kThreads];
+      for (int n = 0; n < kTokenTiles; ++n) {
+        if constexpr (Config::kWholeTokens) {
+          x[n] = make_uint4(0, 0, 0, 0);
+          if (token_of(n) < op.num_tokens)
+            x[n] = *reinterpret_cast<const uint4*>(whole_tokens + token_of(n) * whole_stride + tokens.k());
+        } else {
+          x[n] = pieces[(kRowPieces + n) * Config::kThreads];
+        }
+      }
+      if constexpr (Config::kWholeTokens) tokens.advance();
 #pragma unroll
       for (int m = 0; m < Config::kRowTiles; ++m) {
         const uint4 low = pieces[2 * m * Config::kThreads], high = pieces[(2 * m + 1) * Config::kThreads];
@@ -228,25 +298,25 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       }
       if (steps_copied < total_steps) {
         copy_weights(slot);
-        copy_tokens(slot);
+        if constexpr (!Config::kWholeTokens) copy_tokens(slot);
         ++steps_copied;
       }
       end_copy_group();
       slot = slot + 1 == Config::kDepth ? 0 : slot + 1;
     }
 
-    if (tile > 0) __syncthreads();  // the last tile's sums have been read
-    float* mine = sums + warp * 8 * kTokenTiles * Config::kRowStride;
+    float* mine = sums + warp * 8 * Config::kRowStride;
 #pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n)
+    for (int n = 0; n < kTokenTiles; ++n) {
+      if (tile > 0 || n > 0) __syncthreads();  // the last sums have been read
 #pragma unroll
       for (int m = 0; m < Config::kRowTiles; ++m)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          mine[(n * 8 + piece_of_lane * 2 + i % 2) * Config::kRowStride + m * 16 + i / 2 * 8 + row_of_lane] =
-              c[m][n][i];
-    __syncthreads();
-    store_tile<Config, kTokenTiles>(op, share, tile, sums);
+          mine[(piece_of_lane * 2 + i % 2) * Config::kRowStride + m * 16 + i / 2 * 8 + row_of_lane] = c[m][n][i];
+      __syncthreads();
+      store_tile<Config>(op, share, tile, n * 8, sums);
+    }
   }
 }
 

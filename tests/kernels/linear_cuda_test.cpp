@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -137,6 +138,8 @@ const Case kCudaCases[] = {
     {9, 7001, 136, 8},
     {15, 129, 2048, 0, 1},  // nothing is aligned
     {16, 600, 4104, 0, 0, true},
+    {8, 140, 14344},  // x too long to be held as a whole
+    {10, 4400, 4096, 8, 0, true},
     {17, 129, 512, 8, 0, true},  // the first that goes to cuBLASLt
     {33, 77, 88},
     {40, 264, 1016, 0, 0, true},
@@ -279,23 +282,30 @@ TEST_F(LinearCuda, IsCloseToFloat64AndToTheCpu) {
 }
 
 TEST_F(LinearCuda, GivesTheSameBitsAgainAndInAnyBatchThatStreams) {
-  const Case c{.num_tokens = 40, .out_features = 4608, .in_features = 1032, .has_bias = true};
-  for (const Dtypes& d : kDtypes) {
-    SCOPED_TRACE(describe(c, d));
-    Problem p = Problem::random(c, d);
-    GuardedRows alone(1, c.out_features, d.y), batch(kLinearSmallRows, c.out_features, d.y);
-    GuardedRows other(c.num_tokens, c.out_features, d.y);
-    linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
-    for (int run = 0; run < 20; ++run) linear(on_gpu(p.gpu_x.tensor(), p.weight, other.tensor()), stream());
-    stream().synchronize();
-    EXPECT_EQ(p.gpu_y.bytes(), other.bytes());
-    for (std::int64_t tokens = 1; tokens <= kLinearSmallRows; ++tokens) {
-      linear(on_gpu(p.gpu_x.part(7, tokens), p.weight, batch.part(0, tokens)), stream());
-      linear(on_gpu(p.gpu_x.part(6 + tokens, 1), p.weight, alone.tensor()), stream());
+  // Rows a block and lengths that take each kind of kernel; the first in all dtypes.
+  const Case cases[] = {{.num_tokens = 40, .out_features = 4608, .in_features = 1032, .has_bias = true},
+                        {.num_tokens = 40, .out_features = 300, .in_features = 4104},
+                        {.num_tokens = 40, .out_features = 4400, .in_features = 4096},
+                        {.num_tokens = 40, .out_features = 16500, .in_features = 264},
+                        {.num_tokens = 40, .out_features = 260, .in_features = 14336}};
+  for (const Case& c : cases) {
+    for (const Dtypes& d : std::span(kDtypes).first(&c == cases ? std::size(kDtypes) : 2)) {
+      SCOPED_TRACE(describe(c, d));
+      Problem p = Problem::random(c, d);
+      GuardedRows alone(1, c.out_features, d.y), batch(kLinearSmallRows, c.out_features, d.y);
+      GuardedRows other(c.num_tokens, c.out_features, d.y);
+      linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
+      for (int run = 0; run < 20; ++run) linear(on_gpu(p.gpu_x.tensor(), p.weight, other.tensor()), stream());
       stream().synchronize();
-      const std::vector<float> many = batch.values(), one = alone.values();
-      const auto last = many.begin() + (tokens - 1) * c.out_features;
-      EXPECT_TRUE(std::equal(one.begin(), one.end(), last)) << tokens << " tokens";
+      EXPECT_EQ(p.gpu_y.bytes(), other.bytes());
+      for (std::int64_t tokens = 1; tokens <= kLinearSmallRows; ++tokens) {
+        linear(on_gpu(p.gpu_x.part(7, tokens), p.weight, batch.part(0, tokens)), stream());
+        linear(on_gpu(p.gpu_x.part(6 + tokens, 1), p.weight, alone.tensor()), stream());
+        stream().synchronize();
+        const std::vector<float> many = batch.values(), one = alone.values();
+        const auto last = many.begin() + (tokens - 1) * c.out_features;
+        EXPECT_TRUE(std::equal(one.begin(), one.end(), last)) << tokens << " tokens";
+      }
     }
   }
 }
