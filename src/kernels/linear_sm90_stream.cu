@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/error.h"
@@ -21,22 +22,26 @@ bool is_aligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
+// More than half of a multiprocessor's shared memory, so that no two blocks of products share one: else some
+// multiprocessors get two of a grid and others none, and the next grid takes over what is askew. A block takes the place of
+// one of the last product's as that ends, and fills its ring while the kernels between run (docs/notes/linear_gpu.md).
+constexpr std::size_t kLeastSharedBytes = std::size_t{116} << 10;
+
+// Leaves room for the small kernels that wait beside a product.
+constexpr std::size_t kMostSharedBytes = std::size_t{216} << 10;
+
 template <class Config, class T, class Y>
 void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
+  const std::size_t shared_bytes = stream_shared_bytes<Config>(params.x.rows, params.weight.in_features);
   launch_sm90("linear", linear_stream<Config, T, Y>,
               {.grid = dim3(static_cast<unsigned>(blocks)),
                .block = dim3(Config::kThreads),
-               .shared_bytes = stream_shared_bytes<Config>(params.x.rows, params.weight.in_features)},
+               .shared_bytes = std::max(shared_bytes, kLeastSharedBytes)},
               stream, operands_of<T, T, Y>(params));
 }
 
-// Leaves a multiprocessor's memory room for the small kernels that wait beside a product.
-constexpr std::size_t kMostSharedBytes = std::size_t{216} << 10;
-
 // The order of sums is the same in all, so a token's bits do not depend on how many come with it. A tile that has few of
-// its rows wastes what is on its way; a high one reads less of x, which counts from 9 tokens on. Deep rings ask for more
-// than half of a multiprocessor's shared memory, so that two products never share one: a block takes the place of one of
-// the last product's as that ends, and fills its ring while the kernels between run (docs/notes/linear_gpu.md).
+// its rows wastes what is on its way; a high one reads less of x, which counts from 9 tokens on.
 template <class T, class Y>
 void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
   constexpr StreamTokens kWhole = StreamTokens::whole, kPieces = StreamTokens::pieces;
