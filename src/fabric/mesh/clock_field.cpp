@@ -57,48 +57,61 @@ void shift_field(ClockField& field, const ShiftWeights& weights, int steps) {
     }
 }
 
-// In place: taken_x of the row before is in `carry`, which takes over that of the next; of taken_y each vector is read
-// before the one that lies before it is written.
-HWY_INLINE void rendezvous_row(ClockField& field, Rendezvous& taken, const ShiftWeights& weights, int x, int width,
-                               Ticks* carry) {
-  const int height = field.height();
-  const Vector compute = set(weights.compute), x_weight = set(weights.x[static_cast<std::size_t>((x + width) % width)]);
-  Ticks *row = field.row(x), *taken_y = taken.taken_y.row(x), *taken_x = taken.taken_x.row(x + 1);
-  const Ticks *next = field.row(x + 1), *y_weight = weights.y.data();
-  row[height] = row[0];
-  Vector above = load(taken_y);
-  for (int y = 0; y < height; y += static_cast<int>(hn::Lanes(Lanes()))) {
-    const Vector before = above;
-    above = load(taken_y + y + hn::Lanes(Lanes()));
-    const Vector along_x = hn::Add(hn::Max(load(next + y), load(carry + y)), x_weight);
-    const Vector along_y = hn::Add(hn::Max(load(row + y + 1), before), load(y_weight + y));
-    hn::StoreU(load(taken_x + y), Lanes(), carry + y);
-    hn::StoreU(along_x, Lanes(), taken_x + y);
-    hn::StoreU(along_y, Lanes(), taken_y + y + 1);
-    hn::StoreU(max3(hn::Add(load(row + y), compute), along_x, along_y), Lanes(), row + y);
+// In place, but arrivals along x: those of the step before lie in another row.
+struct RendezvousRow {
+  Ticks* clock;
+  const Ticks *next, *taken_x;
+  Ticks *arrived_x, *arrived_y;
+  Ticks compute, x_weight;
+};
+
+HWY_INLINE void rendezvous_row(const RendezvousRow& row, const Ticks* y_weights, int height) {
+  const Vector compute = set(row.compute), x_weight = set(row.x_weight);
+  const int step = static_cast<int>(hn::Lanes(Lanes()));
+  Ticks *clock = row.clock, *arrived_y = row.arrived_y;
+  clock[height] = clock[0];
+  arrived_y[-1] = arrived_y[height - 1];
+  Vector taken_y = load(arrived_y - 1);
+  for (int y = 0; y < height; y += step) {
+    const Vector taken_after = load(arrived_y + y + step - 1);  // before it is overwritten
+    const Vector along_x = hn::Add(hn::Max(load(row.next + y), load(row.taken_x + y)), x_weight);
+    const Vector along_y = hn::Add(hn::Max(load(clock + y + 1), taken_y), load(y_weights + y));
+    hn::StoreU(along_x, Lanes(), row.arrived_x + y);
+    hn::StoreU(along_y, Lanes(), arrived_y + y);
+    hn::StoreU(max3(hn::Add(load(clock + y), compute), along_x, along_y), Lanes(), clock + y);
+    taken_y = taken_after;
   }
-  taken_y[0] = taken_y[height];
 }
 
-// As shift_field, but a row needs both neighbours' step before, so that copies close the ring at both ends.
-void rendezvous_field(ClockField& field, Rendezvous& taken, const ShiftWeights& weights, int steps) {
+// As shift_field, but a row needs both neighbours' step before, so that copies close the ring at both ends. Of arrivals along x
+// every second step's are in the field, the others in a few rows beside it, as many as a wave's steps touch.
+void rendezvous_field(ClockField& field, Rendezvous& arrived, const ShiftWeights& weights, int steps) {
+  constexpr int kRows = ClockField::kGhostRows + 1;
   const int width = field.width(), height = field.height();
-  for (ClockField* f : {&field, &taken.taken_x, &taken.taken_y})
+  for (ClockField* f : {&field, &arrived.x, &arrived.y})
     for (int x = 0; x < steps; ++x) {
       std::copy_n(f->row(x), height, f->row(width + x));
       std::copy_n(f->row(width - 1 - x), height, f->row(-1 - x));
     }
-  const std::size_t lanes = ClockField::lanes(height);
-  std::vector<Ticks> carry(static_cast<std::size_t>(steps) * lanes);
-  for (int wave = 1 - steps; wave <= width + steps - 2; ++wave)
+  ClockField between(kRows, height);
+  const auto odd_row = [&](int x) { return between.row((x + kRows) % kRows); };
+  for (int wave = 1 - steps; wave <= width + steps - 1; ++wave) {
     for (int step = 0; step < steps; ++step) {
       const int x = wave - step, first = step + 1 - steps;
       if (x < first || x > width - first - 1) continue;
-      Ticks* own = carry.data() + static_cast<std::size_t>(step) * lanes;
-      if (x == first) std::copy_n(taken.taken_x.row(x), height, own);
-      rendezvous_row(field, taken, weights, x, width, own);
+      const bool is_even = step % 2 == 0;
+      rendezvous_row({.clock = field.row(x),
+                      .next = field.row(x + 1),
+                      .taken_x = is_even ? arrived.x.row(x - 1) : odd_row(x - 1),
+                      .arrived_x = is_even ? odd_row(x) : arrived.x.row(x),
+                      .arrived_y = arrived.y.row(x),
+                      .compute = weights.compute,
+                      .x_weight = weights.x[static_cast<std::size_t>((x + width) % width)]},
+                     weights.y.data(), height);
     }
-  std::copy_n(taken.taken_x.row(width), height, taken.taken_x.row(0));
+    if (const int done = wave - steps; steps % 2 != 0 && done >= 0 && done < width)  // whom nobody asks any more
+      std::copy_n(odd_row(done), height, arrived.x.row(done));
+  }
 }
 
 void broadcast_field(ClockField& field, const BroadcastWeights& weights) {
@@ -215,9 +228,14 @@ void shift_steps(ClockField& field, const ShiftWeights& weights, int steps) {
   HWY_DYNAMIC_DISPATCH(shift_field)(field, weights, steps);
 }
 
-void rendezvous_steps(ClockField& field, Rendezvous& taken, const ShiftWeights& weights, int steps) {
+Rendezvous::Rendezvous(int width, int height) : x(width, height), y(width, height) {
+  fill(x, kNever);
+  fill(y, kNever);
+}
+
+void rendezvous_steps(ClockField& field, Rendezvous& arrived, const ShiftWeights& weights, int steps) {
   require(0 < steps && steps <= ClockField::kGhostRows && steps <= field.width(), "{} steps at once", steps);
-  HWY_DYNAMIC_DISPATCH(rendezvous_field)(field, taken, weights, steps);
+  HWY_DYNAMIC_DISPATCH(rendezvous_field)(field, arrived, weights, steps);
 }
 
 void broadcast_step(ClockField& field, const BroadcastWeights& weights) {

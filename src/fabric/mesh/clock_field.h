@@ -63,12 +63,13 @@ void shift_steps(ClockField& field, const ShiftWeights& weights, int steps);
 
 // Two buffers and rendezvous: a tile leaves for the buffer out of which its receiver sent one in the step before, when
 // that one has arrived. A are arrivals:
-// Ax'[x][y] = max(T[x + 1][y], Ax[x - 1][y]) + x_weight[x], Ay' alike, T' = max(T + compute, Ax', Ay'), `steps` times.
-// Of arrivals what a core waits for is kept, its predecessor's: taken_x[x] is Ax[x - 1], and taken_y alike.
+// Ax'[x][y] = max(T[x + 1][y], Ax[x - 1][y]) + x_weight[x], Ay' alike, T' = max(T + compute, Ax', Ay'), `steps` times, at
+// most kGhostRows and width.
 struct Rendezvous {
-  ClockField taken_x, taken_y;
+  Rendezvous(int width, int height);  // nothing has arrived
+  ClockField x, y;
 };
-void rendezvous_steps(ClockField& field, Rendezvous& taken, const ShiftWeights& weights, int steps);
+void rendezvous_steps(ClockField& field, Rendezvous& arrived, const ShiftWeights& weights, int steps);
 
 // T'[x][y] = max(T[x][y], x_start[y] + x_way[x], y_start[x] + y_way[y]) + cost. The vectors by y are lanes(height) long.
 struct BroadcastWeights {

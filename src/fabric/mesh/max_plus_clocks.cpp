@@ -14,7 +14,7 @@ constexpr double kRoom = 1 << 28;  // ticks; half of what a clock may reach, for
 
 std::vector<ClockField*> MaxPlusMesh::arrivals() {
   std::vector<ClockField*> fields;
-  if (rendezvous_) fields = {&rendezvous_->taken_x, &rendezvous_->taken_y};
+  if (rendezvous_) fields = {&rendezvous_->x, &rendezvous_->y};
   if (sent_) fields.push_back(&sent_->first);
   return fields;
 }

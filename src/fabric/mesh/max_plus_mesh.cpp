@@ -157,7 +157,7 @@ int MaxPlusMesh::steps_alike(const Step& step) const {
 
 std::vector<const ClockField*> MaxPlusMesh::state() const {
   if (!rendezvous_) return {&clock_};
-  return {&clock_, &rendezvous_->taken_x, &rendezvous_->taken_y};
+  return {&clock_, &rendezvous_->x, &rendezvous_->y};
 }
 
 bool MaxPlusMesh::is_steady(const std::vector<ClockField>& before, Ticks& gained) const {
@@ -244,11 +244,7 @@ ShiftWeights MaxPlusMesh::shift_weights(const Step& step) const {
 }
 
 void MaxPlusMesh::advance_rendezvous(const ShiftWeights& weights, int steps) {
-  if (!rendezvous_) {
-    rendezvous_.emplace(
-        Rendezvous{ClockField(clock_.width(), clock_.height()), ClockField(clock_.width(), clock_.height())});
-    for (ClockField* arrival : arrivals()) fill(*arrival, kNever);
-  }
+  if (!rendezvous_) rendezvous_.emplace(clock_.width(), clock_.height());
   rendezvous_steps(clock_, *rendezvous_, weights, steps);
 }
 
