@@ -1,14 +1,25 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/wafer.md: the interleaved ring, the K-tree, and where a layer's cycles go.
+"""Draws the pictures of docs/wafer.md: the interleaved ring, the K-tree, where a layer's cycles go, and the KV cache's heat maps.
 
-    wafer_pictures.py HEDDLE [FOLDER]
+    wafer_pictures.py HEDDLE [FOLDER | --check]
 
-HEDDLE is the program, which is asked for the cycles; FOLDER is docs/results where none is given. Needs nothing but Python.
+HEDDLE is the program, which is asked for the cycles and draws the heat maps; FOLDER is docs/results where none is given. With
+--check nothing is written there: what differs from docs/results is named, and the exit status is 1 (of heat maps the pixels count,
+for libraries compress them in different ways). Needs nothing but Python.
 """
 import json
+import struct
 import subprocess
 import sys
+import tempfile
+import zlib
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DEMO = ["--model", str(ROOT / "assets/demo-llama/config.json"), "--mesh", "16", "--regions", "1", "--context", "64",
+        "--tokens", "300"]
+HEAT_MAPS = {"wafer-kv-concat-16.png": [*DEMO, "--kv", "concat"], "wafer-kv-shift-16.png": DEMO,
+             "wafer-kv-shift.png": ["--model", "llama-3-8b"]}
 
 INK, QUIET, OUT, BACK = "#333333", "#999999", "#1f77b4", "#d95f02"
 COLOURS = ["#1b6ca8", "#5aa9d6", "#a6cee3", "#f4a261", "#e76f51", "#9d4e3c"]
@@ -104,12 +115,45 @@ def cycles(heddle):
     return svg(840, y, body)
 
 
+def draw(heddle, folder):
+    for name, picture in (("ring", ring(9)), ("tree", tree()), ("cycles", cycles(heddle))):
+        (folder / f"wafer-{name}.svg").write_text(picture, encoding="utf-8")
+    for name, options in HEAT_MAPS.items():
+        subprocess.run([heddle, "wafer", "kv", *options, "--heatmap", str(folder / name)], check=True,
+                       stdout=subprocess.DEVNULL)
+
+
+def contents(path):
+    """An SVG's bytes; of a PNG its header and rows of pixels."""
+    data = path.read_bytes()
+    if path.suffix != ".png":
+        return data
+    at, header, rows = 8, b"", b""
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at:at + 8])
+        body = data[at + 8:at + 8 + length]
+        header += body if kind == b"IHDR" else b""
+        rows += body if kind == b"IDAT" else b""
+        at += 12 + length
+    return header + zlib.decompress(rows)
+
+
+def check(heddle):
+    with tempfile.TemporaryDirectory() as name:
+        folder, kept = Path(name), ROOT / "docs" / "results"
+        draw(heddle, folder)
+        different = [path.name for path in sorted(folder.iterdir()) if contents(path) != contents(kept / path.name)]
+    if different:
+        sys.exit(f"docs/results: not what {heddle} draws: {', '.join(different)}; run tools/wafer_pictures.py {heddle}")
+
+
 def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    folder = Path(sys.argv[2]) if len(sys.argv) == 3 else Path(__file__).resolve().parent.parent / "docs" / "results"
-    for name, picture in (("ring", ring(9)), ("tree", tree()), ("cycles", cycles(sys.argv[1]))):
-        (folder / f"wafer-{name}.svg").write_text(picture, encoding="utf-8")
+    if sys.argv[2:] == ["--check"]:
+        check(sys.argv[1])
+    else:
+        draw(sys.argv[1], Path(sys.argv[2]) if len(sys.argv) == 3 else ROOT / "docs" / "results")
 
 
 if __name__ == "__main__":

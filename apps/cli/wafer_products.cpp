@@ -2,10 +2,12 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
 #include "cli/number_option.h"
+#include "cli/output.h"
 #include "cli/wafer.h"
 #include "cli/wafer_report.h"
 #include "fabric/mesh/simulate.h"
@@ -32,6 +34,7 @@ constexpr std::array<Choice<WaferSync>, 3> kSyncs{{
 }};
 
 struct ProductOptions {
+  CLI::App* command = nullptr;  // which knows what was said
   WaferOutput output;
   std::int64_t n = 0;
   std::optional<WaferMesh> mesh;
@@ -49,9 +52,54 @@ bool is_simulated(const ProductOptions& options) {
   return options.timing == "simulated";
 }
 
+// What the method has no use for is refused, not ignored.
+void refuse_unused_options(const ProductOptions& options) {
+  const auto said = [&](const char* option) {
+    const CLI::Option* found = options.command->get_option_no_throw(option);
+    return found != nullptr && found->count() > 0;
+  };
+  const std::string& method = options.method;
+  if (said("--k") && method != "k-tree")
+    throw_error<InputError>("--k is the number of the K-tree's phases; --method {} has none", method);
+  if (!is_baseline(method)) return;
+  if (said("--sync"))
+    throw_error<InputError>("--sync is WaferLLM's choice; in --method {} every core waits for what it asked for",
+                            method);
+  if (is_simulated(options))
+    throw_error<InputError>("--timing simulated runs WaferLLM's programs; --method {} is priced in closed form",
+                            method);
+}
+
 using CostOf = WaferCost (*)(const ProductOptions&, const PlmrDevice&, WaferMesh, WaferSync);
 
+// On a mesh that is not square a GEMM's places are those of the least common multiple: a core then holds many small tiles and
+// calls for each. Where fewer cores, the square of the shorter side, would be faster, the user should know.
+std::string places_text(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh, CostOf cost_of,
+                        ordered_json& object) {
+  if (mesh.width == mesh.height || is_baseline(options.method)) return "";
+  const std::int64_t side = std::lcm(std::int64_t{mesh.width}, std::int64_t{mesh.height});
+  const std::int64_t a_core = side / mesh.width * (side / mesh.height);
+  object["places"] = {side, side};
+  object["places_a_core"] = a_core;
+  const int shorter = std::min(mesh.width, mesh.height);
+  try {
+    ProductOptions closed = options;
+    closed.timing = "closed";
+    const auto cycles_on = [&](WaferMesh m) { return cost_of(closed, device, m, WaferSync::dataflow).cycles(); };
+    if (const double times = cycles_on(mesh) / cycles_on({shorter, shorter}); times > 1) {
+      object["times_as_long_as_shorter_square"] = times;
+      write_stderr(
+          fmt::format("heddle: warning: {} has {} x {} places, {} a core, and takes {:.3g} times as long as {}\n",
+                      text_of(mesh), side, side, a_core, times, text_of({shorter, shorter})));
+    }
+  } catch (const InputError&) {  // the smaller mesh does not hold it
+  }
+  return line_text("places",
+                   fmt::format("{} x {}, {} a core: the least common multiple of the sides", side, side, a_core));
+}
+
 void run_product(const char* product, const ProductOptions& options, WaferMesh usual_mesh, CostOf cost_of) {
+  refuse_unused_options(options);
   const PlmrDevice device = open_plmr_device(options.output.device);
   const WaferMesh mesh = options.mesh.value_or(mesh_on(device, usual_mesh));
   ordered_json object{{"product", product},
@@ -74,12 +122,14 @@ void run_product(const char* product, const ProductOptions& options, WaferMesh u
     object.update(json_of(device, cost));
     text += text_of(device, cost);
   }
+  if (std::string_view(product) == "gemm") text += places_text(options, device, mesh, cost_of, object);
   object["microseconds_by_sync"] = by_sync;
   write_wafer_result(options.output.json, object, text + sync_lines);
 }
 
 void add_product_options(CLI::App& command, ProductOptions& options, const std::vector<std::string>& methods,
                          const std::string& mesh_text) {
+  options.command = &command;
   options.method = methods.front();
   add_number_option<std::int64_t>(command, "--n", options.n, "The side of the square matrices",
                                   {.min = 1, .max = kMostSize})
@@ -139,16 +189,16 @@ WaferCost gemm_by(const ProductOptions& options, const PlmrDevice& device, Wafer
   const GemmSize size{options.n, options.n, options.n};
   if (is_baseline(options.method)) return gemm_cost(device, size, mesh, wafer_method(options.method));
   const WaferGemm method = find_choice(kGemms, options.method);
-  return is_simulated(options) ? mesh::simulate_gemm(device, size, mesh, method, sync)
-                               : gemm_cost(device, size, mesh, method, sync);
+  const WaferCost closed = gemm_cost(device, size, mesh, method, sync);  // which refuses with what would do
+  return is_simulated(options) ? mesh::simulate_gemm(device, size, mesh, method, sync) : closed;
 }
 
 WaferCost gemv_by(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
   if (is_baseline(options.method)) return gemv_cost(device, options.n, options.n, mesh, wafer_method(options.method));
   const AllReduceOptions all_reduce{
       .method = find_choice(kAllReduces, options.method), .phases = options.phases, .sync = sync};
-  return is_simulated(options) ? mesh::simulate_gemv(device, options.n, options.n, mesh, all_reduce)
-                               : gemv_cost(device, options.n, options.n, mesh, all_reduce);
+  const WaferCost closed = gemv_cost(device, options.n, options.n, mesh, all_reduce);
+  return is_simulated(options) ? mesh::simulate_gemv(device, options.n, options.n, mesh, all_reduce) : closed;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -68,6 +69,28 @@ void check_host_memory(const WaferModel& model, WaferMesh mesh) {
         "simulating {} layers on {} cores takes {} of memory, {} available; take fewer layers (synth:NAME,layers=N)",
         model.num_layers, text_of(mesh), size_text(static_cast<std::uint64_t>(needed)),
         size_text(static_cast<std::uint64_t>(available)));
+}
+
+// Prefill's places are those of the least common multiple of the sides (5.4); a square of fewer cores may be faster.
+void warn_of_places(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, std::int64_t tokens) {
+  if (mesh.width == mesh.height) return;
+  const int shorter = std::min(mesh.width, mesh.height);
+  const auto cycles = [&](WaferMesh m) {
+    double sum = 0;
+    for (const LayerGemm& product : prefill_gemms(model, tokens))
+      sum += product.count * gemm_cost(device, product.size, m, product.method).cycles();
+    return sum;
+  };
+  try {
+    const double times = cycles(mesh) / cycles({shorter, shorter});
+    const int side = std::lcm(mesh.width, mesh.height);
+    if (times > 1)
+      write_stderr(fmt::format(
+          "heddle: warning: prefill on {} takes {} x {} places, {} a core, and its products {:.3g} times as long as on "
+          "{}\n",
+          text_of(mesh), side, side, side / mesh.width * (side / mesh.height), times, text_of({shorter, shorter})));
+  } catch (const InputError&) {  // the smaller mesh does not hold a product, or this one by the closed forms
+  }
 }
 
 std::int32_t likeliest(const std::vector<float>& logits) {
@@ -233,14 +256,6 @@ void run_on_wafer(const RunOptions& options) {
   if (prompt.empty()) throw_error<InputError>("--prompt: it has no tokens");
 
   // What can be refused before the weights are read; a KV cache that is concatenated is full when it is.
-  kv_capacity(device, shape, mesh);
-  const ClosedForms forms{device, shape, mesh};
-  Run run{.prompt_tokens = std::ssize(prompt),
-          .prefill = {},
-          .predicted = forms.prefill(std::ssize(prompt)).cost.cycles(),
-          .decode = {},
-          .tokens = {},
-          .history = {}};
   const std::int64_t last_context = std::ssize(prompt) + options.max_tokens - 1;
   const std::int64_t max_context = describe_model(source->config()).context.value_or(last_context);
   if (last_context > max_context)
@@ -248,10 +263,18 @@ void run_on_wafer(const RunOptions& options) {
                             options.max_tokens, max_context);
   // The rows take the prompt evenly; what is concatenated is refused when the last one is full, not before.
   const std::int64_t evenly = options.kv_method == KvMethod::shift ? last_context : std::ssize(prompt);
-  forms.decode(last_context);
   check_prefill_mesh(mesh);
   const WaferFit fit =
       fit_wafer_regions(device, shape, mesh, std::ssize(prompt), (evenly - 1) / mesh.height + 1, options.regions);
+  const ClosedForms forms{device, shape, mesh};
+  Run run{.prompt_tokens = std::ssize(prompt),
+          .prefill = {},
+          .predicted = forms.prefill(std::ssize(prompt)).cost.cycles(),
+          .decode = {},
+          .tokens = {},
+          .history = {}};
+  forms.decode(last_context);
+  warn_of_places(device, shape, mesh, std::ssize(prompt));
   check_host_memory(shape, mesh);
   std::optional<PendingFile> heat_map;
   if (!options.heat_map.empty()) heat_map.emplace(options.heat_map);

@@ -94,6 +94,18 @@ TEST(WaferProducts, GiveTimeAndAllSynchronisations) {
               AllOf(HasSubstr("dataflow"), HasSubstr("rendezvous"), HasSubstr("barrier")));
 }
 
+TEST(WaferProducts, WarnOfMeshesWhosePlacesAreMany) {
+  const Arguments arguments{"gemm", "--n", "1024", "--mesh", "17x18"};
+  const ProgramResult result = run_wafer(arguments);
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("306 x 306 places, 306 a core"), HasSubstr("times as long as 17 x 17")));
+  const json product = wafer_json(arguments);
+  EXPECT_EQ(product["places_a_core"], 306);
+  const double alone = wafer_json({"gemm", "--n", "1024", "--mesh", "17"})["cycles"];
+  EXPECT_NEAR(product["cycles"].get<double>() / alone, product["times_as_long_as_shorter_square"], 1e-9);
+  EXPECT_EQ(run_wafer({"gemm", "--n", "4096", "--mesh", "360x720"}).err, "");  // half as wide: faster than 360 x 360
+}
+
 TEST(WaferProducts, RunOnEveryDeviceAndAsSimulatedPrograms) {
   for (const char* device : {"wse-2", "wse-3", "blackhole", "wormhole", "dojo"}) {
     EXPECT_EQ(wafer_json({"gemv", "--n", "2048", "--device", device})["device"], device);
@@ -160,6 +172,11 @@ TEST(Wafer, RefusesWithTheNumbersAndStatusTwo) {
       {{"gemm", "--n", "0"}, {"--n", "16777216"}},
       {{"gemm", "--n", "8", "--mesh", "9x"}, {"--mesh", "9x"}},
       {{"gemv", "--n", "4096", "--k", "5"}, {"23 routes", "21"}},
+      {{"gemv", "--n", "4096", "--k", "6", "--timing", "simulated"}, {"27 routes", "21"}},
+      {{"gemv", "--n", "4096", "--method", "ring", "--k", "3"}, {"--k", "ring"}},
+      {{"gemv", "--n", "4096", "--method", "pipeline", "--k", "2"}, {"--k", "pipeline"}},
+      {{"gemv", "--n", "4096", "--method", "t10", "--sync", "barrier"}, {"--sync", "t10"}},
+      {{"gemm", "--n", "65536", "--mesh", "100", "--timing", "simulated"}, {"4303360 bytes", "4254208 too few"}},
       {{"predict", "--model", "llama-3-8b", "--phase", "decode", "--k", "3"}, {"29 routes", "21"}},
       {{"predict", "--model", "llama-3-8b", "--mesh", "60"}, {"bytes a core", "smallest square mesh"}},
       {{"predict", "--model", "llama-3-8b", "--mesh", "2000"}, {"2000 x 2000", "750 x 994"}},

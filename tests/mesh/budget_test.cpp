@@ -21,8 +21,8 @@ TEST(CoreBudget, RefusesATileThatDoesNotFitWithCorePhaseNeedAndBudget) {
       [] {
         simulate_gemm(wse2(), {4096, 4096, 4096}, {720, 720}, WaferGemm::all_gather);
       },
-      ThrowsMessage<InputError>(
-          AllOf(HasSubstr("core ("), HasSubstr("all-gather"), HasSubstr("72 bytes"), HasSubstr("49152"))));
+      ThrowsMessage<InputError>(AllOf(HasSubstr("core ("), HasSubstr("all-gather"), HasSubstr("72 bytes"),
+                                      HasSubstr("49152"), HasSubstr("24 too few"), HasSubstr("720 x 720"))));
   EXPECT_THAT(
       [] {
         simulate_gemv(wse2(), 4096, 4096, {3, 3});
@@ -37,8 +37,9 @@ TEST(CoreBudget, RefusesRoutesBeyondTheFreeOnesWithCorePhaseNeedAndBudget) {
   budget.take_all_reduce(Axis::x, three);
   EXPECT_EQ(budget.routes(), 15);
   EXPECT_THAT([&] { budget.take_all_reduce(Axis::y, three); },
-              ThrowsMessage<InputError>(AllOf(HasSubstr("core (360, 360)"), HasSubstr("decode"), HasSubstr("14 routes"),
-                                              HasSubstr("15 in use"), HasSubstr("21 free"))));
+              ThrowsMessage<InputError>(AllOf(HasSubstr("core (360, 360) of 720 x 720"), HasSubstr("decode"),
+                                              HasSubstr("14 routes"), HasSubstr("15 in use"), HasSubstr("21 free"),
+                                              HasSubstr("K = 1 is the largest"))));
 }
 
 TEST(CoreBudget, CountsRoutesOnceAndMemoryAtItsFullest) {

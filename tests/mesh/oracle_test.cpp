@@ -33,11 +33,41 @@ PlmrDevice communication_alone() {
   return device;
 }
 
+constexpr double kTileWords = 4;  // of A and of B, as expect_agreement has them
+
 struct OracleCase {
   WaferMesh cores;
   WaferGemm method;
   WaferSync sync;
 };
+
+// Words that the alignment of one operand waits for in max-plus, which charges every shift of a core for all its places, though
+// some have arrived before others: of the line where they are most.
+double words_of_places_at_rest(int places, int width, double tile_words) {
+  double most = 0;
+  for (int line = 0; line < places; line += width) {
+    int steps = 0, moves = 0;
+    for (int place = line; place < line + width; ++place) {
+      const int own = std::min(place, places - place);
+      steps = std::max(steps, own);
+      moves += own;
+    }
+    most = std::max(most, (steps * width - moves) * tile_words);
+  }
+  return most;
+}
+
+// Words of the places of a line that go round the other way than most, over links that a natural order's long way takes, too.
+double words_both_ways(int places, int width, double tile_words) {
+  double most = 0;
+  for (int line = 0; line < places; line += width) {
+    int ahead = 0, back = 0;
+    for (int place = line; place < line + width; ++place)
+      (place <= places - place ? ahead : back) += std::min(place, places - place);
+    most = std::max(most, std::min(ahead, back) * tile_words);
+  }
+  return most;
+}
 
 // How far the two may be apart.
 double gemm_bound(const PlmrDevice& device, const OracleCase& c) {
@@ -45,8 +75,13 @@ double gemm_bound(const PlmrDevice& device, const OracleCase& c) {
   const int places = Grid::square(c.cores, LineOrder::natural).columns, sides = c.cores.width + c.cores.height;
   switch (c.method) {
     case WaferGemm::mesh_gemm:  // alignment: max-plus lets a line's cores go on when its last one may
-    case WaferGemm::cannon:
-      return sides * alpha;
+    case WaferGemm::cannon: {
+      double slack = 0;
+      for (const int side : {c.cores.width, c.cores.height})
+        slack = std::max(slack, words_of_places_at_rest(places, places / side, kTileWords) +
+                                    words_both_ways(places, places / side, kTileWords));
+      return sides * alpha + slack;
+    }
     case WaferGemm::gemm_t:  // max-plus charges a stage's set-up to every step's sum, the oracle to the first alone; a
                              // late sum keeps its buffer, of two
       return 2 * places * (alpha + beta + ramp) + sides * (alpha + beta);

@@ -24,9 +24,21 @@ using ::testing::ThrowsMessage;
 using schedule::KTree;
 using schedule::TwoHop;
 
-static_assert(schedule::all_ways_are_two_hops_at_most(TwoHop{3}) && schedule::no_link_carries_two(TwoHop{3}));
-static_assert(schedule::all_ways_are_two_hops_at_most(TwoHop{32}) && schedule::no_link_carries_two(TwoHop{32}));
-static_assert(schedule::all_ways_are_two_hops_at_most(TwoHop{33}) && schedule::no_link_carries_two(TwoHop{33}));
+// Proofs for every line that the tests of programs run on.
+constexpr bool every_ring_has_two_hops_and_free_links(int most) {
+  for (int cores = 3; cores <= most; ++cores)
+    if (!schedule::all_ways_are_two_hops_at_most(TwoHop{cores}) || !schedule::no_link_carries_two(TwoHop{cores}))
+      return false;
+  return true;
+}
+constexpr bool every_tree_has_a_path_a_phase_and_one(int most) {
+  for (int cores = 3; cores <= most; ++cores)
+    for (int phases = 1; phases <= 3; ++phases)
+      if (KTree::of(cores, phases).paths_at_root() > phases + 1) return false;
+  return true;
+}
+static_assert(every_ring_has_two_hops_and_free_links(33), "proof failed: INTERLEAVE's ways of two hops");
+static_assert(every_tree_has_a_path_a_phase_and_one(33), "proof failed: the K + 1 paths of a K-tree's root");
 static_assert(KTree::of(33, 1).paths_at_root() == 2 && KTree::of(33, 2).paths_at_root() == 3);
 static_assert(KTree::of(720, 2).paths_at_root() == 3 && KTree::of(720, 3).paths_at_root() == 4);
 

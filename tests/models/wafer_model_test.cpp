@@ -254,7 +254,8 @@ TEST(WaferModel, RefusesProgramsBeyondACoresMemoryWithTheNumbers) {
       [&] {
         fit_wafer_regions(device, shape, {4, 4}, 8, 2);
       },
-      ThrowsMessage<InputError>(AllOf(HasSubstr("prefill of 8 takes"), HasSubstr("has 2000"))));
+      ThrowsMessage<InputError>(AllOf(HasSubstr("core (0, 0) of 4 x 4"), HasSubstr("with 8 tokens of prompt"),
+                                      HasSubstr("has 2000"), HasSubstr("smallest square mesh"))));
   const WaferFit fit = fit_wafer_regions(plmr_preset("wse-2"), shape, {4, 4}, 8, 2);
   EXPECT_LE(wafer_decode_core_bytes(shape, {4, 4}, fit.regions, fit.row_tokens), 49152);
   EXPECT_GT(wafer_decode_core_bytes(shape, {4, 4}, fit.regions, fit.row_tokens + 1), 49152);

@@ -62,8 +62,12 @@ Tile CoreBudget::allocate(std::string_view name, int rows, int columns, Buffers 
 
 Tile CoreBudget::hold(std::string_view name, double bytes) {
   if (bytes_ + bytes > sram_bytes_)
-    throw_error<InputError>("core (0, 0), {}: {} needs {:.0f} bytes beside {:.0f} in use, but a core of {} has {:.0f}",
-                            phase_, name, bytes, bytes_, device_name_, sram_bytes_);
+    throw_error<InputError>(
+        "core (0, 0), {}: {} needs {:.0f} bytes beside {:.0f} in use, but a core of {} has {:.0f}: {:.0f} too few, as "
+        "all "
+        "cores of {} x {} do",
+        phase_, name, bytes, bytes_, device_name_, sram_bytes_, bytes_ + bytes - sram_bytes_, grid_.cores.width,
+        grid_.cores.height);
   bytes_ += bytes;
   most_bytes_ = std::max(most_bytes_, bytes_);
   tile_bytes_.push_back(bytes);
@@ -94,17 +98,26 @@ void CoreBudget::take_exchange(Axis axis) {
 
 void CoreBudget::take_all_reduce(Axis axis, const AllReduceOptions& options) {
   take("launch", kLaunchRoutes);
-  take(fmt::format("all-reduce {} {} along {}", static_cast<int>(options.method), options.phases, axis_name(axis)),
-       all_reduce_routes(grid_.cores_along(axis), options));
+  const int cores = grid_.cores_along(axis), left = static_cast<int>(free_routes_) - routes_;
+  std::string name{"pipeline all-reduce"}, cure;
+  if (options.method == WaferAllReduce::ring) name = "ring all-reduce";
+  if (options.method == WaferAllReduce::k_tree) {
+    name = fmt::format("K-tree of K = {}", options.phases);
+    int most = options.phases;
+    while (most > 0 && all_reduce_routes(cores, {.phases = most}) > left) --most;
+    cure = most > 0 ? fmt::format("; K = {} is the largest that does", most) : "; no K does";
+  }
+  take(fmt::format("{} along {}", name, axis_name(axis)), all_reduce_routes(cores, options), cure);
 }
 
-void CoreBudget::take(std::string_view what, int count) {
+void CoreBudget::take(std::string_view what, int count, std::string_view cure) {
   const auto [entry, is_new] = taken_.try_emplace(std::string(what), count);
   if (!is_new) return;
   if (routes_ + count > free_routes_)
-    throw_error<InputError>("core ({}, {}), {}: {} needs {} routes beside {} in use, but a core of {} has {:.0f} free",
-                            grid_.cores.width / 2, grid_.cores.height / 2, phase_, entry->first, count, routes_,
-                            device_name_, free_routes_);
+    throw_error<InputError>(
+        "core ({}, {}) of {} x {}, {}: {} needs {} routes beside {} in use, but a core of {} has {:.0f} free{}",
+        grid_.cores.width / 2, grid_.cores.height / 2, grid_.cores.width, grid_.cores.height, phase_, entry->first,
+        count, routes_, device_name_, free_routes_, cure);
   routes_ += count;
 }
 

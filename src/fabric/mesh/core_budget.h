@@ -36,7 +36,7 @@ class CoreBudget {
   int routes() const { return routes_; }
 
  private:
-  void take(std::string_view what, int count);
+  void take(std::string_view what, int count, std::string_view cure = {});  // cure: ends the message
 
   std::string device_name_;
   double sram_bytes_, free_routes_;

@@ -6,6 +6,9 @@
 // behind it. A multicast's word goes on when the core it passes has taken it. A core takes a word a cycle from each
 // neighbour.
 //
+// A word carries its values (event_values.h): read where it leaves, added up where it is passed on, written where it is taken.
+// So the numbers that a program ends with are those of the words as they came.
+//
 // A core takes its steps one after the other: it begins when the tiles of the step are there and its buffers are free,
 // sends, computes, and passes sums on. Where wafer_cost.h charges a stage beta, that is the time between a word's arrival
 // and its departure with something added. alpha, beta and ramps are whole cycles here.
@@ -13,11 +16,15 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "fabric/mesh/core_budget.h"
+#include "fabric/mesh/event_values.h"
 #include "fabric/mesh/mesh.h"
 
 namespace heddle::mesh {
@@ -30,7 +37,9 @@ class EventMesh {
   const Grid& grid() const { return grid_; }
   void phase(std::string_view name) { budget_.phase(name); }
   Tile allocate(std::string_view name, int rows, int columns, Buffers buffers) {
-    return budget_.allocate(name, rows, columns, buffers);
+    const Tile tile = budget_.allocate(name, rows, columns, buffers);
+    values_->allocate(tile);
+    return tile;
   }
   void release(Tile tile) { budget_.release(tile); }
 
@@ -50,12 +59,15 @@ class EventMesh {
   void gather(Tile from, std::span<const Tile> all, Axis axis);
   void exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves);
   void all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options);
-  void clear(Tile) {}
+  void clear(Tile tile);
   void multiply_add(Tile a, Tile b, Tile c, Operand operand);
   void multiply_vector(Tile x, Tile b, Tile y);
 
   // Runs the whole program, once; the cycle in which the last core is done. Throws Failure when it does not end.
   std::int64_t cycles();
+
+  // Element (r, c) of place (i, j): before any operation, to be set; after cycles(), what the program made of it.
+  float& value(Tile tile, int i, int j, int r, int c) { return values_->at(tile, i, j, r, c); }
 
  private:
   enum class When : std::uint8_t { begins, has_computed };  // what a sender must have done in a message's step
@@ -70,7 +82,9 @@ class EventMesh {
     std::vector<int> needs_received, accept_sent;  // other messages, before it leaves and before it is taken
     std::vector<int> all_begun;                    // cores, before it leaves
     int due = 0;                                   // the step that a barrier ends with it
+    Payload payload = {};
 
+    std::vector<float> carried;  // values, as its words have left
     int injected = 0;
     std::vector<std::int64_t> arrivals;  // of words at the path's end
     std::vector<int> taken;              // words, by the core's index in the path
@@ -93,9 +107,11 @@ class EventMesh {
   struct CoreStep {
     std::vector<Receipt> begin_received, compute_received;
     std::vector<int> begin_sent, compute_sent;
+    std::vector<std::function<void()>> as_begun;  // what it does with its values as it begins
   };
   struct Step {
     std::int64_t compute = 0, compute_delay = 0;
+    std::vector<std::function<void(int core)>> as_computed;
     std::vector<CoreStep> cores;
   };
   enum class State : std::uint8_t { between_steps, begun, computing };
@@ -112,15 +128,32 @@ class EventMesh {
   int words_of(Tile tile, Axis axis) const;
   int core_at(Axis axis, int line, int core) const;           // of the physical mesh
   int core_in_ring(Axis axis, int line, int position) const;  // both by their places in the rings
+  int position_of(Axis axis, int core) const;                 // in the ring, of the core with that number in the line
+  int along(Axis axis, int core) const { return axis == Axis::x ? core % grid_.cores.width : core / grid_.cores.width; }
   std::vector<int> straight(int from, int to) const;
   int add_message(const std::vector<int>& path, Message message, bool is_multicast = false);
-  void shift_line(Axis axis, int line, int words);
+  // What the places of a core line hold, those `movers` across the axis, goes on by one place of the ring: to the place before
+  // for direction 1, to the next for -1.
+  void shift_line(Tile tile, Axis axis, int line, int direction, const std::vector<int>& movers);
   // From the line's core number `from` to all others; says which messages that takes.
   std::vector<int> multicast(Axis axis, int line, int from, const Message& message);
   void await_multicast(int message);  // in the next step, all who get it
-  void k_tree(Axis axis, int line, int values, int phases);
-  void pipeline(Axis axis, int line, int values);
-  void ring(Axis axis, int line, int words);
+  void for_places(int core, const std::function<void(int i, int j)>& work) const;
+
+  // A line of an all-reduce: what its cores hold, by their numbers in the line, and where the result goes.
+  struct ReducedLine {
+    Axis axis;
+    int line, values;
+    std::function<float(int core, int value)> own;
+    std::function<void(int core, int value, float)> write;
+    Reduction reduction;
+  };
+  Payload summand(const ReducedLine& line, int core, int values_a_word = 1) const;
+  Payload result(const ReducedLine& line, int core, int values_a_word) const;  // that the core sends to all
+  void send_to_all(const ReducedLine& line, int root, const Message& message);
+  void k_tree(const ReducedLine& line, int phases);
+  void pipeline(const ReducedLine& line);
+  void ring(const ReducedLine& line);
 
   // Running.
   bool is_received(const Receipt& receipt) const;
@@ -133,12 +166,16 @@ class EventMesh {
   void advance_core(int core);
   void advance_channel(Channel& channel);
   bool may_inject(const Message& message, int source) const;
+  void load_word(Message& message);
+  static void take_word(Message& message, std::size_t path_index);
   bool accepts(const Message& message, int core) const;
 
   Grid grid_;
   WaferSync sync_;
   CoreBudget budget_;
   int alpha_, beta_, ramp_;
+  int values_a_word_;
+  std::unique_ptr<EventValues> values_;  // closures of messages and steps know where it is
   double link_bytes_, call_cycles_, mac_cycles_, vector_slice_cycles_;
 
   std::vector<Step> steps_;
@@ -149,10 +186,10 @@ class EventMesh {
   std::vector<Channel> channels_;
   std::map<std::vector<int>, int> channel_of_;  // path, and a last element that tells multicasts apart
   struct LastShift {
-    int step;
+    int step = -2;
     std::vector<int> messages;  // by their senders' ring positions
   };
-  std::map<std::pair<Axis, int>, LastShift> last_shift_;  // by line
+  std::map<std::tuple<Axis, int, int>, LastShift> last_shift_;  // by line and direction
 
   std::int64_t now_ = 0;
   std::vector<Core> cores_;

@@ -51,6 +51,7 @@ void EventMesh::advance_core(int index) {
       case State::between_steps:
         if (!may_begin(index)) return;
         core.begun[slot(core.step)] = now_;
+        for (const auto& work : s.cores[slot(index)].as_begun) work();
         core.state = State::begun;
         break;
       case State::begun:
@@ -60,6 +61,7 @@ void EventMesh::advance_core(int index) {
         break;
       case State::computing:
         if (now_ < core.until) return;
+        for (const auto& work : s.as_computed) work(index);
         core.computed[slot(core.step)] = now_;
         --computing_left_[slot(core.step++)];
         core.state = State::between_steps;
@@ -99,6 +101,28 @@ bool EventMesh::use_link(int from, int to) {
   return true;
 }
 
+void EventMesh::load_word(Message& message) {
+  const Payload& payload = message.payload;
+  const int first = message.injected * payload.values_a_word;
+  for (int value = first; value < first + payload.values_a_word; ++value) {
+    std::optional<float> x;
+    if (payload.own) x = payload.own(value);
+    for (const int parent : message.parents) {
+      const float passed_on = messages_[slot(parent)].carried[slot(value)];
+      x = !x ? passed_on : payload.reduction == Reduction::sum ? *x + passed_on : std::max(*x, passed_on);
+    }
+    message.carried[slot(value)] = x.value_or(0);
+    if (payload.sent) payload.sent(value, message.carried[slot(value)]);
+  }
+}
+
+void EventMesh::take_word(Message& message, std::size_t path_index) {
+  const Payload& payload = message.payload;
+  const int first = message.taken[path_index]++ * payload.values_a_word;
+  for (int value = first; payload.arrive && value < first + payload.values_a_word; ++value)
+    payload.arrive(static_cast<int>(path_index), value, message.carried[slot(value)]);
+}
+
 void EventMesh::advance_channel(Channel& channel) {
   const std::vector<int>& path = channel.path;
   const std::size_t last = path.size() - 1;
@@ -114,7 +138,7 @@ void EventMesh::advance_channel(Channel& channel) {
     queue.pop_front();
     if (k < last) channel.queues[k + 1].push_back({word.message, now_ + alpha_});
     if (k == last) message.arrivals.push_back(now_);
-    if (takes) ++message.taken[k];
+    if (takes) take_word(message, k);
     if (takes && --message.copies_left == 0) {
       --due_left_[slot(message.due)];
       --left_;
@@ -125,6 +149,7 @@ void EventMesh::advance_channel(Channel& channel) {
   const int id = channel.messages.front();
   Message& message = messages_[slot(id)];
   if (!may_inject(message, path[0]) || !use_link(path[0], path[1])) return;
+  load_word(message);
   channel.queues[1].push_back({id, now_ + alpha_ + message.ramp});
   ++message.injected;
 }
@@ -138,7 +163,11 @@ std::int64_t EventMesh::cycles() {
   computing_left_.assign(slot(steps), cores);
   due_left_.assign(slot(steps) + 2, 0);
   left_ = static_cast<int>(messages_.size());
-  for (const Message& message : messages_) ++due_left_[slot(message.due)];
+  for (Message& message : messages_) {
+    ++due_left_[slot(message.due)];
+    // A vector's last word may be half empty, and what it is passed on in may count that half.
+    message.carried.assign(slot(message.words * message.payload.values_a_word + 1), 0);
+  }
   for (;; ++now_) {
     for (int before = -1; before != finished_steps_;) {  // again, when a barrier has opened
       before = finished_steps_;

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <string>
 
 #include "base/error.h"
+#include "fabric/mesh/core_budget.h"
 #include "fabric/mesh/gemm.h"
 #include "plans/wafer/partition.h"
 #include "topology/wafer_regions.h"
@@ -67,35 +69,88 @@ double wafer_decode_core_bytes(const WaferModel& model, WaferMesh cores, int reg
   return kValueBytes * (placed + most);
 }
 
+namespace {
+
+// Meshes that lie side by side on the device, upright or all of them turned.
+int meshes_on(const PlmrDevice& device, WaferMesh cores) {
+  const auto width = static_cast<int>(device.mesh_width.value), height = static_cast<int>(device.mesh_height.value);
+  return std::max((width / cores.width) * (height / cores.height), (width / cores.height) * (height / cores.width));
+}
+
+// Of a core, in `regions`.
+WaferFit bytes_in_regions(const WaferModel& model, WaferMesh cores, int regions, std::int64_t tokens,
+                          std::int64_t tokens_in_row) {
+  return {.regions = regions,
+          .prefill_bytes = wafer_prefill_core_bytes(model, cores, regions, tokens),
+          .decode_bytes = wafer_decode_core_bytes(model, cores, regions, tokens_in_row)};
+}
+
+double need(const WaferFit& fit) {
+  return std::max(fit.prefill_bytes, fit.decode_bytes);
+}
+
+// The least number of regions, up to `most`, that holds everything; 0: none.
+int least_regions(const PlmrDevice& device, const WaferModel& model, WaferMesh cores, std::int64_t tokens,
+                  std::int64_t tokens_in_row, int most) {
+  const auto fits = [&](int regions) {
+    return need(bytes_in_regions(model, cores, regions, tokens, tokens_in_row)) <= device.sram_bytes.value;
+  };
+  if (most < 1 || !fits(most)) return 0;
+  int regions = 1;
+  while (!fits(regions)) ++regions;
+  return regions;
+}
+
+// What would hold what these meshes do not.
+std::string cure(const PlmrDevice& device, const WaferModel& model, WaferMesh cores, std::int64_t tokens,
+                 std::int64_t tokens_in_row) {
+  if (const int regions = least_regions(device, model, cores, tokens, tokens_in_row,
+                                        std::min(meshes_on(device, cores), model.num_layers));
+      regions > 0)
+    return fmt::format("{} regions would do", regions);
+  const int longest = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
+  const std::int64_t in_all_rows = tokens_in_row * cores.height;
+  for (int side = 3; side <= longest; ++side) {
+    const WaferMesh square{side, side};
+    const int regions = least_regions(device, model, square, tokens, (in_all_rows - 1) / side + 1,
+                                      std::min(meshes_on(device, square), model.num_layers));
+    if (regions > 0)
+      return fmt::format("the smallest square mesh that would do is {} x {}, in {} region(s)", side, side, regions);
+  }
+  return "no square mesh of the device would do, in any number of regions";
+}
+
+}  // namespace
+
 WaferFit fit_wafer_regions(const PlmrDevice& device, const WaferModel& model, WaferMesh cores, std::int64_t tokens,
                            std::int64_t tokens_in_row, int regions) {
-  const double in_device = std::floor(device.num_cores.value / (static_cast<double>(cores.width) * cores.height));
-  const int most = static_cast<int>(std::clamp(in_device, 1.0, 1.0 * model.num_layers));
-  if (regions > in_device)
-    throw_error<InputError>("{} regions of {} x {}, but the {:.0f} cores of {} make {:.0f}", regions, cores.width,
-                            cores.height, device.num_cores.value, device.name, in_device);
+  const mesh::CoreBudget refuses_what_is_no_mesh(device, mesh::Grid::of_cores(cores));
+  const int on_device = meshes_on(device, cores), most = std::min(on_device, model.num_layers);
+  if (regions > on_device)
+    throw_error<InputError>("{} regions of {} x {}, but the {} x {} of {} make {}", regions, cores.width, cores.height,
+                            device.mesh_width.value, device.mesh_height.value, device.name, on_device);
   if (regions > model.num_layers) throw_error<InputError>("{} regions share {} layers", regions, model.num_layers);
-  WaferFit fit;
-  for (int n = regions > 0 ? regions : 1; n <= (regions > 0 ? regions : most); ++n) {
-    fit = {.regions = n,
-           .prefill_bytes = wafer_prefill_core_bytes(model, cores, n, tokens),
-           .decode_bytes = wafer_decode_core_bytes(model, cores, n, tokens_in_row)};
-    if (std::max(fit.prefill_bytes, fit.decode_bytes) > device.sram_bytes.value) continue;
-    std::int64_t low = tokens_in_row, high = tokens_in_row + 1;  // low fits, high does not
-    const auto fits = [&](std::int64_t row) {
-      return wafer_decode_core_bytes(model, cores, n, row) <= device.sram_bytes.value;
-    };
-    while (fits(high)) low = high, high *= 2;
-    while (high - low > 1) (fits((low + high) / 2) ? low : high) = (low + high) / 2;
-    fit.row_tokens = low;
-    return fit;
+  const int found = least_regions(device, model, cores, tokens, tokens_in_row, regions > 0 ? regions : most);
+  WaferFit fit = bytes_in_regions(model, cores, regions > 0 ? regions : std::max(found, 1), tokens, tokens_in_row);
+  if (found == 0) {
+    fit = bytes_in_regions(model, cores, regions > 0 ? regions : most, tokens, tokens_in_row);
+    const bool in_prefill = fit.prefill_bytes > fit.decode_bytes;
+    throw_error<InputError>(
+        "core (0, 0) of {} x {}, {}: {} layer(s) a region in {} region(s), of {} that {} and {} layers make, with {} "
+        "tokens "
+        "of prompt and {} in a row of cores need {:.0f} bytes, but a core of {} has {:.0f}, {:.0f} too few; {}",
+        cores.width, cores.height, in_prefill ? "prefill" : "decode", longest_share(model, fit.regions), fit.regions,
+        most, device.name, model.num_layers, tokens, tokens_in_row, need(fit), device.name, device.sram_bytes.value,
+        need(fit) - device.sram_bytes.value, cure(device, model, cores, tokens, tokens_in_row));
   }
-  throw_error<InputError>(
-      "{} tokens in each row of {} x {} cores: in {} region(s), prefill of {} takes {:.0f} bytes a core and decode "
-      "{:.0f}, "
-      "but a core of {} has {:.0f}",
-      tokens_in_row, cores.width, cores.height, fit.regions, tokens, fit.prefill_bytes, fit.decode_bytes, device.name,
-      device.sram_bytes.value);
+  std::int64_t low = tokens_in_row, high = tokens_in_row + 1;  // low fits, high does not
+  const auto fits = [&](std::int64_t row) {
+    return wafer_decode_core_bytes(model, cores, fit.regions, row) <= device.sram_bytes.value;
+  };
+  while (fits(high)) low = high, high *= 2;
+  while (high - low > 1) (fits((low + high) / 2) ? low : high) = (low + high) / 2;
+  fit.row_tokens = low;
+  return fit;
 }
 
 }  // namespace heddle

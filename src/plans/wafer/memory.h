@@ -21,7 +21,9 @@ struct WaferFit {
 };
 
 // `regions` of them, or for 0 the least number in which a prompt of `tokens` is prefilled and `tokens_in_row` fit into each
-// row of cores. Throws InputError with the numbers where they do not, in as many regions as the device's cores make.
+// row of cores. Regions are as many as there are layers, and as lie on the device side by side: floor(W/w) floor(H/h), upright
+// or all of them turned. Throws InputError where they do not hold it, with the core, the phase, what it needs and what there is,
+// and the least number of regions or the smallest square mesh that would do.
 WaferFit fit_wafer_regions(const PlmrDevice& device, const WaferModel& model, WaferMesh cores, std::int64_t tokens,
                            std::int64_t tokens_in_row, int regions = 0);
 
