@@ -2,12 +2,10 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <memory>
-#include <numeric>
 #include <vector>
 
 #include "base/error.h"
 #include "cli/number_option.h"
-#include "cli/output.h"
 #include "cli/wafer.h"
 #include "cli/wafer_report.h"
 #include "fabric/mesh/simulate.h"
@@ -65,38 +63,9 @@ void refuse_unused_options(const ProductOptions& options) {
   if (said("--sync"))
     throw_error<InputError>("--sync is WaferLLM's choice; in --method {} every core waits for what it asked for",
                             method);
-  if (is_simulated(options))
-    throw_error<InputError>("--timing simulated runs WaferLLM's programs; --method {} is priced in closed form",
-                            method);
 }
 
 using CostOf = WaferCost (*)(const ProductOptions&, const PlmrDevice&, WaferMesh, WaferSync);
-
-// On a mesh that is not square a GEMM's places are those of the least common multiple: a core then holds many small tiles and
-// calls for each. Where fewer cores, the square of the shorter side, would be faster, the user should know.
-std::string places_text(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh, CostOf cost_of,
-                        ordered_json& object) {
-  if (mesh.width == mesh.height || is_baseline(options.method)) return "";
-  const std::int64_t side = std::lcm(std::int64_t{mesh.width}, std::int64_t{mesh.height});
-  const std::int64_t a_core = side / mesh.width * (side / mesh.height);
-  object["places"] = {side, side};
-  object["places_a_core"] = a_core;
-  const int shorter = std::min(mesh.width, mesh.height);
-  try {
-    ProductOptions closed = options;
-    closed.timing = "closed";
-    const auto cycles_on = [&](WaferMesh m) { return cost_of(closed, device, m, WaferSync::dataflow).cycles(); };
-    if (const double times = cycles_on(mesh) / cycles_on({shorter, shorter}); times > 1) {
-      object["times_as_long_as_shorter_square"] = times;
-      write_stderr(
-          fmt::format("heddle: warning: {} has {} x {} places, {} a core, and takes {:.3g} times as long as {}\n",
-                      text_of(mesh), side, side, a_core, times, text_of({shorter, shorter})));
-    }
-  } catch (const InputError&) {  // the smaller mesh does not hold it
-  }
-  return line_text("places",
-                   fmt::format("{} x {}, {} a core: the least common multiple of the sides", side, side, a_core));
-}
 
 void run_product(const char* product, const ProductOptions& options, WaferMesh usual_mesh, CostOf cost_of) {
   refuse_unused_options(options);
@@ -122,7 +91,6 @@ void run_product(const char* product, const ProductOptions& options, WaferMesh u
     object.update(json_of(device, cost));
     text += text_of(device, cost);
   }
-  if (std::string_view(product) == "gemm") text += places_text(options, device, mesh, cost_of, object);
   object["microseconds_by_sync"] = by_sync;
   write_wafer_result(options.output.json, object, text + sync_lines);
 }

@@ -263,9 +263,9 @@ void run_on_wafer(const RunOptions& options) {
                             options.max_tokens, max_context);
   // The rows take the prompt evenly; what is concatenated is refused when the last one is full, not before.
   const std::int64_t evenly = options.kv_method == KvMethod::shift ? last_context : std::ssize(prompt);
-  check_prefill_mesh(mesh);
   const WaferFit fit =
       fit_wafer_regions(device, shape, mesh, std::ssize(prompt), (evenly - 1) / mesh.height + 1, options.regions);
+  check_prefill_mesh(mesh);
   const ClosedForms forms{device, shape, mesh};
   Run run{.prompt_tokens = std::ssize(prompt),
           .prefill = {},
