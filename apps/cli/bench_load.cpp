@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/buffer.h"
+#include "base/checked.h"
 #include "base/copy.h"
 #include "base/error.h"
 #include "base/pinned_buffer.h"
@@ -138,10 +139,12 @@ double seconds_to_read(const ModelSource& source, int threads) {
       source.read_rows(std::string(pieces[i].name), pieces[i].first, pieces[i].count, memory.data());
   };
   std::vector<PinnedBuffer> memories;
+  memories.reserve(static_cast<std::size_t>(threads));
   for (int i = 0; i < threads; ++i) memories.emplace_back(largest);
   const auto begin = Clock::now();
   {
     std::vector<std::jthread> readers;
+    readers.reserve(memories.size());
     for (PinnedBuffer& memory : memories) readers.emplace_back([&read, &memory] { read(memory); });
   }
   return seconds_since(begin);
@@ -149,17 +152,17 @@ double seconds_to_read(const ModelSource& source, int threads) {
 
 double seconds_to_copy(std::size_t size_bytes, Device device) {
   constexpr std::size_t kMostCopied = std::size_t{4} << 30;
-  const std::size_t piece = 16 * kFloorPiece, copied = std::max(piece, std::min(size_bytes, kMostCopied));
+  const std::size_t piece = 16 * kFloorPiece;
+  const std::size_t pieces = ceil_div(std::clamp(size_bytes, piece, kMostCopied), piece);
   PinnedBuffer from(piece);
   Buffer to(piece, device);
   Stream stream(device);
   enqueue_copy(stream, to.data(), from.data(), piece);
   stream.synchronize();
   const auto begin = Clock::now();
-  for (std::size_t done = 0; done < copied; done += piece) enqueue_copy(stream, to.data(), from.data(), piece);
+  for (std::size_t i = 0; i < pieces; ++i) enqueue_copy(stream, to.data(), from.data(), piece);
   stream.synchronize();
-  return seconds_since(begin) / static_cast<double>((copied + piece - 1) / piece * piece) *
-         static_cast<double>(size_bytes);
+  return seconds_since(begin) / static_cast<double>(pieces * piece) * static_cast<double>(size_bytes);
 }
 
 double peer_sample(BenchPeer& peer) {
