@@ -163,7 +163,7 @@ def batches_section(entries):
             floor = 1e3 * case["floor_seconds"] / case["tokens"]
             rows.append([model_of(record), str(case["batch"]), str(case["context"]), f"{case['milliseconds_per_token']:.3f}",
                          f"{case['tokens_per_second']:.0f}", f"{floor:.3f}", percent(case["floor_share"]["median"])])
-    return ("## By batch\n\nA graph is prepared for each batch up to 8, then for multiples of 8 up to 64: between them a step is filled up.\n\n" +
+    return ("## By batch\n\nA graph is prepared for each batch up to 16, then for multiples of 8 up to 64: between them a step is filled up.\n\n" +
             table(["model", "batch", "context", "ms", "tokens/s", "floor ms", "of floor"], rows))
 
 

@@ -13,9 +13,11 @@
 namespace heddle {
 namespace {
 
-// Decode steps of more sequences than these are computed with a multiple of them. Up to 7 sequences more cost less than
-// another graph: the weights are read all the same.
-constexpr int kExactBatch = 8;
+// Decode steps of more sequences than kExactBatch are computed with a multiple of kFineBatch: more sequences cost less
+// than another graph, as the weights are read all the same. Below, they do not: 9 filled up to 16 took 5.29 ms a step
+// of llama-3-8b, where 12 took 4.77 and the operators of 9 alone 4.62.
+constexpr int kExactBatch = 16;
+constexpr int kFineBatch = 8;
 constexpr int kManySequences = 64;
 constexpr int kCoarseBatch = 32;
 
@@ -300,7 +302,7 @@ Tensor Executor::enqueue_decode(const StepPlan& plan, Choice choice) {
 
 int Executor::decode_batch(int num_sequences) const {
   if (num_sequences <= kExactBatch) return num_sequences;
-  const int batch = round_up(num_sequences, num_sequences <= kManySequences ? kExactBatch : kCoarseBatch);
+  const int batch = round_up(num_sequences, num_sequences <= kManySequences ? kFineBatch : kCoarseBatch);
   const StepLimits& limits = limits_.step;
   const int most = std::min({limits.max_sequences, limits.max_tokens, limits.max_samples});
   // A page table must have room for the pages of the sequences that are added.

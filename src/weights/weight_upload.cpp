@@ -15,7 +15,7 @@
 namespace heddle {
 namespace {
 
-constexpr std::size_t kUploadPieceBytes = std::size_t{4} << 20;  // long enough for the bus, short enough to overlap
+constexpr std::size_t kUploadPieceBytes = std::size_t{2} << 20;  // long enough for the bus, short enough to overlap
 constexpr std::size_t kBytesOfThread = std::size_t{16} << 20;    // fewer are not worth another thread
 constexpr std::size_t kMoreMemory = std::size_t{2} << 20;
 constexpr unsigned kMaxUploadThreads = 12;  // as many as it takes to read the page cache as fast as the bus carries
