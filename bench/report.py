@@ -16,7 +16,9 @@ def records(folder):
     found = []
     for path in sorted(folder.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(record, dict) and record.get("bench") in ("decode", "prefill", "load", "tokenize"):
+        if not isinstance(record, dict) or not record.get("device", "cpu").startswith("cpu"):
+            continue  # report_gpu.py has those
+        if record.get("bench") in ("decode", "prefill", "load", "tokenize"):
             found.append((path.name, record))
     return found
 
