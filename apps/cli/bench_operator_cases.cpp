@@ -56,13 +56,16 @@ double roundings(std::initializer_list<DType> dtypes, double count = 4) {
 }
 
 // As models/llama.cpp has them: what is multiplied with weights (input_dtype) and, on a GPU, what operators pass on inside a
-// block (passed_dtype); the residual, what is to be added to it and the logits are float32.
+// block (passed_dtype); what is to be added to the residual (delta_dtype); residual and logits are float32.
 DType input_dtype(const OperatorStep& step) {
   const bool narrow = step.device.kind == DeviceKind::cuda || step.dtype == DType::bfloat16;
   return narrow ? step.dtype : DType::float32;
 }
 DType passed_dtype(const OperatorStep& step) {
   return step.device.kind == DeviceKind::cuda ? step.dtype : DType::float32;
+}
+DType delta_dtype(const OperatorStep& step) {
+  return passed_dtype(step) == DType::bfloat16 ? DType::bfloat16 : DType::float32;
 }
 
 struct LinearShape {
@@ -322,10 +325,12 @@ OperatorCase norm_case(const OperatorStep& step) {
   OperatorCase result{.name = "rmsnorm",
                       .shape = fmt::format("{} x {}, with a residual", step.rows(), hidden),
                       .calls_per_step = 2 * step.config.num_layers + 1,
-                      .bytes = 3 * bytes_of(step.rows(), hidden, DType::float32) +
+                      .bytes = 2 * bytes_of(step.rows(), hidden, DType::float32) +
+                               bytes_of(step.rows(), hidden, delta_dtype(step)) +
                                bytes_of(step.rows(), hidden, input_dtype(step)) + bytes_of(1, hidden, DType::float32)};
-  result.prepare = [rows = step.rows(), hidden, output = input_dtype(step)](Operands& operands, int) {
-    const RmsNormParams params{.x = operands.tensor(rows, hidden, DType::float32),
+  result.prepare = [rows = step.rows(), hidden, delta = delta_dtype(step), output = input_dtype(step)](
+                       Operands& operands, int) {
+    const RmsNormParams params{.x = operands.tensor(rows, hidden, delta),
                                .weight = operands.random(static_cast<std::size_t>(hidden), DType::float32, 1),
                                .residual = operands.tensor(rows, hidden, DType::float32),
                                .y = operands.tensor(rows, hidden, output),
@@ -499,10 +504,10 @@ std::vector<OperatorCase> operator_cases(const OperatorStep& step) {
           rope_case(step),
           kv_append_case(step),
           attention_case(step),
-          linear_case(step, {"output", config.hidden, heads, rows, layers, DType::float32}),
+          linear_case(step, {"output", config.hidden, heads, rows, layers, delta_dtype(step)}),
           linear_case(step, {"gate_up", std::int64_t{2} * config.intermediate, config.hidden, rows, layers, passed}),
           swiglu_case(step),
-          linear_case(step, {"down", config.hidden, config.intermediate, rows, layers, DType::float32}),
+          linear_case(step, {"down", config.hidden, config.intermediate, rows, layers, delta_dtype(step)}),
           gather_case(step),
           linear_case(step, {"logits", config.vocab_size, config.hidden, step.batch, 1, DType::float32})};
 }

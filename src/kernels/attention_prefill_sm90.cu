@@ -1,5 +1,6 @@
-// Attention for many new tokens, after FlashAttention-3 (Shah et al., 2024, sections 3.1 and 3.2): a block takes 128 pairs of
-// new token and query head that share a KV head. One warp has the copy engine fetch tiles of keys and values, from the
+// Attention for many new tokens, after FlashAttention-3 (Shah et al., 2024, sections 3.1 and 3.2): a work is 128 pairs of
+// new token and query head that share a KV head, and a block takes one after the other. One warp takes them and loads their
+// queries, ahead of the others; two have the copy engine fetch tiles of keys and of values, from the
 // last to the first; two warpgroups multiply, 64 rows each. A warpgroup's tensor cores form the scores of the next tile and
 // weigh the values of the last one while its other units turn scores into weights, and the two warpgroups issue
 // their products in turns, so that one's softmax falls into the other's products.
@@ -13,6 +14,7 @@
 #include <type_traits>
 
 #include "base/checked.h"
+#include "kernels/attention_decode_sm90.h"
 #include "kernels/attention_sm90_ptx.cuh"
 #include "kernels/attention_sm90_rows.cuh"
 #include "kernels/attention_sm90_tiles.cuh"
@@ -27,19 +29,36 @@ using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's o
 constexpr int kGroupRows = 64, kGroups = 2;  // rows of a warpgroup, warpgroups that multiply
 constexpr int kPrefillRows = kGroupRows * kGroups;
 constexpr int kPrefillThreads = 128 * (kGroups + 1);
+// By how many powers of two a weight may exceed 1 before those up to it are scaled anew (after FlashAttention-4).
+constexpr float kSlack = 8;
 constexpr int kTurnBarrier = 1, kGroupBarrier = kTurnBarrier + kGroups;  // one each a warpgroup
 
 struct PrefillParams {
   AttentionParams attention;
-  float score_scale;  // attention.scale * log2(e): weights are powers of two
-  int group;          // query heads of a KV head
-  int min_rows;       // sequences of so many rows or fewer are passed over
+  float score_scale;   // attention.scale * log2(e): weights are powers of two
+  int group;           // query heads of a KV head
+  int min_rows;        // sequences of so many rows or fewer are passed over
+  std::int32_t* next;  // counts the works taken beyond the first two of each block; 0 between calls
+};
+
+// What a block works on at a time: rows [first_row, first_row + kPrefillRows) of a sequence's pairs (new token, query head
+// of kv_head), head fastest.
+struct PrefillWork {
+  int sequence = -1;  // none: the end
+  int kv_head = 0, first_row = 0;
+  int num_rows = 0;                  // of the sequence
+  int first_token = 0;               // of the sequence, among the step's
+  int first_position = 0;            // of the sequence's first new token
+  int first_key = 0, last_key = -1;  // that any of the rows sees
+
+  __device__ int position_of(int row, int group) const { return first_position + min(row, num_rows - 1) / group; }
 };
 
 template <int kHeadDim>
 struct PrefillShared {
   static constexpr int kKeys = kHeadDim <= 128 ? 128 : 64;  // of a tile: what registers hold of scores
-  static constexpr int kStages = 2;
+  static constexpr int kSlots = kHeadDim <= 128 ? 2 : 1;    // works whose queries are here
+  static constexpr int kStages = 2;                         // of tiles of keys, and of values
   using QueryTile = Tile<kGroupRows, kHeadDim>;
   using KeyTile = Tile<kKeys, kHeadDim>;
 
@@ -47,94 +66,155 @@ struct PrefillShared {
     std::byte tiles[kStages][KeyTile::kBytes];
     std::uint64_t full[kStages], empty[kStages];
   };
-  std::byte queries[kGroups][QueryTile::kBytes];
+  std::byte queries[kSlots][kGroups][QueryTile::kBytes];
   alignas(1024) Ring keys;
   alignas(1024) Ring values;
+  std::uint64_t known[kSlots], loaded[kSlots], done[kSlots];  // a work, its queries, both used
+  PrefillWork works[kSlots];
 };
 
-// What a block works on: rows [first_row, first_row + kPrefillRows) of a sequence's pairs (new token, query head of kv_head),
-// head fastest.
-struct PrefillWork {
-  int sequence = -1;  // none
-  int kv_head = 0, first_row = 0;
-  int num_rows = 0;                  // of the sequence
-  int first_position = 0;            // of the sequence's first new token
-  int first_key = 0, last_key = -1;  // that any of the rows sees
-
-  __device__ int position_of(int row, int group) const { return first_position + min(row, num_rows - 1) / group; }
-};
-
-// Tiles of rows with the most keys come first: what is left at the end is short. By whole warps.
-__device__ PrefillWork work_of_block(const PrefillParams& params) {
+// The index-th work, sequence by sequence, rows with the most keys first: what is left at the end is short. None, and in
+// `total` how many there are, where there are no more than `index`. By whole warps.
+__device__ PrefillWork work_at(const PrefillParams& params, int index, int& total) {
   const PagedSequences& sequences = params.attention.sequences;
   const int heads = params.attention.kv.num_kv_heads, lane = static_cast<int>(threadIdx.x) % 32;
   PrefillWork work;
-  work.kv_head = static_cast<int>(blockIdx.x) % heads;
-  int after = static_cast<int>((gridDim.x - 1 - blockIdx.x)) / heads;  // tiles before this one
+  total = 0;
   for (int s = 0; s < sequences.num_sequences; s += 32) {
     const int sequence = s + lane;
-    int rows = 0, tiles = 0;
+    int rows = 0, tiles = 0, first_token = 0, context = 0;
     if (sequence < sequences.num_sequences) {
-      rows = (sequences.query_start[sequence + 1] - sequences.query_start[sequence]) * params.group;
+      first_token = sequences.query_start[sequence];
+      context = sequences.context_len[sequence];
+      rows = (sequences.query_start[sequence + 1] - first_token) * params.group;
       if (rows > params.min_rows) tiles = (rows + kPrefillRows - 1) / kPrefillRows;
     }
-    int up_to = tiles;
+    int up_to = total + tiles * heads;
     for (int step = 1; step < 32; step *= 2) {
       const int before = __shfl_up_sync(~0u, up_to, step);
-      if (lane >= step) up_to += before;
+      if (lane >= step) up_to += before - total;
     }
-    const unsigned beyond = __ballot_sync(~0u, up_to > after);
+    const unsigned beyond = __ballot_sync(~0u, up_to > index);
     if (beyond != 0) {
-      const int holder = __ffs(static_cast<int>(beyond)) - 1;
+      const int holder = __ffs(static_cast<int>(beyond)) - 1, of_holder = __shfl_sync(~0u, tiles, holder);
+      const int inside = index - (__shfl_sync(~0u, up_to, holder) - of_holder * heads);
       work.sequence = s + holder;
       work.num_rows = __shfl_sync(~0u, rows, holder);
-      work.first_row = (after - __shfl_sync(~0u, up_to - tiles, holder)) * kPrefillRows;
-      break;
+      work.kv_head = inside % heads;
+      work.first_row = (of_holder - 1 - inside / heads) * kPrefillRows;
+      work.first_token = __shfl_sync(~0u, first_token, holder);
+      work.first_position = __shfl_sync(~0u, context, holder) - work.num_rows / params.group;
+      work.last_key = work.position_of(work.first_row + kPrefillRows - 1, params.group);
+      if (params.attention.window > 0)
+        work.first_key = max(0, work.position_of(work.first_row, params.group) - params.attention.window + 1);
+      return work;
     }
-    after -= __shfl_sync(~0u, up_to, 31);
+    total = __shfl_sync(~0u, up_to, 31);
   }
-  if (work.sequence < 0) return work;
-  work.first_position = sequences.context_len[work.sequence] - work.num_rows / params.group;
-  work.last_key = work.position_of(work.first_row + kPrefillRows - 1, params.group);
-  if (params.attention.window > 0)
-    work.first_key = max(0, work.position_of(work.first_row, params.group) - params.attention.window + 1);
   return work;
 }
 
-// Has the tiles of keys, or those of values, fetched, from the last to the first. One warp.
+// Finds works and loads their queries, one ahead of those who multiply. Whoever takes the last index of all, one beyond the
+// works for each block, sets the count back. One warp.
+template <class T, int kHeadDim, class Shared>
+__device__ void load_works(const PrefillParams& params, Shared& shared) {
+  using QueryTile = typename Shared::QueryTile;
+  const Tensor& q = params.attention.q;
+  const int lane = static_cast<int>(threadIdx.x) % 32, blocks = static_cast<int>(gridDim.x);
+  const auto take = [&] {
+    int taken = 0;
+    if (lane == 0) taken = atomicAdd(params.next, 1);
+    return __shfl_sync(~0u, taken, 0) + 2 * blocks;
+  };
+  for (int n = 0;; ++n) {
+    const int slot = n % Shared::kSlots, block = static_cast<int>(blockIdx.x);
+    int index = n == 0 ? block : n == 1 ? 2 * blocks - 1 - block : take();
+    int total = 0;
+    const PrefillWork work = work_at(params, index, total);
+    wait_for_phase(shared_address(&shared.done[slot]), n / Shared::kSlots % 2 ^ 1);
+    if (lane == 0) {
+      shared.works[slot] = work;
+      arrive(shared_address(&shared.known[slot]));
+    }
+    if (work.sequence < 0) {
+      arrive(shared_address(&shared.loaded[slot]));
+      if (n < 2) index = take();
+      if (lane == 0 && index == max(total, 2 * blocks) + blocks - 1) *params.next = 0;
+      return;
+    }
+    constexpr int kPieces = kHeadDim / 8, kOfThread = kPrefillRows * kPieces / 32;  // of eight elements
+    const auto each_piece = [&](int i, auto type, auto copy) {
+      const int piece = i * 32 + lane, row = piece / kPieces, d = piece % kPieces * 8;
+      const int index_of_row = min(work.first_row + row, work.num_rows - 1);  // beyond the last: anything
+      const int token = index_of_row / params.group;
+      const std::int64_t head = work.kv_head * params.group + index_of_row - token * params.group;
+      const auto* from =
+          static_cast<decltype(type)>(q.data) + (work.first_token + token) * q.row_stride + head * kHeadDim + d;
+      copy(from, shared.queries[slot][row / kGroupRows] + QueryTile::offset(row % kGroupRows, d));
+    };
+    if (q.dtype == params.attention.kv.dtype) {
+#pragma unroll 4
+      for (int i = 0; i < kOfThread; ++i)
+        each_piece(i, static_cast<const T*>(nullptr), [](const T* from, std::byte* to) {
+          asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+        });
+      asm volatile("cp.async.wait_all;" ::: "memory");
+    } else {
+      with_element_type(q.dtype, [&](auto type) {
+#pragma unroll 2
+        for (int i = 0; i < kOfThread; ++i)
+          each_piece(i, type, [](auto from, std::byte* to) { *reinterpret_cast<uint4*>(to) = load_eight<T>(from); });
+      });
+    }
+    fence_async_proxy();
+    arrive(shared_address(&shared.loaded[slot]));
+  }
+}
+
+// Has the tiles of keys, or those of values, fetched, from a work's last to its first. One warp.
 template <class Shared>
-__device__ void fetch_tiles(const PrefillParams& params, const PrefillWork& work, const CUtensorMap& map,
+__device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const CUtensorMap& map,
                             typename Shared::Ring& ring) {
   using KeyTile = typename Shared::KeyTile;
   const PagedKv& kv = params.attention.kv;
-  const std::int32_t* page_table = params.attention.sequences.pages(work.sequence);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int rows = min(kv.page_size, 64);  // of a box
   const int boxes = Shared::kKeys / rows, boxes_of_page = kv.page_size / rows;
   const int box = lane % boxes, block = lane / boxes;  // a lane copies one
-  const int first_box = work.first_key / rows, last_box = work.last_key / rows;
   const bool has_box = block < KeyTile::kColumnBlocks;
-  const auto is_wanted = [&](int tile) {
-    return has_box && tile * boxes + box >= first_box && tile * boxes + box <= last_box;
-  };
-  const auto page_of = [&](int tile) { return is_wanted(tile) ? page_table[(tile * boxes + box) / boxes_of_page] : 0; };
+  const int offset = block * KeyTile::kBlockBytes + box * rows * KeyTile::kRowBytes;
+  int fetched = 0;
+  for (int n = 0;; ++n) {
+    const int slot = n % Shared::kSlots;
+    wait_for_phase(shared_address(&shared.known[slot]), n / Shared::kSlots % 2);
+    const PrefillWork work = shared.works[slot];
+    if (work.sequence < 0) return;
+    const std::int32_t* page_table = params.attention.sequences.pages(work.sequence);
+    const int first_box = work.first_key / rows, last_box = work.last_key / rows;
+    const auto is_wanted = [&](int tile) {
+      return has_box && tile * boxes + box >= first_box && tile * boxes + box <= last_box;
+    };
+    const auto page_of = [&](int tile) {
+      return is_wanted(tile) ? page_table[(tile * boxes + box) / boxes_of_page] : 0;
+    };
 
-  const int last_tile = work.last_key / Shared::kKeys, first_tile = work.first_key / Shared::kKeys;
-  std::int32_t page = page_of(last_tile);
-  for (int tile = last_tile; tile >= first_tile; --tile) {
-    const std::int32_t next_page = tile > first_tile ? page_of(tile - 1) : 0;
-    const int fetched = last_tile - tile, stage = fetched % Shared::kStages;
-    const bool copy = is_wanted(tile);
-    const auto bytes = static_cast<std::uint32_t>(__popc(__ballot_sync(~0u, copy)) * rows * KeyTile::kRowBytes);
-    const int row =
-        (page * kv.num_kv_heads + work.kv_head) * kv.page_size + (tile * boxes + box) % boxes_of_page * rows;
-    const int offset = block * KeyTile::kBlockBytes + box * rows * KeyTile::kRowBytes;
-    const std::uint32_t full = shared_address(&ring.full[stage]);
-    wait_for_phase(shared_address(&ring.empty[stage]), fetched / Shared::kStages % 2 ^ 1);
-    if (lane == 0) arrive_expecting(full, bytes);
-    __syncwarp();
-    if (copy) copy_box(shared_address(ring.tiles[stage]) + offset, map, block * KeyTile::kBoxColumns, row, full);
-    page = next_page;
+    const int last_tile = work.last_key / Shared::kKeys, first_tile = work.first_key / Shared::kKeys;
+    std::int32_t page = page_of(last_tile);
+    for (int tile = last_tile; tile >= first_tile; --tile, ++fetched) {
+      const std::int32_t next_page = tile > first_tile ? page_of(tile - 1) : 0;
+      const int stage = fetched % Shared::kStages;
+      const bool copy = is_wanted(tile);
+      const auto bytes = static_cast<std::uint32_t>(__popc(__ballot_sync(~0u, copy)) * rows * KeyTile::kRowBytes);
+      const int row =
+          (page * kv.num_kv_heads + work.kv_head) * kv.page_size + (tile * boxes + box) % boxes_of_page * rows;
+      const std::uint32_t full = shared_address(&ring.full[stage]);
+      wait_for_phase(shared_address(&ring.empty[stage]), fetched / Shared::kStages % 2 ^ 1);
+      if (lane == 0) arrive_expecting(full, bytes);
+      __syncwarp();
+      if (copy) copy_box(shared_address(ring.tiles[stage]) + offset, map, block * KeyTile::kBoxColumns, row, full);
+      page = next_page;
+    }
+    if (lane == 0) arrive(shared_address(&shared.done[slot]));
   }
 }
 
@@ -150,65 +230,95 @@ class PrefillRows {
   static constexpr bool kTakesTurns = kHeadDim <= 128;
 
  public:
-  __device__ PrefillRows(const PrefillParams& params, const PrefillWork& work, Shared& shared)
-      : params_(params),
-        work_(work),
-        shared_(shared),
-        warpgroup_(static_cast<int>(threadIdx.x) / 128 - 1),
-        first_row_(work.first_row + warpgroup_ * kGroupRows) {
-    const int warp = static_cast<int>(threadIdx.x) % 128 / 32, window = params.attention.window;
-    for (int r = 0; r < 2; ++r) {
-      row_[r] = first_row_ + 16 * warp + lane() / 4 + 8 * r;
-      last_key_[r] = work.position_of(row_[r], params.group);
-      first_key_[r] = window > 0 ? last_key_[r] - window + 1 : 0;
-    }
-    all_see_to_ = work.position_of(first_row_, params.group);
-    all_see_from_ = window > 0 ? work.position_of(first_row_ + kGroupRows - 1, params.group) - window + 1 : 0;
-  }
+  __device__ PrefillRows(const PrefillParams& params, Shared& shared, int warpgroup)
+      : params_(params), shared_(shared), warpgroup_(warpgroup) {}
 
   __device__ void run() {
-    load_queries();
-    const int last_tile = work_.last_key / kKeys, first_tile = work_.first_key / kKeys;
     // The first turn to issue is warpgroup 0's.
     if (kTakesTurns && warpgroup_ == 1) give_turn();
-
-    wait_for_phase(shared_address(&shared_.keys.full[0]), 0);
-    multiply_keys(0);
-    wgmma_wait<0>();
-    pin(scores_);
-    release(shared_.keys.empty[0]);
-    weigh(last_tile);
-    round_weights();
-
-    for (int tile = last_tile - 1; tile >= first_tile; --tile) {
-      const int fetched = last_tile - tile, stage = fetched % 2, former = stage ^ 1;
-      wait_for_phase(shared_address(&shared_.keys.full[stage]), fetched / 2 % 2);
-      if (kTakesTurns) wait_for_turn();
-      multiply_keys(stage);
-      wait_for_values(tile + 1, former, (fetched - 1) / 2 % 2);
-      multiply_values(former, fetched > 1);
-      if (kTakesTurns) give_turn();
-      wgmma_wait<1>();
-      pin(scores_);
-      release(shared_.keys.empty[stage]);
-      weigh(tile);
-      form_weights_here();
-      wgmma_wait<0>();
-      pin_sums();
-      release(shared_.values.empty[former]);
-      round_weights();
-      rescale();
+    int slot = 0, parity = 0;
+    wait_for_phase(shared_address(&shared_.loaded[0]), 0);
+    int sequence = __shfl_sync(~0u, shared_.works[0].sequence, 0);
+    while (sequence >= 0) {
+      begin(slot);
+      attend();
+      store();
+      __syncwarp();
+      release(shared_.done[slot]);
+      if (++slot == Shared::kSlots) slot = 0, parity ^= 1;
+      wait_for_phase(shared_address(&shared_.loaded[slot]), parity);
+      sequence = __shfl_sync(~0u, shared_.works[slot].sequence, 0);
     }
-    const int fetched = last_tile - first_tile, stage = fetched % 2;
-    wait_for_values(first_tile, stage, fetched / 2 % 2);
-    multiply_values(stage, fetched > 0);
-    wgmma_wait<0>();
-    pin_sums();
-    store();
   }
 
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+  __device__ void begin(int slot) {
+    work_ = &shared_.works[slot];
+    queries_ = shared_.queries[slot][warpgroup_];
+    const int window = params_.attention.window, first_row = work_->first_row + warpgroup_ * kGroupRows;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      last_key_[r] = work_->position_of(row_of(r), params_.group);
+      base_[r] = -INFINITY;
+      sum_[r] = 0;
+    }
+    all_see_to_ = work_->position_of(first_row, params_.group);
+    all_see_from_ = window > 0 ? work_->position_of(first_row + kGroupRows - 1, params_.group) - window + 1 : 0;
+  }
+
+  __device__ int row_of(int r) const {
+    return work_->first_row + warpgroup_ * kGroupRows + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane() / 4 +
+           8 * r;
+  }
+
+  __device__ void attend() {
+    const int last_tile = work_->last_key / kKeys, first_tile = work_->first_key / kKeys;
+    wait_for_keys();
+    multiply_keys();
+    wgmma_wait<0>();
+    pin(scores_);
+    release_keys();
+    weigh(last_tile);
+    round_weights();
+
+    for (int tile = last_tile - 1; tile >= first_tile; --tile) {
+      wait_for_keys();
+      if (kTakesTurns) wait_for_turn();
+      multiply_keys();
+      wait_for_values(tile + 1);
+      multiply_values(tile + 1 < last_tile);
+      if (kTakesTurns) give_turn();
+      wgmma_wait<1>();
+      pin(scores_);
+      release_keys();
+      weigh(tile);
+      form_weights_here();
+      wgmma_wait<0>();
+      pin_sums();
+      release_values();
+      round_weights();
+      rescale();
+    }
+    wait_for_values(first_tile);
+    multiply_values(first_tile < last_tile);
+    wgmma_wait<0>();
+    pin_sums();
+    release_values();
+  }
+
+  __device__ void wait_for_keys() {
+    wait_for_phase(shared_address(&shared_.keys.full[key_stage_]), key_parity_);
+  }
+  __device__ void release_keys() {
+    release(shared_.keys.empty[key_stage_]);
+    if (++key_stage_ == Shared::kStages) key_stage_ = 0, key_parity_ ^= 1;
+  }
+  __device__ void release_values() {
+    release(shared_.values.empty[value_stage_]);
+    if (++value_stage_ == Shared::kStages) value_stage_ = 0, value_parity_ ^= 1;
+  }
 
   __device__ void pin_sums() {
 #pragma unroll
@@ -224,56 +334,35 @@ class PrefillRows {
     if (lane() == 0) arrive(shared_address(&empty));
   }
 
-  __device__ void load_queries() {
-    const Tensor& q = params_.attention.q;
-    const std::int64_t token = params_.attention.sequences.query_start[work_.sequence];
-    std::byte* tile = shared_.queries[warpgroup_];
-    with_element_type(q.dtype, [&](auto type) {
-      constexpr int kPieces = kHeadDim / 8, kOfThread = kGroupRows * kPieces / 128;  // of eight elements
-#pragma unroll
-      for (int i = 0; i < kOfThread; ++i) {
-        const int piece = i * 128 + static_cast<int>(threadIdx.x) % 128, row = piece / kPieces, d = piece % kPieces * 8;
-        const int index = min(first_row_ + row, work_.num_rows - 1);  // beyond the last: anything that is a number
-        const std::int64_t head = work_.kv_head * params_.group + index % params_.group;
-        const auto* from =
-            static_cast<decltype(type)>(q.data) + (token + index / params_.group) * q.row_stride + head * kHeadDim + d;
-        *reinterpret_cast<uint4*>(tile + QueryTile::offset(row, d)) = load_eight<T>(from);
-      }
-    });
-    fence_async_proxy();
-    sync_threads(kGroupBarrier + warpgroup_, 128);
-  }
-
   // Begins: scores = queries keys^T.
-  __device__ void multiply_keys(int stage) {
+  __device__ void multiply_keys() {
     constexpr int kRowBytes = KeyTile::kRowBytes, kBoxColumns = KeyTile::kBoxColumns;
-    const std::uint32_t queries = shared_address(shared_.queries[warpgroup_]),
-                        keys = shared_address(shared_.keys.tiles[stage]);
+    const std::uint64_t queries = operand<kRowBytes>(shared_address(queries_), 8 * kRowBytes, 0),
+                        keys = operand<kRowBytes>(shared_address(shared_.keys.tiles[key_stage_]), 8 * kRowBytes, 0);
     pin(scores_);
     wgmma_begin();
 #pragma unroll
     for (int k = 0; k < kHeadDim; k += 16) {
       const int block = k / kBoxColumns, inside = k % kBoxColumns * 2;
-      multiply_shared<T>(scores_,
-                         operand<kRowBytes>(queries + block * QueryTile::kBlockBytes + inside, 8 * kRowBytes, 0),
-                         operand<kRowBytes>(keys + block * KeyTile::kBlockBytes + inside, 8 * kRowBytes, 0), k > 0);
+      multiply_shared<T>(scores_, moved(queries, block * QueryTile::kBlockBytes + inside),
+                         moved(keys, block * KeyTile::kBlockBytes + inside), k > 0);
     }
     wgmma_commit();
   }
 
   // Begins: o = weights values, added to what was there.
-  __device__ void multiply_values(int stage, bool add) {
+  __device__ void multiply_values(bool add) {
     constexpr int kRowBytes = KeyTile::kRowBytes;
-    const std::uint32_t values = shared_address(shared_.values.tiles[stage]);
+    const std::uint64_t values =
+        operand<kRowBytes>(shared_address(shared_.values.tiles[value_stage_]), 8 * kRowBytes, KeyTile::kBlockBytes);
     pin_sums();
     wgmma_begin();
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
-        const std::uint32_t at =
-            values + part * (kPartColumns / KeyTile::kBoxColumns) * KeyTile::kBlockBytes + k * 16 * kRowBytes;
-        multiply_registers<T>(o_[part], weights_[k], operand<kRowBytes>(at, 8 * kRowBytes, KeyTile::kBlockBytes),
+        constexpr int kPartBytes = kPartColumns / KeyTile::kBoxColumns * KeyTile::kBlockBytes;
+        multiply_registers<T>(o_[part], weights_[k], moved(values, part * kPartBytes + k * 16 * kRowBytes),
                               add || k > 0);
       }
     }
@@ -281,14 +370,14 @@ class PrefillRows {
   }
 
   // Values of keys that nobody here sees are cleared: they may be anything, and 0 * NaN is NaN.
-  __device__ void wait_for_values(int tile, int stage, int parity) {
-    wait_for_phase(shared_address(&shared_.values.full[stage]), parity);
-    const int begin = work_.first_key - tile * kKeys, end = work_.last_key + 1 - tile * kKeys;
+  __device__ void wait_for_values(int tile) {
+    wait_for_phase(shared_address(&shared_.values.full[value_stage_]), value_parity_);
+    const int begin = work_->first_key - tile * kKeys, end = work_->last_key + 1 - tile * kKeys;
     if (begin <= 0 && end >= kKeys) return;
     for (int i = static_cast<int>(threadIdx.x) % 128; i < kKeys * (kHeadDim / 8); i += 128) {
       const int key = i / (kHeadDim / 8), d = i % (kHeadDim / 8) * 8;
       if (key >= begin && key < end) continue;
-      *reinterpret_cast<uint4*>(shared_.values.tiles[stage] + KeyTile::offset(key, d)) = make_uint4(0, 0, 0, 0);
+      *reinterpret_cast<uint4*>(shared_.values.tiles[value_stage_] + KeyTile::offset(key, d)) = make_uint4(0, 0, 0, 0);
     }
     fence_async_proxy();
     sync_threads(kGroupBarrier + warpgroup_, 128);
@@ -297,22 +386,26 @@ class PrefillRows {
   // Scores become weights, by what is known of their row up to this tile.
   __device__ void weigh(int tile) {
     if (tile * kKeys + kKeys - 1 > all_see_to_ || tile * kKeys < all_see_from_) {
+      const int behind =
+          params_.attention.window > 0 ? params_.attention.window - 1 : last_key_[1];  // the last key seen
 #pragma unroll
       for (int i = 0; i < kKeys / 2; ++i) {
         const int key = tile * kKeys + i / 4 * 8 + lane() % 4 * 2 + i % 2;
-        if (key > last_key_[i / 2 % 2] || key < first_key_[i / 2 % 2]) scores_[i] = -INFINITY;
+        const int last = last_key_[i / 2 % 2];
+        if (key > last || key < last - behind) scores_[i] = -INFINITY;
       }
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float top = largest_[r];
+      float top = -INFINITY;
 #pragma unroll
       for (int i = 0; i < kKeys / 2; i += 4) top = fmaxf(top, fmaxf(scores_[i + 2 * r], scores_[i + 2 * r + 1]));
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-      const float shift = top == -INFINITY ? 0 : top * params_.score_scale;  // a row that has seen no key yet
-      correction_[r] = exp2_approx(fmaf(largest_[r], params_.score_scale, -shift));
-      largest_[r] = top;
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * params_.score_scale;
+      const float before = base_[r];
+      if (!(top <= before + kSlack)) base_[r] = fmaxf(top, before);
+      const float shift = base_[r] == -INFINITY ? 0 : base_[r];  // a row that has seen no key yet
+      correction_[r] = before == base_[r] ? 1 : exp2_approx(before - shift);
       float sum = 0;
 #pragma unroll
       for (int i = 0; i < kKeys / 2; i += 4) {
@@ -340,6 +433,7 @@ class PrefillRows {
   }
 
   __device__ void rescale() {
+    if (!__any_sync(~0u, correction_[0] != 1 || correction_[1] != 1)) return;
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
 #pragma unroll
@@ -347,6 +441,8 @@ class PrefillRows {
   }
 
   __device__ void store() {
+    if constexpr (kHeadDim <= 128)  // beyond that there are no registers for it
+      if (params_.attention.y.dtype == params_.attention.kv.dtype) return store_rows();
     switch (params_.attention.y.dtype) {
       case DType::bfloat16:
         return store_as<__nv_bfloat162>([](float a, float b) { return __floats2bfloat162_rn(a, b); });
@@ -357,18 +453,57 @@ class PrefillRows {
     }
   }
 
+  __device__ float inverse_sum(int r) const {
+    float sum = sum_[r];
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(sum));  // the division proper is a call
+    return inverse;
+  }
+
+  // By way of the place of the queries, so that a row is written in whole lines.
+  __device__ void store_rows() {
+    const float inverse[2] = {inverse_sum(0), inverse_sum(1)};
+    const int first = static_cast<int>(threadIdx.x) % 128 / 32 * 16;  // of the warp's rows in the tile
+    sync_threads(kGroupBarrier + warpgroup_, 128);                    // nobody multiplies queries any more
+    const int row = first + lane() / 8 % 2 * 8 + lane() % 8;
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 8; i += 2) {
+      std::uint32_t m[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int part = (i + j / 2) / (kPartColumns / 8), column = (i + j / 2) % (kPartColumns / 8);
+        const float* pair = &o_[part][column * 4 + 2 * (j % 2)];
+        m[j] = pack<T>(pair[0] * inverse[j % 2], pair[1] * inverse[j % 2]);
+      }
+      store_matrices(shared_address(queries_ + QueryTile::offset(row, 8 * (i + lane() / 16))), m);
+    }
+    __syncwarp();
+    const Tensor& y = params_.attention.y;
+    constexpr int kPieces = kHeadDim / 8;
+#pragma unroll 2
+    for (int i = lane(); i < 16 * kPieces; i += 32) {
+      const int piece_row = first + i / kPieces, d = i % kPieces * 8;
+      const int index = work_->first_row + warpgroup_ * kGroupRows + piece_row;
+      if (index >= work_->num_rows) continue;
+      const int token = index / params_.group, head = work_->kv_head * params_.group + index - token * params_.group;
+      T* to = static_cast<T*>(y.data) + (work_->first_token + token) * y.row_stride + head * kHeadDim + d;
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(queries_ + QueryTile::offset(piece_row, d));
+    }
+    __syncwarp();
+  }
+
   template <class Pair, class Round>
   __device__ void store_as(Round round) {
     const Tensor& y = params_.attention.y;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float sum = sum_[r];
-      sum += __shfl_xor_sync(~0u, sum, 1);
-      sum += __shfl_xor_sync(~0u, sum, 2);
-      if (row_[r] >= work_.num_rows) continue;
-      const float inverse = 1 / sum;
-      const std::int64_t token = params_.attention.sequences.query_start[work_.sequence] + row_[r] / params_.group;
-      const std::int64_t head = work_.kv_head * params_.group + row_[r] % params_.group;
+      const float inverse = inverse_sum(r);
+      const int row = row_of(r);
+      if (row >= work_->num_rows) continue;
+      const std::int64_t token = work_->first_token + row / params_.group;
+      const std::int64_t head = work_->kv_head * params_.group + row % params_.group;
       Pair* to = static_cast<Pair*>(y.data) + (token * y.row_stride + head * kHeadDim) / 2 + lane() % 4;
 #pragma unroll
       for (int i = 0; i < kHeadDim / 8; ++i) {
@@ -379,15 +514,17 @@ class PrefillRows {
   }
 
   const PrefillParams& params_;
-  const PrefillWork& work_;
   Shared& shared_;
-  int warpgroup_, first_row_;
-  int row_[2], first_key_[2], last_key_[2];
+  const int warpgroup_;
+  const PrefillWork* work_ = nullptr;
+  std::byte* queries_ = nullptr;  // of the work's rows that are this warpgroup's
+  int key_stage_ = 0, key_parity_ = 0, value_stage_ = 0, value_parity_ = 0;
+  int last_key_[2];                // that rows lane / 4 and lane / 4 + 8 see
   int all_see_from_, all_see_to_;  // keys that each row of the warpgroup sees
   float scores_[kKeys / 2];
   std::uint32_t weights_[kKeys / 16][4];
   float o_[kParts][kPartColumns / 2];
-  float largest_[2] = {-INFINITY, -INFINITY}, sum_[2] = {0, 0}, correction_[2];
+  float base_[2], sum_[2], correction_[2];  // weights are 2^(score * score_scale - base)
 };
 
 template <class T, int kHeadDim>
@@ -399,12 +536,17 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   const std::uint32_t misaligned = shared_address(shared_bytes) % 1024;  // swizzling goes by addresses
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes + (misaligned == 0 ? 0 : 1024 - misaligned));
   if (threadIdx.x == 0) {
-    for (int stage = 0; stage < Shared::kStages; ++stage) {
-      init_barrier(shared_address(&shared.keys.full[stage]), 1);
-      init_barrier(shared_address(&shared.values.full[stage]), 1);
-      init_barrier(shared_address(&shared.keys.empty[stage]), 4 * kGroups);
-      init_barrier(shared_address(&shared.values.empty[stage]), 4 * kGroups);
-    }
+    constexpr int kMultiplyingWarps = 4 * kGroups;
+    const auto init = [](auto& barriers, int arrivals) {
+      for (std::uint64_t& barrier : barriers) init_barrier(shared_address(&barrier), arrivals);
+    };
+    init(shared.keys.full, 1);
+    init(shared.values.full, 1);
+    init(shared.keys.empty, kMultiplyingWarps);
+    init(shared.values.empty, kMultiplyingWarps);
+    init(shared.known, 1);
+    init(shared.loaded, 32);
+    init(shared.done, kMultiplyingWarps + 2);
     publish_barriers();
     prefetch_map(key_map);
     prefetch_map(value_map);
@@ -412,18 +554,16 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   __syncthreads();
   let_later_kernels_start();
   wait_for_earlier_kernels();
-  const PrefillWork work = work_of_block(params);
-  const int warpgroup =
-      __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);  // the same in a whole warp, and known to be
-  if (warpgroup == 0) {
+  const int warp =
+      __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // the same in a whole warp, and known to be
+  if (warp < 4) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (work.sequence >= 0) {
-      if (threadIdx.x / 32 == 0) fetch_tiles<Shared>(params, work, key_map, shared.keys);
-      if (threadIdx.x / 32 == 1) fetch_tiles<Shared>(params, work, value_map, shared.values);
-    }
+    if (warp == 0) fetch_tiles(params, shared, key_map, shared.keys);
+    if (warp == 1) fetch_tiles(params, shared, value_map, shared.values);
+    if (warp == 2) load_works<T, kHeadDim>(params, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    if (work.sequence >= 0) PrefillRows<T, kHeadDim>(params, work, shared).run();
+    PrefillRows<T, kHeadDim>(params, shared, warp / 4 - 1).run();
   }
 }
 
@@ -435,10 +575,13 @@ bool attention_prefill_takes(const AttentionParams& params) {
 }
 
 void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream& stream) {
-  const PrefillParams prefill{.attention = params,
-                              .score_scale = params.scale * static_cast<float>(M_LOG2E),
-                              .group = params.num_heads / params.kv.num_kv_heads,
-                              .min_rows = min_rows};
+  const PrefillParams prefill{
+      .attention = params,
+      .score_scale = params.scale * static_cast<float>(M_LOG2E),
+      .group = params.num_heads / params.kv.num_kv_heads,
+      .min_rows = min_rows,
+      .next = reinterpret_cast<std::int32_t*>(static_cast<std::byte*>(params.scratch) +
+                                              attention_decode_scratch_bytes(params.kv.head_dim))};
   const CUtensorMap keys = page_map(params.kv, params.kv.keys), values = page_map(params.kv, params.kv.values);
   // As many tiles as there can be, however the tokens are shared out among the sequences.
   const std::int64_t rows = params.q.rows * prefill.group, sequences = params.sequences.num_sequences;
@@ -446,9 +589,12 @@ void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream&
       rows / kPrefillRows + std::min(sequences, rows / (min_rows + 1)),
       sequences * ceil_div(std::int64_t{params.sequences.max_query_len} * prefill.group, std::int64_t{kPrefillRows}));
   if (tiles == 0) return;
+  int multiprocessors = 1;
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device().index);
+  const std::int64_t blocks = std::min<std::int64_t>(tiles * params.kv.num_kv_heads, multiprocessors);
   with_head_dim(params.kv.head_dim, [&](auto head_dim) {
     constexpr int kHeadDim = decltype(head_dim)::value;
-    const LaunchShape shape{.grid = dim3(static_cast<unsigned>(tiles * params.kv.num_kv_heads)),
+    const LaunchShape shape{.grid = dim3(static_cast<unsigned>(blocks)),
                             .block = dim3(kPrefillThreads),
                             .shared_bytes = sizeof(PrefillShared<kHeadDim>) + 1024};
     if (params.kv.dtype == DType::bfloat16)

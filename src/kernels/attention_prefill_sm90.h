@@ -5,6 +5,9 @@
 
 namespace heddle {
 
+// Of AttentionParams::scratch, after what decode has of it: a counter.
+inline constexpr std::size_t kAttentionPrefillScratchBytes = 16;
+
 // Whether the kernel takes these shapes, dtypes, strides and alignments.
 bool attention_prefill_takes(const AttentionParams& params);
 

@@ -82,6 +82,13 @@ __device__ inline void load_matrices_transposed(std::uint32_t address, std::uint
                : "memory");
 }
 
+// The reverse of load_matrices.
+__device__ inline void store_matrices(std::uint32_t address, const std::uint32_t (&m)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(m[0]), "r"(m[1]),
+               "r"(m[2]), "r"(m[3])
+               : "memory");
+}
+
 // The transposed 8x8 matrix of 16-bit elements: lane i has elements 2 * (i % 4) and the next of row i / 4.
 __device__ inline std::uint32_t transpose(std::uint32_t m) {
   std::uint32_t transposed;

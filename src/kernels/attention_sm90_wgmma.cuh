@@ -39,6 +39,12 @@ __device__ inline std::uint64_t operand(std::uint32_t address, int group_bytes, 
          static_cast<std::uint64_t>(group_bytes >> 4) << 32 | kSwizzle << 62;
 }
 
+// The operand that begins so many bytes further on, a multiple of 16.
+__device__ inline std::uint64_t moved(std::uint64_t operand, int bytes) {
+  const auto low = static_cast<std::uint32_t>(operand) + static_cast<std::uint32_t>(bytes >> 4);  // no carry: 14 bits
+  return (operand & ~std::uint64_t{0xffffffff}) | low;
+}
+
 // c = a b^T + (add ? c : 0): a [64, 16] and b [n, 16] in shared memory, n twice the size of c.
 template <class T>
 __device__ inline void multiply_shared(float (&c)[32], std::uint64_t a, std::uint64_t b, int add) {

@@ -56,6 +56,14 @@ DType activation_dtype(const Llama::Weights& weights, Compute compute) {
   return dtype;
 }
 
+// Of what a block leaves for the next norm to add. On a GPU bfloat16 stays bfloat16, as that product is a third of what add
+// and norm move; the residual that takes it up is float32, so that it is rounded once, where transformers rounds the sum, too.
+// float16 would not do: what some models add is beyond its range.
+DType delta_dtype(Device device, DType activations) {
+  const bool narrow = device.kind == DeviceKind::cuda && activations == DType::bfloat16;
+  return narrow ? DType::bfloat16 : DType::float32;
+}
+
 // In place.
 void norm_heads(Tensor heads, const Norm& norm, int num_heads, Stream& stream) {
   rmsnorm({.x = heads, .weight = norm.weight, .y = heads, .eps = norm.eps, .num_heads = num_heads}, stream);
@@ -92,6 +100,7 @@ Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan, Co
       plan_(std::move(plan)),
       activations_(activation_dtype(weights_, compute)),
       intermediates_(weights_.storage.device.kind == DeviceKind::cpu ? DType::float32 : activations_),
+      deltas_(delta_dtype(weights_.storage.device, activations_)),
       rope_scale_(rope_frequencies(config_.rope, config_.head_dim).scale),
       shape_({.num_layers = config_.num_layers,
               .num_kv_heads = config_.num_kv_heads,
@@ -115,18 +124,18 @@ std::size_t Llama::arena_bytes(const StepLimits& limits) const {
   };
   const std::int64_t heads = std::int64_t{config_.num_heads} * config_.head_dim;
   const std::int64_t kv_heads = std::int64_t{config_.num_kv_heads} * config_.head_dim;
-  const std::size_t hidden = tensor(max_tokens, config_.hidden);
+  const std::size_t hidden = tensor(max_tokens, config_.hidden) + tensor(max_tokens, config_.hidden, deltas_);
   const std::size_t x = tensor(max_tokens, config_.hidden, activations_);
   const std::size_t attention =
       x + tensor(max_tokens, heads + 2 * kv_heads, intermediates_) + tensor(max_tokens, heads, activations_);
   const std::size_t feed_forward = x + tensor(max_tokens, std::int64_t{2} * config_.intermediate, intermediates_) +
                                    tensor(max_tokens, config_.intermediate, activations_);
-  const std::size_t output = 2 * tensor(max_logit_rows, config_.hidden) +
+  const std::size_t output = tensor(max_logit_rows, config_.hidden) + tensor(max_logit_rows, config_.hidden, deltas_) +
                              tensor(max_logit_rows, config_.hidden, activations_) +
                              tensor(max_logit_rows, config_.vocab_size);
   const std::size_t operators =
       Arena::rounded(attention_scratch_bytes(limits)) + Arena::rounded(linear_workspace_bytes(device()));
-  return operators + 2 * hidden + std::max({attention, feed_forward, output});
+  return operators + hidden + std::max({attention, feed_forward, output});
 }
 
 Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, Stream& stream) {
@@ -135,7 +144,7 @@ Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, S
   const std::size_t workspace_bytes = linear_workspace_bytes(device());
   const Workspace workspace{arena.take_bytes(workspace_bytes), workspace_bytes};
   const Tensor residual = arena.take(tensors.num_tokens, config_.hidden, DType::float32);
-  const Tensor delta = arena.take(tensors.num_tokens, config_.hidden, DType::float32);
+  const Tensor delta = arena.take(tensors.num_tokens, config_.hidden, deltas_);
   const Step step{.tensors = tensors,
                   .kv = kv,
                   .arena = arena,
@@ -221,7 +230,7 @@ Tensor Llama::logits(Hidden hidden, const Step& step) {
   const Span span(step.stream, "logits");
   const int num_rows = step.tensors.num_logit_rows;
   const auto wanted_rows = [&](Tensor x) {
-    const Tensor rows = step.arena.take(num_rows, config_.hidden, DType::float32);
+    const Tensor rows = step.arena.take(num_rows, config_.hidden, x.dtype);
     gather_rows({.x = x, .rows = step.tensors.logit_rows, .y = rows}, step.stream);
     return rows;
   };

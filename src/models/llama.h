@@ -63,8 +63,9 @@ class Llama : public Model {
   LlamaConfig config_;
   Weights weights_;
   std::unique_ptr<Plan> plan_;
-  DType activations_;    // of what is multiplied with weights; residual, deltas and logits are float32
+  DType activations_;    // of what is multiplied with weights; residual and logits are float32
   DType intermediates_;  // of what matrices make within a block
+  DType deltas_;         // of what a block leaves to be added to the residual
   float rope_scale_;
   ModelShape shape_;
 };
