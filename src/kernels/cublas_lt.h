@@ -19,6 +19,7 @@ struct CublasLt {
   decltype(&::cublasLtMatmulPreferenceDestroy) matmul_preference_destroy;
   decltype(&::cublasLtMatmulPreferenceSetAttribute) matmul_preference_set_attribute;
   decltype(&::cublasLtMatmulAlgoGetHeuristic) matmul_algo_get_heuristic;
+  decltype(&::cublasLtMatmulAlgoConfigGetAttribute) matmul_algo_config_get_attribute;
 };
 
 // The library of this process, loaded by the first call. Throws Failure when there is none of this build's major version.

@@ -39,6 +39,7 @@ CublasLt load_cublas_lt() {
   find_function(library, "cublasLtMatmulPreferenceDestroy", lt.matmul_preference_destroy);
   find_function(library, "cublasLtMatmulPreferenceSetAttribute", lt.matmul_preference_set_attribute);
   find_function(library, "cublasLtMatmulAlgoGetHeuristic", lt.matmul_algo_get_heuristic);
+  find_function(library, "cublasLtMatmulAlgoConfigGetAttribute", lt.matmul_algo_config_get_attribute);
   return lt;
 }
 
