@@ -228,14 +228,7 @@ class PrefillRows {
   using KeyTile = typename Shared::KeyTile;
   static constexpr int kKeys = Shared::kKeys;
   static constexpr int kParts = kHeadDim > 128 ? kHeadDim / 128 : 1, kPartColumns = kHeadDim / kParts;
-  static constexpr bool kTakesTurns = kHeadDim <= 128, kOverlaps = Shared::kSlots > 1;
-
-  // What is left to do for a work whose values have been weighed.
-  struct Finished {
-    const PrefillWork* work;
-    std::byte* queries;
-    float sum[2];
-  };
+  static constexpr bool kTakesTurns = kHeadDim <= 128;
 
  public:
   __device__ PrefillRows(const PrefillParams& params, Shared& shared, int warpgroup)
@@ -245,30 +238,17 @@ class PrefillRows {
     // The first turn to issue is warpgroup 0's.
     if (kTakesTurns && warpgroup_ == 1) give_turn();
     int slot = 0, parity = 0;
-    const auto next_sequence = [&] {
-      if (++slot == Shared::kSlots) slot = 0, parity ^= 1;
-      wait_for_phase(shared_address(&shared_.loaded[slot]), parity);
-      return __shfl_sync(~0u, shared_.works[slot].sequence, 0);
-    };
     wait_for_phase(shared_address(&shared_.loaded[0]), 0);
     int sequence = __shfl_sync(~0u, shared_.works[0].sequence, 0);
     while (sequence >= 0) {
       begin(slot);
-      weigh_first_tile();
-      bool goes_on = true;
-      while (goes_on) {
-        const bool ends = tile_ == first_tile_;
-        if (kOverlaps && ends) sequence = next_sequence();
-        goes_on = kOverlaps ? sequence >= 0 : !ends;
-        if (goes_on) weigh_next_tile(ends, slot);
-      }
-      wait_for_values();
-      multiply_values();
-      wgmma_wait<0>();
-      pin_sums();
-      release_values();
-      store({work_, queries_, {sum_[0], sum_[1]}});
-      if (!kOverlaps) sequence = next_sequence();
+      attend();
+      store();
+      __syncwarp();
+      release(shared_.done[slot]);
+      if (++slot == Shared::kSlots) slot = 0, parity ^= 1;
+      wait_for_phase(shared_address(&shared_.loaded[slot]), parity);
+      sequence = __shfl_sync(~0u, shared_.works[slot].sequence, 0);
     }
   }
 
@@ -281,63 +261,52 @@ class PrefillRows {
     const int window = params_.attention.window, first_row = work_->first_row + warpgroup_ * kGroupRows;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      last_key_[r] = work_->position_of(row_of(*work_, r), params_.group);
+      last_key_[r] = work_->position_of(row_of(r), params_.group);
       base_[r] = -INFINITY;
       sum_[r] = 0;
     }
-    last_tile_ = work_->last_key / kKeys;
-    first_tile_ = work_->first_key / kKeys;
-    tile_ = last_tile_;
     all_see_to_ = work_->position_of(first_row, params_.group);
     all_see_from_ = window > 0 ? work_->position_of(first_row + kGroupRows - 1, params_.group) - window + 1 : 0;
   }
 
-  __device__ int row_of(const PrefillWork& work, int r) const {
-    return work.first_row + warpgroup_ * kGroupRows + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane() / 4 +
+  __device__ int row_of(int r) const {
+    return work_->first_row + warpgroup_ * kGroupRows + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane() / 4 +
            8 * r;
   }
 
-  __device__ void weigh_first_tile() {
+  __device__ void attend() {
+    const int last_tile = work_->last_key / kKeys, first_tile = work_->first_key / kKeys;
     wait_for_keys();
     multiply_keys();
     wgmma_wait<0>();
     pin(scores_);
     release_keys();
-    weigh();
+    weigh(last_tile);
     round_weights();
-  }
 
-  // Weighs the values of a tile while scores of the next one become weights: where the work `ends` with that tile, the last
-  // tile of the work in `slot`, so that one's end and the other's beginning hide each other, too.
-  __device__ void weigh_next_tile(bool ends, int slot) {
-    Finished finished{work_, queries_, {0, 0}};
-    wait_for_keys();
-    if (kTakesTurns) wait_for_turn();
-    if (kOverlaps && ends) queries_ = shared_.queries[slot][warpgroup_];
-    multiply_keys();
-    wait_for_values();
-    multiply_values();
-    if (kTakesTurns) give_turn();
-    wgmma_wait<1>();
-    pin(scores_);
-    release_keys();
-    if (kOverlaps && ends) {
-      finished.sum[0] = sum_[0];
-      finished.sum[1] = sum_[1];
-      begin(slot);
-    } else {
-      --tile_;
+    for (int tile = last_tile - 1; tile >= first_tile; --tile) {
+      wait_for_keys();
+      if (kTakesTurns) wait_for_turn();
+      multiply_keys();
+      wait_for_values(tile + 1);
+      multiply_values(tile + 1 < last_tile);
+      if (kTakesTurns) give_turn();
+      wgmma_wait<1>();
+      pin(scores_);
+      release_keys();
+      weigh(tile);
+      form_weights_here();
+      wgmma_wait<0>();
+      pin_sums();
+      release_values();
+      round_weights();
+      rescale();
     }
-    weigh();
-    form_weights_here();
+    wait_for_values(first_tile);
+    multiply_values(first_tile < last_tile);
     wgmma_wait<0>();
     pin_sums();
     release_values();
-    round_weights();
-    if (kOverlaps && ends)
-      store(finished);
-    else
-      rescale();
   }
 
   __device__ void wait_for_keys() {
@@ -383,8 +352,7 @@ class PrefillRows {
   }
 
   // Begins: o = weights values, added to what was there.
-  __device__ void multiply_values() {
-    const bool add = tile_ < last_tile_;
+  __device__ void multiply_values(bool add) {
     constexpr int kRowBytes = KeyTile::kRowBytes;
     const std::uint64_t values =
         operand<kRowBytes>(shared_address(shared_.values.tiles[value_stage_]), 8 * kRowBytes, KeyTile::kBlockBytes);
@@ -403,9 +371,9 @@ class PrefillRows {
   }
 
   // Values of keys that nobody here sees are cleared: they may be anything, and 0 * NaN is NaN.
-  __device__ void wait_for_values() {
+  __device__ void wait_for_values(int tile) {
     wait_for_phase(shared_address(&shared_.values.full[value_stage_]), value_parity_);
-    const int begin = work_->first_key - tile_ * kKeys, end = work_->last_key + 1 - tile_ * kKeys;
+    const int begin = work_->first_key - tile * kKeys, end = work_->last_key + 1 - tile * kKeys;
     if (begin <= 0 && end >= kKeys) return;
     for (int i = static_cast<int>(threadIdx.x) % 128; i < kKeys * (kHeadDim / 8); i += 128) {
       const int key = i / (kHeadDim / 8), d = i % (kHeadDim / 8) * 8;
@@ -417,8 +385,7 @@ class PrefillRows {
   }
 
   // Scores become weights, by what is known of their row up to this tile.
-  __device__ void weigh() {
-    const int tile = tile_;
+  __device__ void weigh(int tile) {
     if (tile * kKeys + kKeys - 1 > all_see_to_ || tile * kKeys < all_see_from_) {
       const int behind =
           params_.attention.window > 0 ? params_.attention.window - 1 : last_key_[1];  // the last key seen
@@ -474,27 +441,21 @@ class PrefillRows {
       for (int i = 0; i < kPartColumns / 2; ++i) o_[part][i] *= correction_[i / 2 % 2];
   }
 
-  // And leaves the work to be replaced.
-  __device__ void store(const Finished& finished) {
-    store_anyhow(finished);
-    __syncwarp();
-    release(shared_.done[finished.work - shared_.works]);
-  }
-
-  __device__ void store_anyhow(const Finished& finished) {
+  __device__ void store() {
     if constexpr (kHeadDim <= 128)  // beyond that there are no registers for it
-      if (params_.stores_rows) return store_rows(finished);
+      if (params_.stores_rows) return store_rows();
     switch (params_.attention.y.dtype) {
       case DType::bfloat16:
-        return store_as<__nv_bfloat162>(finished, [](float a, float b) { return __floats2bfloat162_rn(a, b); });
+        return store_as<__nv_bfloat162>([](float a, float b) { return __floats2bfloat162_rn(a, b); });
       case DType::float16:
-        return store_as<__half2>(finished, [](float a, float b) { return __floats2half2_rn(a, b); });
+        return store_as<__half2>([](float a, float b) { return __floats2half2_rn(a, b); });
       default:
-        return store_as<float2>(finished, [](float a, float b) { return make_float2(a, b); });
+        return store_as<float2>([](float a, float b) { return make_float2(a, b); });
     }
   }
 
-  __device__ static float inverse_of(float sum) {
+  __device__ float inverse_sum(int r) const {
+    float sum = sum_[r];
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
     float inverse;
@@ -503,9 +464,8 @@ class PrefillRows {
   }
 
   // By way of the place of the queries, so that a row is written in whole lines.
-  __device__ void store_rows(const Finished& finished) {
-    const PrefillWork* work = finished.work;
-    const float inverse[2] = {inverse_of(finished.sum[0]), inverse_of(finished.sum[1])};
+  __device__ void store_rows() {
+    const float inverse[2] = {inverse_sum(0), inverse_sum(1)};
     const int first = static_cast<int>(threadIdx.x) % 128 / 32 * 16;  // of the warp's rows in the tile
     sync_threads(kGroupBarrier + warpgroup_, 128);                    // nobody multiplies queries any more
     const int row = first + lane() / 8 % 2 * 8 + lane() % 8;
@@ -518,7 +478,7 @@ class PrefillRows {
         const float* pair = &o_[part][column * 4 + 2 * (j % 2)];
         m[j] = pack<T>(pair[0] * inverse[j % 2], pair[1] * inverse[j % 2]);
       }
-      store_matrices(shared_address(finished.queries + QueryTile::offset(row, 8 * (i + lane() / 16))), m);
+      store_matrices(shared_address(queries_ + QueryTile::offset(row, 8 * (i + lane() / 16))), m);
     }
     __syncwarp();
     const Tensor& y = params_.attention.y;
@@ -526,27 +486,25 @@ class PrefillRows {
 #pragma unroll 2
     for (int i = lane(); i < 16 * kPieces; i += 32) {
       const int piece_row = first + i / kPieces, d = i % kPieces * 8;
-      const int index = work->first_row + warpgroup_ * kGroupRows + piece_row;
-      if (index >= work->num_rows) continue;
-      const int token = index / params_.group, head = work->kv_head * params_.group + index - token * params_.group;
-      T* to = static_cast<T*>(y.data) + (work->first_token + token) * y.row_stride + head * kHeadDim + d;
-      *reinterpret_cast<uint4*>(to) =
-          *reinterpret_cast<const uint4*>(finished.queries + QueryTile::offset(piece_row, d));
+      const int index = work_->first_row + warpgroup_ * kGroupRows + piece_row;
+      if (index >= work_->num_rows) continue;
+      const int token = index / params_.group, head = work_->kv_head * params_.group + index - token * params_.group;
+      T* to = static_cast<T*>(y.data) + (work_->first_token + token) * y.row_stride + head * kHeadDim + d;
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(queries_ + QueryTile::offset(piece_row, d));
     }
     __syncwarp();
   }
 
   template <class Pair, class Round>
-  __device__ void store_as(const Finished& finished, Round round) {
-    const PrefillWork* work = finished.work;
+  __device__ void store_as(Round round) {
     const Tensor& y = params_.attention.y;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float inverse = inverse_of(finished.sum[r]);
-      const int row = row_of(*work, r);
-      if (row >= work->num_rows) continue;
-      const std::int64_t token = work->first_token + row / params_.group;
-      const std::int64_t head = work->kv_head * params_.group + row % params_.group;
+      const float inverse = inverse_sum(r);
+      const int row = row_of(r);
+      if (row >= work_->num_rows) continue;
+      const std::int64_t token = work_->first_token + row / params_.group;
+      const std::int64_t head = work_->kv_head * params_.group + row % params_.group;
       Pair* to = static_cast<Pair*>(y.data) + (token * y.row_stride + head * kHeadDim) / 2 + lane() % 4;
 #pragma unroll
       for (int i = 0; i < kHeadDim / 8; ++i) {
@@ -561,7 +519,6 @@ class PrefillRows {
   const int warpgroup_;
   const PrefillWork* work_ = nullptr;
   std::byte* queries_ = nullptr;  // of the work's rows that are this warpgroup's
-  int tile_, first_tile_, last_tile_;
   int key_stage_ = 0, key_parity_ = 0, value_stage_ = 0, value_parity_ = 0;
   int last_key_[2];                // that rows lane / 4 and lane / 4 + 8 see
   int all_see_from_, all_see_to_;  // keys that each row of the warpgroup sees
