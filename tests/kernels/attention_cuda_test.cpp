@@ -307,15 +307,12 @@ TEST_F(AttentionOnGpu, SharesOutManySequences) {
   check_all({{8, 2, 64, 16, sequences}, {4, 2, 128, 16, sequences}});
 }
 
-// Several works a block, those of a sequence and those of many, so that blocks take what is left in turn.
+// More works than two a block, so that blocks take what is left in turn.
 TEST_F(AttentionOnGpu, PrefillTakesManyWorks) {
   std::vector<TestSequence> sequences;
-  for (int i = 0; i < 45; ++i)
+  for (int i = 0; i < 24; ++i)
     sequences.push_back({.context_len = 70 + i * 7 % 40, .num_new_tokens = 70, .seed = static_cast<std::uint32_t>(i)});
-  check_all({{16, 16, 64, 16, sequences},
-             {8, 8, 256, 16, sequences},
-             {40, 40, 128, 64, {{1400, 1300}}},
-             {64, 32, 96, 32, {{700, 700}}, 300}});
+  check_all({{16, 16, 64, 16, sequences}, {12, 12, 128, 16, sequences}, {12, 12, 256, 32, sequences, 50}});
 }
 
 // Dtypes, head sizes, pages and alignments that the fast kernels do not take.
