@@ -11,11 +11,11 @@
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
 #include "kernels/gather_rows.h"
-#include "kernels/kv_append.h"
 #include "kernels/linear.h"
 #include "kernels/random.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
+#include "kernels/rope_append.h"
 #include "kernels/swiglu.h"
 #include "models/rope_config.h"
 
@@ -259,7 +259,8 @@ OperatorCase attention_case(const OperatorStep& step) {
                            .sequences = on_device(operands, step, pages),
                            .num_heads = step.config.num_heads,
                            .scale = 1 / std::sqrt(static_cast<float>(step.config.head_dim)),
-                           .window = window};
+                           .window = window,
+                           .older_keys = OlderKeys::in_place};  // as in a step
     if (step.device.kind == DeviceKind::cuda)
       params.scratch =
           operands.zeros(attention_scratch_bytes(step.rows(), step.batch, step.config.num_heads, step.config.head_dim));
@@ -277,44 +278,6 @@ OperatorCase attention_case(const OperatorStep& step) {
       return relative_error(HostRows(operands.stream(), first_set.y, tokens).floats(), wanted);
     };
     prepared.most_error = roundings({passed, step.dtype}, 4);
-    return prepared;
-  };
-  return result;
-}
-
-OperatorCase kv_append_case(const OperatorStep& step) {
-  const std::int64_t width = std::int64_t{step.config.num_kv_heads} * step.config.head_dim;
-  const DType passed = passed_dtype(step);
-  OperatorCase result{.name = "kv_append",
-                      .shape = fmt::format("{} x {}", step.rows(), width),
-                      .calls_per_step = step.config.num_layers,
-                      .bytes = 2 * (bytes_of(step.rows(), width, passed) + bytes_of(step.rows(), width, step.dtype))};
-  result.prepare = [step, width, passed](Operands& operands, int) {
-    const StepPages pages = pages_of(step);
-    const KvAppendParams params{.k = operands.tensor(step.rows(), width, passed),
-                                .v = operands.tensor(step.rows(), width, passed),
-                                .kv = random_pages(operands, step, pages.num_pages),
-                                .sequences = on_device(operands, step, pages)};
-    PreparedOperator prepared;
-    prepared.call = [params, &operands](int) { kv_append(params, operands.stream()); };
-    prepared.check = [params, &operands, pages, step] {
-      kv_append(params, operands.stream());
-      const std::span table(pages.table.data(), static_cast<std::size_t>(pages.pages_per_sequence));
-      const HostPages kv = download_pages(operands.stream(), params.kv, table);
-      const auto tokens = sampled(step.tokens, kCheckedTokens);
-      const std::vector<float> k = HostRows(operands.stream(), params.k, tokens).floats();
-      std::vector<float> got;
-      for (const std::int64_t token : tokens)
-        for (int head = 0; head < step.config.num_kv_heads; ++head) {
-          const int position = step.context + static_cast<int>(token);
-          const std::size_t offset = kv.view.offset(position / step.page_size, head, position % step.page_size);
-          std::vector<float> row(static_cast<std::size_t>(step.config.head_dim));
-          convert(kv.keys.data() + offset * size_of(step.dtype), step.dtype, row.data(), DType::float32, row.size());
-          got.insert(got.end(), row.begin(), row.end());
-        }
-      return relative_error(got, k);
-    };
-    prepared.most_error = roundings({step.dtype}, 1);
     return prepared;
   };
   return result;
@@ -364,46 +327,70 @@ OperatorCase norm_case(const OperatorStep& step) {
   return result;
 }
 
-OperatorCase rope_case(const OperatorStep& step) {
+// Queries, keys and values as attention finds them; the keys and values of a few tokens in the cache, head after head.
+std::vector<float> appended(const void* pages, const PagedKv& kv, std::span<const std::int64_t> tokens, int context) {
+  std::vector<float> values;
+  std::vector<float> row(static_cast<std::size_t>(kv.head_dim));
+  for (const std::int64_t token : tokens)
+    for (int head = 0; head < kv.num_kv_heads; ++head) {
+      const int position = context + static_cast<int>(token);
+      const std::size_t offset = kv.offset(position / kv.page_size, head, position % kv.page_size);
+      convert(static_cast<const std::byte*>(pages) + offset * size_of(kv.dtype), kv.dtype, row.data(), DType::float32,
+              row.size());
+      values.insert(values.end(), row.begin(), row.end());
+    }
+  return values;
+}
+
+OperatorCase rope_append_case(const OperatorStep& step) {
   const std::int64_t heads = std::int64_t{step.config.num_heads} * step.config.head_dim;
   const std::int64_t kv_heads = std::int64_t{step.config.num_kv_heads} * step.config.head_dim;
   const DType passed = passed_dtype(step);
-  OperatorCase result{.name = "rope",
-                      .shape = fmt::format("{} x ({} + {})", step.rows(), heads, kv_heads),
-                      .calls_per_step = step.config.num_layers,
-                      .bytes = 2 * bytes_of(step.rows(), heads + kv_heads, passed)};
+  OperatorCase result{
+      .name = "rope_append",
+      .shape = fmt::format("{} x ({} + 2 x {})", step.rows(), heads, kv_heads),
+      .calls_per_step = step.config.num_layers,
+      .bytes = 2 * bytes_of(step.rows(), heads + kv_heads, passed) + 2 * bytes_of(step.rows(), kv_heads, step.dtype)};
   result.prepare = [step, heads, kv_heads, passed](Operands& operands, int) {
     const RopeFrequencies frequencies = rope_frequencies(step.config.rope, step.config.head_dim);
+    const StepPages pages = pages_of(step);
     std::vector<std::int32_t> positions(static_cast<std::size_t>(step.rows()));
     for (int row = 0; row < step.rows(); ++row)
       positions[static_cast<std::size_t>(row)] = step.context + row % step.tokens;
-    const RopeParams params{.q = operands.tensor(step.rows(), heads, passed),
-                            .k = operands.tensor(step.rows(), kv_heads, passed),
-                            .positions = operands.array(positions),
-                            .inv_freq = operands.array(frequencies.inv_freq),
-                            .head_dim = step.config.head_dim,
-                            .scale = frequencies.scale};
+    const RopeAppendParams params{.q = operands.tensor(step.rows(), heads, passed),
+                                  .k = operands.tensor(step.rows(), kv_heads, passed),
+                                  .v = operands.tensor(step.rows(), kv_heads, passed),
+                                  .positions = operands.array(positions),
+                                  .inv_freq = operands.array(frequencies.inv_freq),
+                                  .scale = frequencies.scale,
+                                  .kv = random_pages(operands, step, pages.num_pages),
+                                  .sequences = on_device(operands, step, pages),
+                                  .older_keys = OlderKeys::in_place};
     PreparedOperator prepared;
-    prepared.call = [params, &operands](int) { rope(params, operands.stream()); };
-    prepared.check = [params, &operands, positions, frequencies] {
-      const auto tokens = sampled(params.q.rows, kCheckedTokens);
+    prepared.call = [params, &operands](int) { rope_append(params, operands.stream()); };
+    prepared.check = [params, &operands, positions, frequencies, pages, step] {
+      const auto tokens = sampled(step.tokens, kCheckedTokens);  // of the first sequence
       HostRows q = HostRows(operands.stream(), params.q, tokens).widened();
       HostRows k = HostRows(operands.stream(), params.k, tokens).widened();
-      rope(params, operands.stream());
+      const HostRows v = HostRows(operands.stream(), params.v, tokens).widened();
+      rope_append(params, operands.stream());
       const std::vector<std::int32_t> positions_of_tokens = values_at<std::int32_t>(positions, tokens);
       on_cpu([&](Stream& cpu) {
         rope({.q = q.tensor(),
               .k = k.tensor(),
               .positions = positions_of_tokens.data(),
               .inv_freq = frequencies.inv_freq.data(),
-              .head_dim = params.head_dim,
+              .head_dim = params.kv.head_dim,
               .scale = params.scale},
              cpu);
       });
-      return std::max(relative_error(HostRows(operands.stream(), params.q, tokens).floats(), q.floats()),
-                      relative_error(HostRows(operands.stream(), params.k, tokens).floats(), k.floats()));
+      const std::span table(pages.table.data(), static_cast<std::size_t>(pages.pages_per_sequence));
+      const HostPages kv = download_pages(operands.stream(), params.kv, table);
+      return std::max({relative_error(HostRows(operands.stream(), params.q, tokens).floats(), q.floats()),
+                       relative_error(appended(kv.view.keys, kv.view, tokens, step.context), k.floats()),
+                       relative_error(appended(kv.view.values, kv.view, tokens, step.context), v.floats())});
     };
-    prepared.most_error = roundings({passed}, 2) + 1e-6;
+    prepared.most_error = roundings({passed, step.dtype}, 3) + 1e-6;
     return prepared;
   };
   return result;
@@ -501,8 +488,7 @@ std::vector<OperatorCase> operator_cases(const OperatorStep& step) {
   return {embedding_case(step),
           norm_case(step),
           linear_case(step, {"qkv", heads + 2 * kv_heads, config.hidden, rows, layers, passed}),
-          rope_case(step),
-          kv_append_case(step),
+          rope_append_case(step),
           attention_case(step),
           linear_case(step, {"output", config.hidden, heads, rows, layers, delta_dtype(step)}),
           linear_case(step, {"gate_up", std::int64_t{2} * config.intermediate, config.hidden, rows, layers, passed}),
@@ -513,8 +499,8 @@ std::vector<OperatorCase> operator_cases(const OperatorStep& step) {
 }
 
 const std::vector<std::string>& operator_names() {
-  static const std::vector<std::string> names{"embedding", "rmsnorm",   "linear", "rope",
-                                              "kv_append", "attention", "swiglu", "gather_rows"};
+  static const std::vector<std::string> names{"embedding", "rmsnorm", "linear",     "rope_append",
+                                              "attention", "swiglu",  "gather_rows"};
   return names;
 }
 

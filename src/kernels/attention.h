@@ -28,14 +28,6 @@ namespace heddle {
 
 inline constexpr int kMaxHeadDim = 1024;  // what the fixed scratch of a thread holds
 
-// What a GPU may read before the kernels ahead of this one in the stream have ended.
-enum class OlderKeys {
-  in_flight,  // nothing
-  // The arrays of `sequences`, and the keys and values of all but the step's new tokens: whoever wrote them had ended
-  // before the step's first kernel began, as is so where a step is a graph, or begins with a copy.
-  in_place,
-};
-
 struct AttentionParams {
   Tensor q;  // [num_tokens, num_heads * head_dim], float32; on a GPU also bfloat16 or float16
   Tensor y;  // likewise; on the CPU float32 or bfloat16; apart from q

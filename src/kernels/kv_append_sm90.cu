@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "kernels/elements_sm90.cuh"
+#include "kernels/kv_append_sm90.cuh"
 #include "kernels/kv_append_sm90.h"
 #include "kernels/launch_sm90.cuh"
 
@@ -11,21 +12,6 @@ namespace {
 
 constexpr int kAppendThreads = 256;
 constexpr int kAppendTokens = 4;  // of a block, where tokens are many
-
-// The elements before (page, head 0, slot) of the token; all threads of a warp call it.
-__device__ std::int64_t slot_of(const KvAppendParams& params, int token) {
-  const PagedSequences& sequences = params.sequences;
-  // The token's sequence is the number of those that end before it.
-  int sequence = 0;
-  for (int first = 0; first < sequences.num_sequences; first += 32) {
-    const int i = first + static_cast<int>(threadIdx.x % 32);
-    sequence += __popc(__ballot_sync(~0u, i < sequences.num_sequences && sequences.query_start[i + 1] <= token));
-  }
-  const int position = sequences.context_len[sequence] - (sequences.query_start[sequence + 1] - token);
-  const std::int64_t page =
-      sequences.page_table[std::int64_t{sequence} * sequences.page_table_stride + position / params.kv.page_size];
-  return (page * params.kv.num_kv_heads * params.kv.page_size + position % params.kv.page_size) * params.kv.head_dim;
-}
 
 // A thread takes the same pack, of k or of v, of `kTokens` tokens.
 template <class From, class To, int kTokens>
@@ -45,7 +31,7 @@ __global__ void __launch_bounds__(kAppendThreads) append_packs(const __grid_cons
       held[j] = load_raw(element<const From>(x, first + j, std::int64_t{pack} * kPackElements));
   const int warp = static_cast<int>(threadIdx.x / 32);
   if (warp < kTokens && first + warp < tokens) {
-    const std::int64_t slot = slot_of(params, first + warp);
+    const std::int64_t slot = slot_of(params.sequences, params.kv, first + warp);
     if (threadIdx.x % 32 == 0) slots[warp] = slot;
   }
   __syncthreads();
@@ -63,7 +49,7 @@ __global__ void __launch_bounds__(kAppendThreads) append_elements(const __grid_c
   let_later_kernels_start();
   wait_for_earlier_kernels();
   const int token = static_cast<int>(blockIdx.x), columns = static_cast<int>(params.k.columns);
-  const std::int64_t slot = slot_of(params, token);
+  const std::int64_t slot = slot_of(params.sequences, params.kv, token);
   for (int i = blockIdx.y * kAppendThreads + threadIdx.x; i < 2 * columns; i += gridDim.y * kAppendThreads) {
     const bool is_key = i < columns;
     const int column = is_key ? i : i - columns, head = column / params.kv.head_dim;

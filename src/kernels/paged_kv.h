@@ -28,6 +28,15 @@ struct PagedKv {
   }
 };
 
+// What a GPU may read before the kernels ahead of an operator's own in the stream have ended.
+enum class OlderKeys {
+  in_flight,  // nothing
+  // The step's arrays (those of PagedSequences, and positions), and the keys and values of all but the step's new tokens:
+  // whoever wrote them had ended before the step's first kernel began, as is so where a step is a graph, or begins with
+  // a copy.
+  in_place,
+};
+
 // The step's tokens, sequence after sequence: rows [query_start[i], query_start[i + 1]) are the new tokens of sequence
 // i, the last of its context_len[i] tokens. Row query_start[i] + j is at position context_len[i] - new tokens + j; the
 // token at position t lies in slot t % page_size of page page_table[i * page_table_stride + t / page_size].

@@ -3,6 +3,7 @@
 // step is rounded as on the CPU: products and sums are not fused.
 #include "kernels/elements_sm90.cuh"
 #include "kernels/launch_sm90.cuh"
+#include "kernels/rope_sm90.cuh"
 #include "kernels/rope_sm90.h"
 
 namespace heddle {
@@ -10,23 +11,6 @@ namespace {
 
 constexpr int kRopeThreads = 128;
 constexpr int kHeadsAtOnce = 3;  // of a thread
-
-struct Turn {
-  float cosine, sine;
-};
-
-__device__ Turn turn_of(const RopeParams& params, int position, int pair) {
-  const double angle = __fmul_rn(static_cast<float>(position), params.inv_freq[pair]);
-  double sine, cosine;
-  sincos(angle, &sine, &cosine);
-  return {__fmul_rn(static_cast<float>(cosine), params.scale), __fmul_rn(static_cast<float>(sine), params.scale)};
-}
-
-__device__ void turn_pair(const Turn& turn, float& low, float& high) {
-  const float a = low, b = high;
-  low = __fsub_rn(__fmul_rn(a, turn.cosine), __fmul_rn(b, turn.sine));
-  high = __fadd_rn(__fmul_rn(b, turn.cosine), __fmul_rn(a, turn.sine));
-}
 
 // `lanes` threads take a head, each the eight pairs that begin at 8 * lane; half = 8 * lanes.
 template <class T>
@@ -59,7 +43,7 @@ __global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant
   int head = static_cast<int>(blockIdx.y) * heads_of_block + static_cast<int>(threadIdx.x) / lanes;
   load(head);
   for (int i = threadIdx.x; i < half; i += kRopeThreads) {
-    const Turn turn = turn_of(params, params.positions[token], i);
+    const Turn turn = turn_of(params.positions[token], params.inv_freq[i], params.scale);
     turns[i] = turn.cosine;
     turns[half + i] = turn.sine;
   }
@@ -87,7 +71,7 @@ __global__ void __launch_bounds__(kRopeThreads) rope_elements(const __grid_const
   wait_for_earlier_kernels();
   const int token = static_cast<int>(blockIdx.x), half = params.head_dim / 2;
   for (int pair = threadIdx.x; pair < half; pair += kRopeThreads) {
-    const Turn turn = turn_of(params, params.positions[token], pair);
+    const Turn turn = turn_of(params.positions[token], params.inv_freq[pair], params.scale);
     for (const Tensor* x : {&params.q, &params.k}) {
       for (std::int64_t head_start = 0; head_start < x->columns; head_start += params.head_dim) {
         const std::int64_t at = token * x->row_stride + head_start + pair;

@@ -10,10 +10,9 @@
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
 #include "kernels/gather_rows.h"
-#include "kernels/kv_append.h"
 #include "kernels/linear.h"
 #include "kernels/rmsnorm.h"
-#include "kernels/rope.h"
+#include "kernels/rope_append.h"
 #include "kernels/swiglu.h"
 #include "plans/local.h"
 
@@ -184,14 +183,18 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
     norm_heads(q, weights.query_norm, config_.num_heads, step.stream);
     norm_heads(k, weights.key_norm, config_.num_kv_heads, step.stream);
   }
-  rope({.q = q,
-        .k = k,
-        .positions = step.tensors.positions,
-        .inv_freq = weights_.inv_freq,
-        .head_dim = config_.head_dim,
-        .scale = rope_scale_},
-       step.stream);
-  kv_append({.k = k, .v = v, .kv = pages, .sequences = sequences}, step.stream);
+  // A step on a GPU begins with a copy of its arrays, so all that earlier steps wrote is there.
+  constexpr OlderKeys kOlderKeys = OlderKeys::in_place;
+  rope_append({.q = q,
+               .k = k,
+               .v = v,
+               .positions = step.tensors.positions,
+               .inv_freq = weights_.inv_freq,
+               .scale = rope_scale_,
+               .kv = pages,
+               .sequences = sequences,
+               .older_keys = kOlderKeys},
+              step.stream);
   const Tensor attended = scratch.take(num_tokens, heads, activations_);
   {
     const Span attending(step.stream, "attend", layer);
@@ -202,7 +205,7 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
                .num_heads = config_.num_heads,
                .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
                .window = config_.windows[static_cast<std::size_t>(layer)],
-               .older_keys = OlderKeys::in_place,  // a step on a GPU begins with a copy of its arrays
+               .older_keys = kOlderKeys,
                .scratch = step.attention_scratch},
               step.stream);
   }
