@@ -47,20 +47,18 @@ void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
   constexpr StreamTokens kWhole = StreamTokens::whole, kPieces = StreamTokens::pieces;
   const int blocks = num_multiprocessors(stream.device().index);
   const std::int64_t rows = (params.weight.out_features + blocks - 1) / blocks;  // of a block, at most
-  if (params.x.rows <= 8) {
-    using Deep = StreamConfig<2, 1, 10, kWhole>;
-    if (stream_shared_bytes<Deep>(params.x.rows, params.weight.in_features) <= kMostSharedBytes)
-      return enqueue_stream<Deep, T, Y>(params, blocks, stream);
-    return enqueue_stream<StreamConfig<2, 1, 8, kPieces>, T, Y>(params, blocks, stream);
+  if (params.x.rows > 8) {
+    if ((rows > 32 && rows <= 48) || rows > 96)
+      return enqueue_stream<StreamConfig<3, 2, 3, kPieces>, T, Y>(params, blocks, stream);
+    return enqueue_stream<StreamConfig<2, 2, 2, kPieces>, T, Y>(params, blocks, stream);
   }
-  if (params.weight.in_features < 4096) {
-    if (rows <= 32) return enqueue_stream<StreamConfig<2, 2, 3, kPieces>, T, Y>(params, blocks, stream);
-    if (rows <= 96) return enqueue_stream<StreamConfig<3, 2, 2, kPieces>, T, Y>(params, blocks, stream);
-  } else {
-    if (rows <= 32) return enqueue_stream<StreamConfig<2, 2, 8, kPieces>, T, Y>(params, blocks, stream);
-    if (rows <= 96) return enqueue_stream<StreamConfig<3, 2, 6, kPieces>, T, Y>(params, blocks, stream);
-  }
-  enqueue_stream<StreamConfig<4, 2, 2, kPieces>, T, Y>(params, blocks, stream);
+  using Low = StreamConfig<1, 1, 10, kWhole>;
+  using High = StreamConfig<2, 1, 5, kWhole>;
+  static_assert(Low::kRingBytes == High::kRingBytes && Low::kSumsBytes < High::kSumsBytes);
+  if (stream_shared_bytes<High>(params.x.rows, params.weight.in_features) > kMostSharedBytes)
+    return enqueue_stream<StreamConfig<2, 1, 4, kPieces>, T, Y>(params, blocks, stream);
+  if (rows <= 16) return enqueue_stream<Low, T, Y>(params, blocks, stream);
+  enqueue_stream<High, T, Y>(params, blocks, stream);
 }
 
 template <class T>

@@ -2,9 +2,10 @@
 // cores (mma.sync, rows of W as its 16 rows, tokens as its 8 columns, so that up to 8 tokens cost what one does).
 //
 // A block takes an even share of W's rows, to the row, in tiles of one height. Its warps split k among them in chunks of
-// 32: a lane's 16 bytes are 8 neighbours of a row, which is not the order of k that the instruction has in mind, but the
-// sum does not care as long as x is dealt out alike. What a lane copies it alone reads, so copies need no barrier, only
-// the lane's own cp.async groups: shared memory serves as registers that loads may write late. Behind the last k of a
+// 64, whole lines of 128 bytes: a lane's 16 bytes are 8 neighbours of a row, which is not the order of k that the
+// instruction has in mind, but the sum does not care as long as x is dealt out alike. What a warp copies it alone reads,
+// so copies need no barrier, only the lanes' own cp.async groups: shared memory serves as registers that loads may write
+// late. Behind the last k of a
 // tile the warps' sums meet in shared memory, in order of the warps, while the copies of the next tile are on their way.
 // That meeting also keeps the warps together: the memory is at its best when neighbours are asked for together.
 // docs/notes/linear_gpu.md has what was measured of this and of other ways.
@@ -34,15 +35,15 @@ struct StreamConfig {
   static constexpr bool kWholeTokens = kTokens_ == StreamTokens::whole;
   static constexpr int kTileRows = kRowTiles * 16;
   static constexpr int kRowStride = kTileRows + 4;  // of sums: a warp's stores fall on all 32 banks
-  static constexpr int kRowPieces = 2 * kRowTiles;
-  static constexpr int kStepPieces = kRowPieces + (kWholeTokens ? 0 : kTokenTiles);
-  static constexpr int kStepFeatures = kWarps * 32;
+  static constexpr int kRowPieces = 4 * kRowTiles;  // of a lane; a warp's are 4 rows' 128 bytes
+  static constexpr int kStepPieces = kRowPieces + (kWholeTokens ? 0 : 2 * kTokenTiles);
+  static constexpr int kStepFeatures = kWarps * 64;
   static constexpr std::size_t kRingBytes = std::size_t{16} * kThreads * kStepPieces * kDepth;
   static constexpr std::size_t kSumsBytes = std::size_t{4} * kRowStride * 8 * kWarps;  // of 8 tokens at a time
 };
 
 // Blocks begin in turns at multiples of so many steps along k, so that not all ask for the same part of x at once.
-inline constexpr int kStepsApart = 4;
+inline constexpr int kStepsApart = 2;
 
 // Elements from a token's whole x to the next token's: to the end of the last step, and on so far that what a warp reads of
 // two tokens at once lies in different banks.
@@ -201,7 +202,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   // At once: what lies between this product and the next is then there, waiting, when this one ends.
   let_later_kernels_start();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const int row_of_lane = lane / 4, piece_of_lane = lane % 4;
+  const int row_of_lane = lane / 4, piece_of_lane = lane % 4;  // of what a lane multiplies
+  const int row_of_copy = lane / 8, piece_of_copy = lane % 8;
   const int in_features = static_cast<int>(op.in_features);
   const int steps = (in_features + Config::kStepFeatures - 1) / Config::kStepFeatures;
   const StreamShare share = share_of_block<Config>(op.out_features);
@@ -212,9 +214,14 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   const int starts = (steps + kStepsApart - 1) / kStepsApart;
   StreamCursor<Config> weights{.steps = steps,
                                .position = static_cast<int>(blockIdx.x) % starts * kStepsApart,
-                               .first_k = warp * 32 + piece_of_lane * 8,
-                               .row = share.begin + row_of_lane,
+                               .first_k = warp * 64 + piece_of_copy * 8,
+                               .row = share.begin + row_of_copy,
                                .tile_rows = share.tile_rows};
+  // [kRowPieces * 4][8] pieces of a warp, the halves of every second row swapped: what eight lanes read at once are four
+  // pieces of two neighbouring rows.
+  const std::uint32_t my_rows = my_ring - thread * 16 +
+                                static_cast<std::uint32_t>(warp * kRowPieces * 512 + row_of_copy * 128 +
+                                                           (piece_of_copy ^ row_of_copy % 2 * 4) * 16);
   const auto copy_weights = [&](std::uint32_t slot) {
     const T* from = op.weight + weights.row * op.in_features + weights.k();
     const std::int64_t tile_end = min(share.end, share.begin + std::int64_t{weights.tile + 1} * share.tile_rows);
@@ -222,18 +229,20 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     const bool in_row = weights.k() < in_features;
 #pragma unroll
     for (int i = 0; i < kRowPieces; ++i)
-      copy_weights_16(my_ring + slot * kStepBytes + i * kPieceBytes, from + i * 8 * op.in_features,
-                      in_row && i * 8 < rows_left, policy);
+      copy_weights_16(my_rows + slot * kStepBytes + i * 512, from + i * 4 * op.in_features, in_row && i * 4 < rows_left,
+                      policy);
     weights.advance();
   };
   StreamCursor<Config> tokens = weights;  // where x is copied, or if it is there as a whole, used
+  tokens.first_k = warp * 64 + piece_of_lane * 8;
   const auto token_of = [&](int n) { return n * 8 + row_of_lane; };
   const auto copy_tokens = [&](std::uint32_t slot) {
-    const bool in_row = tokens.k() < in_features;
 #pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n)
-      copy_tokens_16(my_ring + slot * kStepBytes + (kRowPieces + n) * kPieceBytes,
-                     op.x + token_of(n) * op.x_stride + tokens.k(), in_row && token_of(n) < op.num_tokens);
+    for (int i = 0; i < 2 * kTokenTiles; ++i) {
+      const int token = token_of(i / 2), k = tokens.k() + i % 2 * 32;
+      copy_tokens_16(my_ring + slot * kStepBytes + (kRowPieces + i) * kPieceBytes, op.x + token * op.x_stride + k,
+                     k < in_features && token < op.num_tokens);
+    }
     tokens.advance();
   };
 
@@ -250,23 +259,23 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     __syncthreads();
   } else {
     // Through registers: in a group of its own, x would come after all of the weights.
-    uint4 pieces[Config::kDepth][kTokenTiles];
+    uint4 pieces[Config::kDepth][2 * kTokenTiles];
 #pragma unroll
     for (int step = 0; step < Config::kDepth; ++step) {
-      const bool in_row = step < total_steps && tokens.k() < in_features;
 #pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        pieces[step][n] = make_uint4(0, 0, 0, 0);
-        if (in_row && token_of(n) < op.num_tokens)
-          pieces[step][n] = *reinterpret_cast<const uint4*>(op.x + token_of(n) * op.x_stride + tokens.k());
+      for (int i = 0; i < 2 * kTokenTiles; ++i) {
+        const int token = token_of(i / 2), k = tokens.k() + i % 2 * 32;
+        pieces[step][i] = make_uint4(0, 0, 0, 0);
+        if (step < total_steps && k < in_features && token < op.num_tokens)
+          pieces[step][i] = *reinterpret_cast<const uint4*>(op.x + token * op.x_stride + k);
       }
       tokens.advance();
     }
 #pragma unroll
     for (int step = 0; step < Config::kDepth; ++step)
 #pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n)
-        ring[(step * kStepPieces + kRowPieces + n) * Config::kThreads + thread] = pieces[step][n];
+      for (int i = 0; i < 2 * kTokenTiles; ++i)
+        ring[(step * kStepPieces + kRowPieces + i) * Config::kThreads + thread] = pieces[step][i];
   }
 
   const int whole_stride = whole_tokens_stride<Config>(in_features);
@@ -277,25 +286,33 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
       wait_for_copy_groups<Config::kDepth - 1>();
-      const uint4* pieces = ring + slot * (kStepPieces * Config::kThreads) + thread;
-      uint4 x[kTokenTiles];
+      __syncwarp();  // what other lanes have copied is there, too
+      const uint4* of_slot = ring + slot * (kStepPieces * Config::kThreads);
+      const uint4* rows = of_slot + warp * (kRowPieces * 32) + row_of_lane * 8;
 #pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        if constexpr (Config::kWholeTokens) {
-          x[n] = make_uint4(0, 0, 0, 0);
-          if (token_of(n) < op.num_tokens)
-            x[n] = *reinterpret_cast<const uint4*>(whole_tokens + token_of(n) * whole_stride + tokens.k());
-        } else {
-          x[n] = pieces[(kRowPieces + n) * Config::kThreads];
+      for (int half = 0; half < 2; ++half) {
+        const int piece = (half * 4 + piece_of_lane) ^ row_of_lane % 2 * 4;
+        uint4 x[kTokenTiles];
+#pragma unroll
+        for (int n = 0; n < kTokenTiles; ++n) {
+          if constexpr (Config::kWholeTokens) {
+            x[n] = make_uint4(0, 0, 0, 0);
+            if (token_of(n) < op.num_tokens)
+              x[n] =
+                  *reinterpret_cast<const uint4*>(whole_tokens + token_of(n) * whole_stride + tokens.k() + half * 32);
+          } else {
+            x[n] = of_slot[(kRowPieces + 2 * n + half) * Config::kThreads + thread];
+          }
+        }
+#pragma unroll
+        for (int m = 0; m < Config::kRowTiles; ++m) {
+          const uint4 low = rows[m * 128 + piece], high = rows[m * 128 + 64 + piece];
+#pragma unroll
+          for (int n = 0; n < kTokenTiles; ++n) multiply_add(c[m][n], low, high, x[n], T{});
         }
       }
       if constexpr (Config::kWholeTokens) tokens.advance();
-#pragma unroll
-      for (int m = 0; m < Config::kRowTiles; ++m) {
-        const uint4 low = pieces[2 * m * Config::kThreads], high = pieces[(2 * m + 1) * Config::kThreads];
-#pragma unroll
-        for (int n = 0; n < kTokenTiles; ++n) multiply_add(c[m][n], low, high, x[n], T{});
-      }
+      __syncwarp();  // all lanes have read: the slot may be written again
       if (steps_copied < total_steps) {
         copy_weights(slot);
         if constexpr (!Config::kWholeTokens) copy_tokens(slot);
