@@ -5,9 +5,9 @@
 // 64, whole lines of 128 bytes: a lane's 16 bytes are 8 neighbours of a row, which is not the order of k that the
 // instruction has in mind, but the sum does not care as long as x is dealt out alike. What a warp copies it alone reads,
 // so copies need no barrier, only the lanes' own cp.async groups: shared memory serves as registers that loads may write
-// late. Behind the last k of a
-// tile the warps' sums meet in shared memory, in order of the warps, while the copies of the next tile are on their way.
-// That meeting also keeps the warps together: the memory is at its best when neighbours are asked for together.
+// late. Behind the last k of a tile the warps' sums meet in shared memory, in order of the warps, while the copies of the
+// next tile are on their way. That meeting also keeps the warps together: the memory is at its best when neighbours are
+// asked for together.
 // docs/notes/linear_gpu.md has what was measured of this and of other ways.
 #pragma once
 
