@@ -9,6 +9,7 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <type_traits>
 
@@ -25,10 +26,12 @@ namespace {
 using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's own kernels
 
 constexpr int kMaxDecodeBlocks = 256;
+constexpr int kMostItemRows = 16;
 constexpr int kWarps = kDecodeKeys / 16;  // that multiply
 constexpr int kThreads = 32 * kWarps;     // of those
 constexpr int kMultipliers = 1;           // the barrier of those
-constexpr int kStageKib = 96;
+constexpr int kStageKib = 64;
+constexpr int kMostOfCluster = 16;  // blocks
 
 // kRowGroups: of eight rows (pairs of new token and query head) that share what is loaded.
 template <int kHeadDim, int kRowGroups>
@@ -46,6 +49,8 @@ struct DecodeShared {
   Stage stages[kStages];
   float o[kWarps][kRows][kMergeStride];
   float largest[kWarps][kRows], sum[kWarps][kRows];
+  float largest_of_all[kRows],
+      sum_of_all[kRows];  // of this block's part of an item that its cluster shares; o[0] is its o
   std::uint64_t full[kStages], empty[kStages];
   int comes_last;
 };
@@ -169,25 +174,54 @@ __device__ int rows_of(const DecodeParams& params, const DecodeSegment& segment)
   return min(params.item_rows, segment.of.num_new * params.group - segment.row_tile * params.item_rows);
 }
 
-// Sums of rows with different maxima, brought together one after the other.
+// Some elements of a row: sums of weighted values under the largest score that is known.
 struct MergedRow {
-  float largest = -INFINITY, sum = 0;
-  float4 o{0, 0, 0, 0};
+  float largest, sum;
+  float4 o;
 
-  __device__ void add(float its_largest, float its_sum, float4 its_o) {
-    const float top = fmaxf(largest, its_largest), shift = top == -INFINITY ? 0 : top;
-    const float mine = exp2_approx(largest - shift), its = exp2_approx(its_largest - shift);
-    largest = top;
-    sum = fmaf(its, its_sum, sum * mine);
-    o.x = fmaf(its, its_o.x, o.x * mine);
-    o.y = fmaf(its, its_o.y, o.y * mine);
-    o.z = fmaf(its, its_o.z, o.z * mine);
-    o.w = fmaf(its, its_o.w, o.w * mine);
-  }
-  __device__ void store(const Tensor& y, std::int64_t at) const {
-    store_four(y.data, at, y.dtype, {o.x / sum, o.y / sum, o.z / sum, o.w / sum});
-  }
+  __device__ float4 average() const { return {o.x / sum, o.y / sum, o.z / sum, o.w / sum}; }
 };
+
+// One row from at most kMost parts under different maxima, of which there are `count`: a part's largest score, its sum
+// and four of its elements. Loads of several parts are under way at once.
+template <int kMost, class LargestOf, class SumOf, class FourOf>
+__device__ MergedRow merge_row(int count, LargestOf largest_of, SumOf sum_of, FourOf four_of) {
+  constexpr int kAtOnce = std::min(kMost, 8);
+  float largest[kMost], sum[kMost];
+#pragma unroll
+  for (int i = 0; i < kMost; ++i) {
+    largest[i] = i < count ? largest_of(i) : -INFINITY;
+    sum[i] = i < count ? sum_of(i) : 0;
+  }
+  float4 o[kAtOnce];
+  MergedRow merged{.largest = -INFINITY, .sum = 0, .o = {0, 0, 0, 0}};
+#pragma unroll
+  for (int first = 0; first < kMost; first += kAtOnce) {
+    if (first > 0 && first >= count) break;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) o[i] = first + i < count ? four_of(first + i) : float4{0, 0, 0, 0};
+    if (first == 0)
+#pragma unroll
+      for (int i = 0; i < kMost; ++i) merged.largest = fmaxf(merged.largest, largest[i]);
+    const float shift = merged.largest == -INFINITY ? 0 : merged.largest;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float weight = exp2_approx(largest[first + i] - shift);
+      merged.sum = fmaf(weight, sum[first + i], merged.sum);
+      merged.o.x = fmaf(weight, o[i].x, merged.o.x);
+      merged.o.y = fmaf(weight, o[i].y, merged.o.y);
+      merged.o.z = fmaf(weight, o[i].z, merged.o.z);
+      merged.o.w = fmaf(weight, o[i].w, merged.o.w);
+    }
+  }
+  return merged;
+}
+
+// Stores element d of a row and the three after it.
+__device__ void store_merged(const DecodeParams& params, const DecodeSegment& segment, int row, int d, float4 o) {
+  const Tensor& y = params.attention.y;
+  store_four(y.data, element_of(y, params, segment, row, d), y.dtype, o);
+}
 
 // y from the item's parts, once all are there. All multiplying threads; a warp takes a row at a time.
 template <int kHeadDim, class Shared>
@@ -245,15 +279,35 @@ __device__ void merge_parts(const DecodeParams& params, const DecodeSegment& seg
         }
       }
     }
-    const Tensor& y = params.attention.y;
 #pragma unroll
     for (int f = 0; f < kFours; ++f) {
       const int d = 4 * (lane + 32 * f);
-      if (d < kHeadDim)
-        store_four(y.data, element_of(y, params, segment, row, d), y.dtype,
-                   {o[f].x / sum, o[f].y / sum, o[f].z / sum, o[f].w / sum});
+      if (d < kHeadDim) store_merged(params, segment, row, d, {o[f].x / sum, o[f].y / sum, o[f].z / sum, o[f].w / sum});
     }
   }
+}
+
+// y from the parts that the blocks of this cluster have; each block brings together an equal share of its elements. All
+// multiplying threads of all blocks of the cluster, whose other threads end without coming here.
+template <int kHeadDim, class Shared>
+__device__ void merge_in_cluster(const DecodeParams& params, const DecodeSegment& segment, const Shared& shared) {
+  arrive_at_cluster();
+  wait_for_cluster();
+  const int count = segment.last_part - segment.first_part + 1;
+  const int rank = static_cast<int>(blockIdx.x) - segment.first_part;
+  const int fours = rows_of(params, segment) * (kHeadDim / 4), share = (fours + params.cluster - 1) / params.cluster;
+  const int end = min(fours, (rank + 1) * share);
+  for (int i = rank * share + static_cast<int>(threadIdx.x); i < end; i += kThreads) {
+    const int row = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
+    const auto from = [&](const float& mine, int part) { return address_in_block(shared_address(&mine), part); };
+    const MergedRow merged = merge_row<kMostOfCluster>(
+        count, [&](int p) { return load_from_cluster(from(shared.largest_of_all[row], p)); },
+        [&](int p) { return load_from_cluster(from(shared.sum_of_all[row], p)); },
+        [&](int p) { return load_four_from_cluster(from(shared.o[0][row][d], p)); });
+    store_merged(params, segment, row, d, merged.average());
+  }
+  arrive_at_cluster();
+  wait_for_cluster();  // nobody ends while others may read what it has
 }
 
 // Merges what the warps have of a segment into y, or into a part of y. All multiplying threads.
@@ -263,6 +317,7 @@ __device__ void finish_segment(const DecodeParams& params, const DecodeSegment& 
   using Shared = DecodeShared<kHeadDim, kRowGroups>;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int rows = rows_of(params, segment);
+  if (segment.whole() && segment.begin == segment.end) return;  // another block of the cluster has the item
 #pragma unroll
   for (int n = 0; n < kRowGroups; ++n) {
 #pragma unroll
@@ -287,12 +342,17 @@ __device__ void finish_segment(const DecodeParams& params, const DecodeSegment& 
                                    part_floats<Shared, kHeadDim>();
   for (int i = thread; i < rows * (kHeadDim / 4); i += kThreads) {
     const int row = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
-    MergedRow merged;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w)
-      merged.add(shared.largest[w][row], shared.sum[w][row], *reinterpret_cast<const float4*>(&shared.o[w][row][d]));
+    const MergedRow merged = merge_row<kWarps>(
+        kWarps, [&](int w) { return shared.largest[w][row]; }, [&](int w) { return shared.sum[w][row]; },
+        [&](int w) { return *reinterpret_cast<const float4*>(&shared.o[w][row][d]); });
     if (segment.whole()) {
-      merged.store(params.attention.y, element_of(params.attention.y, params, segment, row, d));
+      store_merged(params, segment, row, d, merged.average());
+    } else if (segment.of_cluster) {
+      *reinterpret_cast<float4*>(&shared.o[0][row][d]) = merged.o;  // which no other thread reads
+      if (d == 0) {
+        shared.largest_of_all[row] = merged.largest;
+        shared.sum_of_all[row] = merged.sum;
+      }
     } else {
       __stcg(reinterpret_cast<float4*>(part + row * kHeadDim + d), merged.o);
       if (d == 0) {
@@ -301,6 +361,7 @@ __device__ void finish_segment(const DecodeParams& params, const DecodeSegment& 
       }
     }
   }
+  if (segment.of_cluster && !segment.whole()) return merge_in_cluster<kHeadDim>(params, segment, shared);
   sync_threads(kMultipliers, kThreads);  // also before the next segment's sums are stored
   if (segment.whole()) return;
   if (thread == 0) {
@@ -438,9 +499,10 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
     attention_decode(const __grid_constant__ DecodeParams params, const __grid_constant__ CUtensorMap key_map,
                      const __grid_constant__ CUtensorMap value_map) {
   using Shared = DecodeShared<kHeadDim, kRowGroups>;
-  extern __shared__ std::byte shared_bytes[];
-  const std::uint32_t misaligned = shared_address(shared_bytes) % 1024;  // swizzling goes by addresses
-  auto& shared = *reinterpret_cast<Shared*>(shared_bytes + (misaligned == 0 ? 0 : 1024 - misaligned));
+  extern __shared__ __align__(1024) std::byte shared_bytes[];
+  let_later_kernels_start();
+  if (shared_address(shared_bytes) % 1024 != 0) __trap();  // swizzling goes by addresses; no room is spent on aligning
+  auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
   if (threadIdx.x == kThreads) {
     prefetch_map(key_map);
     prefetch_map(value_map);
@@ -451,11 +513,55 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
     publish_barriers();
   }
   __syncthreads();
-  let_later_kernels_start();
   if (threadIdx.x < kThreads)
     multiply_tiles<T>(params, shared);
   else
     fetch_tiles(params, key_map, value_map, shared);
+}
+
+// Numbers of blocks of a cluster, and how many such clusters the device holds with a block a multiprocessor: where two
+// share one, they come last.
+constexpr std::array kClusterBlocks = {16, 12, 10, 8, 6, 5, 4, 3, 2};
+using ClustersAtOnce = std::array<int, kClusterBlocks.size()>;
+
+template <class... Params>
+ClustersAtOnce clusters_at_once(void (*kernel)(Params...), const LaunchShape& shape) {
+  constexpr std::size_t kMoreThanHalf = 128 << 10;  // of a multiprocessor's shared memory
+  const std::size_t shared_bytes = std::max(shape.shared_bytes, kMoreThanHalf);
+  ClustersAtOnce found{};
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto blocks = static_cast<unsigned>(kClusterBlocks[i]);
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {blocks, 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(blocks);
+    config.blockDim = shape.block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    if (cudaOccupancyMaxActiveClusters(&found[i], kernel, &config) != cudaSuccess) found[i] = 0;
+  }
+  cudaGetLastError();  // of a device that has no such clusters
+  return found;
+}
+
+struct DecodeGrid {
+  int cluster, blocks;
+};
+
+// The largest clusters of which the device holds one for every item at once, and as many of them as it holds: items of many
+// tiles are shared out to all blocks. Sequences of a batch may be of very different lengths: then no clusters.
+DecodeGrid decode_grid(const ClustersAtOnce& clusters, int num_sequences, int items, int multiprocessors) {
+  const int most = std::clamp(multiprocessors, 1, kMaxDecodeBlocks);
+  for (std::size_t i = 0; num_sequences == 1 && i < clusters.size(); ++i)
+    if (clusters[i] >= items) {
+      const int cluster = kClusterBlocks[i];
+      return {cluster, std::min(clusters[i], most / cluster) * cluster};
+    }
+  return {1, most};
 }
 
 }  // namespace
@@ -466,9 +572,8 @@ bool attention_decode_takes(const AttentionParams& params) {
 }
 
 std::size_t attention_decode_scratch_bytes(int head_dim) {
-  constexpr std::size_t kMaxRows = 16;
   return kMaxDecodeBlocks *
-         (sizeof(std::int32_t) + 2 * kMaxRows * (static_cast<std::size_t>(head_dim) + 2) * sizeof(float));
+         (sizeof(std::int32_t) + 2 * kMostItemRows * (static_cast<std::size_t>(head_dim) + 2) * sizeof(float));
 }
 
 void attention_decode_sm90(const AttentionParams& params, int max_rows, Stream& stream) {
@@ -485,22 +590,31 @@ void attention_decode_sm90(const AttentionParams& params, int max_rows, Stream& 
                       .arrived = static_cast<std::int32_t*>(params.scratch)};
   decode.parts = reinterpret_cast<float*>(decode.arrived + kMaxDecodeBlocks);
   const CUtensorMap keys = page_map(params.kv, params.kv.keys), values = page_map(params.kv, params.kv.values);
-  const auto launch = [&](auto head_dim, auto row_groups) {
+  const int row_tiles = (std::min(most_rows, max_rows) + decode.item_rows - 1) / decode.item_rows;
+  const int items = params.sequences.num_sequences * params.kv.num_kv_heads * row_tiles;
+  const auto launch = [&](auto head_dim, auto row_groups, auto type) {
     constexpr int kHeadDim = decltype(head_dim)::value, kRowGroups = decltype(row_groups)::value;
-    const LaunchShape shape{.grid = dim3(static_cast<unsigned>(std::clamp(multiprocessors, 1, kMaxDecodeBlocks))),
-                            .block = dim3(kThreads + 32),
-                            .shared_bytes = sizeof(DecodeShared<kHeadDim, kRowGroups>) + 1024};
+    using T = decltype(type);
+    const auto kernel = attention_decode<T, kHeadDim, kRowGroups>;
+    LaunchShape shape{.block = dim3(kThreads + 32), .shared_bytes = sizeof(DecodeShared<kHeadDim, kRowGroups>)};
+    static const ClustersAtOnce clusters = clusters_at_once(kernel, shape);
+    const DecodeGrid grid = decode_grid(clusters, params.sequences.num_sequences, items, multiprocessors);
+    decode.cluster = grid.cluster;
+    shape.cluster = static_cast<unsigned>(grid.cluster);
+    shape.grid = dim3(static_cast<unsigned>(grid.blocks));
+    launch_sm90("attention", kernel, shape, stream, decode, keys, values);
+  };
+  const auto launch_type = [&](auto head_dim, auto row_groups) {
     if (params.kv.dtype == DType::bfloat16)
-      launch_sm90("attention", attention_decode<__nv_bfloat16, kHeadDim, kRowGroups>, shape, stream, decode, keys,
-                  values);
+      launch(head_dim, row_groups, __nv_bfloat16());
     else
-      launch_sm90("attention", attention_decode<__half, kHeadDim, kRowGroups>, shape, stream, decode, keys, values);
+      launch(head_dim, row_groups, __half());
   };
   with_head_dim(params.kv.head_dim, [&](auto head_dim) {
     if (few_rows)
-      launch(head_dim, std::integral_constant<int, 1>());
+      launch_type(head_dim, std::integral_constant<int, 1>());
     else
-      launch(head_dim, std::integral_constant<int, 2>());
+      launch_type(head_dim, std::integral_constant<int, 2>());
   });
 }
 

@@ -7,7 +7,8 @@
 
 namespace heddle::sm90 {
 
-inline constexpr int kDecodeKeys = 64;  // of a tile
+inline constexpr int kDecodeKeys = 64;          // of a tile
+inline constexpr int kMostTilesInCluster = 16;  // of a block
 
 struct DecodeParams {
   AttentionParams attention;
@@ -15,6 +16,7 @@ struct DecodeParams {
   int group;          // query heads of a KV head
   int max_rows;       // of a sequence that is attended for
   int item_rows;      // pairs (new token, query head) that share what is loaded
+  int cluster;        // blocks of a cluster; where it is more than 1, there is one sequence and a cluster for each item
   std::int32_t*
       arrived;   // [blocks], zero between launches: how many parts of the item that begins in a block are there
   float* parts;  // [blocks, 2, item_rows * (head_dim + 2)]: o, then the rows' m, then their l
@@ -49,15 +51,18 @@ struct DecodeSegment {
   int kv_head, row_tile;
   int begin, end;             // tiles
   int first_part, last_part;  // the blocks that share the item
+  bool of_cluster;            // those are of one cluster, which has no other item; this one may have no tiles
 
   __device__ bool whole() const { return first_part == last_part; }
 };
 
 // The segments of this block in turn; the same in every thread. Called by whole warps.
 //
-// Where the blocks can share out the step so that each gets a run of one item and none much more than the others, they do:
-// an item's tiles are cut into equal splits, one a block. Otherwise all tiles of all items are put one after the
-// other, and each block takes an equal run of them, which may be of several items.
+// Where there are clusters and few tiles, a cluster has an item to itself, and its blocks share the item's tiles: they are
+// quick to merge what they have, but some blocks have nothing to do. Otherwise, where the blocks can
+// share out the step so that each gets a run of one item and none much more than the others, they do: an item's tiles
+// are cut into equal splits, one a block. Otherwise all tiles of all items are put one after the other, and each block
+// takes an equal run of them, which may be of several items.
 class DecodeWalk {
  public:
   __device__ explicit DecodeWalk(const DecodeParams& params) : params_(params) {
@@ -69,9 +74,13 @@ class DecodeWalk {
     }
     if (tiles == 0) return;
     total_ = tiles;
-    find_split(tiles, items);
-    blocks_ = split_tiles_ > 0 ? total_ : min(static_cast<int>(gridDim.x), total_);
-    const auto block = static_cast<std::int64_t>(blockIdx.x);
+    by_clusters_ = params.cluster > 1 && tiles <= kMostTilesInCluster * params.cluster * items;
+    if (by_clusters_)
+      total_ = items;
+    else
+      find_split(tiles, items);
+    blocks_ = by_clusters_ || split_tiles_ > 0 ? total_ : min(static_cast<int>(gridDim.x), total_);
+    const auto block = static_cast<std::int64_t>(by_clusters_ ? blockIdx.x / params.cluster : blockIdx.x);
     if (block >= blocks_) return;
     unit_ = static_cast<int>(block * total_ / blocks_);
     end_ = static_cast<int>((block + 1) * total_ / blocks_);
@@ -91,7 +100,16 @@ class DecodeWalk {
     const int heads = params_.attention.kv.num_kv_heads;
     DecodeSegment segment{.of = of_, .sequence = sequence_};
     int item;
-    if (split_tiles_ > 0) {
+    if (by_clusters_) {
+      const int rank = static_cast<int>(blockIdx.x) % params_.cluster;
+      const int share = (of_.tiles + params_.cluster - 1) / params_.cluster;
+      item = unit_++ - sequence_begin_;
+      segment.begin = of_.first_tile + min(rank * share, of_.tiles);
+      segment.end = of_.first_tile + min((rank + 1) * share, of_.tiles);
+      segment.first_part = static_cast<int>(blockIdx.x) - rank;
+      segment.last_part = segment.first_part + (of_.tiles + share - 1) / share - 1;
+      segment.of_cluster = true;
+    } else if (split_tiles_ > 0) {
       const int splits = splits_of(of_), split = unit % splits;
       item = unit / splits;
       segment.begin = of_.first_tile + split * of_.tiles / splits;
@@ -118,7 +136,7 @@ class DecodeWalk {
   __device__ int num_sequences() const { return params_.attention.sequences.num_sequences; }
   __device__ int splits_of(const DecodeSequence& of) const { return (of.tiles + split_tiles_ - 1) / split_tiles_; }
   __device__ int units_of(const DecodeSequence& of) const {
-    return split_tiles_ > 0 ? of.items * splits_of(of) : of.items * of.tiles;
+    return by_clusters_ ? of.items : split_tiles_ > 0 ? of.items * splits_of(of) : of.items * of.tiles;
   }
 
   // The block whose share [b * total / blocks, (b + 1) * total / blocks) holds the unit.
@@ -172,8 +190,9 @@ class DecodeWalk {
 
   const DecodeParams& params_;
   DecodeSequence of_;
+  bool by_clusters_ = false;
   int split_tiles_ = 0;         // of a block, where each takes one split
-  int total_ = 0, blocks_ = 0;  // units of the step: splits, or tiles; blocks that share them
+  int total_ = 0, blocks_ = 0;  // units of the step: items, splits, or tiles; clusters or blocks that share them
   int unit_ = 0, end_ = 0;      // of this block
   int sequence_ = 0, sequence_begin_ = 0;
 };
