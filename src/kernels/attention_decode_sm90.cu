@@ -520,8 +520,8 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
 }
 
 // Numbers of blocks of a cluster, and how many such clusters the device holds with a block a multiprocessor: where two
-// share one, they come last.
-constexpr std::array kClusterBlocks = {16, 12, 10, 8, 6, 5, 4, 3, 2};
+// share one, they come last. Smaller ones, for more items, were slower than no clusters at all.
+constexpr std::array kClusterBlocks = {16, 12, 10, 8};
 using ClustersAtOnce = std::array<int, kClusterBlocks.size()>;
 
 template <class... Params>
