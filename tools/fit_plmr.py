@@ -39,6 +39,16 @@ LADDER_PREFILL_TPR = {"llama-3-8b": {480: 61.8, 600: 42.3, 720: 31.3},
                       "llama-2-13b": {480: 47.3, 600: 33.1, 720: 24.2}}
 LADDER_DECODE_TPR = {"llama-3-8b": {420: 14.6, 540: 13.1, 660: 11.4}, "llama-2-13b": {420: 11.0, 540: 9.9, 660: 9.0}}
 
+END_TO_END_SIDES = {"llama-3-8b": (660, 360), "llama-2-13b": (750, 375)}  # of prefill, of decode
+END_TO_END_TPR = {  # table 2, nothing of it is fitted: it says how far a prediction of another kind may be off
+    "waferllm": {"llama-3-8b": {(2048, 128): 764.4, (4096, 128): 604.4, (2048, 2048): 2370.3},
+                 "llama-2-13b": {(2048, 128): 473.9, (4096, 128): 414, (2048, 2048): 1690.3}},
+    "t10": {"llama-3-8b": {(2048, 128): 4.6, (4096, 128): 4.5, (2048, 2048): 58.3},
+            "llama-2-13b": {(2048, 128): 2.6, (4096, 128): 2.5, (2048, 2048): 35.0}},
+    "ladder": {"llama-3-8b": {(2048, 128): 1.2, (4096, 128): 1.1, (2048, 2048): 7.4},
+               "llama-2-13b": {(2048, 128): 0.7, (4096, 128): 0.7, (2048, 2048): 4.9}},
+}
+
 CONSTANTS = {  # candidates: name -> (identifier in C++, what it is)
     "e": ("kMacCycles", "cycles a multiply-accumulate"),
     "ck": ("kCallCycles", "cycles a call in a GEMM's tile step: a slice (one index of the inner dimension), a transfer"),
@@ -114,38 +124,101 @@ def decode_terms(model, side, context):
     return terms
 
 
-def baseline_prefill_terms(model, side, tokens):
-    """Of a GEMM's `side` steps each hands on a tile of A and one of B along `side` cores, in software."""
+def t10_gemm_terms(model, side, tokens):
+    """A set-up, and `side` steps, each of which moves all tiles of B through a crossbar of so many words a cycle, whatever
+    the mesh. A's tiles move beside them."""
+    products = layer_products(model, side, tokens)
+    return {"fixed": 0.0, "setup": len(products), "crossbar": side ** 3 * sum(k * n for _, k, n in products) / 2}
+
+
+def ladder_gemm_terms(model, side, tokens):
+    """Of a GEMM's `side` steps each has `side` cores read a piece of A and one of B in turn: an access, and a cycle a value.
+    What shares a memory is not padded to tiles."""
     _, hidden, intermediate = model
-    d, f, s = ceil_div(hidden, side), ceil_div(intermediate, side), ceil_div(tokens, side)
-    products = [(s, d, d)] * 4 + [(s, d, s), (s, s, d)] + [(s, d, f)] * 2 + [(s, f, d)]
-    return {"fixed": prefill_terms(model, side, tokens)["fixed"], "relay": 2 * len(products) * side ** 2,
-            "word": sum(m * k + k * n for m, k, n in products) / 2 * side ** 2}
+    d, f, s = hidden / side, intermediate / side, tokens / side
+    values = sum(m * k + k * n for m, k, n in products_of(d, f, s))
+    return {"fixed": side ** 2 * values, "access": 2 * 9 * side ** 2}
 
 
-def baseline_decode_terms(model, side, context):
-    """All-reduces along `side` cores, each a stage in software."""
-    _, hidden, intermediate = model
-    d, f, s = ceil_div(hidden, side), ceil_div(intermediate, side), ceil_div(context, side)
-    sums = decode_sums(d, f, s)
-    return {"fixed": 0.0, "relay": len(sums) * side, "word": sum(sums) / 2 * side}
+def t10_sum_terms(model, side, context):
+    """All-reduces along `side` cores, each handing sums on, there and back."""
+    return {"fixed": 0.0, "relay": len(layer_sums(model, side, context)) * side}
 
 
-def baseline_cells(rates, phase, constants):
-    """What Heddle's own program computes there is taken from `constants`."""
+def ladder_sum_terms(model, side, context):
+    """All-reduces, in each of which `side` partial sums are read in turn: an access each, and so much a value."""
+    sums = layer_sums(model, side, context)
+    return {"fixed": 0.0, "access": len(sums) * side, "value": sum(sums) * side}
+
+
+def own_compute(model, phase, side, tokens, constants):
+    """What the cores of a baseline compute, and in decode all that is no sum, is taken to be as in Heddle's own program."""
+    if phase == "decode":
+        own = decode_terms(model, side, tokens)
+    else:
+        products = layer_products(model, side, tokens)  # without alignments and GEMM-T's chains
+        own = {**empty(), "e": side * sum(m * k * n for m, k, n in products),
+               "ck": side * sum(k + CALLS for _, k, _ in products)}
+    return predict({**own, "fixed": 0.0, "beta": 0.0}, constants)
+
+
+def baseline_cells(rates, phase, terms_of, constants):
     cells = []
     for name, row in rates.items():
         for side, rate in row.items():
-            if phase == "prefill":
-                terms, own = baseline_prefill_terms(MODELS[name], side, CONTEXT), prefill_terms(MODELS[name], side, CONTEXT)
-                own = {**own, "fixed": 0.0, "beta": 0.0}
-            else:
-                terms, own = baseline_decode_terms(MODELS[name], side, CONTEXT), decode_terms(MODELS[name], side, CONTEXT)
-                own = {**own, "fixed": 0.0, "beta": 0.0}
-            terms["fixed"] = predict(own, constants)
+            terms = terms_of(MODELS[name], side, CONTEXT)
+            terms["fixed"] += own_compute(MODELS[name], phase, side, CONTEXT, constants)
             tokens = CONTEXT if phase == "prefill" else 1
             cells.append((name, phase, side, terms, tokens / rate * CLOCK_HZ / MODELS[name][0]))
     return cells
+
+
+def end_to_end_errors(method, constants, baselines):
+    """Of the rate, in per cent, of table 2's cells: layers alone, the transition takes 1 % at most."""
+    def cycles(model, phase, side, tokens):
+        if method == "waferllm":
+            terms = prefill_terms(model, side, tokens) if phase == "prefill" else decode_terms(model, side, tokens)
+            return predict(terms, constants)
+        name, _, _, _, terms_of = next(b for b in BASELINES if b[0].lower().startswith("k" + method) and b[2] == phase)
+        return (predict(terms_of(model, side, tokens), baselines[name][0])
+                + own_compute(model, phase, side, tokens, constants))
+
+    errors = {}
+    for name, row in END_TO_END_TPR[method].items():
+        (prefill_side, decode_side), model = END_TO_END_SIDES[name], MODELS[name]
+        if method != "waferllm":  # which do not move to other cores: so the differences of their columns say
+            decode_side = prefill_side
+        for (before, made), rate in row.items():
+            total = cycles(model, "prefill", prefill_side, before)
+            total += sum(cycles(model, "decode", decode_side, at) for at in range(before, before + made))
+            errors[name, before, made] = 100 * (made / (model[0] * total / CLOCK_HZ) / rate - 1)
+    return errors
+
+
+def end_to_end_residuals(constants, baselines):
+    """Root of the mean square: of each method."""
+    print("\n| end to end | in | out | error, % |\n|---|--:|--:|--:|")
+    residuals = {}
+    for method in END_TO_END_TPR:
+        errors = end_to_end_errors(method, constants, baselines)
+        for (name, before, made), value in errors.items():
+            print(f"| {method}, {name} | {before} | {made} | {value:+.1f} |")
+        residuals[method] = math.sqrt(sum((e / 100) ** 2 for e in errors.values()) / len(errors))
+    return residuals
+
+
+def products_of(d, f, s):
+    return [(s, d, d)] * 4 + [(s, d, s), (s, s, d)] + [(s, d, f)] * 2 + [(s, f, d)]
+
+
+def layer_products(model, side, tokens):
+    _, hidden, intermediate = model
+    return products_of(ceil_div(hidden, side), ceil_div(intermediate, side), ceil_div(tokens, side))
+
+
+def layer_sums(model, side, context):
+    _, hidden, intermediate = model
+    return decode_sums(ceil_div(hidden, side), ceil_div(intermediate, side), ceil_div(context, side))
 
 
 def decode_sums(d, f, s):
@@ -253,17 +326,28 @@ def report(cells):
     return constants, bounds, fits
 
 
+BASELINES = [  # identifier, unit of each constant, phase, cells, terms
+    ("kT10Gemm", ("setup", "crossbar"), "prefill", T10_PREFILL_TPR, t10_gemm_terms),
+    ("kT10Sum", ("relay",), "decode", T10_DECODE_TPR, t10_sum_terms),
+    ("kLadderGemm", ("access",), "prefill", LADDER_PREFILL_TPR, ladder_gemm_terms),
+    ("kLadderSum", ("access", "value"), "decode", LADDER_DECODE_TPR, ladder_sum_terms),
+]
+
+
 def report_baselines(constants):
+    """{identifier: (constants, standard error, the constants of the fits that leave out a cell or a model)}"""
     fits = {}
-    print("\n| baseline | cycles a relay | cycles a word | largest error, % | left out, % |\n|---|--:|--:|--:|--:|")
-    for name, phase, rates in [("kT10Gemm", "prefill", T10_PREFILL_TPR), ("kT10AllReduce", "decode", T10_DECODE_TPR),
-                               ("kLadderGemm", "prefill", LADDER_PREFILL_TPR),
-                               ("kLadderAllReduce", "decode", LADDER_DECODE_TPR)]:
-        cells = baseline_cells(rates, phase, constants)
-        fits[name] = fit(cells, ("relay", "word"))
-        print(f"| {name} | {fits[name]['relay']:.4g} | {fits[name]['word']:.4g} "
-              f"| {largest([error(c, fits[name]) for c in cells]):.1f} "
-              f"| {largest(leave_one_model_out(cells, ('relay', 'word')).values()):.1f} |")
+    print("\n| baseline | constants | largest error, % | left out, % |\n|---|---|--:|--:|")
+    for name, units, phase, rates, terms_of in BASELINES:
+        cells = baseline_cells(rates, phase, terms_of, constants)
+        values = fit(cells, units)
+        _, others = ranges(cells, units)
+        fits[name] = values, standard_error(cells, values), others
+        print(f"| {name} | {', '.join(f'{v:.4g} a {u}' for u, v in values.items())} "
+              f"| {largest([error(c, values) for c in cells]):.1f} "
+              f"| {largest(leave_one_model_out(cells, units).values()):.1f} |")
+        for c in cells:
+            print(f"|   {c[0]} {c[2]} | {error(c, values):+.1f} |")
     return fits
 
 
@@ -280,7 +364,7 @@ def report_statements(constants):
           f"| {predict(gemv_terms(32768, GEMV_MESH), constants) / CLOCK_HZ * 1e6:.2f} us |")
 
 
-def header(constants, bounds, fits, baselines, residual):
+def header(constants, bounds, fits, baselines, residual, end_to_end):
     lines = ["// Made by tools/fit_plmr.py from the visible cells of tables 3, 4 and 6 of the WaferLLM paper. Do not edit.",
              "#pragma once", "", "#include <array>", "", "namespace heddle::wse2_fit {", "",
              "struct Fitted {", "  double value, low, high;", "};", ""]
@@ -289,14 +373,23 @@ def header(constants, bounds, fits, baselines, residual):
         low, high = bounds[name]
         lines += [f"// {what[0].upper() + what[1:]}",
                   f"inline constexpr Fitted {identifier}{{{constants[name]:.6g}, {low:.6g}, {high:.6g}}};"]
-    lines += ["", "// Standard error of a cell's time, as a part of it.", f"inline constexpr double kResidual = {residual:.6g};"]
+    lines += ["", "// Standard error of a cell's time, as a part of it.", f"inline constexpr double kResidual = {residual:.6g};",
+              "// How far table 2's rates are, of which nothing was fitted: root of the mean square, as a part.",
+              f"inline constexpr double kEndToEndResidual = {end_to_end['waferllm']:.6g};"]
     names = ", ".join(CONSTANTS[name][0] for name in CHOSEN)
     lines += ["", "// The fits that leave out one cell or one model, from which the ranges are:", f"// {names}",
               f"inline constexpr std::array<std::array<double, {len(CHOSEN)}>, {len(fits)}> kOtherFits{{{{"]
     lines += ["    {" + ", ".join(f"{other[name]:.6g}" for name in CHOSEN) + "}," for other in fits]
-    lines += ["}};", "", "struct Relay {", "  double cycles, word_cycles;", "};", "",
-              "// What a core takes to hand a tile or a sum on in the baselines' cells of tables 3 and 4."]
-    lines += [f"inline constexpr Relay {name}{{{f['relay']:.6g}, {f['word']:.6g}}};" for name, f in baselines.items()]
+    lines += ["}};", "", "// Baselines' constants, fitted to their cells of tables 3 and 4 (wafer_baselines.h), and the standard error",
+              "// of a cell's time by them: of GEMMs, of sums, and of table 2's rates.",
+              "struct BaselineResiduals {", "  double gemm, sum, end_to_end;", "};"]
+    for name, (values, _, others) in baselines.items():
+        for unit, value in values.items():
+            low, high = min(o[unit] for o in others), max(o[unit] for o in others)
+            lines.append(f"inline constexpr Fitted {name}{unit.capitalize()}{{{value:.6g}, {low:.6g}, {high:.6g}}};")
+    for method, gemm, sums in [("T10", "kT10Gemm", "kT10Sum"), ("Ladder", "kLadderGemm", "kLadderSum")]:
+        lines.append(f"inline constexpr BaselineResiduals k{method}Residuals{{{baselines[gemm][1]:.6g}, "
+                     f"{baselines[sums][1]:.6g}, {end_to_end[method.lower()]:.6g}}};")
     return "\n".join([*lines, "", "}  // namespace heddle::wse2_fit", ""])
 
 
@@ -306,9 +399,10 @@ def main():
     arguments = parser.parse_args()
     constants, bounds, fits = report(visible_cells())
     baselines = report_baselines(constants)
+    end_to_end = end_to_end_residuals(constants, baselines)
     if arguments.write:
         with open(arguments.write, "w", encoding="utf-8") as file:
-            file.write(header(constants, bounds, fits, baselines, standard_error(visible_cells(), constants)))
+            file.write(header(constants, bounds, fits, baselines, standard_error(visible_cells(), constants), end_to_end))
 
 
 if __name__ == "__main__":

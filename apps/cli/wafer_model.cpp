@@ -45,6 +45,25 @@ int size_from(const std::optional<std::int64_t>& value, std::string_view field, 
   return static_cast<int>(*value);
 }
 
+// Keys of Mixtral's also stand in configurations of models that share names with it and nothing else.
+void check_is_mixtral(const JsonField& root) {
+  if (const auto type = root.find("model_type"); type && type->text() != "mixtral")
+    type->fail(fmt::format(
+        "is \"{}\" beside num_local_experts; of mixtures of experts the wafer's costs know \"mixtral\"", type->text()));
+  if (const auto names = root.find("architectures"); names && !root.find("model_type")) {
+    for (const JsonField& name : names->elements())
+      if (name.text() != "MixtralForCausalLM")
+        name.fail("beside num_local_experts; of mixtures of experts the wafer's costs know MixtralForCausalLM");
+  }
+}
+
+// What no other field stands for: attention whose keys are no heads.
+void check_has_heads(const JsonField& root) {
+  for (const char* latent : {"kv_lora_rank", "q_lora_rank", "qk_rope_head_dim"})
+    if (const auto field = root.find(latent))
+      field->fail("is of latent attention, which the wafer's costs do not know");
+}
+
 WaferModel parse_config(const std::string& text, const std::string& where) {
   const nlohmann::json config = parse_json(text, where);
   JsonField root(config, where);
@@ -55,6 +74,8 @@ WaferModel parse_config(const std::string& text, const std::string& where) {
     if (root.find(other))
       root.at(other).fail(
           "is of a mixture of experts of another kind than Mixtral's; the wafer's costs know that alone");
+  if (root.find("num_local_experts")) check_is_mixtral(root);
+  check_has_heads(root);
   const ModelDescription found = describe_model(root);
   WaferModel model;
   model.num_layers = size_from(found.layers, "num_hidden_layers", where);
@@ -62,6 +83,9 @@ WaferModel parse_config(const std::string& text, const std::string& where) {
   model.intermediate = size_from(found.intermediate, "intermediate_size", where);
   model.num_heads = size_from(found.heads, "num_attention_heads", where);
   model.num_kv_heads = found.kv_heads ? size_from(found.kv_heads, "num_key_value_heads", where) : model.num_heads;
+  if (!found.head_dim && model.hidden % model.num_heads != 0)
+    throw_error<InputError>("{}: hidden_size is {}, no multiple of num_attention_heads, {}; give head_dim", where,
+                            model.hidden, model.num_heads);
   const std::int64_t head_dim = model.hidden / model.num_heads;
   model.head_dim = size_from(found.head_dim ? found.head_dim : head_dim, "head_dim", where);
   model.vocab = size_from(found.vocab_size, "vocab_size", where);
@@ -71,6 +95,9 @@ WaferModel parse_config(const std::string& text, const std::string& where) {
   }
   if (model.num_kv_heads > model.num_heads)
     throw_error<InputError>("{}: num_key_value_heads is {}, more than num_attention_heads, {}", where,
+                            model.num_kv_heads, model.num_heads);
+  if (model.num_heads % model.num_kv_heads != 0)
+    throw_error<InputError>("{}: num_key_value_heads is {}, which does not divide num_attention_heads, {}", where,
                             model.num_kv_heads, model.num_heads);
   if (std::int64_t{model.num_heads} * model.head_dim > std::numeric_limits<int>::max())
     throw_error<InputError>("{}: {} heads of {} are too wide", where, model.num_heads, model.head_dim);

@@ -40,6 +40,8 @@ void check_options(const CLI::App& command, const PredictOptions& options) {
     throw_error<InputError>("--in and --context are the same, end to end: give one");
   }
   if (options.phase == "prefill") refuse("--k", "decode");
+  if (options.method != "waferllm" && command.count("--k") > 0)
+    throw_error<InputError>("--k is of WaferLLM's K-tree; --method is {}", options.method);
 }
 
 WaferWork work_of(const PredictOptions& options, const NamedWaferModel& model, const PlmrDevice& device) {
@@ -49,6 +51,9 @@ WaferWork work_of(const PredictOptions& options, const NamedWaferModel& model, c
                  .context = options.in.value_or(options.context),
                  .method = wafer_method(options.method),
                  .all_reduce = {.phases = options.phases}};
+  // The baselines stay on the cores that prefilled (wafer_baselines.h).
+  if (options.phase == "end-to-end" && work.method != WaferMethod::waferllm && !options.decode_mesh)
+    work.decode_mesh = work.prefill_mesh;
   if (options.phase == "prefill") work.phase = WaferPhase::prefill;
   if (options.phase == "decode") work.phase = WaferPhase::decode;
   if (options.phase == "end-to-end") {
@@ -82,6 +87,7 @@ void run_predict(const CLI::App& command, const PredictOptions& options) {
                       {"phase", options.phase},
                       {"method", options.method},
                       {"context", work.context}};
+  if (work.method != WaferMethod::waferllm) object["ignores"] = ignored_properties(work.method);
   object.update(mesh_json(work));
   if (work.phase == WaferPhase::end_to_end) object["output"] = work.output;
   object.update(json_of(device, prediction));
@@ -90,6 +96,8 @@ void run_predict(const CLI::App& command, const PredictOptions& options) {
       line_text(options.phase, fmt::format("{} by {} on {} of {}, context {}{}", model.name, options.method,
                                            mesh_text(work), device.name, work.context,
                                            work.output > 0 ? fmt::format(", {} tokens out", work.output) : ""));
+  if (work.method != WaferMethod::waferllm)
+    text += line_text("ignores", fmt::format("{} of P, L, M, R", ignored_properties(work.method)));
   text += text_of(device, prediction);
   write_wafer_result(options.output.json, object, text);
 }

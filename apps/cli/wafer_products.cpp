@@ -8,7 +8,9 @@
 #include "cli/number_option.h"
 #include "cli/wafer.h"
 #include "cli/wafer_report.h"
+#include "fabric/mesh/baselines.h"
 #include "fabric/mesh/simulate.h"
+#include "topology/wafer_predict.h"
 
 namespace heddle {
 namespace {
@@ -65,19 +67,32 @@ void refuse_unused_options(const ProductOptions& options) {
                             method);
 }
 
+// Sides with a large least common multiple: what that costs, and a mesh within this one that has it not.
+std::vector<std::string> warnings_of(std::string_view product, const ProductOptions& options, const PlmrDevice& device,
+                                     WaferMesh mesh) {
+  const auto better = evener_mesh(mesh);
+  if (product != "gemm" || is_baseline(options.method) || !better) return {};
+  const GemmSize size{options.n, options.n, options.n};
+  std::string instead;
+  try {
+    const double here = gemm_cost(device, size, mesh, WaferGemm::mesh_gemm).cycles();
+    const double there = gemm_cost(device, size, *better, WaferGemm::mesh_gemm).cycles();
+    instead = fmt::format("; {} takes {:.4g} times fewer cycles with MeshGEMM", text_of(*better), here / there);
+  } catch (const InputError&) {  // tiles too large for the smaller mesh
+  }
+  return {gemm_steps_text(mesh) + instead};
+}
+
 using CostOf = WaferCost (*)(const ProductOptions&, const PlmrDevice&, WaferMesh, WaferSync);
 
 void run_product(const char* product, const ProductOptions& options, WaferMesh usual_mesh, CostOf cost_of) {
   refuse_unused_options(options);
   const PlmrDevice device = open_plmr_device(options.output.device);
   const WaferMesh mesh = options.mesh.value_or(mesh_on(device, usual_mesh));
-  ordered_json object{{"product", product},
-                      {"n", options.n},
-                      {"device", device.name},
-                      {"mesh", json_of(mesh)},
-                      {"method", options.method},
-                      {"sync", options.sync},
-                      {"timing", is_baseline(options.method) ? "closed" : options.timing}};
+  ordered_json object{{"product", product},      {"n", options.n},           {"device", device.name},
+                      {"mesh", json_of(mesh)},   {"method", options.method}, {"sync", options.sync},
+                      {"timing", options.timing}};
+  if (is_baseline(options.method)) object["ignores"] = ignored_properties(wafer_method(options.method));
   std::string text = line_text(product, fmt::format("{}, {} on {} of {}, {}", options.n, options.method, text_of(mesh),
                                                     device.name, options.sync));
   ordered_json by_sync = ordered_json::object();
@@ -92,7 +107,8 @@ void run_product(const char* product, const ProductOptions& options, WaferMesh u
     text += text_of(device, cost);
   }
   object["microseconds_by_sync"] = by_sync;
-  write_wafer_result(options.output.json, object, text + sync_lines);
+  object["warnings"] = warnings_of(product, options, device, mesh);
+  write_wafer_result(options.output.json, object, text + sync_lines + warning_lines(object["warnings"]));
 }
 
 void add_product_options(CLI::App& command, ProductOptions& options, const std::vector<std::string>& methods,
@@ -155,14 +171,19 @@ std::vector<std::string> with_baselines(std::vector<std::string> names) {
 
 WaferCost gemm_by(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
   const GemmSize size{options.n, options.n, options.n};
-  if (is_baseline(options.method)) return gemm_cost(device, size, mesh, wafer_method(options.method));
+  if (is_baseline(options.method))
+    return is_simulated(options) ? mesh::simulate_baseline_gemm(device, size, mesh, wafer_method(options.method))
+                                 : gemm_cost(device, size, mesh, wafer_method(options.method));
   const WaferGemm method = find_choice(kGemms, options.method);
   const WaferCost closed = gemm_cost(device, size, mesh, method, sync);  // which refuses with what would do
   return is_simulated(options) ? mesh::simulate_gemm(device, size, mesh, method, sync) : closed;
 }
 
 WaferCost gemv_by(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
-  if (is_baseline(options.method)) return gemv_cost(device, options.n, options.n, mesh, wafer_method(options.method));
+  if (is_baseline(options.method))
+    return is_simulated(options)
+               ? mesh::simulate_baseline_gemv(device, options.n, options.n, mesh, wafer_method(options.method))
+               : gemv_cost(device, options.n, options.n, mesh, wafer_method(options.method));
   const AllReduceOptions all_reduce{
       .method = find_choice(kAllReduces, options.method), .phases = options.phases, .sync = sync};
   const WaferCost closed = gemv_cost(device, options.n, options.n, mesh, all_reduce);

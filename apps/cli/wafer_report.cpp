@@ -24,8 +24,11 @@ ordered_json json_of(const PlmrDevice& device, const WaferPrediction& prediction
                       {"range", {prediction.range.low, prediction.range.high}}};
   object.update(json_of(device, prediction.cost));
   object["regions"] = prediction.regions;
+  object["regions_side_by_side"] = prediction.room.side_by_side;
+  object["regions_by_cores"] = prediction.room.by_cores;
   object["devices"] = prediction.devices;
-  if (prediction.uncounted_kv_bytes > 0) object["uncounted_kv_bytes_per_core"] = prediction.uncounted_kv_bytes;
+  object["kv_bytes_per_core"] = prediction.kv_bytes;
+  object["warnings"] = prediction.warnings;
   return object;
 }
 
@@ -57,16 +60,21 @@ std::string text_of(const PlmrDevice& device, const WaferCost& cost) {
 
 std::string text_of(const PlmrDevice& device, const WaferPrediction& prediction) {
   const WaferRange& range = prediction.range;
-  return line_text("tokens a second", fmt::format("{:.1f}, from {:.1f} to {:.1f} by the constants and the fit's error",
-                                                  prediction.tokens_per_second, range.low, range.high)) +
-         text_of(device, prediction.cost) +
-         (prediction.uncounted_kv_bytes > 0
-              ? line_text("not counted", fmt::format("{:.0f} bytes a core: the prompt's own keys and values",
-                                                     prediction.uncounted_kv_bytes))
-              : "") +
-         line_text("regions",
-                   fmt::format("{}, which take {:.2f} of the device's cores{}", prediction.regions, prediction.devices,
-                               prediction.devices > 1 ? ": the time is that of the layers which fit, scaled" : ""));
+  std::string text =
+      line_text("tokens a second", fmt::format("{:.1f}, from {:.1f} to {:.1f} by the constants and the model's error",
+                                               prediction.tokens_per_second, range.low, range.high)) +
+      text_of(device, prediction.cost) +
+      line_text("keys and values", fmt::format("{:.0f} of a core's bytes", prediction.kv_bytes)) +
+      line_text("regions",
+                fmt::format("{}; {} of that mesh lie side by side on {}, {} by the number of its cores",
+                            prediction.regions, prediction.room.side_by_side, device.name, prediction.room.by_cores));
+  return text + warning_lines(prediction.warnings);
+}
+
+std::string warning_lines(const std::vector<std::string>& warnings) {
+  std::string lines;
+  for (const std::string& warning : warnings) lines += line_text("warning", warning);
+  return lines;
 }
 
 void write_wafer_result(bool json, const ordered_json& object, const std::string& text) {

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "topology/plmr.h"
 #include "topology/wafer_cost.h"
@@ -13,7 +14,8 @@ namespace heddle {
 // {"microseconds", "cycles", "breakdown": {part: cycles}, "memory_bytes_per_core", "routes", "energy_j"}
 nlohmann::ordered_json json_of(const PlmrDevice& device, const WaferCost& cost);
 
-// The same of all that a prediction costs, and {"tokens_per_s", "range": [low, high], "regions", "devices"}.
+// The same of all that a prediction costs, and {"tokens_per_s", "range": [low, high], "regions",
+// "regions_side_by_side", "regions_by_cores", "devices", "kv_bytes_per_core", "warnings": [sentence]}.
 nlohmann::ordered_json json_of(const PlmrDevice& device, const WaferPrediction& prediction);
 
 // [width, height]
@@ -25,6 +27,9 @@ std::string text_of(WaferMesh mesh);
 // Lines "name  value" of a cost: time, the parts with their shares, memory, routes, energy.
 std::string text_of(const PlmrDevice& device, const WaferCost& cost);
 std::string text_of(const PlmrDevice& device, const WaferPrediction& prediction);
+
+// A line "warning  ..." each.
+std::string warning_lines(const std::vector<std::string>& warnings);
 
 // "name         value\n", as all of heddle wafer's lines are.
 std::string line_text(std::string_view name, std::string_view value);

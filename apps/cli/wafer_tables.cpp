@@ -14,6 +14,7 @@
 #include "cli/wafer.h"
 #include "cli/wafer_report.h"
 #include "cli/wafer_trends.h"
+#include "fabric/mesh/baselines.h"
 #include "fabric/mesh/simulate.h"
 #include "topology/wafer_published.h"
 
@@ -32,6 +33,7 @@ struct Cell {
   double published = published::kWithheld;
   double predicted = 0;
   bool fitted = false;
+  std::optional<WaferRange> range{};
 };
 
 const char* name_of(WaferMethod method) {
@@ -52,15 +54,17 @@ void add_end_to_end(const PlmrDevice& device, std::vector<Cell>& cells) {
     const WaferModelMeshes meshes = default_meshes(model.name);
     for (int i = 0; i < 4; ++i) {
       const auto [in, out] = published::kEndToEndLengths[i];
-      const WaferPrediction prediction = predict_wafer(device, model.sizes,
-                                                       {.phase = WaferPhase::end_to_end,
-                                                        .prefill_mesh = meshes.prefill,
-                                                        .decode_mesh = meshes.decode,
-                                                        .context = in,
-                                                        .output = out,
-                                                        .method = row.method});
+      const WaferPrediction prediction =
+          predict_wafer(device, model.sizes,
+                        {.phase = WaferPhase::end_to_end,
+                         .prefill_mesh = meshes.prefill,
+                         // The baselines do not move (wafer_baselines.h).
+                         .decode_mesh = row.method == WaferMethod::waferllm ? meshes.decode : meshes.prefill,
+                         .context = in,
+                         .output = out,
+                         .method = row.method});
       cells.push_back({2, fmt::format("{} {}", row.model, name_of(row.method)), fmt::format("{}/{} tokens/s", in, out),
-                       row.tokens_per_second[i], prediction.tokens_per_second});
+                       row.tokens_per_second[i], prediction.tokens_per_second, false, prediction.range});
     }
   }
 }
@@ -72,12 +76,12 @@ void add_throughputs(const PlmrDevice& device, std::vector<Cell>& cells) {
       const WaferPrediction prediction = predict_phase(device, row.model, row.phase, row.sides[i], row.method);
       cells.push_back({row.phase == WaferPhase::prefill ? 3 : 4, fmt::format("{} {}", row.model, name_of(row.method)),
                        fmt::format("{} tokens/s", row.sides[i]), published, prediction.tokens_per_second,
-                       published != published::kWithheld});
+                       published != published::kWithheld, prediction.range});
     }
 }
 
 void add_capacities(const PlmrDevice& device, std::vector<Cell>& cells) {
-  for (const published::Capacity& row : published::kCapacities) {
+  for (const published::Capacity& row : published::kCapacities) {  // regions by cores: the paper's count
     const NamedWaferModel model = open_wafer_model(std::string(row.model));
     const KvCapacity kv = kv_capacity(device, model.sizes, default_meshes(model.name).decode);
     const bool fitted = row.concat_tokens != published::kWithheld;
@@ -97,7 +101,11 @@ void add_gemvs(const PlmrDevice& device, std::vector<Cell>& cells) {
   for (const published::Gemv& row : published::kGemvs) {
     const double ms = device.seconds(gemv_cost(device, row.n, row.n, kTableGemvMesh).cycles()) * 1e3;
     const std::string name = fmt::format("GEMV {}", row.n);
-    cells.push_back({6, name, "ms", row.wafer_ms, ms, row.wafer_ms != published::kWithheld});
+    const WaferRange range = range_over_constants(
+        device,
+        [&](const PlmrDevice& d) { return d.seconds(gemv_cost(d, row.n, row.n, kTableGemvMesh).cycles()) * 1e3; },
+        device.fit_residual);
+    cells.push_back({6, name, "ms", row.wafer_ms, ms, row.wafer_ms != published::kWithheld, range});
     for (int i = 0; i < 3; ++i)
       if (row.gpu_ms[i] > 0)
         cells.push_back({6, name, fmt::format("energy of {} A100s over WSE-2", published::kGpus[i]),
@@ -124,18 +132,24 @@ std::optional<double> error_of(const Cell& cell) {
 
 ordered_json json_of(const Cell& cell) {
   const std::optional<double> error = error_of(cell);
-  return {{"table", cell.table},         {"row", cell.row},
-          {"column", cell.column},       {"published", error ? ordered_json(cell.published) : ordered_json()},
-          {"predicted", cell.predicted}, {"error_percent", error ? ordered_json(*error) : ordered_json()},
+  return {{"table", cell.table},
+          {"row", cell.row},
+          {"column", cell.column},
+          {"published", error ? ordered_json(cell.published) : ordered_json()},
+          {"predicted", cell.predicted},
+          {"range", cell.range ? ordered_json({cell.range->low, cell.range->high}) : ordered_json()},
+          {"error_percent", error ? ordered_json(*error) : ordered_json()},
           {"fitted", cell.fitted}};
 }
 
 std::string text_of(const std::vector<Cell>& cells) {
-  std::vector<std::vector<std::string>> rows{{"table", "row", "column", "published", "predicted", "error %", "fitted"}};
+  std::vector<std::vector<std::string>> rows{
+      {"table", "row", "column", "published", "predicted", "range", "error %", "fitted"}};
   for (const Cell& cell : cells) {
     const std::optional<double> error = error_of(cell);
     rows.push_back({fmt::format("{}", cell.table), cell.row, cell.column,
                     error ? fmt::format("{:.6g}", cell.published) : "not seen", fmt::format("{:.6g}", cell.predicted),
+                    cell.range ? fmt::format("{:.6g} to {:.6g}", cell.range->low, cell.range->high) : "",
                     error ? fmt::format("{:+.1f}", *error) : "", cell.fitted ? "yes" : "no"});
   }
   return table_text(rows);
@@ -144,6 +158,7 @@ std::string text_of(const std::vector<Cell>& cells) {
 // Counted from the schedules and by running the programs, on a mesh of kComplianceLine a side.
 std::vector<mesh::ComplianceRow> compliance(const PlmrDevice& device) {
   std::vector<mesh::ComplianceRow> rows = mesh::gemm_compliance(device, kComplianceLine);
+  for (mesh::ComplianceRow& row : mesh::baseline_compliance(device, kComplianceLine)) rows.push_back(std::move(row));
   for (mesh::ComplianceRow& row : mesh::all_reduce_compliance(device, kComplianceLine)) rows.push_back(std::move(row));
   return rows;
 }

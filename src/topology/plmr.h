@@ -38,10 +38,11 @@ struct PlmrDevice {
   Constant decode_serial_cycles;  // of a decode layer, beside all that
   Constant power_watts;           // thermal design power: an energy is this times the time, no measurement
 
-  // The constants that were fitted together as every fit that leaves something out has them, in the order of
+  // The constants that were fitted together, as every fit that leaves something out has them, in the order of
   // kFittedConstants: they move together, so a range of a cost is that over these. Empty where nobody fitted.
   std::vector<std::array<double, 5>> other_fits;
-  double fit_residual = 0;  // standard error of a cell's time by the fit, as a part of it
+  double fit_residual = 0;         // standard error of a cell's time by the fit, as a part of it
+  double end_to_end_residual = 0;  // root mean square of the errors of what was measured end to end, and not fitted
 
   double seconds(double cycles) const { return cycles / (clock_ghz.value * 1e9); }
   double joules(double cycles) const { return seconds(cycles) * power_watts.value; }

@@ -7,44 +7,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "topology/wafer_budgets.h"
+#include "topology/wafer_regions.h"
 
 namespace heddle {
 namespace {
-
-void check_mesh(const PlmrDevice& device, WaferMesh mesh) {
-  if (mesh.width < 3 || mesh.height < 3)
-    throw_error<InputError>("a mesh of {} x {} cores; each side needs 3 or more", mesh.width, mesh.height);
-  const int least = std::min(mesh.width, mesh.height), most = std::max(mesh.width, mesh.height);
-  const double least_side = std::min(device.mesh_width.value, device.mesh_height.value);
-  const double most_side = std::max(device.mesh_width.value, device.mesh_height.value);
-  if (least > least_side || most > most_side)
-    throw_error<InputError>("a mesh of {} x {} cores does not lie in the {} x {} of {}", mesh.width, mesh.height,
-                            device.mesh_width.value, device.mesh_height.value, device.name);
-}
-
-// The side of the smallest square mesh on which `memory_on(mesh)` fits a core; 0: none of the device.
-template <class MemoryOn>
-int smallest_side(const PlmrDevice& device, const MemoryOn& memory_on) {
-  const int most = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
-  for (int side = 3; side <= most; ++side)
-    if (memory_on(WaferMesh{side, side}) <= device.sram_bytes.value) return side;
-  return 0;
-}
-
-template <class MemoryOn>
-void check_budgets(const PlmrDevice& device, std::string_view phase, const WaferCost& cost, const MemoryOn& memory_on) {
-  const double over = cost.memory_bytes - device.sram_bytes.value;
-  if (over > 0) {
-    const int side = smallest_side(device, memory_on);
-    const std::string cure = side > 0 ? fmt::format("the smallest square mesh that would do is {} x {}", side, side)
-                                      : "no square mesh of the device would do";
-    throw_error<InputError>("{}: {:.0f} bytes a core, but a core of {} has {:.0f}, {:.0f} too few; {}", phase,
-                            cost.memory_bytes, device.name, device.sram_bytes.value, over, cure);
-  }
-  if (cost.routes > device.free_routes.value)
-    throw_error<InputError>("{}: {} routes a core, but a core of {} has {:.0f} free", phase, cost.routes, device.name,
-                            device.free_routes.value);
-}
 
 void check_model(const WaferModel& model) {
   require(model.experts >= 0 && model.experts_per_token >= (model.experts > 0 ? 1 : 0) &&
@@ -246,6 +213,23 @@ int routes_an_axis(const AllReduceOptions& options) {
 
 constexpr int kLaunchRoutes = 1;
 
+// A core holds a tile of each of the steps that its sides' least common multiple makes.
+std::string uneven_sides(WaferMesh mesh) {
+  const auto better = evener_mesh(mesh);
+  if (!better) return {};
+  return fmt::format("{}; {} x {} has tiles of one step", gemm_steps_text(mesh), better->width, better->height);
+}
+
+// Of a K-tree on `axes` axes: the largest K that the device's routes allow.
+std::string fewer_routes(const PlmrDevice& device, const AllReduceOptions& options, int axes) {
+  if (options.method != WaferAllReduce::k_tree) return {};
+  const auto routes = [&](int phases) { return axes * routes_an_axis({.phases = phases}) + kLaunchRoutes; };
+  int most = 0;
+  while (routes(most + 1) <= device.free_routes.value && most < options.phases) ++most;
+  if (most > 0) return fmt::format("K = {} is the largest that does, with {}", most, routes(most));
+  return fmt::format("K = 1 needs {}", routes(1));
+}
+
 double gemv_cycles(const PlmrDevice& device, double k, double n) {
   return k * (device.vector_slice_cycles.value + n * device.mac_cycles.value);
 }
@@ -274,10 +258,11 @@ double wafer_kv_bytes(const WaferModel& model) {
 }
 
 WaferCost gemm_cost(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, WaferGemm method, WaferSync sync) {
-  check_mesh(device, mesh);
+  check_wafer_mesh(device, mesh);
   WaferCost cost = gemm(device, size, mesh, method, sync);
-  check_budgets(device, name_of(method), cost,
-                [&](WaferMesh other) { return gemm(device, size, other, method, sync).memory_bytes; });
+  check_core_budgets(device, name_of(method), mesh, cost,
+                     [&](WaferMesh other) { return gemm(device, size, other, method, sync).memory_bytes; },
+                     {.much_memory = uneven_sides(mesh)});
   return cost;
 }
 
@@ -287,14 +272,15 @@ WaferCost all_reduce_cost(const PlmrDevice& device, int line, std::int64_t n, co
   WaferCost cost{.breakdown = parts_of(cycles),
                  .memory_bytes = 2 * kValueBytes * static_cast<double>(n),
                  .routes = routes_an_axis(options) + kLaunchRoutes};
-  check_budgets(device, "all-reduce", cost, [&](WaferMesh) { return cost.memory_bytes; });
+  check_core_budgets(device, "all-reduce", {line, 1}, cost, [&](WaferMesh) { return cost.memory_bytes; },
+                     {.fewer_routes = fewer_routes(device, options, 1)});
   return cost;
 }
 
 WaferCost gemv_cost(const PlmrDevice& device, std::int64_t k, std::int64_t n, WaferMesh mesh,
                     const AllReduceOptions& options) {
   require(k > 0 && n > 0, "GEMV of {} x {}", k, n);
-  check_mesh(device, mesh);
+  check_wafer_mesh(device, mesh);
   const auto memory_on = [=](WaferMesh m) {
     const double kt = tile(k, m.height), nt = tile(n, m.width);
     return kValueBytes * (kt * nt + kt + 2 * nt);
@@ -304,7 +290,7 @@ WaferCost gemv_cost(const PlmrDevice& device, std::int64_t k, std::int64_t n, Wa
                  .memory_bytes = memory_on(mesh),
                  .routes = routes_an_axis(options) + kLaunchRoutes};
   cost.breakdown.insert(cost.breakdown.begin(), {"compute", gemv_cycles(device, kt, nt)});
-  check_budgets(device, "GEMV", cost, memory_on);
+  check_core_budgets(device, "GEMV", mesh, cost, memory_on, {.fewer_routes = fewer_routes(device, options, 1)});
   return cost;
 }
 
@@ -418,6 +404,7 @@ WaferCost prefill_layer(const PlmrDevice& device, const WaferModel& model, Wafer
   }
   total.resident_bytes = kValueBytes * weights;
   total.memory_bytes = total.resident_bytes + kValueBytes * live + buffers;
+  total.buffer_bytes = buffers;
   return total;
 }
 
@@ -457,10 +444,11 @@ WaferCost prefill_layer_cost(const PlmrDevice& device, const WaferModel& model, 
                              WaferSync sync) {
   check_model(model);
   require(tokens > 0, "prefill of {} tokens", tokens);
-  check_mesh(device, mesh);
+  check_wafer_mesh(device, mesh);
   WaferCost cost = prefill_layer(device, model, mesh, tokens, sync);
-  check_budgets(device, "a layer of prefill", cost,
-                [&](WaferMesh other) { return prefill_layer(device, model, other, tokens, sync).memory_bytes; });
+  check_core_budgets(device, "prefill", mesh, cost,
+                     [&](WaferMesh other) { return prefill_layer(device, model, other, tokens, sync).memory_bytes; },
+                     {.much_memory = uneven_sides(mesh)});
   return cost;
 }
 
@@ -468,29 +456,55 @@ WaferCost decode_layer_cost(const PlmrDevice& device, const WaferModel& model, W
                             const AllReduceOptions& options) {
   check_model(model);
   require(context > 0, "decode after {} tokens", context);
-  check_mesh(device, mesh);
+  check_wafer_mesh(device, mesh);
   WaferCost cost = decode_layer(device, model, mesh, context, options);
-  check_budgets(device, "a layer of decode", cost,
-                [&](WaferMesh other) { return decode_layer(device, model, other, context, options).memory_bytes; });
+  check_core_budgets(device, "decode", mesh, cost,
+                     [&](WaferMesh other) { return decode_layer(device, model, other, context, options).memory_bytes; },
+                     {.fewer_routes = fewer_routes(device, options, 2)});
   return cost;
 }
+
+namespace {
+
+// A token beside the weights: the number of this mesh's regions that would do, or the smallest square mesh, or nothing.
+std::string where_weights_fit(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, double room) {
+  const auto least_regions = [&](WaferMesh m) {
+    return std::floor(wafer_weight_bytes(model) / (static_cast<double>(m.width) * m.height) / room) + 1;
+  };
+  const auto most_regions = [&](WaferMesh m) { return std::min(region_room(device, m).by_cores, model.num_layers); };
+  if (least_regions(mesh) <= most_regions(mesh)) return fmt::format("{:.0f} regions would do", least_regions(mesh));
+  const int most_side = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
+  for (int side = 3; side <= most_side; ++side)
+    if (const WaferMesh square{side, side}; least_regions(square) <= most_regions(square))
+      return fmt::format("the smallest square mesh that would do is {} x {}, in {:.0f} regions", side, side,
+                         least_regions(square));
+  return fmt::format(
+      "no square mesh of {} would do: {} layers' weights are {:.4g} GB, its {:.0f} cores have {:.4g} GB beside the "
+      "reserve",
+      device.name, model.num_layers, wafer_weight_bytes(model) / 1e9, device.num_cores.value,
+      device.num_cores.value * room / 1e9);
+}
+
+}  // namespace
 
 KvCapacity kv_capacity(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh,
                        const KvCapacityOptions& options) {
   check_model(model);
-  check_mesh(device, mesh);
+  check_wafer_mesh(device, mesh);
   require(options.regions >= 0 && options.reserve_bytes >= 0, "{} regions, {} bytes in reserve", options.regions,
           options.reserve_bytes);
   const double cores = static_cast<double>(mesh.width) * mesh.height;
-  KvCapacity capacity;
-  const double fitting = std::max(1.0, std::floor(device.num_cores.value / cores));
-  if (options.regions > fitting)
-    throw_error<InputError>("KV cache: {} regions of {} x {}, but the {:.0f} cores of {} make {:.0f}", options.regions,
-                            mesh.width, mesh.height, device.num_cores.value, device.name, fitting);
+  const RegionRoom room_for = region_room(device, mesh);
+  const int most_regions = std::min(room_for.by_cores, model.num_layers);
+  KvCapacity capacity{.side_by_side = room_for.side_by_side};
+  if (options.regions > room_for.by_cores)
+    throw_error<InputError>(
+        "KV cache: {} regions of {} x {}, but the {:.0f} cores of {} make {}, of which {} lie side by side",
+        options.regions, mesh.width, mesh.height, device.num_cores.value, device.name, room_for.by_cores,
+        room_for.side_by_side);
   if (options.regions > model.num_layers)
     throw_error<InputError>("KV cache: {} regions share {} layers", options.regions, model.num_layers);
-  capacity.regions =
-      options.regions > 0 ? options.regions : static_cast<int>(std::min(fitting, 1.0 * model.num_layers));
+  capacity.regions = options.regions > 0 ? options.regions : most_regions;
 
   const double all_weights = wafer_weight_bytes(model) / cores;  // of a core, in one region
   const double room = device.sram_bytes.value - options.reserve_bytes;
@@ -502,10 +516,11 @@ KvCapacity kv_capacity(const PlmrDevice& device, const WaferModel& model, WaferM
                             device.name, device.sram_bytes.value);
   if (capacity.free_bytes < capacity.token_bytes / mesh.height)
     throw_error<InputError>(
-        "KV cache: weights need {:.0f} bytes a core in {} region(s) of {} x {}, but {:.0f} are free; {:.0f} regions "
-        "would do, of which {} has {:.0f} and {} layers need no more than as many",
-        capacity.weight_bytes, capacity.regions, mesh.width, mesh.height, room, std::floor(all_weights / room) + 1,
-        device.name, fitting, model.num_layers);
+        "KV cache: core (0, 0) needs {:.0f} bytes for weights in {} region(s) of {} x {}, {:.0f} more than the {:.0f} "
+        "beside "
+        "the reserve; {}",
+        capacity.weight_bytes, capacity.regions, mesh.width, mesh.height, capacity.weight_bytes - room, room,
+        where_weights_fit(device, model, mesh, room));
   const double most = 9e15 / mesh.height;  // what an integer holds, however much memory a file claims
   const double tokens = std::min(capacity.free_bytes / capacity.token_bytes, most);
   capacity.concat_tokens = static_cast<std::int64_t>(tokens);

@@ -6,8 +6,8 @@
 // e, ck, cv, cw the cycles of a multiply-accumulate, of a call in a GEMM, of a slice of a GEMV, of an element-wise value. Units: cycles, bytes.
 //
 // Every function throws InvalidArgument on sizes < 1 and InputError on a mesh with a side below 3 or larger than the
-// device, and where memory or routes of a core do not suffice: the message names phase, need and budget, and the
-// smallest square mesh of the device on which memory would do.
+// device, and where memory or routes of a core do not suffice: the message names phase, mesh, core, need and budget, and the
+// smallest square mesh of the device on which memory would do, or the largest K that the routes allow.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +56,7 @@ struct WaferCost {
   double memory_bytes = 0;    // of the fullest core
   int routes = 0;             // of the busiest core
   double resident_bytes = 0;  // of memory_bytes, what stays for the next token: a layer's weights and KV cache
+  double buffer_bytes = 0;    // of memory_bytes, a prefill layer's largest product's tiles
 
   double cycles() const;                       // the sum of the breakdown
   double cycles(std::string_view part) const;  // of the part of that name; 0 where there is none
@@ -121,8 +122,8 @@ WaferCost all_reduce_cost(const PlmrDevice&, int line, std::int64_t n, const All
 // y [n] = x [k] B [k, n], with k along y: Kt (cv + e Nt), then an all-reduce of Nt values along y.
 WaferCost gemv_cost(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, const AllReduceOptions& = {});
 
-// Of a model with experts: attention's, and each expert's on the whole mesh, which is how the baselines take them.
-// What a layer of prefill multiplies, and between which numbers of cores a layer of decode adds up how many values.
+// What a layer of prefill multiplies, and between which numbers of cores a layer of decode adds up how many values. Of a
+// model with experts: attention's, and each expert's on the whole mesh, which is how the baselines take them.
 struct LayerGemm {
   std::string name;
   int count = 1;
@@ -153,12 +154,15 @@ WaferCost decode_layer_cost(const PlmrDevice&, const WaferModel&, WaferMesh, std
                             const AllReduceOptions& = {});
 
 struct KvCapacityOptions {
-  int regions = 0;  // meshes that share the layers as pipeline stages; 0: as many as the device's cores make
+  // Meshes that share the layers as pipeline stages; 0: as many as the device's cores make, whatever their shape, which is
+  // how table 5 must have counted (wafer_regions.h).
+  int regions = 0;
   double reserve_bytes = 8016;  // of a core, for programs and buffers: chosen so that table 5's visible cell comes out
 };
 
 struct KvCapacity {
   int regions = 0;
+  int side_by_side = 0;            // regions that lie as they are in the device's rectangle
   double weight_bytes = 0;         // of a core
   double token_bytes = 0;          // of a core, for one token in its row
   double free_bytes = 0;           // of a core
@@ -167,7 +171,8 @@ struct KvCapacity {
 };
 
 // Tokens of one request's KV cache beside the layers' weights (4.3, table 5). Layers and heads are spread evenly, to
-// fractions. Throws InputError, with the least number of regions that would do, when the weights leave no room.
+// fractions. Throws InputError, with the number of regions or the smallest square mesh that would do, when the weights leave
+// no room.
 KvCapacity kv_capacity(const PlmrDevice&, const WaferModel&, WaferMesh, const KvCapacityOptions& = {});
 
 }  // namespace heddle

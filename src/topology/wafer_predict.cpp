@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <string_view>
 
 #include "base/error.h"
+#include "topology/wafer_budgets.h"
 
 namespace heddle {
 namespace {
@@ -59,9 +62,11 @@ WaferCost cost_of(const PlmrDevice& device, const WaferModel& model, const Wafer
     case WaferPhase::end_to_end: {
       const WaferCost prefill = prefill_cost(device, model, work);
       const WaferCost decode = decode_cost(device, model, work, work.output);
-      WaferCost cost{.breakdown = {{"prefill", prefill.cycles()},
-                                   {"transition", transition_cycles(device, model, work.prefill_mesh, work.context)},
-                                   {"decode", decode.cycles()}}};
+      // The baselines do not move; on other cores, they would have to.
+      const bool stays = work.method != WaferMethod::waferllm && work.prefill_mesh.width == work.decode_mesh.width &&
+                         work.prefill_mesh.height == work.decode_mesh.height;
+      const double moves = stays ? 0 : transition_cycles(device, model, work.prefill_mesh, work.context);
+      WaferCost cost{.breakdown = {{"prefill", prefill.cycles()}, {"transition", moves}, {"decode", decode.cycles()}}};
       cost.memory_bytes = std::max(prefill.memory_bytes, decode.memory_bytes);
       cost.routes = std::max(prefill.routes, decode.routes);
       return cost;
@@ -75,94 +80,203 @@ double tokens_of(const WaferWork& work) {
   return static_cast<double>(std::max<std::int64_t>(work.output, 1));
 }
 
-// The least number of meshes that hold the weights, and `context` tokens' keys and values, of the whole model.
-struct Placement {
-  int regions = 0;
-  double memory_bytes = 0;
+WaferMesh mesh_of(const WaferWork& work) {
+  return work.phase == WaferPhase::prefill ? work.prefill_mesh : work.decode_mesh;
+}
+
+std::string_view name_of(WaferPhase phase) {
+  return phase == WaferPhase::prefill ? "prefill" : "decode";
+}
+
+double cores_of(const PlmrDevice& device) {
+  return device.mesh_width.value * device.mesh_height.value;
+}
+
+WaferPlacement spread_over(double regions, double resident, double kv, double beside) {
+  return {.regions = static_cast<int>(regions), .memory_bytes = resident / regions + beside, .kv_bytes = kv / regions};
+}
+
+// Of a core in one region: bytes of weights, of the request's keys and values, and what the phase needs beside them.
+struct Need {
+  double weights, kv, beside;
 };
 
-// `beside`: bytes of a core that are neither.
-Placement place(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, double context, double beside) {
-  const double resident = (wafer_weight_bytes(model) + wafer_kv_bytes(model) * context) / cores_of(mesh);
-  const double room = std::max(device.sram_bytes.value - beside, 1.0);
-  const double regions = std::clamp(std::ceil(resident / room), 1.0, 1.0 * model.num_layers);
-  return {static_cast<int>(regions), resident / regions + beside};
+Need need_of(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+  const WaferMesh mesh = mesh_of(work);
+  const double cores = cores_of(mesh), weights = wafer_weight_bytes(model) / cores;
+  if (work.phase == WaferPhase::prefill) {
+    const WaferCost layer = prefill_layer_cost(device, model, mesh, work.context, work.method);
+    return {weights, wafer_kv_bytes(model) * static_cast<double>(work.context) / cores,
+            layer.memory_bytes - layer.resident_bytes};
+  }
+  const std::int64_t end = work.context + work.output;
+  const WaferCost layer = decode_layer_cost(device, model, mesh, end, work.method, work.all_reduce);
+  const double reserve = work.method == WaferMethod::waferllm ? KvCapacityOptions{}.reserve_bytes : 0;  // table 5's
+  return {weights, wafer_kv_bytes(model) * static_cast<double>(end) / cores,
+          std::max(layer.memory_bytes - layer.resident_bytes, reserve)};
 }
 
-bool fits_device(const PlmrDevice& device, const Placement& placement, WaferMesh mesh) {
-  return placement.regions * cores_of(mesh) <= device.num_cores.value;
+// The least number of meshes that hold all of it. Where so many do not lie side by side, prefill hands its keys and values to
+// the cores beside its meshes, layer by layer, and the baselines take all cores for one memory.
+WaferPlacement place(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+  const auto [weights, kv, beside] = need_of(device, model, work);
+  const WaferMesh mesh = mesh_of(work);
+  const double sram = device.sram_bytes.value, room = std::max(sram - beside, 1.0), cores = cores_of(mesh);
+  const int most = std::min(region_room(device, mesh).side_by_side, model.num_layers);
+  const auto least = [&](double resident) {
+    return std::clamp(std::ceil(resident / room), 1.0, 1.0 * model.num_layers);
+  };
+  const WaferPlacement together = spread_over(least(weights + kv), weights + kv, kv, beside);
+  if (together.regions <= most) return together;
+  if (work.method != WaferMethod::waferllm) {
+    const double spread = (weights + kv) * cores / cores_of(device);
+    if (spread > room) return together;
+    return {.regions = most,
+            .memory_bytes = spread + beside,
+            .kv_bytes = kv * cores / cores_of(device),
+            .kv_beside = kv * cores};
+  }
+  if (work.phase != WaferPhase::prefill) return together;
+  WaferPlacement apart = spread_over(least(weights), weights, 0, beside);
+  apart.kv_beside = kv * cores;
+  const double idle_cores = cores_of(device) - apart.regions * cores;
+  return apart.regions <= most && apart.memory_bytes <= sram && apart.kv_beside <= idle_cores * sram ? apart : together;
 }
 
-void check_prefill_fits(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
-                        const Placement& placement) {
-  if (fits_device(device, placement, work.prefill_mesh)) return;
+// side_by_side: where meshes must lie as they are.
+enum class Room : std::uint8_t { by_cores, side_by_side };
+
+bool fits_device(const PlmrDevice& device, const WaferPlacement& placement, WaferMesh mesh,
+                 Room room = Room::by_cores) {
+  const RegionRoom has = region_room(device, mesh);
+  return placement.regions <= (room == Room::by_cores ? has.by_cores : has.side_by_side);
+}
+
+WaferWork on_mesh(WaferWork work, WaferMesh mesh) {
+  (work.phase == WaferPhase::prefill ? work.prefill_mesh : work.decode_mesh) = mesh;
+  return work;
+}
+
+WaferWork in_phase(WaferWork work, WaferPhase phase) {
+  work.phase = phase;
+  return work;
+}
+
+// The smallest square mesh of the device on which a phase fits as `fits` says of its placement.
+template <class Fits>
+std::string smallest_square_that(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
+                                 const Fits& fits) {
+  const auto most = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
+  for (int side = 3; side <= most; ++side) {
+    const WaferMesh square{side, side};
+    try {
+      const WaferPlacement placement = place(device, model, on_mesh(work, square));
+      if (placement.memory_bytes <= device.sram_bytes.value && fits(placement, square))
+        return fmt::format("the smallest square mesh that would do is {} x {}, in {} region(s)", side, side,
+                           placement.regions);
+    } catch (const InputError&) {  // of the layer alone
+    }
+  }
+  return fmt::format("no square mesh of it would do, up to {} x {}", most, most);
+}
+
+void check_fits(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
+                const WaferPlacement& placement, Room room) {
+  const WaferMesh mesh = mesh_of(work);
+  if (fits_device(device, placement, mesh, room)) return;
+  const std::int64_t tokens = work.context + (work.phase == WaferPhase::decode ? work.output : 0);
+  const double bytes = wafer_weight_bytes(model) + wafer_kv_bytes(model) * static_cast<double>(tokens);
+  const RegionRoom has = region_room(device, mesh);
   throw_error<InputError>(
-      "prefill: weights take {:.3g} GB, {} regions of {} x {}, {:.0f} cores; {} has {:.0f}, {:.3g} GB in all",
-      wafer_weight_bytes(model) / 1e9, placement.regions, work.prefill_mesh.width, work.prefill_mesh.height,
-      placement.regions * cores_of(work.prefill_mesh), device.name, device.num_cores.value,
-      device.num_cores.value * device.sram_bytes.value / 1e9);
+      "{}: weights, keys and values take {:.4g} GB, {} regions of {} x {}, {:.0f} cores; {} has {:.0f}, {:.4g} GB in "
+      "all, {} "
+      "such regions by their number, {} side by side; {}",
+      name_of(work.phase), bytes / 1e9, placement.regions, mesh.width, mesh.height, placement.regions * cores_of(mesh),
+      device.name, device.num_cores.value, device.num_cores.value * device.sram_bytes.value / 1e9, has.by_cores,
+      has.side_by_side, smallest_square_that(device, model, work, [&](const WaferPlacement& p, WaferMesh square) {
+        return fits_device(device, p, square, room);
+      }));
+}
+
+std::string where_context_fits(const PlmrDevice& device, const WaferModel& model, std::int64_t tokens) {
+  const auto most = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
+  std::int64_t longest = 0;
+  int longest_side = 0;
+  for (int side = 3; side <= most; ++side) {
+    std::int64_t holds = 0;
+    try {
+      holds = kv_capacity(device, model, {side, side}).shift_tokens;
+    } catch (const InputError&) {  // not even the weights
+    }
+    if (holds >= tokens) return fmt::format("the smallest square mesh that would do is {} x {}", side, side);
+    if (holds > longest) longest = holds, longest_side = side;
+  }
+  return fmt::format("no square mesh of it would do: {} x {} holds the most, {}", longest_side, longest_side, longest);
 }
 
 void check_context_fits(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+  if (work.method != WaferMethod::waferllm) return;  // one memory: place() says
   const KvCapacity kv = kv_capacity(device, model, work.decode_mesh);
   const std::int64_t tokens = work.context + work.output;
   if (tokens > kv.shift_tokens)
     throw_error<InputError>(
-        "a context of {} tokens, {} more than the {} that the KV cache holds in {} region(s) of {} x {} on {}", tokens,
-        tokens - kv.shift_tokens, kv.shift_tokens, kv.regions, work.decode_mesh.width, work.decode_mesh.height,
-        device.name);
-}
-
-// Of a core, beside weights and cache: what the layer of the phase needs for itself; in decode at least the reserve.
-double beside_bytes(const WaferCost& cost, WaferPhase phase) {
-  const double own = cost.memory_bytes - cost.resident_bytes;
-  return phase == WaferPhase::prefill ? own : std::max(own, KvCapacityOptions{}.reserve_bytes);
-}
-
-WaferWork prefill_of(WaferWork work) {
-  work.phase = WaferPhase::prefill;
-  return work;
-}
-
-Placement place_phase(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
-  const std::int64_t end = work.context + work.output;
-  if (work.phase == WaferPhase::prefill) {
-    const WaferCost layer = prefill_layer_cost(device, model, work.prefill_mesh, work.context);
-    return place(device, model, work.prefill_mesh, 0, beside_bytes(layer, WaferPhase::prefill));
-  }
-  const WaferCost layer = decode_layer_cost(device, model, work.decode_mesh, end, work.all_reduce);
-  return place(device, model, work.decode_mesh, static_cast<double>(end), beside_bytes(layer, WaferPhase::decode));
-}
-
-WaferMesh& mesh_of(WaferWork& work) {
-  return work.phase == WaferPhase::prefill ? work.prefill_mesh : work.decode_mesh;
-}
-
-// The side of the smallest larger square mesh of the device on which place_phase() fits a core; 0: none.
-int fitting_side(const PlmrDevice& device, const WaferModel& model, WaferWork work) {
-  const WaferMesh mesh = mesh_of(work);
-  const auto most = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
-  for (int side = std::max(mesh.width, mesh.height) + 1; side <= most; ++side) {
-    mesh_of(work) = {side, side};
-    try {
-      if (place_phase(device, model, work).memory_bytes <= device.sram_bytes.value) return side;
-    } catch (const InputError&) {  // of the layer alone
-    }
-  }
-  return 0;
+        "decode: a context of {} tokens, {} more than the {} that the KV cache holds in {} region(s) of {} x {} on {}; "
+        "{}",
+        tokens, tokens - kv.shift_tokens, kv.shift_tokens, kv.regions, work.decode_mesh.width, work.decode_mesh.height,
+        device.name, where_context_fits(device, model, tokens));
 }
 
 // Where a core that has but a part of one layer is still too small, no number of regions helps.
-void check_memory(const PlmrDevice& device, const WaferModel& model, WaferWork work, const Placement& placement) {
+void check_memory(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
+                  const WaferPlacement& placement) {
   if (placement.memory_bytes <= device.sram_bytes.value) return;
   const WaferMesh mesh = mesh_of(work);
-  const int side = fitting_side(device, model, work);
   throw_error<InputError>(
-      "{}: a core of {} needs {:.0f} of {:.0f} bytes where each of {} layers has a region of {} x {}; {}",
-      work.phase == WaferPhase::prefill ? "prefill" : "decode", device.name, placement.memory_bytes,
-      device.sram_bytes.value, model.num_layers, mesh.width, mesh.height,
-      side > 0 ? fmt::format("the smallest square mesh that would do is {} x {}", side, side)
-               : "no square mesh of the device would do");
+      "{}: core (0, 0) of {} x {} needs {:.0f} bytes, but a core of {} has {:.0f}, {:.0f} too few, where each of {} "
+      "layers has "
+      "a region; {}",
+      name_of(work.phase), mesh.width, mesh.height, placement.memory_bytes, device.name, device.sram_bytes.value,
+      placement.memory_bytes - device.sram_bytes.value, model.num_layers,
+      smallest_square_that(device, model, work, [](const WaferPlacement&, WaferMesh) { return true; }));
+}
+
+// What a user should know of where a phase lies.
+void add_warnings(const PlmrDevice& device, const WaferWork& work, const WaferPlacement& placement,
+                  std::vector<std::string>& warnings) {
+  const WaferMesh mesh = mesh_of(work);
+  const RegionRoom has = region_room(device, mesh);
+  const std::string regions =
+      fmt::format("{}: {} region(s) of {} x {}, of which {} x {} cores of {} hold {} side by side", name_of(work.phase),
+                  placement.regions, mesh.width, mesh.height, device.mesh_width.value, device.mesh_height.value,
+                  device.name, has.side_by_side);
+  if (placement.regions > has.by_cores)
+    warnings.push_back(regions + ": the time is that of the layers which fit, scaled");
+  else if (placement.regions > has.side_by_side)
+    warnings.push_back(fmt::format("{}: counted by {:.0f} cores, as the paper counts, {}", regions,
+                                   device.num_cores.value, has.by_cores));
+  if (placement.kv_beside > 0 && work.method == WaferMethod::waferllm)
+    warnings.push_back(fmt::format(
+        "prefill: the prompt's keys and values, {:.4g} GB, lie on the cores beside its region(s), layer by layer",
+        placement.kv_beside / 1e9));
+  if (placement.kv_beside > 0 && work.method != WaferMethod::waferllm)
+    warnings.push_back(fmt::format("{}: weights, keys and values are spread over all {:.0f} cores, as one memory",
+                                   name_of(work.phase), cores_of(device)));
+}
+
+// GEMMs take as many steps as the least common multiple of the sides.
+void warn_of_steps(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
+                   std::vector<std::string>& warnings) {
+  if (work.phase == WaferPhase::decode || work.method != WaferMethod::waferllm) return;
+  const auto better = evener_mesh(work.prefill_mesh);
+  if (!better) return;
+  std::string instead;
+  try {
+    const double cycles = prefill_layer_cost(device, model, work.prefill_mesh, work.context, work.method).cycles();
+    const double there = prefill_layer_cost(device, model, *better, work.context, work.method).cycles();
+    instead = fmt::format("; {} x {} takes {:.4g} times fewer cycles", better->width, better->height, cycles / there);
+  } catch (const InputError&) {  // too small for a layer
+  }
+  warnings.push_back(gemm_steps_text(work.prefill_mesh) + instead);
 }
 
 }  // namespace
@@ -173,7 +287,8 @@ double transition_cycles(const PlmrDevice& device, const WaferModel& model, Wafe
   return bytes / 4 / (prefill_mesh.height * device.link_bytes_per_cycle.value);
 }
 
-WaferRange range_over_constants(const PlmrDevice& device, const std::function<double(const PlmrDevice&)>& of) {
+WaferRange range_over_constants(const PlmrDevice& device, const std::function<double(const PlmrDevice&)>& of,
+                                double residual) {
   const double middle = of(device);
   if (!device.other_fits.empty()) {
     WaferRange range{middle, middle};
@@ -183,7 +298,7 @@ WaferRange range_over_constants(const PlmrDevice& device, const std::function<do
       const double value = of(other);
       range = {std::min(range.low, value), std::max(range.high, value)};
     }
-    const double beyond = 2 * device.fit_residual * middle;
+    const double beyond = 2 * residual * middle;
     return {range.low - beyond, range.high + beyond};
   }
   double below = 0, above = 0;
@@ -200,43 +315,77 @@ WaferRange range_over_constants(const PlmrDevice& device, const std::function<do
   return {middle - std::sqrt(below), middle + std::sqrt(above)};
 }
 
-double fitting_cycles(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
-  if (work.phase != WaferPhase::decode)
-    check_prefill_fits(device, model, work, place_phase(device, model, prefill_of(work)));
-  if (work.phase != WaferPhase::prefill) check_context_fits(device, model, work);
+namespace {
+
+// The cells that were fitted are of prompts of 4096 tokens; of others table 2 alone tells.
+constexpr std::int64_t kFittedPrompt = 4096;
+
+WaferRange range_of(const PlmrDevice& device, const WaferWork& work,
+                    const std::function<double(const PlmrDevice&)>& rate) {
+  const bool prefills = work.phase == WaferPhase::prefill, end_to_end = work.phase == WaferPhase::end_to_end;
+  if (work.method == WaferMethod::waferllm) {
+    const bool as_fitted = !end_to_end && !(prefills && work.context != kFittedPrompt);
+    return range_over_constants(device, rate, as_fitted ? device.fit_residual : device.end_to_end_residual);
+  }
+  const BaselineErrors errors = baseline_errors(work.method);
+  const double part = end_to_end ? errors.end_to_end : prefills ? errors.prefill : errors.decode;
+  const WaferRange range = range_over_constants(device, rate, 0);
+  return {range.low * (1 - part), range.high * (1 + part)};
+}
+
+}  // namespace
+
+std::optional<double> fitting_cycles(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+  require(work.phase != WaferPhase::end_to_end, "one phase at a time");
+  const WaferPlacement placement = place(device, model, work);
+  if (placement.memory_bytes > device.sram_bytes.value ||
+      !fits_device(device, placement, mesh_of(work), Room::side_by_side))
+    return std::nullopt;
   return cost_of(device, model, work).cycles();
+}
+
+void check_fits_side_by_side(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+  const WaferPlacement placement = place(device, model, work);
+  check_memory(device, model, work, placement);
+  check_fits(device, model, work, placement, Room::side_by_side);
 }
 
 WaferPrediction predict_wafer(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
   require(work.context > 0, "a context of {} tokens", work.context);
   require(work.phase != WaferPhase::end_to_end || work.output > 0, "{} tokens of output", work.output);
   WaferPrediction prediction;
-  const WaferMesh mesh = work.phase == WaferPhase::prefill ? work.prefill_mesh : work.decode_mesh;
   if (work.phase == WaferPhase::end_to_end) {
-    const Placement prefill = place_phase(device, model, prefill_of(work));
-    check_prefill_fits(device, model, work, prefill);
-    check_memory(device, model, prefill_of(work), prefill);
+    const WaferWork prefill = in_phase(work, WaferPhase::prefill);
+    const WaferPlacement placement = place(device, model, prefill);
+    check_memory(device, model, prefill, placement);
+    check_fits(device, model, prefill, placement, Room::by_cores);
     check_context_fits(device, model, work);
+    add_warnings(device, prefill, placement, prediction.warnings);
+    prediction.prefill_placement = placement;
   }
-  const Placement placement = place_phase(device, model, work);
+  const WaferWork last = work.phase == WaferPhase::prefill ? work : in_phase(work, WaferPhase::decode);
+  const WaferMesh mesh = mesh_of(last);
+  const WaferPlacement placement = place(device, model, last);
   if (work.phase == WaferPhase::decode) {
-    const Placement weights = place(device, model, mesh, 0, KvCapacityOptions{}.reserve_bytes);
-    if (fits_device(device, weights, mesh) && !fits_device(device, placement, mesh))
-      check_context_fits(device, model, work);
+    const double cores = cores_of(mesh), room = device.sram_bytes.value - KvCapacityOptions{}.reserve_bytes;
+    const bool weights_fit = wafer_weight_bytes(model) / cores <= room * region_room(device, mesh).by_cores;
+    if (weights_fit && !fits_device(device, placement, mesh)) check_context_fits(device, model, work);
   }
-  check_memory(device, model, work, placement);
+  check_memory(device, model, last, placement);
+  if (work.phase == WaferPhase::end_to_end) check_fits(device, model, last, placement, Room::by_cores);
+  add_warnings(device, last, placement, prediction.warnings);
+  warn_of_steps(device, model, work, prediction.warnings);
   prediction.cost = cost_of(device, model, work);
   prediction.regions = placement.regions;
-  if (work.phase == WaferPhase::prefill)
-    prediction.uncounted_kv_bytes =
-        wafer_kv_bytes(model) * static_cast<double>(work.context) / cores_of(mesh) / placement.regions;
-  prediction.cost.memory_bytes = placement.memory_bytes;
-  prediction.devices = placement.regions * cores_of(mesh) / device.num_cores.value;
+  prediction.room = region_room(device, mesh);
+  prediction.kv_bytes = placement.kv_bytes;
+  prediction.cost.memory_bytes = std::max(placement.memory_bytes, prediction.prefill_placement.memory_bytes);
+  prediction.devices = 1.0 * placement.regions / prediction.room.side_by_side;
 
   const double tokens = tokens_of(work);
   const auto rate = [&](const PlmrDevice& d) { return tokens / d.seconds(cost_of(d, model, work).cycles()); };
   prediction.tokens_per_second = tokens / device.seconds(prediction.cost.cycles());
-  prediction.range = range_over_constants(device, rate);
+  prediction.range = range_of(device, work, rate);
   return prediction;
 }
 

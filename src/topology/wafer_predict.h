@@ -4,10 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "topology/plmr.h"
 #include "topology/wafer_baselines.h"
 #include "topology/wafer_cost.h"
+#include "topology/wafer_regions.h"
 
 namespace heddle {
 
@@ -29,22 +33,37 @@ struct WaferRange {
   double low = 0, high = 0;
 };
 
+// Where a phase's weights and the request's keys and values lie.
+struct WaferPlacement {
+  int regions = 0;          // meshes that share them as pipeline stages, as few as do
+  double memory_bytes = 0;  // of a core
+  double kv_bytes = 0;      // of it, keys and values
+  double kv_beside = 0;     // of the device: keys and values on cores beside the meshes; they count in no core's bytes
+};
+
 struct WaferPrediction {
   // Of the whole model, of one request: prompt tokens / time (prefill), output tokens / time (decode), and output
   // tokens / (prefill + decode time).
   double tokens_per_second = 0;
-  WaferRange range;    // of tokens_per_second
-  WaferCost cost;      // all layers: the whole prompt (prefill), the output (decode), everything (end to end)
-  int regions = 0;     // meshes that hold the model as pipeline stages; end to end: of decode
-  double devices = 0;  // that so many regions are; above 1 the time is that of the layers which fit, scaled
-  // Of a core, in prefill alone: the prompt's keys and values in `regions`, which memory_bytes and regions leave out (with
-  // them Llama-2-13B's 4096 tokens, which the paper runs, would not fit).
-  double uncounted_kv_bytes = 0;
+  WaferRange range;     // of tokens_per_second
+  WaferCost cost;       // all layers: the whole prompt (prefill), the output (decode), everything (end to end)
+  int regions = 0;      // meshes that hold the model as pipeline stages; end to end: of decode
+  RegionRoom room;      // how many of that mesh the device has
+  double devices = 0;   // regions over those side by side
+  double kv_bytes = 0;  // of cost.memory_bytes; end to end: of decode
+  WaferPlacement prefill_placement;  // end to end
+  // One sentence each: regions that do not lie side by side, a model that is timed by the layers which fit, keys and values
+  // on other cores, sides whose least common multiple is large.
+  std::vector<std::string> warnings;
 };
 
-// Throws InputError, with need, budget and the least mesh or number of regions that would do, where a layer does not
+// Memory of prefill: weights, a layer's activations and buffers, and the prompt's own keys and values, which stay until the
+// transition. Where they do not fit beside the weights (Llama-2-13B's 4096 tokens on the paper's 750 x 750) each layer hands
+// its own to the cores that stand idle beside the meshes, as long as there are enough.
+//
+// Throws InputError, with core, phase, mesh, need, budget and the smallest mesh that would do, where a layer does not
 // fit a core, where the weights fit the device but the KV cache does not hold the context, and, end to end, where the
-// weights do not fit. (Of prefill or decode alone the paper times the layers that fit and scales: so does this.)
+// model does not fit. (Of prefill or decode alone the paper times the layers that fit and scales: so does this.)
 // InvalidArgument on sizes < 1.
 WaferPrediction predict_wafer(const PlmrDevice&, const WaferModel&, const WaferWork&);
 
@@ -52,13 +71,17 @@ WaferPrediction predict_wafer(const PlmrDevice&, const WaferModel&, const WaferW
 // each way, over as many links as the prefill mesh is high. No less is possible; the paper calls it instant.
 double transition_cycles(const PlmrDevice&, const WaferModel&, WaferMesh prefill_mesh, std::int64_t context);
 
-// The cycles of `work` where weights and context fit the device whole; throws InputError where they do not, in every phase.
-double fitting_cycles(const PlmrDevice&, const WaferModel&, const WaferWork&);
+// The cycles of prefill or of decode where weights and context fit the device whole, in regions that lie side by side;
+// nothing where they do not. Throws InputError where a layer alone does not fit a core.
+std::optional<double> fitting_cycles(const PlmrDevice&, const WaferModel&, const WaferWork&);
+// Throws InputError, as predict_wafer does, where fitting_cycles() gives nothing.
+void check_fits_side_by_side(const PlmrDevice&, const WaferModel&, const WaferWork&);
 
 // Least and greatest `of(device)`, a time or a rate, as the constants of its programs take other values: those of the
 // device's other fits where it has some (which were fitted with alpha and the ramps as they are), and beyond them twice
-// the fit's standard error, by which cells differ that were fitted; else each constant from low to high by itself,
-// deviations added in quadrature.
-WaferRange range_over_constants(const PlmrDevice&, const std::function<double(const PlmrDevice&)>& of);
+// `residual`; else each constant from low to high by itself, deviations added in quadrature.
+// A prediction takes as residual the fit's standard error, by which cells differ that were fitted; end to end, and for
+// prompts of other lengths than the cells', the root mean square of the errors in table 2, of which none was fitted.
+WaferRange range_over_constants(const PlmrDevice&, const std::function<double(const PlmrDevice&)>& of, double residual);
 
 }  // namespace heddle

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
+#include "topology/wafer_budgets.h"
 
 namespace heddle {
 
@@ -17,6 +19,29 @@ std::vector<LayerRange> region_layers(int num_layers, int regions) {
     first += count;
   }
   return ranges;
+}
+
+RegionRoom region_room(const PlmrDevice& device, WaferMesh mesh) {
+  check_wafer_mesh(device, mesh);
+  const auto width = static_cast<int>(device.mesh_width.value), height = static_cast<int>(device.mesh_height.value);
+  const int upright = (width / mesh.width) * (height / mesh.height),
+            turned = (width / mesh.height) * (height / mesh.width);
+  RegionRoom room{.side_by_side = std::max(upright, turned)};
+  room.by_cores =
+      std::max(room.side_by_side, static_cast<int>(device.num_cores.value / (1.0 * mesh.width * mesh.height)));
+  return room;
+}
+
+std::optional<WaferMesh> evener_mesh(WaferMesh mesh) {
+  const auto [least, most] = std::minmax(mesh.width, mesh.height);
+  if (std::lcm(std::int64_t{least}, std::int64_t{most}) <= 2 * std::int64_t{most}) return std::nullopt;
+  const int times = most / least * least;  // the longer side, as a multiple of the shorter one
+  return mesh.width < mesh.height ? WaferMesh{least, times} : WaferMesh{times, least};
+}
+
+std::string gemm_steps_text(WaferMesh mesh) {
+  return fmt::format("GEMMs on {} x {} take {} steps, the least common multiple of the sides", mesh.width, mesh.height,
+                     std::lcm(std::int64_t{mesh.width}, std::int64_t{mesh.height}));
 }
 
 bool next_region_is_along_x(const PlmrDevice& device, WaferMesh mesh, int region) {

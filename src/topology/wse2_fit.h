@@ -22,6 +22,8 @@ inline constexpr Fitted kDecodeSerialCycles{2124.08, 0, 2723.28};
 
 // Standard error of a cell's time, as a part of it.
 inline constexpr double kResidual = 0.0136364;
+// How far table 2's rates are, of which nothing was fitted: root of the mean square, as a part.
+inline constexpr double kEndToEndResidual = 0.0945637;
 
 // The fits that leave out one cell or one model, from which the ranges are:
 // kMacCycles, kCallCycles, kValueCycles, kBetaCycles, kDecodeSerialCycles
@@ -43,14 +45,18 @@ inline constexpr std::array<std::array<double, 5>, 15> kOtherFits{{
     {0.658826, 54.8965, 8.79639, 7.32076, 2096.13},
 }};
 
-struct Relay {
-  double cycles, word_cycles;
+// Baselines' constants, fitted to their cells of tables 3 and 4 (wafer_baselines.h), and the standard error
+// of a cell's time by them: of GEMMs, of sums, and of table 2's rates.
+struct BaselineResiduals {
+  double gemm, sum, end_to_end;
 };
-
-// What a core takes to hand a tile or a sum on in the baselines' cells of tables 3 and 4.
-inline constexpr Relay kT10Gemm{53.6283, 2.31135};
-inline constexpr Relay kT10AllReduce{13.8796, 0};
-inline constexpr Relay kLadderGemm{432.857, 1.88241};
-inline constexpr Relay kLadderAllReduce{178.886, 45.3939};
+inline constexpr Fitted kT10GemmSetup{3.28976e+07, 3.08218e+07, 3.3512e+07};
+inline constexpr Fitted kT10GemmCrossbar{0.00695778, 0.00689425, 0.00717092};
+inline constexpr Fitted kT10SumRelay{13.8796, 13.582, 14.2014};
+inline constexpr Fitted kLadderGemmAccess{434.907, 433.781, 435.804};
+inline constexpr Fitted kLadderSumAccess{178.886, 172.082, 184.197};
+inline constexpr Fitted kLadderSumValue{22.697, 22.0347, 23.3335};
+inline constexpr BaselineResiduals kT10Residuals{0.00762318, 0.0324514, 0.0707228};
+inline constexpr BaselineResiduals kLadderResiduals{0.0062258, 0.00782062, 0.0649042};
 
 }  // namespace heddle::wse2_fit

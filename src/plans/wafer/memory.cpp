@@ -71,12 +71,6 @@ double wafer_decode_core_bytes(const WaferModel& model, WaferMesh cores, int reg
 
 namespace {
 
-// Meshes that lie side by side on the device, upright or all of them turned.
-int meshes_on(const PlmrDevice& device, WaferMesh cores) {
-  const auto width = static_cast<int>(device.mesh_width.value), height = static_cast<int>(device.mesh_height.value);
-  return std::max((width / cores.width) * (height / cores.height), (width / cores.height) * (height / cores.width));
-}
-
 // Of a core, in `regions`.
 WaferFit bytes_in_regions(const WaferModel& model, WaferMesh cores, int regions, std::int64_t tokens,
                           std::int64_t tokens_in_row) {
@@ -105,7 +99,7 @@ int least_regions(const PlmrDevice& device, const WaferModel& model, WaferMesh c
 std::string cure(const PlmrDevice& device, const WaferModel& model, WaferMesh cores, std::int64_t tokens,
                  std::int64_t tokens_in_row) {
   if (const int regions = least_regions(device, model, cores, tokens, tokens_in_row,
-                                        std::min(meshes_on(device, cores), model.num_layers));
+                                        std::min(region_room(device, cores).side_by_side, model.num_layers));
       regions > 0)
     return fmt::format("{} regions would do", regions);
   const int longest = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
@@ -113,7 +107,7 @@ std::string cure(const PlmrDevice& device, const WaferModel& model, WaferMesh co
   for (int side = 3; side <= longest; ++side) {
     const WaferMesh square{side, side};
     const int regions = least_regions(device, model, square, tokens, (in_all_rows - 1) / side + 1,
-                                      std::min(meshes_on(device, square), model.num_layers));
+                                      std::min(region_room(device, square).side_by_side, model.num_layers));
     if (regions > 0)
       return fmt::format("the smallest square mesh that would do is {} x {}, in {} region(s)", side, side, regions);
   }
@@ -125,7 +119,7 @@ std::string cure(const PlmrDevice& device, const WaferModel& model, WaferMesh co
 WaferFit fit_wafer_regions(const PlmrDevice& device, const WaferModel& model, WaferMesh cores, std::int64_t tokens,
                            std::int64_t tokens_in_row, int regions) {
   const mesh::CoreBudget refuses_what_is_no_mesh(device, mesh::Grid::of_cores(cores));
-  const int on_device = meshes_on(device, cores), most = std::min(on_device, model.num_layers);
+  const int on_device = region_room(device, cores).side_by_side, most = std::min(on_device, model.num_layers);
   if (regions > on_device)
     throw_error<InputError>("{} regions of {} x {}, but the {} x {} of {} make {}", regions, cores.width, cores.height,
                             device.mesh_width.value, device.mesh_height.value, device.name, on_device);
