@@ -143,13 +143,10 @@ WaferPlacement place(const PlmrDevice& device, const WaferModel& model, const Wa
   return apart.regions <= most && apart.memory_bytes <= sram && apart.kv_beside <= idle_cores * sram ? apart : together;
 }
 
-// side_by_side: where meshes must lie as they are.
-enum class Room : std::uint8_t { by_cores, side_by_side };
-
 bool fits_device(const PlmrDevice& device, const WaferPlacement& placement, WaferMesh mesh,
-                 Room room = Room::by_cores) {
+                 RegionCount count = RegionCount::by_cores) {
   const RegionRoom has = region_room(device, mesh);
-  return placement.regions <= (room == Room::by_cores ? has.by_cores : has.side_by_side);
+  return placement.regions <= (count == RegionCount::by_cores ? has.by_cores : has.side_by_side);
 }
 
 WaferWork on_mesh(WaferWork work, WaferMesh mesh) {
@@ -181,9 +178,9 @@ std::string smallest_square_that(const PlmrDevice& device, const WaferModel& mod
 }
 
 void check_fits(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
-                const WaferPlacement& placement, Room room) {
+                const WaferPlacement& placement, RegionCount count) {
   const WaferMesh mesh = mesh_of(work);
-  if (fits_device(device, placement, mesh, room)) return;
+  if (fits_device(device, placement, mesh, count)) return;
   const std::int64_t tokens = work.context + (work.phase == WaferPhase::decode ? work.output : 0);
   const double bytes = wafer_weight_bytes(model) + wafer_kv_bytes(model) * static_cast<double>(tokens);
   const RegionRoom has = region_room(device, mesh);
@@ -194,7 +191,7 @@ void check_fits(const PlmrDevice& device, const WaferModel& model, const WaferWo
       name_of(work.phase), bytes / 1e9, placement.regions, mesh.width, mesh.height, placement.regions * cores_of(mesh),
       device.name, device.num_cores.value, device.num_cores.value * device.sram_bytes.value / 1e9, has.by_cores,
       has.side_by_side, smallest_square_that(device, model, work, [&](const WaferPlacement& p, WaferMesh square) {
-        return fits_device(device, p, square, room);
+        return fits_device(device, p, square, count);
       }));
 }
 
@@ -335,11 +332,11 @@ WaferRange range_of(const PlmrDevice& device, const WaferWork& work,
 
 }  // namespace
 
-std::optional<double> fitting_cycles(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+std::optional<double> fitting_cycles(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
+                                     RegionCount count) {
   require(work.phase != WaferPhase::end_to_end, "one phase at a time");
   const WaferPlacement placement = place(device, model, work);
-  if (placement.memory_bytes > device.sram_bytes.value ||
-      !fits_device(device, placement, mesh_of(work), Room::side_by_side))
+  if (placement.memory_bytes > device.sram_bytes.value || !fits_device(device, placement, mesh_of(work), count))
     return std::nullopt;
   return cost_of(device, model, work).cycles();
 }
@@ -347,7 +344,7 @@ std::optional<double> fitting_cycles(const PlmrDevice& device, const WaferModel&
 void check_fits_side_by_side(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
   const WaferPlacement placement = place(device, model, work);
   check_memory(device, model, work, placement);
-  check_fits(device, model, work, placement, Room::side_by_side);
+  check_fits(device, model, work, placement, RegionCount::side_by_side);
 }
 
 WaferPrediction predict_wafer(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
@@ -358,7 +355,7 @@ WaferPrediction predict_wafer(const PlmrDevice& device, const WaferModel& model,
     const WaferWork prefill = in_phase(work, WaferPhase::prefill);
     const WaferPlacement placement = place(device, model, prefill);
     check_memory(device, model, prefill, placement);
-    check_fits(device, model, prefill, placement, Room::by_cores);
+    check_fits(device, model, prefill, placement, RegionCount::by_cores);
     check_context_fits(device, model, work);
     add_warnings(device, prefill, placement, prediction.warnings);
     prediction.prefill_placement = placement;
@@ -372,7 +369,7 @@ WaferPrediction predict_wafer(const PlmrDevice& device, const WaferModel& model,
     if (weights_fit && !fits_device(device, placement, mesh)) check_context_fits(device, model, work);
   }
   check_memory(device, model, last, placement);
-  if (work.phase == WaferPhase::end_to_end) check_fits(device, model, last, placement, Room::by_cores);
+  if (work.phase == WaferPhase::end_to_end) check_fits(device, model, last, placement, RegionCount::by_cores);
   add_warnings(device, last, placement, prediction.warnings);
   warn_of_steps(device, model, work, prediction.warnings);
   prediction.cost = cost_of(device, model, work);

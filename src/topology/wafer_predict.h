@@ -71,10 +71,12 @@ WaferPrediction predict_wafer(const PlmrDevice&, const WaferModel&, const WaferW
 // each way, over as many links as the prefill mesh is high. No less is possible; the paper calls it instant.
 double transition_cycles(const PlmrDevice&, const WaferModel&, WaferMesh prefill_mesh, std::int64_t context);
 
-// The cycles of prefill or of decode where weights and context fit the device whole, in regions that lie side by side;
-// nothing where they do not. Throws InputError where a layer alone does not fit a core.
-std::optional<double> fitting_cycles(const PlmrDevice&, const WaferModel&, const WaferWork&);
-// Throws InputError, as predict_wafer does, where fitting_cycles() gives nothing.
+// Of RegionRoom, which number regions must not exceed.
+enum class RegionCount : std::uint8_t { side_by_side, by_cores };
+// The cycles of prefill or of decode where weights and context fit the device whole, in so many regions; nothing where they
+// do not. Throws InputError where a layer alone does not fit a core.
+std::optional<double> fitting_cycles(const PlmrDevice&, const WaferModel&, const WaferWork&, RegionCount);
+// Throws InputError, as predict_wafer does, where fitting_cycles() gives nothing for regions side by side.
 void check_fits_side_by_side(const PlmrDevice&, const WaferModel&, const WaferWork&);
 
 // Least and greatest `of(device)`, a time or a rate, as the constants of its programs take other values: those of the

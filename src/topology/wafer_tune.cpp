@@ -25,13 +25,16 @@ struct Search {
   const WaferModel& model;
   WaferWork work;
   double bytes;  // that all regions must hold
+  RegionCount count = RegionCount::side_by_side;
 
   int width() const { return static_cast<int>(device.mesh_width.value); }
   int height() const { return static_cast<int>(device.mesh_height.value); }
 
-  // Quick: whether the regions side by side have the memory at all, however it is dealt out.
+  // Quick: whether the regions have the memory at all, however it is dealt out.
   bool may_fit(WaferMesh mesh) const {
-    const int regions = std::min(region_room(device, mesh).side_by_side, model.num_layers);
+    const RegionRoom room = region_room(device, mesh);
+    const int regions =
+        std::min(count == RegionCount::side_by_side ? room.side_by_side : room.by_cores, model.num_layers);
     return 1.0 * regions * mesh.width * mesh.height * device.sram_bytes.value >= bytes;
   }
   WaferWork on(WaferMesh mesh) const {
@@ -41,7 +44,7 @@ struct Search {
   }
   std::optional<Candidate> look_at(WaferMesh mesh, const WaferWork& as) const {
     try {
-      if (const auto cycles = fitting_cycles(device, model, as)) return Candidate{mesh, *cycles};
+      if (const auto cycles = fitting_cycles(device, model, as, count)) return Candidate{mesh, *cycles};
     } catch (const InputError&) {  // of a layer alone
     }
     return std::nullopt;
@@ -70,7 +73,7 @@ bool is_faster(const Candidate& a, const Candidate& b) {
 }
 
 // GEMMs take as many steps as the least common multiple of the sides: more than twice the longer one is never worth it.
-WaferMesh best_for_prefill(const Search& search) {
+std::optional<WaferMesh> best_for_prefill(const Search& search) {
   Candidate best;
   for (int w = search.width(); w >= 3; --w)
     for (int h = search.height(); h >= 3; --h) {
@@ -78,12 +81,12 @@ WaferMesh best_for_prefill(const Search& search) {
       if (evener_mesh(mesh) || !search.may_fit(mesh)) continue;
       if (const auto found = search.look_at(mesh, search.on(mesh)); found && is_faster(*found, best)) best = *found;
     }
-  if (best.mesh.width == 0) search.fail();
+  if (best.mesh.width == 0) return std::nullopt;
   return best.mesh;
 }
 
 // All squares and a grid of rectangles at a glance, then all sides around the best of them.
-WaferMesh best_for_decode(const Search& search) {
+std::optional<WaferMesh> best_for_decode(const Search& search) {
   std::vector<Candidate> seeds;
   const auto glance = [&](WaferMesh mesh) {
     if (!search.may_fit(mesh)) return;
@@ -96,7 +99,7 @@ WaferMesh best_for_decode(const Search& search) {
   for (int columns = 1; search.width() / columns >= 3; ++columns)
     for (int rows = 1; rows * columns <= search.model.num_layers && search.height() / rows >= 3; ++rows)
       glance({search.width() / columns, search.height() / rows});
-  if (seeds.empty()) search.fail();
+  if (seeds.empty()) return std::nullopt;
   std::ranges::stable_sort(seeds, is_faster);
   seeds.resize(std::min(seeds.size(), kSeeds));
   Candidate best;
@@ -119,19 +122,30 @@ WaferMesh best_for_decode(const Search& search) {
   return exact.mesh;
 }
 
+// Side by side where that is possible, else by the number of cores, as the paper counts.
+template <class BestOf>
+WaferMesh best_of(Search search, const BestOf& best) {
+  for (const RegionCount count : {RegionCount::side_by_side, RegionCount::by_cores}) {
+    search.count = count;
+    if (const auto mesh = best(search)) return *mesh;
+  }
+  search.fail();
+}
+
 }  // namespace
 
 WaferTuning tune_wafer(const PlmrDevice& device, const WaferModel& model, std::int64_t context, std::int64_t output) {
   require(context > 0 && output > 0, "{} tokens of prompt, {} of output", context, output);
   WaferWork work{.phase = WaferPhase::end_to_end, .context = context, .output = output};
   const double weights = wafer_weight_bytes(model);
-  work.prefill_mesh = best_for_prefill(
-      {.device = device, .model = model, .work = {.phase = WaferPhase::prefill, .context = context}, .bytes = weights});
-  work.decode_mesh =
-      best_for_decode({.device = device,
-                       .model = model,
-                       .work = {.phase = WaferPhase::decode, .context = context, .output = output},
-                       .bytes = weights + wafer_kv_bytes(model) * static_cast<double>(context + output)});
+  const Search prefill{
+      .device = device, .model = model, .work = {.phase = WaferPhase::prefill, .context = context}, .bytes = weights};
+  const Search decode{.device = device,
+                      .model = model,
+                      .work = {.phase = WaferPhase::decode, .context = context, .output = output},
+                      .bytes = weights + wafer_kv_bytes(model) * static_cast<double>(context + output)};
+  work.prefill_mesh = best_of(prefill, best_for_prefill);
+  work.decode_mesh = best_of(decode, best_for_decode);
   return {work.prefill_mesh, work.decode_mesh, predict_wafer(device, model, work)};
 }
 

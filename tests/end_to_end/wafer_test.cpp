@@ -1,4 +1,5 @@
 // heddle wafer as a user runs it: what its JSON holds, and what it refuses.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,6 +52,8 @@ TEST(WaferPredict, GivesThroughputPartsMemoryAndRange) {
       EXPECT_NEAR(sum_of(p["breakdown"]), p["cycles"].get<double>(), 1e-9 * p["cycles"].get<double>());
       EXPECT_LE(p["range"][0], p["tokens_per_s"]);
       EXPECT_GE(p["range"][1], p["tokens_per_s"]);
+      expect_keys(p, {"regions_side_by_side", "kv_bytes_per_core", "warnings"});
+      EXPECT_EQ(p.contains("ignores"), std::string(method) != "waferllm");
     }
 }
 
@@ -79,6 +82,36 @@ TEST(WaferPredict, TakesAnyConfigOfHuggingFace) {
   EXPECT_THAT(refused.err, HasSubstr("num_hidden_layers"));
 }
 
+// Baselines do not move to other cores for decode.
+TEST(WaferPredict, BaselinesDecodeWhereTheyPrefilled) {
+  const json p = wafer_json({"predict", "--model", "llama-3-8b", "--phase", "end-to-end", "--method", "t10"});
+  EXPECT_EQ(p["decode_mesh"], p["prefill_mesh"]);
+  EXPECT_EQ(p["breakdown"]["transition"], 0);
+}
+
+TEST(WaferPredict, RefusesConfigurationsThatItsCostsDoNotKnow) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "config.json").string();
+  const std::string rest =
+      R"("hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "vocab_size": 128256)";
+  const std::pair<std::string, const char*> configs[] = {
+      {R"("num_attention_heads": 32, "num_key_value_heads": 7)", "num_key_value_heads is 7"},
+      {R"("num_attention_heads": 30)", "no multiple of num_attention_heads"},
+      {R"("num_attention_heads": 32, "model_type": "deepseek_v3", "num_local_experts": 8, "num_experts_per_tok": 2)",
+       "deepseek_v3"},
+      {R"("num_attention_heads": 32, "architectures": ["JambaForCausalLM"], "num_local_experts": 8,
+          "num_experts_per_tok": 2)",
+       "MixtralForCausalLM"},
+      {R"("num_attention_heads": 32, "kv_lora_rank": 512)", "kv_lora_rank"},
+  };
+  for (const auto& [fields, says] : configs) {
+    write_file(file, "{" + rest + ", " + fields + "}");
+    const ProgramResult refused = run_wafer({"predict", "--model", file});
+    EXPECT_EQ(refused.status, 2) << fields;
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("config.json"), HasSubstr(says)));
+  }
+}
+
 TEST(WaferProducts, GiveTimeAndAllSynchronisations) {
   for (const Arguments& arguments : {Arguments{"gemm", "--n", "4096", "--method", "cannon", "--sync", "barrier"},
                                      Arguments{"gemv", "--n", "16384", "--sync", "rendezvous"},
@@ -105,6 +138,15 @@ TEST(WaferProducts, RunOnEveryDeviceAndAsSimulatedPrograms) {
   simulated.emplace_back("simulated");
   const double by_form = wafer_json(closed)["cycles"], by_program = wafer_json(simulated)["cycles"];
   EXPECT_NEAR(by_program / by_form, 1, 0.1);
+  const json t10 = wafer_json({"gemm", "--n", "256", "--mesh", "32x24", "--method", "t10", "--timing", "simulated"});
+  EXPECT_EQ(t10["timing"], "simulated");
+  EXPECT_EQ(t10["ignores"], "P L");
+}
+
+TEST(WaferProducts, WarnOfSidesWithALargeCommonMultiple) {
+  EXPECT_THAT(wafer_json({"gemm", "--n", "2048", "--mesh", "320x300"})["warnings"],
+              testing::Contains(AllOf(HasSubstr("4800 steps"), HasSubstr("300 x 300"))));
+  EXPECT_TRUE(wafer_json({"gemm", "--n", "2048", "--mesh", "320"})["warnings"].empty());
 }
 
 TEST(WaferKv, SaysRegionsAndReserve) {
@@ -113,21 +155,29 @@ TEST(WaferKv, SaysRegionsAndReserve) {
   EXPECT_THAT(kv["mesh"], ElementsAre(360, 360));
   expect_keys(kv, {"shift_tokens", "regions", "reserve_bytes_per_core", "free_bytes_per_core"});
   EXPECT_GT(wafer_json({"kv", "--model", "llama-3-8b", "--reserve", "0"})["concat_tokens"], 382);
+  EXPECT_EQ(kv["regions"], 6);  // by cores
+  EXPECT_EQ(kv["side_by_side"]["regions"], 4);
+  EXPECT_LT(kv["side_by_side"]["shift_tokens"], kv["shift_tokens"]);
+  EXPECT_EQ(kv["side_by_side"]["shift_tokens"],
+            wafer_json({"kv", "--model", "llama-3-8b", "--regions", "4"})["shift_tokens"]);
+  EXPECT_EQ(kv["run"]["regions"], 4);
 }
 
 TEST(WaferTune, ChoosesMeshes) {
   const json tuned = wafer_json({"tune", "--model", "llama-3-8b", "--in", "2048", "--out", "128"});
   expect_keys(tuned, {"prefill_mesh", "decode_mesh", "tokens_per_s", "range"});
   // What it found is what predict says of it, and no worse than its neighbours or the paper's meshes.
-  const auto rate = [&](int prefill, int decode) -> double {
+  const auto sides = [](const json& mesh) { return std::pair<int, int>{mesh[0], mesh[1]}; };
+  const auto rate = [&](std::pair<int, int> prefill, std::pair<int, int> decode) -> double {
     return wafer_json({"predict", "--model", "llama-3-8b", "--phase", "end-to-end", "--in", "2048", "--out", "128",
-                       "--prefill-mesh", std::to_string(prefill), "--decode-mesh",
-                       std::to_string(decode)})["tokens_per_s"];
+                       "--prefill-mesh", fmt::format("{}x{}", prefill.first, prefill.second), "--decode-mesh",
+                       fmt::format("{}x{}", decode.first, decode.second)})["tokens_per_s"];
   };
-  const int prefill = tuned["prefill_mesh"][0], decode = tuned["decode_mesh"][0];
+  const auto prefill = sides(tuned["prefill_mesh"]), decode = sides(tuned["decode_mesh"]);
   EXPECT_DOUBLE_EQ(tuned["tokens_per_s"], rate(prefill, decode));
-  for (const auto& [p, d] : {std::pair{prefill + 1, decode}, {prefill - 1, decode}, {prefill, decode + 1}, {660, 360}})
-    EXPECT_GE(tuned["tokens_per_s"].get<double>(), rate(p, d)) << p << " " << d;
+  const std::pair<int, int> larger{prefill.first + 1, prefill.second + 1}, wider{decode.first + 1, decode.second};
+  for (const auto& [p, d] : {std::pair{larger, decode}, {prefill, wider}, {std::pair{660, 660}, std::pair{360, 360}}})
+    EXPECT_GE(tuned["tokens_per_s"].get<double>(), rate(p, d));
 }
 
 TEST(WaferTables, PutPublishedBesidePredicted) {
@@ -144,7 +194,14 @@ TEST(WaferTables, PutPublishedBesidePredicted) {
   for (const json& row : tables["compliance"]) complies[row["program"]] = row["complies"];
   EXPECT_THAT(complies, IsSupersetOf({Pair("MeshGEMM", "L M R"), Pair("Cannon", "M R"), Pair("SUMMA", "M"),
                                       Pair("all-gather GEMM", ""), Pair("pipeline all-reduce", "M R"),
-                                      Pair("K-tree all-reduce", "L M R")}));
+                                      Pair("K-tree all-reduce", "L M R"), Pair("T10-like GEMM", "M R"),
+                                      Pair("Ladder-like GEMM", "")}));
+  // Every cell that we see, fitted or not, lies in its prediction's range.
+  for (const json& cell : tables["cells"]) {
+    if (cell["published"].is_null() || cell["range"].is_null()) continue;
+    EXPECT_LE(cell["range"][0], cell["published"]) << cell;
+    EXPECT_GE(cell["range"][1], cell["published"]) << cell;
+  }
   EXPECT_THAT(run_wafer({"tables"}).out, AllOf(HasSubstr("not seen"), HasSubstr("fig 9"), HasSubstr("fig 10")));
 }
 
@@ -166,7 +223,8 @@ TEST(Wafer, RefusesWithTheNumbersAndStatusTwo) {
       {{"gemv", "--n", "4096", "--method", "t10", "--sync", "barrier"}, {"--sync", "t10"}},
       {{"gemm", "--n", "65536", "--mesh", "100", "--timing", "simulated"}, {"4303360 bytes", "4254208 too few"}},
       {{"predict", "--model", "llama-3-8b", "--phase", "decode", "--k", "3"}, {"29 routes", "21"}},
-      {{"predict", "--model", "llama-3-8b", "--mesh", "60"}, {"bytes a core", "smallest square mesh"}},
+      {{"predict", "--model", "llama-3-8b", "--mesh", "60"},
+       {"decode on 60 x 60: core (0, 0)", "smallest square mesh"}},
       {{"predict", "--model", "llama-3-8b", "--mesh", "2000"}, {"2000 x 2000", "750 x 994"}},
       {{"predict", "--model", "qwen2-72b", "--phase", "end-to-end"}, {"GB", "regions"}},
       {{"predict", "--model", "llama-3-8b", "--mesh", "360", "--context", "200000"}, {"200000", "137548"}},
@@ -182,7 +240,11 @@ TEST(Wafer, RefusesWithTheNumbersAndStatusTwo) {
       {{"gemm", "--n", "4096", "--mesh", "750x994", "--method", "summa", "--timing", "simulated"}, {"1863750 bytes"}},
       {{"predict", "--model", "gpt-9"}, {"gpt-9", "llama-3-8b"}},
       {{"predict", "--model", "llama-3-8b", "--method", "magic"}, {"--method", "ladder"}},
-      {{"kv", "--model", "qwen2-72b"}, {"regions would do"}},
+      {{"kv", "--model", "qwen2-72b"}, {"no square mesh of wse-2 would do", "140.4 GB"}},
+      {{"kv", "--model", "llama-3-8b", "--context", "8"}, {"--context", "--heatmap"}},
+      {{"kv", "--model", "llama-3-8b", "--kv", "concat", "--tokens", "1000", "--heatmap", "/tmp/never.png"},
+       {"--tokens 1000", "618 more", "382"}},
+      {{"predict", "--model", "llama-3-8b", "--method", "t10", "--k", "2"}, {"--k", "t10"}},
       {{"kv", "--model", "llama-3-8b", "--device", "abacus"}, {"abacus", "wse-2"}},
   };
   for (const Refusal& refusal : refusals) {

@@ -150,13 +150,16 @@ TEST(WaferCost, RefusesWhatExceedsMemoryOrRoutesWithPhaseNeedAndBudget) {
       },
       ThrowsMessage<InputError>(AllOf(HasSubstr("all-gather GEMM"), HasSubstr("103752"), HasSubstr("49152"))));
   EXPECT_THAT([] { decode_layer_cost(wse2(), kLlama8b, square(420), 4096, {.phases = 3}); },
-              ThrowsMessage<InputError>(AllOf(HasSubstr("decode"), HasSubstr("29 routes"), HasSubstr("21"))));
+              ThrowsMessage<InputError>(AllOf(HasSubstr("decode on 420 x 420: core (210, 210)"), HasSubstr("29 routes"),
+                                              HasSubstr("21"), HasSubstr("K = 2 is the largest"))));
   EXPECT_THAT([] { decode_layer_cost(wse2(), kLlama8b, square(60), 4096); },
-              ThrowsMessage<InputError>(AllOf(HasSubstr("decode"), HasSubstr("bytes a core"), HasSubstr("49152"))));
+              ThrowsMessage<InputError>(
+                  AllOf(HasSubstr("decode on 60 x 60: core (0, 0) needs"), HasSubstr("49152"), HasSubstr("too few"))));
   EXPECT_THAT([] { kv_capacity(wse2(), kLlama8b, square(360), {.regions = 1}); },
               ThrowsMessage<InputError>(AllOf(HasSubstr("1 region"), HasSubstr("3 regions would do"))));
   EXPECT_THAT([] { kv_capacity(wse2(), kLlama8b, square(360), {.regions = 7}); },
-              ThrowsMessage<InputError>(AllOf(HasSubstr("7 regions of 360 x 360"), HasSubstr("make 6"))));
+              ThrowsMessage<InputError>(
+                  AllOf(HasSubstr("7 regions of 360 x 360"), HasSubstr("make 6"), HasSubstr("4 lie side by side"))));
   EXPECT_THAT([] { kv_capacity(wse2(), kLlama8b, square(100), {.regions = 33}); },
               ThrowsMessage<InputError>(HasSubstr("33 regions share 32 layers")));
 }

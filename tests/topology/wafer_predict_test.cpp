@@ -66,12 +66,13 @@ double error_percent(double predicted, double published) {
   return 100 * std::abs(predicted / published - 1);
 }
 
-// WaferLLM: the fit's targets. T10 and Ladder: two constants for six cells each, of other people's programs.
+// WaferLLM: the fit's targets. T10 and Ladder: one or two constants for six cells each, of other people's programs.
 TEST(WaferPrediction, IsNearEveryVisibleThroughput) {
   for (const auto& row : published::kThroughputs)
     for (int i = 0; i < 3; ++i) {
       if (row.tokens_per_second[i] == published::kWithheld) continue;
-      const double bound = row.method == WaferMethod::waferllm ? (row.phase == WaferPhase::prefill ? 3 : 5) : 7;
+      const double bound = row.method == WaferMethod::waferllm ? (row.phase == WaferPhase::prefill ? 3 : 5)
+                                                               : (row.phase == WaferPhase::prefill ? 1.5 : 6);
       const WaferPrediction p =
           predict_wafer(wafer(), model_named(row.model), on_square(row.phase, row.sides[i], row.method));
       EXPECT_LT(error_percent(p.tokens_per_second, row.tokens_per_second[i]), bound)
@@ -82,17 +83,23 @@ TEST(WaferPrediction, IsNearEveryVisibleThroughput) {
 // Not fitted. Llama-2-13B's prefill on 750 cores a side takes longer in the paper than on 720 (docs/notes/wafer.md).
 TEST(WaferPrediction, EndToEndIsNearTable2) {
   for (const auto& row : published::kEndToEnd) {
-    if (row.method != WaferMethod::waferllm) continue;
+    const bool stays = row.method != WaferMethod::waferllm;  // the baselines decode where they prefilled
     const bool small = row.model == "llama-3-8b";
     for (int i = 0; i < 3; ++i) {
       const auto [in, out] = published::kEndToEndLengths[i];
       const WaferWork work{.phase = WaferPhase::end_to_end,
                            .prefill_mesh = small ? WaferMesh{660, 660} : WaferMesh{750, 750},
-                           .decode_mesh = small ? WaferMesh{360, 360} : WaferMesh{375, 375},
+                           .decode_mesh = stays ? (small ? WaferMesh{660, 660} : WaferMesh{750, 750})
+                                                : (small ? WaferMesh{360, 360} : WaferMesh{375, 375}),
                            .context = in,
-                           .output = out};
-      const double rate = predict_wafer(wafer(), model_named(row.model), work).tokens_per_second;
-      EXPECT_LT(error_percent(rate, row.tokens_per_second[i]), small ? 12 : 20) << row.model << " " << in << "/" << out;
+                           .output = out,
+                           .method = row.method};
+      const WaferPrediction p = predict_wafer(wafer(), model_named(row.model), work);
+      const double said = row.tokens_per_second[i];
+      EXPECT_LT(error_percent(p.tokens_per_second, said), small || stays ? 12 : 20)
+          << row.model << " " << in << "/" << out;
+      EXPECT_LE(p.range.low, said) << row.model << " " << in << "/" << out;
+      EXPECT_GE(p.range.high, said) << row.model << " " << in << "/" << out;
     }
   }
 }
@@ -156,8 +163,9 @@ TEST(WaferPrediction, RangeCoversEveryCellThatWasFitted) {
   for (const auto& row : published::kThroughputs)
     for (int i = 0; i < 3; ++i) {
       const double said = row.tokens_per_second[i];
-      if (said == published::kWithheld || row.method != WaferMethod::waferllm) continue;
-      const WaferRange range = predict_wafer(wafer(), model_named(row.model), on_square(row.phase, row.sides[i])).range;
+      if (said == published::kWithheld) continue;
+      const WaferRange range =
+          predict_wafer(wafer(), model_named(row.model), on_square(row.phase, row.sides[i], row.method)).range;
       EXPECT_LE(range.low, said) << row.model << " " << row.sides[i];
       EXPECT_GE(range.high, said) << row.model << " " << row.sides[i];
     }
@@ -201,10 +209,10 @@ TEST(WaferPrediction, NamesTheSmallestMeshThatALayerNeeds) {
 
 // 103 x 103 would hold a layer's product, but not a layer's weights and cache.
 TEST(WaferPrediction, RefusesAMeshThatALayerDoesNotFit) {
-  EXPECT_THAT(
-      [&] { predict_wafer(wafer(), kModels[0], on_square(WaferPhase::decode, 103)); },
-      ThrowsMessage<InputError>(AllOf(HasSubstr("of 49152 bytes where each of 32 layers has a region of 103 x 103"),
-                                      HasSubstr("smallest square mesh that would do is"))));
+  EXPECT_THAT([&] { predict_wafer(wafer(), kModels[0], on_square(WaferPhase::decode, 103)); },
+              ThrowsMessage<InputError>(AllOf(HasSubstr("decode: core (0, 0) of 103 x 103"), HasSubstr("49152"),
+                                              HasSubstr("each of 32 layers has a region"),
+                                              HasSubstr("smallest square mesh that would do is"))));
 }
 
 // Mixtral's sizes. Of eight experts two work for a token: decode takes their GEMVs and more sums, prefill the rows of all.
@@ -248,6 +256,106 @@ TEST(WaferBaselines, IgnoreWhatTheyIgnore) {
   }
 }
 
+// What each moves, and what that takes of a core, is its own program's.
+TEST(WaferBaselines, HaveMemoryAndRoutesOfTheirOwn) {
+  const GemmSize size{4096, 4096, 4096};
+  const WaferCost own = gemm_cost(wafer(), size, {480, 480}, WaferMethod::waferllm);
+  const WaferCost t10 = gemm_cost(wafer(), size, {480, 480}, WaferMethod::t10);
+  const WaferCost ladder = gemm_cost(wafer(), size, {480, 480}, WaferMethod::ladder);
+  EXPECT_LT(t10.routes, own.routes);              // R is kept
+  EXPECT_GT(ladder.routes, own.routes);           // and is not
+  EXPECT_LE(t10.memory_bytes, own.memory_bytes);  // M likewise
+  EXPECT_GT(ladder.memory_bytes, own.memory_bytes);
+  EXPECT_GT(t10.cycles("crossbar"), 0);
+  EXPECT_GT(ladder.cycles("remote reads"), 0);
+  EXPECT_EQ(ignored_properties(WaferMethod::t10), "P L");
+  EXPECT_EQ(ignored_properties(WaferMethod::ladder), "P L M R");
+  // Pieces of K are cut by the longer side: no least common multiple.
+  EXPECT_EQ(baseline_tiles(size, {719, 720}).steps, 720);
+  EXPECT_THAT(
+      [&] {
+        gemm_cost(wafer(), size, {9, 9}, WaferMethod::ladder);
+      },
+      ThrowsMessage<InputError>(AllOf(HasSubstr("Ladder-like GEMM on 9 x 9"), HasSubstr("too few"))));
+}
+
+TEST(WaferRegions, AreCountedSideBySideAndByCores) {
+  const auto room = [](WaferMesh mesh) { return region_room(wafer(), mesh); };
+  EXPECT_EQ(room({360, 360}).side_by_side, 4);
+  EXPECT_EQ(room({360, 360}).by_cores, 6);
+  EXPECT_EQ(room({375, 331}).side_by_side, 6);
+  EXPECT_EQ(room({994, 375}).side_by_side, 2);  // turned
+  EXPECT_EQ(room({660, 660}).side_by_side, 1);
+  EXPECT_THAT([&] { room({751, 751}); }, ThrowsMessage<InputError>(HasSubstr("750 x 994")));
+}
+
+// Until they go to the decode's mesh.
+TEST(WaferPrediction, PrefillHoldsThePromptsKeysAndValues) {
+  const WaferWork work = on_square(WaferPhase::prefill, 660);
+  const WaferPrediction p = predict_wafer(wafer(), kModels[0], work);
+  EXPECT_NEAR(p.kv_bytes, 131072.0 * 4096 / (660 * 660), 1e-6);
+  EXPECT_GT(p.cost.memory_bytes, wafer_weight_bytes(kModels[0]) / (660 * 660) + p.kv_bytes);
+  WaferWork longer = work;
+  longer.context = 4096 * 16;
+  EXPECT_GT(predict_wafer(wafer(), kModels[0], longer).regions, p.regions);
+}
+
+// Llama-2-13B on 750 x 750, as the paper runs it: weights leave no room for 4096 tokens' keys and values, but the cores
+// beside the mesh have it.
+TEST(WaferPrediction, KeysAndValuesGoToIdleCoresWhereTheMeshIsFull) {
+  WaferWork work{.phase = WaferPhase::end_to_end,
+                 .prefill_mesh = {750, 750},
+                 .decode_mesh = {375, 375},
+                 .context = 4096,
+                 .output = 4096};
+  const WaferPrediction p = predict_wafer(wafer(), kModels[1], work);
+  EXPECT_EQ(p.prefill_placement.regions, 1);
+  EXPECT_EQ(p.prefill_placement.kv_bytes, 0);
+  EXPECT_NEAR(p.prefill_placement.kv_beside, 819200.0 * 4096, 1);
+  EXPECT_THAT(p.warnings, ::testing::Contains(HasSubstr("beside its region")));
+  EXPECT_THAT(p.warnings, ::testing::Contains(HasSubstr("6 region(s) of 375 x 375")));
+  EXPECT_EQ(p.regions, 6);
+  EXPECT_EQ(p.room.side_by_side, 4);
+}
+
+TEST(WaferPrediction, WarnsOfSidesWithALargeCommonMultiple) {
+  WaferWork work{.phase = WaferPhase::prefill, .prefill_mesh = {640, 600}};
+  const auto warnings = predict_wafer(wafer(), kModels[0], work).warnings;
+  EXPECT_THAT(warnings, ::testing::Contains(AllOf(HasSubstr("9600 steps"), HasSubstr("600 x 600 takes"))));
+  EXPECT_FALSE(evener_mesh({720, 720}));
+  EXPECT_FALSE(evener_mesh({720, 360}));
+  EXPECT_FALSE(evener_mesh({600, 900}));
+  ASSERT_TRUE(evener_mesh({994, 330}));
+  EXPECT_EQ(evener_mesh({994, 330})->width, 990);
+  EXPECT_THAT(
+      [] {
+        gemm_cost(wafer(), {4096, 4096, 4096}, {719, 720}, WaferGemm::mesh_gemm);
+      },
+      ThrowsMessage<InputError>(AllOf(HasSubstr("517680 steps"), HasSubstr("719 x 719"))));
+}
+
+TEST(WaferPrediction, SaysWhatMeshWouldDoForEveryRefusal) {
+  WaferWork work = on_square(WaferPhase::decode, 700);
+  work.context = 100000;
+  EXPECT_THAT([&] { predict_wafer(wafer(), kModels[0], work); },
+              ThrowsMessage<InputError>(AllOf(HasSubstr("decode: a context of 100000"), HasSubstr("smallest square"))));
+  work = on_square(WaferPhase::end_to_end, 480);
+  work.output = 128;
+  EXPECT_THAT([&] { predict_wafer(wafer(), kModels[3], work); },
+              ThrowsMessage<InputError>(AllOf(HasSubstr("prefill: "), HasSubstr("side by side"),
+                                              HasSubstr("no square mesh of it would do"))));
+  EXPECT_THAT(
+      [] {
+        kv_capacity(wafer(), kModels[1], {375, 375}, {.regions = 3});
+      },
+      ThrowsMessage<InputError>(HasSubstr("5 regions would do")));
+  EXPECT_THAT(
+      [] {
+        kv_capacity(wafer(), kModels[1], {700, 700});
+      },
+      ThrowsMessage<InputError>(HasSubstr("the smallest square mesh that would do is")));
+}
+
 TEST(WaferTuner, IsNoWorseThanThePapersMeshesAndFits) {
   const WaferTuning best = tune_wafer(wafer(), kModels[0], 2048, 128);
   const WaferWork paper{.phase = WaferPhase::end_to_end,
@@ -256,8 +364,33 @@ TEST(WaferTuner, IsNoWorseThanThePapersMeshesAndFits) {
                         .context = 2048,
                         .output = 128};
   EXPECT_GE(best.prediction.tokens_per_second, predict_wafer(wafer(), kModels[0], paper).tokens_per_second);
-  EXPECT_GE(kv_capacity(wafer(), kModels[0], best.decode_mesh).shift_tokens, 2048 + 128);
+  EXPECT_LE(best.prediction.regions, best.prediction.room.side_by_side);
+  EXPECT_TRUE(best.prediction.warnings.empty());
   EXPECT_THAT([] { tune_wafer(wafer(), kModels[3], 4096, 128); }, ThrowsMessage<InputError>(HasSubstr("prefill")));
+}
+
+// No square is better: 362 is what squares alone would find on the way to the smallest that fits.
+TEST(WaferTuner, TakesRectanglesWhereTheyAreFaster) {
+  const WaferTuning best = tune_wafer(wafer(), kModels[0], 2048, 2048);
+  const auto cycles = [](WaferMesh mesh) {
+    return fitting_cycles(wafer(), kModels[0],
+                          {.phase = WaferPhase::decode, .decode_mesh = mesh, .context = 2048, .output = 2048},
+                          RegionCount::side_by_side);
+  };
+  const double found = *cycles(best.decode_mesh);
+  for (int side = 200; side <= 750; side += 2) {
+    if (const auto square = cycles({side, side})) {
+      EXPECT_LT(found, *square) << side;
+    }
+  }
+  EXPECT_NE(best.decode_mesh.width, best.decode_mesh.height);
+}
+
+// What does not lie side by side at all is counted as the paper counts, and says so.
+TEST(WaferTuner, FallsBackToTheNumberOfCores) {
+  const WaferTuning best = tune_wafer(wafer(), kModels[1], 4096, 4096);
+  EXPECT_GT(best.prediction.regions, best.prediction.room.side_by_side);
+  EXPECT_THAT(best.prediction.warnings, ::testing::Contains(HasSubstr("as the paper counts")));
 }
 
 // The fit's copy of the cells and the tables' are one.
