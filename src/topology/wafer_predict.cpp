@@ -295,8 +295,7 @@ WaferRange range_over_constants(const PlmrDevice& device, const std::function<do
       const double value = of(other);
       range = {std::min(range.low, value), std::max(range.high, value)};
     }
-    const double beyond = 2 * residual * middle;
-    return {range.low - beyond, range.high + beyond};
+    return {range.low / (1 + 2 * residual), range.high / (1 - 2 * residual)};
   }
   double below = 0, above = 0;
   const auto add = [&](double value) {
@@ -327,7 +326,7 @@ WaferRange range_of(const PlmrDevice& device, const WaferWork& work,
   const BaselineErrors errors = baseline_errors(work.method);
   const double part = end_to_end ? errors.end_to_end : prefills ? errors.prefill : errors.decode;
   const WaferRange range = range_over_constants(device, rate, 0);
-  return {range.low * (1 - part), range.high * (1 + part)};
+  return {range.low / (1 + part), range.high / (1 - part)};
 }
 
 }  // namespace
@@ -342,6 +341,7 @@ std::optional<double> fitting_cycles(const PlmrDevice& device, const WaferModel&
 }
 
 void check_fits_side_by_side(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+  if (work.phase == WaferPhase::decode) check_context_fits(device, model, work);
   const WaferPlacement placement = place(device, model, work);
   check_memory(device, model, work, placement);
   check_fits(device, model, work, placement, RegionCount::side_by_side);

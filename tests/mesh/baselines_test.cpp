@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-const PlmrDevice& wse2() {
+const PlmrDevice& baseline_device() {
   static const PlmrDevice device = plmr_preset("wse-2");
   return device;
 }
@@ -33,9 +33,10 @@ TEST(MeshBaselines, ClosedFormsAreThePrograms) {
       for (const std::int64_t n : {1, 37, 256, 1000}) {
         SCOPED_TRACE(testing::Message() << cores.width << " x " << cores.height << ", " << n);
         if (n * n > 9000LL * cores.width * cores.height / 8) continue;  // tiles that fit
-        expect_same(simulate_baseline_gemm(wse2(), {n, n, n}, cores, method),
-                    gemm_cost(wse2(), {n, n, n}, cores, method));
-        expect_same(simulate_baseline_gemv(wse2(), n, n, cores, method), gemv_cost(wse2(), n, n, cores, method));
+        expect_same(simulate_baseline_gemm(baseline_device(), {n, n, n}, cores, method),
+                    gemm_cost(baseline_device(), {n, n, n}, cores, method));
+        expect_same(simulate_baseline_gemv(baseline_device(), n, n, cores, method),
+                    gemv_cost(baseline_device(), n, n, cores, method));
       }
 }
 
@@ -51,7 +52,7 @@ TEST(MeshBaselines, PortsAreAPermutationOfTheLine) {
 }
 
 TEST(MeshBaselines, WaysGrowWithTheLine) {
-  const auto small = baseline_compliance(wse2(), 60), large = baseline_compliance(wse2(), 120);
+  const auto small = baseline_compliance(baseline_device(), 60), large = baseline_compliance(baseline_device(), 120);
   for (std::size_t i = 0; i < small.size(); ++i) {
     EXPECT_GT(large[i].hops, 1.5 * small[i].hops) << small[i].program;
     EXPECT_GT(large[i].paths, 1.5 * small[i].paths) << small[i].program;
@@ -63,12 +64,12 @@ TEST(MeshBaselines, WaysGrowWithTheLine) {
 TEST(MeshBaselines, RefuseWhatACoreHasNot) {
   EXPECT_THAT(
       [] {
-        simulate_baseline_gemm(wse2(), {4096, 4096, 4096}, {9, 9}, WaferMethod::ladder);
+        simulate_baseline_gemm(baseline_device(), {4096, 4096, 4096}, {9, 9}, WaferMethod::ladder);
       },
       ThrowsMessage<InputError>(AllOf(HasSubstr("Ladder-like GEMM"), HasSubstr("core (0, 0)"), HasSubstr("49152"))));
   EXPECT_THAT(
       [] {
-        simulate_baseline_gemv(wse2(), 8, 8, {2, 9}, WaferMethod::t10);
+        simulate_baseline_gemv(baseline_device(), 8, 8, {2, 9}, WaferMethod::t10);
       },
       ThrowsMessage<InputError>(HasSubstr("3 or more")));
 }

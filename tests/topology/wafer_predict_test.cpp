@@ -295,9 +295,10 @@ TEST(WaferPrediction, PrefillHoldsThePromptsKeysAndValues) {
   const WaferPrediction p = predict_wafer(wafer(), kModels[0], work);
   EXPECT_NEAR(p.kv_bytes, 131072.0 * 4096 / (660 * 660), 1e-6);
   EXPECT_GT(p.cost.memory_bytes, wafer_weight_bytes(kModels[0]) / (660 * 660) + p.kv_bytes);
-  WaferWork longer = work;
-  longer.context = 4096 * 16;
-  EXPECT_GT(predict_wafer(wafer(), kModels[0], longer).regions, p.regions);
+  WaferWork longer = on_square(WaferPhase::prefill, 330);
+  const int regions = predict_wafer(wafer(), kModels[0], longer).regions;
+  longer.context = 4 * 4096;
+  EXPECT_GT(predict_wafer(wafer(), kModels[0], longer).regions, regions);
 }
 
 // Llama-2-13B on 750 x 750, as the paper runs it: weights leave no room for 4096 tokens' keys and values, but the cores
