@@ -16,9 +16,8 @@ import zlib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DEMO = ["--model", str(ROOT / "assets/demo-llama/config.json"), "--mesh", "16", "--regions", "1", "--context", "64",
-        "--tokens", "300"]
-HEAT_MAPS = {"wafer-kv-concat-16.png": [*DEMO, "--kv", "concat"], "wafer-kv-shift-16.png": DEMO,
+DEMO = ["--model", str(ROOT / "assets/demo-llama/config.json"), "--mesh", "16", "--regions", "1", "--context", "64"]
+HEAT_MAPS = {"wafer-kv-concat-16.png": [*DEMO, "--kv", "concat"], "wafer-kv-shift-16.png": [*DEMO, "--tokens", "300"],
              "wafer-kv-shift.png": ["--model", "llama-3-8b"]}
 
 INK, QUIET, OUT, BACK = "#333333", "#999999", "#1f77b4", "#d95f02"
