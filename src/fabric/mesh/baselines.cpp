@@ -147,8 +147,8 @@ WaferCost simulate_baseline_gemv(const PlmrDevice& device, std::int64_t k, std::
   require(k > 0 && n > 0, "GEMV of {} x {}", k, n);
   CoreBudget budget(device, Grid::of_cores(cores));
   const BaselineConstants& constants = baseline_constants();
-  const auto rows = static_cast<double>((k - 1) / cores.height + 1),
-             columns = static_cast<double>((n - 1) / cores.width + 1);
+  const std::int64_t kt = (k - 1) / cores.height + 1, nt = (n - 1) / cores.width + 1;
+  const auto rows = static_cast<double>(kt), columns = static_cast<double>(nt);
   const bool is_t10 = method == WaferMethod::t10;
   budget.phase(is_t10 ? "T10-like GEMV" : "Ladder-like GEMV");
   const auto hold = [&](const char* what, double values) { budget.hold(what, kValueBytes * values); };
