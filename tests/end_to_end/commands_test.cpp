@@ -138,11 +138,11 @@ TEST(CommandLine, AnUnknownCommandIsNamedBesideThoseThatThereAre) {
     std::vector<std::string> arguments;
     const char* error;
   };
-  for (const Case& c : {Case{{"frobnicate"}, "heddle has no command \"frobnicate\", only chat, generate, "},
-                        Case{{"frobnicate", "--model", "x"}, "no command \"frobnicate\""},
-                        Case{{"bench", "decoed"}, "heddle bench has no command \"decoed\", only decode, "},
-                        Case{{"--colour", "chat"}, "heddle has no option --colour"},
-                        Case{{"a\x1b[31m"}, R"(no command "a\x1b[31m")"}}) {
+  for (const Case& c :
+       {Case{{"frobnicate"}, "heddle has no command \"frobnicate\", only chat, generate, "},
+        Case{{"frobnicate", "--model", "x"}, "no command \"frobnicate\""},
+        Case{{"bench", "decoed"}, "heddle bench has no command \"decoed\", only decode, "},
+        Case{{"--colour"}, "heddle has no option --colour"}, Case{{"a\x1b[31m"}, R"(no command "a\x1b[31m")"}}) {
     const ProgramResult result = run_heddle(c.arguments);
     EXPECT_EQ(result.status, 2);
     EXPECT_THAT(result.err, HasSubstr(c.error));

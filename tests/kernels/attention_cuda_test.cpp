@@ -246,7 +246,7 @@ TEST_F(AttentionOnGpu, DecodeMatchesFloat64) {
       {4, 2, 256, 16, {{90, 1}, {333, 1}}},
       {8, 1, 256, 64, {{2000, 1}}},
       {16, 2, 128, 256, {{600, 1}}},
-      {8, 2, 128, 64, {{40000, 1}}},  // more tiles than clusters take
+      {8, 2, 128, 64, {{40000, 1}}},                          // more tiles than clusters take
       {2, 1, 128, 16, {{300, 2}, {5, 5}, {64, 3}, {66, 4}}},  // a few new tokens each
       {8, 2, 128, 32, {{1000, 16}, {200, 1}, {16, 16}}},      // four tiles of rows
   });

@@ -222,6 +222,7 @@ void EventMesh::broadcast(Tile from, Tile into, Axis axis, Root root) {
     for (const int id : multicast(axis, physical_line, origin, message)) {
       const std::vector<int>& path = channels_[at(messages_[at(id)].channel)].path;
       std::vector<int> positions;
+      positions.reserve(path.size());
       for (const int core : path) positions.push_back(position_of(axis, along(axis, core)));
       messages_[at(id)].payload.arrive = [=](int k, int value, float x) { put(positions[at(k)], value, x); };
       step(current_).cores[at(path.front())].compute_sent.push_back(id);
