@@ -76,21 +76,47 @@ CutOffs cut_offs_of_two_gpus(Collective collective) {
   return table;
 }
 
-// For more GPUs, estimates from the figures of docs/notes/collectives.md.
-CutOffs cut_offs_on_nvlink(Collective collective, int team_size) {
-  if (team_size <= 2) return cut_offs_of_two_gpus(collective);
-  const CutOff tiny = low_latency_to(KiB(4), 1, 256), small = low_latency_to(KiB(16), 4, 256),
-               medium = low_latency_to(KiB(64), 16, 256);
-  const CutOff direct{MiB(64), {Algorithm::direct, 64}}, rest{.choice = {Algorithm::vendor}};
+// Measured between four H200s (bench/results/h200-nvlink-4-ranks-*.json), and taken for other numbers too. A lane again has
+// one packet for each peer while the latency counts; all_reduce and broadcast are NCCL's where only the link counts.
+CutOffs cut_offs_of_four_gpus(Collective collective) {
+  const CutOff direct{.choice = {Algorithm::direct, 64}}, vendor{.choice = {Algorithm::vendor}};
   switch (collective) {
     case Collective::barrier:
       return {{.choice = {Algorithm::direct, 1, 128}}};
     case Collective::all_reduce:
-      return {tiny,   small, medium, low_latency_to(KiB(256), 32, 512), {MiB(2), {Algorithm::two_phase, 64}},
-              direct, rest};
-    default:
-      return {tiny, small, medium, low_latency_to(KiB(512), 32, 512), {MiB(2), {Algorithm::direct, 32}}, direct, rest};
+      return {low_latency_to(KiB(2), 1, 512),
+              low_latency_to(KiB(8), 2, 128),
+              low_latency_to(KiB(32), 8, 128),
+              low_latency_to(KiB(128), 32, 128),
+              low_latency_to(KiB(512), 64, 256),
+              {MiB(2), {Algorithm::two_phase, 64, 256}},
+              {MiB(8), {Algorithm::two_phase, 64}},
+              {MiB(32), {Algorithm::direct, 32}},
+              vendor};
+    case Collective::reduce_scatter:
+    case Collective::all_gather:
+    case Collective::all_to_all:
+      return {low_latency_to(KiB(8), 1, 128),
+              low_latency_to(KiB(32), 2, 128),
+              low_latency_to(KiB(128), 8, 128),
+              low_latency_to(KiB(512), 32, 128),
+              low_latency_to(MiB(2), 64, 256),
+              low_latency_to(MiB(8), 64, 512),
+              direct};
+    case Collective::broadcast:
+      return {low_latency_to(KiB(2), 1, 512),
+              low_latency_to(KiB(8), 2, 128),
+              low_latency_to(KiB(32), 8, 128),
+              low_latency_to(KiB(128), 32, 128),
+              low_latency_to(MiB(2), 64, 256),
+              {MiB(8), {Algorithm::direct, 64}},
+              vendor};
   }
+  return {vendor};
+}
+
+CutOffs cut_offs_on_nvlink(Collective collective, int team_size) {
+  return team_size <= 2 ? cut_offs_of_two_gpus(collective) : cut_offs_of_four_gpus(collective);
 }
 
 std::optional<CutOff> cut_off_of(const nlohmann::json& row) {
