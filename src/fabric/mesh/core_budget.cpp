@@ -98,7 +98,8 @@ void CoreBudget::take_exchange(Axis axis) {
 
 void CoreBudget::take_all_reduce(Axis axis, const AllReduceOptions& options) {
   take("launch", kLaunchRoutes);
-  const int cores = grid_.cores_along(axis), left = static_cast<int>(free_routes_) - routes_;
+  const int cores = grid_.cores_along(axis);
+  const double left = free_routes_ - routes_;  // may be infinite
   std::string name{"pipeline all-reduce"}, cure;
   if (options.method == WaferAllReduce::ring) name = "ring all-reduce";
   if (options.method == WaferAllReduce::k_tree) {
