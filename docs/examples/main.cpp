@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     heddle::FabricOptions options;
+    options.join_deadline = options.deadline;  // as it is by default: processes take their time to start
     options.deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(deadline_seconds * 1e9));
     heddle::run_ranks(fabric, ranks, options, [](auto& own, auto& stream) { rank_main(own, stream); });
   } catch (const std::exception& error) {

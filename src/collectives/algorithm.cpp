@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::array<std::string_view, kNumCollectives> kCollectives{"all_reduce", "reduce_scatter", "all_gather",
                                                                      "all_to_all", "broadcast",      "barrier"};
-constexpr std::array<std::string_view, 5> kAlgorithms{"low_latency", "two_phase", "direct", "vendor", "put"};
+constexpr std::array<std::string_view, 6> kAlgorithms{"low_latency", "two_phase", "direct",
+                                                      "pipelined",   "vendor",    "put"};
 
 template <class Enum, std::size_t N>
 std::optional<Enum> named(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -36,8 +37,8 @@ constexpr std::size_t MiB(std::size_t n) {
 // Polling words one by one drags a cache line to and fro while the other core still writes it (360 ns a packet on two
 // cores of an AMD Milan); two barriers and plain copies take 2 us together. So on the CPU the low-latency way is a twin
 // to test kernels by, and no more.
-CutOffs cut_offs_on_shm() {
-  return {{.choice = {Algorithm::direct}}};
+CutOffs cut_offs_on_shm(Collective collective) {
+  return {{.choice = {collective == Collective::broadcast ? Algorithm::pipelined : Algorithm::direct}}};
 }
 
 constexpr CutOff low_latency_to(std::size_t bytes, int blocks, int threads) {
@@ -48,7 +49,7 @@ constexpr CutOff low_latency_to(std::size_t bytes, int blocks, int threads) {
 // as many lanes as fill the link both ways. NCCL is ahead where one rank sends all, or each something else to each.
 CutOffs cut_offs_of_two_gpus(Collective collective) {
   const CutOff direct{.choice = {Algorithm::direct, 64}}, direct_to_32_mib{MiB(32), {Algorithm::direct, 64}},
-      vendor{.choice = {Algorithm::vendor}};
+      pipelined{.choice = {Algorithm::pipelined, kMaxBlocks}}, vendor{.choice = {Algorithm::vendor}};
   const CutOff exchange[] = {low_latency_to(KiB(8), 1, 128), low_latency_to(KiB(32), 4, 128),
                              low_latency_to(KiB(128), 16, 128), low_latency_to(KiB(512), 64, 128),
                              low_latency_to(MiB(8), 64, 512)};
@@ -63,7 +64,7 @@ CutOffs cut_offs_of_two_gpus(Collective collective) {
               low_latency_to(KiB(128), 16, 256),
               low_latency_to(KiB(512), 64, 256),
               {MiB(8), {Algorithm::two_phase, 64}},
-              direct};
+              pipelined};
     case Collective::reduce_scatter:
     case Collective::all_gather:
       table.push_back(direct);
@@ -77,22 +78,17 @@ CutOffs cut_offs_of_two_gpus(Collective collective) {
 }
 
 // Measured between four H200s (bench/results/h200-nvlink-4-ranks-*.json), and taken for other numbers too. A lane again has
-// one packet for each peer while the latency counts; all_reduce and broadcast are NCCL's where only the link counts.
+// one packet for each peer while the latency counts; broadcast is NCCL's where only the link counts.
 CutOffs cut_offs_of_four_gpus(Collective collective) {
   const CutOff direct{.choice = {Algorithm::direct, 64}}, vendor{.choice = {Algorithm::vendor}};
   switch (collective) {
     case Collective::barrier:
       return {{.choice = {Algorithm::direct, 1, 128}}};
     case Collective::all_reduce:
-      return {low_latency_to(KiB(2), 1, 512),
-              low_latency_to(KiB(8), 2, 128),
-              low_latency_to(KiB(32), 8, 128),
-              low_latency_to(KiB(128), 32, 128),
-              low_latency_to(KiB(512), 64, 256),
-              {MiB(2), {Algorithm::two_phase, 64, 256}},
-              {MiB(8), {Algorithm::two_phase, 64}},
-              {MiB(32), {Algorithm::direct, 32}},
-              vendor};
+      return {low_latency_to(KiB(2), 1, 512),       low_latency_to(KiB(8), 2, 128),
+              low_latency_to(KiB(32), 8, 128),      low_latency_to(KiB(128), 32, 128),
+              low_latency_to(KiB(512), 64, 256),    {MiB(2), {Algorithm::two_phase, 64, 256}},
+              {MiB(8), {Algorithm::two_phase, 64}}, {.choice = {Algorithm::pipelined, kMaxBlocks}}};
     case Collective::reduce_scatter:
     case Collective::all_gather:
     case Collective::all_to_all:
@@ -127,7 +123,8 @@ std::optional<CutOff> cut_off_of(const nlohmann::json& row) {
   };
   if (row.contains("up_to_bytes") && !row["up_to_bytes"].is_number_unsigned()) return std::nullopt;
   const std::uint64_t blocks = number("blocks", 0), threads = number("threads", 0);
-  if (!algorithm || blocks < 1 || blocks > kMaxBlocks || threads < 32 || threads > 512) return std::nullopt;
+  if (!algorithm || blocks < 1 || blocks > kMaxBlocks || threads < 32 || threads > 512 || threads % 32 != 0)
+    return std::nullopt;
   return CutOff{number("up_to_bytes", std::numeric_limits<std::size_t>::max()),
                 {*algorithm, static_cast<int>(blocks), static_cast<int>(threads)}};
 }
@@ -159,7 +156,7 @@ const Choice& choose(std::span<const CutOff> table, std::size_t bytes) {
 
 CutOffs default_cut_offs(Collective collective, std::string_view fabric, int team_size) {
   if (fabric == "nvlink") return cut_offs_on_nvlink(collective, team_size);
-  return cut_offs_on_shm();
+  return cut_offs_on_shm(collective);
 }
 
 std::optional<CutOffs> tuned_cut_offs(const TunedStore& store, Collective collective, std::string_view fabric,
@@ -169,6 +166,7 @@ std::optional<CutOffs> tuned_cut_offs(const TunedStore& store, Collective collec
   CutOffs table;
   for (const nlohmann::json& row : *value) {
     const auto line = cut_off_of(row);
+    if (line && line->choice.algorithm == Algorithm::put && fabric.starts_with("nvlink")) return std::nullopt;
     if (!line || (!table.empty() && line->up_to_bytes <= table.back().up_to_bytes)) return std::nullopt;
     table.push_back(*line);
   }

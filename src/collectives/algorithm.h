@@ -26,6 +26,7 @@ enum class Algorithm : std::uint8_t {
   low_latency,  // push into the others' inboxes, poll the own; all_reduce: everything to everybody (one shot)
   two_phase,    // all_reduce only: the same twice, by way of a piece's owner
   direct,       // loads and stores between barriers
+  pipelined,    // chunks with a flag each, no barrier: all_reduce in symmetric memory; broadcast on the CPU
   vendor,       // NCCL's own
   put           // one-sided operations of the fabric: where there are no peer addresses
 };
@@ -35,7 +36,7 @@ std::optional<Algorithm> algorithm_named(std::string_view name);
 struct Choice {
   Algorithm algorithm = Algorithm::direct;
   int blocks = 1;     // on a GPU, at most kMaxBlocks; each takes a multiprocessor
-  int threads = 512;  // of a block, there; at most 512
+  int threads = 512;  // of a block, there; at most 512 (pipelined has its own number)
 
   friend bool operator==(const Choice&, const Choice&) = default;
 };

@@ -10,7 +10,11 @@
 namespace heddle {
 
 void all_gather(Communicator& communicator, const AllGatherParams& params, Stream& stream) {
-  const std::size_t bytes = params.count * size_of(params.dtype) * static_cast<std::size_t>(communicator.size());
+  const std::size_t bytes = bytes_of("all_gather", communicator, params.count, params.dtype, communicator.size());
+  const std::size_t piece = params.count * size_of(params.dtype);
+  require_buffers(
+      "all_gather", communicator,
+      {{params.input, piece}, {params.output, bytes}, static_cast<std::ptrdiff_t>(piece) * communicator.rank()});
   const BufferPlaces places = places_of("all_gather", communicator, params.memory, {{params.output, bytes}});
   const Communicator::Call call{Collective::all_gather, params.dtype, params.count, 0, places};
   const auto vendor = [&](VendorCollectives& nccl) {

@@ -10,7 +10,8 @@
 namespace heddle {
 
 void all_reduce(Communicator& communicator, const AllReduceParams& params, Stream& stream) {
-  const std::size_t bytes = params.count * size_of(params.dtype);
+  const std::size_t bytes = bytes_of("all_reduce", communicator, params.count, params.dtype);
+  require_buffers("all_reduce", communicator, {{params.input, bytes}, {params.output, bytes}});
   const BufferPlaces places =
       places_of("all_reduce", communicator, params.memory, {{params.input, bytes}, {params.output, bytes}});
   const Communicator::Call call{Collective::all_reduce, params.dtype, params.count, 0, places};

@@ -15,8 +15,8 @@ struct AllReduceParams {
   Memory memory = Memory::any;  // symmetric: both are
 };
 
-// Enqueues. Throws InvalidArgument when memory that is said to be symmetric is not aligned to 16 bytes, and as
-// CommunicatorOptions::checked_calls says.
+// Enqueues. Throws InvalidArgument for a null or a partly overlapping buffer, a count beyond memory, and memory that is
+// said to be symmetric but is not, or is not aligned to 16 bytes; and as CommunicatorOptions::checked_calls says.
 void all_reduce(Communicator& communicator, const AllReduceParams& params, Stream& stream);
 
 }  // namespace heddle

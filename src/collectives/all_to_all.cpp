@@ -10,7 +10,8 @@
 namespace heddle {
 
 void all_to_all(Communicator& communicator, const AllToAllParams& params, Stream& stream) {
-  const std::size_t bytes = params.count * size_of(params.dtype) * static_cast<std::size_t>(communicator.size());
+  const std::size_t bytes = bytes_of("all_to_all", communicator, params.count, params.dtype, communicator.size());
+  require_buffers("all_to_all", communicator, {{params.input, bytes}, {params.output, bytes}});
   const BufferPlaces places = places_of("all_to_all", communicator, params.memory, {{params.output, bytes}});
   const Communicator::Call call{Collective::all_to_all, params.dtype, params.count, 0, places};
   const auto vendor = [&](VendorCollectives& nccl) {

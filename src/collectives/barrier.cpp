@@ -7,13 +7,13 @@
 namespace heddle {
 
 void barrier(Communicator& communicator, Stream& stream) {
-  communicator.check({Collective::barrier, DType::float32, 0}, stream);
-  if (communicator.size() == 1) return;
   const Choice choice = communicator.choose(Collective::barrier, 0);
+  const auto to_compare = communicator.check({Collective::barrier, DType::float32, 0}, choice, stream);
+  if (communicator.size() == 1) return;
   if (choice.algorithm == Algorithm::put) {
     communicator.fabric().barrier(stream, communicator.team());
   } else if (stream.device().kind == DeviceKind::cpu) {
-    communicator.run_on_cpu(FlagBarrier{}, stream);
+    communicator.run_on_cpu(FlagBarrier{}, stream, to_compare);
   } else if constexpr (kHaveCuda) {
     barrier_cuda(communicator, choice, stream);
   }

@@ -1,4 +1,4 @@
-// What every collective does before its own part: check, deal with what is trivial, choose, and go one of four
+// What every collective does before its own part: check, deal with what is trivial, choose, and go one of four ways.
 #pragma once
 
 #include "base/copy.h"
@@ -17,19 +17,19 @@ template <class Params, class Vendor, class Puts, class Programs, class Cuda>
 void carry_out(Communicator& communicator, const Communicator::Call& call, std::size_t larger_bytes,
                const Params& params, Stream& stream, const Vendor& vendor, const Puts& puts, const Programs& programs,
                const Cuda& cuda) {
-  communicator.check(call, stream);
+  const Choice choice = communicator.choose(call.collective, larger_bytes, call.buffers.memory);
+  const auto to_compare = communicator.check(call, choice, stream);
   if (larger_bytes == 0) return;
   if (communicator.size() == 1) {
     if (params.input != params.output) enqueue_copy(stream, params.output, params.input, larger_bytes);
     return;
   }
-  const Choice choice = communicator.choose(call.collective, larger_bytes);
   if (choice.algorithm == Algorithm::vendor) {
     vendor(communicator.vendor());
   } else if (choice.algorithm == Algorithm::put) {
     puts();
   } else if (stream.device().kind == DeviceKind::cpu) {
-    programs(choice, [&](const auto& program) { communicator.run_on_cpu(program, stream); });
+    programs(choice, [&](const auto& program) { communicator.run_on_cpu(program, stream, to_compare); });
   } else {
     cuda(choice);
   }

@@ -2,19 +2,21 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/checked.h"
 #include "base/copy.h"
 #include "base/error.h"
 #include "collectives/communicator_cuda.h"
-#include "collectives/packet.cuh"
+#include "collectives/pipeline.cuh"
+#include "collectives/pipelined_broadcast.cuh"
 #include "fabric/nvlink/nccl_collectives.h"
 
 namespace heddle {
 namespace {
 
 // On the CPU, rounds that stay in a second-level cache together with what the peers write.
-CommunicatorOptions completed(CommunicatorOptions options, Device device) {
+CommunicatorOptions completed(CommunicatorOptions options, Device device, std::size_t world) {
   const bool cpu = device.kind == DeviceKind::cpu;
   constexpr std::size_t kKiB = 1024;
   const auto fill = [](std::size_t& size, std::size_t otherwise_kib) {
@@ -23,34 +25,22 @@ CommunicatorOptions completed(CommunicatorOptions options, Device device) {
   fill(options.low_latency_bytes, cpu ? 32 : 512);
   fill(options.two_phase_bytes, cpu ? 64 : 4096);
   fill(options.staging_bytes, cpu ? 512 : 16384);
+  fill(options.pipeline_bytes, cpu ? 512 : 8192 * std::min<std::size_t>(world, 8));
   return options;
 }
 
-constexpr int kFields = 7;
-struct Signature {
-  std::uint64_t values[kFields];
-};
-constexpr const char* kSignatureFields[kFields] = {"collective",
-                                                   "dtype",
-                                                   "count",
-                                                   "root",
-                                                   "kind of memory",
-                                                   "first buffer's place in the heap",
-                                                   "second buffer's place in the heap"};
-
-std::string value_text(int field, std::uint64_t value) {
-  if (field == 0) return std::string(name_of(static_cast<Collective>(value)));
-  if (field == 1) return std::string(name_of(static_cast<DType>(value)));
-  if (field == 4) return value == static_cast<std::uint64_t>(Memory::symmetric) ? "symmetric" : "any";
-  return std::to_string(value);
+std::string text_of(const Ranks& team) {
+  std::string text;
+  for (const int rank : team) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
 }
 
-void compare(const Signature& mine, int rank, const Signature& other, int peer) {
-  for (int field = 0; field < kFields; ++field)
-    require(mine.values[field] == other.values[field],
-            "{}: the ranks' calls differ in their {}: rank {} has {}, rank {} has {}",
-            name_of(static_cast<Collective>(mine.values[0])), kSignatureFields[field], rank,
-            value_text(field, mine.values[field]), peer, value_text(field, other.values[field]));
+// How many calls are compared, where the options leave it to the fabric.
+constexpr std::uint64_t kComparedByMessages = 8;
+
+// Of ranks that are threads or processes of this machine's CPU.
+bool shares_memory(const Fabric& fabric) {
+  return fabric.device().kind == DeviceKind::cpu && fabric.has(Capability::peer_addresses);
 }
 
 }  // namespace
@@ -60,22 +50,39 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
   require_team(team_, fabric.size(), fabric.rank(), "communicator");
   require(stream.device() == fabric.device(), "communicator: a stream on {}, but the fabric's memory is on {}",
           name_of(stream.device()), name_of(fabric.device()));
-  require(fabric.size() <= kMaxPeers, "communicator: a world of {} ranks; at most {} are supported", fabric.size(),
-          kMaxPeers);
-  const CommunicatorOptions options = completed(given, fabric.device());
-  calls_to_check_ = static_cast<std::uint64_t>(std::max(0, options.checked_calls));
+  require(fabric.size() <= kMaxPeers, "communicator: a world of {} ranks; collectives are for {} at most",
+          fabric.size(), kMaxPeers);
+  const auto world = static_cast<std::size_t>(fabric.size());
+  const CommunicatorOptions options = completed(given, fabric.device(), world);
+  if (options.checked_calls != CommunicatorOptions::kAsSuitsTheFabric)
+    calls_to_check_ = static_cast<std::uint64_t>(std::max(0, options.checked_calls));
+  else
+    calls_to_check_ = shares_memory(fabric) ? std::numeric_limits<std::uint64_t>::max() : kComparedByMessages;
   rank_ = static_cast<int>(std::find(team_.begin(), team_.end(), fabric.rank()) - team_.begin());
+  compare_teams(stream);
 
   // Sizes by the world, not by the team: ranks outside the team allocate as much.
-  const auto world = static_cast<std::size_t>(fabric.size());
   const bool peer_addresses = fabric.has(Capability::peer_addresses);
+  const auto flags_of = [&](std::size_t count) {
+    return reinterpret_cast<std::uint64_t*>(fabric.allocate(count * sizeof(std::uint64_t)).data);
+  };
   if (peer_addresses) {
     peers_ = fabric.peers(team_);
     workspace_.buffer_bytes =
         std::max(world * options.low_latency_bytes, 2 * (options.two_phase_bytes + world * kPacketBytes));
     workspace_.inbox = fabric.allocate(3 * workspace_.buffer_bytes).data;
-    workspace_.flags = reinterpret_cast<std::uint64_t*>(fabric.allocate(kMaxBlocks * world * 8).data);
+    workspace_.flags = flags_of(kMaxBlocks * world);
     workspace_.blocks = reinterpret_cast<BlockState*>(fabric.allocate(kMaxBlocks * sizeof(BlockState)).data);
+    workspace_.slots_bytes = options.pipeline_bytes;
+    workspace_.slots = fabric.allocate(workspace_.slots_bytes).data;
+    workspace_.shares_come = flags_of(kMaxBlocks * world);
+    workspace_.sums_come = flags_of(kMaxBlocks * world);
+    if (fabric.device().kind == DeviceKind::cpu) {
+      workspace_.root_slots = fabric.allocate(workspace_.slots_bytes).data;
+      workspace_.parts_come = flags_of(world);
+      workspace_.parts_taken = flags_of(world);
+      workspace_.root_parts = flags_of(world);
+    }
   }
   workspace_.staging_bytes = std::max(options.staging_bytes, 2 * world * std::size_t{1} << 10);
   workspace_.piece_bytes = workspace_.staging_bytes / team_.size() / kPacketBytes * kPacketBytes;
@@ -83,9 +90,14 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
   // Apart from the other: a rank that has ended a call by puts may put the next ones', but nobody promises that it then
   // leaves alone what the last call by another algorithm used.
   if (fabric.device().kind == DeviceKind::cpu) put_staging_ = fabric.allocate(workspace_.staging_bytes).data;
-  put_flags_ = reinterpret_cast<std::uint64_t*>(fabric.allocate(world * 8).data);
-  calls_ = fabric.allocate(2 * world * sizeof(Signature)).data;
-  call_flags_ = reinterpret_cast<std::uint64_t*>(fabric.allocate(world * 8).data);
+  put_flags_ = flags_of(world);
+  calls_ = reinterpret_cast<CallSignature*>(fabric.allocate(2 * world * sizeof(CallSignature)).data);
+  call_flags_ = flags_of(world);
+  if (shares_memory(fabric)) {
+    call_check_.emplace(peers_, calls_, call_flags_);
+    static_cast<Peers&>(hearing_peers_) = peers_;
+    hearing_peers_.waits = {peers_.waits, &*call_check_};
+  }
 
   for (int i = 0; i < kNumCollectives; ++i) {
     const auto collective = static_cast<Collective>(i);
@@ -125,7 +137,7 @@ std::byte* Communicator::put_slot(std::uint64_t sequence, int rank) const {
   return put_staging_ + (sequence % 2 * team_.size() + static_cast<std::size_t>(rank)) * put_slot_bytes();
 }
 
-bool Communicator::is_possible(Collective collective, const Choice& choice, std::size_t bytes) const {
+bool Communicator::is_possible(Collective collective, const Choice& choice, std::size_t bytes, Memory memory) const {
   const std::size_t n = team_.size(), packets = packets_of(bytes);
   switch (choice.algorithm) {
     case Algorithm::low_latency: {
@@ -137,6 +149,12 @@ bool Communicator::is_possible(Collective collective, const Choice& choice, std:
     case Algorithm::two_phase:
       return collective == Collective::all_reduce && packets >= n && bytes <= workspace_.buffer_bytes &&
              2 * (packets + n) * kPacketBytes <= workspace_.buffer_bytes;
+    case Algorithm::pipelined:
+      if (collective == Collective::all_reduce)
+        return memory == Memory::symmetric &&
+               ChunkCut::chunk_bytes(workspace_.slots_bytes, blocks_of(choice), size()) > 0;
+      return collective == Collective::broadcast && PipelinedBroadcast::slot_bytes(workspace_) > 0 &&
+             workspace_.root_slots != nullptr;
     case Algorithm::vendor:
       return vendor_ != nullptr && collective != Collective::barrier;
     case Algorithm::direct:
@@ -146,11 +164,20 @@ bool Communicator::is_possible(Collective collective, const Choice& choice, std:
   return true;
 }
 
-Choice Communicator::choose(Collective collective, std::size_t bytes) const {
+// What is pipelined is large, and would be copied to staging and back by `direct`, which NCCL does better from some size on.
+Choice Communicator::instead_of(const Choice& choice, std::size_t bytes) const {
+  constexpr int kBlocksOfDirect = 64;  // more gain nothing (docs/notes/collectives.md)
+  constexpr std::size_t kMostStaged = std::size_t{32} << 20;
+  if (choice.algorithm == Algorithm::vendor) return {Algorithm::direct, 16, choice.threads};
+  if (choice.algorithm == Algorithm::pipelined && !forced_ && vendor_ != nullptr && bytes > kMostStaged)
+    return {Algorithm::vendor};
+  return {Algorithm::direct, std::min(choice.blocks, kBlocksOfDirect), choice.threads};
+}
+
+Choice Communicator::choose(Collective collective, std::size_t bytes, Memory memory) const {
   if (!fabric_->has(Capability::peer_addresses)) return {Algorithm::put};
   const Choice choice = forced_ ? *forced_ : heddle::choose(tables_[static_cast<std::size_t>(collective)], bytes);
-  if (is_possible(collective, choice, bytes)) return choice;
-  return {Algorithm::direct, choice.algorithm == Algorithm::vendor ? 16 : choice.blocks, choice.threads};
+  return is_possible(collective, choice, bytes, memory) ? choice : instead_of(choice, bytes);
 }
 
 void Communicator::force(std::optional<Choice> choice) {
@@ -169,30 +196,88 @@ void Communicator::force(std::optional<Choice> choice) {
   forced_ = choice;
 }
 
-void Communicator::check(const Call& call, Stream& stream) {
-  if (calls_checked_ >= calls_to_check_ || size() == 1) return;
-  const std::uint64_t sequence = ++calls_checked_;
-  const Signature mine{{static_cast<std::uint64_t>(call.collective), static_cast<std::uint64_t>(call.dtype), call.count,
-                        call.root, static_cast<std::uint64_t>(call.buffers.memory), call.buffers.offsets[0],
-                        call.buffers.offsets[1]}};
-  // Two sets of slots suffice: a rank writes those of call k + 2 after it has heard of all in call k + 1, for which
-  // they had ended call k.
-  auto* const slots = reinterpret_cast<Signature*>(calls_) + sequence % 2 * team_.size();
+// Every rank sees every team of the world, so all throw, and the same.
+void Communicator::compare_teams(Stream& stream) {
+  const auto world = static_cast<std::size_t>(fabric_->size());
+  const std::size_t row_bytes = world * sizeof(int);
+  const auto* const teams = fabric_->allocate(world * row_bytes).data;  // [rank][place], -1 after the last
+  Ranks mine = team_;
+  mine.resize(world, -1);
+  auto* const row = const_cast<std::byte*>(teams) + static_cast<std::size_t>(fabric_->rank()) * row_bytes;
+  enqueue_copy(stream, row, mine.data(), row_bytes);
+  for (int peer = 0; peer < fabric_->size(); ++peer)
+    if (peer != fabric_->rank()) fabric_->put(stream, peer, row, row, row_bytes);
+  fabric_->barrier(stream);
+  Ranks all(world * world);
+  enqueue_copy(stream, all.data(), teams, world * row_bytes);
+  fabric_->synchronize(stream);
+
+  const auto team_of = [&](int rank) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(world) * rank;
+    return Ranks(begin, std::find(begin, begin + static_cast<std::ptrdiff_t>(world), -1));
+  };
+  for (int rank = 0; rank < fabric_->size(); ++rank)
+    for (const int member : team_of(rank))
+      require(team_of(member) == team_of(rank),
+              "communicator: rank {} names the team [{}], but rank {} of it names [{}]: every rank of a team names "
+              "the same ranks in the same order",
+              rank, text_of(team_of(rank)), member, text_of(team_of(member)));
+}
+
+std::optional<CallSignature> Communicator::check(const Call& call, const Choice& choice, Stream& stream) {
+  if (calls_checked_ >= calls_to_check_ || size() == 1) return std::nullopt;
+  ++calls_checked_;
+  const CallSignature mine{{static_cast<std::uint64_t>(call.collective), static_cast<std::uint64_t>(call.dtype),
+                            call.count, call.root, static_cast<std::uint64_t>(call.buffers.memory),
+                            call.buffers.offsets[0], call.buffers.offsets[1]}};
+  if (!call_check_) {
+    compare_by_puts(mine, stream);
+    return std::nullopt;
+  }
+  // What begins with a barrier compares in it, and touches nobody's buffers before.
+  const bool begins_with_barrier = call.count > 0 || call.collective == Collective::barrier;
+  if (choice.algorithm == Algorithm::direct && begins_with_barrier) return mine;
+  const bool in_the_call = choice.algorithm == Algorithm::put;  // which counts its exchanges as it enqueues them
+  stream.enqueue([this, mine](ThreadPool&) {
+    call_check_->announce(mine);
+    try {
+      static_cast<void>(call_check_->hear_all());  // what lasts too long is thrown by synchronize()
+    } catch (const InvalidArgument&) {
+      ++workspace_.blocks->barriers_passed;  // others may have entered theirs
+      throw;
+    }
+  });
+  if (in_the_call) fabric_->synchronize(stream);
+  return std::nullopt;
+}
+
+void Communicator::compare_by_puts(CallSignature mine, Stream& stream) {
+  mine.number = calls_checked_;
+  CallSignature* const slots = calls_ + calls_checked_ % 2 * team_.size();
   enqueue_copy(stream, slots + rank_, &mine, sizeof(mine));
   fabric_->synchronize(stream);  // `mine` ends with this call
   for (int p = 0; p < size(); ++p) {
     if (p == rank_) continue;
     fabric_->put(stream, team_[static_cast<std::size_t>(p)], slots + rank_, slots + rank_, sizeof(mine));
-    fabric_->signal(stream, team_[static_cast<std::size_t>(p)], call_flags_ + rank_, sequence);
+    fabric_->signal(stream, team_[static_cast<std::size_t>(p)], call_flags_ + rank_, calls_checked_);
   }
   for (int p = 0; p < size(); ++p)
-    if (p != rank_) fabric_->wait(stream, team_[static_cast<std::size_t>(p)], call_flags_ + p, sequence, "same call?");
+    if (p != rank_)
+      fabric_->wait(stream, team_[static_cast<std::size_t>(p)], call_flags_ + p, calls_checked_, "same call?");
   fabric_->synchronize(stream);
-  std::vector<Signature> all(team_.size());
-  enqueue_copy(stream, all.data(), slots, all.size() * sizeof(Signature));
+  std::vector<CallSignature> all(team_.size());
+  enqueue_copy(stream, all.data(), slots, all.size() * sizeof(CallSignature));
   fabric_->synchronize(stream);
-  for (int p = 0; p < size(); ++p)
-    compare(mine, fabric_->rank(), all[static_cast<std::size_t>(p)], team_[static_cast<std::size_t>(p)]);
+  std::string difference;
+  for (std::size_t p = 0; p < all.size() && difference.empty(); ++p)
+    difference = difference_of(mine, fabric_->rank(), all[p], team_[p]);
+  if (difference.empty()) return;
+  try {  // every rank sees a difference, and none ends its fabric before all have
+    fabric_->barrier(stream, team_);
+    fabric_->synchronize(stream);
+  } catch (const Failure&) {  // somebody has gone; the difference says more
+  }
+  throw InvalidArgument(difference);
 }
 
 }  // namespace heddle

@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/stream.h"
 #include "collectives/algorithm.h"
+#include "collectives/call_check.h"
 #include "collectives/workspace.h"
 #include "fabric/fabric.h"
 
@@ -36,15 +37,24 @@ struct CommunicatorOptions {
   std::size_t low_latency_bytes = 0;  // the most that low_latency takes from one rank; 0: what suits the device
   std::size_t two_phase_bytes = 0;    // the most that two_phase takes
   std::size_t staging_bytes = 0;      // a round of what is copied
+  std::size_t pipeline_bytes = 0;     // of slots that pipelined calls use: on GPUs 8 MiB a rank, 64 at most; on the CPU
+                                      // 512 KiB, and as many again for broadcasts
   const TunedStore* tuned = nullptr;  // whose cut-offs to use; null: the defaults
 
   bool vendor = true;  // open NCCL's collectives, where the fabric has them; that takes seconds
 
-  // In how many of the first calls the ranks compare collective, dtype, count, root and where symmetric buffers lie
-  // before they begin; a call that differs throws InvalidArgument on every rank, with a rank and its value. Such a call waits for the others, so it
-  // cannot be captured in a graph. A later call that differs ends in a Timeout, or, where too little is waited for, in
-  // wrong results: more cannot be told without a message of its own.
-  int checked_calls = 8;
+  // Of how many calls, from the first on, the ranks compare collective, dtype, count, root and where symmetric buffers lie
+  // before they begin. Ranks that differ get an InvalidArgument, each of them, that names a rank and its value; no buffer
+  // has been touched then.
+  //   - On the CPU, where ranks share memory: in stream order, for the price of a cache line from each rank, so by default
+  //     in every call; synchronize() throws (by puts, the call itself). What has no barrier waits for all ranks here.
+  //   - Elsewhere (GPUs; machines): the call itself waits for the others and throws, so it cannot be captured in a graph;
+  //     by default the first 8. Of later ones that differ, between machines, those whose messages have other sizes are
+  //     named all the same; the others, and all on GPUs, end in a Timeout or, where too little is waited for, in wrong
+  //     results: more cannot be told without a message of its own.
+  // Every rank gives the same number.
+  static constexpr int kAsSuitsTheFabric = -1;
+  int checked_calls = kAsSuitsTheFabric;
 };
 
 // One for each rank and team; the ranks of a team call the same collectives in the same order on it, on one stream at a
@@ -53,7 +63,8 @@ class Communicator {
  public:
   // Collective over the fabric's world (it allocates symmetric memory): ranks that are not of the team make one of
   // another team meanwhile, be it of themselves alone. `team` names ranks of the world, the caller among them. Throws
-  // InvalidArgument for what is no team; Failure when the symmetric heap is too small.
+  // InvalidArgument for what is no team, and on every rank of the world where ranks of one team name it differently;
+  // Failure when the symmetric heap is too small.
   Communicator(Fabric& fabric, Ranks team, Stream& stream, const CommunicatorOptions& options = {});
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -64,11 +75,14 @@ class Communicator {
   Fabric& fabric() const { return *fabric_; }
   const Ranks& team() const { return team_; }
 
-  // What a call of that size runs with: as forced, as tuned or by default, and possible here.
-  Choice choose(Collective collective, std::size_t bytes) const;
+  // What a call of that size runs with, its buffers of that memory: as forced, as tuned or by default, and possible here.
+  Choice choose(Collective collective, std::size_t bytes, Memory memory = Memory::any) const;
+
+  // Of a call here: on the CPU one, whatever the choice says.
+  int blocks_of(const Choice& choice) const { return fabric_->device().kind == DeviceKind::cpu ? 1 : choice.blocks; }
 
   // Lets every later call run with that choice; nothing: with the tables again. Throws InvalidArgument when the fabric
-  // has not what it needs. A size that an algorithm has no room for still goes to `direct`.
+  // has not what it needs. What an algorithm has no room for, or not the memory, goes another way still.
   void force(std::optional<Choice> choice);
 
   // Takes another table for calls that are not forced, such as one just measured.
@@ -91,14 +105,19 @@ class Communicator {
     std::uint64_t root = 0;
     BufferPlaces buffers = {};
   };
-  void check(const Call& call, Stream& stream);
+  // As CommunicatorOptions::checked_calls says. What is returned is for run_on_cpu(): the call is compared there.
+  std::optional<CallSignature> check(const Call& call, const Choice& choice, Stream& stream);
 
-  // Enqueues program(HostThread, peers, workspace): the CPU's way to run what kernels run.
+  // Enqueues program(HostThread, peers, workspace): the CPU's way to run what kernels run. With a signature its waits
+  // compare the call first.
   template <class Program>
-  void run_on_cpu(const Program& program, Stream& stream);
+  void run_on_cpu(const Program& program, Stream& stream, const std::optional<CallSignature>& to_compare = {});
 
  private:
-  bool is_possible(Collective collective, const Choice& choice, std::size_t bytes) const;
+  void compare_teams(Stream& stream);
+  void compare_by_puts(CallSignature mine, Stream& stream);
+  bool is_possible(Collective collective, const Choice& choice, std::size_t bytes, Memory memory) const;
+  Choice instead_of(const Choice& choice, std::size_t bytes) const;
 
   Fabric* fabric_;
   Ranks team_;
@@ -113,10 +132,12 @@ class Communicator {
   std::uint64_t* put_flags_ = nullptr;  // [ranks], symmetric
   std::uint64_t puts_ = 0;
 
-  std::byte* calls_ = nullptr;           // [2][ranks] Calls, symmetric
+  CallSignature* calls_ = nullptr;       // [2][ranks], symmetric
   std::uint64_t* call_flags_ = nullptr;  // [ranks], symmetric
   std::uint64_t calls_checked_ = 0;
   std::uint64_t calls_to_check_;
+  std::optional<CallCheck> call_check_;  // where ranks share memory
+  HearingPeers hearing_peers_;
 };
 
 }  // namespace heddle

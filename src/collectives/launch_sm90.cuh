@@ -11,13 +11,19 @@
 
 namespace heddle {
 
-// 128 registers a thread: sixteen packets under way and the sums of four fit (see docs/notes/collectives.md).
+// The most threads of a block; a program whose warps have parts of their own names how many it has.
+template <class Program>
+inline constexpr int kThreadsOf = 512;
+template <class Program>
+requires(Program::kBlockThreads > 0) inline constexpr int kThreadsOf<Program> = Program::kBlockThreads;
+
+// With 512 threads 128 registers each: sixteen packets under way and the sums of four fit (docs/notes/collectives.md).
 //
 // The kernel ahead may let this one start before it has ended (programmatic dependent launch): then the launch is over
 // when the data are ready. It touches nothing until the kernel ahead has ended, so calls are ordered as a stream orders
 // them; and it lets the next one start only once all of its own blocks are there, so none waits for room.
 template <class Program>
-__global__ void __launch_bounds__(512, 1)
+__global__ void __launch_bounds__(kThreadsOf<Program>, 1)
     run_collective(const __grid_constant__ Program program, const __grid_constant__ Peers peers,
                    const __grid_constant__ Workspace workspace) {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -33,7 +39,7 @@ void launch(const Communicator& communicator, const Program& program, const Choi
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(choice.blocks);
-  config.blockDim = static_cast<unsigned>(choice.threads);
+  config.blockDim = static_cast<unsigned>(kThreadsOf<Program> == 512 ? choice.threads : kThreadsOf<Program>);
   config.stream = static_cast<cudaStream_t>(stream.native());
   config.attrs = &attribute;
   config.numAttrs = 1;

@@ -1,8 +1,10 @@
 // What the operators of this room check before they enqueue anything.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <string_view>
 
 #include "base/error.h"
@@ -14,6 +16,40 @@ struct CallBuffer {
   const void* data;
   std::size_t bytes;
 };
+
+// Of `count` elements for each of `pieces`. Throws InvalidArgument when no memory holds so many.
+inline std::size_t bytes_of(std::string_view who, const Communicator& communicator, std::size_t count, DType dtype,
+                            int pieces = 1) {
+  constexpr auto kMost = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max());
+  const std::size_t unit = size_of(dtype) * static_cast<std::size_t>(pieces);
+  require(count <= kMost / unit,
+          "{}: rank {}: a count of {} elements of {} bytes, times {}, is more than memory can hold", who,
+          communicator.fabric().rank(), count, size_of(dtype), pieces);
+  return count * unit;
+}
+
+// What a call reads and writes, and how far behind `output` `input` lies where the call is in place.
+struct CallBuffers {
+  CallBuffer input, output;
+  std::ptrdiff_t in_place = 0;
+};
+
+// Throws InvalidArgument when one is null though it holds something, and when they overlap but are not in place.
+inline void require_buffers(std::string_view who, const Communicator& communicator, const CallBuffers& buffers) {
+  const auto& [input, output, in_place] = buffers;
+  const int rank = communicator.fabric().rank();
+  require(input.data != nullptr || input.bytes == 0, "{}: rank {}: the input of {} bytes is null", who, rank,
+          input.bytes);
+  require(output.data != nullptr || output.bytes == 0, "{}: rank {}: the output of {} bytes is null", who, rank,
+          output.bytes);
+  const auto from = reinterpret_cast<std::uintptr_t>(input.data), to = reinterpret_cast<std::uintptr_t>(output.data);
+  const bool overlap = from < to + output.bytes && to < from + input.bytes;
+  require(
+      !overlap || from - to == static_cast<std::uintptr_t>(in_place),
+      "{}: rank {}: the input ({} bytes at {}) overlaps the output ({} bytes at {}) and is not in place, which is {} "
+      "bytes from its begin",
+      who, rank, input.bytes, input.data, output.bytes, output.data, in_place);
+}
 
 // Where the buffers that the other ranks reach (at most two) lie. Throws InvalidArgument when they are said to be
 // symmetric but are not aligned, or not in the symmetric heap: the others would read and write whatever is there.

@@ -6,6 +6,7 @@
 #include "collectives/direct.cuh"
 #include "collectives/dispatch.cuh"
 #include "collectives/message_collectives.h"
+#include "fabric/make_schedule.h"
 
 namespace heddle {
 namespace {
@@ -31,8 +32,9 @@ std::uint64_t exchange(Communicator& communicator, Tag tag, Stream& stream, cons
       fabric.put(stream, world_rank(peer), communicator.put_slot(sequence, rank), bytes.data, bytes.size);
     fabric.signal(stream, world_rank(peer), communicator.put_flag(rank), sequence);
   }
+  const auto order = make_schedule<schedule::AllToAll>(n);
   for (int step = 1; step < n; ++step) {
-    const int peer = schedule::AllToAll{n}.at(rank, step).from;
+    const int peer = order.at(rank, step).from;
     fabric.wait(stream, world_rank(peer), communicator.put_flag(peer), sequence, tag);
   }
   return sequence;

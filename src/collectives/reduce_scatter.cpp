@@ -10,7 +10,11 @@
 namespace heddle {
 
 void reduce_scatter(Communicator& communicator, const ReduceScatterParams& params, Stream& stream) {
-  const std::size_t bytes = params.count * size_of(params.dtype) * static_cast<std::size_t>(communicator.size());
+  const std::size_t bytes = bytes_of("reduce_scatter", communicator, params.count, params.dtype, communicator.size());
+  const std::size_t piece = params.count * size_of(params.dtype);
+  require_buffers(
+      "reduce_scatter", communicator,
+      {{params.input, bytes}, {params.output, piece}, -static_cast<std::ptrdiff_t>(piece) * communicator.rank()});
   const BufferPlaces places = places_of("reduce_scatter", communicator, params.memory, {{params.input, bytes}});
   const Communicator::Call call{Collective::reduce_scatter, params.dtype, params.count, 0, places};
   const auto vendor = [&](VendorCollectives& nccl) {

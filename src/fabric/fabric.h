@@ -55,7 +55,7 @@ struct SymmetricSpan {
 using Ranks = std::vector<int>;
 
 struct FabricOptions {
-  std::size_t heap_bytes = std::size_t{64} << 20;               // a rank's; every rank must say the same
+  std::size_t heap_bytes = std::size_t{128} << 20;              // a rank's; every rank must say the same
   std::chrono::nanoseconds deadline{std::chrono::seconds(10)};  // of each wait
   std::chrono::nanoseconds join_deadline{0};  // of the ranks' coming together; 0: as `deadline`, and a
                                               // minute on GPUs, whose drivers start slowly
@@ -93,7 +93,7 @@ class Fabric {
   Peers peers() const;  // of the whole world
 
   // `destination` and `flag` are own addresses of places in the symmetric heap; `source` of a put and `destination` of
-  // a get may be any memory of device() (InvalidArgument otherwise, where it can be told). Sizes may be 0, alignment is
+  // a get may be any memory of device(); null is refused (InvalidArgument), other addresses are taken at their word. Sizes may be 0, alignment is
   // free; a flag is 8 bytes, aligned. Each enqueues on `stream` and returns. `peer` may be the own rank.
   virtual void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) = 0;
   virtual void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) = 0;

@@ -2,7 +2,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -78,6 +80,10 @@ void run_ranks(std::string_view fabric, int ranks, const FabricOptions& options,
     nvlink.memory = PeerMemoryKind::cuda_ipc;
     if (fabric == "nvlink-ipc") return run_threads<NvlinkThreads>(ranks, nvlink, rank_main);
   }
+  const std::vector<std::string_view> names = fabric_names();
+  if (std::find(names.begin(), names.end(), fabric) == names.end())
+    throw_error<InputError>("there is no fabric \"{}\" in this build; it has {}", printable(fabric, 40),
+                            fmt::join(names, ", "));
   throw_error<InputError>(
       "the fabric \"{}\" has no ranks that are threads in this build; shm has, and nvlink where heddle is "
       "built with CUDA. Ranks that are processes are started by `heddle launch`",

@@ -19,6 +19,8 @@ namespace heddle::schedule {
 struct AllToAll {
   int size;  // precondition: supports(size)
 
+  static constexpr const char* kName = "all-to-all";
+  static constexpr const char* kTeams = "1 rank or more";
   static constexpr bool supports(int size) { return size >= 1; }
   constexpr int steps() const { return size; }
   constexpr int pieces() const { return size * size; }
@@ -41,6 +43,16 @@ struct AllToAll {
   constexpr bool ends_with(int rank, int piece) const { return piece % size == rank; }
 };
 
+// In step 0 each rank's block is at its place: nothing travels.
+constexpr bool begins_with_the_block_at_home(const AllToAll& s) {
+  for (int rank = 0; rank < s.size; ++rank)
+    if (s.at(rank, 0) != Transfer{.send = rank, .receive = rank}) return false;
+  return true;
+}
+
+static_assert(AllToAll::supports(1) && !AllToAll::supports(0), "proof failed: supports");
+static_assert(begins_with_the_block_at_home(AllToAll{1}) && begins_with_the_block_at_home(AllToAll{5}),
+              "proof failed: begins_with_the_block_at_home");
 static_assert(ProvedGather<AllToAll{1}, AllToAll{2}, AllToAll{3}, AllToAll{5}>::holds);
 
 }  // namespace heddle::schedule

@@ -32,14 +32,17 @@ struct KTree {
   int phases;  // K
   int fan;     // f
 
-  // Precondition: supports(size, phases).
+  // Precondition: supports(size, phases). At run time, where it is not met: a tree of no cores.
   static constexpr KTree of(int size, int phases) {
     require(supports(size, phases));
+    if (!supports(size, phases)) return {.size = 0, .phases = 0, .fan = 1};
     int fan = 1;
     while (!reaches(fan, size, phases)) ++fan;
     return {size, phases, fan};
   }
 
+  static constexpr const char* kName = "K-tree";
+  static constexpr const char* kTeams = "1 core or more, in 1 phase or more";
   static constexpr bool supports(int size, int phases = 1) { return size >= 1 && phases >= 1; }
 
   // Cores that take part in a phase; members(phases) is 1. Precondition: 0 <= phase <= phases.
@@ -128,10 +131,14 @@ constexpr int critical_hops(const KTree& s) {
   return hops;
 }
 
+static_assert(KTree::supports(1, 1) && !KTree::supports(0, 1) && !KTree::supports(1, 0), "proof failed: supports");
+static_assert(KTree::of(9, 2).paths_at_root() == 3 && KTree::of(3, 8).paths_at_root() == 3 &&
+                  KTree::of(1, 1).paths_at_root() == 0,
+              "proof failed: paths at the root");
 static_assert(ProvedReduce<KTree::of(1, 1), KTree::of(2, 1), KTree::of(5, 1), KTree::of(6, 1), KTree::of(9, 2),
                            KTree::of(10, 2), KTree::of(7, 3), KTree::of(3, 8)>::holds &&
               reads_and_writes_apart(KTree::of(10, 2)));
-static_assert(KTree::of(9, 2).fan == 3 && KTree::of(9, 2).root() == 4 && KTree::of(9, 2).paths_at_root() == 3);
+static_assert(KTree::of(9, 2).fan == 3 && KTree::of(9, 2).root() == 4);
 static_assert(KTree::of(9, 2).reduce_steps() == 4 && critical_hops(KTree::of(9, 2)) == 2 * 1 + 2 * 3 + 4);
 
 }  // namespace heddle::schedule

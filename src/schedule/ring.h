@@ -18,6 +18,8 @@ namespace heddle::schedule {
 struct Ring {
   int size;  // precondition of all: supports(size)
 
+  static constexpr const char* kName = "ring";
+  static constexpr const char* kTeams = "1 rank or more";
   static constexpr bool supports(int size) { return size >= 1; }
   constexpr int steps() const { return size - 1; }
   constexpr int pieces() const { return size; }
@@ -37,6 +39,8 @@ struct Ring {
 struct RingReduceScatter {
   int size;
 
+  static constexpr const char* kName = "ring reduce-scatter";
+  static constexpr const char* kTeams = "1 rank or more";
   static constexpr bool supports(int size) { return size >= 1; }
   constexpr int steps() const { return size - 1; }
   constexpr int pieces() const { return size; }
@@ -59,6 +63,8 @@ struct RingReduceScatter {
 struct RingAllReduce {
   int size;
 
+  static constexpr const char* kName = "ring all-reduce";
+  static constexpr const char* kTeams = "1 rank or more";
   static constexpr bool supports(int size) { return size >= 1; }
   constexpr int steps() const { return 2 * (size - 1); }
   constexpr int pieces() const { return size; }
@@ -73,6 +79,9 @@ struct RingAllReduce {
   constexpr bool ends_with(int, int) const { return true; }
 };
 
+static_assert(Ring::supports(1) && !Ring::supports(0), "proof failed: supports");
+static_assert(RingReduceScatter::supports(1) && !RingReduceScatter::supports(0), "proof failed: supports");
+static_assert(RingAllReduce::supports(1) && !RingAllReduce::supports(0), "proof failed: supports");
 static_assert(ProvedGather<Ring{1}, Ring{2}, Ring{3}, Ring{5}>::holds && reads_and_writes_apart(Ring{5}));
 static_assert(ProvedReduce<RingReduceScatter{1}, RingReduceScatter{2}, RingReduceScatter{5}>::holds &&
               reads_and_writes_apart(RingReduceScatter{5}));

@@ -23,6 +23,8 @@ struct TileOrder {
   int size;            // ranks; precondition: supports(size)
   int tiles_per_rank;  // at least 0
 
+  static constexpr const char* kName = "tile order";
+  static constexpr const char* kTeams = "1 rank or more";
   static constexpr bool supports(int size) { return size >= 1; }
   constexpr int steps() const { return size * tiles_per_rank; }
 
@@ -54,6 +56,7 @@ constexpr bool no_owner_is_crowded(const TileOrder& s) {
   return true;
 }
 
+static_assert(TileOrder::supports(1) && !TileOrder::supports(0), "proof failed: supports");
 static_assert(every_tile_read_once(TileOrder{5, 3}), "proof failed: every_tile_read_once");
 static_assert(no_owner_is_crowded(TileOrder{5, 3}) && TileOrder{5, 3}.at(2, 0) == TileRead{2, 0},
               "proof failed: no_owner_is_crowded");

@@ -75,11 +75,67 @@ constexpr TokenSplit equal_split(std::span<const TokenTiles> kernels, int tokens
   return split_at(kernels, tokens / 2 / granule * granule, tokens, num_sms);
 }
 
+// What must hold, with nothing of the above but split_at() and, once they are proved, waves().
+
+// The waves of blocks that are placed one by one, tile by tile.
+constexpr bool waves_are_counted_right(std::span<const TokenTiles> kernels, int tokens, int num_sms) {
+  std::int64_t sum = 0;
+  for (const TokenTiles& kernel : kernels) {
+    int busy = num_sms;  // multiprocessors, of a wave that is full
+    for (int first = 0; first < tokens; first += kernel.tile_tokens)
+      for (int block = 0; block < kernel.blocks_per_tile; ++block) {
+        sum += busy == num_sms ? 1 : 0;
+        busy = busy == num_sms ? 1 : busy + 1;
+      }
+  }
+  return waves(kernels, tokens, num_sms) == sum;
+}
+
+// The cut lies on the granule, counts its waves, and of all such cuts none has fewer, or as few nearer to the middle, or
+// as near with a shorter prefix.
+constexpr bool no_cut_is_better(std::span<const TokenTiles> kernels, int tokens, int granule, int num_sms) {
+  const TokenSplit split = smart_split(kernels, tokens, granule, num_sms);
+  if (split.prefix % granule != 0 || split.prefix + split.suffix != tokens) return false;
+  if (tokens <= granule) return split == TokenSplit{0, tokens, 0};
+  if (split.prefix <= 0 || split.suffix <= 0) return false;
+  if (waves(kernels, split.prefix, num_sms) + waves(kernels, split.suffix, num_sms) !=
+      waves(kernels, tokens, num_sms) + split.extra_waves)
+    return false;
+  const auto off = [](const TokenSplit& cut) { return distance(cut.prefix, cut.suffix); };
+  for (int prefix = granule; prefix < tokens; prefix += granule) {
+    const TokenSplit other = split_at(kernels, prefix, tokens, num_sms);
+    if (other.extra_waves < split.extra_waves) return false;
+    if (other.extra_waves > split.extra_waves || prefix == split.prefix) continue;
+    if (off(other) < off(split) || (off(other) == off(split) && prefix < split.prefix)) return false;
+  }
+  return true;
+}
+
+// The half, and less than a granule off it.
+constexpr bool halves_lie_on_the_granule(std::span<const TokenTiles> kernels, int tokens, int granule, int num_sms) {
+  const TokenSplit split = equal_split(kernels, tokens, granule, num_sms);
+  return split.prefix % granule == 0 && split.prefix <= tokens / 2 && tokens / 2 < split.prefix + granule &&
+         split.prefix + split.suffix == tokens;
+}
+
 namespace token_split_example {
 inline constexpr TokenTiles kKernel[]{{.tile_tokens = 1, .blocks_per_tile = 1}};  // tokens are thread blocks
 static_assert(waves(kKernel, 300, 132) == 3);
 static_assert(equal_split(kKernel, 300, 1, 132) == TokenSplit{150, 150, 1});
 static_assert(smart_split(kKernel, 300, 1, 132) == TokenSplit{132, 168, 0});
+
+inline constexpr TokenTiles kLayer[]{{.tile_tokens = 16, .blocks_per_tile = 3},
+                                     {.tile_tokens = 5, .blocks_per_tile = 2}};
+static_assert(waves_are_counted_right(kLayer, 0, 4) && waves_are_counted_right(kLayer, 1, 7) &&
+                  waves_are_counted_right(kLayer, 100, 4) && waves_are_counted_right(kLayer, 101, 3),
+              "proof failed: waves_are_counted_right");
+static_assert(no_cut_is_better(kLayer, 100, 7, 4) && no_cut_is_better(kLayer, 101, 16, 5) &&
+                  no_cut_is_better(kLayer, 33, 16, 132) && no_cut_is_better(kLayer, 7, 7, 4) &&
+                  no_cut_is_better(kKernel, 300, 1, 132),
+              "proof failed: no_cut_is_better");
+static_assert(halves_lie_on_the_granule(kLayer, 100, 7, 4) && halves_lie_on_the_granule(kLayer, 6, 7, 4) &&
+                  halves_lie_on_the_granule(kLayer, 101, 5, 4),
+              "proof failed: halves_lie_on_the_granule");
 }  // namespace token_split_example
 
 }  // namespace heddle::schedule

@@ -20,6 +20,8 @@
 // on its own shard (of Ulysses or Ring Attention); it talks to the GPUs of the same index.
 #pragma once
 
+#include <cstdint>
+
 #include "schedule/proofs.h"
 #include "schedule/transfer.h"
 
@@ -43,12 +45,15 @@ struct Torus {
   int gpus_per_machine;  // ranks are machine * gpus_per_machine + gpu
   int size;              // their product
 
-  // Precondition: supports(machines, gpus_per_machine).
+  // Precondition: supports(machines, gpus_per_machine). At run time, where it is not met: a torus of no GPUs.
   static constexpr Torus of(int machines, int gpus_per_machine) {
     require(supports(machines, gpus_per_machine));
+    if (!supports(machines, gpus_per_machine)) return {.machines = 1, .gpus_per_machine = 1, .size = 0};
     return {machines, gpus_per_machine, machines * gpus_per_machine};
   }
 
+  static constexpr const char* kName = "Torus Attention";
+  static constexpr const char* kTeams = "1 to 256 machines of 1 to 4096 GPUs";
   static constexpr bool supports(int machines, int gpus_per_machine = 1) {
     constexpr int kMost = 1 << 12;  // of each: pieces() stays a number
     return machines >= 1 && gpus_per_machine >= 1 && machines <= kMost / 16 && gpus_per_machine <= kMost;
@@ -169,6 +174,58 @@ constexpr bool works_on_what_is_there(const Torus& s) {
   return true;
 }
 
+// Bytes that a GPU sends, by the formula; `query_bytes` are of its Q and a multiple of the machines.
+constexpr std::int64_t torus_traffic_bytes(std::int64_t query_bytes, int machines) {
+  return query_bytes / machines * 4 * (machines - 1);
+}
+constexpr bool bytes_are_the_formula(const Torus& s) {
+  constexpr int kPartBytes = 5;
+  for (int rank = 0; rank < s.size; ++rank) {
+    std::int64_t bytes = 0;
+    for (int step = 0; step < s.steps(); ++step) {
+      const TorusStep now = s.at(rank, step);
+      if (now.to != kNobody) bytes += s.tensor(now.send) == TorusTensor::kKv ? 2 * kPartBytes : kPartBytes;
+    }
+    if (bytes != torus_traffic_bytes(std::int64_t{kPartBytes} * s.machines, s.machines)) return false;
+  }
+  return true;
+}
+
+// Row by row the table at the head of this file, which the proofs above would also let run backwards.
+constexpr bool is_the_table(const Torus& s) {
+  const int n = s.machines;
+  for (int rank = 0; rank < s.size; ++rank) {
+    const int t = s.machine(rank), gpu = s.gpu(rank);
+    const auto row = [&](int step, TorusPhase phase, int query, int key_value, TorusTensor tensor, int to, int from) {
+      const TorusStep now = s.at(rank, step);
+      if (now.phase != phase || now.query != query || now.key_value != mod(key_value, n)) return false;
+      if (to == from) return now.to == kNobody && now.from == kNobody;  // both are t: nothing travels
+      return now.to == s.rank(to, gpu) && now.from == s.rank(from, gpu) && s.tensor(now.send) == tensor &&
+             s.tensor(now.receive) == tensor && s.part(now.send) == mod(to, n) && s.part(now.receive) == mod(from, n);
+    };
+    int step = 0;
+    for (int k = 1; k < n; ++k)
+      if (!row(step++, TorusPhase::kPullQ, mod(t - k + 1, n), t, TorusTensor::kQ, t + k, t - k)) return false;
+    const int first = n > 1 ? 1 : 0;
+    if (!row(step++, TorusPhase::kPullQ, mod(t + 1, n), t, TorusTensor::kKv, t + first, t - first)) return false;
+    for (int k = 1; k < n; ++k) {
+      const int ahead = k < n - 1 ? k + 1 : 0;
+      if (!row(step++, TorusPhase::kPullKv, kEveryOther, t - k, TorusTensor::kKv, t + ahead, t - ahead)) return false;
+    }
+    for (int k = 1; k < n; ++k)
+      if (!row(step++, TorusPhase::kPushO, t, t - k, TorusTensor::kO, t - k, t + k)) return false;
+    if (step != s.steps()) return false;
+  }
+  return true;
+}
+
+static_assert(Torus::supports(1, 1) && !Torus::supports(0, 1) && !Torus::supports(1, 0), "proof failed: supports");
+static_assert(bytes_are_the_formula(Torus::of(1, 1)) && bytes_are_the_formula(Torus::of(3, 2)) &&
+                  bytes_are_the_formula(Torus::of(4, 1)),
+              "proof failed: bytes_are_the_formula");
+static_assert(is_the_table(Torus::of(1, 1)) && is_the_table(Torus::of(2, 1)) && is_the_table(Torus::of(3, 2)) &&
+                  is_the_table(Torus::of(4, 1)),
+              "proof failed: is_the_table");
 static_assert(ProvedGather<Torus::of(1, 1), Torus::of(2, 1), Torus::of(3, 2), Torus::of(4, 1)>::holds);
 static_assert(every_pair_computed_once(Torus::of(1, 1)) && every_pair_computed_once(Torus::of(4, 1)),
               "proof failed: every_pair_computed_once");

@@ -23,6 +23,8 @@ namespace heddle::schedule {
 struct ClusterReduce {
   int size;  // precondition of both: supports(size)
 
+  static constexpr const char* kName = "ClusterReduce";
+  static constexpr const char* kTeams = "a power of two of ranks";
   static constexpr bool supports(int size) { return is_power_of_two(size); }
   constexpr int steps() const { return log2_exact(size); }
   constexpr int pieces() const { return 1; }
@@ -41,6 +43,8 @@ struct ClusterReduce {
 struct ClusterGather {
   int size;
 
+  static constexpr const char* kName = "ClusterGather";
+  static constexpr const char* kTeams = "a power of two of ranks";
   static constexpr bool supports(int size) { return is_power_of_two(size); }
   constexpr int steps() const { return log2_exact(size); }
   constexpr int pieces() const { return size; }
@@ -83,7 +87,31 @@ static_assert(
 static_assert(
     ProvedGather<ClusterGather{1}, ClusterGather{2}, ClusterGather{4}, ClusterGather{8}, ClusterGather{16}>::holds);
 static_assert(reads_and_writes_apart(ClusterGather{16}));
-static_assert(cluster_reduce_traffic_bytes(1, 16) == 16 * ClusterReduce{16}.traffic());
-static_assert(cluster_gather_traffic_bytes(1, 16) == 16 * ClusterGather{16}.traffic());
+
+// The bytes of all messages of all ranks, counted one by one, a slot having `slot_bytes`.
+template <class S>
+constexpr std::int64_t bytes_sent(const S& s, std::int64_t slot_bytes) {
+  std::int64_t bytes = 0;
+  for (int rank = 0; rank < s.size; ++rank)
+    for (int step = 0; step < s.steps(); ++step) bytes += s.at(rank, step).count * slot_bytes;
+  return bytes;
+}
+constexpr bool bytes_are_the_papers(int size) {
+  return cluster_reduce_traffic_bytes(3, size) == bytes_sent(ClusterReduce{size}, 3) &&
+         cluster_gather_traffic_bytes(3, size) == bytes_sent(ClusterGather{size}, 3);
+}
+static_assert(bytes_are_the_papers(1) && bytes_are_the_papers(2) && bytes_are_the_papers(4) &&
+                  bytes_are_the_papers(8) && bytes_are_the_papers(16),
+              "proof failed: bytes_are_the_papers");
+
+template <class S>
+constexpr bool supports_powers_of_two_alone() {
+  for (int size = -1; size <= 33; ++size)
+    if (S::supports(size) != (size == 1 || size == 2 || size == 4 || size == 8 || size == 16 || size == 32))
+      return false;
+  return true;
+}
+static_assert(supports_powers_of_two_alone<ClusterReduce>() && supports_powers_of_two_alone<ClusterGather>(),
+              "proof failed: supports");
 
 }  // namespace heddle::schedule

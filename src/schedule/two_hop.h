@@ -15,6 +15,8 @@ namespace heddle::schedule {
 struct TwoHop {
   int size;  // precondition: supports(size)
 
+  static constexpr const char* kName = "INTERLEAVE";
+  static constexpr const char* kTeams = "3 cores or more";
   static constexpr bool supports(int size) { return size >= 3; }
   constexpr int steps() const { return size - 1; }
   constexpr int pieces() const { return size; }
@@ -72,6 +74,7 @@ constexpr bool no_link_carries_two(const TwoHop& s) {
   return true;
 }
 
+static_assert(TwoHop::supports(3) && !TwoHop::supports(2) && !TwoHop::supports(0), "proof failed: supports");
 static_assert(ProvedGather<TwoHop{3}, TwoHop{4}, TwoHop{5}, TwoHop{8}>::holds && reads_and_writes_apart(TwoHop{5}));
 static_assert(all_ways_are_two_hops_at_most(TwoHop{4}) && no_link_carries_two(TwoHop{4}), "proof failed: two hops");
 static_assert(all_ways_are_two_hops_at_most(TwoHop{5}) && no_link_carries_two(TwoHop{5}), "proof failed: two hops");

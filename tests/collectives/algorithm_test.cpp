@@ -59,9 +59,10 @@ TEST(CutOffs, OfAStoreThatSaysNonsenseAreNone) {
                         with("algorithm", "guess"),
                         with("algorithm", 3),
                         with("blocks", 0),
-                        with("blocks", 65),
+                        with("blocks", kMaxBlocks + 1),
                         with("blocks", -1),
                         with("threads", 1024),
+                        with("threads", 33u),       // no whole warps
                         with("up_to_bytes", 100u),  // nothing for what is larger
                         json::array({line, line})};
   for (const json& value : cases) {
@@ -71,10 +72,18 @@ TEST(CutOffs, OfAStoreThatSaysNonsenseAreNone) {
   }
 }
 
+TEST(CutOffs, OfGpusNameNoPuts) {
+  const CutOffs puts{{.choice = {Algorithm::put}}};
+  TunedStore store({}, "machine", "1");
+  for (const char* fabric : {"nvlink", "shm"}) put_tuned_cut_offs(store, Collective::all_reduce, fabric, 2, puts);
+  EXPECT_EQ(tuned_cut_offs(store, Collective::all_reduce, "nvlink", 2), std::nullopt);
+  EXPECT_EQ(tuned_cut_offs(store, Collective::all_reduce, "shm", 2), puts);
+}
+
 TEST(Names, AreReadAsTheyAreWritten) {
   for (int i = 0; i < kNumCollectives; ++i)
     EXPECT_EQ(collective_named(name_of(static_cast<Collective>(i))), static_cast<Collective>(i));
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(algorithm_named(name_of(static_cast<Algorithm>(i))), static_cast<Algorithm>(i));
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(algorithm_named(name_of(static_cast<Algorithm>(i))), static_cast<Algorithm>(i));
   EXPECT_EQ(collective_named("reduce"), std::nullopt);
   EXPECT_EQ(algorithm_named(""), std::nullopt);
 }

@@ -13,9 +13,13 @@
 #include "collectives/broadcast.h"
 #include "collectives/payload.h"
 #include "collectives/reduce_scatter.h"
+#include "collectives/workspace.h"
 
 namespace heddle {
 namespace {
+
+constexpr int kBatch = 20;  // calls of a soak that are enqueued at once, of so many elements at most:
+constexpr std::size_t kMostOfSoak = 2000;
 
 constexpr std::size_t kGuard = 64;  // bytes behind an output that must stay as they were
 
@@ -111,12 +115,12 @@ std::vector<Choice> choices_on(const Fabric& fabric, Collective collective) {
   if (!fabric.has(Capability::peer_addresses)) return {{Algorithm::put}};
   std::vector<Choice> all;
   const bool cpu = fabric.device().kind == DeviceKind::cpu;
-  for (const Algorithm algorithm : {Algorithm::low_latency, Algorithm::two_phase, Algorithm::direct, Algorithm::put}) {
-    if (algorithm == Algorithm::two_phase && collective != Collective::all_reduce) continue;
+  for (const Algorithm algorithm : algorithms_of(collective, fabric.device().kind)) {
     if (cpu)
       all.push_back({algorithm});
-    else if (algorithm != Algorithm::put)
-      for (const Choice& shape : {Choice{algorithm, 1, 128}, Choice{algorithm, 7, 512}, Choice{algorithm, 64, 256}})
+    else
+      for (const Choice& shape : {Choice{algorithm, 1, 128}, Choice{algorithm, 7, 512}, Choice{algorithm, 64, 256},
+                                  Choice{algorithm, kMaxBlocks, 512}})
         all.push_back(shape);
   }
   return all;
@@ -128,6 +132,7 @@ CommunicatorOptions small_workspace(DeviceKind device) {
   return {.low_latency_bytes = scale * (32 << 10),
           .two_phase_bytes = scale * (32 << 10),
           .staging_bytes = scale * (2 << 10),
+          .pipeline_bytes = scale * (2 << 10),
           .vendor = false};
 }
 
@@ -148,6 +153,7 @@ SoakCall soak_call(std::uint32_t& shared, int ranks, const Fabric& fabric, std::
   made.one.collective = kEveryCollective[next(shared) % 5];
   made.one.dtype = static_cast<DType>(next(shared) % 3);
   made.one.count = 1 + next(shared) % most / (next(shared) % 4 == 0 ? 1 : 16);
+  made.one.memory = next(shared) % 2 == 0 ? Memory::any : Memory::symmetric;
   const std::vector<Choice> choices = choices_on(fabric, made.one.collective);
   made.choice = choices[next(shared) % choices.size()];
   made.root = static_cast<int>(next(shared)) % ranks;
@@ -157,11 +163,10 @@ SoakCall soak_call(std::uint32_t& shared, int ranks, const Fabric& fabric, std::
 
 // Batches of calls without a host between them, so that nothing but the collectives themselves holds ranks together.
 void soak(Communicator& communicator, Stream& stream, const CollectiveCourse& course) {
-  constexpr int kBatch = 20;
-  constexpr std::size_t kMost = 2000;
   const int ranks = communicator.size();
-  const std::size_t each = static_cast<std::size_t>(ranks) * kMost * sizeof(float);
-  Buffer in(kBatch * each, stream.device()), out(kBatch * each, stream.device());
+  const std::size_t each = static_cast<std::size_t>(ranks) * kMostOfSoak * sizeof(float);
+  std::byte* const in = communicator.fabric().allocate(kBatch * each).data;
+  std::byte* const out = communicator.fabric().allocate(kBatch * each).data;
   Bits host(kBatch * each);
   communicator.fabric().meet();
   std::uint32_t shared = course.seed, own = course.seed * 31 + static_cast<std::uint32_t>(communicator.rank());
@@ -169,18 +174,18 @@ void soak(Communicator& communicator, Stream& stream, const CollectiveCourse& co
     std::vector<SoakCall> calls;
     std::vector<std::vector<Bits>> inputs;
     for (std::size_t i = 0; i < kBatch; ++i) {
-      calls.push_back(soak_call(shared, ranks, communicator.fabric(), kMost));
+      calls.push_back(soak_call(shared, ranks, communicator.fabric(), kMostOfSoak));
       inputs.push_back(inputs_of(calls[i].one, ranks, calls[i].seed));
       const Bits& mine = inputs[i][static_cast<std::size_t>(communicator.rank())];
       std::copy(mine.begin(), mine.end(), host.begin() + static_cast<std::ptrdiff_t>(i * each));
     }
-    enqueue_copy(stream, in.data(), host.data(), host.size());
+    enqueue_copy(stream, in, host.data(), host.size());
     for (std::size_t i = 0; i < kBatch; ++i) {
       if (next(own) % 32 == 0) std::this_thread::sleep_for(std::chrono::microseconds(next(own) % 300));
       communicator.force(calls[i].choice);
-      call(communicator, calls[i].one, in.data() + i * each, out.data() + i * each, calls[i].root, stream);
+      call(communicator, calls[i].one, in + i * each, out + i * each, calls[i].root, stream);
     }
-    enqueue_copy(stream, host.data(), out.data(), host.size());
+    enqueue_copy(stream, host.data(), out, host.size());
     communicator.fabric().synchronize(stream);
     for (std::size_t i = 0; i < kBatch; ++i) {
       const Bits want = expected(calls[i].one, inputs[i], communicator.rank(), calls[i].root);
@@ -226,6 +231,16 @@ std::vector<std::vector<Ranks>> cuts_of(int ranks) {
 }
 
 }  // namespace
+
+std::vector<Algorithm> algorithms_of(Collective collective, DeviceKind device) {
+  std::vector<Algorithm> all{Algorithm::low_latency, Algorithm::direct};
+  const bool cpu = device == DeviceKind::cpu;
+  if (collective == Collective::all_reduce) all.push_back(Algorithm::two_phase);
+  if (collective == Collective::all_reduce || (cpu && collective == Collective::broadcast))
+    all.push_back(Algorithm::pipelined);
+  if (cpu) all.push_back(Algorithm::put);
+  return all;
+}
 
 std::vector<CollectiveCase> cases_of(Collective collective, std::size_t largest) {
   std::vector<CollectiveCase> cases;
@@ -297,7 +312,8 @@ std::string run_case(Communicator& communicator, Stream& stream, const Collectiv
 }
 
 std::size_t heap_bytes_of(const CollectiveCourse& course, int ranks, DeviceKind device) {
-  const std::size_t buffers = 2 * bytes_of(course, static_cast<std::size_t>(ranks));
+  std::size_t buffers = 2 * bytes_of(course, static_cast<std::size_t>(ranks));
+  if (course.soak_calls > 0) buffers += 2 * kBatch * static_cast<std::size_t>(ranks) * kMostOfSoak * sizeof(float);
   return buffers + (std::size_t{device == DeviceKind::cpu ? 8u : 128u} << 20);
 }
 

@@ -23,6 +23,9 @@ struct CollectiveCase {
   std::size_t misalign = 0;  // elements that a buffer begins past an aligned address
 };
 
+// Those that a collective has where there are peer addresses.
+std::vector<Algorithm> algorithms_of(Collective collective, DeviceKind device);
+
 // Nothing, packets that are not full, fewer packets than ranks, odd numbers of elements, several rounds of a staging of
 // 2 KiB a rank, and `largest`.
 std::vector<CollectiveCase> cases_of(Collective collective, std::size_t largest);

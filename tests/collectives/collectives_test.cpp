@@ -19,17 +19,15 @@ class EveryCollective : public testing::TestWithParam<Setting> {};
 TEST_P(EveryCollective, GivesTheBitsOfTheOracleByEveryAlgorithm) {
   const std::vector<CollectiveCase> cases = cases_of(GetParam().collective, 4099);
   RankOptions options;
-  options.communicator = {.low_latency_bytes = 32 << 10, .two_phase_bytes = 32 << 10, .staging_bytes = 2 << 10};
+  options.communicator = {
+      .low_latency_bytes = 32 << 10, .two_phase_bytes = 32 << 10, .staging_bytes = 2 << 10, .pipeline_bytes = 2 << 10};
   run_ranks(GetParam().size, options, [&](Communicator& communicator, Stream& stream) {
     const CaseBuffers own(communicator, Memory::any, 4099), symmetric(communicator, Memory::symmetric, 4099);
     std::uint32_t seed = 0;
     for (const CollectiveCase& c : cases)
-      for (const Algorithm algorithm :
-           {Algorithm::low_latency, Algorithm::two_phase, Algorithm::direct, Algorithm::put}) {
-        if (algorithm == Algorithm::two_phase && c.collective != Collective::all_reduce) continue;
+      for (const Algorithm algorithm : algorithms_of(c.collective, DeviceKind::cpu))
         EXPECT_EQ(run_case(communicator, stream, c, {algorithm}, ++seed, c.memory == Memory::any ? own : symmetric),
                   "");
-      }
   });
 }
 
@@ -53,11 +51,22 @@ TEST(SubTeams, WorkAtTheSameTimeAndInTheirOwnOrderOfRanks) {
     return Ranks{};
   };
   run_ranks(6, {}, team_of, [](Communicator& communicator, Stream& stream) {
-    for (const Algorithm algorithm : {Algorithm::low_latency, Algorithm::two_phase, Algorithm::direct, Algorithm::put})
-      for (const Collective collective : {Collective::all_reduce, Collective::all_to_all, Collective::broadcast}) {
+    for (const Collective collective : {Collective::all_reduce, Collective::all_to_all, Collective::broadcast})
+      for (const Algorithm algorithm : algorithms_of(collective, DeviceKind::cpu)) {
         const CaseBuffers buffers(communicator, Memory::any, 100);
         EXPECT_EQ(run_case(communicator, stream, {collective, DType::float32, 100}, {algorithm}, 5, buffers), "");
       }
+  });
+}
+
+TEST(Choice, IsWhatRunsInThatMemory) {
+  run_ranks(2, {}, [](Communicator& communicator, Stream&) {
+    communicator.force(Choice{Algorithm::pipelined, kMaxBlocks});
+    const auto choose = [&](Memory memory) {
+      return communicator.choose(Collective::all_reduce, std::size_t{1} << 20, memory);
+    };
+    EXPECT_EQ(choose(Memory::symmetric).algorithm, Algorithm::pipelined);
+    EXPECT_EQ(choose(Memory::any), (Choice{Algorithm::direct, 64}));
   });
 }
 

@@ -7,6 +7,7 @@
 #include "collectives/all_gather.h"
 #include "collectives/all_reduce.h"
 #include "collectives/broadcast.h"
+#include "collectives/cases.h"
 #include "collectives/ranks.h"
 #include "collectives/reduce_scatter.h"
 
@@ -25,14 +26,20 @@ float value_of(int call, int rank, std::size_t i) {
 TEST(Reentrancy, ThousandsOfCallsOfMixedSizesAndAlgorithmsNeverMix) {
   constexpr int kCalls = 3000, kSize = 3;
   constexpr std::size_t kMost = 96;
+  static_assert(static_cast<int>(Algorithm::pipelined) == 3);
   RankOptions options;
-  options.communicator = {.low_latency_bytes = 1024, .two_phase_bytes = 1024, .staging_bytes = 6 << 10};
+  options.communicator = {
+      .low_latency_bytes = 1024, .two_phase_bytes = 1024, .staging_bytes = 6 << 10, .pipeline_bytes = 1 << 10};
   run_ranks(kSize, options, [](Communicator& communicator, Stream& stream) {
     std::uint32_t shared = 1, own = static_cast<std::uint32_t>(communicator.rank()) + 77;
-    std::vector<float> in(kMost * kSize), out(kMost * kSize);
+    const auto symmetric = [&] {
+      return reinterpret_cast<float*>(communicator.fabric().allocate(kMost * kSize * sizeof(float)).data);
+    };
+    float* const in = symmetric();
+    float* const out = symmetric();
     for (int call = 0; call < kCalls; ++call) {
       const std::size_t count = 1 + (draw(shared) >> 20) % kMost;
-      const auto algorithm = static_cast<Algorithm>((draw(shared) >> 20) % 3);
+      const auto algorithm = static_cast<Algorithm>((draw(shared) >> 20) % 4);
       const auto kind = (draw(shared) >> 20) % 4;
       if ((draw(own) >> 20) % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds((draw(own) >> 20) % 200));
       communicator.force(Choice{algorithm});
@@ -41,11 +48,12 @@ TEST(Reentrancy, ThousandsOfCallsOfMixedSizesAndAlgorithmsNeverMix) {
         return value_of(call, 0, i) + value_of(call, 1, i) + value_of(call, 2, i);
       };
       const auto me = static_cast<std::size_t>(communicator.rank());
-      if (kind == 0) all_reduce(communicator, {in.data(), out.data(), count, DType::float32}, stream);
-      if (kind == 1) all_gather(communicator, {in.data(), out.data(), count, DType::float32}, stream);
-      if (kind == 2) reduce_scatter(communicator, {in.data(), out.data(), count, DType::float32}, stream);
+      const Memory memory = call % 2 == 0 ? Memory::any : Memory::symmetric;
+      if (kind == 0) all_reduce(communicator, {in, out, count, DType::float32, memory}, stream);
+      if (kind == 1) all_gather(communicator, {in, out, count, DType::float32}, stream);
+      if (kind == 2) reduce_scatter(communicator, {in, out, count, DType::float32}, stream);
       const int root = call % kSize;
-      if (kind == 3) broadcast(communicator, {in.data(), out.data(), count, DType::float32, root}, stream);
+      if (kind == 3) broadcast(communicator, {in, out, count, DType::float32, root}, stream);
       communicator.fabric().synchronize(stream);
       for (std::size_t i = 0; i < count; ++i) {
         const float want = kind == 0   ? sum_at(i)
@@ -63,15 +71,17 @@ TEST(Reentrancy, ThousandsOfCallsOfMixedSizesAndAlgorithmsNeverMix) {
 TEST(Reentrancy, CallsQueuedWithoutAHostBetweenThemFeedEachOther) {
   constexpr int kCalls = 400, kSize = 4;
   constexpr std::size_t kCount = 37;
-  for (const Algorithm algorithm : {Algorithm::low_latency, Algorithm::two_phase, Algorithm::direct, Algorithm::put})
+  for (const Algorithm algorithm : algorithms_of(Collective::all_reduce, DeviceKind::cpu))
     run_ranks(kSize, {}, [&](Communicator& communicator, Stream& stream) {
       communicator.force(Choice{algorithm});
       std::uint32_t own = static_cast<std::uint32_t>(communicator.rank());
-      std::vector<float> x(kCount, static_cast<float>(communicator.rank()));
+      const std::span<float> x(reinterpret_cast<float*>(communicator.fabric().allocate(kCount * sizeof(float)).data),
+                               kCount);
+      std::fill(x.begin(), x.end(), static_cast<float>(communicator.rank()));
       for (int call = 0; call < kCalls; ++call) {
-        all_reduce(communicator, {x.data(), x.data(), kCount, DType::float32}, stream);
+        all_reduce(communicator, {x.data(), x.data(), kCount, DType::float32, Memory::symmetric}, stream);
         const bool late = (draw(own) >> 20) % 50 == 0;
-        stream.enqueue([&x, late](ThreadPool&) {
+        stream.enqueue([x, late](ThreadPool&) {
           if (late) std::this_thread::sleep_for(std::chrono::microseconds(100));
           for (float& value : x) value = value / 4.0f + 1.0f;  // exact: whole numbers and powers of two
         });

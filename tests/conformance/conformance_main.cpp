@@ -1,16 +1,14 @@
-// heddle_conformance --fabric shm|mpi|nvlink|nvlink-ipc [--threads N] [--case NAME] [--large] [--rounds N] [--soak N]
-//   [--seed N] [--deadline SECONDS]
-// Runs the cases on a fabric: under mpirun, or (--threads, not mpi) with ranks as threads. A line a case; exit code 1
-// when one fails. Needs no GoogleTest, so it runs on machines that have none.
+// heddle_conformance runs the cases on a fabric: under mpirun, or (--threads, not mpi) with ranks as threads. Needs no
+// GoogleTest, so it runs on machines that have none.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "conformance/run_cases.h"
 #include "fabric/launch.h"
@@ -23,47 +21,26 @@ struct Arguments {
   std::string fabric = "shm";
   int threads = 0;  // 0: ranks are processes
   double deadline_seconds = 10;
+  bool large = false;
   Course course;
 };
 
-template <class T>
-T number(std::string_view option, std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw_error<InputError>("{}: \"{}\" is not a number", option, text);
-  return value;
-}
-
-Arguments parse(int argc, char** argv) {
-  Arguments arguments;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view option = argv[i];
-    if (option == "--large") {
-      arguments.course.options.largest_bytes = std::size_t{256} << 20;
-      continue;
-    }
-    if (i + 1 == argc) throw_error<InputError>("{}: unknown, or its value is missing", option);
-    const std::string_view value = argv[++i];
-    if (option == "--fabric") {
-      arguments.fabric = value;
-    } else if (option == "--threads") {
-      arguments.threads = number<int>(option, value);
-    } else if (option == "--case") {
-      arguments.course.only = value;
-    } else if (option == "--rounds") {
-      arguments.course.options.rounds = number<int>(option, value);
-    } else if (option == "--soak") {
-      arguments.course.soak_iterations = number<int>(option, value);
-    } else if (option == "--seed") {
-      arguments.course.options.seed = number<std::uint64_t>(option, value);
-    } else if (option == "--deadline") {
-      arguments.deadline_seconds = number<double>(option, value);
-    } else {
-      throw_error<InputError>("{}: unknown option", option);
-    }
-  }
-  return arguments;
+void add_options(CLI::App& app, Arguments& arguments) {
+  app.add_option("--fabric", arguments.fabric, "shm, mpi, nvlink or nvlink-ipc")->capture_default_str();
+  app.add_option("--threads", arguments.threads, "ranks as threads (not mpi); without it ranks are processes")
+      ->check(CLI::Range(1, kMaxPeers));
+  app.add_option("--case", arguments.course.only, "one case alone");
+  app.add_flag("--large", arguments.large, "sizes up to 256 MB, not to 1 MB");
+  app.add_option("--rounds", arguments.course.options.rounds, "of the cases that repeat")
+      ->check(CLI::Range(1, 100'000'000))
+      ->capture_default_str();
+  app.add_option("--soak", arguments.course.soak_iterations, "iterations of the soak, after the cases")
+      ->check(CLI::Range(0, 100'000'000))
+      ->capture_default_str();
+  app.add_option("--seed", arguments.course.options.seed, "of what is random")->capture_default_str();
+  app.add_option("--deadline", arguments.deadline_seconds, "seconds that a wait may last")
+      ->check(CLI::Range(0.01, 86400.0))
+      ->capture_default_str();
 }
 
 // Rank 0 tells.
@@ -83,8 +60,8 @@ void run_rank(Fabric& fabric, Stream& stream, const Course& course) {
   });
 }
 
-int run(int argc, char** argv) {
-  const Arguments arguments = parse(argc, argv);
+int run(Arguments arguments) {
+  if (arguments.large) arguments.course.options.largest_bytes = std::size_t{256} << 20;
   const FabricOptions options{
       .heap_bytes = heap_bytes_for(arguments.course.options),
       .deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(arguments.deadline_seconds * 1e9))};
@@ -98,8 +75,16 @@ int run(int argc, char** argv) {
 }  // namespace heddle::conformance
 
 int main(int argc, char** argv) {
+  CLI::App app("Runs the conformance cases on a fabric: a line a case; exit status 1 when one fails.");
+  heddle::conformance::Arguments arguments;
+  heddle::conformance::add_options(app, arguments);
   try {
-    return heddle::conformance::run(argc, argv);
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  try {
+    return heddle::conformance::run(std::move(arguments));
   } catch (const heddle::InputError& error) {
     fmt::print(stderr, "heddle_conformance: {}\n", error.what());
     return 2;

@@ -17,7 +17,7 @@ name=mpir$$
 cp "$rank" "$folder/$name"
 
 status=0
-output=$("$heddle" launch -n 4 --recovery -- "$folder/$name" "$mode" 3000 2>&1 </dev/null) || status=$?
+output=$("$heddle" launch -n 4 -- "$folder/$name" "$mode" 3000 2>&1 </dev/null) || status=$?
 [ "$status" != 0 ] || fail "the exit status is 0"
 
 case $mode in
@@ -25,6 +25,7 @@ case $mode in
   stop) pattern='rank 1 is stopped' ;;
   throw) pattern='rank 1 has ended with an error of its own' ;;
   missing) pattern='rank 1 has not opened its fabric' ;;
+  leave) pattern='rank 1 has closed its fabric' ;;
   unequal) pattern='rank 0 wants a heap of 1048576 bytes, rank 1 one of 1052672' ;;
   *) fail "no such mode" ;;
 esac

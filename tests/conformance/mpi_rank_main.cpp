@@ -1,5 +1,5 @@
 // A rank for mpi_failure.sh: mpi_rank MODE DEADLINE_MS. The ranks pass a token round and round; rank 1 then is killed
-// or stops (kill, stop), never opens its fabric (missing), wants another heap (unequal) or ends with an error (throw).
+// or stops (kill, stop), returns early (leave), never opens its fabric (missing), wants another heap (unequal) or ends with an error (throw).
 // Each other rank prints its own number and the error, and ends with 1.
 #include <unistd.h>
 
@@ -31,6 +31,7 @@ void run(std::string_view mode, FabricOptions options) {
     if (round == 20 && odd_one) {
       if (mode == "kill") ::raise(SIGKILL);
       if (mode == "stop") ::raise(SIGSTOP);
+      if (mode == "leave") return;
       if (mode == "throw") throw std::runtime_error("an error of its own");
     }
     fabric->signal(stream, next, flag, round);

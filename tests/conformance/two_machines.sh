@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# two_machines.sh HEDDLE CONFORMANCE: the cases on `mpi` over TCP between two "machines", which are network namespaces
+# two_machines.sh HEDDLE CONFORMANCE COLLECTIVE MPI_RANK: the cases, a collective and a rank's death on `mpi` over TCP between two "machines", which are network namespaces
 # joined by a veth pair. Exit status 77, with the reason, where such namespaces may not be made.
 set -euo pipefail
-heddle=$1 conformance=$2
+heddle=$1 conformance=$2 collective=$3 rank=$4
 
 skip() {
   echo "two_machines: skipped: $*"
@@ -41,5 +41,14 @@ chmod +x "$folder/agent"
 
 # mpirun gives each machine a folder by its name, and these two share one.
 export OMPI_MCA_plm_rsh_agent=$folder/agent OMPI_MCA_orte_tmpdir_base=$folder OMPI_MCA_orte_keep_fqdn_hostnames=1
-ip netns exec "$a" "$heddle" launch -n 2 --hosts 10.99.0.1:1,10.99.0.2:1 --interface 10.99.0.0/24 -- \
-  "$conformance" --fabric mpi --rounds 20 --deadline 60 </dev/null
+launch() {
+  ip netns exec "$a" "$heddle" launch -n 2 --hosts 10.99.0.1:1,10.99.0.2:1 --interface 10.99.0.0/24 -- "$@" </dev/null
+}
+launch "$conformance" --fabric mpi --rounds 20 --deadline 60
+launch "$collective" --fabric mpi --deadline 60 | tee "$folder/sums"
+grep -q 'rank 1: 1048576 of 1048576 sums are 3' "$folder/sums"
+if launch "$rank" kill 3000 >"$folder/death" 2>&1; then
+  echo "two_machines: the run goes on when rank 1 is killed"
+  exit 1
+fi
+grep -E 'rank 1 was killed' "$folder/death" || { cat "$folder/death"; exit 1; }

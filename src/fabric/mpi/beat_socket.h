@@ -22,7 +22,7 @@ struct BeatAddress {
 // What a rank says. Plain data; ranks are machines of one byte order, as MPI_BYTE asks anyway.
 struct Beat {
   enum Kind : std::uint32_t { alive, failure, timeout };
-  static constexpr std::uint32_t kMagic = 0x48444c31;
+  static constexpr std::uint32_t kMagic = 0x48444c32;
 
   std::uint32_t magic = kMagic;
   Kind kind = alive;
@@ -30,6 +30,7 @@ struct Beat {
   std::int32_t rank = -1;           // who says it
   std::int32_t waiting_for = -1;    // a rank, while it waits
   Tag tag;                          // of that wait
+  std::uint64_t closed = 0;         // 1: it has closed its fabric, and waits for the others to do so, too
   std::array<char, 640> trouble{};  // failure, timeout: in words; ends in a zero
 };
 

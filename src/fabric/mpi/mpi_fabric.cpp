@@ -67,48 +67,48 @@ MpiFabric::MpiFabric(const Launch& launch, const FabricOptions& options)
 Peers MpiFabric::peers(std::span<const int> team) const {
   if (!has(Capability::peer_addresses))
     throw InvalidArgument("mpi has no peer addresses between machines: memory there is reached by put and get alone");
-  require_team(team, size(), rank(), "mpi: peers");
+  require_team(team, size(), rank(), "peers");
   return peers_.of(team);
 }
 
 void MpiFabric::check(const Stream& stream, int peer, std::string_view operation) const {
-  require(stream.device().kind == DeviceKind::cpu, "mpi: {}: the stream is one of {}, not of the CPU", operation,
+  require(stream.device().kind == DeviceKind::cpu, "{}: mpi takes streams of the CPU, not of {}", operation,
           name_of(stream.device()));
-  require(peer >= 0 && peer < size(), "mpi: {}: there is no rank {} in a world of {}", operation, peer, size());
+  require(peer >= 0 && peer < size(), "{}: rank {} is not in a world of {}", operation, peer, size());
 }
 
 std::size_t MpiFabric::offset_of(const void* place, std::size_t bytes, std::string_view operation) const {
   const std::optional<std::size_t> offset = offset_of(place, bytes);
-  require(offset.has_value(),
-          "mpi: {}: {} bytes at {} do not lie in what was allocated of the symmetric heap of rank {}", operation, bytes,
-          place, rank());
+  require(offset.has_value(), "{}: {} bytes at {} are not in what rank {} has allocated of the symmetric heap",
+          operation, bytes, place, rank());
   return *offset;
 }
 
 std::size_t MpiFabric::offset_of_flag(const std::uint64_t* flag, std::string_view operation) const {
   const std::size_t offset = offset_of(flag, sizeof *flag, operation);
-  require(offset % sizeof *flag == 0, "mpi: {}: the flag's offset of {} is no multiple of 8", operation, offset);
+  require(offset % sizeof *flag == 0, "{}: the flag at {} is not aligned to {} bytes", operation,
+          static_cast<const void*>(flag), sizeof *flag);
   return offset;
 }
 
 SymmetricSpan MpiFabric::allocate(std::size_t size_bytes) {
   const std::vector<std::uint64_t> sizes = world_.exchange(size_bytes, "allocate");
   for (std::size_t other = 0; other < sizes.size(); ++other)
-    require(sizes[other] == sizes[0], "mpi: allocate: rank 0 asks for {} bytes, rank {} for {}", sizes[0], other,
+    require(sizes[other] == sizes[0], "allocate: rank 0 asks for {} bytes, rank {} for {}", sizes[0], other,
             sizes[other]);
   return {.data = world_.heap() + heap_.allocate(size_bytes), .size_bytes = size_bytes};
 }
 
 void MpiFabric::put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
   check(stream, peer, "put");
-  require(source != nullptr || bytes == 0, "mpi: put: the source of {} bytes is null", bytes);
+  require(source != nullptr || bytes == 0, "put: {} bytes from a null source", bytes);
   const std::size_t offset = offset_of(destination, bytes, "put");
   stream.enqueue([=, this](ThreadPool&) { world_.put(peer, offset, source, bytes); });
 }
 
 void MpiFabric::get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
   check(stream, peer, "get");
-  require(destination != nullptr || bytes == 0, "mpi: get: the destination of {} bytes is null", bytes);
+  require(destination != nullptr || bytes == 0, "get: {} bytes to a null destination", bytes);
   const std::size_t offset = offset_of(source, bytes, "get");
   stream.enqueue([=, this](ThreadPool&) { world_.get(peer, destination, offset, bytes); });
 }
@@ -138,7 +138,7 @@ void MpiFabric::fence(Stream& stream) {
 
 void MpiFabric::barrier(Stream& stream, std::span<const int> team) {
   check(stream, rank(), "barrier");
-  require_team(team, size(), rank(), "mpi: barrier");
+  require_team(team, size(), rank(), "barrier");
   stream.enqueue([this, ranks = Ranks(team.begin(), team.end())](ThreadPool&) { world_.barrier(ranks); });
 }
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <numeric>
 
 #include "base/checked.h"
@@ -85,9 +86,11 @@ MpiWorld::MpiWorld(const Launch& launch, const FabricOptions& options)
               .rank = launch.rank,
               .world_size = launch.world_size,
               .one_machine = on_one_machine(launch),
-              .deadline = options.deadline}) {
+              .deadline = options.deadline,
+              .join_deadline = options.limit_to_join()}) {
   try {
     open();
+    watch_.say_joined();
   } catch (...) {
     if (watch_.in_trouble()) abandon_mpi();
     throw;
@@ -208,6 +211,8 @@ MpiWorld::~MpiWorld() {
 
 void MpiWorld::close() {
   fence();
+  watch_.say_closed();
+  closing_ = true;  // the others may work on for as long as they live
   exchange(0, "close");
   watch_.end();
   progress_ = {};
@@ -291,7 +296,8 @@ void MpiWorld::await(int from, Tag tag, std::uint64_t target, FunctionRef<std::u
     MpiWorld& world;
     bool said = false;
   } waiting(*this);
-  const std::uint64_t limit = wait_limit().nanoseconds;
+  const std::uint64_t limit =
+      closing_ ? std::numeric_limits<std::uint64_t>::max() : static_cast<std::uint64_t>(watch_.limit().count());
   std::uint64_t start = 0;
   std::chrono::steady_clock::time_point awake_until;
   for (std::uint64_t looks = 1;; ++looks) {

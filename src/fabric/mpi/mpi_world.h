@@ -56,7 +56,7 @@ class MpiWorld {
                          std::span<const IncomingMessage> incoming, Tag tag);
 
   // Collective: what each rank gave, by rank.
-  std::vector<std::uint64_t> exchange(std::uint64_t own, Tag tag);
+  std::vector<std::uint64_t> exchange(std::uint64_t own, Tag tag);  // limited by the deadline, but in close()
 
   void throw_if_in_trouble();
 
@@ -103,6 +103,7 @@ class MpiWorld {
   std::vector<int> dirty_;             // ranks with puts or signals that may not have arrived, no rank twice
   std::unordered_map<std::uint64_t, std::uint64_t> barriers_entered_;  // by the team's hash
 
+  bool closing_ = false;
   std::atomic<int> num_waiting_ = 0;  // threads that make progress themselves
   std::jthread progress_;             // last: it uses all of the above
 };

@@ -67,6 +67,14 @@ void RankWatch::say_not_waiting() {
   waiting_for_ = -1;
 }
 
+void RankWatch::say_closed() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  tell();
+}
+
 std::string RankWatch::why_lost(int rank, std::uint64_t silence_allowed) const {
   const RankContact& contact = contacts_[static_cast<std::size_t>(rank)];
   const std::uint64_t silence = now() - seen_[static_cast<std::size_t>(rank)].heard_at;
@@ -108,6 +116,10 @@ std::string RankWatch::what_is_known_of(int from) const {
   while (rank != options_.rank && !passed[static_cast<std::size_t>(rank)]) {
     passed[static_cast<std::size_t>(rank)] = true;
     const Seen& seen = seen_[static_cast<std::size_t>(rank)];
+    if (seen.closed) {
+      add(fmt::format("rank {} has closed its fabric", rank));
+      return text;
+    }
     if (seen.waiting_for < 0) {
       add(fmt::format("rank {} lives and waits for nobody: it has not come so far", rank));
       return text;
@@ -175,8 +187,10 @@ void RankWatch::receive() {
     const std::lock_guard lock(mutex_);
     if (seen_.empty()) continue;
     const bool waits = beat->waiting_for >= 0 && beat->waiting_for < options_.world_size;
-    seen_[static_cast<std::size_t>(beat->rank)] = {
-        .heard_at = now(), .waiting_for = waits ? beat->waiting_for : -1, .tag = beat->tag};
+    seen_[static_cast<std::size_t>(beat->rank)] = {.heard_at = now(),
+                                                   .waiting_for = waits ? beat->waiting_for : -1,
+                                                   .tag = beat->tag,
+                                                   .closed = beat->closed != 0};
     if (beat->kind == Beat::alive || in_trouble_ || ended_) continue;
     trouble_kind_ = beat->kind;
     trouble_ = printable(beat->trouble.data(), beat->trouble.size());
@@ -201,7 +215,7 @@ void RankWatch::look_at_call() {
   const std::uint64_t since = call_since_.load(std::memory_order_relaxed);
   const std::uint64_t lasted = now() - std::min(now(), since);
   const int peer = call_peer_.load(std::memory_order_relaxed);
-  const bool late = lasted > count(options_.deadline);
+  const bool late = lasted > count(limit());
   if (!late && (!in_trouble() || lasted <= count(kGrace))) return;
   if (call_.load(std::memory_order_acquire) != what || call_since_.load(std::memory_order_relaxed) != since) return;
   const std::string known = what_is_known_of(peer);
@@ -225,7 +239,8 @@ Beat RankWatch::own_beat() const {
             .job = options_.job,
             .rank = options_.rank,
             .waiting_for = waiting_for_,
-            .tag = waiting_tag_};
+            .tag = waiting_tag_,
+            .closed = closed_ ? std::uint64_t{1} : 0};
   const char* call = call_.load(std::memory_order_acquire);
   if (call != nullptr && beat.waiting_for < 0) {
     // Most calls are over at once; one that waits says so from the next beat on.

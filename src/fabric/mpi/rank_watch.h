@@ -33,6 +33,7 @@ struct WatchOptions {
   int world_size = 1;
   bool one_machine = true;
   std::chrono::nanoseconds deadline{};
+  std::chrono::nanoseconds join_deadline{};  // of each wait and MPI call until say_joined()
 };
 
 // Any thread may call any of it.
@@ -50,6 +51,9 @@ class RankWatch {
   void end();
 
   std::chrono::nanoseconds deadline() const { return options_.deadline; }
+  // Of a wait or MPI call that begins now.
+  std::chrono::nanoseconds limit() const { return joined_ ? options_.deadline : options_.join_deadline; }
+  void say_joined() { joined_ = true; }
   // Nanoseconds, in steps of a twentieth of the deadline. It stands still while this process is stopped, so that one
   // that was blames nobody.
   std::uint64_t now() const { return now_.load(std::memory_order_relaxed); }
@@ -57,6 +61,7 @@ class RankWatch {
   // What this rank tells the others of what it does.
   void say_waiting(int from, Tag tag);
   void say_not_waiting();
+  void say_closed();  // at once, and from now on
 
   // What keeps `from` from coming, as far as it can be known: "rank 1 is stopped (process 4711)".
   std::string what_is_known_of(int from) const;
@@ -85,6 +90,7 @@ class RankWatch {
     std::uint64_t heard_at = 0;  // by now()
     int waiting_for = -1;
     Tag tag;
+    bool closed = false;
   };
 
   void run();
@@ -105,6 +111,7 @@ class RankWatch {
   std::atomic<std::uint64_t> now_ = 0;
   std::atomic<bool> in_trouble_ = false;
   std::atomic<bool> stop_ = false;
+  std::atomic<bool> joined_ = false;
   std::atomic<const char*> call_ = nullptr;  // in an MPI call; with the two below
   std::atomic<int> call_peer_ = -1;
   std::atomic<std::uint64_t> call_since_ = 0;
@@ -115,6 +122,7 @@ class RankWatch {
   bool ended_ = false;
   int waiting_for_ = -1;
   Tag waiting_tag_;
+  bool closed_ = false;
   Beat::Kind trouble_kind_ = Beat::alive;
   std::string trouble_;
 

@@ -1,0 +1,89 @@
+// How a large buffer is cut so that its parts move at the same time in both directions, without a barrier: chunks, each
+// with a flag, through slots that are used again when the flag of what became of them has come back.
+#pragma once
+
+#include "collectives/pieces.cuh"
+#include "collectives/workspace.h"
+#include "fabric/group.h"
+
+namespace heddle {
+
+// How a buffer is cut into one piece a rank, and each piece into chunks, which are dealt to the blocks in turn. All ranks
+// cut alike, so block b exchanges with blocks b of the others alone. A rank's piece may end before another's does: then
+// its last chunk may be empty. Made on the host, for it divides.
+class ChunkCut {
+ public:
+  static constexpr std::size_t kMostBytes = std::size_t{16} << 10;  // what 256 threads copy four packets each of
+  static constexpr std::size_t kFewestSlots = 4;  // one under way, one being added, one whose sum is on its way back
+
+  // How large chunks are where `slots_bytes` are there for the slots of all blocks and ranks; 0: too few for any.
+  static constexpr std::size_t chunk_bytes(std::size_t slots_bytes, int blocks, int ranks) {
+    const std::size_t most =
+        slots_bytes / (static_cast<std::size_t>(blocks) * static_cast<std::size_t>(ranks) * kFewestSlots);
+    return most < kMostBytes ? most / kPacketBytes * kPacketBytes : kMostBytes;
+  }
+
+  // `bytes` > 0, in chunks of chunk_bytes(slots_bytes, blocks, ranks) > 0.
+  ChunkCut(std::size_t bytes, int ranks, int blocks, std::size_t slots_bytes)
+      : pieces_(bytes, ranks),
+        chunk_(chunk_bytes(slots_bytes, blocks, ranks)),
+        blocks_(static_cast<std::uint32_t>(blocks)),
+        ranks_(static_cast<std::uint32_t>(ranks)),
+        slots_(static_cast<std::uint32_t>(slots_bytes / (std::size_t{blocks_} * ranks_ * chunk_))),
+        chunks_(static_cast<std::uint32_t>((pieces_.most_packets() * kPacketBytes + chunk_ - 1) / chunk_)) {}
+
+  // In each piece, of this block.
+  HEDDLE_HOST_DEVICE std::uint32_t chunks(int block) const {
+    const auto b = static_cast<std::uint32_t>(block);
+    return chunks_ > b ? (chunks_ - b + blocks_ - 1) / blocks_ : 0;
+  }
+  HEDDLE_HOST_DEVICE std::uint32_t slots() const { return slots_; }  // of a block, for each rank
+
+  // Chunk `c` of `block` in piece `p`: bytes [begin, begin + size) of the buffer.
+  HEDDLE_HOST_DEVICE std::size_t begin(int p, int block, std::uint32_t c) const {
+    return pieces_.begin(p) + in_piece(block, c);
+  }
+  HEDDLE_HOST_DEVICE std::size_t size(int p, int block, std::uint32_t c) const {
+    const std::size_t whole = pieces_.size(p), at = in_piece(block, c);
+    return at >= whole ? 0 : whole - at < chunk_ ? whole - at : chunk_;
+  }
+
+  // Where `source`'s part of chunk `c` of `block` lies among the slots, in bytes.
+  HEDDLE_HOST_DEVICE std::size_t slot(int source, int block, std::uint32_t c) const {
+    const std::uint32_t row = static_cast<std::uint32_t>(block) * slots_ + c % slots_;
+    return (std::size_t{row} * ranks_ + static_cast<std::uint32_t>(source)) * chunk_;
+  }
+
+ private:
+  HEDDLE_HOST_DEVICE std::size_t in_piece(int block, std::uint32_t c) const {
+    return (std::size_t{c} * blocks_ + static_cast<std::uint32_t>(block)) * chunk_;
+  }
+
+  EvenPieces pieces_;
+  std::size_t chunk_;
+  std::uint32_t blocks_, ranks_;
+  std::uint32_t slots_;
+  std::uint32_t chunks_;  // of all blocks
+};
+
+#ifdef __CUDACC__
+// Some warps of a block, as a Group that shares its work with nobody. sync() is joined by one warp more, which looks
+// after flags for them.
+class WarpsOfBlock {
+ public:
+  __device__ WarpsOfBlock(int first_warp, int warps, int barrier)
+      : first_lane_(32 * first_warp), lanes_(32 * warps), barrier_(barrier) {}
+
+  __device__ int lane() const { return static_cast<int>(threadIdx.x) - first_lane_; }
+  __device__ int lanes() const { return lanes_; }
+  __device__ int block() const { return 0; }
+  __device__ int blocks() const { return 1; }
+  __device__ void sync() const { asm volatile("bar.sync %0, %1;" ::"r"(barrier_), "r"(lanes_ + 32) : "memory"); }
+
+ private:
+  int first_lane_, lanes_, barrier_;
+};
+static_assert(Group<WarpsOfBlock>);
+#endif
+
+}  // namespace heddle

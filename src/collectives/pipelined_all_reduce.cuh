@@ -1,0 +1,167 @@
+// all_reduce of large buffers by stores alone. Each rank owns a piece; everybody pushes its share of a piece, chunk by
+// chunk, into its owner's slots and raises a flag there; the owner adds what has come from all, in rank order, pushes
+// the sum to everybody's output and raises a flag there, which says two things: the sum has come, and the slots that it
+// came from are free. Moves 2 (N-1)/N S bytes a rank.
+//
+// Nobody waits at the start. Pushing into slots, which lie elsewhere where the next call has other blocks, is safe because
+// a call ends when all sums have come, so every owner has by then added everybody's share of all its chunks. Writing a rank's output is safe
+// because its share of that chunk has come: it is in this call, and done with that part of its input, too.
+//
+// On a GPU some warps of a block push and others add, each with a warp for its flags. Both directions of the links are
+// busy from the first chunk to the last.
+#pragma once
+
+#include "collectives/direct.cuh"
+#include "collectives/pipeline.cuh"
+
+namespace heddle {
+
+template <class T, int kAtOnce>
+struct PipelinedAllReduce {
+  const std::byte* input;  // of any memory
+  std::byte* output;       // of symmetric memory; may be input
+  ChunkCut cut;
+
+  static constexpr int kWarps = 8;                             // that push; as many add
+  static constexpr int kBlockThreads = 2 * 32 * (kWarps + 1);  // on a GPU
+
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
+    BlockState& state = workspace.blocks[group.block()];
+    const Call<P> call{*this, cut, peers, workspace, group.block(), state.chunks};
+    if constexpr (kOneLane<G>)
+      call.alone(group, state);
+    else
+      call.shared_out(state);
+  }
+
+  template <PeerAddressing P>
+  struct Call {
+    const PipelinedAllReduce& buffers;
+    const ChunkCut& cut;
+    const P& peers;
+    const Workspace& workspace;
+    int block;
+    std::uint64_t before;  // chunks of this block in all calls before
+
+    // Flags count chunks: of `from` that have come, of `from` whose sums have come. Both lie here.
+    HEDDLE_HOST_DEVICE std::uint64_t* come(int from) const { return workspace.shares_come + block * peers.size + from; }
+    HEDDLE_HOST_DEVICE std::uint64_t* summed(int from) const { return workspace.sums_come + block * peers.size + from; }
+
+    HEDDLE_HOST_DEVICE void tell(int peer, std::uint64_t* flag, std::uint32_t chunks) const {
+      atomic_store<Order::release, Scope::system>(peers.at(peer, flag), before + chunks);
+    }
+    [[nodiscard]] HEDDLE_HOST_DEVICE bool wait(int from, const std::uint64_t* flag, std::uint32_t chunks) const {
+      return spin_until(peers.waits, why(peers, from, "all-reduce"), flag, before + chunks);
+    }
+
+    template <Group Lanes>
+    HEDDLE_HOST_DEVICE void push(const Lanes& lanes, std::uint32_t c) const {
+      std::byte* const slot = workspace.slots + cut.slot(peers.rank, block, c);
+      for (int step = 1; step < peers.size; ++step) {
+        const int owner = peer_at(peers.rank, step, peers.size);
+        copy_here(lanes, peers.at(owner, slot), buffers.input + cut.begin(owner, block, c), cut.size(owner, block, c));
+      }
+    }
+
+    template <Group Lanes>
+    HEDDLE_HOST_DEVICE void add(const Lanes& lanes, std::uint32_t c) const {
+      const std::size_t begin = cut.begin(peers.rank, block, c);
+      const auto share = [&](int p) -> const std::byte* {
+        return p == peers.rank ? buffers.input + begin : workspace.slots + cut.slot(p, block, c);
+      };
+      const auto sum = [&](int step) {
+        return step == peers.size - 1 ? buffers.output + begin
+                                      : peers.at(peer_at(peers.rank, step + 1, peers.size), buffers.output + begin);
+      };
+      sum_to<T, kAtOnce>(lanes, peers.size, share, peers.size, sum, cut.size(peers.rank, block, c));
+    }
+
+    // One lane does everything in turn: it pushes as far ahead as there are slots for.
+    template <Group Lane>
+    HEDDLE_HOST_DEVICE void alone(const Lane& lane, BlockState& state) const {
+      const std::uint32_t chunks = cut.chunks(block), ahead = cut.slots() - 1;
+      const auto wait_for_all = [&](auto flag, std::uint32_t count) {
+        for (int p = 0; p < peers.size; ++p)
+          if (p != peers.rank && !wait(p, flag(p), count)) return false;
+        return true;
+      };
+      const auto tell_all = [&](std::uint64_t* flag, std::uint32_t count) {
+        for (int step = 1; step < peers.size; ++step) tell(peer_at(peers.rank, step, peers.size), flag, count);
+      };
+      const auto come_from = [&](int p) { return come(p); };
+      const auto summed_by = [&](int p) { return summed(p); };
+      for (std::uint32_t c = 0; c < chunks + ahead; ++c) {
+        if (c < chunks) {
+          if (c >= cut.slots() && !wait_for_all(summed_by, c - cut.slots() + 1)) return;
+          push(lane, c);
+          tell_all(come(peers.rank), c + 1);
+        }
+        if (c < ahead || c - ahead >= chunks) continue;
+        if (!wait_for_all(come_from, c - ahead + 1)) return;
+        add(lane, c - ahead);
+        tell_all(summed(peers.rank), c - ahead + 1);
+      }
+      if (wait_for_all(summed_by, chunks)) state.chunks = before + chunks;
+    }
+
+#ifdef __CUDACC__
+    // The lanes of a warp, one for each peer.
+    template <class Flag>
+    [[nodiscard]] __device__ bool warp_waits(const Flag& flag, std::uint32_t count) const {
+      bool all = true;
+      for (int p = static_cast<int>(threadIdx.x % 32); p < peers.size; p += 32)
+        if (p != peers.rank) all = all && wait(p, flag(p), count);
+      return __all_sync(~0u, all) != 0;
+    }
+    __device__ void warp_tells(std::uint64_t* flag, std::uint32_t count) const {
+      for (int p = static_cast<int>(threadIdx.x % 32); p < peers.size; p += 32)
+        if (p != peers.rank) tell(p, flag, count);
+    }
+
+    // For each chunk: `ready(c)`, by the warp that looks after flags, then `work(c)` by the others, then the flag `done`.
+    // A flag's release waits for all stores before it; meanwhile the others are at the next chunk. False when a wait has
+    // given up. It says so in one of two places in turn: when it is at the next but one, all have read the last.
+    template <class Ready, class Work>
+    __device__ bool chunk_by_chunk(const WarpsOfBlock& warps, bool (&stopped)[2], const Ready& ready, const Work& work,
+                                   std::uint64_t* done) const {
+      const std::uint32_t chunks = cut.chunks(block);
+      const bool keeps_flags = warps.lane() < 0 || warps.lane() >= warps.lanes();
+      for (std::uint32_t c = 0; c <= chunks; ++c) {
+        if (keeps_flags && c < chunks && !ready(c)) stopped[c % 2] = true;
+        warps.sync();  // c may begin, and c - 1 is written
+        if (stopped[c % 2]) return false;
+        if (!keeps_flags && c < chunks) work(c);
+        if (keeps_flags && c > 0) warp_tells(done, c);
+      }
+      return true;
+    }
+
+    __device__ void shared_out(BlockState& state) const {
+      __shared__ bool stopped[2][2];
+      if (threadIdx.x < 4) stopped[threadIdx.x / 2][threadIdx.x % 2] = false;
+      __syncthreads();  // and every lane has read the counter
+      const int warp = static_cast<int>(threadIdx.x / 32);
+      const auto come_from = [&](int p) { return come(p); };
+      const auto summed_by = [&](int p) { return summed(p); };
+      if (warp < kWarps || warp == 2 * kWarps) {
+        const WarpsOfBlock pushing(0, kWarps, 1);
+        const auto slots_are_free = [&](std::uint32_t c) {
+          return c < cut.slots() || warp_waits(summed_by, c - cut.slots() + 1);
+        };
+        static_cast<void>(chunk_by_chunk(
+            pushing, stopped[0], slots_are_free, [&](std::uint32_t c) { push(pushing, c); }, come(peers.rank)));
+        return;
+      }
+      const WarpsOfBlock adding(kWarps, kWarps, 2);
+      const bool all_added = chunk_by_chunk(
+          adding, stopped[1], [&](std::uint32_t c) { return warp_waits(come_from, c + 1); },
+          [&](std::uint32_t c) { add(adding, c); }, summed(peers.rank));
+      if (warp <= 2 * kWarps || !all_added) return;
+      if (warp_waits(summed_by, cut.chunks(block)) && threadIdx.x % 32 == 0) state.chunks = before + cut.chunks(block);
+    }
+#endif
+  };
+};
+
+}  // namespace heddle

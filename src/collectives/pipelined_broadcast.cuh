@@ -1,0 +1,53 @@
+// broadcast on the CPU: the root copies into slots of its own, raising a flag at each other rank for each, and the
+// others copy from there. One trip; the root waits for nobody until its slots are used up (but where calls are compared,
+// all hear from all first). Each byte is copied once by every rank.
+#pragma once
+
+#include "collectives/direct.cuh"
+
+namespace heddle {
+
+struct PipelinedBroadcast {
+  const std::byte* input;  // of the root; of any memory
+  std::byte* output;       // may be input
+  std::size_t bytes;
+  int root;
+
+  static constexpr std::size_t kSlots = 8;
+  HEDDLE_HOST_DEVICE static std::size_t slot_bytes(const Workspace& workspace) {
+    return workspace.slots_bytes / kSlots / kPacketBytes * kPacketBytes;
+  }
+
+  // One block.
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
+    static_assert(kOneLane<G>);
+    std::uint64_t& parts = workspace.root_parts[root];
+    const std::size_t most = slot_bytes(workspace);
+    for (std::size_t begin = 0; begin < bytes; begin += most, ++parts) {
+      const std::size_t size = bytes - begin < most ? bytes - begin : most;
+      std::byte* const slot = workspace.root_slots + parts % kSlots * most;
+      if (peers.rank == root) {
+        for (int p = 0; p < peers.size; ++p)
+          if (p != root && parts >= kSlots && !wait(peers, p, workspace.parts_taken + p, parts - kSlots + 1)) return;
+        copy_here(group, slot, input + begin, size);
+        for (int step = 1; step < peers.size; ++step)
+          atomic_store(peers.at(peer_at(root, step, peers.size), workspace.parts_come + root), parts + 1);
+        if (output != input) copy_here(group, output + begin, input + begin, size);
+      } else {
+        if (!wait(peers, root, workspace.parts_come + root, parts + 1)) return;
+        copy_here(group, output + begin, peers.at(root, slot), size);
+        atomic_store(peers.at(root, workspace.parts_taken + peers.rank), parts + 1);
+      }
+    }
+  }
+
+ private:
+  template <PeerAddressing P>
+  [[nodiscard]] HEDDLE_HOST_DEVICE static bool wait(const P& peers, int from, const std::uint64_t* flag,
+                                                    std::uint64_t parts) {
+    return spin_until(peers.waits, why(peers, from, "broadcast"), flag, parts);
+  }
+};
+
+}  // namespace heddle
