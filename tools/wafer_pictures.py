@@ -7,7 +7,9 @@ HEDDLE is the program, which is asked for the cycles and draws the heat maps; FO
 --check nothing is written there: what differs from docs/results is named, and the exit status is 1 (of heat maps the pixels count,
 for libraries compress them in different ways). Needs nothing but Python.
 """
+import argparse
 import json
+import shutil
 import struct
 import subprocess
 import sys
@@ -147,12 +149,17 @@ def check(heddle):
 
 
 def main():
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
-    if sys.argv[2:] == ["--check"]:
-        check(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("heddle", help="the program")
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "docs" / "results")
+    parser.add_argument("--check", action="store_true", help="write nothing, and say what differs from docs/results")
+    arguments = parser.parse_args()
+    if shutil.which(arguments.heddle) is None:
+        parser.error(f"{arguments.heddle}: no program")
+    if arguments.check:
+        check(arguments.heddle)
     else:
-        draw(sys.argv[1], Path(sys.argv[2]) if len(sys.argv) == 3 else ROOT / "docs" / "results")
+        draw(arguments.heddle, arguments.folder)
 
 
 if __name__ == "__main__":

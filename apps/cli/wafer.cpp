@@ -69,6 +69,10 @@ WaferMesh mesh_on(const PlmrDevice& device, WaferMesh mesh) {
   return mesh.width <= most && mesh.height <= most ? mesh : WaferMesh{most, most};
 }
 
+WaferSync wafer_sync(const std::string& name) {
+  return name == "rendezvous" ? WaferSync::rendezvous : name == "barrier" ? WaferSync::barrier : WaferSync::dataflow;
+}
+
 WaferMethod wafer_method(const std::string& name) {
   if (name == "t10") return WaferMethod::t10;
   return name == "ladder" ? WaferMethod::ladder : WaferMethod::waferllm;

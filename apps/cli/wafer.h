@@ -52,6 +52,9 @@ WaferMesh mesh_on(const PlmrDevice& device, WaferMesh mesh);
 // "waferllm", "t10" or "ladder".
 WaferMethod wafer_method(const std::string& name);
 
+// "dataflow", "rendezvous" or "barrier".
+WaferSync wafer_sync(const std::string& name);
+
 // The verbs.
 void add_wafer_gemm(CLI::App& wafer);
 void add_wafer_gemv(CLI::App& wafer);

@@ -25,6 +25,7 @@ struct PredictOptions {
   std::optional<std::int64_t> in;
   std::int64_t out = 128;
   int phases = 2;
+  std::string sync = "dataflow";
 };
 
 // An option of another phase says that something else was meant.
@@ -42,6 +43,9 @@ void check_options(const CLI::App& command, const PredictOptions& options) {
   if (options.phase == "prefill") refuse("--k", "decode");
   if (options.method != "waferllm" && command.count("--k") > 0)
     throw_error<InputError>("--k is of WaferLLM's K-tree; --method is {}", options.method);
+  if (options.method != "waferllm" && command.count("--sync") > 0)
+    throw_error<InputError>("--sync is WaferLLM's choice; in --method {} every core waits for what it asked for",
+                            options.method);
 }
 
 WaferWork work_of(const PredictOptions& options, const NamedWaferModel& model, const PlmrDevice& device) {
@@ -50,7 +54,7 @@ WaferWork work_of(const PredictOptions& options, const NamedWaferModel& model, c
                  .decode_mesh = options.decode_mesh.value_or(options.mesh.value_or(mesh_on(device, meshes.decode))),
                  .context = options.in.value_or(options.context),
                  .method = wafer_method(options.method),
-                 .all_reduce = {.phases = options.phases}};
+                 .all_reduce = {.phases = options.phases, .sync = wafer_sync(options.sync)}};
   // The baselines stay on the cores that prefilled (wafer_baselines.h).
   if (options.phase == "end-to-end" && work.method != WaferMethod::waferllm && !options.decode_mesh)
     work.decode_mesh = work.prefill_mesh;
@@ -87,18 +91,29 @@ void run_predict(const CLI::App& command, const PredictOptions& options) {
                       {"phase", options.phase},
                       {"method", options.method},
                       {"context", work.context}};
+  if (work.method == WaferMethod::waferllm) object["sync"] = options.sync;
   if (work.method != WaferMethod::waferllm) object["ignores"] = ignored_properties(work.method);
   object.update(mesh_json(work));
   if (work.phase == WaferPhase::end_to_end) object["output"] = work.output;
   object.update(json_of(device, prediction));
+  std::string sync_lines;  // of the baselines all are the same
+  if (work.method == WaferMethod::waferllm)
+    for (const char* sync : {"dataflow", "rendezvous", "barrier"}) {
+      WaferWork other = work;
+      other.all_reduce.sync = wafer_sync(sync);
+      const double rate = predict_wafer(device, model.sizes, other).tokens_per_second;
+      object["tokens_per_s_by_sync"][sync] = rate;
+      sync_lines += line_text(sync, fmt::format("{:.1f} tokens a second", rate));
+    }
 
   std::string text =
-      line_text(options.phase, fmt::format("{} by {} on {} of {}, context {}{}", model.name, options.method,
+      line_text(options.phase, fmt::format("{} by {} on {} of {}, context {}{}{}", model.name, options.method,
                                            mesh_text(work), device.name, work.context,
-                                           work.output > 0 ? fmt::format(", {} tokens out", work.output) : ""));
+                                           work.output > 0 ? fmt::format(", {} tokens out", work.output) : "",
+                                           options.sync == "dataflow" ? "" : ", " + options.sync));
   if (work.method != WaferMethod::waferllm)
     text += line_text("ignores", fmt::format("{} of P, L, M, R", ignored_properties(work.method)));
-  text += text_of(device, prediction);
+  text += text_of(device, prediction) + sync_lines;
   write_wafer_result(options.output.json, object, text);
 }
 
@@ -127,6 +142,11 @@ void add_wafer_predict(CLI::App& wafer) {
                                   {.min = 1, .max = kMostTokens});
   add_number_option<int>(*command, "--k", options->phases, "Phases of decode's K-tree; default 2",
                          {.min = 1, .max = 32});
+  command
+      ->add_option("--sync", options->sync,
+                   "How a step of all cores begins: dataflow (default, and what was fitted), rendezvous, barrier")
+      ->check(CLI::IsMember({"dataflow", "rendezvous", "barrier"}))
+      ->type_name("NAME");
   command->add_option("--method", options->method, "waferllm (default), t10 or ladder")
       ->check(CLI::IsMember({"waferllm", "t10", "ladder"}))
       ->type_name("NAME");

@@ -83,6 +83,21 @@ std::vector<std::string> warnings_of(std::string_view product, const ProductOpti
   return {gemm_steps_text(mesh) + instead};
 }
 
+// What the numbers leave out.
+std::vector<std::string> notes_of(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh) {
+  std::vector<std::string> notes;
+  if (!is_baseline(options.method)) {
+    const double trip = (mesh.width + mesh.height) * device.alpha_cycles.value + device.ramp_cycles.value;
+    notes.push_back(fmt::format(
+        "a barrier is free here, and waits for the last core alone: news of all cores takes {:.0f} cycles a step there "
+        "and as many back, in any program",
+        trip));
+  }
+  if (device.other_fits.empty())
+    notes.push_back(fmt::format("{}: no program was measured on it; its programs' constants are WSE-2's", device.name));
+  return notes;
+}
+
 using CostOf = WaferCost (*)(const ProductOptions&, const PlmrDevice&, WaferMesh, WaferSync);
 
 void run_product(const char* product, const ProductOptions& options, WaferMesh usual_mesh, CostOf cost_of) {
@@ -93,8 +108,9 @@ void run_product(const char* product, const ProductOptions& options, WaferMesh u
                       {"mesh", json_of(mesh)},   {"method", options.method}, {"sync", options.sync},
                       {"timing", options.timing}};
   if (is_baseline(options.method)) object["ignores"] = ignored_properties(wafer_method(options.method));
-  std::string text = line_text(product, fmt::format("{}, {} on {} of {}, {}", options.n, options.method, text_of(mesh),
-                                                    device.name, options.sync));
+  std::string text =
+      line_text(product, fmt::format("{}, {} on {} of {}{}", options.n, options.method, text_of(mesh), device.name,
+                                     is_baseline(options.method) ? "" : ", " + options.sync));
   ordered_json by_sync = ordered_json::object();
   std::string sync_lines;
   for (const auto& [name, sync] : kSyncs) {
@@ -107,8 +123,12 @@ void run_product(const char* product, const ProductOptions& options, WaferMesh u
     text += text_of(device, cost);
   }
   object["microseconds_by_sync"] = by_sync;
+  if (is_baseline(options.method)) sync_lines.clear();  // all the same
   object["warnings"] = warnings_of(product, options, device, mesh);
-  write_wafer_result(options.output.json, object, text + sync_lines + warning_lines(object["warnings"]));
+  object["notes"] = notes_of(options, device, mesh);
+  text += sync_lines + warning_lines(object["warnings"]);
+  for (const std::string note : object["notes"]) text += line_text("note", note);
+  write_wafer_result(options.output.json, object, text);
 }
 
 void add_product_options(CLI::App& command, ProductOptions& options, const std::vector<std::string>& methods,

@@ -29,6 +29,7 @@ ordered_json json_of(const PlmrDevice& device, const WaferPrediction& prediction
   object["devices"] = prediction.devices;
   object["kv_bytes_per_core"] = prediction.kv_bytes;
   object["warnings"] = prediction.warnings;
+  object["notes"] = prediction.notes;
   return object;
 }
 
@@ -68,7 +69,9 @@ std::string text_of(const PlmrDevice& device, const WaferPrediction& prediction)
       line_text("regions",
                 fmt::format("{}; {} of that mesh lie side by side on {}, {} by the number of its cores",
                             prediction.regions, prediction.room.side_by_side, device.name, prediction.room.by_cores));
-  return text + warning_lines(prediction.warnings);
+  text += warning_lines(prediction.warnings);
+  for (const std::string& note : prediction.notes) text += line_text("note", note);
+  return text;
 }
 
 std::string warning_lines(const std::vector<std::string>& warnings) {

@@ -109,7 +109,7 @@ struct Generated {
 struct Run {
   std::int64_t prompt_tokens = 0;
   WaferCost prefill;      // of what was carried out
-  double predicted = 0;   // of it, by the closed forms
+  WaferCost closed;       // of it, by the closed forms
   WaferCost decode;       // of the last token
   double idle_share = 0;  // likewise
   std::vector<Generated> tokens;
@@ -124,6 +124,10 @@ void print_token(const RunOptions& options, const Run& run) {
   const Generated& last = run.tokens.back();
   write_stdout(fmt::format("{:>8} {:>8} {:>14.0f} cycles  \"{}\"\n", run.prompt_tokens + std::ssize(run.tokens) - 1,
                            last.token, last.cycles, printable(last.text, 200)));
+}
+
+std::string tokens_text(std::int64_t count) {
+  return fmt::format("{} token{}", count, count == 1 ? "" : "s");
 }
 
 struct Totals {
@@ -153,24 +157,26 @@ ordered_json json_of(const Run& run, const PlmrDevice& device, WaferMesh mesh, c
     cycles.push_back(generated.cycles);
     text += generated.text;
   }
-  ordered_json object{
-      {"model", model},
-      {"device", device.name},
-      {"mesh", json_of(mesh)},
-      {"regions", fit.regions},
-      {"prompt_tokens", run.prompt_tokens},
-      {"text", text},
-      {"tokens", tokens},
-      {"finish_reason", run.finish},
-      {"cycles_of", "the operations that were carried out"},
-      {"prefill", json_of(device, run.prefill)},
-      {"token_cycles", cycles},
-      {"decode_cycles", decode_totals(run).cycles},
-      {"last_token", json_of(device, run.decode)},
-      {"idle_share", run.idle_share},
-      {"closed_form", {{"prefill_cycles", run.predicted}, {"decode_cycles", decode_totals(run).predicted}}},
-      {"kv_capacity_tokens", capacity_of(fit, rows)},
-      {"kv_tokens_fullest_row", rows.fullest()}};
+  ordered_json object{{"model", model},
+                      {"device", device.name},
+                      {"mesh", json_of(mesh)},
+                      {"regions", fit.regions},
+                      {"prompt_tokens", run.prompt_tokens},
+                      {"text", text},
+                      {"tokens", tokens},
+                      {"finish_reason", run.finish},
+                      {"cycles_of", "the operations that were carried out"},
+                      {"prefill", json_of(device, run.prefill)},
+                      {"token_cycles", cycles},
+                      {"decode_cycles", decode_totals(run).cycles},
+                      {"last_token", json_of(device, run.decode)},
+                      {"idle_share", run.idle_share},
+                      {"closed_form",
+                       {{"prefill_cycles", run.closed.cycles()},
+                        {"prefill_breakdown", json_of(device, run.closed)["breakdown"]},
+                        {"decode_cycles", decode_totals(run).predicted}}},
+                      {"kv_capacity_tokens", capacity_of(fit, rows)},
+                      {"kv_tokens_fullest_row", rows.fullest()}};
   if (run.difference)
     object["check"] = {{"largest_difference", run.difference->largest},
                        {"largest_logit", run.difference->largest_logit},
@@ -186,13 +192,21 @@ std::string summary_of(const Run& run, const PlmrDevice& device, WaferMesh mesh,
   for (const Generated& generated : run.tokens) text += generated.text;
   std::string lines = line_text("text", printable(text, std::size_t{1} << 20));
   const auto cycles = [&](double n) { return fmt::format("{:.0f} cycles, {:.4g} us", n, device.seconds(n) * 1e6); };
-  lines += line_text("prefill", fmt::format("{} tokens, {}; by the closed forms {:.0f}", run.prompt_tokens,
-                                            cycles(run.prefill.cycles()), run.predicted));
-  const auto made = static_cast<double>(run.tokens.size()) - 1;
+  lines += line_text("prefill", fmt::format("{}, {}; by the closed forms {:.0f}", tokens_text(run.prompt_tokens),
+                                            cycles(run.prefill.cycles()), run.closed.cycles()));
+  for (const WaferCost::Part& part : run.prefill.breakdown) {
+    const double closed = run.closed.cycles(part.name);
+    lines += line_text(
+        "  " + part.name,
+        fmt::format("{:.0f} cycles, {:.1f} %; {}", part.cycles, 100 * part.cycles / run.prefill.cycles(),
+                    closed > 0 ? fmt::format("by the closed form {:.0f}", closed) : "not in the closed forms"));
+  }
+  const std::int64_t made = std::ssize(run.tokens) - 1;
   if (decode.cycles > 0) {
     lines +=
-        line_text("decode", fmt::format("{} tokens, {}, {:.0f} tokens a second; by the closed forms {:.0f}", made,
-                                        cycles(decode.cycles), made / device.seconds(decode.cycles), decode.predicted));
+        line_text("decode", fmt::format("{}, {}, {:.0f} tokens a second; by the closed forms {:.0f}", tokens_text(made),
+                                        cycles(decode.cycles),
+                                        static_cast<double>(made) / device.seconds(decode.cycles), decode.predicted));
     for (const WaferCost::Part& part : run.decode.breakdown)
       lines += line_text("  " + part.name, fmt::format("{:.0f} cycles of the last token, {:.1f} %", part.cycles,
                                                        100 * part.cycles / run.decode.cycles()));
@@ -224,7 +238,7 @@ void generate(const RunOptions& options, WaferLlama& model, const ClosedForms& f
   TextStream text(tokenizer, {});
   std::vector<float> logits = model.prefill(prompt);
   run.prefill = model.cost();
-  double taken = run.prefill.cycles(), predicted = run.predicted;
+  double taken = run.prefill.cycles(), predicted = run.closed.cycles();
   run.history.record(model.rows());
   while (!interrupt.interrupted()) {
     const std::int32_t token = likeliest(logits);
@@ -269,7 +283,7 @@ void run_on_wafer(const RunOptions& options) {
   const ClosedForms forms{device, shape, mesh};
   Run run{.prompt_tokens = std::ssize(prompt),
           .prefill = {},
-          .predicted = forms.prefill(std::ssize(prompt)).cost.cycles(),
+          .closed = forms.prefill(std::ssize(prompt)).cost,
           .decode = {},
           .tokens = {},
           .history = {}};

@@ -4,7 +4,7 @@
 //
 //   t10     takes the cores for a crossbar's (P, L ignored). Core numbers are ports, any two equally near, so that the order in
 //           which tiles are handed round is no order of the mesh; and it was made for a thousand cores: what is sent goes
-//           through what behaves as one crossbar of so many words a cycle, however large the mesh is. It cuts tiles to a
+//           through what behaves as one crossbar, however large the mesh is. It cuts tiles to a
 //           core's memory (M) and relays, so that few routes do (R).
 //   ladder  takes all SRAM for one shared memory (P, L, M, R ignored): a tile is asked for where it lives and copied
 //           where it is read; the cores of a row are answered one after the other, and all wait for the last.
@@ -13,13 +13,15 @@
 // n = N / width, k = K / S, rounded up (t10), or as they are (ladder: what shares a memory is not padded). compute =
 // S (ck (k + 2) + e m k n) as MeshGEMM's. line: the longer axis of the sum.
 //
-//   t10     GEMM        setup + S width height (words of k n) x + compute      x: cycles a word of the crossbar
+//   t10     GEMM        x (S width height (words of k n))^0.7 + compute         x: the crossbar's
 //           all-reduce  line r
-//   ladder  GEMM        S (width (a + v m k) + height (a + v k n)) + compute     a: an access; v: a 32-bit value's cycle
-//           all-reduce  line (a' + v' n)
+//   ladder  GEMM        S (width a + height (a + q (k n)^1.5)) + compute          a: an access; q: of weights' values
+//           all-reduce  line (a' + v' n), with n as it is; a GEMV's weights line q' (k n)^1.5
 //
-// setup, x, r, a, a' and v' are fitted by tools/fit_plmr.py to six visible cells a phase of tables 3 and 4, and taken on any
-// device. Both decode on the cores that prefilled, as table 2's columns say: nothing of them moves the model.
+// x, r, a, q, a', v' and q' are fitted by tools/fit_plmr.py to six visible cells a phase of tables 3 and 4 and to the text's
+// averages over four models. On other devices r, a and a' grow as a message between neighbours does, two hops, their ramps and
+// a stage; x, q, v' and q' as a link's cycles a word; and baseline_scale says how little that may be worth. Both decode on the
+// cores that prefilled, as table 2's columns say: nothing of them moves the model.
 #pragma once
 
 #include <cstdint>
@@ -35,14 +37,27 @@ enum class WaferMethod : std::uint8_t { waferllm, t10, ladder };
 // The letters of P, L, M and R that a method's program does not heed: "P L", "P L M R"; none of WaferLLM's.
 std::string_view ignored_properties(WaferMethod);
 
+// On `device`, in cycles.
 struct BaselineConstants {
-  double t10_setup = 0, t10_word = 0, t10_relay = 0;
-  double ladder_access = 0, ladder_sum_access = 0, ladder_sum_value = 0;
+  double t10_crossbar = 0, t10_relay = 0;  // of all words to the power 0.7; a core of a sum
+  double ladder_access = 0, ladder_weight = 0;
+  double ladder_sum_access = 0, ladder_sum_value = 0, ladder_sum_weight = 0;
 };
-const BaselineConstants& baseline_constants();
+BaselineConstants baseline_constants(const PlmrDevice& device);
 
-// How far what a baseline's constants say may be off, as a part: of a phase by the constants' spread over the fits that leave
-// something out and twice the standard error of a cell; end to end by twice the root mean square of table 2's errors.
+// What a step of a GEMM takes: t10 a core's tile of B on its way through the crossbar, whose rate is that of the whole GEMM;
+// ladder a core's reads of A and of B, which the cores of a row or column make one after the other.
+double t10_message_cycles(const PlmrDevice&, const GemmSize&, WaferMesh);
+struct LadderReads {
+  double a = 0, b = 0;
+};
+LadderReads ladder_reads(const PlmrDevice&, const GemmSize&, WaferMesh);
+// What a core adds to a GEMV's time, of a line of `mesh.height`: a sum handed on; or a partial sum and a piece of B read.
+double baseline_gemv_turn(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, WaferMethod);
+
+// How far what a baseline's constants say may be off on the device that they were fitted to, as a part: of a phase by what the
+// fits that leave something out say of any of four models, and twice the standard error of a cell; end to end by twice the root
+// mean square of table 2's errors.
 struct BaselineErrors {
   double prefill = 0, decode = 0, end_to_end = 0;
 };

@@ -65,12 +65,20 @@ double long_way(const PlmrDevice& device, WaferSync sync, double cores) {
   return ramp + alpha * (sync == WaferSync::rendezvous ? cores / 2 : cores - 1);
 }
 
-// gemm_cost without its checks of budgets.
-WaferCost gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, WaferGemm method, WaferSync sync) {
+constexpr double kRoundedUp = 1;
+
+// gemm_cost without its checks of budgets. `rounding`: PlmrDevice::tile_rounding's meaning, of cycles; memory is rounded up.
+WaferCost gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, WaferGemm method, WaferSync sync,
+               double rounding = kRoundedUp) {
   require(size.m > 0 && size.k > 0 && size.n > 0, "GEMM of {} x {} x {}", size.m, size.k, size.n);
   const std::int64_t side = std::lcm(std::int64_t{mesh.width}, std::int64_t{mesh.height});
   const double p = static_cast<double>(side), columns = p / mesh.width, rows = p / mesh.height;
-  const double m = tile(size.m, side), k = tile(size.k, side), n = tile(size.n, side);
+  const double whole_m = tile(size.m, side), whole_k = tile(size.k, side), whole_n = tile(size.n, side);
+  const auto dealt = [&](std::int64_t values, double whole) {
+    const double exact = static_cast<double>(values) / p;
+    return exact + rounding * (whole - exact);
+  };
+  const double m = dealt(size.m, whole_m), k = dealt(size.k, whole_k), n = dealt(size.n, whole_n);
 
   const double alpha = device.alpha_cycles.value, beta = device.beta_cycles.value, ramp = device.ramp_cycles.value;
   const double step = (rows * columns * k + rows + columns) * device.call_cycles.value +
@@ -83,8 +91,9 @@ WaferCost gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, W
   const double chain = width * (alpha + beta);
 
   WaferCost cost;
-  const double a_bytes = rows * columns * m * k * kValueBytes, b_bytes = rows * columns * k * n * kValueBytes;
-  const double c_bytes = rows * columns * m * n * kValueBytes;
+  const double tile_bytes = rows * columns * kValueBytes;
+  const double a_bytes = tile_bytes * whole_m * whole_k, b_bytes = tile_bytes * whole_k * whole_n;
+  const double c_bytes = tile_bytes * whole_m * whole_n;
   cost.memory_bytes = 2 * (a_bytes + b_bytes) + c_bytes;
   const auto add_steps = [&](double whole_step) {
     cost.breakdown = {{"compute", p * step}, {"communication", p * (whole_step - step)}};
@@ -125,8 +134,7 @@ WaferCost gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, W
       break;
     case WaferGemm::all_gather:
       cost.breakdown = {{"compute", p * step}, {"communication", (p - 1) * (words + alpha + beta)}};
-      cost.memory_bytes = mesh.width * rows * m * k * kValueBytes * columns +
-                          mesh.height * columns * k * n * kValueBytes * rows + c_bytes;
+      cost.memory_bytes = (p + 1) * (a_bytes + b_bytes) + c_bytes;
       cost.routes = 4;
       break;
   }
@@ -150,6 +158,13 @@ int k_tree_fan(int line, int phases) {
   return fan;
 }
 
+// The core that has the sum: of each phase's members the one in the middle of its group (schedule/k_tree.h).
+int k_tree_root(int line, int fan) {
+  if (line <= 1) return 0;
+  const int groups = (line - 1) / fan + 1, group = k_tree_root(groups, fan);
+  return group * fan + std::min(fan, line - group * fan) / 2;
+}
+
 struct AllReduceCycles {
   double hops = 0, stages = 0, words = 0, waits = 0;
   double sum() const { return hops + stages + words + waits; }
@@ -169,11 +184,11 @@ AllReduceCycles all_reduce(const PlmrDevice& device, int line, double n, const A
       2 * kValueBytes / device.link_bytes_per_cycle.value;  // 1 on WSE: 32-bit adds, as measured
   switch (options.method) {
     case WaferAllReduce::k_tree: {
-      AllReduceCycles cycles{.hops = alpha * p / 2, .words = 1.5 * n * value_cycles};
-      const int fan = k_tree_fan(line, options.phases);
+      const int fan = k_tree_fan(line, options.phases), root = k_tree_root(line, fan);
+      AllReduceCycles cycles{.hops = alpha * std::max(root, line - 1 - root), .words = 1.5 * n * value_cycles};
       double distance = 1;
       for (int phase = 0, members = line; phase < options.phases && members > 1; ++phase) {
-        const double stages = std::min(fan, members) / 2.0;
+        const int stages = std::min(fan, members) / 2;
         cycles.hops += alpha * stages * distance;
         cycles.stages += beta * stages;
         cycles.waits += stages * wait_cycles(device, options.sync, distance);
@@ -320,10 +335,14 @@ std::vector<LayerGemm> prefill_gemms(const WaferModel& model, std::int64_t token
           {.name = "down", .count = experts, .size = {t, f, d}}};
 }
 
-std::vector<LayerAllReduce> decode_all_reduces(const WaferModel& model, WaferMesh mesh, std::int64_t context) {
+std::vector<LayerAllReduce> decode_all_reduces(const WaferModel& model, WaferMesh mesh, std::int64_t context,
+                                               TileSizes sizes) {
   const auto heads = std::int64_t{model.num_heads} * model.head_dim;
   const int w = mesh.width, h = mesh.height;
-  const double dy = tile(model.hidden, h), qx = tile(heads, w), fx = tile(model.intermediate, w), sy = tile(context, h);
+  const auto cut = [=](std::int64_t size, int cores) {
+    return sizes == TileSizes::rounded_up ? tile(size, cores) : static_cast<double>(size) / cores;
+  };
+  const double dy = cut(model.hidden, h), qx = cut(heads, w), fx = cut(model.intermediate, w), sy = cut(context, h);
   std::vector<LayerAllReduce> sums{{h, 1},  {h, qx}, {h, qx}, {h, qx},  // norm; Q, K, V: hidden along y, heads along x
                                    {w, sy}, {h, 1},  {h, 1},            // scores; softmax's maximum and sum
                                    {h, qx}, {w, dy},                    // values; O, after which hidden lies along y
@@ -351,8 +370,9 @@ ExpertLayer expert_layer(const PlmrDevice& device, const WaferModel& model, Wafe
   const ExpertBands bands = expert_bands(mesh, model.experts);
   const WaferMesh band{mesh.width, bands.height};
   const std::int64_t rows = expert_tokens(model, tokens), d = model.hidden, f = model.intermediate;
-  const WaferCost up = gemm(device, {rows, d, f}, band, WaferGemm::mesh_gemm, sync);
-  const WaferCost down = gemm(device, {rows, f, d}, band, WaferGemm::mesh_gemm, sync);
+  const double rounding = device.tile_rounding.value;
+  const WaferCost up = gemm(device, {rows, d, f}, band, WaferGemm::mesh_gemm, sync, rounding);
+  const WaferCost down = gemm(device, {rows, f, d}, band, WaferGemm::mesh_gemm, sync, rounding);
   const double sy = tile(tokens, mesh.height), dx = tile(d, mesh.width), experts = model.experts;
   const double router = dx * device.call_cycles.value + sy * dx * experts * device.mac_cycles.value +
                         all_reduce(device, mesh.width, sy * experts, {.sync = sync}).sum() +
@@ -381,7 +401,7 @@ WaferCost prefill_layer(const PlmrDevice& device, const WaferModel& model, Wafer
   double buffers = 0;
   for (const LayerGemm& product : prefill_gemms(model, tokens)) {
     if (model.experts > 0 && is_feed_forward(product)) continue;
-    const WaferCost one = gemm(device, product.size, mesh, product.method, sync);
+    const WaferCost one = gemm(device, product.size, mesh, product.method, sync, device.tile_rounding.value);
     total.breakdown.push_back({product.name, product.count * one.cycles()});
     total.routes = std::max(total.routes, one.routes);
     buffers = std::max(buffers, one.memory_bytes);

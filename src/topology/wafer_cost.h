@@ -1,7 +1,8 @@
 // What programs cost on a PLMR device: closed forms of WaferLLM's GEMMs (section 5), GEMVs (section 6), of a layer of
 // prefill and decode (section 4) and of the KV cache's capacity. docs/notes/wafer.md has the fit of their constants.
 //
-// Symbols: P cores a side; a tile of A is Mt x Kt, of B Kt x Nt, each ceil(size / P); words are 4 bytes, two fp16
+// Symbols: P cores a side; a tile of A is Mt x Kt, of B Kt x Nt, each ceil(size / P) (in prefill's layers, cycles take the
+// device's tile_rounding between the exact size and that: the paper's system deals tiles out, Heddle's programs pad); words are 4 bytes, two fp16
 // values (all formulas take the device's link width instead); alpha a hop, beta a routing stage, r the ramps;
 // e, ck, cv, cw the cycles of a multiply-accumulate, of a call in a GEMM, of a slice of a GEMV, of an element-wise value. Units: cycles, bytes.
 //
@@ -89,12 +90,13 @@ struct GemmSize {
 //               P max(D, (D + X + c) / 2) + min(D, X): of two buffers each waits for its sum
 //   cannon      P max(C, W + alpha + r, W + L(S)) + alignment: P/2 (a + max(alpha + r, L(width))); in dataflow S alpha once
 //   summa       P (C + W + r + beta) + 2 (width + height) alpha in dataflow; else P (C + W + r + beta + 3/4 S alpha): one
-//               buffer, so that a root waits for its line
+//               buffer, so that a root waits for its line. One beta a step: what is relayed was set up before, and passes on;
+//               with the (alpha + beta) S a step of the paper's 5.1 it would be ten times slower than its figure 9
 //   all_gather  (P - 1) (W + alpha + beta) + P C
 //
 // tests/mesh/timing_test.cpp holds them to the programs on simulated cores, in all three synchronisations.
 //
-// Memory: all_gather P (A + B) + C; gemm_t A, two of B, three of C's size (its partial sums have two); the others two tiles
+// Memory: all_gather (P + 1) (A + B) + C, where A lives and all of its row; gemm_t A, two of B, three of C's size (its partial sums have two); the others two tiles
 // of A, two of B, one of C. Routes: of an axis three (one out, one in, one that passes) where tiles shift, two where they
 // are relayed, as SUMMA's and all-gather's are: the paper's N routes a core exceed any device.
 WaferCost gemm_cost(const PlmrDevice&, const GemmSize&, WaferMesh, WaferGemm, WaferSync = WaferSync::dataflow);
@@ -107,11 +109,12 @@ struct AllReduceOptions {
 
 // All-reduce of n fp16 values among `line` >= 2 cores in a line. With groups of g, g^K >= P, G members in a phase:
 //
-//   k_tree    sum over phases of (stages hops alpha + stages beta), stages = min(g, G)/2, hops = g^phase; multicast
-//             alpha P/2; 1.5 n for words in, added and out.
-//             K = 2: alpha (g/2 + (G/2) g + P/2) + beta (g/2 + G/2) + 1.5 n
+//   k_tree    sum over phases of (stages hops alpha + stages beta), stages = floor(min(g, G)/2), hops = g^phase; multicast
+//             alpha times the longer way from the root, P/2 or more where the last phase has few members; 1.5 n for words in,
+//             added and out. K = 2: about alpha (g/2 + (G/2) g + P/2) + beta (g/2 + G/2) + 1.5 n
 //   pipeline  P (alpha + beta) + P alpha + n
-//   ring      2 (P - 1) (2 alpha + beta + ceil(words / P)), over two hops
+//   ring      2 (P - 1) (2 alpha + beta + ceil(words / P)), over two hops: reduce-scatter and all-gather, where the paper's
+//             6.1 has (2 alpha + beta) N, one of the two
 //
 // Each of the routing stages that follow one another waits beside that, by the synchronisation, for the hops of its own
 // way: (hops alpha + r) / 2 with rendezvous, hops alpha + r with barriers.
@@ -135,7 +138,9 @@ struct LayerAllReduce {
   int line = 0;
   double n = 0;
 };
-std::vector<LayerAllReduce> decode_all_reduces(const WaferModel&, WaferMesh, std::int64_t context);
+enum class TileSizes : std::uint8_t { rounded_up, exact };
+std::vector<LayerAllReduce> decode_all_reduces(const WaferModel&, WaferMesh, std::int64_t context,
+                                               TileSizes = TileSizes::rounded_up);
 
 // A layer of prefill over `tokens` tokens: the GEMMs of Q, K, V, scores (gemm_t), values, O, gate, up and down. As in
 // the program that the paper measured, K and V are computed for all heads, whatever num_kv_heads says, and what is

@@ -11,10 +11,11 @@
 namespace heddle {
 namespace {
 
-constexpr Constant PlmrDevice::*kUncertain[] = {&PlmrDevice::alpha_cycles, &PlmrDevice::beta_cycles,
-                                                &PlmrDevice::ramp_cycles,  &PlmrDevice::mac_cycles,
-                                                &PlmrDevice::call_cycles,  &PlmrDevice::vector_slice_cycles,
-                                                &PlmrDevice::value_cycles, &PlmrDevice::decode_serial_cycles};
+constexpr Constant PlmrDevice::*kUncertain[] = {&PlmrDevice::alpha_cycles,  &PlmrDevice::beta_cycles,
+                                                &PlmrDevice::ramp_cycles,   &PlmrDevice::mac_cycles,
+                                                &PlmrDevice::call_cycles,   &PlmrDevice::vector_slice_cycles,
+                                                &PlmrDevice::value_cycles,  &PlmrDevice::decode_serial_cycles,
+                                                &PlmrDevice::tile_rounding, &PlmrDevice::baseline_scale};
 
 double cores_of(WaferMesh mesh) {
   return static_cast<double>(mesh.width) * mesh.height;
@@ -35,7 +36,10 @@ void add_scaled(WaferCost& total, const WaferCost& layer, double times) {
 
 WaferCost prefill_cost(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
   WaferCost cost;
-  add_scaled(cost, prefill_layer_cost(device, model, work.prefill_mesh, work.context, work.method), model.num_layers);
+  const WaferCost layer = work.method == WaferMethod::waferllm
+                              ? prefill_layer_cost(device, model, work.prefill_mesh, work.context, work.all_reduce.sync)
+                              : prefill_layer_cost(device, model, work.prefill_mesh, work.context, work.method);
+  add_scaled(cost, layer, model.num_layers);
   return cost;
 }
 
@@ -195,7 +199,12 @@ void check_fits(const PlmrDevice& device, const WaferModel& model, const WaferWo
       }));
 }
 
-std::string where_context_fits(const PlmrDevice& device, const WaferModel& model, std::int64_t tokens) {
+struct ContextRoom {
+  bool somewhere = false;  // on a square mesh of the device
+  std::string text;
+};
+
+ContextRoom where_context_fits(const PlmrDevice& device, const WaferModel& model, std::int64_t tokens) {
   const auto most = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
   std::int64_t longest = 0;
   int longest_side = 0;
@@ -205,22 +214,44 @@ std::string where_context_fits(const PlmrDevice& device, const WaferModel& model
       holds = kv_capacity(device, model, {side, side}).shift_tokens;
     } catch (const InputError&) {  // not even the weights
     }
-    if (holds >= tokens) return fmt::format("the smallest square mesh that would do is {} x {}", side, side);
+    if (holds >= tokens) return {true, fmt::format("the smallest square mesh that would do is {} x {}", side, side)};
     if (holds > longest) longest = holds, longest_side = side;
   }
-  return fmt::format("no square mesh of it would do: {} x {} holds the most, {}", longest_side, longest_side, longest);
+  return {false, fmt::format("no square mesh of it would do: {} x {} holds the most, {}", longest_side, longest_side,
+                             longest)};
+}
+
+bool holds_context(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+  if (work.method != WaferMethod::waferllm) return true;  // one memory: place() says
+  return work.context + work.output <= kv_capacity(device, model, work.decode_mesh).shift_tokens;
+}
+
+// Of a context that the mesh's regions do not hold.
+std::string context_text(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
+                         const ContextRoom& room) {
+  const KvCapacity kv = kv_capacity(device, model, work.decode_mesh);
+  const std::int64_t tokens = work.context + work.output;
+  return fmt::format(
+      "decode: a context of {} tokens, {} more than the {} that the KV cache holds in {} region(s) of {} x {} on {}; "
+      "{}",
+      tokens, tokens - kv.shift_tokens, kv.shift_tokens, kv.regions, work.decode_mesh.width, work.decode_mesh.height,
+      device.name, room.text);
 }
 
 void check_context_fits(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
-  if (work.method != WaferMethod::waferllm) return;  // one memory: place() says
-  const KvCapacity kv = kv_capacity(device, model, work.decode_mesh);
-  const std::int64_t tokens = work.context + work.output;
-  if (tokens > kv.shift_tokens)
-    throw_error<InputError>(
-        "decode: a context of {} tokens, {} more than the {} that the KV cache holds in {} region(s) of {} x {} on {}; "
-        "{}",
-        tokens, tokens - kv.shift_tokens, kv.shift_tokens, kv.regions, work.decode_mesh.width, work.decode_mesh.height,
-        device.name, where_context_fits(device, model, tokens));
+  if (holds_context(device, model, work)) return;
+  throw InputError(context_text(device, model, work, where_context_fits(device, model, work.context + work.output)));
+}
+
+// Decode alone is timed by the layers that fit, whether weights or the context take too much of a mesh (the paper's
+// Llama-2-13B on 480 x 480); what no mesh of the device holds is refused.
+void check_context_fits_somewhere(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
+                                  std::vector<std::string>& warnings) {
+  if (holds_context(device, model, work)) return;
+  const ContextRoom room = where_context_fits(device, model, work.context + work.output);
+  const std::string text = context_text(device, model, work, room);
+  if (!room.somewhere) throw InputError(text);
+  warnings.push_back(text);
 }
 
 // Where a core that has but a part of one layer is still too small, no number of regions helps.
@@ -291,7 +322,7 @@ WaferRange range_over_constants(const PlmrDevice& device, const std::function<do
     WaferRange range{middle, middle};
     PlmrDevice other = device;
     for (const auto& fit : device.other_fits) {
-      for (std::size_t i = 0; i < fit.size(); ++i) (other.*kFittedConstants[i]).value = fit[i];
+      for (std::size_t i = 0; i < fit.size(); ++i) (other.*kVariedConstants[i]).value = fit[i];
       const double value = of(other);
       range = {std::min(range.low, value), std::max(range.high, value)};
     }
@@ -299,8 +330,8 @@ WaferRange range_over_constants(const PlmrDevice& device, const std::function<do
   }
   double below = 0, above = 0;
   const auto add = [&](double value) {
-    const double difference = value - middle;
-    (difference < 0 ? below : above) += difference * difference;
+    const double times = std::log(value / middle);
+    (times < 0 ? below : above) += times * times;
   };
   for (Constant PlmrDevice::*constant : kUncertain)
     for (const double value : {(device.*constant).low, (device.*constant).high}) {
@@ -308,25 +339,96 @@ WaferRange range_over_constants(const PlmrDevice& device, const std::function<do
       (other.*constant).value = value;
       add(of(other));
     }
-  return {middle - std::sqrt(below), middle + std::sqrt(above)};
+  return {middle * std::exp(-std::sqrt(below)), middle * std::exp(std::sqrt(above))};
 }
 
 namespace {
 
 // The cells that were fitted are of prompts of 4096 tokens; of others table 2 alone tells.
 constexpr std::int64_t kFittedPrompt = 4096;
+constexpr int kFittedPrefillSides[] = {480, 720}, kFittedDecodeSides[] = {420, 660};
 
-WaferRange range_of(const PlmrDevice& device, const WaferWork& work,
-                    const std::function<double(const PlmrDevice&)>& rate) {
-  const bool prefills = work.phase == WaferPhase::prefill, end_to_end = work.phase == WaferPhase::end_to_end;
-  if (work.method == WaferMethod::waferllm) {
-    const bool as_fitted = !end_to_end && !(prefills && work.context != kFittedPrompt);
-    return range_over_constants(device, rate, as_fitted ? device.fit_residual : device.end_to_end_residual);
-  }
+bool is_square(WaferMesh mesh) {
+  return mesh.width == mesh.height;
+}
+
+bool prefills(const WaferWork& work) {
+  return work.phase != WaferPhase::decode;
+}
+
+bool decodes(const WaferWork& work) {
+  return work.phase != WaferPhase::prefill;
+}
+
+bool is_oblong(const WaferWork& work) {
+  return (prefills(work) && !is_square(work.prefill_mesh)) || (decodes(work) && !is_square(work.decode_mesh));
+}
+
+// Meshes of the prefill's shape whose sides are within a per cent, or the next ones: a step of the tiles' rounding may lie
+// on either side of them. None where the next one is several per cent away.
+std::vector<WaferMesh> neighbours_of(WaferMesh mesh) {
+  constexpr int kCoarsest = 33;
+  const int parts = std::gcd(mesh.width, mesh.height), reach = std::max(parts / 100, 1);
+  std::vector<WaferMesh> neighbours;
+  if (parts < kCoarsest) return neighbours;
+  for (int other = parts - reach; other <= parts + reach; ++other)
+    if (other != parts) neighbours.push_back({mesh.width / parts * other, mesh.height / parts * other});
+  return neighbours;
+}
+
+// The error by which cells of this kind differ, as a part of a rate; of WaferLLM's programs.
+double residual_of(const PlmrDevice& device, const WaferWork& work) {
+  const bool as_fitted =
+      work.phase == WaferPhase::decode || (work.phase == WaferPhase::prefill && work.context == kFittedPrompt);
+  return as_fitted ? device.fit_residual : device.end_to_end_residual;
+}
+
+WaferRange constants_range_of(const PlmrDevice& device, const WaferWork& work,
+                              const std::function<double(const PlmrDevice&)>& rate) {
+  if (work.method == WaferMethod::waferllm) return range_over_constants(device, rate, residual_of(device, work));
   const BaselineErrors errors = baseline_errors(work.method);
-  const double part = end_to_end ? errors.end_to_end : prefills ? errors.prefill : errors.decode;
+  const double part = work.phase == WaferPhase::end_to_end ? errors.end_to_end
+                      : work.phase == WaferPhase::prefill  ? errors.prefill
+                                                           : errors.decode;
   const WaferRange range = range_over_constants(device, rate, 0);
   return {range.low / (1 + part), range.high / (1 - part)};
+}
+
+WaferRange range_of(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+  const double tokens = tokens_of(work);
+  const auto rate_on = [&](const PlmrDevice& d, const WaferWork& there) {
+    return tokens / d.seconds(cost_of(d, model, there).cycles());
+  };
+  WaferRange range = constants_range_of(device, work, [&](const PlmrDevice& d) { return rate_on(d, work); });
+  if (work.method != WaferMethod::waferllm) return range;
+  const double residual = residual_of(device, work);
+  if (prefills(work))
+    for (const WaferMesh mesh : neighbours_of(work.prefill_mesh)) {
+      try {
+        WaferWork there = work;
+        there.prefill_mesh = mesh;
+        const double rate = rate_on(device, there);
+        range = {std::min(range.low, rate / (1 + 2 * residual)), std::max(range.high, rate / (1 - 2 * residual))};
+      } catch (const InputError&) {  // beyond the device, or too small for a layer
+      }
+    }
+  if (!is_oblong(work)) return range;
+  return {range.low / (1 + residual), range.high / (1 - residual)};
+}
+
+// Of meshes that are not like the cells which the constants were fitted to.
+void add_mesh_notes(const WaferWork& work, std::vector<std::string>& notes) {
+  if (is_oblong(work))
+    notes.push_back(
+        "no oblong mesh was measured: cells of tables 2 to 4 are of square ones; the range has the model's "
+        "error once more");
+  const auto outside = [&](const char* phase, WaferMesh mesh, const int(&sides)[2]) {
+    if (std::min(mesh.width, mesh.height) >= sides[0] && std::max(mesh.width, mesh.height) <= sides[1]) return;
+    notes.push_back(fmt::format("{} was fitted on {} to {} cores a side; {} x {} is outside", phase, sides[0], sides[1],
+                                mesh.width, mesh.height));
+  };
+  if (prefills(work)) outside("prefill", work.prefill_mesh, kFittedPrefillSides);
+  if (decodes(work)) outside("decode", work.decode_mesh, kFittedDecodeSides);
 }
 
 }  // namespace
@@ -337,10 +439,15 @@ std::optional<double> fitting_cycles(const PlmrDevice& device, const WaferModel&
   const WaferPlacement placement = place(device, model, work);
   if (placement.memory_bytes > device.sram_bytes.value || !fits_device(device, placement, mesh_of(work), count))
     return std::nullopt;
+  if (work.phase == WaferPhase::decode && !holds_context(device, model, work)) return std::nullopt;
   return cost_of(device, model, work).cycles();
 }
 
 void check_fits_side_by_side(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+  const std::int64_t tokens = work.context + work.output;
+  if (work.phase == WaferPhase::decode)  // first, since it says how many tokens the best mesh holds
+    if (const ContextRoom room = where_context_fits(device, model, tokens); !room.somewhere)
+      throw_error<InputError>("decode: a context of {} tokens; {}", tokens, room.text);
   if (work.phase == WaferPhase::decode) check_context_fits(device, model, work);
   const WaferPlacement placement = place(device, model, work);
   check_memory(device, model, work, placement);
@@ -366,7 +473,8 @@ WaferPrediction predict_wafer(const PlmrDevice& device, const WaferModel& model,
   if (work.phase == WaferPhase::decode) {
     const double cores = cores_of(mesh), room = device.sram_bytes.value - KvCapacityOptions{}.reserve_bytes;
     const bool weights_fit = wafer_weight_bytes(model) / cores <= room * region_room(device, mesh).by_cores;
-    if (weights_fit && !fits_device(device, placement, mesh)) check_context_fits(device, model, work);
+    if (weights_fit && !fits_device(device, placement, mesh))
+      check_context_fits_somewhere(device, model, work, prediction.warnings);
   }
   check_memory(device, model, last, placement);
   if (work.phase == WaferPhase::end_to_end) check_fits(device, model, last, placement, RegionCount::by_cores);
@@ -379,10 +487,24 @@ WaferPrediction predict_wafer(const PlmrDevice& device, const WaferModel& model,
   prediction.cost.memory_bytes = std::max(placement.memory_bytes, prediction.prefill_placement.memory_bytes);
   prediction.devices = 1.0 * placement.regions / prediction.room.side_by_side;
 
-  const double tokens = tokens_of(work);
-  const auto rate = [&](const PlmrDevice& d) { return tokens / d.seconds(cost_of(d, model, work).cycles()); };
-  prediction.tokens_per_second = tokens / device.seconds(prediction.cost.cycles());
-  prediction.range = range_of(device, work, rate);
+  prediction.tokens_per_second = tokens_of(work) / device.seconds(prediction.cost.cycles());
+  prediction.range = range_of(device, model, work);
+  if (!device.other_fits.empty() && work.method == WaferMethod::waferllm) add_mesh_notes(work, prediction.notes);
+  if (model.num_kv_heads != model.num_heads && work.method == WaferMethod::waferllm)
+    prediction.notes.push_back(fmt::format(
+        "time is that of K and V for all {} heads, as the program that the paper measured computes them; the "
+        "model's {} KV heads count in memory alone",
+        model.num_heads, model.num_kv_heads));
+  if (work.method == WaferMethod::waferllm && work.phase != WaferPhase::decode &&
+      work.context < std::max(work.prefill_mesh.width, work.prefill_mesh.height))
+    prediction.notes.push_back(
+        fmt::format("a prompt of {} tokens on {} x {} cores: rows of cores without a token do what "
+                    "the others do, so that fewer tokens cost little less",
+                    work.context, work.prefill_mesh.width, work.prefill_mesh.height));
+  if (!device.other_fits.empty()) return prediction;
+  prediction.notes.push_back(fmt::format(
+      "{}: no program was measured on it; its programs' constants are WSE-2's, and the range is what they may be off",
+      device.name));
   return prediction;
 }
 

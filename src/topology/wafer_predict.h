@@ -26,7 +26,7 @@ struct WaferWork {
   std::int64_t context = 4096;  // prefill: tokens of the prompt; decode: tokens before the one that is made
   std::int64_t output = 0;      // tokens made, end to end and in decode; 0 there: one
   WaferMethod method = WaferMethod::waferllm;
-  AllReduceOptions all_reduce{};  // of decode
+  AllReduceOptions all_reduce{};  // of decode; its synchronisation is prefill's, too
 };
 
 struct WaferRange {
@@ -45,7 +45,9 @@ struct WaferPrediction {
   // Of the whole model, of one request: prompt tokens / time (prefill), output tokens / time (decode), and output
   // tokens / (prefill + decode time).
   double tokens_per_second = 0;
-  WaferRange range;     // of tokens_per_second
+  // Of tokens_per_second: range_over_constants(); of a WaferLLM prefill's mesh also what its neighbours within a per cent of a side
+  // come to, for tiles' sizes have steps there; and where a mesh is not square the residual once more.
+  WaferRange range;
   WaferCost cost;       // all layers: the whole prompt (prefill), the output (decode), everything (end to end)
   int regions = 0;      // meshes that hold the model as pipeline stages; end to end: of decode
   RegionRoom room;      // how many of that mesh the device has
@@ -55,6 +57,8 @@ struct WaferPrediction {
   // One sentence each: regions that do not lie side by side, a model that is timed by the layers which fit, keys and values
   // on other cores, sides whose least common multiple is large.
   std::vector<std::string> warnings;
+  // Likewise, of what the number stands for: KV heads, constants that nobody measured, meshes unlike those that were.
+  std::vector<std::string> notes;
 };
 
 // Memory of prefill: weights, a layer's activations and buffers, and the prompt's own keys and values, which stay until the
@@ -62,8 +66,8 @@ struct WaferPrediction {
 // its own to the cores that stand idle beside the meshes, as long as there are enough.
 //
 // Throws InputError, with core, phase, mesh, need, budget and the smallest mesh that would do, where a layer does not
-// fit a core, where the weights fit the device but the KV cache does not hold the context, and, end to end, where the
-// model does not fit. (Of prefill or decode alone the paper times the layers that fit and scales: so does this.)
+// fit a core, where the weights fit the device but no square mesh of it holds the context, and, end to end, where the model or the
+// context does not fit. (Of prefill or decode alone the paper times the layers that fit and scales: so does this, with a warning.)
 // InvalidArgument on sizes < 1.
 WaferPrediction predict_wafer(const PlmrDevice&, const WaferModel&, const WaferWork&);
 
@@ -81,7 +85,7 @@ void check_fits_side_by_side(const PlmrDevice&, const WaferModel&, const WaferWo
 
 // Least and greatest `of(device)`, a time or a rate, as the constants of its programs take other values: those of the
 // device's other fits where it has some (which were fitted with alpha and the ramps as they are), and beyond them twice
-// `residual`; else each constant from low to high by itself, deviations added in quadrature.
+// `residual`; else each constant from low to high by itself, the logarithms of its times added in quadrature.
 // A prediction takes as residual the fit's standard error, by which cells differ that were fitted; end to end, and for
 // prompts of other lengths than the cells', the root mean square of the errors in table 2, of which none was fitted.
 WaferRange range_over_constants(const PlmrDevice&, const std::function<double(const PlmrDevice&)>& of, double residual);

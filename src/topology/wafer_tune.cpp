@@ -13,6 +13,7 @@ namespace heddle {
 namespace {
 
 constexpr int kCoarse = 10;        // cores between the sides of decode's first look
+constexpr int kMostSides = 1200;   // that are looked at along an axis: of larger devices not every side
 constexpr std::size_t kSeeds = 6;  // of its best, which are looked around
 
 struct Candidate {
@@ -29,6 +30,8 @@ struct Search {
 
   int width() const { return static_cast<int>(device.mesh_width.value); }
   int height() const { return static_cast<int>(device.mesh_height.value); }
+
+  int step() const { return (std::max(width(), height()) - 1) / kMostSides + 1; }
 
   // Quick: whether the regions have the memory at all, however it is dealt out.
   bool may_fit(WaferMesh mesh) const {
@@ -75,8 +78,8 @@ bool is_faster(const Candidate& a, const Candidate& b) {
 // GEMMs take as many steps as the least common multiple of the sides: more than twice the longer one is never worth it.
 std::optional<WaferMesh> best_for_prefill(const Search& search) {
   Candidate best;
-  for (int w = search.width(); w >= 3; --w)
-    for (int h = search.height(); h >= 3; --h) {
+  for (int w = search.width(); w >= 3; w -= search.step())
+    for (int h = search.height(); h >= 3; h -= search.step()) {
       const WaferMesh mesh{w, h};
       if (evener_mesh(mesh) || !search.may_fit(mesh)) continue;
       if (const auto found = search.look_at(mesh, search.on(mesh)); found && is_faster(*found, best)) best = *found;
@@ -92,9 +95,10 @@ std::optional<WaferMesh> best_for_decode(const Search& search) {
     if (!search.may_fit(mesh)) return;
     if (const auto found = search.glance_at(mesh)) seeds.push_back(*found);
   };
-  for (int w = search.width(); w >= 3; w -= kCoarse)
-    for (int h = search.height(); h >= 3; h -= kCoarse) glance({w, h});
-  for (int side = std::min(search.width(), search.height()); side >= 3; --side) glance({side, side});
+  const int coarse = kCoarse * search.step();
+  for (int w = search.width(); w >= 3; w -= coarse)
+    for (int h = search.height(); h >= 3; h -= coarse) glance({w, h});
+  for (int side = std::min(search.width(), search.height()); side >= 3; side -= search.step()) glance({side, side});
   // Where one more region begins to fit side by side.
   for (int columns = 1; search.width() / columns >= 3; ++columns)
     for (int rows = 1; rows * columns <= search.model.num_layers && search.height() / rows >= 3; ++rows)

@@ -66,13 +66,13 @@ double error_percent(double predicted, double published) {
   return 100 * std::abs(predicted / published - 1);
 }
 
-// WaferLLM: the fit's targets. T10 and Ladder: one or two constants for six cells each, of other people's programs.
+// WaferLLM: the fit's targets. T10 and Ladder: one to three constants for six cells each, of other people's programs.
 TEST(WaferPrediction, IsNearEveryVisibleThroughput) {
   for (const auto& row : published::kThroughputs)
     for (int i = 0; i < 3; ++i) {
       if (row.tokens_per_second[i] == published::kWithheld) continue;
       const double bound = row.method == WaferMethod::waferllm ? (row.phase == WaferPhase::prefill ? 3 : 5)
-                                                               : (row.phase == WaferPhase::prefill ? 1.5 : 6);
+                                                               : (row.phase == WaferPhase::prefill ? 2 : 6);
       const WaferPrediction p =
           predict_wafer(wafer(), model_named(row.model), on_square(row.phase, row.sides[i], row.method));
       EXPECT_LT(error_percent(p.tokens_per_second, row.tokens_per_second[i]), bound)
@@ -96,11 +96,25 @@ TEST(WaferPrediction, EndToEndIsNearTable2) {
                            .method = row.method};
       const WaferPrediction p = predict_wafer(wafer(), model_named(row.model), work);
       const double said = row.tokens_per_second[i];
-      EXPECT_LT(error_percent(p.tokens_per_second, said), small || stays ? 12 : 20)
+      EXPECT_LT(error_percent(p.tokens_per_second, said), stays   ? 14.5
+                                                          : small ? 7
+                                                                  : 16)
           << row.model << " " << in << "/" << out;
       EXPECT_LE(p.range.low, said) << row.model << " " << in << "/" << out;
       EXPECT_GE(p.range.high, said) << row.model << " " << in << "/" << out;
     }
+  }
+}
+
+// Llama-2-13B's context of 4096 tokens fits 420, 460 and 485 cores a side, and not those between.
+TEST(WaferPrediction, DecodeOfAContextThatAMeshHasNoRoomForIsScaledWithAWarning) {
+  for (const int side : {415, 465, 480, 560, 590}) {
+    const WaferPrediction p = predict_wafer(wafer(), kModels[1], on_square(WaferPhase::decode, side));
+    const double near = predict_wafer(wafer(), kModels[1], on_square(WaferPhase::decode, 540)).tokens_per_second;
+    EXPECT_NEAR(p.tokens_per_second / near, 1, 0.08) << side;
+    EXPECT_THAT(p.warnings, ::testing::Contains(AllOf(HasSubstr("a context of 4096 tokens"),
+                                                      HasSubstr("the smallest square mesh that would do is"))));
+    EXPECT_THAT(p.warnings, ::testing::Contains(HasSubstr("the layers which fit, scaled")));
   }
 }
 
@@ -141,9 +155,9 @@ TEST(WaferPrediction, AgreesWithWhatThePaperSaysOfWithheldModels) {
     return predict_wafer(wafer(), model, on_square(WaferPhase::prefill, side)).tokens_per_second;
   };
   EXPECT_NEAR(prefill(kModels[3], 720) / prefill(kModels[3], 480), 1.6, 0.05);
-  EXPECT_NEAR(prefill(kModels[0], 720) / prefill(kModels[0], 480), 1.4, 0.06);
+  EXPECT_NEAR(prefill(kModels[0], 720) / prefill(kModels[0], 480), 1.4, 0.07);  // 1.36 by table 3 itself
   // 166 times 16 A100s, which take for 32K about the 0.340 ms that they take for 16K.
-  EXPECT_NEAR(wafer().seconds(gemv_cost(wafer(), 32768, 32768, {750, 750}).cycles()), 0.340e-3 / 166, 0.05e-6);
+  EXPECT_NEAR(wafer().seconds(gemv_cost(wafer(), 32768, 32768, {750, 750}).cycles()), 0.340e-3 / 166, 0.06e-6);
 }
 
 TEST(WaferPrediction, RangeHoldsTheValueAndIsTheFitsWhereThereAreSome) {
@@ -194,9 +208,9 @@ TEST(WaferPrediction, ScalesTheLayersThatFitButRefusesAWholeModelThatDoesNot) {
 
 TEST(WaferPrediction, RefusesAContextBeyondTheCacheWithTheNumbers) {
   WaferWork work = on_square(WaferPhase::decode, 360);
-  work.context = 150000;
+  work.context = 170000;
   EXPECT_THAT([&] { predict_wafer(wafer(), kModels[0], work); },
-              ThrowsMessage<InputError>(AllOf(HasSubstr("150000"), HasSubstr("137548"), HasSubstr("6 region"))));
+              ThrowsMessage<InputError>(AllOf(HasSubstr("170000"), HasSubstr("137548"), HasSubstr("6 region"))));
 }
 
 TEST(WaferPrediction, NamesTheSmallestMeshThatALayerNeeds) {
@@ -213,6 +227,90 @@ TEST(WaferPrediction, RefusesAMeshThatALayerDoesNotFit) {
               ThrowsMessage<InputError>(AllOf(HasSubstr("decode: core (0, 0) of 103 x 103"), HasSubstr("49152"),
                                               HasSubstr("each of 32 layers has a region"),
                                               HasSubstr("smallest square mesh that would do is"))));
+}
+
+// 7.1's averages over four models, two of which nobody here has seen; on the meshes where the visible cells have such ratios.
+TEST(WaferBaselines, AreAsMuchSlowerAsTheTextSays) {
+  const auto times = [](WaferPhase phase, int side, WaferMethod rival) {
+    double sum = 0;
+    for (const WaferModel& model : kModels)
+      sum += predict_wafer(wafer(), model, on_square(phase, side)).tokens_per_second /
+             predict_wafer(wafer(), model, on_square(phase, side, rival)).tokens_per_second;
+    return sum / std::size(kModels);
+  };
+  EXPECT_NEAR(times(WaferPhase::prefill, 600, WaferMethod::t10), 160, 5);
+  EXPECT_NEAR(times(WaferPhase::decode, 420, WaferMethod::t10), 5.7, 0.2);
+  EXPECT_NEAR(times(WaferPhase::prefill, 480, WaferMethod::ladder), 270, 6);
+  EXPECT_NEAR(times(WaferPhase::prefill, 600, WaferMethod::ladder), 450, 9);
+  EXPECT_NEAR(times(WaferPhase::decode, 420, WaferMethod::ladder), 217, 4);
+}
+
+// Slower than Heddle's own programs everywhere, by what the device's hops, ramps and links make of them; and how little that is
+// known shows in the range.
+TEST(WaferBaselines, KeepTheirOrderOnDevicesThatNobodyMeasured) {
+  for (const char* name : {"wse-3", "blackhole", "wormhole", "dojo"}) {
+    const PlmrDevice device = plmr_preset(name);
+    const int side = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
+    const WaferMesh mesh{side, side};
+    const auto gemm = [&](WaferMethod method) { return gemm_cost(device, {1024, 1024, 1024}, mesh, method).cycles(); };
+    EXPECT_LT(gemm(WaferMethod::waferllm), gemm(WaferMethod::t10)) << name;
+    EXPECT_LT(gemm(WaferMethod::t10), gemm(WaferMethod::ladder)) << name;
+    const auto gemv = [&](WaferMethod method) { return gemv_cost(device, 2048, 2048, mesh, method).cycles(); };
+    EXPECT_LT(gemv(WaferMethod::waferllm), gemv(WaferMethod::t10)) << name;
+    EXPECT_LT(gemv(WaferMethod::t10), gemv(WaferMethod::ladder)) << name;
+    if (device.name != "dojo") continue;  // which has the memory of a whole model
+    constexpr WaferModel kOneBillion{.num_layers = 16,
+                                     .hidden = 2048,
+                                     .intermediate = 8192,
+                                     .num_heads = 32,
+                                     .num_kv_heads = 8,
+                                     .head_dim = 64,
+                                     .vocab = 128256};
+    for (const WaferMethod method : {WaferMethod::t10, WaferMethod::ladder}) {
+      WaferWork work = on_square(WaferPhase::decode, side, method);
+      work.context = 1024;
+      const WaferRange range = predict_wafer(device, kOneBillion, work).range;
+      EXPECT_GT(range.high / range.low, 1.5) << name;
+    }
+  }
+}
+
+// Where a tile's size steps (8B: 14 % from 682 to 683 cores a side) nobody measured on which side of it a mesh is: its range
+// holds what its neighbours' predictions are. And with more cores prefill becomes slower by a few per cent at most.
+TEST(WaferPrediction, PrefillsRangeHoldsTheStepsBesideItsMesh) {
+  for (const WaferModel& model : kModels) {
+    double best = 0;
+    WaferPrediction last;
+    for (int side = 480; side <= 750; ++side) {
+      const WaferPrediction p = predict_wafer(wafer(), model, on_square(WaferPhase::prefill, side));
+      EXPECT_GT(p.tokens_per_second, 0.95 * best) << side;
+      EXPECT_GT(p.range.high, 0.99 * best) << side;
+      EXPECT_LT(p.range.high / p.range.low, 1.3) << side;  // it still says something
+      best = std::max(best, p.tokens_per_second);
+      if (side > 480) {
+        EXPECT_LE(std::max(p.range.low, last.range.low), std::min(p.range.high, last.range.high)) << side;
+        EXPECT_LE(p.range.low, last.tokens_per_second) << side;
+        EXPECT_GE(p.range.high, last.tokens_per_second) << side;
+        EXPECT_LE(last.range.low, p.tokens_per_second) << side;
+        EXPECT_GE(last.range.high, p.tokens_per_second) << side;
+      }
+      last = p;
+    }
+  }
+}
+
+// An oblong mesh's range is wider than its square neighbour's by the model's error, and both sorts of stranger have a note.
+TEST(WaferPrediction, SaysWhereNoMeshOfTheKindWasMeasured) {
+  const auto on = [](WaferMesh mesh) {
+    return predict_wafer(wafer(), kModels[0], {.phase = WaferPhase::decode, .decode_mesh = mesh});
+  };
+  const WaferPrediction square = on({480, 480}), oblong = on({500, 480}), small = on({360, 360});
+  EXPECT_THAT(square.notes, ::testing::Not(::testing::Contains(HasSubstr("oblong"))));
+  EXPECT_THAT(square.notes, ::testing::Not(::testing::Contains(HasSubstr("outside"))));
+  EXPECT_THAT(oblong.notes, ::testing::Contains(HasSubstr("no oblong mesh was measured")));
+  EXPECT_THAT(small.notes, ::testing::Contains(HasSubstr("420 to 660 cores a side; 360 x 360 is outside")));
+  EXPECT_GT(oblong.range.high / oblong.tokens_per_second, square.range.high / square.tokens_per_second);
+  EXPECT_LT(oblong.range.low / oblong.tokens_per_second, square.range.low / square.tokens_per_second);
 }
 
 // Mixtral's sizes. Of eight experts two work for a token: decode takes their GEMVs and more sums, prefill the rows of all.
@@ -338,8 +436,8 @@ TEST(WaferPrediction, WarnsOfSidesWithALargeCommonMultiple) {
 TEST(WaferPrediction, SaysWhatMeshWouldDoForEveryRefusal) {
   WaferWork work = on_square(WaferPhase::decode, 700);
   work.context = 100000;
-  EXPECT_THAT([&] { predict_wafer(wafer(), kModels[0], work); },
-              ThrowsMessage<InputError>(AllOf(HasSubstr("decode: a context of 100000"), HasSubstr("smallest square"))));
+  EXPECT_THAT(predict_wafer(wafer(), kModels[0], work).warnings,
+              ::testing::Contains(AllOf(HasSubstr("decode: a context of 100000"), HasSubstr("smallest square"))));
   work = on_square(WaferPhase::end_to_end, 480);
   work.output = 128;
   EXPECT_THAT([&] { predict_wafer(wafer(), kModels[3], work); },
@@ -368,6 +466,19 @@ TEST(WaferTuner, IsNoWorseThanThePapersMeshesAndFits) {
   EXPECT_LE(best.prediction.regions, best.prediction.room.side_by_side);
   EXPECT_TRUE(best.prediction.warnings.empty());
   EXPECT_THAT([] { tune_wafer(wafer(), kModels[3], 4096, 128); }, ThrowsMessage<InputError>(HasSubstr("prefill")));
+}
+
+TEST(WaferTuner, RefusesAContextThatNoMeshHolds) {
+  EXPECT_THAT([] { tune_wafer(wafer(), kModels[1], 16, 100000); },
+              ThrowsMessage<InputError>(AllOf(HasSubstr("a context of 100016 tokens"), HasSubstr("no square mesh"),
+                                              ::testing::Not(HasSubstr("would do is")))));
+}
+
+TEST(WaferTuner, EndsOnTheLargestDeviceThatAFileMayHave) {
+  PlmrDevice large = wafer();
+  large.mesh_width.value = large.mesh_height.value = 65535;
+  large.num_cores.value = 65535.0 * 65535;
+  EXPECT_GT(tune_wafer(large, kModels[0], 2048, 16).prediction.tokens_per_second, 0);
 }
 
 // No square is better: 362 is what squares alone would find on the way to the smallest that fits.

@@ -11,10 +11,6 @@
 namespace heddle::mesh {
 namespace {
 
-double as_words(const PlmrDevice& device, double values) {
-  return values * kValueBytes / device.link_bytes_per_cycle.value;
-}
-
 // The clocks of all cores; a phase that all begin together, and whose last one all wait for.
 class PhasedClocks {
  public:
@@ -98,7 +94,6 @@ WaferCost simulate_baseline_gemm(const PlmrDevice& device, const GemmSize& size,
   require_baseline(method);
   CoreBudget budget(device, Grid::of_cores(cores));
   const BaselineTiles tiles = baseline_tiles(size, cores);
-  const BaselineConstants& constants = baseline_constants();
   const double a = tiles.m * tiles.k, b = tiles.k * tiles.n, c = tiles.m * tiles.n;
   const bool is_t10 = method == WaferMethod::t10;
   budget.phase(is_t10 ? "T10-like GEMM" : "Ladder-like GEMM");
@@ -120,23 +115,19 @@ WaferCost simulate_baseline_gemm(const PlmrDevice& device, const GemmSize& size,
   WaferCost cost{
       .breakdown = {{"compute", steps * compute}}, .memory_bytes = budget.memory_bytes(), .routes = budget.routes()};
   if (is_t10) {
-    const double message = as_words(device, b) * constants.t10_word;
+    const double message = t10_message_cycles(device, size, cores);
     const std::vector<int> along_x = ports_of(cores.width), along_y = ports_of(cores.height);
     const double exchange = clocks.phase([&](int x, int y, double& clock) {
       const double before =
           along_y[static_cast<std::size_t>(y)] * 1.0 * cores.width + along_x[static_cast<std::size_t>(x)];
       clock += (before + 1) * message;
     });
-    cost.breakdown.push_back({"set-up", constants.t10_setup});
     cost.breakdown.push_back({"crossbar", steps * exchange});
     return cost;
   }
-  const double value = 2 * kValueBytes / device.link_bytes_per_cycle.value;
-  const auto m = static_cast<double>(size.m), k = static_cast<double>(size.k), n = static_cast<double>(size.n);
-  const double read_a = constants.ladder_access + value * m / cores.height * k / steps;
-  const double read_b = constants.ladder_access + value * k / steps * n / cores.width;
-  const double reads = clocks.phase([&](int x, int, double& clock) { clock += (x + 1) * read_a; }) +
-                       clocks.phase([&](int, int y, double& clock) { clock += (y + 1) * read_b; });
+  const LadderReads read = ladder_reads(device, size, cores);
+  const double reads = clocks.phase([&](int x, int, double& clock) { clock += (x + 1) * read.a; }) +
+                       clocks.phase([&](int, int y, double& clock) { clock += (y + 1) * read.b; });
   cost.breakdown.push_back({"remote reads", steps * reads});
   return cost;
 }
@@ -146,7 +137,6 @@ WaferCost simulate_baseline_gemv(const PlmrDevice& device, std::int64_t k, std::
   require_baseline(method);
   require(k > 0 && n > 0, "GEMV of {} x {}", k, n);
   CoreBudget budget(device, Grid::of_cores(cores));
-  const BaselineConstants& constants = baseline_constants();
   const std::int64_t kt = (k - 1) / cores.height + 1, nt = (n - 1) / cores.width + 1;
   const auto rows = static_cast<double>(kt), columns = static_cast<double>(nt);
   const bool is_t10 = method == WaferMethod::t10;
@@ -162,8 +152,8 @@ WaferCost simulate_baseline_gemv(const PlmrDevice& device, std::int64_t k, std::
   const double compute = clocks.phase([&](int, int, double& clock) {
     clock += rows * (device.vector_slice_cycles.value + columns * device.mac_cycles.value);
   });
-  // A sum is handed from port to port and back; or one core reads all partial sums in turn.
-  const double each = is_t10 ? constants.t10_relay : constants.ladder_sum_access + constants.ladder_sum_value * columns;
+  // A sum is handed from port to port and back; or cores read partial sums and weights in turn.
+  const double each = baseline_gemv_turn(device, k, n, cores, method);
   const double sums = clocks.phase([&](int, int y, double& clock) { clock += (y + 1) * each; });
   return {.breakdown = {{"compute", compute}, {is_t10 ? "relayed sums" : "remote reads", sums}},
           .memory_bytes = budget.memory_bytes(),

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "fabric/make_schedule.h"
 #include "fabric/mesh/core_budget.h"
 #include "fabric/mesh/gemv.h"
 #include "fabric/mesh/line_time.h"
@@ -132,13 +133,13 @@ ComplianceRow all_reduce_row(const PlmrDevice& device, const char* name, const A
   const Tile sum = mesh.allocate("sum", 1, 1, Buffers::two);
   for (const Axis axis : {Axis::x, Axis::y}) mesh.all_reduce(sum, axis, Reduction::sum, options);
   const bool is_tree = options.method == WaferAllReduce::k_tree;
-  return {
-      .program = name,
-      .paths = is_tree ? schedule::KTree::of(line, options.phases).paths_at_root() : all_reduce_routes(line, options),
-      .routes = mesh.budget().routes(),
-      .hops = critical_path(device, line, options, 1, 0),
-      .stages = critical_path(device, line, options, 0, 1),
-      .memory_tiles = mesh.budget().memory_bytes() / kValueBytes};
+  return {.program = name,
+          .paths = is_tree ? make_schedule<schedule::KTree>(line, options.phases).paths_at_root()
+                           : all_reduce_routes(line, options),
+          .routes = mesh.budget().routes(),
+          .hops = critical_path(device, line, options, 1, 0),
+          .stages = critical_path(device, line, options, 0, 1),
+          .memory_tiles = mesh.budget().memory_bytes() / kValueBytes};
 }
 
 }  // namespace

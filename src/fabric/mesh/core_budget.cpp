@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "fabric/make_schedule.h"
 #include "schedule/k_tree.h"
 #include "schedule/two_hop.h"
 
@@ -21,7 +22,7 @@ std::string_view axis_name(Axis axis) {
 
 // Colours of a K-tree among `cores`: a phase, a direction, and whether the sender is an even member of its phase.
 int k_tree_routes(int cores, int phases) {
-  const auto tree = schedule::KTree::of(cores, phases);
+  const auto tree = make_schedule<schedule::KTree>(cores, phases);
   std::set<std::tuple<int, bool, bool>> colours;
   bool outwards = false, inwards = false;
   for (int phase = 0; phase < phases; ++phase)

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "fabric/make_schedule.h"
 #include "fabric/mesh/event_mesh.h"
 #include "schedule/k_tree.h"
 #include "schedule/two_hop.h"
@@ -76,7 +77,7 @@ Payload EventMesh::result(const ReducedLine& line, int core, int values_a_word) 
 }
 
 void EventMesh::k_tree(const ReducedLine& line, int phases) {
-  const auto tree = schedule::KTree::of(grid_.cores_along(line.axis), phases);
+  const auto tree = make_schedule<schedule::KTree>(grid_.cores_along(line.axis), phases);
   std::vector<std::vector<int>> arriving(number(tree.size));  // at each core
   const auto pass_on = [&](int from, int to) {
     Message message{.words = line.values, .delay = beta_, .parents = arriving[number(from)], .due = current_};
@@ -127,7 +128,7 @@ void EventMesh::send_to_all(const ReducedLine& line, int root, const Message& me
 
 // A chunk a core. In the first size - 1 steps chunks are added up as they go round, in the others they are handed on.
 void EventMesh::ring(const ReducedLine& line) {
-  const schedule::TwoHop order{grid_.cores_along(line.axis)};
+  const auto order = make_schedule<schedule::TwoHop>(grid_.cores_along(line.axis));
   const int words = (line.values + 2 * order.size - 1) / (2 * order.size), chunk_values = 2 * words;
   std::vector<int> before(number(order.size), -1);  // what each core got in the step before
   for (int i = 0; i < 2 * order.steps(); ++i) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "fabric/make_schedule.h"
 #include "schedule/k_tree.h"
 #include "schedule/two_hop.h"
 
@@ -31,7 +32,7 @@ std::size_t index(int core) {
 }
 
 void k_tree(const LineCosts& cost, std::span<double> clocks, double values, int phases) {
-  const auto tree = schedule::KTree::of(static_cast<int>(clocks.size()), phases);
+  const auto tree = make_schedule<schedule::KTree>(static_cast<int>(clocks.size()), phases);
   for (int phase = 0; phase < phases; ++phase)
     for (int group = 0; group < tree.groups(phase); ++group) {
       const int first = group * tree.fan, last = first + tree.group_size(phase, group) - 1;
@@ -60,7 +61,7 @@ void pipeline(const LineCosts& cost, std::span<double> clocks, double values) {
 }
 
 void ring(const LineCosts& cost, std::span<double> clocks, double values) {
-  const schedule::TwoHop order{static_cast<int>(clocks.size())};
+  const auto order = make_schedule<schedule::TwoHop>(static_cast<int>(clocks.size()));
   const double chunk = std::ceil(values * cost.value_cycles / 2 / order.size);
   std::vector<double> next(clocks.size());
   for (int step = 0; step < 2 * order.steps(); ++step) {

@@ -86,6 +86,7 @@ void TimedMesh::spend(LocalWork local) {
 
 void TimedMesh::add_cycles(std::string_view part, double cycles) {
   if (!device_) return;
+  if (!account_.empty()) part = account_;
   const auto found = std::ranges::find(parts_, part, &WaferCost::Part::name);
   if (found != parts_.end())
     found->cycles += cycles;

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -77,6 +78,17 @@ class TimedMesh {
     spend(local);
   }
 
+  // From now on cycles count under this name, whatever takes them; "": by what takes them.
+  void account(std::string_view name) { account_ = name; }
+  // What `body` does goes on at the same time as what was counted before, on other cores: its cycles are not counted.
+  template <class Body>
+  void beside(Body&& body) {
+    const std::vector<WaferCost::Part> counted = parts_;
+    body();
+    parts_ = counted;
+  }
+  void spend(LocalWork local);
+
   // What no operation here stands for.
   void add_cycles(std::string_view part, double cycles);
 
@@ -92,7 +104,6 @@ class TimedMesh {
   template <class Do>
   void carry_out(std::string_view part, std::initializer_list<std::int64_t> what, Do&& operation);
   void charge(std::string_view part, FunctionRef<void(MaxPlusMesh&)> program);  // as key_ names it
-  void spend(LocalWork local);
 
   ValueMesh values_;
   std::optional<PlmrDevice> device_;
@@ -103,6 +114,7 @@ class TimedMesh {
   std::vector<std::int64_t> key_;
   Mode mode_ = Mode::alone;
   MaxPlusMesh* timing_ = nullptr;
+  std::string account_;
   std::vector<WaferCost::Part> parts_;
 };
 

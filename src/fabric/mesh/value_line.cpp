@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "fabric/make_schedule.h"
 #include "schedule/k_tree.h"
 
 namespace heddle::mesh {
@@ -28,7 +29,7 @@ void combine(float* to, const float* from, std::int64_t count, Reduction reducti
 LineReduce line_reduce(int places, const AllReduceOptions& options, int chunk) {
   require(places >= 1 && options.phases >= 1 && chunk >= 0 && chunk < places,
           "all-reduce: {} places, {} phases, chunk {}", places, options.phases, chunk);
-  if (options.method == WaferAllReduce::k_tree) return adds_of(schedule::KTree::of(places, options.phases));
+  if (options.method == WaferAllReduce::k_tree) return adds_of(make_schedule<schedule::KTree>(places, options.phases));
   const int first = options.method == WaferAllReduce::ring ? chunk + 1 : 0;
   LineReduce line{.root = (first + places - 1) % places, .adds = {}};
   for (int step = 1; step < places; ++step) line.adds.push_back({(first + step) % places, (first + step - 1) % places});

@@ -43,13 +43,14 @@ double wafer_prefill_core_bytes(const WaferModel& model, WaferMesh cores, int re
   const auto product = [&](double in, double out) { return in * out + t * in + t * out; };
   const double attention = t * (h + q + 2 * k);  // normed, q, k, v
   const double most = std::max({
-      t * h + h + 2 * t,                                                   // a norm
-      t * h + product(h, q),                                               // q
-      t * (h + q + k) + product(h, k),                                     // v
-      attention + t * q + 4 * t * t + 2 * t * k + std::max(t * k, 4 * t),  // a head
-      attention + t * q + product(q, h),                                   // output
-      t * (h + f) + product(h, f),                                         // up
-      t * (h + 2 * f) + product(f, h),                                     // down
+      t * h + h + 2 * t,                // a norm
+      t * h + product(h, q),            // q
+      t * (h + q + k) + product(h, k),  // v
+      attention + t * q + (3 + model.num_kv_heads) * t * t + 2 * t * k +
+          std::max(t * k, 4 * t),         // a head of each KV head's
+      attention + t * q + product(q, h),  // output
+      t * (h + f) + product(h, f),        // up
+      t * (h + 2 * f) + product(f, h),    // down
   });
   return kValueBytes * grid.tiles_a_core() * (longest_share(model, regions) * sides.layer() + t * h + most);
 }

@@ -23,6 +23,8 @@ using mesh::Tile;
 using mesh::TimedMesh;
 using mesh::ValueMesh;
 
+constexpr double kSoftmaxPasses = 3;  // over a head's scores: the highest, exponentials and their sum, the division
+
 class Prefill {
  public:
   Prefill(const WaferWeights& weights, const Grid& grid, std::span<const std::int32_t> tokens,
@@ -72,6 +74,7 @@ class Prefill {
   }
 
   void hand_over(int region) {
+    mesh_.account("");
     if (program_.device)
       mesh_.add_cycles("hand-over", prefill_hand_over_cycles(*program_.device, mesh_.grid().cores, region,
                                                              1.0 * x_.rows * x_.columns * mesh_.grid().tiles_a_core()));
@@ -112,7 +115,9 @@ class Prefill {
   }
 
   // A MeshGEMM with a weight. x is aligned by the first product that takes it, and stays so.
-  Tile product(Tile x, Placement x_placement, const Weight& weight, const WeightPlacement& placement) {
+  Tile product(std::string_view name, Tile x, Placement x_placement, const Weight& weight,
+               const WeightPlacement& placement) {
+    mesh_.account(name);
     const Tile w = place_weight(mesh_, weight, placement);
     mesh_.place_skewed(w, Axis::y);
     const Tile shifted = mesh_.allocate("second buffer", x.rows, x.columns, Buffers::one);
@@ -129,6 +134,7 @@ class Prefill {
   }
 
   Tile norm(const Norm& norm) {
+    mesh_.account("norms");
     const Tile y = activations(x_.columns);
     const Tile weight = place_vector(mesh_, static_cast<const float*>(norm.weight), hidden_, Axis::x);
     rms_norm(mesh_, program_.all_reduce, x_, weight, y, Axis::x, weights_.shape.hidden, norm.eps);
@@ -141,25 +147,28 @@ class Prefill {
     const std::int64_t first_k = std::int64_t{shape.num_heads} * shape.head_dim;
     const std::int64_t first_v = first_k + std::int64_t{shape.num_kv_heads} * shape.head_dim;
     const Tile normed = norm(layer.attention_norm);
-    const Tile q = product(normed, Placement::natural, layer.qkv, {.in = hidden_, .out = heads_.queries});
-    const Tile k =
-        product(normed, Placement::aligned, layer.qkv, {.in = hidden_, .out = heads_.keys, .first_row = first_k});
-    const Tile v =
-        product(normed, Placement::aligned, layer.qkv, {.in = hidden_, .out = heads_.keys, .first_row = first_v});
+    const Tile q = product("Q, K, V", normed, Placement::natural, layer.qkv, {.in = hidden_, .out = heads_.queries});
+    const Tile k = product("Q, K, V", normed, Placement::aligned, layer.qkv,
+                           {.in = hidden_, .out = heads_.keys, .first_row = first_k});
+    const Tile v = product("Q, K, V", normed, Placement::aligned, layer.qkv,
+                           {.in = hidden_, .out = heads_.keys, .first_row = first_v});
     if (layer.query_norm.weight != nullptr) {
       normalize(q, layer.query_norm, heads_.queries, heads_.query_columns(), shape.num_heads);
       normalize(k, layer.key_norm, heads_.keys, heads_.key_columns(), shape.num_kv_heads);
     }
     const Positions positions{.first = 0, .per_row = token_tile()};
+    mesh_.account("rotation");
     rotate(mesh_, q, heads_, weights_.inv_freq, weights_.rope_scale, positions);
     rotate(mesh_, k, heads_, weights_.inv_freq, weights_.rope_scale, positions);
     prompt.keys.push_back(all_rows(k));
     prompt.values.push_back(all_rows(v));
 
     const Tile attended = activations(q.columns);
+    mesh_.account("values");
     mesh_.skew({{v, Axis::y}});  // once for all heads
-    for (int head = 0; head < shape.num_heads; ++head) attend(head, layer.window, q, k, v, attended);
-    const Tile delta = product(attended, Placement::natural, layer.output, {.in = heads_.queries, .out = hidden_});
+    attend_all(layer.window, q, k, v, attended);
+    const Tile delta = product("O", attended, Placement::natural, layer.output, {.in = heads_.queries, .out = hidden_});
+    mesh_.account("residuals");
     add(mesh_, x_, delta);
     for (const Tile tile : {normed, q, k, v, attended, delta}) mesh_.release(tile);
   }
@@ -173,14 +182,34 @@ class Prefill {
     mesh_.release(weight);
   }
 
+  void attend_all(int window, Tile q, Tile k, Tile v, Tile attended) {
+    const int kv_heads = weights_.shape.num_kv_heads, sharing = weights_.shape.num_heads / kv_heads;
+    const int in_turn = (kv_heads - 1) / mesh_.grid().columns + 1;  // KV heads that are not side by side
+    const double scores = 1.0 * token_tile() * token_tile();
+    mesh_.hold("scores of the other KV heads", kValueBytes * (kv_heads - 1) * scores * mesh_.grid().tiles_a_core());
+    for (int head = 0; head < weights_.shape.num_heads; ++head) {
+      if (head / sharing < in_turn) {
+        attend(head, window, q, k, v, attended);
+        continue;
+      }
+      mesh_.beside([&] { attend(head, window, q, k, v, attended); });
+      mesh_.account("softmax");
+      mesh_.spend({.values = kSoftmaxPasses * scores});
+    }
+    mesh_.hold("scores of the other KV heads", 0);
+  }
+
   // One head's columns of `attended`.
   void attend(int head, int window, Tile q, Tile k, Tile v, Tile attended) {
+    mesh_.account("scores");
     const Tile query = activations(k.columns);
     copy_head(head, q, query, [](const auto& piece) { return std::pair(piece.query, piece.key); });
     const Tile partial = activations(token_tile(), Buffers::two), scores = activations(token_tile(), Buffers::two);
     const Tile shifted = mesh_.allocate("second buffer", k.rows, k.columns, Buffers::one);
     gemm_t(mesh_, query, k, partial, scores);
+    mesh_.account("softmax");
     softmax(scores, window);
+    mesh_.account("values");
     const Tile values = activations(v.columns);
     mesh_gemm(mesh_, scores, v, values, {.a = Placement::natural, .b = Placement::aligned});
     copy_head(head, values, attended, [](const auto& piece) { return std::pair(piece.key, piece.query); });
@@ -263,11 +292,14 @@ class Prefill {
 
   void feed_forward_block(const WaferLayer& layer) {
     const Tile normed = norm(layer.feed_forward_norm);
-    const Tile gate = product(normed, Placement::natural, layer.gate_up, {.in = hidden_, .out = intermediate_});
-    const Tile up = product(normed, Placement::aligned, layer.gate_up,
+    const Tile gate =
+        product("gate, up", normed, Placement::natural, layer.gate_up, {.in = hidden_, .out = intermediate_});
+    const Tile up = product("gate, up", normed, Placement::aligned, layer.gate_up,
                             {.in = hidden_, .out = intermediate_, .first_row = weights_.shape.intermediate});
+    mesh_.account("SwiGLU");
     swiglu(mesh_, gate, up, gate);
-    const Tile delta = product(gate, Placement::natural, layer.down, {.in = intermediate_, .out = hidden_});
+    const Tile delta = product("down", gate, Placement::natural, layer.down, {.in = intermediate_, .out = hidden_});
+    mesh_.account("residuals");
     add(mesh_, x_, delta);
     for (const Tile tile : {normed, gate, up, delta}) mesh_.release(tile);
   }

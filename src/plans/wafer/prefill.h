@@ -1,9 +1,13 @@
 // Prefill on a wafer (WaferLLM, section 4.1, figure 3): a whole prompt at a time.
 //
 // Activations are L_y E_x: tokens are cut along y, features along x, and so are all weights, E_y F_x. Every product is a
-// MeshGEMM; scores, Q K^T, are a GEMM-T, so K is never transposed; a norm's and the softmax's sums run along x. Heads are
-// taken one after the other: a head's queries are those columns alone, the others zero, which a core multiplies like
-// others; so attention takes as many times as long as the model has heads as in topology/wafer_cost.h.
+// MeshGEMM; scores, Q K^T, are a GEMM-T, so K is never transposed; a norm's and the softmax's sums run along x.
+//
+// Heads lie in bands of columns, and their products are the bands' own ("locally after grouping by head dimensions", 4.4): all
+// KV heads at a time, one after the other the heads that share one. Values are computed head by head over the whole mesh, where
+// other heads' columns are zeros; of the KV heads, which are at work side by side, one is counted, as if its sums went along
+// all of a row, and all of the softmax, whose scores a core has of every KV head. On fewer columns than KV heads as many are
+// counted as share a column.
 //
 // Weights are placed layer by layer, aligned for the compute-shift loop. On a mesh that is not square the places are
 // those of the least common multiple (5.4).
