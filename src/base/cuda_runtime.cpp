@@ -117,19 +117,17 @@ void clear(void* memory, std::size_t size_bytes, void* stream) {
   check(cudaMemsetAsync(memory, 0, size_bytes, static_cast<cudaStream_t>(stream)), "cudaMemsetAsync");
 }
 
-void* allocate_pinned(std::size_t size_bytes) {
-  void* memory = nullptr;
-  const cudaError_t error = cudaHostAlloc(&memory, size_bytes, cudaHostAllocPortable);
+void pin(void* memory, std::size_t size_bytes) {
+  const cudaError_t error = cudaHostRegister(memory, size_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    throw_error<Failure>("cannot allocate {} bytes of pinned host memory", size_bytes);
+    throw_error<Failure>("cannot pin {} bytes of host memory", size_bytes);
   }
-  check(error, "cudaHostAlloc");
-  return memory;
+  check(error, "cudaHostRegister");
 }
 
-void release_pinned(void* memory) {
-  cudaFreeHost(memory);
+void unpin(void* memory) {
+  cudaHostUnregister(memory);
 }
 
 MemoryInfo memory_info(int device) {

@@ -25,8 +25,9 @@ void copy(void* destination, const void* source, std::size_t size_bytes, void* s
 
 void clear(void* memory, std::size_t size_bytes, void* stream);
 
-void* allocate_pinned(std::size_t size_bytes);  // host memory that every GPU of the process reads and writes, too
-void release_pinned(void* memory);
+// Host memory, whole pages of it: every GPU of the process then reads and writes it at its address, too.
+void pin(void* memory, std::size_t size_bytes);
+void unpin(void* memory);
 
 struct MemoryInfo {
   std::size_t free_bytes = 0;

@@ -8,26 +8,25 @@
 
 namespace heddle {
 
-PinnedBuffer::PinnedBuffer(std::size_t size_bytes) : size_bytes_(size_bytes) {
+PinnedBuffer::PinnedBuffer(std::size_t size_bytes) {
   if (size_bytes == 0) return;
-  if constexpr (kHaveCuda)
-    data_ = static_cast<std::byte*>(cuda::allocate_pinned(size_bytes));
-  else
+  if constexpr (kHaveCuda) {
+    Buffer memory(size_bytes);
+    cuda::pin(memory.data(), size_bytes);
+    memory_ = std::move(memory);
+  } else {
     throw InvalidArgument("pinned memory: this build has no CUDA side");
+  }
 }
 
-PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
-
 PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_bytes_, other.size_bytes_);
+  std::swap(memory_, other.memory_);
   return *this;
 }
 
 PinnedBuffer::~PinnedBuffer() {
   if constexpr (kHaveCuda)
-    if (data_ != nullptr) cuda::release_pinned(data_);
+    if (memory_.data() != nullptr) cuda::unpin(memory_.data());
 }
 
 }  // namespace heddle

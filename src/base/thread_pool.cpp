@@ -12,6 +12,10 @@ namespace {
 // Operators of one step follow each other within microseconds; a worker that sleeps in between wakes too late.
 constexpr std::chrono::microseconds kSpin{50};
 
+// A loop's last pieces end within one piece's time of each other: where tokens are few, less than it takes to sleep and be
+// woken.
+constexpr std::chrono::microseconds kSpinAtEnd{100};
+
 void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -46,39 +50,56 @@ void ThreadPool::stop() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain,
+void ThreadPool::parallel_for(std::int64_t count, PieceSizes sizes,
                               FunctionRef<void(std::int64_t, std::int64_t)> piece) {
-  require(grain >= 1, "parallel_for: grain is {}", grain);
+  require(sizes.least >= 1 && sizes.most >= sizes.least, "parallel_for: pieces are of {} to {}", sizes.least,
+          sizes.most);
   if (count <= 0) return;
-  if (count <= grain || workers_.empty()) {
-    for (std::int64_t begin = 0; begin < count; begin += grain) piece(begin, std::min(count, begin + grain));
+  if (count <= sizes.least || workers_.empty()) {
+    for (std::int64_t begin = 0; begin < count; begin += sizes.most) piece(begin, std::min(count, begin + sizes.most));
     return;
   }
-  Loop loop{.piece = piece, .count = count, .grain = grain};
+  Loop loop{.piece = piece, .count = count, .sizes = sizes};
   {
     const std::lock_guard lock(mutex_);
     loop.next_loop = loops_;
     loops_ = &loop;
     has_loops_.store(true, std::memory_order_release);
   }
-  const std::int64_t pieces_for_others = (count - 1) / grain;
+  const std::int64_t pieces_for_others = (count - 1) / sizes.least;
   if (pieces_for_others == 1) work_available_.notify_one();
   if (pieces_for_others > 1) work_available_.notify_all();
   run_pieces(loop);
 
-  // No deadline here: the loop lies on this stack while workers are inside, and a piece may not wait for anything.
-  std::unique_lock lock(mutex_);
-  remove(loop);
-  worker_left_.wait(lock, [&] { return loop.num_workers == 0; });
+  {
+    const std::lock_guard lock(mutex_);
+    remove(loop);  // from here on no worker comes in
+  }
+  const auto all_left = [&] { return loop.num_workers.load(std::memory_order_acquire) == 0; };
+  const Deadline spin_end = Deadline::after(kSpinAtEnd);
+  while (!all_left() && !spin_end.passed()) pause_cpu();
+  if (!all_left()) {
+    // No deadline here: the loop lies on this stack while workers are inside, and a piece may not wait for anything.
+    std::unique_lock lock(mutex_);
+    worker_left_.wait(lock, all_left);
+  }
   if (loop.error) std::rethrow_exception(loop.error);
+}
+
+std::int64_t ThreadPool::size_of_next(std::int64_t left, PieceSizes sizes) const {
+  const std::int64_t half_share = left / (2 * num_threads()) / sizes.least * sizes.least;
+  return std::clamp(half_share, sizes.least, sizes.most);
 }
 
 void ThreadPool::run_pieces(Loop& loop) {
   try {
     while (true) {
-      const std::int64_t begin = loop.next.fetch_add(loop.grain, std::memory_order_relaxed);
-      if (begin >= loop.count) return;
-      loop.piece(begin, std::min(loop.count, begin + loop.grain));
+      std::int64_t begin = loop.next.load(std::memory_order_relaxed), end = 0;
+      do {
+        if (begin >= loop.count) return;
+        end = begin + std::min(loop.count - begin, size_of_next(loop.count - begin, loop.sizes));
+      } while (!loop.next.compare_exchange_weak(begin, end, std::memory_order_relaxed));
+      loop.piece(begin, end);
     }
   } catch (...) {
     loop.next.store(loop.count, std::memory_order_relaxed);  // no further pieces
@@ -105,12 +126,12 @@ void ThreadPool::work() {
     work_available_.wait(lock, [&] { return loops_ != nullptr || stop_; });
     if (stop_) return;
     Loop& loop = *loops_;
-    ++loop.num_workers;
+    loop.num_workers.fetch_add(1, std::memory_order_relaxed);
     lock.unlock();
     run_pieces(loop);
     lock.lock();
     remove(loop);  // it has given out its last piece
-    if (--loop.num_workers == 0) worker_left_.notify_all();
+    if (loop.num_workers.fetch_sub(1, std::memory_order_acq_rel) == 1) worker_left_.notify_all();  // may end the loop
   }
 }
 

@@ -41,7 +41,7 @@ struct AttentionParams {
 };
 
 // What a step of so many tokens and sequences needs on a GPU. It is to be zeroed once, before the first call; then
-// attention alone uses it, in one stream, for all layers and steps: each call leaves its counters at zero.
+// attention alone uses it, in one stream, for all layers and steps: each call leaves it zeroed.
 std::size_t attention_scratch_bytes(int max_tokens, int max_sequences, int num_heads, int head_dim);
 
 // Enqueues on `stream`. Throws InvalidArgument unless shapes fit, head_dim <= kMaxHeadDim and window >= 0, and on a GPU

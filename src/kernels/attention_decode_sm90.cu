@@ -1,8 +1,10 @@
 // Attention for few new tokens and many keys: a stream of keys and values past queries that stay in registers. One block
 // a multiprocessor takes an equal share of all tiles of the step (attention_decode_sm90.cuh). In it one warp has the copy
 // engine fetch tiles some ahead, and four warps multiply sixteen keys of each with all queries that read them, each
-// with a softmax of its own; the four are merged at the end of a segment, and parts of an item by the block that comes
-// last, in the blocks' order.
+// with a softmax of its own; the four are merged at the end of a segment, and an item's parts, in the blocks' order, by
+// the block that has the last of them, when it has nothing else to do. Where parts go there are zeros before, and no number is
+// stored as zero (hide()): a part needs no flag and no fence, what it is made of says that it is there. A block waits for
+// blocks before it alone, so it does not matter whether all of the grid are there at once.
 #include "kernels/attention_decode_sm90.h"
 
 #include <cuda_bf16.h>
@@ -30,15 +32,19 @@ constexpr int kMostItemRows = 16;
 constexpr int kWarps = kDecodeKeys / 16;  // that multiply
 constexpr int kThreads = 32 * kWarps;     // of those
 constexpr int kMultipliers = 1;           // the barrier of those
-constexpr int kStageKib = 64;
+constexpr int kStageKib = 96;
 constexpr int kMostOfCluster = 16;  // blocks
+
+// More than half of a multiprocessor's shared memory, so that no two blocks share one: else those multiprocessors that the
+// kernel ahead leaves first get two, and others none.
+constexpr std::size_t kLeastSharedBytesOfDecode = std::size_t{116} << 10;
 
 // kRowGroups: of eight rows (pairs of new token and query head) that share what is loaded.
 template <int kHeadDim, int kRowGroups>
 struct DecodeShared {
   using KeyTile = Tile<kDecodeKeys, kHeadDim>;
   static constexpr int kRows = 8 * kRowGroups;
-  // Enough to have under way while one is multiplied, and no more, for the kernel that follows is to find room.
+  // All but one are under way while one is multiplied.
   static constexpr int kStages = std::max(2, (kStageKib << 10) / (2 * KeyTile::kBytes));
   static constexpr int kMergeStride = kHeadDim + 4;  // so that warps store fragments without bank conflicts
 
@@ -52,12 +58,11 @@ struct DecodeShared {
   float largest_of_all[kRows],
       sum_of_all[kRows];  // of this block's part of an item that its cluster shares; o[0] is its o
   std::uint64_t full[kStages], empty[kStages];
-  int comes_last;
 };
 
-// The floats of a part.
+// The numbers of a part.
 template <class Shared, int kHeadDim>
-constexpr int part_floats() {
+constexpr int part_numbers() {
   return Shared::kRows * (kHeadDim + 2);
 }
 
@@ -223,68 +228,112 @@ __device__ void store_merged(const DecodeParams& params, const DecodeSegment& se
   store_four(y.data, element_of(y, params, segment, row, d), y.dtype, o);
 }
 
-// y from the item's parts, once all are there. All multiplying threads; a warp takes a row at a time.
-template <int kHeadDim, class Shared>
-__device__ void merge_parts(const DecodeParams& params, const DecodeSegment& segment) {
-  constexpr int kFours = ceil_div(kHeadDim, 4 * 32);  // groups of four elements of a lane
-  constexpr int kAtOnce = kFours == 1 ? 16 : 8;       // loads of parts under way
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int rows = rows_of(params, segment), count = segment.last_part - segment.first_part + 1;
-  // The first part begins the item in the last segment of its block, the others go on with it in their block's first.
-  const auto part_of = [&](int i) {
-    return params.parts +
-           (std::int64_t{segment.first_part + i} * 2 + (i == 0 ? 1 : 0)) * part_floats<Shared, kHeadDim>();
-  };
-  for (int row = warp; row < rows; row += kWarps) {
-    float largest = -INFINITY, sum = 0;
-    float4 o[kFours] = {};
-    for (int first = 0; first < count; first += 32) {  // a lane weighs one part of these
-      const int here = min(32, count - first);
-      const float* mine = part_of(first + min(lane, here - 1)) + Shared::kRows * kHeadDim + row;
-      const float its_largest = lane < here ? __ldcg(mine) : -INFINITY;
-      float its_sum = lane < here ? __ldcg(mine + Shared::kRows) : 0;
-      float top = its_largest;
-      for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-      top = fmaxf(top, largest);
-      const float shift = top == -INFINITY ? 0 : top;
-      const float correction = exp2_approx(largest - shift), weight = exp2_approx(its_largest - shift);
-      its_sum *= weight;
-      for (int step = 16; step > 0; step /= 2) its_sum += __shfl_xor_sync(~0u, its_sum, step);
-      sum = fmaf(sum, correction, its_sum);
-      largest = top;
-#pragma unroll
-      for (int f = 0; f < kFours; ++f)
-        o[f].x *= correction, o[f].y *= correction, o[f].z *= correction, o[f].w *= correction;
+// Which of all parts a block's is: of the item that it goes on with, or of the one that it begins.
+__device__ std::int64_t part_place(int block, bool begins) {
+  return std::int64_t{block} * 2 + (begins ? 1 : 0);
+}
 
-      for (int p = 0; p < here; p += kAtOnce) {
-        float4 its_o[kAtOnce][kFours];
+// A number as it is stored in a part: any but zero. What stands for zero is a NaN that no instruction makes.
+constexpr std::uint32_t kHiddenZero = 0x7fd1a5c3, kOtherNan = 0x7fffffff;
+
+__device__ std::uint32_t hide(float number) {
+  const std::uint32_t bits = __float_as_uint(number);
+  return (bits == kHiddenZero ? kOtherNan : bits) ^ kHiddenZero;
+}
+__device__ float reveal(std::uint32_t hidden) {
+  return __uint_as_float(hidden ^ kHiddenZero);
+}
+// Zero where one of them is not there.
+__device__ std::uint32_t least_of(const uint4& hidden) {
+  return min(min(hidden.x, hidden.y), min(hidden.z, hidden.w));
+}
+
+// Brings a row of y, from element `at` on, together from parts, kAtOnce at a time, and leaves zeros. One warp. No part of its
+// callers, whose registers are full.
+template <int kHeadDim, class Shared>
+__device__ __noinline__ void merge_row_of_parts(std::uint32_t* all_parts, int first_part, int last_part, int row,
+                                                void* y, std::int64_t at, DType dtype) {
+  constexpr int kFours = ceil_div(kHeadDim, 4 * 32);  // groups of four elements of a lane
+  constexpr int kAtOnce = kFours == 1 ? 16 : 8;       // parts whose loads are under way
+  const int lane = static_cast<int>(threadIdx.x) % 32, count = last_part - first_part + 1;
+  const auto part_of = [&](int i) {
+    return all_parts + part_place(first_part + i, i == 0) * part_numbers<Shared, kHeadDim>();
+  };
+  float largest = -INFINITY, sum = 0;
+  float4 o[kFours] = {};
+  for (int first = 0; first < count; first += kAtOnce) {
+    const int here = min(kAtOnce, count - first);
+    std::uint32_t* const mine = part_of(first + min(lane, here - 1)) + Shared::kRows * kHeadDim + row;  // a part a lane
+    std::uint32_t its_largest = 0, its_sum = 0;
+    uint4 its_o[kAtOnce][kFours];
+    bool all_there = false;
+    for (std::uint32_t tries = 0; !all_there; ++tries) {
+      // Seconds: a fault. Blocks wait for those before them alone, and all of the grid fit the device at once.
+      if (tries == 1u << 24) __trap();
+      its_largest = load_relaxed(mine);
+      its_sum = load_relaxed(mine + Shared::kRows);
+      std::uint32_t least = min(its_largest, its_sum);
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          const float* from = part_of(first + min(p + i, here - 1)) + row * kHeadDim;
+      for (int i = 0; i < kAtOnce; ++i)
 #pragma unroll
-          for (int f = 0; f < kFours; ++f)
-            its_o[i][f] = __ldcg(reinterpret_cast<const float4*>(from) + min(lane + 32 * f, kHeadDim / 4 - 1));
-        }
+        for (int f = 0; f < kFours; ++f)
+          if (i < here)
+            its_o[i][f] =
+                load_four_relaxed(part_of(first + i) + row * kHeadDim + 4 * min(lane + 32 * f, kHeadDim / 4 - 1));
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          const float its_weight = __shfl_sync(~0u, weight, min(p + i, 31));
-          if (p + i >= here) break;
+      for (int i = 0; i < kAtOnce; ++i)
 #pragma unroll
-          for (int f = 0; f < kFours; ++f) {
-            o[f].x = fmaf(its_weight, its_o[i][f].x, o[f].x);
-            o[f].y = fmaf(its_weight, its_o[i][f].y, o[f].y);
-            o[f].z = fmaf(its_weight, its_o[i][f].z, o[f].z);
-            o[f].w = fmaf(its_weight, its_o[i][f].w, o[f].w);
-          }
-        }
+        for (int f = 0; f < kFours; ++f)
+          if (i < here) least = min(least, least_of(its_o[i][f]));
+      all_there = __all_sync(~0u, least != 0);
+    }
+    if (lane < here) {
+      store_relaxed(mine, 0);
+      store_relaxed(mine + Shared::kRows, 0);
+    }
+    const float part_largest = lane < here ? reveal(its_largest) : -INFINITY;
+    float top = part_largest;
+    for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+    top = fmaxf(top, largest);
+    const float shift = top == -INFINITY ? 0 : top;
+    const float correction = exp2_approx(largest - shift), weight = exp2_approx(part_largest - shift);
+    float part_sum = lane < here ? reveal(its_sum) * weight : 0;
+    for (int step = 16; step > 0; step /= 2) part_sum += __shfl_xor_sync(~0u, part_sum, step);
+    sum = fmaf(sum, correction, part_sum);
+    largest = top;
+#pragma unroll
+    for (int f = 0; f < kFours; ++f)
+      o[f].x *= correction, o[f].y *= correction, o[f].z *= correction, o[f].w *= correction;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (i >= here) break;
+      const float its_weight = __shfl_sync(~0u, weight, i);
+#pragma unroll
+      for (int f = 0; f < kFours; ++f) {
+        o[f].x = fmaf(its_weight, reveal(its_o[i][f].x), o[f].x);
+        o[f].y = fmaf(its_weight, reveal(its_o[i][f].y), o[f].y);
+        o[f].z = fmaf(its_weight, reveal(its_o[i][f].z), o[f].z);
+        o[f].w = fmaf(its_weight, reveal(its_o[i][f].w), o[f].w);
+        if (lane + 32 * f < kHeadDim / 4)
+          store_four_relaxed(part_of(first + i) + row * kHeadDim + 4 * (lane + 32 * f), make_uint4(0, 0, 0, 0));
       }
     }
-#pragma unroll
-    for (int f = 0; f < kFours; ++f) {
-      const int d = 4 * (lane + 32 * f);
-      if (d < kHeadDim) store_merged(params, segment, row, d, {o[f].x / sum, o[f].y / sum, o[f].z / sum, o[f].w / sum});
-    }
   }
+#pragma unroll
+  for (int f = 0; f < kFours; ++f) {
+    const int d = 4 * (lane + 32 * f);
+    if (d < kHeadDim) store_four(y, at + d, dtype, {o[f].x / sum, o[f].y / sum, o[f].z / sum, o[f].w / sum});
+  }
+}
+
+// y from the item's parts. All multiplying threads; a warp takes a row at a time.
+template <int kHeadDim, class Shared>
+__device__ void merge_parts(const DecodeParams& params, const DecodeSegment& segment) {
+  const Tensor& y = params.attention.y;
+  const int rows = rows_of(params, segment);
+  for (int row = static_cast<int>(threadIdx.x) / 32; row < rows; row += kWarps)
+    merge_row_of_parts<kHeadDim, Shared>(params.parts, segment.first_part, segment.last_part, row, y.data,
+                                         element_of(y, params, segment, row, 0), y.dtype);
 }
 
 // y from the parts that the blocks of this cluster have; each block brings together an equal share of its elements. All
@@ -338,8 +387,9 @@ __device__ void finish_segment(const DecodeParams& params, const DecodeSegment& 
   }
   sync_threads(kMultipliers, kThreads);
 
-  float* part = params.parts + (std::int64_t{blockIdx.x} * 2 + (segment.first_part == blockIdx.x ? 1 : 0)) *
-                                   part_floats<Shared, kHeadDim>();
+  std::uint32_t* const part =
+      params.parts + part_place(static_cast<int>(blockIdx.x), segment.first_part == static_cast<int>(blockIdx.x)) *
+                         part_numbers<Shared, kHeadDim>();
   for (int i = thread; i < rows * (kHeadDim / 4); i += kThreads) {
     const int row = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
     const MergedRow merged = merge_row<kWarps>(
@@ -354,26 +404,16 @@ __device__ void finish_segment(const DecodeParams& params, const DecodeSegment& 
         shared.sum_of_all[row] = merged.sum;
       }
     } else {
-      __stcg(reinterpret_cast<float4*>(part + row * kHeadDim + d), merged.o);
+      store_four_relaxed(part + row * kHeadDim + d,
+                         make_uint4(hide(merged.o.x), hide(merged.o.y), hide(merged.o.z), hide(merged.o.w)));
       if (d == 0) {
-        __stcg(part + Shared::kRows * kHeadDim + row, merged.largest);
-        __stcg(part + Shared::kRows * (kHeadDim + 1) + row, merged.sum);
+        store_relaxed(part + Shared::kRows * kHeadDim + row, hide(merged.largest));
+        store_relaxed(part + Shared::kRows * (kHeadDim + 1) + row, hide(merged.sum));
       }
     }
   }
   if (segment.of_cluster && !segment.whole()) return merge_in_cluster<kHeadDim>(params, segment, shared);
-  sync_threads(kMultipliers, kThreads);  // also before the next segment's sums are stored
-  if (segment.whole()) return;
-  if (thread == 0) {
-    std::int32_t* arrived = params.arrived + segment.first_part;
-    fence_device();  // this block's part before the count, by the barrier above
-    const bool last = atomicAdd(arrived, 1) == segment.last_part - segment.first_part;
-    fence_device();  // the others' parts after it
-    if (last) *arrived = 0;
-    shared.comes_last = last;
-  }
-  sync_threads(kMultipliers, kThreads);
-  if (shared.comes_last != 0) merge_parts<kHeadDim, Shared>(params, segment);
+  sync_threads(kMultipliers, kThreads);  // before the next segment's sums are stored
 }
 
 // Multiplies what fetch_tiles brings. One of kWarps warps; it takes keys [16 * warp, 16 * warp + 16) of each tile. Scores and
@@ -389,6 +429,8 @@ __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim
   bool may_read_all = params.attention.older_keys == OlderKeys::in_flight;
   if (may_read_all) wait_for_earlier_kernels();
   int taken = 0;
+  bool ends_item = false;  // of which blocks before this one have parts: by this block's first segment
+  DecodeSegment to_merge;
   for (DecodeWalk walk(params); !walk.done();) {
     const DecodeSegment segment = walk.next();
     const DecodeSequence& of = segment.of;
@@ -490,8 +532,13 @@ __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim
       if (lane == 0) arrive(shared_address(&shared.empty[stage]));
     }
     finish_segment(params, segment, sums, shared);
+    if (!segment.of_cluster && !segment.whole() && segment.last_part == static_cast<int>(blockIdx.x)) {
+      ends_item = true;
+      to_merge = segment;
+    }
   }
   if (!may_read_all) wait_for_earlier_kernels();
+  if (ends_item) merge_parts<kHeadDim, Shared>(params, to_merge);
 }
 
 template <class T, int kHeadDim, int kRowGroups>
@@ -572,8 +619,7 @@ bool attention_decode_takes(const AttentionParams& params) {
 }
 
 std::size_t attention_decode_scratch_bytes(int head_dim) {
-  return kMaxDecodeBlocks *
-         (sizeof(std::int32_t) + 2 * kMostItemRows * (static_cast<std::size_t>(head_dim) + 2) * sizeof(float));
+  return kMaxDecodeBlocks * 2 * kMostItemRows * (static_cast<std::size_t>(head_dim) + 2) * sizeof(std::uint32_t);
 }
 
 void attention_decode_sm90(const AttentionParams& params, int max_rows, Stream& stream) {
@@ -587,16 +633,19 @@ void attention_decode_sm90(const AttentionParams& params, int max_rows, Stream& 
                       .group = group,
                       .max_rows = max_rows,
                       .item_rows = few_rows ? 8 : 16,
-                      .arrived = static_cast<std::int32_t*>(params.scratch)};
-  decode.parts = reinterpret_cast<float*>(decode.arrived + kMaxDecodeBlocks);
-  const CUtensorMap keys = page_map(params.kv, params.kv.keys), values = page_map(params.kv, params.kv.values);
+                      .parts = static_cast<std::uint32_t*>(params.scratch)};
+  // Boxes are of lines of 128 bytes: with 256 each would bring its neighbour, which another box asks for again.
+  constexpr auto kPromotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+  const CUtensorMap keys = page_map(params.kv, params.kv.keys, kPromotion);
+  const CUtensorMap values = page_map(params.kv, params.kv.values, kPromotion);
   const int row_tiles = (std::min(most_rows, max_rows) + decode.item_rows - 1) / decode.item_rows;
   const int items = params.sequences.num_sequences * params.kv.num_kv_heads * row_tiles;
   const auto launch = [&](auto head_dim, auto row_groups, auto type) {
     constexpr int kHeadDim = decltype(head_dim)::value, kRowGroups = decltype(row_groups)::value;
     using T = decltype(type);
     const auto kernel = attention_decode<T, kHeadDim, kRowGroups>;
-    LaunchShape shape{.block = dim3(kThreads + 32), .shared_bytes = sizeof(DecodeShared<kHeadDim, kRowGroups>)};
+    LaunchShape shape{.block = dim3(kThreads + 32),
+                      .shared_bytes = std::max(sizeof(DecodeShared<kHeadDim, kRowGroups>), kLeastSharedBytesOfDecode)};
     static const ClustersAtOnce clusters = clusters_at_once(kernel, shape);
     const DecodeGrid grid = decode_grid(clusters, params.sequences.num_sequences, items, multiprocessors);
     decode.cluster = grid.cluster;

@@ -17,9 +17,9 @@ struct DecodeParams {
   int max_rows;       // of a sequence that is attended for
   int item_rows;      // pairs (new token, query head) that share what is loaded
   int cluster;        // blocks of a cluster; where it is more than 1, there is one sequence and a cluster for each item
-  std::int32_t*
-      arrived;   // [blocks], zero between launches: how many parts of the item that begins in a block are there
-  float* parts;  // [blocks, 2, item_rows * (head_dim + 2)]: o, then the rows' m, then their l
+  std::uint32_t*
+      parts;  // [blocks, 2, item_rows * (head_dim + 2)]: o, then the rows' m, then their l, hidden (hide()); zero
+              // between launches
 };
 
 // One sequence of the step as the kernel cuts it: `items` are its pairs of KV head and item_rows rows, each of `tiles`
@@ -67,6 +67,7 @@ class DecodeWalk {
  public:
   __device__ explicit DecodeWalk(const DecodeParams& params) : params_(params) {
     int tiles = 0, items = 0;
+#pragma unroll 1
     for (int s = 0; s < num_sequences(); s += 32) {
       const DecodeSequence of(params, s + lane());
       tiles += __reduce_add_sync(~0u, of.tiles * of.items);
@@ -80,14 +81,16 @@ class DecodeWalk {
     else
       find_split(tiles, items);
     blocks_ = by_clusters_ || split_tiles_ > 0 ? total_ : min(static_cast<int>(gridDim.x), total_);
-    const auto block = static_cast<std::int64_t>(by_clusters_ ? blockIdx.x / params.cluster : blockIdx.x);
+    const int block = static_cast<int>(by_clusters_ ? blockIdx.x / params.cluster : blockIdx.x);
     if (block >= blocks_) return;
-    unit_ = static_cast<int>(block * total_ / blocks_);
-    end_ = static_cast<int>((block + 1) * total_ / blocks_);
+    unit_ = share_of(block);
+    end_ = share_of(block + 1);
     find_sequence();
   }
 
-  __device__ bool done() const { return unit_ >= end_; }
+  __device__ bool done() const {
+    return unit_ >= end_;
+  }
 
   __device__ DecodeSegment next() {
     if (unit_ >= sequence_begin_ + units_of(of_)) {
@@ -132,16 +135,29 @@ class DecodeWalk {
   }
 
  private:
-  static __device__ int lane() { return static_cast<int>(threadIdx.x % 32); }
-  __device__ int num_sequences() const { return params_.attention.sequences.num_sequences; }
-  __device__ int splits_of(const DecodeSequence& of) const { return (of.tiles + split_tiles_ - 1) / split_tiles_; }
+  static __device__ int lane() {
+    return static_cast<int>(threadIdx.x % 32);
+  }
+  __device__ int num_sequences() const {
+    return params_.attention.sequences.num_sequences;
+  }
+  __device__ int splits_of(const DecodeSequence& of) const {
+    return (of.tiles + split_tiles_ - 1) / split_tiles_;
+  }
   __device__ int units_of(const DecodeSequence& of) const {
     return by_clusters_ ? of.items : split_tiles_ > 0 ? of.items * splits_of(of) : of.items * of.tiles;
   }
 
-  // The block whose share [b * total / blocks, (b + 1) * total / blocks) holds the unit.
+  // Where the share of a block begins. Overflows from 16 million tiles on, 500 GB of a layer's cache, or less where sequences
+  // share pages: 1024 of 128 K tokens with 8 KV heads.
+  __device__ int share_of(int block) const {
+    return static_cast<int>(static_cast<unsigned>(block) * static_cast<unsigned>(total_) /
+                            static_cast<unsigned>(blocks_));
+  }
+  // The block whose share holds the unit.
   __device__ int block_of(int unit) const {
-    return static_cast<int>((static_cast<std::int64_t>(unit + 1) * blocks_ - 1) / total_);
+    return static_cast<int>((static_cast<unsigned>(unit + 1) * static_cast<unsigned>(blocks_) - 1) /
+                            static_cast<unsigned>(total_));
   }
 
   // Sets split_tiles_ to the least number of tiles a block with which no item needs more blocks than there are, if
@@ -157,6 +173,7 @@ class DecodeWalk {
     const int worthwhile = static_cast<int>(sqrtf(static_cast<float>(longest * params_.item_rows) * 0.01f));
     const int share = max((tiles + blocks - 1) / blocks, worthwhile), tried = share + lane();
     int needed = 0;
+#pragma unroll 1
     for (int s = 0; s < num_sequences(); ++s)
       needed += __shfl_sync(~0u, mine.items, s) * ((__shfl_sync(~0u, mine.tiles, s) + tried - 1) / tried);
     const unsigned enough = __ballot_sync(~0u, needed <= blocks && lane() <= 4 + share / 16);
@@ -168,6 +185,7 @@ class DecodeWalk {
 
   // The sequence that holds unit_.
   __device__ void find_sequence() {
+#pragma unroll 1
     for (int s = 0; s < num_sequences(); s += 32) {
       const DecodeSequence mine(params_, s + lane());
       const int units = units_of(mine);

@@ -69,8 +69,9 @@ inline bool copied_by_boxes(const PagedKv& kv) {
 }
 
 // Pages as a matrix of [pages * heads * slots, head_dim]. How many pages there are is not known here and not asked: no box
-// lies outside of a page that a page table names.
-inline CUtensorMap page_map(const PagedKv& kv, void* pages) {
+// lies outside of a page that a page table names. `promotion`: what a miss in L2 brings from memory around what is asked for.
+inline CUtensorMap page_map(const PagedKv& kv, void* pages,
+                            CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
   static const auto encode = [] {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result{};
@@ -89,8 +90,8 @@ inline CUtensorMap page_map(const PagedKv& kv, void* pages) {
   CUtensorMap map;
   const CUresult result =
       encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, pages, sizes.data(), strides.data(), box.data(), steps.data(),
-             CU_TENSOR_MAP_INTERLEAVE_NONE, wide ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+             CU_TENSOR_MAP_INTERLEAVE_NONE, wide ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B, promotion,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw_error<Failure>("attention: cuTensorMapEncodeTiled returns {} for pages of {} slots of {}",
                          static_cast<int>(result), kv.page_size, kv.head_dim);

@@ -1,5 +1,7 @@
 #include "kernels/cpu_target.h"
 
+#include "kernels/linear_amx.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu_target.cpp"  // Highway includes this file again for each instruction set
 #include <hwy/foreach_target.h>
@@ -23,7 +25,14 @@ namespace heddle {
 HWY_EXPORT(describe_target);
 
 CpuTarget cpu_target() {
-  return HWY_DYNAMIC_DISPATCH(describe_target)();
+  CpuTarget target = HWY_DYNAMIC_DISPATCH(describe_target)();
+  target.bfloat16_tiles =
+      target.name == "AVX3" && linear_rows_amx() != nullptr;  // AVX3, for no test has chosen another
+  return target;
+}
+
+std::string describe(const CpuTarget& target) {
+  return std::string(target.name) + (target.bfloat16_tiles ? " with AMX" : "");
 }
 
 }  // namespace heddle

@@ -103,7 +103,7 @@ enum class Rows { in_memory, packed };
 // to be widened, which takes registers, too. One token's tile takes all sixteen lanes at once, so that each line of W
 // is read once.
 constexpr int rows_of_tile(int tokens, Rows rows) {
-  if (kManyRegisters) return tokens <= 2 ? 8 : 6;
+  if (kManyRegisters) return tokens == 1 ? 4 : tokens == 2 ? 8 : 6;
   if (tokens <= 2) return 4;
   return rows == Rows::packed ? 3 : 2;
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "kernels/cpu_target.h"
+#include "kernels/linear_amx.h"
 #include "kernels/linear_bf16_dot.h"
 #include "kernels/linear_sm90.h"
 #include "kernels/preconditions.h"
@@ -42,29 +43,57 @@ namespace {
 
 HWY_EXPORT(linear_rows);
 
-LinearRows linear_rows_for(const LinearParams& params) {
-  const bool has_avx512 = cpu_target().name == "AVX3";  // and no test has chosen another one
-  if (params.x.dtype == DType::bfloat16 && has_avx512)
-    if (const LinearRows rows = linear_rows_bf16_dot()) return rows;
-  return HWY_DYNAMIC_DISPATCH(linear_rows);
+struct LinearLoops {
+  LinearRows rows;
+  bool on_tiles = false;
+};
+
+LinearLoops loops_for(const LinearParams& params) {
+  const CpuTarget target = cpu_target();
+  if (params.x.dtype == DType::bfloat16 && target.name == "AVX3") {  // and no test has chosen another one
+    if (target.bfloat16_tiles) return {linear_rows_amx(), true};
+    if (const LinearRows rows = linear_rows_bf16_dot()) return {rows};
+  }
+  return {HWY_DYNAMIC_DISPATCH(linear_rows)};
 }
 
-// Rows of W that a thread takes at a time: enough to pay for being handed out and for widening x, few enough that
-// threads end together.
-std::int64_t rows_of_piece(const LinearParams& params, int num_threads) {
-  constexpr std::int64_t kMultiple = 48;  // what is worked on at once
-  constexpr std::int64_t kPiecesOfThread = 8;
-  const std::int64_t share = params.weight.out_features / (num_threads * kPiecesOfThread);
+std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+// Rows of W that a thread takes at a time where tokens are many: those for which the slowest thread is done first. That
+// is the one with most pieces, each of which costs some rows' time besides its own (`rows_to_begin`: x is widened, or
+// comes into the cache); and part of a piece is waited for where threads are not equally fast.
+std::int64_t even_share(std::int64_t num_rows, std::int64_t multiple, std::int64_t rows_to_begin, int num_threads) {
+  constexpr std::int64_t kMost = 256;
+  constexpr std::int64_t kWaitedFor = 5;  // a fifth
+  std::int64_t best = multiple, best_cost = 0;
+  for (std::int64_t rows = multiple; rows <= kMost; rows += multiple) {
+    const std::int64_t pieces = (num_rows + rows - 1) / rows;
+    const std::int64_t rounds = (pieces + num_threads - 1) / num_threads;
+    const std::int64_t cost = kWaitedFor * rounds * (rows + rows_to_begin) + rows;
+    if (best_cost != 0 && cost >= best_cost) continue;
+    best = rows;
+    best_cost = cost;
+  }
+  return best;
+}
+
+// How the rows of W are shared out. With few tokens memory sets the pace, and the first pieces may be large and the last
+// small; but one must pay for being handed out and for widening x.
+ThreadPool::PieceSizes pieces_for(const LinearParams& params, bool on_tiles, int num_threads) {
+  constexpr std::int64_t kFewTokens = 15;  // or less
+  const std::int64_t num_rows = params.weight.out_features, multiple = on_tiles ? 32 : 24;
   const std::int64_t elements = params.weight.in_features * ((params.x.rows + 3) / 4);
-  const std::int64_t least = (1 << 16) / elements;
-  const std::int64_t rows = std::max(std::min<std::int64_t>(share, 192), least);
-  return (rows + kMultiple - 1) / kMultiple * kMultiple + (rows == 0 ? kMultiple : 0);
+  const std::int64_t least = rounded_up(std::max<std::int64_t>(1, (1 << 16) / elements), multiple);
+  if (params.x.rows <= kFewTokens) return {std::max(num_rows, least), least};
+  return std::max(least, even_share(num_rows, on_tiles ? multiple : multiple / 2, on_tiles ? 64 : 4, num_threads));
 }
 
 void linear_cpu(const LinearParams& params, ThreadPool& pool) {
-  const LinearRows multiply_rows = linear_rows_for(params);
-  pool.parallel_for(params.weight.out_features, rows_of_piece(params, pool.num_threads()),
-                    [&](std::int64_t begin, std::int64_t end) { multiply_rows(params, begin, end); });
+  const LinearLoops loops = loops_for(params);
+  pool.parallel_for(params.weight.out_features, pieces_for(params, loops.on_tiles, pool.num_threads()),
+                    [&](std::int64_t begin, std::int64_t end) { loops.rows(params, begin, end); });
 }
 
 // A kernel walks over all rows with one pointer.

@@ -30,9 +30,14 @@ constexpr std::size_t kLeastSharedBytes = std::size_t{116} << 10;
 // Leaves room for the small kernels that wait beside a product.
 constexpr std::size_t kMostSharedBytes = std::size_t{216} << 10;
 
+constexpr std::int64_t kLongTokens = 8192, kFewRows = 64, kManyRows16 = 96;
+
 template <class Config, class T, class Y>
 void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
-  const std::size_t shared_bytes = stream_shared_bytes<Config>(params.x.rows, params.weight.in_features);
+  const std::int64_t rows = (params.weight.out_features + blocks - 1) / blocks;  // of a block, at most
+  const std::int64_t steps = (rows + Config::kTileRows - 1) / Config::kTileRows *
+                             ((params.weight.in_features + Config::kStepFeatures - 1) / Config::kStepFeatures);
+  const std::size_t shared_bytes = stream_shared_bytes<Config>(params.x.rows, params.weight.in_features, steps);
   launch_sm90("linear", linear_stream<Config, T, Y>,
               {.grid = dim3(static_cast<unsigned>(blocks)),
                .block = dim3(Config::kThreads),
@@ -48,16 +53,23 @@ void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
   const int blocks = num_multiprocessors(stream.device().index);
   const std::int64_t rows = (params.weight.out_features + blocks - 1) / blocks;  // of a block, at most
   if (params.x.rows > 8) {
-    if ((rows > 32 && rows <= 48) || rows > 96)
+    if ((rows > 32 && rows <= 48) || rows > kManyRows16)
       return enqueue_stream<StreamConfig<3, 2, 3, kPieces>, T, Y>(params, blocks, stream);
     return enqueue_stream<StreamConfig<2, 2, 2, kPieces>, T, Y>(params, blocks, stream);
   }
   using Low = StreamConfig<1, 1, 10, kWhole>;
+  using Short = StreamConfig<2, 1, 4, kWhole>;
   using High = StreamConfig<2, 1, 5, kWhole>;
   static_assert(Low::kRingBytes == High::kRingBytes && Low::kSumsBytes < High::kSumsBytes);
-  if (stream_shared_bytes<High>(params.x.rows, params.weight.in_features) > kMostSharedBytes)
-    return enqueue_stream<StreamConfig<2, 1, 4, kPieces>, T, Y>(params, blocks, stream);
+  const std::int64_t in_features = params.weight.in_features;
+  // A long x is there sooner piece by piece.
+  if (in_features > kLongTokens ||
+      stream_shared_bytes<High>(params.x.rows, in_features, High::kDepth) > kMostSharedBytes)
+    return enqueue_stream<StreamConfig<2, 1, 5, kPieces>, T, Y>(params, blocks, stream);
   if (rows <= 16) return enqueue_stream<Low, T, Y>(params, blocks, stream);
+  // Of few rows, and more than x has features: queries, keys and values, so that attention is next and wants to find room.
+  if (rows <= kFewRows && params.weight.out_features > in_features)
+    return enqueue_stream<Short, T, Y>(params, blocks, stream);
   enqueue_stream<High, T, Y>(params, blocks, stream);
 }
 

@@ -39,7 +39,10 @@ struct StreamConfig {
   static constexpr int kStepPieces = kRowPieces + (kWholeTokens ? 0 : 2 * kTokenTiles);
   static constexpr int kStepFeatures = kWarps * 64;
   static constexpr std::size_t kRingBytes = std::size_t{16} * kThreads * kStepPieces * kDepth;
+  // On their way while the ring is filled for the first time: 64 KiB or more.
+  static constexpr int kGroupsAhead = kRingBytes / kDepth < std::size_t{32} << 10 ? 4 : 2;
   static constexpr std::size_t kSumsBytes = std::size_t{4} * kRowStride * 8 * kWarps;  // of 8 tokens at a time
+  static_assert(kSumsBytes % 128 == 0);
 };
 
 // Blocks begin in turns at multiples of so many steps along k, so that not all ask for the same part of x at once.
@@ -52,19 +55,27 @@ __host__ __device__ constexpr int whole_tokens_stride(int in_features) {
   return (in_features + Config::kStepFeatures - 1) / Config::kStepFeatures * Config::kStepFeatures + 32;
 }
 
+// Whole lines of 128 bytes, so that what is copied of a row into the ring behind lies in one, not in halves of two.
 template <class Config>
-constexpr std::size_t stream_shared_bytes(std::int64_t num_tokens, std::int64_t in_features) {
-  std::size_t bytes = Config::kRingBytes + Config::kSumsBytes;
-  if (Config::kWholeTokens)
-    bytes += static_cast<std::size_t>(num_tokens) * 2 *
-             static_cast<std::size_t>(whole_tokens_stride<Config>(static_cast<int>(in_features)));
-  return bytes;
+__host__ __device__ constexpr std::size_t whole_tokens_bytes(std::int64_t num_tokens, std::int64_t in_features) {
+  if (!Config::kWholeTokens) return 0;
+  const std::size_t bytes = static_cast<std::size_t>(num_tokens) * 2 *
+                            static_cast<std::size_t>(whole_tokens_stride<Config>(static_cast<int>(in_features)));
+  return (bytes + 127) / 128 * 128;
 }
 
-// 16 bytes from global memory, or zeros and no access. The policy is for what nobody reads again; the hint fetches its
-// neighbours, which other warps ask for next.
+// Sums, x if it is there as a whole, and a ring of `steps`, at most kDepth.
+template <class Config>
+constexpr std::size_t stream_shared_bytes(std::int64_t num_tokens, std::int64_t in_features, std::int64_t steps) {
+  const std::size_t slots = static_cast<std::size_t>(steps < Config::kDepth ? steps : Config::kDepth);
+  return Config::kSumsBytes + whole_tokens_bytes<Config>(num_tokens, in_features) +
+         slots * (Config::kRingBytes / Config::kDepth);
+}
+
+// 16 bytes from global memory, or zeros and no access. The policy is for what nobody reads again; the hint is the line that
+// the warp asks for anyway (twice as much, which other warps then ask for again, costs 7 % of the rate).
 __device__ inline void copy_weights_16(std::uint32_t shared, const void* global, bool there, std::uint64_t policy) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::256B [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
                "r"(there ? 16 : 0), "l"(policy)
                : "memory");
 }
@@ -195,9 +206,11 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   constexpr int kRowPieces = Config::kRowPieces, kStepPieces = Config::kStepPieces;
   constexpr int kTokenTiles = Config::kTokenTiles;
   constexpr std::uint32_t kPieceBytes = 16 * Config::kThreads, kStepBytes = kPieceBytes * kStepPieces;
-  extern __shared__ uint4 ring[];  // [kDepth][kStepPieces][kThreads]
-  auto* sums = reinterpret_cast<float*>(ring + Config::kRingBytes / sizeof(uint4));
-  auto* whole_tokens = reinterpret_cast<T*>(sums + Config::kSumsBytes / sizeof(float));
+  extern __shared__ __align__(128) uint4 shared[];
+  auto* sums = reinterpret_cast<float*>(shared);
+  auto* whole_tokens = reinterpret_cast<T*>(shared + Config::kSumsBytes / sizeof(uint4));
+  const std::size_t before_ring = Config::kSumsBytes + whole_tokens_bytes<Config>(op.num_tokens, op.in_features);
+  uint4* ring = shared + before_ring / sizeof(uint4);  // [kDepth][kStepPieces][kThreads]
 
   // At once: what lies between this product and the next is then there, waiting, when this one ends.
   let_later_kernels_start();
@@ -252,6 +265,9 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   for (; steps_copied < Config::kDepth; ++steps_copied) {
     if (steps_copied < total_steps) copy_weights(steps_copied);
     end_copy_group();
+    // No faster than memory takes it: the kernels between have a few lines to read through the same queues, and this one waits
+    // for them.
+    wait_for_copy_groups<Config::kGroupsAhead - 1>();
   }
   wait_for_earlier_kernels();
   if constexpr (Config::kWholeTokens) {
@@ -275,7 +291,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     for (int step = 0; step < Config::kDepth; ++step)
 #pragma unroll
       for (int i = 0; i < 2 * kTokenTiles; ++i)
-        ring[(step * kStepPieces + kRowPieces + i) * Config::kThreads + thread] = pieces[step][i];
+        if (step < total_steps)
+          ring[(step * kStepPieces + kRowPieces + i) * Config::kThreads + thread] = pieces[step][i];
   }
 
   const int whole_stride = whole_tokens_stride<Config>(in_features);

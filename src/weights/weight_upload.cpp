@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <optional>
 
 #include "base/checked.h"
 #include "base/copy.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/pinned_buffer.h"
 #include "base/stream.h"
 
 namespace heddle {
@@ -19,7 +17,7 @@ constexpr std::size_t kUploadPieceBytes = std::size_t{2} << 20;  // long enough 
 constexpr std::size_t kBytesOfThread = std::size_t{16} << 20;    // fewer are not worth another thread
 constexpr std::size_t kMoreMemory = std::size_t{2} << 20;
 constexpr unsigned kMaxUploadThreads = 12;  // as many as it takes to read the page cache as fast as the bus carries
-constexpr int kSlots = 2;                   // of each thread: one is filled while the other is copied
+constexpr std::size_t kSlots = 2;           // of each thread: one is filled while the other is copied
 
 std::size_t largest_row_bytes(const TensorSource& source) {
   std::size_t largest = 0;
@@ -38,7 +36,8 @@ WeightUpload::WeightUpload(const TensorSource& source, Device device, std::size_
     : source_(source),
       device_(device),
       stream_(device),
-      slot_bytes_(std::max(kUploadPieceBytes, largest_row_bytes(source))) {
+      slot_bytes_(std::max(kUploadPieceBytes, largest_row_bytes(source))),
+      copies_(device) {
   if (expected_bytes > 0) memory_.push_back(std::make_shared<Buffer>(expected_bytes, device));
 }
 
@@ -97,11 +96,13 @@ void WeightUpload::put(const void* source, std::size_t size_bytes, std::byte* de
 }
 
 void WeightUpload::start_threads() {
+  if (!threads_.empty()) return;
   std::size_t bytes = 0;
   for (const auto& buffer : memory_) bytes += buffer->size_bytes();
   const auto useful = static_cast<unsigned>(std::min<std::size_t>(ceil_div(bytes, kBytesOfThread), kMaxUploadThreads));
   const unsigned wanted = std::clamp(std::thread::hardware_concurrency(), 1u, std::max(useful, 1u));
-  while (threads_.size() < wanted) threads_.emplace_back([this] { work(); });
+  slots_ = PinnedBuffer(checked_mul(std::size_t{wanted} * kSlots, slot_bytes_, "pinned memory for an upload"));
+  while (threads_.size() < wanted) threads_.emplace_back([this, thread = threads_.size()] { work(thread); });
 }
 
 bool WeightUpload::wait() {
@@ -121,9 +122,9 @@ std::vector<std::shared_ptr<const void>> WeightUpload::take_memory() {
   return owners;
 }
 
-void WeightUpload::work() {
+void WeightUpload::work(std::size_t thread) {
   try {
-    upload_pieces();
+    upload_pieces(thread);
   } catch (...) {
     const std::lock_guard lock(mutex_);
     if (!error_) error_ = std::current_exception();
@@ -142,14 +143,14 @@ bool WeightUpload::take(Piece& piece) {
   return true;
 }
 
-void WeightUpload::upload_pieces() {
+void WeightUpload::upload_pieces(std::size_t thread) {
   struct Slot {
-    PinnedBuffer memory;
+    std::byte* memory;
     Event copied;
     bool in_use = false;
   };
-  std::array<std::optional<Slot>, kSlots> slots;
-  Stream stream(device_);  // after the slots: what it still copies is done before they go
+  std::byte* const memory = slots_.data() + thread * kSlots * slot_bytes_;
+  std::array<Slot, kSlots> slots{{{memory, Event(device_)}, {memory + slot_bytes_, Event(device_)}}};
   std::size_t next = 0;
   const auto finish = [&](Slot& slot) {
     if (!slot.in_use) return;
@@ -166,19 +167,20 @@ void WeightUpload::upload_pieces() {
       const bool none = pieces_.empty() && !stop_;
       lock.unlock();
       if (none)
-        for (auto& slot : slots)
-          if (slot) finish(*slot);
+        for (Slot& slot : slots) finish(slot);
     }
     if (!take(piece)) return;
-    std::optional<Slot>& slot = slots[next++ % kSlots];
-    if (!slot) slot.emplace(Slot{.memory = PinnedBuffer(slot_bytes_), .copied = Event(device_)});
-    finish(*slot);
-    fill(piece, slot->memory.data());
+    Slot& slot = slots[next++ % kSlots];
+    finish(slot);
+    fill(piece, slot.memory);
     const TensorInfo& info = *source_.find(piece.name);
     const std::size_t elements = static_cast<std::size_t>(piece.num_rows) * row_elements(info);
-    enqueue_copy(stream, piece.destination, slot->memory.data(), elements * size_of(piece.dtype));
-    slot->copied.record(stream);
-    slot->in_use = true;
+    {
+      const std::lock_guard lock(copies_mutex_);
+      enqueue_copy(copies_, piece.destination, slot.memory, elements * size_of(piece.dtype));
+      slot.copied.record(copies_);
+    }
+    slot.in_use = true;
     bytes_done_ += elements * size_of(*info.dtype.dtype);
   }
 }

@@ -16,6 +16,7 @@
 
 #include "base/buffer.h"
 #include "base/dtype.h"
+#include "base/pinned_buffer.h"
 #include "base/stream.h"
 #include "weights/tensor_source.h"
 
@@ -60,18 +61,21 @@ class WeightUpload {
   };
 
   void start_threads();
-  void work();
-  void upload_pieces();
+  void work(std::size_t thread);
+  void upload_pieces(std::size_t thread);
   bool take(Piece& piece);
   void fill(const Piece& piece, std::byte* destination) const;
   std::size_t row_elements(const TensorInfo& info) const;
 
   const TensorSource& source_;
   Device device_;
-  Stream stream_;           // of the thread that calls: what the device makes itself
-  std::size_t slot_bytes_;  // of pinned memory, for one piece
+  Stream stream_;  // of the thread that calls: what the device makes itself
   std::vector<std::shared_ptr<Buffer>> memory_;
   std::size_t used_bytes_ = 0;  // of the last of memory_
+  std::size_t slot_bytes_;      // of pinned memory, for one piece
+  PinnedBuffer slots_;          // [threads][kSlots][slot_bytes_], once there are threads
+  Stream copies_;               // of all threads, which the bus likes better; ends before what it copies from and to
+  std::mutex copies_mutex_;
 
   std::mutex mutex_;
   std::condition_variable work_available_;

@@ -30,6 +30,24 @@ TEST(ThreadPool, CoversEveryIndexOnce) {
   }
 }
 
+TEST(ThreadPool, PiecesShrinkTowardsTheEnd) {
+  constexpr std::int64_t kCount = 1000, kLeast = 8;
+  ThreadPool pool(2);
+  for (const std::int64_t most : {kLeast, std::int64_t{100}, kCount}) {
+    std::vector<std::int64_t> size_at(kCount, 0);
+    pool.parallel_for(kCount, {most, kLeast}, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        EXPECT_EQ(size_at[static_cast<std::size_t>(i)], 0);
+        size_at[static_cast<std::size_t>(i)] = end - begin;
+      }
+    });
+    EXPECT_EQ(size_at.front(), most == kLeast ? kLeast : most == kCount ? 248 : 100);  // of a quarter, whole eights
+    for (std::size_t i = 1; i < kCount; ++i) EXPECT_LE(size_at[i], size_at[i - 1]);
+    EXPECT_GE(size_at.back(), 1);
+    for (const std::int64_t size : size_at) EXPECT_LE(size, most);
+  }
+}
+
 TEST(ThreadPool, ServesSeveralCallersAtOnce) {
   ThreadPool pool(3);
   std::vector<std::jthread> callers;
@@ -62,6 +80,7 @@ TEST(ThreadPool, RefusesAbsurdSizes) {
   EXPECT_THROW(ThreadPool(-1), InvalidArgument);
   ThreadPool pool(2);
   EXPECT_THROW(pool.parallel_for(1, 0, [](std::int64_t, std::int64_t) {}), InvalidArgument);
+  EXPECT_THROW(pool.parallel_for(1, {2, 3}, [](std::int64_t, std::int64_t) {}), InvalidArgument);
 }
 
 }  // namespace

@@ -246,7 +246,7 @@ TEST_F(AttentionOnGpu, DecodeMatchesFloat64) {
       {4, 2, 256, 16, {{90, 1}, {333, 1}}},
       {8, 1, 256, 64, {{2000, 1}}},
       {16, 2, 128, 256, {{600, 1}}},
-      {8, 2, 128, 64, {{40000, 1}}},                          // more tiles than clusters take
+      {8, 2, 128, 64, {{40000, 1}}},                          // several tiles a block
       {2, 1, 128, 16, {{300, 2}, {5, 5}, {64, 3}, {66, 4}}},  // a few new tokens each
       {8, 2, 128, 32, {{1000, 16}, {200, 1}, {16, 16}}},      // four tiles of rows
   });
@@ -306,6 +306,18 @@ TEST_F(AttentionOnGpu, SharesOutManySequences) {
   for (std::size_t i = 3; i < sequences.size(); i += 7)  // and chunks between them
     sequences[i].num_new_tokens = std::min(sequences[i].context_len, 100);
   check_all({{8, 2, 64, 16, sequences}, {4, 2, 128, 16, sequences}});
+}
+
+// Runs of many tiles a block: items of several blocks, and blocks with parts of several items.
+TEST_F(AttentionOnGpu, DecodesLongSequences) {
+  std::vector<TestSequence> many;
+  for (int i = 0; i < 34; ++i)
+    many.push_back({.context_len = 2040 + 11 * i, .num_new_tokens = 1, .seed = static_cast<std::uint32_t>(i)});
+  check_all({
+      {4, 4, 64, 64, {{68000, 1}}},
+      {8, 4, 64, 64, {{40000, 1}, {30, 1}, {0, 0}, {29000, 2}, {500, 1}}},
+      {4, 4, 64, 32, many},
+  });
 }
 
 // More works than two a block, so that blocks take what is left in turn.

@@ -81,15 +81,18 @@ class X {
 };
 
 float expected_dot(const Operands& operands, const float* x, const float* w, std::int64_t n) {
-  return operands.x == DType::bfloat16 ? dot_product_of_pairs(x, w, n) : dot_product(x, w, n);
+  if (operands.x != DType::bfloat16) return dot_product(x, w, n);
+  return cpu_target().bfloat16_tiles ? dot_product_of_tiles(x, w, n) : dot_product_of_pairs(x, w, n);
 }
 
 double bound(const float* x, const float* w, std::int64_t n) {
   double magnitude = 0;
   for (std::int64_t k = 0; k < n; ++k) magnitude += std::fabs(static_cast<double>(x[k]) * w[k]);
   // A lane's additions, four halvings, and one for the second-order terms; each subnormal rounding adds half of 2^-149.
-  const double depth = static_cast<double>(n) / 16 + 6;
-  return depth * kUnit * magnitude + static_cast<double>(n + 16) * 0x1p-150;
+  // On tiles: sixteen of a step's additions, one of its halves, and one for each of n / 32 steps.
+  const double depth = static_cast<double>(n) / 16 + (cpu_target().bfloat16_tiles ? 20 : 6);
+  const double rounding = cpu_target().bfloat16_tiles ? 0x1p-126 : 0x1p-150;  // where they are not taken for zeros
+  return depth * kUnit * magnitude + static_cast<double>(n + 16) * rounding;
 }
 
 TEST(Linear, IsTheDotProductOfItsDefinition) {
@@ -199,7 +202,9 @@ TEST(Linear, BitsDependOnNeitherThreadsNorBatchNorAlignmentNorVectorWidth) {
     });
     EXPECT_EQ(bits(y), bits(expected)) << "misaligned";
     if (!cpu_target().fused_multiply_add) continue;
+    const bool on_tiles = cpu_target().bfloat16_tiles;
     for_each_fused_target([&] {
+      if (operands.x == DType::bfloat16 && cpu_target().bfloat16_tiles != on_tiles) return;  // another order
       const Rows other(kTokens, kOut);
       on_cpu(1, [&](Stream& stream) { linear({.x = x.tensor(), .weight = weight, .y = other}, stream); });
       EXPECT_EQ(bits(other), bits(expected)) << cpu_target().name;

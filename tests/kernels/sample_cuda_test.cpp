@@ -48,7 +48,13 @@ void expect_cpu_tokens(const GpuSampleCase& c) {
   }
 }
 
-// Small enough for compute-sanitizer.
+// Small enough for racecheck, which follows each access to shared memory: every filter, and more candidates than are
+// listed.
+TEST_F(SampleOnGpu, AHandfulOfRowsGetsTheTokensOfTheCpu) {
+  for (const GpuSampleCase c : {GpuSampleCase{40, 4}, {1500, 6}}) expect_cpu_tokens(c);
+}
+
+// Small enough for memcheck.
 TEST_F(SampleOnGpu, FewRowsGetTheTokensOfTheCpu) {
   for (const GpuSampleCase c : {GpuSampleCase{1, 10}, {2, 30}, {600, 100}, {9001, 20}}) expect_cpu_tokens(c);
 }

@@ -48,7 +48,7 @@ std::vector<std::byte> bytes_on_host(const Weight& weight) {
   return bytes;
 }
 
-class WeightUploadTest : public testing::Test {
+class WeightUploadOnGpu : public testing::Test {
  protected:
   void SetUp() override {
     if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
@@ -64,7 +64,7 @@ class WeightUploadTest : public testing::Test {
                                        {"model.layers.0.self_attn.v_proj.bias", {512, ""}}};
 };
 
-TEST_F(WeightUploadTest, GivesTheBytesOfTheHost) {
+TEST_F(WeightUploadOnGpu, GivesTheBytesOfTheHost) {
   const FromTheHost file(model_);
   for (const TensorSource* source :
        {static_cast<const TensorSource*>(&file), static_cast<const TensorSource*>(&model_)})
@@ -90,7 +90,7 @@ TEST_F(WeightUploadTest, GivesTheBytesOfTheHost) {
     }
 }
 
-TEST_F(WeightUploadTest, AFileThatCannotBeReadEndsTheLoad) {
+TEST_F(WeightUploadOnGpu, AFileThatCannotBeReadEndsTheLoad) {
   FromTheHost file(model_);
   file.broken_ = "k_proj";
   WeightLoader loader(file, {.device = kFirstGpu});
