@@ -5,19 +5,21 @@
 
 Records `X-FABRIC-N-ranks[-pass-P]-collective.json` of `heddle bench collective` are set beside their peers': NCCL, which is in
 the same record, `X-torch-N-ranks...` (bench/peers/torch_symmetric.py) and `X-openmpi-N-ranks...` (bench/peers/mpi_collectives.c),
-where those are there. Of several passes, which were run in turns with the peer's, each time is the median. Every figure comes
-from the files; write none by hand.
+where those are there; `FABRIC-tcp` is over TCP and has `openmpi-tcp` beside it. A peer's record counts where a record of Heddle's
+has the same pass, that is, was made in turns with it; each time is the median of those passes. Every figure comes from the files;
+write none by hand.
 """
+import argparse
 import json
 import math
 import pathlib
 import re
 import statistics
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COLOURS = ["#1b6ca8", "#c8553d", "#3a7d44", "#7b5aa6"]
-NAME = re.compile(r"(?P<machine>.+)-(?P<what>shm|mpi|nvlink|openmpi|torch)-(?P<ranks>\d+)-ranks(-pass-\d+)?-collective\.json")
+NAME = re.compile(r"(?P<machine>.+)-(?P<what>shm|mpi|nvlink|openmpi|torch)(?P<wire>-tcp)?-(?P<ranks>\d+)-ranks"
+                  r"(?P<turn>-pass-\d+)?-collective\.json")
 
 
 def size_text(size):
@@ -28,20 +30,28 @@ def size_text(size):
 
 
 def teams_of(folder):
-    """{(machine, what, ranks): [(file name, record), ...]}, in order of the files' names."""
+    """{(machine, what, wire, ranks): {pass: (file name, record)}}, in order of the files' names."""
     teams = {}
     for path in sorted(folder.glob("*-collective.json")):
         name = NAME.fullmatch(path.name)
-        if name:
+        if not name:
+            continue
+        try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            teams.setdefault((name["machine"], name["what"], int(name["ranks"])), []).append((path.name, record))
+            expected = "collective_peer" if name["what"] in ("openmpi", "torch") else "collective"
+            if record["bench"] != expected or not record["cases"]:
+                raise ValueError(f"is no record of {expected} with cases")
+        except (ValueError, KeyError, TypeError) as error:
+            raise SystemExit(f"report_collectives.py: error: {path} is no record of a bench of collectives: {error!r}")
+        team = (name["machine"], name["what"], name["wire"] or "", int(name["ranks"]))
+        teams.setdefault(team, {})[name["turn"] or ""] = (path.name, record)
     return teams
 
 
-def times_of(records, seconds_of_case):
-    """{(collective, bytes): median over the records that have it}."""
+def times_of(passes, seconds_of_case):
+    """{(collective, bytes): median over the passes that have it}."""
     times = {}
-    for _, record in records:
+    for _, record in passes.values():
         for case in record["cases"]:
             seconds = seconds_of_case(case)
             if seconds is not None:
@@ -54,24 +64,26 @@ def best_of_nccl(case):
     return min(ways) if ways else None
 
 
-def peers_of(teams, machine, ranks, records):
-    peers = {"NCCL": times_of(records, best_of_nccl)}
+def peers_of(teams, machine, wire, ranks, passes):
+    peers = {"NCCL": times_of(passes, best_of_nccl)}
     for name, what in (("PyTorch", "torch"), ("Open MPI", "openmpi")):
-        peers[name] = times_of(teams.get((machine, what, ranks), []), lambda case: case["seconds"])
+        of_peer = teams.get((machine, what, wire, ranks), {})
+        in_turns = {turn: record for turn, record in of_peer.items() if turn in passes}
+        peers[name] = times_of(in_turns, lambda case: case["seconds"])
     return {name: times for name, times in peers.items() if times}
 
 
-def cases_of(records):
+def cases_of(passes):
     """Each (collective, size) once, as the first record has it."""
     cases = {}
-    for _, record in records:
+    for _, record in passes.values():
         for case in record["cases"]:
             cases.setdefault((case["collective"], case["bytes"]), case)
     return cases
 
 
-def rows_of(records, ours, peers):
-    for key, case in cases_of(records).items():
+def rows_of(passes, ours, peers):
+    for key, case in cases_of(passes).items():
         seconds = ours[key]
         floor = case.get("floor_seconds")
         row = [case["collective"], size_text(case["bytes"]), case["algorithm"], str(case["blocks"]), f"{1e6 * seconds:.2f}",
@@ -85,14 +97,14 @@ def rows_of(records, ours, peers):
         yield row
 
 
-def table(records, ours, peers, on_gpus):
+def table(passes, ours, peers, on_gpus):
     head = ["collective", "size", "algorithm", "SMs" if on_gpus else "blocks", "us", "skew %", "bus GB/s"]
     if on_gpus:
         head.append("of floor")
     for name in peers:
         head += [f"{name} us", "ratio"] + (["its SMs"] if name == "NCCL" else [])
     lines = ["| " + " | ".join(head) + " |", "|---|--:|---|" + "--:|" * (len(head) - 3)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows_of(records, ours, peers)])
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows_of(passes, ours, peers)])
 
 
 def plot(series, title):
@@ -124,30 +136,43 @@ def plot(series, title):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench/results"
-    output = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "docs/results/collectives.md"
-    parts = ["# Speed of collectives",
-             "Made by `bench/report_collectives.py` from the files under `bench/results`. A time is the slowest rank's median for a call; "
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="?", type=pathlib.Path, default=ROOT / "bench/results", help="the folder of the records")
+    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "docs/results/collectives.md",
+                        help="the page; its plots are put beside it")
+    arguments = parser.parse_args()
+    output = arguments.output
+    if not arguments.results.is_dir():
+        parser.error(f"{arguments.results} is no folder")
+    head = ["# Speed of collectives",
+            "Made by `bench/report_collectives.py` from the files under `bench/results`. A time is the slowest rank's median for a call; "
              "`skew` is how much sooner the fastest rank's was; a ratio is the peer's time divided by Heddle's, so above 1 Heddle is "
              "faster. The peers are NCCL (the better of plain memory and registered windows) and PyTorch's symmetric memory (the better of "
-             "its one-shot and two-shot all-reduce) on GPUs, Open MPI on the CPU."]
-    teams = teams_of(folder)
-    for (machine, what, ranks), records in teams.items():
-        first_name, first = records[0]
-        if first.get("bench") != "collective":
+             "its one-shot and two-shot all-reduce) on GPUs, Open MPI on the CPU, run in turns with Heddle. The CPU has no `of floor`: the "
+             "floor would be the copies' through caches that no datasheet rates."]
+    teams = teams_of(arguments.results)
+    parts, pictures = [], {}
+    for (machine, what, wire, ranks), passes in teams.items():
+        first_name, first = next(iter(passes.values()))
+        if what in ("openmpi", "torch"):
             continue
-        title = f"{first['fabric']}, {first['ranks']} ranks, {first['dtype']}" + (f", {first['cache']} cache" if "cache" in first else "")
-        ours = times_of(records, lambda case: case["ours"]["seconds"])
-        peers = peers_of(teams, machine, ranks, records)
-        parts += [f"## {title}", f"{', '.join(f'`{name}`' for name, _ in records)}: {first['machine']['key']}, commit {first['commit']}, "
-                  f"{first['date']}; `{' '.join(['heddle'] + first['command'][1:])}`"]
+        title = (f"{first['fabric']}{' over TCP' if wire else ''}, {first['ranks']} ranks, {first['dtype']}" +
+                 (f", {first['cache']} cache" if "cache" in first else ""))
+        ours = times_of(passes, lambda case: case["ours"]["seconds"])
+        peers = peers_of(teams, machine, wire, ranks, passes)
+        parts += [f"## {title}", f"{', '.join(f'`{name}`' for name, _ in passes.values())}: {first['machine']['key']}, commit "
+                  f"{first['commit']}, {first['date']}; `{' '.join(['heddle'] + first['command'][1:])}`"]
         svg = plot({"Heddle": ours, **peers}, f"all_reduce, {title}")
         if svg:
             picture = output.with_name(first_name.replace(".json", ".svg"))
-            picture.write_text(svg, encoding="utf-8")
+            pictures[picture] = svg
             parts.append(f"![all_reduce by size]({picture.name})")
-        parts.append(table(records, ours, peers, what == "nvlink"))
-    output.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        parts.append(table(passes, ours, peers, what == "nvlink"))
+    if not parts:
+        parser.error(f"{arguments.results} has no record of Heddle's, such as X-shm-2-ranks-collective.json; nothing is written")
+    for picture, svg in pictures.items():
+        picture.write_text(svg, encoding="utf-8")
+    output.write_text("\n\n".join(head + parts) + "\n", encoding="utf-8")
 
 
 main()

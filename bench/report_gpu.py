@@ -42,7 +42,7 @@ def load_lines(folder):
 
 
 # Runs of a mode for a purpose of their own, by what their files' names have after gpu-h200-.
-PURPOSES = ("batches-", "pages-", "vllm-before-", "generate-steps-")
+PURPOSES = ("batches-", "pages-", "vllm-before-", "generate-steps-", "flashinfer-")
 
 
 def purpose_of(name):
@@ -215,11 +215,41 @@ def vllm_section(records, lines):
             ours = [value for value in (before, after) if value]
             rows.append([model, one["figure"], *(f"{value:.3f}" if value else "-" for value in (before, theirs, after)),
                          f"{theirs / statistics.mean(ours):.2f}" if ours else "-"])
-    loads = [one for figures in lines.values() for one in figures if one.get("figure") == "load"]
+    loads = [one for figures in lines.values() for one in figures if one.get("figure") == "load" and "vllm" in one]
     about = f" vLLM {loads[0]['vllm']}, PyTorch {loads[0]['torch']}, {loads[0]['gpu']}." if loads else ""
     return ("## Beside vLLM\n\nMilliseconds a token, or of a prompt, in one call: Heddle, vLLM, Heddle again. vLLM's include its scheduler and sampler, Heddle's are "
             f"steps; a ratio above 1: Heddle is faster.{about}\n\n" +
             table(["model", "figure", "before", "vLLM", "after", "ratio"], rows, 2)) if rows else ""
+
+
+def flashinfer_section(records, lines):
+    ours, theirs = {}, {}
+    for _, record in of_kind(records, "operator", "flashinfer-"):
+        for case in record["cases"]:
+            for one in case["operators"]:
+                if "failed" in one or not one["right"]:
+                    continue
+                keys, heads = (part.split(" ")[0] for part in one["shape"].split(", ")[1:3])  # "1 x 1, 1024 keys, 32/8 heads of 128"
+                ours.setdefault((heads, int(keys)), []).append(one)
+    for (peer, _), figures in lines.items():
+        for one in figures:
+            if peer == "flashinfer" and one["figure"] == "decode" and "us" in one:
+                way = "tensor cores" if one["tensor_cores"] else "CUDA cores"
+                shape = (f"{one['heads']}/{one['kv_heads']}", one["context"])
+                theirs.setdefault(shape, {}).setdefault(way, []).append(one["us"])
+    rows = []
+    for shape in sorted(ours.keys() & theirs.keys(), key=lambda shape: (-int(shape[0].split("/")[1]), shape[1])):
+        times = [1e6 * one["seconds"]["median"] for one in ours[shape]]
+        way, best = min(((way, statistics.median(us)) for way, us in theirs[shape].items()), key=lambda entry: entry[1])
+        mine = statistics.median(times)
+        rows.append([shape[0], str(shape[1]), f"{mine:.1f}", f"{min(times):.1f}-{max(times):.1f}",
+                     percent(statistics.median(one["floor_share"] for one in ours[shape])), f"{best:.1f}", way, f"{best / mine:.2f}"])
+    loads = [one for figures in lines.values() for one in figures if one.get("figure") == "load" and "flashinfer" in one]
+    about = f" FlashInfer {loads[0]['flashinfer']}, PyTorch {loads[0]['torch']}, {loads[0]['gpu']}." if loads else ""
+    return ("## Beside FlashInfer\n\nDecode attention of one sequence, microseconds a call in a CUDA graph over caches larger than L2, bfloat16, heads of "
+            "128, pages of 64 (FlashInfer 16). One call, in turns: Heddle three times, FlashInfer twice between, medians; of FlashInfer's two ways the "
+            f"faster.{about}\n\n" +
+            table(["heads", "keys", "Heddle us", "from-to", "of floor", "FlashInfer us", "way", "ratio"], rows)) if rows else ""
 
 
 def runs_section(runs):
@@ -254,6 +284,7 @@ def report(records, runs, lines):
         if of_kind(records, kind):
             parts.append(section(of_kind(records, kind)))
     parts.append(vllm_section(records, lines))
+    parts.append(flashinfer_section(records, lines))
     for purpose, kind, section in (("batches-", "decode", batches_section), ("pages-", "decode", pages_section),
                                    ("", "load", load_section)):
         if of_kind(records, kind, purpose):

@@ -1,20 +1,33 @@
 #!/usr/bin/env bash
 # Times collectives on this machine's processors: Heddle's shm and mpi and Open MPI in turns, team by team, and leaves JSON.
 #
-#     bench/run_collectives.sh HEDDLE OUT_FOLDER PREFIX [PASSES [RANKS...]]   (bench/report_collectives.py makes the page of it)
+#     bench/run_collectives.sh [--tcp] HEDDLE OUT_FOLDER PREFIX [PASSES [RANKS...]]   (bench/report_collectives.py makes the page of it)
+#
+# --tcp: the way between machines instead, on this one: mpi without shared memory and Open MPI, both over TCP, to 4 MiB.
 set -euo pipefail
+tcp=
+if [ "${1-}" = --tcp ]; then
+  tcp=-tcp
+  shift
+fi
+if [ $# -lt 3 ]; then
+  sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+fi
 heddle=$1 out=$2 prefix=$3 passes=${4:-3}
 teams=("${@:5}")
 [ ${#teams[@]} != 0 ] || teams=(2 4)
 peer=$(mktemp)
 trap 'rm -f "$peer"' EXIT
 mpicc -O2 "$(dirname "$0")/peers/mpi_collectives.c" -o "$peer"
+[ -z "$tcp" ] || export HEDDLE_MPI_MEMORY=window OMPI_MCA_pml=ob1 OMPI_MCA_osc=pt2pt OMPI_MCA_btl=tcp,self
 for ((pass = 1; pass <= passes; ++pass)); do
   for ranks in "${teams[@]}"; do
     most=$((ranks == 2 ? 256 : 16))
-    record() { echo "$out/$prefix-$1-$ranks-ranks-pass-$pass-collective.json"; }
+    [ -z "$tcp" ] || most=4
+    record() { echo "$out/$prefix-$1$tcp-$ranks-ranks-pass-$pass-collective.json"; }
     common=(bench collective --to "${most}M" --repeats 5)
-    "$heddle" "${common[@]}" --ranks "$ranks" --json "$(record shm)"
+    [ -n "$tcp" ] || "$heddle" "${common[@]}" --ranks "$ranks" --json "$(record shm)"
     "$heddle" launch -n "$ranks" -- "$heddle" "${common[@]}" --fabric mpi --json "$(record mpi)"
     "$heddle" launch -n "$ranks" -- "$peer" 1024 $((most << 20)) 4 5 >"$(record openmpi)"
   done

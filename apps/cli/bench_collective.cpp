@@ -56,9 +56,13 @@ std::size_t rounded_size(std::size_t bytes, int ranks) {
 
 std::vector<std::size_t> sizes_of(const CollectiveBenchOptions& options, int ranks) {
   std::vector<std::size_t> sizes;
+  if (options.to_bytes < rounded_size(1, ranks))
+    throw_error<InputError>("--to {}: sizes are multiples of 16 bytes for each of {} ranks, so of {}", options.to_bytes,
+                            ranks, rounded_size(1, ranks));
   for (std::size_t bytes = options.from_bytes; bytes <= options.to_bytes;
        bytes *= static_cast<std::size_t>(options.factor))
-    sizes.push_back(rounded_size(bytes, ranks));
+    if (const std::size_t size = rounded_size(bytes, ranks); sizes.empty() || sizes.back() != size)
+      sizes.push_back(size);
   return sizes;
 }
 
@@ -73,10 +77,14 @@ class RankBench {
         fabric_(fabric),
         stream_(stream),
         on_gpu_(fabric.device().kind == DeviceKind::cuda),
-        communicator_(fabric, whole_world(fabric), stream,
-                      {.two_phase_bytes = on_gpu_ ? kMostTwoPhase : 0,
-                       .tuned = options.tune ? nullptr : &tuned,
-                       .checked_calls = 0}),
+        communicator_(
+            fabric, whole_world(fabric), stream,
+            {.two_phase_bytes = on_gpu_ ? kMostTwoPhase : 0,
+             .pipeline_bytes = options.pipeline_bytes,
+             .tuned = options.tune ? nullptr : &tuned,
+             // Calls are enqueued while the stream is held, so none may wait in the host.
+             .checked_calls =
+                 !on_gpu_ && fabric.has(Capability::peer_addresses) ? CommunicatorOptions::kAsSuitsTheFabric : 0}),
         buffers_(communicator_, stream, memory(), rounded_size(options.to_bytes, fabric.size()), options.dtype),
         own_median_(sizeof(float), fabric.device()),
         all_medians_(sizeof(float) * static_cast<std::size_t>(fabric.size()), fabric.device()),
@@ -90,12 +98,12 @@ class RankBench {
   // By what the tables say, or as forced.
   CallTimes measure(Collective collective, std::size_t bytes, const std::optional<Choice>& choice, int repeats) {
     communicator_.force(choice);
-    used_ = communicator_.choose(collective, bytes);
+    used_ = communicator_.choose(collective, bytes, memory());
     return measure(bytes, used_, repeats, [&](int i) { buffers_.call(collective, bytes, i); });
   }
   bool has_room_for(Collective collective, std::size_t bytes, const Choice& choice) {
     communicator_.force(choice);
-    return communicator_.choose(collective, bytes) == choice;
+    return communicator_.choose(collective, bytes, memory()) == choice;
   }
   const Choice& used() const { return used_; }  // by the measurement before
   void use(Collective collective, const CutOffs& table) { communicator_.use(collective, table); }
@@ -109,7 +117,7 @@ class RankBench {
 
   void check_all_reduce(std::size_t bytes) {
     communicator_.force(options_.forced);
-    if (communicator_.choose(Collective::all_reduce, bytes).algorithm == Algorithm::vendor)
+    if (communicator_.choose(Collective::all_reduce, bytes, memory()).algorithm == Algorithm::vendor)
       return;  // an order of its own
     buffers_.check_all_reduce(bytes, 1);
   }
@@ -180,6 +188,7 @@ std::vector<Choice> candidates(Collective collective, std::size_t bytes, const F
   if (fabric.device().kind != DeviceKind::cuda) {
     std::vector<Choice> all{{Algorithm::low_latency}, {Algorithm::direct}};
     if (collective == Collective::all_reduce) all.push_back({Algorithm::two_phase});
+    if (collective == Collective::broadcast) all.push_back({Algorithm::pipelined});
     return all;
   }
   constexpr std::size_t kPollAtMost = std::size_t{8} << 20, kSmallBlocksAtMost = std::size_t{1} << 20;
@@ -200,6 +209,8 @@ std::vector<Choice> candidates(Collective collective, std::size_t bytes, const F
   if (bytes <= kPollAtMost) try_all(Algorithm::low_latency, is_whole ? whole : piece);
   if (bytes <= kPollAtMost && collective == Collective::all_reduce) try_all(Algorithm::two_phase, piece);
   try_all(Algorithm::direct, piece);
+  if (bytes > kSmallBlocksAtMost && collective == Collective::all_reduce)
+    for (const int blocks : {32, 64, 96, kMaxBlocks}) all.push_back({Algorithm::pipelined, blocks});
   if (fabric.has(Capability::vendor_collectives) && collective != Collective::barrier)
     all.push_back({Algorithm::vendor});
   return all;
@@ -248,7 +259,8 @@ struct CollectiveReport {
 
 void measure_size(RankBench& bench, const CollectiveBenchOptions& options, Fabric& fabric, Collective collective,
                   std::size_t bytes, CollectiveReport& report) {
-  const double traffic = traffic_of(collective, fabric.size(), static_cast<double>(bytes));
+  const double traffic =
+      collective == Collective::barrier ? 0 : traffic_of(collective, fabric.size(), static_cast<double>(bytes));
   const CallTimes ours = bench.measure(collective, bytes, options.forced, options.repeats);
   const Choice choice = bench.used();
   const double gbps = traffic / ours.seconds() * 1e-9;
@@ -261,13 +273,15 @@ void measure_size(RankBench& bench, const CollectiveBenchOptions& options, Fabri
                    {"bus_gbps", gbps},
                    {"ours", json_of(ours)}};
   std::vector<std::string> row{std::string(name_of(collective)),
-                               size_text(bytes),
+                               collective == Collective::barrier ? "-" : size_text(bytes),
                                std::string(name_of(choice.algorithm)),
                                std::to_string(ours.blocks > 0 ? ours.blocks : choice.blocks),
                                fmt::format("{:.2f}", ours.seconds() * 1e6),
                                fmt::format("{:.1f}", 100 * ours.skew()),
-                               fmt::format("{:.2f}", gbps)};
-  if (fabric.device().kind == DeviceKind::cuda) {
+                               collective == Collective::barrier ? "-" : fmt::format("{:.2f}", gbps)};
+  if (fabric.device().kind == DeviceKind::cuda && collective == Collective::barrier) {
+    row.emplace_back("-");
+  } else if (fabric.device().kind == DeviceKind::cuda) {
     const double floor = wire_seconds(traffic, kH200PairBytesPerSecond);
     one["floor_seconds"] = floor;
     row.push_back(fmt::format("{:.0f} %", 100 * floor / ours.seconds()));
@@ -333,9 +347,11 @@ void bench_rank(const CollectiveBenchOptions& options, Fabric& fabric, Stream& s
                 FunctionRef<void(const CollectiveReport&)> keep) {
   require_possible(options, fabric);
   RankBench bench(options, fabric, stream, tuned);
-  const std::vector<std::size_t> sizes = sizes_of(options, fabric.size());
+  const std::vector<std::size_t> all_sizes = sizes_of(options, fabric.size());
   CollectiveReport report{.ranks = fabric.size(), .fabric = std::string(fabric.name())};
   for (const Collective collective : options.collectives) {
+    const std::span<const std::size_t> sizes(all_sizes.data(),
+                                             collective == Collective::barrier ? 1 : all_sizes.size());
     if (options.tune) {
       const CutOffs table = tuned_table(bench, collective, sizes, fabric);
       if (fabric.rank() == 0) put_tuned_cut_offs(tuned, collective, fabric.name(), fabric.size(), table);
@@ -356,8 +372,9 @@ std::size_t heap_bytes(const CollectiveBenchOptions& options) {
   const bool symmetric =
       options.memory.value_or(options.fabric.starts_with("nvlink") ? Memory::symmetric : Memory::any) ==
       Memory::symmetric;
-  constexpr std::size_t kOwn = std::size_t{128} << 20;
-  return kOwn + (symmetric ? 2 * std::max(options.to_bytes + 4096, std::size_t{256} << 20) : 0);
+  constexpr std::size_t kOwn = std::size_t{192} << 20;  // a Communicator of 72 ranks takes 188 MiB
+  return kOwn + 2 * options.pipeline_bytes +
+         (symmetric ? 2 * std::max(options.to_bytes + 4096, std::size_t{256} << 20) : 0);
 }
 
 // The record of a run, as far as it has come.
@@ -469,6 +486,7 @@ void add_collective_benchmark(CLI::App& bench) {
   };
   add_size("--from", options->from_bytes, "Smallest size, of a rank's larger buffer; default 1K");
   add_size("--to", options->to_bytes, "Largest; default 256M");
+  add_size("--pipeline-bytes", options->pipeline_bytes, "Of slots that pipelined calls move chunks through");
   add_number_option<int>(*command, "--factor", options->factor, "From one size to the next; default 4",
                          {.min = 2, .max = 1024});
   command->add_option_function<std::string>(
@@ -484,7 +502,7 @@ void add_collective_benchmark(CLI::App& bench) {
       "--algorithm",
       [options, forced](const std::string& text) {
         forced->algorithm = parse_name<Algorithm>("--algorithm", text, algorithm_named,
-                                                  "low_latency, two_phase, direct, vendor or put");
+                                                  "low_latency, two_phase, direct, pipelined, vendor or put");
         options->forced = *forced;
       },
       "One for all sizes; default: by the tables");

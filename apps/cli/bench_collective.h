@@ -38,6 +38,7 @@ struct CollectiveBenchOptions {
   std::optional<Memory> memory;  // default: symmetric on GPUs, any on the CPU
   bool tune = false;
   Cache cache = Cache::cold;
+  std::size_t pipeline_bytes = 0;        // CommunicatorOptions::pipeline_bytes
   bool register_heap = false;            // with NCCL
   std::optional<std::string> json_file;  // as BenchOptions::json_file
 };

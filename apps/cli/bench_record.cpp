@@ -63,7 +63,7 @@ ordered_json bench_record(const std::string& kind, const BenchOptions& options) 
        {{"key", machine_key()},
         {"cpu", cpu.model},
         {"simd", cpu.simd},
-        {"kernels", std::string(cpu_target().name)},
+        {"kernels", describe(cpu_target())},
         {"clock_mhz_before", clock_mhz()}}},
       {"model", options.model.model},
   };

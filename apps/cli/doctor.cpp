@@ -176,6 +176,7 @@ ordered_json json_of(const MachineReport& report) {
         {"cuda_runtime", report.gpus.runtime_version},
         {"cuda_driver", report.gpus.driver_version},
         {"simd_target", cpu_target().name},
+        {"bfloat16_tiles", cpu_target().bfloat16_tiles},
         {"sanitizers", sanitizers()}}},
       {"tuned_store", report.tuned_store.string()},
   };
@@ -210,7 +211,7 @@ void add_cpu(Page& page, const CpuInfo& cpu) {
   page.add("", fmt::format("{}, {}, {}, {}; {} may be used", count_text(cpu.sockets, "socket"),
                            count_text(cpu.numa_nodes, "NUMA node"), count_text(cpu.cores, "core"),
                            count_text(cpu.hardware_threads, "thread"), cpu.usable_threads));
-  page.add("SIMD", fmt::format("{}; kernels use {}", fmt::join(cpu.simd, " "), cpu_target().name));
+  page.add("SIMD", fmt::format("{}; kernels use {}", fmt::join(cpu.simd, " "), describe(cpu_target())));
   for (const CpuCache& cache : cpu.caches)
     page.add(fmt::format("L{} cache", cache.level),
              fmt::format("{} x {}, {} each", cache.count, known_size_text(cache.size_bytes),

@@ -25,8 +25,8 @@
 namespace heddle {
 namespace {
 
-// For how long mpirun does not learn of a rank's end (--recovery): as soon as it does, it ends all others. A killed
-// rank is noticed by the others within their deadline; a failed one has told them itself.
+// For how long mpirun does not learn of a rank's end (but with --no-recovery): as soon as it does, it ends all others.
+// A killed rank is noticed by the others within their deadline; a failed one has told them itself.
 constexpr std::chrono::seconds kAfterSignal{30};
 constexpr std::chrono::seconds kAfterFailure{1};
 
@@ -79,9 +79,12 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   throw_error<Failure>("cannot start {}: {}", words[0], std::strerror(errno));
 }
 
-pid_t rank_process = 0;  // a signal handler can reach nothing but globals
+// A signal handler can reach nothing but globals.
+pid_t rank_process = 0;
+volatile std::sig_atomic_t passed_on = 0;  // the last signal
 
 void pass_on(int signal) {
+  passed_on = signal;
   ::kill(rank_process, signal);
 }
 
@@ -106,6 +109,7 @@ int run_as_rank(std::vector<std::string> words) {
     if (errno != EINTR) throw_error<Failure>("cannot wait for {}: {}", words[0], std::strerror(errno));
   // mpirun now ends this process by the signals' defaults.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_DFL);
+  if (WIFSIGNALED(status) && WTERMSIG(status) == passed_on) return 128 + passed_on;  // the run was told to end
   if (WIFSIGNALED(status)) {
     const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
     write_stderr(fmt::format("heddle: rank {} was ended by signal {} ({})\n", rank != nullptr ? rank : "?",
@@ -132,7 +136,7 @@ void run(const Options& options) {
 void add_launch(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("launch", "start a command as the ranks of a run, on this machine or on several");
+      app.add_subcommand("launch", "Start a command as the ranks of a run, on this machine or on several");
   LaunchOptions& launch = options->launch;
   CLI::Option* ranks = add_number_option<int>(*command, "-n,--ranks", launch.num_ranks, "how many ranks to start",
                                               {.min = 1, .max = 1 << 20});
@@ -142,10 +146,11 @@ void add_launch(CLI::App& app) {
       "the command at the same path");
   command->add_option("--interface", launch.interface,
                       "the network by which machines reach each other, as a name (eth0) or a range (10.0.0.0/24)");
-  command->add_flag("--recovery", launch.recovery,
-                    "when a rank is killed, let the others name it before the run is ended");
+  command->add_flag("--recovery,!--no-recovery", launch.recovery,
+                    "when a rank is killed or fails, let the others name it before the run is ended (the default); "
+                    "without, the run ends at once, and each rank has one process less");
   command->add_flag("--dry-run", options->dry_run, "print the command for mpirun instead of running it");
-  command->add_flag("--as-rank", options->as_rank)->group("");  // what --recovery puts before each rank's command
+  command->add_flag("--as-rank", options->as_rank)->group("");  // what recovery puts before each rank's command
   command->add_option("command", launch.command, "after --: the command, and its arguments")
       ->required()
       ->type_name("COMMAND");

@@ -30,15 +30,16 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
     name += " " + command->get_name();
   }
   const std::vector<std::string> rest = command->remaining();
-  const bool no_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr &&
-                          !command->get_subcommands({}).empty() && !rest.empty();
-  if (!no_command) return fmt::format("{}; see {} --help", error.what(), name);
-  if (rest.front().starts_with('-'))
-    return fmt::format("{} has no option {}; see {} --help", name, heddle::printable_text(rest.front()), name);
-  std::string known;
-  for (const CLI::App* other : command->get_subcommands({})) known += (known.empty() ? "" : ", ") + other->get_name();
-  return fmt::format("{} has no command \"{}\", only {}; see {} --help", name, heddle::printable_text(rest.front()),
-                     known, name);
+  std::string known;  // a group of options is a subcommand without a name
+  for (const CLI::App* other : command->get_subcommands({}))
+    if (!other->get_name().empty()) known += (known.empty() ? "" : ", ") + other->get_name();
+  const bool is_required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (!is_required || rest.empty() || (known.empty() && command->get_subcommands({}).empty()))
+    return fmt::format("{}; see {} --help", error.what(), name);
+  const std::string given = heddle::printable_text(rest.front());
+  if (given.starts_with('-')) return fmt::format("{} has no option {}; see {} --help", name, given, name);
+  if (known.empty()) return fmt::format("{} takes no \"{}\" by itself; see {} --help", name, given, name);
+  return fmt::format("{} has no command \"{}\", only {}; see {} --help", name, given, known, name);
 }
 
 }  // namespace

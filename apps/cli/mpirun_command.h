@@ -10,7 +10,7 @@ struct LaunchOptions {
   int num_ranks = 1;
   std::string hosts;      // "a,b:2": names with their numbers of slots; "": this machine
   std::string interface;  // "eth0" or "10.0.0.0/24": where ranks reach each other; "": mpirun finds out
-  bool recovery = false;  // a rank's death is told when the others have had time to name it
+  bool recovery = true;   // mpirun learns of a rank's death when the others have had time to name it
   std::vector<std::string> command;
 };
 

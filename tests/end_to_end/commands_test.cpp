@@ -142,6 +142,8 @@ TEST(CommandLine, AnUnknownCommandIsNamedBesideThoseThatThereAre) {
        {Case{{"frobnicate"}, "heddle has no command \"frobnicate\", only chat, generate, "},
         Case{{"frobnicate", "--model", "x"}, "no command \"frobnicate\""},
         Case{{"bench", "decoed"}, "heddle bench has no command \"decoed\", only decode, "},
+        Case{{"tokenize", "--model", "x", "abc"},
+             "heddle tokenize takes no \"abc\" by itself; see heddle tokenize --help"},
         Case{{"--colour"}, "heddle has no option --colour"}, Case{{"a\x1b[31m"}, R"(no command "a\x1b[31m")"}}) {
     const ProgramResult result = run_heddle(c.arguments);
     EXPECT_EQ(result.status, 2);

@@ -19,11 +19,13 @@ TEST(Launch, SaysWhichCommandItWouldRun) {
   EXPECT_THAT(one.out, HasSubstr("heddle doctor 'a b' -- -x\n"));
   EXPECT_THAT(one.out, Not(HasSubstr("osc")));
 
-  const ProgramResult several = run_heddle(
-      {"launch", "-n", "2", "--hosts", "a,b:4", "--interface", "eth0", "--recovery", "--dry-run", "--", "./program"});
+  const ProgramResult several =
+      run_heddle({"launch", "-n", "2", "--hosts", "a,b:4", "--interface", "eth0", "--dry-run", "--", "./program"});
   EXPECT_THAT(several.out, HasSubstr("--host a,b:4 "));
   EXPECT_THAT(several.out, HasSubstr("--mca osc pt2pt --mca btl tcp,self --mca btl_tcp_if_include eth0"));
   EXPECT_THAT(several.out, HasSubstr("launch --as-rank -- ./program\n"));
+  const ProgramResult without = run_heddle({"launch", "-n", "2", "--no-recovery", "--dry-run", "--", "./program"});
+  EXPECT_THAT(without.out, Not(HasSubstr("--as-rank")));
 }
 
 TEST(Launch, RefusesWhatNamesNoRun) {
@@ -37,7 +39,7 @@ TEST(Launch, RefusesWhatNamesNoRun) {
 TEST(Launch, GivesRankZeroTheInputAndReturnsTheRunsStatus) {
   for (const bool recovery : {false, true}) {
     std::vector<std::string> arguments{"launch", "-n", "3"};
-    if (recovery) arguments.emplace_back("--recovery");
+    if (!recovery) arguments.emplace_back("--no-recovery");
     for (const char* word : {"--", "sh", "-c", "cat; exit $((OMPI_COMM_WORLD_RANK == 0 ? 7 : 0))"})
       arguments.emplace_back(word);
     const ProgramResult result = run_heddle(arguments, {.stdin_text = "through a pipe\n"});

@@ -54,6 +54,11 @@ TEST(WaferPredict, GivesThroughputPartsMemoryAndRange) {
       EXPECT_GE(p["range"][1], p["tokens_per_s"]);
       expect_keys(p, {"regions_side_by_side", "kv_bytes_per_core", "warnings"});
       EXPECT_EQ(p.contains("ignores"), std::string(method) != "waferllm");
+      ASSERT_EQ(p.contains("tokens_per_s_by_sync"), std::string(method) == "waferllm");
+      if (!p.contains("tokens_per_s_by_sync")) continue;
+      EXPECT_EQ(p["tokens_per_s_by_sync"]["dataflow"], p["tokens_per_s"]);
+      EXPECT_GE(p["tokens_per_s_by_sync"]["dataflow"], p["tokens_per_s_by_sync"]["rendezvous"]);
+      EXPECT_GE(p["tokens_per_s_by_sync"]["rendezvous"], p["tokens_per_s_by_sync"]["barrier"]);
     }
 }
 
@@ -213,7 +218,7 @@ struct Refusal {
 TEST(Wafer, RefusesWithTheNumbersAndStatusTwo) {
   const Refusal refusals[] = {
       {{"gemm", "--n", "4096", "--mesh", "2"}, {"2 x 2", "3 or more"}},
-      {{"gemm", "--n", "4096", "--mesh", "720", "--method", "all-gather"}, {"103752", "49152", "too few"}},
+      {{"gemm", "--n", "4096", "--mesh", "720", "--method", "all-gather"}, {"103896", "49152", "too few"}},
       {{"gemm", "--n", "0"}, {"--n", "16777216"}},
       {{"gemm", "--n", "8", "--mesh", "9x"}, {"--mesh", "9x"}},
       {{"gemv", "--n", "4096", "--k", "5"}, {"23 routes", "21"}},
@@ -237,6 +242,7 @@ TEST(Wafer, RefusesWithTheNumbersAndStatusTwo) {
       {{"predict", "--model", "llama-3-8b", "--phase", "end-to-end", "--out", "4294967296"}, {"4294971392", "137548"}},
       {{"tune", "--model", "llama-3-8b", "--out", "16777216"}, {"16779264"}},
       {{"tables", "--device", "dojo"}, {"750 x 750", "90 x 95"}},
+      {{"tables", "--device", "wse-3"}, {"are of wse-2", "no program was measured on wse-3"}},
       {{"gemm", "--n", "4096", "--mesh", "750x994", "--method", "summa", "--timing", "simulated"}, {"1863750 bytes"}},
       {{"predict", "--model", "gpt-9"}, {"gpt-9", "llama-3-8b"}},
       {{"predict", "--model", "llama-3-8b", "--method", "magic"}, {"--method", "ladder"}},
