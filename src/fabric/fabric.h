@@ -93,8 +93,9 @@ class Fabric {
   Peers peers() const;  // of the whole world
 
   // `destination` and `flag` are own addresses of places in the symmetric heap; `source` of a put and `destination` of
-  // a get may be any memory of device(); null is refused (InvalidArgument), other addresses are taken at their word. Sizes may be 0, alignment is
-  // free; a flag is 8 bytes, aligned. Each enqueues on `stream` and returns. `peer` may be the own rank.
+  // a get may be any memory of device(); null is refused (InvalidArgument), other addresses are taken at their word.
+  // Sizes may be 0, alignment is free; a flag is 8 bytes, aligned. Each enqueues on `stream` and returns. `peer` may be
+  // the own rank.
   virtual void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) = 0;
   virtual void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) = 0;
   virtual void signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) = 0;

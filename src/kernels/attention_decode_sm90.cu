@@ -4,7 +4,7 @@
 // with a softmax of its own; the four are merged at the end of a segment, and an item's parts, in the blocks' order, by
 // the block that has the last of them, when it has nothing else to do. Where parts go there are zeros before, and no number is
 // stored as zero (hide()): a part needs no flag and no fence, what it is made of says that it is there. A block waits for
-// blocks before it alone, so it does not matter whether all of the grid are there at once.
+// blocks before it alone, of a grid that fits the device at once (decode_grid()).
 #include "kernels/attention_decode_sm90.h"
 
 #include <cuda_bf16.h>

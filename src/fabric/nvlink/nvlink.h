@@ -52,8 +52,9 @@ std::size_t nvlink_host_heap_bytes(int world_size);
 
 // Collective over the ranks of `host`, a fabric with peer addresses in host memory that nothing else uses. The rank's
 // memory is on GPU `device`, which becomes the calling thread's current one. Throws InvalidArgument when the ranks'
-// heap_bytes or memory differ (the other options may); Failure when a GPU or its NCCL will not do, naming it: no such device, two GPUs without peer access,
-// another NCCL, an address that does not reach its peer; Timeout naming a rank that does not come.
+// heap_bytes or memory differ (the other options may); Failure when a GPU or its NCCL will not do, naming it: no such
+// device, two GPUs without peer access, another NCCL, an address that does not reach its peer; Timeout naming a rank
+// that does not come.
 std::unique_ptr<Fabric> open_nvlink(std::unique_ptr<Fabric> host, int device, const NvlinkOptions& options = {});
 
 }  // namespace heddle
