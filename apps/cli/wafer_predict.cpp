@@ -101,7 +101,7 @@ void run_predict(const CLI::App& command, const PredictOptions& options) {
     for (const char* sync : {"dataflow", "rendezvous", "barrier"}) {
       WaferWork other = work;
       other.all_reduce.sync = wafer_sync(sync);
-      const double rate = predict_wafer(device, model.sizes, other).tokens_per_second;
+      const double rate = wafer_tokens_per_second(device, model.sizes, other);
       object["tokens_per_s_by_sync"][sync] = rate;
       sync_lines += line_text(sync, fmt::format("{:.1f} tokens a second", rate));
     }

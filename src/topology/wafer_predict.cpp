@@ -395,9 +395,8 @@ WaferRange constants_range_of(const PlmrDevice& device, const WaferWork& work,
 }
 
 WaferRange range_of(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
-  const double tokens = tokens_of(work);
   const auto rate_on = [&](const PlmrDevice& d, const WaferWork& there) {
-    return tokens / d.seconds(cost_of(d, model, there).cycles());
+    return wafer_tokens_per_second(d, model, there);
   };
   WaferRange range = constants_range_of(device, work, [&](const PlmrDevice& d) { return rate_on(d, work); });
   if (work.method != WaferMethod::waferllm) return range;
@@ -452,6 +451,10 @@ void check_fits_side_by_side(const PlmrDevice& device, const WaferModel& model, 
   const WaferPlacement placement = place(device, model, work);
   check_memory(device, model, work, placement);
   check_fits(device, model, work, placement, RegionCount::side_by_side);
+}
+
+double wafer_tokens_per_second(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
+  return tokens_of(work) / device.seconds(cost_of(device, model, work).cycles());
 }
 
 WaferPrediction predict_wafer(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {

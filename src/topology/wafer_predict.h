@@ -70,6 +70,8 @@ struct WaferPrediction {
 // context does not fit. (Of prefill or decode alone the paper times the layers that fit and scales: so does this, with a warning.)
 // InvalidArgument on sizes < 1.
 WaferPrediction predict_wafer(const PlmrDevice&, const WaferModel&, const WaferWork&);
+// WaferPrediction::tokens_per_second by itself, of work that predict_wafer takes. Throws InputError as the layers' costs do.
+double wafer_tokens_per_second(const PlmrDevice&, const WaferModel&, const WaferWork&);
 
 // From the prefill's places to the decode's: weights and keys and values cross the middle of the wafer, half of them
 // each way, over as many links as the prefill mesh is high. No less is possible; the paper calls it instant.
