@@ -142,6 +142,14 @@ ordered_json json_of(const Cell& cell) {
           {"fitted", cell.fitted}};
 }
 
+// Whether a device's constants are those that cells were fitted to.
+bool has_fitted_constants(const PlmrDevice& device) {
+  const PlmrDevice fitted = plmr_preset("wse-2");
+  return std::ranges::all_of(plmr_fields(), [&](const PlmrField& field) {
+    return (device.*field.constant).value == (fitted.*field.constant).value;
+  });
+}
+
 std::string text_of(const std::vector<Cell>& cells) {
   std::vector<std::vector<std::string>> rows{
       {"table", "row", "column", "published", "predicted", "range", "error %", "fitted"}};
@@ -202,6 +210,8 @@ void run_tables(const WaferOutput& output) {
   add_capacities(device, cells);
   add_gemvs(device, cells);
   add_gpu_comparison(device, cells);
+  if (!has_fitted_constants(device))
+    for (Cell& cell : cells) cell.fitted = false;
   const std::vector<WaferTrend> trends = wafer_trends(device);
 
   const std::vector<mesh::ComplianceRow> programs = compliance(device);
@@ -223,7 +233,8 @@ void run_tables(const WaferOutput& output) {
   const std::string note =
       "Energies are thermal design power times time. Errors are of the published unit. Fitted: among the cells that "
       "the\n"
-      "constants of its method were fitted to; T10 and Ladder have constants of their own (docs/notes/wafer.md).\n\n";
+      "constants of its method were fitted to, where the device has these; T10 and Ladder have constants of their own "
+      "(docs/notes/wafer.md).\n\n";
   const std::string counting =
       "SUMMA's and all-gather's stages are counted as the paper's 5.1 does, a relay a core; their time has one a step, "
       "for\n"

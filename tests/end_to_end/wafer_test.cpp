@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -208,6 +209,19 @@ TEST(WaferTables, PutPublishedBesidePredicted) {
     EXPECT_GE(cell["range"][1], cell["published"]) << cell;
   }
   EXPECT_THAT(run_wafer({"tables"}).out, AllOf(HasSubstr("not seen"), HasSubstr("fig 9"), HasSubstr("fig 10")));
+}
+
+TEST(WaferTables, CallFittedOnlyWhatWasFittedWithTheDevicesConstants) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "device.json").string();
+  const auto fitted_cells = [&](const char* device) {
+    write_file(file, device);
+    const json cells = wafer_json({"tables", "--device", file})["cells"];
+    return std::count_if(cells.begin(), cells.end(), [](const json& cell) { return cell["fitted"] == true; });
+  };
+  EXPECT_GT(fitted_cells(R"({"base": "wse-2", "name": "another name"})"), 0);
+  EXPECT_EQ(fitted_cells(R"({"base": "wse-2", "clock_ghz": 0.85})"), 0);
+  EXPECT_EQ(fitted_cells(R"({"base": "wse-3", "name": "mine"})"), 0);
 }
 
 struct Refusal {
