@@ -19,6 +19,7 @@
 #include "cli/output.h"
 #include "collectives/all_gather.h"
 #include "collectives/barrier.h"
+#include "fabric/launch.h"
 #include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/run_ranks.h"
 #include "topology/collective_cost.h"
@@ -69,6 +70,10 @@ std::vector<std::size_t> sizes_of(const CollectiveBenchOptions& options, int ran
 constexpr std::size_t kMostTwoPhase = std::size_t{8} << 20;
 constexpr std::size_t kMoreThanCache = std::size_t{128} << 20;  // of a GPU
 
+CommunicatorOptions workspace_options(const CollectiveBenchOptions& options, DeviceKind device) {
+  return {.two_phase_bytes = device == DeviceKind::cuda ? kMostTwoPhase : 0, .pipeline_bytes = options.pipeline_bytes};
+}
+
 // One rank of a bench.
 class RankBench {
  public:
@@ -77,14 +82,7 @@ class RankBench {
         fabric_(fabric),
         stream_(stream),
         on_gpu_(fabric.device().kind == DeviceKind::cuda),
-        communicator_(
-            fabric, whole_world(fabric), stream,
-            {.two_phase_bytes = on_gpu_ ? kMostTwoPhase : 0,
-             .pipeline_bytes = options.pipeline_bytes,
-             .tuned = options.tune ? nullptr : &tuned,
-             // Calls are enqueued while the stream is held, so none may wait in the host.
-             .checked_calls =
-                 !on_gpu_ && fabric.has(Capability::peer_addresses) ? CommunicatorOptions::kAsSuitsTheFabric : 0}),
+        communicator_(fabric, whole_world(fabric), stream, communicator_options(options, fabric, tuned)),
         buffers_(communicator_, stream, memory(), rounded_size(options.to_bytes, fabric.size()), options.dtype),
         own_median_(sizeof(float), fabric.device()),
         all_medians_(sizeof(float) * static_cast<std::size_t>(fabric.size()), fabric.device()),
@@ -123,6 +121,15 @@ class RankBench {
   }
 
  private:
+  static CommunicatorOptions communicator_options(const CollectiveBenchOptions& options, const Fabric& fabric,
+                                                  const TunedStore& tuned) {
+    CommunicatorOptions all = workspace_options(options, fabric.device().kind);
+    all.tuned = options.tune ? nullptr : &tuned;
+    // Calls are enqueued while the stream is held, so none may wait in the host.
+    const bool in_stream = fabric.device().kind == DeviceKind::cpu && fabric.has(Capability::peer_addresses);
+    all.checked_calls = in_stream ? CommunicatorOptions::kAsSuitsTheFabric : 0;
+    return all;
+  }
   static Ranks whole_world(const Fabric& fabric) {
     Ranks ranks(static_cast<std::size_t>(fabric.size()));
     for (int i = 0; i < fabric.size(); ++i) ranks[static_cast<std::size_t>(i)] = i;
@@ -369,12 +376,12 @@ void bench_rank(const CollectiveBenchOptions& options, Fabric& fabric, Stream& s
 }
 
 std::size_t heap_bytes(const CollectiveBenchOptions& options) {
+  const Device device{options.fabric.starts_with("nvlink") ? DeviceKind::cuda : DeviceKind::cpu};
   const bool symmetric =
-      options.memory.value_or(options.fabric.starts_with("nvlink") ? Memory::symmetric : Memory::any) ==
-      Memory::symmetric;
-  constexpr std::size_t kOwn = std::size_t{192} << 20;  // a Communicator of 72 ranks takes 188 MiB
-  return kOwn + 2 * options.pipeline_bytes +
-         (symmetric ? 2 * std::max(options.to_bytes + 4096, std::size_t{256} << 20) : 0);
+      options.memory.value_or(device.kind == DeviceKind::cuda ? Memory::symmetric : Memory::any) == Memory::symmetric;
+  const int ranks = started_by_mpirun() ? read_launch().world_size : options.ranks;
+  return Communicator::heap_bytes(ranks, device, workspace_options(options, device.kind)) +
+         (symmetric ? 2 * CollectiveBuffers::region_bytes(device, rounded_size(options.to_bytes, ranks)) : 0);
 }
 
 // The record of a run, as far as it has come.

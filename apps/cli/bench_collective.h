@@ -67,6 +67,9 @@ class CollectiveBuffers {
   CollectiveBuffers(Communicator& communicator, Stream& stream, Memory memory, std::size_t most_bytes, DType dtype);
   ~CollectiveBuffers();
 
+  // Of each of two regions, in symmetric memory where that is asked for.
+  static std::size_t region_bytes(Device device, std::size_t most_bytes);
+
   // Call number i of a collective whose larger buffer has `bytes`, a multiple of what the ranks cut it into.
   void call(Collective collective, std::size_t bytes, int i);
   // The same by NCCL, on ordinary memory or on registered windows.

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/buffer.h"
+#include "base/checked.h"
 #include "base/copy.h"
 #include "base/deadline.h"
 #include "base/error.h"
@@ -19,6 +20,7 @@
 #include "collectives/broadcast.h"
 #include "collectives/reduce_scatter.h"
 #include "fabric/nvlink/nccl_collectives.h"
+#include "fabric/symmetric_heap.h"
 
 namespace heddle {
 namespace {
@@ -55,8 +57,7 @@ CollectiveBuffers::CollectiveBuffers(Communicator& communicator, Stream& stream,
     : communicator_(communicator),
       stream_(stream),
       memory_(memory),
-      region_bytes_(communicator.fabric().device().kind == DeviceKind::cpu ? most_bytes
-                                                                           : std::max(most_bytes, kRegionOnGpu)),
+      region_bytes_(region_bytes(communicator.fabric().device(), most_bytes)),
       dtype_(dtype),
       storage_(std::make_unique<Storage>()) {
   if (memory == Memory::symmetric) {
@@ -77,6 +78,11 @@ CollectiveBuffers::CollectiveBuffers(Communicator& communicator, Stream& stream,
 }
 
 CollectiveBuffers::~CollectiveBuffers() = default;
+
+std::size_t CollectiveBuffers::region_bytes(Device device, std::size_t most_bytes) {
+  const std::size_t bytes = device.kind == DeviceKind::cpu ? most_bytes : std::max(most_bytes, kRegionOnGpu);
+  return round_up(bytes, SymmetricHeap::kAlignment);
+}
 
 void CollectiveBuffers::use_vendor_windows() {
   in_ = communicator_.vendor().allocate_window(region_bytes_);

@@ -11,6 +11,7 @@
 #include "collectives/pipeline.cuh"
 #include "collectives/pipelined_broadcast.cuh"
 #include "fabric/nvlink/nccl_collectives.h"
+#include "fabric/symmetric_heap.h"
 
 namespace heddle {
 namespace {
@@ -43,6 +44,56 @@ bool shares_memory(const Fabric& fabric) {
   return fabric.device().kind == DeviceKind::cpu && fabric.has(Capability::peer_addresses);
 }
 
+// What lies in the symmetric heap.
+struct HeapParts {
+  Workspace workspace;
+  std::byte* put_staging = nullptr;
+  std::uint64_t* put_flags = nullptr;
+  CallSignature* calls = nullptr;
+  std::uint64_t* call_flags = nullptr;
+};
+
+// Sizes by the world, not by the team: ranks outside the team allocate as much.
+template <class Allocate>
+HeapParts heap_parts(const CommunicatorOptions& options, std::size_t world, DeviceKind device, bool peer_addresses,
+                     const Allocate& allocate) {
+  HeapParts parts;
+  Workspace& workspace = parts.workspace;
+  const auto flags_of = [&](std::size_t count) {
+    return reinterpret_cast<std::uint64_t*>(allocate(count * sizeof(std::uint64_t)));
+  };
+  if (peer_addresses) {
+    workspace.buffer_bytes =
+        std::max(world * options.low_latency_bytes, 2 * (options.two_phase_bytes + world * kPacketBytes));
+    workspace.inbox = allocate(3 * workspace.buffer_bytes);
+    workspace.flags = flags_of(kMaxBlocks * world);
+    workspace.blocks = reinterpret_cast<BlockState*>(allocate(kMaxBlocks * sizeof(BlockState)));
+    workspace.slots_bytes = options.pipeline_bytes;
+    workspace.slots = allocate(workspace.slots_bytes);
+    workspace.shares_come = flags_of(kMaxBlocks * world);
+    workspace.sums_come = flags_of(kMaxBlocks * world);
+    if (device == DeviceKind::cpu) {
+      workspace.root_slots = allocate(workspace.slots_bytes);
+      workspace.parts_come = flags_of(world);
+      workspace.parts_taken = flags_of(world);
+      workspace.root_parts = flags_of(world);
+    }
+  }
+  workspace.staging_bytes = std::max(options.staging_bytes, 2 * world * std::size_t{1} << 10);
+  if (peer_addresses) workspace.staging = allocate(workspace.staging_bytes);
+  // Apart from the other: a rank that has ended a call by puts may put the next ones', but nobody promises that it then
+  // leaves alone what the last call by another algorithm used.
+  if (device == DeviceKind::cpu) parts.put_staging = allocate(workspace.staging_bytes);
+  parts.put_flags = flags_of(world);
+  parts.calls = reinterpret_cast<CallSignature*>(allocate(2 * world * sizeof(CallSignature)));
+  parts.call_flags = flags_of(world);
+  return parts;
+}
+
+std::size_t bytes_of_teams(std::size_t world) {
+  return world * world * sizeof(int);
+}
+
 }  // namespace
 
 Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const CommunicatorOptions& given)
@@ -61,38 +112,16 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
   rank_ = static_cast<int>(std::find(team_.begin(), team_.end(), fabric.rank()) - team_.begin());
   compare_teams(stream);
 
-  // Sizes by the world, not by the team: ranks outside the team allocate as much.
   const bool peer_addresses = fabric.has(Capability::peer_addresses);
-  const auto flags_of = [&](std::size_t count) {
-    return reinterpret_cast<std::uint64_t*>(fabric.allocate(count * sizeof(std::uint64_t)).data);
-  };
-  if (peer_addresses) {
-    peers_ = fabric.peers(team_);
-    workspace_.buffer_bytes =
-        std::max(world * options.low_latency_bytes, 2 * (options.two_phase_bytes + world * kPacketBytes));
-    workspace_.inbox = fabric.allocate(3 * workspace_.buffer_bytes).data;
-    workspace_.flags = flags_of(kMaxBlocks * world);
-    workspace_.blocks = reinterpret_cast<BlockState*>(fabric.allocate(kMaxBlocks * sizeof(BlockState)).data);
-    workspace_.slots_bytes = options.pipeline_bytes;
-    workspace_.slots = fabric.allocate(workspace_.slots_bytes).data;
-    workspace_.shares_come = flags_of(kMaxBlocks * world);
-    workspace_.sums_come = flags_of(kMaxBlocks * world);
-    if (fabric.device().kind == DeviceKind::cpu) {
-      workspace_.root_slots = fabric.allocate(workspace_.slots_bytes).data;
-      workspace_.parts_come = flags_of(world);
-      workspace_.parts_taken = flags_of(world);
-      workspace_.root_parts = flags_of(world);
-    }
-  }
-  workspace_.staging_bytes = std::max(options.staging_bytes, 2 * world * std::size_t{1} << 10);
+  const HeapParts parts = heap_parts(options, world, fabric.device().kind, peer_addresses,
+                                     [&](std::size_t bytes) { return fabric.allocate(bytes).data; });
+  workspace_ = parts.workspace;
   workspace_.piece_bytes = workspace_.staging_bytes / team_.size() / kPacketBytes * kPacketBytes;
-  if (peer_addresses) workspace_.staging = fabric.allocate(workspace_.staging_bytes).data;
-  // Apart from the other: a rank that has ended a call by puts may put the next ones', but nobody promises that it then
-  // leaves alone what the last call by another algorithm used.
-  if (fabric.device().kind == DeviceKind::cpu) put_staging_ = fabric.allocate(workspace_.staging_bytes).data;
-  put_flags_ = flags_of(world);
-  calls_ = reinterpret_cast<CallSignature*>(fabric.allocate(2 * world * sizeof(CallSignature)).data);
-  call_flags_ = flags_of(world);
+  put_staging_ = parts.put_staging;
+  put_flags_ = parts.put_flags;
+  calls_ = parts.calls;
+  call_flags_ = parts.call_flags;
+  if (peer_addresses) peers_ = fabric.peers(team_);
   if (shares_memory(fabric)) {
     call_check_.emplace(peers_, calls_, call_flags_);
     static_cast<Peers&>(hearing_peers_) = peers_;
@@ -122,6 +151,18 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
 }
 
 Communicator::~Communicator() = default;
+
+std::size_t Communicator::heap_bytes(int world_size, Device device, const CommunicatorOptions& options) {
+  const auto world = static_cast<std::size_t>(world_size);
+  std::size_t bytes = 0;
+  const auto count = [&bytes](std::size_t size) -> std::byte* {
+    bytes += round_up(size, SymmetricHeap::kAlignment);
+    return nullptr;
+  };
+  count(bytes_of_teams(world));
+  heap_parts(completed(options, device, world), world, device.kind, true, count);
+  return bytes;
+}
 
 VendorCollectives& Communicator::vendor() const {
   require(vendor_ != nullptr, "communicator: {} has no collectives of a vendor's, or they were not to be opened",
@@ -200,7 +241,7 @@ void Communicator::force(std::optional<Choice> choice) {
 void Communicator::compare_teams(Stream& stream) {
   const auto world = static_cast<std::size_t>(fabric_->size());
   const std::size_t row_bytes = world * sizeof(int);
-  const auto* const teams = fabric_->allocate(world * row_bytes).data;  // [rank][place], -1 after the last
+  const auto* const teams = fabric_->allocate(bytes_of_teams(world)).data;  // [rank][place], -1 after the last
   Ranks mine = team_;
   mine.resize(world, -1);
   auto* const row = const_cast<std::byte*>(teams) + static_cast<std::size_t>(fabric_->rank()) * row_bytes;

@@ -70,6 +70,10 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();
 
+  // The most that a communicator with such options takes of each rank's symmetric heap, and takes where ranks have each
+  // other's addresses.
+  static std::size_t heap_bytes(int world_size, Device device, const CommunicatorOptions& options = {});
+
   int rank() const { return rank_; }  // in the team
   int size() const { return static_cast<int>(team_.size()); }
   Fabric& fabric() const { return *fabric_; }
