@@ -12,6 +12,7 @@
 #include "collectives/all_to_all.h"
 #include "collectives/broadcast.h"
 #include "collectives/payload.h"
+#include "collectives/pipeline.cuh"
 #include "collectives/reduce_scatter.h"
 #include "collectives/workspace.h"
 
@@ -38,49 +39,40 @@ bool has_pieces_in(Collective c) {
   return c == Collective::reduce_scatter || c == Collective::all_to_all;
 }
 
-Bits slice(const Bits& bits, std::size_t piece, std::size_t bytes) {
-  return {bits.begin() + static_cast<std::ptrdiff_t>(piece * bytes),
-          bits.begin() + static_cast<std::ptrdiff_t>((piece + 1) * bytes)};
+void append(Bits& all, const Bits& more) {
+  all.insert(all.end(), more.begin(), more.end());
 }
 
-std::vector<Bits> slices(const std::vector<Bits>& all, std::size_t piece, std::size_t bytes) {
-  std::vector<Bits> cut;
-  for (const Bits& one : all) cut.push_back(slice(one, piece, bytes));
-  return cut;
+// What `rank` begins with: where an input has pieces, one for each rank, every piece is a payload of its own.
+Bits piece_of(const CollectiveCase& c, int rank, int piece, std::uint32_t seed) {
+  return payload(c.dtype, c.count, rank, seed + 2 * static_cast<std::uint32_t>(piece));
+}
+Bits input_of(const CollectiveCase& c, int ranks, int rank, std::uint32_t seed) {
+  Bits input;
+  for (int piece = 0; piece < (has_pieces_in(c.collective) ? ranks : 1); ++piece)
+    append(input, piece_of(c, rank, piece, seed));
+  return input;
 }
 
-// What `rank` must end with, from what all began with.
-Bits expected(const CollectiveCase& c, const std::vector<Bits>& inputs, int rank, int root) {
-  const std::size_t bytes = c.count * size_of(c.dtype), me = static_cast<std::size_t>(rank);
+// What `rank` must end with.
+Bits expected(const CollectiveCase& c, int ranks, int rank, int root, std::uint32_t seed) {
+  std::vector<Bits> parts;  // of each rank
+  for (int p = 0; p < ranks; ++p) parts.push_back(piece_of(c, p, has_pieces_in(c.collective) ? rank : 0, seed));
   Bits result;
   switch (c.collective) {
     case Collective::all_reduce:
-      return sum_in_rank_order(c.dtype, inputs);
     case Collective::reduce_scatter:
-      return sum_in_rank_order(c.dtype, slices(inputs, me, bytes));
+      return sum_in_rank_order(c.dtype, parts);
     case Collective::all_gather:
-      for (const Bits& input : inputs) result.insert(result.end(), input.begin(), input.end());
-      return result;
     case Collective::all_to_all:
-      for (const Bits& input : inputs) {
-        const Bits piece = slice(input, me, bytes);
-        result.insert(result.end(), piece.begin(), piece.end());
-      }
+      for (const Bits& part : parts) append(result, part);
       return result;
     case Collective::broadcast:
-      return inputs[static_cast<std::size_t>(root)];
+      return parts[static_cast<std::size_t>(root)];
     case Collective::barrier:
       break;
   }
   return result;
-}
-
-std::vector<Bits> inputs_of(const CollectiveCase& c, int ranks, std::uint32_t seed) {
-  std::vector<Bits> inputs;
-  for (int p = 0; p < ranks; ++p)
-    inputs.push_back(
-        payload(c.dtype, c.count * (has_pieces_in(c.collective) ? static_cast<std::size_t>(ranks) : 1), p, seed));
-  return inputs;
 }
 
 void call(Communicator& communicator, const CollectiveCase& c, const void* in, void* out, int root, Stream& stream) {
@@ -126,13 +118,14 @@ std::vector<Choice> choices_on(const Fabric& fabric, Collective collective) {
   return all;
 }
 
-// Small, so that even small cases take several rounds.
-CommunicatorOptions small_workspace(DeviceKind device) {
-  const std::size_t scale = device == DeviceKind::cpu ? 1 : 16;
+// Small, so that even small cases take several rounds; but for `pipelined` a packet a slot, for all the blocks tried.
+CommunicatorOptions small_workspace(DeviceKind device, int ranks) {
+  const std::size_t scale = device == DeviceKind::cpu ? 1 : 16, blocks = device == DeviceKind::cpu ? 1 : kMaxBlocks;
+  const std::size_t slots = blocks * static_cast<std::size_t>(ranks) * ChunkCut::kFewestSlots;
   return {.low_latency_bytes = scale * (32 << 10),
           .two_phase_bytes = scale * (32 << 10),
           .staging_bytes = scale * (2 << 10),
-          .pipeline_bytes = scale * (2 << 10),
+          .pipeline_bytes = std::max(scale * (2 << 10), slots * kPacketBytes),
           .vendor = false};
 }
 
@@ -172,11 +165,9 @@ void soak(Communicator& communicator, Stream& stream, const CollectiveCourse& co
   std::uint32_t shared = course.seed, own = course.seed * 31 + static_cast<std::uint32_t>(communicator.rank());
   for (int done = 0; done < course.soak_calls; done += kBatch) {
     std::vector<SoakCall> calls;
-    std::vector<std::vector<Bits>> inputs;
     for (std::size_t i = 0; i < kBatch; ++i) {
       calls.push_back(soak_call(shared, ranks, communicator.fabric(), kMostOfSoak));
-      inputs.push_back(inputs_of(calls[i].one, ranks, calls[i].seed));
-      const Bits& mine = inputs[i][static_cast<std::size_t>(communicator.rank())];
+      const Bits mine = input_of(calls[i].one, ranks, communicator.rank(), calls[i].seed);
       std::copy(mine.begin(), mine.end(), host.begin() + static_cast<std::ptrdiff_t>(i * each));
     }
     enqueue_copy(stream, in, host.data(), host.size());
@@ -188,7 +179,7 @@ void soak(Communicator& communicator, Stream& stream, const CollectiveCourse& co
     enqueue_copy(stream, host.data(), out, host.size());
     communicator.fabric().synchronize(stream);
     for (std::size_t i = 0; i < kBatch; ++i) {
-      const Bits want = expected(calls[i].one, inputs[i], communicator.rank(), calls[i].root);
+      const Bits want = expected(calls[i].one, ranks, communicator.rank(), calls[i].root, calls[i].seed);
       const auto begin = host.begin() + static_cast<std::ptrdiff_t>(i * each);
       const std::string wrong =
           difference(calls[i].one, Bits(begin, begin + static_cast<std::ptrdiff_t>(want.size())), want);
@@ -214,13 +205,23 @@ int run_cases(Communicator& communicator, Stream& stream, const CollectiveCourse
   return count;
 }
 
-// Every second rank with its like; and all but the last, which then is alone.
+// So many teams, whose members are dealt out in turn.
+std::vector<Ranks> dealt(int ranks, int num_teams) {
+  std::vector<Ranks> teams(static_cast<std::size_t>(num_teams));
+  for (int rank = 0; rank < ranks; ++rank) teams[static_cast<std::size_t>(rank % num_teams)].push_back(rank);
+  return teams;
+}
+
+// Two teams; teams of two; five beside the others; and all but the last, which then is alone.
 std::vector<std::vector<Ranks>> cuts_of(int ranks) {
   std::vector<std::vector<Ranks>> cuts;
-  if (ranks >= 4) {
-    std::vector<Ranks> turns(2);
-    for (int rank = 0; rank < ranks; ++rank) turns[static_cast<std::size_t>(rank % 2)].push_back(rank);
-    cuts.push_back(turns);
+  if (ranks >= 4) cuts.push_back(dealt(ranks, 2));
+  if (ranks >= 6) cuts.push_back(dealt(ranks, ranks / 2));
+  if (ranks >= 7) {
+    Ranks five(5), others(static_cast<std::size_t>(ranks - 5));
+    std::iota(five.begin(), five.end(), 0);
+    std::iota(others.begin(), others.end(), 5);
+    cuts.push_back({five, others});
   }
   if (ranks >= 3) {
     Ranks most(static_cast<std::size_t>(ranks - 1));
@@ -274,9 +275,7 @@ std::string run_case(Communicator& communicator, Stream& stream, const Collectiv
   const int n = communicator.size(), rank = communicator.rank();
   const int root = static_cast<int>(seed) % n;
   const std::size_t element_bytes = size_of(c.dtype);
-  const std::vector<Bits> inputs = inputs_of(c, n, seed);
-  const Bits want = expected(c, inputs, rank, root);
-  const Bits& input = inputs[static_cast<std::size_t>(rank)];
+  const Bits input = input_of(c, n, rank, seed), want = expected(c, n, rank, root, seed);
 
   std::byte* in = buffers.data(0) + c.misalign * element_bytes;
   std::byte* out = buffers.data(1) + c.misalign * element_bytes;
@@ -314,7 +313,10 @@ std::string run_case(Communicator& communicator, Stream& stream, const Collectiv
 std::size_t heap_bytes_of(const CollectiveCourse& course, int ranks, DeviceKind device) {
   std::size_t buffers = 2 * bytes_of(course, static_cast<std::size_t>(ranks));
   if (course.soak_calls > 0) buffers += 2 * kBatch * static_cast<std::size_t>(ranks) * kMostOfSoak * sizeof(float);
-  return buffers + (std::size_t{device == DeviceKind::cpu ? 8u : 128u} << 20);
+  constexpr std::size_t kOfGraphs = std::size_t{1} << 20;
+  const std::size_t communicators = 1 + cuts_of(ranks).size();
+  return buffers + kOfGraphs +
+         communicators * Communicator::heap_bytes(ranks, Device{device}, small_workspace(device, ranks));
 }
 
 void run_course(Fabric& fabric, Stream& stream, const CollectiveCourse& course,
@@ -322,7 +324,7 @@ void run_course(Fabric& fabric, Stream& stream, const CollectiveCourse& course,
   const DeviceKind device = fabric.device().kind;
   Ranks world(static_cast<std::size_t>(fabric.size()));
   std::iota(world.begin(), world.end(), 0);
-  Communicator communicator(fabric, world, stream, small_workspace(device));
+  Communicator communicator(fabric, world, stream, small_workspace(device, fabric.size()));
   const CaseBuffers own(communicator, Memory::any, course.largest);
   const CaseBuffers symmetric(communicator, Memory::symmetric, course.largest);
   fabric.meet();
@@ -332,7 +334,7 @@ void run_course(Fabric& fabric, Stream& stream, const CollectiveCourse& course,
     const auto mine = std::find_if(cut.begin(), cut.end(), [&](const Ranks& team) {
       return std::find(team.begin(), team.end(), fabric.rank()) != team.end();
     });
-    Communicator part(fabric, *mine, stream, small_workspace(device));
+    Communicator part(fabric, *mine, stream, small_workspace(device, fabric.size()));
     const CollectiveCourse small{.largest = 100, .seed = course.seed + 1};
     passed(fmt::format("{} cases in a team of {}, beside another", run_cases(part, stream, small, own, symmetric),
                        cut.front().size()));

@@ -74,6 +74,8 @@ std::vector<Ranks> sub_teams(int size) {
                            Ranks(world.begin(), world.end() - 1),
                            Ranks(world.rbegin(), world.rend() - 1)};
   if (size > 3) teams.push_back({size - 1, 0, 2});  // 3 of them, in an order of their own
+  if (size > 5) teams.emplace_back(world.begin(), world.begin() + 5);
+  for (int rank = 0; size > 5 && rank + 1 < size; rank += 2) teams.push_back({rank, rank + 1});
   std::erase_if(teams, [](const Ranks& team) { return team.empty(); });
   return teams;
 }
