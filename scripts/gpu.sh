@@ -163,8 +163,14 @@ run_ranks() {
 }
 
 worlds() {  # numbers of GPUs worth a run each, the most first
+  local n
   echo "$gpus"
-  [ "$gpus" -gt 2 ] && echo 2
+  for n in 4 2; do [ "$gpus" -gt $n ] && echo $n; done
+}
+
+odd_worlds() {  # numbers that divide nothing evenly
+  local n
+  for n in 5 3; do [ "$gpus" -gt $n ] && echo $n; done
 }
 
 smoke() {
@@ -175,8 +181,9 @@ smoke() {
 
 cases() {
   local n
-  for n in $(worlds); do run_ranks "cases-$n" 60 "$n" "$bin/heddle_collective_cases" --fabric nvlink --largest 20001; done
-  [ "$gpus" -gt 3 ] && run_ranks cases-3 60 3 "$bin/heddle_collective_cases" --fabric nvlink --largest 20001
+  for n in $(worlds) $(odd_worlds); do
+    run_ranks "cases-$n" 60 "$n" "$bin/heddle_collective_cases" --fabric nvlink --largest 20001
+  done
 }
 
 # Ours and PyTorch's in turns. The JSON of ours grows collective by collective, so a run that is cut short leaves what it
@@ -194,7 +201,7 @@ bench() {
       run_ranks "bench-$n-pass-$pass" 150 "$n" "$bin/heddle" bench collective --fabric nvlink --dtype bfloat16 \
         --json "$logs/h200-nvlink-$n-ranks-pass-$pass-collective.json" "${what[@]}" "${bench_args[@]}"
       peer=$logs/h200-torch-$n-ranks-pass-$pass-collective.json
-      run "torch-$n-pass-$pass" 60 env -u CUDA_MODULE_LOADING LD_LIBRARY_PATH="$plain_library_path" OMP_NUM_THREADS=4 \
+      run "torch-$n-pass-$pass" 90 env -u CUDA_MODULE_LOADING LD_LIBRARY_PATH="$plain_library_path" OMP_NUM_THREADS=4 \
         python3 -m torch.distributed.run --standalone --nproc-per-node "$n" "$root/bench/peers/torch_symmetric.py" \
         1024 $((256 << 20)) 4 20 "$peer"
     done
@@ -202,12 +209,14 @@ bench() {
 }
 
 conformance() {
-  local memory
+  local memory n
   for memory in nvlink nvlink-ipc; do
     run_ranks "conformance-$memory-$gpus" 120 "$gpus" "$bin/heddle_conformance" --fabric $memory --rounds 200
   done
   run_ranks "conformance-nvlink-large-$gpus" 120 "$gpus" "$bin/heddle_conformance" --fabric nvlink --large --rounds 50
-  [ "$gpus" -gt 2 ] && run_ranks conformance-nvlink-2 60 2 "$bin/heddle_conformance" --fabric nvlink --rounds 200
+  for n in $(worlds) $(odd_worlds); do
+    [ "$n" = "$gpus" ] || run_ranks "conformance-nvlink-$n" 60 "$n" "$bin/heddle_conformance" --fabric nvlink --rounds 200
+  done
 }
 
 soak() {
