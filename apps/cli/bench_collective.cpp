@@ -293,6 +293,11 @@ void measure_size(RankBench& bench, const CollectiveBenchOptions& options, Fabri
     one["floor_seconds"] = floor;
     row.push_back(fmt::format("{:.0f} %", 100 * floor / ours.seconds()));
   }
+  if (fabric.device().kind == DeviceKind::cuda) {
+    const auto predicted = predicted_seconds(collective, choice.algorithm, fabric.size(), bytes);
+    if (predicted) one["predicted_seconds"] = *predicted;
+    row.push_back(predicted ? fmt::format("{:.2f}", *predicted * 1e6) : "-");
+  }
   if (fabric.has(Capability::vendor_collectives) && collective != Collective::barrier) {  // of which NCCL has none
     const CallTimes nccl = bench.measure_vendor(collective, bytes);
     one["nccl"] = json_of(nccl);
@@ -415,7 +420,8 @@ class CollectiveRecord {
     std::vector<std::string> head{"collective", "size",   "algorithm", on_gpus() ? "SMs" : "blocks",
                                   "us",         "skew %", "bus GB/s"};
     if (on_gpus())
-      for (const char* more : {"of floor", "NCCL us", "NCCL SMs", "windows us", "ratio"}) head.emplace_back(more);
+      for (const char* more : {"of floor", "predicted us", "NCCL us", "NCCL SMs", "windows us", "ratio"})
+        head.emplace_back(more);
     rows.insert(rows.begin(), head);
     return table_text(rows);
   }

@@ -6,7 +6,7 @@
 Prints JSON as mpi_collectives.c does (or writes it to OUTPUT, again after each size): for each size the slowest rank's median
 seconds a call of the better of the one-shot and the two-shot all-reduce. Measured as `heddle bench collective` measures: calls on
 distinct buffers in a CUDA graph, which first overwrites more than the GPU's cache and then meets the other ranks; timed from
-there on. Multicast stays off: neither operation uses it, and NCCL is told not to. Not run yet.
+there on. Multicast stays off: neither operation uses it, and NCCL is told not to.
 """
 import json
 import os

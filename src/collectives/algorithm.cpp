@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "collectives/workspace.h"
+#include "topology/collective_cost.h"
 #include "topology/tuned_store.h"
 
 namespace heddle {
@@ -115,6 +116,31 @@ CutOffs cut_offs_on_nvlink(Collective collective, int team_size) {
   return team_size <= 2 ? cut_offs_of_two_gpus(collective) : cut_offs_of_four_gpus(collective);
 }
 
+std::optional<CollectiveFit> fit_of(Collective collective, Algorithm algorithm) {
+  const auto either = [&](const CollectiveFit& pushed, const CollectiveFit& direct) -> std::optional<CollectiveFit> {
+    if (algorithm == Algorithm::low_latency) return pushed;
+    if (algorithm == Algorithm::direct) return direct;
+    return std::nullopt;
+  };
+  switch (collective) {
+    case Collective::all_reduce:
+      if (algorithm == Algorithm::low_latency) return h200::kOneShotAllReduce;
+      if (algorithm == Algorithm::two_phase) return h200::kTwoPhaseAllReduce;
+      if (algorithm == Algorithm::pipelined) return h200::kPipelinedAllReduce;
+      return std::nullopt;
+    case Collective::reduce_scatter:
+      return either(h200::kPushedReduceScatter, h200::kDirectReduceScatter);
+    case Collective::all_gather:
+      return either(h200::kPushedAllGather, h200::kDirectAllGather);
+    case Collective::all_to_all:
+      return either(h200::kPushedAllToAll, h200::kDirectAllToAll);
+    case Collective::broadcast:
+    case Collective::barrier:
+      break;
+  }
+  return std::nullopt;
+}
+
 std::optional<CutOff> cut_off_of(const nlohmann::json& row) {
   if (!row.is_object() || !row.contains("algorithm") || !row["algorithm"].is_string()) return std::nullopt;
   const auto algorithm = algorithm_named(row["algorithm"].get<std::string>());
@@ -152,6 +178,16 @@ const Choice& choose(std::span<const CutOff> table, std::size_t bytes) {
   const auto found =
       std::find_if(table.begin(), table.end(), [&](const CutOff& one) { return bytes <= one.up_to_bytes; });
   return found == table.end() ? table.back().choice : found->choice;
+}
+
+std::optional<double> predicted_seconds(Collective collective, Algorithm algorithm, int team_size, std::size_t bytes) {
+  const auto fit = fit_of(collective, algorithm);
+  if (!fit) return std::nullopt;
+  const auto size = static_cast<double>(bytes);
+  const bool one_shot = collective == Collective::all_reduce && algorithm == Algorithm::low_latency;
+  return fit->seconds(team_size, one_shot                               ? one_shot_traffic(team_size, size)
+                                 : collective == Collective::all_reduce ? all_reduce_traffic(team_size, size)
+                                                                        : exchange_traffic(team_size, size));
 }
 
 CutOffs default_cut_offs(Collective collective, std::string_view fabric, int team_size) {
