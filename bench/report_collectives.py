@@ -82,6 +82,10 @@ def cases_of(passes):
     return cases
 
 
+def has_predictions(passes):
+    return any("predicted_seconds" in case for case in cases_of(passes).values())
+
+
 def rows_of(passes, ours, peers):
     for key, case in cases_of(passes).items():
         seconds = ours[key]
@@ -90,6 +94,8 @@ def rows_of(passes, ours, peers):
                f"{100 * case['ours']['skew']:.1f}", f"{1e-9 * case['traffic_bytes'] / seconds:.2f}"]
         if floor:
             row.append(f"{100 * floor / seconds:.0f} %")
+        if has_predictions(passes):
+            row.append(f"{1e6 * case['predicted_seconds']:.2f}" if "predicted_seconds" in case else "-")
         for name, times in peers.items():
             row += [f"{1e6 * times[key]:.2f}", f"{times[key] / seconds:.2f}"] if key in times else ["-", "-"]
             if name == "NCCL":
@@ -101,6 +107,8 @@ def table(passes, ours, peers, on_gpus):
     head = ["collective", "size", "algorithm", "SMs" if on_gpus else "blocks", "us", "skew %", "bus GB/s"]
     if on_gpus:
         head.append("of floor")
+    if has_predictions(passes):
+        head.append("predicted us")
     for name in peers:
         head += [f"{name} us", "ratio"] + (["its SMs"] if name == "NCCL" else [])
     lines = ["| " + " | ".join(head) + " |", "|---|--:|---|" + "--:|" * (len(head) - 3)]
