@@ -43,6 +43,16 @@ if(HEDDLE_SANITIZE)
   target_link_options(heddle_settings INTERFACE -fsanitize=${HEDDLE_SANITIZE})
 endif()
 
+# Highway compiles its files once for each instruction set. These are enough, and every other one costs compile time:
+# AVX2, AVX-512, NEON and what a CPU without them has. The number is SSE2 (bit 14) and NEON without AES (bit 29), which Highway
+# names since 1.0.5. Sanitizers take minutes over AVX-512, would find there what they find in AVX2, and UBSan stumbles over
+# GCC's own intrinsics. Every source that includes <hwy/foreach_target.h> is to be compiled with this definition.
+set(simd_targets "HWY_AVX2|HWY_NEON|HWY_EMU128|HWY_SCALAR|0x20004000LL")
+if(NOT HEDDLE_SANITIZE)
+  string(APPEND simd_targets "|HWY_AVX3")
+endif()
+set(heddle_simd_definition "HWY_DISABLED_TARGETS=(~(${simd_targets}))")
+
 if(HEDDLE_CUDA)
   find_program(HEDDLE_NVCC nvcc HINTS /usr/local/cuda/bin)
   if(NOT HEDDLE_NVCC)
