@@ -310,8 +310,8 @@ void measure_size(RankBench& bench, const CollectiveBenchOptions& options, Fabri
   report.rows.push_back(std::move(row));
 }
 
-// Whether NCCL (2.28) has kernels for registered windows; the others run there as they do on plain memory. What is more,
-// a broadcast on windows that follows sends and receives on them hung or failed here (docs/notes/collectives.md).
+// Whether NCCL (2.28) has kernels for registered windows; the others run there as they do on plain memory. What is
+// more, a broadcast on windows that follows sends and receives on them hung or failed here (docs/notes/collectives.md).
 bool gains_by_windows(std::string_view collective) {
   return collective == "all_reduce" || collective == "reduce_scatter" || collective == "all_gather";
 }

@@ -76,8 +76,8 @@ class CollectiveBuffers {
   void call_vendor(Collective collective, std::size_t bytes, int i);
   void use_vendor_windows();
 
-  // Makes call number i of an all-reduce. Throws Failure unless its output is then the sum in rank order, bit for bit, in
-  // some places.
+  // Makes call number i of an all-reduce. Throws Failure unless its output is then the sum in rank order, bit for bit,
+  // in some places.
   void check_all_reduce(std::size_t bytes, int i);
 
  private:

@@ -15,9 +15,9 @@ namespace heddle {
 
 void add_flag_benchmark(CLI::App& bench);
 
-// `rounds` times, this rank and `peer` raise each other's flag (`flag`, symmetric, 0 before the first call) and wait for
-// it, `lead` first; from inside one kernel, or one task of a CPU stream. `earlier`: rounds of the calls before this one.
-// Needs Capability::peer_addresses.
+// `rounds` times, this rank and `peer` raise each other's flag (`flag`, symmetric, 0 before the first call) and wait
+// for it, `lead` first; from inside one kernel, or one task of a CPU stream. `earlier`: rounds of the calls before this
+// one. Needs Capability::peer_addresses.
 struct FlagRounds {
   int peer;
   std::uint64_t* flag;

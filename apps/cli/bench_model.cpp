@@ -188,7 +188,8 @@ class ModelBench {
     if (peer_) peer_sample();
     for (int i = 0; i < options_.repeats; ++i) {
       stop_if_interrupted(guard_);
-      // On a GPU the probe also brings this process back: what runs first after another process's turn takes 0.2 ms more.
+      // On a GPU the probe also brings this process back: what runs first after another process's turn takes 0.2 ms
+      // more.
       const double read_gbps = kind_ == Kind::decode || operators_ ? device_->read_gbps() : 0;
       samples.limits.push_back(kind_ == Kind::decode ? read_gbps : device_->flops_limit(runner_->shape().dtype) / 1e9);
       if (!operators_) std::this_thread::sleep_for(kSettle);  // a GPU's probe leaves no threads that spin

@@ -1,5 +1,5 @@
-// The operators of a step, timed one by one: what bench operator prints, and what bench decode and prefill say of a GPU's
-// step.
+// The operators of a step, timed one by one: what bench operator prints, and what bench decode and prefill say of a
+// GPU's step.
 #pragma once
 
 #include <set>
@@ -17,8 +17,8 @@ class OperatorTimes {
   // `wanted`: of operator_names(); empty: all.
   OperatorTimes(BenchDevice& device, int repeats, std::set<std::string> wanted, const InterruptGuard& guard);
 
-  // {"batch", "context", "tokens", "page_size", "operators": [...], "seconds_per_step", "floor_seconds_per_step"} of all
-  // operators of the step, and rows of the table.
+  // {"batch", "context", "tokens", "page_size", "operators": [...], "seconds_per_step", "floor_seconds_per_step"} of
+  // all operators of the step, and rows of the table.
   nlohmann::ordered_json measure(const OperatorStep& step);
 
   std::string table() const;

@@ -55,8 +55,8 @@ double roundings(std::initializer_list<DType> dtypes, double count = 4) {
   return count * unit;
 }
 
-// As models/llama.cpp has them: what is multiplied with weights (input_dtype) and, on a GPU, what operators pass on inside a
-// block (passed_dtype); what is to be added to the residual (delta_dtype); residual and logits are float32.
+// As models/llama.cpp has them: what is multiplied with weights (input_dtype) and, on a GPU, what operators pass on
+// inside a block (passed_dtype); what is to be added to the residual (delta_dtype); residual and logits are float32.
 DType input_dtype(const OperatorStep& step) {
   const bool narrow = step.device.kind == DeviceKind::cuda || step.dtype == DType::bfloat16;
   return narrow ? step.dtype : DType::float32;

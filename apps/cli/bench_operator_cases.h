@@ -1,5 +1,5 @@
-// The operators of one step of a model, each as a case of `heddle bench operator`: what it reads and computes, how it is
-// called, and what the CPU's own operator makes of the same operands.
+// The operators of one step of a model, each as a case of `heddle bench operator`: what it reads and computes, how it
+// is called, and what the CPU's own operator makes of the same operands.
 #pragma once
 
 #include <functional>

@@ -15,8 +15,8 @@ class App;
 
 namespace heddle {
 
-// `--json [FILE]`: set, the record is wanted as JSON; empty, on standard output in place of the table. `json_file` lives as
-// long as `command`.
+// `--json [FILE]`: set, the record is wanted as JSON; empty, on standard output in place of the table. `json_file`
+// lives as long as `command`.
 void add_json_option(CLI::App& command, std::optional<std::string>& json_file);
 
 // The head of a record: benchmark, program, commit, command, date, machine, and what the model was run with.

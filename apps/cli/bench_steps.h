@@ -57,8 +57,8 @@ struct StepLogits {
 
 class StepRunner {
  public:
-  // Where the model's weights lie, with memory for the largest of the cases. `page_size` 0: the engine's. Throws Failure
-  // when there is not that much memory.
+  // Where the model's weights lie, with memory for the largest of the cases. `page_size` 0: the engine's. Throws
+  // Failure when there is not that much memory.
   StepRunner(std::unique_ptr<Model> model, const std::vector<StepCase>& cases, int threads, int page_size = 0);
 
   Device device() const { return executor_.device(); }

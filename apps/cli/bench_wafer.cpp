@@ -1,6 +1,6 @@
-// bench wafer: how fast the simulated wafer runs. Core-steps a second of the timing mesh, a prefill layer at full size, and
-// multiply-accumulates a second of the value mesh. Rates are of a thread's own processor time, which other work on the machine
-// does not take away; seconds of the layer are the clock's.
+// bench wafer: how fast the simulated wafer runs. Core-steps a second of the timing mesh, a prefill layer at full size,
+// and multiply-accumulates a second of the value mesh. Rates are of a thread's own processor time, which other work on
+// the machine does not take away; seconds of the layer are the clock's.
 #include <algorithm>
 #include <array>
 #include <chrono>

@@ -9,8 +9,8 @@
 
 namespace heddle {
 
-// Tokens in each row of cores, one record a step; of long histories every second, fourth, ... step, as many as a picture
-// can show.
+// Tokens in each row of cores, one record a step; of long histories every second, fourth, ... step, as many as a
+// picture can show.
 class KvHistory {
  public:
   void record(const KvRows& rows);

@@ -1,4 +1,5 @@
-// heddle wafer: language models on a PLMR device, by closed forms and by simulation. What its verbs share; a file a verb.
+// heddle wafer: language models on a PLMR device, by closed forms and by simulation. What its verbs share; a file a
+// verb.
 #pragma once
 
 #include <optional>
@@ -40,7 +41,8 @@ struct NamedWaferModel {
 // names the field that is missing.
 NamedWaferModel open_wafer_model(const std::string& name_or_config);
 
-// The meshes that the paper runs a model on end to end (section 7.1); for all models but llama-2-13b those of llama-3-8b.
+// The meshes that the paper runs a model on end to end (section 7.1); for all models but llama-2-13b those of
+// llama-3-8b.
 struct WaferModelMeshes {
   WaferMesh prefill, decode;
 };

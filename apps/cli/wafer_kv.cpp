@@ -69,8 +69,9 @@ std::int64_t draw(const KvOptions& options, const KvCapacity& kv, WaferMesh mesh
   return tokens;
 }
 
-// The capacity in the regions that lie side by side, and what heddle wafer run's programs hold there: they have whole layers,
-// tiles rounded up, embedding and logits, and buffers of their own in place of a reserve. Nothing where the weights do not fit.
+// The capacity in the regions that lie side by side, and what heddle wafer run's programs hold there: they have whole
+// layers, tiles rounded up, embedding and logits, and buffers of their own in place of a reserve. Nothing where the
+// weights do not fit.
 ordered_json side_by_side_json(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh,
                                const KvCapacityOptions& options) {
   KvCapacityOptions there = options;

@@ -46,8 +46,9 @@ constexpr CutOff low_latency_to(std::size_t bytes, int blocks, int threads) {
   return {bytes, {Algorithm::low_latency, blocks, threads}};
 }
 
-// Measured between two H200s (bench/results/h200-nvlink-2-ranks-*.json): one packet a lane while the latency counts, then
-// as many lanes as fill the link both ways. NCCL is ahead where one rank sends all, or each something else to each.
+// Measured between two H200s (bench/results/h200-nvlink-2-ranks-*.json): one packet a lane while the latency counts,
+// then as many lanes as fill the link both ways. NCCL is ahead where one rank sends all, or each something else to
+// each.
 CutOffs cut_offs_of_two_gpus(Collective collective) {
   const CutOff direct{.choice = {Algorithm::direct, 64}}, direct_to_32_mib{MiB(32), {Algorithm::direct, 64}},
       pipelined{.choice = {Algorithm::pipelined, kMaxBlocks}}, vendor{.choice = {Algorithm::vendor}};
@@ -78,8 +79,8 @@ CutOffs cut_offs_of_two_gpus(Collective collective) {
   return table;
 }
 
-// Measured between four H200s (bench/results/h200-nvlink-4-ranks-*.json), and taken for other numbers too. A lane again has
-// one packet for each peer while the latency counts; broadcast is NCCL's where only the link counts.
+// Measured between four H200s (bench/results/h200-nvlink-4-ranks-*.json), and taken for other numbers too. A lane again
+// has one packet for each peer while the latency counts; broadcast is NCCL's where only the link counts.
 CutOffs cut_offs_of_four_gpus(Collective collective) {
   const CutOff direct{.choice = {Algorithm::direct, 64}}, vendor{.choice = {Algorithm::vendor}};
   switch (collective) {

@@ -1,8 +1,8 @@
 // How ranks that share memory find out that their calls differ, for the price of a cache line from each.
 //
 // A call begins by writing what it is to every other rank, and nobody goes past its first wait for a rank before it has
-// read and compared that rank's. So a call that begins with a barrier waits for nothing that it would not wait for anyway;
-// every other one hears from all before it begins.
+// read and compared that rank's. So a call that begins with a barrier waits for nothing that it would not wait for
+// anyway; every other one hears from all before it begins.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ class CallCheck {
 
   // Begins the next call.
   void announce(const CallSignature& mine);
-  // Returns when the peer, a rank of the world, has announced this call, too. False when that has lasted too long, which
-  // is then reported (spin.h). Throws InvalidArgument where its call differs, after every other rank has seen a
+  // Returns when the peer, a rank of the world, has announced this call, too. False when that has lasted too long,
+  // which is then reported (spin.h). Throws InvalidArgument where its call differs, after every other rank has seen a
   // difference: so none of them takes this one's end for the reason.
   bool hear(int world_rank);
   // Of all of the team.
@@ -63,8 +63,8 @@ struct HearingPeers : Peers {
   HearingWaits waits;
 };
 
-// The waits of spin.h, for them; `More` is what follows there. (That header leads to CUDA's, so this one cannot have it;
-// whoever waits has.)
+// The waits of spin.h, for them; `More` is what follows there. (That header leads to CUDA's, so this one cannot have
+// it; whoever waits has.)
 template <class Reason, class... More>
 [[nodiscard]] bool spin_until(const HearingWaits& waits, const Reason& reason, const std::uint64_t* place,
                               const More&... more) {

@@ -205,7 +205,8 @@ bool Communicator::is_possible(Collective collective, const Choice& choice, std:
   return true;
 }
 
-// What is pipelined is large, and would be copied to staging and back by `direct`, which NCCL does better from some size on.
+// What is pipelined is large, and would be copied to staging and back by `direct`, which NCCL does better from some
+// size on.
 Choice Communicator::instead_of(const Choice& choice, std::size_t bytes) const {
   constexpr int kBlocksOfDirect = 64;  // more gain nothing (docs/notes/collectives.md)
   constexpr std::size_t kMostStaged = std::size_t{32} << 20;

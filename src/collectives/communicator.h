@@ -43,15 +43,16 @@ struct CommunicatorOptions {
 
   bool vendor = true;  // open NCCL's collectives, where the fabric has them; that takes seconds
 
-  // Of how many calls, from the first on, the ranks compare collective, dtype, count, root and where symmetric buffers lie
-  // before they begin. Ranks that differ get an InvalidArgument, each of them, that names a rank and its value; no buffer
-  // has been touched then.
-  //   - On the CPU, where ranks share memory: in stream order, for the price of a cache line from each rank, so by default
-  //     in every call; synchronize() throws (by puts, the call itself). What has no barrier waits for all ranks here.
-  //   - Elsewhere (GPUs; machines): the call itself waits for the others and throws, so it cannot be captured in a graph;
-  //     by default the first 8. Of later ones that differ, between machines, those whose messages have other sizes are
-  //     named all the same; the others, and all on GPUs, end in a Timeout or, where too little is waited for, in wrong
-  //     results: more cannot be told without a message of its own.
+  // Of how many calls, from the first on, the ranks compare collective, dtype, count, root and where symmetric buffers
+  // lie before they begin. Ranks that differ get an InvalidArgument, each of them, that names a rank and its value; no
+  // buffer has been touched then.
+  //   - On the CPU, where ranks share memory: in stream order, for the price of a cache line from each rank, so by
+  //     default in every call; synchronize() throws (by puts, the call itself). What has no barrier waits for all ranks
+  //     here.
+  //   - Elsewhere (GPUs; machines): the call itself waits for the others and throws, so it cannot be captured in a
+  //     graph; by default the first 8. Of later ones that differ, between machines, those whose messages have other
+  //     sizes are named all the same; the others, and all on GPUs, end in a Timeout or, where too little is waited for,
+  //     in wrong results: more cannot be told without a message of its own.
   // Every rank gives the same number.
   static constexpr int kAsSuitsTheFabric = -1;
   int checked_calls = kAsSuitsTheFabric;
@@ -79,7 +80,8 @@ class Communicator {
   Fabric& fabric() const { return *fabric_; }
   const Ranks& team() const { return team_; }
 
-  // What a call of that size runs with, its buffers of that memory: as forced, as tuned or by default, and possible here.
+  // What a call of that size runs with, its buffers of that memory: as forced, as tuned or by default, and possible
+  // here.
   Choice choose(Collective collective, std::size_t bytes, Memory memory = Memory::any) const;
 
   // Of a call here: on the CPU one, whatever the choice says.

@@ -31,8 +31,8 @@ HEDDLE_HOST_DEVICE std::size_t packet_stride(const G& group) {
   return static_cast<std::size_t>(group.blocks() * group.lanes());
 }
 
-// The rank that is `step` further, 1 <= step < size, as schedule::AllToAll has it: each rank begins with another one. By
-// a subtraction, for a remainder takes a GPU as long as a packet.
+// The rank that is `step` further, 1 <= step < size, as schedule::AllToAll has it: each rank begins with another one.
+// By a subtraction, for a remainder takes a GPU as long as a packet.
 constexpr int peer_at(int rank, int step, int size) {
   return rank + step < size ? rank + step : rank + step - size;
 }

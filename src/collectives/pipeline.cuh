@@ -8,9 +8,9 @@
 
 namespace heddle {
 
-// How a buffer is cut into one piece a rank, and each piece into chunks, which are dealt to the blocks in turn. All ranks
-// cut alike, so block b exchanges with blocks b of the others alone. A rank's piece may end before another's does: then
-// its last chunk may be empty. Made on the host, for it divides.
+// How a buffer is cut into one piece a rank, and each piece into chunks, which are dealt to the blocks in turn. All
+// ranks cut alike, so block b exchanges with blocks b of the others alone. A rank's piece may end before another's
+// does: then its last chunk may be empty. Made on the host, for it divides.
 class ChunkCut {
  public:
   static constexpr std::size_t kMostBytes = std::size_t{16} << 10;  // what 256 threads copy four packets each of

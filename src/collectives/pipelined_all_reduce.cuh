@@ -3,9 +3,10 @@
 // the sum to everybody's output and raises a flag there, which says two things: the sum has come, and the slots that it
 // came from are free. Moves 2 (N-1)/N S bytes a rank.
 //
-// Nobody waits at the start. Pushing into slots, which lie elsewhere where the next call has other blocks, is safe because
-// a call ends when all sums have come, so every owner has by then added everybody's share of all its chunks. Writing a rank's output is safe
-// because its share of that chunk has come: it is in this call, and done with that part of its input, too.
+// Nobody waits at the start. Pushing into slots, which lie elsewhere where the next call has other blocks, is safe
+// because a call ends when all sums have come, so every owner has by then added everybody's share of all its chunks.
+// Writing a rank's output is safe because its share of that chunk has come: it is in this call, and done with that part
+// of its input, too.
 //
 // On a GPU some warps of a block push and others add, each with a warp for its flags. Both directions of the links are
 // busy from the first chunk to the last.
@@ -119,9 +120,10 @@ struct PipelinedAllReduce {
         if (p != peers.rank) tell(p, flag, count);
     }
 
-    // For each chunk: `ready(c)`, by the warp that looks after flags, then `work(c)` by the others, then the flag `done`.
-    // A flag's release waits for all stores before it; meanwhile the others are at the next chunk. False when a wait has
-    // given up. It says so in one of two places in turn: when it is at the next but one, all have read the last.
+    // For each chunk: `ready(c)`, by the warp that looks after flags, then `work(c)` by the others, then the flag
+    // `done`. A flag's release waits for all stores before it; meanwhile the others are at the next chunk. False when a
+    // wait has given up. It says so in one of two places in turn: when it is at the next but one, all have read the
+    // last.
     template <class Ready, class Work>
     __device__ bool chunk_by_chunk(const WarpsOfBlock& warps, bool (&stopped)[2], const Ready& ready, const Work& work,
                                    std::uint64_t* done) const {

@@ -1,6 +1,6 @@
 // broadcast on the CPU: the root copies into slots of its own, raising a flag at each other rank for each, and the
-// others copy from there. One trip; the root waits for nobody until its slots are used up (but where calls are compared,
-// all hear from all first). Each byte is copied once by every rank.
+// others copy from there. One trip; the root waits for nobody until its slots are used up (but where calls are
+// compared, all hear from all first). Each byte is copied once by every rank.
 #pragma once
 
 #include "collectives/direct.cuh"

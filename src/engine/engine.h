@@ -113,8 +113,8 @@ class Engine {
   void cancel(std::int64_t id);
 
   // Advances every running request, and as many waiting ones as fit; returns the tokens sampled, valid until the next
-  // call. May be empty while long prompts are computed. Does nothing when idle. Throws what the executor throws; running
-  // requests then start again with the next call, keeping their tokens.
+  // call. May be empty while long prompts are computed. Does nothing when idle. Throws what the executor throws;
+  // running requests then start again with the next call, keeping their tokens.
   std::span<const TokenOutput> step();
 
   bool idle() const { return scheduler_.idle(); }

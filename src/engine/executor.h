@@ -45,8 +45,8 @@ struct StepResult {
 using Histories = std::span<const std::span<const HistoryToken>>;
 
 // Runs where the model's weights lie. On a GPU a step's arrays go there in one copy and its tokens or logits come back.
-// Steps that decode are prepared as graphs there, one for each of few sizes: in between, sequences that nobody asked for
-// fill the step up.
+// Steps that decode are prepared as graphs there, one for each of few sizes: in between, sequences that nobody asked
+// for fill the step up.
 //
 // A step may start while the one before it still runs, and take tokens that that one chooses: then the device goes from
 // one step to the next without waiting for the host.

@@ -21,8 +21,8 @@ struct TokenLogprob {
 // +-1000.
 void validate(const SamplingParams& params);
 
-// Chooses tokens, one row of logits after the other, by the formulas of kernels/sample.h. Holds scratch for one row, so it
-// is not for several threads.
+// Chooses tokens, one row of logits after the other, by the formulas of kernels/sample.h. Holds scratch for one row, so
+// it is not for several threads.
 class Sampler {
  public:
   explicit Sampler(std::int64_t vocab_size);

@@ -1,10 +1,10 @@
-// Attention for few new tokens and many keys: a stream of keys and values past queries that stay in registers. One block
-// a multiprocessor takes an equal share of all tiles of the step (attention_decode_sm90.cuh). In it one warp has the copy
-// engine fetch tiles some ahead, and four warps multiply sixteen keys of each with all queries that read them, each
-// with a softmax of its own; the four are merged at the end of a segment, and an item's parts, in the blocks' order, by
-// the block that has the last of them, when it has nothing else to do. Where parts go there are zeros before, and no number is
-// stored as zero (hide()): a part needs no flag and no fence, what it is made of says that it is there. A block waits for
-// blocks before it alone, of a grid that fits the device at once (decode_grid()).
+// Attention for few new tokens and many keys: a stream of keys and values past queries that stay in registers. One
+// block a multiprocessor takes an equal share of all tiles of the step (attention_decode_sm90.cuh). In it one warp has
+// the copy engine fetch tiles some ahead, and four warps multiply sixteen keys of each with all queries that read them,
+// each with a softmax of its own; the four are merged at the end of a segment, and an item's parts, in the blocks'
+// order, by the block that has the last of them, when it has nothing else to do. Where parts go there are zeros before,
+// and no number is stored as zero (hide()): a part needs no flag and no fence, what it is made of says that it is
+// there. A block waits for blocks before it alone, of a grid that fits the device at once (decode_grid()).
 #include "kernels/attention_decode_sm90.h"
 
 #include <cuda_bf16.h>
@@ -35,8 +35,8 @@ constexpr int kMultipliers = 1;           // the barrier of those
 constexpr int kStageKib = 96;
 constexpr int kMostOfCluster = 16;  // blocks
 
-// More than half of a multiprocessor's shared memory, so that no two blocks share one: else those multiprocessors that the
-// kernel ahead leaves first get two, and others none.
+// More than half of a multiprocessor's shared memory, so that no two blocks share one: else those multiprocessors that
+// the kernel ahead leaves first get two, and others none.
 constexpr std::size_t kLeastSharedBytesOfDecode = std::size_t{116} << 10;
 
 // kRowGroups: of eight rows (pairs of new token and query head) that share what is loaded.
@@ -125,8 +125,9 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
   if (!may_read_all) wait_for_earlier_kernels();
 }
 
-// What one warp has of a segment. A lane has rows 8 * n + 2 * (lane % 4) + {0, 1} of each group n: the largest score, the sum of
-// its own weights, and in o the sums of weighted values, elements 16 * i + lane / 4 + {0, 8}, as mma lays out o^T.
+// What one warp has of a segment. A lane has rows 8 * n + 2 * (lane % 4) + {0, 1} of each group n: the largest score,
+// the sum of its own weights, and in o the sums of weighted values, elements 16 * i + lane / 4 + {0, 8}, as mma lays
+// out o^T.
 template <int kHeadDim, int kRowGroups>
 struct RowSums {
   float largest[kRowGroups][2], sum[kRowGroups][2];
@@ -248,8 +249,8 @@ __device__ std::uint32_t least_of(const uint4& hidden) {
   return min(min(hidden.x, hidden.y), min(hidden.z, hidden.w));
 }
 
-// Brings a row of y, from element `at` on, together from parts, kAtOnce at a time, and leaves zeros. One warp. No part of its
-// callers, whose registers are full.
+// Brings a row of y, from element `at` on, together from parts, kAtOnce at a time, and leaves zeros. One warp. No part
+// of its callers, whose registers are full.
 template <int kHeadDim, class Shared>
 __device__ __noinline__ void merge_row_of_parts(std::uint32_t* all_parts, int first_part, int last_part, int row,
                                                 void* y, std::int64_t at, DType dtype) {
@@ -416,8 +417,8 @@ __device__ void finish_segment(const DecodeParams& params, const DecodeSegment& 
   sync_threads(kMultipliers, kThreads);  // before the next segment's sums are stored
 }
 
-// Multiplies what fetch_tiles brings. One of kWarps warps; it takes keys [16 * warp, 16 * warp + 16) of each tile. Scores and
-// outputs are formed transposed, keys or elements by rows, so that eight rows fill a tensor core's columns.
+// Multiplies what fetch_tiles brings. One of kWarps warps; it takes keys [16 * warp, 16 * warp + 16) of each tile.
+// Scores and outputs are formed transposed, keys or elements by rows, so that eight rows fill a tensor core's columns.
 template <class T, int kHeadDim, int kRowGroups>
 __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim, kRowGroups>& shared) {
   using Shared = DecodeShared<kHeadDim, kRowGroups>;
@@ -599,8 +600,8 @@ struct DecodeGrid {
   int cluster, blocks;
 };
 
-// The largest clusters of which the device holds one for every item at once, and as many of them as it holds: items of many
-// tiles are shared out to all blocks. Sequences of a batch may be of very different lengths: then no clusters.
+// The largest clusters of which the device holds one for every item at once, and as many of them as it holds: items of
+// many tiles are shared out to all blocks. Sequences of a batch may be of very different lengths: then no clusters.
 DecodeGrid decode_grid(const ClustersAtOnce& clusters, int num_sequences, int items, int multiprocessors) {
   const int most = std::clamp(multiprocessors, 1, kMaxDecodeBlocks);
   for (std::size_t i = 0; num_sequences == 1 && i < clusters.size(); ++i)

@@ -58,8 +58,8 @@ struct DecodeSegment {
 
 // The segments of this block in turn; the same in every thread. Called by whole warps.
 //
-// Where there are clusters and few tiles, a cluster has an item to itself, and its blocks share the item's tiles: they are
-// quick to merge what they have, but some blocks have nothing to do. Otherwise, where the blocks can
+// Where there are clusters and few tiles, a cluster has an item to itself, and its blocks share the item's tiles: they
+// are quick to merge what they have, but some blocks have nothing to do. Otherwise, where the blocks can
 // share out the step so that each gets a run of one item and none much more than the others, they do: an item's tiles
 // are cut into equal splits, one a block. Otherwise all tiles of all items are put one after the other, and each block
 // takes an equal run of them, which may be of several items.
@@ -148,8 +148,8 @@ class DecodeWalk {
     return by_clusters_ ? of.items : split_tiles_ > 0 ? of.items * splits_of(of) : of.items * of.tiles;
   }
 
-  // Where the share of a block begins. Overflows from 16 million tiles on, 500 GB of a layer's cache, or less where sequences
-  // share pages: 1024 of 128 K tokens with 8 KV heads.
+  // Where the share of a block begins. Overflows from 16 million tiles on, 500 GB of a layer's cache, or less where
+  // sequences share pages: 1024 of 128 K tokens with 8 KV heads.
   __device__ int share_of(int block) const {
     return static_cast<int>(static_cast<unsigned>(block) * static_cast<unsigned>(total_) /
                             static_cast<unsigned>(blocks_));
@@ -167,8 +167,8 @@ class DecodeWalk {
     const int blocks = static_cast<int>(gridDim.x);
     if (items > blocks || num_sequences() > kFewSequences) return;
     const DecodeSequence mine(params_, lane());
-    // A part, too, costs: about as much as a tile for each hundred rows, an estimate. Both costs together are least where
-    // there are as many tiles to a part as the root of their number times that.
+    // A part, too, costs: about as much as a tile for each hundred rows, an estimate. Both costs together are least
+    // where there are as many tiles to a part as the root of their number times that.
     const int longest = __reduce_max_sync(~0u, mine.tiles);
     const int worthwhile = static_cast<int>(sqrtf(static_cast<float>(longest * params_.item_rows) * 0.01f));
     const int share = max((tiles + blocks - 1) / blocks, worthwhile), tried = share + lane();

@@ -1,8 +1,8 @@
-// Attention for many new tokens, after FlashAttention-3 (Shah et al., 2024, sections 3.1 and 3.2): a work is 128 pairs of
-// new token and query head that share a KV head, and a block takes one after the other. One warp takes them and loads their
-// queries, ahead of the others; two have the copy engine fetch tiles of keys and of values, from the
-// last to the first; two warpgroups multiply, 64 rows each. A warpgroup's tensor cores form the scores of the next tile and
-// weigh the values of the last one while its other units turn scores into weights, and the two warpgroups issue
+// Attention for many new tokens, after FlashAttention-3 (Shah et al., 2024, sections 3.1 and 3.2): a work is 128 pairs
+// of new token and query head that share a KV head, and a block takes one after the other. One warp takes them and
+// loads their queries, ahead of the others; two have the copy engine fetch tiles of keys and of values, from the
+// last to the first; two warpgroups multiply, 64 rows each. A warpgroup's tensor cores form the scores of the next tile
+// and weigh the values of the last one while its other units turn scores into weights, and the two warpgroups issue
 // their products in turns, so that one's softmax falls into the other's products.
 #include "kernels/attention_prefill_sm90.h"
 
@@ -42,8 +42,8 @@ struct PrefillParams {
   std::int32_t* next;  // counts the works taken beyond the first two of each block; 0 between calls
 };
 
-// What a block works on at a time: rows [first_row, first_row + kPrefillRows) of a sequence's pairs (new token, query head
-// of kv_head), head fastest.
+// What a block works on at a time: rows [first_row, first_row + kPrefillRows) of a sequence's pairs (new token, query
+// head of kv_head), head fastest.
 struct PrefillWork {
   int sequence = -1;  // none: the end
   int kv_head = 0, first_row = 0;
@@ -74,8 +74,8 @@ struct PrefillShared {
   PrefillWork works[kSlots];
 };
 
-// The index-th work, sequence by sequence, rows with the most keys first: what is left at the end is short. None, and in
-// `total` how many there are, where there are no more than `index`. By whole warps.
+// The index-th work, sequence by sequence, rows with the most keys first: what is left at the end is short. None, and
+// in `total` how many there are, where there are no more than `index`. By whole warps.
 __device__ PrefillWork work_at(const PrefillParams& params, int index, int& total) {
   const PagedSequences& sequences = params.attention.sequences;
   const int heads = params.attention.kv.num_kv_heads, lane = static_cast<int>(threadIdx.x) % 32;
@@ -115,8 +115,8 @@ __device__ PrefillWork work_at(const PrefillParams& params, int index, int& tota
   return work;
 }
 
-// Finds works and loads their queries, one ahead of those who multiply. Whoever takes the last index of all, one beyond the
-// works for each block, sets the count back. One warp.
+// Finds works and loads their queries, one ahead of those who multiply. Whoever takes the last index of all, one beyond
+// the works for each block, sets the count back. One warp.
 template <class T, int kHeadDim, class Shared>
 __device__ void load_works(const PrefillParams& params, Shared& shared) {
   using QueryTile = typename Shared::QueryTile;
@@ -219,8 +219,8 @@ __device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const C
   }
 }
 
-// The attention of one warpgroup's rows. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen, and of each columns
-// 2 * (lane % 4) + {0, 1} of every eight.
+// The attention of one warpgroup's rows. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen, and of each
+// columns 2 * (lane % 4) + {0, 1} of every eight.
 template <class T, int kHeadDim>
 class PrefillRows {
   using Shared = PrefillShared<kHeadDim>;
@@ -420,8 +420,8 @@ class PrefillRows {
     }
   }
 
-  // Assemblers move the wait for values ahead of what does not need them, and nothing would be left to do meanwhile. They
-  // do not move it ahead of a trap, which needs the weights, or their sum. It is never negative.
+  // Assemblers move the wait for values ahead of what does not need them, and nothing would be left to do meanwhile.
+  // They do not move it ahead of a trap, which needs the weights, or their sum. It is never negative.
   __device__ void form_weights_here() const {
     if (sum_[0] + sum_[1] < 0) __trap();
   }

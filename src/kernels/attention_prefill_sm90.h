@@ -11,7 +11,8 @@ inline constexpr std::size_t kAttentionPrefillScratchBytes = 16;
 // Whether the kernel takes these shapes, dtypes, strides and alignments.
 bool attention_prefill_takes(const AttentionParams& params);
 
-// Attends for the sequences with more than `min_rows` pairs of new token and query head of a KV head; passes over others.
+// Attends for the sequences with more than `min_rows` pairs of new token and query head of a KV head; passes over
+// others.
 void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream& stream);
 
 }  // namespace heddle

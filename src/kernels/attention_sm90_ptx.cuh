@@ -29,7 +29,8 @@ __device__ inline void arrive(std::uint32_t barrier) {
 __device__ inline void arrive_expecting(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Every wait here is for this block's own copies and threads; one that lasts for seconds is a fault, and ends the kernel.
+// Every wait here is for this block's own copies and threads; one that lasts for seconds is a fault, and ends the
+// kernel.
 __device__ inline void wait_for_phase(std::uint32_t barrier, int parity) {
   for (std::uint32_t tries = 0;; ++tries) {
     std::uint32_t done;
@@ -68,8 +69,8 @@ __device__ inline void sync_threads(int id, int num_threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(num_threads) : "memory");
 }
 
-// The blocks of a cluster meet: what each wrote to its shared memory before, the others may read after. Threads that have
-// ended are not waited for.
+// The blocks of a cluster meet: what each wrote to its shared memory before, the others may read after. Threads that
+// have ended are not waited for.
 __device__ inline void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }

@@ -68,8 +68,9 @@ inline bool copied_by_boxes(const PagedKv& kv) {
          aligned(kv.keys) && aligned(kv.values);
 }
 
-// Pages as a matrix of [pages * heads * slots, head_dim]. How many pages there are is not known here and not asked: no box
-// lies outside of a page that a page table names. `promotion`: what a miss in L2 brings from memory around what is asked for.
+// Pages as a matrix of [pages * heads * slots, head_dim]. How many pages there are is not known here and not asked: no
+// box lies outside of a page that a page table names. `promotion`: what a miss in L2 brings from memory around what is
+// asked for.
 inline CUtensorMap page_map(const PagedKv& kv, void* pages,
                             CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
   static const auto encode = [] {

@@ -1,6 +1,6 @@
-// wgmma: products of a warpgroup (four warps), whose right operand, and in one form whose left one, the tensor cores read from
-// shared memory. They run asynchronously: between wgmma_begin and the wgmma_wait that covers a product nobody touches its
-// registers, and what lies in shared memory stays there.
+// wgmma: products of a warpgroup (four warps), whose right operand, and in one form whose left one, the tensor cores
+// read from shared memory. They run asynchronously: between wgmma_begin and the wgmma_wait that covers a product nobody
+// touches its registers, and what lies in shared memory stays there.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -29,9 +29,9 @@ __device__ inline void pin(float (&c)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(c[i])::"memory");
 }
 
-// Describes an operand in shared memory, swizzled in rows of kRowBytes, 128 or 64. `group_bytes`: between groups of eight
-// rows. `block_bytes`: where the operand's columns are its own (a right operand [k, n]), between blocks of kRowBytes of
-// columns; otherwise unused.
+// Describes an operand in shared memory, swizzled in rows of kRowBytes, 128 or 64. `group_bytes`: between groups of
+// eight rows. `block_bytes`: where the operand's columns are its own (a right operand [k, n]), between blocks of
+// kRowBytes of columns; otherwise unused.
 template <int kRowBytes>
 __device__ inline std::uint64_t operand(std::uint32_t address, int group_bytes, int block_bytes) {
   constexpr std::uint64_t kSwizzle = kRowBytes == 128 ? 1 : 2;
@@ -116,7 +116,8 @@ __device__ inline void multiply_shared(float (&c)[64], std::uint64_t a, std::uin
   }
 }
 
-// c = a b + (add ? c : 0): a [64, 16] in registers, as mma has it for each warp's sixteen rows; b [16, n] in shared memory.
+// c = a b + (add ? c : 0): a [64, 16] in registers, as mma has it for each warp's sixteen rows; b [16, n] in shared
+// memory.
 template <class T>
 __device__ inline void multiply_registers(float (&c)[32], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {

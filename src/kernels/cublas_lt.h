@@ -22,7 +22,8 @@ struct CublasLt {
   decltype(&::cublasLtMatmulAlgoConfigGetAttribute) matmul_algo_config_get_attribute;
 };
 
-// The library of this process, loaded by the first call. Throws Failure when there is none of this build's major version.
+// The library of this process, loaded by the first call. Throws Failure when there is none of this build's major
+// version.
 const CublasLt& cublas_lt();
 
 // Throws Failure that names `call` and the status, unless that is success.

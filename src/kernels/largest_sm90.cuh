@@ -32,8 +32,8 @@ __device__ inline RowSummary join(const RowSummary& a, const RowSummary& b) {
   return {better(a.largest, b.largest), a.unsound | b.unsound, a.finite | b.finite};
 }
 
-// Joins what the threads of the cluster have seen; all of them call it and get the same. `warps` and `block` lie in shared
-// memory, and are this call's alone.
+// Joins what the threads of the cluster have seen; all of them call it and get the same. `warps` and `block` lie in
+// shared memory, and are this call's alone.
 template <int kThreads>
 __device__ RowSummary join_over_cluster(RowSummary mine, RowSummary (&warps)[kThreads / 32], RowSummary& block) {
   static_assert(kThreads / 32 <= 32);

@@ -1,5 +1,5 @@
-// The product for many tokens: cuBLASLt, sums in float32. How it computes a product is asked for once and remembered, for
-// this process, by device, shape, dtypes, strides and alignment.
+// The product for many tokens: cuBLASLt, sums in float32. How it computes a product is asked for once and remembered,
+// for this process, by device, shape, dtypes, strides and alignment.
 #pragma once
 
 #include <cstddef>

@@ -23,8 +23,9 @@ bool is_aligned(const void* data) {
 }
 
 // More than half of a multiprocessor's shared memory, so that no two blocks of products share one: else some
-// multiprocessors get two of a grid and others none, and the next grid takes over what is askew. A block takes the place of
-// one of the last product's as that ends, and fills its ring while the kernels between run (docs/notes/linear_gpu.md).
+// multiprocessors get two of a grid and others none, and the next grid takes over what is askew. A block takes the
+// place of one of the last product's as that ends, and fills its ring while the kernels between run
+// (docs/notes/linear_gpu.md).
 constexpr std::size_t kLeastSharedBytes = std::size_t{116} << 10;
 
 // Leaves room for the small kernels that wait beside a product.
@@ -45,8 +46,8 @@ void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
               stream, operands_of<T, T, Y>(params));
 }
 
-// The order of sums is the same in all, so a token's bits do not depend on how many come with it. A tile that has few of
-// its rows wastes what is on its way; a high one reads less of x, which counts from 9 tokens on.
+// The order of sums is the same in all, so a token's bits do not depend on how many come with it. A tile that has few
+// of its rows wastes what is on its way; a high one reads less of x, which counts from 9 tokens on.
 template <class T, class Y>
 void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
   constexpr StreamTokens kWhole = StreamTokens::whole, kPieces = StreamTokens::pieces;
@@ -67,7 +68,8 @@ void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
       stream_shared_bytes<High>(params.x.rows, in_features, High::kDepth) > kMostSharedBytes)
     return enqueue_stream<StreamConfig<2, 1, 5, kPieces>, T, Y>(params, blocks, stream);
   if (rows <= 16) return enqueue_stream<Low, T, Y>(params, blocks, stream);
-  // Of few rows, and more than x has features: queries, keys and values, so that attention is next and wants to find room.
+  // Of few rows, and more than x has features: queries, keys and values, so that attention is next and wants to find
+  // room.
   if (rows <= kFewRows && params.weight.out_features > in_features)
     return enqueue_stream<Short, T, Y>(params, blocks, stream);
   enqueue_stream<High, T, Y>(params, blocks, stream);

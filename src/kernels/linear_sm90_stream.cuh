@@ -1,13 +1,13 @@
 // The product for few tokens: W streams through shared memory once, at the memory's rate, and meets x in the tensor
 // cores (mma.sync, rows of W as its 16 rows, tokens as its 8 columns, so that up to 8 tokens cost what one does).
 //
-// A block takes an even share of W's rows, to the row, in tiles of one height. Its warps split k among them in chunks of
-// 64, whole lines of 128 bytes: a lane's 16 bytes are 8 neighbours of a row, which is not the order of k that the
-// instruction has in mind, but the sum does not care as long as x is dealt out alike. What a warp copies it alone reads,
-// so copies need no barrier, only the lanes' own cp.async groups: shared memory serves as registers that loads may write
-// late. Behind the last k of a tile the warps' sums meet in shared memory, in order of the warps, while the copies of the
-// next tile are on their way. That meeting also keeps the warps together: the memory is at its best when neighbours are
-// asked for together.
+// A block takes an even share of W's rows, to the row, in tiles of one height. Its warps split k among them in chunks
+// of 64, whole lines of 128 bytes: a lane's 16 bytes are 8 neighbours of a row, which is not the order of k that the
+// instruction has in mind, but the sum does not care as long as x is dealt out alike. What a warp copies it alone
+// reads, so copies need no barrier, only the lanes' own cp.async groups: shared memory serves as registers that loads
+// may write late. Behind the last k of a tile the warps' sums meet in shared memory, in order of the warps, while the
+// copies of the next tile are on their way. That meeting also keeps the warps together: the memory is at its best when
+// neighbours are asked for together.
 // docs/notes/linear_gpu.md has what was measured of this and of other ways.
 #pragma once
 
@@ -48,8 +48,8 @@ struct StreamConfig {
 // Blocks begin in turns at multiples of so many steps along k, so that not all ask for the same part of x at once.
 inline constexpr int kStepsApart = 2;
 
-// Elements from a token's whole x to the next token's: to the end of the last step, and on so far that what a warp reads of
-// two tokens at once lies in different banks.
+// Elements from a token's whole x to the next token's: to the end of the last step, and on so far that what a warp
+// reads of two tokens at once lies in different banks.
 template <class Config>
 __host__ __device__ constexpr int whole_tokens_stride(int in_features) {
   return (in_features + Config::kStepFeatures - 1) / Config::kStepFeatures * Config::kStepFeatures + 32;
@@ -72,8 +72,8 @@ constexpr std::size_t stream_shared_bytes(std::int64_t num_tokens, std::int64_t 
          slots * (Config::kRingBytes / Config::kDepth);
 }
 
-// 16 bytes from global memory, or zeros and no access. The policy is for what nobody reads again; the hint is the line that
-// the warp asks for anyway (twice as much, which other warps then ask for again, costs 7 % of the rate).
+// 16 bytes from global memory, or zeros and no access. The policy is for what nobody reads again; the hint is the line
+// that the warp asks for anyway (twice as much, which other warps then ask for again, costs 7 % of the rate).
 __device__ inline void copy_weights_16(std::uint32_t shared, const void* global, bool there, std::uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
                "r"(there ? 16 : 0), "l"(policy)
@@ -230,8 +230,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
                                .first_k = warp * 64 + piece_of_copy * 8,
                                .row = share.begin + row_of_copy,
                                .tile_rows = share.tile_rows};
-  // [kRowPieces * 4][8] pieces of a warp, the halves of every second row swapped: what eight lanes read at once are four
-  // pieces of two neighbouring rows.
+  // [kRowPieces * 4][8] pieces of a warp, the halves of every second row swapped: what eight lanes read at once are
+  // four pieces of two neighbouring rows.
   const std::uint32_t my_rows = my_ring - thread * 16 +
                                 static_cast<std::uint32_t>(warp * kRowPieces * 512 + row_of_copy * 128 +
                                                            (piece_of_copy ^ row_of_copy % 2 * 4) * 16);
@@ -265,8 +265,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   for (; steps_copied < Config::kDepth; ++steps_copied) {
     if (steps_copied < total_steps) copy_weights(steps_copied);
     end_copy_group();
-    // No faster than memory takes it: the kernels between have a few lines to read through the same queues, and this one waits
-    // for them.
+    // No faster than memory takes it: the kernels between have a few lines to read through the same queues, and this
+    // one waits for them.
     wait_for_copy_groups<Config::kGroupsAhead - 1>();
   }
   wait_for_earlier_kernels();

@@ -31,9 +31,9 @@ struct PagedKv {
 // What a GPU may read before the kernels ahead of an operator's own in the stream have ended.
 enum class OlderKeys {
   in_flight,  // nothing
-  // The step's arrays (those of PagedSequences, and positions), and the keys and values of all but the step's new tokens:
-  // whoever wrote them had ended before the step's first kernel began, as is so where a step is a graph, or begins with
-  // a copy.
+  // The step's arrays (those of PagedSequences, and positions), and the keys and values of all but the step's new
+  // tokens: whoever wrote them had ended before the step's first kernel began, as is so where a step is a graph, or
+  // begins with a copy.
   in_place,
 };
 
@@ -41,8 +41,8 @@ enum class OlderKeys {
 // i, the last of its context_len[i] tokens. Row query_start[i] + j is at position context_len[i] - new tokens + j; the
 // token at position t lies in slot t % page_size of page page_table[i * page_table_stride + t / page_size].
 //
-// The arrays lie in memory of the stream's device, are read when the stream comes to the operator and must be valid until
-// it is done. Their contents are a
+// The arrays lie in memory of the stream's device, are read when the stream comes to the operator and must be valid
+// until it is done. Their contents are a
 // precondition that operators do not check (step/step_plan.h, validate, does): query_start begins at 0, does not
 // decrease and ends at the step's number of tokens; context_len[i] >= new tokens of i; all pages that
 // hold positions < context_len[i] exist.

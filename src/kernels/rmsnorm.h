@@ -20,8 +20,8 @@ struct RmsNormParams {
 };
 
 // Enqueues on `stream`. On a GPU bfloat16 and float16 do not mix in one call, and a residual of 16 bits receives z
-// rounded, while the norm is that of z itself; the sum of squares is in an order of its own (rmsnorm_sm90.cu), the same for a
-// token alone and in a batch. Throws InvalidArgument unless shapes and dtypes fit and eps is finite and not
+// rounded, while the norm is that of z itself; the sum of squares is in an order of its own (rmsnorm_sm90.cu), the same
+// for a token alone and in a batch. Throws InvalidArgument unless shapes and dtypes fit and eps is finite and not
 // negative.
 void rmsnorm(const RmsNormParams& params, Stream& stream);
 

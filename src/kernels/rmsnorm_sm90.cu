@@ -1,9 +1,9 @@
-// A unit is what is normalised by itself: a token, or a head of one. Its threads hold it in registers, so memory is read
-// once: a pack of eight each where units are few, for then time is what a unit takes, four where they are many, so that
-// many loads are on their way and blocks go from unit to unit and keep their weights.
+// A unit is what is normalised by itself: a token, or a head of one. Its threads hold it in registers, so memory is
+// read once: a pack of eight each where units are few, for then time is what a unit takes, four where they are many, so
+// that many loads are on their way and blocks go from unit to unit and keep their weights.
 //
-// The order of a sum depends on `hidden` alone. Squares of a pack are added in order; 32 packs, a group, by halving; and
-// the groups in order. Packs past the end are zeros and change nothing.
+// The order of a sum depends on `hidden` alone. Squares of a pack are added in order; 32 packs, a group, by halving;
+// and the groups in order. Packs past the end are zeros and change nothing.
 #include <algorithm>
 
 #include "kernels/elements_sm90.cuh"
@@ -53,8 +53,8 @@ UnitShape unit_shape(const RmsNormParams& params, int packs_of_thread) {
   return shape;
 }
 
-// The unit that a thread works on, and its place there. Where the last block has no unit for the thread, it stands at the
-// first one, so that it has something to read.
+// The unit that a thread works on, and its place there. Where the last block has no unit for the thread, it stands at
+// the first one, so that it has something to read.
 struct Place {
   __device__ Place(const UnitShape& shape, unsigned block) {
     const unsigned unit = shape.units_a_block == 1
@@ -178,7 +178,8 @@ __global__ void __launch_bounds__(most_threads(kPacks))
 #pragma unroll
       for (int i = 0; i < kPackElements; ++i) normed.values[i] = z[p].values[i] * factor * weights.values[i];
       if (at.there && filled[p]) store_pack(y + columns[p], normed);
-      // Behind y where a lane has one pack: half a microsecond sooner in a step of a small model (docs/notes/linear_gpu.md).
+      // Behind y where a lane has one pack: half a microsecond sooner in a step of a small model
+      // (docs/notes/linear_gpu.md).
       if (kPacks == 1 && adds && at.there && filled[p]) store_pack(residual + columns[p], z[p]);
     }
     block += gridDim.x;

@@ -1,6 +1,6 @@
 // A block takes a token, or some heads of one: q's, k's, then v's. What depends on the step's arrays alone, the token's
-// cosines and sines and its slot in the cache, comes first, where they are in place while the kernel ahead still works; what
-// is left then is to load, turn and store.
+// cosines and sines and its slot in the cache, comes first, where they are in place while the kernel ahead still works;
+// what is left then is to load, turn and store.
 #include <type_traits>
 
 #include "kernels/elements_sm90.cuh"

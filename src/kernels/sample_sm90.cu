@@ -1,11 +1,11 @@
 // A cluster of blocks takes a row. All filters keep a prefix of the candidates in falling order, so they are found as a
-// border: the last candidate that is kept. A candidate's distance is largest - logit over temperature, in float64, and its bits as
-// an integer are in the same order. The border's place is narrowed down by histograms over the cluster: first of
-// distances in equal steps, then, only if that leaves too many, by digits of distance and id; what is left is ranked
-// one against the other. Probabilities are summed up as integers, so that no sum depends on an order.
+// border: the last candidate that is kept. A candidate's distance is largest - logit over temperature, in float64, and
+// its bits as an integer are in the same order. The border's place is narrowed down by histograms over the cluster:
+// first of distances in equal steps, then, only if that leaves too many, by digits of distance and id; what is left is
+// ranked one against the other. Probabilities are summed up as integers, so that no sum depends on an order.
 //
-// The last pass draws. Random numbers are compared in float32 first; a token that might be ahead is computed in float64,
-// and only then held against border and min_p.
+// The last pass draws. Random numbers are compared in float32 first; a token that might be ahead is computed in
+// float64, and only then held against border and min_p.
 #include <limits>
 
 #include "kernels/largest_sm90.cuh"

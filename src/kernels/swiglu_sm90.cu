@@ -14,7 +14,8 @@ __device__ float gated(float gate, float up, float) {
 }
 
 // For results of 16 bits, whose own rounding hides that of the fast instructions: the accurate ones would take longer
-// than the memory. Below -87.3 the inverse is subnormal, which these instructions take for 0: -0 too, less than 2^-119 off.
+// than the memory. Below -87.3 the inverse is subnormal, which these instructions take for 0: -0 too, less than 2^-119
+// off.
 template <class Half>
 __device__ float gated(float gate, float up, Half) {
   float exponential, inverse;

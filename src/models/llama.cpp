@@ -55,9 +55,9 @@ DType activation_dtype(const Llama::Weights& weights, Compute compute) {
   return dtype;
 }
 
-// Of what a block leaves for the next norm to add. On a GPU bfloat16 stays bfloat16, as that product is a third of what add
-// and norm move; the residual that takes it up is float32, so that it is rounded once, where transformers rounds the sum, too.
-// float16 would not do: what some models add is beyond its range.
+// Of what a block leaves for the next norm to add. On a GPU bfloat16 stays bfloat16, as that product is a third of what
+// add and norm move; the residual that takes it up is float32, so that it is rounded once, where transformers rounds
+// the sum, too. float16 would not do: what some models add is beyond its range.
 DType delta_dtype(Device device, DType activations) {
   const bool narrow = device.kind == DeviceKind::cuda && activations == DType::bfloat16;
   return narrow ? DType::bfloat16 : DType::float32;

@@ -57,8 +57,8 @@ class Model {
   // Enqueues one step on `stream`: reads `step`, reads and extends `kv`, takes its tensors from `arena`. Returns the
   // logits [num_logit_rows, vocab_size], float32, in the arena, valid once the stream has come that far.
   // The step must be valid (step/step_plan.h), the arena zeroed before the first step and afterwards its alone. On the
-  // CPU a row's logits depend on its sequence alone, bit for bit; on a GPU last bits depend on the step's size, too, and
-  // the same step gives the same bits.
+  // CPU a row's logits depend on its sequence alone, bit for bit; on a GPU last bits depend on the step's size, too,
+  // and the same step gives the same bits.
   virtual Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, Stream& stream) = 0;
 };
 

@@ -43,8 +43,9 @@ class WaferLlama {
   // Appends a token; the next one's logits. Throws as prefill does.
   std::vector<float> decode(std::int32_t token);
 
-  // On options.decode.program's device, of the last prefill or decode: the cycles of the operations that were carried out,
-  // by part, logits among them (and, of a prefill, the transition to decode, as topology/wafer_predict.h counts it).
+  // On options.decode.program's device, of the last prefill or decode: the cycles of the operations that were carried
+  // out, by part, logits among them (and, of a prefill, the transition to decode, as topology/wafer_predict.h counts
+  // it).
   const WaferCost& cost() const { return cost_; }
   double idle_share() const { return decode_->idle_share(); }  // of the last decode (plans/wafer/decode.h)
 

@@ -91,8 +91,8 @@ constexpr bool waves_are_counted_right(std::span<const TokenTiles> kernels, int 
   return waves(kernels, tokens, num_sms) == sum;
 }
 
-// The cut lies on the granule, counts its waves, and of all such cuts none has fewer, or as few nearer to the middle, or
-// as near with a shorter prefix.
+// The cut lies on the granule, counts its waves, and of all such cuts none has fewer, or as few nearer to the middle,
+// or as near with a shorter prefix.
 constexpr bool no_cut_is_better(std::span<const TokenTiles> kernels, int tokens, int granule, int num_sms) {
   const TokenSplit split = smart_split(kernels, tokens, granule, num_sms);
   if (split.prefix % granule != 0 || split.prefix + split.suffix != tokens) return false;

@@ -61,8 +61,8 @@ struct StepLimits {
 };
 
 struct StepPlan {
-  // [num_tokens], the sequences' new tokens one after the other; ~i: what sample i of the step before chooses, which the
-  // device knows first.
+  // [num_tokens], the sequences' new tokens one after the other; ~i: what sample i of the step before chooses, which
+  // the device knows first.
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> positions;  // [num_tokens]
   std::vector<StepSequence> sequences;
@@ -77,8 +77,9 @@ struct StepPlan {
 };
 
 // Throws InvalidArgument unless the plan keeps to `limits`, rows, positions, page tables and samples fit together and
-// all pages are < num_pages, tokens in [0, vocab_size) or, where the step before chooses num_chosen tokens, ~[0, num_chosen). Executors call it once a step; what operators take as
-// preconditions follows from it, but for one: that no two sequences write into the same page. PageTable sees to that.
+// all pages are < num_pages, tokens in [0, vocab_size) or, where the step before chooses num_chosen tokens, ~[0,
+// num_chosen). Executors call it once a step; what operators take as preconditions follows from it, but for one: that
+// no two sequences write into the same page. PageTable sees to that.
 void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int num_pages, std::int64_t vocab_size,
               int num_chosen = 0);
 

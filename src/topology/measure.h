@@ -18,8 +18,8 @@ struct BandwidthOptions {
 
 // GB/s (1e9 bytes) at which `threads` threads together read memory: the median of the passes, as everything that is
 // compared with it is a median, over a buffer of random numbers; each pass sums them all up, and the sum is compared
-// with that of what was written. Takes a fraction of a second. Throws InvalidArgument on options < 0 or threads or passes < 1,
-// Failure when there is no memory for the buffer.
+// with that of what was written. Takes a fraction of a second. Throws InvalidArgument on options < 0 or threads or
+// passes < 1, Failure when there is no memory for the buffer.
 double measure_memory_bandwidth(const BandwidthOptions& options);
 
 struct ArithmeticOptions {

@@ -37,13 +37,16 @@ struct PlmrDevice {
   Constant value_cycles;          // a value of a decode layer's element-wise work: norms, rotation, softmax, SwiGLU
   Constant decode_serial_cycles;  // of a decode layer, beside all that
   Constant power_watts;           // thermal design power: an energy is this times the time, no measurement
-  // What a prefill's tiles count as: 0 their exact sizes, as if work were dealt out evenly; 1 rounded up, as in the slowest core.
+  // What a prefill's tiles count as: 0 their exact sizes, as if work were dealt out evenly; 1 rounded up, as in the
+  // slowest core.
   Constant tile_rounding{1, 1, 1, "rounded up"};
-  // The baselines' own cycles (wafer_baselines.h) as times of what was fitted to WSE-2, beside what follows from hops and links.
+  // The baselines' own cycles (wafer_baselines.h) as times of what was fitted to WSE-2, beside what follows from hops
+  // and links.
   Constant baseline_scale{1, 0.1, 3, "assumed: as fitted to WSE-2"};
 
-  // The constants that were fitted together, as every fit that leaves something out, or takes tiles otherwise, has them, in the
-  // order of kVariedConstants: they move together, so a range of a cost is that over these. Empty where nobody fitted.
+  // The constants that were fitted together, as every fit that leaves something out, or takes tiles otherwise, has
+  // them, in the order of kVariedConstants: they move together, so a range of a cost is that over these. Empty where
+  // nobody fitted.
   std::vector<std::array<double, 6>> other_fits;
   double fit_residual = 0;         // standard error of a cell's time by the fit, as a part of it
   double end_to_end_residual = 0;  // root mean square of the errors of what was measured end to end, and not fitted
@@ -77,8 +80,8 @@ PlmrDevice plmr_preset(std::string_view name);
 
 // A device from JSON; `where` begins every message. An object: "base" names a preset whose constants hold where the
 // file gives none (without it, all must be given), "name" is free, and each constant is a number or
-// {"value", "low", "high", "source"}, of which the last three may be missing; tile_rounding and baseline_scale need not be
-// given. Throws InputError that names the field
+// {"value", "low", "high", "source"}, of which the last three may be missing; tile_rounding and baseline_scale need not
+// be given. Throws InputError that names the field
 // and the reason: unknown or missing, not a number, out of range, not low <= value <= high, more free routes than
 // routes. A file that sets one of kVariedConstants leaves no other fits.
 PlmrDevice parse_plmr_device(std::string_view text, std::string_view where);

@@ -20,8 +20,8 @@ double link_scale(const PlmrDevice& device) {
   return kWse2LinkBytes / device.link_bytes_per_cycle.value;
 }
 
-// A message to a neighbour of the ring, as times of WSE-2's. Where a device's constants were fitted together with beta, so were
-// the baselines': beta is the fit's.
+// A message to a neighbour of the ring, as times of WSE-2's. Where a device's constants were fitted together with beta,
+// so were the baselines': beta is the fit's.
 double message_scale(const PlmrDevice& device) {
   const auto message = [](const PlmrDevice& d, double beta) {
     return 2 * d.alpha_cycles.value + 2 * d.ramp_cycles.value + beta;

@@ -67,7 +67,8 @@ double long_way(const PlmrDevice& device, WaferSync sync, double cores) {
 
 constexpr double kRoundedUp = 1;
 
-// gemm_cost without its checks of budgets. `rounding`: PlmrDevice::tile_rounding's meaning, of cycles; memory is rounded up.
+// gemm_cost without its checks of budgets. `rounding`: PlmrDevice::tile_rounding's meaning, of cycles; memory is
+// rounded up.
 WaferCost gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, WaferGemm method, WaferSync sync,
                double rounding = kRoundedUp) {
   require(size.m > 0 && size.k > 0 && size.n > 0, "GEMM of {} x {} x {}", size.m, size.k, size.n);

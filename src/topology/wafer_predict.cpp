@@ -120,8 +120,8 @@ Need need_of(const PlmrDevice& device, const WaferModel& model, const WaferWork&
           std::max(layer.memory_bytes - layer.resident_bytes, reserve)};
 }
 
-// The least number of meshes that hold all of it. Where so many do not lie side by side, prefill hands its keys and values to
-// the cores beside its meshes, layer by layer, and the baselines take all cores for one memory.
+// The least number of meshes that hold all of it. Where so many do not lie side by side, prefill hands its keys and
+// values to the cores beside its meshes, layer by layer, and the baselines take all cores for one memory.
 WaferPlacement place(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
   const auto [weights, kv, beside] = need_of(device, model, work);
   const WaferMesh mesh = mesh_of(work);
@@ -364,8 +364,8 @@ bool is_oblong(const WaferWork& work) {
   return (prefills(work) && !is_square(work.prefill_mesh)) || (decodes(work) && !is_square(work.decode_mesh));
 }
 
-// Meshes of the prefill's shape whose sides are within a per cent, or the next ones: a step of the tiles' rounding may lie
-// on either side of them. None where the next one is several per cent away.
+// Meshes of the prefill's shape whose sides are within a per cent, or the next ones: a step of the tiles' rounding may
+// lie on either side of them. None where the next one is several per cent away.
 std::vector<WaferMesh> neighbours_of(WaferMesh mesh) {
   constexpr int kCoarsest = 33;
   const int parts = std::gcd(mesh.width, mesh.height), reach = std::max(parts / 100, 1);

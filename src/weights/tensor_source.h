@@ -57,7 +57,8 @@ class TensorSource {
   // dimension. Throws InvalidArgument when there is no such tensor or row.
   virtual TensorRows rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows) const = 0;
 
-  // The same bytes, written to `destination` by the calling thread alone: for callers with several threads of their own.
+  // The same bytes, written to `destination` by the calling thread alone: for callers with several threads of their
+  // own.
   virtual void read_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows,
                          std::byte* destination) const;
 

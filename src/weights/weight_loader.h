@@ -59,10 +59,11 @@ class WeightLoader {
 
   // On a GPU contents are there once finish() has returned; what matrix() and vector() give are addresses.
   //
-  // Up to Weight::kMaxBlocks tensors [rows, in_features], stacked in order: on a GPU one block. On the host a block that is stored in the wanted dtype
-  // and aligned to its elements is a view of the source's memory; others are converted or copied. Without a wanted
-  // dtype, tensors of different dtypes become float32, which holds all of them exactly.
-  // Throws InputError that names the tensor when one is missing, has another shape or a dtype that cannot be loaded.
+  // Up to Weight::kMaxBlocks tensors [rows, in_features], stacked in order: on a GPU one block. On the host a block
+  // that is stored in the wanted dtype and aligned to its elements is a view of the source's memory; others are
+  // converted or copied. Without a wanted dtype, tensors of different dtypes become float32, which holds all of them
+  // exactly. Throws InputError that names the tensor when one is missing, has another shape or a dtype that cannot be
+  // loaded.
   Weight matrix(std::span<const NamedRows> blocks, const Extent& in_features);
   Weight matrix(const NamedRows& rows, const Extent& in_features) { return matrix({&rows, 1}, in_features); }
 

@@ -1,4 +1,5 @@
-// How a pipelined call cuts a buffer: a chunk is summed once, and slots that are in use at the same time are not the same.
+// How a pipelined call cuts a buffer: a chunk is summed once, and slots that are in use at the same time are not the
+// same.
 #include "collectives/pipeline.cuh"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // A rank for mpi_failure.sh: mpi_rank MODE DEADLINE_MS. The ranks pass a token round and round; rank 1 then is killed
-// or stops (kill, stop), returns early (leave), never opens its fabric (missing), wants another heap (unequal) or ends with an error (throw).
-// Each other rank prints its own number and the error, and ends with 1.
+// or stops (kill, stop), returns early (leave), never opens its fabric (missing), wants another heap (unequal) or ends
+// with an error (throw). Each other rank prints its own number and the error, and ends with 1.
 #include <unistd.h>
 
 #include <csignal>

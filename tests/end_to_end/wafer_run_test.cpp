@@ -99,7 +99,8 @@ TEST(WaferRun, ChecksItsLogitsAgainstTheCpu) {
             0);  // sums are taken in another order, so that nothing was compared with itself
 }
 
-// Weights that are made up, where half of the cores' tiles are padding: the way that the recorded run of a larger model goes.
+// Weights that are made up, where half of the cores' tiles are padding: the way that the recorded run of a larger model
+// goes.
 void expect_the_cpus_logits(const nlohmann::json& check, std::int64_t rows) {
   EXPECT_EQ(check["rows"], rows);
   EXPECT_EQ(check["same_token"], rows);
@@ -114,7 +115,8 @@ TEST(WaferRun, ASyntheticModelsLogitsAreTheCpus) {
   expect_the_cpus_logits(nlohmann::json::parse(result.out)["check"], 4);
 }
 
-// Two layers of llama-3-8b on 360 x 360: minutes of two processors and 6 GB. What bench/results has of it is looked at in any case.
+// Two layers of llama-3-8b on 360 x 360: minutes of two processors and 6 GB. What bench/results has of it is looked at
+// in any case.
 TEST(WaferRun, TwoLayersOfLlama3On360x360AreTheCpus) {
   const auto record = nlohmann::json::parse(
       read_file(std::string(HEDDLE_SOURCE_DIR) + "/bench/results/wafer-run-llama-3-8b-2-layers.json", 1 << 20));

@@ -1,5 +1,5 @@
-// linear on a GPU: exactly, where every sum is exact; otherwise against float64 and the CPU's linear. Skipped, saying so,
-// where there is no GPU.
+// linear on a GPU: exactly, where every sum is exact; otherwise against float64 and the CPU's linear. Skipped, saying
+// so, where there is no GPU.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -233,8 +233,8 @@ TEST_F(LinearCuda, IsExactWhereSumsAre) {
   }
 }
 
-// A tensor core adds 16 products to a sum at once and drops what lies below 2^-23 of the largest, on the way as often as
-// twice; float32 alone rounds once a product. Then 16 parts of a sum, and one rounding to y's dtype.
+// A tensor core adds 16 products to a sum at once and drops what lies below 2^-23 of the largest, on the way as often
+// as twice; float32 alone rounds once a product. Then 16 parts of a sum, and one rounding to y's dtype.
 double bound(double magnitude, double exact, std::int64_t n, const Dtypes& d) {
   const double depth = static_cast<double>(d.x == d.weight && d.x != kF32 ? n / 8 + 32 : n / 8 + n % 8 + 40);
   return depth * 0x1p-23 * magnitude + unit_roundoff(d.y) * std::fabs(exact) + 0x1p-24;  // the last: subnormal float16

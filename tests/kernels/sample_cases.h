@@ -52,8 +52,8 @@ inline void write_logits(Logits kind, float* row, std::int64_t vocab_size, std::
   if (kind == Logits::unsound) row[any()] = random() % 2 == 0 ? kPoison : kInfinity;
 }
 
-// Settings of a row: each filter and penalty is on in about half of the rows, at values from one end of its range to the
-// other.
+// Settings of a row: each filter and penalty is on in about half of the rows, at values from one end of its range to
+// the other.
 inline SampleRow random_settings(std::int64_t vocab_size, std::mt19937& random) {
   const auto pick = [&](std::initializer_list<double> values) { return values.begin()[random() % values.size()]; };
   const auto often = [&] { return random() % 2 == 0; };

@@ -1,4 +1,5 @@
-// The max-plus mesh against the discrete-event mesh: the same program, once as recurrences over clocks, once word by word.
+// The max-plus mesh against the discrete-event mesh: the same program, once as recurrences over clocks, once word by
+// word.
 #include <gmock/gmock.h>
 
 #include <tuple>
@@ -41,8 +42,8 @@ struct OracleCase {
   WaferSync sync;
 };
 
-// Words that the alignment of one operand waits for in max-plus, which charges every shift of a core for all its places, though
-// some have arrived before others: of the line where they are most.
+// Words that the alignment of one operand waits for in max-plus, which charges every shift of a core for all its
+// places, though some have arrived before others: of the line where they are most.
 double words_of_places_at_rest(int places, int width, double tile_words) {
   double most = 0;
   for (int line = 0; line < places; line += width) {
@@ -57,7 +58,8 @@ double words_of_places_at_rest(int places, int width, double tile_words) {
   return most;
 }
 
-// Words of the places of a line that go round the other way than most, over links that a natural order's long way takes, too.
+// Words of the places of a line that go round the other way than most, over links that a natural order's long way
+// takes, too.
 double words_both_ways(int places, int width, double tile_words) {
   double most = 0;
   for (int line = 0; line < places; line += width) {

@@ -15,7 +15,8 @@
 namespace heddle::mesh {
 namespace {
 
-// Times in which words are late: nothing but links takes long, so that buffers are asked for while they are still in use.
+// Times in which words are late: nothing but links takes long, so that buffers are asked for while they are still in
+// use.
 PlmrDevice hurried_device() {
   PlmrDevice device = plmr_preset("wse-2");
   device.sram_bytes.value = 1e9;
@@ -70,7 +71,8 @@ void fill_tiles(ValueMesh& mesh, Tile tile, const Filled& matrix) {
   });
 }
 
-// As wafer_value_mesh_test's: k products and k - 1 + places sums, each rounded by 2^-24 of at most the sum of magnitudes.
+// As wafer_value_mesh_test's: k products and k - 1 + places sums, each rounded by 2^-24 of at most the sum of
+// magnitudes.
 void expect_gemm(const PlmrDevice& device, WaferMesh cores, WaferGemm method, WaferSync sync) {
   const Grid grid = Grid::square(cores, line_order(method));
   const GemmSize size{grid.columns * 2 - 1, grid.columns + 2, grid.columns * 3 - 2};  // nothing divides

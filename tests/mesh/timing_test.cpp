@@ -1,5 +1,5 @@
-// Programs on the max-plus mesh against the closed forms of topology/wafer_cost.h, on every mesh from 3 to 33 and on meshes
-// that are not square.
+// Programs on the max-plus mesh against the closed forms of topology/wafer_cost.h, on every mesh from 3 to 33 and on
+// meshes that are not square.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -80,8 +80,8 @@ double ways(const PlmrDevice& device, WaferMesh cores, double each) {
   return 2 * (cores.width + cores.height) * (device.alpha_cycles.value + each);
 }
 
-// Within four per cent, and beside that twice the ways through the mesh with a stage each, which closed forms take as whole
-// lines; on meshes that are not square, where a core's places share what moves, as much again.
+// Within four per cent, and beside that twice the ways through the mesh with a stage each, which closed forms take as
+// whole lines; on meshes that are not square, where a core's places share what moves, as much again.
 TEST(MeshTiming, ClosedFormsAreTheProgramsInEverySynchronisation) {
   for (const PlmrDevice& device : {roomy(), without_compute()})
     for (const auto& [cores, size] : all_meshes())

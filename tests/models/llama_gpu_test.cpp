@@ -78,8 +78,8 @@ TEST_F(LlamaOnGpu, TheSameStepsGiveTheSameBits) {
   }
 }
 
-// Two layers of real widths: kernels choose their ways by shape. Weights and activations are bfloat16 on both sides; the
-// GPU also rounds what lies between projections, which at logits with a deviation near 3 costs hundredths.
+// Two layers of real widths: kernels choose their ways by shape. Weights and activations are bfloat16 on both sides;
+// the GPU also rounds what lies between projections, which at logits with a deviation near 3 costs hundredths.
 TEST_F(LlamaOnGpu, RealWidthsAgreeWithTheCpu) {
   const auto name = parse_synthetic_name("synth:llama-3-8b,layers=2");
   ASSERT_TRUE(name.has_value());

@@ -89,7 +89,8 @@ class MoeLayer {
   WaferMoe moe_;
 };
 
-// Sums of at most 50 terms of size one, and products of three of them: some 3 x 50 roundings of 2^-24 of the largest value.
+// Sums of at most 50 terms of size one, and products of three of them: some 3 x 50 roundings of 2^-24 of the largest
+// value.
 void expect_near(const std::vector<float>& ours, const std::vector<double>& exact, const std::string& what) {
   ASSERT_EQ(ours.size(), exact.size());
   double largest = 0, error = 0;

@@ -229,7 +229,8 @@ TEST(WaferPrediction, RefusesAMeshThatALayerDoesNotFit) {
                                               HasSubstr("smallest square mesh that would do is"))));
 }
 
-// 7.1's averages over four models, two of which nobody here has seen; on the meshes where the visible cells have such ratios.
+// 7.1's averages over four models, two of which nobody here has seen; on the meshes where the visible cells have such
+// ratios.
 TEST(WaferBaselines, AreAsMuchSlowerAsTheTextSays) {
   const auto times = [](WaferPhase phase, int side, WaferMethod rival) {
     double sum = 0;
@@ -245,8 +246,8 @@ TEST(WaferBaselines, AreAsMuchSlowerAsTheTextSays) {
   EXPECT_NEAR(times(WaferPhase::decode, 420, WaferMethod::ladder), 217, 4);
 }
 
-// Slower than Heddle's own programs everywhere, by what the device's hops, ramps and links make of them; and how little that is
-// known shows in the range.
+// Slower than Heddle's own programs everywhere, by what the device's hops, ramps and links make of them; and how little
+// that is known shows in the range.
 TEST(WaferBaselines, KeepTheirOrderOnDevicesThatNobodyMeasured) {
   for (const char* name : {"wse-3", "blackhole", "wormhole", "dojo"}) {
     const PlmrDevice device = plmr_preset(name);
@@ -275,8 +276,9 @@ TEST(WaferBaselines, KeepTheirOrderOnDevicesThatNobodyMeasured) {
   }
 }
 
-// Where a tile's size steps (8B: 14 % from 682 to 683 cores a side) nobody measured on which side of it a mesh is: its range
-// holds what its neighbours' predictions are. And with more cores prefill becomes slower by a few per cent at most.
+// Where a tile's size steps (8B: 14 % from 682 to 683 cores a side) nobody measured on which side of it a mesh is: its
+// range holds what its neighbours' predictions are. And with more cores prefill becomes slower by a few per cent at
+// most.
 TEST(WaferPrediction, PrefillsRangeHoldsTheStepsBesideItsMesh) {
   for (const WaferModel& model : kModels) {
     double best = 0;
@@ -299,7 +301,8 @@ TEST(WaferPrediction, PrefillsRangeHoldsTheStepsBesideItsMesh) {
   }
 }
 
-// An oblong mesh's range is wider than its square neighbour's by the model's error, and both sorts of stranger have a note.
+// An oblong mesh's range is wider than its square neighbour's by the model's error, and both sorts of stranger have a
+// note.
 TEST(WaferPrediction, SaysWhereNoMeshOfTheKindWasMeasured) {
   const auto on = [](WaferMesh mesh) {
     return predict_wafer(wafer(), kModels[0], {.phase = WaferPhase::decode, .decode_mesh = mesh});
@@ -313,7 +316,8 @@ TEST(WaferPrediction, SaysWhereNoMeshOfTheKindWasMeasured) {
   EXPECT_LT(oblong.range.low / oblong.tokens_per_second, square.range.low / square.tokens_per_second);
 }
 
-// Mixtral's sizes. Of eight experts two work for a token: decode takes their GEMVs and more sums, prefill the rows of all.
+// Mixtral's sizes. Of eight experts two work for a token: decode takes their GEMVs and more sums, prefill the rows of
+// all.
 TEST(WaferPrediction, ExpertsCostTheirMemoryRouterAndAllToAll) {
   WaferModel dense = kModels[0];
   WaferModel mixture = dense;

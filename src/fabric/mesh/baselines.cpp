@@ -49,7 +49,8 @@ struct Ways {
   int paths = 0, hops = 0;
 };
 
-// Of a line: ways from each pair's one core to the other's, and how many of them begin, end or pass at the busiest core.
+// Of a line: ways from each pair's one core to the other's, and how many of them begin, end or pass at the busiest
+// core.
 template <class PartnerOf>
 Ways ways_of(int cores, const PartnerOf& partner_of) {
   Ways ways;

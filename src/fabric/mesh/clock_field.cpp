@@ -43,8 +43,8 @@ HWY_INLINE void shift_row(Ticks* row, const Ticks* next, const ShiftWeights& wei
   }
 }
 
-// Step s of row x needs step s - 1 of rows x and x + 1 alone, so all steps follow each other down the rows while these lie in
-// the first-level cache. The rows that close the ring are copies, which each step leaves one of behind.
+// Step s of row x needs step s - 1 of rows x and x + 1 alone, so all steps follow each other down the rows while these
+// lie in the first-level cache. The rows that close the ring are copies, which each step leaves one of behind.
 void shift_field(ClockField& field, const ShiftWeights& weights, int steps) {
   const int width = field.width(), height = field.height();
   for (int x = 0; x < steps; ++x) std::copy_n(field.row(x), height, field.row(width + x));
@@ -83,8 +83,8 @@ HWY_INLINE void rendezvous_row(const RendezvousRow& row, const Ticks* y_weights,
   }
 }
 
-// As shift_field, but a row needs both neighbours' step before, so that copies close the ring at both ends. Of arrivals along x
-// every second step's are in the field, the others in a few rows beside it, as many as a wave's steps touch.
+// As shift_field, but a row needs both neighbours' step before, so that copies close the ring at both ends. Of arrivals
+// along x every second step's are in the field, the others in a few rows beside it, as many as a wave's steps touch.
 void rendezvous_field(ClockField& field, Rendezvous& arrived, const ShiftWeights& weights, int steps) {
   constexpr int kRows = ClockField::kGhostRows + 1;
   const int width = field.width(), height = field.height();

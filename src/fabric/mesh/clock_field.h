@@ -1,5 +1,6 @@
-// Clocks of all cores of a mesh, in ticks, and how a step of a program moves them: max-plus recurrences. Row x holds the
-// cores at ring position x along the x axis, and in it index y is their ring position along y; both indices wrap around.
+// Clocks of all cores of a mesh, in ticks, and how a step of a program moves them: max-plus recurrences. Row x holds
+// the cores at ring position x along the x axis, and in it index y is their ring position along y; both indices wrap
+// around.
 //
 // In every recurrence T is the field before the step, T' after it; a weight of kNever keeps a term out.
 #pragma once
@@ -63,15 +64,16 @@ void shift_steps(ClockField& field, const ShiftWeights& weights, int steps);
 
 // Two buffers and rendezvous: a tile leaves for the buffer out of which its receiver sent one in the step before, when
 // that one has arrived. A are arrivals:
-// Ax'[x][y] = max(T[x + 1][y], Ax[x - 1][y]) + x_weight[x], Ay' alike, T' = max(T + compute, Ax', Ay'), `steps` times, at
-// most kGhostRows and width.
+// Ax'[x][y] = max(T[x + 1][y], Ax[x - 1][y]) + x_weight[x], Ay' alike, T' = max(T + compute, Ax', Ay'), `steps` times,
+// at most kGhostRows and width.
 struct Rendezvous {
   Rendezvous(int width, int height);  // nothing has arrived
   ClockField x, y;
 };
 void rendezvous_steps(ClockField& field, Rendezvous& arrived, const ShiftWeights& weights, int steps);
 
-// T'[x][y] = max(T[x][y], x_start[y] + x_way[x], y_start[x] + y_way[y]) + cost. The vectors by y are lanes(height) long.
+// T'[x][y] = max(T[x][y], x_start[y] + x_way[x], y_start[x] + y_way[y]) + cost. The vectors by y are lanes(height)
+// long.
 struct BroadcastWeights {
   Ticks cost = 0;
   std::vector<Ticks> x_start, x_way, y_start, y_way;

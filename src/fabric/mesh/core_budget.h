@@ -54,7 +54,8 @@ inline constexpr int kRelayRoutes = 2;
 // pass at a core have the same. For paths along a line these are as many as meet in the busiest core.
 int shift_routes(int cores, LineOrder order);
 // Of an all-reduce: each member of a phase receives by one colour and sends by another, and all run the same program: a
-// colour for each direction, alternating between neighbours, in each phase that the schedule has; and the multicast's two.
+// colour for each direction, alternating between neighbours, in each phase that the schedule has; and the multicast's
+// two.
 int all_reduce_routes(int cores, const AllReduceOptions& options);
 
 }  // namespace heddle::mesh

@@ -1,17 +1,17 @@
 // The oracle: the same programs with every word on its way, cycle by cycle, for meshes to 32 x 32. Slow and plain.
 //
-// A channel is a colour on a fixed path of neighbouring cores. A link takes one word a cycle and direction, for whichever
-// of its channels comes first in turn; a word needs alpha cycles a link, a message ramps once. Each router on the path has
-// a queue for the channel, and when the next one is full the word stays: so a core that is not ready holds up what lies
-// behind it. A multicast's word goes on when the core it passes has taken it. A core takes a word a cycle from each
-// neighbour.
+// A channel is a colour on a fixed path of neighbouring cores. A link takes one word a cycle and direction, for
+// whichever of its channels comes first in turn; a word needs alpha cycles a link, a message ramps once. Each router on
+// the path has a queue for the channel, and when the next one is full the word stays: so a core that is not ready holds
+// up what lies behind it. A multicast's word goes on when the core it passes has taken it. A core takes a word a cycle
+// from each neighbour.
 //
-// A word carries its values (event_values.h): read where it leaves, added up where it is passed on, written where it is taken.
-// So the numbers that a program ends with are those of the words as they came.
+// A word carries its values (event_values.h): read where it leaves, added up where it is passed on, written where it is
+// taken. So the numbers that a program ends with are those of the words as they came.
 //
 // A core takes its steps one after the other: it begins when the tiles of the step are there and its buffers are free,
-// sends, computes, and passes sums on. Where wafer_cost.h charges a stage beta, that is the time between a word's arrival
-// and its departure with something added. alpha, beta and ramps are whole cycles here.
+// sends, computes, and passes sums on. Where wafer_cost.h charges a stage beta, that is the time between a word's
+// arrival and its departure with something added. alpha, beta and ramps are whole cycles here.
 #pragma once
 
 #include <cstdint>
@@ -132,8 +132,8 @@ class EventMesh {
   int along(Axis axis, int core) const { return axis == Axis::x ? core % grid_.cores.width : core / grid_.cores.width; }
   std::vector<int> straight(int from, int to) const;
   int add_message(const std::vector<int>& path, Message message, bool is_multicast = false);
-  // What the places of a core line hold, those `movers` across the axis, goes on by one place of the ring: to the place before
-  // for direction 1, to the next for -1.
+  // What the places of a core line hold, those `movers` across the axis, goes on by one place of the ring: to the place
+  // before for direction 1, to the next for -1.
   void shift_line(Tile tile, Axis axis, int line, int direction, const std::vector<int>& movers);
   // From the line's core number `from` to all others; says which messages that takes.
   std::vector<int> multicast(Axis axis, int line, int from, const Message& message);

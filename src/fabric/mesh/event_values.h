@@ -1,7 +1,7 @@
-// What the words of the discrete-event mesh carry (event_mesh.h): the values of every place's tiles, in float32, in the buffers
-// between which its programs turn. Which buffer an operation finds a tile in is known when the operation is written down;
-// what lies there, when its word leaves or its core computes. So a core that overwrote a buffer too early would be found out
-// by its numbers.
+// What the words of the discrete-event mesh carry (event_mesh.h): the values of every place's tiles, in float32, in the
+// buffers between which its programs turn. Which buffer an operation finds a tile in is known when the operation is
+// written down; what lies there, when its word leaves or its core computes. So a core that overwrote a buffer too early
+// would be found out by its numbers.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,10 @@
 
 namespace heddle::mesh {
 
-// The values of a message, numbered as its words come by. `own` is what its sender adds to what it passes on of its parents; none:
-// nothing. `sent` is told what leaves, `arrive` at each core that takes a word, with its index in the path; none: a parent of
-// others alone. All may be asked for values that pad a tile to whole words, which are zeros and arrive nowhere.
+// The values of a message, numbered as its words come by. `own` is what its sender adds to what it passes on of its
+// parents; none: nothing. `sent` is told what leaves, `arrive` at each core that takes a word, with its index in the
+// path; none: a parent of others alone. All may be asked for values that pad a tile to whole words, which are zeros and
+// arrive nowhere.
 struct Payload {
   int values_a_word = 1;
   Reduction reduction = Reduction::sum;
@@ -39,11 +40,13 @@ class EventValues {
   void turn(Tile tile, Axis axis, int across);
   void turn(Tile tile);
 
-  // Element of the tile at a place, by its places along `axis` and across it, in the buffer that `in` says, or in the other.
+  // Element of the tile at a place, by its places along `axis` and across it, in the buffer that `in` says, or in the
+  // other.
   float& element(Tile tile, const Buffers& in, Axis axis, int along, int across, int element);
   float& other_element(Tile tile, const Buffers& in, Axis axis, int along, int across, int element);
 
-  // Whether value `value` of tiles that lie one after the other, each in whole words, is one, and of which tile and element.
+  // Whether value `value` of tiles that lie one after the other, each in whole words, is one, and of which tile and
+  // element.
   struct Numbered {
     int tile, element;
     bool exists;

@@ -1,6 +1,6 @@
-// GEMMs as programs (WaferLLM, section 5). C [m, n] = A [m, k] B [k, n] in tiles of ceil(size / P): block (i, j) of A lies
-// at place (i, j), with m along y and k along x; of B with k along y and n along x; of C with m along y and n along x.
-// What sizes leave over is zeros. a and b end as the last step leaves them (as they were after alignment).
+// GEMMs as programs (WaferLLM, section 5). C [m, n] = A [m, k] B [k, n] in tiles of ceil(size / P): block (i, j) of A
+// lies at place (i, j), with m along y and k along x; of B with k along y and n along x; of C with m along y and n
+// along x. What sizes leave over is zeros. a and b end as the last step leaves them (as they were after alignment).
 #pragma once
 
 #include <vector>
@@ -45,7 +45,8 @@ void mesh_gemm(M& mesh, Tile a, Tile b, Tile c, GemmPlacement placement = {}) {
   });
 }
 
-// C = A B^T (5.4) with B [n, k] placed as A is, neither transposed nor aligned. b, partial: two buffers; partial: like c.
+// C = A B^T (5.4) with B [n, k] placed as A is, neither transposed nor aligned. b, partial: two buffers; partial: like
+// c.
 template <Mesh M>
 void gemm_t(M& mesh, Tile a, Tile b, Tile partial, Tile c) {
   mesh.phase("compute-shift loop");

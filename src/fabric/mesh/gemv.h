@@ -1,6 +1,7 @@
 // MeshGEMV (WaferLLM, section 6): y [n] = x [k] B [k, n]. k lies along `axis`, n across it; x is the same in all lines
 // that run along the axis, and y, which the all-reduce makes whole, the same at all places of such a line. So the next
-// GEMV runs along the other axis and nothing is transposed. Tiles are ceil(size / places) wide; what is left over is zeros.
+// GEMV runs along the other axis and nothing is transposed. Tiles are ceil(size / places) wide; what is left over is
+// zeros.
 #pragma once
 
 #include "fabric/mesh/gemm.h"

@@ -14,9 +14,9 @@ namespace heddle::mesh {
 std::vector<double> shift_latencies(const PlmrDevice& device, const Grid& grid, Axis axis, double words, int steps,
                                     WaferSync sync);
 
-// An all-reduce of `values` a core: where a sum is passed on, a stage, which waits as AllReduceOptions' sync says; values
-// stream behind the first, one in as many cycles as wafer_cost.h counts for it; the root of a K-tree packs what it has
-// before it sends it to all.
+// An all-reduce of `values` a core: where a sum is passed on, a stage, which waits as AllReduceOptions' sync says;
+// values stream behind the first, one in as many cycles as wafer_cost.h counts for it; the root of a K-tree packs what
+// it has before it sends it to all.
 void all_reduce(const PlmrDevice& device, std::span<double> clocks, double values, const AllReduceOptions& options);
 
 // An exchange of rows of `words` among cores of a line, when all begin at 0: of each way, a core sends its own rows and

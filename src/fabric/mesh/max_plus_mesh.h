@@ -1,11 +1,11 @@
 // The mesh that tells the time: a clock a core, and each step of a program moves all clocks by a max-plus recurrence
-// (clock_field.h). What a step costs is what wafer_cost.h charges; words travel as a whole, links are never shared (that
-// INTERLEAVE lets no link carry two messages is proved in schedule/two_hop.h), and queues hold what is on its way. The
-// discrete-event mesh is there to say how far that is right.
+// (clock_field.h). What a step costs is what wafer_cost.h charges; words travel as a whole, links are never shared
+// (that INTERLEAVE lets no link carry two messages is proved in schedule/two_hop.h), and queues hold what is on its
+// way. The discrete-event mesh is there to say how far that is right.
 //
 // Of each operation (W: the cycles in which its words pass a link, way: hops alpha + ramps):
-//   shift      arrives W + way after its sender's step began. rendezvous: it leaves only when the tile that its receiver
-//              sent on in the step before, out of the buffer it goes to, has arrived.
+//   shift      arrives W + way after its sender's step began. rendezvous: it leaves only when the tile that its
+//              receiver sent on in the step before, out of the buffer it goes to, has arrived.
 //   broadcast  a core goes on W + beta + ramps after the first word, which takes distance alpha from the root; so
 //              multiplication comes after it. rendezvous: it leaves when all cores of the line are at that step.
 //   reduce     each core of the chain passes on its sum alpha + beta after it has got it; the next step's sum follows

@@ -1,7 +1,7 @@
-// What a program on a mesh may say. A program is a template over a Mesh and runs on three of them: MaxPlusMesh gives its
-// cycles, EventMesh the cycles of a small mesh word by word (the oracle), ValueMesh the numbers. All cores run the same
-// program; a tile is a matrix of the same shape at every place (grid.h). Values are those of doing one operation after
-// the other; time is not: within a step of `repeat` what the operations' contracts allow goes on at once.
+// What a program on a mesh may say. A program is a template over a Mesh and runs on three of them: MaxPlusMesh gives
+// its cycles, EventMesh the cycles of a small mesh word by word (the oracle), ValueMesh the numbers. All cores run the
+// same program; a tile is a matrix of the same shape at every place (grid.h). Values are those of doing one operation
+// after the other; time is not: within a step of `repeat` what the operations' contracts allow goes on at once.
 #pragma once
 
 #include <concepts>
@@ -66,7 +66,8 @@ struct TileAxis {
 //                      A chain from both ends of the line; overlaps with the next step. Routes one in, one out.
 //   gather(from, all, axis)            all[k] gets from of the line's place k. Relayed, N - 1 steps.
 //   exchange(from, into, axis, moves)  rows of from go where moves say; rows of into that none names keep theirs. Both
-//                      ways at once, from core to core: each keeps what is for it and passes on the rest. Routes two a way.
+//                      ways at once, from core to core: each keeps what is for it and passes on the rest. Routes two a
+//                      way.
 //   all_reduce(t, axis, reduction, options)  t of all places of a line gets the line's reduction, by the schedule that
 //                      options name. Routes as AllReduceOptions says (wafer_cost.h).
 //   clear(t)           t = 0, no time

@@ -1,6 +1,6 @@
 // Programs of the mesh, timed: what topology/wafer_cost.h says in closed form, as the programs themselves take it on
-// simulated cores. Cycles are the last core's; memory and routes are counted by the run. Throws what wafer_cost.h throws,
-// and InputError with core, phase, need and budget where a core's memory or routes do not suffice.
+// simulated cores. Cycles are the last core's; memory and routes are counted by the run. Throws what wafer_cost.h
+// throws, and InputError with core, phase, need and budget where a core's memory or routes do not suffice.
 //
 // The simulation charges what the closed forms charge (calls, multiply-accumulates, words, hops, stages); it adds what
 // they leave out: how delays of different cores meet, and ends of lines that differ from the middle.
@@ -38,8 +38,8 @@ struct ComplianceRow {
   double memory_tiles = 0;  // of a core: tiles of A, B and C; of an all-reduce: vectors
   std::string complies;     // what of L, M and R it keeps: "L M R", "M R", ...
 };
-// Each is counted on the line and on one of twice the length. L: hops and stages of a step that do not grow. M: memory that
-// does not. R: paths within the free routes.
+// Each is counted on the line and on one of twice the length. L: hops and stages of a step that do not grow. M: memory
+// that does not. R: paths within the free routes.
 std::vector<ComplianceRow> gemm_compliance(const PlmrDevice&, int line);
 // L: stages that do not double with the line. M: as above. R: routes within the free ones.
 std::vector<ComplianceRow> all_reduce_compliance(const PlmrDevice&, int line, int k_tree_phases = 2);

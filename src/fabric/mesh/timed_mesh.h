@@ -1,9 +1,10 @@
-// A mesh on which a program computes (value_mesh.h) and, where a device is given, is timed and held to a core's budgets as
-// it runs: what mesh.h may say, and local work beside.
+// A mesh on which a program computes (value_mesh.h) and, where a device is given, is timed and held to a core's budgets
+// as it runs: what mesh.h may say, and local work beside.
 //
-// Its cycles are those of the operations that were carried out. A loop (`repeat`), and what moves or multiplies outside of
-// one, is timed by a MaxPlusMesh on which all cores begin at once, and the next begins when the last core is done: cores
-// wait for each other between loops, within one as the synchronisation says. What was timed once is not timed again.
+// Its cycles are those of the operations that were carried out. A loop (`repeat`), and what moves or multiplies outside
+// of one, is timed by a MaxPlusMesh on which all cores begin at once, and the next begins when the last core is done:
+// cores wait for each other between loops, within one as the synchronisation says. What was timed once is not timed
+// again.
 #pragma once
 
 #include <map>
@@ -27,8 +28,8 @@ struct LocalWork {
 
 class TimedMesh {
  public:
-  // Without a device there are values alone: no cycles, and nothing is refused. `pool` must outlive it. Throws InputError
-  // where the mesh does not lie on the device.
+  // Without a device there are values alone: no cycles, and nothing is refused. `pool` must outlive it. Throws
+  // InputError where the mesh does not lie on the device.
   TimedMesh(const std::optional<PlmrDevice>& device, const Grid& grid, ThreadPool& pool);
 
   const Grid& grid() const { return values_.grid(); }

@@ -237,7 +237,8 @@ void ValueMesh::run_products() {
   products_ = {};
 }
 
-// All steps of one row. A's row is laid out twice side by side, so that from any offset on its places follow each other.
+// All steps of one row. A's row is laid out twice side by side, so that from any offset on its places follow each
+// other.
 void ValueMesh::run_row(int row, std::vector<float>& a_row) {
   const ValueTiles& a = stored(products_.a).values;
   const ValueTiles& b = stored(products_.b).values;

@@ -8,8 +8,8 @@
 
 namespace heddle::mesh {
 
-// Floats, zeroed, aligned to a cache line; 16 more lie behind them, which vectors may read. Throws Failure with the size
-// where memory is short.
+// Floats, zeroed, aligned to a cache line; 16 more lie behind them, which vectors may read. Throws Failure with the
+// size where memory is short.
 class ValueArray {
  public:
   ValueArray() = default;

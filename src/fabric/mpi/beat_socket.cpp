@@ -22,8 +22,8 @@ namespace {
 
 static_assert(std::is_trivially_copyable_v<Beat>);
 
-// Those of the networks that the run is to use, as `heddle launch --interface` tells Open MPI. Loopback is always one of
-// them: ranks of one machine reach each other by it, and nobody else's datagram of this job can come that way.
+// Those of the networks that the run is to use, as `heddle launch --interface` tells Open MPI. Loopback is always one
+// of them: ranks of one machine reach each other by it, and nobody else's datagram of this job can come that way.
 void add_own_addresses(BeatAddress& address) {
   const char* const chosen = std::getenv("OMPI_MCA_btl_tcp_if_include");
   ifaddrs* interfaces = nullptr;

@@ -10,7 +10,8 @@
 
 namespace heddle {
 
-// Where a rank hears: its machine's IPv4 addresses, of the networks that the run is to use. Plain data: it travels between ranks.
+// Where a rank hears: its machine's IPv4 addresses, of the networks that the run is to use. Plain data: it travels
+// between ranks.
 struct BeatAddress {
   static constexpr std::size_t kMostAddresses = 32;
 

@@ -1,12 +1,12 @@
 // The fabric `mpi`: ranks are processes that mpirun has started (`heddle launch`), on one machine or several.
 //
-// Where all ranks share one machine, each has all heaps mapped: puts and signals are stores, and there are peer addresses
-// (Capability::peer_addresses). HEDDLE_MPI_MEMORY=window in the environment of all ranks has them go without, as between
-// machines; so do heaps that one of them cannot map.
+// Where all ranks share one machine, each has all heaps mapped: puts and signals are stores, and there are peer
+// addresses (Capability::peer_addresses). HEDDLE_MPI_MEMORY=window in the environment of all ranks has them go without,
+// as between machines; so do heaps that one of them cannot map.
 //
 // Else memory is one MPI window over each rank's heap, in passive mode. A put is an MPI_Put, complete at its peer after
-// the flush that the next signal, fence or barrier begins with; a signal is an MPI_Accumulate of 8 bytes; a wait looks at
-// the own memory while it lets MPI make progress. Collectives go by messages (fabric/message_exchange.h).
+// the flush that the next signal, fence or barrier begins with; a signal is an MPI_Accumulate of 8 bytes; a wait looks
+// at the own memory while it lets MPI make progress. Collectives go by messages (fabric/message_exchange.h).
 //
 // A barrier is log2(n) rounds of empty messages. MPI is asked for MPI_THREAD_SERIALIZED: one mutex lies around every
 // call. A rank that computes does not enter MPI, and over a network its peers' transfers then stand still; so a thread

@@ -1,8 +1,8 @@
 // The heaps of ranks that share one machine: one file in memory, which every rank maps. What others do with messages is
 // then a load or a store.
 //
-// Not a window of MPI's: those lie in /dev/shm, of which many containers have 64 MB, and taking a page that is not there
-// is a signal. Here every rank takes its own pages when it opens them.
+// Not a window of MPI's: those lie in /dev/shm, of which many containers have 64 MB, and taking a page that is not
+// there is a signal. Here every rank takes its own pages when it opens them.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// What cores do by themselves between the products and sums of a transformer's layer, with the sums along a line that it
-// takes. Tiles hold a token a row; a feature's axis is the one along which features are dealt out.
+// What cores do by themselves between the products and sums of a transformer's layer, with the sums along a line that
+// it takes. Tiles hold a token a row; a feature's axis is the one along which features are dealt out.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ void add(mesh::TimedMesh& mesh, mesh::Tile x, mesh::Tile y);
 // y = gate / (1 + exp(-gate)) * up.
 void swiglu(mesh::TimedMesh& mesh, mesh::Tile gate, mesh::Tile up, mesh::Tile y);
 
-// The same of each head by itself, in place (Qwen3): x lies along x as `pieces` says, which name the head of every pair of
-// columns; `weight` [head_dim] lies like x. Sums of all heads go along x together.
+// The same of each head by itself, in place (Qwen3): x lies along x as `pieces` says, which name the head of every pair
+// of columns; `weight` [head_dim] lies like x. Sums of all heads go along x together.
 void norm_heads(mesh::TimedMesh& mesh, const AllReduceOptions& all_reduce, mesh::Tile x, mesh::Tile weight,
                 std::span<const HeadColumns> pieces, int num_heads, int head_dim, float eps);
 

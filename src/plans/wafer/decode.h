@@ -6,11 +6,11 @@
 // ends in all its cores (K-tree), so the next product finds its operand where it needs it. The embedding lies as the
 // logits' weights do, so that a token's row stands in one column of cores, which sends it along x.
 //
-// Keys and values of a token lie in one row of cores (kv_rows.h), cut along x as the queries are. Scores are summed along
-// x, and the softmax's maximum and sum, and what is attended to, along y.
+// Keys and values of a token lie in one row of cores (kv_rows.h), cut along x as the queries are. Scores are summed
+// along x, and the softmax's maximum and sum, and what is attended to, along y.
 //
-// Layers that exceed the memory of one mesh are shared by several, its regions (topology/wafer_regions.h): the hidden state
-// is handed from the last core of one to the first of the next, and all have the same rows of tokens.
+// Layers that exceed the memory of one mesh are shared by several, its regions (topology/wafer_regions.h): the hidden
+// state is handed from the last core of one to the first of the next, and all have the same rows of tokens.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ double wafer_decode_bytes(const WaferModel& model, WaferMesh cores);
 
 class WaferDecode {
  public:
-  // Places all weights, one core a place; `weights` and `pool` must outlive it. Throws Failure when memory is short, and
-  // InputError with core, phase, need and budget when a core's is.
+  // Places all weights, one core a place; `weights` and `pool` must outlive it. Throws Failure when memory is short,
+  // and InputError with core, phase, need and budget when a core's is.
   WaferDecode(const WaferWeights& weights, WaferMesh cores, const WaferDecodeOptions& options, ThreadPool& pool);
 
   // The transition from prefill: what it computed is spread over the rows. Returns the logits after the prompt's last
@@ -48,8 +48,8 @@ class WaferDecode {
 
   const KvRows& rows() const { return rows_; }
 
-  // Of the last decode(), or of what take() computed: cycles of the operations that were carried out, all regions' and the
-  // hand-over between them; memory and routes of the fullest core so far.
+  // Of the last decode(), or of what take() computed: cycles of the operations that were carried out, all regions' and
+  // the hand-over between them; memory and routes of the fullest core so far.
   const WaferCost& cost() const { return cost_; }
   // Of all cores' time in the last decode(), the part in which a region waited for another; 0 with one region.
   double idle_share() const { return idle_share_; }

@@ -1,4 +1,5 @@
-// One region's part of decode (decode.h): some of the layers, placed on a mesh of cores of its own, and their KV caches.
+// One region's part of decode (decode.h): some of the layers, placed on a mesh of cores of its own, and their KV
+// caches.
 #pragma once
 
 #include <cstdint>

@@ -22,8 +22,8 @@ class WaferKvCache {
   // reads what was there before.
   void shift(std::span<const int> passing, const KvRows& kept);
 
-  // [tile][width], pitch mesh::value_pitch(width), of a token that lies in `row`. A token keeps its slot when it moves from
-  // row to row: slots are numbered by tokens modulo their number, and a row holds consecutive tokens.
+  // [tile][width], pitch mesh::value_pitch(width), of a token that lies in `row`. A token keeps its slot when it moves
+  // from row to row: slots are numbered by tokens modulo their number, and a row holds consecutive tokens.
   float* key(int row, std::int64_t token) { return keys_.data() + offset(row, token); }
   float* value(int row, std::int64_t token) { return values_.data() + offset(row, token); }
   const float* key(int row, std::int64_t token) const { return keys_.data() + offset(row, token); }

@@ -42,8 +42,8 @@ struct HeadPartition {
     return static_cast<int>((static_cast<std::int64_t>(core) * units + u) % (head_dim / 2));
   }
 
-  // What attention multiplies: columns `query` and `query` + 1 of a core's queries belong to columns `key` and `key` + 1
-  // of its keys, in head `head`, for cores [begin, end). Every pair of every head once.
+  // What attention multiplies: columns `query` and `query` + 1 of a core's queries belong to columns `key` and `key` +
+  // 1 of its keys, in head `head`, for cores [begin, end). Every pair of every head once.
   struct Piece {
     int query, key, head, begin, end;
   };

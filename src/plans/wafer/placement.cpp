@@ -12,8 +12,8 @@ using mesh::Axis;
 using mesh::Tile;
 using mesh::TimedMesh;
 
-// Output by output, some rows of cores at a time: what lies side by side in the weight's memory goes to cores below each
-// other.
+// Output by output, some rows of cores at a time: what lies side by side in the weight's memory goes to cores below
+// each other.
 template <class Element>
 void place_along_y(TimedMesh& mesh, Tile tile, const Weight& weight, const WeightPlacement& placement) {
   constexpr std::int64_t kRowsAtOnce = 8;

@@ -7,8 +7,8 @@
 
 namespace heddle {
 
-// Which rows and columns of y = x W^T a tile [in.tile, out.tile] takes: `in` is dealt out along in_axis, `out` along the
-// other. Output o of the partition is row first_row + o of the weight.
+// Which rows and columns of y = x W^T a tile [in.tile, out.tile] takes: `in` is dealt out along in_axis, `out` along
+// the other. Output o of the partition is row first_row + o of the weight.
 struct WeightPlacement {
   const Partition& in;
   const Partition& out;

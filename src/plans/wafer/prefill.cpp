@@ -65,8 +65,8 @@ class Prefill {
     return mesh_.allocate("activations", token_tile(), columns, buffers);
   }
 
-  // Of the region with the most layers. A layer's weights are computed with as copies, which take the place of what a shift
-  // needs beside them.
+  // Of the region with the most layers. A layer's weights are computed with as copies, which take the place of what a
+  // shift needs beside them.
   void hold_weights() {
     const double layer = 1.0 * hidden_.tile * (heads_.queries.tile * 2 + heads_.keys.tile * 2 + 3 * intermediate_.tile);
     const int layers = region_layers(weights_.shape.num_layers, program_.regions).front().count();
