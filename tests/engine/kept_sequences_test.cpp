@@ -12,7 +12,7 @@
 #include "models/registry.h"
 #include "weights/checkpoint.h"
 
-namespace heddle {
+namespace heddle::kept_sequences {
 namespace {
 
 constexpr std::int64_t kVocab = 331;                         // of the golden models
@@ -182,4 +182,4 @@ TEST(KeptSequences, TheLongestBeginningWinsAndTheOldestGivesWay) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::kept_sequences

@@ -18,7 +18,7 @@
 #include "weights/checkpoint.h"
 #include "weights/safetensors.h"
 
-namespace heddle {
+namespace heddle::prompt_logprobs {
 namespace {
 
 using testing::HasSubstr;
@@ -212,4 +212,4 @@ TEST(PromptLogprobs, LogitsThatAreNoNumbersEndTheirTextAloneAndNameTheToken) {
 }
 
 }  // namespace
-}  // namespace heddle
+}  // namespace heddle::prompt_logprobs

@@ -18,7 +18,7 @@ int first_visible(int position, int window) {
   return window == 0 ? 0 : std::max(0, position - window + 1);
 }
 
-const AttentionCase kCases[] = {
+const AttentionCase kAttentionCases[] = {
     {1, 1, 1, 1, {{1, 1}}},                                          // one key: y is its value
     {4, 4, 16, 16, {{5, 5}, {1, 1}, {40, 1}}},                       // MHA
     {6, 2, 24, 16, {{15, 1}, {16, 1}, {17, 1}, {32, 2}, {33, 18}}},  // GQA around page edges
@@ -163,12 +163,13 @@ void check(const AttentionCase& c, DType dtype) {
 }
 
 TEST(Attention, MatchesFloat64AndItsDefinition) {
-  for (const AttentionCase& c : kCases)
+  for (const AttentionCase& c : kAttentionCases)
     for (const DType dtype : kDTypes) check(c, dtype);
 }
 
 // A prompt of 150 tokens beside another sequence; its bits must be the same however it is computed.
-constexpr int kHeads = 6, kKvHeads = 2, kHeadDim = 24, kPrompt = 150, kColumns = kHeads * kHeadDim;
+constexpr int kBitsHeads = 6, kBitsKvHeads = 2, kBitsHeadDim = 24, kBitsPrompt = 150,
+              kBitsColumns = kBitsHeads * kBitsHeadDim;
 constexpr TestSequence kNeighbour{.context_len = 77, .num_new_tokens = 5, .seed = 5};
 
 class AttentionBits : public ::testing::TestWithParam<int> {  // the window
@@ -179,28 +180,28 @@ class AttentionBits : public ::testing::TestWithParam<int> {  // the window
     if (with_neighbour) sequences.push_back(kNeighbour);
     sequences.push_back({context, count, 3});
     if (with_neighbour) sequences.push_back(kNeighbour);
-    Sequences cache({kKvHeads, kHeadDim, page_size, DType::bfloat16}, sequences);
+    Sequences cache({kBitsKvHeads, kBitsHeadDim, page_size, DType::bfloat16}, sequences);
     cache.fill(sequences);
     const int before = with_neighbour ? kNeighbour.num_new_tokens : 0;
-    Rows q = Rows::random(cache.num_tokens(), kColumns, 8);
-    for (int t = 0; t < count; ++t) std::copy_n(q_.row(context - count + t), kColumns, q.row(before + t));
-    const Rows y(cache.num_tokens(), kColumns);
+    Rows q = Rows::random(cache.num_tokens(), kBitsColumns, 8);
+    for (int t = 0; t < count; ++t) std::copy_n(q_.row(context - count + t), kBitsColumns, q.row(before + t));
+    const Rows y(cache.num_tokens(), kBitsColumns);
     on_cpu(threads, [&](Stream& stream) {
-      attention({q, y, cache.kv(), cache.view(), kHeads, kScale, GetParam()}, stream);
+      attention({q, y, cache.kv(), cache.view(), kBitsHeads, kScale, GetParam()}, stream);
     });
-    Rows result(count, kColumns);
-    for (int t = 0; t < count; ++t) std::copy_n(y.row(before + t), kColumns, result.row(t));
+    Rows result(count, kBitsColumns);
+    for (int t = 0; t < count; ++t) std::copy_n(y.row(before + t), kBitsColumns, result.row(t));
     return result;
   }
 
-  Rows q_ = Rows::random(kPrompt, kColumns, 1);
-  Rows whole_ = run(kPrompt, kPrompt);
+  Rows q_ = Rows::random(kBitsPrompt, kBitsColumns, 1);
+  Rows whole_ = run(kBitsPrompt, kBitsPrompt);
 };
 
 TEST_P(AttentionBits, AreThoseOfAnyChunking) {
   for (const int chunk : {1, 7, 50, 64, 100}) {
-    for (int begin = 0; begin < kPrompt; begin += chunk) {
-      const int count = std::min(chunk, kPrompt - begin);
+    for (int begin = 0; begin < kBitsPrompt; begin += chunk) {
+      const int count = std::min(chunk, kBitsPrompt - begin);
       ASSERT_EQ(bits(run(begin + count, count)), bits(whole_, begin, count)) << "chunk of " << chunk << " at " << begin;
     }
   }
@@ -208,14 +209,15 @@ TEST_P(AttentionBits, AreThoseOfAnyChunking) {
 
 TEST_P(AttentionBits, DependOnNeitherPagesNorThreadsNorNeighbours) {
   for (const int page_size : {1, 5, 16, 64})
-    EXPECT_EQ(bits(run(kPrompt, kPrompt, page_size)), bits(whole_)) << page_size;
-  for (const int threads : {2, 5}) EXPECT_EQ(bits(run(kPrompt, kPrompt, 16, threads, true)), bits(whole_)) << threads;
-  EXPECT_EQ(bits(run(kPrompt, 1, 16, 2, true)), bits(whole_, kPrompt - 1, 1));
+    EXPECT_EQ(bits(run(kBitsPrompt, kBitsPrompt, page_size)), bits(whole_)) << page_size;
+  for (const int threads : {2, 5})
+    EXPECT_EQ(bits(run(kBitsPrompt, kBitsPrompt, 16, threads, true)), bits(whole_)) << threads;
+  EXPECT_EQ(bits(run(kBitsPrompt, 1, 16, 2, true)), bits(whole_, kBitsPrompt - 1, 1));
 }
 
 TEST_P(AttentionBits, DependOnNoVectorWidth) {
   if (!cpu_target().fused_multiply_add) GTEST_SKIP() << "no fused multiply-add on this machine";
-  for_each_fused_target([&] { EXPECT_EQ(bits(run(kPrompt, kPrompt)), bits(whole_)) << cpu_target().name; });
+  for_each_fused_target([&] { EXPECT_EQ(bits(run(kBitsPrompt, kBitsPrompt)), bits(whole_)) << cpu_target().name; });
 }
 
 INSTANTIATE_TEST_SUITE_P(Window, AttentionBits, ::testing::Values(0, 10, 64, 100));

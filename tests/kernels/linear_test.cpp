@@ -14,7 +14,7 @@ struct LinearCase {
   bool has_bias = false;
 };
 
-const LinearCase kCases[] = {
+const LinearCase kLinearCases[] = {
     {1, 1, 1},
     {1, 5, 7},
     {2, 3, 15},
@@ -97,7 +97,7 @@ double bound(const float* x, const float* w, std::int64_t n) {
 
 TEST(Linear, IsTheDotProductOfItsDefinition) {
   for (const Operands& operands : kOperands) {
-    for (const LinearCase& c : kCases) {
+    for (const LinearCase& c : kLinearCases) {
       SCOPED_TRACE(
           fmt::format("{} {} tokens [{}, {}]", name_of(operands), c.num_tokens, c.out_features, c.in_features));
       // float16 holds neither 1e15 nor 1e-20; there only x is scaled.

@@ -79,7 +79,7 @@ struct TiledCase {
   std::int64_t begin = 0;  // first row
 };
 
-constexpr TiledCase kCases[] = {
+constexpr TiledCase kTiledCases[] = {
     {1, 1, 1},
     {1, 70, 96, 0, true},
     {1, 45, 75, 3, false, 20, 7},
@@ -98,7 +98,7 @@ constexpr TiledCase kCases[] = {
 };
 
 TEST(LinearTiles, EachElementIsTheDotProductOfTiles) {
-  for (const TiledCase& c : kCases) {
+  for (const TiledCase& c : kTiledCases) {
     SCOPED_TRACE(fmt::format("{} tokens [{}, {}]", c.num_tokens, c.out_features, c.in_features));
     const Rows x_rows = Rows::random(c.num_tokens, c.in_features, 1, 1, c.gap);
     std::vector<bfloat16> x_bits(static_cast<std::size_t>(c.num_tokens * (c.in_features + c.gap)));

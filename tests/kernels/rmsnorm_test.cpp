@@ -16,7 +16,7 @@ struct RmsNormCase {
   std::int64_t gap = 0;
 };
 
-const RmsNormCase kCases[] = {
+const RmsNormCase kRmsNormCases[] = {
     {1, 1},
     {2, 7, Residual::added},
     {3, 15, Residual::none, 1, 1e-6f, 3},
@@ -30,7 +30,7 @@ const RmsNormCase kCases[] = {
 };
 
 TEST(RmsNorm, MatchesFloat64AndItsDefinition) {
-  for (const RmsNormCase& c : kCases) {
+  for (const RmsNormCase& c : kRmsNormCases) {
     SCOPED_TRACE(fmt::format("[{}, {}] scale {}", c.num_tokens, c.hidden, c.scale));
     const Rows x = Rows::random(c.num_tokens, c.hidden, 1, c.scale, c.gap);
     const Rows before = Rows::random(c.num_tokens, c.hidden, 2, c.scale, c.gap);

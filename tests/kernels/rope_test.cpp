@@ -17,10 +17,10 @@ struct RopeCase {
 };
 
 // More pairs than are turned at once; two elements; one head; sizes that are no power of two.
-const RopeCase kCases[] = {{2, 1, 1}, {24, 6, 2}, {64, 4, 4}, {128, 40, 8}, {130, 3, 1, 1.1386294f}, {258, 2, 1}};
+const RopeCase kRopeCases[] = {{2, 1, 1}, {24, 6, 2}, {64, 4, 4}, {128, 40, 8}, {130, 3, 1, 1.1386294f}, {258, 2, 1}};
 
 TEST(Rope, TurnsEachPairByItsFloat32Angle) {
-  for (const RopeCase& c : kCases) {
+  for (const RopeCase& c : kRopeCases) {
     SCOPED_TRACE(fmt::format("head_dim {}", c.head_dim));
     const std::vector<std::int32_t> positions = {0, 1, 2, 1000, 131071, 7, 7};
     const std::vector<float> inv_freq = inverse_frequencies(c.head_dim, 10000);

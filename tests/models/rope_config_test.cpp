@@ -19,13 +19,13 @@ using ::testing::IsEmpty;
 
 constexpr std::int64_t kMaxPosition = 4096;
 
-RopeConfig parse(const json& config) {
+RopeConfig parse_rope(const json& config) {
   return parse_rope_config({config, "config.json"}, kMaxPosition);
 }
 
-std::string error_of(const json& config) {
+std::string rope_error_of(const json& config) {
   try {
-    parse(config);
+    parse_rope(config);
   } catch (const InputError& error) {
     return error.what();
   }
@@ -63,19 +63,21 @@ TEST(RopeFrequencies, AreThoseOfTransformers) {
 }
 
 TEST(RopeConfig, ReadsThetaWhereTransformers4And5PutIt) {
-  EXPECT_EQ(parse(json::object()).theta, 10000);
-  EXPECT_EQ(parse({{"rope_theta", 1e6}, {"rope_scaling", nullptr}}).theta, 1e6);
-  EXPECT_EQ(parse({{"rope_parameters", {{"rope_theta", 2e6}, {"rope_type", "default"}}}}).theta, 2e6);
-  EXPECT_EQ(parse({{"rope_theta", 1e6}, {"rope_parameters", {{"rope_theta", 2e6}, {"rope_type", "default"}}}}).theta,
-            2e6);
-  EXPECT_EQ(parse({{"rope_theta", 1e6}, {"rope_parameters", {{"rope_type", "default"}}}}).theta, 1e6);
-  EXPECT_EQ(parse({{"rope_theta", 1e6}, {"rope_scaling", {{"type", "default"}}}}).theta, 1e6);
+  EXPECT_EQ(parse_rope(json::object()).theta, 10000);
+  EXPECT_EQ(parse_rope({{"rope_theta", 1e6}, {"rope_scaling", nullptr}}).theta, 1e6);
+  EXPECT_EQ(parse_rope({{"rope_parameters", {{"rope_theta", 2e6}, {"rope_type", "default"}}}}).theta, 2e6);
+  EXPECT_EQ(
+      parse_rope({{"rope_theta", 1e6}, {"rope_parameters", {{"rope_theta", 2e6}, {"rope_type", "default"}}}}).theta,
+      2e6);
+  EXPECT_EQ(parse_rope({{"rope_theta", 1e6}, {"rope_parameters", {{"rope_type", "default"}}}}).theta, 1e6);
+  EXPECT_EQ(parse_rope({{"rope_theta", 1e6}, {"rope_scaling", {{"type", "default"}}}}).theta, 1e6);
 }
 
 TEST(RopeConfig, RopeScalingCountsWhereItSaysAnything) {
   const json parameters = {{"rope_type", "linear"}, {"factor", 2.0}};
   const auto factor = [&](const json& scaling) {
-    return std::get<LinearRope>(parse({{"rope_scaling", scaling}, {"rope_parameters", parameters}}).scaling).factor;
+    return std::get<LinearRope>(parse_rope({{"rope_scaling", scaling}, {"rope_parameters", parameters}}).scaling)
+        .factor;
   };
   EXPECT_EQ(factor({{"type", "linear"}, {"factor", 3.0}}), 3);
   EXPECT_EQ(factor(json::object()), 2);
@@ -84,7 +86,7 @@ TEST(RopeConfig, RopeScalingCountsWhereItSaysAnything) {
 
 TEST(RopeConfig, RopeTypeCountsMoreThanType) {
   EXPECT_TRUE(std::holds_alternative<LinearRope>(
-      parse({{"rope_scaling", {{"type", "yarn"}, {"rope_type", "linear"}, {"factor", 2}}}}).scaling));
+      parse_rope({{"rope_scaling", {{"type", "yarn"}, {"rope_type", "linear"}, {"factor", 2}}}}).scaling));
 }
 
 TEST(RopeConfig, TheOriginalContextIsGivenInOneOfThreePlaces) {
@@ -92,7 +94,7 @@ TEST(RopeConfig, TheOriginalContextIsGivenInOneOfThreePlaces) {
     json config = {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}}};
     config["rope_scaling"].update(parameters);
     config.update(beside);
-    return std::get<YarnRope>(parse(config).scaling).original_max_position;
+    return std::get<YarnRope>(parse_rope(config).scaling).original_max_position;
   };
   constexpr const char* kKey = "original_max_position_embeddings";
   EXPECT_EQ(original(json::object(), json::object()), kMaxPosition);
@@ -102,7 +104,7 @@ TEST(RopeConfig, TheOriginalContextIsGivenInOneOfThreePlaces) {
 
 TEST(RopeConfig, TheModelsContextIsTheStretchedOne) {
   const auto context = [](const json& scaling) {
-    return stretched_max_position(parse({{"rope_scaling", scaling}}), kMaxPosition);
+    return stretched_max_position(parse_rope({{"rope_scaling", scaling}}), kMaxPosition);
   };
   EXPECT_EQ(context(nullptr), 4096);
   EXPECT_EQ(context({{"type", "linear"}, {"factor", 2.5}}), 10240);
@@ -163,12 +165,13 @@ TEST(RopeConfig, NamesWhatIsWrong) {
   for (const auto& c : cases) {
     json rope = c.base;
     rope.update(c.changes);
-    EXPECT_EQ(error_of({{"rope_scaling", rope}}), std::string("config.json: rope_scaling: ") + c.message);
+    EXPECT_EQ(rope_error_of({{"rope_scaling", rope}}), std::string("config.json: rope_scaling: ") + c.message);
   }
-  EXPECT_EQ(error_of({{"rope_theta", -1}}),
+  EXPECT_EQ(rope_error_of({{"rope_theta", -1}}),
             "config.json: rope_theta: expected a number from 1 to 1000000000000, found -1");
-  EXPECT_EQ(error_of({{"rope_scaling", 2}}), "config.json: rope_scaling: expected an object, found 2");
-  EXPECT_EQ(error_of({{"rope_parameters", {1}}}), "config.json: rope_parameters: expected an object, found an array");
+  EXPECT_EQ(rope_error_of({{"rope_scaling", 2}}), "config.json: rope_scaling: expected an object, found 2");
+  EXPECT_EQ(rope_error_of({{"rope_parameters", {1}}}),
+            "config.json: rope_parameters: expected an object, found an array");
 }
 
 // Whatever parse_rope_config lets through.
@@ -190,7 +193,7 @@ TEST(RopeFrequencies, AreNumbersAtEveryLimit) {
           json scaling = shared;
           scaling.update(own);
           for (const int head_dim : {2, 128, 1024}) {
-            const RopeFrequencies result = rope_frequencies(parse({{"rope_scaling", scaling}}), head_dim);
+            const RopeFrequencies result = rope_frequencies(parse_rope({{"rope_scaling", scaling}}), head_dim);
             EXPECT_EQ(std::ssize(result.inv_freq), head_dim / 2);
             for (const float frequency : result.inv_freq)
               ASSERT_TRUE(std::isfinite(frequency)) << scaling << " head_dim " << head_dim;
