@@ -46,7 +46,8 @@ TEST_P(RandomTexts, AreWhatThePackageMakesOfThem) {
         for (const Specials specials : {Specials::keep, Specials::skip})
           text_hash.add_text(tokenizer.decode(some, specials));
     }
-    EXPECT_EQ(fmt::format("{:016x}{:016x}", ids_hash.value(), text_hash.value()), kind["blocks"][block])
+    EXPECT_EQ(fmt::format("{:016x}{:016x}", ids_hash.value(), text_hash.value()),
+              kind["blocks"][block].get<std::string>())
         << kind["name"] << ", texts from " << block * kBlock << " on";
   }
 }
