@@ -20,8 +20,9 @@ namespace heddle {
 // waits on a peer belongs to a Team (base/team.h).
 class ThreadPool {
  public:
-  // Pieces are multiples of `least`, or `most`, but for the last. Where it is less than `most`, each takes half of a thread's share of
-  // what is left, within these two: the first cost little to hand out, and with the last threads end together.
+  // Pieces are multiples of `least`, or `most`, but for the last. Where it is less than `most`, each takes half of a
+  // thread's share of what is left, within these two: the first cost little to hand out, and with the last threads end
+  // together.
   struct PieceSizes {
     std::int64_t most;
     std::int64_t least;
@@ -39,8 +40,8 @@ class ThreadPool {
 
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls piece(begin, end) until [0, count) is covered once, with pieces of these sizes, and returns when all are done;
-  // the caller takes part. May be called from several threads at once, not from within a piece. Allocates
+  // Calls piece(begin, end) until [0, count) is covered once, with pieces of these sizes, and returns when all are
+  // done; the caller takes part. May be called from several threads at once, not from within a piece. Allocates
   // nothing. If pieces throw, those already begun finish, no others start, and the first exception is rethrown.
   // What pieces wrote is visible to the caller afterwards.
   void parallel_for(std::int64_t count, PieceSizes sizes, FunctionRef<void(std::int64_t, std::int64_t)> piece);

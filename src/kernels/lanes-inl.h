@@ -157,6 +157,38 @@ HWY_INLINE void sum_lanes_of_four(const float* const (&lanes)[4], float (&sums)[
 #endif
 }
 
+#if HWY_TARGET == HWY_AVX3
+// Lanes [0, half) of each 2 * half become the sums of `lower` with the lanes `half` further on, the others those of
+// `upper`: one blend, one permutation and one addition for two registers.
+HWY_INLINE Vector halve_by_eight(Vector lower, Vector upper) {
+  const Floats d;
+  return hn::Add(hn::ConcatUpperLower(d, upper, lower), hn::ConcatLowerUpper(d, upper, lower));
+}
+HWY_INLINE Vector halve_by_four(Vector lower, Vector upper) {
+  return hn::Add(hn::OddEvenBlocks(upper, lower), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(lower, upper)));
+}
+HWY_INLINE Vector halve_by_two(Vector lower, Vector upper) {
+  const hn::Repartition<double, Floats> d64;
+  const auto l = hn::BitCast(d64, lower), u = hn::BitCast(d64, upper);
+  const auto kept = hn::BitCast(Floats(), hn::OddEven(u, l)), moved = hn::BitCast(Floats(), hn::OddEven(l, u));
+  return hn::Add(kept, hn::Shuffle1032(moved));
+}
+HWY_INLINE Vector halve_by_one(Vector lower, Vector upper) {
+  return hn::Add(hn::OddEven(upper, lower), hn::Shuffle2301(hn::OddEven(lower, upper)));
+}
+
+// The sums of sixteen times sixteen lanes, each in the order of README.md: lane i has that of v[i]. Overwrites v.
+HWY_INLINE Vector sum_each_of_sixteen(Vector (&v)[16]) {
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) v[i] = halve_by_eight(v[i], v[i + 8]);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) v[i] = halve_by_four(v[i], v[i + 4]);
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) v[i] = halve_by_two(v[i], v[i + 2]);
+  return halve_by_one(v[0], v[1]);
+}
+#endif
+
 #if HWY_TARGET != HWY_SCALAR
 // v[i] + v[i + half] until four lanes are left.
 template <class D>

@@ -38,14 +38,26 @@ HWY_INLINE void keep_order() {
 // once.
 enum class Packing : std::uint8_t { chunks, planes };
 
-// What comes into the second-level cache while a tile is multiplied: nothing; of each row what lies some bytes behind
-// it; or what lies some bytes behind the tile, in the order of memory.
-enum class Fetch { nothing, behind_rows, in_order };
+// What comes into a cache while a tile is multiplied: nothing; of each row what lies some bytes behind it, or what lies
+// some bytes behind the tile in the order of memory, into the second level; as much of two rows elsewhere as the tile
+// reads of one, into the first.
+enum class Fetch { nothing, behind_rows, in_order, two_rows };
+
+// Where that lies.
+struct Ahead {
+  std::ptrdiff_t bytes = 0;
+  const void* rows[2] = {};
+};
 
 // Brings a cache line into the second-level cache. Where it lies beyond what is allocated, nothing happens.
 HWY_INLINE void fetch(const void* from, std::ptrdiff_t ahead) {
   const auto address = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead);
   __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
+}
+// The same into the first-level cache.
+HWY_INLINE void fetch_near(const void* from, std::ptrdiff_t ahead) {
+  const auto address = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead);
+  __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 3);
 }
 
 // x is float32; W is, or is widened to it. Lane i takes element i of each 16.
@@ -84,12 +96,26 @@ struct DotSums {
         for (int p = 0; p < kParts; ++p) lanes[r][t][p] = hn::Zero(Floats());
   }
 
-  // Adds the products of `num_chunks` chunks. Of planes, w and x are in that of `part`, and kParts is 1. What a Fetch
-  // brings lies `ahead` bytes behind each row, or behind the first: a processor foresees no jump to another row, and
-  // it reads several rows at once at less than the rate of one stream.
+  // All of a row's lanes, which lie one token's after the other.
+  HWY_INLINE void load_row(int r, const float* from) {
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t)
+#pragma GCC unroll 4
+      for (int p = 0; p < kParts; ++p) lanes[r][t][p] = load(from + t * kLanes + p * kWidth);
+  }
+  HWY_INLINE void store_row(int r, float* to) const {
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t)
+#pragma GCC unroll 4
+      for (int p = 0; p < kParts; ++p) hn::StoreU(lanes[r][t][p], Floats(), to + t * kLanes + p * kWidth);
+  }
+
+  // Adds the products of `num_chunks` chunks. Of planes, w and x are in that of `part`, and kParts is 1. A Fetch brings
+  // what a processor does not foresee, a jump to another row; and it reads several rows at once at less than the rate
+  // of one stream.
   template <Packing kW = Packing::chunks, Packing kX = Packing::chunks, Fetch kFetch = Fetch::nothing, class W>
   HWY_INLINE void add(const W* const (&w)[kRows], const typename Format::Packed* const (&x)[kTokens],
-                      std::int64_t num_chunks, int part, std::ptrdiff_t ahead = 0) {
+                      std::int64_t num_chunks, int part, const Ahead& ahead = {}) {
     // Copies, which the compiler may keep in registers whatever is stored in memory.
     const W* rows[kRows];
     const typename Format::Packed* tokens[kTokens];
@@ -100,11 +126,16 @@ struct DotSums {
     for (std::int64_t chunk = 0; chunk < num_chunks; ++chunk) {
       if constexpr (kFetch == Fetch::behind_rows) {
 #pragma GCC unroll 24
-        for (int r = 0; r < kRows; ++r) fetch(rows[r] + chunk * Format::kChunk, ahead);
+        for (int r = 0; r < kRows; ++r) fetch(rows[r] + chunk * Format::kChunk, ahead.bytes);
       }
       if constexpr (kFetch == Fetch::in_order) {
 #pragma GCC unroll 24
-        for (int r = 0; r < kRows; ++r) fetch(rows[0] + (chunk * kRows + r) * Format::kChunk, ahead);
+        for (int r = 0; r < kRows; ++r) fetch(rows[0] + (chunk * kRows + r) * Format::kChunk, ahead.bytes);
+      }
+      if constexpr (kFetch == Fetch::two_rows) {
+        constexpr auto kBytes = static_cast<std::ptrdiff_t>(Format::kChunk * sizeof(typename Format::Weight));
+        fetch_near(ahead.rows[0], chunk * kBytes);
+        fetch_near(ahead.rows[1], chunk * kBytes);
       }
 #pragma GCC unroll 2
       for (int phase = 0; phase < Format::kPhases; ++phase) {

@@ -1,6 +1,7 @@
 #include "kernels/linear.h"
 
 #include "cpu_arithmetic.h"
+#include "kernels/linear_bf16_dot.h"
 #include "operands.h"
 
 namespace heddle {
@@ -33,6 +34,11 @@ const LinearCase kLinearCases[] = {
     {33, 30, 1100, 0, 0, 1, true},  // two rounds of tokens, and of in_features
     {1, 3, 33000},                  // one token's in_features in two rounds, too
     {6, 200, 2085, 0, 1},           // rounds of rows; a ragged end of the last round of in_features
+    // Tokens in tiles of four and of three, rows beyond the last six, of one round, two rounds, whole and ragged, or more.
+    {18, 100, 2048, 2, 0, 1, true},
+    {97, 50, 4128},
+    {17, 101, 8200, 3, 1, 1, true},
+    {3, 110, 8200, 0, 0, 1, true},
 };
 
 // The dtypes that can be multiplied.
@@ -85,13 +91,18 @@ float expected_dot(const Operands& operands, const float* x, const float* w, std
   return cpu_target().bfloat16_tiles ? dot_product_of_tiles(x, w, n) : dot_product_of_pairs(x, w, n);
 }
 
+// As the products of AMX and of AVX512-BF16 do.
+bool takes_subnormals_for_zeros() {
+  return cpu_target().bfloat16_tiles || linear_rows_bf16_dot() != nullptr;
+}
+
 double bound(const float* x, const float* w, std::int64_t n) {
   double magnitude = 0;
   for (std::int64_t k = 0; k < n; ++k) magnitude += std::fabs(static_cast<double>(x[k]) * w[k]);
   // A lane's additions, four halvings, and one for the second-order terms; each subnormal rounding adds half of 2^-149.
   // On tiles: sixteen of a step's additions, one of its halves, and one for each of n / 32 steps.
   const double depth = static_cast<double>(n) / 16 + (cpu_target().bfloat16_tiles ? 20 : 6);
-  const double rounding = cpu_target().bfloat16_tiles ? 0x1p-126 : 0x1p-150;  // where they are not taken for zeros
+  const double rounding = takes_subnormals_for_zeros() ? 0x1p-126 : 0x1p-150;
   return depth * kUnit * magnitude + static_cast<double>(n + 16) * rounding;
 }
 
@@ -119,8 +130,7 @@ TEST(Linear, IsTheDotProductOfItsDefinition) {
           for (std::int64_t k = 0; k < c.in_features; ++k) exact += static_cast<double>(x.row(t)[k]) * row[k];
           ASSERT_NEAR(y.row(t)[r], exact, bound(x.row(t), row, c.in_features) + kUnit * std::fabs(exact))
               << "token " << t << " row " << r;
-          // The instruction of AVX512-BF16 takes subnormals for zeros.
-          if (cpu_target().fused_multiply_add && c.scale >= 1) {
+          if (cpu_target().fused_multiply_add && (c.scale >= 1 || !takes_subnormals_for_zeros())) {
             float expected = expected_dot(operands, x.row(t), row, c.in_features);
             if (c.has_bias) expected += b;
             ASSERT_EQ(std::bit_cast<std::uint32_t>(y.row(t)[r]), std::bit_cast<std::uint32_t>(expected))
@@ -175,7 +185,7 @@ TEST(Linear, StacksUpToThreeBlocks) {
 }
 
 TEST(Linear, BitsDependOnNeitherThreadsNorBatchNorAlignmentNorVectorWidth) {
-  constexpr int kTokens = 37, kOut = 300, kIn = 1201;
+  constexpr int kTokens = 37, kOut = 110, kIn = 4201;
   const Rows values = Rows::random(kTokens, kIn, 5);
   const std::vector<float> weights = random_floats(kOut * kIn, 6);
   for (const Operands& operands : kOperands) {
