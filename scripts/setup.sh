@@ -12,7 +12,7 @@ build=$root/build/$preset
 packages=(g++ cmake ninja-build pkgconf libfmt-dev nlohmann-json3-dev libcli11-dev libicu-dev libhwy-dev libhwloc-dev
   libedit-dev libpng-dev openmpi-bin libopenmpi-dev libgtest-dev libgmock-dev librapidcheck-dev)
 
-if [ "$preset" = fuzz ]; then packages+=(clang-19 libclang-rt-19-dev llvm-19); fi
+if [[ $preset = asan || $preset = fuzz ]]; then packages+=(clang-19 libclang-rt-19-dev llvm-19); fi
 
 say() { echo "heddle: $*"; }
 fail() {
