@@ -1,5 +1,5 @@
-// What attention does with one block of widened keys and values, the same for all dtypes. Included once a target, after
-// hwy/highway.h; the guard is Highway's idiom.
+// What attention does with one block of widened keys and values, where products are of float32; and the softmax of every
+// block. Included once a target, after hwy/highway.h; the guard is Highway's idiom.
 #if defined(HEDDLE_KERNELS_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_ATTENTION_INL_H_
 #undef HEDDLE_KERNELS_ATTENTION_INL_H_
@@ -19,14 +19,26 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-struct Scratch {
-  alignas(64) float q[kRowFloats];
+template <class W>
+HWY_INLINE void widen(const W* source, int count, int padded_count, float* destination) {
+  int i = 0;
+  for (; i + kWidth <= count; i += kWidth) hn::StoreU(load(source + i), Floats(), destination + i);
+  for (; i < count; ++i) destination[i] = to_float(source[i]);
+  for (; i < padded_count; ++i) destination[i] = 0;
+}
+
+// The softmax of a part's rows, as far as it has got.
+struct Softmax {
   alignas(64) float o[kRowFloats];
-  alignas(64) float kv[kKeyFloats];
-  alignas(64) float turned[kKeyFloats];            // keys, where there are many rows
   alignas(64) float scores[kMaxRows][kBlockKeys];  // then exp(score - largest)
   float largest[kMaxRows];
   float sum[kMaxRows];
+};
+
+struct Scratch : Softmax {
+  alignas(64) float q[kRowFloats];
+  alignas(64) float kv[kKeyFloats];
+  alignas(64) float turned[kKeyFloats];  // keys, where there are many rows
 };
 
 // Keys of a block that lie in scratch.kv: those at positions block + [begin, end) are seen by some row, and only they
@@ -89,11 +101,11 @@ HWY_INLINE hn::Vec<D> load_fours(D d, const float* from, std::ptrdiff_t step) {
 #endif
 
 // Rearranges `num_keys` keys, a multiple of 16, from scratch.kv into scratch.turned: [num_keys / kColumns, width,
-// kColumns], the elements in the order of their turns.
-template <int kColumns>
-HWY_INLINE void turn_keys(Scratch& scratch, int num_keys, int width) {
+// kColumns], element d at turn(d).
+template <int kColumns, class Turn>
+HWY_INLINE void turn_keys(Scratch& scratch, int num_keys, int width, const Turn& turn) {
   const auto place = [&](int element, int key) {
-    return scratch.turned + (key / kColumns * width + turn_of(element, width)) * kColumns + key % kColumns;
+    return scratch.turned + (key / kColumns * width + turn(element)) * kColumns + key % kColumns;
   };
 #if HWY_TARGET == HWY_SCALAR
   for (int key = 0; key < num_keys; ++key)
@@ -158,7 +170,7 @@ template <int kGroups>
 HWY_INLINE void score_turned(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
   constexpr int kColumns = kGroups * kLanes;
   alignas(64) float waiting[4][kOuterRows][kColumns];
-  turn_keys<kColumns>(scratch, num_keys, keys.width);
+  turn_keys<kColumns>(scratch, num_keys, keys.width, [&](int d) { return turn_of(d, keys.width); });
   for (int row = 0; row < num_rows; row += kOuterRows) {
     float dropped[kBlockKeys];
     const float* q[kOuterRows];
@@ -174,9 +186,15 @@ HWY_INLINE void score_turned(Scratch& scratch, int num_rows, const Keys& keys, i
   }
 }
 
+// Zeros for those of `num_keys` keys in `kv` that were not read.
+template <class T>
+HWY_INLINE void clear_unread(T* kv, const Keys& keys, int num_keys) {
+  std::fill(kv, kv + (keys.begin - keys.first) * keys.width, T{});
+  std::fill(kv + (keys.end - keys.first) * keys.width, kv + num_keys * keys.width, T{});
+}
+
 static HWY_NOINLINE void score_many(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
-  std::fill(scratch.kv, scratch.kv + (keys.begin - keys.first) * keys.width, 0.0f);
-  std::fill(scratch.kv + (keys.end - keys.first) * keys.width, scratch.kv + num_keys * keys.width, 0.0f);
+  clear_unread(scratch.kv, keys, num_keys);
   if (num_keys % (kOuterGroups * kLanes) == 0)
     score_turned<kOuterGroups>(scratch, num_rows, keys, num_keys, scale);
   else
@@ -194,44 +212,74 @@ HWY_INLINE void score_block(Scratch& scratch, int num_rows, const Keys& keys, in
     score_many(scratch, num_rows, keys, num_keys, scale);
 }
 
-// Turns the scores [begin, end) of a row, those that it sees of a block, into weights, and brings the row's maximum,
-// sum and output up to them.
-static HWY_NOINLINE void weigh_row(Scratch& scratch, int row, int begin, int end, int width) {
+// Turns the scores that kRows rows from `row` see of a block, at least one each, into weights, and brings the rows' maxima,
+// sums and outputs up to them. Several rows, since each alone waits for its maximum, then for exp, then for its sum.
+template <int kRows>
+HWY_NOINLINE void weigh_rows(Softmax& softmax, int row, const Visible (&seen)[kRows], int width) {
   const Floats d;
-  float* scores = scratch.scores[row];
-  std::fill(scores, scores + begin, -std::numeric_limits<float>::infinity());
-  std::fill(scores + end, scores + kBlockKeys, -std::numeric_limits<float>::infinity());
-
-  const float before = scratch.largest[row];
-  Vector maxima = hn::Set(d, before);
-  for (int key = 0; key < kBlockKeys; key += kWidth) {
-    const Vector score = load(scores + key);
-    maxima = hn::IfThenElse(hn::Gt(score, maxima), score, maxima);  // passes over NaN, whose weight will be NaN
+  float before[kRows], largest[kRows];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    float* scores = softmax.scores[row + r];
+    std::fill(scores, scores + seen[r].begin, -std::numeric_limits<float>::infinity());
+    std::fill(scores + seen[r].end, scores + kBlockKeys, -std::numeric_limits<float>::infinity());
+    before[r] = softmax.largest[row + r];
+    Vector maxima = hn::Set(d, before[r]);
+    for (int key = 0; key < kBlockKeys; key += kWidth) {
+      const Vector score = load(scores + key);
+      maxima = hn::IfThenElse(hn::Gt(score, maxima), score, maxima);  // passes over NaN, whose weight will be NaN
+    }
+    largest[r] = hn::GetLane(hn::MaxOfLanes(d, maxima));
   }
-  const float largest = hn::GetLane(hn::MaxOfLanes(d, maxima));
 
-  const Vector shift = hn::Set(d, largest);
-  Vector lanes[kRegisters];
-  for (int i = 0; i < kRegisters; ++i) lanes[i] = hn::Zero(d);
+  Vector lanes[kRows][kRegisters];
+  for (int r = 0; r < kRows; ++r)
+    for (int i = 0; i < kRegisters; ++i) lanes[r][i] = hn::Zero(d);
   for (int key = 0; key < kBlockKeys; key += kLanes) {
     for (int i = 0; i < kRegisters; ++i) {
-      float* at = scores + key + i * kWidth;
-      const Vector weight = exp_of_nonpositive(d, hn::Sub(load(at), shift));
-      hn::StoreU(weight, d, at);
-      lanes[i] = hn::Add(lanes[i], weight);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        float* at = softmax.scores[row + r] + key + i * kWidth;
+        const Vector weight = exp_of_nonpositive(d, hn::Sub(load(at), hn::Set(d, largest[r])));
+        hn::StoreU(weight, d, at);
+        lanes[r][i] = hn::Add(lanes[r][i], weight);
+      }
     }
   }
-  const float block_sum = sum_lanes(lanes);
 
-  scratch.largest[row] = largest;
-  if (largest == before) {  // exp(0) is 1, and a product with 1 changes nothing
-    scratch.sum[row] += block_sum;
-    return;
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const float block_sum = sum_lanes(lanes[r]);
+    float& sum = softmax.sum[row + r];
+    softmax.largest[row + r] = largest[r];
+    if (largest[r] == before[r]) {  // exp(0) is 1, and a product with 1 changes nothing
+      sum += block_sum;
+      continue;
+    }
+    const Vector correction = exp_of_nonpositive(d, hn::Sub(hn::Set(d, before[r]), hn::Set(d, largest[r])));
+    sum = hn::GetLane(hn::MulAdd(hn::Set(d, sum), correction, hn::Set(d, block_sum)));
+    float* o = softmax.o + (row + r) * width;
+    for (int i = 0; i < width; i += kWidth) hn::StoreU(hn::Mul(load(o + i), correction), d, o + i);
   }
-  const Vector correction = exp_of_nonpositive(d, hn::Sub(hn::Set(d, before), shift));
-  scratch.sum[row] = hn::GetLane(hn::MulAdd(hn::Set(d, scratch.sum[row]), correction, hn::Set(d, block_sum)));
-  float* o = scratch.o + row * width;
-  for (int i = 0; i < width; i += kWidth) hn::StoreU(hn::Mul(load(o + i), correction), d, o + i);
+}
+
+// The same for all rows; visible(row) says which of the block's keys a row sees, perhaps none.
+template <class VisibleKeys>
+HWY_INLINE void weigh_block(Softmax& softmax, int num_rows, const VisibleKeys& visible, int width) {
+  constexpr int kRows = 4;
+  const auto sees_any = [](const Visible& seen) { return seen.begin < seen.end; };
+  for (int row = 0; row < num_rows; row += kRows) {
+    Visible seen[kRows];
+    const int count = std::min(kRows, num_rows - row);
+    int seeing = 0;
+    for (int r = 0; r < count; ++r) seeing += sees_any(seen[r] = visible(row + r)) ? 1 : 0;
+    if (seeing == kRows) {
+      weigh_rows<kRows>(softmax, row, seen, width);
+      continue;
+    }
+    for (int r = 0; r < count; ++r)
+      if (sees_any(seen[r])) weigh_rows<1>(softmax, row + r, {seen[r]}, width);
+  }
 }
 
 // o[row] += weights[row][j] * value j for j in [begin, end), one after the other, for kRows rows from `row` and kGroups
@@ -266,26 +314,56 @@ HWY_INLINE void add_values(Scratch& scratch, int row, const Keys& keys, int begi
   for (; column < keys.width; column += kLanes) add_columns<kRows, 1>(scratch, row, keys, begin, end, column);
 }
 
-// Adds values, which lie in scratch.kv, to all rows that see them. visible(row) says which of the block's a row sees.
-template <class VisibleKeys>
-HWY_NOINLINE void add_visible_values(Scratch& scratch, int num_rows, const Keys& keys, const VisibleKeys& visible) {
+// Shares out the values of `keys` among the rows that see them: add_group(row, begin, end) for kOuterRows rows from `row`
+// that all see these, add_row(row, begin, end) for what only one of them does. visible(row) says which of the block's a
+// row sees. A group's values begin and end at multiples of kKeysAtOnce; keys come in turn for each row.
+template <int kKeysAtOnce, class VisibleKeys, class AddGroup, class AddRow>
+HWY_INLINE void share_values(int num_rows, const Keys& keys, const VisibleKeys& visible, const AddGroup& add_group,
+                             const AddRow& add_row) {
   const auto seen_begin = [&](int row) { return std::max(visible(row).begin, keys.begin); };
   const auto seen_end = [&](int row) { return std::min(visible(row).end, keys.end); };
   const auto add_to_row = [&](int row, int begin, int end) {
-    if (begin < end) add_values<1>(scratch, row, keys, begin, end);
+    if (begin < end) add_row(row, begin, end);
   };
   for (int row = 0; row < num_rows; row += kOuterRows) {
     const int group = std::min(kOuterRows, num_rows - row);
-    const int begin = seen_begin(row + group - 1), end = seen_end(row);  // seen by the whole group
+    const int begin = (seen_begin(row + group - 1) + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
+    const int end = seen_end(row) / kKeysAtOnce * kKeysAtOnce;  // as far as the whole group sees
     if (group < kOuterRows || begin >= end) {
       for (int r = row; r < row + group; ++r) add_to_row(r, seen_begin(r), seen_end(r));
       continue;
     }
     for (int r = row; r < row + group; ++r) add_to_row(r, seen_begin(r), begin);
-    add_values<kOuterRows>(scratch, row, keys, begin, end);
+    add_group(row, begin, end);
     for (int r = row; r < row + group; ++r) add_to_row(r, end, seen_end(r));
   }
 }
+
+// Products of float32 for attend() (attention_loop-inl.h); the cache is widened to it.
+template <class W>
+struct WidenedProducts {
+  using Element = W;
+  using Scratch = HWY_NAMESPACE::Scratch;
+
+  static HWY_INLINE void take_query(Scratch& scratch, int row, int num_rows, const float* q, int head_dim, int width) {
+    widen(q, head_dim, width, scratch.q + row * width);
+    if (num_rows >= kFewestRowsToTurn) turn_query(scratch.q + row * width, width);
+  }
+  static HWY_INLINE void take_key_or_value(Scratch& scratch, int idx, const W* from, int head_dim, int width) {
+    widen(from, head_dim, width, scratch.kv + idx * width);
+  }
+  static HWY_INLINE void score(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
+    score_block(scratch, num_rows, keys, num_keys, scale);
+  }
+  static HWY_INLINE void take_weights(Scratch&, int) {}
+  template <class VisibleKeys>
+  static HWY_INLINE void add_values(Scratch& scratch, int num_rows, const Keys& keys, const VisibleKeys& visible) {
+    share_values<1>(
+        num_rows, keys, visible,
+        [&](int row, int begin, int end) { HWY_NAMESPACE::add_values<kOuterRows>(scratch, row, keys, begin, end); },
+        [&](int row, int begin, int end) { HWY_NAMESPACE::add_values<1>(scratch, row, keys, begin, end); });
+  }
+};
 
 }  // namespace heddle::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -7,8 +7,10 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "kernels/attention_bf16_dot.h"
 #include "kernels/attention_part.h"
 #include "kernels/attention_sm90.h"
+#include "kernels/cpu_target.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
 
@@ -18,114 +20,21 @@
 // After foreach_target.h.
 #include <hwy/highway.h>
 #include "kernels/attention-inl.h"
+#include "kernels/attention_loop-inl.h"
+#include "kernels/attention_rounded-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-template <class W>
-HWY_INLINE void widen(const W* source, int count, int padded_count, float* destination) {
-  int i = 0;
-  for (; i + kWidth <= count; i += kWidth) hn::StoreU(load(source + i), Floats(), destination + i);
-  for (; i < count; ++i) destination[i] = to_float(source[i]);
-  for (; i < padded_count; ++i) destination[i] = 0;
-}
-
-// The part's view of keys or values at positions [begin, end), widened and side by side.
-template <class W>
-void load_positions(const PagedKv& kv, const void* pages, const std::int32_t* page_table, int head, int begin, int end,
-                    float* destination) {
-  const int width = padded(kv.head_dim);
-  int page_idx = begin / kv.page_size, slot = begin % kv.page_size;
-  for (int position = begin; position < end; ++page_idx, slot = 0) {
-    const int count = std::min(kv.page_size - slot, end - position);
-    const W* source = static_cast<const W*>(pages) + kv.offset(page_table[page_idx], head, slot);
-    for (int i = 0; i < count; ++i, ++position, source += kv.head_dim, destination += width)
-      widen(source, kv.head_dim, width, destination);
-  }
-}
-
-template <class Y>
-HWY_INLINE void divide_row(const float* o, float sum, Y* y, int head_dim) {
-  const Vector sums = hn::Set(Floats(), sum);
-  int i = 0;
-  for (; i + kWidth <= head_dim; i += kWidth) store(hn::Div(load(o + i), sums), y + i);
-  for (; i < head_dim; ++i) store_one(o[i] / sum, y + i);
-}
-
-template <class W>
-void attend(const AttentionParams& params, const AttentionPart& part) {
-  const PagedKv& kv = params.kv;
-  const PagedSequences& sequences = params.sequences;
-  const int head_dim = kv.head_dim;
-  const int width = padded(head_dim);
-  const int at_once = keys_at_once(head_dim);
-  const std::int32_t* page_table = sequences.pages(part.sequence);
-  const std::int64_t first_row = sequences.query_start[part.sequence] + part.first_token;
-  const int first_position =
-      sequences.context_len[part.sequence] - sequences.num_new_tokens(part.sequence) + part.first_token;
-  const int num_rows = part.num_rows();
-
-  Scratch scratch;
-  for (int row = 0; row < num_rows; ++row) {
-    const std::int64_t token = first_row + row / part.num_heads;
-    const int head = part.first_head + row % part.num_heads;
-    widen(static_cast<const float*>(params.q.data) + token * params.q.row_stride + std::int64_t{head} * head_dim,
-          head_dim, width, scratch.q + row * width);
-    if (num_rows >= kFewestRowsToTurn) turn_query(scratch.q + row * width, width);
-    scratch.largest[row] = -std::numeric_limits<float>::infinity();
-    scratch.sum[row] = 0;
-  }
-  std::fill_n(scratch.o, num_rows * width, 0.0f);
-
-  const int first_key = first_visible(first_position, params.window);  // what comes before, nobody here sees
-  const int end_key = first_position + part.num_tokens;                // the last token sees what comes before
-  for (int block = first_key / kBlockKeys * kBlockKeys; block < end_key; block += kBlockKeys) {
-    const int block_begin = std::max(first_key - block, 0);
-    const int block_end = std::min(end_key - block, kBlockKeys);
-    const auto visible = [&](int row) {
-      return visible_keys(part, row, first_position, params.window, block, block_end);
-    };
-    const auto for_each_load = [&](const void* pages, auto use) {
-      for (int first = block_begin / at_once * at_once; first < block_end; first += at_once) {
-        const Keys keys{.first = first,
-                        .begin = std::max(first, block_begin),
-                        .end = std::min(first + at_once, block_end),
-                        .width = width};
-        load_positions<W>(kv, pages, page_table, part.kv_head, block + keys.begin, block + keys.end,
-                          scratch.kv + (keys.begin - first) * width);
-        use(keys);
-      }
-    };
-    for_each_load(kv.keys, [&](const Keys& keys) {
-      score_block(scratch, num_rows, keys, std::min(at_once, kBlockKeys - keys.first), params.scale);
-    });
-    for (int row = 0; row < num_rows; ++row) {
-      const auto [begin, end] = visible(row);
-      if (begin < end) weigh_row(scratch, row, begin, end, width);
-    }
-    for_each_load(kv.values, [&](const Keys& keys) { add_visible_values(scratch, num_rows, keys, visible); });
-  }
-
-  for (int row = 0; row < num_rows; ++row) {
-    const std::int64_t token = first_row + row / part.num_heads;
-    const int head = part.first_head + row % part.num_heads;
-    const std::int64_t y = token * params.y.row_stride + std::int64_t{head} * head_dim;
-    const float* o = scratch.o + row * width;
-    if (params.y.dtype == DType::bfloat16)
-      divide_row(o, scratch.sum[row], static_cast<bfloat16*>(params.y.data) + y, head_dim);
-    else
-      divide_row(o, scratch.sum[row], static_cast<float*>(params.y.data) + y, head_dim);
-  }
-}
-
 void attend_part(const AttentionParams& params, const AttentionPart& part) {
+  if (rounds_products(params)) return attend<RoundedProducts>(params, part);
   switch (params.kv.dtype) {
     case DType::float32:
-      return attend<float>(params, part);
+      return attend<WidenedProducts<float>>(params, part);
     case DType::bfloat16:
-      return attend<bfloat16>(params, part);
+      return attend<WidenedProducts<bfloat16>>(params, part);
     case DType::float16:
-      return attend<float16>(params, part);
+      return attend<WidenedProducts<float16>>(params, part);
   }
 }
 
@@ -185,6 +94,12 @@ struct Cut {
   }
 };
 
+AttendPart loop_for(const AttentionParams& params) {
+  if (rounds_products(params) && cpu_target().name == "AVX3")  // and no test has chosen another one
+    if (const AttendPart attend = attend_part_bf16_dot()) return attend;
+  return HWY_DYNAMIC_DISPATCH(attend_part);
+}
+
 void attention_cpu(const AttentionParams& params, ThreadPool& pool) {
   const Cut cut(params, pool.num_threads());
   const int num_sequences = params.sequences.num_sequences;
@@ -197,7 +112,7 @@ void attention_cpu(const AttentionParams& params, ThreadPool& pool) {
   if (num_parts == 0) return;
   const std::int64_t work_per_part = work / num_parts * params.kv.head_dim * cut.tokens_per_part;
 
-  const auto attend = HWY_DYNAMIC_DISPATCH(attend_part);
+  const AttendPart attend = loop_for(params);
   pool.parallel_for(num_parts, rows_per_piece(work_per_part), [&](std::int64_t begin, std::int64_t end) {
     int sequence = 0;
     std::int64_t before = 0;  // parts of earlier sequences

@@ -22,10 +22,15 @@ struct AttentionPart {
   int num_rows() const { return num_tokens * num_heads; }
 };
 
-inline constexpr int kMaxRows = 128;                 // of a part
-inline constexpr int kRowFloats = 16 * kMaxHeadDim;  // queries or outputs of a part: 128 rows up to head_dim 128
+inline constexpr int kMaxRows = 256;                 // of a part
+inline constexpr int kRowFloats = 16 * kMaxHeadDim;  // queries or outputs of a part: 256 rows up to head_dim 64
 inline constexpr int kBlockKeys = 64;                // of the softmax: part of the definition, see attention.h
 inline constexpr int kKeyFloats = kBlockKeys * 256;  // widened keys or values at once; fewer than 64 above head_dim 256
+
+// Whether products are of bfloat16, as attention.h says.
+inline bool rounds_products(const AttentionParams& params) {
+  return params.y.dtype == DType::bfloat16 && params.kv.dtype == DType::bfloat16;
+}
 
 // Rows lie padded with zeros to whole groups of lanes.
 inline int padded(int head_dim) {

@@ -228,16 +228,27 @@ struct OuterSums {
   HWY_INLINE void add(const float* const (&a)[kRows], std::ptrdiff_t a_step, const float* b, std::ptrdiff_t b_step,
                       int count) {
     std::ptrdiff_t at = 0;
-    for (int i = 0; i < count; ++i, at += a_step, b += b_step) {
-      Vector columns[kParts];
+    for (int i = 0; i < count; ++i, at += a_step, b += b_step) add_one(a, at, b);
+  }
+
+  // The same with a_step 1 for i = 1, 0, 3, 2, ..., 2 * num_pairs - 1, 2 * num_pairs - 2: the order of AVX512-BF16.
+  HWY_INLINE void add_pairs(const float* const (&a)[kRows], const float* b, std::ptrdiff_t b_step, int num_pairs) {
+    for (int i = 0; i < 2 * num_pairs; i += 2, b += 2 * b_step) {
+      add_one(a, i + 1, b + b_step);
+      add_one(a, i, b);
+    }
+  }
+
+ private:
+  HWY_INLINE void add_one(const float* const (&a)[kRows], std::ptrdiff_t at, const float* b) {
+    Vector columns[kParts];
 #pragma GCC unroll 4 * kUnroll
-      for (int p = 0; p < kParts; ++p) columns[p] = in_register(load(b + p * kWidth));
+    for (int p = 0; p < kParts; ++p) columns[p] = in_register(load(b + p * kWidth));
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const Vector factor = hn::Set(Floats(), a[r][at]);
+    for (int r = 0; r < kRows; ++r) {
+      const Vector factor = hn::Set(Floats(), a[r][at]);
 #pragma GCC unroll 4 * kUnroll
-        for (int p = 0; p < kParts; ++p) sums[r][p] = hn::MulAdd(factor, columns[p], sums[r][p]);
-      }
+      for (int p = 0; p < kParts; ++p) sums[r][p] = hn::MulAdd(factor, columns[p], sums[r][p]);
     }
   }
 };

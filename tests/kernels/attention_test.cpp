@@ -1,5 +1,7 @@
 #include "kernels/attention.h"
 
+#include <tuple>
+
 #include "cpu_arithmetic.h"
 #include "operands.h"
 #include "sequences.h"
@@ -45,9 +47,34 @@ const AttentionCase kAttentionCases[] = {
 
 constexpr float kScale = 0.25f;
 
+// What is multiplied: float32, or bfloat16, to which queries and weights are rounded.
+enum class Products { of_float32, of_bfloat16 };
+
+float rounded(float x) {
+  return to_float(to_bfloat16(x));
+}
+
+std::vector<float> rounded(const float* values, int count) {
+  std::vector<float> result(values, values + count);
+  for (float& value : result) value = rounded(value);
+  return result;
+}
+
+// The dot product of bfloat16 products: one chain over pairs of elements.
+float dot_of_pairs(const float* a, const float* b, int count) {
+  float sum = 0;
+  for (int i = 0; i < count; i += 2) {
+    if (i + 1 < count) sum = std::fma(a[i + 1], b[i + 1], sum);
+    sum = std::fma(a[i], b[i], sum);
+  }
+  return sum;
+}
+
 // y of one head and token by the formulas of attention.h.
 std::vector<float> attention_by_definition(const float* q, const std::vector<float>& keys,
-                                           const std::vector<float>& values, int head_dim, int position, int first) {
+                                           const std::vector<float>& values, int head_dim, int position, int first,
+                                           Products products) {
+  const bool pairs = products == Products::of_bfloat16;
   float largest = -std::numeric_limits<float>::infinity(), sum = 0;
   std::vector<float> o(static_cast<std::size_t>(head_dim));
   for (int block = first / 64 * 64; block <= position; block += 64) {
@@ -56,7 +83,8 @@ std::vector<float> attention_by_definition(const float* q, const std::vector<flo
     const int begin = std::max(0, first - block), end = std::min(64, position + 1 - block);
     const float before = largest;
     for (int i = begin; i < end; ++i) {
-      weights[i] = dot_product(q, keys.data() + (block + i) * head_dim, head_dim) * kScale;
+      const float* key = keys.data() + (block + i) * head_dim;
+      weights[i] = (pairs ? dot_of_pairs(q, key, head_dim) : dot_product(q, key, head_dim)) * kScale;
       largest = std::max(largest, weights[i]);
     }
     std::array<float, 16> lanes{};
@@ -68,7 +96,12 @@ std::vector<float> attention_by_definition(const float* q, const std::vector<flo
     sum = std::fma(sum, correction, sum_of_lanes(lanes));
     for (int d = 0; d < head_dim; ++d) {
       o[d] *= correction;
-      for (int i = begin; i < end; ++i) o[d] = std::fma(weights[i], values[(block + i) * head_dim + d], o[d]);
+      for (int i = 0; i < 64; ++i) {
+        const int key = pairs ? i ^ 1 : i;
+        if (key < begin || key >= end) continue;
+        const float weight = pairs ? rounded(weights[key]) : weights[key];
+        o[d] = std::fma(weight, values[(block + key) * head_dim + d], o[d]);
+      }
     }
   }
   for (float& value : o) value /= sum;
@@ -81,7 +114,9 @@ struct Exact {
 
 // The same in float64, with a bound on the error of float32.
 std::vector<Exact> attention_in_float64(const float* q, const std::vector<float>& keys,
-                                        const std::vector<float>& values, int head_dim, int position, int first) {
+                                        const std::vector<float>& values, int head_dim, int position, int first,
+                                        Products products) {
+  const bool pairs = products == Products::of_bfloat16;
   std::vector<double> scores;
   double largest = -std::numeric_limits<double>::infinity(), score_error = 0;
   for (int j = first; j <= position; ++j) {
@@ -94,7 +129,8 @@ std::vector<Exact> attention_in_float64(const float* q, const std::vector<float>
     scores.push_back(dot * kScale);
     largest = std::max(largest, scores.back());
     // The dot product, the scale, and the subtraction of the maximum.
-    score_error = std::max(score_error, (head_dim / 16.0 + 8) * kUnit * magnitude * kScale);
+    const double additions = pairs ? head_dim : head_dim / 16.0;
+    score_error = std::max(score_error, (additions + 8) * kUnit * magnitude * kScale);
   }
   double sum = 0;
   for (double& score : scores) sum += score = std::exp(score - largest);
@@ -108,20 +144,38 @@ std::vector<Exact> attention_in_float64(const float* q, const std::vector<float>
     // An error e of a score changes its weight by a factor of exp(e), in the sum above and below; then exp's own three
     // roundings and those of at most position + 1 additions and a correction a block, in both sums, and the quotient.
     const int roundings = 2 * (position + 1 + position / 64 * 4 + 6);
-    const double growth = 2 * std::expm1(2 * score_error) + roundings * kUnit;
+    const double rounding_of_weights = pairs ? unit_roundoff(DType::bfloat16) * (1 + std::expm1(2 * score_error)) : 0;
+    const double growth = 2 * std::expm1(2 * score_error) + roundings * kUnit + rounding_of_weights;
     result.push_back({value / sum, magnitude / sum * growth + 0x1p-140});
   }
   return result;
 }
 
-void check(const AttentionCase& c, DType dtype) {
-  SCOPED_TRACE(fmt::format("{} {}/{} heads of {}, pages of {}, query scale {}, window {}", name_of(dtype), c.num_heads,
-                           c.num_kv_heads, c.head_dim, c.page_size, c.query_scale, c.window));
+// Calls attend(y of bfloat16), and widens it to `y` when the stream is done.
+template <class Attend>
+void attend_to_bfloat16(Rows& y, Stream& stream, const Attend& attend) {
+  const Tensor wide = y;
+  std::vector<bfloat16> bits(static_cast<std::size_t>(wide.rows * wide.row_stride));
+  Tensor narrow = wide;
+  narrow.data = bits.data();
+  narrow.dtype = DType::bfloat16;
+  attend(narrow);
+  stream.synchronize();
+  for (std::int64_t row = 0; row < wide.rows; ++row)
+    for (std::int64_t i = 0; i < wide.columns; ++i)
+      y.row(row)[i] = to_float(bits[static_cast<std::size_t>(row * wide.row_stride + i)]);
+}
+
+void check(const AttentionCase& c, DType dtype, Products products = Products::of_float32) {
+  const bool pairs = products == Products::of_bfloat16;
+  SCOPED_TRACE(fmt::format("{} {}/{} heads of {}, pages of {}, query scale {}, window {}{}", name_of(dtype),
+                           c.num_heads, c.num_kv_heads, c.head_dim, c.page_size, c.query_scale, c.window,
+                           pairs ? ", products of bfloat16" : ""));
   Sequences sequences({c.num_kv_heads, c.head_dim, c.page_size, dtype}, c.sequences);
   sequences.fill(c.sequences);
   const std::int64_t columns = std::int64_t{c.num_heads} * c.head_dim;
   const Rows q = Rows::random(sequences.num_tokens(), columns, 9, c.query_scale, 11);
-  const Rows y(sequences.num_tokens(), columns, 3);
+  Rows y(sequences.num_tokens(), columns, 3);
   std::vector<std::vector<float>> keys, values;  // of each sequence, head after head
   for (int s = 0; s < static_cast<int>(c.sequences.size()); ++s) {
     for (int head = 0; head < c.num_kv_heads; ++head) {
@@ -132,7 +186,13 @@ void check(const AttentionCase& c, DType dtype) {
     sequences.forget_before(s, first_visible(sequence.context_len - sequence.num_new_tokens, c.window));
   }
   on_cpu(2, [&](Stream& stream) {
-    attention({q, y, sequences.kv(), sequences.view(), c.num_heads, kScale, c.window}, stream);
+    const auto attend_to = [&](Tensor to) {
+      attention({q, to, sequences.kv(), sequences.view(), c.num_heads, kScale, c.window}, stream);
+    };
+    if (pairs)
+      attend_to_bfloat16(y, stream, attend_to);
+    else
+      attend_to(y);
   });
   EXPECT_TRUE(y.gaps_untouched());
 
@@ -144,17 +204,20 @@ void check(const AttentionCase& c, DType dtype) {
       const auto view = static_cast<std::size_t>(s * c.num_kv_heads + kv_head);
       for (int j = 0; j < sequence.num_new_tokens; ++j, ++token) {
         const int position = sequence.context_len - sequence.num_new_tokens + j;
-        const float* query = q.row(token) + head * c.head_dim;
+        const float* as_given = q.row(token) + head * c.head_dim;
+        const std::vector<float> query_rounded = rounded(as_given, c.head_dim);
+        const float* query = pairs ? query_rounded.data() : as_given;
         const float* result = y.row(token) + head * c.head_dim;
         const int first = first_visible(position, c.window);
         const std::vector<Exact> exact =
-            attention_in_float64(query, keys[view], values[view], c.head_dim, position, first);
+            attention_in_float64(query, keys[view], values[view], c.head_dim, position, first, products);
         const std::vector<float> model =
-            attention_by_definition(query, keys[view], values[view], c.head_dim, position, first);
+            attention_by_definition(query, keys[view], values[view], c.head_dim, position, first, products);
         for (int d = 0; d < c.head_dim; ++d) {
-          ASSERT_NEAR(result[d], exact[d].value, exact[d].bound) << "sequence " << s << " position " << position;
+          const double of_y = pairs ? unit_roundoff(DType::bfloat16) * (std::fabs(exact[d].value) + exact[d].bound) : 0;
+          ASSERT_NEAR(result[d], exact[d].value, exact[d].bound + of_y) << "sequence " << s << " position " << position;
           if (cpu_target().fused_multiply_add) {
-            ASSERT_EQ(result[d], model[d]) << "sequence " << s << " position " << position;
+            ASSERT_EQ(result[d], pairs ? rounded(model[d]) : model[d]) << "sequence " << s << " position " << position;
           }
         }
       }
@@ -167,12 +230,20 @@ TEST(Attention, MatchesFloat64AndItsDefinition) {
     for (const DType dtype : kDTypes) check(c, dtype);
 }
 
+TEST(Attention, WithOutputsOfBfloat16MultipliesBfloat16) {
+  for (const AttentionCase& c : kCases) {
+    check(c, DType::bfloat16, Products::of_bfloat16);
+    if (!cpu_target().fused_multiply_add) continue;
+    for_each_fused_target([&] { check(c, DType::bfloat16, Products::of_bfloat16); });
+  }
+}
+
 // A prompt of 150 tokens beside another sequence; its bits must be the same however it is computed.
 constexpr int kBitsHeads = 6, kBitsKvHeads = 2, kBitsHeadDim = 24, kBitsPrompt = 150,
               kBitsColumns = kBitsHeads * kBitsHeadDim;
 constexpr TestSequence kNeighbour{.context_len = 77, .num_new_tokens = 5, .seed = 5};
 
-class AttentionBits : public ::testing::TestWithParam<int> {  // the window
+class AttentionBits : public ::testing::TestWithParam<std::tuple<int, Products>> {  // the window
  protected:
   // The rows of `count` tokens that end at context length `context`, computed in one call.
   Rows run(int context, int count, int page_size = 16, int threads = 1, bool with_neighbour = false) const {
@@ -185,9 +256,16 @@ class AttentionBits : public ::testing::TestWithParam<int> {  // the window
     const int before = with_neighbour ? kNeighbour.num_new_tokens : 0;
     Rows q = Rows::random(cache.num_tokens(), kBitsColumns, 8);
     for (int t = 0; t < count; ++t) std::copy_n(q_.row(context - count + t), kBitsColumns, q.row(before + t));
-    const Rows y(cache.num_tokens(), kBitsColumns);
-    on_cpu(threads, [&](Stream& stream) {
-      attention({q, y, cache.kv(), cache.view(), kBitsHeads, kScale, GetParam()}, stream);
+    Rows y(cache.num_tokens(), kBitsColumns);
+    const auto [window, products] = GetParam();
+    on_cpu(threads, [&, w = window, p = products](Stream& stream) {
+      const auto attend_to = [&](Tensor to) {
+        attention({q, to, cache.kv(), cache.view(), kBitsHeads, kScale, w}, stream);
+      };
+      if (p == Products::of_bfloat16)
+        attend_to_bfloat16(y, stream, attend_to);
+      else
+        attend_to(y);
     });
     Rows result(count, kBitsColumns);
     for (int t = 0; t < count; ++t) std::copy_n(y.row(before + t), kBitsColumns, result.row(t));
@@ -220,7 +298,9 @@ TEST_P(AttentionBits, DependOnNoVectorWidth) {
   for_each_fused_target([&] { EXPECT_EQ(bits(run(kBitsPrompt, kBitsPrompt)), bits(whole_)) << cpu_target().name; });
 }
 
-INSTANTIATE_TEST_SUITE_P(Window, AttentionBits, ::testing::Values(0, 10, 64, 100));
+INSTANTIATE_TEST_SUITE_P(Window, AttentionBits,
+                         ::testing::Combine(::testing::Values(0, 10, 64, 100),
+                                            ::testing::Values(Products::of_float32, Products::of_bfloat16)));
 
 TEST(Attention, OfATokenIgnoresWhatFollowsIt) {
   const std::vector<TestSequence> shape = {{70, 70}};
@@ -232,6 +312,28 @@ TEST(Attention, OfATokenIgnoresWhatFollowsIt) {
   on_cpu(1, [&](Stream& stream) { attention({q, after, cache.kv(), cache.view(), 1, kScale}, stream); });
   EXPECT_EQ(bits(after, 0, 69), bits(before, 0, 69));
   EXPECT_TRUE(std::isnan(after.row(69)[0]));
+}
+
+TEST(Attention, OfATokenIgnoresWhatFollowsItInAPairOfBfloat16) {
+  const std::vector<TestSequence> shape = {{70, 70}};
+  Sequences cache({1, 16, 16, DType::bfloat16}, shape);
+  cache.fill(shape);
+  const Rows q = Rows::random(70, 16, 1);
+  Rows before(70, 16), after(70, 16);
+  const auto run = [&](Rows& y) {
+    on_cpu(1, [&](Stream& stream) {
+      attend_to_bfloat16(y, stream, [&](Tensor to) {
+        attention({q, to, cache.kv(), cache.view(), 1, kScale}, stream);
+      });
+    });
+  };
+  run(before);
+  for (const int poisoned : {69, 68}) {  // the odd one of a pair, and both
+    cache.set_value(0, poisoned, 0, kPoison);
+    run(after);
+    EXPECT_EQ(bits(after, 0, poisoned), bits(before, 0, poisoned));
+    EXPECT_TRUE(std::isnan(after.row(poisoned)[0]));
+  }
 }
 
 TEST(Attention, DoesNotHideNaN) {

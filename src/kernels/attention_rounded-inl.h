@@ -1,0 +1,122 @@
+// Products of bfloat16 for attend(), on any instruction set: queries and weights are rounded to it, and everything is
+// widened to float32 again. Included once a target, after hwy/highway.h; the guard is Highway's idiom.
+#if defined(HEDDLE_KERNELS_ATTENTION_ROUNDED_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_KERNELS_ATTENTION_ROUNDED_INL_H_
+#undef HEDDLE_KERNELS_ATTENTION_ROUNDED_INL_H_
+#else
+#define HEDDLE_KERNELS_ATTENTION_ROUNDED_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "kernels/attention-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::HWY_NAMESPACE {
+
+// Rounded in place to what a bfloat16 holds.
+HWY_INLINE void round_to_bfloat16(float* values, int count) {
+  for (int i = 0; i < count; i += kWidth) {
+    bfloat16 rounded[kWidth];
+    store(load(values + i), rounded);
+    hn::StoreU(load(rounded), Floats(), values + i);
+  }
+}
+
+// Scores of kRows queries from `row` on with turned keys; a score is one chain over pairs of elements.
+template <int kRows, int kGroups>
+HWY_INLINE void score_pairs(Scratch& scratch, int row, const Keys& keys, int num_keys, float scale) {
+  constexpr int kColumns = kGroups * kLanes;
+  const float* q[kRows];
+  float* scores[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    q[r] = scratch.q + (row + r) * keys.width;
+    scores[r] = scratch.scores[row + r] + keys.first;
+  }
+  for (int column = 0; column < num_keys; column += kColumns) {
+    OuterSums<kRows, kGroups * kRegisters> sums;
+    sums.clear();
+    sums.add_pairs(q, scratch.turned + column * keys.width, kColumns, keys.width / 2);
+    sums.store(scores, column, scale);
+  }
+}
+
+template <int kGroups>
+HWY_INLINE void score_turned_pairs(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
+  turn_keys<kGroups * kLanes>(scratch, num_keys, keys.width, [](int d) { return d; });
+  int row = 0;
+  for (; row + kOuterRows <= num_rows; row += kOuterRows)
+    score_pairs<kOuterRows, kGroups>(scratch, row, keys, num_keys, scale);
+  for (; row < num_rows; ++row) score_pairs<1, kGroups>(scratch, row, keys, num_keys, scale);
+}
+
+// As add_columns(), in pairs of keys; of a pair at an edge one alone.
+template <int kRows, int kGroups>
+HWY_INLINE void add_column_pairs(Scratch& scratch, int row, const Keys& keys, int begin, int end, int column) {
+  constexpr int kParts = kGroups * kRegisters;
+  OuterSums<kRows, kParts> o;
+  const float* weights[kRows];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4 * kUnroll
+    for (int p = 0; p < kParts; ++p) o.sums[r][p] = load(scratch.o + (row + r) * keys.width + column + p * kWidth);
+  const auto weights_from = [&](int key) -> decltype((weights)) {
+    for (int r = 0; r < kRows; ++r) weights[r] = scratch.scores[row + r] + key;
+    return weights;
+  };
+  const auto values_from = [&](int key) { return scratch.kv + (key - keys.first) * keys.width + column; };
+  const int first_pair = round_up(begin, 2), end_pair = end / 2 * 2;
+  if (begin < first_pair) o.add(weights_from(begin), 1, values_from(begin), keys.width, 1);
+  if (first_pair < end_pair)
+    o.add_pairs(weights_from(first_pair), values_from(first_pair), keys.width, (end_pair - first_pair) / 2);
+  if (end_pair < end && end_pair >= begin) o.add(weights_from(end_pair), 1, values_from(end_pair), keys.width, 1);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4 * kUnroll
+    for (int p = 0; p < kParts; ++p)
+      hn::StoreU(o.sums[r][p], Floats(), scratch.o + (row + r) * keys.width + column + p * kWidth);
+}
+
+template <int kRows>
+HWY_INLINE void add_value_pairs(Scratch& scratch, int row, const Keys& keys, int begin, int end) {
+  constexpr int kGroups = kRows == 1 ? 4 : kOuterGroups;
+  int column = 0;
+  for (; column + kGroups * kLanes <= keys.width; column += kGroups * kLanes)
+    add_column_pairs<kRows, kGroups>(scratch, row, keys, begin, end, column);
+  for (; column < keys.width; column += kLanes) add_column_pairs<kRows, 1>(scratch, row, keys, begin, end, column);
+}
+
+struct RoundedProducts {
+  using Element = bfloat16;
+  using Scratch = HWY_NAMESPACE::Scratch;
+
+  static HWY_INLINE void take_query(Scratch& scratch, int row, int, const float* q, int head_dim, int width) {
+    widen(q, head_dim, width, scratch.q + row * width);
+    round_to_bfloat16(scratch.q + row * width, width);
+  }
+  static HWY_INLINE void take_key_or_value(Scratch& scratch, int idx, const bfloat16* from, int head_dim, int width) {
+    widen(from, head_dim, width, scratch.kv + idx * width);
+  }
+  static HWY_NOINLINE void score(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
+    clear_unread(scratch.kv, keys, num_keys);
+    if (num_keys % (kOuterGroups * kLanes) == 0)
+      score_turned_pairs<kOuterGroups>(scratch, num_rows, keys, num_keys, scale);
+    else
+      score_turned_pairs<1>(scratch, num_rows, keys, num_keys, scale);
+  }
+  static HWY_INLINE void take_weights(Scratch& scratch, int num_rows) {
+    round_to_bfloat16(scratch.scores[0], num_rows * kBlockKeys);
+  }
+  template <class VisibleKeys>
+  static HWY_NOINLINE void add_values(Scratch& scratch, int num_rows, const Keys& keys, const VisibleKeys& visible) {
+    share_values<2>(
+        num_rows, keys, visible,
+        [&](int row, int begin, int end) { add_value_pairs<kOuterRows>(scratch, row, keys, begin, end); },
+        [&](int row, int begin, int end) { add_value_pairs<1>(scratch, row, keys, begin, end); });
+  }
+};
+
+}  // namespace heddle::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
