@@ -50,13 +50,13 @@ constexpr float kScale = 0.25f;
 // What is multiplied: float32, or bfloat16, to which queries and weights are rounded.
 enum class Products { of_float32, of_bfloat16 };
 
-float rounded(float x) {
+float to_and_from_bfloat16(float x) {
   return to_float(to_bfloat16(x));
 }
 
-std::vector<float> rounded(const float* values, int count) {
+std::vector<float> to_and_from_bfloat16(const float* values, int count) {
   std::vector<float> result(values, values + count);
-  for (float& value : result) value = rounded(value);
+  for (float& value : result) value = to_and_from_bfloat16(value);
   return result;
 }
 
@@ -99,7 +99,7 @@ std::vector<float> attention_by_definition(const float* q, const std::vector<flo
       for (int i = 0; i < 64; ++i) {
         const int key = pairs ? i ^ 1 : i;
         if (key < begin || key >= end) continue;
-        const float weight = pairs ? rounded(weights[key]) : weights[key];
+        const float weight = pairs ? to_and_from_bfloat16(weights[key]) : weights[key];
         o[d] = std::fma(weight, values[(block + key) * head_dim + d], o[d]);
       }
     }
@@ -205,7 +205,7 @@ void check(const AttentionCase& c, DType dtype, Products products = Products::of
       for (int j = 0; j < sequence.num_new_tokens; ++j, ++token) {
         const int position = sequence.context_len - sequence.num_new_tokens + j;
         const float* as_given = q.row(token) + head * c.head_dim;
-        const std::vector<float> query_rounded = rounded(as_given, c.head_dim);
+        const std::vector<float> query_rounded = to_and_from_bfloat16(as_given, c.head_dim);
         const float* query = pairs ? query_rounded.data() : as_given;
         const float* result = y.row(token) + head * c.head_dim;
         const int first = first_visible(position, c.window);
@@ -217,7 +217,8 @@ void check(const AttentionCase& c, DType dtype, Products products = Products::of
           const double of_y = pairs ? unit_roundoff(DType::bfloat16) * (std::fabs(exact[d].value) + exact[d].bound) : 0;
           ASSERT_NEAR(result[d], exact[d].value, exact[d].bound + of_y) << "sequence " << s << " position " << position;
           if (cpu_target().fused_multiply_add) {
-            ASSERT_EQ(result[d], pairs ? rounded(model[d]) : model[d]) << "sequence " << s << " position " << position;
+            ASSERT_EQ(result[d], pairs ? to_and_from_bfloat16(model[d]) : model[d])
+                << "sequence " << s << " position " << position;
           }
         }
       }
