@@ -232,7 +232,7 @@ TEST(Attention, MatchesFloat64AndItsDefinition) {
 }
 
 TEST(Attention, WithOutputsOfBfloat16MultipliesBfloat16) {
-  for (const AttentionCase& c : kCases) {
+  for (const AttentionCase& c : kAttentionCases) {
     check(c, DType::bfloat16, Products::of_bfloat16);
     if (!cpu_target().fused_multiply_add) continue;
     for_each_fused_target([&] { check(c, DType::bfloat16, Products::of_bfloat16); });
