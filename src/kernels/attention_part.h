@@ -22,8 +22,8 @@ struct AttentionPart {
   int num_rows() const { return num_tokens * num_heads; }
 };
 
-inline constexpr int kMaxRows = 256;                 // of a part
-inline constexpr int kRowFloats = 16 * kMaxHeadDim;  // queries or outputs of a part: 256 rows up to head_dim 64
+inline constexpr int kMaxRows = 512;                 // of a part
+inline constexpr int kRowFloats = 32 * kMaxHeadDim;  // queries or outputs of a part: 512 rows up to head_dim 64
 inline constexpr int kBlockKeys = 64;                // of the softmax: part of the definition, see attention.h
 inline constexpr int kKeyFloats = kBlockKeys * 256;  // widened keys or values at once; fewer than 64 above head_dim 256
 
