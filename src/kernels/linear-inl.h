@@ -19,63 +19,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// x and W are bfloat16. Lane i takes elements 2i + 1 and then 2i of each 32, as they lie in its 32 bits: the upper half
-// is a float32 once the lower is cleared, the lower once it is shifted up, and nothing has to be shuffled.
-struct Pairs {
-  using Weight = bfloat16;
-  using X = bfloat16;
-  using Packed = float;  // of each chunk the odd elements, then the even ones
-  static constexpr int kChunk = 2 * kLanes;
-  static constexpr int kPhases = 2;
-
-  static HWY_INLINE void pack(const bfloat16* from, std::int64_t num_chunks, float* to) {
-    for (std::int64_t k = 0; k < num_chunks * kChunk; k += kChunk) {
-#pragma GCC unroll 2
-      for (int phase = 0; phase < kPhases; ++phase) {
-#pragma GCC unroll kUnroll
-        for (int part = 0; part < kRegisters; ++part)
-          hn::StoreU(operand(from + k, part, phase), Floats(), to + k + phase * kLanes + part * kWidth);
-      }
-    }
-  }
-  static HWY_INLINE Vector operand(const bfloat16* chunk, int part, int phase) {
-    const auto pairs = load_pairs(chunk + 2 * part * kWidth);
-    return hn::BitCast(Floats(), phase == 0 ? upper_half(pairs) : hn::ShiftLeft<16>(pairs));
-  }
-  static HWY_INLINE Vector operand(const float* chunk, int part, int phase) {
-    return load(chunk + phase * kLanes + part * kWidth);
-  }
-  static HWY_INLINE Vector multiply_add(Vector w, Vector x, Vector sum) {
-    return add_product(sum, w, x);
-  }
-
- private:
-  using PairBits = hn::Rebind<std::uint32_t, Floats>;
-
-  static HWY_INLINE hn::Vec<PairBits> upper_half(hn::Vec<PairBits> pairs) {
-#if HWY_TARGET == HWY_AVX2
-    // The sums, and what is multiplied, take all 16 registers: there is none left for a mask.
-    auto lower = hn::ShiftRight<16>(pairs);
-    asm("" : "+x"(lower.raw));  // or GCC makes one operation of two, and it needs the mask
-    return hn::ShiftLeft<16>(lower);
-#else
-    return hn::And(pairs, hn::Set(PairBits(), 0xffff0000u));
-#endif
-  }
-
-  static HWY_INLINE hn::Vec<PairBits> load_pairs(const bfloat16* pairs) {
-    const PairBits d;
-#if HWY_TARGET == HWY_SCALAR
-    std::uint32_t pair;
-    std::memcpy(&pair, pairs, sizeof pair);
-    return hn::Set(d, pair);
-#else
-    const hn::Repartition<std::uint16_t, decltype(d)> d16;
-    return hn::BitCast(d, hn::LoadU(d16, &pairs->bits));
-#endif
-  }
-};
-
 constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3;  // 32, not 16
 
 // A register holds all lanes of a sum, so that a tile can finish its sums without going through memory.
@@ -99,7 +42,7 @@ constexpr std::int64_t kScratch = kDepth<Format>* kTokensAtOnce;
 template <class Format>
 constexpr std::int64_t greatest_depth(std::int64_t num_tokens) {
   if (num_tokens == 1) return kScratch<Format>;
-  if (num_tokens < kFewestTokensToPack) return kManyRegisters ? 2048 : 1024;
+  if (num_tokens < kFewestTokensToPack) return 2 * kDepth<Format>;
   return kDepth<Format>;
 }
 

@@ -38,9 +38,9 @@ HWY_INLINE void keep_order() {
 // once.
 enum class Packing : std::uint8_t { chunks, planes };
 
-// What comes into a cache while a tile is multiplied: nothing; of each row what lies some bytes behind it, or what lies
-// some bytes behind the tile in the order of memory, into the second level; as much of two rows elsewhere as the tile
-// reads of one, into the first.
+// What comes into the second-level cache while a tile is multiplied: nothing; of each row what lies some bytes behind
+// it; what lies some bytes behind the tile, in the order of memory; or as much of two rows elsewhere as the tile reads
+// of one.
 enum class Fetch { nothing, behind_rows, in_order, two_rows };
 
 // Where that lies.
@@ -53,11 +53,6 @@ struct Ahead {
 HWY_INLINE void fetch(const void* from, std::ptrdiff_t ahead) {
   const auto address = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead);
   __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
-}
-// The same into the first-level cache.
-HWY_INLINE void fetch_near(const void* from, std::ptrdiff_t ahead) {
-  const auto address = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead);
-  __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 3);
 }
 
 // x is float32; W is, or is widened to it. Lane i takes element i of each 16.
@@ -78,6 +73,63 @@ struct Widened {
     return load(chunk + part * kWidth);
   }
   static HWY_INLINE Vector multiply_add(Vector w, Vector x, Vector sum) { return add_product(sum, w, x); }
+};
+
+// x and W are bfloat16. Lane i takes elements 2i + 1 and then 2i of each 32, as they lie in its 32 bits: the upper half
+// is a float32 once the lower is cleared, the lower once it is shifted up, and nothing has to be shuffled.
+struct Pairs {
+  using Weight = bfloat16;
+  using X = bfloat16;
+  using Packed = float;  // of each chunk the odd elements, then the even ones
+  static constexpr int kChunk = 2 * kLanes;
+  static constexpr int kPhases = 2;
+
+  static HWY_INLINE void pack(const bfloat16* from, std::int64_t num_chunks, float* to) {
+    for (std::int64_t k = 0; k < num_chunks * kChunk; k += kChunk) {
+#pragma GCC unroll 2
+      for (int phase = 0; phase < kPhases; ++phase) {
+#pragma GCC unroll kUnroll
+        for (int part = 0; part < kRegisters; ++part)
+          hn::StoreU(operand(from + k, part, phase), Floats(), to + k + phase * kLanes + part * kWidth);
+      }
+    }
+  }
+  static HWY_INLINE Vector operand(const bfloat16* chunk, int part, int phase) {
+    const auto pairs = load_pairs(chunk + 2 * part * kWidth);
+    return hn::BitCast(Floats(), phase == 0 ? upper_half(pairs) : hn::ShiftLeft<16>(pairs));
+  }
+  static HWY_INLINE Vector operand(const float* chunk, int part, int phase) {
+    return load(chunk + phase * kLanes + part * kWidth);
+  }
+  static HWY_INLINE Vector multiply_add(Vector w, Vector x, Vector sum) {
+    return add_product(sum, w, x);
+  }
+
+ private:
+  using PairBits = hn::Rebind<std::uint32_t, Floats>;
+
+  static HWY_INLINE hn::Vec<PairBits> upper_half(hn::Vec<PairBits> pairs) {
+#if HWY_TARGET == HWY_AVX2
+    // The sums, and what is multiplied, take all 16 registers: there is none left for a mask.
+    auto lower = hn::ShiftRight<16>(pairs);
+    asm("" : "+x"(lower.raw));  // or GCC makes one operation of two, and it needs the mask
+    return hn::ShiftLeft<16>(lower);
+#else
+    return hn::And(pairs, hn::Set(PairBits(), 0xffff0000u));
+#endif
+  }
+
+  static HWY_INLINE hn::Vec<PairBits> load_pairs(const bfloat16* pairs) {
+    const PairBits d;
+#if HWY_TARGET == HWY_SCALAR
+    std::uint32_t pair;
+    std::memcpy(&pair, pairs, sizeof pair);
+    return hn::Set(d, pair);
+#else
+    const hn::Repartition<std::uint16_t, decltype(d)> d16;
+    return hn::BitCast(d, hn::LoadU(d16, &pairs->bits));
+#endif
+  }
 };
 
 // Registers [part, part + kParts) of the lanes of kRows x kTokens dot products.
@@ -134,8 +186,8 @@ struct DotSums {
       }
       if constexpr (kFetch == Fetch::two_rows) {
         constexpr auto kBytes = static_cast<std::ptrdiff_t>(Format::kChunk * sizeof(typename Format::Weight));
-        fetch_near(ahead.rows[0], chunk * kBytes);
-        fetch_near(ahead.rows[1], chunk * kBytes);
+        fetch(ahead.rows[0], chunk * kBytes);
+        fetch(ahead.rows[1], chunk * kBytes);
       }
 #pragma GCC unroll 2
       for (int phase = 0; phase < Format::kPhases; ++phase) {
