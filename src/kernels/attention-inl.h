@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/attention_part.h"
 #include "kernels/tiles-inl.h"
@@ -30,7 +31,7 @@ HWY_INLINE void widen(const W* source, int count, int padded_count, float* desti
 // The softmax of a part's rows, as far as it has got.
 struct Softmax {
   alignas(64) float o[kRowFloats];
-  alignas(64) float scores[kMaxRows][kBlockKeys];  // then exp(score - largest)
+  alignas(64) float scores[kMaxGroupRows][kBlockKeys];  // of a group; then exp(score - largest)
   float largest[kMaxRows];
   float sum[kMaxRows];
 };
@@ -39,6 +40,7 @@ struct Scratch : Softmax {
   alignas(64) float q[kRowFloats];
   alignas(64) float kv[kKeyFloats];
   alignas(64) float turned[kKeyFloats];  // keys, where there are many rows
+  bool many_rows;
 };
 
 // Keys of a block that lie in scratch.kv: those at positions block + [begin, end) are seen by some row, and only they
@@ -50,11 +52,11 @@ struct Keys {
 };
 
 // Few rows: dot products of keys as they lie, four at a time. scores[row][j] = dot(q[row], key j) * scale.
-static HWY_NOINLINE void score_few(Scratch& scratch, int num_rows, const Keys& keys, float scale) {
+static HWY_NOINLINE void score_few(Scratch& scratch, const RowGroup& rows, const Keys& keys, float scale) {
   for (int key = keys.begin; key < keys.end; key += 4) {
     const float* k[4];  // keys beyond the end repeat the last one
     for (int i = 0; i < 4; ++i) k[i] = scratch.kv + (std::min(key + i, keys.end - 1) - keys.first) * keys.width;
-    for (int row = 0; row < num_rows; ++row) {
+    for (int row = rows.begin; row < rows.end; ++row) {
       const float* const q[1] = {scratch.q + row * keys.width};
       DotSums<Widened<float>, 4, 1, kRegisters> sums;
       sums.clear();
@@ -63,7 +65,7 @@ static HWY_NOINLINE void score_few(Scratch& scratch, int num_rows, const Keys& k
                                                    &sums.lanes[3][0]};
       float scores[4];
       store_sums_of_four(lanes, scale, scores);
-      std::copy_n(scores, std::min(4, keys.end - key), scratch.scores[row] + key);
+      std::copy_n(scores, std::min(4, keys.end - key), scratch.scores[rows.slot(row)] + key);
     }
   }
 }
@@ -165,19 +167,18 @@ struct ScoreTile {
 };
 
 // Many rows: keys are turned once for all, so that a register holds scores of a row, not lanes of one score. What a row
-// does not see of the block is computed too, and dropped in weigh_row. `num_keys`, a multiple of kGroups * 16.
+// does not see of the block is computed too, and dropped in weigh_rows. `num_keys`, a multiple of kGroups * 16.
 template <int kGroups>
-HWY_INLINE void score_turned(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
+HWY_INLINE void score_turned(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys, float scale) {
   constexpr int kColumns = kGroups * kLanes;
   alignas(64) float waiting[4][kOuterRows][kColumns];
-  turn_keys<kColumns>(scratch, num_keys, keys.width, [&](int d) { return turn_of(d, keys.width); });
-  for (int row = 0; row < num_rows; row += kOuterRows) {
+  for (int row = rows.begin; row < rows.end; row += kOuterRows) {
     float dropped[kBlockKeys];
     const float* q[kOuterRows];
     float* scores[kOuterRows];
     for (int r = 0; r < kOuterRows; ++r) {
-      q[r] = scratch.q + std::min(row + r, num_rows - 1) * keys.width;
-      scores[r] = row + r < num_rows ? scratch.scores[row + r] + keys.first : dropped;
+      q[r] = scratch.q + std::min(row + r, rows.end - 1) * keys.width;
+      scores[r] = row + r < rows.end ? scratch.scores[rows.slot(row + r)] + keys.first : dropped;
     }
     for (int column = 0; column < num_keys; column += kColumns) {
       const ScoreTile<kGroups> tile{q, scratch.turned + column * keys.width, keys.width / kLanes, waiting};
@@ -193,41 +194,44 @@ HWY_INLINE void clear_unread(T* kv, const Keys& keys, int num_keys) {
   std::fill(kv + (keys.end - keys.first) * keys.width, kv + num_keys * keys.width, T{});
 }
 
-static HWY_NOINLINE void score_many(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
-  clear_unread(scratch.kv, keys, num_keys);
+// As wide tiles as divide the keys: calls use(groups of sixteen keys, as a constant).
+template <class Use>
+HWY_INLINE void with_groups_for(int num_keys, const Use& use) {
   if (num_keys % (kOuterGroups * kLanes) == 0)
-    score_turned<kOuterGroups>(scratch, num_rows, keys, num_keys, scale);
+    use(std::integral_constant<int, kOuterGroups>());
   else
-    score_turned<1>(scratch, num_rows, keys, num_keys, scale);
+    use(std::integral_constant<int, 1>());
 }
 
 // From so many rows on, turning keys costs less than summing up lanes.
 constexpr int kFewestRowsToTurn = 8;
 
-// scores[row][j] = dot(q[row], key j) * scale, of the keys [keys.begin, keys.end).
-HWY_INLINE void score_block(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
-  if (num_rows < kFewestRowsToTurn)
-    score_few(scratch, num_rows, keys, scale);
-  else
-    score_many(scratch, num_rows, keys, num_keys, scale);
-}
+// What weights are powers of: kExponent times a score is the exponent.
+struct PowersOfE {
+  static constexpr float kExponent = 1;
+  static HWY_INLINE Vector of_nonpositive(Vector x) { return exp_of_nonpositive(Floats(), x); }
+};
+struct PowersOfTwo {
+  static constexpr float kExponent = kLog2OfE;
+  static HWY_INLINE Vector of_nonpositive(Vector x) { return exp2_of_nonpositive(Floats(), x); }
+};
 
 // Turns the scores that kRows rows from `row` see of a block, at least one each, into weights, and brings the rows' maxima,
-// sums and outputs up to them. Several rows, since each alone waits for its maximum, then for exp, then for its sum.
-template <int kRows>
-HWY_NOINLINE void weigh_rows(Softmax& softmax, int row, const Visible (&seen)[kRows], int width) {
+// sums and outputs up to them. `slot` is that of the first. Several rows, since each alone waits for its maximum, then for exp, then for its sum.
+template <class Powers, int kRows>
+HWY_NOINLINE void weigh_rows(Softmax& softmax, int row, int slot, const Visible (&seen)[kRows], int width) {
   const Floats d;
   float before[kRows], largest[kRows];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    float* scores = softmax.scores[row + r];
+    float* scores = softmax.scores[slot + r];
     std::fill(scores, scores + seen[r].begin, -std::numeric_limits<float>::infinity());
     std::fill(scores + seen[r].end, scores + kBlockKeys, -std::numeric_limits<float>::infinity());
     before[r] = softmax.largest[row + r];
     Vector maxima = hn::Set(d, before[r]);
     for (int key = 0; key < kBlockKeys; key += kWidth) {
       const Vector score = load(scores + key);
-      maxima = hn::IfThenElse(hn::Gt(score, maxima), score, maxima);  // passes over NaN, whose weight will be NaN
+      maxima = larger(d, score, maxima);  // passes over NaN, whose weight will be NaN
     }
     largest[r] = hn::GetLane(hn::MaxOfLanes(d, maxima));
   }
@@ -239,8 +243,8 @@ HWY_NOINLINE void weigh_rows(Softmax& softmax, int row, const Visible (&seen)[kR
     for (int i = 0; i < kRegisters; ++i) {
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
-        float* at = softmax.scores[row + r] + key + i * kWidth;
-        const Vector weight = exp_of_nonpositive(d, hn::Sub(load(at), hn::Set(d, largest[r])));
+        float* at = softmax.scores[slot + r] + key + i * kWidth;
+        const Vector weight = Powers::of_nonpositive(hn::Sub(load(at), hn::Set(d, largest[r])));
         hn::StoreU(weight, d, at);
         lanes[r][i] = hn::Add(lanes[r][i], weight);
       }
@@ -256,42 +260,39 @@ HWY_NOINLINE void weigh_rows(Softmax& softmax, int row, const Visible (&seen)[kR
       sum += block_sum;
       continue;
     }
-    const Vector correction = exp_of_nonpositive(d, hn::Sub(hn::Set(d, before[r]), hn::Set(d, largest[r])));
+    const Vector correction = Powers::of_nonpositive(hn::Sub(hn::Set(d, before[r]), hn::Set(d, largest[r])));
     sum = hn::GetLane(hn::MulAdd(hn::Set(d, sum), correction, hn::Set(d, block_sum)));
     float* o = softmax.o + (row + r) * width;
     for (int i = 0; i < width; i += kWidth) hn::StoreU(hn::Mul(load(o + i), correction), d, o + i);
   }
 }
 
-// The same for all rows; visible(row) says which of the block's keys a row sees, perhaps none.
-template <class VisibleKeys>
-HWY_INLINE void weigh_block(Softmax& softmax, int num_rows, const VisibleKeys& visible, int width) {
-  constexpr int kRows = 4;
-  const auto sees_any = [](const Visible& seen) { return seen.begin < seen.end; };
-  for (int row = 0; row < num_rows; row += kRows) {
-    Visible seen[kRows];
-    const int count = std::min(kRows, num_rows - row);
-    int seeing = 0;
-    for (int r = 0; r < count; ++r) seeing += sees_any(seen[r] = visible(row + r)) ? 1 : 0;
-    if (seeing == kRows) {
-      weigh_rows<kRows>(softmax, row, seen, width);
+// The same for a group; `seen` says which of the block's keys the row of each slot sees, perhaps none.
+template <class Powers>
+HWY_NOINLINE void weigh_group(Softmax& softmax, const RowGroup& rows, const Visible* seen, int width) {
+  constexpr int kTogether = 4;
+  for (int row = rows.begin; row < rows.end; row += kTogether) {
+    const int slot = rows.slot(row), count = std::min(kTogether, rows.end - row);
+    if (count == kTogether && std::all_of(seen + slot, seen + slot + kTogether, [](Visible v) { return v.any(); })) {
+      weigh_rows<Powers, kTogether>(softmax, row, slot, {seen[slot], seen[slot + 1], seen[slot + 2], seen[slot + 3]},
+                                    width);
       continue;
     }
     for (int r = 0; r < count; ++r)
-      if (sees_any(seen[r])) weigh_rows<1>(softmax, row + r, {seen[r]}, width);
+      if (seen[slot + r].any()) weigh_rows<Powers, 1>(softmax, row + r, slot + r, {seen[slot + r]}, width);
   }
 }
 
 // o[row] += weights[row][j] * value j for j in [begin, end), one after the other, for kRows rows from `row` and kGroups
 // groups of sixteen columns.
 template <int kRows, int kGroups>
-HWY_INLINE void add_columns(Scratch& scratch, int row, const Keys& keys, int begin, int end, int column) {
+HWY_INLINE void add_columns(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end, int column) {
   constexpr int kParts = kGroups * kRegisters;
   OuterSums<kRows, kParts> o;
   const float* weights[kRows];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    weights[r] = scratch.scores[row + r] + begin;
+    weights[r] = scratch.scores[slot + r] + begin;
 #pragma GCC unroll 4 * kUnroll
     for (int p = 0; p < kParts; ++p) o.sums[r][p] = load(scratch.o + (row + r) * keys.width + column + p * kWidth);
   }
@@ -306,36 +307,37 @@ HWY_INLINE void add_columns(Scratch& scratch, int row, const Keys& keys, int beg
 // All columns. One row alone takes four groups at a time: a sum waits for its last addition, so eight must be under
 // way; and so do four rows where registers hold sixteen sums beside what is multiplied.
 template <int kRows>
-HWY_INLINE void add_values(Scratch& scratch, int row, const Keys& keys, int begin, int end) {
+HWY_INLINE void add_values(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end) {
   constexpr int kGroups = kRows == 1 ? 4 : kOuterGroups;
   int column = 0;
   for (; column + kGroups * kLanes <= keys.width; column += kGroups * kLanes)
-    add_columns<kRows, kGroups>(scratch, row, keys, begin, end, column);
-  for (; column < keys.width; column += kLanes) add_columns<kRows, 1>(scratch, row, keys, begin, end, column);
+    add_columns<kRows, kGroups>(scratch, row, slot, keys, begin, end, column);
+  for (; column < keys.width; column += kLanes) add_columns<kRows, 1>(scratch, row, slot, keys, begin, end, column);
 }
 
-// Shares out the values of `keys` among the rows that see them: add_group(row, begin, end) for kOuterRows rows from `row`
-// that all see these, add_row(row, begin, end) for what only one of them does. visible(row) says which of the block's a
-// row sees. A group's values begin and end at multiples of kKeysAtOnce; keys come in turn for each row.
-template <int kKeysAtOnce, class VisibleKeys, class AddGroup, class AddRow>
-HWY_INLINE void share_values(int num_rows, const Keys& keys, const VisibleKeys& visible, const AddGroup& add_group,
-                             const AddRow& add_row) {
-  const auto seen_begin = [&](int row) { return std::max(visible(row).begin, keys.begin); };
-  const auto seen_end = [&](int row) { return std::min(visible(row).end, keys.end); };
+// Shares out the values of `keys` among the rows of a group that see them: add_together(row, begin, end) for kOuterRows
+// rows from `row` that all see these, add_alone(row, begin, end) for what only one of them does. `seen` says which of the
+// block's the row of each slot sees. What is added together begins and ends at multiples of kKeysAtOnce; keys come in
+// turn for each row.
+template <int kKeysAtOnce, class AddTogether, class AddAlone>
+HWY_INLINE void share_values(const RowGroup& rows, const Keys& keys, const Visible* seen,
+                             const AddTogether& add_together, const AddAlone& add_alone) {
   const auto add_to_row = [&](int row, int begin, int end) {
-    if (begin < end) add_row(row, begin, end);
+    if (begin < end) add_alone(row, begin, end);
   };
-  for (int row = 0; row < num_rows; row += kOuterRows) {
-    const int group = std::min(kOuterRows, num_rows - row);
-    const int begin = (seen_begin(row + group - 1) + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
-    const int end = seen_end(row) / kKeysAtOnce * kKeysAtOnce;  // as far as the whole group sees
-    if (group < kOuterRows || begin >= end) {
-      for (int r = row; r < row + group; ++r) add_to_row(r, seen_begin(r), seen_end(r));
+  for (int row = rows.begin; row < rows.end; row += kOuterRows) {
+    const int count = std::min(kOuterRows, rows.end - row);
+    const auto seen_begin = [&](int r) { return std::max(seen[rows.slot(row + r)].begin, keys.begin); };
+    const auto seen_end = [&](int r) { return std::min(seen[rows.slot(row + r)].end, keys.end); };
+    const int begin = (seen_begin(count - 1) + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
+    const int end = seen_end(0) / kKeysAtOnce * kKeysAtOnce;  // as far as all of them see
+    if (count < kOuterRows || begin >= end) {
+      for (int r = 0; r < count; ++r) add_to_row(row + r, seen_begin(r), seen_end(r));
       continue;
     }
-    for (int r = row; r < row + group; ++r) add_to_row(r, seen_begin(r), begin);
-    add_group(row, begin, end);
-    for (int r = row; r < row + group; ++r) add_to_row(r, end, seen_end(r));
+    for (int r = 0; r < count; ++r) add_to_row(row + r, seen_begin(r), begin);
+    add_together(row, begin, end);
+    for (int r = 0; r < count; ++r) add_to_row(row + r, end, seen_end(r));
   }
 }
 
@@ -343,25 +345,38 @@ HWY_INLINE void share_values(int num_rows, const Keys& keys, const VisibleKeys& 
 template <class W>
 struct WidenedProducts {
   using Element = W;
+  using Powers = PowersOfE;
   using Scratch = HWY_NAMESPACE::Scratch;
 
   static HWY_INLINE void take_query(Scratch& scratch, int row, int num_rows, const float* q, int head_dim, int width) {
+    scratch.many_rows = num_rows >= kFewestRowsToTurn;
     widen(q, head_dim, width, scratch.q + row * width);
-    if (num_rows >= kFewestRowsToTurn) turn_query(scratch.q + row * width, width);
+    if (scratch.many_rows) turn_query(scratch.q + row * width, width);
   }
   static HWY_INLINE void take_key_or_value(Scratch& scratch, int idx, const W* from, int head_dim, int width) {
     widen(from, head_dim, width, scratch.kv + idx * width);
   }
-  static HWY_INLINE void score(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
-    score_block(scratch, num_rows, keys, num_keys, scale);
+  static HWY_NOINLINE void prepare_keys(Scratch& scratch, const Keys& keys, int num_keys) {
+    if (!scratch.many_rows) return;
+    clear_unread(scratch.kv, keys, num_keys);
+    with_groups_for(num_keys, [&](auto groups) {
+      turn_keys<groups * kLanes>(scratch, num_keys, keys.width, [&](int d) { return turn_of(d, keys.width); });
+    });
   }
-  static HWY_INLINE void take_weights(Scratch&, int) {}
-  template <class VisibleKeys>
-  static HWY_INLINE void add_values(Scratch& scratch, int num_rows, const Keys& keys, const VisibleKeys& visible) {
+  static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys, float scale) {
+    if (!scratch.many_rows) return score_few(scratch, rows, keys, scale);
+    with_groups_for(num_keys, [&](auto groups) { score_turned<groups>(scratch, rows, keys, num_keys, scale); });
+  }
+  static HWY_INLINE void take_weights(Scratch&, const RowGroup&) {}
+  static HWY_INLINE void prepare_values(Scratch&, const Keys&) {}
+  static HWY_NOINLINE void add_values(Scratch& scratch, const RowGroup& rows, const Keys& keys, const Visible* seen) {
+    const auto add = [&](auto num_rows, int row, int begin, int end) {
+      HWY_NAMESPACE::add_values<num_rows>(scratch, row, rows.slot(row), keys, begin, end);
+    };
     share_values<1>(
-        num_rows, keys, visible,
-        [&](int row, int begin, int end) { HWY_NAMESPACE::add_values<kOuterRows>(scratch, row, keys, begin, end); },
-        [&](int row, int begin, int end) { HWY_NAMESPACE::add_values<1>(scratch, row, keys, begin, end); });
+        rows, keys, seen,
+        [&](int row, int begin, int end) { add(std::integral_constant<int, kOuterRows>(), row, begin, end); },
+        [&](int row, int begin, int end) { add(std::integral_constant<int, 1>(), row, begin, end); });
   }
 };
 

@@ -14,7 +14,8 @@
 //
 // Where y and the cache are bfloat16, so are the products: q and the weights exp(s[j] - m) are rounded to it where they
 // are multiplied (not in l). Then s[j] is one chain of fma over elements 1, 0, 3, 2, ..., instead of the dot product of
-// README.md, and o[d] takes the keys of a block in the order 1, 0, 3, 2, ...: pairs, as AVX512-BF16 multiplies them.
+// README.md, and o[d] takes the keys of a block in the order 1, 0, 3, 2, ...: pairs, as AVX512-BF16 multiplies them. And
+// exp(s[j] - m) is 2^(s[j] - m), scale being scale * kLog2OfE there.
 //
 // On a GPU the same sums in float32, cut otherwise: q and the weights exp(s[j] - m) are rounded to the cache's dtype where
 // tensor cores multiply, exp is 2^x of the hardware, keys are split over blocks and merged in a fixed order. The same bits
@@ -31,6 +32,7 @@
 namespace heddle {
 
 inline constexpr int kMaxHeadDim = 1024;  // what the fixed scratch of a thread holds
+inline constexpr float kLog2OfE = 1.44269504f;
 
 struct AttentionParams {
   Tensor q;  // [num_tokens, num_heads * head_dim], float32; on a GPU also bfloat16 or float16

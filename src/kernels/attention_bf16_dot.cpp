@@ -33,13 +33,15 @@ namespace heddle::HWY_NAMESPACE {
 // neighbouring elements of a query or key; of two keys' weights; of two keys' values in one column.
 struct PairProducts {
   using Element = bfloat16;
+  using Powers = PowersOfTwo;
 
   struct Scratch : Softmax {
     static constexpr int kBeyond = kLanes;  // elements read, and not used, behind the last row
     alignas(64) bfloat16 q[kRowFloats];
     alignas(64) bfloat16 kv[kKeyFloats + kBeyond];
-    alignas(64) std::uint32_t pairs[kKeyFloats / 2];  // keys [num_keys / 16, pairs, 16], or values [pairs, width]
-    alignas(64) bfloat16 weights[kMaxRows][kBlockKeys];
+    alignas(64) std::uint32_t keys[kKeyFloats / 2];    // [num_keys / 16, pairs, 16]
+    alignas(64) std::uint32_t values[kKeyFloats / 2];  // [pairs, width]
+    alignas(64) bfloat16 weights[kMaxGroupRows][kBlockKeys];
   };
 
   static HWY_INLINE void take_query(Scratch& scratch, int row, int, const float* q, int head_dim, int width) {
@@ -55,34 +57,38 @@ struct PairProducts {
     std::fill(to + head_dim, to + width, bfloat16{});
   }
 
-  static HWY_NOINLINE void score(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
+  static HWY_NOINLINE void prepare_keys(Scratch& scratch, const Keys& keys, int num_keys) {
     clear_unread(scratch.kv, keys, num_keys);
     turn_keys_by_pairs(scratch, num_keys, keys.width);
-    int row = 0;
-    for (; row + kOuterRows <= num_rows; row += kOuterRows) score_rows<kOuterRows>(scratch, row, keys, num_keys, scale);
-    for (; row < num_rows; ++row) score_rows<1>(scratch, row, keys, num_keys, scale);
+  }
+  static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys, float scale) {
+    int row = rows.begin;
+    for (; row + kOuterRows <= rows.end; row += kOuterRows)
+      score_rows<kOuterRows>(scratch, row, rows.slot(row), keys, num_keys, scale);
+    for (; row < rows.end; ++row) score_rows<1>(scratch, row, rows.slot(row), keys, num_keys, scale);
   }
 
-  static HWY_NOINLINE void take_weights(Scratch& scratch, int num_rows) {
+  static HWY_NOINLINE void take_weights(Scratch& scratch, const RowGroup& rows) {
     const float* from = scratch.scores[0];
     bfloat16* to = scratch.weights[0];
-    for (int i = 0; i < num_rows * kBlockKeys; i += 2 * kWidth) {
+    for (int i = 0; i < (rows.end - rows.begin) * kBlockKeys; i += 2 * kWidth) {
       const __m512bh both = _mm512_cvtne2ps_pbh(load(from + i + kWidth).raw, load(from + i).raw);
       _mm512_store_si512(to + i, reinterpret_cast<__m512i>(both));
     }
   }
 
-  template <class VisibleKeys>
-  static HWY_NOINLINE void add_values(Scratch& scratch, int num_rows, const Keys& keys, const VisibleKeys& visible) {
-    interleave_values(scratch, keys);
+  static HWY_NOINLINE void prepare_values(Scratch& scratch, const Keys& keys) { interleave_values(scratch, keys); }
+  static HWY_NOINLINE void add_values(Scratch& scratch, const RowGroup& rows, const Keys& keys, const Visible* seen) {
     share_values<2>(
-        num_rows, keys, visible,
-        [&](int row, int begin, int end) { add_whole_pairs<kOuterRows>(scratch, row, keys, begin, end); },
+        rows, keys, seen,
         [&](int row, int begin, int end) {
-          const int first_pair = round_up(begin, 2), end_pair = end / 2 * 2;
-          if (begin < first_pair) add_half_of_pair(scratch, row, keys, begin);
-          if (first_pair < end_pair) add_whole_pairs<1>(scratch, row, keys, first_pair, end_pair);
-          if (end_pair < end && end_pair >= begin) add_half_of_pair(scratch, row, keys, end_pair);
+          add_whole_pairs<kOuterRows>(scratch, row, rows.slot(row), keys, begin, end);
+        },
+        [&](int row, int begin, int end) {
+          const int slot = rows.slot(row), first_pair = round_up(begin, 2), end_pair = end / 2 * 2;
+          if (begin < first_pair) add_half_of_pair(scratch, row, slot, keys, begin);
+          if (first_pair < end_pair) add_whole_pairs<1>(scratch, row, slot, keys, first_pair, end_pair);
+          if (end_pair < end && end_pair >= begin) add_half_of_pair(scratch, row, slot, keys, end_pair);
         });
   }
 
@@ -127,7 +133,7 @@ struct PairProducts {
   static HWY_INLINE void turn_keys_by_pairs(Scratch& scratch, int num_keys, int width) {
     const int num_pairs = width / 2;  // a multiple of 8
     for (int key = 0; key < num_keys; key += kLanes) {
-      std::uint32_t* to = scratch.pairs + key * num_pairs;
+      std::uint32_t* to = scratch.keys + key * num_pairs;
       for (int first = 0; first < num_pairs; first += 16) {
         __m512i rows[16];
 #pragma GCC unroll 16
@@ -142,15 +148,15 @@ struct PairProducts {
   }
 
   template <int kRows>
-  static HWY_INLINE void score_rows(Scratch& scratch, int row, const Keys& keys, int num_keys, float scale) {
+  static HWY_INLINE void score_rows(Scratch& scratch, int row, int slot, const Keys& keys, int num_keys, float scale) {
     int key = 0;
-    for (; key + 4 * kLanes <= num_keys; key += 4 * kLanes) score_keys<kRows, 4>(scratch, row, keys, key, scale);
-    for (; key < num_keys; key += kLanes) score_keys<kRows, 1>(scratch, row, keys, key, scale);
+    for (; key + 4 * kLanes <= num_keys; key += 4 * kLanes) score_keys<kRows, 4>(scratch, row, slot, keys, key, scale);
+    for (; key < num_keys; key += kLanes) score_keys<kRows, 1>(scratch, row, slot, keys, key, scale);
   }
   template <int kRows, int kGroups>
-  static HWY_INLINE void score_keys(Scratch& scratch, int row, const Keys& keys, int key, float scale) {
+  static HWY_INLINE void score_keys(Scratch& scratch, int row, int slot, const Keys& keys, int key, float scale) {
     const int num_pairs = keys.width / 2;
-    const std::uint32_t* from = scratch.pairs + key * num_pairs;
+    const std::uint32_t* from = scratch.keys + key * num_pairs;
     const bfloat16* q = scratch.q + row * keys.width;
     Vector sums[kRows][kGroups];
 #pragma GCC unroll 4
@@ -173,7 +179,7 @@ struct PairProducts {
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
       for (int g = 0; g < kGroups; ++g)
-        hn::StoreU(hn::Mul(sums[r][g], factor), Floats(), scratch.scores[row + r] + keys.first + key + g * kLanes);
+        hn::StoreU(hn::Mul(sums[r][g], factor), Floats(), scratch.scores[slot + r] + keys.first + key + g * kLanes);
   }
 
   // Pairs of positions that hold a key taken; what lies in the other half of one at an edge is never used.
@@ -184,7 +190,7 @@ struct PairProducts {
     const int width = keys.width;
     for (int key = (keys.begin - keys.first) / 2 * 2; key < keys.end - keys.first; key += 2) {
       const bfloat16* first = scratch.kv + key * width;
-      std::uint32_t* to = scratch.pairs + key / 2 * width;
+      std::uint32_t* to = scratch.values + key / 2 * width;
       for (int column = 0; column < width; column += 2 * kLanes) {
         const __m512i even = _mm512_loadu_si512(first + column), odd = _mm512_loadu_si512(first + width + column);
         _mm512_storeu_si512(to + column, _mm512_permutex2var_epi16(even, lower, odd));
@@ -195,15 +201,15 @@ struct PairProducts {
   }
 
   template <int kRows>
-  static HWY_INLINE void add_whole_pairs(Scratch& scratch, int row, const Keys& keys, int begin, int end) {
+  static HWY_INLINE void add_whole_pairs(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end) {
     int column = 0;
     for (; column + 4 * kLanes <= keys.width; column += 4 * kLanes)
-      add_columns_of_pairs<kRows, 4>(scratch, row, keys, begin, end, column);
+      add_columns_of_pairs<kRows, 4>(scratch, row, slot, keys, begin, end, column);
     for (; column < keys.width; column += kLanes)
-      add_columns_of_pairs<kRows, 1>(scratch, row, keys, begin, end, column);
+      add_columns_of_pairs<kRows, 1>(scratch, row, slot, keys, begin, end, column);
   }
   template <int kRows, int kGroups>
-  static HWY_INLINE void add_columns_of_pairs(Scratch& scratch, int row, const Keys& keys, int begin, int end,
+  static HWY_INLINE void add_columns_of_pairs(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end,
                                               int column) {
     float* o = scratch.o + row * keys.width + column;
     Vector sums[kRows][kGroups];
@@ -211,14 +217,14 @@ struct PairProducts {
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
       for (int g = 0; g < kGroups; ++g) sums[r][g] = load(o + r * keys.width + g * kLanes);
-    const std::uint32_t* values = scratch.pairs + (begin - keys.first) / 2 * keys.width + column;
+    const std::uint32_t* values = scratch.values + (begin - keys.first) / 2 * keys.width + column;
     for (int key = begin; key < end; key += 2, values += keys.width) {
       __m512i columns[kGroups];
 #pragma GCC unroll 4
       for (int g = 0; g < kGroups; ++g) columns[g] = _mm512_loadu_si512(values + g * kLanes);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
-        const __m512i weights = pair_in_all_lanes(scratch.weights[row + r] + key);
+        const __m512i weights = pair_in_all_lanes(scratch.weights[slot + r] + key);
 #pragma GCC unroll 4
         for (int g = 0; g < kGroups; ++g) sums[r][g] = add_products(sums[r][g], columns[g], weights);
       }
@@ -230,10 +236,10 @@ struct PairProducts {
   }
 
   // The value of one key of a pair whose other one the row does not see.
-  static HWY_INLINE void add_half_of_pair(Scratch& scratch, int row, const Keys& keys, int key) {
+  static HWY_INLINE void add_half_of_pair(Scratch& scratch, int row, int slot, const Keys& keys, int key) {
     const __m512i half = _mm512_set1_epi32(static_cast<int>(key % 2 == 0 ? 0x0000ffffu : 0xffff0000u));
-    const __m512i weights = _mm512_and_si512(half, pair_in_all_lanes(scratch.weights[row] + key / 2 * 2));
-    const std::uint32_t* values = scratch.pairs + (key - keys.first) / 2 * keys.width;
+    const __m512i weights = _mm512_and_si512(half, pair_in_all_lanes(scratch.weights[slot] + key / 2 * 2));
+    const std::uint32_t* values = scratch.values + (key - keys.first) / 2 * keys.width;
     float* o = scratch.o + row * keys.width;
     for (int column = 0; column < keys.width; column += kLanes)
       hn::StoreU(add_products(load(o + column), _mm512_and_si512(half, _mm512_loadu_si512(values + column)), weights),

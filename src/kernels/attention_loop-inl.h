@@ -19,12 +19,15 @@ namespace heddle::HWY_NAMESPACE {
 
 // Products says how queries are multiplied with keys, and weights with values:
 //   Element               of the cache
+//   Powers                what weights are of scores
 //   Scratch               a Softmax and what it keeps of queries, keys and values
 //   take_query()          a row's query
 //   take_key_or_value()   one position's, `idx` behind that of Keys::first
-//   score()               Softmax::scores of all rows and of the keys taken; what a row does not see may be anything
-//   take_weights()        of all rows, once weigh_block() has made them of the scores
-//   add_values()          weights times the values taken, to Softmax::o
+//   prepare_keys()        once those of `keys` are taken, for all groups of rows
+//   score()               Softmax::scores of a group's rows and of the keys; what a row does not see may be anything
+//   take_weights()        of a group, once weigh_group() has made them of the scores
+//   prepare_values()      once those of `keys` are taken, for all groups of rows; what was prepared of keys is kept
+//   add_values()          weights times the values, to Softmax::o
 
 // The part's view of keys or values at positions [begin, end), the first of which goes to `idx`.
 template <class Products>
@@ -79,26 +82,42 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
   for (int block = first_key / kBlockKeys * kBlockKeys; block < end_key; block += kBlockKeys) {
     const int block_begin = std::max(first_key - block, 0);
     const int block_end = std::min(end_key - block, kBlockKeys);
-    const auto visible = [&](int row) {
-      return visible_keys(part, row, first_position, params.window, block, block_end);
+    const auto for_each_load = [&](auto use) {
+      for (int first = block_begin / at_once * at_once; first < block_end; first += at_once)
+        use(Keys{.first = first,
+                 .begin = std::max(first, block_begin),
+                 .end = std::min(first + at_once, block_end),
+                 .width = width});
     };
-    const auto for_each_load = [&](const void* pages, auto use) {
-      for (int first = block_begin / at_once * at_once; first < block_end; first += at_once) {
-        const Keys keys{.first = first,
-                        .begin = std::max(first, block_begin),
-                        .end = std::min(first + at_once, block_end),
-                        .width = width};
-        take_positions<Products>(kv, pages, page_table, part.kv_head, block + keys.begin, block + keys.end, scratch,
-                                 keys.begin - first);
-        use(keys);
-      }
+    const auto take = [&](const void* pages, const Keys& keys) {
+      take_positions<Products>(kv, pages, page_table, part.kv_head, block + keys.begin, block + keys.end, scratch,
+                               keys.begin - keys.first);
     };
-    for_each_load(kv.keys, [&](const Keys& keys) {
-      Products::score(scratch, num_rows, keys, std::min(at_once, kBlockKeys - keys.first), params.scale);
-    });
-    weigh_block(scratch, num_rows, visible, width);
-    Products::take_weights(scratch, num_rows);
-    for_each_load(kv.values, [&](const Keys& keys) { Products::add_values(scratch, num_rows, keys, visible); });
+    for (RowGroup rows{0, 0}; rows.begin < num_rows; rows.begin = rows.end) {
+      rows.end = std::min(rows.begin + rows_of_group(head_dim, num_rows), num_rows);
+      const bool first_group = rows.begin == 0;
+      Visible seen[kMaxGroupRows];
+      for_each_row(part, rows, [&](int row, int token) {
+        seen[rows.slot(row)] = visible_keys(first_position + token, params.window, block, block_end);
+      });
+      for_each_load([&](const Keys& keys) {
+        const int num_keys = std::min(at_once, kBlockKeys - keys.first);
+        if (first_group) {
+          take(kv.keys, keys);
+          Products::prepare_keys(scratch, keys, num_keys);
+        }
+        Products::score(scratch, rows, keys, num_keys, params.scale * Products::Powers::kExponent);
+      });
+      weigh_group<typename Products::Powers>(scratch, rows, seen, width);
+      Products::take_weights(scratch, rows);
+      for_each_load([&](const Keys& keys) {
+        if (first_group) {
+          take(kv.values, keys);
+          Products::prepare_values(scratch, keys);
+        }
+        Products::add_values(scratch, rows, keys, seen);
+      });
+    }
   }
 
   for (int row = 0; row < num_rows; ++row) {

@@ -47,22 +47,51 @@ inline int keys_at_once(int head_dim) {
   return std::min(kBlockKeys, kKeyFloats / padded(head_dim) / 16 * 16);
 }
 
+// Rows of a part that go through a block together, from scores to outputs, so that what they hold stays in the
+// first-level cache beside the block's keys and values. `slot` is where a row's scores lie meanwhile.
+struct RowGroup {
+  int begin, end;
+
+  int slot(int row) const { return row - begin; }
+};
+
+inline constexpr int kMaxGroupRows = 128;
+static_assert(kRowFloats / (kKeyFloats / kBlockKeys) <= kMaxGroupRows);
+
+// All rows where a block's keys are widened in several rounds, so that each round is made once.
+inline int rows_of_group(int head_dim, int num_rows) {
+  constexpr int kTogether = 16;
+  return keys_at_once(head_dim) < kBlockKeys ? num_rows : kTogether;
+}
+
 // The first key that the token at `position` sees.
 inline int first_visible(int position, int window) {
   return window > 0 ? std::max(0, position - window + 1) : 0;
 }
 
-// Which of `num_keys` keys from position `first_key` on a row sees: [begin, end), counted from first_key. Both ends
-// grow from row to row.
+// Which of `num_keys` keys from position `first_key` on a token sees: [begin, end), counted from first_key. Both ends
+// grow from token to token.
 struct Visible {
   int begin, end;
+
+  bool any() const { return begin < end; }
 };
 
-inline Visible visible_keys(const AttentionPart& part, int row, int first_position, int window, int first_key,
-                            int num_keys) {
-  const int position = first_position + row / part.num_heads;
+inline Visible visible_keys(int position, int window, int first_key, int num_keys) {
   return {std::clamp(first_visible(position, window) - first_key, 0, num_keys),
           std::clamp(position + 1 - first_key, 0, num_keys)};
+}
+
+// Calls use(row, token of the part) for the rows of a group in turn.
+template <class Use>
+void for_each_row(const AttentionPart& part, const RowGroup& rows, const Use& use) {
+  int token = rows.begin / part.num_heads, head = rows.begin % part.num_heads;
+  for (int row = rows.begin; row < rows.end; ++row) {
+    use(row, token);
+    if (++head < part.num_heads) continue;
+    head = 0;
+    ++token;
+  }
 }
 
 }  // namespace heddle

@@ -25,13 +25,13 @@ HWY_INLINE void round_to_bfloat16(float* values, int count) {
 
 // Scores of kRows queries from `row` on with turned keys; a score is one chain over pairs of elements.
 template <int kRows, int kGroups>
-HWY_INLINE void score_pairs(Scratch& scratch, int row, const Keys& keys, int num_keys, float scale) {
+HWY_INLINE void score_pairs(Scratch& scratch, int row, int slot, const Keys& keys, int num_keys, float scale) {
   constexpr int kColumns = kGroups * kLanes;
   const float* q[kRows];
   float* scores[kRows];
   for (int r = 0; r < kRows; ++r) {
     q[r] = scratch.q + (row + r) * keys.width;
-    scores[r] = scratch.scores[row + r] + keys.first;
+    scores[r] = scratch.scores[slot + r] + keys.first;
   }
   for (int column = 0; column < num_keys; column += kColumns) {
     OuterSums<kRows, kGroups * kRegisters> sums;
@@ -42,17 +42,18 @@ HWY_INLINE void score_pairs(Scratch& scratch, int row, const Keys& keys, int num
 }
 
 template <int kGroups>
-HWY_INLINE void score_turned_pairs(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
-  turn_keys<kGroups * kLanes>(scratch, num_keys, keys.width, [](int d) { return d; });
-  int row = 0;
-  for (; row + kOuterRows <= num_rows; row += kOuterRows)
-    score_pairs<kOuterRows, kGroups>(scratch, row, keys, num_keys, scale);
-  for (; row < num_rows; ++row) score_pairs<1, kGroups>(scratch, row, keys, num_keys, scale);
+HWY_INLINE void score_turned_pairs(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys,
+                                   float scale) {
+  int row = rows.begin;
+  for (; row + kOuterRows <= rows.end; row += kOuterRows)
+    score_pairs<kOuterRows, kGroups>(scratch, row, rows.slot(row), keys, num_keys, scale);
+  for (; row < rows.end; ++row) score_pairs<1, kGroups>(scratch, row, rows.slot(row), keys, num_keys, scale);
 }
 
 // As add_columns(), in pairs of keys; of a pair at an edge one alone.
 template <int kRows, int kGroups>
-HWY_INLINE void add_column_pairs(Scratch& scratch, int row, const Keys& keys, int begin, int end, int column) {
+HWY_INLINE void add_column_pairs(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end,
+                                 int column) {
   constexpr int kParts = kGroups * kRegisters;
   OuterSums<kRows, kParts> o;
   const float* weights[kRows];
@@ -61,7 +62,7 @@ HWY_INLINE void add_column_pairs(Scratch& scratch, int row, const Keys& keys, in
 #pragma GCC unroll 4 * kUnroll
     for (int p = 0; p < kParts; ++p) o.sums[r][p] = load(scratch.o + (row + r) * keys.width + column + p * kWidth);
   const auto weights_from = [&](int key) -> decltype((weights)) {
-    for (int r = 0; r < kRows; ++r) weights[r] = scratch.scores[row + r] + key;
+    for (int r = 0; r < kRows; ++r) weights[r] = scratch.scores[slot + r] + key;
     return weights;
   };
   const auto values_from = [&](int key) { return scratch.kv + (key - keys.first) * keys.width + column; };
@@ -78,16 +79,18 @@ HWY_INLINE void add_column_pairs(Scratch& scratch, int row, const Keys& keys, in
 }
 
 template <int kRows>
-HWY_INLINE void add_value_pairs(Scratch& scratch, int row, const Keys& keys, int begin, int end) {
+HWY_INLINE void add_value_pairs(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end) {
   constexpr int kGroups = kRows == 1 ? 4 : kOuterGroups;
   int column = 0;
   for (; column + kGroups * kLanes <= keys.width; column += kGroups * kLanes)
-    add_column_pairs<kRows, kGroups>(scratch, row, keys, begin, end, column);
-  for (; column < keys.width; column += kLanes) add_column_pairs<kRows, 1>(scratch, row, keys, begin, end, column);
+    add_column_pairs<kRows, kGroups>(scratch, row, slot, keys, begin, end, column);
+  for (; column < keys.width; column += kLanes)
+    add_column_pairs<kRows, 1>(scratch, row, slot, keys, begin, end, column);
 }
 
 struct RoundedProducts {
   using Element = bfloat16;
+  using Powers = PowersOfTwo;
   using Scratch = HWY_NAMESPACE::Scratch;
 
   static HWY_INLINE void take_query(Scratch& scratch, int row, int, const float* q, int head_dim, int width) {
@@ -97,22 +100,27 @@ struct RoundedProducts {
   static HWY_INLINE void take_key_or_value(Scratch& scratch, int idx, const bfloat16* from, int head_dim, int width) {
     widen(from, head_dim, width, scratch.kv + idx * width);
   }
-  static HWY_NOINLINE void score(Scratch& scratch, int num_rows, const Keys& keys, int num_keys, float scale) {
+  static HWY_NOINLINE void prepare_keys(Scratch& scratch, const Keys& keys, int num_keys) {
     clear_unread(scratch.kv, keys, num_keys);
-    if (num_keys % (kOuterGroups * kLanes) == 0)
-      score_turned_pairs<kOuterGroups>(scratch, num_rows, keys, num_keys, scale);
-    else
-      score_turned_pairs<1>(scratch, num_rows, keys, num_keys, scale);
+    with_groups_for(num_keys, [&](auto groups) {
+      turn_keys<groups * kLanes>(scratch, num_keys, keys.width, [](int d) { return d; });
+    });
   }
-  static HWY_INLINE void take_weights(Scratch& scratch, int num_rows) {
-    round_to_bfloat16(scratch.scores[0], num_rows * kBlockKeys);
+  static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys, float scale) {
+    with_groups_for(num_keys, [&](auto groups) { score_turned_pairs<groups>(scratch, rows, keys, num_keys, scale); });
   }
-  template <class VisibleKeys>
-  static HWY_NOINLINE void add_values(Scratch& scratch, int num_rows, const Keys& keys, const VisibleKeys& visible) {
+  static HWY_INLINE void take_weights(Scratch& scratch, const RowGroup& rows) {
+    round_to_bfloat16(scratch.scores[0], (rows.end - rows.begin) * kBlockKeys);
+  }
+  static HWY_INLINE void prepare_values(Scratch&, const Keys&) {}
+  static HWY_NOINLINE void add_values(Scratch& scratch, const RowGroup& rows, const Keys& keys, const Visible* seen) {
+    const auto add = [&](auto num_rows, int row, int begin, int end) {
+      add_value_pairs<num_rows>(scratch, row, rows.slot(row), keys, begin, end);
+    };
     share_values<2>(
-        num_rows, keys, visible,
-        [&](int row, int begin, int end) { add_value_pairs<kOuterRows>(scratch, row, keys, begin, end); },
-        [&](int row, int begin, int end) { add_value_pairs<1>(scratch, row, keys, begin, end); });
+        rows, keys, seen,
+        [&](int row, int begin, int end) { add(std::integral_constant<int, kOuterRows>(), row, begin, end); },
+        [&](int row, int begin, int end) { add(std::integral_constant<int, 1>(), row, begin, end); });
   }
 };
 

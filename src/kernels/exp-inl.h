@@ -68,6 +68,43 @@ HWY_INLINE hn::Vec<D> exp_of_nonpositive(D d, hn::Vec<D> x) {
   return hn::MulAdd(p, hn::Set(d, 0x1p-64f), hn::Mul(x, hn::Zero(d)));
 }
 
+// a > b ? a : b, which is one instruction of x86's; Highway leaves what Max does with NaN to the target.
+template <class D>
+HWY_INLINE hn::Vec<D> larger(D d, hn::Vec<D> a, hn::Vec<D> b) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  (void)d;
+  return hn::Max(a, b);
+#else
+  (void)d;
+  return hn::IfThenElse(hn::Gt(a, b), a, b);
+#endif
+}
+
+// 2^x of x <= 0 or NaN, within 1.5 units of the last place where the result is normal; 0 below -151, NaN for NaN. x = n +
+// r with |r| <= 1/2, and 2^r by a minimax polynomial of degree 6: half the operations of exp.
+template <class D>
+HWY_INLINE hn::Vec<D> exp2_of_nonpositive(D d, hn::Vec<D> x) {
+  x = larger(d, hn::Set(d, -152.0f), x);
+  const auto shifter = hn::Set(d, 0x1.8p23f + 64);
+  const auto shifted = hn::Add(x, shifter);
+  const auto n = hn::Sub(shifted, shifter);
+  const auto r = hn::Sub(x, n);
+  auto p = hn::Set(d, 0x1.470b4ap-13f);
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.5f7276p-10f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.3b270ep-7f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.c6ae72p-5f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.ebfbe2p-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0x1.62e432p-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+#if HWY_TARGET == HWY_AVX3
+  return hn::Vec<D>{_mm512_scalef_ps(p.raw, n.raw)};
+#else  // as in exp_of_nonpositive
+  const hn::RebindToSigned<D> di;
+  p = hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
+  return hn::MulAdd(p, hn::Set(d, 0x1p-64f), hn::Mul(x, hn::Zero(d)));
+#endif
+}
+
 }  // namespace heddle::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

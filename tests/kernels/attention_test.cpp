@@ -75,6 +75,7 @@ std::vector<float> attention_by_definition(const float* q, const std::vector<flo
                                            const std::vector<float>& values, int head_dim, int position, int first,
                                            Products products) {
   const bool pairs = products == Products::of_bfloat16;
+  const auto power = [&](float x) { return pairs ? power_of_two(x) : exponential(x); };
   float largest = -std::numeric_limits<float>::infinity(), sum = 0;
   std::vector<float> o(static_cast<std::size_t>(head_dim));
   for (int block = first / 64 * 64; block <= position; block += 64) {
@@ -84,15 +85,16 @@ std::vector<float> attention_by_definition(const float* q, const std::vector<flo
     const float before = largest;
     for (int i = begin; i < end; ++i) {
       const float* key = keys.data() + (block + i) * head_dim;
-      weights[i] = (pairs ? dot_of_pairs(q, key, head_dim) : dot_product(q, key, head_dim)) * kScale;
+      weights[i] =
+          pairs ? dot_of_pairs(q, key, head_dim) * (kScale * kLog2OfE) : dot_product(q, key, head_dim) * kScale;
       largest = std::max(largest, weights[i]);
     }
     std::array<float, 16> lanes{};
     for (int i = 0; i < 64; ++i) {
-      weights[i] = exponential(weights[i] - largest);
+      weights[i] = power(weights[i] - largest);
       lanes[i % 16] += weights[i];
     }
-    const float correction = exponential(before - largest);
+    const float correction = power(before - largest);
     sum = std::fma(sum, correction, sum_of_lanes(lanes));
     for (int d = 0; d < head_dim; ++d) {
       o[d] *= correction;
@@ -129,7 +131,7 @@ std::vector<Exact> attention_in_float64(const float* q, const std::vector<float>
     scores.push_back(dot * kScale);
     largest = std::max(largest, scores.back());
     // The dot product, the scale, and the subtraction of the maximum.
-    const double additions = pairs ? head_dim : head_dim / 16.0;
+    const double additions = pairs ? head_dim + 3 : head_dim / 16.0;  // and rounding the scale of powers of two
     score_error = std::max(score_error, (additions + 8) * kUnit * magnitude * kScale);
   }
   double sum = 0;

@@ -65,6 +65,16 @@ inline float exponential(float x) {
   return p * std::ldexp(1.0f, low) * std::ldexp(1.0f, high);
 }
 
+// 2^x of x <= 0.
+inline float power_of_two(float x) {
+  if (x < -152.0f) x = -152.0f;
+  const float n = (x + 0x1.8p23f) - 0x1.8p23f, r = x - n;
+  float p = 0x1.470b4ap-13f;
+  for (const float c : {0x1.5f7276p-10f, 0x1.3b270ep-7f, 0x1.c6ae72p-5f, 0x1.ebfbe2p-3f, 0x1.62e432p-1f, 1.0f})
+    p = std::fma(p, r, c);
+  return std::ldexp(p, static_cast<int>(n));
+}
+
 // Calls f() with each instruction set of this machine that fuses in turn, and leaves the best one chosen.
 template <class F>
 void for_each_fused_target(F f) {
