@@ -53,8 +53,10 @@ struct PairProducts {
   }
   static HWY_INLINE void take_key_or_value(Scratch& scratch, int idx, const bfloat16* from, int head_dim, int width) {
     bfloat16* to = scratch.kv + idx * width;
-    std::memcpy(to, from, static_cast<std::size_t>(head_dim) * sizeof(bfloat16));
-    std::fill(to + head_dim, to + width, bfloat16{});
+    int i = 0;
+    for (; i + 2 * kLanes <= head_dim; i += 2 * kLanes) _mm512_storeu_si512(to + i, _mm512_loadu_si512(from + i));
+    for (; i < head_dim; ++i) to[i] = from[i];
+    for (; i < width; ++i) to[i] = {};
   }
 
   static HWY_NOINLINE void prepare_keys(Scratch& scratch, const Keys& keys, int num_keys) {
