@@ -1,4 +1,4 @@
-// What attention does with one block of widened keys and values, where products are of float32; and the softmax of every
+// What attention does with one block of widened keys and values, where products are of float32; and the softmax of any
 // block. Included once a target, after hwy/highway.h; the guard is Highway's idiom.
 #if defined(HEDDLE_KERNELS_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_ATTENTION_INL_H_
@@ -216,8 +216,9 @@ struct PowersOfTwo {
   static HWY_INLINE Vector of_nonpositive(Vector x) { return exp2_of_nonpositive(Floats(), x); }
 };
 
-// Turns the scores that kRows rows from `row` see of a block, at least one each, into weights, and brings the rows' maxima,
-// sums and outputs up to them. `slot` is that of the first. Several rows, since each alone waits for its maximum, then for exp, then for its sum.
+// Turns the scores that kRows rows from `row` see of a block, at least one each, into weights, and brings the rows'
+// maxima, sums and outputs up to them. `slot` is that of the first. Several rows, since each alone waits for its
+// maximum, then for the powers, then for its sum.
 template <class Powers, int kRows>
 HWY_NOINLINE void weigh_rows(Softmax& softmax, int row, int slot, const Visible (&seen)[kRows], int width) {
   const Floats d;
@@ -316,9 +317,9 @@ HWY_INLINE void add_values(Scratch& scratch, int row, int slot, const Keys& keys
 }
 
 // Shares out the values of `keys` among the rows of a group that see them: add_together(row, begin, end) for kOuterRows
-// rows from `row` that all see these, add_alone(row, begin, end) for what only one of them does. `seen` says which of the
-// block's the row of each slot sees. What is added together begins and ends at multiples of kKeysAtOnce; keys come in
-// turn for each row.
+// rows from `row` that all see these, add_alone(row, begin, end) for what only one of them does. `seen` says which of
+// the block's the row of each slot sees. What is added together begins and ends at multiples of kKeysAtOnce; keys come
+// in turn for each row.
 template <int kKeysAtOnce, class AddTogether, class AddAlone>
 HWY_INLINE void share_values(const RowGroup& rows, const Keys& keys, const Visible* seen,
                              const AddTogether& add_together, const AddAlone& add_alone) {

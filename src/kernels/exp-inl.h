@@ -80,8 +80,8 @@ HWY_INLINE hn::Vec<D> larger(D d, hn::Vec<D> a, hn::Vec<D> b) {
 #endif
 }
 
-// 2^x of x <= 0 or NaN, within 1.5 units of the last place where the result is normal; 0 below -151, NaN for NaN. x = n +
-// r with |r| <= 1/2, and 2^r by a minimax polynomial of degree 6: half the operations of exp.
+// 2^x of x <= 0 or NaN, within 1.5 units of the last place where the result is normal; 0 below -151, NaN for NaN. x = n
+// + r with |r| <= 1/2, and 2^r by a minimax polynomial of degree 6: half the operations of exp.
 template <class D>
 HWY_INLINE hn::Vec<D> exp2_of_nonpositive(D d, hn::Vec<D> x) {
   x = larger(d, hn::Set(d, -152.0f), x);
