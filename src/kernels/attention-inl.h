@@ -51,25 +51,6 @@ struct Keys {
   int width;  // floats from one to the next
 };
 
-// Few rows: dot products of keys as they lie, four at a time. scores[row][j] = dot(q[row], key j) * scale.
-static HWY_NOINLINE void score_few(Scratch& scratch, const RowGroup& rows, const Keys& keys, float scale) {
-  for (int key = keys.begin; key < keys.end; key += 4) {
-    const float* k[4];  // keys beyond the end repeat the last one
-    for (int i = 0; i < 4; ++i) k[i] = scratch.kv + (std::min(key + i, keys.end - 1) - keys.first) * keys.width;
-    for (int row = rows.begin; row < rows.end; ++row) {
-      const float* const q[1] = {scratch.q + row * keys.width};
-      DotSums<Widened<float>, 4, 1, kRegisters> sums;
-      sums.clear();
-      sums.add(k, q, keys.width / kLanes, 0);
-      const Vector(*const lanes[4])[kRegisters] = {&sums.lanes[0][0], &sums.lanes[1][0], &sums.lanes[2][0],
-                                                   &sums.lanes[3][0]};
-      float scores[4];
-      store_sums_of_four(lanes, scale, scores);
-      std::copy_n(scores, std::min(4, keys.end - key), scratch.scores[rows.slot(row)] + key);
-    }
-  }
-}
-
 // Outer tiles: as many sums as registers hold beside what is multiplied, with whole groups of sixteen columns.
 constexpr int kOuterRows = 4;
 constexpr int kOuterGroups = kRegisters == 1 ? 4 : 1;
@@ -197,10 +178,9 @@ HWY_INLINE void clear_unread(T* kv, const Keys& keys, int num_keys) {
 // As wide tiles as divide the keys: calls use(groups of sixteen keys, as a constant).
 template <class Use>
 HWY_INLINE void with_groups_for(int num_keys, const Use& use) {
-  if (num_keys % (kOuterGroups * kLanes) == 0)
-    use(std::integral_constant<int, kOuterGroups>());
-  else
-    use(std::integral_constant<int, 1>());
+  if constexpr (kOuterGroups > 1)
+    if (num_keys % (kOuterGroups * kLanes) == 0) return use(std::integral_constant<int, kOuterGroups>());
+  use(std::integral_constant<int, 1>());
 }
 
 // From so many rows on, turning keys costs less than summing up lanes.
@@ -378,6 +358,26 @@ struct WidenedProducts {
         rows, keys, seen,
         [&](int row, int begin, int end) { add(std::integral_constant<int, kOuterRows>(), row, begin, end); },
         [&](int row, int begin, int end) { add(std::integral_constant<int, 1>(), row, begin, end); });
+  }
+
+ private:
+  // Few rows: dot products of keys as they lie, four at a time. scores[row][j] = dot(q[row], key j) * scale.
+  static HWY_NOINLINE void score_few(Scratch& scratch, const RowGroup& rows, const Keys& keys, float scale) {
+    for (int key = keys.begin; key < keys.end; key += 4) {
+      const float* k[4];  // keys beyond the end repeat the last one
+      for (int i = 0; i < 4; ++i) k[i] = scratch.kv + (std::min(key + i, keys.end - 1) - keys.first) * keys.width;
+      for (int row = rows.begin; row < rows.end; ++row) {
+        const float* const q[1] = {scratch.q + row * keys.width};
+        DotSums<Widened<float>, 4, 1, kRegisters> sums;
+        sums.clear();
+        sums.add(k, q, keys.width / kLanes, 0);
+        const Vector(*const lanes[4])[kRegisters] = {&sums.lanes[0][0], &sums.lanes[1][0], &sums.lanes[2][0],
+                                                     &sums.lanes[3][0]};
+        float scores[4];
+        store_sums_of_four(lanes, scale, scores);
+        std::copy_n(scores, std::min(4, keys.end - key), scratch.scores[rows.slot(row)] + key);
+      }
+    }
   }
 };
 
