@@ -41,6 +41,7 @@ struct Scratch : Softmax {
   alignas(64) float kv[kKeyFloats];
   alignas(64) float turned[kKeyFloats];  // keys, where there are many rows
   bool many_rows;
+  float scale;
 };
 
 // Keys of a block that lie in scratch.kv: those at positions block + [begin, end) are seen by some row, and only they
@@ -150,7 +151,7 @@ struct ScoreTile {
 // Many rows: keys are turned once for all, so that a register holds scores of a row, not lanes of one score. What a row
 // does not see of the block is computed too, and dropped in weigh_rows. `num_keys`, a multiple of kGroups * 16.
 template <int kGroups>
-HWY_INLINE void score_turned(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys, float scale) {
+HWY_INLINE void score_turned(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
   constexpr int kColumns = kGroups * kLanes;
   alignas(64) float waiting[4][kOuterRows][kColumns];
   for (int row = rows.begin; row < rows.end; row += kOuterRows) {
@@ -163,7 +164,7 @@ HWY_INLINE void score_turned(Scratch& scratch, const RowGroup& rows, const Keys&
     }
     for (int column = 0; column < num_keys; column += kColumns) {
       const ScoreTile<kGroups> tile{q, scratch.turned + column * keys.width, keys.width / kLanes, waiting};
-      tile.template sum<4>(0).store(scores, column, scale);
+      tile.template sum<4>(0).store(scores, column, scratch.scale);
     }
   }
 }
@@ -329,7 +330,9 @@ struct WidenedProducts {
   using Powers = PowersOfE;
   using Scratch = HWY_NAMESPACE::Scratch;
 
-  static HWY_INLINE void take_query(Scratch& scratch, int row, int num_rows, const float* q, int head_dim, int width) {
+  static HWY_INLINE void take_query(Scratch& scratch, int row, int num_rows, const float* q, float scale, int head_dim,
+                                    int width) {
+    scratch.scale = scale;
     scratch.many_rows = num_rows >= kFewestRowsToTurn;
     widen(q, head_dim, width, scratch.q + row * width);
     if (scratch.many_rows) turn_query(scratch.q + row * width, width);
@@ -344,9 +347,9 @@ struct WidenedProducts {
       turn_keys<groups * kLanes>(scratch, num_keys, keys.width, [&](int d) { return turn_of(d, keys.width); });
     });
   }
-  static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys, float scale) {
-    if (!scratch.many_rows) return score_few(scratch, rows, keys, scale);
-    with_groups_for(num_keys, [&](auto groups) { score_turned<groups>(scratch, rows, keys, num_keys, scale); });
+  static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
+    if (!scratch.many_rows) return score_few(scratch, rows, keys);
+    with_groups_for(num_keys, [&](auto groups) { score_turned<groups>(scratch, rows, keys, num_keys); });
   }
   static HWY_INLINE void take_weights(Scratch&, const RowGroup&) {}
   static HWY_INLINE void prepare_values(Scratch&, const Keys&) {}
@@ -362,7 +365,7 @@ struct WidenedProducts {
 
  private:
   // Few rows: dot products of keys as they lie, four at a time. scores[row][j] = dot(q[row], key j) * scale.
-  static HWY_NOINLINE void score_few(Scratch& scratch, const RowGroup& rows, const Keys& keys, float scale) {
+  static HWY_NOINLINE void score_few(Scratch& scratch, const RowGroup& rows, const Keys& keys) {
     for (int key = keys.begin; key < keys.end; key += 4) {
       const float* k[4];  // keys beyond the end repeat the last one
       for (int i = 0; i < 4; ++i) k[i] = scratch.kv + (std::min(key + i, keys.end - 1) - keys.first) * keys.width;
@@ -374,7 +377,7 @@ struct WidenedProducts {
         const Vector(*const lanes[4])[kRegisters] = {&sums.lanes[0][0], &sums.lanes[1][0], &sums.lanes[2][0],
                                                      &sums.lanes[3][0]};
         float scores[4];
-        store_sums_of_four(lanes, scale, scores);
+        store_sums_of_four(lanes, scratch.scale, scores);
         std::copy_n(scores, std::min(4, keys.end - key), scratch.scores[rows.slot(row)] + key);
       }
     }

@@ -12,10 +12,10 @@
 // In the block's sum a key that is not seen counts 0 in its place. Keys and values before f and beyond p are never part
 // of any operation; pages that lie wholly before the f of all of a step's tokens are never read.
 //
-// Where y and the cache are bfloat16, so are the products: q and the weights exp(s[j] - m) are rounded to it where
-// they are multiplied (not in l). Then s[j] is one chain of fma over elements 1, 0, 3, 2, ..., instead of the dot
-// product of README.md, and o[d] takes the keys of a block in the order 1, 0, 3, 2, ...: pairs, as AVX512-BF16
-// multiplies them. And exp(s[j] - m) is 2^(s[j] - m), scale being scale * kLog2OfE there.
+// Where y and the cache are bfloat16, so are the products: weights are rounded to it where they are multiplied (not in
+// l), and queries, as q * (scale * kLog2OfE); so a weight is 2^(s[j] - m). There s[j] is one chain of fma over elements
+// 1, 0, 3, 2, ..., instead of the dot product of README.md, and o[d] takes the keys of a block in the order 1, 0, 3, 2,
+// ...: pairs, as AVX512-BF16 multiplies them.
 //
 // On a GPU the same sums in float32, cut otherwise: q and the weights exp(s[j] - m) are rounded to the cache's dtype
 // where tensor cores multiply, exp is 2^x of the hardware, keys are split over blocks and merged in a fixed order. The

@@ -44,11 +44,13 @@ struct PairProducts {
     alignas(64) bfloat16 weights[kMaxGroupRows][kBlockKeys];
   };
 
-  static HWY_INLINE void take_query(Scratch& scratch, int row, int, const float* q, int head_dim, int width) {
+  static HWY_INLINE void take_query(Scratch& scratch, int row, int, const float* q, float scale, int head_dim,
+                                    int width) {
     bfloat16* to = scratch.q + row * width;
+    const float factor = scale * Powers::kExponent;
     int i = 0;
-    for (; i + kWidth <= head_dim; i += kWidth) store(load(q + i), to + i);
-    for (; i < head_dim; ++i) to[i] = to_bfloat16(q[i]);
+    for (; i + kWidth <= head_dim; i += kWidth) store(hn::Mul(load(q + i), hn::Set(Floats(), factor)), to + i);
+    for (; i < head_dim; ++i) to[i] = to_bfloat16(q[i] * factor);
     for (; i < width; ++i) to[i] = {};
   }
   static HWY_INLINE void take_key_or_value(Scratch& scratch, int idx, const bfloat16* from, int head_dim, int width) {
@@ -63,11 +65,11 @@ struct PairProducts {
     clear_unread(scratch.kv, keys, num_keys);
     turn_keys_by_pairs(scratch, num_keys, keys.width);
   }
-  static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys, float scale) {
+  static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
     int row = rows.begin;
     for (; row + kOuterRows <= rows.end; row += kOuterRows)
-      score_rows<kOuterRows>(scratch, row, rows.slot(row), keys, num_keys, scale);
-    for (; row < rows.end; ++row) score_rows<1>(scratch, row, rows.slot(row), keys, num_keys, scale);
+      score_rows<kOuterRows>(scratch, row, rows.slot(row), keys, num_keys);
+    for (; row < rows.end; ++row) score_rows<1>(scratch, row, rows.slot(row), keys, num_keys);
   }
 
   static HWY_NOINLINE void take_weights(Scratch& scratch, const RowGroup& rows) {
@@ -150,13 +152,13 @@ struct PairProducts {
   }
 
   template <int kRows>
-  static HWY_INLINE void score_rows(Scratch& scratch, int row, int slot, const Keys& keys, int num_keys, float scale) {
+  static HWY_INLINE void score_rows(Scratch& scratch, int row, int slot, const Keys& keys, int num_keys) {
     int key = 0;
-    for (; key + 4 * kLanes <= num_keys; key += 4 * kLanes) score_keys<kRows, 4>(scratch, row, slot, keys, key, scale);
-    for (; key < num_keys; key += kLanes) score_keys<kRows, 1>(scratch, row, slot, keys, key, scale);
+    for (; key + 4 * kLanes <= num_keys; key += 4 * kLanes) score_keys<kRows, 4>(scratch, row, slot, keys, key);
+    for (; key < num_keys; key += kLanes) score_keys<kRows, 1>(scratch, row, slot, keys, key);
   }
   template <int kRows, int kGroups>
-  static HWY_INLINE void score_keys(Scratch& scratch, int row, int slot, const Keys& keys, int key, float scale) {
+  static HWY_INLINE void score_keys(Scratch& scratch, int row, int slot, const Keys& keys, int key) {
     const int num_pairs = keys.width / 2;
     const std::uint32_t* from = scratch.keys + key * num_pairs;
     const bfloat16* q = scratch.q + row * keys.width;
@@ -176,12 +178,11 @@ struct PairProducts {
         for (int g = 0; g < kGroups; ++g) sums[r][g] = add_products(sums[r][g], columns[g], query);
       }
     }
-    const Vector factor = hn::Set(Floats(), scale);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
       for (int g = 0; g < kGroups; ++g)
-        hn::StoreU(hn::Mul(sums[r][g], factor), Floats(), scratch.scores[slot + r] + keys.first + key + g * kLanes);
+        hn::StoreU(sums[r][g], Floats(), scratch.scores[slot + r] + keys.first + key + g * kLanes);
   }
 
   // Pairs of positions that hold a key taken; what lies in the other half of one at an edge is never used.

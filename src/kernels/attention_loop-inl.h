@@ -21,7 +21,7 @@ namespace heddle::HWY_NAMESPACE {
 //   Element               of the cache
 //   Powers                what weights are of scores
 //   Scratch               a Softmax and what it keeps of queries, keys and values
-//   take_query()          a row's query
+//   take_query()          a row's query, and by what its scores are to be scaled
 //   take_key_or_value()   one position's, `idx` behind that of Keys::first
 //   prepare_keys()        once those of `keys` are taken, for all groups of rows
 //   score()               Softmax::scores of a group's rows and of the keys; what a row does not see may be anything
@@ -71,7 +71,7 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
     const int head = part.first_head + row % part.num_heads;
     const float* q =
         static_cast<const float*>(params.q.data) + token * params.q.row_stride + std::int64_t{head} * head_dim;
-    Products::take_query(scratch, row, num_rows, q, head_dim, width);
+    Products::take_query(scratch, row, num_rows, q, params.scale, head_dim, width);
     scratch.largest[row] = -std::numeric_limits<float>::infinity();
     scratch.sum[row] = 0;
   }
@@ -82,6 +82,7 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
   for (int block = first_key / kBlockKeys * kBlockKeys; block < end_key; block += kBlockKeys) {
     const int block_begin = std::max(first_key - block, 0);
     const int block_end = std::min(end_key - block, kBlockKeys);
+    const bool all_see_all = block + kBlockKeys <= first_position && first_visible(end_key - 1, params.window) <= block;
     const auto for_each_load = [&](auto use) {
       for (int first = block_begin / at_once * at_once; first < block_end; first += at_once)
         use(Keys{.first = first,
@@ -97,16 +98,19 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
       rows.end = std::min(rows.begin + rows_of_group(head_dim, num_rows), num_rows);
       const bool first_group = rows.begin == 0;
       Visible seen[kMaxGroupRows];
-      for_each_row(part, rows, [&](int row, int token) {
-        seen[rows.slot(row)] = visible_keys(first_position + token, params.window, block, block_end);
-      });
+      if (all_see_all)
+        std::fill_n(seen, rows.end - rows.begin, Visible{0, kBlockKeys});
+      else
+        for_each_row(part, rows, [&](int row, int token) {
+          seen[rows.slot(row)] = visible_keys(first_position + token, params.window, block, block_end);
+        });
       for_each_load([&](const Keys& keys) {
         const int num_keys = std::min(at_once, kBlockKeys - keys.first);
         if (first_group) {
           take(kv.keys, keys);
           Products::prepare_keys(scratch, keys, num_keys);
         }
-        Products::score(scratch, rows, keys, num_keys, params.scale * Products::Powers::kExponent);
+        Products::score(scratch, rows, keys, num_keys);
       });
       weigh_group<typename Products::Powers>(scratch, rows, seen, width);
       Products::take_weights(scratch, rows);

@@ -25,7 +25,7 @@ HWY_INLINE void round_to_bfloat16(float* values, int count) {
 
 // Scores of kRows queries from `row` on with turned keys; a score is one chain over pairs of elements.
 template <int kRows, int kGroups>
-HWY_INLINE void score_pairs(Scratch& scratch, int row, int slot, const Keys& keys, int num_keys, float scale) {
+HWY_INLINE void score_pairs(Scratch& scratch, int row, int slot, const Keys& keys, int num_keys) {
   constexpr int kColumns = kGroups * kLanes;
   const float* q[kRows];
   float* scores[kRows];
@@ -37,17 +37,16 @@ HWY_INLINE void score_pairs(Scratch& scratch, int row, int slot, const Keys& key
     OuterSums<kRows, kGroups * kRegisters> sums;
     sums.clear();
     sums.add_pairs(q, scratch.turned + column * keys.width, kColumns, keys.width / 2);
-    sums.store(scores, column, scale);
+    sums.store(scores, column, 1);
   }
 }
 
 template <int kGroups>
-HWY_INLINE void score_turned_pairs(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys,
-                                   float scale) {
+HWY_INLINE void score_turned_pairs(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
   int row = rows.begin;
   for (; row + kOuterRows <= rows.end; row += kOuterRows)
-    score_pairs<kOuterRows, kGroups>(scratch, row, rows.slot(row), keys, num_keys, scale);
-  for (; row < rows.end; ++row) score_pairs<1, kGroups>(scratch, row, rows.slot(row), keys, num_keys, scale);
+    score_pairs<kOuterRows, kGroups>(scratch, row, rows.slot(row), keys, num_keys);
+  for (; row < rows.end; ++row) score_pairs<1, kGroups>(scratch, row, rows.slot(row), keys, num_keys);
 }
 
 // As add_columns(), in pairs of keys; of a pair at an edge one alone.
@@ -93,9 +92,13 @@ struct RoundedProducts {
   using Powers = PowersOfTwo;
   using Scratch = HWY_NAMESPACE::Scratch;
 
-  static HWY_INLINE void take_query(Scratch& scratch, int row, int, const float* q, int head_dim, int width) {
-    widen(q, head_dim, width, scratch.q + row * width);
-    round_to_bfloat16(scratch.q + row * width, width);
+  static HWY_INLINE void take_query(Scratch& scratch, int row, int, const float* q, float scale, int head_dim,
+                                    int width) {
+    float* to = scratch.q + row * width;
+    const float factor = scale * Powers::kExponent;
+    for (int i = 0; i < head_dim; ++i) to[i] = q[i] * factor;
+    std::fill(to + head_dim, to + width, 0.0f);
+    round_to_bfloat16(to, width);
   }
   static HWY_INLINE void take_key_or_value(Scratch& scratch, int idx, const bfloat16* from, int head_dim, int width) {
     widen(from, head_dim, width, scratch.kv + idx * width);
@@ -106,8 +109,8 @@ struct RoundedProducts {
       turn_keys<groups * kLanes>(scratch, num_keys, keys.width, [](int d) { return d; });
     });
   }
-  static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys, float scale) {
-    with_groups_for(num_keys, [&](auto groups) { score_turned_pairs<groups>(scratch, rows, keys, num_keys, scale); });
+  static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
+    with_groups_for(num_keys, [&](auto groups) { score_turned_pairs<groups>(scratch, rows, keys, num_keys); });
   }
   static HWY_INLINE void take_weights(Scratch& scratch, const RowGroup& rows) {
     round_to_bfloat16(scratch.scores[0], (rows.end - rows.begin) * kBlockKeys);

@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include <numbers>
 #include <tuple>
 
 #include "cpu_arithmetic.h"
@@ -54,9 +55,10 @@ float to_and_from_bfloat16(float x) {
   return to_float(to_bfloat16(x));
 }
 
-std::vector<float> to_and_from_bfloat16(const float* values, int count) {
-  std::vector<float> result(values, values + count);
-  for (float& value : result) value = to_and_from_bfloat16(value);
+// What is multiplied of a query where products are of bfloat16; the weights are powers of two of such scores.
+std::vector<float> scaled_to_bfloat16(const float* query, int head_dim) {
+  std::vector<float> result(query, query + head_dim);
+  for (float& value : result) value = to_and_from_bfloat16(value * (kScale * kLog2OfE));
   return result;
 }
 
@@ -85,8 +87,7 @@ std::vector<float> attention_by_definition(const float* q, const std::vector<flo
     const float before = largest;
     for (int i = begin; i < end; ++i) {
       const float* key = keys.data() + (block + i) * head_dim;
-      weights[i] =
-          pairs ? dot_of_pairs(q, key, head_dim) * (kScale * kLog2OfE) : dot_product(q, key, head_dim) * kScale;
+      weights[i] = pairs ? dot_of_pairs(q, key, head_dim) : dot_product(q, key, head_dim) * kScale;
       largest = std::max(largest, weights[i]);
     }
     std::array<float, 16> lanes{};
@@ -119,6 +120,7 @@ std::vector<Exact> attention_in_float64(const float* q, const std::vector<float>
                                         const std::vector<float>& values, int head_dim, int position, int first,
                                         Products products) {
   const bool pairs = products == Products::of_bfloat16;
+  const double scale = pairs ? std::numbers::ln2 : kScale;  // of exponents of e
   std::vector<double> scores;
   double largest = -std::numeric_limits<double>::infinity(), score_error = 0;
   for (int j = first; j <= position; ++j) {
@@ -128,11 +130,11 @@ std::vector<Exact> attention_in_float64(const float* q, const std::vector<float>
       dot += product;
       magnitude += std::fabs(product);
     }
-    scores.push_back(dot * kScale);
+    scores.push_back(dot * scale);
     largest = std::max(largest, scores.back());
     // The dot product, the scale, and the subtraction of the maximum.
-    const double additions = pairs ? head_dim + 3 : head_dim / 16.0;  // and rounding the scale of powers of two
-    score_error = std::max(score_error, (additions + 8) * kUnit * magnitude * kScale);
+    const double additions = pairs ? head_dim : head_dim / 16.0;
+    score_error = std::max(score_error, (additions + 8) * kUnit * magnitude * scale);
   }
   double sum = 0;
   for (double& score : scores) sum += score = std::exp(score - largest);
@@ -207,8 +209,8 @@ void check(const AttentionCase& c, DType dtype, Products products = Products::of
       for (int j = 0; j < sequence.num_new_tokens; ++j, ++token) {
         const int position = sequence.context_len - sequence.num_new_tokens + j;
         const float* as_given = q.row(token) + head * c.head_dim;
-        const std::vector<float> query_rounded = to_and_from_bfloat16(as_given, c.head_dim);
-        const float* query = pairs ? query_rounded.data() : as_given;
+        const std::vector<float> scaled = scaled_to_bfloat16(as_given, c.head_dim);
+        const float* query = pairs ? scaled.data() : as_given;
         const float* result = y.row(token) + head * c.head_dim;
         const int first = first_visible(position, c.window);
         const std::vector<Exact> exact =
