@@ -25,7 +25,8 @@ case $mode in
   stop) pattern='rank 1 is stopped' ;;
   throw) pattern='rank 1 has ended with an error of its own' ;;
   missing) pattern='rank 1 has not opened its fabric' ;;
-  leave) pattern='rank 1 has closed its fabric' ;;
+  # Whoever looks once its process is gone can only say that.
+  leave) pattern='rank 1 (has closed its fabric|was killed or has ended early)' ;;
   unequal) pattern='rank 0 wants a heap of 1048576 bytes, rank 1 one of 1052672' ;;
   *) fail "no such mode" ;;
 esac
