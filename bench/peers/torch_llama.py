@@ -356,6 +356,7 @@ class Case:
         for piece, place in list(zip(pieces, places))[:None if step > 1 else 1]:  # compiles what is compiled
             model.step(piece, self.cache, place, attend)
         synchronize()
+        self.read_by_graphs = pieces, places  # which hold addresses alone
         for piece, place in zip(pieces, places):
             run, value = graph_of(lambda piece=piece, place=place: model.step(piece, self.cache, place, attend))
             self.runs.append(run)
@@ -385,7 +386,7 @@ class Case:
         return {"argmax": argmax, "probes": last[0, protocol.probe_indices(last.shape[1], num_probes)].tolist()}
 
     def close(self):
-        self.runs = self.logits = self.cache = None
+        self.runs = self.logits = self.cache = self.read_by_graphs = None
         if DEVICE.type == "cuda":
             torch.cuda.empty_cache()
 
