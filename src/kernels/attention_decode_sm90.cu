@@ -1,10 +1,12 @@
 // Attention for few new tokens and many keys: a stream of keys and values past queries that stay in registers. One
 // block a multiprocessor takes an equal share of all tiles of the step (attention_decode_sm90.cuh). In it one warp has
 // the copy engine fetch tiles some ahead, and four warps multiply sixteen keys of each with all queries that read them,
-// each with a softmax of its own; the four are merged at the end of a segment, and an item's parts, in the blocks'
-// order, by the block that has the last of them, when it has nothing else to do. Where parts go there are zeros before,
-// and no number is stored as zero (hide()): a part needs no flag and no fence, what it is made of says that it is
-// there. A block waits for blocks before it alone, of a grid that fits the device at once (decode_grid()).
+// each with a softmax of its own; the four are merged at the end of a segment. Where a cluster has an item to itself,
+// each of its blocks merges some elements of all parts, which the others push into its shared memory. Otherwise the
+// block that has the last part merges all, in the blocks' order, when it has nothing else to do; blocks that have
+// nothing else anyway share the rows. Where parts go in global memory there are zeros before, and no number is stored as
+// zero (hide()): a part needs no flag and no fence, what it is made of says that it is there. Blocks wait for each other
+// when they have done their own parts, in a grid that fits the device at once (decode_grid()).
 #include "kernels/attention_decode_sm90.h"
 
 #include <cuda_bf16.h>
@@ -16,7 +18,9 @@
 #include <type_traits>
 
 #include "base/checked.h"
+#include "kernels/attention_decode_merge_sm90.cuh"
 #include "kernels/attention_decode_sm90.cuh"
+#include "kernels/attention_decode_sums_sm90.cuh"
 #include "kernels/attention_sm90_ptx.cuh"
 #include "kernels/attention_sm90_rows.cuh"
 #include "kernels/attention_sm90_tiles.cuh"
@@ -29,41 +33,17 @@ using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's o
 
 constexpr int kMaxDecodeBlocks = 256;
 constexpr int kMostItemRows = 16;
-constexpr int kWarps = kDecodeKeys / 16;  // that multiply
-constexpr int kThreads = 32 * kWarps;     // of those
-constexpr int kMultipliers = 1;           // the barrier of those
-constexpr int kStageKib = 96;
-constexpr int kMostOfCluster = 16;  // blocks
 
 // More than half of a multiprocessor's shared memory, so that no two blocks share one: else those multiprocessors that
 // the kernel ahead leaves first get two, and others none.
 constexpr std::size_t kLeastSharedBytesOfDecode = std::size_t{116} << 10;
 
-// kRowGroups: of eight rows (pairs of new token and query head) that share what is loaded.
-template <int kHeadDim, int kRowGroups>
-struct DecodeShared {
-  using KeyTile = Tile<kDecodeKeys, kHeadDim>;
-  static constexpr int kRows = 8 * kRowGroups;
-  // All but one are under way while one is multiplied.
-  static constexpr int kStages = std::max(2, (kStageKib << 10) / (2 * KeyTile::kBytes));
-  static constexpr int kMergeStride = kHeadDim + 4;  // so that warps store fragments without bank conflicts
-
-  struct Stage {
-    std::byte keys[KeyTile::kBytes];
-    std::byte values[KeyTile::kBytes];
-  };
-  Stage stages[kStages];
-  float o[kWarps][kRows][kMergeStride];
-  float largest[kWarps][kRows], sum[kWarps][kRows];
-  float largest_of_all[kRows],
-      sum_of_all[kRows];  // of this block's part of an item that its cluster shares; o[0] is its o
-  std::uint64_t full[kStages], empty[kStages];
-};
-
-// The numbers of a part.
-template <class Shared, int kHeadDim>
-constexpr int part_numbers() {
-  return Shared::kRows * (kHeadDim + 2);
+// Has the page table of a sequence that is the only one come nearer while the walk finds out which part of it matters.
+__device__ void look_ahead(const PagedSequences& sequences) {
+  constexpr int kPagesOfLine = 128 / sizeof(std::int32_t);
+  const int at = static_cast<int>(threadIdx.x) % 32 * kPagesOfLine;
+  if (sequences.num_sequences != 1 || at >= sequences.page_table_stride) return;
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(sequences.pages(0) + at));
 }
 
 // Has the tiles of this block's segments fetched, in their order. One warp.
@@ -84,8 +64,14 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
 
   bool may_read_all = params.attention.older_keys == OlderKeys::in_flight;
   if (may_read_all) wait_for_earlier_kernels();
+  look_ahead(sequences);
   int fetched = 0;
-  for (DecodeWalk walk(params); !walk.done();) {
+  DecodeWalk walk(params);
+  // Where few keys leave the memory idle, the kernel behind comes when all have been asked for: what it asks for would
+  // stand before them. Where it cannot come before this one ends, it need not wait to be launched.
+  const bool lets_start_late = walk.by_clusters();
+  if (params.cluster > 1 && !lets_start_late) let_later_kernels_start();
+  while (!walk.done()) {
     const DecodeSegment segment = walk.next();
     const std::int32_t* page_table = sequences.pages(segment.sequence);
     const int end_box = (segment.of.context_len + rows - 1) / rows, first_box = segment.of.first_key / rows;
@@ -122,299 +108,8 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
       }
     }
   }
+  if (lets_start_late) let_later_kernels_start();
   if (!may_read_all) wait_for_earlier_kernels();
-}
-
-// What one warp has of a segment. A lane has rows 8 * n + 2 * (lane % 4) + {0, 1} of each group n: the largest score,
-// the sum of its own weights, and in o the sums of weighted values, elements 16 * i + lane / 4 + {0, 8}, as mma lays
-// out o^T.
-template <int kHeadDim, int kRowGroups>
-struct RowSums {
-  float largest[kRowGroups][2], sum[kRowGroups][2];
-  float o[kRowGroups][kHeadDim / 16][4];
-
-  __device__ void clear() {
-#pragma unroll
-    for (int n = 0; n < kRowGroups; ++n) {
-      largest[n][0] = largest[n][1] = -INFINITY;
-      sum[n][0] = sum[n][1] = 0;
-#pragma unroll
-      for (int i = 0; i < kHeadDim / 16; ++i) o[n][i][0] = o[n][i][1] = o[n][i][2] = o[n][i][3] = 0;
-    }
-  }
-
-  // Brings the sums of group n up to the scores s of keys lane / 4 + {0, 8}, which become weights.
-  __device__ void weigh(float (&s)[4], int n) {
-    float correction[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float top = fmaxf(s[r], s[2 + r]);
-#pragma unroll
-      for (int step = 4; step < 32; step *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-      top = fmaxf(top, largest[n][r]);
-      const float shift = top == -INFINITY ? 0 : top;  // a row that has seen no key yet
-      correction[r] = exp2_approx(largest[n][r] - shift);
-      largest[n][r] = top;
-      s[r] = exp2_approx(s[r] - shift);
-      s[2 + r] = exp2_approx(s[2 + r] - shift);
-      sum[n][r] = fmaf(sum[n][r], correction[r], s[r] + s[2 + r]);
-    }
-    if (__all_sync(~0u, correction[0] == 1 && correction[1] == 1)) return;
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 16; ++i)
-#pragma unroll
-      for (int j = 0; j < 4; ++j) o[n][i][j] *= correction[j % 2];
-  }
-};
-
-// Where element d of a row of the segment's item lies in q or y.
-__device__ std::int64_t element_of(const Tensor& rows, const DecodeParams& params, const DecodeSegment& segment,
-                                   int row, int d) {
-  const int index = segment.row_tile * params.item_rows + row;
-  const int token = params.attention.sequences.query_start[segment.sequence] + index / params.group;
-  const int head = segment.kv_head * params.group + index % params.group;
-  return token * rows.row_stride + std::int64_t{head} * params.attention.kv.head_dim + d;
-}
-
-__device__ int rows_of(const DecodeParams& params, const DecodeSegment& segment) {
-  return min(params.item_rows, segment.of.num_new * params.group - segment.row_tile * params.item_rows);
-}
-
-// Some elements of a row: sums of weighted values under the largest score that is known.
-struct MergedRow {
-  float largest, sum;
-  float4 o;
-
-  __device__ float4 average() const { return {o.x / sum, o.y / sum, o.z / sum, o.w / sum}; }
-};
-
-// One row from at most kMost parts under different maxima, of which there are `count`: a part's largest score, its sum
-// and four of its elements. Loads of several parts are under way at once.
-template <int kMost, class LargestOf, class SumOf, class FourOf>
-__device__ MergedRow merge_row(int count, LargestOf largest_of, SumOf sum_of, FourOf four_of) {
-  constexpr int kAtOnce = std::min(kMost, 8);
-  float largest[kMost], sum[kMost];
-#pragma unroll
-  for (int i = 0; i < kMost; ++i) {
-    largest[i] = i < count ? largest_of(i) : -INFINITY;
-    sum[i] = i < count ? sum_of(i) : 0;
-  }
-  float4 o[kAtOnce];
-  MergedRow merged{.largest = -INFINITY, .sum = 0, .o = {0, 0, 0, 0}};
-#pragma unroll
-  for (int first = 0; first < kMost; first += kAtOnce) {
-    if (first > 0 && first >= count) break;
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) o[i] = first + i < count ? four_of(first + i) : float4{0, 0, 0, 0};
-    if (first == 0)
-#pragma unroll
-      for (int i = 0; i < kMost; ++i) merged.largest = fmaxf(merged.largest, largest[i]);
-    const float shift = merged.largest == -INFINITY ? 0 : merged.largest;
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const float weight = exp2_approx(largest[first + i] - shift);
-      merged.sum = fmaf(weight, sum[first + i], merged.sum);
-      merged.o.x = fmaf(weight, o[i].x, merged.o.x);
-      merged.o.y = fmaf(weight, o[i].y, merged.o.y);
-      merged.o.z = fmaf(weight, o[i].z, merged.o.z);
-      merged.o.w = fmaf(weight, o[i].w, merged.o.w);
-    }
-  }
-  return merged;
-}
-
-// Stores element d of a row and the three after it.
-__device__ void store_merged(const DecodeParams& params, const DecodeSegment& segment, int row, int d, float4 o) {
-  const Tensor& y = params.attention.y;
-  store_four(y.data, element_of(y, params, segment, row, d), y.dtype, o);
-}
-
-// Which of all parts a block's is: of the item that it goes on with, or of the one that it begins.
-__device__ std::int64_t part_place(int block, bool begins) {
-  return std::int64_t{block} * 2 + (begins ? 1 : 0);
-}
-
-// A number as it is stored in a part: any but zero. What stands for zero is a NaN that no instruction makes.
-constexpr std::uint32_t kHiddenZero = 0x7fd1a5c3, kOtherNan = 0x7fffffff;
-
-__device__ std::uint32_t hide(float number) {
-  const std::uint32_t bits = __float_as_uint(number);
-  return (bits == kHiddenZero ? kOtherNan : bits) ^ kHiddenZero;
-}
-__device__ float reveal(std::uint32_t hidden) {
-  return __uint_as_float(hidden ^ kHiddenZero);
-}
-// Zero where one of them is not there.
-__device__ std::uint32_t least_of(const uint4& hidden) {
-  return min(min(hidden.x, hidden.y), min(hidden.z, hidden.w));
-}
-
-// Brings a row of y, from element `at` on, together from parts, kAtOnce at a time, and leaves zeros. One warp. No part
-// of its callers, whose registers are full.
-template <int kHeadDim, class Shared>
-__device__ __noinline__ void merge_row_of_parts(std::uint32_t* all_parts, int first_part, int last_part, int row,
-                                                void* y, std::int64_t at, DType dtype) {
-  constexpr int kFours = ceil_div(kHeadDim, 4 * 32);  // groups of four elements of a lane
-  constexpr int kAtOnce = kFours == 1 ? 16 : 8;       // parts whose loads are under way
-  const int lane = static_cast<int>(threadIdx.x) % 32, count = last_part - first_part + 1;
-  const auto part_of = [&](int i) {
-    return all_parts + part_place(first_part + i, i == 0) * part_numbers<Shared, kHeadDim>();
-  };
-  float largest = -INFINITY, sum = 0;
-  float4 o[kFours] = {};
-  for (int first = 0; first < count; first += kAtOnce) {
-    const int here = min(kAtOnce, count - first);
-    std::uint32_t* const mine = part_of(first + min(lane, here - 1)) + Shared::kRows * kHeadDim + row;  // a part a lane
-    std::uint32_t its_largest = 0, its_sum = 0;
-    uint4 its_o[kAtOnce][kFours];
-    bool all_there = false;
-    for (std::uint32_t tries = 0; !all_there; ++tries) {
-      // Seconds: a fault. Blocks wait for those before them alone, and all of the grid fit the device at once.
-      if (tries == 1u << 24) __trap();
-      its_largest = load_relaxed(mine);
-      its_sum = load_relaxed(mine + Shared::kRows);
-      std::uint32_t least = min(its_largest, its_sum);
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-#pragma unroll
-        for (int f = 0; f < kFours; ++f)
-          if (i < here)
-            its_o[i][f] =
-                load_four_relaxed(part_of(first + i) + row * kHeadDim + 4 * min(lane + 32 * f, kHeadDim / 4 - 1));
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i)
-#pragma unroll
-        for (int f = 0; f < kFours; ++f)
-          if (i < here) least = min(least, least_of(its_o[i][f]));
-      all_there = __all_sync(~0u, least != 0);
-    }
-    if (lane < here) {
-      store_relaxed(mine, 0);
-      store_relaxed(mine + Shared::kRows, 0);
-    }
-    const float part_largest = lane < here ? reveal(its_largest) : -INFINITY;
-    float top = part_largest;
-    for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-    top = fmaxf(top, largest);
-    const float shift = top == -INFINITY ? 0 : top;
-    const float correction = exp2_approx(largest - shift), weight = exp2_approx(part_largest - shift);
-    float part_sum = lane < here ? reveal(its_sum) * weight : 0;
-    for (int step = 16; step > 0; step /= 2) part_sum += __shfl_xor_sync(~0u, part_sum, step);
-    sum = fmaf(sum, correction, part_sum);
-    largest = top;
-#pragma unroll
-    for (int f = 0; f < kFours; ++f)
-      o[f].x *= correction, o[f].y *= correction, o[f].z *= correction, o[f].w *= correction;
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (i >= here) break;
-      const float its_weight = __shfl_sync(~0u, weight, i);
-#pragma unroll
-      for (int f = 0; f < kFours; ++f) {
-        o[f].x = fmaf(its_weight, reveal(its_o[i][f].x), o[f].x);
-        o[f].y = fmaf(its_weight, reveal(its_o[i][f].y), o[f].y);
-        o[f].z = fmaf(its_weight, reveal(its_o[i][f].z), o[f].z);
-        o[f].w = fmaf(its_weight, reveal(its_o[i][f].w), o[f].w);
-        if (lane + 32 * f < kHeadDim / 4)
-          store_four_relaxed(part_of(first + i) + row * kHeadDim + 4 * (lane + 32 * f), make_uint4(0, 0, 0, 0));
-      }
-    }
-  }
-#pragma unroll
-  for (int f = 0; f < kFours; ++f) {
-    const int d = 4 * (lane + 32 * f);
-    if (d < kHeadDim) store_four(y, at + d, dtype, {o[f].x / sum, o[f].y / sum, o[f].z / sum, o[f].w / sum});
-  }
-}
-
-// y from the item's parts. All multiplying threads; a warp takes a row at a time.
-template <int kHeadDim, class Shared>
-__device__ void merge_parts(const DecodeParams& params, const DecodeSegment& segment) {
-  const Tensor& y = params.attention.y;
-  const int rows = rows_of(params, segment);
-  for (int row = static_cast<int>(threadIdx.x) / 32; row < rows; row += kWarps)
-    merge_row_of_parts<kHeadDim, Shared>(params.parts, segment.first_part, segment.last_part, row, y.data,
-                                         element_of(y, params, segment, row, 0), y.dtype);
-}
-
-// y from the parts that the blocks of this cluster have; each block brings together an equal share of its elements. All
-// multiplying threads of all blocks of the cluster, whose other threads end without coming here.
-template <int kHeadDim, class Shared>
-__device__ void merge_in_cluster(const DecodeParams& params, const DecodeSegment& segment, const Shared& shared) {
-  arrive_at_cluster();
-  wait_for_cluster();
-  const int count = segment.last_part - segment.first_part + 1;
-  const int rank = static_cast<int>(blockIdx.x) - segment.first_part;
-  const int fours = rows_of(params, segment) * (kHeadDim / 4), share = (fours + params.cluster - 1) / params.cluster;
-  const int end = min(fours, (rank + 1) * share);
-  for (int i = rank * share + static_cast<int>(threadIdx.x); i < end; i += kThreads) {
-    const int row = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
-    const auto from = [&](const float& mine, int part) { return address_in_block(shared_address(&mine), part); };
-    const MergedRow merged = merge_row<kMostOfCluster>(
-        count, [&](int p) { return load_from_cluster(from(shared.largest_of_all[row], p)); },
-        [&](int p) { return load_from_cluster(from(shared.sum_of_all[row], p)); },
-        [&](int p) { return load_four_from_cluster(from(shared.o[0][row][d], p)); });
-    store_merged(params, segment, row, d, merged.average());
-  }
-  arrive_at_cluster();
-  wait_for_cluster();  // nobody ends while others may read what it has
-}
-
-// Merges what the warps have of a segment into y, or into a part of y. All multiplying threads.
-template <int kHeadDim, int kRowGroups>
-__device__ void finish_segment(const DecodeParams& params, const DecodeSegment& segment,
-                               const RowSums<kHeadDim, kRowGroups>& sums, DecodeShared<kHeadDim, kRowGroups>& shared) {
-  using Shared = DecodeShared<kHeadDim, kRowGroups>;
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const int rows = rows_of(params, segment);
-  if (segment.whole() && segment.begin == segment.end) return;  // another block of the cluster has the item
-#pragma unroll
-  for (int n = 0; n < kRowGroups; ++n) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = 8 * n + lane % 4 * 2 + r;
-      float sum = sums.sum[n][r];
-      for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-      if (lane < 4) {
-        shared.largest[warp][row] = sums.largest[n][r];
-        shared.sum[warp][row] = sum;
-      }
-#pragma unroll
-      for (int i = 0; i < kHeadDim / 16; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          shared.o[warp][row][16 * i + 8 * half + lane / 4] = sums.o[n][i][2 * half + r];
-    }
-  }
-  sync_threads(kMultipliers, kThreads);
-
-  std::uint32_t* const part =
-      params.parts + part_place(static_cast<int>(blockIdx.x), segment.first_part == static_cast<int>(blockIdx.x)) *
-                         part_numbers<Shared, kHeadDim>();
-  for (int i = thread; i < rows * (kHeadDim / 4); i += kThreads) {
-    const int row = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
-    const MergedRow merged = merge_row<kWarps>(
-        kWarps, [&](int w) { return shared.largest[w][row]; }, [&](int w) { return shared.sum[w][row]; },
-        [&](int w) { return *reinterpret_cast<const float4*>(&shared.o[w][row][d]); });
-    if (segment.whole()) {
-      store_merged(params, segment, row, d, merged.average());
-    } else if (segment.of_cluster) {
-      *reinterpret_cast<float4*>(&shared.o[0][row][d]) = merged.o;  // which no other thread reads
-      if (d == 0) {
-        shared.largest_of_all[row] = merged.largest;
-        shared.sum_of_all[row] = merged.sum;
-      }
-    } else {
-      store_four_relaxed(part + row * kHeadDim + d,
-                         make_uint4(hide(merged.o.x), hide(merged.o.y), hide(merged.o.z), hide(merged.o.w)));
-      if (d == 0) {
-        store_relaxed(part + Shared::kRows * kHeadDim + row, hide(merged.largest));
-        store_relaxed(part + Shared::kRows * (kHeadDim + 1) + row, hide(merged.sum));
-      }
-    }
-  }
-  if (segment.of_cluster && !segment.whole()) return merge_in_cluster<kHeadDim>(params, segment, shared);
-  sync_threads(kMultipliers, kThreads);  // before the next segment's sums are stored
 }
 
 // Multiplies what fetch_tiles brings. One of kWarps warps; it takes keys [16 * warp, 16 * warp + 16) of each tile.
@@ -430,7 +125,7 @@ __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim
   bool may_read_all = params.attention.older_keys == OlderKeys::in_flight;
   if (may_read_all) wait_for_earlier_kernels();
   int taken = 0;
-  bool ends_item = false;  // of which blocks before this one have parts: by this block's first segment
+  bool merges = false;  // an item of which other blocks have parts
   DecodeSegment to_merge;
   for (DecodeWalk walk(params); !walk.done();) {
     const DecodeSegment segment = walk.next();
@@ -533,13 +228,13 @@ __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim
       if (lane == 0) arrive(shared_address(&shared.empty[stage]));
     }
     finish_segment(params, segment, sums, shared);
-    if (!segment.of_cluster && !segment.whole() && segment.last_part == static_cast<int>(blockIdx.x)) {
-      ends_item = true;
+    if (!segment.of_cluster && !segment.whole() && parts_behind(segment) < mergers_of(params, segment)) {
+      merges = true;
       to_merge = segment;
     }
   }
   if (!may_read_all) wait_for_earlier_kernels();
-  if (ends_item) merge_parts<kHeadDim, Shared>(params, to_merge);
+  if (merges) merge_parts<kHeadDim, Shared>(params, to_merge);
 }
 
 template <class T, int kHeadDim, int kRowGroups>
@@ -548,7 +243,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
                      const __grid_constant__ CUtensorMap value_map) {
   using Shared = DecodeShared<kHeadDim, kRowGroups>;
   extern __shared__ __align__(1024) std::byte shared_bytes[];
-  let_later_kernels_start();
+  if (params.cluster == 1) let_later_kernels_start();
   if (shared_address(shared_bytes) % 1024 != 0) __trap();  // swizzling goes by addresses; no room is spent on aligning
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
   if (threadIdx.x == kThreads) {
@@ -558,9 +253,11 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
       init_barrier(shared_address(&shared.full[stage]), 1);
       init_barrier(shared_address(&shared.empty[stage]), kWarps);
     }
+    init_barrier(shared_address(&shared.all_pushed), 1);
     publish_barriers();
   }
   __syncthreads();
+  if (params.cluster > 1) arrive_at_cluster();
   if (threadIdx.x < kThreads)
     multiply_tiles<T>(params, shared);
   else

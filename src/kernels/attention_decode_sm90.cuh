@@ -51,6 +51,7 @@ struct DecodeSegment {
   int kv_head, row_tile;
   int begin, end;             // tiles
   int first_part, last_part;  // the blocks that share the item
+  bool of_split;              // those have nothing else
   bool of_cluster;            // those are of one cluster, which has no other item; this one may have no tiles
 
   __device__ bool whole() const { return first_part == last_part; }
@@ -92,6 +93,11 @@ class DecodeWalk {
     return unit_ >= end_;
   }
 
+  // Whether each item is a cluster's.
+  __device__ bool by_clusters() const {
+    return by_clusters_;
+  }
+
   __device__ DecodeSegment next() {
     if (unit_ >= sequence_begin_ + units_of(of_)) {
       do {
@@ -119,6 +125,7 @@ class DecodeWalk {
       segment.end = of_.first_tile + (split + 1) * of_.tiles / splits;
       segment.first_part = static_cast<int>(blockIdx.x) - split;
       segment.last_part = segment.first_part + splits - 1;
+      segment.of_split = true;
       ++unit_;
     } else {
       const int tile = unit % of_.tiles, count = min(end_ - unit_, of_.tiles - tile);

@@ -8,43 +8,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/barrier_sm90.cuh"
+
 namespace heddle::sm90 {
-
-__device__ inline std::uint32_t shared_address(const void* pointer) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-// Barriers in shared memory (mbarrier). Their phases alternate; a wait names the parity of the phase that is to end.
-__device__ inline void init_barrier(std::uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-// After all of a block's; then the block synchronises before anyone uses one.
-__device__ inline void publish_barriers() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-__device__ inline void arrive(std::uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-// Arrives, and lets the phase wait for so many bytes of copies besides.
-__device__ inline void arrive_expecting(std::uint32_t barrier, std::uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-// Every wait here is for this block's own copies and threads; one that lasts for seconds is a fault, and ends the
-// kernel.
-__device__ inline void wait_for_phase(std::uint32_t barrier, int parity) {
-  for (std::uint32_t tries = 0;; ++tries) {
-    std::uint32_t done;
-    asm volatile(
-        "{\n.reg .pred p;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-    if (done != 0) return;
-    if (tries == 1u << 24) __trap();
-  }
-}
 
 // Between writes to shared memory by threads and its use by copies or wgmma.
 __device__ inline void fence_async_proxy() {
@@ -64,11 +30,6 @@ __device__ inline void copy_box(std::uint32_t to, const CUtensorMap& map, int co
       : "memory");
 }
 
-// Threads of some warps of a block; `id` 1 to 15.
-__device__ inline void sync_threads(int id, int num_threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(num_threads) : "memory");
-}
-
 // The blocks of a cluster meet: what each wrote to its shared memory before, the others may read after. Threads that
 // have ended are not waited for.
 __device__ inline void arrive_at_cluster() {
@@ -78,24 +39,23 @@ __device__ inline void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// The address, for loads from the cluster's shared memory, of what block `rank` of it has at `address` of its own.
+// The address in the cluster's shared memory of what block `rank` of it has at `address` of its own.
 __device__ inline std::uint32_t address_in_block(std::uint32_t address, int rank) {
   std::uint32_t mapped;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
 }
-__device__ inline float load_from_cluster(std::uint32_t address) {
-  float value;
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
-  return value;
-}
-__device__ inline float4 load_four_from_cluster(std::uint32_t address) {
-  float4 v;
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(address)
+// Stores for a block of the cluster, at an address of address_in_block(), that count as bytes of that block's `barrier`.
+__device__ inline void push_four(std::uint32_t to, float4 v, std::uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+               "r"(__float_as_uint(v.x)), "r"(__float_as_uint(v.y)), "r"(__float_as_uint(v.z)),
+               "r"(__float_as_uint(v.w)), "r"(barrier)
                : "memory");
-  return v;
+}
+__device__ inline void push_two(std::uint32_t to, float2 v, std::uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to),
+               "r"(__float_as_uint(v.x)), "r"(__float_as_uint(v.y)), "r"(barrier)
+               : "memory");
 }
 
 // Numbers in global memory that other blocks write or read meanwhile; each of the four by itself.

@@ -41,7 +41,7 @@ void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
   const std::size_t shared_bytes = stream_shared_bytes<Config>(params.x.rows, params.weight.in_features, steps);
   launch_sm90("linear", linear_stream<Config, T, Y>,
               {.grid = dim3(static_cast<unsigned>(blocks)),
-               .block = dim3(Config::kThreads),
+               .block = dim3(Config::kBlockThreads),
                .shared_bytes = std::max(shared_bytes, kLeastSharedBytes)},
               stream, operands_of<T, T, Y>(params));
 }

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/barrier_sm90.cuh"
 #include "kernels/launch_sm90.cuh"
 #include "kernels/linear_sm90_plain.cuh"
 
@@ -29,6 +30,7 @@ template <int kRowTiles_, int kTokenTiles_, int kDepth_, StreamTokens kTokens_>
 struct StreamConfig {
   static constexpr int kWarps = 8;
   static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBlockThreads = kThreads + (kTokens_ == StreamTokens::whole ? 32 : 0);  // one warp brings x
   static constexpr int kRowTiles = kRowTiles_;      // of 16 rows, that share what is read of x
   static constexpr int kTokenTiles = kTokenTiles_;  // of 8 tokens
   static constexpr int kDepth = kDepth_;            // steps on their way
@@ -158,26 +160,30 @@ struct StreamCursor {
   }
 };
 
-// All of x, zeros behind each token's end.
+// Named barriers.
+inline constexpr int kAllThreads = 1, kMultiplyingThreads = 2;
+
+// All of x by the copy engine, zeros behind each token's end; makes the barrier `there`, which is told. For a warp of
+// its own, so that x comes while the others still fill their ring.
 template <class Config, class Operands, class T>
-__device__ inline void load_whole_tokens(const Operands& op, T* tokens) {
-  const int in_features = static_cast<int>(op.in_features);
-  const int stride = whole_tokens_stride<Config>(in_features), pieces = stride / 8, all = op.num_tokens * pieces;
-  constexpr int kAtOnce = 4;
-  for (int first = static_cast<int>(threadIdx.x); first < all; first += kAtOnce * Config::kThreads) {
-    uint4 values[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int piece = first + i * Config::kThreads, token = piece / pieces, k = (piece - token * pieces) * 8;
-      values[i] = make_uint4(0, 0, 0, 0);
-      if (piece < all && k < in_features) values[i] = *reinterpret_cast<const uint4*>(op.x + token * op.x_stride + k);
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int piece = first + i * Config::kThreads;
-      if (piece < all) reinterpret_cast<uint4*>(tokens)[piece] = values[i];
-    }
+__device__ inline void bring_whole_tokens(const Operands& op, T* tokens, std::uint32_t there) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, in_features = static_cast<int>(op.in_features);
+  const int stride = whole_tokens_stride<Config>(in_features);
+  if (lane == 0) {
+    sm90::init_barrier(there, 1);
+    sm90::publish_barriers();
   }
+  for (int token = 0; token < op.num_tokens; ++token)
+    for (int k = in_features + 8 * lane; k < stride; k += 8 * 32)
+      *reinterpret_cast<uint4*>(tokens + token * stride + k) = make_uint4(0, 0, 0, 0);
+  __syncwarp();
+  sm90::arrive_at_threads(kAllThreads, Config::kBlockThreads);  // who may wait at the barrier from here on
+  wait_for_earlier_kernels();
+  if (lane == 0) sm90::arrive_expecting(there, static_cast<std::uint32_t>(op.num_tokens * in_features) * 2);
+  __syncwarp();
+  if (lane < op.num_tokens)
+    sm90::copy_bytes(sm90::shared_address(tokens + lane * stride), op.x + lane * op.x_stride,
+                     static_cast<std::uint32_t>(in_features) * 2, there);
 }
 
 // Adds what the warps have left in `sums` of 8 tokens, in their order, and stores it.
@@ -201,7 +207,7 @@ __device__ inline void store_tile(const Operands& op, const StreamShare& share, 
 
 // The rows of x and W aligned to 16 bytes, in_features a multiple of 8, num_tokens <= 8 * kTokenTiles. Any grid.
 template <class Config, class T, class Y>
-__global__ void __launch_bounds__(Config::kThreads, 1)
+__global__ void __launch_bounds__(Config::kBlockThreads, 1)
     linear_stream(const __grid_constant__ LinearOperands<T, T, Y> op) {
   constexpr int kRowPieces = Config::kRowPieces, kStepPieces = Config::kStepPieces;
   constexpr int kTokenTiles = Config::kTokenTiles;
@@ -215,6 +221,10 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   // At once: what lies between this product and the next is then there, waiting, when this one ends.
   let_later_kernels_start();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  __shared__ std::uint64_t tokens_there;
+  if constexpr (Config::kWholeTokens)
+    if (warp == Config::kWarps)
+      return bring_whole_tokens<Config>(op, whole_tokens, sm90::shared_address(&tokens_there));
   const int row_of_lane = lane / 4, piece_of_lane = lane % 4;  // of what a lane multiplies
   const int row_of_copy = lane / 8, piece_of_copy = lane % 8;
   const int in_features = static_cast<int>(op.in_features);
@@ -269,11 +279,12 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     // one waits for them.
     wait_for_copy_groups<Config::kGroupsAhead - 1>();
   }
-  wait_for_earlier_kernels();
   if constexpr (Config::kWholeTokens) {
-    load_whole_tokens<Config>(op, whole_tokens);
-    __syncthreads();
+    sm90::sync_threads(kAllThreads, Config::kBlockThreads);
+    wait_for_earlier_kernels();
+    sm90::wait_for_phase(sm90::shared_address(&tokens_there), 0);
   } else {
+    wait_for_earlier_kernels();
     // Through registers: in a group of its own, x would come after all of the weights.
     uint4 pieces[Config::kDepth][2 * kTokenTiles];
 #pragma unroll
@@ -342,13 +353,13 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     float* mine = sums + warp * 8 * Config::kRowStride;
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
-      if (tile > 0 || n > 0) __syncthreads();  // the last sums have been read
+      if (tile > 0 || n > 0) sm90::sync_threads(kMultiplyingThreads, Config::kThreads);  // the last sums have been read
 #pragma unroll
       for (int m = 0; m < Config::kRowTiles; ++m)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           mine[(piece_of_lane * 2 + i % 2) * Config::kRowStride + m * 16 + i / 2 * 8 + row_of_lane] = c[m][n][i];
-      __syncthreads();
+      sm90::sync_threads(kMultiplyingThreads, Config::kThreads);
       store_tile<Config>(op, share, tile, n * 8, sums);
     }
   }

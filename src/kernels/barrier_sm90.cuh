@@ -1,0 +1,61 @@
+// What threads of a block wait at: barriers in shared memory, which count copies, too, and the named ones of a block.
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::sm90 {
+
+__device__ inline std::uint32_t shared_address(const void* pointer) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Barriers in shared memory (mbarrier). Their phases alternate; a wait names the parity of the phase that is to end.
+__device__ inline void init_barrier(std::uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// After all of a block's; then the block synchronises before anyone uses one.
+__device__ inline void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void arrive(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// Arrives, and lets the phase wait for so many bytes of copies besides.
+__device__ inline void arrive_expecting(std::uint32_t barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// Every wait here is for this block's own copies and threads; one that lasts for seconds is a fault, and ends the
+// kernel.
+__device__ inline void wait_for_phase(std::uint32_t barrier, int parity) {
+  for (std::uint32_t tries = 0;; ++tries) {
+    std::uint32_t done;
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    if (done != 0) return;
+    if (tries == 1u << 24) __trap();
+  }
+}
+
+// Copies bytes, a multiple of 16 between addresses aligned to 16, to shared memory, and tells `barrier`.
+__device__ inline void copy_bytes(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+// Threads of some warps of a block; `id` 1 to 15.
+__device__ inline void sync_threads(int id, int num_threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(num_threads) : "memory");
+}
+
+// Counts as having come without waiting.
+__device__ inline void arrive_at_threads(int id, int num_threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(num_threads) : "memory");
+}
+
+}  // namespace heddle::sm90
