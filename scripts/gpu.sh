@@ -297,7 +297,7 @@ gpu_tests() {
   source_folder || return
   for program in test_engine test_weights test_kernels test_models test_base; do
     [ -x "$bin/$program" ] || continue
-    run "gpu-tests-$program" 45 "$bin/$program" '--gtest_filter=*OnGpu*:*Cuda*' "--gtest_output=json:$logs/$program.json"
+    run "gpu-tests-$program" 90 "$bin/$program" '--gtest_filter=*OnGpu*:*Cuda*' "--gtest_output=json:$logs/$program.json"
   done
 }
 
@@ -403,17 +403,21 @@ operators() {
 }
 
 # Tests that launch each kernel at small sizes: those left out go over thousands of shapes, which takes minutes here.
+sanitize_kernels() {  # TOOL TESTS
+  run "$1-kernels" 80 compute-sanitizer --tool "$1" --error-exitcode 9 "$bin/test_kernels" "--gtest_filter=$2" \
+    "--gtest_output=json:$logs/$1-kernels.json"
+}
+
 memcheck() {
-  local tool filter='*OnGpu*:*Cuda*'
+  local filter='*OnGpu*:*Cuda*'
   filter+='-AttentionOnGpu.PrefillMatchesFloat64:AttentionOnGpu.SharesOutManySequences:AttentionOnGpu.DecodeMatchesFloat64'
   filter+=':KvAppendOnGpu.WritesWhatTheCpuWritesAndNothingElse:LinearCuda.IsExactWhereSumsAre:LinearCuda.GivesTheSameBits*'
   filter+=':SampleOnGpu.ThousandsOfRows*:RmsNormOnGpu.MatchesFloat64:AttentionOnGpu.PrefillKeepsToTheWindow'
   source_folder || return
-  for tool in memcheck racecheck; do
-    [ $tool = racecheck ] && filter+=':SampleOnGpu.FewRows*'  # AHandfulOfRows is for this
-    run "$tool-kernels" 50 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/test_kernels" "--gtest_filter=$filter" \
-      "--gtest_output=json:$logs/$tool-kernels.json"
-  done
+  sanitize_kernels memcheck "$filter"
+  # Much slower: a small test of each kernel that uses shared memory.
+  sanitize_kernels racecheck "LinearCuda.IsExactForASmallShape*:AttentionOnGpu.CanBeReplayed*:AttentionOnGpu.TakesAnyShape\
+:AttentionOnGpu.OneKey*:RopeAppendOnGpu.TakesLongPrompts:SampleOnGpu.AHandfulOfRows*:RmsNormOnGpu.BitsDepend*"
   run memcheck-weights 20 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/test_weights" '--gtest_filter=*OnGpu*:*Cuda*:*Upload*'
 }
 

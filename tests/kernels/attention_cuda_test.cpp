@@ -8,6 +8,7 @@
 #include "base/buffer.h"
 #include "base/cuda_runtime.h"
 #include "kernels/attention.h"
+#include "kernels/attention_decode_sm90.h"
 #include "operands.h"
 #include "sequences.h"
 
@@ -191,6 +192,11 @@ class AttentionOnGpu : public testing::Test {
       attention(params, stream);
       ASSERT_EQ(y.download(stream), once);
     }
+    // Parts are there when they are no zeros: each launch must leave zeros for the next.
+    std::vector<std::byte> parts(attention_decode_scratch_bytes(c.head_dim));
+    cuda::copy(parts.data(), scratch.data(), parts.size(), stream.native());
+    stream.synchronize();
+    ASSERT_TRUE(std::all_of(parts.begin(), parts.end(), [](std::byte byte) { return byte == std::byte{}; }));
 
     std::vector<float> result(y.values.size());
     convert(once.data(), y_dtype, result.data(), DType::float32, result.size());

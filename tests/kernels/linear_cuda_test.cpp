@@ -21,6 +21,9 @@ namespace {
 
 constexpr std::byte kGuardByte{0xff};  // NaN in every dtype
 
+struct Case;
+struct Dtypes;
+
 class LinearCuda : public OnGpu {
  protected:
   void SetUp() override {
@@ -35,6 +38,7 @@ class LinearCuda : public OnGpu {
         .x = x, .weight = weight, .y = y, .workspace = workspace_.data(), .workspace_bytes = workspace_.size_bytes()};
   }
   Stream& stream() { return *stream_; }
+  void expect_exact(const Case& c, const Dtypes& d);
 
  private:
   std::optional<Stream> stream_;
@@ -140,6 +144,10 @@ const Case kCudaCases[] = {
     {16, 600, 4104, 0, 0, true},
     {8, 140, 14344},  // x too long to be held as a whole
     {10, 4400, 4096, 8, 0, true},
+    {2, 4096, 4096},
+    {8, 9000, 1032, 0, 0, true},
+    {4, 140, 8192},  // the longest x that is held as a whole
+    {5, 4608, 1032},
     {17, 129, 512, 8, 0, true},  // the first that goes to cuBLASLt
     {33, 77, 88},
     {40, 264, 1016, 0, 0, true},
@@ -201,36 +209,48 @@ struct Problem {
 
 // Integers so small that float32 holds every sum exactly: whatever the order, there is one right answer, and a piece
 // that is left out, taken twice or read from a gap shows.
-TEST_F(LinearCuda, IsExactWhereSumsAre) {
-  for (const Dtypes& d : kDtypes) {
-    for (const Case& c : kCudaCases) {
-      SCOPED_TRACE(describe(c, d));
-      // cuBLASLt may round on the way to a narrow y: there no sum comes near 256, so that bfloat16 holds them all.
-      const bool rounds_early = c.num_tokens > kLinearSmallRows && d.y != kF32;
-      const int largest = rounds_early ? 1 : 3;
-      Problem p(c, d, random_integers(static_cast<std::size_t>(c.num_tokens * c.in_features), 1, largest),
-                random_integers(static_cast<std::size_t>(c.out_features * c.in_features), 2, largest),
-                random_integers(static_cast<std::size_t>(c.out_features), 3, rounds_early ? 20 : 100));
-      linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
-      stream().synchronize();
-      const std::vector<float> y = p.gpu_y.values();
-      std::vector<float> expected(y.size());
-      for (std::int64_t t = 0; t < c.num_tokens; ++t)
-        for (std::int64_t r = 0; r < c.out_features; ++r) {
-          float sum = p.bias[static_cast<std::size_t>(r)];
-          for (std::int64_t k = 0; k < c.in_features; ++k)
-            sum += p.x[static_cast<std::size_t>(t * c.in_features + k)] *
-                   p.w[static_cast<std::size_t>(r * c.in_features + k)];
-          expected[static_cast<std::size_t>(t * c.out_features + r)] = sum;
-        }
-      expected = rounded(expected, d.y);
-      const auto [wrong, right] = std::mismatch(y.begin(), y.end(), expected.begin());
-      ASSERT_TRUE(wrong == y.end()) << *wrong << " instead of " << *right << " at token "
-                                    << (wrong - y.begin()) / c.out_features << " row "
-                                    << (wrong - y.begin()) % c.out_features;
-      EXPECT_TRUE(p.gpu_y.guards_untouched());
+void LinearCuda::expect_exact(const Case& c, const Dtypes& d) {
+  SCOPED_TRACE(describe(c, d));
+  // cuBLASLt may round on the way to a narrow y: there no sum comes near 256, so that bfloat16 holds them all.
+  const bool rounds_early = c.num_tokens > kLinearSmallRows && d.y != kF32;
+  const int largest = rounds_early ? 1 : 3;
+  Problem p(c, d, random_integers(static_cast<std::size_t>(c.num_tokens * c.in_features), 1, largest),
+            random_integers(static_cast<std::size_t>(c.out_features * c.in_features), 2, largest),
+            random_integers(static_cast<std::size_t>(c.out_features), 3, rounds_early ? 20 : 100));
+  linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
+  stream().synchronize();
+  const std::vector<float> y = p.gpu_y.values();
+  std::vector<float> expected(y.size());
+  for (std::int64_t t = 0; t < c.num_tokens; ++t)
+    for (std::int64_t r = 0; r < c.out_features; ++r) {
+      float sum = p.bias[static_cast<std::size_t>(r)];
+      for (std::int64_t k = 0; k < c.in_features; ++k)
+        sum +=
+            p.x[static_cast<std::size_t>(t * c.in_features + k)] * p.w[static_cast<std::size_t>(r * c.in_features + k)];
+      expected[static_cast<std::size_t>(t * c.out_features + r)] = sum;
     }
-  }
+  expected = rounded(expected, d.y);
+  const auto [wrong, right] = std::mismatch(y.begin(), y.end(), expected.begin());
+  ASSERT_TRUE(wrong == y.end()) << *wrong << " instead of " << *right << " at token "
+                                << (wrong - y.begin()) / c.out_features << " row "
+                                << (wrong - y.begin()) % c.out_features;
+  EXPECT_TRUE(p.gpu_y.guards_untouched());
+}
+
+TEST_F(LinearCuda, IsExactWhereSumsAre) {
+  for (const Dtypes& d : kDtypes)
+    for (const Case& c : kCudaCases) ASSERT_NO_FATAL_FAILURE(expect_exact(c, d));
+}
+
+// So small that a sanitizer is through in seconds.
+TEST_F(LinearCuda, IsExactForASmallShapeOfEachKernelThatStreams) {
+  const Case cases[] = {{.num_tokens = 1, .out_features = 300, .in_features = 520, .has_bias = true},
+                        {.num_tokens = 3, .out_features = 4400, .in_features = 264},
+                        {.num_tokens = 8, .out_features = 9000, .in_features = 136},
+                        {.num_tokens = 2, .out_features = 70, .in_features = 8456},
+                        {.num_tokens = 9, .out_features = 2112, .in_features = 264},
+                        {.num_tokens = 16, .out_features = 6000, .in_features = 136}};
+  for (const Case& c : cases) ASSERT_NO_FATAL_FAILURE(expect_exact(c, {kBf16, kBf16, kBf16}));
 }
 
 // A tensor core adds 16 products to a sum at once and drops what lies below 2^-23 of the largest, on the way as often
@@ -241,10 +261,8 @@ double bound(double magnitude, double exact, std::int64_t n, const Dtypes& d) {
 }
 
 TEST_F(LinearCuda, IsCloseToFloat64AndToTheCpu) {
-  const Case cases[] = {{1, 200, 4096, 0, 0, true},
-                        {6, 170, 1096, 8},
-                        {16, 140, 2048, 0, 0, true},
-                        {40, 72, 1024, 0, 0, true},
+  const Case cases[] = {{1, 200, 4096, 0, 0, true}, {4, 4400, 520, 0, 0, true},  {2, 9000, 264},
+                        {6, 170, 1096, 8},          {16, 140, 2048, 0, 0, true}, {40, 72, 1024, 0, 0, true},
                         {3, 50, 999, 1, 1, true}};
   for (const Dtypes& d : kDtypes) {
     for (const Case& c : cases) {
