@@ -31,7 +31,7 @@ HWY_INLINE void widen(const W* source, int count, int padded_count, float* desti
 // The softmax of a part's rows, as far as it has got.
 struct Softmax {
   alignas(64) float o[kRowFloats];
-  alignas(64) float scores[kMaxGroupRows][kBlockKeys];  // of a group; then exp(score - largest)
+  alignas(64) float scores[kMaxGroupRows][kBlockKeys];  // of a group; in their place, perhaps, weights
   float largest[kMaxRows];
   float sum[kMaxRows];
 };
@@ -200,8 +200,10 @@ struct PowersOfTwo {
 // Turns the scores that kRows rows from `row` see of a block, at least one each, into weights, and brings the rows'
 // maxima, sums and outputs up to them. `slot` is that of the first. Several rows, since each alone waits for its
 // maximum, then for the powers, then for its sum.
-template <class Powers, int kRows>
-HWY_NOINLINE void weigh_rows(Softmax& softmax, int row, int slot, const Visible (&seen)[kRows], int width) {
+template <class Products, int kRows>
+HWY_NOINLINE void weigh_rows(typename Products::Scratch& softmax, int row, int slot, const Visible (&seen)[kRows],
+                             int width) {
+  using Powers = typename Products::Powers;
   const Floats d;
   float before[kRows], largest[kRows];
 #pragma GCC unroll 4
@@ -225,9 +227,9 @@ HWY_NOINLINE void weigh_rows(Softmax& softmax, int row, int slot, const Visible 
     for (int i = 0; i < kRegisters; ++i) {
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
-        float* at = softmax.scores[slot + r] + key + i * kWidth;
-        const Vector weight = Powers::of_nonpositive(hn::Sub(load(at), hn::Set(d, largest[r])));
-        hn::StoreU(weight, d, at);
+        const Vector score = load(softmax.scores[slot + r] + key + i * kWidth);
+        const Vector weight = Powers::of_nonpositive(hn::Sub(score, hn::Set(d, largest[r])));
+        Products::put_weights(softmax, slot + r, key + i * kWidth, weight);
         lanes[r][i] = hn::Add(lanes[r][i], weight);
       }
     }
@@ -250,18 +252,19 @@ HWY_NOINLINE void weigh_rows(Softmax& softmax, int row, int slot, const Visible 
 }
 
 // The same for a group; `seen` says which of the block's keys the row of each slot sees, perhaps none.
-template <class Powers>
-HWY_NOINLINE void weigh_group(Softmax& softmax, const RowGroup& rows, const Visible* seen, int width) {
+template <class Products>
+HWY_NOINLINE void weigh_group(typename Products::Scratch& softmax, const RowGroup& rows, const Visible* seen,
+                              int width) {
   constexpr int kTogether = 4;
   for (int row = rows.begin; row < rows.end; row += kTogether) {
     const int slot = rows.slot(row), count = std::min(kTogether, rows.end - row);
     if (count == kTogether && std::all_of(seen + slot, seen + slot + kTogether, [](Visible v) { return v.any(); })) {
-      weigh_rows<Powers, kTogether>(softmax, row, slot, {seen[slot], seen[slot + 1], seen[slot + 2], seen[slot + 3]},
-                                    width);
+      weigh_rows<Products, kTogether>(softmax, row, slot, {seen[slot], seen[slot + 1], seen[slot + 2], seen[slot + 3]},
+                                      width);
       continue;
     }
     for (int r = 0; r < count; ++r)
-      if (seen[slot + r].any()) weigh_rows<Powers, 1>(softmax, row + r, slot + r, {seen[slot + r]}, width);
+      if (seen[slot + r].any()) weigh_rows<Products, 1>(softmax, row + r, slot + r, {seen[slot + r]}, width);
   }
 }
 
@@ -351,7 +354,9 @@ struct WidenedProducts {
     if (!scratch.many_rows) return score_few(scratch, rows, keys);
     with_groups_for(num_keys, [&](auto groups) { score_turned<groups>(scratch, rows, keys, num_keys); });
   }
-  static HWY_INLINE void take_weights(Scratch&, const RowGroup&) {}
+  static HWY_INLINE void put_weights(Scratch& scratch, int slot, int key, Vector weights) {
+    hn::StoreU(weights, Floats(), scratch.scores[slot] + key);
+  }
   static HWY_INLINE void prepare_values(Scratch&, const Keys&) {}
   static HWY_NOINLINE void add_values(Scratch& scratch, const RowGroup& rows, const Keys& keys, const Visible* seen) {
     const auto add = [&](auto num_rows, int row, int begin, int end) {

@@ -72,13 +72,9 @@ struct PairProducts {
     for (; row < rows.end; ++row) score_rows<1>(scratch, row, rows.slot(row), keys, num_keys);
   }
 
-  static HWY_NOINLINE void take_weights(Scratch& scratch, const RowGroup& rows) {
-    const float* from = scratch.scores[0];
-    bfloat16* to = scratch.weights[0];
-    for (int i = 0; i < (rows.end - rows.begin) * kBlockKeys; i += 2 * kWidth) {
-      const __m512bh both = _mm512_cvtne2ps_pbh(load(from + i + kWidth).raw, load(from + i).raw);
-      _mm512_store_si512(to + i, reinterpret_cast<__m512i>(both));
-    }
+  static HWY_INLINE void put_weights(Scratch& scratch, int slot, int key, Vector weights) {
+    const __m256bh rounded = _mm512_cvtneps_pbh(weights.raw);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(scratch.weights[slot] + key), reinterpret_cast<__m256i>(rounded));
   }
 
   static HWY_NOINLINE void prepare_values(Scratch& scratch, const Keys& keys) { interleave_values(scratch, keys); }

@@ -25,7 +25,7 @@ namespace heddle::HWY_NAMESPACE {
 //   take_key_or_value()   one position's, `idx` behind that of Keys::first
 //   prepare_keys()        once those of `keys` are taken, for all groups of rows
 //   score()               Softmax::scores of a group's rows and of the keys; what a row does not see may be anything
-//   take_weights()        of a group, once weigh_group() has made them of the scores
+//   put_weights()         a register of a row's, from a key on, as weigh_group() makes them of the scores
 //   prepare_values()      once those of `keys` are taken, for all groups of rows; what was prepared of keys is kept
 //   add_values()          weights times the values, to Softmax::o
 
@@ -112,8 +112,7 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
         }
         Products::score(scratch, rows, keys, num_keys);
       });
-      weigh_group<typename Products::Powers>(scratch, rows, seen, width);
-      Products::take_weights(scratch, rows);
+      weigh_group<Products>(scratch, rows, seen, width);
       for_each_load([&](const Keys& keys) {
         if (first_group) {
           take(kv.values, keys);

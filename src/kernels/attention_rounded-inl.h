@@ -112,8 +112,10 @@ struct RoundedProducts {
   static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
     with_groups_for(num_keys, [&](auto groups) { score_turned_pairs<groups>(scratch, rows, keys, num_keys); });
   }
-  static HWY_INLINE void take_weights(Scratch& scratch, const RowGroup& rows) {
-    round_to_bfloat16(scratch.scores[0], (rows.end - rows.begin) * kBlockKeys);
+  static HWY_INLINE void put_weights(Scratch& scratch, int slot, int key, Vector weights) {
+    bfloat16 rounded[kWidth];
+    store(weights, rounded);
+    hn::StoreU(load(rounded), Floats(), scratch.scores[slot] + key);
   }
   static HWY_INLINE void prepare_values(Scratch&, const Keys&) {}
   static HWY_NOINLINE void add_values(Scratch& scratch, const RowGroup& rows, const Keys& keys, const Visible* seen) {
