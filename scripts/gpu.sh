@@ -17,7 +17,7 @@
 #     prefill      prompts of 2048 and 8192 tokens, of the first MODEL that is no llama-2, in turns with PyTorch (45 s)
 #     startup      from process start to the first token: demo model; made-up llama-3-8b from the page cache (5 s; 30 s)
 #     operators    `heddle bench operator` of each MODEL at batch 1 and 16 (5 s each)
-#     memcheck     compute-sanitizer memcheck, then racecheck, over tests of every kernel (100 s)
+#     memcheck     compute-sanitizer memcheck, then racecheck, over tests of every kernel (150 s)
 #     accuracy     the demo model's 1000 sums: all must be right (3 s)
 #     load         `heddle bench load` of llama-3-8b: weights against what disk and bus allow (30 s)
 #     generate     tokens of `heddle generate` against steps of `heddle bench decode` (10 s a MODEL)
@@ -402,12 +402,12 @@ operators() {
   done
 }
 
-# Tests that launch each kernel at small sizes: those left out go over thousands of shapes, which takes minutes here.
 sanitize_kernels() {  # TOOL TESTS
-  run "$1-kernels" 80 compute-sanitizer --tool "$1" --error-exitcode 9 "$bin/test_kernels" "--gtest_filter=$2" \
+  run "$1-kernels" 110 compute-sanitizer --tool "$1" --error-exitcode 9 "$bin/test_kernels" "--gtest_filter=$2" \
     "--gtest_output=json:$logs/$1-kernels.json"
 }
 
+# Tests that launch each kernel at small sizes: those left out go over thousands of shapes, which takes minutes here.
 memcheck() {
   local filter='*OnGpu*:*Cuda*'
   filter+='-AttentionOnGpu.PrefillMatchesFloat64:AttentionOnGpu.SharesOutManySequences:AttentionOnGpu.DecodeMatchesFloat64'
@@ -416,8 +416,10 @@ memcheck() {
   source_folder || return
   sanitize_kernels memcheck "$filter"
   # Much slower: a small test of each kernel that uses shared memory.
-  sanitize_kernels racecheck "LinearCuda.IsExactForASmallShape*:AttentionOnGpu.CanBeReplayed*:AttentionOnGpu.TakesAnyShape\
-:AttentionOnGpu.OneKey*:RopeAppendOnGpu.TakesLongPrompts:SampleOnGpu.AHandfulOfRows*:RmsNormOnGpu.BitsDepend*"
+  filter='LinearCuda.IsExactForASmallShape*:AttentionOnGpu.CanBeReplayed*:AttentionOnGpu.TakesAnyShape:AttentionOnGpu.OneKey*'
+  filter+=':KvAppendOnGpu.FindsTheSequenceAmongMany:RopeAppendOnGpu.TakesLongPrompts:RopeOnGpu*:RmsNormOnGpu.BitsDepend*'
+  filter+=':SampleOnGpu.AHandfulOfRows*:ArgmaxOnGpu*'
+  sanitize_kernels racecheck "$filter"
   run memcheck-weights 20 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/test_weights" '--gtest_filter=*OnGpu*:*Cuda*:*Upload*'
 }
 

@@ -31,7 +31,7 @@ HWY_INLINE void widen(const W* source, int count, int padded_count, float* desti
 // The softmax of a part's rows, as far as it has got.
 struct Softmax {
   alignas(64) float o[kRowFloats];
-  alignas(64) float scores[kMaxGroupRows][kBlockKeys];  // of a group; in their place, perhaps, weights
+  alignas(64) float scores[kMaxGroupRows][kBlockKeys];  // of a group; perhaps with weights in their place
   float largest[kMaxRows];
   float sum[kMaxRows];
 };
@@ -201,17 +201,17 @@ struct PowersOfTwo {
 // maxima, sums and outputs up to them. `slot` is that of the first. Several rows, since each alone waits for its
 // maximum, then for the powers, then for its sum.
 template <class Products, int kRows>
-HWY_NOINLINE void weigh_rows(typename Products::Scratch& softmax, int row, int slot, const Visible (&seen)[kRows],
+HWY_NOINLINE void weigh_rows(typename Products::Scratch& scratch, int row, int slot, const Visible (&seen)[kRows],
                              int width) {
   using Powers = typename Products::Powers;
   const Floats d;
   float before[kRows], largest[kRows];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    float* scores = softmax.scores[slot + r];
+    float* scores = scratch.scores[slot + r];
     std::fill(scores, scores + seen[r].begin, -std::numeric_limits<float>::infinity());
     std::fill(scores + seen[r].end, scores + kBlockKeys, -std::numeric_limits<float>::infinity());
-    before[r] = softmax.largest[row + r];
+    before[r] = scratch.largest[row + r];
     Vector maxima = hn::Set(d, before[r]);
     for (int key = 0; key < kBlockKeys; key += kWidth) {
       const Vector score = load(scores + key);
@@ -227,9 +227,9 @@ HWY_NOINLINE void weigh_rows(typename Products::Scratch& softmax, int row, int s
     for (int i = 0; i < kRegisters; ++i) {
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
-        const Vector score = load(softmax.scores[slot + r] + key + i * kWidth);
+        const Vector score = load(scratch.scores[slot + r] + key + i * kWidth);
         const Vector weight = Powers::of_nonpositive(hn::Sub(score, hn::Set(d, largest[r])));
-        Products::put_weights(softmax, slot + r, key + i * kWidth, weight);
+        Products::put_weights(scratch, slot + r, key + i * kWidth, weight);
         lanes[r][i] = hn::Add(lanes[r][i], weight);
       }
     }
@@ -238,33 +238,33 @@ HWY_NOINLINE void weigh_rows(typename Products::Scratch& softmax, int row, int s
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     const float block_sum = sum_lanes(lanes[r]);
-    float& sum = softmax.sum[row + r];
-    softmax.largest[row + r] = largest[r];
+    float& sum = scratch.sum[row + r];
+    scratch.largest[row + r] = largest[r];
     if (largest[r] == before[r]) {  // exp(0) is 1, and a product with 1 changes nothing
       sum += block_sum;
       continue;
     }
     const Vector correction = Powers::of_nonpositive(hn::Sub(hn::Set(d, before[r]), hn::Set(d, largest[r])));
     sum = hn::GetLane(hn::MulAdd(hn::Set(d, sum), correction, hn::Set(d, block_sum)));
-    float* o = softmax.o + (row + r) * width;
+    float* o = scratch.o + (row + r) * width;
     for (int i = 0; i < width; i += kWidth) hn::StoreU(hn::Mul(load(o + i), correction), d, o + i);
   }
 }
 
 // The same for a group; `seen` says which of the block's keys the row of each slot sees, perhaps none.
 template <class Products>
-HWY_NOINLINE void weigh_group(typename Products::Scratch& softmax, const RowGroup& rows, const Visible* seen,
+HWY_NOINLINE void weigh_group(typename Products::Scratch& scratch, const RowGroup& rows, const Visible* seen,
                               int width) {
   constexpr int kTogether = 4;
   for (int row = rows.begin; row < rows.end; row += kTogether) {
     const int slot = rows.slot(row), count = std::min(kTogether, rows.end - row);
     if (count == kTogether && std::all_of(seen + slot, seen + slot + kTogether, [](Visible v) { return v.any(); })) {
-      weigh_rows<Products, kTogether>(softmax, row, slot, {seen[slot], seen[slot + 1], seen[slot + 2], seen[slot + 3]},
+      weigh_rows<Products, kTogether>(scratch, row, slot, {seen[slot], seen[slot + 1], seen[slot + 2], seen[slot + 3]},
                                       width);
       continue;
     }
     for (int r = 0; r < count; ++r)
-      if (seen[slot + r].any()) weigh_rows<Products, 1>(softmax, row + r, slot + r, {seen[slot + r]}, width);
+      if (seen[slot + r].any()) weigh_rows<Products, 1>(scratch, row + r, slot + r, {seen[slot + r]}, width);
   }
 }
 

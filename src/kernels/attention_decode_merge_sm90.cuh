@@ -2,8 +2,11 @@
 // share the item by way of each other's, in a cluster, or of parts in global memory.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
+#include "base/checked.h"
+#include "base/tensor.h"
 #include "kernels/attention_decode_sm90.cuh"
 #include "kernels/attention_decode_sums_sm90.cuh"
 #include "kernels/attention_sm90_ptx.cuh"
@@ -139,7 +142,7 @@ __device__ __noinline__ void merge_row_of_parts(std::uint32_t* all_parts, int fi
 // have something else to do.
 __device__ inline int mergers_of(const DecodeParams& params, const DecodeSegment& segment) {
   if (!segment.of_split) return 1;
-  return min(segment.last_part - segment.first_part + 1, (rows_of(params, segment) + kWarps - 1) / kWarps);
+  return min(segment.last_part - segment.first_part + 1, (rows_of(params, segment) + kDecodeWarps - 1) / kDecodeWarps);
 }
 
 // The number of parts of the item behind this block's.
@@ -153,8 +156,8 @@ template <int kHeadDim, class Shared>
 __device__ void merge_parts(const DecodeParams& params, const DecodeSegment& segment) {
   const Tensor& y = params.attention.y;
   const int rows = rows_of(params, segment);
-  const int first = parts_behind(segment) * kWarps + static_cast<int>(threadIdx.x) / 32;
-  for (int row = first; row < rows; row += mergers_of(params, segment) * kWarps)
+  const int first = parts_behind(segment) * kDecodeWarps + static_cast<int>(threadIdx.x) / 32;
+  for (int row = first; row < rows; row += mergers_of(params, segment) * kDecodeWarps)
     merge_row_of_parts<kHeadDim, Shared>(params.parts, segment.first_part, segment.last_part, row, y.data,
                                          element_of(y, params, segment, row, 0), y.dtype);
 }
@@ -189,8 +192,8 @@ __device__ void merge_pushed(const DecodeParams& params, const DecodeSegment& se
   const std::uint32_t barrier = shared_address(&shared.all_pushed);
   if (threadIdx.x == 0)
     arrive_expecting(barrier, static_cast<std::uint32_t>((end - begin) * count) * (sizeof(float4) + sizeof(float2)));
-  wait_for_phase(barrier, 0);
-  for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kThreads) {
+  wait_for_phase_of_cluster(barrier, 0);
+  for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kDecodeThreads) {
     const MergedRow merged = merge_row<kMostOfCluster>(
         count, [&](int p) { return shared.pushed_weights[p * share + i - begin].x; },
         [&](int p) { return shared.pushed_weights[p * share + i - begin].y; },
@@ -224,16 +227,16 @@ __device__ void finish_segment(const DecodeParams& params, const DecodeSegment& 
           shared.o[warp][row][16 * i + 8 * half + lane / 4] = sums.o[n][i][2 * half + r];
     }
   }
-  sync_threads(kMultipliers, kThreads);
+  sync_threads(kDecodeBarrier, kDecodeThreads);
 
   if (segment.of_cluster && !segment.whole()) wait_for_cluster();  // all have begun
   std::uint32_t* const part =
       params.parts + part_place(static_cast<int>(blockIdx.x), segment.first_part == static_cast<int>(blockIdx.x)) *
                          part_numbers<Shared, kHeadDim>();
-  for (int i = thread; i < rows * (kHeadDim / 4); i += kThreads) {
+  for (int i = thread; i < rows * (kHeadDim / 4); i += kDecodeThreads) {
     const int row = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
-    const MergedRow merged = merge_row<kWarps>(
-        kWarps, [&](int w) { return shared.largest[w][row]; }, [&](int w) { return shared.sum[w][row]; },
+    const MergedRow merged = merge_row<kDecodeWarps>(
+        kDecodeWarps, [&](int w) { return shared.largest[w][row]; }, [&](int w) { return shared.sum[w][row]; },
         [&](int w) { return *reinterpret_cast<const float4*>(&shared.o[w][row][d]); });
     if (segment.whole()) {
       store_merged(params, segment, row, d, merged.average());
@@ -249,7 +252,7 @@ __device__ void finish_segment(const DecodeParams& params, const DecodeSegment& 
     }
   }
   if (segment.of_cluster && !segment.whole()) return merge_pushed<kHeadDim>(params, segment, shared);
-  sync_threads(kMultipliers, kThreads);  // before the next segment's sums are stored
+  sync_threads(kDecodeBarrier, kDecodeThreads);  // before the next segment's sums are stored
 }
 
 }  // namespace heddle::sm90

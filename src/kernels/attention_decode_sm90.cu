@@ -4,9 +4,9 @@
 // each with a softmax of its own; the four are merged at the end of a segment. Where a cluster has an item to itself,
 // each of its blocks merges some elements of all parts, which the others push into its shared memory. Otherwise the
 // block that has the last part merges all, in the blocks' order, when it has nothing else to do; blocks that have
-// nothing else anyway share the rows. Where parts go in global memory there are zeros before, and no number is stored as
-// zero (hide()): a part needs no flag and no fence, what it is made of says that it is there. Blocks wait for each other
-// when they have done their own parts, in a grid that fits the device at once (decode_grid()).
+// nothing else anyway share the rows. Where parts go in global memory there are zeros before, and no number is stored
+// as zero (hide()): a part needs no flag and no fence, what it is made of says that it is there. Blocks wait for each
+// other when they have done their own parts, in a grid that fits the device at once (decode_grid()).
 #include "kernels/attention_decode_sm90.h"
 
 #include <cuda_bf16.h>
@@ -17,7 +17,6 @@
 #include <cmath>
 #include <type_traits>
 
-#include "base/checked.h"
 #include "kernels/attention_decode_merge_sm90.cuh"
 #include "kernels/attention_decode_sm90.cuh"
 #include "kernels/attention_decode_sums_sm90.cuh"
@@ -35,7 +34,7 @@ constexpr int kMaxDecodeBlocks = 256;
 constexpr int kMostItemRows = 16;
 
 // More than half of a multiprocessor's shared memory, so that no two blocks share one: else those multiprocessors that
-// the kernel ahead leaves first get two, and others none.
+// the kernel ahead leaves first get two, and others none. Most need more than that anyway.
 constexpr std::size_t kLeastSharedBytesOfDecode = std::size_t{116} << 10;
 
 // Has the page table of a sequence that is the only one come nearer while the walk finds out which part of it matters.
@@ -67,8 +66,8 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
   look_ahead(sequences);
   int fetched = 0;
   DecodeWalk walk(params);
-  // Where few keys leave the memory idle, the kernel behind comes when all have been asked for: what it asks for would
-  // stand before them. Where it cannot come before this one ends, it need not wait to be launched.
+  // By clusters, keys are few and multiprocessors left over: there the next kernel would ask for its weights before
+  // this one has asked for all its keys. Otherwise it finds no room before this one ends, and may be launched at once.
   const bool lets_start_late = walk.by_clusters();
   if (params.cluster > 1 && !lets_start_late) let_later_kernels_start();
   while (!walk.done()) {
@@ -112,8 +111,9 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
   if (!may_read_all) wait_for_earlier_kernels();
 }
 
-// Multiplies what fetch_tiles brings. One of kWarps warps; it takes keys [16 * warp, 16 * warp + 16) of each tile.
-// Scores and outputs are formed transposed, keys or elements by rows, so that eight rows fill a tensor core's columns.
+// Multiplies what fetch_tiles brings. One of kDecodeWarps warps; it takes keys [16 * warp, 16 * warp + 16) of each
+// tile. Scores and outputs are formed transposed, keys or elements by rows, so that eight rows fill a tensor core's
+// columns.
 template <class T, int kHeadDim, int kRowGroups>
 __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim, kRowGroups>& shared) {
   using Shared = DecodeShared<kHeadDim, kRowGroups>;
@@ -238,7 +238,7 @@ __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim
 }
 
 template <class T, int kHeadDim, int kRowGroups>
-__global__ void __launch_bounds__(kThreads + 32, 1)
+__global__ void __launch_bounds__(kDecodeThreads + 32, 1)
     attention_decode(const __grid_constant__ DecodeParams params, const __grid_constant__ CUtensorMap key_map,
                      const __grid_constant__ CUtensorMap value_map) {
   using Shared = DecodeShared<kHeadDim, kRowGroups>;
@@ -246,19 +246,19 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
   if (params.cluster == 1) let_later_kernels_start();
   if (shared_address(shared_bytes) % 1024 != 0) __trap();  // swizzling goes by addresses; no room is spent on aligning
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
-  if (threadIdx.x == kThreads) {
+  if (threadIdx.x == kDecodeThreads) {
     prefetch_map(key_map);
     prefetch_map(value_map);
     for (int stage = 0; stage < Shared::kStages; ++stage) {
       init_barrier(shared_address(&shared.full[stage]), 1);
-      init_barrier(shared_address(&shared.empty[stage]), kWarps);
+      init_barrier(shared_address(&shared.empty[stage]), kDecodeWarps);
     }
     init_barrier(shared_address(&shared.all_pushed), 1);
     publish_barriers();
   }
   __syncthreads();
   if (params.cluster > 1) arrive_at_cluster();
-  if (threadIdx.x < kThreads)
+  if (threadIdx.x < kDecodeThreads)
     multiply_tiles<T>(params, shared);
   else
     fetch_tiles(params, key_map, value_map, shared);
@@ -267,6 +267,7 @@ __global__ void __launch_bounds__(kThreads + 32, 1)
 // Numbers of blocks of a cluster, and how many such clusters the device holds with a block a multiprocessor: where two
 // share one, they come last. Smaller ones, for more items, were slower than no clusters at all.
 constexpr std::array kClusterBlocks = {16, 12, 10, 8};
+static_assert(kClusterBlocks.front() <= kMostOfCluster);
 using ClustersAtOnce = std::array<int, kClusterBlocks.size()>;
 
 template <class... Params>
@@ -342,7 +343,7 @@ void attention_decode_sm90(const AttentionParams& params, int max_rows, Stream& 
     constexpr int kHeadDim = decltype(head_dim)::value, kRowGroups = decltype(row_groups)::value;
     using T = decltype(type);
     const auto kernel = attention_decode<T, kHeadDim, kRowGroups>;
-    LaunchShape shape{.block = dim3(kThreads + 32),
+    LaunchShape shape{.block = dim3(kDecodeThreads + 32),
                       .shared_bytes = std::max(sizeof(DecodeShared<kHeadDim, kRowGroups>), kLeastSharedBytesOfDecode)};
     static const ClustersAtOnce clusters = clusters_at_once(kernel, shape);
     const DecodeGrid grid = decode_grid(clusters, params.sequences.num_sequences, items, multiprocessors);

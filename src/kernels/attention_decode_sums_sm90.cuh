@@ -12,10 +12,10 @@
 
 namespace heddle::sm90 {
 
-inline constexpr int kWarps = kDecodeKeys / 16;  // that multiply
-inline constexpr int kThreads = 32 * kWarps;     // of those
-inline constexpr int kMultipliers = 1;           // the named barrier of those
-inline constexpr int kStageKib = 96;
+inline constexpr int kDecodeWarps = kDecodeKeys / 16;     // that multiply
+inline constexpr int kDecodeThreads = 32 * kDecodeWarps;  // of those
+inline constexpr int kDecodeBarrier = 1;                  // the named barrier of those
+inline constexpr int kDecodeStageKib = 96;
 inline constexpr int kMostOfCluster = 16;  // blocks
 
 // kRowGroups: of eight rows (pairs of new token and query head) that share what is loaded.
@@ -24,7 +24,7 @@ struct DecodeShared {
   using KeyTile = Tile<kDecodeKeys, kHeadDim>;
   static constexpr int kRows = 8 * kRowGroups;
   // All but one are under way while one is multiplied.
-  static constexpr int kStages = std::max(2, (kStageKib << 10) / (2 * KeyTile::kBytes));
+  static constexpr int kStages = std::max(2, (kDecodeStageKib << 10) / (2 * KeyTile::kBytes));
   static constexpr int kMergeStride = kHeadDim + 4;  // so that warps store fragments without bank conflicts
 
   struct Stage {
@@ -32,8 +32,8 @@ struct DecodeShared {
     std::byte values[KeyTile::kBytes];
   };
   Stage stages[kStages];
-  float o[kWarps][kRows][kMergeStride];
-  float largest[kWarps][kRows], sum[kWarps][kRows];
+  float o[kDecodeWarps][kRows][kMergeStride];
+  float largest[kDecodeWarps][kRows], sum[kDecodeWarps][kRows];
   std::uint64_t full[kStages], empty[kStages];
 
   // Of what this block merges for its cluster, each block's part: four elements of a row, and beside them the row's

@@ -14,13 +14,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// Rounded in place to what a bfloat16 holds.
-HWY_INLINE void round_to_bfloat16(float* values, int count) {
-  for (int i = 0; i < count; i += kWidth) {
-    bfloat16 rounded[kWidth];
-    store(load(values + i), rounded);
-    hn::StoreU(load(rounded), Floats(), values + i);
-  }
+// Rounded to what a bfloat16 holds.
+HWY_INLINE Vector rounded_to_bfloat16(Vector values) {
+  bfloat16 rounded[kWidth];
+  store(values, rounded);
+  return load(rounded);
 }
 
 // Scores of kRows queries from `row` on with turned keys; a score is one chain over pairs of elements.
@@ -98,7 +96,7 @@ struct RoundedProducts {
     const float factor = scale * Powers::kExponent;
     for (int i = 0; i < head_dim; ++i) to[i] = q[i] * factor;
     std::fill(to + head_dim, to + width, 0.0f);
-    round_to_bfloat16(to, width);
+    for (int i = 0; i < width; i += kWidth) hn::StoreU(rounded_to_bfloat16(load(to + i)), Floats(), to + i);
   }
   static HWY_INLINE void take_key_or_value(Scratch& scratch, int idx, const bfloat16* from, int head_dim, int width) {
     widen(from, head_dim, width, scratch.kv + idx * width);
@@ -113,9 +111,7 @@ struct RoundedProducts {
     with_groups_for(num_keys, [&](auto groups) { score_turned_pairs<groups>(scratch, rows, keys, num_keys); });
   }
   static HWY_INLINE void put_weights(Scratch& scratch, int slot, int key, Vector weights) {
-    bfloat16 rounded[kWidth];
-    store(weights, rounded);
-    hn::StoreU(load(rounded), Floats(), scratch.scores[slot] + key);
+    hn::StoreU(rounded_to_bfloat16(weights), Floats(), scratch.scores[slot] + key);
   }
   static HWY_INLINE void prepare_values(Scratch&, const Keys&) {}
   static HWY_NOINLINE void add_values(Scratch& scratch, const RowGroup& rows, const Keys& keys, const Visible* seen) {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/barrier_sm90.cuh"
+#include "kernels/mbarrier_sm90.cuh"
 
 namespace heddle::sm90 {
 
@@ -45,7 +45,8 @@ __device__ inline std::uint32_t address_in_block(std::uint32_t address, int rank
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
 }
-// Stores for a block of the cluster, at an address of address_in_block(), that count as bytes of that block's `barrier`.
+// Stores for a block of the cluster, at an address of address_in_block(), that count as bytes of that block's
+// `barrier`, at such an address, too.
 __device__ inline void push_four(std::uint32_t to, float4 v, std::uint32_t barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
                "r"(__float_as_uint(v.x)), "r"(__float_as_uint(v.y)), "r"(__float_as_uint(v.z)),
@@ -106,11 +107,6 @@ __device__ inline std::uint32_t transpose(std::uint32_t m) {
   std::uint32_t transposed;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(m));
   return transposed;
-}
-
-// Between accesses to global memory of this thread, and of those that it has synchronised with, and what follows.
-__device__ inline void fence_device() {
-  asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
 // c += a b: [16, 16] by [16, 8].

@@ -5,9 +5,10 @@
 // of 64, whole lines of 128 bytes: a lane's 16 bytes are 8 neighbours of a row, which is not the order of k that the
 // instruction has in mind, but the sum does not care as long as x is dealt out alike. What a warp copies it alone
 // reads, so copies need no barrier, only the lanes' own cp.async groups: shared memory serves as registers that loads
-// may write late. Behind the last k of a tile the warps' sums meet in shared memory, in order of the warps, while the
-// copies of the next tile are on their way. That meeting also keeps the warps together: the memory is at its best when
-// neighbours are asked for together.
+// may write late. One more warp waits for x and has the copy engine bring it whole, where there is room for that;
+// otherwise each warp copies the pieces of x that go with its weights. Behind the last k of a tile the warps' sums meet
+// in shared memory, in order of the warps, while the copies of the next tile are on their way. That meeting also keeps
+// the warps together: the memory is at its best when neighbours are asked for together.
 // docs/notes/linear_gpu.md has what was measured of this and of other ways.
 #pragma once
 
@@ -17,9 +18,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/barrier_sm90.cuh"
 #include "kernels/launch_sm90.cuh"
 #include "kernels/linear_sm90_plain.cuh"
+#include "kernels/mbarrier_sm90.cuh"
 
 namespace heddle {
 
@@ -29,7 +30,7 @@ enum class StreamTokens { whole, pieces };
 template <int kRowTiles_, int kTokenTiles_, int kDepth_, StreamTokens kTokens_>
 struct StreamConfig {
   static constexpr int kWarps = 8;
-  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kThreads = kWarps * 32;                                                 // that multiply
   static constexpr int kBlockThreads = kThreads + (kTokens_ == StreamTokens::whole ? 32 : 0);  // one warp brings x
   static constexpr int kRowTiles = kRowTiles_;      // of 16 rows, that share what is read of x
   static constexpr int kTokenTiles = kTokenTiles_;  // of 8 tokens
@@ -161,7 +162,7 @@ struct StreamCursor {
 };
 
 // Named barriers.
-inline constexpr int kAllThreads = 1, kMultiplyingThreads = 2;
+inline constexpr int kBarrierOfAll = 1, kBarrierOfMultipliers = 2;
 
 // All of x by the copy engine, zeros behind each token's end; makes the barrier `there`, which is told. For a warp of
 // its own, so that x comes while the others still fill their ring.
@@ -177,7 +178,7 @@ __device__ inline void bring_whole_tokens(const Operands& op, T* tokens, std::ui
     for (int k = in_features + 8 * lane; k < stride; k += 8 * 32)
       *reinterpret_cast<uint4*>(tokens + token * stride + k) = make_uint4(0, 0, 0, 0);
   __syncwarp();
-  sm90::arrive_at_threads(kAllThreads, Config::kBlockThreads);  // who may wait at the barrier from here on
+  sm90::arrive_at_threads(kBarrierOfAll, Config::kBlockThreads);  // who may wait at the barrier from here on
   wait_for_earlier_kernels();
   if (lane == 0) sm90::arrive_expecting(there, static_cast<std::uint32_t>(op.num_tokens * in_features) * 2);
   __syncwarp();
@@ -280,8 +281,8 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     wait_for_copy_groups<Config::kGroupsAhead - 1>();
   }
   if constexpr (Config::kWholeTokens) {
-    sm90::sync_threads(kAllThreads, Config::kBlockThreads);
-    wait_for_earlier_kernels();
+    sm90::sync_threads(kBarrierOfAll, Config::kBlockThreads);
+    wait_for_earlier_kernels();  // however long they take; what follows ends the kernel if it takes seconds
     sm90::wait_for_phase(sm90::shared_address(&tokens_there), 0);
   } else {
     wait_for_earlier_kernels();
@@ -353,13 +354,14 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     float* mine = sums + warp * 8 * Config::kRowStride;
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
-      if (tile > 0 || n > 0) sm90::sync_threads(kMultiplyingThreads, Config::kThreads);  // the last sums have been read
+      if (tile > 0 || n > 0)
+        sm90::sync_threads(kBarrierOfMultipliers, Config::kThreads);  // the last sums have been read
 #pragma unroll
       for (int m = 0; m < Config::kRowTiles; ++m)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           mine[(piece_of_lane * 2 + i % 2) * Config::kRowStride + m * 16 + i / 2 * 8 + row_of_lane] = c[m][n][i];
-      sm90::sync_threads(kMultiplyingThreads, Config::kThreads);
+      sm90::sync_threads(kBarrierOfMultipliers, Config::kThreads);
       store_tile<Config>(op, share, tile, n * 8, sums);
     }
   }

@@ -359,7 +359,7 @@ TEST_F(AttentionOnGpu, TakesQueriesThatTheCacheWouldRound) {
 
 // A captured launch reads contexts when it is replayed.
 TEST_F(AttentionOnGpu, CanBeReplayedWithOtherContexts) {
-  constexpr int kHeads = 8, kKvHeads = 2, kHeadDim = 128, kContexts[] = {1, 700, 63, 2000};
+  constexpr int kHeads = 14, kKvHeads = 2, kHeadDim = 128, kContexts[] = {1, 700, 63, 2000};
   Sequences sequences({kKvHeads, kHeadDim, 16, DType::bfloat16}, {{2000, 1, 1}, {2000, 1, 2}});
   sequences.fill({{2000, 1, 1}, {2000, 1, 2}});
   GpuSequences on_device(sequences);

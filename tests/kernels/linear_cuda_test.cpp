@@ -146,7 +146,8 @@ const Case kCudaCases[] = {
     {10, 4400, 4096, 8, 0, true},
     {2, 4096, 4096},
     {8, 9000, 1032, 0, 0, true},
-    {4, 140, 8192},  // the longest x that is held as a whole
+    {2, 140, 8192},  // the longest x that is held as a whole
+    {4, 140, 8192},  // and more of it than fits
     {5, 4608, 1032},
     {17, 129, 512, 8, 0, true},  // the first that goes to cuBLASLt
     {33, 77, 88},

@@ -24,10 +24,17 @@ __device__ inline void arrive(std::uint32_t barrier) {
 __device__ inline void arrive_expecting(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Every wait here is for this block's own copies and threads; one that lasts for seconds is a fault, and ends the
-// kernel.
+// Calls `test` until it is true. What is waited for here is under way already: where it takes seconds there is a fault,
+// which ends the kernel.
+template <class Test>
+__device__ inline void spin_until(Test test) {
+  for (std::uint32_t tries = 0; !test(); ++tries)
+    if (tries == 1u << 24) __trap();
+}
+
+// For this block's own copies and threads.
 __device__ inline void wait_for_phase(std::uint32_t barrier, int parity) {
-  for (std::uint32_t tries = 0;; ++tries) {
+  spin_until([&] {
     std::uint32_t done;
     asm volatile(
         "{\n.reg .pred p;\n"
@@ -36,9 +43,22 @@ __device__ inline void wait_for_phase(std::uint32_t barrier, int parity) {
         : "=r"(done)
         : "r"(barrier), "r"(parity)
         : "memory");
-    if (done != 0) return;
-    if (tries == 1u << 24) __trap();
-  }
+    return done != 0;
+  });
+}
+// For what other blocks of the cluster store, too.
+__device__ inline void wait_for_phase_of_cluster(std::uint32_t barrier, int parity) {
+  spin_until([&] {
+    std::uint32_t done;
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    return done != 0;
+  });
 }
 
 // Copies bytes, a multiple of 16 between addresses aligned to 16, to shared memory, and tells `barrier`.
