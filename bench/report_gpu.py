@@ -254,8 +254,8 @@ def flashinfer_section(records, lines):
 
 def runs_section(runs):
     rows = [[f"`{run['run']}`", "skipped" if run.get("skipped") else "ok" if run["ok"] else f"failed ({run['exit']})",
-             str(run.get("seconds", "-"))] for _, run in runs]
-    return "## What ran\n\n" + table(["run", "ended", "s"], rows)
+             str(run.get("seconds", "-")), run.get("commit", "-")] for _, run in runs]
+    return "## What ran\n\n" + table(["run", "ended", "s", "commit"], rows)
 
 
 def conditions(records):

@@ -11,7 +11,7 @@
 #     sanitize     compute-sanitizer over small sizes
 #     all          all of these in this order, which is that of their worth: what fails to fit into the minutes is last
 #   scripts/gpu.sh ONE-GPU-STEP... [--minutes M | --seconds S] [-- MODEL...]
-#     gpu-tests    what of the tests needs a GPU: kernels, engine, whole models (40 s on an H200)
+#     gpu-tests    what of the tests needs a GPU: kernels, engine, whole models (60 s on an H200)
 #     decode       `heddle bench decode` of each MODEL with its operators, in turns with PyTorch compiled (65 s; 55 s; 45 s)
 #     plain        decode and prefill of each MODEL without PyTorch (15 s each)
 #     prefill      prompts of 2048 and 8192 tokens, of the first MODEL that is no llama-2, in turns with PyTorch (45 s)
@@ -25,7 +25,7 @@
 #     pages        decode with pages of 16 to 256 tokens, of the first MODEL (20 s)
 #     vllm         Heddle's decode and prefill of the first MODEL, then vLLM's, then Heddle's again (150 s; llama-3.2-1b 80 s)
 #     flashinfer   Heddle's decode attention and FlashInfer's in turns, of one sequence (90 s)
-#     one-gpu      gpu-tests, decode, prefill, startup, operators, accuracy, memcheck; about 8 minutes
+#     one-gpu      gpu-tests, decode, prefill, startup, operators, accuracy, memcheck; about 9 minutes
 #     short        what fits into 230 s, by worth: demo start, tests, the first MODEL's decode with PyTorch, the others' without,
 #                  prefill without, the last MODEL with PyTorch, llama-3-8b's start
 #   MODEL: llama-3-8b llama-2-7b llama-3.2-1b (default: these three, in this order).
@@ -106,8 +106,8 @@ record() {
   local verdict=ok
   [ "$2" = 0 ] || { verdict=FAILED; failed=1; }
   printf '%-40s %s (exit %s, %s s)\n' "$1" "$verdict" "$2" "$3"
-  printf '{"run": "%s", "gpus": %s, "ok": %s, "exit": %s, "seconds": %s}\n' \
-    "$1" "$gpus" "$([ $verdict = ok ] && echo true || echo false)" "$2" "$3" >>"$results"
+  printf '{"run": "%s", "gpus": %s, "ok": %s, "exit": %s, "seconds": %s, "commit": "%s"}\n' \
+    "$1" "$gpus" "$([ $verdict = ok ] && echo true || echo false)" "$2" "$3" "$(cat "$home/commit")" >>"$results"
   [ $verdict = ok ] || tail -n 12 "$logs/$1.log"
   keep
 }

@@ -45,7 +45,8 @@ for library in "$stage"/lib/libicudata.so.*; do
   mv "$library.small" "$library"
 done
 pwd >"$stage/source_folder"
-tar -C "$stage" -cf - bin lib source_folder | xz -T2 -6 >".gpu/$kind/bundle.tar.xz"
+git describe --always --dirty --abbrev=12 --exclude='*' >"$stage/commit"
+tar -C "$stage" -cf - bin lib source_folder commit | xz -T2 -6 >".gpu/$kind/bundle.tar.xz"
 printf 'bundle:       %6.1f MiB (%s)\n' "$(stat -c %s ".gpu/$kind/bundle.tar.xz" | awk '{print $1 / 1048576}')" "${targets[*]}"
 printf 'working tree: %6.1f MiB of tracked files\n' \
   "$(git ls-files -z | xargs -0 stat -c %s 2>/dev/null | awk '{sum += $1} END {print sum / 1048576}')"
