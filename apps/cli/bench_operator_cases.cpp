@@ -261,13 +261,24 @@ OperatorCase attention_case(const OperatorStep& step) {
                            .scale = 1 / std::sqrt(static_cast<float>(step.config.head_dim)),
                            .window = window,
                            .older_keys = OlderKeys::in_place};  // as in a step
-    if (step.device.kind == DeviceKind::cuda)
+    void* plan = nullptr;
+    if (step.device.kind == DeviceKind::cuda) {
       params.scratch =
           operands.zeros(attention_scratch_bytes(step.rows(), step.batch, step.config.num_heads, step.config.head_dim));
+      params.plan = plan = operands.zeros(attention_plan_bytes(step.batch, step.config.num_kv_heads));
+    }
     for (int set = 0; set < sets; ++set) {
       params.kv = random_pages(operands, step, pages.num_pages);
       all->push_back(params);
     }
+    // Once for all, as a step does for all of its layers.
+    plan_attention({.kv = all->front().kv,
+                    .sequences = params.sequences,
+                    .num_tokens = step.rows(),
+                    .num_heads = params.num_heads,
+                    .window = window,
+                    .plan = plan},
+                   operands.stream());
     PreparedOperator prepared;
     prepared.call = [all, &operands](int set) { attention((*all)[static_cast<std::size_t>(set)], operands.stream()); };
     prepared.check = [all, &operands, pages, step] {

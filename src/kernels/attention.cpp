@@ -123,6 +123,19 @@ void attention_cpu(const AttentionParams& params, ThreadPool& pool) {
   });
 }
 
+// What attention() and its plan have in common.
+void require_shapes(const PagedKv& kv, const PagedSequences& sequences, std::int64_t num_tokens, int num_heads,
+                    int window, const Stream& stream) {
+  require_paged_kv(kv, sequences, num_tokens, "attention");
+  require(kv.head_dim <= kMaxHeadDim, "attention: head_dim is {}, at most {} are supported", kv.head_dim, kMaxHeadDim);
+  require(num_heads > 0 && num_heads % kv.num_kv_heads == 0,
+          "attention: num_heads {} is not a multiple of num_kv_heads {}", num_heads, kv.num_kv_heads);
+  require(window >= 0, "attention: window is {}, expected 0 for none, or a number of keys", window);
+  if (num_tokens == 0 || stream.device().kind != DeviceKind::cuda) return;
+  require(sequences.max_query_len >= 1 && sequences.max_query_len <= num_tokens,
+          "attention: max_query_len is {}, expected 1 to {}, the step's tokens", sequences.max_query_len, num_tokens);
+}
+
 }  // namespace
 
 std::size_t attention_scratch_bytes(int max_tokens, int max_sequences, int num_heads, int head_dim) {
@@ -130,13 +143,20 @@ std::size_t attention_scratch_bytes(int max_tokens, int max_sequences, int num_h
   return 0;
 }
 
+std::size_t attention_plan_bytes(int max_sequences, int num_kv_heads) {
+  if constexpr (kHaveCuda) return attention_plan_bytes_sm90(max_sequences, num_kv_heads);
+  return 0;
+}
+
+void plan_attention(const AttentionPlanParams& params, Stream& stream) {
+  require_shapes(params.kv, params.sequences, params.num_tokens, params.num_heads, params.window, stream);
+  if (params.num_tokens == 0 || stream.device().kind != DeviceKind::cuda) return;
+  require(params.plan != nullptr, "attention: plan is null");
+  if constexpr (kHaveCuda) plan_attention_sm90(params, stream);
+}
+
 void attention(const AttentionParams& params, Stream& stream) {
-  require_paged_kv(params.kv, params.sequences, params.q.rows, "attention");
-  require(params.kv.head_dim <= kMaxHeadDim, "attention: head_dim is {}, at most {} are supported", params.kv.head_dim,
-          kMaxHeadDim);
-  require(params.num_heads > 0 && params.num_heads % params.kv.num_kv_heads == 0,
-          "attention: num_heads {} is not a multiple of num_kv_heads {}", params.num_heads, params.kv.num_kv_heads);
-  require(params.window >= 0, "attention: window is {}, expected 0 for none, or a number of keys", params.window);
+  require_shapes(params.kv, params.sequences, params.q.rows, params.num_heads, params.window, stream);
   const std::int64_t columns = std::int64_t{params.num_heads} * params.kv.head_dim;
   require_activation(params.q, params.q.rows, columns, "attention", "q",
                      activations_on(stream, ActivationDTypes::float32));
@@ -145,9 +165,7 @@ void attention(const AttentionParams& params, Stream& stream) {
   if (params.q.rows == 0) return;
   if (stream.device().kind == DeviceKind::cuda) {
     require(params.scratch != nullptr, "attention: scratch is null");
-    require(params.sequences.max_query_len >= 1 && params.sequences.max_query_len <= params.q.rows,
-            "attention: max_query_len is {}, expected 1 to {}, the step's tokens", params.sequences.max_query_len,
-            params.q.rows);
+    require(params.plan != nullptr, "attention: plan is null");
     if constexpr (kHaveCuda) return attention_sm90(params, stream);
   }
   stream.enqueue([params](ThreadPool& pool) { attention_cpu(params, pool); });

@@ -24,6 +24,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/stream.h"
 #include "base/tensor.h"
@@ -43,15 +44,32 @@ struct AttentionParams {
   float scale = 0;    // on the scores; 1 / sqrt(head_dim) for Llama
   int window = 0;     // keys that a token sees, its own among them; 0: all up to its own
   OlderKeys older_keys = OlderKeys::in_flight;
-  void* scratch = nullptr;  // on a GPU, attention_scratch_bytes of its memory; null on the CPU
+  void* scratch = nullptr;     // on a GPU, attention_scratch_bytes of its memory; null on the CPU
+  const void* plan = nullptr;  // on a GPU, what plan_attention() has left for the same shapes; null on the CPU
 };
 
 // What a step of so many tokens and sequences needs on a GPU. It is to be zeroed once, before the first call; then
 // attention alone uses it, in one stream, for all layers and steps: each call leaves it zeroed.
 std::size_t attention_scratch_bytes(int max_tokens, int max_sequences, int num_heads, int head_dim);
 
+struct AttentionPlanParams {
+  PagedKv kv;  // of any layer
+  PagedSequences sequences;
+  std::int64_t num_tokens = 0;
+  int num_heads = 0;
+  int window = 0;
+  void* plan = nullptr;  // on a GPU, attention_plan_bytes of its memory, at a multiple of 16; null on the CPU
+};
+
+std::size_t attention_plan_bytes(int max_sequences, int num_kv_heads);
+
+// Enqueues what attention() has in common for all layers of a step that have the same window: on a GPU, which block
+// takes which keys, into `plan`; on the CPU, nothing. Kernels enqueued later start when this has ended. Throws
+// InvalidArgument as attention() does.
+void plan_attention(const AttentionPlanParams& params, Stream& stream);
+
 // Enqueues on `stream`. Throws InvalidArgument unless shapes fit, head_dim <= kMaxHeadDim and window >= 0, and on a GPU
-// unless there is scratch and 1 <= sequences.max_query_len <= num_tokens; contents of `sequences` are a precondition
+// unless there is a plan, scratch and 1 <= sequences.max_query_len <= num_tokens; contents of `sequences` are a precondition
 // (paged_kv.h). On a GPU a launch depends on shapes, max_query_len and page_table_stride alone, so that a captured step
 // can be replayed with other contexts.
 void attention(const AttentionParams& params, Stream& stream);

@@ -24,13 +24,13 @@ constexpr int part_numbers() {
 __device__ inline std::int64_t element_of(const Tensor& rows, const DecodeParams& params, const DecodeSegment& segment,
                                           int row, int d) {
   const int index = segment.row_tile * params.item_rows + row;
-  const int token = params.attention.sequences.query_start[segment.sequence] + index / params.group;
+  const int token = segment.first_token + index / params.group;
   const int head = segment.kv_head * params.group + index % params.group;
   return token * rows.row_stride + std::int64_t{head} * params.attention.kv.head_dim + d;
 }
 
 __device__ inline int rows_of(const DecodeParams& params, const DecodeSegment& segment) {
-  return min(params.item_rows, segment.of.num_new * params.group - segment.row_tile * params.item_rows);
+  return min(params.item_rows, segment.num_new * params.group - segment.row_tile * params.item_rows);
 }
 
 // Stores element d of a row and the three after it.
@@ -141,7 +141,7 @@ __device__ __noinline__ void merge_row_of_parts(std::uint32_t* all_parts, int fi
 // How many of the blocks that share an item merge it, those with the last parts: the last one alone where others may
 // have something else to do.
 __device__ inline int mergers_of(const DecodeParams& params, const DecodeSegment& segment) {
-  if (!segment.of_split) return 1;
+  if (segment.share != DecodeShare::split) return 1;
   return min(segment.last_part - segment.first_part + 1, (rows_of(params, segment) + kDecodeWarps - 1) / kDecodeWarps);
 }
 
@@ -229,7 +229,8 @@ __device__ void finish_segment(const DecodeParams& params, const DecodeSegment& 
   }
   sync_threads(kDecodeBarrier, kDecodeThreads);
 
-  if (segment.of_cluster && !segment.whole()) wait_for_cluster();  // all have begun
+  const bool pushes = segment.share == DecodeShare::cluster && !segment.whole();
+  if (pushes) wait_for_cluster();  // all have begun
   std::uint32_t* const part =
       params.parts + part_place(static_cast<int>(blockIdx.x), segment.first_part == static_cast<int>(blockIdx.x)) *
                          part_numbers<Shared, kHeadDim>();
@@ -240,7 +241,7 @@ __device__ void finish_segment(const DecodeParams& params, const DecodeSegment& 
         [&](int w) { return *reinterpret_cast<const float4*>(&shared.o[w][row][d]); });
     if (segment.whole()) {
       store_merged(params, segment, row, d, merged.average());
-    } else if (segment.of_cluster) {
+    } else if (pushes) {
       push_to_merger(params, segment, i, merged, shared);
     } else {
       store_four_relaxed(part + row * kHeadDim + d,
@@ -251,7 +252,7 @@ __device__ void finish_segment(const DecodeParams& params, const DecodeSegment& 
       }
     }
   }
-  if (segment.of_cluster && !segment.whole()) return merge_pushed<kHeadDim>(params, segment, shared);
+  if (pushes) return merge_pushed<kHeadDim>(params, segment, shared);
   sync_threads(kDecodeBarrier, kDecodeThreads);  // before the next segment's sums are stored
 }
 

@@ -30,14 +30,13 @@ namespace {
 
 using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's own kernels
 
-constexpr int kMaxDecodeBlocks = 256;
 constexpr int kMostItemRows = 16;
 
 // More than half of a multiprocessor's shared memory, so that no two blocks share one: else those multiprocessors that
 // the kernel ahead leaves first get two, and others none. Most need more than that anyway.
 constexpr std::size_t kLeastSharedBytesOfDecode = std::size_t{116} << 10;
 
-// Has the page table of a sequence that is the only one come nearer while the walk finds out which part of it matters.
+// Has the page table of a sequence that is the only one come nearer while the plan says which part of it matters.
 __device__ void look_ahead(const PagedSequences& sequences) {
   constexpr int kPagesOfLine = 128 / sizeof(std::int32_t);
   const int at = static_cast<int>(threadIdx.x) % 32 * kPagesOfLine;
@@ -65,15 +64,16 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
   if (may_read_all) wait_for_earlier_kernels();
   look_ahead(sequences);
   int fetched = 0;
-  DecodeWalk walk(params);
-  // By clusters, keys are few and multiprocessors left over: there the next kernel would ask for its weights before
-  // this one has asked for all its keys. Otherwise it finds no room before this one ends, and may be launched at once.
-  const bool lets_start_late = walk.by_clusters();
-  if (params.cluster > 1 && !lets_start_late) let_later_kernels_start();
-  while (!walk.done()) {
-    const DecodeSegment segment = walk.next();
+  DecodeSegments segments(params);
+  DecodeSegment segment;
+  bool lets_start_late = false;
+  while (segments.take(segment)) {
+    // In clusters keys are few and multiprocessors left over: there the next kernel would ask for its weights before
+    // this one has asked for all its keys. Otherwise it finds no room before this one ends, and may be launched at once.
+    lets_start_late = segment.share == DecodeShare::cluster;
+    if (params.cluster > 1 && !lets_start_late) let_later_kernels_start();
     const std::int32_t* page_table = sequences.pages(segment.sequence);
-    const int end_box = (segment.of.context_len + rows - 1) / rows, first_box = segment.of.first_key / rows;
+    const int end_box = (segment.context_len + rows - 1) / rows, first_box = segment.first_key / rows;
     // Page numbers of 32 boxes, one a lane, and of the 32 that follow.
     const auto pages_from = [&](int from) {
       return from + lane >= first_box && from + lane < end_box ? page_table[(from + lane) / boxes_of_page] : 0;
@@ -86,7 +86,7 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
         pages = next_pages;
         next_pages = pages_from(window + 32);
       }
-      if (!may_read_all && (tile + 1) * kDecodeKeys > segment.of.context_len - segment.of.num_new) {
+      if (!may_read_all && (tile + 1) * kDecodeKeys > segment.context_len - segment.num_new) {
         wait_for_earlier_kernels();  // for the new tokens' keys
         may_read_all = true;
       }
@@ -127,9 +127,8 @@ __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim
   int taken = 0;
   bool merges = false;  // an item of which other blocks have parts
   DecodeSegment to_merge;
-  for (DecodeWalk walk(params); !walk.done();) {
-    const DecodeSegment segment = walk.next();
-    const DecodeSequence& of = segment.of;
+  DecodeSegments segments(params);
+  for (DecodeSegment segment; segments.take(segment);) {
     const int rows = rows_of(params, segment), first_row = segment.row_tile * params.item_rows;
     if (!may_read_all) wait_for_earlier_kernels();  // for q
     may_read_all = true;
@@ -153,10 +152,10 @@ __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim
       });
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        last_key[n][r] =
-            of.context_len - of.num_new + (first_row + min(8 * n + lane % 4 * 2 + r, rows - 1)) / params.group;
+        last_key[n][r] = segment.context_len - segment.num_new +
+                         (first_row + min(8 * n + lane % 4 * 2 + r, rows - 1)) / params.group;
     }
-    const int all_see_from = window > 0 ? of.context_len - window : 0;  // up to the first new token's position
+    const int all_see_from = window > 0 ? segment.context_len - window : 0;  // up to the first new token's position
 
     RowSums<kHeadDim, kRowGroups> sums;
     sums.clear();
@@ -188,11 +187,11 @@ __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim
       };
 
       const int position = tile * kDecodeKeys + 16 * warp;
-      const bool at_edge = position + 15 > of.context_len - of.num_new || position < all_see_from;
+      const bool at_edge = position + 15 > segment.context_len - segment.num_new || position < all_see_from;
       if (at_edge) {
         // Nothing is known of slots without tokens, and 0 * NaN is NaN.
         for (int key = 0; key < 16; ++key) {
-          if (position + key < of.context_len && position + key >= of.first_key) continue;
+          if (position + key < segment.context_len && position + key >= segment.first_key) continue;
           for (int d = 8 * lane; d < kHeadDim; d += 8 * 32)
             *reinterpret_cast<uint4*>(shared.stages[stage].values + KeyTile::offset(16 * warp + key, d)) =
                 make_uint4(0, 0, 0, 0);
@@ -228,7 +227,8 @@ __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim
       if (lane == 0) arrive(shared_address(&shared.empty[stage]));
     }
     finish_segment(params, segment, sums, shared);
-    if (!segment.of_cluster && !segment.whole() && parts_behind(segment) < mergers_of(params, segment)) {
+    if (segment.share != DecodeShare::cluster && !segment.whole() &&
+        parts_behind(segment) < mergers_of(params, segment)) {
       merges = true;
       to_merge = segment;
     }
@@ -310,39 +310,41 @@ DecodeGrid decode_grid(const ClustersAtOnce& clusters, int num_sequences, int it
   return {1, most};
 }
 
+bool takes_kv(const PagedKv& kv) {
+  return with_head_dim(kv.head_dim, [](auto) {}) && copied_by_boxes(kv);
+}
+
 }  // namespace
 
 bool attention_decode_takes(const AttentionParams& params) {
-  return with_head_dim(params.kv.head_dim, [](auto) {}) && copied_by_boxes(params.kv) && rows_aligned_to(params.q, 2) &&
-         rows_aligned_to(params.y, 4);
+  return takes_kv(params.kv) && rows_aligned_to(params.q, 2) && rows_aligned_to(params.y, 4);
 }
 
 std::size_t attention_decode_scratch_bytes(int head_dim) {
   return kMaxDecodeBlocks * 2 * kMostItemRows * (static_cast<std::size_t>(head_dim) + 2) * sizeof(std::uint32_t);
 }
 
-void attention_decode_sm90(const AttentionParams& params, int max_rows, Stream& stream) {
+namespace {
+
+// Calls f(kernel, launch shape, decode params) for the kernel that takes these shapes.
+template <class F>
+void with_decode_kernel(const AttentionParams& params, int max_rows, Stream& stream, F f) {
   int multiprocessors = 0;
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device().index);
   const int group = params.num_heads / params.kv.num_kv_heads;
   const int most_rows = params.sequences.max_query_len * group;  // of a sequence; if too many, think of single tokens
-  const bool few_rows = (most_rows <= max_rows ? most_rows : group) <= 8;
+  const bool few_rows = (most_rows <= max_rows ? most_rows : group) <= kFewestItemRows;
   DecodeParams decode{.attention = params,
                       .score_scale = params.scale * static_cast<float>(M_LOG2E),
                       .group = group,
                       .max_rows = max_rows,
-                      .item_rows = few_rows ? 8 : 16,
+                      .item_rows = few_rows ? kFewestItemRows : kMostItemRows,
                       .parts = static_cast<std::uint32_t*>(params.scratch)};
-  // Boxes are of lines of 128 bytes: with 256 each would bring its neighbour, which another box asks for again.
-  constexpr auto kPromotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
-  const CUtensorMap keys = page_map(params.kv, params.kv.keys, kPromotion);
-  const CUtensorMap values = page_map(params.kv, params.kv.values, kPromotion);
   const int row_tiles = (std::min(most_rows, max_rows) + decode.item_rows - 1) / decode.item_rows;
   const int items = params.sequences.num_sequences * params.kv.num_kv_heads * row_tiles;
-  const auto launch = [&](auto head_dim, auto row_groups, auto type) {
+  const auto with_type = [&](auto head_dim, auto row_groups, auto type) {
     constexpr int kHeadDim = decltype(head_dim)::value, kRowGroups = decltype(row_groups)::value;
-    using T = decltype(type);
-    const auto kernel = attention_decode<T, kHeadDim, kRowGroups>;
+    const auto kernel = attention_decode<decltype(type), kHeadDim, kRowGroups>;
     LaunchShape shape{.block = dim3(kDecodeThreads + 32),
                       .shared_bytes = std::max(sizeof(DecodeShared<kHeadDim, kRowGroups>), kLeastSharedBytesOfDecode)};
     static const ClustersAtOnce clusters = clusters_at_once(kernel, shape);
@@ -350,19 +352,48 @@ void attention_decode_sm90(const AttentionParams& params, int max_rows, Stream& 
     decode.cluster = grid.cluster;
     shape.cluster = static_cast<unsigned>(grid.cluster);
     shape.grid = dim3(static_cast<unsigned>(grid.blocks));
-    launch_sm90("attention", kernel, shape, stream, decode, keys, values);
+    f(kernel, shape, decode);
   };
-  const auto launch_type = [&](auto head_dim, auto row_groups) {
+  const auto with_rows = [&](auto head_dim, auto row_groups) {
     if (params.kv.dtype == DType::bfloat16)
-      launch(head_dim, row_groups, __nv_bfloat16());
+      with_type(head_dim, row_groups, __nv_bfloat16());
     else
-      launch(head_dim, row_groups, __half());
+      with_type(head_dim, row_groups, __half());
   };
   with_head_dim(params.kv.head_dim, [&](auto head_dim) {
     if (few_rows)
-      launch_type(head_dim, std::integral_constant<int, 1>());
+      with_rows(head_dim, std::integral_constant<int, kFewestItemRows / 8>());
     else
-      launch_type(head_dim, std::integral_constant<int, 2>());
+      with_rows(head_dim, std::integral_constant<int, kMostItemRows / 8>());
+  });
+}
+
+}  // namespace
+
+std::size_t attention_decode_plan_bytes(int max_sequences, int num_kv_heads, int max_rows) {
+  const int most_items = (max_rows + kFewestItemRows - 1) / kFewestItemRows;  // of a sequence and KV head
+  return (kMaxDecodeBlocks + static_cast<std::size_t>(max_sequences) * static_cast<std::size_t>(num_kv_heads) *
+                                 static_cast<std::size_t>(most_items)) *
+         sizeof(DecodeSegment);
+}
+
+void plan_attention_decode_sm90(const AttentionPlanParams& params, int max_rows, Stream& stream) {
+  if (!takes_kv(params.kv)) return;
+  const AttentionParams attention{
+      .kv = params.kv, .sequences = params.sequences, .num_heads = params.num_heads, .window = params.window};
+  with_decode_kernel(attention, max_rows, stream,
+                     [&](auto /*kernel*/, const LaunchShape& shape, const DecodeParams& decode) {
+                       plan_decode(decode, static_cast<int>(shape.grid.x), params.plan, stream);
+                     });
+}
+
+void attention_decode_sm90(const AttentionParams& params, int max_rows, Stream& stream) {
+  // Boxes are of lines of 128 bytes: with 256 each would bring its neighbour, which another box asks for again.
+  constexpr auto kPromotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+  const CUtensorMap keys = page_map(params.kv, params.kv.keys, kPromotion);
+  const CUtensorMap values = page_map(params.kv, params.kv.values, kPromotion);
+  with_decode_kernel(params, max_rows, stream, [&](auto kernel, const LaunchShape& shape, const DecodeParams& decode) {
+    launch_sm90("attention", kernel, shape, stream, decode, keys, values);
   });
 }
 

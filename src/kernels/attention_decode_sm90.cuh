@@ -1,14 +1,18 @@
-// Which keys of which sequence and head a block of the decode kernel takes.
+// What the blocks of the decode kernel take of a step: segments, which attention_decode_plan_sm90.cu lays out once for all
+// layers of a window, as all blocks of all layers would otherwise find out the same, two to four microseconds each time.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/attention.h"
+#include "kernels/attention_sm90_ptx.cuh"
 
 namespace heddle::sm90 {
 
-inline constexpr int kDecodeKeys = 64;          // of a tile
-inline constexpr int kMostTilesInCluster = 16;  // of a block
+inline constexpr int kDecodeKeys = 64;  // of a tile
+inline constexpr int kMaxDecodeBlocks = 256;
+inline constexpr int kFewestItemRows = 8;
 
 struct DecodeParams {
   AttentionParams attention;
@@ -22,204 +26,69 @@ struct DecodeParams {
               // between launches
 };
 
-// One sequence of the step as the kernel cuts it: `items` are its pairs of KV head and item_rows rows, each of `tiles`
-// tiles of kDecodeKeys keys, from position first_tile * kDecodeKeys on.
-struct DecodeSequence {
-  int num_new = 0, context_len = 0;
-  int first_key = 0;  // that its first new token sees
-  int first_tile = 0, tiles = 0, items = 0;
-
-  DecodeSequence() = default;
-  __device__ DecodeSequence(const DecodeParams& params, int sequence) {
-    const PagedSequences& sequences = params.attention.sequences;
-    if (sequence >= sequences.num_sequences) return;
-    context_len = sequences.context_len[sequence];
-    num_new = sequences.query_start[sequence + 1] - sequences.query_start[sequence];
-    const int rows = num_new * params.group;
-    if (rows <= 0 || rows > params.max_rows) return;
-    if (params.attention.window > 0) first_key = max(0, context_len - num_new - params.attention.window + 1);
-    first_tile = first_key / kDecodeKeys;
-    tiles = (context_len + kDecodeKeys - 1) / kDecodeKeys - first_tile;
-    items = params.attention.kv.num_kv_heads * ((rows + params.item_rows - 1) / params.item_rows);
-  }
+// How a block comes to what it takes of an item.
+enum class DecodeShare : std::int32_t {
+  nothing,
+  run,      // as its turn of all tiles of all items; it may have others
+  split,    // it has this split of one item, and nothing else
+  cluster,  // a cluster has the item to itself; this block may have no tiles
 };
 
-// What a block takes of one item. An item that several blocks share is merged from its parts.
-struct DecodeSegment {
-  DecodeSequence of;
-  int sequence;
-  int kv_head, row_tile;
-  int begin, end;             // tiles
-  int first_part, last_part;  // the blocks that share the item
-  bool of_split;              // those have nothing else
-  bool of_cluster;            // those are of one cluster, which has no other item; this one may have no tiles
+// What a block takes of one item: a pair of KV head and item_rows rows of a sequence, cut into tiles of kDecodeKeys
+// keys. An item that several blocks share is merged from its parts.
+struct alignas(16) DecodeSegment {
+  DecodeShare share = DecodeShare::nothing;
+  std::int32_t sequence = 0;
+  std::int32_t first_token = 0, num_new = 0;  // of the sequence: rows of q
+  std::int32_t context_len = 0;
+  std::int32_t first_key = 0;  // that its first new token sees
+  std::int32_t kv_head = 0, row_tile = 0;
+  std::int32_t begin = 0, end = 0;             // tiles
+  std::int32_t first_part = 0, last_part = 0;  // the blocks that share the item
+  std::int32_t next = 0;                       // place in the plan of the block's next one; 0: there is none
+  std::int32_t unused[3] = {};
 
   __device__ bool whole() const { return first_part == last_part; }
 };
+inline constexpr int kSegmentNumbers = sizeof(DecodeSegment) / sizeof(std::int32_t);
+static_assert(kSegmentNumbers == 16);
 
-// The segments of this block in turn; the same in every thread. Called by whole warps.
-//
-// Where there are clusters and few tiles, a cluster has an item to itself, and its blocks share the item's tiles: they
-// are quick to merge what they have, but some blocks have nothing to do. Otherwise, where the blocks can
-// share out the step so that each gets a run of one item and none much more than the others, they do: an item's tiles
-// are cut into equal splits, one a block. Otherwise all tiles of all items are put one after the other, and each block
-// takes an equal run of them, which may be of several items.
-class DecodeWalk {
+// A plan is an array of segments: the first one of each block, by its index, and behind those of all blocks what begins
+// an item within a block, by the item's index.
+// The segments of this block in turn; the same in every lane. Called by whole warps. The next one is on its way while
+// one is worked on.
+class DecodeSegments {
  public:
-  __device__ explicit DecodeWalk(const DecodeParams& params) : params_(params) {
-    int tiles = 0, items = 0;
-#pragma unroll 1
-    for (int s = 0; s < num_sequences(); s += 32) {
-      const DecodeSequence of(params, s + lane());
-      tiles += __reduce_add_sync(~0u, of.tiles * of.items);
-      items += __reduce_add_sync(~0u, of.items);
-    }
-    if (tiles == 0) return;
-    total_ = tiles;
-    by_clusters_ = params.cluster > 1 && tiles <= kMostTilesInCluster * params.cluster * items;
-    if (by_clusters_)
-      total_ = items;
-    else
-      find_split(tiles, items);
-    blocks_ = by_clusters_ || split_tiles_ > 0 ? total_ : min(static_cast<int>(gridDim.x), total_);
-    const int block = static_cast<int>(by_clusters_ ? blockIdx.x / params.cluster : blockIdx.x);
-    if (block >= blocks_) return;
-    unit_ = share_of(block);
-    end_ = share_of(block + 1);
-    find_sequence();
-  }
+  __device__ explicit DecodeSegments(const DecodeParams& params)
+      : plan_(static_cast<const std::uint32_t*>(params.attention.plan)),
+        at_(static_cast<int>(blockIdx.x)),
+        number_(number_at(at_)) {}
 
-  __device__ bool done() const {
-    return unit_ >= end_;
-  }
-
-  // Whether each item is a cluster's.
-  __device__ bool by_clusters() const {
-    return by_clusters_;
-  }
-
-  __device__ DecodeSegment next() {
-    if (unit_ >= sequence_begin_ + units_of(of_)) {
-      do {
-        sequence_begin_ += units_of(of_);
-        of_ = DecodeSequence(params_, ++sequence_);
-      } while (of_.items == 0);
-    }
-    const int unit = unit_ - sequence_begin_;  // of the sequence
-    const int heads = params_.attention.kv.num_kv_heads;
-    DecodeSegment segment{.of = of_, .sequence = sequence_};
-    int item;
-    if (by_clusters_) {
-      const int rank = static_cast<int>(blockIdx.x) % params_.cluster;
-      const int share = (of_.tiles + params_.cluster - 1) / params_.cluster;
-      item = unit_++ - sequence_begin_;
-      segment.begin = of_.first_tile + min(rank * share, of_.tiles);
-      segment.end = of_.first_tile + min((rank + 1) * share, of_.tiles);
-      segment.first_part = static_cast<int>(blockIdx.x) - rank;
-      segment.last_part = segment.first_part + (of_.tiles + share - 1) / share - 1;
-      segment.of_cluster = true;
-    } else if (split_tiles_ > 0) {
-      const int splits = splits_of(of_), split = unit % splits;
-      item = unit / splits;
-      segment.begin = of_.first_tile + split * of_.tiles / splits;
-      segment.end = of_.first_tile + (split + 1) * of_.tiles / splits;
-      segment.first_part = static_cast<int>(blockIdx.x) - split;
-      segment.last_part = segment.first_part + splits - 1;
-      segment.of_split = true;
-      ++unit_;
-    } else {
-      const int tile = unit % of_.tiles, count = min(end_ - unit_, of_.tiles - tile);
-      item = unit / of_.tiles;
-      segment.begin = of_.first_tile + tile;
-      segment.end = segment.begin + count;
-      segment.first_part = block_of(unit_ - tile);
-      segment.last_part = block_of(unit_ - tile + of_.tiles - 1);
-      unit_ += count;
-    }
-    segment.kv_head = item % heads;
-    segment.row_tile = item / heads;
-    return segment;
+  // False when there are no more.
+  __device__ bool take(DecodeSegment& segment) {
+    if (at_ < 0) return false;
+    std::int32_t numbers[kSegmentNumbers];
+#pragma unroll
+    for (int i = 0; i < kSegmentNumbers; ++i) numbers[i] = __shfl_sync(~0u, number_, i);
+    memcpy(&segment, numbers, sizeof segment);
+    at_ = segment.next > 0 ? segment.next : -1;
+    if (at_ >= 0) number_ = number_at(at_);
+    return segment.share != DecodeShare::nothing;
   }
 
  private:
-  static __device__ int lane() {
-    return static_cast<int>(threadIdx.x % 32);
-  }
-  __device__ int num_sequences() const {
-    return params_.attention.sequences.num_sequences;
-  }
-  __device__ int splits_of(const DecodeSequence& of) const {
-    return (of.tiles + split_tiles_ - 1) / split_tiles_;
-  }
-  __device__ int units_of(const DecodeSequence& of) const {
-    return by_clusters_ ? of.items : split_tiles_ > 0 ? of.items * splits_of(of) : of.items * of.tiles;
+  // Of this lane.
+  __device__ std::int32_t number_at(int segment) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    return static_cast<std::int32_t>(load_relaxed(plan_ + segment * kSegmentNumbers + lane % kSegmentNumbers));
   }
 
-  // Where the share of a block begins. Overflows from 16 million tiles on, 500 GB of a layer's cache, or less where
-  // sequences share pages: 1024 of 128 K tokens with 8 KV heads.
-  __device__ int share_of(int block) const {
-    return static_cast<int>(static_cast<unsigned>(block) * static_cast<unsigned>(total_) /
-                            static_cast<unsigned>(blocks_));
-  }
-  // The block whose share holds the unit.
-  __device__ int block_of(int unit) const {
-    return static_cast<int>((static_cast<unsigned>(unit + 1) * static_cast<unsigned>(blocks_) - 1) /
-                            static_cast<unsigned>(total_));
-  }
-
-  // Sets split_tiles_ to the least number of tiles a block with which no item needs more blocks than there are, if
-  // that is little more than an equal share, and total_ to the blocks. Each lane tries one number.
-  __device__ void find_split(int tiles, int items) {
-    constexpr int kFewSequences = 32;
-    const int blocks = static_cast<int>(gridDim.x);
-    if (items > blocks || num_sequences() > kFewSequences) return;
-    const DecodeSequence mine(params_, lane());
-    // A part, too, costs: about as much as a tile for each hundred rows, an estimate. Both costs together are least
-    // where there are as many tiles to a part as the root of their number times that.
-    const int longest = __reduce_max_sync(~0u, mine.tiles);
-    const int worthwhile = static_cast<int>(sqrtf(static_cast<float>(longest * params_.item_rows) * 0.01f));
-    const int share = max((tiles + blocks - 1) / blocks, worthwhile), tried = share + lane();
-    int needed = 0;
-#pragma unroll 1
-    for (int s = 0; s < num_sequences(); ++s)
-      needed += __shfl_sync(~0u, mine.items, s) * ((__shfl_sync(~0u, mine.tiles, s) + tried - 1) / tried);
-    const unsigned enough = __ballot_sync(~0u, needed <= blocks && lane() <= 4 + share / 16);
-    if (enough == 0) return;
-    const int first = __ffs(static_cast<int>(enough)) - 1;
-    split_tiles_ = share + first;
-    total_ = __shfl_sync(~0u, needed, first);
-  }
-
-  // The sequence that holds unit_.
-  __device__ void find_sequence() {
-#pragma unroll 1
-    for (int s = 0; s < num_sequences(); s += 32) {
-      const DecodeSequence mine(params_, s + lane());
-      const int units = units_of(mine);
-      int up_to = units;
-      for (int step = 1; step < 32; step *= 2) {
-        const int before = __shfl_up_sync(~0u, up_to, step);
-        if (lane() >= step) up_to += before;
-      }
-      const unsigned beyond = __ballot_sync(~0u, sequence_begin_ + up_to > unit_);
-      if (beyond != 0) {
-        const int first = __ffs(static_cast<int>(beyond)) - 1;
-        sequence_ = s + first;
-        sequence_begin_ += __shfl_sync(~0u, up_to - units, first);
-        of_ = DecodeSequence(params_, sequence_);
-        return;
-      }
-      sequence_begin_ += __shfl_sync(~0u, up_to, 31);
-    }
-  }
-
-  const DecodeParams& params_;
-  DecodeSequence of_;
-  bool by_clusters_ = false;
-  int split_tiles_ = 0;         // of a block, where each takes one split
-  int total_ = 0, blocks_ = 0;  // units of the step: items, splits, or tiles; clusters or blocks that share them
-  int unit_ = 0, end_ = 0;      // of this block
-  int sequence_ = 0, sequence_begin_ = 0;
+  const std::uint32_t* plan_;
+  int at_;
+  std::int32_t number_;
 };
+
+// Enqueues the plan of a grid of so many blocks. Of params.attention, shapes and sequences count.
+void plan_decode(const DecodeParams& params, int num_blocks, void* plan, Stream& stream);
 
 }  // namespace heddle::sm90

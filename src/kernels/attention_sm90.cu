@@ -104,14 +104,35 @@ std::size_t attention_scratch_bytes_sm90(int /*max_tokens*/, int /*max_sequences
   return attention_decode_scratch_bytes(head_dim) + kAttentionPrefillScratchBytes;
 }
 
-void attention_sm90(const AttentionParams& params, Stream& stream) {
+namespace {
+
+// Which kernels a step's attention is of; none: the simple one.
+struct Kernels {
+  bool decode, prefill;
+};
+
+Kernels kernels_for(const AttentionParams& params) {
   const int group = params.num_heads / params.kv.num_kv_heads;
   const bool all_short = params.sequences.max_query_len * group <= kMostDecodeRows;
-  const bool may_be_short = all_short || params.sequences.num_sequences > 1;
-  if (!attention_decode_takes(params) || (!all_short && !attention_prefill_takes(params)))
-    return attention_simple_sm90(params, stream);
-  if (may_be_short) attention_decode_sm90(params, kMostDecodeRows, stream);
-  if (!all_short) attention_prefill_sm90(params, kMostDecodeRows, stream);
+  if (!attention_decode_takes(params) || (!all_short && !attention_prefill_takes(params))) return {};
+  return {.decode = all_short || params.sequences.num_sequences > 1, .prefill = !all_short};
+}
+
+}  // namespace
+
+std::size_t attention_plan_bytes_sm90(int max_sequences, int num_kv_heads) {
+  return attention_decode_plan_bytes(max_sequences, num_kv_heads, kMostDecodeRows);
+}
+
+void plan_attention_sm90(const AttentionPlanParams& params, Stream& stream) {
+  plan_attention_decode_sm90(params, kMostDecodeRows, stream);
+}
+
+void attention_sm90(const AttentionParams& params, Stream& stream) {
+  const Kernels kernels = kernels_for(params);
+  if (kernels.decode) attention_decode_sm90(params, kMostDecodeRows, stream);
+  if (kernels.prefill) attention_prefill_sm90(params, kMostDecodeRows, stream);
+  if (!kernels.decode && !kernels.prefill) attention_simple_sm90(params, stream);
 }
 
 }  // namespace heddle

@@ -30,10 +30,11 @@ __device__ inline void copy_box(std::uint32_t to, const CUtensorMap& map, int co
       : "memory");
 }
 
-// The blocks of a cluster meet: what each wrote to its shared memory before, the others may read after. Threads that
-// have ended are not waited for.
+// The blocks of a cluster meet: after it, all have begun, and barriers that were published before may be used by all.
+// Nothing else that was written is made visible, which would take a fence of all memory. Threads that have ended are not
+// waited for.
 __device__ inline void arrive_at_cluster() {
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
 __device__ inline void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");

@@ -91,10 +91,18 @@ PagedSequences sequences_of(const StepTensors& step) {
           .max_query_len = step.max_query_len};
 }
 
+std::vector<int> each_once(std::vector<int> values) {
+  std::ranges::sort(values);
+  const auto rest = std::ranges::unique(values);
+  values.erase(rest.begin(), rest.end());
+  return values;
+}
+
 }  // namespace
 
 Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan, Compute compute)
     : config_(std::move(config)),
+      windows_(each_once(config_.windows)),
       weights_(std::move(weights)),
       plan_(std::move(plan)),
       activations_(activation_dtype(weights_, compute)),
@@ -116,6 +124,12 @@ std::size_t Llama::attention_scratch_bytes(const StepLimits& limits) const {
   return heddle::attention_scratch_bytes(limits.max_tokens, limits.max_sequences, config_.num_heads, config_.head_dim);
 }
 
+// Of one window.
+std::size_t Llama::attention_plan_bytes(const StepLimits& limits) const {
+  if (device().kind == DeviceKind::cpu) return 0;
+  return Arena::rounded(heddle::attention_plan_bytes(limits.max_sequences, config_.num_kv_heads));
+}
+
 std::size_t Llama::arena_bytes(const StepLimits& limits) const {
   const int max_tokens = limits.max_tokens, max_logit_rows = limits.max_samples;
   const auto tensor = [](std::int64_t rows, std::int64_t columns, DType dtype = DType::float32) {
@@ -132,14 +146,17 @@ std::size_t Llama::arena_bytes(const StepLimits& limits) const {
   const std::size_t output = tensor(max_logit_rows, config_.hidden) + tensor(max_logit_rows, config_.hidden, deltas_) +
                              tensor(max_logit_rows, config_.hidden, activations_) +
                              tensor(max_logit_rows, config_.vocab_size);
-  const std::size_t operators =
-      Arena::rounded(attention_scratch_bytes(limits)) + Arena::rounded(linear_workspace_bytes(device()));
+  const std::size_t operators = Arena::rounded(attention_scratch_bytes(limits)) +
+                                windows_.size() * attention_plan_bytes(limits) +
+                                Arena::rounded(linear_workspace_bytes(device()));
   return operators + hidden + std::max({attention, feed_forward, output});
 }
 
 Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, Stream& stream) {
   // First, so that they stand at the same place in every step: attention leaves counters in its scratch.
   void* attention_scratch = arena.take_bytes(attention_scratch_bytes(tensors.limits));
+  const std::size_t plans_bytes = windows_.size() * attention_plan_bytes(tensors.limits);
+  auto* const attention_plans = static_cast<std::byte*>(arena.take_bytes(plans_bytes));
   const std::size_t workspace_bytes = linear_workspace_bytes(device());
   const Workspace workspace{arena.take_bytes(workspace_bytes), workspace_bytes};
   const Tensor residual = arena.take(tensors.num_tokens, config_.hidden, DType::float32);
@@ -150,8 +167,10 @@ Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, S
                   .stream = stream,
                   .delta = delta,
                   .workspace = workspace,
-                  .attention_scratch = attention_scratch};
+                  .attention_scratch = attention_scratch,
+                  .attention_plans = attention_plans};
 
+  plan_attention(step);
   embedding({.table = weights_.embedding, .tokens = tensors.tokens, .y = residual}, stream);
   Hidden hidden{.residual = residual};
   for (int layer = 0; layer < config_.num_layers; ++layer) {
@@ -159,6 +178,23 @@ Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, S
     hidden = feed_forward_block(layer, hidden, step);
   }
   return logits(hidden, step);
+}
+
+void* Llama::attention_plan(int window, const Step& step) const {
+  if (device().kind == DeviceKind::cpu) return nullptr;
+  const auto index = static_cast<std::size_t>(std::ranges::find(windows_, window) - windows_.begin());
+  return step.attention_plans + index * attention_plan_bytes(step.tensors.limits);
+}
+
+void Llama::plan_attention(const Step& step) {
+  for (const int window : windows_)
+    heddle::plan_attention({.kv = layer_pages(step.kv, 0),
+                            .sequences = sequences_of(step.tensors),
+                            .num_tokens = step.tensors.num_tokens,
+                            .num_heads = config_.num_heads,
+                            .window = window,
+                            .plan = attention_plan(window, step)},
+                           step.stream);
 }
 
 Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
@@ -196,6 +232,7 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
                .older_keys = kOlderKeys},
               step.stream);
   const Tensor attended = scratch.take(num_tokens, heads, activations_);
+  const int window = config_.windows[static_cast<std::size_t>(layer)];
   {
     const Span attending(step.stream, "attend", layer);
     attention({.q = q,
@@ -204,9 +241,10 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
                .sequences = sequences,
                .num_heads = config_.num_heads,
                .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
-               .window = config_.windows[static_cast<std::size_t>(layer)],
+               .window = window,
                .older_keys = kOlderKeys,
-               .scratch = step.attention_scratch},
+               .scratch = step.attention_scratch,
+               .plan = attention_plan(window, step)},
               step.stream);
   }
   plan_->linear(attended, weights.output, step.delta, step.workspace, step.stream);

@@ -3,6 +3,7 @@
 // norm of queries and keys; llama_architecture.h tells them apart.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -50,17 +51,22 @@ class Llama : public Model {
     const KvPages& kv;
     Arena& arena;
     Stream& stream;
-    Tensor delta;             // [num_tokens, hidden]: where blocks leave what they produce
-    Workspace workspace;      // of matrices
-    void* attention_scratch;  // on a GPU
+    Tensor delta;                // [num_tokens, hidden]: where blocks leave what they produce
+    Workspace workspace;         // of matrices
+    void* attention_scratch;     // on a GPU
+    std::byte* attention_plans;  // one for each of windows_, on a GPU
   };
 
   std::size_t attention_scratch_bytes(const StepLimits& limits) const;
+  std::size_t attention_plan_bytes(const StepLimits& limits) const;
+  void plan_attention(const Step& step);
+  void* attention_plan(int window, const Step& step) const;
   Hidden attention_block(int layer, Hidden hidden, const Step& step);
   Hidden feed_forward_block(int layer, Hidden hidden, const Step& step);
   Tensor logits(Hidden hidden, const Step& step);
 
   LlamaConfig config_;
+  std::vector<int> windows_;  // of attention, each once
   Weights weights_;
   std::unique_ptr<Plan> plan_;
   DType activations_;    // of what is multiplied with weights; residual and logits are float32

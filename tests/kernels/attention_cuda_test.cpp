@@ -85,6 +85,21 @@ Buffer zeroed(std::size_t size_bytes) {
   return on_gpu(zeros.data(), size_bytes);
 }
 
+// What no plan has written.
+Buffer poisoned(std::size_t size_bytes) {
+  const std::vector<std::byte> ones(size_bytes, std::byte{0xff});
+  return on_gpu(ones.data(), size_bytes);
+}
+
+AttentionPlanParams plan_of(const AttentionParams& params, Buffer& plan) {
+  return {.kv = params.kv,
+          .sequences = params.sequences,
+          .num_tokens = params.q.rows,
+          .num_heads = params.num_heads,
+          .window = params.window,
+          .plan = plan.data()};
+}
+
 struct Expected {
   double value, bound;
 };
@@ -176,6 +191,7 @@ class AttentionOnGpu : public testing::Test {
     GpuSequences on_device(sequences);
     const double scale = 1 / std::sqrt(c.head_dim);
     Buffer scratch = zeroed(attention_scratch_bytes(sequences.num_tokens(), 8, c.num_heads, c.head_dim));
+    Buffer plan = poisoned(attention_plan_bytes(8, c.num_kv_heads));
     AttentionParams params{.q = q.tensor(),
                            .y = y.tensor(),
                            .kv = on_device.kv,
@@ -183,8 +199,10 @@ class AttentionOnGpu : public testing::Test {
                            .num_heads = c.num_heads,
                            .scale = static_cast<float>(scale),
                            .window = c.window,
-                           .scratch = scratch.data()};
+                           .scratch = scratch.data(),
+                           .plan = plan.data()};
     Stream stream(kGpu);
+    plan_attention(plan_of(params, plan), stream);
     attention(params, stream);
     const std::vector<std::byte> once = y.download(stream);
     for (int again = 0; again < 4; ++again) {
@@ -368,13 +386,15 @@ TEST_F(AttentionOnGpu, CanBeReplayedWithOtherContexts) {
   q.upload();
   y.upload();
   Buffer scratch = zeroed(attention_scratch_bytes(2, 2, kHeads, kHeadDim));
-  const AttentionParams params{q.tensor(), y.tensor(), on_device.kv,         on_device.view, kHeads,
-                               0.1f,       0,          OlderKeys::in_flight, scratch.data()};
+  Buffer plan = poisoned(attention_plan_bytes(2, kKvHeads));
+  const AttentionParams params{q.tensor(), y.tensor(), on_device.kv,        on_device.view, kHeads,
+                               0.1f,       0,          OlderKeys::in_place, scratch.data(), plan.data()};
   Stream stream(kGpu);
   const auto native = static_cast<cudaStream_t>(stream.native());
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t replay = nullptr;
   ASSERT_EQ(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  plan_attention(plan_of(params, plan), stream);
   attention(params, stream);
   attention(params, stream);
   ASSERT_EQ(cudaStreamEndCapture(native, &graph), cudaSuccess);
@@ -383,6 +403,7 @@ TEST_F(AttentionOnGpu, CanBeReplayedWithOtherContexts) {
     for (const int second : kContexts) {
       const std::int32_t contexts[] = {first, second};
       cuda::copy(on_device.context_len.data(), contexts, sizeof(contexts), stream.native());
+      plan_attention(plan_of(params, plan), stream);
       attention(params, stream);
       const std::vector<std::byte> launched = y.download(stream);
       ASSERT_EQ(cudaMemsetAsync(y.memory.data(), 0xff, y.memory.size_bytes(), native), cudaSuccess);
@@ -401,9 +422,11 @@ TEST_F(AttentionOnGpu, NamesTheBrokenPrecondition) {
   q.upload();
   y.upload();
   Buffer scratch = zeroed(attention_scratch_bytes(2, 1, 4, 64));
+  Buffer plan = poisoned(attention_plan_bytes(1, 2));
   const AttentionParams good{q.tensor(), y.tensor(), on_device.kv,         on_device.view, 4,
-                             0.1f,       0,          OlderKeys::in_flight, scratch.data()};
+                             0.1f,       0,          OlderKeys::in_flight, scratch.data(), plan.data()};
   Stream stream(kGpu);
+  plan_attention(plan_of(good, plan), stream);
   const auto broken = [&](auto change, const std::string& part) {
     AttentionParams params = good;
     change(params);
@@ -411,6 +434,10 @@ TEST_F(AttentionOnGpu, NamesTheBrokenPrecondition) {
   };
   attention(good, stream);
   broken([](AttentionParams& p) { p.scratch = nullptr; }, "attention: scratch is null");
+  broken([](AttentionParams& p) { p.plan = nullptr; }, "attention: plan is null");
+  AttentionPlanParams unplaced = plan_of(good, plan);
+  unplaced.plan = nullptr;
+  expect_invalid([&] { plan_attention(unplaced, stream); }, "attention: plan is null");
   broken([](AttentionParams& p) { p.sequences.max_query_len = 0; }, "max_query_len is 0, expected 1 to 2");
   broken([](AttentionParams& p) { p.sequences.max_query_len = 3; }, "max_query_len is 3, expected 1 to 2");
   stream.synchronize();
