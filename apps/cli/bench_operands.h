@@ -55,6 +55,7 @@ class HostRows {
   Weight weight();
   HostRows widened() const;  // to float32
   std::vector<float> floats() const;
+  std::int64_t rows() const { return rows_; }
 
  private:
   std::int64_t rows_;

@@ -12,6 +12,7 @@
 #include "kernels/embedding.h"
 #include "kernels/gather_rows.h"
 #include "kernels/linear.h"
+#include "kernels/linear_swiglu.h"
 #include "kernels/random.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
@@ -76,6 +77,16 @@ struct LinearShape {
   DType output;
 };
 
+// These columns of all rows.
+std::vector<float> values_of(const HostRows& rows, std::span<const std::int64_t> columns) {
+  const std::vector<float> all = rows.floats();
+  const std::size_t width = all.size() / static_cast<std::size_t>(rows.rows());
+  std::vector<float> values;
+  for (std::size_t first = 0; first < all.size(); first += width)
+    for (const std::int64_t column : columns) values.push_back(all[first + static_cast<std::size_t>(column)]);
+  return values;
+}
+
 OperatorCase linear_case(const OperatorStep& step, const LinearShape& shape) {
   const DType input = input_dtype(step);
   const double weight_bytes = bytes_of(shape.out_features, shape.in_features, step.dtype);
@@ -112,12 +123,7 @@ OperatorCase linear_case(const OperatorStep& step, const LinearShape& shape) {
       on_cpu([&](Stream& cpu) {
         linear({.x = x_rows.tensor(), .weight = weight_rows.weight(), .y = wanted.tensor()}, cpu);
       });
-      const std::vector<float> rows = HostRows(operands.stream(), params.y, tokens).floats();
-      std::vector<float> got;
-      for (std::size_t token = 0; token < tokens.size(); ++token)
-        for (const std::int64_t feature : features)
-          got.push_back(rows[token * static_cast<std::size_t>(params.y.columns) + static_cast<std::size_t>(feature)]);
-      return relative_error(got, wanted.floats());
+      return relative_error(values_of(HostRows(operands.stream(), params.y, tokens), features), wanted.floats());
     };
     prepared.most_error = roundings({shape.output}, 2) + 1e-4;  // sums of tensor cores are a little less than float32's
     return prepared;
@@ -434,6 +440,59 @@ OperatorCase swiglu_case(const OperatorStep& step) {
   return result;
 }
 
+// Where gate, up and swiglu are one kernel (kernels/linear_swiglu.h).
+bool gates_at_once(const OperatorStep& step) {
+  return step.device.kind == DeviceKind::cuda && step.rows() <= kLinearSmallRows && step.dtype != DType::float32;
+}
+
+OperatorCase linear_swiglu_case(const OperatorStep& step) {
+  const std::int64_t rows = step.rows(), width = step.config.intermediate, hidden = step.config.hidden;
+  const DType dtype = step.dtype;
+  const double weight_bytes = bytes_of(2 * width, hidden, dtype);
+  OperatorCase result{.name = "linear_swiglu",
+                      .shape = fmt::format("{} x {} x {}", rows, 2 * width, hidden),
+                      .calls_per_step = step.config.num_layers,
+                      .bytes = weight_bytes + bytes_of(rows, hidden, dtype) + bytes_of(rows, width, dtype),
+                      .flops = 4.0 * static_cast<double>(rows * width) * static_cast<double>(hidden),
+                      .set_bytes = static_cast<std::size_t>(weight_bytes)};
+  result.prepare = [rows, width, hidden, dtype](Operands& operands, int sets) {
+    auto all = std::make_shared<std::vector<LinearSwigluParams>>();
+    LinearSwigluParams next{
+        .gate_up = {.x = operands.tensor(rows, hidden, dtype), .y = operands.tensor(rows, 2 * width, dtype)},
+        .y = operands.tensor(rows, width, dtype)};
+    for (int set = 0; set < sets; ++set) {
+      next.gate_up.weight = operands.weight(2 * width, hidden, dtype);
+      all->push_back(next);
+    }
+    PreparedOperator prepared;
+    prepared.call = [all, &operands](int set) {
+      linear_swiglu((*all)[static_cast<std::size_t>(set)], operands.stream());
+    };
+    prepared.check = [all, &operands] {
+      const LinearSwigluParams& params = all->front();
+      linear_swiglu(params, operands.stream());
+      const auto tokens = sampled(params.y.rows, kCheckedTokens);
+      const auto features = sampled(params.y.columns, kCheckedFeatures);
+      std::vector<std::int64_t> gate_and_up(features);
+      for (const std::int64_t feature : features) gate_and_up.push_back(params.y.columns + feature);
+      HostRows x = HostRows(operands.stream(), params.gate_up.x, tokens).widened();
+      HostRows weight(operands.stream(), params.gate_up.weight, gate_and_up);
+      const auto num_tokens = static_cast<std::int64_t>(tokens.size());
+      const auto num_features = static_cast<std::int64_t>(features.size());
+      HostRows gate_up(num_tokens, 2 * num_features, DType::float32), wanted(num_tokens, num_features, DType::float32);
+      on_cpu([&](Stream& cpu) {
+        linear_swiglu(
+            {.gate_up = {.x = x.tensor(), .weight = weight.weight(), .y = gate_up.tensor()}, .y = wanted.tensor()},
+            cpu);
+      });
+      return relative_error(values_of(HostRows(operands.stream(), params.y, tokens), features), wanted.floats());
+    };
+    prepared.most_error = roundings({dtype}, 2) + 1e-4;  // as linear's
+    return prepared;
+  };
+  return result;
+}
+
 OperatorCase embedding_case(const OperatorStep& step) {
   OperatorCase result{.name = "embedding",
                       .shape = fmt::format("{} of {} x {}", step.rows(), step.config.vocab_size, step.config.hidden),
@@ -496,22 +555,27 @@ std::vector<OperatorCase> operator_cases(const OperatorStep& step) {
   const std::int64_t rows = step.rows();
   const int layers = config.num_layers;
   const DType passed = passed_dtype(step);
-  return {embedding_case(step),
-          norm_case(step),
-          linear_case(step, {"qkv", heads + 2 * kv_heads, config.hidden, rows, layers, passed}),
-          rope_append_case(step),
-          attention_case(step),
-          linear_case(step, {"output", config.hidden, heads, rows, layers, delta_dtype(step)}),
-          linear_case(step, {"gate_up", std::int64_t{2} * config.intermediate, config.hidden, rows, layers, passed}),
-          swiglu_case(step),
-          linear_case(step, {"down", config.hidden, config.intermediate, rows, layers, delta_dtype(step)}),
-          gather_case(step),
-          linear_case(step, {"logits", config.vocab_size, config.hidden, step.batch, 1, DType::float32})};
+  std::vector<OperatorCase> gate_up{linear_swiglu_case(step)};
+  if (!gates_at_once(step))
+    gate_up = {
+        linear_case(step, {"gate_up", std::int64_t{2} * config.intermediate, config.hidden, rows, layers, passed}),
+        swiglu_case(step)};
+  std::vector<OperatorCase> cases{embedding_case(step),
+                                  norm_case(step),
+                                  linear_case(step, {"qkv", heads + 2 * kv_heads, config.hidden, rows, layers, passed}),
+                                  rope_append_case(step),
+                                  attention_case(step),
+                                  linear_case(step, {"output", config.hidden, heads, rows, layers, delta_dtype(step)})};
+  cases.insert(cases.end(), gate_up.begin(), gate_up.end());
+  cases.push_back(linear_case(step, {"down", config.hidden, config.intermediate, rows, layers, delta_dtype(step)}));
+  if (step.tokens > 1) cases.push_back(gather_case(step));  // otherwise every row is wanted
+  cases.push_back(linear_case(step, {"logits", config.vocab_size, config.hidden, step.batch, 1, DType::float32}));
+  return cases;
 }
 
 const std::vector<std::string>& operator_names() {
-  static const std::vector<std::string> names{"embedding", "rmsnorm", "linear",     "rope_append",
-                                              "attention", "swiglu",  "gather_rows"};
+  static const std::vector<std::string> names{"embedding",   "rmsnorm",   "linear", "linear_swiglu",
+                                              "rope_append", "attention", "swiglu", "gather_rows"};
   return names;
 }
 

@@ -106,6 +106,8 @@ void require_one_run(const Weight& weight) {
   }
 }
 
+}  // namespace
+
 void require_linear(const LinearParams& params, const Stream& stream) {
   const bool on_gpu = stream.device().kind == DeviceKind::cuda;
   require_weight(params.weight, "linear");
@@ -124,8 +126,6 @@ void require_linear(const LinearParams& params, const Stream& stream) {
             name_of(params.weight.dtype));
   }
 }
-
-}  // namespace
 
 std::size_t linear_workspace_bytes(Device device) {
   // 32 MiB is what NVIDIA advises for cuBLASLt on Hopper; the rest holds a bias rounded to the dtype of y.

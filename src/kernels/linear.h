@@ -38,6 +38,9 @@ std::size_t linear_workspace_bytes(Device device);
 // Throws InvalidArgument unless shapes and dtypes fit, Failure when the GPU or cuBLASLt refuses.
 void linear(const LinearParams& params, Stream& stream);
 
+// The checks of linear(): throws InvalidArgument.
+void require_linear(const LinearParams& params, const Stream& stream);
+
 // Computes the product like linear(), and on a GPU chooses beforehand, by timing it on `stream`, how this process is to
 // compute all later ones of this shape, these dtypes and this alignment there. Synchronizes; not while a graph is captured.
 void tune_linear(const LinearParams& params, Stream& stream);

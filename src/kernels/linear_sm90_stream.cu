@@ -33,13 +33,19 @@ constexpr std::size_t kMostSharedBytes = std::size_t{216} << 10;
 
 constexpr std::int64_t kLongTokens = 8192, kFewRows = 64, kManyRows16 = 96;
 
-template <class Config, class T, class Y>
+// Rows of W that a block takes, at most.
+std::int64_t rows_of_block(const LinearParams& params, StreamOutput output, int blocks) {
+  const int parts = rows_of_output(output);
+  return (params.weight.out_features / parts + blocks - 1) / blocks * parts;
+}
+
+template <class Config, StreamOutput kOutput, class T, class Y>
 void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
-  const std::int64_t rows = (params.weight.out_features + blocks - 1) / blocks;  // of a block, at most
+  const std::int64_t rows = rows_of_block(params, kOutput, blocks);
   const std::int64_t steps = (rows + Config::kTileRows - 1) / Config::kTileRows *
                              ((params.weight.in_features + Config::kStepFeatures - 1) / Config::kStepFeatures);
   const std::size_t shared_bytes = stream_shared_bytes<Config>(params.x.rows, params.weight.in_features, steps);
-  launch_sm90("linear", linear_stream<Config, T, Y>,
+  launch_sm90("linear", linear_stream<Config, kOutput, T, Y>,
               {.grid = dim3(static_cast<unsigned>(blocks)),
                .block = dim3(Config::kBlockThreads),
                .shared_bytes = std::max(shared_bytes, kLeastSharedBytes)},
@@ -48,15 +54,15 @@ void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
 
 // The order of sums is the same in all, so a token's bits do not depend on how many come with it. A tile that has few
 // of its rows wastes what is on its way; a high one reads less of x, which counts from 9 tokens on.
-template <class T, class Y>
+template <StreamOutput kOutput, class T, class Y>
 void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
   constexpr StreamTokens kWhole = StreamTokens::whole, kPieces = StreamTokens::pieces;
   const int blocks = num_multiprocessors(stream.device().index);
-  const std::int64_t rows = (params.weight.out_features + blocks - 1) / blocks;  // of a block, at most
+  const std::int64_t rows = rows_of_block(params, kOutput, blocks);
   if (params.x.rows > 8) {
     if ((rows > 32 && rows <= 48) || rows > kManyRows16)
-      return enqueue_stream<StreamConfig<3, 2, 3, kPieces>, T, Y>(params, blocks, stream);
-    return enqueue_stream<StreamConfig<2, 2, 2, kPieces>, T, Y>(params, blocks, stream);
+      return enqueue_stream<StreamConfig<3, 2, 3, kPieces>, kOutput, T, Y>(params, blocks, stream);
+    return enqueue_stream<StreamConfig<2, 2, 2, kPieces>, kOutput, T, Y>(params, blocks, stream);
   }
   using Low = StreamConfig<1, 1, 10, kWhole>;
   using Short = StreamConfig<2, 1, 4, kWhole>;
@@ -66,19 +72,19 @@ void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
   // A long x is there sooner piece by piece.
   if (in_features > kLongTokens ||
       stream_shared_bytes<High>(params.x.rows, in_features, High::kDepth) > kMostSharedBytes)
-    return enqueue_stream<StreamConfig<2, 1, 5, kPieces>, T, Y>(params, blocks, stream);
-  if (rows <= 16) return enqueue_stream<Low, T, Y>(params, blocks, stream);
+    return enqueue_stream<StreamConfig<2, 1, 5, kPieces>, kOutput, T, Y>(params, blocks, stream);
+  if (rows <= 16) return enqueue_stream<Low, kOutput, T, Y>(params, blocks, stream);
   // Of few rows, and more than x has features: queries, keys and values, so that attention is next and wants to find
   // room.
   if (rows <= kFewRows && params.weight.out_features > in_features)
-    return enqueue_stream<Short, T, Y>(params, blocks, stream);
-  enqueue_stream<High, T, Y>(params, blocks, stream);
+    return enqueue_stream<Short, kOutput, T, Y>(params, blocks, stream);
+  enqueue_stream<High, kOutput, T, Y>(params, blocks, stream);
 }
 
 template <class T>
 void enqueue_for_y(const LinearParams& params, Stream& stream) {
-  if (params.y.dtype == DType::float32) return enqueue_for_tokens<T, float>(params, stream);
-  enqueue_for_tokens<T, T>(params, stream);
+  if (params.y.dtype == DType::float32) return enqueue_for_tokens<StreamOutput::sums, T, float>(params, stream);
+  enqueue_for_tokens<StreamOutput::sums, T, T>(params, stream);
 }
 
 }  // namespace
@@ -90,9 +96,21 @@ bool is_for_stream(const LinearParams& params) {
          params.x.row_stride % 8 == 0 && is_aligned(params.x.data) && is_aligned(params.weight.row(0));
 }
 
+bool is_for_swiglu_stream(const LinearSwigluParams& params) {
+  return is_for_stream(params.gate_up) && params.y.dtype == params.gate_up.weight.dtype;
+}
+
 void linear_stream(const LinearParams& params, Stream& stream) {
   if (params.weight.dtype == DType::bfloat16) return enqueue_for_y<__nv_bfloat16>(params, stream);
   enqueue_for_y<__half>(params, stream);
+}
+
+void linear_swiglu_stream(const LinearSwigluParams& params, Stream& stream) {
+  LinearParams linear = params.gate_up;
+  linear.y = params.y;
+  if (linear.weight.dtype == DType::bfloat16)
+    return enqueue_for_tokens<StreamOutput::swiglu, __nv_bfloat16, __nv_bfloat16>(linear, stream);
+  enqueue_for_tokens<StreamOutput::swiglu, __half, __half>(linear, stream);
 }
 
 }  // namespace heddle

@@ -17,10 +17,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/launch_sm90.cuh"
 #include "kernels/linear_sm90_plain.cuh"
 #include "kernels/mbarrier_sm90.cuh"
+#include "kernels/swiglu_sm90.cuh"
 
 namespace heddle {
 
@@ -47,6 +49,17 @@ struct StreamConfig {
   static constexpr std::size_t kSumsBytes = std::size_t{4} * kRowStride * 8 * kWarps;  // of 8 tokens at a time
   static_assert(kSumsBytes % 128 == 0);
 };
+
+// What a block makes of the sums of its rows.
+enum class StreamOutput {
+  sums,    // of each row, one of y
+  swiglu,  // silu(gate) * up (swiglu.h), of row i a gate and of row i of W's lower half what it lets through
+};
+
+// Rows of W that make one of y. A tile has as many of the first such rows, and behind them those of the lower half.
+constexpr int rows_of_output(StreamOutput output) {
+  return output == StreamOutput::swiglu ? 2 : 1;
+}
 
 // Blocks begin in turns at multiples of so many steps along k, so that not all ask for the same part of x at once.
 inline constexpr int kStepsApart = 2;
@@ -123,20 +136,19 @@ __device__ inline void multiply_add(float (&c)[4], const uint4& low, const uint4
       : "r"(low.z), "r"(high.z), "r"(low.w), "r"(high.w), "r"(x.z), "r"(x.w));
 }
 
-// The rows of a block and how they are cut into tiles of one height, the last one at most as high.
+// The outputs of a block and how they are cut into tiles of one height, the last one at most as high.
 struct StreamShare {
   std::int64_t begin, end;
-  int tiles, tile_rows;
+  int tiles, tile_outputs;
 };
 
-template <class Config>
-__device__ inline StreamShare share_of_block(std::int64_t out_features) {
+__device__ inline StreamShare share_of_block(std::int64_t outputs, int most_of_tile) {
   StreamShare share;
-  share.begin = out_features * blockIdx.x / gridDim.x;
-  share.end = out_features * (blockIdx.x + 1) / gridDim.x;
-  const int rows = static_cast<int>(share.end - share.begin);
-  share.tiles = (rows + Config::kTileRows - 1) / Config::kTileRows;
-  share.tile_rows = share.tiles == 0 ? 0 : (rows + share.tiles - 1) / share.tiles;
+  share.begin = outputs * blockIdx.x / gridDim.x;
+  share.end = outputs * (blockIdx.x + 1) / gridDim.x;
+  const int count = static_cast<int>(share.end - share.begin);
+  share.tiles = (count + most_of_tile - 1) / most_of_tile;
+  share.tile_outputs = share.tiles == 0 ? 0 : (count + share.tiles - 1) / share.tiles;
   return share;
 }
 
@@ -147,7 +159,7 @@ struct StreamCursor {
   int position;      // along k, in steps
   int first_k;       // of the lane, at position 0
   std::int64_t row;  // of the lane's first piece
-  int tile_rows;
+  int tile_outputs;
   int step = 0;  // of the tile
   int tile = 0;
 
@@ -156,7 +168,7 @@ struct StreamCursor {
     if (++position == steps) position = 0;
     if (++step < steps) return;
     step = 0;
-    row += tile_rows;
+    row += tile_outputs;
     ++tile;
   }
 };
@@ -187,30 +199,40 @@ __device__ inline void bring_whole_tokens(const Operands& op, T* tokens, std::ui
                      static_cast<std::uint32_t>(in_features) * 2, there);
 }
 
-// Adds what the warps have left in `sums` of 8 tokens, in their order, and stores it.
-template <class Config, class Operands>
+// Adds what the warps have left in `sums` of 8 tokens, in their order, and stores what is made of it.
+template <class Config, StreamOutput kOutput, class Operands>
 __device__ inline void store_tile(const Operands& op, const StreamShare& share, int tile, int first_token,
                                   const float* sums) {
-  const std::int64_t first_row = share.begin + std::int64_t{tile} * share.tile_rows;
-  const int rows = static_cast<int>(min(std::int64_t{share.tile_rows}, share.end - first_row));
+  constexpr int kParts = rows_of_output(kOutput), kTileOutputs = Config::kTileRows / kParts;
+  const std::int64_t first = share.begin + std::int64_t{tile} * share.tile_outputs;
+  const int outputs = static_cast<int>(min(std::int64_t{share.tile_outputs}, share.end - first));
   const int tokens = min(8, op.num_tokens - first_token);
-  for (int i = static_cast<int>(threadIdx.x); i < tokens * Config::kTileRows; i += Config::kThreads) {
-    const int token = i / Config::kTileRows, row = i % Config::kTileRows;
-    if (row >= rows) continue;
-    const float* at = sums + token * Config::kRowStride + row;
-    float sum = *at;
+  for (int i = static_cast<int>(threadIdx.x); i < tokens * kTileOutputs; i += Config::kThreads) {
+    const int token = i / kTileOutputs, output = i % kTileOutputs;
+    if (output >= outputs) continue;
+    float parts[kParts];
 #pragma unroll
-    for (int warp = 1; warp < Config::kWarps; ++warp) sum += at[warp * 8 * Config::kRowStride];
-    if (op.bias != nullptr) sum += op.bias[first_row + row];
-    store_rounded(op.y + (first_token + token) * op.y_stride + first_row + row, sum);
+    for (int part = 0; part < kParts; ++part) {
+      const float* at = sums + token * Config::kRowStride + part * kTileOutputs + output;
+      parts[part] = *at;
+#pragma unroll
+      for (int warp = 1; warp < Config::kWarps; ++warp) parts[part] += at[warp * 8 * Config::kRowStride];
+      if (op.bias != nullptr) parts[part] += op.bias[first + output + part * (op.out_features / kParts)];
+    }
+    auto* const y = op.y + (first_token + token) * op.y_stride + first + output;
+    if constexpr (kOutput == StreamOutput::swiglu)
+      store_rounded(y, gated(parts[0], parts[1], std::remove_pointer_t<decltype(y)>{}));
+    else
+      store_rounded(y, parts[0]);
   }
 }
 
 // The rows of x and W aligned to 16 bytes, in_features a multiple of 8, num_tokens <= 8 * kTokenTiles. Any grid.
-template <class Config, class T, class Y>
+template <class Config, StreamOutput kOutput, class T, class Y>
 __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     linear_stream(const __grid_constant__ LinearOperands<T, T, Y> op) {
   constexpr int kRowPieces = Config::kRowPieces, kStepPieces = Config::kStepPieces;
+  constexpr int kParts = rows_of_output(kOutput), kPartPieces = kRowPieces / kParts;
   constexpr int kTokenTiles = Config::kTokenTiles;
   constexpr std::uint32_t kPieceBytes = 16 * Config::kThreads, kStepBytes = kPieceBytes * kStepPieces;
   extern __shared__ __align__(128) uint4 shared[];
@@ -230,7 +252,8 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
   const int row_of_copy = lane / 8, piece_of_copy = lane % 8;
   const int in_features = static_cast<int>(op.in_features);
   const int steps = (in_features + Config::kStepFeatures - 1) / Config::kStepFeatures;
-  const StreamShare share = share_of_block<Config>(op.out_features);
+  const std::int64_t outputs = op.out_features / kParts;
+  const StreamShare share = share_of_block(outputs, Config::kTileRows / kParts);
   const int total_steps = steps * share.tiles;
 
   const std::uint64_t policy = evict_first_policy();
@@ -240,7 +263,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
                                .position = static_cast<int>(blockIdx.x) % starts * kStepsApart,
                                .first_k = warp * 64 + piece_of_copy * 8,
                                .row = share.begin + row_of_copy,
-                               .tile_rows = share.tile_rows};
+                               .tile_outputs = share.tile_outputs};
   // [kRowPieces * 4][8] pieces of a warp, the halves of every second row swapped: what eight lanes read at once are
   // four pieces of two neighbouring rows.
   const std::uint32_t my_rows = my_ring - thread * 16 +
@@ -248,13 +271,15 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
                                                            (piece_of_copy ^ row_of_copy % 2 * 4) * 16);
   const auto copy_weights = [&](std::uint32_t slot) {
     const T* from = op.weight + weights.row * op.in_features + weights.k();
-    const std::int64_t tile_end = min(share.end, share.begin + std::int64_t{weights.tile + 1} * share.tile_rows);
+    const std::int64_t tile_end = min(share.end, share.begin + std::int64_t{weights.tile + 1} * share.tile_outputs);
     const int rows_left = static_cast<int>(tile_end - weights.row);
     const bool in_row = weights.k() < in_features;
 #pragma unroll
-    for (int i = 0; i < kRowPieces; ++i)
-      copy_weights_16(my_rows + slot * kStepBytes + i * 512, from + i * 4 * op.in_features, in_row && i * 4 < rows_left,
-                      policy);
+    for (int i = 0; i < kRowPieces; ++i) {
+      const int row = i % kPartPieces * 4;
+      copy_weights_16(my_rows + slot * kStepBytes + i * 512, from + (row + i / kPartPieces * outputs) * op.in_features,
+                      in_row && row < rows_left, policy);
+    }
     weights.advance();
   };
   StreamCursor<Config> tokens = weights;  // where x is copied, or if it is there as a whole, used
@@ -362,7 +387,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
         for (int i = 0; i < 4; ++i)
           mine[(piece_of_lane * 2 + i % 2) * Config::kRowStride + m * 16 + i / 2 * 8 + row_of_lane] = c[m][n][i];
       sm90::sync_threads(kBarrierOfMultipliers, Config::kThreads);
-      store_tile<Config>(op, share, tile, n * 8, sums);
+      store_tile<Config, kOutput>(op, share, tile, n * 8, sums);
     }
   }
 }

@@ -3,13 +3,18 @@
 
 #include "base/stream.h"
 #include "kernels/linear.h"
+#include "kernels/linear_swiglu.h"
 
 namespace heddle {
 
 // Whether linear_stream() takes these operands: number of tokens, dtypes, alignment.
 bool is_for_stream(const LinearParams& params);
 
-// Enqueues on `stream`, a CUDA stream.
+// The same of linear_swiglu_stream().
+bool is_for_swiglu_stream(const LinearSwigluParams& params);
+
+// Enqueue on `stream`, a CUDA stream.
 void linear_stream(const LinearParams& params, Stream& stream);
+void linear_swiglu_stream(const LinearSwigluParams& params, Stream& stream);
 
 }  // namespace heddle

@@ -68,11 +68,15 @@ void swiglu_cpu(const SwigluParams& params, ThreadPool& pool) {
 
 }  // namespace
 
-void swiglu(const SwigluParams& params, Stream& stream) {
+void require_swiglu(const SwigluParams& params, const Stream& stream) {
   require_activation(params.y, params.y.rows, params.y.columns, "swiglu", "y",
                      activations_on(stream, ActivationDTypes::with_bfloat16));
   require_activation(params.gate_up, params.y.rows, 2 * params.y.columns, "swiglu", "gate_up",
                      activations_on(stream, ActivationDTypes::float32));
+}
+
+void swiglu(const SwigluParams& params, Stream& stream) {
+  require_swiglu(params, stream);
   if (params.y.rows == 0) return;
   if constexpr (kHaveCuda) {
     if (stream.device().kind == DeviceKind::cuda) return swiglu_sm90(params, stream);

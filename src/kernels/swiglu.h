@@ -11,6 +11,9 @@ struct SwigluParams {
   Tensor y;        // [num_tokens, intermediate], float32 or bfloat16, on a GPU any; apart from gate_up
 };
 
+// The checks of swiglu(): throws InvalidArgument.
+void require_swiglu(const SwigluParams& params, const Stream& stream);
+
 // Enqueues on `stream`. Throws InvalidArgument unless shapes and dtypes fit.
 void swiglu(const SwigluParams& params, Stream& stream);
 

@@ -1,28 +1,13 @@
 // Element by element, a pack a thread.
 #include "kernels/elements_sm90.cuh"
 #include "kernels/launch_sm90.cuh"
+#include "kernels/swiglu_sm90.cuh"
 #include "kernels/swiglu_sm90.h"
 
 namespace heddle {
 namespace {
 
 constexpr int kMostSwigluThreads = 256, kFewSwigluThreads = 64;  // few: where rows are too few for every multiprocessor
-
-// Overflow of exp, below -88.7, gives -0 as on the CPU.
-__device__ float gated(float gate, float up, float) {
-  return gate / (1.0f + expf(-gate)) * up;
-}
-
-// For results of 16 bits, whose own rounding hides that of the fast instructions: the accurate ones would take longer
-// than the memory. Below -87.3 the inverse is subnormal, which these instructions take for 0: -0 too, less than 2^-119
-// off.
-template <class Half>
-__device__ float gated(float gate, float up, Half) {
-  float exponential, inverse;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(exponential) : "f"(gate * -1.44269504f));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f + exponential));
-  return gate * inverse * up;
-}
 
 template <class In, class Out>
 __global__ void __launch_bounds__(kMostSwigluThreads) swiglu_packs(const __grid_constant__ SwigluParams params) {

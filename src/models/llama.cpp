@@ -13,7 +13,6 @@
 #include "kernels/linear.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope_append.h"
-#include "kernels/swiglu.h"
 #include "plans/local.h"
 
 namespace heddle {
@@ -260,9 +259,8 @@ Hidden Llama::feed_forward_block(int layer, Hidden hidden, const Step& step) {
   const Tensor x = scratch.take(num_tokens, config_.hidden, activations_);
   plan_->add_norm(hidden, weights.feed_forward_norm, x, step.stream);
   const Tensor gate_up = scratch.take(num_tokens, std::int64_t{2} * config_.intermediate, intermediates_);
-  plan_->linear(x, weights.gate_up, gate_up, step.workspace, step.stream);
   const Tensor gated = scratch.take(num_tokens, config_.intermediate, activations_);
-  swiglu({.gate_up = gate_up, .y = gated}, step.stream);
+  plan_->linear_swiglu(x, weights.gate_up, gate_up, gated, step.workspace, step.stream);
   plan_->linear(gated, weights.down, step.delta, step.workspace, step.stream);
   return {.residual = hidden.residual, .delta = step.delta};
 }
@@ -271,6 +269,7 @@ Tensor Llama::logits(Hidden hidden, const Step& step) {
   const Span span(step.stream, "logits");
   const int num_rows = step.tensors.num_logit_rows;
   const auto wanted_rows = [&](Tensor x) {
+    if (num_rows == x.rows) return x;  // rows ascend, so they are all (step_plan.h, validate)
     const Tensor rows = step.arena.take(num_rows, config_.hidden, x.dtype);
     gather_rows({.x = x, .rows = step.tensors.logit_rows, .y = rows}, step.stream);
     return rows;

@@ -2,9 +2,17 @@
 
 #include "base/trace.h"
 #include "kernels/linear.h"
+#include "kernels/linear_swiglu.h"
 #include "kernels/rmsnorm.h"
 
 namespace heddle {
+namespace {
+
+LinearParams product(Tensor x, const Weight& weight, Tensor y, Workspace workspace) {
+  return {.x = x, .weight = weight, .y = y, .workspace = workspace.data, .workspace_bytes = workspace.size_bytes};
+}
+
+}  // namespace
 
 void LocalPlan::add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, Stream& stream) {
   const bool pending = hidden.delta.data != nullptr;
@@ -18,8 +26,13 @@ void LocalPlan::add_norm(const Hidden& hidden, const Norm& norm, Tensor normaliz
 
 void LocalPlan::linear(Tensor x, const Weight& weight, Tensor y, Workspace workspace, Stream& stream) {
   const Span span(stream, "linear");
-  heddle::linear(
-      {.x = x, .weight = weight, .y = y, .workspace = workspace.data, .workspace_bytes = workspace.size_bytes}, stream);
+  heddle::linear(product(x, weight, y, workspace), stream);
+}
+
+void LocalPlan::linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, Workspace workspace,
+                              Stream& stream) {
+  const Span span(stream, "linear");
+  heddle::linear_swiglu({.gate_up = product(x, weight, gate_up, workspace), .y = y}, stream);
 }
 
 }  // namespace heddle

@@ -9,6 +9,8 @@ class LocalPlan : public Plan {
  public:
   void add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, Stream& stream) override;
   void linear(Tensor x, const Weight& weight, Tensor y, Workspace workspace, Stream& stream) override;
+  void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, Workspace workspace,
+                     Stream& stream) override;
 };
 
 }  // namespace heddle

@@ -39,6 +39,11 @@ class Plan {
   // y = x W^T + bias. x [num_tokens, in_features], y [num_tokens, out_features], of dtypes that kernels/linear.h takes;
   // the workspace as large as it wants.
   virtual void linear(Tensor x, const Weight& weight, Tensor y, Workspace workspace, Stream& stream) = 0;
+
+  // y = silu(gate) * up, of gate and up = x W^T + bias, stacked (kernels/linear_swiglu.h). y [num_tokens, intermediate];
+  // gate_up [num_tokens, 2 * intermediate] is scratch.
+  virtual void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, Workspace workspace,
+                             Stream& stream) = 0;
 };
 
 }  // namespace heddle
