@@ -5,8 +5,9 @@
 // of 64, whole lines of 128 bytes: a lane's 16 bytes are 8 neighbours of a row, which is not the order of k that the
 // instruction has in mind, but the sum does not care as long as x is dealt out alike. What a warp copies it alone
 // reads, so copies need no barrier, only the lanes' own cp.async groups: shared memory serves as registers that loads
-// may write late. One more warp waits for x and has the copy engine bring it whole, where there is room for that;
-// otherwise each warp copies the pieces of x that go with its weights. Behind the last k of a tile the warps' sums meet
+// may write late. For up to 8 tokens, warps of their own wait for x, so that it comes while the others still fill their
+// ring: one has the copy engine bring it whole, where there is room for that; otherwise four copy the pieces that go with
+// the first weights, and each warp those that go with its later ones. Behind the last k of a tile the warps' sums meet
 // in shared memory, in order of the warps, while the copies of the next tile are on their way. That meeting also keeps
 // the warps together: the memory is at its best when neighbours are asked for together.
 // docs/notes/linear_gpu.md has what was measured of this and of other ways.
@@ -32,8 +33,10 @@ enum class StreamTokens { whole, pieces };
 template <int kRowTiles_, int kTokenTiles_, int kDepth_, StreamTokens kTokens_>
 struct StreamConfig {
   static constexpr int kWarps = 8;
-  static constexpr int kThreads = kWarps * 32;                                                 // that multiply
-  static constexpr int kBlockThreads = kThreads + (kTokens_ == StreamTokens::whole ? 32 : 0);  // one warp brings x
+  static constexpr int kThreads = kWarps * 32;  // that multiply
+  // Threads that bring x. Of more tokens it is as soon there where each thread loads its own: their ring is short.
+  static constexpr int kBringers = kTokens_ == StreamTokens::whole ? 32 : kTokenTiles_ == 1 ? 128 : 0;
+  static constexpr int kBlockThreads = kThreads + kBringers;
   static constexpr int kRowTiles = kRowTiles_;      // of 16 rows, that share what is read of x
   static constexpr int kTokenTiles = kTokenTiles_;  // of 8 tokens
   static constexpr int kDepth = kDepth_;            // steps on their way
@@ -43,6 +46,7 @@ struct StreamConfig {
   static constexpr int kRowPieces = 4 * kRowTiles;  // of a lane; a warp's are 4 rows' 128 bytes
   static constexpr int kStepPieces = kRowPieces + (kWholeTokens ? 0 : 2 * kTokenTiles);
   static constexpr int kStepFeatures = kWarps * 64;
+  static constexpr std::uint32_t kPieceBytes = 16 * kThreads, kStepBytes = kPieceBytes * kStepPieces;
   static constexpr std::size_t kRingBytes = std::size_t{16} * kThreads * kStepPieces * kDepth;
   // On their way while the ring is filled for the first time: 64 KiB or more.
   static constexpr int kGroupsAhead = kRingBytes / kDepth < std::size_t{32} << 10 ? 4 : 2;
@@ -173,11 +177,22 @@ struct StreamCursor {
   }
 };
 
-// Named barriers.
-inline constexpr int kBarrierOfAll = 1, kBarrierOfMultipliers = 2;
+// A lane's pieces of x for one step, to where they stand behind those of W: each of 8 tokens' 16 bytes, and 64 further
+// on; from feature tokens.k() + k.
+template <class Config, class Operands>
+__device__ inline void copy_tokens(const Operands& op, const StreamCursor<Config>& tokens, int k, std::uint32_t slot) {
+#pragma unroll
+  for (int i = 0; i < 2 * Config::kTokenTiles; ++i) {
+    const int token = i / 2 * 8 + static_cast<int>(threadIdx.x) % 32 / 4, from = tokens.k() + k + i % 2 * 32;
+    copy_tokens_16(slot + (Config::kRowPieces + i) * Config::kPieceBytes, op.x + token * op.x_stride + from,
+                   from < static_cast<int>(op.in_features) && token < op.num_tokens);
+  }
+}
 
-// All of x by the copy engine, zeros behind each token's end; makes the barrier `there`, which is told. For a warp of
-// its own, so that x comes while the others still fill their ring.
+// Named barriers.
+inline constexpr int kBarrierOfAll = 1, kBarrierOfMultipliers = 2, kBarrierOfBringers = 3;
+
+// All of x by the copy engine, zeros behind each token's end; makes the barrier `there`, which is told. One warp.
 template <class Config, class Operands, class T>
 __device__ inline void bring_whole_tokens(const Operands& op, T* tokens, std::uint32_t there) {
   const int lane = static_cast<int>(threadIdx.x) % 32, in_features = static_cast<int>(op.in_features);
@@ -197,6 +212,28 @@ __device__ inline void bring_whole_tokens(const Operands& op, T* tokens, std::ui
   if (lane < op.num_tokens)
     sm90::copy_bytes(sm90::shared_address(tokens + lane * stride), op.x + lane * op.x_stride,
                      static_cast<std::uint32_t>(in_features) * 2, there);
+}
+
+// What the multiplying threads read of x in the first steps, where each would have copied it in the ring; makes the
+// barrier `there`, which is told. `tokens` and `ring` are those of the lane in the first warp.
+template <class Config, class Operands>
+__device__ inline void bring_first_pieces(const Operands& op, StreamCursor<Config> tokens, std::uint32_t ring,
+                                          int steps, std::uint32_t there) {
+  const int bringer = static_cast<int>(threadIdx.x) - Config::kThreads;
+  if (bringer == 0) {
+    sm90::init_barrier(there, Config::kBringers);
+    sm90::publish_barriers();
+  }
+  sm90::sync_threads(kBarrierOfBringers, Config::kBringers);
+  sm90::arrive_at_threads(kBarrierOfAll, Config::kBlockThreads);  // who may wait at the barrier from here on
+  wait_for_earlier_kernels();
+  for (int step = 0; step < steps; ++step) {
+    for (int warp = bringer / 32; warp < Config::kWarps; warp += Config::kBringers / 32)
+      copy_tokens<Config>(op, tokens, warp * 64, ring + step * Config::kStepBytes + warp * 512);
+    tokens.advance();
+  }
+  sm90::arrive_behind_copies(there);
+  wait_for_copy_groups<0>();
 }
 
 // Adds what the warps have left in `sums` of 8 tokens, in their order, and stores what is made of it.
@@ -234,7 +271,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
   constexpr int kRowPieces = Config::kRowPieces, kStepPieces = Config::kStepPieces;
   constexpr int kParts = rows_of_output(kOutput), kPartPieces = kRowPieces / kParts;
   constexpr int kTokenTiles = Config::kTokenTiles;
-  constexpr std::uint32_t kPieceBytes = 16 * Config::kThreads, kStepBytes = kPieceBytes * kStepPieces;
+  constexpr std::uint32_t kStepBytes = Config::kStepBytes;
   extern __shared__ __align__(128) uint4 shared[];
   auto* sums = reinterpret_cast<float*>(shared);
   auto* whole_tokens = reinterpret_cast<T*>(shared + Config::kSumsBytes / sizeof(uint4));
@@ -245,9 +282,9 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
   let_later_kernels_start();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   __shared__ std::uint64_t tokens_there;
+  const std::uint32_t there = sm90::shared_address(&tokens_there);
   if constexpr (Config::kWholeTokens)
-    if (warp == Config::kWarps)
-      return bring_whole_tokens<Config>(op, whole_tokens, sm90::shared_address(&tokens_there));
+    if (warp == Config::kWarps) return bring_whole_tokens<Config>(op, whole_tokens, there);
   const int row_of_lane = lane / 4, piece_of_lane = lane % 4;  // of what a lane multiplies
   const int row_of_copy = lane / 8, piece_of_copy = lane % 8;
   const int in_features = static_cast<int>(op.in_features);
@@ -283,32 +320,28 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     weights.advance();
   };
   StreamCursor<Config> tokens = weights;  // where x is copied, or if it is there as a whole, used
-  tokens.first_k = warp * 64 + piece_of_lane * 8;
+  tokens.first_k = piece_of_lane * 8;
+  if constexpr (!Config::kWholeTokens && Config::kBringers > 0)
+    if (warp >= Config::kWarps)
+      return bring_first_pieces<Config>(op, tokens, my_ring - warp * 512, min(Config::kDepth, total_steps), there);
+  tokens.first_k += warp * 64;
   const auto token_of = [&](int n) { return n * 8 + row_of_lane; };
-  const auto copy_tokens = [&](std::uint32_t slot) {
-#pragma unroll
-    for (int i = 0; i < 2 * kTokenTiles; ++i) {
-      const int token = token_of(i / 2), k = tokens.k() + i % 2 * 32;
-      copy_tokens_16(my_ring + slot * kStepBytes + (kRowPieces + i) * kPieceBytes, op.x + token * op.x_stride + k,
-                     k < in_features && token < op.num_tokens);
-    }
-    tokens.advance();
-  };
-
   // A group a step, so when step i is due, all but the kDepth - 1 groups made last must have come.
   int steps_copied = 0;
 #pragma unroll 1
   for (; steps_copied < Config::kDepth; ++steps_copied) {
-    if (steps_copied < total_steps) copy_weights(steps_copied);
-    end_copy_group();
     // No faster than memory takes it: the kernels between have a few lines to read through the same queues, and this
     // one waits for them.
     wait_for_copy_groups<Config::kGroupsAhead - 1>();
+    if (steps_copied < total_steps) copy_weights(steps_copied);
+    end_copy_group();
   }
-  if constexpr (Config::kWholeTokens) {
+  if constexpr (Config::kBringers > 0) {
     sm90::sync_threads(kBarrierOfAll, Config::kBlockThreads);
     wait_for_earlier_kernels();  // however long they take; what follows ends the kernel if it takes seconds
-    sm90::wait_for_phase(sm90::shared_address(&tokens_there), 0);
+    sm90::wait_for_phase(there, 0);
+    if constexpr (!Config::kWholeTokens)
+      for (int step = 0; step < Config::kDepth; ++step) tokens.advance();
   } else {
     wait_for_earlier_kernels();
     // Through registers: in a group of its own, x would come after all of the weights.
@@ -369,7 +402,10 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
       __syncwarp();  // all lanes have read: the slot may be written again
       if (steps_copied < total_steps) {
         copy_weights(slot);
-        if constexpr (!Config::kWholeTokens) copy_tokens(slot);
+        if constexpr (!Config::kWholeTokens) {
+          copy_tokens<Config>(op, tokens, 0, my_ring + slot * kStepBytes);
+          tokens.advance();
+        }
         ++steps_copied;
       }
       end_copy_group();
