@@ -197,12 +197,12 @@ struct PowersOfTwo {
   static HWY_INLINE Vector of_nonpositive(Vector x) { return exp2_of_nonpositive(Floats(), x); }
 };
 
-// Turns the scores that kRows rows from `row` see of a block, at least one each, into weights, and brings the rows'
-// maxima, sums and outputs up to them. `slot` is that of the first. Several rows, since each alone waits for its
+// Turns the scores that kRows rows from `row` see of a block's first num_keys, at least one each, into weights, and brings
+// the rows' maxima, sums and outputs up to them. `slot` is that of the first. Several rows, since each alone waits for its
 // maximum, then for the powers, then for its sum.
 template <class Products, int kRows>
 HWY_NOINLINE void weigh_rows(typename Products::Scratch& scratch, int row, int slot, const Visible (&seen)[kRows],
-                             int width) {
+                             int num_keys, int width) {
   using Powers = typename Products::Powers;
   const Floats d;
   float before[kRows], largest[kRows];
@@ -210,10 +210,10 @@ HWY_NOINLINE void weigh_rows(typename Products::Scratch& scratch, int row, int s
   for (int r = 0; r < kRows; ++r) {
     float* scores = scratch.scores[slot + r];
     std::fill(scores, scores + seen[r].begin, -std::numeric_limits<float>::infinity());
-    std::fill(scores + seen[r].end, scores + kBlockKeys, -std::numeric_limits<float>::infinity());
+    std::fill(scores + seen[r].end, scores + num_keys, -std::numeric_limits<float>::infinity());
     before[r] = scratch.largest[row + r];
     Vector maxima = hn::Set(d, before[r]);
-    for (int key = 0; key < kBlockKeys; key += kWidth) {
+    for (int key = 0; key < num_keys; key += kWidth) {
       const Vector score = load(scores + key);
       maxima = larger(d, score, maxima);  // passes over NaN, whose weight will be NaN
     }
@@ -223,7 +223,7 @@ HWY_NOINLINE void weigh_rows(typename Products::Scratch& scratch, int row, int s
   Vector lanes[kRows][kRegisters];
   for (int r = 0; r < kRows; ++r)
     for (int i = 0; i < kRegisters; ++i) lanes[r][i] = hn::Zero(d);
-  for (int key = 0; key < kBlockKeys; key += kLanes) {
+  for (int key = 0; key < num_keys; key += kLanes) {
     for (int i = 0; i < kRegisters; ++i) {
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
@@ -254,17 +254,17 @@ HWY_NOINLINE void weigh_rows(typename Products::Scratch& scratch, int row, int s
 // The same for a group; `seen` says which of the block's keys the row of each slot sees, perhaps none.
 template <class Products>
 HWY_NOINLINE void weigh_group(typename Products::Scratch& scratch, const RowGroup& rows, const Visible* seen,
-                              int width) {
+                              int num_keys, int width) {
   constexpr int kTogether = 4;
   for (int row = rows.begin; row < rows.end; row += kTogether) {
     const int slot = rows.slot(row), count = std::min(kTogether, rows.end - row);
     if (count == kTogether && std::all_of(seen + slot, seen + slot + kTogether, [](Visible v) { return v.any(); })) {
       weigh_rows<Products, kTogether>(scratch, row, slot, {seen[slot], seen[slot + 1], seen[slot + 2], seen[slot + 3]},
-                                      width);
+                                      num_keys, width);
       continue;
     }
     for (int r = 0; r < count; ++r)
-      if (seen[slot + r].any()) weigh_rows<Products, 1>(scratch, row + r, slot + r, {seen[slot + r]}, width);
+      if (seen[slot + r].any()) weigh_rows<Products, 1>(scratch, row + r, slot + r, {seen[slot + r]}, num_keys, width);
   }
 }
 

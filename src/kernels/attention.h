@@ -5,7 +5,7 @@
 // num_kv_heads). For each query head:
 //   s[j] = dot(q, k[j]) * scale                                          the dot product of README.md, over head_dim
 //   y    = sum_j exp(s[j] - m) v[j] / sum_j exp(s[j] - m),  j = f..p
-// in blocks of 64 keys by position, [0, 64), [64, 128), ..., from the one that holds f: m is the largest score up to
+// in blocks of 128 keys by position, [0, 128), [128, 256), ..., from the one that holds f: m is the largest score up to
 // and including the block, and after a block
 //   c = exp(m_before - m),  l = fma(l, c, sum over the block),  o[d] = o[d] * c, then o[d] = fma(exp(s[j] - m),
 //   v[j][d], o[d]) for each key in turn; y[d] = o[d] / l.

@@ -81,7 +81,7 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
   const int end_key = first_position + part.num_tokens;                // the last token sees what comes before
   for (int block = first_key / kBlockKeys * kBlockKeys; block < end_key; block += kBlockKeys) {
     const int block_begin = std::max(first_key - block, 0);
-    const int block_end = std::min(end_key - block, kBlockKeys);
+    const int block_end = std::min(end_key - block, kBlockKeys), whole_tiles = round_up(block_end, kTileKeys);
     const bool all_see_all = block + kBlockKeys <= first_position && first_visible(end_key - 1, params.window) <= block;
     const auto for_each_load = [&](auto use) {
       for (int first = block_begin / at_once * at_once; first < block_end; first += at_once)
@@ -105,14 +105,14 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
           seen[rows.slot(row)] = visible_keys(first_position + token, params.window, block, block_end);
         });
       for_each_load([&](const Keys& keys) {
-        const int num_keys = std::min(at_once, kBlockKeys - keys.first);
+        const int num_keys = std::min(at_once, whole_tiles - keys.first);
         if (first_group) {
           take(kv.keys, keys);
           Products::prepare_keys(scratch, keys, num_keys);
         }
         Products::score(scratch, rows, keys, num_keys);
       });
-      weigh_group<Products>(scratch, rows, seen, width);
+      weigh_group<Products>(scratch, rows, seen, whole_tiles, width);
       for_each_load([&](const Keys& keys) {
         if (first_group) {
           take(kv.values, keys);

@@ -24,8 +24,10 @@ struct AttentionPart {
 
 inline constexpr int kMaxRows = 512;                 // of a part
 inline constexpr int kRowFloats = 32 * kMaxHeadDim;  // queries or outputs of a part: 512 rows up to head_dim 64
-inline constexpr int kBlockKeys = 64;                // of the softmax: part of the definition, see attention.h
-inline constexpr int kKeyFloats = kBlockKeys * 256;  // widened keys or values at once; fewer than 64 above head_dim 256
+inline constexpr int kBlockKeys = 128;               // of the softmax: part of the definition, see attention.h
+inline constexpr int kTileKeys = 64;                 // a block's are taken in whole tiles as far as its tokens go
+inline constexpr int kKeyFloats =
+    kBlockKeys * 256;  // widened keys or values at once; fewer than 128 above head_dim 256
 
 // Whether products are of bfloat16, as attention.h says.
 inline bool rounds_products(const AttentionParams& params) {

@@ -27,20 +27,21 @@ const AttentionCase kAttentionCases[] = {
     {6, 2, 24, 16, {{15, 1}, {16, 1}, {17, 1}, {32, 2}, {33, 18}}},  // GQA around page edges
     {6, 2, 7, 3, {{9, 9}, {10, 1}, {4, 0}, {11, 2}}},                // odd head_dim; a sequence without new tokens
     {40, 1, 64, 16, {{70, 3}}},                                      // MQA with more heads than a part has rows
-    {40, 40, 80, 5, {{63, 1}, {64, 1}, {65, 1}, {66, 2}}},           // around a block of 64 keys
+    {40, 40, 80, 5, {{63, 1}, {64, 1}, {65, 1}, {66, 2}}},           // around a tile of 64 keys
+    {4, 2, 64, 32, {{127, 1}, {128, 3}, {129, 1}, {130, 130}}},      // and a block of 128
     {8, 2, 128, 64, {{129, 1}, {200, 70}}},
     {3, 3, 33, 16, {{130, 130}}},  // rows of a part see different blocks
-    {2, 1, 300, 16, {{100, 40}}},  // fewer than 64 keys are widened at once
+    {2, 1, 300, 16, {{100, 40}}},  // fewer than 128 keys are widened at once
     {3, 1, 1024, 7, {{70, 10}}},
     {6, 2, 24, 16, {{100, 20}, {300, 1}}, 1e4f},  // scores of +-1e4: all weight on one key
     {6, 2, 24, 16, {{100, 20}}, 1e-30f},          // equal weights
 
     {6, 2, 24, 16, {{5, 5}, {130, 130}, {300, 1}}, 1, 16},         // the window ends where pages do
     {6, 2, 24, 5, {{64, 64}, {65, 1}, {128, 1}, {129, 2}}, 1, 1},  // a token sees itself alone
-    {4, 1, 16, 16, {{200, 100}, {64, 1}, {127, 1}}, 1, 64},        // a block long
+    {4, 1, 16, 16, {{200, 100}, {64, 1}, {127, 1}}, 1, 64},        // a tile long
     {4, 4, 16, 16, {{200, 100}, {130, 3}}, 1, 65},                 // and one key of another
     {8, 1, 128, 7, {{150, 40}, {20, 20}}, 1, 3},                   // rows of a part see nothing in common
-    {2, 1, 300, 16, {{150, 90}}, 1, 70},                           // fewer than 64 keys are widened at once
+    {2, 1, 300, 16, {{150, 90}}, 1, 70},                           // fewer than 128 keys are widened at once
     {6, 2, 24, 16, {{100, 20}, {100, 100}}, 1, 100},               // as long as the context: as without
     {6, 2, 24, 16, {{100, 20}}, 1, std::numeric_limits<int>::max()},
     {6, 2, 24, 16, {{300, 40}}, 1e4f, 50},
@@ -80,10 +81,10 @@ std::vector<float> attention_by_definition(const float* q, const std::vector<flo
   const auto power = [&](float x) { return pairs ? power_of_two(x) : exponential(x); };
   float largest = -std::numeric_limits<float>::infinity(), sum = 0;
   std::vector<float> o(static_cast<std::size_t>(head_dim));
-  for (int block = first / 64 * 64; block <= position; block += 64) {
-    std::array<float, 64> weights;
+  for (int block = first / 128 * 128; block <= position; block += 128) {
+    std::array<float, 128> weights;
     weights.fill(-std::numeric_limits<float>::infinity());
-    const int begin = std::max(0, first - block), end = std::min(64, position + 1 - block);
+    const int begin = std::max(0, first - block), end = std::min(128, position + 1 - block);
     const float before = largest;
     for (int i = begin; i < end; ++i) {
       const float* key = keys.data() + (block + i) * head_dim;
@@ -91,7 +92,7 @@ std::vector<float> attention_by_definition(const float* q, const std::vector<flo
       largest = std::max(largest, weights[i]);
     }
     std::array<float, 16> lanes{};
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < 128; ++i) {
       weights[i] = power(weights[i] - largest);
       lanes[i % 16] += weights[i];
     }
@@ -99,7 +100,7 @@ std::vector<float> attention_by_definition(const float* q, const std::vector<flo
     sum = std::fma(sum, correction, sum_of_lanes(lanes));
     for (int d = 0; d < head_dim; ++d) {
       o[d] *= correction;
-      for (int i = 0; i < 64; ++i) {
+      for (int i = 0; i < 128; ++i) {
         const int key = pairs ? i ^ 1 : i;
         if (key < begin || key >= end) continue;
         const float weight = pairs ? to_and_from_bfloat16(weights[key]) : weights[key];
