@@ -29,8 +29,7 @@ def operators(m, batch, context):
             ("rope_append", m["layers"], batch * 4 * (q + 2 * kv)),
             ("attention", m["layers"], batch * (4 * kv * keys + 4 * q)),
             ("linear output", m["layers"], linear(hidden, q, 4)),
-            ("linear gate_up", m["layers"], linear(2 * inner, hidden, 2)),
-            ("swiglu", m["layers"], batch * 6 * inner),
+            ("linear_swiglu", m["layers"], 4 * inner * hidden + batch * 2 * (hidden + inner)),
             ("linear down", m["layers"], linear(hidden, inner, 4)),
             ("linear logits", 1, linear(m["vocab"], hidden, 4))]
 

@@ -277,7 +277,7 @@ OperatorCase attention_case(const OperatorStep& step) {
       params.kv = random_pages(operands, step, pages.num_pages);
       all->push_back(params);
     }
-    // Once for all, as a step does for all of its layers.
+    // Once for all, as a step does for all of its layers: what it costs is part of a step, not of these figures.
     plan_attention({.kv = all->front().kv,
                     .sequences = params.sequences,
                     .num_tokens = step.rows(),

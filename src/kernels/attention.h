@@ -58,14 +58,15 @@ struct AttentionPlanParams {
   std::int64_t num_tokens = 0;
   int num_heads = 0;
   int window = 0;
+  OlderKeys older_keys = OlderKeys::in_flight;  // in_place: nor does any kernel ahead read what `plan` held
   void* plan = nullptr;  // on a GPU, attention_plan_bytes of its memory, at a multiple of 16; null on the CPU
 };
 
 std::size_t attention_plan_bytes(int max_sequences, int num_kv_heads);
 
 // Enqueues what attention() has in common for all layers of a step that have the same window: on a GPU, which block
-// takes which keys, into `plan`; on the CPU, nothing. Kernels enqueued later start when this has ended. Throws
-// InvalidArgument as attention() does.
+// takes which keys, into `plan`; on the CPU, nothing. Kernels enqueued later start when the plan is written; before the
+// rotation of a step's first layer it is written while products are at work. Throws InvalidArgument as attention() does.
 void plan_attention(const AttentionPlanParams& params, Stream& stream);
 
 // Enqueues on `stream`. Throws InvalidArgument unless shapes fit, head_dim <= kMaxHeadDim and window >= 0, and on a GPU

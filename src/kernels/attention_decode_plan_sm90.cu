@@ -8,7 +8,7 @@
 namespace heddle::sm90 {
 namespace {
 
-constexpr int kMostTilesInCluster = 16;  // of a block
+constexpr int kMostTilesInCluster = 24;  // of a block
 
 // One sequence of the step: `items` are its pairs of KV head and item_rows rows, each of `tiles` tiles of kDecodeKeys
 // keys, from position first_tile * kDecodeKeys on.
@@ -211,10 +211,10 @@ __device__ void store(DecodeSegment* plan, int place, const DecodeSegment& segme
   if (threadIdx.x == 0) plan[place] = segment;
 }
 
-// Lets no kernel start before it has ended: those behind may read the plan before they have waited for anything.
+// Lets later kernels start when all blocks have written, so that those may read the plan before they wait for anything.
 __global__ void __launch_bounds__(32)
     plan_decode_blocks(const __grid_constant__ DecodeParams params, DecodeSegment* plan) {
-  wait_for_earlier_kernels();
+  if (params.attention.older_keys == OlderKeys::in_flight) wait_for_earlier_kernels();
   int place = static_cast<int>(blockIdx.x);
   DecodeSegment segment;
   DecodeWalk walk(params);
@@ -228,6 +228,8 @@ __global__ void __launch_bounds__(32)
   }
   store(plan, place, segment);
   __threadfence();
+  let_later_kernels_start();
+  wait_for_earlier_kernels();
 }
 
 }  // namespace

@@ -379,8 +379,11 @@ std::size_t attention_decode_plan_bytes(int max_sequences, int num_kv_heads, int
 
 void plan_attention_decode_sm90(const AttentionPlanParams& params, int max_rows, Stream& stream) {
   if (!takes_kv(params.kv)) return;
-  const AttentionParams attention{
-      .kv = params.kv, .sequences = params.sequences, .num_heads = params.num_heads, .window = params.window};
+  const AttentionParams attention{.kv = params.kv,
+                                  .sequences = params.sequences,
+                                  .num_heads = params.num_heads,
+                                  .window = params.window,
+                                  .older_keys = params.older_keys};
   with_decode_kernel(attention, max_rows, stream,
                      [&](auto /*kernel*/, const LaunchShape& shape, const DecodeParams& decode) {
                        plan_decode(decode, static_cast<int>(shape.grid.x), params.plan, stream);

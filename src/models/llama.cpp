@@ -81,6 +81,9 @@ std::vector<NamedRows> with_suffix(std::vector<NamedRows> blocks, std::string_vi
   return blocks;
 }
 
+// A step on a GPU begins with a copy of its arrays, so all that earlier steps wrote is there.
+constexpr OlderKeys kOlderKeys = OlderKeys::in_place;
+
 PagedSequences sequences_of(const StepTensors& step) {
   return {.query_start = step.query_start,
           .context_len = step.context_len,
@@ -169,7 +172,6 @@ Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, S
                   .attention_scratch = attention_scratch,
                   .attention_plans = attention_plans};
 
-  plan_attention(step);
   embedding({.table = weights_.embedding, .tokens = tensors.tokens, .y = residual}, stream);
   Hidden hidden{.residual = residual};
   for (int layer = 0; layer < config_.num_layers; ++layer) {
@@ -192,6 +194,7 @@ void Llama::plan_attention(const Step& step) {
                             .num_tokens = step.tensors.num_tokens,
                             .num_heads = config_.num_heads,
                             .window = window,
+                            .older_keys = kOlderKeys,
                             .plan = attention_plan(window, step)},
                            step.stream);
 }
@@ -218,8 +221,7 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
     norm_heads(q, weights.query_norm, config_.num_heads, step.stream);
     norm_heads(k, weights.key_norm, config_.num_kv_heads, step.stream);
   }
-  // A step on a GPU begins with a copy of its arrays, so all that earlier steps wrote is there.
-  constexpr OlderKeys kOlderKeys = OlderKeys::in_place;
+  if (layer == 0) plan_attention(step);
   rope_append({.q = q,
                .k = k,
                .v = v,

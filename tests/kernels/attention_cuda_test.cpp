@@ -97,6 +97,7 @@ AttentionPlanParams plan_of(const AttentionParams& params, Buffer& plan) {
           .num_tokens = params.q.rows,
           .num_heads = params.num_heads,
           .window = params.window,
+          .older_keys = params.older_keys,
           .plan = plan.data()};
 }
 
