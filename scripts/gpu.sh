@@ -418,7 +418,7 @@ memcheck() {
   # Much slower: a small test of each kernel that uses shared memory.
   filter='LinearCuda.IsExactForASmallShape*:AttentionOnGpu.CanBeReplayed*:AttentionOnGpu.TakesAnyShape:AttentionOnGpu.OneKey*'
   filter+=':KvAppendOnGpu.FindsTheSequenceAmongMany:RopeAppendOnGpu.TakesLongPrompts:RopeOnGpu*:RmsNormOnGpu.BitsDepend*'
-  filter+=':SampleOnGpu.AHandfulOfRows*:ArgmaxOnGpu*'
+  filter+=':SampleOnGpu.AHandfulOfRows*:ArgmaxOnGpu*:LinearSwigluOnGpu.MatchesFloat64'
   sanitize_kernels racecheck "$filter"
   run memcheck-weights 20 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/test_weights" '--gtest_filter=*OnGpu*:*Cuda*:*Upload*'
 }
