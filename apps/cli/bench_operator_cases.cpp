@@ -268,10 +268,11 @@ OperatorCase attention_case(const OperatorStep& step) {
                            .window = window,
                            .older_keys = OlderKeys::in_place};  // as in a step
     void* plan = nullptr;
+    const std::size_t plan_bytes = attention_plan_bytes(step.batch, step.config.num_kv_heads);
     if (step.device.kind == DeviceKind::cuda) {
       params.scratch =
           operands.zeros(attention_scratch_bytes(step.rows(), step.batch, step.config.num_heads, step.config.head_dim));
-      params.plan = plan = operands.zeros(attention_plan_bytes(step.batch, step.config.num_kv_heads));
+      params.plan = plan = operands.zeros(plan_bytes);
     }
     for (int set = 0; set < sets; ++set) {
       params.kv = random_pages(operands, step, pages.num_pages);
@@ -283,7 +284,8 @@ OperatorCase attention_case(const OperatorStep& step) {
                     .num_tokens = step.rows(),
                     .num_heads = params.num_heads,
                     .window = window,
-                    .plan = plan},
+                    .plan = plan,
+                    .plan_bytes = plan_bytes},
                    operands.stream());
     PreparedOperator prepared;
     prepared.call = [all, &operands](int set) { attention((*all)[static_cast<std::size_t>(set)], operands.stream()); };
@@ -440,7 +442,7 @@ OperatorCase swiglu_case(const OperatorStep& step) {
   return result;
 }
 
-// Where gate, up and swiglu are one kernel (kernels/linear_swiglu.h).
+// Where gate, up and swiglu are one kernel: as linear_swiglu() decides of the operands made here.
 bool gates_at_once(const OperatorStep& step) {
   return step.device.kind == DeviceKind::cuda && step.rows() <= kLinearSmallRows && step.dtype != DType::float32;
 }

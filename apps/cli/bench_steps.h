@@ -41,7 +41,7 @@ std::int32_t random_token(int sequence, int position, std::int64_t vocab_size);
 // What the peer must compute, too: {"batch", "context", "context_tokens": [ids], "input_tokens": [[ids] of each]}.
 nlohmann::json tokens_json(const StepCase& shape, std::int64_t vocab_size);
 
-// Where a step's time goes, of 1: on the CPU by spans.
+// Where a step's time goes, of 1: on the CPU by spans. Linear: products, with the gates of linear_swiglu().
 struct TimeShares {
   double attention = 0;
   double linear = 0;

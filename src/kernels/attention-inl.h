@@ -197,9 +197,9 @@ struct PowersOfTwo {
   static HWY_INLINE Vector of_nonpositive(Vector x) { return exp2_of_nonpositive(Floats(), x); }
 };
 
-// Turns the scores that kRows rows from `row` see of a block's first num_keys, at least one each, into weights, and brings
-// the rows' maxima, sums and outputs up to them. `slot` is that of the first. Several rows, since each alone waits for its
-// maximum, then for the powers, then for its sum.
+// Turns the scores that kRows rows from `row` see of a block's first num_keys, at least one each, into weights, and
+// brings the rows' maxima, sums and outputs up to them. `slot` is that of the first. Several rows, since each alone
+// waits for its maximum, then for the powers, then for its sum.
 template <class Products, int kRows>
 HWY_NOINLINE void weigh_rows(typename Products::Scratch& scratch, int row, int slot, const Visible (&seen)[kRows],
                              int num_keys, int width) {

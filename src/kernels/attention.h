@@ -45,7 +45,8 @@ struct AttentionParams {
   int window = 0;     // keys that a token sees, its own among them; 0: all up to its own
   OlderKeys older_keys = OlderKeys::in_flight;
   void* scratch = nullptr;     // on a GPU, attention_scratch_bytes of its memory; null on the CPU
-  const void* plan = nullptr;  // on a GPU, what plan_attention() has left for the same shapes; null on the CPU
+  const void* plan = nullptr;  // on a GPU, what plan_attention() has left of these sequences, shapes, kv's dtype and
+                               // page_size, and window; null on the CPU
 };
 
 // What a step of so many tokens and sequences needs on a GPU. It is to be zeroed once, before the first call; then
@@ -59,20 +60,23 @@ struct AttentionPlanParams {
   int num_heads = 0;
   int window = 0;
   OlderKeys older_keys = OlderKeys::in_flight;  // in_place: nor does any kernel ahead read what `plan` held
-  void* plan = nullptr;  // on a GPU, attention_plan_bytes of its memory, at a multiple of 16; null on the CPU
+  void* plan = nullptr;                         // on a GPU, at a multiple of 16 of its memory; null on the CPU
+  std::size_t plan_bytes = 0;                   // at least attention_plan_bytes(), of the step's sequences or of more
 };
 
+// What the plan of a step of so many sequences takes on a GPU, whatever it held before.
 std::size_t attention_plan_bytes(int max_sequences, int num_kv_heads);
 
 // Enqueues what attention() has in common for all layers of a step that have the same window: on a GPU, which block
-// takes which keys, into `plan`; on the CPU, nothing. Kernels enqueued later start when the plan is written; before the
-// rotation of a step's first layer it is written while products are at work. Throws InvalidArgument as attention() does.
+// takes which keys, into `plan`; on the CPU, nothing. No kernel enqueued later starts before the plan is written, so
+// attention() may read it before kernels ahead have ended. With OlderKeys::in_place it is written beside the kernels
+// ahead, if there are any, as in models/llama.cpp. Throws InvalidArgument as attention() does.
 void plan_attention(const AttentionPlanParams& params, Stream& stream);
 
 // Enqueues on `stream`. Throws InvalidArgument unless shapes fit, head_dim <= kMaxHeadDim and window >= 0, and on a GPU
-// unless there is a plan, scratch and 1 <= sequences.max_query_len <= num_tokens; contents of `sequences` are a precondition
-// (paged_kv.h). On a GPU a launch depends on shapes, max_query_len and page_table_stride alone, so that a captured step
-// can be replayed with other contexts.
+// unless there is a plan, scratch and 1 <= sequences.max_query_len <= num_tokens; contents of `sequences` are a
+// precondition (paged_kv.h). On a GPU a launch depends on shapes, max_query_len and page_table_stride alone, so that a
+// captured step can be replayed with other contexts.
 void attention(const AttentionParams& params, Stream& stream);
 
 }  // namespace heddle

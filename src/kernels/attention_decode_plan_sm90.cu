@@ -1,5 +1,5 @@
-// How a step's keys are shared out to the blocks of the decode kernel. One warp a block of that grid writes its segments.
-// docs/notes/attention_gpu.md has what was measured of the ways to share.
+// How a step's keys are shared out to the blocks of the decode kernel. One warp a block of that grid writes its
+// segments. docs/notes/attention_gpu.md has what was measured of the ways to share.
 #include <cstdint>
 
 #include "kernels/attention_decode_sm90.cuh"
@@ -228,6 +228,7 @@ __global__ void __launch_bounds__(32)
   }
   store(plan, place, segment);
   __threadfence();
+  __syncwarp();  // the first lane that signals does so for the block, and the first one alone has written
   let_later_kernels_start();
   wait_for_earlier_kernels();
 }

@@ -1,7 +1,7 @@
 // Attention for few new tokens and many keys: a stream of keys and values past queries that stay in registers. One
-// block a multiprocessor takes an equal share of all tiles of the step (attention_decode_sm90.cuh). In it one warp has
-// the copy engine fetch tiles some ahead, and four warps multiply sixteen keys of each with all queries that read them,
-// each with a softmax of its own; the four are merged at the end of a segment. Where a cluster has an item to itself,
+// block a multiprocessor takes its share of all tiles, as the step's plan says (attention_decode_plan_sm90.cu): one
+// warp has the copy engine fetch tiles some ahead, and four warps multiply sixteen keys of each with all queries that
+// read them, each with a softmax of its own; the four are merged at the end of a segment. Where a cluster has an item to itself,
 // each of its blocks merges some elements of all parts, which the others push into its shared memory. Otherwise the
 // block that has the last part merges all, in the blocks' order, when it has nothing else to do; blocks that have
 // nothing else anyway share the rows. Where parts go in global memory there are zeros before, and no number is stored
@@ -69,7 +69,8 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
   bool lets_start_late = false;
   while (segments.take(segment)) {
     // In clusters keys are few and multiprocessors left over: there the next kernel would ask for its weights before
-    // this one has asked for all its keys. Otherwise it finds no room before this one ends, and may be launched at once.
+    // this one has asked for all its keys. Otherwise it finds no room before this one ends, and may be launched at
+    // once.
     lets_start_late = segment.share == DecodeShare::cluster;
     if (params.cluster > 1 && !lets_start_late) let_later_kernels_start();
     const std::int32_t* page_table = sequences.pages(segment.sequence);
@@ -107,7 +108,7 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
       }
     }
   }
-  if (lets_start_late) let_later_kernels_start();
+  if (lets_start_late || fetched == 0) let_later_kernels_start();
   if (!may_read_all) wait_for_earlier_kernels();
 }
 
@@ -294,6 +295,13 @@ ClustersAtOnce clusters_at_once(void (*kernel)(Params...), const LaunchShape& sh
   return found;
 }
 
+// Of the kernel and its shared memory: asked once, so that a plan and the kernel have the same answer.
+template <class T, int kHeadDim, int kRowGroups>
+const ClustersAtOnce& clusters_of_kernel(const LaunchShape& shape) {
+  static const ClustersAtOnce clusters = clusters_at_once(attention_decode<T, kHeadDim, kRowGroups>, shape);
+  return clusters;
+}
+
 struct DecodeGrid {
   int cluster, blocks;
 };
@@ -344,15 +352,15 @@ void with_decode_kernel(const AttentionParams& params, int max_rows, Stream& str
   const int items = params.sequences.num_sequences * params.kv.num_kv_heads * row_tiles;
   const auto with_type = [&](auto head_dim, auto row_groups, auto type) {
     constexpr int kHeadDim = decltype(head_dim)::value, kRowGroups = decltype(row_groups)::value;
-    const auto kernel = attention_decode<decltype(type), kHeadDim, kRowGroups>;
+    using T = decltype(type);
     LaunchShape shape{.block = dim3(kDecodeThreads + 32),
                       .shared_bytes = std::max(sizeof(DecodeShared<kHeadDim, kRowGroups>), kLeastSharedBytesOfDecode)};
-    static const ClustersAtOnce clusters = clusters_at_once(kernel, shape);
-    const DecodeGrid grid = decode_grid(clusters, params.sequences.num_sequences, items, multiprocessors);
+    const DecodeGrid grid = decode_grid(clusters_of_kernel<T, kHeadDim, kRowGroups>(shape),
+                                        params.sequences.num_sequences, items, multiprocessors);
     decode.cluster = grid.cluster;
     shape.cluster = static_cast<unsigned>(grid.cluster);
     shape.grid = dim3(static_cast<unsigned>(grid.blocks));
-    f(kernel, shape, decode);
+    f(attention_decode<T, kHeadDim, kRowGroups>, shape, decode);
   };
   const auto with_rows = [&](auto head_dim, auto row_groups) {
     if (params.kv.dtype == DType::bfloat16)

@@ -1,5 +1,6 @@
-// What the blocks of the decode kernel take of a step: segments, which attention_decode_plan_sm90.cu lays out once for all
-// layers of a window, as all blocks of all layers would otherwise find out the same, two to four microseconds each time.
+// What the blocks of the decode kernel take of a step: segments, which attention_decode_plan_sm90.cu lays out once for
+// all layers of a window, as all blocks of all layers would otherwise find out the same, two to four microseconds each
+// time.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +56,7 @@ static_assert(kSegmentNumbers == 16);
 
 // A plan is an array of segments: the first one of each block, by its index, and behind those of all blocks what begins
 // an item within a block, by the item's index.
+
 // The segments of this block in turn; the same in every lane. Called by whole warps. The next one is on its way while
 // one is worked on.
 class DecodeSegments {

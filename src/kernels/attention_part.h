@@ -49,8 +49,9 @@ inline int keys_at_once(int head_dim) {
   return std::min(kBlockKeys, kKeyFloats / padded(head_dim) / 16 * 16);
 }
 
-// Rows of a part that go through a block together, from scores to outputs, so that what they hold stays in the
-// first-level cache beside the block's keys and values. `slot` is where a row's scores lie meanwhile.
+// Rows of a part that go through a block together, from scores to outputs, so that what they hold of scores and outputs
+// stays in the first-level cache; the block's keys and values come from the second. `slot` is where a
+// row's scores lie meanwhile.
 struct RowGroup {
   int begin, end;
 

@@ -111,11 +111,20 @@ struct Kernels {
   bool decode, prefill;
 };
 
+bool all_are_short(const PagedSequences& sequences, int group) {
+  return sequences.max_query_len * group <= kMostDecodeRows;
+}
+
+// Whether there may be a sequence for the decode kernel.
+bool may_be_short(const PagedSequences& sequences, int group) {
+  return all_are_short(sequences, group) || sequences.num_sequences > 1;
+}
+
 Kernels kernels_for(const AttentionParams& params) {
   const int group = params.num_heads / params.kv.num_kv_heads;
-  const bool all_short = params.sequences.max_query_len * group <= kMostDecodeRows;
+  const bool all_short = all_are_short(params.sequences, group);
   if (!attention_decode_takes(params) || (!all_short && !attention_prefill_takes(params))) return {};
-  return {.decode = all_short || params.sequences.num_sequences > 1, .prefill = !all_short};
+  return {.decode = may_be_short(params.sequences, group), .prefill = !all_short};
 }
 
 }  // namespace
@@ -125,7 +134,8 @@ std::size_t attention_plan_bytes_sm90(int max_sequences, int num_kv_heads) {
 }
 
 void plan_attention_sm90(const AttentionPlanParams& params, Stream& stream) {
-  plan_attention_decode_sm90(params, kMostDecodeRows, stream);
+  if (may_be_short(params.sequences, params.num_heads / params.kv.num_kv_heads))
+    plan_attention_decode_sm90(params, kMostDecodeRows, stream);
 }
 
 void attention_sm90(const AttentionParams& params, Stream& stream) {

@@ -31,8 +31,8 @@ __device__ inline void copy_box(std::uint32_t to, const CUtensorMap& map, int co
 }
 
 // The blocks of a cluster meet: after it, all have begun, and barriers that were published before may be used by all.
-// Nothing else that was written is made visible, which would take a fence of all memory. Threads that have ended are not
-// waited for.
+// Nothing else that was written is made visible, which would take a fence of all memory. Threads that have ended are
+// not waited for.
 __device__ inline void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }

@@ -6,6 +6,10 @@
 // let_later_kernels_start() once it holds what it needs of the multiprocessor, or later where what the next one asks of
 // memory would be in its way: this makes nothing visible, the later kernel's own wait does, which returns when this
 // kernel has ended. So a kernel sees all that any earlier one wrote.
+//
+// Two exceptions, where the caller says OlderKeys::in_place (paged_kv.h): older keys and the step's arrays are read
+// before the wait; and attention's plan is written and read before it (attention_decode_plan_sm90.cu). The kernel that
+// writes it fences what it wrote, and only then lets later ones start, which read it past their first-level cache.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -6,10 +6,10 @@
 // instruction has in mind, but the sum does not care as long as x is dealt out alike. What a warp copies it alone
 // reads, so copies need no barrier, only the lanes' own cp.async groups: shared memory serves as registers that loads
 // may write late. For up to 8 tokens, warps of their own wait for x, so that it comes while the others still fill their
-// ring: one has the copy engine bring it whole, where there is room for that; otherwise four copy the pieces that go with
-// the first weights, and each warp those that go with its later ones. Behind the last k of a tile the warps' sums meet
-// in shared memory, in order of the warps, while the copies of the next tile are on their way. That meeting also keeps
-// the warps together: the memory is at its best when neighbours are asked for together.
+// ring: one has the copy engine bring it whole, where there is room for that; otherwise four copy the pieces that go
+// with the first weights, and each warp those that go with its later ones. Behind the last k of a tile the warps' sums
+// meet in shared memory, in order of the warps, while the copies of the next tile are on their way. That meeting also
+// keeps the warps together: the memory is at its best when neighbours are asked for together.
 // docs/notes/linear_gpu.md has what was measured of this and of other ways.
 #pragma once
 
@@ -57,10 +57,10 @@ struct StreamConfig {
 // What a block makes of the sums of its rows.
 enum class StreamOutput {
   sums,    // of each row, one of y
-  swiglu,  // silu(gate) * up (swiglu.h), of row i a gate and of row i of W's lower half what it lets through
+  swiglu,  // silu(gate) * up (swiglu.h): rows of W's first half are gates, of its second half ups
 };
 
-// Rows of W that make one of y. A tile has as many of the first such rows, and behind them those of the lower half.
+// Rows of W that make one of y. A tile of swiglu holds kTileRows / 2 gates, then the ups of the same outputs.
 constexpr int rows_of_output(StreamOutput output) {
   return output == StreamOutput::swiglu ? 2 : 1;
 }
@@ -177,8 +177,8 @@ struct StreamCursor {
   }
 };
 
-// A lane's pieces of x for one step, to where they stand behind those of W: each of 8 tokens' 16 bytes, and 64 further
-// on; from feature tokens.k() + k.
+// A lane's pieces of x for one step, to where they stand behind those of W: of its token in each eight, 16 bytes and 16
+// that lie 64 further on; from feature tokens.k() + k.
 template <class Config, class Operands>
 __device__ inline void copy_tokens(const Operands& op, const StreamCursor<Config>& tokens, int k, std::uint32_t slot) {
 #pragma unroll
@@ -233,7 +233,8 @@ __device__ inline void bring_first_pieces(const Operands& op, StreamCursor<Confi
     tokens.advance();
   }
   sm90::arrive_behind_copies(there);
-  wait_for_copy_groups<0>();
+  end_copy_group();
+  wait_for_copy_groups<0>();  // no thread ends before its copies
 }
 
 // Adds what the warps have left in `sums` of 8 tokens, in their order, and stores what is made of it.

@@ -1,6 +1,7 @@
-// linear() of gate and up stacked (linear.h), and swiglu() of what it makes (swiglu.h). On a GPU, for up to
-// kLinearSmallRows tokens of 16 bits, one kernel that rounds y alone; whatever is in `y` otherwise, where sums are
-// rounded to gate_up.y in between. As with linear(), a token's bits do not depend on how many come with it up to there.
+// linear() of gate and up stacked (linear.h), then swiglu() of what it makes (swiglu.h). On a GPU one kernel where
+// linear() is fast for up to kLinearSmallRows tokens, the weights are of 16 bits and y has their dtype: then y alone is
+// rounded. Otherwise one after the other, and gate and up are rounded to gate_up.y's dtype in between. Up to
+// kLinearSmallRows a token's bits do not depend on how many come with it.
 #pragma once
 
 #include "base/stream.h"

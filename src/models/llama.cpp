@@ -94,9 +94,8 @@ PagedSequences sequences_of(const StepTensors& step) {
 }
 
 std::vector<int> each_once(std::vector<int> values) {
-  std::ranges::sort(values);
-  const auto rest = std::ranges::unique(values);
-  values.erase(rest.begin(), rest.end());
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
   return values;
 }
 
@@ -195,7 +194,8 @@ void Llama::plan_attention(const Step& step) {
                             .num_heads = config_.num_heads,
                             .window = window,
                             .older_keys = kOlderKeys,
-                            .plan = attention_plan(window, step)},
+                            .plan = attention_plan(window, step),
+                            .plan_bytes = attention_plan_bytes(step.tensors.limits)},
                            step.stream);
 }
 

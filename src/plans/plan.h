@@ -40,8 +40,8 @@ class Plan {
   // the workspace as large as it wants.
   virtual void linear(Tensor x, const Weight& weight, Tensor y, Workspace workspace, Stream& stream) = 0;
 
-  // y = silu(gate) * up, of gate and up = x W^T + bias, stacked (kernels/linear_swiglu.h). y [num_tokens, intermediate];
-  // gate_up [num_tokens, 2 * intermediate] is scratch.
+  // y = silu(gate) * up, of gate and up = x W^T + bias, stacked (kernels/linear_swiglu.h). y [num_tokens,
+  // intermediate]; gate_up [num_tokens, 2 * intermediate] is scratch.
   virtual void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, Workspace workspace,
                              Stream& stream) = 0;
 };

@@ -90,7 +90,7 @@ struct StepTensors {
   const std::int32_t* query_start = nullptr;  // [num_sequences + 1]
   const std::int32_t* context_len = nullptr;  // [num_sequences]
   const std::int32_t* page_table = nullptr;   // [num_sequences, page_table_stride]
-  const std::int32_t* logit_rows = nullptr;   // [num_logit_rows]
+  const std::int32_t* logit_rows = nullptr;   // [num_logit_rows], ascending, each once
   int num_tokens = 0;
   int num_sequences = 0;
   int page_table_stride = 0;

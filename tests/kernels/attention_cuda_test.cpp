@@ -98,7 +98,8 @@ AttentionPlanParams plan_of(const AttentionParams& params, Buffer& plan) {
           .num_heads = params.num_heads,
           .window = params.window,
           .older_keys = params.older_keys,
-          .plan = plan.data()};
+          .plan = plan.data(),
+          .plan_bytes = plan.size_bytes()};
 }
 
 struct Expected {
@@ -192,7 +193,8 @@ class AttentionOnGpu : public testing::Test {
     GpuSequences on_device(sequences);
     const double scale = 1 / std::sqrt(c.head_dim);
     Buffer scratch = zeroed(attention_scratch_bytes(sequences.num_tokens(), 8, c.num_heads, c.head_dim));
-    Buffer plan = poisoned(attention_plan_bytes(8, c.num_kv_heads));
+    const std::size_t plan_bytes = attention_plan_bytes(static_cast<int>(c.sequences.size()), c.num_kv_heads);
+    Buffer plan = poisoned(plan_bytes + 256);
     AttentionParams params{.q = q.tensor(),
                            .y = y.tensor(),
                            .kv = on_device.kv,
@@ -211,6 +213,10 @@ class AttentionOnGpu : public testing::Test {
       attention(params, stream);
       ASSERT_EQ(y.download(stream), once);
     }
+    std::vector<std::byte> behind(256);
+    cuda::copy(behind.data(), plan.data() + plan_bytes, behind.size(), stream.native());
+    stream.synchronize();
+    ASSERT_TRUE(std::all_of(behind.begin(), behind.end(), [](std::byte byte) { return byte == std::byte{0xff}; }));
     // Parts are there when they are no zeros: each launch must leave zeros for the next.
     std::vector<std::byte> parts(attention_decode_scratch_bytes(c.head_dim));
     cuda::copy(parts.data(), scratch.data(), parts.size(), stream.native());
@@ -271,7 +277,8 @@ TEST_F(AttentionOnGpu, DecodeMatchesFloat64) {
       {4, 2, 256, 16, {{90, 1}, {333, 1}}},
       {8, 1, 256, 64, {{2000, 1}}},
       {16, 2, 128, 256, {{600, 1}}},
-      {8, 2, 128, 64, {{40000, 1}}},                          // several tiles a block
+      {8, 2, 128, 64, {{20000, 1}}},                          // as many tiles as clusters take
+      {8, 2, 128, 64, {{40000, 1}}},                          // and more
       {2, 1, 128, 16, {{300, 2}, {5, 5}, {64, 3}, {66, 4}}},  // a few new tokens each
       {8, 2, 128, 32, {{1000, 16}, {200, 1}, {16, 16}}},      // four tiles of rows
   });
@@ -416,6 +423,43 @@ TEST_F(AttentionOnGpu, CanBeReplayedWithOtherContexts) {
   cudaGraphDestroy(graph);
 }
 
+// Layers of two windows have a plan each; both are laid out before either is used.
+TEST_F(AttentionOnGpu, PlansOfTwoWindowsStandSideBySide) {
+  constexpr int kHeads = 8, kKvHeads = 2, kHeadDim = 64;
+  const std::vector<TestSequence> shape{{900, 1, 1}, {70, 2, 2}};
+  Sequences sequences({kKvHeads, kHeadDim, 16, DType::bfloat16}, shape);
+  sequences.fill(shape);
+  GpuSequences on_device(sequences);
+  GpuRows q(sequences.num_tokens(), kHeads * kHeadDim, 0, DType::bfloat16),
+      y(sequences.num_tokens(), kHeads * kHeadDim, 0, DType::float32);
+  q.values = random_floats(q.values.size(), 5);
+  q.upload();
+  y.upload();
+  Buffer scratch = zeroed(attention_scratch_bytes(sequences.num_tokens(), 2, kHeads, kHeadDim));
+  Stream stream(kGpu);
+  const auto with_window = [&](int window, Buffer& plan) {
+    return AttentionParams{q.tensor(), y.tensor(), on_device.kv,        on_device.view, kHeads,
+                           0.1f,       window,     OlderKeys::in_place, scratch.data(), plan.data()};
+  };
+  Buffer plan_of_all = poisoned(attention_plan_bytes(2, kKvHeads)), plan_of_window = poisoned(plan_of_all.size_bytes());
+  const AttentionParams all = with_window(0, plan_of_all), window = with_window(64, plan_of_window);
+  const auto alone = [&](const AttentionParams& params, Buffer& plan) {
+    plan_attention(plan_of(params, plan), stream);
+    attention(params, stream);
+    return y.download(stream);
+  };
+  const std::vector<std::byte> all_alone = alone(all, plan_of_all), window_alone = alone(window, plan_of_window);
+  EXPECT_NE(all_alone, window_alone);
+  plan_attention(plan_of(all, plan_of_all), stream);
+  plan_attention(plan_of(window, plan_of_window), stream);
+  for (int layer = 0; layer < 3; ++layer) {
+    attention(all, stream);
+    EXPECT_EQ(y.download(stream), all_alone);
+    attention(window, stream);
+    EXPECT_EQ(y.download(stream), window_alone);
+  }
+}
+
 TEST_F(AttentionOnGpu, NamesTheBrokenPrecondition) {
   Sequences sequences({2, 64, 16, DType::bfloat16}, {{30, 2, 1}});
   GpuSequences on_device(sequences);
@@ -439,6 +483,9 @@ TEST_F(AttentionOnGpu, NamesTheBrokenPrecondition) {
   AttentionPlanParams unplaced = plan_of(good, plan);
   unplaced.plan = nullptr;
   expect_invalid([&] { plan_attention(unplaced, stream); }, "attention: plan is null");
+  AttentionPlanParams short_of_room = plan_of(good, plan);
+  short_of_room.plan_bytes = 64;
+  expect_invalid([&] { plan_attention(short_of_room, stream); }, "attention: has a plan of 64 bytes and wants");
   broken([](AttentionParams& p) { p.sequences.max_query_len = 0; }, "max_query_len is 0, expected 1 to 2");
   broken([](AttentionParams& p) { p.sequences.max_query_len = 3; }, "max_query_len is 3, expected 1 to 2");
   stream.synchronize();

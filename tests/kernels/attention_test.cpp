@@ -148,7 +148,7 @@ std::vector<Exact> attention_in_float64(const float* q, const std::vector<float>
     }
     // An error e of a score changes its weight by a factor of exp(e), in the sum above and below; then exp's own three
     // roundings and those of at most position + 1 additions and a correction a block, in both sums, and the quotient.
-    const int roundings = 2 * (position + 1 + position / 64 * 4 + 6);
+    const int roundings = 2 * (position + 1 + position / 128 * 4 + 6);
     const double rounding_of_weights = pairs ? unit_roundoff(DType::bfloat16) * (1 + std::expm1(2 * score_error)) : 0;
     const double growth = 2 * std::expm1(2 * score_error) + roundings * kUnit + rounding_of_weights;
     result.push_back({value / sum, magnitude / sum * growth + 0x1p-140});

@@ -14,7 +14,7 @@ struct Shape {
   bool has_bias = false;
 };
 
-// A product on the GPU with integers so small that gate and up are exact, and y as it should be but for silu and rounding.
+// A product on the GPU of integers so small that gate and up are exact.
 struct Problem {
   Problem(const Shape& shape, DType dtype)
       : x(integers(shape.tokens, shape.in_features, 1)),
