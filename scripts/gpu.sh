@@ -11,7 +11,7 @@
 #     sanitize     compute-sanitizer over small sizes
 #     all          all of these in this order, which is that of their worth: what fails to fit into the minutes is last
 #   scripts/gpu.sh ONE-GPU-STEP... [--minutes M | --seconds S] [-- MODEL...]
-#     gpu-tests    what of the tests needs a GPU: kernels, engine, whole models (60 s on an H200)
+#     gpu-tests    what of the tests needs a GPU: kernels, engine, whole models (75 s on an H200)
 #     decode       `heddle bench decode` of each MODEL with its operators, in turns with PyTorch compiled (65 s; 55 s; 45 s)
 #     plain        decode and prefill of each MODEL without PyTorch (15 s each)
 #     prefill      prompts of 2048 and 8192 tokens, of the first MODEL that is no llama-2, in turns with PyTorch (45 s)
@@ -297,7 +297,7 @@ gpu_tests() {
   source_folder || return
   for program in test_engine test_weights test_kernels test_models test_base; do
     [ -x "$bin/$program" ] || continue
-    run "gpu-tests-$program" 90 "$bin/$program" '--gtest_filter=*OnGpu*:*Cuda*' "--gtest_output=json:$logs/$program.json"
+    run "gpu-tests-$program" 120 "$bin/$program" '--gtest_filter=*OnGpu*:*Cuda*' "--gtest_output=json:$logs/$program.json"
   done
 }
 

@@ -400,5 +400,24 @@ TEST(Attention, NamesTheBrokenPrecondition) {
   stream.synchronize();
 }
 
+// On the CPU a plan is nothing, but what is wrong with a step is said all the same.
+TEST(Attention, PlansOnlyWhatItCouldAttend) {
+  const Sequences cache({2, 16, 4, DType::float32}, {{5, 1}, {3, 1}});
+  ThreadPool pool(1);
+  Stream stream(pool);
+  const AttentionPlanParams good{.kv = cache.kv(), .sequences = cache.view(), .num_tokens = 2, .num_heads = 4};
+  plan_attention(good, stream);
+  const auto broken = [&](auto change, const std::string& part) {
+    AttentionPlanParams params = good;
+    change(params);
+    expect_invalid([&] { plan_attention(params, stream); }, part);
+  };
+  broken([](AttentionPlanParams& p) { p.num_heads = 3; }, "num_heads 3 is not a multiple of num_kv_heads 2");
+  broken([](AttentionPlanParams& p) { p.window = -1; }, "window is -1, expected 0 for none");
+  broken([](AttentionPlanParams& p) { p.kv.head_dim = kMaxHeadDim + 1; }, "head_dim is 1025, at most 1024");
+  broken([](AttentionPlanParams& p) { p.sequences.context_len = nullptr; }, "attention: context_len is null");
+  stream.synchronize();
+}
+
 }  // namespace
 }  // namespace heddle
