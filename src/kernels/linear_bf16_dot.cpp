@@ -38,13 +38,14 @@ HWY_AFTER_NAMESPACE();
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// As Pairs (linear-inl.h), both products of a lane in one instruction: fma of the odd elements, then of the even ones.
+// As Pairs (tiles-inl.h), both products of a lane in one instruction: fma of the odd elements, then of the even ones.
 struct PairDot {
   using Weight = bfloat16;
   using X = bfloat16;
   using Packed = bfloat16;
   static constexpr int kChunk = 2 * kLanes;
   static constexpr int kPhases = 1;
+  static constexpr bool kRowByRow = true;  // AMD's foresee one stream better than fetches make up for with several
 
   static HWY_INLINE void pack(const bfloat16* from, std::int64_t num_chunks, bfloat16* to) {
     std::memcpy(to, from, static_cast<std::size_t>(num_chunks * kChunk) * sizeof(bfloat16));

@@ -32,11 +32,12 @@ HWY_INLINE void keep_order() {
 //   operand()      one register of Weight or Packed: of `part` (lanes [part * kWidth, ...)) and `phase` of a chunk
 //                  that lies as Packing::chunks has it
 //   multiply_add() adds the products of two operands to the lanes
+//   kRowByRow      whether the fewest tokens read rows one after the other and not side by side
 
-// How elements lie that a tile reads: chunk after chunk, as in memory; or, for tiles that take one register of the
-// lanes at a time, what that register takes of all chunks, then what the next does: all of each cache line is used at
-// once.
-enum class Packing : std::uint8_t { chunks, planes };
+// How elements lie that a tile reads: chunk after chunk, as in memory; the same of all its tokens together, which are
+// then read with one pointer; or, for tiles that take one register of the lanes at a time, what that register takes of
+// all chunks, then what the next does: all of each cache line is used at once.
+enum class Packing : std::uint8_t { chunks, together, planes };
 
 // What comes into the second-level cache while a tile is multiplied: nothing; of each row what lies some bytes behind
 // it; what lies some bytes behind the tile, in the order of memory; or as much of two rows elsewhere as the tile reads
@@ -63,6 +64,7 @@ struct Widened {
   using Packed = float;
   static constexpr int kChunk = kLanes;
   static constexpr int kPhases = 1;
+  static constexpr bool kRowByRow = false;
 
   template <class T>
   static HWY_INLINE void pack(const T* from, std::int64_t num_chunks, float* to) {
@@ -83,6 +85,7 @@ struct Pairs {
   using Packed = float;  // of each chunk the odd elements, then the even ones
   static constexpr int kChunk = 2 * kLanes;
   static constexpr int kPhases = 2;
+  static constexpr bool kRowByRow = false;
 
   static HWY_INLINE void pack(const bfloat16* from, std::int64_t num_chunks, float* to) {
     for (std::int64_t k = 0; k < num_chunks * kChunk; k += kChunk) {
@@ -142,7 +145,7 @@ struct DotSums {
   HWY_INLINE void clear() {
 #pragma GCC unroll 24
     for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t)
 #pragma GCC unroll 4
         for (int p = 0; p < kParts; ++p) lanes[r][t][p] = hn::Zero(Floats());
@@ -150,19 +153,20 @@ struct DotSums {
 
   // All of a row's lanes, which lie one token's after the other.
   HWY_INLINE void load_row(int r, const float* from) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t)
 #pragma GCC unroll 4
       for (int p = 0; p < kParts; ++p) lanes[r][t][p] = load(from + t * kLanes + p * kWidth);
   }
   HWY_INLINE void store_row(int r, float* to) const {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t)
 #pragma GCC unroll 4
       for (int p = 0; p < kParts; ++p) hn::StoreU(lanes[r][t][p], Floats(), to + t * kLanes + p * kWidth);
   }
 
-  // Adds the products of `num_chunks` chunks. Of planes, w and x are in that of `part`, and kParts is 1. A Fetch brings
+  // Adds the products of `num_chunks` chunks. Of planes, w and x are in that of `part`, and kParts is 1; x that lies
+  // together begins at the first token's. A Fetch brings
   // what a processor does not foresee, a jump to another row; and it reads several rows at once at less than the rate
   // of one stream.
   template <Packing kW = Packing::chunks, Packing kX = Packing::chunks, Fetch kFetch = Fetch::nothing, class W>
@@ -173,7 +177,7 @@ struct DotSums {
     const typename Format::Packed* tokens[kTokens];
 #pragma GCC unroll 24
     for (int r = 0; r < kRows; ++r) rows[r] = w[r];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) tokens[t] = x[t];
     for (std::int64_t chunk = 0; chunk < num_chunks; ++chunk) {
       if constexpr (kFetch == Fetch::behind_rows) {
@@ -197,9 +201,9 @@ struct DotSums {
           decltype(operand<kW>(rows[0], chunk, part + p, phase)) row[kRows];
 #pragma GCC unroll 24
           for (int r = 0; r < kRows; ++r) row[r] = operand<kW>(rows[r], chunk, part + p, phase);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
           for (int t = 0; t < kTokens; ++t) {
-            const auto token = in_register(operand<kX>(tokens[t], chunk, part + p, phase));
+            const auto token = in_register(token_operand<kX>(tokens, t, chunk, part + p, phase));
 #pragma GCC unroll 24
             for (int r = 0; r < kRows; ++r) lanes[r][t][p] = Format::multiply_add(row[r], token, lanes[r][t][p]);
           }
@@ -208,7 +212,38 @@ struct DotSums {
     }
   }
 
+  // The same one row after the other, of rows in memory.
+  template <Packing kX, class W>
+  HWY_INLINE void add_row_by_row(const W* const (&w)[kRows], const typename Format::Packed* const (&x)[kTokens],
+                                 std::int64_t num_chunks) {
+    static_assert(kRegisters == 1 && Format::kPhases == 1);
+#pragma GCC unroll 24
+    for (int r = 0; r < kRows; ++r) {
+      Vector sums[kTokens];
+#pragma GCC unroll 8
+      for (int t = 0; t < kTokens; ++t) sums[t] = lanes[r][t][0];
+#pragma GCC unroll 4
+      for (std::int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+        const auto row = operand<Packing::chunks>(w[r], chunk, 0, 0);
+#pragma GCC unroll 8
+        for (int t = 0; t < kTokens; ++t)
+          sums[t] = Format::multiply_add(row, token_operand<kX>(x, t, chunk, 0, 0), sums[t]);
+      }
+#pragma GCC unroll 8
+      for (int t = 0; t < kTokens; ++t) lanes[r][t][0] = sums[t];
+    }
+  }
+
  private:
+  template <Packing kX, class T>
+  static HWY_INLINE auto token_operand(const T* const (&tokens)[kTokens], int t, std::int64_t chunk, int part,
+                                       int phase) {
+    if constexpr (kX == Packing::together)
+      return Format::operand(tokens[0] + (chunk * kTokens + t) * Format::kChunk, part, phase);
+    else
+      return operand<kX>(tokens[t], chunk, part, phase);
+  }
+
   template <Packing kPacking, class T>
   static HWY_INLINE auto operand(const T* from, std::int64_t chunk, int part, int phase) {
     if constexpr (kPacking == Packing::planes) {

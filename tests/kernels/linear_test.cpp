@@ -32,8 +32,13 @@ const LinearCase kLinearCases[] = {
     {1, 700, 512},               // several pieces
     {3, 40, 96, 1, 1, 1, true},
     {33, 30, 1100, 0, 0, 1, true},  // two rounds of tokens, and of in_features
-    {1, 3, 33000},                  // one token's in_features in two rounds, too
-    {6, 200, 2085, 0, 1},           // rounds of rows; a ragged end of the last round of in_features
+    {8, 50, 2300, 1, 1, 1, true},   // a few tokens in strips, the last of them shorter; a group of rows and more
+    {11, 25, 4096},                 // two tiles of tokens share strips
+    {15, 49, 1500, 3},
+    {2, 50, 1064, 0, 1},   // rows one after the other, where that pays
+    {5, 2, 260000},        // more than are packed at once: two tokens, two, and one
+    {3, 2, 530000, 0, 1},  // only one token is taken at once, and its in_features in two rounds
+    {6, 200, 2085, 0, 1},  // rounds of rows; a ragged end of the last round of in_features
     // Tokens in tiles of four and of three, rows beyond the last six, of one round, two rounds, whole and ragged, or more.
     {18, 100, 2048, 2, 0, 1, true},
     {97, 50, 4128},
