@@ -10,7 +10,8 @@
 // with the first weights, and each warp those that go with its later ones. Behind the last k of a tile the warps' sums
 // meet in shared memory, in order of the warps, while the copies of the next tile are on their way. That meeting also
 // keeps the warps together: the memory is at its best when neighbours are asked for together.
-// docs/notes/linear_gpu.md has what was measured of this and of other ways.
+// linear_sm90_stream_shape.cuh has its measures, linear_sm90_stream_copy.cuh the copies; docs/notes/linear_gpu.md what
+// was measured of this and of other ways.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -22,103 +23,12 @@
 
 #include "kernels/launch_sm90.cuh"
 #include "kernels/linear_sm90_plain.cuh"
+#include "kernels/linear_sm90_stream_copy.cuh"
+#include "kernels/linear_sm90_stream_shape.cuh"
 #include "kernels/mbarrier_sm90.cuh"
 #include "kernels/swiglu_sm90.cuh"
 
 namespace heddle {
-
-// Where x is in shared memory: whole, or a step's pieces beside the step's weights.
-enum class StreamTokens { whole, pieces };
-
-template <int kRowTiles_, int kTokenTiles_, int kDepth_, StreamTokens kTokens_>
-struct StreamConfig {
-  static constexpr int kWarps = 8;
-  static constexpr int kThreads = kWarps * 32;  // that multiply
-  // Threads that bring x. Of more tokens it is as soon there where each thread loads its own: their ring is short.
-  static constexpr int kBringers = kTokens_ == StreamTokens::whole ? 32 : kTokenTiles_ == 1 ? 128 : 0;
-  static constexpr int kBlockThreads = kThreads + kBringers;
-  static constexpr int kRowTiles = kRowTiles_;      // of 16 rows, that share what is read of x
-  static constexpr int kTokenTiles = kTokenTiles_;  // of 8 tokens
-  static constexpr int kDepth = kDepth_;            // steps on their way
-  static constexpr bool kWholeTokens = kTokens_ == StreamTokens::whole;
-  static constexpr int kTileRows = kRowTiles * 16;
-  static constexpr int kRowStride = kTileRows + 4;  // of sums: a warp's stores fall on all 32 banks
-  static constexpr int kRowPieces = 4 * kRowTiles;  // of a lane; a warp's are 4 rows' 128 bytes
-  static constexpr int kStepPieces = kRowPieces + (kWholeTokens ? 0 : 2 * kTokenTiles);
-  static constexpr int kStepFeatures = kWarps * 64;
-  static constexpr std::uint32_t kPieceBytes = 16 * kThreads, kStepBytes = kPieceBytes * kStepPieces;
-  static constexpr std::size_t kRingBytes = std::size_t{16} * kThreads * kStepPieces * kDepth;
-  // On their way while the ring is filled for the first time: 64 KiB or more.
-  static constexpr int kGroupsAhead = kRingBytes / kDepth < std::size_t{32} << 10 ? 4 : 2;
-  static constexpr std::size_t kSumsBytes = std::size_t{4} * kRowStride * 8 * kWarps;  // of 8 tokens at a time
-  static_assert(kSumsBytes % 128 == 0);
-};
-
-// What a block makes of the sums of its rows.
-enum class StreamOutput {
-  sums,    // of each row, one of y
-  swiglu,  // silu(gate) * up (swiglu.h): rows of W's first half are gates, of its second half ups
-};
-
-// Rows of W that make one of y. A tile of swiglu holds kTileRows / 2 gates, then the ups of the same outputs.
-constexpr int rows_of_output(StreamOutput output) {
-  return output == StreamOutput::swiglu ? 2 : 1;
-}
-
-// Blocks begin in turns at multiples of so many steps along k, so that not all ask for the same part of x at once.
-inline constexpr int kStepsApart = 2;
-
-// Elements from a token's whole x to the next token's: to the end of the last step, and on so far that what a warp
-// reads of two tokens at once lies in different banks.
-template <class Config>
-__host__ __device__ constexpr int whole_tokens_stride(int in_features) {
-  return (in_features + Config::kStepFeatures - 1) / Config::kStepFeatures * Config::kStepFeatures + 32;
-}
-
-// Whole lines of 128 bytes, so that what is copied of a row into the ring behind lies in one, not in halves of two.
-template <class Config>
-__host__ __device__ constexpr std::size_t whole_tokens_bytes(std::int64_t num_tokens, std::int64_t in_features) {
-  if (!Config::kWholeTokens) return 0;
-  const std::size_t bytes = static_cast<std::size_t>(num_tokens) * 2 *
-                            static_cast<std::size_t>(whole_tokens_stride<Config>(static_cast<int>(in_features)));
-  return (bytes + 127) / 128 * 128;
-}
-
-// Sums, x if it is there as a whole, and a ring of `steps`, at most kDepth.
-template <class Config>
-constexpr std::size_t stream_shared_bytes(std::int64_t num_tokens, std::int64_t in_features, std::int64_t steps) {
-  const std::size_t slots = static_cast<std::size_t>(steps < Config::kDepth ? steps : Config::kDepth);
-  return Config::kSumsBytes + whole_tokens_bytes<Config>(num_tokens, in_features) +
-         slots * (Config::kRingBytes / Config::kDepth);
-}
-
-// 16 bytes from global memory, or zeros and no access. The policy is for what nobody reads again; the hint is the line
-// that the warp asks for anyway (twice as much, which other warps then ask for again, costs 7 % of the rate).
-__device__ inline void copy_weights_16(std::uint32_t shared, const void* global, bool there, std::uint64_t policy) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
-               "r"(there ? 16 : 0), "l"(policy)
-               : "memory");
-}
-
-__device__ inline void copy_tokens_16(std::uint32_t shared, const void* global, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(there ? 16 : 0)
-               : "memory");
-}
-
-__device__ inline void end_copy_group() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-template <int kPending>
-__device__ inline void wait_for_copy_groups() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-__device__ inline std::uint64_t evict_first_policy() {
-  std::uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
 
 // c += W x^T of 16 rows, 32 features and 8 tokens: `low` of row lane / 4 and `high` of the row 8 further on, `x` of
 // token lane / 4, each the same 8 features.
@@ -138,103 +48,6 @@ __device__ inline void multiply_add(float (&c)[4], const uint4& low, const uint4
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(low.z), "r"(high.z), "r"(low.w), "r"(high.w), "r"(x.z), "r"(x.w));
-}
-
-// The outputs of a block and how they are cut into tiles of one height, the last one at most as high.
-struct StreamShare {
-  std::int64_t begin, end;
-  int tiles, tile_outputs;
-};
-
-__device__ inline StreamShare share_of_block(std::int64_t outputs, int most_of_tile) {
-  StreamShare share;
-  share.begin = outputs * blockIdx.x / gridDim.x;
-  share.end = outputs * (blockIdx.x + 1) / gridDim.x;
-  const int count = static_cast<int>(share.end - share.begin);
-  share.tiles = (count + most_of_tile - 1) / most_of_tile;
-  share.tile_outputs = share.tiles == 0 ? 0 : (count + share.tiles - 1) / share.tiles;
-  return share;
-}
-
-// A lane's walk over its pieces: tile by tile, along k in each, round from where the block begins.
-template <class Config>
-struct StreamCursor {
-  int steps;         // of a tile
-  int position;      // along k, in steps
-  int first_k;       // of the lane, at position 0
-  std::int64_t row;  // of the lane's first piece
-  int tile_outputs;
-  int step = 0;  // of the tile
-  int tile = 0;
-
-  __device__ int k() const { return first_k + position * Config::kStepFeatures; }
-  __device__ void advance() {
-    if (++position == steps) position = 0;
-    if (++step < steps) return;
-    step = 0;
-    row += tile_outputs;
-    ++tile;
-  }
-};
-
-// A lane's pieces of x for one step, to where they stand behind those of W: of its token in each eight, 16 bytes and 16
-// that lie 64 further on; from feature tokens.k() + k.
-template <class Config, class Operands>
-__device__ inline void copy_tokens(const Operands& op, const StreamCursor<Config>& tokens, int k, std::uint32_t slot) {
-#pragma unroll
-  for (int i = 0; i < 2 * Config::kTokenTiles; ++i) {
-    const int token = i / 2 * 8 + static_cast<int>(threadIdx.x) % 32 / 4, from = tokens.k() + k + i % 2 * 32;
-    copy_tokens_16(slot + (Config::kRowPieces + i) * Config::kPieceBytes, op.x + token * op.x_stride + from,
-                   from < static_cast<int>(op.in_features) && token < op.num_tokens);
-  }
-}
-
-// Named barriers.
-inline constexpr int kBarrierOfAll = 1, kBarrierOfMultipliers = 2, kBarrierOfBringers = 3;
-
-// All of x by the copy engine, zeros behind each token's end; makes the barrier `there`, which is told. One warp.
-template <class Config, class Operands, class T>
-__device__ inline void bring_whole_tokens(const Operands& op, T* tokens, std::uint32_t there) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, in_features = static_cast<int>(op.in_features);
-  const int stride = whole_tokens_stride<Config>(in_features);
-  if (lane == 0) {
-    sm90::init_barrier(there, 1);
-    sm90::publish_barriers();
-  }
-  for (int token = 0; token < op.num_tokens; ++token)
-    for (int k = in_features + 8 * lane; k < stride; k += 8 * 32)
-      *reinterpret_cast<uint4*>(tokens + token * stride + k) = make_uint4(0, 0, 0, 0);
-  __syncwarp();
-  sm90::arrive_at_threads(kBarrierOfAll, Config::kBlockThreads);  // who may wait at the barrier from here on
-  wait_for_earlier_kernels();
-  if (lane == 0) sm90::arrive_expecting(there, static_cast<std::uint32_t>(op.num_tokens * in_features) * 2);
-  __syncwarp();
-  if (lane < op.num_tokens)
-    sm90::copy_bytes(sm90::shared_address(tokens + lane * stride), op.x + lane * op.x_stride,
-                     static_cast<std::uint32_t>(in_features) * 2, there);
-}
-
-// What the multiplying threads read of x in the first steps, where each would have copied it in the ring; makes the
-// barrier `there`, which is told. `tokens` and `ring` are those of the lane in the first warp.
-template <class Config, class Operands>
-__device__ inline void bring_first_pieces(const Operands& op, StreamCursor<Config> tokens, std::uint32_t ring,
-                                          int steps, std::uint32_t there) {
-  const int bringer = static_cast<int>(threadIdx.x) - Config::kThreads;
-  if (bringer == 0) {
-    sm90::init_barrier(there, Config::kBringers);
-    sm90::publish_barriers();
-  }
-  sm90::sync_threads(kBarrierOfBringers, Config::kBringers);
-  sm90::arrive_at_threads(kBarrierOfAll, Config::kBlockThreads);  // who may wait at the barrier from here on
-  wait_for_earlier_kernels();
-  for (int step = 0; step < steps; ++step) {
-    for (int warp = bringer / 32; warp < Config::kWarps; warp += Config::kBringers / 32)
-      copy_tokens<Config>(op, tokens, warp * 64, ring + step * Config::kStepBytes + warp * 512);
-    tokens.advance();
-  }
-  sm90::arrive_behind_copies(there);
-  end_copy_group();
-  wait_for_copy_groups<0>();  // no thread ends before its copies
 }
 
 // Adds what the warps have left in `sums` of 8 tokens, in their order, and stores what is made of it.

@@ -1,0 +1,90 @@
+// What a launch of linear_sm90_stream.cuh looks like: tiles, threads and shared memory, and a block's share of W.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace heddle {
+
+// Where x is in shared memory: whole, or a step's pieces beside the step's weights.
+enum class StreamTokens { whole, pieces };
+
+template <int kRowTiles_, int kTokenTiles_, int kDepth_, StreamTokens kTokens_>
+struct StreamConfig {
+  static constexpr int kWarps = 8;
+  static constexpr int kThreads = kWarps * 32;  // that multiply
+  // Threads that bring x. Of more tokens it is as soon there where each thread loads its own: their ring is short.
+  static constexpr int kBringers = kTokens_ == StreamTokens::whole ? 32 : kTokenTiles_ == 1 ? 128 : 0;
+  static constexpr int kBlockThreads = kThreads + kBringers;
+  static constexpr int kRowTiles = kRowTiles_;      // of 16 rows, that share what is read of x
+  static constexpr int kTokenTiles = kTokenTiles_;  // of 8 tokens
+  static constexpr int kDepth = kDepth_;            // steps on their way
+  static constexpr bool kWholeTokens = kTokens_ == StreamTokens::whole;
+  static constexpr int kTileRows = kRowTiles * 16;
+  static constexpr int kRowStride = kTileRows + 4;  // of sums: a warp's stores fall on all 32 banks
+  static constexpr int kRowPieces = 4 * kRowTiles;  // of a lane; a warp's are 4 rows' 128 bytes
+  static constexpr int kStepPieces = kRowPieces + (kWholeTokens ? 0 : 2 * kTokenTiles);
+  static constexpr int kStepFeatures = kWarps * 64;
+  static constexpr std::uint32_t kPieceBytes = 16 * kThreads, kStepBytes = kPieceBytes * kStepPieces;
+  static constexpr std::size_t kRingBytes = std::size_t{16} * kThreads * kStepPieces * kDepth;
+  // On their way while the ring is filled for the first time: 64 KiB or more.
+  static constexpr int kGroupsAhead = kRingBytes / kDepth < std::size_t{32} << 10 ? 4 : 2;
+  static constexpr std::size_t kSumsBytes = std::size_t{4} * kRowStride * 8 * kWarps;  // of 8 tokens at a time
+  static_assert(kSumsBytes % 128 == 0);
+};
+
+// What a block makes of the sums of its rows.
+enum class StreamOutput {
+  sums,    // of each row, one of y
+  swiglu,  // silu(gate) * up (swiglu.h): rows of W's first half are gates, of its second half ups
+};
+
+// Rows of W that make one of y. A tile of swiglu holds kTileRows / 2 gates, then the ups of the same outputs.
+constexpr int rows_of_output(StreamOutput output) {
+  return output == StreamOutput::swiglu ? 2 : 1;
+}
+
+// Blocks begin in turns at multiples of so many steps along k, so that not all ask for the same part of x at once.
+inline constexpr int kStepsApart = 2;
+
+// Elements from a token's whole x to the next token's: to the end of the last step, and on so far that what a warp
+// reads of two tokens at once lies in different banks.
+template <class Config>
+__host__ __device__ constexpr int whole_tokens_stride(int in_features) {
+  return (in_features + Config::kStepFeatures - 1) / Config::kStepFeatures * Config::kStepFeatures + 32;
+}
+
+// Whole lines of 128 bytes, so that what is copied of a row into the ring behind lies in one, not in halves of two.
+template <class Config>
+__host__ __device__ constexpr std::size_t whole_tokens_bytes(std::int64_t num_tokens, std::int64_t in_features) {
+  if (!Config::kWholeTokens) return 0;
+  const std::size_t bytes = static_cast<std::size_t>(num_tokens) * 2 *
+                            static_cast<std::size_t>(whole_tokens_stride<Config>(static_cast<int>(in_features)));
+  return (bytes + 127) / 128 * 128;
+}
+
+// Sums, x if it is there as a whole, and a ring of `steps`, at most kDepth.
+template <class Config>
+constexpr std::size_t stream_shared_bytes(std::int64_t num_tokens, std::int64_t in_features, std::int64_t steps) {
+  const std::size_t slots = static_cast<std::size_t>(steps < Config::kDepth ? steps : Config::kDepth);
+  return Config::kSumsBytes + whole_tokens_bytes<Config>(num_tokens, in_features) +
+         slots * (Config::kRingBytes / Config::kDepth);
+}
+
+// The outputs of a block and how they are cut into tiles of one height, the last one at most as high.
+struct StreamShare {
+  std::int64_t begin, end;
+  int tiles, tile_outputs;
+};
+
+__device__ inline StreamShare share_of_block(std::int64_t outputs, int most_of_tile) {
+  StreamShare share;
+  share.begin = outputs * blockIdx.x / gridDim.x;
+  share.end = outputs * (blockIdx.x + 1) / gridDim.x;
+  const int count = static_cast<int>(share.end - share.begin);
+  share.tiles = (count + most_of_tile - 1) / most_of_tile;
+  share.tile_outputs = share.tiles == 0 ? 0 : (count + share.tiles - 1) / share.tiles;
+  return share;
+}
+
+}  // namespace heddle
