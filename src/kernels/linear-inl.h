@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "kernels/linear.h"
@@ -19,50 +18,87 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// Many tokens take kRowsAtOnce rows of W, kTokensAtOnce tokens and a depth of k at a time, so that the tokens and their
-// sums stay in the second-level cache (320 KiB of 512; with AVX-512 the tokens, 768 KiB of at least 1 MiB); and in there
-// groups of rows, which are packed: rows of W often lie a multiple of 4 KiB apart, and the first-level cache holds no
-// more than eight lines at such distances. With AVX-512 the depth is as large as the second-level cache allows: what a
-// tile does besides multiplying costs as much as a depth of 2 KiB.
+// From here on rows of W are packed. So many tokens take kRowsAtOnce rows, kTokensAtOnce tokens and a depth of k at a
+// time, so that the tokens and their sums stay in the second-level cache (320 KiB of 512; with AVX-512 the tokens, 768
+// KiB of at least 1 MiB); and in there packed groups of rows: rows of W often lie a multiple of 4 KiB apart, and the
+// first-level cache holds no more than eight lines at such distances. With AVX-512 the depth is as large as the
+// second-level cache allows: what a tile does besides multiplying costs as much as a depth of 2 KiB.
+constexpr std::int64_t kFewestTokensToPackRows = 16;
 constexpr std::int64_t kRowsAtOnce = kManyRegisters ? 96 : 48;
-constexpr std::int64_t kFewestTokensToPack = 16;
 template <class Format>
 constexpr std::int64_t kDepth = (kManyRegisters ? 8192 : 2048) / sizeof(typename Format::Packed);
 constexpr std::int64_t kRowsOfPackedGroup = (kManyRegisters ? 1 : 2) * rows_of_tile(4, Rows::packed);
 static_assert(kRowsAtOnce % kRowsOfPackedGroup == 0);
 
-// A few tokens take kRowsOfFew rows strip by strip. Where many share a row, what a tile reads of them stays in the
-// first-level cache: for while a core fetches what comes next from memory, which it does all the time, it has no other
-// misses of that cache to spare, and drops fetches for them. Fewer are done with a strip too soon for that.
+// Fewer take kRowsOfFew rows strip by strip. What a tile of five to eight tokens, which AVX-512 has, reads of x stays
+// in the first-level cache: for while a core fetches what comes next from memory, which it does all the time, it has no
+// other misses of that cache to spare, and drops fetches for them. A smaller tile is done with a strip too soon.
 constexpr std::int64_t kRowsOfFew = 24;
 template <class Format>
-constexpr std::int64_t greatest_strip(std::int64_t tokens_of_tile) {
+constexpr std::int64_t longest_strip(std::int64_t tokens_of_tile) {
   return tokens_of_tile > 4 ? 2048 / static_cast<std::int64_t>(sizeof(typename Format::Packed)) : 2 * kDepth<Format>;
 }
 
-// Elements of x that are packed at once: of a few tokens all of them, or W would be read more than once.
+// Elements of x that are packed at once, of a few tokens or of one. All of a few tokens' should be, or W is read more
+// than once: there is room for 15 of 43 690 elements that are packed as bfloat16, or of 21 845 as float32. A thread may
+// have no more than 2 MiB of stack.
 template <class Format>
-constexpr std::int64_t kScratch = (2 << 20) / sizeof(typename Format::Packed);
+constexpr std::int64_t kScratchOfFew = (5 << 18) / sizeof(typename Format::Packed);
+constexpr std::int64_t kScratchOfOne = 1 << 17;
 
-// The least equal shares of in_features, in whole chunks: none is so short that its tiles do little but begin and end.
+// in_features in rounds of whole chunks, of at most `most` elements (whole chunks, too) and equal but for one chunk:
+// none is so short that its tiles do little but begin and end.
 template <class Format>
-std::int64_t equal_depth(std::int64_t greatest, std::int64_t in_features) {
-  const std::int64_t rounds = (in_features + greatest - 1) / greatest;
-  const std::int64_t depth = (in_features + rounds - 1) / rounds;
-  return (depth + Format::kChunk - 1) / Format::kChunk * Format::kChunk;
+class Rounds {
+ public:
+  Rounds(std::int64_t in_features, std::int64_t most)
+      : in_features_(in_features),
+        num_chunks_((in_features + Format::kChunk - 1) / Format::kChunk),
+        count_((num_chunks_ * Format::kChunk + most - 1) / most) {}
+
+  std::int64_t count() const { return count_; }
+  std::int64_t begin(std::int64_t round) const {
+    return std::min(in_features_, num_chunks_ * round / count_ * Format::kChunk);
+  }
+  std::int64_t depth(std::int64_t round) const { return begin(round + 1) - begin(round); }
+
+ private:
+  std::int64_t in_features_, num_chunks_, count_;
+};
+
+// x that is packed as it lies may be read where it is, if it needs no padding.
+template <class Format>
+constexpr bool kReadsInPlace = std::is_same_v<typename Format::X, typename Format::Packed>&& kWholeSums;
+
+// Of token t, packed in chunks or planes to `to` if need be.
+template <class Format>
+const typename Format::Packed* packed_row(const Block<Format>& block, std::int64_t t, Packing packing,
+                                          typename Format::Packed* to) {
+  const auto* from = block.x_in_memory(t);
+  if constexpr (kReadsInPlace<Format>)
+    if (block.depth % Format::kChunk == 0) return from;
+  pack_padded<Format>(from, block.depth, packing, to);
+  return to;
 }
 
-// Rows [begin, end) of the block as they lie in memory. The first tokens that read a row fetch what lies `ahead` bytes
-// behind it; 0: nothing.
+// The tile of rows from `row` on, as they lie in memory, and of kTokens tokens from t on. Fetches what lies `ahead`
+// bytes further on than what it reads; 0: nothing.
+template <class Format, int kRows, int kTokens>
+HWY_INLINE void multiply_unpacked_tile(const Block<Format>& block, std::int64_t row, std::int64_t t,
+                                       std::ptrdiff_t ahead) {
+  const typename Format::Weight* w[kRows];
+  for (int r = 0; r < kRows; ++r) w[r] = weight_row(block, row + r);
+  multiply_tile<Format, kRows, kTokens, Rows::in_memory>(block, w, row, t, {.bytes = ahead});
+}
+
+// All rows of the block as they lie in memory; the tokens that read a row first do the fetching.
 template <class Format>
-void multiply_in_memory(const Block<Format>& block, std::int64_t begin, std::int64_t end, std::ptrdiff_t ahead) {
+void multiply_in_memory(const Block<Format>& block, std::ptrdiff_t ahead) {
   for_each_tile<most_tokens_of_tile(Rows::in_memory)>(block.num_tokens, [&](auto tile_tokens, std::int64_t t) {
     constexpr int kRows = rows_of_tile(tile_tokens, Rows::in_memory);
-    for (std::int64_t row = begin; row < end; row += kRows) {
-      const typename Format::Weight* w[kRows];
-      for (int r = 0; r < kRows; ++r) w[r] = weight_row(block, row + r);
-      multiply_tile<Format, kRows, tile_tokens, Rows::in_memory>(block, w, row, t, {.bytes = t == 0 ? ahead : 0});
-    }
+    static_assert(kRowsOfFew % kRows == 0);  // a tile keeps the lanes of all its rows
+    for (std::int64_t row = block.first_row; row < block.end_row; row += kRows)
+      multiply_unpacked_tile<Format, kRows, tile_tokens>(block, row, t, t == 0 ? ahead : 0);
   });
 }
 
@@ -77,7 +113,16 @@ HWY_INLINE Ahead rows_to_fetch(const Block<Format>& block, std::int64_t next, st
   return {.rows = {weight_row(block, next + 2 * pair), weight_row(block, next + 2 * pair + 1)}};
 }
 
-// The same with a packed copy, end - begin <= kRowsOfPackedGroup.
+constexpr bool every_tile_divides_packed_rows() {
+  for (std::int64_t num_tokens = kFewestTokensToPackRows; num_tokens <= kTokensAtOnce; ++num_tokens)
+    for (std::int64_t left = num_tokens, size = 0; left > 0; left -= size) {
+      size = first_tile_of<most_tokens_of_tile(Rows::packed)>(left);
+      if (kRowsOfPackedGroup % rows_of_tile(static_cast<int>(size), Rows::packed) != 0) return false;
+    }
+  return true;
+}
+
+// Rows [begin, end) of the block from a packed copy, end - begin <= kRowsOfPackedGroup.
 template <class Format>
 void multiply_packed(const Block<Format>& block, std::int64_t begin, std::int64_t end) {
   using Packed = typename Format::Packed;
@@ -87,7 +132,8 @@ void multiply_packed(const Block<Format>& block, std::int64_t begin, std::int64_
                         packed[row - begin]);
   for_each_tile<most_tokens_of_tile(Rows::packed)>(block.num_tokens, [&](auto tile_tokens, std::int64_t t) {
     constexpr int kRows = rows_of_tile(tile_tokens, Rows::packed);
-    if constexpr (kRowsOfPackedGroup % kRows == 0) {  // as it is for the tiles of kFewestTokensToPack and more
+    static_assert(every_tile_divides_packed_rows());
+    if constexpr (kRowsOfPackedGroup % kRows == 0) {  // others do not occur
       const Ahead next = rows_to_fetch(block, begin + kRowsOfPackedGroup, t, tile_tokens, packed[0]);
       for (std::int64_t row = begin; row < end; row += kRows) {
         const Packed* w[kRows];
@@ -98,109 +144,125 @@ void multiply_packed(const Block<Format>& block, std::int64_t begin, std::int64_
   });
 }
 
-// Rows [begin, end) of the weight, at most kRowsAtOnce, times one token, or so many that rows are packed.
+// Rows [begin, end) of the weight, at most kRowsAtOnce, times so many tokens that rows are packed.
 template <class Format>
-void multiply_block(const LinearParams& params, std::int64_t begin, std::int64_t end, std::int64_t token,
-                    std::int64_t num_tokens, typename Format::Packed* x, float* lanes) {
-  using X = typename Format::X;
-  // Packed as it lies.
-  constexpr bool kReadsInPlace = std::is_same_v<X, typename Format::Packed> && kWholeSums;
-  const bool packs = num_tokens > 1;
-  const std::int64_t in_features = params.weight.in_features;
-  const std::int64_t depth = equal_depth<Format>(packs ? kDepth<Format> : kScratch<Format>, in_features);
-  const std::int64_t rows_of_group = packs ? kRowsOfPackedGroup : end - begin;
-  const auto ahead = static_cast<std::ptrdiff_t>(rows_of_tile(1, Rows::in_memory) * params.weight.row_bytes());
-  for (std::int64_t k = 0; k < in_features; k += depth) {
-    Block<Format> block{.params = params,
-                        .first_row = begin,
-                        .end_row = end,
-                        .first_token = token,
-                        .num_tokens = num_tokens,
-                        .k = k,
-                        .depth = std::min(depth, in_features - k),
-                        .x = {},
-                        .lanes = lanes};
-    for (std::int64_t t = 0; t < num_tokens; ++t) {
-      const X* from = static_cast<const X*>(params.x.data) + (token + t) * params.x.row_stride + k;
-      if constexpr (kReadsInPlace) {
-        block.x[t] = from;
-        if (block.depth % Format::kChunk == 0) continue;
-      }
-      pack_padded<Format>(from, block.depth, packing_for(num_tokens, Rows::packed), x + t * depth);
-      block.x[t] = x + t * depth;
-    }
-    for (std::int64_t row = begin; row < end; row += rows_of_group) {
-      const std::int64_t end_of_group = std::min(end, row + rows_of_group);
-      if (packs)
-        multiply_packed(block, row, end_of_group);
-      else
-        multiply_in_memory(block, row, end_of_group, ahead);
+HWY_NOINLINE void multiply_many(const LinearParams& params, std::int64_t begin, std::int64_t end, std::int64_t token,
+                                std::int64_t num_tokens) {
+  alignas(64) typename Format::Packed x[kDepth<Format> * kTokensAtOnce];
+  alignas(64) float lanes[kRowsAtOnce * kTokensAtOnce * kLanes];
+  const Rounds<Format> rounds(params.weight.in_features, kDepth<Format>);
+  Block<Format> block{.params = params,
+                      .first_row = begin,
+                      .end_row = end,
+                      .first_token = token,
+                      .num_tokens = num_tokens,
+                      .lanes = lanes};
+  for (std::int64_t round = 0; round < rounds.count(); ++round) {
+    block.k = rounds.begin(round);
+    block.depth = rounds.depth(round);
+    for (std::int64_t t = 0; t < num_tokens; ++t)
+      block.x[t] = packed_row(block, t, packing_for(num_tokens, Rows::packed), x + t * kDepth<Format>);
+    for (std::int64_t row = begin; row < end; row += kRowsOfPackedGroup) {
+      const std::int64_t end_of_group = std::min(end, row + kRowsOfPackedGroup);
+      multiply_packed(block, row, end_of_group);
       if constexpr (!kWholeSums)
         if (block.ends_sums()) store_sums(block, row, end_of_group);
     }
   }
 }
 
-// Rows [begin, end) of the weight times a few tokens.
+// Rows [begin, end) of the weight times a few tokens, for which there is room.
 template <class Format>
-void multiply_few(const LinearParams& params, std::int64_t begin, std::int64_t end, std::int64_t token,
-                  std::int64_t num_tokens, typename Format::Packed* x, float* lanes) {
-  constexpr auto kElement = static_cast<std::ptrdiff_t>(sizeof(typename Format::Weight));
-  const std::int64_t in_features = params.weight.in_features;
+HWY_NOINLINE void multiply_few(const LinearParams& params, std::int64_t begin, std::int64_t end, std::int64_t token,
+                               std::int64_t num_tokens) {
   constexpr int kMost = most_tokens_of_tile(Rows::in_memory);
-  const std::int64_t strip = equal_depth<Format>(greatest_strip<Format>(first_tile_of<kMost>(num_tokens)), in_features);
-  // From token t on, which begins a tile.
-  const auto packed = [&](std::int64_t t, std::int64_t k) { return x + k * num_tokens + t * strip; };
-  for_each_tile<kMost>(num_tokens, [&](auto tile_tokens, std::int64_t t) {
-    const Tensor& rows = params.x;
-    for (std::int64_t k = 0; k < in_features; k += strip)
-      pack_tokens<Format, tile_tokens>(
-          static_cast<const typename Format::X*>(rows.data) + (token + t) * rows.row_stride + k, rows.row_stride,
-          std::min(strip, in_features - k), strip, packed(t, k));
-  });
-  const auto next_group = static_cast<std::ptrdiff_t>(kRowsOfFew * params.weight.row_bytes());
-  for (std::int64_t row = begin; row < end; row += kRowsOfFew) {
-    Block<Format> block{.params = params,
-                        .first_row = row,
-                        .end_row = std::min(end, row + kRowsOfFew),
-                        .first_token = token,
-                        .num_tokens = num_tokens,
-                        .k = 0,
-                        .depth = 0,
-                        .x = {},
-                        .lanes = lanes};
-    for (; block.k < in_features; block.k += strip) {
-      block.depth = std::min(strip, in_features - block.k);
-      for (std::int64_t t = 0; t < num_tokens; ++t) block.x[t] = packed(t, block.k);
-      std::ptrdiff_t ahead = strip * kElement;
-      if (block.ends_sums()) ahead = block.end_row < end ? next_group - block.k * kElement : 0;
-      multiply_in_memory(block, row, block.end_row, ahead);
-    }
-    if constexpr (!kWholeSums) store_sums(block, row, block.end_row);
+  constexpr auto kElement = static_cast<std::ptrdiff_t>(sizeof(typename Format::Weight));
+  alignas(64) typename Format::Packed x[kScratchOfFew<Format>];
+  alignas(64) float lanes[kRowsOfFew * kFewestTokensToPackRows * kLanes];
+  const Rounds<Format> strips(params.weight.in_features, longest_strip<Format>(first_tile_of<kMost>(num_tokens)));
+  Block<Format> block{.params = params,
+                      .first_row = begin,
+                      .end_row = begin,
+                      .first_token = token,
+                      .num_tokens = num_tokens,
+                      .lanes = lanes};
+  const auto take_strip = [&](std::int64_t strip) {
+    block.k = strips.begin(strip);
+    block.depth = strips.depth(strip);
+  };
+  const auto packed = [&](std::int64_t t) { return x + block.k * num_tokens + t * padded<Format>(block.depth); };
+
+  for (std::int64_t strip = 0; strip < strips.count(); ++strip) {
+    take_strip(strip);
+    for_each_tile<kMost>(
+        num_tokens, [&](auto tile_tokens, std::int64_t t) { pack_tokens<Format, tile_tokens>(block, t, packed(t)); });
   }
+  const auto next_rows = static_cast<std::ptrdiff_t>(kRowsOfFew * params.weight.row_bytes());
+  for (; block.first_row < end; block.first_row += kRowsOfFew) {
+    block.end_row = std::min(end, block.first_row + kRowsOfFew);
+    for (std::int64_t strip = 0; strip < strips.count(); ++strip) {
+      take_strip(strip);
+      for (std::int64_t t = 0; t < num_tokens; ++t) block.x[t] = packed(t);
+      std::ptrdiff_t ahead = block.depth * kElement;  // the next strip, or the first of the next rows
+      if (block.ends_sums()) ahead = block.end_row < end ? next_rows - block.k * kElement : 0;
+      multiply_in_memory(block, ahead);
+    }
+    if constexpr (!kWholeSums) store_sums(block, block.first_row, block.end_row);
+  }
+}
+
+// Rows [begin, end) of the weight times one token.
+template <class Format>
+HWY_NOINLINE void multiply_one(const LinearParams& params, std::int64_t begin, std::int64_t end, std::int64_t token) {
+  constexpr int kRows = rows_of_tile(1, Rows::in_memory);
+  alignas(64) typename Format::Packed x[kScratchOfOne];
+  alignas(64) float lanes[kRowsAtOnce * kLanes];
+  const Rounds<Format> rounds(params.weight.in_features, kScratchOfOne);
+  const auto next_tile = static_cast<std::ptrdiff_t>(kRows * params.weight.row_bytes());
+  for (std::int64_t first = begin; first < end; first += kRowsAtOnce) {
+    Block<Format> block{.params = params,
+                        .first_row = first,
+                        .end_row = std::min(end, first + kRowsAtOnce),
+                        .first_token = token,
+                        .num_tokens = 1,
+                        .lanes = lanes};
+    for (std::int64_t round = 0; round < rounds.count(); ++round) {
+      block.k = rounds.begin(round);
+      block.depth = rounds.depth(round);
+      block.x[0] = packed_row(block, 0, packing_for(1, Rows::in_memory), x);
+      for (std::int64_t row = first; row < block.end_row; row += kRows)
+        multiply_unpacked_tile<Format, kRows, 1>(block, row, 0, row + kRows < end ? next_tile : 0);
+    }
+    if constexpr (!kWholeSums) store_sums(block, first, block.end_row);
+  }
+}
+
+// As many of `left` tokens as are multiplied at once: equal shares of a few for which there is no room together.
+template <class Format>
+std::int64_t tokens_at_once(std::int64_t left, std::int64_t in_features) {
+  if (left >= kFewestTokensToPackRows) return std::min(left, kTokensAtOnce);
+  const std::int64_t room = std::max<std::int64_t>(1, kScratchOfFew<Format> / padded<Format>(in_features));
+  const std::int64_t rounds = (left + room - 1) / room;
+  return (left + rounds - 1) / rounds;
 }
 
 // Rows [begin, end) of the weight times all tokens.
 template <class Format>
 void multiply_rows(const LinearParams& params, std::int64_t begin, std::int64_t end) {
-  static_assert(kDepth<Format> % Format::kChunk == 0 && kScratch<Format> >= kDepth<Format> * kTokensAtOnce);
-  static_assert(kRowsOfFew <= kRowsAtOnce && kFewestTokensToPack <= kTokensAtOnce);
-  alignas(64) typename Format::Packed x[kScratch<Format>];
-  alignas(64) float lanes[kRowsAtOnce * kTokensAtOnce * kLanes];
-  // As many as there is room for; equal strips together are longer than in_features by less than one.
-  const std::int64_t few =
-      std::min(kFewestTokensToPack - 1, kScratch<Format> / (params.weight.in_features + greatest_strip<Format>(1)));
-  const std::int64_t all = params.x.rows;
-  const std::int64_t rows_at_once = all > 1 && all <= few ? end - begin : kRowsAtOnce;
+  const std::int64_t all = params.x.rows, in_features = params.weight.in_features;
+  // Where rows are read for several groups of tokens, so many at a time that they stay in the second-level cache.
+  const bool is_one_group = all < kFewestTokensToPackRows && tokens_at_once<Format>(all, in_features) == all;
+  const std::int64_t rows_at_once = is_one_group ? end - begin : kRowsAtOnce;
   for (std::int64_t row = begin; row < end; row += rows_at_once) {
     const std::int64_t end_row = std::min(end, row + rows_at_once);
     for (std::int64_t token = 0, num_tokens = 0; token < all; token += num_tokens) {
-      num_tokens = std::min(kTokensAtOnce, all - token);
-      if (num_tokens < kFewestTokensToPack) num_tokens = std::clamp<std::int64_t>(few, 1, num_tokens);
-      if (num_tokens == 1 || num_tokens >= kFewestTokensToPack)
-        multiply_block<Format>(params, row, end_row, token, num_tokens, x, lanes);
+      num_tokens = tokens_at_once<Format>(all - token, in_features);
+      if (num_tokens == 1)
+        multiply_one<Format>(params, row, end_row, token);
+      else if (num_tokens < kFewestTokensToPackRows)
+        multiply_few<Format>(params, row, end_row, token, num_tokens);
       else
-        multiply_few<Format>(params, row, end_row, token, num_tokens, x, lanes);
+        multiply_many<Format>(params, row, end_row, token, num_tokens);
     }
   }
 }

@@ -79,8 +79,8 @@ std::int64_t even_share(std::int64_t num_rows, std::int64_t multiple, std::int64
   return best;
 }
 
-// How the rows of W are shared out. With few tokens memory sets the pace, and the first pieces may be large and the last
-// small; but one must pay for being handed out and for widening x.
+// How the rows of W are shared out. With few tokens memory sets the pace, and the first pieces may be large and the
+// last small; but one must pay for being handed out and for packing x.
 ThreadPool::PieceSizes pieces_for(const LinearParams& params, bool on_tiles, int num_threads) {
   constexpr std::int64_t kFewTokens = 15;  // or less
   const std::int64_t num_rows = params.weight.out_features, multiple = on_tiles ? 32 : 24;

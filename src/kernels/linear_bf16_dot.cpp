@@ -45,7 +45,7 @@ struct PairDot {
   using Packed = bfloat16;
   static constexpr int kChunk = 2 * kLanes;
   static constexpr int kPhases = 1;
-  static constexpr bool kRowByRow = true;  // AMD's foresee one stream better than fetches make up for with several
+  static constexpr bool kRowByRow = true;  // AMD's processors foresee one stream better than they heed fetches
 
   static HWY_INLINE void pack(const bfloat16* from, std::int64_t num_chunks, bfloat16* to) {
     std::memcpy(to, from, static_cast<std::size_t>(num_chunks * kChunk) * sizeof(bfloat16));

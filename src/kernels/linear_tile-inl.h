@@ -19,7 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3;  // 32, not 16
+constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3;  // 32 of sixteen lanes each
 
 // A register holds all lanes of a sum, so that a tile can finish its sums without going through memory.
 constexpr bool kWholeSums = kRegisters == 1;
@@ -29,7 +29,7 @@ enum class Rows { in_memory, packed };
 
 // As many sums as registers hold beside what is multiplied: at most 12 of 16 registers, or 24 of 32; fewer where W has
 // to be widened, which takes registers, too. One token's tile takes all sixteen lanes at once, so that each line of W
-// is read once.
+// is read once; tiles of more than four tokens have few rows for the same reason.
 constexpr int rows_of_tile(int tokens, Rows rows) {
   if (kManyRegisters && tokens > 4) return 3;
   if (kManyRegisters) return tokens == 1 ? 4 : tokens == 2 ? 8 : 6;
@@ -45,18 +45,19 @@ constexpr int most_tokens_of_tile(Rows rows) {
   return kManyRegisters && rows == Rows::in_memory ? 8 : 4;
 }
 
-// One or two tokens may read rows one after the other if such a row and x stay in the first-level cache.
+// Where a Format has kRowByRow, a tile that reads whole rows goes so if a row and x stay in the first-level cache.
+constexpr std::size_t kMostTokensRowByRow = 2;
 constexpr bool goes_row_by_row(std::size_t tokens, std::size_t row_bytes) {
   constexpr std::size_t kMostBytes = 20 << 10;  // of 32 KiB
-  return tokens <= 2 && row_bytes <= kMostBytes / (tokens + 1);
+  return row_bytes <= kMostBytes / (tokens + 1);
 }
 
-// A single token's rows are read as fast as memory gives them, which it does to one stream best; where a few tokens
-// read them, the next strip comes meanwhile.
+// What comes next, where a tile is not read row by row: a single token's rows are read as fast as memory gives them,
+// which it does to one stream best; where a few tokens read them, the next part of the same rows comes meanwhile.
 constexpr Fetch fetch_for(int tokens, Rows rows) {
   if (rows == Rows::packed) return kManyRegisters ? Fetch::two_rows : Fetch::nothing;
   if (tokens == 1) return kManyRegisters ? Fetch::in_order : Fetch::nothing;
-  return Fetch::behind_rows;
+  return Fetch::along_rows;
 }
 
 constexpr std::int64_t kTokensAtOnce = kManyRegisters ? 96 : 64;
@@ -67,12 +68,15 @@ struct Block {
   const LinearParams& params;
   std::int64_t first_row, end_row;
   std::int64_t first_token, num_tokens;
-  std::int64_t k, depth;
-  const typename Format::Packed* x[kTokensAtOnce];  // of each token, or where a tile's lie together; whole chunks
-  float* lanes;                                     // [rows, num_tokens, kLanes], kept from one block of k to the next
+  std::int64_t k = 0, depth = 0;
+  const typename Format::Packed* x[kTokensAtOnce] = {};  // of each token, or where a tile's lie together; whole chunks
+  float* lanes;  // [rows, num_tokens, kLanes], kept from one block of k to the next
 
   float* lanes_of(std::int64_t row, std::int64_t t) const {
     return lanes + ((row - first_row) * num_tokens + t) * kLanes;
+  }
+  const typename Format::X* x_in_memory(std::int64_t t) const {
+    return static_cast<const typename Format::X*>(params.x.data) + (first_token + t) * params.x.row_stride + k;
   }
   bool begins_sums() const { return k == 0; }
   bool ends_sums() const { return k + depth == params.weight.in_features; }
@@ -89,10 +93,14 @@ constexpr Packing packing_of_rows(std::int64_t num_tokens, Rows rows) {
   return rows == Rows::packed ? packing_for(num_tokens, rows) : Packing::chunks;
 }
 
-// Elements of a plane of that many elements, padded to whole chunks.
+// That many elements padded to whole chunks, and what a plane has of them.
+template <class Format>
+constexpr std::int64_t padded(std::int64_t count) {
+  return (count + Format::kChunk - 1) / Format::kChunk * Format::kChunk;
+}
 template <class Format>
 constexpr std::int64_t plane_of(std::int64_t count) {
-  return (count + Format::kChunk - 1) / Format::kChunk * (Format::kChunk / kRegisters);
+  return padded<Format>(count) / kRegisters;
 }
 
 // Chunks [first, first + num_chunks), which lie at `from`, of a row that is packed to `to` in planes.
@@ -110,14 +118,16 @@ HWY_INLINE void pack_planes(const T* from, std::int64_t first, std::int64_t num_
   }
 }
 
-// Whole chunks, and one padded with zeros, of `count` elements.
-template <class Format, class T>
+// Whole chunks, and one padded with zeros, of `count` elements; the chunks kEach apart, unless they go into planes.
+template <class Format, int kEach = 1, class T>
 HWY_INLINE void pack_padded(const T* from, std::int64_t count, Packing packing, typename Format::Packed* to) {
   const std::int64_t num_chunks = count / Format::kChunk, whole = num_chunks * Format::kChunk;
   const auto pack = [&](const T* chunks, std::int64_t first, std::int64_t n) {
     if constexpr (kRegisters > 1)
       if (packing == Packing::planes) return pack_planes<Format>(chunks, first, n, plane_of<Format>(count), to);
-    Format::pack(chunks, n, to + first * Format::kChunk);
+    if constexpr (kEach == 1) return Format::pack(chunks, n, to + first * Format::kChunk);
+    for (std::int64_t i = 0; i < n; ++i)
+      Format::pack(chunks + i * Format::kChunk, 1, to + (first + i) * kEach * Format::kChunk);
   };
   pack(from, 0, num_chunks);
   if (whole == count) return;
@@ -126,21 +136,15 @@ HWY_INLINE void pack_padded(const T* from, std::int64_t count, Packing packing, 
   pack(tail, num_chunks, 1);
 }
 
-// `count` elements of each of a tile's tokens, which lie `stride` apart: to `to`, where they lie together, or else
-// `distance` apart.
+// The block's part of tokens [t, t + kTokens), which are a tile's.
 template <class Format, int kTokens>
-void pack_tokens(const typename Format::X* from, std::int64_t stride, std::int64_t count, std::int64_t distance,
-                 typename Format::Packed* to) {
+void pack_tokens(const Block<Format>& block, std::int64_t t, typename Format::Packed* to) {
   constexpr Packing kPacking = packing_for(kTokens, Rows::in_memory);
-  for (int i = 0; i < kTokens; ++i, from += stride) {
-    if constexpr (kPacking == Packing::together) {
-      const auto place = [&](std::int64_t k) { return to + k * kTokens + i * Format::kChunk; };
-      const std::int64_t whole = count / Format::kChunk * Format::kChunk;
-      for (std::int64_t k = 0; k < whole; k += Format::kChunk) Format::pack(from + k, 1, place(k));
-      if (whole < count) pack_padded<Format>(from + whole, count - whole, Packing::chunks, place(whole));
-    } else {
-      pack_padded<Format>(from, count, kPacking, to + i * distance);
-    }
+  for (int i = 0; i < kTokens; ++i) {
+    if constexpr (kPacking == Packing::together)
+      pack_padded<Format, kTokens>(block.x_in_memory(t + i), block.depth, Packing::chunks, to + i * Format::kChunk);
+    else
+      pack_padded<Format>(block.x_in_memory(t + i), block.depth, kPacking, to + i * padded<Format>(block.depth));
   }
 }
 
@@ -177,14 +181,14 @@ HWY_INLINE void store_tile(const Block<Format>& block, const DotSums<Format, kRo
 }
 #endif
 
-// Adds the products of a tile's whole chunks. `next` is what it fetches, unless that is a distance of 0.
+// Adds the products of a tile's whole chunks. `next` is what it fetches meanwhile; nothing at a distance of 0.
 template <class Format, int kRows, int kTokens, Rows kLayout, int kParts, class W>
 HWY_INLINE void add_chunks(const Block<Format>& block, DotSums<Format, kRows, kTokens, kParts>& sums,
                            const W* const (&rows)[kRows], const typename Format::Packed* const (&x)[kTokens],
                            std::int64_t num_chunks, int part, const Ahead& next) {
   constexpr Packing kX = packing_for(kTokens, kLayout), kW = packing_of_rows(kTokens, kLayout);
   constexpr Fetch kFetch = fetch_for(kTokens, kLayout);
-  if constexpr (Format::kRowByRow && kLayout == Rows::in_memory && kTokens <= 2) {
+  if constexpr (Format::kRowByRow && kLayout == Rows::in_memory && kTokens <= kMostTokensRowByRow) {
     if (block.begins_sums() && block.ends_sums() && goes_row_by_row(kTokens, block.params.weight.row_bytes()))
       return sums.template add_row_by_row<kX>(rows, x, num_chunks);
   }
@@ -229,8 +233,12 @@ HWY_NOINLINE void multiply_tile(const Block<Format>& block, const W* const (&w)[
         std::memcpy(tails[r], w[r] + whole, static_cast<std::size_t>(block.depth - whole) * sizeof(W));
         w_tail[r] = tails[r];
       }
-      constexpr std::int64_t kStep = kX == Packing::together ? kTokens : 1;
-      for (int i = 0; i < kTokens; ++i) x_tail[i] = x[i] + (kX == Packing::planes ? whole / kRegisters : whole * kStep);
+      for (int i = 0; i < kTokens; ++i) {
+        if constexpr (kX == Packing::together)
+          x_tail[i] = x[0] + whole * kTokens;
+        else
+          x_tail[i] = x[i] + (kX == Packing::planes ? whole / kRegisters : whole);
+      }
       sums.template add<Packing::chunks, kX>(w_tail, x_tail, 1, part);
     }
     if constexpr (kWholeSums) {

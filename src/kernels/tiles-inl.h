@@ -39,12 +39,12 @@ HWY_INLINE void keep_order() {
 // all chunks, then what the next does: all of each cache line is used at once.
 enum class Packing : std::uint8_t { chunks, together, planes };
 
-// What comes into the second-level cache while a tile is multiplied: nothing; of each row what lies some bytes behind
-// it; what lies some bytes behind the tile, in the order of memory; or as much of two rows elsewhere as the tile reads
-// of one.
-enum class Fetch { nothing, behind_rows, in_order, two_rows };
+// What comes into the second-level cache while a tile is multiplied: nothing; of each row what lies some bytes further
+// on; what lies some bytes further on than the tile, in the order of memory; or as much of two rows elsewhere as the
+// tile reads of one.
+enum class Fetch { nothing, along_rows, in_order, two_rows };
 
-// Where that lies.
+// Where that lies: at a distance, or in two rows.
 struct Ahead {
   std::ptrdiff_t bytes = 0;
   const void* rows[2] = {};
@@ -166,9 +166,8 @@ struct DotSums {
   }
 
   // Adds the products of `num_chunks` chunks. Of planes, w and x are in that of `part`, and kParts is 1; x that lies
-  // together begins at the first token's. A Fetch brings
-  // what a processor does not foresee, a jump to another row; and it reads several rows at once at less than the rate
-  // of one stream.
+  // together begins with the first token's. A Fetch brings what a processor does not foresee, a jump to another row;
+  // without one it also reads several rows at once at less than the rate of one stream.
   template <Packing kW = Packing::chunks, Packing kX = Packing::chunks, Fetch kFetch = Fetch::nothing, class W>
   HWY_INLINE void add(const W* const (&w)[kRows], const typename Format::Packed* const (&x)[kTokens],
                       std::int64_t num_chunks, int part, const Ahead& ahead = {}) {
@@ -180,16 +179,16 @@ struct DotSums {
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) tokens[t] = x[t];
     for (std::int64_t chunk = 0; chunk < num_chunks; ++chunk) {
-      if constexpr (kFetch == Fetch::behind_rows) {
+      constexpr auto kBytes = static_cast<std::ptrdiff_t>(Format::kChunk * sizeof(typename Format::Weight));
+      if constexpr (kFetch == Fetch::along_rows) {
 #pragma GCC unroll 24
-        for (int r = 0; r < kRows; ++r) fetch(rows[r] + chunk * Format::kChunk, ahead.bytes);
+        for (int r = 0; r < kRows; ++r) fetch(rows[r], chunk * kBytes + ahead.bytes);
       }
       if constexpr (kFetch == Fetch::in_order) {
 #pragma GCC unroll 24
-        for (int r = 0; r < kRows; ++r) fetch(rows[0] + (chunk * kRows + r) * Format::kChunk, ahead.bytes);
+        for (int r = 0; r < kRows; ++r) fetch(rows[0], (chunk * kRows + r) * kBytes + ahead.bytes);
       }
       if constexpr (kFetch == Fetch::two_rows) {
-        constexpr auto kBytes = static_cast<std::ptrdiff_t>(Format::kChunk * sizeof(typename Format::Weight));
         fetch(ahead.rows[0], chunk * kBytes);
         fetch(ahead.rows[1], chunk * kBytes);
       }

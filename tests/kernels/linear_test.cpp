@@ -1,5 +1,10 @@
 #include "kernels/linear.h"
 
+#include <pthread.h>
+
+#include <algorithm>
+#include <limits>
+
 #include "cpu_arithmetic.h"
 #include "kernels/linear_bf16_dot.h"
 #include "operands.h"
@@ -24,22 +29,29 @@ const LinearCase kLinearCases[] = {
     {1, 33, 72, 0, 1},
     {5, 31, 72, 5, 3},
     {7, 64, 288},
-    {25, 40, 33, 1, 5},          // one token more than are taken at once
-    {53, 35, 100},               // several rounds of tokens, the last ragged
+    {25, 40, 33, 1, 5},
+    {53, 35, 100},
     {2, 6, 4096},                // many steps a lane
     {3, 10, 300, 0, 0, 1e15f},   // sums near 1e30
     {3, 10, 300, 0, 0, 1e-20f},  // products are subnormal
     {1, 700, 512},               // several pieces
     {3, 40, 96, 1, 1, 1, true},
-    {33, 30, 1100, 0, 0, 1, true},  // two rounds of tokens, and of in_features
-    {8, 50, 2300, 1, 1, 1, true},   // a few tokens in strips, the last of them shorter; a group of rows and more
+    {33, 30, 1100, 0, 0, 1, true},  // rounds of in_features with AVX2
+    {6, 200, 2085, 0, 1},           // rounds of rows; a ragged end of the last strip
+    {8, 50, 2300, 1, 1, 1, true},   // a group of rows and more
     {11, 25, 4096},                 // two tiles of tokens share strips
     {15, 49, 1500, 3},
-    {2, 50, 1064, 0, 1},   // rows one after the other, where that pays
-    {5, 2, 260000},        // more than are packed at once: two tokens, two, and one
-    {3, 2, 530000, 0, 1},  // only one token is taken at once, and its in_features in two rounds
-    {6, 200, 2085, 0, 1},  // rounds of rows; a ragged end of the last round of in_features
-    // Tokens in tiles of four and of three, rows beyond the last six, of one round, two rounds, whole and ragged, or more.
+    {101, 50, 300, 1, 1, 1, true},  // a few tokens after as many as are taken at once with AVX-512
+    {67, 50, 300},                  // and with AVX2
+    {2, 50, 1064, 0, 1},            // rows one after the other, where that pays; the longest, and more
+    {2, 10, 3413},
+    {2, 10, 3414},
+    {1, 50, 5120},
+    {1, 50, 5200, 0, 0, 1, true},
+    {1, 3, 140003},        // one token's in_features in two rounds
+    {5, 2, 250007},        // there is no room for five packed rows
+    {3, 2, 700001, 0, 1},  // only one is taken at once
+    // Tokens in tiles of four and of three, rows beyond the last six, of one round or more, whole and ragged.
     {18, 100, 2048, 2, 0, 1, true},
     {97, 50, 4128},
     {17, 101, 8200, 3, 1, 1, true},
@@ -169,24 +181,64 @@ TEST(Linear, WidensEveryHalfPrecisionNumberExactly) {
 }
 
 TEST(Linear, StacksUpToThreeBlocks) {
-  const int rows[] = {13, 1, 6}, in = 24, tokens = 3;
-  const std::vector<float> values = random_floats(20 * 24, 3);
-  for (const DType dtype : kDTypes) {
-    const Elements whole(values, dtype);
-    const Elements a(std::vector<float>(values.begin(), values.begin() + 13 * in), dtype, 1);
-    const Elements b(std::vector<float>(values.begin() + 13 * in, values.begin() + 14 * in), dtype, 2);
-    const Elements c(std::vector<float>(values.begin() + 14 * in, values.end()), dtype, 3);
-    Weight stacked = one_block(a, dtype, rows[0], in);
+  constexpr int kIn = 72, kOut = 103;
+  const int rows[] = {13, 30, 60};
+  const std::vector<float> values = random_floats(kOut * kIn, 3), bias = random_floats(kOut, 5);
+  for (const Operands& operands : kOperands) {
+    const Elements whole(values, operands.weight);
+    const auto part = [&](int first, int count, int misalignment) {
+      return Elements(std::vector<float>(values.begin() + first * kIn, values.begin() + (first + count) * kIn),
+                      operands.weight, misalignment);
+    };
+    const Elements a = part(0, 13, 1), b = part(13, 30, 2), c = part(43, 60, 3);
+    Weight stacked = one_block(a, operands.weight, rows[0], kIn);
     stacked.blocks[1] = {b.data(), rows[1]};
     stacked.blocks[2] = {c.data(), rows[2]};
-    stacked.out_features = 20;
-    const Rows x = Rows::random(tokens, in, 4), y(tokens, 20), expected(tokens, 20);
-    on_cpu(1, [&](Stream& stream) {
-      linear({.x = x, .weight = stacked, .y = y}, stream);
-      linear({.x = x, .weight = one_block(whole, dtype, 20, in), .y = expected}, stream);
-    });
-    EXPECT_EQ(bits(y), bits(expected));
+    stacked.out_features = kOut;
+    Weight one = one_block(whole, operands.weight, kOut, kIn);
+    stacked.bias = one.bias = bias.data();
+    for (const int tokens : {1, 3, 8, 17}) {
+      const X x(Rows::random(tokens, kIn, 4), operands.x);
+      const Rows y(tokens, kOut), expected(tokens, kOut);
+      on_cpu(1, [&](Stream& stream) {
+        linear({.x = x.tensor(), .weight = stacked, .y = y}, stream);
+        linear({.x = x.tensor(), .weight = one, .y = expected}, stream);
+      });
+      EXPECT_EQ(bits(y), bits(expected)) << name_of(operands) << " " << tokens << " tokens";
+    }
   }
+}
+
+// Threads have that little where the limit of the shell is `unlimited`. Numbers left by a product of NaN show nowhere.
+TEST(Linear, NeedsNoMoreThanAStackOf2MiBAndNothingThatLiesThere) {
+  pthread_attr_t before, small;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(pthread_attr_init(&small), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&small, 2 << 20), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&small), 0);
+  constexpr int kIn = 2085, kOut = 50;
+  for (const Operands& operands : kOperands) {
+    const Elements elements(random_floats(kOut * kIn, 2), operands.weight);
+    const Weight weight = one_block(elements, operands.weight, kOut, kIn);
+    const Elements larger(random_floats(kOut * 9000, 2), operands.weight);
+    const Weight larger_weight = one_block(larger, operands.weight, kOut, 9000);
+    for (const int tokens : {1, 2, 7, 15, 30}) {
+      const X x(Rows::random(tokens, kIn, 1), operands.x);
+      Rows nans(tokens, 9000);
+      for (int t = 0; t < tokens; ++t) std::fill_n(nans.row(t), 9000, std::numeric_limits<float>::quiet_NaN());
+      const X poison(nans, operands.x);
+      const Rows y(tokens, kOut), expected(tokens, kOut), none(tokens, kOut);
+      on_cpu(2, [&](Stream& stream) { linear({.x = x.tensor(), .weight = weight, .y = expected}, stream); });
+      on_cpu(2, [&](Stream& stream) {
+        linear({.x = poison.tensor(), .weight = larger_weight, .y = none}, stream);
+        linear({.x = x.tensor(), .weight = weight, .y = y}, stream);
+      });
+      EXPECT_EQ(bits(y), bits(expected)) << name_of(operands) << " " << tokens << " tokens";
+    }
+  }
+  ASSERT_EQ(pthread_setattr_default_np(&before), 0);
+  pthread_attr_destroy(&small);
+  pthread_attr_destroy(&before);
 }
 
 TEST(Linear, BitsDependOnNeitherThreadsNorBatchNorAlignmentNorVectorWidth) {
@@ -205,7 +257,7 @@ TEST(Linear, BitsDependOnNeitherThreadsNorBatchNorAlignmentNorVectorWidth) {
       on_cpu(threads, [&](Stream& stream) { linear({.x = x.tensor(), .weight = weight, .y = y}, stream); });
       EXPECT_EQ(bits(y), bits(expected)) << threads << " threads";
     }
-    for (const int batch : {1, 2, 3, 4, 5, 6, 7, 8, 25, 33}) {
+    for (const int batch : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 25, 33}) {
       const Rows y(batch, kOut);
       on_cpu(1,
              [&](Stream& stream) { linear({.x = x.part(kTokens - batch, batch), .weight = weight, .y = y}, stream); });
@@ -220,9 +272,13 @@ TEST(Linear, BitsDependOnNeitherThreadsNorBatchNorAlignmentNorVectorWidth) {
     const bool on_tiles = cpu_target().bfloat16_tiles;
     for_each_fused_target([&] {
       if (operands.x == DType::bfloat16 && cpu_target().bfloat16_tiles != on_tiles) return;  // another order
-      const Rows other(kTokens, kOut);
-      on_cpu(1, [&](Stream& stream) { linear({.x = x.tensor(), .weight = weight, .y = other}, stream); });
-      EXPECT_EQ(bits(other), bits(expected)) << cpu_target().name;
+      for (const int batch : {1, 2, 3, 4, 8, 15, kTokens}) {
+        const Rows other(batch, kOut);
+        on_cpu(1, [&](Stream& stream) {
+          linear({.x = x.part(kTokens - batch, batch), .weight = weight, .y = other}, stream);
+        });
+        EXPECT_EQ(bits(other), bits(expected, kTokens - batch, batch)) << cpu_target().name << " batch of " << batch;
+      }
     });
   }
 }
