@@ -31,8 +31,10 @@ class PipeInput : public LineSource {
         held_.erase(0, end + 1);
         return without_return(std::move(line));
       }
-      if (held_.size() > kMaxMessageBytes)
+      if (held_.size() > kMaxMessageBytes) {
+        skip_line();  // or it would be found again, and be too long again
         throw_error<InputError>("standard input: a line is longer than {} bytes (max_line_bytes)", kMaxMessageBytes);
+      }
       searched = held_.size();
       if (!read_more()) break;
     }
@@ -44,6 +46,16 @@ class PipeInput : public LineSource {
   static std::string without_return(std::string line) {
     if (line.ends_with('\r')) line.pop_back();
     return line;
+  }
+
+  void skip_line() {
+    std::size_t end = 0;
+    do {
+      held_.clear();
+      if (!read_more()) return;
+      end = held_.find('\n');
+    } while (end == std::string::npos);
+    held_.erase(0, end + 1);
   }
 
   bool read_more() {
@@ -59,21 +71,39 @@ class PipeInput : public LineSource {
   std::string held_;
 };
 
+// A message of several lines. One that is too long is read to its end, or the rest would be taken for other messages.
+class LongText {
+ public:
+  void add(std::string_view separator, std::string_view line) {
+    is_too_long_ = is_too_long_ || text_.size() + separator.size() + line.size() > kMaxMessageBytes;
+    if (is_too_long_) return;
+    text_ += separator;
+    text_ += line;
+  }
+  bool empty() const { return text_.empty(); }
+  std::string take() {
+    if (is_too_long_)
+      throw_error<InputError>("standard input: a message is longer than {} bytes (max_message_bytes)",
+                              kMaxMessageBytes);
+    return std::move(text_);
+  }
+
+ private:
+  std::string text_;
+  bool is_too_long_ = false;
+};
+
 // From behind the opening quotes to the closing ones, which end a line; the line ends beside the quotes are left out.
 std::string read_block(std::string line, LineSource& source) {
-  std::string text;
+  LongText text;
   for (bool first = true;; first = false) {
     const bool ends = line.ends_with(kQuotes);
     if (ends) line.resize(line.size() - kQuotes.size());
-    if (text.size() + line.size() > kMaxMessageBytes)
-      throw_error<InputError>("standard input: a message is longer than {} bytes (max_message_bytes)",
-                              kMaxMessageBytes);
     const bool beside_quotes = line.empty() && (first || ends);
-    if (!text.empty() && !beside_quotes) text += '\n';
-    text += line;
-    if (ends) return text;
+    text.add(text.empty() || beside_quotes ? "" : "\n", line);
+    if (ends) return text.take();
     auto next = source.line(LineSource::Prompt::continuation);
-    if (!next) return text;
+    if (!next) return text.take();
     line = std::move(*next);
   }
 }
@@ -89,20 +119,16 @@ std::optional<UserMessage> read_message(LineSource& source) {
   auto line = source.line(LineSource::Prompt::message);
   if (!line) return std::nullopt;
   if (line->starts_with(kQuotes)) return UserMessage{.text = read_block(line->substr(3), source), .literal = true};
-  std::string text = std::move(*line);
-  while (text.ends_with('\\')) {
-    text.back() = '\n';
-    auto next = source.line(LineSource::Prompt::continuation);
-    if (!next) {
-      text.pop_back();
-      break;
-    }
-    if (text.size() + next->size() > kMaxMessageBytes)
-      throw_error<InputError>("standard input: a message is longer than {} bytes (max_message_bytes)",
-                              kMaxMessageBytes);
-    text += *next;
+  LongText text;
+  std::string_view separator;
+  while (line && line->ends_with('\\')) {
+    line->pop_back();
+    text.add(separator, *line);
+    separator = "\n";
+    line = source.line(LineSource::Prompt::continuation);
   }
-  return UserMessage{.text = std::move(text)};
+  if (line) text.add(separator, *line);
+  return UserMessage{.text = text.take()};
 }
 
 }  // namespace heddle

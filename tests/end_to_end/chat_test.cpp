@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -166,6 +167,18 @@ TEST_F(Chat, ATemplateOfOnesOwnKnowsEverySpecialToken) {
   EXPECT_EQ(run_heddle(rendered).out, "<|begin|><|user|>\nx<|end|>\n<|assistant|>\nba");
   EXPECT_EQ(chat("What is 137 plus 254?\n", {own[0], own[1], "--set", "extra=[]"}, model.string()).out,
             "137 plus 254 is 391.\n");
+}
+
+TEST_F(Chat, ALineOrMessageThatIsTooLongIsRefusedOnceAndWhole) {
+  const std::string line(65 << 20, 'x'), half(33 << 20, 'x'), question = "What is 137 plus 254?\n";
+  for (const std::string& input : {line + "\n" + question, half + "\\\n" + half + "\n" + question,
+                                   "\"\"\"" + half + "\n" + half + "\nmore\n\"\"\"\n" + question, question + line}) {
+    const ProgramResult result = chat(input);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_EQ(result.out, "137 plus 254 is 391.\n");
+    EXPECT_THAT(result.err, HasSubstr("is longer than 67108864 bytes"));
+    EXPECT_LT(result.err.size(), 300u) << "said more than once";
+  }
 }
 
 TEST_F(Chat, BadOptionsAndFilesAreRefused) {
