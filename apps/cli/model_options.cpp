@@ -6,6 +6,7 @@
 #include "base/cuda_runtime.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/progress.h"
 #include "cli/format_text.h"
 #include "cli/number_option.h"
@@ -154,10 +155,14 @@ Device device_of(const ModelSource& source, const ModelOptions& options) {
 }
 
 Tokenizer load_tokenizer(const std::string& model) {
+  constexpr std::size_t kMaxShownToken = 100;
   Tokenizer tokenizer = load_model_tokenizer(model);
   for (const std::string_view setting : tokenizer.settings_not_applied())
     log_warning("{}: tokenizer.json asks for {}, which is not applied; transformers, too, does it only when asked",
                 model, setting);
+  if (const auto left_out = tokenizer.tokens_left_out(); !left_out.empty())
+    log_warning("{}: {} of the tokens listed beside tokenizer.json are not in it, such as {}, and are not added", model,
+                left_out.size(), printable(left_out.front(), kMaxShownToken));
   return tokenizer;
 }
 

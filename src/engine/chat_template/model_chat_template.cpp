@@ -69,9 +69,7 @@ void ModelChatTemplate::add_file(const std::string& name, const std::filesystem:
   templates_.emplace(name, ChatTemplate::parse(read_file(path, kMaxTemplateBytes), path.string()));
 }
 
-void ModelChatTemplate::read_config(std::string_view text, const std::string& where) {
-  const nlohmann::json config = parse_json(text, where);
-  const JsonField root(config, where);
+void ModelChatTemplate::read_tokens(const JsonField& root) {
   if (!root.is_object()) root.fail_expected("an object");
   for (const auto& [name, field] : root.members()) {
     if (!name.ends_with("_token") || field.value().is_null()) continue;
@@ -82,6 +80,17 @@ void ModelChatTemplate::read_config(std::string_view text, const std::string& wh
   }
   if (const auto extra = root.find("extra_special_tokens"); extra && extra->is_object())
     for (const auto& [name, field] : extra->members()) special_tokens_[name] = token_text(field);
+}
+
+bool ModelChatTemplate::read_config(std::string_view text, const std::string& where) {
+  const nlohmann::json config = parse_json(text, where);
+  const JsonField root(config, where);
+  read_tokens(root);
+  read_templates(root);
+  return root.find("added_tokens_decoder").has_value();
+}
+
+void ModelChatTemplate::read_templates(const JsonField& root) {
   const auto field = root.find("chat_template");
   if (!field || !templates_.empty()) return;  // files take its place
   if (field->is_string()) {
@@ -117,8 +126,14 @@ ModelChatTemplate ModelChatTemplate::load(const std::filesystem::path& folder, c
     for (const auto& entry : fs::directory_iterator(folder / "additional_chat_templates", none))
       if (entry.path().extension() == ".jinja") result.add_file(entry.path().stem().string(), entry.path());
   }
-  const fs::path config = folder / "tokenizer_config.json";
-  if (fs::exists(config, none)) result.read_config(read_file(config, kMaxConfigBytes), config.string());
+  const fs::path config = folder / "tokenizer_config.json", map = folder / "special_tokens_map.json";
+  bool lists_tokens = false;
+  if (fs::exists(config, none)) lists_tokens = result.read_config(read_file(config, kMaxConfigBytes), config.string());
+  // As transformers does: what lists its tokens needs no map.
+  if (!lists_tokens && fs::exists(map, none)) {
+    const nlohmann::json tokens = parse_json(read_file(map, kMaxConfigBytes), map.string());
+    result.read_tokens(JsonField(tokens, map.string()));
+  }
   if (result.templates_.empty())
     throw_error<InputError>(
         "{}: has no chat template (no chat_template.jinja, and no chat_template in tokenizer_config.json)",

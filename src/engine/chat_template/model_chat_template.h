@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "engine/chat_template/chat_template.h"
 
 namespace heddle {
@@ -29,8 +30,9 @@ class ModelChatTemplate {
   using Override = std::optional<std::filesystem::path>;
 
   // Reads tokenizer_config.json (chat_template, one or a list of named ones, and the special tokens), and in place of
-  // its templates chat_template.jinja and additional_chat_templates/*.jinja where there are any. Throws InputError when
-  // one of them is no template, or there is none at all.
+  // its templates chat_template.jinja and additional_chat_templates/*.jinja where there are any; special tokens also of
+  // special_tokens_map.json, which wins where tokenizer_config.json has no added_tokens_decoder, and else is not read.
+  // Throws InputError when one of them is no template, or there is none at all.
   static ModelChatTemplate load(const std::filesystem::path& folder, const Override& file = {});
   // Of a tokenizer_config.json in memory.
   static ModelChatTemplate from_config(std::string_view tokenizer_config, std::string where, const Override& file = {});
@@ -44,7 +46,9 @@ class ModelChatTemplate {
 
  private:
   void add_file(const std::string& name, const std::filesystem::path& path);
-  void read_config(std::string_view text, const std::string& where);
+  bool read_config(std::string_view text, const std::string& where);  // whether it lists the tokens' ids, too
+  void read_tokens(const JsonField& root);
+  void read_templates(const JsonField& root);
 
   std::string where_;
   std::map<std::string, ChatTemplate> templates_;

@@ -140,6 +140,7 @@ Value filter_truncate(Interpreter& in, const Value& value, CallArguments argumen
 Value filter_wordcount(Interpreter& in, const Value& value, CallArguments arguments) {
   const Bound bound("wordcount", std::move(arguments), {});
   const std::string text = to_text(in.meter(), value);
+  in.meter().step(text.size());  // each character is looked up
   std::int64_t words = 0;
   bool inside = false;
   for (std::size_t at = 0; at < text.size(); at += code_point_size(text, at)) {

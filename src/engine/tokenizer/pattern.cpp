@@ -94,7 +94,12 @@ Pattern Pattern::regex(std::string_view expression, std::string field) {
 Pattern Pattern::icu_regex(std::string_view expression, std::string field) {
   if (expression.size() > kMaxRegexBytes)
     throw_error<InputError>("{}: longer than {} bytes (max_regex_bytes)", field, kMaxRegexBytes);
-  const std::string translated = regex_for_icu(expression);
+  std::string translated;
+  try {
+    translated = regex_for_icu(expression);
+  } catch (const UnsupportedEscape& unsupported) {
+    throw_error<InputError>("{}: the regular expression has {}, which is not supported", field, unsupported.escape);
+  }
   UErrorCode status = U_ZERO_ERROR;
   UParseError where{};
   auto compiled = std::make_shared<Compiled>();

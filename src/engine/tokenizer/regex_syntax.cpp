@@ -37,8 +37,8 @@ class Translator {
     const char c = rest_.front();
     if (c == '\\') {
       atom_ = out_.size();
-      if (word_escape()) return;
-      escape();
+      if (anchor_escape()) return;
+      escape(Place::outside);
     } else if (c == '.' && dot_matches_newline_) {
       atom_ = out_.size();
       replace(1, R"([\s\S])");  // ICU's own would take \r\n for one character
@@ -89,9 +89,13 @@ class Translator {
     return negated ? fmt::format("[^{}]", known->second) : known->second;
   }
 
-  // \w and \b outside of a class.
-  bool word_escape() {
+  // \w, \b and \Z outside of a class.
+  bool anchor_escape() {
     const char c = rest_.size() > 1 ? rest_[1] : '\0';
+    if (c == 'Z') {
+      replace(2, R"((?=\n?\z))");
+      return true;
+    }
     if (std::string_view("wWbB").find(c) == std::string_view::npos) return false;
     const std::string word = set(kNearWord, property("word"), c == 'W');
     if (c == 'b') {
@@ -137,10 +141,26 @@ class Translator {
     return true;
   }
 
+  enum class Place { outside, in_class };
+
+  // A letter behind a backslash that means nothing there is itself.
+  static bool is_plain_letter(char c, Place place) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    const std::string_view meanings =
+        place == Place::outside ? "ntrfaevdDsSwWhHpPxucCMNoAzZGbBkRXgKOyY" : "ntrfaevdDsSwWhHpPxucCMNob";
+    return letter && meanings.find(c) == std::string_view::npos;
+  }
+
   // In and out of character classes: a class may stand in a class.
-  void escape() {
+  void escape(Place place) {
     const char c = rest_.size() > 1 ? rest_[1] : '\0';
+    if (is_plain_letter(c, place)) return replace(2, rest_.substr(1, 1));
+    if (std::string_view("CMogKOyY").find(c) != std::string_view::npos) throw UnsupportedEscape{{'\\', c}};
     switch (c) {
+      case 'v':
+        return replace(2, "\\x0B");
+      case 'b':
+        return replace(2, "\\x08");
       case 'h':
         return replace(2, "[0-9a-fA-F]");
       case 'H':
@@ -174,7 +194,7 @@ class Translator {
     int depth = 0;
     do {
       if (rest_.front() == '\\') {
-        escape();
+        escape(Place::in_class);
       } else if (rest_.starts_with("[:") && depth > 0 && rest_.substr(0, 16).find(":]") != std::string_view::npos) {
         posix_class();
       } else if (rest_.front() == '[') {

@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::string_view kTokenizerName = "tokenizer.json";
 constexpr std::string_view kConfigName = "tokenizer_config.json";
+constexpr std::string_view kAddedTokensName = "added_tokens.json";
 constexpr std::size_t kMaxTokenizerBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxEncodeBytes = std::size_t{256} << 20;
@@ -47,11 +48,14 @@ struct Tokenizer::State {
   std::optional<std::int32_t> bos_id;
   std::optional<std::int32_t> eos_id;
   std::vector<std::string_view> not_applied;
+  std::vector<std::string> left_out;
 
   explicit State(const JsonField& root);
   static std::shared_ptr<State> read(std::string_view tokenizer_json, std::string_view config_json,
                                      const std::filesystem::path& where);
   void read_config(const JsonField& root);
+  void read_added_tokens(const JsonField& root);
+  void note_added(const std::string& content);
 
   std::optional<std::int32_t> id_of(std::string_view token) const;
   bool is_token(std::int32_t id) const { return id >= 0 && id < contents.size() && !contents[id].empty(); }
@@ -105,6 +109,17 @@ void Tokenizer::State::read_config(const JsonField& root) {
   };
   bos_id = read_token("bos_token");
   eos_id = read_token("eos_token");
+  if (const auto tokens = root.find("added_tokens_decoder"); tokens && tokens->is_object())
+    for (const auto& [id, token] : tokens->members()) note_added(token.at("content").text());
+}
+
+// A file that transformers wrote for its tokenizers without tokenizer.json: ids by content.
+void Tokenizer::State::read_added_tokens(const JsonField& root) {
+  for (const auto& [content, id] : root.members()) note_added(content);
+}
+
+void Tokenizer::State::note_added(const std::string& content) {
+  if (!content.empty() && !id_of(content)) left_out.push_back(content);
 }
 
 void Tokenizer::State::check_id(std::int32_t id) const {
@@ -155,7 +170,13 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
     config = read_file(config_path, kMaxConfigBytes);
     if (config.empty()) config = " ";  // an empty file is not JSON, where no file is nothing
   }
-  return Tokenizer(State::read(read_file(path, kMaxTokenizerBytes), config, folder));
+  const auto state = State::read(read_file(path, kMaxTokenizerBytes), config, folder);
+  const auto added_path = folder / kAddedTokensName;
+  if (std::filesystem::exists(added_path)) {
+    const nlohmann::json added = parse_json(read_file(added_path, kMaxConfigBytes), added_path.string());
+    state->read_added_tokens(JsonField(added, added_path.string()));
+  }
+  return Tokenizer(state);
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, SpecialTokens special_tokens) const {
@@ -203,6 +224,10 @@ std::optional<std::int32_t> Tokenizer::bos_id() const {
 std::optional<std::int32_t> Tokenizer::eos_id() const {
   return state_->eos_id;
 }
+std::span<const std::string> Tokenizer::tokens_left_out() const {
+  return state_->left_out;
+}
+
 std::span<const std::string_view> Tokenizer::settings_not_applied() const {
   return state_->not_applied;
 }

@@ -58,6 +58,9 @@ class Tokenizer {
 
   // What tokenizer.json asks for and encode does not do: "truncation", "padding". (transformers does it when asked.)
   std::span<const std::string_view> settings_not_applied() const;
+  // Tokens that tokenizer_config.json (added_tokens_decoder) or added_tokens.json lists and tokenizer.json does not:
+  // transformers would add them.
+  std::span<const std::string> tokens_left_out() const;
 
  private:
   friend class StreamDecoder;

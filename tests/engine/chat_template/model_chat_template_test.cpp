@@ -44,6 +44,17 @@ TEST_F(ModelChatTemplateTest, GivesTheVariablesOfTransformers) {
   EXPECT_EQ(render(R"([{"role":"user","content":"x"}])"), "<s></s>FalseNoneNoneTrue[{'role': 'user', 'content': 'x'}]");
 }
 
+TEST_F(ModelChatTemplateTest, TakesSpecialTokensFromTheirMapUnlessTheConfigListsThem) {
+  write("special_tokens_map.json",
+        R"({"bos_token":"<s>","eos_token":{"content":"</s>"},"additional_special_tokens":[]})");
+  write("chat_template.jinja", "{{ bos_token }}|{{ eos_token }}|{{ unk_token }}");
+  EXPECT_EQ(render("[]"), "<s>|</s>|");
+  write("tokenizer_config.json", R"({"bos_token":"<bos>","unk_token":"<unk>"})");
+  EXPECT_EQ(render("[]"), "<s>|</s>|<unk>");
+  write("tokenizer_config.json", R"({"bos_token":"<bos>","added_tokens_decoder":{}})");
+  EXPECT_EQ(render("[]"), "<bos>||");
+}
+
 TEST_F(ModelChatTemplateTest, KeepsTheOrderOfMembers) {
   write("chat_template.jinja", "{{ tools | tojson }}");
   EXPECT_EQ(render(R"({"messages":[],"tools":[{"z":1,"a":{"y":2,"b":3}}]})"), R"([{"z": 1, "a": {"y": 2, "b": 3}}])");

@@ -54,6 +54,27 @@ TEST(Pattern, ReadsRubysSyntax) {
   EXPECT_THAT(matches("[]a]+", "x]a"), ElementsAre("]a"));
   EXPECT_THAT(matches("[a-z&&[^b-d]]+", "abcde"), ElementsAre("a", "e"));
   EXPECT_THAT(matches("(?<x>a)|(?#a ( comment)b", "ab"), ElementsAre("a", "b"));
+  EXPECT_THAT(matches("\\v|[\\v]b",
+                      "a\x0B\n\x0B"
+                      "b"),
+              ElementsAre("\x0B", "\x0B"));
+  EXPECT_THAT(matches("a\\Z", "a\n"), ElementsAre("a"));
+  EXPECT_THAT(matches("a\\Z", "a\x0B"), IsEmpty());
+  EXPECT_THAT(matches("a\\Z", "a\n\n"), IsEmpty());
+  EXPECT_THAT(matches("\\Qa.\\E|[\\R\\K\\Z]", "QaxE.RKZ"), ElementsAre("QaxE", "R", "K", "Z"));
+  EXPECT_THAT(matches("[\\b]", "a\bb"), ElementsAre("\b"));
+}
+
+TEST(Pattern, NamesWhatOnlyRubyHas) {
+  for (const char* regex : {"a\\Kb", "(?<x>a\\g<x>?)", "\\O", "\\y", "\\Y", "\\o{101}", "\\C-a", "\\M-a"}) {
+    const std::string letter(std::string_view(regex).substr(std::string_view(regex).find('\\'), 2));
+    try {
+      matches(regex, "a");
+      ADD_FAILURE() << regex;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(letter + ", which is not supported")) << regex;
+    }
+  }
 }
 
 TEST(Pattern, EmptyMatchesDoNotFollowAMatch) {

@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "golden.h"
+#include "temporary_folder.h"
 
 namespace heddle {
 namespace {
@@ -74,6 +76,25 @@ TEST(Tokenizer, NamesTheSettingsThatItDoesNotApply) {
   EXPECT_THAT(load_patched("llama3", json::object()).settings_not_applied(), testing::IsEmpty());
   EXPECT_THAT(load_patched("llama3", {{"truncation", {{"max_length", 4}}}}).settings_not_applied(),
               testing::ElementsAre("truncation"));
+}
+
+TEST(Tokenizer, NamesTheTokensThatOnlyFilesBesideItList) {
+  const std::filesystem::path golden = golden_folder() / "llama3";
+  const TemporaryFolder folder;
+  std::filesystem::copy_file(golden / "tokenizer.json", folder.path() / "tokenizer.json");
+  const Tokenizer whole = Tokenizer::load(golden);
+  const std::string known = whole.token_text(whole.bos_id().value());
+  const auto list = [&] {
+    const Tokenizer tokenizer = Tokenizer::load(folder.path());
+    const auto left_out = tokenizer.tokens_left_out();
+    return std::vector<std::string>(left_out.begin(), left_out.end());
+  };
+  EXPECT_THAT(list(), testing::IsEmpty());
+  write_file(folder.path() / "added_tokens.json", json{{"<tool>", 99999}, {known, 0}}.dump());
+  EXPECT_THAT(list(), ElementsAre("<tool>"));
+  write_file(folder.path() / "tokenizer_config.json",
+             json{{"added_tokens_decoder", {{"0", {{"content", known}}}, {"99998", {{"content", "<call>"}}}}}}.dump());
+  EXPECT_THAT(list(), ElementsAre("<call>", "<tool>"));
 }
 
 TEST(Tokenizer, KnowsItsTokens) {
