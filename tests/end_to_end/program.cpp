@@ -5,6 +5,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -96,6 +97,15 @@ ProgramResult run_heddle(const std::vector<std::string>& arguments, const Progra
   return result;
 }
 
+namespace {
+
+bool echoes(int terminal) {
+  termios mode{};
+  return ::tcgetattr(terminal, &mode) == 0 && (mode.c_lflag & ECHO) != 0;
+}
+
+}  // namespace
+
 ProgramResult run_heddle_on_terminal(const std::vector<std::string>& arguments, const std::vector<Typed>& typed,
                                      std::chrono::seconds limit) {
   const winsize size{.ws_row = 50, .ws_col = 200, .ws_xpixel = 0, .ws_ypixel = 0};
@@ -118,7 +128,9 @@ ProgramResult run_heddle_on_terminal(const std::vector<std::string>& arguments, 
     }
     if (next != typed.end()) {
       const std::size_t found = next->after.empty() ? seen + 1 : result.out.find(next->after, seen);
-      if (found <= result.out.size()) {
+      // libedit shows its prompt before it takes the echo over: what is typed between the two is echoed twice.
+      const bool settled = next->after != "> " || !echoes(terminal);
+      if (found <= result.out.size() && settled) {
         seen = std::min(found + next->after.size(), result.out.size());
         if (::write(terminal, next->text.data(), next->text.size()) < 0) break;
         last_typed = std::chrono::steady_clock::now();
@@ -126,7 +138,7 @@ ProgramResult run_heddle_on_terminal(const std::vector<std::string>& arguments, 
       }
     }
     pollfd source{terminal, POLLIN, 0};
-    ::poll(&source, 1, 100);
+    ::poll(&source, 1, 10);
     char buffer[4096];
     if (source.revents != 0) {
       const ssize_t count = ::read(terminal, buffer, sizeof buffer);
