@@ -209,12 +209,18 @@ TEST(Linear, StacksUpToThreeBlocks) {
   }
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::size_t kStackBytes = 8 << 20;  // sanitizers take some of it, too
+#else
+constexpr std::size_t kStackBytes = 2 << 20;
+#endif
+
 // Threads have that little where the limit of the shell is `unlimited`. Numbers left by a product of NaN show nowhere.
 TEST(Linear, NeedsNoMoreThanAStackOf2MiBAndNothingThatLiesThere) {
   pthread_attr_t before, small;
   ASSERT_EQ(pthread_getattr_default_np(&before), 0);
   ASSERT_EQ(pthread_attr_init(&small), 0);
-  ASSERT_EQ(pthread_attr_setstacksize(&small, 2 << 20), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&small, kStackBytes), 0);
   ASSERT_EQ(pthread_setattr_default_np(&small), 0);
   constexpr int kIn = 2085, kOut = 50;
   for (const Operands& operands : kOperands) {
