@@ -203,10 +203,10 @@ __device__ void merge_pushed(const DecodeParams& params, const DecodeSegment& se
 }
 
 // Merges what the warps have of a segment into y, or into a part of y. All multiplying threads.
-template <int kHeadDim, int kRowGroups>
+template <class Shared>
 __device__ void finish_segment(const DecodeParams& params, const DecodeSegment& segment,
-                               RowSums<kHeadDim, kRowGroups>& sums, DecodeShared<kHeadDim, kRowGroups>& shared) {
-  using Shared = DecodeShared<kHeadDim, kRowGroups>;
+                               RowSums<Shared::kHeadDim, Shared::kRowGroups>& sums, Shared& shared) {
+  constexpr int kHeadDim = Shared::kHeadDim, kRowGroups = Shared::kRowGroups;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int rows = rows_of(params, segment);
   if (segment.whole() && segment.begin == segment.end) return;  // another block of the cluster has the item

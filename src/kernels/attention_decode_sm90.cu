@@ -115,9 +115,9 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
 // Multiplies what fetch_tiles brings. One of kDecodeWarps warps; it takes keys [16 * warp, 16 * warp + 16) of each
 // tile. Scores and outputs are formed transposed, keys or elements by rows, so that eight rows fill a tensor core's
 // columns.
-template <class T, int kHeadDim, int kRowGroups>
-__device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim, kRowGroups>& shared) {
-  using Shared = DecodeShared<kHeadDim, kRowGroups>;
+template <class T, class Shared>
+__device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
+  constexpr int kHeadDim = Shared::kHeadDim, kRowGroups = Shared::kRowGroups;
   using KeyTile = typename Shared::KeyTile;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const Tensor& q = params.attention.q;
@@ -238,11 +238,10 @@ __device__ void multiply_tiles(const DecodeParams& params, DecodeShared<kHeadDim
   if (merges) merge_parts<kHeadDim, Shared>(params, to_merge);
 }
 
-template <class T, int kHeadDim, int kRowGroups>
+template <class T, class Shared>
 __global__ void __launch_bounds__(kDecodeThreads + 32, 1)
     attention_decode(const __grid_constant__ DecodeParams params, const __grid_constant__ CUtensorMap key_map,
                      const __grid_constant__ CUtensorMap value_map) {
-  using Shared = DecodeShared<kHeadDim, kRowGroups>;
   extern __shared__ __align__(1024) std::byte shared_bytes[];
   if (params.cluster == 1) let_later_kernels_start();
   if (shared_address(shared_bytes) % 1024 != 0) __trap();  // swizzling goes by addresses; no room is spent on aligning
@@ -296,9 +295,9 @@ ClustersAtOnce clusters_at_once(void (*kernel)(Params...), const LaunchShape& sh
 }
 
 // Of the kernel and its shared memory: asked once, so that a plan and the kernel have the same answer.
-template <class T, int kHeadDim, int kRowGroups>
+template <class T, class Shared>
 const ClustersAtOnce& clusters_of_kernel(const LaunchShape& shape) {
-  static const ClustersAtOnce clusters = clusters_at_once(attention_decode<T, kHeadDim, kRowGroups>, shape);
+  static const ClustersAtOnce clusters = clusters_at_once(attention_decode<T, Shared>, shape);
   return clusters;
 }
 
@@ -350,30 +349,37 @@ void with_decode_kernel(const AttentionParams& params, int max_rows, Stream& str
                       .parts = static_cast<std::uint32_t*>(params.scratch)};
   const int row_tiles = (std::min(most_rows, max_rows) + decode.item_rows - 1) / decode.item_rows;
   const int items = params.sequences.num_sequences * params.kv.num_kv_heads * row_tiles;
-  const auto with_type = [&](auto head_dim, auto row_groups, auto type) {
-    constexpr int kHeadDim = decltype(head_dim)::value, kRowGroups = decltype(row_groups)::value;
-    using T = decltype(type);
+  const auto with_shared = [&]<class T, class Shared>() {
     LaunchShape shape{.block = dim3(kDecodeThreads + 32),
-                      .shared_bytes = std::max(sizeof(DecodeShared<kHeadDim, kRowGroups>), kLeastSharedBytesOfDecode)};
-    const DecodeGrid grid = decode_grid(clusters_of_kernel<T, kHeadDim, kRowGroups>(shape),
-                                        params.sequences.num_sequences, items, multiprocessors);
+                      .shared_bytes = std::max(sizeof(Shared), kLeastSharedBytesOfDecode)};
+    const DecodeGrid grid =
+        decode_grid(clusters_of_kernel<T, Shared>(shape), params.sequences.num_sequences, items, multiprocessors);
     decode.cluster = grid.cluster;
     shape.cluster = static_cast<unsigned>(grid.cluster);
     shape.grid = dim3(static_cast<unsigned>(grid.blocks));
-    f(attention_decode<T, kHeadDim, kRowGroups>, shape, decode);
+    f(attention_decode<T, Shared>, shape, decode);
   };
-  const auto with_rows = [&](auto head_dim, auto row_groups) {
-    if (params.kv.dtype == DType::bfloat16)
-      with_type(head_dim, row_groups, __nv_bfloat16());
+  const auto with_stages = [&]<class T, int kHeadDim, int kRowGroups>() {
+    constexpr int kStages = decode_stages(kDecodeStageKib, kHeadDim);
+    constexpr int kStagesOfOne = decode_stages(kDecodeStageKibOfOne, kHeadDim);
+    if (params.sequences.num_sequences == 1)
+      with_shared.template operator()<T, DecodeShared<kHeadDim, kRowGroups, kStagesOfOne>>();
     else
-      with_type(head_dim, row_groups, __half());
+      with_shared.template operator()<T, DecodeShared<kHeadDim, kRowGroups, kStages>>();
   };
-  with_head_dim(params.kv.head_dim, [&](auto head_dim) {
-    if (few_rows)
-      with_rows(head_dim, std::integral_constant<int, kFewestItemRows / 8>());
-    else
-      with_rows(head_dim, std::integral_constant<int, kMostItemRows / 8>());
-  });
+  const auto with_type = [&]<class T>(T) {
+    with_head_dim(params.kv.head_dim, [&](auto head_dim) {
+      constexpr int kHeadDim = decltype(head_dim)::value;
+      if (few_rows)
+        with_stages.template operator()<T, kHeadDim, kFewestItemRows / 8>();
+      else
+        with_stages.template operator()<T, kHeadDim, kMostItemRows / 8>();
+    });
+  };
+  if (params.kv.dtype == DType::bfloat16)
+    with_type(__nv_bfloat16());
+  else
+    with_type(__half());
 }
 
 }  // namespace

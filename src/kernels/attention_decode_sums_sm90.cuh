@@ -15,16 +15,23 @@ namespace heddle::sm90 {
 inline constexpr int kDecodeWarps = kDecodeKeys / 16;     // that multiply
 inline constexpr int kDecodeThreads = 32 * kDecodeWarps;  // of those
 inline constexpr int kDecodeBarrier = 1;                  // the named barrier of those
-inline constexpr int kDecodeStageKib = 96;
+
+// KiB of tiles that are under way or being multiplied, with many sequences and with one. One is there sooner the more it
+// has asked for; of many, a block's requests stand before those of the next product (docs/notes/attention_gpu.md).
+inline constexpr int kDecodeStageKib = 96, kDecodeStageKibOfOne = 160;
 inline constexpr int kMostOfCluster = 16;  // blocks
 
-// kRowGroups: of eight rows (pairs of new token and query head) that share what is loaded.
-template <int kHeadDim, int kRowGroups>
+constexpr int decode_stages(int kib, int head_dim) {
+  return std::max(2, (kib << 10) / (2 * kDecodeKeys * head_dim * 2));
+}
+
+// kRowGroups: of eight rows (pairs of new token and query head) that share what is loaded. kStages: of tiles, all but
+// one under way while one is multiplied.
+template <int kHeadDim_, int kRowGroups_, int kStages_>
 struct DecodeShared {
+  static constexpr int kHeadDim = kHeadDim_, kRowGroups = kRowGroups_, kStages = kStages_;
   using KeyTile = Tile<kDecodeKeys, kHeadDim>;
   static constexpr int kRows = 8 * kRowGroups;
-  // All but one are under way while one is multiplied.
-  static constexpr int kStages = std::max(2, (kDecodeStageKib << 10) / (2 * KeyTile::kBytes));
   static constexpr int kMergeStride = kHeadDim + 4;  // so that warps store fragments without bank conflicts
 
   struct Stage {

@@ -1,7 +1,6 @@
 // The instructions of sm_90a that attention is made of, one function each.
 #pragma once
 
-#include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -15,19 +14,6 @@ namespace heddle::sm90 {
 // Between writes to shared memory by threads and its use by copies or wgmma.
 __device__ inline void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-__device__ inline void prefetch_map(const CUtensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-
-// Copies the box at (column, row) of a matrix to shared memory, and tells `barrier`.
-__device__ inline void copy_box(std::uint32_t to, const CUtensorMap& map, int column, int row, std::uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
-          to),
-      "l"(&map), "r"(column), "r"(row), "r"(barrier)
-      : "memory");
 }
 
 // The blocks of a cluster meet: after it, all have begun, and barriers that were published before may be used by all.

@@ -3,16 +3,14 @@
 #pragma once
 
 #include <cuda.h>
-#include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <type_traits>
 
-#include "base/error.h"
 #include "kernels/attention.h"
+#include "kernels/tensor_map_sm90.cuh"
 
 namespace heddle::sm90 {
 
@@ -73,30 +71,15 @@ inline bool copied_by_boxes(const PagedKv& kv) {
 // asked for.
 inline CUtensorMap page_map(const PagedKv& kv, void* pages,
                             CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
-  static const auto encode = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    const cudaError_t error =
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
-    if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) found = nullptr;
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
-  }();
-  if (encode == nullptr)
-    throw_error<Failure>("attention: this driver has no cuTensorMapEncodeTiled; it must be of CUDA 12 or later");
   const bool wide = kv.head_dim % 64 == 0;
-  const std::array<cuuint64_t, 2> sizes{static_cast<cuuint64_t>(kv.head_dim), 0x7fffffff};
-  const std::array<cuuint64_t, 1> strides{static_cast<cuuint64_t>(kv.head_dim) * 2};
-  const std::array<cuuint32_t, 2> box{wide ? 64u : 32u, static_cast<cuuint32_t>(box_rows(kv.page_size))};
-  const std::array<cuuint32_t, 2> steps{1, 1};
-  CUtensorMap map;
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, pages, sizes.data(), strides.data(), box.data(), steps.data(),
-             CU_TENSOR_MAP_INTERLEAVE_NONE, wide ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B, promotion,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS)
-    throw_error<Failure>("attention: cuTensorMapEncodeTiled returns {} for pages of {} slots of {}",
-                         static_cast<int>(result), kv.page_size, kv.head_dim);
-  return map;
+  return tensor_map("attention", {.data = pages,
+                                  .rows = 0x7fffffff,
+                                  .columns = static_cast<std::uint64_t>(kv.head_dim),
+                                  .row_stride = static_cast<std::uint64_t>(kv.head_dim),
+                                  .box_rows = static_cast<std::uint32_t>(box_rows(kv.page_size)),
+                                  .box_columns = wide ? 64u : 32u,
+                                  .swizzle = wide ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+                                  .promotion = promotion});
 }
 
 }  // namespace heddle::sm90

@@ -28,10 +28,14 @@ bool is_aligned(const void* data) {
 // (docs/notes/linear_gpu.md).
 constexpr std::size_t kLeastSharedBytes = std::size_t{116} << 10;
 
+// More than a third. An output projection so small that a block asks for all its weights at once begins sooner where
+// two may share a multiprocessor that attention has left, while attention's last blocks still hold others.
+constexpr std::size_t kLeastSharedBytesOfSmall = std::size_t{76} << 10;
+
 // Leaves room for the small kernels that wait beside a product.
 constexpr std::size_t kMostSharedBytes = std::size_t{216} << 10;
 
-constexpr std::int64_t kLongTokens = 8192, kFewRows = 64, kManyRows16 = 96;
+constexpr std::int64_t kFewRows = 64;
 
 // Rows of W that a block takes, at most.
 std::int64_t rows_of_block(const LinearParams& params, StreamOutput output, int blocks) {
@@ -39,40 +43,51 @@ std::int64_t rows_of_block(const LinearParams& params, StreamOutput output, int 
   return (params.weight.out_features / parts + blocks - 1) / blocks * parts;
 }
 
+template <class Config>
+StreamMap<Config> map_of_tokens(const Tensor& x) {
+  if constexpr (Config::kWholeTokens)
+    return {};
+  else
+    return sm90::tensor_map("linear", {.data = x.data,
+                                       .rows = static_cast<std::uint64_t>(x.rows),
+                                       .columns = static_cast<std::uint64_t>(x.columns),
+                                       .row_stride = static_cast<std::uint64_t>(x.row_stride),
+                                       .box_rows = static_cast<std::uint32_t>(x.rows),
+                                       .box_columns = Config::kBoxFeatures});
+}
+
 template <class Config, StreamOutput kOutput, class T, class Y>
 void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
-  const std::int64_t rows = rows_of_block(params, kOutput, blocks);
+  const std::int64_t rows = rows_of_block(params, kOutput, blocks), in_features = params.weight.in_features;
   const std::int64_t steps = (rows + Config::kTileRows - 1) / Config::kTileRows *
-                             ((params.weight.in_features + Config::kStepFeatures - 1) / Config::kStepFeatures);
-  const std::size_t shared_bytes = stream_shared_bytes<Config>(params.x.rows, params.weight.in_features, steps);
+                             ((in_features + Config::kStepFeatures - 1) / Config::kStepFeatures);
+  const bool is_small = steps <= Config::kDepth && params.weight.out_features <= in_features;
   launch_sm90("linear", linear_stream<Config, kOutput, T, Y>,
               {.grid = dim3(static_cast<unsigned>(blocks)),
                .block = dim3(Config::kBlockThreads),
-               .shared_bytes = std::max(shared_bytes, kLeastSharedBytes)},
-              stream, operands_of<T, T, Y>(params));
+               .shared_bytes = std::max(stream_shared_bytes<Config>(params.x.rows, in_features, steps),
+                                        is_small ? kLeastSharedBytesOfSmall : kLeastSharedBytes)},
+              stream, operands_of<T, T, Y>(params), map_of_tokens<Config>(params.x));
 }
 
 // The order of sums is the same in all, so a token's bits do not depend on how many come with it. A tile that has few
 // of its rows wastes what is on its way; a high one reads less of x, which counts from 9 tokens on.
 template <StreamOutput kOutput, class T, class Y>
 void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
-  constexpr StreamTokens kWhole = StreamTokens::whole, kPieces = StreamTokens::pieces;
+  constexpr StreamTokens kWhole = StreamTokens::whole, kBySteps = StreamTokens::by_steps;
   const int blocks = num_multiprocessors(stream.device().index);
   const std::int64_t rows = rows_of_block(params, kOutput, blocks);
   if (params.x.rows > 8) {
-    if ((rows > 32 && rows <= 48) || rows > kManyRows16)
-      return enqueue_stream<StreamConfig<3, 2, 3, kPieces>, kOutput, T, Y>(params, blocks, stream);
-    return enqueue_stream<StreamConfig<2, 2, 2, kPieces>, kOutput, T, Y>(params, blocks, stream);
+    if (rows <= 32) return enqueue_stream<StreamConfig<2, 2, 4, kBySteps>, kOutput, T, Y>(params, blocks, stream);
+    return enqueue_stream<StreamConfig<3, 2, 3, kBySteps>, kOutput, T, Y>(params, blocks, stream);
   }
   using Low = StreamConfig<1, 1, 10, kWhole>;
   using Short = StreamConfig<2, 1, 4, kWhole>;
   using High = StreamConfig<2, 1, 5, kWhole>;
   static_assert(Low::kRingBytes == High::kRingBytes && Low::kSumsBytes < High::kSumsBytes);
   const std::int64_t in_features = params.weight.in_features;
-  // A long x is there sooner piece by piece.
-  if (in_features > kLongTokens ||
-      stream_shared_bytes<High>(params.x.rows, in_features, High::kDepth) > kMostSharedBytes)
-    return enqueue_stream<StreamConfig<2, 1, 5, kPieces>, kOutput, T, Y>(params, blocks, stream);
+  if (stream_shared_bytes<High>(params.x.rows, in_features, High::kDepth) > kMostSharedBytes)
+    return enqueue_stream<StreamConfig<2, 1, 5, kBySteps>, kOutput, T, Y>(params, blocks, stream);
   if (rows <= 16) return enqueue_stream<Low, kOutput, T, Y>(params, blocks, stream);
   // Of few rows, and more than x has features: queries, keys and values, so that attention is next and wants to find
   // room.

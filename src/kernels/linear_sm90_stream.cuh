@@ -5,11 +5,11 @@
 // of 64, whole lines of 128 bytes: a lane's 16 bytes are 8 neighbours of a row, which is not the order of k that the
 // instruction has in mind, but the sum does not care as long as x is dealt out alike. What a warp copies it alone
 // reads, so copies need no barrier, only the lanes' own cp.async groups: shared memory serves as registers that loads
-// may write late. For up to 8 tokens, warps of their own wait for x, so that it comes while the others still fill their
-// ring: one has the copy engine bring it whole, where there is room for that; otherwise four copy the pieces that go
-// with the first weights, and each warp those that go with its later ones. Behind the last k of a tile the warps' sums
-// meet in shared memory, in order of the warps, while the copies of the next tile are on their way. That meeting also
-// keeps the warps together: the memory is at its best when neighbours are asked for together.
+// may write late. A warp of its own waits for x and has the copy engine bring it, so that it comes while the others still
+// fill their ring: whole where there is room for that, otherwise step by step beside the weights, which all warps wait
+// for and say when they have read. Behind the last k of a tile the warps' sums meet in shared memory, in order of the
+// warps, while the copies of the next tile are on their way. That meeting also keeps the warps together: the memory is
+// at its best when neighbours are asked for together.
 // linear_sm90_stream_shape.cuh has its measures, linear_sm90_stream_copy.cuh the copies; docs/notes/linear_gpu.md what
 // was measured of this and of other ways.
 #pragma once
@@ -50,15 +50,13 @@ __device__ inline void multiply_add(float (&c)[4], const uint4& low, const uint4
       : "r"(low.z), "r"(high.z), "r"(low.w), "r"(high.w), "r"(x.z), "r"(x.w));
 }
 
-// Adds what the warps have left in `sums` of 8 tokens, in their order, and stores what is made of it.
+// Adds what the warps have left in `sums`, in their order, and stores what is made of it.
 template <class Config, StreamOutput kOutput, class Operands>
-__device__ inline void store_tile(const Operands& op, const StreamShare& share, int tile, int first_token,
-                                  const float* sums) {
+__device__ inline void store_tile(const Operands& op, const StreamShare& share, int tile, const float* sums) {
   constexpr int kParts = rows_of_output(kOutput), kTileOutputs = Config::kTileRows / kParts;
   const std::int64_t first = share.begin + std::int64_t{tile} * share.tile_outputs;
   const int outputs = static_cast<int>(min(std::int64_t{share.tile_outputs}, share.end - first));
-  const int tokens = min(8, op.num_tokens - first_token);
-  for (int i = static_cast<int>(threadIdx.x); i < tokens * kTileOutputs; i += Config::kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < op.num_tokens * kTileOutputs; i += Config::kThreads) {
     const int token = i / kTileOutputs, output = i % kTileOutputs;
     if (output >= outputs) continue;
     float parts[kParts];
@@ -67,10 +65,10 @@ __device__ inline void store_tile(const Operands& op, const StreamShare& share, 
       const float* at = sums + token * Config::kRowStride + part * kTileOutputs + output;
       parts[part] = *at;
 #pragma unroll
-      for (int warp = 1; warp < Config::kWarps; ++warp) parts[part] += at[warp * 8 * Config::kRowStride];
+      for (int warp = 1; warp < Config::kWarps; ++warp) parts[part] += at[warp * Config::kTokens * Config::kRowStride];
       if (op.bias != nullptr) parts[part] += op.bias[first + output + part * (op.out_features / kParts)];
     }
-    auto* const y = op.y + (first_token + token) * op.y_stride + first + output;
+    auto* const y = op.y + token * op.y_stride + first + output;
     if constexpr (kOutput == StreamOutput::swiglu)
       store_rounded(y, gated(parts[0], parts[1], std::remove_pointer_t<decltype(y)>{}));
     else
@@ -81,24 +79,26 @@ __device__ inline void store_tile(const Operands& op, const StreamShare& share, 
 // The rows of x and W aligned to 16 bytes, in_features a multiple of 8, num_tokens <= 8 * kTokenTiles. Any grid.
 template <class Config, StreamOutput kOutput, class T, class Y>
 __global__ void __launch_bounds__(Config::kBlockThreads, 1)
-    linear_stream(const __grid_constant__ LinearOperands<T, T, Y> op) {
-  constexpr int kRowPieces = Config::kRowPieces, kStepPieces = Config::kStepPieces;
+    linear_stream(const __grid_constant__ LinearOperands<T, T, Y> op,
+                  const __grid_constant__ StreamMap<Config> tokens_map) {
+  constexpr int kRowPieces = Config::kRowPieces;
   constexpr int kParts = rows_of_output(kOutput), kPartPieces = kRowPieces / kParts;
   constexpr int kTokenTiles = Config::kTokenTiles;
   constexpr std::uint32_t kStepBytes = Config::kStepBytes;
+  constexpr int kWarpsOfBox = Config::kBoxFeatures / 64;
   extern __shared__ __align__(128) uint4 shared[];
   auto* sums = reinterpret_cast<float*>(shared);
   auto* whole_tokens = reinterpret_cast<T*>(shared + Config::kSumsBytes / sizeof(uint4));
   const std::size_t before_ring = Config::kSumsBytes + whole_tokens_bytes<Config>(op.num_tokens, op.in_features);
-  uint4* ring = shared + before_ring / sizeof(uint4);  // [kDepth][kStepPieces][kThreads]
+  uint4* ring = shared + before_ring / sizeof(uint4);  // [kDepth], each [kRowPieces][kThreads] of W, then boxes of x
 
   // At once: what lies between this product and the next is then there, waiting, when this one ends.
   let_later_kernels_start();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  __shared__ std::uint64_t tokens_there;
-  const std::uint32_t there = sm90::shared_address(&tokens_there);
+  __shared__ StreamBarriers<Config> barriers;
+  const auto there = [&](int slot) { return sm90::shared_address(&barriers.there[slot]); };
   if constexpr (Config::kWholeTokens)
-    if (warp == Config::kWarps) return bring_whole_tokens<Config>(op, whole_tokens, there);
+    if (warp == Config::kWarps) return bring_whole_tokens<Config>(op, whole_tokens, there(0));
   const int row_of_lane = lane / 4, piece_of_lane = lane % 4;  // of what a lane multiplies
   const int row_of_copy = lane / 8, piece_of_copy = lane % 8;
   const int in_features = static_cast<int>(op.in_features);
@@ -133,12 +133,14 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     }
     weights.advance();
   };
-  StreamCursor<Config> tokens = weights;  // where x is copied, or if it is there as a whole, used
-  tokens.first_k = piece_of_lane * 8;
-  if constexpr (!Config::kWholeTokens && Config::kBringers > 0)
-    if (warp >= Config::kWarps)
-      return bring_first_pieces<Config>(op, tokens, my_ring - warp * 512, min(Config::kDepth, total_steps), there);
-  tokens.first_k += warp * 64;
+  StreamCursor<Config> tokens = weights;  // where x is brought, or if it is there as a whole, used
+  if constexpr (!Config::kWholeTokens)
+    if (warp == Config::kWarps) {
+      tokens.first_k = 0;
+      return bring_tokens_by_steps<Config>(tokens_map, op.num_tokens, tokens, sm90::shared_address(ring), total_steps,
+                                           barriers);
+    }
+  tokens.first_k = warp * 64 + piece_of_lane * 8;
   const auto token_of = [&](int n) { return n * 8 + row_of_lane; };
   // A group a step, so when step i is due, all but the kDepth - 1 groups made last must have come.
   int steps_copied = 0;
@@ -150,45 +152,25 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     if (steps_copied < total_steps) copy_weights(steps_copied);
     end_copy_group();
   }
-  if constexpr (Config::kBringers > 0) {
-    sm90::sync_threads(kBarrierOfAll, Config::kBlockThreads);
-    wait_for_earlier_kernels();  // however long they take; what follows ends the kernel if it takes seconds
-    sm90::wait_for_phase(there, 0);
-    if constexpr (!Config::kWholeTokens)
-      for (int step = 0; step < Config::kDepth; ++step) tokens.advance();
-  } else {
-    wait_for_earlier_kernels();
-    // Through registers: in a group of its own, x would come after all of the weights.
-    uint4 pieces[Config::kDepth][2 * kTokenTiles];
-#pragma unroll
-    for (int step = 0; step < Config::kDepth; ++step) {
-#pragma unroll
-      for (int i = 0; i < 2 * kTokenTiles; ++i) {
-        const int token = token_of(i / 2), k = tokens.k() + i % 2 * 32;
-        pieces[step][i] = make_uint4(0, 0, 0, 0);
-        if (step < total_steps && k < in_features && token < op.num_tokens)
-          pieces[step][i] = *reinterpret_cast<const uint4*>(op.x + token * op.x_stride + k);
-      }
-      tokens.advance();
-    }
-#pragma unroll
-    for (int step = 0; step < Config::kDepth; ++step)
-#pragma unroll
-      for (int i = 0; i < 2 * kTokenTiles; ++i)
-        if (step < total_steps)
-          ring[(step * kStepPieces + kRowPieces + i) * Config::kThreads + thread] = pieces[step][i];
-  }
+  sm90::sync_threads(kBarrierOfAll, Config::kBlockThreads);
+  wait_for_earlier_kernels();  // however long they take; what follows ends the kernel if it takes seconds
+  if constexpr (Config::kWholeTokens) sm90::wait_for_phase(there(0), 0);
 
   const int whole_stride = whole_tokens_stride<Config>(in_features);
   std::uint32_t slot = 0;
+  int parity = 0;
 #pragma unroll 1
   for (int tile = 0; tile < share.tiles; ++tile) {
     float c[Config::kRowTiles][kTokenTiles][4] = {};
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
       wait_for_copy_groups<Config::kDepth - 1>();
+      if constexpr (!Config::kWholeTokens) sm90::wait_for_phase(there(slot), parity);
       __syncwarp();  // what other lanes have copied is there, too
-      const uint4* of_slot = ring + slot * (kStepPieces * Config::kThreads);
+      const uint4* of_slot = ring + slot * (kStepBytes / sizeof(uint4));
+      const T* tokens_of_slot = reinterpret_cast<const T*>(of_slot + kRowPieces * Config::kThreads) +
+                                warp / kWarpsOfBox * (Config::kTokens * Config::kBoxFeatures) +
+                                warp % kWarpsOfBox * 64 + piece_of_lane * 8;
       const uint4* rows = of_slot + warp * (kRowPieces * 32) + row_of_lane * 8;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -202,7 +184,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
               x[n] =
                   *reinterpret_cast<const uint4*>(whole_tokens + token_of(n) * whole_stride + tokens.k() + half * 32);
           } else {
-            x[n] = of_slot[(kRowPieces + 2 * n + half) * Config::kThreads + thread];
+            x[n] = *reinterpret_cast<const uint4*>(tokens_of_slot + token_of(n) * Config::kBoxFeatures + half * 32);
           }
         }
 #pragma unroll
@@ -214,31 +196,31 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
       }
       if constexpr (Config::kWholeTokens) tokens.advance();
       __syncwarp();  // all lanes have read: the slot may be written again
+      if constexpr (!Config::kWholeTokens)
+        if (lane == 0) sm90::arrive(sm90::shared_address(&barriers.read[slot]));
       if (steps_copied < total_steps) {
         copy_weights(slot);
-        if constexpr (!Config::kWholeTokens) {
-          copy_tokens<Config>(op, tokens, 0, my_ring + slot * kStepBytes);
-          tokens.advance();
-        }
         ++steps_copied;
       }
       end_copy_group();
-      slot = slot + 1 == Config::kDepth ? 0 : slot + 1;
+      if (++slot == Config::kDepth) {
+        slot = 0;
+        parity ^= 1;
+      }
     }
 
-    float* mine = sums + warp * 8 * Config::kRowStride;
+    if (tile > 0) sm90::sync_threads(kBarrierOfMultipliers, Config::kThreads);  // the last sums have been read
+    float* mine = sums + warp * Config::kTokens * Config::kRowStride;
 #pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) {
-      if (tile > 0 || n > 0)
-        sm90::sync_threads(kBarrierOfMultipliers, Config::kThreads);  // the last sums have been read
+    for (int n = 0; n < kTokenTiles; ++n)
 #pragma unroll
       for (int m = 0; m < Config::kRowTiles; ++m)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          mine[(piece_of_lane * 2 + i % 2) * Config::kRowStride + m * 16 + i / 2 * 8 + row_of_lane] = c[m][n][i];
-      sm90::sync_threads(kBarrierOfMultipliers, Config::kThreads);
-      store_tile<Config, kOutput>(op, share, tile, n * 8, sums);
-    }
+          mine[(n * 8 + piece_of_lane * 2 + i % 2) * Config::kRowStride + m * 16 + i / 2 * 8 + row_of_lane] =
+              c[m][n][i];
+    sm90::sync_threads(kBarrierOfMultipliers, Config::kThreads);
+    store_tile<Config, kOutput>(op, share, tile, sums);
   }
 }
 

@@ -1,11 +1,15 @@
 // How W and x come into the shared memory of linear_sm90_stream.cuh.
 #pragma once
 
+#include <cuda.h>
+
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/launch_sm90.cuh"
 #include "kernels/linear_sm90_stream_shape.cuh"
 #include "kernels/mbarrier_sm90.cuh"
+#include "kernels/tensor_map_sm90.cuh"
 
 namespace heddle {
 
@@ -14,11 +18,6 @@ namespace heddle {
 __device__ inline void copy_weights_16(std::uint32_t shared, const void* global, bool there, std::uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
                "r"(there ? 16 : 0), "l"(policy)
-               : "memory");
-}
-
-__device__ inline void copy_tokens_16(std::uint32_t shared, const void* global, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(there ? 16 : 0)
                : "memory");
 }
 
@@ -58,20 +57,8 @@ struct StreamCursor {
   }
 };
 
-// A lane's pieces of x for one step, to where they stand behind those of W: of its token in each eight, 16 bytes and 16
-// that lie 64 further on; from feature tokens.k() + k.
-template <class Config, class Operands>
-__device__ inline void copy_tokens(const Operands& op, const StreamCursor<Config>& tokens, int k, std::uint32_t slot) {
-#pragma unroll
-  for (int i = 0; i < 2 * Config::kTokenTiles; ++i) {
-    const int token = i / 2 * 8 + static_cast<int>(threadIdx.x) % 32 / 4, from = tokens.k() + k + i % 2 * 32;
-    copy_tokens_16(slot + (Config::kRowPieces + i) * Config::kPieceBytes, op.x + token * op.x_stride + from,
-                   from < static_cast<int>(op.in_features) && token < op.num_tokens);
-  }
-}
-
 // Named barriers.
-inline constexpr int kBarrierOfAll = 1, kBarrierOfMultipliers = 2, kBarrierOfBringers = 3;
+inline constexpr int kBarrierOfAll = 1, kBarrierOfMultipliers = 2;
 
 // All of x by the copy engine, zeros behind each token's end; makes the barrier `there`, which is told. One warp.
 template <class Config, class Operands, class T>
@@ -95,27 +82,47 @@ __device__ inline void bring_whole_tokens(const Operands& op, T* tokens, std::ui
                      static_cast<std::uint32_t>(in_features) * 2, there);
 }
 
-// What the multiplying threads read of x in the first steps, where each would have copied it in the ring; makes the
-// barrier `there`, which is told. `tokens` and `ring` are those of the lane in the first warp.
-template <class Config, class Operands>
-__device__ inline void bring_first_pieces(const Operands& op, StreamCursor<Config> tokens, std::uint32_t ring,
-                                          int steps, std::uint32_t there) {
-  const int bringer = static_cast<int>(threadIdx.x) - Config::kThreads;
-  if (bringer == 0) {
-    sm90::init_barrier(there, Config::kBringers);
+// What the kernel takes beside its operands where it brings x by steps: boxes of all tokens and kBoxFeatures.
+struct NoMap {};
+template <class Config>
+using StreamMap = std::conditional_t<Config::kWholeTokens, NoMap, CUtensorMap>;
+
+// What the threads that multiply and the warp that brings x tell each other: of all of x, or of each slot's.
+template <class Config>
+struct StreamBarriers {
+  static constexpr int kParts = Config::kWholeTokens ? 1 : Config::kDepth;
+  std::uint64_t there[kParts], read[kParts];
+};
+
+// x of every step in turn by the copy engine, with zeros behind its last feature, into the ring's slots as they have been
+// read; makes the barriers. `tokens` walks along k from the step's first feature. One warp.
+template <class Config>
+__device__ inline void bring_tokens_by_steps(const CUtensorMap& map, int num_tokens, StreamCursor<Config> tokens,
+                                             std::uint32_t ring, int total_steps, StreamBarriers<Config>& barriers) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane == 0) {
+    sm90::prefetch_map(map);
+    for (int slot = 0; slot < Config::kDepth; ++slot) {
+      sm90::init_barrier(sm90::shared_address(&barriers.there[slot]), 1);
+      sm90::init_barrier(sm90::shared_address(&barriers.read[slot]), Config::kWarps);
+    }
     sm90::publish_barriers();
   }
-  sm90::sync_threads(kBarrierOfBringers, Config::kBringers);
-  sm90::arrive_at_threads(kBarrierOfAll, Config::kBlockThreads);  // who may wait at the barrier from here on
+  __syncwarp();
+  sm90::arrive_at_threads(kBarrierOfAll, Config::kBlockThreads);  // who may wait at the barriers from here on
   wait_for_earlier_kernels();
-  for (int step = 0; step < steps; ++step) {
-    for (int warp = bringer / 32; warp < Config::kWarps; warp += Config::kBringers / 32)
-      copy_tokens<Config>(op, tokens, warp * 64, ring + step * Config::kStepBytes + warp * 512);
+  int slot = 0, parity = 1;
+  for (int step = 0; step < total_steps; ++step) {
+    const std::uint32_t there = sm90::shared_address(&barriers.there[slot]);
+    sm90::wait_for_phase(sm90::shared_address(&barriers.read[slot]), parity);
+    if (lane == 0) sm90::arrive_expecting(there, static_cast<std::uint32_t>(num_tokens) * (2 * Config::kStepFeatures));
+    __syncwarp();
+    if (lane < Config::kStepBoxes)
+      sm90::copy_box(ring + slot * Config::kStepBytes + Config::kStepWeightBytes + lane * Config::kBoxBytes, map,
+                     tokens.k() + lane * Config::kBoxFeatures, 0, there);
     tokens.advance();
+    if (++slot == Config::kDepth) slot = 0, parity ^= 1;
   }
-  sm90::arrive_behind_copies(there);
-  end_copy_group();
-  wait_for_copy_groups<0>();  // no thread ends before its copies
 }
 
 }  // namespace heddle

@@ -6,30 +6,33 @@
 
 namespace heddle {
 
-// Where x is in shared memory: whole, or a step's pieces beside the step's weights.
-enum class StreamTokens { whole, pieces };
+// Where x is in shared memory: whole, or each step's part beside the step's weights.
+enum class StreamTokens { whole, by_steps };
 
 template <int kRowTiles_, int kTokenTiles_, int kDepth_, StreamTokens kTokens_>
 struct StreamConfig {
   static constexpr int kWarps = 8;
-  static constexpr int kThreads = kWarps * 32;  // that multiply
-  // Threads that bring x. Of more tokens it is as soon there where each thread loads its own: their ring is short.
-  static constexpr int kBringers = kTokens_ == StreamTokens::whole ? 32 : kTokenTiles_ == 1 ? 128 : 0;
-  static constexpr int kBlockThreads = kThreads + kBringers;
-  static constexpr int kRowTiles = kRowTiles_;      // of 16 rows, that share what is read of x
-  static constexpr int kTokenTiles = kTokenTiles_;  // of 8 tokens
-  static constexpr int kDepth = kDepth_;            // steps on their way
+  static constexpr int kThreads = kWarps * 32;         // that multiply
+  static constexpr int kBlockThreads = kThreads + 32;  // and a warp that brings x
+  static constexpr int kRowTiles = kRowTiles_;         // of 16 rows, that share what is read of x
+  static constexpr int kTokenTiles = kTokenTiles_;     // of 8 tokens
+  static constexpr int kDepth = kDepth_;               // steps on their way
   static constexpr bool kWholeTokens = kTokens_ == StreamTokens::whole;
   static constexpr int kTileRows = kRowTiles * 16;
   static constexpr int kRowStride = kTileRows + 4;  // of sums: a warp's stores fall on all 32 banks
   static constexpr int kRowPieces = 4 * kRowTiles;  // of a lane; a warp's are 4 rows' 128 bytes
-  static constexpr int kStepPieces = kRowPieces + (kWholeTokens ? 0 : 2 * kTokenTiles);
   static constexpr int kStepFeatures = kWarps * 64;
-  static constexpr std::uint32_t kPieceBytes = 16 * kThreads, kStepBytes = kPieceBytes * kStepPieces;
-  static constexpr std::size_t kRingBytes = std::size_t{16} * kThreads * kStepPieces * kDepth;
+  static constexpr int kTokens = 8 * kTokenTiles;
+  // x of a step comes in boxes [tokens, kBoxFeatures], which are as wide as the copy engine takes them.
+  static constexpr int kBoxFeatures = 256, kStepBoxes = kStepFeatures / kBoxFeatures;
+  static constexpr std::uint32_t kBoxBytes = 2 * kTokens * kBoxFeatures;
+  static constexpr std::uint32_t kStepTokenBytes = kWholeTokens ? 0 : kBoxBytes * kStepBoxes;
+  static constexpr std::uint32_t kStepWeightBytes = 16 * kThreads * kRowPieces;
+  static constexpr std::uint32_t kStepBytes = kStepWeightBytes + kStepTokenBytes;
+  static constexpr std::size_t kRingBytes = std::size_t{kStepBytes} * kDepth;
   // On their way while the ring is filled for the first time: 64 KiB or more.
   static constexpr int kGroupsAhead = kRingBytes / kDepth < std::size_t{32} << 10 ? 4 : 2;
-  static constexpr std::size_t kSumsBytes = std::size_t{4} * kRowStride * 8 * kWarps;  // of 8 tokens at a time
+  static constexpr std::size_t kSumsBytes = std::size_t{4} * kRowStride * kTokens * kWarps;
   static_assert(kSumsBytes % 128 == 0);
 };
 

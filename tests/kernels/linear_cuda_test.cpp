@@ -142,12 +142,15 @@ const Case kCudaCases[] = {
     {9, 7001, 136, 8},
     {15, 129, 2048, 0, 1},  // nothing is aligned
     {16, 600, 4104, 0, 0, true},
-    {8, 140, 14344},  // x too long to be held as a whole
+    {8, 140, 14344},      // x too long to be held as a whole
+    {2, 140, 11016},      // long, but held
+    {16, 5000, 2568, 8},  // 38 rows a block, more steps than a ring holds
+    {11, 140, 18944, 0, 0, true},
     {10, 4400, 4096, 8, 0, true},
     {2, 4096, 4096},
     {8, 9000, 1032, 0, 0, true},
-    {2, 140, 8192},  // the longest x that is held as a whole
-    {4, 140, 8192},  // and more of it than fits
+    {2, 140, 8192},
+    {4, 140, 8192},  // more of x than can be held
     {5, 4608, 1032},
     {17, 129, 512, 8, 0, true},  // the first that goes to cuBLASLt
     {33, 77, 88},
@@ -248,7 +251,8 @@ TEST_F(LinearCuda, IsExactForASmallShapeOfEachKernelThatStreams) {
   const Case cases[] = {{.num_tokens = 1, .out_features = 300, .in_features = 520, .has_bias = true},
                         {.num_tokens = 3, .out_features = 4400, .in_features = 264},
                         {.num_tokens = 8, .out_features = 9000, .in_features = 136},
-                        {.num_tokens = 2, .out_features = 70, .in_features = 8456},
+                        {.num_tokens = 7, .out_features = 70, .in_features = 8456},
+                        {.num_tokens = 12, .out_features = 140, .in_features = 2568},
                         {.num_tokens = 9, .out_features = 2112, .in_features = 264},
                         {.num_tokens = 16, .out_features = 6000, .in_features = 136}};
   for (const Case& c : cases) ASSERT_NO_FATAL_FAILURE(expect_exact(c, {kBf16, kBf16, kBf16}));

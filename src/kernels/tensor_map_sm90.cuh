@@ -1,0 +1,63 @@
+// Matrices as the copy engine sees them (tensor maps): it brings boxes of some rows and columns to shared memory, with
+// zeros for what lies outside of the matrix.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+
+#include "base/error.h"
+
+namespace heddle::sm90 {
+
+struct MatrixMap {
+  const void* data = nullptr;  // of 16-bit elements, aligned to 16 bytes
+  std::uint64_t rows = 0, columns = 0;
+  std::uint64_t row_stride = 0;                 // elements, a multiple of 8
+  std::uint32_t box_rows = 0, box_columns = 0;  // at most 256
+  CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
+  CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_NONE;  // what a miss in L2 brings from memory besides
+};
+
+// Throws Failure that names `op` where the driver has no tensor maps or refuses this one.
+inline CUtensorMap tensor_map(const char* op, const MatrixMap& matrix) {
+  static const auto encode = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
+    if (error != cudaSuccess || result != cudaDriverEntryPointSuccess) found = nullptr;
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+  }();
+  if (encode == nullptr)
+    throw_error<Failure>("{}: this driver has no cuTensorMapEncodeTiled; it must be of CUDA 12 or later", op);
+  const std::array<cuuint64_t, 2> sizes{matrix.columns, matrix.rows};
+  const std::array<cuuint64_t, 1> strides{matrix.row_stride * 2};
+  const std::array<cuuint32_t, 2> box{matrix.box_columns, matrix.box_rows};
+  const std::array<cuuint32_t, 2> steps{1, 1};
+  CUtensorMap map;
+  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, const_cast<void*>(matrix.data), sizes.data(),
+                                 strides.data(), box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                 matrix.swizzle, matrix.promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS)
+    throw_error<Failure>("{}: cuTensorMapEncodeTiled returns {} for boxes {} x {} of a matrix {} x {}", op,
+                         static_cast<int>(result), matrix.box_rows, matrix.box_columns, matrix.rows, matrix.columns);
+  return map;
+}
+
+__device__ inline void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// Copies the box at (column, row) of a matrix to shared memory, and tells `barrier`.
+__device__ inline void copy_box(std::uint32_t to, const CUtensorMap& map, int column, int row, std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+          to),
+      "l"(&map), "r"(column), "r"(row), "r"(barrier)
+      : "memory");
+}
+
+}  // namespace heddle::sm90
