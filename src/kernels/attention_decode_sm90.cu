@@ -1,12 +1,12 @@
 // Attention for few new tokens and many keys: a stream of keys and values past queries that stay in registers. One
 // block a multiprocessor takes its share of all tiles, as the step's plan says (attention_decode_plan_sm90.cu): one
 // warp has the copy engine fetch tiles some ahead, and four warps multiply sixteen keys of each with all queries that
-// read them, each with a softmax of its own; the four are merged at the end of a segment. Where a cluster has an item to itself,
-// each of its blocks merges some elements of all parts, which the others push into its shared memory. Otherwise the
-// block that has the last part merges all, in the blocks' order, when it has nothing else to do; blocks that have
-// nothing else anyway share the rows. Where parts go in global memory there are zeros before, and no number is stored
-// as zero (hide()): a part needs no flag and no fence, what it is made of says that it is there. Blocks wait for each
-// other when they have done their own parts, in a grid that fits the device at once (decode_grid()).
+// read them, each with a softmax of its own; the four are merged at the end of a segment. Where a cluster has an item
+// to itself, each of its blocks merges some elements of all parts, which the others push into its shared memory.
+// Otherwise the block that has the last part merges all, in the blocks' order, when it has nothing else to do; blocks
+// that have nothing else anyway share the rows. Where parts go in global memory there are zeros before, and no number
+// is stored as zero (hide()): a part needs no flag and no fence, what it is made of says that it is there. Blocks wait
+// for each other when they have done their own parts, in a grid that fits the device at once (decode_grid()).
 #include "kernels/attention_decode_sm90.h"
 
 #include <cuda_bf16.h>
@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <type_traits>
 
 #include "kernels/attention_decode_merge_sm90.cuh"
 #include "kernels/attention_decode_sm90.cuh"
@@ -350,6 +349,7 @@ void with_decode_kernel(const AttentionParams& params, int max_rows, Stream& str
   const int row_tiles = (std::min(most_rows, max_rows) + decode.item_rows - 1) / decode.item_rows;
   const int items = params.sequences.num_sequences * params.kv.num_kv_heads * row_tiles;
   const auto with_shared = [&]<class T, class Shared>() {
+    static_assert(sizeof(Shared) <= std::size_t{227} << 10);
     LaunchShape shape{.block = dim3(kDecodeThreads + 32),
                       .shared_bytes = std::max(sizeof(Shared), kLeastSharedBytesOfDecode)};
     const DecodeGrid grid =
@@ -360,8 +360,8 @@ void with_decode_kernel(const AttentionParams& params, int max_rows, Stream& str
     f(attention_decode<T, Shared>, shape, decode);
   };
   const auto with_stages = [&]<class T, int kHeadDim, int kRowGroups>() {
-    constexpr int kStages = decode_stages(kDecodeStageKib, kHeadDim);
-    constexpr int kStagesOfOne = decode_stages(kDecodeStageKibOfOne, kHeadDim);
+    constexpr int kStages = decode_stages<kHeadDim>(kDecodeStageKib);
+    constexpr int kStagesOfOne = decode_stages<kHeadDim>(kDecodeStageKibOfOne);
     if (params.sequences.num_sequences == 1)
       with_shared.template operator()<T, DecodeShared<kHeadDim, kRowGroups, kStagesOfOne>>();
     else

@@ -16,13 +16,14 @@ inline constexpr int kDecodeWarps = kDecodeKeys / 16;     // that multiply
 inline constexpr int kDecodeThreads = 32 * kDecodeWarps;  // of those
 inline constexpr int kDecodeBarrier = 1;                  // the named barrier of those
 
-// KiB of tiles that are under way or being multiplied, with many sequences and with one. One is there sooner the more it
-// has asked for; of many, a block's requests stand before those of the next product (docs/notes/attention_gpu.md).
+// KiB of tiles that are under way or being multiplied: with many sequences, where more are no sooner and stand before
+// the next product's weights; and with one (docs/notes/attention_gpu.md). Heads of 256 have two tiles either way.
 inline constexpr int kDecodeStageKib = 96, kDecodeStageKibOfOne = 160;
 inline constexpr int kMostOfCluster = 16;  // blocks
 
-constexpr int decode_stages(int kib, int head_dim) {
-  return std::max(2, (kib << 10) / (2 * kDecodeKeys * head_dim * 2));
+template <int kHeadDim>
+constexpr int decode_stages(int kib) {
+  return std::max(2, (kib << 10) / (2 * Tile<kDecodeKeys, kHeadDim>::kBytes));
 }
 
 // kRowGroups: of eight rows (pairs of new token and query head) that share what is loaded. kStages: of tiles, all but

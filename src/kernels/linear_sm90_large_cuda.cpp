@@ -149,7 +149,8 @@ class Described {
                     "cublasLtMatmulDescSetAttribute");
   }
 
-  // A handle a device, made on the device that is current; never destroyed, as the driver may be gone before statics are.
+  // A handle a device, made on the device that is current; never destroyed, as the driver may be gone before statics
+  // are.
   static cublasLtHandle_t handle_of(int device) {
     static std::map<int, cublasLtHandle_t> handles;  // under the lock of remembered()
     cublasLtHandle_t& handle = handles[device];

@@ -28,11 +28,12 @@ bool is_aligned(const void* data) {
 // (docs/notes/linear_gpu.md).
 constexpr std::size_t kLeastSharedBytes = std::size_t{116} << 10;
 
-// More than a third. An output projection so small that a block asks for all its weights at once begins sooner where
-// two may share a multiprocessor that attention has left, while attention's last blocks still hold others.
+// A third, with what each block has besides: no three share one. A product so small that a block asks for all its
+// weights at once begins sooner where two may share a multiprocessor that is free while attention's last blocks still
+// hold others, and is over before what is askew matters.
 constexpr std::size_t kLeastSharedBytesOfSmall = std::size_t{76} << 10;
 
-// Leaves room for the small kernels that wait beside a product.
+// With x as a whole: leaves room for the small kernels that wait beside a product.
 constexpr std::size_t kMostSharedBytes = std::size_t{216} << 10;
 
 constexpr std::int64_t kFewRows = 64;
@@ -59,8 +60,10 @@ StreamMap<Config> map_of_tokens(const Tensor& x) {
 template <class Config, StreamOutput kOutput, class T, class Y>
 void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
   const std::int64_t rows = rows_of_block(params, kOutput, blocks), in_features = params.weight.in_features;
-  const std::int64_t steps = (rows + Config::kTileRows - 1) / Config::kTileRows *
-                             ((in_features + Config::kStepFeatures - 1) / Config::kStepFeatures);
+  const std::int64_t steps =
+      (rows + Config::kTileRows - 1) / Config::kTileRows * steps_of_tile<Config>(static_cast<int>(in_features));
+  // Not queries, keys and values, which are wider than x: attention's clusters would find multiprocessors taken
+  // unevenly.
   const bool is_small = steps <= Config::kDepth && params.weight.out_features <= in_features;
   launch_sm90("linear", linear_stream<Config, kOutput, T, Y>,
               {.grid = dim3(static_cast<unsigned>(blocks)),
@@ -89,8 +92,8 @@ void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
   if (stream_shared_bytes<High>(params.x.rows, in_features, High::kDepth) > kMostSharedBytes)
     return enqueue_stream<StreamConfig<2, 1, 5, kBySteps>, kOutput, T, Y>(params, blocks, stream);
   if (rows <= 16) return enqueue_stream<Low, kOutput, T, Y>(params, blocks, stream);
-  // Of few rows, and more than x has features: queries, keys and values, so that attention is next and wants to find
-  // room.
+  // Of few rows, and more than x has features: queries, keys and values. A shorter ring beside attention is sooner in a
+  // step (docs/notes/linear_gpu.md, "Room for attention").
   if (rows <= kFewRows && params.weight.out_features > in_features)
     return enqueue_stream<Short, kOutput, T, Y>(params, blocks, stream);
   enqueue_stream<High, kOutput, T, Y>(params, blocks, stream);

@@ -5,11 +5,11 @@
 // of 64, whole lines of 128 bytes: a lane's 16 bytes are 8 neighbours of a row, which is not the order of k that the
 // instruction has in mind, but the sum does not care as long as x is dealt out alike. What a warp copies it alone
 // reads, so copies need no barrier, only the lanes' own cp.async groups: shared memory serves as registers that loads
-// may write late. A warp of its own waits for x and has the copy engine bring it, so that it comes while the others still
-// fill their ring: whole where there is room for that, otherwise step by step beside the weights, which all warps wait
-// for and say when they have read. Behind the last k of a tile the warps' sums meet in shared memory, in order of the
-// warps, while the copies of the next tile are on their way. That meeting also keeps the warps together: the memory is
-// at its best when neighbours are asked for together.
+// may write late. A warp of its own waits for x and has the copy engine bring it, so that it comes while the others
+// still fill their ring: whole where there is room for that, otherwise step by step beside the weights, which all warps
+// wait for and say when they have read. Behind the last k of a tile the warps' sums meet in shared memory, in order of
+// the warps, while the copies of the next tile are on their way. That meeting also keeps the warps together: the memory
+// is at its best when neighbours are asked for together.
 // linear_sm90_stream_shape.cuh has its measures, linear_sm90_stream_copy.cuh the copies; docs/notes/linear_gpu.md what
 // was measured of this and of other ways.
 #pragma once
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
   constexpr int kParts = rows_of_output(kOutput), kPartPieces = kRowPieces / kParts;
   constexpr int kTokenTiles = Config::kTokenTiles;
   constexpr std::uint32_t kStepBytes = Config::kStepBytes;
-  constexpr int kWarpsOfBox = Config::kBoxFeatures / 64;
+  constexpr int kWarpFeatures = Config::kWarpFeatures, kWarpsOfBox = Config::kBoxFeatures / kWarpFeatures;
   extern __shared__ __align__(128) uint4 shared[];
   auto* sums = reinterpret_cast<float*>(shared);
   auto* whole_tokens = reinterpret_cast<T*>(shared + Config::kSumsBytes / sizeof(uint4));
@@ -96,13 +96,12 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
   let_later_kernels_start();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   __shared__ StreamBarriers<Config> barriers;
-  const auto there = [&](int slot) { return sm90::shared_address(&barriers.there[slot]); };
   if constexpr (Config::kWholeTokens)
-    if (warp == Config::kWarps) return bring_whole_tokens<Config>(op, whole_tokens, there(0));
+    if (warp == Config::kWarps) return bring_whole_tokens<Config>(op, whole_tokens, barriers);
   const int row_of_lane = lane / 4, piece_of_lane = lane % 4;  // of what a lane multiplies
   const int row_of_copy = lane / 8, piece_of_copy = lane % 8;
   const int in_features = static_cast<int>(op.in_features);
-  const int steps = (in_features + Config::kStepFeatures - 1) / Config::kStepFeatures;
+  const int steps = steps_of_tile<Config>(in_features);
   const std::int64_t outputs = op.out_features / kParts;
   const StreamShare share = share_of_block(outputs, Config::kTileRows / kParts);
   const int total_steps = steps * share.tiles;
@@ -112,7 +111,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
   const int starts = (steps + kStepsApart - 1) / kStepsApart;
   StreamCursor<Config> weights{.steps = steps,
                                .position = static_cast<int>(blockIdx.x) % starts * kStepsApart,
-                               .first_k = warp * 64 + piece_of_copy * 8,
+                               .first_k = warp * kWarpFeatures + piece_of_copy * 8,
                                .row = share.begin + row_of_copy,
                                .tile_outputs = share.tile_outputs};
   // [kRowPieces * 4][8] pieces of a warp, the halves of every second row swapped: what eight lanes read at once are
@@ -140,7 +139,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
       return bring_tokens_by_steps<Config>(tokens_map, op.num_tokens, tokens, sm90::shared_address(ring), total_steps,
                                            barriers);
     }
-  tokens.first_k = warp * 64 + piece_of_lane * 8;
+  tokens.first_k = warp * kWarpFeatures + piece_of_lane * 8;
   const auto token_of = [&](int n) { return n * 8 + row_of_lane; };
   // A group a step, so when step i is due, all but the kDepth - 1 groups made last must have come.
   int steps_copied = 0;
@@ -154,7 +153,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
   }
   sm90::sync_threads(kBarrierOfAll, Config::kBlockThreads);
   wait_for_earlier_kernels();  // however long they take; what follows ends the kernel if it takes seconds
-  if constexpr (Config::kWholeTokens) sm90::wait_for_phase(there(0), 0);
+  if constexpr (Config::kWholeTokens) sm90::wait_for_phase(barriers.there(0), 0);
 
   const int whole_stride = whole_tokens_stride<Config>(in_features);
   std::uint32_t slot = 0;
@@ -165,12 +164,12 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
       wait_for_copy_groups<Config::kDepth - 1>();
-      if constexpr (!Config::kWholeTokens) sm90::wait_for_phase(there(slot), parity);
+      if constexpr (!Config::kWholeTokens) sm90::wait_for_phase(barriers.there(slot), parity);
       __syncwarp();  // what other lanes have copied is there, too
       const uint4* of_slot = ring + slot * (kStepBytes / sizeof(uint4));
       const T* tokens_of_slot = reinterpret_cast<const T*>(of_slot + kRowPieces * Config::kThreads) +
                                 warp / kWarpsOfBox * (Config::kTokens * Config::kBoxFeatures) +
-                                warp % kWarpsOfBox * 64 + piece_of_lane * 8;
+                                warp % kWarpsOfBox * kWarpFeatures + piece_of_lane * 8;
       const uint4* rows = of_slot + warp * (kRowPieces * 32) + row_of_lane * 8;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -183,7 +182,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
             if (token_of(n) < op.num_tokens)
               x[n] =
                   *reinterpret_cast<const uint4*>(whole_tokens + token_of(n) * whole_stride + tokens.k() + half * 32);
-          } else {
+          } else {  // whatever lies there of a token that is none: its column of c is not stored
             x[n] = *reinterpret_cast<const uint4*>(tokens_of_slot + token_of(n) * Config::kBoxFeatures + half * 32);
           }
         }
@@ -197,7 +196,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
       if constexpr (Config::kWholeTokens) tokens.advance();
       __syncwarp();  // all lanes have read: the slot may be written again
       if constexpr (!Config::kWholeTokens)
-        if (lane == 0) sm90::arrive(sm90::shared_address(&barriers.read[slot]));
+        if (lane == 0) sm90::arrive(barriers.read(slot));
       if (steps_copied < total_steps) {
         copy_weights(slot);
         ++steps_copied;

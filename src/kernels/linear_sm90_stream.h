@@ -7,7 +7,8 @@
 
 namespace heddle {
 
-// Whether linear_stream() takes these operands: number of tokens, dtypes, alignment.
+// Whether linear_stream() takes these operands, which fit each other (preconditions.h): number of tokens, dtypes,
+// alignment.
 bool is_for_stream(const LinearParams& params);
 
 // The same of linear_swiglu_stream().

@@ -15,9 +15,9 @@ namespace heddle {
 
 // 16 bytes from global memory, or zeros and no access. The policy is for what nobody reads again; the hint is the line
 // that the warp asks for anyway (twice as much, which other warps then ask for again, costs 7 % of the rate).
-__device__ inline void copy_weights_16(std::uint32_t shared, const void* global, bool there, std::uint64_t policy) {
+__device__ inline void copy_weights_16(std::uint32_t shared, const void* global, bool inside, std::uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
-               "r"(there ? 16 : 0), "l"(policy)
+               "r"(inside ? 16 : 0), "l"(policy)
                : "memory");
 }
 
@@ -36,7 +36,8 @@ __device__ inline std::uint64_t evict_first_policy() {
   return policy;
 }
 
-// A lane's walk over its pieces: tile by tile, along k in each, round from where the block begins.
+// A walk along k, round from where the block begins, tile by tile: of a lane over its pieces of W, or of those who
+// bring or read x, whom rows do not concern.
 template <class Config>
 struct StreamCursor {
   int steps;         // of a tile
@@ -60,9 +61,21 @@ struct StreamCursor {
 // Named barriers.
 inline constexpr int kBarrierOfAll = 1, kBarrierOfMultipliers = 2;
 
-// All of x by the copy engine, zeros behind each token's end; makes the barrier `there`, which is told. One warp.
+// What the threads that multiply and the warp that brings x tell each other, of each slot: its x is there, and has been
+// read. Where x comes as a whole, it is there once.
+template <class Config>
+struct StreamBarriers {
+  static constexpr int kParts = Config::kWholeTokens ? 1 : Config::kDepth;
+  std::uint64_t tokens_there[kParts], tokens_read[kParts];
+
+  __device__ std::uint32_t there(int slot) const { return sm90::shared_address(&tokens_there[slot]); }
+  __device__ std::uint32_t read(int slot) const { return sm90::shared_address(&tokens_read[slot]); }
+};
+
+// All of x by the copy engine, zeros behind each token's end; makes the barrier. One warp.
 template <class Config, class Operands, class T>
-__device__ inline void bring_whole_tokens(const Operands& op, T* tokens, std::uint32_t there) {
+__device__ inline void bring_whole_tokens(const Operands& op, T* tokens, StreamBarriers<Config>& barriers) {
+  const std::uint32_t there = barriers.there(0);
   const int lane = static_cast<int>(threadIdx.x) % 32, in_features = static_cast<int>(op.in_features);
   const int stride = whole_tokens_stride<Config>(in_features);
   if (lane == 0) {
@@ -87,15 +100,8 @@ struct NoMap {};
 template <class Config>
 using StreamMap = std::conditional_t<Config::kWholeTokens, NoMap, CUtensorMap>;
 
-// What the threads that multiply and the warp that brings x tell each other: of all of x, or of each slot's.
-template <class Config>
-struct StreamBarriers {
-  static constexpr int kParts = Config::kWholeTokens ? 1 : Config::kDepth;
-  std::uint64_t there[kParts], read[kParts];
-};
-
-// x of every step in turn by the copy engine, with zeros behind its last feature, into the ring's slots as they have been
-// read; makes the barriers. `tokens` walks along k from the step's first feature. One warp.
+// x of every step in turn by the copy engine, with zeros behind its last feature, into the ring's slots as they have
+// been read; makes the barriers. `tokens` is at the step's first feature. One warp.
 template <class Config>
 __device__ inline void bring_tokens_by_steps(const CUtensorMap& map, int num_tokens, StreamCursor<Config> tokens,
                                              std::uint32_t ring, int total_steps, StreamBarriers<Config>& barriers) {
@@ -103,8 +109,8 @@ __device__ inline void bring_tokens_by_steps(const CUtensorMap& map, int num_tok
   if (lane == 0) {
     sm90::prefetch_map(map);
     for (int slot = 0; slot < Config::kDepth; ++slot) {
-      sm90::init_barrier(sm90::shared_address(&barriers.there[slot]), 1);
-      sm90::init_barrier(sm90::shared_address(&barriers.read[slot]), Config::kWarps);
+      sm90::init_barrier(barriers.there(slot), 1);
+      sm90::init_barrier(barriers.read(slot), Config::kWarps);
     }
     sm90::publish_barriers();
   }
@@ -113,8 +119,8 @@ __device__ inline void bring_tokens_by_steps(const CUtensorMap& map, int num_tok
   wait_for_earlier_kernels();
   int slot = 0, parity = 1;
   for (int step = 0; step < total_steps; ++step) {
-    const std::uint32_t there = sm90::shared_address(&barriers.there[slot]);
-    sm90::wait_for_phase(sm90::shared_address(&barriers.read[slot]), parity);
+    const std::uint32_t there = barriers.there(slot);
+    sm90::wait_for_phase(barriers.read(slot), parity);
     if (lane == 0) sm90::arrive_expecting(there, static_cast<std::uint32_t>(num_tokens) * (2 * Config::kStepFeatures));
     __syncwarp();
     if (lane < Config::kStepBoxes)

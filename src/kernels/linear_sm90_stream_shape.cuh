@@ -21,9 +21,11 @@ struct StreamConfig {
   static constexpr int kTileRows = kRowTiles * 16;
   static constexpr int kRowStride = kTileRows + 4;  // of sums: a warp's stores fall on all 32 banks
   static constexpr int kRowPieces = 4 * kRowTiles;  // of a lane; a warp's are 4 rows' 128 bytes
-  static constexpr int kStepFeatures = kWarps * 64;
+  static constexpr int kWarpFeatures = 64, kStepFeatures = kWarps * kWarpFeatures;
   static constexpr int kTokens = 8 * kTokenTiles;
-  // x of a step comes in boxes [tokens, kBoxFeatures], which are as wide as the copy engine takes them.
+  // x of a step comes in boxes [num_tokens, kBoxFeatures], in room for kTokens; they are as wide as the copy engine
+  // takes them. Two tokens that a warp reads at once lie in the same banks: x is a fifth of what it reads, so that is
+  // let be.
   static constexpr int kBoxFeatures = 256, kStepBoxes = kStepFeatures / kBoxFeatures;
   static constexpr std::uint32_t kBoxBytes = 2 * kTokens * kBoxFeatures;
   static constexpr std::uint32_t kStepTokenBytes = kWholeTokens ? 0 : kBoxBytes * kStepBoxes;
@@ -31,10 +33,19 @@ struct StreamConfig {
   static constexpr std::uint32_t kStepBytes = kStepWeightBytes + kStepTokenBytes;
   static constexpr std::size_t kRingBytes = std::size_t{kStepBytes} * kDepth;
   // On their way while the ring is filled for the first time: 64 KiB or more.
-  static constexpr int kGroupsAhead = kRingBytes / kDepth < std::size_t{32} << 10 ? 4 : 2;
+  static constexpr int kGroupsAhead = kStepWeightBytes < std::uint32_t{32} << 10 ? 4 : 2;
   static constexpr std::size_t kSumsBytes = std::size_t{4} * kRowStride * kTokens * kWarps;
-  static_assert(kSumsBytes % 128 == 0);
+  static_assert(kStepFeatures % kBoxFeatures == 0 && kBoxFeatures <= 256);
+  static_assert(kSumsBytes % 128 == 0 && kStepWeightBytes % 128 == 0 && kBoxBytes % 128 == 0);
+  // Leaves the small kernels that wait beside a product 8 KiB of a multiprocessor's 228.
+  static_assert(kSumsBytes + kRingBytes <= std::size_t{219} << 10);
 };
+
+// Steps of a tile, which all but the last block's tiles have in common with those of every other block.
+template <class Config>
+__host__ __device__ constexpr int steps_of_tile(int in_features) {
+  return (in_features + Config::kStepFeatures - 1) / Config::kStepFeatures;
+}
 
 // What a block makes of the sums of its rows.
 enum class StreamOutput {
@@ -54,7 +65,7 @@ inline constexpr int kStepsApart = 2;
 // reads of two tokens at once lies in different banks.
 template <class Config>
 __host__ __device__ constexpr int whole_tokens_stride(int in_features) {
-  return (in_features + Config::kStepFeatures - 1) / Config::kStepFeatures * Config::kStepFeatures + 32;
+  return steps_of_tile<Config>(in_features) * Config::kStepFeatures + 32;
 }
 
 // Whole lines of 128 bytes, so that what is copied of a row into the ring behind lies in one, not in halves of two.
@@ -70,8 +81,7 @@ __host__ __device__ constexpr std::size_t whole_tokens_bytes(std::int64_t num_to
 template <class Config>
 constexpr std::size_t stream_shared_bytes(std::int64_t num_tokens, std::int64_t in_features, std::int64_t steps) {
   const std::size_t slots = static_cast<std::size_t>(steps < Config::kDepth ? steps : Config::kDepth);
-  return Config::kSumsBytes + whole_tokens_bytes<Config>(num_tokens, in_features) +
-         slots * (Config::kRingBytes / Config::kDepth);
+  return Config::kSumsBytes + whole_tokens_bytes<Config>(num_tokens, in_features) + slots * Config::kStepBytes;
 }
 
 // The outputs of a block and how they are cut into tiles of one height, the last one at most as high.

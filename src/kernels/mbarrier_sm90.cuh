@@ -24,10 +24,6 @@ __device__ inline void arrive(std::uint32_t barrier) {
 __device__ inline void arrive_expecting(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Arrives once all of this thread's own copies (cp.async) so far have come.
-__device__ inline void arrive_behind_copies(std::uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
 // Calls `test` until it is true. What is waited for here is under way already: where it takes seconds there is a fault,
 // which ends the kernel.
 template <class Test>

@@ -12,17 +12,17 @@
 
 namespace heddle::sm90 {
 
-struct MatrixMap {
+struct MatrixBoxes {
   const void* data = nullptr;  // of 16-bit elements, aligned to 16 bytes
   std::uint64_t rows = 0, columns = 0;
   std::uint64_t row_stride = 0;                 // elements, a multiple of 8
-  std::uint32_t box_rows = 0, box_columns = 0;  // at most 256
+  std::uint32_t box_rows = 0, box_columns = 0;  // at most 256; of a swizzle's width at most
   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
   CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_NONE;  // what a miss in L2 brings from memory besides
 };
 
 // Throws Failure that names `op` where the driver has no tensor maps or refuses this one.
-inline CUtensorMap tensor_map(const char* op, const MatrixMap& matrix) {
+inline CUtensorMap tensor_map(const char* op, const MatrixBoxes& matrix) {
   static const auto encode = [] {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result{};

@@ -146,6 +146,8 @@ const Case kCudaCases[] = {
     {2, 140, 11016},      // long, but held
     {16, 5000, 2568, 8},  // 38 rows a block, more steps than a ring holds
     {11, 140, 18944, 0, 0, true},
+    {16, 9000, 1032},             // two tiles, and a ring that goes round where they meet
+    {8, 4400, 2568, 0, 0, true},  // likewise, of more x than can be held
     {10, 4400, 4096, 8, 0, true},
     {2, 4096, 4096},
     {8, 9000, 1032, 0, 0, true},
@@ -253,6 +255,7 @@ TEST_F(LinearCuda, IsExactForASmallShapeOfEachKernelThatStreams) {
                         {.num_tokens = 8, .out_features = 9000, .in_features = 136},
                         {.num_tokens = 7, .out_features = 70, .in_features = 8456},
                         {.num_tokens = 12, .out_features = 140, .in_features = 2568},
+                        {.num_tokens = 16, .out_features = 6400, .in_features = 520},
                         {.num_tokens = 9, .out_features = 2112, .in_features = 264},
                         {.num_tokens = 16, .out_features = 6000, .in_features = 136}};
   for (const Case& c : cases) ASSERT_NO_FATAL_FAILURE(expect_exact(c, {kBf16, kBf16, kBf16}));
