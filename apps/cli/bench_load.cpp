@@ -174,6 +174,8 @@ double peer_sample(BenchPeer& peer) {
 
 BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
   ModelOptions model = options.model;
+  // Before gigabytes are written for a device that is not there.
+  const Device device = device_of(*open_model(model.model), model);
   std::optional<WrittenModel> written;
   if (const auto synthetic = parse_synthetic_name(model.model)) {
     written.emplace(*synthetic, guard);
@@ -198,7 +200,6 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
   LoadTimes times;
   UploadFloor floor;
   constexpr int kMostReaders = 12;  // as weights/weight_upload.cpp has
-  const Device device = device_of(*source, model);
   const bool on_gpu = device.kind == DeviceKind::cuda;
   std::vector<double> peer_seconds;
   for (int i = 0; i < options.repeats; ++i) {

@@ -4,8 +4,8 @@
 As a careful user would write it: q, k and v in one product, gate and up in one; everything between two attentions compiled
 by torch.compile as one function, which serves all layers; attention by F.scaled_dot_product_attention over a contiguous
 cache of exactly the step's length, by whichever of its kernels is the fastest for the shape, tried when a case is made
-ready; a CUDA graph a step. The host waits once a sample, after the last step, where Heddle waits after each. Activations
-and the residual are in the weights' dtype. Nothing is sampled; the logits of a step's last tokens are computed.
+ready; a CUDA graph a step. The host waits once a sample, after the last step, as Heddle does. Activations and the
+residual are in the weights' dtype. Nothing is sampled; the logits of a step's last tokens are computed.
 
 HEDDLE_TORCH_MODE chooses how it is compiled: `default`, `gemv` (default, and products with one row as generated kernels),
 `max-autotune` (also products with few rows by the fastest of cuBLAS's and Triton's kernels), or `eager`.
@@ -25,10 +25,13 @@ import statistics
 import sys
 import time
 
-import torch
-import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.bias import causal_lower_right
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention.bias import causal_lower_right
+except ImportError as error:
+    sys.exit(f"{error}: {sys.executable} has no PyTorch for this; HEDDLE_PEER_PYTHON names another Python")
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import protocol  # noqa: E402

@@ -239,6 +239,13 @@ TEST(Bench, LoadWritesAMadeUpModelFirst) {
   EXPECT_TRUE(std::filesystem::is_empty(cache.path())) << "the folder is gone again";
 }
 
+TEST(Bench, LoadAsksForTheDeviceBeforeItWritesAModel) {
+  const ProgramResult result = run_heddle({"bench", "load", "--model", "synth:tiny", "--device", "cuda:99"});
+  EXPECT_NE(result.status, 0);
+  EXPECT_THAT(result.err, testing::StartsWith("heddle: error: --device cuda:99: "));
+  EXPECT_THAT(result.err, testing::Not(HasSubstr("writing")));
+}
+
 TEST(Bench, FindsBeforeItMeasuresThatTheRecordCannotBeWritten) {
   for (const char* file : {"/nonexistent/record.json", "/tmp"}) {
     const ProgramResult result = run_heddle({"bench", "decode", "--model", "/no/model", "--json", file});
