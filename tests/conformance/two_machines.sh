@@ -47,8 +47,14 @@ launch() {
 launch "$conformance" --fabric mpi --rounds 20 --deadline 60
 launch "$collective" --fabric mpi --deadline 60 | tee "$folder/sums"
 grep -q 'rank 1: 1048576 of 1048576 sums are 3' "$folder/sums"
-if launch "$rank" kill 3000 >"$folder/death" 2>&1; then
-  echo "two_machines: the run goes on when rank 1 is killed"
-  exit 1
-fi
+# Open MPI's own mpirun (4.1.4) now and then crashes while it passes on what its libraries have to say of the lost peer,
+# and rank 0 with it, before that has said anything: then once more.
+for _ in 1 2 3; do
+  if launch "$rank" kill 3000 >"$folder/death" 2>&1; then
+    echo "two_machines: the run goes on when rank 1 is killed"
+    exit 1
+  fi
+  grep -q 'pmix_server_log_fn' "$folder/death" || break
+  echo "two_machines: mpirun crashed in its pmix_server_log_fn"
+done
 grep -E 'rank 1 was killed' "$folder/death" || { cat "$folder/death"; exit 1; }
