@@ -403,7 +403,7 @@ operators() {
 }
 
 sanitize_kernels() {  # TOOL TESTS
-  run "$1-kernels" 110 compute-sanitizer --tool "$1" --error-exitcode 9 "$bin/test_kernels" "--gtest_filter=$2" \
+  run "$1-kernels" 200 compute-sanitizer --tool "$1" --error-exitcode 9 "$bin/test_kernels" "--gtest_filter=$2" \
     "--gtest_output=json:$logs/$1-kernels.json"
 }
 
@@ -418,7 +418,7 @@ memcheck() {
   # Much slower: a small test of each kernel that uses shared memory.
   filter='LinearCuda.IsExactForASmallShape*:AttentionOnGpu.CanBeReplayed*:AttentionOnGpu.TakesAnyShape:AttentionOnGpu.OneKey*'
   filter+=':KvAppendOnGpu.FindsTheSequenceAmongMany:RopeAppendOnGpu.TakesLongPrompts:RopeOnGpu*:RmsNormOnGpu.BitsDepend*'
-  filter+=':SampleOnGpu.AHandfulOfRows*:ArgmaxOnGpu*:LinearSwigluOnGpu.MatchesFloat64'
+  filter+=':SampleOnGpu.AHandfulOfRows*:ArgmaxOnGpu*:LinearSwigluOnGpu.MatchesFloat64:LinearSwigluOnGpu.TilesMatch*'
   sanitize_kernels racecheck "$filter"
   run memcheck-weights 20 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/test_weights" '--gtest_filter=*OnGpu*:*Cuda*:*Upload*'
 }

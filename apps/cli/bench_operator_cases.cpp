@@ -442,9 +442,16 @@ OperatorCase swiglu_case(const OperatorStep& step) {
   return result;
 }
 
-// Where gate, up and swiglu are one kernel: as linear_swiglu() decides of the operands made here.
+// Whether gate, up and swiglu are one kernel, of operands like those made here.
 bool gates_at_once(const OperatorStep& step) {
-  return step.device.kind == DeviceKind::cuda && step.rows() <= kLinearSmallRows && step.dtype != DType::float32;
+  const std::int64_t rows = step.rows(), width = step.config.intermediate, hidden = step.config.hidden;
+  const auto tensor = [&](std::int64_t columns) {
+    return Tensor{.rows = rows, .columns = columns, .row_stride = columns, .dtype = step.dtype};
+  };
+  Weight weight{.out_features = 2 * width, .in_features = hidden, .dtype = step.dtype};
+  weight.blocks[0].num_rows = 2 * width;
+  return heddle::gates_at_once(
+      {.gate_up = {.x = tensor(hidden), .weight = weight, .y = tensor(2 * width)}, .y = tensor(width)}, step.device);
 }
 
 OperatorCase linear_swiglu_case(const OperatorStep& step) {

@@ -9,7 +9,7 @@
 #include "base/tensor.h"
 #include "kernels/attention_decode_sm90.cuh"
 #include "kernels/attention_decode_sums_sm90.cuh"
-#include "kernels/attention_sm90_ptx.cuh"
+#include "kernels/instructions_sm90.cuh"
 #include "kernels/attention_sm90_rows.cuh"
 
 namespace heddle::sm90 {

@@ -19,7 +19,7 @@
 #include "kernels/attention_decode_merge_sm90.cuh"
 #include "kernels/attention_decode_sm90.cuh"
 #include "kernels/attention_decode_sums_sm90.cuh"
-#include "kernels/attention_sm90_ptx.cuh"
+#include "kernels/instructions_sm90.cuh"
 #include "kernels/attention_sm90_rows.cuh"
 #include "kernels/attention_sm90_tiles.cuh"
 #include "kernels/launch_sm90.cuh"

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "kernels/attention.h"
-#include "kernels/attention_sm90_ptx.cuh"
+#include "kernels/instructions_sm90.cuh"
 
 namespace heddle::sm90 {
 

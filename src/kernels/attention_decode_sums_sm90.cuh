@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/attention_decode_sm90.cuh"
-#include "kernels/attention_sm90_ptx.cuh"
+#include "kernels/instructions_sm90.cuh"
 #include "kernels/attention_sm90_tiles.cuh"
 
 namespace heddle::sm90 {

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "base/tensor.h"
-#include "kernels/attention_sm90_ptx.cuh"
+#include "kernels/instructions_sm90.cuh"
 
 namespace heddle::sm90 {
 

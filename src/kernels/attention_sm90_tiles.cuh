@@ -11,27 +11,9 @@
 
 #include "kernels/attention.h"
 #include "kernels/tensor_map_sm90.cuh"
+#include "kernels/tile_sm90.cuh"
 
 namespace heddle::sm90 {
-
-// A tile of kRows keys or values in shared memory: column blocks [kRows, kBoxColumns] one after the other.
-template <int kRows, int kHeadDim>
-struct Tile {
-  static constexpr int kBoxColumns = kHeadDim % 64 == 0 ? 64 : 32;
-  static constexpr int kColumnBlocks = kHeadDim / kBoxColumns;
-  static constexpr int kRowBytes = 2 * kBoxColumns;
-  static constexpr int kBlockBytes = kRows * kRowBytes;
-  static constexpr int kBytes = kColumnBlocks * kBlockBytes;
-  static_assert(kHeadDim % kBoxColumns == 0 && kRows % 8 == 0);
-
-  // Of the eight elements from `column` on, a multiple of 8: the copy engine exchanges the 16-byte pieces of a row by
-  // the bits of the address above them.
-  static __device__ int offset(int row, int column) {
-    const int piece = column % kBoxColumns / 8;
-    const int moved = kRowBytes == 128 ? piece ^ (row % 8) : piece ^ (row / 2 % 4);
-    return column / kBoxColumns * kBlockBytes + row * kRowBytes + moved * 16;
-  }
-};
 
 // Calls f with the head_dim as a constant. False: the fast kernels have none for it.
 template <class F>

@@ -2,9 +2,16 @@
 
 #include "base/device.h"
 #include "kernels/linear_sm90_stream.h"
+#include "kernels/linear_swiglu_sm90.h"
 #include "kernels/swiglu.h"
 
 namespace heddle {
+
+bool gates_at_once(const LinearSwigluParams& params, Device device) {
+  if constexpr (kHaveCuda)
+    if (device.kind == DeviceKind::cuda) return is_for_swiglu_stream(params) || is_for_swiglu_tiles(params, device);
+  return false;
+}
 
 void linear_swiglu(const LinearSwigluParams& params, Stream& stream) {
   const SwigluParams gate{.gate_up = params.gate_up.y, .y = params.y};
@@ -12,8 +19,10 @@ void linear_swiglu(const LinearSwigluParams& params, Stream& stream) {
   require_swiglu(gate, stream);
   if (params.y.rows == 0) return;
   if constexpr (kHaveCuda)
-    if (stream.device().kind == DeviceKind::cuda && is_for_swiglu_stream(params))
-      return linear_swiglu_stream(params, stream);
+    if (stream.device().kind == DeviceKind::cuda) {
+      if (is_for_swiglu_stream(params)) return linear_swiglu_stream(params, stream);
+      if (is_for_swiglu_tiles(params, stream.device())) return linear_swiglu_tiles(params, stream);
+    }
   linear(params.gate_up, stream);
   swiglu(gate, stream);
 }

@@ -1,9 +1,11 @@
 // linear() of gate and up stacked (linear.h), then swiglu() of what it makes (swiglu.h). On a GPU one kernel where
-// linear() is fast for up to kLinearSmallRows tokens, the weights are of 16 bits and y has their dtype: then y alone is
-// rounded. Otherwise one after the other, and gate and up are rounded to gate_up.y's dtype in between. Up to
-// kLinearSmallRows a token's bits do not depend on how many come with it.
+// weights are of 16 bits and x and y have their dtype: for up to kLinearSmallRows tokens as linear() is fast, and, without
+// a bias, for as many more as fill tiles of 256 tokens and 128 columns and the GPU with them (linear_swiglu_sm90.h). Then
+// y alone is rounded. Otherwise one after the other, and gate and up are rounded to gate_up.y's dtype in between. Up to
+// kLinearSmallRows a token's bits do not depend on how many come with it; beyond, on the number of tokens alone.
 #pragma once
 
+#include "base/device.h"
 #include "base/stream.h"
 #include "base/tensor.h"
 #include "kernels/linear.h"
@@ -14,6 +16,9 @@ struct LinearSwigluParams {
   LinearParams gate_up;  // its y, [num_tokens, 2 * intermediate], is scratch: written or not
   Tensor y;              // [num_tokens, intermediate], as swiglu() takes it; apart from x and gate_up.y
 };
+
+// Whether these operands, which fit each other, take one kernel on `device`.
+bool gates_at_once(const LinearSwigluParams& params, Device device);
 
 // Enqueues on `stream`. Throws as linear() and swiglu() do.
 void linear_swiglu(const LinearSwigluParams& params, Stream& stream);

@@ -20,6 +20,12 @@ __device__ inline void publish_barriers() {
 __device__ inline void arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+// At a barrier of another block of the cluster, at an address of address_in_block(). Orders what the copy engine and
+// wgmma have done with shared memory, whose ends have been waited for; what threads wrote it does not make visible
+// there, which would take a fence of all memory.
+__device__ inline void arrive_in_block(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 // Arrives, and lets the phase wait for so many bytes of copies besides.
 __device__ inline void arrive_expecting(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");

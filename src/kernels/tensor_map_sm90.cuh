@@ -60,4 +60,33 @@ __device__ inline void copy_box(std::uint32_t to, const CUtensorMap& map, int co
       : "memory");
 }
 
+// The same, to the same place in each block of the cluster whose bit is set in `blocks`, and tells each one's barrier.
+__device__ inline void copy_box_to_blocks(std::uint32_t to, const CUtensorMap& map, int column, int row,
+                                          std::uint32_t barrier, std::uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(&map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
+      : "memory");
+}
+
+// Begins to copy a box from shared memory to (column, row) of a matrix; what lies outside of it is left out. Stores of
+// a thread between two commits are a group.
+__device__ inline void store_box(const CUtensorMap& map, int column, int row, std::uint32_t from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(column),
+               "r"(row), "r"(from)
+               : "memory");
+}
+__device__ inline void commit_stores() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until the thread's groups have read shared memory, which may then be written again.
+__device__ inline void wait_until_stores_have_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// Until they have written, too.
+__device__ inline void wait_for_stores() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 }  // namespace heddle::sm90

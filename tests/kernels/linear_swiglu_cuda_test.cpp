@@ -12,6 +12,7 @@ using LinearSwigluOnGpu = OnGpu;
 struct Shape {
   std::int64_t tokens, intermediate, in_features;
   bool has_bias = false;
+  std::int64_t y_gap = 3;  // between rows; those of 8 elements are aligned
 };
 
 // A product on the GPU of integers so small that gate and up are exact.
@@ -24,7 +25,7 @@ struct Problem {
         gpu_w(w, dtype),
         gpu_bias(bias, DType::float32),
         between(shape.tokens, 2 * shape.intermediate, dtype),
-        y(shape.tokens, shape.intermediate, dtype, {.gap = 3}),
+        y(shape.tokens, shape.intermediate, dtype, {.gap = shape.y_gap}),
         workspace(linear_workspace_bytes(kGpu), kGpu) {
     weight.blocks[0] = {Tensor(gpu_w).data, shape.intermediate};
     weight.blocks[1] = {static_cast<std::byte*>(Tensor(gpu_w).data) +
@@ -66,16 +67,17 @@ struct Problem {
   Weight weight;
 };
 
-void expect_close(const Shape& shape, DType dtype) {
+// `every`: which tokens are looked at, where there are too many for all.
+void expect_close(const Shape& shape, DType dtype, int every = 1) {
   SCOPED_TRACE(
       fmt::format("{} tokens [2 x {}, {}] {}", shape.tokens, shape.intermediate, shape.in_features, name_of(dtype)));
   Problem p(shape, dtype);
   on_gpu([&](Stream& stream) { linear_swiglu(p.params(), stream); });
   const Rows y = p.y.rows();
   EXPECT_TRUE(y.gaps_untouched());
-  // Beyond kLinearSmallRows gate and up are rounded, too, and a rounded gate moves its exponential.
-  const bool at_once = shape.tokens <= kLinearSmallRows && dtype != DType::float32;
-  for (std::int64_t t = 0; t < shape.tokens; ++t)
+  // Otherwise gate and up are rounded, too, and a rounded gate moves its exponential.
+  const bool at_once = gates_at_once(p.params(), kGpu);
+  for (std::int64_t t = 0; t < shape.tokens; t += every)
     for (std::int64_t i = 0; i < shape.intermediate; ++i) {
       const double gate = p.sum(t, i), up = p.sum(t, shape.intermediate + i);
       const double exact = gate / (1 + std::exp(-gate)) * up;
@@ -91,6 +93,57 @@ TEST_F(LinearSwigluOnGpu, MatchesFloat64) {
                           {16, 3000, 136, true}, {5, 2113, 64},  {17, 130, 264, true}, {40, 77, 88}};
   for (const DType dtype : {DType::bfloat16, DType::float16, DType::float32})
     for (const Shape& shape : shapes) ASSERT_NO_FATAL_FAILURE(expect_close(shape, dtype));
+}
+
+// Columns of y for which a round of tiles, one of 256 tokens and 128 columns for two multiprocessors, is full.
+std::int64_t columns_of_a_round() {
+  int multiprocessors = 0;
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, kGpu.index);
+  return multiprocessors / 2 * 128;
+}
+
+// Tiles that x and W end within, more steps along k than are on their way and fewer, k that ends within one, several
+// rounds, more tokens than are taken together.
+TEST_F(LinearSwigluOnGpu, TilesMatchFloat64) {
+  const std::int64_t round = columns_of_a_round();
+  const Shape shapes[] = {{.tokens = 250, .intermediate = round - 8, .in_features = 328, .y_gap = 8},
+                          {.tokens = 511, .intermediate = round, .in_features = 64, .y_gap = 0},
+                          {.tokens = 2300, .intermediate = round - 120, .in_features = 136, .y_gap = 16}};
+  for (const DType dtype : {DType::bfloat16, DType::float16})
+    for (const Shape& shape : shapes) {
+      ASSERT_TRUE(gates_at_once(Problem(shape, dtype).params(), kGpu));
+      ASSERT_NO_FATAL_FAILURE(expect_close(shape, dtype, 7));
+    }
+}
+
+TEST_F(LinearSwigluOnGpu, TilesAreForWhatFillsTheGpuAndIsAligned) {
+  const std::int64_t round = columns_of_a_round();
+  const auto at_once = [](const Shape& shape, DType dtype = DType::bfloat16) {
+    return gates_at_once(Problem(shape, dtype).params(), kGpu);
+  };
+  const Shape shape{.tokens = 256, .intermediate = round, .in_features = 64, .y_gap = 8};
+  EXPECT_TRUE(at_once(shape));
+  EXPECT_FALSE(at_once(shape, DType::float32));
+  for (const auto change :
+       {+[](Shape& s) { s.y_gap = 3; }, +[](Shape& s) { s.in_features = 68; }, +[](Shape& s) { s.has_bias = true; },
+        +[](Shape& s) { s.tokens = 230; }, +[](Shape& s) { s.intermediate += 128; }}) {
+    Shape other = shape;
+    change(other);
+    EXPECT_FALSE(at_once(other)) << other.tokens << " tokens [2 x " << other.intermediate << ", " << other.in_features;
+  }
+}
+
+TEST_F(LinearSwigluOnGpu, TilesGiveTheSameBitsAgain) {
+  Problem p({.tokens = 512, .intermediate = columns_of_a_round() - 8, .in_features = 520, .y_gap = 8}, DType::bfloat16);
+  const auto run = [&] {
+    on_gpu([&](Stream& stream) { linear_swiglu(p.params(), stream); });
+    return p.y.rows();
+  };
+  const Rows first = run();
+  for (int i = 0; i < 5; ++i) {
+    const Rows again = run();
+    for (std::int64_t t = 0; t < first.rows(); ++t) ASSERT_EQ(bits(again, t, 1), bits(first, t, 1)) << "token " << t;
+  }
 }
 
 TEST_F(LinearSwigluOnGpu, GivesTheSameBitsAgainAndInAnyBatchThatStreams) {

@@ -1,4 +1,5 @@
-// The instructions of sm_90a that attention is made of, one function each.
+// The instructions of sm_90a that kernels are made of, one function each; those of barriers and copies are in
+// mbarrier_sm90.cuh and tensor_map_sm90.cuh, those of a warpgroup's products in wgmma_sm90.cuh.
 #pragma once
 
 #include <cuda_bf16.h>
