@@ -52,7 +52,12 @@ void add_numbers_option(CLI::App& command, const std::string& name, std::vector<
       ->type_name("NUMBERS");
 }
 
-// "1x1024,16x4096": batch and context.
+void add_batches_option(CLI::App& command, BenchOptions& options) {
+  add_numbers_option(command, "--batch", options.batches, "Sequences in a step, comma-separated; default 1",
+                     {.min = 1, .max = 1024});
+}
+
+// "1x1024,16x4096": batch and context. To be added behind those two options.
 void add_cases_option(CLI::App& command, BenchOptions& options) {
   command
       .add_option_function<std::string>(
@@ -77,7 +82,8 @@ void add_cases_option(CLI::App& command, BenchOptions& options) {
             } while (next != last);
           },
           "Batch and context of each case, in place of all pairs of --batch and --context")
-      ->type_name("BATCHxCONTEXT,...");
+      ->type_name("BATCHxCONTEXT,...")
+      ->excludes(command.get_option("--batch"), command.get_option("--context"));
 }
 
 void add_output_options(CLI::App& command, BenchOptions& options) {
@@ -137,8 +143,7 @@ void add_decode(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* command = add_benchmark(bench, "decode", "One token a step for each sequence", bench_decode, options);
   add_model_options(*command, options->model);
-  add_numbers_option(*command, "--batch", options->batches, "Sequences in a step, comma-separated; default 1",
-                     {.min = 1, .max = 1024});
+  add_batches_option(*command, *options);
   add_contexts_option(*command, *options);
   add_cases_option(*command, *options);
   add_number_option<int>(*command, "--tokens", options->tokens, "Steps of a sample; default 16",
@@ -149,14 +154,16 @@ void add_decode(CLI::App& bench) {
 
 void add_prefill(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
-  CLI::App* command = add_benchmark(bench, "prefill", "A prompt, in steps", bench_prefill, options);
+  CLI::App* command = add_benchmark(bench, "prefill", "Prompts, in steps", bench_prefill, options);
   add_model_options(*command, options->model);
+  add_batches_option(*command, *options);
   add_contexts_option(*command, *options);
-  add_numbers_option(*command, "--tokens", options->prompts, "Of the prompt, comma-separated; default 512",
+  add_numbers_option(*command, "--tokens", options->prompts, "Of each sequence's prompt, comma-separated; default 512",
                      {.min = 1, .max = kMostContext});
-  add_number_option<int>(*command, "--step-tokens", options->step_tokens,
-                         "At most, in a step; default: as the engine, 512 on the CPU and 2048 on a GPU",
-                         {.min = 1, .max = 1 << 17});
+  add_number_option<int>(
+      *command, "--step-tokens", options->step_tokens,
+      "At most, in a step of all sequences; default: as the engine, 512 on the CPU and 2048 on a GPU",
+      {.min = 1, .max = 1 << 17});
   add_page_size_option(*command, *options);
   add_peer_option(*command, *options);
 }
@@ -178,8 +185,7 @@ void add_operator_benchmark(CLI::App& bench) {
           "--dtype", [options](const std::string& name) { options->model.dtype = dtype_named(name); },
           "Of weights and the key-value cache; default: as the real model's")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
-  add_numbers_option(*command, "--batch", options->batches, "Sequences in the step, comma-separated; default 1",
-                     {.min = 1, .max = 1024});
+  add_batches_option(*command, *options);
   add_contexts_option(*command, *options);
   add_cases_option(*command, *options);
   add_number_option<int>(*command, "--tokens", options->tokens, "New tokens of each sequence; default 1: a decode step",

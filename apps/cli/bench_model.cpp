@@ -65,6 +65,26 @@ Arithmetic arithmetic_of(const StepCase& shape, const ModelShape& model, const M
           .attention = 4 * heads * model.head_dim * keys_seen * model.num_layers};
 }
 
+std::vector<StepCase> decode_cases(const BenchOptions& options) {
+  const int steps = options.tokens == 0 ? 16 : options.tokens;
+  std::vector<StepCase> cases;
+  for (const auto& [batch, context] : options.cases) cases.push_back({batch, context, steps, 1});
+  if (!cases.empty()) return cases;
+  for (const int context : options.contexts)
+    for (const int batch : options.batches) cases.push_back({batch, context, steps, 1});
+  return cases;
+}
+
+// `step_tokens`: at most, in a step of all sequences.
+std::vector<StepCase> prefill_cases(const BenchOptions& options, int step_tokens) {
+  std::vector<StepCase> cases;
+  for (const int context : options.contexts)
+    for (const int batch : options.batches)
+      for (const int tokens : options.prompts)
+        cases.push_back({batch, context, tokens, std::max(1, step_tokens / batch)});
+  return cases;
+}
+
 class ModelBench {
  public:
   ModelBench(const BenchOptions& options, Kind kind, const InterruptGuard& guard)
@@ -77,15 +97,8 @@ class ModelBench {
     std::unique_ptr<Model> model = load(*source_, options.model);
     const bool on_gpu = model->device().kind == DeviceKind::cuda;
     fill_ = on_gpu ? ContextFill::random : ContextFill::computed;
-    const int decoded = options.tokens == 0 ? 16 : options.tokens;
     const int step_tokens = options.step_tokens > 0 ? options.step_tokens : default_step_tokens(model->device());
-    for (const int context : options.contexts) {
-      if (kind == Kind::prefill)
-        for (const int tokens : options.prompts) cases_.push_back({1, context, tokens, step_tokens});
-      if (kind == Kind::decode && options.cases.empty())
-        for (const int batch : options.batches) cases_.push_back({batch, context, decoded, 1});
-    }
-    for (const auto& [batch, context] : options.cases) cases_.push_back({batch, context, decoded, 1});
+    cases_ = kind == Kind::decode ? decode_cases(options) : prefill_cases(options, step_tokens);
     for (StepCase& one : cases_) one.step_tokens = std::min(one.step_tokens, one.num_tokens);
     for (const StepCase& one : cases_) check_length(one, *model);
     if (!options.peer.empty()) {
@@ -100,8 +113,9 @@ class ModelBench {
   }
 
   BenchResult run() {
-    Strings head = kind_ == Kind::decode ? Strings{"batch", "context", "ms/token", "tokens/s", "GB/s", "of memory"}
-                                         : Strings{"tokens", "context", "ms", "tokens/s", "TFLOP/s", "of arithmetic"};
+    Strings head = kind_ == Kind::decode
+                       ? Strings{"batch", "context", "ms/token", "tokens/s", "GB/s", "of memory"}
+                       : Strings{"batch", "tokens", "context", "ms", "tokens/s", "TFLOP/s", "of arithmetic"};
     head.insert(head.end(), {"attention", "linear", "other"});
     if (operators_) head.emplace_back("gaps");
     if (peer_) head.insert(head.end(), {options_.peer + " tokens/s", "ratio", "paired p10-p90", "argmax agrees"});
@@ -319,7 +333,8 @@ class ModelBench {
                                                   fmt::format("{:.2f}", number("tokens_per_second")),
                                                   fmt::format("{:.2f}", number("gbps")),
                                                   percent(share)}
-                                        : Strings{std::to_string(one.num_tokens),
+                                        : Strings{std::to_string(one.batch),
+                                                  std::to_string(one.num_tokens),
                                                   std::to_string(one.context),
                                                   fmt::format("{:.1f}", number("milliseconds")),
                                                   fmt::format("{:.1f}", number("tokens_per_second")),

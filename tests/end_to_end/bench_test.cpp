@@ -130,6 +130,27 @@ TEST(Bench, PrefillCountsArithmetic) {
   EXPECT_NEAR(deeper.at("attention").get<double>() / flops.at("attention").get<double>(), (32 + 16.5) / 16.5, 1e-9);
 }
 
+TEST(Bench, PromptsOfABatchGoOnTogether) {
+  const json record = run_json({"prefill", "--model", demo_model().string(), "--batch", "1,3", "--tokens", "16",
+                                "--step-tokens", "12", "--repeats", "1"});
+  ASSERT_EQ(record.at("cases").size(), 2u);
+  const json& one = record.at("cases").at(0);
+  const json& three = record.at("cases").at(1);
+  EXPECT_EQ(three.at("batch"), 3);
+  EXPECT_NEAR(three.at("flops").at("attention").get<double>(), 3 * one.at("flops").at("attention").get<double>(), 1);
+  EXPECT_NEAR(three.at("tokens_per_second").get<double>() * three.at("seconds").at("median").get<double>(), 3 * 16,
+              1e-6);
+}
+
+TEST(Bench, CasesAreInPlaceOfBatchesAndContexts) {
+  for (const char* other : {"--batch", "--context"}) {
+    const ProgramResult result =
+        run_heddle({"bench", "decode", "--model", demo_model().string(), "--case", "1x8", other, "2"});
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.err, HasSubstr("excludes"));
+  }
+}
+
 TEST(Bench, LoadAndTokenizeGoToAFileWithTheTableOnStandardOutput) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "load.json").string();
