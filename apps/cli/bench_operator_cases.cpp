@@ -466,11 +466,10 @@ OperatorCase linear_swiglu_case(const OperatorStep& step) {
                       .set_bytes = static_cast<std::size_t>(weight_bytes)};
   result.prepare = [rows, width, hidden, dtype](Operands& operands, int sets) {
     auto all = std::make_shared<std::vector<LinearSwigluParams>>();
-    LinearSwigluParams next{
-        .gate_up = {.x = operands.tensor(rows, hidden, dtype),
-                    .y = operands.tensor(rows, 2 * width, dtype),
-                    .workspace_bytes = linear_workspace_bytes(operands.stream().device())},
-        .y = operands.tensor(rows, width, dtype)};
+    LinearSwigluParams next{.gate_up = {.x = operands.tensor(rows, hidden, dtype),
+                                        .y = operands.tensor(rows, 2 * width, dtype),
+                                        .workspace_bytes = linear_workspace_bytes(operands.stream().device())},
+                            .y = operands.tensor(rows, width, dtype)};
     if (next.gate_up.workspace_bytes > 0) next.gate_up.workspace = operands.zeros(next.gate_up.workspace_bytes);
     for (int set = 0; set < sets; ++set) {
       next.gate_up.weight = operands.weight(2 * width, hidden, dtype);
