@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/device.h"
 #include "base/error.h"
 #include "base/stream.h"
 
@@ -36,6 +37,14 @@ struct LaunchShape {
   std::size_t shared_bytes = 0;  // dynamic
   unsigned cluster = 1;          // blocks of a cluster, along x
 };
+
+// Throws Failure that names `op` when CUDA refuses.
+inline int num_multiprocessors(const char* op, Device device) {
+  int count = 0;
+  const cudaError_t error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index);
+  if (error != cudaSuccess) throw_error<Failure>("{}: cuda:{}: {}", op, device.index, cudaGetErrorString(error));
+  return count;
+}
 
 // Enqueues `kernel` on `stream`, a CUDA stream. Throws Failure that names `op` when CUDA refuses.
 template <class... Params, class... Args>

@@ -5,18 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/error.h"
 #include "kernels/linear_sm90_stream.cuh"
 
 namespace heddle {
 namespace {
-
-int num_multiprocessors(int device) {
-  int count = 0;
-  const cudaError_t error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  if (error != cudaSuccess) throw_error<Failure>("linear: cuda:{}: {}", device, cudaGetErrorString(error));
-  return count;
-}
 
 bool is_aligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
@@ -78,7 +70,7 @@ void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
 template <StreamOutput kOutput, class T, class Y>
 void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
   constexpr StreamTokens kWhole = StreamTokens::whole, kBySteps = StreamTokens::by_steps;
-  const int blocks = num_multiprocessors(stream.device().index);
+  const int blocks = num_multiprocessors("linear", stream.device());
   const std::int64_t rows = rows_of_block(params, kOutput, blocks);
   if (params.x.rows > 8) {
     if (rows <= 32) return enqueue_stream<StreamConfig<2, 2, 4, kBySteps>, kOutput, T, Y>(params, blocks, stream);

@@ -6,11 +6,23 @@
 #include "kernels/swiglu.h"
 
 namespace heddle {
+namespace {
+
+enum class Way { apart, stream, tiles };
+
+Way way_of(const LinearSwigluParams& params, Device device) {
+  if constexpr (kHaveCuda)
+    if (device.kind == DeviceKind::cuda) {
+      if (is_for_swiglu_stream(params)) return Way::stream;
+      if (is_for_swiglu_tiles(params, device)) return Way::tiles;
+    }
+  return Way::apart;
+}
+
+}  // namespace
 
 bool gates_at_once(const LinearSwigluParams& params, Device device) {
-  if constexpr (kHaveCuda)
-    if (device.kind == DeviceKind::cuda) return is_for_swiglu_stream(params) || is_for_swiglu_tiles(params, device);
-  return false;
+  return way_of(params, device) != Way::apart;
 }
 
 void linear_swiglu(const LinearSwigluParams& params, Stream& stream) {
@@ -18,11 +30,11 @@ void linear_swiglu(const LinearSwigluParams& params, Stream& stream) {
   require_linear(params.gate_up, stream);
   require_swiglu(gate, stream);
   if (params.y.rows == 0) return;
-  if constexpr (kHaveCuda)
-    if (stream.device().kind == DeviceKind::cuda) {
-      if (is_for_swiglu_stream(params)) return linear_swiglu_stream(params, stream);
-      if (is_for_swiglu_tiles(params, stream.device())) return linear_swiglu_tiles(params, stream);
-    }
+  const Way way = way_of(params, stream.device());
+  if constexpr (kHaveCuda) {
+    if (way == Way::stream) return linear_swiglu_stream(params, stream);
+    if (way == Way::tiles) return linear_swiglu_tiles(params, stream);
+  }
   linear(params.gate_up, stream);
   swiglu(gate, stream);
 }

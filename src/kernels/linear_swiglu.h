@@ -1,8 +1,8 @@
-// linear() of gate and up stacked (linear.h), then swiglu() of what it makes (swiglu.h). On a GPU one kernel where
-// weights are of 16 bits and x and y have their dtype: for up to kLinearSmallRows tokens as linear() is fast, and, without
-// a bias, for as many more as fill tiles of 256 tokens and 128 columns and the GPU with them (linear_swiglu_sm90.h). Then
-// y alone is rounded. Otherwise one after the other, and gate and up are rounded to gate_up.y's dtype in between. Up to
-// kLinearSmallRows a token's bits do not depend on how many come with it; beyond, on the number of tokens alone.
+// linear() of gate and up stacked (linear.h), then swiglu() of what it makes (swiglu.h). On a GPU one kernel where W is
+// of 16 bits, x and y have its dtype, in_features is a multiple of 8 and all are aligned to 16 bytes, rows too: for up
+// to kLinearSmallRows tokens, and, without a bias, for as many more as come out even in tiles (linear_swiglu_sm90.cu).
+// Then y alone is rounded. Otherwise one after the other, and gate and up are rounded to gate_up.y's dtype in between.
+// Up to kLinearSmallRows a token's bits do not depend on how many come with it; beyond, on how many there are.
 #pragma once
 
 #include "base/device.h"

@@ -1,8 +1,8 @@
 // Gate and up of many tokens by wgmma, and SwiGLU on their sums, so that neither is ever written: of 128 tokens and 128
-// columns of y a block holds the sums of both in registers. Blocks stay, one a multiprocessor, and take tile after tile;
-// two of a cluster have the same columns of different tokens, and each brings half of those rows of W to both. A warp has
-// the copy engine fill a ring of steps along k; two warpgroups multiply, 64 tokens each, and while they gate, round and
-// store a tile, the ring fills for the next.
+// columns of y (or 96, where these come out more even) a block holds the sums of both in registers. Blocks stay, one a
+// multiprocessor, and take tile after tile; two of a cluster have the same columns of different tokens, and each brings
+// half of those rows of W to both. A warp has the copy engine fill slots with steps along k, in turn; two warpgroups
+// multiply, 64 tokens each, and while they gate, round and store a tile, the slots fill for the next.
 //
 // Prefill keeps an H200 at its power limit, so what counts is energy: what a product moves, how far, how often. Hence
 // tiles as large as registers allow, W shared, and an order of tiles that keeps what is read together in L2
@@ -14,10 +14,10 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/checked.h"
-#include "base/error.h"
 #include "kernels/instructions_sm90.cuh"
 #include "kernels/launch_sm90.cuh"
 #include "kernels/mbarrier_sm90.cuh"
@@ -31,19 +31,23 @@ namespace {
 
 using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's own kernels
 
-constexpr int kGroupTokens = 64, kGroups = 2;                    // tokens of a warpgroup, warpgroups that multiply
-constexpr int kTokens = kGroupTokens * kGroups, kColumns = 128;  // of a tile
-constexpr int kDepth = 64;                                       // features of a step: a line of 128 bytes
-constexpr int kSteps = 4;                                        // on their way
-constexpr int kCluster = 2;                                      // blocks that share W, one half each
-constexpr int kThreads = 128 * (kGroups + 1);
+constexpr int kGroupThreads = 128;             // of a warpgroup, four warps
+constexpr int kGroupTokens = 64, kGroups = 2;  // tokens of a warpgroup, warpgroups that multiply
+constexpr int kTileTokens = kGroupTokens * kGroups;
+constexpr int kDepth = 64;   // features of a step: a line of 128 bytes
+constexpr int kCluster = 2;  // blocks that share W: one brings gate's rows, the other up's
+constexpr int kThreads = kGroupThreads * (kGroups + 1);
 constexpr int kGroupBarrier = 1;  // one each a warpgroup
-// Tokens whose tiles are taken together, column by column: x and W of what runs at a time are then equally large, 16 MB
-// each where x has 4096 features.
+constexpr std::size_t kAlignment = 1024, kMostSharedBytes = std::size_t{227} << 10;
+// Tokens whose tiles are taken together, column by column: x and W of what runs at a time are then equally large, with
+// tiles of 128 columns 16 MB each where x has 4096 features.
 constexpr int kTokensTogether = 2048;
 
+// kColumns: of y, in a tile.
+template <int kColumns>
 struct GatedShared {
-  using X = Tile<kTokens, kDepth>;
+  static constexpr int kSlots = kColumns > 96 ? 4 : 5;  // as many as fit
+  using X = Tile<kTileTokens, kDepth>;
   using W = Tile<kColumns, kDepth>;
   using Y = Tile<kGroupTokens, kColumns>;
 
@@ -51,127 +55,167 @@ struct GatedShared {
     std::byte x[X::kBytes];
     std::byte gate_up[2][W::kBytes];  // one behind the other: the right operand of one product
   };
-  Step steps[kSteps];
+  Step slots[kSlots];
   std::byte y[kGroups][Y::kBytes];
-  std::uint64_t full[kSteps], empty[kSteps];
+  std::uint64_t full[kSlots], empty[kSlots];
+  static_assert(X::kBytes % kAlignment == 0 && W::kBytes % kAlignment == 0 && Y::kBytes % kAlignment == 0);
 };
+
+template <int kColumns>
+constexpr std::size_t shared_bytes() {
+  constexpr std::size_t bytes = sizeof(GatedShared<kColumns>) + kAlignment;
+  static_assert(bytes <= kMostSharedBytes);
+  return bytes;
+}
 
 // Tiles of all clusters: pairs of token tiles, so that each block of a cluster has one, by tiles of columns.
 struct GatedTiles {
-  int pairs, columns;
-  int steps;  // along k
+  static constexpr int kTogether = kTokensTogether / (kTileTokens * kCluster);  // pairs
 
   struct Place {
     int pair, column;
   };
-  __host__ __device__ int count() const { return pairs * columns; }
-  __device__ Place at(int index) const {
-    constexpr int kTogether = kTokensTogether / (kTokens * kCluster);
+
+  int pairs, columns;
+  int steps;  // along k
+
+  constexpr int count() const { return pairs * columns; }
+  constexpr Place at(int index) const {
     const int of_group = kTogether * columns, first = index / of_group * kTogether;
-    const int together = min(kTogether, pairs - first), inside = index % of_group;
+    const int together = pairs - first < kTogether ? pairs - first : kTogether, inside = index % of_group;
     return {.pair = first + inside % together, .column = inside / together};
   }
 };
+
+constexpr bool each_place_once(const GatedTiles& tiles) {
+  for (int pair = 0; pair < tiles.pairs; ++pair)
+    for (int column = 0; column < tiles.columns; ++column) {
+      int times = 0;
+      for (int index = 0; index < tiles.count(); ++index) {
+        const GatedTiles::Place place = tiles.at(index);
+        times += place.pair == pair && place.column == column ? 1 : 0;
+      }
+      if (times != 1) return false;
+    }
+  return true;
+}
+static_assert(each_place_once({.pairs = 1, .columns = 5}) && each_place_once({.pairs = 8, .columns = 2}) &&
+              each_place_once({.pairs = 19, .columns = 3}));
 
 struct GatedMaps {
   CUtensorMap x, gate, up, y;
 };
 
-// What a block works at, one after the other: a tile, and k in steps through the ring.
-class Ring {
- public:
-  __device__ explicit Ring(GatedShared& shared) : shared_(shared) {}
+// Calls f(place) for the tiles of this block's cluster. All who work together go through them, and through the steps of
+// each, in this order.
+template <class F>
+__device__ void each_tile(const GatedTiles& tiles, F f) {
+  const int first = static_cast<int>(blockIdx.x) / kCluster, clusters = static_cast<int>(gridDim.x) / kCluster;
+  for (int tile = first; tile < tiles.count(); tile += clusters) f(tiles.at(tile));
+}
 
-  __device__ GatedShared::Step& step() { return shared_.steps[slot_]; }
+__device__ int first_token(const GatedTiles::Place& place, int rank) {
+  return (place.pair * kCluster + rank) * kTileTokens;
+}
+
+// The slot in turn. The copying thread and those who multiply have one each, and go on from slot to slot alike.
+template <class Shared>
+class SlotCursor {
+ public:
+  __device__ explicit SlotCursor(Shared& shared) : shared_(shared) {}
+
+  __device__ typename Shared::Step& step() { return shared_.slots[slot_]; }
   __device__ std::uint32_t full() const { return shared_address(&shared_.full[slot_]); }
   __device__ std::uint32_t empty() const { return shared_address(&shared_.empty[slot_]); }
   __device__ int parity() const { return parity_; }
   __device__ void advance() {
-    if (++slot_ == kSteps) slot_ = 0, parity_ ^= 1;
+    if (++slot_ == Shared::kSlots) slot_ = 0, parity_ ^= 1;
   }
 
  private:
-  GatedShared& shared_;
+  Shared& shared_;
   int slot_ = 0, parity_ = 0;
 };
 
-__device__ int first_token(const GatedTiles::Place& place, int rank) {
-  return (place.pair * kCluster + rank) * kTokens;
-}
-
 // Has the steps of all tiles copied: x for this block, gate's rows of W or up's for both. One thread.
-__device__ void fetch_steps(const GatedTiles& tiles, GatedShared& shared, const GatedMaps& maps, int rank) {
-  constexpr std::uint16_t kBoth = (1 << kCluster) - 1;
+template <int kColumns>
+__device__ void fetch_steps(const GatedTiles& tiles, GatedShared<kColumns>& shared, const GatedMaps& maps, int rank) {
+  static_assert(kCluster == 2, "a block brings gate or up");
+  constexpr std::uint16_t kBoth = 0b11;
   const CUtensorMap& half = rank == 0 ? maps.gate : maps.up;
-  Ring ring(shared);
-  for (int tile = static_cast<int>(blockIdx.x) / kCluster; tile < tiles.count();
-       tile += static_cast<int>(gridDim.x) / kCluster) {
-    const GatedTiles::Place place = tiles.at(tile);
-    for (int k = 0; k < tiles.steps; ++k, ring.advance()) {
-      GatedShared::Step& step = ring.step();
-      wait_for_phase(ring.empty(), ring.parity() ^ 1);  // both blocks have read it
-      arrive_expecting(ring.full(), sizeof(GatedShared::Step));
-      copy_box(shared_address(step.x), maps.x, k * kDepth, first_token(place, rank), ring.full());
-      copy_box_to_blocks(shared_address(step.gate_up[rank]), half, k * kDepth, place.column * kColumns, ring.full(),
+  SlotCursor<GatedShared<kColumns>> at(shared);
+  each_tile(tiles, [&](const GatedTiles::Place& place) {
+    for (int k = 0; k < tiles.steps; ++k, at.advance()) {
+      auto& step = at.step();
+      wait_for_phase(at.empty(), at.parity() ^ 1);  // both blocks have read it
+      arrive_expecting(at.full(), sizeof step);
+      copy_box(shared_address(step.x), maps.x, k * kDepth, first_token(place, rank), at.full());
+      copy_box_to_blocks(shared_address(step.gate_up[rank]), half, k * kDepth, place.column * kColumns, at.full(),
                          kBoth);
     }
-  }
+  });
+  // Until both blocks have read every slot: then the other one copies nothing more to this one and arrives nowhere in
+  // it, and this block may end. Slots that were never used are empty.
+  for (int i = 0; i < GatedShared<kColumns>::kSlots; ++i, at.advance()) wait_for_phase(at.empty(), at.parity() ^ 1);
 }
 
-// The sums of one warpgroup's tokens. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen, and of each
-// columns 2 * (lane % 4) + {0, 1} of every eight: of gates in the first half of its registers, of ups in the second.
-template <class T>
+// One warpgroup's tokens of this block's tiles. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen, and
+// of each columns 2 * (lane % 4) + {0, 1} of every eight: of gates in the first half of its registers, of ups in the
+// second.
+template <class T, int kColumns>
 class GatedTokens {
-  using X = GatedShared::X;
-  using W = GatedShared::W;
-  using Y = GatedShared::Y;
+  using Shared = GatedShared<kColumns>;
+  using X = typename Shared::X;
+  using W = typename Shared::W;
+  using Y = typename Shared::Y;
+  static constexpr int kSums = 2 * kColumns * kGroupTokens / kGroupThreads;  // of a thread
 
  public:
-  __device__ GatedTokens(const GatedTiles& tiles, GatedShared& shared, const CUtensorMap& y, int warpgroup, int rank)
-      : tiles_(tiles), shared_(shared), y_(y), warpgroup_(warpgroup), rank_(rank), ring_(shared) {}
+  __device__ GatedTokens(Shared& shared, const CUtensorMap& y, int warpgroup, int rank)
+      : shared_(shared), y_(y), warpgroup_(warpgroup), rank_(rank), at_(shared) {}
 
-  __device__ void run() {
-    for (int tile = static_cast<int>(blockIdx.x) / kCluster; tile < tiles_.count();
-         tile += static_cast<int>(gridDim.x) / kCluster) {
-      const GatedTiles::Place place = tiles_.at(tile);
-      multiply();
+  __device__ void run(const GatedTiles& tiles) {
+    each_tile(tiles, [&](const GatedTiles::Place& place) {
+      multiply(tiles.steps);
       store(first_token(place, rank_) + warpgroup_ * kGroupTokens, place.column * kColumns);
-    }
+    });
     if (stores()) wait_for_stores();
   }
 
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  static __device__ int warp() { return static_cast<int>(threadIdx.x) % 128 / 32; }  // of the warpgroup
-  static __device__ bool stores() { return threadIdx.x % 128 == 0; }
+  static __device__ int warp() { return static_cast<int>(threadIdx.x) % kGroupThreads / 32; }  // of the warpgroup
+  static __device__ bool stores() { return threadIdx.x % kGroupThreads == 0; }
 
-  // sums = x [gate; up]^T. A step is given back when the products behind it have begun.
-  __device__ void multiply() {
-    std::uint32_t last = 0;
-    for (int k = 0; k < tiles_.steps; ++k, ring_.advance()) {
-      wait_for_phase(ring_.full(), ring_.parity());
-      GatedShared::Step& step = ring_.step();
+  // sums = x [gate; up]^T. A slot is given back when its products have ended, which is waited for once the next slot's
+  // are under way.
+  __device__ void multiply(int steps) {
+    std::uint32_t last_empty = 0;
+    for (int k = 0; k < steps; ++k, at_.advance()) {
+      wait_for_phase(at_.full(), at_.parity());
+      auto& step = at_.step();
       const std::uint64_t x = operand<X::kRowBytes>(shared_address(step.x) + warpgroup_ * kGroupTokens * X::kRowBytes,
                                                     8 * X::kRowBytes, 0),
                           gate_up = operand<W::kRowBytes>(shared_address(step.gate_up), 8 * W::kRowBytes, 0);
+      constexpr int kFeatures = 16;  // of an instruction, two bytes each
       pin(sums_);
       wgmma_begin();
 #pragma unroll
-      for (int i = 0; i < kDepth / 16; ++i)
-        multiply_shared<T>(sums_, moved(x, i * 32), moved(gate_up, i * 32), k > 0 || i > 0);
+      for (int i = 0; i < kDepth; i += kFeatures)
+        multiply_shared<T>(sums_, moved(x, 2 * i), moved(gate_up, 2 * i), k > 0 || i > 0);
       wgmma_commit();
       if (k > 0) {
         wgmma_wait<1>();
-        release(last);
+        release(last_empty);
       }
-      last = ring_.empty();
+      last_empty = at_.empty();
     }
     wgmma_wait<0>();
     pin(sums_);
-    release(last);
+    release(last_empty);
   }
 
-  // To both blocks, as both write to the step: each warp for itself.
+  // To both blocks, as both copy to the slot: each warp for itself.
   __device__ void release(std::uint32_t empty) const {
     if (lane() < kCluster) arrive_in_block(address_in_block(empty, lane()));
   }
@@ -180,7 +224,7 @@ class GatedTokens {
   __device__ void store(int token, int column) {
     std::byte* const y = shared_.y[warpgroup_];
     if (stores()) wait_until_stores_have_read();
-    sync_threads(kGroupBarrier + warpgroup_, 128);
+    sync_threads(kGroupBarrier + warpgroup_, kGroupThreads);
     const int row = warp() * 16 + lane() % 16;
 #pragma unroll
     for (int i = 0; i < kColumns / 8; i += 2) {
@@ -188,13 +232,13 @@ class GatedTokens {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const float* gate = &sums_[(i + j / 2) * 4 + 2 * (j % 2)];
-        const float* up = gate + kColumns / 2;
+        const float* up = gate + kSums / 2;
         m[j] = pack<T>(gated(gate[0], up[0], T{}), gated(gate[1], up[1], T{}));
       }
       store_matrices(shared_address(y + Y::offset(row, 8 * (i + lane() / 16))), m);
     }
     fence_async_proxy();
-    sync_threads(kGroupBarrier + warpgroup_, 128);
+    sync_threads(kGroupBarrier + warpgroup_, kGroupThreads);
     if (!stores()) return;
 #pragma unroll
     for (int block = 0; block < Y::kColumnBlocks; ++block)
@@ -202,23 +246,23 @@ class GatedTokens {
     commit_stores();
   }
 
-  const GatedTiles& tiles_;
-  GatedShared& shared_;
+  Shared& shared_;
   const CUtensorMap& y_;
   const int warpgroup_, rank_;
-  Ring ring_;
-  float sums_[kColumns];
+  SlotCursor<Shared> at_;
+  float sums_[kSums];
 };
 
-template <class T>
+template <class T, int kColumns>
 __global__ void __launch_bounds__(kThreads, 1)
     gated_tiles(const __grid_constant__ GatedTiles tiles, const __grid_constant__ GatedMaps maps) {
-  extern __shared__ std::byte shared_bytes[];
-  const std::uint32_t misaligned = shared_address(shared_bytes) % 1024;  // swizzling goes by addresses
-  auto& shared = *reinterpret_cast<GatedShared*>(shared_bytes + (misaligned == 0 ? 0 : 1024 - misaligned));
+  extern __shared__ std::byte memory[];
+  const std::uint32_t misaligned = shared_address(memory) % kAlignment;  // swizzling goes by addresses
+  auto& shared = *reinterpret_cast<GatedShared<kColumns>*>(memory + (misaligned == 0 ? 0 : kAlignment - misaligned));
   if (threadIdx.x == 0) {
+    constexpr int kReadingWarps = kGroupThreads / 32 * kGroups * kCluster;
     for (std::uint64_t& barrier : shared.full) init_barrier(shared_address(&barrier), 1);
-    for (std::uint64_t& barrier : shared.empty) init_barrier(shared_address(&barrier), 4 * kGroups * kCluster);
+    for (std::uint64_t& barrier : shared.empty) init_barrier(shared_address(&barrier), kReadingWarps);
     publish_barriers();
     for (const CUtensorMap* map : {&maps.x, &maps.gate, &maps.up, &maps.y}) prefetch_map(*map);
   }
@@ -230,78 +274,104 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int rank = static_cast<int>(blockIdx.x) % kCluster;
   const int warp =
       __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // the same in a whole warp, and known to be
-  if (warp < 4) {
+  constexpr int kGroupWarps = kGroupThreads / 32;
+  if (warp < kGroupWarps) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (threadIdx.x == 0) fetch_steps(tiles, shared, maps, rank);
-    __syncwarp();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    GatedTokens<T>(tiles, shared, maps.y, warp / 4 - 1, rank).run();
+    GatedTokens<T, kColumns>(shared, maps.y, warp / kGroupWarps - 1, rank).run(tiles);
   }
-  // A block's memory is there until the other one neither copies to it nor arrives at its barriers.
-  arrive_at_cluster();
-  wait_for_cluster();
-}
-
-int num_multiprocessors(Device device) {
-  int count = 0;
-  const cudaError_t error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index);
-  if (error != cudaSuccess) throw_error<Failure>("linear_swiglu: cuda:{}: {}", device.index, cudaGetErrorString(error));
-  return count;
 }
 
 bool takes_boxes(const void* data, std::int64_t row_stride) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && row_stride % 8 == 0;
 }
 
-CUtensorMap map_of(const void* data, std::int64_t rows, std::int64_t columns, std::int64_t row_stride, int box_rows) {
-  return tensor_map("linear_swiglu", {.data = data,
-                                      .rows = static_cast<std::uint64_t>(rows),
-                                      .columns = static_cast<std::uint64_t>(columns),
-                                      .row_stride = static_cast<std::uint64_t>(row_stride),
-                                      .box_rows = static_cast<std::uint32_t>(box_rows),
-                                      .box_columns = kDepth,
-                                      .swizzle = CU_TENSOR_MAP_SWIZZLE_128B,
-                                      .promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B});
+// Rows of a matrix in boxes as wide as a swizzle, 64 or 32 columns.
+CUtensorMap map_of(const Tensor& matrix, int box_rows, int box_columns) {
+  return tensor_map("linear_swiglu",
+                    {.data = matrix.data,
+                     .rows = static_cast<std::uint64_t>(matrix.rows),
+                     .columns = static_cast<std::uint64_t>(matrix.columns),
+                     .row_stride = static_cast<std::uint64_t>(matrix.row_stride),
+                     .box_rows = static_cast<std::uint32_t>(box_rows),
+                     .box_columns = static_cast<std::uint32_t>(box_columns),
+                     .swizzle = box_columns == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+                     .promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B});
+}
+
+int num_clusters(Device device) {
+  return num_multiprocessors("linear_swiglu", device) / kCluster;
+}
+
+// The share of what all rounds of tiles could compute that is wanted. Each round takes as long as a full one.
+double wanted_share(const Tensor& y, int columns_of_tile, int clusters) {
+  constexpr std::int64_t kPairTokens = kTileTokens * kCluster;
+  const std::int64_t tiles = ceil_div(y.rows, kPairTokens) * ceil_div(y.columns, std::int64_t{columns_of_tile});
+  const std::int64_t places = round_up(tiles, std::int64_t{clusters}) * kPairTokens * columns_of_tile;
+  return static_cast<double>(y.rows) * static_cast<double>(y.columns) / static_cast<double>(places);
+}
+
+// How fast tiles of 128 or 96 columns are, of what full rounds of 128 are.
+struct GatedSpeed {
+  double wide, narrow;
+};
+GatedSpeed speed_of(const Tensor& y, Device device) {
+  constexpr double kNarrow = 0.98;  // x is read more often: as measured where both fill their rounds
+  const int clusters = num_clusters(device);
+  return {.wide = wanted_share(y, 128, clusters), .narrow = kNarrow * wanted_share(y, 96, clusters)};
+}
+
+template <class T, int kColumns>
+void enqueue_tiles(const LinearSwigluParams& params, Stream& stream) {
+  const Tensor& x = params.gate_up.x;
+  const Tensor& y = params.y;
+  const Weight& weight = params.gate_up.weight;
+  const auto rows_of_w = [&](std::int64_t first) {
+    return Tensor{const_cast<void*>(weight.row(first)), y.columns, x.columns, x.columns, weight.dtype};
+  };
+  const GatedMaps maps{.x = map_of(x, kTileTokens, kDepth),
+                       .gate = map_of(rows_of_w(0), kColumns, kDepth),
+                       .up = map_of(rows_of_w(y.columns), kColumns, kDepth),
+                       .y = map_of(y, kGroupTokens, GatedShared<kColumns>::Y::kBoxColumns)};
+  const GatedTiles tiles{.pairs = static_cast<int>(ceil_div(x.rows, std::int64_t{kTileTokens * kCluster})),
+                         .columns = static_cast<int>(ceil_div(y.columns, std::int64_t{kColumns})),
+                         .steps = static_cast<int>(ceil_div(x.columns, std::int64_t{kDepth}))};
+  const int clusters = std::min(num_clusters(stream.device()), tiles.count());
+  launch_sm90("linear_swiglu", gated_tiles<T, kColumns>,
+              {.grid = dim3(static_cast<unsigned>(clusters * kCluster)),
+               .block = dim3(kThreads),
+               .shared_bytes = shared_bytes<kColumns>(),
+               .cluster = kCluster},
+              stream, tiles, maps);
+}
+
+template <class T>
+void enqueue(const LinearSwigluParams& params, Stream& stream) {
+  const GatedSpeed speed = speed_of(params.y, stream.device());
+  if (speed.wide >= speed.narrow) return enqueue_tiles<T, 128>(params, stream);
+  enqueue_tiles<T, 96>(params, stream);
 }
 
 }  // namespace
 
 bool is_for_swiglu_tiles(const LinearSwigluParams& params, Device device) {
+  constexpr double kFastEnough = 0.94;  // below, a product by cuBLASLt and SwiGLU are faster
   const LinearParams& p = params.gate_up;
   const DType dtype = p.weight.dtype;
+  // W is one run of memory (linear.h), so that up's rows are aligned where gate's are.
   if (p.x.rows <= kLinearSmallRows || dtype == DType::float32 || p.x.dtype != dtype || params.y.dtype != dtype ||
-      p.weight.bias != nullptr || p.weight.in_features % 8 != 0 || !takes_boxes(p.x.data, p.x.row_stride) ||
-      !takes_boxes(params.y.data, params.y.row_stride) || !takes_boxes(p.weight.row(0), p.weight.in_features))
+      p.weight.bias != nullptr || !takes_boxes(p.weight.row(0), p.weight.in_features) ||
+      !takes_boxes(p.x.data, p.x.row_stride) || !takes_boxes(params.y.data, params.y.row_stride))
     return false;
-  // Each round of tiles takes as long as a full one: where much of one is idle, the other way is faster.
-  constexpr double kLeastUsed = 0.94;
-  const std::int64_t clusters = num_multiprocessors(device) / kCluster;
-  const std::int64_t tiles =
-      ceil_div(p.x.rows, std::int64_t{kTokens * kCluster}) * ceil_div(params.y.columns, std::int64_t{kColumns});
-  const double places = static_cast<double>(ceil_div(tiles, clusters) * clusters) * (kTokens * kCluster * kColumns);
-  return static_cast<double>(p.x.rows) * static_cast<double>(params.y.columns) >= kLeastUsed * places;
+  const GatedSpeed speed = speed_of(params.y, device);
+  return std::max(speed.wide, speed.narrow) >= kFastEnough;
 }
 
 void linear_swiglu_tiles(const LinearSwigluParams& params, Stream& stream) {
-  const Tensor& x = params.gate_up.x;
-  const Tensor& y = params.y;
-  const Weight& weight = params.gate_up.weight;
-  const GatedMaps maps{.x = map_of(x.data, x.rows, x.columns, x.row_stride, kTokens),
-                       .gate = map_of(weight.row(0), y.columns, x.columns, x.columns, kColumns),
-                       .up = map_of(weight.row(y.columns), y.columns, x.columns, x.columns, kColumns),
-                       .y = map_of(y.data, y.rows, y.columns, y.row_stride, kGroupTokens)};
-  const GatedTiles tiles{.pairs = static_cast<int>(ceil_div(x.rows, std::int64_t{kTokens * kCluster})),
-                         .columns = static_cast<int>(ceil_div(y.columns, std::int64_t{kColumns})),
-                         .steps = static_cast<int>(ceil_div(x.columns, std::int64_t{kDepth}))};
-  const int clusters = std::min(num_multiprocessors(stream.device()) / kCluster, tiles.count());
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(clusters * kCluster)),
-                          .block = dim3(kThreads),
-                          .shared_bytes = sizeof(GatedShared) + 1024,
-                          .cluster = kCluster};
-  if (weight.dtype == DType::bfloat16)
-    return launch_sm90("linear_swiglu", gated_tiles<__nv_bfloat16>, shape, stream, tiles, maps);
-  launch_sm90("linear_swiglu", gated_tiles<__half>, shape, stream, tiles, maps);
+  if (params.gate_up.weight.dtype == DType::bfloat16) return enqueue<__nv_bfloat16>(params, stream);
+  enqueue<__half>(params, stream);
 }
 
 }  // namespace heddle

@@ -7,8 +7,9 @@
 
 namespace heddle {
 
-// Whether linear_swiglu_tiles() takes these operands, which fit each other (preconditions.h), and is faster on `device`,
-// a GPU, than a product and SwiGLU: number of tokens, dtypes, alignment, no bias, and tiles that come out even.
+// Whether linear_swiglu_tiles() takes these operands, which fit each other (preconditions.h), and is faster on
+// `device`, a GPU, than a product and SwiGLU: number of tokens, dtypes, alignment, no bias, and tiles that come out
+// even. Throws Failure when the GPU does not answer.
 bool is_for_swiglu_tiles(const LinearSwigluParams& params, Device device);
 
 // Enqueues on `stream`, a CUDA stream. Throws Failure when the GPU refuses.

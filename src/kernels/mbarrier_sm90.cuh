@@ -20,9 +20,9 @@ __device__ inline void publish_barriers() {
 __device__ inline void arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// At a barrier of another block of the cluster, at an address of address_in_block(). Orders what the copy engine and
-// wgmma have done with shared memory, whose ends have been waited for; what threads wrote it does not make visible
-// there, which would take a fence of all memory.
+// At a barrier of any block of the cluster, at an address of address_in_block(): of products that have been waited for,
+// so that the slot they read may be copied to. What threads wrote it does not make visible there, which would take a
+// fence of all memory (`.release.cluster`).
 __device__ inline void arrive_in_block(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -38,7 +38,7 @@ __device__ inline void spin_until(Test test) {
     if (tries == 1u << 24) __trap();
 }
 
-// For this block's own copies and threads.
+// For copies to this block, whoever asked for them, its own threads, and arrive_in_block().
 __device__ inline void wait_for_phase(std::uint32_t barrier, int parity) {
   spin_until([&] {
     std::uint32_t done;

@@ -1,8 +1,11 @@
 #include "kernels/linear_swiglu.h"
 
+#include <functional>
+#include <memory>
 #include <random>
 
 #include "cuda_operands.h"
+#include "kernels/swiglu.h"
 
 namespace heddle {
 namespace {
@@ -15,17 +18,37 @@ struct Shape {
   std::int64_t y_gap = 3;  // between rows; those of 8 elements are aligned
 };
 
-// A product on the GPU of integers so small that gate and up are exact.
+Rows integers(std::int64_t rows, std::int64_t columns, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  Rows result(rows, columns);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      result.row(r)[c] = static_cast<float>(static_cast<int>(random() % 3) - 1);
+  return result;
+}
+
+// Some rows 32 times as large: gates far below where exp overflows.
+Rows uneven_integers(std::int64_t rows, std::int64_t columns, std::uint32_t seed) {
+  Rows result = integers(rows, columns, seed);
+  for (std::int64_t r = 0; r < rows; r += 5)
+    for (std::int64_t c = 0; c < columns; ++c) result.row(r)[c] *= 32;
+  return result;
+}
+
+// A product on the GPU; of integers so small, unless told otherwise, that gate and up are exact. Behind y's last row
+// there are more, which nobody may touch.
 struct Problem {
-  Problem(const Shape& shape, DType dtype)
-      : x(integers(shape.tokens, shape.in_features, 1)),
+  static constexpr std::int64_t kSpareRows = 257;
+
+  Problem(const Shape& shape, DType dtype, Rows (*tokens)(std::int64_t, std::int64_t, std::uint32_t) = integers)
+      : x(tokens(shape.tokens, shape.in_features, 1)),
         w(integers(2 * shape.intermediate, shape.in_features, 2)),
         bias(integers(1, 2 * shape.intermediate, 3)),
         gpu_x(x, dtype, {.gap = 8}),
         gpu_w(w, dtype),
         gpu_bias(bias, DType::float32),
         between(shape.tokens, 2 * shape.intermediate, dtype),
-        y(shape.tokens, shape.intermediate, dtype, {.gap = shape.y_gap}),
+        y(shape.tokens + kSpareRows, shape.intermediate, dtype, {.gap = shape.y_gap}),
         workspace(linear_workspace_bytes(kGpu), kGpu) {
     weight.blocks[0] = {Tensor(gpu_w).data, shape.intermediate};
     weight.blocks[1] = {static_cast<std::byte*>(Tensor(gpu_w).data) +
@@ -38,21 +61,14 @@ struct Problem {
   }
 
   LinearSwigluParams params() {
+    Tensor rows = y;
+    rows.rows = x.rows();
     return {.gate_up = {.x = gpu_x,
                         .weight = weight,
                         .y = between,
                         .workspace = workspace.data(),
                         .workspace_bytes = workspace.size_bytes()},
-            .y = y};
-  }
-
-  static Rows integers(std::int64_t rows, std::int64_t columns, std::uint32_t seed) {
-    std::mt19937 random(seed);
-    Rows result(rows, columns);
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t c = 0; c < columns; ++c)
-        result.row(r)[c] = static_cast<float>(static_cast<int>(random() % 3) - 1);
-    return result;
+            .y = rows};
   }
 
   double sum(std::int64_t token, std::int64_t row) const {
@@ -67,19 +83,28 @@ struct Problem {
   Weight weight;
 };
 
+bool rows_untouched(const Rows& y, std::int64_t first) {
+  for (std::int64_t row = first; row < y.rows(); ++row)
+    for (std::int64_t column = 0; column < y.columns(); ++column)
+      if (!std::isnan(y.row(row)[column])) return false;
+  return true;
+}
+
 // `every`: which tokens are looked at, where there are too many for all.
-void expect_close(const Shape& shape, DType dtype, int every = 1) {
-  SCOPED_TRACE(
-      fmt::format("{} tokens [2 x {}, {}] {}", shape.tokens, shape.intermediate, shape.in_features, name_of(dtype)));
-  Problem p(shape, dtype);
-  on_gpu([&](Stream& stream) { linear_swiglu(p.params(), stream); });
+void expect_close(Problem& p, int every = 1) {
+  const LinearSwigluParams params = p.params();
+  const std::int64_t tokens = params.y.rows, intermediate = params.y.columns;
+  const DType dtype = params.y.dtype;
+  SCOPED_TRACE(fmt::format("{} tokens [2 x {}, {}] {}", tokens, intermediate, p.x.columns(), name_of(dtype)));
+  on_gpu([&](Stream& stream) { linear_swiglu(params, stream); });
   const Rows y = p.y.rows();
   EXPECT_TRUE(y.gaps_untouched());
+  EXPECT_TRUE(rows_untouched(y, tokens));
   // Otherwise gate and up are rounded, too, and a rounded gate moves its exponential.
-  const bool at_once = gates_at_once(p.params(), kGpu);
-  for (std::int64_t t = 0; t < shape.tokens; t += every)
-    for (std::int64_t i = 0; i < shape.intermediate; ++i) {
-      const double gate = p.sum(t, i), up = p.sum(t, shape.intermediate + i);
+  const bool at_once = gates_at_once(params, kGpu);
+  for (std::int64_t t = 0; t < tokens; t += every)
+    for (std::int64_t i = 0; i < intermediate; ++i) {
+      const double gate = p.sum(t, i), up = p.sum(t, intermediate + i);
       const double exact = gate / (1 + std::exp(-gate)) * up;
       const double units = at_once ? 1 : 3 + std::fabs(gate);
       ASSERT_NEAR(y.row(t)[i], exact, std::fabs(exact) * (units * unit_roundoff(dtype) + 1e-6) + 0x1p-24)
@@ -92,57 +117,116 @@ TEST_F(LinearSwigluOnGpu, MatchesFloat64) {
   const Shape shapes[] = {{1, 150, 520, true},   {3, 2200, 264}, {8, 4500, 136, true}, {6, 35, 8456}, {9, 1056, 264},
                           {16, 3000, 136, true}, {5, 2113, 64},  {17, 130, 264, true}, {40, 77, 88}};
   for (const DType dtype : {DType::bfloat16, DType::float16, DType::float32})
-    for (const Shape& shape : shapes) ASSERT_NO_FATAL_FAILURE(expect_close(shape, dtype));
+    for (const Shape& shape : shapes) {
+      Problem p(shape, dtype);
+      ASSERT_NO_FATAL_FAILURE(expect_close(p));
+    }
 }
 
-// Columns of y for which a round of tiles, one of 256 tokens and 128 columns for two multiprocessors, is full.
-std::int64_t columns_of_a_round() {
+// Columns of y for which a round of tiles, one of 256 tokens for two multiprocessors, is full. Tiles of 96 columns are
+// taken where those of 128 would leave more of their rounds idle.
+std::int64_t columns_of_a_round(int columns_of_tile = 128) {
   int multiprocessors = 0;
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, kGpu.index);
-  return multiprocessors / 2 * 128;
+  return multiprocessors / 2 * columns_of_tile;
 }
 
-// Tiles that x and W end within, more steps along k than are on their way and fewer, k that ends within one, several
-// rounds, more tokens than are taken together.
+// Tiles that x and W end within, in the middle of 16 bytes, too; more steps along k than there are slots and fewer; k
+// that ends within a step; several rounds; blocks and warpgroups that have no tokens at all; more tokens than are taken
+// together.
 TEST_F(LinearSwigluOnGpu, TilesMatchFloat64) {
-  const std::int64_t round = columns_of_a_round();
+  const std::int64_t round = columns_of_a_round(), narrow = columns_of_a_round(96);
   const Shape shapes[] = {{.tokens = 250, .intermediate = round - 8, .in_features = 328, .y_gap = 8},
                           {.tokens = 511, .intermediate = round, .in_features = 64, .y_gap = 0},
-                          {.tokens = 2300, .intermediate = round - 120, .in_features = 136, .y_gap = 16}};
+                          {.tokens = 2170, .intermediate = round, .in_features = 136, .y_gap = 16},
+                          {.tokens = 249, .intermediate = narrow - 5, .in_features = 392, .y_gap = 5},
+                          {.tokens = 256, .intermediate = 2 * narrow - 40, .in_features = 8, .y_gap = 0}};
   for (const DType dtype : {DType::bfloat16, DType::float16})
     for (const Shape& shape : shapes) {
-      ASSERT_TRUE(gates_at_once(Problem(shape, dtype).params(), kGpu));
-      ASSERT_NO_FATAL_FAILURE(expect_close(shape, dtype, 7));
+      Problem p(shape, dtype, dtype == DType::bfloat16 ? uneven_integers : integers);
+      ASSERT_TRUE(gates_at_once(p.params(), kGpu));
+      ASSERT_NO_FATAL_FAILURE(expect_close(p, shape.tokens > 1000 ? 37 : 7));
     }
 }
 
 TEST_F(LinearSwigluOnGpu, TilesAreForWhatFillsTheGpuAndIsAligned) {
   const std::int64_t round = columns_of_a_round();
-  const auto at_once = [](const Shape& shape, DType dtype = DType::bfloat16) {
-    return gates_at_once(Problem(shape, dtype).params(), kGpu);
+  Problem p({.tokens = 256, .intermediate = round, .in_features = 64, .y_gap = 8}, DType::bfloat16);
+  EXPECT_TRUE(gates_at_once(p.params(), kGpu));
+  const auto moved = [](auto* data, int bytes) {
+    return const_cast<std::byte*>(static_cast<const std::byte*>(static_cast<const void*>(data))) + bytes;
   };
-  const Shape shape{.tokens = 256, .intermediate = round, .in_features = 64, .y_gap = 8};
-  EXPECT_TRUE(at_once(shape));
-  EXPECT_FALSE(at_once(shape, DType::float32));
-  for (const auto change :
-       {+[](Shape& s) { s.y_gap = 3; }, +[](Shape& s) { s.in_features = 68; }, +[](Shape& s) { s.has_bias = true; },
-        +[](Shape& s) { s.tokens = 230; }, +[](Shape& s) { s.intermediate += 128; }}) {
-    Shape other = shape;
-    change(other);
-    EXPECT_FALSE(at_once(other)) << other.tokens << " tokens [2 x " << other.intermediate << ", " << other.in_features;
+  const std::function<void(LinearSwigluParams&)> changes[] = {
+      [](auto& q) { q.gate_up.weight.bias = reinterpret_cast<const float*>(&q); },
+      [](auto& q) { q.gate_up.x.dtype = DType::float16; },
+      [](auto& q) { q.gate_up.x.row_stride += 2; },
+      [&](auto& q) { q.gate_up.x.data = moved(q.gate_up.x.data, 2); },
+      [&](auto& q) { q.gate_up.weight.blocks[0].data = moved(q.gate_up.weight.blocks[0].data, 8); },
+      [](auto& q) { q.gate_up.weight.in_features -= 4; },
+      [](auto& q) { q.y.dtype = DType::float32; },
+      [](auto& q) { q.y.row_stride += 4; },
+      [&](auto& q) { q.y.data = moved(q.y.data, 4); },
+      [](auto& q) { q.gate_up.x.rows = q.y.rows = 230; },
+      [](auto& q) { q.gate_up.x.rows = q.y.rows = 300; },
+      [](auto& q) { q.y.columns += 128; }};
+  int index = 0;
+  for (const auto& change : changes) {
+    LinearSwigluParams params = p.params();
+    change(params);
+    EXPECT_FALSE(gates_at_once(params, kGpu)) << "change " << index;
+    ++index;
   }
+  Problem plain({.tokens = 256, .intermediate = round, .in_features = 64, .y_gap = 8}, DType::float32);
+  EXPECT_FALSE(gates_at_once(plain.params(), kGpu));
 }
 
 TEST_F(LinearSwigluOnGpu, TilesGiveTheSameBitsAgain) {
-  Problem p({.tokens = 512, .intermediate = columns_of_a_round() - 8, .in_features = 520, .y_gap = 8}, DType::bfloat16);
+  const auto reals =
+      +[](std::int64_t rows, std::int64_t columns, std::uint32_t seed) { return Rows::random(rows, columns, seed); };
+  Problem p({.tokens = 512, .intermediate = columns_of_a_round() - 8, .in_features = 4104, .y_gap = 8}, DType::bfloat16,
+            reals);
+  ASSERT_TRUE(gates_at_once(p.params(), kGpu));
   const auto run = [&] {
-    on_gpu([&](Stream& stream) { linear_swiglu(p.params(), stream); });
+    on_gpu([&](Stream& stream) {
+      const Tensor y = p.y;
+      ASSERT_EQ(cudaMemsetAsync(y.data, 0xff, static_cast<std::size_t>(y.rows * y.row_stride) * size_of(y.dtype),
+                                static_cast<cudaStream_t>(stream.native())),
+                cudaSuccess);
+      linear_swiglu(p.params(), stream);
+    });
     return p.y.rows();
   };
-  const Rows first = run();
-  for (int i = 0; i < 5; ++i) {
-    const Rows again = run();
-    for (std::int64_t t = 0; t < first.rows(); ++t) ASSERT_EQ(bits(again, t, 1), bits(first, t, 1)) << "token " << t;
+  const std::vector<std::uint32_t> first = bits(run(), 0, 512);
+  for (int i = 0; i < 10; ++i) ASSERT_EQ(bits(run(), 0, 512), first) << "run " << i;
+}
+
+// x is written by the kernel ahead, y is read by the one behind, and then x by the next one: nobody waits in between
+// but the kernels for each other.
+TEST_F(LinearSwigluOnGpu, TilesKeepTheirPlaceAmongOtherKernels) {
+  constexpr std::int64_t kTokens = 512, kFeatures = 520;
+  const std::int64_t columns = columns_of_a_round();
+  constexpr int kTurns = 8;
+  Problem p({.tokens = kTokens, .intermediate = columns, .in_features = kFeatures, .y_gap = 8}, DType::bfloat16);
+  ASSERT_TRUE(gates_at_once(p.params(), kGpu));
+  std::vector<std::unique_ptr<GpuRows>> sources, results;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    sources.push_back(std::make_unique<GpuRows>(integers(kTokens, 2 * kFeatures, 10 + turn), DType::bfloat16));
+    results.push_back(std::make_unique<GpuRows>(kTokens, columns / 2, DType::bfloat16));
+  }
+  const auto enqueue = [&](int turn, Stream& stream) {
+    const auto index = static_cast<std::size_t>(turn);
+    swiglu({.gate_up = *sources[index], .y = p.gpu_x}, stream);
+    linear_swiglu(p.params(), stream);
+    swiglu({.gate_up = p.params().y, .y = *results[index]}, stream);
+  };
+  on_gpu([&](Stream& stream) {
+    for (int turn = 0; turn < kTurns; ++turn) enqueue(turn, stream);
+  });
+  std::vector<std::vector<std::uint32_t>> together;
+  for (const auto& result : results) together.push_back(bits(result->rows()));
+  for (int turn = 0; turn < kTurns; ++turn) {
+    on_gpu([&](Stream& stream) { enqueue(turn, stream); });
+    EXPECT_EQ(bits(results[static_cast<std::size_t>(turn)]->rows()), together[static_cast<std::size_t>(turn)]);
   }
 }
 
