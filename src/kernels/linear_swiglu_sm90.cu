@@ -360,9 +360,10 @@ bool is_for_swiglu_tiles(const LinearSwigluParams& params, Device device) {
   constexpr double kFastEnough = 0.94;  // below, a product by cuBLASLt and SwiGLU are faster
   const LinearParams& p = params.gate_up;
   const DType dtype = p.weight.dtype;
-  // W is one run of memory (linear.h), so that up's rows are aligned where gate's are.
-  if (p.x.rows <= kLinearSmallRows || dtype == DType::float32 || p.x.dtype != dtype || params.y.dtype != dtype ||
-      p.weight.bias != nullptr || !takes_boxes(p.weight.row(0), p.weight.in_features) ||
+  // W is one run of memory (linear.h), so that up's rows are aligned where gate's are. Where a row of y ends
+  // within 16 bytes the copy engine was seen to write behind it.
+  if (p.x.rows <= kLinearSmallRows || params.y.columns % 8 != 0 || dtype == DType::float32 || p.x.dtype != dtype ||
+      params.y.dtype != dtype || p.weight.bias != nullptr || !takes_boxes(p.weight.row(0), p.weight.in_features) ||
       !takes_boxes(p.x.data, p.x.row_stride) || !takes_boxes(params.y.data, params.y.row_stride))
     return false;
   const GatedSpeed speed = speed_of(params.y, device);
