@@ -2,8 +2,8 @@
 // of 16 bits, x and y have its dtype, in_features is a multiple of 8 and x and W are aligned to 16 bytes, rows too: for
 // up to kLinearSmallRows tokens, and, where y is likewise and there is no bias, for as many more as come out even in
 // tiles (linear_swiglu_sm90.cu). Then y alone is rounded. Otherwise one after the other, and gate and up are rounded to
-// gate_up.y's dtype in between. Up to kLinearSmallRows a token's bits do not depend on how many come with it; beyond, on
-// how many there are.
+// gate_up.y's dtype in between. Up to kLinearSmallRows a token's bits do not depend on how many come with it; beyond,
+// on how many there are.
 #pragma once
 
 #include "base/device.h"
