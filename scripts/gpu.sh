@@ -9,7 +9,7 @@
 #     failure      a process killed, one stopped: the others must end and name it, and no GPU memory stay taken
 #     threads      what threads of one process do that processes do not
 #     sanitize     compute-sanitizer over small sizes
-#     all          all of these in this order, which is that of their worth: what fails to fit into the minutes is last
+#     collectives  all of these in this order, which is that of their worth: what fails to fit into the minutes is last
 #   scripts/gpu.sh ONE-GPU-STEP... [--minutes M | --seconds S] [-- MODEL...]
 #     gpu-tests    what of the tests needs a GPU: kernels, engine, whole models (75 s on an H200)
 #     decode       `heddle bench decode` of each MODEL with its operators, in turns with PyTorch compiled (65 s; 55 s; 45 s)
@@ -17,6 +17,7 @@
 #     prefill      prompts of 2048 and 8192 tokens, of the first MODEL that is no llama-2, in turns with PyTorch (45 s)
 #     startup      from process start to the first token: demo model; made-up llama-3-8b from the page cache (5 s; 30 s)
 #     operators    `heddle bench operator` of each MODEL at batch 1 and 16 (5 s each)
+#     compared     `heddle bench operator` of each MODEL at batch 1 and 16 and of 2048 tokens, in turns with PyTorch (60 s)
 #     memcheck     compute-sanitizer memcheck, then racecheck, over tests of every kernel (150 s)
 #     accuracy     the demo model's 1000 sums: all must be right (3 s)
 #     load         `heddle bench load` of each MODEL: weights against what disk and bus allow (30 s; 25 s; 10 s)
@@ -52,10 +53,10 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --minutes) seconds=$((60 * ${2:?--minutes: how many?})); shift 2 ;;
     --seconds) seconds=${2:?--seconds: how many?}; shift 2 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize) steps+=("$1"); shift ;;
-    gpu-tests | decode | plain | prefill | startup | operators | memcheck | short | accuracy | load | generate | batches | pages | vllm | flashinfer)
+    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | accuracy | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
-    all) steps+=(smoke cases bench conformance soak failure threads sanitize); shift ;;
+    all | collectives) steps+=(smoke cases bench conformance soak failure threads sanitize); shift ;;
     *) usage ;;
   esac
 done
@@ -301,14 +302,20 @@ gpu_tests() {
   done
 }
 
-# model_bench NAME SECONDS MODE MODEL ARGUMENTS...: leaves JSON under the name. Python gets the library path of before.
-model_bench() {
-  local name=$1 limit=$2 mode=$3 model=$4
-  shift 4
+# bench_with_peers NAME SECONDS ARGUMENTS...: leaves JSON under the name. Python gets the library path of before.
+bench_with_peers() {
+  local name=$1 limit=$2
+  shift 2
   printf '#!/bin/sh\nexport LD_LIBRARY_PATH="%s"\nunset CUDA_MODULE_LOADING\nexec python3 "$@"\n' "$plain_library_path" >"$home/peer_python"
   chmod +x "$home/peer_python"
   run "$name" "$limit" env HEDDLE_PEERS="$root/bench/peers" HEDDLE_PEER_PYTHON="$home/peer_python" OMP_NUM_THREADS=8 \
-    CUDA_MODULE_LOADING=LAZY "$bin/heddle" bench "$mode" --device cuda --model "synth:$model" --json "$logs/gpu-h200-$name.json" "$@"
+    CUDA_MODULE_LOADING=LAZY "$bin/heddle" bench "$@" --device cuda --json "$logs/gpu-h200-$name.json"
+}
+
+model_bench() {  # NAME SECONDS MODE MODEL ARGUMENTS...
+  local name=$1 limit=$2 mode=$3 model=$4
+  shift 4
+  bench_with_peers "$name" "$limit" "$mode" --model "synth:$model" "$@"
 }
 
 decode_of() {  # MODEL SECONDS ARGUMENTS...: with PyTorch; without it where that fails
@@ -399,6 +406,14 @@ operators() {
   for model in "${models[@]}"; do
     run "operators-$model" 60 "$bin/heddle" bench operator --device cuda --model "$model" --case 1x1023,1x4095,16x4095 \
       --json "$logs/gpu-h200-operators-$model.json"
+  done
+}
+
+compared() {
+  local model
+  for model in "${models[@]}"; do
+    bench_with_peers "compared-$model" 120 operator --model "$model" --case 1x1023,1x4095,16x4095 --compare torch
+    bench_with_peers "compared-prefill-$model" 90 operator --model "$model" --tokens 2048 --compare torch
   done
 }
 
@@ -531,6 +546,7 @@ for step in "${steps[@]}"; do
     prefill) prefill ;;
     startup) startup ;;
     operators) operators ;;
+    compared) compared ;;
     memcheck) memcheck ;;
     accuracy) accuracy ;;
     load) load ;;

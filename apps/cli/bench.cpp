@@ -193,6 +193,8 @@ void add_operator_benchmark(CLI::App& bench) {
   add_page_size_option(*command, *options);
   add_number_option<int>(*command, "--threads", options->model.threads, "Processor threads; default: all usable",
                          {.min = 1, .max = 1024});
+  command->add_option("--compare", options->peer, "A peer to time each operator in turns with: torch (bench/README.md)")
+      ->type_name("NAME");
 }
 
 void add_load(CLI::App& bench) {

@@ -25,14 +25,10 @@
 namespace heddle {
 namespace {
 
-using namespace std::chrono_literals;
 using nlohmann::json;
 using nlohmann::ordered_json;
 using Strings = std::vector<std::string>;
 
-constexpr auto kSettle = 20ms;         // until the other side's threads have stopped spinning
-constexpr auto kPrepareLimit = 3600s;  // a peer may have to convert the model first
-constexpr auto kSampleLimit = 600s;
 constexpr double kFewAgree = 0.9;  // of argmax, which near-ties in bfloat16 may turn
 
 enum class Kind : std::uint8_t { decode, prefill };
@@ -185,33 +181,25 @@ class ModelBench {
     request["dtype"] = std::string(name_of(runner_->shape().dtype));
     request["threads"] = threads_;
     request["step_tokens"] = one.step_tokens;
-    return peer_->ask({{"case", request}}, kPrepareLimit).value("ready", json::object());
-  }
-
-  double peer_sample() {
-    const json answer = peer_->ask({{"sample", json::object()}}, kSampleLimit);
-    const auto seconds = answer.find("seconds");
-    if (seconds == answer.end() || !seconds->is_number() || !(seconds->get<double>() > 0))
-      throw_error<Failure>("peer {}: its answer to a sample has no seconds", options_.peer);
-    return seconds->get<double>();
+    return peer_->prepare(request);
   }
 
   CaseSamples take_turns() {
     CaseSamples samples;
     runner_->sample();
-    if (peer_) peer_sample();
+    if (peer_) peer_->sample();
     for (int i = 0; i < options_.repeats; ++i) {
       stop_if_interrupted(guard_);
       // On a GPU the probe also brings this process back: what runs first after another process's turn takes 0.2 ms
       // more.
       const double read_gbps = kind_ == Kind::decode || operators_ ? device_->read_gbps() : 0;
       samples.limits.push_back(kind_ == Kind::decode ? read_gbps : device_->flops_limit(runner_->shape().dtype) / 1e9);
-      if (!operators_) std::this_thread::sleep_for(kSettle);  // a GPU's probe leaves no threads that spin
+      if (!operators_) std::this_thread::sleep_for(kPeerSettle);  // a GPU's probe leaves no threads that spin
       samples.seconds.push_back(runner_->sample());
       if (!peer_) continue;
-      std::this_thread::sleep_for(kSettle);
-      samples.peer_seconds.push_back(peer_sample());
-      std::this_thread::sleep_for(kSettle);
+      std::this_thread::sleep_for(kPeerSettle);
+      samples.peer_seconds.push_back(peer_->sample());
+      std::this_thread::sleep_for(kPeerSettle);
     }
     return samples;
   }
@@ -222,7 +210,7 @@ class ModelBench {
     if (!ours.finite) throw Failure("the logits of the timed steps are not finite: nothing of this run counts");
     ordered_json check = {{"finite", true}};
     if (!peer_) return check;
-    const json answer = peer_->ask({{"check", {{"probes", ours.probes.size()}}}}, kSampleLimit);
+    const json answer = peer_->ask({{"check", {{"probes", ours.probes.size()}}}}, kPeerSampleLimit);
     try {
       const auto argmax = answer.at("argmax").get<std::vector<std::int32_t>>();
       const auto probes = answer.at("probes").get<std::vector<float>>();
@@ -317,10 +305,8 @@ class ModelBench {
     }
     result["floor_share"] = spread(shares);
     if (samples.peer_seconds.empty()) return;
-    result["peer_seconds"] = spread(samples.peer_seconds);
     result["peer_tokens_per_second"] = tokens / median(samples.peer_seconds);
-    result["ratio_of_medians"] = median(samples.peer_seconds) / seconds;  // above 1: Heddle is faster
-    result["paired_ratio"] = spread(ratios(samples.peer_seconds, samples.seconds));
+    result.update(beside_peer(samples.seconds, samples.peer_seconds));
   }
 
   void add_row(const StepCase& one, const ordered_json& result) {

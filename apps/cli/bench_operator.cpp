@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -54,6 +56,11 @@ OperatorTimes::OperatorTimes(BenchDevice& device, int repeats, std::set<std::str
                    "us a step", "error"});
 }
 
+void OperatorTimes::compare_with(BenchPeer& peer, const std::string& name) {
+  peer_ = &peer;
+  rows_.front().insert(rows_.front().end(), {name + " us", "ratio"});
+}
+
 std::string OperatorTimes::table() const {
   return table_text(rows_);
 }
@@ -81,6 +88,7 @@ ordered_json OperatorTimes::measure(const OperatorStep& step) {
                    fmt::format("{:.1f}", 1e6 * step_floor),
                    step_seconds > 0 ? percent_text(step_floor / step_seconds) : "-",
                    fmt::format("{:.1f}", 1e6 * step_seconds), ""});
+  if (peer_ != nullptr) rows_.back().insert(rows_.back().end(), {"", ""});
   return {{"batch", step.batch},
           {"context", step.context},
           {"tokens", step.tokens},
@@ -93,41 +101,76 @@ ordered_json OperatorTimes::measure(const OperatorStep& step) {
 
 ordered_json OperatorTimes::measure(const OperatorCase& one, const OperatorStep& step, double gbps_limit) {
   const int sets = sets_for(one, device_);
-  const int calls = calls_for(one, sets, device_);
   Operands operands(device_.stream());
   const PreparedOperator prepared = one.prepare(operands, sets);
   const double error = prepared.check();
   const bool right = error <= prepared.most_error;
   if (!right && wrong_.empty()) wrong_ = fmt::format("{} ({})", one.name, one.shape);
-  const std::vector<double> samples =
-      device_.seconds_per_call(calls, repeats_, [&](int i) { prepared.call(i % sets); });
-  const double seconds = median(samples);
+  ordered_json record = {{"operator", one.name}, {"shape", one.shape}};
+  const Samples samples = take_turns(one, prepared, step, sets, record);
+  const double seconds = median(samples.seconds);
   // Few rows are far below what arithmetic bounds.
   const double flops_limit = step.rows() > kFewRows ? device_.flops_limit(step.dtype) : 0;
   const double floor = std::max(one.bytes / (gbps_limit * 1e9), flops_limit > 0 ? one.flops / flops_limit : 0.0);
+  record.update({{"calls_per_step", one.calls_per_step},
+                 {"bytes", one.bytes},
+                 {"flops", one.flops},
+                 {"sets", sets},
+                 {"calls_per_sample", calls_for(one, sets, device_)},
+                 {"seconds", spread(samples.seconds)},
+                 {"gbps", one.bytes / seconds / 1e9},
+                 {"tflops", one.flops / seconds / 1e12},
+                 {"flops_limit", flops_limit},
+                 {"floor_seconds", floor},
+                 {"floor_share", floor / seconds},
+                 {"relative_error", std::isfinite(error) ? ordered_json(error) : ordered_json("not finite")},
+                 {"most_error", prepared.most_error},
+                 {"right", right}});
   rows_.push_back({one.name, one.shape, std::to_string(step.batch), std::to_string(step.context),
                    fmt::format("{:.2f}", 1e6 * seconds),
-                   percent_text((quantile(samples, 0.9) - quantile(samples, 0.1)) / 2 / seconds),
+                   percent_text((quantile(samples.seconds, 0.9) - quantile(samples.seconds, 0.1)) / 2 / seconds),
                    fmt::format("{:.0f}", one.bytes / seconds / 1e9), fmt::format("{:.2f}", one.flops / seconds / 1e12),
                    fmt::format("{:.2f}", 1e6 * floor), percent_text(floor / seconds),
                    fmt::format("{:.1f}", 1e6 * seconds * one.calls_per_step),
                    fmt::format("{:.1e}{}", error, right ? "" : " WRONG")});
-  return {{"operator", one.name},
-          {"shape", one.shape},
-          {"calls_per_step", one.calls_per_step},
-          {"bytes", one.bytes},
-          {"flops", one.flops},
-          {"sets", sets},
-          {"calls_per_sample", calls},
-          {"seconds", spread(samples)},
-          {"gbps", one.bytes / seconds / 1e9},
-          {"tflops", one.flops / seconds / 1e12},
-          {"flops_limit", flops_limit},
-          {"floor_seconds", floor},
-          {"floor_share", floor / seconds},
-          {"relative_error", std::isfinite(error) ? ordered_json(error) : ordered_json("not finite")},
-          {"most_error", prepared.most_error},
-          {"right", right}};
+  if (peer_ == nullptr) return record;
+  if (samples.peer_seconds.empty()) {
+    rows_.back().insert(rows_.back().end(), {"-", "-"});
+    return record;
+  }
+  record.update(beside_peer(samples.seconds, samples.peer_seconds));
+  rows_.back().insert(rows_.back().end(), {fmt::format("{:.2f}", 1e6 * median(samples.peer_seconds)),
+                                           fmt::format("{:.3f}", record.at("ratio_of_medians").get<double>())});
+  return record;
+}
+
+OperatorTimes::Samples OperatorTimes::take_turns(const OperatorCase& one, const PreparedOperator& prepared,
+                                                 const OperatorStep& step, int sets, ordered_json& record) {
+  const int calls = calls_for(one, sets, device_);
+  const auto ours = [&](int samples) {
+    return device_.seconds_per_call(calls, samples, [&](int i) { prepared.call(i % sets); });
+  };
+  if (peer_ == nullptr) return {.seconds = ours(repeats_)};
+  nlohmann::json request = peer_step(step);
+  request.update(one.of_peer);
+  request["operator"] = one.name.substr(0, one.name.find(' '));
+  request["sets"] = sets;
+  request["calls"] = calls;
+  const nlohmann::json ready = peer_->prepare(request);
+  record["peer_case"] = ready;
+  if (const auto refused = ready.find("refused"); refused != ready.end()) {
+    log_warning("the peer does not run {}: {}", one.name, refused->dump());
+    return {.seconds = ours(repeats_)};
+  }
+  Samples samples;
+  for (int i = 0; i < repeats_; ++i) {
+    stop_if_interrupted(guard_);
+    samples.seconds.push_back(ours(1).front());
+    std::this_thread::sleep_for(kPeerSettle);
+    samples.peer_seconds.push_back(peer_->sample());
+    std::this_thread::sleep_for(kPeerSettle);
+  }
+  return samples;
 }
 
 BenchResult bench_operator(const BenchOptions& options) {
@@ -141,6 +184,13 @@ BenchResult bench_operator(const BenchOptions& options) {
                         }).device;
   BenchDevice bench(device, num_threads(options.model, discover_cpu().usable_threads));
   OperatorTimes times(bench, options.repeats, {options.operators.begin(), options.operators.end()}, guard);
+  std::optional<BenchPeer> peer;
+  if (!options.peer.empty()) {
+    if (options.peer == "llama.cpp")
+      throw InputError("--compare llama.cpp is a peer of decode and prefill, of whole models: operators have torch");
+    peer.emplace(options.peer + "-operators");
+    times.compare_with(*peer, options.peer);
+  }
   OperatorStep step{.config = parse_llama_config(source->config()),
                     .dtype = options.model.dtype.value_or(stored),
                     .tokens = std::max(1, options.tokens),
@@ -148,6 +198,7 @@ BenchResult bench_operator(const BenchOptions& options) {
                     .device = device};
   BenchResult result{.fields = {{"device", name_of(device)}, {"gpu", gpu_record(device)}}};
   result.fields["dtype_of_weights"] = std::string(name_of(step.dtype));
+  if (peer) result.fields["peer"] = peer->hello();
   ordered_json cases = ordered_json::array();
   std::vector<std::pair<int, int>> wanted = options.cases;
   if (wanted.empty())

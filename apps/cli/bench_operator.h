@@ -8,6 +8,7 @@
 
 #include "cli/bench_device.h"
 #include "cli/bench_operator_cases.h"
+#include "cli/bench_peer.h"
 #include "cli/interrupt.h"
 
 namespace heddle {
@@ -17,6 +18,9 @@ class OperatorTimes {
   // `wanted`: of operator_names(); empty: all.
   OperatorTimes(BenchDevice& device, int repeats, std::set<std::string> wanted, const InterruptGuard& guard);
 
+  // From now on each operator is timed in turns with `peer`, which lives as long. A peer may refuse an operator.
+  void compare_with(BenchPeer& peer, const std::string& name);
+
   // {"batch", "context", "tokens", "page_size", "operators": [...], "seconds_per_step", "floor_seconds_per_step"} of
   // all operators of the step, and rows of the table.
   nlohmann::ordered_json measure(const OperatorStep& step);
@@ -25,12 +29,20 @@ class OperatorTimes {
   const std::string& wrong() const { return wrong_; }  // the first operator whose results were wrong; empty: none was
 
  private:
+  struct Samples {
+    std::vector<double> seconds;       // a call
+    std::vector<double> peer_seconds;  // none: without a peer, or it has refused
+  };
+
   nlohmann::ordered_json measure(const OperatorCase& one, const OperatorStep& step, double gbps_limit);
+  Samples take_turns(const OperatorCase& one, const PreparedOperator& prepared, const OperatorStep& step, int sets,
+                     nlohmann::ordered_json& record);
 
   BenchDevice& device_;
   int repeats_;
   std::set<std::string> wanted_;
   const InterruptGuard& guard_;
+  BenchPeer* peer_ = nullptr;
   std::vector<std::vector<std::string>> rows_;
   std::string wrong_;
 };

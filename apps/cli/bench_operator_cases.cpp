@@ -97,6 +97,10 @@ OperatorCase linear_case(const OperatorStep& step, const LinearShape& shape) {
                                bytes_of(shape.rows, shape.out_features, shape.output),
                       .flops = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.out_features) *
                                static_cast<double>(shape.in_features),
+                      .of_peer = {{"rows", shape.rows},
+                                  {"out_features", shape.out_features},
+                                  {"in_features", shape.in_features},
+                                  {"output_dtype", std::string(name_of(shape.output))}},
                       .set_bytes = static_cast<std::size_t>(weight_bytes)};
   result.prepare = [shape, input, dtype = step.dtype](Operands& operands, int sets) {
     auto all = std::make_shared<std::vector<LinearParams>>();
@@ -558,6 +562,15 @@ OperatorCase gather_case(const OperatorStep& step) {
 }
 
 }  // namespace
+
+nlohmann::json peer_step(const OperatorStep& step) {
+  const LlamaConfig& config = step.config;
+  return {{"mode", "operator"},        {"device", name_of(step.device)},  {"dtype", std::string(name_of(step.dtype))},
+          {"batch", step.batch},       {"tokens", step.tokens},           {"context", step.context},
+          {"rows", step.rows()},       {"hidden", config.hidden},         {"intermediate", config.intermediate},
+          {"heads", config.num_heads}, {"kv_heads", config.num_kv_heads}, {"head_dim", config.head_dim},
+          {"vocab", config.vocab_size}};
+}
 
 std::vector<OperatorCase> operator_cases(const OperatorStep& step) {
   const LlamaConfig& config = step.config;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -39,9 +40,13 @@ struct OperatorCase {
   int calls_per_step = 1;
   double bytes = 0;  // that a call has to read and write, each once
   double flops = 0;
+  nlohmann::json of_peer = nlohmann::json::object();  // what a peer is told of the case besides peer_step()
   std::size_t set_bytes = 0;  // of one set's operands that in a step come from memory; 0: they come from the cache
   std::function<PreparedOperator(Operands& operands, int sets)> prepare;
 };
+
+// What a peer is told of a step.
+nlohmann::json peer_step(const OperatorStep& step);
 
 // In the step's order.
 std::vector<OperatorCase> operator_cases(const OperatorStep& step);

@@ -139,6 +139,19 @@ nlohmann::json BenchPeer::ask(const nlohmann::json& request, std::chrono::second
   return answer;
 }
 
+nlohmann::json BenchPeer::prepare(const nlohmann::json& one) {
+  constexpr auto kPrepareLimit = 3600s;
+  return ask({{"case", one}}, kPrepareLimit).value("ready", nlohmann::json::object());
+}
+
+double BenchPeer::sample() {
+  const nlohmann::json answer = ask({{"sample", nlohmann::json::object()}}, kPeerSampleLimit);
+  const auto seconds = answer.find("seconds");
+  if (seconds == answer.end() || !seconds->is_number() || !(seconds->get<double>() > 0))
+    throw_error<Failure>("peer {}: its answer to a sample has no seconds", name_);
+  return seconds->get<double>();
+}
+
 void BenchPeer::send(const std::string& line, std::chrono::seconds limit) {
   const Deadline deadline = Deadline::after(limit);
   for (std::size_t done = 0; done < line.size();) {

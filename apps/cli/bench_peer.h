@@ -28,6 +28,11 @@ class BenchPeer {
   // Timeout when there is no answer in time.
   nlohmann::json ask(const nlohmann::json& request, std::chrono::seconds limit);
 
+  // Has it get ready for a case, which may take an hour where it has to convert a model first; returns what it says.
+  nlohmann::json prepare(const nlohmann::json& one);
+  // The seconds of a sample of the last case. Throws Failure when they are no positive number.
+  double sample();
+
  private:
   void send(const std::string& line, std::chrono::seconds limit);
   nlohmann::json receive(std::chrono::seconds limit);
@@ -42,6 +47,10 @@ class BenchPeer {
   std::string pending_;
   nlohmann::json hello_;
 };
+
+// Between what is timed of one side and of the other: until the threads of the first have stopped spinning.
+inline constexpr std::chrono::milliseconds kPeerSettle{20};
+inline constexpr std::chrono::seconds kPeerSampleLimit{600};
 
 // What a copy of the model in another format depends on, as a short text: config, tensors, and a part of each one's
 // values. A peer that keeps such copies tells by it whether one is still of this model.

@@ -117,6 +117,12 @@ std::vector<double> ratios(std::span<const double> a, std::span<const double> b)
   return result;
 }
 
+ordered_json beside_peer(std::span<const double> seconds, std::span<const double> peer_seconds) {
+  return {{"peer_seconds", spread(peer_seconds)},
+          {"ratio_of_medians", median(peer_seconds) / median(seconds)},
+          {"paired_ratio", spread(ratios(peer_seconds, seconds))}};
+}
+
 std::string table_text(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {

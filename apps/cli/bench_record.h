@@ -35,6 +35,9 @@ nlohmann::ordered_json spread(std::span<const double> samples);
 // a[i] / b[i]
 std::vector<double> ratios(std::span<const double> a, std::span<const double> b);
 
+// {"peer_seconds", "ratio_of_medians", "paired_ratio"} of samples that were taken in turns. Above 1: Heddle is faster.
+nlohmann::ordered_json beside_peer(std::span<const double> seconds, std::span<const double> peer_seconds);
+
 // Rows of cells as a table: the first row is the head; each column as wide as its widest cell, numbers to the right.
 std::string table_text(const std::vector<std::vector<std::string>>& rows);
 

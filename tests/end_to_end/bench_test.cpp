@@ -223,6 +223,66 @@ TEST(Bench, TakesTurnsWithAPeer) {
   EXPECT_EQ(one.at("peer_case").at("mode"), "decode");
 }
 
+// Of operators: refuses attention, and takes a second for each call of the others.
+constexpr const char* kOperatorPeer = R"(
+def say(x): print(json.dumps(x), flush=True)
+say({"hello": {"name": "mirror", "version": "1", "settings": {}}})
+for line in sys.stdin:
+    request = json.loads(line)
+    if "case" in request:
+        case = request["case"]
+        assert case["mode"] == "operator" and case["rows"] == 2 and case["sets"] > 0 and case["calls"] > 0
+        assert case["operator"] != "linear" or case["in_features"] > 0
+        say({"ready": {"refused": "no attention here"} if case["operator"] == "attention" else {"way": "plain"}})
+    else:
+        say({"seconds": 1.0})
+)";
+
+ProgramResult run_operators_with_peer(const std::string& adapter, const std::vector<std::string>& more = {}) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "mirror_operators.py", "import json, sys\n" + adapter);
+  ::setenv("HEDDLE_PEERS", folder.path().c_str(), 1);
+  std::vector<std::string> arguments{"bench",     "operator",   "--model",          "tiny",    "--device",
+                                     "cpu",       "--operator", "linear,attention", "--batch", "2",
+                                     "--repeats", "3",          "--compare",        "mirror"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const ProgramResult result = run_heddle(arguments);
+  ::unsetenv("HEDDLE_PEERS");
+  return result;
+}
+
+TEST(Bench, OperatorsTakeTurnsWithAPeerWhichMayRefuseSome) {
+  const ProgramResult result = run_operators_with_peer(kOperatorPeer, {"--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("the peer does not run attention: \"no attention here\""));
+  const json record = json::parse(result.out);
+  EXPECT_EQ(record.at("peer").at("name"), "mirror");
+  for (const json& one : record.at("cases").at(0).at("operators")) {
+    expect_spread(one.at("seconds"), 3);
+    const bool refused = one.at("operator") == "attention";
+    EXPECT_NE(one.contains("peer_seconds"), refused);
+    if (refused) continue;
+    EXPECT_EQ(one.at("peer_case").at("way"), "plain");
+    expect_spread(one.at("paired_ratio"), 3);
+    EXPECT_NEAR(one.at("ratio_of_medians").get<double>() * one.at("seconds").at("median").get<double>(), 1, 1e-9);
+  }
+  EXPECT_THAT(run_operators_with_peer(kOperatorPeer).out, HasSubstr("mirror us"));
+}
+
+TEST(Bench, SaysWhatIsWrongWithAPeerOfOperators) {
+  const char* const hello = "print('{\"hello\": {}}', flush=True)\nsys.stdin.readline()\n";
+  const PeerCase cases[] = {
+      {"sys.exit('no such library')", 1, "no such library"},
+      {hello, 1, "it has ended"},
+      {"print('{\"hello\": {}}', flush=True)\nfor line in sys.stdin: print('{}', flush=True)", 1, "no seconds"}};
+  for (const PeerCase& one : cases) {
+    const ProgramResult result = run_operators_with_peer(one.adapter);
+    EXPECT_EQ(result.status, one.status) << one.adapter;
+    EXPECT_THAT(result.err, HasSubstr(one.message)) << one.adapter;
+    EXPECT_EQ(result.out, "") << one.adapter;
+  }
+}
+
 TEST(Bench, SaysWhatIsWrongWithAPeer) {
   const PeerCase cases[] = {
       {"", 1, "it has ended"},
@@ -289,6 +349,7 @@ TEST(Bench, RefusesWhatItCannotMeasure) {
       {{"decode", "--model", model, "--case", "1x2,"}, "--case"},
       {{"operator", "--model", "tiny", "--operator", "softmax"}, "--operator"},
       {{"operator", "--model", "no-such-model"}, "no-such-model"},
+      {{"operator", "--model", "tiny", "--device", "cpu", "--compare", "llama.cpp"}, "operators have torch"},
       {{"decode", "--model", model, "--batch", "1,"}, "--batch"},
       {{"decode", "--model", model, "--context", "-1"}, "--context"},
       {{"decode", "--model", model, "--context", "1000000"}, "context"},

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""PyTorch as a peer of `heddle bench operator`: each operator of a step as torch_llama.py has it, its calls in a CUDA graph.
+
+Operands are random, as many sets of weights or keys and values as heddle takes, so that a call finds its own in memory. The
+residual has the weights' dtype, as a PyTorch model's. Attention reads a cache without pages, by the fastest kernel that takes
+the shape. What an operator cannot be run with is refused, and the others go on. On the CPU calls are eager and timed by the clock.
+"""
+import os
+import sys
+import time
+from types import SimpleNamespace
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import torch_llama as llama  # noqa: E402: says in a line where there is no PyTorch
+import protocol  # noqa: E402
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+
+EPS = 1e-5
+
+
+def gates(gate_up):
+    gate, up = gate_up.chunk(2, -1)
+    return F.silu(gate) * up
+
+
+def add_norm(residual, delta, weight):
+    residual = residual + delta
+    return residual, llama.rms_norm(residual, weight, EPS)
+
+
+def rope_append(qkv, cos, sin, keys, values, positions, heads, kv_heads):
+    q = llama.rotated(qkv[:, :heads], cos, sin)
+    keys[:, :, positions] = llama.rotated(qkv[:, heads:heads + kv_heads], cos, sin)
+    values[:, :, positions] = qkv[:, heads + kv_heads:]
+    return q
+
+
+def product_then_gates(x, weight):
+    return gates(F.linear(x, weight))
+
+
+def product(x, weight):
+    return F.linear(x, weight)
+
+
+def widened_product(x, weight):
+    return F.linear(x, weight).float()
+
+
+if llama.MODE != "eager":
+    import torch._dynamo.config
+    torch._dynamo.config.recompile_limit = 1000  # a shape each
+PRODUCT, WIDENED_PRODUCT, PRODUCT_THEN_GATES, GATES, ADD_NORM, ROPE_APPEND = map(
+    llama.compiled, (product, widened_product, product_then_gates, gates, add_norm, rope_append))
+
+
+class Operands:
+    """Random tensors of the case's dtype."""
+
+    def __init__(self, case):
+        self.dtype = getattr(torch, case["dtype"])
+        self.sets = case["sets"]
+
+    def rows(self, *shape):
+        return torch.randn(shape, device=llama.DEVICE, dtype=self.dtype)
+
+    def weights(self, *shape):
+        return [self.rows(*shape) * shape[1] ** -0.5 for _ in range(self.sets)]
+
+
+# Each takes the case and gives a function of the number of the set, and which way was chosen, where there are several.
+
+def linear(case, make):
+    x, weights = make.rows(case["rows"], case["in_features"]), make.weights(case["out_features"], case["in_features"])
+    multiply = PRODUCT if case["output_dtype"] == case["dtype"] else WIDENED_PRODUCT
+    return lambda i: multiply(x, weights[i]), None
+
+
+def linear_swiglu(case, make):
+    x, weights = make.rows(case["rows"], case["hidden"]), make.weights(2 * case["intermediate"], case["hidden"])
+    return lambda i: PRODUCT_THEN_GATES(x, weights[i]), None
+
+
+def swiglu(case, make):
+    gate_up = make.rows(case["rows"], 2 * case["intermediate"])
+    return lambda i: GATES(gate_up), None
+
+
+def rmsnorm(case, make):
+    residual, delta = make.rows(case["rows"], case["hidden"]), make.rows(case["rows"], case["hidden"])
+    weight = torch.rand(case["hidden"], device=llama.DEVICE) + 0.5
+    return lambda i: ADD_NORM(residual, delta, weight), None
+
+
+def cache(case, make):
+    return make.rows(case["batch"], case["kv_heads"], case["context"] + case["tokens"], case["head_dim"])
+
+
+def append(case, make):
+    heads, kv_heads, dim = case["heads"], case["kv_heads"], case["head_dim"]
+    qkv = make.rows(case["batch"], heads + 2 * kv_heads, case["tokens"], dim)
+    positions = torch.arange(case["tokens"], device=llama.DEVICE) + case["context"]
+    angles = positions[:, None].float() * 10000.0 ** -(torch.arange(dim, device=llama.DEVICE) % (dim // 2) * 2.0 / dim)
+    keys, values = cache(case, make), cache(case, make)
+    return lambda i: ROPE_APPEND(qkv, angles.cos(), angles.sin(), keys, values, positions, heads, kv_heads), None
+
+
+def attention(case, make):
+    shape = SimpleNamespace(heads=case["heads"], kv_heads=case["kv_heads"], dim=case["head_dim"], dtype=make.dtype,
+                            layers_count=case["sets"])
+    length = case["context"] + case["tokens"]
+    way, _, _ = llama.fastest_way(shape, case["batch"], case["tokens"], length)
+    attend = llama.ways_to_attend(case["tokens"], case["heads"] // case["kv_heads"])[way]
+    q = make.rows(case["batch"], case["heads"], case["tokens"], case["head_dim"])
+    pairs = [(cache(case, make), cache(case, make)) for _ in range(case["sets"])]
+    return lambda i: attend(q, *pairs[i]), way
+
+
+def embedding(case, make):
+    table = make.rows(min(case["vocab"], 32768), case["hidden"])
+    ids = torch.randint(table.shape[0], (case["rows"],), device=llama.DEVICE)
+    return lambda i: F.embedding(ids, table), None
+
+
+def gather_rows(case, make):
+    rows = make.rows(case["rows"], case["hidden"])
+    wanted = torch.arange(1, case["batch"] + 1, device=llama.DEVICE) * case["tokens"] - 1
+    return lambda i: rows.index_select(0, wanted), None
+
+
+OPERATORS = {"linear": linear, "linear_swiglu": linear_swiglu, "swiglu": swiglu, "rmsnorm": rmsnorm, "rope_append": append,
+             "attention": attention, "embedding": embedding, "gather_rows": gather_rows}
+
+
+class Case:
+    def __init__(self, case):
+        device = case["device"].split(":")[0]
+        if device != llama.DEVICE.type:
+            raise RuntimeError(f"heddle runs on {case['device']}, PyTorch here on {llama.DEVICE.type}")
+        self.calls, self.answer, self.run = case["calls"], {}, None
+        try:
+            self.prepare(case)
+        except (KeyError, RuntimeError) as error:  # of this operator; the next may do
+            self.answer = {"refused": f"{type(error).__name__}: {error}"}
+
+    def prepare(self, case):
+        call, way = OPERATORS[case["operator"]](case, Operands(case))
+        self.answer = {"way": way} if way else {}
+        everything = lambda: [call(i % case["sets"]) for i in range(self.calls)][-1]  # noqa: E731
+        call(0)  # compiles what is compiled
+        llama.synchronize()
+        if llama.DEVICE.type == "cpu":
+            self.run = everything
+            return
+        self.begin, self.end = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))
+
+        def between_events():
+            self.begin.record()
+            value = everything()
+            self.end.record()
+            return value
+        self.run, self.value = llama.graph_of(between_events)
+
+    def ready(self):
+        return self.answer
+
+    def sample(self):
+        """Seconds a call. The first time is not counted, as heddle does not count its own."""
+        self.run()
+        llama.synchronize()
+        begin = time.perf_counter()
+        self.run()
+        llama.synchronize()
+        seconds = time.perf_counter() - begin
+        if llama.DEVICE.type == "cuda":
+            seconds = self.begin.elapsed_time(self.end) / 1e3
+        return seconds / self.calls
+
+    def check(self, _):
+        return {}
+
+    def close(self):
+        self.run = self.value = None
+        if llama.DEVICE.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    protocol.serve({"name": "PyTorch", "version": torch.__version__,
+                    "settings": {"compile": llama.MODE, "device": llama.DEVICE.type}}, Case)
