@@ -9,8 +9,8 @@
 #include "base/tensor.h"
 #include "kernels/attention_decode_sm90.cuh"
 #include "kernels/attention_decode_sums_sm90.cuh"
-#include "kernels/instructions_sm90.cuh"
 #include "kernels/attention_sm90_rows.cuh"
+#include "kernels/instructions_sm90.cuh"
 
 namespace heddle::sm90 {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "kernels/attention_decode_sm90.cuh"
-#include "kernels/instructions_sm90.cuh"
 #include "kernels/attention_sm90_tiles.cuh"
+#include "kernels/instructions_sm90.cuh"
 
 namespace heddle::sm90 {
 
