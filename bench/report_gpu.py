@@ -153,9 +153,10 @@ def operator_sections(records):
                                  f"context {measured['context']}\n\n{operator_table(measured)}")
     if not parts:
         return ""
+    about = ("Where PyTorch ran each in turns (compiled, in a CUDA graph; its residual is of 16 bits, its cache has no pages): `ratio` above 1, "
+             "Heddle is faster.") if any("PyTorch us" in part for part in parts) else ""
     return ("## Operators\n\nEach alone, calls in a CUDA graph over distinct operands larger than the cache; those without weights or keys "
-            "find their operands in it. `error`: against the CPU's operator, Euclidean, relative. Where PyTorch ran each in turns (compiled, in a CUDA graph; its "
-            "residual is of 16 bits, its cache has no pages): `ratio` above 1, Heddle is faster.\n\n" + "\n\n".join(parts))
+            "find their operands in it. `error`: against the CPU's operator, Euclidean, relative. " + about + "\n\n" + "\n\n".join(parts))
 
 
 def startup_section(entries):
