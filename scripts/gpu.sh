@@ -19,6 +19,7 @@
 #     operators    `heddle bench operator` of each MODEL at batch 1 and 16 (5 s each)
 #     compared     `heddle bench operator` of each MODEL at batch 1 and 16 and of 2048 tokens, in turns with PyTorch (60 s)
 #     memcheck     compute-sanitizer memcheck, then racecheck, over tests of every kernel (150 s)
+#     broken       a driver that is too old, a GPU that is lost, ...: tests/end_to_end/broken_driver.sh (30 s)
 #     accuracy     the demo model's 1000 sums: all must be right (3 s)
 #     load         `heddle bench load` of each MODEL: weights against what disk and bus allow (30 s; 25 s; 10 s)
 #     generate     tokens of `heddle generate` against steps of `heddle bench decode` (10 s a MODEL)
@@ -39,7 +40,7 @@
 set -uo pipefail
 
 usage() {
-  sed -n '2,40s/^# \{0,1\}//p' "$0"
+  sed -n '2,41s/^# \{0,1\}//p' "$0"
   exit 2
 }
 
@@ -53,7 +54,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --minutes) seconds=$((60 * ${2:?--minutes: how many?})); shift 2 ;;
     --seconds) seconds=${2:?--seconds: how many?}; shift 2 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize) steps+=("$1"); shift ;;
-    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | accuracy | load | generate | batches | pages | vllm | flashinfer)
+    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
     all | collectives) steps+=(smoke cases bench conformance soak failure threads sanitize); shift ;;
@@ -436,6 +437,10 @@ memcheck() {
   filter+=':SampleOnGpu.AHandfulOfRows*:ArgmaxOnGpu*:LinearSwigluOnGpu.MatchesFloat64:LinearSwigluOnGpu.TilesMatch*'
   sanitize_kernels racecheck "$filter"
   run memcheck-weights 20 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/test_weights" '--gtest_filter=*OnGpu*:*Cuda*:*Upload*'
+}
+
+broken() {
+  run broken 200 "$root/tests/end_to_end/broken_driver.sh" "$bin/heddle" "$bin/broken_driver" "$root/assets/demo-llama"
 }
 
 accuracy() {

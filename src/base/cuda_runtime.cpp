@@ -1,35 +1,34 @@
 #include "base/cuda_runtime.h"
 
-#include <cuda_runtime_api.h>
-
 #include <thread>
 
-#include "base/error.h"
+#include "base/cuda_call.h"
 
-namespace heddle::cuda {
+namespace heddle {
 namespace {
 
-// CUDA remembers an error until somebody asks, and the next launch's check would report it as its own; so ask.
-void check(cudaError_t error, const char* call) {
-  if (error == cudaSuccess) return;
+// A broken context answers every call with the error that broke it.
+bool is_broken_by(cudaError_t error) {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  const cudaError_t again = cudaMemGetInfo(&free, &total);
   cudaGetLastError();
-  throw_error<Failure>("CUDA: {}: {}", call, cudaGetErrorString(error));
+  return again == error;
 }
 
-// Makes `device` the current one of this thread, and the former one again.
-class DeviceGuard {
- public:
-  explicit DeviceGuard(int device) {
-    cudaGetDevice(&former_);
-    check(cudaSetDevice(device), "cudaSetDevice");
-  }
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
-  ~DeviceGuard() { cudaSetDevice(former_); }
+}  // namespace
 
- private:
-  int former_ = 0;
-};
+void throw_cuda_error(std::string_view what, cudaError_t error) {
+  cudaGetLastError();
+  throw_error<Failure>("{}: {}{}", what, cudaGetErrorString(error),
+                       is_broken_by(error)
+                           ? "; this process can use its GPU no more. `nvidia-smi` and the kernel's log "
+                             "(`dmesg | grep -i xid`) may say why; start again, or with --device cpu"
+                           : "");
+}
+
+namespace cuda {
+namespace {
 
 // Polls until `query` no longer says "not ready": CUDA's own waits know no deadline.
 template <class Query>
@@ -37,7 +36,7 @@ void wait_until_ready(Query query, const char* call, Deadline deadline) {
   while (true) {
     const cudaError_t state = query();
     if (state == cudaSuccess) return;
-    if (state != cudaErrorNotReady) check(state, call);
+    if (state != cudaErrorNotReady) check_cuda(state, call);
     cudaGetLastError();
     if (deadline.passed()) throw_error<Timeout>("CUDA: {}: not done at the deadline", call);
     std::this_thread::yield();
@@ -47,9 +46,9 @@ void wait_until_ready(Query query, const char* call, Deadline deadline) {
 }  // namespace
 
 void* create_stream(int device) {
-  const DeviceGuard guard(device);
+  const CurrentDevice guard(device);
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   return stream;
 }
 
@@ -63,13 +62,14 @@ void synchronize_stream(void* stream, Deadline deadline) {
 }
 
 void stream_wait_event(void* stream, void* event) {
-  check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event)), "cudaStreamWaitEvent");
+  check_cuda(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event)),
+             "cudaStreamWaitEvent");
 }
 
 void* create_event(int device) {
-  const DeviceGuard guard(device);
+  const CurrentDevice guard(device);
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   return event;
 }
 
@@ -78,7 +78,7 @@ void destroy_event(void* event) {
 }
 
 void record_event(void* event, void* stream) {
-  check(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)), "cudaEventRecord");
+  check_cuda(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)), "cudaEventRecord");
 }
 
 void synchronize_event(void* event, Deadline deadline) {
@@ -86,7 +86,7 @@ void synchronize_event(void* event, Deadline deadline) {
 }
 
 void* allocate(int device, std::size_t size_bytes) {
-  const DeviceGuard guard(device);
+  const CurrentDevice guard(device);
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, size_bytes);
   if (error == cudaErrorMemoryAllocation) {
@@ -96,7 +96,7 @@ void* allocate(int device, std::size_t size_bytes) {
     cudaMemGetInfo(&free, &total);
     throw_error<Failure>("cuda:{}: cannot allocate {} bytes, {} of {} are free", device, size_bytes, free, total);
   }
-  check(error, "cudaMalloc");
+  check_cuda(error, "cudaMalloc");
   return memory;
 }
 
@@ -109,12 +109,12 @@ void release(int device, void* memory) {
 }
 
 void copy(void* destination, const void* source, std::size_t size_bytes, void* stream) {
-  check(cudaMemcpyAsync(destination, source, size_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
-        "cudaMemcpyAsync");
+  check_cuda(cudaMemcpyAsync(destination, source, size_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
+             "cudaMemcpyAsync");
 }
 
 void clear(void* memory, std::size_t size_bytes, void* stream) {
-  check(cudaMemsetAsync(memory, 0, size_bytes, static_cast<cudaStream_t>(stream)), "cudaMemsetAsync");
+  check_cuda(cudaMemsetAsync(memory, 0, size_bytes, static_cast<cudaStream_t>(stream)), "cudaMemsetAsync");
 }
 
 void pin(void* memory, std::size_t size_bytes) {
@@ -123,7 +123,7 @@ void pin(void* memory, std::size_t size_bytes) {
     cudaGetLastError();
     throw_error<Failure>("cannot pin {} bytes of host memory", size_bytes);
   }
-  check(error, "cudaHostRegister");
+  check_cuda(error, "cudaHostRegister");
 }
 
 void unpin(void* memory) {
@@ -131,24 +131,24 @@ void unpin(void* memory) {
 }
 
 MemoryInfo memory_info(int device) {
-  const DeviceGuard guard(device);
+  const CurrentDevice guard(device);
   MemoryInfo info;
-  check(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "cudaMemGetInfo");
+  check_cuda(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "cudaMemGetInfo");
   return info;
 }
 
 void begin_capture(void* stream) {
-  check(cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeThreadLocal),
-        "cudaStreamBeginCapture");
+  check_cuda(cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeThreadLocal),
+             "cudaStreamBeginCapture");
 }
 
 void* end_capture(void* stream) {
   cudaGraph_t captured = nullptr;
-  check(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &captured), "cudaStreamEndCapture");
+  check_cuda(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &captured), "cudaStreamEndCapture");
   cudaGraphExec_t graph = nullptr;
   const cudaError_t error = cudaGraphInstantiate(&graph, captured, 0);
   cudaGraphDestroy(captured);
-  check(error, "cudaGraphInstantiate");
+  check_cuda(error, "cudaGraphInstantiate");
   return graph;
 }
 
@@ -160,11 +160,13 @@ void abandon_capture(void* stream) {
 }
 
 void launch_graph(void* graph, void* stream) {
-  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)), "cudaGraphLaunch");
+  check_cuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)),
+             "cudaGraphLaunch");
 }
 
 void destroy_graph(void* graph) {
   cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
 }
 
-}  // namespace heddle::cuda
+}  // namespace cuda
+}  // namespace heddle

@@ -1,15 +1,13 @@
 #include <cuda_runtime_api.h>
 
-#include <string>
-
-#include "base/error.h"
+#include "base/cuda_call.h"
 #include "collectives/communicator_cuda.h"
 
 namespace heddle::cuda {
 
 void fill_empty(std::byte* inbox, std::size_t bytes, Stream& stream) {
   const cudaError_t error = cudaMemsetAsync(inbox, 0xff, bytes, static_cast<cudaStream_t>(stream.native()));
-  if (error != cudaSuccess) throw Failure(std::string("cannot clear the inboxes: ") + cudaGetErrorString(error));
+  if (error != cudaSuccess) throw_cuda_error("cannot clear the inboxes", error);
 }
 
 }  // namespace heddle::cuda

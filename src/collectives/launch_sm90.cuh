@@ -3,9 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <string>
-
-#include "base/error.h"
+#include "base/cuda_call.h"
 #include "collectives/communicator.h"
 #include "fabric/group.h"
 
@@ -49,9 +47,7 @@ void launch(const Communicator& communicator, const Program& program, const Choi
   if (error == cudaSuccess)
     error =
         cudaLaunchKernelEx(&config, run_collective<Program>, program, communicator.peers(), communicator.workspace());
-  if (error == cudaSuccess) return;
-  cudaGetLastError();
-  throw Failure(std::string("cannot launch a collective: ") + cudaGetErrorString(error));
+  if (error != cudaSuccess) throw_cuda_error("cannot launch a collective", error);
 }
 
 }  // namespace heddle

@@ -20,7 +20,7 @@
 #include "fabric/group.h"
 
 #ifdef __CUDACC__
-#include <cuda_runtime_api.h>
+#include "base/cuda_call.h"
 #endif
 
 namespace heddle {
@@ -49,7 +49,7 @@ void enqueue_body(Stream& stream, const BodyShape& shape, const Body& body) {
 #ifdef __CUDACC__
   run_body<<<shape.blocks, shape.threads, 0, static_cast<cudaStream_t>(stream.native())>>>(body);
   const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) throw_error<Failure>("cannot launch a kernel: {}", cudaGetErrorString(error));
+  if (error != cudaSuccess) throw_cuda_error("cannot launch a kernel", error);
 #else
   static_cast<void>(shape);
   throw_error<InvalidArgument>("this body was compiled for the CPU alone; {} needs a file for the CUDA compiler",

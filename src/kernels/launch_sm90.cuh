@@ -17,8 +17,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/cuda_call.h"
 #include "base/device.h"
-#include "base/error.h"
 #include "base/stream.h"
 
 namespace heddle {
@@ -42,16 +42,14 @@ struct LaunchShape {
 inline int num_multiprocessors(const char* op, Device device) {
   int count = 0;
   const cudaError_t error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index);
-  if (error != cudaSuccess) throw_error<Failure>("{}: cuda:{}: {}", op, device.index, cudaGetErrorString(error));
+  if (error != cudaSuccess) throw_cuda_error(fmt::format("{}: cuda:{}", op, device.index), error);
   return count;
 }
 
 // Enqueues `kernel` on `stream`, a CUDA stream. Throws Failure that names `op` when CUDA refuses.
 template <class... Params, class... Args>
 void launch_sm90(const char* op, void (*kernel)(Params...), const LaunchShape& shape, Stream& stream, Args&&... args) {
-  int former = 0;
-  cudaGetDevice(&former);
-  if (former != stream.device().index) cudaSetDevice(stream.device().index);
+  const CurrentDevice current(stream.device().index);
   cudaLaunchAttribute attributes[2]{};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
@@ -76,10 +74,8 @@ void launch_sm90(const char* op, void (*kernel)(Params...), const LaunchShape& s
   if (error == cudaSuccess && shape.cluster > 8)
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
-  if (former != stream.device().index) cudaSetDevice(former);
-  if (error == cudaSuccess) return;
-  cudaGetLastError();
-  throw_error<Failure>("{}: cannot launch on cuda:{}: {}", op, stream.device().index, cudaGetErrorString(error));
+  if (error != cudaSuccess)
+    throw_cuda_error(fmt::format("{}: cannot launch on {}", op, name_of(stream.device())), error);
 }
 
 }  // namespace heddle

@@ -13,7 +13,8 @@
 #include <mutex>
 #include <vector>
 
-#include "base/error.h"
+#include "base/cuda_call.h"
+#include "base/cuda_runtime.h"
 #include "kernels/cublas_lt.h"
 
 namespace heddle {
@@ -178,35 +179,12 @@ Memory& remembered() {
   return memory;
 }
 
-// The stream's device is current while this lives.
-class OnDeviceOf {
- public:
-  explicit OnDeviceOf(const Stream& stream) : wanted_(stream.device().index) {
-    cudaGetDevice(&former_);
-    if (former_ != wanted_) cudaSetDevice(wanted_);
-  }
-  OnDeviceOf(const OnDeviceOf&) = delete;
-  OnDeviceOf& operator=(const OnDeviceOf&) = delete;
-  ~OnDeviceOf() {
-    if (former_ != wanted_) cudaSetDevice(former_);
-  }
-
- private:
-  int former_ = 0, wanted_;
-};
-
 Remembered& recall(const ProductKey& key) {
   std::map<ProductKey, Remembered>& products = remembered().products;
   if (const auto found = products.find(key); found != products.end()) return found->second;
   Described described(key);
   const cublasLtMatmulAlgo_t way = described.ways(key).front();
   return products.emplace(key, Remembered{std::move(described), way}).first->second;
-}
-
-void check_cuda(cudaError_t error, const char* call) {
-  if (error == cudaSuccess) return;
-  cudaGetLastError();
-  throw_error<Failure>("tune_linear: {}: {}", call, cudaGetErrorString(error));
 }
 
 // The device's own time.
@@ -228,7 +206,7 @@ class Stopwatch {
     check_cuda(cudaEventRecord(begin_, stream), "cudaEventRecord");
     enqueue();
     check_cuda(cudaEventRecord(end_, stream), "cudaEventRecord");
-    check_cuda(cudaEventSynchronize(end_), "cudaEventSynchronize");
+    cuda::synchronize_event(end_, Deadline::after(kLongestWait));
     float taken = 0;
     check_cuda(cudaEventElapsedTime(&taken, begin_, end_), "cudaEventElapsedTime");
     return taken;
@@ -246,7 +224,7 @@ bool is_for_cublas_lt(const LinearParams& params) {
 }
 
 void linear_large(const LargeProduct& product, Stream& stream) {
-  const OnDeviceOf device(stream);
+  const CurrentDevice current(stream.device().index);
   const std::scoped_lock lock(remembered().mutex);
   const Remembered& known = recall(key_of(product, stream.device()));
   check_cublas_lt(known.described.run(product, known.way, stream), "cublasLtMatmul");
@@ -255,7 +233,7 @@ void linear_large(const LargeProduct& product, Stream& stream) {
 void tune_linear_large(const LargeProduct& product, Stream& stream) {
   constexpr int kRounds = 5, kRunsOfRound = 3;
   constexpr float kWorthIt = 0.97f;  // less than runs differ by is no reason to distrust the first
-  const OnDeviceOf device(stream);
+  const CurrentDevice current(stream.device().index);
   const std::scoped_lock lock(remembered().mutex);
   const ProductKey key = key_of(product, stream.device());
   Remembered& known = recall(key);

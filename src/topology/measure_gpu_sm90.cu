@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/checked.h"
-#include "base/error.h"
+#include "base/cuda_call.h"
 #include "topology/measure_gpu.h"
 
 namespace heddle {
@@ -14,7 +14,7 @@ constexpr int kProbeThreads = 1024;
 constexpr int kProbeUnroll = 4;  // loads in flight of a thread: 128 KiB a multiprocessor
 
 void check_probe(cudaError_t error) {
-  if (error != cudaSuccess) throw_error<Failure>("measuring a GPU's memory: {}", cudaGetErrorString(error));
+  if (error != cudaSuccess) throw_cuda_error("measuring a GPU's memory", error);
 }
 
 __device__ std::uint32_t probe_word(std::uint32_t index) {  // lowbias32

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "base/error.h"
+#include "base/cuda_call.h"
 
 namespace heddle::cuda {
 namespace {
@@ -46,15 +46,11 @@ void fill_synthetic(const SyntheticTensor& tensor, std::uint64_t first, std::siz
                     void* destination, Stream& stream) {
   if (count == 0) return;
   const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>((count + kThreads - 1) / kThreads, kMaxBlocks));
-  int former = 0;
-  cudaGetDevice(&former);
-  cudaSetDevice(stream.device().index);
+  const CurrentDevice current(stream.device().index);
   fill<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream.native())>>>(tensor, first, count, stored, dtype,
                                                                             destination);
   const cudaError_t error = cudaGetLastError();
-  cudaSetDevice(former);
-  if (error != cudaSuccess)
-    throw_error<Failure>("making weights on {}: {}", name_of(stream.device()), cudaGetErrorString(error));
+  if (error != cudaSuccess) throw_cuda_error(fmt::format("making weights on {}", name_of(stream.device())), error);
 }
 
 }  // namespace heddle::cuda

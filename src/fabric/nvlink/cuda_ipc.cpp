@@ -4,7 +4,7 @@
 #include <cstring>
 #include <random>
 
-#include "fabric/nvlink/cuda_call.h"
+#include "base/cuda_call.h"
 #include "fabric/nvlink/gpu_name.h"
 #include "fabric/nvlink/peer_memory.h"
 

@@ -1,6 +1,6 @@
 #include "fabric/nvlink/gpu_name.h"
 
-#include "fabric/nvlink/cuda_call.h"
+#include "base/cuda_call.h"
 
 namespace heddle {
 

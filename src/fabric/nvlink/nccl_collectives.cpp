@@ -1,7 +1,7 @@
 #include "fabric/nvlink/nccl_collectives.h"
 
+#include "base/cuda_call.h"
 #include "base/log.h"
-#include "fabric/nvlink/cuda_call.h"
 #include "fabric/nvlink/nccl_comm.h"
 #include "fabric/nvlink/nvlink_fabric.h"
 

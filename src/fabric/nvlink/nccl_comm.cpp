@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/cuda_call.h"
 #include "base/log.h"
-#include "fabric/nvlink/cuda_call.h"
 #include "fabric/nvlink/nccl_window.h"
 #include "fabric/nvlink/within_deadline.h"
 

@@ -1,6 +1,6 @@
 #include <nccl_device.h>
 
-#include "fabric/nvlink/cuda_call.h"
+#include "base/cuda_call.h"
 #include "fabric/nvlink/nccl_window.h"
 #include "fabric/peers.h"
 

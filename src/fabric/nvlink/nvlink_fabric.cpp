@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "base/checked.h"
+#include "base/cuda_call.h"
 #include "base/log.h"
-#include "fabric/nvlink/cuda_call.h"
 #include "fabric/nvlink/gpu_name.h"
 #include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/nvlink/nvlink_kernels.h"
@@ -322,8 +322,7 @@ void NvlinkFabric::drain(Stream& stream) {
   while (true) {
     const cudaError_t state = cudaStreamQuery(static_cast<cudaStream_t>(stream.native()));
     if (state == cudaSuccess) return;
-    if (state != cudaErrorNotReady)
-      throw_error<Failure>("rank {}: cuda:{}: {}", rank(), device_, cudaGetErrorString(state));
+    if (state != cudaErrorNotReady) throw_cuda_error(fmt::format("rank {}: cuda:{}", rank(), device_), state);
     cudaGetLastError();
     if (deadline.passed()) {
       const std::string what = fmt::format("rank {}: cuda:{}'s stream is not idle after {:.1f} s", rank(), device_,

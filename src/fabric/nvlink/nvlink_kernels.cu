@@ -1,6 +1,6 @@
 #include <cuda_runtime_api.h>
 
-#include "base/error.h"
+#include "base/cuda_call.h"
 #include "fabric/nvlink/nvlink_kernels.h"
 #include "fabric/vector_copy.h"
 
@@ -16,7 +16,7 @@ cudaStream_t native(void* stream) {
 
 void check_launch(const char* kernel) {
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
-    throw_error<Failure>("CUDA: cannot launch {}: {}", kernel, cudaGetErrorString(error));
+    throw_cuda_error(fmt::format("cannot launch {}", kernel), error);
 }
 
 // Each block takes one stretch, a whole number of the widest words of it.
@@ -132,11 +132,8 @@ void load_kernels() {
       reinterpret_cast<const void*>(&probe_write_kernel), reinterpret_cast<const void*>(&probe_read_kernel)};
   for (const void* kernel : kernels) {
     cudaFuncAttributes attributes{};
-    if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess) {
-      cudaGetLastError();
-      throw_error<Failure>("CUDA: cannot load the fabric's kernels, which are built for sm_90a: {}",
-                           cudaGetErrorString(error));
-    }
+    if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess)
+      throw_cuda_error("cannot load the fabric's kernels, which are built for sm_90a", error);
   }
 }
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/cuda_call.h"
 #include "base/error.h"
-#include "fabric/nvlink/cuda_call.h"
 #include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/shm/processes.h"
 #include "fabric/shm/threads.h"
