@@ -76,11 +76,15 @@ def shares(case):
     return [percent(parts[kind]) if kind in parts else "-" for kind in ("attention", "linear", "other", "gaps")]
 
 
+PEER_HEAD = ["PyTorch ms", "ratio", "paired", "argmax agrees, logits differ"]
+
+
 def peer_cells(case, factor):
     if "peer_seconds" not in case:
         return ["-"] * 4
     check = case["check"]
-    agree = f"{check['argmax_agree']}/{check['rows']}" if "rows" in check else "-"
+    agree = (f"{check['argmax_agree']}/{check['rows']}, {percent(check['max_logit_difference'] / check['largest_logit'])}"
+             if check.get("rows") and check["largest_logit"] else "-")
     paired = case["paired_ratio"]
     return [f"{factor * case['peer_seconds']['median']:.3f}", f"{case['ratio_of_medians']:.3f}",
             f"{paired['p10']:.3f}-{paired['p90']:.3f}", agree]
@@ -97,26 +101,29 @@ def decode_section(entries):
                          *shares(case), *peer_cells(case, 1e3 / case["tokens"])])
     return ("## Decode\n\nMilliseconds a token (of each sequence) of whole steps; `floor`: weights and the cache's keys and values at the "
             "memory's read rate of the same minute. `attention`, `linear` and `other` are those operators alone, in the step's "
-            "shapes; `gaps` is what the step takes more (below 0: operators overlap).\n\n" +
+            "shapes; `gaps` is what the step takes more (below 0: operators overlap). Behind the count of likeliest tokens that are PyTorch's, too: "
+            "the largest difference of 256 logits, of the largest logit.\n\n" +
             table(["model", "batch", "context", "ms", "spread", "tokens/s", "floor ms", "of floor", "attention", "linear",
-                   "other", "gaps", "PyTorch ms", "ratio", "paired", "argmax agrees"], rows))
+                   "other", "gaps", *PEER_HEAD], rows))
 
 
 def prefill_section(entries):
     rows = []
     for _, record in entries:
         for case in record["cases"]:
-            rows.append([f"{model_of(record)} {record['dtype_of_weights']}", str(case["tokens"]), str(case["context"]),
+            rows.append([f"{model_of(record)} {record['dtype_of_weights']}", str(case["batch"]), str(case["tokens"]), str(case["context"]),
                          f"{case['milliseconds']:.2f}", spread_of(case["seconds"]), f"{case['tokens_per_second']:.0f}",
                          f"{case['tflops']:.0f}", percent(case["floor_share"]["median"]), *shares(case),
                          *peer_cells(case, 1e3)])
-    return ("## Prefill\n\n`of floor`: of the rate of a product of 8192 x 8192 matrices, measured in the same run.\n\n" +
-            table(["model", "tokens", "context", "ms", "spread", "tokens/s", "TFLOP/s", "of floor", "attention", "linear",
-                   "other", "gaps", "PyTorch ms", "ratio", "paired", "argmax agrees"], rows))
+    return ("## Prefill\n\n`of floor`: of the rate that products of 8192 x 8192 matrices keep up for 64 ms, in the same run; a prompt that is over sooner may end "
+            "before the GPU's clock has come down to it. The operators behind the shares run as long: `gaps` may be below 0 for that, too.\n\n" +
+            table(["model", "batch", "tokens", "context", "ms", "spread", "tokens/s", "TFLOP/s", "of floor", "attention", "linear",
+                   "other", "gaps", *PEER_HEAD], rows))
 
 
 def operator_table(measured):
     compared = any("peer_seconds" in one for one in measured["operators"])
+    refusals = [f"{one['operator']}: {one['peer_case']['refused']}." for one in measured["operators"] if "refused" in one.get("peer_case", {})]
 
     def beside_peer(one):
         if not compared:
@@ -139,24 +146,30 @@ def operator_table(measured):
                  percent(measured["floor_seconds_per_step"] / measured["seconds_per_step"])
                  if measured["seconds_per_step"] else "-", "", f"{1e6 * measured['seconds_per_step']:.0f}", "", *beside_peer({})])
     return table(["operator", "shape", "calls", "us", "floor us", "of floor", "GB/s", "us a step", "error"] +
-                 (["PyTorch us", "ratio"] if compared else []), rows, 2)
+                 (["PyTorch us", "ratio"] if compared else []), rows, 2) + "".join(f"\n\n{refusal}" for refusal in refusals)
 
 
 def operator_sections(records):
-    parts = []
+    tables = {}  # of a step the one beside PyTorch, where there are two
     for kind in ("decode", "prefill", "operator"):
         for _, record in of_kind(records, kind):
             for case in record["cases"]:
                 for measured in case.get("operators", []) if kind != "operator" else [case]:
                     what = "a decode step" if measured["tokens"] == 1 else f"{measured['tokens']} tokens a sequence"
-                    parts.append(f"### {model_of(record)}, {record['dtype_of_weights']}: {what}, batch {measured['batch']}, "
-                                 f"context {measured['context']}\n\n{operator_table(measured)}")
+                    head = (f"### {model_of(record)}, {record['dtype_of_weights']}: {what}, batch {measured['batch']}, "
+                            f"context {measured['context']}")
+                    if "peer" in record or head not in tables:
+                        tables[head] = operator_table(measured)
+    parts = [f"{head}\n\n{table}" for head, table in tables.items()]
     if not parts:
         return ""
     about = ("Where PyTorch ran each in turns (compiled, in a CUDA graph; its residual is of 16 bits, its cache has no pages): `ratio` above 1, "
-             "Heddle is faster.") if any("PyTorch us" in part for part in parts) else ""
+             "Heddle is faster. What takes a few microseconds overlaps with the next call of its kind in Heddle, which starts while it ends, and "
+             "not in PyTorch: in a step both have other operators beside them. Attention is without its plan, which a step lays out once.")
+    about = about if any("PyTorch us" in part for part in parts) else ""
     return ("## Operators\n\nEach alone, calls in a CUDA graph over distinct operands larger than the cache; those without weights or keys "
-            "find their operands in it. `error`: against the CPU's operator, Euclidean, relative. " + about + "\n\n" + "\n\n".join(parts))
+            "find their operands in it. The floor of products and of attention of many tokens is the rate that products of 8192 x 8192 "
+            "matrices keep up. `error`: against the CPU's operator, Euclidean, relative. " + about + "\n\n" + "\n\n".join(parts))
 
 
 def startup_section(entries):
@@ -206,7 +219,8 @@ def ours_for(records, model, figure, purpose):
                 batch, context = figure.removeprefix("decode-b").split("-")
                 if (case["batch"], case["context"]) == (int(batch), int(context)):
                     return case["milliseconds_per_token"]
-            if figure.startswith("prefill-") and record["bench"] == "prefill" and case["tokens"] == int(figure.split("-")[1]):
+            if (figure.startswith("prefill-") and record["bench"] == "prefill" and case["batch"] == 1
+                    and case["tokens"] == int(figure.split("-")[1])):
                 return case["milliseconds"]
     return None
 

@@ -9,7 +9,7 @@
 #     failure      a process killed, one stopped: the others must end and name it, and no GPU memory stay taken
 #     threads      what threads of one process do that processes do not
 #     sanitize     compute-sanitizer over small sizes
-#     collectives  all of these in this order, which is that of their worth: what fails to fit into the minutes is last
+#     collectives  (all, too) these in this order, which is that of their worth: what fails to fit into the minutes is last
 #   scripts/gpu.sh ONE-GPU-STEP... [--minutes M | --seconds S] [-- MODEL...]
 #     gpu-tests    what of the tests needs a GPU: kernels, engine, whole models (75 s on an H200)
 #     decode       `heddle bench decode` of each MODEL with its operators, in turns with PyTorch compiled (65 s; 55 s; 45 s)
@@ -17,7 +17,7 @@
 #     prefill      prompts of 2048 and 8192 tokens, of the first MODEL that is no llama-2, in turns with PyTorch (45 s)
 #     startup      from process start to the first token: demo model; made-up llama-3-8b from the page cache (5 s; 30 s)
 #     operators    `heddle bench operator` of each MODEL at batch 1 and 16 (5 s each)
-#     compared     `heddle bench operator` of each MODEL at batch 1 and 16 and of 2048 tokens, in turns with PyTorch (60 s)
+#     compared     `heddle bench operator` of each MODEL at batch 1 and 16 and of 2048 tokens, in turns with PyTorch (90 s each)
 #     memcheck     compute-sanitizer memcheck, then racecheck, over tests of every kernel (150 s)
 #     broken       a driver that is too old, a GPU that is lost, ...: tests/end_to_end/broken_driver.sh (30 s)
 #     accuracy     the demo model's 1000 sums: all must be right (3 s)
@@ -553,6 +553,7 @@ for step in "${steps[@]}"; do
     operators) operators ;;
     compared) compared ;;
     memcheck) memcheck ;;
+    broken) broken ;;
     accuracy) accuracy ;;
     load) load ;;
     generate) generate ;;

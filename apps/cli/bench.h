@@ -17,14 +17,15 @@ struct BenchOptions {
   ModelOptions model;
   std::vector<int> batches{1};
   std::vector<int> contexts{0};
-  std::vector<std::pair<int, int>> cases;  // bench decode: (batch, context), in place of all pairs of the two above
-  std::vector<int> prompts{512};           // bench prefill: tokens of each sequence
-  int tokens = 0;                          // 0: what the benchmark takes for it
-  int step_tokens = 0;                     // bench prefill: of a step of all sequences; 0: what the engine takes
+  std::vector<std::pair<int, int>>
+      cases;                      // bench decode and operator: (batch, context), in place of all pairs of the two above
+  std::vector<int> prompts{512};  // bench prefill: tokens of each sequence
+  int tokens = 0;                 // 0: what the benchmark takes for it
+  int step_tokens = 0;            // bench prefill: of a step of all sequences; 0: what the engine takes
   int repeats = 10;
   std::vector<std::string> operators;    // bench operator; empty: all
   int page_size = 0;                     // of decode, prefill and operator; 0: the engine's
-  std::string peer;                      // "llama.cpp", "torch"; empty: none
+  std::string peer;                      // of decode, prefill, operator and load: "llama.cpp", "torch"; empty: none
   std::string text_file;                 // bench tokenize
   std::optional<std::string> json_file;  // set: JSON is wanted; empty: on standard output, instead of the table
 };

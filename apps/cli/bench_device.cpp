@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <chrono>
+#include <utility>
 
 #include "cli/bench_operands.h"
 #include "cli/bench_record.h"
@@ -101,17 +102,23 @@ double BenchDevice::flops_limit(DType dtype) {
   return matrix_rates_[dtype] = 2.0 * kSide * kSide * kSide / median(seconds);
 }
 
-std::vector<double> BenchDevice::seconds_per_call(int calls, int samples, FunctionRef<void(int)> call) {
+std::function<double()> BenchDevice::timer(int calls, std::function<void(int)> call) {
   if constexpr (kHaveCuda)
-    if (on_gpu()) return graph_seconds_per_call(*stream_, calls, samples, call);
-  std::vector<double> seconds;
-  for (int sample = -1; sample < samples; ++sample) {  // one to warm up
+    if (on_gpu()) return graph_timer(*stream_, calls, call);
+  return [this, calls, call = std::move(call)] {
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < calls; ++i) call(i);
     stream_->synchronize();
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-    if (sample >= 0) seconds.push_back(taken.count() / calls);
-  }
+    return taken.count() / calls;
+  };
+}
+
+std::vector<double> BenchDevice::seconds_per_call(int calls, int samples, std::function<void(int)> call) {
+  const std::function<double()> run = timer(calls, std::move(call));
+  for (int warm_up = on_gpu() ? 2 : 1; warm_up > 0; --warm_up) run();
+  std::vector<double> seconds(static_cast<std::size_t>(samples));
+  for (double& sample : seconds) sample = run();
   return seconds;
 }
 

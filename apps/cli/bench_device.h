@@ -2,13 +2,13 @@
 // inside a CUDA graph.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/function_ref.h"
 #include "base/stream.h"
 #include "base/thread_pool.h"
 
@@ -37,9 +37,14 @@ class BenchDevice {
   // `linear`, measured at the first call; on the CPU of float32 in registers, measured now.
   double flops_limit(DType dtype);
 
-  // Seconds a call of each sample. `call(i)`, 0 <= i < calls, enqueues; on a GPU all calls are captured once, in one
-  // graph, and nothing of the host lies between them.
-  std::vector<double> seconds_per_call(int calls, int samples, FunctionRef<void(int)> call);
+  // What runs the calls once, waits, and returns the seconds of one. `call(i)`, 0 <= i < calls, enqueues; on a GPU all
+  // calls are captured here, in one graph, and nothing of the host lies between them.
+  std::function<double()> timer(int calls, std::function<void(int)> call);
+
+  // Seconds a call of each sample, after runs that are not counted.
+  std::vector<double> seconds_per_call(int calls, int samples, std::function<void(int)> call);
+
+  int threads() const { return threads_; }
 
  private:
   int threads_;
@@ -56,8 +61,7 @@ nlohmann::ordered_json gpu_record(Device device);
 // Tokens in a page of the engine's cache there (engine/engine.h).
 int default_page_size(Device device);
 
-// Defined only in builds with CUDA: `calls` calls captured in a graph, which is replayed once for each sample, and
-// twice before.
-std::vector<double> graph_seconds_per_call(Stream& stream, int calls, int samples, FunctionRef<void(int)> call);
+// Defined only in builds with CUDA: BenchDevice::timer of a CUDA stream.
+std::function<double()> graph_timer(Stream& stream, int calls, const std::function<void(int)>& call);
 
 }  // namespace heddle

@@ -1,22 +1,20 @@
 // How a bench is timed on a GPU.
-#include <cuda_runtime_api.h>
+#include <memory>
 
-#include "base/error.h"
+#include "base/cuda_call.h"
 #include "cli/bench_device.h"
 
 namespace heddle {
 namespace {
 
 void check_bench(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  cudaGetLastError();
-  throw_error<Failure>("bench: CUDA says: {}", cudaGetErrorString(error));
+  if (error != cudaSuccess) throw_cuda_error("bench", error);
 }
 
 // Calls between two events, in one graph.
 class CallGraph {
  public:
-  CallGraph(Stream& stream, int calls, FunctionRef<void(int)> call)
+  CallGraph(Stream& stream, int calls, const std::function<void(int)>& call)
       : stream_(static_cast<cudaStream_t>(stream.native())) {
     check_bench(cudaEventCreate(&begin_));
     check_bench(cudaEventCreate(&end_));
@@ -63,16 +61,13 @@ class CallGraph {
 
 }  // namespace
 
-std::vector<double> graph_seconds_per_call(Stream& stream, int calls, int samples, FunctionRef<void(int)> call) {
+std::function<double()> graph_timer(Stream& stream, int calls, const std::function<void(int)>& call) {
   check_bench(cudaSetDevice(stream.device().index));
-  CallGraph graph(stream, calls, call);
-  std::vector<double> seconds;
-  for (int sample = -2; sample < samples; ++sample) {
-    graph.launch();
+  return [graph = std::make_shared<CallGraph>(stream, calls, call), &stream, calls] {
+    graph->launch();
     stream.synchronize();
-    if (sample >= 0) seconds.push_back(graph.seconds() / calls);
-  }
-  return seconds;
+    return graph->seconds() / calls;
+  };
 }
 
 }  // namespace heddle

@@ -34,12 +34,9 @@
 namespace heddle {
 namespace {
 
-using namespace std::chrono_literals;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLoadSampleLimit = 600s;
-constexpr auto kLoadPrepareLimit = 3600s;
 constexpr StepCase kFirstToken{.batch = 1, .context = 0, .num_tokens = 1, .step_tokens = 1};
 
 struct LoadTimes {
@@ -165,13 +162,6 @@ double seconds_to_copy(std::size_t size_bytes, Device device) {
   return seconds_since(begin) / static_cast<double>(pieces * piece) * static_cast<double>(size_bytes);
 }
 
-double peer_sample(BenchPeer& peer) {
-  const json answer = peer.ask({{"sample", json::object()}}, kLoadSampleLimit);
-  const auto seconds = answer.find("seconds");
-  if (seconds == answer.end() || !seconds->is_number()) throw Failure("the peer's answer to a sample has no seconds");
-  return seconds->get<double>();
-}
-
 BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
   ModelOptions model = options.model;
   // Before gigabytes are written for a device that is not there.
@@ -194,8 +184,8 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
                     {"fingerprint", fingerprint_of(*source)},
                     {"threads", threads},
                     {"step_tokens", 1}});
-    peer->ask({{"case", request}}, kLoadPrepareLimit);
-    peer_sample(*peer);
+    peer->prepare(request);
+    peer->sample();
   }
   LoadTimes times;
   UploadFloor floor;
@@ -209,8 +199,8 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
       floor.copy.push_back(seconds_to_copy(source->total_bytes(), device));
     }
     load_once(model, threads, &times);
-    std::this_thread::sleep_for(20ms);
-    if (peer) peer_seconds.push_back(peer_sample(*peer));
+    std::this_thread::sleep_for(kPeerSettle);
+    if (peer) peer_seconds.push_back(peer->sample());
   }
   const std::size_t bytes = source->total_bytes();
   BenchResult result;

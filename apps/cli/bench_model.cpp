@@ -43,7 +43,7 @@ struct Arithmetic {
 struct CaseSamples {
   std::vector<double> seconds;  // of a sample
   std::vector<double> peer_seconds;
-  std::vector<double> limits;  // GB/s of memory, or GFLOP/s of arithmetic, just before
+  std::vector<double> limits;  // GB/s of memory just before; of arithmetic GFLOP/s, on a GPU those of the run
 };
 
 int default_step_tokens(Device device) {
@@ -75,9 +75,13 @@ std::vector<StepCase> decode_cases(const BenchOptions& options) {
 std::vector<StepCase> prefill_cases(const BenchOptions& options, int step_tokens) {
   std::vector<StepCase> cases;
   for (const int context : options.contexts)
-    for (const int batch : options.batches)
-      for (const int tokens : options.prompts)
-        cases.push_back({batch, context, tokens, std::max(1, step_tokens / batch)});
+    for (const int batch : options.batches) {
+      if (batch > step_tokens)
+        throw_error<InputError>(
+            "--batch {}: a step of {} tokens has none for some of the prompts; --step-tokens {} or more", batch,
+            step_tokens, batch);
+      for (const int tokens : options.prompts) cases.push_back({batch, context, tokens, step_tokens / batch});
+    }
   return cases;
 }
 
@@ -151,6 +155,7 @@ class ModelBench {
   ordered_json measure(const StepCase& one) {
     runner_->prepare(one, fill_);
     ordered_json result = {{"batch", one.batch}, {"context", one.context}, {"tokens", one.num_tokens}};
+    if (kind_ == Kind::prefill) result["step_tokens"] = one.step_tokens;
     if (peer_) result["peer_case"] = prepare_peer(one);
     const CaseSamples samples = take_turns();
     const ordered_json check = compare_logits();
@@ -186,6 +191,8 @@ class ModelBench {
 
   CaseSamples take_turns() {
     CaseSamples samples;
+    // Before all samples: it takes a GPU to its power limit, where what comes next is slower.
+    if (kind_ == Kind::prefill && operators_) device_->flops_limit(runner_->shape().dtype);
     runner_->sample();
     if (peer_) peer_->sample();
     for (int i = 0; i < options_.repeats; ++i) {
@@ -298,7 +305,10 @@ class ModelBench {
       result["milliseconds"] = 1e3 * seconds;
       result["flops"] = {{"linear", work.linear}, {"attention", work.attention}};
       result["tflops"] = work.total() / seconds / 1e12;
-      result[operators_ ? "matrix_gflops" : "float32_gflops"] = spread(samples.limits);
+      if (operators_)
+        result["matrix_gflops"] = limit;
+      else
+        result["float32_gflops"] = spread(samples.limits);
       result["floor_seconds"] = work.total() / (limit * 1e9);
       for (std::size_t i = 0; i < samples.seconds.size(); ++i)
         shares.push_back(work.total() / samples.seconds[i] / 1e9 / samples.limits[i]);

@@ -25,8 +25,10 @@ using Strings = std::vector<std::string>;
 constexpr std::int64_t kFewRows = 16;
 constexpr int kLeastCalls = 20;  // in a sample
 constexpr std::size_t kMostSetsOnCpu = 4;
-constexpr std::size_t kMostSets = 256;                       // of operands
-constexpr int kCallsFromCache = 100;                         // of what is over in a microsecond or two
+constexpr std::size_t kMostSets = 256;  // of operands
+constexpr int kCallsFromCache = 100;    // of what is over in a microsecond or two
+constexpr double kSustained = 0.08;     // seconds: until a GPU at its power limit runs at the clock that it can keep
+constexpr int kMostCalls = 4000;
 constexpr std::size_t kMostSetBytes = std::size_t{8} << 30;  // of all sets together
 
 // More operands than the cache holds, twice, so that each call finds its own in memory.
@@ -37,9 +39,11 @@ int sets_for(const OperatorCase& one, const BenchDevice& device) {
   return static_cast<int>(std::min<std::size_t>({wanted, affordable, device.on_gpu() ? kMostSets : kMostSetsOnCpu}));
 }
 
-int calls_for(const OperatorCase& one, int sets, const BenchDevice& device) {
+// `bound_seconds`: of a call that arithmetic bounds, at the rate that the device keeps up; 0 where memory does.
+int calls_for(const OperatorCase& one, int sets, const BenchDevice& device, double bound_seconds) {
   if (!device.on_gpu()) return sets;
-  const int least = one.set_bytes == 0 ? kCallsFromCache : kLeastCalls;
+  int least = one.set_bytes == 0 ? kCallsFromCache : kLeastCalls;
+  if (bound_seconds > 0) least = std::clamp(static_cast<int>(kSustained / bound_seconds), least, kMostCalls);
   return (least + sets - 1) / sets * sets;
 }
 
@@ -107,16 +111,19 @@ ordered_json OperatorTimes::measure(const OperatorCase& one, const OperatorStep&
   const bool right = error <= prepared.most_error;
   if (!right && wrong_.empty()) wrong_ = fmt::format("{} ({})", one.name, one.shape);
   ordered_json record = {{"operator", one.name}, {"shape", one.shape}};
-  const Samples samples = take_turns(one, prepared, step, sets, record);
-  const double seconds = median(samples.seconds);
   // Few rows are far below what arithmetic bounds.
   const double flops_limit = step.rows() > kFewRows ? device_.flops_limit(step.dtype) : 0;
-  const double floor = std::max(one.bytes / (gbps_limit * 1e9), flops_limit > 0 ? one.flops / flops_limit : 0.0);
+  const double memory_floor = one.bytes / (gbps_limit * 1e9);
+  const double arithmetic_floor = flops_limit > 0 ? one.flops / flops_limit : 0.0;
+  const double floor = std::max(memory_floor, arithmetic_floor);
+  const int calls = calls_for(one, sets, device_, arithmetic_floor > memory_floor ? arithmetic_floor : 0);
+  const Samples samples = take_turns(one, prepared, step, {.sets = sets, .calls = calls}, record);
+  const double seconds = median(samples.seconds);
   record.update({{"calls_per_step", one.calls_per_step},
                  {"bytes", one.bytes},
                  {"flops", one.flops},
                  {"sets", sets},
-                 {"calls_per_sample", calls_for(one, sets, device_)},
+                 {"calls_per_sample", calls},
                  {"seconds", spread(samples.seconds)},
                  {"gbps", one.bytes / seconds / 1e9},
                  {"tflops", one.flops / seconds / 1e12},
@@ -145,27 +152,27 @@ ordered_json OperatorTimes::measure(const OperatorCase& one, const OperatorStep&
 }
 
 OperatorTimes::Samples OperatorTimes::take_turns(const OperatorCase& one, const PreparedOperator& prepared,
-                                                 const OperatorStep& step, int sets, ordered_json& record) {
-  const int calls = calls_for(one, sets, device_);
-  const auto ours = [&](int samples) {
-    return device_.seconds_per_call(calls, samples, [&](int i) { prepared.call(i % sets); });
-  };
-  if (peer_ == nullptr) return {.seconds = ours(repeats_)};
+                                                 const OperatorStep& step, Sample sample, ordered_json& record) {
+  const auto call = [&](int i) { prepared.call(i % sample.sets); };
+  if (peer_ == nullptr) return {.seconds = device_.seconds_per_call(sample.calls, repeats_, call)};
   nlohmann::json request = peer_step(step);
   request.update(one.of_peer);
   request["operator"] = one.name.substr(0, one.name.find(' '));
-  request["sets"] = sets;
-  request["calls"] = calls;
+  request["sets"] = sample.sets;
+  request["calls"] = sample.calls;
+  request["threads"] = device_.threads();
   const nlohmann::json ready = peer_->prepare(request);
   record["peer_case"] = ready;
   if (const auto refused = ready.find("refused"); refused != ready.end()) {
     log_warning("the peer does not run {}: {}", one.name, refused->dump());
-    return {.seconds = ours(repeats_)};
+    return {.seconds = device_.seconds_per_call(sample.calls, repeats_, call)};
   }
+  const std::function<double()> ours = device_.timer(sample.calls, call);
   Samples samples;
   for (int i = 0; i < repeats_; ++i) {
     stop_if_interrupted(guard_);
-    samples.seconds.push_back(ours(1).front());
+    ours();  // not counted, and the peer does not count its first either
+    samples.seconds.push_back(ours());
     std::this_thread::sleep_for(kPeerSettle);
     samples.peer_seconds.push_back(peer_->sample());
     std::this_thread::sleep_for(kPeerSettle);
@@ -175,6 +182,8 @@ OperatorTimes::Samples OperatorTimes::take_turns(const OperatorCase& one, const 
 
 BenchResult bench_operator(const BenchOptions& options) {
   const InterruptGuard guard;
+  if (options.peer == "llama.cpp")
+    throw InputError("--compare llama.cpp is a peer of decode and prefill, of whole models: operators have torch");
   const bool known = find_known_shape(options.model.model) != nullptr;
   const std::unique_ptr<ModelSource> source = open_model(known ? "synth:" + options.model.model : options.model.model);
   const DType stored = known ? find_known_shape(options.model.model)->dtype : DType::bfloat16;
@@ -183,14 +192,10 @@ BenchResult bench_operator(const BenchOptions& options) {
                           return std::string();
                         }).device;
   BenchDevice bench(device, num_threads(options.model, discover_cpu().usable_threads));
-  OperatorTimes times(bench, options.repeats, {options.operators.begin(), options.operators.end()}, guard);
   std::optional<BenchPeer> peer;
-  if (!options.peer.empty()) {
-    if (options.peer == "llama.cpp")
-      throw InputError("--compare llama.cpp is a peer of decode and prefill, of whole models: operators have torch");
-    peer.emplace(options.peer + "-operators");
-    times.compare_with(*peer, options.peer);
-  }
+  if (!options.peer.empty()) peer.emplace(options.peer + "-operators");
+  OperatorTimes times(bench, options.repeats, {options.operators.begin(), options.operators.end()}, guard);
+  if (peer) times.compare_with(*peer, options.peer);
   OperatorStep step{.config = parse_llama_config(source->config()),
                     .dtype = options.model.dtype.value_or(stored),
                     .tokens = std::max(1, options.tokens),

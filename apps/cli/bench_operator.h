@@ -34,8 +34,13 @@ class OperatorTimes {
     std::vector<double> peer_seconds;  // none: without a peer, or it has refused
   };
 
+  // `calls` calls, which take `sets` sets of operands in turns.
+  struct Sample {
+    int sets, calls;
+  };
+
   nlohmann::ordered_json measure(const OperatorCase& one, const OperatorStep& step, double gbps_limit);
-  Samples take_turns(const OperatorCase& one, const PreparedOperator& prepared, const OperatorStep& step, int sets,
+  Samples take_turns(const OperatorCase& one, const PreparedOperator& prepared, const OperatorStep& step, Sample sample,
                      nlohmann::ordered_json& record);
 
   BenchDevice& device_;

@@ -100,7 +100,7 @@ OperatorCase linear_case(const OperatorStep& step, const LinearShape& shape) {
                       .of_peer = {{"rows", shape.rows},
                                   {"out_features", shape.out_features},
                                   {"in_features", shape.in_features},
-                                  {"output_dtype", std::string(name_of(shape.output))}},
+                                  {"role", shape.role}},
                       .set_bytes = static_cast<std::size_t>(weight_bytes)};
   result.prepare = [shape, input, dtype = step.dtype](Operands& operands, int sets) {
     auto all = std::make_shared<std::vector<LinearParams>>();

@@ -297,6 +297,10 @@ def seconds_of(run, times=5):
     return statistics.median(samples)
 
 
+class NoWay(RuntimeError):
+    pass
+
+
 def fastest_way(model, batch, queries, length):
     """By name, for these shapes; each sample calls it for as many layers as there are, on memory of their own."""
     shape = (batch, model.kv_heads, length, model.dim)
@@ -314,7 +318,7 @@ def fastest_way(model, batch, queries, length):
         except RuntimeError:  # not of these shapes
             synchronize()
     if not times:
-        raise RuntimeError("no kernel of scaled_dot_product_attention takes these shapes")
+        raise NoWay("no kernel of scaled_dot_product_attention takes these shapes")
     best = min(times, key=times.get)
     return best, ways[best], {name: round(seconds * 1e6, 2) for name, seconds in times.items()}
 
@@ -405,9 +409,19 @@ def require_supported(config):
         raise RuntimeError("sliding windows: this peer has none")
 
 
-def model_of(case):
-    if case.get("device", DEVICE.type).split(":")[0] != DEVICE.type:
+def use_device_of(case):
+    """The GPU, or as many threads of the CPU, that heddle runs on."""
+    kind, _, index = case.get("device", DEVICE.type).partition(":")
+    if kind != DEVICE.type:
         raise RuntimeError(f"heddle runs on {case['device']}, PyTorch here on {DEVICE.type}")
+    if kind == "cuda":
+        torch.cuda.set_device(int(index or 0))
+    elif "threads" in case:
+        torch.set_num_threads(case["threads"])
+
+
+def model_of(case):
+    use_device_of(case)
     require_supported(case["config"])
     key = (case["model"], case["dtype"])
     if key not in MODELS:

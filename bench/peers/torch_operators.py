@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""PyTorch as a peer of `heddle bench operator`: each operator of a step as torch_llama.py has it, its calls in a CUDA graph.
+"""PyTorch as a peer of `heddle bench operator`: each operator of a step as torch_llama.py has it, compiled, its calls in a CUDA
+graph.
 
 Operands are random, as many sets of weights or keys and values as heddle takes, so that a call finds its own in memory. The
-residual has the weights' dtype, as a PyTorch model's. Attention reads a cache without pages, by the fastest kernel that takes
-the shape. What an operator cannot be run with is refused, and the others go on. On the CPU calls are eager and timed by the clock.
+residual and what is added to it have the weights' dtype, as a PyTorch model's; q, k and v have no bias, here and in heddle's bench.
+Attention reads a cache without pages, by the fastest kernel that takes the shape. Results are not compared: torch_llama.py's
+logits are, in `bench decode` and `prefill`. What a PyTorch model does not do by a kernel of its own is refused, and the others
+go on. On the CPU calls are eager and timed by the clock.
 """
 import os
 import sys
@@ -41,6 +44,10 @@ def product_then_gates(x, weight):
     return gates(F.linear(x, weight))
 
 
+def looked_up(ids, table):
+    return F.embedding(ids, table)
+
+
 def product(x, weight):
     return F.linear(x, weight)
 
@@ -52,8 +59,12 @@ def widened_product(x, weight):
 if llama.MODE != "eager":
     import torch._dynamo.config
     torch._dynamo.config.recompile_limit = 1000  # a shape each
-PRODUCT, WIDENED_PRODUCT, PRODUCT_THEN_GATES, GATES, ADD_NORM, ROPE_APPEND = map(
-    llama.compiled, (product, widened_product, product_then_gates, gates, add_norm, rope_append))
+PRODUCT, WIDENED_PRODUCT, PRODUCT_THEN_GATES, GATES, ADD_NORM, ROPE_APPEND, LOOKED_UP = map(
+    llama.compiled, (product, widened_product, product_then_gates, gates, add_norm, rope_append, looked_up))
+
+
+class Refused(Exception):
+    """An operator that cannot be compared; the next may be."""
 
 
 class Operands:
@@ -74,7 +85,7 @@ class Operands:
 
 def linear(case, make):
     x, weights = make.rows(case["rows"], case["in_features"]), make.weights(case["out_features"], case["in_features"])
-    multiply = PRODUCT if case["output_dtype"] == case["dtype"] else WIDENED_PRODUCT
+    multiply = WIDENED_PRODUCT if case["role"] == "logits" else PRODUCT
     return lambda i: multiply(x, weights[i]), None
 
 
@@ -100,7 +111,7 @@ def cache(case, make):
 
 def append(case, make):
     heads, kv_heads, dim = case["heads"], case["kv_heads"], case["head_dim"]
-    qkv = make.rows(case["batch"], heads + 2 * kv_heads, case["tokens"], dim)
+    qkv = make.rows(case["batch"], case["tokens"], heads + 2 * kv_heads, dim).transpose(1, 2)  # as a product leaves it
     positions = torch.arange(case["tokens"], device=llama.DEVICE) + case["context"]
     angles = positions[:, None].float() * 10000.0 ** -(torch.arange(dim, device=llama.DEVICE) % (dim // 2) * 2.0 / dim)
     cos, sin, keys, values = angles.cos(), angles.sin(), cache(case, make), cache(case, make)
@@ -111,8 +122,10 @@ def attention(case, make):
     shape = SimpleNamespace(heads=case["heads"], kv_heads=case["kv_heads"], dim=case["head_dim"], dtype=make.dtype,
                             layers_count=case["sets"])
     length = case["context"] + case["tokens"]
-    way, _, _ = llama.fastest_way(shape, case["batch"], case["tokens"], length)
-    attend = llama.ways_to_attend(case["tokens"], case["heads"] // case["kv_heads"])[way]
+    try:
+        way, attend, _ = llama.fastest_way(shape, case["batch"], case["tokens"], length)
+    except llama.NoWay as error:
+        raise Refused(error) from error
     q = make.rows(case["batch"], case["heads"], case["tokens"], case["head_dim"])
     pairs = [(cache(case, make), cache(case, make)) for _ in range(case["sets"])]
     return lambda i: attend(q, *pairs[i]), way
@@ -121,31 +134,25 @@ def attention(case, make):
 def embedding(case, make):
     table = make.rows(min(case["vocab"], 32768), case["hidden"])
     ids = torch.randint(table.shape[0], (case["rows"],), device=llama.DEVICE)
-    return lambda i: F.embedding(ids, table), None
-
-
-def gather_rows(case, make):
-    rows = make.rows(case["rows"], case["hidden"])
-    wanted = torch.arange(1, case["batch"] + 1, device=llama.DEVICE) * case["tokens"] - 1
-    return lambda i: rows.index_select(0, wanted), None
+    return lambda i: LOOKED_UP(ids, table), None
 
 
 OPERATORS = {"linear": linear, "linear_swiglu": linear_swiglu, "swiglu": swiglu, "rmsnorm": rmsnorm, "rope_append": append,
-             "attention": attention, "embedding": embedding, "gather_rows": gather_rows}
+             "attention": attention, "embedding": embedding}
 
 
 class Case:
     def __init__(self, case):
-        device = case["device"].split(":")[0]
-        if device != llama.DEVICE.type:
-            raise RuntimeError(f"heddle runs on {case['device']}, PyTorch here on {llama.DEVICE.type}")
+        llama.use_device_of(case)
         self.calls, self.answer, self.run = case["calls"], {}, None
         try:
             self.prepare(case)
-        except (KeyError, RuntimeError) as error:  # of this operator; the next may do
-            self.answer = {"refused": f"{type(error).__name__}: {error}"}
+        except Refused as reason:
+            self.answer = {"refused": str(reason)}
 
     def prepare(self, case):
+        if case["operator"] not in OPERATORS:
+            raise Refused(f"a PyTorch model has no kernel of its own for {case['operator']}")
         call, way = OPERATORS[case["operator"]](case, Operands(case))
         self.answer = {"way": way} if way else {}
 

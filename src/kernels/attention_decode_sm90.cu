@@ -335,8 +335,7 @@ namespace {
 // Calls f(kernel, launch shape, decode params) for the kernel that takes these shapes.
 template <class F>
 void with_decode_kernel(const AttentionParams& params, int max_rows, Stream& stream, F f) {
-  int multiprocessors = 0;
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device().index);
+  const int multiprocessors = num_multiprocessors("attention", stream.device());
   const int group = params.num_heads / params.kv.num_kv_heads;
   const int most_rows = params.sequences.max_query_len * group;  // of a sequence; if too many, think of single tokens
   const bool few_rows = (most_rows <= max_rows ? most_rows : group) <= kFewestItemRows;

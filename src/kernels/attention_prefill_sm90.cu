@@ -558,12 +558,12 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   const int warp =
       __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // the same in a whole warp, and known to be
   if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    give_up_registers<40>();
     if (warp == 0) fetch_tiles(params, shared, key_map, shared.keys);
     if (warp == 1) fetch_tiles(params, shared, value_map, shared.values);
     if (warp == 2) load_works<T, kHeadDim>(params, shared);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    take_registers<232>();
     PrefillRows<T, kHeadDim>(params, shared, warp / 4 - 1).run();
   }
 }
@@ -591,8 +591,7 @@ void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream&
       rows / kPrefillRows + std::min(sequences, rows / (min_rows + 1)),
       sequences * ceil_div(std::int64_t{params.sequences.max_query_len} * prefill.group, std::int64_t{kPrefillRows}));
   if (tiles == 0) return;
-  int multiprocessors = 1;
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device().index);
+  const int multiprocessors = num_multiprocessors("attention", stream.device());
   const std::int64_t blocks = std::min<std::int64_t>(tiles * params.kv.num_kv_heads, multiprocessors);
   with_head_dim(params.kv.head_dim, [&](auto head_dim) {
     constexpr int kHeadDim = decltype(head_dim)::value;

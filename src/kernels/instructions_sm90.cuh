@@ -17,6 +17,17 @@ __device__ inline void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// Registers of a thread from here on, of all warps of a warpgroup: what some give up others may take, so that those that
+// copy leave theirs to those that compute. A multiple of 8, from 24 to 256; the kernel's own number must allow for the sum.
+template <int kRegisters>
+__device__ inline void give_up_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
 // The blocks of a cluster meet: after it, all have begun, and barriers that were published before may be used by all.
 // Nothing else that was written is made visible, which would take a fence of all memory. Threads that have ended are
 // not waited for.

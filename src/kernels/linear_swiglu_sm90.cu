@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "base/checked.h"
 #include "kernels/instructions_sm90.cuh"
@@ -276,10 +277,10 @@ __global__ void __launch_bounds__(kThreads, 1)
       __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // the same in a whole warp, and known to be
   constexpr int kGroupWarps = kGroupThreads / 32;
   if (warp < kGroupWarps) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    give_up_registers<40>();
     if (threadIdx.x == 0) fetch_steps(tiles, shared, maps, rank);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    take_registers<232>();
     GatedTokens<T, kColumns>(shared, maps.y, warp / kGroupWarps - 1, rank).run(tiles);
   }
 }
@@ -313,14 +314,17 @@ double wanted_share(const Tensor& y, int columns_of_tile, int clusters) {
   return static_cast<double>(y.rows) * static_cast<double>(y.columns) / static_cast<double>(places);
 }
 
-// How fast tiles of 128 or 96 columns are, of what full rounds of 128 are.
-struct GatedSpeed {
-  double wide, narrow;
-};
-GatedSpeed speed_of(const Tensor& y, Device device) {
-  constexpr double kNarrow = 0.98;  // x is read more often: as measured where both fill their rounds
+constexpr int kWide = 128, kNarrow = 96;  // columns of a tile
+
+// The columns of the tiles that are the faster ones for y; 0 where a product by cuBLASLt and SwiGLU are faster than
+// both. What is compared are speeds, of full rounds of wide tiles, as one H200 had them (docs/notes/linear_gpu.md).
+int tile_columns_for(const Tensor& y, Device device) {
+  constexpr double kFastEnough = 0.94;
+  constexpr double kNarrowSpeed = 0.98;  // x is read more often: where both fill their rounds
   const int clusters = num_clusters(device);
-  return {.wide = wanted_share(y, 128, clusters), .narrow = kNarrow * wanted_share(y, 96, clusters)};
+  const double wide = wanted_share(y, kWide, clusters), narrow = kNarrowSpeed * wanted_share(y, kNarrow, clusters);
+  if (std::max(wide, narrow) < kFastEnough) return 0;
+  return wide >= narrow ? kWide : kNarrow;
 }
 
 template <class T, int kColumns>
@@ -349,25 +353,24 @@ void enqueue_tiles(const LinearSwigluParams& params, Stream& stream) {
 
 template <class T>
 void enqueue(const LinearSwigluParams& params, Stream& stream) {
-  const GatedSpeed speed = speed_of(params.y, stream.device());
-  if (speed.wide >= speed.narrow) return enqueue_tiles<T, 128>(params, stream);
-  enqueue_tiles<T, 96>(params, stream);
+  if (tile_columns_for(params.y, stream.device()) == kNarrow) return enqueue_tiles<T, kNarrow>(params, stream);
+  enqueue_tiles<T, kWide>(params, stream);
 }
 
 }  // namespace
 
 bool is_for_swiglu_tiles(const LinearSwigluParams& params, Device device) {
-  constexpr double kFastEnough = 0.94;  // below, a product by cuBLASLt and SwiGLU are faster
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();  // a coordinate of the copy engine
   const LinearParams& p = params.gate_up;
   const DType dtype = p.weight.dtype;
   // W is one run of memory (linear.h), so that up's rows are aligned where gate's are. Where a row of y ends
   // within 16 bytes the copy engine was seen to write behind it.
-  if (p.x.rows <= kLinearSmallRows || params.y.columns % 8 != 0 || dtype == DType::float32 || p.x.dtype != dtype ||
-      params.y.dtype != dtype || p.weight.bias != nullptr || !takes_boxes(p.weight.row(0), p.weight.in_features) ||
+  if (p.x.rows <= kLinearSmallRows || std::max({p.x.rows, p.x.columns, params.y.columns}) > kMost ||
+      params.y.columns % 8 != 0 || dtype == DType::float32 || p.x.dtype != dtype || params.y.dtype != dtype ||
+      p.weight.bias != nullptr || !takes_boxes(p.weight.row(0), p.weight.in_features) ||
       !takes_boxes(p.x.data, p.x.row_stride) || !takes_boxes(params.y.data, params.y.row_stride))
     return false;
-  const GatedSpeed speed = speed_of(params.y, device);
-  return std::max(speed.wide, speed.narrow) >= kFastEnough;
+  return tile_columns_for(params.y, device) > 0;
 }
 
 void linear_swiglu_tiles(const LinearSwigluParams& params, Stream& stream) {

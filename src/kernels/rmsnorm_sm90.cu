@@ -251,8 +251,7 @@ void launch_elements(const RmsNormParams& params, Stream& stream) {
 
 template <class X, class Residual, class Y>
 void launch_packs(const RmsNormParams& params, Stream& stream) {
-  int multiprocessors = 1;
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.device().index);
+  const int multiprocessors = num_multiprocessors("rmsnorm", stream.device());
   const UnitShape few = unit_shape(params, 1), lots = unit_shape(params, kManyPacks);
   const bool many = few.threads > most_threads(1) || lots.blocks >= 2 * static_cast<unsigned>(multiprocessors);
   const UnitShape& unit = many ? lots : few;

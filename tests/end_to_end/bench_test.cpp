@@ -137,9 +137,18 @@ TEST(Bench, PromptsOfABatchGoOnTogether) {
   const json& one = record.at("cases").at(0);
   const json& three = record.at("cases").at(1);
   EXPECT_EQ(three.at("batch"), 3);
+  EXPECT_EQ(one.at("step_tokens"), 12);
+  EXPECT_EQ(three.at("step_tokens"), 4);  // of each prompt, which go on together
   EXPECT_NEAR(three.at("flops").at("attention").get<double>(), 3 * one.at("flops").at("attention").get<double>(), 1);
   EXPECT_NEAR(three.at("tokens_per_second").get<double>() * three.at("seconds").at("median").get<double>(), 3 * 16,
               1e-6);
+}
+
+TEST(Bench, AStepHasATokenOfEachPromptAtLeast) {
+  const ProgramResult result = run_heddle(
+      {"bench", "prefill", "--model", demo_model().string(), "--batch", "5", "--tokens", "8", "--step-tokens", "4"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("--step-tokens 5 or more"));
 }
 
 TEST(Bench, CasesAreInPlaceOfBatchesAndContexts) {
