@@ -2,8 +2,8 @@
 # What the kernels' machine code must look like, of objects that the preset hopper has built; counts a line a kernel:
 #   scripts/check_sass.sh [BUILD_FOLDER]      (default: build/hopper)
 # The product for few tokens: it reads weights 16 bytes at a time, multiplies in tensor cores and uses no local memory.
-# Prefill attention and gates of many tokens: they multiply with HGMMA. Needs cuobjdump: on PATH, beside nvcc, or in Python's triton (its nvdisasm
-# beside it). Exits 1 when a kernel is not as it must be, 3 when there is no cuobjdump.
+# Prefill attention and gates of many tokens: they multiply with HGMMA. Needs cuobjdump: on PATH, beside nvcc, or in
+# Python's triton (its nvdisasm beside it). Exits 1 when a kernel is not as it must be, 3 when there is no cuobjdump.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 build=${1:-build/hopper}
