@@ -17,8 +17,8 @@ struct BenchOptions {
   ModelOptions model;
   std::vector<int> batches{1};
   std::vector<int> contexts{0};
-  std::vector<std::pair<int, int>>
-      cases;                      // bench decode and operator: (batch, context), in place of all pairs of the two above
+  // Of decode and operator: (batch, context), in place of all pairs of the two above.
+  std::vector<std::pair<int, int>> cases;
   std::vector<int> prompts{512};  // bench prefill: tokens of each sequence
   int tokens = 0;                 // 0: what the benchmark takes for it
   int step_tokens = 0;            // bench prefill: of a step of all sequences; 0: what the engine takes

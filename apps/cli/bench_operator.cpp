@@ -28,7 +28,7 @@ constexpr std::size_t kMostSetsOnCpu = 4;
 constexpr std::size_t kMostSets = 256;  // of operands
 constexpr int kCallsFromCache = 100;    // of what is over in a microsecond or two
 constexpr double kSustained = 0.08;     // seconds: until a GPU at its power limit runs at the clock that it can keep
-constexpr int kMostCalls = 4000;
+constexpr double kMostCalls = 4000;
 constexpr std::size_t kMostSetBytes = std::size_t{8} << 30;  // of all sets together
 
 // More operands than the cache holds, twice, so that each call finds its own in memory.
@@ -43,7 +43,7 @@ int sets_for(const OperatorCase& one, const BenchDevice& device) {
 int calls_for(const OperatorCase& one, int sets, const BenchDevice& device, double bound_seconds) {
   if (!device.on_gpu()) return sets;
   int least = one.set_bytes == 0 ? kCallsFromCache : kLeastCalls;
-  if (bound_seconds > 0) least = std::clamp(static_cast<int>(kSustained / bound_seconds), least, kMostCalls);
+  if (bound_seconds > 0) least = std::max(least, static_cast<int>(std::min(kSustained / bound_seconds, kMostCalls)));
   return (least + sets - 1) / sets * sets;
 }
 
