@@ -133,19 +133,21 @@ def operator_table(measured):
     rows = []
     for one in measured["operators"]:
         if "failed" in one:
-            rows.append([one["operator"], one["shape"], "-", "-", "-", "-", "-", "-", one["failed"], *beside_peer(one)])
+            rows.append([one["operator"], one["shape"], "-", "-", "-", "-", "-", "-", "-", one["failed"], *beside_peer(one)])
             continue
         seconds = one["seconds"]["median"]
         error = one["relative_error"]
         rows.append([one["operator"], one["shape"], str(one["calls_per_step"]), f"{1e6 * seconds:.2f}",
                      f"{1e6 * one['floor_seconds']:.2f}", percent(one["floor_share"]), f"{one['gbps']:.0f}",
                      f"{1e6 * seconds * one['calls_per_step']:.0f}",
+                     f"{1e6 * (seconds - one['floor_seconds']) * one['calls_per_step']:.0f}",
                      (error if isinstance(error, str) else f"{error:.1e}") + ("" if one["right"] else " WRONG"), *beside_peer(one)])
     rows.append(["all", "", str(sum(one.get("calls_per_step", 0) for one in measured["operators"])), "",
                  f"{1e6 * measured['floor_seconds_per_step']:.0f} a step",
                  percent(measured["floor_seconds_per_step"] / measured["seconds_per_step"])
-                 if measured["seconds_per_step"] else "-", "", f"{1e6 * measured['seconds_per_step']:.0f}", "", *beside_peer({})])
-    return table(["operator", "shape", "calls", "us", "floor us", "of floor", "GB/s", "us a step", "error"] +
+                 if measured["seconds_per_step"] else "-", "", f"{1e6 * measured['seconds_per_step']:.0f}",
+                 f"{1e6 * (measured['seconds_per_step'] - measured['floor_seconds_per_step']):.0f}", "", *beside_peer({})])
+    return table(["operator", "shape", "calls", "us", "floor us", "of floor", "GB/s", "us a step", "above floor", "error"] +
                  (["PyTorch us", "ratio"] if compared else []), rows, 2) + "".join(f"\n\n{refusal}" for refusal in refusals)
 
 
@@ -163,13 +165,14 @@ def operator_sections(records):
     parts = [f"{head}\n\n{table}" for head, table in tables.items()]
     if not parts:
         return ""
-    about = ("Where PyTorch ran each in turns (compiled, in a CUDA graph; its residual is of 16 bits, its cache has no pages): `ratio` above 1, "
+    about = ("Where PyTorch ran each in turns (compiled, in a CUDA graph; its residual is of 16 bits, so its norm and embedding of many tokens move "
+             "about half as much; its cache has no pages): `ratio` above 1, "
              "Heddle is faster. What takes a few microseconds overlaps with the next call of its kind in Heddle, which starts while it ends, and "
              "not in PyTorch: in a step both have other operators beside them. Attention is without its plan, which a step lays out once.")
     about = about if any("PyTorch us" in part for part in parts) else ""
     return ("## Operators\n\nEach alone, calls in a CUDA graph over distinct operands larger than the cache; those without weights or keys "
             "find their operands in it. The floor of products and of attention of many tokens is the rate that products of 8192 x 8192 "
-            "matrices keep up. `error`: against the CPU's operator, Euclidean, relative. " + about + "\n\n" + "\n\n".join(parts))
+            "matrices keep up. `above floor`: us a step that are more than the floor, where a step's time goes. `error`: against the CPU's operator, Euclidean, relative. " + about + "\n\n" + "\n\n".join(parts))
 
 
 def startup_section(entries):
@@ -188,6 +191,20 @@ def batches_section(entries):
                          f"{case['tokens_per_second']:.0f}", f"{floor:.3f}", percent(case["floor_share"]["median"])])
     return ("## By batch\n\nA graph is prepared for each batch up to 16, then for multiples of 8 up to 64: between them a step is filled up.\n\n" +
             table(["model", "batch", "context", "ms", "tokens/s", "floor ms", "of floor"], rows))
+
+
+def generate_section(records, lines):
+    """What a user gets a second, sampling, text and scheduler included, beside steps alone."""
+    rows = []
+    for (what, model), figures in lines.items():
+        steps = [case for _, record in of_kind(records, "decode", "generate-steps-") if model_of(record) == model for case in record["cases"]]
+        if what == "generate" and steps:
+            rate = figures[-1]["tokens_per_second"]
+            rows.append([model, f"{rate:.1f}", f"{1e3 / rate:.3f}", f"{steps[0]['milliseconds_per_token']:.3f}",
+                         percent(1e3 / rate / steps[0]["milliseconds_per_token"] - 1)])
+    return ("## Generating\n\n512 tokens after a prompt of 1003 by `heddle generate --temperature 0.8`, with sampling and text, and steps alone "
+            "(`bench decode`, 512 from context 1024) in the same call.\n\n" +
+            table(["model", "tokens/s", "ms a token", "of steps alone", "more"], rows)) if rows else ""
 
 
 def pages_section(entries):
@@ -303,7 +320,8 @@ def report(records, runs, lines):
     parts = ["# Speed on one GPU",
              "Made by `bench/report_gpu.py` from the files under `bench/results`; `bench/README.md` says how it is measured. A ratio is "
              "PyTorch's time divided by Heddle's, in turns in one run: above 1, Heddle is faster. `spread` is half the range from "
-             "10 % to 90 %, of the median."]
+             "10 % to 90 %, of the median. Figures are of the commits that `Runs` names, on different machines, which differ by 2 to 3 %; those of a "
+             "row, and of a ratio, are of one call."]
     for kind, section in (("decode", decode_section), ("prefill", prefill_section), ("startup", startup_section)):
         if of_kind(records, kind):
             parts.append(section(of_kind(records, kind)))
@@ -313,6 +331,7 @@ def report(records, runs, lines):
                                    ("", "load", load_section)):
         if of_kind(records, kind, purpose):
             parts.append(section(of_kind(records, kind, purpose)))
+    parts.append(generate_section(records, lines))
     parts.append(operator_sections(records))
     if runs:
         parts.append(runs_section(runs))

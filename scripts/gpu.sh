@@ -39,9 +39,15 @@
 # archive of the logs, the benches' JSON and the tuned store.
 set -uo pipefail
 
-usage() {
+usage() {  # STATUS
   sed -n '2,41s/^# \{0,1\}//p' "$0"
-  exit 2
+  exit "$1"
+}
+
+# number_of OPTION VALUE: the value, which must be a whole number.
+number_of() {
+  [[ ${2-} =~ ^[1-9][0-9]{0,5}$ ]] || { echo "gpu.sh: $1 ${2-}: expected a whole number, 1 or more" >&2; exit 2; }
+  echo "$2"
 }
 
 steps=()
@@ -50,20 +56,21 @@ seconds=540
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU') || true
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
-    --gpus) gpus=${2:?--gpus: how many?}; shift 2 ;;
-    --minutes) seconds=$((60 * ${2:?--minutes: how many?})); shift 2 ;;
-    --seconds) seconds=${2:?--seconds: how many?}; shift 2 ;;
+    --gpus) gpus=$(number_of "$@") || exit; shift 2 ;;
+    --minutes) seconds=$(number_of "$@") || exit; seconds=$((60 * seconds)); shift 2 ;;
+    --seconds) seconds=$(number_of "$@") || exit; shift 2 ;;
+    --help | -h) usage 0 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize) steps+=("$1"); shift ;;
     gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
     all | collectives) steps+=(smoke cases bench conformance soak failure threads sanitize); shift ;;
-    *) usage ;;
+    *) usage 2 >&2 ;;
   esac
 done
 [ "${1:-}" = -- ] && shift
 bench_args=("$@")
-[ $((${#steps[@]} + ${#one_gpu_steps[@]})) -gt 0 ] || usage
+[ $((${#steps[@]} + ${#one_gpu_steps[@]})) -gt 0 ] || usage 2 >&2
 [ ${#steps[@]} -eq 0 ] || [ ${#one_gpu_steps[@]} -eq 0 ] || { echo "gpu.sh: steps of one GPU go by themselves" >&2; exit 2; }
 kind=fabric fewest=2
 [ ${#one_gpu_steps[@]} -eq 0 ] || { kind=one-gpu fewest=1 steps=("${one_gpu_steps[@]}") gpus=$((gpus < 1 ? gpus : 1)); }
@@ -470,7 +477,8 @@ generate() {
   for model in "${models[@]}"; do
     run "generate-$model" 60 "$bin/heddle" generate --device cuda --model "synth:$model" --prompt "$prompt" --max-tokens 512 \
       --temperature 0.8 --verbose
-    grep -h 'tokens/s' "$logs/generate-$model.log" | tail -n 1
+    sed -nE 's|^heddle: .*; ([0-9.]+) tokens/s.*|{"peer": "generate", "model": "'"$model"'", "tokens_per_second": \1}|p' \
+      "$logs/generate-$model.log" | tee "$logs/gpu-h200-generate-$model.lines"
     model_bench "generate-steps-$model" 40 decode "$model" --case 1x1024 --tokens 512 --repeats 3
   done
 }

@@ -6,6 +6,10 @@
 # --program is --one-gpu without tests: what benches need, small enough to go with a peer's packages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+case ${1:-} in
+  --one-gpu | --program) ;;
+  -*) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
 kind=fabric
 targets=(heddle_conformance heddle_collective_cases test_fabric heddle)
 if [ "${1:-}" = --one-gpu ]; then

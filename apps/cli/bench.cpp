@@ -95,7 +95,7 @@ void add_output_options(CLI::App& command, BenchOptions& options) {
 void add_peer_option(CLI::App& command, BenchOptions& options) {
   command
       .add_option("--compare", options.peer,
-                  "A peer to time in turns with Heddle: llama.cpp, or torch on a GPU (bench/README.md)")
+                  "A peer to time in turns with Heddle: llama.cpp on the CPU, torch on a GPU (bench/README.md)")
       ->type_name("NAME");
 }
 
@@ -112,7 +112,8 @@ void add_page_size_option(CLI::App& command, BenchOptions& options) {
 
 void run(const std::string& kind, BenchResult (*benchmark)(const BenchOptions&), const BenchOptions& options) {
   std::optional<PendingFile> file;  // opened now: what cannot be written must not be found hours later
-  if (options.json_file && !options.json_file->empty()) {
+  const bool to_file = options.json_file && !options.json_file->empty() && *options.json_file != "-";
+  if (to_file) {
     if (std::error_code ignored; std::filesystem::is_directory(*options.json_file, ignored))
       throw_error<InputError>("--json {}: is a folder, expected the name of a file", *options.json_file);
     file.emplace(*options.json_file);
@@ -182,9 +183,13 @@ void add_operator_benchmark(CLI::App& bench) {
       ->check(CLI::IsMember(operator_names()));
   command
       ->add_option_function<std::string>(
-          "--dtype", [options](const std::string& name) { options->model.dtype = dtype_named(name); },
-          "Of weights and the key-value cache; default: as the real model's")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+          "--dtype",
+          [options](const std::string& name) {
+            if (name != "auto") options->model.dtype = dtype_named(name);
+          },
+          "Of weights and the key-value cache; auto: as the real model's")
+      ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}))
+      ->default_str("auto");
   add_batches_option(*command, *options);
   add_contexts_option(*command, *options);
   add_cases_option(*command, *options);

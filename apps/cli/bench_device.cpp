@@ -122,6 +122,21 @@ std::vector<double> BenchDevice::seconds_per_call(int calls, int samples, std::f
   return seconds;
 }
 
+std::string conditions_text(const BenchDevice& device, DType weights, const nlohmann::json* hello) {
+  const ordered_json gpu = gpu_record(device.device());
+  std::string text = gpu.is_object()
+                         ? fmt::format("{} ({})", name_of(device.device()), gpu.at("name").get<std::string>())
+                         : fmt::format("{}, threads {}", name_of(device.device()), device.threads());
+  text += fmt::format(", weights {}", name_of(weights));
+  if (hello != nullptr) {
+    text += fmt::format("; peer: {} {}", hello->value("name", ""), hello->value("version", ""));
+    if (const auto settings = hello->find("settings"); settings != hello->end() && settings->is_object())
+      for (const auto& [name, value] : settings->items())
+        text += fmt::format(", {} {}", name, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return text + "\n";
+}
+
 int default_page_size(Device device) {
   return device.kind == DeviceKind::cuda ? 64 : 32;
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "base/dtype.h"
@@ -57,6 +58,9 @@ class BenchDevice {
 
 // What a record says of a GPU: name, memory, driver, and the clocks of now. Null on the CPU.
 nlohmann::ordered_json gpu_record(Device device);
+
+// What a table is headed by: the device, the weights' dtype and, where there is one, the peer by its hello.
+std::string conditions_text(const BenchDevice& device, DType weights, const nlohmann::json* hello);
 
 // Tokens in a page of the engine's cache there (engine/engine.h).
 int default_page_size(Device device);

@@ -133,7 +133,9 @@ class ModelBench {
     fields["weight_bytes_per_step"] = runner_->shape().weight_bytes_per_step;
     if (peer_) fields["peer"] = peer_->hello();
     fields["cases"] = std::move(cases);
-    BenchResult result{.fields = std::move(fields), .table = table_text(rows_)};
+    BenchResult result{.fields = std::move(fields),
+                       .table = conditions_text(*device_, runner_->shape().dtype, peer_ ? &peer_->hello() : nullptr) +
+                                table_text(rows_)};
     if (operators_) {
       result.table += "\nThe operators of these steps, each alone:\n" + operators_->table();
       if (!operators_->wrong().empty())

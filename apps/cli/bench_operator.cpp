@@ -23,8 +23,7 @@ using nlohmann::ordered_json;
 using Strings = std::vector<std::string>;
 
 constexpr std::int64_t kFewRows = 16;
-constexpr int kLeastCalls = 20;  // in a sample
-constexpr std::size_t kMostSetsOnCpu = 4;
+constexpr int kLeastCalls = 20;         // in a sample
 constexpr std::size_t kMostSets = 256;  // of operands
 constexpr int kCallsFromCache = 100;    // of what is over in a microsecond or two
 constexpr double kSustained = 0.08;     // seconds: until a GPU at its power limit runs at the clock that it can keep
@@ -36,12 +35,12 @@ int sets_for(const OperatorCase& one, const BenchDevice& device) {
   if (one.set_bytes == 0) return 1;
   const std::size_t wanted = 2 * device.cache_bytes() / one.set_bytes + 2;
   const std::size_t affordable = std::max<std::size_t>(1, kMostSetBytes / one.set_bytes);
-  return static_cast<int>(std::min<std::size_t>({wanted, affordable, device.on_gpu() ? kMostSets : kMostSetsOnCpu}));
+  return static_cast<int>(std::min({wanted, affordable, kMostSets}));
 }
 
 // `bound_seconds`: of a call that arithmetic bounds, at the rate that the device keeps up; 0 where memory does.
 int calls_for(const OperatorCase& one, int sets, const BenchDevice& device, double bound_seconds) {
-  if (!device.on_gpu()) return sets;
+  if (!device.on_gpu()) return one.set_bytes == 0 ? kLeastCalls : sets;
   int least = one.set_bytes == 0 ? kCallsFromCache : kLeastCalls;
   if (bound_seconds > 0) least = std::max(least, static_cast<int>(std::min(kSustained / bound_seconds, kMostCalls)));
   return (least + sets - 1) / sets * sets;
@@ -216,7 +215,7 @@ BenchResult bench_operator(const BenchOptions& options) {
   }
   if (result.fields["gpu"].is_object()) result.fields["gpu"]["clock_mhz_after"] = gpu_record(device)["clock_mhz"];
   result.fields["cases"] = std::move(cases);
-  result.table = times.table();
+  result.table = conditions_text(bench, step.dtype, peer ? &peer->hello() : nullptr) + times.table();
   if (!times.wrong().empty())
     result.failure = fmt::format("{} is not what the CPU computes: nothing of its time counts", times.wrong());
   return result;

@@ -43,7 +43,10 @@ def import_llama():
     raise ImportError("there is no llama_cpp on PYTHONPATH or in site-packages: pip install llama-cpp-python")
 
 
-api, VERSION = import_llama()
+try:
+    api, VERSION = import_llama()
+except ImportError as error:
+    sys.exit(f"{error}; HEDDLE_PEER_PYTHON ({sys.executable} now) names another Python")
 FLASH = {"auto": -1, "off": 0, "on": 1}
 MAX_STEP = 512
 

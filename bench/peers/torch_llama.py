@@ -478,7 +478,8 @@ def main():
     if len(sys.argv) > 1:
         return by_hand()
     name = torch.cuda.get_device_name() if DEVICE.type == "cuda" else "CPU"
-    protocol.serve({"name": "PyTorch, compiled, CUDA graphs", "version": torch.__version__,
+    how = ", compiled, CUDA graphs" if DEVICE.type == "cuda" else ""
+    protocol.serve({"name": "PyTorch" + how, "version": torch.__version__,
                     "settings": {"mode": MODE, "device": name, "waits": "once a sample"}}, prepare)
 
 
