@@ -58,6 +58,7 @@ DeviceChoice choose(const ModelSource& source, const ModelOptions& options, cons
   const bool cpu_asked = options.device && options.device->kind == DeviceKind::cpu;
   const GpuDiscovery gpus = cpu_asked ? GpuDiscovery{} : discover_gpus();
   std::optional<MemoryPlan> plan;
+  bool passed_over = false;
   DeviceChoice choice = choose_device(options.device, gpus, [&](Device device) -> std::string {
     try {
       plan = plan_on(device, source, engine, loading);
@@ -65,9 +66,12 @@ DeviceChoice choose(const ModelSource& source, const ModelOptions& options, cons
       return failure.what();
     }
     const std::string reason = why_too_large(*plan);
+    passed_over = passed_over || !reason.empty();
     return reason.empty() ? reason
                           : fmt::format("{} has too little memory for {}: {}", name_of(device), options.model, reason);
   });
+  // Or the wait for the CPU's tokens would be the only sign of it.
+  if (passed_over && choice.device.kind == DeviceKind::cpu) log_warning("{}; on the CPU", choice.reason);
   if (options.verbose && choice.device.kind == DeviceKind::cuda)
     write_stderr(fmt::format("heddle: on {} ({}): {}\n", name_of(choice.device), choice.reason, text_of(*plan)));
   return choice;

@@ -10,9 +10,9 @@
 
 namespace heddle {
 
-// Throws Failure: `what`, CUDA's own words and, where the process's context on its GPU is broken (a fault in a kernel, a GPU
-// that fell off the bus) and no later call can succeed, what to look at and what to do. CUDA remembers an error until
-// somebody asks, and the next launch's check would report it as its own; so this asks.
+// Throws Failure: `what` and CUDA's own words; LostDevice where the process's context on its GPU is broken (a fault in
+// a kernel, a GPU that fell off the bus) and no later call can succeed, with what to look at and what to do. CUDA
+// remembers an error until somebody asks, and the next launch's check would report it as its own; so this asks.
 [[noreturn]] void throw_cuda_error(std::string_view what, cudaError_t error);
 
 inline void check_cuda(cudaError_t error, const char* call) {

@@ -1,5 +1,6 @@
 #include "base/cuda_runtime.h"
 
+#include <atomic>
 #include <thread>
 
 #include "base/cuda_call.h"
@@ -20,15 +21,20 @@ bool is_broken_by(cudaError_t error) {
 
 void throw_cuda_error(std::string_view what, cudaError_t error) {
   cudaGetLastError();
-  throw_error<Failure>("{}: {}{}", what, cudaGetErrorString(error),
-                       is_broken_by(error)
-                           ? "; this process can use its GPU no more. `nvidia-smi` and the kernel's log "
-                             "(`dmesg | grep -i xid`) may say why; start again, or with --device cpu"
-                           : "");
+  if (is_broken_by(error))
+    throw_error<LostDevice>(
+        "{}: {}; this process can use its GPU no more. `nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) may "
+        "say why; start again, or with --device cpu",
+        what, cudaGetErrorString(error));
+  throw_error<Failure>("{}: {}", what, cudaGetErrorString(error));
 }
 
 namespace cuda {
 namespace {
+
+// Of this process: a wait has passed its deadline. What destructors call then returns at once and leaves its memory to
+// the end of the process, as freeing would wait for the same work, without a deadline.
+std::atomic<bool> work_does_not_end = false;
 
 // Polls until `query` no longer says "not ready": CUDA's own waits know no deadline.
 template <class Query>
@@ -38,7 +44,13 @@ void wait_until_ready(Query query, const char* call, Deadline deadline) {
     if (state == cudaSuccess) return;
     if (state != cudaErrorNotReady) check_cuda(state, call);
     cudaGetLastError();
-    if (deadline.passed()) throw_error<Timeout>("CUDA: {}: not done at the deadline", call);
+    if (deadline.passed()) {
+      work_does_not_end = true;
+      throw_error<Timeout>(
+          "CUDA: {}: what the GPU was given has not ended by the deadline; `nvidia-smi` and the kernel's log "
+          "(`dmesg | grep -i xid`) may say why",
+          call);
+    }
     std::this_thread::yield();
   }
 }
@@ -53,6 +65,7 @@ void* create_stream(int device) {
 }
 
 void destroy_stream(void* stream) {
+  if (work_does_not_end) return;
   cudaStreamSynchronize(static_cast<cudaStream_t>(stream));  // a destructor has nobody to report an error to
   cudaStreamDestroy(static_cast<cudaStream_t>(stream));
 }
@@ -101,6 +114,7 @@ void* allocate(int device, std::size_t size_bytes) {
 }
 
 void release(int device, void* memory) {
+  if (work_does_not_end) return;
   int former = 0;
   cudaGetDevice(&former);
   cudaSetDevice(device);
@@ -127,6 +141,7 @@ void pin(void* memory, std::size_t size_bytes) {
 }
 
 void unpin(void* memory) {
+  if (work_does_not_end) return;
   cudaHostUnregister(memory);
 }
 
@@ -165,6 +180,7 @@ void launch_graph(void* graph, void* stream) {
 }
 
 void destroy_graph(void* graph) {
+  if (work_does_not_end) return;
   cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
 }
 

@@ -1,6 +1,7 @@
 // The few calls of the CUDA runtime that base needs, without CUDA's headers. Defined only in builds with CUDA; used
-// behind `if constexpr (kHaveCuda)`. All throw Failure with CUDA's own words, but destroy_*, release* and
-// abandon_capture, which destructors call. They leave the thread's current device as it was.
+// behind `if constexpr (kHaveCuda)`. All throw Failure with CUDA's own words (LostDevice where the GPU broke), but
+// destroy_*, release, unpin and abandon_capture, which destructors call, and which do nothing once a wait has passed its
+// deadline. They leave the thread's current device as it was.
 #pragma once
 
 #include <cstddef>

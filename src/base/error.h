@@ -24,6 +24,11 @@ struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A GPU broke under this process, which can use it no more.
+struct LostDevice : Failure {
+  using Failure::Failure;
+};
+
 // A wait passed its deadline.
 struct Timeout : Failure {
   using Failure::Failure;

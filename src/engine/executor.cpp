@@ -171,10 +171,14 @@ void Executor::guarded(Action action) {
   };
   try {
     action();
-  } catch (const Timeout&) {
+  } catch (const Timeout& timeout) {
     stuck_ = true;
     num_in_flight_ = 0;
-    throw;
+    if (!on_gpu(device())) throw;
+    throw_error<Timeout>("{}: {}; --device cpu works without it", name_of(device()), timeout.what());
+  } catch (const LostDevice& lost) {
+    give_up();
+    throw_error<LostDevice>("{}: {}", name_of(device()), lost.what());
   } catch (const Failure& failure) {
     give_up();
     if (!on_gpu(device())) throw;

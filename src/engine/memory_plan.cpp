@@ -33,13 +33,11 @@ std::string why_too_large(const MemoryPlan& plan) {
   if (plan.total() <= plan.available) return {};
   const std::size_t missing = plan.total() - plan.available;
   const std::size_t without_cache = plan.weights + plan.step + plan.other;
-  std::string fits = "a smaller model or dtype would fit";
+  std::string fits = "a smaller model, or weights of fewer bits (--dtype), would fit, or a GPU with more free memory";
   if (without_cache < plan.available && plan.cache > 0) {
     const double share = static_cast<double>(plan.available - without_cache) / static_cast<double>(plan.cache);
-    fits = fmt::format("keys and values of {} tokens would fit: ask for a shorter context or fewer sequences",
-                       static_cast<std::int64_t>(share * static_cast<double>(plan.cache_tokens)));
-  } else if (plan.weights + plan.other < plan.available) {
-    fits = "fewer sequences or tokens a step would fit";
+    fits += fmt::format("; beside these weights, keys and values of {} tokens",
+                        static_cast<std::int64_t>(share * static_cast<double>(plan.cache_tokens)));
   }
   return fmt::format("{} are missing: {}, which are free; {}", memory_text(missing), text_of(plan), fits);
 }

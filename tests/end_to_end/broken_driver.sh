@@ -67,7 +67,8 @@ expect "a driver that serves" ended_with 0
 refused "no GPU" "no CUDA-capable device" BROKEN_DRIVER_CALL=cuInit:1:100
 refused "driver too old" "driver is too old: it knows CUDA 12.2" BROKEN_DRIVER_VERSION=12020
 refused "another architecture" "compute capability 8.0" BROKEN_DRIVER_CAPABILITY=8.0
-refused "too little memory" "GiB|MiB|bytes" BROKEN_DRIVER_FREE=1048576
+refused "too little memory" "[GM]iB are missing.*would fit" BROKEN_DRIVER_FREE=1048576
+expect "too little memory, device not named" says "warning: .*too little memory.*on the CPU"
 
 attempt BROKEN_DRIVER_CALL=cuMemAlloc:2:2:once "${generate[@]}" --device cuda
 expect "memory refused" ended_with 1

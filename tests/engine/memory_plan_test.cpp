@@ -35,9 +35,9 @@ TEST(MemoryPlan, SaysWhatIsMissingAndWhatWouldFit) {
   const std::string weights = why_too_large(plan_memory(*model, {}, 12 * kGiB));
   EXPECT_THAT(weights, HasSubstr("GiB are missing"));
   EXPECT_THAT(weights, HasSubstr("15.0 GiB of weights"));
-  EXPECT_THAT(weights, HasSubstr("a smaller model or dtype would fit"));
+  EXPECT_THAT(weights, HasSubstr("a smaller model, or weights of fewer bits"));
   const std::string cache = why_too_large(plan_memory(*model, {.kv_bytes = std::int64_t{30} << 30}, 40 * kGiB));
-  EXPECT_THAT(cache, HasSubstr("ask for a shorter context or fewer sequences"));
+  EXPECT_THAT(cache, HasSubstr("beside these weights, keys and values of"));
   EXPECT_THAT(cache, ::testing::Not(HasSubstr("\n")));
 }
 
