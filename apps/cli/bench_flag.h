@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/stream.h"
-#include "fabric/atomics.h"
+#include "device/atomics.h"
 #include "fabric/fabric.h"
 
 namespace CLI {

@@ -1,7 +1,7 @@
 // bench flag: the rounds themselves; the CUDA compiler's where there is one.
 #include "cli/bench_flag.h"
-#include "fabric/enqueue_body.h"
-#include "fabric/one_sided.h"
+#include "device/enqueue_body.h"
+#include "device/one_sided.h"
 
 namespace heddle {
 namespace {

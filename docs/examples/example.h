@@ -7,9 +7,9 @@
 
 #include "base/copy.h"
 #include "base/error.h"
-#include "fabric/enqueue_body.h"
+#include "device/enqueue_body.h"
+#include "device/one_sided.h"
 #include "fabric/fabric.h"
-#include "fabric/one_sided.h"
 
 // What one rank does. `stream` is on the fabric's device.
 void rank_main(heddle::Fabric& fabric, heddle::Stream& stream);

@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "collectives/low_latency.cuh"
-#include "collectives/packet_sum.cuh"
-#include "collectives/pieces.cuh"
+#include "device/packet_sum.cuh"
+#include "device/pieces.cuh"
 
 namespace heddle {
 

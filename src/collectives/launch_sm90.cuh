@@ -5,7 +5,7 @@
 
 #include "base/cuda_call.h"
 #include "collectives/communicator.h"
-#include "fabric/group.h"
+#include "device/group.h"
 
 namespace heddle {
 
@@ -41,7 +41,7 @@ void launch(const Communicator& communicator, const Program& program, const Choi
   config.stream = static_cast<cudaStream_t>(stream.native());
   config.attrs = &attribute;
   config.numAttrs = 1;
-  // As all kernels of a step have it (kernels/launch_sm90.cuh): where it differs, a multiprocessor drains in between.
+  // As all kernels of a step have it (device/launch_sm90.cuh): where it differs, a multiprocessor drains in between.
   cudaError_t error = cudaFuncSetAttribute(run_collective<Program>, cudaFuncAttributePreferredSharedMemoryCarveout,
                                            cudaSharedmemCarveoutMaxShared);
   if (error == cudaSuccess)

@@ -13,10 +13,10 @@
 // polled with acquire, so p's words come after r's clearing; on a GPU a kernel's end orders them.
 #pragma once
 
-#include "collectives/packet.cuh"
-#include "collectives/unrolled.cuh"
 #include "collectives/workspace.h"
-#include "fabric/one_sided.h"
+#include "device/one_sided.h"
+#include "device/packet.cuh"
+#include "device/unrolled.cuh"
 #include "schedule/all_to_all.h"
 
 namespace heddle {

@@ -2,9 +2,9 @@
 // with a flag, through slots that are used again when the flag of what became of them has come back.
 #pragma once
 
-#include "collectives/pieces.cuh"
 #include "collectives/workspace.h"
-#include "fabric/group.h"
+#include "device/group.h"
+#include "device/pieces.cuh"
 
 namespace heddle {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "collectives/communicator.h"
-#include "fabric/group.h"
+#include "device/group.h"
 
 namespace heddle {
 

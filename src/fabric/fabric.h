@@ -30,8 +30,8 @@
 #include "base/deadline.h"
 #include "base/device.h"
 #include "base/stream.h"
-#include "fabric/peers.h"
-#include "fabric/tag.h"
+#include "device/peers.h"
+#include "device/tag.h"
 
 namespace heddle {
 

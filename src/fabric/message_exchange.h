@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "fabric/tag.h"
+#include "device/tag.h"
 
 namespace heddle {
 

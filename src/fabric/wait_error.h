@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/wait_record.h"
+#include "device/wait_record.h"
 
 namespace heddle {
 

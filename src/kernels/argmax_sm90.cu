@@ -1,9 +1,9 @@
 // A cluster takes a row, block-wide pieces of it in turn.
 #include <limits>
 
+#include "device/launch_sm90.cuh"
 #include "kernels/argmax_sm90.h"
 #include "kernels/largest_sm90.cuh"
-#include "kernels/launch_sm90.cuh"
 
 namespace heddle {
 namespace {

@@ -2,8 +2,8 @@
 // segments. docs/notes/attention_gpu.md has what was measured of the ways to share.
 #include <cstdint>
 
+#include "device/launch_sm90.cuh"
 #include "kernels/attention_decode_sm90.cuh"
-#include "kernels/launch_sm90.cuh"
 
 namespace heddle::sm90 {
 namespace {

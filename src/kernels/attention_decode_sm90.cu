@@ -16,13 +16,13 @@
 #include <array>
 #include <cmath>
 
+#include "device/launch_sm90.cuh"
 #include "kernels/attention_decode_merge_sm90.cuh"
 #include "kernels/attention_decode_sm90.cuh"
 #include "kernels/attention_decode_sums_sm90.cuh"
 #include "kernels/attention_sm90_rows.cuh"
 #include "kernels/attention_sm90_tiles.cuh"
 #include "kernels/instructions_sm90.cuh"
-#include "kernels/launch_sm90.cuh"
 
 namespace heddle {
 namespace {

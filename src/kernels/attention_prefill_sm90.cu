@@ -14,11 +14,11 @@
 #include <type_traits>
 
 #include "base/checked.h"
+#include "device/launch_sm90.cuh"
 #include "kernels/attention_decode_sm90.h"
 #include "kernels/attention_sm90_rows.cuh"
 #include "kernels/attention_sm90_tiles.cuh"
 #include "kernels/instructions_sm90.cuh"
-#include "kernels/launch_sm90.cuh"
 #include "kernels/wgmma_sm90.cuh"
 
 namespace heddle {

@@ -3,10 +3,10 @@
 
 #include <cmath>
 
+#include "device/launch_sm90.cuh"
 #include "kernels/attention_decode_sm90.h"
 #include "kernels/attention_prefill_sm90.h"
 #include "kernels/attention_sm90_rows.cuh"
-#include "kernels/launch_sm90.cuh"
 
 namespace heddle {
 namespace {

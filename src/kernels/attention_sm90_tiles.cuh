@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "device/tensor_map_sm90.cuh"
 #include "kernels/attention.h"
-#include "kernels/tensor_map_sm90.cuh"
 #include "kernels/tile_sm90.cuh"
 
 namespace heddle::sm90 {

@@ -1,7 +1,7 @@
 // A thread takes the same place of every page that is to move, move after move: so each move sees what the earlier ones
 // did there, with no wait between threads.
+#include "device/launch_sm90.cuh"
 #include "kernels/copy_pages_sm90.h"
-#include "kernels/launch_sm90.cuh"
 
 namespace heddle {
 namespace {

@@ -1,7 +1,7 @@
 // Rows of the table by token. A block takes a token, its threads the row's packs in turn.
+#include "device/launch_sm90.cuh"
 #include "kernels/elements_sm90.cuh"
 #include "kernels/embedding_sm90.h"
-#include "kernels/launch_sm90.cuh"
 
 namespace heddle {
 namespace {

@@ -1,7 +1,7 @@
 // Copies of rows: bytes, whatever they stand for.
+#include "device/launch_sm90.cuh"
 #include "kernels/elements_sm90.cuh"
 #include "kernels/gather_rows_sm90.h"
-#include "kernels/launch_sm90.cuh"
 
 namespace heddle {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/mbarrier_sm90.cuh"
+#include "device/mbarrier_sm90.cuh"
 
 namespace heddle::sm90 {
 

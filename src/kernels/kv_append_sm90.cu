@@ -2,10 +2,10 @@
 // tokens' slots.
 #include <type_traits>
 
+#include "device/launch_sm90.cuh"
 #include "kernels/elements_sm90.cuh"
 #include "kernels/kv_append_sm90.cuh"
 #include "kernels/kv_append_sm90.h"
-#include "kernels/launch_sm90.cuh"
 
 namespace heddle {
 namespace {

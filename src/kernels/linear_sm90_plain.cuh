@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/launch_sm90.cuh"
+#include "device/launch_sm90.cuh"
 #include "kernels/linear.h"
 
 namespace heddle {

@@ -21,11 +21,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/launch_sm90.cuh"
+#include "device/launch_sm90.cuh"
+#include "device/mbarrier_sm90.cuh"
 #include "kernels/linear_sm90_plain.cuh"
 #include "kernels/linear_sm90_stream_copy.cuh"
 #include "kernels/linear_sm90_stream_shape.cuh"
-#include "kernels/mbarrier_sm90.cuh"
 #include "kernels/swiglu_sm90.cuh"
 
 namespace heddle {

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/launch_sm90.cuh"
+#include "device/launch_sm90.cuh"
+#include "device/mbarrier_sm90.cuh"
+#include "device/tensor_map_sm90.cuh"
 #include "kernels/linear_sm90_stream_shape.cuh"
-#include "kernels/mbarrier_sm90.cuh"
-#include "kernels/tensor_map_sm90.cuh"
 
 namespace heddle {
 

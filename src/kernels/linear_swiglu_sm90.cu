@@ -19,11 +19,11 @@
 #include <limits>
 
 #include "base/checked.h"
+#include "device/launch_sm90.cuh"
+#include "device/mbarrier_sm90.cuh"
+#include "device/tensor_map_sm90.cuh"
 #include "kernels/instructions_sm90.cuh"
-#include "kernels/launch_sm90.cuh"
-#include "kernels/mbarrier_sm90.cuh"
 #include "kernels/swiglu_sm90.cuh"
-#include "kernels/tensor_map_sm90.cuh"
 #include "kernels/tile_sm90.cuh"
 #include "kernels/wgmma_sm90.cuh"
 

@@ -6,8 +6,8 @@
 // and the groups in order. Packs past the end are zeros and change nothing.
 #include <algorithm>
 
+#include "device/launch_sm90.cuh"
 #include "kernels/elements_sm90.cuh"
-#include "kernels/launch_sm90.cuh"
 #include "kernels/rmsnorm_sm90.h"
 
 namespace heddle {

@@ -3,9 +3,9 @@
 // what is left then is to load, turn and store.
 #include <type_traits>
 
+#include "device/launch_sm90.cuh"
 #include "kernels/elements_sm90.cuh"
 #include "kernels/kv_append_sm90.cuh"
-#include "kernels/launch_sm90.cuh"
 #include "kernels/rope_append_sm90.h"
 #include "kernels/rope_sm90.cuh"
 

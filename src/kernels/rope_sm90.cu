@@ -1,8 +1,8 @@
 // A block takes a token, or some heads of one: its first threads compute the cosines and sines of the token's pairs,
 // once for all heads, while the first heads are on their way. A thread turns the same pairs of head after head. Every
 // step is rounded as on the CPU: products and sums are not fused.
+#include "device/launch_sm90.cuh"
 #include "kernels/elements_sm90.cuh"
-#include "kernels/launch_sm90.cuh"
 #include "kernels/rope_sm90.cuh"
 #include "kernels/rope_sm90.h"
 

@@ -8,8 +8,8 @@
 // float64, and only then held against border and min_p.
 #include <limits>
 
+#include "device/launch_sm90.cuh"
 #include "kernels/largest_sm90.cuh"
-#include "kernels/launch_sm90.cuh"
 #include "kernels/random.h"
 #include "kernels/sample_sm90.h"
 

@@ -1,6 +1,6 @@
 // Element by element, a pack a thread.
+#include "device/launch_sm90.cuh"
 #include "kernels/elements_sm90.cuh"
-#include "kernels/launch_sm90.cuh"
 #include "kernels/swiglu_sm90.cuh"
 #include "kernels/swiglu_sm90.h"
 

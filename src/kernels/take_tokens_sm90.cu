@@ -1,5 +1,5 @@
 // One thread a row; what the step before chose may lie in the host's memory, a few bytes away over the bus.
-#include "kernels/launch_sm90.cuh"
+#include "device/launch_sm90.cuh"
 #include "kernels/take_tokens_sm90.h"
 
 namespace heddle {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "conformance/cases.h"
-#include "fabric/enqueue_body.h"
-#include "fabric/one_sided.h"
+#include "device/enqueue_body.h"
+#include "device/one_sided.h"
 
 namespace heddle::conformance {
 namespace {

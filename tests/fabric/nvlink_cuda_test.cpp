@@ -12,9 +12,9 @@
 #include "base/error.h"
 #include "base/team.h"
 #include "conformance/run_cases.h"
+#include "device/wait_record.h"
 #include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/nvlink/nvlink_ranks.h"
-#include "fabric/wait_record.h"
 
 namespace heddle {
 namespace {

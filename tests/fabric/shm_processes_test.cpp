@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "fabric/atomics.h"
+#include "device/atomics.h"
 #include "fabric/process_state.h"
 #include "fabric/rank_processes.h"
 #include "fabric/registry.h"

@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "base/team.h"
 #include "base/thread_pool.h"
-#include "fabric/enqueue_body.h"
+#include "device/enqueue_body.h"
+#include "device/one_sided.h"
 #include "fabric/fabric.h"
-#include "fabric/one_sided.h"
 #include "fabric/run_ranks.h"
 #include "fabric/shm/control.h"
 

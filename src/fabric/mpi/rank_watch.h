@@ -14,10 +14,10 @@
 #include <thread>
 #include <vector>
 
+#include "device/tag.h"
 #include "fabric/mpi/beat_socket.h"
 #include "fabric/mpi/presence.h"
 #include "fabric/process_state.h"
-#include "fabric/tag.h"
 
 namespace heddle {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "fabric/peers.h"
+#include "device/peers.h"
 #include "fabric/shm/mapping.h"
 #include "fabric/shm/shared_object.h"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "fabric/spin.h"
+#include "device/spin.h"
 
 namespace heddle {
 

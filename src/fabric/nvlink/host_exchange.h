@@ -10,8 +10,8 @@
 
 #include "base/stream.h"
 #include "base/thread_pool.h"
+#include "device/tag.h"
 #include "fabric/fabric.h"
-#include "fabric/tag.h"
 
 namespace heddle {
 

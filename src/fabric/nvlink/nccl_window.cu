@@ -1,8 +1,8 @@
 #include <nccl_device.h>
 
 #include "base/cuda_call.h"
+#include "device/peers.h"
 #include "fabric/nvlink/nccl_window.h"
-#include "fabric/peers.h"
 
 namespace heddle {
 namespace {

@@ -1,8 +1,8 @@
 #include <cuda_runtime_api.h>
 
 #include "base/cuda_call.h"
+#include "device/vector_copy.h"
 #include "fabric/nvlink/nvlink_kernels.h"
-#include "fabric/vector_copy.h"
 
 namespace heddle::nvlink {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "fabric/peers.h"
-#include "fabric/spin.h"
+#include "device/peers.h"
+#include "device/spin.h"
 
 namespace heddle::nvlink {
 

@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "fabric/atomics.h"
-#include "fabric/spin.h"
+#include "device/atomics.h"
+#include "device/spin.h"
 
 namespace heddle {
 namespace {

@@ -1,5 +1,5 @@
 // What the ranks of one run share beside their heaps. It lies in memory that starts as zeros, which for every field
-// mean "not yet", and is read and written with the atomics of fabric/atomics.h: in threads and in processes alike.
+// mean "not yet", and is read and written with the atomics of device/atomics.h: in threads and in processes alike.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/peers.h"
-#include "fabric/wait_record.h"
+#include "device/peers.h"
+#include "device/wait_record.h"
 
 namespace heddle {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "fabric/atomics.h"
+#include "device/atomics.h"
 #include "fabric/process_state.h"
 
 namespace heddle {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "fabric/atomics.h"
+#include "device/atomics.h"
 #include "fabric/process_state.h"
 #include "fabric/shm/shared_object.h"
 #include "fabric/shm/shm_fabric.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "fabric/one_sided.h"
+#include "device/one_sided.h"
 #include "fabric/patience.h"
 #include "fabric/wait_error.h"
 

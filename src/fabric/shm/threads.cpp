@@ -1,7 +1,7 @@
 #include "fabric/shm/threads.h"
 
 #include "base/error.h"
-#include "fabric/atomics.h"
+#include "device/atomics.h"
 #include "fabric/shm/shm_fabric.h"
 
 namespace heddle {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "collectives/packet_sum.cuh"
-#include "collectives/pieces.cuh"
+#include "device/packet_sum.cuh"
+#include "device/pieces.cuh"
 
 namespace heddle {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/host_device.h"
-#include "fabric/group.h"
+#include "device/group.h"
 
 namespace heddle {
 

@@ -10,11 +10,11 @@
 #include <cstring>
 
 #include "base/host_device.h"
-#include "fabric/atomics.h"
-#include "fabric/group.h"
-#include "fabric/peers.h"
-#include "fabric/spin.h"
-#include "fabric/vector_copy.h"
+#include "device/atomics.h"
+#include "device/group.h"
+#include "device/peers.h"
+#include "device/spin.h"
+#include "device/vector_copy.h"
 
 namespace heddle {
 

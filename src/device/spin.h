@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "base/host_device.h"
-#include "fabric/atomics.h"
-#include "fabric/group.h"
-#include "fabric/wait_record.h"
+#include "device/atomics.h"
+#include "device/group.h"
+#include "device/wait_record.h"
 
 namespace heddle {
 

@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "base/host_device.h"
-#include "fabric/wait_record.h"
+#include "device/wait_record.h"
 
 namespace heddle {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "fabric/tag.h"
+#include "device/tag.h"
 
 namespace heddle {
 

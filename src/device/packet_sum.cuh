@@ -4,8 +4,8 @@
 #include <bit>
 
 #include "base/dtype.h"
-#include "collectives/packet.cuh"
-#include "collectives/unrolled.cuh"
+#include "device/packet.cuh"
+#include "device/unrolled.cuh"
 
 namespace heddle {
 namespace detail {

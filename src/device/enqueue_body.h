@@ -17,7 +17,7 @@
 
 #include "base/error.h"
 #include "base/stream.h"
-#include "fabric/group.h"
+#include "device/group.h"
 
 #ifdef __CUDACC__
 #include "base/cuda_call.h"

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "base/host_device.h"
-#include "fabric/atomics.h"
+#include "device/atomics.h"
 
 namespace heddle {
 

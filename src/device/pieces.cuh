@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collectives/packet.cuh"
+#include "device/packet.cuh"
 
 namespace heddle {
 
