@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/buffer.h"
 #include "base/error.h"
 #include "engine/executor.h"
 #include "engine/page_allocator.h"
@@ -32,20 +33,13 @@ class LlamaRunner {
     int page_size = 4;
     int num_pages = 64;
     int max_sequences = 8;
+    int max_tokens = 64;  // of a step
     std::optional<DType> dtype;
     Device device;
   };
 
   LlamaRunner(const std::filesystem::path& folder, const Options& options)
-      : executor_(load_model(Checkpoint(folder), {.device = options.device, .dtype = options.dtype}),
-                  {.step = {.max_tokens = 64,
-                            .max_sequences = options.max_sequences,
-                            .max_samples = 64,
-                            .max_pages_per_sequence = options.num_pages},
-                   .page_size = options.page_size,
-                   .num_pages = options.num_pages},
-                  options.threads),
-        pages_(options.num_pages) {}
+      : LlamaRunner(load_model(Checkpoint(folder), {.device = options.device, .dtype = options.dtype}), options) {}
 
   Executor& executor() { return executor_; }
   PageAllocator& pages() { return pages_; }
@@ -91,7 +85,28 @@ class LlamaRunner {
     return rows;
   }
 
+  // Enqueues the model's part of the last step once more, as the executor does, with arrays that must not be read: for
+  // recording what it launches.
+  void enqueue_last_step(Arena& arena) {
+    Buffer arrays(placed_bytes(limits_));
+    const StepTensors step = place(plan_, limits_, arrays.data(), arrays.data());
+    model_.run(step, executor_.kv_pages(), arena, executor_.stream());
+  }
+  std::size_t arena_bytes() const { return model_.arena_bytes(limits_); }
+
  private:
+  LlamaRunner(std::unique_ptr<Model> model, const Options& options)
+      : limits_({.max_tokens = options.max_tokens,
+                 .max_sequences = options.max_sequences,
+                 .max_samples = options.max_tokens,
+                 .max_pages_per_sequence = options.num_pages}),
+        model_(*model),
+        executor_(std::move(model), {.step = limits_, .page_size = options.page_size, .num_pages = options.num_pages},
+                  options.threads),
+        pages_(options.num_pages) {}
+
+  StepLimits limits_;
+  Model& model_;  // the executor's
   Executor executor_;
   PageAllocator pages_;
   StepPlan plan_;
