@@ -18,6 +18,7 @@
 #include "kernels/rope.h"
 #include "kernels/rope_append.h"
 #include "kernels/swiglu.h"
+#include "models/llama.h"
 #include "models/rope_config.h"
 
 namespace heddle {
@@ -56,17 +57,17 @@ double roundings(std::initializer_list<DType> dtypes, double count = 4) {
   return count * unit;
 }
 
-// As models/llama.cpp has them: what is multiplied with weights (input_dtype) and, on a GPU, what operators pass on
-// inside a block (passed_dtype); what is to be added to the residual (delta_dtype); residual and logits are float32.
+LlamaDTypes dtypes_of(const OperatorStep& step) {
+  return llama_dtypes(step.dtype, step.device, Compute::automatic);
+}
 DType input_dtype(const OperatorStep& step) {
-  const bool narrow = step.device.kind == DeviceKind::cuda || step.dtype == DType::bfloat16;
-  return narrow ? step.dtype : DType::float32;
+  return dtypes_of(step).activations;
 }
 DType passed_dtype(const OperatorStep& step) {
-  return step.device.kind == DeviceKind::cuda ? step.dtype : DType::float32;
+  return dtypes_of(step).intermediates;
 }
 DType delta_dtype(const OperatorStep& step) {
-  return passed_dtype(step) == DType::bfloat16 ? DType::bfloat16 : DType::float32;
+  return dtypes_of(step).deltas;
 }
 
 struct LinearShape {

@@ -42,24 +42,13 @@ std::size_t bytes_per_step(const Llama::Weights& weights) {
   return bytes;
 }
 
-// Of what is multiplied with weights.
-DType activation_dtype(const Llama::Weights& weights, Compute compute) {
+LlamaDTypes dtypes_of(const Llama::Weights& weights, Compute compute) {
   const DType dtype = weights.logits.dtype;
   const auto is_same = [&](const Weight& weight) { return weight.dtype == dtype; };
   const bool all = std::ranges::all_of(weights.layers, [&](const Llama::Layer& layer) {
     return is_same(layer.qkv) && is_same(layer.output) && is_same(layer.gate_up) && is_same(layer.down);
   });
-  const bool on_cpu = weights.storage.device.kind == DeviceKind::cpu;
-  if (!all || compute == Compute::float32 || (on_cpu && dtype == DType::float16)) return DType::float32;
-  return dtype;
-}
-
-// Of what a block leaves for the next norm to add. On a GPU bfloat16 stays bfloat16, as that product is a third of what
-// add and norm move; the residual that takes it up is float32, so that it is rounded once, where transformers rounds
-// the sum, too. float16 would not do: what some models add is beyond its range.
-DType delta_dtype(Device device, DType activations) {
-  const bool narrow = device.kind == DeviceKind::cuda && activations == DType::bfloat16;
-  return narrow ? DType::bfloat16 : DType::float32;
+  return llama_dtypes(all ? dtype : DType::float32, weights.storage.device, compute);
 }
 
 // In place.
@@ -101,14 +90,27 @@ std::vector<int> each_once(std::vector<int> values) {
 
 }  // namespace
 
+// On a GPU a bfloat16 delta is a third of what add and norm move; the residual that takes it up is float32, so that it
+// is rounded once, where transformers rounds the sum, too. float16 would not do: what some models add is beyond its
+// range.
+LlamaDTypes llama_dtypes(DType weights, Device device, Compute compute) {
+  const bool on_cpu = device.kind == DeviceKind::cpu;
+  const bool widens = compute == Compute::float32 || (on_cpu && weights == DType::float16);
+  const DType activations = widens ? DType::float32 : weights;
+  const bool narrow_deltas = !on_cpu && activations == DType::bfloat16;
+  return {.activations = activations,
+          .intermediates = on_cpu ? DType::float32 : activations,
+          .deltas = narrow_deltas ? DType::bfloat16 : DType::float32};
+}
+
 Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan, Compute compute)
     : config_(std::move(config)),
       windows_(each_once(config_.windows)),
       weights_(std::move(weights)),
       plan_(std::move(plan)),
-      activations_(activation_dtype(weights_, compute)),
-      intermediates_(weights_.storage.device.kind == DeviceKind::cpu ? DType::float32 : activations_),
-      deltas_(delta_dtype(weights_.storage.device, activations_)),
+      activations_(dtypes_of(weights_, compute).activations),
+      intermediates_(dtypes_of(weights_, compute).intermediates),
+      deltas_(dtypes_of(weights_, compute).deltas),
       rope_scale_(rope_frequencies(config_.rope, config_.head_dim).scale),
       shape_({.num_layers = config_.num_layers,
               .num_kv_heads = config_.num_kv_heads,

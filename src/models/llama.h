@@ -15,6 +15,16 @@
 
 namespace heddle {
 
+// What a model computes in; residual and logits are float32.
+struct LlamaDTypes {
+  DType activations;    // of what is multiplied with weights
+  DType intermediates;  // of what matrices make within a block
+  DType deltas;         // of what a block leaves to be added to the residual
+};
+
+// `weights`: the dtype of all matrices; float32 where they differ.
+LlamaDTypes llama_dtypes(DType weights, Device device, Compute compute);
+
 class Llama : public Model {
  public:
   struct Layer {
@@ -69,9 +79,7 @@ class Llama : public Model {
   std::vector<int> windows_;  // of attention, each once
   Weights weights_;
   std::unique_ptr<Plan> plan_;
-  DType activations_;    // of what is multiplied with weights; residual and logits are float32
-  DType intermediates_;  // of what matrices make within a block
-  DType deltas_;         // of what a block leaves to be added to the residual
+  DType activations_, intermediates_, deltas_;  // LlamaDTypes
   float rope_scale_;
   ModelShape shape_;
 };
