@@ -46,6 +46,11 @@ void messages_are_causal(Context& context);
 void flags_are_used_again(Context& context);
 void store_buffering_with_barrier(Context& context);
 
+// fence_cases.cpp
+void fence_orders_a_polled_put(Context& context);
+void fence_reaches_a_third(Context& context);
+void fence_between_a_put_and_a_get(Context& context);
+
 // device_cases.cpp: the vocabulary of one_sided.h and atomics.h, from whatever a stream drives
 void device_moves_bytes(Context& context);
 void device_waits(Context& context);
