@@ -7,7 +7,10 @@
 // tell: a put's source may be overwritten, a get's destination read. What a put wrote at its peer is visible to a rank
 // that
 //   - has waited (wait) for a flag that the same stream signalled after the put, to that peer or to any other; or
-//   - has passed a barrier that the same stream entered after the put.
+//   - has passed a barrier that the same stream entered after the put; or
+//   - has waited (wait) for a flag whose 8 bytes the same stream put behind a fence that came after the put. On a CPU a
+//     put of 8 aligned bytes is one atomic store; a GPU copies them byte by byte, so there a flag's lowest byte alone
+//     may change.
 // `signal` is a release at system scope of all that its stream did before, `wait` an acquire for all that its stream
 // does after. Nothing else orders ranks: two puts to one peer may arrive in any order unless a fence lies between them.
 // Signals from one stream to one flag arrive in order. A stream's own memory is written by peers at any time: reading a
@@ -102,7 +105,9 @@ class Fabric {
   virtual void signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) = 0;
   // Until the own flag, which `from` raises, is >= target.
   virtual void wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) = 0;
-  // The stream's earlier puts are at their peers before any of its later operations begins.
+  // The stream's earlier puts are at their peers, for every rank to see, before any of its later operations begins: a
+  // full fence (seq_cst). So of two ranks that each put a word to the other, fence, and read their own (by a get, or by
+  // an atomic load), one at least sees what it was given.
   virtual void fence(Stream& stream) = 0;
   // Every rank of `team` enqueues it as often; what each wrote before is visible to all after. Different teams may meet
   // on different streams at once; one team's barriers lie in one stream, or in several that events order.

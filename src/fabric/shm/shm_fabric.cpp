@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "device/one_sided.h"
+#include "fabric/mapped_memory.h"
 #include "fabric/patience.h"
 #include "fabric/wait_error.h"
 
@@ -70,10 +71,8 @@ void ShmFabric::put(Stream& stream, int peer, void* destination, const void* sou
   check(stream, peer, "put");
   check_symmetric(destination, bytes, "put");
   require(source != nullptr || bytes == 0, "put: {} bytes from a null source", bytes);
-  if (bytes == 0) return;
-  stream.enqueue([this, peer, destination, source, bytes](ThreadPool&) {
-    if (peers_.at(peer, static_cast<std::byte*>(destination)) == source) return;
-    heddle::put(kThread, peers_, peer, destination, source, bytes);
+  stream.enqueue([there = peers_.at(peer, static_cast<std::byte*>(destination)), source, bytes](ThreadPool&) {
+    copy_mapped(there, source, bytes);
   });
 }
 
@@ -81,10 +80,8 @@ void ShmFabric::get(Stream& stream, int peer, void* destination, const void* sou
   check(stream, peer, "get");
   check_symmetric(source, bytes, "get");
   require(destination != nullptr || bytes == 0, "get: {} bytes to a null destination", bytes);
-  if (bytes == 0) return;
-  stream.enqueue([this, peer, destination, source, bytes](ThreadPool&) {
-    if (peers_.at(peer, static_cast<const std::byte*>(source)) == destination) return;
-    heddle::get(kThread, peers_, peer, destination, source, bytes);
+  stream.enqueue([there = peers_.at(peer, static_cast<const std::byte*>(source)), destination, bytes](ThreadPool&) {
+    copy_mapped(destination, there, bytes);
   });
 }
 
@@ -108,11 +105,8 @@ void ShmFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std::u
 
 void ShmFabric::fence(Stream& stream) {
   check(stream, rank_, "fence");
-  // The puts are stores that came before in this stream's order. What may still hold them back is the processor.
-  stream.enqueue([](ThreadPool&) {
-    std::uint64_t here = 0;
-    atomic_exchange<Order::seq_cst>(&here, 1);
-  });
+  // A stream's tasks run on one thread, as a fence asks of what it orders.
+  stream.enqueue([](ThreadPool&) { fence_mapped(); });
 }
 
 void ShmFabric::barrier(Stream& stream, std::span<const int> team) {
