@@ -158,8 +158,4 @@ std::unique_ptr<Fabric> open_mpi_fabric(const FabricOptions& options) {
   return std::make_unique<MpiFabric>(launch, options);
 }
 
-std::string mpi_version() {
-  return fmt::format("Open MPI {}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
-}
-
 }  // namespace heddle

@@ -4,17 +4,18 @@
 // addresses (Capability::peer_addresses). HEDDLE_MPI_MEMORY=window in the environment of all ranks has them go without,
 // as between machines; so do heaps that one of them cannot map.
 //
-// Else memory is one MPI window over each rank's heap, in passive mode. A put is an MPI_Put, complete at its peer after
-// the flush that the next signal, fence or barrier begins with; a signal is an MPI_Accumulate of 8 bytes; a wait looks
-// at the own memory while it lets MPI make progress. Collectives go by messages (fabric/message_exchange.h).
+// Else every operation is a message to the peer, which carries out those of one rank in the order in which they were
+// sent (heap_server.h). A put is done for its stream when its source may be overwritten; a fence, a barrier, and a signal
+// to another peer than the put's first ask the peer whether it is done there. Collectives go by messages of their own
+// (fabric/message_exchange.h).
 //
 // A barrier is log2(n) rounds of empty messages. MPI is asked for MPI_THREAD_SERIALIZED: one mutex lies around every
-// call. A rank that computes does not enter MPI, and over a network its peers' transfers then stand still; so a thread
-// enters it for that rank, ten thousand times a second (a thousand where all ranks share one machine).
+// call, and none of these calls waits for a peer, so a stream that does holds up no other. A rank that computes does not
+// enter MPI; a thread serves its peers for it, ten thousand times a second.
 //
-// Failure: RankWatch (rank_watch.h). Waits and barriers end with Timeout or Failure, thrown by synchronize(). An MPI
-// call that does not return (a flush towards a rank that is gone) cannot be left: the process then prints the error and
-// ends with status 1. When a fabric has failed, MPI_Finalize is left out: it would wait for the rank that is gone.
+// Failure: RankWatch (rank_watch.h). Whatever waits for a peer, a put or a fence as well, ends with Timeout or Failure,
+// thrown by synchronize(). An MPI call that does not return (MPI_Init, where a rank never comes) cannot be left: the
+// process then prints the error and ends with status 1. When a fabric has failed, MPI_Finalize is left out: it would wait for the rank that is gone.
 #pragma once
 
 #include <memory>
@@ -29,8 +30,5 @@ namespace heddle {
 // MPI_THREAD_SERIALIZED; Failure when MPI cannot. A rank that never comes ends the process after the deadline, with a
 // line that names it.
 std::unique_ptr<Fabric> open_mpi_fabric(const FabricOptions& options = {});
-
-// "Open MPI 4.1.4"
-std::string mpi_version();
 
 }  // namespace heddle

@@ -24,12 +24,8 @@
 namespace heddle {
 namespace {
 
-// MPI counts in int, and a deadline holds for a piece, not for a transfer of gigabytes.
-constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
-
-constexpr int kNeverSentTag = 0;  // a probe that finds a message makes no progress
-constexpr int kExchangeTag = 1;
-constexpr int kFirstBarrierTag = 2;
+constexpr int kExchangeTag = 0;
+constexpr int kFirstBarrierTag = 1;
 constexpr int kMostRounds = 32;
 
 constexpr std::uint32_t kLooksBeforeClock = 64;
@@ -38,8 +34,8 @@ constexpr std::uint32_t kLooksOfCall = 128;
 // A wait sleeps only when nothing has come for so long that some microseconds more are nothing.
 constexpr std::chrono::milliseconds kAwakeFor{100};
 constexpr std::chrono::microseconds kSleep{20};
-constexpr std::chrono::microseconds kProgressOverNetwork{100};
-constexpr std::chrono::microseconds kProgressInMemory{1000};
+// A rank that computes looks so often whether others want something of its heap.
+constexpr std::chrono::microseconds kBetweenServing{100};
 constexpr std::chrono::milliseconds kLookForTrouble{5};
 
 // FNV-1a
@@ -99,7 +95,7 @@ MpiWorld::MpiWorld(const Launch& launch, const FabricOptions& options)
     if (shared_)
       pass_on_trouble(stop);
     else
-      make_progress(stop);
+      serve_others(stop);
   });
 }
 
@@ -130,7 +126,7 @@ void MpiWorld::open() {
     const std::uint64_t theirs = heaps[static_cast<std::size_t>(other)];
     require(theirs == heaps[0], "mpi: rank 0 wants a heap of {} bytes, rank {} one of {}", heaps[0], other, theirs);
   }
-  if (!share_heaps()) open_window();
+  if (!share_heaps()) open_own_heap();
 }
 
 bool MpiWorld::share_heaps() {
@@ -162,37 +158,15 @@ bool MpiWorld::share_heaps() {
   return true;
 }
 
-void MpiWorld::open_window() {
-  // With pages of its own, each rank's heap lies near the cores that use it.
-  MPI_Info info;
-  MPI_Info_create(&info);
-  MPI_Info_set(info, "alloc_shared_noncontig", "true");
-  MPI_Info_set(info, "same_size", "true");
-  MPI_Info_set(info, "same_disp_unit", "true");
-  void* base = nullptr;
-  int code = MPI_SUCCESS;
+void MpiWorld::open_own_heap() {
+  own_heap_ = Mapping::anonymous(std::max(heap_bytes_, std::size_t{1}));
+  heap_ = own_heap_->data();
   {
-    const RankWatch::Call call(watch_, "MPI_Win_allocate", -1);
-    code = MPI_Win_allocate(static_cast<MPI_Aint>(heap_bytes_ + SymmetricHeap::kAlignment), 1, info, messages_, &base,
-                            &window_);
+    const RankWatch::Call call(watch_, "MPI_Comm_dup", -1);
+    check_mpi("MPI_Comm_dup", MPI_Comm_dup(messages_, &memory_));
   }
-  MPI_Info_free(&info);
-  if (code != MPI_SUCCESS)
-    throw_error<Failure>(
-        "{}; a heap has {} bytes; between machines, windows need `--mca osc pt2pt`, as `heddle launch` "
-        "sets it",
-        mpi_error("MPI_Win_allocate", code), heap_bytes_);
-  MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN);
-  const auto misaligned = reinterpret_cast<std::uintptr_t>(base) % SymmetricHeap::kAlignment;
-  const std::size_t shift = misaligned == 0 ? 0 : SymmetricHeap::kAlignment - misaligned;
-  heap_ = static_cast<std::byte*>(base) + shift;
-  std::memset(heap_, 0, heap_bytes_);
-  {
-    const RankWatch::Call call(watch_, "MPI_Win_lock_all", -1);
-    check_mpi("MPI_Win_lock_all", MPI_Win_lock_all(MPI_MODE_NOCHECK, window_));
-  }
-  MPI_Win_sync(window_);
-  shifts_ = exchange(shift, "open");  // and all heaps are zero
+  MPI_Comm_set_errhandler(memory_, MPI_ERRORS_RETURN);
+  server_.emplace(memory_, heap_, [this](const char* call, int code, int peer) { check(call, code, peer); });
 }
 
 MpiWorld::~MpiWorld() {
@@ -210,16 +184,17 @@ MpiWorld::~MpiWorld() {
 }
 
 void MpiWorld::close() {
-  fence();
+  confirm_all_threads();
   watch_.say_closed();
   closing_ = true;  // the others may work on for as long as they live
   exchange(0, "close");
-  watch_.end();
   progress_ = {};
-  const RankWatch::Call call(watch_, "MPI_Win_free", -1);
-  if (!shared_) {
-    check_mpi("MPI_Win_unlock_all", MPI_Win_unlock_all(window_));
-    check_mpi("MPI_Win_free", MPI_Win_free(&window_));
+  if (server_) await(rank(), "close", 1, [&] { return static_cast<std::uint64_t>(!server_->has_open_transfers()); });
+  watch_.end();
+  const RankWatch::Call call(watch_, "MPI_Comm_free", -1);
+  if (server_) {
+    server_->close();
+    check_mpi("MPI_Comm_free", MPI_Comm_free(&memory_));
   }
   check_mpi("MPI_Comm_free", MPI_Comm_free(&collectives_));
   check_mpi("MPI_Comm_free", MPI_Comm_free(&messages_));
@@ -260,20 +235,17 @@ void MpiWorld::pass_on_trouble(const std::stop_token& stop) {
   }
 }
 
-void MpiWorld::make_progress(const std::stop_token& stop) {
-  const auto pause = on_one_machine(launch_) ? kProgressInMemory : kProgressOverNetwork;
+void MpiWorld::serve_others(const std::stop_token& stop) try {
+  auto pause = kBetweenServing;
   while (!stop.stop_requested() && !watch_.in_trouble()) {
     std::this_thread::sleep_for(pause);
     if (num_waiting_ > 0) continue;
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || watch_.in_trouble()) continue;
-    progress();
+    server_->serve();
+    pause = server_->has_open_transfers() ? kSleep : kBetweenServing;
   }
-}
-
-void MpiWorld::progress() {
-  int found = 0;
-  MPI_Iprobe(MPI_ANY_SOURCE, kNeverSentTag, messages_, &found, MPI_STATUS_IGNORE);
+} catch (const std::exception&) {  // is the world's trouble by now, and thrown by whoever calls next
 }
 
 void MpiWorld::check(const char* call, int code, int peer) {
@@ -306,6 +278,7 @@ void MpiWorld::await(int from, Tag tag, std::uint64_t target, FunctionRef<std::u
     {
       const std::lock_guard lock(mutex_);
       observed = look();
+      if (observed < target && server_) server_->serve();
     }
     if (observed >= target) return;
     if (looks == kLooksBeforeClock) {
@@ -334,113 +307,6 @@ void MpiWorld::await(MPI_Request& request, int from, Tag tag) {
     check("MPI_Test", MPI_Test(&request, &done, MPI_STATUS_IGNORE), from);
     return static_cast<std::uint64_t>(done != 0);
   });
-}
-
-void MpiWorld::put(int peer, std::size_t offset, const void* source, std::size_t bytes) {
-  throw_if_in_trouble();
-  if (std::byte* const there = mapped_heap(peer)) {
-    if (bytes != 0) std::memmove(there + offset, source, bytes);
-    return;
-  }
-  for (std::size_t done = 0; done < bytes; done += kPieceBytes) {
-    const int piece = static_cast<int>(std::min(kPieceBytes, bytes - done));
-    const std::lock_guard lock(mutex_);
-    const RankWatch::Call call(watch_, "MPI_Put", peer);
-    check("MPI_Put",
-          MPI_Put(static_cast<const std::byte*>(source) + done, piece, MPI_BYTE, peer,
-                  displacement(peer, offset + done), piece, MPI_BYTE, window_),
-          peer);
-    check("MPI_Win_flush_local", MPI_Win_flush_local(peer, window_), peer);
-    if (std::find(dirty_.begin(), dirty_.end(), peer) == dirty_.end()) dirty_.push_back(peer);
-  }
-}
-
-void MpiWorld::get(int peer, void* destination, std::size_t offset, std::size_t bytes) {
-  throw_if_in_trouble();
-  if (const std::byte* const there = mapped_heap(peer)) {
-    if (bytes != 0) std::memmove(destination, there + offset, bytes);
-    return;
-  }
-  for (std::size_t done = 0; done < bytes; done += kPieceBytes) {
-    const int piece = static_cast<int>(std::min(kPieceBytes, bytes - done));
-    MPI_Request request = MPI_REQUEST_NULL;
-    {
-      const std::lock_guard lock(mutex_);
-      const RankWatch::Call call(watch_, "MPI_Rget", peer);
-      check("MPI_Rget",
-            MPI_Rget(static_cast<std::byte*>(destination) + done, piece, MPI_BYTE, peer,
-                     displacement(peer, offset + done), piece, MPI_BYTE, window_, &request),
-            peer);
-    }
-    await(request, peer, "get");
-  }
-}
-
-void MpiWorld::flush_dirty() {
-  for (const int peer : dirty_) {
-    const RankWatch::Call call(watch_, "MPI_Win_flush", peer);
-    check("MPI_Win_flush", MPI_Win_flush(peer, window_), peer);
-  }
-  dirty_.clear();
-}
-
-void MpiWorld::signal(int peer, std::size_t offset, std::uint64_t value, SignalKind kind) {
-  throw_if_in_trouble();
-  if (shared_) {
-    auto* const flag = reinterpret_cast<std::uint64_t*>(shared_->heap(peer) + offset);
-    if (kind == SignalKind::set)
-      atomic_store(flag, value);
-    else
-      atomic_add(flag, value);
-    return;
-  }
-  const std::lock_guard lock(mutex_);
-  flush_dirty();
-  const RankWatch::Call call(watch_, "MPI_Accumulate", peer);
-  check("MPI_Accumulate",
-        MPI_Accumulate(&value, 1, MPI_UINT64_T, peer, displacement(peer, offset), 1, MPI_UINT64_T,
-                       kind == SignalKind::set ? MPI_REPLACE : MPI_SUM, window_),
-        peer);
-  check("MPI_Win_flush_local", MPI_Win_flush_local(peer, window_), peer);
-  dirty_.push_back(peer);
-}
-
-void MpiWorld::wait(int from, std::size_t offset, std::uint64_t target, Tag tag) {
-  const auto* flag = reinterpret_cast<const std::uint64_t*>(heap_ + offset);
-  if (shared_) return wait_in_memory(from, flag, target, tag);
-  await(from, tag, target, [&] {
-    const std::uint64_t observed = atomic_load(flag);
-    if (observed >= target) {
-      MPI_Win_sync(window_);
-      return observed;
-    }
-    progress();
-    return observed;
-  });
-}
-
-void MpiWorld::wait_in_memory(int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {
-  throw_if_in_trouble();
-  for (std::uint32_t looks = 0; looks < kLooksBeforeClock; ++looks)
-    if (atomic_load(flag) >= target) return;
-  watch_.say_waiting(from, tag);
-  // Where it gives up it is still waiting, as others may ask.
-  if (!spin_until(wait_limit(), {rank(), from, tag}, flag, target)) {
-    put_record_into_words();
-    watch_.throw_trouble();
-  }
-  watch_.say_not_waiting();
-}
-
-void MpiWorld::fence() {
-  throw_if_in_trouble();
-  if (shared_) {  // the puts are stores; what may still hold them back is the processor
-    std::uint64_t here = 0;
-    atomic_exchange<Order::seq_cst>(&here, 1);
-    return;
-  }
-  const std::lock_guard lock(mutex_);
-  flush_dirty();
 }
 
 // Teams that meet at once had best not share tags; where two do, their messages still say whose they are.
@@ -484,9 +350,6 @@ void MpiWorld::barrier(std::span<const int> team) {
       watch_.throw_trouble();
     }
   }
-  if (shared_) return;
-  const std::lock_guard lock(mutex_);
-  MPI_Win_sync(window_);
 }
 
 std::vector<std::uint64_t> MpiWorld::exchange(std::uint64_t own, Tag tag) {

@@ -18,6 +18,7 @@
 #include "fabric/fabric.h"
 #include "fabric/launch.h"
 #include "fabric/message_exchange.h"
+#include "fabric/mpi/heap_server.h"
 #include "fabric/mpi/rank_watch.h"
 #include "fabric/mpi/shared_heaps.h"
 
@@ -63,28 +64,31 @@ class MpiWorld {
  private:
   void open();
   bool share_heaps();  // collective; false on every rank if it cannot be, or is not to be, on one
-  void open_window();
+  void open_own_heap();
   void close();
-  void make_progress(const std::stop_token& stop);
+  void serve_others(const std::stop_token& stop);
   void pass_on_trouble(const std::stop_token& stop);
   void put_record_into_words();
-  void progress();  // mutex_ is held, as below
+  // mpi_memory.cpp; mutex_ is held in the first two. `sent` is done when `message` and what it names may be overwritten.
+  void ask(int peer, const HeapRequest& request, const HeapMessage& message, MPI_Request& sent);
+  int next_reply_tag();
+  void send(int peer, const HeapRequest& request, const HeapMessage& message, Tag tag);
+  // Returns when each of the peers has carried out what this rank has asked of it so far.
+  void confirm(std::span<const int> peers, Tag tag);
+  void confirm_all_but(int peer, Tag tag);  // what this thread has asked
+  void confirm_all_threads();
   void wait_in_memory(int from, const std::uint64_t* flag, std::uint64_t target, Tag tag);
   // Null where MPI alone reaches it.
   std::byte* mapped_heap(int peer) const {
     if (shared_) return shared_->heap(peer);
     return peer == rank() ? heap_ : nullptr;
   }
-  void flush_dirty();
   void check(const char* call, int code, int peer);
   int barrier_tag(std::uint64_t team, int round) const;
-  // Until look(), called with mutex_ held, is >= target.
+  // Until look(), called with mutex_ held, is >= target. Serves the other ranks meanwhile.
   void await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
   void await(MPI_Request& request, int from, Tag tag);
   void await_message(MPI_Request& request, const IncomingMessage& message, Tag tag);
-  MPI_Aint displacement(int peer, std::size_t offset) const {
-    return static_cast<MPI_Aint>(offset + shifts_[static_cast<std::size_t>(peer)]);
-  }
 
   Launch launch_;
   std::size_t heap_bytes_;
@@ -95,12 +99,15 @@ class MpiWorld {
   std::mutex mutex_;  // around every MPI call
   MPI_Comm messages_ = MPI_COMM_NULL;
   MPI_Comm collectives_ = MPI_COMM_NULL;
-  int largest_tag_ = 32767;            // of both; MPI promises so much
-  std::optional<SharedHeaps> shared_;  // or else:
-  MPI_Win window_ = MPI_WIN_NULL;
+  int largest_tag_ = 32767;  // of both; MPI promises so much
   std::byte* heap_ = nullptr;
-  std::vector<std::uint64_t> shifts_;  // from the window's begin to the heap's, by rank
-  std::vector<int> dirty_;             // ranks with puts or signals that may not have arrived, no rank twice
+  std::optional<SharedHeaps> shared_;  // or else all of these:
+  std::optional<Mapping> own_heap_;
+  MPI_Comm memory_ = MPI_COMM_NULL;
+  std::optional<HeapServer> server_;  // of own_heap_
+  std::uint64_t num_replies_ = 0;     // asked for so far
+  // By thread, and so by stream: ranks with puts or signals that may not have arrived, no rank twice.
+  std::unordered_map<std::thread::id, std::vector<int>> unconfirmed_;
   std::unordered_map<std::uint64_t, std::uint64_t> barriers_entered_;  // by the team's hash
 
   bool closing_ = false;

@@ -1,0 +1,205 @@
+// MpiWorld's one-sided operations.
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "device/atomics.h"
+#include "device/spin.h"
+#include "fabric/mapped_memory.h"
+#include "fabric/mpi/mpi_library.h"
+#include "fabric/mpi/mpi_world.h"
+
+namespace heddle {
+namespace {
+
+// MPI counts in int, and a deadline holds for a piece, not for a transfer of gigabytes.
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
+
+constexpr std::uint32_t kLooksBeforeSaying = 64;  // that this rank waits
+
+HeapMessage message_of(const HeapRequest& request, std::span<const std::byte> within = {}) {
+  HeapMessage message;
+  std::memcpy(message.data(), &request, sizeof request);
+  std::copy(within.begin(), within.end(), message.begin() + sizeof request);
+  return message;
+}
+
+std::size_t size_of(const HeapRequest& request) {
+  return sizeof request + (request.kind == HeapRequest::put ? request.bytes : 0);
+}
+
+}  // namespace
+
+int MpiWorld::next_reply_tag() {
+  const auto tags = static_cast<std::uint64_t>(largest_tag_ - HeapServer::kFirstReplyTag);
+  return HeapServer::kFirstReplyTag + static_cast<int>(num_replies_++ % tags);
+}
+
+void MpiWorld::ask(int peer, const HeapRequest& request, const HeapMessage& message, MPI_Request& sent) {
+  const RankWatch::Call call(watch_, "MPI_Isend", peer);
+  check("MPI_Isend",
+        MPI_Isend(message.data(), static_cast<int>(size_of(request)), MPI_BYTE, peer, HeapServer::kRequestTag, memory_,
+                  &sent),
+        peer);
+  if (request.kind == HeapRequest::get || request.kind == HeapRequest::tell) return;
+  std::vector<int>& peers = unconfirmed_[std::this_thread::get_id()];
+  if (std::find(peers.begin(), peers.end(), peer) == peers.end()) peers.push_back(peer);
+}
+
+void MpiWorld::put(int peer, std::size_t offset, const void* source, std::size_t bytes) {
+  throw_if_in_trouble();
+  if (std::byte* const there = mapped_heap(peer)) return copy_mapped(there + offset, source, bytes);
+  if (bytes == 0) return;
+  if (bytes <= kMostBytesWithin) {
+    const HeapRequest request{.kind = HeapRequest::put, .offset = offset, .bytes = bytes};
+    return send(peer, request, message_of(request, {static_cast<const std::byte*>(source), bytes}), "put");
+  }
+  struct Piece {
+    HeapMessage message;
+    MPI_Request asked = MPI_REQUEST_NULL, sent = MPI_REQUEST_NULL;
+  };
+  std::deque<Piece> pieces;
+  for (std::size_t begun = 0; begun < bytes; begun += kPieceBytes) {
+    const std::size_t size = std::min(kPieceBytes, bytes - begun);
+    const HeapRequest request{.kind = HeapRequest::put_behind, .offset = offset + begun, .bytes = size};
+    Piece& piece = pieces.emplace_back(Piece{.message = message_of(request)});
+    const std::lock_guard lock(mutex_);
+    ask(peer, request, piece.message, piece.asked);
+    const RankWatch::Call call(watch_, "MPI_Isend", peer);
+    check("MPI_Isend",
+          MPI_Isend(static_cast<const std::byte*>(source) + begun, static_cast<int>(size), MPI_BYTE, peer,
+                    HeapServer::kPayloadTag, memory_, &piece.sent),
+          peer);
+  }
+  for (Piece& piece : pieces) {
+    await(piece.asked, peer, "put");
+    await(piece.sent, peer, "put");
+  }
+}
+
+void MpiWorld::get(int peer, void* destination, std::size_t offset, std::size_t bytes) {
+  throw_if_in_trouble();
+  if (const std::byte* const there = mapped_heap(peer)) return copy_mapped(destination, there + offset, bytes);
+  struct Piece {
+    HeapMessage message;
+    MPI_Request asked = MPI_REQUEST_NULL, received = MPI_REQUEST_NULL;
+  };
+  std::deque<Piece> pieces;
+  for (std::size_t begun = 0; begun < bytes; begun += kPieceBytes) {
+    const std::size_t size = std::min(kPieceBytes, bytes - begun);
+    const std::lock_guard lock(mutex_);
+    const HeapRequest request{
+        .kind = HeapRequest::get, .reply_tag = next_reply_tag(), .offset = offset + begun, .bytes = size};
+    Piece& piece = pieces.emplace_back(Piece{.message = message_of(request)});
+    check("MPI_Irecv",
+          MPI_Irecv(static_cast<std::byte*>(destination) + begun, static_cast<int>(size), MPI_BYTE, peer,
+                    request.reply_tag, memory_, &piece.received),
+          peer);
+    ask(peer, request, piece.message, piece.asked);
+  }
+  for (Piece& piece : pieces) {
+    await(piece.asked, peer, "get");
+    await(piece.received, peer, "get");
+  }
+}
+
+void MpiWorld::send(int peer, const HeapRequest& request, const HeapMessage& message, Tag tag) {
+  MPI_Request sent = MPI_REQUEST_NULL;
+  {
+    const std::lock_guard lock(mutex_);
+    ask(peer, request, message, sent);
+  }
+  await(sent, peer, tag);
+}
+
+void MpiWorld::confirm(std::span<const int> peers, Tag tag) {
+  struct Question {
+    HeapMessage message;
+    MPI_Request asked = MPI_REQUEST_NULL, answered = MPI_REQUEST_NULL;
+  };
+  std::deque<Question> questions;
+  for (const int peer : peers) {
+    const std::lock_guard lock(mutex_);
+    const HeapRequest request{.kind = HeapRequest::tell, .reply_tag = next_reply_tag()};
+    Question& question = questions.emplace_back(Question{.message = message_of(request)});
+    check("MPI_Irecv", MPI_Irecv(nullptr, 0, MPI_BYTE, peer, request.reply_tag, memory_, &question.answered), peer);
+    ask(peer, request, question.message, question.asked);
+  }
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    await(questions[i].asked, peers[i], tag);
+    await(questions[i].answered, peers[i], tag);
+  }
+}
+
+void MpiWorld::confirm_all_but(int peer, Tag tag) {
+  std::vector<int> others;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto own = unconfirmed_.find(std::this_thread::get_id());
+    if (own == unconfirmed_.end()) return;
+    std::copy_if(own->second.begin(), own->second.end(), std::back_inserter(others),
+                 [&](int other) { return other != peer; });
+  }
+  if (others.empty()) return;
+  confirm(others, tag);
+  const std::lock_guard lock(mutex_);
+  std::vector<int>& own = unconfirmed_[std::this_thread::get_id()];
+  std::erase_if(own, [&](int other) { return other != peer; });
+  if (own.empty()) unconfirmed_.erase(std::this_thread::get_id());
+}
+
+void MpiWorld::signal(int peer, std::size_t offset, std::uint64_t value, SignalKind kind) {
+  throw_if_in_trouble();
+  if (!shared_) confirm_all_but(peer, "signal");  // the peer itself carries out one after the other
+  if (std::byte* const there = mapped_heap(peer)) {
+    auto* const flag = reinterpret_cast<std::uint64_t*>(there + offset);
+    if (kind == SignalKind::set)
+      atomic_store(flag, value);
+    else
+      atomic_add(flag, value);
+    return;
+  }
+  const HeapRequest request{
+      .kind = kind == SignalKind::set ? HeapRequest::set : HeapRequest::add, .offset = offset, .value = value};
+  send(peer, request, message_of(request), "signal");
+}
+
+void MpiWorld::wait(int from, std::size_t offset, std::uint64_t target, Tag tag) {
+  const auto* flag = reinterpret_cast<const std::uint64_t*>(heap_ + offset);
+  if (shared_) return wait_in_memory(from, flag, target, tag);
+  await(from, tag, target, [&] { return atomic_load(flag); });
+}
+
+void MpiWorld::wait_in_memory(int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {
+  throw_if_in_trouble();
+  for (std::uint32_t looks = 0; looks < kLooksBeforeSaying; ++looks)
+    if (atomic_load(flag) >= target) return;
+  watch_.say_waiting(from, tag);
+  // Where it gives up it is still waiting, as others may ask.
+  if (!spin_until(wait_limit(), {rank(), from, tag}, flag, target)) {
+    put_record_into_words();
+    watch_.throw_trouble();
+  }
+  watch_.say_not_waiting();
+}
+
+void MpiWorld::fence() {
+  throw_if_in_trouble();
+  fence_mapped();
+  if (!shared_) confirm_all_but(-1, "fence");
+}
+
+void MpiWorld::confirm_all_threads() {
+  if (shared_) return;
+  std::vector<int> peers;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [thread, theirs] : unconfirmed_)
+      std::copy_if(theirs.begin(), theirs.end(), std::back_inserter(peers),
+                   [&](int peer) { return std::find(peers.begin(), peers.end(), peer) == peers.end(); });
+    unconfirmed_.clear();
+  }
+  confirm(peers, "close");
+}
+
+}  // namespace heddle
