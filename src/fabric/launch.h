@@ -16,6 +16,8 @@ struct Launch {
   // The same on all ranks of a run, and of no other run's; letters, digits, '.', '-' and '_', at most 128 of them: fit
   // for a file's name.
   std::string job_key;
+
+  bool on_one_machine() const { return num_local_ranks == world_size; }
 };
 
 // Whether this process says that it is a rank of a run.

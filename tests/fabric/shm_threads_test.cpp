@@ -135,11 +135,9 @@ TEST(ShmThreads, AFabricThatHasFailedStaysFailed) {
 
 TEST(ShmThreads, OneTeamMoreThanItCountsBarriersOfIsAnError) {
   const auto control = std::make_unique<ShmControl>();
-  std::vector<TeamSlot*> slots;
-  for (int i = 0; i < kMaxShmTeams; ++i) slots.push_back(&team_slot(*control, std::vector{i % 8, 8 + i / 8}));
-  EXPECT_EQ(&team_slot(*control, std::vector{8, 1}), slots[1]) << "the order of ranks does not matter";
-  EXPECT_NE(slots[0], slots[8]);
-  EXPECT_THROW(team_slot(*control, std::vector{0, 1}), Failure);
+  for (int i = 0; i < kMaxShmTeams; ++i) EXPECT_EQ(number_of(*control, std::vector{i % 8, 8 + i / 8}), i);
+  EXPECT_EQ(number_of(*control, std::vector{8, 1}), 1) << "the order of ranks does not matter";
+  EXPECT_THROW(number_of(*control, std::vector{0, 1}), Failure);
 }
 
 int usable_processors() {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "fabric/call_checks.h"
 #include "fabric/mpi/mpi_world.h"
 #include "fabric/symmetric_heap.h"
 
@@ -72,30 +73,19 @@ Peers MpiFabric::peers(std::span<const int> team) const {
 }
 
 void MpiFabric::check(const Stream& stream, int peer, std::string_view operation) const {
-  require(stream.device().kind == DeviceKind::cpu, "{}: mpi takes streams of the CPU, not of {}", operation,
-          name_of(stream.device()));
-  require(peer >= 0 && peer < size(), "{}: rank {} is not in a world of {}", operation, peer, size());
+  require_stream_and_peer(*this, stream, peer, operation);
 }
 
 std::size_t MpiFabric::offset_of(const void* place, std::size_t bytes, std::string_view operation) const {
-  const std::optional<std::size_t> offset = offset_of(place, bytes);
-  require(offset.has_value(), "{}: {} bytes at {} are not in what rank {} has allocated of the symmetric heap",
-          operation, bytes, place, rank());
-  return *offset;
+  return require_symmetric(*this, place, bytes, operation);
 }
 
 std::size_t MpiFabric::offset_of_flag(const std::uint64_t* flag, std::string_view operation) const {
-  const std::size_t offset = offset_of(flag, sizeof *flag, operation);
-  require(offset % sizeof *flag == 0, "{}: the flag at {} is not aligned to {} bytes", operation,
-          static_cast<const void*>(flag), sizeof *flag);
-  return offset;
+  return require_flag(*this, flag, operation);
 }
 
 SymmetricSpan MpiFabric::allocate(std::size_t size_bytes) {
-  const std::vector<std::uint64_t> sizes = world_.exchange(size_bytes, "allocate");
-  for (std::size_t other = 0; other < sizes.size(); ++other)
-    require(sizes[other] == sizes[0], "allocate: rank 0 asks for {} bytes, rank {} for {}", sizes[0], other,
-            sizes[other]);
+  require_equal_allocations(world_.exchange(size_bytes, "allocate"));
   return {.data = world_.heap() + heap_.allocate(size_bytes), .size_bytes = size_bytes};
 }
 

@@ -17,6 +17,7 @@
 #include "device/spin.h"
 #include "fabric/mpi/mpi_library.h"
 #include "fabric/patience.h"
+#include "fabric/shm/heap_file.h"
 #include "fabric/symmetric_heap.h"
 #include "fabric/wait_error.h"
 #include "topology/cpu.h"
@@ -52,10 +53,6 @@ class Hash {
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
 
-bool on_one_machine(const Launch& launch) {
-  return launch.num_local_ranks == launch.world_size;
-}
-
 // HEDDLE_MPI_MEMORY: "window" has ranks of one machine reach each other's memory as those of several do.
 bool wants_shared_heaps() {
   const char* const chosen = std::getenv("HEDDLE_MPI_MEMORY");
@@ -81,7 +78,7 @@ MpiWorld::MpiWorld(const Launch& launch, const FabricOptions& options)
       watch_({.job = Hash().add(launch.job_key.data(), launch.job_key.size()).value(),
               .rank = launch.rank,
               .world_size = launch.world_size,
-              .one_machine = on_one_machine(launch),
+              .one_machine = launch.on_one_machine(),
               .deadline = options.deadline,
               .join_deadline = options.limit_to_join()}) {
   try {
@@ -130,7 +127,7 @@ void MpiWorld::open() {
 }
 
 bool MpiWorld::share_heaps() {
-  const bool want = wants_shared_heaps() && on_one_machine(launch_) && size() <= kMaxPeers;
+  const bool want = wants_shared_heaps() && launch_.on_one_machine() && size() <= kMaxPeers;
   // What rank 0 says holds for all, so all decide alike.
   const auto of_rank_0 = [&](std::uint64_t value) { return exchange(value, "open")[0]; };
   if (const std::vector<std::uint64_t> wishes = exchange(want ? 1 : 0, "open");
@@ -138,9 +135,7 @@ bool MpiWorld::share_heaps() {
     return false;
   const std::uint64_t available =
       of_rank_0(rank() == 0 ? static_cast<std::uint64_t>(discover_cpu().available_memory_bytes) : 0);
-  if (available > 0 && heap_bytes_ > available / static_cast<std::size_t>(size()))
-    throw_error<InputError>("mpi: {} heaps of {} bytes do not fit into the {} bytes of memory that are available",
-                            size(), heap_bytes_, available);
+  require_memory_for_heaps("mpi", size(), heap_bytes_, available);
   std::optional<OpenFile> file;
   SharedHeapsFile where;
   if (rank() == 0) {

@@ -1,7 +1,6 @@
 #include "fabric/mpi/shared_heaps.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "fabric/shm/heap_file.h"
 
 namespace heddle {
 
@@ -23,10 +23,11 @@ std::size_t SharedHeaps::all_bytes(int ranks, std::size_t heap_bytes) {
 }
 
 std::optional<OpenFile> SharedHeaps::make(int ranks, std::size_t heap_bytes) {
-  OpenFile file(memfd_create("heddle-heaps", MFD_CLOEXEC));
-  if (file.number() < 0 || ftruncate(file.number(), static_cast<off_t>(all_bytes(ranks, heap_bytes))) != 0)
+  try {
+    return make_heap_file(all_bytes(ranks, heap_bytes));
+  } catch (const Failure&) {
     return std::nullopt;
-  return file;
+  }
 }
 
 SharedHeapsFile SharedHeaps::place_of(const OpenFile& file) {
@@ -40,7 +41,7 @@ SharedHeapsFile SharedHeaps::place_of(const OpenFile& file) {
 std::optional<SharedHeaps> SharedHeaps::open(const SharedHeapsFile& where, int rank, int ranks,
                                              std::size_t heap_bytes) {
   if (where.process == 0) return std::nullopt;
-  const std::string path = fmt::format("/proc/{}/fd/{}", where.process, where.file);
+  const std::string path = path_of_heap_file(where.process, where.file);
   const OpenFile file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   const std::size_t bytes = all_bytes(ranks, heap_bytes), stride = stride_of(heap_bytes);
   struct stat status {};

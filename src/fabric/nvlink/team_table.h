@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 
 #include "fabric/fabric.h"
+#include "fabric/team_entries.h"
 
 namespace heddle {
 
@@ -20,20 +20,10 @@ class TeamTable {
   // 0 .. kMostTeams - 1; of the set of these ranks, in whatever order. Throws Failure when there are no more.
   int number_of(std::span<const int> team);
 
- private:
-  struct Entry {
-    enum State : std::uint32_t { empty, being_written, complete };
-
-    std::uint32_t state;
-    std::uint64_t members[2];  // a bit a rank
-  };
-  static_assert(kMaxPeers <= 128);
-
- public:
-  static constexpr std::size_t kHeapBytes = kMostTeams * sizeof(Entry) + 256;
+  static constexpr std::size_t kHeapBytes = kMostTeams * sizeof(TeamEntry) + 256;
 
  private:
-  Entry* entries_;  // as this rank reaches rank 0's
+  TeamEntry* entries_;  // as this rank reaches rank 0's
 };
 
 }  // namespace heddle

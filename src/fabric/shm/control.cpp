@@ -1,43 +1,20 @@
 #include "fabric/shm/control.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "base/error.h"
 #include "device/atomics.h"
 #include "device/spin.h"
 
 namespace heddle {
-namespace {
 
-// Waits for a writer who is at it. One that was killed there never ends, hence the limit.
-bool becomes(const std::uint32_t& state, std::uint32_t wanted) {
-  constexpr std::uint64_t kLongEnough = 1'000'000'000;
-  const std::uint64_t start = now_nanoseconds();
-  while (atomic_load(&state) != wanted) {
-    if (now_nanoseconds() - start > kLongEnough) return false;
-    std::this_thread::yield();
+int number_of(ShmControl& control, std::span<const int> team) {
+  try {
+    return number_of_team(control.teams, team);
+  } catch (const Failure&) {
+    if (in_trouble(control)) throw_trouble(control);
+    throw;
   }
-  return true;
-}
-
-}  // namespace
-
-TeamSlot& team_slot(ShmControl& control, std::span<const int> team) {
-  std::uint64_t members[2] = {};
-  for (const int rank : team) members[rank / 64] |= std::uint64_t{1} << (rank % 64);
-  for (TeamSlot& slot : control.teams) {
-    if (atomic_load(&slot.state) == TeamSlot::empty &&
-        atomic_compare_exchange(&slot.state, TeamSlot::empty, TeamSlot::being_written) == TeamSlot::empty) {
-      std::copy_n(members, 2, slot.members);
-      atomic_store(&slot.state, TeamSlot::complete);
-      return slot;
-    }
-    if (!becomes(slot.state, TeamSlot::complete)) break;
-    if (std::equal(members, members + 2, slot.members)) return slot;
-  }
-  if (in_trouble(control)) throw_trouble(control);
-  throw_error<Failure>("shm keeps count of the barriers of {} teams at most", kMaxShmTeams);
 }
 
 std::string name_of_rank(const ShmControl& control, int rank) {

@@ -10,6 +10,7 @@
 
 #include "device/peers.h"
 #include "device/wait_record.h"
+#include "fabric/team_entries.h"
 
 namespace heddle {
 
@@ -33,14 +34,6 @@ struct alignas(64) TeamEpoch {
   std::uint64_t entered;
 };
 
-struct TeamSlot {
-  enum State : std::uint32_t { empty, being_written, complete };
-
-  std::uint32_t state;
-  std::uint64_t members[2];  // a bit a rank of the world
-  TeamEpoch epochs[kMaxPeers];
-};
-
 // The first thing that went wrong, in words. Whoever notices writes it once, and every rank throws it.
 struct Trouble {
   enum State : std::uint32_t { none, being_written, complete };
@@ -52,7 +45,7 @@ struct Trouble {
 };
 
 struct ShmControl {
-  static constexpr std::uint64_t kMagic = 0x31'6d'68'73'64'65'48;  // "Hedshm1": the layout's version is in it
+  static constexpr std::uint64_t kMagic = 0x32'6d'68'73'64'65'48;  // "Hedshm2": the layout's version is in it
 
   std::uint64_t magic;  // written last by rank 0: release of the four below
   std::uint64_t world_size;
@@ -64,11 +57,12 @@ struct ShmControl {
   WaitRecord record;        // of all ranks: when one gives up, all do
   Trouble trouble;
   RankSlot ranks[kMaxPeers];
-  TeamSlot teams[kMaxShmTeams];
+  TeamEntry teams[kMaxShmTeams];
+  TeamEpoch team_epochs[kMaxShmTeams][kMaxPeers];
 };
 
-// The epochs of the team of these ranks, in whatever order. Throws Failure when there are more than kMaxShmTeams.
-TeamSlot& team_slot(ShmControl& control, std::span<const int> team);
+// The number of the team of these ranks, in whatever order. Throws Failure when there are more than kMaxShmTeams.
+int number_of(ShmControl& control, std::span<const int> team);
 
 // "rank 2 (process 4711)"; for threads "rank 2".
 std::string name_of_rank(const ShmControl& control, int rank);

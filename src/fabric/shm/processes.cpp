@@ -1,7 +1,6 @@
 #include "fabric/shm/processes.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,6 +12,7 @@
 #include "base/error.h"
 #include "device/atomics.h"
 #include "fabric/process_state.h"
+#include "fabric/shm/heap_file.h"
 #include "fabric/shm/shared_object.h"
 #include "fabric/shm/shm_fabric.h"
 #include "topology/cpu.h"
@@ -67,15 +67,9 @@ class Joining {
 
   // Rank 0's.
   OpenFile make_heaps() const {
-    const std::int64_t available = discover_cpu().available_memory_bytes;
-    if (available > 0 && all_heaps_bytes() > static_cast<std::size_t>(available))
-      throw_error<InputError>("shm: {} heaps of {} bytes do not fit into the {} bytes of memory that are available",
-                              launch_.world_size, heap_bytes_, available);
-    OpenFile file(memfd_create("heddle-heaps", MFD_CLOEXEC));
-    if (file.number() < 0 || ftruncate(file.number(), static_cast<off_t>(all_heaps_bytes())) != 0)
-      throw_error<Failure>("cannot make a file in memory for the ranks' heaps: {}",
-                           std::generic_category().message(errno));
-    return file;
+    require_memory_for_heaps("shm", launch_.world_size, heap_bytes_,
+                             static_cast<std::size_t>(discover_cpu().available_memory_bytes));
+    return make_heap_file(all_heaps_bytes());
   }
 
   // What is wrong with the options only rank 0 finds out. It founds a run without heaps to tell the others, and waits
@@ -176,7 +170,8 @@ class Joining {
 
   Mapping open_heaps(ShmControl& control) const {
     while (control.heap_file < 0 && !in_trouble(control) && !deadline_.passed()) pause();  // rank 0 is about to say why
-    const std::string path = fmt::format("/proc/{}/fd/{}", control.heap_process, control.heap_file);
+    const std::string path = path_of_heap_file(static_cast<std::uint64_t>(control.heap_process),
+                                               static_cast<std::uint64_t>(control.heap_file));
     const OpenFile file(open(path.c_str(), O_RDWR | O_CLOEXEC));
     const int error = errno;
     if (file.number() < 0 && in_trouble(control)) throw_trouble(control);  // rank 0 has gone, and said why
@@ -229,7 +224,7 @@ class Joining {
 std::unique_ptr<Fabric> join_shm_processes(const Launch& launch, const FabricOptions& options) {
   require(launch.rank >= 0 && launch.rank < launch.world_size, "rank {} is not in a world of {}", launch.rank,
           launch.world_size);
-  if (launch.num_local_ranks != launch.world_size)
+  if (!launch.on_one_machine())
     throw_error<InputError>("shm joins ranks of one machine, and {} of {} are on this one; use mpi",
                             launch.num_local_ranks, launch.world_size);
   return Joining(launch, options).join();

@@ -3,9 +3,11 @@
 #include <exception>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "device/one_sided.h"
+#include "fabric/call_checks.h"
 #include "fabric/mapped_memory.h"
 #include "fabric/patience.h"
 #include "fabric/wait_error.h"
@@ -49,12 +51,10 @@ SymmetricSpan ShmFabric::allocate(std::size_t size_bytes) {
   atomic_store<Order::relaxed>(&slot(rank_).allocation_bytes[place], size_bytes);
   atomic_store(&slot(rank_).allocations, num_allocations_);
   for (int peer = 0; peer < size(); ++peer) await(peer, &slot(peer).allocations, num_allocations_, "allocate");
-  const auto asked_by = [&](int peer) { return atomic_load<Order::relaxed>(&slot(peer).allocation_bytes[place]); };
-  for (int peer = 1; peer < size(); ++peer)
-    require(asked_by(peer) == asked_by(0),
-            "allocate: rank {} asks for {} bytes, rank 0 for {}; every rank must ask for "
-            "the same",
-            peer, asked_by(peer), asked_by(0));
+  std::vector<std::uint64_t> asked;
+  for (int peer = 0; peer < size(); ++peer)
+    asked.push_back(atomic_load<Order::relaxed>(&slot(peer).allocation_bytes[place]));
+  require_equal_allocations(asked);
   return {world_->heap(rank_) + heap_.allocate(size_bytes), size_bytes};
 }
 
@@ -112,12 +112,13 @@ void ShmFabric::fence(Stream& stream) {
 void ShmFabric::barrier(Stream& stream, std::span<const int> team) {
   check(stream, rank_, "barrier");
   require_team(team, size(), rank_, "barrier");
-  TeamSlot& slot = team_slot(world_->control(), team);
-  stream.enqueue([this, &slot](ThreadPool&) {
-    const std::uint64_t epoch = atomic_add(&slot.epochs[rank_].entered, 1) + 1;
-    for (int peer = 0; peer < size(); ++peer)
-      if ((slot.members[peer / 64] >> (peer % 64) & 1) != 0) await(peer, &slot.epochs[peer].entered, epoch, "barrier");
-  });
+  const int number = number_of(world_->control(), team);
+  stream.enqueue(
+      [this, &members = world_->control().teams[number], &epochs = world_->control().team_epochs[number]](ThreadPool&) {
+        const std::uint64_t epoch = atomic_add(&epochs[rank_].entered, 1) + 1;
+        for (int peer = 0; peer < size(); ++peer)
+          if (members.has(peer)) await(peer, &epochs[peer].entered, epoch, "barrier");
+      });
 }
 
 void ShmFabric::synchronize(Stream& stream) {
@@ -180,21 +181,15 @@ std::string ShmFabric::who_is_late(int rank, int from) const {
 }
 
 void ShmFabric::check(const Stream& stream, int peer, std::string_view operation) const {
-  require(stream.device().kind == DeviceKind::cpu, "{}: shm takes streams of the CPU, not of {}", operation,
-          name_of(stream.device()));
-  require(peer >= 0 && peer < size(), "{}: rank {} is not in a world of {}", operation, peer, size());
+  require_stream_and_peer(*this, stream, peer, operation);
 }
 
 void ShmFabric::check_symmetric(const void* place, std::size_t bytes, std::string_view operation) const {
-  require(offset_of(place, bytes).has_value(),
-          "{}: {} bytes at {} are not in what rank {} has allocated of the symmetric heap", operation, bytes, place,
-          rank_);
+  static_cast<void>(require_symmetric(*this, place, bytes, operation));
 }
 
 void ShmFabric::check_flag(const std::uint64_t* flag, std::string_view operation) const {
-  require(reinterpret_cast<std::uintptr_t>(flag) % sizeof(*flag) == 0, "{}: the flag at {} is not aligned to {} bytes",
-          operation, static_cast<const void*>(flag), sizeof(*flag));
-  check_symmetric(flag, sizeof(*flag), operation);
+  static_cast<void>(require_flag(*this, flag, operation));
 }
 
 }  // namespace heddle
