@@ -15,7 +15,7 @@ struct LowLatencyAllGather {
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
     const Epoch epoch = begin_epoch(group, workspace);
-    Packet* const slots = inbox_of_epoch(workspace, epoch.number);
+    const ByteSlots slots = byte_slots(workspace, epoch);
     const std::size_t packets = packets_of(bytes);
     const auto own = [&](std::size_t i) { return load_packet(input, i, bytes); };
     const auto keep = [&](std::size_t i, int p, const Packet& packet) {
@@ -47,7 +47,7 @@ struct DirectAllGather {
       std::byte* const there = symmetric ? here : workspace.staging + rank * slot;
       if (!barrier()) break;  // everybody's memory is free
       const auto destination = [&](int step) {
-        return step == peers.size - 1 ? here : peers.at(peer_at(peers.rank, step + 1, peers.size), there);
+        return step == peers.size - 1 ? here : peers.at(AllToAll{peers.size}.at(peers.rank, step + 1).to, there);
       };
       copy_to(group, peers.size, destination, input + begin, size);
       if (!barrier()) break;

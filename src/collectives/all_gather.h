@@ -1,5 +1,4 @@
-// The inputs of all ranks of a team, one after the other, on every rank. Numbers arrive bit for bit; a NaN arrives as a
-// NaN, but 64 bits that are all ones may arrive as another one (packet.cuh).
+// The inputs of all ranks of a team, one after the other, on every rank. Moves bytes: every bit pattern arrives as it is.
 #pragma once
 
 #include "collectives/communicator.h"

@@ -16,7 +16,7 @@ struct OneShotAllReduce {
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
     const Epoch epoch = begin_epoch(group, workspace);
-    Packet* const slots = inbox_of_epoch(workspace, epoch.number);
+    const FloatSlots slots = float_slots(workspace, epoch);
     const std::size_t packets = packets_of(bytes);
     const auto own = [&](std::size_t i) { return load_packet(input, i, bytes); };
 
@@ -48,9 +48,9 @@ struct TwoPhaseAllReduce {
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
     const Epoch epoch = begin_epoch(group, workspace);
     const std::size_t bytes = pieces.bytes, stride = pieces.most_packets();
-    Packet* const shares = inbox_of_epoch(workspace, epoch.number);
-    Packet* const sums = shares + static_cast<std::size_t>(peers.size) * stride;
-    Packet* const my_sums = sums + static_cast<std::size_t>(peers.rank) * stride;
+    const FloatSlots shares = float_slots(workspace, epoch);
+    const FloatSlots sums = shares + static_cast<std::size_t>(peers.size) * stride;
+    const FloatSlots my_sums = sums + static_cast<std::size_t>(peers.rank) * stride;
     const std::size_t mine = pieces.first_packet_of(peers.rank), my_packets = pieces.packets(peers.rank);
     const auto packets = [&](int p) { return pieces.packets(p); };
 
@@ -67,7 +67,7 @@ struct TwoPhaseAllReduce {
       if (p != peers.size - 1) return;
       const Packet rounded = sum.rounded();
       for (int step = 1; step < peers.size; ++step)
-        send(peers.at(peer_at(peers.rank, step, peers.size), my_sums + i), rounded);
+        (my_sums + i).push(peers, AllToAll{peers.size}.at(peers.rank, step).to, rounded);
       store_packet(output, mine + i, bytes, rounded);
     };
     bool come = receive_in_rank_order<kAtOnce>(
@@ -115,7 +115,7 @@ struct DirectAllReduce {
     const auto share = [&](int p) { return p == peers.rank ? input + begin + mine : peers.at(p, shares + mine); };
     const auto sum = [&](int step) {  // the own one last, which is the first step of the next reader
       return step == peers.size - 1 ? output + begin + mine
-                                    : peers.at(peer_at(peers.rank, step + 1, peers.size), sums + mine);
+                                    : peers.at(AllToAll{peers.size}.at(peers.rank, step + 1).to, sums + mine);
     };
     sum_to<T, kAtOnce>(group, peers.size, share, peers.size, sum, pieces.size(peers.rank));
     if (!barrier()) return false;

@@ -15,7 +15,7 @@ struct LowLatencyAllToAll {
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
     const Epoch epoch = begin_epoch(group, workspace);
-    Packet* const slots = inbox_of_epoch(workspace, epoch.number);
+    const ByteSlots slots = byte_slots(workspace, epoch);
     const std::size_t packets = packets_of(bytes);
     const auto all = [&](int) { return packets; };
     const auto piece = [&](int peer, std::size_t i) {
@@ -49,7 +49,7 @@ struct DirectAllToAll {
       std::byte* const there = symmetric ? output + rank * bytes + begin : workspace.staging + rank * slot;
       if (!barrier()) break;  // everybody's memory is free
       for (int step = 1; step < peers.size; ++step) {
-        const int peer = peer_at(peers.rank, step, peers.size);
+        const int peer = AllToAll{peers.size}.at(peers.rank, step).to;
         copy_here(group, peers.at(peer, there), input + static_cast<std::size_t>(peer) * bytes + begin, size);
       }
       if (output != input) copy_here(group, output + rank * bytes + begin, input + rank * bytes + begin, size);

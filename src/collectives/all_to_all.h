@@ -1,4 +1,4 @@
-// Piece r of rank s's input becomes piece s of rank r's output. NaNs as in all_gather.
+// Piece r of rank s's input becomes piece s of rank r's output. Bytes as in all_gather.
 #pragma once
 
 #include "collectives/communicator.h"

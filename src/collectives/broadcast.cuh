@@ -17,14 +17,14 @@ struct LowLatencyBroadcast {
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
     const Epoch epoch = begin_epoch(group, workspace);
     const std::size_t packets = packets_of(bytes);
-    Packet* const data = inbox_of_epoch(workspace, epoch.number);
-    Packet* const tokens = data + packets;
+    const ByteSlots data = byte_slots(workspace, epoch), tokens = data + packets;
     const auto own = [&](std::size_t i) { return load_packet(input, i, bytes); };
 
     if (peers.rank == root)
       for (std::size_t i = first_packet(group); i < packets; i += packet_stride(group)) {
         const Packet packet = own(i);
-        for (int step = 1; step < peers.size; ++step) send(peers.at(peer_at(root, step, peers.size), data + i), packet);
+        for (int step = 1; step < peers.size; ++step)
+          (data + i).push(peers, AllToAll{peers.size}.at(root, step).to, packet);
         if (output != input) store_packet(output, i, bytes, packet);
       }
     push_to_all(group, peers, tokens, 1, [](std::size_t) { return Packet{}; });
@@ -73,7 +73,7 @@ struct DirectBroadcast {
   HEDDLE_HOST_DEVICE void scatter(const G& group, const P& peers, std::byte* place, std::size_t begin,
                                   const EvenPieces& pieces) const {
     for (int step = 1; step < peers.size; ++step) {
-      const int peer = peer_at(root, step, peers.size);
+      const int peer = AllToAll{peers.size}.at(root, step).to;
       for (const int p : {peer, root})
         copy_here(group, peers.at(peer, place + pieces.begin(p)), input + begin + pieces.begin(p), pieces.size(p));
     }
@@ -84,7 +84,7 @@ struct DirectBroadcast {
   HEDDLE_HOST_DEVICE void pass_on(const G& group, const P& peers, std::byte* place, const EvenPieces& pieces) const {
     std::byte* const mine = place + pieces.begin(peers.rank);
     for (int step = 1; step < peers.size; ++step) {
-      const int peer = peer_at(peers.rank, step, peers.size);
+      const int peer = AllToAll{peers.size}.at(peers.rank, step).to;
       if (peer != root) copy_here(group, peers.at(peer, mine), mine, pieces.size(peers.rank));
     }
   }

@@ -1,4 +1,4 @@
-// The root's input becomes every rank's output. NaNs as in all_gather.
+// The root's input becomes every rank's output. Bytes as in all_gather.
 #pragma once
 
 #include "collectives/communicator.h"

@@ -65,7 +65,8 @@ HeapParts heap_parts(const CommunicatorOptions& options, std::size_t world, Devi
   if (peer_addresses) {
     workspace.buffer_bytes =
         std::max(world * options.low_latency_bytes, 2 * (options.two_phase_bytes + world * kPacketBytes));
-    workspace.inbox = allocate(3 * workspace.buffer_bytes);
+    workspace.inbox = allocate(kInboxBuffers * workspace.buffer_bytes);
+    workspace.codes = reinterpret_cast<std::uint8_t*>(allocate(kInboxBuffers * packets_of(workspace.buffer_bytes)));
     workspace.flags = flags_of(kMaxBlocks * world);
     workspace.blocks = reinterpret_cast<BlockState*>(allocate(kMaxBlocks * sizeof(BlockState)));
     workspace.slots_bytes = options.pipeline_bytes;
@@ -140,7 +141,7 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
   // Nobody may push before every inbox is empty.
   if (peer_addresses) {
     std::byte* const inbox = workspace_.inbox;
-    const std::size_t bytes = 3 * workspace_.buffer_bytes;
+    const std::size_t bytes = kInboxBuffers * workspace_.buffer_bytes;
     if (fabric.device().kind == DeviceKind::cpu)
       stream.enqueue([inbox, bytes](ThreadPool&) { std::memset(inbox, 0xff, bytes); });
     else if constexpr (kHaveCuda)

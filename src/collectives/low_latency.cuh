@@ -4,13 +4,15 @@
 //
 // An inbox has three buffers; epoch e uses buffer e % 3, and clears what epoch e - 1 used, which is the buffer of e
 // + 2. Why three are enough, whoever runs ahead: in every epoch each rank sends at least one word to each other, and
-// ends the epoch when it has received from all. Let rank p write for epoch e + 2 into rank r's buffer. Then p has ended
-// epoch e + 1, so it has seen what r sent in epoch e + 1; before it sent that, r had ended epoch e, in which it cleared
-// this buffer, and epoch e - 1, in which it read it last. Two would not do: r may still be reading epoch e's when p,
-// which has all it needs of epoch e, writes that of e + 1.
+// ends the epoch when it has received from all. Let rank p write for epoch e + 3 into rank r's buffer. Then p has ended
+// epoch e + 2, so it has seen what r sent in epoch e + 2; before it sent that, r had ended epoch e + 1, in which it
+// cleared this buffer, and epoch e, in which it read it. Two would not do: r clears after it has sent, so p, which has
+// all it needs of epoch e + 1, may write for e + 2 what r then clears. tests/collectives/epoch_model_test.cpp tries
+// every order of events, for three buffers and for two.
 //
-// "Before" between the epochs of one rank is the order of its stream. On the CPU words are stored with release and
-// polled with acquire, so p's words come after r's clearing; on a GPU a kernel's end orders them.
+// "Before" between the epochs of one rank is the end of a kernel: its stores are performed before the next kernel's,
+// and its loads. Packets themselves are relaxed, so that is what the argument rests on; on the CPU the end of a task
+// is a fence for it (run_on_cpu.h).
 #pragma once
 
 #include "collectives/workspace.h"
@@ -31,18 +33,8 @@ HEDDLE_HOST_DEVICE std::size_t packet_stride(const G& group) {
   return static_cast<std::size_t>(group.blocks() * group.lanes());
 }
 
-// The rank that is `step` further, 1 <= step < size, as schedule::AllToAll has it: each rank begins with another one.
-// By a subtraction, for a remainder takes a GPU as long as a packet.
-constexpr int peer_at(int rank, int step, int size) {
-  return rank + step < size ? rank + step : rank + step - size;
-}
-static_assert([] {
-  for (int size = 2; size <= 9; ++size)
-    for (int rank = 0; rank < size; ++rank)
-      for (int step = 1; step < size; ++step)
-        if (peer_at(rank, step, size) != schedule::AllToAll{size}.at(rank, step).to) return false;
-  return true;
-}());
+// The order in which a rank sends: each begins with another one.
+using schedule::AllToAll;
 
 // What a call finds of the calls before it.
 struct Epoch {
@@ -57,7 +49,68 @@ HEDDLE_HOST_DEVICE Epoch begin_epoch(const G& group, const Workspace& workspace)
 }
 
 HEDDLE_HOST_DEVICE Packet* inbox_of_epoch(const Workspace& workspace, std::uint64_t epoch) {
-  return reinterpret_cast<Packet*>(workspace.inbox + epoch % 3 * workspace.buffer_bytes);
+  return reinterpret_cast<Packet*>(workspace.inbox + epoch % kInboxBuffers * workspace.buffer_bytes);
+}
+
+// A place in the inboxes for floats that are summed: which NaN arrives is not said (packet.cuh).
+struct FloatSlots {
+  Packet* first;
+
+  HEDDLE_HOST_DEVICE FloatSlots operator+(std::size_t packets) const { return {first + packets}; }
+
+  template <PeerAddressing P>
+  HEDDLE_HOST_DEVICE void push(const P& peers, int to, const Packet& packet) const {
+    send(peers.at(to, first), packet);
+  }
+  template <int kAtOnce, PeerAddressing P>
+  [[nodiscard]] HEDDLE_HOST_DEVICE bool unescape(const P&, Tag, int, std::size_t, Packet (&)[kAtOnce]) const {
+    return true;
+  }
+};
+
+// A place for bytes that arrive as they are.
+struct ByteSlots {
+  Packet* first;
+  std::uint8_t* codes;  // of the packets from the first on
+
+  HEDDLE_HOST_DEVICE ByteSlots operator+(std::size_t packets) const { return {first + packets, codes + packets}; }
+
+  template <PeerAddressing P>
+  HEDDLE_HOST_DEVICE void push(const P& peers, int to, const Packet& packet) const {
+    send(peers.at(to, first), packet);
+    if (has_escape(packet)) atomic_store<Order::relaxed>(peers.at(to, codes), escape_code(packet));
+  }
+
+  // Makes data of packets that have arrived from the ranks `from`, `from` + 1, ...; their places lie `stride` packets
+  // apart, rank 0's first. False when a wait has given up.
+  template <int kAtOnce, PeerAddressing P>
+  [[nodiscard]] HEDDLE_HOST_DEVICE bool unescape(const P& peers, Tag tag, int from, std::size_t stride,
+                                                 Packet (&packets)[kAtOnce]) const {
+    static_assert(kAtOnce <= 8, "a code of each fits into one word");
+    unsigned escaped = 0;
+    unrolled<kAtOnce>([&](auto k) { escaped |= has_escape(packets[k]) ? 1u << k : 0u; });
+    if (escaped == 0) return true;
+    std::uint64_t all = 0;  // codes, so that no packet is chosen by a variable
+    for (int k = 0; k < kAtOnce; ++k) {
+      if ((escaped >> k & 1) == 0) continue;
+      const std::size_t at = static_cast<std::size_t>(from + k) * stride;
+      std::uint8_t code = 0;
+      const auto has_come = [&](std::uint64_t) { return (code = atomic_load<Order::relaxed>(codes + at)) != 0; };
+      if (!spin_until(peers.waits, why(peers, from + k, tag), &first[at].words[0], 0, has_come)) return false;
+      atomic_store<Order::relaxed>(codes + at, 0);
+      all |= std::uint64_t{code} << (8 * k);
+    }
+    unrolled<kAtOnce>([&](auto k) { packets[k] = unescaped(packets[k], static_cast<unsigned>(all >> (8 * k))); });
+    return true;
+  }
+};
+
+HEDDLE_HOST_DEVICE FloatSlots float_slots(const Workspace& workspace, const Epoch& epoch) {
+  return {inbox_of_epoch(workspace, epoch.number)};
+}
+HEDDLE_HOST_DEVICE ByteSlots byte_slots(const Workspace& workspace, const Epoch& epoch) {
+  return {inbox_of_epoch(workspace, epoch.number),
+          workspace.codes + epoch.number % kInboxBuffers * packets_of(workspace.buffer_bytes)};
 }
 
 // Clears what the last epoch used, and moves the counters on: this call uses `used_packets` of its buffer. Every lane
@@ -80,11 +133,11 @@ HEDDLE_HOST_DEVICE void clear_and_count(const G& group, const Workspace& workspa
 
 // Pushes packet(i), i < packets, to slot `rank` of every other rank's inbox. Loads are under way together: what a load
 // takes is paid once for all of them.
-template <Group G, PeerAddressing P, class Source>
-HEDDLE_HOST_DEVICE void push_to_all(const G& group, const P& peers, Packet* slots, std::size_t packets,
+template <Group G, PeerAddressing P, class Slots, class Source>
+HEDDLE_HOST_DEVICE void push_to_all(const G& group, const P& peers, const Slots& slots, std::size_t packets,
                                     const Source& packet) {
   constexpr int kInFlight = 4;
-  Packet* const slot = slots + static_cast<std::size_t>(peers.rank) * packets;
+  const Slots slot = slots + static_cast<std::size_t>(peers.rank) * packets;
   const std::size_t stride = packet_stride(group);
   for (std::size_t first = first_packet(group); first < packets; first += kInFlight * stride) {
     Packet mine[kInFlight];
@@ -95,28 +148,27 @@ HEDDLE_HOST_DEVICE void push_to_all(const G& group, const P& peers, Packet* slot
       const std::size_t i = first + k * stride;
       if (i >= packets) return;
       for (int step = 1; step < peers.size; ++step)
-        send(peers.at(peer_at(peers.rank, step, peers.size), slot + i), mine[k]);
+        (slot + i).push(peers, AllToAll{peers.size}.at(peers.rank, step).to, mine[k]);
     });
   }
 }
 
 // Pushes packet(peer, i), i < packets(peer), to slot `rank` of each other rank's inbox; slots are `stride` packets
 // apart. Packets for kAtOnce ranks are loaded together.
-template <int kAtOnce, Group G, PeerAddressing P, class Count, class Source>
-HEDDLE_HOST_DEVICE void push_to_each(const G& group, const P& peers, Packet* slots, std::size_t stride,
+template <int kAtOnce, Group G, PeerAddressing P, class Slots, class Count, class Source>
+HEDDLE_HOST_DEVICE void push_to_each(const G& group, const P& peers, const Slots& slots, std::size_t stride,
                                      const Count& packets, const Source& packet) {
-  Packet* const slot = slots + static_cast<std::size_t>(peers.rank) * stride;
+  const Slots slot = slots + static_cast<std::size_t>(peers.rank) * stride;
   for (std::size_t i = first_packet(group); i < stride; i += packet_stride(group))
     for (int first = 1; first < peers.size; first += kAtOnce) {
       Packet mine[kAtOnce];
-      const auto sends = [&](int k) {
-        return first + k < peers.size && i < packets(peer_at(peers.rank, first + k, peers.size));
-      };
+      const auto peer = [&](int k) { return AllToAll{peers.size}.at(peers.rank, first + k).to; };
+      const auto sends = [&](int k) { return first + k < peers.size && i < packets(peer(k)); };
       unrolled<kAtOnce>([&](auto k) {
-        if (sends(k)) mine[k] = packet(peer_at(peers.rank, first + k, peers.size), i);
+        if (sends(k)) mine[k] = packet(peer(k), i);
       });
       unrolled<kAtOnce>([&](auto k) {
-        if (sends(k)) send(peers.at(peer_at(peers.rank, first + k, peers.size), slot + i), mine[k]);
+        if (sends(k)) (slot + i).push(peers, peer(k), mine[k]);
       });
     }
 }
@@ -132,22 +184,22 @@ HEDDLE_HOST_DEVICE bool wait_for_packet(const P& peers, int from, Tag tag, const
 
 // Waits for one packet of each rank first .. first + kAtOnce - 1 that is awaited(rank), all under way at once; they lie
 // `stride` packets apart, rank 0's at `places`.
-template <int kAtOnce, PeerAddressing P, class Awaited>
-HEDDLE_HOST_DEVICE bool receive_some(const P& peers, Tag tag, const Packet* places, std::size_t stride, int first,
+template <int kAtOnce, PeerAddressing P, class Slots, class Awaited>
+HEDDLE_HOST_DEVICE bool receive_some(const P& peers, Tag tag, const Slots& places, std::size_t stride, int first,
                                      const Awaited& awaited, Packet (&packets)[kAtOnce]) {
 #ifdef __CUDA_ARCH__
   constexpr int kQuickLooks = 4096;
 #else
   constexpr int kQuickLooks = 8;
 #endif
-  const auto place = [&](int k) { return places + static_cast<std::size_t>(first + k) * stride; };
+  const auto place = [&](int k) { return places.first + static_cast<std::size_t>(first + k) * stride; };
   for (int looks = 0;; ++looks) {
     bool all = true;
     unrolled<kAtOnce>([&](auto k) {
       if (awaited(first + k)) packets[k] = look(place(k));
     });
     unrolled<kAtOnce>([&](auto k) { all = all && (!awaited(first + k) || arrived(packets[k])); });
-    if (all) return true;
+    if (all) return places.unescape(peers, tag, first, stride, packets);
     if (looks < kQuickLooks) continue;
     for (int k = 0; k < kAtOnce; ++k)
       if (awaited(first + k) && !wait_for_packet(peers, first + k, tag, place(k))) return false;
@@ -156,10 +208,10 @@ HEDDLE_HOST_DEVICE bool receive_some(const P& peers, Tag tag, const Packet* plac
 
 // For each of this lane's packets i < `stride` and each rank p in rank order with i < packets(p): take(i, p, packet i
 // of slot p), with own(i) where p is the own rank. Slots are `stride` packets apart. False when a wait has given up.
-template <int kAtOnce, Group G, PeerAddressing P, class Count, class Own, class Take>
-[[nodiscard]] HEDDLE_HOST_DEVICE bool receive_in_rank_order(const G& group, const P& peers, Tag tag,
-                                                            const Packet* slots, std::size_t stride,
-                                                            const Count& packets, const Own& own, const Take& take) {
+template <int kAtOnce, Group G, PeerAddressing P, class Slots, class Count, class Own, class Take>
+[[nodiscard]] HEDDLE_HOST_DEVICE bool receive_in_rank_order(const G& group, const P& peers, Tag tag, const Slots& slots,
+                                                            std::size_t stride, const Count& packets, const Own& own,
+                                                            const Take& take) {
   for (std::size_t i = first_packet(group); i < stride; i += packet_stride(group))
     for (int first = 0; first < peers.size; first += kAtOnce) {
       const auto awaited = [&](int p) { return p < peers.size && p != peers.rank && i < packets(p); };

@@ -55,7 +55,7 @@ class MessageCall {
   // body(p) for every other rank, the next one first, so that not all send to the same.
   template <class Body>
   void for_others(const Body& body) const {
-    for (int step = 1; step < n(); ++step) body(peer_at(rank(), step, n()));
+    for (int step = 1; step < n(); ++step) body(AllToAll{n()}.at(rank(), step).to);
   }
 
   // destination = the sum in rank order of the slots, with `own` as this rank's.

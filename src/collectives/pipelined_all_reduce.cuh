@@ -60,7 +60,7 @@ struct PipelinedAllReduce {
     HEDDLE_HOST_DEVICE void push(const Lanes& lanes, std::uint32_t c) const {
       std::byte* const slot = workspace.slots + cut.slot(peers.rank, block, c);
       for (int step = 1; step < peers.size; ++step) {
-        const int owner = peer_at(peers.rank, step, peers.size);
+        const int owner = AllToAll{peers.size}.at(peers.rank, step).to;
         copy_here(lanes, peers.at(owner, slot), buffers.input + cut.begin(owner, block, c), cut.size(owner, block, c));
       }
     }
@@ -72,8 +72,9 @@ struct PipelinedAllReduce {
         return p == peers.rank ? buffers.input + begin : workspace.slots + cut.slot(p, block, c);
       };
       const auto sum = [&](int step) {
-        return step == peers.size - 1 ? buffers.output + begin
-                                      : peers.at(peer_at(peers.rank, step + 1, peers.size), buffers.output + begin);
+        return step == peers.size - 1
+                   ? buffers.output + begin
+                   : peers.at(AllToAll{peers.size}.at(peers.rank, step + 1).to, buffers.output + begin);
       };
       sum_to<T, kAtOnce>(lanes, peers.size, share, peers.size, sum, cut.size(peers.rank, block, c));
     }
@@ -88,7 +89,7 @@ struct PipelinedAllReduce {
         return true;
       };
       const auto tell_all = [&](std::uint64_t* flag, std::uint32_t count) {
-        for (int step = 1; step < peers.size; ++step) tell(peer_at(peers.rank, step, peers.size), flag, count);
+        for (int step = 1; step < peers.size; ++step) tell(AllToAll{peers.size}.at(peers.rank, step).to, flag, count);
       };
       const auto come_from = [&](int p) { return come(p); };
       const auto summed_by = [&](int p) { return summed(p); };
@@ -98,7 +99,7 @@ struct PipelinedAllReduce {
           push(lane, c);
           tell_all(come(peers.rank), c + 1);
         }
-        if (c < ahead || c - ahead >= chunks) continue;
+        if (c < ahead) continue;
         if (!wait_for_all(come_from, c - ahead + 1)) return;
         add(lane, c - ahead);
         tell_all(summed(peers.rank), c - ahead + 1);

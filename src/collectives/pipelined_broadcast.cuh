@@ -32,7 +32,7 @@ struct PipelinedBroadcast {
           if (p != root && parts >= kSlots && !wait(peers, p, workspace.parts_taken + p, parts - kSlots + 1)) return;
         copy_here(group, slot, input + begin, size);
         for (int step = 1; step < peers.size; ++step)
-          atomic_store(peers.at(peer_at(root, step, peers.size), workspace.parts_come + root), parts + 1);
+          atomic_store(peers.at(AllToAll{peers.size}.at(root, step).to, workspace.parts_come + root), parts + 1);
         if (output != input) copy_here(group, output + begin, input + begin, size);
       } else {
         if (!wait(peers, root, workspace.parts_come + root, parts + 1)) return;

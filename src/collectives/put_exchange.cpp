@@ -25,14 +25,14 @@ std::uint64_t exchange(Communicator& communicator, Tag tag, Stream& stream, cons
   const int n = communicator.size(), rank = communicator.rank();
   const std::uint64_t sequence = communicator.next_put();
   const auto world_rank = [&](int p) { return communicator.team()[static_cast<std::size_t>(p)]; };
+  const auto order = make_schedule<schedule::AllToAll>(n);
   for (int step = 1; step < n; ++step) {
-    const int peer = peer_at(rank, step, n);
+    const int peer = order.at(rank, step).to;
     const Bytes bytes = piece(peer);
     if (bytes.size != 0)
       fabric.put(stream, world_rank(peer), communicator.put_slot(sequence, rank), bytes.data, bytes.size);
     fabric.signal(stream, world_rank(peer), communicator.put_flag(rank), sequence);
   }
-  const auto order = make_schedule<schedule::AllToAll>(n);
   for (int step = 1; step < n; ++step) {
     const int peer = order.at(rank, step).from;
     fabric.wait(stream, world_rank(peer), communicator.put_flag(peer), sequence, tag);

@@ -15,7 +15,7 @@ struct LowLatencyReduceScatter {
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
     const Epoch epoch = begin_epoch(group, workspace);
-    Packet* const slots = inbox_of_epoch(workspace, epoch.number);
+    const FloatSlots slots = float_slots(workspace, epoch);
     const std::size_t packets = packets_of(bytes);
     const auto all = [&](int) { return packets; };
     const auto piece = [&](int p) { return input + static_cast<std::size_t>(p) * bytes; };

@@ -1,20 +1,35 @@
 // Communicator::run_on_cpu, for the sources of the operators.
 #pragma once
 
+#include <atomic>
+
 #include "collectives/communicator.h"
 #include "device/group.h"
 
 namespace heddle {
 
+// What the end of a kernel does on a GPU: what came before, relaxed loads and stores included, is ordered before what
+// the stream does next. Packets need it from epoch to epoch (low_latency.cuh). ThreadSanitizer has no model of fences;
+// nothing but packets, which are atomic, depends on this one.
+inline void end_as_a_kernel() {
+#ifndef __SANITIZE_THREAD__
+  std::atomic_thread_fence(std::memory_order_acq_rel);
+#endif
+}
+
 template <class Program>
 void Communicator::run_on_cpu(const Program& program, Stream& stream, const std::optional<CallSignature>& to_compare) {
   if (!to_compare) {
-    stream.enqueue([this, program](ThreadPool&) { program(HostThread{}, peers_, workspace_); });
+    stream.enqueue([this, program](ThreadPool&) {
+      program(HostThread{}, peers_, workspace_);
+      end_as_a_kernel();
+    });
     return;
   }
   stream.enqueue([this, program, mine = *to_compare](ThreadPool&) {
     call_check_->announce(mine);
     program(HostThread{}, hearing_peers_, workspace_);
+    end_as_a_kernel();
   });
 }
 

@@ -8,7 +8,8 @@
 
 namespace heddle {
 
-inline constexpr int kMaxBlocks = 128;  // that a collective may have; flags are laid out for them
+inline constexpr int kInboxBuffers = 3;  // why so many: low_latency.cuh
+inline constexpr int kMaxBlocks = 128;   // that a collective may have; flags are laid out for them
 
 // Of one block of one rank; only this rank's kernels touch it, one after the other. Each block of a call reads its own
 // and moves it on while its packets are under way, so that a call ends without its blocks waiting for each other.
@@ -20,8 +21,9 @@ struct alignas(32) BlockState {
 };
 
 struct Workspace {
-  std::byte* inbox = nullptr;      // three buffers, symmetric
-  std::size_t buffer_bytes = 0;    // of one of the three; a multiple of 16
+  std::byte* inbox = nullptr;      // kInboxBuffers buffers, symmetric
+  std::size_t buffer_bytes = 0;    // of one of them; a multiple of 16
+  std::uint8_t* codes = nullptr;   // one for each packet of the inbox (packet.cuh), 0 between calls; symmetric
   std::uint64_t* flags = nullptr;  // [kMaxBlocks][ranks], symmetric
   std::byte* staging = nullptr;    // symmetric
   std::size_t staging_bytes = 0;   // a multiple of 16

@@ -1,9 +1,16 @@
-// Sixteen bytes on their way between ranks, and the word that says "nothing here yet".
+// Sixteen bytes on their way between ranks, with words that say "nothing here yet".
 //
 // A packet is stored and loaded as two 64-bit words, each of which arrives whole (single-copy atomic; the two may
-// arrive in any order). A word that holds kEmpty has not arrived. No sender ever sends kEmpty: where its data are that,
-// it sends kInsteadOfEmpty. As 16-bit or 32-bit floats both words are all NaN, so what changes is which NaN is sent,
-// never a number, and -0 stays -0.
+// arrive in any order). A word that holds kEmpty has not arrived, so kEmpty is never sent: send() replaces it by
+// kEscape.
+//   - Floats that are summed need no more: each element of either word is a NaN as float32, bfloat16 and float16, so
+//     only a NaN's payload changes.
+//   - Bytes that must arrive as they are have a byte of their own beside the packet, at its receiver. It stays 0 until
+//     the data hold kEmpty or kEscape; then the sender writes escape_code() there, and a receiver that finds kEscape
+//     waits for it and sets it back to 0. Other data cost a comparison.
+//
+// Loads and stores are relaxed, on the CPU as on a GPU: what is polled is the data itself. Packets order no other
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +23,7 @@
 namespace heddle {
 
 inline constexpr std::uint64_t kEmpty = ~std::uint64_t{0};  // what memset(0xff) leaves
-inline constexpr std::uint64_t kInsteadOfEmpty = 0xfffe'fffe'fffe'fffe;
+inline constexpr std::uint64_t kEscape = kEmpty - 1;        // the largest word that is sent
 
 struct alignas(16) Packet {
   std::uint64_t words[2];
@@ -27,7 +34,7 @@ constexpr std::size_t packets_of(std::size_t bytes) {
   return (bytes + kPacketBytes - 1) / kPacketBytes;
 }
 
-// Both words as they are now; the other rank may be writing. Relaxed: what is polled is the data itself.
+// Both words as they are now; the other rank may be writing.
 HEDDLE_HOST_DEVICE Packet look(const Packet* place) {
   Packet packet;
 #ifdef __CUDA_ARCH__
@@ -36,7 +43,7 @@ HEDDLE_HOST_DEVICE Packet look(const Packet* place) {
                : "l"(place)
                : "memory");
 #else
-  for (int i = 0; i < 2; ++i) packet.words[i] = atomic_load<Order::acquire>(&place->words[i]);
+  for (int i = 0; i < 2; ++i) packet.words[i] = atomic_load<Order::relaxed>(&place->words[i]);
 #endif
   return packet;
 }
@@ -53,18 +60,33 @@ HEDDLE_HOST_DEVICE void write(Packet* place, const Packet& packet) {
                : "l"(place), "l"(packet.words[0]), "l"(packet.words[1])
                : "memory");
 #else
-  for (int i = 0; i < 2; ++i) atomic_store<Order::release>(&place->words[i], packet.words[i]);
+  for (int i = 0; i < 2; ++i) atomic_store<Order::relaxed>(&place->words[i], packet.words[i]);
 #endif
 }
 }  // namespace detail
 
 HEDDLE_HOST_DEVICE void send(Packet* place, Packet packet) {
-  for (auto& word : packet.words) word = word == kEmpty ? kInsteadOfEmpty : word;
+  for (auto& word : packet.words) word = word < kEscape ? word : kEscape;
   detail::write(place, packet);
 }
 
 HEDDLE_HOST_DEVICE void clear(Packet* place) {
   detail::write(place, {{kEmpty, kEmpty}});
+}
+
+// Whether data, or a packet that has arrived, hold a word that the packet alone does not tell.
+HEDDLE_HOST_DEVICE bool has_escape(const Packet& packet) {
+  return packet.words[0] >= kEscape || packet.words[1] >= kEscape;
+}
+
+// Not 0. Which words of data were kEmpty; those that arrive as kEscape and were not were kEscape.
+HEDDLE_HOST_DEVICE std::uint8_t escape_code(const Packet& data) {
+  return static_cast<std::uint8_t>(4 | (data.words[0] == kEmpty ? 1 : 0) | (data.words[1] == kEmpty ? 2 : 0));
+}
+
+// The data of a packet that arrived with that code.
+HEDDLE_HOST_DEVICE Packet unescaped(const Packet& arrived, unsigned code) {
+  return {{(code & 1) != 0 ? kEmpty : arrived.words[0], (code & 2) != 0 ? kEmpty : arrived.words[1]}};
 }
 
 HEDDLE_HOST_DEVICE bool is_packet_aligned(const void* place) {

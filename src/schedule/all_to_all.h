@@ -30,7 +30,9 @@ struct AllToAll {
   constexpr Transfer at(int rank, int step) const {
     require_step(*this, rank, step);
     if (step == 0) return {.send = rank, .receive = rank};
-    const int to = mod(rank + step, size), from = mod(rank - step, size);
+    // No division: a remainder takes a GPU as long as a packet of a collective, which asks for each send.
+    const int to = rank + step < size ? rank + step : rank + step - size;
+    const int from = rank >= step ? rank - step : rank - step + size;
     return {.to = to, .from = from, .send = to, .receive = from};
   }
 

@@ -92,7 +92,22 @@ void call(Communicator& communicator, const CollectiveCase& c, const void* in, v
   }
 }
 
+bool sums(Collective c) {
+  return c == Collective::all_reduce || c == Collective::reduce_scatter;
+}
+
+// What only moves bytes moves all of them, whatever they mean.
+std::string difference_of_bytes(const CollectiveCase& c, const Bits& got, const Bits& want) {
+  const auto differ = std::mismatch(want.begin(), want.end(), got.begin());
+  if (differ.first == want.end()) return {};
+  return fmt::format("byte {} of element {} is {:#04x}, expected {:#04x}",
+                     static_cast<std::size_t>(differ.first - want.begin()) % size_of(c.dtype),
+                     static_cast<std::size_t>(differ.first - want.begin()) / size_of(c.dtype),
+                     static_cast<unsigned>(*differ.second), static_cast<unsigned>(*differ.first));
+}
+
 std::string difference(const CollectiveCase& c, const Bits& got, const Bits& want) {
+  if (!sums(c.collective)) return difference_of_bytes(c, got, want);
   const std::ptrdiff_t at = first_difference(c.dtype, got, want);
   if (at < 0) return {};
   const auto i = static_cast<std::size_t>(at);

@@ -24,7 +24,8 @@ inline void set_element(Bits& bits, DType dtype, std::size_t i, float value) {
 }
 
 // Random, of all magnitudes that do not overflow in a sum, a function of (seed, rank); now and then -0, infinity, NaN,
-// and 64 bits of ones, which are the low-latency channel's empty word.
+// and with an odd seed some words of 64 bits that the low-latency channel gives a meaning: the empty word (-1) and the
+// escape word (packet.cuh).
 inline Bits payload(DType dtype, std::size_t count, int rank, std::uint32_t seed) {
   Bits bits(count * size_of(dtype));
   std::uint32_t state = seed * 2654435761u + static_cast<std::uint32_t>(rank) * 40503u + 1;
@@ -38,6 +39,8 @@ inline Bits payload(DType dtype, std::size_t count, int rank, std::uint32_t seed
     set_element(bits, dtype, i, value);
   }
   if (seed % 2 == 1 && bits.size() >= 48) std::memset(bits.data() + 16, 0xff, 24);
+  const std::uint64_t escape = ~std::uint64_t{1};
+  if (seed % 4 == 3 && bits.size() >= 48) std::memcpy(bits.data() + 24, &escape, sizeof escape);
   return bits;
 }
 
@@ -52,7 +55,7 @@ inline Bits sum_in_rank_order(DType dtype, const std::vector<Bits>& inputs) {
   return sum;
 }
 
-// Bit for bit, but any NaN for a NaN. The first place that differs, or -1.
+// Sums: bit for bit, but any NaN for a NaN. The first element that differs, or -1.
 inline std::ptrdiff_t first_difference(DType dtype, const Bits& a, const Bits& b) {
   if (a.size() != b.size()) return 0;
   const std::size_t size = size_of(dtype);

@@ -13,7 +13,7 @@ namespace {
 TEST(Packet, WhatIsSentHasArrivedAndIsTheSameUnlessItIsTheEmptyWord) {
   Packet place{{kEmpty, kEmpty}};
   EXPECT_FALSE(arrived(look(&place)));
-  for (const std::uint64_t word : {std::uint64_t{0}, std::uint64_t{1} << 63, kEmpty - 1, kEmpty << 32, kEmpty >> 1}) {
+  for (const std::uint64_t word : {std::uint64_t{0}, std::uint64_t{1} << 63, kEscape, kEmpty << 32, kEmpty >> 1}) {
     send(&place, {{word, word}});
     EXPECT_TRUE(arrived(look(&place)));
     EXPECT_EQ(look(&place).words[0], word);
@@ -25,10 +25,31 @@ TEST(Packet, WhatIsSentHasArrivedAndIsTheSameUnlessItIsTheEmptyWord) {
   EXPECT_TRUE(arrived(look(&place)));
 }
 
-TEST(Packet, TheWordInsteadOfTheEmptyOneIsANaNForEveryDtype) {
-  EXPECT_TRUE(std::isnan(std::bit_cast<float>(static_cast<std::uint32_t>(kInsteadOfEmpty))));
-  EXPECT_TRUE(std::isnan(to_float(bfloat16{static_cast<std::uint16_t>(kInsteadOfEmpty)})));
-  EXPECT_TRUE(std::isnan(to_float(float16{static_cast<std::uint16_t>(kInsteadOfEmpty)})));
+TEST(Packet, EveryElementOfTheEmptyAndTheEscapeWordIsANaNForEveryDtype) {
+  for (const std::uint64_t word : {kEmpty, kEscape}) {
+    for (int shift = 0; shift < 64; shift += 32)
+      EXPECT_TRUE(std::isnan(std::bit_cast<float>(static_cast<std::uint32_t>(word >> shift))));
+    for (int shift = 0; shift < 64; shift += 16) {
+      EXPECT_TRUE(std::isnan(to_float(bfloat16{static_cast<std::uint16_t>(word >> shift)})));
+      EXPECT_TRUE(std::isnan(to_float(float16{static_cast<std::uint16_t>(word >> shift)})));
+    }
+  }
+}
+
+TEST(Packet, TheEscapeCodeBringsBackEveryWord) {
+  const std::uint64_t words[] = {0, 1, kEscape - 1, kEscape, kEmpty};
+  for (const std::uint64_t low : words)
+    for (const std::uint64_t high : words) {
+      const Packet data{{low, high}};
+      Packet place{{kEmpty, kEmpty}};
+      send(&place, data);
+      const Packet arrival = look(&place);
+      EXPECT_EQ(has_escape(data), has_escape(arrival));
+      EXPECT_NE(escape_code(data), 0);
+      const Packet got = has_escape(arrival) ? unescaped(arrival, escape_code(data)) : arrival;
+      EXPECT_EQ(got.words[0], low);
+      EXPECT_EQ(got.words[1], high);
+    }
 }
 
 TEST(Packet, OneWordAloneIsNotAnArrival) {
