@@ -71,7 +71,9 @@ constexpr std::size_t kMostTwoPhase = std::size_t{8} << 20;
 constexpr std::size_t kMoreThanCache = std::size_t{128} << 20;  // of a GPU
 
 CommunicatorOptions workspace_options(const CollectiveBenchOptions& options, DeviceKind device) {
-  return {.two_phase_bytes = device == DeviceKind::cuda ? kMostTwoPhase : 0, .pipeline_bytes = options.pipeline_bytes};
+  return {.largest_bytes = options.to_bytes,
+          .two_phase_bytes = device == DeviceKind::cuda ? kMostTwoPhase : 0,
+          .pipeline_bytes = options.pipeline_bytes};
 }
 
 // One rank of a bench.

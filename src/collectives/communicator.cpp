@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/copy.h"
@@ -16,17 +17,20 @@
 namespace heddle {
 namespace {
 
-// On the CPU, rounds that stay in a second-level cache together with what the peers write.
+// On the CPU, rounds that stay in a second-level cache together with what the peers write. On GPUs what the cut-offs of
+// algorithm.cpp name, up to the largest call; a pipelined call's chunks are of 16 KiB up to four ranks, and with more
+// ranks smaller, for a block pushes a chunk to each of them in a step: docs/notes/collectives.md.
 CommunicatorOptions completed(CommunicatorOptions options, Device device, std::size_t world) {
   const bool cpu = device.kind == DeviceKind::cpu;
-  constexpr std::size_t kKiB = 1024;
+  constexpr std::size_t kKiB = 1024, kTwoPhaseKiB = 4096;
   const auto fill = [](std::size_t& size, std::size_t otherwise_kib) {
     size = round_up(size == 0 ? otherwise_kib * kKiB : size, kKiB);
   };
-  fill(options.low_latency_bytes, cpu ? 32 : 512);
-  fill(options.two_phase_bytes, cpu ? 64 : 4096);
-  fill(options.staging_bytes, cpu ? 512 : 16384);
-  fill(options.pipeline_bytes, cpu ? 512 : 8192 * std::min<std::size_t>(world, 8));
+  const std::size_t largest = std::max<std::size_t>(1, ceil_div(options.largest_bytes, kKiB));
+  fill(options.low_latency_bytes, cpu ? 32 : std::min<std::size_t>(largest, 512));
+  fill(options.two_phase_bytes, cpu ? 64 : std::min(largest, kTwoPhaseKiB));
+  fill(options.staging_bytes, cpu ? 512 : std::min<std::size_t>(largest, 16384));
+  fill(options.pipeline_bytes, cpu ? 512 : largest > kTwoPhaseKiB ? 8192 * std::min<std::size_t>(world, 4) : 0);
   return options;
 }
 
@@ -46,6 +50,7 @@ bool shares_memory(const Fabric& fabric) {
 
 // What lies in the symmetric heap.
 struct HeapParts {
+  std::byte* teams = nullptr;  // [rank][place], while they are compared
   Workspace workspace;
   std::byte* put_staging = nullptr;
   std::uint64_t* put_flags = nullptr;
@@ -56,8 +61,8 @@ struct HeapParts {
 // Sizes by the world, not by the team: ranks outside the team allocate as much.
 template <class Allocate>
 HeapParts heap_parts(const CommunicatorOptions& options, std::size_t world, DeviceKind device, bool peer_addresses,
-                     const Allocate& allocate) {
-  HeapParts parts;
+                     Allocate allocate) {
+  HeapParts parts{.teams = allocate(world * world * sizeof(int))};
   Workspace& workspace = parts.workspace;
   const auto flags_of = [&](std::size_t count) {
     return reinterpret_cast<std::uint64_t*>(allocate(count * sizeof(std::uint64_t)));
@@ -91,8 +96,15 @@ HeapParts heap_parts(const CommunicatorOptions& options, std::size_t world, Devi
   return parts;
 }
 
-std::size_t bytes_of_teams(std::size_t world) {
-  return world * world * sizeof(int);
+// The sum of what `parts` (a call of heap_parts) asks for, each aligned.
+template <class Parts>
+std::size_t bytes_of(const Parts& parts) {
+  std::size_t bytes = 0;
+  parts([&bytes](std::size_t size) -> std::byte* {
+    bytes += round_up(size, SymmetricHeap::kAlignment);
+    return nullptr;
+  });
+  return bytes;
 }
 
 }  // namespace
@@ -111,11 +123,16 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
   else
     calls_to_check_ = shares_memory(fabric) ? std::numeric_limits<std::uint64_t>::max() : kComparedByMessages;
   rank_ = static_cast<int>(std::find(team_.begin(), team_.end(), fabric.rank()) - team_.begin());
-  compare_teams(stream);
 
   const bool peer_addresses = fabric.has(Capability::peer_addresses);
-  const HeapParts parts = heap_parts(options, world, fabric.device().kind, peer_addresses,
-                                     [&](std::size_t bytes) { return fabric.allocate(bytes).data; });
+  const auto lay_out = [&](const auto& allocate) {
+    return heap_parts(options, world, fabric.device().kind, peer_addresses, allocate);
+  };
+  memory_ = SymmetricMemory(fabric, bytes_of(lay_out));
+  const HeapParts parts = lay_out([next = memory_.data()](std::size_t bytes) mutable {
+    return std::exchange(next, next + round_up(bytes, SymmetricHeap::kAlignment));
+  });
+  compare_teams(parts.teams, stream);
   workspace_ = parts.workspace;
   workspace_.piece_bytes = workspace_.staging_bytes / team_.size() / kPacketBytes * kPacketBytes;
   put_staging_ = parts.put_staging;
@@ -155,14 +172,9 @@ Communicator::~Communicator() = default;
 
 std::size_t Communicator::heap_bytes(int world_size, Device device, const CommunicatorOptions& options) {
   const auto world = static_cast<std::size_t>(world_size);
-  std::size_t bytes = 0;
-  const auto count = [&bytes](std::size_t size) -> std::byte* {
-    bytes += round_up(size, SymmetricHeap::kAlignment);
-    return nullptr;
-  };
-  count(bytes_of_teams(world));
-  heap_parts(completed(options, device, world), world, device.kind, true, count);
-  return bytes;
+  return bytes_of([&](const auto& allocate) {
+    return heap_parts(completed(options, device, world), world, device.kind, true, allocate);
+  });
 }
 
 VendorCollectives& Communicator::vendor() const {
@@ -240,12 +252,11 @@ void Communicator::force(std::optional<Choice> choice) {
 }
 
 // Every rank sees every team of the world, so all throw, and the same.
-void Communicator::compare_teams(Stream& stream) {
+void Communicator::compare_teams(const std::byte* teams, Stream& stream) {
   const auto world = static_cast<std::size_t>(fabric_->size());
   const std::size_t row_bytes = world * sizeof(int);
-  const auto* const teams = fabric_->allocate(bytes_of_teams(world)).data;  // [rank][place], -1 after the last
   Ranks mine = team_;
-  mine.resize(world, -1);
+  mine.resize(world, -1);  // after the last
   auto* const row = const_cast<std::byte*>(teams) + static_cast<std::size_t>(fabric_->rank()) * row_bytes;
   enqueue_copy(stream, row, mine.data(), row_bytes);
   for (int peer = 0; peer < fabric_->size(); ++peer)

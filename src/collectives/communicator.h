@@ -14,6 +14,7 @@
 #include "collectives/call_check.h"
 #include "collectives/workspace.h"
 #include "fabric/fabric.h"
+#include "fabric/symmetric_memory.h"
 
 namespace heddle {
 
@@ -34,11 +35,17 @@ struct BufferPlaces {
 };
 
 struct CommunicatorOptions {
-  std::size_t low_latency_bytes = 0;  // the most that low_latency takes from one rank; 0: what suits the device
+  // On GPUs: the larger buffer of the largest call that is to go the fastest way. Larger ones work, but between
+  // barriers, and in rounds of that size where they are not symmetric. So many bytes decide how much of the heap n ranks
+  // take: 3.2 times max(n min(L, 512 KiB), 2 min(L, 4 MiB)) for packets, min(L, 16 MiB) of staging, and from 4 MiB on
+  // 8 min(n, 4) MiB of slots for pipelined calls.
+  std::size_t largest_bytes = std::size_t{2} << 20;
+
+  // Each of them; 0: as above, and on the CPU what suits its caches.
+  std::size_t low_latency_bytes = 0;  // the most that low_latency takes from one rank
   std::size_t two_phase_bytes = 0;    // the most that two_phase takes
   std::size_t staging_bytes = 0;      // a round of what is copied
-  std::size_t pipeline_bytes = 0;     // of slots that pipelined calls use: on GPUs 8 MiB a rank, 64 at most; on the CPU
-                                      // 512 KiB, and as many again for broadcasts
+  std::size_t pipeline_bytes = 0;  // of slots that pipelined calls use; on the CPU 512 KiB, and as many for broadcasts
   const TunedStore* tuned = nullptr;  // whose cut-offs to use; null: the defaults
 
   bool vendor = true;  // open NCCL's collectives, where the fabric has them; that takes seconds
@@ -62,7 +69,7 @@ struct CommunicatorOptions {
 // time. Stays where it is made, and outlives the work that is enqueued on it.
 class Communicator {
  public:
-  // Collective over the fabric's world (it allocates symmetric memory): ranks that are not of the team make one of
+  // Collective over the fabric's world (it allocates symmetric memory, and releases it at its end): ranks that are not of the team make one of
   // another team meanwhile, be it of themselves alone. `team` names ranks of the world, the caller among them. Throws
   // InvalidArgument for what is no team, and on every rank of the world where ranks of one team name it differently;
   // Failure when the symmetric heap is too small.
@@ -71,8 +78,8 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();
 
-  // The most that a communicator with such options takes of each rank's symmetric heap, and takes where ranks have each
-  // other's addresses.
+  // The most that a communicator with such options takes of each rank's symmetric heap while it lives, and takes where
+  // ranks have each other's addresses.
   static std::size_t heap_bytes(int world_size, Device device, const CommunicatorOptions& options = {});
 
   int rank() const { return rank_; }  // in the team
@@ -120,12 +127,13 @@ class Communicator {
   void run_on_cpu(const Program& program, Stream& stream, const std::optional<CallSignature>& to_compare = {});
 
  private:
-  void compare_teams(Stream& stream);
+  void compare_teams(const std::byte* teams, Stream& stream);
   void compare_by_puts(CallSignature mine, Stream& stream);
   bool is_possible(Collective collective, const Choice& choice, std::size_t bytes, Memory memory) const;
   Choice instead_of(const Choice& choice, std::size_t bytes) const;
 
   Fabric* fabric_;
+  SymmetricMemory memory_;  // all that is said to be symmetric below
   Ranks team_;
   int rank_;
   Peers peers_;  // where the fabric has peer addresses

@@ -81,9 +81,14 @@ class Fabric {
   virtual Device device() const = 0;  // whose streams it takes, and whose memory the heap is
   virtual bool has(Capability capability) const = 0;
 
-  // Collective. Aligned to 256 bytes; lives as long as the fabric. Throws Failure when the heap is full, with what is
-  // left of it.
+  // Collective. Aligned to 256 bytes; lives as long as the fabric, or until it is released. Throws Failure when the
+  // heap is full, with what is left of it.
   virtual SymmetricSpan allocate(std::size_t size_bytes) = 0;
+  // Gives back what allocate() returned. Every rank calls it, in the same order among its calls of allocate(), once all
+  // that its own streams do with those bytes, here and at peers, is done. Waits for nobody: the next allocate(), where
+  // ranks meet, hands them out again at the earliest, and finds out if ranks have released differently. Throws
+  // InvalidArgument for what is no such span. (symmetric_memory.h does it for an owner.)
+  virtual void release(const SymmetricSpan& span) = 0;
   // Where in the own heap `bytes` at `place` lie; nothing, unless all of them are in what has been allocated.
   virtual std::optional<std::size_t> offset_of(const void* place, std::size_t bytes) const = 0;
   // Collective, of the hosts: returns when every rank has called it, whatever its streams are at. For what must not

@@ -329,7 +329,7 @@ std::size_t heap_bytes_of(const CollectiveCourse& course, int ranks, DeviceKind 
   std::size_t buffers = 2 * bytes_of(course, static_cast<std::size_t>(ranks));
   if (course.soak_calls > 0) buffers += 2 * kBatch * static_cast<std::size_t>(ranks) * kMostOfSoak * sizeof(float);
   constexpr std::size_t kOfGraphs = std::size_t{1} << 20;
-  const std::size_t communicators = 1 + cuts_of(ranks).size();
+  const std::size_t communicators = cuts_of(ranks).empty() ? 1 : 2;  // parts of the world give theirs back
   return buffers + kOfGraphs +
          communicators * Communicator::heap_bytes(ranks, Device{device}, small_workspace(device, ranks));
 }

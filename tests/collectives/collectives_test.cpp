@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "collectives/all_reduce.h"
 #include "collectives/barrier.h"
 #include "collectives/cases.h"
 #include "collectives/ranks.h"
@@ -77,6 +78,30 @@ TEST(HeapBytes, AreWhatACommunicatorTakes) {
       EXPECT_THROW(communicator.fabric().allocate(kPage), Failure);
     });
   }
+}
+
+TEST(HeapBytes, OfEightGpusAreASmallPartOfTheDefaultHeap) {
+  EXPECT_LE(Communicator::heap_bytes(8, {DeviceKind::cuda}), FabricOptions{}.heap_bytes / 8);
+}
+
+TEST(HeapBytes, ComeBackFromEveryCommunicatorThatEnds) {
+  ShmThreads world(8, {});
+  run_team(8, [&](TeamMember& member) {
+    const auto fabric = world.rank(member.rank());
+    ThreadPool pool(1);
+    Stream stream(pool);
+    for (int made = 0; made < 100; ++made) {
+      Communicator communicator(*fabric, {0, 1, 2, 3, 4, 5, 6, 7}, stream);
+      std::vector<float> x(100, 1);
+      for (const Algorithm algorithm : {Algorithm::low_latency, Algorithm::direct}) {
+        communicator.force(Choice{algorithm});
+        all_reduce(communicator, {x.data(), x.data(), x.size(), DType::float32}, stream);
+      }
+      fabric->synchronize(stream);
+      ASSERT_THAT(x, testing::Each(64)) << "communicator " << made;
+    }
+    member.barrier();
+  });
 }
 
 TEST(Choice, IsWhatRunsInThatMemory) {

@@ -27,6 +27,7 @@ class MpiFabric final : public Fabric, public MessageExchange {
   }
 
   SymmetricSpan allocate(std::size_t size_bytes) override;
+  void release(const SymmetricSpan& span) override;
   std::optional<std::size_t> offset_of(const void* place, std::size_t bytes) const override {
     return heap_.offset_of(world_.heap(), place, bytes);
   }
@@ -85,8 +86,17 @@ std::size_t MpiFabric::offset_of_flag(const std::uint64_t* flag, std::string_vie
 }
 
 SymmetricSpan MpiFabric::allocate(std::size_t size_bytes) {
-  require_equal_allocations(world_.exchange(size_bytes, "allocate"));
-  return {.data = world_.heap() + heap_.allocate(size_bytes), .size_bytes = size_bytes};
+  require_equal_allocations(world_.exchange(size_bytes, "allocate"), "bytes");
+  const auto [offset, used_before] = heap_.allocate(size_bytes);
+  if (size_bytes != 0) {
+    world_.clear(offset, used_before);  // by now every rank has released it
+    require_equal_allocations(world_.exchange(offset, "allocate"), "bytes at the offset");
+  }
+  return {.data = world_.heap() + offset, .size_bytes = size_bytes};
+}
+
+void MpiFabric::release(const SymmetricSpan& span) {
+  heap_.release(static_cast<std::size_t>(span.data - world_.heap()), span.size_bytes);
 }
 
 void MpiFabric::put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {

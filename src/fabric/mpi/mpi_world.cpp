@@ -164,6 +164,13 @@ void MpiWorld::open_own_heap() {
   server_.emplace(memory_, heap_, [this](const char* call, int code, int peer) { check(call, code, peer); });
 }
 
+void MpiWorld::clear(std::size_t offset, std::size_t bytes) {
+  std::memset(heap_ + offset, 0, bytes);
+  if (window_ == MPI_WIN_NULL) return;
+  const std::lock_guard lock(mutex_);
+  MPI_Win_sync(window_);
+}
+
 MpiWorld::~MpiWorld() {
   const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
   if (unwinding && !watch_.in_trouble())

@@ -57,6 +57,7 @@ class MpiWorld {
                          std::span<const IncomingMessage> incoming, Tag tag);
 
   // Collective: what each rank gave, by rank.
+  void clear(std::size_t offset, std::size_t bytes);                // of the own heap, to zero
   std::vector<std::uint64_t> exchange(std::uint64_t own, Tag tag);  // limited by the deadline, but in close()
 
   void throw_if_in_trouble();

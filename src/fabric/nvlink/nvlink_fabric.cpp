@@ -96,7 +96,7 @@ NvlinkFabric::NvlinkFabric(std::unique_ptr<Fabric> host, int device, const Nvlin
   const PeerMemoryRequest request{&exchange_, device_, allocated_.size_bytes(), options_.fabric.deadline};
   memory_ = options_.memory == PeerMemoryKind::nccl_windows ? map_nccl_windows(request) : map_cuda_ipc(request);
   const auto ranks = static_cast<std::size_t>(size());
-  auto* own = reinterpret_cast<std::uint64_t*>(heap() + allocated_.allocate(own_bytes(ranks)));
+  auto* own = reinterpret_cast<std::uint64_t*>(heap() + allocated_.allocate(own_bytes(ranks)).offset);
   arrived_ = own;
   entered_ = own + TeamTable::kMostTeams * ranks;
   Stream stream(this->device());
@@ -218,7 +218,27 @@ SymmetricSpan NvlinkFabric::allocate(std::size_t size_bytes) {
     require(asked[static_cast<std::size_t>(peer)] == asked[0],
             "allocate: rank {} asks for {} bytes, rank 0 for {}; every rank must ask for the same", peer,
             asked[static_cast<std::size_t>(peer)], asked[0]);
-  return {heap() + allocated_.allocate(size_bytes), size_bytes};
+  const auto [offset, used_before] = allocated_.allocate(size_bytes);
+  std::byte* const data = heap() + offset;
+  if (size_bytes == 0) return {data, 0};
+  if (used_before != 0) clear(data, used_before);  // by now every rank has released it
+  const std::vector<std::size_t> offsets = exchange_.gather(exchange_.world(), offset, "allocate");
+  for (int peer = 0; peer < size(); ++peer)
+    require(offsets[static_cast<std::size_t>(peer)] == offsets[0],
+            "allocate: rank {} asks for bytes at the offset {}, rank 0 at {}; every rank must release the same", peer,
+            offsets[static_cast<std::size_t>(peer)], offsets[0]);
+  return {data, size_bytes};
+}
+
+void NvlinkFabric::release(const SymmetricSpan& span) {
+  allocated_.release(static_cast<std::size_t>(span.data - heap()), span.size_bytes);
+}
+
+void NvlinkFabric::clear(std::byte* place, std::size_t bytes) {
+  const CurrentDevice current(device_);
+  Stream stream(device());
+  check_cuda(cudaMemsetAsync(place, 0, bytes, static_cast<cudaStream_t>(stream.native())), "cudaMemsetAsync");
+  drain(stream);
 }
 
 std::optional<std::size_t> NvlinkFabric::offset_of(const void* place, std::size_t bytes) const {

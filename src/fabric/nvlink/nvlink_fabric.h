@@ -51,6 +51,7 @@ class NvlinkFabric final : public Fabric {
   bool has(Capability capability) const override;
 
   SymmetricSpan allocate(std::size_t size_bytes) override;
+  void release(const SymmetricSpan& span) override;
   std::optional<std::size_t> offset_of(const void* place, std::size_t bytes) const override;
   Peers peers(std::span<const int> team) const override;
 
@@ -82,6 +83,7 @@ class NvlinkFabric final : public Fabric {
   void check(const Stream& stream, std::string_view operation) const;
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes);
 
+  void clear(std::byte* place, std::size_t bytes);  // to zero; returns when it is done
   void drain(Stream& stream);  // returns when the stream is idle, and ends its waits once anything has failed
   void share_failure();        // what has failed here fails all ranks' waits, and the other way round
   void end_vendor_operations();

@@ -1,5 +1,6 @@
 #include "fabric/shm/shm_fabric.h"
 
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <utility>
@@ -44,18 +45,31 @@ ShmFabric::~ShmFabric() {
   }
 }
 
-SymmetricSpan ShmFabric::allocate(std::size_t size_bytes) {
-  // Two sizes a rank suffice: nobody can be two calls ahead of another.
+void ShmFabric::agree(std::uint64_t value, std::string_view what) {
+  // Two values a rank suffice: nobody can be two calls ahead of another.
   const std::size_t place = num_allocations_ % 2;
   ++num_allocations_;
-  atomic_store<Order::relaxed>(&slot(rank_).allocation_bytes[place], size_bytes);
+  atomic_store<Order::relaxed>(&slot(rank_).allocation_bytes[place], value);
   atomic_store(&slot(rank_).allocations, num_allocations_);
   for (int peer = 0; peer < size(); ++peer) await(peer, &slot(peer).allocations, num_allocations_, "allocate");
-  std::vector<std::uint64_t> asked;
+  std::vector<std::uint64_t> of_ranks;
   for (int peer = 0; peer < size(); ++peer)
-    asked.push_back(atomic_load<Order::relaxed>(&slot(peer).allocation_bytes[place]));
-  require_equal_allocations(asked);
-  return {world_->heap(rank_) + heap_.allocate(size_bytes), size_bytes};
+    of_ranks.push_back(atomic_load<Order::relaxed>(&slot(peer).allocation_bytes[place]));
+  require_equal_allocations(of_ranks, what);
+}
+
+SymmetricSpan ShmFabric::allocate(std::size_t size_bytes) {
+  agree(size_bytes, "bytes");
+  const auto [offset, used_before] = heap_.allocate(size_bytes);
+  std::byte* const data = world_->heap(rank_) + offset;
+  if (size_bytes == 0) return {data, 0};
+  std::memset(data, 0, used_before);  // by now every rank has released it
+  agree(offset, "bytes at the offset");
+  return {data, size_bytes};
+}
+
+void ShmFabric::release(const SymmetricSpan& span) {
+  heap_.release(static_cast<std::size_t>(span.data - world_->heap(rank_)), span.size_bytes);
 }
 
 std::optional<std::size_t> ShmFabric::offset_of(const void* place, std::size_t bytes) const {

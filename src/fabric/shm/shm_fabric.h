@@ -33,6 +33,7 @@ class ShmFabric final : public Fabric {
   bool has(Capability capability) const override { return capability == Capability::peer_addresses; }
 
   SymmetricSpan allocate(std::size_t size_bytes) override;
+  void release(const SymmetricSpan& span) override;
   std::optional<std::size_t> offset_of(const void* place, std::size_t bytes) const override;
   Peers peers(std::span<const int> team) const override;
 
@@ -47,6 +48,8 @@ class ShmFabric final : public Fabric {
 
  private:
   RankSlot& slot(int rank) const { return world_->control().ranks[rank]; }
+  // Returns when every rank has called it with that value; `what` it is.
+  void agree(std::uint64_t value, std::string_view what);
   // Until the word, which `from` raises, is >= target; throws when that does not come.
   void await(int from, const std::uint64_t* word, std::uint64_t target, Tag tag) const;
   [[noreturn]] void give_up() const;

@@ -1,0 +1,34 @@
+// A part of a fabric's symmetric heap that its owner gives back at its end.
+#pragma once
+
+#include <utility>
+
+#include "fabric/fabric.h"
+
+namespace heddle {
+
+// Made collectively, as Fabric::allocate; ended in the same order on every rank, as Fabric::release, before the fabric.
+class SymmetricMemory {
+ public:
+  SymmetricMemory() = default;
+  SymmetricMemory(Fabric& fabric, std::size_t size_bytes) : fabric_(&fabric), span_(fabric.allocate(size_bytes)) {}
+  SymmetricMemory(SymmetricMemory&& other) noexcept
+      : fabric_(std::exchange(other.fabric_, nullptr)), span_(std::exchange(other.span_, {})) {}
+  SymmetricMemory& operator=(SymmetricMemory&& other) noexcept {
+    std::swap(fabric_, other.fabric_);
+    std::swap(span_, other.span_);
+    return *this;
+  }
+  ~SymmetricMemory() {
+    if (fabric_ != nullptr) fabric_->release(span_);
+  }
+
+  std::byte* data() const { return span_.data; }
+  std::size_t size_bytes() const { return span_.size_bytes; }
+
+ private:
+  Fabric* fabric_ = nullptr;
+  SymmetricSpan span_;
+};
+
+}  // namespace heddle
