@@ -25,11 +25,18 @@ std::size_t require_flag(const Fabric& fabric, const std::uint64_t* flag, std::s
   return require_symmetric(fabric, flag, sizeof(*flag), operation);
 }
 
-void require_equal_allocations(std::span<const std::uint64_t> of_ranks, std::string_view what) {
-  for (std::size_t rank = 1; rank < of_ranks.size(); ++rank)
-    require(of_ranks[rank] == of_ranks[0],
-            "allocate: rank {} asks for {} {}, rank 0 for {}; every rank must ask for the same", rank, of_ranks[rank],
-            what, of_ranks[0]);
+void require_equal_allocations(std::span<const std::uint64_t> asked) {
+  for (std::size_t rank = 1; rank < asked.size(); ++rank)
+    require(asked[rank] == asked[0],
+            "allocate: rank {} asks for {} bytes, rank 0 for {}; every rank must ask for the same", rank, asked[rank],
+            asked[0]);
+}
+
+void require_equal_offsets(std::span<const std::uint64_t> offsets) {
+  for (std::size_t rank = 1; rank < offsets.size(); ++rank)
+    require(offsets[rank] == offsets[0],
+            "allocate: rank {} would get the offset {}, rank 0 {}; every rank must release the same, in the same order",
+            rank, offsets[rank], offsets[0]);
 }
 
 }  // namespace heddle

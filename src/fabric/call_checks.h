@@ -20,7 +20,10 @@ std::size_t require_symmetric(const Fabric& fabric, const void* place, std::size
 // As require_symmetric, of an aligned flag.
 std::size_t require_flag(const Fabric& fabric, const std::uint64_t* flag, std::string_view operation);
 
-// That all ranks ask `allocate` for the same. `of_ranks` has a value for each rank; `what` says what it counts ("bytes").
-void require_equal_allocations(std::span<const std::uint64_t> of_ranks, std::string_view what);
+// That all ranks ask `allocate` for the same; by rank.
+void require_equal_allocations(std::span<const std::uint64_t> asked);
+
+// That all ranks get the same offset of `allocate`; by rank.
+void require_equal_offsets(std::span<const std::uint64_t> offsets);
 
 }  // namespace heddle

@@ -86,11 +86,11 @@ std::size_t MpiFabric::offset_of_flag(const std::uint64_t* flag, std::string_vie
 }
 
 SymmetricSpan MpiFabric::allocate(std::size_t size_bytes) {
-  require_equal_allocations(world_.exchange(size_bytes, "allocate"), "bytes");
+  require_equal_allocations(world_.exchange(size_bytes, "allocate"));
   const auto [offset, used_before] = heap_.allocate(size_bytes);
   if (size_bytes != 0) {
     world_.clear(offset, used_before);  // by now every rank has released it
-    require_equal_allocations(world_.exchange(offset, "allocate"), "bytes at the offset");
+    require_equal_offsets(world_.exchange(offset, "allocate"));
   }
   return {.data = world_.heap() + offset, .size_bytes = size_bytes};
 }

@@ -225,8 +225,8 @@ SymmetricSpan NvlinkFabric::allocate(std::size_t size_bytes) {
   const std::vector<std::size_t> offsets = exchange_.gather(exchange_.world(), offset, "allocate");
   for (int peer = 0; peer < size(); ++peer)
     require(offsets[static_cast<std::size_t>(peer)] == offsets[0],
-            "allocate: rank {} asks for bytes at the offset {}, rank 0 at {}; every rank must release the same", peer,
-            offsets[static_cast<std::size_t>(peer)], offsets[0]);
+            "allocate: rank {} would get the offset {}, rank 0 {}; every rank must release the same, in the same order",
+            peer, offsets[static_cast<std::size_t>(peer)], offsets[0]);
   return {data, size_bytes};
 }
 

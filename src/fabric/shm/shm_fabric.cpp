@@ -45,7 +45,7 @@ ShmFabric::~ShmFabric() {
   }
 }
 
-void ShmFabric::agree(std::uint64_t value, std::string_view what) {
+std::vector<std::uint64_t> ShmFabric::exchange(std::uint64_t value) {
   // Two values a rank suffice: nobody can be two calls ahead of another.
   const std::size_t place = num_allocations_ % 2;
   ++num_allocations_;
@@ -55,16 +55,16 @@ void ShmFabric::agree(std::uint64_t value, std::string_view what) {
   std::vector<std::uint64_t> of_ranks;
   for (int peer = 0; peer < size(); ++peer)
     of_ranks.push_back(atomic_load<Order::relaxed>(&slot(peer).allocation_bytes[place]));
-  require_equal_allocations(of_ranks, what);
+  return of_ranks;
 }
 
 SymmetricSpan ShmFabric::allocate(std::size_t size_bytes) {
-  agree(size_bytes, "bytes");
+  require_equal_allocations(exchange(size_bytes));
   const auto [offset, used_before] = heap_.allocate(size_bytes);
   std::byte* const data = world_->heap(rank_) + offset;
   if (size_bytes == 0) return {data, 0};
   std::memset(data, 0, used_before);  // by now every rank has released it
-  agree(offset, "bytes at the offset");
+  require_equal_offsets(exchange(offset));
   return {data, size_bytes};
 }
 

@@ -48,8 +48,8 @@ class ShmFabric final : public Fabric {
 
  private:
   RankSlot& slot(int rank) const { return world_->control().ranks[rank]; }
-  // Returns when every rank has called it with that value; `what` it is.
-  void agree(std::uint64_t value, std::string_view what);
+  // Returns when every rank has called it, with the value of each.
+  std::vector<std::uint64_t> exchange(std::uint64_t value);
   // Until the word, which `from` raises, is >= target; throws when that does not come.
   void await(int from, const std::uint64_t* word, std::uint64_t target, Tag tag) const;
   [[noreturn]] void give_up() const;

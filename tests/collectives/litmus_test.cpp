@@ -1,0 +1,257 @@
+// Message passing by packets and by flags, between threads: each is one block of one rank, as a kernel has them, on
+// memory of its own making. Thousands of epochs, with delays at random; the blocks of a rank meet between epochs, as at
+// a kernel's end. Under ThreadSanitizer the orders are checked, too: the programs are those of the GPU.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collectives/all_gather.cuh"
+#include "collectives/all_reduce.cuh"
+#include "collectives/all_to_all.cuh"
+#include "collectives/broadcast.cuh"
+#include "collectives/pipelined_all_reduce.cuh"
+
+namespace heddle {
+namespace {
+
+constexpr std::size_t kBufferBytes = 4096, kSlotsBytes = 8192, kMemoryBytes = 4096;  // the last for the callers
+
+std::uint32_t drawn(std::uint32_t& state) {
+  return (state = state * 1664525u + 1013904223u) >> 16;
+}
+
+void delay(std::uint32_t& state) {
+  const std::uint32_t kind = drawn(state) % 64;
+  if (kind == 0) std::this_thread::sleep_for(std::chrono::microseconds(drawn(state) % 100));
+  if (kind < 8) std::this_thread::yield();
+}
+
+// Ranks with a heap each, and what a collective finds in it.
+class World {
+ public:
+  World(int ranks, int blocks) : ranks_(ranks), blocks_(blocks) {
+    const auto n = static_cast<std::size_t>(ranks);
+    const std::size_t flags = kMaxBlocks * n * sizeof(std::uint64_t);
+    const std::size_t inbox = kInboxBuffers * kBufferBytes;
+    for (int rank = 0; rank < ranks; ++rank) {
+      heaps_.emplace_back((inbox + packets_of(inbox) + 3 * flags + kSlotsBytes + kMemoryBytes) / sizeof(Packet));
+      states_.emplace_back(kMaxBlocks);
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      auto* next = reinterpret_cast<std::byte*>(heaps_[r].data());
+      const auto take = [&](std::size_t bytes) { return std::exchange(next, next + bytes); };
+      Workspace w;
+      w.inbox = take(inbox);
+      std::memset(w.inbox, 0xff, inbox);
+      w.buffer_bytes = kBufferBytes;
+      w.codes = reinterpret_cast<std::uint8_t*>(take(packets_of(inbox)));
+      for (std::uint64_t** of : {&w.flags, &w.shares_come, &w.sums_come})
+        *of = reinterpret_cast<std::uint64_t*>(take(flags));
+      w.slots = take(kSlotsBytes);
+      w.slots_bytes = kSlotsBytes;
+      w.blocks = states_[r].data();
+      workspaces_.push_back(w);
+      memory_.push_back(take(kMemoryBytes));
+      Peers peers{.rank = rank, .size = ranks, .waits = {&record_, 20'000'000'000}};
+      for (int p = 0; p < ranks; ++p)
+        peers.heaps[p] = reinterpret_cast<std::byte*>(heaps_[static_cast<std::size_t>(p)].data());
+      peers_.push_back(peers);
+    }
+  }
+
+  struct Block {
+    HostThread group;
+    const Peers& peers;
+    const Workspace& workspace;
+    std::byte* memory;  // the rank's, symmetric
+    int epoch = 0;
+    std::uint32_t shared = 1;  // random numbers, the same on every rank and block in an epoch
+  };
+
+  // body(block) `epochs` times in each block of each rank; then check(block), when all blocks of the rank have ended.
+  template <class Body, class Check>
+  void run(int epochs, const Body& body, const Check& check) {
+    std::vector<std::unique_ptr<std::barrier<>>> kernel_ends;
+    for (int rank = 0; rank < ranks_; ++rank) kernel_ends.push_back(std::make_unique<std::barrier<>>(blocks_));
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks_; ++rank)
+      for (int b = 0; b < blocks_; ++b)
+        threads.emplace_back([&, rank, b] {
+          const auto r = static_cast<std::size_t>(rank);
+          Block block{{b, blocks_}, peers_[r], workspaces_[r], memory_[r]};
+          std::uint32_t own = static_cast<std::uint32_t>(rank * 8 + b) * 7919u + 3;
+          for (; block.epoch < epochs; ++block.epoch) {
+            drawn(block.shared);
+            delay(own);
+            body(block);
+            kernel_ends[r]->arrive_and_wait();
+            if (b == 0 && !testing::Test::HasFailure()) check(block);
+            kernel_ends[r]->arrive_and_wait();
+          }
+        });
+    threads.clear();
+    EXPECT_EQ(record_.state, WaitRecord::empty) << "rank " << record_.rank << " gave up on rank " << record_.from;
+  }
+
+ private:
+  int ranks_, blocks_;
+  WaitRecord record_;
+  std::vector<std::vector<Packet>> heaps_;
+  std::vector<std::vector<BlockState>> states_;
+  std::vector<Workspace> workspaces_;
+  std::vector<std::byte*> memory_;
+  std::vector<Peers> peers_;
+};
+
+// 64 bits that no other rank, epoch or place has; but some are those that packets give a meaning.
+std::uint64_t word_of(int epoch, int rank, std::size_t i) {
+  if ((static_cast<std::size_t>(epoch) + i) % 5 == 0) return i % 2 == 0 ? kEmpty : kEscape;
+  return static_cast<std::uint64_t>(epoch) << 32 | static_cast<std::uint64_t>(rank) << 16 | i;
+}
+
+#ifdef __SANITIZE_THREAD__
+constexpr int kEpochs = 1500;
+#else
+constexpr int kEpochs = 6000;
+#endif
+
+struct LitmusShape {
+  int ranks, blocks;
+};
+constexpr LitmusShape kTeams[] = {{2, 1}, {2, 2}, {3, 1}, {4, 1}};
+
+TEST(Litmus, PacketsOfBytesMatchTheirEpochWhateverTheyHold) {
+  for (const LitmusShape shape : kTeams) {
+    World world(shape.ranks, shape.blocks);
+    const auto n = static_cast<std::size_t>(shape.ranks);
+    constexpr std::size_t kMost = 16;  // words a piece
+    std::vector<std::vector<std::uint64_t>> out(n, std::vector<std::uint64_t>(n * kMost));
+    const auto words = [](const World::Block& block) { return 1 + (block.shared >> 8) % kMost; };
+    const auto all_to_all = [](const World::Block& block) { return (block.shared >> 24) % 2 == 0; };
+    const auto input = [&](int epoch, int rank, int piece, std::size_t i) {
+      return word_of(epoch, rank + 8 * piece, i);
+    };
+    world.run(
+        kEpochs / static_cast<int>(n),
+        [&](World::Block& block) {
+          const auto r = static_cast<std::size_t>(block.peers.rank);
+          const std::size_t count = words(block);
+          std::vector<std::uint64_t> mine(n * count);
+          for (int piece = 0; piece < shape.ranks; ++piece)
+            for (std::size_t i = 0; i < count; ++i)
+              mine[static_cast<std::size_t>(piece) * count + i] = input(block.epoch, block.peers.rank, piece, i);
+          const auto* const from = reinterpret_cast<const std::byte*>(mine.data());
+          auto* const to = reinterpret_cast<std::byte*>(out[r].data());
+          if (all_to_all(block))
+            LowLatencyAllToAll<4>{from, to, count * 8}(block.group, block.peers, block.workspace);
+          else
+            LowLatencyAllGather<4>{from, to, count * 8}(block.group, block.peers, block.workspace);
+        },
+        [&](const World::Block& block) {
+          const std::size_t count = words(block);
+          for (int p = 0; p < shape.ranks; ++p)
+            for (std::size_t i = 0; i < count; ++i)
+              ASSERT_EQ(out[static_cast<std::size_t>(block.peers.rank)][static_cast<std::size_t>(p) * count + i],
+                        input(block.epoch, p, all_to_all(block) ? block.peers.rank : 0, i))
+                  << "epoch " << block.epoch << " rank " << block.peers.rank << " from " << p << " word " << i;
+        });
+  }
+}
+
+TEST(Litmus, PacketsOfSumsAndBroadcastsMatchTheirEpoch) {
+  for (const LitmusShape shape : kTeams) {
+    World world(shape.ranks, shape.blocks);
+    const auto n = static_cast<std::size_t>(shape.ranks);
+    constexpr std::size_t kMost = 40;
+    std::vector<std::vector<float>> out(n, std::vector<float>(kMost));
+    const auto value = [](int epoch, int rank, std::size_t i) {
+      return static_cast<float>((epoch * 31 + rank * 7) % 4096) + static_cast<float>(i) * 0.5f;
+    };
+    const auto count_of = [](const World::Block& block) { return 20 + (block.shared >> 8) % (kMost - 20); };
+    const auto kind_of = [](const World::Block& block) { return (block.shared >> 24) % 3; };
+    world.run(
+        kEpochs / static_cast<int>(n),
+        [&](World::Block& block) {
+          const std::size_t count = count_of(block), bytes = count * sizeof(float);
+          std::vector<float> mine(count);
+          for (std::size_t i = 0; i < count; ++i) mine[i] = value(block.epoch, block.peers.rank, i);
+          const auto* const from = reinterpret_cast<const std::byte*>(mine.data());
+          auto* const to = reinterpret_cast<std::byte*>(out[static_cast<std::size_t>(block.peers.rank)].data());
+          if (kind_of(block) == 0)
+            OneShotAllReduce<float, 4>{from, to, bytes}(block.group, block.peers, block.workspace);
+          else if (kind_of(block) == 1)
+            TwoPhaseAllReduce<float, 4>{from, to, {bytes, shape.ranks}}(block.group, block.peers, block.workspace);
+          else
+            LowLatencyBroadcast{from, to, bytes, block.epoch % shape.ranks}(block.group, block.peers, block.workspace);
+        },
+        [&](const World::Block& block) {
+          for (std::size_t i = 0; i < count_of(block); ++i) {
+            float want = 0;
+            for (int p = 0; p < shape.ranks; ++p) want += value(block.epoch, p, i);
+            if (kind_of(block) == 2) want = value(block.epoch, block.epoch % shape.ranks, i);
+            ASSERT_EQ(out[static_cast<std::size_t>(block.peers.rank)][i], want)
+                << "epoch " << block.epoch << " rank " << block.peers.rank << " kind " << kind_of(block);
+          }
+        });
+  }
+}
+
+// Plain memory: what a block puts before a barrier, its peers' blocks read after it, and write only after the next.
+TEST(Litmus, WhatIsPutBeforeABlockBarrierIsThereAfterIt) {
+  for (const LitmusShape shape : kTeams) {
+    World world(shape.ranks, shape.blocks);
+    world.run(
+        kEpochs / shape.ranks,
+        [&](World::Block& block) {
+          BlockBarrier barrier(block.group, block.peers, block.workspace, "litmus");
+          auto* const words = reinterpret_cast<std::uint64_t*>(block.memory) + block.group.block() * shape.ranks;
+          for (int p = 0; p < shape.ranks; ++p)
+            *block.peers.at(p, words + block.peers.rank) = word_of(block.epoch, block.peers.rank, 1);
+          ASSERT_TRUE(barrier());
+          for (int p = 0; p < shape.ranks; ++p) ASSERT_EQ(words[p], word_of(block.epoch, p, 1));
+          ASSERT_TRUE(barrier());
+        },
+        [](const World::Block&) {});
+  }
+}
+
+TEST(Litmus, ChunksOfAPipelinedAllReduceAreThereWhenTheirFlagsAre) {
+  for (const LitmusShape shape : kTeams) {
+    World world(shape.ranks, shape.blocks);
+    const auto value = [](int epoch, int rank, std::size_t i) {
+      return static_cast<float>((epoch * 31 + rank * 7) % 4096) + static_cast<float>(i % 64);
+    };
+    const auto count_of = [](const World::Block& block) { return 1 + (block.shared >> 8) % (kMemoryBytes / 4); };
+    world.run(
+        kEpochs / 4 / shape.ranks,
+        [&](World::Block& block) {
+          const std::size_t count = count_of(block), bytes = count * sizeof(float);
+          std::vector<float> mine(count);
+          for (std::size_t i = 0; i < count; ++i) mine[i] = value(block.epoch, block.peers.rank, i);
+          // Slots of a chunk of 64 bytes: small, so that they are used again within a call.
+          const std::size_t slots = static_cast<std::size_t>(shape.ranks * shape.blocks) * ChunkCut::kFewestSlots * 64;
+          PipelinedAllReduce<float, 4>{
+              reinterpret_cast<const std::byte*>(mine.data()), block.memory, {bytes, shape.ranks, shape.blocks, slots}}(
+              block.group, block.peers, block.workspace);
+        },
+        [&](const World::Block& block) {
+          for (std::size_t i = 0; i < count_of(block); ++i) {
+            float want = 0;
+            for (int p = 0; p < shape.ranks; ++p) want += value(block.epoch, p, i);
+            ASSERT_EQ(reinterpret_cast<const float*>(block.memory)[i], want)
+                << "epoch " << block.epoch << " rank " << block.peers.rank << " element " << i;
+          }
+        });
+  }
+}
+
+}  // namespace
+}  // namespace heddle
