@@ -8,6 +8,8 @@
 // With pieces of 1/n of a tensor of S bytes a rank sends S(n-1)/n, and twice that for the all-reduce: the floor of
 // each. Ring is also the order in which Ring Attention and Cannon's shifts see the others' pieces. A sum is taken in
 // the order p+1, p+2, ..., p for piece p: the same bits on all ranks and runs, but not in rank order.
+//
+// Nobody calls Ring yet: its caller is the ring inside a machine of sequence-parallel attention (issue 29).
 #pragma once
 
 #include "schedule/proofs.h"

@@ -9,6 +9,8 @@
 // ours is the one nearest to the middle; of two equally near the one with the shorter prefix. Where there is none (a
 // batch of one wave) the cut with the fewest extra waves is returned, and `extra_waves` says how many, so that the
 // caller can weigh them against what it hides. The prefix comes first in every sequence: the suffix attends to it.
+//
+// Nobody calls it yet: its caller is the strategy TokenWeave (issue 28).
 #pragma once
 
 #include <cstdint>

@@ -18,6 +18,8 @@
 // Traffic: 3(N-1) messages a GPU, those of KV being double: 4(N-1)/N * S bytes, S being the bytes of its Q. That is
 // four all-to-alls; all N^2 pairs of Q and KV parts are computed, each once. Within a machine every GPU does the same
 // on its own shard (of Ulysses or Ring Attention); it talks to the GPUs of the same index.
+//
+// Nobody calls it yet: its caller is sequence-parallel attention (issue 29).
 #pragma once
 
 #include <cstdint>
