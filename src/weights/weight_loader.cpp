@@ -131,6 +131,16 @@ const float* WeightLoader::vector(std::span<const NamedRows> blocks) {
   return data;
 }
 
+DType WeightLoader::stored_dtype(std::span<const NamedRows> blocks) {
+  std::optional<DType> all;
+  for (const NamedRows& block : blocks) {
+    const DType stored = *checked(block.name, {&block.rows, 1}).dtype.dtype;
+    if (all.value_or(stored) != stored) return DType::float32;
+    all = stored;
+  }
+  return all.value_or(DType::float32);
+}
+
 const float* WeightLoader::constants(std::span<const float> values) {
   storage_.size_bytes += values.size_bytes();
   if (!source_.has_contents()) return nullptr;

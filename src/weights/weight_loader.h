@@ -73,6 +73,10 @@ class WeightLoader {
   // Tensors [rows], stacked in order, as float32: the biases of a matrix of several blocks. Throws as matrix() does.
   const float* vector(std::span<const NamedRows> blocks);
 
+  // The dtype that all these tensors are stored in; where they differ float32, which holds all of them exactly. Throws as
+  // matrix() does when one is missing or cannot be loaded.
+  DType stored_dtype(std::span<const NamedRows> blocks);
+
   // Numbers that come from no tensor, where the weights lie.
   const float* constants(std::span<const float> values);
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <random>
 
@@ -177,6 +178,41 @@ TEST(WeightLoader, StacksVectorsInOrderAsFloat32) {
   EXPECT_THAT(std::vector<float>(vector, vector + 7), ElementsAre(1, 2, 3, 4, 102, 201, 202));
   EXPECT_THROW(loader.vector(std::array{NamedRows{"k", {2, ""}}}), InputError);
   EXPECT_THROW(loader.vector(std::array{NamedRows{"k", {3, ""}, 2, 2}}), InvalidArgument);
+}
+
+TEST(WeightLoader, CountsTheBytesOfMatricesVectorsAndConstantsAsTheyLieInMemory) {
+  FakeSource source;
+  source.add("w", DType::bfloat16, {3, 7}, counting(21));
+  source.add("n", DType::bfloat16, {11}, counting(11));
+  source.add("a", DType::float16, {5}, counting(5));
+  source.add("b", DType::float32, {8}, counting(8));
+  const auto bytes_of = [&](auto load) {
+    WeightLoader loader(source, {.dtype = DType::float16});
+    load(loader);
+    // What nobody asked for is harmless here.
+    constexpr std::string_view kAll[] = {"w", "n", "a", "b"};
+    return loader.finish(kAll).size_bytes;
+  };
+  EXPECT_EQ(bytes_of([](WeightLoader& loader) { loader.matrix({"w", {3, ""}}, {7, ""}); }), 3u * 7 * 2);
+  EXPECT_EQ(bytes_of([](WeightLoader& loader) { loader.vector("n", {11, ""}); }), 11u * 4);
+  EXPECT_EQ(bytes_of([](WeightLoader& loader) {
+              loader.vector(std::array{NamedRows{"a", {5, ""}}, NamedRows{"b", {8, ""}, 2, 5}});
+            }),
+            (5u + 5) * 4);
+  EXPECT_EQ(bytes_of([](WeightLoader& loader) { loader.constants(std::array{1.0f, 2.0f, 3.0f}); }), 3u * 4);
+}
+
+TEST(WeightLoader, TellsInWhichDtypeBiasesAreStored) {
+  FakeSource source;
+  source.add("a", DType::bfloat16, {5}, counting(5));
+  source.add("b", DType::bfloat16, {3}, counting(3));
+  source.add("c", DType::float16, {3}, counting(3));
+  WeightLoader loader(source, {.dtype = DType::float16});
+  const NamedRows a{"a", {5, ""}}, b{"b", {3, ""}}, c{"c", {3, ""}};
+  EXPECT_EQ(loader.stored_dtype(std::array{a}), DType::bfloat16);
+  EXPECT_EQ(loader.stored_dtype(std::array{a, b}), DType::bfloat16);
+  EXPECT_EQ(loader.stored_dtype(std::array{c}), DType::float16);
+  EXPECT_EQ(loader.stored_dtype(std::array{a, c}), DType::float32);
 }
 
 TEST(WeightLoader, TakesSlicesOfRows) {
