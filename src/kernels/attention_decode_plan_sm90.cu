@@ -2,6 +2,7 @@
 // segments. docs/notes/attention_gpu.md has what was measured of the ways to share.
 #include <cstdint>
 
+#include "device/even_parts.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/attention_decode_sm90.cuh"
 
@@ -138,16 +139,13 @@ class DecodeWalk {
     return by_clusters_ ? of.items : split_tiles_ > 0 ? of.items * splits_of(of) : of.items * of.tiles;
   }
 
-  // Where the share of a block begins. Overflows from 16 million tiles on, 500 GB of a layer's cache, or less where
-  // sequences share pages: 1024 of 128 K tokens with 8 KV heads.
+  // Where the share of a block begins. In 64 bits: units times blocks pass 2^32 from 16 million units on.
   __device__ int share_of(int block) const {
-    return static_cast<int>(static_cast<unsigned>(block) * static_cast<unsigned>(total_) /
-                            static_cast<unsigned>(blocks_));
+    return static_cast<int>(begin_of_part<std::uint64_t>(total_, block, blocks_));
   }
   // The block whose share holds the unit.
   __device__ int block_of(int unit) const {
-    return static_cast<int>((static_cast<unsigned>(unit + 1) * static_cast<unsigned>(blocks_) - 1) /
-                            static_cast<unsigned>(total_));
+    return static_cast<int>(part_of<std::uint64_t>(total_, unit, blocks_));
   }
 
   // Sets split_tiles_ to the least number of tiles a block with which no item needs more blocks than there are, if
