@@ -71,12 +71,32 @@ DType delta_dtype(const OperatorStep& step) {
 }
 
 struct LinearShape {
-  const char* role;
+  LinearRole role;
   std::int64_t out_features, in_features;
   std::int64_t rows;
   int calls_per_step;
   DType output;
+  bool has_bias = false;
 };
+
+// A number that every dtype holds, as a checkpoint's dtype holds its biases.
+float bias_of(std::int64_t feature) {
+  return static_cast<float>(feature * 7 % 17 - 8) / 64;
+}
+
+void add_bias(Operands& operands, Weight& weight) {
+  std::vector<float> bias(static_cast<std::size_t>(weight.out_features));
+  for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = bias_of(static_cast<std::int64_t>(i));
+  weight.bias = operands.array(bias);
+  weight.bias_dtype = weight.dtype;
+}
+
+// Of these features, for a product on the CPU.
+std::vector<float> biases_of(std::span<const std::int64_t> features) {
+  std::vector<float> bias;
+  for (const std::int64_t feature : features) bias.push_back(bias_of(feature));
+  return bias;
+}
 
 // These columns of all rows.
 std::vector<float> values_of(const HostRows& rows, std::span<const std::int64_t> columns) {
@@ -91,8 +111,9 @@ std::vector<float> values_of(const HostRows& rows, std::span<const std::int64_t>
 OperatorCase linear_case(const OperatorStep& step, const LinearShape& shape) {
   const DType input = input_dtype(step);
   const double weight_bytes = bytes_of(shape.out_features, shape.in_features, step.dtype);
-  OperatorCase result{.name = fmt::format("linear {}", shape.role),
-                      .shape = fmt::format("{} x {} x {}", shape.rows, shape.out_features, shape.in_features),
+  OperatorCase result{.name = fmt::format("linear {}", name_of(shape.role)),
+                      .shape = fmt::format("{} x {} x {}{}", shape.rows, shape.out_features, shape.in_features,
+                                           shape.has_bias ? ", bias" : ""),
                       .calls_per_step = shape.calls_per_step,
                       .bytes = weight_bytes + bytes_of(shape.rows, shape.in_features, input) +
                                bytes_of(shape.rows, shape.out_features, shape.output),
@@ -101,19 +122,20 @@ OperatorCase linear_case(const OperatorStep& step, const LinearShape& shape) {
                       .of_peer = {{"rows", shape.rows},
                                   {"out_features", shape.out_features},
                                   {"in_features", shape.in_features},
-                                  {"role", shape.role}},
+                                  {"role", std::string(name_of(shape.role))}},
                       .set_bytes = static_cast<std::size_t>(weight_bytes)};
   result.prepare = [shape, input, dtype = step.dtype](Operands& operands, int sets) {
     auto all = std::make_shared<std::vector<LinearParams>>();
     LinearParams next{.x = operands.tensor(shape.rows, shape.in_features, input),
                       .y = operands.tensor(shape.rows, shape.out_features, shape.output),
+                      .role = shape.role,
                       .workspace_bytes = linear_workspace_bytes(operands.stream().device())};
     if (next.workspace_bytes > 0) next.workspace = operands.zeros(next.workspace_bytes);
     for (int set = 0; set < sets; ++set) {
       next.weight = operands.weight(shape.out_features, shape.in_features, dtype);
+      if (shape.has_bias) add_bias(operands, next.weight);
       all->push_back(next);
     }
-    if (shape.rows > kLinearSmallRows) tune_linear(next, operands.stream());
     PreparedOperator prepared;
     prepared.call = [all, &operands](int set) { linear((*all)[static_cast<std::size_t>(set)], operands.stream()); };
     prepared.check = [all, &operands] {
@@ -125,9 +147,10 @@ OperatorCase linear_case(const OperatorStep& step, const LinearShape& shape) {
       HostRows weight_rows(operands.stream(), params.weight, features);
       HostRows wanted(static_cast<std::int64_t>(tokens.size()), static_cast<std::int64_t>(features.size()),
                       DType::float32);
-      on_cpu([&](Stream& cpu) {
-        linear({.x = x_rows.tensor(), .weight = weight_rows.weight(), .y = wanted.tensor()}, cpu);
-      });
+      Weight weight = weight_rows.weight();
+      const std::vector<float> bias = biases_of(features);
+      if (params.weight.bias != nullptr) weight.bias = bias.data();
+      on_cpu([&](Stream& cpu) { linear({.x = x_rows.tensor(), .weight = weight, .y = wanted.tensor()}, cpu); });
       return relative_error(values_of(HostRows(operands.stream(), params.y, tokens), features), wanted.floats());
     };
     prepared.most_error = roundings({shape.output}, 2) + 1e-4;  // sums of tensor cores are a little less than float32's
@@ -455,6 +478,8 @@ bool gates_at_once(const OperatorStep& step) {
   };
   Weight weight{.out_features = 2 * width, .in_features = hidden, .dtype = step.dtype};
   weight.blocks[0].num_rows = 2 * width;
+  const float bias = 0;
+  if (step.config.mlp_bias) weight.bias = &bias;
   return heddle::gates_at_once(
       {.gate_up = {.x = tensor(hidden), .weight = weight, .y = tensor(2 * width)}, .y = tensor(width)}, step.device);
 }
@@ -469,15 +494,17 @@ OperatorCase linear_swiglu_case(const OperatorStep& step) {
                       .bytes = weight_bytes + bytes_of(rows, hidden, dtype) + bytes_of(rows, width, dtype),
                       .flops = 4.0 * static_cast<double>(rows * width) * static_cast<double>(hidden),
                       .set_bytes = static_cast<std::size_t>(weight_bytes)};
-  result.prepare = [rows, width, hidden, dtype](Operands& operands, int sets) {
+  result.prepare = [rows, width, hidden, dtype, has_bias = step.config.mlp_bias](Operands& operands, int sets) {
     auto all = std::make_shared<std::vector<LinearSwigluParams>>();
     LinearSwigluParams next{.gate_up = {.x = operands.tensor(rows, hidden, dtype),
                                         .y = operands.tensor(rows, 2 * width, dtype),
+                                        .role = LinearRole::gate_up,
                                         .workspace_bytes = linear_workspace_bytes(operands.stream().device())},
                             .y = operands.tensor(rows, width, dtype)};
     if (next.gate_up.workspace_bytes > 0) next.gate_up.workspace = operands.zeros(next.gate_up.workspace_bytes);
     for (int set = 0; set < sets; ++set) {
       next.gate_up.weight = operands.weight(2 * width, hidden, dtype);
+      if (has_bias) add_bias(operands, next.gate_up.weight);
       all->push_back(next);
     }
     PreparedOperator prepared;
@@ -492,14 +519,16 @@ OperatorCase linear_swiglu_case(const OperatorStep& step) {
       std::vector<std::int64_t> gate_and_up(features);
       for (const std::int64_t feature : features) gate_and_up.push_back(params.y.columns + feature);
       HostRows x = HostRows(operands.stream(), params.gate_up.x, tokens).widened();
-      HostRows weight(operands.stream(), params.gate_up.weight, gate_and_up);
+      HostRows weight_rows(operands.stream(), params.gate_up.weight, gate_and_up);
+      Weight weight = weight_rows.weight();
+      const std::vector<float> bias = biases_of(gate_and_up);
+      if (params.gate_up.weight.bias != nullptr) weight.bias = bias.data();
       const auto num_tokens = static_cast<std::int64_t>(tokens.size());
       const auto num_features = static_cast<std::int64_t>(features.size());
       HostRows gate_up(num_tokens, 2 * num_features, DType::float32), wanted(num_tokens, num_features, DType::float32);
       on_cpu([&](Stream& cpu) {
-        linear_swiglu(
-            {.gate_up = {.x = x.tensor(), .weight = weight.weight(), .y = gate_up.tensor()}, .y = wanted.tensor()},
-            cpu);
+        linear_swiglu({.gate_up = {.x = x.tensor(), .weight = weight, .y = gate_up.tensor()}, .y = wanted.tensor()},
+                      cpu);
       });
       return relative_error(values_of(HostRows(operands.stream(), params.y, tokens), features), wanted.floats());
     };
@@ -582,19 +611,23 @@ std::vector<OperatorCase> operator_cases(const OperatorStep& step) {
   const DType passed = passed_dtype(step);
   std::vector<OperatorCase> gate_up{linear_swiglu_case(step)};
   if (!gates_at_once(step))
-    gate_up = {
-        linear_case(step, {"gate_up", std::int64_t{2} * config.intermediate, config.hidden, rows, layers, passed}),
-        swiglu_case(step)};
-  std::vector<OperatorCase> cases{embedding_case(step),
-                                  norm_case(step),
-                                  linear_case(step, {"qkv", heads + 2 * kv_heads, config.hidden, rows, layers, passed}),
-                                  rope_append_case(step),
-                                  attention_case(step),
-                                  linear_case(step, {"output", config.hidden, heads, rows, layers, delta_dtype(step)})};
+    gate_up = {linear_case(step, {LinearRole::gate_up, std::int64_t{2} * config.intermediate, config.hidden, rows,
+                                  layers, passed, config.mlp_bias}),
+               swiglu_case(step)};
+  std::vector<OperatorCase> cases{
+      embedding_case(step),
+      norm_case(step),
+      linear_case(step, {LinearRole::qkv, heads + 2 * kv_heads, config.hidden, rows, layers, passed, config.qkv_bias}),
+      rope_append_case(step),
+      attention_case(step),
+      linear_case(step, {LinearRole::attention_output, config.hidden, heads, rows, layers, delta_dtype(step),
+                         config.output_bias})};
   cases.insert(cases.end(), gate_up.begin(), gate_up.end());
-  cases.push_back(linear_case(step, {"down", config.hidden, config.intermediate, rows, layers, delta_dtype(step)}));
+  cases.push_back(linear_case(
+      step, {LinearRole::down, config.hidden, config.intermediate, rows, layers, delta_dtype(step), config.mlp_bias}));
   if (step.tokens > 1) cases.push_back(gather_case(step));  // otherwise every row is wanted
-  cases.push_back(linear_case(step, {"logits", config.vocab_size, config.hidden, step.batch, 1, DType::float32}));
+  cases.push_back(
+      linear_case(step, {LinearRole::logits, config.vocab_size, config.hidden, step.batch, 1, DType::float32}));
   return cases;
 }
 

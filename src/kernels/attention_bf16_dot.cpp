@@ -260,7 +260,7 @@ namespace heddle {
 
 AttendPart attend_part_bf16_dot() {
 #if HWY_TARGETS & HWY_AVX3
-  if (linear_rows_bf16_dot() != nullptr) return N_AVX3::attend_part_of_pairs;
+  if (bf16_dot_pays()) return N_AVX3::attend_part_of_pairs;
 #endif
   return nullptr;
 }

@@ -13,17 +13,17 @@
 #include <type_traits>
 
 #include "kernels/linear.h"
+#include "kernels/linear_cpu.h"
 #include "kernels/linear_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// From here on rows of W are packed. So many tokens take kRowsAtOnce rows, kTokensAtOnce tokens and a depth of k at a
-// time, so that the tokens and their sums stay in the second-level cache (320 KiB of 512; with AVX-512 the tokens, 768
+// From kFewestTokensToPackRows tokens on (linear_cpu.h) rows of W are packed. So many tokens take kRowsAtOnce rows,
+// kTokensAtOnce tokens and a depth of k at a time, so that the tokens and their sums stay in the second-level cache (320 KiB of 512; with AVX-512 the tokens, 768
 // KiB of at least 1 MiB); and in there packed groups of rows: rows of W often lie a multiple of 4 KiB apart, and the
 // first-level cache holds no more than eight lines at such distances. With AVX-512 the depth is as large as the
 // second-level cache allows: what a tile does besides multiplying costs as much as a depth of 2 KiB.
-constexpr std::int64_t kFewestTokensToPackRows = 16;
 constexpr std::int64_t kRowsAtOnce = kManyRegisters ? 96 : 48;
 template <class Format>
 constexpr std::int64_t kDepth = (kManyRegisters ? 8192 : 2048) / sizeof(typename Format::Packed);
@@ -33,7 +33,6 @@ static_assert(kRowsAtOnce % kRowsOfPackedGroup == 0);
 // Fewer take kRowsOfFew rows strip by strip. What a tile of five to eight tokens, which AVX-512 has, reads of x stays
 // in the first-level cache: for while a core fetches what comes next from memory, which it does all the time, it has no
 // other misses of that cache to spare, and drops fetches for them. A smaller tile is done with a strip too soon.
-constexpr std::int64_t kRowsOfFew = 24;
 template <class Format>
 constexpr std::int64_t longest_strip(std::int64_t tokens_of_tile) {
   return tokens_of_tile > 4 ? 2048 / static_cast<std::int64_t>(sizeof(typename Format::Packed)) : 2 * kDepth<Format>;

@@ -1,6 +1,5 @@
 #include "kernels/linear.h"
 
-#include <algorithm>
 #include <cstdint>
 
 #include "base/error.h"
@@ -8,6 +7,7 @@
 #include "kernels/cpu_target.h"
 #include "kernels/linear_amx.h"
 #include "kernels/linear_bf16_dot.h"
+#include "kernels/linear_cpu.h"
 #include "kernels/linear_sm90.h"
 #include "kernels/preconditions.h"
 
@@ -43,70 +43,51 @@ namespace {
 
 HWY_EXPORT(linear_rows);
 
-struct LinearLoops {
-  LinearRows rows;
-  bool on_tiles = false;
-};
-
-LinearLoops loops_for(const LinearParams& params) {
-  const CpuTarget target = cpu_target();
-  if (params.x.dtype == DType::bfloat16 && target.name == "AVX3") {  // and no test has chosen another one
-    if (target.bfloat16_tiles) return {linear_rows_amx(), true};
-    if (const LinearRows rows = linear_rows_bf16_dot()) return {rows};
+LinearRows rows_of(LinearCpuLoops loops) {
+  switch (loops) {
+    case LinearCpuLoops::vectors:
+      return HWY_DYNAMIC_DISPATCH(linear_rows);
+    case LinearCpuLoops::pair_dots:
+      return linear_rows_bf16_dot();
+    case LinearCpuLoops::tiles:
+      return linear_rows_amx();
   }
-  return {HWY_DYNAMIC_DISPATCH(linear_rows)};
-}
-
-std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
-
-// Rows of W that a thread takes at a time where tokens are many: those for which the slowest thread is done first. That
-// is the one with most pieces, each of which costs some rows' time besides its own (`rows_to_begin`: x is widened, or
-// comes into the cache); and part of a piece is waited for where threads are not equally fast.
-std::int64_t even_share(std::int64_t num_rows, std::int64_t multiple, std::int64_t rows_to_begin, int num_threads) {
-  constexpr std::int64_t kMost = 256;
-  constexpr std::int64_t kWaitedFor = 5;  // a fifth
-  std::int64_t best = multiple, best_cost = 0;
-  for (std::int64_t rows = multiple; rows <= kMost; rows += multiple) {
-    const std::int64_t pieces = (num_rows + rows - 1) / rows;
-    const std::int64_t rounds = (pieces + num_threads - 1) / num_threads;
-    const std::int64_t cost = kWaitedFor * rounds * (rows + rows_to_begin) + rows;
-    if (best_cost != 0 && cost >= best_cost) continue;
-    best = rows;
-    best_cost = cost;
-  }
-  return best;
-}
-
-// How the rows of W are shared out. With few tokens memory sets the pace, and the first pieces may be large and the
-// last small; but one must pay for being handed out and for packing x.
-ThreadPool::PieceSizes pieces_for(const LinearParams& params, bool on_tiles, int num_threads) {
-  constexpr std::int64_t kFewTokens = 15;  // or less
-  const std::int64_t num_rows = params.weight.out_features, multiple = on_tiles ? 32 : 24;
-  const std::int64_t elements = params.weight.in_features * ((params.x.rows + 3) / 4);
-  const std::int64_t least = rounded_up(std::max<std::int64_t>(1, (1 << 16) / elements), multiple);
-  if (params.x.rows <= kFewTokens) return {std::max(num_rows, least), least};
-  return std::max(least, even_share(num_rows, on_tiles ? multiple : multiple / 2, on_tiles ? 64 : 4, num_threads));
-}
-
-void linear_cpu(const LinearParams& params, ThreadPool& pool) {
-  const LinearLoops loops = loops_for(params);
-  pool.parallel_for(params.weight.out_features, pieces_for(params, loops.on_tiles, pool.num_threads()),
-                    [&](std::int64_t begin, std::int64_t end) { loops.rows(params, begin, end); });
-}
-
-// A kernel walks over all rows with one pointer.
-void require_one_run(const Weight& weight) {
-  const auto* end = static_cast<const std::byte*>(weight.blocks[0].data);
-  for (const WeightBlock& block : weight.blocks) {
-    if (block.num_rows == 0) continue;
-    require(end == nullptr || block.data == end, "linear: the blocks of a weight on a GPU must lie back to back");
-    end = static_cast<const std::byte*>(block.data) + static_cast<std::size_t>(block.num_rows) * weight.row_bytes();
-  }
+  return nullptr;
 }
 
 }  // namespace
+
+LinearCpuMachine linear_cpu_machine() {
+  return {.avx512 = cpu_target().name == "AVX3",
+          .tiles = linear_rows_amx() != nullptr,
+          .pair_dots = linear_rows_bf16_dot() != nullptr,
+          .pair_dots_pay = bf16_dot_pays()};
+}
+
+void linear_cpu(const LinearParams& params, LinearCpuLoops loops, ThreadPool& pool) {
+  const LinearRows rows = rows_of(loops);
+  require(rows != nullptr, "linear: this processor does not execute the loops that are asked for");
+  pool.parallel_for(params.weight.out_features, pieces_for(params, loops, pool.num_threads()),
+                    [&](std::int64_t begin, std::int64_t end) { rows(params, begin, end); });
+}
+
+std::string_view name_of(LinearRole role) {
+  switch (role) {
+    case LinearRole::alone:
+      return "alone";
+    case LinearRole::qkv:
+      return "qkv";
+    case LinearRole::attention_output:
+      return "output";
+    case LinearRole::gate_up:
+      return "gate_up";
+    case LinearRole::down:
+      return "down";
+    case LinearRole::logits:
+      return "logits";
+  }
+  return "?";
+}
 
 void require_linear(const LinearParams& params, const Stream& stream) {
   const bool on_gpu = stream.device().kind == DeviceKind::cuda;
@@ -116,7 +97,8 @@ void require_linear(const LinearParams& params, const Stream& stream) {
   require_activation(params.y, params.x.rows, params.weight.out_features, "linear", "y",
                      activations_on(stream, ActivationDTypes::float32));
   if (on_gpu) {
-    require_one_run(params.weight);
+    require_one_run(params.weight, "linear");
+    require(params.num_sms >= 0, "linear: num_sms is {}, expected 0 (all) or more", params.num_sms);
     const std::size_t wanted = params.x.rows > kLinearSmallRows ? linear_workspace_bytes(stream.device()) : 0;
     require(wanted == 0 || (params.workspace != nullptr && params.workspace_bytes >= wanted),
             "linear: has a workspace of {} bytes and wants {}", params.workspace_bytes, wanted);
@@ -139,14 +121,8 @@ void linear(const LinearParams& params, Stream& stream) {
     if constexpr (kHaveCuda) linear_sm90(params, stream);
     return;
   }
-  stream.enqueue([params](ThreadPool& pool) { linear_cpu(params, pool); });
-}
-
-void tune_linear(const LinearParams& params, Stream& stream) {
-  require_linear(params, stream);
-  if (stream.device().kind == DeviceKind::cuda && params.x.rows != 0)
-    if constexpr (kHaveCuda) tune_linear_sm90(params, stream);
-  linear(params, stream);
+  stream.enqueue(
+      [params](ThreadPool& pool) { linear_cpu(params, loops_for(linear_cpu_machine(), params.x.dtype), pool); });
 }
 
 }  // namespace heddle

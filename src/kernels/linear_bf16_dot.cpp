@@ -70,11 +70,19 @@ namespace heddle {
 
 LinearRows linear_rows_bf16_dot() {
 #if HWY_TARGETS & HWY_AVX3
-  static const bool pays = (hwy::SupportedTargets() & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512bf16") != 0 &&
-                           __builtin_cpu_is("amd") != 0;
-  if (pays) return N_AVX3::linear_rows_of_pair_dots;
+  static const bool has = (hwy::SupportedTargets() & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512bf16") != 0;
+  if (has) return N_AVX3::linear_rows_of_pair_dots;
 #endif
   return nullptr;
+}
+
+bool bf16_dot_pays() {
+#if HWY_TARGETS & HWY_AVX3
+  static const bool pays = __builtin_cpu_is("amd") != 0;
+  return pays && linear_rows_bf16_dot() != nullptr;
+#else
+  return false;
+#endif
 }
 
 }  // namespace heddle

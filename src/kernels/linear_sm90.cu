@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "kernels/linear_sm90_large.h"
 #include "kernels/linear_sm90_plain.cuh"
@@ -35,6 +36,24 @@ void multiply_plainly(const LinearParams& params, Stream& stream) {
   });
 }
 
+// y = sums + bias, rounded once.
+template <class YType>
+__global__ void add_bias(const float* sums, const float* bias, YType* y, std::int64_t y_stride, std::int64_t columns,
+                         std::int64_t count) {
+  wait_for_earlier_kernels();
+  let_later_kernels_start();
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const std::int64_t row = i / columns, column = i % columns;
+  store_rounded(y + row * y_stride + column, sums[i] + bias[column]);
+}
+
+// One thread an element.
+constexpr unsigned kThreads = 256;
+LaunchShape shape_for(std::int64_t count) {
+  return {.grid = dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)), .block = dim3(kThreads)};
+}
+
 template <class YType>
 __global__ void round_bias(const float* bias, YType* rounded, std::int64_t count) {
   wait_for_earlier_kernels();
@@ -43,7 +62,13 @@ __global__ void round_bias(const float* bias, YType* rounded, std::int64_t count
   if (i < count) store_rounded(rounded + i, bias[i]);
 }
 
-// cuBLASLt wants the bias in the dtype of y; where that is narrower, its rounded copy takes the front of the workspace.
+// What cuBLASLt adds to its float32 sums has to be of y's dtype.
+bool adds_bias_exactly(const LinearParams& params) {
+  return params.weight.bias == nullptr || params.y.dtype == DType::float32 ||
+         params.weight.bias_dtype == params.y.dtype;
+}
+
+// The bias in y's dtype, which holds it: where that is narrower, the copy takes the front of the workspace.
 LargeProduct with_bias_of_y(const LinearParams& params, Stream& stream) {
   LargeProduct product{params, params.weight.bias, params.workspace, params.workspace_bytes};
   if (product.bias == nullptr || params.y.dtype == DType::float32) return product;
@@ -52,15 +77,44 @@ LargeProduct with_bias_of_y(const LinearParams& params, Stream& stream) {
   require(taken <= params.workspace_bytes, "linear: the workspace of {} bytes does not hold a bias of {} elements",
           params.workspace_bytes, count);
   with_type(params.y.dtype, [&]<class YType>(YType) {
-    constexpr unsigned kThreads = 256;
-    launch_sm90("linear", round_bias<YType>,
-                {.grid = dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)), .block = dim3(kThreads)},
-                stream, params.weight.bias, static_cast<YType*>(params.workspace), count);
+    launch_sm90("linear", round_bias<YType>, shape_for(count), stream, params.weight.bias,
+                static_cast<YType*>(params.workspace), count);
   });
   product.bias = params.workspace;
   product.workspace = static_cast<std::byte*>(params.workspace) + taken;
   product.workspace_bytes -= taken;
   return product;
+}
+
+// A bias that y's dtype does not hold: float32 sums of as many tokens at a time as half the workspace holds, then the
+// bias.
+void multiply_and_add_bias(const LinearParams& params, Stream& stream) {
+  const std::int64_t columns = params.weight.out_features, row_bytes = columns * std::int64_t{sizeof(float)};
+  const auto sums_bytes = static_cast<std::int64_t>(params.workspace_bytes / 2 / 256 * 256);
+  require(row_bytes <= sums_bytes, "linear: the workspace of {} bytes does not hold float32 sums of {} features",
+          params.workspace_bytes, columns);
+  const std::int64_t rounds = ceil_div(params.x.rows, sums_bytes / row_bytes);
+  auto* const sums = static_cast<float*>(params.workspace);
+  LinearParams part = params;
+  part.weight.bias = nullptr;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    const std::int64_t first = params.x.rows * round / rounds, end = params.x.rows * (round + 1) / rounds;
+    part.x.data = static_cast<std::byte*>(params.x.data) +
+                  static_cast<std::size_t>(first * params.x.row_stride) * size_of(params.x.dtype);
+    part.x.rows = end - first;
+    part.y = {sums, end - first, columns, columns, DType::float32};
+    linear_large({.params = part,
+                  .bias = nullptr,
+                  .workspace = static_cast<std::byte*>(params.workspace) + sums_bytes,
+                  .workspace_bytes = params.workspace_bytes - static_cast<std::size_t>(sums_bytes)},
+                 stream);
+    const std::int64_t count = (end - first) * columns;
+    with_type(params.y.dtype, [&]<class YType>(YType) {
+      launch_sm90("linear", add_bias<YType>, shape_for(count), stream, sums, params.weight.bias,
+                  static_cast<YType*>(params.y.data) + first * params.y.row_stride, params.y.row_stride, columns,
+                  count);
+    });
+  }
 }
 
 bool is_large(const LinearParams& params) {
@@ -71,12 +125,9 @@ bool is_large(const LinearParams& params) {
 
 void linear_sm90(const LinearParams& params, Stream& stream) {
   if (is_for_stream(params)) return linear_stream(params, stream);
-  if (is_large(params)) return linear_large(with_bias_of_y(params, stream), stream);
-  multiply_plainly(params, stream);
-}
-
-void tune_linear_sm90(const LinearParams& params, Stream& stream) {
-  if (!is_for_stream(params) && is_large(params)) tune_linear_large(with_bias_of_y(params, stream), stream);
+  if (!is_large(params)) return multiply_plainly(params, stream);
+  if (!adds_bias_exactly(params)) return multiply_and_add_bias(params, stream);
+  linear_large(with_bias_of_y(params, stream), stream);
 }
 
 }  // namespace heddle

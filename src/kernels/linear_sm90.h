@@ -9,7 +9,4 @@ namespace heddle {
 // `params` as linear() has checked them, on a CUDA stream. Throws Failure when CUDA or cuBLASLt refuses.
 void linear_sm90(const LinearParams& params, Stream& stream);
 
-// See tune_linear().
-void tune_linear_sm90(const LinearParams& params, Stream& stream);
-
 }  // namespace heddle

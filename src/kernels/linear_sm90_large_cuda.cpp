@@ -1,11 +1,8 @@
 #include "kernels/linear_sm90_large.h"
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -28,6 +25,8 @@ struct ProductKey {
   std::int64_t num_tokens, out_features, in_features, x_stride, y_stride;
   std::array<std::uint32_t, 3> alignment;  // of W, x and y: the largest power of two, up to 256
   std::size_t workspace_bytes;
+  LinearRole role;
+  int num_sms;
 
   friend auto operator<=>(const ProductKey&, const ProductKey&) = default;
 };
@@ -48,7 +47,9 @@ ProductKey key_of(const LargeProduct& product, Device device) {
           .x_stride = p.x.row_stride,
           .y_stride = p.y.row_stride,
           .alignment = {alignment_of(p.weight.row(0)), alignment_of(p.x.data), alignment_of(p.y.data)},
-          .workspace_bytes = product.workspace_bytes};
+          .workspace_bytes = product.workspace_bytes,
+          .role = p.role,
+          .num_sms = p.num_sms};
 }
 
 cudaDataType_t cuda_type(DType dtype) {
@@ -67,9 +68,11 @@ Owned<cublasLtMatrixLayout_t> layout(DType dtype, std::int64_t rows, std::int64_
 }
 
 // On an H200 that works at its power limit, which prefill does, tiles of 168 or 176 by 128 take 4 to 8 % less time than
-// what cuBLASLt offers first (docs/notes/linear_gpu.md), wherever it offers them for products that are wider than deep.
-bool is_wide(const ProductKey& key) {
-  return key.dtype != DType::float32 && key.num_tokens >= 1024 && key.out_features > key.in_features;
+// what cuBLASLt offers first (docs/notes/linear_gpu.md), wherever it offers them for products that are wider than deep:
+// of these roles.
+bool wants_frugal_tiles(const ProductKey& key) {
+  const bool is_wide = key.role == LinearRole::qkv || key.role == LinearRole::gate_up || key.role == LinearRole::logits;
+  return is_wide && key.dtype != DType::float32 && key.num_tokens >= 1024;
 }
 bool has_frugal_tiles(const cublasLtMatmulAlgo_t& way) {
   std::uint32_t tile = CUBLASLT_MATMUL_TILE_UNDEFINED;
@@ -92,13 +95,14 @@ class Described {
     check_cublas_lt(cublas_lt().matmul_desc_create(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
     product_.reset(made);
     set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    if (key.num_sms > 0) set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{key.num_sms});
     if (!key.has_bias) return;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(key.y_dtype));
   }
 
-  // Ways to compute it, the one first that is expected to be fastest: by cuBLASLt, or where we know better.
-  std::vector<cublasLtMatmulAlgo_t> ways(const ProductKey& key) const {
+  // The algorithm that is expected to be fastest: by cuBLASLt, or where we know better.
+  cublasLtMatmulAlgo_t fastest_way(const ProductKey& key) const {
     constexpr int kWays = 8;
     cublasLtMatmulPreference_t made = nullptr;
     check_cublas_lt(cublas_lt().matmul_preference_create(&made), "cublasLtMatmulPreferenceCreate");
@@ -127,11 +131,11 @@ class Described {
       throw_error<Failure>("cuBLASLt: knows no way to multiply [{}, {}] by [{}, {}]^T of {} (status {})",
                            key.num_tokens, key.in_features, key.out_features, key.in_features, name_of(key.dtype),
                            static_cast<int>(status));
-    if (is_wide(key)) {
+    if (wants_frugal_tiles(key)) {
       const auto frugal = std::ranges::find_if(ways, has_frugal_tiles);
-      if (frugal != ways.end()) std::rotate(ways.begin(), frugal, frugal + 1);
+      if (frugal != ways.end()) return *frugal;
     }
-    return ways;
+    return ways.front();
   }
 
   cublasStatus_t run(const LargeProduct& product, const cublasLtMatmulAlgo_t& way, const Stream& stream) const {
@@ -168,7 +172,8 @@ struct Remembered {
   cublasLtMatmulAlgo_t way;
 };
 
-// All products of this process so far, one user at a time.
+// What was asked of cuBLASLt so far, by this process, one user at a time: what a product's algorithm is does not depend
+// on it.
 struct Memory {
   std::mutex mutex;
   std::map<ProductKey, Remembered> products;
@@ -183,38 +188,9 @@ Remembered& recall(const ProductKey& key) {
   std::map<ProductKey, Remembered>& products = remembered().products;
   if (const auto found = products.find(key); found != products.end()) return found->second;
   Described described(key);
-  const cublasLtMatmulAlgo_t way = described.ways(key).front();
+  const cublasLtMatmulAlgo_t way = described.fastest_way(key);
   return products.emplace(key, Remembered{std::move(described), way}).first->second;
 }
-
-// The device's own time.
-class Stopwatch {
- public:
-  Stopwatch() {
-    check_cuda(cudaEventCreate(&begin_), "cudaEventCreate");
-    check_cuda(cudaEventCreate(&end_), "cudaEventCreate");
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  ~Stopwatch() {
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-  }
-
-  template <class F>
-  float milliseconds(cudaStream_t stream, F&& enqueue) {
-    check_cuda(cudaEventRecord(begin_, stream), "cudaEventRecord");
-    enqueue();
-    check_cuda(cudaEventRecord(end_, stream), "cudaEventRecord");
-    cuda::synchronize_event(end_, Deadline::after(kLongestWait));
-    float taken = 0;
-    check_cuda(cudaEventElapsedTime(&taken, begin_, end_), "cudaEventElapsedTime");
-    return taken;
-  }
-
- private:
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
-};
 
 }  // namespace
 
@@ -228,33 +204,6 @@ void linear_large(const LargeProduct& product, Stream& stream) {
   const std::scoped_lock lock(remembered().mutex);
   const Remembered& known = recall(key_of(product, stream.device()));
   check_cublas_lt(known.described.run(product, known.way, stream), "cublasLtMatmul");
-}
-
-void tune_linear_large(const LargeProduct& product, Stream& stream) {
-  constexpr int kRounds = 5, kRunsOfRound = 3;
-  constexpr float kWorthIt = 0.97f;  // less than runs differ by is no reason to distrust the first
-  const CurrentDevice current(stream.device().index);
-  const std::scoped_lock lock(remembered().mutex);
-  const ProductKey key = key_of(product, stream.device());
-  Remembered& known = recall(key);
-  const std::vector<cublasLtMatmulAlgo_t> ways = known.described.ways(key);
-  std::vector<std::array<float, kRounds>> taken(ways.size());
-  Stopwatch watch;
-  for (int round = -1; round < kRounds; ++round) {  // in turns; the first one warms up
-    for (std::size_t i = 0; i < ways.size(); ++i) {
-      bool ran = true;
-      const float milliseconds = watch.milliseconds(static_cast<cudaStream_t>(stream.native()), [&] {
-        for (int run = 0; run < kRunsOfRound; ++run)
-          ran = ran && known.described.run(product, ways[i], stream) == CUBLAS_STATUS_SUCCESS;
-      });
-      if (round >= 0) taken[i][static_cast<std::size_t>(round)] = ran ? milliseconds : HUGE_VALF;
-    }
-  }
-  for (std::array<float, kRounds>& times : taken) std::ranges::sort(times);
-  const auto median = [](const std::array<float, kRounds>& times) { return times[kRounds / 2]; };
-  const auto best = std::ranges::min_element(taken, {}, median);
-  const bool is_better = median(*best) < kWorthIt * median(taken.front());
-  known.way = ways[is_better ? static_cast<std::size_t>(best - taken.begin()) : 0];
 }
 
 }  // namespace heddle

@@ -10,6 +10,17 @@
 namespace heddle {
 namespace {
 
+// What of a role the kernel's shape follows.
+struct Neighbours {
+  bool before_attention;  // attention's blocks are to find room beside this kernel's
+  bool after_attention;   // or this kernel's beside attention's, or beside those of what follows that
+};
+
+Neighbours neighbours_of(LinearRole role) {
+  return {.before_attention = role == LinearRole::qkv,
+          .after_attention = role == LinearRole::attention_output || role == LinearRole::down};
+}
+
 bool is_aligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
@@ -29,6 +40,12 @@ constexpr std::size_t kLeastSharedBytesOfSmall = std::size_t{76} << 10;
 constexpr std::size_t kMostSharedBytes = std::size_t{216} << 10;
 
 constexpr std::int64_t kFewRows = 64;
+
+// As many blocks as SMs, for each holds more than half of one.
+int num_blocks(const LinearParams& params, Device device) {
+  const int sms = num_multiprocessors("linear", device);
+  return std::min(params.num_sms > 0 ? std::min(params.num_sms, sms) : sms, kMostBlocks);
+}
 
 // Rows of W that a block takes, at most.
 std::int64_t rows_of_block(const LinearParams& params, StreamOutput output, int blocks) {
@@ -52,11 +69,11 @@ StreamMap<Config> map_of_tokens(const Tensor& x) {
 template <class Config, StreamOutput kOutput, class T, class Y>
 void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
   const std::int64_t rows = rows_of_block(params, kOutput, blocks), in_features = params.weight.in_features;
+  const std::int64_t tiles = (rows + Config::kTileRows - 1) / Config::kTileRows;
+  // Where shares and blocks end at different rows, a block may have more tiles: then room for as many steps as may be.
   const std::int64_t steps =
-      (rows + Config::kTileRows - 1) / Config::kTileRows * steps_of_tile<Config>(static_cast<int>(in_features));
-  // Not queries, keys and values, which are wider than x: attention's clusters would find multiprocessors taken
-  // unevenly.
-  const bool is_small = steps <= Config::kDepth && params.weight.out_features <= in_features;
+      blocks == kShares ? tiles * steps_of_tile<Config>(static_cast<int>(in_features)) : std::int64_t{Config::kDepth};
+  const bool is_small = blocks == kShares && steps <= Config::kDepth && neighbours_of(params.role).after_attention;
   launch_sm90("linear", linear_stream<Config, kOutput, T, Y>,
               {.grid = dim3(static_cast<unsigned>(blocks)),
                .block = dim3(Config::kBlockThreads),
@@ -70,7 +87,7 @@ void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
 template <StreamOutput kOutput, class T, class Y>
 void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
   constexpr StreamTokens kWhole = StreamTokens::whole, kBySteps = StreamTokens::by_steps;
-  const int blocks = num_multiprocessors("linear", stream.device());
+  const int blocks = num_blocks(params, stream.device());
   const std::int64_t rows = rows_of_block(params, kOutput, blocks);
   if (params.x.rows > 8) {
     if (rows <= 32) return enqueue_stream<StreamConfig<2, 2, 4, kBySteps>, kOutput, T, Y>(params, blocks, stream);
@@ -84,9 +101,8 @@ void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
   if (stream_shared_bytes<High>(params.x.rows, in_features, High::kDepth) > kMostSharedBytes)
     return enqueue_stream<StreamConfig<2, 1, 5, kBySteps>, kOutput, T, Y>(params, blocks, stream);
   if (rows <= 16) return enqueue_stream<Low, kOutput, T, Y>(params, blocks, stream);
-  // Of few rows, and more than x has features: queries, keys and values. A shorter ring beside attention is sooner in a
-  // step (docs/notes/linear_gpu.md, "Room for attention").
-  if (rows <= kFewRows && params.weight.out_features > in_features)
+  // A shorter ring beside attention is sooner in a step (docs/notes/linear_gpu.md, "Room for attention").
+  if (rows <= kFewRows && neighbours_of(params.role).before_attention)
     return enqueue_stream<Short, kOutput, T, Y>(params, blocks, stream);
   enqueue_stream<High, kOutput, T, Y>(params, blocks, stream);
 }
@@ -103,7 +119,8 @@ bool is_for_stream(const LinearParams& params) {
   const DType dtype = params.weight.dtype;
   return params.x.rows <= kLinearSmallRows && dtype != DType::float32 && params.x.dtype == dtype &&
          (params.y.dtype == dtype || params.y.dtype == DType::float32) && params.weight.in_features % 8 == 0 &&
-         params.x.row_stride % 8 == 0 && is_aligned(params.x.data) && is_aligned(params.weight.row(0));
+         params.weight.out_features <= kMostOutputs && params.x.row_stride % 8 == 0 && is_aligned(params.x.data) &&
+         is_aligned(params.weight.row(0));
 }
 
 bool is_for_swiglu_stream(const LinearSwigluParams& params) {

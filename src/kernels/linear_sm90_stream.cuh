@@ -1,7 +1,7 @@
 // The product for few tokens: W streams through shared memory once, at the memory's rate, and meets x in the tensor
 // cores (mma.sync, rows of W as its 16 rows, tokens as its 8 columns, so that up to 8 tokens cost what one does).
 //
-// A block takes an even share of W's rows, to the row, in tiles of one height. Its warps split k among them in chunks
+// A block takes an even part of W's rows, to the row, in tiles of one height (linear_shares.h). Its warps split k among them in chunks
 // of 64, whole lines of 128 bytes: a lane's 16 bytes are 8 neighbours of a row, which is not the order of k that the
 // instruction has in mind, but the sum does not care as long as x is dealt out alike. What a warp copies it alone
 // reads, so copies need no barrier, only the lanes' own cp.async groups: shared memory serves as registers that loads
@@ -23,6 +23,7 @@
 
 #include "device/launch_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
+#include "kernels/linear_shares.h"
 #include "kernels/linear_sm90_plain.cuh"
 #include "kernels/linear_sm90_stream_copy.cuh"
 #include "kernels/linear_sm90_stream_shape.cuh"
@@ -52,10 +53,8 @@ __device__ inline void multiply_add(float (&c)[4], const uint4& low, const uint4
 
 // Adds what the warps have left in `sums`, in their order, and stores what is made of it.
 template <class Config, StreamOutput kOutput, class Operands>
-__device__ inline void store_tile(const Operands& op, const StreamShare& share, int tile, const float* sums) {
+__device__ inline void store_tile(const Operands& op, std::int64_t first, int outputs, const float* sums) {
   constexpr int kParts = rows_of_output(kOutput), kTileOutputs = Config::kTileRows / kParts;
-  const std::int64_t first = share.begin + std::int64_t{tile} * share.tile_outputs;
-  const int outputs = static_cast<int>(min(std::int64_t{share.tile_outputs}, share.end - first));
   for (int i = static_cast<int>(threadIdx.x); i < op.num_tokens * kTileOutputs; i += Config::kThreads) {
     const int token = i / kTileOutputs, output = i % kTileOutputs;
     if (output >= outputs) continue;
@@ -103,26 +102,22 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
   const int in_features = static_cast<int>(op.in_features);
   const int steps = steps_of_tile<Config>(in_features);
   const std::int64_t outputs = op.out_features / kParts;
-  const StreamShare share = share_of_block(outputs, Config::kTileRows / kParts);
-  const int total_steps = steps * share.tiles;
+  StreamTiles tiles =
+      StreamTiles::of_block(blockIdx.x, gridDim.x, static_cast<int>(outputs), Config::kTileRows / kParts, steps);
+  const int num_tiles = tiles.count(), total_steps = steps * num_tiles;
 
   const std::uint64_t policy = evict_first_policy();
   const auto my_ring = static_cast<std::uint32_t>(__cvta_generic_to_shared(ring + thread));
-  const int starts = (steps + kStepsApart - 1) / kStepsApart;
-  StreamCursor<Config> weights{.steps = steps,
-                               .position = static_cast<int>(blockIdx.x) % starts * kStepsApart,
-                               .first_k = warp * kWarpFeatures + piece_of_copy * 8,
-                               .row = share.begin + row_of_copy,
-                               .tile_outputs = share.tile_outputs};
+  StreamCursor<Config> weights{
+      .tiles = tiles, .position = tiles.share.first_step, .first_k = warp * kWarpFeatures + piece_of_copy * 8};
   // [kRowPieces * 4][8] pieces of a warp, the halves of every second row swapped: what eight lanes read at once are
   // four pieces of two neighbouring rows.
   const std::uint32_t my_rows = my_ring - thread * 16 +
                                 static_cast<std::uint32_t>(warp * kRowPieces * 512 + row_of_copy * 128 +
                                                            (piece_of_copy ^ row_of_copy % 2 * 4) * 16);
   const auto copy_weights = [&](std::uint32_t slot) {
-    const T* from = op.weight + weights.row * op.in_features + weights.k();
-    const std::int64_t tile_end = min(share.end, share.begin + std::int64_t{weights.tile + 1} * share.tile_outputs);
-    const int rows_left = static_cast<int>(tile_end - weights.row);
+    const T* from = op.weight + std::int64_t{weights.tiles.begin + row_of_copy} * op.in_features + weights.k();
+    const int rows_left = weights.tiles.tile_outputs() - row_of_copy;
     const bool in_row = weights.k() < in_features;
 #pragma unroll
     for (int i = 0; i < kRowPieces; ++i) {
@@ -159,7 +154,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
   std::uint32_t slot = 0;
   int parity = 0;
 #pragma unroll 1
-  for (int tile = 0; tile < share.tiles; ++tile) {
+  for (int tile = 0; tile < num_tiles; ++tile) {
     float c[Config::kRowTiles][kTokenTiles][4] = {};
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
@@ -193,7 +188,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
           for (int n = 0; n < kTokenTiles; ++n) multiply_add(c[m][n], low, high, x[n], T{});
         }
       }
-      if constexpr (Config::kWholeTokens) tokens.advance();
+      if constexpr (Config::kWholeTokens) tokens.position = tokens.position + 1 == steps ? 0 : tokens.position + 1;
       __syncwarp();  // all lanes have read: the slot may be written again
       if constexpr (!Config::kWholeTokens)
         if (lane == 0) sm90::arrive(barriers.read(slot));
@@ -219,7 +214,8 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
           mine[(n * 8 + piece_of_lane * 2 + i % 2) * Config::kRowStride + m * 16 + i / 2 * 8 + row_of_lane] =
               c[m][n][i];
     sm90::sync_threads(kBarrierOfMultipliers, Config::kThreads);
-    store_tile<Config, kOutput>(op, share, tile, sums);
+    store_tile<Config, kOutput>(op, tiles.begin, tiles.tile_outputs(), sums);
+    if (tiles.advance()) tokens.position = tiles.share.first_step;
   }
 }
 

@@ -9,6 +9,7 @@
 #include "device/launch_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
 #include "device/tensor_map_sm90.cuh"
+#include "kernels/linear_shares.h"
 #include "kernels/linear_sm90_stream_shape.cuh"
 
 namespace heddle {
@@ -40,21 +41,17 @@ __device__ inline std::uint64_t evict_first_policy() {
 // bring or read x, whom rows do not concern.
 template <class Config>
 struct StreamCursor {
-  int steps;         // of a tile
-  int position;      // along k, in steps
-  int first_k;       // of the lane, at position 0
-  std::int64_t row;  // of the lane's first piece
-  int tile_outputs;
+  StreamTiles tiles;
+  int position;  // along k, in steps
+  int first_k;   // of the lane, at position 0
   int step = 0;  // of the tile
-  int tile = 0;
 
   __device__ int k() const { return first_k + position * Config::kStepFeatures; }
   __device__ void advance() {
-    if (++position == steps) position = 0;
-    if (++step < steps) return;
+    if (++position == tiles.steps) position = 0;
+    if (++step < tiles.steps) return;
     step = 0;
-    row += tile_outputs;
-    ++tile;
+    if (tiles.advance()) position = tiles.share.first_step;
   }
 };
 

@@ -1,4 +1,4 @@
-// What a launch of linear_sm90_stream.cuh looks like: tiles, threads and shared memory, and a block's share of W.
+// What a launch of linear_sm90_stream.cuh looks like: tiles, threads and shared memory.
 #pragma once
 
 #include <cstddef>
@@ -58,9 +58,6 @@ constexpr int rows_of_output(StreamOutput output) {
   return output == StreamOutput::swiglu ? 2 : 1;
 }
 
-// Blocks begin in turns at multiples of so many steps along k, so that not all ask for the same part of x at once.
-inline constexpr int kStepsApart = 2;
-
 // Elements from a token's whole x to the next token's: to the end of the last step, and on so far that what a warp
 // reads of two tokens at once lies in different banks.
 template <class Config>
@@ -82,22 +79,6 @@ template <class Config>
 constexpr std::size_t stream_shared_bytes(std::int64_t num_tokens, std::int64_t in_features, std::int64_t steps) {
   const std::size_t slots = static_cast<std::size_t>(steps < Config::kDepth ? steps : Config::kDepth);
   return Config::kSumsBytes + whole_tokens_bytes<Config>(num_tokens, in_features) + slots * Config::kStepBytes;
-}
-
-// The outputs of a block and how they are cut into tiles of one height, the last one at most as high.
-struct StreamShare {
-  std::int64_t begin, end;
-  int tiles, tile_outputs;
-};
-
-__device__ inline StreamShare share_of_block(std::int64_t outputs, int most_of_tile) {
-  StreamShare share;
-  share.begin = outputs * blockIdx.x / gridDim.x;
-  share.end = outputs * (blockIdx.x + 1) / gridDim.x;
-  const int count = static_cast<int>(share.end - share.begin);
-  share.tiles = (count + most_of_tile - 1) / most_of_tile;
-  share.tile_outputs = share.tiles == 0 ? 0 : (count + share.tiles - 1) / share.tiles;
-  return share;
 }
 
 }  // namespace heddle

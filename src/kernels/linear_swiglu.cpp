@@ -14,7 +14,7 @@ Way way_of(const LinearSwigluParams& params, Device device) {
   if constexpr (kHaveCuda)
     if (device.kind == DeviceKind::cuda) {
       if (is_for_swiglu_stream(params)) return Way::stream;
-      if (is_for_swiglu_tiles(params, device)) return Way::tiles;
+      if (is_for_swiglu_tiles(params)) return Way::tiles;
     }
   return Way::apart;
 }

@@ -18,7 +18,7 @@ struct LinearSwigluParams {
   Tensor y;              // [num_tokens, intermediate], as swiglu() takes it; apart from x and gate_up.y
 };
 
-// Whether these operands, which fit each other, take one kernel on `device`. Throws Failure when a GPU does not answer.
+// Whether these operands, which fit each other, take one kernel on `device`.
 bool gates_at_once(const LinearSwigluParams& params, Device device);
 
 // Enqueues on `stream`. Throws as linear() and swiglu() do.

@@ -302,15 +302,18 @@ CUtensorMap map_of(const Tensor& matrix, int box_rows, int box_columns) {
                      .promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B});
 }
 
-int num_clusters(Device device) {
-  return num_multiprocessors("linear_swiglu", device) / kCluster;
+// That run at a time: of the SMs that the caller grants.
+int num_clusters(const LinearParams& params, Device device) {
+  const int sms = num_multiprocessors("linear_swiglu", device);
+  return std::max(1, (params.num_sms > 0 ? std::min(params.num_sms, sms) : sms) / kCluster);
 }
 
-// The share of what all rounds of tiles could compute that is wanted. Each round takes as long as a full one.
-double wanted_share(const Tensor& y, int columns_of_tile, int clusters) {
-  constexpr std::int64_t kPairTokens = kTileTokens * kCluster;
+// The share of what all rounds of tiles could compute that is wanted, with all SMs of an H200 at work: whoever grants
+// fewer gets the same kernel, and so the same bits. Each round takes as long as a full one.
+double wanted_share(const Tensor& y, int columns_of_tile) {
+  constexpr std::int64_t kPairTokens = kTileTokens * kCluster, kClusters = 132 / kCluster;
   const std::int64_t tiles = ceil_div(y.rows, kPairTokens) * ceil_div(y.columns, std::int64_t{columns_of_tile});
-  const std::int64_t places = round_up(tiles, std::int64_t{clusters}) * kPairTokens * columns_of_tile;
+  const std::int64_t places = round_up(tiles, kClusters) * kPairTokens * columns_of_tile;
   return static_cast<double>(y.rows) * static_cast<double>(y.columns) / static_cast<double>(places);
 }
 
@@ -318,11 +321,10 @@ constexpr int kWide = 128, kNarrow = 96;  // columns of a tile
 
 // The columns of the tiles that are the faster ones for y; 0 where a product by cuBLASLt and SwiGLU are faster than
 // both. What is compared are speeds, of full rounds of wide tiles, as one H200 had them (docs/notes/linear_gpu.md).
-int tile_columns_for(const Tensor& y, Device device) {
+int tile_columns_for(const Tensor& y) {
   constexpr double kFastEnough = 0.94;
   constexpr double kNarrowSpeed = 0.98;  // x is read more often: where both fill their rounds
-  const int clusters = num_clusters(device);
-  const double wide = wanted_share(y, kWide, clusters), narrow = kNarrowSpeed * wanted_share(y, kNarrow, clusters);
+  const double wide = wanted_share(y, kWide), narrow = kNarrowSpeed * wanted_share(y, kNarrow);
   if (std::max(wide, narrow) < kFastEnough) return 0;
   return wide >= narrow ? kWide : kNarrow;
 }
@@ -342,7 +344,7 @@ void enqueue_tiles(const LinearSwigluParams& params, Stream& stream) {
   const GatedTiles tiles{.pairs = static_cast<int>(ceil_div(x.rows, std::int64_t{kTileTokens * kCluster})),
                          .columns = static_cast<int>(ceil_div(y.columns, std::int64_t{kColumns})),
                          .steps = static_cast<int>(ceil_div(x.columns, std::int64_t{kDepth}))};
-  const int clusters = std::min(num_clusters(stream.device()), tiles.count());
+  const int clusters = std::min(num_clusters(params.gate_up, stream.device()), tiles.count());
   launch_sm90("linear_swiglu", gated_tiles<T, kColumns>,
               {.grid = dim3(static_cast<unsigned>(clusters * kCluster)),
                .block = dim3(kThreads),
@@ -353,13 +355,13 @@ void enqueue_tiles(const LinearSwigluParams& params, Stream& stream) {
 
 template <class T>
 void enqueue(const LinearSwigluParams& params, Stream& stream) {
-  if (tile_columns_for(params.y, stream.device()) == kNarrow) return enqueue_tiles<T, kNarrow>(params, stream);
+  if (tile_columns_for(params.y) == kNarrow) return enqueue_tiles<T, kNarrow>(params, stream);
   enqueue_tiles<T, kWide>(params, stream);
 }
 
 }  // namespace
 
-bool is_for_swiglu_tiles(const LinearSwigluParams& params, Device device) {
+bool is_for_swiglu_tiles(const LinearSwigluParams& params) {
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();  // a coordinate of the copy engine
   const LinearParams& p = params.gate_up;
   const DType dtype = p.weight.dtype;
@@ -370,7 +372,7 @@ bool is_for_swiglu_tiles(const LinearSwigluParams& params, Device device) {
       p.weight.bias != nullptr || !takes_boxes(p.weight.row(0), p.weight.in_features) ||
       !takes_boxes(p.x.data, p.x.row_stride) || !takes_boxes(params.y.data, params.y.row_stride))
     return false;
-  return tile_columns_for(params.y, device) > 0;
+  return tile_columns_for(params.y) > 0;
 }
 
 void linear_swiglu_tiles(const LinearSwigluParams& params, Stream& stream) {

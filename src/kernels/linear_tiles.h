@@ -36,6 +36,7 @@ inline constexpr int kStepElements = 32;  // of in_features that one product of 
 inline constexpr std::int64_t kStepBytes = 64;
 inline constexpr std::int64_t kPackedTile = kTileRows * kStepElements;  // elements
 inline constexpr std::int64_t kSumsOfTile = kTileRows * kTileRows;
+inline constexpr std::int64_t kRowsOnTiles = 2 * kTileRows;  // that are multiplied at once, of W and of many tokens
 
 // Two tiles of rows times two of columns make four tiles of sums: 0 to 3; rows are in 4 and 5, columns in 6 and 7.
 template <class Unit>
@@ -54,8 +55,7 @@ class TiledLinear {
   static constexpr std::int64_t kFewTokens = 32;
 
  private:
-  static constexpr std::int64_t kRows =
-      2 * kTileRows;  // that are multiplied at once, of W and of tokens, where these are many
+  static constexpr std::int64_t kRows = kRowsOnTiles;
 
   // Where they are few: rows of W in a tile. Fewer lie side by side, and memory is read more nearly in its order.
   static constexpr std::int64_t few_rows_of_tile(std::int64_t num_tokens) { return num_tokens <= 16 ? 8 : kTileRows; }

@@ -45,6 +45,15 @@ void require_weight(const Weight& weight, std::string_view op) {
           weight.out_features);
 }
 
+void require_one_run(const Weight& weight, std::string_view op) {
+  const auto* end = static_cast<const std::byte*>(weight.blocks[0].data);
+  for (const WeightBlock& block : weight.blocks) {
+    if (block.num_rows == 0) continue;
+    require(end == nullptr || block.data == end, "{}: the blocks of a weight on a GPU must lie back to back", op);
+    end = static_cast<const std::byte*>(block.data) + static_cast<std::size_t>(block.num_rows) * weight.row_bytes();
+  }
+}
+
 void require_array(const void* data, std::int64_t count, std::string_view op, std::string_view operand) {
   require(data != nullptr || count == 0, "{}: {} is null", op, operand);
 }

@@ -27,6 +27,9 @@ void require_activation(const Tensor& tensor, std::int64_t rows, std::int64_t co
 // out_features and in_features > 0; the blocks hold out_features rows and are not null where they have rows.
 void require_weight(const Weight& weight, std::string_view op);
 
+// The blocks lie back to back: a kernel on a GPU walks over all rows with one pointer.
+void require_one_run(const Weight& weight, std::string_view op);
+
 // Not null, unless it has no elements.
 void require_array(const void* data, std::int64_t count, std::string_view op, std::string_view operand);
 

@@ -26,6 +26,8 @@ struct Weight {
   std::int64_t in_features = 0;
   DType dtype = DType::float32;
   const float* bias = nullptr;  // [out_features], added to y; null: none
+  // A dtype that holds every number of the bias exactly: that of the checkpoint. float32 where nothing is known.
+  DType bias_dtype = DType::float32;
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(in_features) * size_of(dtype); }
   std::size_t size_bytes() const { return static_cast<std::size_t>(out_features) * row_bytes(); }

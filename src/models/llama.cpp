@@ -214,7 +214,7 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
   const Tensor x = scratch.take(num_tokens, config_.hidden, activations_);
   plan_->add_norm(hidden, weights.attention_norm, x, step.stream);
   const Tensor qkv = scratch.take(num_tokens, heads + 2 * kv_heads, intermediates_);
-  plan_->linear(x, weights.qkv, qkv, step.workspace, step.stream);
+  plan_->linear(x, weights.qkv, LinearRole::qkv, qkv, step.workspace, step.stream);
   const Tensor q = qkv.column_slice(0, heads);
   const Tensor k = qkv.column_slice(heads, kv_heads);
   const Tensor v = qkv.column_slice(heads + kv_heads, kv_heads);
@@ -250,7 +250,7 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
                .plan = attention_plan(window, step)},
               step.stream);
   }
-  plan_->linear(attended, weights.output, step.delta, step.workspace, step.stream);
+  plan_->linear(attended, weights.output, LinearRole::attention_output, step.delta, step.workspace, step.stream);
   return {.residual = hidden.residual, .delta = step.delta};
 }
 
@@ -265,7 +265,7 @@ Hidden Llama::feed_forward_block(int layer, Hidden hidden, const Step& step) {
   const Tensor gate_up = scratch.take(num_tokens, std::int64_t{2} * config_.intermediate, intermediates_);
   const Tensor gated = scratch.take(num_tokens, config_.intermediate, activations_);
   plan_->linear_swiglu(x, weights.gate_up, gate_up, gated, step.workspace, step.stream);
-  plan_->linear(gated, weights.down, step.delta, step.workspace, step.stream);
+  plan_->linear(gated, weights.down, LinearRole::down, step.delta, step.workspace, step.stream);
   return {.residual = hidden.residual, .delta = step.delta};
 }
 
@@ -282,7 +282,7 @@ Tensor Llama::logits(Hidden hidden, const Step& step) {
   const Tensor x = step.arena.take(num_rows, config_.hidden, activations_);
   plan_->add_norm(last, weights_.final_norm, x, step.stream);
   const Tensor result = step.arena.take(num_rows, config_.vocab_size, DType::float32);
-  plan_->linear(x, weights_.logits, result, step.workspace, step.stream);
+  plan_->linear(x, weights_.logits, LinearRole::logits, result, step.workspace, step.stream);
   return result;
 }
 
@@ -308,7 +308,10 @@ Llama::Weights load_llama_weights(const ModelSource& source, const LlamaConfig& 
   // y = x W^T + b: tensors NAME.weight [rows, in_features], stacked, and where `bias` says so NAME.bias [rows].
   const auto projection = [&](bool bias, const std::vector<NamedRows>& blocks, const Extent& in_features) {
     Weight weight = loader.matrix(with_suffix(blocks, ".weight"), in_features);
-    if (bias) weight.bias = loader.vector(with_suffix(blocks, ".bias"));
+    if (!bias) return weight;
+    const std::vector<NamedRows> biases = with_suffix(blocks, ".bias");
+    weight.bias = loader.vector(biases);
+    weight.bias_dtype = loader.stored_dtype(biases);
     return weight;
   };
 

@@ -8,8 +8,13 @@
 namespace heddle {
 namespace {
 
-LinearParams product(Tensor x, const Weight& weight, Tensor y, Workspace workspace) {
-  return {.x = x, .weight = weight, .y = y, .workspace = workspace.data, .workspace_bytes = workspace.size_bytes};
+LinearParams product(Tensor x, const Weight& weight, LinearRole role, Tensor y, Workspace workspace) {
+  return {.x = x,
+          .weight = weight,
+          .y = y,
+          .role = role,
+          .workspace = workspace.data,
+          .workspace_bytes = workspace.size_bytes};
 }
 
 }  // namespace
@@ -24,15 +29,15 @@ void LocalPlan::add_norm(const Hidden& hidden, const Norm& norm, Tensor normaliz
           stream);
 }
 
-void LocalPlan::linear(Tensor x, const Weight& weight, Tensor y, Workspace workspace, Stream& stream) {
+void LocalPlan::linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, Workspace workspace, Stream& stream) {
   const Span span(stream, "linear");
-  heddle::linear(product(x, weight, y, workspace), stream);
+  heddle::linear(product(x, weight, role, y, workspace), stream);
 }
 
 void LocalPlan::linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, Workspace workspace,
                               Stream& stream) {
   const Span span(stream, "linear");
-  heddle::linear_swiglu({.gate_up = product(x, weight, gate_up, workspace), .y = y}, stream);
+  heddle::linear_swiglu({.gate_up = product(x, weight, LinearRole::gate_up, gate_up, workspace), .y = y}, stream);
 }
 
 }  // namespace heddle

@@ -177,6 +177,9 @@ std::string describe(const Case& c, const Dtypes& d) {
                      name_of(d.weight), name_of(d.y));
 }
 
+constexpr LinearRole kRoles[] = {LinearRole::qkv, LinearRole::attention_output, LinearRole::gate_up, LinearRole::down,
+                                 LinearRole::logits};
+
 std::vector<float> random_integers(std::size_t count, std::uint32_t seed, int largest) {
   std::mt19937 random(seed);
   std::vector<float> values(count);
@@ -217,12 +220,9 @@ struct Problem {
 // that is left out, taken twice or read from a gap shows.
 void LinearCuda::expect_exact(const Case& c, const Dtypes& d) {
   SCOPED_TRACE(describe(c, d));
-  // cuBLASLt may round on the way to a narrow y: there no sum comes near 256, so that bfloat16 holds them all.
-  const bool rounds_early = c.num_tokens > kLinearSmallRows && d.y != kF32;
-  const int largest = rounds_early ? 1 : 3;
-  Problem p(c, d, random_integers(static_cast<std::size_t>(c.num_tokens * c.in_features), 1, largest),
-            random_integers(static_cast<std::size_t>(c.out_features * c.in_features), 2, largest),
-            random_integers(static_cast<std::size_t>(c.out_features), 3, rounds_early ? 20 : 100));
+  Problem p(c, d, random_integers(static_cast<std::size_t>(c.num_tokens * c.in_features), 1, 3),
+            random_integers(static_cast<std::size_t>(c.out_features * c.in_features), 2, 3),
+            random_integers(static_cast<std::size_t>(c.out_features), 3, 100));
   linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
   stream().synchronize();
   const std::vector<float> y = p.gpu_y.values();
@@ -240,6 +240,13 @@ void LinearCuda::expect_exact(const Case& c, const Dtypes& d) {
   ASSERT_TRUE(wrong == y.end()) << *wrong << " instead of " << *right << " at token "
                                 << (wrong - y.begin()) / c.out_features << " row "
                                 << (wrong - y.begin()) % c.out_features;
+  for (const LinearRole role : kRoles) {  // other tiles, rings and algorithms
+    LinearParams params = on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor());
+    params.role = role;
+    linear(params, stream());
+    stream().synchronize();
+    ASSERT_EQ(p.gpu_y.values(), expected) << name_of(role);
+  }
   EXPECT_TRUE(p.gpu_y.guards_untouched());
 }
 
@@ -297,8 +304,7 @@ TEST_F(LinearCuda, IsCloseToFloat64AndToTheCpu) {
           }
           // float32 of cuBLASLt adds one product after the other.
           const bool one_by_one = d.x == kF32 && d.weight == kF32 && c.num_tokens > kLinearSmallRows;
-          const double allowed = bound(magnitude, exact, one_by_one ? 8 * c.in_features : c.in_features, d) +
-                                 (c.has_bias ? unit_roundoff(d.y) * std::fabs(p.bias[static_cast<std::size_t>(r)]) : 0);
+          const double allowed = bound(magnitude, exact, one_by_one ? 8 * c.in_features : c.in_features, d);
           const float got = y[static_cast<std::size_t>(t * c.out_features + r)];
           ASSERT_NEAR(got, exact, allowed) << "token " << t << " row " << r;
           ASSERT_NEAR(got, cpu_y.row(t)[r], 2 * allowed) << "token " << t << " row " << r;
@@ -336,6 +342,78 @@ TEST_F(LinearCuda, GivesTheSameBitsAgainAndInAnyBatchThatStreams) {
   }
 }
 
+// What a caller's role or its share of the SMs chooses, up to kLinearSmallRows tokens: tiles, rings, blocks.
+TEST_F(LinearCuda, RoleAndNumberOfSmsChangeNoBitUpToSmallRows) {
+  const Case cases[] = {{.num_tokens = 16, .out_features = 131, .in_features = 4104, .has_bias = true},
+                        {.num_tokens = 16, .out_features = 2048, .in_features = 2048},
+                        {.num_tokens = 16, .out_features = 3072, .in_features = 2048},
+                        {.num_tokens = 16, .out_features = 4608, .in_features = 3584, .has_bias = true},
+                        {.num_tokens = 16, .out_features = 16500, .in_features = 1032},
+                        {.num_tokens = 16, .out_features = 260, .in_features = 14336}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(describe(c, kDtypes[0]));
+    Problem p = Problem::random(c, kDtypes[0]);
+    for (const std::int64_t tokens : {1, 3, 8, 9, 16}) {
+      GuardedRows expected(tokens, c.out_features, kBf16, 8), other(tokens, c.out_features, kBf16, 8);
+      linear(on_gpu(p.gpu_x.part(0, tokens), p.weight, expected.tensor()), stream());
+      for (const LinearRole role : kRoles)
+        for (const int num_sms : {0, 1, 2, 48, 66, 100, 114, 131, 132, 1000}) {
+          LinearParams params = on_gpu(p.gpu_x.part(0, tokens), p.weight, other.tensor());
+          params.role = role;
+          params.num_sms = num_sms;
+          linear(params, stream());
+          stream().synchronize();
+          ASSERT_EQ(other.bytes(), expected.bytes()) << tokens << " tokens, " << name_of(role) << ", " << num_sms;
+        }
+    }
+  }
+}
+
+// Sums near -1024 and biases near 1024 that a narrow y's dtype does not hold: their sum it does, so whatever is rounded
+// before the end shows. In every regime; with 3000 tokens float32 sums do not fit the workspace at once.
+TEST_F(LinearCuda, AddsABiasInFloat32AndRoundsOnce) {
+  const Case cases[] = {
+      {.num_tokens = 1, .out_features = 300, .in_features = 64, .has_bias = true},
+      {.num_tokens = 16, .out_features = 300, .in_features = 64, .has_bias = true},
+      {.num_tokens = 17, .out_features = 304, .in_features = 64, .gap = 8, .has_bias = true},
+      {.num_tokens = 40, .out_features = 61, .in_features = 71, .gap = 1, .misalignment = 1, .has_bias = true},
+      {.num_tokens = 300, .out_features = 1024, .in_features = 4096, .has_bias = true},
+      {.num_tokens = 3000, .out_features = 2056, .in_features = 64, .gap = 8, .has_bias = true}};
+  const Dtypes dtypes[] = {{kBf16, kBf16, kBf16}, {kF16, kF16, kF16}, {kBf16, kBf16, kF32}, {kF32, kF32, kF32}};
+  for (const Case& c : cases)
+    for (const Dtypes& d : dtypes)
+      for (const bool y_holds_the_bias : {false, true}) {
+        SCOPED_TRACE(describe(c, d) + (y_holds_the_bias ? ", of y's dtype" : ""));
+        const auto in = static_cast<std::size_t>(c.in_features), out = static_cast<std::size_t>(c.out_features);
+        std::vector<float> x(static_cast<std::size_t>(c.num_tokens) * in, 0.0f), w(out * in, 0.0f), bias(out);
+        for (std::size_t t = 0; t < static_cast<std::size_t>(c.num_tokens); ++t)
+          for (std::size_t k = 0; k < 4; ++k) {
+            x[t * in + k] = 8;
+            x[t * in + in - 1 - k] = static_cast<float>((t + k) % 3) - 1;
+          }
+        for (std::size_t r = 0; r < out; ++r) {
+          for (std::size_t k = 0; k < 4; ++k) {
+            w[r * in + k] = -32;
+            w[r * in + in - 1 - k] = static_cast<float>(r % 5) - 2;
+          }
+          bias[r] =
+              y_holds_the_bias ? 1024 + 8 * static_cast<float>(r % 15) : 1001.25f + 2 * static_cast<float>(r % 20);
+        }
+        Problem p(c, d, x, w, bias);
+        if (y_holds_the_bias) p.weight.bias_dtype = d.y;
+        linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
+        stream().synchronize();
+        const std::vector<float> y = p.gpu_y.values();
+        for (std::size_t t = 0; t < static_cast<std::size_t>(c.num_tokens); ++t)
+          for (std::size_t r = 0; r < out; ++r) {
+            double exact = -1024.0 + static_cast<double>(bias[r]);
+            for (std::size_t k = in - 4; k < in; ++k) exact += static_cast<double>(x[t * in + k]) * w[r * in + k];
+            ASSERT_EQ(y[t * out + r], exact) << "token " << t << " row " << r << " bias " << bias[r];
+          }
+        EXPECT_TRUE(p.gpu_y.guards_untouched());
+      }
+}
+
 // Each kernel starts before the one ahead of it has ended.
 TEST_F(LinearCuda, ReadsWhatTheKernelBeforeItWrote) {
   constexpr std::int64_t kSize = 1024, kLayers = 60;
@@ -354,7 +432,6 @@ TEST_F(LinearCuda, ReadsWhatTheKernelBeforeItWrote) {
       for (std::size_t i = 0; i < before.size(); ++i) expected[i] = before[i / kSize * kSize + from[i % kSize]];
     }
     Problem p(c, {kBf16, kBf16, kBf16}, x, permutation, std::vector<float>(kSize));
-    tune_linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
     for (int repeat = 0; repeat < 20; ++repeat) {
       GuardedRows a = GuardedRows::of(x, tokens, kSize, kBf16), b(tokens, kSize, kBf16);
       for (std::int64_t layer = 0; layer < kLayers; ++layer) {
@@ -364,21 +441,6 @@ TEST_F(LinearCuda, ReadsWhatTheKernelBeforeItWrote) {
       stream().synchronize();
       ASSERT_EQ(a.values(), expected) << tokens << " tokens";
     }
-  }
-}
-
-TEST_F(LinearCuda, StaysRightWhenItIsTuned) {
-  const Case c{.num_tokens = 100, .out_features = 768, .in_features = 1024, .has_bias = true};
-  for (const Dtypes& d : kDtypes) {
-    SCOPED_TRACE(describe(c, d));
-    Problem p(c, d, random_integers(static_cast<std::size_t>(c.num_tokens * c.in_features), 1, 2),
-              random_integers(static_cast<std::size_t>(c.out_features * c.in_features), 2, 2),
-              random_integers(static_cast<std::size_t>(c.out_features), 3, 50));
-    GuardedRows untuned(c.num_tokens, c.out_features, d.y);
-    linear(on_gpu(p.gpu_x.tensor(), p.weight, untuned.tensor()), stream());
-    tune_linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
-    stream().synchronize();
-    EXPECT_EQ(p.gpu_y.bytes(), untuned.bytes());
   }
 }
 

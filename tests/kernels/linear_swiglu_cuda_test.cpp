@@ -123,12 +123,10 @@ TEST_F(LinearSwigluOnGpu, MatchesFloat64) {
     }
 }
 
-// Columns of y for which a round of tiles, one of 256 tokens for two multiprocessors, is full. Tiles of 96 columns are
-// taken where those of 128 would leave more of their rounds idle.
+// Columns of y for which a round of tiles, one of 256 tokens for two of an H200's 132 SMs, is full. Tiles of 96 columns
+// are taken where those of 128 would leave more of their rounds idle.
 std::int64_t columns_of_a_round(int columns_of_tile = 128) {
-  int multiprocessors = 0;
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, kGpu.index);
-  return multiprocessors / 2 * columns_of_tile;
+  return std::int64_t{132} / 2 * columns_of_tile;
 }
 
 // Tiles that x and W end within; more steps along k than there are slots and fewer; k that ends within a step; several
@@ -198,6 +196,27 @@ TEST_F(LinearSwigluOnGpu, TilesGiveTheSameBitsAgain) {
   };
   const std::vector<std::uint32_t> first = bits(run(), 0, 512);
   for (int i = 0; i < 10; ++i) ASSERT_EQ(bits(run(), 0, 512), first) << "run " << i;
+}
+
+TEST_F(LinearSwigluOnGpu, NumberOfSmsChangesNoBit) {
+  const auto reals =
+      +[](std::int64_t rows, std::int64_t columns, std::uint32_t seed) { return Rows::random(rows, columns, seed); };
+  const Shape shapes[] = {{.tokens = 1, .intermediate = 4500, .in_features = 1032},
+                          {.tokens = 16, .intermediate = 2113, .in_features = 2056},
+                          {.tokens = 512, .intermediate = columns_of_a_round() - 8, .in_features = 1032, .y_gap = 8}};
+  for (const Shape& shape : shapes) {
+    Problem p(shape, DType::bfloat16, reals);
+    ASSERT_TRUE(gates_at_once(p.params(), kGpu));
+    const auto run = [&](int num_sms) {
+      LinearSwigluParams params = p.params();
+      params.gate_up.num_sms = num_sms;
+      on_gpu([&](Stream& stream) { linear_swiglu(params, stream); });
+      return bits(p.y.rows(), 0, shape.tokens);
+    };
+    const std::vector<std::uint32_t> expected = run(0);
+    for (const int num_sms : {1, 2, 66, 114, 131, 132})
+      ASSERT_EQ(run(num_sms), expected) << shape.tokens << " tokens, " << num_sms << " SMs";
+  }
 }
 
 // x is written by the kernel ahead, y is read by the one behind, and then x by the next one: nobody waits in between

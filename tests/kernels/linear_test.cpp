@@ -6,7 +6,8 @@
 #include <limits>
 
 #include "cpu_arithmetic.h"
-#include "kernels/linear_bf16_dot.h"
+#include "kernels/linear_cpu.h"
+#include "kernels/preconditions.h"
 #include "operands.h"
 
 namespace heddle {
@@ -103,27 +104,62 @@ class X {
   std::vector<bfloat16> bits_;
 };
 
-float expected_dot(const Operands& operands, const float* x, const float* w, std::int64_t n) {
+float expected_dot(LinearCpuLoops loops, const Operands& operands, const float* x, const float* w, std::int64_t n) {
   if (operands.x != DType::bfloat16) return dot_product(x, w, n);
-  return cpu_target().bfloat16_tiles ? dot_product_of_tiles(x, w, n) : dot_product_of_pairs(x, w, n);
+  return loops == LinearCpuLoops::tiles ? dot_product_of_tiles(x, w, n) : dot_product_of_pairs(x, w, n);
 }
 
 // As the products of AMX and of AVX512-BF16 do.
-bool takes_subnormals_for_zeros() {
-  return cpu_target().bfloat16_tiles || linear_rows_bf16_dot() != nullptr;
+bool takes_subnormals_for_zeros(LinearCpuLoops loops) {
+  return loops != LinearCpuLoops::vectors;
 }
 
-double bound(const float* x, const float* w, std::int64_t n) {
+double bound(LinearCpuLoops loops, const float* x, const float* w, std::int64_t n) {
   double magnitude = 0;
   for (std::int64_t k = 0; k < n; ++k) magnitude += std::fabs(static_cast<double>(x[k]) * w[k]);
-  // A lane's additions, four halvings, and one for the second-order terms; each subnormal rounding adds half of 2^-149.
+  // A lane's additions, four halvings, the products where they are not fused, and one for the second-order terms; each subnormal rounding adds half of 2^-149.
   // On tiles: sixteen of a step's additions, one of its halves, and one for each of n / 32 steps.
-  const double depth = static_cast<double>(n) / 16 + (cpu_target().bfloat16_tiles ? 20 : 6);
-  const double rounding = takes_subnormals_for_zeros() ? 0x1p-126 : 0x1p-150;
+  const double depth = static_cast<double>(n) / 16 + (loops == LinearCpuLoops::tiles ? 20 : 7);
+  const double rounding = takes_subnormals_for_zeros(loops) ? 0x1p-126 : 0x1p-150;
   return depth * kUnit * magnitude + static_cast<double>(n + 16) * rounding;
 }
 
-TEST(Linear, IsTheDotProductOfItsDefinition) {
+// Each implementation that this processor executes, on each instruction set that it has, whichever linear() prefers.
+class LinearLoops : public testing::TestWithParam<LinearCpuLoops> {
+ protected:
+  // Calls f() on each instruction set on which these loops run for x of this dtype.
+  template <class F>
+  void on_each_target(DType x, F f) {
+    for (std::int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
+      hwy::GetChosenTarget().Update(left & -left);
+      if (!can_run(linear_cpu_machine(), GetParam(), x)) continue;
+      SCOPED_TRACE(cpu_target().name);
+      f();
+      ++num_run_;
+    }
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+  void TearDown() override {
+    if (num_run_ == 0) GTEST_SKIP() << "this processor does not execute them";
+  }
+
+ private:
+  int num_run_ = 0;
+};
+
+std::string name_of(const testing::TestParamInfo<LinearCpuLoops>& loops) {
+  return loops.param == LinearCpuLoops::tiles       ? "Amx"
+         : loops.param == LinearCpuLoops::pair_dots ? "Avx512Bf16"
+                                                    : "Vectors";
+}
+
+INSTANTIATE_TEST_SUITE_P(Linear, LinearLoops,
+                         testing::Values(LinearCpuLoops::vectors, LinearCpuLoops::pair_dots, LinearCpuLoops::tiles),
+                         [](const auto& loops) { return name_of(loops); });
+
+TEST_P(LinearLoops, AreTheDotProductOfTheirDefinition) {
+  const LinearCpuLoops loops = GetParam();
+  ThreadPool pool(2);
   for (const Operands& operands : kOperands) {
     for (const LinearCase& c : kLinearCases) {
       SCOPED_TRACE(
@@ -137,26 +173,56 @@ TEST(Linear, IsTheDotProductOfItsDefinition) {
       const std::vector<float> bias = random_floats(static_cast<std::size_t>(c.out_features), 3, c.scale);
       Weight weight = one_block(elements, operands.weight, c.out_features, c.in_features);
       if (c.has_bias) weight.bias = bias.data();
-      const Rows y(c.num_tokens, c.out_features, c.gap);
-      on_cpu(2, [&](Stream& stream) { linear({.x = x.tensor(), .weight = weight, .y = y}, stream); });
-      for (std::int64_t t = 0; t < c.num_tokens; ++t) {
-        for (std::int64_t r = 0; r < c.out_features; ++r) {
-          const float* row = w.data() + r * c.in_features;
-          const float b = c.has_bias ? bias[static_cast<std::size_t>(r)] : 0;
-          double exact = b;
-          for (std::int64_t k = 0; k < c.in_features; ++k) exact += static_cast<double>(x.row(t)[k]) * row[k];
-          ASSERT_NEAR(y.row(t)[r], exact, bound(x.row(t), row, c.in_features) + kUnit * std::fabs(exact))
-              << "token " << t << " row " << r;
-          if (cpu_target().fused_multiply_add && (c.scale >= 1 || !takes_subnormals_for_zeros())) {
-            float expected = expected_dot(operands, x.row(t), row, c.in_features);
-            if (c.has_bias) expected += b;
-            ASSERT_EQ(std::bit_cast<std::uint32_t>(y.row(t)[r]), std::bit_cast<std::uint32_t>(expected))
-                << "token " << t << " row " << r;
+      struct Expected {
+        double exact, bound;
+        float bits;
+      };
+      std::vector<Expected> all;  // [tokens, rows], made where the first target wants it
+      on_each_target(operands.x, [&] {
+        const Rows y(c.num_tokens, c.out_features, c.gap);
+        linear_cpu({.x = x.tensor(), .weight = weight, .y = y}, loops, pool);
+        const bool first_target = all.empty();
+        for (std::int64_t t = 0; first_target && t < c.num_tokens; ++t) {
+          for (std::int64_t r = 0; r < c.out_features; ++r) {
+            const float* row = w.data() + r * c.in_features;
+            const float b = c.has_bias ? bias[static_cast<std::size_t>(r)] : 0;
+            double exact = b;
+            for (std::int64_t k = 0; k < c.in_features; ++k) exact += static_cast<double>(x.row(t)[k]) * row[k];
+            const float dot = expected_dot(loops, operands, x.row(t), row, c.in_features);
+            all.push_back({.exact = exact,
+                           .bound = bound(loops, x.row(t), row, c.in_features) + kUnit * std::fabs(exact),
+                           .bits = c.has_bias ? dot + b : dot});
           }
         }
-      }
-      EXPECT_TRUE(y.gaps_untouched());
+        for (std::int64_t t = 0; t < c.num_tokens; ++t) {
+          for (std::int64_t r = 0; r < c.out_features; ++r) {
+            const Expected& expected = all[static_cast<std::size_t>(t * c.out_features + r)];
+            ASSERT_NEAR(y.row(t)[r], expected.exact, expected.bound) << "token " << t << " row " << r;
+            if (cpu_target().fused_multiply_add && (c.scale >= 1 || !takes_subnormals_for_zeros(loops))) {
+              ASSERT_EQ(std::bit_cast<std::uint32_t>(y.row(t)[r]), std::bit_cast<std::uint32_t>(expected.bits))
+                  << "token " << t << " row " << r;
+            }
+          }
+        }
+        EXPECT_TRUE(y.gaps_untouched());
+      });
+      if (HasFatalFailure()) return;
     }
+  }
+}
+
+TEST(Linear, RunsTheLoopsOfItsChoice) {
+  constexpr int kTokens = 5, kOut = 50, kIn = 300;
+  const std::vector<float> weights = random_floats(kOut * kIn, 6);
+  ThreadPool pool(2);
+  for (const Operands& operands : kOperands) {
+    const X x(Rows::random(kTokens, kIn, 5), operands.x);
+    const Elements elements(weights, operands.weight);
+    const Weight weight = one_block(elements, operands.weight, kOut, kIn);
+    const Rows y(kTokens, kOut), expected(kTokens, kOut);
+    on_cpu(2, [&](Stream& stream) { linear({.x = x.tensor(), .weight = weight, .y = y}, stream); });
+    linear_cpu({.x = x.tensor(), .weight = weight, .y = expected}, loops_for(linear_cpu_machine(), operands.x), pool);
+    EXPECT_EQ(bits(y), bits(expected)) << name_of(operands);
   }
 }
 
@@ -247,6 +313,22 @@ TEST(Linear, NeedsNoMoreThanAStackOf2MiBAndNothingThatLiesThere) {
   pthread_attr_destroy(&before);
 }
 
+// A kernel on a GPU walks over all rows with one pointer.
+TEST(Linear, OnAGpuBlocksMustLieBackToBack) {
+  const Elements elements(60, DType::bfloat16);
+  const auto* const first = static_cast<const std::byte*>(elements.data());
+  Weight weight = one_block(elements, DType::bfloat16, 6, 10);
+  require_one_run(weight, "linear");
+  weight.blocks = {{{first, 2}, {first + 40, 4}, {nullptr, 0}}};
+  require_one_run(weight, "linear");
+  weight.blocks = {{{first, 2}, {nullptr, 0}, {first + 40, 4}}};  // an empty block lies nowhere
+  require_one_run(weight, "linear");
+  weight.blocks = {{{first, 2}, {first + 42, 4}, {nullptr, 0}}};
+  expect_invalid([&] { require_one_run(weight, "linear"); }, "linear: the blocks of a weight on a GPU must lie back");
+  weight.blocks = {{{first, 2}, {first + 40, 2}, {first + 40, 2}}};
+  expect_invalid([&] { require_one_run(weight, "linear"); }, "back to back");
+}
+
 TEST(Linear, BitsDependOnNeitherThreadsNorBatchNorAlignmentNorVectorWidth) {
   constexpr int kTokens = 37, kOut = 110, kIn = 4201;
   const Rows values = Rows::random(kTokens, kIn, 5);
@@ -289,16 +371,8 @@ TEST(Linear, BitsDependOnNeitherThreadsNorBatchNorAlignmentNorVectorWidth) {
   }
 }
 
-TEST(Linear, IsWhatTuningItComputes) {
-  const Elements elements(random_floats(20 * 24, 3), DType::float32);
-  const Weight weight = one_block(elements, DType::float32, 20, 24);
-  const Rows x = Rows::random(3, 24, 4), y(3, 20), expected(3, 20);
-  on_cpu(1, [&](Stream& stream) {
-    EXPECT_EQ(linear_workspace_bytes(stream.device()), 0u);
-    linear({.x = x, .weight = weight, .y = expected}, stream);
-    tune_linear({.x = x, .weight = weight, .y = y}, stream);
-  });
-  EXPECT_EQ(bits(y), bits(expected));
+TEST(Linear, NeedsNoWorkspaceOnTheCpu) {
+  EXPECT_EQ(linear_workspace_bytes(Device{}), 0u);
 }
 
 TEST(Linear, DoesNothingWithoutTokens) {
