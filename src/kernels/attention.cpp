@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/alignment.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -153,7 +154,7 @@ void plan_attention(const AttentionPlanParams& params, Stream& stream) {
   if (params.num_tokens == 0 || stream.device().kind != DeviceKind::cuda) return;
   const std::size_t wanted = attention_plan_bytes(params.sequences.num_sequences, params.kv.num_kv_heads);
   require(params.plan != nullptr, "attention: plan is null");
-  require(reinterpret_cast<std::uintptr_t>(params.plan) % 16 == 0, "attention: plan is not at a multiple of 16 bytes");
+  require(is_aligned(params.plan), "attention: plan is not at a multiple of 16 bytes");
   require(params.plan_bytes >= wanted, "attention: has a plan of {} bytes and wants {}", params.plan_bytes, wanted);
   if constexpr (kHaveCuda) plan_attention_sm90(params, stream);
 }

@@ -7,6 +7,7 @@
 #include "kernels/attention_decode_sm90.h"
 #include "kernels/attention_prefill_sm90.h"
 #include "kernels/attention_sm90_rows.cuh"
+#include "kernels/elements_sm90.cuh"
 
 namespace heddle {
 namespace {
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __gr
 #pragma unroll
   for (int i = 0; i < kMaxPerLane; ++i) {
     const int d = i * 32 + lane;
-    q[i] = d < kv.head_dim ? sm90::load_element(params.q.data, q_row + d, params.q.dtype) * params.scale : 0;
+    q[i] = d < kv.head_dim ? load_element(params.q.data, q_row + d, params.q.dtype) * params.scale : 0;
     o[i] = 0;
   }
   float largest = -INFINITY, sum = 0;
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __gr
 #pragma unroll
     for (int i = 0; i < kMaxPerLane; ++i) {
       const int d = i * 32 + lane;
-      if (d < kv.head_dim) score = fmaf(q[i], sm90::load_element(kv.keys, row + d, kv.dtype), score);
+      if (d < kv.head_dim) score = fmaf(q[i], load_element(kv.keys, row + d, kv.dtype), score);
     }
     for (int step = 16; step > 0; step /= 2) score += __shfl_xor_sync(~0u, score, step);
     const float before = largest;
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __gr
 #pragma unroll
     for (int i = 0; i < kMaxPerLane; ++i) {
       const int d = i * 32 + lane;
-      if (d < kv.head_dim) o[i] = fmaf(weight, sm90::load_element(kv.values, row + d, kv.dtype), o[i] * correction);
+      if (d < kv.head_dim) o[i] = fmaf(weight, load_element(kv.values, row + d, kv.dtype), o[i] * correction);
     }
   }
 
@@ -84,8 +85,8 @@ __global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __gr
   for (int d = static_cast<int>(threadIdx.x); d < kv.head_dim; d += kSimpleWarps * 32) {
     float value = 0;
     for (int w = 0; w < kSimpleWarps; ++w) value = fmaf(weights[w], merged[w][d], value);
-    sm90::store_element(params.y.data, token * params.y.row_stride + std::int64_t{head} * kv.head_dim + d,
-                        params.y.dtype, value / total);
+    store_element(params.y.data, token * params.y.row_stride + std::int64_t{head} * kv.head_dim + d, params.y.dtype,
+                  value / total);
   }
 }
 

@@ -7,21 +7,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/alignment.h"
 #include "base/tensor.h"
 #include "kernels/instructions_sm90.cuh"
 
 namespace heddle::sm90 {
-
-__device__ inline float load_element(const void* data, std::int64_t i, DType dtype) {
-  switch (dtype) {
-    case DType::bfloat16:
-      return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[i]);
-    case DType::float16:
-      return __half2float(static_cast<const __half*>(data)[i]);
-    default:
-      return static_cast<const float*>(data)[i];
-  }
-}
 
 // Calls f with a null pointer to the elements' type: one switch for many loads, so that all are under way at once.
 template <class F>
@@ -63,20 +53,6 @@ __device__ inline uint4 load_eight(const Element* from) {
   }
 }
 
-// Rounded to nearest, ties to even.
-__device__ inline void store_element(void* data, std::int64_t i, DType dtype, float value) {
-  switch (dtype) {
-    case DType::bfloat16:
-      static_cast<__nv_bfloat16*>(data)[i] = __float2bfloat16_rn(value);
-      break;
-    case DType::float16:
-      static_cast<__half*>(data)[i] = __float2half_rn(value);
-      break;
-    default:
-      static_cast<float*>(data)[i] = value;
-  }
-}
-
 // Elements i to i + 3, i a multiple of 4, of data that is aligned to four elements.
 __device__ inline void store_four(void* data, std::int64_t i, DType dtype, float4 v) {
   if (dtype == DType::float32) {
@@ -97,7 +73,7 @@ __device__ inline void store_four(void* data, std::int64_t i, DType dtype, float
 // Rows that begin and go on in whole groups of `elements`.
 inline bool rows_aligned_to(const Tensor& rows, int elements) {
   return rows.row_stride % elements == 0 &&
-         reinterpret_cast<std::uintptr_t>(rows.data) % (static_cast<std::size_t>(elements) * size_of(rows.dtype)) == 0;
+         is_aligned(rows.data, static_cast<std::size_t>(elements) * size_of(rows.dtype));
 }
 
 }  // namespace heddle::sm90

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/alignment.h"
 #include "device/tensor_map_sm90.cuh"
 #include "kernels/attention.h"
 #include "kernels/tile_sm90.cuh"
@@ -43,9 +44,8 @@ inline int box_rows(int page_size) {
 
 // Whether the copy engine can bring pages as tiles ask for it.
 inline bool copied_by_boxes(const PagedKv& kv) {
-  const auto aligned = [](const void* pages) { return reinterpret_cast<std::uintptr_t>(pages) % 16 == 0; };
   return kv.dtype != DType::float32 && std::has_single_bit(static_cast<unsigned>(kv.page_size)) && kv.page_size >= 16 &&
-         aligned(kv.keys) && aligned(kv.values);
+         is_aligned(kv.keys) && is_aligned(kv.values);
 }
 
 // Pages as a matrix of [pages * heads * slots, head_dim]. How many pages there are is not known here and not asked: no

@@ -1,5 +1,6 @@
 // A thread takes the same place of every page that is to move, move after move: so each move sees what the earlier ones
 // did there, with no wait between threads.
+#include "base/alignment.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/copy_pages_sm90.h"
 
@@ -33,8 +34,7 @@ void copy_with(const CopyPagesParams& params, Stream& stream) {
 }  // namespace
 
 void copy_pages_sm90(const CopyPagesParams& params, Stream& stream) {
-  if (params.page_bytes % 16 == 0 && reinterpret_cast<std::uintptr_t>(params.data) % 16 == 0)
-    return copy_with<uint4>(params, stream);
+  if (params.page_bytes % kVectorBytes == 0 && is_aligned(params.data)) return copy_with<uint4>(params, stream);
   copy_with<unsigned char>(params, stream);
 }
 

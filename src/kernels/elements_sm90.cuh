@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/alignment.h"
 #include "base/dtype.h"
+#include "base/dtype_switch.h"
 #include "base/error.h"
 #include "base/tensor.h"
 
@@ -133,19 +135,10 @@ __device__ inline T* element(const Tensor& tensor, std::int64_t row, std::int64_
 
 // Whether packs of elements of this size can be read from `data`, and from every multiple of `stride` elements after.
 inline bool takes_packs(const void* data, std::int64_t stride, DType dtype) {
-  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 &&
-         static_cast<std::size_t>(stride) * size_of(dtype) % 16 == 0;
+  return is_aligned(data) && static_cast<std::size_t>(stride) * size_of(dtype) % kVectorBytes == 0;
 }
 inline bool takes_packs(const Tensor& tensor) {
   return tensor.columns % kPackElements == 0 && takes_packs(tensor.data, tensor.row_stride, tensor.dtype);
-}
-
-// Calls f with a value of the type that `dtype` names.
-template <class F>
-void with_type(DType dtype, F f) {
-  if (dtype == DType::float32) return f(float{});
-  if (dtype == DType::bfloat16) return f(bfloat16{});
-  f(float16{});
 }
 
 }  // namespace heddle

@@ -70,10 +70,9 @@ void embedding_sm90(const EmbeddingParams& params, Stream& stream) {
                     .block = kEmbeddingThreads};
   shape.grid.y = shape.grid.y < 64 ? shape.grid.y : 64;
   if (!packs) return launch_sm90("embedding", embedding_elements, shape, stream, params);
-  with_type(params.table.dtype, [&](auto from) {
-    with_type(params.y.dtype, [&](auto to) {
-      launch_sm90("embedding", embedding_packs<decltype(from), decltype(to)>, shape, stream, params);
-    });
+  with_element(params.table.dtype, [&]<class From>() {
+    with_element(params.y.dtype,
+                 [&]<class To>() { launch_sm90("embedding", embedding_packs<From, To>, shape, stream, params); });
   });
 }
 

@@ -80,10 +80,8 @@ void kv_append_sm90(const KvAppendParams& params, Stream& stream) {
   constexpr std::int64_t kManyBlocks = 2048;  // several on each multiprocessor
   const bool many = params.k.rows * blocks_of_token >= kManyBlocks;
   if (many) shape.grid.x = static_cast<unsigned>((params.k.rows + kAppendTokens - 1) / kAppendTokens);
-  with_type(params.k.dtype, [&](auto from) {
-    with_type(kv.dtype, [&](auto to) {
-      using From = decltype(from);
-      using To = decltype(to);
+  with_element(params.k.dtype, [&]<class From>() {
+    with_element(kv.dtype, [&]<class To>() {
       if constexpr (sizeof(From) == 4 || sizeof(To) == 4 || std::is_same_v<From, To>)
         launch_sm90("kv_append", many ? append_packs<From, To, kAppendTokens> : append_packs<From, To, 1>, shape,
                     stream, params);

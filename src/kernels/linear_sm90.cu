@@ -1,8 +1,10 @@
 #include "kernels/linear_sm90.h"
 
 #include <cstdint>
+#include <type_traits>
 
 #include "base/checked.h"
+#include "base/dtype_switch.h"
 #include "base/error.h"
 #include "kernels/linear_sm90_large.h"
 #include "kernels/linear_sm90_plain.cuh"
@@ -11,26 +13,19 @@
 namespace heddle {
 namespace {
 
-template <class F>
-void with_type(DType dtype, F&& call) {
-  switch (dtype) {
-    case DType::float32:
-      return call(float{});
-    case DType::bfloat16:
-      return call(__nv_bfloat16{});
-    case DType::float16:
-      return call(__half{});
-  }
-}
+// As CUDA names it.
+template <class T>
+using Cuda = std::conditional_t<std::is_same_v<T, bfloat16>, __nv_bfloat16,
+                                std::conditional_t<std::is_same_v<T, float16>, __half, T>>;
 
 void multiply_plainly(const LinearParams& params, Stream& stream) {
   const dim3 grid(static_cast<unsigned>((params.weight.out_features + kPlainWarps - 1) / kPlainWarps),
                   static_cast<unsigned>((params.x.rows + kPlainTokens - 1) / kPlainTokens));
-  with_type(params.x.dtype, [&]<class XType>(XType) {
-    with_type(params.weight.dtype, [&]<class WType>(WType) {
-      with_type(params.y.dtype, [&]<class YType>(YType) {
-        launch_sm90("linear", linear_plain<XType, WType, YType>, {.grid = grid, .block = dim3(kPlainWarps * 32)},
-                    stream, operands_of<XType, WType, YType>(params));
+  with_element(params.x.dtype, [&]<class X>() {
+    with_element(params.weight.dtype, [&]<class W>() {
+      with_element(params.y.dtype, [&]<class Y>() {
+        launch_sm90("linear", linear_plain<Cuda<X>, Cuda<W>, Cuda<Y>>, {.grid = grid, .block = dim3(kPlainWarps * 32)},
+                    stream, operands_of<Cuda<X>, Cuda<W>, Cuda<Y>>(params));
       });
     });
   });
@@ -76,9 +71,9 @@ LargeProduct with_bias_of_y(const LinearParams& params, Stream& stream) {
   const std::size_t taken = (static_cast<std::size_t>(count) * size_of(params.y.dtype) + 255) / 256 * 256;
   require(taken <= params.workspace_bytes, "linear: the workspace of {} bytes does not hold a bias of {} elements",
           params.workspace_bytes, count);
-  with_type(params.y.dtype, [&]<class YType>(YType) {
-    launch_sm90("linear", round_bias<YType>, shape_for(count), stream, params.weight.bias,
-                static_cast<YType*>(params.workspace), count);
+  with_element(params.y.dtype, [&]<class Y>() {
+    launch_sm90("linear", round_bias<Cuda<Y>>, shape_for(count), stream, params.weight.bias,
+                static_cast<Cuda<Y>*>(params.workspace), count);
   });
   product.bias = params.workspace;
   product.workspace = static_cast<std::byte*>(params.workspace) + taken;
@@ -109,9 +104,9 @@ void multiply_and_add_bias(const LinearParams& params, Stream& stream) {
                   .workspace_bytes = params.workspace_bytes - static_cast<std::size_t>(sums_bytes)},
                  stream);
     const std::int64_t count = (end - first) * columns;
-    with_type(params.y.dtype, [&]<class YType>(YType) {
-      launch_sm90("linear", add_bias<YType>, shape_for(count), stream, sums, params.weight.bias,
-                  static_cast<YType*>(params.y.data) + first * params.y.row_stride, params.y.row_stride, columns,
+    with_element(params.y.dtype, [&]<class Y>() {
+      launch_sm90("linear", add_bias<Cuda<Y>>, shape_for(count), stream, sums, params.weight.bias,
+                  static_cast<Cuda<Y>*>(params.y.data) + first * params.y.row_stride, params.y.row_stride, columns,
                   count);
     });
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/alignment.h"
 #include "kernels/linear_sm90_stream.cuh"
 
 namespace heddle {
@@ -19,10 +20,6 @@ struct Neighbours {
 Neighbours neighbours_of(LinearRole role) {
   return {.before_attention = role == LinearRole::qkv,
           .after_attention = role == LinearRole::attention_output || role == LinearRole::down};
-}
-
-bool is_aligned(const void* data) {
-  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
 // More than half of a multiprocessor's shared memory, so that no two blocks of products share one: else some

@@ -23,6 +23,7 @@
 
 #include "device/launch_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
+#include "kernels/instructions_sm90.cuh"
 #include "kernels/linear_shares.h"
 #include "kernels/linear_sm90_plain.cuh"
 #include "kernels/linear_sm90_stream_copy.cuh"
@@ -33,22 +34,10 @@ namespace heddle {
 
 // c += W x^T of 16 rows, 32 features and 8 tokens: `low` of row lane / 4 and `high` of the row 8 further on, `x` of
 // token lane / 4, each the same 8 features.
-__device__ inline void multiply_add(float (&c)[4], const uint4& low, const uint4& high, const uint4& x, __nv_bfloat16) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(low.x), "r"(high.x), "r"(low.y), "r"(high.y), "r"(x.x), "r"(x.y));
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(low.z), "r"(high.z), "r"(low.w), "r"(high.w), "r"(x.z), "r"(x.w));
-}
-
-__device__ inline void multiply_add(float (&c)[4], const uint4& low, const uint4& high, const uint4& x, __half) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(low.x), "r"(high.x), "r"(low.y), "r"(high.y), "r"(x.x), "r"(x.y));
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(low.z), "r"(high.z), "r"(low.w), "r"(high.w), "r"(x.z), "r"(x.w));
+template <class T>
+__device__ inline void multiply_features(float (&c)[4], const uint4& low, const uint4& high, const uint4& x) {
+  sm90::multiply_add<T>(c, {low.x, high.x, low.y, high.y}, x.x, x.y);
+  sm90::multiply_add<T>(c, {low.z, high.z, low.w, high.w}, x.z, x.w);
 }
 
 // Adds what the warps have left in `sums`, in their order, and stores what is made of it.
@@ -185,7 +174,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
         for (int m = 0; m < Config::kRowTiles; ++m) {
           const uint4 low = rows[m * 128 + piece], high = rows[m * 128 + 64 + piece];
 #pragma unroll
-          for (int n = 0; n < kTokenTiles; ++n) multiply_add(c[m][n], low, high, x[n], T{});
+          for (int n = 0; n < kTokenTiles; ++n) multiply_features<T>(c[m][n], low, high, x[n]);
         }
       }
       if constexpr (Config::kWholeTokens) tokens.position = tokens.position + 1 == steps ? 0 : tokens.position + 1;

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/alignment.h"
 #include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
@@ -286,7 +287,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 bool takes_boxes(const void* data, std::int64_t row_stride) {
-  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && row_stride % 8 == 0;
+  return is_aligned(data) && row_stride % 8 == 0;
 }
 
 // Rows of a matrix in boxes as wide as a swizzle, 64 or 32 columns.

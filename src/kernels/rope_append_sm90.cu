@@ -112,10 +112,8 @@ void rope_append_sm90(const RopeAppendParams& params, Stream& stream) {
                     .block = kRopeAppendThreads,
                     .shared_bytes = static_cast<std::size_t>(params.kv.head_dim) * sizeof(float)};
   if (params.q.rows < kManyTokens) shape.grid.y = static_cast<unsigned>((heads + heads_of_block - 1) / heads_of_block);
-  with_type(params.q.dtype, [&](auto type) {
-    using T = decltype(type);
-    with_type(params.kv.dtype, [&](auto cache) {
-      using Cache = decltype(cache);
+  with_element(params.q.dtype, [&]<class T>() {
+    with_element(params.kv.dtype, [&]<class Cache>() {
       if constexpr (std::is_same_v<T, Cache> || std::is_same_v<T, float> || std::is_same_v<Cache, float>)
         launch_sm90("rope_append", rope_append_packs<T, Cache>, shape, stream, params, lanes);
     });

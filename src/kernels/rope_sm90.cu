@@ -98,8 +98,7 @@ void rope_sm90(const RopeParams& params, Stream& stream) {
   if (params.q.rows < kManyTokens)
     shape.grid.y = static_cast<unsigned>((heads + kRopeThreads / lanes - 1) / (kRopeThreads / lanes));
   shape.shared_bytes = static_cast<std::size_t>(params.head_dim) * sizeof(float);
-  with_type(params.q.dtype,
-            [&](auto type) { launch_sm90("rope", rope_packs<decltype(type)>, shape, stream, params, lanes); });
+  with_element(params.q.dtype, [&]<class T>() { launch_sm90("rope", rope_packs<T>, shape, stream, params, lanes); });
 }
 
 }  // namespace heddle

@@ -52,10 +52,9 @@ void swiglu_sm90(const SwigluParams& params, Stream& stream) {
                                        static_cast<unsigned>(params.y.rows < kMostRows ? params.y.rows : kMostRows)),
                           .block = dim3(static_cast<unsigned>(threads))};
   if (!packs) return launch_sm90("swiglu", swiglu_elements, shape, stream, params);
-  with_type(params.gate_up.dtype, [&](auto in) {
-    with_type(params.y.dtype, [&](auto out) {
-      launch_sm90("swiglu", swiglu_packs<decltype(in), decltype(out)>, shape, stream, params);
-    });
+  with_element(params.gate_up.dtype, [&]<class In>() {
+    with_element(params.y.dtype,
+                 [&]<class Out>() { launch_sm90("swiglu", swiglu_packs<In, Out>, shape, stream, params); });
   });
 }
 
