@@ -5,7 +5,7 @@
 // sum in float32, and y is rounded once. The same call repeats bit for bit. Up to kLinearSmallRows rows the order of a
 // sum depends on shape, dtypes and alignment alone: not on the other rows, the role, the number of SMs or the GPU's
 // model. Above, it is that of the algorithm that cuBLASLt's heuristic names for shape, dtypes, strides, alignment and
-// role on this GPU; nothing is timed, so every caller in every process gets the same one. Fast where x has the weight's
+// role on this GPU, and for num_sms; nothing is timed, so every caller in every process gets the same one. Fast where x has the weight's
 // dtype, in_features is a multiple of 8 and W and the rows of x are aligned to 16 bytes; right for everything else.
 #pragma once
 
@@ -43,7 +43,8 @@ struct LinearParams {
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;  // at least linear_workspace_bytes()
 
-  // On a GPU, SMs that the product may hold at a time; 0: all. Kept by all but the kernel for unaligned operands.
+  // On a GPU, SMs that the product may hold at a time; 0: all. cuBLASLt is asked for it and promises nothing; the kernel
+  // for unaligned operands does not heed it, and that of linear_swiglu for many tokens holds two at least.
   int num_sms = 0;
 };
 
