@@ -4,9 +4,10 @@
 // On a GPU sums are float32 and products are of x and W as given, float32 as float32 (no TF32). The bias is added to the
 // sum in float32, and y is rounded once. The same call repeats bit for bit. Up to kLinearSmallRows rows the order of a
 // sum depends on shape, dtypes and alignment alone: not on the other rows, the role, the number of SMs or the GPU's
-// model. Above, it is that of the algorithm that cuBLASLt's heuristic names for shape, dtypes, strides, alignment and
-// role on this GPU, and for num_sms; nothing is timed, so every caller in every process gets the same one. Fast where x has the weight's
-// dtype, in_features is a multiple of 8 and W and the rows of x are aligned to 16 bytes; right for everything else.
+// model. Above, it is that of the algorithm that cuBLASLt's heuristic names for shape, dtypes, strides, alignment, role
+// and num_sms on this GPU; nothing is timed, so every caller in every process gets the same one. Fast where x has the
+// weight's dtype, in_features is a multiple of 8 and W and the rows of x are aligned to 16 bytes; right for everything
+// else.
 #pragma once
 
 #include <cstddef>
