@@ -14,12 +14,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
 #include "base/cuda_call.h"
 #include "base/device.h"
 #include "base/stream.h"
+#include "device/prepared_kernels.h"
 
 namespace heddle {
 
@@ -46,6 +48,36 @@ inline int num_multiprocessors(const char* op, Device device) {
   return count;
 }
 
+// SMs of the device that a grid may count on: all, or `most` where that is positive and fewer. The others may be held by
+// kernels that end only when a peer has come further.
+inline int num_sms_within(const char* op, Device device, int most) {
+  const int sms = num_multiprocessors(op, device);
+  return most > 0 ? std::min(most, sms) : sms;
+}
+
+// What every kernel is allowed before its first launch on a device: as much shared memory and as large a cluster as the
+// device has, so that no later launch has to ask for more. Throws Failure that names `op` when CUDA refuses. The device
+// is the current one.
+inline void prepare_kernel(const char* op, const void* kernel, Device device) {
+  static PreparedKernels prepared;
+  prepared.once(kernel, device.index, [&] {
+    int most_shared = 0;
+    cudaFuncAttributes found{};
+    cudaError_t error = cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index);
+    if (error == cudaSuccess) error = cudaFuncGetAttributes(&found, kernel);
+    const int dynamic = most_shared - static_cast<int>(found.sharedSizeBytes);
+    if (error == cudaSuccess)
+      error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic);
+    // All kernels ask for the same division of an SM's memory. Where one differs from the kernel ahead, the SM drains
+    // before it starts: on an H200 that took 1.9 ms of a 6.1 ms decode step.
+    if (error == cudaSuccess)
+      error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    if (error == cudaSuccess) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (error != cudaSuccess) throw_cuda_error(fmt::format("{}: cannot prepare for {}", op, name_of(device)), error);
+  });
+}
+
 // Enqueues `kernel` on `stream`, a CUDA stream. Throws Failure that names `op` when CUDA refuses.
 template <class... Params, class... Args>
 void launch_sm90(const char* op, void (*kernel)(Params...), const LaunchShape& shape, Stream& stream, Args&&... args) {
@@ -62,18 +94,8 @@ void launch_sm90(const char* op, void (*kernel)(Params...), const LaunchShape& s
   config.stream = static_cast<cudaStream_t>(stream.native());
   config.attrs = attributes;
   config.numAttrs = shape.cluster > 1 ? 2 : 1;
-  cudaError_t error = cudaSuccess;
-  if (shape.shared_bytes > std::size_t{48} << 10)
-    error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
-  // All kernels ask for the same division of a multiprocessor's memory. Where one differs from the kernel ahead, the
-  // multiprocessor drains before it starts: on an H200 that took 1.9 ms of a 6.1 ms decode step.
-  if (error == cudaSuccess)
-    error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-  if (error == cudaSuccess && shape.cluster > 8)
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  if (error == cudaSuccess) error = cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
+  prepare_kernel(op, reinterpret_cast<const void*>(kernel), stream.device());
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
   if (error != cudaSuccess)
     throw_cuda_error(fmt::format("{}: cannot launch on {}", op, name_of(stream.device())), error);
 }
