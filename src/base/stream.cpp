@@ -149,13 +149,15 @@ Stream::Stream(Stream&& other) noexcept
     : device_(other.device_),
       queue_(std::move(other.queue_)),
       native_(std::exchange(other.native_, nullptr)),
-      span_sink_(other.span_sink_) {}
+      span_sink_(other.span_sink_),
+      wait_record_(other.wait_record_) {}
 
 Stream& Stream::operator=(Stream&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(queue_, other.queue_);
   std::swap(native_, other.native_);
   std::swap(span_sink_, other.span_sink_);
+  std::swap(wait_record_, other.wait_record_);
   return *this;
 }
 

@@ -19,6 +19,7 @@ class SpanSink;
 class ThreadPool;
 struct CpuQueue;
 struct EventState;
+struct WaitRecord;
 
 // Whether a task still runs when an earlier one of its stream has failed: work does not, what others wait for does.
 enum class AfterError : std::uint8_t { skip, run };
@@ -105,6 +106,11 @@ class Stream {
   SpanSink* span_sink() const { return span_sink_; }
   void set_span_sink(SpanSink* sink) { span_sink_ = sink; }
 
+  // Where a wait in this stream's work reports that it gave up (device/wait_record.h). Whoever owns the record looks at
+  // it before it uses what the work computed. Null: nobody looks, and a kernel whose wait gives up traps.
+  WaitRecord* wait_record() const { return wait_record_; }
+  void set_wait_record(WaitRecord* record) { wait_record_ = record; }
+
  private:
   friend class Event;
 
@@ -114,6 +120,7 @@ class Stream {
   std::unique_ptr<CpuQueue> queue_;  // CPU
   void* native_ = nullptr;           // CUDA
   SpanSink* span_sink_ = nullptr;
+  WaitRecord* wait_record_ = nullptr;
 };
 
 // A point in a stream's work. Recorded before it is waited on; recording again, on the same stream, moves it to the new

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "device/patience_sm90.cuh"
+
 namespace heddle::sm90 {
 
 __device__ inline std::uint32_t shared_address(const void* pointer) {
@@ -30,32 +32,15 @@ __device__ inline void arrive_in_block(std::uint32_t barrier) {
 __device__ inline void arrive_expecting(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Calls `test` until it is true. What is waited for here is under way already: where it takes seconds there is a fault,
-// which ends the kernel.
-template <class Test>
-__device__ inline void spin_until(Test test) {
-  for (std::uint32_t tries = 0; !test(); ++tries)
-    if (tries == 1u << 24) __trap();
-}
+// Who stores what the end of a phase makes visible: this block's threads and TMA, whoever asked for it; or other blocks
+// of the cluster, too.
+enum class Writers : std::uint8_t { block, cluster };
 
-// For copies to this block, whoever asked for them, its own threads, and arrive_in_block().
-__device__ inline void wait_for_phase(std::uint32_t barrier, int parity) {
-  spin_until([&] {
-    std::uint32_t done;
-    asm volatile(
-        "{\n.reg .pred p;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-    return done != 0;
-  });
-}
-// For what other blocks of the cluster store, too.
-__device__ inline void wait_for_phase_of_cluster(std::uint32_t barrier, int parity) {
-  spin_until([&] {
-    std::uint32_t done;
+// Whether the phase has ended; suspends the thread for a short while until it does.
+template <Writers writers>
+__device__ inline bool phase_has_ended(std::uint32_t barrier, int parity) {
+  std::uint32_t done;
+  if constexpr (writers == Writers::cluster)
     asm volatile(
         "{\n.reg .pred p;\n"
         "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
@@ -63,8 +48,23 @@ __device__ inline void wait_for_phase_of_cluster(std::uint32_t barrier, int pari
         : "=r"(done)
         : "r"(barrier), "r"(parity)
         : "memory");
-    return done != 0;
-  });
+  else
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  return done != 0;
+}
+
+// False when it gave up: patience_sm90.cuh says who may go on without looking. The report expects the phase's parity
+// and has observed the other.
+template <Writers writers = Writers::block, class HowLong = Patience>
+__device__ inline bool wait_for_phase(const KernelWaits& waits, std::uint32_t barrier, int parity) {
+  const auto phase = static_cast<std::uint64_t>(parity);
+  return spin_until<HowLong>(waits, phase, phase ^ 1, [&] { return phase_has_ended<writers>(barrier, parity); });
 }
 
 // Copies bytes, a multiple of 16 between addresses aligned to 16, to shared memory, and tells `barrier`.

@@ -33,7 +33,9 @@ struct WaitReason {
 // Fills the record, unless another has.
 HEDDLE_HOST_DEVICE void report(WaitRecord& record, const WaitReason& reason, std::uint64_t expected,
                                std::uint64_t observed) {
-  if (atomic_compare_exchange(&record.state, WaitRecord::empty, WaitRecord::being_written) != WaitRecord::empty) return;
+  if (atomic_compare_exchange<Order::relaxed>(&record.state, WaitRecord::empty, WaitRecord::being_written) !=
+      WaitRecord::empty)
+    return;
   record.rank = reason.rank;
   record.from = reason.from;
   record.expected = expected;

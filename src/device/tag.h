@@ -19,7 +19,7 @@ struct Tag {
 
   constexpr std::string_view view() const { return {text}; }
 
-  char text[kLongest + 1] = {};  // ends in a zero
+  alignas(8) char text[kLongest + 1] = {};  // ends in a zero; aligned, so that kernels copy it in words
 };
 
 }  // namespace heddle

@@ -152,6 +152,7 @@ std::size_t attention_plan_bytes(int max_sequences, int num_kv_heads) {
 void plan_attention(const AttentionPlanParams& params, Stream& stream) {
   require_shapes(params.kv, params.sequences, params.num_tokens, params.num_heads, params.window, stream);
   if (params.num_tokens == 0 || stream.device().kind != DeviceKind::cuda) return;
+  require(params.num_sms >= 0, "attention: num_sms is {}", params.num_sms);
   const std::size_t wanted = attention_plan_bytes(params.sequences.num_sequences, params.kv.num_kv_heads);
   require(params.plan != nullptr, "attention: plan is null");
   require(is_aligned(params.plan), "attention: plan is not at a multiple of 16 bytes");
@@ -168,6 +169,7 @@ void attention(const AttentionParams& params, Stream& stream) {
                      activations_on(stream, ActivationDTypes::with_bfloat16));
   if (params.q.rows == 0) return;
   if (stream.device().kind == DeviceKind::cuda) {
+    require(params.num_sms >= 0, "attention: num_sms is {}", params.num_sms);
     require(params.scratch != nullptr, "attention: scratch is null");
     require(params.plan != nullptr, "attention: plan is null");
     if constexpr (kHaveCuda) return attention_sm90(params, stream);

@@ -61,10 +61,10 @@ __device__ inline std::uint32_t least_of(const uint4& hidden) {
 }
 
 // Brings a row of y, from element `at` on, together from parts, kAtOnce at a time, and leaves zeros. One warp. No part
-// of its callers, whose registers are full.
+// of its callers, whose registers are full. Where it gives up, the row is not a number, and what is not zero stays.
 template <int kHeadDim, class Shared>
 __device__ __noinline__ void merge_row_of_parts(std::uint32_t* all_parts, int first_part, int last_part, int row,
-                                                void* y, std::int64_t at, DType dtype) {
+                                                void* y, std::int64_t at, DType dtype, const KernelWaits& waits) {
   constexpr int kFours = ceil_div(kHeadDim, 4 * 32);  // groups of four elements of a lane
   constexpr int kAtOnce = kFours == 1 ? 16 : 8;       // parts whose loads are under way
   const int lane = static_cast<int>(threadIdx.x) % 32, count = last_part - first_part + 1;
@@ -78,10 +78,8 @@ __device__ __noinline__ void merge_row_of_parts(std::uint32_t* all_parts, int fi
     std::uint32_t* const mine = part_of(first + min(lane, here - 1)) + Shared::kRows * kHeadDim + row;  // a part a lane
     std::uint32_t its_largest = 0, its_sum = 0;
     uint4 its_o[kAtOnce][kFours];
-    bool all_there = false;
-    for (std::uint32_t tries = 0; !all_there; ++tries) {
-      // Seconds: a fault. No block waits before it has done its own parts, and all of the grid fit the device at once.
-      if (tries == 1u << 24) __trap();
+    // No block waits before it has done its own parts, and all of the grid are resident at once (attention_decode_grid.h).
+    const auto all_there = [&] {
       its_largest = load_relaxed(mine);
       its_sum = load_relaxed(mine + Shared::kRows);
       std::uint32_t least = min(its_largest, its_sum);
@@ -97,8 +95,11 @@ __device__ __noinline__ void merge_row_of_parts(std::uint32_t* all_parts, int fi
 #pragma unroll
         for (int f = 0; f < kFours; ++f)
           if (i < here) least = min(least, least_of(its_o[i][f]));
-      all_there = __all_sync(~0u, least != 0);
-    }
+      return __all_sync(~0u, least != 0) != 0;
+    };
+    if (!spin_until<WarpPatience>(waits, static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(first),
+                                  all_there))
+      its_largest = 0;  // hidden: not a number
     if (lane < here) {
       store_relaxed(mine, 0);
       store_relaxed(mine + Shared::kRows, 0);
@@ -159,7 +160,7 @@ __device__ void merge_parts(const DecodeParams& params, const DecodeSegment& seg
   const int first = parts_behind(segment) * kDecodeWarps + static_cast<int>(threadIdx.x) / 32;
   for (int row = first; row < rows; row += mergers_of(params, segment) * kDecodeWarps)
     merge_row_of_parts<kHeadDim, Shared>(params.parts, segment.first_part, segment.last_part, row, y.data,
-                                         element_of(y, params, segment, row, 0), y.dtype);
+                                         element_of(y, params, segment, row, 0), y.dtype, params.waits);
 }
 
 // Groups of four elements of the item that each block of the cluster merges: the i-th is of block i / fours_of_block.
@@ -192,7 +193,7 @@ __device__ void merge_pushed(const DecodeParams& params, const DecodeSegment& se
   const std::uint32_t barrier = shared_address(&shared.all_pushed);
   if (threadIdx.x == 0)
     arrive_expecting(barrier, static_cast<std::uint32_t>((end - begin) * count) * (sizeof(float4) + sizeof(float2)));
-  wait_for_phase_of_cluster(barrier, 0);
+  wait_for_phase<Writers::cluster>(params.waits, barrier, 0);
   for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kDecodeThreads) {
     const MergedRow merged = merge_row<kMostOfCluster>(
         count, [&](int p) { return shared.pushed_weights[p * share + i - begin].x; },

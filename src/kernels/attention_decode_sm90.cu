@@ -6,7 +6,7 @@
 // Otherwise the block that has the last part merges all, in the blocks' order, when it has nothing else to do; blocks
 // that have nothing else anyway share the rows. Where parts go in global memory there are zeros before, and no number
 // is stored as zero (hide()): a part needs no flag and no fence, what it is made of says that it is there. Blocks wait
-// for each other when they have done their own parts, in a grid that fits the device at once (decode_grid()).
+// for each other when they have done their own parts, in a grid that is resident as a whole (attention_decode_grid.h).
 #include "kernels/attention_decode_sm90.h"
 
 #include <cuda_bf16.h>
@@ -17,6 +17,8 @@
 #include <cmath>
 
 #include "device/launch_sm90.cuh"
+#include "device/per_device.h"
+#include "kernels/attention_decode_grid.h"
 #include "kernels/attention_decode_merge_sm90.cuh"
 #include "kernels/attention_decode_sm90.cuh"
 #include "kernels/attention_decode_sums_sm90.cuh"
@@ -95,7 +97,7 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
       const bool copy = lane < copies && this_box >= first_box && this_box < end_box;
       const auto stage = fetched % Shared::kStages;
       const std::uint32_t full = shared_address(&shared.full[stage]);
-      wait_for_phase(shared_address(&shared.empty[stage]), fetched / Shared::kStages % 2 ^ 1);
+      wait_for_phase(params.waits, shared_address(&shared.empty[stage]), fetched / Shared::kStages % 2 ^ 1);
       const auto bytes = static_cast<std::uint32_t>(__popc(__ballot_sync(~0u, copy))) * box_bytes;
       if (lane == 0) arrive_expecting(full, bytes);
       __syncwarp();
@@ -163,7 +165,7 @@ __device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
       const int stage = taken % Shared::kStages;
       const std::uint32_t keys = shared_address(shared.stages[stage].keys);
       const std::uint32_t values = shared_address(shared.stages[stage].values);
-      wait_for_phase(shared_address(&shared.full[stage]), taken / Shared::kStages % 2);
+      wait_for_phase(params.waits, shared_address(&shared.full[stage]), taken / Shared::kStages % 2);
 
       // Two sums a group, of even and odd steps: half as long to wait.
       float s[kRowGroups][4] = {}, odd[kRowGroups][4] = {};
@@ -263,19 +265,13 @@ __global__ void __launch_bounds__(kDecodeThreads + 32, 1)
     fetch_tiles(params, key_map, value_map, shared);
 }
 
-// Numbers of blocks of a cluster, and how many such clusters the device holds with a block a multiprocessor: where two
-// share one, they come last. Smaller ones, for more items, were slower than no clusters at all.
-constexpr std::array kClusterBlocks = {16, 12, 10, 8};
-static_assert(kClusterBlocks.front() <= kMostOfCluster);
-using ClustersAtOnce = std::array<int, kClusterBlocks.size()>;
-
+// How many clusters the device, the current one, holds with a block an SM: where two blocks share one, they come last.
 template <class... Params>
-ClustersAtOnce clusters_at_once(void (*kernel)(Params...), const LaunchShape& shape) {
-  constexpr std::size_t kMoreThanHalf = 128 << 10;  // of a multiprocessor's shared memory
+ClustersAtOnce clusters_at_once(void (*kernel)(Params...), const LaunchShape& shape, Device device) {
+  constexpr std::size_t kMoreThanHalf = 128 << 10;  // of an SM's shared memory
   const std::size_t shared_bytes = std::max(shape.shared_bytes, kMoreThanHalf);
   ClustersAtOnce found{};
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  prepare_kernel("attention", reinterpret_cast<const void*>(kernel), device);
   for (std::size_t i = 0; i < found.size(); ++i) {
     const auto blocks = static_cast<unsigned>(kClusterBlocks[i]);
     cudaLaunchAttribute attribute{};
@@ -293,27 +289,14 @@ ClustersAtOnce clusters_at_once(void (*kernel)(Params...), const LaunchShape& sh
   return found;
 }
 
-// Of the kernel and its shared memory: asked once, so that a plan and the kernel have the same answer.
+// Of the kernel and its shared memory: found once for each device, so that a plan and the kernel have the same answer.
 template <class T, class Shared>
-const ClustersAtOnce& clusters_of_kernel(const LaunchShape& shape) {
-  static const ClustersAtOnce clusters = clusters_at_once(attention_decode<T, Shared>, shape);
-  return clusters;
-}
-
-struct DecodeGrid {
-  int cluster, blocks;
-};
-
-// The largest clusters of which the device holds one for every item at once, and as many of them as it holds: items of
-// many tiles are shared out to all blocks. Sequences of a batch may be of very different lengths: then no clusters.
-DecodeGrid decode_grid(const ClustersAtOnce& clusters, int num_sequences, int items, int multiprocessors) {
-  const int most = std::clamp(multiprocessors, 1, kMaxDecodeBlocks);
-  for (std::size_t i = 0; num_sequences == 1 && i < clusters.size(); ++i)
-    if (clusters[i] >= items) {
-      const int cluster = kClusterBlocks[i];
-      return {cluster, std::min(clusters[i], most / cluster) * cluster};
-    }
-  return {1, most};
+const ClustersAtOnce& clusters_of_kernel(const LaunchShape& shape, Device device) {
+  static PerDevice<ClustersAtOnce> clusters;
+  return clusters.get(device, [&] {
+    const CurrentDevice current(device.index);
+    return clusters_at_once(attention_decode<T, Shared>, shape, device);
+  });
 }
 
 bool takes_kv(const PagedKv& kv) {
@@ -335,7 +318,9 @@ namespace {
 // Calls f(kernel, launch shape, decode params) for the kernel that takes these shapes.
 template <class F>
 void with_decode_kernel(const AttentionParams& params, int max_rows, Stream& stream, F f) {
-  const int multiprocessors = num_multiprocessors("attention", stream.device());
+  const Device device = stream.device();
+  const int sms = num_multiprocessors("attention", device),
+            granted = num_sms_within("attention", device, params.num_sms);
   const int group = params.num_heads / params.kv.num_kv_heads;
   const int most_rows = params.sequences.max_query_len * group;  // of a sequence; if too many, think of single tokens
   const bool few_rows = (most_rows <= max_rows ? most_rows : group) <= kFewestItemRows;
@@ -344,7 +329,8 @@ void with_decode_kernel(const AttentionParams& params, int max_rows, Stream& str
                       .group = group,
                       .max_rows = max_rows,
                       .item_rows = few_rows ? kFewestItemRows : kMostItemRows,
-                      .parts = static_cast<std::uint32_t*>(params.scratch)};
+                      .parts = static_cast<std::uint32_t*>(params.scratch),
+                      .waits = waits_of(stream, "attn. decode")};
   const int row_tiles = (std::min(most_rows, max_rows) + decode.item_rows - 1) / decode.item_rows;
   const int items = params.sequences.num_sequences * params.kv.num_kv_heads * row_tiles;
   const auto with_shared = [&]<class T, class Shared>() {
@@ -352,7 +338,7 @@ void with_decode_kernel(const AttentionParams& params, int max_rows, Stream& str
     LaunchShape shape{.block = dim3(kDecodeThreads + 32),
                       .shared_bytes = std::max(sizeof(Shared), kLeastSharedBytesOfDecode)};
     const DecodeGrid grid =
-        decode_grid(clusters_of_kernel<T, Shared>(shape), params.sequences.num_sequences, items, multiprocessors);
+        decode_grid(clusters_of_kernel<T, Shared>(shape, device), params.sequences.num_sequences, items, sms, granted);
     decode.cluster = grid.cluster;
     shape.cluster = static_cast<unsigned>(grid.cluster);
     shape.grid = dim3(static_cast<unsigned>(grid.blocks));
@@ -396,7 +382,8 @@ void plan_attention_decode_sm90(const AttentionPlanParams& params, int max_rows,
                                   .sequences = params.sequences,
                                   .num_heads = params.num_heads,
                                   .window = params.window,
-                                  .older_keys = params.older_keys};
+                                  .older_keys = params.older_keys,
+                                  .num_sms = params.num_sms};
   with_decode_kernel(attention, max_rows, stream,
                      [&](auto /*kernel*/, const LaunchShape& shape, const DecodeParams& decode) {
                        plan_decode(decode, static_cast<int>(shape.grid.x), params.plan, stream);

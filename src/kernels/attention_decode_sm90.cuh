@@ -6,13 +6,14 @@
 #include <cstdint>
 #include <cstring>
 
+#include "device/kernel_waits.h"
 #include "kernels/attention.h"
+#include "kernels/attention_decode_grid.h"
 #include "kernels/instructions_sm90.cuh"
 
 namespace heddle::sm90 {
 
 inline constexpr int kDecodeKeys = 64;  // of a tile
-inline constexpr int kMaxDecodeBlocks = 256;
 inline constexpr int kFewestItemRows = 8;
 
 struct DecodeParams {
@@ -24,7 +25,8 @@ struct DecodeParams {
   int cluster;        // blocks of a cluster; where it is more than 1, there is one sequence and a cluster for each item
   std::uint32_t*
       parts;  // [blocks, 2, item_rows * (head_dim + 2)]: o, then the rows' m, then their l, hidden (hide()); zero
-              // between launches
+              // between launches that did not give up
+  KernelWaits waits;
 };
 
 // How a block comes to what it takes of an item.

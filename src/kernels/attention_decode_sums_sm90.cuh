@@ -19,7 +19,6 @@ inline constexpr int kDecodeBarrier = 1;                  // the named barrier o
 // KiB of tiles that are under way or being multiplied: with many sequences, where more are no sooner and stand before
 // the next product's weights; and with one (docs/notes/attention_gpu.md). Heads of 256 have two tiles either way.
 inline constexpr int kDecodeStageKib = 96, kDecodeStageKibOfOne = 160;
-inline constexpr int kMostOfCluster = 16;  // blocks
 
 template <int kHeadDim>
 constexpr int decode_stages(int kib) {

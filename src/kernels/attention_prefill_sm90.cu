@@ -1,7 +1,7 @@
 // Attention for many new tokens, after FlashAttention-3 (Shah et al., 2024, sections 3.1 and 3.2): a work is 128 pairs
 // of new token and query head that share a KV head, and a block takes one after the other. One warp takes them and
-// loads their queries, ahead of the others; two have the copy engine fetch tiles of keys and of values, from the
-// last to the first; two warpgroups multiply, 64 rows each. A warpgroup's tensor cores form the scores of the next tile
+// loads their queries, ahead of the others; two have TMA fetch tiles of keys and of values, from the
+// last to the first; one clears values that nobody sees; two warpgroups multiply, 64 rows each. A warpgroup's tensor cores form the scores of the next tile
 // and weigh the values of the last one while its other units turn scores into weights, and the two warpgroups issue
 // their products in turns, so that one's softmax falls into the other's products.
 #include "kernels/attention_prefill_sm90.h"
@@ -40,6 +40,8 @@ struct PrefillParams {
   int min_rows;        // sequences of so many rows or fewer are passed over
   bool stores_rows;    // y has the cache's dtype and takes eight elements at a time
   std::int32_t* next;  // counts the works taken beyond the first two of each block; 0 between calls
+                       // that did not give up
+  KernelWaits waits;
 };
 
 // What a block works on at a time: rows [first_row, first_row + kPrefillRows) of a sequence's pairs (new token, query
@@ -66,6 +68,7 @@ struct PrefillShared {
   struct Ring {
     std::byte tiles[kStages][KeyTile::kBytes];
     std::uint64_t full[kStages], empty[kStages];
+    std::uint64_t landed[kStages];  // a tile, of which some rows are still to be cleared
   };
   std::byte queries[kSlots][kGroups][QueryTile::kBytes];
   alignas(1024) Ring keys;
@@ -116,7 +119,8 @@ __device__ PrefillWork work_at(const PrefillParams& params, int index, int& tota
 }
 
 // Finds works and loads their queries, one ahead of those who multiply. Whoever takes the last index of all, one beyond
-// the works for each block, sets the count back. One warp.
+// the works for each block, sets the count back. One warp. It tells the others of every work, and of the end also where
+// its own wait gives up: their waits for it are LongPatience, so that all of the block end after the same work.
 template <class T, int kHeadDim, class Shared>
 __device__ void load_works(const PrefillParams& params, Shared& shared) {
   using QueryTile = typename Shared::QueryTile;
@@ -132,12 +136,16 @@ __device__ void load_works(const PrefillParams& params, Shared& shared) {
     int index = n == 0 ? block : n == 1 ? 2 * blocks - 1 - block : take();
     int total = 0;
     const PrefillWork work = work_at(params, index, total);
-    wait_for_phase(shared_address(&shared.done[slot]), n / Shared::kSlots % 2 ^ 1);
+    const bool is_free =
+        __all_sync(~0u, wait_for_phase(params.waits, shared_address(&shared.done[slot]), n / Shared::kSlots % 2 ^ 1));
     if (lane == 0) {
-      shared.works[slot] = work;
+      if (is_free)
+        shared.works[slot] = work;
+      else
+        shared.works[slot].sequence = -1;  // the rest may still be in use
       arrive(shared_address(&shared.known[slot]));
     }
-    if (work.sequence < 0) {
+    if (work.sequence < 0 || !is_free) {
       arrive(shared_address(&shared.loaded[slot]));
       if (n < 2) index = take();
       if (lane == 0 && index == max(total, 2 * blocks) + blocks - 1) *params.next = 0;
@@ -172,8 +180,18 @@ __device__ void load_works(const PrefillParams& params, Shared& shared) {
   }
 }
 
+// Whether a tile has rows of keys that nobody in the work sees. Only a work's first tile and its last may.
+template <int kKeys>
+__device__ bool has_unseen(const PrefillWork& work, int tile) {
+  return tile * kKeys < work.first_key || (tile + 1) * kKeys > work.last_key + 1;
+}
+
+// Which tiles fetch_tiles() brings. Scores of unseen keys are masked, whatever the keys are; a value is multiplied by 0,
+// and 0 * NaN is NaN: where a tile has some, it is cleared before it is there.
+enum class Fetched : std::uint8_t { keys, values };
+
 // Has the tiles of keys, or those of values, fetched, from a work's last to its first. One warp.
-template <class Shared>
+template <Fetched what, class Shared>
 __device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const CUtensorMap& map,
                             typename Shared::Ring& ring) {
   using KeyTile = typename Shared::KeyTile;
@@ -187,7 +205,9 @@ __device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const C
   int fetched = 0;
   for (int n = 0;; ++n) {
     const int slot = n % Shared::kSlots;
-    wait_for_phase(shared_address(&shared.known[slot]), n / Shared::kSlots % 2);
+    const bool is_known = wait_for_phase<Writers::block, LongPatience>(
+        params.waits, shared_address(&shared.known[slot]), n / Shared::kSlots % 2);
+    if (!__all_sync(~0u, is_known)) return;
     const PrefillWork work = shared.works[slot];
     if (work.sequence < 0) return;
     const std::int32_t* page_table = params.attention.sequences.pages(work.sequence);
@@ -208,13 +228,53 @@ __device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const C
       const auto bytes = static_cast<std::uint32_t>(__popc(__ballot_sync(~0u, copy)) * rows * KeyTile::kRowBytes);
       const int row =
           (page * kv.num_kv_heads + work.kv_head) * kv.page_size + (tile * boxes + box) % boxes_of_page * rows;
-      const std::uint32_t full = shared_address(&ring.full[stage]);
-      wait_for_phase(shared_address(&ring.empty[stage]), fetched / Shared::kStages % 2 ^ 1);
+      const bool to_clear = what == Fetched::values && has_unseen<Shared::kKeys>(work, tile);
+      const std::uint32_t full = shared_address(to_clear ? &ring.landed[stage] : &ring.full[stage]);
+      wait_for_phase(params.waits, shared_address(&ring.empty[stage]), fetched / Shared::kStages % 2 ^ 1);
       if (lane == 0) arrive_expecting(full, bytes);
       __syncwarp();
       if (copy) copy_box(shared_address(ring.tiles[stage]) + offset, map, block * KeyTile::kBoxColumns, row, full);
       page = next_page;
     }
+    if (lane == 0) arrive(shared_address(&shared.done[slot]));
+  }
+}
+
+// Clears the rows of values whose keys nobody in the work sees, once they have been copied, and says that the tile is
+// there. Both warpgroups multiply it, so neither of them may write to it. One warp.
+template <class Shared>
+__device__ void clear_values(const PrefillParams& params, Shared& shared) {
+  using KeyTile = typename Shared::KeyTile;
+  constexpr int kKeys = Shared::kKeys, kPieces = KeyTile::kBytes / kKeys / 16;  // of a row, 16 bytes each
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  auto& ring = shared.values;
+  int fetched = 0, parities = 0;  // tiles of earlier works; a bit for each stage's `landed`
+  for (int n = 0;; ++n) {
+    const int slot = n % Shared::kSlots;
+    const bool is_known = wait_for_phase<Writers::block, LongPatience>(
+        params.waits, shared_address(&shared.known[slot]), n / Shared::kSlots % 2);
+    if (!__all_sync(~0u, is_known)) return;
+    const PrefillWork work = shared.works[slot];
+    if (work.sequence < 0) return;
+    const int last_tile = work.last_key / kKeys, first_tile = work.first_key / kKeys;
+#pragma unroll 1
+    for (int tile = last_tile; tile >= first_tile; tile = tile > first_tile ? first_tile : first_tile - 1) {
+      if (!has_unseen<kKeys>(work, tile)) continue;
+      const int stage = (fetched + last_tile - tile) % Shared::kStages;
+      wait_for_phase(params.waits, shared_address(&ring.landed[stage]), parities >> stage & 1);
+      parities ^= 1 << stage;
+      const int begin = max(0, work.first_key - tile * kKeys), end = min(kKeys, work.last_key + 1 - tile * kKeys);
+      const int unseen = kKeys - (end - begin);
+      for (int i = lane; i < unseen * kPieces; i += 32) {
+        const int row = i / kPieces, d = i % kPieces * 8;
+        *reinterpret_cast<uint4*>(ring.tiles[stage] + KeyTile::offset(row < begin ? row : row - begin + end, d)) =
+            make_uint4(0, 0, 0, 0);
+      }
+      fence_async_proxy();
+      __syncwarp();
+      if (lane == 0) arrive(shared_address(&ring.full[stage]));
+    }
+    fetched += last_tile - first_tile + 1;
     if (lane == 0) arrive(shared_address(&shared.done[slot]));
   }
 }
@@ -238,8 +298,7 @@ class PrefillRows {
     // The first turn to issue is warpgroup 0's.
     if (kTakesTurns && warpgroup_ == 1) give_turn();
     int slot = 0, parity = 0;
-    wait_for_phase(shared_address(&shared_.loaded[0]), 0);
-    int sequence = __shfl_sync(~0u, shared_.works[0].sequence, 0);
+    int sequence = sequence_of_work(slot, parity);
     while (sequence >= 0) {
       begin(slot);
       attend();
@@ -247,13 +306,19 @@ class PrefillRows {
       __syncwarp();
       release(shared_.done[slot]);
       if (++slot == Shared::kSlots) slot = 0, parity ^= 1;
-      wait_for_phase(shared_address(&shared_.loaded[slot]), parity);
-      sequence = __shfl_sync(~0u, shared_.works[slot].sequence, 0);
+      sequence = sequence_of_work(slot, parity);
     }
   }
 
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+  // Of the work in the slot, once its queries are there; -1: the end.
+  __device__ int sequence_of_work(int slot, int parity) const {
+    const bool is_loaded =
+        wait_for_phase<Writers::block, LongPatience>(params_.waits, shared_address(&shared_.loaded[slot]), parity);
+    return __shfl_sync(~0u, is_loaded ? shared_.works[slot].sequence : -1, 0);
+  }
 
   __device__ void begin(int slot) {
     work_ = &shared_.works[slot];
@@ -288,7 +353,7 @@ class PrefillRows {
       wait_for_keys();
       if (kTakesTurns) wait_for_turn();
       multiply_keys();
-      wait_for_values(tile + 1);
+      wait_for_values();
       multiply_values(tile + 1 < last_tile);
       if (kTakesTurns) give_turn();
       wgmma_wait<1>();
@@ -302,7 +367,7 @@ class PrefillRows {
       round_weights();
       rescale();
     }
-    wait_for_values(first_tile);
+    wait_for_values();
     multiply_values(first_tile < last_tile);
     wgmma_wait<0>();
     pin_sums();
@@ -310,7 +375,7 @@ class PrefillRows {
   }
 
   __device__ void wait_for_keys() {
-    wait_for_phase(shared_address(&shared_.keys.full[key_stage_]), key_parity_);
+    wait_for_phase(params_.waits, shared_address(&shared_.keys.full[key_stage_]), key_parity_);
   }
   __device__ void release_keys() {
     release(shared_.keys.empty[key_stage_]);
@@ -370,18 +435,8 @@ class PrefillRows {
     wgmma_commit();
   }
 
-  // Values of keys that nobody here sees are cleared: they may be anything, and 0 * NaN is NaN.
-  __device__ void wait_for_values(int tile) {
-    wait_for_phase(shared_address(&shared_.values.full[value_stage_]), value_parity_);
-    const int begin = work_->first_key - tile * kKeys, end = work_->last_key + 1 - tile * kKeys;
-    if (begin <= 0 && end >= kKeys) return;
-    for (int i = static_cast<int>(threadIdx.x) % 128; i < kKeys * (kHeadDim / 8); i += 128) {
-      const int key = i / (kHeadDim / 8), d = i % (kHeadDim / 8) * 8;
-      if (key >= begin && key < end) continue;
-      *reinterpret_cast<uint4*>(shared_.values.tiles[value_stage_] + KeyTile::offset(key, d)) = make_uint4(0, 0, 0, 0);
-    }
-    fence_async_proxy();
-    sync_threads(kGroupBarrier + warpgroup_, 128);
+  __device__ void wait_for_values() {
+    wait_for_phase(params_.waits, shared_address(&shared_.values.full[value_stage_]), value_parity_);
   }
 
   // Scores become weights, by what is known of their row up to this tile.
@@ -545,9 +600,10 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     init(shared.values.full, 1);
     init(shared.keys.empty, kMultiplyingWarps);
     init(shared.values.empty, kMultiplyingWarps);
+    init(shared.values.landed, 1);
     init(shared.known, 1);
     init(shared.loaded, 32);
-    init(shared.done, kMultiplyingWarps + 2);
+    init(shared.done, kMultiplyingWarps + 3);
     publish_barriers();
     prefetch_map(key_map);
     prefetch_map(value_map);
@@ -558,12 +614,13 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   const int warp =
       __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // the same in a whole warp, and known to be
   if (warp < 4) {
-    give_up_registers<40>();
-    if (warp == 0) fetch_tiles(params, shared, key_map, shared.keys);
-    if (warp == 1) fetch_tiles(params, shared, value_map, shared.values);
+    give_up_registers<56>();
+    if (warp == 0) fetch_tiles<Fetched::keys>(params, shared, key_map, shared.keys);
+    if (warp == 1) fetch_tiles<Fetched::values>(params, shared, value_map, shared.values);
     if (warp == 2) load_works<T, kHeadDim>(params, shared);
+    if (warp == 3) clear_values(params, shared);
   } else {
-    take_registers<232>();
+    take_registers<224>();
     PrefillRows<T, kHeadDim>(params, shared, warp / 4 - 1).run();
   }
 }
@@ -583,7 +640,8 @@ void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream&
       .min_rows = min_rows,
       .stores_rows = params.y.dtype == params.kv.dtype && rows_aligned_to(params.y, 8),
       .next = reinterpret_cast<std::int32_t*>(static_cast<std::byte*>(params.scratch) +
-                                              attention_decode_scratch_bytes(params.kv.head_dim))};
+                                              attention_decode_scratch_bytes(params.kv.head_dim)),
+      .waits = waits_of(stream, "attn. prefill")};
   const CUtensorMap keys = page_map(params.kv, params.kv.keys), values = page_map(params.kv, params.kv.values);
   // As many tiles as there can be, however the tokens are shared out among the sequences.
   const std::int64_t rows = params.q.rows * prefill.group, sequences = params.sequences.num_sequences;
@@ -591,8 +649,10 @@ void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream&
       rows / kPrefillRows + std::min(sequences, rows / (min_rows + 1)),
       sequences * ceil_div(std::int64_t{params.sequences.max_query_len} * prefill.group, std::int64_t{kPrefillRows}));
   if (tiles == 0) return;
-  const int multiprocessors = num_multiprocessors("attention", stream.device());
-  const std::int64_t blocks = std::min<std::int64_t>(tiles * params.kv.num_kv_heads, multiprocessors);
+  // Blocks wait for none of each other: they need not be resident at once, and where more SMs are held than the caller
+  // says, those that start later take what is left.
+  const int sms = num_sms_within("attention", stream.device(), params.num_sms);
+  const std::int64_t blocks = std::min<std::int64_t>(tiles * params.kv.num_kv_heads, sms);
   with_head_dim(params.kv.head_dim, [&](auto head_dim) {
     constexpr int kHeadDim = decltype(head_dim)::value;
     const LaunchShape shape{.grid = dim3(static_cast<unsigned>(blocks)),

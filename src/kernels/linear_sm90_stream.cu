@@ -76,7 +76,7 @@ void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
                .block = dim3(Config::kBlockThreads),
                .shared_bytes = std::max(stream_shared_bytes<Config>(params.x.rows, in_features, steps),
                                         is_small ? kLeastSharedBytesOfSmall : kLeastSharedBytes)},
-              stream, operands_of<T, T, Y>(params), map_of_tokens<Config>(params.x));
+              stream, operands_of<T, T, Y>(params), map_of_tokens<Config>(params.x), waits_of(stream, "linear"));
 }
 
 // The order of sums is the same in all, so a token's bits do not depend on how many come with it. A tile that has few

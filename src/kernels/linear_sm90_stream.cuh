@@ -68,7 +68,7 @@ __device__ inline void store_tile(const Operands& op, std::int64_t first, int ou
 template <class Config, StreamOutput kOutput, class T, class Y>
 __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     linear_stream(const __grid_constant__ LinearOperands<T, T, Y> op,
-                  const __grid_constant__ StreamMap<Config> tokens_map) {
+                  const __grid_constant__ StreamMap<Config> tokens_map, const __grid_constant__ KernelWaits waits) {
   constexpr int kRowPieces = Config::kRowPieces;
   constexpr int kParts = rows_of_output(kOutput), kPartPieces = kRowPieces / kParts;
   constexpr int kTokenTiles = Config::kTokenTiles;
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     if (warp == Config::kWarps) {
       tokens.first_k = 0;
       return bring_tokens_by_steps<Config>(tokens_map, op.num_tokens, tokens, sm90::shared_address(ring), total_steps,
-                                           barriers);
+                                           barriers, waits);
     }
   tokens.first_k = warp * kWarpFeatures + piece_of_lane * 8;
   const auto token_of = [&](int n) { return n * 8 + row_of_lane; };
@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     end_copy_group();
   }
   sm90::sync_threads(kBarrierOfAll, Config::kBlockThreads);
-  wait_for_earlier_kernels();  // however long they take; what follows ends the kernel if it takes seconds
-  if constexpr (Config::kWholeTokens) sm90::wait_for_phase(barriers.there(0), 0);
+  wait_for_earlier_kernels();  // however long they take; what follows has a deadline
+  if constexpr (Config::kWholeTokens) sm90::wait_for_phase(waits, barriers.there(0), 0);
 
   const int whole_stride = whole_tokens_stride<Config>(in_features);
   std::uint32_t slot = 0;
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
       wait_for_copy_groups<Config::kDepth - 1>();
-      if constexpr (!Config::kWholeTokens) sm90::wait_for_phase(barriers.there(slot), parity);
+      if constexpr (!Config::kWholeTokens) sm90::wait_for_phase(waits, barriers.there(slot), parity);
       __syncwarp();  // what other lanes have copied is there, too
       const uint4* of_slot = ring + slot * (kStepBytes / sizeof(uint4));
       const T* tokens_of_slot = reinterpret_cast<const T*>(of_slot + kRowPieces * Config::kThreads) +

@@ -101,7 +101,8 @@ using StreamMap = std::conditional_t<Config::kWholeTokens, NoMap, CUtensorMap>;
 // been read; makes the barriers. `tokens` is at the step's first feature. One warp.
 template <class Config>
 __device__ inline void bring_tokens_by_steps(const CUtensorMap& map, int num_tokens, StreamCursor<Config> tokens,
-                                             std::uint32_t ring, int total_steps, StreamBarriers<Config>& barriers) {
+                                             std::uint32_t ring, int total_steps, StreamBarriers<Config>& barriers,
+                                             const KernelWaits& waits) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (lane == 0) {
     sm90::prefetch_map(map);
@@ -117,7 +118,7 @@ __device__ inline void bring_tokens_by_steps(const CUtensorMap& map, int num_tok
   int slot = 0, parity = 1;
   for (int step = 0; step < total_steps; ++step) {
     const std::uint32_t there = barriers.there(slot);
-    sm90::wait_for_phase(barriers.read(slot), parity);
+    sm90::wait_for_phase(waits, barriers.read(slot), parity);
     if (lane == 0) sm90::arrive_expecting(there, static_cast<std::uint32_t>(num_tokens) * (2 * Config::kStepFeatures));
     __syncwarp();
     if (lane < Config::kStepBoxes)

@@ -141,7 +141,8 @@ class SlotCursor {
 
 // Has the steps of all tiles copied: x for this block, gate's rows of W or up's for both. One thread.
 template <int kColumns>
-__device__ void fetch_steps(const GatedTiles& tiles, GatedShared<kColumns>& shared, const GatedMaps& maps, int rank) {
+__device__ void fetch_steps(const GatedTiles& tiles, GatedShared<kColumns>& shared, const GatedMaps& maps, int rank,
+                            const KernelWaits& waits) {
   static_assert(kCluster == 2, "a block brings gate or up");
   constexpr std::uint16_t kBoth = 0b11;
   const CUtensorMap& half = rank == 0 ? maps.gate : maps.up;
@@ -149,7 +150,7 @@ __device__ void fetch_steps(const GatedTiles& tiles, GatedShared<kColumns>& shar
   each_tile(tiles, [&](const GatedTiles::Place& place) {
     for (int k = 0; k < tiles.steps; ++k, at.advance()) {
       auto& step = at.step();
-      wait_for_phase(at.empty(), at.parity() ^ 1);  // both blocks have read it
+      wait_for_phase(waits, at.empty(), at.parity() ^ 1);  // both blocks have read it
       arrive_expecting(at.full(), sizeof step);
       copy_box(shared_address(step.x), maps.x, k * kDepth, first_token(place, rank), at.full());
       copy_box_to_blocks(shared_address(step.gate_up[rank]), half, k * kDepth, place.column * kColumns, at.full(),
@@ -158,7 +159,8 @@ __device__ void fetch_steps(const GatedTiles& tiles, GatedShared<kColumns>& shar
   });
   // Until both blocks have read every slot: then the other one copies nothing more to this one and arrives nowhere in
   // it, and this block may end. Slots that were never used are empty.
-  for (int i = 0; i < GatedShared<kColumns>::kSlots; ++i, at.advance()) wait_for_phase(at.empty(), at.parity() ^ 1);
+  for (int i = 0; i < GatedShared<kColumns>::kSlots; ++i, at.advance())
+    wait_for_phase(waits, at.empty(), at.parity() ^ 1);
 }
 
 // One warpgroup's tokens of this block's tiles. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen, and
@@ -173,8 +175,8 @@ class GatedTokens {
   static constexpr int kSums = 2 * kColumns * kGroupTokens / kGroupThreads;  // of a thread
 
  public:
-  __device__ GatedTokens(Shared& shared, const CUtensorMap& y, int warpgroup, int rank)
-      : shared_(shared), y_(y), warpgroup_(warpgroup), rank_(rank), at_(shared) {}
+  __device__ GatedTokens(Shared& shared, const CUtensorMap& y, int warpgroup, int rank, const KernelWaits& waits)
+      : shared_(shared), waits_(waits), y_(y), warpgroup_(warpgroup), rank_(rank), at_(shared) {}
 
   __device__ void run(const GatedTiles& tiles) {
     each_tile(tiles, [&](const GatedTiles::Place& place) {
@@ -194,7 +196,7 @@ class GatedTokens {
   __device__ void multiply(int steps) {
     std::uint32_t last_empty = 0;
     for (int k = 0; k < steps; ++k, at_.advance()) {
-      wait_for_phase(at_.full(), at_.parity());
+      wait_for_phase(waits_, at_.full(), at_.parity());
       auto& step = at_.step();
       const std::uint64_t x = operand<X::kRowBytes>(shared_address(step.x) + warpgroup_ * kGroupTokens * X::kRowBytes,
                                                     8 * X::kRowBytes, 0),
@@ -249,6 +251,7 @@ class GatedTokens {
   }
 
   Shared& shared_;
+  const KernelWaits& waits_;
   const CUtensorMap& y_;
   const int warpgroup_, rank_;
   SlotCursor<Shared> at_;
@@ -257,7 +260,8 @@ class GatedTokens {
 
 template <class T, int kColumns>
 __global__ void __launch_bounds__(kThreads, 1)
-    gated_tiles(const __grid_constant__ GatedTiles tiles, const __grid_constant__ GatedMaps maps) {
+    gated_tiles(const __grid_constant__ GatedTiles tiles, const __grid_constant__ GatedMaps maps,
+                const __grid_constant__ KernelWaits waits) {
   extern __shared__ std::byte memory[];
   const std::uint32_t misaligned = shared_address(memory) % kAlignment;  // swizzling goes by addresses
   auto& shared = *reinterpret_cast<GatedShared<kColumns>*>(memory + (misaligned == 0 ? 0 : kAlignment - misaligned));
@@ -279,10 +283,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   constexpr int kGroupWarps = kGroupThreads / 32;
   if (warp < kGroupWarps) {
     give_up_registers<40>();
-    if (threadIdx.x == 0) fetch_steps(tiles, shared, maps, rank);
+    if (threadIdx.x == 0) fetch_steps(tiles, shared, maps, rank, waits);
   } else {
     take_registers<232>();
-    GatedTokens<T, kColumns>(shared, maps.y, warp / kGroupWarps - 1, rank).run(tiles);
+    GatedTokens<T, kColumns>(shared, maps.y, warp / kGroupWarps - 1, rank, waits).run(tiles);
   }
 }
 
@@ -351,7 +355,7 @@ void enqueue_tiles(const LinearSwigluParams& params, Stream& stream) {
                .block = dim3(kThreads),
                .shared_bytes = shared_bytes<kColumns>(),
                .cluster = kCluster},
-              stream, tiles, maps);
+              stream, tiles, maps, waits_of(stream, "linear_swiglu"));
 }
 
 template <class T>

@@ -11,6 +11,7 @@
 #include "kernels/attention_decode_sm90.h"
 #include "operands.h"
 #include "sequences.h"
+#include "sm_holder.h"
 
 namespace heddle {
 namespace {
@@ -22,6 +23,7 @@ struct GpuCase {
   std::vector<TestSequence> sequences;
   int window = 0;
   float query_scale = 1;
+  int num_sms = 0;
 };
 
 // Rows of any dtype, NaN between them and before anything is written.
@@ -99,7 +101,8 @@ AttentionPlanParams plan_of(const AttentionParams& params, Buffer& plan) {
           .window = params.window,
           .older_keys = params.older_keys,
           .plan = plan.data(),
-          .plan_bytes = plan.size_bytes()};
+          .plan_bytes = plan.size_bytes(),
+          .num_sms = params.num_sms};
 }
 
 struct Expected {
@@ -203,7 +206,8 @@ class AttentionOnGpu : public testing::Test {
                            .scale = static_cast<float>(scale),
                            .window = c.window,
                            .scratch = scratch.data(),
-                           .plan = plan.data()};
+                           .plan = plan.data(),
+                           .num_sms = c.num_sms};
     Stream stream(kGpu);
     plan_attention(plan_of(params, plan), stream);
     attention(params, stream);
@@ -300,6 +304,19 @@ TEST_F(AttentionOnGpu, OneKeyMayHaveAllTheWeight) {
   check_all({{8, 2, 128, 16, {{400, 200}}, 0, 1e4f}, {8, 2, 128, 16, {{400, 200}}, 0, 40.0f}});
 }
 
+// Values of keys that nobody sees are NaN here and cleared before both warpgroups multiply them: in a work's last tile
+// (contexts that are no multiple of 128), in its first one (windows), and in a tile that is both. Run it under
+// compute-sanitizer's racecheck.
+TEST_F(AttentionOnGpu, PrefillClearsValuesThatNobodySees) {
+  check_all({
+      {4, 1, 128, 16, {{130, 130}}},
+      {4, 1, 128, 16, {{330, 100}}, 70},
+      {4, 1, 128, 16, {{100, 100}}, 40},
+      {4, 1, 256, 16, {{150, 90}}, 50},
+      {2, 2, 64, 32, {{385, 129}}, 100},
+  });
+}
+
 TEST_F(AttentionOnGpu, PrefillMatchesFloat64) {
   check_all({
       {4, 4, 128, 16, {{65, 65}, {128, 128}, {129, 129}, {1, 1}, {200, 130}}},  // around a block of 128 rows
@@ -380,6 +397,74 @@ TEST_F(AttentionOnGpu, TakesQueriesThatTheCacheWouldRound) {
   for (const DType cache : {DType::bfloat16, DType::float16}) {
     check({8, 2, 128, 16, {{300, 1}, {100, 1}}}, cache, DType::float32, DType::float32, false);
     check({8, 2, 64, 16, {{300, 200}, {50, 4}}}, cache, DType::float32, DType::bfloat16, false);
+  }
+}
+
+// Grids of few blocks, without clusters and with smaller ones than the device could have.
+TEST_F(AttentionOnGpu, TakesAsManySmsAsItIsGranted) {
+  for (const int num_sms : {1, 2, 20, 66, 125, 131, 132, 1000})
+    check_all({
+        {.num_heads = 32,
+         .num_kv_heads = 8,
+         .head_dim = 128,
+         .page_size = 32,
+         .sequences = {{1500, 1}},
+         .num_sms = num_sms},
+        {.num_heads = 8,
+         .num_kv_heads = 2,
+         .head_dim = 128,
+         .page_size = 64,
+         .sequences = {{9000, 1}, {30, 1}, {700, 3}},
+         .num_sms = num_sms},
+        {.num_heads = 8,
+         .num_kv_heads = 2,
+         .head_dim = 64,
+         .page_size = 16,
+         .sequences = {{300, 300}, {150, 60}, {70, 1}},
+         .num_sms = num_sms},
+    });
+}
+
+// Blocks of decode attention wait for each other: all of them must find room on the SMs that are left, or none ends.
+TEST_F(AttentionOnGpu, EndsWhileOtherKernelsHoldTheSmsItIsNotGranted) {
+  constexpr int kHeads = 8, kKvHeads = 2, kHeadDim = 128;
+  int sms = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), cudaSuccess);
+  const std::vector<std::vector<TestSequence>> steps{
+      {{3000, 1, 1}}, {{9000, 1, 1}, {30, 1, 2}, {700, 3, 3}}, {{300, 300, 1}, {150, 60, 2}, {70, 1, 3}}};
+  for (const std::vector<TestSequence>& shape : steps) {
+    Sequences sequences({kKvHeads, kHeadDim, 16, DType::bfloat16}, shape);
+    sequences.fill(shape);
+    GpuSequences on_device(sequences);
+    GpuRows q(sequences.num_tokens(), kHeads * kHeadDim, 0, DType::bfloat16),
+        y(sequences.num_tokens(), kHeads * kHeadDim, 0, DType::float32);
+    q.values = random_floats(q.values.size(), 5);
+    q.upload();
+    y.upload();
+    Buffer scratch = zeroed(attention_scratch_bytes(sequences.num_tokens(), 3, kHeads, kHeadDim));
+    Buffer plan = poisoned(attention_plan_bytes(3, kKvHeads));
+    Stream stream(kGpu);
+    for (const int granted : {sms, sms - 1, sms - 7, sms / 2, 3}) {
+      const AttentionParams params{.q = q.tensor(),
+                                   .y = y.tensor(),
+                                   .kv = on_device.kv,
+                                   .sequences = on_device.view,
+                                   .num_heads = kHeads,
+                                   .scale = 0.1f,
+                                   .scratch = scratch.data(),
+                                   .plan = plan.data(),
+                                   .num_sms = granted};
+      const auto attended = [&] {
+        plan_attention(plan_of(params, plan), stream);
+        attention(params, stream);
+        return y.download(stream);
+      };
+      const std::vector<std::byte> alone = attended();
+      const auto native = static_cast<cudaStream_t>(stream.native());
+      ASSERT_EQ(cudaMemsetAsync(y.memory.data(), 0xff, y.memory.size_bytes(), native), cudaSuccess);
+      const SmHolder holder(sms - granted);
+      EXPECT_EQ(attended(), alone) << granted << " SMs";
+    }
   }
 }
 
@@ -486,6 +571,7 @@ TEST_F(AttentionOnGpu, NamesTheBrokenPrecondition) {
   AttentionPlanParams short_of_room = plan_of(good, plan);
   short_of_room.plan_bytes = 64;
   expect_invalid([&] { plan_attention(short_of_room, stream); }, "attention: has a plan of 64 bytes and wants");
+  broken([](AttentionParams& p) { p.num_sms = -1; }, "attention: num_sms is -1");
   broken([](AttentionParams& p) { p.sequences.max_query_len = 0; }, "max_query_len is 0, expected 1 to 2");
   broken([](AttentionParams& p) { p.sequences.max_query_len = 3; }, "max_query_len is 3, expected 1 to 2");
   stream.synchronize();

@@ -1,0 +1,52 @@
+// What the host looks at before it uses what a step has computed: the records that the step's waits leave behind.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "device/atomics.h"
+#include "device/wait_record.h"
+
+namespace heddle {
+
+// "rank 0 waited for rank 2 past the deadline of 10.0 s: all-reduce: expected 7, observed 6"; of a wait inside one
+// GPU's kernel (rank -1) the kernel and the block that waited.
+inline std::string what_gave_up(const WaitRecord& record, std::uint64_t limit_nanoseconds) {
+  if (atomic_load(&record.state) != WaitRecord::complete) return "a wait passed its deadline";  // and still reports
+  const double seconds = static_cast<double>(limit_nanoseconds) * 1e-9;
+  if (record.rank < 0)
+    return fmt::format("kernel {}: block {} waited past the deadline of {:.1f} s: expected {}, observed {}",
+                       record.tag.view(), record.from, seconds, record.expected, record.observed);
+  return fmt::format("rank {} waited for rank {} past the deadline of {:.1f} s: {}: expected {}, observed {}",
+                     record.rank, record.from, seconds, record.tag.view(), record.expected, record.observed);
+}
+
+class WaitWatch {
+ public:
+  // Looks at this record, too; it must outlive the watch.
+  void add(const WaitLimit& waits) {
+    require(waits.record != nullptr, "watch: waits without a record");
+    waits_.push_back(waits);
+  }
+
+  // Whether a wait has given up. A wait of a kernel or task that has ended is seen.
+  bool any_gave_up() const {
+    return std::ranges::any_of(waits_, [](const WaitLimit& waits) { return gave_up(waits); });
+  }
+
+  // Of the first record that holds a wait; empty where none does. For when the work has ended, as a record that is
+  // being written cannot be read.
+  std::string what_gave_up() const {
+    const auto first = std::ranges::find_if(waits_, gave_up);
+    return first == waits_.end() ? "" : heddle::what_gave_up(*first->record, first->nanoseconds);
+  }
+
+ private:
+  static bool gave_up(const WaitLimit& waits) { return atomic_load(&waits.record->state) != WaitRecord::empty; }
+
+  std::vector<WaitLimit> waits_;
+};
+
+}  // namespace heddle

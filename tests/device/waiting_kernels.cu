@@ -1,0 +1,39 @@
+#include "waiting_kernels.h"
+
+#include "device/launch_sm90.cuh"
+#include "device/mbarrier_sm90.cuh"
+
+namespace heddle {
+namespace {
+
+using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's own kernel
+
+__global__ void wait_at_barrier(const __grid_constant__ KernelWaits waits, PhaseEnds ends, WaitKind kind, int* seen) {
+  __shared__ std::uint64_t barrier;
+  const std::uint32_t at = shared_address(&barrier);
+  let_later_kernels_start();
+  if (threadIdx.x == 0) {
+    init_barrier(at, 1);
+    publish_barriers();
+  }
+  __syncthreads();
+  wait_for_earlier_kernels();
+  if (threadIdx.x == kWaitingThreads) {  // of a warp of its own
+    if (ends == PhaseEnds::late)
+      for (const std::uint64_t from = now_nanoseconds(); now_nanoseconds() - from < 50'000'000;) __nanosleep(1000);
+    if (ends != PhaseEnds::never) arrive(at);
+  }
+  if (threadIdx.x >= kWaitingThreads) return;
+  const bool ended = kind == WaitKind::patient ? wait_for_phase(waits, at, 0)
+                                               : wait_for_phase<Writers::block, LongPatience>(waits, at, 0);
+  seen[blockIdx.x * kWaitingThreads + threadIdx.x] = ended ? 1 : 2;
+}
+
+}  // namespace
+
+void enqueue_wait(PhaseEnds ends, WaitKind kind, const KernelWaits& waits, int* seen, Stream& stream) {
+  launch_sm90("test", wait_at_barrier, {.grid = dim3(kWaitingBlocks), .block = dim3(kWaitingThreads + 32)}, stream,
+              waits, ends, kind, seen);
+}
+
+}  // namespace heddle

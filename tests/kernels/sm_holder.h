@@ -1,0 +1,23 @@
+// Blocks that hold SMs of the first GPU for a while, as kernels do that wait for another rank.
+#pragma once
+
+#include "base/pinned_buffer.h"
+#include "base/stream.h"
+
+namespace heddle {
+
+class SmHolder {
+ public:
+  // Returns once `num_sms` blocks, each of which leaves no room for another on its SM, have started. They end when this
+  // is destroyed, and after 30 s in any case.
+  explicit SmHolder(int num_sms);
+  SmHolder(const SmHolder&) = delete;
+  SmHolder& operator=(const SmHolder&) = delete;
+  ~SmHolder();
+
+ private:
+  Stream stream_;
+  PinnedBuffer words_;  // how many have started; whether they may end
+};
+
+}  // namespace heddle
