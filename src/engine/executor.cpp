@@ -1,6 +1,7 @@
 #include "engine/executor.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/checked.h"
@@ -88,7 +89,10 @@ Executor::Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, i
       arena_(arena_bytes(*model_, limits), device()),
       pool_(on_gpu(device()) ? 1 : threads),
       host_logits_(host_bytes(device(), logits_bytes(*model_, limits)), device()),
+      wait_record_(sizeof(WaitRecord), device()),
       stream_(stream_on(device(), pool_)) {
+  stream_.set_wait_record(std::construct_at(wait_record_.as<WaitRecord>()));
+  watch_.add({.record = stream_.wait_record()});
   for (Slot& each : slots_)
     each = {.step = HostMemory(placed_bytes(limits.step), device()),
             .samples = HostMemory(samples_bytes(limits.step), device()),
@@ -107,7 +111,7 @@ Executor::~Executor() {
 }
 
 void Executor::start(const StepPlan& plan, Outcome outcome, Histories histories) {
-  if (stuck_) throw Failure("an earlier step has not ended in time; start again");
+  require_sound();
   require(num_in_flight_ < kMostInFlight, "executor: {} steps are under way", num_in_flight_);
   validate(plan, limits_.step, limits_.page_size, limits_.num_pages, model_->shape().vocab_size,
            narrow<int>(num_chosen_, "tokens chosen"));
@@ -131,6 +135,7 @@ StepResult Executor::finish() {
   require(num_in_flight_ > 0, "executor: no step is under way");
   Slot& oldest = slots_[static_cast<std::size_t>((next_slot_ + kMostInFlight - num_in_flight_) % kMostInFlight)];
   guarded([&] { on_gpu(device()) ? oldest.done.synchronize() : stream_.synchronize(); });  // which tells of errors
+  refuse_poisoned();
   --num_in_flight_;
   return {.logits = oldest.logits, .tokens = {oldest.tokens.as<std::int32_t>(), oldest.num_tokens}};
 }
@@ -154,11 +159,27 @@ void Executor::compute(const StepPlan& plan) {
 }
 
 Tensor Executor::fetch_logits() {
+  require_sound();
   require(num_in_flight_ == 0, "executor: {} steps are under way", num_in_flight_);
   if (!on_gpu(device())) return logits_;
   const Tensor logits = enqueue_fetch();
   stream_.synchronize();
   return logits;
+}
+
+void Executor::require_sound() const {
+  if (stuck_) throw Failure("an earlier step has not ended in time; start again");
+  if (!poisoned_.empty()) throw_error<Failure>("an earlier step could not be trusted: {}; start again", poisoned_);
+}
+
+// Before what a step has computed is believed. With a step behind it under way a wait may be that one's: neither counts.
+void Executor::refuse_poisoned() {
+  if (!watch_.any_gave_up()) return;
+  drain();  // after which nobody writes the record
+  num_in_flight_ = 0;
+  num_chosen_ = 0;
+  poisoned_ = watch_.what_gave_up();
+  throw_error<Timeout>("{}: {}; what the step computed is lost", name_of(device()), poisoned_);
 }
 
 // After an error nothing is under way.

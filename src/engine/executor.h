@@ -6,12 +6,14 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "base/graph.h"
 #include "base/stream.h"
 #include "base/thread_pool.h"
+#include "device/wait_watch.h"
 #include "engine/host_memory.h"
 #include "engine/kv_cache.h"
 #include "kernels/sample.h"
@@ -50,6 +52,11 @@ using Histories = std::span<const std::span<const HistoryToken>>;
 //
 // A step may start while the one before it still runs, and take tokens that that one chooses: then the device goes from
 // one step to the next without waiting for the host.
+//
+// A kernel cannot throw: where a wait inside one passes its deadline, it fills a WaitRecord and the step goes on with
+// whatever lies in memory. Such a step is poisoned. finish() looks at the records before it hands out tokens or logits,
+// throws Timeout, and no step may start any more: what the step left in the cache, in scratch and on other ranks is not
+// known, so only a new executor is sound.
 class Executor {
  public:
   static constexpr int kMostInFlight = 2;
@@ -65,13 +72,18 @@ class Executor {
   const KvPages& kv_pages() const { return cache_.pages(); }  // on a GPU with spare pages behind limits.num_pages
   Stream& stream() { return stream_; }
 
+  // Steps are poisoned by this record, too, which must outlive the executor: that of a fabric over which they reach
+  // other ranks. The stream's own record is watched from the start.
+  void watch(const WaitLimit& waits) { watch_.add(waits); }
+
   // Enqueues the step and returns; kMostInFlight may be under way, of which the last alone may have Outcome::logits or
   // histories. The plan and the histories may change afterwards. Throws InvalidArgument when the plan is malformed or
   // larger than the limits, and what operators throw.
   void start(const StepPlan& plan, Outcome outcome, Histories histories = {});
 
   // Waits for the oldest step that was started and is not finished. Throws what operators throw, and Timeout when it
-  // takes longer than kLongestWait; the steps may then still be running, and every later call throws Failure.
+  // takes longer than kLongestWait, as the steps may then still be running, or when it or a step started after it is
+  // poisoned. After a Timeout every later call throws Failure.
   StepResult finish();
 
   // After an error of either no step is under way, and the cache holds the tokens of those that were, or not.
@@ -123,9 +135,12 @@ class Executor {
   int decode_batch(int num_sequences) const;
   Slot& slot() { return slots_[static_cast<std::size_t>(next_slot_)]; }
   void drain();
+  void refuse_poisoned();
+  void require_sound() const;
 
   ExecutorLimits limits_;
-  bool stuck_ = false;  // a step has not ended in time
+  bool stuck_ = false;    // a step has not ended in time
+  std::string poisoned_;  // by which wait; empty: no step is
   std::unique_ptr<Model> model_;
   KvCache cache_;
   Arena arena_;
@@ -133,9 +148,11 @@ class Executor {
   std::array<Slot, kMostInFlight> slots_;
   int next_slot_ = 0;  // in turns
   int num_in_flight_ = 0;
-  std::size_t num_chosen_ = 0;         // tokens, by the step that was started last
-  HostMemory host_logits_;             // on a GPU: what run() returns
-  HostMemory host_histories_;          // from the first step with penalties on
+  std::size_t num_chosen_ = 0;  // tokens, by the step that was started last
+  HostMemory host_logits_;      // on a GPU: what run() returns
+  HostMemory host_histories_;   // from the first step with penalties on
+  HostMemory wait_record_;      // of the stream
+  WaitWatch watch_;
   HostMemory candidates_;              // on the CPU, from the first step on whose tokens are chosen there
   std::vector<SampleRow> rows_;        // of the step that is enqueued: where its histories lie
   SampleRow* samples_ = nullptr;       // on the GPU, in the arena
