@@ -7,6 +7,8 @@
 
 #include "base/buffer.h"
 #include "base/cuda_runtime.h"
+#include "base/pinned_buffer.h"
+#include "device/wait_record.h"
 #include "kernels/attention.h"
 #include "kernels/attention_decode_sm90.h"
 #include "operands.h"
@@ -466,6 +468,51 @@ TEST_F(AttentionOnGpu, EndsWhileOtherKernelsHoldTheSmsItIsNotGranted) {
       EXPECT_EQ(attended(), alone) << granted << " SMs";
     }
   }
+}
+
+// Two items of 47 splits each; the last block of the plan is not launched, so that the block before it, which merges
+// half of the second item's rows, waits for a split that never comes. Takes the 10 s of the deadline.
+TEST_F(AttentionOnGpu, ASplitThatNeverComesEndsTheKernelAndIsReported) {
+  constexpr int kHeads = 8, kKvHeads = 1, kHeadDim = 128, kPlanned = 94;
+  const std::vector<TestSequence> shape{{9000, 1, 1}, {9000, 1, 2}};
+  Sequences sequences({kKvHeads, kHeadDim, 64, DType::bfloat16}, shape);
+  sequences.fill(shape);
+  GpuSequences on_device(sequences);
+  GpuRows q(2, kHeads * kHeadDim, 0, DType::bfloat16), y(2, kHeads * kHeadDim, 0, DType::float32);
+  q.values = random_floats(q.values.size(), 5);
+  q.upload();
+  y.upload();
+  Buffer scratch = zeroed(attention_scratch_bytes(2, 2, kHeads, kHeadDim));
+  Buffer plan = poisoned(attention_plan_bytes(2, kKvHeads));
+  PinnedBuffer memory(sizeof(WaitRecord));
+  const auto* record = std::construct_at(reinterpret_cast<WaitRecord*>(memory.data()));
+  Stream stream(kGpu);
+  stream.set_wait_record(const_cast<WaitRecord*>(record));
+  AttentionParams params{.q = q.tensor(),
+                         .y = y.tensor(),
+                         .kv = on_device.kv,
+                         .sequences = on_device.view,
+                         .num_heads = kHeads,
+                         .scale = 0.1f,
+                         .scratch = scratch.data(),
+                         .plan = plan.data(),
+                         .num_sms = kPlanned};
+  plan_attention(plan_of(params, plan), stream);
+  attention(params, stream);
+  const std::vector<std::byte> whole = y.download(stream);
+  ASSERT_EQ(record->state, WaitRecord::empty);
+  params.num_sms = kPlanned - 1;
+  attention(params, stream);
+  EXPECT_NE(y.download(stream), whole);
+  EXPECT_EQ(record->state, WaitRecord::complete);
+  EXPECT_EQ(record->tag.view(), "attn. decode");
+  EXPECT_EQ(record->from, kPlanned - 2);
+  // The process has its GPU still, and with scratch that is zero again the right numbers.
+  Buffer fresh = zeroed(scratch.size_bytes());
+  params.num_sms = kPlanned;
+  params.scratch = fresh.data();
+  attention(params, stream);
+  EXPECT_EQ(y.download(stream), whole);
 }
 
 // A captured launch reads contexts when it is replayed.
