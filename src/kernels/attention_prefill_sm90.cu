@@ -1,9 +1,9 @@
 // Attention for many new tokens, after FlashAttention-3 (Shah et al., 2024, sections 3.1 and 3.2): a work is 128 pairs
 // of new token and query head that share a KV head, and a block takes one after the other. One warp takes them and
-// loads their queries, ahead of the others; two have TMA fetch tiles of keys and of values, from the
-// last to the first; one clears values that nobody sees; two warpgroups multiply, 64 rows each. A warpgroup's tensor cores form the scores of the next tile
-// and weigh the values of the last one while its other units turn scores into weights, and the two warpgroups issue
-// their products in turns, so that one's softmax falls into the other's products.
+// loads their queries, ahead of the others; two have TMA fetch tiles of keys and of values, from the last to the first;
+// one clears values that nobody sees; two warpgroups multiply, 64 rows each. A warpgroup's tensor cores form the scores
+// of the next tile and weigh the values of the last one while its other units turn scores into weights, and the two
+// warpgroups issue their products in turns, so that one's softmax falls into the other's products.
 #include "kernels/attention_prefill_sm90.h"
 
 #include <cuda_bf16.h>
