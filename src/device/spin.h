@@ -83,15 +83,11 @@ template <class Done>
   return spin_until(limit, reason, flag, target, [target](std::uint64_t observed) { return observed >= target; });
 }
 
-// What every lane of the group found: true if all did. Afterwards each lane sees what lane 0 had acquired.
-template <Group G>
+// What every lane of the group found: true if all did. Every lane must call it. A barrier of the group: afterwards each
+// lane sees what every other wrote or had acquired before.
+template <VotingGroup G>
 [[nodiscard]] HEDDLE_HOST_DEVICE bool agree(const G& group, bool found) {
-#ifdef __CUDA_ARCH__
-  return __syncthreads_and(found ? 1 : 0) != 0;
-#else
-  group.sync();
-  return found;
-#endif
+  return group.all(found);
 }
 
 }  // namespace heddle

@@ -59,8 +59,11 @@ HEDDLE_HOST_DEVICE void vector_copy(const G& group, void* destination, const voi
     detail::copy_words(group, to, from, bytes);
   }
 #else
-  // The lanes of the host are one.
-  if (group.lane() == 0 && bytes != 0) std::memcpy(destination, source, bytes);
+  const auto lanes = static_cast<std::size_t>(group.lanes()), lane = static_cast<std::size_t>(group.lane());
+  const std::size_t each = (bytes + lanes - 1) / lanes, begin = lane * each;
+  if (begin < bytes)
+    std::memcpy(static_cast<std::byte*>(destination) + begin, static_cast<const std::byte*>(source) + begin,
+                each < bytes - begin ? each : bytes - begin);
 #endif
 }
 
