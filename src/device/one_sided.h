@@ -2,7 +2,8 @@
 // Multi-GPU Performance Taxes", section 4). An address is always the own one; `peer` says whose memory is meant.
 //
 // Order: `put`, `get`, `copy`, `load` and `store` are plain accesses. `signal` is a release at system scope of all that
-// its group wrote before it, to any peer, and `wait_until` an acquire: who has seen the flag sees those bytes.
+// its group wrote before it, to any peer, and `wait_until` an acquire: who has seen the flag sees those bytes. In a
+// kernel that is captured and replayed, values must come from memory: signal_next and wait_next count there themselves.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include "device/atomics.h"
 #include "device/group.h"
 #include "device/peers.h"
+#include "device/semaphore.h"
 #include "device/spin.h"
 #include "device/vector_copy.h"
 
@@ -75,10 +77,25 @@ HEDDLE_HOST_DEVICE WaitReason why(const P& peers, int from, Tag tag) {
 // Waits until the own `flag`, which `from` raises, is >= target; then every lane sees what was written before. Every
 // lane must call it, and all get the same answer: false if the wait, or another's, has given up (see WaitRecord): the
 // caller then returns, having left its memory as it may be.
-template <Group G, PeerAddressing P>
+template <VotingGroup G, PeerAddressing P>
 [[nodiscard]] HEDDLE_HOST_DEVICE bool wait_until(const G& group, const P& peers, int from, const std::uint64_t* flag,
                                                  std::uint64_t target, Tag tag) {
   return agree(group, group.lane() != 0 || spin_until(peers.waits, why(peers, from, tag), flag, target));
+}
+
+// One message more to `peer`'s semaphore, after all that the group has written: a release at system scope, as `signal`.
+// Every lane must call it.
+template <Group G, PeerAddressing P>
+HEDDLE_HOST_DEVICE void signal_next(const G& group, const P& peers, int peer, Semaphore* semaphore) {
+  signal_add(group, peers, peer, &semaphore->arrived, 1);
+}
+
+// Waits for one message more at the own semaphore than all waits before, whoever made them; an acquire at system scope,
+// then every lane sees what was written before. Every lane must call it, and all get the same answer, as of wait_until.
+template <VotingGroup G, PeerAddressing P>
+[[nodiscard]] HEDDLE_HOST_DEVICE bool wait_next(const G& group, const P& peers, int from, Semaphore* semaphore,
+                                                Tag tag) {
+  return agree(group, group.lane() != 0 || take_next(peers.waits, why(peers, from, tag), *semaphore));
 }
 
 }  // namespace heddle

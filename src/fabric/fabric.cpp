@@ -34,6 +34,10 @@ Peers Fabric::peers() const {
   return peers(world_of(*this));
 }
 
+void Fabric::signal_next(Stream& stream, int peer, Semaphore* semaphore) {
+  signal_add(stream, peer, &semaphore->arrived, 1);
+}
+
 void Fabric::barrier(Stream& stream) {
   barrier(stream, world_of(*this));
 }

@@ -16,6 +16,13 @@
 // Signals from one stream to one flag arrive in order. A stream's own memory is written by peers at any time: reading a
 // place that nobody has promised to leave alone is a race.
 //
+// Graphs. What is enqueued on a CUDA stream may be captured and replayed, but a captured call repeats its arguments: a
+// captured wait for 7 finds the flag at 7 from the second replay on, and returns before the message is there. So `signal`
+// and `wait`, which name a value, must not be captured; nvlink rejects that (InvalidArgument). `signal_next` and
+// `wait_next` keep their counts in device memory and may be captured, as may put, get, signal_add, fence and barrier;
+// replays and eager calls go on counting where the last ended. A replay may overtake the peer by as much as the program
+// allows: who puts to the same place in each replay must have heard that the last one was taken.
+//
 // Failure. A wait or barrier that lasts longer than the fabric's deadline ends the run for this rank: the error names
 // rank, tag, expected and observed, and which rank is dead, hung or late, where that is known. It is thrown (Timeout)
 // by synchronize(), and the other ranks' waits end too. A fabric that has failed stays failed.
@@ -34,6 +41,7 @@
 #include "base/device.h"
 #include "base/stream.h"
 #include "device/peers.h"
+#include "device/semaphore.h"
 #include "device/tag.h"
 
 namespace heddle {
@@ -56,6 +64,13 @@ struct SymmetricSpan {
 // The ranks that take part in something, in the order of their ranks there: no rank twice, each below the world's size.
 // All of them name a team in the same order.
 using Ranks = std::vector<int>;
+
+// A rank's share of its GPU. Ranks that wait for each other inside kernels must all be resident, so those that share a
+// GPU divide its SMs, and launch nothing ahead of its time (PDL) that would take a peer's.
+struct DeviceShare {
+  int ranks = 1;  // on one GPU, at most
+  int sms = 0;    // of a rank, at least; 0 on the CPU
+};
 
 struct FabricOptions {
   std::size_t heap_bytes = std::size_t{128} << 20;              // a rank's; every rank must say the same
@@ -80,6 +95,8 @@ class Fabric {
   virtual int size() const = 0;       // the world's number of ranks
   virtual Device device() const = 0;  // whose streams it takes, and whose memory the heap is
   virtual bool has(Capability capability) const = 0;
+  // Ranks may share a GPU: how much of it each may have in use while others wait for it. The same on every rank.
+  virtual DeviceShare device_share() const { return {}; }
 
   // Collective. Aligned to 256 bytes; lives as long as the fabric, or until it is released. Throws Failure when the
   // heap is full, with what is left of it.
@@ -110,6 +127,11 @@ class Fabric {
   virtual void signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) = 0;
   // Until the own flag, which `from` raises, is >= target.
   virtual void wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) = 0;
+  // One message more: a signal_add of 1 to `peer`'s semaphore, which lies in the heap as flags do.
+  void signal_next(Stream& stream, int peer, Semaphore* semaphore);
+  // Until one message more has come to the own semaphore, which `from` signals, than waits were made before; an acquire
+  // as `wait`.
+  virtual void wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) = 0;
   // The stream's earlier puts are at their peers, for every rank to see, before any of its later operations begins: a
   // full fence (seq_cst). So of two ranks that each put a word to the other, fence, and read their own (by a get, or by
   // an atomic load), one at least sees what it was given.
@@ -118,6 +140,10 @@ class Fabric {
   // on different streams at once; one team's barriers lie in one stream, or in several that events order.
   virtual void barrier(Stream& stream, std::span<const int> team) = 0;
   void barrier(Stream& stream);  // of the whole world
+
+  // Tells the other ranks that this one has ended with an error of its own: their waits end. What a fabric's destructor
+  // does when an exception is on its way; for who must do so before, as its memory is needed until others have ended.
+  virtual void abandon() {}
 
   // Waits for the stream, then throws what went wrong in it: Timeout with the record of the wait that gave up.
   virtual void synchronize(Stream& stream) = 0;

@@ -38,6 +38,7 @@ class MpiFabric final : public Fabric, public MessageExchange {
   void signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
   void signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
   void wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) override;
+  void wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) override;
   void fence(Stream& stream) override;
   void barrier(Stream& stream, std::span<const int> team) override;
   void synchronize(Stream& stream) override;
@@ -140,6 +141,16 @@ void MpiFabric::barrier(Stream& stream, std::span<const int> team) {
   check(stream, rank(), "barrier");
   require_team(team, size(), rank(), "barrier");
   stream.enqueue([this, ranks = Ranks(team.begin(), team.end())](ThreadPool&) { world_.barrier(ranks); });
+}
+
+void MpiFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) {
+  check(stream, from, "wait_next");
+  const std::size_t offset = offset_of_flag(&semaphore->arrived, "wait_next");
+  offset_of_flag(&semaphore->taken, "wait_next");
+  stream.enqueue([=, this](ThreadPool&) {
+    world_.wait(from, offset, semaphore->taken + 1, tag);
+    ++semaphore->taken;
+  });
 }
 
 void MpiFabric::synchronize(Stream& stream) {

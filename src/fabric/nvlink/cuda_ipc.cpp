@@ -40,27 +40,26 @@ class CudaIpc final : public PeerMemory {
     try {
       check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
       check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-      Offer mine{process_key(), own_, gpu_name(device_), {}};
-      check_cuda(cudaIpcGetMemHandle(&mine.handle, own_), "cudaIpcGetMemHandle");
-      for (const Offer& offer : exchange_.gather(exchange_.world(), mine, "IPC handles"))
-        heaps_.push_back(reach(offer));
     } catch (...) {
-      give_back();
+      cudaFree(own_);
       throw;
     }
   }
 
-  ~CudaIpc() override { give_back(); }
-
-  void close() override {
-    {
-      const CurrentDevice current(device_);
-      check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    }
-    exchange_.meet(exchange_.world(), "GPUs idle");
-    unmap();
-    exchange_.meet(exchange_.world(), "IPC unmapped");  // memory is freed when nobody has it mapped
+  ~CudaIpc() override {
+    on_device([this] { cudaFree(own_); });
   }
+
+  void map() override {
+    const CurrentDevice current(device_);
+    Offer mine{process_key(), own_, gpu_name(device_), {}};
+    check_cuda(cudaIpcGetMemHandle(&mine.handle, own_), "cudaIpcGetMemHandle");
+    for (const Offer& offer : exchange_.gather(exchange_.world(), mine, "IPC handles")) heaps_.push_back(reach(offer));
+    exchange_.meet(exchange_.world(), "heaps mapped");  // who writes first finds everybody ready
+  }
+
+  void close() override { unmap(); }
+  void abandon() override { unmap(); }
 
  private:
   std::byte* reach(const Offer& offer) {
@@ -86,16 +85,19 @@ class CudaIpc final : public PeerMemory {
   }
 
   void unmap() {
-    for (void* memory : mapped_) cudaIpcCloseMemHandle(memory);
+    on_device([this] {
+      for (void* memory : mapped_) cudaIpcCloseMemHandle(memory);
+    });
     mapped_.clear();
   }
 
-  void give_back() {
+  // For what must not throw.
+  template <class Action>
+  void on_device(const Action& action) {
     int former = 0;
     cudaGetDevice(&former);
     cudaSetDevice(device_);
-    unmap();
-    cudaFree(own_);
+    action();
     cudaSetDevice(former);
   }
 
@@ -107,7 +109,7 @@ class CudaIpc final : public PeerMemory {
 
 }  // namespace
 
-std::unique_ptr<PeerMemory> map_cuda_ipc(const PeerMemoryRequest& request) {
+std::unique_ptr<PeerMemory> cuda_ipc(const PeerMemoryRequest& request) {
   return std::make_unique<CudaIpc>(request);
 }
 

@@ -3,8 +3,10 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
-#include "device/spin.h"
+#include "base/deadline.h"
+#include "device/atomics.h"
 
 namespace heddle {
 
@@ -17,12 +19,13 @@ HostExchange::HostExchange(Fabric& host)
   const auto size = world_.size();
   slots_ = host_.allocate(2 * size * kMostBytes).data;
   flags_ = reinterpret_cast<std::uint64_t*>(host_.allocate(size * sizeof(std::uint64_t)).data);
-  parted_ = peers_.at(0, reinterpret_cast<std::uint64_t*>(host_.allocate(sizeof(std::uint64_t)).data));
+  parted_ = peers_.at(0, reinterpret_cast<std::uint64_t*>(host_.allocate(size * sizeof(std::uint64_t)).data));
+  processes_ = gather(world_, own_process(), "processes");
 }
 
 std::size_t HostExchange::heap_bytes(int world_size) {
   constexpr std::size_t kAlignment = 256;  // what `allocate` rounds to
-  return static_cast<std::size_t>(world_size) * (2 * kMostBytes + sizeof(std::uint64_t)) + 3 * kAlignment;
+  return static_cast<std::size_t>(world_size) * (2 * kMostBytes + 2 * sizeof(std::uint64_t)) + 3 * kAlignment;
 }
 
 std::byte* HostExchange::slot(std::uint64_t epoch, int from) const {
@@ -52,10 +55,19 @@ void HostExchange::gather_bytes(std::span<const int> team, const void* mine, voi
   }
 }
 
-void HostExchange::part(std::chrono::nanoseconds limit) {
-  atomic_add(parted_, 1);
-  static_cast<void>(spin_until({nullptr, static_cast<std::uint64_t>(limit.count())}, {rank(), 0, "parting"}, parted_,
-                               static_cast<std::uint64_t>(size())));
+bool HostExchange::part(std::chrono::nanoseconds limit) {
+  const Deadline deadline = Deadline::after(limit);
+  atomic_store(parted_ + rank(), 1);
+  const auto has_parted = [&](int peer) {
+    return atomic_load(parted_ + peer) != 0 ||
+           state_of(processes_[static_cast<std::size_t>(peer)]) == ProcessState::gone;
+  };
+  for (const int peer : world_)
+    while (!has_parted(peer)) {
+      if (deadline.passed()) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a look asks the system
+    }
+  return true;
 }
 
 }  // namespace heddle

@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "device/tag.h"
 #include "fabric/fabric.h"
+#include "fabric/process_state.h"
 
 namespace heddle {
 
@@ -47,9 +48,12 @@ class HostExchange {
   // Throws what went wrong, in the fabric's words, where anything has.
   void check() { host_.synchronize(stream_); }
 
-  // For a rank that ends after a failure, when nothing can be agreed on any more: returns once every rank has called
-  // it, and at the limit at the latest.
-  void part(std::chrono::nanoseconds limit);
+  // For a rank that ends after a failure, when nothing can be agreed on any more: true once every rank has called it or
+  // its process is gone; false at the limit. Works also after the host fabric's failure or abandon().
+  [[nodiscard]] bool part(std::chrono::nanoseconds limit);
+
+  // Ends the other ranks' waits: this one has ended with an error of its own.
+  void abandon() { host_.abandon(); }
 
  private:
   void gather_bytes(std::span<const int> team, const void* mine, void* all, std::size_t each, Tag tag);
@@ -62,8 +66,9 @@ class HostExchange {
   Stream stream_{pool_};
   std::byte* slots_;                   // [2][world][kMostBytes], by the epoch's parity and by who wrote it
   std::uint64_t* flags_;               // [world], by who raises it
-  std::uint64_t* parted_;              // rank 0's counts
+  std::uint64_t* parted_;              // [world], rank 0's: who has parted
   std::vector<std::uint64_t> epochs_;  // of each pair
+  std::vector<ProcessIdentity> processes_;
 };
 
 }  // namespace heddle

@@ -5,7 +5,7 @@
 
 namespace heddle {
 
-std::unique_ptr<PeerMemory> map_nccl_windows(const PeerMemoryRequest&) {
+std::unique_ptr<PeerMemory> nccl_windows(const PeerMemoryRequest&) {
   throw_error<Failure>("this build has no NCCL: build it where nccl.h and nccl_device.h are, or use cuda_ipc");
 }
 

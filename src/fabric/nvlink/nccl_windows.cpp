@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "fabric/nvlink/nccl_comm.h"
 #include "fabric/nvlink/peer_memory.h"
 
@@ -6,20 +8,26 @@ namespace {
 
 class NcclWindows final : public PeerMemory {
  public:
-  explicit NcclWindows(const PeerMemoryRequest& request)
-      : comm_(*request.exchange, request.exchange->world(), request.device, request.deadline) {
-    heaps_ = comm_.addresses(comm_.allocate_window(request.size_bytes));
+  explicit NcclWindows(const PeerMemoryRequest& request) : request_(request) {}
+
+  void map() override {
+    comm_.emplace(*request_.exchange, request_.exchange->world(), request_.device, request_.deadline);
+    heaps_ = comm_->addresses(comm_->allocate_window(request_.size_bytes));
+    request_.exchange->meet(request_.exchange->world(), "windows mapped");
+  }
+  void close() override { comm_->close(); }
+  void abandon() override {
+    if (comm_) comm_->abort();
   }
 
-  void close() override { comm_.close(); }
-
  private:
-  NcclComm comm_;
+  PeerMemoryRequest request_;
+  std::optional<NcclComm> comm_;
 };
 
 }  // namespace
 
-std::unique_ptr<PeerMemory> map_nccl_windows(const PeerMemoryRequest& request) {
+std::unique_ptr<PeerMemory> nccl_windows(const PeerMemoryRequest& request) {
   return std::make_unique<NcclWindows>(request);
 }
 

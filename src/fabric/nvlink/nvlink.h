@@ -9,15 +9,20 @@
 // stores with release at system scope: what the stream did before happens before that kernel, and the release is
 // cumulative. (A cuStreamWriteValue64 would order as much, but takes no address that NCCL or IPC mapped on every
 // driver.) `wait` is a kernel of one thread that polls with acquire: a cuStreamWaitValue64 has no deadline and leaves
-// no record. `fence` is a kernel with a fence at system scope. All may be captured in a graph, and its replays keep
-// counting where the last ended: a barrier's epochs live in the GPU's memory.
+// no record. `wait_next` is the same with its count in the semaphore. `fence` is a kernel with a fence at system scope.
+// All but `signal` and `wait`, which name a value, may be captured in a graph, and its replays keep counting where the
+// last ended: a semaphore's counts and a barrier's epochs live in the GPU's memory.
 //
 // Teams of any shape do not disturb each other's barriers, on one stream or on several; those of one team go into one
 // stream, or into several that events order.
 //
 // Waits give up after the deadline, all waits of the rank with the first; synchronize() then tells every other rank,
-// whose waits end too, and throws. Kernels of one's own should be loaded before ranks begin to wait for each other
-// (CUDA_MODULE_LOADING=EAGER): loading one late may itself wait until the GPU is idle.
+// whose waits end too, and throws.
+//
+// Ranks may share a GPU, as threads of one process (cuda_ipc). While a kernel waits for a rank, that rank's host must do
+// nothing that waits for the GPU to be idle: load a kernel (CUDA_MODULE_LOADING=EAGER loads all at once), allocate or
+// free memory, instantiate a graph. Fabric::meet() says when no kernel waits. Blocks that wait for peers must fit into
+// DeviceShare::sms. Each stream needs a hardware queue (CUDA_DEVICE_MAX_CONNECTIONS, which NvlinkThreads sets to 32).
 #pragma once
 
 #include <chrono>

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/cuda_call.h"
 #include "base/log.h"
+#include "fabric/nvlink/closing.h"
 #include "fabric/nvlink/gpu_name.h"
 #include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/nvlink/nvlink_kernels.h"
@@ -17,8 +18,6 @@
 
 namespace heddle {
 namespace {
-
-constexpr std::chrono::milliseconds kForOthers{500};  // in which they learn of a failure and end their work
 
 std::size_t words(std::size_t count) {
   return count * sizeof(std::uint64_t);
@@ -81,26 +80,34 @@ PinnedRecord::~PinnedRecord() {
   cudaFreeHost(record_);
 }
 
-NvlinkFabric::NvlinkFabric(std::unique_ptr<Fabric> host, int device, const NvlinkOptions& options)
+NvlinkFabric::NvlinkFabric(Unopened, std::unique_ptr<Fabric> host, int device, const NvlinkOptions& options)
     : host_(std::move(host)),
       options_(options),
       device_(current_device(device)),
       exchange_(*host_),
       teams_(*host_),
+      record_(std::make_unique<PinnedRecord>()),
       allocated_(checked_add(own_bytes(static_cast<std::size_t>(host_->size())) + SymmetricHeap::kAlignment,
                              options.fabric.heap_bytes, "heap_bytes")),
       exceptions_at_start_(std::uncaught_exceptions()) {
   require(options.fabric.deadline.count() > 0, "nvlink: a deadline of {} ns", options.fabric.deadline.count());
+}
+
+// What throws here is followed by the destructor, as the other constructor has ended: memory that others may have mapped
+// by then is given back as after any failure.
+NvlinkFabric::NvlinkFabric(std::unique_ptr<Fabric> host, int device, const NvlinkOptions& options)
+    : NvlinkFabric(Unopened{}, std::move(host), device, options) {
   check_peers();
   nvlink::load_kernels();
   const PeerMemoryRequest request{&exchange_, device_, allocated_.size_bytes(), options_.fabric.deadline};
-  memory_ = options_.memory == PeerMemoryKind::nccl_windows ? map_nccl_windows(request) : map_cuda_ipc(request);
+  memory_ = options_.memory == PeerMemoryKind::nccl_windows ? nccl_windows(request) : cuda_ipc(request);
+  memory_->map();
   const auto ranks = static_cast<std::size_t>(size());
   auto* own = reinterpret_cast<std::uint64_t*>(heap() + allocated_.allocate(own_bytes(ranks)).offset);
   arrived_ = own;
   entered_ = own + TeamTable::kMostTeams * ranks;
-  Stream stream(this->device());
-  probe(stream);
+  probe();
+  exchange_.meet(exchange_.world(), "probes read");  // and what the probe took of the GPU is given back
 }
 
 // Every rank looks at its own pairs; who has nothing to say is ended by those who have.
@@ -108,14 +115,19 @@ void NvlinkFabric::check_peers() {
   struct Hello {
     std::size_t heap_bytes;
     GpuName gpu;
-    int device;
+    int sms;
     PeerMemoryKind memory;
   };
-  const Hello mine{options_.fabric.heap_bytes, gpu_name(device_), device_, options_.memory};
+  Hello mine{options_.fabric.heap_bytes, gpu_name(device_), 0, options_.memory};
+  check_cuda(cudaDeviceGetAttribute(&mine.sms, cudaDevAttrMultiProcessorCount, device_), "cudaDeviceGetAttribute");
   const std::vector<Hello> all = exchange_.gather(exchange_.world(), mine, "GPUs");
-  for (std::size_t i = 0; i < all.size(); ++i)
-    for (std::size_t k = 0; k < i; ++k)
-      gpus_are_shared_ = gpus_are_shared_ || std::string_view(all[i].gpu.text) == std::string_view(all[k].gpu.text);
+  share_.sms = mine.sms;
+  for (const Hello& one : all) {
+    const auto ranks = static_cast<int>(std::count_if(all.begin(), all.end(), [&](const Hello& other) {
+      return std::string_view(other.gpu.text) == std::string_view(one.gpu.text);
+    }));
+    share_ = {std::max(share_.ranks, ranks), std::min(share_.sms, one.sms / ranks)};
+  }
   for (int peer = 0; peer < size(); ++peer) {
     const Hello& other = all[static_cast<std::size_t>(peer)];
     require(other.heap_bytes == mine.heap_bytes, "nvlink: rank {} asks for a heap of {} bytes, rank {} for {}", rank(),
@@ -143,7 +155,8 @@ void NvlinkFabric::check_peers() {
 }
 
 // A word through every address, in both directions: a mapping may be there and lead elsewhere.
-void NvlinkFabric::probe(Stream& stream) {
+void NvlinkFabric::probe() {
+  Stream stream(device());
   const auto ranks = static_cast<std::size_t>(size());
   std::uint64_t* slots = entered_ + TeamTable::kMostTeams;
   constexpr std::uint64_t kNonce = 0x48'65'64'64'6c'65;
@@ -166,37 +179,59 @@ void NvlinkFabric::probe(Stream& stream) {
       throw_error<Failure>("nvlink: what rank {} writes to rank {} does not arrive ({})", peer, rank(),
                            name_of(options_.memory));
   }
-  exchange_.meet(exchange_.world(), "probes read");
 }
 
 NvlinkFabric::~NvlinkFabric() {
-  try {
-    if (!failed() && std::uncaught_exceptions() <= exceptions_at_start_) {
-      memory_->close();
+  if (memory_ == nullptr) return;  // an exception before anything was shared: the host fabric tells the others
+  const bool by_exception = std::uncaught_exceptions() > exceptions_at_start_;
+  const auto free = [this] {
+    memory_.reset();
+    record_.reset();
+  };
+  if (!by_exception && !failed()) {
+    try {
+      const auto idle = [this] { wait_until_idle(kLongestWait); };
+      const auto let_go = [this] { memory_->close(); };
+      close_together(exchange_, {idle, let_go, free});
       return;
+    } catch (const std::exception& error) {
+      log_warning("nvlink: rank {}, closing: {}", rank(), error.what());
     }
-    // Nothing can be agreed on any more. The own work ends first, then, if they can, the others', which may still be
-    // writing here.
-    const bool by_exception = std::uncaught_exceptions() > exceptions_at_start_;
-    share_failure();
-    if (by_exception) copy_record(*record_, {.rank = rank(), .from = rank(), .tag = "ended"});  // of this rank alone
-    end_vendor_operations();
-    if (by_exception) host_.reset();  // which tells the others
-    within_deadline(options_.fabric.deadline + std::chrono::seconds(1), "the GPU's last work", [device = device_] {
-      cudaSetDevice(device);
-      cudaDeviceSynchronize();
-    });
-    if (by_exception)
-      std::this_thread::sleep_for(kForOthers);
-    else
-      exchange_.part(kForOthers);
-  } catch (const Timeout& timeout) {
-    // Giving memory back would wait for the same: the process's end does it.
-    log_warning("nvlink: cuda:{}: {}", device_, timeout.what());
-    static_cast<void>(memory_.release());
-  } catch (const std::exception& error) {
-    log_warning("nvlink: cuda:{}: {}", device_, error.what());
   }
+  if (memory_ == nullptr) return;  // only the last meeting has failed
+  const std::chrono::nanoseconds limit = options_.fabric.deadline + std::chrono::seconds(1);
+  try {
+    if (by_exception) abandon();
+    leave();
+    const auto idle = [&] { wait_until_idle(limit); };
+    const auto let_go = [this] { memory_->abandon(); };
+    if (close_after_failure(exchange_, {idle, let_go, free}, limit)) return;
+    log_warning("nvlink: rank {}: not every rank has let go of the heap on cuda:{}; it is freed when this process ends",
+                rank(), device_);
+  } catch (const std::exception& error) {
+    log_warning("nvlink: rank {}: {}; the heap on cuda:{} is freed when this process ends", rank(), error.what(),
+                device_);
+  }
+  static_cast<void>(memory_.release());  // kernels may still use both
+  static_cast<void>(record_.release());
+}
+
+void NvlinkFabric::wait_until_idle(std::chrono::nanoseconds limit) const {
+  within_deadline(limit, "the GPU's last work", [device = device_] {
+    cudaSetDevice(device);
+    cudaDeviceSynchronize();
+  });
+}
+
+void NvlinkFabric::abandon() {
+  share_failure();
+  copy_record(**record_, {.rank = rank(), .from = rank(), .tag = "ended"});  // ends this rank's kernels
+  exchange_.abandon();
+}
+
+void NvlinkFabric::leave() {
+  share_failure();
+  end_vendor_operations();
 }
 
 bool NvlinkFabric::has(Capability capability) const {
@@ -207,7 +242,7 @@ bool NvlinkFabric::has(Capability capability) const {
     case Capability::several_machines:
       return false;
     case Capability::vendor_collectives:
-      return !gpus_are_shared_ && nccl_available();
+      return share_.ranks == 1 && nccl_available();
   }
   return false;
 }
@@ -247,9 +282,7 @@ std::optional<std::size_t> NvlinkFabric::offset_of(const void* place, std::size_
 
 Peers NvlinkFabric::peers(std::span<const int> team) const {
   require_team(team, size(), rank(), "peers");
-  Peers world{.rank = rank(),
-              .size = size(),
-              .waits = {record_.get(), static_cast<std::uint64_t>(options_.fabric.deadline.count())}};
+  Peers world{.rank = rank(), .size = size(), .waits = waits()};
   std::copy(memory_->heaps().begin(), memory_->heaps().end(), world.heaps);
   return world.of(team);
 }
@@ -286,6 +319,7 @@ void NvlinkFabric::copy(Stream& stream, void* destination, const void* source, s
 
 void NvlinkFabric::signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
   check(stream, "signal");
+  reject_capture(stream, "signal");
   std::uint64_t* there = flag_at(peer, flag, "signal");
   const CurrentDevice current(device_);
   nvlink::launch_signal(stream.native(), there, value, nvlink::SignalKind::store);
@@ -300,11 +334,20 @@ void NvlinkFabric::signal_add(Stream& stream, int peer, std::uint64_t* flag, std
 
 void NvlinkFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {
   check(stream, "wait");
+  reject_capture(stream, "wait");
   require(from >= 0 && from < size(), "wait: rank {} is not in a world of {}", from, size());
   const std::uint64_t* here = flag_at(rank(), const_cast<std::uint64_t*>(flag), "wait");
   const CurrentDevice current(device_);
-  nvlink::launch_wait(stream.native(), {record_.get(), static_cast<std::uint64_t>(options_.fabric.deadline.count())},
-                      {rank(), from, tag}, here, target);
+  nvlink::launch_wait(stream.native(), waits(), {rank(), from, tag}, here, target);
+}
+
+void NvlinkFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) {
+  check(stream, "wait_next");
+  require(from >= 0 && from < size(), "wait_next: rank {} is not in a world of {}", from, size());
+  flag_at(rank(), &semaphore->arrived, "wait_next");
+  flag_at(rank(), &semaphore->taken, "wait_next");
+  const CurrentDevice current(device_);
+  nvlink::launch_wait_next(stream.native(), waits(), {rank(), from, tag}, semaphore);
 }
 
 void NvlinkFabric::fence(Stream& stream) {
@@ -366,8 +409,8 @@ void NvlinkFabric::drain(Stream& stream) {
 // both write at once, what is lost is some words of the error.
 void NvlinkFabric::share_failure() {
   WaitRecord& shared = exchange_.shared_record();
-  if (is(*record_, WaitRecord::complete)) copy_record(shared, *record_);
-  if (is(shared, WaitRecord::complete)) copy_record(*record_, shared);
+  if (is(**record_, WaitRecord::complete)) copy_record(shared, **record_);
+  if (is(shared, WaitRecord::complete)) copy_record(**record_, shared);
 }
 
 void NvlinkFabric::end_vendor_operations() {
@@ -380,7 +423,7 @@ std::span<std::byte> NvlinkFabric::heap_memory() const {
 }
 
 bool NvlinkFabric::failed() const {
-  return !is(*record_, WaitRecord::empty) || !is(exchange_.shared_record(), WaitRecord::empty);
+  return !is(**record_, WaitRecord::empty) || !is(exchange_.shared_record(), WaitRecord::empty);
 }
 
 bool NvlinkFabric::vendor_open() {
@@ -410,6 +453,19 @@ std::uint64_t* NvlinkFabric::flag_at(int peer, const std::uint64_t* flag, std::s
   require(reinterpret_cast<std::uintptr_t>(flag) % sizeof(*flag) == 0, "{}: the flag at {} is not aligned to {} bytes",
           operation, static_cast<const void*>(flag), sizeof(*flag));
   return reinterpret_cast<std::uint64_t*>(at(peer, flag, sizeof(*flag), operation));
+}
+
+WaitLimit NvlinkFabric::waits() const {
+  return {record_->get(), static_cast<std::uint64_t>(options_.fabric.deadline.count())};
+}
+
+void NvlinkFabric::reject_capture(const Stream& stream, std::string_view operation) const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check_cuda(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.native()), &status), "cudaStreamIsCapturing");
+  require(status == cudaStreamCaptureStatusNone,
+          "{}: a graph that is captured here would repeat the same value on each replay; use {}_next, which counts on "
+          "the device",
+          operation, operation);
 }
 
 void NvlinkFabric::check(const Stream& stream, std::string_view operation) const {

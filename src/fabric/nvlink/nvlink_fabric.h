@@ -41,7 +41,8 @@ class PinnedRecord {
 class NvlinkFabric final : public Fabric {
  public:
   NvlinkFabric(std::unique_ptr<Fabric> host, int device, const NvlinkOptions& options);
-  // Collective, unless the fabric has failed. Streams are idle by now.
+  // Collective, unless the fabric has failed. Streams are idle by now. After a failure the heap is freed when every
+  // other rank has let go of it, and left to the end of the process, with a warning, when one has not by the deadline.
   ~NvlinkFabric() override;
 
   std::string_view name() const override { return "nvlink"; }
@@ -49,6 +50,7 @@ class NvlinkFabric final : public Fabric {
   int size() const override { return exchange_.size(); }
   Device device() const override { return {DeviceKind::cuda, device_}; }
   bool has(Capability capability) const override;
+  DeviceShare device_share() const override { return share_; }
 
   SymmetricSpan allocate(std::size_t size_bytes) override;
   void release(const SymmetricSpan& span) override;
@@ -60,8 +62,10 @@ class NvlinkFabric final : public Fabric {
   void signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
   void signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
   void wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) override;
+  void wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) override;
   void fence(Stream& stream) override;
   void barrier(Stream& stream, std::span<const int> team) override;
+  void abandon() override;
   void synchronize(Stream& stream) override;
 
   // For NCCL's collectives on this fabric.
@@ -73,14 +77,20 @@ class NvlinkFabric final : public Fabric {
   void remove(Abortable* operations);
 
  private:
+  struct Unopened {};
+  NvlinkFabric(Unopened, std::unique_ptr<Fabric> host, int device, const NvlinkOptions& options);
   void check_peers();
-  void probe(Stream& stream);
+  void probe();
+  void wait_until_idle(std::chrono::nanoseconds limit) const;  // the GPU; throws Timeout
+  void leave();                                                // after a failure: ends what is under way
 
   std::byte* heap() const { return memory_->heaps()[static_cast<std::size_t>(rank())]; }
   // `place`, an own address of the heap, as `peer`'s. Throws InvalidArgument when the bytes are not all in the heap.
   std::byte* at(int peer, const void* place, std::size_t bytes, std::string_view operation) const;
   std::uint64_t* flag_at(int peer, const std::uint64_t* flag, std::string_view operation) const;
   void check(const Stream& stream, std::string_view operation) const;
+  void reject_capture(const Stream& stream, std::string_view operation) const;
+  WaitLimit waits() const;
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes);
 
   void clear(std::byte* place, std::size_t bytes);  // to zero; returns when it is done
@@ -94,12 +104,12 @@ class NvlinkFabric final : public Fabric {
   int device_;
   HostExchange exchange_;
   TeamTable teams_;
-  PinnedRecord record_;
-  std::unique_ptr<PeerMemory> memory_;
+  std::unique_ptr<PinnedRecord> record_;
+  std::unique_ptr<PeerMemory> memory_;  // null: nothing of it is known to the others
   SymmetricHeap allocated_;
   std::uint64_t* arrived_ = nullptr;  // [TeamTable::kMostTeams][size()], symmetric
   std::uint64_t* entered_ = nullptr;  // [TeamTable::kMostTeams], own
-  bool gpus_are_shared_ = false;      // by any two ranks
+  DeviceShare share_;
   int exceptions_at_start_;
   std::mutex vendor_mutex_;
   std::vector<Abortable*> vendor_;

@@ -49,6 +49,10 @@ __global__ void wait_kernel(WaitLimit limit, WaitReason reason, const std::uint6
   static_cast<void>(spin_until(limit, reason, flag, target));
 }
 
+__global__ void wait_next_kernel(WaitLimit limit, WaitReason reason, Semaphore* semaphore) {
+  static_cast<void>(take_next(limit, reason, *semaphore));
+}
+
 // A thread a member. Each tells its peer, then waits for it: who has seen every count has seen all that was written
 // before them.
 __global__ void barrier_kernel(const __grid_constant__ BarrierBody body) {
@@ -109,6 +113,11 @@ void launch_wait(void* stream, const WaitLimit& limit, const WaitReason& reason,
   check_launch("a wait");
 }
 
+void launch_wait_next(void* stream, const WaitLimit& limit, const WaitReason& reason, Semaphore* semaphore) {
+  wait_next_kernel<<<1, 1, 0, native(stream)>>>(limit, reason, semaphore);
+  check_launch("a wait");
+}
+
 void launch_barrier(void* stream, const BarrierBody& body) {
   barrier_kernel<<<1, whole_warps(body.peers.size), 0, native(stream)>>>(body);
   check_launch("a barrier");
@@ -126,10 +135,11 @@ void launch_probe_read(void* stream, const Peers& world, const std::uint64_t* sl
 
 void load_kernels() {
   const void* const kernels[] = {
-      reinterpret_cast<const void*>(&copy_kernel),        reinterpret_cast<const void*>(&store_kernel),
-      reinterpret_cast<const void*>(&add_kernel),         reinterpret_cast<const void*>(&fence_kernel),
-      reinterpret_cast<const void*>(&wait_kernel),        reinterpret_cast<const void*>(&barrier_kernel),
-      reinterpret_cast<const void*>(&probe_write_kernel), reinterpret_cast<const void*>(&probe_read_kernel)};
+      reinterpret_cast<const void*>(&copy_kernel),      reinterpret_cast<const void*>(&store_kernel),
+      reinterpret_cast<const void*>(&add_kernel),       reinterpret_cast<const void*>(&fence_kernel),
+      reinterpret_cast<const void*>(&wait_kernel),      reinterpret_cast<const void*>(&wait_next_kernel),
+      reinterpret_cast<const void*>(&barrier_kernel),   reinterpret_cast<const void*>(&probe_write_kernel),
+      reinterpret_cast<const void*>(&probe_read_kernel)};
   for (const void* kernel : kernels) {
     cudaFuncAttributes attributes{};
     if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess)

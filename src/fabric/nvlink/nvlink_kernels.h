@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "device/peers.h"
+#include "device/semaphore.h"
 #include "device/spin.h"
 
 namespace heddle::nvlink {
@@ -21,6 +22,7 @@ void launch_fence(void* stream);
 // Acquire at system scope; gives up by the limit.
 void launch_wait(void* stream, const WaitLimit& limit, const WaitReason& reason, const std::uint64_t* flag,
                  std::uint64_t target);
+void launch_wait_next(void* stream, const WaitLimit& limit, const WaitReason& reason, Semaphore* semaphore);
 
 // One rank's part in a barrier of a team. `arrived` is a symmetric array with a word for each rank of the world, which
 // holds how many barriers of this team that rank has entered; `entered` is the own count.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "base/cuda_call.h"
 #include "base/error.h"
@@ -28,9 +29,17 @@ FabricOptions host_options(int world_size, const NvlinkOptions& options) {
 // What is wrong with a GPU is said when the fabric is opened on it.
 //
 // Loading a kernel at its first launch takes memory of its GPU, which is mapped into the peers', and that may wait for
-// their kernels, which wait for this one. CUDA reads the variable when it starts.
-void warm_up(int first_device, int num_devices, PeerMemoryKind memory) {
+// their kernels, which wait for this one.
+//
+// Streams beyond the number of hardware queues share one, in which a kernel that waits for a peer would hold up the
+// peer's; 32 is the most.
+void set_environment() {  // CUDA reads it when it starts
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
+void warm_up(int first_device, int num_devices, PeerMemoryKind memory) {
+  set_environment();
   int former = 0;
   const bool any = cudaGetDevice(&former) == cudaSuccess;
   for (int device = first_device; any && device < first_device + num_devices; ++device)
@@ -51,19 +60,25 @@ int device_of(int local_rank, PeerMemoryKind memory) {
 
 }  // namespace
 
-NvlinkThreads::NvlinkThreads(int world_size, const NvlinkOptions& options)
-    : hosts_(std::make_unique<ShmThreads>(world_size, host_options(world_size, options))), options_(options) {
-  warm_up(0, world_size, options.memory);
+NvlinkThreads::NvlinkThreads(int world_size, const NvlinkOptions& options, std::vector<int> devices)
+    : hosts_(std::make_unique<ShmThreads>(world_size, host_options(world_size, options))),
+      options_(options),
+      devices_(std::move(devices)) {
+  require(devices_.empty() || devices_.size() == static_cast<std::size_t>(world_size),
+          "nvlink: {} devices for {} ranks", devices_.size(), world_size);
+  const int most = devices_.empty() ? world_size - 1 : *std::max_element(devices_.begin(), devices_.end());
+  warm_up(0, most + 1, options.memory);
 }
 
 NvlinkThreads::~NvlinkThreads() = default;
 
 std::unique_ptr<Fabric> NvlinkThreads::rank(int rank) {
-  return open_nvlink(hosts_->rank(rank), device_of(rank, options_.memory), options_);
+  const int device = devices_.empty() ? device_of(rank, options_.memory) : devices_.at(static_cast<std::size_t>(rank));
+  return open_nvlink(hosts_->rank(rank), device, options_);
 }
 
 std::unique_ptr<Fabric> join_nvlink_processes(const Launch& launch, const NvlinkOptions& options) {
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);  // before the first call of CUDA
+  set_environment();
   const int device = device_of(launch.local_rank, options.memory);
   warm_up(device, 1, options.memory);
   return open_nvlink(join_shm_processes(launch, host_options(launch.world_size, options)), device, options);

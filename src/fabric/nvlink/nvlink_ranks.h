@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "fabric/launch.h"
 #include "fabric/nvlink/nvlink.h"
@@ -10,13 +11,14 @@ namespace heddle {
 
 class ShmThreads;
 
-// A thread a GPU; rank i has cuda:i, or, with cuda_ipc on a machine of fewer GPUs, cuda:(i mod their number):
+// A thread a GPU; rank i has devices[i], or, without them, cuda:i, or, with cuda_ipc on a machine of fewer GPUs,
+// cuda:(i mod their number). Ranks that share a GPU: fabric.h, DeviceShare.
 //
 //   NvlinkThreads world(4);
 //   run_team(4, [&](TeamMember& member) { auto fabric = world.rank(member.rank()); ... });
 class NvlinkThreads {
  public:
-  explicit NvlinkThreads(int world_size, const NvlinkOptions& options = {});
+  explicit NvlinkThreads(int world_size, const NvlinkOptions& options = {}, std::vector<int> devices = {});
   ~NvlinkThreads();
 
   // Collective: a rank's fabric, once each, on the thread that will use it. Throws as open_nvlink.
@@ -25,6 +27,7 @@ class NvlinkThreads {
  private:
   std::unique_ptr<ShmThreads> hosts_;
   NvlinkOptions options_;
+  std::vector<int> devices_;
 };
 
 // A process a GPU, by its rank among those of this machine, with the same exception. Throws as join_shm_processes and

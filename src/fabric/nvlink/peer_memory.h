@@ -14,17 +14,23 @@ namespace heddle {
 
 class PeerMemory {
  public:
-  // Gives all back. The other ranks must have stopped using it (see `close`).
+  // Frees the own memory. The other ranks have let go of it (closing.h).
   virtual ~PeerMemory() = default;
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  // Address on this rank's GPU of each rank's memory, zeroed; the own at heaps()[rank].
+  // After map(): address on this rank's GPU of each rank's memory; the own at heaps()[rank].
   const std::vector<std::byte*>& heaps() const { return heaps_; }
 
-  // Collective: gives the others' memory back in good order. Without it the destructor leaves the others alone, as is
-  // right when one of them is lost.
+  // Collective, once: tells the others of the own memory, and learns the addresses of theirs, which may be used when
+  // every rank has returned. Throws Failure naming ranks and GPUs, Timeout naming a rank that is late; close or abandon
+  // is due all the same, as others may have mapped this memory by then.
+  virtual void map() = 0;
+
+  // Lets go of the others' memory, of which nothing of this rank is under way any more: collective, in good order; or,
+  // after a failure, alone.
   virtual void close() = 0;
+  virtual void abandon() = 0;
 
  protected:
   PeerMemory() = default;
@@ -38,8 +44,8 @@ struct PeerMemoryRequest {
   std::chrono::nanoseconds deadline;
 };
 
-// Collective over the exchange's world. Throws Failure naming ranks and GPUs, Timeout naming a rank that is late.
-std::unique_ptr<PeerMemory> map_nccl_windows(const PeerMemoryRequest& request);
-std::unique_ptr<PeerMemory> map_cuda_ipc(const PeerMemoryRequest& request);
+// The own memory, zeroed; nobody knows of it before map(). Throws Failure when there is not that much.
+std::unique_ptr<PeerMemory> nccl_windows(const PeerMemoryRequest& request);
+std::unique_ptr<PeerMemory> cuda_ipc(const PeerMemoryRequest& request);
 
 }  // namespace heddle

@@ -36,13 +36,16 @@ ShmFabric::ShmFabric(std::shared_ptr<ShmWorld> world, int rank, std::chrono::nan
 }
 
 ShmFabric::~ShmFabric() {
-  if (std::uncaught_exceptions() > exceptions_at_start_) {
-    atomic_store(&slot(rank_).state, RankSlot::failed);
-    declare_trouble(world_->control(), Trouble::failure, rank_, rank_,
-                    fmt::format("{} has ended with an error of its own", name_of_rank(world_->control(), rank_)));
-  } else {
+  if (std::uncaught_exceptions() > exceptions_at_start_)
+    abandon();
+  else if (atomic_load<Order::relaxed>(&slot(rank_).state) != RankSlot::failed)
     atomic_store(&slot(rank_).state, RankSlot::left);
-  }
+}
+
+void ShmFabric::abandon() {
+  atomic_store(&slot(rank_).state, RankSlot::failed);
+  declare_trouble(world_->control(), Trouble::failure, rank_, rank_,
+                  fmt::format("{} has ended with an error of its own", name_of_rank(world_->control(), rank_)));
 }
 
 std::vector<std::uint64_t> ShmFabric::exchange(std::uint64_t value) {
@@ -133,6 +136,16 @@ void ShmFabric::barrier(Stream& stream, std::span<const int> team) {
         for (int peer = 0; peer < size(); ++peer)
           if (members.has(peer)) await(peer, &epochs[peer].entered, epoch, "barrier");
       });
+}
+
+void ShmFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) {
+  check(stream, from, "wait_next");
+  check_flag(&semaphore->arrived, "wait_next");
+  check_flag(&semaphore->taken, "wait_next");
+  stream.enqueue([this, from, semaphore, tag](ThreadPool&) {
+    await(from, &semaphore->arrived, semaphore->taken + 1, tag);
+    ++semaphore->taken;
+  });
 }
 
 void ShmFabric::synchronize(Stream& stream) {

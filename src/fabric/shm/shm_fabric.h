@@ -42,8 +42,10 @@ class ShmFabric final : public Fabric {
   void signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
   void signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
   void wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) override;
+  void wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) override;
   void fence(Stream& stream) override;
   void barrier(Stream& stream, std::span<const int> team) override;
+  void abandon() override;
   void synchronize(Stream& stream) override;
 
  private:
