@@ -164,6 +164,11 @@ void* end_capture(void* stream) {
   const cudaError_t error = cudaGraphInstantiate(&graph, captured, 0);
   cudaGraphDestroy(captured);
   check_cuda(error, "cudaGraphInstantiate");
+  // Its memory on the GPU is taken now, not by the first launch, which may have to wait for another rank's kernel.
+  if (const cudaError_t uploaded = cudaGraphUpload(graph, static_cast<cudaStream_t>(stream)); uploaded != cudaSuccess) {
+    cudaGraphExecDestroy(graph);
+    check_cuda(uploaded, "cudaGraphUpload");
+  }
   return graph;
 }
 

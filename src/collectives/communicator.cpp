@@ -231,8 +231,15 @@ Choice Communicator::instead_of(const Choice& choice, std::size_t bytes) const {
 
 Choice Communicator::choose(Collective collective, std::size_t bytes, Memory memory) const {
   if (!fabric_->has(Capability::peer_addresses)) return {Algorithm::put};
-  const Choice choice = forced_ ? *forced_ : heddle::choose(tables_[static_cast<std::size_t>(collective)], bytes);
-  return is_possible(collective, choice, bytes, memory) ? choice : instead_of(choice, bytes);
+  // Where ranks share a GPU, the blocks of all must be resident at once.
+  const DeviceShare share = fabric_->device_share();
+  const auto within_share = [&](Choice choice) {
+    if (share.ranks > 1) choice.blocks = std::clamp(choice.blocks, 1, std::max(1, share.sms));
+    return choice;
+  };
+  const Choice choice =
+      within_share(forced_ ? *forced_ : heddle::choose(tables_[static_cast<std::size_t>(collective)], bytes));
+  return is_possible(collective, choice, bytes, memory) ? choice : within_share(instead_of(choice, bytes));
 }
 
 void Communicator::force(std::optional<Choice> choice) {

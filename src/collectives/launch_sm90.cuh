@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(kThreadsOf<Program>, 1)
 // Blocks wait for the same block of the others, never for one of their own rank, so they need not all be resident.
 template <class Program>
 void launch(const Communicator& communicator, const Program& program, const Choice& choice, Stream& stream) {
+  const CurrentDevice current(stream.device().index);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -40,7 +41,8 @@ void launch(const Communicator& communicator, const Program& program, const Choi
   config.blockDim = static_cast<unsigned>(kThreadsOf<Program> == 512 ? choice.threads : kThreadsOf<Program>);
   config.stream = static_cast<cudaStream_t>(stream.native());
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  // Where ranks share a GPU, a kernel that is there ahead of its time holds an SM that a peer's kernel may need.
+  config.numAttrs = communicator.fabric().device_share().ranks > 1 ? 0 : 1;
   // As all kernels of a step have it (device/launch_sm90.cuh): where it differs, a multiprocessor drains in between.
   cudaError_t error = cudaFuncSetAttribute(run_collective<Program>, cudaFuncAttributePreferredSharedMemoryCarveout,
                                            cudaSharedmemCarveoutMaxShared);

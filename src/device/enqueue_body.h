@@ -47,6 +47,7 @@ void enqueue_body(Stream& stream, const BodyShape& shape, const Body& body) {
     return;
   }
 #ifdef __CUDACC__
+  const CurrentDevice current(stream.device().index);
   run_body<<<shape.blocks, shape.threads, 0, static_cast<cudaStream_t>(stream.native())>>>(body);
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) throw_cuda_error("cannot launch a kernel", error);
