@@ -1,5 +1,5 @@
-// heddle_collective_cases --fabric shm|nvlink|nvlink-ipc [--threads N] [--largest COUNT] [--soak CALLS] [--seed N]
-//   [--deadline SECONDS]
+// heddle_collective_cases --fabric shm|nvlink|nvlink-ipc [--threads N] [--largest COUNT] [--soak CALLS] [--replays RUNS]
+//   [--seed N] [--deadline SECONDS]
 // Runs the collectives' course on a fabric: as a rank of `heddle launch`, or (--threads) with ranks as threads. A line
 // a part; exit code 1 when something is wrong. Needs no GoogleTest, so it runs on machines that have none.
 #include <fmt/format.h>
@@ -43,6 +43,8 @@ int run(int argc, char** argv) {
       course.largest = number<std::size_t>(option, value);
     } else if (option == "--soak") {
       course.soak_calls = number<int>(option, value);
+    } else if (option == "--replays") {
+      course.replays = number<int>(option, value);
     } else if (option == "--seed") {
       course.seed = number<std::uint32_t>(option, value);
     } else if (option == "--deadline") {

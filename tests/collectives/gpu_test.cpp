@@ -1,5 +1,5 @@
-// The course of the kernels with GPUs as threads of one process; skipped where there are fewer than two. Processes are
-// heddle_collective_cases's affair.
+// The course of the kernels with ranks as threads of one process, on GPUs of their own and on one that they share;
+// skipped where there are too few. Processes are heddle_collective_cases's affair.
 #include <gtest/gtest.h>
 
 #include "collectives/cases.h"
@@ -9,13 +9,37 @@
 namespace heddle {
 namespace {
 
-TEST(OnGpus, CollectivesGiveTheBitsOfTheOracle) {
-  const int gpus = kHaveCuda ? static_cast<int>(discover_gpus().gpus.size()) : 0;
-  if (gpus < 2) GTEST_SKIP() << "needs two GPUs, there are " << gpus;
-  const CollectiveCourse course{.largest = 20001, .soak_calls = 200};
-  run_ranks("nvlink", gpus, {.heap_bytes = heap_bytes_of(course, gpus, DeviceKind::cuda)},
+int num_gpus() {
+  return kHaveCuda ? static_cast<int>(discover_gpus().gpus.size()) : 0;
+}
+
+void run_on_gpus(std::string_view fabric_name, int ranks, const CollectiveCourse& course) {
+  run_ranks(fabric_name, ranks, {.heap_bytes = heap_bytes_of(course, ranks, DeviceKind::cuda)},
             [&](Fabric& fabric, Stream& stream) { run_course(fabric, stream, course, [](const std::string&) {}); });
 }
+
+TEST(OnGpus, CollectivesGiveTheBitsOfTheOracle) {
+  if (num_gpus() < 2) GTEST_SKIP() << "needs two GPUs, there are " << num_gpus();
+  run_on_gpus("nvlink", num_gpus(), {.largest = 20001, .soak_calls = 200});
+}
+
+class OnOneGpu : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (num_gpus() != 1) GTEST_SKIP() << "needs one GPU that all ranks share, there are " << num_gpus();
+  }
+};
+
+TEST_P(OnOneGpu, CollectivesGiveTheBitsOfTheOracle) {
+  run_on_gpus("nvlink-ipc", GetParam(), {.largest = 4099, .soak_calls = 200});
+}
+
+TEST_P(OnOneGpu, SumsOfAGraphReplayedTenThousandTimesHaveTheBitsOfEagerCalls) {
+  if (GetParam() > 4) GTEST_SKIP() << "as long as the others together, and nothing new";
+  run_on_gpus("nvlink-ipc", GetParam(), {.largest = 64, .replays = 10'000});
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, OnOneGpu, testing::Values(2, 4, 8));
 
 }  // namespace
 }  // namespace heddle

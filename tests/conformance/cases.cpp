@@ -35,6 +35,11 @@ std::span<const Case> all_cases() {
       {"device_waits", device_waits, 1, true},
       {"device_atomics", atomics_under_contention, 1, true},
       {"device_teams", team_peers_are_the_teams, 1, true},
+      {"semaphore", semaphores_count_messages},
+      {"replay", programs_run_again_and_again},
+      {"replay_rejects_values", captured_values_are_rejected},
+      {"device_semaphores", device_semaphores, 1, true},
+      {"device_groups", groups_wait_apart, 1, true},
   };
   return kCases;
 }

@@ -24,6 +24,10 @@ std::string_view reason_to_skip(const Case& one, const Fabric& fabric);
 // One iteration after another with random delays on random ranks: put, signal, wait, and a barrier now and then.
 void soak(Context& context, int iterations);
 
+// A program with delays inside its kernels, so many times one by one, then captured once and replayed as often: each
+// run's messages must be that run's, and the bits of both the same (replay_cases.cpp).
+void soak_of_replays(Context& context, int replays);
+
 // transfer_cases.cpp
 void put_to_a_neighbour(Context& context);
 void put_to_everybody(Context& context);
@@ -50,6 +54,15 @@ void store_buffering_with_barrier(Context& context);
 void fence_orders_a_polled_put(Context& context);
 void fence_reaches_a_third(Context& context);
 void fence_between_a_put_and_a_get(Context& context);
+
+// replay_cases.cpp
+void semaphores_count_messages(Context& context);
+void programs_run_again_and_again(Context& context);
+void device_semaphores(Context& context);
+void captured_values_are_rejected(Context& context);
+
+// group_cases.cpp
+void groups_wait_apart(Context& context);
 
 // device_cases.cpp: the vocabulary of one_sided.h and atomics.h, from whatever a stream drives
 void device_moves_bytes(Context& context);

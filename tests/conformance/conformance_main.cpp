@@ -37,6 +37,9 @@ void add_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--soak", arguments.course.soak_iterations, "iterations of the soak, after the cases")
       ->check(CLI::Range(0, 100'000'000))
       ->capture_default_str();
+  app.add_option("--replays", arguments.course.replays, "of a captured graph with random delays, after the cases")
+      ->check(CLI::Range(0, 100'000'000))
+      ->capture_default_str();
   app.add_option("--seed", arguments.course.options.seed, "of what is random")->capture_default_str();
   app.add_option("--deadline", arguments.deadline_seconds, "seconds that a wait may last")
       ->check(CLI::Range(0.01, 86400.0))

@@ -44,7 +44,9 @@ Context::Context(Fabric& fabric, Stream& stream, const Options& options)
       options_(options),
       areas_(fabric.allocate(2 * area_bytes(options))),
       flags_(fabric.allocate(kFlags * sizeof(std::uint64_t))),
-      own_(area_bytes(options), fabric.device()) {}
+      own_(area_bytes(options), fabric.device()) {
+  fabric_.meet();  // from here on kernels may wait for other ranks, and nobody allocates
+}
 
 int Context::rounds() const {
   return std::max(20, options_.rounds / std::max(1, size() / 2));
@@ -57,6 +59,7 @@ void Context::write(void* place, std::span<const std::byte> bytes) {
 
 Bytes Context::read(const void* place, std::size_t size_bytes) {
   Bytes bytes(size_bytes);
+  fabric_.synchronize(stream_);  // a copy to the host's memory may hold up other ranks' launches while it waits
   if (size_bytes != 0) enqueue_copy(stream_, bytes.data(), place, size_bytes);
   fabric_.synchronize(stream_);
   return bytes;
@@ -64,6 +67,7 @@ Bytes Context::read(const void* place, std::size_t size_bytes) {
 
 std::uint64_t Context::read_word(const void* place) {
   std::uint64_t word = 0;
+  fabric_.synchronize(stream_);
   enqueue_copy(stream_, &word, place, sizeof(word));
   fabric_.synchronize(stream_);
   return word;
@@ -78,6 +82,22 @@ void Context::clear_flags() {
   meet();
   write(flags_.data, Bytes(flags_.size_bytes));
   meet();
+}
+
+Seen::Seen(Context& context, std::size_t words)
+    : context_(context), words_(words), memory_(words * sizeof(std::uint64_t), context.fabric().device()) {
+  context.fabric().meet();
+}
+
+void Seen::note(Stream& stream, std::size_t i, const void* place, std::size_t words) {
+  enqueue_copy(stream, memory_.data() + i * sizeof(std::uint64_t), place, words * sizeof(std::uint64_t));
+}
+
+std::vector<std::uint64_t> Seen::read() {
+  const Bytes bytes = context_.read(memory_.data(), memory_.size_bytes());
+  std::vector<std::uint64_t> words(words_);
+  std::memcpy(words.data(), bytes.data(), bytes.size());
+  return words;
 }
 
 }  // namespace heddle::conformance

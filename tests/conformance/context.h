@@ -85,4 +85,23 @@ class Context {
   Buffer own_;
 };
 
+// What a case sees on its way: words of the device's memory, copied there in stream order and looked at when all is
+// done, so that no host waits in between, nor holds up ranks of the same process that share its GPU.
+class Seen {
+ public:
+  // Collective: memory is taken before any kernel waits.
+  Seen(Context& context, std::size_t words);
+
+  // Enqueues a copy of `words` words at `place`, to be found at index i, i + 1, ...
+  void note(Stream& stream, std::size_t i, const void* place, std::size_t words = 1);
+
+  // All of them; returns when it is done.
+  std::vector<std::uint64_t> read();
+
+ private:
+  Context& context_;
+  std::size_t words_;
+  Buffer memory_;
+};
+
 }  // namespace heddle::conformance

@@ -3,7 +3,6 @@
 #include <numeric>
 #include <vector>
 
-#include "base/copy.h"
 #include "base/thread_pool.h"
 #include "conformance/cases.h"
 
@@ -33,11 +32,10 @@ struct TeamRounds {
   Ranks team;
   int rounds;
   std::size_t first_word;
-  std::vector<std::uint64_t> seen;  // [round][world rank]
+  Seen seen;  // [round][world rank]
 
   void enqueue(Context& context, Stream& stream) {
     const auto size = static_cast<std::size_t>(context.size());
-    seen.assign(static_cast<std::size_t>(rounds) * size, 0);
     for (int round = 0; round < rounds; ++round) {
       // Two places in turns: who is a round ahead writes the other.
       const std::size_t words = first_word + static_cast<std::size_t>(round % 2) * size;
@@ -45,21 +43,26 @@ struct TeamRounds {
         context.fabric().put(stream, peer, word(context.left(), words + static_cast<std::size_t>(context.rank())),
                              word(context.own(), static_cast<std::size_t>(round)), kWord);
       context.fabric().barrier(stream, team);
-      enqueue_copy(stream, &seen[static_cast<std::size_t>(round) * size], word(context.left(), words), size * kWord);
+      seen.note(stream, static_cast<std::size_t>(round) * size, word(context.left(), words), size);
     }
   }
 
   // The own words hold round + 1.
-  void check(const Context& context) const {
+  void check(const Context& context) {
+    const std::vector<std::uint64_t> words = seen.read();
     for (int round = 0; round < rounds; ++round) {
       for (const int peer : team) {
-        const std::uint64_t got = seen[static_cast<std::size_t>(round * context.size() + peer)];
+        const std::uint64_t got = words[static_cast<std::size_t>(round * context.size() + peer)];
         expect(got == static_cast<std::uint64_t>(round) + 1, "barrier {} of a team of {}: rank {}'s word is {}",
                round + 1, team.size(), peer, got);
       }
     }
   }
 };
+
+Seen team_seen(Context& context, int rounds) {
+  return Seen(context, static_cast<std::size_t>(rounds) * static_cast<std::size_t>(context.size()));
+}
 
 std::vector<Ranks> sub_teams(int size) {
   Ranks world(static_cast<std::size_t>(size));
@@ -147,7 +150,8 @@ void fence_orders_puts(Context& context) {
 void barrier_of_the_world(Context& context) {
   Ranks world(static_cast<std::size_t>(context.size()));
   std::iota(world.begin(), world.end(), 0);
-  TeamRounds all{.team = world, .rounds = context.rounds() / 4, .first_word = 0, .seen = {}};
+  const int rounds = context.rounds() / 4;
+  TeamRounds all{.team = world, .rounds = rounds, .first_word = 0, .seen = team_seen(context, rounds)};
   fill_own_with_numbers(context, static_cast<std::size_t>(all.rounds), 1);
   context.meet();
   all.enqueue(context, context.stream());
@@ -164,14 +168,14 @@ void barriers_of_sub_teams(Context& context) {
     courses.push_back({.team = teams[i],
                        .rounds = 3 + static_cast<int>(i),
                        .first_word = 2 * i * static_cast<std::size_t>(context.size()),
-                       .seen = {}});
+                       .seen = team_seen(context, 3 + static_cast<int>(i))});
   }
   fill_own_with_numbers(context, 64, 1);
   context.meet();
   for (TeamRounds& course : courses)
     if (contains(course.team, context.rank())) course.enqueue(context, context.stream());
   context.fabric().synchronize(context.stream());
-  for (const TeamRounds& course : courses)
+  for (TeamRounds& course : courses)
     if (contains(course.team, context.rank())) course.check(context);
   context.meet();
 }
@@ -182,12 +186,13 @@ void barriers_on_two_streams(Context& context) {
   Ranks world(static_cast<std::size_t>(context.size()));
   std::iota(world.begin(), world.end(), 0);
   const auto size = static_cast<std::size_t>(context.size());
-  TeamRounds all{.team = world, .rounds = 40, .first_word = 0, .seen = {}};
-  TeamRounds two{.team = pair, .rounds = 57, .first_word = 2 * size, .seen = {}};
+  TeamRounds all{.team = world, .rounds = 40, .first_word = 0, .seen = team_seen(context, 40)};
+  TeamRounds two{.team = pair, .rounds = 57, .first_word = 2 * size, .seen = team_seen(context, 57)};
   fill_own_with_numbers(context, 64, 1);
   context.meet();
   ThreadPool pool(1);
   Stream other = context.fabric().device().kind == DeviceKind::cpu ? Stream(pool) : Stream(context.fabric().device());
+  context.fabric().meet();  // no stream is made while a peer's kernel waits
   two.enqueue(context, other);
   all.enqueue(context, context.stream());
   context.fabric().synchronize(other);
@@ -202,7 +207,7 @@ void message_passing(Context& context) {
   context.clear_flags();
   const int rounds = context.rounds();
   fill_own_with_numbers(context, std::min<std::size_t>(1000, context.options().largest_bytes / kWord), 1);
-  std::vector<std::uint64_t> seen(static_cast<std::size_t>(rounds) * 2);
+  Seen seen(context, static_cast<std::size_t>(rounds) * 2);
   Fabric& fabric = context.fabric();
   Stream& stream = context.stream();
   const auto source = [&](int round) { return word(context.own(), static_cast<std::size_t>(round % 1000)); };
@@ -212,16 +217,16 @@ void message_passing(Context& context) {
     fabric.put(stream, context.next(), word(context.left(), 100), source(round), kWord);
     fabric.signal(stream, context.next(), context.flag(0), epoch);
     fabric.wait(stream, context.previous(), context.flag(0), epoch, "message");
-    enqueue_copy(stream, &seen[static_cast<std::size_t>(round) * 2], word(context.left(), 0), kWord);
-    enqueue_copy(stream, &seen[static_cast<std::size_t>(round) * 2 + 1], word(context.left(), 100), kWord);
+    seen.note(stream, static_cast<std::size_t>(round) * 2, word(context.left(), 0));
+    seen.note(stream, static_cast<std::size_t>(round) * 2 + 1, word(context.left(), 100));
     fabric.signal(stream, context.previous(), context.flag(1), epoch);
     fabric.wait(stream, context.next(), context.flag(1), epoch, "answer");
   }
-  fabric.synchronize(stream);
+  const std::vector<std::uint64_t> got = seen.read();
   for (int round = 0; round < rounds; ++round)
     for (const std::size_t which : {0, 1})
-      expect(seen[static_cast<std::size_t>(round) * 2 + which] == static_cast<std::uint64_t>(round % 1000) + 1,
-             "message {}: word {} is {}", round, which, seen[static_cast<std::size_t>(round) * 2 + which]);
+      expect(got[static_cast<std::size_t>(round) * 2 + which] == static_cast<std::uint64_t>(round % 1000) + 1,
+             "message {}: word {} is {}", round, which, got[static_cast<std::size_t>(round) * 2 + which]);
   context.meet();
 }
 
@@ -230,7 +235,7 @@ void message_to_a_third(Context& context) {
   context.clear_flags();
   const int rounds = context.rounds() / 4;
   fill_own_with_numbers(context, static_cast<std::size_t>(rounds), 1);
-  std::vector<std::uint64_t> seen(static_cast<std::size_t>(rounds));
+  Seen seen(context, static_cast<std::size_t>(rounds));
   std::byte* fetched = context.right();
   Fabric& fabric = context.fabric();
   Stream& stream = context.stream();
@@ -240,14 +245,14 @@ void message_to_a_third(Context& context) {
     fabric.signal(stream, context.next(2), context.flag(0), epoch);
     fabric.wait(stream, context.previous(2), context.flag(0), epoch, "third");
     fabric.get(stream, context.previous(), fetched, context.left(), kWord);
-    enqueue_copy(stream, &seen[static_cast<std::size_t>(round)], fetched, kWord);
+    seen.note(stream, static_cast<std::size_t>(round), fetched);
     fabric.signal(stream, context.previous(2), context.flag(1), epoch);
     fabric.wait(stream, context.next(2), context.flag(1), epoch, "third's answer");
   }
-  fabric.synchronize(stream);
+  const std::vector<std::uint64_t> got = seen.read();
   for (int round = 0; round < rounds; ++round)
-    expect(seen[static_cast<std::size_t>(round)] == static_cast<std::uint64_t>(round) + 1, "round {}: the word is {}",
-           round, seen[static_cast<std::size_t>(round)]);
+    expect(got[static_cast<std::size_t>(round)] == static_cast<std::uint64_t>(round) + 1, "round {}: the word is {}",
+           round, got[static_cast<std::size_t>(round)]);
   context.meet();
 }
 
@@ -257,7 +262,7 @@ void messages_are_causal(Context& context) {
   const int rounds = context.rounds() / 4;
   const int last = context.size() - 1;
   fill_own_with_numbers(context, static_cast<std::size_t>(rounds), 1);
-  std::vector<std::uint64_t> seen(static_cast<std::size_t>(rounds));
+  Seen seen(context, static_cast<std::size_t>(rounds));
   Fabric& fabric = context.fabric();
   Stream& stream = context.stream();
   for (int round = 0; round < rounds; ++round) {
@@ -265,14 +270,14 @@ void messages_are_causal(Context& context) {
     if (context.rank() == 0)
       fabric.put(stream, last, context.left(), word(context.own(), static_cast<std::size_t>(round)), kWord);
     if (context.rank() > 0) fabric.wait(stream, context.previous(), context.flag(0), epoch, "hearsay");
-    if (context.rank() == last) enqueue_copy(stream, &seen[static_cast<std::size_t>(round)], context.left(), kWord);
+    if (context.rank() == last) seen.note(stream, static_cast<std::size_t>(round), context.left());
     fabric.signal(stream, context.next(), context.flag(0), epoch);  // from the last to rank 0: it was read
     if (context.rank() == 0) fabric.wait(stream, last, context.flag(0), epoch, "it was read");
   }
-  fabric.synchronize(stream);
+  const std::vector<std::uint64_t> got = seen.read();
   for (int round = 0; context.rank() == last && round < rounds; ++round)
-    expect(seen[static_cast<std::size_t>(round)] == static_cast<std::uint64_t>(round) + 1, "round {}: the word is {}",
-           round, seen[static_cast<std::size_t>(round)]);
+    expect(got[static_cast<std::size_t>(round)] == static_cast<std::uint64_t>(round) + 1, "round {}: the word is {}",
+           round, got[static_cast<std::size_t>(round)]);
   context.meet();
 }
 
@@ -282,7 +287,7 @@ void flags_are_used_again(Context& context) {
   constexpr std::size_t kPlaces = 3;
   const int rounds = 2 * context.rounds();
   fill_own_with_numbers(context, 1000, 1);
-  std::vector<std::uint64_t> seen(static_cast<std::size_t>(rounds));
+  Seen seen(context, static_cast<std::size_t>(rounds));
   Fabric& fabric = context.fabric();
   Stream& stream = context.stream();
   for (int round = 0; round < rounds; ++round) {
@@ -295,13 +300,13 @@ void flags_are_used_again(Context& context) {
                kWord);
     fabric.signal(stream, context.next(), full, epoch);
     fabric.wait(stream, context.previous(), full, epoch, "place is full");
-    enqueue_copy(stream, &seen[static_cast<std::size_t>(round)], word(context.left(), place), kWord);
+    seen.note(stream, static_cast<std::size_t>(round), word(context.left(), place));
     fabric.signal(stream, context.previous(), empty, epoch);
   }
-  fabric.synchronize(stream);
+  const std::vector<std::uint64_t> got = seen.read();
   for (int round = 0; round < rounds; ++round)
-    expect(seen[static_cast<std::size_t>(round)] == static_cast<std::uint64_t>(round % 1000) + 1,
-           "round {}: the word is {}", round, seen[static_cast<std::size_t>(round)]);
+    expect(got[static_cast<std::size_t>(round)] == static_cast<std::uint64_t>(round % 1000) + 1,
+           "round {}: the word is {}", round, got[static_cast<std::size_t>(round)]);
   context.meet();
 }
 
@@ -310,7 +315,7 @@ void store_buffering_with_barrier(Context& context) {
   const int rounds = context.rounds() / 10;
   fill_own_with_numbers(context, static_cast<std::size_t>(rounds), 1);
   context.meet();
-  std::vector<std::uint64_t> seen(static_cast<std::size_t>(rounds));
+  Seen seen(context, static_cast<std::size_t>(rounds));
   Fabric& fabric = context.fabric();
   Stream& stream = context.stream();
   for (int round = 0; round < rounds; ++round) {
@@ -318,13 +323,13 @@ void store_buffering_with_barrier(Context& context) {
     fabric.fence(stream);
     fabric.barrier(stream);
     fabric.get(stream, context.next(), context.right(), context.left(), kWord);
-    enqueue_copy(stream, &seen[static_cast<std::size_t>(round)], context.right(), kWord);
+    seen.note(stream, static_cast<std::size_t>(round), context.right());
     fabric.barrier(stream);
   }
-  fabric.synchronize(stream);
+  const std::vector<std::uint64_t> got = seen.read();
   for (int round = 0; round < rounds; ++round)
-    expect(seen[static_cast<std::size_t>(round)] == static_cast<std::uint64_t>(round) + 1, "round {}: the word is {}",
-           round, seen[static_cast<std::size_t>(round)]);
+    expect(got[static_cast<std::size_t>(round)] == static_cast<std::uint64_t>(round) + 1, "round {}: the word is {}",
+           round, got[static_cast<std::size_t>(round)]);
   context.meet();
 }
 

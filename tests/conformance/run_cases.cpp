@@ -16,6 +16,7 @@ void run_cases(Fabric& fabric, Stream& stream, const Course& course,
     } catch (const std::exception& error) {
       throw CheckFailed(fmt::format("{}, rank {} of {}: {}", name, fabric.rank(), fabric.size(), error.what()));
     }
+    fabric.meet();  // what the case had of the device is given back while nobody waits
     report(name, "");
   };
   for (const Case& one : all_cases()) {
@@ -27,6 +28,7 @@ void run_cases(Fabric& fabric, Stream& stream, const Course& course,
     }
   }
   if (course.soak_iterations > 0) run("soak", [&] { soak(context, course.soak_iterations); });
+  if (course.replays > 0) run("replay soak", [&] { soak_of_replays(context, course.replays); });
 }
 
 }  // namespace heddle::conformance

@@ -13,6 +13,7 @@ struct Course {
   Options options;
   std::string only;  // the case of that name; "": all
   int soak_iterations = 0;
+  int replays = 0;  // of the soak of replays
 };
 
 // Runs every case (and the soak, if any) and tells `report` of each one's end: its name, and why it was skipped or "".

@@ -1,9 +1,11 @@
-// The fabric nvlink on GPUs. Each test skips where there are fewer than two, and says so.
+// The fabric nvlink on GPUs. Ranks share GPUs where cuda_ipc gives the memory, so that one GPU is enough; a test that
+// needs more skips, and says so.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
-#include <array>
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -12,7 +14,6 @@
 #include "base/error.h"
 #include "base/team.h"
 #include "conformance/run_cases.h"
-#include "device/wait_record.h"
 #include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/nvlink/nvlink_ranks.h"
 
@@ -23,6 +24,13 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
+// Before CUDA starts, which reads it: as NvlinkThreads would, but the tests ask for GPUs first.
+const bool environment_is_set = [] {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  return true;
+}();
+
 int num_gpus() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
@@ -30,88 +38,86 @@ int num_gpus() {
   return count;
 }
 
-std::size_t used_memory(int device) {
-  std::size_t free = 0;
-  std::size_t total = 0;
-  cudaSetDevice(device);
-  cudaMemGetInfo(&free, &total);
-  return total - free;
+std::vector<std::size_t> used_memory() {  // by GPU
+  std::vector<std::size_t> used;
+  for (int device = 0; device < num_gpus(); ++device) {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    cudaSetDevice(device);
+    cudaMemGetInfo(&free, &total);
+    used.push_back(total - free);
+  }
+  return used;
+}
+
+// Of a heap of 64 MiB a rank nothing is left.
+void expect_freed(const std::vector<std::size_t>& before) {
+  const std::vector<std::size_t> after = used_memory();
+  for (std::size_t device = 0; device < after.size(); ++device)
+    EXPECT_LE(after[device], before[device] + (32 << 20)) << "cuda:" << device;
+}
+
+NvlinkOptions options_of(PeerMemoryKind memory, std::size_t heap_bytes) {
+  NvlinkOptions options;
+  options.memory = memory;
+  options.fabric.heap_bytes = heap_bytes;
+  options.fabric.deadline = std::chrono::seconds(5);
+  options.vendor_deadline = std::chrono::seconds(10);
+  return options;
+}
+
+// body(fabric, stream) on each rank, a thread each; `devices` as NvlinkThreads has them.
+template <class Body>
+void on_ranks(int ranks, const NvlinkOptions& options, const std::vector<int>& devices, Body body) {
+  NvlinkThreads world(ranks, options, devices);
+  run_team(ranks, [&](TeamMember& member) {
+    const auto fabric = world.rank(member.rank());
+    Stream stream(fabric->device());
+    fabric->meet();  // all have their streams
+    body(*fabric, stream);
+  });
 }
 
 class Nvlink : public ::testing::TestWithParam<PeerMemoryKind> {
  protected:
   void SetUp() override {
-    if (num_gpus() < 2) GTEST_SKIP() << "needs two GPUs; there are " << num_gpus();
+    const int needed = GetParam() == PeerMemoryKind::nccl_windows ? 2 : 1;
+    if (num_gpus() < needed) GTEST_SKIP() << "needs " << needed << " GPUs; there are " << num_gpus();
     if (GetParam() == PeerMemoryKind::nccl_windows && !nccl_available())
       GTEST_SKIP() << "needs the NCCL that this was built with";
   }
 
   static NvlinkOptions options(std::size_t heap_bytes = std::size_t{8} << 20) {
-    NvlinkOptions options;
-    options.memory = GetParam();
-    options.fabric.heap_bytes = heap_bytes;
-    options.fabric.deadline = std::chrono::seconds(5);
-    options.vendor_deadline = std::chrono::seconds(10);
-    return options;
+    return options_of(GetParam(), heap_bytes);
   }
+
+  static int several_ranks() { return std::clamp(num_gpus(), 2, 4); }
 
   template <class Body>
   static void on_gpus(int ranks, const NvlinkOptions& options, Body body) {
-    NvlinkThreads world(ranks, options);
-    run_team(ranks, [&](TeamMember& member) {
-      const auto fabric = world.rank(member.rank());
-      Stream stream(fabric->device());
-      body(*fabric, stream);
-    });
+    on_ranks(ranks, options, {}, body);
   }
 };
 
 TEST_P(Nvlink, PassesTheCases) {
   conformance::Course course;
   course.options.rounds = 100;
-  on_gpus(std::min(num_gpus(), 4), options(conformance::heap_bytes_for(course.options)),
+  on_gpus(several_ranks(), options(conformance::heap_bytes_for(course.options)),
           [&](Fabric& fabric, Stream& stream) { run_cases(fabric, stream, course, [](auto, auto) {}); });
 }
 
-// A message and its answer through put, signal, wait and a barrier, captured once and replayed.
+// Messages through put, signal_next, wait_next and barriers, captured once: each replay gets its own message, and all of
+// them have the bits that the same calls give without a graph.
 TEST_P(Nvlink, GraphsReplay) {
-  constexpr int kReplays = 100;
-  on_gpus(2, options(), [&](Fabric& fabric, Stream& stream) {
-    const int peer = 1 - fabric.rank();
-    const SymmetricSpan inbox = fabric.allocate(sizeof(std::uint64_t));
-    const SymmetricSpan flags = fabric.allocate(2 * sizeof(std::uint64_t));
-    auto* flag = reinterpret_cast<std::uint64_t*>(flags.data);
-    Buffer source(sizeof(std::uint64_t), fabric.device());
-    const std::uint64_t own = 100 + static_cast<std::uint64_t>(fabric.rank());
-    enqueue_copy(stream, source.data(), &own, sizeof(own));
-    fabric.barrier(stream);
-    fabric.synchronize(stream);
+  const conformance::Course course{.only = "replay", .replays = 200};
+  on_gpus(2, options(conformance::heap_bytes_for(course.options)),
+          [&](Fabric& fabric, Stream& stream) { run_cases(fabric, stream, course, [](auto, auto) {}); });
+}
 
-    const auto native = static_cast<cudaStream_t>(stream.native());
-    ASSERT_EQ(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    fabric.put(stream, peer, inbox.data, source.data(), sizeof(own));
-    fabric.signal_add(stream, peer, flag, 1);
-    fabric.wait(stream, peer, flag, 1, "replay");
-    fabric.barrier(stream);
-    cudaGraph_t graph = nullptr;
-    ASSERT_EQ(cudaStreamEndCapture(native, &graph), cudaSuccess);
-    cudaGraphExec_t replay = nullptr;
-    ASSERT_EQ(cudaGraphInstantiate(&replay, graph, 0), cudaSuccess);
-    for (int i = 0; i < kReplays; ++i) ASSERT_EQ(cudaGraphLaunch(replay, native), cudaSuccess);
-    fabric.synchronize(stream);
-
-    std::uint64_t got = 0;
-    std::uint64_t count = 0;
-    enqueue_copy(stream, &got, inbox.data, sizeof(got));
-    enqueue_copy(stream, &count, flag, sizeof(count));
-    fabric.synchronize(stream);
-    EXPECT_EQ(got, 100 + static_cast<std::uint64_t>(peer));
-    EXPECT_EQ(count, kReplays);
-    cudaGraphExecDestroy(replay);
-    cudaGraphDestroy(graph);
-    fabric.barrier(stream);
-    fabric.synchronize(stream);
-  });
+TEST_P(Nvlink, RejectsACapturedWaitForAValue) {
+  const conformance::Course course{.only = "replay_rejects_values"};
+  on_gpus(2, options(conformance::heap_bytes_for(course.options)),
+          [&](Fabric& fabric, Stream& stream) { run_cases(fabric, stream, course, [](auto, auto) {}); });
 }
 
 // One rank never signals: all ranks end, with the same words, and the GPUs' memory is free again.
@@ -119,7 +125,7 @@ TEST_P(Nvlink, AKernelThatIsNeverSignalledEndsForAll) {
   NvlinkOptions short_wait = options(std::size_t{64} << 20);
   short_wait.fabric.deadline = std::chrono::seconds(1);
   on_gpus(2, short_wait, [](Fabric&, Stream&) {});  // contexts and modules are there from here on
-  const std::array<std::size_t, 2> before = {used_memory(0), used_memory(1)};
+  const std::vector<std::size_t> before = used_memory();
   std::vector<std::string> said(2);
   on_gpus(2, short_wait, [&](Fabric& fabric, Stream& stream) {
     const SymmetricSpan flag = fabric.allocate(sizeof(std::uint64_t));
@@ -139,9 +145,36 @@ TEST_P(Nvlink, AKernelThatIsNeverSignalledEndsForAll) {
   // Either wait may give up first; both ranks tell the same of it.
   EXPECT_EQ(said[0], said[1]);
   EXPECT_THAT(said, Each(AllOf(HasSubstr("waited for rank"), HasSubstr("past the deadline of 1.0 s"))));
-  // Of the heap of 64 MiB nothing is left.
-  for (int device = 0; device < 2; ++device)
-    EXPECT_LE(used_memory(device), before[static_cast<std::size_t>(device)] + (32 << 20)) << "cuda:" << device;
+  expect_freed(before);
+}
+
+// Rank 1 leaves by an exception while the others' kernels wait for it and write to it: its heap goes when they have let
+// go, and nothing of any heap is left.
+TEST_P(Nvlink, AnExceptionOfOneRankFreesAllHeaps) {
+  const NvlinkOptions large = options(std::size_t{64} << 20);
+  on_gpus(2, large, [](Fabric&, Stream&) {});
+  const std::vector<std::size_t> before = used_memory();
+  std::string said;
+  try {
+    on_gpus(several_ranks(), large, [&](Fabric& fabric, Stream& stream) {
+      const SymmetricSpan area = fabric.allocate(std::size_t{32} << 20);
+      auto* semaphore = reinterpret_cast<Semaphore*>(fabric.allocate(sizeof(Semaphore)).data);
+      if (fabric.rank() == 1) throw InputError("an error of rank 1's own");
+      for (int i = 0; i < 20; ++i) fabric.put(stream, 1, area.data, area.data, area.size_bytes);
+      fabric.wait_next(stream, 1, semaphore, "from rank 1");
+      try {
+        fabric.synchronize(stream);
+        ADD_FAILURE() << "rank " << fabric.rank() << " has heard of nothing";
+      } catch (const Failure& failure) {
+        if (fabric.rank() == 0) said = failure.what();
+      }
+    });
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("an error of rank 1's own"));
+  }
+  EXPECT_THAT(said, HasSubstr("rank 1 has ended with an error of its own"));
+  expect_freed(before);
 }
 
 TEST_P(Nvlink, RefusesHeapsOfDifferentSizes) {
@@ -177,6 +210,7 @@ TEST_P(Nvlink, SaysThatThereAreTooFewGpus) {
 
 TEST_P(Nvlink, NcclSumsAndGathers) {
   if (!nccl_available()) GTEST_SKIP() << "needs the NCCL that this was built with";
+  if (num_gpus() < 2) GTEST_SKIP() << "NCCL takes no two ranks on one GPU";
   const int ranks = std::min(num_gpus(), 4);
   constexpr std::size_t kCount = 1024;
   on_gpus(ranks, options(), [&](Fabric& fabric, Stream& stream) {
@@ -204,6 +238,44 @@ TEST_P(Nvlink, NcclSumsAndGathers) {
       EXPECT_EQ(all[kCount * static_cast<std::size_t>(rank)], static_cast<float>(rank + 1));
   });
 }
+
+// Ranks as threads of one process on cuda:0.
+class NvlinkOnOneGpu : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (num_gpus() < 1) GTEST_SKIP() << "needs a GPU; there is none";
+  }
+
+  static void run(const conformance::Course& course) {
+    const int ranks = GetParam();
+    NvlinkOptions options = options_of(PeerMemoryKind::cuda_ipc, conformance::heap_bytes_for(course.options));
+    options.fabric.deadline = std::chrono::seconds(10);
+    on_ranks(ranks, options, std::vector<int>(static_cast<std::size_t>(ranks), 0),
+             [&](Fabric& fabric, Stream& stream) { run_cases(fabric, stream, course, [](auto, auto) {}); });
+  }
+};
+
+TEST_P(NvlinkOnOneGpu, DividesTheSms) {
+  const int ranks = GetParam();
+  cudaDeviceProp properties{};
+  ASSERT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
+  on_ranks(ranks, options_of(PeerMemoryKind::cuda_ipc, 1 << 20), std::vector<int>(static_cast<std::size_t>(ranks), 0),
+           [&](Fabric& fabric, Stream&) {
+             EXPECT_EQ(fabric.device_share().ranks, ranks);
+             EXPECT_EQ(fabric.device_share().sms, properties.multiProcessorCount / ranks);
+           });
+}
+
+TEST_P(NvlinkOnOneGpu, PassesTheCases) {
+  run({.options = {.rounds = 40}});
+}
+
+TEST_P(NvlinkOnOneGpu, AGraphReplayedTenThousandTimesHasTheBitsOfEagerCalls) {
+  if (GetParam() > 4) GTEST_SKIP() << "as long as the others together, and nothing new";
+  run({.only = "capabilities", .replays = 10'000});
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, NvlinkOnOneGpu, ::testing::Values(2, 4, 8));
 
 INSTANTIATE_TEST_SUITE_P(Memory, Nvlink, ::testing::Values(PeerMemoryKind::nccl_windows, PeerMemoryKind::cuda_ipc),
                          [](const auto& test) { return std::string(name_of(test.param)); });

@@ -1,21 +1,26 @@
 // What the fabric nvlink decides and agrees on without a GPU.
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "base/team.h"
+#include "fabric/nvlink/closing.h"
 #include "fabric/nvlink/host_exchange.h"
 #include "fabric/nvlink/nccl_version.h"
 #include "fabric/nvlink/nvlink_kernels.h"
 #include "fabric/nvlink/team_table.h"
 #include "fabric/nvlink/transfer_path.h"
 #include "fabric/nvlink/within_deadline.h"
+#include "fabric/shm/processes.h"
 #include "fabric/shm/threads.h"
 
 namespace heddle {
@@ -122,12 +127,136 @@ TEST(HostExchange, RanksPartTogetherOrAtTheLimit) {
   run_team(2, [&](TeamMember& member) {
     const auto fabric = world.rank(member.rank());
     HostExchange exchange(*fabric);
-    if (member.rank() == 0) exchange.part(std::chrono::milliseconds(1));  // nobody else comes yet
+    if (member.rank() == 0) {
+      EXPECT_FALSE(exchange.part(std::chrono::milliseconds(1)));  // nobody else comes yet
+    }
     member.barrier();
-    if (member.rank() == 1) exchange.part(std::chrono::minutes(1));  // at once: both have called
+    if (member.rank() == 1) {
+      EXPECT_TRUE(exchange.part(std::chrono::minutes(1)));  // at once: both have called
+    }
+    member.barrier();
+    EXPECT_TRUE(exchange.part(std::chrono::minutes(1)));
     ++parted;
   });
   EXPECT_EQ(parted, 2);
+}
+
+TEST(HostExchange, RanksPartAfterOneHasEndedWithAnError) {
+  ShmThreads world(3, small_host(3));
+  run_team(3, [&](TeamMember& member) {
+    const auto fabric = world.rank(member.rank());
+    HostExchange exchange(*fabric);
+    if (member.rank() == 1) {
+      exchange.abandon();
+    } else {
+      try {
+        exchange.meet(exchange.world(), "without rank 1");
+        ADD_FAILURE() << "they met";
+      } catch (const Failure& failure) {
+        EXPECT_THAT(failure.what(), HasSubstr("rank 1 has ended with an error of its own"));
+      }
+    }
+    EXPECT_TRUE(exchange.part(std::chrono::minutes(1)));
+    member.barrier();
+  });
+}
+
+// A rank that was killed has let go of everything: nobody waits for it until the limit.
+TEST(HostExchange, ARankWhoseProcessIsGoneHasParted) {
+  const auto launch = [key = fmt::format("nvlink-host-test-{}", ::getpid())](int rank) {
+    return Launch{.rank = rank, .world_size = 2, .local_rank = rank, .num_local_ranks = 2, .job_key = key};
+  };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto fabric = join_shm_processes(launch(1), small_host(2));
+    const HostExchange exchange(*fabric);
+    ::_exit(0);
+  }
+  ASSERT_GT(child, 0);
+  const auto fabric = join_shm_processes(launch(0), small_host(2));
+  HostExchange exchange(*fabric);
+  EXPECT_TRUE(exchange.part(std::chrono::minutes(10)));
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+// What each rank does, and what it finds of the others then.
+struct Heaps {
+  std::atomic<int> closing{0}, let_go{0}, freed{0};
+};
+
+void pause_of(int rank) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(15 * rank));
+}
+
+TEST(Closing, NobodyFreesBeforeAllHaveLetGoNorGoesOnBeforeAllHaveFreed) {
+  constexpr int kClosing = 3;
+  ShmThreads world(kClosing, small_host(kClosing));
+  Heaps heaps;
+  run_team(kClosing, [&](TeamMember& member) {
+    const auto fabric = world.rank(member.rank());
+    HostExchange exchange(*fabric);
+    pause_of(member.rank());
+    ++heaps.closing;
+    const auto idle = [&] {
+      EXPECT_EQ(heaps.closing, kClosing) << "a GPU is waited for while a rank may still need it";
+    };
+    const auto let_go = [&] {
+      pause_of(member.rank());
+      ++heaps.let_go;
+    };
+    const auto free = [&] {
+      EXPECT_EQ(heaps.let_go, kClosing) << "freed while others have it mapped";
+      pause_of(member.rank());
+      ++heaps.freed;
+    };
+    close_together(exchange, {idle, let_go, free});
+    EXPECT_EQ(heaps.freed, kClosing) << "a rank goes on while another's cudaFree may wait for its kernels";
+    member.barrier();
+  });
+}
+
+TEST(Closing, AfterAFailureMemoryIsFreedWhenTheLastHasLetGo) {
+  constexpr int kClosing = 3;
+  ShmThreads world(kClosing, small_host(kClosing));
+  Heaps heaps;
+  run_team(kClosing, [&](TeamMember& member) {
+    const auto fabric = world.rank(member.rank());
+    HostExchange exchange(*fabric);
+    if (member.rank() == 0) exchange.abandon();
+    const auto idle = [&] { pause_of(member.rank()); };
+    const auto let_go = [&] { ++heaps.let_go; };
+    const auto free = [&] {
+      EXPECT_EQ(heaps.let_go, kClosing) << "freed while others have it mapped";
+      ++heaps.freed;
+    };
+    EXPECT_TRUE(close_after_failure(exchange, {idle, let_go, free}, std::chrono::minutes(1)));
+    member.barrier();
+  });
+  EXPECT_EQ(heaps.freed, kClosing);
+}
+
+TEST(Closing, AfterAFailureMemoryStaysWhereARankDoesNotLetGo) {
+  ShmThreads world(2, small_host(2));
+  run_team(2, [&](TeamMember& member) {
+    const auto fabric = world.rank(member.rank());
+    HostExchange exchange(*fabric);
+    const auto nothing = [] {};
+    const auto free = [] { ADD_FAILURE() << "freed what rank 1 still uses"; };
+    if (member.rank() == 0) {
+      EXPECT_FALSE(close_after_failure(exchange, {nothing, nothing, free}, std::chrono::milliseconds(30)));
+    }
+    member.barrier();
+    if (member.rank() == 1) {  // its GPU does not become idle: it does not part, and frees nothing
+      const auto stuck = [] { throw_error<Timeout>("the GPU's last work has not returned"); };
+      EXPECT_THROW(static_cast<void>(close_after_failure(exchange, {stuck, nothing, free}, std::chrono::minutes(1))),
+                   Timeout);
+    }
+    member.barrier();
+    if (member.rank() == 0) {
+      EXPECT_FALSE(exchange.part(std::chrono::milliseconds(1)));
+    }
+    member.barrier();
+  });
 }
 
 TEST(TeamTable, NumbersTheSameRanksAlikeEverywhereInAnyOrder) {
