@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs checks and benches on a machine with GPUs, from what gpu_bundle.sh has gathered:
-#   scripts/gpu.sh STEP... [--gpus N] [--minutes M] [-- BENCH_ARGS]
+#   scripts/gpu.sh STEP... [--gpus N] [--ranks K,...] [--minutes M] [-- BENCH_ARGS]
 #     smoke        ranks come together, a message and a sum arrive
 #     cases        every collective by every algorithm, parts of the team, graphs
 #     bench        `heddle bench collective --tune` in bfloat16, with BENCH_ARGS, in turns with PyTorch's symmetric memory
@@ -9,7 +9,11 @@
 #     failure      a process killed, one stopped: the others must end and name it, and no GPU memory stay taken
 #     threads      what threads of one process do that processes do not
 #     sanitize     compute-sanitizer over small sizes
+#     replays      graphs captured once and replayed 10 000 times, with random delays inside kernels
 #     collectives  (all, too) these in this order, which is that of their worth: what fails to fit into the minutes is last
+#     --ranks K,...: not GPUs but so many ranks, one number after the other: threads of one process that share the GPUs, one
+#                  being enough. Takes smoke, cases, conformance, soak, threads (tests) and replays; collectives are all but threads:
+#                  scripts/gpu.sh collectives --gpus 1 --ranks 2,4,8 --minutes 5
 #   scripts/gpu.sh ONE-GPU-STEP... [--minutes M | --seconds S] [-- MODEL...]
 #     gpu-tests    what of the tests needs a GPU: kernels, engine, whole models (75 s on an H200)
 #     decode       `heddle bench decode` of each MODEL with its operators, in turns with PyTorch compiled (65 s; 55 s; 45 s)
@@ -40,7 +44,7 @@
 set -uo pipefail
 
 usage() {  # STATUS
-  sed -n '2,41s/^# \{0,1\}//p' "$0"
+  sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//p}' "$0"
   exit "$1"
 }
 
@@ -53,18 +57,24 @@ number_of() {
 steps=()
 one_gpu_steps=()
 seconds=540
+ranks=()  # of one process each time, as threads that share GPUs; none: a process a GPU
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU') || true
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --gpus) gpus=$(number_of "$@") || exit; shift 2 ;;
+    --ranks)
+      IFS=, read -r -a ranks <<<"${2-}"
+      [ ${#ranks[@]} -gt 0 ] || ranks=("")
+      for count in "${ranks[@]}"; do number_of --ranks "$count" >/dev/null || exit; done
+      shift 2 ;;
     --minutes) seconds=$(number_of "$@") || exit; seconds=$((60 * seconds)); shift 2 ;;
     --seconds) seconds=$(number_of "$@") || exit; shift 2 ;;
     --help | -h) usage 0 ;;
-    smoke | cases | bench | conformance | soak | failure | threads | sanitize) steps+=("$1"); shift ;;
+    smoke | cases | bench | conformance | soak | failure | threads | sanitize | replays) steps+=("$1"); shift ;;
     gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
-    all | collectives) steps+=(smoke cases bench conformance soak failure threads sanitize); shift ;;
+    all | collectives) steps+=(collectives); shift ;;
     *) usage 2 >&2 ;;
   esac
 done
@@ -73,6 +83,29 @@ bench_args=("$@")
 [ $((${#steps[@]} + ${#one_gpu_steps[@]})) -gt 0 ] || usage 2 >&2
 [ ${#steps[@]} -eq 0 ] || [ ${#one_gpu_steps[@]} -eq 0 ] || { echo "gpu.sh: steps of one GPU go by themselves" >&2; exit 2; }
 kind=fabric fewest=2
+if [ ${#ranks[@]} -gt 0 ]; then
+  fewest=1
+  [ ${#one_gpu_steps[@]} -eq 0 ] || { echo "gpu.sh: --ranks is for the steps of several ranks" >&2; exit 2; }
+  expanded=()
+  for step in "${steps[@]}"; do
+    case $step in
+      collectives) expanded+=(smoke conformance cases replays soak) ;;
+      smoke | cases | conformance | soak | threads | replays) expanded+=("$step") ;;
+      *) echo "gpu.sh: $step does not take --ranks" >&2; exit 2 ;;
+    esac
+  done
+  steps=("${expanded[@]}")
+else
+  expanded=()
+  for step in "${steps[@]}"; do
+    if [ "$step" = collectives ]; then
+      expanded+=(smoke cases bench conformance soak failure threads sanitize replays)
+    else
+      expanded+=("$step")
+    fi
+  done
+  steps=("${expanded[@]}")
+fi
 [ ${#one_gpu_steps[@]} -eq 0 ] || { kind=one-gpu fewest=1 steps=("${one_gpu_steps[@]}") gpus=$((gpus < 1 ? gpus : 1)); }
 [ "${gpus:-0}" -ge $fewest ] || { echo "gpu.sh: needs $fewest GPU(s), nvidia-smi lists ${gpus:-0}" >&2; exit 1; }
 last_second=$((SECONDS + seconds))
@@ -98,7 +131,7 @@ nvidia=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null
 export LD_LIBRARY_PATH=${nvidia:+$nvidia/nccl/lib:$nvidia/cudnn/lib:}$home/lib:$plain_library_path
 # No multicast, whoever asks; kernels loaded before ranks begin to wait for each other.
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
-export CUDA_MODULE_LOADING=EAGER NCCL_DEBUG=${NCCL_DEBUG:-WARN} HEDDLE_CACHE_DIR=${HEDDLE_CACHE_DIR:-$home/cache}
+export CUDA_MODULE_LOADING=EAGER CUDA_DEVICE_MAX_CONNECTIONS=32 NCCL_DEBUG=${NCCL_DEBUG:-WARN} HEDDLE_CACHE_DIR=${HEDDLE_CACHE_DIR:-$home/cache}
 bin=$home/bin
 results=$out/gpu-$gpus-${steps[0]}.jsonl
 : >"$results"
@@ -162,27 +195,45 @@ processes() {
   return $worst
 }
 
-# run_ranks NAME SECONDS N COMMAND...
+# run_ranks NAME SECONDS N COMMAND...: a process a rank, or, with --ranks, threads of one, on plain CUDA's memory: NCCL takes no
+# two ranks on one GPU.
 run_ranks() {
-  local name=$1 n=$3 limit start=$SECONDS
-  limit=$(seconds_for "$2") || { skip "$name"; return; }
+  local name=$1 seconds=$2 n=$3 limit start=$SECONDS command=() word
   shift 3
+  if [ ${#ranks[@]} -gt 0 ]; then
+    for word in "$@"; do
+      [ "$word" != nvlink ] || word=nvlink-ipc
+      command+=("$word")
+    done
+    run "shared-$name" "$seconds" "${command[@]}" --threads "$n"
+    return
+  fi
+  limit=$(seconds_for "$seconds") || { skip "$name"; return; }
   processes "$n" timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1
   record "$name" $? $((SECONDS - start))
 }
 
 worlds() {  # numbers of GPUs worth a run each, the most first
   local n
+  [ ${#ranks[@]} -eq 0 ] || { printf '%s\n' "${ranks[@]}"; return; }
   echo "$gpus"
   for n in 4 2; do [ "$gpus" -gt $n ] && echo $n; done
 }
 
 odd_worlds() {  # numbers that divide nothing evenly
   local n
+  [ ${#ranks[@]} -eq 0 ] || return 0
   for n in 5 3; do [ "$gpus" -gt $n ] && echo $n; done
 }
 
 smoke() {
+  local n
+  if [ ${#ranks[@]} -gt 0 ]; then
+    for n in $(worlds); do
+      run_ranks "smoke-fabric-$n" 30 "$n" "$bin/heddle_conformance" --fabric nvlink --case put --rounds 20
+    done
+    return
+  fi
   run_ranks smoke-fabric 60 "$gpus" "$bin/heddle_conformance" --fabric nvlink --case put --rounds 20
   run_ranks smoke-sum 60 "$gpus" "$bin/heddle" bench collective --fabric nvlink --collective all_reduce --dtype bfloat16 \
     --to 64K --repeats 3
@@ -219,6 +270,12 @@ bench() {
 
 conformance() {
   local memory n
+  if [ ${#ranks[@]} -gt 0 ]; then
+    for n in $(worlds); do
+      run_ranks "conformance-$n" 60 "$n" "$bin/heddle_conformance" --fabric nvlink --rounds 40
+    done
+    return
+  fi
   for memory in nvlink nvlink-ipc; do
     run_ranks "conformance-$memory-$gpus" 120 "$gpus" "$bin/heddle_conformance" --fabric $memory --rounds 200
   done
@@ -233,6 +290,14 @@ soak() {
   for n in $(worlds); do
     run_ranks "soak-collectives-$n" 90 "$n" "$bin/heddle_collective_cases" --fabric nvlink --soak 10000 --seed 7
     run_ranks "soak-fabric-$n" 120 "$n" "$bin/heddle_conformance" --fabric nvlink --case capabilities --soak 10000
+  done
+}
+
+replays() {
+  local n
+  for n in $(worlds); do
+    run_ranks "replays-fabric-$n" 60 "$n" "$bin/heddle_conformance" --fabric nvlink --case capabilities --replays 10000
+    run_ranks "replays-collectives-$n" 90 "$n" "$bin/heddle_collective_cases" --fabric nvlink --largest 64 --replays 10000
   done
 }
 
@@ -275,6 +340,11 @@ failure() {
 
 threads() {
   local memory
+  if [ ${#ranks[@]} -gt 0 ]; then  # 2, 4 and 8 ranks, whatever --ranks says
+    run shared-test-fabric 120 "$bin/test_fabric" '--gtest_filter=*Nvlink*' "--gtest_output=json:$logs/test_fabric.json"
+    run shared-test-collectives 180 "$bin/test_collectives" '--gtest_filter=*OnOneGpu*' "--gtest_output=json:$logs/test_collectives.json"
+    return
+  fi
   for memory in nvlink nvlink-ipc; do
     run "threads-conformance-$memory" 60 "$bin/heddle_conformance" --fabric $memory --threads "$gpus" --rounds 100
   done
@@ -552,6 +622,7 @@ for step in "${steps[@]}"; do
     failure) failure ;;
     threads) threads ;;
     sanitize) sanitize ;;
+    replays) replays ;;
     gpu-tests) gpu_tests ;;
     decode) decode ;;
     plain) plain ;;

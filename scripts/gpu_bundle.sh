@@ -11,7 +11,7 @@ case ${1:-} in
   -*) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 kind=fabric
-targets=(heddle_conformance heddle_collective_cases test_fabric heddle)
+targets=(heddle_conformance heddle_collective_cases test_fabric test_collectives heddle)
 if [ "${1:-}" = --one-gpu ]; then
   kind=one-gpu
   targets=(heddle broken_driver test_kernels test_engine test_weights test_models test_base)
