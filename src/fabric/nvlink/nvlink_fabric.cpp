@@ -182,7 +182,10 @@ void NvlinkFabric::probe() {
 }
 
 NvlinkFabric::~NvlinkFabric() {
-  if (memory_ == nullptr) return;  // an exception before anything was shared: the host fabric tells the others
+  if (memory_ == nullptr) {  // an exception before the own memory was there: the host fabric tells the others
+    static_cast<void>(exchange_.part(std::chrono::nanoseconds(0)));  // who have nothing to wait for
+    return;
+  }
   const bool by_exception = std::uncaught_exceptions() > exceptions_at_start_;
   const auto free = [this] {
     memory_.reset();
