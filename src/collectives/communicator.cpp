@@ -269,6 +269,7 @@ void Communicator::compare_teams(const std::byte* teams, Stream& stream) {
   for (int peer = 0; peer < fabric_->size(); ++peer)
     if (peer != fabric_->rank()) fabric_->put(stream, peer, row, row, row_bytes);
   fabric_->barrier(stream);
+  fabric_->synchronize(stream);
   Ranks all(world * world);
   enqueue_copy(stream, all.data(), teams, world * row_bytes);
   fabric_->synchronize(stream);

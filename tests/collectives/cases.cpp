@@ -191,6 +191,7 @@ void soak(Communicator& communicator, Stream& stream, const CollectiveCourse& co
       communicator.force(calls[i].choice);
       call(communicator, calls[i].one, in + i * each, out + i * each, calls[i].root, stream);
     }
+    communicator.fabric().synchronize(stream);
     enqueue_copy(stream, host.data(), out, host.size());
     communicator.fabric().synchronize(stream);
     for (std::size_t i = 0; i < kBatch; ++i) {
@@ -313,6 +314,7 @@ std::string run_case(Communicator& communicator, Stream& stream, const Collectiv
 
   communicator.force(choice);
   call(communicator, c, in, out, root, stream);
+  communicator.fabric().synchronize(stream);  // a copy to the host's memory may hold up other ranks while it waits
   Bits got(want.size() + (guarded ? kGuard : 0));
   if (!got.empty()) enqueue_copy(stream, got.data(), out, got.size());
   communicator.fabric().synchronize(stream);

@@ -53,6 +53,7 @@ std::string run_graphs(Communicator& communicator, Stream& stream, std::uint32_t
       inputs.push_back(payload(DType::float32, kCount, p, seed + static_cast<std::uint32_t>(replay)));
     enqueue_copy(stream, in, inputs[static_cast<std::size_t>(communicator.rank())].data(), kBytes);
     for (int again = 0; again <= replay % 3; ++again) check(cudaGraphLaunch(executable, native), "replaying a graph");
+    fabric.synchronize(stream);
     Bits got((kSums + ranks) * kBytes);
     enqueue_copy(stream, got.data(), sums, kSums * kBytes);
     enqueue_copy(stream, got.data() + kSums * kBytes, all.data(), ranks * kBytes);
