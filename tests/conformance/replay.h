@@ -113,7 +113,8 @@ inline void run_program(Fabric& fabric, Stream& stream, int times, bool as_graph
     if (i % kAtOnce == 0) fabric.synchronize(stream);
   }
   fabric.synchronize(stream);
-  fabric.meet();  // the graph goes when nobody waits
+  graph = Graph();
+  fabric.meet();  // the graph has gone, everywhere, before anybody waits again
 }
 
 }  // namespace heddle::conformance
