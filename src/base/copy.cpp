@@ -21,7 +21,7 @@ void enqueue_clear(Stream& stream, void* memory, std::size_t size_bytes) {
   if (size_bytes == 0) return;
   if constexpr (kHaveCuda) {
     if (stream.device().kind == DeviceKind::cuda) {
-      cuda::clear(memory, size_bytes, stream.native());
+      cuda::clear(stream.device().index, memory, size_bytes, stream.native());
       return;
     }
   }

@@ -127,7 +127,8 @@ void copy(void* destination, const void* source, std::size_t size_bytes, void* s
              "cudaMemcpyAsync");
 }
 
-void clear(void* memory, std::size_t size_bytes, void* stream) {
+void clear(int device, void* memory, std::size_t size_bytes, void* stream) {
+  const CurrentDevice guard(device);
   check_cuda(cudaMemsetAsync(memory, 0, size_bytes, static_cast<cudaStream_t>(stream)), "cudaMemsetAsync");
 }
 

@@ -24,7 +24,7 @@ void* allocate(int device, std::size_t size_bytes);
 void release(int device, void* memory);
 void copy(void* destination, const void* source, std::size_t size_bytes, void* stream);  // any direction
 
-void clear(void* memory, std::size_t size_bytes, void* stream);
+void clear(int device, void* memory, std::size_t size_bytes, void* stream);
 
 // Host memory, whole pages of it: every GPU of the process then reads and writes it at its address, too.
 void pin(void* memory, std::size_t size_bytes);

@@ -2,6 +2,8 @@
 // skipped where there are too few. Processes are heddle_collective_cases's affair.
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "collectives/cases.h"
 #include "fabric/run_ranks.h"
 #include "topology/gpu.h"
@@ -39,7 +41,8 @@ TEST_P(OnOneGpu, SumsOfAGraphReplayedTenThousandTimesHaveTheBitsOfEagerCalls) {
   run_on_gpus("nvlink-ipc", GetParam(), {.largest = 64, .replays = 10'000});
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, OnOneGpu, testing::Values(2, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, OnOneGpu, testing::Values(2, 4, 8),
+                         [](const auto& test) { return std::to_string(test.param); });
 
 }  // namespace
 }  // namespace heddle

@@ -275,7 +275,8 @@ TEST_P(NvlinkOnOneGpu, AGraphReplayedTenThousandTimesHasTheBitsOfEagerCalls) {
   run({.only = "capabilities", .replays = 10'000});
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, NvlinkOnOneGpu, ::testing::Values(2, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, NvlinkOnOneGpu, ::testing::Values(2, 4, 8),
+                         [](const auto& test) { return std::to_string(test.param); });
 
 INSTANTIATE_TEST_SUITE_P(Memory, Nvlink, ::testing::Values(PeerMemoryKind::nccl_windows, PeerMemoryKind::cuda_ipc),
                          [](const auto& test) { return std::string(name_of(test.param)); });
