@@ -8,6 +8,7 @@
 #include "base/host_device.h"
 #include "device/atomics.h"
 #include "device/group.h"
+#include "device/semaphore.h"
 #include "device/wait_record.h"
 
 namespace heddle {
@@ -81,6 +82,15 @@ template <class Done>
 [[nodiscard]] HEDDLE_HOST_DEVICE bool spin_until(const WaitLimit& limit, const WaitReason& reason,
                                                  const std::uint64_t* flag, std::uint64_t target) {
   return spin_until(limit, reason, flag, target, [target](std::uint64_t observed) { return observed >= target; });
+}
+
+// One thread's wait for one message more (acquire at system scope). False as spin_until: no message is taken then.
+template <class Limit>
+[[nodiscard]] HEDDLE_HOST_DEVICE bool take_next(const Limit& limit, const WaitReason& reason, Semaphore& semaphore) {
+  const std::uint64_t next = semaphore.taken + 1;
+  if (!spin_until(limit, reason, &semaphore.arrived, next)) return false;
+  semaphore.taken = next;
+  return true;
 }
 
 // What every lane of the group found: true if all did. Every lane must call it. A barrier of the group: afterwards each
