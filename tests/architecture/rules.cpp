@@ -13,22 +13,43 @@ namespace fs = std::filesystem;
 
 const std::map<std::string, std::set<std::string>>& arrows() {
   static const std::map<std::string, std::set<std::string>> direct{
-      {"apps", {"engine"}},
-      {"engine", {"models", "step", "weights"}},
-      {"models", {"plans", "step", "weights"}},
-      {"plans", {"fused", "collectives", "step", "weights", "schedule", "topology"}},
-      {"fused", {"fabric", "kernels", "step", "schedule", "topology"}},
-      {"collectives", {"fabric", "kernels", "schedule", "topology"}},
-      {"weights", {"kernels", "base"}},
-      {"fabric", {"device", "schedule", "topology", "base"}},
+      {"apps", {"engine", "wafer/programs"}},
+      {"engine", {"models", "text/tokenizer", "text/chat_template", "step", "weights"}},
+      {"wafer/programs", {"models", "wafer/mesh"}},
+      {"wafer/mesh", {"wafer/cost", "schedule", "machine"}},
+      {"wafer/cost", {"schedule", "machine"}},
+      {"models", {"layers", "plans", "step", "weights"}},
+      {"layers", {"parallel", "step", "weights"}},
+      {"parallel", {"fused", "collectives", "step", "weights", "machine"}},
+      {"plans", {"parallel"}},
+      {"topology", {"machine"}},
+      {"fused", {"fabric", "kernels", "step"}},
+      {"collectives", {"fabric", "kernels", "machine"}},
+      {"fabric", {"device", "schedule", "topology"}},
+      {"kernels", {"kernels/cpu", "kernels/sm90"}},
+      {"kernels/cpu", {"device"}},
+      {"kernels/sm90", {"device"}},
+      {"device", {"schedule"}},
+      {"text/chat_template", {"base"}},
+      {"text/tokenizer", {"base"}},
+      {"weights", {"kernels"}},
       {"step", {"base"}},
-      {"kernels", {"device", "base"}},
-      {"device", {"schedule", "base"}},
-      {"topology", {"base"}},
+      {"machine", {"base"}},
+      {"schedule", {"base"}},
       {"base", {}},
-      {"schedule", {}},
   };
   return direct;
+}
+
+// The room that a folder belongs to: the longest of its beginnings that has arrows; where none has, the folder of src.
+std::string room_of(const std::string& path) {
+  const std::string folder = folder_of(path);
+  for (std::string room = folder; !room.empty();) {
+    if (arrows().contains(room)) return room;
+    const std::size_t slash = room.rfind('/');
+    room.resize(slash == std::string::npos ? 0 : slash);
+  }
+  return folder.substr(0, folder.find('/'));
 }
 
 // The room and all that lies downstream of it.
@@ -120,7 +141,8 @@ Faults check_resolution(const SourceTree& tree) {
 Faults check_operator_headers(const SourceTree& tree) {
   Faults faults;
   for (const auto& [file, includes] : tree) {
-    const std::string room = room_of(file);
+    const std::string folder = folder_of(file);
+    const std::string_view room = std::string_view(folder).substr(0, folder.find('/'));
     if (!file.ends_with(".h") || (room != "kernels" && room != "fused" && room != "collectives")) continue;
     std::set<std::string> seen;
     if (const std::string way = way_to_cuda(tree, file, seen); !way.empty())

@@ -12,11 +12,13 @@ namespace heddle::architecture {
 
 using Faults = std::vector<std::string>;
 
-// A room uses itself and what lies downstream of it:
-//   apps -> engine -> models -> plans -> {fused, collectives} -> {fabric, kernels}
-//   {engine, models, plans, fused} -> step;  {engine, models, plans} -> weights -> kernels
-//   {plans, fused, collectives, fabric} -> {schedule, topology}
-//   {step, weights, fabric, kernels, topology} -> base;  schedule -> nothing
+// A room is a folder of src, or a sub-folder that has arrows of its own; a room without them holds its sub-folders. It uses
+// itself and what lies downstream of it:
+//   apps -> {engine, wafer};  engine -> {models, text};  models -> layers -> parallel -> {fused, collectives}
+//   {fused, collectives} -> {fabric, kernels} -> device
+//   {engine, models, layers, parallel, fused} -> step;  {engine, models, layers, parallel} -> weights
+//   {parallel, collectives, fabric, wafer} -> machine;  {device, fabric, wafer} -> schedule
+//   wafer/programs -> {models, wafer/mesh} -> ...;  wafer/mesh -> wafer/cost;  everything -> base
 Faults check_directions(const SourceTree& tree);
 
 // Every quoted include is a file of ours; every include can be read as text.

@@ -111,12 +111,12 @@ SourceTree read_sources(const fs::path& root) {
   return tree;
 }
 
-std::string room_of(const std::string& path) {
+std::string folder_of(const std::string& path) {
   if (path.starts_with("apps/")) return "apps";
   if (!path.starts_with("src/")) return {};
   const std::size_t start = std::string_view("src/").size();
-  const std::size_t end = path.find('/', start);
-  return end == std::string::npos ? std::string() : path.substr(start, end - start);
+  const std::size_t end = path.rfind('/');
+  return end < start ? std::string() : path.substr(start, end - start);
 }
 
 }  // namespace heddle::architecture

@@ -27,7 +27,8 @@ SourceTree read_sources(const std::filesystem::path& root);
 // The includes of one text, without targets. Those in comments do not count.
 std::vector<Include> read_includes(std::string_view text);
 
-// "src/engine/tokenizer/bpe.cpp" -> "engine", "apps/cli/main.cpp" -> "apps"; empty outside of src and apps.
-std::string room_of(const std::string& path);
+// The folder of a file: "src/text/tokenizer/bpe.cpp" -> "text/tokenizer"; "apps" for all of apps; empty outside of src and
+// apps.
+std::string folder_of(const std::string& path);
 
 }  // namespace heddle::architecture
