@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Fits the constants of the wafer's cost model (src/topology/wafer_cost.h) for WSE-2, once, on the visible cells of
-tables 3, 4 and 6 of the WaferLLM paper together, and writes src/topology/wse2_fit.h.
+"""Fits the constants of the wafer's cost model (src/wafer/cost/wafer_cost.h) for WSE-2, once, on the visible cells of
+tables 3, 4 and 6 of the WaferLLM paper together, and writes src/wafer/cost/wse2_fit.h.
 
-    fit_plmr.py [--write src/topology/wse2_fit.h]
+    fit_plmr.py [--write src/wafer/cost/wse2_fit.h]
 
 Cycles are linear in the constants, so that this is a least-squares fit of relative errors with constants >= 0.
 docs/notes/wafer.md says which structures were tried. Needs numpy alone.

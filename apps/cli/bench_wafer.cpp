@@ -12,10 +12,10 @@
 #include "cli/bench.h"
 #include "cli/bench_record.h"
 #include "cli/format_text.h"
-#include "fabric/mesh/gemm.h"
-#include "fabric/mesh/max_plus_mesh.h"
-#include "fabric/mesh/simulate.h"
-#include "fabric/mesh/value_mesh.h"
+#include "wafer/mesh/gemm.h"
+#include "wafer/mesh/max_plus_mesh.h"
+#include "wafer/mesh/simulate.h"
+#include "wafer/mesh/value_mesh.h"
 
 namespace heddle {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "plans/wafer/kv_rows.h"
+#include "wafer/programs/kv_rows.h"
 
 namespace heddle {
 

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "plans/wafer/kv_rows.h"
-#include "topology/plmr.h"
-#include "topology/wafer_baselines.h"
-#include "topology/wafer_cost.h"
+#include "wafer/cost/plmr.h"
+#include "wafer/cost/wafer_baselines.h"
+#include "wafer/cost/wafer_cost.h"
+#include "wafer/programs/kv_rows.h"
 
 namespace CLI {
 class App;

@@ -8,8 +8,8 @@
 #include "cli/number_option.h"
 #include "cli/wafer.h"
 #include "cli/wafer_report.h"
-#include "plans/wafer/memory.h"
-#include "topology/wafer_regions.h"
+#include "wafer/cost/wafer_regions.h"
+#include "wafer/programs/memory.h"
 
 namespace heddle {
 namespace {

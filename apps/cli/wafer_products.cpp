@@ -8,9 +8,9 @@
 #include "cli/number_option.h"
 #include "cli/wafer.h"
 #include "cli/wafer_report.h"
-#include "fabric/mesh/baselines.h"
-#include "fabric/mesh/simulate.h"
-#include "topology/wafer_predict.h"
+#include "wafer/cost/wafer_predict.h"
+#include "wafer/mesh/baselines.h"
+#include "wafer/mesh/simulate.h"
 
 namespace heddle {
 namespace {

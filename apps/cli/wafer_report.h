@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "topology/plmr.h"
-#include "topology/wafer_cost.h"
-#include "topology/wafer_predict.h"
+#include "wafer/cost/plmr.h"
+#include "wafer/cost/wafer_cost.h"
+#include "wafer/cost/wafer_predict.h"
 
 namespace heddle {
 

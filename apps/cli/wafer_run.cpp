@@ -21,11 +21,11 @@
 #include "engine/generation_defaults.h"
 #include "engine/text_stream.h"
 #include "models/registry.h"
-#include "models/wafer_llama.h"
-#include "plans/wafer/memory.h"
-#include "plans/wafer/prefill.h"
 #include "topology/cpu.h"
-#include "topology/wafer_predict.h"
+#include "wafer/cost/wafer_predict.h"
+#include "wafer/programs/memory.h"
+#include "wafer/programs/prefill.h"
+#include "wafer/programs/wafer_llama.h"
 
 namespace heddle {
 namespace {

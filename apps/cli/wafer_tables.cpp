@@ -14,9 +14,9 @@
 #include "cli/wafer.h"
 #include "cli/wafer_report.h"
 #include "cli/wafer_trends.h"
-#include "fabric/mesh/baselines.h"
-#include "fabric/mesh/simulate.h"
-#include "topology/wafer_published.h"
+#include "wafer/cost/wafer_published.h"
+#include "wafer/mesh/baselines.h"
+#include "wafer/mesh/simulate.h"
 
 namespace heddle {
 namespace {

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "cli/wafer.h"
-#include "topology/wafer_predict.h"
-#include "topology/wafer_published.h"
+#include "wafer/cost/wafer_predict.h"
+#include "wafer/cost/wafer_published.h"
 
 namespace heddle {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/plmr.h"
+#include "wafer/cost/plmr.h"
 
 namespace heddle {
 

@@ -1,5 +1,5 @@
 // heddle wafer tune: how many cores prefill and decode should have.
-#include "topology/wafer_tune.h"
+#include "wafer/cost/wafer_tune.h"
 
 #include <CLI/CLI.hpp>
 #include <memory>

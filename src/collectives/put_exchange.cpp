@@ -6,7 +6,7 @@
 #include "collectives/direct.cuh"
 #include "collectives/dispatch.cuh"
 #include "collectives/message_collectives.h"
-#include "fabric/make_schedule.h"
+#include "schedule/make_schedule.h"
 
 namespace heddle {
 namespace {

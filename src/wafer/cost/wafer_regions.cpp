@@ -1,0 +1,67 @@
+#include "wafer/cost/wafer_regions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "wafer/cost/wafer_budgets.h"
+
+namespace heddle {
+
+std::vector<LayerRange> region_layers(int num_layers, int regions) {
+  require(num_layers > 0 && regions > 0, "{} layers in {} regions", num_layers, regions);
+  if (regions > num_layers) throw_error<InputError>("{} regions share {} layers", regions, num_layers);
+  std::vector<LayerRange> ranges;
+  for (int region = 0, first = 0; region < regions; ++region) {
+    const int count = num_layers / regions + (region < num_layers % regions ? 1 : 0);
+    ranges.push_back({first, first + count});
+    first += count;
+  }
+  return ranges;
+}
+
+RegionRoom region_room(const PlmrDevice& device, WaferMesh mesh) {
+  check_wafer_mesh(device, mesh);
+  const auto width = static_cast<int>(device.mesh_width.value), height = static_cast<int>(device.mesh_height.value);
+  const int upright = (width / mesh.width) * (height / mesh.height),
+            turned = (width / mesh.height) * (height / mesh.width);
+  RegionRoom room{.side_by_side = std::max(upright, turned)};
+  room.by_cores =
+      std::max(room.side_by_side, static_cast<int>(device.num_cores.value / (1.0 * mesh.width * mesh.height)));
+  return room;
+}
+
+std::optional<WaferMesh> evener_mesh(WaferMesh mesh) {
+  const auto [least, most] = std::minmax(mesh.width, mesh.height);
+  if (std::lcm(std::int64_t{least}, std::int64_t{most}) <= 2 * std::int64_t{most}) return std::nullopt;
+  const int times = most / least * least;  // the longer side, as a multiple of the shorter one
+  return mesh.width < mesh.height ? WaferMesh{least, times} : WaferMesh{times, least};
+}
+
+std::string gemm_steps_text(WaferMesh mesh) {
+  return fmt::format("GEMMs on {} x {} take {} steps, the least common multiple of the sides", mesh.width, mesh.height,
+                     std::lcm(std::int64_t{mesh.width}, std::int64_t{mesh.height}));
+}
+
+bool next_region_is_along_x(const PlmrDevice& device, WaferMesh mesh, int region) {
+  const int in_row = std::max(1, static_cast<int>(device.mesh_width.value) / mesh.width);
+  return (region + 1) % in_row != 0;
+}
+
+double decode_hand_over_cycles(const PlmrDevice& device, WaferMesh mesh, int region, double values) {
+  const double alpha = device.alpha_cycles.value, stage = device.beta_cycles.value + device.ramp_cycles.value;
+  const double words = values * kValueBytes / device.link_bytes_per_cycle.value;
+  if (next_region_is_along_x(device, mesh, region)) return words + mesh.width * alpha + stage;
+  // Each column carries what its share of the rows needs; then along the rows.
+  const double rows_a_column = std::ceil(1.0 * mesh.height / mesh.width);
+  return (rows_a_column + 1) * words + (mesh.height + mesh.width) * alpha + 2 * stage;
+}
+
+double prefill_hand_over_cycles(const PlmrDevice& device, WaferMesh mesh, int region, double values) {
+  const double words = values * kValueBytes / device.link_bytes_per_cycle.value;
+  const int side = next_region_is_along_x(device, mesh, region) ? mesh.width : mesh.height;
+  return side * (words + device.alpha_cycles.value) + device.beta_cycles.value + device.ramp_cycles.value;
+}
+
+}  // namespace heddle

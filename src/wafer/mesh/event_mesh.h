@@ -1,0 +1,202 @@
+// The oracle: the same programs with every word on its way, cycle by cycle, for meshes to 32 x 32. Slow and plain.
+//
+// A channel is a colour on a fixed path of neighbouring cores. A link takes one word a cycle and direction, for
+// whichever of its channels comes first in turn; a word needs alpha cycles a link, a message ramps once. Each router on
+// the path has a queue for the channel, and when the next one is full the word stays: so a core that is not ready holds
+// up what lies behind it. A multicast's word goes on when the core it passes has taken it. A core takes a word a cycle
+// from each neighbour.
+//
+// A word carries its values (event_values.h): read where it leaves, added up where it is passed on, written where it is
+// taken. So the numbers that a program ends with are those of the words as they came.
+//
+// A core takes its steps one after the other: it begins when the tiles of the step are there and its buffers are free,
+// sends, computes, and passes sums on. Where wafer_cost.h charges a stage beta, that is the time between a word's
+// arrival and its departure with something added. alpha, beta and ramps are whole cycles here.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "wafer/mesh/core_budget.h"
+#include "wafer/mesh/event_values.h"
+#include "wafer/mesh/mesh.h"
+
+namespace heddle::mesh {
+
+class EventMesh {
+ public:
+  // Throws InvalidArgument on more than 32 x 32 cores.
+  EventMesh(const PlmrDevice& device, const Grid& grid, WaferSync sync = WaferSync::dataflow);
+
+  const Grid& grid() const { return grid_; }
+  void phase(std::string_view name) { budget_.phase(name); }
+  Tile allocate(std::string_view name, int rows, int columns, Buffers buffers) {
+    const Tile tile = budget_.allocate(name, rows, columns, buffers);
+    values_->allocate(tile);
+    return tile;
+  }
+  void release(Tile tile) { budget_.release(tile); }
+
+  template <class Body>
+  void repeat(int steps, Body&& body) {
+    close_step();
+    for (int step = 0; step < steps; ++step) {
+      body(step);
+      close_step();
+    }
+  }
+
+  void skew(std::initializer_list<TileAxis> tiles);
+  void shift(Tile tile, Axis axis);
+  void broadcast(Tile from, Tile into, Axis axis, Root root);
+  void reduce(Tile from, Tile into, Axis axis, Root root);
+  void gather(Tile from, std::span<const Tile> all, Axis axis);
+  void exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves);
+  void all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options);
+  void clear(Tile tile);
+  void multiply_add(Tile a, Tile b, Tile c, Operand operand);
+  void multiply_vector(Tile x, Tile b, Tile y);
+
+  // Runs the whole program, once; the cycle in which the last core is done. Throws Failure when it does not end.
+  std::int64_t cycles();
+
+  // Element (r, c) of place (i, j): before any operation, to be set; after cycles(), what the program made of it.
+  float& value(Tile tile, int i, int j, int r, int c) { return values_->at(tile, i, j, r, c); }
+
+ private:
+  enum class When : std::uint8_t { begins, has_computed };  // what a sender must have done in a message's step
+  enum class Follows : std::uint8_t { word_by_word, whole };
+  struct Message {
+    int channel = 0, step = 0, words = 0;
+    When when = When::begins;
+    int delay = 0, ramp = 0;
+    std::vector<int> parents;  // messages to the sender, which this one passes on
+    Follows follows = Follows::word_by_word;
+    When accepted = When::begins;                  // what a receiver must have done before it takes the words
+    std::vector<int> needs_received, accept_sent;  // other messages, before it leaves and before it is taken
+    std::vector<int> all_begun;                    // cores, before it leaves
+    int due = 0;                                   // the step that a barrier ends with it
+    Payload payload = {};
+
+    std::vector<float> carried;  // values, as its words have left
+    int injected = 0;
+    std::vector<std::int64_t> arrivals;  // of words at the path's end
+    std::vector<int> taken;              // words, by the core's index in the path
+    int copies_left = 0;                 // words still to be taken, at all cores that take them
+  };
+  struct Word {
+    int message;
+    std::int64_t at;
+  };
+  struct Channel {
+    std::vector<int> path;  // cores
+    bool multicast = false;
+    std::vector<std::deque<Word>> queues;
+    std::deque<int> messages;
+  };
+  struct Receipt {
+    int message;
+    std::size_t place;  // of the core in its path
+  };
+  struct CoreStep {
+    std::vector<Receipt> begin_received, compute_received;
+    std::vector<int> begin_sent, compute_sent;
+    std::vector<std::function<void()>> as_begun;  // what it does with its values as it begins
+  };
+  struct Step {
+    std::int64_t compute = 0, compute_delay = 0;
+    std::vector<std::function<void(int core)>> as_computed;
+    std::vector<CoreStep> cores;
+  };
+  enum class State : std::uint8_t { between_steps, begun, computing };
+  struct Core {
+    int step = 0;
+    State state = State::between_steps;
+    std::int64_t until = 0;
+    std::vector<std::int64_t> begun, computed;  // by step
+  };
+
+  // Building.
+  Step& step(int index);
+  void close_step();
+  int words_of(Tile tile, Axis axis) const;
+  int core_at(Axis axis, int line, int core) const;           // of the physical mesh
+  int core_in_ring(Axis axis, int line, int position) const;  // both by their places in the rings
+  int position_of(Axis axis, int core) const;                 // in the ring, of the core with that number in the line
+  int along(Axis axis, int core) const { return axis == Axis::x ? core % grid_.cores.width : core / grid_.cores.width; }
+  std::vector<int> straight(int from, int to) const;
+  int add_message(const std::vector<int>& path, Message message, bool is_multicast = false);
+  // What the places of a core line hold, those `movers` across the axis, goes on by one place of the ring: to the place
+  // before for direction 1, to the next for -1.
+  void shift_line(Tile tile, Axis axis, int line, int direction, const std::vector<int>& movers);
+  // From the line's core number `from` to all others; says which messages that takes.
+  std::vector<int> multicast(Axis axis, int line, int from, const Message& message);
+  void await_multicast(int message);  // in the next step, all who get it
+  void for_places(int core, const std::function<void(int i, int j)>& work) const;
+
+  // A line of an all-reduce: what its cores hold, by their numbers in the line, and where the result goes.
+  struct ReducedLine {
+    Axis axis;
+    int line, values;
+    std::function<float(int core, int value)> own;
+    std::function<void(int core, int value, float)> write;
+    Reduction reduction;
+  };
+  Payload summand(const ReducedLine& line, int core, int values_a_word = 1) const;
+  Payload result(const ReducedLine& line, int core, int values_a_word) const;  // that the core sends to all
+  void send_to_all(const ReducedLine& line, int root, const Message& message);
+  void k_tree(const ReducedLine& line, int phases);
+  void pipeline(const ReducedLine& line);
+  void ring(const ReducedLine& line);
+
+  // Running.
+  bool is_received(const Receipt& receipt) const;
+  bool is_everywhere(int message) const { return messages_[static_cast<std::size_t>(message)].copies_left == 0; }
+  bool is_sent(int message) const;
+  bool has(const Core& core, When when, int step) const;
+  bool use_link(int from, int to);
+  bool may_begin(int core) const;
+  bool may_compute(int core) const;
+  void advance_core(int core);
+  void advance_channel(Channel& channel);
+  bool may_inject(const Message& message, int source) const;
+  void load_word(Message& message);
+  static void take_word(Message& message, std::size_t path_index);
+  bool accepts(const Message& message, int core) const;
+
+  Grid grid_;
+  WaferSync sync_;
+  CoreBudget budget_;
+  int alpha_, beta_, ramp_;
+  int values_a_word_;
+  std::unique_ptr<EventValues> values_;  // closures of messages and steps know where it is
+  double link_bytes_, call_cycles_, mac_cycles_, vector_slice_cycles_;
+
+  std::vector<Step> steps_;
+  int current_ = 0;    // the step that is being written
+  bool open_ = false;  // something has been
+  double compute_ = 0;
+  std::vector<Message> messages_;
+  std::vector<Channel> channels_;
+  std::map<std::vector<int>, int> channel_of_;  // path, and a last element that tells multicasts apart
+  struct LastShift {
+    int step = -2;
+    std::vector<int> messages;  // by their senders' ring positions
+  };
+  std::map<std::tuple<Axis, int, int>, LastShift> last_shift_;  // by line and direction
+
+  std::int64_t now_ = 0;
+  std::vector<Core> cores_;
+  std::map<std::pair<int, int>, std::int64_t> link_used_;
+  std::vector<int> due_left_, computing_left_;  // by step: messages that a barrier awaits, cores that compute
+  int finished_steps_ = 0, left_ = 0;           // left_: messages
+  std::size_t turn_ = 0;
+};
+
+}  // namespace heddle::mesh

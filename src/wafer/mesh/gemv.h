@@ -1,0 +1,33 @@
+// MeshGEMV (WaferLLM, section 6): y [n] = x [k] B [k, n]. k lies along `axis`, n across it; x is the same in all lines
+// that run along the axis, and y, which the all-reduce makes whole, the same at all places of such a line. So the next
+// GEMV runs along the other axis and nothing is transposed. Tiles are ceil(size / places) wide; what is left over is
+// zeros.
+#pragma once
+
+#include "wafer/mesh/gemm.h"
+
+namespace heddle::mesh {
+
+struct GemvTiles {
+  Tile x, b, y;
+};
+
+template <Mesh M>
+GemvTiles allocate_gemv(M& mesh, std::int64_t k, std::int64_t n, Axis axis = Axis::y) {
+  mesh.phase("allocation");
+  const int inner = tile_side(k, mesh.grid().places(axis)), outer = tile_side(n, mesh.grid().places(across(axis)));
+  return {.x = mesh.allocate("x", 1, inner, Buffers::one),
+          .b = mesh.allocate("B", inner, outer, Buffers::one),
+          .y = mesh.allocate("y", 1, outer, Buffers::two)};
+}
+
+template <Mesh M>
+void mesh_gemv(M& mesh, const GemvTiles& t, Axis axis = Axis::y, const AllReduceOptions& options = {}) {
+  mesh.phase("local GEMV");
+  mesh.clear(t.y);
+  mesh.multiply_vector(t.x, t.b, t.y);
+  mesh.phase("all-reduce");
+  mesh.all_reduce(t.y, axis, Reduction::sum, options);
+}
+
+}  // namespace heddle::mesh

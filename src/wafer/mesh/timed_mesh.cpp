@@ -1,0 +1,177 @@
+#include "wafer/mesh/timed_mesh.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace heddle::mesh {
+namespace {
+
+std::int64_t number(Axis axis) {
+  return static_cast<std::int64_t>(axis);
+}
+
+// Tiles as large as these have no more than 2^31 values a side.
+std::int64_t shape(Tile tile) {
+  return (std::int64_t{tile.rows} << 31) + tile.columns;
+}
+
+}  // namespace
+
+TimedMesh::TimedMesh(const std::optional<PlmrDevice>& device, const Grid& grid, ThreadPool& pool)
+    : values_(grid, pool), device_(device) {
+  if (device_) budget_.emplace(*device_, grid);
+}
+
+void TimedMesh::phase(std::string_view name) {
+  if (timing_ == nullptr && budget_) budget_->phase(name);
+}
+
+Tile TimedMesh::allocate(std::string_view name, int rows, int columns, Buffers buffers) {
+  std::optional<Tile> counted;
+  if (budget_) counted = budget_->allocate(name, rows, columns, buffers);
+  const Tile tile = values_.allocate(name, rows, columns, buffers);
+  if (counted) counted_[tile.id] = *counted;
+  return tile;
+}
+
+void TimedMesh::release(Tile tile) {
+  values_.release(tile);
+  if (const auto found = counted_.find(tile.id); found != counted_.end()) {
+    budget_->release(found->second);
+    counted_.erase(found);
+  }
+}
+
+void TimedMesh::hold(std::string_view name, double bytes) {
+  if (!budget_) return;
+  if (const auto found = held_.find(name); found != held_.end()) {
+    budget_->release(found->second);
+    held_.erase(found);
+  }
+  held_.emplace(name, budget_->hold(name, bytes));
+}
+
+template <class Do>
+void TimedMesh::carry_out(std::string_view part, std::initializer_list<std::int64_t> what, Do&& operation) {
+  if (timing_ != nullptr) return operation(*timing_);
+  operation(values_);
+  if (!device_ || mode_ == Mode::later_step) return;
+  if (mode_ == Mode::alone) key_ = {0};
+  key_.insert(key_.end(), what);
+  if (mode_ == Mode::alone) charge(part, [&](MaxPlusMesh& mesh) { operation(mesh); });
+}
+
+void TimedMesh::charge(std::string_view part, FunctionRef<void(MaxPlusMesh&)> program) {
+  if (!device_) return;
+  auto found = known_.find(key_);
+  if (found == known_.end()) {
+    PlmrDevice roomy = *device_;  // this mesh keeps the accounts
+    roomy.free_routes.value = 1e9;
+    MaxPlusMesh mesh(roomy, grid());
+    program(mesh);
+    found = known_.emplace(key_, mesh.cycles()).first;
+  }
+  add_cycles(part, found->second);
+}
+
+void TimedMesh::spend(LocalWork local) {
+  if (!device_) return;
+  const double tiles = grid().tiles_a_core();
+  if (local.macs > 0) add_cycles("products", tiles * local.macs * device_->mac_cycles.value);
+  if (local.values > 0) add_cycles("element-wise work", tiles * local.values * device_->value_cycles.value);
+}
+
+void TimedMesh::add_cycles(std::string_view part, double cycles) {
+  if (!device_) return;
+  if (!account_.empty()) part = account_;
+  const auto found = std::ranges::find(parts_, part, &WaferCost::Part::name);
+  if (found != parts_.end())
+    found->cycles += cycles;
+  else
+    parts_.push_back({std::string(part), cycles});
+}
+
+WaferCost TimedMesh::take_cost() {
+  WaferCost cost{.breakdown = std::exchange(parts_, {})};
+  if (budget_) {
+    cost.memory_bytes = budget_->memory_bytes();
+    cost.routes = budget_->routes();
+  }
+  return cost;
+}
+
+void TimedMesh::skew(std::initializer_list<TileAxis> tiles) {
+  if (budget_)
+    for (const TileAxis& t : tiles) budget_->take_shift(t.axis);
+  const TileAxis first = *tiles.begin(), last = *(tiles.end() - 1);
+  carry_out(
+      "alignment",
+      {static_cast<std::int64_t>(Op::skew), shape(first.tile), number(first.axis), shape(last.tile), number(last.axis)},
+      [&](auto& mesh) { mesh.skew(tiles); });
+}
+
+void TimedMesh::shift(Tile tile, Axis axis) {
+  if (budget_ && mode_ != Mode::later_step) budget_->take_shift(axis);
+  carry_out("shifts", {static_cast<std::int64_t>(Op::shift), shape(tile), number(axis)},
+            [&](auto& mesh) { mesh.shift(tile, axis); });
+}
+
+void TimedMesh::broadcast(Tile from, Tile into, Axis axis, Root root) {
+  if (budget_ && mode_ != Mode::later_step) budget_->take_relay(axis);
+  carry_out("broadcasts",
+            {static_cast<std::int64_t>(Op::broadcast), shape(from), number(axis), root.place, root.per_line},
+            [&](auto& mesh) { mesh.broadcast(from, into, axis, root); });
+}
+
+void TimedMesh::reduce(Tile from, Tile into, Axis axis, Root root) {
+  if (budget_ && mode_ != Mode::later_step) budget_->take_chain(axis);
+  carry_out("sums", {static_cast<std::int64_t>(Op::reduce), shape(from), number(axis), root.place, root.per_line},
+            [&](auto& mesh) { mesh.reduce(from, into, axis, root); });
+}
+
+void TimedMesh::gather(Tile from, std::span<const Tile> all, Axis axis) {
+  if (budget_ && mode_ != Mode::later_step) budget_->take_relay(axis);
+  carry_out("gathers", {static_cast<std::int64_t>(Op::gather), shape(from), number(axis)},
+            [&](auto& mesh) { mesh.gather(from, all, axis); });
+}
+
+void TimedMesh::exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves) {
+  if (budget_ && mode_ != Mode::later_step) budget_->take_exchange(axis);
+  heddle::require(mode_ == Mode::alone, "an exchange within a loop is not timed");
+  // Its key would be all moves, and hardly ever the same again.
+  values_.exchange(from, into, axis, moves);
+  if (!device_) return;
+  PlmrDevice roomy = *device_;
+  roomy.free_routes.value = 1e9;
+  MaxPlusMesh mesh(roomy, grid());
+  mesh.exchange(from, into, axis, moves);
+  add_cycles("all-to-all", mesh.cycles());
+}
+
+void TimedMesh::all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options) {
+  if (budget_ && mode_ != Mode::later_step) budget_->take_all_reduce(axis, options);
+  carry_out("all-reduce",
+            {static_cast<std::int64_t>(Op::all_reduce), shape(tile), number(axis),
+             static_cast<std::int64_t>(options.method), options.phases, static_cast<std::int64_t>(options.sync)},
+            [&](auto& mesh) { mesh.all_reduce(tile, axis, reduction, options); });
+}
+
+void TimedMesh::clear(Tile tile) {
+  if (timing_ == nullptr) values_.clear(tile);
+}
+
+void TimedMesh::multiply_add(Tile a, Tile b, Tile c, Operand operand) {
+  carry_out("products",
+            {static_cast<std::int64_t>(Op::multiply), shape(a), shape(b), static_cast<std::int64_t>(operand)},
+            [&](auto& mesh) { mesh.multiply_add(a, b, c, operand); });
+}
+
+void TimedMesh::multiply_vector(Tile x, Tile b, Tile y) {
+  carry_out("products", {static_cast<std::int64_t>(Op::vector), shape(b)},
+            [&](auto& mesh) { mesh.multiply_vector(x, b, y); });
+}
+
+}  // namespace heddle::mesh

@@ -1,0 +1,94 @@
+// A mesh on which programs compute: the numbers of every place's tiles, in float32 (mesh.h has what a program may say).
+// Its results depend on the program alone, not on the number of threads.
+//
+// A shift is an offset: nothing is copied. Products that add to the same tile, with shifts between them, wait until
+// somebody looks; then each row of places takes all its steps one after the other, while its sums stay in the cache. A
+// row whose tiles of A are all zeros takes none. Sums run over k as the tiles come by.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/thread_pool.h"
+#include "wafer/mesh/mesh.h"
+#include "wafer/mesh/value_line.h"
+#include "wafer/mesh/value_tiles.h"
+
+namespace heddle::mesh {
+
+class ValueMesh {
+ public:
+  // `pool` must outlive it. Throws InvalidArgument unless the grid has places.
+  ValueMesh(const Grid& grid, ThreadPool& pool);
+
+  const Grid& grid() const { return grid_; }
+
+  void phase(std::string_view) {}
+  Tile allocate(std::string_view name, int rows, int columns, Buffers buffers);
+  void release(Tile tile);
+  template <class Body>
+  void repeat(int count, Body&& body) {
+    for (int step = 0; step < count; ++step) body(step);
+  }
+
+  void skew(std::initializer_list<TileAxis> tiles);
+  void shift(Tile tile, Axis axis);
+  void broadcast(Tile from, Tile into, Axis axis, Root root);
+  void reduce(Tile from, Tile into, Axis axis, Root root);
+  void gather(Tile from, std::span<const Tile> all, Axis axis);
+  void exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves);
+  void all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options);
+  void clear(Tile tile);
+  void multiply_add(Tile a, Tile b, Tile c, Operand operand);
+  void multiply_vector(Tile x, Tile b, Tile y) { multiply_add(x, b, y, Operand::as_is); }
+
+  // Calls work(*this, i) for every row i of places, on several threads. Of the mesh, work may use at(tile, i, ...).
+  template <class Work>
+  void apply(Work&& work) {
+    settle();
+    for_rows([&](int row) { work(*this, row); });
+  }
+
+  // Element (r, c) of the tiles of row i: [columns of the grid]. Precondition: the tile is not shifted, and outside of
+  // apply no product waits for it: settle() has been called since.
+  float* at(Tile tile, int i, int r, int c);
+  void settle();
+
+  ThreadPool& pool() { return pool_; }
+
+ private:
+  struct Stored {
+    ValueTiles values;
+    int shift_x = 0, shift_y = 0;  // place (i, j) holds what lies at (i + shift_y, j + shift_x), modulo the grid
+  };
+  struct Step {
+    int a_x, a_y, b_y;  // shifts
+  };
+  struct Products {
+    Tile a, b, c;
+    Operand operand = Operand::as_is;
+    std::vector<Step> steps;
+  };
+
+  Stored& stored(Tile tile);
+  Stored& settled(Tile tile);  // not shifted, nothing pending
+  void unshift(Stored& tile);
+  void run_products();
+  void run_row(int row, std::vector<float>& a_row);
+  void for_rows(FunctionRef<void(int)> work);
+  const LineReduce& reduction_of(int places, const AllReduceOptions& options, int chunk);
+
+  Grid grid_;
+  ThreadPool& pool_;
+  std::vector<Stored> tiles_;
+  std::vector<int> free_;  // ids that were released
+  Products products_;      // that wait; none: no steps
+  std::map<std::vector<int>, LineReduce> reductions_;
+};
+
+static_assert(Mesh<ValueMesh>);
+
+}  // namespace heddle::mesh

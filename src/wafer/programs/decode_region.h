@@ -1,0 +1,83 @@
+// One region's part of decode (decode.h): some of the layers, placed on a mesh of cores of its own, and their KV
+// caches.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "wafer/cost/wafer_regions.h"
+#include "wafer/programs/core_work.h"
+#include "wafer/programs/kv_cache.h"
+#include "wafer/programs/weights.h"
+
+namespace heddle {
+
+// Keys and values of a prompt, as prefill hands them over: [tokens, num_kv_heads * head_dim], a pair of them a layer.
+struct WaferPrompt {
+  std::int64_t num_tokens = 0;
+  std::vector<std::vector<float>> keys, values;  // [layers]
+  std::vector<float> hidden;                     // the last token's residual after all layers [hidden]
+  WaferCost cost;                                // of the prefill, on a device
+};
+
+// How a program runs on a mesh of cores.
+struct WaferProgram {
+  AllReduceOptions all_reduce = {};
+  std::optional<PlmrDevice> device =
+      {};           // on which it is timed, and whose memory and routes it must keep; none: values alone
+  int regions = 1;  // that share the layers
+};
+
+class WaferDecodeRegion {
+ public:
+  // The first region has the embedding, the last one the logits. `weights`, `rows` and `pool` must outlive it. Throws
+  // Failure when the host's memory is short, InputError when a core's is.
+  WaferDecodeRegion(const WaferWeights& weights, WaferMesh cores, LayerRange layers, const WaferProgram& program,
+                    const KvRows& rows, ThreadPool& pool);
+
+  void embed(std::int32_t token);
+  void receive(const std::vector<float>& hidden);
+  std::vector<float> hidden();
+
+  // Keys and values of the region's layers; rows have been filled.
+  void take(const WaferPrompt& prompt);
+  // A token has come to the last row, and `passing` rows pass one up, as KvRows::append says. Before it, reserve().
+  void reserve(std::int64_t slots);
+  void append(std::span<const int> passing);
+  void run_layers();
+  std::vector<float> logits();
+
+  // Of what was done since the last call.
+  WaferCost take_cost() { return mesh_.take_cost(); }
+  double hidden_values() const { return hidden_.tile; }  // of a core
+
+ private:
+  struct Layer {
+    mesh::Tile attention_norm, wq, wk, wv, wo, feed_forward_norm, gate, up, down;
+    mesh::Tile bq, bk, bv, bo, bgate, bup, bdown;  // id < 0: none
+    mesh::Tile query_norm, key_norm;               // likewise
+    WaferKvCache kv;
+  };
+
+  void place(const WaferLayer& weights);
+  mesh::Tile product(mesh::Tile x, mesh::Tile weight, mesh::Tile bias, mesh::Axis axis);
+  void norm_queries_and_keys(mesh::Tile q, mesh::Tile k, const Layer& layer, const WaferLayer& weights);
+  void attention_block(Layer& layer, const WaferLayer& weights);
+  void feed_forward_block(Layer& layer, const WaferLayer& weights);
+  mesh::Tile attend(mesh::Tile q, const WaferKvCache& kv, int window);
+  void store(WaferKvCache& kv, mesh::Tile k, mesh::Tile v);
+  void hold_cache();
+
+  const WaferWeights& weights_;
+  LayerRange range_;
+  AllReduceOptions all_reduce_;
+  Partition hidden_, vocab_;  // along y, along x
+  HeadPartition heads_;       // along x
+  std::vector<HeadPartition::Piece> pieces_;
+  mesh::TimedMesh mesh_;
+  std::vector<Layer> layers_;
+  mesh::Tile x_, final_norm_, output_;  // x_: the residual
+  const KvRows& rows_;
+};
+
+}  // namespace heddle

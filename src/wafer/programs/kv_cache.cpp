@@ -1,0 +1,32 @@
+#include "wafer/programs/kv_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace heddle {
+
+void WaferKvCache::reserve(int rows, std::int64_t slots, const KvRows& kept) {
+  if (slots <= slots_) return;
+  WaferKvCache wider(width_, tile_);
+  wider.slots_ = slots;
+  wider.keys_ = mesh::ValueArray(rows * slots * token_values());
+  wider.values_ = mesh::ValueArray(rows * slots * token_values());
+  if (slots_ > 0)
+    for (int row = 0; row < rows; ++row)
+      for (std::int64_t token = kept.first(row); token < kept.first(row + 1); ++token) {
+        std::copy_n(key(row, token), token_values(), wider.key(row, token));
+        std::copy_n(value(row, token), token_values(), wider.value(row, token));
+      }
+  *this = std::move(wider);
+}
+
+void WaferKvCache::shift(std::span<const int> passing, const KvRows& kept) {
+  // From the top: a full row has passed its oldest token up before the slot is taken by the one that comes from below.
+  for (const int row : passing) {
+    const std::int64_t token = kept.first(row) - 1;
+    std::copy_n(key(row, token), token_values(), key(row - 1, token));
+    std::copy_n(value(row, token), token_values(), value(row - 1, token));
+  }
+}
+
+}  // namespace heddle

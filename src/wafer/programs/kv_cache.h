@@ -1,0 +1,44 @@
+// The KV cache of one layer on a mesh: keys and values of a token lie in one row of cores, which KvRows chooses, cut
+// along x as a HeadPartition says.
+#pragma once
+
+#include <span>
+
+#include "wafer/mesh/value_tiles.h"
+#include "wafer/programs/kv_rows.h"
+
+namespace heddle {
+
+class WaferKvCache {
+ public:
+  // `tile`: places of a key, and of a value, that a core holds.
+  WaferKvCache(int width, int tile) : width_(width), tile_(tile) {}
+
+  // Room for `slots` tokens in each of `rows` rows, at least as many as KvRows::fullest() will be; what was there
+  // stays where `kept` says that it is.
+  void reserve(int rows, std::int64_t slots, const KvRows& kept);
+
+  // The rows that append() named pass their oldest tokens up: `kept` is as append() left it. All at once: who passes
+  // reads what was there before.
+  void shift(std::span<const int> passing, const KvRows& kept);
+
+  // [tile][width], pitch mesh::value_pitch(width), of a token that lies in `row`. A token keeps its slot when it moves
+  // from row to row: slots are numbered by tokens modulo their number, and a row holds consecutive tokens.
+  float* key(int row, std::int64_t token) { return keys_.data() + offset(row, token); }
+  float* value(int row, std::int64_t token) { return values_.data() + offset(row, token); }
+  const float* key(int row, std::int64_t token) const { return keys_.data() + offset(row, token); }
+  const float* value(int row, std::int64_t token) const { return values_.data() + offset(row, token); }
+
+  std::int64_t slots() const { return slots_; }
+  std::int64_t pitch() const { return mesh::value_pitch(width_); }
+
+ private:
+  std::int64_t token_values() const { return tile_ * pitch(); }
+  std::int64_t offset(int row, std::int64_t token) const { return (row * slots_ + token % slots_) * token_values(); }
+
+  int width_, tile_;
+  std::int64_t slots_ = 0;
+  mesh::ValueArray keys_, values_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,64 @@
+// A model of the Llama family on a simulated wafer: the numbers of wafer/programs, in float32, from the same checkpoint as
+// the CPU's. One request at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "models/llama.h"
+#include "wafer/programs/decode.h"
+
+namespace heddle {
+
+// The sizes that the wafer's costs and capacities are computed from. Throws as parse_llama_config
+// does.
+WaferModel wafer_shape(const ModelSource& source);
+
+struct WaferLlamaOptions {
+  WaferMesh cores;
+  WaferDecodeOptions decode;
+  LoadOptions load;
+};
+
+class WaferLlama {
+ public:
+  // `pool` must outlive it. Throws as wafer_shape and load_llama do; Failure when memory is short.
+  WaferLlama(const ModelSource& source, const WaferLlamaOptions& options, ThreadPool& pool);
+  WaferLlama(const WaferLlama&) = delete;
+  WaferLlama& operator=(const WaferLlama&) = delete;
+
+  const WaferModel& shape() const { return weights_.shape; }
+  std::span<const std::int32_t> eos_ids() const { return config_.eos_ids; }
+  std::int64_t max_context() const { return config_.max_position; }
+  const KvRows& rows() const { return decode_->rows(); }
+
+  // Forgets what it holds, computes the prompt and returns the logits [vocab] after its last token. Throws InputError
+  // when it is empty, has unknown tokens, or does not fit into the KV cache.
+  std::vector<float> prefill(std::span<const std::int32_t> prompt);
+
+  // Appends a token; the next one's logits. Throws as prefill does.
+  std::vector<float> decode(std::int32_t token);
+
+  // On options.decode.program's device, of the last prefill or decode: the cycles of the operations that were carried
+  // out, by part, logits among them (and, of a prefill, the transition to decode, as wafer/cost/wafer_predict.h counts
+  // it).
+  const WaferCost& cost() const { return cost_; }
+  double idle_share() const { return decode_->idle_share(); }  // of the last decode (wafer/programs/decode.h)
+
+ private:
+  void check(std::int32_t token) const;
+
+  LlamaConfig config_;
+  Llama::Weights loaded_;
+  WaferLlamaOptions options_;
+  ThreadPool& pool_;
+  WaferWeights weights_;
+  std::unique_ptr<WaferDecode> decode_;
+  WaferCost cost_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,121 @@
+// What programs take of a core, and what they are told when it has less.
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+#include "wafer/mesh/core_budget.h"
+#include "wafer/mesh/simulate.h"
+
+namespace heddle::mesh {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+PlmrDevice wse2() {
+  return plmr_preset("wse-2");
+}
+
+TEST(CoreBudget, RefusesATileThatDoesNotFitWithCorePhaseNeedAndBudget) {
+  EXPECT_THAT(
+      [] {
+        simulate_gemm(wse2(), {4096, 4096, 4096}, {720, 720}, WaferGemm::all_gather);
+      },
+      ThrowsMessage<InputError>(AllOf(HasSubstr("core ("), HasSubstr("all-gather"), HasSubstr("72 bytes"),
+                                      HasSubstr("49152"), HasSubstr("24 too few"), HasSubstr("720 x 720"))));
+  EXPECT_THAT(
+      [] {
+        simulate_gemv(wse2(), 4096, 4096, {3, 3});
+      },
+      ThrowsMessage<InputError>(AllOf(HasSubstr("core ("), HasSubstr("bytes"), HasSubstr("49152"))));
+}
+
+TEST(CoreBudget, RefusesRoutesBeyondTheFreeOnesWithCorePhaseNeedAndBudget) {
+  CoreBudget budget(wse2(), Grid::of_cores({720, 720}));
+  budget.phase("decode");
+  const AllReduceOptions three{.phases = 3};
+  budget.take_all_reduce(Axis::x, three);
+  EXPECT_EQ(budget.routes(), 15);
+  EXPECT_THAT([&] { budget.take_all_reduce(Axis::y, three); },
+              ThrowsMessage<InputError>(AllOf(HasSubstr("core (360, 360) of 720 x 720"), HasSubstr("decode"),
+                                              HasSubstr("14 routes"), HasSubstr("15 in use"), HasSubstr("21 free"),
+                                              HasSubstr("K = 1 is the largest"))));
+}
+
+TEST(CoreBudget, CountsRoutesOnceAndMemoryAtItsFullest) {
+  CoreBudget budget(wse2(), Grid::of_cores({9, 9}));
+  budget.take_shift(Axis::x);
+  budget.take_shift(Axis::x);
+  EXPECT_EQ(budget.routes(), 3);
+  const Tile large = budget.allocate("large", 10, 10, Buffers::two);
+  budget.release(large);
+  budget.allocate("small", 10, 10, Buffers::one);
+  EXPECT_EQ(budget.memory_bytes(), 400);
+  EXPECT_THROW(budget.allocate("none", 0, 1, Buffers::one), InvalidArgument);
+}
+
+// What wafer_cost.h has as constants.
+TEST(CoreBudget, CountsTheRoutesOfThePublishedPrograms) {
+  for (int cores = 3; cores <= 64; ++cores) {
+    EXPECT_EQ(shift_routes(cores, LineOrder::interleaved), 3) << cores;
+    EXPECT_EQ(shift_routes(cores, LineOrder::natural), 3) << cores;
+  }
+  for (const int phases : {1, 2, 3}) EXPECT_EQ(all_reduce_routes(720, {.phases = phases}), 4 * phases + 2);
+  EXPECT_EQ(all_reduce_routes(720, {.method = WaferAllReduce::pipeline}), 4);
+  EXPECT_EQ(all_reduce_routes(720, {.method = WaferAllReduce::ring}), 3);
+  for (const WaferGemm method : {WaferGemm::mesh_gemm, WaferGemm::gemm_t, WaferGemm::summa, WaferGemm::cannon}) {
+    const WaferCost counted = simulate_gemm(wse2(), {90, 90, 90}, {9, 9}, method);
+    EXPECT_EQ(counted.routes, gemm_cost(wse2(), {90, 90, 90}, {9, 9}, method).routes);
+    EXPECT_EQ(counted.memory_bytes, gemm_cost(wse2(), {90, 90, 90}, {9, 9}, method).memory_bytes);
+  }
+}
+
+TEST(CoreBudget, RefusesMeshesThatAreNone) {
+  for (const WaferMesh cores : {WaferMesh{2, 9}, {9, 2}, {-1, 3}, {0, 0}}) {
+    EXPECT_THAT(
+        [&] {
+          simulate_gemm(wse2(), {8, 8, 8}, cores, WaferGemm::summa);
+        },
+        ThrowsMessage<InputError>(HasSubstr("3 or more")));
+    EXPECT_THAT([&] { simulate_gemv(wse2(), 8, 8, cores); }, ThrowsMessage<InputError>(HasSubstr("3 or more")));
+  }
+  EXPECT_THAT(
+      [] {
+        simulate_gemm(wse2(), {8, 8, 8}, {1000, 1000}, WaferGemm::mesh_gemm);
+      },
+      ThrowsMessage<InputError>(HasSubstr("750 x 994")));
+  EXPECT_THROW(simulate_gemm(wse2(), {0, 8, 8}, {3, 3}, WaferGemm::mesh_gemm), InvalidArgument);
+}
+
+// WaferLLM 5.1 and 6.1: what grows with the line and what does not.
+TEST(Compliance, IsAsThePaperStatesIt) {
+  const std::vector<ComplianceRow> gemm = gemm_compliance(wse2(), 720), twice = gemm_compliance(wse2(), 360);
+  ASSERT_EQ(gemm.size(), 5u);
+  const auto expect_row = [](const ComplianceRow& row, const char* program, const char* complies) {
+    EXPECT_EQ(row.program, program);
+    EXPECT_EQ(row.complies, complies) << program;
+  };
+  expect_row(gemm[0], "all-gather GEMM", "");
+  expect_row(gemm[1], "SUMMA", "M");
+  expect_row(gemm[2], "Cannon", "M R");
+  expect_row(gemm[3], "GEMM-T", "M R");
+  expect_row(gemm[4], "MeshGEMM", "L M R");
+  EXPECT_EQ(gemm[0].paths, 720);
+  EXPECT_EQ(gemm[2].hops, 719);
+  EXPECT_EQ(gemm[4].hops, 2);
+  EXPECT_EQ(gemm[4].hops, twice[4].hops);
+  EXPECT_EQ(gemm[4].memory_tiles, 5);
+
+  const std::vector<ComplianceRow> sums = all_reduce_compliance(wse2(), 720);
+  ASSERT_EQ(sums.size(), 3u);
+  EXPECT_EQ(sums[0].hops, 2 * 719);
+  EXPECT_EQ(sums[0].stages, 719);
+  EXPECT_EQ(sums[1].stages, 2 * 719);
+  EXPECT_LE(sums[2].stages, 2 * 27 / 2 + 1);  // K/2 N^(1/K), rounded up
+  EXPECT_EQ(sums[2].paths, 3);
+  EXPECT_EQ(sums[2].complies, "L M R");
+  EXPECT_EQ(all_reduce_compliance(wse2(), 720, 3)[2].complies, "L M");
+}
+
+}  // namespace
+}  // namespace heddle::mesh

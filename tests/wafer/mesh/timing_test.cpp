@@ -1,0 +1,253 @@
+// Programs on the max-plus mesh against the closed forms of wafer/cost/wafer_cost.h, on every mesh from 3 to 33 and on
+// meshes that are not square.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "base/error.h"
+#include "schedule/k_tree.h"
+#include "schedule/two_hop.h"
+#include "wafer/mesh/gemv.h"
+#include "wafer/mesh/max_plus_mesh.h"
+#include "wafer/mesh/simulate.h"
+
+namespace heddle::mesh {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+using schedule::KTree;
+using schedule::TwoHop;
+
+// Proofs for every line that the tests of programs run on.
+constexpr bool every_ring_has_two_hops_and_free_links(int most) {
+  for (int cores = 3; cores <= most; ++cores)
+    if (!schedule::all_ways_are_two_hops_at_most(TwoHop{cores}) || !schedule::no_link_carries_two(TwoHop{cores}))
+      return false;
+  return true;
+}
+constexpr bool every_tree_has_a_path_a_phase_and_one(int most) {
+  for (int cores = 3; cores <= most; ++cores)
+    for (int phases = 1; phases <= 3; ++phases)
+      if (KTree::of(cores, phases).paths_at_root() > phases + 1) return false;
+  return true;
+}
+static_assert(every_ring_has_two_hops_and_free_links(33), "proof failed: INTERLEAVE's ways of two hops");
+static_assert(every_tree_has_a_path_a_phase_and_one(33), "proof failed: the K + 1 paths of a K-tree's root");
+static_assert(KTree::of(33, 1).paths_at_root() == 2 && KTree::of(33, 2).paths_at_root() == 3);
+static_assert(KTree::of(720, 2).paths_at_root() == 3 && KTree::of(720, 3).paths_at_root() == 4);
+
+constexpr WaferGemm kMethods[] = {WaferGemm::mesh_gemm, WaferGemm::gemm_t, WaferGemm::summa, WaferGemm::cannon,
+                                  WaferGemm::all_gather};
+constexpr WaferSync kSyncs[] = {WaferSync::dataflow, WaferSync::rendezvous, WaferSync::barrier};
+
+// A large core, so that every program fits, and whole cycles.
+PlmrDevice roomy() {
+  PlmrDevice device = plmr_preset("wse-2");
+  device.sram_bytes.value = 1e9;
+  device.mac_cycles.value = 1;
+  device.call_cycles.value = 4;
+  device.beta_cycles.value = 3;
+  return device;
+}
+
+PlmrDevice without_compute() {
+  PlmrDevice device = roomy();
+  device.mac_cycles.value = device.call_cycles.value = 0;
+  return device;
+}
+
+struct GemmCase {
+  WaferMesh cores;
+  GemmSize size;
+};
+
+std::vector<GemmCase> all_meshes() {
+  std::vector<GemmCase> cases;
+  for (int side = 3; side <= 33; ++side) cases.push_back({{side, side}, {4 * side, 5 * side - 1, 3 * side + 1}});
+  for (const WaferMesh cores : {WaferMesh{3, 4}, {4, 3}, {6, 3}, {5, 7}, {8, 12}, {12, 8}, {32, 24}})
+    cases.push_back({cores, {50, 70, 90}});
+  return cases;
+}
+
+// What all ways of a step differ from the closed form's: at most all of them, once an axis and a way back.
+double ways(const PlmrDevice& device, WaferMesh cores, double each) {
+  return 2 * (cores.width + cores.height) * (device.alpha_cycles.value + each);
+}
+
+// Within four per cent, and beside that twice the ways through the mesh with a stage each, which closed forms take as
+// whole lines; on meshes that are not square, where a core's places share what moves, as much again.
+TEST(MeshTiming, ClosedFormsAreTheProgramsInEverySynchronisation) {
+  for (const PlmrDevice& device : {roomy(), without_compute()})
+    for (const auto& [cores, size] : all_meshes())
+      for (const WaferGemm method : kMethods)
+        for (const WaferSync sync : kSyncs) {
+          const double simulated = simulate_gemm(device, size, cores, method, sync).cycles();
+          const double predicted = gemm_cost(device, size, cores, method, sync).cycles();
+          const double each = method == WaferGemm::gemm_t ? device.beta_cycles.value : 0;
+          double slack = ways(device, cores, each) + 0.04 * predicted;
+          if (method == WaferGemm::all_gather) slack += 0.3 * predicted;  // its last step makes no calls
+          if (cores.width != cores.height) slack *= 2;
+          EXPECT_NEAR(simulated, predicted, slack) << cores.width << " x " << cores.height << ", method "
+                                                   << static_cast<int>(method) << ", sync " << static_cast<int>(sync);
+        }
+}
+
+// On WSE-2 at the paper's sizes: what docs/notes/mesh.md lists.
+TEST(MeshTiming, ClosedFormsAreWithinAPercentAtThePapersScale) {
+  const PlmrDevice wse2 = plmr_preset("wse-2");
+  for (const int size : {1024, 2048})
+    for (const WaferGemm method : {WaferGemm::mesh_gemm, WaferGemm::gemm_t, WaferGemm::summa, WaferGemm::cannon})
+      for (const WaferSync sync : kSyncs) {
+        const double simulated = simulate_gemm(wse2, {size, size, size}, {240, 240}, method, sync).cycles();
+        const double predicted = gemm_cost(wse2, {size, size, size}, {240, 240}, method, sync).cycles();
+        EXPECT_NEAR(simulated / predicted, 1, 0.01)
+            << size << ", method " << static_cast<int>(method) << ", sync " << static_cast<int>(sync);
+      }
+}
+
+TEST(MeshTiming, RefusesMoreStepsThanSecondsHave) {
+  EXPECT_THAT(
+      [] {
+        simulate_gemm(plmr_preset("wse-2"), {4096, 4096, 4096}, {749, 750}, WaferGemm::gemm_t);
+      },
+      ThrowsMessage<InputError>(AllOf(HasSubstr("561750 steps"), HasSubstr("at most"))));
+}
+
+TEST(MeshTiming, NoSynchronisationMakesAProgramFaster) {
+  for (const PlmrDevice& device : {roomy(), without_compute()})
+    for (const auto& [cores, size] : all_meshes())
+      for (const WaferGemm method : kMethods) {
+        double before = 0;
+        for (const WaferSync sync : kSyncs) {
+          const double cycles = simulate_gemm(device, size, cores, method, sync).cycles();
+          EXPECT_GE(cycles, before - 1e-6) << cores.width << " x " << cores.height << ", method "
+                                           << static_cast<int>(method) << ", sync " << static_cast<int>(sync);
+          before = cycles;
+        }
+      }
+}
+
+// Two hops hide behind any step; the long way of Cannon does not (docs/notes/mesh.md).
+TEST(MeshTiming, SynchronisationCostsMeshGemmNothingAndCannonTheLongWay) {
+  PlmrDevice device = roomy();
+  const int side = 33;
+  const GemmSize size{side * 2, side * 2, side * 2};
+  const double step = 2 * 4 + 2 * 4 + 8, words = 2, way = side - 1 + device.ramp_cycles.value;
+  const auto loop = [&](WaferGemm method, WaferSync sync) {
+    const WaferCost cost = simulate_gemm(device, size, {side, side}, method, sync);
+    return (cost.breakdown[0].cycles + cost.breakdown[1].cycles) / side;
+  };
+  for (const WaferSync sync : kSyncs) EXPECT_NEAR(loop(WaferGemm::mesh_gemm, sync), step, 0.2);
+  EXPECT_NEAR(loop(WaferGemm::cannon, WaferSync::dataflow), step, 1);
+  // Of two steps one waits for the long way, one for a hop.
+  EXPECT_NEAR(loop(WaferGemm::cannon, WaferSync::rendezvous),
+              std::max(step, words + (way + 1 + device.ramp_cycles.value) / 2), 1);
+  EXPECT_NEAR(loop(WaferGemm::cannon, WaferSync::barrier), words + way, 1e-6);
+}
+
+TEST(MeshTiming, StoppingEarlyChangesNothing) {
+  for (const WaferSync sync : kSyncs)
+    for (const PlmrDevice& device : {roomy(), without_compute()})
+      for (const LineOrder order : {LineOrder::interleaved, LineOrder::natural})
+        for (const WaferMesh cores : {WaferMesh{33, 33}, {17, 4}, {3, 3}}) {
+          double cycles[2];
+          for (const Stop stop : {Stop::steady, Stop::never}) {
+            MaxPlusMesh mesh(device, Grid::square(cores, order), {.sync = sync, .stop = stop});
+            const GemmTiles t = allocate_gemm(mesh, {200, 300, 100}, WaferGemm::mesh_gemm);
+            mesh_gemm(mesh, t.a, t.b, t.c);
+            cycles[static_cast<int>(stop)] = mesh.cycles();
+          }
+          EXPECT_NEAR(cycles[0], cycles[1], 1e-6 * cycles[1]);
+        }
+}
+
+// Ticks become longer as clocks draw apart or steps grow; the sums stay right.
+TEST(MeshTiming, HoldsStepsOfAnyLength) {
+  for (const double mac : {1e-3, 1.0, 1e4, 1e9}) {
+    PlmrDevice device = roomy();
+    device.mac_cycles.value = mac;
+    const double simulated = simulate_gemm(device, {64, 64, 64}, {9, 9}, WaferGemm::mesh_gemm).cycles();
+    const double predicted = gemm_cost(device, {64, 64, 64}, {9, 9}, WaferGemm::mesh_gemm).cycles();
+    EXPECT_NEAR(simulated, predicted, 1e-4 * predicted + 20) << mac;
+  }
+}
+
+// K-trees at the paper's scale, to K = 4: what is not exact is the last, smaller group of a phase.
+TEST(MeshTiming, KTreesAreWithinTwoPercentAtThePapersScale) {
+  PlmrDevice wse2 = plmr_preset("wse-2");
+  wse2.free_routes.value = 100;
+  for (const int line : {240, 360, 420, 480, 540, 600, 660, 720, 750})
+    for (const int n : {1, 22, 44})
+      for (const int phases : {1, 2, 3, 4})
+        for (const WaferSync sync : kSyncs) {
+          const AllReduceOptions options{.phases = phases, .sync = sync};
+          const double simulated = simulate_all_reduce(wse2, line, n, options).cycles();
+          EXPECT_NEAR(all_reduce_cost(wse2, line, n, options).cycles() / simulated, 1, 0.02)
+              << line << " cores, K = " << phases << ", sync " << static_cast<int>(sync);
+        }
+}
+
+// Ends of lines are shorter.
+TEST(MeshTiming, AllReducesAreTheirClosedForms) {
+  const PlmrDevice device = roomy();
+  for (int line = 3; line <= 33; ++line)
+    for (const int n : {1, 7, 64})
+      for (const WaferAllReduce method : {WaferAllReduce::k_tree, WaferAllReduce::pipeline, WaferAllReduce::ring})
+        for (const int phases : {1, 2, 3}) {
+          PlmrDevice colourful = device;
+          colourful.free_routes.value = 100;
+          const AllReduceOptions options{.method = method, .phases = phases};
+          const double simulated = simulate_all_reduce(colourful, line, n, options).cycles();
+          const double predicted = all_reduce_cost(colourful, line, n, options).cycles();
+          // One stage of each phase, over as many hops as its members are apart.
+          double slack = 4 + device.beta_cycles.value, apart = 1;
+          const int fan = KTree::of(line, phases).fan;
+          for (int p = 0; p < phases; ++p, apart *= fan)
+            slack += device.beta_cycles.value + std::min(apart, 1.0 * line);
+          EXPECT_NEAR(simulated, predicted, slack) << line << " cores, " << static_cast<int>(method) << ", " << phases;
+        }
+}
+
+TEST(MeshTiming, AllReducesHoldRampsOfAnyLength) {
+  PlmrDevice device = roomy();
+  device.ramp_cycles.value = 1e6;
+  for (const WaferAllReduce method : {WaferAllReduce::k_tree, WaferAllReduce::pipeline, WaferAllReduce::ring})
+    for (const WaferSync sync : kSyncs) {
+      const AllReduceOptions options{.method = method, .sync = sync};
+      const double closed = all_reduce_cost(device, 33, 8, options).cycles();
+      EXPECT_NEAR(simulate_all_reduce(device, 33, 8, options).cycles(), closed, 0.5 * closed);  // halves of stages
+    }
+}
+
+TEST(MeshTiming, GemvOnMeshesThatAreNotSquareReducesAlongY) {
+  const PlmrDevice device = roomy();
+  for (const WaferMesh cores : {WaferMesh{3, 33}, {33, 3}, {7, 5}}) {
+    const double simulated = simulate_gemv(device, 400, 300, cores).cycles();
+    const double predicted = gemv_cost(device, 400, 300, cores).cycles();
+    EXPECT_NEAR(simulated, predicted, 2 * cores.height + 6 * device.beta_cycles.value);
+  }
+}
+
+TEST(MeshTiming, PrefillIsWithinAPercentOfItsFittedForm) {
+  constexpr WaferModel kLlama8b{.num_layers = 32,
+                                .hidden = 4096,
+                                .intermediate = 14336,
+                                .num_heads = 32,
+                                .num_kv_heads = 8,
+                                .head_dim = 128,
+                                .vocab = 128256};
+  PlmrDevice wse2 = plmr_preset("wse-2");
+  wse2.tile_rounding.value = 1;  // the program pads, where the paper's deals tiles out
+  const double simulated = simulate_prefill_layer(wse2, kLlama8b, {240, 240}, 1024).cycles();
+  const double predicted = prefill_layer_cost(wse2, kLlama8b, {240, 240}, 1024).cycles();
+  EXPECT_NEAR(simulated / predicted, 1, 0.01);
+}
+
+}  // namespace
+}  // namespace heddle::mesh
