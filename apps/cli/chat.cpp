@@ -22,7 +22,7 @@
 #include "cli/output.h"
 #include "cli/sampling_options.h"
 #include "cli/template_options.h"
-#include "engine/tokenizer/utf8.h"
+#include "text/tokenizer/utf8.h"
 #include "weights/model_source.h"
 
 namespace heddle {

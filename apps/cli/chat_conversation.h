@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/chat_template/model_chat_template.h"
+#include "text/chat_template/model_chat_template.h"
 
 namespace heddle {
 

@@ -18,8 +18,8 @@
 #include "cli/format_text.h"
 #include "cli/output.h"
 #include "engine/synthetic_tokenizer.h"
-#include "engine/tokenizer/tokenizer.h"
 #include "models/registry.h"
+#include "text/tokenizer/tokenizer.h"
 #include "weights/checkpoint.h"
 #include "weights/synthetic_model.h"
 

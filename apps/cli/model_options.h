@@ -7,8 +7,8 @@
 
 #include "base/device.h"
 #include "engine/engine.h"
-#include "engine/tokenizer/tokenizer.h"
 #include "models/model.h"
+#include "text/tokenizer/tokenizer.h"
 #include "weights/model_source.h"
 
 namespace CLI {

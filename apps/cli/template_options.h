@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/chat_template/model_chat_template.h"
+#include "text/chat_template/model_chat_template.h"
 
 namespace CLI {
 class App;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/chat_template/model_chat_template.h"
+#include "text/chat_template/model_chat_template.h"
 
 namespace heddle {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace heddle {
 

@@ -1,11 +1,11 @@
 // Input: a template; behind a first zero byte the variables as a JSON object, else a conversation with a tool.
-#include "engine/chat_template/chat_template.h"
+#include "text/chat_template/chat_template.h"
 
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
-#include "engine/tokenizer/utf8.h"
 #include "fuzz/target.h"
+#include "text/tokenizer/utf8.h"
 
 namespace heddle::fuzz {
 namespace {

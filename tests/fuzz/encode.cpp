@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/file.h"
-#include "engine/tokenizer/tokenizer.h"
-#include "engine/tokenizer/utf8.h"
 #include "fuzz/target.h"
 #include "fuzz/tokenizer_text.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/utf8.h"
 
 namespace heddle::fuzz {
 namespace {

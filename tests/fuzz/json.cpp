@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
-#include "engine/tokenizer/utf8.h"
 #include "fuzz/target.h"
+#include "text/tokenizer/utf8.h"
 
 namespace heddle::fuzz {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/tokenizer/utf8.h"
+#include "text/tokenizer/utf8.h"
 
 namespace heddle::fuzz {
 namespace {

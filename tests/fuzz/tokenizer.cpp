@@ -1,5 +1,5 @@
 // Input: a tokenizer.json; behind a first zero byte a text to encode, behind a second a tokenizer_config.json.
-#include "engine/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include "fuzz/target.h"
 #include "fuzz/tokenizer_text.h"

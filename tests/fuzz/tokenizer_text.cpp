@@ -1,7 +1,7 @@
 #include "fuzz/tokenizer_text.h"
 
-#include "engine/tokenizer/utf8.h"
 #include "fuzz/target.h"
+#include "text/tokenizer/utf8.h"
 
 namespace heddle::fuzz {
 

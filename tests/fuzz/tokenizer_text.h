@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "engine/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace heddle::fuzz {
 

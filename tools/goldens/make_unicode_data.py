@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes src/engine/tokenizer/unicode_data.cpp: the sets of characters that the package `tokenizers` uses, found by asking it about
+"""Makes src/text/tokenizer/unicode_data.cpp: the sets of characters that the package `tokenizers` uses, found by asking it about
 every code point. So they are the same with every version of ICU.
 
 Pinned: tokenizers 0.23.3. The package has several tables of its own: Oniguruma's (regular expressions; Unicode 16), the Rust
@@ -12,7 +12,7 @@ import sys
 import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers
 
-OUT = pathlib.Path(__file__).resolve().parents[2] / "src/engine/tokenizer/unicode_data.cpp"
+OUT = pathlib.Path(__file__).resolve().parents[2] / "src/text/tokenizer/unicode_data.cpp"
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 BLOCK = 4000
 
@@ -138,7 +138,7 @@ def main():
     scripts = [f"{{{first:#x}, {last:#x}, \"{name.lower()}\"}}," for name in SCRIPTS for first, last in ranges(matched_by(rf"\p{{{name}}}"))]
     OUT.write_text(
         "// Made by tools/goldens/make_unicode_data.py; do not edit.\n"
-        '#include "engine/tokenizer/unicode_data.h"\n\nnamespace heddle::unicode_data {\nnamespace {\n\n// clang-format off\n'
+        '#include "text/tokenizer/unicode_data.h"\n\nnamespace heddle::unicode_data {\nnamespace {\n\n// clang-format off\n'
         f"const std::uint32_t kCategoryList[] = {{\n{lines(category_entries(categories))}\n}};\n\n" + "".join(bodies) +
         f"const LowercaseRun kLowercaseList[] = {{\n{lines(lower_entries())}\n}};\n\n"
         f"const ScriptRange kScriptList[] = {{\n{lines(scripts)}\n}};\n// clang-format on\n\n}}  // namespace\n\n"

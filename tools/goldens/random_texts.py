@@ -1,4 +1,4 @@
-"""Texts and ids from a counter: tests/engine/tokenizer/random_texts.h makes the same ones in C++, so that only hashes are committed."""
+"""Texts and ids from a counter: tests/text/tokenizer/random_texts.h makes the same ones in C++, so that only hashes are committed."""
 
 import json
 import pathlib

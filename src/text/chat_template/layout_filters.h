@@ -1,0 +1,12 @@
+#pragma once
+
+#include <map>
+#include <string_view>
+
+#include "text/chat_template/filters.h"
+
+namespace heddle::jinja {
+
+std::map<std::string_view, Filter> layout_filters();  // those that lay out text for people to read
+
+}  // namespace heddle::jinja

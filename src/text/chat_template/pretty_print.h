@@ -1,0 +1,13 @@
+// Python's pprint.pformat: repr(), broken into lines of at most 80 columns, with dicts in the order of their keys.
+#pragma once
+
+#include <string>
+
+#include "text/chat_template/value.h"
+
+namespace heddle::jinja {
+
+// Throws TemplateError at the limits of `meter`, and on keys that have no order.
+std::string pretty_print(Meter& meter, const Value& value);
+
+}  // namespace heddle::jinja
