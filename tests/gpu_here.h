@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "topology/device_choice.h"
-#include "topology/gpu.h"
+#include "machine/device_choice.h"
+#include "machine/gpu.h"
 
 namespace heddle {
 

@@ -3,11 +3,11 @@
 
     seconds = fixed + a_peer (N - 1) + traffic / rate
 
-    fit_collectives.py                 # the constants of src/topology/collective_cost.h, and how far each way's cases are off
+    fit_collectives.py                 # the constants of src/machine/collective_cost.h, and how far each way's cases are off
     fit_collectives.py --predict 8     # a Markdown table of what so many GPUs should take, as docs/notes/collectives.md has it
 
 Least squares of relative errors, every case of every pass alike; a_peer is left out where it would be below zero. Traffic is what a
-rank sends (src/topology/collective_cost.h).
+rank sends (src/machine/collective_cost.h).
 """
 import argparse
 import json

@@ -22,9 +22,9 @@
 #include "fabric/launch.h"
 #include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/run_ranks.h"
-#include "topology/collective_cost.h"
-#include "topology/machine.h"
-#include "topology/tuned_store.h"
+#include "machine/collective_cost.h"
+#include "machine/machine.h"
+#include "machine/tuned_store.h"
 
 namespace heddle {
 namespace {

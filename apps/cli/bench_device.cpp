@@ -9,10 +9,10 @@
 #include "cli/bench_operands.h"
 #include "cli/bench_record.h"
 #include "kernels/linear.h"
-#include "topology/cpu.h"
-#include "topology/gpu.h"
-#include "topology/measure.h"
-#include "topology/measure_gpu.h"
+#include "machine/cpu.h"
+#include "machine/gpu.h"
+#include "machine/measure.h"
+#include "machine/measure_gpu.h"
 
 namespace heddle {
 namespace {

@@ -25,9 +25,9 @@
 #include "cli/output.h"
 #include "cli/synth_folder.h"
 #include "engine/model_tokenizer.h"
+#include "machine/cpu.h"
+#include "machine/tuned_store.h"
 #include "models/registry.h"
-#include "topology/cpu.h"
-#include "topology/tuned_store.h"
 #include "weights/checkpoint_write.h"
 #include "weights/synthetic_model.h"
 

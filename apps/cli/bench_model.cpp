@@ -17,10 +17,10 @@
 #include "cli/bench_steps.h"
 #include "cli/format_text.h"
 #include "cli/output.h"
+#include "machine/cpu.h"
 #include "models/llama_config.h"
 #include "models/registry.h"
 #include "models/rope_config.h"
-#include "topology/cpu.h"
 
 namespace heddle {
 namespace {

@@ -11,9 +11,9 @@
 #include "cli/bench.h"
 #include "cli/bench_record.h"
 #include "cli/output.h"
-#include "topology/cpu.h"
-#include "topology/device_choice.h"
-#include "topology/gpu.h"
+#include "machine/cpu.h"
+#include "machine/device_choice.h"
+#include "machine/gpu.h"
 #include "weights/shapes.h"
 
 namespace heddle {

@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "cli/bench_commit.h"
 #include "kernels/cpu_target.h"
-#include "topology/cpu.h"
-#include "topology/machine.h"
+#include "machine/cpu.h"
+#include "machine/machine.h"
 
 namespace heddle {
 namespace {

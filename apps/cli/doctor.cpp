@@ -19,12 +19,12 @@
 #include "cli/format_text.h"
 #include "cli/output.h"
 #include "kernels/cpu_target.h"
-#include "topology/cpu.h"
-#include "topology/device_choice.h"
-#include "topology/gpu.h"
-#include "topology/machine.h"
-#include "topology/measure.h"
-#include "topology/tuned_store.h"
+#include "machine/cpu.h"
+#include "machine/device_choice.h"
+#include "machine/gpu.h"
+#include "machine/machine.h"
+#include "machine/measure.h"
+#include "machine/tuned_store.h"
 
 namespace heddle {
 namespace {

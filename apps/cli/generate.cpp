@@ -20,10 +20,10 @@
 #include "cli/speed.h"
 #include "engine/engine.h"
 #include "engine/generation_defaults.h"
-#include "topology/cpu.h"
-#include "topology/gpu.h"
-#include "topology/machine.h"
-#include "topology/measure.h"
+#include "machine/cpu.h"
+#include "machine/gpu.h"
+#include "machine/machine.h"
+#include "machine/measure.h"
 #include "weights/model_source.h"
 
 namespace heddle {

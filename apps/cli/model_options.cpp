@@ -13,10 +13,10 @@
 #include "cli/output.h"
 #include "engine/memory_plan.h"
 #include "engine/model_tokenizer.h"
+#include "machine/cpu.h"
+#include "machine/device_choice.h"
+#include "machine/gpu.h"
 #include "models/registry.h"
-#include "topology/cpu.h"
-#include "topology/device_choice.h"
-#include "topology/gpu.h"
 #include "weights/synthetic_model.h"
 
 namespace heddle {

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "collectives/workspace.h"
-#include "topology/collective_cost.h"
-#include "topology/tuned_store.h"
+#include "machine/collective_cost.h"
+#include "machine/tuned_store.h"
 
 namespace heddle {
 namespace {

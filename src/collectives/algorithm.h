@@ -53,7 +53,7 @@ using CutOffs = std::vector<CutOff>;  // by size; the last has no limit
 // "Bytes" is the size of the larger of a rank's two buffers.
 const Choice& choose(std::span<const CutOff> table, std::size_t bytes);
 
-// What a call takes on H200s that NVLink joins, by what two and four of them took (topology/collective_cost.h): for
+// What a call takes on H200s that NVLink joins, by what two and four of them took (machine/collective_cost.h): for
 // other numbers a prediction. Nothing for what nobody fitted: broadcast, barrier, NCCL's and direct all_reduce.
 std::optional<double> predicted_seconds(Collective collective, Algorithm algorithm, int team_size, std::size_t bytes);
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "topology/system_file.h"
+#include "machine/system_file.h"
 
 namespace heddle {
 namespace {

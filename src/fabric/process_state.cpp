@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "topology/system_file.h"
+#include "machine/system_file.h"
 
 namespace heddle {
 namespace {

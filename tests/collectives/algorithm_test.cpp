@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "collectives/workspace.h"
-#include "topology/tuned_store.h"
+#include "machine/tuned_store.h"
 
 namespace heddle {
 namespace {

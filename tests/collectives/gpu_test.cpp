@@ -6,7 +6,7 @@
 
 #include "collectives/cases.h"
 #include "fabric/run_ranks.h"
-#include "topology/gpu.h"
+#include "machine/gpu.h"
 
 namespace heddle {
 namespace {

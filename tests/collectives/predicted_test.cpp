@@ -7,12 +7,12 @@
 
 #include "base/file.h"
 #include "collectives/algorithm.h"
-#include "topology/collective_cost.h"
+#include "machine/collective_cost.h"
 
 namespace heddle {
 namespace {
 
-// The formulas' own error (src/topology/collective_cost.h), and a little for the constants' last digits.
+// The formulas' own error (src/machine/collective_cost.h), and a little for the constants' last digits.
 double tolerance(Collective collective, Algorithm algorithm) {
   const bool gathers = collective == Collective::all_reduce || collective == Collective::all_gather;
   return algorithm == Algorithm::low_latency && !gathers ? 0.142 : 0.054;

@@ -20,7 +20,7 @@
 #include "fabric/shm/heap_file.h"
 #include "fabric/symmetric_heap.h"
 #include "fabric/wait_error.h"
-#include "topology/cpu.h"
+#include "machine/cpu.h"
 
 namespace heddle {
 namespace {

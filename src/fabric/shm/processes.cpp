@@ -15,7 +15,7 @@
 #include "fabric/shm/heap_file.h"
 #include "fabric/shm/shared_object.h"
 #include "fabric/shm/shm_fabric.h"
-#include "topology/cpu.h"
+#include "machine/cpu.h"
 
 namespace heddle {
 namespace {

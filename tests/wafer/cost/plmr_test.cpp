@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "topology/folder.h"
+#include "machine/folder.h"
 
 namespace heddle {
 namespace {

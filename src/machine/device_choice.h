@@ -7,7 +7,7 @@
 
 #include "base/device.h"
 #include "base/function_ref.h"
-#include "topology/gpu.h"
+#include "machine/gpu.h"
 
 namespace heddle {
 

@@ -1,4 +1,4 @@
-#include "topology/measure.h"
+#include "machine/measure.h"
 
 #include <gmock/gmock.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "topology/measure_kernels.h"
+#include "machine/measure_kernels.h"
 
 namespace heddle {
 namespace {

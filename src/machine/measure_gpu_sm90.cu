@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "base/cuda_call.h"
-#include "topology/measure_gpu.h"
+#include "machine/measure_gpu.h"
 
 namespace heddle {
 namespace {

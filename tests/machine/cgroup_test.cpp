@@ -1,4 +1,4 @@
-#include "topology/cgroup.h"
+#include "machine/cgroup.h"
 
 #include <gmock/gmock.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/folder.h"
+#include "machine/folder.h"
 
 namespace heddle {
 namespace {

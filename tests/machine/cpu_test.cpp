@@ -1,4 +1,4 @@
-#include "topology/cpu.h"
+#include "machine/cpu.h"
 
 #include <gmock/gmock.h>
 #include <sched.h>
@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "topology/machine.h"
+#include "machine/machine.h"
 
 namespace heddle {
 namespace {

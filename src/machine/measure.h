@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "topology/tuned_store.h"
+#include "machine/tuned_store.h"
 
 namespace heddle {
 

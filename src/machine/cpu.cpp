@@ -1,4 +1,4 @@
-#include "topology/cpu.h"
+#include "machine/cpu.h"
 
 #include <hwloc.h>
 #include <sched.h>
@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "topology/cgroup.h"
-#include "topology/system_file.h"
+#include "machine/cgroup.h"
+#include "machine/system_file.h"
 
 namespace heddle {
 namespace {

@@ -1,9 +1,9 @@
-#include "topology/gpu.h"
+#include "machine/gpu.h"
 
 #include <gmock/gmock.h>
 
 #include "base/device.h"
-#include "topology/folder.h"
+#include "machine/folder.h"
 
 namespace heddle {
 namespace {

@@ -1,4 +1,4 @@
-#include "topology/device_choice.h"
+#include "machine/device_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "topology/system_file.h"
+#include "machine/system_file.h"
 
 #include <charconv>
 #include <fstream>

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/cpu.h"
+#include "machine/cpu.h"
 
 namespace heddle {
 

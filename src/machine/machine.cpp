@@ -1,10 +1,10 @@
-#include "topology/machine.h"
+#include "machine/machine.h"
 
 #include <fmt/format.h>
 
 #include <map>
 
-#include "topology/gpu.h"
+#include "machine/gpu.h"
 
 namespace heddle {
 

@@ -1,4 +1,4 @@
-#include "topology/measure.h"
+#include "machine/measure.h"
 
 #include <sys/mman.h>
 
@@ -14,8 +14,8 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/function_ref.h"
-#include "topology/cpu.h"
-#include "topology/measure_kernels.h"
+#include "machine/cpu.h"
+#include "machine/measure_kernels.h"
 
 namespace heddle {
 namespace {

@@ -1,10 +1,10 @@
-#include "topology/gpu.h"
+#include "machine/gpu.h"
 
 #include <algorithm>
 
 #include "base/device.h"
-#include "topology/gpu_cuda.h"
-#include "topology/system_file.h"
+#include "machine/gpu_cuda.h"
+#include "machine/system_file.h"
 
 namespace heddle {
 

@@ -1,11 +1,11 @@
-#include "topology/cgroup.h"
+#include "machine/cgroup.h"
 
 #include <algorithm>
 #include <string>
 #include <string_view>
 
 #include "base/function_ref.h"
-#include "topology/system_file.h"
+#include "machine/system_file.h"
 
 namespace heddle {
 namespace {

@@ -1,7 +1,7 @@
 // Discovery through the CUDA runtime. Defined only in builds with CUDA; used behind `if constexpr (kHaveCuda)`.
 #pragma once
 
-#include "topology/gpu.h"
+#include "machine/gpu.h"
 
 namespace heddle::cuda {
 

@@ -1,4 +1,4 @@
-#include "topology/tuned_store.h"
+#include "machine/tuned_store.h"
 
 #include <gmock/gmock.h>
 #include <sys/file.h>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "topology/folder.h"
+#include "machine/folder.h"
 
 namespace heddle {
 namespace {

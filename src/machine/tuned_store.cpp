@@ -1,4 +1,4 @@
-#include "topology/tuned_store.h"
+#include "machine/tuned_store.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

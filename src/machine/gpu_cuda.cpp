@@ -1,4 +1,4 @@
-#include "topology/gpu_cuda.h"
+#include "machine/gpu_cuda.h"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
-#include "topology/measure_kernels.h"
+#include "machine/measure_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "topology/measure_kernels.cpp"  // Highway includes this file again for each instruction set
+#define HWY_TARGET_INCLUDE "machine/measure_kernels.cpp"  // Highway includes this file again for each instruction set
 #include <hwy/foreach_target.h>
 // After foreach_target.h.
 #include <hwy/highway.h>
