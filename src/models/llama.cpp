@@ -13,7 +13,7 @@
 #include "kernels/linear.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope_append.h"
-#include "plans/local.h"
+#include "parallel/local.h"
 
 namespace heddle {
 namespace {

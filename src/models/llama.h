@@ -9,7 +9,7 @@
 
 #include "models/llama_config.h"
 #include "models/model.h"
-#include "plans/plan.h"
+#include "parallel/plan.h"
 #include "weights/model_source.h"
 #include "weights/weight_loader.h"
 

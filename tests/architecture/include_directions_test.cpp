@@ -230,7 +230,7 @@ TEST(CommunicationHeaders, StayInsideTheirFabric) {
                                                 {"bench/peers/x.cpp", "#include <nccl.h>\n"}})),
               IsEmpty());
   EXPECT_THAT(check_communication_headers(read({{"src/fabric/fabric.h", "#include <nccl_device.h>\n"},
-                                                {"src/plans/x.cpp", "#include <mpi.h>\n"},
+                                                {"src/parallel/x.cpp", "#include <mpi.h>\n"},
                                                 {"apps/cli/x.cpp", "#include <nccl.h>\n"}})),
               SizeIs(3));
 }

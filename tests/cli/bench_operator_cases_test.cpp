@@ -13,7 +13,7 @@
 #include "models/llama.h"
 #include "models/llama_family.h"
 #include "models/llama_runner.h"
-#include "plans/local.h"
+#include "parallel/local.h"
 
 namespace heddle {
 namespace {

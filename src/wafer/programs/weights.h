@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/weight.h"
-#include "plans/plan.h"
+#include "parallel/plan.h"
 #include "wafer/cost/wafer_cost.h"
 
 namespace heddle {

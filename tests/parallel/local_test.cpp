@@ -1,4 +1,4 @@
-#include "plans/local.h"
+#include "parallel/local.h"
 
 #include <gtest/gtest.h>
 

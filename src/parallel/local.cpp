@@ -1,4 +1,4 @@
-#include "plans/local.h"
+#include "parallel/local.h"
 
 #include "base/trace.h"
 #include "kernels/linear.h"

@@ -1,7 +1,7 @@
 // The plan of one device: every weight whole, nothing to exchange.
 #pragma once
 
-#include "plans/plan.h"
+#include "parallel/plan.h"
 
 namespace heddle {
 
