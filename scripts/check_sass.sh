@@ -61,7 +61,7 @@ check() {  # object, kernel, wanted, unwanted
     }' || failed=1
 }
 
-check linear_sm90_stream.cu linear_stream '^(LDGSTS.*[.]128|UBLKCP)' '^(LDL|STL)|^LDGSTS.*E$|^LDGSTS.*[.]64'
-check attention_prefill_sm90.cu attention_prefill '^HGMMA' '^HMMA'
-check linear_swiglu_sm90.cu gated_tiles '^HGMMA' '^(HMMA|LDL|STL)'
+check linear/linear_sm90_stream.cu linear_stream '^(LDGSTS.*[.]128|UBLKCP)' '^(LDL|STL)|^LDGSTS.*E$|^LDGSTS.*[.]64'
+check attention/attention_prefill_sm90.cu attention_prefill '^HGMMA' '^HMMA'
+check linear/linear_swiglu_sm90.cu gated_tiles '^HGMMA' '^(HMMA|LDL|STL)'
 exit $failed

@@ -8,7 +8,7 @@
 
 #include "cli/bench_operands.h"
 #include "cli/bench_record.h"
-#include "kernels/linear.h"
+#include "kernels/linear/linear.h"
 #include "machine/cpu.h"
 #include "machine/gpu.h"
 #include "machine/measure.h"

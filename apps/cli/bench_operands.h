@@ -11,7 +11,7 @@
 #include "base/buffer.h"
 #include "base/stream.h"
 #include "base/tensor.h"
-#include "kernels/weight.h"
+#include "base/weight.h"
 
 namespace heddle {
 

@@ -11,7 +11,7 @@
 #include "base/thread_pool.h"
 #include "base/trace.h"
 #include "cli/bench_device.h"
-#include "kernels/random.h"
+#include "kernels/sampling/random.h"
 
 namespace heddle {
 namespace {

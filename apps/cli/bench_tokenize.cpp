@@ -11,7 +11,7 @@
 #include "cli/bench.h"
 #include "cli/bench_record.h"
 #include "cli/format_text.h"
-#include "kernels/random.h"
+#include "kernels/sampling/random.h"
 
 namespace heddle {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "base/cuda_runtime.h"
 #include "base/error.h"
-#include "kernels/sample.h"
+#include "kernels/sampling/sample.h"
 
 namespace heddle {
 namespace {

@@ -8,8 +8,8 @@
 #include "base/copy.h"
 #include "base/error.h"
 #include "base/trace.h"
-#include "kernels/argmax.h"
-#include "kernels/take_tokens.h"
+#include "kernels/sampling/argmax.h"
+#include "kernels/sampling/take_tokens.h"
 
 namespace heddle {
 namespace {

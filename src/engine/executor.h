@@ -16,7 +16,7 @@
 #include "device/wait_watch.h"
 #include "engine/host_memory.h"
 #include "engine/kv_cache.h"
-#include "kernels/sample.h"
+#include "kernels/sampling/sample.h"
 #include "models/model.h"
 #include "step/arena.h"
 #include "step/step_plan.h"
@@ -39,7 +39,7 @@ enum class Outcome : std::uint8_t {
 // Of one step, valid until the next but one starts.
 struct StepResult {
   Tensor logits;                         // [samples.size(), vocab_size], Outcome::logits: in the host's memory
-  std::span<const std::int32_t> tokens;  // Outcome::tokens: of each sample, or kUnsoundRow (kernels/argmax.h)
+  std::span<const std::int32_t> tokens;  // Outcome::tokens: of each sample, or kUnsoundRow (kernels/sampling/argmax.h)
 };
 
 // For each sample of a plan its prompt's and text's tokens, each once; needed only of those with penalties, and may be

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "kernels/copy_pages.h"
+#include "kernels/attention/copy_pages.h"
 
 namespace heddle {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/sample.h"
+#include "kernels/sampling/sample.h"
 #include "step/step_plan.h"
 
 namespace heddle {
@@ -21,7 +21,7 @@ struct TokenLogprob {
 // +-1000.
 void validate(const SamplingParams& params);
 
-// Chooses tokens, one row of logits after the other, by the formulas of kernels/sample.h. Holds scratch for one row, so
+// Chooses tokens, one row of logits after the other, by the formulas of kernels/sampling/sample.h. Holds scratch for one row, so
 // it is not for several threads.
 class Sampler {
  public:

@@ -1,4 +1,4 @@
-// The tokens of a prompt and of its text so far, each once: what penalties go by (kernels/sample.h).
+// The tokens of a prompt and of its text so far, each once: what penalties go by (kernels/sampling/sample.h).
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/sample.h"
+#include "kernels/sampling/sample.h"
 
 namespace heddle {
 

@@ -1,13 +1,13 @@
 #include "kernels/cpu_target.h"
 
-#include "kernels/linear_amx.h"
+#include "kernels/linear/linear_amx.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu_target.cpp"  // Highway includes this file again for each instruction set
 #include <hwy/foreach_target.h>
 // After foreach_target.h.
 #include <hwy/highway.h>
-#include "kernels/lanes-inl.h"
+#include "kernels/cpu/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {

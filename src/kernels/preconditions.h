@@ -6,8 +6,8 @@
 
 #include "base/stream.h"
 #include "base/tensor.h"
-#include "kernels/paged_kv.h"
-#include "kernels/weight.h"
+#include "base/weight.h"
+#include "kernels/attention/paged_kv.h"
 
 namespace heddle {
 

@@ -7,12 +7,12 @@
 
 #include "base/error.h"
 #include "base/trace.h"
-#include "kernels/attention.h"
-#include "kernels/embedding.h"
-#include "kernels/gather_rows.h"
-#include "kernels/linear.h"
-#include "kernels/rmsnorm.h"
-#include "kernels/rope_append.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/rope_append.h"
+#include "kernels/linear/linear.h"
+#include "kernels/rows/embedding.h"
+#include "kernels/rows/gather_rows.h"
+#include "kernels/rows/rmsnorm.h"
 #include "parallel/local.h"
 
 namespace heddle {

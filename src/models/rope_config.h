@@ -55,7 +55,7 @@ void find_unsupported_rope(const JsonField& config, UnsupportedFeatures& feature
 // factor says so, as vLLM reads it.
 std::int64_t stretched_max_position(const RopeConfig& rope, std::int64_t max_position);
 
-// The angle of pair i at position p is p * inv_freq[i]; `scale` is on its cosine and sine (kernels/rope.h).
+// The angle of pair i at position p is p * inv_freq[i]; `scale` is on its cosine and sine (kernels/attention/rope.h).
 struct RopeFrequencies {
   std::vector<float> inv_freq;  // [head_dim / 2]
   float scale = 1;

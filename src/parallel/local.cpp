@@ -1,9 +1,9 @@
 #include "parallel/local.h"
 
 #include "base/trace.h"
-#include "kernels/linear.h"
-#include "kernels/linear_swiglu.h"
-#include "kernels/rmsnorm.h"
+#include "kernels/linear/linear.h"
+#include "kernels/linear/linear_swiglu.h"
+#include "kernels/rows/rmsnorm.h"
 
 namespace heddle {
 namespace {

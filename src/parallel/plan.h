@@ -6,8 +6,8 @@
 
 #include "base/stream.h"
 #include "base/tensor.h"
-#include "kernels/linear.h"
-#include "kernels/weight.h"
+#include "base/weight.h"
+#include "kernels/linear/linear.h"
 
 namespace heddle {
 
@@ -37,12 +37,12 @@ class Plan {
   // `normalized` [num_tokens, hidden], float32 or bfloat16; on a GPU or float16.
   virtual void add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, Stream& stream) = 0;
 
-  // y = x W^T + bias. x [num_tokens, in_features], y [num_tokens, out_features], of dtypes that kernels/linear.h takes;
+  // y = x W^T + bias. x [num_tokens, in_features], y [num_tokens, out_features], of dtypes that kernels/linear/linear.h takes;
   // the workspace as large as it wants. `role`: where in the forward pass the product stands.
   virtual void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, Workspace workspace,
                       Stream& stream) = 0;
 
-  // y = silu(gate) * up, of gate and up = x W^T + bias, stacked (kernels/linear_swiglu.h). y [num_tokens,
+  // y = silu(gate) * up, of gate and up = x W^T + bias, stacked (kernels/linear/linear_swiglu.h). y [num_tokens,
   // intermediate]; gate_up [num_tokens, 2 * intermediate] is scratch.
   virtual void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, Workspace workspace,
                              Stream& stream) = 0;

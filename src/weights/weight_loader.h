@@ -15,7 +15,7 @@
 
 #include "base/device.h"
 #include "base/dtype.h"
-#include "kernels/weight.h"
+#include "base/weight.h"
 #include "weights/tensor_source.h"
 
 namespace heddle {

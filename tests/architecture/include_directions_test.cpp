@@ -120,7 +120,7 @@ const std::vector<ArrowRow> kRows{
     {"device", {"schedule", "base"}},
     {"text/chat_template", {"base"}},
     {"text/tokenizer", {"base"}},
-    {"weights", with({"kernels"}, kKernels)},
+    {"weights", {"base"}},
     {"step", {"base"}},
     {"machine", {"base"}},
     {"schedule", {"base"}},

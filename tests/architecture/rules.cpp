@@ -30,7 +30,7 @@ const std::map<std::string, std::set<std::string>>& arrows() {
       {"device", {"schedule"}},
       {"text/chat_template", {"base"}},
       {"text/tokenizer", {"base"}},
-      {"weights", {"kernels"}},
+      {"weights", {"base"}},
       {"step", {"base"}},
       {"machine", {"base"}},
       {"schedule", {"base"}},

@@ -1,4 +1,4 @@
-#include "kernels/random.h"
+#include "kernels/sampling/random.h"
 
 #include <gtest/gtest.h>
 

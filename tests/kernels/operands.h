@@ -18,7 +18,7 @@
 #include "base/stream.h"
 #include "base/tensor.h"
 #include "base/thread_pool.h"
-#include "kernels/weight.h"
+#include "base/weight.h"
 
 namespace heddle {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <numeric>
 
-#include "kernels/paged_kv.h"
+#include "kernels/attention/paged_kv.h"
 #include "operands.h"
 
 namespace heddle {

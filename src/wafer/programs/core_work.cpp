@@ -95,7 +95,8 @@ void rotate(TimedMesh& mesh, Tile x, const HeadPartition& heads, std::span<const
     for (int r = 0; r < x.rows; ++r) {
       const auto position = static_cast<float>(positions.of(i, r));
       for (std::size_t pair = 0; pair < inv_freq.size(); ++pair) {
-        const double angle = position * inv_freq[pair];  // rounded to float32 by the product, as kernels/rope.h says
+        const double angle =
+            position * inv_freq[pair];  // rounded to float32 by the product, as kernels/attention/rope.h says
         cosine[pair] = static_cast<float>(std::cos(angle)) * scale;
         sine[pair] = static_cast<float>(std::sin(angle)) * scale;
       }

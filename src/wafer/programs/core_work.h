@@ -34,7 +34,7 @@ struct Positions {
   std::int64_t of(int i, int r) const { return first + i * per_row + r; }
 };
 
-// Turns heads in place (kernels/rope.h); x [.., members * 2 * units] lies along x as `heads` says.
+// Turns heads in place (kernels/attention/rope.h); x [.., members * 2 * units] lies along x as `heads` says.
 void rotate(mesh::TimedMesh& mesh, mesh::Tile x, const HeadPartition& heads, std::span<const float> inv_freq,
             float scale, Positions positions);
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "kernels/weight.h"
+#include "base/weight.h"
 #include "wafer/programs/decode_region.h"
 
 namespace heddle {

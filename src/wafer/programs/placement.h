@@ -1,7 +1,7 @@
 // Weights from where they were loaded to the tiles of a mesh.
 #pragma once
 
-#include "kernels/weight.h"
+#include "base/weight.h"
 #include "wafer/mesh/timed_mesh.h"
 #include "wafer/programs/partition.h"
 

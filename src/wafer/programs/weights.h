@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "kernels/weight.h"
+#include "base/weight.h"
 #include "parallel/plan.h"
 #include "wafer/cost/wafer_cost.h"
 

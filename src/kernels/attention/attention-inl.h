@@ -1,0 +1,395 @@
+// What attention does with one block of widened keys and values, where products are of float32; and the softmax of any
+// block. Included once a target, after hwy/highway.h; the guard is Highway's idiom.
+#if defined(HEDDLE_KERNELS_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_KERNELS_ATTENTION_INL_H_
+#undef HEDDLE_KERNELS_ATTENTION_INL_H_
+#else
+#define HEDDLE_KERNELS_ATTENTION_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/attention/attention_part.h"
+#include "kernels/cpu/tiles-inl.h"
+// After lanes-inl.h.
+#include "kernels/cpu/exp-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::HWY_NAMESPACE {
+
+template <class W>
+HWY_INLINE void widen(const W* source, int count, int padded_count, float* destination) {
+  int i = 0;
+  for (; i + kWidth <= count; i += kWidth) hn::StoreU(load(source + i), Floats(), destination + i);
+  for (; i < count; ++i) destination[i] = to_float(source[i]);
+  for (; i < padded_count; ++i) destination[i] = 0;
+}
+
+// The softmax of a part's rows, as far as it has got.
+struct Softmax {
+  alignas(64) float o[kRowFloats];
+  alignas(64) float scores[kMaxGroupRows][kBlockKeys];  // of a group; perhaps with weights in their place
+  float largest[kMaxRows];
+  float sum[kMaxRows];
+};
+
+struct Scratch : Softmax {
+  alignas(64) float q[kRowFloats];
+  alignas(64) float kv[kKeyFloats];
+  alignas(64) float turned[kKeyFloats];  // keys, where there are many rows
+  bool many_rows;
+  float scale;
+};
+
+// Keys of a block that lie in scratch.kv: those at positions block + [begin, end) are seen by some row, and only they
+// were read.
+struct Keys {
+  int first;  // what lies first in scratch.kv is the block's key `first`, a multiple of 16
+  int begin, end;
+  int width;  // floats from one to the next
+};
+
+// Outer tiles: as many sums as registers hold beside what is multiplied, with whole groups of sixteen columns.
+constexpr int kOuterRows = 4;
+constexpr int kOuterGroups = kRegisters == 1 ? 4 : 1;
+
+// The order in which score_tile takes the lanes of a dot product.
+constexpr int kLaneOrder[kLanes] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};  // its own inverse
+
+// Where element d of a query or key of padded length `width` is taken.
+constexpr int turn_of(int d, int width) {
+  return kLaneOrder[d % kLanes] * (width / kLanes) + d / kLanes;
+}
+
+HWY_INLINE void turn_query(float* q, int width) {
+  float as_it_was[kMaxHeadDim];
+  std::copy_n(q, width, as_it_was);
+  for (int d = 0; d < width; ++d) q[turn_of(d, width)] = as_it_was[d];
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Groups of four lanes from places `step` floats apart.
+template <class D>
+HWY_INLINE hn::Vec<D> load_fours(D d, const float* from, std::ptrdiff_t step) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return hn::LoadU(d, from);
+  } else {
+    const hn::Half<D> half;
+    const auto upper = load_fours(half, from + static_cast<std::ptrdiff_t>(hn::MaxLanes(half)) / 4 * step, step);
+    return hn::Combine(d, upper, load_fours(half, from, step));
+  }
+}
+#endif
+
+// Rearranges `num_keys` keys, a multiple of 16, from scratch.kv into scratch.turned: [num_keys / kColumns, width,
+// kColumns], element d at turn(d).
+template <int kColumns, class Turn>
+HWY_INLINE void turn_keys(Scratch& scratch, int num_keys, int width, const Turn& turn) {
+  const auto place = [&](int element, int key) {
+    return scratch.turned + (key / kColumns * width + turn(element)) * kColumns + key % kColumns;
+  };
+#if HWY_TARGET == HWY_SCALAR
+  for (int key = 0; key < num_keys; ++key)
+    for (int i = 0; i < width; ++i) *place(i, key) = scratch.kv[key * width + i];
+#else
+  const Floats d;
+  for (int i = 0; i < width; i += 4) {
+    for (int key = 0; key < num_keys; key += kWidth) {
+      // Elements i to i + 3 of each fourth key from `key` on, of each fourth one from `key` + 1 on, ...
+      const float* from = scratch.kv + key * width + i;
+      const Vector keys0 = load_fours(d, from, 4 * width), keys1 = load_fours(d, from + width, 4 * width);
+      const Vector keys2 = load_fours(d, from + 2 * width, 4 * width),
+                   keys3 = load_fours(d, from + 3 * width, 4 * width);
+      // In each group of four lanes: elements 0 and 1 of keys 0 and 2, of keys 1 and 3, then elements 2 and 3.
+      const Vector lower02 = hn::InterleaveLower(d, keys0, keys2), lower13 = hn::InterleaveLower(d, keys1, keys3);
+      const Vector upper02 = hn::InterleaveUpper(d, keys0, keys2), upper13 = hn::InterleaveUpper(d, keys1, keys3);
+      hn::StoreU(hn::InterleaveLower(d, lower02, lower13), d, place(i, key));
+      hn::StoreU(hn::InterleaveUpper(d, lower02, lower13), d, place(i + 1, key));
+      hn::StoreU(hn::InterleaveLower(d, upper02, upper13), d, place(i + 2, key));
+      hn::StoreU(hn::InterleaveUpper(d, upper02, upper13), d, place(i + 3, key));
+    }
+  }
+#endif
+}
+
+// Scores of kOuterRows queries and kGroups * 16 keys, turned ones both. The dot product's lanes are summed whole
+// registers at a time, each for as many keys as a register holds: lane after lane in such an order that sums are added
+// as soon as they are there, and four at most wait. Lanes 0 and 8 first, then 4 and 12, then both sums, as README.md
+// has it.
+template <int kGroups>
+struct ScoreTile {
+  static constexpr int kParts = kGroups * kRegisters;
+  using Sums = OuterSums<kOuterRows, kParts>;
+
+  const float* const (&q)[kOuterRows];
+  const float* keys;
+  int count;  // elements of a lane
+  float (&waiting)[4][kOuterRows][kParts * kWidth];
+
+  // The sums of turns [turn, turn + 2^kLevel), added up.
+  template <int kLevel>
+  HWY_INLINE Sums sum(int turn) const {
+    Sums sums;
+    if constexpr (kLevel == 0) {
+      const float* from[kOuterRows];
+#pragma GCC unroll 8
+      for (int r = 0; r < kOuterRows; ++r) from[r] = q[r] + turn * count;
+      sums.clear();
+      sums.add(from, 1, keys + turn * count * kParts * kWidth, kParts * kWidth, count);
+    } else {
+      sum<kLevel - 1>(turn).store(waiting[kLevel - 1]);
+      sums = sum<kLevel - 1>(turn + (1 << (kLevel - 1)));
+      sums.add_to(waiting[kLevel - 1]);
+    }
+    return sums;
+  }
+};
+
+// Many rows: keys are turned once for all, so that a register holds scores of a row, not lanes of one score. What a row
+// does not see of the block is computed too, and dropped in weigh_rows. `num_keys`, a multiple of kGroups * 16.
+template <int kGroups>
+HWY_INLINE void score_turned(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
+  constexpr int kColumns = kGroups * kLanes;
+  alignas(64) float waiting[4][kOuterRows][kColumns];
+  for (int row = rows.begin; row < rows.end; row += kOuterRows) {
+    float dropped[kBlockKeys];
+    const float* q[kOuterRows];
+    float* scores[kOuterRows];
+    for (int r = 0; r < kOuterRows; ++r) {
+      q[r] = scratch.q + std::min(row + r, rows.end - 1) * keys.width;
+      scores[r] = row + r < rows.end ? scratch.scores[rows.slot(row + r)] + keys.first : dropped;
+    }
+    for (int column = 0; column < num_keys; column += kColumns) {
+      const ScoreTile<kGroups> tile{q, scratch.turned + column * keys.width, keys.width / kLanes, waiting};
+      tile.template sum<4>(0).store(scores, column, scratch.scale);
+    }
+  }
+}
+
+// Zeros for those of `num_keys` keys in `kv` that were not read.
+template <class T>
+HWY_INLINE void clear_unread(T* kv, const Keys& keys, int num_keys) {
+  std::fill(kv, kv + (keys.begin - keys.first) * keys.width, T{});
+  std::fill(kv + (keys.end - keys.first) * keys.width, kv + num_keys * keys.width, T{});
+}
+
+// As wide tiles as divide the keys: calls use(groups of sixteen keys, as a constant).
+template <class Use>
+HWY_INLINE void with_groups_for(int num_keys, const Use& use) {
+  if constexpr (kOuterGroups > 1)
+    if (num_keys % (kOuterGroups * kLanes) == 0) return use(std::integral_constant<int, kOuterGroups>());
+  use(std::integral_constant<int, 1>());
+}
+
+// From so many rows on, turning keys costs less than summing up lanes.
+constexpr int kFewestRowsToTurn = 8;
+
+// What weights are powers of: kExponent times a score is the exponent.
+struct PowersOfE {
+  static constexpr float kExponent = 1;
+  static HWY_INLINE Vector of_nonpositive(Vector x) { return exp_of_nonpositive(Floats(), x); }
+};
+struct PowersOfTwo {
+  static constexpr float kExponent = kLog2OfE;
+  static HWY_INLINE Vector of_nonpositive(Vector x) { return exp2_of_nonpositive(Floats(), x); }
+};
+
+// Turns the scores that kRows rows from `row` see of a block's first num_keys, at least one each, into weights, and
+// brings the rows' maxima, sums and outputs up to them. `slot` is that of the first. Several rows, since each alone
+// waits for its maximum, then for the powers, then for its sum.
+template <class Products, int kRows>
+HWY_NOINLINE void weigh_rows(typename Products::Scratch& scratch, int row, int slot, const Visible (&seen)[kRows],
+                             int num_keys, int width) {
+  using Powers = typename Products::Powers;
+  const Floats d;
+  float before[kRows], largest[kRows];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    float* scores = scratch.scores[slot + r];
+    std::fill(scores, scores + seen[r].begin, -std::numeric_limits<float>::infinity());
+    std::fill(scores + seen[r].end, scores + num_keys, -std::numeric_limits<float>::infinity());
+    before[r] = scratch.largest[row + r];
+    Vector maxima = hn::Set(d, before[r]);
+    for (int key = 0; key < num_keys; key += kWidth) {
+      const Vector score = load(scores + key);
+      maxima = larger(d, score, maxima);  // passes over NaN, whose weight will be NaN
+    }
+    largest[r] = hn::GetLane(hn::MaxOfLanes(d, maxima));
+  }
+
+  Vector lanes[kRows][kRegisters];
+  for (int r = 0; r < kRows; ++r)
+    for (int i = 0; i < kRegisters; ++i) lanes[r][i] = hn::Zero(d);
+  for (int key = 0; key < num_keys; key += kLanes) {
+    for (int i = 0; i < kRegisters; ++i) {
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const Vector score = load(scratch.scores[slot + r] + key + i * kWidth);
+        const Vector weight = Powers::of_nonpositive(hn::Sub(score, hn::Set(d, largest[r])));
+        Products::put_weights(scratch, slot + r, key + i * kWidth, weight);
+        lanes[r][i] = hn::Add(lanes[r][i], weight);
+      }
+    }
+  }
+
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const float block_sum = sum_lanes(lanes[r]);
+    float& sum = scratch.sum[row + r];
+    scratch.largest[row + r] = largest[r];
+    if (largest[r] == before[r]) {  // exp(0) is 1, and a product with 1 changes nothing
+      sum += block_sum;
+      continue;
+    }
+    const Vector correction = Powers::of_nonpositive(hn::Sub(hn::Set(d, before[r]), hn::Set(d, largest[r])));
+    sum = hn::GetLane(hn::MulAdd(hn::Set(d, sum), correction, hn::Set(d, block_sum)));
+    float* o = scratch.o + (row + r) * width;
+    for (int i = 0; i < width; i += kWidth) hn::StoreU(hn::Mul(load(o + i), correction), d, o + i);
+  }
+}
+
+// The same for a group; `seen` says which of the block's keys the row of each slot sees, perhaps none.
+template <class Products>
+HWY_NOINLINE void weigh_group(typename Products::Scratch& scratch, const RowGroup& rows, const Visible* seen,
+                              int num_keys, int width) {
+  constexpr int kTogether = 4;
+  for (int row = rows.begin; row < rows.end; row += kTogether) {
+    const int slot = rows.slot(row), count = std::min(kTogether, rows.end - row);
+    if (count == kTogether && std::all_of(seen + slot, seen + slot + kTogether, [](Visible v) { return v.any(); })) {
+      weigh_rows<Products, kTogether>(scratch, row, slot, {seen[slot], seen[slot + 1], seen[slot + 2], seen[slot + 3]},
+                                      num_keys, width);
+      continue;
+    }
+    for (int r = 0; r < count; ++r)
+      if (seen[slot + r].any()) weigh_rows<Products, 1>(scratch, row + r, slot + r, {seen[slot + r]}, num_keys, width);
+  }
+}
+
+// o[row] += weights[row][j] * value j for j in [begin, end), one after the other, for kRows rows from `row` and kGroups
+// groups of sixteen columns.
+template <int kRows, int kGroups>
+HWY_INLINE void add_columns(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end, int column) {
+  constexpr int kParts = kGroups * kRegisters;
+  OuterSums<kRows, kParts> o;
+  const float* weights[kRows];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    weights[r] = scratch.scores[slot + r] + begin;
+#pragma GCC unroll 4 * kUnroll
+    for (int p = 0; p < kParts; ++p) o.sums[r][p] = load(scratch.o + (row + r) * keys.width + column + p * kWidth);
+  }
+  o.add(weights, 1, scratch.kv + (begin - keys.first) * keys.width + column, keys.width, end - begin);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4 * kUnroll
+    for (int p = 0; p < kParts; ++p)
+      hn::StoreU(o.sums[r][p], Floats(), scratch.o + (row + r) * keys.width + column + p * kWidth);
+}
+
+// All columns. One row alone takes four groups at a time: a sum waits for its last addition, so eight must be under
+// way; and so do four rows where registers hold sixteen sums beside what is multiplied.
+template <int kRows>
+HWY_INLINE void add_values(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end) {
+  constexpr int kGroups = kRows == 1 ? 4 : kOuterGroups;
+  int column = 0;
+  for (; column + kGroups * kLanes <= keys.width; column += kGroups * kLanes)
+    add_columns<kRows, kGroups>(scratch, row, slot, keys, begin, end, column);
+  for (; column < keys.width; column += kLanes) add_columns<kRows, 1>(scratch, row, slot, keys, begin, end, column);
+}
+
+// Shares out the values of `keys` among the rows of a group that see them: add_together(row, begin, end) for kOuterRows
+// rows from `row` that all see these, add_alone(row, begin, end) for what only one of them does. `seen` says which of
+// the block's the row of each slot sees. What is added together begins and ends at multiples of kKeysAtOnce; keys come
+// in turn for each row.
+template <int kKeysAtOnce, class AddTogether, class AddAlone>
+HWY_INLINE void share_values(const RowGroup& rows, const Keys& keys, const Visible* seen,
+                             const AddTogether& add_together, const AddAlone& add_alone) {
+  const auto add_to_row = [&](int row, int begin, int end) {
+    if (begin < end) add_alone(row, begin, end);
+  };
+  for (int row = rows.begin; row < rows.end; row += kOuterRows) {
+    const int count = std::min(kOuterRows, rows.end - row);
+    const auto seen_begin = [&](int r) { return std::max(seen[rows.slot(row + r)].begin, keys.begin); };
+    const auto seen_end = [&](int r) { return std::min(seen[rows.slot(row + r)].end, keys.end); };
+    const int begin = (seen_begin(count - 1) + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
+    const int end = seen_end(0) / kKeysAtOnce * kKeysAtOnce;  // as far as all of them see
+    if (count < kOuterRows || begin >= end) {
+      for (int r = 0; r < count; ++r) add_to_row(row + r, seen_begin(r), seen_end(r));
+      continue;
+    }
+    for (int r = 0; r < count; ++r) add_to_row(row + r, seen_begin(r), begin);
+    add_together(row, begin, end);
+    for (int r = 0; r < count; ++r) add_to_row(row + r, end, seen_end(r));
+  }
+}
+
+// Products of float32 for attend() (attention_loop-inl.h); the cache is widened to it.
+template <class W>
+struct WidenedProducts {
+  using Element = W;
+  using Powers = PowersOfE;
+  using Scratch = HWY_NAMESPACE::Scratch;
+
+  static HWY_INLINE void take_query(Scratch& scratch, int row, int num_rows, const float* q, float scale, int head_dim,
+                                    int width) {
+    scratch.scale = scale;
+    scratch.many_rows = num_rows >= kFewestRowsToTurn;
+    widen(q, head_dim, width, scratch.q + row * width);
+    if (scratch.many_rows) turn_query(scratch.q + row * width, width);
+  }
+  static HWY_INLINE void take_key_or_value(Scratch& scratch, int idx, const W* from, int head_dim, int width) {
+    widen(from, head_dim, width, scratch.kv + idx * width);
+  }
+  static HWY_NOINLINE void prepare_keys(Scratch& scratch, const Keys& keys, int num_keys) {
+    if (!scratch.many_rows) return;
+    clear_unread(scratch.kv, keys, num_keys);
+    with_groups_for(num_keys, [&](auto groups) {
+      turn_keys<groups * kLanes>(scratch, num_keys, keys.width, [&](int d) { return turn_of(d, keys.width); });
+    });
+  }
+  static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
+    if (!scratch.many_rows) return score_few(scratch, rows, keys);
+    with_groups_for(num_keys, [&](auto groups) { score_turned<groups>(scratch, rows, keys, num_keys); });
+  }
+  static HWY_INLINE void put_weights(Scratch& scratch, int slot, int key, Vector weights) {
+    hn::StoreU(weights, Floats(), scratch.scores[slot] + key);
+  }
+  static HWY_INLINE void prepare_values(Scratch&, const Keys&) {}
+  static HWY_NOINLINE void add_values(Scratch& scratch, const RowGroup& rows, const Keys& keys, const Visible* seen) {
+    const auto add = [&](auto num_rows, int row, int begin, int end) {
+      HWY_NAMESPACE::add_values<num_rows>(scratch, row, rows.slot(row), keys, begin, end);
+    };
+    share_values<1>(
+        rows, keys, seen,
+        [&](int row, int begin, int end) { add(std::integral_constant<int, kOuterRows>(), row, begin, end); },
+        [&](int row, int begin, int end) { add(std::integral_constant<int, 1>(), row, begin, end); });
+  }
+
+ private:
+  // Few rows: dot products of keys as they lie, four at a time. scores[row][j] = dot(q[row], key j) * scale.
+  static HWY_NOINLINE void score_few(Scratch& scratch, const RowGroup& rows, const Keys& keys) {
+    for (int key = keys.begin; key < keys.end; key += 4) {
+      const float* k[4];  // keys beyond the end repeat the last one
+      for (int i = 0; i < 4; ++i) k[i] = scratch.kv + (std::min(key + i, keys.end - 1) - keys.first) * keys.width;
+      for (int row = rows.begin; row < rows.end; ++row) {
+        const float* const q[1] = {scratch.q + row * keys.width};
+        DotSums<Widened<float>, 4, 1, kRegisters> sums;
+        sums.clear();
+        sums.add(k, q, keys.width / kLanes, 0);
+        const Vector(*const lanes[4])[kRegisters] = {&sums.lanes[0][0], &sums.lanes[1][0], &sums.lanes[2][0],
+                                                     &sums.lanes[3][0]};
+        float scores[4];
+        store_sums_of_four(lanes, scratch.scale, scores);
+        std::copy_n(scores, std::min(4, keys.end - key), scratch.scores[rows.slot(row)] + key);
+      }
+    }
+  }
+};
+
+}  // namespace heddle::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,182 @@
+#include "kernels/attention/attention.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "base/alignment.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "kernels/attention/attention_bf16_dot.h"
+#include "kernels/attention/attention_part.h"
+#include "kernels/attention/attention_sm90.h"
+#include "kernels/cpu_target.h"
+#include "kernels/pieces.h"
+#include "kernels/preconditions.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE \
+  "kernels/attention/attention.cpp"  // Highway includes this file again for each instruction set
+#include <hwy/foreach_target.h>
+// After foreach_target.h.
+#include <hwy/highway.h>
+#include "kernels/attention/attention-inl.h"
+#include "kernels/attention/attention_loop-inl.h"
+#include "kernels/attention/attention_rounded-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::HWY_NAMESPACE {
+
+void attend_part(const AttentionParams& params, const AttentionPart& part) {
+  if (rounds_products(params)) return attend<RoundedProducts>(params, part);
+  switch (params.kv.dtype) {
+    case DType::float32:
+      return attend<WidenedProducts<float>>(params, part);
+    case DType::bfloat16:
+      return attend<WidenedProducts<bfloat16>>(params, part);
+    case DType::float16:
+      return attend<WidenedProducts<float16>>(params, part);
+  }
+}
+
+}  // namespace heddle::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heddle {
+namespace {
+
+HWY_EXPORT(attend_part);
+
+// How a step is cut into parts. The cut decides what is read together, never a result.
+struct Cut {
+  const AttentionParams& params;
+  int group;           // query heads of a KV head
+  int heads_per_part;  // of a group; the last part may have fewer
+  int head_parts;      // of a group
+  int tokens_per_part;
+
+  Cut(const AttentionParams& of, int num_threads)
+      : params(of),
+        group(of.num_heads / of.kv.num_kv_heads),
+        heads_per_part(std::min(group, max_rows(of.kv.head_dim))),
+        head_parts(ceil_div(group, heads_per_part)),
+        tokens_per_part(rows_of_part(of, num_threads) / heads_per_part) {}
+
+  // The more, the less often keys are widened and turned; but each thread should get many parts, so that all end
+  // together.
+  static int rows_of_part(const AttentionParams& of, int num_threads) {
+    constexpr int kPartsOfThread = 16, kFewest = 32;
+    const std::int64_t share = of.q.rows * of.num_heads / (num_threads * kPartsOfThread);
+    const int most = max_rows(of.kv.head_dim);
+    const int fewest = std::max(of.num_heads / of.kv.num_kv_heads, kFewest);
+    return static_cast<int>(std::min<std::int64_t>(most, std::max<std::int64_t>(share, fewest)));
+  }
+
+  std::int64_t parts_of(int sequence) const {
+    return std::int64_t{ceil_div(params.sequences.num_new_tokens(sequence), tokens_per_part)} * head_parts *
+           params.kv.num_kv_heads;
+  }
+
+  // Part `index` of a sequence. Late tokens see the most keys and come first: what is left at the end is short.
+  AttentionPart at(int sequence, std::int64_t index) const {
+    const auto head_part = static_cast<int>(index % head_parts);
+    const auto kv_head = static_cast<int>(index / head_parts % params.kv.num_kv_heads);
+    const auto tiles_after = static_cast<int>(index / head_parts / params.kv.num_kv_heads);
+    const int num_tiles = ceil_div(params.sequences.num_new_tokens(sequence), tokens_per_part);
+    const int first_token = (num_tiles - 1 - tiles_after) * tokens_per_part;
+    const int first_head = head_part * heads_per_part;
+    return {.sequence = sequence,
+            .first_token = first_token,
+            .num_tokens = std::min(tokens_per_part, params.sequences.num_new_tokens(sequence) - first_token),
+            .kv_head = kv_head,
+            .first_head = kv_head * group + first_head,
+            .num_heads = std::min(heads_per_part, group - first_head)};
+  }
+};
+
+AttendPart loop_for(const AttentionParams& params) {
+  if (rounds_products(params) && cpu_target().name == "AVX3")  // and no test has chosen another one
+    if (const AttendPart attend = attend_part_bf16_dot()) return attend;
+  return HWY_DYNAMIC_DISPATCH(attend_part);
+}
+
+void attention_cpu(const AttentionParams& params, ThreadPool& pool) {
+  const Cut cut(params, pool.num_threads());
+  const int num_sequences = params.sequences.num_sequences;
+  std::int64_t num_parts = 0, work = 0;
+  for (int sequence = 0; sequence < num_sequences; ++sequence) {
+    const int context_len = params.sequences.context_len[sequence];
+    num_parts += cut.parts_of(sequence);
+    work += cut.parts_of(sequence) * (params.window > 0 ? std::min(params.window, context_len) : context_len);
+  }
+  if (num_parts == 0) return;
+  const std::int64_t work_per_part = work / num_parts * params.kv.head_dim * cut.tokens_per_part;
+
+  const AttendPart attend = loop_for(params);
+  pool.parallel_for(num_parts, rows_per_piece(work_per_part), [&](std::int64_t begin, std::int64_t end) {
+    int sequence = 0;
+    std::int64_t before = 0;  // parts of earlier sequences
+    for (std::int64_t part = begin; part < end; ++part) {
+      for (; part - before >= cut.parts_of(sequence); ++sequence) before += cut.parts_of(sequence);
+      attend(params, cut.at(sequence, part - before));
+    }
+  });
+}
+
+// What attention() and its plan have in common.
+void require_shapes(const PagedKv& kv, const PagedSequences& sequences, std::int64_t num_tokens, int num_heads,
+                    int window, const Stream& stream) {
+  require_paged_kv(kv, sequences, num_tokens, "attention");
+  require(kv.head_dim <= kMaxHeadDim, "attention: head_dim is {}, at most {} are supported", kv.head_dim, kMaxHeadDim);
+  require(num_heads > 0 && num_heads % kv.num_kv_heads == 0,
+          "attention: num_heads {} is not a multiple of num_kv_heads {}", num_heads, kv.num_kv_heads);
+  require(window >= 0, "attention: window is {}, expected 0 for none, or a number of keys", window);
+  if (num_tokens == 0 || stream.device().kind != DeviceKind::cuda) return;
+  require(sequences.max_query_len >= 1 && sequences.max_query_len <= num_tokens,
+          "attention: max_query_len is {}, expected 1 to {}, the step's tokens", sequences.max_query_len, num_tokens);
+}
+
+}  // namespace
+
+std::size_t attention_scratch_bytes(int max_tokens, int max_sequences, int num_heads, int head_dim) {
+  if constexpr (kHaveCuda) return attention_scratch_bytes_sm90(max_tokens, max_sequences, num_heads, head_dim);
+  return 0;
+}
+
+std::size_t attention_plan_bytes(int max_sequences, int num_kv_heads) {
+  if constexpr (kHaveCuda) return attention_plan_bytes_sm90(max_sequences, num_kv_heads);
+  return 0;
+}
+
+void plan_attention(const AttentionPlanParams& params, Stream& stream) {
+  require_shapes(params.kv, params.sequences, params.num_tokens, params.num_heads, params.window, stream);
+  if (params.num_tokens == 0 || stream.device().kind != DeviceKind::cuda) return;
+  require(params.num_sms >= 0, "attention: num_sms is {}", params.num_sms);
+  const std::size_t wanted = attention_plan_bytes(params.sequences.num_sequences, params.kv.num_kv_heads);
+  require(params.plan != nullptr, "attention: plan is null");
+  require(is_aligned(params.plan), "attention: plan is not at a multiple of 16 bytes");
+  require(params.plan_bytes >= wanted, "attention: has a plan of {} bytes and wants {}", params.plan_bytes, wanted);
+  if constexpr (kHaveCuda) plan_attention_sm90(params, stream);
+}
+
+void attention(const AttentionParams& params, Stream& stream) {
+  require_shapes(params.kv, params.sequences, params.q.rows, params.num_heads, params.window, stream);
+  const std::int64_t columns = std::int64_t{params.num_heads} * params.kv.head_dim;
+  require_activation(params.q, params.q.rows, columns, "attention", "q",
+                     activations_on(stream, ActivationDTypes::float32));
+  require_activation(params.y, params.q.rows, columns, "attention", "y",
+                     activations_on(stream, ActivationDTypes::with_bfloat16));
+  if (params.q.rows == 0) return;
+  if (stream.device().kind == DeviceKind::cuda) {
+    require(params.num_sms >= 0, "attention: num_sms is {}", params.num_sms);
+    require(params.scratch != nullptr, "attention: scratch is null");
+    require(params.plan != nullptr, "attention: plan is null");
+    if constexpr (kHaveCuda) return attention_sm90(params, stream);
+  }
+  stream.enqueue([params](ThreadPool& pool) { attention_cpu(params, pool); });
+}
+
+}  // namespace heddle
+#endif

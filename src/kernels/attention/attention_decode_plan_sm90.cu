@@ -1,0 +1,241 @@
+// How a step's keys are shared out to the blocks of the decode kernel. One warp a block of that grid writes its
+// segments. docs/notes/attention_gpu.md has what was measured of the ways to share.
+#include <cstdint>
+
+#include "device/even_parts.h"
+#include "device/launch_sm90.cuh"
+#include "kernels/attention/attention_decode_sm90.cuh"
+
+namespace heddle::sm90 {
+namespace {
+
+constexpr int kMostTilesInCluster = 24;  // of a block
+
+// One sequence of the step: `items` are its pairs of KV head and item_rows rows, each of `tiles` tiles of kDecodeKeys
+// keys, from position first_tile * kDecodeKeys on.
+struct DecodeSequence {
+  int first_token = 0, num_new = 0, context_len = 0;
+  int first_key = 0;  // that its first new token sees
+  int first_tile = 0, tiles = 0, items = 0;
+
+  DecodeSequence() = default;
+  __device__ DecodeSequence(const DecodeParams& params, int sequence) {
+    const PagedSequences& sequences = params.attention.sequences;
+    if (sequence >= sequences.num_sequences) return;
+    context_len = sequences.context_len[sequence];
+    first_token = sequences.query_start[sequence];
+    num_new = sequences.query_start[sequence + 1] - first_token;
+    const int rows = num_new * params.group;
+    if (rows <= 0 || rows > params.max_rows) return;
+    if (params.attention.window > 0) first_key = max(0, context_len - num_new - params.attention.window + 1);
+    first_tile = first_key / kDecodeKeys;
+    tiles = (context_len + kDecodeKeys - 1) / kDecodeKeys - first_tile;
+    items = params.attention.kv.num_kv_heads * ((rows + params.item_rows - 1) / params.item_rows);
+  }
+};
+
+// The segments of this block in turn, the same in every lane of its one warp.
+//
+// Where there are clusters and few tiles, a cluster has an item to itself, and its blocks share the item's tiles: they
+// are quick to merge what they have, but some blocks have nothing to do. Otherwise, where the blocks can
+// share out the step so that each gets a run of one item and none much more than the others, they do: an item's tiles
+// are cut into equal splits, one a block. Otherwise all tiles of all items are put one after the other, and each block
+// takes an equal run of them, which may be of several items.
+class DecodeWalk {
+ public:
+  __device__ explicit DecodeWalk(const DecodeParams& params) : params_(params) {
+    int tiles = 0, items = 0;
+#pragma unroll 1
+    for (int s = 0; s < num_sequences(); s += 32) {
+      const DecodeSequence of(params, s + lane());
+      tiles += __reduce_add_sync(~0u, of.tiles * of.items);
+      items += __reduce_add_sync(~0u, of.items);
+    }
+    if (tiles == 0) return;
+    total_ = tiles;
+    by_clusters_ = params.cluster > 1 && tiles <= kMostTilesInCluster * params.cluster * items;
+    if (by_clusters_)
+      total_ = items;
+    else
+      find_split(tiles, items);
+    blocks_ = by_clusters_ || split_tiles_ > 0 ? total_ : min(static_cast<int>(gridDim.x), total_);
+    const int block = static_cast<int>(by_clusters_ ? blockIdx.x / params.cluster : blockIdx.x);
+    if (block >= blocks_) return;
+    unit_ = share_of(block);
+    end_ = share_of(block + 1);
+    find_sequence();
+  }
+
+  __device__ bool done() const {
+    return unit_ >= end_;
+  }
+
+  __device__ DecodeSegment next() {
+    if (unit_ >= sequence_begin_ + units_of(of_)) {
+      do {
+        sequence_begin_ += units_of(of_);
+        items_before_ += of_.items;
+        of_ = DecodeSequence(params_, ++sequence_);
+      } while (of_.items == 0);
+    }
+    const int unit = unit_ - sequence_begin_;  // of the sequence
+    const int heads = params_.attention.kv.num_kv_heads, block = static_cast<int>(blockIdx.x);
+    DecodeSegment segment{.sequence = sequence_,
+                          .first_token = of_.first_token,
+                          .num_new = of_.num_new,
+                          .context_len = of_.context_len,
+                          .first_key = of_.first_key};
+    int item = 0;
+    if (by_clusters_) {
+      const int rank = block % params_.cluster, share = (of_.tiles + params_.cluster - 1) / params_.cluster;
+      item = unit;
+      segment.share = DecodeShare::cluster;
+      segment.begin = of_.first_tile + min(rank * share, of_.tiles);
+      segment.end = of_.first_tile + min((rank + 1) * share, of_.tiles);
+      segment.first_part = block - rank;
+      segment.last_part = segment.first_part + (of_.tiles + share - 1) / share - 1;
+      ++unit_;
+    } else if (split_tiles_ > 0) {
+      const int splits = splits_of(of_), split = unit % splits;
+      item = unit / splits;
+      segment.share = DecodeShare::split;
+      segment.begin = of_.first_tile + split * of_.tiles / splits;
+      segment.end = of_.first_tile + (split + 1) * of_.tiles / splits;
+      segment.first_part = block - split;
+      segment.last_part = segment.first_part + splits - 1;
+      ++unit_;
+    } else {
+      const int tile = unit % of_.tiles, count = min(end_ - unit_, of_.tiles - tile);
+      item = unit / of_.tiles;
+      segment.share = DecodeShare::run;
+      segment.begin = of_.first_tile + tile;
+      segment.end = segment.begin + count;
+      segment.first_part = block_of(unit_ - tile);
+      segment.last_part = block_of(unit_ - tile + of_.tiles - 1);
+      unit_ += count;
+    }
+    segment.kv_head = item % heads;
+    segment.row_tile = item / heads;
+    item_ = items_before_ + item;
+    return segment;
+  }
+
+  // Of all items of the step, the one that next() gave something of.
+  __device__ int item() const {
+    return item_;
+  }
+
+ private:
+  static __device__ int lane() {
+    return static_cast<int>(threadIdx.x % 32);
+  }
+  __device__ int num_sequences() const {
+    return params_.attention.sequences.num_sequences;
+  }
+  __device__ int splits_of(const DecodeSequence& of) const {
+    return (of.tiles + split_tiles_ - 1) / split_tiles_;
+  }
+  __device__ int units_of(const DecodeSequence& of) const {
+    return by_clusters_ ? of.items : split_tiles_ > 0 ? of.items * splits_of(of) : of.items * of.tiles;
+  }
+
+  // Where the share of a block begins. In 64 bits: units times blocks pass 2^32 from 16 million units on.
+  __device__ int share_of(int block) const {
+    return static_cast<int>(begin_of_part<std::uint64_t>(total_, block, blocks_));
+  }
+  // The block whose share holds the unit.
+  __device__ int block_of(int unit) const {
+    return static_cast<int>(part_of<std::uint64_t>(total_, unit, blocks_));
+  }
+
+  // Sets split_tiles_ to the least number of tiles a block with which no item needs more blocks than there are, if
+  // that is little more than an equal share, and total_ to the blocks. Each lane tries one number.
+  __device__ void find_split(int tiles, int items) {
+    constexpr int kFewSequences = 32;
+    const int blocks = static_cast<int>(gridDim.x);
+    if (items > blocks || num_sequences() > kFewSequences) return;
+    const DecodeSequence mine(params_, lane());
+    // A part, too, costs: about as much as a tile for each hundred rows, an estimate. Both costs together are least
+    // where there are as many tiles to a part as the root of their number times that.
+    const int longest = __reduce_max_sync(~0u, mine.tiles);
+    const int worthwhile = static_cast<int>(sqrtf(static_cast<float>(longest * params_.item_rows) * 0.01f));
+    const int share = max((tiles + blocks - 1) / blocks, worthwhile), tried = share + lane();
+    int needed = 0;
+#pragma unroll 1
+    for (int s = 0; s < num_sequences(); ++s)
+      needed += __shfl_sync(~0u, mine.items, s) * ((__shfl_sync(~0u, mine.tiles, s) + tried - 1) / tried);
+    const unsigned enough = __ballot_sync(~0u, needed <= blocks && lane() <= 4 + share / 16);
+    if (enough == 0) return;
+    const int first = __ffs(static_cast<int>(enough)) - 1;
+    split_tiles_ = share + first;
+    total_ = __shfl_sync(~0u, needed, first);
+  }
+
+  // The sequence that holds unit_.
+  __device__ void find_sequence() {
+#pragma unroll 1
+    for (int s = 0; s < num_sequences(); s += 32) {
+      const DecodeSequence mine(params_, s + lane());
+      const int units = units_of(mine);
+      int up_to = units;
+      for (int step = 1; step < 32; step *= 2) {
+        const int before = __shfl_up_sync(~0u, up_to, step);
+        if (lane() >= step) up_to += before;
+      }
+      const unsigned beyond = __ballot_sync(~0u, sequence_begin_ + up_to > unit_);
+      const int first = beyond == 0 ? 32 : __ffs(static_cast<int>(beyond)) - 1;
+      items_before_ += __reduce_add_sync(~0u, lane() < first ? mine.items : 0);
+      if (beyond != 0) {
+        sequence_ = s + first;
+        sequence_begin_ += __shfl_sync(~0u, up_to - units, first);
+        of_ = DecodeSequence(params_, sequence_);
+        return;
+      }
+      sequence_begin_ += __shfl_sync(~0u, up_to, 31);
+    }
+  }
+
+  const DecodeParams& params_;
+  DecodeSequence of_;
+  bool by_clusters_ = false;
+  int split_tiles_ = 0;         // of a block, where each takes one split
+  int total_ = 0, blocks_ = 0;  // units of the step: items, splits, or tiles; clusters or blocks that share them
+  int unit_ = 0, end_ = 0;      // of this block
+  int sequence_ = 0, sequence_begin_ = 0;
+  int items_before_ = 0, item_ = 0;
+};
+
+__device__ void store(DecodeSegment* plan, int place, const DecodeSegment& segment) {
+  if (threadIdx.x == 0) plan[place] = segment;
+}
+
+// Lets later kernels start when all blocks have written, so that those may read the plan before they wait for anything.
+__global__ void __launch_bounds__(32)
+    plan_decode_blocks(const __grid_constant__ DecodeParams params, DecodeSegment* plan) {
+  if (params.attention.older_keys == OlderKeys::in_flight) wait_for_earlier_kernels();
+  int place = static_cast<int>(blockIdx.x);
+  DecodeSegment segment;
+  DecodeWalk walk(params);
+  if (!walk.done()) segment = walk.next();
+  while (!walk.done()) {
+    const DecodeSegment following = walk.next();
+    segment.next = static_cast<int>(gridDim.x) + walk.item();
+    store(plan, place, segment);
+    place = segment.next;
+    segment = following;
+  }
+  store(plan, place, segment);
+  __threadfence();
+  __syncwarp();  // the first lane that signals does so for the block, and the first one alone has written
+  let_later_kernels_start();
+  wait_for_earlier_kernels();
+}
+
+}  // namespace
+
+void plan_decode(const DecodeParams& params, int num_blocks, void* plan, Stream& stream) {
+  launch_sm90("attention", plan_decode_blocks, {.grid = dim3(static_cast<unsigned>(num_blocks)), .block = dim3(32)},
+              stream, params, static_cast<DecodeSegment*>(plan));
+}
+
+}  // namespace heddle::sm90

@@ -1,0 +1,668 @@
+// Attention for many new tokens, after FlashAttention-3 (Shah et al., 2024, sections 3.1 and 3.2): a work is 128 pairs
+// of new token and query head that share a KV head, and a block takes one after the other. One warp takes them and
+// loads their queries, ahead of the others; two have TMA fetch tiles of keys and of values, from the last to the first;
+// one clears values that nobody sees; two warpgroups multiply, 64 rows each. A warpgroup's tensor cores form the scores
+// of the next tile and weigh the values of the last one while its other units turn scores into weights, and the two
+// warpgroups issue their products in turns, so that one's softmax falls into the other's products.
+#include "kernels/attention/attention_prefill_sm90.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "base/checked.h"
+#include "device/launch_sm90.cuh"
+#include "kernels/attention/attention_decode_sm90.h"
+#include "kernels/attention/attention_sm90_rows.cuh"
+#include "kernels/attention/attention_sm90_tiles.cuh"
+#include "kernels/sm90/instructions_sm90.cuh"
+#include "kernels/sm90/wgmma_sm90.cuh"
+
+namespace heddle {
+namespace {
+
+using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's own kernels
+
+constexpr int kGroupRows = 64, kGroups = 2;  // rows of a warpgroup, warpgroups that multiply
+constexpr int kPrefillRows = kGroupRows * kGroups;
+constexpr int kPrefillThreads = 128 * (kGroups + 1);
+// By how many powers of two a weight may exceed 1 before those up to it are scaled anew (after FlashAttention-4).
+constexpr float kSlack = 8;
+constexpr int kTurnBarrier = 1, kGroupBarrier = kTurnBarrier + kGroups;  // one each a warpgroup
+
+struct PrefillParams {
+  AttentionParams attention;
+  float score_scale;   // attention.scale * log2(e): weights are powers of two
+  int group;           // query heads of a KV head
+  int min_rows;        // sequences of so many rows or fewer are passed over
+  bool stores_rows;    // y has the cache's dtype and takes eight elements at a time
+  std::int32_t* next;  // counts the works taken beyond the first two of each block; 0 between calls
+                       // that did not give up
+  KernelWaits waits;
+};
+
+// What a block works on at a time: rows [first_row, first_row + kPrefillRows) of a sequence's pairs (new token, query
+// head of kv_head), head fastest.
+struct PrefillWork {
+  int sequence = -1;  // none: the end
+  int kv_head = 0, first_row = 0;
+  int num_rows = 0;                  // of the sequence
+  int first_token = 0;               // of the sequence, among the step's
+  int first_position = 0;            // of the sequence's first new token
+  int first_key = 0, last_key = -1;  // that any of the rows sees
+
+  __device__ int position_of(int row, int group) const { return first_position + min(row, num_rows - 1) / group; }
+};
+
+template <int kHeadDim>
+struct PrefillShared {
+  static constexpr int kKeys = kHeadDim <= 128 ? 128 : 64;  // of a tile: what registers hold of scores
+  static constexpr int kSlots = kHeadDim <= 128 ? 2 : 1;    // works whose queries are here
+  static constexpr int kStages = 2;                         // of tiles of keys, and of values
+  using QueryTile = Tile<kGroupRows, kHeadDim>;
+  using KeyTile = Tile<kKeys, kHeadDim>;
+
+  struct Ring {
+    std::byte tiles[kStages][KeyTile::kBytes];
+    std::uint64_t full[kStages], empty[kStages];
+    std::uint64_t landed[kStages];  // a tile, of which some rows are still to be cleared
+  };
+  std::byte queries[kSlots][kGroups][QueryTile::kBytes];
+  alignas(1024) Ring keys;
+  alignas(1024) Ring values;
+  std::uint64_t known[kSlots], loaded[kSlots], done[kSlots];  // a work, its queries, both used
+  PrefillWork works[kSlots];
+};
+
+// The index-th work, sequence by sequence, rows with the most keys first: what is left at the end is short. None, and
+// in `total` how many there are, where there are no more than `index`. By whole warps.
+__device__ PrefillWork work_at(const PrefillParams& params, int index, int& total) {
+  const PagedSequences& sequences = params.attention.sequences;
+  const int heads = params.attention.kv.num_kv_heads, lane = static_cast<int>(threadIdx.x) % 32;
+  PrefillWork work;
+  total = 0;
+  for (int s = 0; s < sequences.num_sequences; s += 32) {
+    const int sequence = s + lane;
+    int rows = 0, tiles = 0, first_token = 0, context = 0;
+    if (sequence < sequences.num_sequences) {
+      first_token = sequences.query_start[sequence];
+      context = sequences.context_len[sequence];
+      rows = (sequences.query_start[sequence + 1] - first_token) * params.group;
+      if (rows > params.min_rows) tiles = (rows + kPrefillRows - 1) / kPrefillRows;
+    }
+    int up_to = total + tiles * heads;
+    for (int step = 1; step < 32; step *= 2) {
+      const int before = __shfl_up_sync(~0u, up_to, step);
+      if (lane >= step) up_to += before - total;
+    }
+    const unsigned beyond = __ballot_sync(~0u, up_to > index);
+    if (beyond != 0) {
+      const int holder = __ffs(static_cast<int>(beyond)) - 1, of_holder = __shfl_sync(~0u, tiles, holder);
+      const int inside = index - (__shfl_sync(~0u, up_to, holder) - of_holder * heads);
+      work.sequence = s + holder;
+      work.num_rows = __shfl_sync(~0u, rows, holder);
+      work.kv_head = inside % heads;
+      work.first_row = (of_holder - 1 - inside / heads) * kPrefillRows;
+      work.first_token = __shfl_sync(~0u, first_token, holder);
+      work.first_position = __shfl_sync(~0u, context, holder) - work.num_rows / params.group;
+      work.last_key = work.position_of(work.first_row + kPrefillRows - 1, params.group);
+      if (params.attention.window > 0)
+        work.first_key = max(0, work.position_of(work.first_row, params.group) - params.attention.window + 1);
+      return work;
+    }
+    total = __shfl_sync(~0u, up_to, 31);
+  }
+  return work;
+}
+
+// Finds works and loads their queries, one ahead of those who multiply. Whoever takes the last index of all, one beyond
+// the works for each block, sets the count back. One warp. It tells the others of every work, and of the end also where
+// its own wait gives up: their waits for it are LongPatience, so that all of the block end after the same work.
+template <class T, int kHeadDim, class Shared>
+__device__ void load_works(const PrefillParams& params, Shared& shared) {
+  using QueryTile = typename Shared::QueryTile;
+  const Tensor& q = params.attention.q;
+  const int lane = static_cast<int>(threadIdx.x) % 32, blocks = static_cast<int>(gridDim.x);
+  const auto take = [&] {
+    int taken = 0;
+    if (lane == 0) taken = atomicAdd(params.next, 1);
+    return __shfl_sync(~0u, taken, 0) + 2 * blocks;
+  };
+  for (int n = 0;; ++n) {
+    const int slot = n % Shared::kSlots, block = static_cast<int>(blockIdx.x);
+    int index = n == 0 ? block : n == 1 ? 2 * blocks - 1 - block : take();
+    int total = 0;
+    const PrefillWork work = work_at(params, index, total);
+    const bool is_free =
+        __all_sync(~0u, wait_for_phase(params.waits, shared_address(&shared.done[slot]), n / Shared::kSlots % 2 ^ 1));
+    if (lane == 0) {
+      if (is_free)
+        shared.works[slot] = work;
+      else
+        shared.works[slot].sequence = -1;  // the rest may still be in use
+      arrive(shared_address(&shared.known[slot]));
+    }
+    if (work.sequence < 0 || !is_free) {
+      arrive(shared_address(&shared.loaded[slot]));
+      if (n < 2) index = take();
+      if (lane == 0 && index == max(total, 2 * blocks) + blocks - 1) *params.next = 0;
+      return;
+    }
+    constexpr int kPieces = kHeadDim / 8, kOfThread = kPrefillRows * kPieces / 32;  // of eight elements
+    const auto each_piece = [&](int i, auto type, auto copy) {
+      const int piece = i * 32 + lane, row = piece / kPieces, d = piece % kPieces * 8;
+      const int index_of_row = min(work.first_row + row, work.num_rows - 1);  // beyond the last: anything
+      const int token = index_of_row / params.group;
+      const std::int64_t head = work.kv_head * params.group + index_of_row - token * params.group;
+      const auto* from =
+          static_cast<decltype(type)>(q.data) + (work.first_token + token) * q.row_stride + head * kHeadDim + d;
+      copy(from, shared.queries[slot][row / kGroupRows] + QueryTile::offset(row % kGroupRows, d));
+    };
+    if (q.dtype == params.attention.kv.dtype) {
+#pragma unroll 4
+      for (int i = 0; i < kOfThread; ++i)
+        each_piece(i, static_cast<const T*>(nullptr), [](const T* from, std::byte* to) {
+          asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+        });
+      asm volatile("cp.async.wait_all;" ::: "memory");
+    } else {
+      with_element_type(q.dtype, [&](auto type) {
+#pragma unroll 2
+        for (int i = 0; i < kOfThread; ++i)
+          each_piece(i, type, [](auto from, std::byte* to) { *reinterpret_cast<uint4*>(to) = load_eight<T>(from); });
+      });
+    }
+    fence_async_proxy();
+    arrive(shared_address(&shared.loaded[slot]));
+  }
+}
+
+// Whether a tile has rows of keys that nobody in the work sees. Only a work's first tile and its last may.
+template <int kKeys>
+__device__ bool has_unseen(const PrefillWork& work, int tile) {
+  return tile * kKeys < work.first_key || (tile + 1) * kKeys > work.last_key + 1;
+}
+
+// Which tiles fetch_tiles() brings. Scores of unseen keys are masked, whatever the keys are; a value is multiplied by 0,
+// and 0 * NaN is NaN: where a tile has some, it is cleared before it is there.
+enum class Fetched : std::uint8_t { keys, values };
+
+// Has the tiles of keys, or those of values, fetched, from a work's last to its first. One warp.
+template <Fetched what, class Shared>
+__device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const CUtensorMap& map,
+                            typename Shared::Ring& ring) {
+  using KeyTile = typename Shared::KeyTile;
+  const PagedKv& kv = params.attention.kv;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int rows = min(kv.page_size, 64);  // of a box
+  const int boxes = Shared::kKeys / rows, boxes_of_page = kv.page_size / rows;
+  const int box = lane % boxes, block = lane / boxes;  // a lane copies one
+  const bool has_box = block < KeyTile::kColumnBlocks;
+  const int offset = block * KeyTile::kBlockBytes + box * rows * KeyTile::kRowBytes;
+  int fetched = 0;
+  for (int n = 0;; ++n) {
+    const int slot = n % Shared::kSlots;
+    const bool is_known = wait_for_phase<Writers::block, LongPatience>(
+        params.waits, shared_address(&shared.known[slot]), n / Shared::kSlots % 2);
+    if (!__all_sync(~0u, is_known)) return;
+    const PrefillWork work = shared.works[slot];
+    if (work.sequence < 0) return;
+    const std::int32_t* page_table = params.attention.sequences.pages(work.sequence);
+    const int first_box = work.first_key / rows, last_box = work.last_key / rows;
+    const auto is_wanted = [&](int tile) {
+      return has_box && tile * boxes + box >= first_box && tile * boxes + box <= last_box;
+    };
+    const auto page_of = [&](int tile) {
+      return is_wanted(tile) ? page_table[(tile * boxes + box) / boxes_of_page] : 0;
+    };
+
+    const int last_tile = work.last_key / Shared::kKeys, first_tile = work.first_key / Shared::kKeys;
+    std::int32_t page = page_of(last_tile);
+    for (int tile = last_tile; tile >= first_tile; --tile, ++fetched) {
+      const std::int32_t next_page = tile > first_tile ? page_of(tile - 1) : 0;
+      const int stage = fetched % Shared::kStages;
+      const bool copy = is_wanted(tile);
+      const auto bytes = static_cast<std::uint32_t>(__popc(__ballot_sync(~0u, copy)) * rows * KeyTile::kRowBytes);
+      const int row =
+          (page * kv.num_kv_heads + work.kv_head) * kv.page_size + (tile * boxes + box) % boxes_of_page * rows;
+      const bool to_clear = what == Fetched::values && has_unseen<Shared::kKeys>(work, tile);
+      const std::uint32_t full = shared_address(to_clear ? &ring.landed[stage] : &ring.full[stage]);
+      wait_for_phase(params.waits, shared_address(&ring.empty[stage]), fetched / Shared::kStages % 2 ^ 1);
+      if (lane == 0) arrive_expecting(full, bytes);
+      __syncwarp();
+      if (copy) copy_box(shared_address(ring.tiles[stage]) + offset, map, block * KeyTile::kBoxColumns, row, full);
+      page = next_page;
+    }
+    if (lane == 0) arrive(shared_address(&shared.done[slot]));
+  }
+}
+
+// Clears the rows of values whose keys nobody in the work sees, once they have been copied, and says that the tile is
+// there. Both warpgroups multiply it, so neither of them may write to it. One warp.
+template <class Shared>
+__device__ void clear_values(const PrefillParams& params, Shared& shared) {
+  using KeyTile = typename Shared::KeyTile;
+  constexpr int kKeys = Shared::kKeys, kPieces = KeyTile::kBytes / kKeys / 16;  // of a row, 16 bytes each
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  auto& ring = shared.values;
+  int fetched = 0, parities = 0;  // tiles of earlier works; a bit for each stage's `landed`
+  for (int n = 0;; ++n) {
+    const int slot = n % Shared::kSlots;
+    const bool is_known = wait_for_phase<Writers::block, LongPatience>(
+        params.waits, shared_address(&shared.known[slot]), n / Shared::kSlots % 2);
+    if (!__all_sync(~0u, is_known)) return;
+    const PrefillWork work = shared.works[slot];
+    if (work.sequence < 0) return;
+    const int last_tile = work.last_key / kKeys, first_tile = work.first_key / kKeys;
+#pragma unroll 1
+    for (int tile = last_tile; tile >= first_tile; tile = tile > first_tile ? first_tile : first_tile - 1) {
+      if (!has_unseen<kKeys>(work, tile)) continue;
+      const int stage = (fetched + last_tile - tile) % Shared::kStages;
+      wait_for_phase(params.waits, shared_address(&ring.landed[stage]), parities >> stage & 1);
+      parities ^= 1 << stage;
+      const int begin = max(0, work.first_key - tile * kKeys), end = min(kKeys, work.last_key + 1 - tile * kKeys);
+      const int unseen = kKeys - (end - begin);
+      for (int i = lane; i < unseen * kPieces; i += 32) {
+        const int row = i / kPieces, d = i % kPieces * 8;
+        *reinterpret_cast<uint4*>(ring.tiles[stage] + KeyTile::offset(row < begin ? row : row - begin + end, d)) =
+            make_uint4(0, 0, 0, 0);
+      }
+      fence_async_proxy();
+      __syncwarp();
+      if (lane == 0) arrive(shared_address(&ring.full[stage]));
+    }
+    fetched += last_tile - first_tile + 1;
+    if (lane == 0) arrive(shared_address(&shared.done[slot]));
+  }
+}
+
+// The attention of one warpgroup's rows. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen, and of each
+// columns 2 * (lane % 4) + {0, 1} of every eight.
+template <class T, int kHeadDim>
+class PrefillRows {
+  using Shared = PrefillShared<kHeadDim>;
+  using QueryTile = typename Shared::QueryTile;
+  using KeyTile = typename Shared::KeyTile;
+  static constexpr int kKeys = Shared::kKeys;
+  static constexpr int kParts = kHeadDim > 128 ? kHeadDim / 128 : 1, kPartColumns = kHeadDim / kParts;
+  static constexpr bool kTakesTurns = kHeadDim <= 128;
+
+ public:
+  __device__ PrefillRows(const PrefillParams& params, Shared& shared, int warpgroup)
+      : params_(params), shared_(shared), warpgroup_(warpgroup) {}
+
+  __device__ void run() {
+    // The first turn to issue is warpgroup 0's.
+    if (kTakesTurns && warpgroup_ == 1) give_turn();
+    int slot = 0, parity = 0;
+    int sequence = sequence_of_work(slot, parity);
+    while (sequence >= 0) {
+      begin(slot);
+      attend();
+      store();
+      __syncwarp();
+      release(shared_.done[slot]);
+      if (++slot == Shared::kSlots) slot = 0, parity ^= 1;
+      sequence = sequence_of_work(slot, parity);
+    }
+  }
+
+ private:
+  static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+  // Of the work in the slot, once its queries are there; -1: the end.
+  __device__ int sequence_of_work(int slot, int parity) const {
+    const bool is_loaded =
+        wait_for_phase<Writers::block, LongPatience>(params_.waits, shared_address(&shared_.loaded[slot]), parity);
+    return __shfl_sync(~0u, is_loaded ? shared_.works[slot].sequence : -1, 0);
+  }
+
+  __device__ void begin(int slot) {
+    work_ = &shared_.works[slot];
+    queries_ = shared_.queries[slot][warpgroup_];
+    const int window = params_.attention.window, first_row = work_->first_row + warpgroup_ * kGroupRows;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      last_key_[r] = work_->position_of(row_of(r), params_.group);
+      base_[r] = -INFINITY;
+      sum_[r] = 0;
+    }
+    all_see_to_ = work_->position_of(first_row, params_.group);
+    all_see_from_ = window > 0 ? work_->position_of(first_row + kGroupRows - 1, params_.group) - window + 1 : 0;
+  }
+
+  __device__ int row_of(int r) const {
+    return work_->first_row + warpgroup_ * kGroupRows + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane() / 4 +
+           8 * r;
+  }
+
+  __device__ void attend() {
+    const int last_tile = work_->last_key / kKeys, first_tile = work_->first_key / kKeys;
+    wait_for_keys();
+    multiply_keys();
+    wgmma_wait<0>();
+    pin(scores_);
+    release_keys();
+    weigh(last_tile);
+    round_weights();
+
+    for (int tile = last_tile - 1; tile >= first_tile; --tile) {
+      wait_for_keys();
+      if (kTakesTurns) wait_for_turn();
+      multiply_keys();
+      wait_for_values();
+      multiply_values(tile + 1 < last_tile);
+      if (kTakesTurns) give_turn();
+      wgmma_wait<1>();
+      pin(scores_);
+      release_keys();
+      weigh(tile);
+      form_weights_here();
+      wgmma_wait<0>();
+      pin_sums();
+      release_values();
+      round_weights();
+      rescale();
+    }
+    wait_for_values();
+    multiply_values(first_tile < last_tile);
+    wgmma_wait<0>();
+    pin_sums();
+    release_values();
+  }
+
+  __device__ void wait_for_keys() {
+    wait_for_phase(params_.waits, shared_address(&shared_.keys.full[key_stage_]), key_parity_);
+  }
+  __device__ void release_keys() {
+    release(shared_.keys.empty[key_stage_]);
+    if (++key_stage_ == Shared::kStages) key_stage_ = 0, key_parity_ ^= 1;
+  }
+  __device__ void release_values() {
+    release(shared_.values.empty[value_stage_]);
+    if (++value_stage_ == Shared::kStages) value_stage_ = 0, value_parity_ ^= 1;
+  }
+
+  __device__ void pin_sums() {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) pin(o_[part]);
+  }
+  __device__ void wait_for_turn() const {
+    sync_threads(kTurnBarrier + warpgroup_, 128 * kGroups);
+  }
+  __device__ void give_turn() const {
+    asm volatile("bar.arrive %0, %1;" ::"r"(kTurnBarrier + 1 - warpgroup_), "r"(128 * kGroups) : "memory");
+  }
+  __device__ void release(std::uint64_t& empty) const {
+    if (lane() == 0) arrive(shared_address(&empty));
+  }
+
+  // Begins: scores = queries keys^T.
+  __device__ void multiply_keys() {
+    constexpr int kRowBytes = KeyTile::kRowBytes, kBoxColumns = KeyTile::kBoxColumns;
+    const std::uint64_t queries = operand<kRowBytes>(shared_address(queries_), 8 * kRowBytes, 0),
+                        keys = operand<kRowBytes>(shared_address(shared_.keys.tiles[key_stage_]), 8 * kRowBytes, 0);
+    pin(scores_);
+    wgmma_begin();
+#pragma unroll
+    for (int k = 0; k < kHeadDim; k += 16) {
+      const int block = k / kBoxColumns, inside = k % kBoxColumns * 2;
+      multiply_shared<T>(scores_, moved(queries, block * QueryTile::kBlockBytes + inside),
+                         moved(keys, block * KeyTile::kBlockBytes + inside), k > 0);
+    }
+    wgmma_commit();
+  }
+
+  // Begins: o = weights values, added to what was there.
+  __device__ void multiply_values(bool add) {
+    constexpr int kRowBytes = KeyTile::kRowBytes;
+    const std::uint64_t values =
+        operand<kRowBytes>(shared_address(shared_.values.tiles[value_stage_]), 8 * kRowBytes, KeyTile::kBlockBytes);
+    pin_sums();
+    wgmma_begin();
+#pragma unroll
+    for (int k = 0; k < kKeys / 16; ++k) {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        constexpr int kPartBytes = kPartColumns / KeyTile::kBoxColumns * KeyTile::kBlockBytes;
+        multiply_registers<T>(o_[part], weights_[k], moved(values, part * kPartBytes + k * 16 * kRowBytes),
+                              add || k > 0);
+      }
+    }
+    wgmma_commit();
+  }
+
+  __device__ void wait_for_values() {
+    wait_for_phase(params_.waits, shared_address(&shared_.values.full[value_stage_]), value_parity_);
+  }
+
+  // Scores become weights, by what is known of their row up to this tile.
+  __device__ void weigh(int tile) {
+    if (tile * kKeys + kKeys - 1 > all_see_to_ || tile * kKeys < all_see_from_) {
+      const int behind =
+          params_.attention.window > 0 ? params_.attention.window - 1 : last_key_[1];  // the last key seen
+#pragma unroll
+      for (int i = 0; i < kKeys / 2; ++i) {
+        const int key = tile * kKeys + i / 4 * 8 + lane() % 4 * 2 + i % 2;
+        const int last = last_key_[i / 2 % 2];
+        if (key > last || key < last - behind) scores_[i] = -INFINITY;
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float top = -INFINITY;
+#pragma unroll
+      for (int i = 0; i < kKeys / 2; i += 4) top = fmaxf(top, fmaxf(scores_[i + 2 * r], scores_[i + 2 * r + 1]));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * params_.score_scale;
+      const float before = base_[r];
+      if (!(top <= before + kSlack)) base_[r] = fmaxf(top, before);
+      const float shift = base_[r] == -INFINITY ? 0 : base_[r];  // a row that has seen no key yet
+      correction_[r] = before == base_[r] ? 1 : exp2_approx(before - shift);
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < kKeys / 2; i += 4) {
+        float& first = scores_[i + 2 * r];
+        float& second = scores_[i + 2 * r + 1];
+        first = exp2_approx(fmaf(first, params_.score_scale, -shift));
+        second = exp2_approx(fmaf(second, params_.score_scale, -shift));
+        sum += first + second;
+      }
+      sum_[r] = fmaf(sum_[r], correction_[r], sum);
+    }
+  }
+
+  // Assemblers move the wait for values ahead of what does not need them, and nothing would be left to do meanwhile.
+  // They do not move it ahead of a trap, which needs the weights, or their sum. It is never negative.
+  __device__ void form_weights_here() const {
+    if (sum_[0] + sum_[1] < 0) __trap();
+  }
+
+  __device__ void round_weights() {
+#pragma unroll
+    for (int k = 0; k < kKeys / 16; ++k)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) weights_[k][i] = pack<T>(scores_[8 * k + 2 * i], scores_[8 * k + 2 * i + 1]);
+  }
+
+  __device__ void rescale() {
+    if (!__any_sync(~0u, correction_[0] != 1 || correction_[1] != 1)) return;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+#pragma unroll
+      for (int i = 0; i < kPartColumns / 2; ++i) o_[part][i] *= correction_[i / 2 % 2];
+  }
+
+  __device__ void store() {
+    if constexpr (kHeadDim <= 128)  // beyond that there are no registers for it
+      if (params_.stores_rows) return store_rows();
+    switch (params_.attention.y.dtype) {
+      case DType::bfloat16:
+        return store_as<__nv_bfloat162>([](float a, float b) { return __floats2bfloat162_rn(a, b); });
+      case DType::float16:
+        return store_as<__half2>([](float a, float b) { return __floats2half2_rn(a, b); });
+      default:
+        return store_as<float2>([](float a, float b) { return make_float2(a, b); });
+    }
+  }
+
+  __device__ float inverse_sum(int r) const {
+    float sum = sum_[r];
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(sum));  // the division proper is a call
+    return inverse;
+  }
+
+  // By way of the place of the queries, so that a row is written in whole lines.
+  __device__ void store_rows() {
+    const float inverse[2] = {inverse_sum(0), inverse_sum(1)};
+    const int first = static_cast<int>(threadIdx.x) % 128 / 32 * 16;  // of the warp's rows in the tile
+    sync_threads(kGroupBarrier + warpgroup_, 128);                    // nobody multiplies queries any more
+    const int row = first + lane() / 8 % 2 * 8 + lane() % 8;
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 8; i += 2) {
+      std::uint32_t m[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int part = (i + j / 2) / (kPartColumns / 8), column = (i + j / 2) % (kPartColumns / 8);
+        const float* pair = &o_[part][column * 4 + 2 * (j % 2)];
+        m[j] = pack<T>(pair[0] * inverse[j % 2], pair[1] * inverse[j % 2]);
+      }
+      store_matrices(shared_address(queries_ + QueryTile::offset(row, 8 * (i + lane() / 16))), m);
+    }
+    __syncwarp();
+    const Tensor& y = params_.attention.y;
+    constexpr int kPieces = kHeadDim / 8;
+#pragma unroll 2
+    for (int i = lane(); i < 16 * kPieces; i += 32) {
+      const int piece_row = first + i / kPieces, d = i % kPieces * 8;
+      const int index = work_->first_row + warpgroup_ * kGroupRows + piece_row;
+      if (index >= work_->num_rows) continue;
+      const int token = index / params_.group, head = work_->kv_head * params_.group + index - token * params_.group;
+      T* to = static_cast<T*>(y.data) + (work_->first_token + token) * y.row_stride + head * kHeadDim + d;
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(queries_ + QueryTile::offset(piece_row, d));
+    }
+    __syncwarp();
+  }
+
+  template <class Pair, class Round>
+  __device__ void store_as(Round round) {
+    const Tensor& y = params_.attention.y;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float inverse = inverse_sum(r);
+      const int row = row_of(r);
+      if (row >= work_->num_rows) continue;
+      const std::int64_t token = work_->first_token + row / params_.group;
+      const std::int64_t head = work_->kv_head * params_.group + row % params_.group;
+      Pair* to = static_cast<Pair*>(y.data) + (token * y.row_stride + head * kHeadDim) / 2 + lane() % 4;
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 8; ++i) {
+        const float* pair = &o_[i / (kPartColumns / 8)][i % (kPartColumns / 8) * 4 + 2 * r];
+        to[4 * i] = round(pair[0] * inverse, pair[1] * inverse);
+      }
+    }
+  }
+
+  const PrefillParams& params_;
+  Shared& shared_;
+  const int warpgroup_;
+  const PrefillWork* work_ = nullptr;
+  std::byte* queries_ = nullptr;  // of the work's rows that are this warpgroup's
+  int key_stage_ = 0, key_parity_ = 0, value_stage_ = 0, value_parity_ = 0;
+  int last_key_[2];                // that rows lane / 4 and lane / 4 + 8 see
+  int all_see_from_, all_see_to_;  // keys that each row of the warpgroup sees
+  float scores_[kKeys / 2];
+  std::uint32_t weights_[kKeys / 16][4];
+  float o_[kParts][kPartColumns / 2];
+  float base_[2], sum_[2], correction_[2];  // weights are 2^(score * score_scale - base)
+};
+
+template <class T, int kHeadDim>
+__global__ void __launch_bounds__(kPrefillThreads, 1)
+    attention_prefill(const __grid_constant__ PrefillParams params, const __grid_constant__ CUtensorMap key_map,
+                      const __grid_constant__ CUtensorMap value_map) {
+  using Shared = PrefillShared<kHeadDim>;
+  extern __shared__ std::byte shared_bytes[];
+  const std::uint32_t misaligned = shared_address(shared_bytes) % 1024;  // swizzling goes by addresses
+  auto& shared = *reinterpret_cast<Shared*>(shared_bytes + (misaligned == 0 ? 0 : 1024 - misaligned));
+  if (threadIdx.x == 0) {
+    constexpr int kMultiplyingWarps = 4 * kGroups;
+    const auto init = [](auto& barriers, int arrivals) {
+      for (std::uint64_t& barrier : barriers) init_barrier(shared_address(&barrier), arrivals);
+    };
+    init(shared.keys.full, 1);
+    init(shared.values.full, 1);
+    init(shared.keys.empty, kMultiplyingWarps);
+    init(shared.values.empty, kMultiplyingWarps);
+    init(shared.values.landed, 1);
+    init(shared.known, 1);
+    init(shared.loaded, 32);
+    init(shared.done, kMultiplyingWarps + 3);
+    publish_barriers();
+    prefetch_map(key_map);
+    prefetch_map(value_map);
+  }
+  __syncthreads();
+  let_later_kernels_start();
+  wait_for_earlier_kernels();
+  const int warp =
+      __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // the same in a whole warp, and known to be
+  if (warp < 4) {
+    give_up_registers<56>();
+    if (warp == 0) fetch_tiles<Fetched::keys>(params, shared, key_map, shared.keys);
+    if (warp == 1) fetch_tiles<Fetched::values>(params, shared, value_map, shared.values);
+    if (warp == 2) load_works<T, kHeadDim>(params, shared);
+    if (warp == 3) clear_values(params, shared);
+  } else {
+    take_registers<224>();
+    PrefillRows<T, kHeadDim>(params, shared, warp / 4 - 1).run();
+  }
+}
+
+}  // namespace
+
+bool attention_prefill_takes(const AttentionParams& params) {
+  return with_head_dim(params.kv.head_dim, [](auto) {}) && copied_by_boxes(params.kv) && rows_aligned_to(params.q, 8) &&
+         rows_aligned_to(params.y, 2) && params.scale > 0;
+}
+
+void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream& stream) {
+  const PrefillParams prefill{
+      .attention = params,
+      .score_scale = params.scale * static_cast<float>(M_LOG2E),
+      .group = params.num_heads / params.kv.num_kv_heads,
+      .min_rows = min_rows,
+      .stores_rows = params.y.dtype == params.kv.dtype && rows_aligned_to(params.y, 8),
+      .next = reinterpret_cast<std::int32_t*>(static_cast<std::byte*>(params.scratch) +
+                                              attention_decode_scratch_bytes(params.kv.head_dim)),
+      .waits = waits_of(stream, "attn. prefill")};
+  const CUtensorMap keys = page_map(params.kv, params.kv.keys), values = page_map(params.kv, params.kv.values);
+  // As many tiles as there can be, however the tokens are shared out among the sequences.
+  const std::int64_t rows = params.q.rows * prefill.group, sequences = params.sequences.num_sequences;
+  const std::int64_t tiles = std::min(
+      rows / kPrefillRows + std::min(sequences, rows / (min_rows + 1)),
+      sequences * ceil_div(std::int64_t{params.sequences.max_query_len} * prefill.group, std::int64_t{kPrefillRows}));
+  if (tiles == 0) return;
+  // Blocks wait for none of each other: they need not be resident at once, and where more SMs are held than the caller
+  // says, those that start later take what is left.
+  const int sms = num_sms_within("attention", stream.device(), params.num_sms);
+  const std::int64_t blocks = std::min<std::int64_t>(tiles * params.kv.num_kv_heads, sms);
+  with_head_dim(params.kv.head_dim, [&](auto head_dim) {
+    constexpr int kHeadDim = decltype(head_dim)::value;
+    const LaunchShape shape{.grid = dim3(static_cast<unsigned>(blocks)),
+                            .block = dim3(kPrefillThreads),
+                            .shared_bytes = sizeof(PrefillShared<kHeadDim>) + 1024};
+    if (params.kv.dtype == DType::bfloat16)
+      launch_sm90("attention", attention_prefill<__nv_bfloat16, kHeadDim>, shape, stream, prefill, keys, values);
+    else
+      launch_sm90("attention", attention_prefill<__half, kHeadDim>, shape, stream, prefill, keys, values);
+  });
+}
+
+}  // namespace heddle

@@ -1,0 +1,18 @@
+// Attention for many new tokens of a sequence (attention_prefill_sm90.cu).
+#pragma once
+
+#include "kernels/attention/attention.h"
+
+namespace heddle {
+
+// Of AttentionParams::scratch, after what decode has of it: a counter.
+inline constexpr std::size_t kAttentionPrefillScratchBytes = 16;
+
+// Whether the kernel takes these shapes, dtypes, strides and alignments.
+bool attention_prefill_takes(const AttentionParams& params);
+
+// Attends for the sequences with more than `min_rows` pairs of new token and query head of a KV head; passes over
+// others.
+void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream& stream);
+
+}  // namespace heddle

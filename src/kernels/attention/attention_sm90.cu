@@ -1,0 +1,149 @@
+// Attention on a GPU: which kernel takes what, and the simple one that takes everything.
+#include "kernels/attention/attention_sm90.h"
+
+#include <cmath>
+
+#include "device/launch_sm90.cuh"
+#include "kernels/attention/attention_decode_sm90.h"
+#include "kernels/attention/attention_prefill_sm90.h"
+#include "kernels/attention/attention_sm90_rows.cuh"
+#include "kernels/sm90/elements_sm90.cuh"
+
+namespace heddle {
+namespace {
+
+constexpr int kSimpleWarps = 8;
+
+// Pairs of new token and query head of a KV head, up to which a sequence is one for the decode kernel.
+constexpr int kMostDecodeRows = 64;
+
+// One block a token and query head. A warp takes every kSimpleWarps-th key, its lanes share the head's elements; the
+// warps' sums are merged in their order.
+template <int kMaxPerLane>
+__global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __grid_constant__ AttentionParams params) {
+  const PagedKv& kv = params.kv;
+  const PagedSequences& sequences = params.sequences;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int token = blockIdx.x, head = blockIdx.y;
+  const int kv_head = head / (params.num_heads / kv.num_kv_heads);
+  wait_for_earlier_kernels();
+  let_later_kernels_start();
+
+  int sequence = 0, after = sequences.num_sequences;  // the last sequence that begins at this row or before
+  while (after - sequence > 1) {
+    const int middle = (sequence + after) / 2;
+    (sequences.query_start[middle] <= token ? sequence : after) = middle;
+  }
+  if (token >= sequences.query_start[sequence + 1]) return;  // a row of no sequence, as captured steps may have
+  const int position = sequences.context_len[sequence] - (sequences.query_start[sequence + 1] - token);
+  const int first = params.window > 0 ? max(0, position - params.window + 1) : 0;
+  const std::int32_t* page_table = sequences.pages(sequence);
+
+  const std::int64_t q_row = token * params.q.row_stride + std::int64_t{head} * kv.head_dim;
+  float q[kMaxPerLane], o[kMaxPerLane];
+#pragma unroll
+  for (int i = 0; i < kMaxPerLane; ++i) {
+    const int d = i * 32 + lane;
+    q[i] = d < kv.head_dim ? load_element(params.q.data, q_row + d, params.q.dtype) * params.scale : 0;
+    o[i] = 0;
+  }
+  float largest = -INFINITY, sum = 0;
+  for (int j = first + warp; j <= position; j += kSimpleWarps) {
+    const auto row = static_cast<std::int64_t>(kv.offset(page_table[j / kv.page_size], kv_head, j % kv.page_size));
+    float score = 0;
+#pragma unroll
+    for (int i = 0; i < kMaxPerLane; ++i) {
+      const int d = i * 32 + lane;
+      if (d < kv.head_dim) score = fmaf(q[i], load_element(kv.keys, row + d, kv.dtype), score);
+    }
+    for (int step = 16; step > 0; step /= 2) score += __shfl_xor_sync(~0u, score, step);
+    const float before = largest;
+    largest = score > largest || isnan(score) ? score : largest;
+    const float correction = before == largest ? 1 : expf(before - largest), weight = expf(score - largest);
+    sum = fmaf(sum, correction, weight);
+#pragma unroll
+    for (int i = 0; i < kMaxPerLane; ++i) {
+      const int d = i * 32 + lane;
+      if (d < kv.head_dim) o[i] = fmaf(weight, load_element(kv.values, row + d, kv.dtype), o[i] * correction);
+    }
+  }
+
+  __shared__ float largest_of[kSimpleWarps], sum_of[kSimpleWarps], merged[kSimpleWarps][32 * kMaxPerLane];
+#pragma unroll
+  for (int i = 0; i < kMaxPerLane; ++i) merged[warp][i * 32 + lane] = o[i];
+  if (lane == 0) {
+    largest_of[warp] = largest;
+    sum_of[warp] = sum;
+  }
+  __syncthreads();
+  float all = -INFINITY, total = 0, weights[kSimpleWarps];
+  for (int w = 0; w < kSimpleWarps; ++w) all = largest_of[w] > all || isnan(largest_of[w]) ? largest_of[w] : all;
+  for (int w = 0; w < kSimpleWarps; ++w) {
+    weights[w] = sum_of[w] == 0 ? 0 : expf(largest_of[w] - all);  // a warp without keys
+    total = fmaf(weights[w], sum_of[w], total);
+  }
+  for (int d = static_cast<int>(threadIdx.x); d < kv.head_dim; d += kSimpleWarps * 32) {
+    float value = 0;
+    for (int w = 0; w < kSimpleWarps; ++w) value = fmaf(weights[w], merged[w][d], value);
+    store_element(params.y.data, token * params.y.row_stride + std::int64_t{head} * kv.head_dim + d, params.y.dtype,
+                  value / total);
+  }
+}
+
+void attention_simple_sm90(const AttentionParams& params, Stream& stream) {
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.q.rows), static_cast<unsigned>(params.num_heads)),
+                          .block = dim3(kSimpleWarps * 32)};
+  if (params.kv.head_dim <= 256)
+    launch_sm90("attention", attention_simple<8>, shape, stream, params);
+  else
+    launch_sm90("attention", attention_simple<32>, shape, stream, params);
+}
+
+}  // namespace
+
+std::size_t attention_scratch_bytes_sm90(int /*max_tokens*/, int /*max_sequences*/, int /*num_heads*/, int head_dim) {
+  return attention_decode_scratch_bytes(head_dim) + kAttentionPrefillScratchBytes;
+}
+
+namespace {
+
+// Which kernels a step's attention is of; none: the simple one.
+struct Kernels {
+  bool decode, prefill;
+};
+
+bool all_are_short(const PagedSequences& sequences, int group) {
+  return sequences.max_query_len * group <= kMostDecodeRows;
+}
+
+// Whether there may be a sequence for the decode kernel.
+bool may_be_short(const PagedSequences& sequences, int group) {
+  return all_are_short(sequences, group) || sequences.num_sequences > 1;
+}
+
+Kernels kernels_for(const AttentionParams& params) {
+  const int group = params.num_heads / params.kv.num_kv_heads;
+  const bool all_short = all_are_short(params.sequences, group);
+  if (!attention_decode_takes(params) || (!all_short && !attention_prefill_takes(params))) return {};
+  return {.decode = may_be_short(params.sequences, group), .prefill = !all_short};
+}
+
+}  // namespace
+
+std::size_t attention_plan_bytes_sm90(int max_sequences, int num_kv_heads) {
+  return attention_decode_plan_bytes(max_sequences, num_kv_heads, kMostDecodeRows);
+}
+
+void plan_attention_sm90(const AttentionPlanParams& params, Stream& stream) {
+  if (may_be_short(params.sequences, params.num_heads / params.kv.num_kv_heads))
+    plan_attention_decode_sm90(params, kMostDecodeRows, stream);
+}
+
+void attention_sm90(const AttentionParams& params, Stream& stream) {
+  const Kernels kernels = kernels_for(params);
+  if (kernels.decode) attention_decode_sm90(params, kMostDecodeRows, stream);
+  if (kernels.prefill) attention_prefill_sm90(params, kMostDecodeRows, stream);
+  if (!kernels.decode && !kernels.prefill) attention_simple_sm90(params, stream);
+}
+
+}  // namespace heddle

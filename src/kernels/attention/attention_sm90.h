@@ -1,0 +1,16 @@
+// The CUDA side of attention.h.
+#pragma once
+
+#include "kernels/attention/attention.h"
+
+namespace heddle {
+
+std::size_t attention_scratch_bytes_sm90(int max_tokens, int max_sequences, int num_heads, int head_dim);
+
+std::size_t attention_plan_bytes_sm90(int max_sequences, int num_kv_heads);
+
+// `params` are as plan_attention() and attention() have checked them.
+void plan_attention_sm90(const AttentionPlanParams& params, Stream& stream);
+void attention_sm90(const AttentionParams& params, Stream& stream);
+
+}  // namespace heddle

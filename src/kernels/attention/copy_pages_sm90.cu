@@ -1,0 +1,41 @@
+// A thread takes the same place of every page that is to move, move after move: so each move sees what the earlier ones
+// did there, with no wait between threads.
+#include "base/alignment.h"
+#include "device/launch_sm90.cuh"
+#include "kernels/attention/copy_pages_sm90.h"
+
+namespace heddle {
+namespace {
+
+constexpr int kCopyThreads = 256;
+
+template <class Word>
+__global__ void __launch_bounds__(kCopyThreads) copy_words(const __grid_constant__ CopyPagesParams params) {
+  let_later_kernels_start();
+  wait_for_earlier_kernels();
+  const std::size_t words = params.page_bytes / sizeof(Word);
+  auto* pages = static_cast<Word*>(params.data) + std::size_t{blockIdx.y} * params.num_pages * words;
+  const std::size_t word = std::size_t{blockIdx.x} * kCopyThreads + threadIdx.x;
+  if (word >= words) return;
+  for (int i = 0; i < params.num_moves; ++i)
+    pages[params.moves[i].to * words + word] = pages[params.moves[i].from * words + word];
+}
+
+template <class Word>
+void copy_with(const CopyPagesParams& params, Stream& stream) {
+  const std::size_t words = params.page_bytes / sizeof(Word);
+  launch_sm90("copy_pages", copy_words<Word>,
+              {.grid = dim3(static_cast<unsigned>((words + kCopyThreads - 1) / kCopyThreads),
+                            static_cast<unsigned>(params.num_halves)),
+               .block = kCopyThreads},
+              stream, params);
+}
+
+}  // namespace
+
+void copy_pages_sm90(const CopyPagesParams& params, Stream& stream) {
+  if (params.page_bytes % kVectorBytes == 0 && is_aligned(params.data)) return copy_with<uint4>(params, stream);
+  copy_with<unsigned char>(params, stream);
+}
+
+}  // namespace heddle

@@ -1,0 +1,22 @@
+// Writes this step's keys and values into their slots of the cache, rounded to the cache's dtype (nearest, ties to
+// even).
+#pragma once
+
+#include "base/stream.h"
+#include "base/tensor.h"
+#include "kernels/attention/paged_kv.h"
+
+namespace heddle {
+
+struct KvAppendParams {
+  Tensor k;  // [num_tokens, num_kv_heads * head_dim], float32; on a GPU bfloat16 or float16, too
+  Tensor v;  // as k
+  PagedKv kv;
+  PagedSequences sequences;
+};
+
+// Enqueues on `stream`. Throws InvalidArgument unless shapes and dtypes fit; contents of `sequences` are a
+// precondition (paged_kv.h). No slot may be written twice in one step.
+void kv_append(const KvAppendParams& params, Stream& stream);
+
+}  // namespace heddle

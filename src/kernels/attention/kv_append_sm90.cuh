@@ -1,0 +1,24 @@
+// Where a token's keys and values go, in kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention/paged_kv.h"
+
+namespace heddle {
+
+// The elements before (page, head 0, slot) of the token; all threads of a warp call it.
+__device__ inline std::int64_t slot_of(const PagedSequences& sequences, const PagedKv& kv, int token) {
+  // The token's sequence is the number of those that end before it.
+  int sequence = 0;
+  for (int first = 0; first < sequences.num_sequences; first += 32) {
+    const int i = first + static_cast<int>(threadIdx.x % 32);
+    sequence += __popc(__ballot_sync(~0u, i < sequences.num_sequences && sequences.query_start[i + 1] <= token));
+  }
+  const int position = sequences.context_len[sequence] - (sequences.query_start[sequence + 1] - token);
+  const std::int64_t page =
+      sequences.page_table[std::int64_t{sequence} * sequences.page_table_stride + position / kv.page_size];
+  return (page * kv.num_kv_heads * kv.page_size + position % kv.page_size) * kv.head_dim;
+}
+
+}  // namespace heddle

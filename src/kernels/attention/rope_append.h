@@ -1,0 +1,30 @@
+// What a step does to its queries, keys and values between their product and attention, at once: rotary position
+// embedding of q and k (rope.h), then k and v into their slots of the cache (kv_append.h). The results are those of the
+// two operators, bit by bit: k is rounded to its own dtype when it has been turned, and then to the cache's.
+#pragma once
+
+#include <cstdint>
+
+#include "base/stream.h"
+#include "base/tensor.h"
+#include "kernels/attention/paged_kv.h"
+
+namespace heddle {
+
+struct RopeAppendParams {
+  Tensor q;                         // [num_tokens, num_heads * head_dim], float32; on a GPU bfloat16 or float16, too
+  Tensor k;                         // [num_tokens, num_kv_heads * head_dim], as q; unspecified afterwards
+  Tensor v;                         // as k
+  const std::int32_t* positions{};  // [num_tokens]
+  const float* inv_freq{};          // [head_dim / 2]
+  float scale = 1;                  // on cosine and sine
+  PagedKv kv;                       // whose head_dim is even
+  PagedSequences sequences;
+  OlderKeys older_keys = OlderKeys::in_flight;
+};
+
+// Enqueues on `stream`. Throws InvalidArgument unless shapes and dtypes fit; contents of `sequences` are a precondition
+// (paged_kv.h). No slot may be written twice in one step.
+void rope_append(const RopeAppendParams& params, Stream& stream);
+
+}  // namespace heddle

@@ -1,0 +1,91 @@
+// The product for every dtype, alignment and size: a warp a row of W, element by element.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "device/launch_sm90.cuh"
+#include "kernels/linear/linear.h"
+
+namespace heddle {
+
+// Operands as kernels take them; strides in elements.
+template <class XType, class WType, class YType>
+struct LinearOperands {
+  const XType* x;
+  const WType* weight;
+  const float* bias;  // or null
+  YType* y;
+  std::int64_t x_stride, y_stride;
+  std::int64_t in_features, out_features;
+  int num_tokens;
+};
+
+template <class XType, class WType, class YType>
+LinearOperands<XType, WType, YType> operands_of(const LinearParams& params) {
+  return {.x = static_cast<const XType*>(params.x.data),
+          .weight = static_cast<const WType*>(params.weight.row(0)),
+          .bias = params.weight.bias,
+          .y = static_cast<YType*>(params.y.data),
+          .x_stride = params.x.row_stride,
+          .y_stride = params.y.row_stride,
+          .in_features = params.weight.in_features,
+          .out_features = params.weight.out_features,
+          .num_tokens = static_cast<int>(params.x.rows)};
+}
+
+__device__ inline float widen(float value) {
+  return value;
+}
+__device__ inline float widen(__nv_bfloat16 value) {
+  return __bfloat162float(value);
+}
+__device__ inline float widen(__half value) {
+  return __half2float(value);
+}
+
+__device__ inline void store_rounded(float* y, float value) {
+  *y = value;
+}
+__device__ inline void store_rounded(__nv_bfloat16* y, float value) {
+  *y = __float2bfloat16_rn(value);
+}
+__device__ inline void store_rounded(__half* y, float value) {
+  *y = __float2half_rn(value);
+}
+
+inline constexpr int kPlainWarps = 8;
+inline constexpr int kPlainTokens = 8;  // that share what a warp reads of W
+
+// Grid: (rows of W / kPlainWarps, tokens / kPlainTokens), rounded up.
+template <class XType, class WType, class YType>
+__global__ void __launch_bounds__(kPlainWarps * 32)
+    linear_plain(const __grid_constant__ LinearOperands<XType, WType, YType> op) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t row = std::int64_t{blockIdx.x} * kPlainWarps + threadIdx.x / 32;
+  const int first = static_cast<int>(blockIdx.y) * kPlainTokens;
+  const int tokens = min(kPlainTokens, op.num_tokens - first);
+  wait_for_earlier_kernels();
+  let_later_kernels_start();
+  if (row >= op.out_features) return;
+  const WType* w = op.weight + row * op.in_features;
+  const XType* x = op.x + first * op.x_stride;
+  float sums[kPlainTokens] = {};
+  for (std::int64_t k = lane; k < op.in_features; k += 32) {
+    const float weight = widen(w[k]);
+#pragma unroll
+    for (int t = 0; t < kPlainTokens; ++t)
+      if (t < tokens) sums[t] = fmaf(widen(x[t * op.x_stride + k]), weight, sums[t]);
+  }
+  const float bias = op.bias == nullptr ? 0 : op.bias[row];
+#pragma unroll
+  for (int t = 0; t < kPlainTokens; ++t) {
+    float sum = sums[t];
+    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+    if (lane == 0 && t < tokens) store_rounded(op.y + (first + t) * op.y_stride + row, sum + bias);
+  }
+}
+
+}  // namespace heddle

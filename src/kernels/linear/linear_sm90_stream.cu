@@ -1,0 +1,140 @@
+#include "kernels/linear/linear_sm90_stream.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/alignment.h"
+#include "kernels/linear/linear_sm90_stream.cuh"
+
+namespace heddle {
+namespace {
+
+// What of a role the kernel's shape follows.
+struct Neighbours {
+  bool before_attention;  // attention's blocks are to find room beside this kernel's
+  bool after_attention;   // or this kernel's beside attention's, or beside those of what follows that
+};
+
+Neighbours neighbours_of(LinearRole role) {
+  return {.before_attention = role == LinearRole::qkv,
+          .after_attention = role == LinearRole::attention_output || role == LinearRole::down};
+}
+
+// More than half of a multiprocessor's shared memory, so that no two blocks of products share one: else some
+// multiprocessors get two of a grid and others none, and the next grid takes over what is askew. A block takes the
+// place of one of the last product's as that ends, and fills its ring while the kernels between run
+// (docs/notes/linear_gpu.md).
+constexpr std::size_t kLeastSharedBytes = std::size_t{116} << 10;
+
+// A third, with what each block has besides: no three share one. A product so small that a block asks for all its
+// weights at once begins sooner where two may share a multiprocessor that is free while attention's last blocks still
+// hold others, and is over before what is askew matters.
+constexpr std::size_t kLeastSharedBytesOfSmall = std::size_t{76} << 10;
+
+// With x as a whole: leaves room for the small kernels that wait beside a product.
+constexpr std::size_t kMostSharedBytes = std::size_t{216} << 10;
+
+constexpr std::int64_t kFewRows = 64;
+
+// As many blocks as SMs, for each holds more than half of one.
+int num_blocks(const LinearParams& params, Device device) {
+  const int sms = num_multiprocessors("linear", device);
+  return std::min(params.num_sms > 0 ? std::min(params.num_sms, sms) : sms, kMostBlocks);
+}
+
+// Rows of W that a block takes, at most.
+std::int64_t rows_of_block(const LinearParams& params, StreamOutput output, int blocks) {
+  const int parts = rows_of_output(output);
+  return (params.weight.out_features / parts + blocks - 1) / blocks * parts;
+}
+
+template <class Config>
+StreamMap<Config> map_of_tokens(const Tensor& x) {
+  if constexpr (Config::kWholeTokens)
+    return {};
+  else
+    return sm90::tensor_map("linear", {.data = x.data,
+                                       .rows = static_cast<std::uint64_t>(x.rows),
+                                       .columns = static_cast<std::uint64_t>(x.columns),
+                                       .row_stride = static_cast<std::uint64_t>(x.row_stride),
+                                       .box_rows = static_cast<std::uint32_t>(x.rows),
+                                       .box_columns = Config::kBoxFeatures});
+}
+
+template <class Config, StreamOutput kOutput, class T, class Y>
+void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
+  const std::int64_t rows = rows_of_block(params, kOutput, blocks), in_features = params.weight.in_features;
+  const std::int64_t tiles = (rows + Config::kTileRows - 1) / Config::kTileRows;
+  // Where shares and blocks end at different rows, a block may have more tiles: then room for as many steps as may be.
+  const std::int64_t steps =
+      blocks == kShares ? tiles * steps_of_tile<Config>(static_cast<int>(in_features)) : std::int64_t{Config::kDepth};
+  const bool is_small = blocks == kShares && steps <= Config::kDepth && neighbours_of(params.role).after_attention;
+  launch_sm90("linear", linear_stream<Config, kOutput, T, Y>,
+              {.grid = dim3(static_cast<unsigned>(blocks)),
+               .block = dim3(Config::kBlockThreads),
+               .shared_bytes = std::max(stream_shared_bytes<Config>(params.x.rows, in_features, steps),
+                                        is_small ? kLeastSharedBytesOfSmall : kLeastSharedBytes)},
+              stream, operands_of<T, T, Y>(params), map_of_tokens<Config>(params.x), waits_of(stream, "linear"));
+}
+
+// The order of sums is the same in all, so a token's bits do not depend on how many come with it. A tile that has few
+// of its rows wastes what is on its way; a high one reads less of x, which counts from 9 tokens on.
+template <StreamOutput kOutput, class T, class Y>
+void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
+  constexpr StreamTokens kWhole = StreamTokens::whole, kBySteps = StreamTokens::by_steps;
+  const int blocks = num_blocks(params, stream.device());
+  const std::int64_t rows = rows_of_block(params, kOutput, blocks);
+  if (params.x.rows > 8) {
+    if (rows <= 32) return enqueue_stream<StreamConfig<2, 2, 4, kBySteps>, kOutput, T, Y>(params, blocks, stream);
+    return enqueue_stream<StreamConfig<3, 2, 3, kBySteps>, kOutput, T, Y>(params, blocks, stream);
+  }
+  using Low = StreamConfig<1, 1, 10, kWhole>;
+  using Short = StreamConfig<2, 1, 4, kWhole>;
+  using High = StreamConfig<2, 1, 5, kWhole>;
+  static_assert(Low::kRingBytes == High::kRingBytes && Low::kSumsBytes < High::kSumsBytes);
+  const std::int64_t in_features = params.weight.in_features;
+  if (stream_shared_bytes<High>(params.x.rows, in_features, High::kDepth) > kMostSharedBytes)
+    return enqueue_stream<StreamConfig<2, 1, 5, kBySteps>, kOutput, T, Y>(params, blocks, stream);
+  if (rows <= 16) return enqueue_stream<Low, kOutput, T, Y>(params, blocks, stream);
+  // A shorter ring beside attention is sooner in a step (docs/notes/linear_gpu.md, "Room for attention").
+  if (rows <= kFewRows && neighbours_of(params.role).before_attention)
+    return enqueue_stream<Short, kOutput, T, Y>(params, blocks, stream);
+  enqueue_stream<High, kOutput, T, Y>(params, blocks, stream);
+}
+
+template <class T>
+void enqueue_for_y(const LinearParams& params, Stream& stream) {
+  if (params.y.dtype == DType::float32) return enqueue_for_tokens<StreamOutput::sums, T, float>(params, stream);
+  enqueue_for_tokens<StreamOutput::sums, T, T>(params, stream);
+}
+
+}  // namespace
+
+bool is_for_stream(const LinearParams& params) {
+  const DType dtype = params.weight.dtype;
+  return params.x.rows <= kLinearSmallRows && dtype != DType::float32 && params.x.dtype == dtype &&
+         (params.y.dtype == dtype || params.y.dtype == DType::float32) && params.weight.in_features % 8 == 0 &&
+         params.weight.out_features <= kMostOutputs && params.x.row_stride % 8 == 0 && is_aligned(params.x.data) &&
+         is_aligned(params.weight.row(0));
+}
+
+bool is_for_swiglu_stream(const LinearSwigluParams& params) {
+  return is_for_stream(params.gate_up) && params.y.dtype == params.gate_up.weight.dtype;
+}
+
+void linear_stream(const LinearParams& params, Stream& stream) {
+  if (params.weight.dtype == DType::bfloat16) return enqueue_for_y<__nv_bfloat16>(params, stream);
+  enqueue_for_y<__half>(params, stream);
+}
+
+void linear_swiglu_stream(const LinearSwigluParams& params, Stream& stream) {
+  LinearParams linear = params.gate_up;
+  linear.y = params.y;
+  if (linear.weight.dtype == DType::bfloat16)
+    return enqueue_for_tokens<StreamOutput::swiglu, __nv_bfloat16, __nv_bfloat16>(linear, stream);
+  enqueue_for_tokens<StreamOutput::swiglu, __half, __half>(linear, stream);
+}
+
+}  // namespace heddle

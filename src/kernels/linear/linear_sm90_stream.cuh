@@ -1,0 +1,211 @@
+// The product for few tokens: W streams through shared memory once, at the memory's rate, and meets x in the tensor
+// cores (mma.sync, rows of W as its 16 rows, tokens as its 8 columns, so that up to 8 tokens cost what one does).
+//
+// A block takes an even part of W's rows, to the row, in tiles of one height (linear_shares.h). Its warps split k among them in chunks
+// of 64, whole lines of 128 bytes: a lane's 16 bytes are 8 neighbours of a row, which is not the order of k that the
+// instruction has in mind, but the sum does not care as long as x is dealt out alike. What a warp copies it alone
+// reads, so copies need no barrier, only the lanes' own cp.async groups: shared memory serves as registers that loads
+// may write late. A warp of its own waits for x and has the copy engine bring it, so that it comes while the others
+// still fill their ring: whole where there is room for that, otherwise step by step beside the weights, which all warps
+// wait for and say when they have read. Behind the last k of a tile the warps' sums meet in shared memory, in order of
+// the warps, while the copies of the next tile are on their way. That meeting also keeps the warps together: the memory
+// is at its best when neighbours are asked for together.
+// linear_sm90_stream_shape.cuh has its measures, linear_sm90_stream_copy.cuh the copies; docs/notes/linear_gpu.md what
+// was measured of this and of other ways.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "device/launch_sm90.cuh"
+#include "device/mbarrier_sm90.cuh"
+#include "kernels/linear/linear_shares.h"
+#include "kernels/linear/linear_sm90_plain.cuh"
+#include "kernels/linear/linear_sm90_stream_copy.cuh"
+#include "kernels/linear/linear_sm90_stream_shape.cuh"
+#include "kernels/rows/swiglu_sm90.cuh"
+#include "kernels/sm90/instructions_sm90.cuh"
+
+namespace heddle {
+
+// c += W x^T of 16 rows, 32 features and 8 tokens: `low` of row lane / 4 and `high` of the row 8 further on, `x` of
+// token lane / 4, each the same 8 features.
+template <class T>
+__device__ inline void multiply_features(float (&c)[4], const uint4& low, const uint4& high, const uint4& x) {
+  sm90::multiply_add<T>(c, {low.x, high.x, low.y, high.y}, x.x, x.y);
+  sm90::multiply_add<T>(c, {low.z, high.z, low.w, high.w}, x.z, x.w);
+}
+
+// Adds what the warps have left in `sums`, in their order, and stores what is made of it.
+template <class Config, StreamOutput kOutput, class Operands>
+__device__ inline void store_tile(const Operands& op, std::int64_t first, int outputs, const float* sums) {
+  constexpr int kParts = rows_of_output(kOutput), kTileOutputs = Config::kTileRows / kParts;
+  for (int i = static_cast<int>(threadIdx.x); i < op.num_tokens * kTileOutputs; i += Config::kThreads) {
+    const int token = i / kTileOutputs, output = i % kTileOutputs;
+    if (output >= outputs) continue;
+    float parts[kParts];
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const float* at = sums + token * Config::kRowStride + part * kTileOutputs + output;
+      parts[part] = *at;
+#pragma unroll
+      for (int warp = 1; warp < Config::kWarps; ++warp) parts[part] += at[warp * Config::kTokens * Config::kRowStride];
+      if (op.bias != nullptr) parts[part] += op.bias[first + output + part * (op.out_features / kParts)];
+    }
+    auto* const y = op.y + token * op.y_stride + first + output;
+    if constexpr (kOutput == StreamOutput::swiglu)
+      store_rounded(y, gated(parts[0], parts[1], std::remove_pointer_t<decltype(y)>{}));
+    else
+      store_rounded(y, parts[0]);
+  }
+}
+
+// The rows of x and W aligned to 16 bytes, in_features a multiple of 8, num_tokens <= 8 * kTokenTiles. Any grid.
+template <class Config, StreamOutput kOutput, class T, class Y>
+__global__ void __launch_bounds__(Config::kBlockThreads, 1)
+    linear_stream(const __grid_constant__ LinearOperands<T, T, Y> op,
+                  const __grid_constant__ StreamMap<Config> tokens_map, const __grid_constant__ KernelWaits waits) {
+  constexpr int kRowPieces = Config::kRowPieces;
+  constexpr int kParts = rows_of_output(kOutput), kPartPieces = kRowPieces / kParts;
+  constexpr int kTokenTiles = Config::kTokenTiles;
+  constexpr std::uint32_t kStepBytes = Config::kStepBytes;
+  constexpr int kWarpFeatures = Config::kWarpFeatures, kWarpsOfBox = Config::kBoxFeatures / kWarpFeatures;
+  extern __shared__ __align__(128) uint4 shared[];
+  auto* sums = reinterpret_cast<float*>(shared);
+  auto* whole_tokens = reinterpret_cast<T*>(shared + Config::kSumsBytes / sizeof(uint4));
+  const std::size_t before_ring = Config::kSumsBytes + whole_tokens_bytes<Config>(op.num_tokens, op.in_features);
+  uint4* ring = shared + before_ring / sizeof(uint4);  // [kDepth], each [kRowPieces][kThreads] of W, then boxes of x
+
+  // At once: what lies between this product and the next is then there, waiting, when this one ends.
+  let_later_kernels_start();
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  __shared__ StreamBarriers<Config> barriers;
+  if constexpr (Config::kWholeTokens)
+    if (warp == Config::kWarps) return bring_whole_tokens<Config>(op, whole_tokens, barriers);
+  const int row_of_lane = lane / 4, piece_of_lane = lane % 4;  // of what a lane multiplies
+  const int row_of_copy = lane / 8, piece_of_copy = lane % 8;
+  const int in_features = static_cast<int>(op.in_features);
+  const int steps = steps_of_tile<Config>(in_features);
+  const std::int64_t outputs = op.out_features / kParts;
+  StreamTiles tiles =
+      StreamTiles::of_block(blockIdx.x, gridDim.x, static_cast<int>(outputs), Config::kTileRows / kParts, steps);
+  const int num_tiles = tiles.count(), total_steps = steps * num_tiles;
+
+  const std::uint64_t policy = evict_first_policy();
+  const auto my_ring = static_cast<std::uint32_t>(__cvta_generic_to_shared(ring + thread));
+  StreamCursor<Config> weights{
+      .tiles = tiles, .position = tiles.share.first_step, .first_k = warp * kWarpFeatures + piece_of_copy * 8};
+  // [kRowPieces * 4][8] pieces of a warp, the halves of every second row swapped: what eight lanes read at once are
+  // four pieces of two neighbouring rows.
+  const std::uint32_t my_rows = my_ring - thread * 16 +
+                                static_cast<std::uint32_t>(warp * kRowPieces * 512 + row_of_copy * 128 +
+                                                           (piece_of_copy ^ row_of_copy % 2 * 4) * 16);
+  const auto copy_weights = [&](std::uint32_t slot) {
+    const T* from = op.weight + std::int64_t{weights.tiles.begin + row_of_copy} * op.in_features + weights.k();
+    const int rows_left = weights.tiles.tile_outputs() - row_of_copy;
+    const bool in_row = weights.k() < in_features;
+#pragma unroll
+    for (int i = 0; i < kRowPieces; ++i) {
+      const int row = i % kPartPieces * 4;
+      copy_weights_16(my_rows + slot * kStepBytes + i * 512, from + (row + i / kPartPieces * outputs) * op.in_features,
+                      in_row && row < rows_left, policy);
+    }
+    weights.advance();
+  };
+  StreamCursor<Config> tokens = weights;  // where x is brought, or if it is there as a whole, used
+  if constexpr (!Config::kWholeTokens)
+    if (warp == Config::kWarps) {
+      tokens.first_k = 0;
+      return bring_tokens_by_steps<Config>(tokens_map, op.num_tokens, tokens, sm90::shared_address(ring), total_steps,
+                                           barriers, waits);
+    }
+  tokens.first_k = warp * kWarpFeatures + piece_of_lane * 8;
+  const auto token_of = [&](int n) { return n * 8 + row_of_lane; };
+  // A group a step, so when step i is due, all but the kDepth - 1 groups made last must have come.
+  int steps_copied = 0;
+#pragma unroll 1
+  for (; steps_copied < Config::kDepth; ++steps_copied) {
+    // No faster than memory takes it: the kernels between have a few lines to read through the same queues, and this
+    // one waits for them.
+    wait_for_copy_groups<Config::kGroupsAhead - 1>();
+    if (steps_copied < total_steps) copy_weights(steps_copied);
+    end_copy_group();
+  }
+  sm90::sync_threads(kBarrierOfAll, Config::kBlockThreads);
+  wait_for_earlier_kernels();  // however long they take; what follows has a deadline
+  if constexpr (Config::kWholeTokens) sm90::wait_for_phase(waits, barriers.there(0), 0);
+
+  const int whole_stride = whole_tokens_stride<Config>(in_features);
+  std::uint32_t slot = 0;
+  int parity = 0;
+#pragma unroll 1
+  for (int tile = 0; tile < num_tiles; ++tile) {
+    float c[Config::kRowTiles][kTokenTiles][4] = {};
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      wait_for_copy_groups<Config::kDepth - 1>();
+      if constexpr (!Config::kWholeTokens) sm90::wait_for_phase(waits, barriers.there(slot), parity);
+      __syncwarp();  // what other lanes have copied is there, too
+      const uint4* of_slot = ring + slot * (kStepBytes / sizeof(uint4));
+      const T* tokens_of_slot = reinterpret_cast<const T*>(of_slot + kRowPieces * Config::kThreads) +
+                                warp / kWarpsOfBox * (Config::kTokens * Config::kBoxFeatures) +
+                                warp % kWarpsOfBox * kWarpFeatures + piece_of_lane * 8;
+      const uint4* rows = of_slot + warp * (kRowPieces * 32) + row_of_lane * 8;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int piece = (half * 4 + piece_of_lane) ^ row_of_lane % 2 * 4;
+        uint4 x[kTokenTiles];
+#pragma unroll
+        for (int n = 0; n < kTokenTiles; ++n) {
+          if constexpr (Config::kWholeTokens) {
+            x[n] = make_uint4(0, 0, 0, 0);
+            if (token_of(n) < op.num_tokens)
+              x[n] =
+                  *reinterpret_cast<const uint4*>(whole_tokens + token_of(n) * whole_stride + tokens.k() + half * 32);
+          } else {  // whatever lies there of a token that is none: its column of c is not stored
+            x[n] = *reinterpret_cast<const uint4*>(tokens_of_slot + token_of(n) * Config::kBoxFeatures + half * 32);
+          }
+        }
+#pragma unroll
+        for (int m = 0; m < Config::kRowTiles; ++m) {
+          const uint4 low = rows[m * 128 + piece], high = rows[m * 128 + 64 + piece];
+#pragma unroll
+          for (int n = 0; n < kTokenTiles; ++n) multiply_features<T>(c[m][n], low, high, x[n]);
+        }
+      }
+      if constexpr (Config::kWholeTokens) tokens.position = tokens.position + 1 == steps ? 0 : tokens.position + 1;
+      __syncwarp();  // all lanes have read: the slot may be written again
+      if constexpr (!Config::kWholeTokens)
+        if (lane == 0) sm90::arrive(barriers.read(slot));
+      if (steps_copied < total_steps) {
+        copy_weights(slot);
+        ++steps_copied;
+      }
+      end_copy_group();
+      if (++slot == Config::kDepth) {
+        slot = 0;
+        parity ^= 1;
+      }
+    }
+
+    if (tile > 0) sm90::sync_threads(kBarrierOfMultipliers, Config::kThreads);  // the last sums have been read
+    float* mine = sums + warp * Config::kTokens * Config::kRowStride;
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n)
+#pragma unroll
+      for (int m = 0; m < Config::kRowTiles; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          mine[(n * 8 + piece_of_lane * 2 + i % 2) * Config::kRowStride + m * 16 + i / 2 * 8 + row_of_lane] =
+              c[m][n][i];
+    sm90::sync_threads(kBarrierOfMultipliers, Config::kThreads);
+    store_tile<Config, kOutput>(op, tiles.begin, tiles.tile_outputs(), sums);
+    if (tiles.advance()) tokens.position = tiles.share.first_step;
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,21 @@
+// The product for few tokens: linear_sm90_stream.cuh.
+#pragma once
+
+#include "base/stream.h"
+#include "kernels/linear/linear.h"
+#include "kernels/linear/linear_swiglu.h"
+
+namespace heddle {
+
+// Whether linear_stream() takes these operands, which fit each other (preconditions.h): number of tokens, dtypes,
+// alignment.
+bool is_for_stream(const LinearParams& params);
+
+// The same of linear_swiglu_stream().
+bool is_for_swiglu_stream(const LinearSwigluParams& params);
+
+// Enqueue on `stream`, a CUDA stream.
+void linear_stream(const LinearParams& params, Stream& stream);
+void linear_swiglu_stream(const LinearSwigluParams& params, Stream& stream);
+
+}  // namespace heddle

@@ -1,0 +1,388 @@
+// Gate and up of many tokens by wgmma, and SwiGLU on their sums, so that neither is ever written: of 128 tokens and 128
+// columns of y (or 96, where these come out more even) a block holds the sums of both in registers. Blocks stay, one a
+// multiprocessor, and take tile after tile; two of a cluster have the same columns of different tokens, and each brings
+// half of those rows of W to both. A warp has the copy engine fill slots with steps along k, in turn; two warpgroups
+// multiply, 64 tokens each, and while they gate, round and store a tile, the slots fill for the next.
+//
+// Prefill keeps an H200 at its power limit, so what counts is energy: what a product moves, how far, how often. Hence
+// tiles as large as registers allow, W shared, and an order of tiles that keeps what is read together in L2
+// (docs/notes/linear_gpu.md, "Gates of many tokens").
+#include "kernels/linear/linear_swiglu_sm90.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "base/alignment.h"
+#include "base/checked.h"
+#include "device/launch_sm90.cuh"
+#include "device/mbarrier_sm90.cuh"
+#include "device/tensor_map_sm90.cuh"
+#include "kernels/rows/swiglu_sm90.cuh"
+#include "kernels/sm90/instructions_sm90.cuh"
+#include "kernels/sm90/tile_sm90.cuh"
+#include "kernels/sm90/wgmma_sm90.cuh"
+
+namespace heddle {
+namespace {
+
+using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's own kernels
+
+constexpr int kGroupThreads = 128;             // of a warpgroup, four warps
+constexpr int kGroupTokens = 64, kGroups = 2;  // tokens of a warpgroup, warpgroups that multiply
+constexpr int kTileTokens = kGroupTokens * kGroups;
+constexpr int kDepth = 64;   // features of a step: a line of 128 bytes
+constexpr int kCluster = 2;  // blocks that share W: one brings gate's rows, the other up's
+constexpr int kThreads = kGroupThreads * (kGroups + 1);
+constexpr int kGroupBarrier = 1;  // one each a warpgroup
+constexpr std::size_t kAlignment = 1024, kMostSharedBytes = std::size_t{227} << 10;
+// Tokens whose tiles are taken together, column by column: x and W of what runs at a time are then equally large, with
+// tiles of 128 columns 16 MB each where x has 4096 features.
+constexpr int kTokensTogether = 2048;
+
+// kColumns: of y, in a tile.
+template <int kColumns>
+struct GatedShared {
+  static constexpr int kSlots = kColumns > 96 ? 4 : 5;  // as many as fit
+  using X = Tile<kTileTokens, kDepth>;
+  using W = Tile<kColumns, kDepth>;
+  using Y = Tile<kGroupTokens, kColumns>;
+
+  struct Step {
+    std::byte x[X::kBytes];
+    std::byte gate_up[2][W::kBytes];  // one behind the other: the right operand of one product
+  };
+  Step slots[kSlots];
+  std::byte y[kGroups][Y::kBytes];
+  std::uint64_t full[kSlots], empty[kSlots];
+  static_assert(X::kBytes % kAlignment == 0 && W::kBytes % kAlignment == 0 && Y::kBytes % kAlignment == 0);
+};
+
+template <int kColumns>
+constexpr std::size_t shared_bytes() {
+  constexpr std::size_t bytes = sizeof(GatedShared<kColumns>) + kAlignment;
+  static_assert(bytes <= kMostSharedBytes);
+  return bytes;
+}
+
+// Tiles of all clusters: pairs of token tiles, so that each block of a cluster has one, by tiles of columns.
+struct GatedTiles {
+  static constexpr int kTogether = kTokensTogether / (kTileTokens * kCluster);  // pairs
+
+  struct Place {
+    int pair, column;
+  };
+
+  int pairs, columns;
+  int steps;  // along k
+
+  constexpr int count() const { return pairs * columns; }
+  constexpr Place at(int index) const {
+    const int of_group = kTogether * columns, first = index / of_group * kTogether;
+    const int together = pairs - first < kTogether ? pairs - first : kTogether, inside = index % of_group;
+    return {.pair = first + inside % together, .column = inside / together};
+  }
+};
+
+constexpr bool each_place_once(const GatedTiles& tiles) {
+  for (int pair = 0; pair < tiles.pairs; ++pair)
+    for (int column = 0; column < tiles.columns; ++column) {
+      int times = 0;
+      for (int index = 0; index < tiles.count(); ++index) {
+        const GatedTiles::Place place = tiles.at(index);
+        times += place.pair == pair && place.column == column ? 1 : 0;
+      }
+      if (times != 1) return false;
+    }
+  return true;
+}
+static_assert(each_place_once({.pairs = 1, .columns = 5}) && each_place_once({.pairs = 8, .columns = 2}) &&
+              each_place_once({.pairs = 19, .columns = 3}));
+
+struct GatedMaps {
+  CUtensorMap x, gate, up, y;
+};
+
+// Calls f(place) for the tiles of this block's cluster. All who work together go through them, and through the steps of
+// each, in this order.
+template <class F>
+__device__ void each_tile(const GatedTiles& tiles, F f) {
+  const int first = static_cast<int>(blockIdx.x) / kCluster, clusters = static_cast<int>(gridDim.x) / kCluster;
+  for (int tile = first; tile < tiles.count(); tile += clusters) f(tiles.at(tile));
+}
+
+__device__ int first_token(const GatedTiles::Place& place, int rank) {
+  return (place.pair * kCluster + rank) * kTileTokens;
+}
+
+// The slot in turn. The copying thread and those who multiply have one each, and go on from slot to slot alike.
+template <class Shared>
+class SlotCursor {
+ public:
+  __device__ explicit SlotCursor(Shared& shared) : shared_(shared) {}
+
+  __device__ typename Shared::Step& step() { return shared_.slots[slot_]; }
+  __device__ std::uint32_t full() const { return shared_address(&shared_.full[slot_]); }
+  __device__ std::uint32_t empty() const { return shared_address(&shared_.empty[slot_]); }
+  __device__ int parity() const { return parity_; }
+  __device__ void advance() {
+    if (++slot_ == Shared::kSlots) slot_ = 0, parity_ ^= 1;
+  }
+
+ private:
+  Shared& shared_;
+  int slot_ = 0, parity_ = 0;
+};
+
+// Has the steps of all tiles copied: x for this block, gate's rows of W or up's for both. One thread.
+template <int kColumns>
+__device__ void fetch_steps(const GatedTiles& tiles, GatedShared<kColumns>& shared, const GatedMaps& maps, int rank,
+                            const KernelWaits& waits) {
+  static_assert(kCluster == 2, "a block brings gate or up");
+  constexpr std::uint16_t kBoth = 0b11;
+  const CUtensorMap& half = rank == 0 ? maps.gate : maps.up;
+  SlotCursor<GatedShared<kColumns>> at(shared);
+  each_tile(tiles, [&](const GatedTiles::Place& place) {
+    for (int k = 0; k < tiles.steps; ++k, at.advance()) {
+      auto& step = at.step();
+      wait_for_phase(waits, at.empty(), at.parity() ^ 1);  // both blocks have read it
+      arrive_expecting(at.full(), sizeof step);
+      copy_box(shared_address(step.x), maps.x, k * kDepth, first_token(place, rank), at.full());
+      copy_box_to_blocks(shared_address(step.gate_up[rank]), half, k * kDepth, place.column * kColumns, at.full(),
+                         kBoth);
+    }
+  });
+  // Until both blocks have read every slot: then the other one copies nothing more to this one and arrives nowhere in
+  // it, and this block may end. Slots that were never used are empty.
+  for (int i = 0; i < GatedShared<kColumns>::kSlots; ++i, at.advance())
+    wait_for_phase(waits, at.empty(), at.parity() ^ 1);
+}
+
+// One warpgroup's tokens of this block's tiles. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen, and
+// of each columns 2 * (lane % 4) + {0, 1} of every eight: of gates in the first half of its registers, of ups in the
+// second.
+template <class T, int kColumns>
+class GatedTokens {
+  using Shared = GatedShared<kColumns>;
+  using X = typename Shared::X;
+  using W = typename Shared::W;
+  using Y = typename Shared::Y;
+  static constexpr int kSums = 2 * kColumns * kGroupTokens / kGroupThreads;  // of a thread
+
+ public:
+  __device__ GatedTokens(Shared& shared, const CUtensorMap& y, int warpgroup, int rank, const KernelWaits& waits)
+      : shared_(shared), waits_(waits), y_(y), warpgroup_(warpgroup), rank_(rank), at_(shared) {}
+
+  __device__ void run(const GatedTiles& tiles) {
+    each_tile(tiles, [&](const GatedTiles::Place& place) {
+      multiply(tiles.steps);
+      store(first_token(place, rank_) + warpgroup_ * kGroupTokens, place.column * kColumns);
+    });
+    if (stores()) wait_for_stores();
+  }
+
+ private:
+  static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  static __device__ int warp() { return static_cast<int>(threadIdx.x) % kGroupThreads / 32; }  // of the warpgroup
+  static __device__ bool stores() { return threadIdx.x % kGroupThreads == 0; }
+
+  // sums = x [gate; up]^T. A slot is given back when its products have ended, which is waited for once the next slot's
+  // are under way.
+  __device__ void multiply(int steps) {
+    std::uint32_t last_empty = 0;
+    for (int k = 0; k < steps; ++k, at_.advance()) {
+      wait_for_phase(waits_, at_.full(), at_.parity());
+      auto& step = at_.step();
+      const std::uint64_t x = operand<X::kRowBytes>(shared_address(step.x) + warpgroup_ * kGroupTokens * X::kRowBytes,
+                                                    8 * X::kRowBytes, 0),
+                          gate_up = operand<W::kRowBytes>(shared_address(step.gate_up), 8 * W::kRowBytes, 0);
+      constexpr int kFeatures = 16;  // of an instruction, two bytes each
+      pin(sums_);
+      wgmma_begin();
+#pragma unroll
+      for (int i = 0; i < kDepth; i += kFeatures)
+        multiply_shared<T>(sums_, moved(x, 2 * i), moved(gate_up, 2 * i), k > 0 || i > 0);
+      wgmma_commit();
+      if (k > 0) {
+        wgmma_wait<1>();
+        release(last_empty);
+      }
+      last_empty = at_.empty();
+    }
+    wgmma_wait<0>();
+    pin(sums_);
+    release(last_empty);
+  }
+
+  // To both blocks, as both copy to the slot: each warp for itself.
+  __device__ void release(std::uint32_t empty) const {
+    if (lane() < kCluster) arrive_in_block(address_in_block(empty, lane()));
+  }
+
+  // By way of shared memory, so that the copy engine writes whole lines and leaves out what is beyond the matrix.
+  __device__ void store(int token, int column) {
+    std::byte* const y = shared_.y[warpgroup_];
+    if (stores()) wait_until_stores_have_read();
+    sync_threads(kGroupBarrier + warpgroup_, kGroupThreads);
+    const int row = warp() * 16 + lane() % 16;
+#pragma unroll
+    for (int i = 0; i < kColumns / 8; i += 2) {
+      std::uint32_t m[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float* gate = &sums_[(i + j / 2) * 4 + 2 * (j % 2)];
+        const float* up = gate + kSums / 2;
+        m[j] = pack<T>(gated(gate[0], up[0], T{}), gated(gate[1], up[1], T{}));
+      }
+      store_matrices(shared_address(y + Y::offset(row, 8 * (i + lane() / 16))), m);
+    }
+    fence_async_proxy();
+    sync_threads(kGroupBarrier + warpgroup_, kGroupThreads);
+    if (!stores()) return;
+#pragma unroll
+    for (int block = 0; block < Y::kColumnBlocks; ++block)
+      store_box(y_, column + block * Y::kBoxColumns, token, shared_address(y) + block * Y::kBlockBytes);
+    commit_stores();
+  }
+
+  Shared& shared_;
+  const KernelWaits& waits_;
+  const CUtensorMap& y_;
+  const int warpgroup_, rank_;
+  SlotCursor<Shared> at_;
+  float sums_[kSums];
+};
+
+template <class T, int kColumns>
+__global__ void __launch_bounds__(kThreads, 1)
+    gated_tiles(const __grid_constant__ GatedTiles tiles, const __grid_constant__ GatedMaps maps,
+                const __grid_constant__ KernelWaits waits) {
+  extern __shared__ std::byte memory[];
+  const std::uint32_t misaligned = shared_address(memory) % kAlignment;  // swizzling goes by addresses
+  auto& shared = *reinterpret_cast<GatedShared<kColumns>*>(memory + (misaligned == 0 ? 0 : kAlignment - misaligned));
+  if (threadIdx.x == 0) {
+    constexpr int kReadingWarps = kGroupThreads / 32 * kGroups * kCluster;
+    for (std::uint64_t& barrier : shared.full) init_barrier(shared_address(&barrier), 1);
+    for (std::uint64_t& barrier : shared.empty) init_barrier(shared_address(&barrier), kReadingWarps);
+    publish_barriers();
+    for (const CUtensorMap* map : {&maps.x, &maps.gate, &maps.up, &maps.y}) prefetch_map(*map);
+  }
+  __syncthreads();
+  arrive_at_cluster();
+  wait_for_cluster();
+  let_later_kernels_start();
+  wait_for_earlier_kernels();
+  const int rank = static_cast<int>(blockIdx.x) % kCluster;
+  const int warp =
+      __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // the same in a whole warp, and known to be
+  constexpr int kGroupWarps = kGroupThreads / 32;
+  if (warp < kGroupWarps) {
+    give_up_registers<40>();
+    if (threadIdx.x == 0) fetch_steps(tiles, shared, maps, rank, waits);
+  } else {
+    take_registers<232>();
+    GatedTokens<T, kColumns>(shared, maps.y, warp / kGroupWarps - 1, rank, waits).run(tiles);
+  }
+}
+
+bool takes_boxes(const void* data, std::int64_t row_stride) {
+  return is_aligned(data) && row_stride % 8 == 0;
+}
+
+// Rows of a matrix in boxes as wide as a swizzle, 64 or 32 columns.
+CUtensorMap map_of(const Tensor& matrix, int box_rows, int box_columns) {
+  return tensor_map("linear_swiglu",
+                    {.data = matrix.data,
+                     .rows = static_cast<std::uint64_t>(matrix.rows),
+                     .columns = static_cast<std::uint64_t>(matrix.columns),
+                     .row_stride = static_cast<std::uint64_t>(matrix.row_stride),
+                     .box_rows = static_cast<std::uint32_t>(box_rows),
+                     .box_columns = static_cast<std::uint32_t>(box_columns),
+                     .swizzle = box_columns == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+                     .promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B});
+}
+
+// That run at a time: of the SMs that the caller grants.
+int num_clusters(const LinearParams& params, Device device) {
+  const int sms = num_multiprocessors("linear_swiglu", device);
+  return std::max(1, (params.num_sms > 0 ? std::min(params.num_sms, sms) : sms) / kCluster);
+}
+
+// The share of what all rounds of tiles could compute that is wanted, with all SMs of an H200 at work: whoever grants
+// fewer gets the same kernel, and so the same bits. Each round takes as long as a full one.
+double wanted_share(const Tensor& y, int columns_of_tile) {
+  constexpr std::int64_t kPairTokens = kTileTokens * kCluster, kClusters = 132 / kCluster;
+  const std::int64_t tiles = ceil_div(y.rows, kPairTokens) * ceil_div(y.columns, std::int64_t{columns_of_tile});
+  const std::int64_t places = round_up(tiles, kClusters) * kPairTokens * columns_of_tile;
+  return static_cast<double>(y.rows) * static_cast<double>(y.columns) / static_cast<double>(places);
+}
+
+constexpr int kWide = 128, kNarrow = 96;  // columns of a tile
+
+// The columns of the tiles that are the faster ones for y; 0 where a product by cuBLASLt and SwiGLU are faster than
+// both. What is compared are speeds, of full rounds of wide tiles, as one H200 had them (docs/notes/linear_gpu.md).
+int tile_columns_for(const Tensor& y) {
+  constexpr double kFastEnough = 0.94;
+  constexpr double kNarrowSpeed = 0.98;  // x is read more often: where both fill their rounds
+  const double wide = wanted_share(y, kWide), narrow = kNarrowSpeed * wanted_share(y, kNarrow);
+  if (std::max(wide, narrow) < kFastEnough) return 0;
+  return wide >= narrow ? kWide : kNarrow;
+}
+
+template <class T, int kColumns>
+void enqueue_tiles(const LinearSwigluParams& params, Stream& stream) {
+  const Tensor& x = params.gate_up.x;
+  const Tensor& y = params.y;
+  const Weight& weight = params.gate_up.weight;
+  const auto rows_of_w = [&](std::int64_t first) {
+    return Tensor{const_cast<void*>(weight.row(first)), y.columns, x.columns, x.columns, weight.dtype};
+  };
+  const GatedMaps maps{.x = map_of(x, kTileTokens, kDepth),
+                       .gate = map_of(rows_of_w(0), kColumns, kDepth),
+                       .up = map_of(rows_of_w(y.columns), kColumns, kDepth),
+                       .y = map_of(y, kGroupTokens, GatedShared<kColumns>::Y::kBoxColumns)};
+  const GatedTiles tiles{.pairs = static_cast<int>(ceil_div(x.rows, std::int64_t{kTileTokens * kCluster})),
+                         .columns = static_cast<int>(ceil_div(y.columns, std::int64_t{kColumns})),
+                         .steps = static_cast<int>(ceil_div(x.columns, std::int64_t{kDepth}))};
+  const int clusters = std::min(num_clusters(params.gate_up, stream.device()), tiles.count());
+  launch_sm90("linear_swiglu", gated_tiles<T, kColumns>,
+              {.grid = dim3(static_cast<unsigned>(clusters * kCluster)),
+               .block = dim3(kThreads),
+               .shared_bytes = shared_bytes<kColumns>(),
+               .cluster = kCluster},
+              stream, tiles, maps, waits_of(stream, "linear_swiglu"));
+}
+
+template <class T>
+void enqueue(const LinearSwigluParams& params, Stream& stream) {
+  if (tile_columns_for(params.y) == kNarrow) return enqueue_tiles<T, kNarrow>(params, stream);
+  enqueue_tiles<T, kWide>(params, stream);
+}
+
+}  // namespace
+
+bool is_for_swiglu_tiles(const LinearSwigluParams& params) {
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();  // a coordinate of the copy engine
+  const LinearParams& p = params.gate_up;
+  const DType dtype = p.weight.dtype;
+  // W is one run of memory (linear.h), so that up's rows are aligned where gate's are. Where a row of y ends
+  // within 16 bytes the copy engine was seen to write behind it.
+  if (p.x.rows <= kLinearSmallRows || std::max({p.x.rows, p.x.columns, params.y.columns}) > kMost ||
+      params.y.columns % 8 != 0 || dtype == DType::float32 || p.x.dtype != dtype || params.y.dtype != dtype ||
+      p.weight.bias != nullptr || !takes_boxes(p.weight.row(0), p.weight.in_features) ||
+      !takes_boxes(p.x.data, p.x.row_stride) || !takes_boxes(params.y.data, params.y.row_stride))
+    return false;
+  return tile_columns_for(params.y) > 0;
+}
+
+void linear_swiglu_tiles(const LinearSwigluParams& params, Stream& stream) {
+  if (params.gate_up.weight.dtype == DType::bfloat16) return enqueue<__nv_bfloat16>(params, stream);
+  enqueue<__half>(params, stream);
+}
+
+}  // namespace heddle

@@ -1,0 +1,40 @@
+#include "kernels/rows/embedding.h"
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "kernels/pieces.h"
+#include "kernels/preconditions.h"
+#include "kernels/rows/embedding_sm90.h"
+
+namespace heddle {
+namespace {
+
+void embedding_cpu(const EmbeddingParams& params, ThreadPool& pool) {
+  const std::int64_t hidden = params.table.in_features;
+  pool.parallel_for(params.y.rows, rows_per_piece(hidden), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t token = begin; token < end; ++token) {
+      const std::int32_t id = params.tokens[token];
+      require(id >= 0 && id < params.table.out_features, "embedding: token {} has id {}, the table has {} rows", token,
+              id, params.table.out_features);
+      convert(params.table.row(id), params.table.dtype,
+              static_cast<float*>(params.y.data) + token * params.y.row_stride, DType::float32,
+              static_cast<std::size_t>(hidden));
+    }
+  });
+}
+
+}  // namespace
+
+void embedding(const EmbeddingParams& params, Stream& stream) {
+  require_weight(params.table, "embedding");
+  require_activation(params.y, params.y.rows, params.table.in_features, "embedding", "y",
+                     activations_on(stream, ActivationDTypes::float32));
+  require_array(params.tokens, params.y.rows, "embedding", "tokens");
+  if (params.y.rows == 0) return;
+  if constexpr (kHaveCuda) {
+    if (stream.device().kind == DeviceKind::cuda) return embedding_sm90(params, stream);
+  }
+  stream.enqueue([params](ThreadPool& pool) { embedding_cpu(params, pool); });
+}
+
+}  // namespace heddle

@@ -1,0 +1,23 @@
+// y[t] = table[tokens[t]], widened to float32 (rounded to what y is on a GPU).
+#pragma once
+
+#include <cstdint>
+
+#include "base/stream.h"
+#include "base/tensor.h"
+#include "base/weight.h"
+
+namespace heddle {
+
+struct EmbeddingParams {
+  Weight table;                  // [vocab_size, hidden]
+  const std::int32_t* tokens{};  // [num_tokens], read when the stream comes to it
+  Tensor y;                      // [num_tokens, hidden], float32; on a GPU bfloat16 or float16, too
+};
+
+// Enqueues on `stream`. Throws InvalidArgument unless shapes fit. A token outside [0, vocab_size) is found when the
+// operator runs: on the CPU the stream then fails with InvalidArgument, on a GPU its row is NaN (whoever writes a step
+// checks it, step/step_plan.h).
+void embedding(const EmbeddingParams& params, Stream& stream);
+
+}  // namespace heddle

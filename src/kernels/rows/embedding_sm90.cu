@@ -1,0 +1,79 @@
+// Rows of the table by token. A block takes a token, its threads the row's packs in turn.
+#include "device/launch_sm90.cuh"
+#include "kernels/rows/embedding_sm90.h"
+#include "kernels/sm90/elements_sm90.cuh"
+
+namespace heddle {
+namespace {
+
+constexpr int kEmbeddingThreads = 256;
+
+// The first element of the token's row; null where the table has none.
+__device__ const void* table_row(const Weight& table, std::int64_t token) {
+  if (token < 0 || token >= table.out_features) return nullptr;
+#pragma unroll
+  for (int i = 0; i < Weight::kMaxBlocks; ++i) {
+    const WeightBlock& block = table.blocks[i];
+    if (token < block.num_rows)
+      return static_cast<const std::byte*>(block.data) + static_cast<std::size_t>(token) *
+                                                             static_cast<std::size_t>(table.in_features) *
+                                                             (table.dtype == DType::float32 ? 4 : 2);
+    token -= block.num_rows;
+  }
+  return nullptr;
+}
+
+template <class From, class To>
+__global__ void __launch_bounds__(kEmbeddingThreads) embedding_packs(const __grid_constant__ EmbeddingParams params) {
+  let_later_kernels_start();
+  wait_for_earlier_kernels();
+  const auto* row = static_cast<const From*>(table_row(params.table, params.tokens[blockIdx.x]));
+  To* y = element<To>(params.y, blockIdx.x, 0);
+  const std::int64_t packs = params.y.columns / kPackElements;
+  for (std::int64_t pack = blockIdx.y * kEmbeddingThreads + threadIdx.x; pack < packs;
+       pack += gridDim.y * kEmbeddingThreads) {
+    Pack values;
+    if (row != nullptr) {
+      values = load_pack(row + pack * kPackElements);
+    } else {
+#pragma unroll
+      for (float& value : values.values) value = __int_as_float(0x7fffffff);
+    }
+    store_pack(y + pack * kPackElements, values);
+  }
+}
+
+__global__ void __launch_bounds__(kEmbeddingThreads)
+    embedding_elements(const __grid_constant__ EmbeddingParams params) {
+  let_later_kernels_start();
+  wait_for_earlier_kernels();
+  const void* row = table_row(params.table, params.tokens[blockIdx.x]);
+  for (std::int64_t i = blockIdx.y * kEmbeddingThreads + threadIdx.x; i < params.y.columns;
+       i += gridDim.y * kEmbeddingThreads)
+    store_element(params.y.data, blockIdx.x * params.y.row_stride + i, params.y.dtype,
+                  row != nullptr ? load_element(row, i, params.table.dtype) : __int_as_float(0x7fffffff));
+}
+
+bool table_takes_packs(const Weight& table) {
+  for (const WeightBlock& block : table.blocks)
+    if (!takes_packs(block.data, table.in_features, table.dtype)) return false;
+  return true;
+}
+
+}  // namespace
+
+void embedding_sm90(const EmbeddingParams& params, Stream& stream) {
+  const bool packs = takes_packs(params.y) && table_takes_packs(params.table);
+  const std::int64_t pieces = packs ? params.y.columns / kPackElements : params.y.columns;
+  LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.y.rows),
+                                 static_cast<unsigned>((pieces + kEmbeddingThreads - 1) / kEmbeddingThreads)),
+                    .block = kEmbeddingThreads};
+  shape.grid.y = shape.grid.y < 64 ? shape.grid.y : 64;
+  if (!packs) return launch_sm90("embedding", embedding_elements, shape, stream, params);
+  with_element(params.table.dtype, [&]<class From>() {
+    with_element(params.y.dtype,
+                 [&]<class To>() { launch_sm90("embedding", embedding_packs<From, To>, shape, stream, params); });
+  });
+}
+
+}  // namespace heddle

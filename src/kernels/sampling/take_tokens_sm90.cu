@@ -1,0 +1,31 @@
+// One thread a row; what the step before chose may lie in the host's memory, a few bytes away over the bus.
+#include "device/launch_sm90.cuh"
+#include "kernels/sampling/take_tokens_sm90.h"
+
+namespace heddle {
+namespace {
+
+constexpr int kTakeThreads = 256;
+
+__global__ void __launch_bounds__(kTakeThreads) take_chosen_tokens(const __grid_constant__ TakeTokensParams params) {
+  let_later_kernels_start();
+  wait_for_earlier_kernels();
+  const auto i = static_cast<std::int32_t>(blockIdx.x * kTakeThreads + threadIdx.x);
+  if (i >= params.num_tokens) return;
+  const std::int32_t source = ~params.tokens[i];
+  if (source < 0) return;
+  // Volatile: never from a cache that has seen what stood there a step ago.
+  const volatile std::int32_t* chosen = params.chosen;
+  params.tokens[i] = source < params.num_chosen ? max(chosen[source], 0) : 0;
+}
+
+}  // namespace
+
+void take_tokens_sm90(const TakeTokensParams& params, Stream& stream) {
+  launch_sm90("take_tokens", take_chosen_tokens,
+              {.grid = dim3(static_cast<unsigned>((params.num_tokens + kTakeThreads - 1) / kTakeThreads)),
+               .block = kTakeThreads},
+              stream, params);
+}
+
+}  // namespace heddle
