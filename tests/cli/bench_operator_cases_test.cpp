@@ -1,5 +1,5 @@
 // `heddle bench operator` times the products that a step of the model runs: same places, shapes, dtypes and biases.
-#include "cli/bench_operator_cases.h"
+#include "cli/bench/operator_cases.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "cli/chat_completion.h"
+#include "cli/chat/completion.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,247 @@
+// heddle bench: how fast this machine runs a model, against the machine's own limits and against peers.
+#include "cli/bench/bench.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/bench/collective.h"
+#include "cli/bench/flag.h"
+#include "cli/bench/operator_cases.h"
+#include "cli/bench/record.h"
+#include "cli/commands.h"
+#include "cli/number_option.h"
+#include "cli/output.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int kMostContext = 1 << 20;
+
+// "1,8": whole numbers of the range, as strict as add_number_option.
+void add_numbers_option(CLI::App& command, const std::string& name, std::vector<int>& target,
+                        const std::string& description, NumberRange<int> range) {
+  command
+      .add_option_function<std::string>(
+          name,
+          [&target, name, range](const std::string& text) {
+            std::vector<int> values;
+            const char* next = text.data();
+            const char* const last = text.data() + text.size();
+            for (bool more = true; more;) {
+              int value = 0;
+              const auto [end, error] = std::from_chars(next, last, value);
+              if (error != std::errc() || value < range.min || value > range.max || (end != last && *end != ','))
+                throw CLI::ValidationError(name, fmt::format("is \"{}\", expected numbers separated by commas, each {}",
+                                                             text, describe(range)));
+              values.push_back(value);
+              more = end != last;
+              next = more ? end + 1 : end;
+            }
+            target = std::move(values);
+          },
+          description)
+      ->type_name("NUMBERS");
+}
+
+void add_batches_option(CLI::App& command, BenchOptions& options) {
+  add_numbers_option(command, "--batch", options.batches, "Sequences in a step, comma-separated; default 1",
+                     {.min = 1, .max = 1024});
+}
+
+// "1x1024,16x4096": batch and context. To be added behind those two options.
+void add_cases_option(CLI::App& command, BenchOptions& options) {
+  command
+      .add_option_function<std::string>(
+          "--case",
+          [&options](const std::string& text) {
+            const char* next = text.data();
+            const char* const last = text.data() + text.size();
+            const auto number = [&](int min, int max, char after) {
+              int value = 0;
+              const auto [end, error] = std::from_chars(next, last, value);
+              if (error != std::errc() || value < min || value > max ||
+                  (end != last && (*end != after || end + 1 == last)))
+                throw CLI::ValidationError("--case", fmt::format("is \"{}\", expected BATCHxCONTEXT, separated by "
+                                                                 "commas: batches from 1 to 1024, contexts to {}",
+                                                                 text, kMostContext));
+              next = end == last ? last : end + 1;
+              return value;
+            };
+            do {
+              const int batch = number(1, 1024, 'x');
+              options.cases.emplace_back(batch, number(0, kMostContext, ','));
+            } while (next != last);
+          },
+          "Batch and context of each case, in place of all pairs of --batch and --context")
+      ->type_name("BATCHxCONTEXT,...")
+      ->excludes(command.get_option("--batch"), command.get_option("--context"));
+}
+
+void add_output_options(CLI::App& command, BenchOptions& options) {
+  add_number_option<int>(command, "--repeats", options.repeats, "Samples of each case; default 10",
+                         {.min = 1, .max = 10000});
+  add_json_option(command, options.json_file);
+}
+
+void add_peer_option(CLI::App& command, BenchOptions& options) {
+  command
+      .add_option("--compare", options.peer,
+                  "A peer to time in turns with Heddle: llama.cpp on the CPU, torch on a GPU (bench/README.md)")
+      ->type_name("NAME");
+}
+
+void add_contexts_option(CLI::App& command, BenchOptions& options) {
+  add_numbers_option(command, "--context", options.contexts, "Tokens in the cache before, comma-separated; default 0",
+                     {.min = 0, .max = kMostContext});
+}
+
+void add_page_size_option(CLI::App& command, BenchOptions& options) {
+  add_number_option<int>(command, "--page-size", options.page_size,
+                         "Tokens in a page of the cache; default: the engine's, 32 on the CPU and 64 on a GPU",
+                         {.min = 1, .max = 4096});
+}
+
+void run(const std::string& kind, BenchResult (*benchmark)(const BenchOptions&), const BenchOptions& options) {
+  std::optional<PendingFile> file;  // opened now: what cannot be written must not be found hours later
+  const bool to_file = options.json_file && !options.json_file->empty() && *options.json_file != "-";
+  if (to_file) {
+    if (std::error_code ignored; std::filesystem::is_directory(*options.json_file, ignored))
+      throw_error<InputError>("--json {}: is a folder, expected the name of a file", *options.json_file);
+    file.emplace(*options.json_file);
+  }
+  ordered_json record = bench_record(kind, options);
+  BenchResult result = benchmark(options);
+  record.update(result.fields);
+  record["machine"]["clock_mhz_after"] = clock_mhz();
+  const std::string text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
+  if (file) {
+    file->write(std::as_bytes(std::span(text)));
+    file->commit();
+  }
+  const bool json_on_stdout = options.json_file && !file;
+  write_stdout(json_on_stdout ? text : result.table);
+  if (!result.failure.empty()) throw Failure(result.failure);
+}
+
+CLI::App* add_benchmark(CLI::App& bench, const std::string& kind, const std::string& description,
+                        BenchResult (*benchmark)(const BenchOptions&), const std::shared_ptr<BenchOptions>& options) {
+  CLI::App* command = bench.add_subcommand(kind, description);
+  add_output_options(*command, *options);
+  command->callback([kind, benchmark, options] { run(kind, benchmark, *options); });
+  return command;
+}
+
+void add_decode(CLI::App& bench) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = add_benchmark(bench, "decode", "One token a step for each sequence", bench_decode, options);
+  add_model_options(*command, options->model);
+  add_batches_option(*command, *options);
+  add_contexts_option(*command, *options);
+  add_cases_option(*command, *options);
+  add_number_option<int>(*command, "--tokens", options->tokens, "Steps of a sample; default 16",
+                         {.min = 1, .max = 4096});
+  add_page_size_option(*command, *options);
+  add_peer_option(*command, *options);
+}
+
+void add_prefill(CLI::App& bench) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = add_benchmark(bench, "prefill", "Prompts, in steps", bench_prefill, options);
+  add_model_options(*command, options->model);
+  add_batches_option(*command, *options);
+  add_contexts_option(*command, *options);
+  add_numbers_option(*command, "--tokens", options->prompts, "Of each sequence's prompt, comma-separated; default 512",
+                     {.min = 1, .max = kMostContext});
+  add_number_option<int>(
+      *command, "--step-tokens", options->step_tokens,
+      "At most, in a step of all sequences; default: as the engine, 512 on the CPU and 2048 on a GPU",
+      {.min = 1, .max = 1 << 17});
+  add_page_size_option(*command, *options);
+  add_peer_option(*command, *options);
+}
+
+void add_operator_benchmark(CLI::App& bench) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = add_benchmark(
+      bench, "operator", "Each operator of one step of a model alone, in the step's shapes", bench_operator, options);
+  options->model.model = "llama-3-8b";
+  command->add_option(
+      "--model", options->model.model,
+      "Whose shapes: a NAME of synth:NAME, or a model's folder; default llama-3-8b; no weights are read");
+  add_device_option(*command, options->model);
+  command->add_option("--operator", options->operators, "Which, comma-separated; default: all")
+      ->delimiter(',')
+      ->check(CLI::IsMember(operator_names()));
+  command
+      ->add_option_function<std::string>(
+          "--dtype",
+          [options](const std::string& name) {
+            if (name != "auto") options->model.dtype = dtype_named(name);
+          },
+          "Of weights and the key-value cache; auto: as the real model's")
+      ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}))
+      ->default_str("auto");
+  add_batches_option(*command, *options);
+  add_contexts_option(*command, *options);
+  add_cases_option(*command, *options);
+  add_number_option<int>(*command, "--tokens", options->tokens, "New tokens of each sequence; default 1: a decode step",
+                         {.min = 1, .max = 1 << 17});
+  add_page_size_option(*command, *options);
+  add_number_option<int>(*command, "--threads", options->model.threads, "Processor threads; default: all usable",
+                         {.min = 1, .max = 1024});
+  command->add_option("--compare", options->peer, "A peer to time each operator in turns with: torch (bench/README.md)")
+      ->type_name("NAME");
+}
+
+void add_load(CLI::App& bench) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = add_benchmark(bench, "load",
+                                    "From opening a folder to the first token, files in the page cache; synth:NAME is "
+                                    "written to one first",
+                                    bench_load, options);
+  add_model_options(*command, options->model);
+  add_peer_option(*command, *options);
+}
+
+void add_tokenize_benchmark(CLI::App& bench) {
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = add_benchmark(bench, "tokenize", "Text to ids and back, on one thread", bench_tokenize, options);
+  command->add_option("--model", options->model.model, "Folder with tokenizer.json, or synth:NAME")->required();
+  command->add_option("--text", options->text_file, "The text; default: made up, of common English words")
+      ->type_name("FILE");
+}
+
+void add_wafer_benchmark(CLI::App& bench) {
+  const auto options = std::make_shared<BenchOptions>();
+  add_benchmark(bench, "wafer", "The simulated wafer: its clocks and its values, on one thread", bench_wafer, options);
+}
+
+}  // namespace
+
+void stop_if_interrupted(const InterruptGuard& guard) {
+  if (guard.interrupted()) throw Interrupted{guard.signal()};
+}
+
+void add_bench(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed, against this machine's limits and against peers");
+  bench->require_subcommand(1);
+  add_decode(*bench);
+  add_prefill(*bench);
+  add_operator_benchmark(*bench);
+  add_load(*bench);
+  add_tokenize_benchmark(*bench);
+  add_wafer_benchmark(*bench);
+  add_collective_benchmark(*bench);
+  add_flag_benchmark(*bench);
+}
+
+}  // namespace heddle

@@ -1,0 +1,109 @@
+// bench collective: how it is timed on GPUs.
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cli/bench/collective.h"
+#include "collectives/barrier.h"
+
+namespace heddle {
+namespace {
+
+void check(cudaError_t error) {
+  if (error != cudaSuccess) throw_error<Failure>("bench collective: CUDA says: {}", cudaGetErrorString(error));
+}
+
+class TimedGraph {
+ public:
+  TimedGraph(Communicator& communicator, Stream& stream, int calls, std::span<std::byte> cache,
+             FunctionRef<void(int)> call)
+      : stream_(static_cast<cudaStream_t>(stream.native())) {
+    check(cudaEventCreate(&begin_));
+    check(cudaEventCreate(&end_));
+    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    if (!cache.empty()) check(cudaMemsetAsync(cache.data(), 0, cache.size(), stream_));
+    barrier(communicator, stream);
+    check(cudaEventRecordWithFlags(begin_, stream_, cudaEventRecordExternal));
+    for (int i = 0; i < calls; ++i) call(i);
+    check(cudaEventRecordWithFlags(end_, stream_, cudaEventRecordExternal));
+    check(cudaStreamEndCapture(stream_, &graph_));
+    check(cudaGraphInstantiate(&executable_, graph_, 0));
+    check(cudaGraphUpload(executable_, stream_));
+  }
+  TimedGraph(const TimedGraph&) = delete;
+  TimedGraph& operator=(const TimedGraph&) = delete;
+  ~TimedGraph() {
+    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+    if (graph_ != nullptr) cudaGraphDestroy(graph_);
+    if (begin_ != nullptr) cudaEventDestroy(begin_);
+    if (end_ != nullptr) cudaEventDestroy(end_);
+  }
+
+  void launch() { check(cudaGraphLaunch(executable_, stream_)); }
+
+  // Of the last launch, which is done.
+  double seconds() const {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin_, end_));
+    return static_cast<double>(milliseconds) * 1e-3;
+  }
+
+  // By the driver's own function: the runtime knows no kernels of NCCL's.
+  int most_blocks() const {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    constexpr unsigned int kSince = 12000;
+    if (cudaGetDriverEntryPointByVersion("cuGraphKernelNodeGetParams", &function, kSince, cudaEnableDefault, &found) !=
+            cudaSuccess ||
+        found != cudaDriverEntryPointSuccess) {
+      cudaGetLastError();
+      return 0;
+    }
+    const auto params_of = reinterpret_cast<decltype(&cuGraphKernelNodeGetParams)>(function);
+    std::size_t count = 0;
+    check(cudaGraphGetNodes(graph_, nullptr, &count));
+    std::vector<cudaGraphNode_t> nodes(count);
+    check(cudaGraphGetNodes(graph_, nodes.data(), &count));
+    unsigned int most = 0;
+    for (cudaGraphNode_t node : nodes) {
+      cudaGraphNodeType type{};
+      CUDA_KERNEL_NODE_PARAMS params{};
+      if (cudaGraphNodeGetType(node, &type) != cudaSuccess || type != cudaGraphNodeTypeKernel) continue;
+      if (params_of(node, &params) == CUDA_SUCCESS)
+        most = std::max(most, params.gridDimX * params.gridDimY * params.gridDimZ);
+    }
+    return static_cast<int>(most);
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+}  // namespace
+
+GraphSamples graph_samples(Communicator& communicator, Stream& stream, int calls, int samples,
+                           std::span<std::byte> cache, FunctionRef<void(int)> call) {
+  check(cudaSetDevice(stream.device().index));
+  Fabric& fabric = communicator.fabric();
+  GraphSamples measured;
+  {
+    TimedGraph graph(communicator, stream, calls, cache, call);
+    measured.blocks = graph.most_blocks();
+    fabric.synchronize(stream);
+    fabric.meet();
+    for (int sample = -2; sample < samples; ++sample) {  // two to warm up
+      graph.launch();
+      fabric.synchronize(stream);
+      if (sample >= 0) measured.seconds.push_back(graph.seconds() / calls);
+    }
+  }
+  fabric.meet();
+  return measured;
+}
+
+}  // namespace heddle

@@ -1,0 +1,134 @@
+#include "cli/chat/input.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "cli/chat/terminal.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 20;
+constexpr std::string_view kQuotes = "\"\"\"";
+
+class PipeInput : public LineSource {
+ public:
+  explicit PipeInput(const InterruptGuard& interrupt) : interrupt_(interrupt) {}
+
+  std::optional<std::string> line(Prompt) override {
+    std::size_t searched = 0;
+    for (;;) {
+      if (const std::size_t end = held_.find('\n', searched); end != std::string::npos) {
+        std::string line = held_.substr(0, end);
+        held_.erase(0, end + 1);
+        return without_return(std::move(line));
+      }
+      if (held_.size() > kMaxMessageBytes) {
+        skip_line();  // or it would be found again, and be too long again
+        throw_error<InputError>("standard input: a line is longer than {} bytes (max_line_bytes)", kMaxMessageBytes);
+      }
+      searched = held_.size();
+      if (!read_more()) break;
+    }
+    if (held_.empty()) return std::nullopt;
+    return without_return(std::exchange(held_, {}));
+  }
+
+ private:
+  static std::string without_return(std::string line) {
+    if (line.ends_with('\r')) line.pop_back();
+    return line;
+  }
+
+  void skip_line() {
+    std::size_t end = 0;
+    do {
+      held_.clear();
+      if (!read_more()) return;
+      end = held_.find('\n');
+    } while (end == std::string::npos);
+    held_.erase(0, end + 1);
+  }
+
+  bool read_more() {
+    std::array<char, 65536> buffer;
+    const ssize_t count = interrupt_.read(STDIN_FILENO, buffer);
+    if (interrupt_.interrupted()) throw Interrupted{interrupt_.signal()};
+    if (count < 0) throw_error<Failure>("standard input: cannot read: {}", std::strerror(errno));
+    held_.append(buffer.data(), static_cast<std::size_t>(count));
+    return count > 0;
+  }
+
+  const InterruptGuard& interrupt_;
+  std::string held_;
+};
+
+// A message of several lines. One that is too long is read to its end, or the rest would be taken for other messages.
+class LongText {
+ public:
+  void add(std::string_view separator, std::string_view line) {
+    is_too_long_ = is_too_long_ || text_.size() + separator.size() + line.size() > kMaxMessageBytes;
+    if (is_too_long_) return;
+    text_ += separator;
+    text_ += line;
+  }
+  bool empty() const { return text_.empty(); }
+  std::string take() {
+    if (is_too_long_)
+      throw_error<InputError>("standard input: a message is longer than {} bytes (max_message_bytes)",
+                              kMaxMessageBytes);
+    return std::move(text_);
+  }
+
+ private:
+  std::string text_;
+  bool is_too_long_ = false;
+};
+
+// From behind the opening quotes to the closing ones, which end a line; the line ends beside the quotes are left out.
+std::string read_block(std::string line, LineSource& source) {
+  LongText text;
+  for (bool first = true;; first = false) {
+    const bool ends = line.ends_with(kQuotes);
+    if (ends) line.resize(line.size() - kQuotes.size());
+    const bool beside_quotes = line.empty() && (first || ends);
+    text.add(text.empty() || beside_quotes ? "" : "\n", line);
+    if (ends) return text.take();
+    auto next = source.line(LineSource::Prompt::continuation);
+    if (!next) return text.take();
+    line = std::move(*next);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<LineSource> open_standard_input(InterruptGuard& interrupt) {
+  if (::isatty(STDIN_FILENO) != 0) return open_terminal(interrupt);
+  return std::make_unique<PipeInput>(interrupt);
+}
+
+std::optional<UserMessage> read_message(LineSource& source) {
+  auto line = source.line(LineSource::Prompt::message);
+  if (!line) return std::nullopt;
+  if (line->starts_with(kQuotes)) return UserMessage{.text = read_block(line->substr(3), source), .literal = true};
+  LongText text;
+  std::string_view separator;
+  while (line && line->ends_with('\\')) {
+    line->pop_back();
+    text.add(separator, *line);
+    separator = "\n";
+    line = source.line(LineSource::Prompt::continuation);
+  }
+  if (line) text.add(separator, *line);
+  return UserMessage{.text = text.take()};
+}
+
+}  // namespace heddle

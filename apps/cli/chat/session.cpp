@@ -1,0 +1,65 @@
+#include "cli/chat/session.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace heddle {
+
+ChatSession::ChatSession(std::unique_ptr<Model> model, Tokenizer tokenizer, Stops stops, const EngineOptions& options)
+    : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)), engine_(std::move(model), options) {}
+
+ChatAnswer ChatSession::answer(std::string_view prompt, const ChatParameters& parameters,
+                               const InterruptGuard& interrupt,
+                               const std::function<void(std::string_view text)>& on_text) {
+  // The template wrote the special tokens; the tokenizer must not add its own.
+  std::vector<std::int32_t> tokens = tokenizer_.encode(prompt, SpecialTokens::omit);
+  const auto num_tokens = std::ssize(tokens);
+  if (num_tokens >= max_length())
+    throw_error<InputError>(
+        "the conversation has {} tokens with this message, and the context is {}: /save FILE keeps it, /reset begins "
+        "a new one",
+        num_tokens, max_length());
+  Completion completion(tokenizer_, stops_.texts);
+  const std::int64_t id = engine_.submit({.prompt = std::move(tokens),
+                                          .sampling = parameters.sampling,
+                                          .max_tokens = parameters.max_tokens,
+                                          .stop_ids = stops_.ids,
+                                          .after_end = AfterEnd::keep});
+  ChatAnswer answer{.num_prompt_tokens = num_tokens};
+  try {
+    while (!engine_.idle() && !interrupt.interrupted()) {
+      const auto start = SpeedMeter::Clock::now();
+      for (const TokenOutput& output : engine_.step()) {
+        if (output.finish == FinishReason::error) throw Failure(output.error);
+        on_text(completion.push(output));
+        if (completion.finished()) engine_.end(id);
+      }
+      answer.speed.add_step(engine_.last_step(), start);
+      answer.num_computed_tokens += engine_.last_step().num_prompt_tokens;
+    }
+  } catch (...) {
+    engine_.cancel(id);
+    throw;
+  }
+  engine_.end(id);
+  if (kept_) engine_.cancel(*kept_);
+  kept_ = id;
+
+  if (!completion.finished()) {
+    answer.end = ChatAnswer::End::interrupted;
+    on_text(completion.cut());
+  } else if (completion.finish() == FinishReason::length) {
+    answer.end = num_tokens + std::ssize(completion.tokens()) >= max_length() ? ChatAnswer::End::context
+                                                                              : ChatAnswer::End::max_tokens;
+  }
+  answer.text = completion.text();
+  return answer;
+}
+
+void ChatSession::reset() {
+  if (kept_) engine_.cancel(*kept_);
+  kept_.reset();
+}
+
+}  // namespace heddle

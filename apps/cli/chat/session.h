@@ -1,0 +1,57 @@
+// One conversation's engine: answers prompts that mostly begin as the one before did, and computes what is new in them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/chat/parameters.h"
+#include "cli/interrupt.h"
+#include "cli/speed.h"
+#include "engine/completion.h"
+
+namespace heddle {
+
+struct ChatAnswer {
+  // Why it ended: at its own end or a stop string, at max_tokens, at the context's end, at Ctrl-C.
+  enum class End : std::uint8_t { stop, max_tokens, context, interrupted };
+
+  std::string text;
+  End end = End::stop;
+  std::int64_t num_prompt_tokens = 0;    // of the whole conversation
+  std::int64_t num_computed_tokens = 0;  // of these, those that were not in the cache
+  SpeedMeter speed;
+};
+
+class ChatSession {
+ public:
+  struct Stops {
+    std::vector<std::int32_t> ids;
+    std::vector<std::string> texts;
+  };
+
+  ChatSession(std::unique_ptr<Model> model, Tokenizer tokenizer, Stops stops, const EngineOptions& options);
+
+  std::int64_t max_length() const { return engine_.max_length(); }  // tokens of a conversation
+
+  // Answers `prompt`, a conversation as its template writes it, and hands on the text as it becomes certain. What was
+  // computed stays in the cache for the next. Throws InputError when the prompt leaves no room for an answer, and
+  // Failure when the model's logits are not numbers.
+  ChatAnswer answer(std::string_view prompt, const ChatParameters& parameters, const InterruptGuard& interrupt,
+                    const std::function<void(std::string_view text)>& on_text);
+
+  // Forgets what was computed.
+  void reset();
+
+ private:
+  Tokenizer tokenizer_;
+  Stops stops_;
+  Engine engine_;
+  std::optional<std::int64_t> kept_;  // the last answer's request
+};
+
+}  // namespace heddle

@@ -1,0 +1,173 @@
+// heddle wafer kv: how many tokens a KV cache holds on a mesh, by concatenation and by shifting.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/number_option.h"
+#include "cli/wafer/kv_heat_map.h"
+#include "cli/wafer/report.h"
+#include "cli/wafer/wafer.h"
+#include "wafer/cost/wafer_regions.h"
+#include "wafer/programs/memory.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::int64_t kMostDrawn = 1 << 20;
+
+struct KvOptions {
+  WaferOutput output;
+  std::string model;
+  std::optional<WaferMesh> mesh;
+  KvCapacityOptions capacity;
+  std::string heat_map;
+  KvMethod method = KvMethod::shift;
+  std::int64_t context = 0;
+  std::optional<std::int64_t> tokens;
+};
+
+void check_heat_map_options(const CLI::App& command, const KvOptions& options) {
+  if (!options.heat_map.empty()) return;
+  for (const char* name : {"--kv", "--context", "--tokens"})
+    if (command.count(name) > 0) throw_error<InputError>("{} is of the heat map; give --heatmap FILE, too", name);
+}
+
+// What comes after the prompt: --tokens, or as many as fit. Throws InputError where they do not.
+std::int64_t tokens_to_draw(const KvOptions& options, const KvCapacity& kv, WaferMesh mesh) {
+  const bool concat = options.method == KvMethod::concat;
+  if (options.context > kv.shift_tokens)
+    throw_error<InputError>("--context {}: {} more than the {} tokens that the KV cache holds", options.context,
+                            options.context - kv.shift_tokens, kv.shift_tokens);
+  // The prompt lies in all rows, the odd ones in the last; what is concatenated all comes to the last.
+  const std::int64_t in_last_row = (options.context + mesh.height - 1) / mesh.height;
+  const std::int64_t room = concat ? kv.concat_tokens - in_last_row : kv.shift_tokens - options.context;
+  if (options.tokens && *options.tokens > room)
+    throw_error<InputError>("--tokens {}: {} more than the {} that the KV cache holds after a prompt of {}{}",
+                            *options.tokens, *options.tokens - room, room, options.context,
+                            concat ? ", appended: the last row of cores is full then" : "");
+  return options.tokens.value_or(std::clamp<std::int64_t>(room, 0, kMostDrawn));
+}
+
+// Returns how many came.
+std::int64_t draw(const KvOptions& options, const KvCapacity& kv, WaferMesh mesh) {
+  const std::int64_t tokens = tokens_to_draw(options, kv, mesh);
+  PendingFile file(options.heat_map);
+  const bool concat = options.method == KvMethod::concat;
+  KvRows rows(mesh.height, options.method,
+              {.tokens = kv.shift_tokens, .tokens_in_row = concat ? std::optional(kv.concat_tokens) : std::nullopt});
+  rows.fill(options.context);
+  KvHistory history;
+  history.record(rows);
+  for (std::int64_t came = 0; came < tokens; ++came) {
+    rows.append();
+    history.record(rows);
+  }
+  write_kv_heat_map(file, history, kv.concat_tokens);
+  return tokens;
+}
+
+// The capacity in the regions that lie side by side, and what heddle wafer run's programs hold there: they have whole
+// layers, tiles rounded up, embedding and logits, and buffers of their own in place of a reserve. Nothing where the
+// weights do not fit.
+ordered_json side_by_side_json(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh,
+                               const KvCapacityOptions& options) {
+  KvCapacityOptions there = options;
+  there.regions = std::min(region_room(device, mesh).side_by_side, model.num_layers);
+  ordered_json object{{"regions", there.regions}, {"concat_tokens", nullptr}, {"shift_tokens", nullptr}};
+  try {
+    const KvCapacity kv = kv_capacity(device, model, mesh, there);
+    object["concat_tokens"] = kv.concat_tokens;
+    object["shift_tokens"] = kv.shift_tokens;
+  } catch (const InputError&) {  // said by null
+  }
+  return object;
+}
+
+ordered_json run_json(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh) {
+  const int regions = std::min(region_room(device, mesh).side_by_side, model.num_layers);
+  ordered_json object{{"regions", regions}, {"concat_tokens", nullptr}, {"shift_tokens", nullptr}};
+  try {
+    const std::int64_t row = fit_wafer_regions(device, model, mesh, 1, 1, regions).row_tokens;
+    object["concat_tokens"] = row;
+    object["shift_tokens"] = row * mesh.height;
+  } catch (const InputError&) {  // said by null
+  }
+  return object;
+}
+
+std::string capacity_text(const ordered_json& capacity) {
+  if (capacity["shift_tokens"].is_null())
+    return fmt::format("in {} region(s) the weights leave no room", capacity["regions"].get<int>());
+  return fmt::format("{} concatenated, {} shifted, in {} region(s)", capacity["concat_tokens"].get<std::int64_t>(),
+                     capacity["shift_tokens"].get<std::int64_t>(), capacity["regions"].get<int>());
+}
+
+void run_kv(const CLI::App& command, const KvOptions& options) {
+  check_heat_map_options(command, options);
+  const NamedWaferModel model = open_wafer_model(options.model);
+  const PlmrDevice device = open_plmr_device(options.output.device);
+  const WaferMesh mesh = options.mesh.value_or(mesh_on(device, default_meshes(model.name).decode));
+  const KvCapacity kv = kv_capacity(device, model.sizes, mesh, options.capacity);
+  const double ratio =
+      static_cast<double>(kv.shift_tokens) / static_cast<double>(std::max<std::int64_t>(kv.concat_tokens, 1));
+  const ordered_json side_by_side = side_by_side_json(device, model.sizes, mesh, options.capacity);
+  const ordered_json by_run = model.sizes.experts == 0 ? run_json(device, model.sizes, mesh) : ordered_json();
+  const ordered_json object{{"model", model.name},
+                            {"device", device.name},
+                            {"mesh", json_of(mesh)},
+                            {"concat_tokens", kv.concat_tokens},
+                            {"shift_tokens", kv.shift_tokens},
+                            {"regions", kv.regions},
+                            {"side_by_side", side_by_side},
+                            {"run", by_run},
+                            {"reserve_bytes_per_core", options.capacity.reserve_bytes},
+                            {"weight_bytes_per_core", kv.weight_bytes},
+                            {"free_bytes_per_core", kv.free_bytes},
+                            {"token_bytes_per_core", kv.token_bytes}};
+  std::string text = line_text("KV cache", fmt::format("{} on {} of {}", model.name, text_of(mesh), device.name));
+  text += line_text("concatenated", fmt::format("{} tokens: new ones all go to one row", kv.concat_tokens));
+  text += line_text("shifted", fmt::format("{} tokens, {:.0f} times as many: every row fills", kv.shift_tokens, ratio));
+  text += line_text("regions", fmt::format("{} pipeline stages of {}; {} of them lie side by side", kv.regions,
+                                           text_of(mesh), kv.side_by_side));
+  text +=
+      line_text("a core", fmt::format("{:.0f} bytes weights, {:.0f} reserve, {:.0f} free; a token {:.4g} in its row",
+                                      kv.weight_bytes, options.capacity.reserve_bytes, kv.free_bytes, kv.token_bytes));
+  text += line_text("side by side", capacity_text(side_by_side));
+  if (!by_run.is_null()) text += line_text("wafer run", capacity_text(by_run));
+  if (!options.heat_map.empty())
+    text += line_text("heat map", fmt::format("{}: {} tokens after a prompt of {}", options.heat_map,
+                                              draw(options, kv, mesh), options.context));
+  write_wafer_result(options.output.json, object, text);
+}
+
+}  // namespace
+
+void add_wafer_kv(CLI::App& wafer) {
+  const auto options = std::make_shared<KvOptions>();
+  CLI::App* command = wafer.add_subcommand("kv", "Tokens that a KV cache holds beside the weights");
+  command->add_option("--model", options->model, "NAME or config.json")->required();
+  add_mesh_option(*command, "--mesh", options->mesh, "The cores of a region; default the paper's for the model");
+  add_number_option<int>(
+      *command, "--regions", options->capacity.regions,
+      "Regions that share the layers; default as many as the device's cores make, whatever their shape",
+      {.min = 1, .max = 1 << 20});
+  add_number_option<double>(*command, "--reserve", options->capacity.reserve_bytes,
+                            "Bytes of a core for programs and buffers; default 8016, fitted to one cell of the paper",
+                            {.min = 0, .max = 1e12});
+  command->add_option("--heatmap", options->heat_map, "A PNG of how full each row's cache is while tokens are made")
+      ->type_name("FILE");
+  add_kv_option(*command, options->method,
+                "Of the heat map: shift keeps rows of cores balanced, concat fills the last one");
+  add_number_option<std::int64_t>(*command, "--context", options->context, "Of the heat map: the prompt; default 0",
+                                  {.min = 0, .max = kMostDrawn});
+  add_number_option<std::int64_t>(*command, "--tokens", options->tokens,
+                                  "Of the heat map: made after it, or as many as fit, which is the default",
+                                  {.min = 1, .max = kMostDrawn});
+  add_wafer_output_options(*command, options->output);
+  command->callback([command, options] { run_kv(*command, *options); });
+}
+
+}  // namespace heddle

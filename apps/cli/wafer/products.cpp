@@ -1,0 +1,232 @@
+// heddle wafer gemm, heddle wafer gemv: one product on a mesh, with all three synchronisations.
+#include <CLI/CLI.hpp>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/number_option.h"
+#include "cli/wafer/report.h"
+#include "cli/wafer/wafer.h"
+#include "wafer/cost/wafer_predict.h"
+#include "wafer/mesh/baselines.h"
+#include "wafer/mesh/simulate.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr WaferMesh kGemmMesh{720, 720};
+constexpr WaferMesh kGemvMesh{750, 750};  // the paper does not say; the largest square of its device
+constexpr std::int64_t kMostSize = std::int64_t{1} << 24;
+
+template <class Value>
+struct Choice {
+  const char* name;
+  Value value;
+};
+
+constexpr std::array<Choice<WaferSync>, 3> kSyncs{{
+    {"dataflow", WaferSync::dataflow},
+    {"rendezvous", WaferSync::rendezvous},
+    {"barrier", WaferSync::barrier},
+}};
+
+struct ProductOptions {
+  CLI::App* command = nullptr;  // which knows what was said
+  WaferOutput output;
+  std::int64_t n = 0;
+  std::optional<WaferMesh> mesh;
+  std::string method;
+  std::string sync = "dataflow";
+  std::string timing = "closed";
+  int phases = 2;
+};
+
+bool is_baseline(const std::string& name) {
+  return wafer_method(name) != WaferMethod::waferllm;
+}
+
+bool is_simulated(const ProductOptions& options) {
+  return options.timing == "simulated";
+}
+
+// What the method has no use for is refused, not ignored.
+void refuse_unused_options(const ProductOptions& options) {
+  const auto said = [&](const char* option) {
+    const CLI::Option* found = options.command->get_option_no_throw(option);
+    return found != nullptr && found->count() > 0;
+  };
+  const std::string& method = options.method;
+  if (said("--k") && method != "k-tree")
+    throw_error<InputError>("--k is the number of the K-tree's phases; --method {} has none", method);
+  if (!is_baseline(method)) return;
+  if (said("--sync"))
+    throw_error<InputError>("--sync is WaferLLM's choice; in --method {} every core waits for what it asked for",
+                            method);
+}
+
+// Sides with a large least common multiple: what that costs, and a mesh within this one that has it not.
+std::vector<std::string> warnings_of(std::string_view product, const ProductOptions& options, const PlmrDevice& device,
+                                     WaferMesh mesh) {
+  const auto better = evener_mesh(mesh);
+  if (product != "gemm" || is_baseline(options.method) || !better) return {};
+  const GemmSize size{options.n, options.n, options.n};
+  std::string instead;
+  try {
+    const double here = gemm_cost(device, size, mesh, WaferGemm::mesh_gemm).cycles();
+    const double there = gemm_cost(device, size, *better, WaferGemm::mesh_gemm).cycles();
+    instead = fmt::format("; {} takes {:.4g} times fewer cycles with MeshGEMM", text_of(*better), here / there);
+  } catch (const InputError&) {  // tiles too large for the smaller mesh
+  }
+  return {gemm_steps_text(mesh) + instead};
+}
+
+// What the numbers leave out.
+std::vector<std::string> notes_of(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh) {
+  std::vector<std::string> notes;
+  if (!is_baseline(options.method)) {
+    const double trip = (mesh.width + mesh.height) * device.alpha_cycles.value + device.ramp_cycles.value;
+    notes.push_back(fmt::format(
+        "a barrier is free here, and waits for the last core alone: news of all cores takes {:.0f} cycles a step there "
+        "and as many back, in any program",
+        trip));
+  }
+  if (device.other_fits.empty())
+    notes.push_back(fmt::format("{}: no program was measured on it; its programs' constants are WSE-2's", device.name));
+  return notes;
+}
+
+using CostOf = WaferCost (*)(const ProductOptions&, const PlmrDevice&, WaferMesh, WaferSync);
+
+void run_product(const char* product, const ProductOptions& options, WaferMesh usual_mesh, CostOf cost_of) {
+  refuse_unused_options(options);
+  const PlmrDevice device = open_plmr_device(options.output.device);
+  const WaferMesh mesh = options.mesh.value_or(mesh_on(device, usual_mesh));
+  ordered_json object{{"product", product},      {"n", options.n},           {"device", device.name},
+                      {"mesh", json_of(mesh)},   {"method", options.method}, {"sync", options.sync},
+                      {"timing", options.timing}};
+  if (is_baseline(options.method)) object["ignores"] = ignored_properties(wafer_method(options.method));
+  std::string text =
+      line_text(product, fmt::format("{}, {} on {} of {}{}", options.n, options.method, text_of(mesh), device.name,
+                                     is_baseline(options.method) ? "" : ", " + options.sync));
+  ordered_json by_sync = ordered_json::object();
+  std::string sync_lines;
+  for (const auto& [name, sync] : kSyncs) {
+    const WaferCost cost = cost_of(options, device, mesh, sync);
+    const double microseconds = device.seconds(cost.cycles()) * 1e6;
+    by_sync[name] = microseconds;
+    sync_lines += line_text(name, fmt::format("{:.4g} us, {:.0f} cycles", microseconds, cost.cycles()));
+    if (name != options.sync) continue;
+    object.update(json_of(device, cost));
+    text += text_of(device, cost);
+  }
+  object["microseconds_by_sync"] = by_sync;
+  if (is_baseline(options.method)) sync_lines.clear();  // all the same
+  object["warnings"] = warnings_of(product, options, device, mesh);
+  object["notes"] = notes_of(options, device, mesh);
+  text += sync_lines + warning_lines(object["warnings"]);
+  for (const std::string note : object["notes"]) text += line_text("note", note);
+  write_wafer_result(options.output.json, object, text);
+}
+
+void add_product_options(CLI::App& command, ProductOptions& options, const std::vector<std::string>& methods,
+                         const std::string& mesh_text) {
+  options.command = &command;
+  options.method = methods.front();
+  add_number_option<std::int64_t>(command, "--n", options.n, "The side of the square matrices",
+                                  {.min = 1, .max = kMostSize})
+      ->required();
+  add_mesh_option(command, "--mesh", options.mesh, mesh_text);
+  command
+      .add_option("--method", options.method,
+                  fmt::format("{} (default {})", CLI::detail::join(methods, ", "), methods.front()))
+      ->check(CLI::IsMember(methods))
+      ->type_name("NAME");
+  command.add_option("--sync", options.sync, "How a step of all cores begins: dataflow (default), rendezvous, barrier")
+      ->check(CLI::IsMember({"dataflow", "rendezvous", "barrier"}))
+      ->type_name("NAME");
+  command
+      .add_option("--timing", options.timing,
+                  "closed (default): the closed form; simulated: the program on all cores of a simulated mesh")
+      ->check(CLI::IsMember({"closed", "simulated"}))
+      ->type_name("NAME");
+  add_wafer_output_options(command, options.output);
+}
+
+constexpr std::array<Choice<WaferGemm>, 5> kGemms{{
+    {"meshgemm", WaferGemm::mesh_gemm},
+    {"gemm-t", WaferGemm::gemm_t},
+    {"summa", WaferGemm::summa},
+    {"cannon", WaferGemm::cannon},
+    {"all-gather", WaferGemm::all_gather},
+}};
+
+constexpr std::array<Choice<WaferAllReduce>, 3> kAllReduces{{
+    {"k-tree", WaferAllReduce::k_tree},
+    {"pipeline", WaferAllReduce::pipeline},
+    {"ring", WaferAllReduce::ring},
+}};
+
+template <class Value, std::size_t count>
+std::vector<std::string> names_of(const std::array<Choice<Value>, count>& choices) {
+  std::vector<std::string> names;
+  names.reserve(count);
+  for (const Choice<Value>& choice : choices) names.emplace_back(choice.name);
+  return names;
+}
+
+template <class Value, std::size_t count>
+Value find_choice(const std::array<Choice<Value>, count>& choices, const std::string& name) {
+  for (const Choice<Value>& choice : choices)
+    if (choice.name == name) return choice.value;
+  throw_error<InvalidArgument>("no choice \"{}\"", name);
+}
+
+std::vector<std::string> with_baselines(std::vector<std::string> names) {
+  names.insert(names.end(), {"t10", "ladder"});
+  return names;
+}
+
+WaferCost gemm_by(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
+  const GemmSize size{options.n, options.n, options.n};
+  if (is_baseline(options.method))
+    return is_simulated(options) ? mesh::simulate_baseline_gemm(device, size, mesh, wafer_method(options.method))
+                                 : gemm_cost(device, size, mesh, wafer_method(options.method));
+  const WaferGemm method = find_choice(kGemms, options.method);
+  const WaferCost closed = gemm_cost(device, size, mesh, method, sync);  // which refuses with what would do
+  return is_simulated(options) ? mesh::simulate_gemm(device, size, mesh, method, sync) : closed;
+}
+
+WaferCost gemv_by(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
+  if (is_baseline(options.method))
+    return is_simulated(options)
+               ? mesh::simulate_baseline_gemv(device, options.n, options.n, mesh, wafer_method(options.method))
+               : gemv_cost(device, options.n, options.n, mesh, wafer_method(options.method));
+  const AllReduceOptions all_reduce{
+      .method = find_choice(kAllReduces, options.method), .phases = options.phases, .sync = sync};
+  const WaferCost closed = gemv_cost(device, options.n, options.n, mesh, all_reduce);
+  return is_simulated(options) ? mesh::simulate_gemv(device, options.n, options.n, mesh, all_reduce) : closed;
+}
+
+}  // namespace
+
+void add_wafer_gemm(CLI::App& wafer) {
+  const auto options = std::make_shared<ProductOptions>();
+  CLI::App* command = wafer.add_subcommand("gemm", "One matrix product, N x N by N x N");
+  add_product_options(*command, *options, with_baselines(names_of(kGemms)),
+                      "The cores; default 720, or the device's largest square");
+  command->callback([options] { run_product("gemm", *options, kGemmMesh, gemm_by); });
+}
+
+void add_wafer_gemv(CLI::App& wafer) {
+  const auto options = std::make_shared<ProductOptions>();
+  CLI::App* command = wafer.add_subcommand("gemv", "One vector times a matrix of N x N");
+  add_product_options(*command, *options, with_baselines(names_of(kAllReduces)),
+                      "The cores; default 750, or the device's largest square");
+  add_number_option<int>(*command, "--k", options->phases, "Phases of the K-tree; default 2", {.min = 1, .max = 32});
+  command->callback([options] { run_product("gemv", *options, kGemvMesh, gemv_by); });
+}
+
+}  // namespace heddle

@@ -1,0 +1,87 @@
+#include "cli/wafer/report.h"
+
+#include <fmt/format.h>
+
+#include "cli/output.h"
+
+namespace heddle {
+
+using nlohmann::ordered_json;
+
+ordered_json json_of(const PlmrDevice& device, const WaferCost& cost) {
+  ordered_json parts = ordered_json::object();
+  for (const WaferCost::Part& part : cost.breakdown) parts[part.name] = part.cycles;
+  return {{"microseconds", device.seconds(cost.cycles()) * 1e6},
+          {"cycles", cost.cycles()},
+          {"breakdown", parts},
+          {"memory_bytes_per_core", cost.memory_bytes},
+          {"routes", cost.routes},
+          {"energy_j", device.joules(cost.cycles())}};
+}
+
+ordered_json json_of(const PlmrDevice& device, const WaferPrediction& prediction) {
+  ordered_json object{{"tokens_per_s", prediction.tokens_per_second},
+                      {"range", {prediction.range.low, prediction.range.high}}};
+  object.update(json_of(device, prediction.cost));
+  object["regions"] = prediction.regions;
+  object["regions_side_by_side"] = prediction.room.side_by_side;
+  object["regions_by_cores"] = prediction.room.by_cores;
+  object["devices"] = prediction.devices;
+  object["kv_bytes_per_core"] = prediction.kv_bytes;
+  object["warnings"] = prediction.warnings;
+  object["notes"] = prediction.notes;
+  return object;
+}
+
+ordered_json json_of(WaferMesh mesh) {
+  return ordered_json::array({mesh.width, mesh.height});
+}
+
+std::string text_of(WaferMesh mesh) {
+  return fmt::format("{} x {}", mesh.width, mesh.height);
+}
+
+std::string line_text(std::string_view name, std::string_view value) {
+  return fmt::format("{:<20} {}\n", name, value);
+}
+
+std::string text_of(const PlmrDevice& device, const WaferCost& cost) {
+  const double cycles = cost.cycles();
+  std::string text = line_text("time", fmt::format("{:.4g} us, {:.0f} cycles at {} GHz", device.seconds(cycles) * 1e6,
+                                                   cycles, device.clock_ghz.value));
+  for (const WaferCost::Part& part : cost.breakdown)
+    text += line_text("  " + part.name,
+                      fmt::format("{:.0f} cycles, {:.1f} %", part.cycles, cycles > 0 ? 100 * part.cycles / cycles : 0));
+  text += line_text("memory a core", fmt::format("{:.0f} of {:.0f} bytes", cost.memory_bytes, device.sram_bytes.value));
+  text += line_text("routes a core", fmt::format("{} of {:.0f}", cost.routes, device.free_routes.value));
+  text += line_text("energy", fmt::format("{:.4g} J (thermal design power, {:.0f} W, times time)",
+                                          device.joules(cycles), device.power_watts.value));
+  return text;
+}
+
+std::string text_of(const PlmrDevice& device, const WaferPrediction& prediction) {
+  const WaferRange& range = prediction.range;
+  std::string text =
+      line_text("tokens a second", fmt::format("{:.1f}, from {:.1f} to {:.1f} by the constants and the model's error",
+                                               prediction.tokens_per_second, range.low, range.high)) +
+      text_of(device, prediction.cost) +
+      line_text("keys and values", fmt::format("{:.0f} of a core's bytes", prediction.kv_bytes)) +
+      line_text("regions",
+                fmt::format("{}; {} of that mesh lie side by side on {}, {} by the number of its cores",
+                            prediction.regions, prediction.room.side_by_side, device.name, prediction.room.by_cores));
+  text += warning_lines(prediction.warnings);
+  for (const std::string& note : prediction.notes) text += line_text("note", note);
+  return text;
+}
+
+std::string warning_lines(const std::vector<std::string>& warnings) {
+  std::string lines;
+  for (const std::string& warning : warnings) lines += line_text("warning", warning);
+  return lines;
+}
+
+void write_wafer_result(bool json, const ordered_json& object, const std::string& text) {
+  write_stdout(json ? object.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n" : text);
+}
+
+}  // namespace heddle

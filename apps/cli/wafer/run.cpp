@@ -1,0 +1,359 @@
+// heddle wafer run: a model's text, computed on a simulated wafer.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "base/progress.h"
+#include "cli/commands.h"
+#include "cli/format_text.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/number_option.h"
+#include "cli/output.h"
+#include "cli/wafer/check.h"
+#include "cli/wafer/kv_heat_map.h"
+#include "cli/wafer/report.h"
+#include "cli/wafer/wafer.h"
+#include "engine/generation_defaults.h"
+#include "engine/text_stream.h"
+#include "machine/cpu.h"
+#include "models/registry.h"
+#include "wafer/cost/wafer_predict.h"
+#include "wafer/programs/memory.h"
+#include "wafer/programs/prefill.h"
+#include "wafer/programs/wafer_llama.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct RunOptions {
+  WaferOutput output;
+  std::string model;
+  int threads = 0;  // 0: all that are usable
+  std::optional<WaferMesh> mesh;
+  std::string prompt;
+  std::int64_t max_tokens = 256;
+  KvMethod kv_method = KvMethod::shift;
+  std::string heat_map;
+  bool check = false;
+  int regions = 0;  // 0: as few as hold the layers
+};
+
+// What the closed forms say that the prompt, or a token, takes.
+struct ClosedForms {
+  const PlmrDevice& device;
+  const WaferModel& model;
+  WaferMesh mesh;
+
+  WaferPrediction prefill(std::int64_t tokens) const {
+    return predict_wafer(device, model, {.phase = WaferPhase::prefill, .prefill_mesh = mesh, .context = tokens});
+  }
+  // Of the token after `context` others.
+  WaferPrediction decode(std::int64_t context) const {
+    return predict_wafer(device, model, {.phase = WaferPhase::decode, .decode_mesh = mesh, .context = context});
+  }
+};
+
+// Values are kept as float32 whatever the device would store, and a layer's weights lie there a second time in prefill.
+void check_host_memory(const WaferModel& model, WaferMesh mesh) {
+  const std::int64_t available = discover_cpu().available_memory_bytes;
+  const double needed = wafer_decode_bytes(model, mesh);
+  if (available > 0 && needed > static_cast<double>(available))
+    throw_error<Failure>(
+        "simulating {} layers on {} cores takes {} of memory, {} available; take fewer layers (synth:NAME,layers=N)",
+        model.num_layers, text_of(mesh), size_text(static_cast<std::uint64_t>(needed)),
+        size_text(static_cast<std::uint64_t>(available)));
+}
+
+// Prefill's places are those of the least common multiple of the sides (5.4); a square of fewer cores may be faster.
+void warn_of_places(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, std::int64_t tokens) {
+  if (mesh.width == mesh.height) return;
+  const int shorter = std::min(mesh.width, mesh.height);
+  const auto cycles = [&](WaferMesh m) {
+    double sum = 0;
+    for (const LayerGemm& product : prefill_gemms(model, tokens))
+      sum += product.count * gemm_cost(device, product.size, m, product.method).cycles();
+    return sum;
+  };
+  try {
+    const double times = cycles(mesh) / cycles({shorter, shorter});
+    const int side = std::lcm(mesh.width, mesh.height);
+    if (times > 1)
+      write_stderr(fmt::format(
+          "heddle: warning: prefill on {} takes {} x {} places, {} a core, and its products {:.3g} times as long as on "
+          "{}\n",
+          text_of(mesh), side, side, side / mesh.width * (side / mesh.height), times, text_of({shorter, shorter})));
+  } catch (const InputError&) {  // the smaller mesh does not hold a product, or this one by the closed forms
+  }
+}
+
+std::int32_t likeliest(const std::vector<float>& logits) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  if (!std::isfinite(*best)) throw Failure("the model's logits are not numbers; are the weights whole?");
+  return static_cast<std::int32_t>(best - logits.begin());
+}
+
+struct Generated {
+  std::int32_t token;
+  std::string text;  // that became certain with it
+  double cycles;     // of the operations that made its logits
+  double predicted;  // by the closed forms
+};
+
+struct Run {
+  std::int64_t prompt_tokens = 0;
+  WaferCost prefill;      // of what was carried out
+  WaferCost closed;       // of it, by the closed forms
+  WaferCost decode;       // of the last token
+  double idle_share = 0;  // likewise
+  std::vector<Generated> tokens;
+  std::string finish = "length";
+  KvHistory history;
+  std::vector<std::vector<float>> logits;  // that each token was chosen by; where they are to be checked
+  std::optional<LogitsDifference> difference;
+};
+
+void print_token(const RunOptions& options, const Run& run) {
+  if (options.output.json) return;
+  const Generated& last = run.tokens.back();
+  write_stdout(fmt::format("{:>8} {:>8} {:>14.0f} cycles  \"{}\"\n", run.prompt_tokens + std::ssize(run.tokens) - 1,
+                           last.token, last.cycles, printable(last.text, 200)));
+}
+
+std::string tokens_text(std::int64_t count) {
+  return fmt::format("{} token{}", count, count == 1 ? "" : "s");
+}
+
+struct Totals {
+  double cycles = 0, predicted = 0;
+};
+
+// The first token comes of the prompt.
+Totals decode_totals(const Run& run) {
+  Totals totals;
+  for (std::size_t i = 1; i < run.tokens.size(); ++i) {
+    totals.cycles += run.tokens[i].cycles;
+    totals.predicted += run.tokens[i].predicted;
+  }
+  return totals;
+}
+
+std::int64_t capacity_of(const WaferFit& fit, const KvRows& rows) {
+  return rows.method() == KvMethod::shift ? fit.row_tokens * rows.rows() : fit.row_tokens;
+}
+
+ordered_json json_of(const Run& run, const PlmrDevice& device, WaferMesh mesh, const WaferFit& fit,
+                     const std::string& model, const KvRows& rows) {
+  ordered_json tokens = ordered_json::array(), cycles = ordered_json::array();
+  std::string text;
+  for (const Generated& generated : run.tokens) {
+    tokens.push_back(generated.token);
+    cycles.push_back(generated.cycles);
+    text += generated.text;
+  }
+  ordered_json object{{"model", model},
+                      {"device", device.name},
+                      {"mesh", json_of(mesh)},
+                      {"regions", fit.regions},
+                      {"prompt_tokens", run.prompt_tokens},
+                      {"text", text},
+                      {"tokens", tokens},
+                      {"finish_reason", run.finish},
+                      {"cycles_of", "the operations that were carried out"},
+                      {"prefill", json_of(device, run.prefill)},
+                      {"token_cycles", cycles},
+                      {"decode_cycles", decode_totals(run).cycles},
+                      {"last_token", json_of(device, run.decode)},
+                      {"idle_share", run.idle_share},
+                      {"closed_form",
+                       {{"prefill_cycles", run.closed.cycles()},
+                        {"prefill_breakdown", json_of(device, run.closed)["breakdown"]},
+                        {"decode_cycles", decode_totals(run).predicted}}},
+                      {"kv_capacity_tokens", capacity_of(fit, rows)},
+                      {"kv_tokens_fullest_row", rows.fullest()}};
+  if (run.difference)
+    object["check"] = {{"largest_difference", run.difference->largest},
+                       {"largest_logit", run.difference->largest_logit},
+                       {"rows", run.difference->rows},
+                       {"same_token", run.difference->same_token}};
+  return object;
+}
+
+std::string summary_of(const Run& run, const PlmrDevice& device, WaferMesh mesh, const WaferFit& fit,
+                       const KvRows& rows) {
+  const Totals decode = decode_totals(run);
+  std::string text;
+  for (const Generated& generated : run.tokens) text += generated.text;
+  std::string lines = line_text("text", printable(text, std::size_t{1} << 20));
+  const auto cycles = [&](double n) { return fmt::format("{:.0f} cycles, {:.4g} us", n, device.seconds(n) * 1e6); };
+  lines += line_text("prefill", fmt::format("{}, {}; by the closed forms {:.0f}", tokens_text(run.prompt_tokens),
+                                            cycles(run.prefill.cycles()), run.closed.cycles()));
+  for (const WaferCost::Part& part : run.prefill.breakdown) {
+    const double closed = run.closed.cycles(part.name);
+    lines += line_text(
+        "  " + part.name,
+        fmt::format("{:.0f} cycles, {:.1f} %; {}", part.cycles, 100 * part.cycles / run.prefill.cycles(),
+                    closed > 0 ? fmt::format("by the closed form {:.0f}", closed) : "not in the closed forms"));
+  }
+  const std::int64_t made = std::ssize(run.tokens) - 1;
+  if (decode.cycles > 0) {
+    lines +=
+        line_text("decode", fmt::format("{}, {}, {:.0f} tokens a second; by the closed forms {:.0f}", tokens_text(made),
+                                        cycles(decode.cycles),
+                                        static_cast<double>(made) / device.seconds(decode.cycles), decode.predicted));
+    for (const WaferCost::Part& part : run.decode.breakdown)
+      lines += line_text("  " + part.name, fmt::format("{:.0f} cycles of the last token, {:.1f} %", part.cycles,
+                                                       100 * part.cycles / run.decode.cycles()));
+  }
+  lines += line_text("a core",
+                     fmt::format("{:.0f} of {:.0f} bytes, {} of {:.0f} routes at the most",
+                                 std::max(run.prefill.memory_bytes, run.decode.memory_bytes), device.sram_bytes.value,
+                                 std::max(run.prefill.routes, run.decode.routes), device.free_routes.value));
+  lines += line_text("KV cache", fmt::format("{} tokens, {} in the fullest of {} rows; {} fit", rows.size(),
+                                             rows.fullest(), rows.rows(), capacity_of(fit, rows)));
+  if (run.difference)
+    lines +=
+        line_text("against the CPU", fmt::format("logits differ by {:.2g} at most, the largest is {:.4g}; {} of {} "
+                                                 "tokens are the same",
+                                                 run.difference->largest, run.difference->largest_logit,
+                                                 run.difference->same_token, run.difference->rows));
+  lines += line_text(
+      "regions", fmt::format("{} of {} on {}{}", fit.regions, text_of(mesh), device.name,
+                             run.idle_share > 0 ? fmt::format("; a token leaves {:.0f} % of their time idle, for one "
+                                                              "works at a time",
+                                                              100 * run.idle_share)
+                                                : ""));
+  return lines;
+}
+
+void generate(const RunOptions& options, WaferLlama& model, const ClosedForms& forms, const Tokenizer& tokenizer,
+              const std::vector<std::int32_t>& prompt, std::span<const std::int32_t> stop_ids,
+              const InterruptGuard& interrupt, Run& run) {
+  TextStream text(tokenizer, {});
+  std::vector<float> logits = model.prefill(prompt);
+  run.prefill = model.cost();
+  double taken = run.prefill.cycles(), predicted = run.closed.cycles();
+  run.history.record(model.rows());
+  while (!interrupt.interrupted()) {
+    const std::int32_t token = likeliest(logits);
+    if (options.check) run.logits.push_back(logits);
+    const bool stops = std::ranges::find(stop_ids, token) != stop_ids.end();
+    const bool last = stops || std::ssize(run.tokens) + 1 == options.max_tokens;
+    run.tokens.push_back({.token = token, .text = text.push(token), .cycles = taken, .predicted = predicted});
+    if (last) run.tokens.back().text += text.finish();
+    print_token(options, run);
+    if (stops) run.finish = "stop";
+    if (last) return;
+    predicted = forms.decode(model.rows().size()).cost.cycles();
+    logits = model.decode(token);
+    taken = model.cost().cycles();
+    run.decode = model.cost();
+    run.idle_share = model.idle_share();
+    run.history.record(model.rows());
+  }
+  run.finish = "interrupted";
+}
+
+void run_on_wafer(const RunOptions& options) {
+  const std::unique_ptr<ModelSource> source = open_model(options.model);
+  const Tokenizer tokenizer = load_tokenizer(options.model);
+  const PlmrDevice device = open_plmr_device(options.output.device);
+  const WaferMesh mesh = *options.mesh;
+  const WaferModel shape = wafer_shape(*source);
+  const std::vector<std::int32_t> prompt = tokenizer.encode(options.prompt);
+  if (prompt.empty()) throw_error<InputError>("--prompt: it has no tokens");
+
+  // What can be refused before the weights are read; a KV cache that is concatenated is full when it is.
+  const std::int64_t last_context = std::ssize(prompt) + options.max_tokens - 1;
+  const std::int64_t max_context = describe_model(source->config()).context.value_or(last_context);
+  if (last_context > max_context)
+    throw_error<InputError>("--prompt has {} tokens and --max-tokens is {}; the model's context is {}", prompt.size(),
+                            options.max_tokens, max_context);
+  // The rows take the prompt evenly; what is concatenated is refused when the last one is full, not before.
+  const std::int64_t evenly = options.kv_method == KvMethod::shift ? last_context : std::ssize(prompt);
+  const WaferFit fit =
+      fit_wafer_regions(device, shape, mesh, std::ssize(prompt), (evenly - 1) / mesh.height + 1, options.regions);
+  check_prefill_mesh(mesh);
+  const ClosedForms forms{device, shape, mesh};
+  Run run{.prompt_tokens = std::ssize(prompt),
+          .prefill = {},
+          .closed = forms.prefill(std::ssize(prompt)).cost,
+          .decode = {},
+          .tokens = {},
+          .history = {}};
+  forms.decode(last_context);
+  warn_of_places(device, shape, mesh, std::ssize(prompt));
+  check_host_memory(shape, mesh);
+  std::optional<PendingFile> heat_map;
+  if (!options.heat_map.empty()) heat_map.emplace(options.heat_map);
+
+  GenerationDefaults defaults;
+  if (const auto config = source->generation_config()) defaults = read_generation_defaults(*config);
+  const int threads = options.threads > 0 ? options.threads : discover_cpu().usable_threads;
+  ThreadPool pool(threads);
+  const InterruptGuard interrupt;
+  KvRows rows(mesh.height, options.kv_method);
+  {  // the wafer's weights make room for the CPU's
+    Progress progress("loading", source->total_bytes());
+    WaferLlama model(
+        *source,
+        {.cores = mesh,
+         .decode = {.kv_method = options.kv_method,
+                    .kv_limits = {.tokens = fit.row_tokens * mesh.height,
+                                  .tokens_in_row = options.kv_method == KvMethod::concat ? std::optional(fit.row_tokens)
+                                                                                         : std::nullopt},
+                    .program = {.device = device, .regions = fit.regions}},
+         .load = {.dtype = std::nullopt, .on_progress = [&](std::size_t done) { progress.update(done); }}},
+        pool);
+    generate(options, model, forms, tokenizer, prompt,
+             defaults.eos_ids.empty() ? model.eos_ids() : std::span<const std::int32_t>(defaults.eos_ids), interrupt,
+             run);
+    rows = model.rows();
+  }
+  if (options.check && !interrupt.interrupted()) {
+    std::vector<std::int32_t> tokens = prompt;
+    for (const Generated& generated : run.tokens) tokens.push_back(generated.token);
+    tokens.pop_back();  // nothing was computed after it
+    run.difference = compare_with_cpu(*source, tokens, std::ssize(prompt) - 1, run.logits, threads);
+  }
+
+  write_wafer_result(options.output.json, json_of(run, device, mesh, fit, options.model, rows),
+                     summary_of(run, device, mesh, fit, rows));
+  if (heat_map) write_kv_heat_map(*heat_map, run.history, options.kv_method == KvMethod::concat ? fit.row_tokens : 0);
+  if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};
+}
+
+}  // namespace
+
+void add_wafer_run(CLI::App& wafer) {
+  const auto options = std::make_shared<RunOptions>();
+  CLI::App* command =
+      wafer.add_subcommand("run", "A model's text, computed core by core, with the cycles it would take");
+  command->add_option("--model", options->model, "Folder of the model (Hugging Face layout), or synth:NAME")
+      ->required();
+  add_mesh_option(*command, "--mesh", options->mesh, "The cores that compute: of prefill and of decode");
+  command->get_option("--mesh")->required();
+  command->add_option("--prompt", options->prompt, "The prompt; special tokens in it are parsed")->required();
+  add_number_option<std::int64_t>(*command, "--max-tokens", options->max_tokens,
+                                  "Tokens to make, the likeliest each time; default 256", {.min = 1, .max = 1 << 20});
+  add_kv_option(*command, options->kv_method,
+                "How the KV cache grows: shift keeps rows of cores balanced, concat fills the last one");
+  add_number_option<int>(*command, "--regions", options->regions,
+                         "Meshes that share the layers as stages of a pipeline; default as few as hold them",
+                         {.min = 1, .max = 1 << 20});
+  command->add_option("--heatmap", options->heat_map, "A PNG of how full each row's KV cache is over the generation")
+      ->type_name("FILE");
+  command->add_flag("--check", options->check, "Compare the logits with those of the CPU, in float32, afterwards");
+  add_number_option<int>(*command, "--threads", options->threads, "Processor threads; default: all usable",
+                         {.min = 1, .max = 1024});
+  add_wafer_output_options(*command, options->output);
+  command->callback([options] { run_on_wafer(*options); });
+}
+
+}  // namespace heddle
