@@ -107,7 +107,7 @@ demo-llama scores pages of this repository in windows of its context.
 def natural_text(tokenizer, num_tokens):
     """The repository's own pages, cut where the tokenizer has that many tokens."""
     text = ""
-    for path in ("docs/house.md", "docs/life_of_a_token.md", "CONTRIBUTING.md", "README.md", "docs/dependencies.md"):
+    for path in ("docs/architecture.md", "docs/life_of_a_token.md", "CONTRIBUTING.md", "README.md", "docs/dependencies.md"):
         with open(os.path.join(ROOT, path), encoding="utf-8") as file:
             text += file.read()
     low, high = 0, len(text)

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "architecture/markdown_links.h"
 #include "architecture/rules.h"
 #include "temporary_folder.h"
 
@@ -47,6 +48,9 @@ TEST(Checkout, NcclAndMpiStayInTheirFabric) {
 TEST(Checkout, EveryRoomHasAReadme) {
   EXPECT_THAT(check_readmes(checkout()), IsEmpty());
 }
+TEST(Checkout, MarkdownLeadsToFiles) {
+  EXPECT_THAT(check_markdown_links(checkout()), IsEmpty());
+}
 
 using Files = std::map<std::string, std::string>;
 
@@ -85,7 +89,7 @@ TEST(ReadIncludes, FindsThoseThatCompilersSee) {
   EXPECT_THAT(found, ElementsAre("1 <vector>", "2 \"base/error.h\"", "5 \"base/d.h\"", "7 ", "8 ", "9 "));
 }
 
-// Architecture.md's arrows with all that follows from them: for each room every other that it may use.
+// The arrows of docs/architecture.md with all that follows from them: for each room every other that it may use.
 struct ArrowRow {
   std::string from;
   std::set<std::string> allowed;
@@ -239,10 +243,24 @@ TEST(Readmes, AreMissedWhereAFolderHoldsSomething) {
   const MadeUpTree tree({{"src/base/x.h", ""},
                          {"src/step/README.md", ""},
                          {"tests/base/deep/x.cpp", ""},
-                         {"docs/house.md", ""},
+                         {"docs/architecture.md", ""},
                          {"tools/__pycache__/x.pyc", ""}});
   fs::create_directories(tree.root() / "src" / "empty");
   EXPECT_THAT(check_readmes(tree.root()), ElementsAre(HasSubstr("src/base"), HasSubstr("tests/base")));
+}
+
+TEST(MarkdownLinks, ThatLeadNowhereAreNamedWithTheirLine) {
+  const MadeUpTree tree({{"README.md", "[a](docs/a.md) [b](docs/b.md#part)\n`src/base/x.h` `base/y.h`\n"},
+                         {"docs/a.md",
+                          "[up](../README.md) [here](#part) [out](https://example.org/x) `a/b` `1/2`\n"
+                          "`src/<module>/x.h` `src/*.h` `x.h`\n"
+                          "```\n[c](c.md)\n```\n"
+                          "    `src/base/z.h`\n"},
+                         {"src/base/README.md", "`x.h`, [tests](../tests)"},
+                         {"src/base/x.h", ""}});
+  EXPECT_THAT(check_markdown_links(tree.root()), ElementsAre("README.md:1: the link docs/b.md#part leads nowhere",
+                                                             "README.md:2: the path base/y.h leads nowhere",
+                                                             "src/base/README.md:1: the link ../tests leads nowhere"));
 }
 
 }  // namespace

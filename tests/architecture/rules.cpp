@@ -107,7 +107,7 @@ Faults check_directions(const SourceTree& tree) {
     const std::string from = room_of(file);
     if (from.empty()) continue;
     if (!arrows().contains(from)) {
-      faults.push_back(fmt::format("{}: {} is not a room of the house", file, from));
+      faults.push_back(fmt::format("{}: {} is not a room of docs/architecture.md", file, from));
       continue;
     }
     const std::set<std::string> allowed = reach(from);

@@ -1,5 +1,4 @@
-// The house's rules on a checkout (docs/house.md). Each check gives one line for every fault, "file:line: include:
-// why".
+// The rules of docs/architecture.md on a checkout. Each check gives one line for every fault: "file:line: include: why".
 #pragma once
 
 #include <filesystem>
