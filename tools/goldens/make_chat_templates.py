@@ -4,7 +4,7 @@
 Pinned: transformers 5.17, jinja2 3.1.6. Run again: make_chat_templates.py. The templates are written for this file, each in the manner of a
 family: the same constructs, other words.
 
-make_chat_templates.py --compare build/cpu/tests/engine/chat_template/render_chat_templates [--count 20000] [--seed 1] writes nothing: it makes
+make_chat_templates.py --compare build/cpu/tests/text/chat_template/render_chat_templates [--count 20000] [--seed 1] writes nothing: it makes
 that many random expressions and compares both sides (build the target render_chat_templates first).
 """
 
