@@ -14,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 9> kTops{"src",  "apps",    "tests", "bench", "tools",
-                                                "docs", "scripts", "cmake", "assets"};
+constexpr std::array<std::string_view, 9> kDocumentedFolders{"src",  "apps",    "tests", "bench", "tools",
+                                                             "docs", "scripts", "cmake", "assets"};
 
 std::vector<fs::path> markdown_files(const fs::path& root) {
   std::vector<fs::path> files;
@@ -23,7 +23,7 @@ std::vector<fs::path> markdown_files(const fs::path& root) {
     if (entry.is_regular_file() && entry.path().extension() == ".md") files.push_back(entry.path());
   };
   for (const auto& entry : fs::directory_iterator(root)) take(entry);
-  for (const std::string_view top : kTops)
+  for (const std::string_view top : kDocumentedFolders)
     if (fs::is_directory(root / top))
       for (const auto& entry : fs::recursive_directory_iterator(root / top)) take(entry);
   std::ranges::sort(files);
@@ -43,7 +43,8 @@ bool is_path_of_ours(const fs::path& root, const std::string& text) {
   static const std::regex path("[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*/?");
   if (text.find('/') == std::string::npos || !std::regex_match(text, path)) return false;
   const std::string first = text.substr(0, text.find('/'));
-  return std::ranges::find(kTops, first) != kTops.end() || fs::is_directory(root / "src" / first);
+  return std::ranges::find(kDocumentedFolders, first) != kDocumentedFolders.end() ||
+         fs::is_directory(root / "src" / first);
 }
 
 void check_line(const fs::path& root, const fs::path& file, int number, const std::string& line, Faults& faults) {
