@@ -374,7 +374,7 @@ source_folder() {
 gpu_tests() {
   local program
   source_folder || return
-  for program in test_engine test_weights test_kernels test_models test_base; do
+  for program in test_device test_engine test_weights test_kernels test_models test_base; do
     [ -x "$bin/$program" ] || continue
     run "gpu-tests-$program" 120 "$bin/$program" '--gtest_filter=*Gpu*:*_gpu*:*Cuda*' "--gtest_output=json:$logs/$program.json"
   done
