@@ -1,14 +1,14 @@
-// All-to-all among n ranks: rank r sends block b of its own to rank b, and n - 1 blocks travel. Broken down into the
-// one block that is at its place already and those that travel, one a step (StreamFusion, 4.3, "Breakdown of All-to-All
-// Operators"), so that what is at hand can be computed on while the next is under way.
+// All-to-all among n ranks: rank r sends its block b to rank b. One block is already in place, so n - 1 blocks travel,
+// one a step (StreamFusion, 4.3, "Breakdown of All-to-All Operators"). A rank can therefore compute on the blocks it
+// has while the next one is on its way.
 //
-//   step 0       rank r's block for itself: nothing is sent; send and receive are its slots, for who keeps two buffers
-//   step k > 0   to rank r + k, from rank r - k (mod n): in each step every rank sends to another one, so that no link
-//                and no rank is read or written twice
+//   step 0       rank r's block for itself: nothing is sent; send and receive are its slots in the two buffers
+//   step k > 0   to rank r + k, from rank r - k (mod n): every rank sends to a different one, so no link and no rank is
+//                read or written twice in a step
 //
-// Traffic: a rank sends n - 1 blocks, S(n-1)/n of its S bytes. The paper's text has GPU i send to i - k, its Torus
-// Attention to t + k; ours is the latter. The send buffer holds the blocks by receiver, the receive buffer by sender.
-// Also the order of a reduce-scatter or an all-gather in one hop: the peers of a rank, each at a time of its own.
+// Traffic: a rank sends n - 1 blocks, S(n-1)/n of its S bytes. The paper's text sends from GPU i to i - k, its Torus
+// Attention to t + k; this schedule follows the latter. The send buffer is ordered by receiver, the receive buffer by
+// sender. The same order serves a one-hop reduce-scatter or all-gather: one peer at a time.
 #pragma once
 
 #include "schedule/proofs.h"
@@ -36,7 +36,7 @@ struct AllToAll {
     return {.to = to, .from = from, .send = to, .receive = from};
   }
 
-  // The name of the block that goes from `sender` to `receiver`.
+  // Number of the block that goes from `sender` to `receiver`.
   constexpr int block(int sender, int receiver) const { return sender * size + receiver; }
 
   constexpr int piece_sent(int rank, int slot) const { return block(rank, slot); }
@@ -45,7 +45,7 @@ struct AllToAll {
   constexpr bool ends_with(int rank, int piece) const { return piece % size == rank; }
 };
 
-// In step 0 each rank's block is at its place: nothing travels.
+// In step 0 nothing travels: each rank's own block is already in place.
 constexpr bool begins_with_the_block_at_home(const AllToAll& s) {
   for (int rank = 0; rank < s.size; ++rank)
     if (s.at(rank, 0) != Transfer{.send = rank, .receive = rank}) return false;

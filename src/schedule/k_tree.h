@@ -1,22 +1,22 @@
 // The K-tree all-reduce of MeshGEMV (WaferLLM, section 6) among N cores that stand in a line.
 //
-// The reduction takes K phases. In each, the cores that still hold a partial sum (phase 0: all; later: the roots of the
-// phase before) are cut into groups of f neighbours, f being the least number with f^K >= N, the last group perhaps
-// smaller. Within a group sums run inwards from both ends to its root, which stands in the middle:
+// The reduction takes K phases. The members of phase 0 are all cores; the members of a later phase are the roots of the
+// phase before. Each phase cuts its members into groups of f neighbours, where f is the least number with f^K >= N (the
+// last group may be smaller). Within a group, sums run inwards from both ends to the root in the middle:
 //
 //     N = 9, K = 2, f = 3     0>1<2  3>4<5  6>7<8     phase 0, one hop each
 //                               1----->4<-----7       phase 1, three hops each, passing through the cores between
 //                         0<1<2<3<4>5>6>7>8           one multicast from the root, 4 hops
 //
-// A root adds one sum a step: the left end's last, the right's in the step before. So a phase takes ceil(f/2) steps:
+// A root adds one sum a step: the right end's, then the left end's in the last step. So a phase takes ceil(f/2) steps:
 //
 //   routing stages of the reduction   about K/2 * N^(1/K); exactly: reduce_steps()
-//   hops of the longest way           about N, N/2 to the root and N/2 back; in steps of lockstep: critical_hops()
+//   hops of the longest path          about N, N/2 to the root and N/2 back; in lockstep: critical_hops()
 //   routing paths at the root         K + 1: one a phase, one for the multicast
 //   traffic                           each core sends its sum once; the root sends the result once, to all
 //
-// K = 1 is the pipelined all-reduce from both ends. The paper uses K = 2. (The paper's text gives no order in a group;
-// that the root is in the middle follows from its K/2 * N^(1/K) stages and N hops.)
+// K = 1 is the pipelined all-reduce from both ends. The paper uses K = 2. (The paper does not give the order within a
+// group; its K/2 * N^(1/K) stages and N hops imply that the root is in the middle.)
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@
 
 namespace heddle::schedule {
 
-// Made by of().
+// Use of() to make one.
 struct KTree {
   int size;    // N
   int phases;  // K
   int fan;     // f
 
-  // Precondition: supports(size, phases). At run time, where it is not met: a tree of no cores.
+  // Precondition: supports(size, phases). At run time, a violation gives a tree of no cores.
   static constexpr KTree of(int size, int phases) {
     require(supports(size, phases));
     if (!supports(size, phases)) return {.size = 0, .phases = 0, .fan = 1};
@@ -54,7 +54,7 @@ struct KTree {
   constexpr int groups(int phase) const { return members(phase + 1); }
   constexpr int group_size(int phase, int group) const { return least(fan, members(phase) - group * fan); }
 
-  // The member of a phase that is the root of a group, and the core that a member is.
+  // The member that is the root of a group of `phase`.
   constexpr int root_member(int phase, int group) const { return group * fan + group_size(phase, group) / 2; }
   constexpr int core(int phase, int member) const {
     while (phase > 0) member = root_member(--phase, member);
@@ -66,7 +66,7 @@ struct KTree {
     const int largest = least(fan, members(phase));
     return largest > 1 ? (largest + 1) / 2 : 0;
   }
-  // Steps until the root has the sum. Who needs it nowhere else stops here.
+  // Steps until the root has the sum. A caller that needs the sum at the root only stops here.
   constexpr int reduce_steps() const {
     int sum = 0;
     for (int phase = 0; phase < phases; ++phase) sum += phase_steps(phase);
@@ -76,15 +76,15 @@ struct KTree {
   constexpr int pieces() const { return 1; }
   constexpr int traffic() const { return size > 1 ? 1 : 0; }
 
-  // Routing paths that end or begin at the root.
+  // Routing paths that begin or end at the root.
   constexpr int paths_at_root() const {
     int paths = size > 1 ? 1 : 0;
     for (int phase = 0; phase < phases; ++phase) paths += phase_steps(phase) > 0;
     return paths;
   }
 
-  // Precondition: 0 <= rank < size, 0 <= step < steps(). A message is the whole sum, slot 0; no core sends and receives
-  // in one step. The last step is the multicast, to = kEverybody.
+  // Precondition: 0 <= rank < size, 0 <= step < steps(). A message is the whole sum, slot 0; no core both sends and
+  // receives in one step. The last step is the multicast: to = kEverybody.
   constexpr Transfer at(int rank, int step) const {
     require_step(*this, rank, step);
     if (step + 1 == steps()) return rank == root() ? Transfer{.to = kEverybody} : Transfer{.from = root()};
@@ -124,7 +124,7 @@ struct KTree {
   }
 };
 
-// The hops of all steps, each taking as long as its longest way.
+// Hops of all steps; each step takes as long as its longest path.
 constexpr int critical_hops(const KTree& s) {
   int hops = 0;
   for (int step = 0; step < s.steps(); ++step) hops += longest_hop(s, step);

@@ -1,4 +1,4 @@
-// Schedules for teams whose size is known at run time alone.
+// Makes schedules for teams whose size is known only at run time.
 #pragma once
 
 #include <initializer_list>
@@ -8,8 +8,8 @@
 
 namespace heddle {
 
-// S of these numbers: make_schedule<schedule::TwoHop>(cores), make_schedule<schedule::KTree>(cores, phases). Throws
-// InvalidArgument where S does not support them: at() would give numbers that mean nothing.
+// Makes an S: make_schedule<schedule::TwoHop>(cores), make_schedule<schedule::KTree>(cores, phases). Throws
+// InvalidArgument where S does not support the numbers, because at() would then return meaningless indices.
 template <class S, class... Numbers>
 S make_schedule(Numbers... numbers) {
   if (!S::supports(numbers...)) {

@@ -1,21 +1,22 @@
-// What must hold of a schedule, as functions of its value: written once, evaluated by compilers for small teams (at the
-// end of each schedule's header) and by tests for teams up to 64. They play the schedule on a team whose steps are in
-// lockstep. What a schedule S brings along:
+// Proofs about schedules, as constexpr functions of the schedule's value. Compilers evaluate them for small teams (at
+// the end of each schedule's header), tests for teams up to 64. They run the schedule on a team in lockstep. A schedule
+// S provides:
 //
 //   size, steps(), at(rank, step)   see transfer.h
-//   pieces()                        different pieces in play
+//   pieces()                        number of different pieces
 //   traffic()                       the formula: pieces that each rank sends (a multicast is sent once)
-//   ends_with(rank, piece)          whether that rank is to hold that piece, or its sum over all ranks, at the end
-//   starts_with(rank, piece)        of gathering schedules; in reducing ones every rank begins with a share of each
-//   piece piece_sent(rank, slot)          which piece lies in a slot of the buffer that is sent from,
-//   piece_received(rank, slot)      and in one of the buffer that is received into; where missing: piece i in slot i
+//   ends_with(rank, piece)          whether that rank must hold that piece, or its sum over all ranks, at the end
+//   starts_with(rank, piece)        gathering schedules only; in reducing ones every rank begins with its own
+//                                   contribution to each piece
+//   piece_sent(rank, slot),         which piece lies in a slot of the send buffer and of the receive buffer;
+//   piece_received(rank, slot)      default: piece i in slot i
 #pragma once
 
 #include "schedule/transfer.h"
 
 namespace heddle::schedule {
 
-// What at() asks of its arguments.
+// Checks the arguments of at().
 template <class S>
 constexpr void require_step(const S& schedule, int rank, int step) {
   require(S::supports(schedule.size));
@@ -23,7 +24,7 @@ constexpr void require_step(const S& schedule, int rank, int step) {
   require(0 <= step && step < schedule.steps());
 }
 
-// Numbers of three dimensions, zero at first. Not <vector>: these headers are compiled everywhere, also by nvcc.
+// A three-dimensional array of counts, zero at first. Not <vector>: these headers also compile under nvcc.
 class Counts {
  public:
   constexpr Counts(int rows, int columns, int depth = 1)
@@ -51,12 +52,12 @@ constexpr int piece_received(const S& schedule, int rank, int slot) {
   return slot;
 }
 
-// Whether `transfer`, which is `from`'s, goes to `rank`.
+// Whether `transfer`, a step of rank `from`, sends to `rank`.
 constexpr bool reaches(const Transfer& transfer, int from, int rank) {
   return transfer.to == rank || (transfer.to == kEverybody && from != rank);
 }
 
-// If a sends pieces to b at a step, b receives just those from a at that step; and nobody waits for what nobody sends.
+// If a sends pieces to b at a step, b receives exactly those from a at that step; no rank waits for a missing send.
 template <class S>
 constexpr bool peers_agree(const S& s) {
   for (int step = 0; step < s.steps(); ++step)
@@ -76,8 +77,8 @@ constexpr bool peers_agree(const S& s) {
   return true;
 }
 
-// No rank is its own peer. With peers_agree this excludes deadlock: a wait is for a send of the same step by another
-// rank.
+// No rank is its own peer. Together with peers_agree this excludes deadlock: each wait is for a send of the same step
+// by another rank.
 template <class S>
 constexpr bool nobody_waits_on_itself(const S& s) {
   for (int step = 0; step < s.steps(); ++step)
@@ -86,7 +87,7 @@ constexpr bool nobody_waits_on_itself(const S& s) {
   return true;
 }
 
-// In no step does a rank receive into a slot that it sends from, so one buffer will do.
+// In no step does a rank receive into a slot that it sends from, so one buffer is enough.
 template <class S>
 constexpr bool reads_and_writes_apart(const S& s) {
   for (int step = 0; step < s.steps(); ++step)
@@ -98,7 +99,7 @@ constexpr bool reads_and_writes_apart(const S& s) {
   return true;
 }
 
-// Gathering schedules: whatever is sent was there from the start or arrived in an earlier step.
+// Gathering schedules: a rank sends only what it had at the start or received in an earlier step.
 template <class S>
 constexpr bool only_sends_what_it_has(const S& s) {
   Counts held(s.size, s.pieces());
@@ -134,11 +135,11 @@ constexpr bool every_piece_arrives_once(const S& s) {
   return true;
 }
 
-// Reducing schedules: in each sum that a rank is to hold at the end, every rank's share is contained exactly once.
+// Reducing schedules: each final sum contains every rank's contribution exactly once.
 template <class S>
 constexpr bool every_contribution_arrives_once(const S& s) {
-  Counts shares(s.size, s.pieces(), s.size);  // how often the share of rank [2] is in piece [1] at rank [0]
-  Counts sent(s.size, s.pieces(), s.size);    // what left a rank in this step, by place in the message
+  Counts shares(s.size, s.pieces(), s.size);  // how often the contribution of rank [2] is in piece [1] at rank [0]
+  Counts sent(s.size, s.pieces(), s.size);    // what a rank sent in this step, by position in the message
   for (int rank = 0; rank < s.size; ++rank)
     for (int piece = 0; piece < s.pieces(); ++piece) shares.at(rank, piece, rank) = 1;
   for (int step = 0; step < s.steps(); ++step) {
@@ -178,7 +179,7 @@ constexpr bool traffic_is_the_formula(const S& s) {
   return true;
 }
 
-// The longest way of a transfer in a step, in hops, where the ranks stand in a line in the order of their numbers.
+// The longest distance of a transfer in a step, in hops, where the ranks stand in a line in rank order.
 template <class S>
 constexpr int longest_hop(const S& s, int step) {
   int longest = 0;
@@ -190,8 +191,8 @@ constexpr int longest_hop(const S& s, int step) {
   return longest;
 }
 
-// All of it for some values: static_assert(ProvedGather<Ring{2}, Ring{5}>::holds). The error of a schedule that is
-// wrong names the proof that failed and, in the line "required from", the values.
+// All proofs for some values: static_assert(ProvedGather<Ring{2}, Ring{5}>::holds). The error of a wrong schedule names
+// the proof that failed and, in the line "required from", the values.
 template <auto... schedules>
 struct ProvedExchange {
   static_assert((peers_agree(schedules) && ...), "proof failed: peers_agree");

@@ -1,15 +1,15 @@
-// A ring of n ranks, each of which talks to two neighbours alone. Pieces are the slots of one buffer of n slots.
+// A ring of n ranks: each rank talks to its two neighbours only. Pieces are the slots of one buffer of n slots.
 //
 //                                                                                     pieces that a rank sends
 //   Ring               all-gather: rank r begins with piece r, hands on what came last   n - 1
 //   RingReduceScatter  rank r ends with the sum of piece r; partial sums travel          n - 1
 //   RingAllReduce      RingReduceScatter, then Ring                                      2(n - 1)
 //
-// With pieces of 1/n of a tensor of S bytes a rank sends S(n-1)/n, and twice that for the all-reduce: the floor of
-// each. Ring is also the order in which Ring Attention and Cannon's shifts see the others' pieces. A sum is taken in
-// the order p+1, p+2, ..., p for piece p: the same bits on all ranks and runs, but not in rank order.
+// With pieces of 1/n of a tensor of S bytes a rank sends S(n-1)/n bytes, and twice that for the all-reduce: the lower
+// bound of each. Ring is also the order in which Ring Attention and Cannon's shifts see the pieces of other ranks. The
+// sum of piece p is taken in the order p+1, p+2, ..., p: the same bits on all ranks and runs, but not in rank order.
 //
-// Nobody calls Ring yet: its caller is the ring inside a machine of sequence-parallel attention (issue 29).
+// No caller yet: the ring inside a machine of sequence-parallel attention will be the first (issue 29).
 #pragma once
 
 #include "schedule/proofs.h"
@@ -27,7 +27,7 @@ struct Ring {
   constexpr int pieces() const { return size; }
   constexpr int traffic() const { return size - 1; }  // pieces that each rank sends
 
-  // Precondition: 0 <= rank < size, 0 <= step < steps(). The buffers are one.
+  // Precondition: 0 <= rank < size, 0 <= step < steps(). Sends from and receives into the same buffer.
   constexpr Transfer at(int rank, int step) const {
     require_step(*this, rank, step);
     const int piece = mod(rank - step, size);
@@ -48,7 +48,7 @@ struct RingReduceScatter {
   constexpr int pieces() const { return size; }
   constexpr int traffic() const { return size - 1; }
 
-  // As Ring's. The piece sent is of no use to its sender afterwards.
+  // As Ring's. The sender no longer needs the piece it sent.
   constexpr Transfer at(int rank, int step) const {
     require_step(*this, rank, step);
     const int piece = mod(rank - step - 1, size);

@@ -1,10 +1,10 @@
-// The order in which a rank reads the tiles that lie on all ranks: its own first, then those of the next rank, and so
-// on around the team. Written as the loops stand in "Eliminating Multi-GPU Performance Taxes" (Alg. 1 to 4: for s = 0
-// .. W-1 on every rank), all ranks would read (or write) rank 0 at once, then rank 1; offset by the rank, each is read
-// by one at a time, and work begins on what is at hand. Traffic is the same: each tile is read once by each rank.
+// The order in which a rank reads the tiles of all ranks: its own first, then those of the next rank, and so on around
+// the team. The loops of "Eliminating Multi-GPU Performance Taxes" (Alg. 1 to 4: for s = 0 .. W-1 on every rank) make
+// all ranks read (or write) rank 0 at once, then rank 1. With an offset by rank, each rank is read by one other at a
+// time, and work begins on local tiles. Traffic is the same: each rank reads each tile once.
 //
-// Only the order differs between ranks. Who adds up over the owners' tiles in it gets sums that differ in their last
-// bits from rank to rank; who needs the same bits adds in the owners' order.
+// Only the order differs between ranks. Sums taken in this order may differ in their low-order bits from rank to rank;
+// a caller that needs the same bits adds in the order of the owners.
 #pragma once
 
 #include "schedule/proofs.h"
@@ -13,7 +13,7 @@
 namespace heddle::schedule {
 
 struct TileRead {
-  int owner;  // the rank where it lies
+  int owner;  // the rank that holds it
   int tile;   // its number there
 
   friend constexpr bool operator==(const TileRead&, const TileRead&) = default;
@@ -28,7 +28,7 @@ struct TileOrder {
   static constexpr bool supports(int size) { return size >= 1; }
   constexpr int steps() const { return size * tiles_per_rank; }
 
-  // What rank `rank` reads as number `step`. Precondition: 0 <= rank < size, 0 <= step < steps().
+  // The tile that rank `rank` reads at `step`. Precondition: 0 <= rank < size, 0 <= step < steps().
   constexpr TileRead at(int rank, int step) const {
     require_step(*this, rank, step);
     return {.owner = mod(rank + step / tiles_per_rank, size), .tile = step % tiles_per_rank};

@@ -1,16 +1,16 @@
-// Smart-splitting (TokenWeave, 3.1.1): a batch is cut in two, so that one half computes while the other communicates,
-// without more waves of thread blocks than the whole batch would take.
+// Smart-splitting (TokenWeave, 3.1.1): a batch is split in two so that one part computes while the other communicates,
+// without more waves of thread blocks than the whole batch takes.
 //
 //   blocks(tokens) = ceil(tokens / tile_tokens) * blocks_per_tile     thread blocks of a kernel
 //   waves(tokens)  = ceil(blocks / num_sms)
-//   a cut is good where waves(prefix) + waves(suffix) <= waves(all), summed over the kernels
+//   a split is good where waves(prefix) + waves(suffix) <= waves(all), summed over the kernels
 //
-// The paper's example: 300 blocks on 132 SMs take 3 waves; 150 + 150 would take 4, 132 + 168 take 3. Of the good cuts
-// ours is the one nearest to the middle; of two equally near the one with the shorter prefix. Where there is none (a
-// batch of one wave) the cut with the fewest extra waves is returned, and `extra_waves` says how many, so that the
-// caller can weigh them against what it hides. The prefix comes first in every sequence: the suffix attends to it.
+// The paper's example: 300 blocks on 132 SMs take 3 waves; 150 + 150 would take 4, 132 + 168 take 3. smart_split takes
+// the good split nearest to the middle; of two equally near, the one with the shorter prefix. Where no split is good (a
+// batch of one wave) it returns the split with the fewest extra waves, and `extra_waves` lets the caller weigh them
+// against the time that overlap hides. The prefix comes first in every sequence: the suffix attends to it.
 //
-// Nobody calls it yet: its caller is the strategy TokenWeave (issue 28).
+// No caller yet: the strategy TokenWeave will be the first (issue 28).
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ struct TokenTiles {
 };
 
 struct TokenSplit {
-  int prefix = 0;       // tokens, from the first on; 0 only where there is nothing to cut
-  int suffix = 0;       // the others
-  int extra_waves = 0;  // over those of the whole batch; never negative
+  int prefix = 0;       // tokens from the first on; 0 only where the batch cannot be split
+  int suffix = 0;       // the remaining tokens
+  int extra_waves = 0;  // more than the waves of the whole batch; never negative
 
   friend constexpr bool operator==(const TokenSplit&, const TokenSplit&) = default;
 };
@@ -46,16 +46,16 @@ constexpr std::int64_t waves(std::span<const TokenTiles> kernels, int tokens, in
   return sum;
 }
 
-// The cut that this prefix makes.
+// The split with this prefix.
 constexpr TokenSplit split_at(std::span<const TokenTiles> kernels, int prefix, int tokens, int num_sms) {
   const std::int64_t extra =
       waves(kernels, prefix, num_sms) + waves(kernels, tokens - prefix, num_sms) - waves(kernels, tokens, num_sms);
   return {prefix, tokens - prefix, static_cast<int>(extra)};
 }
 
-// Cuts at a multiple of `granule` tokens: the largest tile_tokens of the kernels, or a page of the cache. A batch of at
-// most one granule is all suffix. All ranks get the same cut: integers alone. Preconditions: tokens >= 0, granule > 0,
-// num_sms > 0.
+// Splits at a multiple of `granule` tokens: the largest tile_tokens of the kernels, or a page of the cache. A batch of
+// at most one granule is all suffix. Integer arithmetic only, so all ranks get the same split. Preconditions:
+// tokens >= 0, granule > 0, num_sms > 0.
 constexpr TokenSplit smart_split(std::span<const TokenTiles> kernels, int tokens, int granule, int num_sms) {
   require(tokens >= 0 && granule > 0 && num_sms > 0);
   TokenSplit best{.suffix = tokens};
@@ -66,24 +66,24 @@ constexpr TokenSplit smart_split(std::span<const TokenTiles> kernels, int tokens
         (cut.extra_waves == best.extra_waves && distance(cut.prefix, cut.suffix) < distance(best.prefix, best.suffix)))
       best = cut;
     found = true;
-    if (prefix > tokens - granule) break;  // the next would be past the end, and might overflow
+    if (prefix > tokens - granule) break;  // the next one would lie past the end, and might overflow
   }
   return best;
 }
 
-// Two halves, the prefix rounded down to the granule: what smart_split is compared with.
+// Two halves, the prefix rounded down to the granule: the baseline for smart_split.
 constexpr TokenSplit equal_split(std::span<const TokenTiles> kernels, int tokens, int granule, int num_sms) {
   require(tokens >= 0 && granule > 0 && num_sms > 0);
   return split_at(kernels, tokens / 2 / granule * granule, tokens, num_sms);
 }
 
-// What must hold, with nothing of the above but split_at() and, once they are proved, waves().
+// Proofs. They use split_at() and, once proved, waves(); nothing else from above.
 
-// The waves of blocks that are placed one by one, tile by tile.
+// Counts the waves by placing blocks one by one, tile by tile.
 constexpr bool waves_are_counted_right(std::span<const TokenTiles> kernels, int tokens, int num_sms) {
   std::int64_t sum = 0;
   for (const TokenTiles& kernel : kernels) {
-    int busy = num_sms;  // multiprocessors, of a wave that is full
+    int busy = num_sms;  // SMs busy in the current wave; at num_sms the next block opens a new wave
     for (int first = 0; first < tokens; first += kernel.tile_tokens)
       for (int block = 0; block < kernel.blocks_per_tile; ++block) {
         sum += busy == num_sms ? 1 : 0;
@@ -93,8 +93,8 @@ constexpr bool waves_are_counted_right(std::span<const TokenTiles> kernels, int 
   return waves(kernels, tokens, num_sms) == sum;
 }
 
-// The cut lies on the granule, counts its waves, and of all such cuts none has fewer, or as few nearer to the middle,
-// or as near with a shorter prefix.
+// The split lies on the granule and counts its waves. No other such split has fewer waves; none with as many lies
+// nearer to the middle; none as near has a shorter prefix.
 constexpr bool no_cut_is_better(std::span<const TokenTiles> kernels, int tokens, int granule, int num_sms) {
   const TokenSplit split = smart_split(kernels, tokens, granule, num_sms);
   if (split.prefix % granule != 0 || split.prefix + split.suffix != tokens) return false;
@@ -113,7 +113,7 @@ constexpr bool no_cut_is_better(std::span<const TokenTiles> kernels, int tokens,
   return true;
 }
 
-// The half, and less than a granule off it.
+// The prefix is at most half the batch, and less than a granule short of it.
 constexpr bool halves_lie_on_the_granule(std::span<const TokenTiles> kernels, int tokens, int granule, int num_sms) {
   const TokenSplit split = equal_split(kernels, tokens, granule, num_sms);
   return split.prefix % granule == 0 && split.prefix <= tokens / 2 && tokens / 2 < split.prefix + granule &&

@@ -1,4 +1,4 @@
-// Torus Attention (StreamFusion, 4.3): attention among N machines whose three all-to-alls (Q, KV, O) run behind it.
+// Torus Attention (StreamFusion, 4.3): attention among N machines that overlaps its three all-to-alls (Q, KV, O).
 //
 // A GPU of machine t computes head part t. T(l,h) is the part of tensor T with sequence part l and head part h: Q and
 // KV begin as (t,:) on machine t and are needed as (:,t); O is computed as (:,t) and belongs to machine l as (l,:). All
@@ -10,16 +10,16 @@
 //   Pull KV   1 .. N-1   Q(others,t)   KV(t-k,t)            k < N-1: KV(t,t+k+1)         KV(t-k-1,t)
 //   Push O    1 .. N-1   Q(t,t)        KV(t-k,t)            O(t-k,t) to t-k              O(t,t+k) from t+k
 //
-// What arrives in a step is used in the next one at the earliest. The paper has one Push O stage: its N - 1 pushes wait
-// for nothing but the end of Pull KV and may be issued at once; here each goes with one piece of the work that hides
-// it. Two indices differ from the paper's text. In Pull KV it sends to t+k, which would send KV(t,t+1) twice and one
-// part never (its own Algorithm 1, line 19, agrees with ours); in Push O it sends O(t,t), which it then says stays.
+// What arrives in a step is used in the next step or later. The paper has one Push O stage: its N - 1 pushes wait only
+// for the end of Pull KV and may be issued at once; here each push goes with one piece of the work that hides it. Two
+// indices differ from the paper's text. In Pull KV the text sends to t+k, which would send KV(t,t+1) twice and one part
+// never (its own Algorithm 1, line 19, agrees with this table); in Push O it sends O(t,t), which it then says stays.
 //
-// Traffic: 3(N-1) messages a GPU, those of KV being double: 4(N-1)/N * S bytes, S being the bytes of its Q. That is
-// four all-to-alls; all N^2 pairs of Q and KV parts are computed, each once. Within a machine every GPU does the same
-// on its own shard (of Ulysses or Ring Attention); it talks to the GPUs of the same index.
+// Traffic: 3(N-1) messages a GPU, those of KV being double: 4(N-1)/N * S bytes, where S is the size of its Q. That is
+// four all-to-alls. All N^2 pairs of Q and KV parts are computed, each once. Within a machine every GPU does the same
+// on its own shard (of Ulysses or Ring Attention); it talks to the GPUs of the same index on other machines.
 //
-// Nobody calls it yet: its caller is sequence-parallel attention (issue 29).
+// No caller yet: sequence-parallel attention will be the first (issue 29).
 #pragma once
 
 #include <cstdint>
@@ -32,22 +32,22 @@ namespace heddle::schedule {
 enum class TorusPhase { kPullQ, kPullKv, kPushO };
 enum class TorusTensor { kQ, kKv, kO };
 
-// One step of one GPU: what it computes and, meanwhile, what travels. Its transfer counts slots by tensor, then by part
-// (see Torus::tensor and part): parts of Q and KV are sent by receiver and received by sequence part, parts of O are
-// sent by sequence part and received by head part. No part travels where to and from are kNobody.
+// One step of one GPU: what it computes, and the transfer that overlaps it. The transfer counts slots by tensor, then
+// by part (see Torus::tensor and part): parts of Q and KV are sent by receiver and received by sequence part; parts of
+// O are sent by sequence part and received by head part. Where to and from are kNobody, no part travels.
 struct TorusStep : Transfer {
   TorusPhase phase = TorusPhase::kPullQ;
   int query = 0;      // sequence part of Q; kEveryOther: all but the machine's own
   int key_value = 0;  // sequence part of K and V
 };
 
-// Made by of().
+// Use of() to make one.
 struct Torus {
   int machines;          // N
   int gpus_per_machine;  // ranks are machine * gpus_per_machine + gpu
   int size;              // their product
 
-  // Precondition: supports(machines, gpus_per_machine). At run time, where it is not met: a torus of no GPUs.
+  // Precondition: supports(machines, gpus_per_machine). At run time, a violation gives a torus of no GPUs.
   static constexpr Torus of(int machines, int gpus_per_machine) {
     require(supports(machines, gpus_per_machine));
     if (!supports(machines, gpus_per_machine)) return {.machines = 1, .gpus_per_machine = 1, .size = 0};
@@ -57,7 +57,7 @@ struct Torus {
   static constexpr const char* kName = "Torus Attention";
   static constexpr const char* kTeams = "1 to 256 machines of 1 to 4096 GPUs";
   static constexpr bool supports(int machines, int gpus_per_machine = 1) {
-    constexpr int kMost = 1 << 12;  // of each: pieces() stays a number
+    constexpr int kMost = 1 << 12;  // of each, so that pieces() fits an int
     return machines >= 1 && gpus_per_machine >= 1 && machines <= kMost / 16 && gpus_per_machine <= kMost;
   }
   constexpr int steps() const { return 3 * machines - 2; }
@@ -94,7 +94,7 @@ struct Torus {
     return {travel(rank, TorusTensor::kO, -k), TorusPhase::kPushO, t, mod(t - k, n)};
   }
 
-  // For the proofs: the name of tensor(sequence part, head part) of the GPUs with one index.
+  // For the proofs: number of tensor(sequence part, head part) on the GPUs with one index.
   constexpr int block(TorusTensor tensor, int sequence, int head, int gpu) const {
     return ((static_cast<int>(tensor) * machines + sequence) * machines + head) * gpus_per_machine + gpu;
   }
@@ -114,7 +114,7 @@ struct Torus {
  private:
   enum class Side { kSender, kReceiver };
 
-  // Whether `rank` is the one who has the piece before, or after, the exchange.
+  // Whether `rank` holds the piece before, or after, the exchange.
   constexpr bool lies_at(int rank, int piece, Side side) const {
     const int pair = piece / gpus_per_machine, sequence = pair / machines % machines, head = pair % machines;
     const bool output = pair / (machines * machines) == static_cast<int>(TorusTensor::kO);
@@ -122,7 +122,7 @@ struct Torus {
            machine(rank) == ((side == Side::kSender) != output ? sequence : head);
   }
 
-  // The parts of one tensor whose sender is `ahead` machines behind their receiver.
+  // Moves the parts of one tensor whose sender is `ahead` machines behind their receiver.
   constexpr Transfer travel(int rank, TorusTensor tensor, int ahead) const {
     const int t = machine(rank);
     return {.to = this->rank(t + ahead, gpu(rank)),
@@ -137,7 +137,7 @@ constexpr bool covers(const TorusStep& step, int part, int own) {
   return step.query == kEveryOther ? part != own : step.query == part;
 }
 
-// Each machine attends with every part of Q to every part of KV of its heads, once.
+// Each machine attends with every part of Q to every part of KV of its heads, exactly once.
 constexpr bool every_pair_computed_once(const Torus& s) {
   for (int rank = 0; rank < s.size; ++rank) {
     Counts computed(s.machines, s.machines);
@@ -151,8 +151,8 @@ constexpr bool every_pair_computed_once(const Torus& s) {
   return true;
 }
 
-// A step computes on parts that were there or came in earlier steps, and pushes parts of O that have seen all of KV by
-// then.
+// A step computes only on parts that were there or arrived in earlier steps, and pushes only parts of O that have seen
+// all of KV by then.
 constexpr bool works_on_what_is_there(const Torus& s) {
   constexpr int kQ = static_cast<int>(TorusTensor::kQ), kKv = static_cast<int>(TorusTensor::kKv);
   for (int rank = 0; rank < s.size; ++rank) {
@@ -176,7 +176,7 @@ constexpr bool works_on_what_is_there(const Torus& s) {
   return true;
 }
 
-// Bytes that a GPU sends, by the formula; `query_bytes` are of its Q and a multiple of the machines.
+// Bytes that a GPU sends, by the formula. `query_bytes` is the size of its Q, a multiple of `machines`.
 constexpr std::int64_t torus_traffic_bytes(std::int64_t query_bytes, int machines) {
   return query_bytes / machines * 4 * (machines - 1);
 }
@@ -193,7 +193,7 @@ constexpr bool bytes_are_the_formula(const Torus& s) {
   return true;
 }
 
-// Row by row the table at the head of this file, which the proofs above would also let run backwards.
+// The steps are, row by row, the table at the head of this file. The proofs above would also accept the reverse order.
 constexpr bool is_the_table(const Torus& s) {
   const int n = s.machines;
   for (int rank = 0; rank < s.size; ++rank) {

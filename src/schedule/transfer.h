@@ -9,9 +9,9 @@ inline constexpr int kNobody = -1;      // this rank sends, or receives, nothing
 inline constexpr int kEverybody = -2;   // as `to`: one multicast to all others of the team
 inline constexpr int kEveryOther = -3;  // as a piece of torus attention: all pieces but one's own
 
-// One step of one rank. The rank sends `count` slots of its send buffer, from slot `send` on, to rank `to`, and gets as
-// many from rank `from`, which land in its receive buffer from slot `receive` on. The two buffers may be one, where the
-// schedule says so. All sends of a step carry what was there before the step. A rank that pushes finds the slot where
+// One step of one rank. The rank sends `count` slots of its send buffer, beginning at slot `send`, to rank `to`. It
+// receives as many from rank `from` into its receive buffer, beginning at slot `receive`. Where a schedule says so, the
+// two buffers are one. All sends of a step carry the data from before the step. A rank that pushes finds the slot where
 // its data land on the peer as `at(to, step).receive`; one that pulls finds its source as `at(from, step).send`.
 struct Transfer {
   int to = kNobody;
@@ -19,7 +19,7 @@ struct Transfer {
   int send = 0;
   int receive = 0;
   int count = 1;        // slots; the same at both ends
-  bool reduce = false;  // what arrives is added to (or max'ed with) the slot; else it replaces it
+  bool reduce = false;  // true: add (or max) the message into the slot; false: overwrite the slot
 
   friend constexpr bool operator==(const Transfer&, const Transfer&) = default;
 };
@@ -30,8 +30,8 @@ constexpr int mod(int value, int size) {
   return remainder < 0 ? remainder + size : remainder;
 }
 
-// A precondition. Where a compiler evaluates it, one that is not met is no constant expression, so the code does not
-// compile ("division by zero" in `require`, called from the line that broke it). At run time it costs and does nothing.
+// A precondition. In a constant expression a violation does not compile ("division by zero" in `require`, called from
+// the line that broke it). At run time it costs and does nothing.
 constexpr int require(bool met) {
   return std::is_constant_evaluated() ? 1 / static_cast<int>(met) : 1;
 }

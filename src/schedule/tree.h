@@ -1,16 +1,16 @@
-// ClusterReduce and ClusterGather (ClusterFusion, Alg. 1 and 2): log2 N rounds, the stride doubles, every rank sends to
-// rank + stride and receives from rank - stride (mod N).
+// ClusterReduce and ClusterGather (ClusterFusion, Alg. 1 and 2): log2 N rounds with doubling stride; every rank sends
+// to rank + stride and receives from rank - stride (mod N).
 //
-//   ClusterReduce   a message is the whole buffer D, added to (or max'ed with) the receiver's: in the end all ranks
-//                   have the result. What arrives needs a buffer of its own (B in the paper), since D is being sent.
+//   ClusterReduce   a message is the whole buffer D, added to (or max'ed with) the receiver's: at the end all ranks
+//                   have the result. What arrives needs a second buffer (B in the paper) because D is being sent.
 //                   Traffic_Reduce(size, N) = size * log2(N) * N bytes in the cluster
-//   ClusterGather   messages double: the first `stride` segments go behind the receiver's first `stride`. Segment i of
-//                   rank r's buffer ends as the data of rank r - i: each rank's view is rotated, see segment_of().
+//   ClusterGather   messages double: the first `stride` segments go behind the receiver's first `stride`. At the end,
+//                   segment i of rank r holds the data of rank r - i: each rank's view is rotated, see segment_of().
 //                   Traffic_Gather(size, N) = size * (2^(log2(N/2) + 1) - 1) * N = size * (N - 1) * N bytes
 //
-// N is a power of two; the paper's clusters have at most 16 blocks. Rank r of ClusterReduce adds in an order of its own
-// (N = 4: (d0+d3)+(d2+d1) on rank 0, (d1+d0)+(d3+d2) on rank 1), so sums of floats may differ in their last bits
-// between ranks.
+// N is a power of two; the paper's clusters have at most 16 blocks. In ClusterReduce each rank adds in a different
+// order (N = 4: (d0+d3)+(d2+d1) on rank 0, (d1+d0)+(d3+d2) on rank 1), so float sums may differ between ranks in their
+// low-order bits.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ struct ClusterGather {
   constexpr int pieces() const { return size; }
   constexpr int traffic() const { return size - 1; }  // segments that each rank sends
 
-  // As ClusterReduce's. The buffers are one.
+  // As ClusterReduce's. Sends from and receives into the same buffer.
   constexpr Transfer at(int rank, int step) const {
     require_step(*this, rank, step);
     const int stride = 1 << step;
@@ -61,8 +61,8 @@ struct ClusterGather {
             .count = stride};
   }
 
-  // Where rank `owner`'s data lie in rank `rank`'s buffer; also, whose data lie in segment `owner`: it is its own
-  // inverse.
+  // The segment of rank `rank`'s buffer that holds rank `owner`'s data. It is its own inverse: the rank whose data lie
+  // in segment `owner`.
   constexpr int segment_of(int rank, int owner) const { return mod(rank - owner, size); }
 
   constexpr int piece_sent(int rank, int slot) const { return segment_of(rank, slot); }
@@ -71,8 +71,8 @@ struct ClusterGather {
   constexpr bool ends_with(int, int) const { return true; }
 };
 
-// Bytes through a cluster's shared memory, by the paper's formulas. `size_bytes` is of D in Alg. 1, of a segment in
-// Alg. 2.
+// Bytes through a cluster's shared memory, by the paper's formulas. `size_bytes` is the size of D in Alg. 1, of one
+// segment in Alg. 2.
 constexpr std::int64_t cluster_reduce_traffic_bytes(std::int64_t size_bytes, int size) {
   return size_bytes * log2_exact(size) * size;
 }
@@ -88,7 +88,7 @@ static_assert(
     ProvedGather<ClusterGather{1}, ClusterGather{2}, ClusterGather{4}, ClusterGather{8}, ClusterGather{16}>::holds);
 static_assert(reads_and_writes_apart(ClusterGather{16}));
 
-// The bytes of all messages of all ranks, counted one by one, a slot having `slot_bytes`.
+// Bytes of all messages of all ranks, counted one by one; a slot has `slot_bytes`.
 template <class S>
 constexpr std::int64_t bytes_sent(const S& s, std::int64_t slot_bytes) {
   std::int64_t bytes = 0;

@@ -1,9 +1,9 @@
-// INTERLEAVE (WaferLLM, Alg. 1): a ring of N >= 3 cores that stand in a line, in which nobody's neighbour is more than
-// two hops away. The ring runs out over the even cores and back over the odd ones: 0 2 4 ... 5 3 1. One hop for all is
-// impossible, since the ends of a line have one neighbour only; a ring in the line's own order has one way of N-1 hops.
+// INTERLEAVE (WaferLLM, Alg. 1): a ring of N >= 3 cores on a line in which neighbours in the ring are at most two hops
+// apart. The ring runs out over the even cores and back over the odd ones: 0 2 4 ... 5 3 1. One hop everywhere is
+// impossible because the ends of a line have one neighbour only; a ring in line order has one path of N-1 hops.
 //
-// `at` shifts pieces around that ring, as Ring does: piece p begins at core p, and after N - 1 steps every core has
-// seen every piece, as the compute-shift loop of MeshGEMM asks. Traffic: a core sends N - 1 pieces; no link between two
+// `at` shifts pieces around that ring as Ring does: piece p begins at core p, and after N - 1 steps every core has seen
+// every piece, as the compute-shift loop of MeshGEMM requires. Traffic: a core sends N - 1 pieces. No link between
 // neighbouring cores carries more than one piece a step in each direction.
 #pragma once
 
@@ -22,7 +22,7 @@ struct TwoHop {
   constexpr int pieces() const { return size; }
   constexpr int traffic() const { return size - 1; }  // pieces that each core sends
 
-  // The two neighbours, line by line as in Alg. 1. Precondition: 0 <= core < size.
+  // The core's two neighbours in the ring, as in Alg. 1, line by line. Precondition: 0 <= core < size.
   constexpr int send_index(int core) const {
     require(supports(size) && 0 <= core && core < size);
     if (core == size - 1 && size % 2 != 0) return size - 2;
@@ -37,11 +37,11 @@ struct TwoHop {
     return core + 2 < size ? core + 2 : size - 1;
   }
 
-  // A core's place in the ring, and back. Precondition: both lie in [0, size).
+  // A core's position in the ring, and back. Precondition: both lie in [0, size).
   constexpr int position(int core) const { return core % 2 == 0 ? core / 2 : size - (core + 1) / 2; }
   constexpr int core_at(int position) const { return 2 * position < size ? 2 * position : 2 * (size - position) - 1; }
 
-  // Precondition: 0 <= core < size, 0 <= step < steps(). The buffers are one.
+  // Precondition: 0 <= core < size, 0 <= step < steps(). Sends from and receives into the same buffer.
   constexpr Transfer at(int core, int step) const {
     require_step(*this, core, step);
     const int place = position(core);
