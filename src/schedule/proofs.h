@@ -119,7 +119,8 @@ constexpr bool only_sends_what_it_has(const S& s) {
   return true;
 }
 
-// Gathering schedules: what a rank is to hold at the end it began with or received, exactly once; nothing else arrives.
+// Gathering schedules: a rank holds each of its final pieces from the start or receives it exactly once. It receives
+// nothing else.
 template <class S>
 constexpr bool every_piece_arrives_once(const S& s) {
   Counts arrivals(s.size, s.pieces());

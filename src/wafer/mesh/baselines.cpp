@@ -11,13 +11,13 @@
 namespace heddle::mesh {
 namespace {
 
-// The clocks of all cores; a phase that all begin together, and whose last one all wait for.
+// The clocks of all cores. A phase begins at the same time on all cores and ends when the last core is done.
 class PhasedClocks {
  public:
   explicit PhasedClocks(WaferMesh cores)
       : cores_(cores), clocks_(static_cast<std::size_t>(cores.width) * static_cast<std::size_t>(cores.height)) {}
 
-  // `serve(x, y, clock)` moves a core's clock from the phase's begin to its own end.
+  // `serve(x, y, clock)` advances a core's clock from the beginning of the phase to the core's own end.
   template <class Serve>
   double phase(const Serve& serve) {
     const double begin = now_;
@@ -38,7 +38,7 @@ class PhasedClocks {
   double now_ = 0;
 };
 
-// Where its port's number says when it is served: the inverse of crossbar_place.
+// For each core of a line, its port, which decides when it is served: the inverse of crossbar_place.
 std::vector<int> ports_of(int cores) {
   std::vector<int> ports(static_cast<std::size_t>(cores));
   for (int port = 0; port < cores; ++port) ports.at(static_cast<std::size_t>(crossbar_place(cores, port))) = port;
@@ -49,7 +49,7 @@ struct Ways {
   int paths = 0, hops = 0;
 };
 
-// Of a line: ways from each pair's one core to the other's, and how many of them begin, end or pass at the busiest
+// The paths of one line, one from each core to its partner: the longest, and how many begin, end or pass at the busiest
 // core.
 template <class PartnerOf>
 Ways ways_of(int cores, const PartnerOf& partner_of) {
@@ -73,7 +73,7 @@ Ways t10_ways(int cores) {
                  [&](int core) { return crossbar_place(cores, (ports[static_cast<std::size_t>(core)] + 1) % cores); });
 }
 
-// All ask where a step's piece lives; the worst step's is at an end of the line.
+// All cores read from the owner of the step's piece; the worst owner is at an end of the line.
 Ways ladder_ways(int cores) {
   return ways_of(cores, [](int) { return 0; });
 }
@@ -109,7 +109,7 @@ WaferCost simulate_baseline_gemm(const PlmrDevice& device, const GemmSize& size,
 
   const double product =
       (tiles.k + 2) * device.call_cycles.value + tiles.m * tiles.k * tiles.n * device.mac_cycles.value;
-  // Each step begins with all clocks alike and is like the one before: one is played, and counted as many times.
+  // All clocks are equal at the beginning of a step, and all steps are alike: simulate one and multiply.
   const auto steps = static_cast<double>(tiles.steps);
   PhasedClocks clocks(cores);
   const double compute = clocks.phase([&](int, int, double& clock) { clock += product; });
@@ -147,13 +147,13 @@ WaferCost simulate_baseline_gemv(const PlmrDevice& device, std::int64_t k, std::
   hold("x", rows);
   hold("y", 2 * columns);
   if (!is_t10) hold("B's copy", rows * columns);
-  budget.take_all_reduce(Axis::y, {.method = WaferAllReduce::pipeline});  // there and back, or questions and answers
+  budget.take_all_reduce(Axis::y, {.method = WaferAllReduce::pipeline});  // to the root and back; requests, replies
 
   PhasedClocks clocks(cores);
   const double compute = clocks.phase([&](int, int, double& clock) {
     clock += rows * (device.vector_slice_cycles.value + columns * device.mac_cycles.value);
   });
-  // A sum is handed from port to port and back; or cores read partial sums and weights in turn.
+  // t10 hands a sum from port to port and back; in ladder, cores read partial sums and weights one after the other.
   const double each = baseline_gemv_turn(device, k, n, cores, method);
   const double sums = clocks.phase([&](int, int y, double& clock) { clock += (y + 1) * each; });
   return {.breakdown = {{"compute", compute}, {is_t10 ? "relayed sums" : "remote reads", sums}},
@@ -173,7 +173,7 @@ std::vector<ComplianceRow> baseline_compliance(const PlmrDevice& device, int lin
                     .paths = ways.paths,
                     .routes = cost.routes,
                     .hops = static_cast<double>(ways.hops),
-                    .stages = static_cast<double>(ways.hops),  // relayed: there are fewer routes than ways
+                    .stages = static_cast<double>(ways.hops),  // relayed, since there are fewer routes than paths
                     .memory_tiles = cost.memory_bytes / kValueBytes,
                     .complies = method == WaferMethod::t10 ? "M R" : ""});
   }

@@ -1,17 +1,16 @@
-// The programs that wafer/cost/wafer_baselines.h costs, carried out on simulated cores: where a core's tiles live, who
-// sends to whom in each step, in which order what they share serves them, and what that takes of a core.
+// The baselines that wafer/cost/wafer_baselines.h costs, run on simulated cores: placement of tiles, transfers of each
+// step, the order in which shared resources serve cores, and the memory and routes that a core needs.
 //
-//   t10     Compute phases and exchange phases take turns, as on the machine that it was made for. Core numbers are a
-//           crossbar's ports: port p of a line of n cores lies at (p stride) mod n, stride being the number next to
-//           0.618 n that has no factor in common with n: an order as good as any where all are equally near. In an
-//           exchange each core takes the next tile of A from the port before it along x, and of B along y; those of B
-//           are the larger load, and pass the crossbar one after the other, in the order of their ports.
-//   ladder  A step is two reads and a product; every core of a row asks the core where the row's piece of A lives,
-//           which answers in turn; then every core of a column likewise for B. A read ends for all when the last has
-//           its copy: as threads of a grid that share a memory wait for each other.
+//   t10     Compute phases alternate with exchange phases, as on the machine T10 was made for. Cores are numbered by
+//           crossbar port: port p of a line of n cores lies at (p stride) mod n, where stride is the number nearest to
+//           0.618 n that is coprime with n. (On a crossbar all cores are equally near, so any order is as good.) In an
+//           exchange each core takes the next tile of A from the previous port along x, and of B along y. The tiles of
+//           B are the larger load; they pass the crossbar one after the other, in port order.
+//   ladder  A step is two reads and a tile GEMM. Every core of a row reads the row's piece of A from its owner, which
+//           serves the reads one after the other; every core of a column then reads B likewise. A read ends for all
+//           cores when the last one has its copy, as in a grid of threads that share a memory.
 //
-// Synchronisation is the programs' own, whatever the caller would have: results for dataflow, rendezvous and barrier
-// are one.
+// The programs have their own synchronisation: dataflow, rendezvous and barrier give the same results.
 #pragma once
 
 #include <vector>
@@ -21,14 +20,15 @@
 
 namespace heddle::mesh {
 
-// Throw as simulate_gemm does; InvalidArgument for `waferllm`. breakdown: as the closed form's.
+// Throw as simulate_gemm does, and InvalidArgument for `waferllm`. breakdown: as the analytical model's.
 WaferCost simulate_baseline_gemm(const PlmrDevice&, const GemmSize&, WaferMesh, WaferMethod);
 WaferCost simulate_baseline_gemv(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, WaferMethod);
 
-// Where port `port` of a line of `cores` lies.
+// Position of port `port` on a line of `cores`.
 int crossbar_place(int cores, int port);
 
-// Of their GEMMs: paths that a core would need had each way its own; hops and stages of the longest way.
+// For the baselines' GEMMs: the paths a core would need if each transfer had its own; hops and stages of the longest
+// path.
 std::vector<ComplianceRow> baseline_compliance(const PlmrDevice&, int line);
 
 }  // namespace heddle::mesh

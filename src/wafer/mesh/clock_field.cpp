@@ -30,7 +30,7 @@ HWY_INLINE Vector max3(Vector a, Vector b, Vector c) {
   return hn::Max(hn::Max(a, b), c);
 }
 
-// In place: what is read lies ahead of what is written.
+// In place: the values that are read lie ahead of those that are written.
 HWY_INLINE void shift_row(Ticks* row, const Ticks* next, const ShiftWeights& weights, Ticks x_weight, int height) {
   const Vector compute = set(weights.compute), from_next = set(x_weight);
   const Ticks* y_weight = weights.y.data();
@@ -43,8 +43,8 @@ HWY_INLINE void shift_row(Ticks* row, const Ticks* next, const ShiftWeights& wei
   }
 }
 
-// Step s of row x needs step s - 1 of rows x and x + 1 alone, so all steps follow each other down the rows while these
-// lie in the first-level cache. The rows that close the ring are copies, which each step leaves one of behind.
+// Step s of row x needs step s - 1 of rows x and x + 1 only. All steps therefore follow each other down the rows while
+// these are in the L1 cache. Copied ghost rows close the ring; each step uses up one of them.
 void shift_field(ClockField& field, const ShiftWeights& weights, int steps) {
   const int width = field.width(), height = field.height();
   for (int x = 0; x < steps; ++x) std::copy_n(field.row(x), height, field.row(width + x));
@@ -57,7 +57,7 @@ void shift_field(ClockField& field, const ShiftWeights& weights, int steps) {
     }
 }
 
-// In place, but arrivals along x: those of the step before lie in another row.
+// In place, except for arrivals along x: those of the step before lie in another row.
 struct RendezvousRow {
   Ticks* clock;
   const Ticks *next, *taken_x;
@@ -73,7 +73,7 @@ HWY_INLINE void rendezvous_row(const RendezvousRow& row, const Ticks* y_weights,
   arrived_y[-1] = arrived_y[height - 1];
   Vector taken_y = load(arrived_y - 1);
   for (int y = 0; y < height; y += step) {
-    const Vector taken_after = load(arrived_y + y + step - 1);  // before it is overwritten
+    const Vector taken_after = load(arrived_y + y + step - 1);  // read before it is overwritten
     const Vector along_x = hn::Add(hn::Max(load(row.next + y), load(row.taken_x + y)), x_weight);
     const Vector along_y = hn::Add(hn::Max(load(clock + y + 1), taken_y), load(y_weights + y));
     hn::StoreU(along_x, Lanes(), row.arrived_x + y);
@@ -83,8 +83,8 @@ HWY_INLINE void rendezvous_row(const RendezvousRow& row, const Ticks* y_weights,
   }
 }
 
-// As shift_field, but a row needs both neighbours' step before, so that copies close the ring at both ends. Of arrivals
-// along x every second step's are in the field, the others in a few rows beside it, as many as a wave's steps touch.
+// As shift_field, but a row needs the previous step of both neighbours, so ghost rows close the ring at both ends.
+// Arrivals along x alternate between the field and a few extra rows, as many as the steps of a wave touch.
 void rendezvous_field(ClockField& field, Rendezvous& arrived, const ShiftWeights& weights, int steps) {
   constexpr int kRows = ClockField::kGhostRows + 1;
   const int width = field.width(), height = field.height();
@@ -109,7 +109,7 @@ void rendezvous_field(ClockField& field, Rendezvous& arrived, const ShiftWeights
                       .x_weight = weights.x[static_cast<std::size_t>((x + width) % width)]},
                      weights.y.data(), height);
     }
-    if (const int done = wave - steps; steps % 2 != 0 && done >= 0 && done < width)  // whom nobody asks any more
+    if (const int done = wave - steps; steps % 2 != 0 && done >= 0 && done < width)  // rows that no later step reads
       std::copy_n(odd_row(done), height, arrived.x.row(done));
   }
 }
@@ -144,7 +144,7 @@ void chain_field(ClockField& field, const ClockField& sent, ClockField& sent_nex
       hn::StoreU(at, Lanes(), sent_next.row(x) + y);
     }
   }
-  // Back again. Beyond the root the sum comes from the line's end; at the root it comes from both.
+  // On the way back: beyond the root the sum comes from the end of the line; at the root it comes from both sides.
   for (int k = width - 1; k >= 0; --k) {
     const int x = chain.order[static_cast<std::size_t>(k)];
     const Ticks* from = k + 1 < width ? sent_next.row(chain.order[static_cast<std::size_t>(k + 1)]) : nullptr;

@@ -13,7 +13,7 @@
 namespace heddle::mesh {
 namespace {
 
-// The mesh that keeps accounts: what a program takes of a core, and the ways of one line along x.
+// A mesh that only counts: the memory and routes a program needs on a core, and the paths of one line along x.
 class AccountMesh {
  public:
   AccountMesh(const PlmrDevice& device, const Grid& grid) : grid_(grid), budget_(device, grid) {}
@@ -56,18 +56,18 @@ class AccountMesh {
   void multiply_vector(Tile, Tile, Tile) {}
 
   const CoreBudget& budget() const { return budget_; }
-  // That begin, end or pass at the busiest core: each origin's way to all others touches every core.
+  // Paths that begin, end or pass at the busiest core. The paths from each origin to all others touch every core.
   int paths() const {
     const int shifts = shifts_ ? shift_routes(grid_.cores.width, grid_.order) : 0;
     return std::max(shifts, static_cast<int>(origins_.size()));
   }
-  // Of a step, the longest way, and the stages on it.
+  // Hops of the longest path of a step, and the stages on it.
   int hops() const { return std::max(stages_, shifts_ ? longest_hop() : 0); }
   int stages() const { return stages_; }
 
  private:
   int core_of(int place) const { return grid_.ring_core(Axis::x, grid_.ring_position(Axis::x, place)); }
-  // More origins than routes: relayed in software, a stage a core.
+  // With more origins than routes the data are relayed in software, one stage per core.
   void add_origin(int place) {
     origins_.insert(place);
     add_chain(place);
@@ -108,7 +108,7 @@ std::string letters(bool latency, bool memory, bool routes) {
   return all;
 }
 
-// Hops or stages of an all-reduce: its time when nothing else takes any.
+// Hops or stages of an all-reduce: its time when everything else costs nothing.
 double critical_path(PlmrDevice device, int line, const AllReduceOptions& options, double alpha, double beta) {
   device.alpha_cycles.value = alpha;
   device.beta_cycles.value = beta;
@@ -144,7 +144,7 @@ ComplianceRow all_reduce_row(const PlmrDevice& device, const char* name, const A
 
 }  // namespace
 
-// What grows is seen on a line twice as long.
+// Growth is measured by comparing with a line twice as long.
 std::vector<ComplianceRow> gemm_compliance(const PlmrDevice& device, int line) {
   std::vector<ComplianceRow> rows;
   const PlmrDevice roomy = with_room_for(device, 2 * line);

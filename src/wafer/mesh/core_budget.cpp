@@ -14,13 +14,13 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr int kLaunchRoutes = 1;  // of what starts an all-reduce everywhere
+constexpr int kLaunchRoutes = 1;  // for the signal that starts an all-reduce everywhere
 
 std::string_view axis_name(Axis axis) {
   return axis == Axis::x ? "x" : "y";
 }
 
-// Colours of a K-tree among `cores`: a phase, a direction, and whether the sender is an even member of its phase.
+// Colours of a K-tree among `cores`: one per phase, direction, and parity of the sender's index in its phase.
 int k_tree_routes(int cores, int phases) {
   const auto tree = make_schedule<schedule::KTree>(cores, phases);
   std::set<std::tuple<int, bool, bool>> colours;
@@ -125,7 +125,8 @@ void CoreBudget::take(std::string_view what, int count, std::string_view cure) {
 
 int shift_routes(int cores, LineOrder order) {
   const Grid line{.cores = {cores, cores}, .columns = cores, .rows = cores, .order = order};
-  std::vector<int> change(static_cast<std::size_t>(cores) + 1);  // of the paths that touch a core, from the one before
+  // At a core, how many more paths touch it than touch the previous core.
+  std::vector<int> change(static_cast<std::size_t>(cores) + 1);
   for (int position = 0; position < cores; ++position) {
     const int a = line.ring_core(Axis::x, position), b = line.ring_core(Axis::x, (position + 1) % cores);
     ++change[static_cast<std::size_t>(std::min(a, b))];
@@ -141,7 +142,7 @@ int all_reduce_routes(int cores, const AllReduceOptions& options) {
     case WaferAllReduce::k_tree:
       require(options.phases >= 1, "a K-tree of {} phases", options.phases);
       return k_tree_routes(cores, options.phases);
-    case WaferAllReduce::pipeline:  // a chain to the root and a relay back
+    case WaferAllReduce::pipeline:  // a chain to the root, then a relay back
       return 2 * kRelayRoutes;
     case WaferAllReduce::ring:
       return shift_routes(cores, LineOrder::interleaved);

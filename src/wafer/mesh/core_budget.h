@@ -1,5 +1,6 @@
-// What a core has and a program takes of it: memory by tiles, routes by what moves. All cores run the same program, so
-// the account is kept once, of the busiest core. Throws InputError that names core, phase, need and budget.
+// The memory and routes of a core, and what a program uses of them: tiles use memory, transfers use routes. All cores
+// run the same program, so one account is kept, for the busiest core. Throws InputError that names core, phase, need
+// and budget.
 #pragma once
 
 #include <map>
@@ -21,22 +22,22 @@ class CoreBudget {
 
   // A tile at every place. Throws InvalidArgument unless rows and columns are positive.
   Tile allocate(std::string_view name, int rows, int columns, Buffers buffers);
-  // Bytes of a core that are no tile of a mesh. The handle has an id alone.
+  // Bytes of a core that are not a tile. Only the id of the handle is set.
   Tile hold(std::string_view name, double bytes);
   void release(Tile tile);
 
-  // Each takes its routes once an axis, however often it is called; all all-reduces share one that launches them.
+  // Each takes its routes once per axis, however often it is called. All all-reduces share the route that starts them.
   void take_shift(Axis axis);
   void take_relay(Axis axis);
   void take_chain(Axis axis);
   void take_exchange(Axis axis);
   void take_all_reduce(Axis axis, const AllReduceOptions& options);
 
-  double memory_bytes() const { return most_bytes_; }  // at its fullest
+  double memory_bytes() const { return most_bytes_; }  // the peak
   int routes() const { return routes_; }
 
  private:
-  void take(std::string_view what, int count, std::string_view cure = {});  // cure: ends the message
+  void take(std::string_view what, int count, std::string_view cure = {});  // cure: the end of the error message
 
   std::string device_name_;
   double sram_bytes_, free_routes_;
@@ -48,14 +49,13 @@ class CoreBudget {
   int routes_ = 0;
 };
 
-// Of what goes from neighbour to neighbour: one in, one out; software turns them where the way turns.
+// Routes of a relay between neighbours: one in, one out. Software switches them where the path turns.
 inline constexpr int kRelayRoutes = 2;
-// Routes that a line of `cores` needs, as its schedule's paths are: colours such that no two paths that begin, end or
-// pass at a core have the same. For paths along a line these are as many as meet in the busiest core.
+// Routes that the paths of a line's schedule need: colours such that no two paths that begin, end or pass at a core
+// share one. For paths along a line this is the number of paths at the busiest core.
 int shift_routes(int cores, LineOrder order);
-// Of an all-reduce: each member of a phase receives by one colour and sends by another, and all run the same program: a
-// colour for each direction, alternating between neighbours, in each phase that the schedule has; and the multicast's
-// two.
+// Routes of an all-reduce. A member of a phase receives on one colour and sends on another, and all cores run the same
+// program. So each phase needs a colour per direction, alternating between neighbours; the multicast needs two more.
 int all_reduce_routes(int cores, const AllReduceOptions& options);
 
 }  // namespace heddle::mesh

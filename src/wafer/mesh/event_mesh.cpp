@@ -1,4 +1,4 @@
-// The programs as steps and messages. event_run.cpp plays them.
+// Turns programs into steps and messages. event_run.cpp executes them.
 #include "wafer/mesh/event_mesh.h"
 
 #include <algorithm>
@@ -124,13 +124,13 @@ void EventMesh::shift_line(Tile tile, Axis axis, int line, int direction, const 
     };
     Message message{.words = words, .ramp = ramp_, .due = current_};
     message.payload = {.values_a_word = values_a_word_, .own = own, .arrive = arrive};
-    if (!last.messages.empty())  // what the receiver passed on before came out of the buffer that this one goes to
+    if (!last.messages.empty())  // the receiver's previous send must have left this buffer
       message.accept_sent = {last.messages[at(p)]};
     if (follows && sync_ == WaferSync::rendezvous) message.needs_received = message.accept_sent;
     sent[at(sender)] = add_message(straight(core_in_ring(axis, line, sender), to), std::move(message));
     CoreStep& next = step(current_ + 1).cores[at(to)];
     next.begin_received.push_back({sent[at(sender)], messages_.back().taken.size() - 1});
-    if (tiles > 1)  // its other places take over from one another, once the buffer's words have left
+    if (tiles > 1)  // the other places copy from each other, once the buffer's words have left
       next.as_begun.emplace_back([=, values = values_.get(), in = values_->current(tile)] {
         for (int k = p * tiles; k < (p + 1) * tiles; ++k)
           for (const int q : movers)
@@ -153,7 +153,7 @@ void EventMesh::shift(Tile tile, Axis axis) {
   values_->turn(tile);
 }
 
-// Each place goes the shorter way round.
+// Each place moves in the shorter direction.
 void EventMesh::skew(std::initializer_list<TileAxis> tiles) {
   close_step();
   for (int i = 1; i <= grid_.columns / 2; ++i) {
@@ -237,7 +237,7 @@ void EventMesh::reduce(Tile from, Tile into, Axis axis, Root root) {
   compute_ += grid_.tiles_along(across(axis)) * call_cycles_;
   const int cores = grid_.cores_along(axis), tiles = grid_.tiles_along(axis), width = grid_.tiles_along(across(axis));
   const auto root_of = [=, this](int place) { return root.in_line(place, grid_.places(axis)); };
-  // Of the places of a line across the axis, those whose roots are on the same core go together.
+  // Across the axis, places of a line whose roots are on the same core share a message.
   for (int place = 0; place < grid_.places(across(axis));) {
     const int line = place / width, first = place, top_position = grid_.ring_position(axis, root_of(place));
     while (place < (line + 1) * width && grid_.ring_position(axis, root_of(place)) == top_position) ++place;
@@ -286,14 +286,14 @@ void EventMesh::reduce(Tile from, Tile into, Axis axis, Root root) {
 }
 
 void EventMesh::gather(Tile from, std::span<const Tile> all, Axis axis) {
-  if (compute_ > 0) close_step();  // another axis's gather goes on at once
+  if (compute_ > 0) close_step();  // gathers along different axes may overlap
   budget_.take_relay(axis);
   const int cores = grid_.cores_along(axis), tiles = grid_.tiles_along(axis), width = grid_.tiles_along(across(axis));
   const int words = words_of(from, axis) * tiles;
   step(current_ + 1).compute += std::lround(1.0 * (cores - 1) * grid_.tiles_a_core() * call_cycles_);
   for (int line = 0; line < grid_.cores_along(across(axis)); ++line) {
     const int first_across = position_of(across(axis), line) * width;
-    // Of a message, tiles by place along the axis, and of each by place across.
+    // A message holds tiles ordered by place along the axis, then by place across.
     const auto own = [=, values = values_.get(), in = values_->current(from), number = values_a_word_](int position,
                                                                                                        int value) {
       const auto [n, element, exists] = EventValues::numbered(from, number, value);

@@ -1,17 +1,17 @@
-// The oracle: the same programs with every word on its way, cycle by cycle, for meshes to 32 x 32. Slow and plain.
+// The oracle: simulates the same programs word by word and cycle by cycle, for meshes up to 32 x 32. Slow and simple.
 //
-// A channel is a colour on a fixed path of neighbouring cores. A link takes one word a cycle and direction, for
-// whichever of its channels comes first in turn; a word needs alpha cycles a link, a message ramps once. Each router on
-// the path has a queue for the channel, and when the next one is full the word stays: so a core that is not ready holds
-// up what lies behind it. A multicast's word goes on when the core it passes has taken it. A core takes a word a cycle
-// from each neighbour.
+// A channel is a colour on a fixed path of neighbouring cores. A link carries one word a cycle and direction; its
+// channels share it round robin. A word needs alpha cycles a link; a message pays its ramp once. Each router on the
+// path has a queue per channel. A word stays while the next queue is full, so a core that is not ready blocks what lies
+// behind it. A word of a multicast goes on when the core it passes has taken it. A core takes a word a cycle from each
+// neighbour.
 //
-// A word carries its values (event_values.h): read where it leaves, added up where it is passed on, written where it is
-// taken. So the numbers that a program ends with are those of the words as they came.
+// A word carries values (event_values.h): they are read when it leaves, added when it is passed on, written when it is
+// taken. The results of a program therefore depend on the order in which words really arrived.
 //
-// A core takes its steps one after the other: it begins when the tiles of the step are there and its buffers are free,
-// sends, computes, and passes sums on. Where wafer_cost.h charges a stage beta, that is the time between a word's
-// arrival and its departure with something added. alpha, beta and ramps are whole cycles here.
+// A core executes its steps in order: it begins when the tiles of the step have arrived and its buffers are free, then
+// sends, computes and passes sums on. The stage beta that wafer_cost.h charges is here the time between the arrival of
+// a word and its departure with a value added. alpha, beta and ramps are whole cycles here.
 #pragma once
 
 #include <cstdint>
@@ -63,10 +63,10 @@ class EventMesh {
   void multiply_add(Tile a, Tile b, Tile c, Operand operand);
   void multiply_vector(Tile x, Tile b, Tile y);
 
-  // Runs the whole program, once; the cycle in which the last core is done. Throws Failure when it does not end.
+  // Runs the whole program, once. Returns the cycle in which the last core is done. Throws Failure if it does not end.
   std::int64_t cycles();
 
-  // Element (r, c) of place (i, j): before any operation, to be set; after cycles(), what the program made of it.
+  // Element (r, c) of place (i, j): its input before any operation; its result after cycles().
   float& value(Tile tile, int i, int j, int r, int c) { return values_->at(tile, i, j, r, c); }
 
  private:
@@ -76,19 +76,21 @@ class EventMesh {
     int channel = 0, step = 0, words = 0;
     When when = When::begins;
     int delay = 0, ramp = 0;
-    std::vector<int> parents;  // messages to the sender, which this one passes on
+    std::vector<int> parents;  // messages to the sender that this one passes on
     Follows follows = Follows::word_by_word;
-    When accepted = When::begins;                  // what a receiver must have done before it takes the words
-    std::vector<int> needs_received, accept_sent;  // other messages, before it leaves and before it is taken
-    std::vector<int> all_begun;                    // cores, before it leaves
-    int due = 0;                                   // the step that a barrier ends with it
+    When accepted = When::begins;  // what a receiver must have done before it accepts words
+    // Other messages: those that must have arrived before this one leaves, those that must have left before it is
+    // accepted.
+    std::vector<int> needs_received, accept_sent;
+    std::vector<int> all_begun;  // cores that must have begun before it leaves
+    int due = 0;                 // the step whose barrier waits for it
     Payload payload = {};
 
-    std::vector<float> carried;  // values, as its words have left
+    std::vector<float> carried;  // values of words that have left
     int injected = 0;
-    std::vector<std::int64_t> arrivals;  // of words at the path's end
-    std::vector<int> taken;              // words, by the core's index in the path
-    int copies_left = 0;                 // words still to be taken, at all cores that take them
+    std::vector<std::int64_t> arrivals;  // of words at the end of the path
+    std::vector<int> taken;              // words, by index of the core in the path
+    int copies_left = 0;                 // words still to be taken, summed over all cores that take them
   };
   struct Word {
     int message;
@@ -102,12 +104,12 @@ class EventMesh {
   };
   struct Receipt {
     int message;
-    std::size_t place;  // of the core in its path
+    std::size_t place;  // of the core in the channel's path
   };
   struct CoreStep {
     std::vector<Receipt> begin_received, compute_received;
     std::vector<int> begin_sent, compute_sent;
-    std::vector<std::function<void()>> as_begun;  // what it does with its values as it begins
+    std::vector<std::function<void()>> as_begun;  // what the core does with its values when it begins
   };
   struct Step {
     std::int64_t compute = 0, compute_delay = 0;
@@ -122,25 +124,25 @@ class EventMesh {
     std::vector<std::int64_t> begun, computed;  // by step
   };
 
-  // Building.
+  // Building the program.
   Step& step(int index);
   void close_step();
   int words_of(Tile tile, Axis axis) const;
-  int core_at(Axis axis, int line, int core) const;           // of the physical mesh
-  int core_in_ring(Axis axis, int line, int position) const;  // both by their places in the rings
-  int position_of(Axis axis, int core) const;                 // in the ring, of the core with that number in the line
+  int core_at(Axis axis, int line, int core) const;           // in the physical mesh
+  int core_in_ring(Axis axis, int line, int position) const;  // line and position are ring positions
+  int position_of(Axis axis, int core) const;                 // ring position of the core with that number in the line
   int along(Axis axis, int core) const { return axis == Axis::x ? core % grid_.cores.width : core / grid_.cores.width; }
   std::vector<int> straight(int from, int to) const;
   int add_message(const std::vector<int>& path, Message message, bool is_multicast = false);
-  // What the places of a core line hold, those `movers` across the axis, goes on by one place of the ring: to the place
-  // before for direction 1, to the next for -1.
+  // Moves the tiles of a core line, at the places `movers` across the axis, by one place of the ring: to the previous
+  // place for direction 1, to the next for -1.
   void shift_line(Tile tile, Axis axis, int line, int direction, const std::vector<int>& movers);
-  // From the line's core number `from` to all others; says which messages that takes.
+  // From core `from` of the line to all others. Returns the messages.
   std::vector<int> multicast(Axis axis, int line, int from, const Message& message);
-  void await_multicast(int message);  // in the next step, all who get it
+  void await_multicast(int message);  // all receivers wait for it in the next step
   void for_places(int core, const std::function<void(int i, int j)>& work) const;
 
-  // A line of an all-reduce: what its cores hold, by their numbers in the line, and where the result goes.
+  // One line of an all-reduce: the tiles of its cores, by number in the line, and the destination of the result.
   struct ReducedLine {
     Axis axis;
     int line, values;
@@ -149,13 +151,13 @@ class EventMesh {
     Reduction reduction;
   };
   Payload summand(const ReducedLine& line, int core, int values_a_word = 1) const;
-  Payload result(const ReducedLine& line, int core, int values_a_word) const;  // that the core sends to all
+  Payload result(const ReducedLine& line, int core, int values_a_word) const;  // what the core sends to all
   void send_to_all(const ReducedLine& line, int root, const Message& message);
   void k_tree(const ReducedLine& line, int phases);
   void pipeline(const ReducedLine& line);
   void ring(const ReducedLine& line);
 
-  // Running.
+  // Running the program.
   bool is_received(const Receipt& receipt) const;
   bool is_everywhere(int message) const { return messages_[static_cast<std::size_t>(message)].copies_left == 0; }
   bool is_sent(int message) const;
@@ -175,27 +177,27 @@ class EventMesh {
   CoreBudget budget_;
   int alpha_, beta_, ramp_;
   int values_a_word_;
-  std::unique_ptr<EventValues> values_;  // closures of messages and steps know where it is
+  std::unique_ptr<EventValues> values_;  // on the heap: closures of messages and steps hold its address
   double link_bytes_, call_cycles_, mac_cycles_, vector_slice_cycles_;
 
   std::vector<Step> steps_;
-  int current_ = 0;    // the step that is being written
-  bool open_ = false;  // something has been
+  int current_ = 0;    // the step under construction
+  bool open_ = false;  // whether that step has content
   double compute_ = 0;
   std::vector<Message> messages_;
   std::vector<Channel> channels_;
-  std::map<std::vector<int>, int> channel_of_;  // path, and a last element that tells multicasts apart
+  std::map<std::vector<int>, int> channel_of_;  // key: the path, and a last element that tells multicasts apart
   struct LastShift {
     int step = -2;
-    std::vector<int> messages;  // by their senders' ring positions
+    std::vector<int> messages;  // by ring position of the sender
   };
   std::map<std::tuple<Axis, int, int>, LastShift> last_shift_;  // by line and direction
 
   std::int64_t now_ = 0;
   std::vector<Core> cores_;
   std::map<std::pair<int, int>, std::int64_t> link_used_;
-  std::vector<int> due_left_, computing_left_;  // by step: messages that a barrier awaits, cores that compute
-  int finished_steps_ = 0, left_ = 0;           // left_: messages
+  std::vector<int> due_left_, computing_left_;  // by step: messages that a barrier waits for; cores that compute
+  int finished_steps_ = 0, left_ = 0;           // left_: messages not yet delivered
   std::size_t turn_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The oracle at work: cores and channels, cycle by cycle. event_mesh.cpp has what they are given to do.
+// Runs the oracle: cores and channels, cycle by cycle. event_mesh.cpp builds their work.
 #include <algorithm>
 
 #include "base/error.h"
@@ -8,7 +8,7 @@ namespace heddle::mesh {
 namespace {
 
 constexpr std::int64_t kLongestRun = 4'000'000;
-constexpr int kQueueWords = 4;  // of a router, beside those that are on the link into it
+constexpr int kQueueWords = 4;  // per router, beside the words on the incoming link
 
 std::size_t slot(int index) {
   return static_cast<std::size_t>(index);
@@ -165,11 +165,11 @@ std::int64_t EventMesh::cycles() {
   left_ = static_cast<int>(messages_.size());
   for (Message& message : messages_) {
     ++due_left_[slot(message.due)];
-    // A vector's last word may be half empty, and what it is passed on in may count that half.
+    // The last word of a vector may be half empty; a message that passes it on may count the missing half.
     message.carried.assign(slot(message.words * message.payload.values_a_word + 1), 0);
   }
   for (;; ++now_) {
-    for (int before = -1; before != finished_steps_;) {  // again, when a barrier has opened
+    for (int before = -1; before != finished_steps_;) {  // again after a barrier has opened
       before = finished_steps_;
       for (int core = 0; core < cores; ++core) advance_core(core);
       while (finished_steps_ < steps && computing_left_[slot(finished_steps_)] == 0 &&

@@ -126,11 +126,11 @@ void EventMesh::send_to_all(const ReducedLine& line, int root, const Message& me
   }
 }
 
-// A chunk a core. In the first size - 1 steps chunks are added up as they go round, in the others they are handed on.
+// One chunk per core. The first size - 1 steps add chunks up around the ring; the others distribute the results.
 void EventMesh::ring(const ReducedLine& line) {
   const auto order = make_schedule<schedule::TwoHop>(grid_.cores_along(line.axis));
   const int words = (line.values + 2 * order.size - 1) / (2 * order.size), chunk_values = 2 * words;
-  std::vector<int> before(number(order.size), -1);  // what each core got in the step before
+  std::vector<int> before(number(order.size), -1);  // the message that each core received in the step before
   for (int i = 0; i < 2 * order.steps(); ++i) {
     std::vector<int> now(number(order.size));
     for (int core = 0; core < order.size; ++core) {

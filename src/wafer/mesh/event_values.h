@@ -1,7 +1,7 @@
-// What the words of the discrete-event mesh carry (event_mesh.h): the values of every place's tiles, in float32, in the
-// buffers between which its programs turn. Which buffer an operation finds a tile in is known when the operation is
-// written down; what lies there, when its word leaves or its core computes. So a core that overwrote a buffer too early
-// would be found out by its numbers.
+// The values that the words of the discrete-event mesh carry (event_mesh.h): every place's tiles in float32, in both
+// buffers of a double-buffered tile. An operation chooses its buffer when the program is built; it reads the values
+// when the word leaves or the core computes. A core that overwrites a buffer too early therefore produces wrong
+// results.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace heddle::mesh {
 
-// The values of a message, numbered as its words come by. `own` is what its sender adds to what it passes on of its
-// parents; none: nothing. `sent` is told what leaves, `arrive` at each core that takes a word, with its index in the
-// path; none: a parent of others alone. All may be asked for values that pad a tile to whole words, which are zeros and
-// arrive nowhere.
+// The values of a message, numbered in the order of its words. `own` is what the sender adds to the values of the
+// message's parents; null: nothing. `sent` is called as a value leaves. `arrive` is called at each core that takes a
+// word, with the core's index in the path; null: only other messages use this one. Indices that pad a tile to whole
+// words may be passed to all of them: these values are zero and are not stored.
 struct Payload {
   int values_a_word = 1;
   Reduction reduction = Reduction::sum;
@@ -30,23 +30,23 @@ class EventValues {
   explicit EventValues(const Grid& grid) : grid_(grid) {}
 
   void allocate(Tile tile);  // zeros
-  // Where the operations so far leave it: element (r, c) of place (i, j).
+  // Element (r, c) of place (i, j), as the operations so far leave it.
   float& at(Tile tile, int i, int j, int r, int c);
 
-  // Which buffer each place's tile is in, as of now.
+  // The buffer of each place's tile at this moment.
   using Buffers = std::shared_ptr<const std::vector<std::uint8_t>>;
   Buffers current(Tile tile) const { return tiles_[index(tile)].current; }
-  // The others of the places of a line across `axis`, or of all, from now on.
+  // From now on the places of a line across `axis`, or all places, use their other buffer.
   void turn(Tile tile, Axis axis, int across);
   void turn(Tile tile);
 
-  // Element of the tile at a place, by its places along `axis` and across it, in the buffer that `in` says, or in the
-  // other.
+  // Element of the tile at a place, given by its position along `axis` and across it: in the buffer that `in` names, or
+  // in the other one.
   float& element(Tile tile, const Buffers& in, Axis axis, int along, int across, int element);
   float& other_element(Tile tile, const Buffers& in, Axis axis, int along, int across, int element);
 
-  // Whether value `value` of tiles that lie one after the other, each in whole words, is one, and of which tile and
-  // element.
+  // Maps value number `value` of consecutive tiles, each padded to whole words, to tile and element; exists is false
+  // for padding.
   struct Numbered {
     int tile, element;
     bool exists;

@@ -1,6 +1,6 @@
-// GEMMs as programs (WaferLLM, section 5). C [m, n] = A [m, k] B [k, n] in tiles of ceil(size / P): block (i, j) of A
-// lies at place (i, j), with m along y and k along x; of B with k along y and n along x; of C with m along y and n
-// along x. What sizes leave over is zeros. a and b end as the last step leaves them (as they were after alignment).
+// GEMMs as mesh programs (WaferLLM, section 5). C [m, n] = A [m, k] B [k, n] in tiles of ceil(size / P), padded with
+// zeros. Block (i, j) lies at place (i, j): A has m along y and k along x, B has k along y and n along x, C has m along
+// y and n along x. After the last step a and b stay shifted as they are (as after alignment).
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace heddle::mesh {
 
-// aligned: place (i, j) holds already what skew would bring there; weights are placed so when they are loaded.
+// aligned: place (i, j) already holds what skew would move there. Weights are loaded this way.
 enum class Placement : std::uint8_t { natural, aligned };
 
 struct GemmPlacement {
@@ -24,7 +24,7 @@ constexpr LineOrder line_order(WaferGemm method) {
   return method == WaferGemm::mesh_gemm || method == WaferGemm::gemm_t ? LineOrder::interleaved : LineOrder::natural;
 }
 
-// MeshGEMM (5.3), where the mesh's lines are interleaved; Cannon, where they are natural. a, b: two buffers.
+// MeshGEMM (5.3) on interleaved lines; Cannon on natural ones. a, b: two buffers each.
 template <Mesh M>
 void mesh_gemm(M& mesh, Tile a, Tile b, Tile c, GemmPlacement placement = {}) {
   mesh.clear(c);
@@ -45,8 +45,8 @@ void mesh_gemm(M& mesh, Tile a, Tile b, Tile c, GemmPlacement placement = {}) {
   });
 }
 
-// C = A B^T (5.4) with B [n, k] placed as A is, neither transposed nor aligned. b, partial: two buffers; partial: like
-// c.
+// C = A B^T (5.4) with B [n, k] placed like A, neither transposed nor aligned. b, partial: two buffers each; partial
+// has the shape of c.
 template <Mesh M>
 void gemm_t(M& mesh, Tile a, Tile b, Tile partial, Tile c) {
   mesh.phase("compute-shift loop");
@@ -58,7 +58,7 @@ void gemm_t(M& mesh, Tile a, Tile b, Tile partial, Tile c) {
   });
 }
 
-// SUMMA: in step t all rows get A's column of tiles t, all columns B's row t. row, column: like a, b.
+// SUMMA: in step t all rows get column t of A's tiles, all columns row t of B's. row, column: shaped like a and b.
 template <Mesh M>
 void summa(M& mesh, Tile a, Tile b, Tile row, Tile column, Tile c) {
   mesh.clear(c);
@@ -70,7 +70,7 @@ void summa(M& mesh, Tile a, Tile b, Tile row, Tile column, Tile c) {
   });
 }
 
-// All-gather GEMM: P tiles of A and of B on every core. rows, columns: P tiles like a, and like b.
+// All-gather GEMM: every core holds P tiles of A and of B. rows: P tiles like a; columns: P tiles like b.
 template <Mesh M>
 void all_gather_gemm(M& mesh, Tile a, Tile b, const std::vector<Tile>& rows, const std::vector<Tile>& columns, Tile c) {
   mesh.clear(c);
@@ -88,7 +88,7 @@ struct GemmTiles {
   Tile a, b, c;
 };
 
-// The tiles of a GEMM, before its operands are loaded. GEMM-T's b is [n, k].
+// The tiles of a GEMM, before its operands are loaded. For GEMM-T, b is [n, k].
 template <Mesh M>
 GemmTiles allocate_gemm(M& mesh, const GemmSize& size, WaferGemm method) {
   mesh.phase("allocation");
@@ -103,7 +103,7 @@ GemmTiles allocate_gemm(M& mesh, const GemmSize& size, WaferGemm method) {
           .c = mesh.allocate("C", m, n, Buffers::one)};
 }
 
-// Allocates what the method needs beside its operands, and runs it.
+// Allocates the buffers that the method needs beside its operands, and runs it.
 template <Mesh M>
 void run_gemm(M& mesh, const GemmTiles& t, WaferGemm method, GemmPlacement placement = {}) {
   const auto stack = [&](const char* name, Tile like) {

@@ -1,7 +1,6 @@
-// MeshGEMV (WaferLLM, section 6): y [n] = x [k] B [k, n]. k lies along `axis`, n across it; x is the same in all lines
-// that run along the axis, and y, which the all-reduce makes whole, the same at all places of such a line. So the next
-// GEMV runs along the other axis and nothing is transposed. Tiles are ceil(size / places) wide; what is left over is
-// zeros.
+// MeshGEMV (WaferLLM, section 6): y [n] = x [k] B [k, n], with k along `axis` and n across it. All lines along the axis
+// hold the same x. The all-reduce completes y and leaves it at all places of such a line. The next GEMV can therefore
+// run along the other axis without a transpose. Tiles are ceil(size / places) wide, padded with zeros.
 #pragma once
 
 #include "wafer/mesh/gemm.h"

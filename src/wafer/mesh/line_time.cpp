@@ -12,8 +12,8 @@ namespace heddle::mesh {
 namespace {
 
 struct LineCosts {
-  double alpha, beta, ramp, value_cycles;  // the last: to pass on and add a value
-  double waits;                            // for how much of a way a stage waits beside going it
+  double alpha, beta, ramp, value_cycles;  // value_cycles: to pass on a value and add to it
+  double waits;                            // extra waiting of a stage, as a fraction of the time of its path
 
   LineCosts(const PlmrDevice& device, WaferSync sync)
       : alpha(device.alpha_cycles.value),
@@ -112,7 +112,7 @@ double exchange_latency(const PlmrDevice& device, const Grid& grid, Axis axis, d
   double latest = 0;
   for (std::vector<double>* loads : {&upwards, &downwards}) {
     if (loads == &downwards) std::ranges::reverse(*loads);
-    double end = 0;  // of the link before
+    double end = 0;  // of the previous link
     for (const double load : *loads) {
       end = load > 0 ? std::max(end + stage, load + stage) : 0;
       latest = std::max(latest, end);

@@ -1,5 +1,5 @@
-// How the max-plus mesh keeps its clocks within 32 bits, and what moves all of them at once. max_plus_mesh.cpp has the
-// programs' operations.
+// Keeps the clocks of the max-plus mesh within 32 bits, and has what moves all clocks at once. max_plus_mesh.cpp has
+// the operations of programs.
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +8,7 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr double kRoom = 1 << 28;  // ticks; half of what a clock may reach, for what no bound foresees
+constexpr double kRoom = 1 << 28;  // ticks; half of a clock's range, as a reserve for what no bound foresees
 
 }  // namespace
 

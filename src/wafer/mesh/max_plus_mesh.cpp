@@ -117,7 +117,7 @@ void MaxPlusMesh::all_reduce(Tile tile, Axis axis, Reduction, const AllReduceOpt
   std::vector<double> begin(subscript(cores)), before, end;
   for (int line = 0; line < lines; ++line) {
     for (int p = 0; p < cores; ++p) begin[subscript(grid_.ring_core(axis, p))] = clock_of(line, p) / scale_;
-    if (begin != before) {  // lines that begin alike end alike
+    if (begin != before) {  // lines that begin at the same times also end at the same times
       end = before = begin;
       mesh::all_reduce(device_, end, values, options);
     }
@@ -150,7 +150,7 @@ int MaxPlusMesh::steps_alike(const Step& step) const {
   int alike = std::numeric_limits<int>::max();
   for (const Movement& b : step.broadcasts) {
     const int tiles = grid_.tiles_along(b.axis);
-    alike = std::min(alike, tiles - b.root.place % tiles);  // until another core is the root
+    alike = std::min(alike, tiles - b.root.place % tiles);  // until the root moves to another core
   }
   return alike;
 }
@@ -197,7 +197,7 @@ int MaxPlusMesh::run(int steps) {
       while (before.size() < fields.size()) before.emplace_back(clock_.width(), clock_.height());
       for (std::size_t i = 0; i < fields.size(); ++i) copy(*fields[i], before[i]);
     }
-    advance(step, shift_weights(step), now);  // in ticks as long as they now are
+    advance(step, shift_weights(step), now);  // weights in the current length of a tick
     bound_ += now * longest * scale_;
     core_steps_ += std::int64_t{now} * grid_.cores.width * grid_.cores.height;
     done += now;

@@ -1,18 +1,18 @@
-// The mesh that tells the time: a clock a core, and each step of a program moves all clocks by a max-plus recurrence
-// (clock_field.h). What a step costs is what wafer_cost.h charges; words travel as a whole, links are never shared
-// (that INTERLEAVE lets no link carry two messages is proved in schedule/two_hop.h), and queues hold what is on its
-// way. The discrete-event mesh is there to say how far that is right.
+// The mesh that measures time: one clock per core, advanced at each step of a program by a max-plus recurrence
+// (clock_field.h). A step costs what wafer_cost.h charges. Words travel as a whole, queues are unbounded, and links are
+// never shared (schedule/two_hop.h proves that in INTERLEAVE no link carries two messages). The discrete-event mesh
+// measures how accurate that is.
 //
-// Of each operation (W: the cycles in which its words pass a link, way: hops alpha + ramps):
-//   shift      arrives W + way after its sender's step began. rendezvous: it leaves only when the tile that its
-//              receiver sent on in the step before, out of the buffer it goes to, has arrived.
-//   broadcast  a core goes on W + beta + ramps after the first word, which takes distance alpha from the root; so
-//              multiplication comes after it. rendezvous: it leaves when all cores of the line are at that step.
-//   reduce     each core of the chain passes on its sum alpha + beta after it has got it; the next step's sum follows
-//              W + beta + ramps behind. The buffer is free for the step after the next one. Along x only.
-//   gather     N - 1 relays of W + alpha + beta; those that follow each other along different axes go on at once
-//   exchange, all_reduce as line_time.h says
-// barrier: all cores begin a step when the last one could.
+// Operations (W: cycles in which the words pass a link; path: hops alpha + ramps):
+//   shift      arrives W + path after its sender's step began. rendezvous: leaves only when the tile that its receiver
+//              sent in the previous step, from the destination buffer, has arrived.
+//   broadcast  a core continues W + beta + ramps after the first word, which takes distance alpha from the root; so
+//              multiplication comes after it. rendezvous: leaves when all cores of the line are at that step.
+//   reduce     each core of the chain passes on its sum alpha + beta after it has got it; the sum of the next step
+//              follows W + beta + ramps behind. The buffer is free for the step after the next one. Along x only.
+//   gather     N - 1 relays of W + alpha + beta; consecutive gathers along different axes overlap
+//   exchange, all_reduce   see line_time.h
+// barrier: all cores begin a step when the last one is ready.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@
 
 namespace heddle::mesh {
 
-// steady: as soon as eight steps add the same time to all cores, the rest is multiplied out, which is exact.
+// steady: once eight steps add the same time to all cores, the remaining steps are extrapolated, which is exact.
 enum class Stop : std::uint8_t { steady, never };
 
 struct MaxPlusOptions {
@@ -65,12 +65,12 @@ class MaxPlusMesh {
   void multiply_add(Tile a, Tile b, Tile c, Operand operand);
   void multiply_vector(Tile x, Tile b, Tile y);
 
-  // Of the last core, from the beginning.
+  // Time of the last core since the beginning.
   double cycles();
-  // "compute", of one core, and under each phase's name what it took beyond; phases that took nothing are left out.
+  // "compute" of one core, and under each phase's name the time beyond it. Phases without time are left out.
   std::vector<WaferCost::Part> breakdown();
   const CoreBudget& budget() const { return budget_; }
-  // Cores times steps that were taken one by one.
+  // Cores times simulated steps (without extrapolated ones).
   std::int64_t core_steps() const { return core_steps_; }
 
  private:
@@ -89,24 +89,24 @@ class MaxPlusMesh {
   double link_cycles(Tile tile) const;  // of one tile
   Movement movement(Tile tile, Axis axis, Root root = {});
 
-  int run(int steps);  // takes 1 to `steps` steps as step_ says, empties it, says how many
-  void finish();       // what is not yet in the clocks
+  int run(int steps);  // takes 1 to `steps` steps of step_ and empties it; returns how many
+  void finish();       // applies what is not yet in the clocks
   void finish_gathers();
-  void drain();  // waits for a chain's last sums, forgets what is between steps
+  void drain();  // waits for the last sums of a chain; forgets state between steps
 
   ShiftWeights shift_weights(const Step& step) const;
-  int steps_alike(const Step& step) const;  // that may follow with the same weights
+  int steps_alike(const Step& step) const;  // how many of the next steps have the same weights
   void advance(const Step& step, const ShiftWeights& weights, int steps);
   void advance_rendezvous(const ShiftWeights& weights, int steps);
   void advance_chain(const Step& step, const ShiftWeights& weights);
   void advance_broadcast(const Step& step);
-  // Whether all that a next step depends on is where `before` was, but for the same time, which is added to `gained`.
+  // Whether the state that the next step depends on equals `before` plus one constant; adds that constant to `gained`.
   bool is_steady(const std::vector<ClockField>& before, Ticks& gained) const;
   std::vector<const ClockField*> state() const;
   std::vector<ClockField*> arrivals();
 
-  // max_plus_clocks.cpp.
-  // Every clock of a line becomes the line's latest and that line's delay; of several axes the later counts.
+  // Implemented in max_plus_clocks.cpp.
+  // Every clock of a line becomes the latest of the line plus the line's delay; with several axes the later one counts.
   struct LineDelays {
     Axis axis;
     std::vector<double> cycles;
@@ -115,7 +115,7 @@ class MaxPlusMesh {
   std::vector<Ticks> latest_of_lines(Axis axis) const;  // by the index across
   void all_at_the_latest();
 
-  void make_room(double cycles);  // for clocks to advance so far: moves the base, makes ticks longer
+  void make_room(double cycles);  // lets clocks advance this far: moves the base, makes ticks longer
   void rebase();
   void scale_by(double factor);
   Ticks ticks(double cycles) const;
@@ -129,10 +129,10 @@ class MaxPlusMesh {
 
   ClockField clock_;
   std::optional<Rendezvous> rendezvous_;
-  std::optional<std::pair<ClockField, ClockField>> sent_;  // by the chain of the step before, and of this one
+  std::optional<std::pair<ClockField, ClockField>> sent_;  // by the chain of the previous step, and of this one
   double scale_ = 1024;                                    // ticks a cycle
-  double base_ = 0;                                        // cycles at which clocks are 0
-  double bound_ = 0;                                       // ticks: no clock is above
+  double base_ = 0;                                        // the cycle at which clocks are 0
+  double bound_ = 0;                                       // ticks: upper bound of all clocks
   Ticks freed_ = 0;                                        // of the last chain
 
   std::vector<WaferCost::Part> phases_;

@@ -1,7 +1,7 @@
-// What a program on a mesh may say. A program is a template over a Mesh and runs on three of them: MaxPlusMesh gives
-// its cycles, EventMesh the cycles of a small mesh word by word (the oracle), ValueMesh the numbers. All cores run the
-// same program; a tile is a matrix of the same shape at every place (grid.h). Values are those of doing one operation
-// after the other; time is not: within a step of `repeat` what the operations' contracts allow goes on at once.
+// The operations of a mesh program. A program is a template over a Mesh and runs on three of them: MaxPlusMesh computes
+// its cycles, EventMesh the cycles of a small mesh word by word (the oracle), ValueMesh its values. All cores run the
+// same program; a tile is a matrix of the same shape at every place (grid.h). Values are those of executing operations
+// one after the other. In time, operations within a step of `repeat` overlap as their contracts allow.
 #pragma once
 
 #include <concepts>
@@ -15,20 +15,20 @@
 
 namespace heddle::mesh {
 
-// A handle. rows x columns values of fp16, as far as memory and words are concerned, at each place.
+// A handle: rows x columns values at each place. They count as fp16 for memory and words.
 struct Tile {
   int id = -1;
   int rows = 0, columns = 0;
 };
 
-// A tile that is shifted, or reduced while the next one is computed, has two.
+// A tile that is shifted, or reduced while the next one is computed, needs two.
 enum class Buffers : std::uint8_t { one = 1, two = 2 };
 
 enum class Operand : std::uint8_t { as_is, transposed };
 
 enum class Reduction : std::uint8_t { sum, maximum };
 
-// The place of a line from which is broadcast, or at which a sum arrives.
+// The place of a line that a broadcast comes from or a sum goes to.
 struct Root {
   int place = 0;
   int per_line = 0;
@@ -40,7 +40,7 @@ struct Root {
   int in_line(int line, int places) const { return static_cast<int>((std::int64_t{line} * per_line + place) % places); }
 };
 
-// Row from_row of the tile at from_place goes to row to_row of the one at to_place, in each line along an axis.
+// In each line along an axis, row from_row of the tile at from_place moves to row to_row of the tile at to_place.
 struct RowMove {
   int from_place = 0, from_row = 0, to_place = 0, to_row = 0;
 };
@@ -50,33 +50,33 @@ struct TileAxis {
   Axis axis;
 };
 
-// Indices: a place is (i, j), i its row along y, j its column along x; N places a line; all mod N.
+// Indices: a place is (i, j), with row i along y and column j along x; N places a line; all mod N.
 //
-//   phase(name)        what follows is called that in errors and breakdowns
-//   allocate, release  Throws InputError that names core, phase, need and budget when a core's memory does not suffice.
-//                      Values begin as zeros.
-//   repeat(n, body)    body(0) ... body(n - 1), all of the same operations: a step each. A mesh that tells the time
-//                      only may stop calling it once every step takes as long as the one before.
+//   phase(name)        names what follows in errors and breakdowns
+//   allocate, release  Values begin as zeros. Throws InputError that names core, phase, need and budget when a core's
+//                      memory does not suffice.
+//   repeat(n, body)    body(0) ... body(n - 1), one step each, all with the same operations. A mesh that only measures
+//                      time may stop calling it once every step takes as long as the one before.
 //   skew({{t, axis}})  each t, all at once: along x (i, j) gets what (i, i + j) held; along y what (i + j, j) held
 //   shift(t, axis)     each place gets what its successor in the ring held: along x (i, j) gets (i, j + 1)'s. Overlaps
 //                      with the rest of the step. Routes of the axis: one in, one out, one that passes.
-//   broadcast(from, into, axis, root)  into of all places of a line gets from of its root. into is overwritten, so this
-//                      waits for the line's work on it. Relayed: routes one in, one out.
-//   reduce(from, into, axis, root)     into of a line's root gets the sum of the line's from; other places keep theirs.
-//                      A chain from both ends of the line; overlaps with the next step. Routes one in, one out.
-//   gather(from, all, axis)            all[k] gets from of the line's place k. Relayed, N - 1 steps.
-//   exchange(from, into, axis, moves)  rows of from go where moves say; rows of into that none names keep theirs. Both
-//                      ways at once, from core to core: each keeps what is for it and passes on the rest. Routes two a
-//                      way.
-//   all_reduce(t, axis, reduction, options)  t of all places of a line gets the line's reduction, by the schedule that
-//                      options name. Routes as AllReduceOptions says (wafer_cost.h).
+//   broadcast(from, into, axis, root)  `into` of all places of a line gets `from` of its root. Waits until the
+//                      line no longer uses `into`, which it overwrites. Relayed: routes one in, one out.
+//   reduce(from, into, axis, root)     `into` of a line's root gets the sum of the line's `from`; other places keep
+//                      theirs. A chain from both ends of the line; overlaps with the next step. Routes one in, one out.
+//   gather(from, all, axis)            all[k] gets `from` of the line's place k. Relayed, N - 1 steps.
+//   exchange(from, into, axis, moves)  moves rows of `from` as `moves` says; other rows of `into` keep their values. In
+//                      both directions at once, from core to core: each keeps its rows and forwards the rest. Two
+//                      routes per direction.
+//   all_reduce(t, axis, reduction, options)  t of all places of a line gets the line's reduction, by the schedule in
+//                      options. Routes: see AllReduceOptions (wafer_cost.h).
 //   clear(t)           t = 0, no time
-//   multiply_add(a, b, c, operand)  c += a b; transposed: c += a b^T. Takes call_cycles an index of the inner dimension
-//                      and mac_cycles a multiply-accumulate.
+//   multiply_add(a, b, c, operand)  c += a b; transposed: c += a b^T. Takes call_cycles per inner index and mac_cycles
+//                      per multiply-accumulate.
 //   multiply_vector(x, b, y)        the same with x and y of one row; vector_slice_cycles instead of call_cycles
 //
-// All that moves takes its routes by itself, the first time on an axis, and throws InputError that names core, phase,
-// need and budget when they do not suffice.
+// A transfer takes its routes the first time it is used on an axis. It throws InputError that names core, phase, need
+// and budget when they do not suffice.
 template <class M>
 concept Mesh = requires(M m, const M cm, std::string_view name, Tile t, std::initializer_list<TileAxis> tiles,
                         std::span<const Tile> all, std::span<const RowMove> moves, Axis axis, Root root,

@@ -18,7 +18,7 @@ struct AllReduceParts {
   double hops, stages, words;
 };
 
-// What is left when hops, and stages too, cost nothing.
+// The time that remains when hops, and optionally stages, cost nothing.
 template <class Cycles>
 AllReduceParts split(const PlmrDevice& device, Cycles cycles) {
   PlmrDevice without = device;
@@ -30,7 +30,7 @@ AllReduceParts split(const PlmrDevice& device, Cycles cycles) {
   return {.hops = hops_and_words - words, .stages = all - hops_and_words, .words = words};
 }
 
-// Where no step is like the one before, all are taken: seconds a thousand million.
+// Where steps differ, each is simulated, at about 1e9 core steps a second: limit them.
 void check_steps(const Grid& grid, WaferGemm method) {
   const double steps = 1.0 * grid.columns * grid.cores.width * grid.cores.height;
   if (steps <= kMostCoreSteps || (method != WaferGemm::gemm_t && method != WaferGemm::summa)) return;
@@ -97,7 +97,7 @@ WaferCost simulate_gemv(const PlmrDevice& device, std::int64_t k, std::int64_t n
 WaferCost simulate_prefill_layer(const PlmrDevice& device, const WaferModel& model, WaferMesh cores,
                                  std::int64_t tokens, WaferSync sync) {
   require(model.experts == 0, "a prefill layer with experts is not simulated");
-  // The closed form checks the model and counts a layer's memory, which no single GEMM sees.
+  // The analytical model checks the model and counts the memory of a layer, which no single GEMM sees.
   WaferCost total = prefill_layer_cost(device, model, cores, tokens, sync);
   total.breakdown.clear();
   total.routes = 0;

@@ -1,9 +1,9 @@
-// Programs of the mesh, timed: what wafer/cost/wafer_cost.h says in closed form, as the programs themselves take it on
-// simulated cores. Cycles are the last core's; memory and routes are counted by the run. Throws what wafer_cost.h
+// Times of mesh programs, measured by running them on simulated cores; wafer/cost/wafer_cost.h is the analytical model
+// of the same programs. Cycles are those of the last core; the run counts memory and routes. Throws what wafer_cost.h
 // throws, and InputError with core, phase, need and budget where a core's memory or routes do not suffice.
 //
-// The simulation charges what the closed forms charge (calls, multiply-accumulates, words, hops, stages); it adds what
-// they leave out: how delays of different cores meet, and ends of lines that differ from the middle.
+// The simulation charges what the analytical model charges (calls, multiply-accumulates, words, hops, stages). It adds
+// how delays of different cores combine, and the ends of lines, which differ from the middle.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace heddle::mesh {
 
-// breakdown: "compute" (of one core), "alignment" where there is one, and "communication": all that is left.
+// breakdown: "compute" (of one core), "alignment" where there is one, and "communication": the rest.
 WaferCost simulate_gemm(const PlmrDevice&, const GemmSize&, WaferMesh, WaferGemm, WaferSync = WaferSync::dataflow);
 
 // breakdown: "hops", "routing stages", "words", as all_reduce_cost's.
@@ -27,21 +27,21 @@ WaferCost simulate_gemv(const PlmrDevice&, std::int64_t k, std::int64_t n, Wafer
 WaferCost simulate_prefill_layer(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t tokens,
                                  WaferSync = WaferSync::dataflow);
 
-// What 5.1 and 6.1 state of each program, counted by running it on a mesh of `line` x `line` cores that keeps accounts
-// only, and from its schedule.
+// The properties that sections 5.1 and 6.1 state of each program, counted by running it on a mesh of `line` x `line`
+// cores that only counts, and from its schedule.
 struct ComplianceRow {
   std::string program;
-  int paths = 0;            // that begin, end or pass at the busiest core of a line, did every way have its own
-  int routes = 0;           // that the program takes of a core, on both axes, relaying where paths are too many
-  double hops = 0;          // of the critical path: a step's of a GEMM, all of an all-reduce
+  int paths = 0;            // that begin, end or pass at the busiest core of a line, if every transfer had its own
+  int routes = 0;           // that the program needs on a core, on both axes; relays where paths are too many
+  double hops = 0;          // of the critical path: of one GEMM step, or of the whole all-reduce
   double stages = 0;        // routing stages on it
-  double memory_tiles = 0;  // of a core: tiles of A, B and C; of an all-reduce: vectors
-  std::string complies;     // what of L, M and R it keeps: "L M R", "M R", ...
+  double memory_tiles = 0;  // per core: tiles of A, B and C; for an all-reduce: vectors
+  std::string complies;     // which of L, M and R hold: "L M R", "M R", ...
 };
-// Each is counted on the line and on one of twice the length. L: hops and stages of a step that do not grow. M: memory
-// that does not. R: paths within the free routes.
+// Each is counted on the line and on one of twice the length. L: hops and stages of a step do not grow. M: memory does
+// not grow. R: paths fit into the free routes.
 std::vector<ComplianceRow> gemm_compliance(const PlmrDevice&, int line);
-// L: stages that do not double with the line. M: as above. R: routes within the free ones.
+// L: stages grow less than the line. M: as above. R: routes fit into the free ones.
 std::vector<ComplianceRow> all_reduce_compliance(const PlmrDevice&, int line, int k_tree_phases = 2);
 
 }  // namespace heddle::mesh

@@ -13,7 +13,7 @@ std::int64_t number(Axis axis) {
   return static_cast<std::int64_t>(axis);
 }
 
-// Tiles as large as these have no more than 2^31 values a side.
+// Tiles of this size have at most 2^31 values a side.
 std::int64_t shape(Tile tile) {
   return (std::int64_t{tile.rows} << 31) + tile.columns;
 }
@@ -68,7 +68,7 @@ void TimedMesh::charge(std::string_view part, FunctionRef<void(MaxPlusMesh&)> pr
   if (!device_) return;
   auto found = known_.find(key_);
   if (found == known_.end()) {
-    PlmrDevice roomy = *device_;  // this mesh keeps the accounts
+    PlmrDevice roomy = *device_;  // without limits: this mesh keeps the accounts
     roomy.free_routes.value = 1e9;
     MaxPlusMesh mesh(roomy, grid());
     program(mesh);
@@ -141,7 +141,7 @@ void TimedMesh::gather(Tile from, std::span<const Tile> all, Axis axis) {
 void TimedMesh::exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves) {
   if (budget_ && mode_ != Mode::later_step) budget_->take_exchange(axis);
   heddle::require(mode_ == Mode::alone, "an exchange within a loop is not timed");
-  // Its key would be all moves, and hardly ever the same again.
+  // Not cached: the key would hold all moves and would hardly ever repeat.
   values_.exchange(from, into, axis, moves);
   if (!device_) return;
   PlmrDevice roomy = *device_;

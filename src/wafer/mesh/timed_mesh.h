@@ -1,10 +1,9 @@
-// A mesh on which a program computes (value_mesh.h) and, where a device is given, is timed and held to a core's budgets
-// as it runs: what mesh.h may say, and local work beside.
+// A mesh that computes values (value_mesh.h). With a device, it also measures time and enforces a core's budgets. It
+// has the operations of mesh.h, and local work.
 //
-// Its cycles are those of the operations that were carried out. A loop (`repeat`), and what moves or multiplies outside
-// of one, is timed by a MaxPlusMesh on which all cores begin at once, and the next begins when the last core is done:
-// cores wait for each other between loops, within one as the synchronisation says. What was timed once is not timed
-// again.
+// Its cycles are those of the executed operations. A MaxPlusMesh times each loop (`repeat`), and each transfer or
+// multiplication outside of one. All cores begin it at once, and the next one begins when the last core is done: cores
+// wait for each other between loops, and within a loop as the synchronisation says. Times are cached.
 #pragma once
 
 #include <map>
@@ -21,15 +20,15 @@
 
 namespace heddle::mesh {
 
-// Of a core, beside products: multiply-accumulates of its own, and values that element-wise work makes.
+// Work of a core beside GEMMs: its own multiply-accumulates, and values that element-wise work produces.
 struct LocalWork {
   double macs = 0, values = 0;
 };
 
 class TimedMesh {
  public:
-  // Without a device there are values alone: no cycles, and nothing is refused. `pool` must outlive it. Throws
-  // InputError where the mesh does not lie on the device.
+  // Without a device it only computes values: no cycles, no limits. `pool` must outlive it. Throws InputError where the
+  // mesh does not fit on the device.
   TimedMesh(const std::optional<PlmrDevice>& device, const Grid& grid, ThreadPool& pool);
 
   const Grid& grid() const { return values_.grid(); }
@@ -40,12 +39,12 @@ class TimedMesh {
   void phase(std::string_view name);
   Tile allocate(std::string_view name, int rows, int columns, Buffers buffers);
   void release(Tile tile);
-  // A skew of what was placed so from the beginning: no time.
+  // A skew of a tile that was loaded in skewed order: takes no time.
   void place_skewed(Tile tile, Axis axis) { values_.skew({{tile, axis}}); }
-  // Bytes of a core that are no tile, instead of those that were held under that name before.
+  // Bytes of a core that are not a tile. Replaces the bytes held under that name before.
   void hold(std::string_view name, double bytes);
 
-  // body(0) ... body(count - 1) compute; where it is timed the body is called again.
+  // Calls body(0) ... body(count - 1) to compute; calls the body again where it is timed.
   template <class Body>
   void repeat(int count, Body&& body) {
     key_ = {count};
@@ -79,9 +78,9 @@ class TimedMesh {
     spend(local);
   }
 
-  // From now on cycles count under this name, whatever takes them; "": by what takes them.
+  // From now on all cycles are counted under this name; "": under the name of the operation.
   void account(std::string_view name) { account_ = name; }
-  // What `body` does goes on at the same time as what was counted before, on other cores: its cycles are not counted.
+  // `body` runs on other cores at the same time as what was counted before: its cycles are not counted.
   template <class Body>
   void beside(Body&& body) {
     const std::vector<WaferCost::Part> counted = parts_;
@@ -90,10 +89,10 @@ class TimedMesh {
   }
   void spend(LocalWork local);
 
-  // What no operation here stands for.
+  // Adds cycles that no operation here covers.
   void add_cycles(std::string_view part, double cycles);
 
-  // Since the last call, or the beginning: cycles by part; memory and routes as they were at their fullest.
+  // The cost since the last call, or since the beginning: cycles by part, peak memory and routes.
   WaferCost take_cost();
   const std::optional<PlmrDevice>& device() const { return device_; }
 
@@ -101,17 +100,17 @@ class TimedMesh {
   enum class Mode : std::uint8_t { alone, first_step, later_step };
   enum class Op : std::int64_t { skew, shift, broadcast, reduce, gather, exchange, all_reduce, multiply, vector };
 
-  // Computes, or is timed, or notes what the loop's first step does.
+  // Computes, times, or records the first step of a loop.
   template <class Do>
   void carry_out(std::string_view part, std::initializer_list<std::int64_t> what, Do&& operation);
-  void charge(std::string_view part, FunctionRef<void(MaxPlusMesh&)> program);  // as key_ names it
+  void charge(std::string_view part, FunctionRef<void(MaxPlusMesh&)> program);  // cached under key_
 
   ValueMesh values_;
   std::optional<PlmrDevice> device_;
   std::optional<CoreBudget> budget_;
-  std::map<int, Tile> counted_;  // of the values' tiles, by id
+  std::map<int, Tile> counted_;  // by id of the values' tiles
   std::map<std::string, Tile, std::less<>> held_;
-  std::map<std::vector<std::int64_t>, double> known_;  // cycles of what was timed
+  std::map<std::vector<std::int64_t>, double> known_;  // cached cycles
   std::vector<std::int64_t> key_;
   Mode mode_ = Mode::alone;
   MaxPlusMesh* timing_ = nullptr;

@@ -1,4 +1,4 @@
-// All-reduces along a line of places, in values: sums are taken in the order in which the schedule's cores take them.
+// All-reduces along a line of places, on values. Sums are taken in the order in which the schedule's cores take them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace heddle::mesh {
 
-// The additions that end with the sum at `root`, in an order in which they may be carried out one after the other.
+// The additions that end with the sum at `root`, in a valid sequential order.
 struct LineReduce {
   struct Add {
     int to, from;
@@ -17,18 +17,18 @@ struct LineReduce {
   std::vector<Add> adds;
 };
 
-// Of chunk `chunk` of a vector, where a ring cuts it into `places` of them; the others take it whole.
+// For chunk `chunk` of a vector. A ring cuts a vector into `places` chunks; the other methods reduce it whole.
 //   k_tree    schedule/k_tree.h
 //   pipeline  from place 0 on to the last one, which is the root
 //   ring      chunk c from place c + 1 on around the ring to place c
 // Preconditions: places >= 1, options.phases >= 1, 0 <= chunk < places.
 LineReduce line_reduce(int places, const AllReduceOptions& options, int chunk = 0);
 
-// From both ends of the line to `root`: how Mesh::reduce sums.
+// From both ends of the line to `root`, as Mesh::reduce sums.
 LineReduce chain_to(int root, int places);
 
-// Carries it out on vectors of `count` values, place p's at values + p * stride. The root ends with the result, the
-// others with what they had summed up.
+// Executes the additions on vectors of `count` values; place p's vector is at values + p * stride. The root ends with
+// the result, the others with their partial sums.
 void reduce_line(const LineReduce& line, float* values, std::int64_t stride, std::int64_t count, Reduction reduction);
 
 }  // namespace heddle::mesh

@@ -173,7 +173,7 @@ const LineReduce& ValueMesh::reduction_of(int places, const AllReduceOptions& op
 void ValueMesh::all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options) {
   ValueTiles& values = settled(tile).values;
   const int places = grid_.places(axis), elements = values.rows() * values.columns();
-  std::vector<const LineReduce*> lines;  // of each element: a ring cuts them into chunks, as many as places
+  std::vector<const LineReduce*> lines;  // by element: a ring cuts them into as many chunks as places
   for (int e = 0; e < elements; ++e) {
     const int chunk = options.method == WaferAllReduce::ring ? e / schedule::ceil_div(elements, places) : 0;
     lines.push_back(&reduction_of(places, options, chunk));
@@ -220,7 +220,7 @@ void ValueMesh::multiply_add(Tile a, Tile b, Tile c, Operand operand) {
     settled(c);
     products_ = {.a = a, .b = b, .c = c, .operand = operand, .steps = {}};
   }
-  if (stored(b).shift_x != 0) {  // no program of ours does that
+  if (stored(b).shift_x != 0) {  // no program does that
     run_products();
     unshift(stored(b));
     products_ = {.a = a, .b = b, .c = c, .operand = operand, .steps = {}};
@@ -237,8 +237,7 @@ void ValueMesh::run_products() {
   products_ = {};
 }
 
-// All steps of one row. A's row is laid out twice side by side, so that from any offset on its places follow each
-// other.
+// Takes all steps of one row. A's row is stored twice side by side, so that the places are contiguous from any offset.
 void ValueMesh::run_row(int row, std::vector<float>& a_row) {
   const ValueTiles& a = stored(products_.a).values;
   const ValueTiles& b = stored(products_.b).values;

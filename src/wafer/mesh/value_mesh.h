@@ -1,9 +1,9 @@
-// A mesh on which programs compute: the numbers of every place's tiles, in float32 (mesh.h has what a program may say).
-// Its results depend on the program alone, not on the number of threads.
+// A mesh that computes the values of every place's tiles, in float32 (mesh.h has the operations). Its results depend on
+// the program only, not on the number of threads.
 //
-// A shift is an offset: nothing is copied. Products that add to the same tile, with shifts between them, wait until
-// somebody looks; then each row of places takes all its steps one after the other, while its sums stay in the cache. A
-// row whose tiles of A are all zeros takes none. Sums run over k as the tiles come by.
+// A shift changes an offset and copies nothing. Multiplications that add to the same tile, with shifts between them,
+// are deferred until a value is read. Each row of places then takes all its steps one after the other, with its sums in
+// the cache. A row whose tiles of A are all zeros is skipped. Sums run over k in the order in which the tiles come by.
 #pragma once
 
 #include <map>
@@ -45,15 +45,16 @@ class ValueMesh {
   void multiply_add(Tile a, Tile b, Tile c, Operand operand);
   void multiply_vector(Tile x, Tile b, Tile y) { multiply_add(x, b, y, Operand::as_is); }
 
-  // Calls work(*this, i) for every row i of places, on several threads. Of the mesh, work may use at(tile, i, ...).
+  // Calls work(*this, i) for every row i of places, on several threads. Of this mesh, work may only use at(tile, i,
+  // ...).
   template <class Work>
   void apply(Work&& work) {
     settle();
     for_rows([&](int row) { work(*this, row); });
   }
 
-  // Element (r, c) of the tiles of row i: [columns of the grid]. Precondition: the tile is not shifted, and outside of
-  // apply no product waits for it: settle() has been called since.
+  // Element (r, c) of the tiles of row i: [columns of the grid]. Precondition: the tile is not shifted and, outside of
+  // apply, has no deferred multiplication: call settle() first.
   float* at(Tile tile, int i, int r, int c);
   void settle();
 
@@ -74,7 +75,7 @@ class ValueMesh {
   };
 
   Stored& stored(Tile tile);
-  Stored& settled(Tile tile);  // not shifted, nothing pending
+  Stored& settled(Tile tile);  // not shifted, nothing deferred
   void unshift(Stored& tile);
   void run_products();
   void run_row(int row, std::vector<float>& a_row);
@@ -84,8 +85,8 @@ class ValueMesh {
   Grid grid_;
   ThreadPool& pool_;
   std::vector<Stored> tiles_;
-  std::vector<int> free_;  // ids that were released
-  Products products_;      // that wait; none: no steps
+  std::vector<int> free_;  // released ids
+  Products products_;      // deferred; none: no steps
   std::map<std::vector<int>, LineReduce> reductions_;
 };
 

@@ -12,9 +12,9 @@ namespace heddle::mesh::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using Places = hn::CappedTag<float, 16>;
-constexpr int kPlaces = static_cast<int>(hn::MaxLanes(Places()));  // of one register
+constexpr int kPlaces = static_cast<int>(hn::MaxLanes(Places()));  // per register
 
-// c[m0 + i][n0 + j], i < M, j < N, of kPlaces places from `x` on: the sums stay in registers over all k.
+// c[m0 + i][n0 + j], i < M, j < N, for the kPlaces places from `x` on: the sums stay in registers over all k.
 template <int M, int N>
 HWY_INLINE void add_block(const TileProduct& p, int m0, int n0, std::int64_t x) {
   const Places d;
@@ -50,7 +50,7 @@ HWY_INLINE void add_rows(const TileProduct& p, int m0, std::int64_t x) {
   if (n < p.n) add_block<M, 1>(p, m0, n, x);
 }
 
-// A tile of one row uses every element of b once: b is read as it lies in memory.
+// A tile of one row uses every element of b once, so b is read in memory order.
 void add_row_product(const TileProduct& p) {
   const Places d;
   for (int k = 0; k < p.k; ++k)
@@ -63,7 +63,7 @@ void add_row_product(const TileProduct& p) {
     }
 }
 
-// Other tiles: all blocks of kPlaces places, then the next places, so that their operands stay in the first cache.
+// Other tiles: all blocks for kPlaces places, then the next places, so that the operands stay in the L1 cache.
 void add_tile_product_simd(const TileProduct& p) {
   if (p.m == 1) return add_row_product(p);
   for (std::int64_t x = 0; x < p.places; x += kPlaces) {

@@ -1,4 +1,4 @@
-// Matrices that lie on a mesh, a tile at every place, as structures of arrays across places.
+// Matrices on a mesh, one tile per place, as structures of arrays across places.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace heddle::mesh {
 
-// Floats, zeroed, aligned to a cache line; 16 more lie behind them, which vectors may read. Throws Failure with the
-// size where memory is short.
+// Zeroed floats, aligned to a cache line, followed by 16 more that vectors may read. Throws Failure with the size when
+// memory is short.
 class ValueArray {
  public:
   ValueArray() = default;
@@ -44,7 +44,7 @@ class ValueTiles {
   int rows() const { return rows_; }
   int columns() const { return columns_; }
   std::int64_t pitch() const { return pitch_; }
-  std::int64_t row_values() const { return std::int64_t{rows_} * columns_ * pitch_; }  // of a row of places
+  std::int64_t row_values() const { return std::int64_t{rows_} * columns_ * pitch_; }  // for one row of places
 
   // Element (r, c) of the places of row y: [width].
   float* at(int y, int r, int c) { return values_.data() + index(y, r, c); }
