@@ -64,14 +64,14 @@ END_TO_END_TPR = {  # table 2, nothing of it is fitted: it says how far a predic
 STATED_TIMES_FASTER = {"kT10Gemm": {600: 160}, "kT10Sum": {420: 5.7}, "kLadderGemm": {480: 270, 600: 450}, "kLadderSum": {420: 217}}
 
 CONSTANTS = {  # candidates: name -> (identifier in C++, what it is)
-    "e": ("kMacCycles", "cycles a multiply-accumulate"),
-    "ck": ("kCallCycles", "cycles a call in a GEMM's tile step: a slice (one index of the inner dimension), a transfer"),
-    "cw": ("kValueCycles", "cycles a value of a decode layer's element-wise work"),
-    "cv": ("kVectorSliceCycles", "cycles a slice of a GEMV"),
-    "beta": ("kBetaCycles", "cycles a routing stage"),
+    "e": ("kMacCycles", "cycles per multiply-accumulate"),
+    "ck": ("kCallCycles", "cycles per call in a GEMM's tile step: a slice (one index of the inner dimension), a transfer"),
+    "cw": ("kValueCycles", "cycles per value of a decode layer's element-wise work"),
+    "cv": ("kVectorSliceCycles", "cycles per slice of a GEMV"),
+    "beta": ("kBetaCycles", "cycles per routing stage"),
     "Fd": ("kDecodeSerialCycles", "cycles of a decode layer's other serial work"),
-    "c": ("kColumnCycles", "cycles a column of a slice, in GEMM and GEMV alike"),
-    "cs": ("kStepCycles", "cycles a tile step, on top"),
+    "c": ("kColumnCycles", "cycles per column of a slice, in GEMM and GEMV alike"),
+    "cs": ("kStepCycles", "cycles per tile step, on top"),
 }
 CHOSEN = ("e", "ck", "cw", "beta", "Fd")
 STRUCTURES = [CHOSEN, ("e", "ck", "cv", "beta", "Fd"), ("e", "ck", "cw", "cv", "beta", "Fd"), ("e", "ck", "beta", "Fd"), ("e", "ck", "c", "beta", "Fd"), ("e", "cs", "beta", "Fd"),
@@ -459,13 +459,13 @@ def header(constants, bounds, fits, baselines, residual, end_to_end):
         low, high = bounds[name]
         lines += [f"// {what[0].upper() + what[1:]}",
                   f"inline constexpr Fitted {identifier}{{{constants[name]:.6g}, {low:.6g}, {high:.6g}}};"]
-    lines += ["", "// Standard error of a cell's time, as a part of it.", f"inline constexpr double kResidual = {residual:.6g};",
-              "// How far table 2's rates are, of which nothing was fitted: root of the mean square, as a part.",
+    lines += ["", "// Standard error of the fitted time of a cell, relative.", f"inline constexpr double kResidual = {residual:.6g};",
+              "// Root mean square of the relative errors of table 2's rates, which are held out from the fit.",
               f"inline constexpr double kEndToEndResidual = {end_to_end['waferllm']:.6g};"]
     names = ", ".join(CONSTANTS[name][0] for name in CHOSEN)
-    lines += ["", "// How far from the exact size of a prefill's tile to the one rounded up: chosen, not fitted.",
+    lines += ["", "// Position of a prefill tile's size between exact (0) and rounded up (1): chosen, not fitted.",
               f"inline constexpr double kTileRounding = {TILE_ROUNDING:.6g};",
-              "", "// The fits that leave out one cell or one model, and those with another rounding, from which the ranges are:",
+              "", "// The fits that leave out one cell or one model, and those with another rounding; the source of ranges:",
               f"// {names}, kTileRounding",
               f"inline constexpr std::array<std::array<double, {len(CHOSEN) + 1}>, {len(fits)}> kOtherFits{{{{"]
     lines += ["    {" + ", ".join(f"{other[name]:.6g}" for name in (*CHOSEN, "rounding")) + "}," for other in fits]
@@ -475,8 +475,8 @@ def header(constants, bounds, fits, baselines, residual, end_to_end):
             lines.append(f"inline constexpr double {name}{unit.capitalize()} = {value:.6g};")
     lines += [f"inline constexpr double kT10GemmPower = {POWERS['t10']:.6g};  // chosen",
               f"inline constexpr double kLadderWeightPower = {POWERS['ladder']:.6g};  // chosen",
-              "", "// Of a cell's time by them: the standard error, and the largest difference that leaving out a cell or a model, or another power,",
-              "// makes to any of four models; of table 2's rates the root of the mean square.",
+              "", "// Relative errors of a fitted cell's time: the standard error, and the largest change for any of four models when a",
+              "// cell or a model is left out or the power changes. end_to_end: root mean square error of table 2's rates.",
               "struct BaselineResiduals {", "  double gemm, gemm_spread, sum, sum_spread, end_to_end;", "};"]
     for method, gemm, sums in [("T10", "kT10Gemm", "kT10Sum"), ("Ladder", "kLadderGemm", "kLadderSum")]:
         lines.append(f"inline constexpr BaselineResiduals k{method}Residuals{{{baselines[gemm][1]:.6g}, {baselines[gemm][2]:.6g}, "

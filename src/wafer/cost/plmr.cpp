@@ -23,7 +23,7 @@ constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
 
 constexpr std::array<std::string_view, 5> kPresetNames{"wse-2", "wse-3", "blackhole", "wormhole", "dojo"};
 
-constexpr double kMostOfAnything = 1e12;  // of constants without a bound of their own: no sum of costs overflows
+constexpr double kMostOfAnything = 1e12;  // upper bound where there is no other: sums of costs do not overflow
 
 constexpr std::array<PlmrField, 21> kFields{{
     {"mesh_width", &PlmrDevice::mesh_width, 3, 65535, true},
@@ -57,7 +57,8 @@ Constant fitted(const wse2_fit::Fitted& f) {
   return {f.value, f.low, f.high, "fitted by tools/fit_plmr.py to tables 3, 4 and 6 of the WaferLLM paper"};
 }
 
-// What nobody has measured on the other devices: WSE-2's value, and ten times less to three times more.
+// A constant that nobody has measured on the other devices: WSE-2's value, with a range from a tenth of it to three
+// times it.
 Constant assumed(const Constant& of_wse2) {
   return {of_wse2.value, of_wse2.low / 10, of_wse2.high * 3, "assumed: the value fitted to WSE-2"};
 }
@@ -113,7 +114,7 @@ PlmrDevice wse3() {
   return d;
 }
 
-// The cards of Tenstorrent and Dojo share this: routes are dynamic, and nobody has fitted a program.
+// Shared by Tenstorrent's cards and Dojo: routes are dynamic, and no program has been fitted.
 PlmrDevice unfitted(std::string name, double peak_macs, double least_macs, std::string source) {
   const PlmrDevice base = wse2();
   PlmrDevice d = base;

@@ -11,17 +11,17 @@ namespace heddle {
 namespace {
 
 constexpr int kT10Routes = 4;     // relays along both axes
-constexpr int kLadderRoutes = 8;  // questions and answers along both
-constexpr int kStartRoutes = 1;   // of what starts a sum everywhere
+constexpr int kLadderRoutes = 8;  // requests and replies along both axes
+constexpr int kStartRoutes = 1;   // for the signal that starts a sum everywhere
 
-// Cycles a 16-bit value takes on a link, as times of WSE-2's.
+// Cycles of a 16-bit value on a link, relative to WSE-2.
 double link_scale(const PlmrDevice& device) {
   constexpr double kWse2LinkBytes = 4;
   return kWse2LinkBytes / device.link_bytes_per_cycle.value;
 }
 
-// A message to a neighbour of the ring, as times of WSE-2's. Where a device's constants were fitted together with beta,
-// so were the baselines': beta is the fit's.
+// Cycles of a message to a neighbour of the ring, relative to WSE-2. Devices with a fit use the fit's beta, since the
+// baselines were fitted with it.
 double message_scale(const PlmrDevice& device) {
   const auto message = [](const PlmrDevice& d, double beta) {
     return 2 * d.alpha_cycles.value + 2 * d.ramp_cycles.value + beta;
@@ -61,7 +61,7 @@ double weight_turn(const BaselineConstants& constants, double values) {
   return constants.ladder_sum_weight * std::pow(values, wse2_fit::kLadderWeightPower);
 }
 
-// Of a decode layer's GEMVs, each along the axis that its sum has.
+// For the GEMVs of a decode layer, each along the axis of its sum.
 double ladder_weight_cycles(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, std::int64_t context) {
   const BaselineConstants constants = baseline_constants(device);
   const double w = mesh.width, h = mesh.height, d = model.hidden, f = model.intermediate,
@@ -160,11 +160,12 @@ WaferCost gemm_cost(const PlmrDevice& device, const GemmSize& size, WaferMesh me
 
 WaferCost gemv_cost(const PlmrDevice& device, std::int64_t k, std::int64_t n, WaferMesh mesh, WaferMethod method) {
   if (method == WaferMethod::waferllm) return gemv_cost(device, k, n, mesh);
-  const WaferCost own = gemv_cost(device, k, n, mesh, {.method = WaferAllReduce::pipeline});  // for fewest routes
+  const WaferCost own = gemv_cost(device, k, n, mesh, {.method = WaferAllReduce::pipeline});  // for routes
   const auto memory_on = [&](WaferMesh m) {
     const double rows = static_cast<double>(pieces(k, m.height)), columns = static_cast<double>(pieces(n, m.width));
     const double placed = rows * columns + rows + 2 * columns;
-    return kValueBytes * (method == WaferMethod::t10 ? placed : placed + rows * columns);  // a copy of what is read
+    // ladder: plus a copy of the piece that is read
+    return kValueBytes * (method == WaferMethod::t10 ? placed : placed + rows * columns);
   };
   WaferCost cost{
       .breakdown = {{"compute", own.cycles("compute")},

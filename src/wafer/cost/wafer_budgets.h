@@ -1,4 +1,4 @@
-// What every program of the wafer's costs is refused for: a mesh that is none, memory and routes of a core.
+// Checks that all cost functions share: a valid mesh, and the memory and routes of a core.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 namespace heddle {
 
-// Throws InputError on a side below 3, or where the mesh lies in the device neither upright nor turned.
+// Throws InputError on a side below 3, or where the mesh does not fit on the device, neither upright nor turned.
 inline void check_wafer_mesh(const PlmrDevice& device, WaferMesh mesh) {
   const auto [least, most] = std::minmax(mesh.width, mesh.height);
   const auto [least_side, most_side] = std::minmax(device.mesh_width.value, device.mesh_height.value);
@@ -25,7 +25,7 @@ inline void check_wafer_mesh(const PlmrDevice& device, WaferMesh mesh) {
                             device.mesh_width.value, device.mesh_height.value, device.name);
 }
 
-// The side of the smallest square mesh on which `memory_on(mesh)` fits a core; 0: none of the device.
+// The side of the smallest square mesh on which `memory_on(mesh)` fits a core; 0: no mesh of the device does.
 template <class MemoryOn>
 int smallest_square(const PlmrDevice& device, const MemoryOn& memory_on) {
   const int most = static_cast<int>(std::min(device.mesh_width.value, device.mesh_height.value));
@@ -40,7 +40,7 @@ inline std::string smallest_square_text(const PlmrDevice& device, int side) {
                   : fmt::format("no square mesh of the device would do, up to {} x {}", most, most);
 }
 
-// As last parts of a message, each of which may be empty: what would take fewer routes, why memory is so much.
+// Ends of an error message, each optional: what would need fewer routes; why memory is so large.
 struct BudgetHints {
   std::string fewer_routes{}, much_memory{};
 };

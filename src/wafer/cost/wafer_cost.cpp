@@ -43,7 +43,7 @@ std::string_view name_of(WaferGemm method) {
   throw_error<InvalidArgument>("no such GEMM");
 }
 
-// What a step must wait for the longest way, `hops`, beside the words themselves.
+// Cycles that a step waits for its longest path of `hops`, beside its words.
 double wait_cycles(const PlmrDevice& device, WaferSync sync, double hops) {
   const double way = hops * device.alpha_cycles.value + device.ramp_cycles.value;
   switch (sync) {
@@ -57,8 +57,8 @@ double wait_cycles(const PlmrDevice& device, WaferSync sync, double hops) {
   throw_error<InvalidArgument>("no such synchronisation");
 }
 
-// The same of a step of Cannon's, whose ring closes with all hops of a line: they are a core's at either end alone, and
-// with two buffers every second step is the other way.
+// The same for a step of Cannon, whose ring closes with all hops of a line. Only the cores at the two ends see that
+// path, and with two buffers every second step goes in the other direction.
 double long_way(const PlmrDevice& device, WaferSync sync, double cores) {
   const double alpha = device.alpha_cycles.value, ramp = device.ramp_cycles.value;
   if (sync == WaferSync::dataflow) return 0;
@@ -67,7 +67,7 @@ double long_way(const PlmrDevice& device, WaferSync sync, double cores) {
 
 constexpr double kRoundedUp = 1;
 
-// gemm_cost without its checks of budgets. `rounding`: PlmrDevice::tile_rounding's meaning, of cycles; memory is
+// gemm_cost without its checks of budgets. `rounding` applies to cycles as PlmrDevice::tile_rounding does; memory is
 // rounded up.
 WaferCost gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, WaferGemm method, WaferSync sync,
                double rounding = kRoundedUp) {
@@ -85,7 +85,7 @@ WaferCost gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, W
   const double step = (rows * columns * k + rows + columns) * device.call_cycles.value +
                       rows * columns * k * m * n * device.mac_cycles.value;
   const auto link_cycles = [&](double values) { return values * kValueBytes / device.link_bytes_per_cycle.value; };
-  // In a step each of a core's rows of tiles of A passes on one tile; of B each column does, of C each row.
+  // In a step each row of a core's tiles of A passes on one tile; for B each column does, for C each row.
   const double a = rows * link_cycles(m * k), b = columns * link_cycles(k * n), c = rows * link_cycles(m * n);
   const double words = std::max(a, b), two_hops = 2 * alpha + ramp, width = mesh.width,
                longest = std::max(mesh.width, mesh.height);
@@ -142,12 +142,12 @@ WaferCost gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, W
   return cost;
 }
 
-// Rows of an expert, when all get as many.
+// Rows of an expert when tokens are spread evenly.
 std::int64_t expert_tokens(const WaferModel& model, std::int64_t tokens) {
   return (tokens * model.experts_per_token - 1) / model.experts + 1;
 }
 
-// The number of members a group needs so that `phases` phases reduce a line to one core.
+// Members that a group needs so that `phases` phases reduce a line to one core.
 int k_tree_fan(int line, int phases) {
   const auto reaches = [&](int fan) {
     double power = 1;
@@ -159,7 +159,7 @@ int k_tree_fan(int line, int phases) {
   return fan;
 }
 
-// The core that has the sum: of each phase's members the one in the middle of its group (schedule/k_tree.h).
+// The core that ends with the sum: in each phase the member in the middle of its group (schedule/k_tree.h).
 int k_tree_root(int line, int fan) {
   if (line <= 1) return 0;
   const int groups = (line - 1) / fan + 1, group = k_tree_root(groups, fan);
@@ -229,14 +229,14 @@ int routes_an_axis(const AllReduceOptions& options) {
 
 constexpr int kLaunchRoutes = 1;
 
-// A core holds a tile of each of the steps that its sides' least common multiple makes.
+// Explains the memory of a mesh with unequal sides: a core holds a tile for each step of their least common multiple.
 std::string uneven_sides(WaferMesh mesh) {
   const auto better = evener_mesh(mesh);
   if (!better) return {};
   return fmt::format("{}; {} x {} has tiles of one step", gemm_steps_text(mesh), better->width, better->height);
 }
 
-// Of a K-tree on `axes` axes: the largest K that the device's routes allow.
+// For a K-tree on `axes` axes: names the largest K that the device's routes allow.
 std::string fewer_routes(const PlmrDevice& device, const AllReduceOptions& options, int axes) {
   if (options.method != WaferAllReduce::k_tree) return {};
   const auto routes = [&](int phases) { return axes * routes_an_axis({.phases = phases}) + kLaunchRoutes; };
@@ -363,7 +363,7 @@ bool is_feed_forward(const LayerGemm& product) {
 
 struct ExpertLayer {
   WaferCost cost;      // memory: buffers of an expert's GEMM
-  double weights = 0;  // of a core, values
+  double weights = 0;  // of a core, in values
 };
 
 ExpertLayer expert_layer(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, std::int64_t tokens,
@@ -388,7 +388,7 @@ ExpertLayer expert_layer(const PlmrDevice& device, const WaferModel& model, Wafe
                           {"experts' gate, up", 2 * bands.rounds * up.cycles()},
                           {"experts' down", bands.rounds * down.cycles()}};
   layer.cost.memory_bytes = std::max(up.memory_bytes, down.memory_bytes);
-  // Shifts of both axes, the router's sum along x, all-to-all both ways along y.
+  // Shifts of both axes, the router's sum along x, all-to-all in both directions along y.
   layer.cost.routes = up.routes + routes_an_axis({}) + kLaunchRoutes + 4;
   layer.weights =
       bands.rounds * 3.0 * static_cast<double>(d) * static_cast<double>(f) / (1.0 * band.width * band.height) +
@@ -444,7 +444,7 @@ WaferCost decode_layer(const PlmrDevice& device, const WaferModel& model, WaferM
   const double products = 3 * gemv_cycles(device, dy, qx) + gemv_cycles(device, qx, sy) + gemv_cycles(device, sy, qx) +
                           gemv_cycles(device, qx, dy) + gemv_cycles(device, dy, model.experts) +
                           active * (2 * gemv_cycles(device, dy, fx) + gemv_cycles(device, fx, dy));
-  // Two norms, two residuals and the cache's append (8 hidden), rotations (2 heads), softmax, SwiGLU.
+  // Two norms, two residuals and the KV-cache write (8 hidden), rotations (2 heads), softmax, SwiGLU.
   const double values = 8 * dy + 2 * qx + 3 * sy + (model.experts > 0 ? 3 * active : 2) * fx + 3 * model.experts;
 
   WaferCost cost{.breakdown = {{"GEMV", products},
@@ -487,7 +487,8 @@ WaferCost decode_layer_cost(const PlmrDevice& device, const WaferModel& model, W
 
 namespace {
 
-// A token beside the weights: the number of this mesh's regions that would do, or the smallest square mesh, or nothing.
+// Where the weights leave no room for a token: names the number of regions of this mesh that would, or the smallest
+// square mesh; else empty.
 std::string where_weights_fit(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, double room) {
   const auto least_regions = [&](WaferMesh m) {
     return std::floor(wafer_weight_bytes(model) / (static_cast<double>(m.width) * m.height) / room) + 1;
@@ -527,7 +528,7 @@ KvCapacity kv_capacity(const PlmrDevice& device, const WaferModel& model, WaferM
     throw_error<InputError>("KV cache: {} regions share {} layers", options.regions, model.num_layers);
   capacity.regions = options.regions > 0 ? options.regions : most_regions;
 
-  const double all_weights = wafer_weight_bytes(model) / cores;  // of a core, in one region
+  const double all_weights = wafer_weight_bytes(model) / cores;  // per core, in one region
   const double room = device.sram_bytes.value - options.reserve_bytes;
   capacity.weight_bytes = all_weights / capacity.regions;
   capacity.token_bytes = wafer_kv_bytes(model) / capacity.regions / mesh.width;
@@ -542,7 +543,7 @@ KvCapacity kv_capacity(const PlmrDevice& device, const WaferModel& model, WaferM
         "the reserve; {}",
         capacity.weight_bytes, capacity.regions, mesh.width, mesh.height, capacity.weight_bytes - room, room,
         where_weights_fit(device, model, mesh, room));
-  const double most = 9e15 / mesh.height;  // what an integer holds, however much memory a file claims
+  const double most = 9e15 / mesh.height;  // what an integer holds, however much memory a device file states
   const double tokens = std::min(capacity.free_bytes / capacity.token_bytes, most);
   capacity.concat_tokens = static_cast<std::int64_t>(tokens);
   capacity.shift_tokens = static_cast<std::int64_t>(tokens * mesh.height);

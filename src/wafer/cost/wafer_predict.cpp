@@ -43,8 +43,8 @@ WaferCost prefill_cost(const PlmrDevice& device, const WaferModel& model, const 
   return cost;
 }
 
-// `output` tokens, of which the first follows `context` others. The cost changes where another row gets a token, that
-// is once in `height` tokens.
+// Decodes `output` tokens, the first of them after `context` others. The cost changes only when a token is added to
+// every row, once in `height` tokens.
 WaferCost decode_cost(const PlmrDevice& device, const WaferModel& model, const WaferWork& work, std::int64_t output) {
   WaferCost cost;
   const std::int64_t rows = work.decode_mesh.height;
@@ -66,7 +66,7 @@ WaferCost cost_of(const PlmrDevice& device, const WaferModel& model, const Wafer
     case WaferPhase::end_to_end: {
       const WaferCost prefill = prefill_cost(device, model, work);
       const WaferCost decode = decode_cost(device, model, work, work.output);
-      // The baselines do not move; on other cores, they would have to.
+      // The baselines do not move the model between equal meshes; between different ones they would have to.
       const bool stays = work.method != WaferMethod::waferllm && work.prefill_mesh.width == work.decode_mesh.width &&
                          work.prefill_mesh.height == work.decode_mesh.height;
       const double moves = stays ? 0 : transition_cycles(device, model, work.prefill_mesh, work.context);
@@ -100,7 +100,7 @@ WaferPlacement spread_over(double regions, double resident, double kv, double be
   return {.regions = static_cast<int>(regions), .memory_bytes = resident / regions + beside, .kv_bytes = kv / regions};
 }
 
-// Of a core in one region: bytes of weights, of the request's keys and values, and what the phase needs beside them.
+// Bytes of a core in one region: weights, the request's keys and values, and what else the phase needs.
 struct Need {
   double weights, kv, beside;
 };
@@ -115,13 +115,13 @@ Need need_of(const PlmrDevice& device, const WaferModel& model, const WaferWork&
   }
   const std::int64_t end = work.context + work.output;
   const WaferCost layer = decode_layer_cost(device, model, mesh, end, work.method, work.all_reduce);
-  const double reserve = work.method == WaferMethod::waferllm ? KvCapacityOptions{}.reserve_bytes : 0;  // table 5's
+  const double reserve = work.method == WaferMethod::waferllm ? KvCapacityOptions{}.reserve_bytes : 0;  // as in table 5
   return {weights, wafer_kv_bytes(model) * static_cast<double>(end) / cores,
           std::max(layer.memory_bytes - layer.resident_bytes, reserve)};
 }
 
-// The least number of meshes that hold all of it. Where so many do not lie side by side, prefill hands its keys and
-// values to the cores beside its meshes, layer by layer, and the baselines take all cores for one memory.
+// The least number of meshes that hold everything. If they do not fit side by side, prefill hands keys and values to
+// the cores beside its meshes, layer by layer; the baselines treat all cores as one memory.
 WaferPlacement place(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
   const auto [weights, kv, beside] = need_of(device, model, work);
   const WaferMesh mesh = mesh_of(work);
@@ -163,7 +163,7 @@ WaferWork in_phase(WaferWork work, WaferPhase phase) {
   return work;
 }
 
-// The smallest square mesh of the device on which a phase fits as `fits` says of its placement.
+// The smallest square mesh of the device on which a phase fits; `fits` judges a placement.
 template <class Fits>
 std::string smallest_square_that(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
                                  const Fits& fits) {
@@ -175,7 +175,7 @@ std::string smallest_square_that(const PlmrDevice& device, const WaferModel& mod
       if (placement.memory_bytes <= device.sram_bytes.value && fits(placement, square))
         return fmt::format("the smallest square mesh that would do is {} x {}, in {} region(s)", side, side,
                            placement.regions);
-    } catch (const InputError&) {  // of the layer alone
+    } catch (const InputError&) {  // thrown for the layer alone
     }
   }
   return fmt::format("no square mesh of it would do, up to {} x {}", most, most);
@@ -212,7 +212,7 @@ ContextRoom where_context_fits(const PlmrDevice& device, const WaferModel& model
     std::int64_t holds = 0;
     try {
       holds = kv_capacity(device, model, {side, side}).shift_tokens;
-    } catch (const InputError&) {  // not even the weights
+    } catch (const InputError&) {  // not even the weights fit
     }
     if (holds >= tokens) return {true, fmt::format("the smallest square mesh that would do is {} x {}", side, side)};
     if (holds > longest) longest = holds, longest_side = side;
@@ -222,11 +222,11 @@ ContextRoom where_context_fits(const PlmrDevice& device, const WaferModel& model
 }
 
 bool holds_context(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
-  if (work.method != WaferMethod::waferllm) return true;  // one memory: place() says
+  if (work.method != WaferMethod::waferllm) return true;  // one memory, which place() has checked
   return work.context + work.output <= kv_capacity(device, model, work.decode_mesh).shift_tokens;
 }
 
-// Of a context that the mesh's regions do not hold.
+// Describes a context that the mesh's regions do not hold.
 std::string context_text(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
                          const ContextRoom& room) {
   const KvCapacity kv = kv_capacity(device, model, work.decode_mesh);
@@ -243,8 +243,8 @@ void check_context_fits(const PlmrDevice& device, const WaferModel& model, const
   throw InputError(context_text(device, model, work, where_context_fits(device, model, work.context + work.output)));
 }
 
-// Decode alone is timed by the layers that fit, whether weights or the context take too much of a mesh (the paper's
-// Llama-2-13B on 480 x 480); what no mesh of the device holds is refused.
+// Decode alone is timed by the layers that fit, even if weights or context exceed the meshes (the paper does so for
+// Llama-2-13B on 480 x 480). What no mesh of the device holds is an error.
 void check_context_fits_somewhere(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
                                   std::vector<std::string>& warnings) {
   if (holds_context(device, model, work)) return;
@@ -254,7 +254,7 @@ void check_context_fits_somewhere(const PlmrDevice& device, const WaferModel& mo
   warnings.push_back(text);
 }
 
-// Where a core that has but a part of one layer is still too small, no number of regions helps.
+// If a core is too small even for its part of a single layer, no number of regions helps.
 void check_memory(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
                   const WaferPlacement& placement) {
   if (placement.memory_bytes <= device.sram_bytes.value) return;
@@ -268,7 +268,7 @@ void check_memory(const PlmrDevice& device, const WaferModel& model, const Wafer
       smallest_square_that(device, model, work, [](const WaferPlacement&, WaferMesh) { return true; }));
 }
 
-// What a user should know of where a phase lies.
+// Warnings about the placement of a phase.
 void add_warnings(const PlmrDevice& device, const WaferWork& work, const WaferPlacement& placement,
                   std::vector<std::string>& warnings) {
   const WaferMesh mesh = mesh_of(work);
@@ -344,7 +344,7 @@ WaferRange range_over_constants(const PlmrDevice& device, const std::function<do
 
 namespace {
 
-// The cells that were fitted are of prompts of 4096 tokens; of others table 2 alone tells.
+// The fitted cells have prompts of 4096 tokens; only table 2 has other lengths.
 constexpr std::int64_t kFittedPrompt = 4096;
 constexpr int kFittedPrefillSides[] = {480, 720}, kFittedDecodeSides[] = {420, 660};
 
@@ -364,8 +364,8 @@ bool is_oblong(const WaferWork& work) {
   return (prefills(work) && !is_square(work.prefill_mesh)) || (decodes(work) && !is_square(work.decode_mesh));
 }
 
-// Meshes of the prefill's shape whose sides are within a per cent, or the next ones: a step of the tiles' rounding may
-// lie on either side of them. None where the next one is several per cent away.
+// Meshes shaped like the prefill mesh whose sides differ by at most one per cent, or the next ones: tile rounding may
+// step between them. Empty if the next one is several per cent away.
 std::vector<WaferMesh> neighbours_of(WaferMesh mesh) {
   constexpr int kCoarsest = 33;
   const int parts = std::gcd(mesh.width, mesh.height), reach = std::max(parts / 100, 1);
@@ -376,7 +376,7 @@ std::vector<WaferMesh> neighbours_of(WaferMesh mesh) {
   return neighbours;
 }
 
-// The error by which cells of this kind differ, as a part of a rate; of WaferLLM's programs.
+// Relative error of this kind of cells, for WaferLLM's programs.
 double residual_of(const PlmrDevice& device, const WaferWork& work) {
   const bool as_fitted =
       work.phase == WaferPhase::decode || (work.phase == WaferPhase::prefill && work.context == kFittedPrompt);
@@ -408,14 +408,14 @@ WaferRange range_of(const PlmrDevice& device, const WaferModel& model, const Waf
         there.prefill_mesh = mesh;
         const double rate = rate_on(device, there);
         range = {std::min(range.low, rate / (1 + 2 * residual)), std::max(range.high, rate / (1 - 2 * residual))};
-      } catch (const InputError&) {  // beyond the device, or too small for a layer
+      } catch (const InputError&) {  // larger than the device, or too small for a layer
       }
     }
   if (!is_oblong(work)) return range;
   return {range.low / (1 + residual), range.high / (1 - residual)};
 }
 
-// Of meshes that are not like the cells which the constants were fitted to.
+// Notes on meshes that differ from those the constants were fitted to.
 void add_mesh_notes(const WaferWork& work, std::vector<std::string>& notes) {
   if (is_oblong(work))
     notes.push_back(
@@ -444,7 +444,7 @@ std::optional<double> fitting_cycles(const PlmrDevice& device, const WaferModel&
 
 void check_fits_side_by_side(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
   const std::int64_t tokens = work.context + work.output;
-  if (work.phase == WaferPhase::decode)  // first, since it says how many tokens the best mesh holds
+  if (work.phase == WaferPhase::decode)  // first, because it states how many tokens the best mesh holds
     if (const ContextRoom room = where_context_fits(device, model, tokens); !room.somewhere)
       throw_error<InputError>("decode: a context of {} tokens; {}", tokens, room.text);
   if (work.phase == WaferPhase::decode) check_context_fits(device, model, work);

@@ -1,6 +1,5 @@
-// What the WaferLLM paper published of its runs on WSE-2, as far as we see it: rows of two models and a column of GEMV
-// are kept back from us, so that predictions of them can be judged. Plain data; the fit's own copy is
-// tools/fit_plmr.py's, which the tests hold to this one.
+// The runs on WSE-2 that the WaferLLM paper published. Rows of two models and a column of GEMV are held out, to judge
+// predictions of them. Plain data; tools/fit_plmr.py has its own copy, and the tests check that both agree.
 #pragma once
 
 #include <string_view>
@@ -11,7 +10,7 @@ namespace heddle::published {
 
 inline constexpr double kWithheld = 0;
 
-// Tables 3 and 4: tokens a second at a context of 4096, on square meshes.
+// Tables 3 and 4: tokens per second at a context of 4096, on square meshes.
 struct Throughput {
   std::string_view model;
   WaferPhase phase;
@@ -70,8 +69,8 @@ struct Capacity {
 };
 inline constexpr Capacity kCapacities[] = {{"llama-3-8b", 382, 137548}, {"llama-2-13b", kWithheld, kWithheld}};
 
-// Table 6: milliseconds, on WSE-2 and on 1, 8 and 2 x 8 A100s, and A100s' energy over the wafer's. The text says 280 to
-// 606 times one A100, and 166 to 210 times the best cluster.
+// Table 6: milliseconds, on WSE-2 and on 1, 8 and 2 x 8 A100s, and the energy of the A100s relative to the wafer's. The
+// text says 280 to 606 times faster than one A100, and 166 to 210 times faster than the best cluster.
 struct Gemv {
   int n;
   double wafer_ms;
@@ -80,7 +79,7 @@ struct Gemv {
 inline constexpr Gemv kGemvs[] = {{16384, 0.0012, {0.336, 0.253, 0.340}, {7.47, 44.97, 120.88}},
                                   {32768, kWithheld, {}, {}}};
 
-// Tables 7 and 8: tokens a second on A100s with SGLang, and A100s' energy over the wafer's.
+// Tables 7 and 8: tokens per second on A100s with SGLang, and the energy of the A100s relative to the wafer's.
 inline constexpr int kGpus[3] = {1, 8, 16};
 struct GpuThroughput {
   std::string_view model;

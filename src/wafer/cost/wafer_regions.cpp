@@ -53,7 +53,7 @@ double decode_hand_over_cycles(const PlmrDevice& device, WaferMesh mesh, int reg
   const double alpha = device.alpha_cycles.value, stage = device.beta_cycles.value + device.ramp_cycles.value;
   const double words = values * kValueBytes / device.link_bytes_per_cycle.value;
   if (next_region_is_along_x(device, mesh, region)) return words + mesh.width * alpha + stage;
-  // Each column carries what its share of the rows needs; then along the rows.
+  // Each column moves its share of the rows along y; then all move along x.
   const double rows_a_column = std::ceil(1.0 * mesh.height / mesh.width);
   return (rows_a_column + 1) * words + (mesh.height + mesh.width) * alpha + 2 * stage;
 }

@@ -1,5 +1,6 @@
-// Pipeline regions (WaferLLM, sections 4.4 and 8): meshes of the same size that share a model's layers, because the
-// memory of one does not hold them all. A request passes them one after the other, so that all but one stand idle.
+// Pipeline regions (WaferLLM, sections 4.4 and 8): meshes of the same size that share a model's layers because the
+// memory of one does not hold them all. A request passes through them one after the other, so only one region works at
+// a time.
 #pragma once
 
 #include <optional>
@@ -16,33 +17,33 @@ struct LayerRange {
   int count() const { return last - first; }
 };
 
-// Of each region: consecutive layers, numbers that differ by one at most. Throws InputError where there are more
-// regions than layers.
+// Splits the layers into consecutive ranges, one per region, whose sizes differ by at most one. Throws InputError where
+// there are more regions than layers.
 std::vector<LayerRange> region_layers(int num_layers, int regions);
 
-// How many meshes of this size a device has. side_by_side: as they lie in its rectangle, upright or all of them turned:
-// floor(W/w) floor(H/h). by_cores: floor(cores / (w h)), of whatever shape, which is more than a program can place; the
-// paper counts so: table 5's 137548 tokens of llama-3-8b and its weights need 650 782 cores' whole memory, of which
-// four meshes of 360 x 360 are 518 400, and the text has five to six stages. Throws InputError as check_wafer_mesh.
+// How many meshes of this size a device has. side_by_side: as rectangles of the device, all upright or all turned:
+// floor(W/w) floor(H/h). by_cores: floor(cores / (w h)), of any shape, which is more than a program can place. The
+// paper counts by cores: table 5's 137548 tokens of llama-3-8b and its weights need the whole memory of 650 782 cores;
+// four meshes of 360 x 360 are 518 400; and the text has five to six stages. Throws InputError as check_wafer_mesh.
 struct RegionRoom {
   int side_by_side = 0, by_cores = 0;
 };
 RegionRoom region_room(const PlmrDevice& device, WaferMesh mesh);
 
 // Where GEMMs on a mesh take more than twice as many steps as its longer side has cores: the largest mesh within it
-// that has that side a multiple of the other.
+// whose one side is a multiple of the other.
 std::optional<WaferMesh> evener_mesh(WaferMesh mesh);
 // "GEMMs on 719 x 720 take 517680 steps, the least common multiple of the sides".
 std::string gemm_steps_text(WaferMesh mesh);
 
-// Regions lie on the device in rows, as many as are wide enough, which are passed to and fro, so that each is beside
-// the next: along x, or along y where a row ends.
+// Regions lie on the device in rows, as many as are wide enough, in boustrophedon order, so that each is beside the
+// next one: along x, or along y at the end of a row.
 bool next_region_is_along_x(const PlmrDevice& device, WaferMesh mesh, int region);
 
-// What a region's end costs, from its last layer to the next region's first, in cycles.
-// Decode: `values` of a core, the same in all cores of a row, which need them in all cores of the next region's row.
+// Cycles of the hand-over from a region's last layer to the next region's first.
+// Decode: `values` per core, equal in all cores of a row; all cores of the next region's row need them.
 double decode_hand_over_cycles(const PlmrDevice& device, WaferMesh mesh, int region, double values);
-// Prefill: `values` of each core, for the core at its place.
+// Prefill: `values` of each core go to the core at its place in the next region.
 double prefill_hand_over_cycles(const PlmrDevice& device, WaferMesh mesh, int region, double values);
 
 }  // namespace heddle

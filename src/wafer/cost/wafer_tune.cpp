@@ -12,9 +12,9 @@
 namespace heddle {
 namespace {
 
-constexpr int kCoarse = 10;        // cores between the sides of decode's first look
-constexpr int kMostSides = 1200;   // that are looked at along an axis: of larger devices not every side
-constexpr std::size_t kSeeds = 6;  // of its best, which are looked around
+constexpr int kCoarse = 10;        // step between sides in decode's first search
+constexpr int kMostSides = 1200;   // sides searched along an axis; of larger devices not every side
+constexpr std::size_t kSeeds = 6;  // best candidates of the first search, around which the second one searches
 
 struct Candidate {
   WaferMesh mesh;
@@ -33,7 +33,7 @@ struct Search {
 
   int step() const { return (std::max(width(), height()) - 1) / kMostSides + 1; }
 
-  // Quick: whether the regions have the memory at all, however it is dealt out.
+  // A quick test: whether the regions have enough memory in total.
   bool may_fit(WaferMesh mesh) const {
     const RegionRoom room = region_room(device, mesh);
     const int regions =
@@ -48,11 +48,11 @@ struct Search {
   std::optional<Candidate> look_at(WaferMesh mesh, const WaferWork& as) const {
     try {
       if (const auto cycles = fitting_cycles(device, model, as, count)) return Candidate{mesh, *cycles};
-    } catch (const InputError&) {  // of a layer alone
+    } catch (const InputError&) {  // thrown for a single layer
     }
     return std::nullopt;
   }
-  // Every token as the one in the middle: what a look at many meshes can afford. Memory is that of the last.
+  // Times every token as the middle one, which is fast enough for many meshes. Memory is that of the last token.
   std::optional<Candidate> glance_at(WaferMesh mesh) const {
     WaferWork middle = on(mesh);
     middle.context += middle.output - 1;
@@ -75,7 +75,7 @@ bool is_faster(const Candidate& a, const Candidate& b) {
   return a.cycles < b.cycles;
 }
 
-// GEMMs take as many steps as the least common multiple of the sides: more than twice the longer one is never worth it.
+// GEMMs take as many steps as the least common multiple of the sides; beyond twice the longer side they never win.
 std::optional<WaferMesh> best_for_prefill(const Search& search) {
   Candidate best;
   for (int w = search.width(); w >= 3; w -= search.step())
@@ -88,7 +88,7 @@ std::optional<WaferMesh> best_for_prefill(const Search& search) {
   return best.mesh;
 }
 
-// All squares and a grid of rectangles at a glance, then all sides around the best of them.
+// Estimates all squares and a grid of rectangles, then all sides around the best of them.
 std::optional<WaferMesh> best_for_decode(const Search& search) {
   std::vector<Candidate> seeds;
   const auto glance = [&](WaferMesh mesh) {
@@ -99,7 +99,7 @@ std::optional<WaferMesh> best_for_decode(const Search& search) {
   for (int w = search.width(); w >= 3; w -= coarse)
     for (int h = search.height(); h >= 3; h -= coarse) glance({w, h});
   for (int side = std::min(search.width(), search.height()); side >= 3; side -= search.step()) glance({side, side});
-  // Where one more region begins to fit side by side.
+  // The sizes at which one more region fits side by side.
   for (int columns = 1; search.width() / columns >= 3; ++columns)
     for (int rows = 1; rows * columns <= search.model.num_layers && search.height() / rows >= 3; ++rows)
       glance({search.width() / columns, search.height() / rows});
@@ -116,7 +116,7 @@ std::optional<WaferMesh> best_for_decode(const Search& search) {
         const auto found = search.glance_at(mesh);
         if (found && is_faster(*found, best)) best = *found;
       }
-  // Of what is as fast at a glance, by the whole request.
+  // Decides between equal estimates by the exact time of the whole request.
   Candidate exact;
   for (int w = std::max(3, best.mesh.width - 2); w <= std::min(search.width(), best.mesh.width + 2); ++w)
     for (int h = std::max(3, best.mesh.height - 2); h <= std::min(search.height(), best.mesh.height + 2); ++h) {
@@ -126,7 +126,7 @@ std::optional<WaferMesh> best_for_decode(const Search& search) {
   return exact.mesh;
 }
 
-// Side by side where that is possible, else by the number of cores, as the paper counts.
+// Side by side if possible, else by the number of cores, as the paper counts.
 template <class BestOf>
 WaferMesh best_of(Search search, const BestOf& best) {
   for (const RegionCount count : {RegionCount::side_by_side, RegionCount::by_cores}) {

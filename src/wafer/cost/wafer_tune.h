@@ -1,4 +1,4 @@
-// The autotuner of WaferLLM (section 4.4): how many cores prefill and decode should have, by model, lengths and memory.
+// The autotuner of WaferLLM (section 4.4): chooses cores for prefill and decode by model, lengths and memory.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,15 @@ namespace heddle {
 
 struct WaferTuning {
   WaferMesh prefill_mesh, decode_mesh;
-  WaferPrediction prediction;  // end to end, on these
+  WaferPrediction prediction;  // end to end, on these meshes
 };
 
-// The meshes of the device, squares and rectangles, on which `context` tokens of prompt and `output` tokens after them
-// take the least time, each phase by itself, where weights, the layer's working set and the KV cache fit regions that
-// lie side by side, or, where nothing does, as many as the device's cores make (the prediction warns). Prefill: of all
-// whose sides' least common multiple is at most twice the longer one. Decode: of a grid of rectangles, of all squares
-// and of those that share the device evenly, then of all sides near the best. Regions do not change the time of one
-// request, but what they add, the hops from one to the next, is not counted. Some seconds at most. Throws InputError,
-// as predict_wafer does, when there is none.
+// Finds the meshes of the device, squares and rectangles, on which `context` prompt tokens and `output` new tokens take
+// the least time, each phase by itself. Weights, the layer's working set and the KV cache must fit regions that lie
+// side by side; if none do, as many regions as the device's cores make (the prediction warns). Prefill searches all
+// meshes whose sides' least common multiple is at most twice the longer one. Decode searches a grid of rectangles, all
+// squares and those that share the device evenly, then all sides near the best. The hops from region to region are not
+// counted. Takes some seconds at most. Throws InputError, as predict_wafer does, when there is none.
 WaferTuning tune_wafer(const PlmrDevice&, const WaferModel&, std::int64_t context, std::int64_t output);
 
 }  // namespace heddle

@@ -9,26 +9,26 @@ struct Fitted {
   double value, low, high;
 };
 
-// Cycles a multiply-accumulate
+// Cycles per multiply-accumulate
 inline constexpr Fitted kMacCycles{0.657768, 0.624385, 0.690621};
-// Cycles a call in a GEMM's tile step: a slice (one index of the inner dimension), a transfer
+// Cycles per call in a GEMM's tile step: a slice (one index of the inner dimension), a transfer
 inline constexpr Fitted kCallCycles{56.9449, 54.9358, 59.3824};
-// Cycles a value of a decode layer's element-wise work
+// Cycles per value of a decode layer's element-wise work
 inline constexpr Fitted kValueCycles{10.261, 8.09304, 13.7447};
-// Cycles a routing stage
+// Cycles per routing stage
 inline constexpr Fitted kBetaCycles{7.90661, 7.26954, 11.6793};
 // Cycles of a decode layer's other serial work
 inline constexpr Fitted kDecodeSerialCycles{1728.51, 0, 2159.09};
 
-// Standard error of a cell's time, as a part of it.
+// Standard error of the fitted time of a cell, relative.
 inline constexpr double kResidual = 0.015639;
-// How far table 2's rates are, of which nothing was fitted: root of the mean square, as a part.
+// Root mean square of the relative errors of table 2's rates, which are held out from the fit.
 inline constexpr double kEndToEndResidual = 0.0893176;
 
-// How far from the exact size of a prefill's tile to the one rounded up: chosen, not fitted.
+// Position of a prefill tile's size between exact (0) and rounded up (1): chosen, not fitted.
 inline constexpr double kTileRounding = 0.666667;
 
-// The fits that leave out one cell or one model, and those with another rounding, from which the ranges are:
+// The fits that leave out one cell or one model, and those with another rounding; the source of ranges:
 // kMacCycles, kCallCycles, kValueCycles, kBetaCycles, kDecodeSerialCycles, kTileRounding
 inline constexpr std::array<std::array<double, 6>, 18> kOtherFits{{
     {0.650286, 57.2837, 10.5028, 8.03981, 1656.77, 0.666667},
@@ -62,8 +62,8 @@ inline constexpr double kLadderSumWeight = 0.0237582;
 inline constexpr double kT10GemmPower = 0.7;       // chosen
 inline constexpr double kLadderWeightPower = 1.5;  // chosen
 
-// Of a cell's time by them: the standard error, and the largest difference that leaving out a cell or a model, or another power,
-// makes to any of four models; of table 2's rates the root of the mean square.
+// Relative errors of a fitted cell's time: the standard error, and the largest change for any of four models when a
+// cell or a model is left out or the power changes. end_to_end: root mean square error of table 2's rates.
 struct BaselineResiduals {
   double gemm, gemm_spread, sum, sum_spread, end_to_end;
 };
