@@ -96,7 +96,7 @@ void rotate(TimedMesh& mesh, Tile x, const HeadPartition& heads, std::span<const
       const auto position = static_cast<float>(positions.of(i, r));
       for (std::size_t pair = 0; pair < inv_freq.size(); ++pair) {
         const double angle =
-            position * inv_freq[pair];  // rounded to float32 by the product, as kernels/attention/rope.h says
+            position * inv_freq[pair];  // the product rounds to float32, as kernels/attention/rope.h says
         cosine[pair] = static_cast<float>(std::cos(angle)) * scale;
         sine[pair] = static_cast<float>(std::sin(angle)) * scale;
       }

@@ -1,16 +1,16 @@
 // Decode on a wafer (WaferLLM, section 4.2, figure 4): one token at a time.
 //
-// The hidden state is E_y^x: its features are cut along y, and every column of cores has them all. Each product turns
-// the axis: E_y W_q -> H_x^y, whose heads are cut along x, H_x W_o -> E_y^x; E_y W_gate -> F_x^y, F_x W_down -> E_y^x.
-// Weights are placed so beforehand, and nothing is ever transposed. A sum along the axis that a product turns away from
-// ends in all its cores (K-tree), so the next product finds its operand where it needs it. The embedding lies as the
-// logits' weights do, so that a token's row stands in one column of cores, which sends it along x.
+// The hidden state is E_y^x: its features are split along y, and every column of cores has them all. Each GEMV turns
+// the axis: E_y W_q -> H_x^y, whose heads are split along x, H_x W_o -> E_y^x; E_y W_gate -> F_x^y, F_x W_down ->
+// E_y^x. Weights are placed for this beforehand, so nothing is ever transposed. The K-tree leaves a GEMV's sum in all
+// cores of its axis, where the next GEMV needs it. The embedding is placed like the output weights: a token's row is in
+// one column of cores, which sends it along x.
 //
-// Keys and values of a token lie in one row of cores (kv_rows.h), cut along x as the queries are. Scores are summed
-// along x, and the softmax's maximum and sum, and what is attended to, along y.
+// Keys and values of a token lie in one row of cores (kv_rows.h), split along x like the queries. Scores are summed
+// along x. The maximum and sum of the softmax, and the attention output, are reduced along y.
 //
-// Layers that exceed the memory of one mesh are shared by several, its regions (wafer/cost/wafer_regions.h): the hidden
-// state is handed from the last core of one to the first of the next, and all have the same rows of tokens.
+// Layers that exceed the memory of one mesh are split over several, its regions (wafer/cost/wafer_regions.h). The last
+// core of a region hands the hidden state to the first of the next; all regions have the same rows of tokens.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +27,18 @@ struct WaferDecodeOptions {
   WaferProgram program = {};
 };
 
-// Memory of this machine that a WaferDecode takes, about, and beside it a layer of wafer_prefill.
+// Estimate of the host memory of a WaferDecode and, in addition, of one layer of wafer_prefill.
 double wafer_decode_bytes(const WaferModel& model, WaferMesh cores);
 
 class WaferDecode {
  public:
-  // Places all weights, one core a place; `weights` and `pool` must outlive it. Throws Failure when memory is short,
-  // and InputError with core, phase, need and budget when a core's is.
+  // Places all weights, one place per core. `weights` and `pool` must outlive it. Throws Failure when host memory is
+  // short, and InputError with core, phase, need and budget when a core's memory is.
   WaferDecode(const WaferWeights& weights, WaferMesh cores, const WaferDecodeOptions& options, ThreadPool& pool);
 
-  // The transition from prefill: what it computed is spread over the rows. Returns the logits after the prompt's last
-  // token. Throws InputError where the cache does not hold the prompt; InvalidArgument unless the cache is empty.
+  // The transition from prefill: spreads the prompt's keys and values over the rows. Returns the logits after the
+  // prompt's last token. Throws InputError where the cache does not hold the prompt; InvalidArgument unless the cache
+  // is empty.
   std::vector<float> take(const WaferPrompt& prompt);
 
   // Forgets all tokens.
@@ -48,10 +49,10 @@ class WaferDecode {
 
   const KvRows& rows() const { return rows_; }
 
-  // Of the last decode(), or of what take() computed: cycles of the operations that were carried out, all regions' and
-  // the hand-over between them; memory and routes of the fullest core so far.
+  // Of the last decode() or take(): cycles of the executed operations in all regions and of hand-overs; memory and
+  // routes of the fullest core so far.
   const WaferCost& cost() const { return cost_; }
-  // Of all cores' time in the last decode(), the part in which a region waited for another; 0 with one region.
+  // The fraction of all cores' time in the last decode() in which a region waited for another; 0 with one region.
   double idle_share() const { return idle_share_; }
 
  private:

@@ -19,13 +19,13 @@ Tile WaferDecodeRegion::attend(Tile q, const WaferKvCache& kv, int window) {
   const float scale = 1 / std::sqrt(static_cast<float>(weights_.shape.head_dim));
   const std::int64_t oldest = window > 0 ? std::max<std::int64_t>(0, rows_.size() - window) : 0;
 
-  // Calls action(token, its slot in the score tiles) for those of row i that the new token sees.
+  // Calls action(token, its slot in the score tiles) for the tokens of row i that the new token attends to.
   const auto for_tokens = [&](int i, auto action) {
     for (std::int64_t token = std::max(oldest, rows_.first(i)); token < rows_.first(i + 1); ++token)
       action(token, static_cast<int>(token - rows_.first(i)));
   };
 
-  // Each core multiplies what it has of a head; a head's cores lie along x.
+  // Each core multiplies its part of a head; the cores of a head lie along x.
   const Tile scores = mesh_.allocate("scores", slots, num_heads, Buffers::two);
   mesh_.apply({.macs = 1.0 * slots * q.columns}, [&](ValueMesh& values, int i) {
     for_tokens(i, [&](std::int64_t token, int slot) {
@@ -39,7 +39,7 @@ Tile WaferDecodeRegion::attend(Tile q, const WaferKvCache& kv, int window) {
   });
   mesh_.all_reduce(scores, Axis::x, Reduction::sum, all_reduce_);
 
-  // Softmax over tokens, which lie along y. Its sum divides what is attended to.
+  // Softmax over tokens, which lie along y. Its sum divides the attention output.
   const Tile highest = mesh_.allocate("highest score", 1, num_heads, Buffers::two);
   mesh_.apply({.values = 1.0 * slots * num_heads}, [&](ValueMesh& values, int i) {
     for (int head = 0; head < num_heads; ++head) {

@@ -35,7 +35,7 @@ WaferDecodeRegion::WaferDecodeRegion(const WaferWeights& weights, WaferMesh core
   if (layers.first == 0 && !shares_table) mesh_.hold("embedding", kValueBytes * hidden_.tile * vocab_.tile);
 }
 
-// W_o and W_down lie turned, in comparison with prefill: their inputs along x.
+// W_o and W_down lie transposed, compared with prefill: their inputs along x.
 void WaferDecodeRegion::place(const WaferLayer& w) {
   const WaferModel& shape = weights_.shape;
   const Partition intermediate = even_partition(shape.intermediate, mesh_.grid().columns);
@@ -87,7 +87,7 @@ Tile WaferDecodeRegion::product(Tile x, Tile weight, Tile bias, Axis axis) {
   return y;
 }
 
-// A token's row of the embedding lies in one column of cores, which sends it to all.
+// A token's row of the embedding is in one column of cores, which sends it to all columns.
 void WaferDecodeRegion::embed(std::int32_t token) {
   receive(weight_row(weights_.embedding, token));
   if (const auto& device = mesh_.device())
@@ -171,7 +171,7 @@ std::vector<float> WaferDecodeRegion::logits() {
   return result;
 }
 
-// The caches' oldest tokens move up: keys and values of all layers over one hop.
+// The oldest tokens of the cache move up one row: keys and values of all layers, over one hop.
 void WaferDecodeRegion::append(std::span<const int> passing) {
   for (Layer& layer : layers_) layer.kv.shift(passing, rows_);
   hold_cache();
@@ -182,7 +182,7 @@ void WaferDecodeRegion::append(std::span<const int> passing) {
                                    device->beta_cycles.value + device->ramp_cycles.value);
 }
 
-// Of the fullest row's cores.
+// Counts the cache of the fullest row.
 void WaferDecodeRegion::hold_cache() {
   mesh_.phase("KV cache");
   mesh_.hold("keys and values", kValueBytes * 2 * heads_.keys.tile * static_cast<double>(layers_.size()) *

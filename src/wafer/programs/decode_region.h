@@ -1,5 +1,4 @@
-// One region's part of decode (decode.h): some of the layers, placed on a mesh of cores of its own, and their KV
-// caches.
+// One region of decode (decode.h): some of the layers on a mesh of their own, with their KV caches.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +11,12 @@
 
 namespace heddle {
 
-// Keys and values of a prompt, as prefill hands them over: [tokens, num_kv_heads * head_dim], a pair of them a layer.
+// The result of prefill: keys and values of each layer [tokens, num_kv_heads * head_dim].
 struct WaferPrompt {
   std::int64_t num_tokens = 0;
   std::vector<std::vector<float>> keys, values;  // [layers]
   std::vector<float> hidden;                     // the last token's residual after all layers [hidden]
-  WaferCost cost;                                // of the prefill, on a device
+  WaferCost cost;                                // of the prefill; only with a device
 };
 
 // How a program runs on a mesh of cores.
@@ -25,13 +24,13 @@ struct WaferProgram {
   AllReduceOptions all_reduce = {};
   std::optional<PlmrDevice> device =
       {};           // on which it is timed, and whose memory and routes it must keep; none: values alone
-  int regions = 1;  // that share the layers
+  int regions = 1;  // that split the layers
 };
 
 class WaferDecodeRegion {
  public:
-  // The first region has the embedding, the last one the logits. `weights`, `rows` and `pool` must outlive it. Throws
-  // Failure when the host's memory is short, InputError when a core's is.
+  // The first region has the embedding, the last one the output weights. `weights`, `rows` and `pool` must outlive it.
+  // Throws Failure when host memory is short, InputError when a core's memory is.
   WaferDecodeRegion(const WaferWeights& weights, WaferMesh cores, LayerRange layers, const WaferProgram& program,
                     const KvRows& rows, ThreadPool& pool);
 
@@ -39,15 +38,16 @@ class WaferDecodeRegion {
   void receive(const std::vector<float>& hidden);
   std::vector<float> hidden();
 
-  // Keys and values of the region's layers; rows have been filled.
+  // Stores the prompt's keys and values of the region's layers. Precondition: rows have been filled.
   void take(const WaferPrompt& prompt);
-  // A token has come to the last row, and `passing` rows pass one up, as KvRows::append says. Before it, reserve().
+  // Call reserve() first. Stores a token added to the last row, and moves a token up from each of the rows `passing`
+  // (KvRows::append).
   void reserve(std::int64_t slots);
   void append(std::span<const int> passing);
   void run_layers();
   std::vector<float> logits();
 
-  // Of what was done since the last call.
+  // The cost since the last call.
   WaferCost take_cost() { return mesh_.take_cost(); }
   double hidden_values() const { return hidden_.tile; }  // of a core
 

@@ -21,7 +21,7 @@ void WaferKvCache::reserve(int rows, std::int64_t slots, const KvRows& kept) {
 }
 
 void WaferKvCache::shift(std::span<const int> passing, const KvRows& kept) {
-  // From the top: a full row has passed its oldest token up before the slot is taken by the one that comes from below.
+  // From the top down: a full row passes its oldest token up before the token from below takes the slot.
   for (const int row : passing) {
     const std::int64_t token = kept.first(row) - 1;
     std::copy_n(key(row, token), token_values(), key(row - 1, token));

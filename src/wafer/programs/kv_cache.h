@@ -1,4 +1,4 @@
-// The KV cache of one layer on a mesh: keys and values of a token lie in one row of cores, which KvRows chooses, cut
+// The KV cache of one layer on a mesh. Keys and values of a token lie in one row of cores, which KvRows chooses, split
 // along x as a HeadPartition says.
 #pragma once
 
@@ -11,19 +11,19 @@ namespace heddle {
 
 class WaferKvCache {
  public:
-  // `tile`: places of a key, and of a value, that a core holds.
+  // `tile`: columns of a key, and of a value, that a core holds.
   WaferKvCache(int width, int tile) : width_(width), tile_(tile) {}
 
-  // Room for `slots` tokens in each of `rows` rows, at least as many as KvRows::fullest() will be; what was there
-  // stays where `kept` says that it is.
+  // Makes room for `slots` tokens, at least KvRows::fullest(), in each of `rows` rows. Keeps the tokens that `kept`
+  // lists.
   void reserve(int rows, std::int64_t slots, const KvRows& kept);
 
-  // The rows that append() named pass their oldest tokens up: `kept` is as append() left it. All at once: who passes
-  // reads what was there before.
+  // Moves the oldest tokens of the rows that append() returned up by one row; `kept` is the state after append(). All
+  // rows move at once: each reads what was there before.
   void shift(std::span<const int> passing, const KvRows& kept);
 
-  // [tile][width], pitch mesh::value_pitch(width), of a token that lies in `row`. A token keeps its slot when it moves
-  // from row to row: slots are numbered by tokens modulo their number, and a row holds consecutive tokens.
+  // [tile][width], pitch mesh::value_pitch(width), of a token in `row`. Slots are token numbers modulo the number of
+  // slots, and a row holds consecutive tokens, so a token keeps its slot when it moves to another row.
   float* key(int row, std::int64_t token) { return keys_.data() + offset(row, token); }
   float* value(int row, std::int64_t token) { return values_.data() + offset(row, token); }
   const float* key(int row, std::int64_t token) const { return keys_.data() + offset(row, token); }

@@ -34,7 +34,7 @@ std::span<const int> KvRows::append() {
   check_room(size() + 1, method_ == KvMethod::concat ? count(rows() - 1) + 1 : 0);
   passing_.clear();
   if (method_ == KvMethod::shift) {
-    bool above_passes = false;  // the top row has nowhere to pass to
+    bool above_passes = false;  // the top row cannot pass
     for (int row = 1; row < rows(); ++row) {
       above_passes = count(row) > count(row - 1) || (count(row) == count(row - 1) && above_passes);
       if (above_passes) passing_.push_back(row);

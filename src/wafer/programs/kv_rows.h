@@ -1,11 +1,11 @@
-// Which row of cores holds which token of a KV cache on a mesh (WaferLLM, section 4.3): indices alone, no values.
+// Assigns the tokens of a KV cache to rows of cores on a mesh (WaferLLM, section 4.3): indices only, no values.
 //
-// Tokens lie in the rows in their order, the oldest in row 0, each row a contiguous range, so that what is near in the
-// sequence is near on the wafer. A new token always comes to the last row. Then
+// Rows hold contiguous ranges of tokens in order, the oldest in row 0, so that neighbours in the sequence are
+// neighbours on the wafer. A new token always comes to the last row. Then
 //
-//   concat   it stays there: that row fills alone, and its memory is the limit;
-//   shift    every row that holds more than the row above it, or as many and that one passes a token up, passes its
-//            oldest token up: one hop, all rows at once. So rows never differ by more than one token, the last rows
+//   concat   it stays there: only that row fills, and its memory is the limit;
+//   shift    a row passes its oldest token up if it holds more tokens than the row above, or as many and that row
+//            passes one too. All rows pass at once, over one hop. Rows then differ by at most one token, the last rows
 //            hold the odd ones, and every row fills.
 #pragma once
 
@@ -19,9 +19,9 @@ namespace heddle {
 enum class KvMethod : std::uint8_t { shift, concat };
 
 struct KvRowsLimits {
-  std::optional<std::int64_t> tokens = {};  // in all (shift), as kv_capacity().shift_tokens; none: no limit
+  std::optional<std::int64_t> tokens = {};  // of all rows (shift), see kv_capacity().shift_tokens; none: no limit
   std::optional<std::int64_t> tokens_in_row =
-      {};  // of one row (concat), as kv_capacity().concat_tokens; none: no limit
+      {};  // of one row (concat), see kv_capacity().concat_tokens; none: no limit
 };
 
 class KvRows {
@@ -29,13 +29,13 @@ class KvRows {
   // Throws InvalidArgument unless rows >= 1.
   KvRows(int rows, KvMethod method, KvRowsLimits limits = {});
 
-  // As prefill leaves them: `tokens` of them, spread evenly, the odd ones in the last rows. Throws InputError as
+  // Sets the state after prefill: `tokens` tokens, spread evenly, the odd ones in the last rows. Throws InputError as
   // append() does.
   void fill(std::int64_t tokens);
 
-  // Adds a token to the last row. Returns the rows that pass their oldest token to the row above, for which values
-  // follow: row y's moves to row y - 1; valid until the next call. Throws InputError with the numbers, and changes
-  // nothing, where the cache is full.
+  // Adds a token to the last row. Returns the rows that pass their oldest token up: the caller moves the values of row
+  // y's to row y - 1. Valid until the next call. Throws InputError with the numbers, and changes nothing, where the
+  // cache is full.
   std::span<const int> append();
 
   int rows() const { return static_cast<int>(first_.size()) - 1; }

@@ -14,13 +14,13 @@
 namespace heddle {
 namespace {
 
-// Sides of tiles: hidden, queries, keys, intermediate, vocabulary.
+// Tile sizes: hidden, queries, keys, intermediate, vocabulary.
 struct TileSides {
   double h, q, k, f, v;
   double layer() const { return h * (2 * q + 2 * k + 3 * f); }  // weights
 };
 
-// Hidden lies along `hidden_line` cores, all else along `line`.
+// Hidden is split over `hidden_line` cores, all else over `line`.
 TileSides tile_sides(const WaferModel& model, int hidden_line, int line) {
   const HeadPartition heads = head_partition(model.num_heads, model.num_kv_heads, model.head_dim, line);
   const auto side = [](int size, int cores) { return static_cast<double>(mesh::tile_side(size, cores)); };
@@ -39,7 +39,7 @@ double wafer_prefill_core_bytes(const WaferModel& model, WaferMesh cores, int re
   const auto [h, q, k, f, v] = tile_sides(model, grid.columns, grid.columns);
   const TileSides sides{h, q, k, f, v};
   const double t = mesh::tile_side(tokens, grid.rows);
-  // A product's weight, the second buffer of its operand, its result.
+  // A GEMM: its weight, the second buffer of its operand, its result.
   const auto product = [&](double in, double out) { return in * out + t * in + t * out; };
   const double attention = t * (h + q + 2 * k);  // normed, q, k, v
   const double most = std::max({
@@ -47,7 +47,7 @@ double wafer_prefill_core_bytes(const WaferModel& model, WaferMesh cores, int re
       t * h + product(h, q),            // q
       t * (h + q + k) + product(h, k),  // v
       attention + t * q + (3 + model.num_kv_heads) * t * t + 2 * t * k +
-          std::max(t * k, 4 * t),         // a head of each KV head's
+          std::max(t * k, 4 * t),         // one head of each KV head
       attention + t * q + product(q, h),  // output
       t * (h + f) + product(h, f),        // up
       t * (h + 2 * f) + product(f, h),    // down
@@ -72,7 +72,7 @@ double wafer_decode_core_bytes(const WaferModel& model, WaferMesh cores, int reg
 
 namespace {
 
-// Of a core, in `regions`.
+// Per core, with `regions` regions.
 WaferFit bytes_in_regions(const WaferModel& model, WaferMesh cores, int regions, std::int64_t tokens,
                           std::int64_t tokens_in_row) {
   return {.regions = regions,
@@ -84,7 +84,7 @@ double need(const WaferFit& fit) {
   return std::max(fit.prefill_bytes, fit.decode_bytes);
 }
 
-// The least number of regions, up to `most`, that holds everything; 0: none.
+// The least number of regions, up to `most`, that hold everything; 0: none.
 int least_regions(const PlmrDevice& device, const WaferModel& model, WaferMesh cores, std::int64_t tokens,
                   std::int64_t tokens_in_row, int most) {
   const auto fits = [&](int regions) {
@@ -96,7 +96,7 @@ int least_regions(const PlmrDevice& device, const WaferModel& model, WaferMesh c
   return regions;
 }
 
-// What would hold what these meshes do not.
+// The end of an error message: what would be large enough.
 std::string cure(const PlmrDevice& device, const WaferModel& model, WaferMesh cores, std::int64_t tokens,
                  std::int64_t tokens_in_row) {
   if (const int regions = least_regions(device, model, cores, tokens, tokens_in_row,

@@ -35,7 +35,7 @@ void check_moe(const WaferMoe& moe, std::span<const float> x) {
   require(!x.empty() && std::ssize(x) % moe.hidden == 0, "{} values of tokens, {} each", x.size(), moe.hidden);
 }
 
-// The largest logits' experts, and the softmax of those alone.
+// The experts with the largest logits, and the softmax over those logits only.
 struct Choice {
   std::vector<int> experts;
   std::vector<float> weights;
@@ -54,7 +54,7 @@ Choice choose(const std::vector<float>& logits, int count) {
   return choice;
 }
 
-// Features lie contiguous over the cores of a line, `tile` to a core; the same [tile, experts] on all lines across.
+// Features are contiguous over the cores of a line, `tile` per core; all lines across have the same [tile, experts].
 Tile place_router(TimedMesh& mesh, const WaferMoe& moe, int tile, Axis axis) {
   const auto experts = static_cast<int>(moe.experts.size());
   const Tile router = mesh.allocate("router", tile, experts, Buffers::one);
@@ -140,10 +140,10 @@ class MoePrefill {
     mesh_.release(logits);
   }
 
-  // Expert round * bands + b works in band b. Its tokens are numbered, and dealt out to its places along y.
+  // Expert round * bands + b runs in band b. Its tokens are numbered and distributed over the band's places along y.
   void run_round(int round) {
     const int k = moe_.experts_per_token;
-    std::vector<std::vector<std::int64_t>> of_band(slot(bands_.count));  // token * k + which of its choices
+    std::vector<std::vector<std::int64_t>> of_band(slot(bands_.count));  // token * k + index of the choice
     for (std::size_t i = 0; i < chosen_.size(); ++i)
       if (chosen_[i] / bands_.count == round)
         of_band[slot(chosen_[i] % bands_.count)].push_back(static_cast<std::int64_t>(i));
@@ -185,7 +185,7 @@ class MoePrefill {
     mesh_.release(made);
   }
 
-  // Between the mesh's tile and the band's: the same cores, so no time.
+  // Between the mesh's tile and the band's. The cores are the same, so it takes no time.
   template <class Copy>
   void for_values(int band, Tile tile, Copy copy) {
     TimedMesh& own = *band_meshes_[slot(band)];
@@ -206,7 +206,7 @@ class MoePrefill {
     const Tile x = own.allocate("tokens", rows, hidden_.tile, Buffers::two);
     for_values(band, x, [&](float& to, int i, int r, int c, int j) { to = mesh_.at(arrived, i, r, c)[j]; });
     const auto product = [&](Tile a, Placement placement, const Weight& weight, const WeightPlacement& where) {
-      const Tile w = place_weight(own, weight, where);  // counts as the second buffer of what is placed
+      const Tile w = place_weight(own, weight, where);  // counts as the second buffer of the placed weight
       own.place_skewed(w, Axis::y);
       const Tile y = own.allocate("product", rows, w.columns, Buffers::two);
       mesh_gemm(own, a, w, y, {.a = placement, .b = Placement::aligned});
@@ -245,9 +245,9 @@ class MoePrefill {
   std::int64_t tokens_;
   ExpertBands bands_;
   Grid band_grid_;
-  Partition hidden_, intermediate_;  // over a band's places
+  Partition hidden_, intermediate_;  // over the places of a band
   TimedMesh mesh_;
-  int core_features_, token_tile_;  // of a core of the whole mesh
+  int core_features_, token_tile_;  // per core of the whole mesh
   std::vector<std::unique_ptr<TimedMesh>> band_meshes_;
   Tile x_, back_;
   std::vector<int> chosen_;     // [tokens, experts_per_token]
@@ -300,7 +300,7 @@ WaferMoeResult wafer_moe_decode(const WaferMoe& moe, WaferMesh cores, std::span<
         for (int j = 0; j < cores.width; ++j) values.at(gate, line, 0, c)[j] *= choice.weights[i];
     });
     const Tile down = place_weight(mesh, expert.down, {.in = inner, .out = hidden, .in_axis = Axis::x});
-    mesh.multiply_vector(gate, down, y);  // adds to what the expert before made
+    mesh.multiply_vector(gate, down, y);  // adds to the output of the previous expert
     mesh.settle();
     for (const Tile tile : {gate, up, down}) mesh.release(tile);
   }

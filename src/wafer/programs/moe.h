@@ -1,13 +1,12 @@
-// A mixture of experts on a wafer (WaferLLM, section 8), as Mixtral's feed-forward is: each token goes to the experts
-// whose router's logits are the largest, and gets the sum of what they say, weighted by the softmax of those logits.
+// A mixture of experts on a wafer (WaferLLM, section 8), with Mixtral's feed-forward: each token goes to the experts
+// with the largest router logits; their outputs are summed, weighted by the softmax of those logits.
 //
-// Prefill. Tokens lie along y, features along x. The mesh is cut into bands of rows, each the region of some experts
-// (wafer/cost/wafer_cost.h, expert_bands). Every core learns its tokens' logits by a sum along x and chooses by itself;
-// then all-to-all along y: each token's row goes to the bands of its experts, all columns at once, which are MeshGEMMs
-// there, all bands at a time; and what they made goes back.
-// Decode. One token, whose features lie along y in all columns: every expert's weights are cut over all cores, as a
-// dense layer's are, so that all cores work for whichever is chosen, and nothing has to be sent; one sum for all
-// experts.
+// Prefill: tokens lie along y, features along x. The mesh is split into bands of rows; each band runs some of the
+// experts (wafer/cost/wafer_cost.h, expert_bands). A sum along x gives every core its tokens' logits, and each core
+// chooses by itself. All-to-all along y sends each token's row to the bands of its experts, in all columns at once. The
+// bands run their MeshGEMMs at the same time; a second all-to-all returns the outputs.
+// Decode: the features of the one token lie along y in all columns. Every expert is split over all cores like a dense
+// layer, so all cores work for the chosen experts and nothing is sent. One sum serves all experts.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +33,8 @@ struct WaferMoe {
 
 struct WaferMoeResult {
   std::vector<float> y;      // [tokens, hidden]
-  std::vector<int> experts;  // [tokens, experts_per_token], the likeliest first; of equal ones the lower
-  WaferCost cost;  // with "all-to-all" for dispatch and combination; bands' work once, for they work at a time
+  std::vector<int> experts;  // [tokens, experts_per_token], the likeliest first; of equal ones the lower index
+  WaferCost cost;            // "all-to-all": dispatch and combination; bands work in parallel, so they count once
 };
 
 // x [tokens, hidden]. Throws InvalidArgument on sizes that do not fit each other, InputError on meshes with fewer than

@@ -12,8 +12,7 @@ using mesh::Axis;
 using mesh::Tile;
 using mesh::TimedMesh;
 
-// Output by output, some rows of cores at a time: what lies side by side in the weight's memory goes to cores below
-// each other.
+// Output by output, some rows of cores at a time: contiguous weights go to cores in the same column.
 template <class Element>
 void place_along_y(TimedMesh& mesh, Tile tile, const Weight& weight, const WeightPlacement& placement) {
   constexpr std::int64_t kRowsAtOnce = 8;
@@ -55,7 +54,7 @@ void place_as(TimedMesh& mesh, Tile tile, const Weight& weight, const WeightPlac
     place_along_x<Element>(mesh, tile, weight, placement);
 }
 
-// Calls action(const Element*) for the dtype of the weight.
+// Calls action(const Element*) with the weight's element type.
 template <class Action>
 void for_dtype(DType dtype, Action action) {
   switch (dtype) {

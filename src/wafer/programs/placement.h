@@ -1,4 +1,4 @@
-// Weights from where they were loaded to the tiles of a mesh.
+// Moves loaded weights to the tiles of a mesh.
 #pragma once
 
 #include "base/weight.h"
@@ -7,8 +7,8 @@
 
 namespace heddle {
 
-// Which rows and columns of y = x W^T a tile [in.tile, out.tile] takes: `in` is dealt out along in_axis, `out` along
-// the other. Output o of the partition is row first_row + o of the weight.
+// Rows and columns of y = x W^T in a tile [in.tile, out.tile]: `in` is split along in_axis, `out` along the other axis.
+// Output o of the partition is row first_row + o of the weight.
 struct WeightPlacement {
   const Partition& in;
   const Partition& out;
@@ -16,17 +16,17 @@ struct WeightPlacement {
   std::int64_t first_row = 0;
 };
 
-// A new tile that holds W^T; padding is zeros.
+// A new tile with W^T; padding is zero.
 mesh::Tile place_weight(mesh::TimedMesh& mesh, const Weight& weight, const WeightPlacement& placement);
 
 // A new tile [1, partition.tile] that holds a vector along `axis`, the same on all lines.
 mesh::Tile place_vector(mesh::TimedMesh& mesh, const float* vector, const Partition& partition, mesh::Axis axis);
 
-// The same into a tile that is there.
+// The same, into an existing tile.
 void load_vector(mesh::TimedMesh& mesh, mesh::Tile tile, const float* vector, const Partition& partition,
                  mesh::Axis axis);
 
-// The row of a weight as float32.
+// A row of a weight as float32.
 std::vector<float> weight_row(const Weight& weight, std::int64_t row);
 
 }  // namespace heddle

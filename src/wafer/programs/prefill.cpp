@@ -23,7 +23,7 @@ using mesh::Tile;
 using mesh::TimedMesh;
 using mesh::ValueMesh;
 
-constexpr double kSoftmaxPasses = 3;  // over a head's scores: the highest, exponentials and their sum, the division
+constexpr double kSoftmaxPasses = 3;  // over a head's scores: the maximum, exponentials and their sum, the division
 
 class Prefill {
  public:
@@ -65,8 +65,8 @@ class Prefill {
     return mesh_.allocate("activations", token_tile(), columns, buffers);
   }
 
-  // Of the region with the most layers. A layer's weights are computed with as copies, which take the place of what a
-  // shift needs beside them.
+  // For the region with the most layers. GEMMs work on copies of a layer's weights; these also serve as the second
+  // buffer of a shift.
   void hold_weights() {
     const double layer = 1.0 * hidden_.tile * (heads_.queries.tile * 2 + heads_.keys.tile * 2 + 3 * intermediate_.tile);
     const int layers = region_layers(weights_.shape.num_layers, program_.regions).front().count();
@@ -89,7 +89,7 @@ class Prefill {
     }
   }
 
-  // Column `place` of a token's row, over the whole mesh.
+  // Column `place` of a token's row, counted over the whole mesh.
   float& element(Tile tile, std::int64_t token, int place) {
     return mesh_.at(tile, static_cast<int>(token / tile.rows), static_cast<int>(token % tile.rows),
                     place % tile.columns)[place / tile.columns];
@@ -104,7 +104,7 @@ class Prefill {
     return row;
   }
 
-  // [tokens, num_kv_heads * head_dim], in the model's own order.
+  // [tokens, num_kv_heads * head_dim], in the order of the model.
   std::vector<float> all_rows(Tile tile) {
     std::vector<float> rows;
     for (std::int64_t token = 0; token < num_tokens_; ++token) {
@@ -114,7 +114,7 @@ class Prefill {
     return rows;
   }
 
-  // A MeshGEMM with a weight. x is aligned by the first product that takes it, and stays so.
+  // A MeshGEMM with a weight. The first GEMM that takes x aligns it; it stays aligned.
   Tile product(std::string_view name, Tile x, Placement x_placement, const Weight& weight,
                const WeightPlacement& placement) {
     mesh_.account(name);
@@ -184,7 +184,7 @@ class Prefill {
 
   void attend_all(int window, Tile q, Tile k, Tile v, Tile attended) {
     const int kv_heads = weights_.shape.num_kv_heads, sharing = weights_.shape.num_heads / kv_heads;
-    const int in_turn = (kv_heads - 1) / mesh_.grid().columns + 1;  // KV heads that are not side by side
+    const int in_turn = (kv_heads - 1) / mesh_.grid().columns + 1;  // KV heads that run one after the other
     const double scores = 1.0 * token_tile() * token_tile();
     mesh_.hold("scores of the other KV heads", kValueBytes * (kv_heads - 1) * scores * mesh_.grid().tiles_a_core());
     for (int head = 0; head < weights_.shape.num_heads; ++head) {
@@ -199,7 +199,7 @@ class Prefill {
     mesh_.hold("scores of the other KV heads", 0);
   }
 
-  // One head's columns of `attended`.
+  // Computes the columns of one head of `attended`.
   void attend(int head, int window, Tile q, Tile k, Tile v, Tile attended) {
     mesh_.account("scores");
     const Tile query = activations(k.columns);
@@ -216,7 +216,7 @@ class Prefill {
     for (const Tile tile : {query, partial, shifted, scores, values}) mesh_.release(tile);
   }
 
-  // columns(piece) says from which column to which.
+  // columns(piece) gives the source and the destination column.
   template <class Columns>
   void copy_head(int head, Tile from, Tile to, Columns columns) {
     mesh_.apply({.values = 1.0 * from.rows * from.columns}, [&](ValueMesh& values, int i) {
@@ -232,13 +232,13 @@ class Prefill {
     });
   }
 
-  // Of scores L_y L_x, in place. A token sees those before it and itself, `window` of them at most; rows beyond the
-  // prompt's end become zeros.
+  // Softmax of scores L_y L_x, in place. A token attends to itself and to earlier tokens, at most `window` in all; rows
+  // beyond the end of the prompt become zero.
   void softmax(Tile scores, int window) {
     const int places = mesh_.grid().columns;
     const float scale = 1 / std::sqrt(static_cast<float>(weights_.shape.head_dim));
     const Positions row_positions{.first = 0, .per_row = scores.rows};
-    // `token` sees column c of the places [first, last).
+    // `token` attends to column c of the places [first, last).
     const auto seen = [&](std::int64_t token, int c) {
       const std::int64_t oldest = window > 0 ? std::max<std::int64_t>(0, token - window + 1) : 0;
       const auto places_below = [&](std::int64_t t) {  // places whose column c lies below t

@@ -1,5 +1,5 @@
-// A model of the Llama family on a simulated wafer: the numbers of wafer/programs, in float32, from the same checkpoint as
-// the CPU's. One request at a time.
+// A model of the Llama family on a simulated wafer: computes with wafer/programs, in float32, from the same checkpoint
+// as the CPU. One request at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,7 @@
 
 namespace heddle {
 
-// The sizes that the wafer's costs and capacities are computed from. Throws as parse_llama_config
-// does.
+// The sizes from which the wafer's costs and capacities are computed. Throws as parse_llama_config does.
 WaferModel wafer_shape(const ModelSource& source);
 
 struct WaferLlamaOptions {
@@ -36,16 +35,15 @@ class WaferLlama {
   std::int64_t max_context() const { return config_.max_position; }
   const KvRows& rows() const { return decode_->rows(); }
 
-  // Forgets what it holds, computes the prompt and returns the logits [vocab] after its last token. Throws InputError
-  // when it is empty, has unknown tokens, or does not fit into the KV cache.
+  // Clears the KV cache, computes the prompt and returns the logits [vocab] after its last token. Throws InputError
+  // when the prompt is empty, has unknown tokens, or does not fit into the KV cache.
   std::vector<float> prefill(std::span<const std::int32_t> prompt);
 
-  // Appends a token; the next one's logits. Throws as prefill does.
+  // Adds a token and returns the next one's logits. Throws as prefill does.
   std::vector<float> decode(std::int32_t token);
 
-  // On options.decode.program's device, of the last prefill or decode: the cycles of the operations that were carried
-  // out, by part, logits among them (and, of a prefill, the transition to decode, as wafer/cost/wafer_predict.h counts
-  // it).
+  // Of the last prefill or decode, on options.decode.program's device: cycles of the executed operations by part,
+  // including logits. A prefill includes the transition to decode, as wafer/cost/wafer_predict.h counts it.
   const WaferCost& cost() const { return cost_; }
   double idle_share() const { return decode_->idle_share(); }  // of the last decode (wafer/programs/decode.h)
 

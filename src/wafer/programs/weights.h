@@ -1,4 +1,4 @@
-// What a decoder of the Llama family is, as the wafer's plans take it: sizes and weights as they were loaded.
+// A decoder of the Llama family as the wafer programs see it: sizes and loaded weights.
 #pragma once
 
 #include <vector>
@@ -12,12 +12,12 @@ namespace heddle {
 struct WaferLayer {
   Norm attention_norm;
   Weight qkv;                 // q, k and v stacked, with or without a bias
-  Norm query_norm, key_norm;  // [head_dim], of each head; null: none
+  Norm query_norm, key_norm;  // [head_dim], for each head; null: none
   Weight output;
   Norm feed_forward_norm;
   Weight gate_up;  // gate and up stacked
   Weight down;
-  int window = 0;  // keys that a token sees; 0: all up to its own
+  int window = 0;  // keys that a token attends to; 0: all up to its own
 };
 
 struct WaferWeights {
