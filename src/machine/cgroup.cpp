@@ -52,12 +52,13 @@ std::int64_t memory_stat(const std::filesystem::path& group, std::string_view ke
 struct MemoryFiles {
   std::string_view limit;
   std::string_view used;
-  std::string_view droppable;  // a key of memory.stat
+  std::string_view droppable;  // the key in memory.stat of memory that the kernel can drop
 };
 constexpr MemoryFiles kMemoryV2{"memory.max", "memory.current", "inactive_file"};
 constexpr MemoryFiles kMemoryV1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
 
-// Of every group around the process each limit counts with its own use: the tightest limit need not leave the least.
+// Each limit is compared with the use of its own group, for every group around the process: the group with the lowest
+// limit need not be the one with the least memory left.
 void add_memory(CgroupLimits& limits, const std::filesystem::path& group, const MemoryFiles& files) {
   const auto limit = whole_number(read_system_file(group / files.limit));
   if (!limit || *limit <= 0) return;
@@ -69,10 +70,10 @@ void add_memory(CgroupLimits& limits, const std::filesystem::path& group, const 
 }
 
 // Calls `visit` with the folder of `group` under `hierarchy` and of every group around it. In a container the path may
-// be the host's and not exist here; the hierarchy's top is then the container's own group.
+// be the host's and not exist here; then the top of the hierarchy is the container's own group.
 void for_each_level(const std::filesystem::path& hierarchy, std::string_view group,
                     FunctionRef<void(const std::filesystem::path&)> visit) {
-  if (group.find("..") != std::string_view::npos) group = {};  // outside of this process's namespace
+  if (group.find("..") != std::string_view::npos) group = {};  // outside this process's namespace
   while (!group.empty() && group.front() == '/') group.remove_prefix(1);
   while (!group.empty()) {
     visit(hierarchy / group);

@@ -1,29 +1,28 @@
-// What a collective must cost: bytes over the wire of one rank, and the time they take at the wire's rate; and what the
-// ways that collectives/ has should take on H200s.
+// Analytical model of collectives: bytes that a rank must send, the time at the link's rate, and the expected time of
+// the algorithms of collectives/ on H200s.
 //
-// Bytes are what each rank sends (and as many are what it receives) by the best algorithm there is without reduction
-// inside the network; `bytes` is the size of the larger of a rank's two buffers. The rate is that of one direction of a
-// rank's link.
+// Bytes are what each rank sends (it receives as many) with the best algorithm that does not reduce inside the network.
+// `bytes` is the size of the larger of a rank's two buffers. The rate is that of one direction of a rank's link.
 #pragma once
 
 namespace heddle {
 
-// A rank's part is summed by its owner and sent to all: (n-1)/n of the bytes go out as shares, as many as sums.
+// Each rank owns a piece: (n-1)/n of the bytes go out as contributions to the other pieces, as many as sums.
 constexpr double all_reduce_traffic(int ranks, double bytes) {
   return 2.0 * (ranks - 1) / ranks * bytes;
 }
 
-// Reduce-scatter, all-gather and all-to-all: everything but the own piece.
+// Reduce-scatter, all-gather and all-to-all: everything but the rank's own piece.
 constexpr double exchange_traffic(int ranks, double bytes) {
   return 1.0 * (ranks - 1) / ranks * bytes;
 }
 
-// Every rank but the root receives all of it, and no link carries more where the ranks pass pieces on.
+// Every rank but the root receives all bytes. If ranks pass pieces on, no link carries more.
 constexpr double broadcast_traffic(int ranks, double bytes) {
   return ranks > 1 ? bytes : 0.0;
 }
 
-// All-reduce where everybody sends everything to everybody.
+// All-reduce in which every rank sends everything to all others.
 constexpr double one_shot_traffic(int ranks, double bytes) {
   return (ranks - 1) * bytes;
 }
@@ -32,11 +31,11 @@ constexpr double wire_seconds(double traffic_bytes, double bytes_per_second) {
   return traffic_bytes / bytes_per_second;
 }
 
-// Measured on H200s joined by NVLink (NV18), one pair reading; with all GPUs reading at once it was 338e9.
+// Measured on H200s with NVLink (NV18), one pair reading; with all GPUs reading at once it was 338e9.
 inline constexpr double kH200PairBytesPerSecond = 370e9;
 
-// What a way takes: what does not depend on the size (launch, a load, the trips or barriers that it waits for), more of
-// that for each rank it hears from, and its traffic at the rate that it reaches. For the best choice of blocks.
+// Time of an algorithm: a part independent of size (launch, a load, the round trips or barriers it waits for), a part
+// per additional rank, and the traffic at the rate it reaches. For the best number of blocks.
 struct CollectiveFit {
   double fixed_seconds;
   double seconds_a_peer;
@@ -47,9 +46,9 @@ struct CollectiveFit {
   }
 };
 
-// Fitted by tools/fit_collectives.py to what two and four H200s took (bench/results/h200-nvlink-*-ranks-pass-*), cold
-// cache, 1 KiB to 256 MiB; docs/notes/collectives.md has the errors: 5.2 % at most, but 14 % of pushed reduce-scatters
-// and all-to-alls. For more ranks these are predictions.
+// Fitted by tools/fit_collectives.py to measurements on two and four H200s (bench/results/h200-nvlink-*-ranks-pass-*),
+// cold cache, 1 KiB to 256 MiB. docs/notes/collectives.md has the errors: at most 5.2 %, but 14 % for pushed
+// reduce-scatters and all-to-alls. For more ranks these are predictions.
 namespace h200 {
 inline constexpr CollectiveFit kOneShotAllReduce{2.369e-6, 0.155e-6, 310.8e9},
     kTwoPhaseAllReduce{2.432e-6, 0.210e-6, 300.4e9}, kPipelinedAllReduce{7.554e-6, 0.389e-6, 352.9e9},

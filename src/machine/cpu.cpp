@@ -16,7 +16,7 @@
 namespace heddle {
 namespace {
 
-// The features that decide which kernels run and how fast: Linux's name, and ours.
+// The features that decide which kernels run and how fast: name in Linux, name here.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kSimdFeatures{{
     {"sse4_1", "sse4.1"},
     {"avx", "avx"},
@@ -54,7 +54,7 @@ struct TopologyDeleter {
 };
 using Topology = std::unique_ptr<hwloc_topology, TopologyDeleter>;
 
-// Null where hwloc cannot look. I/O devices are left out: asking drivers for them takes seconds on some machines.
+// Null if hwloc fails. I/O devices are left out: querying drivers takes seconds on some machines.
 Topology load_topology() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return nullptr;
@@ -65,7 +65,7 @@ Topology load_topology() {
 }
 
 int count_of(hwloc_topology_t topology, hwloc_obj_type_t type) {
-  return std::max(1, hwloc_get_nbobjs_by_type(topology, type));  // 0 or -1: the system does not tell
+  return std::max(1, hwloc_get_nbobjs_by_type(topology, type));  // 0 or -1: unknown
 }
 
 std::vector<CpuCache> caches_of(hwloc_topology_t topology) {
@@ -78,7 +78,7 @@ std::vector<CpuCache> caches_of(hwloc_topology_t topology) {
                            .count = 1,
                            .shared_by = hwloc_bitmap_weight(object->cpuset)};
       if (cache.size_bytes == 0) continue;
-      // Processors with two kinds of cores have two kinds of caches in one level.
+      // Processors with two kinds of cores have two kinds of caches at one level.
       const auto same = std::ranges::find_if(caches, [&](const CpuCache& other) {
         return other.level == cache.level && other.size_bytes == cache.size_bytes && other.shared_by == cache.shared_by;
       });
@@ -91,7 +91,7 @@ std::vector<CpuCache> caches_of(hwloc_topology_t topology) {
   return caches;
 }
 
-// Hardware threads that the affinity mask allows; 0 when the system does not tell.
+// Hardware threads that the affinity mask allows; 0: unknown.
 int threads_by_affinity() {
   constexpr int kMostThreads = 1 << 16;
   const std::unique_ptr<cpu_set_t, decltype(&std::free)> set(CPU_ALLOC(kMostThreads), &std::free);

@@ -7,7 +7,7 @@
 namespace heddle {
 namespace {
 
-constexpr int kComputeMajor = 9;  // sm_90a: its kernels run on nothing before and nothing after
+constexpr int kComputeMajor = 9;  // sm_90a: its kernels run on no earlier and no later architecture
 constexpr int kComputeMinor = 0;
 
 std::string gpu_text(const GpuDiscovery& found, int index) {

@@ -1,4 +1,4 @@
-// Which device a model runs on: the one that the user asked for, or the best that is there.
+// Chooses the device a model runs on: the one the user names, or the best one available.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace heddle {
 // "cpu", "cuda" (GPU 0) and "cuda:N"; nothing for any other text.
 std::optional<Device> device_named(std::string_view name);
 
-// Why GPU `index` cannot run Heddle's kernels, a sentence; empty: it can.
+// A sentence that says why GPU `index` cannot run Heddle's kernels; empty: it can.
 std::string why_unusable(const GpuDiscovery& found, int index);
 
 struct DeviceChoice {
@@ -22,12 +22,12 @@ struct DeviceChoice {
   std::string reason;  // one line: "asked for", or what was found
 };
 
-// Why a model does not fit into a device's memory, a sentence; empty: it does.
+// A sentence that says why a model does not fit into a device's memory; empty: it fits.
 using DoesNotFit = FunctionRef<std::string(Device)>;
 
-// `asked`: throws InputError when there are fewer GPUs, and Failure when there is none, it cannot run Heddle's kernels
-// or the model does not fit. Nothing asked: the first GPU that is usable and that the model fits, else the CPU, the
-// reason saying why.
+// With `asked`: throws InputError when there are fewer GPUs, and Failure when there is no GPU, when it cannot run
+// Heddle's kernels, or when the model does not fit. Without: the first usable GPU that the model fits, else the CPU;
+// the reason says why.
 DeviceChoice choose_device(std::optional<Device> asked, const GpuDiscovery& found, DoesNotFit does_not_fit);
 
 }  // namespace heddle

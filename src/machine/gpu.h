@@ -15,23 +15,23 @@ struct GpuInfo {
   int num_sms = 0;
   std::int64_t memory_bytes = 0;
   std::int64_t l2_cache_bytes = 0;
-  double memory_bandwidth_gbps = 0;  // by the data sheet's clock and bus width; 0: the driver does not tell
-  std::vector<int> peers;            // indices of the GPUs whose memory this one reaches directly
+  double memory_bandwidth_gbps = 0;  // by the data sheet's clock and bus width; 0: unknown
+  std::vector<int> peers;            // GPUs whose memory this one can access directly, by index
 };
 
 struct GpuDiscovery {
   std::vector<GpuInfo> gpus;
   std::string why_none;         // one line, when `gpus` is empty
-  std::string driver_version;   // of CUDA, "13.0"; empty: none
-  std::string runtime_version;  // of CUDA in this build; empty: built without
+  std::string driver_version;   // the CUDA version that the driver supports, "13.0"; empty: no driver
+  std::string runtime_version;  // the CUDA version of this build; empty: built without CUDA
 };
 
-// Asks the CUDA runtime, which takes up to a second. Never throws: where there is no GPU, driver or CUDA side in this
-// build, `why_none` says so.
+// Queries the CUDA runtime, which takes up to a second. Never throws: where there is no GPU or driver, or the build has
+// no CUDA, `why_none` says so.
 GpuDiscovery discover_gpus();
 
-// Names of the GPUs that the NVIDIA driver has in hand, by its files alone: at once, and in builds without CUDA.
-// `root` stands for "/" in tests.
+// Names of the GPUs that the NVIDIA driver manages, read from its files only: fast, and works in builds without CUDA.
+// Tests pass another `root`.
 std::vector<std::string> installed_gpus(const std::filesystem::path& root = "/");
 
 }  // namespace heddle

@@ -6,7 +6,7 @@
 namespace heddle::cuda {
 namespace {
 
-// CUDA counts 1000 * major + 10 * minor.
+// CUDA encodes versions as 1000 * major + 10 * minor.
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
@@ -54,7 +54,7 @@ GpuDiscovery discover_gpus() {
                          ? fmt::format("the NVIDIA driver is too old: it knows CUDA {}, this build needs {}",
                                        found.driver_version, found.runtime_version)
                          : fmt::format("CUDA: {}", cudaGetErrorString(error));
-    cudaGetLastError();  // or the next kernel launch would report it
+    cudaGetLastError();  // clears the error; the next kernel launch would report it
     return found;
   }
   if (count == 0) found.why_none = "CUDA finds no device";

@@ -9,7 +9,7 @@
 namespace heddle {
 
 std::string machine_key(const CpuInfo& cpu, const std::vector<std::string>& gpu_names) {
-  // Rounded to a whole GiB: what firmware keeps for itself differs by some MB between boots.
+  // Rounded to a whole GiB: the memory that firmware reserves differs by some MB between boots.
   constexpr std::int64_t kGiB = std::int64_t{1} << 30;
   std::string key =
       fmt::format("{}; {} socket(s), {} core(s), {} thread(s), {} usable; {} MiB last-level cache; {} GiB", cpu.model,

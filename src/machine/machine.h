@@ -1,4 +1,4 @@
-// The machine as a key: what was measured or tuned on one machine holds on another with the same key.
+// A key for this machine: measurements and tuning results are valid on machines with the same key.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 namespace heddle {
 
 // "AMD EPYC 7B13; 1 socket(s), 2 core(s), 2 thread(s), 2 usable; 32 MiB last-level cache; 23 GiB; no GPU". One line of
-// printable ASCII. Reads no clock and asks no driver.
+// printable ASCII. Needs no clock and no driver.
 std::string machine_key(const CpuInfo& cpu, const std::vector<std::string>& gpu_names);
 
-// Of the machine at hand: discover_cpu() and installed_gpus().
+// The key of this machine: discover_cpu() and installed_gpus().
 std::string machine_key();
 
 }  // namespace heddle

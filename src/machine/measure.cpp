@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Zeroed memory straight from the system, in large pages where it gives them.
+// Zeroed memory directly from the system, in huge pages if available.
 class Pages {
  public:
   explicit Pages(std::size_t size_bytes) : size_bytes_(size_bytes) {
@@ -30,7 +30,7 @@ class Pages {
     if (address_ == MAP_FAILED)
       throw_error<Failure>("measuring memory bandwidth: cannot allocate {} bytes: {}", size_bytes,
                            std::strerror(errno));
-    ::madvise(address_, size_bytes, MADV_HUGEPAGE);  // advice: a refusal changes nothing
+    ::madvise(address_, size_bytes, MADV_HUGEPAGE);  // advice: failure does not matter
   }
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
@@ -43,7 +43,7 @@ class Pages {
   std::size_t size_bytes_;
 };
 
-// Runs `prepare(rank)` on each thread, then `passes` times `work(rank)`, all ranks of a pass together.
+// Runs `prepare(rank)` on each thread, then `work(rank)` `passes` times, with all ranks of a pass starting together.
 // Returns the seconds of each pass, from the common start until the last rank is done.
 std::vector<double> time_passes(int threads, int passes, FunctionRef<void(int)> prepare, FunctionRef<void(int)> work) {
   std::vector<double> seconds;
@@ -64,7 +64,7 @@ std::vector<double> time_passes(int threads, int passes, FunctionRef<void(int)> 
   try {
     for (; rank < threads; ++rank) others.emplace_back(run, rank);
   } catch (const std::system_error&) {
-    for (; rank < threads; ++rank) together.arrive_and_drop();  // those that did not start are not waited for
+    for (; rank < threads; ++rank) together.arrive_and_drop();  // nobody waits for threads that failed to start
     run(0);
     others.clear();
     throw_error<Failure>("measuring: cannot start {} threads", threads);
@@ -83,7 +83,7 @@ std::int64_t default_buffer_bytes(int threads) {
   return bytes;
 }
 
-// A full-period generator (Knuth's MMIX constants): cheap, and nothing that hardware could compress.
+// A full-period generator (Knuth's MMIX constants): fast, and its output does not compress.
 std::uint64_t fill(std::uint64_t* words, std::size_t count, std::uint64_t seed) {
   std::uint64_t state = seed;
   std::uint64_t sum = 0;
@@ -95,7 +95,7 @@ std::uint64_t fill(std::uint64_t* words, std::size_t count, std::uint64_t seed) 
   return sum;
 }
 
-// Uses the result, or the compiler could leave the run out.
+// Uses the result, so that the compiler cannot remove the run.
 void check_chains(const FmaRun& run) {
   if (!(run.result > 0)) throw_error<Failure>("measuring float32: chains of multiply-adds gave {}", run.result);
 }
@@ -118,7 +118,7 @@ double measure_memory_bandwidth(const BandwidthOptions& options) {
   const std::size_t size_bytes = slice * threads * sizeof(std::uint64_t);
   const Pages pages(size_bytes);
 
-  struct alignas(64) Sums {  // a cache line each, so that threads do not share any
+  struct alignas(64) Sums {  // one cache line each, to avoid false sharing
     std::uint64_t written = 0;
     std::uint64_t read = 0;
   };
@@ -140,7 +140,7 @@ double measure_memory_bandwidth(const BandwidthOptions& options) {
 double measure_float32_rate(const ArithmeticOptions& options) {
   require(options.threads >= 1 && options.passes >= 1 && options.pass_seconds > 0 && options.pass_seconds < 60,
           "measure_float32_rate: {} threads, {} passes, {} s", options.threads, options.passes, options.pass_seconds);
-  // How many steps fill a pass: a short run tells, once the clock has gone up.
+  // Finds how many steps fill a pass, by a short run after the clock has ramped up.
   std::int64_t steps = 1 << 12;
   double seconds = 0;
   while (steps < std::int64_t{1} << 40) {

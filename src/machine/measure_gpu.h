@@ -1,5 +1,5 @@
-// What one GPU reaches, measured here and now: the rate at which its memory can be read. Defined only in builds with
-// CUDA; used behind `if constexpr (kHaveCuda)`.
+// Measures the rate at which one GPU reads its memory. Defined only in builds with CUDA; used behind `if constexpr
+// (kHaveCuda)`.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace heddle {
 
-// Reads a buffer of random numbers again and again, much larger than the cache, 16 bytes a load, with as many threads
-// as the GPU holds: what no kernel that reads its operands once can exceed.
+// Reads a buffer of random numbers, much larger than the cache, again and again, 16 bytes per load and with as many
+// threads as the GPU holds: an upper bound for kernels that read their operands once.
 class GpuReadProbe {
  public:
   static constexpr std::size_t kDefaultBytes = std::size_t{2} << 30;
 
-  // `size_bytes` is rounded up to whole sweeps of all threads. Throws Failure when the memory is not there.
+  // `size_bytes` is rounded up to whole sweeps of all threads. Throws Failure when memory is short.
   explicit GpuReadProbe(Device device, std::size_t size_bytes = kDefaultBytes);
 
-  // GB/s (1e9 bytes) of one pass, timed by the GPU's own events. Throws Failure when what was read is not what was
+  // GB/s (1e9 bytes) of one pass, timed with CUDA events. Throws Failure when the data read differ from the data
   // written.
   double gbps();
 
@@ -32,7 +32,7 @@ class GpuReadProbe {
   std::uint32_t expected_ = 0;
 };
 
-// The median of `passes`, after one that is not counted.
+// The median of `passes`, after one warm-up pass.
 double measure_gpu_read_gbps(Device device, int passes = 15, std::size_t size_bytes = GpuReadProbe::kDefaultBytes);
 
 }  // namespace heddle

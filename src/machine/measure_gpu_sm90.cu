@@ -11,7 +11,7 @@ namespace heddle {
 namespace {
 
 constexpr int kProbeThreads = 1024;
-constexpr int kProbeUnroll = 4;  // loads in flight of a thread: 128 KiB a multiprocessor
+constexpr int kProbeUnroll = 4;  // loads in flight per thread: 128 KiB per SM
 
 void check_probe(cudaError_t error) {
   if (error != cudaSuccess) throw_cuda_error("measuring a GPU's memory", error);
@@ -27,7 +27,7 @@ __device__ std::uint32_t folded(uint4 x) {
   return x.x ^ x.y ^ x.z ^ x.w;
 }
 
-// The exclusive or over the block, for thread 0.
+// XOR over the block; thread 0 gets the result.
 __device__ std::uint32_t block_fold(std::uint32_t value) {
   __shared__ std::uint32_t warps[kProbeThreads / 32];
   value = __reduce_xor_sync(~0u, value);
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kProbeThreads) write_words(uint4* data, std::s
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// `count` is a multiple of what all threads read in one turn of the loop.
+// `count` is a multiple of what all threads read in one iteration of the loop.
 __global__ void __launch_bounds__(kProbeThreads, 2)
     read_words(const uint4* data, std::size_t count, std::uint32_t* sums) {
   const std::size_t stride = std::size_t{gridDim.x} * kProbeThreads;
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kProbeThreads, 2)
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-int probe_blocks(Device device) {  // two a multiprocessor: all its threads
+int probe_blocks(Device device) {  // two per SM: all its threads
   int sms = 0;
   check_probe(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.index));
   return 2 * sms;

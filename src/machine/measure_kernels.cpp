@@ -11,7 +11,7 @@ namespace heddle::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Eight sums side by side, so that loads, not additions, set the pace.
+// Eight independent sums, so that loads are the bottleneck, not additions.
 std::uint64_t sum_words(const std::uint64_t* HWY_RESTRICT words, std::size_t count) {
   const hn::ScalableTag<std::uint64_t> d;
   const std::size_t n = hn::Lanes(d);
@@ -31,8 +31,8 @@ std::uint64_t sum_words(const std::uint64_t* HWY_RESTRICT words, std::size_t cou
   return hn::GetLane(hn::SumOfLanes(d, s0));
 }
 
-// Twelve chains: two units of latency four or five need ten in flight, and with two constants they fit 16 registers.
-// x = x * a + b with a < 1 stays near b / (1 - a) = 1: no overflow, no subnormals.
+// Twelve chains: two FMA units with a latency of four or five need ten in flight, and with two constants they fit 16
+// registers. x = x * a + b with a < 1 stays near b / (1 - a) = 1: no overflow, no subnormals.
 FmaRun run_fma_chains(float seed, std::int64_t steps) {
   const hn::ScalableTag<float> d;
   const auto a = hn::Set(d, 0.999f), b = hn::Set(d, 0.001f);

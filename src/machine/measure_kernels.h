@@ -1,5 +1,4 @@
-// The inner loops of measure.h, built once for each instruction set; the best that the machine has is picked at run
-// time.
+// The inner loops of measure.h, compiled once per instruction set; the best supported one is chosen at run time.
 #pragma once
 
 #include <cstddef>

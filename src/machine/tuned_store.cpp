@@ -60,7 +60,7 @@ json empty_document() {
   return {{"format", kFormat}, {"machines", json::object()}};
 }
 
-// Throws InputError on anything that is not such a file. A missing one is empty.
+// Throws InputError on any other content. A missing file is empty.
 json read_document(const std::filesystem::path& file) {
   std::error_code error;
   if (std::filesystem::status(file, error).type() == std::filesystem::file_type::not_found) return empty_document();
@@ -75,7 +75,7 @@ json read_document(const std::filesystem::path& file) {
 }
 
 std::string serialize(const json& document) {
-  return document.dump(1, ' ', true, json::error_handler_t::replace) + "\n";  // ASCII whatever the strings hold
+  return document.dump(1, ' ', true, json::error_handler_t::replace) + "\n";  // ASCII, whatever the strings contain
 }
 
 }  // namespace
@@ -150,7 +150,7 @@ void TunedStore::write(std::string_view name, const json& value) {
   json& values = document["machines"][machine_][version_];
   values[std::string(name)] = value;
   std::string text = serialize(document);
-  if (text.size() > kMostBytes) {  // other machines and versions make room
+  if (text.size() > kMostBytes) {  // entries of other machines and versions are dropped
     const json own = std::move(values);
     document = empty_document();
     document["machines"][machine_][version_] = own;

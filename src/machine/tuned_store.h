@@ -1,5 +1,5 @@
-// The one store of what was measured or tuned on this machine. A cache: whatever is wrong with it costs a warning and a
-// new measurement, never the run.
+// The store of measurements and tuning results of this machine. It is a cache: any problem with it costs a warning and
+// a new measurement, never the run.
 #pragma once
 
 #include <filesystem>
@@ -12,29 +12,29 @@
 
 namespace heddle {
 
-// $HEDDLE_CACHE_DIR/tuned.json, or $XDG_CACHE_HOME/heddle/tuned.json, or $HOME/.cache/heddle/tuned.json, by the first
-// of these variables that is set. Empty when none is.
+// $HEDDLE_CACHE_DIR/tuned.json, or $XDG_CACHE_HOME/heddle/tuned.json, or $HOME/.cache/heddle/tuned.json: the first of
+// these variables that is set decides. Empty when none is.
 std::filesystem::path default_tuned_store_file();
 
-// Values by (machine, heddle's version, name). May be used from several threads, and by several processes on one file:
-// a put keeps what others have put under other names; of two puts under one name the later stays. A reader sees a whole
-// file, always.
+// Values by (machine, Heddle's version, name). Thread-safe, and several processes may share a file: a put keeps what
+// others have put under other names; of two puts under one name the later one wins. A reader always sees a complete
+// file.
 class TunedStore {
  public:
-  // Reads `file`; an empty path means a store that lives in memory only. A file that is corrupt, larger than 4 MiB, or
-  // none of ours counts as empty, with one warning on standard error, and the next put replaces it.
+  // Reads `file`; with an empty path the store lives in memory only. A file that is corrupt, larger than 4 MiB or of
+  // another format counts as empty, with one warning on standard error; the next put replaces it.
   TunedStore(std::filesystem::path file, std::string machine, std::string version);
   TunedStore(const TunedStore&) = delete;
   TunedStore& operator=(const TunedStore&) = delete;
   ~TunedStore();
 
-  // The value as this store read it or as it was put here last. Nothing: not known, or not of that type.
+  // The value as this store read it or last put it. Nothing: unknown, or of another type.
   std::optional<nlohmann::json> value(std::string_view name) const;
   std::optional<double> number(std::string_view name) const;
   std::optional<std::string> text(std::string_view name) const;
 
-  // Keeps the value, and writes it to the file under a lock (waiting at most some seconds for it). A file that cannot
-  // be written costs one warning. The folder is made where it is missing.
+  // Stores the value, and writes it to the file under a lock (waits at most some seconds for it). A file that cannot be
+  // written costs one warning. Creates the folder if it is missing.
   void put(std::string_view name, const nlohmann::json& value);
 
   const std::filesystem::path& file() const { return file_; }
