@@ -19,7 +19,7 @@ constexpr std::string_view kGenerationConfig = "generation_config.json";
 constexpr std::string_view kSingleFile = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 
-// True as well where it cannot be told: opening the file then says why.
+// Also true when the file system gives no answer; opening the file then reports the reason.
 bool is_there(const fs::path& path) {
   std::error_code error;
   return fs::status(path, error).type() != fs::file_type::not_found;
@@ -54,7 +54,7 @@ std::shared_ptr<const nlohmann::json> read_object(const fs::path& path, std::siz
   throw_error<InputError>("{}: holds no weights; looked for {} and {}", folder.string(), kSingleFile, kIndex);
 }
 
-// A shard must lie in the folder itself: an index must not lead elsewhere.
+// Rejects shards outside the folder: an index must not name other files.
 std::string shard_name(const JsonField& field) {
   std::string name = field.text();
   if (name.empty() || name == "." || name == ".." ||
@@ -72,7 +72,7 @@ Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
   if (is_there(folder_ / kGenerationConfig))
     generation_config_ = read_object(folder_ / kGenerationConfig, kMaxConfigBytes);
 
-  if (is_there(folder_ / kSingleFile)) {  // transformers, too, looks for it first
+  if (is_there(folder_ / kSingleFile)) {  // transformers also looks for it first
     weights_path_ = folder_ / kSingleFile;
     open_shard(std::string(kSingleFile));
   } else if (is_there(folder_ / kIndex)) {

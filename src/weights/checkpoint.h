@@ -1,4 +1,4 @@
-// A model's folder as Hugging Face lays it out: config.json, generation_config.json, and the weights in
+// A model's folder in the layout of Hugging Face: config.json, generation_config.json, and the weights in
 // model.safetensors or in the shards of model.safetensors.index.json.
 #pragma once
 
@@ -20,12 +20,12 @@ namespace heddle {
 
 class Checkpoint : public ModelSource {
  public:
-  // Reads the JSON files and the headers of all shards, and maps the shards; rows() of it cost nothing and stay valid
-  // as long as their owner. Throws InputError when the folder or one of its files is missing or malformed, and when the
-  // index and the shards do not hold the same tensors.
+  // Reads the JSON files and the headers of all shards, and maps the shards; rows() copies nothing, and its views stay
+  // valid as long as their owner. Throws InputError when the folder or one of its files is missing or malformed, and
+  // when the index and the shards do not list the same tensors.
   explicit Checkpoint(const std::filesystem::path& folder);
 
-  // The same names, dtypes and shapes, without contents: for checks that read no weights.
+  // A copy with names, dtypes and shapes only, for checks that read no weights.
   Checkpoint without_contents() const;
 
   const std::filesystem::path& folder() const { return folder_; }

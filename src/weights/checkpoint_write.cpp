@@ -20,7 +20,7 @@ void write_json(const std::filesystem::path& path, const nlohmann::json& value) 
   write_file(path, value.dump(2) + "\n");
 }
 
-// The names in order, cut where the next tensor would not fit.
+// The names in order, with a new shard where the next tensor would not fit.
 std::vector<Names> into_shards(const ModelSource& source, std::size_t max_bytes) {
   std::vector<Names> shards;
   std::size_t size = 0;
@@ -58,7 +58,7 @@ class Writer {
     const auto piece_rows = static_cast<std::int64_t>(std::max<std::size_t>(1, kPieceBytes / row_bytes));
     for (std::int64_t row = 0; row < num_rows; row += piece_rows) {
       const TensorRows rows = source_.rows(name, row, std::min(piece_rows, num_rows - row));
-      read_mapped(rows.bytes);  // an error, where a file that has become shorter would otherwise end the program
+      read_mapped(rows.bytes);  // throws if the file was truncated, instead of ending with SIGBUS
       sink(rows.bytes);
       done_ += rows.bytes.size();
       if (options_.on_progress) options_.on_progress(done_);

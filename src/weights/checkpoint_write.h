@@ -1,4 +1,4 @@
-// Writes a model's files as Hugging Face lays them out; Checkpoint reads them.
+// Writes a model's files in the layout of Hugging Face; Checkpoint reads them.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,18 @@
 
 namespace heddle {
 
-inline constexpr std::size_t kDefaultShardBytes = 5'000'000'000;  // where transformers begins a new file, too
+inline constexpr std::size_t kDefaultShardBytes = 5'000'000'000;  // transformers' limit, too
 
 struct CheckpointWriteOptions {
-  std::size_t max_shard_bytes = kDefaultShardBytes;  // of tensors; a file holds one at least
-  // Bytes of tensors written so far, of source.total_bytes(). What it throws ends the writing. May be empty.
+  std::size_t max_shard_bytes = kDefaultShardBytes;  // of tensors; a file holds at least one
+  // Receives the bytes of tensors written so far, of source.total_bytes(). An exception from it stops the writing. May
+  // be empty.
   std::function<void(std::size_t bytes_done)> on_progress;
 };
 
-// config.json, generation_config.json (if there is one) and the weights, into a folder that exists: model.safetensors,
-// or shards and their index where one file would be larger than `max_shard_bytes`. Asks `source` for a few megabytes at
-// a time. Throws Failure when a file cannot be written.
+// Writes config.json, generation_config.json (if there is one) and the weights into an existing folder:
+// model.safetensors, or shards and their index where one file would exceed `max_shard_bytes`. Reads a few megabytes of
+// `source` at a time. Throws Failure when a file cannot be written.
 void write_checkpoint(const ModelSource& source, const std::filesystem::path& folder,
                       const CheckpointWriteOptions& options = {});
 

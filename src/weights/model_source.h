@@ -1,4 +1,4 @@
-// A model before it is loaded: its config and its tensors, from a checkpoint's folder or made up.
+// A model before loading: its config and its tensors, from a checkpoint's folder or synthetic.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@ namespace heddle {
 class ModelSource : public TensorSource {
  public:
   virtual JsonField config() const = 0;                            // config.json, an object
-  virtual std::optional<JsonField> generation_config() const = 0;  // generation_config.json, an object; if there is one
+  virtual std::optional<JsonField> generation_config() const = 0;  // generation_config.json, an object, or nothing
   virtual std::size_t total_bytes() const = 0;                     // of all tensors
 };
 
-// What a user calls `model`: the folder of a checkpoint, or "synth:NAME" (synthetic_model.h). Throws InputError as
-// Checkpoint and parse_synthetic_name do.
+// Opens what a user calls `model`: the folder of a checkpoint, or "synth:NAME" (synthetic_model.h). Throws InputError
+// as Checkpoint and parse_synthetic_name do.
 std::unique_ptr<ModelSource> open_model(const std::string& model);
 
 }  // namespace heddle

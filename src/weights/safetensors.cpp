@@ -20,7 +20,7 @@ static_assert(std::endian::native == std::endian::little, "lengths and tensors a
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 constexpr int kHeaderDepth = 3;  // header, tensor, shape
 
-// The header's text. What follows it is the tensors' bytes.
+// The text of the header. The tensors' bytes follow it.
 std::string_view header_of(std::span<const std::byte> file, std::string_view where) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.starts_with("version https://git-lfs"))
@@ -38,7 +38,7 @@ std::string_view header_of(std::span<const std::byte> file, std::string_view whe
                             file.size());
   const std::string_view header = text.substr(kLengthBytes, length);
   if (!header.starts_with('{')) throw_error<InputError>("{}: its header is not a JSON object", where);
-  // The JSON parser takes a zero byte for the end of the text and would not see what stands behind it.
+  // The JSON parser stops at a zero byte and would not see what follows.
   if (header.find('\0') != std::string_view::npos) throw_error<InputError>("{}: its header holds a zero byte", where);
   return header;
 }
@@ -49,7 +49,7 @@ void check_metadata(const JsonField& metadata) {
       JsonField(value, fmt::format("{}: {}", metadata.path(), quoted_name(key))).fail_expected("a string");
 }
 
-// A count that is written as one: no sign, no fraction.
+// Accepts integers without sign and fraction only.
 std::optional<std::int64_t> count_from(const nlohmann::json& value) {
   if (!value.is_number_unsigned() || !std::in_range<std::int64_t>(value.get<std::uint64_t>())) return std::nullopt;
   return value.get<std::int64_t>();
@@ -64,7 +64,7 @@ StoredTensor parse_tensor(const std::string& name, const JsonField& entry, std::
   if (!shape_field.is_array()) shape_field.fail_expected("an array");
   std::vector<std::int64_t> shape;
   std::int64_t num_bits = dtype->bits;
-  for (const nlohmann::json& value : shape_field.value()) {  // without a JsonField each: a hostile shape has millions
+  for (const nlohmann::json& value : shape_field.value()) {  // not JsonFields: a hostile shape has millions
     const auto size = count_from(value);
     if (!size) shape_field.fail(fmt::format("expected whole numbers from 0 to 2^63 - 1, found {}", shorten(value)));
     num_bits = checked_mul(num_bits, *size, shape_field.path());
@@ -123,7 +123,7 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, std
       tensors.push_back(parse_tensor(name, {entry, fmt::format("{}: tensor {}", where, quoted_name(name))}, data));
     }
   }
-  // Empty tensors come before what begins at the same byte.
+  // An empty tensor comes before the tensor that begins at the same byte.
   std::ranges::sort(tensors, {},
                     [](const StoredTensor& tensor) { return std::tuple(tensor.bytes.data(), tensor.bytes.size()); });
   check_no_hole_or_overlap(tensors, data, where);

@@ -1,5 +1,5 @@
-// The safetensors format: 8 bytes of header length (little-endian), a JSON header that says for every tensor its dtype,
-// shape and place, then the tensors' bytes. https://github.com/huggingface/safetensors
+// The safetensors format: 8 bytes of header length (little-endian), a JSON header with dtype, shape and position of
+// every tensor, then the tensors' bytes. https://github.com/huggingface/safetensors
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,16 @@ inline constexpr std::size_t kMaxSafetensorsHeader = 100'000'000;
 struct StoredTensor {
   std::string name;
   StoredDType dtype;
-  std::vector<std::int64_t> shape;  // row-major; no dimension at all is one element
+  std::vector<std::int64_t> shape;  // row-major; a tensor without dimensions has one element
   std::span<const std::byte> bytes;
 };
 
-// The tensors of a file's whole content, in the order of their bytes. `where` begins every message. Throws InputError
-// unless all of the format's rules hold: the header fits, is one JSON object and names nothing twice; each tensor has
-// as many bytes as shape and dtype make; the tensors cover what follows the header without hole or overlap.
+// Parses the content of a whole file and returns its tensors in byte order. `where` begins every message. Throws
+// InputError unless all of the format's rules hold: the header fits, is one JSON object and has no duplicate names;
+// each tensor has exactly the bytes of its shape and dtype; the tensors cover the data without hole or overlap.
 std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, std::string_view where);
 
-// A file, mapped: bytes are read when touched. Throws as parse_safetensors and MappedFile do.
+// A memory-mapped file: bytes are read on access. Throws as parse_safetensors and MappedFile do.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
@@ -48,10 +48,10 @@ struct TensorToWrite {
   std::vector<std::int64_t> shape;
 };
 
-// Writes `tensors` in the order given; tensors of 4 bytes an element before those of 2 are all aligned.
-// `produce(i, sink)` passes all bytes of tensor i to `sink`, in pieces of any size; nothing is held in memory.
-// `path` appears when all is written. Throws Failure when it cannot be written; InvalidArgument when a tensor's bytes
-// are not as many as its shape and dtype make.
+// Writes `tensors` in the given order; put tensors with 4-byte elements before those with 2-byte elements to align them
+// all. `produce(i, sink)` passes all bytes of tensor i to `sink`, in pieces of any size; nothing is kept in memory.
+// `path` appears when everything is written. Throws Failure when it cannot be written; InvalidArgument when a tensor's
+// bytes do not match its shape and dtype.
 using ByteSink = FunctionRef<void(std::span<const std::byte>)>;
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
                        FunctionRef<void(std::size_t, ByteSink)> produce);

@@ -22,7 +22,7 @@ std::size_t size_bytes_of(const TensorToWrite& tensor) {
 
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
                        FunctionRef<void(std::size_t, ByteSink)> produce) {
-  nlohmann::json header{{"__metadata__", {{"format", "pt"}}}};  // transformers wants to be told
+  nlohmann::json header{{"__metadata__", {{"format", "pt"}}}};  // required by transformers
   std::vector<std::size_t> sizes;
   std::size_t offset = 0;
   for (const TensorToWrite& tensor : tensors) {
@@ -34,7 +34,7 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Tensor
     offset = end;
   }
   std::string text = header.dump();
-  text.resize(round_up(text.size(), sizeof(std::uint64_t)), ' ');  // so that the data begins aligned
+  text.resize(round_up(text.size(), sizeof(std::uint64_t)), ' ');  // aligns the data
   require(text.size() <= kMaxSafetensorsHeader, "{} tensors do not fit into a safetensors header", tensors.size());
 
   PendingFile file(path);

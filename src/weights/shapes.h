@@ -1,5 +1,5 @@
-// The shapes of well-known models, by the names that Heddle uses for them everywhere: synthetic models, benchmarks,
-// simulations. Plain data, which includes no weights: anybody may read it.
+// Shapes of well-known models, by Heddle's names for them, for synthetic models, benchmarks and simulations. Plain data
+// without dependencies.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace heddle {
 
-// Which class of transformers runs it; it decides the names of its tensors.
+// The class in transformers that implements it, which determines the names of its tensors.
 enum class Family : std::uint8_t {
   llama,
   mistral,
@@ -19,15 +19,15 @@ enum class Family : std::uint8_t {
   qwen3,  // norms on the heads of q and k
 };
 
-// "llama3" scaling of rotary frequencies; factor 0: none. The low and high frequency factors are 1 and 4 in all models.
+// "llama3" scaling of rotary frequencies; factor 0: none. All models have the low and high frequency factors 1 and 4.
 struct Llama3Scaling {
   double factor = 0;
   int original_max_position = 0;
 };
 
-// As in the model's own config.json, of which copies in public repositories were compared.
+// As in the model's own config.json; copies in public repositories were compared.
 struct KnownShape {
-  std::string_view name;        // Heddle's
+  std::string_view name;        // in Heddle
   std::string_view real_model;  // on Hugging Face; empty: none
   Family family = Family::llama;
   std::int64_t vocab_size = 0;
@@ -42,10 +42,10 @@ struct KnownShape {
   int max_position = 0;
   double rms_norm_eps = 0;
   bool tie_embeddings = false;
-  int sliding_window = 0;  // positions a token sees; 0: all
+  int sliding_window = 0;  // positions that a token attends to; 0: all
   std::int32_t bos_id = 0;
   std::array<std::int32_t, 3> eos_ids{-1, -1, -1};  // -1: none
-  DType dtype = DType::bfloat16;                    // that the real weights are stored in
+  DType dtype = DType::bfloat16;                    // of the original weights
 
   constexpr bool qkv_bias() const { return family == Family::qwen2; }
   constexpr bool qk_norm() const { return family == Family::qwen3; }
@@ -141,7 +141,7 @@ inline constexpr std::array<KnownShape, 12> kKnownShapes{{
      .rms_norm_eps = 1e-5,
      .bos_id = 1,
      .eos_ids = {2, -1, -1},
-     .dtype = DType::float16},  // Llama 2's: the copies that were compared do not say
+     .dtype = DType::float16},  // Llama 2's: the compared copies do not state it
     {.name = "qwen2-72b",
      .real_model = "Qwen/Qwen2-72B",
      .family = Family::qwen2,
@@ -218,7 +218,7 @@ inline constexpr std::array<KnownShape, 12> kKnownShapes{{
      .sliding_window = 4096,
      .bos_id = 1,
      .eos_ids = {2, -1, -1}},
-    {.name = "tiny",  // no real model: for tests, and for a first look at anything
+    {.name = "tiny",  // not a real model: for tests and first experiments
      .vocab_size = 1000,
      .hidden = 128,
      .intermediate = 384,
@@ -233,14 +233,14 @@ inline constexpr std::array<KnownShape, 12> kKnownShapes{{
      .eos_ids = {2, -1, -1}},
 }};
 
-// Null when there is no such name.
+// Null for an unknown name.
 constexpr const KnownShape* find_known_shape(std::string_view name) {
   for (const KnownShape& shape : kKnownShapes)
     if (shape.name == name) return &shape;
   return nullptr;
 }
 
-// The real eos ids, without the places that hold none.
+// The eos ids without unused entries.
 constexpr std::span<const std::int32_t> eos_ids_of(const KnownShape& shape) {
   std::size_t count = 0;
   while (count < shape.eos_ids.size() && shape.eos_ids[count] >= 0) ++count;

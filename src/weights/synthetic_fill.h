@@ -1,4 +1,4 @@
-// Synthetic weights made where they will be used, on a GPU. Defined only in builds with CUDA.
+// Generates synthetic weights directly on a GPU. Defined only in builds with CUDA.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace heddle::cuda {
 
-// Enqueues making elements [first, first + count), rounded to `stored` as fill_synthetic() gives them, bit for bit, and
-// then to `dtype` as convert() does. `destination` is memory of the stream's device, aligned to the dtype. Throws
-// Failure when CUDA refuses.
+// Enqueues the generation of elements [first, first + count): rounded to `stored`, bit for bit as fill_synthetic()
+// does, then to `dtype` as convert() does. `destination` is memory of the stream's device, aligned to the dtype. Throws
+// Failure on a CUDA error.
 void fill_synthetic(const SyntheticTensor& tensor, std::uint64_t first, std::size_t count, DType stored, DType dtype,
                     void* destination, Stream& stream);
 

@@ -19,10 +19,10 @@ using nlohmann::json;
 
 constexpr std::string_view kPrefix = "synth:";
 
-constexpr double kLogitDeviation = 3;  // neither flat nor certain: the likeliest of 100 000 tokens has a few percent
-constexpr double kResidualDeviation = 2.5;  // makes up for what averaging and gating take away
+constexpr double kLogitDeviation = 3;       // realistic: the likeliest of 100 000 tokens has a few percent
+constexpr double kResidualDeviation = 2.5;  // compensates for averaging and gating
 constexpr double kBiasDeviation = 0.1;
-constexpr double kNormDeviation = 0.1;  // about 1
+constexpr double kNormDeviation = 0.1;  // around 1
 
 constexpr int kMaxThreads = 32;
 constexpr std::int64_t kPieceElements = 1 << 16;
@@ -51,7 +51,7 @@ json eos_json(const KnownShape& shape) {
   return ids.size() == 1 ? json(ids[0]) : json(std::vector(ids.begin(), ids.end()));
 }
 
-// With the names of transformers 4, which 5 reads as well.
+// With the key names of transformers 4, which version 5 also reads.
 json config_of(const SyntheticName& name) {
   const KnownShape& shape = *name.shape;
   const FamilyNames names = names_of(shape.family);
@@ -75,7 +75,7 @@ json config_of(const SyntheticName& name) {
               {"initializer_range", 0.02},
               {"use_cache", true},
               {"torch_dtype", std::string(name_of(name.dtype))},
-              // Before version 5 a tokenizer beside a Mistral's config is suspected of an old mistake.
+              // Below version 5, transformers suspects an old mistake in a tokenizer beside a Mistral config.
               {"transformers_version", "5.0.0"}};
   if (shape.rope_scaling.factor != 0)
     config["rope_scaling"] = {{"rope_type", "llama3"},
@@ -101,7 +101,7 @@ std::string all_names() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// At least one part, perhaps empty.
+// At least one part, which may be empty.
 std::vector<std::string_view> split_at_commas(std::string_view text) {
   std::vector<std::string_view> parts;
   for (std::size_t begin = 0; begin <= text.size();) {
@@ -191,7 +191,7 @@ void SyntheticModel::add_layer(const std::string& prefix) {
   const KnownShape& shape = *name_.shape;
   const std::int64_t heads = std::int64_t{shape.num_heads} * shape.head_dim;
   const std::int64_t kv_heads = std::int64_t{shape.num_kv_heads} * shape.head_dim;
-  // `gain` over the square root of in_features, so that inputs of deviation 1 make outputs of deviation `gain`.
+  // Standard deviation `gain` / sqrt(in_features): inputs of deviation 1 give outputs of deviation `gain`.
   const auto projection = [&](const std::string& name, std::int64_t out_features, std::int64_t in_features,
                               double gain) {
     add(prefix + name + ".weight", {out_features, in_features}, gain / std::sqrt(static_cast<double>(in_features)));

@@ -1,4 +1,4 @@
-// Models of random weights with the shapes of real ones: `synth:NAME[,layers=N][,dtype=D]`.
+// Models with random weights and the shapes of real ones: `synth:NAME[,layers=N][,dtype=D]`.
 #pragma once
 
 #include <map>
@@ -15,23 +15,22 @@
 
 namespace heddle {
 
-// What stands behind `synth:`.
+// The parsed name.
 struct SyntheticName {
   const KnownShape* shape = nullptr;
   int num_layers = 0;
   DType dtype = DType::float32;
 
-  std::string text() const;  // "synth:llama-3-8b,layers=2": what is as in the real model is left out
+  std::string text() const;  // canonical: "synth:llama-3-8b,layers=2", without what equals the real model
 };
 
-// Nothing when `model` does not begin with "synth:". Throws InputError that lists the names, or what is possible, when
-// the rest is not NAME[,layers=N][,dtype=D] of a known shape; a model can have fewer layers than the real one, not
-// more.
+// Nothing when `model` does not begin with "synth:". Throws InputError that lists the names, or the options, unless the
+// rest is NAME[,layers=N][,dtype=D] of a known shape. A model may have fewer layers than the real one, not more.
 std::optional<SyntheticName> parse_synthetic_name(std::string_view model);
 
-// Weights as synthetic_values.h defines them, with keys of the shape's name and the tensor's name: the same whatever
-// the dtype (but for its rounding). Deviations keep activations near 1 through all layers: 1/sqrt(in_features) for
-// projections, the last of a block divided by sqrt(2 * layers) as well, norms about 1, logits with a deviation near 3.
+// Weights as synthetic_values.h defines them, keyed by the names of shape and tensor: equal for all dtypes, except for
+// rounding. Standard deviations keep activations near 1 through all layers: 1/sqrt(in_features) for projections,
+// divided by sqrt(2 * layers) for the last one of a block; norms around 1; logits with a deviation near 3.
 class SyntheticModel : public ModelSource {
  public:
   explicit SyntheticModel(const SyntheticName& name);
@@ -42,7 +41,7 @@ class SyntheticModel : public ModelSource {
 
   std::vector<std::string_view> names() const override;
   const TensorInfo* find(std::string_view name) const override;
-  // Made on the call, by several threads, and kept by the owner alone.
+  // Generated on each call, by several threads; only the returned owner keeps the rows.
   TensorRows rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows) const override;
   void read_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows,
                  std::byte* destination) const override;
@@ -51,7 +50,7 @@ class SyntheticModel : public ModelSource {
   std::string where() const override { return where_; }
 
   const SyntheticName& name() const { return name_; }
-  // What `tensor` is made with. Throws InvalidArgument when there is none of that name.
+  // The parameters that generate `tensor`. Throws InvalidArgument when there is no such tensor.
   const SyntheticTensor& recipe(std::string_view tensor) const;
 
  private:

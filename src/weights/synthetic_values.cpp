@@ -12,15 +12,15 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
-namespace {  // so that -fPIC leaves nothing to be replaced from outside: what is called in loops is then inlined
+namespace {  // internal linkage: with -fPIC the compiler could not inline calls in loops otherwise
 
-// Blocks of a constant length are what the compiler turns into vector code; this file is compiled with -O3 for that.
-// The same for each instruction set, as nothing here is fused or reordered.
+// Loops of constant length, which the compiler vectorises (this file is compiled with -O3 for that). Results are equal
+// for all instruction sets because nothing is fused or reordered.
 constexpr std::size_t kBlock = 1024;
 
 // synthetic_value() of one block.
 void fill_floats(const SyntheticTensor& tensor, std::uint64_t first, float* values) {
-  // Locals, so that the compiler need not fear that the stores change them.
+  // Local copies: the compiler can then assume that the stores do not change them.
   const SyntheticTensor t = tensor;
   const auto low = static_cast<std::uint32_t>(first);
   const std::uint32_t start = low * 0x9e3779b1u + t.key.add + static_cast<std::uint32_t>(first >> 32) * 0xc2b2ae35u;
@@ -35,13 +35,13 @@ void fill_floats(const SyntheticTensor& tensor, std::uint64_t first, float* valu
   }
 }
 
-// to_bfloat16 of a number that is finite.
+// to_bfloat16 for finite numbers.
 std::uint16_t rounded_to_bfloat16(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// to_float16 of a number below 65504, without a branch.
+// to_float16 for numbers below 65504, without a branch.
 std::uint16_t rounded_to_float16(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -63,7 +63,7 @@ void fill(const SyntheticTensor& tensor, std::uint64_t first, std::size_t count,
   std::array<float, kBlock> values;
   std::array<std::uint16_t, kBlock> rounded;
   for (std::size_t done = 0; done < count;) {
-    // A block lies on one side of each multiple of 2^32, where the counter's high half changes.
+    // A block must not cross a multiple of 2^32, where the high half of the counter changes.
     const std::uint64_t index = first + done;
     const std::uint64_t to_boundary = (std::uint64_t{1} << 32) - (index & 0xffffffffu);
     const std::size_t size = std::min({kBlock, count - done, static_cast<std::size_t>(to_boundary)});

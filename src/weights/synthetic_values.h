@@ -1,7 +1,7 @@
-// The numbers of synthetic weights. Counter-based: an element is a pure function of its tensor and its index, in
-// integer arithmetic and three exactly rounded float operations, so that any device makes any slice, bit for bit.
+// The values of synthetic weights. Counter-based: an element is a pure function of its tensor and its index, in integer
+// arithmetic and three exactly rounded float operations. Any device can therefore generate any slice, bit for bit.
 //
-// This header is the definition; another implementation (a GPU's) must agree with it, and tests/weights holds goldens.
+// This header is the definition. Other implementations (a GPU's) must agree with it; tests/weights has goldens.
 //
 //   key      64 bits of FNV-1a over "<shape>/<tensor>", finished by splitmix64: add is the low half, mix the high one
 //   word     lowbias32 (Wellons' hash-prospector) of a keyed and premixed counter: four multiplications of 32 bits,
@@ -36,7 +36,7 @@ constexpr SyntheticKey synthetic_key(std::string_view shape, std::string_view te
   return {static_cast<std::uint32_t>(hash), static_cast<std::uint32_t>(hash >> 32)};
 }
 
-// What one tensor's elements are made with.
+// The parameters of one tensor's elements.
 struct SyntheticTensor {
   SyntheticKey key;
   float scale = 0;
@@ -64,8 +64,8 @@ constexpr float synthetic_value(const SyntheticTensor& tensor, std::uint64_t ind
   return tensor.offset + product;
 }
 
-// Elements [first, first + count) in `dtype`, as synthetic_value() and to_bfloat16() or to_float16() give them.
-// `destination` is aligned to the dtype. One thread's work.
+// Generates elements [first, first + count) in `dtype`, as synthetic_value() and to_bfloat16() or to_float16() give
+// them. `destination` is aligned to the dtype. Runs on the calling thread.
 void fill_synthetic(const SyntheticTensor& tensor, std::uint64_t first, std::size_t count, DType dtype,
                     void* destination);
 

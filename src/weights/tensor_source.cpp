@@ -42,7 +42,7 @@ std::int64_t TensorInfo::num_elements() const {
 void TensorSource::read_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows,
                              std::byte* destination) const {
   const TensorRows all = rows(name, first_row, num_rows);
-  read_mapped(all.bytes);  // an error, where a file that has become shorter would otherwise end the program
+  read_mapped(all.bytes);  // throws if the file was truncated, instead of ending with SIGBUS
   if (!all.bytes.empty()) std::memcpy(destination, all.bytes.data(), all.bytes.size());
 }
 

@@ -12,7 +12,7 @@
 namespace heddle {
 namespace {
 
-// Converted at a time: small enough for progress to move, and for a made-up tensor never to be whole in memory.
+// Bytes converted at a time: small enough that progress moves and that no synthetic tensor is ever whole in memory.
 constexpr std::size_t kReadBytes = std::size_t{8} << 20;
 
 bool aligned_for(const void* data, DType dtype) {
@@ -32,7 +32,7 @@ bool aligned_for(const void* data, DType dtype) {
                           reasons.empty() ? "" : fmt::format(" ({})", fmt::join(reasons, "; ")));
 }
 
-// The rows of `block` to be loaded.
+// Number of rows of `block` to load.
 std::int64_t num_rows_of(const NamedRows& block) {
   require(block.first >= 0 && block.first <= block.rows.size, "tensor {} has no row {}", block.name, block.first);
   const std::int64_t count = block.count.value_or(block.rows.size - block.first);
@@ -41,7 +41,7 @@ std::int64_t num_rows_of(const NamedRows& block) {
   return count;
 }
 
-// On a device, of all tensors: matrices as wanted, what has one dimension in float32.
+// Bytes of all tensors on a device: matrices in the wanted dtype, vectors in float32.
 std::size_t expected_bytes(const TensorSource& source, std::optional<DType> dtype) {
   std::size_t bytes = 0;
   for (const std::string_view name : source.names()) {
@@ -87,7 +87,7 @@ Weight WeightLoader::matrix(std::span<const NamedRows> blocks, const Extent& in_
   return weight;
 }
 
-// The blocks' rows one after the other, in the device's memory.
+// Stores the rows of all blocks one after the other in device memory.
 const void* WeightLoader::upload(std::span<const NamedRows> blocks, std::int64_t row_elements, DType dtype) {
   std::int64_t rows = 0;
   for (const NamedRows& block : blocks) rows += num_rows_of(block);
@@ -177,7 +177,7 @@ WeightStorage WeightLoader::finish(std::span<const std::string_view> harmless_su
   return std::exchange(storage_, {});
 }
 
-// The tensor, when it has that shape and a dtype that can be loaded.
+// Finds the tensor and checks its shape, and that its dtype can be loaded.
 const TensorInfo& WeightLoader::checked(const std::string& name, std::span<const Extent> shape) {
   const TensorInfo* info = source_.find(name);
   if (info == nullptr)
@@ -191,7 +191,7 @@ const TensorInfo& WeightLoader::checked(const std::string& name, std::span<const
   return *info;
 }
 
-// Rows of a tensor in `dtype`, as a view if that is possible. Storage keeps them.
+// Rows of a tensor in `dtype`; a view if possible. Storage keeps them.
 const void* WeightLoader::load(const std::string& name, const TensorInfo& info, std::int64_t first_row,
                                std::int64_t num_rows, DType dtype) {
   if (num_rows == 0 || !source_.has_contents()) return nullptr;
@@ -202,7 +202,7 @@ const void* WeightLoader::load(const std::string& name, const TensorInfo& info, 
     TensorRows all = source_.rows(name, first_row, num_rows);
     if (aligned_for(all.bytes.data(), dtype)) {
       storage_.owners.push_back(std::move(all.owner));
-      // Read now, so that a load takes its time where a user watches it.
+      // Read now, so that the time is spent during loading, with progress visible.
       for (std::size_t done = 0; done < all.bytes.size(); done += kReadBytes) {
         const auto piece = all.bytes.subspan(done, std::min(kReadBytes, all.bytes.size() - done));
         read_mapped(piece);
@@ -228,7 +228,7 @@ void WeightLoader::copy_rows(const std::string& name, const TensorInfo& info, st
   for (std::int64_t done = 0; done < num_rows;) {
     const std::int64_t count = std::min(piece_rows, num_rows - done);
     const TensorRows piece = source_.rows(name, first_row + done, count);
-    read_mapped(piece.bytes);  // an error, where a file that has become shorter would otherwise end the program
+    read_mapped(piece.bytes);  // throws if the file was truncated, instead of ending with SIGBUS
     const std::size_t num_elements = static_cast<std::size_t>(count) * row_elements;
     convert(piece.bytes.data(), stored, destination + static_cast<std::size_t>(done) * row_elements * size_of(dtype),
             dtype, num_elements);

@@ -1,5 +1,5 @@
-// Turns named tensors into what operators take: checks that they are there and have the shape that the config asks for,
-// and converts those that are not stored in the wanted dtype.
+// Turns named tensors into the operands of operators: checks that they exist and have the shapes that the config
+// implies, and converts those that are not stored in the wanted dtype.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,14 @@
 
 namespace heddle {
 
-// A size that a tensor must have, and why, for the message when it has another:
+// The required size of a dimension, and the reason for it, for the error message:
 // {8192, "intermediate_size in config.json is 8192"}.
 struct Extent {
   std::int64_t size = 0;
   std::string reason;
 };
 
-// Rows [first, first + count) of the tensor `name`, which must have `rows` of them in all.
+// Rows [first, first + count) of the tensor `name`, which must have exactly `rows` rows.
 struct NamedRows {
   std::string name;
   Extent rows;
@@ -35,35 +35,33 @@ struct NamedRows {
   std::optional<std::int64_t> count = std::nullopt;  // nothing: all rows from `first`
 };
 
-// Keeps the loaded weights in memory: a GPU's, or the host's with converted copies and the mappings that the others are
-// views of. It must outlive every Weight and vector that the loader gave; the TensorSource need not.
+// Owns the loaded weights: GPU memory, or on the host converted copies and the mappings that views refer to. It must
+// outlive every Weight and vector that the loader returned; the TensorSource need not.
 struct WeightStorage {
   std::vector<std::shared_ptr<const void>> owners;
   Device device;
-  std::size_t size_bytes = 0;  // of all that was asked for, as it lies in memory
+  std::size_t size_bytes = 0;  // in memory, of everything that was loaded
 };
 
 class WeightUpload;
 
 struct WeightLoaderOptions {
-  Device device;                                            // in whose memory they will lie
-  std::optional<DType> dtype;                               // of all matrices; nothing: as stored
-  std::function<void(std::size_t bytes_done)> on_progress;  // bytes of stored tensors dealt with so far; may be empty
+  Device device;                                            // where the weights are loaded
+  std::optional<DType> dtype;                               // wanted for matrices; nothing: as stored
+  std::function<void(std::size_t bytes_done)> on_progress;  // bytes of stored tensors processed; may be empty
 };
 
 class WeightLoader {
  public:
-  // `source` must outlive the loader. Of a source without contents all checks are made, and every pointer is null.
+  // `source` must outlive the loader. For a source without contents it makes all checks and returns null pointers.
   // Throws Failure when the device has too little memory.
   explicit WeightLoader(const TensorSource& source, WeightLoaderOptions options = {});
 
-  // On a GPU contents are there once finish() has returned; what matrix() and vector() give are addresses.
-  //
-  // Up to Weight::kMaxBlocks tensors [rows, in_features], stacked in order: on a GPU one block. On the host a block
-  // that is stored in the wanted dtype and aligned to its elements is a view of the source's memory; others are
-  // converted or copied. Without a wanted dtype, tensors of different dtypes become float32, which holds all of them
-  // exactly. Throws InputError that names the tensor when one is missing, has another shape or a dtype that cannot be
-  // loaded.
+  // Loads up to Weight::kMaxBlocks tensors [rows, in_features], stacked in order. On a GPU the result is one block, and
+  // its contents are valid once finish() has returned. On the host a block that is stored in the wanted dtype and
+  // aligned is a view of the source's memory; other blocks are converted or copied. Without a wanted dtype, tensors of
+  // different dtypes become float32, which represents them exactly. Throws InputError that names the tensor when it is
+  // missing, or has another shape or a dtype that cannot be loaded.
   Weight matrix(std::span<const NamedRows> blocks, const Extent& in_features);
   Weight matrix(const NamedRows& rows, const Extent& in_features) { return matrix({&rows, 1}, in_features); }
 
@@ -77,12 +75,12 @@ class WeightLoader {
   // matrix() does when one is missing or cannot be loaded.
   DType stored_dtype(std::span<const NamedRows> blocks);
 
-  // Numbers that come from no tensor, where the weights lie.
+  // Copies numbers that come from no tensor to the device of the weights.
   const float* constants(std::span<const float> values);
 
-  // Hands over what holds the weights; the loader is then empty. Throws Failure when a file can no longer be read or
-  // the GPU no longer be reached, and InputError that names a tensor of the source
-  // that nobody asked for, unless its name ends with one of `harmless_suffixes` ("rotary_emb.inv_freq").
+  // Returns the owner of the weights; the loader is then empty. Throws Failure when a file or the GPU fails. Throws
+  // InputError that names a tensor of the source that was not loaded, unless its name ends with one of
+  // `harmless_suffixes` ("rotary_emb.inv_freq").
   WeightStorage finish(std::span<const std::string_view> harmless_suffixes = {});
 
  private:

@@ -13,11 +13,11 @@
 namespace heddle {
 namespace {
 
-constexpr std::size_t kUploadPieceBytes = std::size_t{2} << 20;  // long enough for the bus, short enough to overlap
-constexpr std::size_t kBytesOfThread = std::size_t{16} << 20;    // fewer are not worth another thread
+constexpr std::size_t kUploadPieceBytes = std::size_t{2} << 20;  // large enough for the bus, small enough to overlap
+constexpr std::size_t kBytesOfThread = std::size_t{16} << 20;    // at least this much work per thread
 constexpr std::size_t kMoreMemory = std::size_t{2} << 20;
-constexpr unsigned kMaxUploadThreads = 12;  // as many as it takes to read the page cache as fast as the bus carries
-constexpr std::size_t kSlots = 2;           // of each thread: one is filled while the other is copied
+constexpr unsigned kMaxUploadThreads = 12;  // enough to read the page cache at the rate of the bus
+constexpr std::size_t kSlots = 2;           // per thread: one is filled while the other is copied
 
 std::size_t largest_row_bytes(const TensorSource& source) {
   std::size_t largest = 0;
@@ -162,7 +162,7 @@ void WeightUpload::upload_pieces(std::size_t thread) {
   Piece piece;
   while (true) {
     {
-      // Before it sleeps for want of pieces, a thread sees its own through: wait() counts on it.
+      // Before a thread sleeps because there are no pieces, it completes its own: wait() relies on that.
       std::unique_lock lock(mutex_);
       const bool none = pieces_.empty() && !stop_;
       lock.unlock();

@@ -1,5 +1,5 @@
-// Brings weights into a GPU's memory: several threads read, make or convert them into pinned memory, piece by piece,
-// while what they did before is on its way over the bus.
+// Uploads weights into GPU memory: several threads read, generate or convert them into pinned memory, piece by piece,
+// while earlier pieces are copied over the bus.
 #pragma once
 
 #include <atomic>
@@ -24,31 +24,31 @@ namespace heddle {
 
 class WeightUpload {
  public:
-  // `source` must outlive the upload. `expected_bytes` on the device are allocated at once. Throws Failure when the
-  // device has not that much memory.
+  // `source` must outlive the upload. Allocates `expected_bytes` on the device at once. Throws Failure when the device
+  // has too little memory.
   WeightUpload(const TensorSource& source, Device device, std::size_t expected_bytes);
   WeightUpload(const WeightUpload&) = delete;
   WeightUpload& operator=(const WeightUpload&) = delete;
-  ~WeightUpload();  // gives up what is not uploaded
+  ~WeightUpload();  // cancels what is not uploaded
 
-  // Memory of the device, aligned to kAlignment. Throws Failure when there is no more.
+  // Allocates device memory, aligned to kAlignment. Throws Failure when there is none left.
   static constexpr std::size_t kAlignment = 256;
   std::byte* allocate(std::size_t size_bytes);
 
-  // Rows [first_row, first_row + num_rows) of a tensor, in `dtype`, will lie at `destination` once finish() has
-  // returned. Returns at once; throws what an earlier piece ended with.
+  // Uploads rows [first_row, first_row + num_rows) of a tensor, in `dtype`, to `destination`; they are valid once
+  // finish() has returned. Returns at once. Rethrows the error of an earlier piece.
   void enqueue(const std::string& name, std::int64_t first_row, std::int64_t num_rows, DType dtype,
                std::byte* destination);
 
-  // Copies `size_bytes` of the host's memory and waits for it.
+  // Copies `size_bytes` from host memory and waits for the copy.
   void put(const void* source, std::size_t size_bytes, std::byte* destination);
 
-  std::size_t bytes_done() const { return bytes_done_; }  // of what is stored
+  std::size_t bytes_done() const { return bytes_done_; }  // of stored tensors
 
-  // Waits up to a tenth of a second; true when all is uploaded. Throws what a piece ended with.
+  // Waits up to a tenth of a second; returns true when everything is uploaded. Rethrows the error of a piece.
   bool wait();
 
-  // What holds the memory. After finish; the upload is then empty.
+  // Returns the owners of the memory. Call after finish; the upload is then empty.
   std::vector<std::shared_ptr<const void>> take_memory();
 
  private:
@@ -69,12 +69,12 @@ class WeightUpload {
 
   const TensorSource& source_;
   Device device_;
-  Stream stream_;  // of the thread that calls: what the device makes itself
+  Stream stream_;  // of the calling thread: for data that the device generates
   std::vector<std::shared_ptr<Buffer>> memory_;
   std::size_t used_bytes_ = 0;  // of the last of memory_
   std::size_t slot_bytes_;      // of pinned memory, for one piece
   PinnedBuffer slots_;          // [threads][kSlots][slot_bytes_], once there are threads
-  Stream copies_;               // of all threads, which the bus likes better; ends before what it copies from and to
+  Stream copies_;               // shared by all threads, which is faster; destroyed before its buffers
   std::mutex copies_mutex_;
 
   std::mutex mutex_;
