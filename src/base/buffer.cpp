@@ -16,7 +16,7 @@ Buffer::Buffer(std::size_t size_bytes, Device device) : size_bytes_(size_bytes),
   if (device.kind == DeviceKind::cpu) {
     void* memory = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw_error<Failure>("cannot allocate {} bytes: {}", size_bytes, std::strerror(errno));
-    ::madvise(memory, size_bytes, MADV_HUGEPAGE);  // a wish: the kernel may not know huge pages
+    ::madvise(memory, size_bytes, MADV_HUGEPAGE);  // best effort: the kernel may not support huge pages
     data_ = static_cast<std::byte*>(memory);
   } else if constexpr (kHaveCuda) {
     data_ = static_cast<std::byte*>(cuda::allocate(device.index, size_bytes));

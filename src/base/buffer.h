@@ -1,4 +1,4 @@
-// Memory that is owned: on the host, page-aligned and zeroed; on a GPU, from cudaMalloc and not cleared.
+// Owned memory: on the host page-aligned and zeroed; on a GPU from cudaMalloc and not cleared.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace heddle {
 class Buffer {
  public:
   Buffer() = default;
-  // Throws Failure when there is not that much memory, with the size asked for.
+  // Throws Failure, with the requested size, when there is too little memory.
   explicit Buffer(std::size_t size_bytes, Device device = {});
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;

@@ -1,4 +1,4 @@
-// Arithmetic on sizes that come from files or requests: an overflow is an error that names what was computed.
+// Arithmetic on sizes from files or requests: an overflow is an error that names the quantity.
 #pragma once
 
 #include <concepts>
@@ -25,7 +25,7 @@ T checked_add(T a, T b, std::string_view what) {
   return result;
 }
 
-// `value` as a To; throws InputError when it does not fit.
+// Converts `value` to To; throws InputError when it does not fit.
 template <std::integral To, std::integral From>
 To narrow(From value, std::string_view what) {
   if (!std::in_range<To>(value)) throw_error<InputError>("{}: {} is out of range", what, value);

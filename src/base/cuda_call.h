@@ -1,5 +1,5 @@
-// For sources that call CUDA: its errors as exceptions, and the current device. Includes CUDA's headers, so no header that
-// other rooms' C++ reads may include it.
+// For sources that call CUDA: turns CUDA's errors into exceptions, and sets the current device. Includes CUDA's
+// headers, so headers that other modules' C++ reads must not include it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,9 +10,9 @@
 
 namespace heddle {
 
-// Throws Failure: `what` and CUDA's own words; LostDevice where the process's context on its GPU is broken (a fault in
-// a kernel, a GPU that fell off the bus) and no later call can succeed, with what to look at and what to do. CUDA
-// remembers an error until somebody asks, and the next launch's check would report it as its own; so this asks.
+// Throws Failure with `what` and CUDA's message. Throws LostDevice, with advice, where the process's context on its GPU
+// is broken (a fault in a kernel, a GPU that fell off the bus) and no later call can succeed. Also clears CUDA's last
+// error, which the check of the next launch would report otherwise.
 [[noreturn]] void throw_cuda_error(std::string_view what, cudaError_t error);
 
 inline void check_cuda(cudaError_t error, const char* call) {
@@ -20,7 +20,7 @@ inline void check_cuda(cudaError_t error, const char* call) {
     throw_cuda_error(fmt::format("CUDA: {}", call), error);
 }
 
-// Makes `device` the current one of this thread, and the former one again.
+// Makes `device` the current one of this thread for its lifetime, then restores the former one.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {

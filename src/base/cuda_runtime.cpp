@@ -8,7 +8,7 @@
 namespace heddle {
 namespace {
 
-// A broken context answers every call with the error that broke it.
+// A broken context returns the error that broke it from every call.
 bool is_broken_by(cudaError_t error) {
   std::size_t free = 0;
   std::size_t total = 0;
@@ -32,11 +32,11 @@ void throw_cuda_error(std::string_view what, cudaError_t error) {
 namespace cuda {
 namespace {
 
-// Of this process: a wait has passed its deadline. What destructors call then returns at once and leaves its memory to
-// the end of the process, as freeing would wait for the same work, without a deadline.
+// Set when a wait of this process has passed its deadline. Destructors then return at once and leave their memory to
+// the end of the process: freeing it would wait for the same work, without a deadline.
 std::atomic<bool> work_does_not_end = false;
 
-// Polls until `query` no longer says "not ready": CUDA's own waits know no deadline.
+// Polls until `query` no longer returns "not ready": CUDA's own waits have no deadline.
 template <class Query>
 void wait_until_ready(Query query, const char* call, Deadline deadline) {
   while (true) {
@@ -66,7 +66,7 @@ void* create_stream(int device) {
 
 void destroy_stream(void* stream) {
   if (work_does_not_end) return;
-  cudaStreamSynchronize(static_cast<cudaStream_t>(stream));  // a destructor has nobody to report an error to
+  cudaStreamSynchronize(static_cast<cudaStream_t>(stream));  // a destructor cannot report an error
   cudaStreamDestroy(static_cast<cudaStream_t>(stream));
 }
 

@@ -1,7 +1,7 @@
-// The few calls of the CUDA runtime that base needs, without CUDA's headers. Defined only in builds with CUDA; used
-// behind `if constexpr (kHaveCuda)`. All throw Failure with CUDA's own words (LostDevice where the GPU broke), but
-// destroy_*, release, unpin and abandon_capture, which destructors call, and which do nothing once a wait has passed its
-// deadline. They leave the thread's current device as it was.
+// The calls of the CUDA runtime that base needs, without CUDA's headers. Defined only in builds with CUDA; used behind
+// `if constexpr (kHaveCuda)`. All throw Failure with CUDA's message (LostDevice where the GPU broke), except destroy_*,
+// release, unpin and abandon_capture. Destructors call these; they do nothing once a wait has passed its deadline. No
+// call changes the thread's current device.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ void copy(void* destination, const void* source, std::size_t size_bytes, void* s
 
 void clear(int device, void* memory, std::size_t size_bytes, void* stream);
 
-// Host memory, whole pages of it: every GPU of the process then reads and writes it at its address, too.
+// Pins host memory, whole pages: every GPU of the process can then read and write it at the same address.
 void pin(void* memory, std::size_t size_bytes);
 void unpin(void* memory);
 
@@ -36,10 +36,10 @@ struct MemoryInfo {
 };
 MemoryInfo memory_info(int device);  // the first use of a device takes tenths of a second
 
-// What `stream` is given from now on by this thread becomes a graph, which end_capture returns ready to run.
+// From now on, work that this thread gives `stream` is recorded in a graph; end_capture returns it ready to run.
 void begin_capture(void* stream);
 void* end_capture(void* stream);
-void abandon_capture(void* stream);  // throws nothing
+void abandon_capture(void* stream);  // does not throw
 void launch_graph(void* graph, void* stream);
 void destroy_graph(void* graph);
 

@@ -1,4 +1,4 @@
-// Every wait has a deadline: a point in time after which it throws Timeout instead of waiting on.
+// A deadline: a point in time after which a wait throws Timeout. Every wait has one.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ class Deadline {
   Clock::time_point time_;
 };
 
-// Long enough for the slowest honest step, short enough that a lost peer ends the program.
+// Longer than the slowest valid step, and short enough that a lost peer ends the program.
 inline constexpr std::chrono::minutes kLongestWait{10};
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Where work runs and memory lies.
+// Where work runs and where memory is.
 #pragma once
 
 #include <compare>
@@ -19,8 +19,8 @@ struct Device {
 // "cpu", "cuda:1".
 std::string name_of(Device device);
 
-// True in builds that hold the CUDA side. Code for CUDA stands behind `if constexpr (kHaveCuda)`, so that a CPU-only
-// build links without it and without stubs.
+// True in builds with CUDA. Code for CUDA stands behind `if constexpr (kHaveCuda)`, so that a CPU-only build links
+// without it and without stubs.
 inline constexpr bool kHaveCuda = HEDDLE_CUDA != 0;
 
 }  // namespace heddle

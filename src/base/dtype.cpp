@@ -22,7 +22,7 @@ float16 from_float<float16>(float x) {
 
 template <class From, class To>
 void convert_elements(const void* source, void* destination, std::size_t count) {
-  // Tensors inside a file may lie at odd addresses, so elements go through memcpy.
+  // Tensors inside a file may be unaligned, so elements are copied with memcpy.
   const auto* in = static_cast<const std::byte*>(source);
   auto* out = static_cast<std::byte*>(destination);
   for (std::size_t i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-// The errors of Heddle. A message says what was wrong, where (file, tensor, field, rank) and what to do.
+// Heddle's errors. A message says what was wrong, where (file, tensor, field, rank) and what to do.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-// What the user gave is wrong: a file, a flag, a request. The command line exits with 2.
+// The user's input is wrong: a file, a flag, a request. The command line exits with 2.
 struct InputError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -24,7 +24,7 @@ struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A GPU broke under this process, which can use it no more.
+// A GPU failed, and this process can no longer use it.
 struct LostDevice : Failure {
   using Failure::Failure;
 };

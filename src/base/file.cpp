@@ -78,7 +78,7 @@ void PendingFile::write(std::span<const std::byte> bytes) {
 
 void PendingFile::commit() {
   require(file_ != nullptr, "{}: committed twice", path_.string());
-  std::FILE* file = std::exchange(file_, nullptr);  // closed once, even when that fails
+  std::FILE* file = std::exchange(file_, nullptr);  // so that it is closed only once, even if that fails
   if (std::fclose(file) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) fail();
   committed_ = true;
 }
@@ -96,7 +96,7 @@ void write_file(const std::filesystem::path& path, std::string_view text) {
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const Descriptor file(path, O_RDONLY | O_NONBLOCK);
   const std::size_t size = regular_size(file, path);
-  if (size == 0) return;  // mmap refuses a length of 0
+  if (size == 0) return;  // mmap rejects a length of 0
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (address == MAP_FAILED)
     throw_error<Failure>("{}: cannot map {} bytes: {}", path.string(), size, std::strerror(errno));
@@ -119,7 +119,7 @@ void read_mapped(std::span<const std::byte> part) {
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(part.data()) / page * page;
   const auto end = reinterpret_cast<std::uintptr_t>(part.data()) + part.size();
-  // EINVAL: the kernel is older than 5.14 and cannot do it; pages are then read when touched.
+  // EINVAL: the kernel is older than 5.14 and does not support it; pages are then read on access.
   if (::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ) != 0 && errno != EINVAL)
     throw_error<Failure>("a mapped file can no longer be read: {}; has it become shorter?", std::strerror(errno));
 }

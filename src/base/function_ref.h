@@ -1,5 +1,4 @@
-// A reference to something callable: no allocation, no ownership. For parameters that are called before the function
-// returns.
+// A reference to a callable: no allocation, no ownership. For parameters that are called before the function returns.
 #pragma once
 
 #include <memory>

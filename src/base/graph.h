@@ -1,4 +1,4 @@
-// Work of a CUDA stream, recorded once and run as often as wanted: one launch instead of one for every kernel.
+// Work of a CUDA stream, recorded once and launched any number of times: one launch instead of one per kernel.
 #pragma once
 
 #include "base/function_ref.h"
@@ -9,10 +9,10 @@ namespace heddle {
 class Graph {
  public:
   Graph() = default;
-  // Records what `enqueue` gives `stream`, a CUDA stream, and runs none of it. The addresses that the work uses stay in
-  // the graph. `enqueue` must neither allocate device memory nor wait, so what it does for the first time (loading
-  // kernels, choosing algorithms) it must have done before. Throws what `enqueue` throws, and Failure when CUDA cannot
-  // record it; InvalidArgument in a build without CUDA.
+  // Records the work that `enqueue` gives `stream`, a CUDA stream, and runs none of it. The graph keeps the addresses
+  // that the work uses. `enqueue` must neither allocate device memory nor wait; run once before, it has done what
+  // happens only the first time (loading kernels, choosing algorithms). Throws what `enqueue` throws; Failure when CUDA
+  // cannot record it; InvalidArgument in a build without CUDA.
   Graph(Stream& stream, FunctionRef<void()> enqueue);
   Graph(Graph&& other) noexcept;
   Graph& operator=(Graph&& other) noexcept;

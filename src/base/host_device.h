@@ -1,4 +1,4 @@
-// Marks a function that runs on the host and in kernels alike. Where the CUDA compiler does not look, it says nothing.
+// Marks a function that runs on the host and in kernels. Empty outside the CUDA compiler.
 #pragma once
 
 #ifdef __CUDACC__

@@ -30,7 +30,7 @@ std::string place_of(std::string_view text, std::size_t position) {
                      1 + std::ranges::count_if(before.substr(line_begin), begins_character));
 }
 
-// Bytes of the string or number that `token` begins with; nothing: a string that does not end.
+// Bytes of the string or number at the beginning of `token`; nothing: an unterminated string.
 std::optional<std::size_t> size_of_first(std::string_view token) {
   if (!token.starts_with('"')) return std::min(token.find_first_not_of("0123456789+-.eE"), token.size());
   for (std::size_t i = 1; i < token.size(); ++i) {
@@ -40,8 +40,8 @@ std::optional<std::size_t> size_of_first(std::string_view token) {
   return std::nullopt;
 }
 
-// What nlohmann's parser stumbled over, in our words. It has read `num_read` bytes; they end with `token`, which begins
-// with the last string or number and goes on with the signs behind it.
+// Describes a syntax error of nlohmann's parser. The parser has read `num_read` bytes, which end with `token`: the last
+// string or number and the characters after it.
 std::string syntax_error(std::string_view text, std::size_t num_read, std::string_view token) {
   if (num_read > text.size()) return fmt::format("it ends too early, at {}", place_of(text, text.size()));
   std::size_t begin = std::max<std::size_t>(num_read, 1) - 1;
@@ -63,7 +63,7 @@ std::string syntax_error(std::string_view text, std::size_t num_read, std::strin
   return fmt::format("{} is unexpected at {}", shorten(json(text.substr(begin, end - begin))), place_of(text, begin));
 }
 
-// An object or array around the parser. While it is open its parent does not grow, so that the pointer holds.
+// An object or array that the parser is inside of. Its parent does not grow meanwhile, so the pointer stays valid.
 template <class Json>
 struct Open {
   Json* value;
@@ -72,10 +72,10 @@ struct Open {
 template <>
 struct Open<ordered_json> {
   ordered_json* value;
-  std::unordered_set<std::string> keys;  // an ordered object finds a key by looking at all its members
+  std::unordered_set<std::string> keys;  // for ordered objects, whose own lookup is linear
 };
 
-// Null when the object has that key.
+// Null when the object already has that key.
 json* insert_member(Open<json>& object, const std::string& key) {
   const auto [place, inserted] = object.value->get_ref<json::object_t&>().emplace(key, nullptr);
   return inserted ? &place->second : nullptr;
@@ -83,14 +83,14 @@ json* insert_member(Open<json>& object, const std::string& key) {
 
 ordered_json* insert_member(Open<ordered_json>& object, const std::string& key) {
   if (!object.keys.insert(key).second) return nullptr;
-  // The vector below ordered_json's map, which does not look for the key again.
+  // The vector that ordered_json's map derives from; inserting there does not search for the key again.
   std::vector<std::pair<const std::string, ordered_json>>& members = object.value->get_ref<ordered_json::object_t&>();
   return &members.emplace_back(key, nullptr).second;
 }
 
-// Builds the tree from nlohmann's events, and refuses deep nesting and doubled keys as they come, before a tree of
-// hostile size exists. (nlohmann's own parser with a callback searches the parent at the end of every object, which
-// takes hours where an object has a million members.)
+// Builds the tree from nlohmann's events. Rejects deep nesting and duplicate keys immediately, before a tree of hostile
+// size exists. (nlohmann's own parser with a callback searches the parent at the end of every object, which takes hours
+// for an object with a million members.)
 template <class Json>
 class TreeBuilder {
  public:
@@ -104,13 +104,13 @@ class TreeBuilder {
   bool number_integer(std::int64_t value) { return add(value); }
   bool number_unsigned(std::uint64_t value) { return add(value); }
   bool number_float(double value, const std::string& digits) {
-    // What is written again must not become another number: 123456789012345678901 is no 1.2345678901234568e+20.
+    // A value that is written again must not change: 123456789012345678901 is not 1.2345678901234568e+20.
     if (std::is_same_v<Json, ordered_json> && digits.find_first_of(".eE") == std::string::npos)
       throw_error<InputError>("{}: the whole number {} is beyond 64 bits", where_, printable(digits, kMaxShownToken));
     return add(value);
   }
   bool string(std::string& value) { return add(std::move(value)); }
-  bool binary(typename Json::binary_t&) { return false; }  // JSON text has none
+  bool binary(typename Json::binary_t&) { return false; }  // JSON text has no binary values
 
   bool start_object(std::size_t) { return open(Json::object()); }
   bool end_object() { return close(); }
@@ -133,7 +133,7 @@ class TreeBuilder {
   }
 
  private:
-  // Puts a value where the parser is: the root, the next element, or the member whose key came last.
+  // Stores a value at the parser's position: the root, the next element, or the member of the last key.
   Json& put(Json value) {
     if (open_.empty()) return root_ = std::move(value);
     if (Json& parent = *open_.back().value; parent.is_array())
@@ -169,7 +169,7 @@ class TreeBuilder {
 
 template <class Json>
 Json parse(std::string_view text, std::string_view where, int max_depth) {
-  // nlohmann's lexer takes a zero byte for the end of the text and would not see what stands behind it.
+  // nlohmann's lexer stops at a zero byte and would not see what follows.
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
     throw_error<InputError>("{}: is not valid JSON: a zero byte at {}", where, place_of(text, zero));
   TreeBuilder<Json> builder(text, where, max_depth);

@@ -1,5 +1,5 @@
-// Host memory that a GPU copies from and to at full speed and without the host waiting; every GPU of the process can
-// also read and write it in place, slowly. Zeroed.
+// Pinned host memory, zeroed: a GPU copies from and to it at full speed, and without the host waiting. Every GPU of the
+// process can also access it in place, slowly.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace heddle {
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;
-  // Throws Failure when there is not that much memory that can be pinned; InvalidArgument in a build without CUDA.
+  // Throws Failure when there is too little memory that can be pinned; InvalidArgument in a build without CUDA.
   explicit PinnedBuffer(std::size_t size_bytes);
   PinnedBuffer(PinnedBuffer&& other) noexcept = default;
   PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
@@ -22,7 +22,7 @@ class PinnedBuffer {
   std::size_t size_bytes() const { return memory_.size_bytes(); }
 
  private:
-  Buffer memory_;  // in huge pages where there are any, which are pinned in a fifth of the time
+  Buffer memory_;  // in huge pages if possible; pinning these takes a fifth of the time
 };
 
 }  // namespace heddle

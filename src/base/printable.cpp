@@ -16,7 +16,7 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
   } else {
     const std::string escaped = nlohmann::json(shown).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     for (std::size_t i = 1; i + 1 < escaped.size(); ++i) {
-      const unsigned char byte = escaped[i], next = escaped[i + 1];  // at the end, the quotation mark
+      const unsigned char byte = escaped[i], next = escaped[i + 1];  // at the end: the quotation mark
       if (byte == '\\' && (next == '"' || next == '\\')) {
         result += static_cast<char>(next);
         ++i;

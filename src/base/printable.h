@@ -1,4 +1,4 @@
-// What a message may quote of a file or a stranger.
+// Text from files and users, made safe to quote in a message.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace heddle {
 
-// One line of UTF-8 that a terminal can show: control characters escaped (a terminal obeys them), ill-formed UTF-8
-// replaced, cut to about `max_bytes`.
+// One line of UTF-8 for a terminal: escapes control characters (a terminal obeys them), replaces ill-formed UTF-8, and
+// shortens to about `max_bytes`.
 std::string printable(std::string_view text, std::size_t max_bytes);
 
 }  // namespace heddle

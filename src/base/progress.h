@@ -1,4 +1,4 @@
-// A progress bar on standard error, for long loads and long texts; on a terminal only.
+// A progress bar on standard error, for long loads and long texts; only on a terminal.
 #pragma once
 
 #include <chrono>
@@ -8,11 +8,11 @@
 
 namespace heddle {
 
-// What is counted, and how many of it make one in what is shown.
+// The unit of the displayed numbers, and its size in what is counted.
 struct ProgressUnit {
-  std::string_view name;  // of a literal
+  std::string_view name;  // a literal
   double size;
-  int digits;  // behind the point
+  int digits;  // after the decimal point
 };
 inline constexpr ProgressUnit kGigabytes{.name = "GB", .size = 1e9, .digits = 1};
 inline constexpr ProgressUnit kTokens{.name = "tokens", .size = 1, .digits = 0};
@@ -27,7 +27,7 @@ class Progress {
 
   void update(std::size_t done);
 
-  // Clears the line, so that something else can be written; the next update may draw it again.
+  // Clears the line so that something else can be written; the next update may draw it again.
   void hide();
 
  private:

@@ -63,7 +63,7 @@ void run_team(int size, FunctionRef<void(TeamMember&)> member, Deadline::Clock::
     try {
       for (int rank = 0; rank < size; ++rank) threads.emplace_back(run, rank);
     } catch (const std::system_error& error) {
-      state.failed = true;  // ends the waits of those that have started
+      state.failed = true;  // ends the waits of members that have started
       throw_error<Failure>("cannot start the {} threads of a team: {}", size, error.what());
     }
   }

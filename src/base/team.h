@@ -1,5 +1,5 @@
-// A team: n functions that all make progress at once, so that they may wait for each other: ranks, or the blocks of a
-// cooperating grid. (Pieces of ThreadPool::parallel_for may not.)
+// A team: n functions that all make progress concurrently and may therefore wait for each other: ranks, or the blocks
+// of a cooperating grid. (Pieces of ThreadPool::parallel_for must not.)
 #pragma once
 
 #include <atomic>
@@ -13,18 +13,18 @@ namespace heddle {
 
 struct TeamState;
 
-// What one member of a team knows: its rank, and how to wait for others.
+// A member's view of its team: its rank, and ways to wait for others.
 class TeamMember {
  public:
   int rank() const { return rank_; }
   int size() const;
 
-  // Waits, yielding the core, until `flag` >= `target`; acquire: sees all that was written before the flag's release.
-  // Throws Timeout after the team's longest wait (message: rank, tag, expected, observed), and Failure when another
-  // member has thrown, since what is waited for may then never come.
+  // Waits, yielding the core, until `flag` >= `target`. Acquire: sees everything written before the release of the
+  // flag. Throws Timeout after the team's longest wait (message: rank, tag, expected, observed), and Failure when
+  // another member has thrown, because the flag may then never come.
   void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t target, std::string_view tag);
 
-  // Returns when every member has called it as often; what members wrote before is visible to all after.
+  // Returns when every member has called it equally often; all members then see what any member wrote before.
   void barrier();
 
  private:
@@ -37,9 +37,9 @@ class TeamMember {
   std::uint64_t barriers_passed_ = 0;
 };
 
-// Runs member(rank 0..size-1), each on a thread of its own, and returns when all have returned. If some throw, the
-// others' waits end, and the first exception is rethrown. `longest_wait` bounds each wait; nothing bounds a member that
-// computes. Throws Failure when the system gives no more threads.
+// Runs member(rank 0..size-1), each on its own thread, and returns when all have returned. If members throw, the
+// others' waits end, and the first exception is rethrown. `longest_wait` bounds each wait, but not a member that
+// computes. Throws Failure when the system cannot start a thread.
 void run_team(int size, FunctionRef<void(TeamMember&)> member, Deadline::Clock::duration longest_wait = kLongestWait);
 
 }  // namespace heddle

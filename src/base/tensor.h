@@ -1,4 +1,4 @@
-// A tensor as plans and models pass it on: a view of rows in memory that an Arena, a Buffer or a file owns.
+// A tensor as strategies and models pass it: a view of rows in memory that an Arena, a Buffer or a file owns.
 #pragma once
 
 #include <cstddef>

@@ -9,11 +9,11 @@
 namespace heddle {
 namespace {
 
-// Operators of one step follow each other within microseconds; a worker that sleeps in between wakes too late.
+// Operators of a step follow each other within microseconds; a worker that sleeps in between wakes too late.
 constexpr std::chrono::microseconds kSpin{50};
 
-// A loop's last pieces end within one piece's time of each other: where tokens are few, less than it takes to sleep and be
-// woken.
+// The last pieces of a loop end within the time of one piece; with few tokens that is less than sleeping and waking
+// takes.
 constexpr std::chrono::microseconds kSpinAtEnd{100};
 
 void pause_cpu() {
@@ -73,13 +73,13 @@ void ThreadPool::parallel_for(std::int64_t count, PieceSizes sizes,
 
   {
     const std::lock_guard lock(mutex_);
-    remove(loop);  // from here on no worker comes in
+    remove(loop);  // no worker joins from here on
   }
   const auto all_left = [&] { return loop.num_workers.load(std::memory_order_acquire) == 0; };
   const Deadline spin_end = Deadline::after(kSpinAtEnd);
   while (!all_left() && !spin_end.passed()) pause_cpu();
   if (!all_left()) {
-    // No deadline here: the loop lies on this stack while workers are inside, and a piece may not wait for anything.
+    // No deadline here: the loop lives on this stack while workers are inside, and a piece must not wait for anything.
     std::unique_lock lock(mutex_);
     worker_left_.wait(lock, all_left);
   }
@@ -130,7 +130,7 @@ void ThreadPool::work() {
     lock.unlock();
     run_pieces(loop);
     lock.lock();
-    remove(loop);  // it has given out its last piece
+    remove(loop);  // all pieces have been handed out
     if (loop.num_workers.fetch_sub(1, std::memory_order_acq_rel) == 1) worker_left_.notify_all();  // may end the loop
   }
 }

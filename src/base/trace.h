@@ -1,4 +1,4 @@
-// Spans: named stretches of a stream's work, recorded where the work is enqueued. Tracing hangs on these.
+// Spans: named sections of a stream's work, recorded where the work is enqueued. The basis of tracing.
 #pragma once
 
 #include <chrono>
@@ -9,8 +9,8 @@
 
 namespace heddle {
 
-// Receives spans of the streams it is set on (Stream::set_span_sink). Called from the stream's worker; names are
-// literals and outlive the program. Spans of one stream nest.
+// Receives the spans of the streams it is set on (Stream::set_span_sink), on the stream's worker thread. Names are
+// literals that outlive the program. Spans of one stream nest.
 class SpanSink {
  public:
   using Clock = std::chrono::steady_clock;
@@ -20,8 +20,8 @@ class SpanSink {
   virtual void end(std::string_view name, int index, Clock::time_point time) = 0;
 };
 
-// Marks what is enqueued on `stream` during its life. Costs a comparison when the stream has no sink.
-// `index`: a layer or rank, or -1. On a CUDA stream nothing is recorded yet.
+// Marks the work enqueued on `stream` during its lifetime. Costs a comparison when the stream has no sink. `index`: a
+// layer or rank, or -1. CUDA streams record no spans yet.
 class Span {
  public:
   Span(Stream& stream, std::string_view name, int index = -1)
@@ -36,12 +36,12 @@ class Span {
   ~Span() {
     try {
       mark(&SpanSink::end);
-    } catch (const Timeout&) {  // the queue is stuck: whoever synchronizes hears of it
+    } catch (const Timeout&) {  // the queue is stuck; synchronize() reports that
     }
   }
 
  private:
-  // Also after an error, so that each begin has its end.
+  // Also after an error, so that each begin has an end.
   void mark(void (SpanSink::*call)(std::string_view, int, SpanSink::Clock::time_point)) {
     if (sink_ == nullptr) return;
     stream_.enqueue([sink = sink_, call, name = name_,

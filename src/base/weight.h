@@ -1,5 +1,5 @@
-// A weight matrix as the operators see it: rows of a named tensor, or of up to three tensors stacked (Q, K and V; gate
-// and up), each row contiguous in memory. A view: the checkpoint or the loader owns the bytes.
+// A weight matrix as operators see it: rows of one tensor, or of up to three stacked tensors (Q, K and V; gate and up),
+// each row contiguous in memory. A view: the checkpoint or the loader owns the bytes.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ struct WeightBlock {
 };
 
 // y = x W^T + bias with W [out_features, in_features], as checkpoints store it.
-// Formats with scales (fp8, int4) will add a member here; today the format is the dtype.
+// Formats with scales (fp8, int4) will add a member here; today the dtype is the format.
 struct Weight {
   static constexpr int kMaxBlocks = 3;
 

@@ -1,5 +1,5 @@
-// The memory of one step's tensors: handed out front to back, all given back at once, at the same addresses in every
-// step of the same shape, so that a step can be captured in a graph. Handing out allocates nothing.
+// The memory of one step's tensors. Tensors are taken front to back and released all at once. A step of the same shape
+// gets the same addresses every time, so it can be captured in a graph. Taking a tensor allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,14 @@ class Arena {
  public:
   static constexpr std::size_t kAlignment = 256;  // widest vector load, and a cache line pair
 
-  // Throws Failure when the device has not that much memory.
+  // Throws Failure when the device has too little memory.
   explicit Arena(std::size_t capacity_bytes, Device device = {});
 
-  // Forgets all tensors. The stream must be done with them, or only later work of the same stream may use new ones.
+  // Releases all tensors. The stream must have finished with them, unless only later work of the same stream uses new
+  // ones.
   void reset() { used_bytes_ = 0; }
 
-  // The position, and going back to it: tensors taken since are forgotten. For scratch of one layer.
+  // The current position, and the return to it, which releases the tensors taken since. For the scratch of one layer.
   std::size_t mark() const { return used_bytes_; }
   void rewind(std::size_t mark);
 
@@ -33,11 +34,11 @@ class Arena {
     return static_cast<T*>(take_bytes(count * sizeof(T)));
   }
 
-  // Bytes that `take_bytes(size_bytes)` uses, for whoever computes a capacity.
+  // Bytes that `take_bytes(size_bytes)` uses, to compute a capacity.
   static std::size_t rounded(std::size_t size_bytes);
 
   std::size_t capacity_bytes() const { return buffer_.size_bytes(); }
-  std::size_t peak_bytes() const { return peak_bytes_; }  // most ever in use
+  std::size_t peak_bytes() const { return peak_bytes_; }  // the maximum in use so far
 
  private:
   Buffer buffer_;

@@ -1,4 +1,4 @@
-// A view of the paged key-value cache: what operators read and write. engine/page_allocator.h says who owns which page.
+// A view of the paged key-value cache, for operators. engine/page_allocator.h says who owns which page.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 namespace heddle {
 
 // For each layer, keys and values in pages of `page_size` tokens: [num_layers][2][num_pages][num_kv_heads][page_size]
-// [head_dim]. A sequence's token at position t lies in slot t % page_size of page page_table[t / page_size].
+// [head_dim]. A sequence's token at position t is in slot t % page_size of page page_table[t / page_size].
 struct KvPages {
   std::byte* data = nullptr;
   int num_layers = 0;

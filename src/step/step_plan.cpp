@@ -8,8 +8,8 @@
 namespace heddle {
 namespace {
 
-// Where each array of the largest step begins, in bytes. The page tables come last: a step that has few sequences need
-// not move the others'.
+// Byte offsets of the arrays of the largest step. The page tables come last: a step with few sequences need not copy
+// the rest.
 struct Layout {
   std::size_t tokens, positions, query_start, context_len, logit_rows, page_table;
 
@@ -168,7 +168,8 @@ void pad_decode(const StepPlan& plan, int batch, int page_size, int spare_page, 
   const auto first_page = static_cast<std::int32_t>(padded.pages.size());
   const int num_pages = spare_pages_for(batch - static_cast<int>(plan.sequences.size()), page_size);
   for (int page = 0; page < num_pages; ++page) padded.pages.push_back(spare_page + page);
-  // Each at a position of its own, so that no slot is written twice; it sees what the others wrote before its own.
+  // Each added sequence has its own position, so that no slot is written twice; it attends to what the others wrote
+  // before it.
   for (int added = 0; static_cast<int>(padded.sequences.size()) < batch; ++added) {
     const auto row = static_cast<std::int32_t>(padded.tokens.size());
     padded.samples.push_back({.sequence = static_cast<std::int32_t>(padded.sequences.size()),

@@ -1,4 +1,4 @@
-// What one step computes: plain, copyable data that the scheduler writes and every rank executes alike.
+// What one step computes: plain, copyable data that the scheduler writes and every rank executes in the same way.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace heddle {
 
 class Stream;
 
-// How one token is chosen from its logits (engine/sampler.h has the formulas).
+// How a token is chosen from its logits (engine/sampler.h has the formulas).
 struct SamplingParams {
   double temperature = 0;  // 0: greedy
   std::int32_t top_k = 0;  // 0: all
@@ -24,35 +24,35 @@ struct SamplingParams {
   std::uint64_t seed = 0;
 };
 
-// One sequence's part of a step: `num_tokens` new tokens that follow `context_len - num_tokens` cached ones.
+// One sequence's part of a step: `num_tokens` new tokens after `context_len - num_tokens` cached ones.
 struct StepSequence {
   std::int64_t request = 0;      // the engine's id
   std::int32_t first_token = 0;  // row of its first new token in `tokens`
   std::int32_t num_tokens = 0;
-  std::int32_t context_len = 0;  // tokens in the cache once the step is done
+  std::int32_t context_len = 0;  // tokens in the cache after the step
   std::int32_t first_page = 0;   // of its page table in `pages`
   std::int32_t num_pages = 0;
 };
 
-// A row whose logits are wanted, and what to do with them.
+// A row whose logits are needed, and their use.
 struct StepSample {
   std::int32_t sequence = 0;  // index into `sequences`
   std::int32_t row = 0;       // of `tokens`
-  std::int32_t position = 0;  // of the token to be sampled; with the seed, all that its randomness depends on
+  std::int32_t position = 0;  // of the token to be sampled; with the seed, the only source of randomness
   SamplingParams params;
-  std::int32_t scored = kNone;  // the token whose log-probability is wanted there; kNone: one is sampled
+  std::int32_t scored = kNone;  // the token whose log-probability is returned; kNone: sample a token
 
   static constexpr std::int32_t kNone = -1;
 };
 
-// A page whose contents the cache copies, all layers, before the step: a sequence is about to write into a page that it
-// shares with a fork.
+// A page that the cache copies, in all layers, before the step: a sequence is about to write into a page that it shares
+// with a fork.
 struct PageCopy {
   std::int32_t from = 0;
   std::int32_t to = 0;
 };
 
-// How large a step may be: what its memory is sized for.
+// The maximum size of a step, for which memory is allocated.
 struct StepLimits {
   int max_tokens = 512;
   int max_sequences = 64;
@@ -61,29 +61,29 @@ struct StepLimits {
 };
 
 struct StepPlan {
-  // [num_tokens], the sequences' new tokens one after the other; ~i: what sample i of the step before chooses, which
-  // the device knows first.
+  // [num_tokens], the sequences' new tokens one after the other. ~i stands for the token that sample i of the previous
+  // step chooses; the device knows it before the host does.
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> positions;  // [num_tokens]
   std::vector<StepSequence> sequences;
   std::vector<std::int32_t> pages;    // page tables, one after the other
   std::vector<StepSample> samples;    // in order of rows
-  std::vector<PageCopy> page_copies;  // carried out in this order
+  std::vector<PageCopy> page_copies;  // executed in this order
 
   // Empties the plan and keeps its memory.
   void clear();
-  // Makes room for the largest step, so that writing one allocates nothing.
+  // Reserves memory for the largest step, so that filling a plan allocates nothing.
   void reserve(const StepLimits& limits);
 };
 
-// Throws InvalidArgument unless the plan keeps to `limits`, rows, positions, page tables and samples fit together and
-// all pages are < num_pages, tokens in [0, vocab_size) or, where the step before chooses num_chosen tokens, ~[0,
-// num_chosen). Executors call it once a step; what operators take as preconditions follows from it, but for one: that
-// no two sequences write into the same page. PageTable sees to that.
+// Throws InvalidArgument unless the plan keeps to `limits`; rows, positions, page tables and samples are consistent;
+// all pages are < num_pages; and tokens are in [0, vocab_size) or, where the previous step chooses num_chosen tokens,
+// in ~[0, num_chosen). Executors call it once per step. It implies the preconditions of operators except one: no two
+// sequences write into the same page. PageTable ensures that.
 void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int num_pages, std::int64_t vocab_size,
               int num_chosen = 0);
 
-// The plan's arrays as operators read them, in the arena.
+// The plan's arrays in the arena, as operators read them.
 struct StepTensors {
   const std::int32_t* tokens = nullptr;       // [num_tokens]
   const std::int32_t* positions = nullptr;    // [num_tokens]
@@ -95,32 +95,32 @@ struct StepTensors {
   int num_sequences = 0;
   int page_table_stride = 0;
   int num_logit_rows = 0;
-  int max_query_len = 0;  // the most new tokens of one sequence
-  StepLimits limits;      // of all steps, which memory is sized for
+  int max_query_len = 0;  // the largest number of new tokens in one sequence
+  StepLimits limits;      // of all steps; determines memory
 };
 
-// Copies the plan's arrays into `arena`, laid out for the largest step, so that each stands at the same address in
-// every step and so does what is taken after it. The plan, which keeps to `limits`, may change afterwards.
+// Copies the plan's arrays into `arena`, in the layout of the largest step. Each array, and whatever is taken after
+// them, then has the same address in every step. The plan must keep to `limits` and may change afterwards.
 StepTensors place(const StepPlan& plan, const StepLimits& limits, Arena& arena);
 
-// The same into `memory`, of placed_bytes(limits). What is returned points to where the arrays will lie once the first
-// placed_bytes(limits, num_sequences) of it are copied to `seen_at`, which may be `memory`.
+// The same into `memory`, which has placed_bytes(limits). The result points to where the arrays will be once the first
+// placed_bytes(limits, num_sequences) bytes are copied to `seen_at`, which may be `memory`.
 StepTensors place(const StepPlan& plan, const StepLimits& limits, std::byte* memory, std::byte* seen_at);
 
-// Bytes that place() takes; and how many of them a step of `num_sequences` uses, the first ones.
+// Bytes that place() takes, and the first bytes of them that a step of `num_sequences` uses.
 std::size_t placed_bytes(const StepLimits& limits);
 std::size_t placed_bytes(const StepLimits& limits, int num_sequences);
 
-// What a step of one token for each of its sequences becomes when it is computed with `batch` sequences, so that few
-// different steps need be prepared: those added write into the pages from `spare_page` on, which must be nobody's, and
-// what they give is to be ignored. There must be spare_pages_for(batch - 1, page_size) spare pages.
+// Pads a step with one token per sequence to `batch` sequences, so that few different steps need a graph. Added
+// sequences write into the pages from `spare_page` on, which must belong to nobody; ignore their results.
+// spare_pages_for(batch - 1, page_size) spare pages must exist.
 void pad_decode(const StepPlan& plan, int batch, int page_size, int spare_page, StepPlan& padded);
 int spare_pages_for(int num_added, int page_size);
 
-// Whether all sequences have one token, and all logits are wanted.
+// Whether all sequences have one token and all logits are needed.
 bool is_decode(const StepPlan& plan);
 
-// Whether a token is still to come from the step before.
+// Whether the plan uses a token that the previous step chooses.
 bool awaits_tokens(const StepPlan& plan);
 
 }  // namespace heddle
