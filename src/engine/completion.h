@@ -1,4 +1,4 @@
-// One request's answer as it grows: text with its stop strings left out, tokens, log-probabilities.
+// The growing answer to one request: text without its stop strings, tokens, log-probabilities.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,18 @@ class Completion {
   // Throws InputError when a stop string is empty.
   Completion(const Tokenizer& tokenizer, std::vector<std::string> stop);
 
-  // Takes the next sampled token and returns the text that became certain. Not to be called once finished(), which it
-  // is after an output with `finish`, or when a stop string has appeared: the engine's request is then to be ended.
+  // Takes the next sampled token and returns the text that became final. Do not call it once finished(): after an
+  // output with `finish`, or when a stop string has appeared. End the engine's request then.
   std::string push(const TokenOutput& output);
 
-  // Ends it where it stands, and returns the text that was held back.
+  // Ends the answer here, and returns the text that was held back.
   std::string cut();
 
   bool finished() const { return finish_.has_value(); }
   std::optional<FinishReason> finish() const { return finish_; }
   const std::string& text() const { return text_; }
   std::span<const std::int32_t> tokens() const { return tokens_; }
-  std::span<const Logprob> logprobs() const { return logprobs_; }  // one a token, or none
+  std::span<const Logprob> logprobs() const { return logprobs_; }  // one per token, or none
 
  private:
   TextStream stream_;

@@ -15,17 +15,17 @@ bool on_gpu(const Model& model) {
   return model.device().kind == DeviceKind::cuda;
 }
 
-// What the device has, for an engine of `model`, which is loaded.
+// Memory available on the device to an engine of `model`, whose weights are loaded.
 std::size_t available_bytes(const Model& model) {
   if constexpr (kHaveCuda)
     if (on_gpu(model)) return cuda::memory_info(model.device().index).free_bytes;
   return 0;
 }
 
-// The cache is not to take all that is there: others may want some, too.
+// The cache leaves some memory to others.
 constexpr std::size_t kCachePercent = 90;
 
-// Bytes for pages that sequences use.
+// Bytes for pages of sequences.
 std::int64_t cache_bytes(const Model& model, const EngineOptions& options, const ExecutorLimits& limits,
                          std::size_t available) {
   if (options.kv_bytes || !on_gpu(model)) return options.kv_bytes.value_or(std::int64_t{1} << 30);
@@ -38,7 +38,7 @@ bool penalised(const SamplingParams& params) {
   return params.repetition_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0;
 }
 
-// Pages for max_sequences full contexts, if the cache's bytes hold that many.
+// Pages for max_sequences full contexts, or as many as fit into the cache's bytes.
 int cache_pages(const Model& model, const EngineOptions& options, const ExecutorLimits& limits, std::size_t available) {
   const int page_size = limits.page_size;
   const ModelShape& shape = model.shape();
@@ -170,7 +170,7 @@ void Engine::cancel(std::int64_t id) {
 
 std::span<const TokenOutput> Engine::step() {
   outputs_.clear();
-  if (scheduler_.idle()) return {};  // what may still be under way is of requests that have ended
+  if (scheduler_.idle()) return {};  // steps still in flight belong to requests that have ended
   try {
     if (executor_.num_in_flight() == 0 && !start_step()) return {};
     if (executor_.num_in_flight() < Executor::kMostInFlight && may_be_followed(started(1))) start_step();
@@ -182,12 +182,12 @@ std::span<const TokenOutput> Engine::step() {
   return outputs_;
 }
 
-// The step that was started last (1), or before it.
+// The step that was started last (1), or the one before it (2).
 Engine::Started& Engine::started(int steps_ago) {
   return steps_[static_cast<std::size_t>((next_step_ + Executor::kMostInFlight - steps_ago) % Executor::kMostInFlight)];
 }
 
-// False when there is nothing to compute.
+// Returns false when there is nothing to compute.
 bool Engine::start_step() {
   if (executor_.num_in_flight() > 0) follow(started(1));
   Started& step = steps_[static_cast<std::size_t>(next_step_)];
@@ -204,8 +204,8 @@ bool Engine::start_step() {
   return true;
 }
 
-// Lets the next step be planned while the tokens of `before` are not known: in their place stands which sample will
-// choose them. A sequence whose last token is among them has nothing more to compute.
+// Allows the next step to be planned before the tokens of `before` are known: placeholders name the samples that will
+// choose them. A sequence whose last token is among them needs no further step.
 void Engine::follow(const Started& before) {
   for (std::size_t i = 0; i < before.plan.samples.size(); ++i) {
     const std::int64_t id = before.plan.sequences[static_cast<std::size_t>(before.plan.samples[i].sequence)].request;
@@ -219,13 +219,13 @@ void Engine::follow(const Started& before) {
   }
 }
 
-// Penalties of the next step would ask for the very tokens that are not known.
+// False with penalties: the next step would need the unknown tokens on the host.
 bool Engine::may_be_followed(const Started& step) const {
   return overlaps_ && step.chooses &&
          std::ranges::none_of(step.plan.samples, [](const StepSample& sample) { return penalised(sample.params); });
 }
 
-// Where all that is wanted of the step is tokens.
+// True if the step's only outputs are tokens.
 bool Engine::chooses_on_device(const StepPlan& plan) const {
   if (executor_.device().kind == DeviceKind::cpu ? !overlaps_ : model_shape().vocab_size > kMostGpuVocabulary)
     return false;
@@ -256,7 +256,7 @@ void Engine::finish_step() {
   for (std::size_t i = 0; i < step.plan.samples.size(); ++i) {
     const StepSample& sample = step.plan.samples[i];
     const std::int64_t id = step.plan.sequences[static_cast<std::size_t>(sample.sequence)].request;
-    if (!running_.contains(id)) continue;  // it has ended since the step was started, or an earlier row was no numbers
+    if (!running_.contains(id)) continue;  // ended since the step was started, or by an earlier row that was not finite
     outputs_.push_back(output_of(step.plan, i, id));
     statistics_.num_sampled += sample.scored == StepSample::kNone ? 1 : 0;
     if (outputs_.back().finish == FinishReason::error)
@@ -270,7 +270,7 @@ void Engine::give_up() {
   while (executor_.num_in_flight() > 0) {
     try {
       executor_.finish();
-    } catch (...) {  // after which nothing is under way; what went wrong first is reported already
+    } catch (...) {  // nothing is in flight afterwards; the first error has already been reported
     }
   }
   scheduler_.start_over();
@@ -285,7 +285,7 @@ std::int32_t Engine::sampled_token(const StepPlan& plan, std::size_t sample_idx,
   const StepSample& sample = plan.samples[sample_idx];
   if (!tokens_.empty()) {
     if (tokens_[sample_idx] != kUnsoundRow) return tokens_[sample_idx];
-    if (executor_.num_in_flight() > 0)  // the logits are gone
+    if (executor_.num_in_flight() > 0)  // the logits are overwritten
       throw_error<Failure>("the model's logits are not finite at position {}; are its weights damaged?",
                            sample.position);
   }

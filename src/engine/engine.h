@@ -1,4 +1,4 @@
-// Token ids in, token ids out: requests are submitted, and each step advances all of them.
+// Token ids in, token ids out: callers submit requests, and each step advances all of them.
 #pragma once
 
 #include <array>
@@ -18,103 +18,104 @@
 
 namespace heddle {
 
-// Whether a step starts before the host has read the tokens of the one before it, which then reach it on the device. A
-// request that ends at a stop token is computed for one step too many, of which nothing is seen.
+// Whether a step starts before the host has read the tokens of the previous one; the device then passes them on. A
+// request that ends at a stop token is computed for one extra step, whose results are dropped.
 enum class Overlap : std::uint8_t {
   automatic,  // on a GPU
   off,
-  on  // on the CPU, too; tokens are then chosen by the stream, as on a GPU
+  on  // on the CPU, too; the stream then chooses tokens, as on a GPU
 };
 
 struct EngineOptions {
   int threads = 1;
-  int max_sequences = 64;       // that run at once; more wait
+  int max_sequences = 64;       // that run at once; more requests wait
   int max_tokens_per_step = 0;  // 0: 512 on the CPU, 2048 on a GPU
   int page_size = 0;            // tokens; 0: 32 on the CPU, 64 on a GPU
-  // The key-value cache's limit; less where max_sequences need less. Nothing: 1 GiB on the CPU, on a GPU what is left.
+  // Limit of the key-value cache; it is smaller if max_sequences need less. Nothing: 1 GiB on the CPU, the free memory
+  // on a GPU.
   std::optional<std::int64_t> kv_bytes;
-  // Rows of logits in a step, each vocab_size floats of memory; at least max_sequences, which is what sampling takes.
-  // More lets prompts be scored in longer chunks.
+  // Rows of logits in a step, each vocab_size floats of memory; at least max_sequences, which sampling needs. More rows
+  // allow prompts to be scored in longer chunks.
   int max_logit_rows = 0;
   Overlap overlap = Overlap::automatic;
 };
 
-// Log-probabilities of the prompt's own tokens, each given those before it.
+// Log-probabilities of the prompt's own tokens, each given the tokens before it.
 struct PromptLogprobs {
-  std::int64_t first = 1;  // index of the first that is wanted; the prompt's token 0 has none
-  int num_top = 0;         // alternatives to each
+  std::int64_t first = 1;  // index of the first one; token 0 of the prompt has none
+  int num_top = 0;         // alternatives per token
 };
 
-// What becomes of a request's keys and values when it ends.
+// What happens to a request's keys and values when it ends.
 enum class AfterEnd { release, keep };
 
 struct Request {
   std::vector<std::int32_t> prompt;
   SamplingParams sampling;
-  std::int64_t max_tokens = 256;        // to sample; the context's end may come first. 0: with prompt_logprobs only
-  std::vector<std::int32_t> stop_ids;   // any of these is the text's last token
+  std::int64_t max_tokens = 256;       // to sample; the end of the context may come first. 0: with prompt_logprobs only
+  std::vector<std::int32_t> stop_ids;  // any of these ends the text and is its last token
   std::optional<int> num_top_logprobs;  // set: log-probabilities, with that many alternatives
   std::optional<PromptLogprobs> prompt_logprobs;
   AfterEnd after_end = AfterEnd::release;
 };
 
-// `error`: this request could not go on (its logits were not numbers); the others do.
+// `error`: this request could not continue (its logits were not finite); others continue.
 enum class FinishReason { stop, length, error };
 
-// One sampled token; or one of the prompt's, with its log-probability. Those come in order, before the sampled ones.
+// One sampled token, or one token of the prompt with its log-probability. Prompt tokens come in order, before sampled
+// ones.
 struct TokenOutput {
   std::int64_t request = 0;
   std::int32_t token = 0;
-  std::optional<std::int64_t> prompt_index;  // set: the prompt's token there
-  std::optional<double> logprob;             // where asked for: the model's own, before temperature and filters
+  std::optional<std::int64_t> prompt_index;  // set for a token of the prompt: its index
+  std::optional<double> logprob;             // if requested: the model's own, before temperature and filters
   std::vector<TokenLogprob> top;             // likeliest first
-  std::string error;                         // why, where finish is FinishReason::error; there is then no token
+  std::string error;                         // the reason if finish is FinishReason::error; there is no token then
   std::optional<FinishReason> finish;        // set on a request's last token
 };
 
-// What the step did whose tokens were returned last, for whoever reports speed.
+// Statistics of the step whose tokens were returned last.
 struct StepStatistics {
-  int num_prompt_tokens = 0;   // computed of prompts and, after a preemption, of what had been computed before; not
-                               // what was taken over from a sequence that was kept
+  int num_prompt_tokens = 0;   // computed tokens of prompts, and those computed again after a preemption; tokens
+                               // reused from a kept sequence do not count
   int num_sampled = 0;         // tokens
   std::size_t bytes_read = 0;  // weights once, and the keys and values of every context
 };
 
-// What an engine with these options is sized for. `available`: bytes of a GPU's memory that the weights leave, or will
-// leave; the cache has room for kFewestTokens even if that is more than there is. Throws Failure when kv_bytes hold no
-// page.
+// The sizes of an engine with these options. `available`: bytes of GPU memory beside the weights. The cache has room
+// for kFewestTokens even if that exceeds the available memory. Throws Failure when kv_bytes is less than a page.
 ExecutorLimits executor_limits(const Model& model, const EngineOptions& options, std::size_t available);
 
-inline constexpr std::int64_t kFewestTokens = 512;                     // of a GPU's cache, or the model's context
-inline constexpr std::size_t kOtherGpuBytes = std::size_t{512} << 20;  // that kernels, graphs and libraries may take
+inline constexpr std::int64_t kFewestTokens = 512;                     // in a GPU's cache, or the model's context
+inline constexpr std::size_t kOtherGpuBytes = std::size_t{512} << 20;  // reserve for kernels, graphs and libraries
 
-// For one thread: a server calls submit, step and cancel from the thread that loops over step.
+// Not thread-safe: a server calls submit, step and cancel from the thread that loops over step.
 class Engine {
  public:
-  // Runs on the device that the model is on. Throws Failure when memory is short.
+  // Runs on the model's device. Throws Failure when memory is short.
   Engine(std::unique_ptr<Model> model, const EngineOptions& options);
 
   const ModelShape& model_shape() const { return executor_.model().shape(); }
   Device device() const { return executor_.device(); }
 
-  // Tokens that one sequence can have, prompt and text: by the model's context and by the cache.
+  // Maximum tokens of a sequence, prompt and text: limited by the model's context and by the cache.
   std::int64_t max_length() const;
 
-  // Queues a request and returns its id. Throws InputError when the prompt is empty, has unknown tokens or leaves no
-  // room in the context, when max_tokens < 1 and nothing is scored, or when a parameter is out of range.
-  // A prompt that begins as a kept sequence does starts from there: the same tokens, sooner.
+  // Queues a request and returns its id. A prompt that begins like a kept sequence reuses its keys and values: same
+  // tokens, sooner. Throws InputError when the prompt is empty, has unknown tokens or leaves no room in the context,
+  // when max_tokens < 1 and nothing is scored, or when a parameter is out of range.
   std::int64_t submit(Request request);
 
-  // Ends a request as if its last token had come: what it was to keep is kept, until cancel(id) or until pages are
-  // short. Does nothing for one that is done.
+  // Ends a request as if its last token had come. With AfterEnd::keep, its keys and values are kept until cancel(id) or
+  // until pages run short. Does nothing for a finished request.
   void end(std::int64_t id);
 
-  // Forgets a request, whether it waits, runs, is done or kept.
+  // Removes a request, whether it waits, runs, is finished or kept.
   void cancel(std::int64_t id);
 
-  // Advances every running request, and as many waiting ones as fit; returns the tokens sampled, valid until the next
-  // call. May be empty while long prompts are computed. Does nothing when idle. Throws what the executor throws;
-  // running requests then start again with the next call, keeping their tokens.
+  // Advances every running request, and as many waiting ones as fit. Returns the sampled tokens, valid until the next
+  // call; may be empty while long prompts are computed. Does nothing when idle. Throws what the executor throws;
+  // running requests then start again with the next call and keep their tokens.
   std::span<const TokenOutput> step();
 
   bool idle() const { return scheduler_.idle(); }
@@ -127,14 +128,14 @@ class Engine {
     std::optional<int> num_top_logprobs;
     int num_top_prompt_logprobs = 0;
     AfterEnd after_end = AfterEnd::release;
-    std::optional<TokenHistory> history;  // where there are penalties
+    std::optional<TokenHistory> history;  // only with penalties
   };
 
   // A step that the executor has started.
   struct Started {
     StepPlan plan;
     StepStatistics statistics;
-    bool chooses = false;  // its tokens, on the device
+    bool chooses = false;  // the device chooses its tokens
   };
 
   void check(const Request& request) const;
@@ -158,10 +159,10 @@ class Engine {
   Sampler sampler_;
   bool overlaps_;
   std::array<Started, Executor::kMostInFlight> steps_;
-  int next_step_ = 0;                                     // of steps_, in turns
+  int next_step_ = 0;                                     // index into steps_, round robin
   Tensor logits_;                                         // of the step that was finished last
-  std::span<const std::int32_t> tokens_;                  // likewise, if the device chose them
-  std::vector<std::span<const HistoryToken>> histories_;  // of a step that is being started
+  std::span<const std::int32_t> tokens_;                  // of the same step, if the device chose them
+  std::vector<std::span<const HistoryToken>> histories_;  // of the step that is being started
   std::unordered_map<std::int64_t, Running> running_;
   std::vector<TokenOutput> outputs_;
   StepStatistics statistics_;

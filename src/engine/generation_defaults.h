@@ -1,4 +1,4 @@
-// What a model's folder says about generating with it in generation_config.json.
+// Defaults for generation from the model's generation_config.json.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 namespace heddle {
 
 struct GenerationDefaults {
-  SamplingParams sampling;            // greedy unless the file samples (do_sample)
-  std::vector<std::int32_t> eos_ids;  // empty: the file does not say, and config.json's hold
+  SamplingParams sampling;            // greedy unless do_sample is true
+  std::vector<std::int32_t> eos_ids;  // empty: not given; those of config.json apply
 };
 
-// Of generation_config.json: do_sample, temperature (1 when it samples and does not say), top_k, top_p, min_p,
-// repetition_penalty, eos_token_id (a number or a list). Filters count only when it samples. Throws InputError on
-// values of the wrong type or out of range.
+// Reads do_sample, temperature (1 if missing and it samples), top_k, top_p, min_p, repetition_penalty and eos_token_id
+// (a number or a list). Filters apply only if it samples. Throws InputError on values of the wrong type or out of
+// range.
 GenerationDefaults read_generation_defaults(const JsonField& generation_config);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Memory of the host that a device reads and writes in stream order: pinned where that is a GPU.
+// Host memory that a device reads and writes in stream order: pinned for a GPU.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace heddle {
 class HostMemory {
  public:
   HostMemory() = default;
-  // Throws Failure when there is not that much.
+  // Throws Failure when memory is short.
   HostMemory(std::size_t size_bytes, Device device)
       : pinned_(device.kind == DeviceKind::cuda ? PinnedBuffer(size_bytes) : PinnedBuffer()),
         plain_(device.kind == DeviceKind::cuda ? Buffer() : Buffer(size_bytes)) {}

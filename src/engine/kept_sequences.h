@@ -1,5 +1,5 @@
-// Sequences that have ended and whose keys and values stay in the cache for as long as nobody needs the pages, so that
-// a later sequence which begins with the same tokens need not compute them again.
+// Ended sequences whose keys and values stay in the cache until other sequences need the pages. A later sequence that
+// begins with the same tokens need not compute them again.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ namespace heddle {
 
 class KeptSequences {
  public:
-  // `tokens`: those whose keys and values `pages` hold, as many as pages.length().
+  // `tokens`: those whose keys and values are in `pages`; there are pages.length() of them.
   void keep(std::int64_t id, std::vector<std::int32_t> tokens, PageTable pages);
 
-  // Gives the pages back. Does nothing for an unknown id.
+  // Releases the pages. Does nothing for an unknown id.
   void remove(std::int64_t id);
 
-  // A fork of the kept sequence that has most of the beginning of `tokens`, cut to what they have in common, at most
-  // `max_length` tokens; nothing when no sequence has any. The one it came from counts as just used.
+  // Forks the kept sequence with the longest common prefix with `tokens`, truncated to that prefix and to `max_length`
+  // tokens; nothing when there is no common prefix. The kept sequence counts as just used.
   std::optional<PageTable> longest_prefix(std::span<const std::int32_t> tokens, int max_length);
 
-  // Gives up the sequence that was kept or used the longest ago; false when there is none.
+  // Releases the least recently kept or used sequence; false when there is none.
   bool give_way();
 
   int size() const { return static_cast<int>(kept_.size()); }
@@ -36,7 +36,7 @@ class KeptSequences {
     PageTable pages;
   };
 
-  std::list<Kept> kept_;  // the last used at the back
+  std::list<Kept> kept_;  // most recently used last
 };
 
 }  // namespace heddle

@@ -12,7 +12,8 @@ namespace heddle {
 
 class KvCache {
  public:
-  // Memory for `shape` (its data is ignored). Throws Failure when there is not that much, naming tokens and bytes.
+  // Allocates memory for `shape` (its data pointer is ignored). Throws Failure that names tokens and bytes when memory
+  // is short.
   KvCache(KvPages shape, Device device = {});
 
   const KvPages& pages() const { return pages_; }

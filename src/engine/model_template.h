@@ -1,4 +1,4 @@
-// The chat template of what a user calls `model` (weights/model_source.h).
+// Loads the chat template of what a user calls `model` (weights/model_source.h).
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace heddle {
 
-// `file`: a template in place of the model's own. Throws InputError as ModelChatTemplate::load and parse_synthetic_name
-// do.
+// `file`: a template that replaces the model's own. Throws InputError as ModelChatTemplate::load and
+// parse_synthetic_name do.
 ModelChatTemplate load_model_chat_template(const std::string& model, const ModelChatTemplate::Override& file = {});
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// The tokenizer of what a user calls `model` (weights/model_source.h).
+// Loads the tokenizer of what a user calls `model` (weights/model_source.h).
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace heddle {
 // Throws InputError as Tokenizer::load and parse_synthetic_name do.
 Tokenizer load_model_tokenizer(const std::string& model);
 
-// The same; nothing where the model is a folder without tokenizer.json.
+// The same; nothing if the model is a folder without tokenizer.json.
 std::optional<Tokenizer> find_model_tokenizer(const std::string& model);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Who owns which page of the key-value cache. Pages are counted, so that forks share what they have in common.
+// Ownership of the pages of the key-value cache. Pages are reference-counted, so that forks share their common pages.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ class PageAllocator {
   int num_free() const { return static_cast<int>(free_.size()); }
   int references(int page) const { return references_.at(static_cast<std::size_t>(page)); }
 
-  std::optional<int> allocate();  // with one reference; nothing when none is free
+  std::optional<int> allocate();  // with one reference; nothing when no page is free
   void retain(int page);          // throws InvalidArgument when the page is free, as release does
   void release(int page);
 
  private:
   std::vector<int> references_;
-  std::vector<int> free_;  // taken from the back: what was released last is warm
+  std::vector<int> free_;  // taken from the back: the page released last is warm
 };
 
-// The pages of one sequence. Moves, and gives its pages back when it ends; the allocator must outlive it.
+// The pages of one sequence. Movable; releases its pages at the end of its life. The allocator must outlive it.
 class PageTable {
  public:
   PageTable(PageAllocator& allocator, int page_size);
@@ -38,18 +38,18 @@ class PageTable {
   int length() const { return length_; }  // tokens
   std::span<const std::int32_t> pages() const { return pages_; }
 
-  // Pages that grow(length) would take from the allocator.
+  // Pages that grow(length) would allocate.
   int pages_needed(int length) const;
 
-  // Makes room for `length` >= length() tokens that this sequence alone writes. A last page that is shared and partly
-  // filled is replaced; `copies` receives the copy that the cache has to make before anything is written.
-  // Returns false, and changes nothing, when too few pages are free.
+  // Makes room for `length` >= length() tokens that only this sequence writes. Replaces a last page that is shared and
+  // partly filled; `copies` receives the copy that the cache must make before anything is written. Returns false, and
+  // changes nothing, when too few pages are free.
   bool grow(int length, std::vector<PageCopy>& copies);
 
-  // A second sequence with the same tokens so far, sharing all pages.
+  // A second sequence with the same tokens so far, which shares all pages.
   PageTable fork() const;
 
-  // Forgets all tokens from `length` on; pages that become empty are given back.
+  // Drops all tokens from `length` on, and releases pages that become empty.
   void truncate(int length);
 
  private:

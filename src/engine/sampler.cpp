@@ -13,12 +13,12 @@ void check_range(double value, double min, double max, std::string_view name, st
   if (!(value >= min && value <= max)) throw_error<InputError>("{} is {}, it must be {}", name, value, range);
 }
 
-// In falling order of logits; ties by smaller id, so that every order of candidates gives the same result.
+// Descending order of logits; ties by smaller id, so that the order of candidates does not matter.
 bool larger(const SampleCandidate& a, const SampleCandidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-// The id of the largest logit, the smallest such id; throws Failure when the row holds what no sound model gives.
+// The id of the largest logit, the smallest such id. Throws Failure when the row has NaN, +infinity or nothing finite.
 std::int32_t check_row(std::span<const float> logits, std::int32_t position) {
   std::size_t largest = 0;
   for (std::size_t id = 0; id < logits.size(); ++id) {

@@ -1,4 +1,4 @@
-// From logits to a token.
+// Samples a token from logits.
 #pragma once
 
 #include <cstdint>
@@ -16,34 +16,33 @@ struct TokenLogprob {
   double logprob = 0;
 };
 
-// Throws InputError that names the parameter (as the command line calls it) when one is out of its range:
-// temperature, top_k >= 0, top_p in (0, 1], min_p in [0, 1], repetition_penalty in [0.001, 1000], the other two within
-// +-1000.
+// Throws InputError that names the parameter (by its name on the command line) when one is out of range: temperature,
+// top_k >= 0, top_p in (0, 1], min_p in [0, 1], repetition_penalty in [0.001, 1000], the other two within +-1000.
 void validate(const SamplingParams& params);
 
-// Chooses tokens, one row of logits after the other, by the formulas of kernels/sampling/sample.h. Holds scratch for one row, so
-// it is not for several threads.
+// Chooses tokens, one row of logits after the other, by the formulas of kernels/sampling/sample.h. Not thread-safe: it
+// has scratch for one row.
 class Sampler {
  public:
   explicit Sampler(std::int64_t vocab_size);
 
-  // `logits` [vocab_size] float32; `history`: the prompt and the text so far, of which the first `prompt_length` are
-  // the prompt. Throws Failure when the row has a NaN, +infinity or nothing finite.
+  // `logits` [vocab_size] float32; `history`: the prompt and the text so far; its first `prompt_length` tokens are the
+  // prompt. Throws Failure when the row has a NaN, +infinity or nothing finite.
   std::int32_t sample(std::span<const float> logits, const StepSample& sample, std::span<const std::int32_t> history,
                       std::int64_t prompt_length);
 
-  // The model's own log-probability (log_softmax, before penalties, temperature and filters) of `id`, and into `top`
-  // the top.size() likeliest tokens in falling order, ties by smaller id.
+  // Returns the model's own log-probability (log_softmax, before penalties, temperature and filters) of `id`. Fills
+  // `top` with the top.size() likeliest tokens in descending order, ties by smaller id.
   double logprobs(std::span<const float> logits, std::int32_t id, std::span<TokenLogprob> top);
 
-  // The same for a row that nothing was sampled from, which is checked first: throws Failure, naming the token and its
-  // position, when the row has a NaN, +infinity or nothing finite, or gives `id` no probability.
+  // The same for a row that no token was sampled from. Checks the row first: throws Failure that names the token and
+  // its position when the row has a NaN, +infinity or nothing finite, or gives `id` no probability.
   double score(std::span<const float> logits, std::int32_t id, std::int32_t position, std::span<TokenLogprob> top);
 
  private:
   static constexpr std::int32_t kNowhere = -1;
 
-  // The tokens of `history`, each once, into history_.
+  // Stores the distinct tokens of `history` in history_.
   void list_history(std::span<const std::int32_t> history, std::int64_t prompt_length);
 
   std::vector<SampleCandidate> candidates_;  // [vocab_size], scratch

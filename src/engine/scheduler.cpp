@@ -8,8 +8,8 @@ namespace heddle {
 
 namespace {
 
-// The first row of a sequence, at or after `computed`, whose logits score a token of the prompt; row p scores token
-// p + 1. Rows from prompt_length - 1 on score none.
+// The first row of a sequence, at or after `computed`, whose logits score a token of the prompt. Row p scores token p +
+// 1; rows from prompt_length - 1 on score none.
 int first_scoring_row(const Sequence& sequence) {
   return std::max(sequence.computed, sequence.goals.first_scored - 1);
 }
@@ -75,7 +75,7 @@ Scheduler::Room Scheduler::room_in(const StepPlan& plan) const {
 
 void Scheduler::plan(StepPlan& plan) {
   plan.clear();
-  // Every running sequence gets at least one token, so a long prompt cannot stall those that are decoding.
+  // Every running sequence gets at least one token, so a long prompt cannot stall the decoding ones.
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (running_[i]->paused) continue;
     const int others = static_cast<int>(running_.size() - i) - 1;
@@ -84,7 +84,7 @@ void Scheduler::plan(StepPlan& plan) {
     room.samples -= others;
     while (!schedule(*running_[i], room, plan)) {
       if (kept_.give_way() || preempt_youngest_after(i)) continue;
-      // It is the youngest itself. The oldest always fits: it has all pages to itself in the end.
+      // It is the youngest itself. The oldest always fits: in the end it has all pages.
       require(i > 0, "scheduler: sequence {} does not fit into a cache of {} pages", running_[i]->id,
               pages_.num_pages());
       break;
@@ -99,11 +99,11 @@ void Scheduler::plan(StepPlan& plan) {
   }
 }
 
-// Gives a waiting sequence what is kept of its beginning, if there is then room for all it has. Not before: it would be
-// computed in part, give way again, and have cost its time.
+// Gives a waiting sequence the kept part of its beginning, provided that there is room for all its tokens. Otherwise it
+// would be computed in part, lose its pages again, and waste the work.
 bool Scheduler::find_pages(Sequence& waiting) {
   const auto length = static_cast<int>(waiting.tokens.size());
-  const int reusable = std::min(length - 1, first_scoring_row(waiting));  // the rows that are wanted are computed
+  const int reusable = std::min(length - 1, first_scoring_row(waiting));  // rows whose logits are needed are computed
   PageTable prefix = kept_.longest_prefix(waiting.tokens, reusable).value_or(PageTable(pages_, limits_.page_size));
   while (prefix.pages_needed(length) > pages_.num_free())
     if (!kept_.give_way()) return false;

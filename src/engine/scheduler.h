@@ -1,4 +1,4 @@
-// Which tokens the next step computes: all running sequences one token each, and waiting prompts in chunks.
+// Chooses the tokens of the next step: one for each running sequence, and chunks of waiting prompts.
 #pragma once
 
 #include <cstdint>
@@ -13,61 +13,60 @@
 
 namespace heddle {
 
-// What is wanted of a sequence.
+// The results wanted from a sequence.
 struct SequenceGoals {
   SamplingParams sampling;
-  bool samples = true;  // a token after the last; without, the last token itself is never computed
-  // Log-probabilities of the prompt's tokens from here on, each from the row before it. The default: none.
+  bool samples = true;  // one token after the last; if false, the last token itself is never computed
+  // Log-probabilities of the prompt's tokens from here on, each from the previous row. Default: none.
   int first_scored = std::numeric_limits<int>::max();
 };
 
-// One sequence as the scheduler keeps it.
+// A sequence in the scheduler.
 struct Sequence {
   std::int64_t id = 0;
-  std::vector<std::int32_t> tokens;  // prompt, then what was sampled; the last may be one to come (StepPlan::tokens)
+  std::vector<std::int32_t> tokens;  // prompt, then sampled tokens; the last may not be known yet (StepPlan::tokens)
   std::int64_t prompt_length = 0;
-  SequenceGoals goals;  // first_scored moves on as tokens are scored
+  SequenceGoals goals;  // first_scored advances as tokens are scored
   int computed = 0;     // tokens whose keys and values are in the cache
   PageTable pages;
-  bool paused = false;  // nothing is to be computed until it is removed or started over
+  bool paused = false;  // compute nothing until it is removed or started over
 
-  // Tokens that are not computed and have to be.
+  // Tokens that still have to be computed.
   int pending() const { return static_cast<int>(tokens.size()) - computed - (goals.samples ? 0 : 1); }
 };
 
 struct SchedulerLimits {
-  int max_tokens = 512;    // of one step
-  int max_sequences = 64;  // in one step
-  int max_samples = 64;    // rows of logits in one step, at least max_sequences
+  int max_tokens = 512;    // per step
+  int max_sequences = 64;  // per step
+  int max_samples = 64;    // rows of logits per step, at least max_sequences
   int page_size = 32;
 };
 
-// First come, first served. A sequence that is given a place keeps it until it is removed, unless pages run out: then
-// the youngest loses its pages and waits again, keeping its tokens. What a sequence's tokens are does not depend on any
-// of this, since a step's numbers do not depend on what else is in it.
-// Sequences that have ended may be kept: one that begins with the same tokens then starts from theirs, with the same
-// result. Those give way before anything that runs or waits does.
+// First come, first served. A running sequence runs until it is removed, unless pages run out: then the youngest loses
+// its pages and waits again, with its tokens. Scheduling does not change the tokens of a sequence, because the results
+// of a step do not depend on the other sequences in it. Ended sequences may be kept: one that begins with the same
+// tokens then reuses their pages, with the same result. Kept sequences lose their pages before running or waiting ones.
 class Scheduler {
  public:
   Scheduler(PageAllocator& pages, SchedulerLimits limits);
 
-  // `tokens` must not be empty, nor be a single one of which nothing is sampled. A sequence must fit into the cache
-  // alone: tokens it will ever have <= all pages.
+  // `tokens` must not be empty, nor a single token if nothing is sampled. A sequence must fit into the cache alone: all
+  // tokens it will ever have <= all pages.
   void add(std::int64_t id, std::vector<std::int32_t> tokens, const SequenceGoals& goals);
   void remove(std::int64_t id);  // running, waiting or kept; does nothing for other ids
 
-  // Ends a running or waiting sequence and keeps what is computed of it, but for its last token, until remove(id) or
-  // until pages run short. Its tokens must be known.
+  // Ends a running or waiting sequence and keeps its computed pages, without its last token, until remove(id) or until
+  // pages run short. Its tokens must be known.
   void keep(std::int64_t id);
 
-  // Writes the next step, empty when there is nothing to do, and takes its pages.
+  // Fills `plan` with the next step, empty when there is nothing to do, and allocates its pages.
   void plan(StepPlan& plan);
 
-  // Notes that the step is computed, or will be before any later one: its tokens are in the cache.
+  // Records that the step is computed, or will be before any later one: its tokens are in the cache.
   void complete(const StepPlan& plan);
 
-  // Notes that steps have failed: all sequences start again, since neither tokens nor copies of pages may be there.
-  // Tokens that were to come are forgotten.
+  // Records that steps have failed: all sequences start again, because neither their keys and values nor copied pages
+  // can be relied on. Unknown tokens are dropped.
   void start_over();
 
   // The sequence, or null. Valid until the next add or remove.
@@ -78,7 +77,7 @@ class Scheduler {
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
 
  private:
-  struct Room {  // left in a step
+  struct Room {  // remaining in a step
     int tokens = 0;
     int samples = 0;
   };

@@ -22,16 +22,16 @@ constexpr std::string_view kChatTemplate =
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-// GPT-2's way to cut text into words.
+// GPT-2's pattern that splits text into words.
 constexpr std::string_view kWords = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // Qwen's. transformers 5 gives every qwen2 model this pattern, NFC and a token of that name, whatever tokenizer.json
-// says; a tokenizer without them would be another one there.
+// says; another tokenizer would behave differently there.
 constexpr std::string_view kQwenWords =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kQwenText = "<|endoftext|>";
 
-// Merges in the order of their rank, by frequency in English. "_" stands for the space before a word.
+// Merges by rank, ordered by frequency in English. "_" is the space before a word.
 constexpr auto kMerges = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"_", "t"},    {"h", "e"},   {"_", "a"},    {"i", "n"},  {"_t", "he"}, {"r", "e"},   {"o", "n"},    {"_", "s"},
     {"e", "r"},    {"n", "d"},   {"_", "w"},    {"a", "t"},  {"_", "o"},   {"_", "c"},   {"e", "n"},    {"i", "s"},
@@ -47,7 +47,7 @@ constexpr auto kMerges = std::to_array<std::pair<std::string_view, std::string_v
     {"_k", "n"},   {"u", "n"},   {"o", "w"},
 });
 
-// How byte-level BPE writes a byte: as itself where it is printable, else as a code point from 256 on.
+// Byte-level BPE writes a printable byte as itself, others as a code point from 256 on.
 std::array<std::string, 256> byte_letters() {
   std::array<std::string, 256> letters;
   int next = 256;
@@ -65,7 +65,7 @@ std::array<std::string, 256> byte_letters() {
   return letters;
 }
 
-// A word for each number below 10^6, three syllables long.
+// A word of three syllables for each number below 10^6.
 void append_word(std::size_t number, std::string& text) {
   constexpr std::string_view kConsonants = "bcdfghjklmnprstvwxyz";
   constexpr std::string_view kVowels = "aeiou";
@@ -79,7 +79,7 @@ bool is_qwen(const KnownShape& shape) {
   return shape.family == Family::qwen2 || shape.family == Family::qwen3;
 }
 
-// The special tokens by id; ChatML's take the last two that are free.
+// The special tokens by id; ChatML's use the last two free ids.
 std::map<std::int32_t, std::string> special_tokens(const KnownShape& shape) {
   std::map<std::int32_t, std::string> tokens;
   if (is_qwen(shape)) tokens.emplace(shape.bos_id, kQwenText);
@@ -95,12 +95,12 @@ std::map<std::int32_t, std::string> special_tokens(const KnownShape& shape) {
   return tokens;
 }
 
-// Whether a text begins with bos.
+// Whether encoding begins with bos.
 bool adds_bos(const KnownShape& shape) {
   return !is_qwen(shape);
 }
 
-// The texts of ids that are not special, in order, and the merges that lead to some of them.
+// The texts of ordinary ids, in order, and the merges that produce some of them.
 struct Vocabulary {
   std::vector<std::string> tokens;
   json merges = json::array();
@@ -130,12 +130,12 @@ Vocabulary make_vocabulary(std::size_t count) {
   for (std::size_t number = 0; vocabulary.tokens.size() < count; ++number) {
     std::string word = space;
     append_word(number, word);
-    vocabulary.tokens.push_back(std::move(word));  // no merge is that long
+    vocabulary.tokens.push_back(std::move(word));  // no merge produces words this long
   }
   return vocabulary;
 }
 
-// By hand: an nlohmann::json of 150 000 members takes longer to make than to parse.
+// By hand: an nlohmann::json with 150 000 members takes longer to build than to parse.
 std::string vocab_text(const Vocabulary& vocabulary, const std::map<std::int32_t, std::string>& special) {
   std::string text = "{";
   std::int32_t id = 0;

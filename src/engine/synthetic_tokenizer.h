@@ -1,4 +1,4 @@
-// The tokenizer of a synthetic model: a byte-level BPE with as many tokens as the model has, in Hugging Face's files.
+// The tokenizer of a synthetic model: a byte-level BPE with as many tokens as the model, as Hugging Face's files.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ struct TokenizerFiles {
 };
 
 // Every id below vocab_size is a token with a text of its own: special tokens where the model's config.json has bos and
-// eos, the 256 bytes, some merges of frequent letters, and made-up words that encoding never produces. The families
-// whose real tokenizers begin a text with bos do so here; Qwen's cut and normalize text as the real ones. The chat
-// template is ChatML.
+// eos, the 256 bytes, some merges of frequent letters, and synthetic words that encoding never produces. Families whose
+// real tokenizers begin with bos do so here; Qwen's split and normalize text as the real ones do. The chat template is
+// ChatML.
 TokenizerFiles synthetic_tokenizer(const KnownShape& shape);
 
 }  // namespace heddle

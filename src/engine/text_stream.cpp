@@ -64,7 +64,7 @@ TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop
 }
 
 std::string TextStream::push(std::int32_t token) {
-  // A model's vocabulary may be padded beyond the tokenizer's; such tokens stand for nothing.
+  // A model's vocabulary may be padded beyond the tokenizer's; such tokens have no text.
   if (token >= vocab_size_) return {};
   return release(decoder_.push(token));
 }

@@ -1,4 +1,4 @@
-// The tokens of a prompt and of its text so far, each once: what penalties go by (kernels/sampling/sample.h).
+// The distinct tokens of a prompt and its text so far, which penalties use (kernels/sampling/sample.h).
 #pragma once
 
 #include <cstddef>

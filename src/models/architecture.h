@@ -1,4 +1,4 @@
-// Which architecture a config.json is of.
+// The architecture that a config.json names.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace heddle {
 
-// architectures[0] of config.json; where there is none, what transformers makes of a model_type that Heddle knows.
-// Throws InputError when there is neither.
+// architectures[0] of config.json; without it, the architecture that transformers derives from a model_type that Heddle
+// knows. Throws InputError when there is neither.
 std::string architecture_of(const JsonField& config);
 
 }  // namespace heddle

@@ -1,5 +1,5 @@
-// The architectures of the Llama family: what tells them apart, and what their config classes in transformers take
-// missing fields for.
+// The architectures of the Llama family: their differences, and the defaults that their config classes in transformers
+// use for missing fields.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@ namespace heddle {
 struct LlamaArchitecture {
   enum class AttentionBias {
     none,
-    qkv,         // of q, k and v always
-    configured,  // of q, k, v and o where attention_bias is true
+    qkv,         // on q, k and v, always
+    configured,  // on q, k, v and o if attention_bias is true
   };
   enum class MlpBias {
     none,
-    configured,  // of gate, up and down where mlp_bias is true
+    configured,  // on gate, up and down if mlp_bias is true
   };
   enum class QkNorm {
     none,
-    per_head,  // RMSNorm of each head of q and k, before they are turned
+    per_head,  // RMSNorm of each head of q and k, before the rotation
   };
   enum class Window {
     none,
     all_layers,   // sliding_window, unless it is null
-    some_layers,  // where use_sliding_window is true: those of layer_types, or from max_window_layers on
+    some_layers,  // if use_sliding_window is true: those in layer_types, or from max_window_layers on
   };
 
   std::string_view name;
@@ -34,11 +34,11 @@ struct LlamaArchitecture {
   QkNorm qk_norm;
   Window window;
 
-  // Of fields that are missing.
+  // Defaults of missing fields.
   std::int64_t max_position;           // max_position_embeddings
-  std::optional<int> num_kv_heads;     // nothing: as many as heads
+  std::optional<int> num_kv_heads;     // nothing: equal to the number of heads
   std::optional<int> head_dim;         // nothing: hidden / num_heads
-  std::optional<std::int32_t> bos_id;  // nothing: there is none
+  std::optional<std::int32_t> bos_id;  // nothing: no bos token
   std::optional<std::int32_t> eos_id;
 };
 

@@ -15,7 +15,7 @@
 namespace heddle {
 namespace {
 
-// An order of magnitude above the largest models. What lies beyond is a mistake or an attack.
+// An order of magnitude above the largest models. Larger values are mistakes or attacks.
 constexpr std::int64_t kMaxLayers = 1 << 10;
 constexpr std::int64_t kMaxHidden = 1 << 17;
 constexpr std::int64_t kMaxIntermediate = 1 << 20;
@@ -24,7 +24,7 @@ constexpr std::int64_t kMaxHeadDim = 1 << 10;
 constexpr std::int64_t kMaxVocab = 1 << 24;
 constexpr std::int64_t kMaxPosition = 1 << 24;
 
-// Of fields that are missing, where all architectures agree.
+// Defaults of missing fields that all architectures share.
 constexpr double kDefaultRmsNormEps = 1e-6;
 constexpr int kDefaultWindow = 4096;
 constexpr int kDefaultMaxWindowLayers = 28;
@@ -41,7 +41,7 @@ const LlamaArchitecture& architecture_in(const JsonField& config) {
 }
 
 bool is_missing(const JsonField& config, std::string_view key) {
-  return !config.value().contains(key);  // null is not missing: it says "none"
+  return !config.value().contains(key);  // null is not missing: it means "none"
 }
 
 bool flag(const JsonField& config, std::string_view key) {
@@ -82,7 +82,7 @@ int head_dim_of(const JsonField& config, const LlamaArchitecture& architecture, 
   return head_dim;
 }
 
-// The window of the layers that have one; 0: none has.
+// The window of the layers that have one; 0: no layer has.
 int window_of(const JsonField& config, const LlamaArchitecture& architecture) {
   constexpr std::string_view kKey = "sliding_window";
   const bool possible =
@@ -119,7 +119,7 @@ std::vector<int> windows_of(const JsonField& config, const LlamaArchitecture& ar
   return windows;
 }
 
-// `missing`: the id where the field is missing.
+// `missing`: the id when the field is missing.
 std::vector<std::int32_t> token_ids_of(const JsonField& config, std::string_view key, std::int64_t vocab_size,
                                        std::optional<std::int32_t> missing) {
   std::vector<std::int32_t> ids;
@@ -131,7 +131,7 @@ std::vector<std::int32_t> token_ids_of(const JsonField& config, std::string_view
   return ids;
 }
 
-// Layer types that say something else than the architecture does, or that nobody knows.
+// Finds layer types that contradict the architecture, or that are unknown.
 void find_unsupported_layer_types(const JsonField& config, const LlamaArchitecture& architecture,
                                   UnsupportedFeatures& features) {
   const auto layer_types = config.find("layer_types");
@@ -153,7 +153,7 @@ void find_unsupported_layer_types(const JsonField& config, const LlamaArchitectu
 std::vector<std::string> unsupported_llama_features(const JsonField& config) {
   const LlamaArchitecture& architecture = architecture_in(config);
   UnsupportedFeatures features;
-  features.only(config, "hidden_act", {"silu", "swish"});  // two names of one function
+  features.only(config, "hidden_act", {"silu", "swish"});  // two names of the same function
   features.only(config, "quantization_config", {});
   features.only(config, "compression_config", {});
   find_unsupported_rope(config, features);

@@ -1,4 +1,4 @@
-// What the engine knows of a language model.
+// The engine's interface to a language model.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +17,18 @@
 
 namespace heddle {
 
-// Whether what is multiplied with weights is rounded first; it depends on this setting and on nothing else.
+// Whether the activations of matmuls with weights are rounded first. It depends on this setting only.
 enum class Compute {
-  // To the matrices' dtype, where all have the same: on the CPU bfloat16 alone, on a GPU float16, too. As PyTorch does;
-  // sums are in float32.
+  // To the dtype of the matrices, if all have the same one: on the CPU only bfloat16, on a GPU float16, too. As PyTorch
+  // does; sums are in float32.
   automatic,
   float32,  // never
 };
 
 struct LoadOptions {
-  Device device;                                            // in whose memory the weights will lie
+  Device device;                                            // where the weights are loaded
   std::optional<DType> dtype;                               // of the weights; nothing: as stored
-  Compute compute = Compute::automatic;                     // of products with weights
+  Compute compute = Compute::automatic;                     // of matmuls with weights
   std::function<void(std::size_t bytes_done)> on_progress;  // of source.total_bytes(); may be empty
 };
 
@@ -38,9 +38,9 @@ struct ModelShape {
   int head_dim = 0;
   std::int64_t vocab_size = 0;
   std::int64_t max_context = 0;           // positions the model was made for
-  std::vector<std::int32_t> eos_ids;      // by config.json; may be empty
+  std::vector<std::int32_t> eos_ids;      // from config.json; may be empty
   DType dtype = DType::float32;           // of most weights
-  std::size_t weight_bytes_per_step = 0;  // weights that a step reads whole, whatever its batch
+  std::size_t weight_bytes_per_step = 0;  // weights that a step reads completely, whatever its batch size
   std::size_t weight_bytes = 0;           // all weights in memory
 };
 
@@ -49,16 +49,16 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelShape& shape() const = 0;
-  virtual Device device() const { return {}; }  // where its weights lie, and run() works
+  virtual Device device() const { return {}; }  // where its weights are and run() works
 
-  // Arena bytes that run() takes for a step within these limits.
+  // Arena bytes that run() needs for a step within these limits.
   virtual std::size_t arena_bytes(const StepLimits& limits) const = 0;
 
   // Enqueues one step on `stream`: reads `step`, reads and extends `kv`, takes its tensors from `arena`. Returns the
-  // logits [num_logit_rows, vocab_size], float32, in the arena, valid once the stream has come that far.
-  // The step must be valid (step/step_plan.h), the arena zeroed before the first step and afterwards its alone. On the
-  // CPU a row's logits depend on its sequence alone, bit for bit; on a GPU last bits depend on the step's size, too,
-  // and the same step gives the same bits.
+  // logits [num_logit_rows, vocab_size], float32, in the arena; they are valid once the stream has reached that point.
+  // Preconditions: the step is valid (step/step_plan.h); the arena is zeroed before the first step and then used by
+  // this model only. On the CPU the logits of a row depend on its sequence only, bit for bit. On a GPU the same step
+  // repeats bit for bit, and another step size may change low-order bits.
   virtual Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, Stream& stream) = 0;
 };
 

@@ -39,13 +39,13 @@ constexpr Architecture kArchitectures[] = {
     {"Qwen3ForCausalLM", unsupported_llama_features, describe_llama, load_llama},
 };
 
-// Null when it is not known.
+// Null if unknown.
 const Architecture* find_architecture(std::string_view name) {
   const auto* found = std::ranges::find(kArchitectures, name, &Architecture::name);
   return found == std::end(kArchitectures) ? nullptr : found;
 }
 
-// Throws InputError when it is not known.
+// Throws InputError if unknown.
 const Architecture& known_architecture(const JsonField& config) {
   const std::string name = architecture_of(config);
   const Architecture* found = find_architecture(name);
@@ -71,7 +71,7 @@ ModelDescription describe_by_common_fields(const JsonField& config) {
           .vocab_size = number("vocab_size")};
 }
 
-// The same names, dtypes and shapes as another source, which must outlive it.
+// A view of another source's names, dtypes and shapes. The other source must outlive it.
 class WithoutContents : public ModelSource {
  public:
   explicit WithoutContents(const ModelSource& source) : source_(source) {}
@@ -123,7 +123,7 @@ ModelDescription describe_model(const JsonField& config) {
   try {
     return known_architecture(config).describe(config);
   } catch (const InputError&) {
-    return describe_by_common_fields(config);  // what is wrong is check_model's to say
+    return describe_by_common_fields(config);  // check_model reports the error
   }
 }
 

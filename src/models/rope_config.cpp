@@ -9,12 +9,12 @@
 namespace heddle {
 namespace {
 
-constexpr std::int64_t kMaxRopePosition = 1 << 24;  // float32 holds each position exactly up to here
+constexpr std::int64_t kMaxRopePosition = 1 << 24;  // float32 represents every position exactly up to here
 constexpr double kMaxFactor = 1e6;
 
 constexpr std::string_view kRopeTypes[] = {"default", "linear", "dynamic", "llama3", "yarn"};
 
-// rope_scaling if it says anything, as in transformers 5, which reads both.
+// rope_scaling if it has content, as in transformers 5, which reads both.
 std::optional<JsonField> parameters_of(const JsonField& config) {
   for (const std::string_view key : {"rope_scaling", "rope_parameters"}) {
     auto field = config.find(key);
@@ -25,7 +25,7 @@ std::optional<JsonField> parameters_of(const JsonField& config) {
   return std::nullopt;
 }
 
-// "type" is its name before transformers 4.43.
+// Before transformers 4.43 the field was called "type".
 std::optional<JsonField> type_of(const JsonField& parameters) {
   const auto type = parameters.find("rope_type");
   return type ? type : parameters.find("type");
@@ -36,8 +36,8 @@ double number_or(const JsonField& parameters, std::string_view key, double min, 
   return field ? field->number(min, max) : otherwise;
 }
 
-// What max_position_embeddings was before the context was stretched. Some configs have it beside the other sizes, and
-// there it counts most.
+// max_position_embeddings before the context was stretched. Some configs have it beside the other sizes; that value
+// takes precedence.
 std::int64_t original_max_position_of(const JsonField& config, const JsonField& parameters, std::int64_t max_position) {
   constexpr std::string_view kKey = "original_max_position_embeddings";
   for (const JsonField& parent : {config, parameters})
@@ -63,12 +63,12 @@ Llama3Rope parse_llama3(const JsonField& config, const JsonField& parameters, st
 YarnRope parse_yarn(const JsonField& config, const JsonField& parameters, std::int64_t max_position) {
   YarnRope rope;
   rope.original_max_position = original_max_position_of(config, parameters, max_position);
-  // transformers wants the field, and takes null for what the two lengths say.
+  // transformers requires the field; null means the ratio of the two lengths.
   rope.factor = parameters.value().contains("factor")
                     ? number_or(parameters, "factor", 1, kMaxFactor,
                                 static_cast<double>(max_position) / static_cast<double>(rope.original_max_position))
                     : factor_of(parameters);
-  // 0 means the same as nothing, here and for the two mscales below.
+  // 0 means the same as a missing value, here and for the two mscales below.
   const auto beta = [&](std::string_view key, double otherwise) {
     const auto field = parameters.find(key);
     return !field || field->value() == 0 ? otherwise : field->number(1e-6, kMaxFactor);
@@ -88,7 +88,7 @@ YarnRope parse_yarn(const JsonField& config, const JsonField& parameters, std::i
   return rope;
 }
 
-// theta^(2 i / head_dim): a float32 power, by way of float64 so that it does not depend on the C library.
+// theta^(2 i / head_dim): a float32 power, computed in float64 so that it does not depend on the C library.
 std::vector<float> powers_of(double theta, int head_dim) {
   std::vector<float> powers;
   for (int i = 0; i < head_dim; i += 2) {
@@ -129,7 +129,7 @@ void scale_frequencies(const YarnRope& rope, double theta, std::vector<float>& f
   const int num_pairs = static_cast<int>(frequencies.size());
   const double head_dim = 2.0 * num_pairs;
   const std::vector<float> powers = powers_of(theta, 2 * num_pairs);
-  // The pair, not necessarily whole, that turns so often in the original context.
+  // The pair (a fraction in general) that makes this number of turns in the original context.
   const auto pair_of = [&](double num_turns) {
     return head_dim * std::log(static_cast<double>(rope.original_max_position) / (num_turns * kTwoPi)) /
            (2 * std::log(theta));
@@ -166,7 +166,7 @@ RopeConfig parse_rope_config(const JsonField& config, std::int64_t max_position)
 
   const std::string name = type->text();
   if (name == "linear") rope.scaling = LinearRope{factor_of(*parameters)};
-  if (name == "dynamic") factor_of(*parameters);  // means nothing here, but must make sense
+  if (name == "dynamic") factor_of(*parameters);  // without effect here, but it must be valid
   if (name == "llama3") rope.scaling = parse_llama3(config, *parameters, max_position);
   if (name == "yarn") {
     if (rope.theta == 1) type->fail("\"yarn\" needs a rope_theta above 1");
@@ -186,7 +186,7 @@ void find_unsupported_rope(const JsonField& config, UnsupportedFeatures& feature
     parameters->fail("has a factor but no rope_type");
   }
   for (const auto& [key, member] : parameters->members())
-    // A model with several kinds of layers has an object for each.
+    // A model with several kinds of layers has one object per kind.
     if (member.is_object()) features.refuse(member, "one set of parameters for all layers");
   features.only(*parameters, "partial_rotary_factor", {1});
 }

@@ -1,5 +1,5 @@
-// Collects what a config asks for and a model cannot do: one sentence a field, with the value found and what is
-// supported.
+// Collects features that a config asks for and a model does not support: one sentence per field, with the value found
+// and what is supported.
 #pragma once
 
 #include <initializer_list>
@@ -15,10 +15,10 @@ namespace heddle {
 
 class UnsupportedFeatures {
  public:
-  // Refuses the field `key` of `config` unless it is one of `supported`; missing or null is as good as supported.
+  // Reports the field `key` of `config` unless it is one of `supported`; missing and null count as supported.
   void only(const JsonField& config, std::string_view key, std::initializer_list<nlohmann::json> supported);
 
-  // `supported` ends the sentence: "none", "\"silu\" and \"swish\"".
+  // Reports `field`. `supported` ends the sentence: "none", "\"silu\" and \"swish\"".
   void refuse(const JsonField& field, std::string_view supported);
 
   std::vector<std::string> sentences() && { return std::move(sentences_); }
