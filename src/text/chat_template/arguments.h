@@ -1,4 +1,4 @@
-// The arguments of a call, and their names at the callee.
+// The arguments of a call, and their binding to parameters.
 #pragma once
 
 #include <initializer_list>
@@ -16,12 +16,12 @@ struct CallArguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> keyword;
 
-  // Takes a keyword argument out.
+  // Removes a keyword argument and returns it.
   std::optional<Value> take(std::string_view name);
 };
 
-// Arguments by parameter: positional ones in order, the rest by name. Throws TemplateError, as Python would, on too
-// many, unknown, doubled and (of the first `required`) missing ones.
+// Binds arguments to parameters: positional ones in order, the rest by name. Throws TemplateError, as Python would, on
+// too many, unknown or duplicate arguments, and on missing ones among the first `required`.
 class Bound {
  public:
   Bound(std::string_view function, CallArguments arguments, std::initializer_list<std::string_view> parameters,

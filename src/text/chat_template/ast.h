@@ -1,4 +1,4 @@
-// A parsed template. Nesting is bounded by the parser, so that walking and destroying the tree is.
+// A parsed template. The parser bounds the nesting, so walking and destroying the tree is bounded, too.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ struct Expression {
     item,       // parts[0][parts[1]]
     slice,      // parts[0]:parts[1]:parts[2], each may be null; only inside item
     call,       // parts[0](arguments)
-    filter,     // parts[0] | name(arguments); parts[0] is null where a block is filtered
+    filter,     // parts[0] | name(arguments); parts[0] is null when a block is filtered
     test,       // parts[0] is name(arguments)
     list,
     tuple,
@@ -36,8 +36,8 @@ struct Expression {
     positive,
     logical_not,
     conditional,  // parts[0] if parts[1] else parts[2], which may be null
-    // The rest: parts[0] operators[0] parts[1] operators[1] parts[2] ..., flat however long.
-    arithmetic,  // from left to right
+    // The rest: parts[0] operators[0] parts[1] operators[1] parts[2] ..., flat, whatever the length.
+    arithmetic,  // left to right
     concat,
     logical_and,
     logical_or,
@@ -90,7 +90,7 @@ struct Parameter {
   ExpressionPtr fallback;  // null: none
 };
 
-// What a macro's body takes beside its parameters.
+// Variables that a macro's body uses beside its parameters.
 struct MacroExtras {
   bool caller = false, kwargs = false, varargs = false;
 };

@@ -15,7 +15,7 @@ namespace {
 using Type = Token::Type;
 
 constexpr int kMaxDepth = 150;
-constexpr int kMaxRecursion = 300;  // a pair of brackets takes three
+constexpr int kMaxRecursion = 300;  // a pair of brackets takes three levels
 constexpr std::string_view kRecursionLimit = "max_expression_recursion";
 constexpr std::array<std::string_view, 6> kReserved = {"true", "false", "none", "True", "False", "None"};
 
@@ -149,7 +149,7 @@ ExpressionPtr ExpressionParser::product() {
   });
 }
 
-// From left to right, as in jinja2.
+// Left to right, as in jinja2.
 ExpressionPtr ExpressionParser::exponentiation() {
   return chain(Kind::arithmetic, &ExpressionParser::filtered_unary, [this] {
     return skip_operator({{"**", Operator::power}});

@@ -1,4 +1,4 @@
-// Expressions and targets of assignments, as jinja2 reads them.
+// Parses expressions and assignment targets as jinja2 does.
 #pragma once
 
 #include <initializer_list>
@@ -18,45 +18,45 @@ class ExpressionParser {
  public:
   using Names = std::initializer_list<std::string_view>;
 
-  // What holds inside one macro, loop or block; put back at its end.
+  // State inside one macro, loop or block; restored at its end.
   struct Surroundings {
-    bool in_loop = false;  // break and continue may stand here
-    bool soft = false;     // inside an if: a filter that does not exist is an error only when it runs
+    bool in_loop = false;  // break and continue are allowed
+    bool soft = false;     // inside an if: an unknown filter is an error only when it runs
   };
 
   explicit ExpressionParser(TokenReader& reader) : reader_(reader) {}
 
   ExpressionPtr expression();
 
-  // One expression, or several with commas between them: a tuple.
+  // One expression, or several separated by commas: a tuple.
   struct TupleRules {
-    Names enders = {};  // names at which it ends
+    Names enders = {};  // names that end it
     bool may_be_empty = false;
-    bool conditional = true;  // "a if b" may stand in it
+    bool conditional = true;  // "a if b" is allowed
   };
   ExpressionPtr tuple(const TupleRules& rules);
 
-  // What is assigned to: a name, or several.
+  // The target of an assignment: a name, or several.
   struct TargetRules {
     Names enders = {};
-    bool attributes = false;  // of namespaces, too
+    bool attributes = false;  // also attributes of namespaces
   };
   ExpressionPtr target(const TargetRules& rules);
 
-  // "|a|b" behind `value`, which is null for the text of a block.
+  // "|a|b" after `value`, which is null for the text of a block.
   ExpressionPtr filters(ExpressionPtr value);
   // "a|b" of the tag `filter`.
   ExpressionPtr block_filters();
 
-  // Throws if what was read names a filter or test that does not exist where it surely would run. To be called behind a
-  // whole statement, since an "if" may still follow in an expression.
+  // Throws if an unknown filter or test was read where it would certainly run. Call it after a whole statement, since
+  // an "if" may still follow in an expression.
   void refuse_unknown() const;
 
   int name_id(const std::string& name);
   std::vector<std::string> take_names() { return std::move(names_); }
 
   Surroundings& surroundings() { return surroundings_; }
-  // The macros around, which note what their bodies use.
+  // The enclosing macros, which record what their bodies use.
   std::vector<MacroExtras*>& macros() { return macros_; }
 
  private:
@@ -72,13 +72,12 @@ class ExpressionParser {
     (adopt(*expression, std::move(parts)), ...);
     return expression;
   }
-  void adopt(Expression& expression, ExpressionPtr part);  // puts `part` below
+  void adopt(Expression& expression, ExpressionPtr part);  // makes `part` a child
   void deepen(Expression& expression, const Expression& part);
   ExpressionPtr constant(Value value, int line);
   ExpressionPtr variable(const std::string& name, int line);
 
-  // Operands with operators between them, flat however many: nesting is what must be evaluated within something else.
-  // skip() takes an operator if there is one.
+  // Operands with operators between them, flat, whatever their number. skip() takes an operator if there is one.
   template <class SkipOperator>
   ExpressionPtr chain(Kind kind, Operand operand, SkipOperator skip);
   std::optional<Operator> skip_operator(std::initializer_list<std::pair<std::string_view, Operator>> operators);
@@ -116,7 +115,7 @@ class ExpressionParser {
   std::vector<std::string> names_;  // by id
   Surroundings surroundings_;
   std::vector<MacroExtras*> macros_;
-  std::string unknown_;  // the message about a filter or test that does not exist
+  std::string unknown_;  // the message about an unknown filter or test
   int unknown_line_ = 0;
   int recursion_ = 0;
 };

@@ -1,4 +1,4 @@
-// The interpreter's expressions.
+// The interpreter's evaluation of expressions.
 #include <fmt/format.h>
 
 #include "text/chat_template/filters.h"
@@ -85,7 +85,7 @@ Value Interpreter::evaluate_kind(const Expression& expression) {
   return {};
 }
 
-// The first part that decides, or the last.
+// The first part that decides the result, or the last part.
 Value Interpreter::evaluate_logical(const Expression& expression) {
   const bool deciding = expression.kind == Expression::Kind::logical_or;
   Value value;
@@ -179,7 +179,7 @@ Value Interpreter::evaluate_call(const Expression& expression) {
   return call(callee, std::move(arguments));
 }
 
-// A chain of filters over a block ends at a null part: `piped` goes in there.
+// For a block, the innermost part of a chain of filters is null: `piped` is its value.
 Value Interpreter::evaluate_filter(const Expression& expression, const Value* piped) {
   const Level level(meter_);
   const ExpressionPtr& before = expression.parts[0];

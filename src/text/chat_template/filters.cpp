@@ -28,7 +28,7 @@ Value filter_attr(Interpreter& in, const Value& value, CallArguments arguments) 
   const Bound bound("attr", std::move(arguments), {"name"}, 1);
   const Value name = bound.get(0);
   if (!name.is_string()) throw TemplateError("attr: the name must be a string");
-  if (value.is(Kind::dict)) {  // attributes alone, no items
+  if (value.is(Kind::dict)) {  // only attributes, not items
     CallArguments none;
     const Value empty = Dict::make(in.meter(), {});
     const Value found = in.attribute(empty, name.string());
@@ -102,7 +102,7 @@ Value filter_int(Interpreter&, const Value& value, CallArguments arguments) {
   return Value(whole(*real));
 }
 
-// round(), which takes the even neighbour of a half, of the decimal number that the float exactly is.
+// round(): rounds the exact decimal value of the float, halves to even.
 double rounded(double value, std::int64_t precision) {
   if (!std::isfinite(value) || precision > 323) return value;
   if (precision < -308) return std::copysign(0.0, value);

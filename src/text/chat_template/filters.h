@@ -1,4 +1,4 @@
-// jinja2's built-in filters, and tojson as transformers has it.
+// jinja2's built-in filters, and transformers' tojson.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ class Interpreter;
 
 using Filter = Value (*)(Interpreter&, const Value&, CallArguments);
 
-Filter find_filter(std::string_view name);  // null: there is none
+Filter find_filter(std::string_view name);  // null: unknown
 
-// The message about one that there is not: jinja2's, or that it is jinja2's and not supported.
+// The message for an unknown filter: jinja2's own message, or that jinja2 has it and Heddle does not support it.
 std::string unknown_filter(std::string_view name, std::string_view end = ".");
 
 }  // namespace heddle::jinja

@@ -14,7 +14,7 @@
 namespace heddle::jinja {
 namespace {
 
-// U+00A0 to U+00FF. These may stand without a semicolon, as those below them may.
+// U+00A0 to U+00FF. Like those below, these may stand without a semicolon.
 constexpr auto kLatin1 = std::to_array<std::string_view>(
     {"nbsp",   "iexcl",  "cent",   "pound",  "curren", "yen",    "brvbar", "sect",   "uml",    "copy",   "ordf",
      "laquo",  "not",    "shy",    "reg",    "macr",   "deg",    "plusmn", "sup2",   "sup3",   "acute",  "micro",
@@ -47,7 +47,7 @@ constexpr auto kPunctuation = std::to_array<std::pair<std::string_view, char32_t
                                                                                     {"rsquo", 0x2019},
                                                                                     {"trade", 0x2122}});
 
-// What HTML takes the numbers from 0x80 to 0x9F for: Windows-1252.
+// HTML reads the numbers from 0x80 to 0x9F as Windows-1252.
 constexpr auto kWindows1252 =
     std::to_array<char32_t>({0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021, 0x2C6,  0x2030, 0x160,
                              0x2039, 0x152,  0x8D,   0x17D,  0x8F,   0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022,
@@ -76,14 +76,14 @@ std::optional<char32_t> find_in(const Table& table, std::string_view name) {
   return found == table.end() ? std::nullopt : std::optional(found->second);
 }
 
-// Of a name that needs no semicolon.
+// For a name that needs no semicolon.
 std::optional<char32_t> find_legacy(std::string_view name) {
   if (const auto found = std::ranges::find(kLatin1, name); found != kLatin1.end())
     return static_cast<char32_t>(0xA0 + (found - kLatin1.begin()));
   return find_in(kMarkup, name);
 }
 
-// Nothing where HTML allows no such character, which is then left out.
+// Nothing where HTML allows no such character; it is then left out.
 std::optional<char32_t> numbered(std::uint32_t number) {
   if (number == 0 || number > 0x10FFFF || (number >= 0xD800 && number < 0xE000)) return U'\uFFFD';
   if (number >= 0x80 && number < 0xA0) return kWindows1252[number - 0x80];
@@ -93,7 +93,7 @@ std::optional<char32_t> numbered(std::uint32_t number) {
   return static_cast<char32_t>(number);
 }
 
-// Replaces the reference that `text` begins with behind its "&", and takes it off; false: it is none.
+// Decodes the reference after the "&" at the beginning of `text`, and removes it; false: not a reference.
 bool take_number(std::string_view& text, std::string& result) {
   const bool hex = text.size() > 1 && (text[1] | 0x20) == 'x';
   std::size_t end = hex ? 2 : 1;

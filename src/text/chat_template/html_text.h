@@ -1,4 +1,4 @@
-// The text of HTML, as markupsafe's striptags gives it.
+// Extracts the text of HTML, as markupsafe's striptags does.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace heddle::jinja {
 
-// Without tags and comments, white space collapsed, character references replaced. Of the named ones those of Latin-1
-// and the usual punctuation are known; throws TemplateError that names another.
+// Removes tags and comments, collapses white space, replaces character references. Supports the named references of
+// Latin-1 and the usual punctuation; throws TemplateError that names any other.
 std::string strip_tags(std::string_view text);
 
 }  // namespace heddle::jinja

@@ -13,7 +13,7 @@
 namespace heddle::jinja {
 namespace {
 
-// Puts a variable back when it ends.
+// Restores a variable at the end of its life.
 template <class T>
 class Restore {
  public:
@@ -35,7 +35,7 @@ std::shared_ptr<Scope> inside(const std::shared_ptr<Scope>& parent) {
 
 }  // namespace
 
-// Output goes into a string of its own while this lives.
+// Redirects output into its own string during its life.
 class Interpreter::Buffer {
  public:
   explicit Buffer(Interpreter& interpreter)
@@ -183,7 +183,7 @@ Interpreter::Flow Interpreter::run_loop(const Statement& statement, const std::s
                                         const Value& iterable, int depth0) {
   const auto loop = std::make_shared<Loop>(*this, &statement, outer, iterable, depth0);
   const Value loop_value(Kind::loop, loop);
-  bool finished_one = false;  // as in jinja2, an element that was left by break or continue does not count
+  bool finished_one = false;  // as in jinja2, an element left by break or continue does not count
   const Restore scope(scope_, inside(outer));
   while (loop->advance()) {
     meter_.step();
@@ -263,7 +263,7 @@ void Interpreter::execute_generation(const Statement& statement) {
   execute(statement.body);
 }
 
-// A block sees the template's own variables; a scoped one those around it too.
+// A block sees the template's own variables; a scoped block also sees those of enclosing scopes.
 void Interpreter::execute_block(const Statement& statement) {
   const Restore scope(scope_, inside(statement.recursive ? scope_ : root_));
   execute(statement.body);
@@ -288,7 +288,7 @@ Value Interpreter::lookup(const Expression& name) {
       if (id == name.name_id) return value;
   }
   if (const auto found = variables_.find(name.name); found != variables_.end()) return found->second;
-  if (name.name == "self" || name.name == "lipsum")  // jinja2 has them everywhere
+  if (name.name == "self" || name.name == "lipsum")  // jinja2 always defines them
     throw TemplateError(fmt::format("jinja2's variable {} is not supported", in_quotes(name.name)));
   if (is_function(name.name)) return {Kind::function, std::make_shared<Function>(&meter_, name.name)};
   return Value::undefined(meter_, fmt::format("{} is undefined", in_quotes(name.name)));

@@ -1,4 +1,4 @@
-// Carries out a parsed template.
+// Executes a parsed template.
 #pragma once
 
 #include <ctime>
@@ -17,7 +17,7 @@
 
 namespace heddle::jinja {
 
-// Names of one scope; a name that is not here is looked for in the parent.
+// The names of one scope; other names are looked up in the parent.
 struct Scope {
   std::shared_ptr<Scope> parent;
   std::vector<std::pair<int, Value>> variables;  // by name_id
@@ -32,12 +32,12 @@ struct Macro : Object {
 
 class Interpreter;
 
-// The variable `loop`. Elements are tested as they are asked for, since the loop's body may change what the test sees.
+// The variable `loop`. Elements are tested on demand, since the loop's body may change what the test sees.
 struct Loop : Object {
   Loop(Interpreter& in, const Statement* definition, std::shared_ptr<Scope> around, const Value& iterable, int nesting);
 
   bool advance();                      // to the next element
-  const std::optional<Value>& peek();  // the one after the current one
+  const std::optional<Value>& peek();  // the element after the current one
   std::int64_t total();
 
   Interpreter& interpreter;
@@ -52,7 +52,7 @@ struct Loop : Object {
 
  private:
   std::optional<Value> pull();
-  bool tested = false;  // the rest of `items` has passed the test
+  bool tested = false;  // the test has been applied to the rest of `items`
 };
 
 // "<LoopContext 1/3>"
@@ -61,14 +61,14 @@ std::string macro_name(const Value& macro);
 
 class Interpreter {
  public:
-  // The variables by name; they and the template must outlive the interpreter, and so must the meter that they use.
+  // The variables by name. They, the template and their meter must outlive the interpreter.
   Interpreter(Meter& meter, const Template& parsed, const std::map<std::string, Value, std::less<>>& variables,
               const std::tm& local_time);
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
   ~Interpreter();
 
-  // Throws TemplateError; line() is then where.
+  // Throws TemplateError; line() is then its position.
   std::string run();
   int line() const { return line_; }
 
@@ -82,7 +82,7 @@ class Interpreter {
   Value apply_filter(std::string_view name, const Value& value, CallArguments arguments);
   bool apply_test(std::string_view name, const Value& value, CallArguments arguments);
   Value make_namespace(CallArguments& arguments);
-  // Keeps what may hold itself, to take it apart at the end.
+  // Keeps an object that may contain itself, to break the cycle at the end.
   void keep(const std::shared_ptr<Object>& object);
 
   Value evaluate(const Expression& expression);
@@ -134,7 +134,7 @@ class Interpreter {
   std::string* out_ = nullptr;
   std::size_t buffered_bytes_ = 0;
   int line_ = 1;
-  std::vector<std::shared_ptr<Scope>> captured_;  // scopes of macros, which may hold the macro itself
+  std::vector<std::shared_ptr<Scope>> captured_;  // scopes of macros, which may contain the macro itself
   std::vector<std::shared_ptr<Object>> kept_;
 };
 

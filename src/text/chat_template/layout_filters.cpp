@@ -59,7 +59,7 @@ Value filter_wordwrap(Interpreter& in, const Value& value, CallArguments argumen
                         .break_on_hyphens = truth(bound.get(3, Value(true)))};
   const Value between = bound.get(2);
   const std::string line_end = between.is_none() ? "\n" : to_text(in.meter(), between);
-  constexpr std::size_t kBytesEach = 64;  // of a code point, in the worst case a line of its own
+  constexpr std::size_t kBytesEach = 64;  // per code point; in the worst case each has its own line
   in.meter().expect(kBytesEach * value.string().size());
   in.meter().step(value.string().size());
   std::string result;

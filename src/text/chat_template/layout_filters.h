@@ -7,6 +7,6 @@
 
 namespace heddle::jinja {
 
-std::map<std::string_view, Filter> layout_filters();  // those that lay out text for people to read
+std::map<std::string_view, Filter> layout_filters();  // filters that format text for people
 
 }  // namespace heddle::jinja

@@ -15,7 +15,7 @@ namespace {
 
 using Type = Token::Type;
 
-// "\r\n" and "\r" become "\n"; one line end at the end of the text goes.
+// "\r\n" and "\r" become "\n"; one line end at the end of the text is removed.
 std::string with_plain_line_ends(std::string_view source) {
   std::string text;
   text.reserve(source.size());
@@ -73,7 +73,7 @@ class Lexer {
     return tokens_.emplace_back(Token{.type = type, .text = std::move(text), .line = line_});
   }
 
-  // Moves to `place` and counts the lines passed.
+  // Moves to `place` and counts the lines in between.
   void advance(std::size_t place) {
     line_ += static_cast<int>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(at_),
                                          text_.begin() + static_cast<std::ptrdiff_t>(place), '\n'));
@@ -95,7 +95,7 @@ class Lexer {
     return std::string_view(text_).substr(at).starts_with(what);
   }
 
-  // Behind "raw %}", when that stands at `at`.
+  // The position after "raw %}", if that is at `at`.
   std::size_t after_raw(std::size_t at) const {
     at = skip_space(at);
     if (!stands(at, "raw")) return std::string::npos;
@@ -108,8 +108,8 @@ class Lexer {
     if (!text.empty()) push(Type::data, std::string(text));
   }
 
-  // The text up to the tag at `tag`, less the white space that goes: all of it after "-", and where only white space
-  // stands before the tag of a block on its line, unless "+" keeps it.
+  // Emits the text up to the tag at `tag`, without trimmed white space: all of it before "-"; and white space between
+  // the line's beginning and a block tag, unless "+" keeps it.
   void text_before(std::size_t tag, char sign, bool variable) {
     const std::string_view text = std::string_view(text_).substr(at_, tag - at_);
     std::string_view kept = text;
@@ -124,7 +124,7 @@ class Lexer {
     advance(tag);
   }
 
-  // The end of a tag when it stands here: moves behind it and the white space that goes with it.
+  // If the end of a tag is here, moves past it and past the white space that it trims.
   bool tag_end(std::string_view end, bool block) {
     std::size_t place = at_;
     if (stands(place, "-") && stands(place + 1, end)) {
@@ -146,7 +146,7 @@ class Lexer {
     const int line = line_;
     std::size_t place = text_.find("#}", at_);
     if (place == std::string::npos) {
-      if (at_ == text_.size()) return;  // as jinja2 has it
+      if (at_ == text_.size()) return;  // as in jinja2
       line_ = line;
       fail("Missing end of comment tag");
     }
@@ -206,7 +206,7 @@ class Lexer {
     at_ = end;
   }
 
-  // Digits with single underscores between them, from `at` on; the end of them.
+  // The end of a run of digits at `at`, with single underscores between them.
   template <class IsDigit>
   std::size_t digits(std::size_t at, IsDigit is_one) const {
     while (at < text_.size() &&
@@ -264,7 +264,7 @@ class Lexer {
     if (end > begin + 2 && base != 10) {
       begin += 2;
     } else {
-      base = text_[at_] == '0' ? 1 : 10;  // after a leading zero only zeros belong to the number
+      base = text_[at_] == '0' ? 1 : 10;  // after a leading zero a number continues with zeros only
       end = digits(at_, in_base);
       base = 10;
     }
@@ -357,7 +357,7 @@ class Lexer {
   std::size_t at_ = 0;
   int line_ = 1;
   bool line_starting_ = true;  // what came before ended with a line end
-  std::string open_;           // the brackets to be closed in this tag
+  std::string open_;           // the brackets still open in this tag
 };
 
 }  // namespace

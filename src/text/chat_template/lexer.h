@@ -1,4 +1,4 @@
-// A template's text as tokens, cut as jinja2 cuts it with trim_blocks and lstrip_blocks.
+// Splits a template into tokens, as jinja2 does with trim_blocks and lstrip_blocks.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace heddle::jinja {
 struct Token {
   enum class Type { data, variable_begin, variable_end, block_begin, block_end, name, string, integer, real, op, end };
   Type type = Type::end;
-  std::string text;  // data, name, string without quotes and escapes, operator
+  std::string text;  // of data, name, string (unquoted and unescaped) and operator
   int line = 1;
   std::int64_t integer = 0;
   double real = 0;
 };
 
-// A message may quote the template, or be its own: so much of it is shown, as printable text.
+// A message may quote the template, or come from it: this much of it is shown, as printable text.
 constexpr std::size_t kMaxMessageBytes = 1000;
 
-// `where` begins the message of an InputError. Throws it, with the line, on what is no template.
+// `where` begins the message. Throws InputError with the line where the text is not a valid template.
 std::vector<Token> tokenize(std::string_view source, std::string_view where);
 
 }  // namespace heddle::jinja

@@ -1,4 +1,4 @@
-// Counts what a rendering uses up, and ends it at a limit.
+// Counts the resources that a rendering uses, and stops it at a limit.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace heddle::jinja {
 
-// What a template did wrong, without the place: the interpreter adds the line when it hands the error on.
+// An error in a template, without its position: the interpreter adds the line.
 struct TemplateError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -29,13 +29,13 @@ class Meter {
   }
   void step_bytes(std::size_t bytes) { step(1 + bytes / 32); }
 
-  // To be called before that much is built.
+  // Call it before building a value of this size.
   void expect(std::size_t bytes) const {
     if (bytes > limits_.max_value_bytes - live_bytes_) [[unlikely]]
       fail_memory();
   }
 
-  // Bytes that stay until the end of the rendering.
+  // Counts bytes that stay until the end of the rendering.
   void keep(std::size_t bytes) {
     expect(bytes);
     live_bytes_ += bytes;
@@ -61,7 +61,7 @@ class Meter {
   int depth_ = 0;
 };
 
-// The bytes of one value, given back when it dies. Without a meter (constants of a parsed template) nothing is counted.
+// Counts the bytes of one value during its life. Without a meter (constants of a parsed template) nothing is counted.
 class Charge {
  public:
   Charge(Meter* meter, std::size_t bytes) : meter_(meter), bytes_(bytes) {
@@ -81,7 +81,7 @@ class Charge {
   std::size_t bytes_;
 };
 
-// One level of nesting, while it lives.
+// Counts one level of nesting during its life.
 class Level {
  public:
   explicit Level(Meter& meter) : meter_(meter) { meter_.enter(); }

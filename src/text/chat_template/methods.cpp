@@ -179,7 +179,7 @@ Value function_strftime(Interpreter& in, CallArguments arguments) {
     throw TemplateError(fmt::format("a date format of more than max_date_format_bytes = {} bytes", kLongest));
   std::string pattern = replace(format.string(), "%f", "000000", -1);
   if (pattern.empty()) return in.text("");
-  pattern += '.';  // so that an empty result is not taken for a failure
+  pattern += '.';  // so that an empty result is not mistaken for a failure
   std::string result(64 * kLongest, '\0');
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"

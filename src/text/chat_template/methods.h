@@ -10,8 +10,8 @@ namespace heddle::jinja {
 
 class Interpreter;
 
-// getattr(): nothing when there is no such attribute. What jinja2's sandbox forbids (methods that change a list or
-// dict, names that begin with "_") is an undefined value that says so.
+// getattr(): nothing when there is no such attribute. For what jinja2's sandbox forbids (methods that change a list or
+// dict, names that begin with "_") it returns an undefined value with that message.
 std::optional<Value> find_attribute(Interpreter& interpreter, const Value& value, std::string_view name);
 
 Value call_method(Interpreter& interpreter, const Value& self, std::string_view name, CallArguments arguments);

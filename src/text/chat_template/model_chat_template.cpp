@@ -28,7 +28,7 @@ void check_objects(const ordered_json& list, std::string_view where, std::string
     if (!list[i].is_object()) throw_error<InputError>("{}: {}[{}]: expected an object", where, name, i);
 }
 
-// A token is given by its text, or with flags beside it.
+// A token is a string, or an object with its text and flags.
 bool is_token(const JsonField& field) {
   return field.is_string() || (field.is_object() && field.value().contains("content"));
 }
@@ -92,7 +92,7 @@ bool ModelChatTemplate::read_config(std::string_view text, const std::string& wh
 
 void ModelChatTemplate::read_templates(const JsonField& root) {
   const auto field = root.find("chat_template");
-  if (!field || !templates_.empty()) return;  // files take its place
+  if (!field || !templates_.empty()) return;  // files replace it
   if (field->is_string()) {
     templates_.emplace("default", ChatTemplate::parse(field->text(), field->path()));
     return;
@@ -129,7 +129,7 @@ ModelChatTemplate ModelChatTemplate::load(const std::filesystem::path& folder, c
   const fs::path config = folder / "tokenizer_config.json", map = folder / "special_tokens_map.json";
   bool lists_tokens = false;
   if (fs::exists(config, none)) lists_tokens = result.read_config(read_file(config, kMaxConfigBytes), config.string());
-  // As transformers does: what lists its tokens needs no map.
+  // As in transformers: a config that lists its tokens needs no map.
   if (!lists_tokens && fs::exists(map, none)) {
     const nlohmann::json tokens = parse_json(read_file(map, kMaxConfigBytes), map.string());
     result.read_tokens(JsonField(tokens, map.string()));

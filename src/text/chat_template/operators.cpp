@@ -49,8 +49,7 @@ Value repeated(Meter& meter, const Value& value, std::int64_t times) {
   return value.is(Kind::list) ? Value::list(meter, std::move(items)) : Value::tuple(meter, std::move(items));
 }
 
-// Python's order of an int and a float is exact; this is up to 2^53, and beyond it long double has 64 bits of mantissa
-// where it is wider than double.
+// Python compares int and float exactly. This is exact up to 2^53, and beyond where long double has a 64-bit mantissa.
 int compare_numbers(const Value& a, const Value& b) {
   if (integers(a, b)) return a.integer() < b.integer() ? -1 : a.integer() > b.integer();
   const auto wide = [](const Value& value) {
@@ -183,7 +182,7 @@ bool ordered(Meter& meter, const Value& a, const Value& b, Order order) {
   if (numbers(a, b)) return !is_nan(a) && !is_nan(b) && holds(compare_numbers(a, b));
   if (a.is_string() && b.is_string()) {
     meter.step_bytes(std::min(a.string().size(), b.string().size()));
-    return holds(a.string().compare(b.string()));  // UTF-8 keeps the order of code points
+    return holds(a.string().compare(b.string()));  // UTF-8 preserves the order of code points
   }
   if (sequence(a) && a.kind() == b.kind()) {
     const std::size_t common = std::min(a.items().size(), b.items().size());
@@ -215,7 +214,7 @@ bool contains(Meter& meter, const Value& container, const Value& item) {
       if (container.object<View>().part == View::Part::keys)
         return container.object<View>().dict.dict().find(item) != nullptr;
       break;
-    case Kind::iterator: {  // uses up what it passes
+    case Kind::iterator: {  // consumes the elements it passes
       Iterator& iterator = container.object<Iterator>();
       while (iterator.next < iterator.items.size())
         if (equal(meter, iterator.items[iterator.next++], item)) return true;
@@ -283,7 +282,7 @@ Value floor_divide(Meter&, const Value& a, const Value& b) {
   if (b.real() == 0) fail_zero(integers(a, b) ? "integer division or modulo by zero" : "float floor division by zero");
   if (integers(a, b)) return Value(floor_of_quotient(a.integer(), b.integer()));
   const double x = a.real(), y = b.real();
-  // As CPython: from the remainder, so that (x // y) * y + x % y stays x.
+  // As in CPython: computed from the remainder, so that (x // y) * y + x % y equals x.
   const double quotient = (x - real_modulo(x, y)) / y;
   if (quotient == 0) return Value(std::copysign(0.0, x / y));
   const double floored = std::floor(quotient);

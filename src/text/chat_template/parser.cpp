@@ -39,7 +39,7 @@ class Parser {
     return statement;
   }
 
-  // Up to a tag of `enders`, whose name is then the next token; to the end of the template when there are none.
+  // Parses up to a tag in `enders`, whose name is then the next token; without enders, to the end of the template.
   Body statements(Names enders) {
     const Nested nested(reader_, block_depth_, kMaxBlockDepth, "max_block_depth");
     Body body;
@@ -78,14 +78,14 @@ class Parser {
     }
   }
 
-  // The body of a tag: the rest of the tag, and statements up to one of `enders`.
+  // The body of a tag: the rest of the tag, then statements up to one of `enders`.
   Body body_until(Names enders) {
     reader_.skip_op(":");
     reader_.expect(Type::block_end, "end of statement block");
     return statements(enders);
   }
 
-  // A body in surroundings of its own.
+  // A body with its own state.
   Body body_until(Names enders, Surroundings surroundings) {
     const Surroundings outer = expressions_.surroundings();
     expressions_.surroundings() = surroundings;
@@ -290,7 +290,7 @@ class Parser {
     return block;
   }
 
-  // Autoescape is off already; a template that turns it on would need it everywhere.
+  // Autoescape is already off; turning it on would affect everything.
   StatementPtr autoescape(int line) {
     const ExpressionPtr on = expressions_.expression();
     if (on->kind != Kind::constant || truth(on->constant)) reader_.fail("autoescape is not supported", line);

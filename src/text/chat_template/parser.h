@@ -6,8 +6,8 @@
 
 namespace heddle::jinja {
 
-// Throws InputError "<where>, line N: ..." on what is no template, on filters and tests that do not exist (where they
-// surely would run, as jinja2 does), on tags that read other files, and on nesting beyond a limit.
+// Throws InputError "<where>, line N: ..." on syntax errors, on unknown filters and tests (where they would certainly
+// run, as in jinja2), on tags that read other files, and on nesting beyond a limit.
 Template parse_template(std::string_view source, std::string_view where);
 
 }  // namespace heddle::jinja

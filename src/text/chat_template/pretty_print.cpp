@@ -22,7 +22,7 @@ bool key_before(Meter& meter, const Value& a, const Value& b) {
   }
 }
 
-// The same value with every dict in the order of its keys.
+// The same value, with the members of every dict sorted by key.
 Value in_order(Meter& meter, const Value& value) {
   const Level level(meter);
   if (value.is(Kind::dict)) {
@@ -42,7 +42,7 @@ std::int64_t columns(std::string_view text) {
   return static_cast<std::int64_t>(count_code_points(text));
 }
 
-// What a word of a string and the white space behind it are: the matches of \S*\s*.
+// Words with the white space after them: the matches of \S*\s*.
 std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> words;
   while (!text.empty()) {
@@ -55,7 +55,7 @@ std::vector<std::string_view> words_of(std::string_view text) {
   return words;
 }
 
-// `indent`: the column where a value begins; `allowance`: columns that what closes behind it needs.
+// `indent`: the column where a value begins; `allowance`: columns that the closing brackets need.
 class PrettyPrinter {
  public:
   explicit PrettyPrinter(Meter& meter) : meter_(meter) {}
@@ -112,7 +112,7 @@ class PrettyPrinter {
     put(close);
   }
 
-  // As Python writes a long literal: pieces one below the other, in brackets where nothing else is around them.
+  // As Python writes a long literal: pieces one below the other, in parentheses at the top level.
   void string(std::string_view text, std::int64_t indent, std::int64_t allowance, int level) {
     meter_.step(text.size());
     const bool outermost = level == 1;

@@ -1,4 +1,4 @@
-// Python's pprint.pformat: repr(), broken into lines of at most 80 columns, with dicts in the order of their keys.
+// Python's pprint.pformat: repr(), broken into lines of at most 80 columns, with dicts sorted by key.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace heddle::jinja {
 
-// Throws TemplateError at the limits of `meter`, and on keys that have no order.
+// Throws TemplateError at the limits of `meter`, and on keys that cannot be ordered.
 std::string pretty_print(Meter& meter, const Value& value);
 
 }  // namespace heddle::jinja

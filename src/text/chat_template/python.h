@@ -1,4 +1,4 @@
-// Python's operators and texts of values.
+// Python's operators, and conversions of values to text.
 #pragma once
 
 #include <optional>
@@ -34,7 +34,7 @@ Value subtract(Meter& meter, const Value& a, const Value& b);
 Value multiply(Meter& meter, const Value& a, const Value& b);
 Value divide(Meter& meter, const Value& a, const Value& b);
 Value floor_divide(Meter& meter, const Value& a, const Value& b);
-Value modulo(Meter& meter, const Value& a, const Value& b);  // of a string: printf-style formatting
+Value modulo(Meter& meter, const Value& a, const Value& b);  // for strings: printf-style formatting
 Value power(Meter& meter, const Value& a, const Value& b);
 Value negate(Meter& meter, const Value& value);
 Value positive(Meter& meter, const Value& value);
@@ -46,18 +46,18 @@ std::optional<Value> slice(Meter& meter, const Value& value, const Value& start,
 
 // printf-style: `arguments` is a tuple, a dict or one value.
 std::string format_percent(Meter& meter, std::string_view format, const Value& arguments);
-// A number in the manner of 'd', 'f', 'e', 'g', 's' ... : a format specification of str.format().
+// Formats a number with a format specification of str.format(): 'd', 'f', 'e', 'g', 's' ...
 std::string format_spec(Meter& meter, const Value& value, std::string_view specification);
 
-// Throws the undefined value's own message when it is one.
+// If the value is undefined, throws its message.
 void require_defined(const Value& value);
-// A whole number, as range() or an index takes it; throws "'str' object cannot be interpreted as an integer".
+// An integer, as range() or an index requires it; throws "'str' object cannot be interpreted as an integer".
 std::int64_t as_index(const Value& value);
 double as_real(const Value& value);
 
-// Arithmetic that throws where 64 bits are too few.
+// Arithmetic that throws on overflow of 64 bits.
 std::int64_t checked_add(std::int64_t a, std::int64_t b);
 std::int64_t checked_multiply(std::int64_t a, std::int64_t b);
-std::int64_t whole(double value);  // int(): towards zero; throws on what has no int64
+std::int64_t whole(double value);  // int(): towards zero; throws where no int64 fits
 
 }  // namespace heddle::jinja

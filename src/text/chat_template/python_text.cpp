@@ -10,7 +10,7 @@
 namespace heddle::jinja {
 namespace {
 
-// Writes values into one string that may grow as far as the meter allows.
+// Writes values into one string, within the limits of the meter.
 class Writer {
  public:
   explicit Writer(Meter& meter) : meter_(meter) {}
@@ -196,7 +196,7 @@ class Writer {
     for (const auto& member : dict.members) members.push_back(&member);
     if (style.keys == JsonStyle::Keys::sorted) {
       for (const auto* member : members)
-        less(meter_, member->first, members.front()->first);  // throws when it cannot be
+        less(meter_, member->first, members.front()->first);  // throws when they cannot be compared
       std::stable_sort(members.begin(), members.end(),
                        [&](const auto* a, const auto* b) { return less(meter_, a->first, b->first); });
     }

@@ -19,7 +19,7 @@ Case case_of(const Value& sensitive) {
   return truth(sensitive) ? Case::sensitive : Case::ignored;
 }
 
-// What jinja2's filters take as attribute=: "a.b.0" looks up a, then b, then 0.
+// The attribute= of jinja2's filters: "a.b.0" looks up a, then b, then 0.
 class Getter {
  public:
   Getter(Interpreter& in, const Value& attribute, Case letter_case = Case::sensitive, Value fallback = {})
@@ -56,7 +56,7 @@ class Getter {
   Value fallback_;
 };
 
-// A stable sort by keys, in which comparing may throw.
+// A stable sort by keys whose comparison may throw.
 std::vector<Value> sorted(Interpreter& in, const std::vector<Value>& items, const std::vector<Value>& keys,
                           bool reverse) {
   std::vector<std::size_t> order(items.size());
@@ -174,7 +174,7 @@ Value filter_unique(Interpreter& in, const Value& value, CallArguments arguments
   std::vector<Value> result;
   for (const Value& item : iterate(in.meter(), value)) {
     const Value key = get(item);
-    key_less(key, key);  // throws on what cannot be hashed
+    key_less(key, key);  // throws on unhashable keys
     if (seen.insert(key).second) result.push_back(item);
   }
   return Value::iterator(in.meter(), std::move(result));

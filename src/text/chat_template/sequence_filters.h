@@ -7,6 +7,6 @@
 
 namespace heddle::jinja {
 
-std::map<std::string_view, Filter> sequence_filters();  // those that take what can be walked
+std::map<std::string_view, Filter> sequence_filters();  // filters of iterables
 
 }  // namespace heddle::jinja

@@ -13,7 +13,7 @@
 namespace heddle::jinja {
 namespace {
 
-// A call on a string: the string, and how results are made.
+// A method call on a string: the string, and how to make results.
 struct Call {
   Interpreter& in;
   const Value& self;
@@ -96,11 +96,11 @@ Value lines(Call call) {
   return call.list(split_lines(call.text(), truth(bound.get(0)) ? LineEnds::keep : LineEnds::drop));
 }
 
-// The part of a string that [start:stop] names, and the code points before it.
+// The part of a string that [start:stop] selects, and the code points before it.
 struct Part {
   std::string_view text;
   std::int64_t before = 0;
-  bool outside = false;  // start lies behind stop: nothing is found there, not even the empty string
+  bool outside = false;  // start is after stop: nothing is found there, not even the empty string
 };
 
 Part part_of(const Call& call, const Bound& bound, std::size_t first) {

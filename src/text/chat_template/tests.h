@@ -11,6 +11,6 @@ class Interpreter;
 
 using Test = bool (*)(Interpreter&, const Value&, CallArguments);
 
-Test find_test(std::string_view name);  // null: there is none
+Test find_test(std::string_view name);  // null: unknown
 
 }  // namespace heddle::jinja

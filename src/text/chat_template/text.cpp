@@ -30,7 +30,7 @@ std::string map_case(CaseFunction map, std::string_view text) {
   UErrorCode status = U_ZERO_ERROR;
   UCaseMap* rules = ucasemap_open("", 0, &status);
   if (U_FAILURE(status)) throw_error<Failure>("ICU: {}", u_errorName(status));
-  // A code point becomes at most three of as many bytes each.
+  // A code point maps to at most three, each of at most as many bytes.
   std::string result(text.size() * 3 + 16, '\0');
   const std::int32_t size = map(rules, result.data(), static_cast<std::int32_t>(result.size()), text.data(),
                                 static_cast<std::int32_t>(text.size()), &status);
@@ -79,7 +79,7 @@ bool is_line_end(char32_t c) {
   return (c >= '\n' && c <= '\r') || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
-// Of the code points that have case, all are in `what`, and there is one.
+// Whether all cased code points are in `what`, and there is at least one.
 bool all_cased(std::string_view text, CharClass what) {
   bool any = false, good = true;
   for_each_code_point(text, [&](char32_t c, std::string_view) {
@@ -232,7 +232,8 @@ std::string lower(std::string_view text) {
 std::string capitalize(std::string_view text) {
   if (text.empty()) return "";
   const std::size_t first = code_point_size(text, 0);
-  // The rest is mapped together with the first, since a final sigma looks back; the first is replaced then.
+  // The rest is mapped together with the first, since a final sigma depends on what precedes it; then the first is
+  // replaced.
   const std::string all = lower(text);
   return titled(text.substr(0, first)) + all.substr(lower(text.substr(0, first)).size());
 }
@@ -318,7 +319,7 @@ std::vector<std::string_view> split(std::string_view text, std::int64_t most) {
     text = strip(text, {}, Side::left);
     if (text.empty()) return parts;
     if (most >= 0 && static_cast<std::int64_t>(parts.size()) == most) {
-      parts.push_back(text);  // with the white space behind it
+      parts.push_back(text);  // including the white space after it
       return parts;
     }
     std::size_t end = 0;

@@ -18,7 +18,7 @@ inline std::size_t code_point_size(std::string_view text, std::size_t at) {
 char32_t code_point(std::string_view text, std::size_t at);
 void append_code_point(std::string& text, char32_t code_point);
 std::size_t count_code_points(std::string_view text);
-// The byte at which code point `index` starts; the size of the text when there are no more.
+// The byte at which code point `index` starts; the size of the text if there are fewer.
 std::size_t byte_of(std::string_view text, std::size_t index);
 // Whether `text` is UTF-8 without surrogates and overlong forms.
 bool valid_utf8(std::string_view text);
@@ -28,7 +28,7 @@ bool is_space(std::string_view text, std::size_t begin, std::size_t end);
 bool is_word(char32_t c);  // part of an identifier
 
 enum class Side { both, left, right };
-// Without `chars`, white space.
+// Without `chars`, strips white space.
 std::string_view strip(std::string_view text, std::optional<std::string_view> chars = {}, Side side = Side::both);
 
 std::string upper(std::string_view text);
@@ -52,10 +52,10 @@ enum class CharClass {
   identifier,
   printable
 };
-bool in_class(char32_t c, CharClass what);           // not of lower, upper, title
+bool in_class(char32_t c, CharClass what);           // not for lower, upper, title
 bool is_all(std::string_view text, CharClass what);  // str.isalpha and its like
 
-// `most` < 0: no bound.
+// `most` < 0: no limit.
 std::vector<std::string_view> split(std::string_view text, std::int64_t most);  // at white space
 std::vector<std::string_view> split(std::string_view text, std::string_view separator, std::int64_t most);
 std::vector<std::string_view> split_right(std::string_view text, std::int64_t most);
@@ -64,10 +64,10 @@ enum class LineEnds { drop, keep };
 std::vector<std::string_view> split_lines(std::string_view text, LineEnds ends = LineEnds::drop);
 
 std::int64_t count(std::string_view text, std::string_view part);  // without overlaps; part.size() > 0
-// At most `most` of them; `most` < 0: all.
+// Replaces at most `most` of them; `most` < 0: all.
 std::string replace(std::string_view text, std::string_view from, std::string_view to, std::int64_t most);
 
-// The number that a text is to float(): white space around and underscores between digits are allowed.
+// Parses a number as float() does: surrounding white space and underscores between digits are allowed.
 std::optional<double> parse_real(std::string_view text);
 
 std::string in_quotes(std::string_view text);  // repr()

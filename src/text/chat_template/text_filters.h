@@ -7,6 +7,6 @@
 
 namespace heddle::jinja {
 
-std::map<std::string_view, Filter> text_filters();  // those that take and give text
+std::map<std::string_view, Filter> text_filters();  // filters from text to text
 
 }  // namespace heddle::jinja

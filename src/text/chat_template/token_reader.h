@@ -1,4 +1,4 @@
-// A walk over a template's tokens, and the messages about what stands there instead of what is expected.
+// Reads a template's tokens one by one, and reports unexpected ones.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ class TokenReader {
   TokenReader(std::string_view source, std::string_view where) : where_(where), tokens_(tokenize(source, where)) {}
 
   const Token& peek(std::size_t ahead = 0) const;
-  const Token& next();  // at the end, the token `end` again and again
+  const Token& next();  // at the end, returns the token `end` again and again
 
   bool at(Token::Type type) const { return peek().type == type; }
   bool at_op(std::string_view op, std::size_t ahead = 0) const;
@@ -28,7 +28,7 @@ class TokenReader {
   void expect(Token::Type type, std::string_view what);
   std::string any_name();
 
-  // Throws InputError "<where>, line N: <message>"; without `line`, at the next token.
+  // Throws InputError "<where>, line N: <message>"; without `line`, with that of the next token.
   [[noreturn]] void fail(std::string_view message, int line = 0) const;
 
  private:
@@ -39,10 +39,10 @@ class TokenReader {
   std::size_t at_ = 0;
 };
 
-// As jinja2 calls it in messages.
+// The token's name in jinja2's messages.
 std::string describe(const Token& token);
 
-// One level of a parser's own recursion, while it lives.
+// Counts one level of the parser's recursion during its life.
 class Nested {
  public:
   Nested(const TokenReader& reader, int& depth, int most, std::string_view limit);

@@ -10,7 +10,7 @@ namespace heddle::jinja {
 namespace {
 
 constexpr int kMaxValueDepth = 200;
-constexpr std::size_t kIndexed = 8;  // from so many members on, a dict has an index
+constexpr std::size_t kIndexed = 8;  // a dict with at least this many members has an index
 
 std::size_t bytes_of(const std::vector<Value>& items) {
   return 64 + items.size() * sizeof(Value);
@@ -111,7 +111,7 @@ Range::Range(Meter* meter, std::int64_t from, std::int64_t to, std::int64_t by)
 
 Dict::Dict(Meter* meter, Members all)
     : Object(meter, 64 + all.size() * (2 * sizeof(Value) + 64), 1), members(std::move(all)) {
-  // Looked up while they are put in: equal keys are rare, and few members need no index.
+  // Checked on insertion: equal keys are rare, and few members need no index.
   Members unique;
   unique.reserve(members.size());
   std::map<Value, std::size_t, KeyLess> index;
@@ -121,7 +121,7 @@ Dict::Dict(Meter* meter, Members all)
   for (auto& [key, value] : members) {
     parts.push_back(key);
     parts.push_back(value);
-    key_less(key, key);  // throws on what cannot be a key
+    key_less(key, key);  // throws on invalid keys
     std::size_t place = unique.size();
     if (indexed) {
       place = index.emplace(key, place).first->second;

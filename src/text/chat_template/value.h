@@ -1,5 +1,5 @@
-// The values of a template: Python's, as far as templates use them. All but namespaces, loops, iterators, cyclers and
-// joiners are immutable, so values share their parts; integers have 64 bits, and more is an error.
+// The values of a template: the subset of Python's that templates use. All but namespaces, loops, iterators, cyclers
+// and joiners are immutable, so values share their parts. Integers have 64 bits; overflow is an error.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ enum class Kind : std::uint8_t {
   list,
   tuple,
   dict,
-  iterator,  // what map, select and their like give: can be walked once
+  iterator,  // the result of map, select and the like: can be iterated once
   view,      // keys(), values(), items() of a dict
   range,
   name_space,  // namespace()
@@ -45,7 +45,7 @@ struct Object {
   virtual ~Object() = default;
 
   Charge charge;
-  int depth;  // of nesting below this; bounded, so that recursion over a value is
+  int depth;  // of nesting below this; bounded, which bounds recursion over a value
 };
 
 class Value;
@@ -54,7 +54,7 @@ struct Sequence;
 struct Dict;
 struct Undefined;
 
-// A small handle; copying shares.
+// A small handle; copies share the object.
 class Value {
  public:
   Value() = default;  // None
@@ -65,10 +65,10 @@ class Value {
 
   static Value text(Meter* meter, std::string text, bool markup = false);
   static Value list(Meter& meter, std::vector<Value> items);
-  // `names`, if any, make it a namedtuple; they must outlive it.
+  // With `names` it is a namedtuple; they must outlive it.
   static Value tuple(Meter& meter, std::vector<Value> items, std::span<const std::string_view> names = {});
   static Value iterator(Meter& meter, std::vector<Value> items, std::string_view type = "generator");
-  // `message` is what its use says; `security`: the sandbox forbids what was asked for.
+  // `message` is the error when it is used; `security`: the sandbox forbids the access.
   static Value undefined(Meter& meter, std::string message);
 
   Kind kind() const { return kind_; }
@@ -107,7 +107,7 @@ struct Text : Object {
   Text(Meter* meter, std::string text, bool safe);
   std::string value;
   std::size_t length;  // in code points
-  bool markup;         // Markup, as |safe and |escape give it
+  bool markup;         // Markup, the result of |safe and |escape
   bool ascii() const { return length == value.size(); }
 };
 
@@ -134,8 +134,8 @@ struct Range : Object {
   std::int64_t start, stop, step, length;
 };
 
-// An order for keys of dicts, in which Python's equal keys (1, 1.0, True) are equal. Throws TemplateError on what
-// Python cannot hash.
+// An order for keys of dicts in which keys that are equal in Python (1, 1.0, True) are equal. Throws TemplateError on
+// unhashable values.
 bool key_less(const Value& a, const Value& b);
 struct KeyLess {
   bool operator()(const Value& a, const Value& b) const { return key_less(a, b); }
@@ -144,7 +144,7 @@ struct KeyLess {
 // Keeps the order of insertion.
 struct Dict : Object {
   using Members = std::vector<std::pair<Value, Value>>;
-  // A later member replaces an earlier one of the same key, and stands where that stood.
+  // A later member replaces an earlier one with the same key, at the position of the earlier one.
   Dict(Meter* meter, Members all);
   static Value make(Meter& meter, Members members) {
     return {Kind::dict, std::make_shared<Dict>(&meter, std::move(members))};
@@ -156,7 +156,7 @@ struct Dict : Object {
   Members members;
 
  private:
-  std::map<Value, std::size_t, KeyLess> index_;  // of members, where a search from the front would be slow
+  std::map<Value, std::size_t, KeyLess> index_;  // of members, used where a linear search would be slow
 };
 
 struct View : Object {
@@ -197,16 +197,16 @@ struct Joiner : Object {
   bool used = false;
 };
 
-// 1 + the deepest of `items`; throws TemplateError when that is deeper than values may nest.
+// 1 + the maximum depth of `items`; throws TemplateError beyond the limit of nesting.
 int depth_over(const std::vector<Value>& items);
 
 // Python's name of the type: "str", "NoneType".
 std::string_view type_name(const Value& value);
 
 bool truth(const Value& value);
-// len(); nothing when Python has none.
+// len(); nothing where Python has none.
 std::optional<std::int64_t> length(const Value& value);
-// All elements, as a loop sees them; an iterator is used up. Throws TemplateError when `value` is not iterable.
+// All elements, as in a loop; consumes an iterator. Throws TemplateError when `value` is not iterable.
 std::vector<Value> iterate(Meter& meter, const Value& value);
 bool iterable(const Value& value);
 

@@ -26,7 +26,7 @@ bool is_white(Chunk chunk) {
   return std::ranges::all_of(chunk, [](char32_t c) { return is_space(c); });
 }
 
-// Cuts a text where lines may end: textwrap's regular expressions wordsep_re and wordsep_simple_re, by hand.
+// Splits a text where lines may end: implements textwrap's regular expressions wordsep_re and wordsep_simple_re.
 class Cutter {
  public:
   Cutter(Chunk text, bool at_hyphens) : text_(text), at_hyphens_(at_hyphens) {}
@@ -58,7 +58,7 @@ class Cutter {
     return end;
   }
 
-  // Of two hyphens or more between words, or `begin` where there are none.
+  // The end of two or more hyphens between words, or `begin` where there are none.
   std::size_t end_of_dash(std::size_t begin) const {
     if (begin == 0 || at(begin) != '-' || !is_word_or_punctuation(text_[begin - 1])) return begin;
     std::size_t end = begin;
@@ -67,7 +67,7 @@ class Cutter {
     return end - begin >= 2 && word ? end : begin;
   }
 
-  // A hyphen of a hyphenated word: behind two letters, or one behind a hyphen, and before two.
+  // A hyphen in a hyphenated word: after two letters (or one letter after a hyphen), and before two.
   bool hyphen_at(std::size_t i) const {
     if (at(i) != '-' || !letter_at(i - 1)) return false;
     const bool behind = i >= 2 && (letter_at(i - 2) || (text_[i - 2] == '-' && i >= 3 && letter_at(i - 3)));
@@ -78,7 +78,7 @@ class Cutter {
   bool at_hyphens_;
 };
 
-// How much of a chunk that is longer than a line goes onto this one, which has room for `room`.
+// How much of a chunk longer than a line goes onto this line, which has room for `room`.
 std::size_t part_of_long_chunk(Chunk chunk, std::size_t room, const WrapRules& rules) {
   if (rules.break_on_hyphens && chunk.size() > room && room > 0) {
     const std::size_t hyphen = chunk.rfind('-', room - 1);
@@ -106,7 +106,7 @@ std::vector<std::string> wrap_words(std::string_view paragraph, const WrapRules&
   std::vector<std::string> lines;
   while (!chunks.empty()) {
     if (!lines.empty() && is_white(chunks.front())) chunks.pop_front();
-    // Chunks follow each other in the text, so a line is a part of it.
+    // Chunks follow each other in the text, so a line is a substring.
     if (chunks.empty()) break;
     const char32_t* const begin = chunks.front().data();
     std::size_t length = 0;

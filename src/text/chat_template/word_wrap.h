@@ -1,4 +1,4 @@
-// Python's textwrap.wrap, as jinja2's filter wordwrap sets it up.
+// Python's textwrap.wrap, as jinja2's filter wordwrap configures it.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct WrapRules {
   bool break_on_hyphens = true;
 };
 
-// The lines of one paragraph, at most `width` code points each where words allow it; white space at their ends is
-// dropped. Throws TemplateError when width < 1.
+// The lines of one paragraph, of at most `width` code points where words allow it, without trailing white space. Throws
+// TemplateError when width < 1.
 std::vector<std::string> wrap_words(std::string_view paragraph, const WrapRules& rules);
 
 }  // namespace heddle::jinja

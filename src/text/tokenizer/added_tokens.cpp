@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-constexpr std::size_t kMaxContentBytes = 1 << 10;  // a search may cost this much at each byte of a text
+constexpr std::size_t kMaxContentBytes = 1 << 10;  // a search may cost this much per byte of text
 constexpr std::size_t kMaxContentsBytes = 16 << 20;
 
 AddedToken read_token(const JsonField& field) {
@@ -71,7 +71,7 @@ AddedTokens::AddedTokens(const JsonField& field, const Bpe& model, const Normali
   std::set<std::string> contents;
   std::set<std::int32_t> ids;
   std::size_t contents_bytes = 0;
-  // `tokenizers` ignores the ids that the file states and counts on from the number of the model's tokens.
+  // `tokenizers` ignores the ids in the file and counts on from the size of the model's vocabulary.
   auto next_id = static_cast<std::int32_t>(model.num_tokens());
   for (const JsonField& element : field.elements()) {
     AddedToken token = read_token(element);
@@ -79,7 +79,7 @@ AddedTokens::AddedTokens(const JsonField& field, const Bpe& model, const Normali
     if (!contents.insert(token.content).second) element.at("content").fail("an added token stands here twice");
     const auto known = model.id_of(token.content);
     const std::int32_t id = known ? *known : next_id;
-    // Added tokens of the model's vocabulary move the count as well, where the vocabulary has gaps.
+    // An added token that is in the model's vocabulary advances the count as well, if the vocabulary has gaps.
     next_id = std::max(next_id, id + 1);
     if (token.id != id)
       element.at("id").fail(fmt::format("the token {} has the id {} by the vocabulary, not {}",
@@ -92,7 +92,7 @@ AddedTokens::AddedTokens(const JsonField& field, const Bpe& model, const Normali
     token.text = token.normalized ? normalizer.apply(token.content) : token.content;
     tokens_.push_back(std::move(token));
   }
-  // Of two tokens that normalize to the same, a special one is found, else the first.
+  // Of tokens that normalize to the same text, a special one is found, else the first.
   for (const bool special : {true, false}) {
     for (std::size_t index = 0; index < tokens_.size(); ++index) {
       const AddedToken& token = tokens_[index];
@@ -126,7 +126,7 @@ void AddedTokens::split_at(const StringTrie& trie, Pieces& pieces) const {
                   static_cast<std::uint32_t>(piece.span.begin + end)};
     };
     std::size_t done = 0;       // what lies before is in `result`
-    std::size_t space_end = 0;  // where the white space ends that was skipped last
+    std::size_t space_end = 0;  // end of the white space that was skipped last
     for (std::size_t at = 0; at < text.size();) {
       const auto match = trie.longest_match(text.substr(at));
       if (!match) {
@@ -136,17 +136,17 @@ void AddedTokens::split_at(const StringTrie& trie, Pieces& pieces) const {
       const AddedToken& token = tokens_[static_cast<std::size_t>(match->value)];
       std::size_t begin = at;
       std::size_t end = at + match->length;
-      at = end;  // also where the match is dropped, and where white space is taken along
+      at = end;  // also where the match is dropped, and where white space is included
       if (token.single_word && touches_word(text, begin, end)) continue;
       if (token.lstrip && begin > done) begin = skip_space_back(text, begin, done);
       if (token.rstrip) {
-        // A white-space token finds the run that its predecessor took along: not to be walked once for each of them.
+        // A white-space token reuses the end of the run that its predecessor found, instead of walking it again.
         if (end >= space_end) space_end = skip_space(text, end);
         end = space_end;
       }
       if (done < begin) result.push_back({span_of(done, begin)});
       result.push_back({span_of(end, end), token.id});
-      done = end;  // may lie before the last one's, whose white space then counts again, as in `tokenizers`
+      done = end;  // may lie before the last token's end; its white space then counts again, as in `tokenizers`
     }
     if (done < text.size()) result.push_back({span_of(done, text.size())});
   }

@@ -1,5 +1,5 @@
-// tokenizer.json's "added_tokens": strings that become their id wherever they stand in a text, before anything else is
-// done with it.
+// tokenizer.json's "added_tokens": strings that become their id wherever they occur in a text, before any other
+// processing.
 #pragma once
 
 #include <array>
@@ -21,18 +21,18 @@ namespace heddle {
 struct AddedToken {
   std::int32_t id;
   std::string content;
-  bool single_word;  // not where a word's character touches it
-  bool lstrip;       // takes the white space to its left with it
+  bool single_word;  // does not match next to a word character
+  bool lstrip;       // includes the white space to its left
   bool rstrip;
-  bool normalized;  // is looked for in the normalized text
+  bool normalized;  // matches in the normalized text
   bool special;
-  std::string text;  // what is looked for and decoded: the content, normalized if `normalized`
+  std::string text;  // the string to match and to decode to: the content, normalized if `normalized`
 };
 
-// The longest of several strings that begins at a place of a text.
+// Finds the longest of several strings that begins at a position of a text.
 class StringTrie {
  public:
-  // `value` is what `longest_match` gives for the string; of equal strings the first counts. Not empty.
+  // `value` is what `longest_match` returns for the string; of equal strings the first wins. Not empty.
   void add(std::string_view string, std::int32_t value);
 
   struct Match {
@@ -54,15 +54,15 @@ class AddedTokens {
  public:
   AddedTokens() = default;
 
-  // `field` is the array. A token of the model's vocabulary keeps its id there; the others must have the ids that
+  // `field` is the array. A token of the model's vocabulary keeps its id; the others must have the ids that
   // `tokenizers` gives them, counting on from the size of the vocabulary. Throws InputError that names the field
-  // otherwise, for an id or content twice, for content above 1 KiB or 16 MiB in all, and for content that normalizes to
-  // nothing.
+  // otherwise, for a duplicate id or content, for content above 1 KiB or 16 MiB in all, and for content that normalizes
+  // to nothing.
   AddedTokens(const JsonField& field, const Bpe& model, const Normalizer& normalizer);
 
   const std::vector<AddedToken>& list() const { return tokens_; }
 
-  // Cuts out the tokens that are looked for as the text is, then normalizes what lies between and cuts out the others.
+  // Splits off the tokens that match the raw text, then normalizes the rest and splits off the others.
   void split(Pieces& pieces, const Normalizer& normalizer) const;
 
  private:

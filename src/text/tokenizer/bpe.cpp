@@ -22,7 +22,7 @@ std::uint64_t key_of(std::int32_t left, std::int32_t right) {
   return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
 }
 
-// An absent or null flag is off.
+// A missing or null flag is off.
 bool flag(const JsonField& model, std::string_view key) {
   const auto field = model.find(key);
   return field && field->boolean();
@@ -31,7 +31,7 @@ bool flag(const JsonField& model, std::string_view key) {
 }  // namespace
 
 void CutPoints::add_merge(std::string_view left, std::string_view right) {
-  if (left.empty() || right.empty()) return;  // merges of nothing never apply: no character is one
+  if (left.empty() || right.empty()) return;  // an empty merge never applies: no character is empty
   const char32_t before = last_char(left);
   const char32_t behind = first_char(right).code_point;
   if ((before | behind) < 0x80) {
@@ -62,7 +62,7 @@ const MergeTable::Merge* MergeTable::find(std::int32_t left, std::int32_t right)
   return slot.key == kFree ? nullptr : &slot.merge;
 }
 
-// What one call of encode works with; reused from piece to piece.
+// The scratch of one call of encode, reused from piece to piece.
 struct Bpe::Scratch {
   struct Symbol {
     std::int32_t id;
@@ -76,8 +76,8 @@ struct Bpe::Scratch {
 
   std::vector<Symbol> symbols;
   std::vector<std::uint64_t> queue;  // a heap of rank << 32 | index of the left symbol, the least on top
-  bool has_unknown = false;          // an unknown token waits for its neighbours, which it may be fused with
-  std::unordered_map<std::string_view, Range> cache;  // where a piece's ids stand in the result already
+  bool has_unknown = false;          // an unknown token waits for neighbours to be fused with
+  std::unordered_map<std::string_view, Range> cache;  // position in the result of a piece's ids
 };
 
 Bpe::Bpe(const JsonField& model) {
@@ -113,7 +113,7 @@ void Bpe::read_vocabulary(const JsonField& field) {
   const std::int32_t max_id = max_token_id(field.value().size());
   std::vector<bool> taken;
   for (const auto& [token, value] : field.value().items()) {
-    // A field with its path is made only where it may be needed: there are 10^5 tokens.
+    // A field with its path is created only when needed: there are 10^5 tokens.
     const bool is_plain = value.is_number_unsigned() && value.get<std::uint64_t>() <= kMaxTokenId;
     const auto id =
         is_plain ? value.get<std::int32_t>() : static_cast<std::int32_t>(field.at(token).integer(0, kMaxTokenId));
@@ -163,7 +163,7 @@ void Bpe::read_merges(const JsonField& field) {
     std::string_view right;
     if (merge.is_string()) {
       const std::string_view text = merge.get_ref<const std::string&>();
-      if (text.starts_with("#version")) continue;  // the first line of GPT-2's merges.txt, carried along
+      if (text.starts_with("#version")) continue;  // the first line of GPT-2's merges.txt
       const std::size_t space = text.find(' ');
       if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) fail();
       left = text.substr(0, space);
@@ -196,7 +196,7 @@ std::vector<std::int32_t> Bpe::encode(const Pieces& pieces) const {
       continue;
     }
     const std::string_view text = pieces.text_of(piece.span);
-    // With ignore_merges a whole piece may be a token that no merge makes.
+    // With ignore_merges a whole piece may be a token that no merge produces.
     if (pieces.alphabet == Alphabet::characters && !ignore_merges_) {
       encode_cut(text, scratch, ids);
     } else {
@@ -209,7 +209,7 @@ std::vector<std::int32_t> Bpe::encode(const Pieces& pieces) const {
 void Bpe::encode_cut(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& ids) const {
   std::size_t begin = 0;
   char32_t previous = 0;
-  bool previous_is_known = false;  // else it may be bytes, or an unknown token that waits for more
+  bool previous_is_known = false;  // otherwise bytes, or an unknown token that may be extended
   for (std::size_t at = 0; at < piece.size();) {
     const auto byte = static_cast<unsigned char>(piece[at]);
     const Utf8Char c = byte < 0x80 ? Utf8Char{byte, 1, false} : first_char(piece.substr(at));
@@ -241,7 +241,7 @@ void Bpe::encode_cached(std::string_view piece, Alphabet alphabet, Scratch& scra
 
 void Bpe::encode_piece(std::string_view piece, Alphabet alphabet, Scratch& scratch,
                        std::vector<std::int32_t>& ids) const {
-  // A token is at least as long as the bytes that it spells.
+  // A token is at least as long as the bytes that it encodes.
   if (ignore_merges_ && piece.size() <= longest_token_) {
     if (const auto id = alphabet == Alphabet::bytes ? id_of(to_byte_level(piece)) : id_of(piece))
       return ids.push_back(*id);
@@ -283,7 +283,7 @@ void Bpe::add_symbol(std::string_view character, Scratch& scratch) const {
   }
   const auto fallback_of = [&](char byte) { return fallback_ids_[static_cast<unsigned char>(byte)]; };
   if (byte_fallback_ && std::all_of(character.begin(), character.end(), fallback_of)) {
-    // An unknown token that waits goes on waiting, as it does in `tokenizers`.
+    // A waiting unknown token keeps waiting, as in `tokenizers`.
     for (const char byte : character) scratch.symbols.push_back({*fallback_of(byte), kNone, kNone});
     return;
   }
@@ -330,7 +330,7 @@ void Bpe::merge_all(Scratch& scratch) const {
     std::pop_heap(queue.begin(), queue.end(), std::greater<>());
     queue.pop_back();
     const auto left = static_cast<std::int32_t>(entry & 0xFFFFFFFFu);
-    // Stale when either symbol has been merged since: the pair that stands here now has another rank, or none.
+    // Stale if either symbol has been merged since: the current pair has another rank, or none.
     if (at(left).id == kNone) continue;
     const auto* merge = merge_at(left);
     if (merge == nullptr || merge->rank != entry >> 32) continue;

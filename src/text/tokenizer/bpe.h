@@ -1,5 +1,5 @@
-// Byte pair encoding: a piece begins as its characters; of all neighbours that a merge rule joins, those of the lowest
-// rank (the leftmost of them) are merged, again and again.
+// Byte pair encoding: a piece begins as its characters. Repeatedly, of all neighbours that a merge rule joins, the pair
+// with the lowest rank is merged, the leftmost one first.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ class MergeTable {
 
   explicit MergeTable(std::size_t max_merges = 0);
 
-  // The later of two merges of one pair counts.
+  // Of two merges of one pair the later wins.
   void set(std::int32_t left, std::int32_t right, Merge merge);
 
   const Merge* find(std::int32_t left, std::int32_t right) const;
@@ -44,8 +44,8 @@ class MergeTable {
   std::vector<Slot> slots_;  // a power of two, at least half of them free
 };
 
-// Where a piece may be cut without changing its tokens: between two characters at which no merge could join anything,
-// since no rule has a left token that ends with the one and a right token that begins with the other.
+// Positions where a piece may be split without changing its tokens: between two characters that no merge could join,
+// because no rule has a left token that ends with the one and a right token that begins with the other.
 class CutPoints {
  public:
   void add_merge(std::string_view left, std::string_view right);
@@ -62,9 +62,9 @@ class CutPoints {
 
 class Bpe {
  public:
-  // tokenizer.json's "model". Throws InputError that names the field: another model than BPE, an option that is not
-  // supported, a missing vocabulary or list of merges, an id twice or outside [0, kMaxTokenId] or above
-  // max_token_id, a merge of tokens that the vocabulary does not have.
+  // Reads tokenizer.json's "model". Throws InputError that names the field: a model other than BPE, an unsupported
+  // option, a missing vocabulary or list of merges, a duplicate id or one outside [0, kMaxTokenId] or above
+  // max_token_id, a merge of tokens that are not in the vocabulary.
   explicit Bpe(const JsonField& model);
   Bpe(const Bpe&) = delete;  // ids_ points into tokens_
   Bpe& operator=(const Bpe&) = delete;
@@ -74,9 +74,9 @@ class Bpe {
   std::optional<std::int32_t> id_of(std::string_view token) const;
   std::size_t num_tokens() const { return ids_.size(); }
 
-  // The ids of all pieces in order; a piece that is a token already gives its id. Time is O(n log n) in the length of a
-  // piece. Throws InputError for a character that is not in the vocabulary when the unknown token is not either;
-  // without an unknown token such characters vanish.
+  // The ids of all pieces in order; a piece that is already a token gives its id. Time is O(n log n) in the length of a
+  // piece. A character that is not in the vocabulary gives the unknown token; without one it is dropped. Throws
+  // InputError when the vocabulary lacks the unknown token.
   std::vector<std::int32_t> encode(const Pieces& pieces) const;
 
  private:
@@ -95,7 +95,7 @@ class Bpe {
   TokenTable tokens_;
   std::unordered_map<std::string_view, std::int32_t> ids_;  // views of tokens_
   static constexpr std::int32_t kNoId = -1;
-  std::vector<std::int32_t> char_ids_;  // by code point: of the tokens that are one character
+  std::vector<std::int32_t> char_ids_;  // by code point: ids of single-character tokens
   MergeTable merges_;
   CutPoints cut_points_;
   std::array<std::optional<std::int32_t>, 256> byte_ids_;      // of the characters of GPT-2's alphabet

@@ -8,7 +8,7 @@
 namespace heddle {
 namespace {
 
-// Printable bytes of Latin-1 stand for themselves; the others take U+0100, U+0101, ... in order.
+// Printable bytes of Latin-1 map to themselves; the others map to U+0100, U+0101, ... in order.
 constexpr bool stands_for_itself(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }

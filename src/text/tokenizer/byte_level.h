@@ -1,4 +1,4 @@
-// GPT-2's alphabet: each of the 256 bytes is written as one printable character, so that any text is a string of them.
+// GPT-2's alphabet: maps each of the 256 bytes to one printable character, so that any data is a string of them.
 #pragma once
 
 #include <optional>
@@ -7,13 +7,13 @@
 
 namespace heddle {
 
-// The character, in UTF-8, that stands for `byte`.
+// The character, in UTF-8, for `byte`.
 std::string_view byte_level_char(unsigned char byte);
 
-// Each byte of `bytes` as its character.
+// Encodes each byte of `bytes`.
 std::string to_byte_level(std::string_view bytes);
 
-// The bytes that a string of such characters stands for; nothing when another character is among them.
+// Decodes such characters to bytes; nothing when the text has any other character.
 std::optional<std::string> from_byte_level(std::string_view text);
 
 }  // namespace heddle

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kMaxBits = 64;
 constexpr std::size_t kNoMatch = ~std::size_t{0};
 
-// The sets of a pattern, each once.
+// The distinct sets of a pattern.
 class SetList {
  public:
   std::size_t index_of(const icu::UnicodeSet& set) {
@@ -27,7 +27,7 @@ class SetList {
   std::vector<icu::UnicodeSet> sets_;
 };
 
-// A run of code points and the sets that they lie in, a bit for each.
+// A range of code points and the sets that contain it, one bit each.
 struct Run {
   UChar32 first;
   UChar32 last;
@@ -35,7 +35,7 @@ struct Run {
 };
 
 std::vector<Run> runs_of(const std::vector<icu::UnicodeSet>& sets) {
-  std::map<UChar32, std::uint64_t> flips;  // where membership changes
+  std::map<UChar32, std::uint64_t> flips;  // code points where membership changes
   flips[0];
   for (std::size_t index = 0; index < sets.size(); ++index) {
     for (std::int32_t range = 0; range < sets[index].getRangeCount(); ++range) {
@@ -65,7 +65,7 @@ std::optional<ClassPattern> ClassPattern::from(const std::vector<ClassSequence>&
   }
 
   ClassPattern pattern;
-  std::map<std::uint64_t, std::uint8_t> kind_of;  // by the sets
+  std::map<std::uint64_t, std::uint8_t> kind_of;  // key: the sets
   std::vector<std::uint8_t> flat(0x110000);
   for (const Run& run : runs_of(sets.all())) {
     const auto [kind, is_new] = kind_of.try_emplace(run.sets, static_cast<std::uint8_t>(kind_of.size()));
@@ -113,7 +113,7 @@ ClassPattern ClassPattern::any_of(const icu::UnicodeSet& set) {
   return *from({sequence});
 }
 
-// One search. Positions are bytes of `text`.
+// One search. Positions are byte offsets in `text`.
 class ClassPattern::Walk {
  public:
   Walk(const ClassPattern& pattern, std::string_view text, Span region, std::int64_t& steps)
@@ -127,7 +127,7 @@ class ClassPattern::Walk {
     unsigned length;
   };
 
-  // The text is valid UTF-8.
+  // Precondition: the text is valid UTF-8.
   Char char_at(std::size_t at) const {
     const unsigned char* bytes = bytes_ + at;
     const unsigned lead = bytes[0];
@@ -149,7 +149,7 @@ class ClassPattern::Walk {
     return {kinds.pages[page << Kinds::kPageBits | (code_point & ((1u << Kinds::kPageBits) - 1))], length};
   }
 
-  // The end of the match of the items from `index` on at `at`. Recursion is as deep as there are items.
+  // The end of the match of the items from `index` on, beginning at `at`. Recursion is as deep as there are items.
   std::size_t match(const Alternative& alternative, std::size_t index, std::size_t at) {
     if (index == alternative.items.size()) return look(alternative, at) ? at : kNoMatch;
     const Item& item = alternative.items[index];

@@ -1,7 +1,7 @@
-// The regular expressions that tokenizers really have: a choice of sequences of repeated classes of characters, each
-// perhaps with a look at the character behind it. GPT-2's, Llama-3's, Qwen2's, DeepSeek's and their variants are of
-// this kind, and so is a single character of a set. They are matched by hand, without ICU: at some 100 MB/s, with a
-// stack of fixed depth, and for these patterns in time linear in the text.
+// The kind of regular expressions that tokenizers use: alternatives of sequences of repeated character classes, each
+// with an optional look-ahead of one character. Those of GPT-2, Llama-3, Qwen2, DeepSeek and their variants are of this
+// kind, and so is a single character of a set. They are matched without ICU: at some 100 MB/s, with bounded stack
+// depth, and for these patterns in linear time.
 #pragma once
 
 #include <unicode/uniset.h>
@@ -16,15 +16,15 @@
 
 namespace heddle {
 
-// What a pattern of this kind says, in terms of sets.
+// A sequence of such a pattern, in terms of sets.
 struct ClassSequence {
   static constexpr std::uint32_t kUnbounded = 0xFFFFFFFF;
 
   struct Item {
     icu::UnicodeSet set;
     std::uint32_t min = 1;
-    std::uint32_t max = 1;    // as many as possible
-    bool possessive = false;  // never gives back what it took
+    std::uint32_t max = 1;    // greedy
+    bool possessive = false;  // never backtracks
   };
   enum class Look { none, followed_by, not_followed_by };
 
@@ -33,21 +33,20 @@ struct ClassSequence {
   icu::UnicodeSet look_set;
 };
 
-// The alternatives of a regular expression in Ruby's syntax (as Oniguruma reads it for `tokenizers`), or nothing when
-// it is of another kind or may match nothing.
+// Parses a regular expression in Ruby's syntax (as Oniguruma reads it for `tokenizers`). Returns its alternatives, or
+// nothing when it is of another kind or may match the empty string.
 std::optional<std::vector<ClassSequence>> parse_class_pattern(std::string_view regex);
 
 class ClassPattern {
  public:
-  // Nothing when there are more than 64 alternatives or ways in which the sets tell characters apart.
+  // Nothing when there are more than 64 alternatives or more than 64 kinds of characters.
   static std::optional<ClassPattern> from(const std::vector<ClassSequence>& alternatives);
 
-  // One character of `set`.
+  // Matches one character of `set`.
   static ClassPattern any_of(const icu::UnicodeSet& set);
 
-  // Appends the matches in `region` of `text`, as if the region were the whole text, which is valid UTF-8. Of several
-  // alternatives the first that matches counts, as with backtracking. Counts its steps down from `steps`; false: they
-  // were used up.
+  // Appends the matches in `region` of `text`, as if the region were the whole text, which must be valid UTF-8. The
+  // first alternative that matches wins, as with backtracking. Decrements `steps`; returns false when they are used up.
   bool find(std::string_view text, Span region, std::int64_t& steps, std::vector<Span>& matches) const;
 
  private:
@@ -64,7 +63,7 @@ class ClassPattern {
   };
   class Walk;
 
-  // Characters of one kind lie in the same of the pattern's sets.
+  // Characters of the same kind are in the same sets of the pattern.
   struct Kinds {
     static constexpr unsigned kPageBits = 8;
     std::array<std::uint8_t, 128> ascii;

@@ -1,5 +1,5 @@
-// Reads the part of Ruby's syntax that class_pattern.h can express, and gives up on the first thing beyond it: a wrong
-// guess here would be a wrong token, where ICU takes some more time.
+// Parses the part of Ruby's syntax that class_pattern.h can express, and gives up on anything else: a misreading would
+// produce wrong tokens, while ICU only takes more time.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -14,7 +14,7 @@ namespace {
 using icu::UnicodeSet;
 using Look = ClassSequence::Look;
 
-constexpr std::size_t kMaxItems = 64;  // of an alternative
+constexpr std::size_t kMaxItems = 64;  // per alternative
 constexpr std::size_t kMaxAlternatives = 64;
 constexpr std::uint32_t kMaxRepeats = 1000;
 
@@ -24,7 +24,7 @@ bool is_alpha(char32_t c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-// A letter of ASCII in both cases, and what else folds to it.
+// An ASCII letter in both cases, and the characters that fold to it.
 UnicodeSet both_cases(char32_t letter) {
   const auto lower = static_cast<UChar32>(letter | 0x20);
   UnicodeSet set(lower, lower);
@@ -39,10 +39,10 @@ UnicodeSet complement(UnicodeSet set) {
   return set;
 }
 
-// A sequence while it is read.
+// A sequence under construction.
 struct Draft {
   ClassSequence sequence;
-  std::string folded;  // for each item the letter that stands there in any case, or a blank
+  std::string folded;  // for each item its letter if it matches in any case, else a blank
 };
 using Drafts = std::vector<Draft>;
 
@@ -57,7 +57,7 @@ class Parser {
   }
 
  private:
-  // Up to the end or a closing bracket.
+  // Parses up to the end or a closing bracket.
   Drafts alternatives(bool any_case, int depth) {
     if (depth > 8) throw NotOfThisKind();
     Drafts all;
@@ -115,7 +115,7 @@ class Parser {
   }
 
   // The alternatives of a group multiply those before it. Backtracking would try all of them before it shortens what
-  // stands before the group, so that must have one length.
+  // precedes the group, so that must have a fixed length.
   static Drafts followed_by(const Drafts& before, const Drafts& group) {
     Drafts all;
     for (const Draft& first : before) {
@@ -164,7 +164,7 @@ class Parser {
     return value;
   }
 
-  // One character or a class; the letter that it is in any case, or a blank.
+  // One character or a class; and its letter if it matches in any case, else a blank.
   std::pair<UnicodeSet, char> plain_class(bool any_case) {
     if (rest_.empty()) throw NotOfThisKind();
     if (skip(".")) return {UnicodeSet(0, 0x10FFFF).remove('\n'), ' '};
@@ -177,7 +177,7 @@ class Parser {
     if (rest_[0] == '\\') {
       UnicodeSet set;
       if (const auto c = escape(set, "word")) return literal(*c, any_case);
-      if (any_case) throw NotOfThisKind();  // \p{Lu} would match small letters as well
+      if (any_case) throw NotOfThisKind();  // \p{Lu} would match lower-case letters as well
       return {std::move(set), ' '};
     }
     if (std::string_view("^$?*+{}|()]").find(rest_[0]) != std::string_view::npos) throw NotOfThisKind();
@@ -245,8 +245,8 @@ class Parser {
     members.addAll(negated ? complement(set) : set);
   }
 
-  // The character that an escape stands for, or nothing and its class in `set`. `word`: the property that \w is; empty:
-  // within a class.
+  // Returns the character of an escape, or stores its class in `set` and returns nothing. `word`: the property for \w;
+  // empty: within a class.
   std::optional<char32_t> escape(UnicodeSet& set, std::string_view word) {
     if (rest_.size() < 2) throw NotOfThisKind();
     const char c = rest_[1];
@@ -344,7 +344,7 @@ class Parser {
   std::string_view rest_;
 };
 
-// Two letters of any case that are one character's folding: Oniguruma would match that character as well.
+// Two case-insensitive letters that are the folding of one character: Oniguruma would match that character as well.
 bool has_ligature(const std::string& folded) {
   for (const char* pair : {"ss", "ff", "fi", "fl", "st"})
     if (folded.find(pair) != std::string::npos) return true;

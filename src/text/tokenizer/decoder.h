@@ -1,4 +1,4 @@
-// tokenizer.json's "decoder": what text tokens give.
+// tokenizer.json's "decoder": turns tokens into text.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@ namespace heddle {
 
 class Decoder {
  public:
-  // No decoder: tokens as they are, with spaces between.
+  // No decoder: tokens unchanged, with spaces between them.
   Decoder();
 
-  // Throws InputError that names an element which is not supported. A Sequence is flattened; at most 64 stages.
+  // Throws InputError that names an unsupported element. A Sequence is flattened; at most 64 stages.
   explicit Decoder(const JsonField& field);
 
   const std::vector<DecoderStage>& stages() const { return stages_; }
@@ -24,15 +24,15 @@ class Decoder {
  private:
   void add(const JsonField& field);
 
-  std::vector<DecoderStage> stages_;  // as they are before the first token
+  std::vector<DecoderStage> stages_;  // in their initial state
 };
 
-// One walk of tokens through a decoder's stages. A value: copies go their own ways.
+// One pass of tokens through a decoder's stages. A value: copies are independent.
 class DecoderRun {
  public:
   explicit DecoderRun(const Decoder& decoder) : stages_(decoder.stages()) {}
 
-  // Appends to `text` what became certain with this token: valid UTF-8. Throws InputError as PatternScan does.
+  // Appends the text that became final with this token to `text`: valid UTF-8. Throws InputError as PatternScan does.
   void push(std::string_view token, std::string& text);
 
   // Appends the rest. No token may follow.
@@ -43,7 +43,7 @@ class DecoderRun {
   std::vector<DecoderStage> stages_;
 };
 
-// What a stage talks to: the one behind it, and behind the last one the text.
+// What a stage sends its output to: the next stage, or after the last one the text.
 class DecoderNext {
  public:
   DecoderNext(DecoderRun& run, std::size_t stage, std::string& out) : run_(&run), stage_(stage), out_(&out) {}

@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-// The byte that a token <0xHH> stands for. Rust reads the number with a sign, so that <0x+A> is one as well.
+// The byte of a token <0xHH>. Rust's parser accepts a sign, so <0x+A> is valid, too.
 std::optional<char> byte_of(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
   const auto digit = [](char c) {

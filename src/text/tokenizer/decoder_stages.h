@@ -1,7 +1,6 @@
-// The elements of tokenizer.json's "decoder". Each is a stage that tokens run through one after the other: what a token
-// gives comes in one or more calls of text() and one of end(); finish() follows the last token. A stage says all that
-// has become certain to the next one (`Next`: text() and end()), so that decoding a stream and decoding a list is the
-// same.
+// The elements of tokenizer.json's "decoder". Tokens pass through these stages one after the other. A token arrives in
+// one or more calls of text() and one of end(); finish() follows the last token. A stage passes everything final on to
+// the next one (`Next`: text() and end()), so decoding a stream and decoding a list are the same.
 #pragma once
 
 #include <cstddef>
@@ -25,18 +24,17 @@ struct JoinWithSpaces {
   void finish(DecoderNext next);
 };
 
-// A token made of GPT-2's alphabet alone gives the bytes that it stands for, any other its UTF-8; all together are one
-// text, in which what is not UTF-8 becomes U+FFFD.
+// A token that consists of GPT-2's alphabet gives the encoded bytes, any other token its UTF-8. The bytes of all tokens
+// form one text, in which invalid UTF-8 becomes U+FFFD.
 struct ByteLevelStage {
   std::string token;
-  std::string bytes;  // may yet become a character
+  std::string bytes;  // may still become a character
   void text(std::string_view text, DecoderNext next);
   void end(DecoderNext next);
   void finish(DecoderNext next);
 };
 
-// Tokens <0x00> to <0xFF> in a row become the text that these bytes are, or one U+FFFD for each when they are not
-// UTF-8.
+// A run of tokens <0x00> to <0xFF> becomes the text of these bytes, or one U+FFFD per byte if they are not UTF-8.
 struct ByteFallbackStage {
   std::string token;
   std::string bytes;  // of the run
@@ -48,7 +46,7 @@ struct ByteFallbackStage {
   void end_run(DecoderNext next);
 };
 
-// In each token by itself.
+// Within each token.
 struct ReplaceStage {
   Pattern pattern;
   std::string content;
@@ -58,7 +56,7 @@ struct ReplaceStage {
   void finish(DecoderNext next);
 };
 
-// Takes up to `start` and `stop` of one character from the ends of each token.
+// Removes up to `start` and `stop` copies of one character from the two ends of each token.
 struct StripStage {
   std::string content;  // one character
   std::size_t start;
@@ -71,14 +69,14 @@ struct StripStage {
   void finish(DecoderNext next);
 };
 
-// Makes one token of all.
+// Joins all tokens into one.
 struct FuseStage {
   void text(std::string_view text, DecoderNext next);
   void end(DecoderNext next);
   void finish(DecoderNext next);
 };
 
-// The replacement becomes a space, and in the first token nothing unless the scheme is never.
+// The replacement becomes a space; in the first token it is removed unless the scheme is never.
 struct MetaspaceStage {
   Metaspace metaspace;
   bool in_first = true;
@@ -87,11 +85,11 @@ struct MetaspaceStage {
   void finish(DecoderNext next);
 };
 
-// BPEDecoder: the suffix that ends words becomes a space, and in the last token nothing.
+// BPEDecoder: the suffix that ends words becomes a space; in the last token it is removed.
 struct WordSuffixStage {
   std::string suffix;  // not empty
   std::string token;
-  bool has_token = false;  // a whole one, which may be the last
+  bool has_token = false;  // a complete one, which may be the last
   void text(std::string_view text, DecoderNext next);
   void end(DecoderNext next);
   void finish(DecoderNext next);

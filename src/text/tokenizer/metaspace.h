@@ -1,4 +1,4 @@
-// Metaspace: spaces are written as one visible character ("\u2581"), and one more may stand before a text.
+// Metaspace: writes spaces as one visible character ("\u2581"), and may prepend one to a text.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-// Before which pieces of a text the replacement is put, where they do not begin with it.
+// Which pieces of a text the replacement is prepended to, if they do not begin with it.
 enum class PrependScheme {
   always,
   first,  // the piece at the very start of the text
@@ -19,11 +19,11 @@ struct Metaspace {
   PrependScheme prepend;
   bool split;  // before each replacement
 
-  // Reads the fields of old files as well: add_prefix_space, which must agree, and str_rep, which says nothing new.
+  // Also reads the fields of old files: add_prefix_space, which must agree, and str_rep, which is redundant.
   static Metaspace from_json(const JsonField& field);
 };
 
-// A string of exactly one character.
+// Reads a string of exactly one character.
 std::string one_character(const JsonField& field);
 
 }  // namespace heddle

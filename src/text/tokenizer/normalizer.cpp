@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMaxNormalizers = 64;
 constexpr std::size_t kMostGrowth = 64;
 
-// `tokenizers` normalizes by the tables of Unicode 9. What is younger stands for itself there, as if it were a letter.
+// `tokenizers` normalizes by the tables of Unicode 9. Newer characters stay unchanged there, like letters.
 const icu::UnicodeSet& known_characters() {
   static const icu::UnicodeSet set = [] {
     UErrorCode status = U_ZERO_ERROR;
@@ -51,12 +51,12 @@ const icu::Normalizer2& normalizer_of(UnicodeForm form) {
   return *normalizer;
 }
 
-// Marks, and the halfwidth voicing marks, which NFKC and NFKD make marks of.
+// Marks, and the halfwidth voicing marks, which NFKC and NFKD turn into marks.
 bool may_be_reordered(char32_t c) {
   return c >= 0x300 && ((U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_M_MASK) != 0 || c == 0xFF9E || c == 0xFF9F);
 }
 
-// The marks of `run`, decomposed and in canonical order, which changes no normal form.
+// The marks of `run`, decomposed and in canonical order. This does not change any normal form.
 std::string in_canonical_order(std::string_view run, UnicodeForm form) {
   const bool compatible = form == UnicodeForm::nfkc || form == UnicodeForm::nfkd;
   const icu::Normalizer2& decomposer = normalizer_of(compatible ? UnicodeForm::nfkd : UnicodeForm::nfd);
@@ -82,8 +82,8 @@ std::string in_canonical_order(std::string_view run, UnicodeForm form) {
   return sorted;
 }
 
-// ICU puts marks in order by insertion, which is quadratic in the length of a run of them. Runs longer than any
-// language has are therefore sorted beforehand.
+// ICU orders marks by insertion sort, which is quadratic in the length of a run. Runs longer than in any language are
+// therefore sorted beforehand.
 void order_long_runs(UnicodeForm form, std::string& text) {
   constexpr std::size_t kLongRunBytes = 512;
   std::string result;
@@ -124,7 +124,7 @@ void apply_step(UnicodeForm form, std::string& text) {
 }
 
 void apply_step(const Lowercase&, std::string& text) {
-  constexpr char32_t kCapitalIWithDot = 0x130;  // the one character whose lower case is two
+  constexpr char32_t kCapitalIWithDot = 0x130;  // the only character with a lower case of two characters
   std::string result;
   result.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
@@ -219,7 +219,7 @@ std::string Normalizer::apply(std::string_view text) const {
   for (const Step& step : steps_) {
     std::visit([&](const auto& chosen) { apply_step(chosen, result); }, step);
     check_text_size(result.size());
-    // No normalizer of a real model comes near this; a Sequence that doubles at each step would.
+    // No normalizer of a real model comes near this limit; a Sequence that doubles the text at each step would.
     if (result.size() > kMostGrowth * text.size() + 4096)
       throw_error<InputError>(
           "the tokenizer's normalizer makes {} bytes of {}, more than {} times as many (max_growth)", result.size(),

@@ -1,4 +1,4 @@
-// tokenizer.json's "normalizer": rewrites text before it is cut.
+// tokenizer.json's "normalizer": rewrites text before it is split.
 #pragma once
 
 #include <optional>
@@ -15,16 +15,16 @@ namespace heddle {
 
 enum class UnicodeForm { nfc, nfd, nfkc, nfkd };
 
-// Every character by itself, without a look at its neighbours.
+// Maps every character by itself, without context.
 struct Lowercase {};
 
-// White space at the ends.
+// Removes white space at the ends.
 struct Strip {
   bool left;
   bool right;
 };
 
-// Leaves combining marks out. What is composed with one stays (a decomposing normalizer goes before this).
+// Removes combining marks. Composed characters stay (a decomposing normalizer comes before this).
 struct StripAccents {};
 
 // Each byte becomes its character of GPT-2's alphabet.
@@ -35,22 +35,23 @@ struct Replace {
   std::string content;
 };
 
-// Before a text that is not empty.
+// Prepends to a text that is not empty.
 struct Prepend {
   std::string content;
 };
 
 class Normalizer {
  public:
-  // Nothing to do.
+  // The identity.
   Normalizer() = default;
 
-  // Throws InputError that names an element which is not supported. A Sequence is flattened.
+  // Throws InputError that names an unsupported element. A Sequence is flattened.
   explicit Normalizer(const JsonField& field);
 
   bool empty() const { return steps_.empty(); }
 
-  // Each piece by itself. Throws InputError when the text grows beyond kMaxTextBytes, and as PatternScan does.
+  // Normalizes each piece by itself. Throws InputError when the text grows beyond kMaxTextBytes, and as PatternScan
+  // does.
   void apply(Pieces& pieces) const;
 
   std::string apply(std::string_view text) const;

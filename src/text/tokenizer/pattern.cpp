@@ -16,14 +16,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMaxRegexBytes = 64 << 10;
-// The search for a string may cost its length at each byte of the text.
+// The search for a string may cost its length per byte of text.
 constexpr std::size_t kMaxStringBytes = 1 << 10;
 
-// By hand: a second or so, and what any pattern that is not quadratic needs for each byte.
+// For class_pattern.h's matching: about a second, and enough for every byte of any pattern that is not quadratic.
 constexpr std::int64_t kLeastSteps = std::int64_t{1} << 28;
 constexpr std::int64_t kStepsPerByte = 256;
 
-// In ICU.
+// For ICU.
 constexpr std::int32_t kMaxStackBytes = 64 << 20;
 constexpr std::size_t kBytesPerSecond = 64 << 10;
 constexpr std::chrono::seconds kLeastTime{2};
@@ -32,11 +32,11 @@ struct Deadline {
   Clock::time_point end;
   unsigned calls = 0;
 
-  // Asks the clock every 256th time.
+  // Reads the clock on every 256th call.
   bool passed() { return ++calls % 256 == 0 && Clock::now() > end; }
 };
 
-// ICU calls these every few thousand steps of backtracking, and after each position at which no match began.
+// ICU calls these every few thousand steps of backtracking, and after each position where no match began.
 UBool go_on(const void* context, std::int32_t) {
   return Clock::now() < static_cast<const Deadline*>(context)->end;
 }
@@ -52,7 +52,7 @@ std::uint32_t utf8_length(unsigned char lead) {
 
 struct Pattern::Compiled {
   std::string field;
-  // One of these; where the first two are empty, `string` is searched for as it is.
+  // One of the three; where the first two are empty, `string` is searched for literally.
   std::optional<ClassPattern> classes;
   std::unique_ptr<icu::RegexPattern> regex;
   std::string string;
@@ -176,7 +176,7 @@ void PatternScan::find_regex(Span region, std::vector<Span>& matches) {
   const std::int32_t end = to_utf16(region.end);
   utf8_at_ = region.begin;
   utf16_at_ = begin;
-  // Not RegexMatcher::region: ICU's look-behind would see what lies before it.
+  // Not RegexMatcher::region: ICU's look-behind would see the text before it.
   icu_->region.setTo(false, icu_->text.getBuffer() + begin, end - begin);
   matcher.reset(icu_->region);
   UErrorCode status = U_ZERO_ERROR;

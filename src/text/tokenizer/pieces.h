@@ -1,4 +1,4 @@
-// Text on its way from the user to the model: cut into pieces, some of which are tokens already.
+// Text between user and model: split into pieces, some of which are already tokens.
 #pragma once
 
 #include <cstddef>
@@ -17,32 +17,32 @@ struct Span {
 
 struct Piece {
   static constexpr std::int32_t kNoToken = -1;
-  Span span;                      // not empty; of a token: says nothing
-  std::int32_t token = kNoToken;  // an added token's id: no later stage touches this piece
+  Span span;                      // not empty; meaningless for a token
+  std::int32_t token = kNoToken;  // an added token's id: no later stage changes this piece
 };
 
-// What a piece's bytes mean: characters in UTF-8, or each byte one character of GPT-2's alphabet (see byte_level.h),
-// which is then never spelled out.
+// The meaning of a piece's bytes: characters in UTF-8, or each byte one character of GPT-2's alphabet (byte_level.h),
+// which is then not spelled out.
 enum class Alphabet { characters, bytes };
 
 struct Pieces {
   std::string text;  // at most kMaxTextBytes
   std::vector<Piece> list;
   Alphabet alphabet = Alphabet::characters;
-  // Whether the first piece of the list begins where the text of the user began. Once that piece is gone, none does.
+  // Whether the first piece of the list begins where the user's text began. Once that piece is removed, no piece does.
   bool first_is_at_start = true;
 
   std::string_view text_of(Span span) const { return std::string_view(text).substr(span.begin, span.end - span.begin); }
 };
 
-// The longest text between two stages; a normalizer that makes more is refused.
+// The longest text between two stages; a normalizer that produces more is an error.
 constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 
 // Throws InputError when a text of `size_bytes` is too long.
 void check_text_size(std::size_t size_bytes);
 
-// Copies the pieces into a new text one by one; `rewrite(std::string& text, std::string_view piece)` appends what
-// becomes of each piece that is not a token. Pieces that become empty vanish.
+// Copies the pieces into a new text one by one. `rewrite(std::string& text, std::string_view piece)` appends the new
+// form of each piece that is not a token. Drops pieces that become empty.
 template <class Rewrite>
 Pieces rewrite_pieces(const Pieces& pieces, Rewrite rewrite) {
   Pieces result;
@@ -63,7 +63,7 @@ Pieces rewrite_pieces(const Pieces& pieces, Rewrite rewrite) {
   return result;
 }
 
-// With Alphabet::bytes: spells the bytes out, so that a stage that reads characters can follow.
+// With Alphabet::bytes: writes the bytes in GPT-2's alphabet, so that a stage that reads characters can follow.
 void spell_out(Pieces& pieces);
 
 }  // namespace heddle

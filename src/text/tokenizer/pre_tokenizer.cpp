@@ -13,7 +13,7 @@
 namespace heddle {
 namespace {
 
-// The expression that GPT-2 cut its text with; ByteLevel has it built in.
+// GPT-2's pattern that splits text; ByteLevel has it built in.
 constexpr std::string_view kGpt2Regex = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 constexpr std::size_t kMaxSteps = 64;
@@ -37,7 +37,7 @@ struct Part {
   bool is_match;
 };
 
-// Covers `region` with the matches and what lies between them.
+// Covers `region` with the matches and the text between them.
 void cover(Span region, const std::vector<Span>& matches, bool invert, std::vector<Part>& parts) {
   parts.clear();
   std::uint32_t at = region.begin;
@@ -49,7 +49,7 @@ void cover(Span region, const std::vector<Span>& matches, bool invert, std::vect
   if (at < region.end) parts.push_back({{at, region.end}, invert});
 }
 
-// Merges parts as `behavior` says. A match joins its neighbour unless that neighbour is a match as well.
+// Merges parts as `behavior` says. A match joins its neighbour unless that neighbour is a match, too.
 void merge(SplitBehavior behavior, std::vector<Part>& parts) {
   switch (behavior) {
     case SplitBehavior::isolated:
@@ -82,7 +82,7 @@ void merge(SplitBehavior behavior, std::vector<Part>& parts) {
   parts = std::move(merged);
 }
 
-// Cuts each piece; `cut(span, parts)` gives its parts in order, of which the empty ones are dropped.
+// Splits each piece. `cut(span, parts)` gives its parts in order; empty ones are dropped.
 template <class Cut>
 void cut_pieces(Pieces& pieces, Cut cut) {
   std::vector<Piece> result;
@@ -131,7 +131,7 @@ void apply_step(const Metaspace& metaspace, Pieces& pieces) {
   const std::string_view text = pieces.text;
   cut_pieces(pieces, [&](Span span, std::vector<Part>& parts) {
     parts.clear();
-    // Of several replacements in a row each but the last stands alone.
+    // In a run of replacements each but the last is a piece of its own.
     for (std::size_t begin = span.begin; begin < span.end;) {
       const std::size_t next = std::min<std::size_t>(text.substr(0, span.end).find(replacement, begin + 1), span.end);
       parts.push_back({{static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(next)}, false});
@@ -193,7 +193,7 @@ void PreTokenizer::add(const JsonField& field) {
     const JsonField delimiter = field.at("delimiter");
     const auto c = static_cast<UChar32>(first_char(one_character(delimiter)).code_point);
     split(Pattern::any_of(icu::UnicodeSet(c, c)), SplitBehavior::removed);
-  } else if (type == "Whitespace") {  // runs of word characters and runs of what is neither that nor space
+  } else if (type == "Whitespace") {  // runs of word characters, and runs of characters that are neither word nor space
     split(Pattern::any_of(property("space")), SplitBehavior::removed);
     split(Pattern::any_of(rust_word_characters()), SplitBehavior::contiguous);
   } else {

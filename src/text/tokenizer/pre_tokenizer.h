@@ -1,4 +1,4 @@
-// tokenizer.json's "pre_tokenizer": cuts text into the pieces that the model sees one by one.
+// tokenizer.json's "pre_tokenizer": splits text into the pieces that the model encodes separately.
 #pragma once
 
 #include <variant>
@@ -11,28 +11,28 @@
 
 namespace heddle {
 
-// What becomes of a match where the text is cut.
+// What happens to a match where the text is split.
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 struct Split {
   Pattern pattern;
   SplitBehavior behavior;
-  bool invert;  // what lies between matches counts as the matches
+  bool invert;  // swaps matches and the text between them
 };
 
-// A space before each piece that does not begin with one.
+// Prepends a space to each piece that does not begin with one.
 struct PrefixSpace {};
 
-// Pieces are from here on bytes in GPT-2's alphabet.
+// From here on pieces are bytes in GPT-2's alphabet.
 struct ByteAlphabet {};
 
 class PreTokenizer {
  public:
-  // Each piece stays as it is.
+  // Leaves pieces unchanged.
   PreTokenizer() = default;
 
-  // Throws InputError that names an element which is not supported. A Sequence is flattened; ByteLevel, Digits,
-  // Punctuation, Whitespace and the like are put in terms of the steps above. At most 64 steps.
+  // Throws InputError that names an unsupported element. A Sequence is flattened; ByteLevel, Digits, Punctuation,
+  // Whitespace and the like are expressed in the steps above. At most 64 steps.
   explicit PreTokenizer(const JsonField& field);
 
   // Throws InputError as PatternScan does.

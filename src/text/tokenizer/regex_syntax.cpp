@@ -13,7 +13,7 @@
 namespace heddle {
 namespace {
 
-// What means nearly the same in ICU.
+// Means nearly the same in ICU.
 constexpr std::string_view kNearWord = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}])";
 
 bool is_digit(char c) {
@@ -41,7 +41,7 @@ class Translator {
       escape(Place::outside);
     } else if (c == '.' && dot_matches_newline_) {
       atom_ = out_.size();
-      replace(1, R"([\s\S])");  // ICU's own would take \r\n for one character
+      replace(1, R"([\s\S])");  // ICU's own would treat \r\n as one character
     } else if (c == '[') {
       atom_ = out_.size();
       character_class();
@@ -82,14 +82,14 @@ class Translator {
     rest_.remove_prefix(count);
   }
 
-  // The set as ICU writes it; made once, as a pattern may have it at each of its bytes.
+  // The set in ICU's syntax; cached, because a pattern may have it at every byte.
   std::string set(std::string_view near, const icu::UnicodeSet& wanted, bool negated) {
     auto [known, is_new] = sets_.try_emplace(std::pair(std::string(near), wanted.size()));
     if (is_new) known->second = set_for_icu(near, wanted);
     return negated ? fmt::format("[^{}]", known->second) : known->second;
   }
 
-  // \w, \b and \Z outside of a class.
+  // \w, \b and \Z outside a class.
   bool anchor_escape() {
     const char c = rest_.size() > 1 ? rest_[1] : '\0';
     if (c == 'Z') {
@@ -143,7 +143,7 @@ class Translator {
 
   enum class Place { outside, in_class };
 
-  // A letter behind a backslash that means nothing there is itself.
+  // A letter after a backslash that has no meaning there is itself.
   static bool is_plain_letter(char c, Place place) {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     const std::string_view meanings =
@@ -151,7 +151,7 @@ class Translator {
     return letter && meanings.find(c) == std::string_view::npos;
   }
 
-  // In and out of character classes: a class may stand in a class.
+  // Inside and outside character classes, which may be nested.
   void escape(Place place) {
     const char c = rest_.size() > 1 ? rest_[1] : '\0';
     if (is_plain_letter(c, place)) return replace(2, rest_.substr(1, 1));
@@ -200,7 +200,7 @@ class Translator {
       } else if (rest_.front() == '[') {
         ++depth;
         copy(rest_.starts_with("[^") ? 2 : 1);
-        if (rest_.starts_with(']')) replace(1, "\\]");  // a bracket in first place is itself
+        if (rest_.starts_with(']')) replace(1, "\\]");  // a bracket in first position is literal
       } else {
         if (rest_.front() == ']') --depth;
         copy_char();
@@ -222,7 +222,7 @@ class Translator {
       groups_.pop_back();
       return copy(1);
     }
-    // The rest of a group's head, so that its ':', '<name>' or '=' is not taken for an atom.
+    // The rest of a group's head, so that its ':', '<name>' or '=' is not read as an atom.
     if (rest_.starts_with('<') && !rest_.starts_with("<=") && !rest_.starts_with("<!")) {
       copy(std::min(rest_.size(), rest_.find('>')) + 1);
     } else {
@@ -258,7 +258,7 @@ class Translator {
     const std::string_view interval = rest_.substr(1, end);  // without the opening brace
     out_ += has_low ? "{" : "{0";
     replace(end + 1, interval);
-    // What follows the interval repeats it, where Perl would modify it.
+    // A quantifier after the interval repeats it; in Perl it would modify it.
     const bool repeats = rest_.starts_with('+') || (rest_.starts_with('?') && !has_comma);
     if (!repeats) return;
     out_.insert(atom_, "(?:");
@@ -273,7 +273,7 @@ class Translator {
   std::string_view rest_;
   std::map<std::pair<std::string, std::int32_t>, std::string> sets_;
   std::string out_;
-  std::size_t atom_ = 0;       // where in out_ the thing begins that a quantifier would repeat
+  std::size_t atom_ = 0;       // where in out_ the operand of a next quantifier begins
   std::vector<Group> groups_;  // the open ones
   bool dot_matches_newline_ = false;
 };

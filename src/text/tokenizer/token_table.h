@@ -12,10 +12,10 @@ namespace heddle {
 
 constexpr std::int32_t kMaxTokenId = (1 << 24) - 1;
 
-// The largest id among `num_tokens` tokens: they may leave gaps, but a small file must not make large tables.
+// The largest allowed id with `num_tokens` tokens: gaps are allowed, but a small file must not create large tables.
 std::int32_t max_token_id(std::size_t num_tokens);
 
-// What to say of an id above it.
+// The error message for an id above it.
 std::string far_token_id(std::int32_t id, std::size_t num_tokens);
 
 class TokenTable {
@@ -27,7 +27,7 @@ class TokenTable {
 
   TokenTable() = default;
 
-  // Of two entries with one id the later counts.
+  // Of two entries with the same id the later wins.
   explicit TokenTable(std::vector<Entry> entries);
 
   // The largest id + 1.

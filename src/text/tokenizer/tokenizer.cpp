@@ -26,7 +26,7 @@ constexpr std::size_t kMaxTokenizerBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxEncodeBytes = std::size_t{256} << 20;
 
-// An element that may be absent or null, which is then the one that does nothing.
+// An element that may be missing or null; it then does nothing.
 template <class Element, class... Rest>
 Element read_element(const JsonField& root, std::string_view key, const Rest&... rest) {
   const auto field = root.find(key);
@@ -60,7 +60,7 @@ struct Tokenizer::State {
   std::optional<std::int32_t> id_of(std::string_view token) const;
   bool is_token(std::int32_t id) const { return id >= 0 && id < contents.size() && !contents[id].empty(); }
   void check_id(std::int32_t id) const;
-  // Appends what becomes certain with `id`.
+  // Appends the text that becomes final with `id`.
   void append(std::int32_t id, Specials specials, DecoderRun& run, std::string& text) const;
 };
 
@@ -113,7 +113,7 @@ void Tokenizer::State::read_config(const JsonField& root) {
     for (const auto& [id, token] : tokens->members()) note_added(token.at("content").text());
 }
 
-// A file that transformers wrote for its tokenizers without tokenizer.json: ids by content.
+// A file that transformers writes for tokenizers without tokenizer.json: ids by content.
 void Tokenizer::State::read_added_tokens(const JsonField& root) {
   for (const auto& [content, id] : root.members()) note_added(content);
 }
@@ -168,7 +168,7 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
   std::string config;
   if (std::filesystem::exists(config_path)) {
     config = read_file(config_path, kMaxConfigBytes);
-    if (config.empty()) config = " ";  // an empty file is not JSON, where no file is nothing
+    if (config.empty()) config = " ";  // an empty file is an error, a missing file is not
   }
   const auto state = State::read(read_file(path, kMaxTokenizerBytes), config, folder);
   const auto added_path = folder / kAddedTokensName;

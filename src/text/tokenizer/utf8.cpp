@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-// Length of the run of ASCII at the start of `text`.
+// Length of the ASCII prefix of `text`.
 std::size_t ascii_prefix(std::string_view text) {
   std::size_t at = 0;
   for (std::uint64_t word; at + sizeof word <= text.size(); at += sizeof word) {
@@ -28,7 +28,8 @@ Utf8Char first_char(std::string_view text) {
   if (lead < 0x80) return {lead, 1, false};
   if (lead < 0xC2 || lead > 0xF4) return {Utf8Char::kIllFormed, 1, false};
   const std::uint32_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // The second byte's range excludes overlong forms, surrogates and what lies above U+10FFFF (Unicode, table 3-7).
+  // The range of the second byte excludes overlong forms, surrogates and code points above U+10FFFF (Unicode, table
+  // 3-7).
   const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   char32_t code_point = lead & (0x7Fu >> length);
@@ -67,7 +68,7 @@ std::string replace_invalid_utf8(std::string_view text) {
 }
 
 std::size_t cut_off_bytes(std::string_view text) {
-  // The last lead byte decides: anything before it is complete or ill-formed for good.
+  // The last lead byte decides: everything before it is complete or permanently ill-formed.
   for (std::size_t count = 1; count <= std::min<std::size_t>(3, text.size()); ++count) {
     const std::string_view tail = text.substr(text.size() - count);
     if ((static_cast<unsigned char>(tail[0]) & 0xC0) == 0x80) continue;

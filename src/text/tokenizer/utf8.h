@@ -9,10 +9,11 @@
 
 namespace heddle {
 
-// The first character of a text, or the bytes at its start that belong to none.
+// The first character of a text, or the bytes at its start that belong to no character.
 struct Utf8Char {
   static constexpr char32_t kIllFormed = 0xFFFFFFFF;
-  char32_t code_point;  // kIllFormed: the `length` bytes are the longest start of a character that does not go on
+  // kIllFormed: the `length` bytes are the longest prefix of a character, and it does not continue.
+  char32_t code_point;
   std::uint32_t length;
   bool cut_off;  // ill-formed only because the text ends here
 };
@@ -26,7 +27,7 @@ std::optional<std::size_t> find_invalid_utf8(std::string_view text);
 // Each ill-formed part (in the sense of Unicode's "maximal subpart") becomes one U+FFFD.
 std::string replace_invalid_utf8(std::string_view text);
 
-// How many bytes at the end of `text` are the start of a character that further bytes could complete; 0..3.
+// The number of bytes at the end of `text` that further bytes could complete to a character; 0..3.
 std::size_t cut_off_bytes(std::string_view text);
 
 void append_utf8(std::string& text, char32_t code_point);
