@@ -1,4 +1,4 @@
-// The subcommands of `heddle`. Each registers its options and, as CLI11's callback, the work; errors are thrown.
+// The subcommands of `heddle`. Each registers its options and, as CLI11's callback, its work; errors are exceptions.
 #pragma once
 
 namespace CLI {
@@ -19,8 +19,8 @@ void add_launch(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_wafer(CLI::App& app);
 
-// Thrown by a command that a signal ended: what was finished is written. The exit status is 128 + signal, as for any
-// program that Ctrl-C (130) or a termination (143) ends.
+// Thrown by a command that a signal ended; finished results are written. The exit status is 128 + signal, as usual for
+// Ctrl-C (130) and termination (143).
 struct Interrupted {
   int signal = 0;
 };

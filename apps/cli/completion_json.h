@@ -11,15 +11,15 @@ namespace heddle {
 
 struct PromptOfCompletion {
   std::string text;
-  std::int64_t num_tokens = 0;  // as it was encoded
+  std::int64_t num_tokens = 0;  // as encoded
 };
 
-// {"id","token","logprob"}; without "token" where there is no tokenizer. A token that only the model knows, not the
-// tokenizer, has an empty text.
+// {"id","token","logprob"}; without "token" if there is no tokenizer. A token that the tokenizer does not know has an
+// empty text.
 nlohmann::ordered_json logprob_json(const TokenLogprob& token, const Tokenizer* tokenizer);
 
-// {"prompt","prompt_tokens","text","tokens","finish_reason","logprobs"} in one line; without "logprobs" where the
-// engine gave none. Throws InvalidArgument unless the completion is finished.
+// {"prompt","prompt_tokens","text","tokens","finish_reason","logprobs"} in one line; without "logprobs" if the engine
+// returned none. Throws InvalidArgument unless the completion is finished.
 std::string completion_json(const PromptOfCompletion& prompt, const Completion& completion, const Tokenizer& tokenizer);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// heddle doctor: what this machine has, what it reaches, what this build can use of it, and why not more.
+// heddle doctor: what this machine has, its measured limits, what this build can use of it, and why not more.
 #include <fmt/ranges.h>
 #include <hwloc.h>
 #include <unicode/uversion.h>
@@ -47,9 +47,9 @@ struct MachineReport {
   std::vector<std::string> installed_gpus;
   Measured measured;
   std::filesystem::path tuned_store;
-  std::vector<std::string> unusable;     // of each GPU: why it cannot run Heddle's kernels; empty: it can
-  std::vector<std::string> free_memory;  // of each GPU
-  DeviceChoice device;                   // that --device auto takes, for a model that fits
+  std::vector<std::string> unusable;     // per GPU: why it cannot run Heddle's kernels; empty: it can
+  std::vector<std::string> free_memory;  // per GPU
+  DeviceChoice device;                   // the choice of --device auto, for a model that fits
 };
 
 std::map<std::string, std::string> library_versions() {
@@ -66,7 +66,7 @@ std::map<std::string, std::string> library_versions() {
   };
 }
 
-// Clang calls itself GCC 4.2, too.
+// Clang also claims to be GCC 4.2.
 std::string compiler() {
 #if defined(__clang__)
   return "Clang " __clang_version__;
@@ -105,7 +105,7 @@ std::string free_memory_of(int index) {
   if constexpr (kHaveCuda) {
     try {
       return size_text(cuda::memory_info(index).free_bytes);
-    } catch (const Failure&) {  // a GPU that is there and does not answer
+    } catch (const Failure&) {  // a GPU that exists and does not answer
     }
   }
   return "an unknown part of its memory is";
@@ -182,7 +182,7 @@ ordered_json json_of(const MachineReport& report) {
   };
 }
 
-// 0: the system does not tell.
+// 0: unknown.
 std::string known_size_text(std::int64_t size_bytes) {
   return size_bytes == 0 ? "unknown" : size_text(static_cast<std::uint64_t>(size_bytes));
 }
@@ -194,7 +194,7 @@ std::string rates_text(const std::map<int, double>& rates, std::string_view unit
   return text;
 }
 
-// Lines of a title and what it says; the lines of one section are indented alike.
+// Lines of title and value; lines of a section share their indentation.
 class Page {
  public:
   void add(std::string_view title, std::string_view text) {

@@ -19,7 +19,7 @@ std::string count_text(std::int64_t count, std::string_view what) {
 std::string magnitude_text(std::int64_t count) {
   const auto number = static_cast<double>(count);
   if (number < 1e3) return fmt::format("{}", count);
-  // What would round to 1000 of a unit is 1 of the next.
+  // What would round to 1000 of a unit is shown as 1 of the next unit.
   if (number < 999.5e3) return three_digits(number / 1e3) + " thousand";
   if (number < 999.5e6) return three_digits(number / 1e6) + " million";
   return three_digits(number / 1e9) + " billion";

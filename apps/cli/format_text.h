@@ -1,4 +1,4 @@
-// Numbers and names in the tables that people read.
+// Formats numbers and names for tables.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace heddle {
 // "2 cores", "1 core".
 std::string count_text(std::int64_t count, std::string_view what);
 
-// Three digits of a large count: "4.56 million"; below a thousand all of them.
+// A large count with three digits: "4.56 million"; below a thousand with all digits.
 std::string magnitude_text(std::int64_t count);
 
 // "12 bytes", "48 KiB", "4.5 MiB", "23.5 GiB".
 std::string size_text(std::uint64_t size_bytes);
 
-// `text` with control characters as \n, \t, \r or \xNN: a name from a file must neither break a line nor steer the
+// Writes control characters as \n, \t, \r or \xNN: a name from a file must neither break a line nor control the
 // terminal.
 std::string printable_text(std::string_view text);
 

@@ -60,7 +60,8 @@ struct Answer {
   Completion completion;
 };
 
-// Writes answers to standard output in the order of the prompts: as JSON when each is done, or as text while it grows.
+// Writes answers to standard output in the order of the prompts: as JSON when each is complete, or as text while it
+// grows.
 class Printer {
  public:
   Printer(const GenerateOptions& options, const Tokenizer& tokenizer, const std::vector<Answer>& answers)
@@ -73,7 +74,7 @@ class Printer {
     if (!options_.json) held_text_[index] += text;
   }
 
-  // Writes all that is certain and in order.
+  // Writes everything final, in order.
   void flush() {
     std::string output;
     while (next_ < answers_.size()) {
@@ -91,11 +92,11 @@ class Printer {
     if (!output.empty()) write_stdout(output);
   }
 
-  // Writes what is finished behind one that is not, where the user has enough. Returns how many were not written whole.
+  // After an interruption, writes complete answers behind an incomplete one. Returns the number of incomplete answers.
   std::size_t finish_early() {
     std::size_t unfinished = 0;
     std::string output;
-    if (!options_.json && next_ < answers_.size()) output += "\n";  // ends the text that was growing
+    if (!options_.json && next_ < answers_.size()) output += "\n";  // ends the growing text
     for (; next_ < answers_.size(); ++next_) {
       const Answer& answer = answers_[next_];
       if (!answer.completion.finished())
@@ -122,10 +123,10 @@ class Printer {
   Tokenizer tokenizer_;
   const std::vector<Answer>& answers_;
   std::vector<std::string> held_text_;
-  std::size_t next_ = 0;  // the first that is not written whole
+  std::size_t next_ = 0;  // the first incomplete answer
 };
 
-// Steps the engine until all requests are done, or the user has enough.
+// Steps the engine until all requests are done, or the user interrupts.
 void run(Engine& engine, const std::unordered_map<std::int64_t, std::size_t>& index_of, std::vector<Answer>& answers,
          Printer& printer, SpeedMeter& meter, const InterruptGuard& interrupt) {
   while (!engine.idle() && !interrupt.interrupted()) {
@@ -143,7 +144,7 @@ void run(Engine& engine, const std::unordered_map<std::int64_t, std::size_t>& in
   }
 }
 
-// How near the GPU's memory a run came, by what the data sheet says of it.
+// Compares a run's bandwidth with the GPU memory's data sheet.
 std::string on_gpu_text(const SpeedMeter& meter, Device device) {
   const GpuDiscovery found = discover_gpus();
   const auto index = static_cast<std::size_t>(device.index);
@@ -164,12 +165,12 @@ void report_speed(const SpeedMeter& meter, const SamplingParams& sampling, Devic
     try {
       TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
       double bandwidth = memory_bandwidth_gbps(store, threads);
-      // More than the memory gives: a small model lies in the caches, or the stored figure is of a busy hour.
+      // Higher than the memory's rate: a small model fits the caches, or the stored figure was measured under load.
       if (meter.decode_gbps() > bandwidth)
         bandwidth = std::max(bandwidth, remeasure_memory_bandwidth_gbps(store, threads));
       line += fmt::format(", {:.0f} % of the memory bandwidth ({:.1f} GB/s)", 100 * meter.decode_gbps() / bandwidth,
                           bandwidth);
-    } catch (const Failure& failure) {  // too little memory to measure: the answer stands all the same
+    } catch (const Failure& failure) {  // too little memory to measure; the answer is valid
       line += fmt::format(" (memory bandwidth unknown: {})", failure.what());
     }
   }
@@ -182,7 +183,7 @@ struct EncodedPrompt {
   std::vector<std::int32_t> tokens;
 };
 
-// `action`, whose input errors then begin with where the prompt stands.
+// Runs `action`; its input errors begin with the position of the prompt.
 template <class Action>
 auto for_prompt(const Prompt& prompt, Action action) {
   try {

@@ -1,4 +1,4 @@
-// Files that a user names, where "-" is standard input.
+// Reads files that a user names; "-" is standard input.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ struct InputText {
   std::string where;  // the file's name or "standard input", to begin a message with
 };
 
-// All of it. Throws as read_file does; InputError when standard input gives more than `max_bytes`.
+// Reads everything. Throws as read_file does; InputError when standard input has more than `max_bytes`.
 InputText read_input(const std::string& file, std::size_t max_bytes);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// heddle inspect: what a model's folder, or a synthetic model, holds, and what of it Heddle cannot do.
+// heddle inspect: the contents of a model's folder, or of a synthetic model, and what Heddle does not support of it.
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
@@ -38,7 +38,7 @@ struct InspectOptions {
 
 struct TokenizerFile {
   std::string model;           // "BPE"
-  std::size_t vocab_size = 0;  // added tokens counted in
+  std::size_t vocab_size = 0;  // including added tokens
 };
 
 struct FolderReport {
@@ -68,7 +68,7 @@ TokenizerFile describe_tokenizer(const JsonField& root) {
   return tokenizer;
 }
 
-// Nothing where there is none that can be read; add_unsupported says why.
+// Nothing if no readable tokenizer exists; add_unsupported reports the reason.
 std::optional<TokenizerFile> read_tokenizer(const std::filesystem::path& path) {
   try {
     const nlohmann::json file = parse_json(read_file(path, kMaxTokenizerBytes), path.string());
@@ -90,7 +90,7 @@ void count_tensors(const ModelSource& source, FolderReport& report) {
   }
 }
 
-// Adds what `load` throws to what is unsupported.
+// Adds the error that `load` throws to the unsupported features.
 template <class Load>
 void attempt(FolderReport& report, const Load& load) {
   try {
@@ -100,7 +100,7 @@ void attempt(FolderReport& report, const Load& load) {
   }
 }
 
-// All but the files and the tokenizer.
+// Everything except the files and the tokenizer.
 FolderReport examine_source(const ModelSource& source, const std::string& name) {
   const JsonField config = source.config();
   FolderReport report{.folder = name,
@@ -112,7 +112,7 @@ FolderReport examine_source(const ModelSource& source, const std::string& name) 
     const std::vector<std::string> sentences = unsupported(config);
     report.unsupported.insert(report.unsupported.begin(), sentences.begin(), sentences.end());
   });
-  // It stops at the first thing that is wrong, which may be one that is already said.
+  // It stops at the first error, which may have been reported already.
   if (report.unsupported.empty()) attempt(report, [&] { check_model(source); });
   return report;
 }

@@ -15,7 +15,7 @@
 namespace heddle {
 namespace {
 
-// A signal handler can reach nothing but globals.
+// A signal handler can only access globals.
 std::atomic<int> signal_seen = 0;
 std::atomic<int> wakeup = -1;  // an eventfd, readable once a signal was seen, whichever thread it came to
 
@@ -23,14 +23,14 @@ void handle(int signal) {
   const int error = errno;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t count = ::write(wakeup, &one, sizeof one);
-  signal_seen = signal;  // last: who has seen it may drain the eventfd
+  signal_seen = signal;  // last: a thread that sees it may drain the eventfd
   errno = error;
 }
 
 void set_handler(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second signal finds the default again
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second signal has its default action
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);

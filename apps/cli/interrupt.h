@@ -1,4 +1,4 @@
-// Ctrl-C as a question that a loop asks between its steps.
+// Ctrl-C as a flag that a loop checks between its steps.
 #pragma once
 
 #include <sys/types.h>
@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-// While it lives, the first SIGINT or SIGTERM only sets a flag; the second ends the program as usual. One at a time.
+// During its life, the first SIGINT or SIGTERM only sets a flag; the second ends the program as usual. One at a time.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -16,12 +16,12 @@ class InterruptGuard {
   ~InterruptGuard();
 
   bool interrupted() const { return signal() != 0; }
-  int signal() const;  // the signal seen; 0: none
+  int signal() const;  // the received signal; 0: none
 
-  // Forgets the signal seen: the next one is the first again.
+  // Clears the flag: the next signal counts as the first again.
   void rearm();
 
-  // read(2) that a signal ends, also one seen before: -1 and EINTR.
+  // read(2) that a signal interrupts, even one received before: -1 and EINTR.
   ssize_t read(int file, std::span<char> buffer) const;
 };
 

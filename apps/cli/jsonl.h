@@ -1,4 +1,4 @@
-// JSON lines: one object a line, as prompts and texts come in files.
+// JSON lines: files with one object per line, for prompts and texts.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,13 +13,12 @@ struct JsonLine {
   std::string where;  // "prompts.jsonl:12", to begin a message with
 };
 
-// Every line of the file (read_input) in order, blank ones left out. A byte order mark at the start and CRLF are
-// tolerated.
-// Throws InputError that names the line when one is not a JSON object, nests deeper than 64 levels or is longer than
-// 64 MiB; and for a file above 1 GiB or with more than 2^20 objects.
+// Every line of the file (read_input) in order, without blank ones. Accepts CRLF and a byte order mark at the start.
+// Throws InputError that names the line when one is not a JSON object, nests deeper than 64 levels or is longer than 64
+// MiB; and for a file above 1 GiB or with more than 2^20 objects.
 std::vector<JsonLine> read_jsonl(const std::string& file);
 
-// The same of a file's contents; `where` stands for its path in messages.
+// The same for a file's contents; `where` names it in messages.
 std::vector<JsonLine> parse_jsonl(std::string_view text, std::string_view where);
 
 }  // namespace heddle

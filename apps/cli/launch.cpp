@@ -1,4 +1,4 @@
-// heddle launch: ranks of a run, by mpirun.
+// heddle launch: starts the ranks of a run with mpirun.
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,8 +25,8 @@
 namespace heddle {
 namespace {
 
-// For how long mpirun does not learn of a rank's end (but with --no-recovery): as soon as it does, it ends all others.
-// A killed rank is noticed by the others within their deadline; a failed one has told them itself.
+// How long a rank's end is hidden from mpirun (unless --no-recovery), because mpirun then ends all others immediately.
+// The others notice a killed rank within their deadline; a failed rank has told them itself.
 constexpr std::chrono::seconds kAfterSignal{30};
 constexpr std::chrono::seconds kAfterFailure{1};
 
@@ -36,7 +36,7 @@ struct Options {
   bool as_rank = false;
 };
 
-// Like execvp, whose search it follows; empty: none is there.
+// Searches like execvp; empty: not found.
 std::string find_program(std::string_view name) {
   const char* path = std::getenv("PATH");
   std::string_view folders = path != nullptr ? path : "/usr/bin:/bin";
@@ -74,12 +74,12 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }
 
 [[noreturn]] void become(std::vector<std::string> words) {
-  std::signal(SIGPIPE, SIG_DFL);  // what main ignores, exec would pass on
+  std::signal(SIGPIPE, SIG_DFL);  // exec would inherit that main ignores it
   ::execvp(words[0].c_str(), pointers(words).data());
   throw_error<Failure>("cannot start {}: {}", words[0], std::strerror(errno));
 }
 
-// A signal handler can reach nothing but globals.
+// A signal handler can only access globals.
 pid_t rank_process = 0;
 volatile std::sig_atomic_t passed_on = 0;  // the last signal
 
@@ -88,8 +88,8 @@ void pass_on(int signal) {
   ::kill(rank_process, signal);
 }
 
-// Runs the command and gives its exit status, later if it is none that mpirun should act on at once. However this
-// process ends, the command ends with it.
+// Runs the command and returns its exit status, with a delay if mpirun must not act on it at once. However this process
+// ends, the command ends with it.
 int run_as_rank(std::vector<std::string> words) {
   const pid_t parent = ::getpid();
   rank_process = ::fork();
@@ -107,9 +107,9 @@ int run_as_rank(std::vector<std::string> words) {
   int status = 0;
   while (::waitpid(rank_process, &status, 0) < 0)
     if (errno != EINTR) throw_error<Failure>("cannot wait for {}: {}", words[0], std::strerror(errno));
-  // mpirun now ends this process by the signals' defaults.
+  // From here on the signals have their defaults, so mpirun can end this process.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_DFL);
-  if (WIFSIGNALED(status) && WTERMSIG(status) == passed_on) return 128 + passed_on;  // the run was told to end
+  if (WIFSIGNALED(status) && WTERMSIG(status) == passed_on) return 128 + passed_on;  // the run was asked to end
   if (WIFSIGNALED(status)) {
     const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
     write_stderr(fmt::format("heddle: rank {} was ended by signal {} ({})\n", rank != nullptr ? rank : "?",
@@ -150,7 +150,7 @@ void add_launch(CLI::App& app) {
                     "when a rank is killed or fails, let the others name it before the run is ended (the default); "
                     "without, the run ends at once, and each rank has one process less");
   command->add_flag("--dry-run", options->dry_run, "print the command for mpirun instead of running it");
-  command->add_flag("--as-rank", options->as_rank)->group("");  // what recovery puts before each rank's command
+  command->add_flag("--as-rank", options->as_rank)->group("");  // added before each rank's command for recovery
   command->add_option("command", launch.command, "after --: the command, and its arguments")
       ->required()
       ->type_name("COMMAND");

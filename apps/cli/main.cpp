@@ -21,7 +21,7 @@ int report(int exit_code, std::string_view message) {
   return exit_code;
 }
 
-// What the user asked for that is no command, with those that there are; else what CLI11 says of the error.
+// For an unknown command, lists the known ones; otherwise CLI11's own message.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
   std::string name = "heddle";
@@ -45,7 +45,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is then an error of write(), with a message
+  std::signal(SIGPIPE, SIG_IGN);  // so that a closed pipe is an error of write(), with a message
   CLI::App app{"heddle: an inference engine in which communication is part of the computation"};
   app.name("heddle");
   app.set_version_flag("--version", "heddle " HEDDLE_VERSION);

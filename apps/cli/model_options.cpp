@@ -22,7 +22,7 @@
 namespace heddle {
 namespace {
 
-// Of the weights that are made in memory, and not mapped from a file as they are.
+// Bytes of the weights that are created in memory instead of mapped from a file.
 std::uint64_t bytes_to_make(const ModelSource& source, bool synthetic, std::optional<DType> dtype) {
   std::uint64_t bytes = 0;
   for (const std::string_view name : source.names()) {
@@ -34,7 +34,7 @@ std::uint64_t bytes_to_make(const ModelSource& source, bool synthetic, std::opti
   return bytes;
 }
 
-// Better at once than at the hands of the system, minutes later.
+// Fails now, before the system's out-of-memory killer would, minutes later.
 void check_memory(const ModelSource& source, const ModelOptions& options, std::int64_t available) {
   if (available <= 0) return;
   const bool synthetic = parse_synthetic_name(options.model).has_value();
@@ -45,7 +45,7 @@ void check_memory(const ModelSource& source, const ModelOptions& options, std::i
                        synthetic ? "fewer layers (synth:NAME,layers=N)" : "--dtype auto, which maps them as stored");
 }
 
-// What a GPU's memory will hold.
+// The use of a GPU's memory.
 MemoryPlan plan_on(Device device, const ModelSource& source, const EngineOptions& engine, LoadOptions loading) {
   loading.device = device;
   std::size_t available = 0;
@@ -62,7 +62,7 @@ DeviceChoice choose(const ModelSource& source, const ModelOptions& options, cons
   DeviceChoice choice = choose_device(options.device, gpus, [&](Device device) -> std::string {
     try {
       plan = plan_on(device, source, engine, loading);
-    } catch (const Failure& failure) {  // a GPU that is there and does not answer
+    } catch (const Failure& failure) {  // a GPU that exists and does not answer
       return failure.what();
     }
     const std::string reason = why_too_large(*plan);
@@ -70,7 +70,7 @@ DeviceChoice choose(const ModelSource& source, const ModelOptions& options, cons
     return reason.empty() ? reason
                           : fmt::format("{} has too little memory for {}: {}", name_of(device), options.model, reason);
   });
-  // Or the wait for the CPU's tokens would be the only sign of it.
+  // Otherwise slow tokens would be the only sign of it.
   if (passed_over && choice.device.kind == DeviceKind::cpu) log_warning("{}; on the CPU", choice.reason);
   if (options.verbose && choice.device.kind == DeviceKind::cuda)
     write_stderr(fmt::format("heddle: on {} ({}): {}\n", name_of(choice.device), choice.reason, text_of(*plan)));

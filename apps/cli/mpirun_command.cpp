@@ -9,17 +9,17 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options, const Laun
   std::vector<std::string> words{surroundings.mpirun};
   const auto add = [&words](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
   if (surroundings.root) add({"--allow-run-as-root"});
-  // More ranks than cores are allowed; ranks then yield while they wait, and none is tied to a core.
+  // Allows more ranks than cores; ranks then yield while they wait, and are not bound to cores.
   add({"--oversubscribe", "--bind-to", "none", "-n", std::to_string(options.num_ranks)});
   if (!options.hosts.empty()) {
     add({"--host", options.hosts});
-    // Windows over TCP: `rdma`, the default, cannot; and `ob1` leaves the choice of the wire to btl.
+    // Windows over TCP: `rdma`, the default, does not support them; `ob1` leaves the choice of transport to btl.
     if (!surroundings.have_osc_choice)
       add({"--mca", "pml", "ob1", "--mca", "osc", "pt2pt", "--mca", "btl", "tcp,self"});
   }
   if (!options.interface.empty())
     add({"--mca", "btl_tcp_if_include", options.interface, "--mca", "oob_tcp_if_include", options.interface});
-  // No multicast over NVLink: it needs rights that shared machines do not give, and fails late where they are missing.
+  // No multicast over NVLink: it needs rights that shared machines do not grant, and fails late without them.
   add({"-x", "NCCL_NVLS_ENABLE=0", "-x", "NVSHMEM_DISABLE_NVLS=1", "-x", "TORCH_SYMM_MEM_DISABLE_MULTICAST=1"});
   for (const std::string& variable : surroundings.heddle_variables) add({"-x", variable});
   if (options.recovery) add({surroundings.program, "launch", "--as-rank", "--"});

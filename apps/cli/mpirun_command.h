@@ -1,4 +1,4 @@
-// The flags that mpirun needs here, so that nobody has to know them.
+// The flags that mpirun needs here, so that users need not know them.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@ namespace heddle {
 struct LaunchOptions {
   int num_ranks = 1;
   std::string hosts;      // "a,b:2": names with their numbers of slots; "": this machine
-  std::string interface;  // "eth0" or "10.0.0.0/24": where ranks reach each other; "": mpirun finds out
-  bool recovery = true;   // mpirun learns of a rank's death when the others have had time to name it
+  std::string interface;  // "eth0" or "10.0.0.0/24": the network between ranks; "": mpirun chooses
+  bool recovery = true;   // delay a rank's end, so that the others can name it before mpirun ends them
   std::vector<std::string> command;
 };
 
-// What the command depends on beside the options.
+// Inputs of the command beside the options.
 struct LaunchSurroundings {
   std::string mpirun;   // its path
   std::string program;  // this program's path
@@ -23,10 +23,10 @@ struct LaunchSurroundings {
   std::vector<std::string> heddle_variables;  // names of HEDDLE_... in the environment
 };
 
-// The words of the command, the first being mpirun's path. COMMAND "heddle" stands for this very program.
+// The words of the command, beginning with mpirun's path. COMMAND "heddle" stands for this program.
 std::vector<std::string> mpirun_command(const LaunchOptions& options, const LaunchSurroundings& surroundings);
 
-// As a line that a shell reads as these words.
+// Quotes the words as one line for a shell.
 std::string shell_line(const std::vector<std::string>& words);
 
 }  // namespace heddle

@@ -1,5 +1,5 @@
-// Options that are numbers, read strictly: the whole text, decimal, in range. (CLI11 itself takes "" for 0, "010" for
-// 8, and cuts what is too large.)
+// Numeric options with strict parsing: the whole text, decimal, in range. (CLI11 itself reads "" as 0 and "010" as 8,
+// and truncates large values.)
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -29,8 +29,8 @@ std::string describe(NumberRange<T> range) {
   return text;
 }
 
-// `target` is a T or an optional<T>; it is left alone where the option is not given. What is no number of that range is
-// a usage error that names the option and the range.
+// `target` is a T or an optional<T>; it is unchanged if the option is not given. Anything else than a number in the
+// range is a usage error that names the option and the range.
 template <class T, class Target>
 CLI::Option* add_number_option(CLI::App& command, const std::string& name, Target& target,
                                const std::string& description, NumberRange<T> range = {}) {

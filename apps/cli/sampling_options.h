@@ -1,4 +1,4 @@
-// The options that say how tokens are chosen, for the commands that generate.
+// The sampling options of the commands that generate.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class App;
 
 namespace heddle {
 
-// What the user asks for; what is not set is the model's own default.
+// The user's options; unset ones have the model's default.
 struct SamplingOptions {
   std::int64_t max_tokens = 256;
   std::optional<double> temperature;
@@ -28,12 +28,12 @@ struct SamplingOptions {
   std::vector<std::string> stop;
 };
 
-// --max-tokens (default: what `options` holds), --temperature, --top-k, --top-p, --min-p, --repetition-penalty,
+// --max-tokens (default: the value in `options`), --temperature, --top-k, --top-p, --min-p, --repetition-penalty,
 // --presence-penalty, --frequency-penalty, --seed and --stop. `options` must outlive `command`.
 void add_sampling_options(CLI::App& command, SamplingOptions& options);
 
-// What the folder asks for, overridden by what the user asks for; a random seed where none is given. Throws InputError
-// when a value is out of range or a stop string is empty.
+// The folder's defaults, overridden by the user's options; a random seed if none is given. Throws InputError when a
+// value is out of range or a stop string is empty.
 SamplingParams sampling_of(const SamplingOptions& options, const GenerationDefaults& defaults);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// heddle score: what a model makes of texts, as log-probabilities of their tokens and as perplexity.
+// heddle score: log-probabilities of texts' tokens under a model, and perplexity.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -31,7 +31,7 @@ namespace heddle {
 namespace {
 
 constexpr int kMaxSequences = 16;
-constexpr std::int64_t kLogitsBytes = std::int64_t{128} << 20;  // of one step, whatever the text's length
+constexpr std::int64_t kLogitsBytes = std::int64_t{128} << 20;  // per step, whatever the text's length
 constexpr int kMaxTokensPerStep = 512;
 constexpr int kMaxTop = 1000;
 
@@ -47,14 +47,14 @@ struct ScoreOptions {
 
 struct Text {
   std::vector<std::int32_t> tokens;
-  std::string where;                           // begins messages about it
-  std::vector<double> logprobs;                // one a token; NaN: none
-  std::vector<std::vector<TokenLogprob>> top;  // likeliest first, one list a token; empty where none are wanted
-  int windows_left = 0;                        // submitted and not done
+  std::string where;                           // begins messages about the text
+  std::vector<double> logprobs;                // one per token; NaN: none
+  std::vector<std::vector<TokenLogprob>> top;  // likeliest first, one list per token; empty if not requested
+  int windows_left = 0;                        // submitted and not finished
   bool all_submitted = false;
 };
 
-// The model's tokenizer, read when a text first needs it: a folder may have none where all lines are token ids.
+// The model's tokenizer, loaded when a text first needs it: a folder may have none if all lines are token ids.
 class LazyTokenizer {
  public:
   explicit LazyTokenizer(std::string model) : model_(std::move(model)) {}
@@ -62,7 +62,7 @@ class LazyTokenizer {
     if (!tokenizer_) tokenizer_ = load_tokenizer(model_);
     return *tokenizer_;
   }
-  // Null where the model has none.
+  // Null if the model has none.
   const Tokenizer* find() {
     if (!tokenizer_ && !std::exchange(searched_, true)) tokenizer_ = find_model_tokenizer(model_);
     return tokenizer_ ? &*tokenizer_ : nullptr;
@@ -86,7 +86,7 @@ std::vector<std::int32_t> tokens_of(const JsonField& object, LazyTokenizer& toke
   return ids;
 }
 
-// `action`, whose input errors then begin with `where` unless they do.
+// Runs `action`; its input errors begin with `where`.
 template <class Action>
 auto at(const std::string& where, Action action) {
   try {
@@ -173,7 +173,7 @@ std::string summary_of(const Text& text) {
   return fmt::format("{}: {} tokens, perplexity {:.6g}\n", text.where, text.tokens.size(), perplexity(text.logprobs));
 }
 
-// A line a token and, indented, each of its likeliest alternatives; then the perplexity.
+// One line per token and, indented, each of its likeliest alternatives; then the perplexity.
 std::string table_of(const Text& text, const Tokenizer& tokenizer) {
   const auto shown = [&](std::int32_t id) {
     return id < tokenizer.vocab_size() ? printable_text(tokenizer.token_text(id)) : std::string();
@@ -190,7 +190,7 @@ std::string table_of(const Text& text, const Tokenizer& tokenizer) {
   return table + fmt::format("perplexity {:.6g}\n", perplexity(text.logprobs));
 }
 
-// Scores texts window by window, as many at a time as the engine runs, and hands each on in order when it is done.
+// Scores texts window by window, as many at a time as the engine runs, and passes each on in order when it is finished.
 class Scorer {
  public:
   Scorer(Engine& engine, std::vector<Text>& texts, WindowSize size, int num_top)
@@ -210,7 +210,7 @@ class Scorer {
       for (; next_written_ < texts_.size() && done(texts_[next_written_]); ++next_written_) {
         progress_.hide();
         on_text(texts_[next_written_]);
-        texts_[next_written_] = {};  // a long file's results need not all be in memory
+        texts_[next_written_] = {};  // frees it: a large file's results need not fit into memory
       }
     }
   }
@@ -277,7 +277,7 @@ class Scorer {
   std::size_t next_submitted_ = 0;
   std::size_t next_written_ = 0;
   std::unordered_map<std::int64_t, Running> running_;
-  std::size_t num_scored_ = 0;  // tokens, of all texts
+  std::size_t num_scored_ = 0;  // tokens of all texts
   Progress progress_;
 };
 

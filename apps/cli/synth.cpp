@@ -1,4 +1,4 @@
-// heddle synth: a synthetic model as a folder that transformers, and whoever reads its files, can load.
+// heddle synth: writes a synthetic model as a folder that transformers and compatible programs can load.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ struct SynthOptions {
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
 };
 
-// With or without "synth:" before it; the options are another way to write what may follow it.
+// With or without a leading "synth:"; the options are an alternative to its suffix.
 SyntheticName name_of(const SynthOptions& options) {
   std::string text = options.name.starts_with("synth:") ? options.name : "synth:" + options.name;
   if (!options.layers.empty()) text += ",layers=" + options.layers;
@@ -38,10 +38,10 @@ SyntheticName name_of(const SynthOptions& options) {
   return *parse_synthetic_name(text);
 }
 
-// A folder that takes its name when it is complete. Without commit() it is removed.
+// A folder that gets its final name when it is complete. Without commit() it is removed.
 class PendingFolder {
  public:
-  // Throws InputError when `path` is there already, unless it is an empty folder; Failure when it cannot be made.
+  // Throws InputError when `path` exists, unless it is an empty folder; Failure when it cannot be created.
   explicit PendingFolder(const fs::path& path) : path_(path) {
     std::error_code error;
     const fs::file_status status = fs::status(path_, error);
@@ -103,7 +103,7 @@ void add_synth(CLI::App& app) {
       ->add_option("--max-shard-size", options->max_shard_bytes,
                    "Where a new file of weights begins: 500MB, 5GB (default), 2GiB")
       ->transform(CLI::AsSizeValue(true))
-      ->transform(CLI::Validator(  // comes before the one above, which takes -1 for the largest number
+      ->transform(CLI::Validator(  // runs before the one above, which reads -1 as the largest number
           [](std::string& size) { return size.starts_with('-') ? "expected a size, not " + size : std::string(); }, ""))
       ->type_name("SIZE");
   command->callback([options] { run(*options); });

@@ -14,7 +14,7 @@ namespace {
 void check_space(const std::filesystem::path& folder, std::uintmax_t needed) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(folder, error);
-  if (error || space.available >= needed) return;  // what cannot be told is found when writing
+  if (error || space.available >= needed) return;  // if unknown, writing will fail instead
   throw_error<Failure>("{}: {} are needed and {} are free; {} are missing", folder.parent_path().string(),
                        size_text(needed), size_text(space.available), size_text(needed - space.available));
 }

@@ -1,4 +1,4 @@
-// A synthetic model as a folder that transformers, and whoever reads its files, can load.
+// A synthetic model as a folder that transformers and compatible programs can load.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace heddle {
 
-// Writes config, tokenizer and weights into `folder`, which is there, with a progress bar on standard error; a new file
-// of weights begins at `max_shard_bytes`. Throws Failure when there is too little space or writing fails, Interrupted
-// (cli/commands.h) when a signal comes.
+// Writes config, tokenizer and weights into the existing `folder`, with a progress bar on standard error; a new file of
+// weights begins at `max_shard_bytes`. Throws Failure when space is short or writing fails, Interrupted
+// (cli/commands.h) after a signal.
 void write_synthetic_folder(const SyntheticModel& model, const std::filesystem::path& folder,
                             std::uint64_t max_shard_bytes, const InterruptGuard& interrupt);
 

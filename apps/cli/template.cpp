@@ -1,4 +1,4 @@
-// heddle template: what the model's chat template makes of a conversation, byte for byte.
+// heddle template: formats a conversation with the model's chat template, byte for byte.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>

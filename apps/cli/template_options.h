@@ -1,4 +1,4 @@
-// The options that choose a chat template and give it variables, and the conversations that it takes.
+// The options that choose a chat template and set its variables, and reading conversations.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,20 +15,20 @@ class App;
 namespace heddle {
 
 struct TemplateOptions {
-  std::optional<std::string> file;       // in place of the model's own template
+  std::optional<std::string> file;       // replaces the model's own template
   std::vector<std::string> assignments;  // NAME=JSON
 };
 
 // --chat-template and --set. `options` must outlive `command`.
 void add_template_options(CLI::App& command, TemplateOptions& options);
 
-// Throws InputError when there is no template, or it is malformed.
+// Throws InputError when there is no template, or when it is malformed.
 ModelChatTemplate load_template(const std::string& model, const TemplateOptions& options);
 
-// An object of what --set assigns. Throws InputError on what is not NAME=JSON.
+// The object of --set's assignments. Throws InputError on anything but NAME=JSON.
 nlohmann::ordered_json assigned_variables(const TemplateOptions& options);
 
-// Of a file, or of standard input where it is "-". Throws as read_input and parse_template_input do.
+// Reads a file, or standard input for "-". Throws as read_input and parse_template_input do.
 TemplateInput read_conversation(const std::string& file);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// heddle tokenize: text to ids and back, from the tokenizer's files alone.
+// heddle tokenize: text to ids and back, using the tokenizer's files only.
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
@@ -62,7 +62,7 @@ class Command {
  public:
   explicit Command(const TokenizeOptions& options) : options_(options), tokenizer_(load_tokenizer(options.model)) {}
 
-  // Everything is converted before anything is written.
+  // Converts everything before it writes anything.
   void run() {
     if (options_.text) {
       convert("--text", [&] { options_.decode ? decode(parse_ids(*options_.text)) : encode(*options_.text); });
@@ -82,7 +82,7 @@ class Command {
   }
 
  private:
-  // Says in an error which input it is about.
+  // Adds the name of the input to errors.
   template <class Conversion>
   static void convert(const std::string& where, Conversion conversion) {
     try {

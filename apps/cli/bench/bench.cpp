@@ -1,4 +1,4 @@
-// heddle bench: how fast this machine runs a model, against the machine's own limits and against peers.
+// heddle bench: speed of a model on this machine, compared with the machine's limits and with baselines.
 #include "cli/bench/bench.h"
 
 #include <CLI/CLI.hpp>
@@ -26,7 +26,7 @@ using nlohmann::ordered_json;
 
 constexpr int kMostContext = 1 << 20;
 
-// "1,8": whole numbers of the range, as strict as add_number_option.
+// "1,8": integers in the range, parsed as strictly as in add_number_option.
 void add_numbers_option(CLI::App& command, const std::string& name, std::vector<int>& target,
                         const std::string& description, NumberRange<int> range) {
   command
@@ -57,7 +57,7 @@ void add_batches_option(CLI::App& command, BenchOptions& options) {
                      {.min = 1, .max = 1024});
 }
 
-// "1x1024,16x4096": batch and context. To be added behind those two options.
+// "1x1024,16x4096": batch and context. Add it after those two options.
 void add_cases_option(CLI::App& command, BenchOptions& options) {
   command
       .add_option_function<std::string>(
@@ -111,7 +111,7 @@ void add_page_size_option(CLI::App& command, BenchOptions& options) {
 }
 
 void run(const std::string& kind, BenchResult (*benchmark)(const BenchOptions&), const BenchOptions& options) {
-  std::optional<PendingFile> file;  // opened now: what cannot be written must not be found hours later
+  std::optional<PendingFile> file;  // opened now, so that an unwritable file is reported before hours of measuring
   const bool to_file = options.json_file && !options.json_file->empty() && *options.json_file != "-";
   if (to_file) {
     if (std::error_code ignored; std::filesystem::is_directory(*options.json_file, ignored))

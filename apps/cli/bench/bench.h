@@ -1,4 +1,4 @@
-// heddle bench: its parts and what they share. One file a benchmark.
+// heddle bench: its benchmarks, one file each, and what they share.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,24 @@ struct BenchOptions {
   ModelOptions model;
   std::vector<int> batches{1};
   std::vector<int> contexts{0};
-  // Of decode and operator: (batch, context), in place of all pairs of the two above.
+  // decode and operator: (batch, context) pairs that replace the product of the two lists above.
   std::vector<std::pair<int, int>> cases;
   std::vector<int> prompts{512};  // bench prefill: tokens of each sequence
-  int tokens = 0;                 // 0: what the benchmark takes for it
-  int step_tokens = 0;            // bench prefill: of a step of all sequences; 0: what the engine takes
+  int tokens = 0;                 // 0: the benchmark's default
+  int step_tokens = 0;            // prefill: tokens in a step of all sequences; 0: the engine's default
   int repeats = 10;
-  std::vector<std::string> operators;    // bench operator; empty: all
-  int page_size = 0;                     // of decode, prefill and operator; 0: the engine's
-  std::string peer;                      // of decode, prefill, operator and load: "llama.cpp", "torch"; empty: none
-  std::string text_file;                 // bench tokenize
-  std::optional<std::string> json_file;  // set: JSON is wanted; empty: on standard output, instead of the table
+  std::vector<std::string> operators;  // bench operator; empty: all
+  int page_size = 0;                   // decode, prefill and operator; 0: the engine's default
+  std::string peer;       // the baseline of decode, prefill, operator and load: "llama.cpp", "torch"; empty: none
+  std::string text_file;  // bench tokenize
+  std::optional<std::string> json_file;  // set: write JSON; empty: to standard output, instead of the table
 };
 
-// What a benchmark found: fields of its own for the record, and a table for a person.
+// A benchmark's result: its own fields of the record, and a table for display.
 struct BenchResult {
   nlohmann::ordered_json fields;
   std::string table;
-  std::string failure;  // what is to be said after the table, as an error; empty: nothing
+  std::string failure;  // an error to print after the table; empty: none
 };
 
 BenchResult bench_decode(const BenchOptions& options);
@@ -44,7 +44,7 @@ BenchResult bench_load(const BenchOptions& options);
 BenchResult bench_tokenize(const BenchOptions& options);
 BenchResult bench_wafer(const BenchOptions& options);
 
-// Throws Interrupted when a signal has come.
+// Throws Interrupted after a signal.
 void stop_if_interrupted(const InterruptGuard& guard);
 
 }  // namespace heddle

@@ -1,4 +1,5 @@
-// bench collective: operation x size, on the ranks of a fabric, against the wire's floor and NCCL where it is there.
+// bench collective: operation x size, on the ranks of a fabric, compared with the wire's lower bound and, if available,
+// NCCL.
 #include "cli/bench/collective.h"
 
 #include <CLI/CLI.hpp>
@@ -31,11 +32,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Of one way to do a collective of one size: what every rank measured. The figures of record are the slowest rank's.
+// Measurements of one algorithm and one size on every rank. The slowest rank's figures are recorded.
 struct CallTimes {
   std::vector<double> samples;       // of this rank
   std::vector<double> rank_medians;  // of all ranks
-  int blocks = 0;                    // of a GPU, as GraphSamples has it
+  int blocks = 0;                    // per GPU, see GraphSamples
 
   double seconds() const { return *std::max_element(rank_medians.begin(), rank_medians.end()); }
   double skew() const {
@@ -49,7 +50,7 @@ double traffic_of(Collective collective, int ranks, double bytes) {
   return exchange_traffic(ranks, bytes);
 }
 
-// Whole packets for every rank's piece.
+// Rounds up to whole packets in every rank's piece.
 std::size_t rounded_size(std::size_t bytes, int ranks) {
   const std::size_t unit = 16 * static_cast<std::size_t>(ranks);
   return std::max(unit, bytes / unit * unit);
@@ -76,7 +77,7 @@ CommunicatorOptions workspace_options(const CollectiveBenchOptions& options, Dev
           .pipeline_bytes = options.pipeline_bytes};
 }
 
-// One rank of a bench.
+// One rank of a benchmark.
 class RankBench {
  public:
   RankBench(const CollectiveBenchOptions& options, Fabric& fabric, Stream& stream, const TunedStore& tuned)
@@ -90,12 +91,12 @@ class RankBench {
         all_medians_(sizeof(float) * static_cast<std::size_t>(fabric.size()), fabric.device()),
         cache_(on_gpu_ && options.cache == Cache::cold ? Buffer(kMoreThanCache, fabric.device()) : Buffer()) {
     if (options.register_heap) communicator_.vendor().register_heap();
-    fabric.meet();  // all is allocated before anybody waits
+    fabric.meet();  // all memory is allocated before any rank waits
   }
 
   Memory memory() const { return options_.memory.value_or(on_gpu_ ? Memory::symmetric : Memory::any); }
 
-  // By what the tables say, or as forced.
+  // Uses the tuned tables' choice, or the forced one.
   CallTimes measure(Collective collective, std::size_t bytes, const std::optional<Choice>& choice, int repeats) {
     communicator_.force(choice);
     used_ = communicator_.choose(collective, bytes, memory());
@@ -105,10 +106,10 @@ class RankBench {
     communicator_.force(choice);
     return communicator_.choose(collective, bytes, memory()) == choice;
   }
-  const Choice& used() const { return used_; }  // by the measurement before
+  const Choice& used() const { return used_; }  // of the previous measurement
   void use(Collective collective, const CutOffs& table) { communicator_.use(collective, table); }
 
-  // The buffers must be of the kind that is to be measured.
+  // Precondition: the buffers are of the kind to measure.
   CallTimes measure_vendor(Collective collective, std::size_t bytes) {
     return measure(bytes, {Algorithm::vendor}, options_.repeats,
                    [&](int i) { buffers_.call_vendor(collective, bytes, i); });
@@ -118,7 +119,7 @@ class RankBench {
   void check_all_reduce(std::size_t bytes) {
     communicator_.force(options_.forced);
     if (communicator_.choose(Collective::all_reduce, bytes, memory()).algorithm == Algorithm::vendor)
-      return;  // an order of its own
+      return;  // the operation has its own order
     buffers_.check_all_reduce(bytes, 1);
   }
 
@@ -127,7 +128,7 @@ class RankBench {
                                                   const TunedStore& tuned) {
     CommunicatorOptions all = workspace_options(options, fabric.device().kind);
     all.tuned = options.tune ? nullptr : &tuned;
-    // Calls are enqueued while the stream is held, so none may wait in the host.
+    // Calls are enqueued while the stream is held back, so no call may wait on the host.
     const bool in_stream = fabric.device().kind == DeviceKind::cpu && fabric.has(Capability::peer_addresses);
     all.checked_calls = in_stream ? CommunicatorOptions::kAsSuitsTheFabric : 0;
     return all;
@@ -138,7 +139,7 @@ class RankBench {
     return ranks;
   }
 
-  // Many of the small calls in a sample. A call by puts is many tasks, and all must fit into a CPU stream's queue.
+  // Small calls: many per sample. A call by puts is many tasks, and all must fit into a CPU stream's queue.
   int calls_of(std::size_t bytes, const Choice& choice) const {
     if (on_gpu_) return bytes <= (std::size_t{1} << 20) ? 20 : bytes <= (std::size_t{64} << 20) ? 6 : 2;
     if (bytes > (std::size_t{256} << 10)) return 1;
@@ -173,7 +174,7 @@ class RankBench {
   Communicator communicator_;
   CollectiveBuffers buffers_;
   Buffer own_median_, all_medians_;
-  Buffer cache_;  // is overwritten to clear a GPU's cache
+  Buffer cache_;  // overwritten to clear a GPU's cache
   Choice used_;
 };
 
@@ -191,7 +192,7 @@ std::vector<double> RankBench::of_all_ranks(double mine) {
   return seconds;
 }
 
-// What may be tried for a size: all that gives every lane something to do, and none of them very much.
+// The choices to try for a size: those that give every lane some work, and not too much.
 std::vector<Choice> candidates(Collective collective, std::size_t bytes, const Fabric& fabric) {
   if (!fabric.has(Capability::peer_addresses)) return {{Algorithm::put}};
   if (fabric.device().kind != DeviceKind::cuda) {
@@ -203,7 +204,7 @@ std::vector<Choice> candidates(Collective collective, std::size_t bytes, const F
   constexpr std::size_t kPollAtMost = std::size_t{8} << 20, kSmallBlocksAtMost = std::size_t{1} << 20;
   std::vector<Choice> all;
   const auto try_all = [&](Algorithm algorithm, std::size_t packets) {
-    constexpr std::size_t kMostEach = 32;  // packets of a lane
+    constexpr std::size_t kMostEach = 32;  // packets per lane
     for (const int blocks : {1, 2, 4, 8, 16, 32, 64})
       for (const int threads : {128, 256, 512}) {
         if (threads < 512 && (bytes > kSmallBlocksAtMost || algorithm == Algorithm::direct)) continue;
@@ -234,7 +235,7 @@ CutOffs tuned_table(RankBench& bench, Collective collective, std::span<const std
     for (const Choice& choice : candidates(collective, sizes[i], fabric)) {
       if (!bench.has_room_for(collective, sizes[i], choice)) continue;
       constexpr int kRepeats = 7;
-      const double seconds = bench.measure(collective, sizes[i], choice, kRepeats).seconds();  // all ranks decide alike
+      const double seconds = bench.measure(collective, sizes[i], choice, kRepeats).seconds();  // same on all ranks
       if (seconds >= best) continue;
       best = seconds;
       line.choice = choice;
@@ -300,7 +301,7 @@ void measure_size(RankBench& bench, const CollectiveBenchOptions& options, Fabri
     if (predicted) one["predicted_seconds"] = *predicted;
     row.push_back(predicted ? fmt::format("{:.2f}", *predicted * 1e6) : "-");
   }
-  if (fabric.has(Capability::vendor_collectives) && collective != Collective::barrier) {  // of which NCCL has none
+  if (fabric.has(Capability::vendor_collectives) && collective != Collective::barrier) {  // NCCL has no barrier
     const CallTimes nccl = bench.measure_vendor(collective, bytes);
     one["nccl"] = json_of(nccl);
     one["ratio_to_nccl"] = nccl.seconds() / ours.seconds();
@@ -312,13 +313,13 @@ void measure_size(RankBench& bench, const CollectiveBenchOptions& options, Fabri
   report.rows.push_back(std::move(row));
 }
 
-// Whether NCCL (2.28) has kernels for registered windows; the others run there as they do on plain memory. What is
-// more, a broadcast on windows that follows sends and receives on them hung or failed here (docs/notes/collectives.md).
+// Whether NCCL (2.28) has kernels for registered windows; other operations run as on ordinary memory. Also, a broadcast
+// on windows after sends and receives on them hung or failed here (docs/notes/collectives.md).
 bool gains_by_windows(std::string_view collective) {
   return collective == "all_reduce" || collective == "reduce_scatter" || collective == "all_gather";
 }
 
-// NCCL once more, on registered windows; the better of the two counts.
+// Measures NCCL again on registered windows; the better of the two counts.
 void measure_windows(RankBench& bench, CollectiveReport& report) {
   bench.use_vendor_windows();
   for (std::size_t i = 0; i < report.cases.size(); ++i) {
@@ -339,7 +340,7 @@ void measure_windows(RankBench& bench, CollectiveReport& report) {
   }
 }
 
-// What the user asked for and the fabric cannot; on every rank.
+// Throws, on every rank, for options that the fabric does not support.
 void require_possible(const CollectiveBenchOptions& options, const Fabric& fabric) {
   if (options.register_heap && !fabric.has(Capability::vendor_collectives))
     throw_error<InputError>("--register-heap needs NCCL, which the fabric {} does not have here", fabric.name());
@@ -356,7 +357,7 @@ void require_possible(const CollectiveBenchOptions& options, const Fabric& fabri
                                                            : ", whose ranks are GPUs");
 }
 
-// `keep` is told what there is after each collective.
+// `keep` receives the results so far after each collective.
 void bench_rank(const CollectiveBenchOptions& options, Fabric& fabric, Stream& stream, TunedStore& tuned,
                 FunctionRef<void(const CollectiveReport&)> keep) {
   require_possible(options, fabric);
@@ -391,17 +392,17 @@ std::size_t heap_bytes(const CollectiveBenchOptions& options) {
          (symmetric ? 2 * CollectiveBuffers::region_bytes(device, rounded_size(options.to_bytes, ranks)) : 0);
 }
 
-// The record of a run, as far as it has come.
+// The record of a run, including a partial one.
 class CollectiveRecord {
  public:
   explicit CollectiveRecord(const CollectiveBenchOptions& options)
       : options_(options), record_(bench_record("collective", {})) {
     for (const char* field : {"model", "threads", "dtype", "compute"}) record_.erase(field);
-    // Now, not after minutes of measuring, is the time to say that it cannot be written.
+    // Opened now, so that an unwritable file is reported before minutes of measuring.
     if (to_file()) PendingFile{*options.json_file};
   }
 
-  // Also into the file: who is stopped half-way keeps what was measured.
+  // Also writes the file, so that an interrupted run keeps its measurements.
   void take(const CollectiveReport& report) {
     record_["fabric"] = report.fabric;
     record_["ranks"] = report.ranks;
@@ -415,7 +416,7 @@ class CollectiveRecord {
 
   bool empty() const { return rows_.empty(); }
 
-  // For standard output: the table, or the JSON where that is asked for.
+  // For standard output: the table, or JSON if requested.
   std::string shown() const {
     if (options_.json_file && options_.json_file->empty()) return text();
     std::vector<std::vector<std::string>> rows = rows_;
@@ -446,7 +447,7 @@ void run_bench(const CollectiveBenchOptions& options) {
       if (fabric.rank() == 0) record.take(report);
     });
   });
-  if (!record.empty()) write_stdout(record.shown());  // else a rank other than 0, in a process of its own
+  if (!record.empty()) write_stdout(record.shown());  // empty on ranks other than 0, in processes of their own
 }
 
 // "4K", "16M", "1000": bytes.

@@ -1,4 +1,4 @@
-// bench collective: what is called, and how it is timed on the CPU.
+// bench collective: the calls, and their timing on the CPU.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -25,11 +25,12 @@
 namespace heddle {
 namespace {
 
-// So many bytes of distinct buffers, where one is smaller: more than the second-level cache of a GPU.
+// Total size of distinct buffers where one is smaller: more than the L2 cache of a GPU.
 constexpr std::size_t kRegionOnGpu = std::size_t{256} << 20;
 constexpr int kPairsOnCpu = 4;
 
-// Of rank `rank`: halves between -1 and 1, a function of the place, so that any rank can tell what a sum must be.
+// Input of rank `rank`: multiples of 1/2 between -1 and 1, a function of the index, so that any rank can compute the
+// expected sum.
 float value_at(int rank, std::size_t i) {
   std::uint32_t x = static_cast<std::uint32_t>(i) * 2654435761u + static_cast<std::uint32_t>(rank) * 0x9e3779b9u;
   x ^= x >> 15;
@@ -147,7 +148,7 @@ void CollectiveBuffers::call_vendor(Collective collective, std::size_t bytes, in
 
 void CollectiveBuffers::check_all_reduce(std::size_t bytes, int i) {
   const std::size_t size = size_of(dtype_), count = bytes / size;
-  std::vector<std::byte> got(bytes, std::byte{0x5a});  // and not what an earlier call has left
+  std::vector<std::byte> got(bytes, std::byte{0x5a});  // differs from what an earlier call may have left
   const auto [in, out] = pair(bytes, i);
   enqueue_copy(stream_, out, got.data(), bytes);
   call(Collective::all_reduce, bytes, i);
@@ -173,7 +174,7 @@ void CollectiveBuffers::check_all_reduce(std::size_t bytes, int i) {
 
 namespace {
 
-// Whatever happens, the stream's worker is let go and done before what it refers to is gone.
+// In any case, releases the stream's worker and waits for it before what it refers to is destroyed.
 struct LetGo {
   std::atomic<bool>& go;
   Stream& stream;
@@ -182,7 +183,7 @@ struct LetGo {
     go = true;
     try {
       stream.synchronize();
-    } catch (const std::exception&) {  // thrown already, by what ended the measurement
+    } catch (const std::exception&) {  // the error that ended the measurement has already been thrown
     }
   }
 };
@@ -191,7 +192,7 @@ struct LetGo {
 
 double seconds_per_call(Communicator& communicator, Stream& stream, int calls, FunctionRef<void(int)> call) {
   using Clock = std::chrono::steady_clock;
-  // Few calls fit into the queue whole: the worker then starts when all are there, and never sleeps between them.
+  // If all calls fit into the queue, the worker starts when all are enqueued, and never sleeps between them.
   std::atomic<bool> go = calls == 1;
   Clock::time_point begin, end;
   const LetGo let_go{go, stream};

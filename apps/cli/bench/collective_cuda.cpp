@@ -1,4 +1,4 @@
-// bench collective: how it is timed on GPUs.
+// bench collective: timing on GPUs.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -43,14 +43,14 @@ class TimedGraph {
 
   void launch() { check(cudaGraphLaunch(executable_, stream_)); }
 
-  // Of the last launch, which is done.
+  // Of the last launch, which must have completed.
   double seconds() const {
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, begin_, end_));
     return static_cast<double>(milliseconds) * 1e-3;
   }
 
-  // By the driver's own function: the runtime knows no kernels of NCCL's.
+  // Uses the driver API: the runtime does not know NCCL's kernels.
   int most_blocks() const {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found{};
@@ -96,7 +96,7 @@ GraphSamples graph_samples(Communicator& communicator, Stream& stream, int calls
     measured.blocks = graph.most_blocks();
     fabric.synchronize(stream);
     fabric.meet();
-    for (int sample = -2; sample < samples; ++sample) {  // two to warm up
+    for (int sample = -2; sample < samples; ++sample) {  // two warm-up samples
       graph.launch();
       fabric.synchronize(stream);
       if (sample >= 0) measured.seconds.push_back(graph.seconds() / calls);

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The few functions of NVML, the driver's own library, that tell clocks; found when the program runs.
+// The functions of NVML, the driver's management library, that report clocks; loaded at run time.
 class Nvml {
  public:
   Nvml() : library_(::dlopen("libnvidia-ml.so.1", RTLD_NOW)) {
@@ -34,7 +34,7 @@ class Nvml {
     if (library_ != nullptr) ::dlclose(library_);
   }
 
-  // Of the GPU with this number, by NVML's order, which is CUDA's on machines of equal GPUs.
+  // The GPU's number in NVML's order, which equals CUDA's on machines with equal GPUs.
   ordered_json clocks(int index) const {
     auto* const handle_of = symbol<int (*)(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2");
     auto* const clock = symbol<int (*)(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
@@ -80,7 +80,7 @@ double BenchDevice::read_gbps() {
     if (on_gpu()) {
       constexpr int kPasses = 5;
       if (!probe_) probe_ = std::make_unique<GpuReadProbe>(device());
-      probe_->gbps();  // where another process ran last, the first pass pays for the change
+      probe_->gbps();  // the first pass after another process has run is slower
       std::vector<double> passes(kPasses);
       for (double& pass : passes) pass = probe_->gbps();
       return median(passes);

@@ -1,5 +1,5 @@
-// The device that a bench runs on, and how work in its stream is timed: on the CPU by the clock, on a GPU by events
-// inside a CUDA graph.
+// The device of a benchmark, and the timing of work in its stream: by the clock on the CPU, by events inside a CUDA
+// graph on a GPU.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ class GpuReadProbe;
 
 class BenchDevice {
  public:
-  // `threads`: of the CPU. Throws Failure when the device is not there.
+  // `threads`: CPU threads. Throws Failure when the device does not exist.
   BenchDevice(Device device, int threads);
   ~BenchDevice();
 
@@ -27,22 +27,22 @@ class BenchDevice {
   bool on_gpu() const { return device().kind == DeviceKind::cuda; }
   Stream& stream() { return *stream_; }
 
-  // The rate of reading the device's memory, now; GB/s. On a GPU the buffer that is read is allocated by the first
-  // call.
+  // Measures the read bandwidth of the device's memory now; GB/s. On a GPU the first call allocates the buffer that it
+  // reads.
   double read_gbps();
 
-  // The largest cache: what is read again before as much else was read may not have come from memory. 0: unknown.
+  // The largest cache. Data read again before this many other bytes were read may come from the cache. 0: unknown.
   std::size_t cache_bytes() const { return cache_bytes_; }
 
-  // The rate of arithmetic, FLOP/s: on a GPU of a product of 8192 x 8192 matrices of this dtype by the operator
-  // `linear`, measured at the first call; on the CPU of float32 in registers, measured now.
+  // Peak arithmetic, FLOP/s. On a GPU: of a GEMM of 8192 x 8192 matrices of this dtype by the operator `linear`,
+  // measured at the first call. On the CPU: of float32 in registers, measured now.
   double flops_limit(DType dtype);
 
-  // What runs the calls once, waits, and returns the seconds of one. `call(i)`, 0 <= i < calls, enqueues; on a GPU all
-  // calls are captured here, in one graph, and nothing of the host lies between them.
+  // Returns a function that runs the calls once, waits, and returns the seconds per call. `call(i)`, 0 <= i < calls,
+  // enqueues call i. On a GPU this captures all calls in one graph, so there is no host work between them.
   std::function<double()> timer(int calls, std::function<void(int)> call);
 
-  // Seconds a call of each sample, after runs that are not counted.
+  // Seconds per call of each sample, after warm-up runs.
   std::vector<double> seconds_per_call(int calls, int samples, std::function<void(int)> call);
 
   int threads() const { return threads_; }
@@ -56,16 +56,16 @@ class BenchDevice {
   std::map<DType, double> matrix_rates_;
 };
 
-// What a record says of a GPU: name, memory, driver, and the clocks of now. Null on the CPU.
+// The fields of a record for a GPU: name, memory, driver, and current clocks. Null on the CPU.
 nlohmann::ordered_json gpu_record(Device device);
 
-// What a table is headed by: the device, the weights' dtype and, where there is one, the peer by its hello.
+// The heading of a table: the device, the weights' dtype and, if there is one, the baseline from its hello.
 std::string conditions_text(const BenchDevice& device, DType weights, const nlohmann::json* hello);
 
-// Tokens in a page of the engine's cache there (engine/engine.h).
+// Tokens in a page of the engine's cache on that device (engine/engine.h).
 int default_page_size(Device device);
 
-// Defined only in builds with CUDA: BenchDevice::timer of a CUDA stream.
+// Defined only in builds with CUDA: BenchDevice::timer for a CUDA stream.
 std::function<double()> graph_timer(Stream& stream, int calls, const std::function<void(int)>& call);
 
 }  // namespace heddle

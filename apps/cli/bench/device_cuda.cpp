@@ -1,4 +1,4 @@
-// How a bench is timed on a GPU.
+// Timing on a GPU.
 #include <memory>
 
 #include "base/cuda_call.h"
@@ -24,7 +24,7 @@ class CallGraph {
       for (int i = 0; i < calls; ++i) call(i);
       check_bench(cudaEventRecordWithFlags(end_, stream_, cudaEventRecordExternal));
     } catch (...) {
-      cudaStreamEndCapture(stream_, &graph_);  // or the stream could not be used, not even to end it
+      cudaStreamEndCapture(stream_, &graph_);  // or the stream would be unusable, and could not even be destroyed
       cudaGetLastError();
       release();
       throw;
@@ -39,7 +39,7 @@ class CallGraph {
 
   void launch() { check_bench(cudaGraphLaunch(executable_, stream_)); }
 
-  double seconds() const {  // of the last launch, which is done
+  double seconds() const {  // of the last launch, which must have completed
     float milliseconds = 0;
     check_bench(cudaEventElapsedTime(&milliseconds, begin_, end_));
     return static_cast<double>(milliseconds) * 1e-3;

@@ -29,8 +29,8 @@ struct FlagBenchOptions {
   std::optional<std::string> json_file;
 };
 
-// Seconds of a round between rank 0 and each other in turn, as rank 0's host sees it; of `rounds` in one task, so what
-// it takes to start one is spread over all of them.
+// Ping-pong latency of a flag between rank 0 and each other rank, one rank after the other, measured on rank 0's host.
+// One task runs `rounds` round trips, which spreads its launch cost over all of them.
 class FlagBench {
  public:
   FlagBench(const FlagBenchOptions& options, Fabric& fabric, Stream& stream)
@@ -44,7 +44,7 @@ class FlagBench {
   std::vector<double> with(int other) {
     std::vector<double> samples;
     std::uint64_t earlier = 0;
-    for (int sample = -2; sample < options_.repeats; ++sample) {  // two to warm up
+    for (int sample = -2; sample < options_.repeats; ++sample) {  // two warm-up samples
       fabric_.barrier(stream_);
       fabric_.synchronize(stream_);
       const auto begin = std::chrono::steady_clock::now();
@@ -81,7 +81,7 @@ class FlagBench {
   const FlagBenchOptions& options_;
   Fabric& fabric_;
   Stream& stream_;
-  std::uint64_t* flags_;  // one a pair
+  std::uint64_t* flags_;  // one per pair
   bool inside_;
 };
 
@@ -89,7 +89,7 @@ void run_flag_bench(const FlagBenchOptions& options) {
   ordered_json record = bench_record("flag", {});
   for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
   const bool to_file = options.json_file && !options.json_file->empty();
-  if (to_file) PendingFile{*options.json_file};  // now is the time to say that it cannot be written
+  if (to_file) PendingFile{*options.json_file};  // an unwritable file is reported now
   std::vector<std::vector<std::string>> rows{{"ranks", "there and back, us", "p10", "p90"}};
   run_ranks(options.fabric, options.ranks, {}, [&](Fabric& fabric, Stream& stream) {
     if (options.order == Order::relaxed) require_capability(fabric, Capability::peer_addresses, "--order relaxed");

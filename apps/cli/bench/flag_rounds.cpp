@@ -1,4 +1,4 @@
-// bench flag: the rounds themselves; the CUDA compiler's where there is one.
+// bench flag: the round trips; compiled by the CUDA compiler in builds with CUDA.
 #include "cli/bench/flag.h"
 #include "device/enqueue_body.h"
 #include "device/one_sided.h"

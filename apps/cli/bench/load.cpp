@@ -1,4 +1,4 @@
-// bench load: how long a user waits for the first token of a model whose files the page cache holds.
+// bench load: time to the first token of a model whose files are in the page cache.
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct LoadTimes {
   std::vector<double> open, weights, load, first_step, total;
 };
 
-// What a GPU's weights cannot arrive sooner than: seconds to read what is stored, by as many threads as load it, and
+// Lower bound for loading a GPU's weights: seconds to read the stored bytes with as many threads as the loader has, and
 // to copy as many bytes from pinned memory.
 struct UploadFloor {
   std::vector<double> read, copy;
@@ -53,7 +53,8 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// A made-up model is written to a folder, since loading it is what is measured; this removes it at the end.
+// A synthetic model is first written to a folder, because the benchmark measures loading from files; this removes the
+// folder at the end.
 class WrittenModel {
  public:
   WrittenModel(const SyntheticName& name, const InterruptGuard& interrupt) {
@@ -88,7 +89,7 @@ class WrittenModel {
   std::filesystem::path folder_;
 };
 
-// Config, tensors' places and, where there is one, the tokenizer; weights and caches; one step.
+// Config, tensor headers and, if there is one, the tokenizer; weights and caches; one step.
 void load_once(const ModelOptions& model, int threads, LoadTimes* times) {
   const auto begin = Clock::now();
   const std::unique_ptr<ModelSource> source = open_model(model.model);
@@ -164,7 +165,7 @@ double seconds_to_copy(std::size_t size_bytes, Device device) {
 
 BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
   ModelOptions model = options.model;
-  // Before gigabytes are written for a device that is not there.
+  // Checked before gigabytes are written for a missing device.
   const Device device = device_of(*open_model(model.model), model);
   std::optional<WrittenModel> written;
   if (const auto synthetic = parse_synthetic_name(model.model)) {
@@ -173,7 +174,7 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
   }
   const int threads = num_threads(model, discover_cpu().usable_threads);
   const std::unique_ptr<ModelSource> source = open_model(model.model);
-  load_once(model, threads, nullptr);  // files into the page cache
+  load_once(model, threads, nullptr);  // brings the files into the page cache
   std::optional<BenchPeer> peer;
   if (!options.peer.empty()) {
     peer.emplace(options.peer);
@@ -189,7 +190,7 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
   }
   LoadTimes times;
   UploadFloor floor;
-  constexpr int kMostReaders = 12;  // as weights/weight_upload.cpp has
+  constexpr int kMostReaders = 12;  // as in weights/weight_upload.cpp
   const bool on_gpu = device.kind == DeviceKind::cuda;
   std::vector<double> peer_seconds;
   for (int i = 0; i < options.repeats; ++i) {
@@ -250,7 +251,7 @@ BenchResult bench_load(const BenchOptions& options) {
   try {
     return measure(options, guard);
   } catch (const std::exception&) {
-    stop_if_interrupted(guard);  // Ctrl-C ends the peer too, which is then no failure
+    stop_if_interrupted(guard);  // Ctrl-C also ends the baseline; that is not a failure of it
     throw;
   }
 }

@@ -1,4 +1,4 @@
-// bench decode and bench prefill: a model's steps, in turns with what bounds them and with a peer.
+// bench decode and bench prefill: a model's steps, interleaved with probes of the machine's limits and with a baseline.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -29,11 +29,11 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 using Strings = std::vector<std::string>;
 
-constexpr double kFewAgree = 0.9;  // of argmax, which near-ties in bfloat16 may turn
+constexpr double kFewAgree = 0.9;  // fraction of equal argmax; near-ties in bfloat16 may differ
 
 enum class Kind : std::uint8_t { decode, prefill };
 
-// Of matrices, in one sample; and of attention, scores and sums.
+// FLOPs of one sample: of matmuls, and of attention's scores and sums.
 struct Arithmetic {
   double linear = 0;
   double attention = 0;
@@ -41,9 +41,10 @@ struct Arithmetic {
 };
 
 struct CaseSamples {
-  std::vector<double> seconds;  // of a sample
+  std::vector<double> seconds;  // per sample
   std::vector<double> peer_seconds;
-  std::vector<double> limits;  // GB/s of memory just before; of arithmetic GFLOP/s, on a GPU those of the run
+  // Memory: GB/s just before the sample. Arithmetic: GFLOP/s, on a GPU measured once a run.
+  std::vector<double> limits;
 };
 
 int default_step_tokens(Device device) {
@@ -71,7 +72,7 @@ std::vector<StepCase> decode_cases(const BenchOptions& options) {
   return cases;
 }
 
-// `step_tokens`: at most, in a step of all sequences.
+// `step_tokens`: maximum in a step of all sequences.
 std::vector<StepCase> prefill_cases(const BenchOptions& options, int step_tokens) {
   std::vector<StepCase> cases;
   for (const int context : options.contexts)
@@ -193,17 +194,17 @@ class ModelBench {
 
   CaseSamples take_turns() {
     CaseSamples samples;
-    // Before all samples: it takes a GPU to its power limit, where what comes next is slower.
+    // Before all samples: it takes a GPU to its power limit, which slows down what follows.
     if (kind_ == Kind::prefill && operators_) device_->flops_limit(runner_->shape().dtype);
     runner_->sample();
     if (peer_) peer_->sample();
     for (int i = 0; i < options_.repeats; ++i) {
       stop_if_interrupted(guard_);
-      // On a GPU the probe also brings this process back: what runs first after another process's turn takes 0.2 ms
-      // more.
+      // On a GPU the probe also switches back to this process: the first work after another process's turn takes 0.2 ms
+      // longer.
       const double read_gbps = kind_ == Kind::decode || operators_ ? device_->read_gbps() : 0;
       samples.limits.push_back(kind_ == Kind::decode ? read_gbps : device_->flops_limit(runner_->shape().dtype) / 1e9);
-      if (!operators_) std::this_thread::sleep_for(kPeerSettle);  // a GPU's probe leaves no threads that spin
+      if (!operators_) std::this_thread::sleep_for(kPeerSettle);  // a GPU's probe leaves no spinning threads
       samples.seconds.push_back(runner_->sample());
       if (!peer_) continue;
       std::this_thread::sleep_for(kPeerSettle);
@@ -213,7 +214,7 @@ class ModelBench {
     return samples;
   }
 
-  // That what was timed was computed: numbers, and the peer's where there is one.
+  // Checks that the timed work was computed: logits are finite, and match the baseline's if there is one.
   ordered_json compare_logits() {
     const StepLogits ours = runner_->logits();
     if (!ours.finite) throw Failure("the logits of the timed steps are not finite: nothing of this run counts");
@@ -247,8 +248,8 @@ class ModelBench {
     return check;
   }
 
-  // Where a GPU's step goes: each operator of the step alone, in the step's shapes, from a graph of calls on distinct
-  // operands; what the step took more than all of them is gaps (less than 0 where operators overlap).
+  // Breaks down a GPU's step: times each operator of the step alone, in the step's shapes, from a graph of calls on
+  // distinct operands. The rest of the step is gaps (less than 0 where operators overlap).
   void report_operators(const StepCase& one, double seconds, ordered_json& result) {
     OperatorStep step{.config = parse_llama_config(source_->config()),
                       .dtype = runner_->shape().dtype,
@@ -358,7 +359,7 @@ class ModelBench {
   std::unique_ptr<ModelSource> source_;
   ModelDescription description_;
   ContextFill fill_ = ContextFill::computed;
-  std::string fingerprint_;  // of the model, for a peer
+  std::string fingerprint_;  // of the model, for the baseline
   std::optional<BenchPeer> peer_;
   std::unique_ptr<BenchDevice> device_;
   std::unique_ptr<StepRunner> runner_;
@@ -371,7 +372,7 @@ BenchResult bench_steps(const BenchOptions& options, Kind kind) {
   try {
     return ModelBench(options, kind, guard).run();
   } catch (const std::exception&) {
-    stop_if_interrupted(guard);  // Ctrl-C ends the peer too, which is then no failure
+    stop_if_interrupted(guard);  // Ctrl-C also ends the baseline; that is not a failure of it
     throw;
   }
 }

@@ -32,7 +32,7 @@ void* Operands::upload(const void* bytes, std::size_t size_bytes) {
 const std::byte* Operands::pattern(DType dtype, double deviation) {
   Buffer& pattern = patterns_[{dtype, deviation}];
   if (pattern.data() != nullptr) return pattern.data();
-  std::vector<std::byte> values(2 * kPatternElements * size_of(dtype));  // twice, so that a piece may begin anywhere
+  std::vector<std::byte> values(2 * kPatternElements * size_of(dtype));  // twice, so that a slice may begin anywhere
   const SyntheticTensor recipe{.key = synthetic_key("bench", "operands"),
                                .scale = static_cast<float>(deviation / kUnitDeviation)};
   fill_synthetic(recipe, 0, kPatternElements, dtype, values.data());

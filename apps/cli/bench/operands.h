@@ -1,5 +1,5 @@
-// Operands for a bench of operators: memory on its device, filled with random numbers, and copies of rows on the host
-// for comparison.
+// Operands for operator benchmarks: device memory filled with random numbers, and copies of rows on the host for
+// comparison.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace heddle {
 
-// Owns all that it hands out. Values are those of synthetic_values.h, never zeros, in a pattern of some millions that
-// is laid out anew, at another start, for each megabyte or so.
+// Owns all operands. Values are those of synthetic_values.h, never zero, from a pattern of some millions that is copied
+// with another offset for each megabyte or so.
 class Operands {
  public:
   explicit Operands(Stream& stream) : stream_(stream) {}
@@ -24,7 +24,7 @@ class Operands {
   Stream& stream() { return stream_; }
 
   Tensor tensor(std::int64_t rows, std::int64_t columns, DType dtype, double deviation = 1);
-  Weight weight(std::int64_t out_features, std::int64_t in_features, DType dtype);  // of deviation 1/sqrt(in_features)
+  Weight weight(std::int64_t out_features, std::int64_t in_features, DType dtype);  // deviation 1/sqrt(in_features)
   void* random(std::size_t count, DType dtype, double deviation);
   void* zeros(std::size_t size_bytes);
   template <class T>
@@ -43,11 +43,11 @@ class Operands {
   std::uint64_t next_start_ = 0;
 };
 
-// Rows on the host, one after the other.
+// Rows on the host, contiguous.
 class HostRows {
  public:
   HostRows(std::int64_t rows, std::int64_t columns, DType dtype);
-  // Copies of these rows of `tensor`, in its dtype. Waits for the stream.
+  // Copies these rows of `tensor`, in its dtype. Waits for the stream.
   HostRows(Stream& stream, const Tensor& tensor, std::span<const std::int64_t> rows);
   HostRows(Stream& stream, const Weight& weight, std::span<const std::int64_t> rows);
 
@@ -64,7 +64,7 @@ class HostRows {
   std::vector<std::byte> data_;
 };
 
-// Up to `most` of [0, count), evenly spaced, the first and the last among them.
+// Up to `most` indices of [0, count), evenly spaced, including the first and the last.
 std::vector<std::int64_t> sampled(std::int64_t count, std::int64_t most);
 
 // |got - wanted| / |wanted|, Euclidean; infinite where a number is not finite.

@@ -69,7 +69,7 @@ struct Pipe {
   int release(int end) { return std::exchange(ends[end], -1); }
 };
 
-// What remains of the deadline, for poll().
+// The rest of the time until the deadline, for poll().
 int milliseconds_until(const Deadline& deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.time() - Deadline::Clock::now());
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000'000));
@@ -101,7 +101,7 @@ BenchPeer::BenchPeer(const std::string& name) : name_(name) {
   in_ = to.release(1);
   out_ = from.release(0);
   ::close(to.release(0));
-  ::close(from.release(1));  // or the end of the peer would not be the end of what it says
+  ::close(from.release(1));  // otherwise the end of the baseline would not end its output
   ::fcntl(in_, F_SETFL, O_NONBLOCK);
   try {
     hello_ = receive(kHelloLimit).at("hello");
@@ -186,7 +186,7 @@ nlohmann::json BenchPeer::receive(std::chrono::seconds limit) {
     const int ready = ::poll(&readable, 1, milliseconds_until(deadline));
     if (ready == 0) throw_error<Timeout>("peer {}: no answer for {} s", name_, limit.count());
     if (ready < 0) {
-      if (errno == EINTR) continue;  // the caller looks for signals between its requests
+      if (errno == EINTR) continue;  // the caller checks for signals between its requests
       fail("poll failed");
     }
     char bytes[65536];

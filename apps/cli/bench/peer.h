@@ -1,5 +1,5 @@
-// A peer: another program that runs the same model in the same shapes, in turns with Heddle. bench/README.md has the
-// protocol.
+// A baseline: another program that runs the same model in the same shapes, interleaved with Heddle. (Names in the code
+// say "peer".) bench/README.md has the protocol.
 #pragma once
 
 #include <sys/types.h>
@@ -12,25 +12,25 @@
 
 namespace heddle {
 
-// Its adapter is bench/peers/NAME.py ('.' and '-' in NAME written '_'), of $HEDDLE_PEERS or of the source tree, run by
+// Its adapter is bench/peers/NAME.py ('.' and '-' in NAME become '_') in $HEDDLE_PEERS or the source tree, run by
 // $HEDDLE_PEER_PYTHON or python3.
 class BenchPeer {
  public:
-  // Starts it and hears its hello. Throws InputError when there is no such adapter, Failure when it cannot be run.
+  // Starts it and reads its hello. Throws InputError when there is no such adapter, Failure when it cannot be run.
   explicit BenchPeer(const std::string& name);
   BenchPeer(const BenchPeer&) = delete;
   BenchPeer& operator=(const BenchPeer&) = delete;
-  ~BenchPeer();  // tells it to end, and ends it when it does not
+  ~BenchPeer();  // asks it to end, and kills it if it does not
 
   const nlohmann::json& hello() const { return hello_; }  // {"name", "version", "settings"}
 
-  // Sends one line, returns the answer. Throws Failure with the end of the peer's standard error when it fails or ends;
-  // Timeout when there is no answer in time.
+  // Sends one line, returns the answer. Throws Failure, with the end of the baseline's standard error, when it fails or
+  // ends; Timeout when no answer comes in time.
   nlohmann::json ask(const nlohmann::json& request, std::chrono::seconds limit);
 
-  // Has it get ready for a case, which may take an hour where it has to convert a model first; returns what it says.
+  // Lets it prepare a case, which may take an hour if it must convert a model first; returns its answer.
   nlohmann::json prepare(const nlohmann::json& one);
-  // The seconds of a sample of the last case. Throws Failure when they are no positive number.
+  // The seconds of a sample of the last case. Throws Failure unless they are a positive number.
   double sample();
 
  private:
@@ -41,19 +41,19 @@ class BenchPeer {
 
   std::string name_;
   pid_t process_ = -1;
-  int in_ = -1;   // the peer's standard input
+  int in_ = -1;   // the baseline's standard input
   int out_ = -1;  // its standard output
   int err_ = -1;  // its standard error, a file
   std::string pending_;
   nlohmann::json hello_;
 };
 
-// Between what is timed of one side and of the other: until the threads of the first have stopped spinning.
+// The pause between timing one side and the other: until the threads of the first have stopped spinning.
 inline constexpr std::chrono::milliseconds kPeerSettle{20};
 inline constexpr std::chrono::seconds kPeerSampleLimit{600};
 
-// What a copy of the model in another format depends on, as a short text: config, tensors, and a part of each one's
-// values. A peer that keeps such copies tells by it whether one is still of this model.
+// A short text that identifies a model for copies of it in other formats: from config, tensors, and a part of each
+// tensor's values. A baseline that caches such copies uses it to check that a copy still matches.
 std::string fingerprint_of(const ModelSource& model);
 
 }  // namespace heddle

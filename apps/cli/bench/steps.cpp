@@ -18,9 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kPrefillTokens = 512;  // in a step while contexts are computed
+constexpr int kPrefillTokens = 512;  // per step while contexts are computed
 constexpr int kNumProbes = 256;
-constexpr int kContextSequence = -1;  // whose tokens all contexts have
+constexpr int kContextSequence = -1;  // the sequence number of the tokens that all contexts share
 constexpr std::uint64_t kSeed = 4;
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
@@ -136,8 +136,8 @@ void StepRunner::compute_context() {
   executor_.run(copies);
 }
 
-// The pages of the first sequence are made on the host and copied to all layers and sequences; what of them lies beyond
-// the context is never read before the steps have written it.
+// Generates the pages of the first sequence on the host and copies them to all layers and sequences. Values beyond the
+// context are never read before the steps have written them.
 void StepRunner::make_up_context() {
   if (case_.context == 0) return;
   const KvPages& kv = executor_.kv_pages();
@@ -169,7 +169,7 @@ void StepRunner::make_up_context() {
           enqueue_copy(stream,
                        half_of(layer) + static_cast<std::size_t>(sequence * pages_per_sequence_) * kv.bytes_per_page(),
                        half_of(0), bytes);
-    stream.synchronize();  // before `made` holds the other half
+    stream.synchronize();  // before `made` receives the other half
   }
 }
 

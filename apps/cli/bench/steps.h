@@ -1,4 +1,4 @@
-// Steps of a model with nothing around them: no scheduler, no sampling. What is timed of Heddle.
+// Steps of a model without scheduler and sampling: the part of Heddle that is timed.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@
 
 namespace heddle {
 
-// What one sample computes: `num_steps` steps, each with `step_tokens` new tokens for each of `batch` sequences that
-// have `context` tokens before the first step. All of them begin with the same random context; the tokens after it are
-// random and each sequence's own.
+// The work of one sample: `num_steps` steps, each with up to `step_tokens` new tokens for each of `batch` sequences,
+// which have `context` tokens before the first step. All sequences share the same random context; the tokens after it
+// are random and differ between sequences.
 struct StepCase {
   int batch = 1;
   int context = 0;
-  int num_tokens = 1;   // of each sequence, in all steps together
-  int step_tokens = 1;  // at most, in one step of one sequence
+  int num_tokens = 1;   // per sequence, in all steps together
+  int step_tokens = 1;  // at most, per sequence and step
 
   int length() const { return context + num_tokens; }
 };
 
-// How a context comes into the cache.
+// How the context's keys and values get into the cache.
 enum class ContextFill {
   computed,  // by the model, from its tokens
-  random     // keys and values made up, the same for all layers and sequences, in memory of their own: at once
+  random     // synthetic keys and values, equal for all layers and sequences, in separate memory: fast
 };
 
 // Element `dim` of the key (half 0) or value (half 1) of a head at a position is synthetic_value({kContextKey,
@@ -35,30 +35,30 @@ enum class ContextFill {
 inline constexpr SyntheticKey kContextKey = synthetic_key("bench", "context");
 inline constexpr std::int64_t kContextPositions = std::int64_t{1} << 20;
 
-// Tokens computed by nobody's choice: a function of the sequence and the position, never out of the vocabulary.
+// A pseudo-random token: a function of the sequence and the position, always within the vocabulary.
 std::int32_t random_token(int sequence, int position, std::int64_t vocab_size);
 
-// What the peer must compute, too: {"batch", "context", "context_tokens": [ids], "input_tokens": [[ids] of each]}.
+// The input of a baseline: {"batch", "context", "context_tokens": [ids], "input_tokens": [[ids] of each]}.
 nlohmann::json tokens_json(const StepCase& shape, std::int64_t vocab_size);
 
-// Where a step's time goes, of 1: on the CPU by spans. Linear: products, with the gates of linear_swiglu().
+// Fractions of a step's time; on the CPU by spans. Linear: matmuls, including the gates of linear_swiglu().
 struct TimeShares {
   double attention = 0;
   double linear = 0;
   double other = 0;
 };
 
-// The last tokens' logits of a sample: what is compared with a peer's.
+// The last tokens' logits of a sample, to compare with a baseline's.
 struct StepLogits {
-  bool finite = true;                // all of them, of all steps
-  std::vector<std::int32_t> argmax;  // step by step, of each sequence
-  std::vector<float> probes;         // of sequence 0 in the last step, of evenly spaced tokens
+  bool finite = true;                // of all tokens and steps
+  std::vector<std::int32_t> argmax;  // step by step, per sequence
+  std::vector<float> probes;         // of sequence 0 in the last step, for evenly spaced tokens
 };
 
 class StepRunner {
  public:
-  // Where the model's weights lie, with memory for the largest of the cases. `page_size` 0: the engine's. Throws
-  // Failure when there is not that much memory.
+  // Runs on the model's device, with memory for the largest of the cases. `page_size` 0: the engine's. Throws Failure
+  // when memory is short.
   StepRunner(std::unique_ptr<Model> model, const std::vector<StepCase>& cases, int threads, int page_size = 0);
 
   Device device() const { return executor_.device(); }
@@ -66,17 +66,17 @@ class StepRunner {
 
   const ModelShape& shape() const { return executor_.model().shape(); }
 
-  // Fills the caches of all sequences with the case's context; to be called before what follows.
+  // Fills the caches of all sequences with the case's context; call it before the functions below.
   void prepare(const StepCase& shape, ContextFill fill = ContextFill::computed);
 
-  // Seconds of the case's steps. May be repeated: each begins at the context's end.
+  // Seconds of the case's steps. May be repeated: each call begins at the end of the context.
   double sample();
 
-  // The same steps, not to be timed.
+  // Runs the same steps with tracing; do not time it.
   TimeShares shares();
   StepLogits logits();
 
-  // Bytes that a step has to read on average: weights once, and the keys and values of every sequence.
+  // Bytes that a step must read on average: weights once, and the keys and values of every sequence.
   double bytes_per_step() const;
 
  private:
@@ -87,7 +87,7 @@ class StepRunner {
 
   int threads_;
   int page_size_;
-  int pages_per_sequence_ = 0;  // of the case
+  int pages_per_sequence_ = 0;  // for the case
   Executor executor_;
   StepCase case_;
   std::vector<StepPlan> plans_;

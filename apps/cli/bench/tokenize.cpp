@@ -1,4 +1,4 @@
-// bench tokenize: text to ids and back, megabytes of text a second on one thread.
+// bench tokenize: text to ids and back, in megabytes of text per second on one thread.
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -22,7 +22,7 @@ constexpr std::size_t kLongestText = std::size_t{256} << 20;
 constexpr std::size_t kMadeUpBytes = std::size_t{1} << 20;
 constexpr std::uint64_t kTextSeed = 5;
 
-// About as long as English words are on average, commoner ones first.
+// Of about the average length of English words, common ones first.
 constexpr auto kWords = std::to_array<std::string_view>(
     {"the",      "of",       "and",     "to",       "in",      "a",       "is",      "that",      "it",
      "was",      "for",      "on",      "as",       "with",    "be",      "he",      "at",        "by",

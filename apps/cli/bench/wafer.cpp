@@ -1,6 +1,6 @@
-// bench wafer: how fast the simulated wafer runs. Core-steps a second of the timing mesh, a prefill layer at full size,
-// and multiply-accumulates a second of the value mesh. Rates are of a thread's own processor time, which other work on
-// the machine does not take away; seconds of the layer are the clock's.
+// bench wafer: speed of the wafer simulator. Core-steps per second of the timing mesh, a prefill layer at full size,
+// and multiply-accumulates per second of the value mesh. Rates use a thread's CPU time, which other work on the machine
+// does not reduce; the layer's seconds are wall-clock time.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -41,7 +41,7 @@ double seconds_of(Work&& work) {
   return std::chrono::duration<double>(WaferClock::now() - begin).count();
 }
 
-// Of all threads of this process; only one works at a time here.
+// CPU time of all threads of this process; only one works at a time here.
 template <class Work>
 double processor_seconds_of(Work&& work) {
   const std::clock_t begin = std::clock();
@@ -49,7 +49,7 @@ double processor_seconds_of(Work&& work) {
   return std::max(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 1e-6);
 }
 
-// MeshGEMM of 4096 on 720 x 720, each of its steps taken.
+// MeshGEMM of 4096 on 720 x 720, with every step simulated.
 double core_steps_per_second(const PlmrDevice& device, WaferSync sync) {
   mesh::MaxPlusMesh timing(device, mesh::Grid::square(kFullMesh, mesh::LineOrder::interleaved),
                            {.sync = sync, .stop = mesh::Stop::never});
@@ -67,7 +67,7 @@ double value_macs_per_second() {
     for (int i = 0; i < kValueSide; ++i)
       for (int r = 0; r < tile.rows; ++r)
         for (int c = 0; c < tile.columns; ++c)
-          for (int j = 0; j < kValueSide; ++j) values.at(tile, i, r, c)[j] = 1;  // a row of zeros would take no time
+          for (int j = 0; j < kValueSide; ++j) values.at(tile, i, r, c)[j] = 1;  // a row of zeros would be skipped
   const double seconds = processor_seconds_of([&] {
     mesh::mesh_gemm(values, t.a, t.b, t.c);
     values.settle();
@@ -92,7 +92,7 @@ BenchResult bench_wafer(const BenchOptions& options) {
         seconds_of([&] { cost = mesh::simulate_prefill_layer(device, kPrefillModel, kFullMesh, kPromptTokens); }));
     values.push_back(value_macs_per_second());
   }
-  PlmrDevice padded = device;  // as the program pads its tiles, where the paper's system deals them out
+  PlmrDevice padded = device;  // the program pads its tiles; the paper's system spreads them
   padded.tile_rounding.value = 1;
   const double closed = prefill_layer_cost(padded, kPrefillModel, kFullMesh, kPromptTokens).cycles();
   BenchResult result;

@@ -48,13 +48,13 @@ struct ChatOptions {
   bool verbose = false;
 };
 
-// Notes for the person, on standard error: dim on a terminal.
+// Messages for the user, on standard error: dim on a terminal.
 void note(std::string_view text) {
   static const bool terminal = ::isatty(STDERR_FILENO) != 0;
   write_stderr(terminal ? fmt::format("\x1b[2m{}\x1b[0m\n", text) : fmt::format("heddle: {}\n", text));
 }
 
-// A message goes into the template's variables and into JSON, which are UTF-8; whose fault it is is said here.
+// A message becomes a template variable and JSON, which must be UTF-8; this error names the source.
 void require_utf8(std::string_view text, std::string_view what) {
   if (const auto offset = find_invalid_utf8(text))
     throw_error<InputError>("{} is not valid UTF-8 at byte {} of {}", what, *offset, text.size());
@@ -78,14 +78,14 @@ class Chat {
     for (;;) {
       try {
         const auto message = read_message(*input);
-        if (!message && from_terminal_) write_stderr("\n");  // behind the prompt that Ctrl-D answered
+        if (!message && from_terminal_) write_stderr("\n");  // after the prompt at which Ctrl-D was typed
         interrupted_before_ = false;
         if (!message || !take(*message)) break;
       } catch (const LineSource::Cleared&) {
         write_stderr("\n");
         if (std::exchange(interrupted_before_, true)) throw Interrupted{SIGINT};
         note("Ctrl-C again or /exit leaves");
-      } catch (const InputError& error) {  // the conversation goes on without that line
+      } catch (const InputError& error) {  // the conversation continues without that line
         write_stderr(fmt::format("heddle: error: {}\n", error.what()));
         ++num_failed_;
       }
@@ -95,7 +95,7 @@ class Chat {
   }
 
  private:
-  // False: the user leaves.
+  // Returns false when the user ends the chat.
   bool take(const UserMessage& message) {
     std::string_view text = message.text;
     if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return true;
@@ -162,7 +162,7 @@ class Chat {
     if (file.empty()) throw InputError("/save: give the name of a file");
     try {
       write_file(std::string(file), conversation_.json());
-    } catch (const Failure& failure) {  // another name may do; the conversation must not be lost
+    } catch (const Failure& failure) {  // another name may work; the conversation must not be lost
       throw InputError(failure.what());
     }
     note(fmt::format("saved {} messages to {}", conversation_.num_messages(), file));
@@ -236,7 +236,7 @@ Conversation conversation_of(const ChatOptions& options) {
   return conversation;
 }
 
-// An answer ends at the ids that generation_config.json names, else config.json, and at the tokenizer's own end token.
+// An answer ends at the ids of generation_config.json, else of config.json, and at the tokenizer's own end token.
 ChatSession::Stops stops_of(const ChatOptions& options, const GenerationDefaults& defaults, const ModelShape& shape,
                             const Tokenizer& tokenizer) {
   ChatSession::Stops stops{.ids = defaults.eos_ids.empty() ? shape.eos_ids : defaults.eos_ids,

@@ -9,10 +9,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSave = "/save ";
-// With a space where something may follow.
+// With a trailing space where arguments may follow.
 constexpr std::string_view kCommands[] = {"/exit", "/help", "/params ", "/quit", "/reset", kSave, "/system "};
 
-// The names in `directory` that begin with `prefix`; folders with a slash. Hidden ones only when asked for.
+// The names in `directory` that begin with `prefix`; folders with a slash. Hidden names only if the prefix begins with
+// a dot.
 std::vector<std::string> names_in(const fs::path& directory, std::string_view prefix) {
   std::vector<std::string> names;
   std::error_code error;
@@ -27,14 +28,14 @@ std::vector<std::string> names_in(const fs::path& directory, std::string_view pr
   return names;
 }
 
-// `candidates` all begin with `typed`.
+// Precondition: all `candidates` begin with `typed`.
 LineCompletion choose(std::vector<std::string> candidates, std::string_view typed) {
   if (candidates.empty()) return {};
   std::string_view common = candidates.front();
   for (const std::string& candidate : candidates)
     common = common.substr(0, std::ranges::mismatch(common, candidate).in1 - common.begin());
   while (common.size() < candidates.front().size() && (candidates.front()[common.size()] & 0xC0) == 0x80)
-    common.remove_suffix(1);  // two names may differ inside a character
+    common.remove_suffix(1);  // two names may differ within a character
   LineCompletion completion{.inserted = std::string(common.substr(std::min(typed.size(), common.size()))),
                             .choices = {}};
   if (candidates.size() > 1) completion.choices = std::move(candidates);

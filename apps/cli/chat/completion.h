@@ -1,4 +1,4 @@
-// What Tab does in a chat: it completes commands, and file names behind /save.
+// Tab completion in a chat: commands, and file names after /save.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@ namespace heddle {
 
 struct LineCompletion {
   std::string inserted;              // behind the cursor
-  std::vector<std::string> choices;  // of which none is chosen yet; empty: one is, or there is nothing to choose
+  std::vector<std::string> choices;  // the remaining candidates; empty: one was chosen, or there are none
 };
 
-// `line`: what stands before the cursor.
+// `line`: the text before the cursor.
 LineCompletion complete_line(std::string_view line);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// The conversation of a chat, as it grows.
+// The growing conversation of a chat.
 #pragma once
 
 #include <cstdint>
@@ -18,25 +18,24 @@ class Conversation {
 
   Conversation() = default;
 
-  // One that was saved or written by hand. Throws InputError, which begins with `where`, when a message has no role.
+  // From a saved or handwritten conversation. Throws InputError, which begins with `where`, when a message has no role.
   Conversation(TemplateInput saved, std::string_view where);
 
-  // As a chat template takes it.
+  // In the form that a chat template takes.
   const TemplateInput& input() const { return input_; }
   std::size_t num_messages() const { return input_.messages.size(); }
 
   void add_user(std::string_view content);
-  // An answer that did not come to its end says why in "finish_reason" ("length" or "interrupted"), which templates do
-  // not look at.
+  // An incomplete answer has its reason in "finish_reason" ("length" or "interrupted"), which templates ignore.
   void add_answer(std::string_view content, End end);
   void drop_last();
-  void clear();  // but for the system message, tools and documents
+  void clear();  // keeps the system message, tools and documents
 
   std::optional<std::string> system() const;
-  void set_system(std::optional<std::string> text);                                              // nothing: without
+  void set_system(std::optional<std::string> text);  // nothing: no system message
   void set_variables(nlohmann::ordered_json variables) { input_.extra = std::move(variables); }  // not saved
 
-  // What --load and heddle template --file read; bytes that are not UTF-8 become U+FFFD.
+  // For --load and heddle template --file; bytes that are not UTF-8 become U+FFFD.
   std::string json() const;
 
  private:

@@ -32,7 +32,7 @@ class PipeInput : public LineSource {
         return without_return(std::move(line));
       }
       if (held_.size() > kMaxMessageBytes) {
-        skip_line();  // or it would be found again, and be too long again
+        skip_line();  // otherwise it would be found again, and be too long again
         throw_error<InputError>("standard input: a line is longer than {} bytes (max_line_bytes)", kMaxMessageBytes);
       }
       searched = held_.size();
@@ -71,7 +71,7 @@ class PipeInput : public LineSource {
   std::string held_;
 };
 
-// A message of several lines. One that is too long is read to its end, or the rest would be taken for other messages.
+// A message of several lines. One that is too long is still read to its end: the rest would become other messages.
 class LongText {
  public:
   void add(std::string_view separator, std::string_view line) {
@@ -93,7 +93,8 @@ class LongText {
   bool is_too_long_ = false;
 };
 
-// From behind the opening quotes to the closing ones, which end a line; the line ends beside the quotes are left out.
+// The text between the opening quotes and the closing ones at the end of a line, without the line ends next to the
+// quotes.
 std::string read_block(std::string line, LineSource& source) {
   LongText text;
   for (bool first = true;; first = false) {

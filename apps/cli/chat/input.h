@@ -1,4 +1,4 @@
-// What a user says in a chat: messages of one or several lines, from a terminal with editing and history, or a pipe.
+// Input of a chat: messages of one or several lines, from a terminal with editing and history, or from a pipe.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace heddle {
 
-// Where lines come from.
+// A source of lines.
 class LineSource {
  public:
   enum class Prompt : std::uint8_t { message, continuation };
@@ -18,23 +18,23 @@ class LineSource {
 
   virtual ~LineSource() = default;
 
-  // The next line without its end; nothing when there is none. Throws Interrupted (cli/commands.h) when a signal ends
+  // The next line without its end; nothing at the end of input. Throws Interrupted (cli/commands.h) when a signal ends
   // the program, InputError for a line above 64 MiB.
   virtual std::optional<std::string> line(Prompt prompt) = 0;
 };
 
-// Standard input. A terminal is given prompts, editing and a history, which is kept in the user's state folder
-// ($XDG_STATE_HOME or ~/.local/state, heddle/chat_history, for the user's eyes only). `interrupt` must outlive it; it
+// Standard input. A terminal gets prompts, editing and a history, which is stored in the user's state folder
+// ($XDG_STATE_HOME or ~/.local/state, heddle/chat_history, readable by the user only). `interrupt` must outlive it; it
 // is rearmed when Ctrl-C cleared a line.
 std::unique_ptr<LineSource> open_standard_input(InterruptGuard& interrupt);
 
-// One message of a user.
+// One message of the user.
 struct UserMessage {
   std::string text;
   bool literal = false;  // given in quotes: never a command
 };
 
-// Reads a message: one line; lines joined where one ends with a backslash; or what stands between """ and """, over
+// Reads a message: one line; lines joined where one ends with a backslash; or the text between """ and """, over
 // several lines. Nothing at the end of input.
 std::optional<UserMessage> read_message(LineSource& source);
 

@@ -1,4 +1,4 @@
-// How the answers of a chat are sampled, and changing it by name while it goes on.
+// Sampling parameters of a chat, and changing them by name during the chat.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,13 @@ namespace heddle {
 
 struct ChatParameters {
   SamplingParams sampling;
-  std::int64_t max_tokens = 0;  // of one answer
+  std::int64_t max_tokens = 0;  // per answer
 
   // "temperature=0.7 top_k=40 ...", all of them.
   std::string list() const;
 
-  // Takes a list of that form, some or all, or throws InputError, which names what is wrong, and changes nothing.
+  // Assigns from a list of that form, which may be incomplete. Throws InputError that names the error, and then changes
+  // nothing.
   void assign(std::string_view assignments);
 };
 

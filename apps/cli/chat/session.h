@@ -1,4 +1,4 @@
-// One conversation's engine: answers prompts that mostly begin as the one before did, and computes what is new in them.
+// The engine of one conversation. Successive prompts share most of their beginning; only what is new is computed.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@
 namespace heddle {
 
 struct ChatAnswer {
-  // Why it ended: at its own end or a stop string, at max_tokens, at the context's end, at Ctrl-C.
+  // Why an answer ended: at its own end or a stop string, at max_tokens, at the end of the context, by Ctrl-C.
   enum class End : std::uint8_t { stop, max_tokens, context, interrupted };
 
   std::string text;
   End end = End::stop;
   std::int64_t num_prompt_tokens = 0;    // of the whole conversation
-  std::int64_t num_computed_tokens = 0;  // of these, those that were not in the cache
+  std::int64_t num_computed_tokens = 0;  // the part that was not in the cache
   SpeedMeter speed;
 };
 
@@ -38,13 +38,13 @@ class ChatSession {
 
   std::int64_t max_length() const { return engine_.max_length(); }  // tokens of a conversation
 
-  // Answers `prompt`, a conversation as its template writes it, and hands on the text as it becomes certain. What was
-  // computed stays in the cache for the next. Throws InputError when the prompt leaves no room for an answer, and
-  // Failure when the model's logits are not numbers.
+  // Answers `prompt`, a conversation as its template formats it, and passes on text as it becomes final. Keys and
+  // values stay in the cache for the next call. Throws InputError when the prompt leaves no room for an answer, and
+  // Failure when the model's logits are not finite.
   ChatAnswer answer(std::string_view prompt, const ChatParameters& parameters, const InterruptGuard& interrupt,
                     const std::function<void(std::string_view text)>& on_text);
 
-  // Forgets what was computed.
+  // Drops the cached keys and values.
   void reset();
 
  private:

@@ -26,7 +26,7 @@ namespace {
 constexpr int kHistoryLines = 1000;
 constexpr std::size_t kMaxShownChoices = 100;
 
-// Nothing where the user has no home.
+// Empty if the user has no home.
 std::filesystem::path history_file() {
   const auto variable = [](const char* name) -> std::filesystem::path {
     const char* value = std::getenv(name);
@@ -41,7 +41,7 @@ std::filesystem::path history_file() {
   return state / "heddle" / "chat_history";
 }
 
-// Makes the file, for its owner alone, where it is not there yet.
+// Creates the file, readable by its owner only, if it does not exist.
 void create_private(const std::filesystem::path& file) {
   std::filesystem::create_directories(file.parent_path());
   const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);
@@ -52,7 +52,7 @@ void create_private(const std::filesystem::path& file) {
 class Terminal : public LineSource {
  public:
   explicit Terminal(InterruptGuard& interrupt) : interrupt_(interrupt) {
-    // libedit takes a line apart into characters as the locale says; without one that knows UTF-8, it drops the rest.
+    // libedit decodes a line by the locale; without a UTF-8 locale it drops other characters.
     std::setlocale(LC_CTYPE, "");
     if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
     editor_.reset(el_init("heddle", stdin, screen_, stderr));
@@ -113,7 +113,7 @@ class Terminal : public LineSource {
     return line.lastchar == line.buffer;
   }
 
-  // Tab: in a message it is a character.
+  // Tab: within a message it is an ordinary character.
   static void complete(EditLine* editor) {
     const Terminal& self = of(editor);
     const LineInfo& line = *el_line(editor);
@@ -135,9 +135,8 @@ class Terminal : public LineSource {
     el_set(editor, EL_REFRESH);
   }
 
-  // In place of libedit's own reader, which does not hear a signal that comes just before it waits for a key. Bytes
-  // that are no character are dropped. Tab is dealt with here, since libedit never frees the name of a function of ours
-  // (EL_ADDFN).
+  // Replaces libedit's own reader, which misses a signal that comes just before it waits for a key. Drops bytes that
+  // are not characters. Handles Tab here, since libedit never frees the name of a user function (EL_ADDFN).
   static int read_character(EditLine* editor, wchar_t* character) {
     const Terminal& self = of(editor);
     std::mbstate_t state{};
@@ -145,7 +144,7 @@ class Terminal : public LineSource {
       const ssize_t count = self.interrupt_.read(STDIN_FILENO, {&byte, 1});
       if (count <= 0) return static_cast<int>(count);
       const std::size_t length = std::mbrtowc(character, &byte, 1, &state);
-      // Ctrl-D, or what a terminal makes of one that was typed while the last line was still being worked on.
+      // Ctrl-D, or what a terminal sends for one that was typed while the last line was still being processed.
       if (length <= 1 && (*character == L'\x04' || *character == L'\0') && line_is_empty(editor)) return 0;
       if (length <= 1 && *character != L'\t') return 1;
       if (length <= 1) complete(editor);
@@ -164,7 +163,7 @@ class Terminal : public LineSource {
       return;
     }
     HistEvent event;
-    history(history_.get(), &event, H_LOAD, history_file_.c_str());  // fails on an empty file, which is none
+    history(history_.get(), &event, H_LOAD, history_file_.c_str());  // fails on an empty file, which is harmless
   }
 
   void remember(const std::string& line) {

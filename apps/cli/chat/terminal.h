@@ -1,4 +1,4 @@
-// The terminal's side of a chat: libedit's line editing, and a history that outlives the program.
+// The terminal side of a chat: libedit's line editing, and a persistent history.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,12 @@
 
 namespace heddle {
 
-// Standard input, which is a terminal. Prompts and echo go to standard output, or to standard error where that is no
-// terminal. A history that cannot be read or written is warned about once, and does without.
+// Standard input, which is a terminal. Prompts and echo go to standard output, or to standard error if that is not a
+// terminal. If the history cannot be read or written, it warns once and works without it.
 std::unique_ptr<LineSource> open_terminal(InterruptGuard& interrupt);
 
-// A model's text for a terminal: control characters other than tab and line end, with which it could steer the
-// terminal, become U+FFFD. `text` is of whole characters.
+// Makes a model's text safe for a terminal: control characters other than tab and line end, which could control the
+// terminal, become U+FFFD. `text` consists of whole characters.
 std::string harmless_text(std::string_view text);
 
 }  // namespace heddle

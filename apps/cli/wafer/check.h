@@ -1,4 +1,4 @@
-// The wafer's logits against the CPU's, of the same weights in float32.
+// Compares the wafer's logits with the CPU's, computed from the same weights in float32.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 namespace heddle {
 
 struct LogitsDifference {
-  double largest = 0;           // of any logit
-  double largest_logit = 0;     // of the CPU's, without its sign
-  std::int64_t rows = 0;        // that were compared
-  std::int64_t same_token = 0;  // of those, in which both find the same token likeliest
+  double largest = 0;           // difference of any logit
+  double largest_logit = 0;     // of the CPU's, absolute
+  std::int64_t rows = 0;        // compared rows
+  std::int64_t same_token = 0;  // rows in which both have the same likeliest token
 };
 
 // logits[i], [vocab], are those after tokens[first + i]. The CPU computes all tokens in one step, with weights and KV

@@ -1,4 +1,4 @@
-// heddle wafer kv: how many tokens a KV cache holds on a mesh, by concatenation and by shifting.
+// heddle wafer kv: how many tokens a KV cache holds on a mesh, with concat and with shift.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
@@ -35,13 +35,13 @@ void check_heat_map_options(const CLI::App& command, const KvOptions& options) {
     if (command.count(name) > 0) throw_error<InputError>("{} is of the heat map; give --heatmap FILE, too", name);
 }
 
-// What comes after the prompt: --tokens, or as many as fit. Throws InputError where they do not.
+// Tokens after the prompt: --tokens, or as many as fit. Throws InputError if they do not fit.
 std::int64_t tokens_to_draw(const KvOptions& options, const KvCapacity& kv, WaferMesh mesh) {
   const bool concat = options.method == KvMethod::concat;
   if (options.context > kv.shift_tokens)
     throw_error<InputError>("--context {}: {} more than the {} tokens that the KV cache holds", options.context,
                             options.context - kv.shift_tokens, kv.shift_tokens);
-  // The prompt lies in all rows, the odd ones in the last; what is concatenated all comes to the last.
+  // The prompt is spread over all rows, odd tokens in the last ones; concat adds all further tokens to the last row.
   const std::int64_t in_last_row = (options.context + mesh.height - 1) / mesh.height;
   const std::int64_t room = concat ? kv.concat_tokens - in_last_row : kv.shift_tokens - options.context;
   if (options.tokens && *options.tokens > room)
@@ -51,7 +51,7 @@ std::int64_t tokens_to_draw(const KvOptions& options, const KvCapacity& kv, Wafe
   return options.tokens.value_or(std::clamp<std::int64_t>(room, 0, kMostDrawn));
 }
 
-// Returns how many came.
+// Returns the number of tokens that were added.
 std::int64_t draw(const KvOptions& options, const KvCapacity& kv, WaferMesh mesh) {
   const std::int64_t tokens = tokens_to_draw(options, kv, mesh);
   PendingFile file(options.heat_map);
@@ -69,9 +69,9 @@ std::int64_t draw(const KvOptions& options, const KvCapacity& kv, WaferMesh mesh
   return tokens;
 }
 
-// The capacity in the regions that lie side by side, and what heddle wafer run's programs hold there: they have whole
-// layers, tiles rounded up, embedding and logits, and buffers of their own in place of a reserve. Nothing where the
-// weights do not fit.
+// The capacity in regions side by side, and what the programs of heddle wafer run hold there. These have whole layers,
+// tiles rounded up, embedding and output weights, and their own buffers instead of a reserve. Nothing if the weights do
+// not fit.
 ordered_json side_by_side_json(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh,
                                const KvCapacityOptions& options) {
   KvCapacityOptions there = options;
@@ -81,7 +81,7 @@ ordered_json side_by_side_json(const PlmrDevice& device, const WaferModel& model
     const KvCapacity kv = kv_capacity(device, model, mesh, there);
     object["concat_tokens"] = kv.concat_tokens;
     object["shift_tokens"] = kv.shift_tokens;
-  } catch (const InputError&) {  // said by null
+  } catch (const InputError&) {  // reported as null
   }
   return object;
 }
@@ -93,7 +93,7 @@ ordered_json run_json(const PlmrDevice& device, const WaferModel& model, WaferMe
     const std::int64_t row = fit_wafer_regions(device, model, mesh, 1, 1, regions).row_tokens;
     object["concat_tokens"] = row;
     object["shift_tokens"] = row * mesh.height;
-  } catch (const InputError&) {  // said by null
+  } catch (const InputError&) {  // reported as null
   }
   return object;
 }

@@ -15,13 +15,13 @@ namespace heddle {
 namespace {
 
 constexpr int kMostColumns = 1600;
-constexpr int kMostPixels = 2048;  // about, of a side
+constexpr int kMostPixels = 2048;  // approximately, per side
 
 struct Color {
   double red, green, blue;
 };
 
-// Light grows evenly along it, so it can be read in grey, too (as matplotlib's "inferno", in five points).
+// Lightness grows evenly, so the map is readable in grey, too (matplotlib's "inferno", in five points).
 constexpr std::array<Color, 5> kColors{{{0, 0, 4}, {87, 16, 110}, {188, 55, 84}, {249, 142, 9}, {252, 255, 164}}};
 
 void put_color(double share, png_byte* pixel) {

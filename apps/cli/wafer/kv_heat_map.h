@@ -1,4 +1,4 @@
-// How full each row of a wafer's KV cache is over a generation, as a picture.
+// A picture of how full each row of a wafer's KV cache is during a generation.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace heddle {
 
-// Tokens in each row of cores, one record a step; of long histories every second, fourth, ... step, as many as a
-// picture can show.
+// Tokens in each row of cores, one record per step. For long histories it keeps every second, fourth, ... step, as many
+// as a picture can show.
 class KvHistory {
  public:
   void record(const KvRows& rows);
@@ -24,12 +24,13 @@ class KvHistory {
 
  private:
   std::vector<std::vector<std::int64_t>> counts_;
-  std::int64_t seen_ = 0, stride_ = 1;  // steps, of which every stride-th is kept
+  std::int64_t seen_ = 0, stride_ = 1;  // steps; every stride-th is kept
 };
 
-// A PNG: time from left to right, row 0 of the cores at the top, from black (empty) over purple and orange to light
-// yellow (`full` tokens; 0: the fullest row of all). Cells are whole pixels; histories are thinned to 1600 columns.
-// Commits the file. Throws InputError when nothing was recorded; Failure when it cannot be written: none is left then.
+// Writes a PNG: time from left to right, row 0 of the cores at the top, from black (empty) over purple and orange to
+// light yellow (`full` tokens; 0: the fullest row of all). Cells are whole pixels; histories are thinned to 1600
+// columns. Commits the file. Throws InputError when nothing was recorded; Failure when it cannot be written, and then
+// leaves no file.
 void write_kv_heat_map(PendingFile& file, const KvHistory& history, std::int64_t full = 0);
 
 }  // namespace heddle

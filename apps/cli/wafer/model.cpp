@@ -1,4 +1,4 @@
-// Models as the wafer's costs take them: by name, or from a config.json.
+// Models for the wafer's analytical model: by name, or from a config.json.
 #include <fmt/ranges.h>
 
 #include <filesystem>
@@ -45,7 +45,7 @@ int size_from(const std::optional<std::int64_t>& value, std::string_view field, 
   return static_cast<int>(*value);
 }
 
-// Keys of Mixtral's also stand in configurations of models that share names with it and nothing else.
+// Other models that share only names with Mixtral may have its keys.
 void check_is_mixtral(const JsonField& root) {
   if (const auto type = root.find("model_type"); type && type->text() != "mixtral")
     type->fail(fmt::format(
@@ -57,7 +57,7 @@ void check_is_mixtral(const JsonField& root) {
   }
 }
 
-// What no other field stands for: attention whose keys are no heads.
+// Rejects attention without KV heads, which no other field reveals.
 void check_has_heads(const JsonField& root) {
   for (const char* latent : {"kv_lora_rank", "q_lora_rank", "qk_rope_head_dim"})
     if (const auto field = root.find(latent))
@@ -69,7 +69,7 @@ WaferModel parse_config(const std::string& text, const std::string& where) {
   JsonField root(config, where);
   if (!root.is_object()) root.fail_expected("an object, as a config.json of Hugging Face is");
   if (const auto language_part = root.find("text_config"); language_part && language_part->is_object())
-    root = *language_part;  // of models that see or hear
+    root = *language_part;  // multimodal models
   for (const char* other : {"num_experts", "n_routed_experts", "moe_intermediate_size", "n_shared_experts"})
     if (root.find(other))
       root.at(other).fail(

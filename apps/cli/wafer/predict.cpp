@@ -1,4 +1,4 @@
-// heddle wafer predict: tokens a second of a model in prefill, in decode, and end to end.
+// heddle wafer predict: tokens per second of a model in prefill, in decode, and end to end.
 #include <CLI/CLI.hpp>
 #include <array>
 #include <memory>
@@ -28,7 +28,7 @@ struct PredictOptions {
   std::string sync = "dataflow";
 };
 
-// An option of another phase says that something else was meant.
+// Rejects options of other phases.
 void check_options(const CLI::App& command, const PredictOptions& options) {
   const auto refuse = [&](const char* name, const std::string& phases) {
     if (command.count(name) > 0) throw_error<InputError>("{} is of {}; --phase is {}", name, phases, options.phase);
@@ -96,7 +96,7 @@ void run_predict(const CLI::App& command, const PredictOptions& options) {
   object.update(mesh_json(work));
   if (work.phase == WaferPhase::end_to_end) object["output"] = work.output;
   object.update(json_of(device, prediction));
-  std::string sync_lines;  // of the baselines all are the same
+  std::string sync_lines;  // the baselines have equal results for all
   if (work.method == WaferMethod::waferllm)
     for (const char* sync : {"dataflow", "rendezvous", "barrier"}) {
       WaferWork other = work;

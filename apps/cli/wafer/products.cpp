@@ -1,4 +1,4 @@
-// heddle wafer gemm, heddle wafer gemv: one product on a mesh, with all three synchronisations.
+// heddle wafer gemm, heddle wafer gemv: one GEMM or GEMV on a mesh, with all three synchronisations.
 #include <CLI/CLI.hpp>
 #include <array>
 #include <memory>
@@ -34,7 +34,7 @@ constexpr std::array<Choice<WaferSync>, 3> kSyncs{{
 }};
 
 struct ProductOptions {
-  CLI::App* command = nullptr;  // which knows what was said
+  CLI::App* command = nullptr;  // to ask which options were given
   WaferOutput output;
   std::int64_t n = 0;
   std::optional<WaferMesh> mesh;
@@ -52,7 +52,7 @@ bool is_simulated(const ProductOptions& options) {
   return options.timing == "simulated";
 }
 
-// What the method has no use for is refused, not ignored.
+// Rejects options that the method does not use.
 void refuse_unused_options(const ProductOptions& options) {
   const auto said = [&](const char* option) {
     const CLI::Option* found = options.command->get_option_no_throw(option);
@@ -67,7 +67,7 @@ void refuse_unused_options(const ProductOptions& options) {
                             method);
 }
 
-// Sides with a large least common multiple: what that costs, and a mesh within this one that has it not.
+// Warns of sides with a large least common multiple: their cost, and a mesh within this one that avoids it.
 std::vector<std::string> warnings_of(std::string_view product, const ProductOptions& options, const PlmrDevice& device,
                                      WaferMesh mesh) {
   const auto better = evener_mesh(mesh);
@@ -83,7 +83,7 @@ std::vector<std::string> warnings_of(std::string_view product, const ProductOpti
   return {gemm_steps_text(mesh) + instead};
 }
 
-// What the numbers leave out.
+// Effects that the numbers do not include.
 std::vector<std::string> notes_of(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh) {
   std::vector<std::string> notes;
   if (!is_baseline(options.method)) {
@@ -123,7 +123,7 @@ void run_product(const char* product, const ProductOptions& options, WaferMesh u
     text += text_of(device, cost);
   }
   object["microseconds_by_sync"] = by_sync;
-  if (is_baseline(options.method)) sync_lines.clear();  // all the same
+  if (is_baseline(options.method)) sync_lines.clear();  // all are equal
   object["warnings"] = warnings_of(product, options, device, mesh);
   object["notes"] = notes_of(options, device, mesh);
   text += sync_lines + warning_lines(object["warnings"]);
@@ -195,7 +195,7 @@ WaferCost gemm_by(const ProductOptions& options, const PlmrDevice& device, Wafer
     return is_simulated(options) ? mesh::simulate_baseline_gemm(device, size, mesh, wafer_method(options.method))
                                  : gemm_cost(device, size, mesh, wafer_method(options.method));
   const WaferGemm method = find_choice(kGemms, options.method);
-  const WaferCost closed = gemm_cost(device, size, mesh, method, sync);  // which refuses with what would do
+  const WaferCost closed = gemm_cost(device, size, mesh, method, sync);  // throws an error with a mesh that would do
   return is_simulated(options) ? mesh::simulate_gemm(device, size, mesh, method, sync) : closed;
 }
 

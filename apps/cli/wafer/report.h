@@ -1,4 +1,4 @@
-// The one place that turns what the wafer costs into text and JSON.
+// Formats the wafer's costs as text and JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,8 +14,8 @@ namespace heddle {
 // {"microseconds", "cycles", "breakdown": {part: cycles}, "memory_bytes_per_core", "routes", "energy_j"}
 nlohmann::ordered_json json_of(const PlmrDevice& device, const WaferCost& cost);
 
-// The same of all that a prediction costs, and {"tokens_per_s", "range": [low, high], "regions",
-// "regions_side_by_side", "regions_by_cores", "devices", "kv_bytes_per_core", "warnings": [sentence]}.
+// The same for a prediction's cost, and {"tokens_per_s", "range": [low, high], "regions", "regions_side_by_side",
+// "regions_by_cores", "devices", "kv_bytes_per_core", "warnings": [sentence]}.
 nlohmann::ordered_json json_of(const PlmrDevice& device, const WaferPrediction& prediction);
 
 // [width, height]
@@ -28,13 +28,13 @@ std::string text_of(WaferMesh mesh);
 std::string text_of(const PlmrDevice& device, const WaferCost& cost);
 std::string text_of(const PlmrDevice& device, const WaferPrediction& prediction);
 
-// A line "warning  ..." each.
+// One line "warning  ..." each.
 std::string warning_lines(const std::vector<std::string>& warnings);
 
-// "name         value\n", as all of heddle wafer's lines are.
+// "name         value\n", the format of all of heddle wafer's lines.
 std::string line_text(std::string_view name, std::string_view value);
 
-// An object as the last line of standard output, or the text.
+// Writes the object as the last line of standard output, or the text.
 void write_wafer_result(bool json, const nlohmann::ordered_json& object, const std::string& text);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// heddle wafer run: a model's text, computed on a simulated wafer.
+// heddle wafer run: generates text with a model on a simulated wafer.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -35,17 +35,17 @@ using nlohmann::ordered_json;
 struct RunOptions {
   WaferOutput output;
   std::string model;
-  int threads = 0;  // 0: all that are usable
+  int threads = 0;  // 0: all usable
   std::optional<WaferMesh> mesh;
   std::string prompt;
   std::int64_t max_tokens = 256;
   KvMethod kv_method = KvMethod::shift;
   std::string heat_map;
   bool check = false;
-  int regions = 0;  // 0: as few as hold the layers
+  int regions = 0;  // 0: the least number that holds the layers
 };
 
-// What the closed forms say that the prompt, or a token, takes.
+// The analytical model's predictions for the prompt and for a token.
 struct ClosedForms {
   const PlmrDevice& device;
   const WaferModel& model;
@@ -54,13 +54,13 @@ struct ClosedForms {
   WaferPrediction prefill(std::int64_t tokens) const {
     return predict_wafer(device, model, {.phase = WaferPhase::prefill, .prefill_mesh = mesh, .context = tokens});
   }
-  // Of the token after `context` others.
+  // For the token after `context` others.
   WaferPrediction decode(std::int64_t context) const {
     return predict_wafer(device, model, {.phase = WaferPhase::decode, .decode_mesh = mesh, .context = context});
   }
 };
 
-// Values are kept as float32 whatever the device would store, and a layer's weights lie there a second time in prefill.
+// Values are float32 on the host, whatever the device would store; in prefill a layer's weights are there twice.
 void check_host_memory(const WaferModel& model, WaferMesh mesh) {
   const std::int64_t available = discover_cpu().available_memory_bytes;
   const double needed = wafer_decode_bytes(model, mesh);
@@ -71,7 +71,7 @@ void check_host_memory(const WaferModel& model, WaferMesh mesh) {
         size_text(static_cast<std::uint64_t>(available)));
 }
 
-// Prefill's places are those of the least common multiple of the sides (5.4); a square of fewer cores may be faster.
+// Prefill has as many places as the least common multiple of the sides (5.4); a square of fewer cores may be faster.
 void warn_of_places(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, std::int64_t tokens) {
   if (mesh.width == mesh.height) return;
   const int shorter = std::min(mesh.width, mesh.height);
@@ -89,7 +89,7 @@ void warn_of_places(const PlmrDevice& device, const WaferModel& model, WaferMesh
           "heddle: warning: prefill on {} takes {} x {} places, {} a core, and its products {:.3g} times as long as on "
           "{}\n",
           text_of(mesh), side, side, side / mesh.width * (side / mesh.height), times, text_of({shorter, shorter})));
-  } catch (const InputError&) {  // the smaller mesh does not hold a product, or this one by the closed forms
+  } catch (const InputError&) {  // one of the meshes is too small
   }
 }
 
@@ -101,21 +101,21 @@ std::int32_t likeliest(const std::vector<float>& logits) {
 
 struct Generated {
   std::int32_t token;
-  std::string text;  // that became certain with it
-  double cycles;     // of the operations that made its logits
-  double predicted;  // by the closed forms
+  std::string text;  // that became final with the token
+  double cycles;     // of the operations that computed its logits
+  double predicted;  // by the analytical model
 };
 
 struct Run {
   std::int64_t prompt_tokens = 0;
-  WaferCost prefill;      // of what was carried out
-  WaferCost closed;       // of it, by the closed forms
+  WaferCost prefill;      // of the executed operations
+  WaferCost closed;       // the same, by the analytical model
   WaferCost decode;       // of the last token
-  double idle_share = 0;  // likewise
+  double idle_share = 0;  // of the last token
   std::vector<Generated> tokens;
   std::string finish = "length";
   KvHistory history;
-  std::vector<std::vector<float>> logits;  // that each token was chosen by; where they are to be checked
+  std::vector<std::vector<float>> logits;  // that each token was chosen from; only if they are checked
   std::optional<LogitsDifference> difference;
 };
 
@@ -134,7 +134,7 @@ struct Totals {
   double cycles = 0, predicted = 0;
 };
 
-// The first token comes of the prompt.
+// The first token comes from the prompt.
 Totals decode_totals(const Run& run) {
   Totals totals;
   for (std::size_t i = 1; i < run.tokens.size(); ++i) {
@@ -269,13 +269,13 @@ void run_on_wafer(const RunOptions& options) {
   const std::vector<std::int32_t> prompt = tokenizer.encode(options.prompt);
   if (prompt.empty()) throw_error<InputError>("--prompt: it has no tokens");
 
-  // What can be refused before the weights are read; a KV cache that is concatenated is full when it is.
+  // Checks before the weights are read; with concat, the KV cache may fill up later.
   const std::int64_t last_context = std::ssize(prompt) + options.max_tokens - 1;
   const std::int64_t max_context = describe_model(source->config()).context.value_or(last_context);
   if (last_context > max_context)
     throw_error<InputError>("--prompt has {} tokens and --max-tokens is {}; the model's context is {}", prompt.size(),
                             options.max_tokens, max_context);
-  // The rows take the prompt evenly; what is concatenated is refused when the last one is full, not before.
+  // Rows share the prompt evenly; concat fails when the last row is full, not before.
   const std::int64_t evenly = options.kv_method == KvMethod::shift ? last_context : std::ssize(prompt);
   const WaferFit fit =
       fit_wafer_regions(device, shape, mesh, std::ssize(prompt), (evenly - 1) / mesh.height + 1, options.regions);
@@ -299,7 +299,7 @@ void run_on_wafer(const RunOptions& options) {
   ThreadPool pool(threads);
   const InterruptGuard interrupt;
   KvRows rows(mesh.height, options.kv_method);
-  {  // the wafer's weights make room for the CPU's
+  {  // frees the wafer's weights before the CPU's are loaded
     Progress progress("loading", source->total_bytes());
     WaferLlama model(
         *source,

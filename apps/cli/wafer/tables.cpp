@@ -1,5 +1,5 @@
-// heddle wafer tables: what the paper published beside what is predicted, cell by cell, its figures' trends, and what
-// each program takes of a core (its figures 6 and 8).
+// heddle wafer tables: the paper's published figures beside the predictions, cell by cell, the trends of its figures,
+// and what each program needs of a core (its figures 6 and 8).
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -81,7 +81,7 @@ void add_throughputs(const PlmrDevice& device, std::vector<Cell>& cells) {
 }
 
 void add_capacities(const PlmrDevice& device, std::vector<Cell>& cells) {
-  for (const published::Capacity& row : published::kCapacities) {  // regions by cores: the paper's count
+  for (const published::Capacity& row : published::kCapacities) {  // regions by cores, as the paper counts
     const NamedWaferModel model = open_wafer_model(std::string(row.model));
     const KvCapacity kv = kv_capacity(device, model.sizes, default_meshes(model.name).decode);
     const bool fitted = row.concat_tokens != published::kWithheld;
@@ -92,7 +92,7 @@ void add_capacities(const PlmrDevice& device, std::vector<Cell>& cells) {
   }
 }
 
-// A100s' energy over the wafer's: times and thermal design powers.
+// Energy of the A100s relative to the wafer's: times, and thermal design powers.
 double energy_ratio(const PlmrDevice& device, double times_faster, int gpus) {
   return times_faster * gpus * published::kGpuWatts / device.power_watts.value;
 }
@@ -142,7 +142,7 @@ ordered_json json_of(const Cell& cell) {
           {"fitted", cell.fitted}};
 }
 
-// Whether a device's constants are those that cells were fitted to.
+// Whether a device's constants were fitted to cells.
 bool has_fitted_constants(const PlmrDevice& device) {
   const PlmrDevice fitted = plmr_preset("wse-2");
   return std::ranges::all_of(plmr_fields(), [&](const PlmrField& field) {
@@ -163,7 +163,7 @@ std::string text_of(const std::vector<Cell>& cells) {
   return table_text(rows);
 }
 
-// Counted from the schedules and by running the programs, on a mesh of kComplianceLine a side.
+// Counted from the schedules and by running the programs, on a mesh with kComplianceLine cores a side.
 std::vector<mesh::ComplianceRow> compliance(const PlmrDevice& device) {
   std::vector<mesh::ComplianceRow> rows = mesh::gemm_compliance(device, kComplianceLine);
   for (mesh::ComplianceRow& row : mesh::baseline_compliance(device, kComplianceLine)) rows.push_back(std::move(row));

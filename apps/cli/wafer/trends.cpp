@@ -24,7 +24,7 @@ struct Costs {
   double times_faster(int n, int side, WaferGemm rival) const {
     return gemm(n, side, rival) / gemm(n, side, WaferGemm::mesh_gemm);
   }
-  // Of its time, the part that is compute.
+  // The fraction of its time that is compute.
   double efficiency(int n, int side, WaferGemm method, WaferSync sync = WaferSync::barrier) const {
     const WaferCost cost = gemm_cost(device, {n, n, n}, {side, side}, method, sync);
     return cost.cycles("compute") / cost.cycles();
@@ -81,7 +81,7 @@ void add_gemm_trends(const Costs& costs, std::vector<WaferTrend>& trends) {
     const double growth = costs.gemm(2048, 720, method) / costs.gemm(2048, 360, method);
     trends.push_back({fmt::format("fig 9: GEMM 2K from 360 to 720, {} (barriers)", name), "takes longer",
                       fmt::format("x {:.2f}", growth), growth > 1});
-    // Section 1 names neither size nor mesh: figure 9's smallest matrix, on its two largest meshes.
+    // Section 1 states neither size nor mesh: figure 9's smallest matrix, on its two largest meshes.
     const double at_600 = costs.times_faster(2048, 600, method), at_720 = costs.times_faster(2048, 720, method);
     const double mean = (at_600 + at_720) / 2;
     trends.push_back({fmt::format("MeshGEMM over {} (2K at 600 and 720, barriers)", name), "2 to 3 x",
@@ -90,7 +90,7 @@ void add_gemm_trends(const Costs& costs, std::vector<WaferTrend>& trends) {
   const double growth = costs.gemm(2048, 720, WaferGemm::mesh_gemm) / costs.gemm(2048, 360, WaferGemm::mesh_gemm);
   trends.push_back({"fig 9: GEMM 2K from 360 to 720, MeshGEMM", "stable", fmt::format("x {:.2f}", growth),
                     growth > 0.8 && growth < 1.25});
-  // "At large scales", which the text does not give either: 600 and 720, both rivals.
+  // "At large scales", which the text does not specify either: 600 and 720, both baselines.
   double saved = 0;
   std::string of_each;
   for (const int side : {600, 720})
@@ -121,7 +121,7 @@ void add_gemv_trends(const Costs& costs, std::vector<WaferTrend>& trends) {
   }
 }
 
-// "On average, up to": within 5 % of the one and 10 % of the other.
+// "On average, up to": within 5 % of the first and 10 % of the second figure.
 void add_ratios(std::string statement, double said_mean, double said_most, const std::vector<double>& ratios,
                 std::vector<WaferTrend>& trends) {
   double mean = 0, most = 0;
@@ -134,7 +134,7 @@ void add_ratios(std::string statement, double said_mean, double said_most, const
        fmt::format("{:.3g}, to {:.3g} x", mean, most), holds});
 }
 
-// The text says neither mesh nor models: all four, on the meshes whose visible cells have such ratios.
+// The text states neither mesh nor models: all four models, on the meshes whose known cells have such ratios.
 void add_times_faster(const Costs& costs, std::vector<WaferTrend>& trends) {
   const auto ratios = [&](WaferPhase phase, int side, WaferMethod rival) {
     std::vector<double> all;

@@ -1,4 +1,4 @@
-// What the WaferLLM paper says in words of figures 9 and 10 and of its tables, beside what the costs say.
+// What the WaferLLM paper says in words about figures 9 and 10 and its tables, beside the analytical model's results.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ struct WaferTrend {
   bool holds = false;
 };
 
-// Of Cannon and SUMMA each statement names the synchronisation it is computed for: the paper does not say what its
-// programs have, and most of what it says of them holds with barriers alone.
+// Statements about Cannon and SUMMA name the synchronisation they are computed for: the paper does not state that of
+// its programs, and most of its statements hold with barriers only.
 std::vector<WaferTrend> wafer_trends(const PlmrDevice& device);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// heddle wafer tune: how many cores prefill and decode should have.
+// heddle wafer tune: chooses the numbers of cores for prefill and decode.
 #include "wafer/cost/wafer_tune.h"
 
 #include <CLI/CLI.hpp>

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostMeshSide = 65535;
 
-// Nothing where the text is no mesh.
+// Nothing if the text is not a mesh.
 std::optional<WaferMesh> parse_mesh(const std::string& text) {
   WaferMesh mesh;
   const char* const last = text.data() + text.size();

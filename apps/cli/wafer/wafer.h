@@ -1,5 +1,5 @@
-// heddle wafer: language models on a PLMR device, by closed forms and by simulation. What its verbs share; a file a
-// verb.
+// heddle wafer: language models on a PLMR device, by an analytical model and by simulation. What its verbs share; one
+// file per verb.
 #pragma once
 
 #include <optional>
@@ -24,31 +24,31 @@ struct WaferOutput {
 // --device and --json. `output` must outlive `command`.
 void add_wafer_output_options(CLI::App& command, WaferOutput& output);
 
-// "420" (the side) or "420x360" (cores along x, cores along y). Sides below 3 are refused where the mesh is used.
+// "420" (the side) or "420x360" (cores along x, cores along y). Sides below 3 are rejected where the mesh is used.
 void add_mesh_option(CLI::App& command, const std::string& name, std::optional<WaferMesh>& target,
                      const std::string& description);
 
 // --kv shift|concat into `target`, which must outlive `command`.
 void add_kv_option(CLI::App& command, KvMethod& target, const std::string& description);
 
-// A model's name as weights/shapes.h has it, and its sizes.
+// A model's name in weights/shapes.h, and its sizes.
 struct NamedWaferModel {
   std::string name;
   WaferModel sizes;
 };
 
-// NAME, synth:NAME, a config.json of Hugging Face or a folder with one. Throws InputError that lists the names, or
-// names the field that is missing.
+// Opens NAME, synth:NAME, a Hugging Face config.json or a folder with one. Throws InputError that lists the names, or
+// names the missing field.
 NamedWaferModel open_wafer_model(const std::string& name_or_config);
 
-// The meshes that the paper runs a model on end to end (section 7.1); for all models but llama-2-13b those of
+// The meshes on which the paper runs a model end to end (section 7.1); all models but llama-2-13b have those of
 // llama-3-8b.
 struct WaferModelMeshes {
   WaferMesh prefill, decode;
 };
 WaferModelMeshes default_meshes(const std::string& model_name);
 
-// A default mesh on a device: `mesh`, or the device's largest square where that is smaller.
+// A default mesh on a device: `mesh`, or the device's largest square if that is smaller.
 WaferMesh mesh_on(const PlmrDevice& device, WaferMesh mesh);
 
 // "waferllm", "t10" or "ladder".
