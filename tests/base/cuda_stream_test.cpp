@@ -1,4 +1,4 @@
-// Streams, events and buffers on a GPU; skipped, saying so, where there is none.
+// Streams, events and buffers on a GPU; skipped with a message where there is none.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

@@ -11,7 +11,8 @@
 namespace heddle {
 namespace {
 
-// The nearest number of the format, found without its bits: steps of `min_exponent`'s unit, or 2^-precision relative.
+// The nearest number of the format, computed without its bits: multiples of `min_exponent`'s unit, or 2^-precision
+// relative.
 double nearest(double x, int precision, int min_exponent, double overflow) {
   if (x == 0 || !std::isfinite(x)) return x;
   int exponent;
@@ -44,7 +45,7 @@ TEST(DType, EveryBfloat16SurvivesTheRoundTrip) {
 }
 
 TEST(DType, RoundsToNearestTiesToEven) {
-  // Every 4099th float: all exponents, subnormals and ties of both formats among them.
+  // Every 4099th float: includes all exponents, subnormals and ties of both formats.
   for (std::uint64_t bits = 0; bits < 0x100000000u; bits += 4099) {
     const float value = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
     if (std::isnan(value)) continue;

@@ -27,7 +27,7 @@ TEST(File, LeavesNothingBesideWhatItWrote) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
-// A small text is still in this process's memory when the file is closed: closing is what finds the disk full.
+// A small text is still buffered in this process when the file is closed, so closing detects the full disk.
 TEST(File, AnErrorOnCloseKeepsTheOldText) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   const TemporaryFolder folder;

@@ -63,7 +63,7 @@ TEST(Json, RefusesDeepNesting) {
   EXPECT_THAT(parse_error(objects), HasSubstr("nested deeper"));
 }
 
-// Time that grew with the square of the members would make this test hang.
+// With quadratic time this test would hang.
 TEST(Json, ReadsAMillionMembers) {
   std::string text = "{";
   for (int i = 0; i < 1'000'000; ++i) text += "\"" + std::to_string(i) + "\":[],";
@@ -110,7 +110,7 @@ TEST(JsonField, SaysWhatItExpectedAndFound) {
   EXPECT_THAT(error_of([&] { (void)root.at("s").at("x"); }), HasSubstr("expected an object"));
 }
 
-// A terminal obeys control characters; U+009B begins a command, too.
+// A terminal obeys control characters; U+009B begins a control sequence, too.
 TEST(JsonField, QuotesFilesPrintably) {
   const auto json = parse_json(R"({"a\u001b[2J\n\"": {"k\u009b": "\u001b[31m\u00e9\\\u007f"}})", "f.json");
   const auto [key, member] = JsonField(json, "f.json").members().at(0);

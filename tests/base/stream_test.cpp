@@ -21,7 +21,7 @@ TEST(Stream, RunsTasksInOrder) {
   Stream stream(pool);
   std::vector<int> order;
   for (int i = 0; i < 3000; ++i)
-    stream.enqueue([&order, i](ThreadPool&) { order.push_back(i); });  // more than its ring
+    stream.enqueue([&order, i](ThreadPool&) { order.push_back(i); });  // more tasks than its ring holds
   stream.synchronize();
   ASSERT_EQ(order.size(), 3000u);
   for (int i = 0; i < 3000; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
@@ -30,7 +30,7 @@ TEST(Stream, RunsTasksInOrder) {
 TEST(Stream, SeveralHostsMayFillItsQueue) {
   ThreadPool pool(1);
   Stream stream(pool);
-  int sum = 0;  // not atomic: tasks of one stream never run at once
+  int sum = 0;  // not atomic: tasks of one stream never run concurrently
   std::vector<std::jthread> hosts;
   for (int host = 0; host < 4; ++host)
     hosts.emplace_back([&] {
@@ -101,7 +101,7 @@ TEST(Event, OrdersTwoStreams) {
   Stream consumer(pool);
   Event full;
   Event empty;
-  int slot = -1;  // not atomic: the events alone order the accesses, ThreadSanitizer watches
+  int slot = -1;  // not atomic: only the events order the accesses; ThreadSanitizer checks this
   std::vector<int> seen;
   for (int i = 0; i < 200; ++i) {
     if (i > 0) producer.wait(empty);

@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST(Team, MembersWaitForEachOther) {
-  // A ring that cannot finish unless all members run at once.
+  // A ring that cannot finish unless all members run concurrently.
   std::vector<std::atomic<std::uint64_t>> flags(5);
   run_team(5, [&](TeamMember& self) {
     EXPECT_EQ(self.size(), 5);
@@ -28,7 +28,7 @@ TEST(Team, MembersWaitForEachOther) {
 }
 
 TEST(Team, BarrierPublishesWhatWasWrittenBefore) {
-  std::vector<int> values(4, 0);  // not atomic: the barrier alone orders the accesses
+  std::vector<int> values(4, 0);  // not atomic: only the barrier orders the accesses
   run_team(4, [&](TeamMember& self) {
     for (int round = 1; round <= 20; ++round) {
       values[static_cast<std::size_t>(self.rank())] = round;

@@ -1,4 +1,4 @@
-// Whatever is wrong: one clear line on standard error, nothing on standard output, exit status 2 (1 for failures).
+// Every error is one clear line on standard error, with nothing on standard output and exit status 2 (1 for failures).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// A copy of the demo model whose files a test spoils.
+// A copy of the demo model whose files a test corrupts.
 class SpoiledModel : public testing::Test {
  protected:
   SpoiledModel() {
@@ -50,7 +50,7 @@ class SpoiledModel : public testing::Test {
   TemporaryFolder folder_;
 };
 
-// Wherever the tests run: no machine has a hundred GPUs, and one without any says what it lacks.
+// Independent of the machine: none has a hundred GPUs, and one without any reports what it lacks.
 TEST_F(SpoiledModel, Devices) {
   expect_error("--device: is \"gpu\", expected auto, cpu, cuda or cuda:N", {"--device", "gpu"});
   expect_error("--device: is \"cuda:\"", {"--device", "cuda:"});

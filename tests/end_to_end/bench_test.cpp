@@ -1,5 +1,5 @@
-// heddle bench on the demo model and a made-up one: that its records hold what they promise. How fast it was is
-// nobody's assertion.
+// heddle bench on the demo model and a synthetic one: checks that its records are complete and consistent. It asserts
+// nothing about speed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -184,7 +184,7 @@ TEST(Bench, LoadAndTokenizeGoToAFileWithTheTableOnStandardOutput) {
   expect_spread(tokens.at("encode_seconds"), 3);
 }
 
-// An adapter of a few lines in the place of a peer.
+// A small adapter in place of a baseline.
 struct PeerCase {
   const char* adapter;  // after `import json, sys`
   int status;
@@ -232,7 +232,7 @@ TEST(Bench, TakesTurnsWithAPeer) {
   EXPECT_EQ(one.at("peer_case").at("mode"), "decode");
 }
 
-// Of operators: refuses attention, and takes a second for each call of the others.
+// An operator baseline that rejects attention, and takes a second for each call of the others.
 constexpr const char* kOperatorPeer = R"(
 def say(x): print(json.dumps(x), flush=True)
 say({"hello": {"name": "mirror", "version": "1", "settings": {}}})
@@ -303,7 +303,7 @@ TEST(Bench, SaysWhatIsWrongWithAPeer) {
        "too large"},
       {"print('{\"hello\": {}}', flush=True)\nfor line in sys.stdin: print('{\"seconds\": -1}', flush=True)", 1,
        "no seconds"},
-      // Ctrl-C reaches both: the peer's end is then no failure.
+      // Ctrl-C reaches both: the end of the baseline is then not a failure.
       {"import os, signal\nos.kill(os.getppid(), signal.SIGINT)", 130, ""},
       {"print('{\"hello\": {}}', flush=True)\nimport os, signal\nsys.stdin.readline()\n"
        "os.kill(os.getppid(), signal.SIGTERM)",

@@ -1,4 +1,4 @@
-// The demo model's accuracy on cases it has never seen (rules: tools/demo_llama/cases.py, and the model's card).
+// The demo model's accuracy on held-out cases (rules: tools/demo_llama/cases.py, and the model's card).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ std::vector<std::string> answers(const std::vector<DemoCase>& cases, std::int64_
   return texts;
 }
 
-// Pairs that training left out.
+// Pairs that were held out of training.
 std::vector<std::pair<int, int>> held_out_pairs(std::size_t count) {
   std::mt19937 random(1);
   std::vector<std::pair<int, int>> pairs;
@@ -51,7 +51,7 @@ std::vector<std::pair<int, int>> held_out_pairs(std::size_t count) {
   return pairs;
 }
 
-// Whether training left out this list, in any order.
+// Whether this list, in any order, was held out of training.
 bool list_is_held_out(std::vector<int> numbers) {
   std::ranges::sort(numbers);
   int value = 0;
@@ -69,7 +69,7 @@ double share_right(const std::vector<DemoCase>& cases, std::int64_t max_tokens) 
   return static_cast<double>(right) / static_cast<double>(cases.size());
 }
 
-// Under a sanitizer a case takes twenty times as long, and what is looked for there is no accuracy.
+// Under a sanitizer a case takes twenty times as long, and accuracy is not what such a run checks.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::size_t kCases = 40;
 #else

@@ -11,7 +11,7 @@ TEST(FormatText, CountsHaveAPlural) {
   EXPECT_EQ(count_text(2, "core"), "2 cores");
 }
 
-// At the borders of a unit, three digits would otherwise become 1e+03.
+// At the limits of a unit, three digits would otherwise become 1e+03.
 TEST(FormatText, MagnitudesHaveThreeDigitsAndNoExponent) {
   EXPECT_EQ(magnitude_text(999), "999");
   EXPECT_EQ(magnitude_text(1000), "1 thousand");

@@ -138,7 +138,7 @@ TEST(Generate, EchoShowsThePromptFirst) {
   EXPECT_EQ(run_heddle(generate({"--prompt", "137 + 254 =", "--echo"})).out, "137 + 254 = 391\n\n");
 }
 
-// Thousands of hot stories, which take minutes: a signal after the first output always comes in the middle.
+// Thousands of stories at high temperature, which take minutes: a signal after the first output always interrupts them.
 class InterruptedGenerate : public testing::Test {
  protected:
   static constexpr std::size_t kPrompts = 5000;

@@ -1,4 +1,4 @@
-// heddle inspect says "unsupported" wherever generate would refuse, and prints a table that no name can break.
+// heddle inspect reports "unsupported" wherever generate would fail, and prints a table that no name can break.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// heddle launch: the command that it makes, and what comes through it.
+// heddle launch: the command that it builds, and what the launched ranks output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -46,7 +46,7 @@ struct Pipe {
   execute(arguments);
 }
 
-// A file of that contents without a name, at its beginning.
+// An unnamed file with these contents, positioned at its beginning.
 int file_of(const std::string& text) {
   const int file = ::open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (file < 0 || ::pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
@@ -120,7 +120,7 @@ ProgramResult run_heddle_on_terminal(const std::vector<std::string>& arguments, 
   auto last_typed = std::chrono::steady_clock::now();
   std::size_t seen = 0;
   for (;;) {
-    // A terminal that is just changing its mode swallows Ctrl-D, as it would a person's.
+    // A terminal swallows a Ctrl-D that arrives while it changes its mode.
     if (next == typed.end() && !typed.empty() && typed.back().text == "\x04" &&
         std::chrono::steady_clock::now() - last_typed > std::chrono::seconds(2)) {
       if (::write(terminal, "\x04", 1) < 0) break;
@@ -128,7 +128,7 @@ ProgramResult run_heddle_on_terminal(const std::vector<std::string>& arguments, 
     }
     if (next != typed.end()) {
       const std::size_t found = next->after.empty() ? seen + 1 : result.out.find(next->after, seen);
-      // libedit shows its prompt before it takes the echo over: what is typed between the two is echoed twice.
+      // libedit shows its prompt before it turns the terminal's echo off: what is typed in between is echoed twice.
       const bool settled = next->after != "> " || !echoes(terminal);
       if (found <= result.out.size() && settled) {
         seen = std::min(found + next->after.size(), result.out.size());
@@ -143,7 +143,7 @@ ProgramResult run_heddle_on_terminal(const std::vector<std::string>& arguments, 
     if (source.revents != 0) {
       const ssize_t count = ::read(terminal, buffer, sizeof buffer);
       if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) break;  // EIO: the program has gone
+      if (count <= 0) break;  // EIO: the program has ended
       result.out.append(buffer, static_cast<std::size_t>(count));
     }
     if (std::chrono::steady_clock::now() > deadline) {

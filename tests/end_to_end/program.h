@@ -25,9 +25,9 @@ struct ProgramOptions {
 // `arguments` after the program's name. Throws std::runtime_error when it cannot be run or exceeds its time.
 ProgramResult run_heddle(const std::vector<std::string>& arguments, const ProgramOptions& options = {});
 
-// The same on a terminal of 200 columns, at which `type` is typed: each text once what is shown behind the `after` of
-// the one before contains its own `after`; an empty one waits for anything more. `out` is all that was shown, escape
-// sequences included.
+// The same on a terminal with 200 columns, on which `type` is typed. Each text is typed once the output since the
+// previous one contains its `after`; an empty `after` waits for any output. `out` is the whole output, including escape
+// sequences.
 struct Typed {
   std::string after;
   std::string text;

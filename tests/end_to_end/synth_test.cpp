@@ -1,4 +1,4 @@
-// `synth:NAME` as a model, and the folder that heddle synth makes of it: the same bits.
+// `synth:NAME` as a model, and the folder that heddle synth writes: they give the same bits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -115,7 +115,7 @@ TEST(SyntheticModelName, WorksInInspectAndTokenize) {
   EXPECT_EQ(run_heddle({"tokenize", "--model", "synth:tiny", "--text", " the", "--no-special"}).status, 0);
 }
 
-// The tensors' names and shapes are what the loader asks for; no weights are made for that.
+// The tensors' names and shapes are those that the loader expects; no weights are generated for this.
 TEST(SyntheticModelName, OfEveryShapeCanBeLoaded) {
   for (const char* name : {"llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3.2-1b", "llama-3.3-70b", "codellama-34b",
                            "qwen2-72b", "qwen2.5-7b", "qwen2.5-72b", "qwen3-8b", "mistral-7b"}) {

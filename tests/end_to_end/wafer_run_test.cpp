@@ -51,7 +51,8 @@ TEST(WaferRun, TheDemoModelSaysWhatItSaysOnTheCpu) {
     for (std::size_t i = 1; i < object["tokens"].size(); ++i) decoded += object["token_cycles"][i].get<double>();
     EXPECT_DOUBLE_EQ(object["decode_cycles"], decoded);
     EXPECT_EQ(object["token_cycles"][0], object["prefill"]["cycles"]);
-    // The closed forms charge K and V for all heads, and have no logits, nor attention head by head: near, not equal.
+    // The analytical model charges K and V for all heads, and has no logits and no head-by-head attention: near, not
+    // equal.
     EXPECT_NEAR(decoded / object["closed_form"]["decode_cycles"].get<double>(), 1, 0.1) << mesh;
     EXPECT_GT(object["prefill"]["cycles"], object["closed_form"]["prefill_cycles"]);
   }
@@ -99,8 +100,7 @@ TEST(WaferRun, ChecksItsLogitsAgainstTheCpu) {
             0);  // sums are taken in another order, so that nothing was compared with itself
 }
 
-// Weights that are made up, where half of the cores' tiles are padding: the way that the recorded run of a larger model
-// goes.
+// Synthetic weights, with half of the cores' tiles padding: the same path as the recorded run of a larger model.
 void expect_the_cpus_logits(const nlohmann::json& check, std::int64_t rows) {
   EXPECT_EQ(check["rows"], rows);
   EXPECT_EQ(check["same_token"], rows);
@@ -115,8 +115,8 @@ TEST(WaferRun, ASyntheticModelsLogitsAreTheCpus) {
   expect_the_cpus_logits(nlohmann::json::parse(result.out)["check"], 4);
 }
 
-// Two layers of llama-3-8b on 360 x 360: minutes of two processors and 6 GB. What bench/results has of it is looked at
-// in any case.
+// Two layers of llama-3-8b on 360 x 360: minutes on two processors, and 6 GB. The record in bench/results is checked in
+// any case.
 TEST(WaferRun, TwoLayersOfLlama3On360x360AreTheCpus) {
   const auto record = nlohmann::json::parse(
       read_file(std::string(HEDDLE_SOURCE_DIR) + "/bench/results/wafer-run-llama-3-8b-2-layers.json", 1 << 20));

@@ -1,4 +1,4 @@
-// heddle wafer as a user runs it: what its JSON holds, and what it refuses.
+// heddle wafer as a user runs it: the contents of its JSON, and its errors.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -172,7 +172,7 @@ TEST(WaferKv, SaysRegionsAndReserve) {
 TEST(WaferTune, ChoosesMeshes) {
   const json tuned = wafer_json({"tune", "--model", "llama-3-8b", "--in", "2048", "--out", "128"});
   expect_keys(tuned, {"prefill_mesh", "decode_mesh", "tokens_per_s", "range"});
-  // What it found is what predict says of it, and no worse than its neighbours or the paper's meshes.
+  // The tuned mesh is what predict reports for it, and no worse than its neighbours or the paper's meshes.
   const auto sides = [](const json& mesh) { return std::pair<int, int>{mesh[0], mesh[1]}; };
   const auto rate = [&](std::pair<int, int> prefill, std::pair<int, int> decode) -> double {
     return wafer_json({"predict", "--model", "llama-3-8b", "--phase", "end-to-end", "--in", "2048", "--out", "128",
@@ -202,7 +202,7 @@ TEST(WaferTables, PutPublishedBesidePredicted) {
                                       Pair("all-gather GEMM", ""), Pair("pipeline all-reduce", "M R"),
                                       Pair("K-tree all-reduce", "L M R"), Pair("T10-like GEMM", "M R"),
                                       Pair("Ladder-like GEMM", "")}));
-  // Every cell that we see, fitted or not, lies in its prediction's range.
+  // Every known cell, fitted or not, lies in its prediction's range.
   for (const json& cell : tables["cells"]) {
     if (cell["published"].is_null() || cell["range"].is_null()) continue;
     EXPECT_LE(cell["range"][0], cell["published"]) << cell;

@@ -21,7 +21,7 @@ class EngineOnGpu : public testing::Test {
   }
 };
 
-// A float32 model: what CPU and GPU make of its logits differs by rounding in another order alone.
+// A float32 model: CPU and GPU logits differ only by rounding in another order.
 Engine engine_on(Device device, const EngineOptions& options) {
   const auto folder = std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/data/llama/gqa";
   return Engine(load_model(Checkpoint(folder), {.device = device}), options);
@@ -80,14 +80,14 @@ TEST_F(EngineOnGpu, GivesTheTokensOfTheCpu) {
     EXPECT_EQ(num_different(expected, tokens_of(engine_on(kFirstGpu, options), requests)), 0);
 }
 
-// With log-probabilities wanted, the host samples.
+// When log-probabilities are requested, the host samples.
 TEST_F(EngineOnGpu, SamplesThereAsOnTheHost) {
   const TokensById there = tokens_of(engine_on(kFirstGpu, {}), mixed_requests(16));
   const TokensById on_host = tokens_of(engine_on(kFirstGpu, {}), mixed_requests(16, 0));
   EXPECT_EQ(num_different(there, on_host), 0);
 }
 
-// Steps are under way when a request goes; the others' tokens do not tell.
+// Steps are in flight when a request is cancelled; the tokens of the others must not change.
 TEST_F(EngineOnGpu, ACancelledRequestLeavesTheOthers) {
   const std::vector<Request> requests = mixed_requests(12);
   const TokensById expected = tokens_of(engine_on({}, {.threads = 2}), requests);

@@ -1,4 +1,4 @@
-// Requests that start from what another left in the cache: the same tokens, sooner, and never at a running one's cost.
+// Requests that reuse what another left in the cache: the same tokens, sooner, and never at the cost of a running one.
 #include "engine/kept_sequences.h"
 
 #include <gmock/gmock.h>
@@ -93,7 +93,7 @@ TEST(KeptSequences, APromptThatPartsFromWhatIsKeptComputesFromThere) {
   EXPECT_EQ(answer.num_computed, 30 - 17);
   Engine fresh = make_engine();
   EXPECT_EQ(answer.logprobs, ask(fresh, edited).logprobs);
-  // The one kept first is as it was: the edit wrote into pages of its own.
+  // The sequence kept first is unchanged: the edit wrote into pages of its own.
   const Answer again = ask(session, first);
   EXPECT_EQ(again.num_computed, 1) << "the last token of a prompt is always computed, for its logits";
   EXPECT_EQ(again.logprobs, ask(fresh, first).logprobs);
@@ -129,7 +129,7 @@ TEST(KeptSequences, GiveWayBeforeAnythingThatRuns) {
   EXPECT_EQ(ask(engine, random_tokens(3, 10)).num_computed, 1);
   EXPECT_EQ(ask(engine, random_tokens(0, 10)).num_computed, 10);
 
-  // Three that fit together only when nothing is kept: none is preempted, so no token of theirs is computed twice.
+  // Three that fit together only when nothing is kept: none is preempted, so none of their tokens is computed twice.
   std::vector<std::int64_t> ids;
   int computed = 0;
   for (unsigned i = 0; i < 3; ++i) ids.push_back(engine.submit({.prompt = random_tokens(10 + i, 12), .max_tokens = 8}));
@@ -138,12 +138,12 @@ TEST(KeptSequences, GiveWayBeforeAnythingThatRuns) {
     computed += engine.last_step().num_prompt_tokens;
   }
   EXPECT_EQ(computed, 3 * 12);
-  // All pages can be had again.
+  // All pages can be allocated again.
   EXPECT_EQ(ask(engine, random_tokens(20, 50), AfterEnd::release, 14).tokens.size(), 14u);
 }
 
 TEST(KeptSequences, ASequenceThatGaveWayIsAsGoodAsNew) {
-  // Turns in turns over a cache that holds little more than one of them: each drops another's pages.
+  // Interleaved conversations over a cache that holds little more than one of them: each drops another's pages.
   Engine engine =
       make_engine({.max_sequences = 2, .max_tokens_per_step = 16, .page_size = 4, .kv_bytes = 12 * kPageBytes});
   for (unsigned turn = 0; turn < 12; ++turn) {

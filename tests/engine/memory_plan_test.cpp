@@ -26,7 +26,7 @@ TEST(MemoryPlan, CountsWeightsAndGivesTheCacheWhatIsLeft) {
   EXPECT_GT(plan.total(), plan.available - 4 * kGiB);
   EXPECT_EQ(plan.cache_tokens % 64, 0);
   EXPECT_EQ(why_too_large(plan), "");
-  // One sequence of the model's context: no more than that is of use.
+  // One sequence of the model's context: a larger cache would be useless.
   EXPECT_EQ(plan_memory(*model, {.max_sequences = 1}, 100 * kGiB).cache_tokens, 8192);
 }
 

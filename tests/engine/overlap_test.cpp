@@ -1,5 +1,5 @@
-// Steps that start before the tokens of the ones before are known: on the CPU here, where the engine does so only when
-// asked. What a request gives must not tell.
+// Steps that start before the tokens of the previous ones are known; here on the CPU, where the engine does so only on
+// request. Results must not change.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Any course of growth, forks, truncations and releases, against a cache in plain vectors: what each page holds, and
-// who may write into it.
+// Any sequence of growth, forks, truncations and releases, compared with a cache in plain vectors: the contents of each
+// page, and which sequence may write into it.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -61,7 +61,8 @@ class World {
     }
   }
 
-  // Every sequence reads what it wrote; every page is counted as often as it is held, and is free or held, not both.
+  // Every sequence reads what it wrote; the reference count of every page is the number of its holders; a page is
+  // either free or held.
   void check() const {
     std::map<int, int> holders;
     for (const Entry& entry : entries_) {

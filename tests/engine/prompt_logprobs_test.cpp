@@ -1,4 +1,4 @@
-// What the engine says about a prompt's own tokens.
+// Log-probabilities of a prompt's own tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -177,7 +177,7 @@ TEST(PromptLogprobs, WhatCannotBeScoredIsRefusedByName) {
   EXPECT_TRUE(engine.idle());
 }
 
-// Logits that are not numbers behind the token 13, and fixed otherwise.
+// Logits that are NaN after the token 13, and fixed otherwise.
 class FaultyModel : public Model {
  public:
   const ModelShape& shape() const override { return shape_; }

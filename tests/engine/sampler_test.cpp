@@ -17,8 +17,8 @@ using testing::HasSubstr;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The distribution that a row and its parameters stand for, written down directly from the definitions: each filter
-// looks at a probability vector and sets entries to 0.
+// The distribution for a row and its parameters, computed directly from the definitions: each filter reads a
+// probability vector and sets entries to 0.
 std::vector<double> oracle(const std::vector<float>& logits, const SamplingParams& params,
                            const std::vector<std::int32_t>& prompt = {}, const std::vector<std::int32_t>& text = {}) {
   const std::size_t n = logits.size();

@@ -50,7 +50,7 @@ TEST(SyntheticTokenizer, HasTheSpecialTokensOfTheModel) {
     const auto turn = tokenizer.encode("<|im_start|>user\n<|im_end|>", SpecialTokens::omit);
     EXPECT_TRUE(tokenizer.is_special(turn.front())) << shape.name;
     EXPECT_TRUE(tokenizer.is_special(turn.back())) << shape.name;
-    // What transformers makes of a Qwen tokenizer whatever its files say: NFC, and this token.
+    // What transformers gives a Qwen tokenizer, whatever its files say: NFC, and this token.
     const bool composes =
         tokenizer.encode("e\xcc\x81", SpecialTokens::omit) == tokenizer.encode("\xc3\xa9", SpecialTokens::omit);
     EXPECT_EQ(composes, shape.family == Family::qwen3) << shape.name;

@@ -80,14 +80,14 @@ TEST(TextStream, AnEmptyStopStringIsRefused) {
   EXPECT_THROW(TextStream(tokenizer(), {"a", ""}), InputError);
 }
 
-// Each token is searched for all of them: 10^5 would make every token slow.
+// Each token is searched for all of them: with 10^5, every token would be slow.
 TEST(TextStream, StopStringsBeyondTheLimitsAreRefused) {
   const std::string longest(1024, 'x');
   EXPECT_NO_THROW(TextStream(tokenizer(), std::vector<std::string>(1024, longest)));
   EXPECT_THROW(TextStream(tokenizer(), std::vector<std::string>(1025, longest)), InputError);
 }
 
-// One automaton for all of them: a search for each at each token would run into the test's time limit.
+// One automaton for all of them: separate searches at each token would exceed the test's time limit.
 TEST(TextStream, TakesAHundredThousandStopStrings) {
   std::vector<std::string> stop;
   for (int n = 100'000; n < 200'000; ++n) stop.push_back("x" + std::to_string(n));
@@ -98,7 +98,7 @@ TEST(TextStream, TakesAHundredThousandStopStrings) {
   EXPECT_THROW(TextStream(tokenizer(), stop), InputError);
 }
 
-// Any text, any stop strings: the stream shows what cutting the whole text shows.
+// For any text and any stop strings, the stream shows the same as cutting the whole text.
 TEST(TextStream, AgreesWithCuttingTheWholeText) {
   std::mt19937 random(5);
   const auto letters = [&](int most) {
@@ -110,8 +110,8 @@ TEST(TextStream, AgreesWithCuttingTheWholeText) {
     const std::string text = letters(40);
     std::vector<std::string> stop;
     for (unsigned n = random() % 3; n > 0; --n) stop.push_back(letters(5));
-    // Tokens come one by one, so a stop string that completes first ends the text even where a longer one began before
-    // it; with the whole text at hand, the first to be complete is the one with the smallest end.
+    // Tokens come one by one, so a stop string that completes first ends the text even if a longer one began before it.
+    // In the whole text, the first to complete is the one with the smallest end.
     std::size_t first_end = std::string::npos;
     std::size_t cut = std::string::npos;
     for (const std::string& s : stop) {

@@ -71,7 +71,7 @@ const std::vector<CgroupCase> kCases{
                {"sys/fs/cgroup/memory.stat", "anon 5\ninactive_file_x 7\ninactive_file 600000\nactive_file 9\n"}},
      .memory_bytes = 1'000'000,
      .available = 600'000},
-    // The outer group's limit is the wider one, but others have used it up.
+    // The outer group's limit is higher, but others have used it up.
     {.name = "version2_the_tightest_limit_need_not_leave_the_least",
      .files = {{"proc/self/cgroup", "0::/user/session\n"},
                {"sys/fs/cgroup/user/memory.max", "9000\n"},

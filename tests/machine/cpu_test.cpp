@@ -97,7 +97,7 @@ TEST(MachineKey, TellsMachinesApart) {
 TEST(MachineKey, IsTheSameAfterABoot) {
   CpuInfo cpu{.model = "A", .memory_bytes = (std::int64_t{8} << 30) - (100 << 20), .available_memory_bytes = 1 << 30};
   const std::string key = machine_key(cpu, {});
-  cpu.memory_bytes -= 3 << 20;  // firmware kept a little more for itself
+  cpu.memory_bytes -= 3 << 20;  // firmware reserved a little more
   cpu.available_memory_bytes = 2 << 20;
   EXPECT_EQ(machine_key(cpu, {}), key);
   EXPECT_EQ(machine_key(), machine_key());

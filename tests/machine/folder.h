@@ -1,4 +1,4 @@
-// A folder for one test that is filled as a tree of small files.
+// A temporary folder for one test, filled with small files.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace heddle {
 
 class TestFolder : public TemporaryFolder {
  public:
-  // Writes a file below the folder, and the folders on the way to it.
+  // Writes a file below the folder, and creates its parent folders.
   void write(std::string_view name, std::string_view text) const {
     std::filesystem::create_directories((path() / name).parent_path());
     std::ofstream(path() / name, std::ios::binary) << text;

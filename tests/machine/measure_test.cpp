@@ -13,7 +13,7 @@
 namespace heddle {
 namespace {
 
-// A small buffer: these tests ask for right sums and sane numbers, not for this machine's bandwidth.
+// A small buffer: these tests check sums and plausible numbers, not this machine's bandwidth.
 constexpr std::int64_t kSmall = 1 << 20;
 
 TEST(Measure, SumsEveryWord) {
@@ -31,7 +31,7 @@ TEST(Measure, SumsEveryWord) {
 }
 
 TEST(Measure, ChainsComputeWhatTheyCount) {
-  // Each lane has 12 chains, that start at 0.5, 1.5, ... and carry out two operations a step.
+  // Each lane has 12 chains that start at 0.5, 1.5, ... and execute two operations per step.
   const FmaRun run = run_fma_chains(0.5f, 3);
   const double chains = run.flops / 2 / 3;
   double sum = 0;

@@ -1,4 +1,4 @@
-// What tells Mistral, Qwen2 and Qwen3 from Llama in config.json.
+// Differences of Mistral, Qwen2 and Qwen3 from Llama in config.json.
 #include "models/llama_architecture.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Sizes alone, as small as they may be where a default depends on them; and `changes`.
+// Only sizes, as small as possible where a default depends on them; and `changes`.
 json config_of(const std::string& architecture, const json& changes = json::object()) {
   json config = {{"architectures", {architecture}}, {"num_hidden_layers", 4}, {"hidden_size", 4096},
                  {"intermediate_size", 8192},       {"vocab_size", 1000},     {"num_attention_heads", 32}};
@@ -183,7 +183,7 @@ TEST(LlamaArchitecture, BadWindowsAreNamed) {
   for (const auto& c : cases) EXPECT_EQ(error_of(c.architecture, c.changes), c.message);
 }
 
-// As the model's authors published it, in the fields that matter.
+// As published by the model's authors, in the relevant fields.
 struct Published {
   const char* name;
   const char* config;

@@ -1,4 +1,4 @@
-// The folders of tests/data/llama/family, put together as tools/goldens/make_llama_family.py says.
+// The folders of tests/data/llama/family, assembled as tools/goldens/make_llama_family.py describes.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Each architecture of the family, and each setting of its config.json, against transformers.
+// Each architecture of the family, and each setting of its config.json, compared with transformers.
 #include "models/llama_family.h"
 
 #include <gmock/gmock.h>

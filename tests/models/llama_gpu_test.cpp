@@ -1,4 +1,4 @@
-// What holds on a GPU beyond the goldens: graphs, sequences that fill a step up, real widths. Skipped without a GPU.
+// GPU properties beyond the goldens: graphs, padded steps, real widths. Skipped without a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>

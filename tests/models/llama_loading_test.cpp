@@ -1,4 +1,4 @@
-// Folders that are not what they say: the error names the tensor, what was expected and why.
+// Inconsistent folders: the error names the tensor, what was expected and why.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

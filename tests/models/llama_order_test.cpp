@@ -1,4 +1,4 @@
-// A token's logits depend on its sequence alone, bit for bit.
+// A token's logits depend on its sequence only, bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

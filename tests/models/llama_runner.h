@@ -1,4 +1,4 @@
-// Runs a model step by step without an engine: sequences whose chunks the test chooses.
+// Runs a model step by step without an engine: the test chooses the chunks of sequences.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,8 @@ class LlamaRunner {
     std::vector<std::int32_t> tokens;
   };
 
-  // One step in which each chunk follows its sequence's tokens; logits of all new tokens, chunk after chunk.
+  // One step in which each chunk follows its sequence's tokens. Returns the logits of all new tokens, chunk after
+  // chunk.
   std::vector<std::vector<float>> step(const std::vector<Chunk>& chunks) {
     plan_.clear();
     for (const Chunk& chunk : chunks) {

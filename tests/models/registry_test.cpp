@@ -59,7 +59,7 @@ TEST(Registry, CheckingFindsWhatLoadingFinds) {
   }
 }
 
-// The weights are cut off behind the checkpoint's back: whoever reads them fails.
+// The weights are truncated behind the checkpoint's back: reading them fails.
 TEST(Registry, CheckingReadsNoWeights) {
   const TemporaryFolder folder;
   std::filesystem::copy(golden(), folder.path(), std::filesystem::copy_options::recursive);

@@ -1,4 +1,4 @@
-// Schedules as a kernel sees them.
+// Schedules evaluated in a kernel.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 namespace heddle::schedule {
 
 // at(rank, step) for all ranks, then all steps, each evaluated by a thread of the first GPU. Defined for the schedules
-// of the test. Empty where there is no GPU.
+// of the test. Empty without a GPU.
 template <class S>
 std::vector<Transfer> at_on_device(const S& schedule);
 

@@ -1,4 +1,4 @@
-// A kernel that calls `at` gets what the host gets.
+// In a kernel `at` returns the same as on the host.
 #include <gmock/gmock.h>
 
 #include <vector>

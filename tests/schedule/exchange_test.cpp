@@ -55,7 +55,7 @@ TEST(AllToAllSchedule, BeginsWithTheStationaryBlockAndThenNeverReadsARankTwice) 
   for (int size = 1; size <= kLargestTeam; ++size) {
     const AllToAll s{size};
     for (int rank = 0; rank < size; ++rank)
-      EXPECT_EQ(s.at(rank, 0), (Transfer{.send = rank, .receive = rank}));  // nobody sends
+      EXPECT_EQ(s.at(rank, 0), (Transfer{.send = rank, .receive = rank}));  // nothing is sent
     for (int step = 1; step < size; ++step) {
       std::vector<int> senders(static_cast<std::size_t>(size));
       for (int rank = 0; rank < size; ++rank) ++senders[static_cast<std::size_t>(s.at(rank, step).to)];
@@ -103,7 +103,7 @@ TEST(Tree, GathersARotatedView) {
   EXPECT_THAT(owners, ElementsAre(1, 0, 3, 2));  // rank 1's buffer, front to back
 }
 
-// What the proofs are worth: each refuses a ring that breaks just what it is for.
+// Tests of the proofs: each rejects a ring that breaks exactly its property.
 struct Broken : Ring {
   Transfer change;  // added to each field of each transfer
   constexpr Transfer at(int rank, int step) const {

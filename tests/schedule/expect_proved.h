@@ -1,4 +1,4 @@
-// The proofs of src/schedule/proofs.h as expectations that name the one that failed.
+// The proofs of src/schedule/proofs.h as expectations; a failure names the proof.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Schedules for sizes that only run time knows.
+// Schedules for sizes known only at run time.
 #include "schedule/make_schedule.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ TEST(MakeSchedule, MakesTheOthers) {
   EXPECT_EQ(make_schedule<schedule::Torus>(2, 3).size, 6);
 }
 
-// Who does not ask first gets a schedule without steps, not one that never comes.
+// Without a check, the result is a schedule without steps, not one that never returns.
 TEST(MakeSchedule, MakersOfTheirOwnEndWhateverTheyAreGiven) {
   for (const int none : {0, -1}) {
     EXPECT_EQ(schedule::KTree::of(9, none).size, 0);

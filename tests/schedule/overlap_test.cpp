@@ -1,4 +1,4 @@
-// Schedules that say what is computed while something travels.
+// Schedules that say what is computed during a transfer.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -37,7 +37,7 @@ TEST(TorusSchedule, StaysAmongTheGpusOfOneIndex) {
     }
 }
 
-// Machine 1 of 3, as the text of 4.3 has it: "computes; sends; gets".
+// Machine 1 of 3, as the text of 4.3 describes it: "computes; sends; gets".
 TEST(TorusSchedule, IsThePapersExampleOfThreeMachines) {
   const Torus s = Torus::of(3, 1);
   const int t = 1;
@@ -76,7 +76,7 @@ TEST(TorusSchedule, OfOneMachineComputesAndSendsNothing) {
   EXPECT_FALSE(Torus::supports(0) || Torus::supports(2, 0));
 }
 
-// The proof is worth something: with the index of Pull KV as the paper prints it, one part never comes.
+// A test of the proof: with Pull KV's index as the paper prints it, one part never comes.
 TEST(TorusSchedule, IsNotThePapersIndexWhichSendsAPartTwice) {
   struct AsPrinted : Torus {
     constexpr TorusStep at(int rank, int step) const {

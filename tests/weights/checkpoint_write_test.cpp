@@ -46,7 +46,7 @@ TEST(WriteCheckpoint, WritesWhatCheckpointReads) {
 TEST(WriteCheckpoint, CutsLargeModelsIntoShards) {
   const TemporaryFolder folder;
   const auto source = open_model("synth:tiny,layers=1,dtype=float32");
-  // The embedding and the output matrix have 512 000 bytes each, and one shard.
+  // The embedding and the output weights have 512 000 bytes each, and a shard each.
   write_checkpoint(*source, folder.path(), {.max_shard_bytes = 512'000});
   const Checkpoint written(folder.path());
   const auto files = written.weight_files();

@@ -1,4 +1,4 @@
-// Safetensors files for tests: well-formed ones, and any header with any bytes behind it.
+// Builds safetensors files for tests: well-formed ones, and any header followed by any bytes.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ inline std::string little_endian(std::uint64_t value) {
   return bytes;
 }
 
-// A file with that header and `data` behind it, whether or not they fit together.
+// A file with this header followed by `data`, whether or not they match.
 inline std::string safetensors_file(std::string_view header, std::string_view data = "") {
   return little_endian(header.size()) + std::string(header) + std::string(data);
 }
@@ -25,7 +25,7 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-// The message that `function` throws as an Error; empty when it throws nothing.
+// The message of the Error that `function` throws; empty when it throws nothing.
 template <class Error, class Function>
 std::string message_of(Function function) {
   try {

@@ -201,7 +201,7 @@ TEST(Safetensors, EveryChangedByteOfTheHeaderIsReadOrRefused) {
                return {};
              }
            }())
-        EXPECT_EQ(tensor.bytes.size(), 8u);  // what is accepted still accounts for each byte
+        EXPECT_EQ(tensor.bytes.size(), 8u);  // accepted input still accounts for each byte
     }
 }
 
@@ -212,7 +212,7 @@ TEST(Safetensors, EscapesAndCutsNamesInMessages) {
   EXPECT_LT(message.size(), 300u);
 }
 
-// With work quadratic in the number of tensors, as many as a file may have take hours.
+// With work quadratic in the number of tensors, the largest possible file would take hours.
 TEST(Safetensors, ReadsManyTensors) {
   constexpr int kCount = 100'000;
   std::string header = "{";
@@ -274,7 +274,7 @@ TEST(WriteSafetensors, LeavesNothingWhenItFails) {
 TEST(WriteSafetensors, ReportsAFullDisk) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   const TemporaryFolder folder;
-  // The temporary file's name is the path's with the process added; a link there leads to the full device.
+  // The temporary file's name is the path's plus the process id; a link there leads to the full device.
   const auto path = folder.path() / "w";
   std::filesystem::create_symlink("/dev/full", path.string() + fmt::format(".{}.tmp", ::getpid()));
   const TensorToWrite tensors[] = {{"a", stored_dtype(DType::float32), {1}}};

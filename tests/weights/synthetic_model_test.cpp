@@ -138,7 +138,7 @@ TEST(SyntheticModel, HasTheSameNumbersInEveryDtype) {
   }
 }
 
-// Fewer layers leave the others alone, but for the weights that write to the residual.
+// Fewer layers do not change the others, except for the weights that write to the residual.
 TEST(SyntheticModel, KeepsTheNumbersOfALayerThatIsLeft) {
   const SyntheticModel whole = synthetic("synth:tiny");
   const SyntheticModel part = synthetic("synth:tiny,layers=2");
@@ -173,7 +173,7 @@ TEST(SyntheticModel, ScalesWeightsSoThatActivationsStayNearOne) {
       sum += value;
       squares += (value - expected.mean) * (value - expected.mean);
     }
-    // Five deviations of the mean, and of the deviation, of as many independent numbers.
+    // Five standard errors of the mean, and of the deviation, for this many independent numbers.
     EXPECT_NEAR(sum / n, expected.mean, 5 * expected.deviation / std::sqrt(n)) << expected.tensor;
     EXPECT_NEAR(std::sqrt(squares / n) / expected.deviation, 1, 5 / std::sqrt(2 * n)) << expected.tensor;
   }

@@ -20,7 +20,7 @@ std::vector<T> filled(const SyntheticTensor& tensor, std::uint64_t first, std::s
   return values;
 }
 
-// Lines by tools/goldens/make_synthetic_values.py, which is another implementation of the definition.
+// Lines from tools/goldens/make_synthetic_values.py, an independent implementation of the definition.
 TEST(SyntheticValues, AreThoseOfTheirDefinition) {
   std::ifstream file(HEDDLE_SOURCE_DIR "/tests/data/synthetic/values.txt");
   int num_values = 0;
@@ -100,7 +100,7 @@ Moments moments_of(const std::vector<float>& x, const std::vector<float>& y, std
   return {sum / n, std::sqrt(squares / n), products / squares};
 }
 
-// Bounds: five deviations of what 2^20 independent numbers give: 1/1024 of a mean or a correlation.
+// Bounds: five standard errors for 2^20 independent numbers, 1/1024 each, of a mean or a correlation.
 TEST(SyntheticValues, LookIndependent) {
   constexpr double kBound = 5.0 / 1024;
   const auto values_of = [](std::string_view name) {

@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 
-// Tensors in memory: what a made-up model will be to the loader.
+// Tensors in memory, like those of a synthetic model.
 class FakeSource : public TensorSource {
  public:
   // Values, rounded to `dtype`. `offset`: bytes by which the tensor misses an aligned address.
@@ -108,7 +108,7 @@ TEST_P(WeightLoaderTest, CopiesWhatIsNotAligned) {
 }
 
 TEST_P(WeightLoaderTest, ConvertsToEveryWantedDtype) {
-  // Small numbers: exact in all three dtypes. Misaligned, as a header of odd length makes them.
+  // Small numbers: exact in all three dtypes. Misaligned, as after a header of odd length.
   const std::vector<float> values = counting(6, -3);
   for (const std::size_t offset : {0, 1})
     for (const DType wanted : {DType::float32, DType::bfloat16, DType::float16}) {
@@ -174,7 +174,7 @@ TEST(WeightLoader, StacksVectorsInOrderAsFloat32) {
   WeightLoader loader(source, {.dtype = DType::float16});
   const NamedRows blocks[] = {{"q", {4, ""}}, {"k", {3, ""}, 1, 1}, {"v", {2, ""}}};
   const float* vector = loader.vector(blocks);
-  const WeightStorage storage = loader.finish();  // all three were asked for
+  const WeightStorage storage = loader.finish();  // all three were loaded
   EXPECT_THAT(std::vector<float>(vector, vector + 7), ElementsAre(1, 2, 3, 4, 102, 201, 202));
   EXPECT_THROW(loader.vector(std::array{NamedRows{"k", {2, ""}}}), InputError);
   EXPECT_THROW(loader.vector(std::array{NamedRows{"k", {3, ""}, 2, 2}}), InvalidArgument);
@@ -324,7 +324,7 @@ TEST(WeightLoader, RefusesMoreBlocksThanAWeightHas) {
   EXPECT_THROW(loader.matrix(std::span<const NamedRows>(), {1, ""}), InvalidArgument);
 }
 
-// The whole way: a header whose length is no multiple of 8 puts the float32 tensor at an odd address of the mapping.
+// End to end: a header whose length is not a multiple of 8 puts the float32 tensor at an odd address of the mapping.
 TEST(WeightLoader, LoadsMisalignedTensorsOfAFile) {
   const std::vector<float> values = counting(6);
   const std::string data(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
@@ -360,7 +360,7 @@ TEST(WeightLoader, WithoutContentsItChecksAndLoadsNothing) {
   for (const std::optional<DType> wanted : {std::optional<DType>(), std::optional(DType::float32)}) {
     std::size_t bytes_done = 0;
     WeightLoader loader(checkpoint, {.dtype = wanted, .on_progress = [&](std::size_t bytes) { bytes_done = bytes; }});
-    EXPECT_THROW(loader.finish(), InputError);  // nobody asked for a
+    EXPECT_THROW(loader.finish(), InputError);  // a was not loaded
     EXPECT_THROW(loader.matrix({"a", {3, ""}}, {2, ""}), InputError);
     EXPECT_THROW(loader.matrix({"b", {2, ""}}, {3, ""}), InputError);
     const Weight weight = loader.matrix({"a", {2, ""}}, {3, ""});

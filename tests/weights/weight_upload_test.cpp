@@ -1,4 +1,4 @@
-// Weights on a GPU against the same weights on the host; skipped without a GPU.
+// Weights on a GPU compared with the same weights on the host; skipped without a GPU.
 #include "weights/weight_upload.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace heddle {
 namespace {
 
-// A synthetic model whose tensors come from the host, as a file's do.
+// A synthetic model whose tensors come from the host, as those of a file do.
 class FromTheHost : public TensorSource {
  public:
   explicit FromTheHost(const TensorSource& source) : source_(source) {}
@@ -53,7 +53,7 @@ class WeightUploadOnGpu : public testing::Test {
   void SetUp() override {
     if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
-  // 28 MiB in a matrix of three tensors, none of a whole number of pieces.
+  // 28 MiB in a matrix of three tensors, none of them a whole number of pieces.
   const SyntheticModel model_{*parse_synthetic_name("synth:qwen2.5-7b,layers=1")};
   const Extent hidden_{3584, ""};
   const std::vector<NamedRows> qkv_{{"model.layers.0.self_attn.q_proj.weight", {3584, ""}},

@@ -1,4 +1,4 @@
-// Limits, and input that is no template.
+// Limits, and invalid templates.
 #include "text/chat_template/chat_template.h"
 
 #include <fmt/format.h>
@@ -110,7 +110,7 @@ TEST(TemplateLimits, StopDeepTemplates) {
               HasSubstr("deeper than"));
 }
 
-// A chain is walked from its beginning to its end, not into itself.
+// A long chain is evaluated in a loop, not recursively.
 TEST(ChatTemplate, TakesChainsOfAnyLength) {
   const auto render = [](const std::string& source) { return ChatTemplate::parse(source, "T").render({{"s", "ab"}}); };
   EXPECT_EQ(render("{{ 0" + repeated(" + 1", 5000) + " }}"), "5000");
@@ -149,7 +149,7 @@ TEST(ChatTemplate, NamesTheLineOfAnError) {
   EXPECT_THAT(error_of("\n{% include 'x' %}"), HasSubstr("T, line 2: "));
 }
 
-// A terminal obeys control characters, and a template is a stranger's.
+// A terminal obeys control characters, and templates are untrusted.
 TEST(ChatTemplate, EscapesAndCutsMessages) {
   EXPECT_EQ(error_of("{{ raise_exception('no\\n\\x1b[31m \\x9b way') }}"), "T, line 1: no\\n\\u001b[31m \\u009b way");
   EXPECT_EQ(error_of("{{ x['\\x1b'].y }}", {{"x", ordered_json::object()}}).find('\x1b'), std::string::npos);

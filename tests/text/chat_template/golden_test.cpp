@@ -1,4 +1,4 @@
-// Every template against jinja2 as transformers sets it up (tools/goldens/make_chat_templates.py).
+// Every template compared with jinja2 as transformers configures it (tools/goldens/make_chat_templates.py).
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ ordered_json read(const std::string& name) {
   return parse_ordered_json(read_file(path, std::size_t{16} << 20), path);
 }
 
-// The clock of the goldens: Friday, 26 July 2024, 12:34:56.
+// The time of the goldens: Friday, 26 July 2024, 12:34:56.
 std::tm golden_time() {
   std::tm time{};
   time.tm_year = 124;
@@ -48,7 +48,8 @@ void expect_golden(const std::string& source, const ordered_json& variables, con
     return;
   }
   EXPECT_FALSE(text) << "expected an error: " << expected.dump() << ", got " << *text;
-  // A message of the template's own, or about what is undefined, is jinja2's; a malformed template names jinja2's line.
+  // Messages of the template's own, and about undefined values, are jinja2's; an error in a malformed template has
+  // jinja2's line.
   if (expected["error"] == "template") {
     EXPECT_THAT(error, HasSubstr(expected["message"].get<std::string>()));
   } else if (expected["error"] == "syntax") {

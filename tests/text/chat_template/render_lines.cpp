@@ -1,4 +1,4 @@
-// Renders JSON lines {"template", "variables"} from standard input as {"text"} or {"error"}: the other side of
+// Renders JSON lines {"template", "variables"} from standard input as {"text"} or {"error"}: the counterpart of
 // tools/goldens/make_chat_templates.py --compare.
 #include <iostream>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// A malformed or unsupported tokenizer.json is one clear error that names file and field; never a crash or a hang.
+// A malformed or unsupported tokenizer.json gives one clear error that names file and field; never a crash or a hang.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

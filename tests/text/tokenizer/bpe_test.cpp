@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Tokens = std::vector<std::string>;
 
-// The definition, word for word: merge the pair of the lowest rank, the leftmost of them, until there is none.
+// The definition, literally: merge the pair with the lowest rank, the leftmost of them, until there is none.
 Tokens merge_naively(const std::string& word, const std::map<std::pair<std::string, std::string>, int>& ranks) {
   Tokens tokens;
   for (const char c : word) tokens.push_back(std::string(1, c));
@@ -39,7 +39,7 @@ Tokens merge_naively(const std::string& word, const std::map<std::pair<std::stri
 TEST(Bpe, MergesAsTheDefinitionSays) {
   std::mt19937 random(7);
   for (int round = 0; round < 60; ++round) {
-    // Random merges of what is there, among them several ways to one token and pairs that stand twice.
+    // Random merges of existing tokens, including several ways to one token and duplicate pairs.
     Tokens known = {"a", "b", "c"};
     Merges merges;
     std::map<std::pair<std::string, std::string>, int> ranks;
@@ -48,7 +48,7 @@ TEST(Bpe, MergesAsTheDefinitionSays) {
       const std::string right = known[random() % known.size()];
       if (left.size() + right.size() > 8) continue;
       merges.emplace_back(left, right);
-      ranks[{left, right}] = static_cast<int>(merges.size());  // of two equal ones the later counts
+      ranks[{left, right}] = static_cast<int>(merges.size());  // of two equal ones the later wins
       known.push_back(left + right);
     }
     const Tokenizer tokenizer = load_text(tiny_tokenizer("abc", merges).dump());

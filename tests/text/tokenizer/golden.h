@@ -1,4 +1,4 @@
-// Tokenizers of tests/data/tokenizer, as they are or changed by a test.
+// Tokenizers of tests/data/tokenizer, unchanged or modified by a test.
 #pragma once
 
 #include <filesystem>
@@ -35,7 +35,7 @@ inline Tokenizer load_patched(const std::string& name, const nlohmann::json& pat
 
 using Merges = std::vector<std::pair<std::string, std::string>>;
 
-// Characters and what `merges` make of them, numbered in order: for tests of one stage.
+// Characters and the results of `merges`, numbered in order: for tests of one stage.
 inline nlohmann::json tiny_tokenizer(const std::string& characters, const Merges& merges = {}) {
   nlohmann::json vocab = nlohmann::json::object();
   for (const char c : characters) vocab.emplace(std::string(1, c), vocab.size());

@@ -1,4 +1,4 @@
-// What holds for any text and any ids.
+// Properties that hold for any text and any ids.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -23,7 +23,7 @@ const Tokenizer& tokenizer(int kind) {
 std::string text_of(const std::vector<std::uint32_t>& numbers) {
   std::string text;
   for (const std::uint32_t number : numbers) {
-    // Half of them ASCII.
+    // Half of the characters are ASCII.
     const char32_t c = number % 2 == 0 ? number / 2 % 0x80 : number / 2 % 0x110000;
     append_utf8(text, c >= 0xD800 && c < 0xE000 ? U' ' : c);
   }

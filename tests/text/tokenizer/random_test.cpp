@@ -1,5 +1,6 @@
-// Against the package `tokenizers` on 20 000 random texts over every assigned code point, by hashes of blocks of 100
-// (tools/goldens/make_random_goldens.py); where one differs, tools/goldens/compare_tokenizers.py shows texts.
+// Compares with the package `tokenizers` on 20 000 random texts over every assigned code point, by hashes of blocks of
+// 100 (tools/goldens/make_random_goldens.py). Where a hash differs, tools/goldens/compare_tokenizers.py shows the
+// texts.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@ using nlohmann::json;
 constexpr std::uint64_t kSeed = 1;
 constexpr std::size_t kBlock = 100;
 
-// Sanitizers look for other mistakes, which a tenth of the texts shows as well, and take a minute over all of them.
+// Sanitizers find other mistakes, for which a tenth of the texts is enough; all of them would take a minute.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::size_t kBlocksApart = 10;
 #else
@@ -39,7 +40,7 @@ TEST_P(RandomTexts, AreWhatThePackageMakesOfThem) {
     Fnv ids_hash;
     Fnv text_hash;
     for (std::size_t index = block * kBlock; index < (block + 1) * kBlock; ++index) {
-      if (std::binary_search(left_out.begin(), left_out.end(), index)) continue;  // the package dies of it
+      if (std::binary_search(left_out.begin(), left_out.end(), index)) continue;  // the package crashes on it
       const auto ids = tokenizer.encode(random_text(kSeed, index, snippets()));
       ids_hash.add_ids(ids);
       for (const auto& some : {ids, random_ids(kSeed, index, tokenizer.vocab_size())})
@@ -54,7 +55,7 @@ TEST_P(RandomTexts, AreWhatThePackageMakesOfThem) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, RandomTexts, testing::Range<std::size_t>(0, 8));
 
-// What is matched by hand is matched as ICU would.
+// class_pattern.h must match exactly like ICU.
 TEST(ClassPattern, AgreesWithIcu) {
   const char* patterns[] = {
       R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",

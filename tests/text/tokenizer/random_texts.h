@@ -1,4 +1,4 @@
-// Texts and ids from a counter, as tools/goldens/random_texts.py makes them: there is the explanation.
+// Texts and ids from a counter, generated as in tools/goldens/random_texts.py, which explains them.
 #pragma once
 
 #include <cstdint>

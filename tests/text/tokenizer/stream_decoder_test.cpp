@@ -33,7 +33,7 @@ Tokenizer byte_tokenizer(const std::vector<std::string>& more = {}) {
   return load_text(root.dump());
 }
 
-// What each push gives, and finish at last.
+// The result of each push, and of finish at the end.
 std::vector<std::string> stream(const Tokenizer& tokenizer, const Ids& ids, Specials specials = Specials::keep) {
   StreamDecoder decoder(tokenizer, specials);
   std::vector<std::string> parts;
@@ -106,7 +106,7 @@ TEST(StreamDecoder, EverySplitOfATextIntoTokensGivesTheText) {
 TEST(StreamDecoder, IsDecodeForRandomBytes) {
   const Tokenizer tokenizer = byte_tokenizer();
   std::mt19937 random(1);
-  // Bytes at the edges of what may follow what, with the special token among them.
+  // Bytes at the limits of what may follow, including the special token.
   const Ids edges = {'a',  0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF,    0xE0,
                      0xE1, 0xEC, 0xED, 0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF, kSpecial};
   for (int round = 0; round < 20'000; ++round) {

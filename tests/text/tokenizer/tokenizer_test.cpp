@@ -1,4 +1,4 @@
-// Against the package `tokenizers`: tools/goldens/make_tokenizer.py wrote down what it does.
+// Compares with the package `tokenizers`; tools/goldens/make_tokenizer.py recorded its results.
 #include "text/tokenizer/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -161,8 +161,8 @@ TEST(Tokenizer, IsSharedByThreads) {
   for (const auto& results : found) EXPECT_EQ(results, expected);
 }
 
-// Each of these is one piece, or one run of something, for which a simple implementation is quadratic: it would run
-// into the test's time limit.
+// Each of these is one piece, or one run of something, on which a simple implementation is quadratic: it would exceed
+// the test's time limit.
 TEST(Tokenizer, LongRunsTakeLinearTime) {
   constexpr int kLength = 300'000;
   const auto repeat = [](const std::string& unit, int count) {
@@ -177,7 +177,7 @@ TEST(Tokenizer, LongRunsTakeLinearTime) {
       EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, SpecialTokens::omit)), text) << name << " " << json(unit);
     }
   }
-  // Marks that NFC has to put in order; white space that every token of a run takes along.
+  // Marks that NFC has to reorder; white space that every token of a run includes.
   const Tokenizer qwen = Tokenizer::load(golden_folder() / "qwen2");
   EXPECT_FALSE(qwen.encode("a" + repeat("\u0316\u0300", kLength)).empty());
   const Tokenizer spaces = load_patched(

@@ -66,7 +66,7 @@ double error_percent(double predicted, double published) {
   return 100 * std::abs(predicted / published - 1);
 }
 
-// WaferLLM: the fit's targets. T10 and Ladder: one to three constants for six cells each, of other people's programs.
+// WaferLLM: the fit's targets. T10 and Ladder: one to three constants for six cells each, measured on other programs.
 TEST(WaferPrediction, IsNearEveryVisibleThroughput) {
   for (const auto& row : published::kThroughputs)
     for (int i = 0; i < 3; ++i) {
@@ -80,7 +80,8 @@ TEST(WaferPrediction, IsNearEveryVisibleThroughput) {
     }
 }
 
-// Not fitted. Llama-2-13B's prefill on 750 cores a side takes longer in the paper than on 720 (docs/notes/wafer.md).
+// Held out from the fit. Llama-2-13B's prefill takes longer on 750 cores a side than on 720 in the paper
+// (docs/notes/wafer.md).
 TEST(WaferPrediction, EndToEndIsNearTable2) {
   for (const auto& row : published::kEndToEnd) {
     const bool stays = row.method != WaferMethod::waferllm;  // the baselines decode where they prefilled
@@ -118,8 +119,8 @@ TEST(WaferPrediction, DecodeOfAContextThatAMeshHasNoRoomForIsScaledWithAWarning)
   }
 }
 
-// The sum of squared relative errors of the cells that were fitted grows whichever constant moves: the header holds the
-// fit of these formulas, not of others.
+// Moving any constant increases the sum of squared relative errors of the fitted cells: the header has the fit of
+// exactly these formulas.
 TEST(WaferFit, ConstantsAreTheLeastSquaresOptimum) {
   const auto squares = [](const PlmrDevice& device) {
     double sum = 0;
@@ -149,7 +150,7 @@ TEST(WaferFit, ConstantsAreTheLeastSquaresOptimum) {
     }
 }
 
-// The paper's words, none of them fitted.
+// Statements of the paper that were not fitted.
 TEST(WaferPrediction, AgreesWithWhatThePaperSaysOfWithheldModels) {
   const auto prefill = [](const WaferModel& model, int side) {
     return predict_wafer(wafer(), model, on_square(WaferPhase::prefill, side)).tokens_per_second;
@@ -229,8 +230,7 @@ TEST(WaferPrediction, RefusesAMeshThatALayerDoesNotFit) {
                                               HasSubstr("smallest square mesh that would do is"))));
 }
 
-// 7.1's averages over four models, two of which nobody here has seen; on the meshes where the visible cells have such
-// ratios.
+// 7.1's averages over four models, two of which are held out, on the meshes whose known cells have such ratios.
 TEST(WaferBaselines, AreAsMuchSlowerAsTheTextSays) {
   const auto times = [](WaferPhase phase, int side, WaferMethod rival) {
     double sum = 0;
@@ -246,8 +246,8 @@ TEST(WaferBaselines, AreAsMuchSlowerAsTheTextSays) {
   EXPECT_NEAR(times(WaferPhase::decode, 420, WaferMethod::ladder), 217, 4);
 }
 
-// Slower than Heddle's own programs everywhere, by what the device's hops, ramps and links make of them; and how little
-// that is known shows in the range.
+// Slower than Heddle's own programs everywhere, scaled by the device's hops, ramps and links; the range shows the
+// uncertainty.
 TEST(WaferBaselines, KeepTheirOrderOnDevicesThatNobodyMeasured) {
   for (const char* name : {"wse-3", "blackhole", "wormhole", "dojo"}) {
     const PlmrDevice device = plmr_preset(name);
@@ -276,9 +276,8 @@ TEST(WaferBaselines, KeepTheirOrderOnDevicesThatNobodyMeasured) {
   }
 }
 
-// Where a tile's size steps (8B: 14 % from 682 to 683 cores a side) nobody measured on which side of it a mesh is: its
-// range holds what its neighbours' predictions are. And with more cores prefill becomes slower by a few per cent at
-// most.
+// Where a tile's size steps (8B: 14 % from 682 to 683 cores a side), no measurement shows on which side of the step a
+// mesh is: its range covers its neighbours' predictions. And more cores slow prefill down by at most a few per cent.
 TEST(WaferPrediction, PrefillsRangeHoldsTheStepsBesideItsMesh) {
   for (const WaferModel& model : kModels) {
     double best = 0;
@@ -301,8 +300,8 @@ TEST(WaferPrediction, PrefillsRangeHoldsTheStepsBesideItsMesh) {
   }
 }
 
-// An oblong mesh's range is wider than its square neighbour's by the model's error, and both sorts of stranger have a
-// note.
+// A rectangular mesh's range is wider than its square neighbour's by the model's error, and both kinds of unmeasured
+// meshes have a note.
 TEST(WaferPrediction, SaysWhereNoMeshOfTheKindWasMeasured) {
   const auto on = [](WaferMesh mesh) {
     return predict_wafer(wafer(), kModels[0], {.phase = WaferPhase::decode, .decode_mesh = mesh});
@@ -358,7 +357,7 @@ TEST(WaferBaselines, IgnoreWhatTheyIgnore) {
   }
 }
 
-// What each moves, and what that takes of a core, is its own program's.
+// Transfers, and the memory and routes they need, are each program's own.
 TEST(WaferBaselines, HaveMemoryAndRoutesOfTheirOwn) {
   const GemmSize size{4096, 4096, 4096};
   const WaferCost own = gemm_cost(wafer(), size, {480, 480}, WaferMethod::waferllm);
@@ -403,8 +402,8 @@ TEST(WaferPrediction, PrefillHoldsThePromptsKeysAndValues) {
   EXPECT_GT(predict_wafer(wafer(), kModels[0], longer).regions, regions);
 }
 
-// Llama-2-13B on 750 x 750, as the paper runs it: weights leave no room for 4096 tokens' keys and values, but the cores
-// beside the mesh have it.
+// Llama-2-13B on 750 x 750, as the paper runs it: the weights leave no room for the keys and values of 4096 tokens, but
+// the cores beside the mesh have room.
 TEST(WaferPrediction, KeysAndValuesGoToIdleCoresWhereTheMeshIsFull) {
   WaferWork work{.phase = WaferPhase::end_to_end,
                  .prefill_mesh = {750, 750},
@@ -485,7 +484,7 @@ TEST(WaferTuner, EndsOnTheLargestDeviceThatAFileMayHave) {
   EXPECT_GT(tune_wafer(large, kModels[0], 2048, 16).prediction.tokens_per_second, 0);
 }
 
-// No square is better: 362 is what squares alone would find on the way to the smallest that fits.
+// No square is better; a search over squares only would find 362 on its way to the smallest mesh that fits.
 TEST(WaferTuner, TakesRectanglesWhereTheyAreFaster) {
   const WaferTuning best = tune_wafer(wafer(), kModels[0], 2048, 2048);
   const auto cycles = [](WaferMesh mesh) {
@@ -502,14 +501,14 @@ TEST(WaferTuner, TakesRectanglesWhereTheyAreFaster) {
   EXPECT_NE(best.decode_mesh.width, best.decode_mesh.height);
 }
 
-// What does not lie side by side at all is counted as the paper counts, and says so.
+// A model that does not fit side by side is counted as the paper counts, with a warning.
 TEST(WaferTuner, FallsBackToTheNumberOfCores) {
   const WaferTuning best = tune_wafer(wafer(), kModels[1], 4096, 4096);
   EXPECT_GT(best.prediction.regions, best.prediction.room.side_by_side);
   EXPECT_THAT(best.prediction.warnings, ::testing::Contains(HasSubstr("as the paper counts")));
 }
 
-// The fit's copy of the cells and the tables' are one.
+// The cells in the fit and in the tables are the same.
 TEST(WaferPublished, IsWhatTheFitReads) {
   const std::string fit = read_file(HEDDLE_SOURCE_DIR "/tools/fit_plmr.py", 1 << 20);
   for (const auto& row : published::kThroughputs)

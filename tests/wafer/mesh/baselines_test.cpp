@@ -1,4 +1,4 @@
-// T10- and Ladder-like programs on simulated cores against their closed forms, and their schedules.
+// T10- and Ladder-like programs on simulated cores compared with the analytical model, and their schedules.
 #include "wafer/mesh/baselines.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ TEST(MeshBaselines, ClosedFormsAreThePrograms) {
       }
 }
 
-// Any order of ports, but one that has each core once.
+// A permutation of the ports: each core occurs once.
 TEST(MeshBaselines, PortsAreAPermutationOfTheLine) {
   for (int cores = 1; cores <= 100; ++cores) {
     std::set<int> places;

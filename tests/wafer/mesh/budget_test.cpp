@@ -1,4 +1,4 @@
-// What programs take of a core, and what they are told when it has less.
+// Memory and routes that programs need on a core, and the errors when a core has less.
 #include <gmock/gmock.h>
 
 #include "base/error.h"
@@ -54,7 +54,7 @@ TEST(CoreBudget, CountsRoutesOnceAndMemoryAtItsFullest) {
   EXPECT_THROW(budget.allocate("none", 0, 1, Buffers::one), InvalidArgument);
 }
 
-// What wafer_cost.h has as constants.
+// Constants of wafer_cost.h.
 TEST(CoreBudget, CountsTheRoutesOfThePublishedPrograms) {
   for (int cores = 3; cores <= 64; ++cores) {
     EXPECT_EQ(shift_routes(cores, LineOrder::interleaved), 3) << cores;

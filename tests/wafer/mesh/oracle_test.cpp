@@ -1,4 +1,4 @@
-// The max-plus mesh against the discrete-event mesh: the same program, once as recurrences over clocks, once word by
+// The max-plus mesh compared with the discrete-event mesh: the same program, as recurrences over clocks and word by
 // word.
 #include <gmock/gmock.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 static_assert(Mesh<EventMesh>);
 
-// Whole cycles, for the oracle knows no others, and room for everything.
+// Whole cycles, because the oracle supports no others, and no limits.
 PlmrDevice whole_cycles() {
   PlmrDevice device = plmr_preset("wse-2");
   device.sram_bytes.value = 1e9;
@@ -27,7 +27,7 @@ PlmrDevice whole_cycles() {
   return device;
 }
 
-// Nothing hides behind compute, so every cycle of communication shows.
+// Nothing overlaps with compute, so every cycle of communication counts.
 PlmrDevice communication_alone() {
   PlmrDevice device = whole_cycles();
   device.call_cycles.value = device.mac_cycles.value = device.vector_slice_cycles.value = 0;
@@ -43,7 +43,7 @@ struct OracleCase {
 };
 
 // Words that the alignment of one operand waits for in max-plus, which charges every shift of a core for all its
-// places, though some have arrived before others: of the line where they are most.
+// places, even if some have arrived before; of the line with the most.
 double words_of_places_at_rest(int places, int width, double tile_words) {
   double most = 0;
   for (int line = 0; line < places; line += width) {
@@ -71,7 +71,7 @@ double words_both_ways(int places, int width, double tile_words) {
   return most;
 }
 
-// How far the two may be apart.
+// The allowed difference of the two.
 double gemm_bound(const PlmrDevice& device, const OracleCase& c) {
   const double alpha = device.alpha_cycles.value, beta = device.beta_cycles.value, ramp = device.ramp_cycles.value;
   const int places = Grid::square(c.cores, LineOrder::natural).columns, sides = c.cores.width + c.cores.height;
@@ -128,8 +128,8 @@ TEST(OracleMesh, AgreesOnTheLargestMeshItKnows) {
   expect_agreement(communication_alone(), {{32, 32}, WaferGemm::cannon, WaferSync::rendezvous});
 }
 
-// Words that two phases of a tree send over the same link wait for each other, which max-plus does not see: as many as
-// phases beyond the first times the vector. An odd vector's last word is whole.
+// Words that two phases of a tree send over the same link wait for each other, which max-plus ignores: at most (phases
+// - 1) times the vector. An odd vector's last word counts as whole.
 TEST(OracleMesh, AgreesOnEveryAllReduce) {
   const PlmrDevice device = whole_cycles();
   for (const int line : {3, 4, 7, 8, 9, 25, 32})
@@ -162,8 +162,8 @@ TEST(OracleMesh, AgreesOnAGemv) {
   }
 }
 
-// Every row of cores sends to every other, and all to one. Max-plus passes on as if words never waited for a row behind
-// which they were queued: at most the longest way's stages, and a word each.
+// Every row of cores sends to every other, and all to one. Max-plus ignores words queued behind other rows: a
+// difference of at most the longest path's stages, and a word each.
 TEST(OracleMesh, AgreesOnExchanges) {
   const PlmrDevice device = whole_cycles();
   for (const WaferMesh cores : {WaferMesh{3, 4}, {3, 9}, {4, 16}}) {

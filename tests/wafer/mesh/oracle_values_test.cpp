@@ -1,5 +1,5 @@
-// What the words of the discrete-event mesh bring: each program's numbers, as they came over links, queues and buffers,
-// against float64 and against the mesh that computes.
+// The values carried by the words of the discrete-event mesh, after links, queues and buffers, compared with float64
+// and with the mesh that computes.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -15,8 +15,7 @@
 namespace heddle::mesh {
 namespace {
 
-// Times in which words are late: nothing but links takes long, so that buffers are asked for while they are still in
-// use.
+// Times that delay words: only links take long, so that buffers are needed while they are still in use.
 PlmrDevice hurried_device() {
   PlmrDevice device = plmr_preset("wse-2");
   device.sram_bytes.value = 1e9;
@@ -33,7 +32,7 @@ PlmrDevice unhurried_device() {
   return device;
 }
 
-// Of any shape, sixteenths from -1 to 1: short, but no sum of theirs is exact by itself where there are many.
+// Of any shape, multiples of 1/16 from -1 to 1.
 float entry(int seed, std::int64_t r, std::int64_t c) {
   const auto bits = static_cast<std::uint32_t>(r * 7919 + c * 104729 + seed * 15485863) * 2654435761U;
   return static_cast<float>(bits >> 8) / static_cast<float>(1 << 23) - 1;
@@ -127,7 +126,7 @@ TEST(OracleMeshValues, OfTheLargestMeshAreTheProducts) {
   expect_gemm(hurried_device(), {17, 17}, WaferGemm::cannon, WaferSync::rendezvous);
 }
 
-// Whole numbers, so that every order of a sum gives the same.
+// Integers, so that every order of a sum gives the same result.
 TEST(OracleMeshValues, OfEveryAllReduceAreTheLinesOwn) {
   for (const WaferMesh cores : {WaferMesh{3, 3}, {4, 7}, {9, 5}, {3, 32}})
     for (const AllReduceOptions& options :

@@ -1,5 +1,5 @@
-// Programs on the max-plus mesh against the closed forms of wafer/cost/wafer_cost.h, on every mesh from 3 to 33 and on
-// meshes that are not square.
+// Programs on the max-plus mesh compared with the analytical model of wafer/cost/wafer_cost.h, on every mesh from 3 to
+// 33 and on meshes that are not square.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using ::testing::ThrowsMessage;
 using schedule::KTree;
 using schedule::TwoHop;
 
-// Proofs for every line that the tests of programs run on.
+// Proofs for every line length that the tests of programs use.
 constexpr bool every_ring_has_two_hops_and_free_links(int most) {
   for (int cores = 3; cores <= most; ++cores)
     if (!schedule::all_ways_are_two_hops_at_most(TwoHop{cores}) || !schedule::no_link_carries_two(TwoHop{cores}))
@@ -80,8 +80,8 @@ double ways(const PlmrDevice& device, WaferMesh cores, double each) {
   return 2 * (cores.width + cores.height) * (device.alpha_cycles.value + each);
 }
 
-// Within four per cent, and beside that twice the ways through the mesh with a stage each, which closed forms take as
-// whole lines; on meshes that are not square, where a core's places share what moves, as much again.
+// Within four per cent, plus twice the paths through the mesh with a stage each, which the analytical model counts as
+// whole lines; on meshes that are not square, where a core's places share transfers, as much again.
 TEST(MeshTiming, ClosedFormsAreTheProgramsInEverySynchronisation) {
   for (const PlmrDevice& device : {roomy(), without_compute()})
     for (const auto& [cores, size] : all_meshes())
@@ -98,7 +98,7 @@ TEST(MeshTiming, ClosedFormsAreTheProgramsInEverySynchronisation) {
         }
 }
 
-// On WSE-2 at the paper's sizes: what docs/notes/mesh.md lists.
+// On WSE-2 at the paper's sizes: the figures in docs/notes/mesh.md.
 TEST(MeshTiming, ClosedFormsAreWithinAPercentAtThePapersScale) {
   const PlmrDevice wse2 = plmr_preset("wse-2");
   for (const int size : {1024, 2048})
@@ -133,7 +133,7 @@ TEST(MeshTiming, NoSynchronisationMakesAProgramFaster) {
       }
 }
 
-// Two hops hide behind any step; the long way of Cannon does not (docs/notes/mesh.md).
+// Two hops overlap with any step; the long path of Cannon does not (docs/notes/mesh.md).
 TEST(MeshTiming, SynchronisationCostsMeshGemmNothingAndCannonTheLongWay) {
   PlmrDevice device = roomy();
   const int side = 33;
@@ -145,7 +145,7 @@ TEST(MeshTiming, SynchronisationCostsMeshGemmNothingAndCannonTheLongWay) {
   };
   for (const WaferSync sync : kSyncs) EXPECT_NEAR(loop(WaferGemm::mesh_gemm, sync), step, 0.2);
   EXPECT_NEAR(loop(WaferGemm::cannon, WaferSync::dataflow), step, 1);
-  // Of two steps one waits for the long way, one for a hop.
+  // Of two steps one waits for the long path, one for a hop.
   EXPECT_NEAR(loop(WaferGemm::cannon, WaferSync::rendezvous),
               std::max(step, words + (way + 1 + device.ramp_cycles.value) / 2), 1);
   EXPECT_NEAR(loop(WaferGemm::cannon, WaferSync::barrier), words + way, 1e-6);
@@ -167,7 +167,7 @@ TEST(MeshTiming, StoppingEarlyChangesNothing) {
         }
 }
 
-// Ticks become longer as clocks draw apart or steps grow; the sums stay right.
+// Ticks become longer as clocks diverge or steps grow; the sums stay right.
 TEST(MeshTiming, HoldsStepsOfAnyLength) {
   for (const double mac : {1e-3, 1.0, 1e4, 1e9}) {
     PlmrDevice device = roomy();
@@ -178,7 +178,7 @@ TEST(MeshTiming, HoldsStepsOfAnyLength) {
   }
 }
 
-// K-trees at the paper's scale, to K = 4: what is not exact is the last, smaller group of a phase.
+// K-trees at the paper's scale, up to K = 4: only the last, smaller group of a phase is inexact.
 TEST(MeshTiming, KTreesAreWithinTwoPercentAtThePapersScale) {
   PlmrDevice wse2 = plmr_preset("wse-2");
   wse2.free_routes.value = 100;
@@ -193,7 +193,7 @@ TEST(MeshTiming, KTreesAreWithinTwoPercentAtThePapersScale) {
         }
 }
 
-// Ends of lines are shorter.
+// Ends of lines have shorter paths.
 TEST(MeshTiming, AllReducesAreTheirClosedForms) {
   const PlmrDevice device = roomy();
   for (int line = 3; line <= 33; ++line)

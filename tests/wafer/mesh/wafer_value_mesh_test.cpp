@@ -1,4 +1,4 @@
-// Every program's values on a mesh against float64.
+// Every program's values on a mesh compared with float64.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -149,7 +149,7 @@ TEST(WaferValueMesh, GemvsMatchFloat64AlongBothAxesWithEveryAllReduce) {
       }
 }
 
-// Whole numbers, so that sums are exact: every element at every place is its own line's, by every schedule.
+// Integers, so that sums are exact: with every schedule, every element at every place belongs to its own line.
 TEST(WaferValueMesh, AllReducesAreTheLinesOwnAtEveryPlaceAndElement) {
   ThreadPool pool(2);
   for (const WaferMesh cores : {WaferMesh{5, 4}, {3, 9}, {17, 6}})
@@ -205,7 +205,7 @@ TEST(WaferValueMesh, ExchangesRowsAlongEitherAxis) {
   }
 }
 
-// Of any shape: bits must not depend on who computed which row.
+// Of any shape: bits must not depend on which thread computed which row.
 TEST(WaferValueMesh, BitsDoNotDependOnTheNumberOfThreads) {
   const auto run = [](int threads) {
     ThreadPool pool(threads);

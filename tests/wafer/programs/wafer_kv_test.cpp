@@ -1,4 +1,4 @@
-// The KV cache on a mesh: which row holds which token, and that values follow.
+// The KV cache on a mesh: which row holds which token, and that values move with them.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ TEST(WaferKv, RowsStayBalancedAndInOrderAtEachOfTenThousandAppends) {
   }
 }
 
-// Each token's key is its number, its value the negative: whoever lost one would be found out.
+// Each token's key is its number, its value the negative, so that a lost token is detected.
 TEST(WaferKv, ValuesFollowTheirTokensAtEveryAppend) {
   constexpr int kWidth = 5, kTile = 2, kRows = 4;
   KvRows rows(kRows, KvMethod::shift);

@@ -1,4 +1,4 @@
-// The wafer's numbers against the CPU's, of the same checkpoints.
+// The wafer's results compared with the CPU's, from the same checkpoints.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -59,8 +59,8 @@ std::int32_t likeliest(const std::vector<float>& logits) {
   return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-// Both compute in float32 and differ in the order of sums alone: a sum of K rounds by sqrt(K) 2^-24 of its terms, and
-// some thirty of them follow each other here, K up to 704: 5e-5. Measured: 1e-6 to 4e-6 of the largest logit.
+// Both compute in float32; only the order of sums differs. A sum of K rounds by sqrt(K) 2^-24 of its terms, and some
+// thirty of them follow each other here, K up to 704: 5e-5. Measured: 1e-6 to 4e-6 of the largest logit.
 void expect_close(const std::vector<float>& ours, const std::vector<float>& expected, const std::string& what) {
   ASSERT_EQ(ours.size(), expected.size());
   float largest = 0, error = 0;
@@ -89,7 +89,7 @@ struct WaferCase {
 
 class WaferModelTest : public testing::TestWithParam<WaferCase> {};
 
-// Both ways to the same logits: a prompt by prefill, and token by token.
+// Both ways give the same logits: a prompt by prefill, and token by token.
 TEST_P(WaferModelTest, PrefillAndDecodeGiveTheCpusLogits) {
   const Checkpoint source(golden_folder(GetParam().model));
   ThreadPool pool(2);
@@ -134,7 +134,7 @@ TEST(WaferModel, TheDemoModelsTokensAreTheCpus) {
   expect_close(logits, expected.back(), "after the last token");
 }
 
-// Biases, windows, norms of heads, stretched positions: against transformers. The bound is llama_family_test's.
+// Biases, windows, head norms, stretched positions: compared with transformers. The bound is llama_family_test's.
 TEST(WaferModel, TheWholeFamilyAgreesWithTransformers) {
   const LlamaFamily family;
   const std::vector<std::int32_t> tokens = family.tokens();
@@ -173,7 +173,7 @@ PlmrDevice roomy_wafer() {
   return device;
 }
 
-// The same sums in the same order, whoever holds the layers: the same bits.
+// The same sums in the same order, whichever region has the layers: the same bits.
 TEST(WaferModel, RegionsChangeNoBitAndCostTheirHandOver) {
   const auto source = open_model(std::string(HEDDLE_SOURCE_DIR) + "/assets/demo-llama");
   ThreadPool pool(2);
@@ -201,7 +201,7 @@ TEST(WaferModel, RegionsChangeNoBitAndCostTheirHandOver) {
   EXPECT_THROW(run(7), InputError);
 }
 
-// Sixteen tokens more in one row cost their scores; spread over all rows they cost a shift a token.
+// Sixteen more tokens in one row cost their scores; spread over all rows they cost a shift per token.
 TEST(WaferModel, ConcatenationTakesLongerWithEveryToken) {
   const Checkpoint source(golden_folder("gqa"));
   ThreadPool pool(1);
@@ -221,7 +221,7 @@ TEST(WaferModel, ConcatenationTakesLongerWithEveryToken) {
   EXPECT_EQ(concat.front(), shift.front());  // rows are equally full: nothing is to be shifted
 }
 
-// What is refused before anything is loaded is what the program then takes.
+// The check before loading uses exactly what the program then needs.
 TEST(WaferModel, TakesTheMemoryThatWasForeseen) {
   ThreadPool pool(1);
   for (const char* model : {"gqa", "mha-tied"})

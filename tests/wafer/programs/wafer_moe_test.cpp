@@ -1,4 +1,4 @@
-// A layer of experts on a wafer against float64.
+// A layer of experts on a wafer compared with float64.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -137,7 +137,7 @@ TEST(WaferMoe, MatchesFloat64OnEveryMeshAndSendsTokensToTheirExperts) {
   }
 }
 
-// All-to-all is paid for rows that leave their band, there and back; more tokens, more rows.
+// All-to-all is charged for rows that leave their band, in both directions; more tokens, more rows.
 TEST(WaferMoe, AllToAllCostsWhatItsRowsDo) {
   ThreadPool pool(1);
   MoeLayer layer(24, 32, 4, 2);
@@ -148,7 +148,7 @@ TEST(WaferMoe, AllToAllCostsWhatItsRowsDo) {
   const WaferCost few = cost(12), many = cost(1200);
   EXPECT_GT(few.cycles("all-to-all"), 0);
   EXPECT_GT(many.cycles("all-to-all"), 2 * few.cycles("all-to-all"));
-  // No link carries more than all rows; none could carry less than those that cross the middle, spread over all bands.
+  // No link carries more than all rows. The lower bound is the rows that cross the middle, spread over all bands.
   const double row_words = 2 * 2 / device.link_bytes_per_cycle.value, rows = 2 * 1200;
   EXPECT_GT(many.cycles("all-to-all"), 2 * rows / 8 * row_words);
   EXPECT_LT(many.cycles("all-to-all"), 2 * (rows * row_words + 24 * (1 + device.beta_cycles.value)));

@@ -10,7 +10,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// Every index once, the rest padding.
+// Every index occurs once, the rest is padding.
 void expect_whole(const Partition& partition, int size) {
   ASSERT_EQ(std::ssize(partition.source), partition.cores * partition.tile);
   std::vector<int> indices;
