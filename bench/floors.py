@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What each operator of one decode step must read and write, and how long that takes at a memory's rate: the tables of
-docs/notes/decode.md.
+"""Prints the roofline of each operator of a decode step: the bytes it must read and write, and their time at the memory's
+bandwidth. These are the tables of docs/notes/decode.md.
 
-    bench/floors.py [GBPS]        default 4550, what one H200 reads
+    bench/floors.py [GBPS]        default 4550, measured on one H200
 
 A step reads every weight once, and the keys and values of each sequence. `heddle bench operator --model NAME` counts the
 same bytes and measures the rate itself.
 """
 import sys
 
-MODELS = {  # as src/weights/shapes.h; 2 bytes an element in all three
+MODELS = {  # as src/weights/shapes.h; 2 bytes per element in all three
     "llama-2-7b": {"vocab": 32000, "hidden": 4096, "inner": 11008, "heads": 32, "kv_heads": 32, "dim": 128, "layers": 32},
     "llama-3-8b": {"vocab": 128256, "hidden": 4096, "inner": 14336, "heads": 32, "kv_heads": 8, "dim": 128, "layers": 32},
     "llama-3.2-1b": {"vocab": 128256, "hidden": 2048, "inner": 8192, "heads": 32, "kv_heads": 8, "dim": 64, "layers": 16},
@@ -17,7 +17,7 @@ MODELS = {  # as src/weights/shapes.h; 2 bytes an element in all three
 
 
 def operators(m, batch, context):
-    """(name, calls a step, bytes a call)"""
+    """(name, calls per step, bytes per call)"""
     q, kv, hidden, inner = m["heads"] * m["dim"], m["kv_heads"] * m["dim"], m["hidden"], m["inner"]
     keys = context + 1
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes docs/results/cpu.md from the JSON that `heddle bench` left under bench/results.
+"""Generates docs/results/cpu.md from the JSON that `heddle bench` wrote to bench/results.
 
     bench/report.py [RESULTS_FOLDER [OUTPUT]]
 
-Every figure comes from the files; write none by hand.
+All figures come from the files; do not edit the page by hand.
 """
 import json
 import pathlib
@@ -17,7 +17,7 @@ def records(folder):
     for path in sorted(folder.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(record, dict) or not record.get("device", "cpu").startswith("cpu"):
-            continue  # report_gpu.py has those
+            continue  # report_gpu.py reads those
         if record.get("bench") in ("decode", "prefill", "load", "tokenize"):
             found.append((path.name, record))
     return found
@@ -33,7 +33,7 @@ def percent(value):
 
 
 def spread_of(spread):
-    """Half the distance from p10 to p90, of the median."""
+    """Half the distance from p10 to p90, relative to the median."""
     return percent((spread["p90"] - spread["p10"]) / 2 / spread["median"]) if spread["median"] else "-"
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes docs/results/collectives.md, and an SVG for each team, from the JSON under bench/results.
+"""Generates docs/results/collectives.md, and an SVG for each team, from the JSON in bench/results.
 
     bench/report_collectives.py [RESULTS_FOLDER [OUTPUT]]
 
-Records `X-FABRIC-N-ranks[-pass-P]-collective.json` of `heddle bench collective` are set beside their peers': NCCL, which is in
-the same record, `X-torch-N-ranks...` (bench/peers/torch_symmetric.py) and `X-openmpi-N-ranks...` (bench/peers/mpi_collectives.c),
-where those are there; `FABRIC-tcp` is over TCP and has `openmpi-tcp` beside it. A peer's record counts where a record of Heddle's
-has the same pass, that is, was made in turns with it; each time is the median of those passes. Every figure comes from the files;
-write none by hand.
+Compares records `X-FABRIC-N-ranks[-pass-P]-collective.json` of `heddle bench collective` with baselines: NCCL, which is in the
+same record, and, if present, `X-torch-N-ranks...` (bench/peers/torch_symmetric.py) and `X-openmpi-N-ranks...`
+(bench/peers/mpi_collectives.c). `FABRIC-tcp` is over TCP; its baseline is `openmpi-tcp`. A baseline's record counts only with a
+record of Heddle of the same pass, that is, measured interleaved with it; each time is the median of those passes. All figures come
+from the files; do not edit the page by hand.
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ def size_text(size):
 
 
 def teams_of(folder):
-    """{(machine, what, wire, ranks): {pass: (file name, record)}}, in order of the files' names."""
+    """{(machine, what, wire, ranks): {pass: (file name, record)}}, ordered by file name."""
     teams = {}
     for path in sorted(folder.glob("*-collective.json")):
         name = NAME.fullmatch(path.name)
@@ -74,7 +74,7 @@ def peers_of(teams, machine, wire, ranks, passes):
 
 
 def cases_of(passes):
-    """Each (collective, size) once, as the first record has it."""
+    """Each (collective, size) once, in the first record's order."""
     cases = {}
     for _, record in passes.values():
         for case in record["cases"]:

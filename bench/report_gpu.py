@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes docs/results/gpu.md from the JSON that scripts/gpu.sh left, copied to bench/results as gpu-*.json and gpu-*.jsonl.
+"""Generates docs/results/gpu.md from the JSON of scripts/gpu.sh, copied to bench/results as gpu-*.json and gpu-*.jsonl.
 
     bench/report_gpu.py [RESULTS_FOLDER [OUTPUT]]
 
-Every figure comes from the files; write none by hand. What is not there has no section.
+All figures come from the files; do not edit the page by hand. Missing results have no section.
 """
 import json
 import pathlib
@@ -22,7 +22,7 @@ def load(folder):
             continue
         try:
             record = json.loads(text)
-        except json.JSONDecodeError:  # of a run that was cut short
+        except json.JSONDecodeError:  # from an interrupted run
             print(f"report_gpu.py: {path.name} is not whole and left out", file=sys.stderr)
             continue
         if isinstance(record, dict) and "bench" in record:
@@ -31,7 +31,7 @@ def load(folder):
 
 
 def load_lines(folder):
-    """What peers with a program of their own printed: a list of figures by (peer, model)."""
+    """Results of baselines that are programs of their own: a list of figures by (baseline, model)."""
     figures = {}
     for path in sorted(folder.glob("gpu-*.lines")):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -41,7 +41,7 @@ def load_lines(folder):
     return figures
 
 
-# Runs of a mode for a purpose of their own, by what their files' names have after gpu-h200-.
+# Runs of a mode for a special purpose, by the part of their files' names after gpu-h200-.
 PURPOSES = ("batches-", "pages-", "vllm-before-", "generate-steps-", "flashinfer-")
 
 
@@ -152,7 +152,7 @@ def operator_table(measured):
 
 
 def operator_sections(records):
-    tables = {}  # of a step the one beside PyTorch, where there are two
+    tables = {}  # if a step has two, the one compared with PyTorch
     for kind in ("decode", "prefill", "operator"):
         for _, record in of_kind(records, kind):
             for case in record["cases"]:
@@ -194,7 +194,7 @@ def batches_section(entries):
 
 
 def generate_section(records, lines):
-    """What a user gets a second, sampling, text and scheduler included, beside steps alone."""
+    """Tokens per second for a user, including sampling, text and scheduler, beside steps only."""
     rows = []
     for (what, model), figures in lines.items():
         steps = [case for _, record in of_kind(records, "decode", "generate-steps-") if model_of(record) == model for case in record["cases"]]
@@ -227,7 +227,7 @@ def load_section(entries):
 
 
 def ours_for(records, model, figure, purpose):
-    """(batch, context or tokens) of a peer's figure -> our milliseconds in a run of that purpose."""
+    """(batch, context or tokens) of a baseline's figure -> our milliseconds in a run of that purpose."""
     for name, record in records:
         if model_of(record) != model or purpose_of(name) != purpose:
             continue

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Times collectives on this machine's processors: Heddle's shm and mpi and Open MPI in turns, team by team, and leaves JSON.
+# Times collectives on this machine's CPU: Heddle's shm and mpi and Open MPI interleaved, team by team; writes JSON.
 #
-#     bench/run_collectives.sh [--tcp] HEDDLE OUT_FOLDER PREFIX [PASSES [RANKS...]]   (bench/report_collectives.py makes the page of it)
+#     bench/run_collectives.sh [--tcp] HEDDLE OUT_FOLDER PREFIX [PASSES [RANKS...]]   (bench/report_collectives.py generates the page from it)
 #
-# --tcp: the way between machines instead, on this one: mpi without shared memory and Open MPI, both over TCP, to 4 MiB.
+# --tcp: the transport between machines instead, on this machine: mpi without shared memory and Open MPI, both over TCP, up to 4 MiB.
 set -euo pipefail
 tcp=
 if [ "${1-}" = --tcp ]; then

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The whole set of `heddle bench` on this machine's processor; leaves one JSON file a benchmark in $OUT.
+# Runs all of `heddle bench` on this machine's CPU; writes one JSON file per benchmark to $OUT.
 #   HEDDLE   the program            (build/cpu/apps/cli/heddle)
 #   OUT      folder for the JSON    (bench/results)
 #   NAME     prefix of the files    (cpu-<host's processor count>)
 #   MODEL    a synthetic model      (synth:llama-3.2-1b)
-#   FOLDER   the same as a folder, for `load`; written by `heddle synth` when it is not there
-#   PEER     a peer, or "none"      (llama.cpp)
-#   THREADS  of Heddle and peer     (all)
-#   REPEATS  samples of a case      (10)
-#   RUN      put before each run, such as `taskset -c 0-15`
-# The carried form: set HEDDLE, HEDDLE_PEERS, and PYTHONPATH to where the peer's package lies.
+#   FOLDER   the same as a folder, for `load`; written by `heddle synth` if it does not exist
+#   PEER     a baseline, or "none"  (llama.cpp)
+#   THREADS  of both                (all)
+#   REPEATS  samples per case       (10)
+#   RUN      prefix of each run, such as `taskset -c 0-15`
+# On a machine without a checkout, set HEDDLE, HEDDLE_PEERS, and PYTHONPATH to the baseline's package.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 heddle=${HEDDLE:-$root/build/cpu/apps/cli/heddle}
@@ -26,7 +26,7 @@ compare=()
 [ "$peer" = none ] || compare=(--compare "$peer")
 read -r -a before <<<"${RUN:-}"
 
-bench() {  # bench FILE ARGUMENTS...: a failure is told and the others still run
+bench() {  # bench FILE ARGUMENTS...: reports a failure and continues with the others
   local file=$1
   shift
   echo "== heddle bench $*"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What the kernels' machine code must look like, of objects that the preset hopper has built; counts a line a kernel:
+# Checks the kernels' SASS in objects that the preset hopper has built; prints one line of counts per kernel:
 #   scripts/check_sass.sh [BUILD_FOLDER]      (default: build/hopper)
-# The product for few tokens: it reads weights 16 bytes at a time, multiplies in tensor cores and uses no local memory.
-# Prefill attention and gates of many tokens: they multiply with HGMMA. Needs cuobjdump: on PATH, beside nvcc, or in
-# Python's triton (its nvdisasm beside it). Exits 1 when a kernel is not as it must be, 3 when there is no cuobjdump.
+# Small-M GEMM: reads weights 16 bytes at a time, multiplies in tensor cores and uses no local memory.
+# Prefill attention and gates of many tokens: multiply with HGMMA. Needs cuobjdump: on PATH, beside nvcc, or in
+# Python's triton (its nvdisasm beside it). Exits 1 when a check fails, 3 when there is no cuobjdump.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 build=${1:-build/hopper}
@@ -24,7 +24,7 @@ find_cuobjdump() {
 cuobjdump=$(find_cuobjdump) || { echo "check_sass: there is no cuobjdump (CUDA toolkit, or pip install triton)" >&2; exit 3; }
 failed=0
 
-# Counts instructions in the kernels whose names hold $2; each must have some that match $3 and none that match $4.
+# Counts instructions in the kernels whose names contain $2; each must have some that match $3 and none that match $4.
 check() {  # object, kernel, wanted, unwanted
   local object=$build/src/kernels/CMakeFiles/heddle_kernels.dir/$1.o
   [ -f "$object" ] || { echo "check_sass: $object is not built" >&2; failed=1; return; }

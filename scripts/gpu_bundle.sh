@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds what scripts/gpu.sh runs and gathers it, with the libraries that a bare machine lacks, into .gpu/fabric or, for the
-# steps of one GPU, .gpu/one-gpu (git ignores both): one file to carry to a machine with GPUs. Needs nvcc, NCCL's headers,
+# Builds what scripts/gpu.sh runs and packs it, with the libraries that a bare machine lacks, into .gpu/fabric or, for the
+# steps on one GPU, .gpu/one-gpu (git ignores both): one file to copy to a machine with GPUs. Needs nvcc, NCCL's headers,
 # and some minutes.
 #   scripts/gpu_bundle.sh [--one-gpu | --program] [BUILD_FOLDER]
-# --program is --one-gpu without tests: what benches need, small enough to go with a peer's packages.
+# --program is --one-gpu without tests: for benchmarks, small enough to be sent with a baseline's packages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case ${1:-} in
@@ -22,7 +22,7 @@ elif [ "${1:-}" = --program ]; then
   shift
 fi
 build=${1:-build/hopper}
-# Open MPI is left out: ranks on one machine need none of it, and another machine's may differ.
+# Without Open MPI: ranks on one machine do not need it, and another machine's may differ.
 cmake --preset hopper -B "$build" -DHEDDLE_MPI=OFF >/dev/null
 mapfile -t targets < <(for target in "${targets[@]}"; do
   ninja -C "$build" -t query "$target" >/dev/null 2>&1 && echo "$target"
@@ -36,13 +36,13 @@ for target in "${targets[@]}"; do
   program=$(find "$build" -type f -name "$target" -perm -u+x | head -n 1)
   strip -o "$stage/bin/$target" "$program"
 done
-# What every Linux of the other machine's age has, newer, and what belongs to its driver stays here.
+# Leaves out libraries that every Linux of the other machine's age has, and those of its driver.
 system='^(linux-vdso|ld-linux.*|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcuda|libnvidia.*)\.so'
 ldd "$stage"/bin/* | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u | while read -r library; do
   [[ $(basename "$library") =~ $system ]] || strip -o "$stage/lib/$(basename "$library")" "$library" 2>/dev/null ||
     cp -L "$library" "$stage/lib/"
 done
-# ICU's data are 31 MB; what Heddle asks of ICU does not need them (icu_without_data.c).
+# ICU's data have 31 MB; Heddle's use of ICU does not need them (icu_without_data.c).
 for library in "$stage"/lib/libicudata.so.*; do
   [ -e "$library" ] || continue
   gcc -shared -fPIC -O1 "-Wl,-soname,$(basename "$library")" -o "$library.small" scripts/icu_without_data.c

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes a checkout ready: installs the Debian or Ubuntu packages that are missing, configures and builds.
+# Prepares a checkout: installs missing Debian or Ubuntu packages, configures and builds.
 # Usage: scripts/setup.sh [ninja target...]      (no target: everything)
 # HEDDLE_PRESET picks the preset (release), CMAKE_BUILD_PARALLEL_LEVEL the number of compilers at once.
-# Speaks on standard error alone, and not at all when there is nothing to do.
+# Prints to standard error only, and nothing when there is nothing to do.
 set -euo pipefail
 exec 1>&2
 
@@ -28,7 +28,7 @@ missing_packages() {
   done
 }
 
-# Runs apt-get as root, its output in build/apt.log; shows the end of it when it fails.
+# Runs apt-get as root with its output in build/apt.log; shows the end of the log on failure.
 as_root=()
 apt_get() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -q -y -o DPkg::Lock::Timeout=300 "$@" \
@@ -53,7 +53,7 @@ install_packages() {
   apt_get install --no-install-recommends "$@" || fail "apt-get could not install: $*"
 }
 
-# One compiler a core, but no more than memory carries at 1.5 GB each.
+# One compiler per core, but not more than memory allows at 1.5 GB each.
 parallel_jobs() {
   local cores memory_kb limit jobs
   cores=$(nproc)
@@ -68,7 +68,7 @@ parallel_jobs() {
 
 configured() {
   [ -e "$build/build.ninja" ] && [ ! "$root/CMakePresets.json" -nt "$build/build.ninja" ] &&
-    grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"  # else the checkout was moved or copied
+    grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"  # otherwise the checkout was moved or copied
 }
 
 configure() {
@@ -83,7 +83,7 @@ configure() {
 }
 
 mkdir -p "$root/build" || fail "$root/build: cannot be created"
-exec 9>"$root/build/setup.lock"  # two calls at once take turns
+exec 9>"$root/build/setup.lock"  # concurrent calls run one after the other
 flock -w 3600 9 || fail "another set-up has held $root/build/setup.lock for an hour"
 
 if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then

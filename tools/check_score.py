@@ -3,10 +3,10 @@
 
     tools/check_score.py [--heddle build/release/apps/cli/heddle] [--tokens 5000] [--model DIR ...] [--record FILE]
 
-Two kinds of model: random ones of each family with a long context, made here from a fixed seed, which score all tokens
-at once; and the folders given (default: assets/demo-llama) on a text of as many tokens, in windows of their context as
-in https://huggingface.co/docs/transformers/perplexity. Prints the largest difference of a log-probability and both
-perplexities, with --record as a page, too; exits with 1 when a difference exceeds 1e-4. Needs torch and transformers
+Two kinds of models: random ones of each family with a long context, generated here from a fixed seed, which score all tokens
+at once; and the given folders (default: assets/demo-llama) on a text of as many tokens, in windows of their context as in
+https://huggingface.co/docs/transformers/perplexity. Prints the largest difference of a log-probability and both
+perplexities; --record also writes them as a page. Exits with 1 when a difference exceeds 1e-4. Needs torch and transformers
 (tools/requirements.txt).
 """
 import argparse
@@ -26,8 +26,8 @@ BOUND = 1e-4
 
 
 def random_models(context):
-    """(name, function that makes it): small models that differ as the families do, rope scaled beyond its original
-    length, attention in a window."""
+    """(name, function that creates it): small models with the differences of the families, scaled rope, and windowed
+    attention."""
     sizes = dict(vocab_size=1000, hidden_size=128, intermediate_size=352, num_hidden_layers=4, num_attention_heads=8,
                  num_key_value_heads=2, max_position_embeddings=context, initializer_range=0.12,
                  tie_word_embeddings=False)
@@ -86,7 +86,7 @@ def compare(name, heddle, folder, line, ids, window, stride):
 
 
 def page(results, heddle):
-    """What --record writes."""
+    """The page that --record writes."""
     version = subprocess.run([heddle, "--version"], check=True, capture_output=True, text=True).stdout.strip()
     commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True,
                             text=True).stdout.strip()
@@ -105,7 +105,7 @@ demo-llama scores pages of this repository in windows of its context.
 
 
 def natural_text(tokenizer, num_tokens):
-    """The repository's own pages, cut where the tokenizer has that many tokens."""
+    """The repository's own pages, truncated to that many tokens."""
     text = ""
     for path in ("docs/architecture.md", "docs/life_of_a_token.md", "CONTRIBUTING.md", "README.md", "docs/dependencies.md"):
         with open(os.path.join(ROOT, path), encoding="utf-8") as file:

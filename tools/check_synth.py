@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loads folders that `heddle synth` wrote in transformers, and compares what both make of them, in float32.
+"""Loads folders of `heddle synth` in transformers, and compares the results of both, in float32.
 
     tools/check_synth.py [--heddle build/release/apps/cli/heddle] [--out DIR] [NAME:LAYERS ...]
 
@@ -34,7 +34,7 @@ MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "conten
 
 
 def run(command, lines=None):
-    """Standard output of `heddle ...`, which reads `lines` from a file where there are some."""
+    """Standard output of `heddle ...`; it reads `lines`, if any, from a file."""
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
         if lines is not None:
             file.write("".join(json.dumps(line) + "\n" for line in lines))

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Fits what each way of a collective takes on H200s to the records of `heddle bench collective` on two and four of them:
+"""Fits the time of each collective algorithm on H200s to the records of `heddle bench collective` on two and four GPUs:
 
     seconds = fixed + a_peer (N - 1) + traffic / rate
 
-    fit_collectives.py                 # the constants of src/machine/collective_cost.h, and how far each way's cases are off
-    fit_collectives.py --predict 8     # a Markdown table of what so many GPUs should take, as docs/notes/collectives.md has it
+    fit_collectives.py                 # the constants of src/machine/collective_cost.h, and the errors of each algorithm
+    fit_collectives.py --predict 8     # a Markdown table of predictions for that many GPUs, as in docs/notes/collectives.md
 
-Least squares of relative errors, every case of every pass alike; a_peer is left out where it would be below zero. Traffic is what a
-rank sends (src/machine/collective_cost.h).
+Least squares of relative errors, with equal weights for all cases of all passes; a_peer is left out where it would be negative.
+Traffic is what a rank sends (src/machine/collective_cost.h).
 """
 import argparse
 import json
@@ -34,7 +34,7 @@ def records():
 
 
 def solve(rows):
-    """The x that makes the sum of (row . x - 1)^2 least, by Gauss's elimination of the normal equations."""
+    """The x that minimises the sum of (row . x - 1)^2, by Gaussian elimination of the normal equations."""
     size = len(rows[0])
     matrix = [[sum(row[i] * row[j] for row in rows) for j in range(size)] + [sum(row[i] for row in rows)] for i in range(size)]
     for i in range(size):
@@ -48,7 +48,7 @@ def solve(rows):
 
 
 def fit(way, cases):
-    """(fixed us, us a peer, us a MB), and each case's (error, ranks, size)."""
+    """(fixed us, us per peer, us per MB), and each case's (error, ranks, size)."""
     terms = lambda ranks, size: (1.0, ranks - 1.0, traffic(*way, ranks, size) * 1e-6)
     fixed, a_peer, a_megabyte = solve([[t / (1e6 * s) for t in terms(n, size)] for n, size, s in cases])
     if a_peer < 0:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Fits the constants of the wafer's cost model (src/wafer/cost/wafer_cost.h) for WSE-2, once, on the visible cells of
+"""Fits the constants of the wafer's cost model (src/wafer/cost/wafer_cost.h) for WSE-2, once, to the visible cells of
 tables 3, 4 and 6 of the WaferLLM paper together, and writes src/wafer/cost/wse2_fit.h.
 
     fit_plmr.py [--write src/wafer/cost/wse2_fit.h]
 
-Cycles are linear in the constants, so that this is a least-squares fit of relative errors with constants >= 0.
-docs/notes/wafer.md says which structures were tried. Needs numpy alone.
+Cycles are linear in the constants, so this is a least-squares fit of relative errors with constants >= 0.
+docs/notes/wafer.md says which structures were tried. Needs only numpy.
 """
 import argparse
 import itertools
@@ -18,21 +18,21 @@ except ImportError:
     sys.exit("fit_plmr.py: numpy is not there; install it (Debian: python3-numpy), or run this with a Python that has it")
 
 CLOCK_HZ = 1.1e9
-ALPHA = 1.0  # cycles a hop: the hardware's, not fitted (alpha and beta are nearly collinear)
-CALLS = 2  # of a tile step beside its slices: the transfers of A and B
+ALPHA = 1.0  # cycles per hop: from the hardware, not fitted (alpha and beta are nearly collinear)
+CALLS = 2  # per tile step beside its slices: the transfers of A and B
 RAMP = 2.0  # cycles through the two ramps of a transfer: assumed
 CONTEXT = 4096
-TILE_ROUNDING = 2 / 3  # of a prefill's tile: from the exact size (0) to the one rounded up (1); chosen, see the notes
-OTHER_ROUNDINGS = (0, 1 / 3, 1)  # of which the ranges take fits, too
-POWERS = {"t10": 0.7,  # chosen: the crossbar's time grows so with its words
-          "ladder": 1.5}  # chosen: what reading a piece of weights takes grows so with its values
-OTHER_POWERS = {"t10": (0.65, 0.75), "ladder": (1.25, 1.75)}  # of which the ranges take fits, too
-GEMV_MESH = 750  # the paper does not say; the largest square of the wafer, and by this model the fastest
+TILE_ROUNDING = 2 / 3  # a prefill tile's size, between exact (0) and rounded up (1); chosen, see the notes
+OTHER_ROUNDINGS = (0, 1 / 3, 1)  # the ranges include fits with these
+POWERS = {"t10": 0.7,  # chosen: growth of the crossbar's time with its words
+          "ladder": 1.5}  # chosen: growth of the time to read a piece of weights with its values
+OTHER_POWERS = {"t10": (0.65, 0.75), "ladder": (1.25, 1.75)}  # the ranges include fits with these
+GEMV_MESH = 750  # not stated in the paper; the largest square of the wafer, and the fastest in this model
 
 # num_layers, hidden, intermediate
 MODELS = {"llama-3-8b": (32, 4096, 14336), "llama-2-13b": (40, 5120, 13824)}
 ALL_MODELS = {**MODELS, "codellama-34b": (48, 8192, 22016), "qwen2-72b": (80, 8192, 29568)}
-PREFILL_TPR = {  # table 3, tokens a second at a mesh's side
+PREFILL_TPR = {  # table 3, tokens per second by the mesh's side
     "llama-3-8b": {480: 20320.6, 600: 25037.2, 720: 27686.5},
     "llama-2-13b": {480: 13685.1, 600: 16854.2, 720: 17498.3},
 }
@@ -50,7 +50,7 @@ LADDER_PREFILL_TPR = {"llama-3-8b": {480: 61.8, 600: 42.3, 720: 31.3},
 LADDER_DECODE_TPR = {"llama-3-8b": {420: 14.6, 540: 13.1, 660: 11.4}, "llama-2-13b": {420: 11.0, 540: 9.9, 660: 9.0}}
 
 END_TO_END_SIDES = {"llama-3-8b": (660, 360), "llama-2-13b": (750, 375)}  # of prefill, of decode
-END_TO_END_TPR = {  # table 2, nothing of it is fitted: it says how far a prediction of another kind may be off
+END_TO_END_TPR = {  # table 2, held out from the fit: it measures the error of other predictions
     "waferllm": {"llama-3-8b": {(2048, 128): 764.4, (4096, 128): 604.4, (2048, 2048): 2370.3},
                  "llama-2-13b": {(2048, 128): 473.9, (4096, 128): 414, (2048, 2048): 1690.3}},
     "t10": {"llama-3-8b": {(2048, 128): 4.6, (4096, 128): 4.5, (2048, 2048): 58.3},
@@ -59,8 +59,8 @@ END_TO_END_TPR = {  # table 2, nothing of it is fitted: it says how far a predic
                "llama-2-13b": {(2048, 128): 0.7, (4096, 128): 0.7, (2048, 2048): 4.9}},
 }
 
-# Section 7.1's averages over four models at a mesh's side, of which two are seen: so what the others' come to. The text names no
-# mesh; these are the ones on which the cells that are seen fit its averages and its "up to".
+# Section 7.1's averages over four models at a mesh's side. Two models are known, which leaves the mean of the other two. The text
+# names no mesh; on these meshes the known cells match its averages and its "up to".
 STATED_TIMES_FASTER = {"kT10Gemm": {600: 160}, "kT10Sum": {420: 5.7}, "kLadderGemm": {480: 270, 600: 450}, "kLadderSum": {420: 217}}
 
 CONSTANTS = {  # candidates: name -> (identifier in C++, what it is)
@@ -93,8 +93,8 @@ def fan(side):
 
 
 def add_all_reduce(terms, side, n):
-    """K-tree with K = 2 over a line of `side` cores: a group of g sends inwards over floor(g/2) stages, then the groups' roots
-    do, g hops apart; the root, about the middle, multicasts. 1.5 n for words in, added and out."""
+    """K-tree with K = 2 over a line of `side` cores: a group of g reduces inwards over floor(g/2) stages, then the roots of the
+    groups, g hops apart; the root near the middle multicasts. 1.5 n for words in, added and out."""
     g = fan(side)
     groups = ceil_div(side, g)
     group = groups // 2
@@ -108,7 +108,7 @@ def empty():
 
 
 def prefill_terms(model, side, tokens, rounding=TILE_ROUNDING):
-    """Cycles of a layer: nine GEMMs of `side` tile steps each, which hide transfers, and their alignments."""
+    """Cycles of a layer: nine GEMMs of `side` tile steps each, which overlap with transfers, and their alignments."""
     _, hidden, intermediate = model
     d, f, s = (dealt(size, side, rounding) for size in (hidden, intermediate, tokens))
     terms = empty()
@@ -119,8 +119,8 @@ def prefill_terms(model, side, tokens, rounding=TILE_ROUNDING):
         terms["c"] += side * k * n
         terms["ck"] += side * (k + CALLS)
         terms["cs"] += side
-    # Chains of GEMM-T: one at the end, and two that wait where a root has moved across the line, less two steps' compute
-    # (which is less than a chain in all cells).
+    # Chains of GEMM-T: one at the end, and two that wait where a root has moved across the line, minus the compute of two
+    # steps (less than a chain in all cells).
     terms["fixed"] += 3 * side * ALPHA
     terms["beta"] += 3 * side
     terms["e"] -= 2 * s * d * s
@@ -137,7 +137,7 @@ def decode_terms(model, side, context):
     terms = empty()
     terms["e"] = 4 * d * d + 2 * d * s + 3 * d * f
     terms["c"] = terms["cv"] = 7 * d + s + f
-    # Two norms (4 d), rotations of Q and K (2 d), two residuals and the cache's append (4 d), softmax (3 s), SwiGLU (2 f).
+    # Two norms (4 d), rotations of Q and K (2 d), two residuals and the KV-cache write (4 d), softmax (3 s), SwiGLU (2 f).
     terms["cw"] = 10 * d + 3 * s + 2 * f
     terms["Fd"] = 1
     for n in decode_sums(d, f, s):
@@ -146,27 +146,27 @@ def decode_terms(model, side, context):
 
 
 def t10_gemm_terms(model, side, tokens):
-    """`side` steps, each of which moves all tiles of B through what behaves as a crossbar: its time grows with the words in
-    all less than in proportion. A's tiles move beside them."""
+    """`side` steps, each of which moves all tiles of B through what behaves as one crossbar: its time grows less than
+    proportionally with all words. A's tiles move at the same time."""
     products = layer_products(model, side, tokens)
     return {"fixed": 0.0, "crossbar": sum((side ** 3 * k * n / 2) ** POWERS["t10"] for _, k, n in products)}
 
 
 def ladder_gemm_terms(model, side, tokens):
-    """Of a GEMM's `side` steps each has `side` cores read a piece of A and one of B in turn: an access, and for the weights
-    more than in proportion to their values. What shares a memory is not padded to tiles."""
+    """In each of a GEMM's `side` steps, `side` cores read a piece of A and one of B, one core after the other. Cost: an access,
+    and for weights more than proportional to their values. A shared memory needs no padding."""
     products = exact_products(model, side, tokens)
     return {"fixed": 0.0, "access": 2 * len(products) * side ** 2,
             "weight": side ** 2 * sum((k * n) ** POWERS["ladder"] for _, k, n in products)}
 
 
 def t10_sum_terms(model, side, context):
-    """All-reduces along `side` cores, each handing sums on, there and back."""
+    """All-reduces along `side` cores: each hands sums on, to the root and back."""
     return {"fixed": 0.0, "relay": len(layer_sums(model, side, context)) * side}
 
 
 def ladder_sum_terms(model, side, context):
-    """All-reduces, in each of which `side` partial sums are read in turn: an access each, and so much a value; and the GEMVs'
+    """All-reduces that read `side` partial sums one after the other: an access each, and a cost per value; and the GEMVs'
     weights, as in GEMMs."""
     _, hidden, intermediate = model
     sums = decode_sums(hidden / side, intermediate / side, context / side)
@@ -175,7 +175,7 @@ def ladder_sum_terms(model, side, context):
 
 
 def own_compute(model, phase, side, tokens, constants):
-    """What the cores of a baseline compute, and in decode all that is no sum, is taken to be as in Heddle's own program."""
+    """Compute of a baseline, and in decode everything but sums, is assumed to be as in Heddle's own program."""
     if phase == "decode":
         own = decode_terms(model, side, tokens)
     else:
@@ -197,7 +197,7 @@ def baseline_cells(rates, phase, terms_of, constants):
 
 
 def stated_cells(name, phase, rates, terms_of, constants):
-    """One a stated average: how many times slower than WaferLLM the unseen models are, in the mean."""
+    """One per stated average: the mean slowdown of the held-out models relative to WaferLLM."""
     fast, tokens = (PREFILL_TPR, CONTEXT) if phase == "prefill" else (DECODE_TPR, 1)
     unseen = [model for model in ALL_MODELS if model not in MODELS]
     cells = []
@@ -216,7 +216,7 @@ def stated_cells(name, phase, rates, terms_of, constants):
 
 
 def end_to_end_errors(method, constants, baselines):
-    """Of the rate, in per cent, of table 2's cells: layers alone, the transition takes 1 % at most."""
+    """Error of the rate of table 2's cells, in per cent: layers only; the transition takes at most 1 %."""
     def cycles(model, phase, side, tokens):
         if method == "waferllm":
             terms = prefill_terms(model, side, tokens) if phase == "prefill" else decode_terms(model, side, tokens)
@@ -228,7 +228,7 @@ def end_to_end_errors(method, constants, baselines):
     errors = {}
     for name, row in END_TO_END_TPR[method].items():
         (prefill_side, decode_side), model = END_TO_END_SIDES[name], MODELS[name]
-        if method != "waferllm":  # which do not move to other cores: so the differences of their columns say
+        if method != "waferllm":  # baselines do not move to other cores, as the differences of their columns show
             decode_side = prefill_side
         for (before, made), rate in row.items():
             total = cycles(model, "prefill", prefill_side, before)
@@ -238,7 +238,7 @@ def end_to_end_errors(method, constants, baselines):
 
 
 def end_to_end_residuals(constants, baselines):
-    """Root of the mean square: of each method."""
+    """Root mean square by method."""
     print("\n| end to end | in | out | error, % |\n|---|--:|--:|--:|")
     residuals = {}
     for method in END_TO_END_TPR:
@@ -299,7 +299,7 @@ def visible_cells(rounding=TILE_ROUNDING):
 
 
 def fit(cells, names):
-    """Least squares of relative errors with constants >= 0: the best over all choices of those that are not 0."""
+    """Least squares of relative errors with constants >= 0: the best over all subsets of non-zero constants."""
     matrix = np.array([[terms[name] / cycles for name in names] for _, _, _, terms, cycles in cells])
     target = np.array([1 - terms["fixed"] / cycles for _, _, _, terms, cycles in cells])
     best, best_residual = None, math.inf
@@ -318,12 +318,12 @@ def predict(terms, constants):
 
 
 def error(cell, constants):
-    """Of the time, in per cent: positive where the model is slower than the paper."""
+    """Error of the time, in per cent: positive where the model is slower than the paper."""
     return 100 * (predict(cell[3], constants) / cell[4] - 1)
 
 
 def standard_error(cells, constants):
-    """Of the relative errors, with as many degrees of freedom as cells are more than constants."""
+    """Standard error of the relative errors; degrees of freedom: cells - constants."""
     squares = sum((error(cell, constants) / 100) ** 2 for cell in cells)
     return math.sqrt(squares / (len(cells) - len(constants)))
 
@@ -337,7 +337,7 @@ def leave_one_model_out(cells, names):
 
 
 def ranges(cells, names):
-    """Least and largest value among the fits that leave out one cell, and those that leave out one model."""
+    """Minimum and maximum over the fits that leave out one cell or one model."""
     fits = [fit(cells[:i] + cells[i + 1:], names) for i in range(len(cells))]
     fits += [fit([cell for cell in cells if cell[0] != model], names) for model in MODELS]
     return {name: (min(f[name] for f in fits), max(f[name] for f in fits)) for name in names}, fits
@@ -384,13 +384,13 @@ BASELINES = [  # identifier, unit of each constant, phase, cells, terms
 
 
 def baseline_cycles(phase, terms_of, values, constants):
-    """At the paper's meshes, of all four models, since those that nobody sees are judged, too."""
+    """At the paper's meshes, for all four models: held-out ones are judged, too."""
     return [predict(terms_of(model, side, CONTEXT), values) + own_compute(model, phase, side, CONTEXT, constants)
             for model in ALL_MODELS.values() for side in ((480, 600, 720) if phase == "prefill" else (420, 540, 660))]
 
 
 def spread(name, phase, rates, terms_of, units, constants):
-    """How far the fits that leave out a cell or a model, and those with other powers, are from the chosen one."""
+    """Difference of the fits that leave out a cell or a model, and of those with other powers, from the chosen one."""
     def all_cells():
         return baseline_cells(rates, phase, terms_of, constants) + stated_cells(name, phase, rates, terms_of, constants)
 
@@ -423,7 +423,7 @@ def report_baselines(constants):
 
 
 def report_ratios(constants, baselines):
-    """WaferLLM over the baselines, by the published cells where they are seen: the text has averages of four models."""
+    """Speedup of WaferLLM over the baselines, from the known published cells; the text has averages of four models."""
     print("\n| over | side | 8B | 13B | 34B | 72B | mean |\n|---|--:|--:|--:|--:|--:|--:|")
     for name, _, phase, _, terms_of in BASELINES:
         rates, tokens = (PREFILL_TPR, CONTEXT) if phase == "prefill" else (DECODE_TPR, 1)
@@ -439,7 +439,7 @@ def report_ratios(constants, baselines):
 
 
 def report_statements(constants):
-    """What the paper says in words, none of it fitted."""
+    """Statements in the paper's text, held out from the fit."""
     def prefill(model, side):
         return predict(prefill_terms(model, side, CONTEXT), constants)
     print("\n| the text says | that is | by the model |\n|---|--:|--:|")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Proves the two commands of the README on a machine that has nothing: makes a bare Debian 12 root (debootstrap's minbase and
-# git), clones HEAD of this checkout into it, and there runs ./run.sh, ./test.sh and ./test.sh again, with their times.
+# Tests the two commands of the README on a bare machine: creates a minimal Debian 12 root (debootstrap's minbase and git),
+# clones HEAD of this checkout into it, and runs ./run.sh, ./test.sh and ./test.sh again there, with their times.
 # Usage: tools/fresh_machine.sh [--keep] [DIR]     needs root and debootstrap
-#   DIR     where the root is made (build/fresh); DIR/root is replaced, and removed at the end
+#   DIR     where the root is created (build/fresh); DIR/root is replaced, and removed at the end
 #   --keep  keeps the bare root as DIR/bare.tar, and starts from it the next time
 # Exits 1 if a command failed. The logs stay in DIR.
 set -euo pipefail
@@ -50,7 +50,7 @@ mirror() {
     sed -n -E 's/^deb +(\[[^]]*\] +)?([^ ]+debian\/?) .*/\2/p; s/^URIs: *([^ ]+debian\/?)( .*)?$/\1/p' | head -n 1
 }
 
-# How this machine reaches its packages: proxies of apt, and names.
+# The network settings for packages: apt proxies, and name resolution.
 copy_network_settings() {
   local file
   for file in /etc/apt/apt.conf /etc/apt/apt.conf.d/*; do
@@ -71,7 +71,7 @@ make_bare_root() {
   if [ "$keep" = yes ]; then tar -C "$root" -cf "$folder/bare.tar.new" . && mv "$folder/bare.tar.new" "$folder/bare.tar"; fi
 }
 
-inside() {  # with an environment as bare as the root
+inside() {  # with an empty environment
   chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb \
     ${http_proxy:+http_proxy="$http_proxy"} ${https_proxy:+https_proxy="$https_proxy"} "$@"
 }
@@ -93,7 +93,7 @@ make_bare_root
 copy_network_settings
 for mount in "${mounts[@]}"; do
   mount --rbind "/$mount" "$root/$mount"
-  mount --make-rslave "$root/$mount"  # what is unmounted here stays mounted outside
+  mount --make-rslave "$root/$mount"  # unmounting here does not unmount outside
 done
 git clone -q --no-hardlinks "$checkout" "$root/root/heddle"
 echo "fresh_machine: ready after $SECONDS s; packages in it: $(inside dpkg-query -W | wc -l)"

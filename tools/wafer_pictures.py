@@ -3,9 +3,9 @@
 
     wafer_pictures.py HEDDLE [FOLDER | --check]
 
-HEDDLE is the program, which is asked for the cycles and draws the heat maps; FOLDER is docs/results where none is given. With
---check nothing is written there: what differs from docs/results is named, and the exit status is 1 (of heat maps the pixels count,
-for libraries compress them in different ways). Needs nothing but Python.
+HEDDLE is the program; it computes the cycles and draws the heat maps. FOLDER defaults to docs/results. With --check nothing is
+written: differences from docs/results are listed, and the exit status is 1 (heat maps are compared by pixels, because libraries
+compress differently). Needs only Python.
 """
 import argparse
 import json
@@ -48,7 +48,7 @@ def arc(x1, x2, y, lift, colour):
 
 
 def ring(cores):
-    """Each core and whom it sends to, as Algorithm 1 has it: out over the even cores, back over the odd ones."""
+    """Each core and its receiver, as in Algorithm 1: out over the even cores, back over the odd ones."""
     def send_to(i):
         if i == cores - 1 and cores % 2:
             return i - 1

@@ -1,8 +1,8 @@
-"""Writes a model folder (Hugging Face layout, safetensors) as a GGUF file with the very same weights.
+"""Writes a model folder (Hugging Face layout, safetensors) as a GGUF file with exactly the same weights.
 
-Matrices are copied bit for bit (bfloat16, float16 or float32 as stored); vectors become float32, which loses nothing.
-No tokenizer is written: a benchmark speaks token ids. Needs nothing but Python. Facts about the format are from the
-GGUF specification, and the names and the order of q and k rows from what llama.cpp reads.
+Matrices are copied bit for bit (bfloat16, float16 or float32 as stored); vectors become float32, which is exact.
+No tokenizer is written: benchmarks use token ids. Needs only Python. The format follows the GGUF specification; the
+names of tensors and the order of q and k rows follow llama.cpp's loader.
 """
 import array
 import json
@@ -17,7 +17,7 @@ FILE_TYPES = {"F32": 0, "F16": 1, "BF16": 32}
 SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 ALIGNMENT = 32
 
-ARCHITECTURES = {  # name in GGUF, whether q and k rows are in the order of interleaved rotation
+ARCHITECTURES = {  # name in GGUF, whether q and k rows are in the order for interleaved rotation
     "LlamaForCausalLM": ("llama", True),
     "MistralForCausalLM": ("llama", True),
     "Qwen2ForCausalLM": ("qwen2", False),
@@ -70,7 +70,7 @@ def to_float32(dtype, data):
 
 
 def interleaved(data, num_heads, num_rows):
-    """Rows of each head, halves (i, i + d/2), as neighbours (2 i, 2 i + 1): llama.cpp rotates those."""
+    """Reorders the rows of each head from halves (i, i + d/2) to neighbours (2 i, 2 i + 1), which llama.cpp rotates."""
     head_dim, row_bytes = num_rows // num_heads, len(data) // num_rows
     rows = []
     for head in range(num_heads):
@@ -82,7 +82,7 @@ def interleaved(data, num_heads, num_rows):
 
 
 def rope_parameters(config):
-    """transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters)."""
+    """Reads the format of transformers 4 (rope_theta, rope_scaling) and 5 (rope_parameters)."""
     rope = dict(config.get("rope_scaling") or {})
     rope.update(config.get("rope_parameters") or {})
     rope.setdefault("rope_theta", config.get("rope_theta", 10000.0))
@@ -93,7 +93,7 @@ def rope_parameters(config):
 
 
 def llama3_factors(rope, head_dim):
-    """By what each frequency is divided (Llama 3.1): long waves by `factor`, short ones by 1, between smoothly."""
+    """The divisor of each frequency (Llama 3.1): `factor` for long waves, 1 for short ones, interpolated between."""
     original, factor = rope["original_max_position_embeddings"], rope["factor"]
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
     factors = []
@@ -153,7 +153,7 @@ def write_gguf(folder_path, file_path):
     rope_kind, rope = rope_parameters(config)
     heads_of = {"q_proj": heads, "k_proj": config.get("num_key_value_heads") or heads}
 
-    tensors = []  # name, type, shape, size in bytes, function that gives the bytes
+    tensors = []  # name, type, shape, size in bytes, function that returns the bytes
     for tensor, (dtype, shape, data) in folder.tensors.items():
         if tensor == "lm_head.weight" and config.get("tie_word_embeddings"):
             continue

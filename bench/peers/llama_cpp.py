@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""llama.cpp as a peer of `heddle bench`, through the C functions that llama-cpp-python binds.
+"""llama.cpp as a baseline for `heddle bench`, through the C functions that llama-cpp-python binds.
 
-The model is the same weights, as a GGUF file in the cache folder (gguf_file.py). As a good user would have it: as many
-threads as heddle for decoding and prompts, an f16 key-value cache (its default), steps of up to 512 tokens, a cache of
-its own for each sequence, weights mapped and touched before. Flash attention as HEDDLE_LLAMA_FLASH says: auto (its
-default), on or off. Logits are computed for the last token of each sequence; nothing is sampled, no logits are copied
-to Python while the clock runs.
+The model has the same weights, as a GGUF file in the cache folder (gguf_file.py). The settings are those of a careful
+user: as many threads as heddle for decoding and prompts, an f16 key-value cache (its default), steps of up to 512 tokens,
+a separate cache for each sequence, weights mapped and touched beforehand. HEDDLE_LLAMA_FLASH sets flash attention: auto
+(its default), on or off. Logits are computed for the last token of each sequence. Nothing is sampled, and no logits are
+copied to Python while the clock runs.
 """
 import ctypes
 import hashlib
@@ -21,13 +21,13 @@ import protocol  # noqa: E402
 
 
 def import_llama():
-    """llama_cpp.llama_cpp without the package's __init__, which asks for NumPy, Jinja and a disk cache."""
+    """llama_cpp.llama_cpp without the package's __init__, which requires NumPy, Jinja and a disk cache."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]  # this file has the same name
     sys.modules.pop("llama_cpp", None)
     try:
         import typing_extensions  # noqa: F401
-    except ImportError:  # all that is used of it is in typing since 3.10
+    except ImportError:  # what llama_cpp uses of it is in typing since 3.10
         import typing
         sys.modules["typing_extensions"] = typing
     for path in sys.path:
@@ -53,7 +53,7 @@ MAX_STEP = 512
 
 @api.llama_log_callback
 def quiet(level, text, _):
-    if level >= 3:  # warnings and errors, into what heddle shows when something fails
+    if level >= 3:  # warnings and errors, which heddle shows after a failure
         sys.stderr.write(text.decode(errors="replace"))
 
 
@@ -67,9 +67,9 @@ def cache_folder():
 
 
 def gguf_of(case):
-    """The case's model as a GGUF file; made when it is not in the cache. The key is all that shapes the file: the
-    model's fingerprint (config, tensors' shapes and dtypes, a part of their values), which folder it is and when its
-    files changed, and the program that converts it."""
+    """The case's model as a GGUF file; converted if it is not in the cache. The key has everything the file depends on:
+    the model's fingerprint (config, tensors' shapes and dtypes, a part of their values), its folder and the times of its
+    files, and the converter."""
     model = case["model"]
     with open(gguf_file.__file__, "rb") as file:
         parts = [case["fingerprint"], hashlib.sha256(file.read()).hexdigest()]
@@ -120,7 +120,7 @@ def make_context(model, case):
 
 
 class Batch:
-    """One llama_decode: the same number of new tokens for each of some sequences; logits for the last of each."""
+    """One llama_decode: the same number of new tokens for each sequence; logits for the last token of each."""
 
     def __init__(self, tokens_of_sequences, first_position):
         count = sum(len(tokens) for tokens in tokens_of_sequences)

@@ -1,7 +1,7 @@
-"""The adapter's side of the protocol between `heddle bench` and a peer: JSON lines on standard input and output.
+"""The adapter's side of the protocol between `heddle bench` and a baseline: JSON lines on standard input and output.
 
-bench/README.md describes the messages. Whatever else a library prints must not reach standard output, so this module
-keeps the real one for itself and points file descriptor 1 at standard error.
+bench/README.md describes the messages. Output of libraries must not reach standard output, so this module keeps the real
+one for itself and redirects file descriptor 1 to standard error.
 """
 import json
 import os
@@ -10,12 +10,12 @@ import sys
 
 
 def serve(hello, prepare):
-    """Says hello, then answers until standard input ends.
+    """Sends the hello, then answers requests until standard input ends.
 
-    prepare(case) returns an object with ready() -> dict, sample() -> seconds, and check(num_probes) -> dict; where it
+    prepare(case) returns an object with ready() -> dict, sample() -> seconds, and check(num_probes) -> dict. If it
     has close(), that is called before the next case.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # heddle hears it and closes our standard input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # heddle handles it and closes our standard input
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -44,6 +44,6 @@ def serve(hello, prepare):
 
 
 def probe_indices(vocab_size, num_probes):
-    """Tokens whose logits are compared: evenly spaced, as heddle takes them."""
+    """Tokens whose logits are compared: evenly spaced, as in heddle."""
     stride = max(1, vocab_size // 256)
     return list(range(0, vocab_size, stride))[:num_probes]

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""PyTorch as a peer of `heddle bench decode|prefill`: a plain Llama, compiled, its steps in CUDA graphs.
+"""PyTorch as a baseline for `heddle bench decode|prefill`: a plain Llama, compiled, its steps in CUDA graphs.
 
-As a careful user would write it: q, k and v in one product, gate and up in one; everything between two attentions compiled
-by torch.compile as one function, which serves all layers; attention by F.scaled_dot_product_attention over a contiguous
-cache of exactly the step's length, by whichever of its kernels is the fastest for the shape, tried when a case is made
-ready; a CUDA graph a step. The host waits once a sample, after the last step, as Heddle does. Activations and the
-residual are in the weights' dtype. Nothing is sampled; the logits of a step's last tokens are computed.
+Written as a careful user would: one GEMM for q, k and v, one for gate and up; torch.compile compiles everything between
+two attentions as one function, which serves all layers; F.scaled_dot_product_attention runs over a contiguous cache of
+exactly the step's length, with the fastest of its kernels for the shape (tried when a case is prepared); one CUDA graph per
+step. The host waits once per sample, after the last step, as Heddle does. Activations and the residual have the weights'
+dtype. Nothing is sampled; the logits of a step's last tokens are computed.
 
-HEDDLE_TORCH_MODE chooses how it is compiled: `default`, `gemv` (default, and products with one row as generated kernels),
-`max-autotune` (also products with few rows by the fastest of cuBLAS's and Triton's kernels), or `eager`.
+HEDDLE_TORCH_MODE chooses the compilation: `default`, `gemv` (default, and GEMVs as generated kernels), `max-autotune` (also
+small-M GEMMs with the fastest of cuBLAS's and Triton's kernels), or `eager`.
 
-Weights are those of Heddle: of a folder's safetensors, or of `synth:NAME`, made here by the same formula (on the GPU, a
-second for a model of 16 GB). A context that heddle fills with random keys and values ("context_fill": "random") is filled
-with the same ones, so logits can be compared.
+Weights are Heddle's: from a folder's safetensors, or those of `synth:NAME`, generated here by the same formula (on the GPU,
+a second for a model of 16 GB). A context that heddle fills with random keys and values ("context_fill": "random") gets the
+same values here, so logits can be compared.
 
 By hand, without heddle:  torch_llama.py --model llama-3.2-1b --batch 1 --context 1024,4096 [--prefill 2048]
 """
@@ -41,7 +41,7 @@ MODE = os.environ.get("HEDDLE_TORCH_MODE", "gemv" if DEVICE.type == "cuda" else 
 MASK = 0xFFFFFFFF
 torch.set_grad_enabled(False)
 UNIT_DEVIATION = 53510.0
-POSITIONS = 1 << 20  # of a head of the random context: what heddle numbers its elements by
+POSITIONS = 1 << 20  # per head of the random context; heddle numbers its elements by it
 
 
 # The formula of src/weights/synthetic_values.h.
@@ -80,7 +80,7 @@ def synthetic_tensor(key, shape, dtype, deviation, offset=0.0):
 
 
 class SyntheticWeights:
-    """Those of synthetic_model.cpp, by tensor name."""
+    """The parameters of synthetic_model.cpp, by tensor name."""
 
     def __init__(self, model, config):
         self.name = model.split(":", 1)[-1].split(",")[0]
@@ -110,7 +110,7 @@ class FolderWeights:
         return self.file_of[name].get_tensor(name).to(dtype)
 
 
-# The model. Everything that is compiled takes its weights as arguments, so that one compilation serves all layers.
+# The model. Compiled functions take their weights as arguments, so that one compilation serves all layers.
 
 def rms_norm(x, weight, eps):
     wide = x.float()
@@ -198,7 +198,7 @@ class Llama:
                                                                                     dtype)
 
     def place(self, first, count):
-        """Positions first, first + 1, ..., with the angles that queries and keys are turned by: ready before a step."""
+        """Positions first, first + 1, ..., with the rotary angles of queries and keys: prepared before a step."""
         positions = torch.arange(first, first + count, device=DEVICE)
         angles = positions[:, None].float() * self.inv_freq
         return first + count, positions, angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
@@ -242,7 +242,7 @@ def repeated_heads(backend):
 
 
 def packed_heads(backend):
-    """For one query a sequence: the query heads that share keys as so many queries, which see the same."""
+    """For one query per sequence: passes the query heads that share a KV head as several queries with the same keys."""
     def attend(q, k, v):
         groups = q.shape[1] // k.shape[1]
         batch, heads, _, dim = q.shape
@@ -266,7 +266,7 @@ def ways_to_attend(queries, groups):
 
 
 def graph_of(function):
-    """Replays `function`, and what it returned."""
+    """A graph that replays `function`, and its result."""
     if DEVICE.type == "cpu":
         result = {}
 
@@ -302,7 +302,7 @@ class NoWay(RuntimeError):
 
 
 def fastest_way(model, batch, queries, length):
-    """By name, for these shapes; each sample calls it for as many layers as there are, on memory of their own."""
+    """Times by name of kernel for these shapes; each sample calls it once per layer, each on its own memory."""
     shape = (batch, model.kv_heads, length, model.dim)
     copies = max(1, min(model.layers_count, (256 << 20) // (2 * math.prod(shape) * 2)))
     q = torch.randn(batch, model.heads, queries, model.dim, device=DEVICE, dtype=model.dtype)
@@ -315,7 +315,7 @@ def fastest_way(model, batch, queries, length):
             synchronize()
             run, _ = graph_of(lambda attend=attend: [attend(q, k, v) for k, v in kv][-1])
             times[name] = seconds_of(run) / copies
-        except RuntimeError:  # not of these shapes
+        except RuntimeError:  # the kernel does not support these shapes
             synchronize()
     if not times:
         raise NoWay("no kernel of scaled_dot_product_attention takes these shapes")
@@ -324,7 +324,7 @@ def fastest_way(model, batch, queries, length):
 
 
 def random_context(model, cache, context):
-    """The same for all layers and sequences, as heddle fills its own."""
+    """Equal for all layers and sequences, as in heddle."""
     if context == 0:
         return
     key = synthetic_key("bench", "context")
@@ -360,10 +360,10 @@ class Case:
         self.runs, self.logits = [], []
         pieces = [inputs[:, first:first + step].contiguous() for first in range(0, self.num_tokens, step)]
         places = [model.place(self.context + i * step, piece.shape[1]) for i, piece in enumerate(pieces)]
-        for piece, place in list(zip(pieces, places))[:None if step > 1 else 1]:  # compiles what is compiled
+        for piece, place in list(zip(pieces, places))[:None if step > 1 else 1]:  # triggers compilation
             model.step(piece, self.cache, place, attend)
         synchronize()
-        self.read_by_graphs = pieces, places  # which hold addresses alone
+        self.read_by_graphs = pieces, places  # graphs hold addresses only
         for piece, place in zip(pieces, places):
             run, value = graph_of(lambda piece=piece, place=place: model.step(piece, self.cache, place, attend))
             self.runs.append(run)
@@ -375,7 +375,7 @@ class Case:
                 "seconds_to_prepare": round(self.seconds, 1)}
 
     def sample(self):
-        self.touch.add_(1)  # what runs first after another process's turn takes 0.2 ms more: not the model's time
+        self.touch.add_(1)  # the first kernel after another process ran takes 0.2 ms longer, which is not the model's time
         synchronize()
         begin = time.perf_counter()
         for run in self.runs:
@@ -385,7 +385,7 @@ class Case:
 
     def check(self, num_probes):
         argmax, last = [], None
-        for run, value in zip(self.runs, self.logits):  # step by step: a pool of memory may be shared
+        for run, value in zip(self.runs, self.logits):  # step by step: graphs may share a memory pool
             run()
             synchronize()
             last = value().float()
@@ -402,7 +402,7 @@ MODELS = {}
 
 
 def require_supported(config):
-    """What this plain Llama does not do."""
+    """Lists features that this plain Llama lacks."""
     if config.get("model_type") not in (None, "llama", "qwen2", "mistral"):
         raise RuntimeError(f"model_type {config['model_type']}: this peer knows llama, qwen2 and mistral")
     if config.get("sliding_window") and config.get("use_sliding_window", True):
@@ -410,7 +410,7 @@ def require_supported(config):
 
 
 def use_device_of(case):
-    """The GPU, or as many threads of the CPU, that heddle runs on."""
+    """The same GPU, or as many CPU threads, as heddle."""
     kind, _, index = case.get("device", DEVICE.type).partition(":")
     if kind != DEVICE.type:
         raise RuntimeError(f"heddle runs on {case['device']}, PyTorch here on {DEVICE.type}")

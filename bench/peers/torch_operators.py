@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""PyTorch as a peer of `heddle bench operator`: each operator of a step as torch_llama.py has it, compiled, its calls in a CUDA
-graph.
+"""PyTorch as a baseline for `heddle bench operator`: each operator of a step as in torch_llama.py, compiled, its calls in a
+CUDA graph.
 
-Operands are random, as many sets of weights or keys and values as heddle takes, so that a call finds its own in memory. The
-residual and what is added to it have the weights' dtype, as a PyTorch model's; q, k and v have no bias, here and in heddle's bench.
-Attention reads a cache without pages, by the fastest kernel that takes the shape. Results are not compared: torch_llama.py's
-logits are, in `bench decode` and `prefill`. What a PyTorch model does not do by a kernel of its own is refused, and the others
-go on. On the CPU calls are eager and timed by the clock.
+Operands are random, with as many sets of weights or keys and values as heddle uses, so that each call reads from memory and
+not from a cache. The residual and what is added to it have the weights' dtype, as in a PyTorch model; q, k and v have no bias,
+here and in heddle's bench. Attention reads a cache without pages, with the fastest kernel for the shape. Results are not
+compared here; `bench decode` and `prefill` compare torch_llama.py's logits. An operator that PyTorch models do not run as a
+kernel of its own is rejected, and the others continue. On the CPU calls are eager and timed by the clock.
 """
 import os
 import sys
@@ -14,7 +14,7 @@ import time
 from types import SimpleNamespace
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import torch_llama as llama  # noqa: E402: says in a line where there is no PyTorch
+import torch_llama as llama  # noqa: E402: prints one line where there is no PyTorch
 import protocol  # noqa: E402
 
 import torch  # noqa: E402
@@ -58,13 +58,13 @@ def widened_product(x, weight):
 
 if llama.MODE != "eager":
     import torch._dynamo.config
-    torch._dynamo.config.recompile_limit = 1000  # a shape each
+    torch._dynamo.config.recompile_limit = 1000  # one per shape
 PRODUCT, WIDENED_PRODUCT, PRODUCT_THEN_GATES, GATES, ADD_NORM, ROPE_APPEND, LOOKED_UP = map(
     llama.compiled, (product, widened_product, product_then_gates, gates, add_norm, rope_append, looked_up))
 
 
 class Refused(Exception):
-    """An operator that cannot be compared; the next may be."""
+    """An operator that cannot be compared; the next one may be."""
 
 
 class Operands:
@@ -81,7 +81,7 @@ class Operands:
         return [self.rows(*shape) * shape[1] ** -0.5 for _ in range(self.sets)]
 
 
-# Each takes the case and gives a function of the number of the set, and which way was chosen, where there are several.
+# Each takes the case and returns a function of the set's number, and the chosen kernel where there are several.
 
 def linear(case, make):
     x, weights = make.rows(case["rows"], case["in_features"]), make.weights(case["out_features"], case["in_features"])
@@ -111,7 +111,7 @@ def cache(case, make):
 
 def append(case, make):
     heads, kv_heads, dim = case["heads"], case["kv_heads"], case["head_dim"]
-    qkv = make.rows(case["batch"], case["tokens"], heads + 2 * kv_heads, dim).transpose(1, 2)  # as a product leaves it
+    qkv = make.rows(case["batch"], case["tokens"], heads + 2 * kv_heads, dim).transpose(1, 2)  # the layout that a GEMM leaves
     positions = torch.arange(case["tokens"], device=llama.DEVICE) + case["context"]
     angles = positions[:, None].float() * 10000.0 ** -(torch.arange(dim, device=llama.DEVICE) % (dim // 2) * 2.0 / dim)
     cos, sin, keys, values = angles.cos(), angles.sin(), cache(case, make), cache(case, make)
@@ -158,9 +158,9 @@ class Case:
 
         def everything():
             for i in range(self.calls):
-                value = call(i % case["sets"])  # in the memory of the last but one, as heddle's results are in one place
+                value = call(i % case["sets"])  # reuses the memory of the last but one; heddle's results share one place, too
             return value
-        call(0)  # compiles what is compiled
+        call(0)  # triggers compilation
         llama.synchronize()
         if llama.DEVICE.type == "cpu":
             self.run = everything
@@ -178,7 +178,7 @@ class Case:
         return self.answer
 
     def sample(self):
-        """Seconds a call. The first time is not counted, as heddle does not count its own."""
+        """Seconds per call. The first sample is a warm-up, as in heddle."""
         self.run()
         llama.synchronize()
         begin = time.perf_counter()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""PyTorch's symmetric memory as the peer of `heddle bench collective --fabric nvlink`: all-reduce, one process a GPU.
+"""PyTorch's symmetric memory as a baseline for `heddle bench collective --fabric nvlink`: all-reduce, one process per GPU.
 
     torchrun --nproc-per-node N bench/peers/torch_symmetric.py FROM_BYTES TO_BYTES FACTOR REPEATS [OUTPUT]
 
 Prints JSON as mpi_collectives.c does (or writes it to OUTPUT, again after each size): for each size the slowest rank's median
-seconds a call of the better of the one-shot and the two-shot all-reduce. Measured as `heddle bench collective` measures: calls on
-distinct buffers in a CUDA graph, which first overwrites more than the GPU's cache and then meets the other ranks; timed from
-there on. Multicast stays off: neither operation uses it, and NCCL is told not to.
+seconds per call of the faster one of the one-shot and the two-shot all-reduce. Measured like `heddle bench collective`: calls on
+distinct buffers in a CUDA graph, which first overwrites more than the GPU's cache, then synchronises with the other ranks, and is
+timed from there on. Multicast stays off: neither operation uses it, and it is disabled for NCCL.
 """
 import json
 import os
@@ -29,7 +29,7 @@ def calls_of(size):
 
 
 def timing_events():
-    """Recorded inside the graph where this PyTorch can (`inside`); else around its replay, barrier and all."""
+    """Events inside the graph if this PyTorch supports it (`inside`); else around its replay, including the barrier."""
     try:
         return [torch.cuda.Event(enable_timing=True, external=True) for _ in range(2)], True
     except TypeError:
@@ -42,7 +42,7 @@ def seconds_of(operation, tensors, barrier, overwritten, group, repeats):
     torch.cuda.synchronize()
     (begin, end), inside = timing_events()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL has a thread that asks for events
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL has a thread that queries events
         overwritten.zero_()
         barrier()
         if inside:

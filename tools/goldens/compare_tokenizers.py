@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the command with the package `tokenizers` on fresh random texts and ids, for every tokenizer of the goldens; writes nothing.
+"""Compares the command with the package `tokenizers` on new random texts and ids, for every tokenizer of the goldens; writes nothing.
 
 compare_tokenizers.py build/cpu/apps/cli/heddle [--count 5000] [--seed 1]
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/data/chat_template: what jinja2, set up by transformers' own function, makes of templates and expressions.
+"""Generates tests/data/chat_template: results of jinja2, configured by transformers' own function, for templates and expressions.
 
 Pinned: transformers 5.17, jinja2 3.1.6. Run again: make_chat_templates.py. The templates are written for this file, each in the manner of a
 family: the same constructs, other words.
@@ -583,8 +583,8 @@ SNIPPETS = [
 
 
 def split_expressions():
-    """Splits the table at " | " that stands at a line's start of an expression: a filter's own bar has no case of its own, so a case that
-    ends in a filter is written with it, and every prefix of a chain of filters is a case too."""
+    """Splits the table at " | ". A filter's own bar is not distinguished: a case that ends in a filter is written with it, and every
+    prefix of a chain of filters is a case, too."""
     cases = []
     for line in EXPRESSIONS.strip().splitlines():
         parts = line.split(" | ")
@@ -615,7 +615,7 @@ def render(template, variables):
 
 
 def address_like(result):
-    """Texts that name an address of this run, or what only Python has."""
+    """Texts with an address of this run, or with something that only Python has."""
     return " at 0x" in result.get("text", "") or "<class" in result.get("text", "") or "<built-in" in result.get("text", "") or "<function" in result.get("text", "")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/data/llama: tiny random Llama folders, and their logits by transformers.
+"""Generates tests/data/llama: tiny random Llama folders, and their logits from transformers.
 
 Each case is a Hugging Face folder (config.json, weights) plus
   golden.json         the token ids: one long sequence, and a batch of unequal lengths

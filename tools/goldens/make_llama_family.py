@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/data/llama/family: what transformers computes for the architectures and settings of the Llama family.
+"""Generates tests/data/llama/family: results of transformers for the architectures and settings of the Llama family.
 
   weights.safetensors  tensors of a tiny model, biases and norms of queries and keys among them; a case takes some of them
   family.json          `tokens`: one long sequence; `rows`: the positions whose logits are kept; `cases`: a config.json as

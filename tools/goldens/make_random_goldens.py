@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes tests/data/tokenizer/random.json: for each kind of tokenizer, hashes of what the package `tokenizers` makes of 20 000 random
-texts (a hash for each block of 100: ids, and what they and as many random ids decode to). Texts that the package panics on are
-left out and listed. Pinned: tokenizers 0.23.3."""
+"""Generates tests/data/tokenizer/random.json: for each kind of tokenizer, hashes of the package `tokenizers`' results on 20 000
+random texts (one hash per block of 100: ids, and the decoded text of these and of as many random ids). Texts on which the package
+panics are left out and listed. Pinned: tokenizers 0.23.3."""
 
 import json
 

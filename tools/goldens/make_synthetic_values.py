@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/data/synthetic/values.txt: elements of synthetic weights, by a second implementation of their definition
-(src/weights/synthetic_values.h) in numpy, for every implementation to be checked against.
+"""Generates tests/data/synthetic/values.txt: elements of synthetic weights from an independent numpy implementation of their
+definition (src/weights/synthetic_values.h), as the reference for every implementation.
 
 A line is: shape, tensor, index of the element, deviation and offset (as the C++ test gives them), and the bits of the
 element in float32, bfloat16 and float16, in hexadecimal.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/data/tokenizer: tiny tokenizers and what the package `tokenizers` does with them.
+"""Generates tests/data/tokenizer: tiny tokenizers and the package `tokenizers`' results with them.
 
 Pinned: tokenizers 0.23.3, Python 3.11 (its unicodedata is Unicode 14.0: random texts use characters assigned there, which every ICU
 that Heddle builds with knows). Run again: make_tokenizer.py. The same seeds give the same files.
@@ -72,7 +72,7 @@ ASSIGNED = [c for c in map(chr, range(0x110000)) if is_assigned(c) and unicodeda
 
 
 def panics(tokenizer, text):
-    """Whether the package itself dies of this text (its alignments do, with some normalizers)."""
+    """Whether the package itself panics on this text (its alignments do, with some normalizers)."""
     try:
         tokenizer.encode(text)
     except BaseException as error:  # a panic of Rust is no Exception

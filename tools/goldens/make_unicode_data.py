@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes src/text/tokenizer/unicode_data.cpp: the sets of characters that the package `tokenizers` uses, found by asking it about
-every code point. So they are the same with every version of ICU.
+"""Generates src/text/tokenizer/unicode_data.cpp: the character sets of the package `tokenizers`, found by querying it for every
+code point, so that they do not depend on ICU's version.
 
 Pinned: tokenizers 0.23.3. The package has several tables of its own: Oniguruma's (regular expressions; Unicode 16), the Rust
 standard library's (Digits, Lowercase), the crate unicode_categories' (Punctuation; Unicode 8) and the normalizer's (StripAccents).
