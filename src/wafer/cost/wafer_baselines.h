@@ -18,10 +18,8 @@
 //   ladder  GEMM        S (width a + height (a + q (k n)^1.5)) + compute          a: an access; q: of weights' values
 //           all-reduce  line (a' + v' n), with exact n; for the weights of a GEMV line q' (k n)^1.5
 //
-// tools/fit_plmr.py fits x, r, a, q, a', v' and q' to six cells per phase of tables 3 and 4 and to the text's averages
-// over four models. On other devices r, a and a' scale with a message between neighbours (two hops, their ramps and a
-// stage); x, q, v' and q' scale with a link's cycles per word. baseline_scale gives the uncertainty of that. Both
-// baselines decode on the cores that prefilled, as the columns of table 2 say: they never move the model.
+// tools/fit_plmr.py fits x, r, a, q, a', v' and q'; docs/notes/wafer.md describes the fit and the scaling to other
+// devices. Both baselines decode on the cores that prefilled, as table 2 says: they never move the model.
 #pragma once
 
 #include <cstdint>

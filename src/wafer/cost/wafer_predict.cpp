@@ -376,7 +376,8 @@ std::vector<WaferMesh> neighbours_of(WaferMesh mesh) {
   return neighbours;
 }
 
-// Relative error of this kind of cells, for WaferLLM's programs.
+// Relative error of this kind of cells, for WaferLLM's programs: the fit's standard error for fitted kinds; end to end,
+// and for prompts of other lengths, the root mean square error of table 2, which is held out from the fit.
 double residual_of(const PlmrDevice& device, const WaferWork& work) {
   const bool as_fitted =
       work.phase == WaferPhase::decode || (work.phase == WaferPhase::prefill && work.context == kFittedPrompt);

@@ -90,9 +90,7 @@ void check_fits_side_by_side(const PlmrDevice&, const WaferModel&, const WaferWo
 
 // Least and greatest `of(device)`, a time or a rate, over the uncertainty of the device's constants. With other fits:
 // over all of them (alpha and the ramps are fixed in a fit), extended by twice `residual`. Without: each constant goes
-// from low to high by itself, and the logarithms of the changes are added in quadrature. Predictions pass the standard
-// error of the fit as residual. End to end, and for prompts of other lengths than the fitted ones, they pass the root
-// mean square error of table 2, which is held out from the fit.
+// from low to high by itself, and the logarithms of the changes are added in quadrature.
 WaferRange range_over_constants(const PlmrDevice&, const std::function<double(const PlmrDevice&)>& of, double residual);
 
 }  // namespace heddle

@@ -22,9 +22,8 @@ struct LayerRange {
 std::vector<LayerRange> region_layers(int num_layers, int regions);
 
 // How many meshes of this size a device has. side_by_side: as rectangles of the device, all upright or all turned:
-// floor(W/w) floor(H/h). by_cores: floor(cores / (w h)), of any shape, which is more than a program can place. The
-// paper counts by cores: table 5's 137548 tokens of llama-3-8b and its weights need the whole memory of 650 782 cores;
-// four meshes of 360 x 360 are 518 400; and the text has five to six stages. Throws InputError as check_wafer_mesh.
+// floor(W/w) floor(H/h). by_cores: floor(cores / (w h)), of any shape, which is more than a program can place; the
+// paper counts so (docs/notes/wafer.md). Throws InputError as check_wafer_mesh.
 struct RegionRoom {
   int side_by_side = 0, by_cores = 0;
 };

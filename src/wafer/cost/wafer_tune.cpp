@@ -88,7 +88,8 @@ std::optional<WaferMesh> best_for_prefill(const Search& search) {
   return best.mesh;
 }
 
-// Estimates all squares and a grid of rectangles, then all sides around the best of them.
+// Estimates all squares, a grid of rectangles, and the sides that share the device evenly; then all sides around the
+// best of them.
 std::optional<WaferMesh> best_for_decode(const Search& search) {
   std::vector<Candidate> seeds;
   const auto glance = [&](WaferMesh mesh) {

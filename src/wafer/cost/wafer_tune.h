@@ -15,10 +15,8 @@ struct WaferTuning {
 
 // Finds the meshes of the device, squares and rectangles, on which `context` prompt tokens and `output` new tokens take
 // the least time, each phase by itself. Weights, the layer's working set and the KV cache must fit regions that lie
-// side by side; if none do, as many regions as the device's cores make (the prediction warns). Prefill searches all
-// meshes whose sides' least common multiple is at most twice the longer one. Decode searches a grid of rectangles, all
-// squares and those that share the device evenly, then all sides near the best. The hops from region to region are not
-// counted. Takes some seconds at most. Throws InputError, as predict_wafer does, when there is none.
+// side by side; if none do, as many regions as the device's cores make (the prediction warns). Hops from region to
+// region are not counted. Takes some seconds at most. Throws InputError, as predict_wafer does, when there is none.
 WaferTuning tune_wafer(const PlmrDevice&, const WaferModel&, std::int64_t context, std::int64_t output);
 
 }  // namespace heddle

@@ -84,6 +84,8 @@ void require_baseline(WaferMethod method) {
 
 }  // namespace
 
+// Ports are numbered with a stride, the number nearest to 0.618 n that is coprime with n: on a crossbar all cores are
+// equally near, so any order is as good.
 int crossbar_place(int cores, int port) {
   require(cores > 0 && port >= 0 && port < cores, "port {} of {}", port, cores);
   int stride = std::max(1, static_cast<int>(std::lround(0.618 * cores)));

@@ -182,6 +182,11 @@ class Prefill {
     mesh_.release(weight);
   }
 
+  // A head lies in a band of columns and is multiplied there ("locally after grouping by head dimensions", WaferLLM,
+  // 4.4): all KV heads at the same time, the query heads that share one after another. This program computes values
+  // head by head over the whole mesh, with the columns of other heads zero. It therefore counts the time of one KV head
+  // only, but with sums along the whole row, and all of the softmax, since a core has scores of every KV head. On fewer
+  // columns than KV heads it counts as many heads as share a column.
   void attend_all(int window, Tile q, Tile k, Tile v, Tile attended) {
     const int kv_heads = weights_.shape.num_kv_heads, sharing = weights_.shape.num_heads / kv_heads;
     const int in_turn = (kv_heads - 1) / mesh_.grid().columns + 1;  // KV heads that run one after the other

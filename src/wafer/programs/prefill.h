@@ -3,12 +3,6 @@
 // Activations are L_y E_x: tokens are split along y, features along x. All weights are E_y F_x. Every GEMM is a
 // MeshGEMM; scores, Q K^T, are a GEMM-T, so K is never transposed. The sums of norms and softmax run along x.
 //
-// A head lies in a band of columns and is multiplied there ("locally after grouping by head dimensions", 4.4): all KV
-// heads at the same time, the query heads that share one after another. The program computes values head by head over
-// the whole mesh, with the columns of other heads zero. It therefore counts the time of one KV head only, but with sums
-// along the whole row, and all of the softmax, since a core has scores of every KV head. On fewer columns than KV heads
-// it counts as many heads as share a column.
-//
 // Weights are placed layer by layer, aligned for the compute-shift loop. A mesh that is not square has the places of
 // the least common multiple (5.4).
 #pragma once
