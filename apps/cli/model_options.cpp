@@ -105,7 +105,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
           [&options](const std::string& name) {
             if (name != "auto") options.dtype = dtype_named(name);
           },
-          "Of the weights and the key-value cache; auto: as stored")
+          "Dtype of the weights and the key-value cache; auto: as stored")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}))
       ->default_str("auto");
   command
@@ -114,8 +114,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
           [&options](const std::string& name) {
             options.compute = name == "float32" ? Compute::float32 : Compute::automatic;
           },
-          "Of products; auto: bfloat16 weights with activations rounded to bfloat16, sums in float32; float32: never "
-          "rounded")
+          "Matmul precision; auto: activations are rounded to bfloat16 where weights are bfloat16, sums in float32; "
+          "float32: never rounded")
       ->check(CLI::IsMember({"auto", "float32"}))
       ->default_str("auto");
   add_number_option<int>(command, "--threads", options.threads, "Processor threads; default: all usable",

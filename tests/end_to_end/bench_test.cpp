@@ -296,9 +296,9 @@ TEST(Bench, SaysWhatIsWrongWithAPeer) {
   const PeerCase cases[] = {
       {"", 1, "it has ended"},
       {"sys.exit('no such library')", 1, "no such library"},
-      {"print('hello')", 1, "peer mirror.1"},
-      {"print('[1]')", 1, "no JSON object"},
-      {"print('{}')", 1, "no hello"},
+      {"print('hello')", 1, "baseline mirror.1"},
+      {"print('[1]')", 1, "not a JSON object"},
+      {"print('{}')", 1, "not a hello"},
       {"print('{\"hello\": {}}', flush=True)\nsys.stdin.readline()\nprint('{\"error\": \"too large\"}', flush=True)", 1,
        "too large"},
       {"print('{\"hello\": {}}', flush=True)\nfor line in sys.stdin: print('{\"seconds\": -1}', flush=True)", 1,
@@ -364,7 +364,7 @@ TEST(Bench, RefusesWhatItCannotMeasure) {
       {{"decode", "--model", model, "--context", "1000000"}, "context"},
       {{"decode", "--model", model, "--repeats", "0"}, "--repeats"},
       {{"decode", "--model", model, "--compare", "no-such-peer"}, "no_such_peer.py"},
-      {{"decode", "--model", model, "--compare", "../x"}, "no peer's name"},
+      {{"decode", "--model", model, "--compare", "../x"}, "not a baseline's name"},
       {{"tokenize", "--model", model, "--text", "/nowhere/at/all"}, "/nowhere/at/all"},
       {{}, "subcommand"},
   };

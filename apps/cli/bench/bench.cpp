@@ -95,7 +95,7 @@ void add_output_options(CLI::App& command, BenchOptions& options) {
 void add_peer_option(CLI::App& command, BenchOptions& options) {
   command
       .add_option("--compare", options.peer,
-                  "A peer to time in turns with Heddle: llama.cpp on the CPU, torch on a GPU (bench/README.md)")
+                  "A baseline to time interleaved with Heddle: llama.cpp on the CPU, torch on a GPU (bench/README.md)")
       ->type_name("NAME");
 }
 
@@ -159,8 +159,8 @@ void add_prefill(CLI::App& bench) {
   add_model_options(*command, options->model);
   add_batches_option(*command, *options);
   add_contexts_option(*command, *options);
-  add_numbers_option(*command, "--tokens", options->prompts, "Of each sequence's prompt, comma-separated; default 512",
-                     {.min = 1, .max = kMostContext});
+  add_numbers_option(*command, "--tokens", options->prompts,
+                     "Tokens of each sequence's prompt, comma-separated; default 512", {.min = 1, .max = kMostContext});
   add_number_option<int>(
       *command, "--step-tokens", options->step_tokens,
       "At most, in a step of all sequences; default: as the engine, 512 on the CPU and 2048 on a GPU",
@@ -172,7 +172,7 @@ void add_prefill(CLI::App& bench) {
 void add_operator_benchmark(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* command = add_benchmark(
-      bench, "operator", "Each operator of one step of a model alone, in the step's shapes", bench_operator, options);
+      bench, "operator", "Each operator of a model's step by itself, in the step's shapes", bench_operator, options);
   options->model.model = "llama-3-8b";
   command->add_option(
       "--model", options->model.model,
@@ -187,7 +187,7 @@ void add_operator_benchmark(CLI::App& bench) {
           [options](const std::string& name) {
             if (name != "auto") options->model.dtype = dtype_named(name);
           },
-          "Of weights and the key-value cache; auto: as the real model's")
+          "Dtype of weights and the key-value cache; auto: the real model's")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}))
       ->default_str("auto");
   add_batches_option(*command, *options);
@@ -198,7 +198,9 @@ void add_operator_benchmark(CLI::App& bench) {
   add_page_size_option(*command, *options);
   add_number_option<int>(*command, "--threads", options->model.threads, "Processor threads; default: all usable",
                          {.min = 1, .max = 1024});
-  command->add_option("--compare", options->peer, "A peer to time each operator in turns with: torch (bench/README.md)")
+  command
+      ->add_option("--compare", options->peer,
+                   "A baseline to time each operator with, interleaved: torch (bench/README.md)")
       ->type_name("NAME");
 }
 
@@ -216,7 +218,7 @@ void add_tokenize_benchmark(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* command = add_benchmark(bench, "tokenize", "Text to ids and back, on one thread", bench_tokenize, options);
   command->add_option("--model", options->model.model, "Folder with tokenizer.json, or synth:NAME")->required();
-  command->add_option("--text", options->text_file, "The text; default: made up, of common English words")
+  command->add_option("--text", options->text_file, "The text; default: synthetic, of common English words")
       ->type_name("FILE");
 }
 
@@ -232,7 +234,8 @@ void stop_if_interrupted(const InterruptGuard& guard) {
 }
 
 void add_bench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure speed, against this machine's limits and against peers");
+  CLI::App* bench =
+      app.add_subcommand("bench", "Measure speed, compared with this machine's limits and with baselines");
   bench->require_subcommand(1);
   add_decode(*bench);
   add_prefill(*bench);

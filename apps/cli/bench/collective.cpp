@@ -502,7 +502,7 @@ void add_collective_benchmark(CLI::App& bench) {
   };
   add_size("--from", options->from_bytes, "Smallest size, of a rank's larger buffer; default 1K");
   add_size("--to", options->to_bytes, "Largest; default 256M");
-  add_size("--pipeline-bytes", options->pipeline_bytes, "Of slots that pipelined calls move chunks through");
+  add_size("--pipeline-bytes", options->pipeline_bytes, "Bytes of the slots that pipelined calls move chunks through");
   add_number_option<int>(*command, "--factor", options->factor, "From one size to the next; default 4",
                          {.min = 2, .max = 1024});
   command->add_option_function<std::string>(

@@ -136,7 +136,7 @@ std::string conditions_text(const BenchDevice& device, DType weights, const nloh
                          : fmt::format("{}, threads {}", name_of(device.device()), device.threads());
   text += fmt::format(", weights {}", name_of(weights));
   if (hello != nullptr) {
-    text += fmt::format("; peer: {} {}", hello->value("name", ""), hello->value("version", ""));
+    text += fmt::format("; baseline: {} {}", hello->value("name", ""), hello->value("version", ""));
     if (const auto settings = hello->find("settings"); settings != hello->end() && settings->is_object())
       for (const auto& [name, value] : settings->items())
         text += fmt::format(", {} {}", name, value.is_string() ? value.get<std::string>() : value.dump());

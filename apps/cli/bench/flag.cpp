@@ -126,7 +126,7 @@ void add_flag_benchmark(CLI::App& bench) {
   command->add_option("--fabric", options->fabric, "shm, mpi or nvlink; default shm");
   add_number_option<int>(*command, "--ranks", options->ranks, "Threads or GPUs, where mpirun starts none; default 2",
                          {.min = 2, .max = kMaxPeers});
-  add_number_option<int>(*command, "--rounds", options->rounds, "Of a sample; default 2000",
+  add_number_option<int>(*command, "--rounds", options->rounds, "Round trips per sample; default 2000",
                          {.min = 1, .max = 1000000});
   add_number_option<int>(*command, "--repeats", options->repeats, "Samples; default 20", {.min = 1, .max = 10000});
   command->add_option_function<std::string>(
@@ -137,7 +137,8 @@ void add_flag_benchmark(CLI::App& bench) {
                                      fmt::format("is \"{}\", expected release or relaxed", printable_text(text)));
         options->order = text == "release" ? Order::release : Order::relaxed;
       },
-      "release: the flag says that what was written before is there; relaxed: the flag alone. Default release");
+      "release: a rank that sees the flag also sees what was written before it; relaxed: the flag only. Default "
+      "release");
   add_json_option(*command, options->json_file);
   command->callback([options] { run_flag_bench(*options); });
 }

@@ -104,7 +104,7 @@ class ModelBench {
     for (const StepCase& one : cases_) check_length(one, *model);
     if (!options.peer.empty()) {
       if (on_gpu && options.peer == "llama.cpp")
-        throw InputError("--compare llama.cpp is a peer on the CPU: use --device cpu with it, or --compare torch");
+        throw InputError("--compare llama.cpp is a baseline on the CPU: use --device cpu with it, or --compare torch");
       fingerprint_ = fingerprint_of(*source_);
       peer_.emplace(options.peer);
     }
@@ -138,7 +138,7 @@ class ModelBench {
                        .table = conditions_text(*device_, runner_->shape().dtype, peer_ ? &peer_->hello() : nullptr) +
                                 table_text(rows_)};
     if (operators_) {
-      result.table += "\nThe operators of these steps, each alone:\n" + operators_->table();
+      result.table += "\nThe operators of these steps, each by itself:\n" + operators_->table();
       if (!operators_->wrong().empty())
         result.failure =
             fmt::format("{} is not what the CPU computes: nothing of this run counts", operators_->wrong());
@@ -152,7 +152,7 @@ class ModelBench {
     const std::string text = fmt::format("--context {} and {} tokens more: the model has a context of {}", one.context,
                                          one.num_tokens, model.shape().max_context);
     if (fill_ == ContextFill::computed) throw InputError(text);
-    log_warning("{}; measured all the same, keys and values are made up", text);
+    log_warning("{}; measured anyway, with synthetic keys and values", text);
   }
 
   ordered_json measure(const StepCase& one) {
@@ -225,7 +225,7 @@ class ModelBench {
       const auto argmax = answer.at("argmax").get<std::vector<std::int32_t>>();
       const auto probes = answer.at("probes").get<std::vector<float>>();
       if (argmax.size() != ours.argmax.size() || probes.size() != ours.probes.size())
-        throw_error<Failure>("peer {}: {} rows and {} logits to compare, expected {} and {}", options_.peer,
+        throw_error<Failure>("baseline {}: {} rows and {} logits to compare, expected {} and {}", options_.peer,
                              argmax.size(), probes.size(), ours.argmax.size(), ours.probes.size());
       int agree = 0;
       for (std::size_t i = 0; i < argmax.size(); ++i) agree += argmax[i] == ours.argmax[i] ? 1 : 0;
@@ -240,10 +240,11 @@ class ModelBench {
       check["max_logit_difference"] = difference;
       check["largest_logit"] = largest;
       if (agree < kFewAgree * static_cast<double>(argmax.size()))
-        write_stderr(fmt::format("heddle: warning: the peer's likeliest tokens are ours in {} of {} rows only\n", agree,
-                                 argmax.size()));
+        write_stderr(
+            fmt::format("heddle: warning: the baseline's likeliest token equals Heddle's in only {} of {} rows\n",
+                        agree, argmax.size()));
     } catch (const json::exception&) {
-      throw_error<Failure>("peer {}: its answer to a check is not as it should be", options_.peer);
+      throw_error<Failure>("baseline {}: its answer to a check is malformed", options_.peer);
     }
     return check;
   }

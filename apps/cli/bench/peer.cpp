@@ -44,7 +44,7 @@ std::filesystem::path adapter_of(const std::string& name) {
     if (c == '.' || c == '-')
       c = '_';
     else if (!word)
-      throw_error<InputError>("--compare: {} is no peer's name, expected small letters, digits, . and -",
+      throw_error<InputError>("--compare: {} is not a baseline's name, expected small letters, digits, . and -",
                               printable_text(name));
   }
   if (base == "torch") base = "torch_llama";  // a file torch.py would hide the library from itself
@@ -52,7 +52,7 @@ std::filesystem::path adapter_of(const std::string& name) {
       std::filesystem::path(environment("HEDDLE_PEERS", HEDDLE_PEERS_DEFAULT)) / (base + ".py");
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored))
-    throw_error<InputError>("--compare: no peer {}: there is no file {}; HEDDLE_PEERS names the folder", name,
+    throw_error<InputError>("--compare: no baseline {}: there is no file {}; HEDDLE_PEERS names the folder", name,
                             file.string());
   return file;
 }
@@ -60,7 +60,8 @@ std::filesystem::path adapter_of(const std::string& name) {
 struct Pipe {
   int ends[2] = {-1, -1};
   Pipe() {
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw Failure("no pipe to a peer: " + std::generic_category().message(errno));
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+      throw Failure("no pipe to a baseline: " + std::generic_category().message(errno));
   }
   ~Pipe() {
     for (const int end : ends)
@@ -82,7 +83,7 @@ BenchPeer::BenchPeer(const std::string& name) : name_(name) {
   const std::string python = environment("HEDDLE_PEER_PYTHON", "python3");
   Pipe to, from;
   err_ = ::memfd_create("peer-stderr", MFD_CLOEXEC);
-  if (err_ < 0) throw Failure("no memory for a peer's messages");
+  if (err_ < 0) throw Failure("no memory for a baseline's messages");
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, to.ends[0], STDIN_FILENO);
@@ -95,8 +96,8 @@ BenchPeer::BenchPeer(const std::string& name) : name_(name) {
   if (error != 0) {
     process_ = -1;
     stop();
-    throw_error<Failure>("cannot run {} for the peer {}: {}; HEDDLE_PEER_PYTHON names the interpreter", python, name,
-                         std::generic_category().message(error));
+    throw_error<Failure>("cannot run {} for the baseline {}: {}; HEDDLE_PEER_PYTHON names the interpreter", python,
+                         name, std::generic_category().message(error));
   }
   in_ = to.release(1);
   out_ = from.release(0);
@@ -107,7 +108,7 @@ BenchPeer::BenchPeer(const std::string& name) : name_(name) {
     hello_ = receive(kHelloLimit).at("hello");
   } catch (const nlohmann::json::exception&) {
     stop();
-    throw_error<Failure>("peer {}: its first line is no hello", name);
+    throw_error<Failure>("baseline {}: its first line is not a hello", name);
   } catch (...) {
     stop();
     throw;
@@ -148,7 +149,7 @@ double BenchPeer::sample() {
   const nlohmann::json answer = ask({{"sample", nlohmann::json::object()}}, kPeerSampleLimit);
   const auto seconds = answer.find("seconds");
   if (seconds == answer.end() || !seconds->is_number() || !(seconds->get<double>() > 0))
-    throw_error<Failure>("peer {}: its answer to a sample has no seconds", name_);
+    throw_error<Failure>("baseline {}: its answer to a sample has no seconds", name_);
   return seconds->get<double>();
 }
 
@@ -163,7 +164,7 @@ void BenchPeer::send(const std::string& line, std::chrono::seconds limit) {
     if (errno != EAGAIN && errno != EINTR) fail("it has ended");
     pollfd writable{in_, POLLOUT, 0};
     if (::poll(&writable, 1, milliseconds_until(deadline)) == 0)
-      throw_error<Timeout>("peer {}: took no request for {} s", name_, limit.count());
+      throw_error<Timeout>("baseline {}: took no request for {} s", name_, limit.count());
   }
 }
 
@@ -174,17 +175,17 @@ nlohmann::json BenchPeer::receive(std::chrono::seconds limit) {
       const std::string line = pending_.substr(0, end);
       pending_.erase(0, end + 1);
       try {
-        nlohmann::json answer = parse_json(line, "peer " + name_);
+        nlohmann::json answer = parse_json(line, "baseline " + name_);
         if (answer.is_object()) return answer;
       } catch (const InputError& error) {
         fail(error.what());
       }
-      fail("its answer is no JSON object");
+      fail("its answer is not a JSON object");
     }
     if (pending_.size() > kLongestAnswer) fail("its answer does not end");
     pollfd readable{out_, POLLIN, 0};
     const int ready = ::poll(&readable, 1, milliseconds_until(deadline));
-    if (ready == 0) throw_error<Timeout>("peer {}: no answer for {} s", name_, limit.count());
+    if (ready == 0) throw_error<Timeout>("baseline {}: no answer for {} s", name_, limit.count());
     if (ready < 0) {
       if (errno == EINTR) continue;  // the caller checks for signals between its requests
       fail("poll failed");
@@ -208,7 +209,7 @@ void BenchPeer::fail(const std::string& what) {
     messages.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
   }
   while (!messages.empty() && messages.back() == '\n') messages.pop_back();
-  throw_error<Failure>("peer {}: {}{}{}", name_, printable_text(what),
+  throw_error<Failure>("baseline {}: {}{}{}", name_, printable_text(what),
                        messages.empty() ? "" : "; it says: ", printable_text(messages));
 }
 

@@ -160,11 +160,11 @@ void add_wafer_kv(CLI::App& wafer) {
   command->add_option("--heatmap", options->heat_map, "A PNG of how full each row's cache is while tokens are made")
       ->type_name("FILE");
   add_kv_option(*command, options->method,
-                "Of the heat map: shift keeps rows of cores balanced, concat fills the last one");
-  add_number_option<std::int64_t>(*command, "--context", options->context, "Of the heat map: the prompt; default 0",
-                                  {.min = 0, .max = kMostDrawn});
+                "For the heat map: shift keeps rows of cores balanced, concat fills the last one");
+  add_number_option<std::int64_t>(*command, "--context", options->context,
+                                  "For the heat map: tokens of the prompt; default 0", {.min = 0, .max = kMostDrawn});
   add_number_option<std::int64_t>(*command, "--tokens", options->tokens,
-                                  "Of the heat map: made after it, or as many as fit, which is the default",
+                                  "For the heat map: tokens after the prompt; default as many as fit",
                                   {.min = 1, .max = kMostDrawn});
   add_wafer_output_options(*command, options->output);
   command->callback([command, options] { run_kv(*command, *options); });

@@ -73,7 +73,8 @@ WaferModel parse_config(const std::string& text, const std::string& where) {
   for (const char* other : {"num_experts", "n_routed_experts", "moe_intermediate_size", "n_shared_experts"})
     if (root.find(other))
       root.at(other).fail(
-          "is of a mixture of experts of another kind than Mixtral's; the wafer's costs know that alone");
+          "belongs to a mixture of experts of another kind than Mixtral's, the only one that the wafer's costs "
+          "support");
   if (root.find("num_local_experts")) check_is_mixtral(root);
   check_has_heads(root);
   const ModelDescription found = describe_model(root);

@@ -44,8 +44,8 @@ void check_options(const CLI::App& command, const PredictOptions& options) {
   if (options.method != "waferllm" && command.count("--k") > 0)
     throw_error<InputError>("--k is of WaferLLM's K-tree; --method is {}", options.method);
   if (options.method != "waferllm" && command.count("--sync") > 0)
-    throw_error<InputError>("--sync is WaferLLM's choice; in --method {} every core waits for what it asked for",
-                            options.method);
+    throw_error<InputError>(
+        "--sync is an option of WaferLLM's programs; in --method {} every core waits for its own data", options.method);
 }
 
 WaferWork work_of(const PredictOptions& options, const NamedWaferModel& model, const PlmrDevice& device) {
@@ -131,8 +131,9 @@ void add_wafer_predict(CLI::App& wafer) {
       ->check(CLI::IsMember({"prefill", "decode", "end-to-end"}))
       ->type_name("NAME");
   add_mesh_option(*command, "--mesh", options->mesh, "The cores; default the paper's for the model and phase");
-  add_mesh_option(*command, "--prefill-mesh", options->prefill_mesh, "Of prefill, where the phases' meshes differ");
-  add_mesh_option(*command, "--decode-mesh", options->decode_mesh, "Of decode, likewise");
+  add_mesh_option(*command, "--prefill-mesh", options->prefill_mesh,
+                  "Mesh of prefill, where the phases' meshes differ");
+  add_mesh_option(*command, "--decode-mesh", options->decode_mesh, "Mesh of decode, where the phases' meshes differ");
   add_number_option<std::int64_t>(*command, "--context", options->context,
                                   "Tokens of the prompt, or before the one that decode makes; default 4096",
                                   {.min = 1, .max = kMostTokens});

@@ -63,8 +63,8 @@ void refuse_unused_options(const ProductOptions& options) {
     throw_error<InputError>("--k is the number of the K-tree's phases; --method {} has none", method);
   if (!is_baseline(method)) return;
   if (said("--sync"))
-    throw_error<InputError>("--sync is WaferLLM's choice; in --method {} every core waits for what it asked for",
-                            method);
+    throw_error<InputError>(
+        "--sync is an option of WaferLLM's programs; in --method {} every core waits for its own data", method);
 }
 
 // Warns of sides with a large least common multiple: their cost, and a mesh within this one that avoids it.
@@ -89,8 +89,8 @@ std::vector<std::string> notes_of(const ProductOptions& options, const PlmrDevic
   if (!is_baseline(options.method)) {
     const double trip = (mesh.width + mesh.height) * device.alpha_cycles.value + device.ramp_cycles.value;
     notes.push_back(fmt::format(
-        "a barrier is free here, and waits for the last core alone: news of all cores takes {:.0f} cycles a step there "
-        "and as many back, in any program",
+        "the model charges nothing for a barrier but waiting for the last core; a signal from all cores takes {:.0f} "
+        "cycles a step, and as many back, in any program",
         trip));
   }
   if (device.other_fits.empty())
@@ -149,7 +149,7 @@ void add_product_options(CLI::App& command, ProductOptions& options, const std::
       ->type_name("NAME");
   command
       .add_option("--timing", options.timing,
-                  "closed (default): the closed form; simulated: the program on all cores of a simulated mesh")
+                  "closed (default): the analytical model; simulated: the program on all cores of a simulated mesh")
       ->check(CLI::IsMember({"closed", "simulated"}))
       ->type_name("NAME");
   add_wafer_output_options(command, options.output);
@@ -214,7 +214,7 @@ WaferCost gemv_by(const ProductOptions& options, const PlmrDevice& device, Wafer
 
 void add_wafer_gemm(CLI::App& wafer) {
   const auto options = std::make_shared<ProductOptions>();
-  CLI::App* command = wafer.add_subcommand("gemm", "One matrix product, N x N by N x N");
+  CLI::App* command = wafer.add_subcommand("gemm", "One GEMM, N x N by N x N");
   add_product_options(*command, *options, with_baselines(names_of(kGemms)),
                       "The cores; default 720, or the device's largest square");
   command->callback([options] { run_product("gemm", *options, kGemmMesh, gemm_by); });

@@ -86,7 +86,7 @@ void warn_of_places(const PlmrDevice& device, const WaferModel& model, WaferMesh
     const int side = std::lcm(mesh.width, mesh.height);
     if (times > 1)
       write_stderr(fmt::format(
-          "heddle: warning: prefill on {} takes {} x {} places, {} a core, and its products {:.3g} times as long as on "
+          "heddle: warning: prefill on {} takes {} x {} places, {} a core, and its GEMMs {:.3g} times as long as on "
           "{}\n",
           text_of(mesh), side, side, side / mesh.width * (side / mesh.height), times, text_of({shorter, shorter})));
   } catch (const InputError&) {  // one of the meshes is too small
