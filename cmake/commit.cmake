@@ -1,5 +1,5 @@
-# Makes OUTPUT, a header that says which commit of SOURCE_DIR this is, of bench_commit.h.in; leaves it alone when it says
-# so already, so that nothing is compiled again. Run at build time: `cmake -DSOURCE_DIR=... -DOUTPUT=... -P commit.cmake`.
+# Generates OUTPUT from bench_commit.h.in, a header with the commit of SOURCE_DIR. Does not touch an up-to-date header, so that
+# nothing is compiled again. Run at build time: `cmake -DSOURCE_DIR=... -DOUTPUT=... -P commit.cmake`.
 set(commit "unknown")
 find_program(git git)
 if(git)

@@ -1,4 +1,4 @@
-# Libraries from the distribution; docs/dependencies.md says why each. scripts/setup.sh installs them.
+# Libraries from the distribution; docs/dependencies.md has the reasons. scripts/setup.sh installs them.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
@@ -13,11 +13,11 @@ if(HEDDLE_MPI)
   pkg_check_modules(ompi IMPORTED_TARGET ompi-c)  # not find_package(MPI): the fabric needs Open MPI, and no C compiler
   if(NOT ompi_FOUND)
     message(STATUS "Open MPI is not here (libopenmpi-dev): building without the fabric mpi")
-    set(HEDDLE_MPI OFF)  # of this run alone: found as soon as it is installed
+    set(HEDDLE_MPI OFF)  # for this run only: found once it is installed
   endif()
 endif()
 if(HEDDLE_CUDA)
-  # Its headers alone: the library is loaded when it is first wanted, and must then be of the same version.
+  # Only its headers: the library is loaded on first use, and must then have the same version.
   find_path(HEDDLE_NCCL_INCLUDE nccl_device.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   if(HEDDLE_NCCL_INCLUDE)
     set(HEDDLE_NCCL ON)

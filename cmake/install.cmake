@@ -1,4 +1,4 @@
-# `cmake --install build/release --prefix DIR`: the program, the rooms as static libraries with their headers, and a package
+# `cmake --install build/release --prefix DIR`: the program, the modules as static libraries with their headers, and a package
 # for find_package(heddle), whose targets are heddle::fabric, heddle::collectives, heddle::engine and so on.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)

@@ -1,4 +1,4 @@
-# Compiler settings that hold for every target of ours: `heddle_settings`, linked by each room.
+# Compiler settings of all our targets: `heddle_settings`, which each module links.
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
@@ -8,9 +8,9 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-set(CMAKE_CXX_FLAGS_RELEASE "-O2")  # assertions stay: a check that exists only in debug builds is no check
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")  # keeps assertions: a check only in debug builds is no check
 if(HEDDLE_SANITIZE)
-  set(CMAKE_CXX_FLAGS_RELEASE "-O1")  # compiles in two thirds of the time; what sanitizers and libFuzzer ask for, too
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1")  # compiles in two thirds of the time; recommended by sanitizers and libFuzzer
 endif()
 
 find_program(HEDDLE_CCACHE ccache)
@@ -25,14 +25,14 @@ target_include_directories(heddle_settings INTERFACE $<BUILD_INTERFACE:${PROJECT
                            $<INSTALL_INTERFACE:include/heddle>)
 target_compile_features(heddle_settings INTERFACE cxx_std_20)
 set(cxx_warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wvla
-    -Wno-missing-field-initializers)  # designated initialisers leave defaults unnamed on purpose
+    -Wno-missing-field-initializers)  # designated initialisers omit defaults on purpose
 if(HEDDLE_WARNINGS_AS_ERRORS)
   list(APPEND cxx_warnings -Werror)
 endif()
 target_compile_options(heddle_settings INTERFACE "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>>")
 target_compile_definitions(heddle_settings INTERFACE HEDDLE_CUDA=$<BOOL:${HEDDLE_CUDA}>)
 
-# Floating point means what the source says on every machine: no contraction that the source did not ask for.
+# The same floating-point results on every machine: no contraction unless the source requests it.
 target_compile_options(heddle_settings INTERFACE "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>>")
 
 if(HEDDLE_SANITIZE)
@@ -47,10 +47,10 @@ if(HEDDLE_SANITIZE)
   target_link_options(heddle_settings INTERFACE -fsanitize=${HEDDLE_SANITIZE})
 endif()
 
-# Highway compiles its files once for each instruction set. These are enough, and every other one costs compile time:
-# AVX2, AVX-512, NEON and what a CPU without them has. The number is SSE2 (bit 14) and NEON without AES (bit 29), which Highway
-# names since 1.0.5. Sanitizers take minutes over AVX-512, would find there what they find in AVX2, and UBSan stumbles over
-# GCC's own intrinsics. Every source that includes <hwy/foreach_target.h> is to be compiled with this definition.
+# Highway compiles its files once per instruction set. These are enough, and each further one costs compile time: AVX2,
+# AVX-512, NEON and the baseline for other CPUs. The number is SSE2 (bit 14) and NEON without AES (bit 29), which Highway
+# names since 1.0.5. Sanitizers take minutes over AVX-512, would find nothing there beyond AVX2, and UBSan reports
+# GCC's own intrinsics. Compile every source that includes <hwy/foreach_target.h> with this definition.
 set(simd_targets "HWY_AVX2|HWY_NEON|HWY_EMU128|HWY_SCALAR|0x20004000LL")
 if(NOT HEDDLE_SANITIZE)
   string(APPEND simd_targets "|HWY_AVX3")
@@ -63,15 +63,15 @@ if(HEDDLE_CUDA)
     message(FATAL_ERROR "HEDDLE_CUDA is ON but there is no nvcc on PATH or in /usr/local/cuda/bin. Install CUDA 13, or use the preset `cpu`.")
   endif()
   set(CMAKE_CUDA_COMPILER ${HEDDLE_NVCC})
-  set(CMAKE_CUDA_ARCHITECTURES OFF)  # given below: sm_90a has no place in CMake 3.25's list
+  set(CMAKE_CUDA_ARCHITECTURES OFF)  # given below: CMake 3.25 does not know sm_90a
   set(CMAKE_CUDA_STANDARD 20)
   enable_language(CUDA)
-  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 knows no C++20 of nvcc
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know nvcc's C++20
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   endif()
   find_package(CUDAToolkit REQUIRED)
   target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a;--expt-relaxed-constexpr>")
-  # fmt 9 takes nvcc for a compiler without constexpr, and then cannot check its format strings.
+  # fmt 9 believes that nvcc has no constexpr, and then cannot check its format strings.
   target_compile_definitions(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>")
 endif()

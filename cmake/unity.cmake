@@ -1,17 +1,17 @@
-# Who builds once, a user or CI, wants it soon: there the sources of a target are compiled sixteen at a time (CMAKE_UNITY_BUILD
-# in CMakePresets.json), for headers and what is made of their templates take most of the time. The presets `cpu` and
-# `hopper`, which one works in, compile every file of a room by itself: each must include what it needs.
+# Users and CI build once: their presets compile the sources of a target sixteen at a time (CMAKE_UNITY_BUILD in
+# CMakePresets.json), because headers and template instantiations take most of the time. The development presets `cpu` and
+# `hopper` compile every file of a module separately: each must include what it needs.
 option(HEDDLE_JOIN_LEAVES "Compile sources of programs and tests, which nobody includes, eight at a time in every preset" ON)
 set(HEDDLE_APART "" CACHE STRING "Sources, with their folders, that do not compile together with others of their target")
 
-# For each of our targets, once it has its sources.
+# Call it for each of our targets, after its sources are set.
 function(heddle_unity target)
   set_source_files_properties(${HEDDLE_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   set_target_properties(${target} PROPERTIES
     UNITY_BUILD_CODE_BEFORE_INCLUDE "// NOLINTNEXTLINE(bugprone-suspicious-include)")
 endfunction()
 
-# For programs: what nobody else is made of.
+# For programs, which no other target links.
 function(heddle_unity_leaf target)
   heddle_unity(${target})
   if(HEDDLE_JOIN_LEAVES)

@@ -1,4 +1,4 @@
-// For tests that want a GPU: they skip where there is none that Heddle can use, saying why.
+// For tests that need a GPU: they skip, with the reason, where there is none that Heddle can use.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-/* Open MPI's own collectives by size, as the peer of `heddle bench collective` on the CPU fabrics.
+/* Open MPI's own collectives by size, as the baseline for `heddle bench collective` on the CPU fabrics.
  *
  *   mpicc -O2 bench/peers/mpi_collectives.c -o mpi_collectives
  *   heddle launch -n 2 -- ./mpi_collectives FROM_BYTES TO_BYTES FACTOR REPEATS

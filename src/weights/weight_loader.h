@@ -65,7 +65,8 @@ class WeightLoader {
   Weight matrix(std::span<const NamedRows> blocks, const Extent& in_features);
   Weight matrix(const NamedRows& rows, const Extent& in_features) { return matrix({&rows, 1}, in_features); }
 
-  // A tensor [size] as float32, whatever the wanted dtype: norm weights and biases. Throws as matrix() does.
+  // A tensor [size] as float32, whatever the wanted dtype: norm weights and biases. On a GPU it is valid once finish()
+  // has returned. Throws as matrix() does.
   const float* vector(const std::string& name, const Extent& size);
 
   // Tensors [rows], stacked in order, as float32: the biases of a matrix of several blocks. Throws as matrix() does.

@@ -25,7 +25,7 @@ fs::path checkout() {
   return HEDDLE_SOURCE_DIR;
 }
 
-// The rules read something at all: a wrong root would pass every test below.
+// Checks that files are read at all: with a wrong root, every test below would pass.
 TEST(Checkout, IsRead) {
   const SourceTree tree = read_sources(checkout());
   ASSERT_TRUE(tree.contains("src/base/json.cpp"));
@@ -89,7 +89,7 @@ TEST(ReadIncludes, FindsThoseThatCompilersSee) {
   EXPECT_THAT(found, ElementsAre("1 <vector>", "2 \"base/error.h\"", "5 \"base/d.h\"", "7 ", "8 ", "9 "));
 }
 
-// The arrows of docs/architecture.md with all that follows from them: for each room every other that it may use.
+// The arrows of docs/architecture.md and their transitive closure: for each room all rooms that it may use.
 struct ArrowRow {
   std::string from;
   std::set<std::string> allowed;
@@ -149,7 +149,7 @@ TEST_P(Arrows, AreAllowedOrNamedWithTheirLine) {
   const std::string file = folder(from) + "/y.cpp";
   for (const auto& [to, unused] : kRows) {
     SCOPED_TRACE(from + " -> " + to);
-    // Rooms are compiled without apps/ in reach: they would have to climb there.
+    // Rooms are compiled without apps/ on the include path: an include would need "../".
     const std::string header = to != "apps" ? to + "/x.h"
                                : from == to ? "cli/x.h"
                                             : climb_out_of(folder(from)) + "apps/cli/x.h";
@@ -220,7 +220,7 @@ TEST(OperatorHeaders, MayNotLeadToCuda) {
                 ElementsAre(HasSubstr("src/base/s.h -> src/base/t.h -> cuda/std/array")))
         << room;
   }
-  // The source, device code's own headers and our headers whose names begin so may.
+  // Allowed: the source, headers of device code, and headers of ours whose names begin this way.
   EXPECT_THAT(check_operator_headers(read({{"src/kernels/x_sm90.cu", "#include <cuda_runtime.h>\n"},
                                            {"src/kernels/ptx.cuh", "#include <cuda_bf16.h>\n"},
                                            {"src/kernels/y.h", "#include \"base/cuda_runtime.h\"\n"},

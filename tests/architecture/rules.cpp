@@ -39,7 +39,7 @@ const std::map<std::string, std::set<std::string>>& arrows() {
   return direct;
 }
 
-// The room that a folder belongs to: the longest of its beginnings that has arrows; where none has, the folder of src.
+// The room of a folder: its longest prefix that has arrows; without any, the folder of src.
 std::string room_of(const std::string& path) {
   const std::string folder = folder_of(path);
   for (std::string room = folder; !room.empty();) {
@@ -50,7 +50,7 @@ std::string room_of(const std::string& path) {
   return folder.substr(0, folder.find('/'));
 }
 
-// The room and all that lies downstream of it.
+// The room and everything downstream of it.
 std::set<std::string> reach(const std::string& room) {
   std::set<std::string> seen{room};
   std::vector<std::string> open{room};
@@ -80,7 +80,7 @@ bool is_communication_header(std::string_view name) {
   return begins_with_any(name, {"nccl", "mpi.h", "mpi/", "nvshmem"});
 }
 
-// The way from `file` to a CUDA header, "a.h -> b.h -> cuda.h"; empty when there is none.
+// The include chain from `file` to a CUDA header, "a.h -> b.h -> cuda.h"; empty if there is none.
 std::string way_to_cuda(const SourceTree& tree, const std::string& file, std::set<std::string>& seen) {
   const auto found = tree.find(file);
   if (found == tree.end() || !seen.insert(file).second) return {};

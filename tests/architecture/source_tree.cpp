@@ -35,7 +35,7 @@ std::string strip_comments(std::string_view line, bool& in_comment) {
     } else if (line.starts_with("/*")) {
       line.remove_prefix(2);
       in_comment = true;
-    } else if (line.front() == '"') {  // a string may hold what looks like a comment
+    } else if (line.front() == '"') {  // a string may contain what looks like a comment
       std::size_t end = 1;
       while (end < line.size() && line[end] != '"') end += line[end] == '\\' ? 2 : 1;
       code += line.substr(0, end + 1);
@@ -53,7 +53,7 @@ std::string_view skip_space(std::string_view text) {
   return first == std::string_view::npos ? std::string_view{} : text.substr(first);
 }
 
-// Where the include leads to, relative to the root; empty when no file of ours is meant.
+// The included file, relative to the root; empty if it is not a file of ours.
 std::string resolve(const fs::path& root, const std::string& includer, const Include& include) {
   const std::string top = includer.substr(0, includer.find('/'));
   std::vector<fs::path> folders;
@@ -63,7 +63,7 @@ std::string resolve(const fs::path& root, const std::string& includer, const Inc
   if (top != "src") folders.emplace_back("apps");
   for (const fs::path& folder : folders) {
     const fs::path candidate = (folder / include.name).lexically_normal();
-    for (const char* form : {"", ".in"})  // CMake makes x.h of x.h.in
+    for (const char* form : {"", ".in"})  // CMake generates x.h from x.h.in
       if (fs::is_regular_file(root / (candidate.generic_string() + form))) return candidate.generic_string() + form;
   }
   return {};

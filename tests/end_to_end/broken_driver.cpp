@@ -1,12 +1,12 @@
-// An NVIDIA driver that breaks when it is told to, for broken_driver.sh: preloaded into a process (LD_PRELOAD), it stands between
-// the CUDA runtime and the real driver, counts the calls of each function and answers as the environment says:
+// An NVIDIA driver that fails on demand, for broken_driver.sh. Preloaded into a process (LD_PRELOAD), it intercepts
+// calls from the CUDA runtime to the real driver, counts them by function and answers as the environment says:
 //   BROKEN_DRIVER_CALL=NAME:N:CODE[:once]  the N-th call of NAME (counted from 1; cuGraphLaunch, ...) returns CODE, a CUresult,
-//                                          and so does every call after it, as where a GPU is lost; `once`: that call alone
-//   BROKEN_DRIVER_VERSION=12020            what cuDriverGetVersion says
+//                                          and so does every later call, as after losing a GPU; `once`: only that call
+//   BROKEN_DRIVER_VERSION=12020            what cuDriverGetVersion returns
 //   BROKEN_DRIVER_CAPABILITY=8.0           the compute capability of every GPU
 //   BROKEN_DRIVER_FREE=1048576             bytes of GPU memory that are free
-// With BROKEN_DRIVER_TRACE set, a line on standard error at the end says how often each function was called.
-// For x86-64 and AArch64 Linux. Linked with nothing of Heddle.
+// With BROKEN_DRIVER_TRACE set, it prints the number of calls of each function to standard error at the end.
+// For x86-64 and AArch64 Linux. Links no code of Heddle.
 #include <dlfcn.h>
 
 #include <array>
@@ -69,7 +69,7 @@ std::atomic<std::size_t> num_slots = 0;
 
 void* stand_in(std::string_view name, void* real);
 
-// What a function says of a GPU, as the environment has it.
+// The properties of a GPU that the environment overrides.
 void pretend(std::string_view name, Word first, Word second) {
   const std::string capability = setting("BROKEN_DRIVER_CAPABILITY"), version = setting("BROKEN_DRIVER_VERSION"),
                     free = setting("BROKEN_DRIVER_FREE");
@@ -108,7 +108,8 @@ constexpr std::array<Function, sizeof...(kIndex)> forwards(std::index_sequence<k
   return {&forward<kIndex>...};
 }
 
-// `real`, the driver's function of that name (the driver's other versions of it have other addresses), by way of forward().
+// `real`, the driver's function of that name (the driver's other versions of it have other addresses), by way of
+// forward().
 void* stand_in(std::string_view name, void* real) {
   static constexpr auto kForwards = forwards(std::make_index_sequence<kSlots>());
   static std::mutex mutex;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What heddle says and does where the GPU or its driver does not serve: none there, driver too old, another architecture, too
-# little memory, and a GPU that is lost while weights are loaded, while text is generated, in a chat, in a bench. Needs a GPU and
-# the real driver, which broken_driver.cpp stands in front of; ends with 77 where there is none.
+# Behaviour of heddle when the GPU or its driver fails: no GPU, driver too old, another architecture, too little memory, and a
+# GPU that is lost while weights are loaded, while text is generated, in a chat, in a bench. Needs a GPU and
+# the real driver, which broken_driver.cpp intercepts; exits with 77 where there is none.
 #   tests/end_to_end/broken_driver.sh HEDDLE BROKEN_DRIVER MODEL_FOLDER
 set -uo pipefail
 heddle=${1:?the program} driver=${2:?the library of broken_driver.cpp} model=${3:?the folder of a small model}
@@ -10,13 +10,13 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 passed=0 failed=0
 
-# attempt NAME=VALUE... COMMAND...: under the broken driver; leaves out, err and status.
+# attempt NAME=VALUE... COMMAND...: runs under the broken driver; sets out, err and status.
 attempt() {
   timeout -k 5 60 env LD_PRELOAD="$driver" "$@" >"$folder/out" 2>"$folder/err"
   status=$?
 }
 
-# expect CASE CONDITION...: what the last attempt left must satisfy the command.
+# expect CASE CONDITION...: the results of the last attempt must satisfy the command.
 expect() {
   local name=$1
   shift
@@ -38,7 +38,7 @@ wrote_a_part_of() { [ -s "$folder/out" ] && [[ $1 == "$(cat "$folder/out")"* ]];
 generate=("$heddle" generate --model "$model" --prompt "Once upon a time" --max-tokens 40 --temperature 0)
 text=$("${generate[@]}" --device cpu 2>/dev/null) || { echo "FAILED: the CPU does not generate"; exit 1; }
 
-# refused CASE PATTERN NAME=VALUE...: --device cuda is an error that says so; without it the CPU answers as ever.
+# refused CASE PATTERN NAME=VALUE...: --device cuda fails with that error; without it the CPU answers as usual.
 refused() {
   local name=$1 pattern=$2
   shift 2
@@ -52,7 +52,7 @@ refused() {
   expect "$name, device not named" wrote "$text"
 }
 
-# lost CASE NAME=VALUE... COMMAND...: an error that says what to do, soon.
+# lost CASE NAME=VALUE... COMMAND...: fails quickly, with an error that says what to do.
 lost() {
   local name=$1
   shift

@@ -1,4 +1,4 @@
-// Input: a template; behind a first zero byte the variables as a JSON object, else a conversation with a tool.
+// Input: a template; after a first zero byte the variables as a JSON object, else a conversation with a tool.
 #include "text/chat_template/chat_template.h"
 
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ constexpr std::string_view kVariables = R"({"messages": [{"role": "system", "con
   "bos_token": "<s>", "eos_token": "</s>", "add_generation_prompt": true, "n": 3, "documents": null})";
 
 RenderOptions options() {
-  RenderOptions options;  // as deep as for a user, but small: each input is to take milliseconds
+  RenderOptions options;  // as deep as for a user, but small: each input should take milliseconds
   options.limits.max_steps = 100'000;
   options.limits.max_output_bytes = std::size_t{1} << 20;
   options.limits.max_value_bytes = std::size_t{4} << 20;

@@ -1,5 +1,5 @@
 // Input: a folder as text: "=== NAME" on a line of its own begins each file. What begins with '{' and is named
-// *.safetensors stands for the file with that header; a zero byte parts it from its data.
+// *.safetensors becomes the file with that header; a zero byte separates it from its data.
 #include <fstream>
 #include <optional>
 

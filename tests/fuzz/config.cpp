@@ -45,7 +45,7 @@ void fuzz_config(std::string_view input) {
   accepts([&] {
     const nlohmann::json value = parse_json(input, "config.json");
     const JsonField config(value, "config.json");
-    if (!config.is_object()) return;  // as Checkpoint sees to
+    if (!config.is_object()) return;  // as Checkpoint ensures
     describe_model(config);
     accepts([&] {
       for (const std::string& sentence : unsupported(config)) check_message(sentence);

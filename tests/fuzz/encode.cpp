@@ -1,4 +1,4 @@
-// Input: a byte that picks a tokenizer of tests/data/tokenizer, then a text. The text is taken for ids, too.
+// Input: a byte that chooses a tokenizer of tests/data/tokenizer, then a text, which is also read as ids.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -15,9 +15,9 @@ namespace heddle::fuzz {
 namespace {
 
 enum class RoundTrip {
-  exact,    // decode gives the very text
-  settles,  // decode gives a text (normalized, a prefix stripped) of which decode then gives the very text
-  settles_without_specials  // behind each special token a space is put in again
+  exact,                    // decode gives the same text
+  settles,                  // decode gives a text (normalized, a prefix stripped) that the next round trip keeps
+  settles_without_specials  // a space is added again after each special token
 };
 
 struct Kind {
@@ -25,7 +25,7 @@ struct Kind {
   RoundTrip round_trip;
 };
 
-// New ones stand at the end: inputs of the corpus pick by number.
+// Add new ones at the end: inputs of the corpus choose by number.
 constexpr Kind kKinds[] = {
     {"gpt2", RoundTrip::exact},
     {"llama3", RoundTrip::exact},

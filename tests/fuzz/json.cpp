@@ -16,7 +16,7 @@ int depth_of(const nlohmann::json& value) {
   return deepest + 1;
 }
 
-// Every accessor either gives what its header promises or throws InputError.
+// Every accessor either returns what its header promises or throws InputError.
 void walk(const JsonField& field) {
   accepts([&] { expect(!find_invalid_utf8(field.text()), "text() that is not UTF-8"); });
   accepts([&] { field.boolean(); });

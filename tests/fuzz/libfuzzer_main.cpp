@@ -1,5 +1,5 @@
-// Lets libFuzzer drive the target that --target=NAME picks (libFuzzer leaves options with two hyphens to us, and hands
-// them on to the processes that it starts).
+// Runs libFuzzer on the target that --target=NAME chooses (libFuzzer ignores options with two hyphens, and passes them
+// on to the processes that it starts).
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +12,7 @@ namespace {
 
 const heddle::fuzz::Target* chosen = nullptr;
 
-// Of this thread: a machine that does other things must not look like a slow parser.
+// CPU time of this thread: a busy machine must not look like a slow parser.
 double cpu_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const double start = cpu_seconds();
-  chosen->run({reinterpret_cast<const char*>(data), size});  // what it throws ends the program, with a stack trace
+  chosen->run({reinterpret_cast<const char*>(data), size});  // an exception ends the program, with a stack trace
   const double seconds = cpu_seconds() - start;
   if (seconds > chosen->max_seconds) {
     std::fprintf(stderr, "slow: %.1f s of CPU time for %zu bytes; at most %.1f s are right\n", seconds, size,

@@ -1,4 +1,4 @@
-// Input: a prompts file, an object a line.
+// Input: a prompts file, one object per line.
 #include "base/json.h"
 #include "cli/jsonl.h"
 #include "fuzz/target.h"

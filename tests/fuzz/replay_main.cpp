@@ -1,4 +1,4 @@
-// Runs a target once over each file of its corpus: what the fuzzer found must stay mended. Exits 1 after a finding.
+// Runs a target once over each file of its corpus: what the fuzzer found must stay fixed. Exits 1 after a finding.
 #include <algorithm>
 #include <cstdio>
 #include <exception>

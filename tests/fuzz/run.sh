@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Fuzzes every target, two or more at a time. Usage: tests/fuzz/run.sh [SECONDS a target] [WORKERS in all] [TARGET...]
-# Needs no compiler where heddle_fuzz is built: HEDDLE_FUZZ_PROGRAM names it (build/fuzz/tests/fuzz/heddle_fuzz),
+# Needs no compiler if heddle_fuzz is built: HEDDLE_FUZZ_PROGRAM names it (build/fuzz/tests/fuzz/heddle_fuzz),
 # HEDDLE_FUZZ_DATA tests/data. Under $OUT (build/fuzz/out): TARGET.log, corpus/TARGET (inputs that reach something new),
-# findings/ (inputs that broke something; HEDDLE_FUZZ_WORKERS, 1, are the processes a target). Prints each finding with its
-# base64, closes with a line a target and "N passed, N failed"; exits 1 after a finding.
+# findings/ (failing inputs; HEDDLE_FUZZ_WORKERS, 1, are the processes per target). Prints each finding with its
+# base64, ends with one line per target and "N passed, N failed"; exits 1 after a finding.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 seconds=${1:-60} workers=${2:-$(nproc)}
@@ -19,7 +19,7 @@ if [ $# -eq 0 ]; then
 fi
 mkdir -p "$out/findings" || exit 1
 
-# One target: its committed corpus once, then what libFuzzer makes of it. libFuzzer's exit status is this one's.
+# Fuzzes one target: replays its committed corpus, then runs libFuzzer. Returns libFuzzer's exit status.
 fuzz() {
   local target=$1 options
   options=("--target=$target" -timeout=25 -rss_limit_mb=2048 -malloc_limit_mb=512 -max_len=16384 -report_slow_units=2
@@ -32,7 +32,7 @@ fuzz() {
   "$program" "${options[@]}" -max_total_time="$seconds" "$out/corpus/$target" "$here/corpus/$target"
 }
 
-# What the log says last: with workers "#N: cov: C ft: F ...", else "#N DONE cov: C ft: F ...".
+# The last status in the log: with workers "#N: cov: C ft: F ...", else "#N DONE cov: C ft: F ...".
 summary() {
   local line new
   line=$(grep -a -E '^#[0-9]+(:|[[:space:]]).*cov: ' "$out/$1.log" | tail -n 1)

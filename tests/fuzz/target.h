@@ -1,7 +1,7 @@
-// Fuzz targets: functions that take any bytes for a file or a text, and must either accept them, with properties that
-// are asserted, or throw InputError. Whatever else happens (another exception, a crash, a sanitizer's report, more
-// than `max_seconds` of CPU time) is a finding. libFuzzer drives them under the preset `fuzz`; every other preset
-// replays the corpora as tests.
+// Fuzz targets: functions that read any bytes as a file or a text. They must either accept them, with asserted
+// properties, or throw InputError. Anything else (another exception, a crash, a sanitizer's report, more than
+// `max_seconds` of CPU time) is a finding. libFuzzer drives them under the preset `fuzz`; every other preset replays
+// the corpora as tests.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,14 +16,14 @@
 namespace heddle::fuzz {
 
 struct Target {
-  std::string_view name;  // of its corpus, too: corpus/<name>/
+  std::string_view name;  // also of its corpus: corpus/<name>/
   void (*run)(std::string_view input);
   double max_seconds = 1;
 };
 
 std::span<const Target> targets();
 
-// Null when there is none of that name.
+// Null for an unknown name.
 const Target* find_target(std::string_view name);
 
 // A property that does not hold.
@@ -36,11 +36,11 @@ void expect(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   if (!holds) throw_error<Finding>(format, std::forward<Args>(args)...);
 }
 
-// Throws Finding unless `message` is one line of printable UTF-8 that fits on a screen: what an error quotes from a
-// file must not reach the terminal as it is.
+// Throws Finding unless `message` is one line of printable UTF-8 that fits on a screen: text that an error quotes from
+// a file must not reach the terminal unescaped.
 void check_message(std::string_view message);
 
-// Whether `function` takes its input: false when it throws InputError. Every other exception passes through.
+// Whether `function` accepts its input: false when it throws InputError. Other exceptions pass through.
 template <class Function>
 bool accepts(Function function) {
   try {
@@ -52,10 +52,10 @@ bool accepts(Function function) {
   }
 }
 
-// The two halves of an input around its first zero byte; the second is empty where there is none.
+// The parts of an input before and after its first zero byte; the second is empty if there is none.
 std::pair<std::string_view, std::string_view> split_at_zero(std::string_view input);
 
-// One function a target; the files say what input means to each.
+// One function per target; its file describes the input.
 void fuzz_json(std::string_view input);
 void fuzz_safetensors(std::string_view input);
 void fuzz_checkpoint(std::string_view input);

@@ -1,4 +1,4 @@
-// Input: a tokenizer.json; behind a first zero byte a text to encode, behind a second a tokenizer_config.json.
+// Input: a tokenizer.json; after a first zero byte a text to encode, after a second a tokenizer_config.json.
 #include "text/tokenizer/tokenizer.h"
 
 #include "fuzz/target.h"

@@ -1,4 +1,4 @@
-// What must hold of every tokenizer that loads, for every text.
+// Properties of every tokenizer that loads, for every text.
 #pragma once
 
 #include <string_view>
@@ -7,11 +7,11 @@
 
 namespace heddle::fuzz {
 
-// Encodes `text` and decodes the ids: nothing but InputError may come of it, ids lie in the vocabulary, the same text
-// gives the same ids, and a StreamDecoder says what decode() says, which is UTF-8. Whether it was encoded.
+// Encodes `text` and decodes the ids. Checks that only InputError is thrown, ids are in the vocabulary, the same text
+// gives the same ids, and a StreamDecoder gives the same UTF-8 as decode(). Returns whether it was encoded.
 bool check_text(const Tokenizer& tokenizer, std::string_view text);
 
-// The same of decoding alone. Throws InputError for ids outside of the vocabulary.
+// The same for decoding only. Throws InputError for ids outside the vocabulary.
 void check_decode(const Tokenizer& tokenizer, std::span<const std::int32_t> ids);
 
 }  // namespace heddle::fuzz

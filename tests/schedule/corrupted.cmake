@@ -1,5 +1,5 @@
-# Compiles a copy of src/schedule/HEADER in FOLDER in which the text FROM has become TO. It must be refused with the
-# static_assert of PROOF.
+# Compiles a copy of src/schedule/HEADER in FOLDER in which TO replaces FROM. The compiler must reject it with the static_assert
+# of PROOF.
 file(READ ${SOURCES}/schedule/${HEADER} sound)
 string(REPLACE "${FROM}" "${TO}" corrupted "${sound}")
 if(corrupted STREQUAL sound)

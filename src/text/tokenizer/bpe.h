@@ -75,8 +75,8 @@ class Bpe {
   std::size_t num_tokens() const { return ids_.size(); }
 
   // The ids of all pieces in order; a piece that is already a token gives its id. Time is O(n log n) in the length of a
-  // piece. A character that is not in the vocabulary gives the unknown token; without one it is dropped. Throws
-  // InputError when the vocabulary lacks the unknown token.
+  // piece. A character that is not in the vocabulary gives its bytes (byte_fallback) or the unknown token; without
+  // either it is dropped. Throws InputError when the vocabulary lacks the unknown token.
   std::vector<std::int32_t> encode(const Pieces& pieces) const;
 
  private:

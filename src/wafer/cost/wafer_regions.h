@@ -35,8 +35,8 @@ std::optional<WaferMesh> evener_mesh(WaferMesh mesh);
 // "GEMMs on 719 x 720 take 517680 steps, the least common multiple of the sides".
 std::string gemm_steps_text(WaferMesh mesh);
 
-// Regions lie on the device in rows, as many as are wide enough, in boustrophedon order, so that each is beside the
-// next one: along x, or along y at the end of a row.
+// Regions lie on the device in rows, as many as fit side by side. Rows run alternately forwards and backwards, so that
+// each region is beside the next one: along x, or along y at the end of a row.
 bool next_region_is_along_x(const PlmrDevice& device, WaferMesh mesh, int region);
 
 // Cycles of the hand-over from a region's last layer to the next region's first.
