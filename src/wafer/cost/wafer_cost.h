@@ -66,8 +66,7 @@ struct WaferCost {
 
 // Regions of experts: bands of `height` rows of the mesh, which work at the same time. Expert e runs in band e % count;
 // a band runs `rounds` experts one after the other. A band has at least three rows. Where possible its height divides
-// the mesh's width, so that it has no more places than the width (5.4). Throws InputError on a mesh with a side below
-// 3.
+// the mesh's width, so that it has no more places than the width (5.4). Throws InputError on a side below 3.
 struct ExpertBands {
   int count = 0, height = 0, rounds = 0;
 };
@@ -83,8 +82,8 @@ struct GemmSize {
 
 // fp16. On a mesh that is not square, P is the least common multiple of its sides (5.4): a core then holds the tiles of
 // (P/width) (P/height) logical ones. C = ck (Kt + 2) + e Kt Mt Nt (calls: Kt slices, two transfers). a, b, c: words of
-// a tile of A, B, C. W = max(a, b). S: the longer side. L(cores), the longest path of Cannon: 0 in dataflow, cores
-// alpha / 2 + r with rendezvous (every second step is short), (cores - 1) alpha + r with barriers.
+// a tile of A, B, C. W = max(a, b). S: the longer side. L(cores), the longest path of Cannon: 0 in dataflow,
+// cores alpha / 2 + r with rendezvous (every second step is short), (cores - 1) alpha + r with barriers.
 //
 //   mesh_gemm   P max(C, W + 2 alpha + r) + alignment of A: P/2 (a + 2 alpha + r)        always two hops
 //   gemm_t      C = A B^T. A sum goes through X = width (alpha + beta); with D = max(C, b + 2 alpha + r, c + beta + r):
@@ -103,7 +102,6 @@ struct GemmSize {
 // size (its partial sums have two); the others two of A, two of B, one of C. Routes per axis: three (one out, one in,
 // one that passes) where tiles shift; two where they are relayed, as in SUMMA and all-gather, because the paper's N
 // routes a core exceed any device.
-// core exceed any device.
 WaferCost gemm_cost(const PlmrDevice&, const GemmSize&, WaferMesh, WaferGemm, WaferSync = WaferSync::dataflow);
 
 struct AllReduceOptions {
@@ -115,17 +113,17 @@ struct AllReduceOptions {
 // All-reduce of n fp16 values among `line` >= 2 cores in a line. With groups of g, g^K >= P, and G members in a phase:
 //
 //   k_tree    sum over phases of (stages hops alpha + stages beta), stages = floor(min(g, G)/2), hops = g^phase;
-//               multicast alpha times the longer path from the root, P/2 or more where the last phase has few members;
-//               1.5 n for words in, added and out. K = 2: about alpha (g/2 + (G/2) g + P/2) + beta (g/2 + G/2) + 1.5 n
+//             multicast alpha times the longer path from the root, P/2 or more where the last phase has few members;
+//             1.5 n for words in, added and out. K = 2: about alpha (g/2 + (G/2) g + P/2) + beta (g/2 + G/2) + 1.5 n
 //   pipeline  P (alpha + beta) + P alpha + n
-//   ring        2 (P - 1) (2 alpha + beta + ceil(words / P)), over two hops: reduce-scatter and all-gather. (The
-//               paper's 6.1 has (2 alpha + beta) N, which is one of the two.)
+//   ring      2 (P - 1) (2 alpha + beta + ceil(words / P)), over two hops: reduce-scatter and all-gather. (The paper's
+//             6.1 has (2 alpha + beta) N, which is one of the two.)
 //
-// Each consecutive routing stage also waits for the hops of its path, depending on the synchronisation: (hops alpha +
-// r) / 2 with rendezvous, hops alpha + r with barriers.
+// Each consecutive routing stage also waits for the hops of its path, depending on the synchronisation:
+// (hops alpha + r) / 2 with rendezvous, hops alpha + r with barriers.
 //
-// Routes per axis: k_tree 4 K + 2 (both directions of a phase, two alternating colours each; the multicast), pipeline
-// 4, ring 3.
+// Routes per axis: 4 K + 2 for k_tree (both directions of a phase, two alternating colours each; the multicast), 4 for
+// pipeline, 3 for ring.
 WaferCost all_reduce_cost(const PlmrDevice&, int line, std::int64_t n, const AllReduceOptions& = {});
 
 // y [n] = x [k] B [k, n], with k along y: Kt (cv + e Nt), then an all-reduce of Nt values along y.
@@ -159,10 +157,10 @@ WaferCost prefill_layer_cost(const PlmrDevice&, const WaferModel&, WaferMesh, st
 
 // A layer of decode for one token after `context`: GEMVs along alternating axes, so that nothing is transposed;
 // thirteen all-reduces (one per GEMV, two of norms, two of softmax); element-wise work; and a fixed serial part. On a
-// square mesh with d, f, s = hidden, intermediate, context / P: e (4 d^2 + 2 d s + 3 d f) + cv (7 d + s + f) + cw (10 d
-// + 3 s + 2 f) + Fd + all-reduces. K and V are counted as in prefill_layer_cost. Memory: this layer's weights and KV
-// cache. Experts are split over all cores: a token's experts run one after the other, with one sum of their outputs and
-// one for the router.
+// square mesh with d, f, s = hidden, intermediate, context / P:
+//   e (4 d^2 + 2 d s + 3 d f) + cv (7 d + s + f) + cw (10 d + 3 s + 2 f) + Fd + all-reduces
+// K and V are counted as in prefill_layer_cost. Memory: this layer's weights and KV cache. Experts are split over all
+// cores: a token's experts run one after the other, with one sum of their outputs and one for the router.
 WaferCost decode_layer_cost(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t context,
                             const AllReduceOptions& = {});
 

@@ -43,8 +43,8 @@ WaferCost prefill_cost(const PlmrDevice& device, const WaferModel& model, const 
   return cost;
 }
 
-// Decodes `output` tokens, the first of them after `context` others. The cost changes only when a token is added to
-// every row, once in `height` tokens.
+// Decodes `output` tokens, the first of them after `context` others. The cost changes only when the rows of the KV
+// cache become one token longer, once in `height` tokens.
 WaferCost decode_cost(const PlmrDevice& device, const WaferModel& model, const WaferWork& work, std::int64_t output) {
   WaferCost cost;
   const std::int64_t rows = work.decode_mesh.height;

@@ -30,7 +30,7 @@ AllReduceParts split(const PlmrDevice& device, Cycles cycles) {
   return {.hops = hops_and_words - words, .stages = all - hops_and_words, .words = words};
 }
 
-// Where steps differ, each is simulated, at about 1e9 core steps a second: limit them.
+// Where steps differ, every one is simulated, which takes seconds per 1e9 core-steps: limits their number.
 void check_steps(const Grid& grid, WaferGemm method) {
   const double steps = 1.0 * grid.columns * grid.cores.width * grid.cores.height;
   if (steps <= kMostCoreSteps || (method != WaferGemm::gemm_t && method != WaferGemm::summa)) return;
