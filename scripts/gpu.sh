@@ -15,7 +15,7 @@
 #                  being enough. Takes smoke, cases, conformance, soak, threads (tests) and replays; collectives are all but threads:
 #                  scripts/gpu.sh collectives --gpus 1 --ranks 2,4,8 --minutes 5
 #   scripts/gpu.sh ONE-GPU-STEP... [--minutes M | --seconds S] [-- MODEL...]
-#     gpu-tests    what of the tests needs a GPU: kernels, engine, whole models (75 s on an H200)
+#     gpu-tests    what of the tests needs a GPU: kernels, engine, whole models (180 s on an H200)
 #     decode       `heddle bench decode` of each MODEL with its operators, in turns with PyTorch compiled (65 s; 55 s; 45 s)
 #     plain        decode and prefill of each MODEL without PyTorch (15 s each)
 #     prefill      prompts of 2048 and 8192 tokens, of the first MODEL that is no llama-2, in turns with PyTorch (45 s)
@@ -376,7 +376,7 @@ gpu_tests() {
   source_folder || return
   for program in test_device test_engine test_weights test_kernels test_models test_base; do
     [ -x "$bin/$program" ] || continue
-    run "gpu-tests-$program" 120 "$bin/$program" '--gtest_filter=*Gpu*:*_gpu*:*Cuda*' "--gtest_output=json:$logs/$program.json"
+    run "gpu-tests-$program" 200 "$bin/$program" '--gtest_filter=*Gpu*:*_gpu*:*Cuda*' "--gtest_output=json:$logs/$program.json"
   done
 }
 

@@ -1,5 +1,6 @@
 #include "sm_holder.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "base/cuda_call.h"
@@ -9,31 +10,36 @@
 namespace heddle {
 namespace {
 
+// words: whether the blocks may end; then, of each block, whether it has started. A word a block, because a GPU that adds
+// to a word in the host's memory needs atomics on the bus, which not every machine has.
 __global__ void hold(std::uint32_t* words) {
-  atomic_add(words, 1);
+  atomic_store(words + 1 + blockIdx.x, 1);
   const std::uint64_t from = now_nanoseconds();
-  while (atomic_load(words + 1) == 0 && now_nanoseconds() - from < 30'000'000'000) __nanosleep(1000);
+  while (atomic_load(words) == 0 && now_nanoseconds() - from < 30'000'000'000) __nanosleep(1000);
 }
 
 constexpr Device kGpu{DeviceKind::cuda, 0};
 
 }  // namespace
 
-SmHolder::SmHolder(int num_sms) : stream_(kGpu), words_(2 * sizeof(std::uint32_t)) {
-  if (num_sms == 0) return;
+SmHolder::SmHolder(int num_sms) : stream_(kGpu), words_(static_cast<std::size_t>(1 + num_sms) * sizeof(std::uint32_t)) {
   auto* const words = reinterpret_cast<std::uint32_t*>(words_.data());
+  std::fill_n(words, 1 + num_sms, 0u);
+  if (num_sms == 0) return;
   launch_sm90("test", hold,
               {.grid = dim3(static_cast<unsigned>(num_sms)), .block = dim3(32), .shared_bytes = std::size_t{224} << 10},
               stream_, words);
   const Deadline deadline = Deadline::after(std::chrono::seconds(20));
-  while (atomic_load(words) != static_cast<std::uint32_t>(num_sms)) {
-    if (deadline.passed()) throw Timeout("test: the blocks that hold SMs did not start");
+  for (int block = 0; block < num_sms;) {
+    block += atomic_load(words + 1 + block) != 0 ? 1 : 0;
+    if (deadline.passed())
+      throw_error<Timeout>("test: block {} of the {} that hold SMs has not started", block, num_sms);
     std::this_thread::yield();
   }
 }
 
 SmHolder::~SmHolder() {
-  atomic_store(reinterpret_cast<std::uint32_t*>(words_.data()) + 1, 1);
+  atomic_store(reinterpret_cast<std::uint32_t*>(words_.data()), 1);
   try {
     stream_.synchronize();
   } catch (...) {  // the test has its own errors to report

@@ -17,7 +17,7 @@ class SmHolder {
 
  private:
   Stream stream_;
-  PinnedBuffer words_;  // how many have started; whether they may end
+  PinnedBuffer words_;  // whether the blocks may end; of each, whether it has started
 };
 
 }  // namespace heddle

@@ -145,7 +145,10 @@ TEST_P(LlamaHeadsKernels, AreTheFastOnes) {
     step(model, followers, counts);
     std::vector<std::string> kernels;
     if constexpr (kHaveCuda)
-      kernels = recorded_kernels(model.executor().stream(), [&] { model.enqueue_last_step(arena); });
+      kernels = recorded_kernels(model.executor().stream(), [&] {
+        arena.reset();
+        model.enqueue_last_step(arena);
+      });
     EXPECT_THAT(kernels, Not(IsEmpty()));
     for (const char* simple : {"attention_simple", "linear_plain", "rope_elements", "append_elements"})
       EXPECT_THAT(kernels, Each(Not(names(simple))));

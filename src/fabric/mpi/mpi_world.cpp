@@ -166,9 +166,6 @@ void MpiWorld::open_own_heap() {
 
 void MpiWorld::clear(std::size_t offset, std::size_t bytes) {
   std::memset(heap_ + offset, 0, bytes);
-  if (window_ == MPI_WIN_NULL) return;
-  const std::lock_guard lock(mutex_);
-  MPI_Win_sync(window_);
 }
 
 MpiWorld::~MpiWorld() {

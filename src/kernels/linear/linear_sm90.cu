@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/alignment.h"
 #include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "base/error.h"
@@ -57,10 +58,14 @@ __global__ void round_bias(const float* bias, YType* rounded, std::int64_t count
   if (i < count) store_rounded(rounded + i, bias[i]);
 }
 
-// What cuBLASLt adds to its float32 sums has to be of y's dtype.
+// What cuBLASLt adds to its float32 sums has to be of y's dtype. Of operands whose rows it cannot load 16 bytes at a time it
+// was seen to round the sums before it adds the bias.
 bool adds_bias_exactly(const LinearParams& params) {
-  return params.weight.bias == nullptr || params.y.dtype == DType::float32 ||
-         params.weight.bias_dtype == params.y.dtype;
+  if (params.weight.bias == nullptr || params.y.dtype == DType::float32) return true;
+  const std::int64_t elements = 16 / static_cast<std::int64_t>(size_of(params.weight.dtype));
+  return params.weight.bias_dtype == params.y.dtype && is_aligned(params.x.data) && is_aligned(params.y.data) &&
+         params.weight.in_features % elements == 0 && params.weight.out_features % elements == 0 &&
+         params.x.row_stride % elements == 0 && params.y.row_stride % elements == 0;
 }
 
 // The bias in y's dtype, which holds it: where that is narrower, the copy takes the front of the workspace.
