@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -12,15 +13,17 @@
 namespace heddle {
 
 // "rank 0 waited for rank 2 past the deadline of 10.0 s: all-reduce: expected 7, observed 6"; of a wait inside one
-// GPU's kernel (rank -1) the kernel and the block that waited.
-inline std::string what_gave_up(const WaitRecord& record, std::uint64_t limit_nanoseconds) {
+// GPU's kernel (rank -1) the kernel and the block that waited. `more` follows after "; " where there is any, such as
+// what is known of the rank that did not come.
+inline std::string what_gave_up(const WaitRecord& record, std::uint64_t limit_nanoseconds, std::string_view more = {}) {
   if (atomic_load(&record.state) != WaitRecord::complete) return "a wait passed its deadline";  // and still reports
   const double seconds = static_cast<double>(limit_nanoseconds) * 1e-9;
   if (record.rank < 0)
     return fmt::format("kernel {}: block {} waited past the deadline of {:.1f} s: expected {}, observed {}",
                        record.tag.view(), record.from, seconds, record.expected, record.observed);
-  return fmt::format("rank {} waited for rank {} past the deadline of {:.1f} s: {}: expected {}, observed {}",
-                     record.rank, record.from, seconds, record.tag.view(), record.expected, record.observed);
+  return fmt::format("rank {} waited for rank {} past the deadline of {:.1f} s: {}: expected {}, observed {}{}{}",
+                     record.rank, record.from, seconds, record.tag.view(), record.expected, record.observed,
+                     more.empty() ? "" : "; ", more);
 }
 
 class WaitWatch {

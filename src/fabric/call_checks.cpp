@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "base/alignment.h"
 #include "base/error.h"
 
 namespace heddle {
@@ -20,9 +21,18 @@ std::size_t require_symmetric(const Fabric& fabric, const void* place, std::size
 }
 
 std::size_t require_flag(const Fabric& fabric, const std::uint64_t* flag, std::string_view operation) {
-  require(reinterpret_cast<std::uintptr_t>(flag) % sizeof(*flag) == 0, "{}: the flag at {} is not aligned to {} bytes",
-          operation, static_cast<const void*>(flag), sizeof(*flag));
+  require(is_aligned(flag, sizeof(*flag)), "{}: the flag at {} is not aligned to {} bytes", operation,
+          static_cast<const void*>(flag), sizeof(*flag));
   return require_symmetric(fabric, flag, sizeof(*flag), operation);
+}
+
+void require_semaphore(const Fabric& fabric, const Semaphore* semaphore, std::string_view operation) {
+  require_flag(fabric, &semaphore->arrived, operation);
+  require_flag(fabric, &semaphore->taken, operation);
+}
+
+void require_local(const void* place, std::size_t bytes, std::string_view operation) {
+  require(place != nullptr || bytes == 0, "{}: {} bytes at a null address", operation, bytes);
 }
 
 void require_equal_allocations(std::span<const std::uint64_t> asked) {

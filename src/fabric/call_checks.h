@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "device/semaphore.h"
 #include "fabric/fabric.h"
 
 namespace heddle {
@@ -19,6 +20,12 @@ std::size_t require_symmetric(const Fabric& fabric, const void* place, std::size
 
 // As require_symmetric, of an aligned flag.
 std::size_t require_flag(const Fabric& fabric, const std::uint64_t* flag, std::string_view operation);
+
+// As require_flag, of both counts.
+void require_semaphore(const Fabric& fabric, const Semaphore* semaphore, std::string_view operation);
+
+// That the own memory of a put or get is not null where it has bytes.
+void require_local(const void* place, std::size_t bytes, std::string_view operation);
 
 // That all ranks ask `allocate` for the same; by rank.
 void require_equal_allocations(std::span<const std::uint64_t> asked);

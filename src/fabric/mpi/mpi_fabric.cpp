@@ -49,11 +49,6 @@ class MpiFabric final : public Fabric, public MessageExchange {
   }
 
  private:
-  void check(const Stream& stream, int peer, std::string_view operation) const;
-  // The offset of a place in the own heap.
-  std::size_t offset_of(const void* place, std::size_t bytes, std::string_view operation) const;
-  std::size_t offset_of_flag(const std::uint64_t* flag, std::string_view operation) const;
-
   SymmetricHeap heap_;
   MpiWorld world_;
   Peers peers_;  // of the whole world, with shared heaps
@@ -74,18 +69,6 @@ Peers MpiFabric::peers(std::span<const int> team) const {
   return peers_.of(team);
 }
 
-void MpiFabric::check(const Stream& stream, int peer, std::string_view operation) const {
-  require_stream_and_peer(*this, stream, peer, operation);
-}
-
-std::size_t MpiFabric::offset_of(const void* place, std::size_t bytes, std::string_view operation) const {
-  return require_symmetric(*this, place, bytes, operation);
-}
-
-std::size_t MpiFabric::offset_of_flag(const std::uint64_t* flag, std::string_view operation) const {
-  return require_flag(*this, flag, operation);
-}
-
 SymmetricSpan MpiFabric::allocate(std::size_t size_bytes) {
   require_equal_allocations(world_.exchange(size_bytes, "allocate"));
   const auto [offset, used_before] = heap_.allocate(size_bytes);
@@ -101,52 +84,52 @@ void MpiFabric::release(const SymmetricSpan& span) {
 }
 
 void MpiFabric::put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
-  check(stream, peer, "put");
-  require(source != nullptr || bytes == 0, "put: {} bytes from a null source", bytes);
-  const std::size_t offset = offset_of(destination, bytes, "put");
+  require_stream_and_peer(*this, stream, peer, "put");
+  require_local(source, bytes, "put");
+  const std::size_t offset = require_symmetric(*this, destination, bytes, "put");
   stream.enqueue([=, this](ThreadPool&) { world_.put(peer, offset, source, bytes); });
 }
 
 void MpiFabric::get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
-  check(stream, peer, "get");
-  require(destination != nullptr || bytes == 0, "get: {} bytes to a null destination", bytes);
-  const std::size_t offset = offset_of(source, bytes, "get");
+  require_stream_and_peer(*this, stream, peer, "get");
+  require_local(destination, bytes, "get");
+  const std::size_t offset = require_symmetric(*this, source, bytes, "get");
   stream.enqueue([=, this](ThreadPool&) { world_.get(peer, destination, offset, bytes); });
 }
 
 void MpiFabric::signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
-  check(stream, peer, "signal");
-  const std::size_t offset = offset_of_flag(flag, "signal");
+  require_stream_and_peer(*this, stream, peer, "signal");
+  const std::size_t offset = require_flag(*this, flag, "signal");
   stream.enqueue([=, this](ThreadPool&) { world_.signal(peer, offset, value, SignalKind::set); });
 }
 
 void MpiFabric::signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
-  check(stream, peer, "signal_add");
-  const std::size_t offset = offset_of_flag(flag, "signal_add");
+  require_stream_and_peer(*this, stream, peer, "signal_add");
+  const std::size_t offset = require_flag(*this, flag, "signal_add");
   stream.enqueue([=, this](ThreadPool&) { world_.signal(peer, offset, value, SignalKind::add); });
 }
 
 void MpiFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {
-  check(stream, from, "wait");
-  const std::size_t offset = offset_of_flag(flag, "wait");
+  require_stream_and_peer(*this, stream, from, "wait");
+  const std::size_t offset = require_flag(*this, flag, "wait");
   stream.enqueue([=, this](ThreadPool&) { world_.wait(from, offset, target, tag); });
 }
 
 void MpiFabric::fence(Stream& stream) {
-  check(stream, rank(), "fence");
+  require_stream_and_peer(*this, stream, rank(), "fence");
   stream.enqueue([this](ThreadPool&) { world_.fence(); });
 }
 
 void MpiFabric::barrier(Stream& stream, std::span<const int> team) {
-  check(stream, rank(), "barrier");
+  require_stream_and_peer(*this, stream, rank(), "barrier");
   require_team(team, size(), rank(), "barrier");
   stream.enqueue([this, ranks = Ranks(team.begin(), team.end())](ThreadPool&) { world_.barrier(ranks); });
 }
 
 void MpiFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) {
-  check(stream, from, "wait_next");
-  const std::size_t offset = offset_of_flag(&semaphore->arrived, "wait_next");
-  offset_of_flag(&semaphore->taken, "wait_next");
+  require_stream_and_peer(*this, stream, from, "wait_next");
+  require_semaphore(*this, semaphore, "wait_next");
+  const std::size_t offset = require_flag(*this, &semaphore->arrived, "wait_next");
   stream.enqueue([=, this](ThreadPool&) {
     world_.wait(from, offset, semaphore->taken + 1, tag);
     ++semaphore->taken;
@@ -154,6 +137,7 @@ void MpiFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag ta
 }
 
 void MpiFabric::synchronize(Stream& stream) {
+  require_stream_and_peer(*this, stream, rank(), "synchronize");
   stream.synchronize();
   world_.throw_if_in_trouble();
 }

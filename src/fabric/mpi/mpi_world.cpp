@@ -15,11 +15,11 @@
 #include "base/printable.h"
 #include "device/atomics.h"
 #include "device/spin.h"
+#include "device/wait_watch.h"
 #include "fabric/mpi/mpi_library.h"
 #include "fabric/patience.h"
 #include "fabric/shm/heap_file.h"
 #include "fabric/symmetric_heap.h"
-#include "fabric/wait_error.h"
 #include "machine/cpu.h"
 
 namespace heddle {
@@ -165,6 +165,7 @@ void MpiWorld::open_own_heap() {
 }
 
 void MpiWorld::clear(std::size_t offset, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);  // under which messages of others write here
   std::memset(heap_ + offset, 0, bytes);
 }
 
@@ -218,9 +219,9 @@ void MpiWorld::put_record_into_words() {
   for (int i = 0; i < 500 && !watch_.in_trouble() && !(complete() && record.rank == rank()); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (watch_.in_trouble()) return;
-  watch_.declare(Beat::timeout, complete()
-                                    ? describe(record, wait_limit().nanoseconds, watch_.what_is_known_of(record.from))
-                                    : "another rank has given up, and did not say why");
+  watch_.declare(Beat::timeout,
+                 complete() ? what_gave_up(record, wait_limit().nanoseconds, watch_.what_is_known_of(record.from))
+                            : "another rank has given up, and did not say why");
 }
 
 // Between those who wait in memory, and look at the record alone, and what is said by messages.
@@ -287,8 +288,13 @@ void MpiWorld::await(int from, Tag tag, std::uint64_t target, FunctionRef<std::u
       watch_.say_waiting(from, tag);
     }
     if (looks > kLooksBeforeClock && watch_.now() - start > limit) {
-      WaitRecord record{.rank = rank(), .from = from, .expected = target, .observed = observed, .tag = tag};
-      watch_.declare(Beat::timeout, describe(record, limit, watch_.what_is_known_of(from)));
+      const WaitRecord record{.state = WaitRecord::complete,
+                              .rank = rank(),
+                              .from = from,
+                              .expected = target,
+                              .observed = observed,
+                              .tag = tag};
+      watch_.declare(Beat::timeout, what_gave_up(record, limit, watch_.what_is_known_of(from)));
       watch_.throw_trouble();
     }
     if (looks < looks_before_yield_ / kLooksOfCall) continue;

@@ -7,6 +7,7 @@
 
 #include "base/deadline.h"
 #include "device/atomics.h"
+#include "fabric/symmetric_heap.h"
 
 namespace heddle {
 
@@ -24,8 +25,8 @@ HostExchange::HostExchange(Fabric& host)
 }
 
 std::size_t HostExchange::heap_bytes(int world_size) {
-  constexpr std::size_t kAlignment = 256;  // what `allocate` rounds to
-  return static_cast<std::size_t>(world_size) * (2 * kMostBytes + 2 * sizeof(std::uint64_t)) + 3 * kAlignment;
+  return static_cast<std::size_t>(world_size) * (2 * kMostBytes + 2 * sizeof(std::uint64_t)) +
+         3 * SymmetricHeap::kAlignment;
 }
 
 std::byte* HostExchange::slot(std::uint64_t epoch, int from) const {

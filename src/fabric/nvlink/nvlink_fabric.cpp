@@ -8,13 +8,13 @@
 #include "base/checked.h"
 #include "base/cuda_call.h"
 #include "base/log.h"
+#include "fabric/call_checks.h"
 #include "fabric/nvlink/closing.h"
 #include "fabric/nvlink/gpu_name.h"
 #include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/nvlink/nvlink_kernels.h"
 #include "fabric/nvlink/transfer_path.h"
 #include "fabric/nvlink/within_deadline.h"
-#include "fabric/wait_error.h"
 
 namespace heddle {
 namespace {
@@ -40,16 +40,6 @@ int current_device(int device) {
                          count);
   check_cuda(cudaSetDevice(device), "cudaSetDevice");
   return device;
-}
-
-void copy_record(WaitRecord& to, const WaitRecord& from) {
-  if (atomic_compare_exchange(&to.state, WaitRecord::empty, WaitRecord::being_written) != WaitRecord::empty) return;
-  to.rank = from.rank;
-  to.from = from.from;
-  to.expected = from.expected;
-  to.observed = from.observed;
-  to.tag = from.tag;
-  atomic_store(&to.state, WaitRecord::complete);
 }
 
 bool is(const WaitRecord& record, WaitRecord::State state) {
@@ -228,7 +218,7 @@ void NvlinkFabric::wait_until_idle(std::chrono::nanoseconds limit) const {
 
 void NvlinkFabric::abandon() {
   share_failure();
-  copy_record(**record_, {.rank = rank(), .from = rank(), .tag = "ended"});  // ends this rank's kernels
+  report(**record_, {rank(), rank(), "ended"}, 0, 0);  // ends this rank's kernels
   exchange_.abandon();
 }
 
@@ -251,20 +241,12 @@ bool NvlinkFabric::has(Capability capability) const {
 }
 
 SymmetricSpan NvlinkFabric::allocate(std::size_t size_bytes) {
-  const std::vector<std::size_t> asked = exchange_.gather(exchange_.world(), size_bytes, "allocate");
-  for (int peer = 0; peer < size(); ++peer)
-    require(asked[static_cast<std::size_t>(peer)] == asked[0],
-            "allocate: rank {} asks for {} bytes, rank 0 for {}; every rank must ask for the same", peer,
-            asked[static_cast<std::size_t>(peer)], asked[0]);
+  require_equal_allocations(exchange_.gather(exchange_.world(), std::uint64_t{size_bytes}, "allocate"));
   const auto [offset, used_before] = allocated_.allocate(size_bytes);
   std::byte* const data = heap() + offset;
   if (size_bytes == 0) return {data, 0};
   if (used_before != 0) clear(data, used_before);  // by now every rank has released it
-  const std::vector<std::size_t> offsets = exchange_.gather(exchange_.world(), offset, "allocate");
-  for (int peer = 0; peer < size(); ++peer)
-    require(offsets[static_cast<std::size_t>(peer)] == offsets[0],
-            "allocate: rank {} would get the offset {}, rank 0 {}; every rank must release the same, in the same order",
-            peer, offsets[static_cast<std::size_t>(peer)], offsets[0]);
+  require_equal_offsets(exchange_.gather(exchange_.world(), std::uint64_t{offset}, "allocate"));
   return {data, size_bytes};
 }
 
@@ -291,16 +273,16 @@ Peers NvlinkFabric::peers(std::span<const int> team) const {
 }
 
 void NvlinkFabric::put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
-  check(stream, "put");
+  require_stream_and_peer(*this, stream, peer, "put");
   std::byte* there = at(peer, destination, bytes, "put");
-  require(source != nullptr || bytes == 0, "put: {} bytes from a null source", bytes);
+  require_local(source, bytes, "put");
   copy(stream, there, source, bytes);
 }
 
 void NvlinkFabric::get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
-  check(stream, "get");
+  require_stream_and_peer(*this, stream, peer, "get");
   const std::byte* there = at(peer, source, bytes, "get");
-  require(destination != nullptr || bytes == 0, "get: {} bytes to a null destination", bytes);
+  require_local(destination, bytes, "get");
   copy(stream, destination, there, bytes);
 }
 
@@ -321,7 +303,7 @@ void NvlinkFabric::copy(Stream& stream, void* destination, const void* source, s
 }
 
 void NvlinkFabric::signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
-  check(stream, "signal");
+  require_stream_and_peer(*this, stream, peer, "signal");
   reject_capture(stream, "signal");
   std::uint64_t* there = flag_at(peer, flag, "signal");
   const CurrentDevice current(device_);
@@ -329,38 +311,35 @@ void NvlinkFabric::signal(Stream& stream, int peer, std::uint64_t* flag, std::ui
 }
 
 void NvlinkFabric::signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
-  check(stream, "signal_add");
+  require_stream_and_peer(*this, stream, peer, "signal_add");
   std::uint64_t* there = flag_at(peer, flag, "signal_add");
   const CurrentDevice current(device_);
   nvlink::launch_signal(stream.native(), there, value, nvlink::SignalKind::add);
 }
 
 void NvlinkFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {
-  check(stream, "wait");
+  require_stream_and_peer(*this, stream, from, "wait");
   reject_capture(stream, "wait");
-  require(from >= 0 && from < size(), "wait: rank {} is not in a world of {}", from, size());
-  const std::uint64_t* here = flag_at(rank(), const_cast<std::uint64_t*>(flag), "wait");
+  require_flag(*this, flag, "wait");
   const CurrentDevice current(device_);
-  nvlink::launch_wait(stream.native(), waits(), {rank(), from, tag}, here, target);
+  nvlink::launch_wait(stream.native(), waits(), {rank(), from, tag}, flag, target);
 }
 
 void NvlinkFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) {
-  check(stream, "wait_next");
-  require(from >= 0 && from < size(), "wait_next: rank {} is not in a world of {}", from, size());
-  flag_at(rank(), &semaphore->arrived, "wait_next");
-  flag_at(rank(), &semaphore->taken, "wait_next");
+  require_stream_and_peer(*this, stream, from, "wait_next");
+  require_semaphore(*this, semaphore, "wait_next");
   const CurrentDevice current(device_);
   nvlink::launch_wait_next(stream.native(), waits(), {rank(), from, tag}, semaphore);
 }
 
 void NvlinkFabric::fence(Stream& stream) {
-  check(stream, "fence");
+  require_stream_and_peer(*this, stream, rank(), "fence");
   const CurrentDevice current(device_);
   nvlink::launch_fence(stream.native());
 }
 
 void NvlinkFabric::barrier(Stream& stream, std::span<const int> team) {
-  check(stream, "barrier");
+  require_stream_and_peer(*this, stream, rank(), "barrier");
   nvlink::BarrierBody body{};
   body.peers = peers(team);
   const auto number = static_cast<std::size_t>(teams_.number_of(team));
@@ -372,7 +351,7 @@ void NvlinkFabric::barrier(Stream& stream, std::span<const int> team) {
 }
 
 void NvlinkFabric::synchronize(Stream& stream) {
-  check(stream, "synchronize");
+  require_stream_and_peer(*this, stream, rank(), "synchronize");
   drain(stream);
   if (!failed()) return;
   share_failure();
@@ -412,8 +391,11 @@ void NvlinkFabric::drain(Stream& stream) {
 // both write at once, what is lost is some words of the error.
 void NvlinkFabric::share_failure() {
   WaitRecord& shared = exchange_.shared_record();
-  if (is(**record_, WaitRecord::complete)) copy_record(shared, **record_);
-  if (is(shared, WaitRecord::complete)) copy_record(**record_, shared);
+  const auto pass_on = [](const WaitRecord& from, WaitRecord& to) {
+    if (is(from, WaitRecord::complete)) report(to, {from.rank, from.from, from.tag}, from.expected, from.observed);
+  };
+  pass_on(**record_, shared);
+  pass_on(shared, **record_);
 }
 
 void NvlinkFabric::end_vendor_operations() {
@@ -445,17 +427,12 @@ void NvlinkFabric::remove(Abortable* operations) {
 }
 
 std::byte* NvlinkFabric::at(int peer, const void* place, std::size_t bytes, std::string_view operation) const {
-  require(peer >= 0 && peer < size(), "{}: rank {} is not in a world of {}", operation, peer, size());
-  const std::optional<std::size_t> offset = offset_of(place, bytes);
-  require(offset.has_value(), "{}: {} bytes at {} are not in what rank {} has allocated of the symmetric heap",
-          operation, bytes, place, rank());
-  return memory_->heaps()[static_cast<std::size_t>(peer)] + *offset;
+  return memory_->heaps()[static_cast<std::size_t>(peer)] + require_symmetric(*this, place, bytes, operation);
 }
 
 std::uint64_t* NvlinkFabric::flag_at(int peer, const std::uint64_t* flag, std::string_view operation) const {
-  require(reinterpret_cast<std::uintptr_t>(flag) % sizeof(*flag) == 0, "{}: the flag at {} is not aligned to {} bytes",
-          operation, static_cast<const void*>(flag), sizeof(*flag));
-  return reinterpret_cast<std::uint64_t*>(at(peer, flag, sizeof(*flag), operation));
+  return reinterpret_cast<std::uint64_t*>(memory_->heaps()[static_cast<std::size_t>(peer)] +
+                                          require_flag(*this, flag, operation));
 }
 
 WaitLimit NvlinkFabric::waits() const {
@@ -469,11 +446,6 @@ void NvlinkFabric::reject_capture(const Stream& stream, std::string_view operati
           "{}: a graph that is captured here would repeat the same value on each replay; use {}_next, which counts on "
           "the device",
           operation, operation);
-}
-
-void NvlinkFabric::check(const Stream& stream, std::string_view operation) const {
-  require(stream.device() == device(), "{}: rank {} takes streams of {}, not of {}", operation, rank(),
-          name_of(device()), name_of(stream.device()));
 }
 
 }  // namespace heddle

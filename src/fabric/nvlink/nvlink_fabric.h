@@ -85,10 +85,9 @@ class NvlinkFabric final : public Fabric {
   void leave();                                                // after a failure: ends what is under way
 
   std::byte* heap() const { return memory_->heaps()[static_cast<std::size_t>(rank())]; }
-  // `place`, an own address of the heap, as `peer`'s. Throws InvalidArgument when the bytes are not all in the heap.
+  // `place`, an address in this rank's heap, as `peer`'s. Throws InvalidArgument when the bytes are not all in the heap.
   std::byte* at(int peer, const void* place, std::size_t bytes, std::string_view operation) const;
   std::uint64_t* flag_at(int peer, const std::uint64_t* flag, std::string_view operation) const;
-  void check(const Stream& stream, std::string_view operation) const;
   void reject_capture(const Stream& stream, std::string_view operation) const;
   WaitLimit waits() const;
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes);

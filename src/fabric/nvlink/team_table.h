@@ -5,6 +5,7 @@
 #include <span>
 
 #include "fabric/fabric.h"
+#include "fabric/symmetric_heap.h"
 #include "fabric/team_entries.h"
 
 namespace heddle {
@@ -20,7 +21,7 @@ class TeamTable {
   // 0 .. kMostTeams - 1; of the set of these ranks, in whatever order. Throws Failure when there are no more.
   int number_of(std::span<const int> team);
 
-  static constexpr std::size_t kHeapBytes = kMostTeams * sizeof(TeamEntry) + 256;
+  static constexpr std::size_t kHeapBytes = kMostTeams * sizeof(TeamEntry) + SymmetricHeap::kAlignment;
 
  private:
   TeamEntry* entries_;  // as this rank reaches rank 0's

@@ -8,10 +8,10 @@
 
 #include "base/error.h"
 #include "device/one_sided.h"
+#include "device/wait_watch.h"
 #include "fabric/call_checks.h"
 #include "fabric/mapped_memory.h"
 #include "fabric/patience.h"
-#include "fabric/wait_error.h"
 
 namespace heddle {
 namespace {
@@ -85,49 +85,49 @@ Peers ShmFabric::peers(std::span<const int> team) const {
 }
 
 void ShmFabric::put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
-  check(stream, peer, "put");
-  check_symmetric(destination, bytes, "put");
-  require(source != nullptr || bytes == 0, "put: {} bytes from a null source", bytes);
+  require_stream_and_peer(*this, stream, peer, "put");
+  require_symmetric(*this, destination, bytes, "put");
+  require_local(source, bytes, "put");
   stream.enqueue([there = peers_.at(peer, static_cast<std::byte*>(destination)), source, bytes](ThreadPool&) {
     copy_mapped(there, source, bytes);
   });
 }
 
 void ShmFabric::get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
-  check(stream, peer, "get");
-  check_symmetric(source, bytes, "get");
-  require(destination != nullptr || bytes == 0, "get: {} bytes to a null destination", bytes);
+  require_stream_and_peer(*this, stream, peer, "get");
+  require_symmetric(*this, source, bytes, "get");
+  require_local(destination, bytes, "get");
   stream.enqueue([there = peers_.at(peer, static_cast<const std::byte*>(source)), destination, bytes](ThreadPool&) {
     copy_mapped(destination, there, bytes);
   });
 }
 
 void ShmFabric::signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
-  check(stream, peer, "signal");
-  check_flag(flag, "signal");
+  require_stream_and_peer(*this, stream, peer, "signal");
+  require_flag(*this, flag, "signal");
   stream.enqueue([this, peer, flag, value](ThreadPool&) { heddle::signal(kThread, peers_, peer, flag, value); });
 }
 
 void ShmFabric::signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
-  check(stream, peer, "signal_add");
-  check_flag(flag, "signal_add");
+  require_stream_and_peer(*this, stream, peer, "signal_add");
+  require_flag(*this, flag, "signal_add");
   stream.enqueue([this, peer, flag, value](ThreadPool&) { heddle::signal_add(kThread, peers_, peer, flag, value); });
 }
 
 void ShmFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {
-  check(stream, from, "wait");
-  check_flag(flag, "wait");
+  require_stream_and_peer(*this, stream, from, "wait");
+  require_flag(*this, flag, "wait");
   stream.enqueue([this, from, flag, target, tag](ThreadPool&) { await(from, flag, target, tag); });
 }
 
 void ShmFabric::fence(Stream& stream) {
-  check(stream, rank_, "fence");
+  require_stream_and_peer(*this, stream, rank_, "fence");
   // A stream's tasks run on one thread, as a fence asks of what it orders.
   stream.enqueue([](ThreadPool&) { fence_mapped(); });
 }
 
 void ShmFabric::barrier(Stream& stream, std::span<const int> team) {
-  check(stream, rank_, "barrier");
+  require_stream_and_peer(*this, stream, rank_, "barrier");
   require_team(team, size(), rank_, "barrier");
   const int number = number_of(world_->control(), team);
   stream.enqueue(
@@ -139,9 +139,8 @@ void ShmFabric::barrier(Stream& stream, std::span<const int> team) {
 }
 
 void ShmFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) {
-  check(stream, from, "wait_next");
-  check_flag(&semaphore->arrived, "wait_next");
-  check_flag(&semaphore->taken, "wait_next");
+  require_stream_and_peer(*this, stream, from, "wait_next");
+  require_semaphore(*this, semaphore, "wait_next");
   stream.enqueue([this, from, semaphore, tag](ThreadPool&) {
     await(from, &semaphore->arrived, semaphore->taken + 1, tag);
     ++semaphore->taken;
@@ -149,7 +148,7 @@ void ShmFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag ta
 }
 
 void ShmFabric::synchronize(Stream& stream) {
-  check(stream, rank_, "synchronize");
+  require_stream_and_peer(*this, stream, rank_, "synchronize");
   stream.synchronize();
   if (in_trouble(world_->control())) give_up();
 }
@@ -169,7 +168,7 @@ void ShmFabric::give_up() const {
   // its writer is at it or dead: that is what the words of declare_trouble() or their absence are for.)
   if (atomic_load(&record.state) == WaitRecord::complete && atomic_load(&control.trouble.state) == Trouble::none)
     declare_trouble(control, Trouble::timeout, record.rank, record.from,
-                    describe(record, peers_.waits.nanoseconds, who_is_late(record.rank, record.from)));
+                    what_gave_up(record, peers_.waits.nanoseconds, who_is_late(record.rank, record.from)));
   throw_trouble(control);
 }
 
@@ -205,18 +204,6 @@ std::string ShmFabric::who_is_late(int rank, int from) const {
     break;
   }
   return late;
-}
-
-void ShmFabric::check(const Stream& stream, int peer, std::string_view operation) const {
-  require_stream_and_peer(*this, stream, peer, operation);
-}
-
-void ShmFabric::check_symmetric(const void* place, std::size_t bytes, std::string_view operation) const {
-  static_cast<void>(require_symmetric(*this, place, bytes, operation));
-}
-
-void ShmFabric::check_flag(const std::uint64_t* flag, std::string_view operation) const {
-  static_cast<void>(require_flag(*this, flag, operation));
 }
 
 }  // namespace heddle

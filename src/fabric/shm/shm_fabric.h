@@ -58,10 +58,6 @@ class ShmFabric final : public Fabric {
   // What is known of those who keep `rank` waiting for `from`.
   std::string who_is_late(int rank, int from) const;
 
-  void check(const Stream& stream, int peer, std::string_view operation) const;
-  void check_symmetric(const void* place, std::size_t bytes, std::string_view operation) const;
-  void check_flag(const std::uint64_t* flag, std::string_view operation) const;
-
   std::shared_ptr<ShmWorld> world_;
   int rank_;
   SymmetricHeap heap_;
