@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/alignment.h"
 #include "base/host_device.h"
 #include "device/atomics.h"
 
@@ -29,6 +30,7 @@ struct alignas(16) Packet {
   std::uint64_t words[2];
 };
 inline constexpr std::size_t kPacketBytes = sizeof(Packet);
+static_assert(kPacketBytes == kVectorBytes, "an aligned packet is loaded and stored at once");
 
 constexpr std::size_t packets_of(std::size_t bytes) {
   return (bytes + kPacketBytes - 1) / kPacketBytes;
@@ -89,16 +91,12 @@ HEDDLE_HOST_DEVICE Packet unescaped(const Packet& arrived, unsigned code) {
   return {{(code & 1) != 0 ? kEmpty : arrived.words[0], (code & 2) != 0 ? kEmpty : arrived.words[1]}};
 }
 
-HEDDLE_HOST_DEVICE bool is_packet_aligned(const void* place) {
-  return reinterpret_cast<std::uintptr_t>(place) % kPacketBytes == 0;
-}
-
 // Packet `index` of `bytes` bytes at `source`, of any alignment; what lies past the end is 0.
 HEDDLE_HOST_DEVICE Packet load_packet(const std::byte* source, std::size_t index, std::size_t bytes) {
   const std::size_t first = index * kPacketBytes;
   Packet packet{};
 #ifdef __CUDA_ARCH__
-  if (first + kPacketBytes <= bytes && is_packet_aligned(source)) {
+  if (first + kPacketBytes <= bytes && is_aligned(source)) {
     const ulonglong2 words = *reinterpret_cast<const ulonglong2*>(source + first);
     return {{words.x, words.y}};
   }
@@ -119,7 +117,7 @@ HEDDLE_HOST_DEVICE void store_packet(std::byte* destination, std::size_t index, 
                                      const Packet& packet) {
   const std::size_t first = index * kPacketBytes;
 #ifdef __CUDA_ARCH__
-  if (first + kPacketBytes <= bytes && is_packet_aligned(destination)) {
+  if (first + kPacketBytes <= bytes && is_aligned(destination)) {
     *reinterpret_cast<ulonglong2*>(destination + first) = make_ulonglong2(packet.words[0], packet.words[1]);
     return;
   }

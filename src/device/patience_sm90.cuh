@@ -32,8 +32,7 @@ class Patience {
   __device__ bool is_over(const KernelWaits& waits, std::uint64_t expected, std::uint64_t observed) {
     const std::uint32_t waited = ticks_waited();
     if (waited < kTicksAlone) return false;
-    if (waits.limit.record != nullptr && atomic_load<Order::relaxed>(&waits.limit.record->state) != WaitRecord::empty)
-      return true;
+    if (another_gave_up(waits.limit)) return true;
     return is_past(waited, waits.limit.nanoseconds, waits, expected, observed);
   }
 

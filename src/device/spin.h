@@ -1,4 +1,12 @@
 // Waiting for a flag, with a deadline, on the host and in kernels.
+//
+// Three waits have loops of their own, because each does something else between two looks. They share the clock, the
+// record and its text (report, what_gave_up):
+//   - patience_sm90.cuh: waits inside one kernel, for an mbarrier or any other test. They keep one register, look at the
+//     record only after milliseconds, and trap where there is none;
+//   - MpiWorld::await: the rank that waits also serves the messages of others, and measures time by a clock that stands
+//     still while its process is stopped;
+//   - becomes() (fabric/team_entries.h): for a state that a rank is about to write, without a record.
 #pragma once
 
 #include <chrono>
@@ -45,6 +53,11 @@ HEDDLE_HOST_DEVICE void report(WaitRecord& record, const WaitReason& reason, std
   atomic_store(&record.state, WaitRecord::complete);
 }
 
+// Whether some wait that reports where this one does has given up.
+HEDDLE_HOST_DEVICE bool another_gave_up(const WaitLimit& limit) {
+  return limit.record != nullptr && atomic_load<Order::relaxed>(&limit.record->state) != WaitRecord::empty;
+}
+
 // One thread's wait until `done(value)` of what it loads from `place` (acquire). False when the limit has passed, which
 // it then reports, or when somebody else has given up. `expected` is for the report.
 template <class Done>
@@ -64,7 +77,7 @@ template <class Done>
     const std::uint64_t observed = atomic_load(place);
     if (done(observed)) return true;
     if (looks % kLooksBetween != 0) continue;
-    if (limit.record != nullptr && atomic_load<Order::relaxed>(&limit.record->state) != WaitRecord::empty) return false;
+    if (another_gave_up(limit)) return false;
     const std::uint64_t now = now_nanoseconds();
     if (last != 0) waited += now - last < kLongestGap ? now - last : kLongestGap;
     last = now;
