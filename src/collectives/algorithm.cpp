@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "collectives/workspace.h"
+#include "collectives/collective_memory.h"
 #include "machine/collective_cost.h"
 #include "machine/tuned_store.h"
 

@@ -13,9 +13,9 @@ struct LowLatencyAllGather {
   std::size_t bytes;       // of a piece, > 0
 
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    const Epoch epoch = begin_epoch(group, workspace);
-    const ByteSlots slots = byte_slots(workspace, epoch);
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
+    const Epoch epoch = begin_epoch(group, memory);
+    const ByteSlots slots = byte_slots(memory, epoch);
     const std::size_t packets = packets_of(bytes);
     const auto own = [&](std::size_t i) { return load_packet(input, i, bytes); };
     const auto keep = [&](std::size_t i, int p, const Packet& packet) {
@@ -23,7 +23,7 @@ struct LowLatencyAllGather {
     };
 
     push_to_all(group, peers, slots, packets, own);
-    clear_and_count(group, workspace, epoch, static_cast<std::size_t>(peers.size) * packets);
+    clear_and_count(group, memory, epoch, static_cast<std::size_t>(peers.size) * packets);
     static_cast<void>(receive_in_rank_order<kAtOnce>(
         group, peers, "all-gather", slots, packets, [&](int) { return packets; }, own, keep));
   }
@@ -37,14 +37,14 @@ struct DirectAllGather {
   bool symmetric;     // output lies in symmetric memory
 
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    BlockBarrier barrier(group, peers, workspace, "all-gather");
-    const std::size_t slot = workspace.piece_bytes, round = symmetric ? bytes : slot;
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
+    auto barrier = barrier_of(group, peers, memory, "all-gather");
+    const std::size_t slot = memory.piece_bytes, round = symmetric ? bytes : slot;
     const auto rank = static_cast<std::size_t>(peers.rank);
     for (std::size_t begin = 0; begin < bytes; begin += round) {
       const std::size_t size = bytes - begin < round ? bytes - begin : round;
       std::byte* const here = output + rank * bytes + begin;
-      std::byte* const there = symmetric ? here : workspace.staging + rank * slot;
+      std::byte* const there = symmetric ? here : memory.staging + rank * slot;
       if (!barrier()) break;  // everybody's memory is free
       const auto destination = [&](int step) {
         return step == peers.size - 1 ? here : peers.at(AllToAll{peers.size}.at(peers.rank, step + 1).to, there);
@@ -55,7 +55,7 @@ struct DirectAllGather {
       for (int p = 0; p < peers.size; ++p)
         if (p != peers.rank)
           copy_here(group, output + static_cast<std::size_t>(p) * bytes + begin,
-                    workspace.staging + static_cast<std::size_t>(p) * slot, size);
+                    memory.staging + static_cast<std::size_t>(p) * slot, size);
     }
   }
 };

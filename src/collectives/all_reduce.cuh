@@ -14,14 +14,14 @@ struct OneShotAllReduce {
   std::size_t bytes;  // > 0
 
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    const Epoch epoch = begin_epoch(group, workspace);
-    const FloatSlots slots = float_slots(workspace, epoch);
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
+    const Epoch epoch = begin_epoch(group, memory);
+    const FloatSlots slots = float_slots(memory, epoch);
     const std::size_t packets = packets_of(bytes);
     const auto own = [&](std::size_t i) { return load_packet(input, i, bytes); };
 
     push_to_all(group, peers, slots, packets, own);
-    clear_and_count(group, workspace, epoch, static_cast<std::size_t>(peers.size) * packets);
+    clear_and_count(group, memory, epoch, static_cast<std::size_t>(peers.size) * packets);
     PacketSum<T> sum;
     const auto add = [&](std::size_t i, int p, const Packet& packet) {
       if (p == 0)
@@ -45,10 +45,10 @@ struct TwoPhaseAllReduce {
   EvenPieces pieces;  // of more than 16 (N - 1) bytes
 
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    const Epoch epoch = begin_epoch(group, workspace);
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
+    const Epoch epoch = begin_epoch(group, memory);
     const std::size_t bytes = pieces.bytes, stride = pieces.most_packets();
-    const FloatSlots shares = float_slots(workspace, epoch);
+    const FloatSlots shares = float_slots(memory, epoch);
     const FloatSlots sums = shares + static_cast<std::size_t>(peers.size) * stride;
     const FloatSlots my_sums = sums + static_cast<std::size_t>(peers.rank) * stride;
     const std::size_t mine = pieces.first_packet_of(peers.rank), my_packets = pieces.packets(peers.rank);
@@ -57,7 +57,7 @@ struct TwoPhaseAllReduce {
     push_to_each<kAtOnce>(group, peers, shares, stride, packets, [&](int peer, std::size_t i) {
       return load_packet(input, pieces.first_packet_of(peer) + i, bytes);
     });
-    clear_and_count(group, workspace, epoch, 2 * static_cast<std::size_t>(peers.size) * stride);
+    clear_and_count(group, memory, epoch, 2 * static_cast<std::size_t>(peers.size) * stride);
     PacketSum<T> sum;
     const auto add_and_pass_on = [&](std::size_t i, int p, const Packet& packet) {
       if (p == 0)
@@ -91,26 +91,26 @@ struct DirectAllReduce {
   bool symmetric;  // input and output both lie in symmetric memory, aligned to 16 bytes
 
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    BlockBarrier barrier(group, peers, workspace, "all-reduce");
-    const std::size_t round = symmetric ? bytes : workspace.staging_bytes;
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
+    auto barrier = barrier_of(group, peers, memory, "all-reduce");
+    const std::size_t round = symmetric ? bytes : memory.staging_bytes;
     for (std::size_t begin = 0; begin < bytes; begin += round)
-      if (!one_round(group, peers, workspace, barrier, begin, bytes - begin < round ? bytes - begin : round)) break;
+      if (!one_round(group, peers, memory, barrier, begin, bytes - begin < round ? bytes - begin : round)) break;
   }
 
   // Bytes [begin, begin + size) of the whole.
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE bool one_round(const G& group, const P& peers, const Workspace& workspace,
+  HEDDLE_HOST_DEVICE bool one_round(const G& group, const P& peers, const CollectiveMemory& memory,
                                     BlockBarrier<G, P>& barrier, std::size_t begin, std::size_t size) const {
     const EvenPieces pieces{size, peers.size};
     const std::size_t mine = pieces.begin(peers.rank);
-    const std::byte* const shares = symmetric ? input + begin : workspace.staging;
-    std::byte* const sums = symmetric ? output + begin : workspace.staging;
+    const std::byte* const shares = symmetric ? input + begin : memory.staging;
+    std::byte* const sums = symmetric ? output + begin : memory.staging;
 
     if (!symmetric)
       for (int p = 0; p < peers.size; ++p)
         if (p != peers.rank)
-          copy_here(group, workspace.staging + pieces.begin(p), input + begin + pieces.begin(p), pieces.size(p));
+          copy_here(group, memory.staging + pieces.begin(p), input + begin + pieces.begin(p), pieces.size(p));
     if (!barrier()) return false;
     const auto share = [&](int p) { return p == peers.rank ? input + begin + mine : peers.at(p, shares + mine); };
     const auto sum = [&](int step) {  // the own one last, which is the first step of the next reader
@@ -122,7 +122,7 @@ struct DirectAllReduce {
     if (!symmetric)
       for (int p = 0; p < peers.size; ++p)
         if (p != peers.rank)
-          copy_here(group, output + begin + pieces.begin(p), workspace.staging + pieces.begin(p), pieces.size(p));
+          copy_here(group, output + begin + pieces.begin(p), memory.staging + pieces.begin(p), pieces.size(p));
     return true;
   }
 };

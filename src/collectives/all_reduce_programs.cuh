@@ -24,7 +24,7 @@ void with_all_reduce(const Communicator& communicator, const AllReduceParams& pa
         run(TwoPhaseAllReduce<T, kAtOnce>{input, output, {bytes, communicator.size()}});
       else if (choice.algorithm == Algorithm::pipelined)
         run(PipelinedAllReduce<T, kAtOnce>{
-            input, output, {bytes, communicator.size(), blocks, communicator.workspace().slots_bytes}});
+            input, output, {bytes, communicator.size(), blocks, communicator.collective_memory().slots_bytes}});
       else
         run(DirectAllReduce<T, kAtOnce>{input, output, bytes, params.memory == Memory::symmetric});
     });

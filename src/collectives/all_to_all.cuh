@@ -13,9 +13,9 @@ struct LowLatencyAllToAll {
   std::size_t bytes;       // of a piece, > 0
 
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    const Epoch epoch = begin_epoch(group, workspace);
-    const ByteSlots slots = byte_slots(workspace, epoch);
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
+    const Epoch epoch = begin_epoch(group, memory);
+    const ByteSlots slots = byte_slots(memory, epoch);
     const std::size_t packets = packets_of(bytes);
     const auto all = [&](int) { return packets; };
     const auto piece = [&](int peer, std::size_t i) {
@@ -26,7 +26,7 @@ struct LowLatencyAllToAll {
     };
 
     push_to_each<kAtOnce>(group, peers, slots, packets, all, piece);
-    clear_and_count(group, workspace, epoch, static_cast<std::size_t>(peers.size) * packets);
+    clear_and_count(group, memory, epoch, static_cast<std::size_t>(peers.size) * packets);
     static_cast<void>(receive_in_rank_order<kAtOnce>(
         group, peers, "all-to-all", slots, packets, all, [&](std::size_t i) { return piece(peers.rank, i); }, keep));
   }
@@ -40,13 +40,13 @@ struct DirectAllToAll {
   bool symmetric;     // output lies in symmetric memory
 
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    BlockBarrier barrier(group, peers, workspace, "all-to-all");
-    const std::size_t slot = workspace.piece_bytes, round = symmetric ? bytes : slot;
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
+    auto barrier = barrier_of(group, peers, memory, "all-to-all");
+    const std::size_t slot = memory.piece_bytes, round = symmetric ? bytes : slot;
     const auto rank = static_cast<std::size_t>(peers.rank);
     for (std::size_t begin = 0; begin < bytes; begin += round) {
       const std::size_t size = bytes - begin < round ? bytes - begin : round;
-      std::byte* const there = symmetric ? output + rank * bytes + begin : workspace.staging + rank * slot;
+      std::byte* const there = symmetric ? output + rank * bytes + begin : memory.staging + rank * slot;
       if (!barrier()) break;  // everybody's memory is free
       for (int step = 1; step < peers.size; ++step) {
         const int peer = AllToAll{peers.size}.at(peers.rank, step).to;
@@ -58,7 +58,7 @@ struct DirectAllToAll {
       for (int p = 0; p < peers.size; ++p)
         if (p != peers.rank)
           copy_here(group, output + static_cast<std::size_t>(p) * bytes + begin,
-                    workspace.staging + static_cast<std::size_t>(p) * slot, size);
+                    memory.staging + static_cast<std::size_t>(p) * slot, size);
     }
   }
 };

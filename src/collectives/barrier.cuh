@@ -7,8 +7,8 @@ namespace heddle {
 
 struct FlagBarrier {
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    BlockBarrier barrier(group, peers, workspace, "barrier");
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
+    auto barrier = barrier_of(group, peers, memory, "barrier");
     static_cast<void>(barrier());
   }
 };

@@ -14,10 +14,10 @@ struct LowLatencyBroadcast {
   int root;
 
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    const Epoch epoch = begin_epoch(group, workspace);
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
+    const Epoch epoch = begin_epoch(group, memory);
     const std::size_t packets = packets_of(bytes);
-    const ByteSlots data = byte_slots(workspace, epoch), tokens = data + packets;
+    const ByteSlots data = byte_slots(memory, epoch), tokens = data + packets;
     const auto own = [&](std::size_t i) { return load_packet(input, i, bytes); };
 
     if (peers.rank == root)
@@ -28,7 +28,7 @@ struct LowLatencyBroadcast {
         if (output != input) store_packet(output, i, bytes, packet);
       }
     push_to_all(group, peers, tokens, 1, [](std::size_t) { return Packet{}; });
-    clear_and_count(group, workspace, epoch, packets + static_cast<std::size_t>(peers.size));
+    clear_and_count(group, memory, epoch, packets + static_cast<std::size_t>(peers.size));
     bool come = receive_in_rank_order<1>(
         group, peers, "broadcast", tokens, 1, [](int) { return std::size_t{1}; }, [](std::size_t) { return Packet{}; },
         [](std::size_t, int, const Packet&) {});
@@ -52,12 +52,12 @@ struct DirectBroadcast {
   bool symmetric;  // output lies in symmetric memory
 
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    BlockBarrier barrier(group, peers, workspace, "broadcast");
-    const std::size_t round = symmetric ? bytes : workspace.staging_bytes;
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
+    auto barrier = barrier_of(group, peers, memory, "broadcast");
+    const std::size_t round = symmetric ? bytes : memory.staging_bytes;
     for (std::size_t begin = 0; begin < bytes; begin += round) {
       const EvenPieces pieces{bytes - begin < round ? bytes - begin : round, peers.size};
-      std::byte* const place = symmetric ? output + begin : workspace.staging;
+      std::byte* const place = symmetric ? output + begin : memory.staging;
       if (!barrier()) break;  // everybody's memory is free
       if (peers.rank == root) scatter(group, peers, place, begin, pieces);
       if (!barrier()) break;

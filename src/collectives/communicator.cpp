@@ -51,7 +51,7 @@ bool shares_memory(const Fabric& fabric) {
 // What lies in the symmetric heap.
 struct HeapParts {
   std::byte* teams = nullptr;  // [rank][place], while they are compared
-  Workspace workspace;
+  CollectiveMemory memory;
   std::byte* put_staging = nullptr;
   std::uint64_t* put_flags = nullptr;
   CallSignature* calls = nullptr;
@@ -63,33 +63,33 @@ template <class Allocate>
 HeapParts heap_parts(const CommunicatorOptions& options, std::size_t world, DeviceKind device, bool peer_addresses,
                      Allocate allocate) {
   HeapParts parts{.teams = allocate(world * world * sizeof(int))};
-  Workspace& workspace = parts.workspace;
+  CollectiveMemory& memory = parts.memory;
   const auto flags_of = [&](std::size_t count) {
     return reinterpret_cast<std::uint64_t*>(allocate(count * sizeof(std::uint64_t)));
   };
   if (peer_addresses) {
-    workspace.buffer_bytes =
+    memory.buffer_bytes =
         std::max(world * options.low_latency_bytes, 2 * (options.two_phase_bytes + world * kPacketBytes));
-    workspace.inbox = allocate(kInboxBuffers * workspace.buffer_bytes);
-    workspace.codes = reinterpret_cast<std::uint8_t*>(allocate(kInboxBuffers * packets_of(workspace.buffer_bytes)));
-    workspace.flags = flags_of(kMaxBlocks * world);
-    workspace.blocks = reinterpret_cast<BlockState*>(allocate(kMaxBlocks * sizeof(BlockState)));
-    workspace.slots_bytes = options.pipeline_bytes;
-    workspace.slots = allocate(workspace.slots_bytes);
-    workspace.shares_come = flags_of(kMaxBlocks * world);
-    workspace.sums_come = flags_of(kMaxBlocks * world);
+    memory.inbox = allocate(kInboxBuffers * memory.buffer_bytes);
+    memory.codes = reinterpret_cast<std::uint8_t*>(allocate(kInboxBuffers * packets_of(memory.buffer_bytes)));
+    memory.flags = flags_of(kMaxBlocks * world);
+    memory.blocks = reinterpret_cast<BlockState*>(allocate(kMaxBlocks * sizeof(BlockState)));
+    memory.slots_bytes = options.pipeline_bytes;
+    memory.slots = allocate(memory.slots_bytes);
+    memory.shares_come = flags_of(kMaxBlocks * world);
+    memory.sums_come = flags_of(kMaxBlocks * world);
     if (device == DeviceKind::cpu) {
-      workspace.root_slots = allocate(workspace.slots_bytes);
-      workspace.parts_come = flags_of(world);
-      workspace.parts_taken = flags_of(world);
-      workspace.root_parts = flags_of(world);
+      memory.root_slots = allocate(memory.slots_bytes);
+      memory.parts_come = flags_of(world);
+      memory.parts_taken = flags_of(world);
+      memory.root_parts = flags_of(world);
     }
   }
-  workspace.staging_bytes = std::max(options.staging_bytes, 2 * world * std::size_t{1} << 10);
-  if (peer_addresses) workspace.staging = allocate(workspace.staging_bytes);
+  memory.staging_bytes = std::max(options.staging_bytes, 2 * world * std::size_t{1} << 10);
+  if (peer_addresses) memory.staging = allocate(memory.staging_bytes);
   // Apart from the other: a rank that has ended a call by puts may put the next ones', but nobody promises that it then
   // leaves alone what the last call by another algorithm used.
-  if (device == DeviceKind::cpu) parts.put_staging = allocate(workspace.staging_bytes);
+  if (device == DeviceKind::cpu) parts.put_staging = allocate(memory.staging_bytes);
   parts.put_flags = flags_of(world);
   parts.calls = reinterpret_cast<CallSignature*>(allocate(2 * world * sizeof(CallSignature)));
   parts.call_flags = flags_of(world);
@@ -128,13 +128,13 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
   const auto lay_out = [&](const auto& allocate) {
     return heap_parts(options, world, fabric.device().kind, peer_addresses, allocate);
   };
-  memory_ = SymmetricMemory(fabric, bytes_of(lay_out));
-  const HeapParts parts = lay_out([next = memory_.data()](std::size_t bytes) mutable {
+  heap_memory_ = SymmetricMemory(fabric, bytes_of(lay_out));
+  const HeapParts parts = lay_out([next = heap_memory_.data()](std::size_t bytes) mutable {
     return std::exchange(next, next + round_up(bytes, SymmetricHeap::kAlignment));
   });
   compare_teams(parts.teams, stream);
-  workspace_ = parts.workspace;
-  workspace_.piece_bytes = workspace_.staging_bytes / team_.size() / kPacketBytes * kPacketBytes;
+  collective_memory_ = parts.memory;
+  collective_memory_.piece_bytes = collective_memory_.staging_bytes / team_.size() / kPacketBytes * kPacketBytes;
   put_staging_ = parts.put_staging;
   put_flags_ = parts.put_flags;
   calls_ = parts.calls;
@@ -157,8 +157,8 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
 
   // Nobody may push before every inbox is empty.
   if (peer_addresses) {
-    std::byte* const inbox = workspace_.inbox;
-    const std::size_t bytes = kInboxBuffers * workspace_.buffer_bytes;
+    std::byte* const inbox = collective_memory_.inbox;
+    const std::size_t bytes = kInboxBuffers * collective_memory_.buffer_bytes;
     if (fabric.device().kind == DeviceKind::cpu)
       stream.enqueue([inbox, bytes](ThreadPool&) { std::memset(inbox, 0xff, bytes); });
     else if constexpr (kHaveCuda)
@@ -184,7 +184,7 @@ VendorCollectives& Communicator::vendor() const {
 }
 
 std::size_t Communicator::put_slot_bytes() const {
-  return workspace_.staging_bytes / 2 / team_.size() / kPacketBytes * kPacketBytes;
+  return collective_memory_.staging_bytes / 2 / team_.size() / kPacketBytes * kPacketBytes;
 }
 
 std::byte* Communicator::put_slot(std::uint64_t sequence, int rank) const {
@@ -198,17 +198,17 @@ bool Communicator::is_possible(Collective collective, const Choice& choice, std:
       if (collective == Collective::barrier) return false;
       // A slot a rank. Of what is cut into pieces only the number of bytes is known here: one packet more for each.
       const std::size_t slots = collective == Collective::all_reduce ? n * packets : packets + n;
-      return bytes <= workspace_.buffer_bytes && slots * kPacketBytes <= workspace_.buffer_bytes;
+      return bytes <= collective_memory_.buffer_bytes && slots * kPacketBytes <= collective_memory_.buffer_bytes;
     }
     case Algorithm::two_phase:
-      return collective == Collective::all_reduce && packets >= n && bytes <= workspace_.buffer_bytes &&
-             2 * (packets + n) * kPacketBytes <= workspace_.buffer_bytes;
+      return collective == Collective::all_reduce && packets >= n && bytes <= collective_memory_.buffer_bytes &&
+             2 * (packets + n) * kPacketBytes <= collective_memory_.buffer_bytes;
     case Algorithm::pipelined:
       if (collective == Collective::all_reduce)
         return memory == Memory::symmetric &&
-               ChunkCut::chunk_bytes(workspace_.slots_bytes, blocks_of(choice), size()) > 0;
-      return collective == Collective::broadcast && PipelinedBroadcast::slot_bytes(workspace_) > 0 &&
-             workspace_.root_slots != nullptr;
+               ChunkCut::chunk_bytes(collective_memory_.slots_bytes, blocks_of(choice), size()) > 0;
+      return collective == Collective::broadcast && PipelinedBroadcast::slot_bytes(collective_memory_) > 0 &&
+             collective_memory_.root_slots != nullptr;
     case Algorithm::vendor:
       return vendor_ != nullptr && collective != Collective::barrier;
     case Algorithm::direct:
@@ -305,7 +305,7 @@ std::optional<CallSignature> Communicator::check(const Call& call, const Choice&
     try {
       static_cast<void>(call_check_->hear_all());  // what lasts too long is thrown by synchronize()
     } catch (const InvalidArgument&) {
-      ++workspace_.blocks->barriers_passed;  // others may have entered theirs
+      ++collective_memory_.blocks->barriers_passed;  // others may have entered theirs
       throw;
     }
   });

@@ -12,7 +12,7 @@
 #include "base/stream.h"
 #include "collectives/algorithm.h"
 #include "collectives/call_check.h"
-#include "collectives/workspace.h"
+#include "collectives/collective_memory.h"
 #include "fabric/fabric.h"
 #include "fabric/symmetric_memory.h"
 
@@ -103,7 +103,7 @@ class Communicator {
 
   // What the files beside this one work with.
   const Peers& peers() const { return peers_; }
-  const Workspace& workspace() const { return workspace_; }
+  const CollectiveMemory& collective_memory() const { return collective_memory_; }
   VendorCollectives& vendor() const;
   std::byte* put_slot(std::uint64_t sequence, int rank) const;  // where `rank`'s put number `sequence` lands
   std::size_t put_slot_bytes() const;
@@ -121,7 +121,7 @@ class Communicator {
   // As CommunicatorOptions::checked_calls says. What is returned is for run_on_cpu(): the call is compared there.
   std::optional<CallSignature> check(const Call& call, const Choice& choice, Stream& stream);
 
-  // Enqueues program(HostThread, peers, workspace): the CPU's way to run what kernels run. With a signature its waits
+  // Enqueues program(HostThread, peers, memory): the CPU's way to run what kernels run. With a signature its waits
   // compare the call first.
   template <class Program>
   void run_on_cpu(const Program& program, Stream& stream, const std::optional<CallSignature>& to_compare = {});
@@ -133,11 +133,11 @@ class Communicator {
   Choice instead_of(const Choice& choice, std::size_t bytes) const;
 
   Fabric* fabric_;
-  SymmetricMemory memory_;  // all that is said to be symmetric below
+  SymmetricMemory heap_memory_;  // all that is said to be symmetric below
   Ranks team_;
   int rank_;
   Peers peers_;  // where the fabric has peer addresses
-  Workspace workspace_;
+  CollectiveMemory collective_memory_;
   std::array<CutOffs, kNumCollectives> tables_;
   std::optional<Choice> forced_;
   std::unique_ptr<VendorCollectives> vendor_;

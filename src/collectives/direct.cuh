@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "collectives/low_latency.cuh"
+#include "device/block_barrier.cuh"
 #include "device/packet_sum.cuh"
 #include "device/pieces.cuh"
 
@@ -17,39 +18,13 @@ namespace heddle {
 template <Group G>
 inline constexpr bool kOneLane = std::is_same_v<G, HostThread>;
 
-// Barriers of one block with the same block of all ranks. What was written before, to any rank, is visible after.
+// The barrier of this block with the same block of all ranks.
 template <Group G, PeerAddressing P>
-class BlockBarrier {
- public:
-  HEDDLE_HOST_DEVICE BlockBarrier(const G& group, const P& peers, const Workspace& workspace, Tag tag)
-      : group_(group),
-        peers_(peers),
-        flags_(workspace.flags + static_cast<std::size_t>(group.block() * peers.size)),
-        state_(workspace.blocks[group.block()]),
-        passed_(state_.barriers_passed),
-        tag_(tag) {}
-
-  // Every lane must call it, and all get the same answer: false when a wait has given up.
-  [[nodiscard]] HEDDLE_HOST_DEVICE bool operator()() {
-    ++passed_;
-    group_.sync();  // every lane has read the count, and written what the others are to see
-    if (group_.lane() == 0) state_.barriers_passed = passed_;
-    for (int i = group_.lane(); i < peers_.size; i += group_.lanes())
-      if (i != peers_.rank) atomic_store<Order::release, Scope::system>(peers_.at(i, flags_ + peers_.rank), passed_);
-    bool come = true;
-    for (int i = group_.lane(); i < peers_.size; i += group_.lanes())
-      if (i != peers_.rank) come = come && spin_until(peers_.waits, why(peers_, i, tag_), flags_ + i, passed_);
-    return agree(group_, come);
-  }
-
- private:
-  const G& group_;
-  const P& peers_;
-  std::uint64_t* flags_;  // of this block, by rank
-  BlockState& state_;
-  std::uint64_t passed_;
-  Tag tag_;
-};
+HEDDLE_HOST_DEVICE BlockBarrier<G, P> barrier_of(const G& group, const P& peers, const CollectiveMemory& memory,
+                                                 Tag tag) {
+  return {group, peers, memory.flags + static_cast<std::size_t>(group.block() * peers.size),
+          memory.blocks[group.block()].barriers_passed, tag};
+}
 
 // Copies `bytes`, of any alignment, to the addresses destination(0 .. n - 1); the blocks of the rank share them.
 template <Group G, class Destination>

@@ -1,23 +1,10 @@
-// From run-time values to the parameters of templates.
+// From run-time values to the parameters of templates; with_element comes from base/dtype_switch.h.
 #pragma once
 
-#include "base/dtype.h"
+#include "base/dtype_switch.h"
 #include "collectives/communicator.h"
 
 namespace heddle {
-
-// f.operator()<T>() with the element type.
-template <class F>
-void with_element(DType dtype, const F& f) {
-  switch (dtype) {
-    case DType::float32:
-      return f.template operator()<float>();
-    case DType::bfloat16:
-      return f.template operator()<bfloat16>();
-    case DType::float16:
-      return f.template operator()<float16>();
-  }
-}
 
 // f.operator()<kAtOnce>(): from how many ranks a lane has packets under way at once. On the CPU it matters little.
 template <class F>

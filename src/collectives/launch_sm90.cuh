@@ -1,11 +1,9 @@
 // The one kernel of this room, and its launch.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include "base/cuda_call.h"
 #include "collectives/communicator.h"
 #include "device/group.h"
+#include "device/launch_sm90.cuh"
 
 namespace heddle {
 
@@ -23,33 +21,22 @@ requires(Program::kBlockThreads > 0) inline constexpr int kThreadsOf<Program> = 
 template <class Program>
 __global__ void __launch_bounds__(kThreadsOf<Program>, 1)
     run_collective(const __grid_constant__ Program program, const __grid_constant__ Peers peers,
-                   const __grid_constant__ Workspace workspace) {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  program(DeviceBlock{}, peers, workspace);
+                   const __grid_constant__ CollectiveMemory memory) {
+  let_later_kernels_start();
+  wait_for_earlier_kernels();
+  program(DeviceBlock{}, peers, memory);
 }
 
 // Blocks wait for the same block of the others, never for one of their own rank, so they need not all be resident.
 template <class Program>
 void launch(const Communicator& communicator, const Program& program, const Choice& choice, Stream& stream) {
-  const CurrentDevice current(stream.device().index);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(choice.blocks);
-  config.blockDim = static_cast<unsigned>(kThreadsOf<Program> == 512 ? choice.threads : kThreadsOf<Program>);
-  config.stream = static_cast<cudaStream_t>(stream.native());
-  config.attrs = &attribute;
-  // Where ranks share a GPU, a kernel that is there ahead of its time holds an SM that a peer's kernel may need.
-  config.numAttrs = communicator.fabric().device_share().ranks > 1 ? 0 : 1;
-  // As all kernels of a step have it (device/launch_sm90.cuh): where it differs, a multiprocessor drains in between.
-  cudaError_t error = cudaFuncSetAttribute(run_collective<Program>, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                           cudaSharedmemCarveoutMaxShared);
-  if (error == cudaSuccess)
-    error =
-        cudaLaunchKernelEx(&config, run_collective<Program>, program, communicator.peers(), communicator.workspace());
-  if (error != cudaSuccess) throw_cuda_error("cannot launch a collective", error);
+  const int threads = kThreadsOf<Program> == 512 ? choice.threads : kThreadsOf<Program>;
+  launch_sm90("collective", run_collective<Program>,
+              {.grid = dim3(static_cast<unsigned>(choice.blocks)),
+               .block = dim3(static_cast<unsigned>(threads)),
+               // Where ranks share a GPU, a kernel that starts early holds an SM that a peer's kernel may need.
+               .programmatic = communicator.fabric().device_share().ranks == 1},
+              stream, program, communicator.peers(), communicator.collective_memory());
 }
 
 }  // namespace heddle

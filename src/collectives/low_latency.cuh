@@ -15,7 +15,7 @@
 // is a fence for it (run_on_cpu.h).
 #pragma once
 
-#include "collectives/workspace.h"
+#include "collectives/collective_memory.h"
 #include "device/one_sided.h"
 #include "device/packet.cuh"
 #include "device/unrolled.cuh"
@@ -43,13 +43,13 @@ struct Epoch {
 };
 
 template <Group G>
-HEDDLE_HOST_DEVICE Epoch begin_epoch(const G& group, const Workspace& workspace) {
-  const BlockState& state = workspace.blocks[group.block()];
+HEDDLE_HOST_DEVICE Epoch begin_epoch(const G& group, const CollectiveMemory& memory) {
+  const BlockState& state = memory.blocks[group.block()];
   return {state.epoch, packets_of(state.used_bytes)};
 }
 
-HEDDLE_HOST_DEVICE Packet* inbox_of_epoch(const Workspace& workspace, std::uint64_t epoch) {
-  return reinterpret_cast<Packet*>(workspace.inbox + epoch % kInboxBuffers * workspace.buffer_bytes);
+HEDDLE_HOST_DEVICE Packet* inbox_of_epoch(const CollectiveMemory& memory, std::uint64_t epoch) {
+  return reinterpret_cast<Packet*>(memory.inbox + epoch % kInboxBuffers * memory.buffer_bytes);
 }
 
 // A place in the inboxes for floats that are summed: which NaN arrives is not said (packet.cuh).
@@ -105,25 +105,25 @@ struct ByteSlots {
   }
 };
 
-HEDDLE_HOST_DEVICE FloatSlots float_slots(const Workspace& workspace, const Epoch& epoch) {
-  return {inbox_of_epoch(workspace, epoch.number)};
+HEDDLE_HOST_DEVICE FloatSlots float_slots(const CollectiveMemory& memory, const Epoch& epoch) {
+  return {inbox_of_epoch(memory, epoch.number)};
 }
-HEDDLE_HOST_DEVICE ByteSlots byte_slots(const Workspace& workspace, const Epoch& epoch) {
-  return {inbox_of_epoch(workspace, epoch.number),
-          workspace.codes + epoch.number % kInboxBuffers * packets_of(workspace.buffer_bytes)};
+HEDDLE_HOST_DEVICE ByteSlots byte_slots(const CollectiveMemory& memory, const Epoch& epoch) {
+  return {inbox_of_epoch(memory, epoch.number),
+          memory.codes + epoch.number % kInboxBuffers * packets_of(memory.buffer_bytes)};
 }
 
 // Clears what the last epoch used, and moves the counters on: this call uses `used_packets` of its buffer. Every lane
 // calls it once in every epoch, best while packets are on their way.
 template <Group G>
-HEDDLE_HOST_DEVICE void clear_and_count(const G& group, const Workspace& workspace, const Epoch& epoch,
+HEDDLE_HOST_DEVICE void clear_and_count(const G& group, const CollectiveMemory& memory, const Epoch& epoch,
                                         std::size_t used_packets) {
-  Packet* const stale = inbox_of_epoch(workspace, epoch.number + 2);
+  Packet* const stale = inbox_of_epoch(memory, epoch.number + 2);
   for (std::size_t i = first_packet(group); i < epoch.stale_packets; i += packet_stride(group)) clear(stale + i);
   group.sync();  // every lane has read the counters
   const auto count = [&](int block) {
-    workspace.blocks[block].epoch = epoch.number + 1;
-    workspace.blocks[block].used_bytes = used_packets * kPacketBytes;
+    memory.blocks[block].epoch = epoch.number + 1;
+    memory.blocks[block].used_bytes = used_packets * kPacketBytes;
   };
   if (group.lane() == 0) count(group.block());
   // The next call may have more blocks than this one.

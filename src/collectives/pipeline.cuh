@@ -2,7 +2,7 @@
 // with a flag, through slots that are used again when the flag of what became of them has come back.
 #pragma once
 
-#include "collectives/workspace.h"
+#include "collectives/collective_memory.h"
 #include "device/group.h"
 #include "device/pieces.cuh"
 
@@ -67,21 +67,13 @@ class ChunkCut {
 };
 
 #ifdef __CUDACC__
-// Some warps of a block, as a Group that shares its work with nobody. sync() is joined by one warp more, which looks
-// after flags for them.
-class WarpsOfBlock {
- public:
-  __device__ WarpsOfBlock(int first_warp, int warps, int barrier)
-      : first_lane_(32 * first_warp), lanes_(32 * warps), barrier_(barrier) {}
+// Some warps of a block that share their work with no other block. One warp more, which looks after flags for them,
+// joins sync().
+struct WarpsOfBlock : DeviceWarps {
+  __device__ WarpsOfBlock(int first_warp, int warps, int barrier) : DeviceWarps(first_warp, warps, barrier, 1) {}
 
-  __device__ int lane() const { return static_cast<int>(threadIdx.x) - first_lane_; }
-  __device__ int lanes() const { return lanes_; }
   __device__ int block() const { return 0; }
   __device__ int blocks() const { return 1; }
-  __device__ void sync() const { asm volatile("bar.sync %0, %1;" ::"r"(barrier_), "r"(lanes_ + 32) : "memory"); }
-
- private:
-  int first_lane_, lanes_, barrier_;
 };
 static_assert(Group<WarpsOfBlock>);
 #endif

@@ -27,9 +27,9 @@ struct PipelinedAllReduce {
   static constexpr int kBlockThreads = 2 * 32 * (kWarps + 1);  // on a GPU
 
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    BlockState& state = workspace.blocks[group.block()];
-    const Call<P> call{*this, cut, peers, workspace, group.block(), state.chunks};
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
+    BlockState& state = memory.blocks[group.block()];
+    const Call<P> call{*this, cut, peers, memory, group.block(), state.chunks};
     if constexpr (kOneLane<G>)
       call.alone(group, state);
     else
@@ -41,13 +41,13 @@ struct PipelinedAllReduce {
     const PipelinedAllReduce& buffers;
     const ChunkCut& cut;
     const P& peers;
-    const Workspace& workspace;
+    const CollectiveMemory& memory;
     int block;
     std::uint64_t before;  // chunks of this block in all calls before
 
     // Flags count chunks: of `from` that have come, of `from` whose sums have come. Both lie here.
-    HEDDLE_HOST_DEVICE std::uint64_t* come(int from) const { return workspace.shares_come + block * peers.size + from; }
-    HEDDLE_HOST_DEVICE std::uint64_t* summed(int from) const { return workspace.sums_come + block * peers.size + from; }
+    HEDDLE_HOST_DEVICE std::uint64_t* come(int from) const { return memory.shares_come + block * peers.size + from; }
+    HEDDLE_HOST_DEVICE std::uint64_t* summed(int from) const { return memory.sums_come + block * peers.size + from; }
 
     HEDDLE_HOST_DEVICE void tell(int peer, std::uint64_t* flag, std::uint32_t chunks) const {
       atomic_store<Order::release, Scope::system>(peers.at(peer, flag), before + chunks);
@@ -58,7 +58,7 @@ struct PipelinedAllReduce {
 
     template <Group Lanes>
     HEDDLE_HOST_DEVICE void push(const Lanes& lanes, std::uint32_t c) const {
-      std::byte* const slot = workspace.slots + cut.slot(peers.rank, block, c);
+      std::byte* const slot = memory.slots + cut.slot(peers.rank, block, c);
       for (int step = 1; step < peers.size; ++step) {
         const int owner = AllToAll{peers.size}.at(peers.rank, step).to;
         copy_here(lanes, peers.at(owner, slot), buffers.input + cut.begin(owner, block, c), cut.size(owner, block, c));
@@ -69,7 +69,7 @@ struct PipelinedAllReduce {
     HEDDLE_HOST_DEVICE void add(const Lanes& lanes, std::uint32_t c) const {
       const std::size_t begin = cut.begin(peers.rank, block, c);
       const auto share = [&](int p) -> const std::byte* {
-        return p == peers.rank ? buffers.input + begin : workspace.slots + cut.slot(p, block, c);
+        return p == peers.rank ? buffers.input + begin : memory.slots + cut.slot(p, block, c);
       };
       const auto sum = [&](int step) {
         return step == peers.size - 1

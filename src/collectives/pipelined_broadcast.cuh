@@ -14,30 +14,30 @@ struct PipelinedBroadcast {
   int root;
 
   static constexpr std::size_t kSlots = 8;
-  HEDDLE_HOST_DEVICE static std::size_t slot_bytes(const Workspace& workspace) {
-    return workspace.slots_bytes / kSlots / kPacketBytes * kPacketBytes;
+  HEDDLE_HOST_DEVICE static std::size_t slot_bytes(const CollectiveMemory& memory) {
+    return memory.slots_bytes / kSlots / kPacketBytes * kPacketBytes;
   }
 
   // One block.
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
     static_assert(kOneLane<G>);
-    std::uint64_t& parts = workspace.root_parts[root];
-    const std::size_t most = slot_bytes(workspace);
+    std::uint64_t& parts = memory.root_parts[root];
+    const std::size_t most = slot_bytes(memory);
     for (std::size_t begin = 0; begin < bytes; begin += most, ++parts) {
       const std::size_t size = bytes - begin < most ? bytes - begin : most;
-      std::byte* const slot = workspace.root_slots + parts % kSlots * most;
+      std::byte* const slot = memory.root_slots + parts % kSlots * most;
       if (peers.rank == root) {
         for (int p = 0; p < peers.size; ++p)
-          if (p != root && parts >= kSlots && !wait(peers, p, workspace.parts_taken + p, parts - kSlots + 1)) return;
+          if (p != root && parts >= kSlots && !wait(peers, p, memory.parts_taken + p, parts - kSlots + 1)) return;
         copy_here(group, slot, input + begin, size);
         for (int step = 1; step < peers.size; ++step)
-          atomic_store(peers.at(AllToAll{peers.size}.at(root, step).to, workspace.parts_come + root), parts + 1);
+          atomic_store(peers.at(AllToAll{peers.size}.at(root, step).to, memory.parts_come + root), parts + 1);
         if (output != input) copy_here(group, output + begin, input + begin, size);
       } else {
-        if (!wait(peers, root, workspace.parts_come + root, parts + 1)) return;
+        if (!wait(peers, root, memory.parts_come + root, parts + 1)) return;
         copy_here(group, output + begin, peers.at(root, slot), size);
-        atomic_store(peers.at(root, workspace.parts_taken + peers.rank), parts + 1);
+        atomic_store(peers.at(root, memory.parts_taken + peers.rank), parts + 1);
       }
     }
   }

@@ -7,8 +7,10 @@
 #include <limits>
 #include <string_view>
 
+#include "base/alignment.h"
 #include "base/error.h"
 #include "collectives/communicator.h"
+#include "fabric/call_checks.h"
 
 namespace heddle {
 
@@ -63,14 +65,9 @@ inline BufferPlaces places_of(std::string_view who, const Communicator& communic
       *offset++ = 0;
       continue;
     }
-    const int rank = communicator.fabric().rank();
-    require(reinterpret_cast<std::uintptr_t>(buffer.data) % 16 == 0,
-            "{}: rank {}: symmetric memory must be aligned to 16 bytes, {} is not", who, rank, buffer.data);
-    const auto place = communicator.fabric().offset_of(buffer.data, buffer.bytes);
-    require(place.has_value(),
-            "{}: rank {}: {} bytes at {} are said to be symmetric, but are not in the symmetric heap", who, rank,
-            buffer.bytes, buffer.data);
-    *offset++ = *place;
+    require(is_aligned(buffer.data), "{}: rank {}: symmetric memory must be aligned to {} bytes, {} is not", who,
+            communicator.fabric().rank(), kVectorBytes, buffer.data);
+    *offset++ = require_symmetric(communicator.fabric(), buffer.data, buffer.bytes, who);
   }
   return places;
 }

@@ -13,16 +13,16 @@ struct LowLatencyReduceScatter {
   std::size_t bytes;       // of a piece, > 0
 
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    const Epoch epoch = begin_epoch(group, workspace);
-    const FloatSlots slots = float_slots(workspace, epoch);
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
+    const Epoch epoch = begin_epoch(group, memory);
+    const FloatSlots slots = float_slots(memory, epoch);
     const std::size_t packets = packets_of(bytes);
     const auto all = [&](int) { return packets; };
     const auto piece = [&](int p) { return input + static_cast<std::size_t>(p) * bytes; };
 
     push_to_each<kAtOnce>(group, peers, slots, packets, all,
                           [&](int peer, std::size_t i) { return load_packet(piece(peer), i, bytes); });
-    clear_and_count(group, workspace, epoch, static_cast<std::size_t>(peers.size) * packets);
+    clear_and_count(group, memory, epoch, static_cast<std::size_t>(peers.size) * packets);
     PacketSum<T> sum;
     const auto add = [&](std::size_t i, int p, const Packet& packet) {
       if (p == 0)
@@ -45,13 +45,13 @@ struct DirectReduceScatter {
   bool symmetric;     // input lies in symmetric memory, and it and the pieces are aligned to 16 bytes
 
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const Workspace& workspace) const {
-    BlockBarrier barrier(group, peers, workspace, "reduce-scatter");
-    const std::size_t slot = workspace.piece_bytes, round = symmetric ? bytes : slot;
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const CollectiveMemory& memory) const {
+    auto barrier = barrier_of(group, peers, memory, "reduce-scatter");
+    const std::size_t slot = memory.piece_bytes, round = symmetric ? bytes : slot;
     for (std::size_t begin = 0; begin < bytes; begin += round) {
       const std::size_t size = bytes - begin < round ? bytes - begin : round;
       const auto piece = [&](int p) { return input + static_cast<std::size_t>(p) * bytes + begin; };
-      const auto staged = [&](int p) { return workspace.staging + static_cast<std::size_t>(p) * slot; };
+      const auto staged = [&](int p) { return memory.staging + static_cast<std::size_t>(p) * slot; };
       if (!symmetric)
         for (int p = 0; p < peers.size; ++p)
           if (p != peers.rank) copy_here(group, staged(p), piece(p), size);

@@ -20,7 +20,7 @@
 #include "device/group.h"
 
 #ifdef __CUDACC__
-#include "base/cuda_call.h"
+#include "device/launch_sm90.cuh"
 #endif
 
 namespace heddle {
@@ -47,10 +47,12 @@ void enqueue_body(Stream& stream, const BodyShape& shape, const Body& body) {
     return;
   }
 #ifdef __CUDACC__
-  const CurrentDevice current(stream.device().index);
-  run_body<<<shape.blocks, shape.threads, 0, static_cast<cudaStream_t>(stream.native())>>>(body);
-  const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) throw_cuda_error("cannot launch a kernel", error);
+  // A body knows nothing of PDL, so it starts when the kernel ahead has ended.
+  launch_sm90("enqueue_body", run_body<Body>,
+              {.grid = dim3(static_cast<unsigned>(shape.blocks)),
+               .block = dim3(static_cast<unsigned>(shape.threads)),
+               .programmatic = false},
+              stream, body);
 #else
   static_cast<void>(shape);
   throw_error<InvalidArgument>("this body was compiled for the CPU alone; {} needs a file for the CUDA compiler",

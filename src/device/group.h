@@ -76,17 +76,18 @@ struct DeviceWarp {
 static_assert(VotingGroup<DeviceWarp>);
 
 // Some neighbouring warps of a one-dimensional block, by a named barrier that nobody else of the block uses: 1 to 15,
-// for 0 is __syncthreads. block() counts blocks of the grid: the same warps of each.
+// for 0 is __syncthreads. block() counts blocks of the grid: the same warps of each. `helpers` more warps of the block
+// join sync() and all(), though they are no lanes.
 class DeviceWarps {
  public:
-  __device__ DeviceWarps(int first_warp, int warps, int barrier)
-      : first_thread_(32 * first_warp), lanes_(32 * warps), barrier_(barrier) {}
+  __device__ DeviceWarps(int first_warp, int warps, int barrier, int helpers = 0)
+      : first_thread_(32 * first_warp), lanes_(32 * warps), threads_(32 * (warps + helpers)), barrier_(barrier) {}
 
   __device__ int lane() const { return static_cast<int>(threadIdx.x) - first_thread_; }
   __device__ int lanes() const { return lanes_; }
   __device__ int block() const { return static_cast<int>(blockIdx.x); }
   __device__ int blocks() const { return static_cast<int>(gridDim.x); }
-  __device__ void sync() const { asm volatile("bar.sync %0, %1;" ::"r"(barrier_), "r"(lanes_) : "memory"); }
+  __device__ void sync() const { asm volatile("bar.sync %0, %1;" ::"r"(barrier_), "r"(threads_) : "memory"); }
   __device__ bool all(bool vote) const {
     int every;
     asm volatile(
@@ -97,13 +98,13 @@ class DeviceWarps {
         "selp.s32 %0, 1, 0, all;\n\t"
         "}"
         : "=r"(every)
-        : "r"(barrier_), "r"(lanes_), "r"(vote ? 1 : 0)
+        : "r"(barrier_), "r"(threads_), "r"(vote ? 1 : 0)
         : "memory");
     return every != 0;
   }
 
  private:
-  int first_thread_, lanes_, barrier_;
+  int first_thread_, lanes_, threads_, barrier_;
 };
 static_assert(VotingGroup<DeviceWarps>);
 #endif

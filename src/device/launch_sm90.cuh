@@ -38,6 +38,7 @@ struct LaunchShape {
   dim3 block;
   std::size_t shared_bytes = 0;  // dynamic
   unsigned cluster = 1;          // blocks of a cluster, along x
+  bool programmatic = true;      // whether it may start before the kernel ahead has ended (PDL)
 };
 
 // Throws Failure that names `op` when CUDA refuses.
@@ -92,8 +93,8 @@ void launch_sm90(const char* op, void (*kernel)(Params...), const LaunchShape& s
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream.native());
-  config.attrs = attributes;
-  config.numAttrs = shape.cluster > 1 ? 2 : 1;
+  config.attrs = shape.programmatic ? attributes : attributes + 1;
+  config.numAttrs = (shape.programmatic ? 1 : 0) + (shape.cluster > 1 ? 1 : 0);
   prepare_kernel(op, reinterpret_cast<const void*>(kernel), stream.device());
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
   if (error != cudaSuccess)

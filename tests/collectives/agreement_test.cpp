@@ -109,7 +109,7 @@ TEST(Agreement, MemoryThatIsSaidToBeSymmetricIsLookedForInTheHeap) {
     EXPECT_THAT(message_of<InvalidArgument>([&] {
                   all_reduce(communicator, {own, own, 16, DType::float32, Memory::symmetric}, stream);
                 }),
-                HasSubstr("are not in the symmetric heap"));
+                HasSubstr("are not in what rank"));
     const SymmetricSpan span = communicator.fabric().allocate(2 * sizeof own);
     auto* const here = span.data + (communicator.rank() == 1 ? sizeof own : 0);
     EXPECT_THAT(difference_of(communicator, stream,
@@ -120,7 +120,7 @@ TEST(Agreement, MemoryThatIsSaidToBeSymmetricIsLookedForInTheHeap) {
     EXPECT_THAT(message_of<InvalidArgument>([&] {
                   all_reduce(communicator, {here, here, 1 << 24, DType::float32, Memory::symmetric}, stream);
                 }),
-                HasSubstr("are not in the symmetric heap"));
+                HasSubstr("are not in what rank"));
   });
 }
 

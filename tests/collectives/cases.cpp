@@ -11,10 +11,10 @@
 #include "collectives/all_reduce.h"
 #include "collectives/all_to_all.h"
 #include "collectives/broadcast.h"
+#include "collectives/collective_memory.h"
 #include "collectives/payload.h"
 #include "collectives/pipeline.cuh"
 #include "collectives/reduce_scatter.h"
-#include "collectives/workspace.h"
 
 namespace heddle {
 namespace {

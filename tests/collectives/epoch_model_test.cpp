@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "collectives/workspace.h"
+#include "collectives/collective_memory.h"
 
 namespace heddle {
 namespace {

@@ -60,7 +60,7 @@ class World {
       const auto r = static_cast<std::size_t>(rank);
       auto* next = reinterpret_cast<std::byte*>(heaps_[r].data());
       const auto take = [&](std::size_t bytes) { return std::exchange(next, next + bytes); };
-      Workspace w;
+      CollectiveMemory w;
       w.inbox = take(inbox);
       std::memset(w.inbox, 0xff, inbox);
       w.buffer_bytes = kBufferBytes;
@@ -70,8 +70,8 @@ class World {
       w.slots = take(kSlotsBytes);
       w.slots_bytes = kSlotsBytes;
       w.blocks = states_[r].data();
-      workspaces_.push_back(w);
-      memory_.push_back(take(kMemoryBytes));
+      memories_.push_back(w);
+      outputs_.push_back(take(kMemoryBytes));
       SlowPeers peers{{.rank = rank, .size = ranks, .waits = {&record_, 10'000'000'000}}};
       for (int p = 0; p < ranks; ++p)
         peers.heaps[p] = reinterpret_cast<std::byte*>(heaps_[static_cast<std::size_t>(p)].data());
@@ -79,11 +79,15 @@ class World {
     }
   }
 
+  const SlowPeers& peers(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  const CollectiveMemory& memory(int rank) const { return memories_[static_cast<std::size_t>(rank)]; }
+  std::byte* output(int rank) const { return outputs_[static_cast<std::size_t>(rank)]; }
+
   struct Block {
     HostThread group;
     const SlowPeers& peers;
-    const Workspace& workspace;
-    std::byte* memory;  // the rank's, symmetric
+    const CollectiveMemory& memory;
+    std::byte* output;  // the rank's, symmetric
     int epoch = 0;
     std::uint32_t shared = 1;  // random numbers, the same on every rank and block in an epoch
   };
@@ -98,7 +102,7 @@ class World {
       for (int b = 0; b < blocks_; ++b)
         threads.emplace_back([&, rank, b] {
           const auto r = static_cast<std::size_t>(rank);
-          Block block{{b, blocks_}, peers_[r], workspaces_[r], memory_[r]};
+          Block block{{b, blocks_}, peers_[r], memories_[r], outputs_[r]};
           std::uint32_t own = static_cast<std::uint32_t>(rank * 8 + b) * 7919u + 3;
           for (; block.epoch < epochs; ++block.epoch) {
             drawn(block.shared);
@@ -110,9 +114,9 @@ class World {
           }
         });
     threads.clear();
-    for (const Workspace& workspace : workspaces_)
+    for (const CollectiveMemory& memory : memories_)
       for (std::size_t i = 0; i < kInboxBuffers * packets_of(kBufferBytes); ++i)
-        EXPECT_EQ(workspace.codes[i], 0) << "of packet " << i << ": an escape was left behind";
+        EXPECT_EQ(memory.codes[i], 0) << "of packet " << i << ": an escape was left behind";
     EXPECT_EQ(record_.state, WaitRecord::empty) << "rank " << record_.rank << " gave up on rank " << record_.from;
   }
 
@@ -121,8 +125,8 @@ class World {
   WaitRecord record_;
   std::vector<std::vector<Packet>> heaps_;
   std::vector<std::vector<BlockState>> states_;
-  std::vector<Workspace> workspaces_;
-  std::vector<std::byte*> memory_;
+  std::vector<CollectiveMemory> memories_;
+  std::vector<std::byte*> outputs_;
   std::vector<SlowPeers> peers_;
 };
 
@@ -166,9 +170,9 @@ TEST(Litmus, PacketsOfBytesMatchTheirEpochWhateverTheyHold) {
           const auto* const from = reinterpret_cast<const std::byte*>(mine.data());
           auto* const to = reinterpret_cast<std::byte*>(out[r].data());
           if (all_to_all(block))
-            LowLatencyAllToAll<4>{from, to, count * 8}(block.group, block.peers, block.workspace);
+            LowLatencyAllToAll<4>{from, to, count * 8}(block.group, block.peers, block.memory);
           else
-            LowLatencyAllGather<4>{from, to, count * 8}(block.group, block.peers, block.workspace);
+            LowLatencyAllGather<4>{from, to, count * 8}(block.group, block.peers, block.memory);
         },
         [&](const World::Block& block) {
           const std::size_t count = words(block);
@@ -201,11 +205,11 @@ TEST(Litmus, PacketsOfSumsAndBroadcastsMatchTheirEpoch) {
           const auto* const from = reinterpret_cast<const std::byte*>(mine.data());
           auto* const to = reinterpret_cast<std::byte*>(out[static_cast<std::size_t>(block.peers.rank)].data());
           if (kind_of(block) == 0)
-            OneShotAllReduce<float, 4>{from, to, bytes}(block.group, block.peers, block.workspace);
+            OneShotAllReduce<float, 4>{from, to, bytes}(block.group, block.peers, block.memory);
           else if (kind_of(block) == 1)
-            TwoPhaseAllReduce<float, 4>{from, to, {bytes, shape.ranks}}(block.group, block.peers, block.workspace);
+            TwoPhaseAllReduce<float, 4>{from, to, {bytes, shape.ranks}}(block.group, block.peers, block.memory);
           else
-            LowLatencyBroadcast{from, to, bytes, block.epoch % shape.ranks}(block.group, block.peers, block.workspace);
+            LowLatencyBroadcast{from, to, bytes, block.epoch % shape.ranks}(block.group, block.peers, block.memory);
         },
         [&](const World::Block& block) {
           for (std::size_t i = 0; i < count_of(block); ++i) {
@@ -226,8 +230,8 @@ TEST(Litmus, WhatIsPutBeforeABlockBarrierIsThereAfterIt) {
     world.run(
         kEpochs / shape.ranks,
         [&](World::Block& block) {
-          BlockBarrier barrier(block.group, block.peers, block.workspace, "litmus");
-          auto* const words = reinterpret_cast<std::uint64_t*>(block.memory) + block.group.block() * shape.ranks;
+          auto barrier = barrier_of(block.group, block.peers, block.memory, "litmus");
+          auto* const words = reinterpret_cast<std::uint64_t*>(block.output) + block.group.block() * shape.ranks;
           for (int p = 0; p < shape.ranks; ++p)
             *block.peers.at(p, words + block.peers.rank) = word_of(block.epoch, block.peers.rank, 1);
           ASSERT_TRUE(barrier());
@@ -254,18 +258,42 @@ TEST(Litmus, ChunksOfAPipelinedAllReduceAreThereWhenTheirFlagsAre) {
           // Slots of a chunk of 64 bytes: small, so that they are used again within a call.
           const std::size_t slots = static_cast<std::size_t>(shape.ranks * shape.blocks) * ChunkCut::kFewestSlots * 64;
           PipelinedAllReduce<float, 4>{
-              reinterpret_cast<const std::byte*>(mine.data()), block.memory, {bytes, shape.ranks, shape.blocks, slots}}(
-              block.group, block.peers, block.workspace);
+              reinterpret_cast<const std::byte*>(mine.data()), block.output, {bytes, shape.ranks, shape.blocks, slots}}(
+              block.group, block.peers, block.memory);
         },
         [&](const World::Block& block) {
           for (std::size_t i = 0; i < count_of(block); ++i) {
             float want = 0;
             for (int p = 0; p < shape.ranks; ++p) want += value(block.epoch, p, i);
-            ASSERT_EQ(reinterpret_cast<const float*>(block.memory)[i], want)
+            ASSERT_EQ(reinterpret_cast<const float*>(block.output)[i], want)
                 << "epoch " << block.epoch << " rank " << block.peers.rank << " element " << i;
           }
         });
   }
+}
+
+// Rank 0 alone, whose peer has pushed everything and added nothing: it gives up its wait for the first sum, with all
+// slots of the peer filled and none used again.
+TEST(Litmus, APipelinedAllReduceReusesNoSlotWhoseShareIsNotAdded) {
+  constexpr std::size_t kChunk = 64, kChunks = 2 * ChunkCut::kFewestSlots;
+  World world(2, 1);
+  WaitRecord record;
+  SlowPeers peers = world.peers(0);
+  peers.waits = {&record, 1'000'000};
+  const CollectiveMemory& memory = world.memory(0);
+  const ChunkCut cut(2 * kChunks * kChunk, 2, 1, 2 * ChunkCut::kFewestSlots * kChunk);
+  ASSERT_EQ(cut.slots(), ChunkCut::kFewestSlots);
+  ASSERT_EQ(cut.chunks(0), kChunks);
+  memory.shares_come[1] = kChunks;
+  std::vector<std::byte> input(2 * kChunks * kChunk);
+  for (std::size_t c = 0; c < 2 * kChunks; ++c) std::memset(input.data() + c * kChunk, static_cast<int>(c), kChunk);
+
+  PipelinedAllReduce<float, 4>{input.data(), world.output(0), cut}(HostThread{}, peers, memory);
+
+  EXPECT_EQ(record.state, WaitRecord::complete);
+  EXPECT_EQ(record.from, 1);
+  for (std::uint32_t c = 0; c < cut.slots(); ++c)
+    EXPECT_EQ(peers.at(1, memory.slots)[cut.slot(0, 0, c)], static_cast<std::byte>(kChunks + c)) << "slot " << c;
 }
 
 }  // namespace
