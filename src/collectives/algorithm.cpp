@@ -35,9 +35,9 @@ constexpr std::size_t MiB(std::size_t n) {
   return n << 20;
 }
 
-// Polling words one by one drags a cache line to and fro while the other core still writes it (360 ns a packet on two
-// cores of an AMD Milan); two barriers and plain copies take 2 us together. So on the CPU the low-latency way is a twin
-// to test kernels by, and no more.
+// On the CPU, polling packets moves a cache line back and forth while the other core still writes it (360 ns per packet
+// on two cores of an AMD Milan), whereas two barriers and plain copies take 2 us. So low_latency on the CPU serves only
+// as the twin that tests the kernels.
 CutOffs cut_offs_on_shm(Collective collective) {
   return {{.choice = {collective == Collective::broadcast ? Algorithm::pipelined : Algorithm::direct}}};
 }
@@ -46,9 +46,8 @@ constexpr CutOff low_latency_to(std::size_t bytes, int blocks, int threads) {
   return {bytes, {Algorithm::low_latency, blocks, threads}};
 }
 
-// Measured between two H200s (bench/results/h200-nvlink-2-ranks-*.json): one packet a lane while the latency counts,
-// then as many lanes as fill the link both ways. NCCL is ahead where one rank sends all, or each something else to
-// each.
+// Measured on two H200s (bench/results/h200-nvlink-2-ranks-*.json): one packet per lane while latency dominates, then
+// as many lanes as fill the link in both directions. NCCL is faster for broadcast and all_to_all.
 CutOffs cut_offs_of_two_gpus(Collective collective) {
   const CutOff direct{.choice = {Algorithm::direct, 64}}, direct_to_32_mib{MiB(32), {Algorithm::direct, 64}},
       pipelined{.choice = {Algorithm::pipelined, kMaxBlocks}}, vendor{.choice = {Algorithm::vendor}};
@@ -79,8 +78,8 @@ CutOffs cut_offs_of_two_gpus(Collective collective) {
   return table;
 }
 
-// Measured between four H200s (bench/results/h200-nvlink-4-ranks-*.json), and taken for other numbers too. A lane again
-// has one packet for each peer while the latency counts; broadcast is NCCL's where only the link counts.
+// Measured on four H200s (bench/results/h200-nvlink-4-ranks-*.json), and used for other team sizes, too. One packet per
+// lane and peer while latency dominates; NCCL for broadcasts that are bound by bandwidth.
 CutOffs cut_offs_of_four_gpus(Collective collective) {
   const CutOff direct{.choice = {Algorithm::direct, 64}}, vendor{.choice = {Algorithm::vendor}};
   switch (collective) {

@@ -5,11 +5,11 @@
 
 namespace heddle {
 
-// Everybody pushes its piece to everybody. One trip.
+// Every rank pushes its piece to all others. One trip.
 template <int kAtOnce>
 struct LowLatencyAllGather {
-  const std::byte* input;  // one piece; may be the own one of output
-  std::byte* output;       // one piece a rank
+  const std::byte* input;  // one piece; may be this rank's piece of output
+  std::byte* output;       // one piece per rank
   std::size_t bytes;       // of a piece, > 0
 
   template <Group G, PeerAddressing P>
@@ -29,7 +29,7 @@ struct LowLatencyAllGather {
   }
 };
 
-// Each rank stores its piece at all.
+// Every rank stores its piece at all ranks.
 struct DirectAllGather {
   const std::byte* input;
   std::byte* output;
@@ -45,7 +45,7 @@ struct DirectAllGather {
       const std::size_t size = bytes - begin < round ? bytes - begin : round;
       std::byte* const here = output + rank * bytes + begin;
       std::byte* const there = symmetric ? here : memory.staging + rank * slot;
-      if (!barrier()) break;  // everybody's memory is free
+      if (!barrier()) break;  // all ranks may now be written
       const auto destination = [&](int step) {
         return step == peers.size - 1 ? here : peers.at(AllToAll{peers.size}.at(peers.rank, step + 1).to, there);
       };

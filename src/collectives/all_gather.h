@@ -1,4 +1,5 @@
-// The inputs of all ranks of a team, one after the other, on every rank. Moves bytes: every bit pattern arrives as it is.
+// output = the inputs of all ranks of a team, in rank order, on every rank. Copies bytes: every bit pattern arrives
+// unchanged.
 #pragma once
 
 #include "collectives/communicator.h"
@@ -7,13 +8,13 @@ namespace heddle {
 
 struct AllGatherParams {
   const void* input;  // [count]
-  void* output;       // [team size, count]; the own piece may be input, it must not overlap otherwise
-  std::size_t count;  // of a piece; the same on every rank; may be 0
+  void* output;       // [team size, count]; input may be this rank's piece of it, but must not overlap it otherwise
+  std::size_t count;  // elements of a piece; the same on every rank; may be 0
   DType dtype;
-  Memory memory = Memory::any;  // symmetric: output is
+  Memory memory = Memory::any;  // symmetric: output lies in the symmetric heap
 };
 
-// Enqueues. Throws as all_reduce.
+// Enqueues. Throws as all_reduce does.
 void all_gather(Communicator& communicator, const AllGatherParams& params, Stream& stream);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// The instance of an algorithm that a call of all_gather runs.
+// Selects the program that a call of all_gather runs.
 #pragma once
 
 #include "collectives/all_gather.cuh"
@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-// run(program), once.
+// Calls run(program) once.
 template <class Run>
 void with_all_gather(const Communicator& communicator, const AllGatherParams& params, const Choice& choice,
                      const Run& run) {

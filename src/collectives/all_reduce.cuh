@@ -1,12 +1,12 @@
-// The algorithms of all_reduce, each for a thread of the CPU and for the blocks of a kernel alike. All sum in float32
-// in rank order and round once, so they give the same bits.
+// The algorithms of all_reduce, for a CPU thread and for the blocks of a kernel alike. All sum in float32 in rank order
+// and round once, so they give the same bits.
 #pragma once
 
 #include "collectives/direct.cuh"
 
 namespace heddle {
 
-// Everybody pushes everything to everybody, and sums for itself. Sends (N-1) S bytes a rank, waits for one trip.
+// One-shot: every rank pushes its input to all others and sums. Each rank sends (N-1) S bytes; one trip.
 template <class T, int kAtOnce>
 struct OneShotAllReduce {
   const std::byte* input;
@@ -35,8 +35,8 @@ struct OneShotAllReduce {
   }
 };
 
-// Each rank owns a piece: it is pushed everybody's share of it, sums, and pushes the sum to all. Sends 2 (N-1)/N S
-// bytes a rank, waits for two trips. At least one packet a rank, so that every rank hears from every other
+// Two-shot: each rank owns a piece, receives all shares of it, sums, and pushes the sum to all. Each rank sends
+// 2 (N-1)/N S bytes; two trips. A piece has at least one packet, so that every rank hears from every other
 // (low_latency.cuh).
 template <class T, int kAtOnce>
 struct TwoPhaseAllReduce {
@@ -81,8 +81,8 @@ struct TwoPhaseAllReduce {
   }
 };
 
-// Each rank owns a piece, loads everybody's share of it, and stores the sum at all. Moves 2 (N-1)/N S bytes a rank, and
-// holds nothing twice where input and output are symmetric memory; else rounds go through the staging.
+// Each rank owns a piece, loads all ranks' shares of it, and stores the sum at all ranks: 2 (N-1)/N S bytes per rank.
+// Symmetric input and output need no copy; other memory is staged in rounds.
 template <class T, int kAtOnce>
 struct DirectAllReduce {
   const std::byte* input;
@@ -113,7 +113,7 @@ struct DirectAllReduce {
           copy_here(group, memory.staging + pieces.begin(p), input + begin + pieces.begin(p), pieces.size(p));
     if (!barrier()) return false;
     const auto share = [&](int p) { return p == peers.rank ? input + begin + mine : peers.at(p, shares + mine); };
-    const auto sum = [&](int step) {  // the own one last, which is the first step of the next reader
+    const auto sum = [&](int step) {  // this rank's own output last
       return step == peers.size - 1 ? output + begin + mine
                                     : peers.at(AllToAll{peers.size}.at(peers.rank, step + 1).to, sums + mine);
     };

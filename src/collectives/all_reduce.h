@@ -1,6 +1,6 @@
 // output = the sum of input over the ranks of a team, on every rank. Each element is summed in float32, in rank order,
-// and rounded once: the same bits on every rank, in every run and by every algorithm but NCCL's. (Which NaN it is,
-// where the sum is none, is the same on every rank.)
+// and rounded once: every rank, run and algorithm gives the same bits, except NCCL. A NaN has the same payload on every
+// rank.
 #pragma once
 
 #include "collectives/communicator.h"
@@ -12,11 +12,12 @@ struct AllReduceParams {
   void* output;       // [count]; may be input, must not overlap it otherwise
   std::size_t count;  // the same on every rank; may be 0
   DType dtype;
-  Memory memory = Memory::any;  // symmetric: both are
+  Memory memory = Memory::any;  // symmetric: input and output lie in the symmetric heap
 };
 
-// Enqueues. Throws InvalidArgument for a null or a partly overlapping buffer, a count beyond memory, and memory that is
-// said to be symmetric but is not, or is not aligned to 16 bytes; and as CommunicatorOptions::checked_calls says.
+// Enqueues. Throws InvalidArgument for a null or a partly overlapping buffer, for a count beyond memory, and for
+// Memory::symmetric with a buffer outside the symmetric heap or not aligned to 16 bytes. Calls that differ between
+// ranks: see CommunicatorOptions::checked_calls.
 void all_reduce(Communicator& communicator, const AllReduceParams& params, Stream& stream);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// The instance of an algorithm that a call of all_reduce runs.
+// Selects the program that a call of all_reduce runs.
 #pragma once
 
 #include "collectives/all_reduce.cuh"
@@ -8,7 +8,7 @@
 
 namespace heddle {
 
-// run(program), once.
+// Calls run(program) once.
 template <class Run>
 void with_all_reduce(const Communicator& communicator, const AllReduceParams& params, const Choice& choice,
                      const Run& run) {

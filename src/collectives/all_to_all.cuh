@@ -5,7 +5,7 @@
 
 namespace heddle {
 
-// Everybody pushes to each rank its piece. One trip.
+// Every rank pushes each piece to its receiver. One trip.
 template <int kAtOnce>
 struct LowLatencyAllToAll {
   const std::byte* input;  // pieces by receiver
@@ -32,7 +32,7 @@ struct LowLatencyAllToAll {
   }
 };
 
-// Each rank stores each piece at its receiver.
+// Every rank stores each piece at its receiver.
 struct DirectAllToAll {
   const std::byte* input;
   std::byte* output;  // may be input, unless symmetric
@@ -47,7 +47,7 @@ struct DirectAllToAll {
     for (std::size_t begin = 0; begin < bytes; begin += round) {
       const std::size_t size = bytes - begin < round ? bytes - begin : round;
       std::byte* const there = symmetric ? output + rank * bytes + begin : memory.staging + rank * slot;
-      if (!barrier()) break;  // everybody's memory is free
+      if (!barrier()) break;  // all ranks may now be written
       for (int step = 1; step < peers.size; ++step) {
         const int peer = AllToAll{peers.size}.at(peers.rank, step).to;
         copy_here(group, peers.at(peer, there), input + static_cast<std::size_t>(peer) * bytes + begin, size);

@@ -1,4 +1,4 @@
-// Piece r of rank s's input becomes piece s of rank r's output. Bytes as in all_gather.
+// Piece r of rank s's input becomes piece s of rank r's output. Copies bytes unchanged, as all_gather does.
 #pragma once
 
 #include "collectives/communicator.h"
@@ -8,12 +8,12 @@ namespace heddle {
 struct AllToAllParams {
   const void* input;  // [team size, count], by receiver
   void* output;       // [team size, count], by sender; may be input, must not overlap it otherwise
-  std::size_t count;  // of a piece; the same on every rank; may be 0
+  std::size_t count;  // elements of a piece; the same on every rank; may be 0
   DType dtype;
-  Memory memory = Memory::any;  // symmetric: output is; in place it is staged all the same
+  Memory memory = Memory::any;  // symmetric: output lies in the symmetric heap; a call in place is staged all the same
 };
 
-// Enqueues. Throws as all_reduce.
+// Enqueues. Throws as all_reduce does.
 void all_to_all(Communicator& communicator, const AllToAllParams& params, Stream& stream);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// The instance of an algorithm that a call of all_to_all runs.
+// Selects the program that a call of all_to_all runs.
 #pragma once
 
 #include "collectives/all_to_all.cuh"
@@ -7,14 +7,14 @@
 
 namespace heddle {
 
-// run(program), once.
+// Calls run(program) once.
 template <class Run>
 void with_all_to_all(const Communicator& communicator, const AllToAllParams& params, const Choice& choice,
                      const Run& run) {
   const auto* const input = static_cast<const std::byte*>(params.input);
   auto* const output = static_cast<std::byte*>(params.output);
   const std::size_t bytes = params.count * size_of(params.dtype);
-  // In place, what the others store must not fall on what has not been sent.
+  // In place, peers must not overwrite what has not been sent.
   const bool symmetric = params.memory == Memory::symmetric && input != output;
   if (choice.algorithm == Algorithm::low_latency)
     with_at_once(communicator, [&]<int kAtOnce>() { run(LowLatencyAllToAll<kAtOnce>{input, output, bytes}); });

@@ -5,8 +5,8 @@
 
 namespace heddle {
 
-// The root pushes everything to everybody. One trip. The others push one empty-handed packet to everybody, which tells
-// that they are there: low_latency.cuh needs to hear from all in every epoch.
+// The root pushes everything to all others. One trip. The others push one packet without data to all others, because
+// low_latency.cuh needs a packet from every rank in every epoch.
 struct LowLatencyBroadcast {
   const std::byte* input;  // of the root
   std::byte* output;       // may be input
@@ -42,8 +42,8 @@ struct LowLatencyBroadcast {
   }
 };
 
-// The root stores a piece at each rank, which stores it at all others: the root's link carries everything once, not
-// N - 1 times. Piece `root` goes straight to all.
+// The root stores one piece at each rank, which stores it at all others: the root's link carries everything once, not
+// N - 1 times. The root stores piece `root` at all ranks.
 struct DirectBroadcast {
   const std::byte* input;
   std::byte* output;
@@ -58,7 +58,7 @@ struct DirectBroadcast {
     for (std::size_t begin = 0; begin < bytes; begin += round) {
       const EvenPieces pieces{bytes - begin < round ? bytes - begin : round, peers.size};
       std::byte* const place = symmetric ? output + begin : memory.staging;
-      if (!barrier()) break;  // everybody's memory is free
+      if (!barrier()) break;  // all ranks may now be written
       if (peers.rank == root) scatter(group, peers, place, begin, pieces);
       if (!barrier()) break;
       if (peers.rank != root) pass_on(group, peers, place, pieces);

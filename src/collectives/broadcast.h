@@ -1,4 +1,4 @@
-// The root's input becomes every rank's output. Bytes as in all_gather.
+// The root's input becomes every rank's output. Copies bytes unchanged, as all_gather does.
 #pragma once
 
 #include "collectives/communicator.h"
@@ -6,15 +6,15 @@
 namespace heddle {
 
 struct BroadcastParams {
-  const void* input;  // [count]; read on the root alone
+  const void* input;  // [count]; only the root reads it
   void* output;       // [count]; may be input, must not overlap it otherwise
   std::size_t count;  // the same on every rank; may be 0
   DType dtype;
-  int root = 0;                 // in the team; the same on every rank
-  Memory memory = Memory::any;  // symmetric: output is
+  int root = 0;                 // a rank of the team; the same on every rank
+  Memory memory = Memory::any;  // symmetric: output lies in the symmetric heap
 };
 
-// Enqueues. Throws as all_reduce, and when the root is not of the team.
+// Enqueues. Throws as all_reduce does, and when the root is not a rank of the team.
 void broadcast(Communicator& communicator, const BroadcastParams& params, Stream& stream);
 
 }  // namespace heddle

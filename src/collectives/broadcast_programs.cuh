@@ -1,4 +1,4 @@
-// The instance of an algorithm that a call of broadcast runs.
+// Selects the program that a call of broadcast runs.
 #pragma once
 
 #include "collectives/broadcast.cuh"
@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-// run(program), once.
+// Calls run(program) once.
 template <class Run>
 void with_broadcast(const BroadcastParams& params, const Choice& choice, const Run& run) {
   const auto* const input = static_cast<const std::byte*>(params.input);

@@ -36,9 +36,9 @@ std::string difference_of(const CallSignature& mine, int rank, const CallSignatu
 CallCheck::CallCheck(const Peers& peers, CallSignature* signatures, std::uint64_t* flags)
     : peers_(peers), signatures_(signatures), flags_(flags), heard_(static_cast<std::size_t>(peers.size), 0) {}
 
-// Two sets of slots suffice: a rank writes those of call k + 2 after it has heard of all in call k + 1, which they had
-// announced after they had heard of it in call k. Calls are counted here, in tasks: after an error some are skipped, on
-// all ranks the same.
+// Two sets of slots suffice: a rank writes those of call k + 2 after it has read all signatures of call k + 1, which
+// the others announced after they had read its signature of call k. Calls are counted here, in tasks: after an error
+// the same calls are skipped on all ranks.
 void CallCheck::announce(const CallSignature& mine) {
   const std::uint64_t number = mine_.number + 1;
   mine_ = mine;

@@ -1,8 +1,8 @@
-// How ranks that share memory find out that their calls differ, for the price of a cache line from each.
+// Detects calls that differ between ranks which share memory, at the cost of one cache line per rank.
 //
-// A call begins by writing what it is to every other rank, and nobody goes past its first wait for a rank before it has
-// read and compared that rank's. So a call that begins with a barrier waits for nothing that it would not wait for
-// anyway; every other one hears from all before it begins.
+// A call first writes its signature to every other rank. Before a rank's first wait for a peer ends, it has read and
+// compared that peer's signature. So a call that begins with a barrier waits for nothing more than it would anyway;
+// every other call waits for all signatures before it begins.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace heddle {
 
 struct WaitReason;
 
-// What a rank says of a call: 64 bytes, which lie in one cache line of the heap. The number is written last, and tells
-// one call from the next.
+// A rank's description of a call: 64 bytes, one cache line of the heap. The number is written last; it tells one call
+// from the next.
 struct CallSignature {
   static constexpr int kFields = 7;
   std::uint64_t values[kFields] = {};  // collective, dtype, count, root, kind of memory, offsets of two buffers
@@ -25,11 +25,11 @@ struct CallSignature {
 };
 static_assert(sizeof(CallSignature) == 64);
 
-// In words, where they differ: "all_reduce: the ranks' calls differ in their count: rank 0 has 8, rank 1 has 7"; else
-// empty. Ranks are of the world.
+// The text of an error where the two differ, "all_reduce: the ranks' calls differ in their count: rank 0 has 8, rank 1
+// has 7"; else empty. Ranks are ranks of the world.
 std::string difference_of(const CallSignature& mine, int rank, const CallSignature& other, int other_rank);
 
-// One rank's side. Its functions are called in the order of a stream, by tasks alone.
+// One rank's side. Only tasks of a stream call its functions, in stream order.
 class CallCheck {
  public:
   // In the symmetric heap, zeroed: signatures [2][team size], flags [team size].
@@ -37,11 +37,11 @@ class CallCheck {
 
   // Begins the next call.
   void announce(const CallSignature& mine);
-  // Returns when the peer, a rank of the world, has announced this call, too. False when that has lasted too long,
-  // which is then reported (spin.h). Throws InvalidArgument where its call differs, after every other rank has seen a
-  // difference: so none of them takes this one's end for the reason.
+  // Returns when the peer, a rank of the world, has announced this call, too. Returns false past the deadline, which is
+  // then reported (spin.h). Throws InvalidArgument if the calls differ, after every other rank has seen a difference,
+  // so that no rank mistakes this rank's end for the cause.
   bool hear(int world_rank);
-  // Of all of the team.
+  // The same for all ranks of the team.
   bool hear_all();
 
  private:
@@ -52,10 +52,10 @@ class CallCheck {
   CallSignature* signatures_;
   std::uint64_t* flags_;
   CallSignature mine_;
-  std::vector<std::uint64_t> heard_;  // by rank of the team: the last call
+  std::vector<std::uint64_t> heard_;  // by rank of the team: the last call compared
 };
 
-// Peers whose waits hear first.
+// Peers whose waits compare calls first.
 struct HearingWaits : WaitLimit {
   CallCheck* check = nullptr;
 };
@@ -63,8 +63,8 @@ struct HearingPeers : Peers {
   HearingWaits waits;
 };
 
-// The waits of spin.h, for them; `More` is what follows there. (That header leads to CUDA's, so this one cannot have
-// it; whoever waits has.)
+// spin_until of spin.h for HearingPeers; `More` stands for its further parameters. (spin.h includes CUDA's headers, so
+// this header cannot include it; its callers do.)
 template <class Reason, class... More>
 [[nodiscard]] bool spin_until(const HearingWaits& waits, const Reason& reason, const std::uint64_t* place,
                               const More&... more) {

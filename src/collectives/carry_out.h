@@ -1,4 +1,4 @@
-// What every collective does before its own part: check, deal with what is trivial, choose, and go one of four ways.
+// What every collective does first: compare calls, handle trivial cases, choose an algorithm, and run one of four ways.
 #pragma once
 
 #include "base/copy.h"
@@ -7,12 +7,12 @@
 
 namespace heddle {
 
-// `call` is what the ranks must agree on; `larger_bytes` the size of the larger of a rank's two buffers, by which the
-// algorithm is chosen. A team of one copies. The four ways enqueue and return:
-//   vendor(VendorCollectives&)     NCCL's own
-//   puts()                         without peer addresses
-//   programs(const Choice&, run)   calls run(program) with the program that the choice names
-//   cuda(const Choice&)            the same in a kernel; called in builds with CUDA alone
+// `call` is what the ranks must agree on. `larger_bytes`, the size of the larger of a rank's two buffers, selects the
+// algorithm. A team of one rank copies. The four ways enqueue and return:
+//   vendor(VendorCollectives&)     NCCL
+//   puts()                         for fabrics without peer addresses
+//   programs(const Choice&, run)   calls run(program) with the program that the choice names, on the CPU
+//   cuda(const Choice&)            launches that program as a kernel; called only in builds with CUDA
 template <class Params, class Vendor, class Puts, class Programs, class Cuda>
 void carry_out(Communicator& communicator, const Communicator::Call& call, std::size_t larger_bytes,
                const Params& params, Stream& stream, const Vendor& vendor, const Puts& puts, const Programs& programs,

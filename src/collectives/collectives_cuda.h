@@ -1,4 +1,5 @@
-// The CUDA side of the operators; x_sm90.cu has x_cuda. Defined only in builds with CUDA; the callers have validated.
+// The CUDA side of the collectives; x_sm90.cu defines x_cuda. Defined only in builds with CUDA. Callers have validated
+// the parameters.
 #pragma once
 
 #include "collectives/all_gather.h"

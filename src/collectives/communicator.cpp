@@ -17,9 +17,9 @@
 namespace heddle {
 namespace {
 
-// On the CPU, rounds that stay in a second-level cache together with what the peers write. On GPUs what the cut-offs of
-// algorithm.cpp name, up to the largest call; a pipelined call's chunks are of 16 KiB up to four ranks, and with more
-// ranks smaller, for a block pushes a chunk to each of them in a step: docs/notes/collectives.md.
+// On the CPU, rounds that stay in the L2 cache together with what peers write. On GPUs the sizes of the cut-offs in
+// algorithm.cpp, up to the largest call. Chunks of a pipelined call have 16 KiB with up to four ranks and are smaller
+// with more, because a block pushes a chunk to each rank per step: docs/notes/collectives.md.
 CommunicatorOptions completed(CommunicatorOptions options, Device device, std::size_t world) {
   const bool cpu = device.kind == DeviceKind::cpu;
   constexpr std::size_t kKiB = 1024, kTwoPhaseKiB = 4096;
@@ -40,17 +40,17 @@ std::string text_of(const Ranks& team) {
   return text;
 }
 
-// How many calls are compared, where the options leave it to the fabric.
+// Calls that are compared by default where ranks share no memory.
 constexpr std::uint64_t kComparedByMessages = 8;
 
-// Of ranks that are threads or processes of this machine's CPU.
+// Whether ranks are threads or processes of one machine's CPU.
 bool shares_memory(const Fabric& fabric) {
   return fabric.device().kind == DeviceKind::cpu && fabric.has(Capability::peer_addresses);
 }
 
 // What lies in the symmetric heap.
 struct HeapParts {
-  std::byte* teams = nullptr;  // [rank][place], while they are compared
+  std::byte* teams = nullptr;  // [rank][place], for compare_teams
   CollectiveMemory memory;
   std::byte* put_staging = nullptr;
   std::uint64_t* put_flags = nullptr;
@@ -58,7 +58,7 @@ struct HeapParts {
   std::uint64_t* call_flags = nullptr;
 };
 
-// Sizes by the world, not by the team: ranks outside the team allocate as much.
+// Sizes depend on the world, not on the team: ranks outside the team allocate as much.
 template <class Allocate>
 HeapParts heap_parts(const CommunicatorOptions& options, std::size_t world, DeviceKind device, bool peer_addresses,
                      Allocate allocate) {
@@ -87,8 +87,8 @@ HeapParts heap_parts(const CommunicatorOptions& options, std::size_t world, Devi
   }
   memory.staging_bytes = std::max(options.staging_bytes, 2 * world * std::size_t{1} << 10);
   if (peer_addresses) memory.staging = allocate(memory.staging_bytes);
-  // Apart from the other: a rank that has ended a call by puts may put the next ones', but nobody promises that it then
-  // leaves alone what the last call by another algorithm used.
+  // Not the staging of the other algorithms: a rank that has ended a call by puts may already put data of the next call
+  // while a peer still uses the staging of an earlier call.
   if (device == DeviceKind::cpu) parts.put_staging = allocate(memory.staging_bytes);
   parts.put_flags = flags_of(world);
   parts.calls = reinterpret_cast<CallSignature*>(allocate(2 * world * sizeof(CallSignature)));
@@ -96,7 +96,7 @@ HeapParts heap_parts(const CommunicatorOptions& options, std::size_t world, Devi
   return parts;
 }
 
-// The sum of what `parts` (a call of heap_parts) asks for, each aligned.
+// The sum of the sizes, each aligned, that `parts` (a call of heap_parts) allocates.
 template <class Parts>
 std::size_t bytes_of(const Parts& parts) {
   std::size_t bytes = 0;
@@ -155,7 +155,7 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
   if constexpr (kHaveCuda)
     if (options.vendor && fabric.has(Capability::vendor_collectives)) vendor_ = open_nccl(fabric, team_);
 
-  // Nobody may push before every inbox is empty.
+  // No rank may push before every inbox is empty.
   if (peer_addresses) {
     std::byte* const inbox = collective_memory_.inbox;
     const std::size_t bytes = kInboxBuffers * collective_memory_.buffer_bytes;
@@ -196,7 +196,7 @@ bool Communicator::is_possible(Collective collective, const Choice& choice, std:
   switch (choice.algorithm) {
     case Algorithm::low_latency: {
       if (collective == Collective::barrier) return false;
-      // A slot a rank. Of what is cut into pieces only the number of bytes is known here: one packet more for each.
+      // One slot per rank. For buffers cut into pieces only the total is known here: one packet more for each piece.
       const std::size_t slots = collective == Collective::all_reduce ? n * packets : packets + n;
       return bytes <= collective_memory_.buffer_bytes && slots * kPacketBytes <= collective_memory_.buffer_bytes;
     }
@@ -218,10 +218,10 @@ bool Communicator::is_possible(Collective collective, const Choice& choice, std:
   return true;
 }
 
-// What is pipelined is large, and would be copied to staging and back by `direct`, which NCCL does better from some
-// size on.
+// Pipelined calls are large. Where they are not possible, `direct` would copy to staging and back; from some size on
+// NCCL is faster.
 Choice Communicator::instead_of(const Choice& choice, std::size_t bytes) const {
-  constexpr int kBlocksOfDirect = 64;  // more gain nothing (docs/notes/collectives.md)
+  constexpr int kBlocksOfDirect = 64;  // more are no faster (docs/notes/collectives.md)
   constexpr std::size_t kMostStaged = std::size_t{32} << 20;
   if (choice.algorithm == Algorithm::vendor) return {Algorithm::direct, 16, choice.threads};
   if (choice.algorithm == Algorithm::pipelined && !forced_ && vendor_ != nullptr && bytes > kMostStaged)
@@ -296,10 +296,10 @@ std::optional<CallSignature> Communicator::check(const Call& call, const Choice&
     compare_by_puts(mine, stream);
     return std::nullopt;
   }
-  // What begins with a barrier compares in it, and touches nobody's buffers before.
+  // A call that begins with a barrier compares in it; before, it touches no buffer.
   const bool begins_with_barrier = call.count > 0 || call.collective == Collective::barrier;
   if (choice.algorithm == Algorithm::direct && begins_with_barrier) return mine;
-  const bool in_the_call = choice.algorithm == Algorithm::put;  // which counts its exchanges as it enqueues them
+  const bool in_the_call = choice.algorithm == Algorithm::put;  // it counts its exchanges as it enqueues them
   stream.enqueue([this, mine](ThreadPool&) {
     call_check_->announce(mine);
     try {
@@ -334,10 +334,10 @@ void Communicator::compare_by_puts(CallSignature mine, Stream& stream) {
   for (std::size_t p = 0; p < all.size() && difference.empty(); ++p)
     difference = difference_of(mine, fabric_->rank(), all[p], team_[p]);
   if (difference.empty()) return;
-  try {  // every rank sees a difference, and none ends its fabric before all have
+  try {  // every rank sees a difference; no rank ends its fabric before all have
     fabric_->barrier(stream, team_);
     fabric_->synchronize(stream);
-  } catch (const Failure&) {  // somebody has gone; the difference says more
+  } catch (const Failure&) {  // a rank has gone; the difference says more
   }
   throw InvalidArgument(difference);
 }

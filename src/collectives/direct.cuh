@@ -1,8 +1,8 @@
-// The way for large buffers: plain loads from the others' memory and plain stores to it, between barriers of flags.
-// Memory that the others cannot reach is staged: copied into the symmetric heap and out of it, a round at a time.
+// For large buffers: plain loads and stores of peer memory between flag barriers. Memory that peers cannot reach is
+// staged: copied into the symmetric heap and out of it, one round at a time.
 //
-// Block b of a rank waits for blocks b of the others alone, since those are what it exchanges bytes with: every copy
-// and sum below deals packets to blocks in the same way on all ranks.
+// Block b of a rank exchanges bytes only with blocks b of the other ranks, so it waits only for those: every copy and
+// sum below assigns packets to blocks in the same way on all ranks.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ HEDDLE_HOST_DEVICE BlockBarrier<G, P> barrier_of(const G& group, const P& peers,
           memory.blocks[group.block()].barriers_passed, tag};
 }
 
-// Copies `bytes`, of any alignment, to the addresses destination(0 .. n - 1); the blocks of the rank share them.
+// Copies `bytes`, of any alignment, to the addresses destination(0 .. n - 1). The blocks of the rank share the work.
 template <Group G, class Destination>
 HEDDLE_HOST_DEVICE void copy_to(const G& group, int n, const Destination& destination, const std::byte* source,
                                 std::size_t bytes) {
@@ -59,7 +59,7 @@ HEDDLE_HOST_DEVICE void copy_here(const G& group, std::byte* destination, const 
 
 namespace detail {
 
-// count packets, i, i + stride, ...: each the sum of packet i of source(p), p < n, stored to destination(0 .. m - 1).
+// kCount packets i, i + stride, ...: stores the sum of packet i of source(p), p < n, to destination(0 .. m - 1).
 template <class T, int kCount, int kAtOnce, class Source, class Destination>
 HEDDLE_HOST_DEVICE void sum_packets(int n, const Source& source, int m, const Destination& destination,
                                     std::size_t bytes, std::size_t i, std::size_t stride) {
@@ -99,7 +99,7 @@ void round_to(float x, T& y) {
     y = to_float16(x);
 }
 
-// The same on one lane of the CPU: rows short enough to stay in its first cache, in loops that the compiler vectorises.
+// The same on one CPU thread: rows that fit into its L1 cache, in loops that the compiler vectorises.
 template <class T, class Source, class Destination>
 void sum_rows(int n, const Source& source, int m, const Destination& destination, std::size_t bytes) {
   constexpr std::size_t kRow = 1024;
@@ -130,7 +130,7 @@ HEDDLE_HOST_DEVICE void sum_to(const G& group, int n, const Source& source, int 
   if constexpr (kOneLane<G>) {
     detail::sum_rows<T>(n, source, m, destination, bytes);
   } else {
-    constexpr int kInFlight = kAtOnce >= 8 ? 1 : 8 / kAtOnce;  // of each rank; 128 bytes a lane spill nothing
+    constexpr int kInFlight = kAtOnce >= 8 ? 1 : 8 / kAtOnce;  // packets per rank; 128 bytes per lane do not spill
     const std::size_t packets = packets_of(bytes), whole = bytes / kPacketBytes, stride = packet_stride(group);
     std::size_t i = first_packet(group);
     for (; i + (kInFlight - 1) * stride < whole; i += kInFlight * stride)

@@ -6,7 +6,7 @@
 
 namespace heddle {
 
-// f.operator()<kAtOnce>(): from how many ranks a lane has packets under way at once. On the CPU it matters little.
+// f.operator()<kAtOnce>(), the number of ranks whose packets a lane loads at once. On the CPU it matters little.
 template <class F>
 void with_at_once(const Communicator& communicator, const F& f) {
 #ifdef __CUDACC__

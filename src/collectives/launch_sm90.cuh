@@ -1,4 +1,4 @@
-// The one kernel of this room, and its launch.
+// The kernel that runs every collective program, and its launch.
 #pragma once
 
 #include "collectives/communicator.h"
@@ -7,17 +7,18 @@
 
 namespace heddle {
 
-// The most threads of a block; a program whose warps have parts of their own names how many it has.
+// The maximum number of threads of a block. A program with specialised warps names its exact number.
 template <class Program>
 inline constexpr int kThreadsOf = 512;
 template <class Program>
 requires(Program::kBlockThreads > 0) inline constexpr int kThreadsOf<Program> = Program::kBlockThreads;
 
-// With 512 threads 128 registers each: sixteen packets under way and the sums of four fit (docs/notes/collectives.md).
+// With 512 threads each has 128 registers: enough for sixteen packets in flight and the sums of four
+// (docs/notes/collectives.md).
 //
-// The kernel ahead may let this one start before it has ended (programmatic dependent launch): then the launch is over
-// when the data are ready. It touches nothing until the kernel ahead has ended, so calls are ordered as a stream orders
-// them; and it lets the next one start only once all of its own blocks are there, so none waits for room.
+// With PDL the launch latency overlaps the kernel ahead. This kernel touches no memory until the kernel ahead has
+// ended, so calls keep stream order. The next kernel starts only once all blocks of this one are resident, so none of
+// them waits for an SM.
 template <class Program>
 __global__ void __launch_bounds__(kThreadsOf<Program>, 1)
     run_collective(const __grid_constant__ Program program, const __grid_constant__ Peers peers,

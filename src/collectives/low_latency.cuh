@@ -1,18 +1,16 @@
-// The low-latency way between ranks: push the data into the others' inboxes, and poll one's own until the data are
-// there. No flag, no fence and no barrier: one trip over the wire. (Lamport's channel, as TensorRT-LLM's fused
-// all-reduce uses it; the empty word is ours, see packet.cuh.)
+// Low-latency exchange (the LL and Lamport protocols of NCCL and TensorRT-LLM; the empty word is ours, see packet.cuh):
+// a rank pushes packets into its peers' inboxes and polls its own until the data have arrived. There is no flag, no
+// fence and no barrier, so an exchange takes one trip.
 //
-// An inbox has three buffers; epoch e uses buffer e % 3, and clears what epoch e - 1 used, which is the buffer of e
-// + 2. Why three are enough, whoever runs ahead: in every epoch each rank sends at least one word to each other, and
-// ends the epoch when it has received from all. Let rank p write for epoch e + 3 into rank r's buffer. Then p has ended
-// epoch e + 2, so it has seen what r sent in epoch e + 2; before it sent that, r had ended epoch e + 1, in which it
-// cleared this buffer, and epoch e, in which it read it. Two would not do: r clears after it has sent, so p, which has
-// all it needs of epoch e + 1, may write for e + 2 what r then clears. tests/collectives/epoch_model_test.cpp tries
-// every order of events, for three buffers and for two.
+// An inbox has three buffers. Epoch e uses buffer e % 3 and clears the buffer of epoch e - 1, which epoch e + 2 uses.
+// Three suffice: in every epoch each rank sends at least one packet to each other rank, and ends the epoch when it has
+// received from all. Let rank p write into rank r's buffer for epoch e + 3. Then p has ended epoch e + 2, so it has
+// received what r sent in it. Before that, r had ended epoch e + 1, in which it cleared this buffer, and epoch e, in
+// which it read it. Two do not suffice: r clears after it has sent, so p may already write for epoch e + 2 what r then
+// clears. tests/collectives/epoch_model_test.cpp tries every order of events, for three buffers and for two.
 //
-// "Before" between the epochs of one rank is the end of a kernel: its stores are performed before the next kernel's,
-// and its loads. Packets themselves are relaxed, so that is what the argument rests on; on the CPU the end of a task
-// is a fence for it (run_on_cpu.h).
+// Packets are relaxed. What orders the epochs of one rank is the end of a kernel: its loads and stores are performed
+// before those of the next kernel. On the CPU the end of a task is a fence (run_on_cpu.h).
 #pragma once
 
 #include "collectives/collective_memory.h"
@@ -23,7 +21,8 @@
 
 namespace heddle {
 
-// Where the packets of this lane begin, and how far they lie apart: the lanes of all blocks of a rank take turns.
+// The first packet of this lane and the stride to its next one: packets are distributed round-robin over the lanes of
+// all blocks of a rank.
 template <Group G>
 HEDDLE_HOST_DEVICE std::size_t first_packet(const G& group) {
   return static_cast<std::size_t>(group.block() * group.lanes() + group.lane());
@@ -33,13 +32,13 @@ HEDDLE_HOST_DEVICE std::size_t packet_stride(const G& group) {
   return static_cast<std::size_t>(group.blocks() * group.lanes());
 }
 
-// The order in which a rank sends: each begins with another one.
+// The order in which a rank sends: each rank begins with a different peer.
 using schedule::AllToAll;
 
-// What a call finds of the calls before it.
+// The counters that a call starts from.
 struct Epoch {
   std::uint64_t number;
-  std::size_t stale_packets;  // to be cleared: what epoch number - 1 used
+  std::size_t stale_packets;  // used in epoch number - 1, to be cleared
 };
 
 template <Group G>
@@ -52,7 +51,7 @@ HEDDLE_HOST_DEVICE Packet* inbox_of_epoch(const CollectiveMemory& memory, std::u
   return reinterpret_cast<Packet*>(memory.inbox + epoch % kInboxBuffers * memory.buffer_bytes);
 }
 
-// A place in the inboxes for floats that are summed: which NaN arrives is not said (packet.cuh).
+// Packets of the inboxes for floats that are summed. The payload of a NaN may change (packet.cuh).
 struct FloatSlots {
   Packet* first;
 
@@ -68,7 +67,7 @@ struct FloatSlots {
   }
 };
 
-// A place for bytes that arrive as they are.
+// Packets of the inboxes for bytes that arrive unchanged.
 struct ByteSlots {
   Packet* first;
   std::uint8_t* codes;  // of the packets from the first on
@@ -81,8 +80,8 @@ struct ByteSlots {
     if (has_escape(packet)) atomic_store<Order::relaxed>(peers.at(to, codes), escape_code(packet));
   }
 
-  // Makes data of packets that have arrived from the ranks `from`, `from` + 1, ...; their places lie `stride` packets
-  // apart, rank 0's first. False when a wait has given up.
+  // Restores the data of packets that have arrived from ranks `from`, `from` + 1, ...; their places lie `stride`
+  // packets apart, rank 0's first. False when a wait has given up.
   template <int kAtOnce, PeerAddressing P>
   [[nodiscard]] HEDDLE_HOST_DEVICE bool unescape(const P& peers, Tag tag, int from, std::size_t stride,
                                                  Packet (&packets)[kAtOnce]) const {
@@ -90,7 +89,7 @@ struct ByteSlots {
     unsigned escaped = 0;
     unrolled<kAtOnce>([&](auto k) { escaped |= has_escape(packets[k]) ? 1u << k : 0u; });
     if (escaped == 0) return true;
-    std::uint64_t all = 0;  // codes, so that no packet is chosen by a variable
+    std::uint64_t all = 0;  // codes in one word: an index that is not a constant would move the packets to memory
     for (int k = 0; k < kAtOnce; ++k) {
       if ((escaped >> k & 1) == 0) continue;
       const std::size_t at = static_cast<std::size_t>(from + k) * stride;
@@ -113,8 +112,8 @@ HEDDLE_HOST_DEVICE ByteSlots byte_slots(const CollectiveMemory& memory, const Ep
           memory.codes + epoch.number % kInboxBuffers * packets_of(memory.buffer_bytes)};
 }
 
-// Clears what the last epoch used, and moves the counters on: this call uses `used_packets` of its buffer. Every lane
-// calls it once in every epoch, best while packets are on their way.
+// Clears what the last epoch used and advances the counters; this call uses `used_packets` of its buffer. Every lane
+// calls it once per epoch, best while packets are in flight.
 template <Group G>
 HEDDLE_HOST_DEVICE void clear_and_count(const G& group, const CollectiveMemory& memory, const Epoch& epoch,
                                         std::size_t used_packets) {
@@ -131,8 +130,8 @@ HEDDLE_HOST_DEVICE void clear_and_count(const G& group, const CollectiveMemory& 
     for (int block = group.blocks() + group.lane(); block < kMaxBlocks; block += group.lanes()) count(block);
 }
 
-// Pushes packet(i), i < packets, to slot `rank` of every other rank's inbox. Loads are under way together: what a load
-// takes is paid once for all of them.
+// Pushes packet(i), i < packets, to slot `rank` of every other rank's inbox. Several loads are in flight together to
+// hide their latency.
 template <Group G, PeerAddressing P, class Slots, class Source>
 HEDDLE_HOST_DEVICE void push_to_all(const G& group, const P& peers, const Slots& slots, std::size_t packets,
                                     const Source& packet) {
@@ -173,7 +172,7 @@ HEDDLE_HOST_DEVICE void push_to_each(const G& group, const P& peers, const Slots
     }
 }
 
-// One lane's wait for a packet that did not come at once; false when the wait has given up.
+// One lane's wait for a packet that did not arrive at once; false when the wait has given up.
 template <PeerAddressing P>
 HEDDLE_HOST_DEVICE bool wait_for_packet(const P& peers, int from, Tag tag, const Packet* place) {
   const auto has_come = [](std::uint64_t observed) { return observed != kEmpty; };
@@ -182,8 +181,8 @@ HEDDLE_HOST_DEVICE bool wait_for_packet(const P& peers, int from, Tag tag, const
   return true;
 }
 
-// Waits for one packet of each rank first .. first + kAtOnce - 1 that is awaited(rank), all under way at once; they lie
-// `stride` packets apart, rank 0's at `places`.
+// Waits for one packet of each rank in first .. first + kAtOnce - 1 for which awaited(rank), all in flight at once;
+// they lie `stride` packets apart, rank 0's at `places`.
 template <int kAtOnce, PeerAddressing P, class Slots, class Awaited>
 HEDDLE_HOST_DEVICE bool receive_some(const P& peers, Tag tag, const Slots& places, std::size_t stride, int first,
                                      const Awaited& awaited, Packet (&packets)[kAtOnce]) {
@@ -217,12 +216,12 @@ template <int kAtOnce, Group G, PeerAddressing P, class Slots, class Count, clas
       const auto awaited = [&](int p) { return p < peers.size && p != peers.rank && i < packets(p); };
       const bool has_own = first <= peers.rank && peers.rank < first + kAtOnce && i < packets(peers.rank);
       Packet some[kAtOnce]{};
-      const Packet mine = has_own ? own(i) : Packet{};  // loaded while the others' are on their way
+      const Packet mine = has_own ? own(i) : Packet{};  // loaded while the others' are in flight
       if (!receive_some(peers, tag, slots + i, stride, first, awaited, some)) return false;
       unrolled<kAtOnce>([&](auto k) {
         const int p = first + k;
         if (p >= peers.size || i >= packets(p)) return;
-        if (p == peers.rank) some[k] = mine;  // copied: chosen by address, both would leave the registers
+        if (p == peers.rank) some[k] = mine;  // a copy: selecting by address would move both out of registers
         take(i, p, some[k]);
       });
     }

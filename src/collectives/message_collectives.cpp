@@ -11,9 +11,9 @@
 namespace heddle {
 namespace {
 
-// Of what is small enough everybody sends everything.
+// Up to this size every rank sends its whole input to all others.
 constexpr std::size_t kWholeToAll = std::size_t{16} << 10;
-// What is received in place goes in messages of this size at most: a deadline is a message's.
+// The largest message of data received in place, because the deadline holds for one message.
 constexpr std::size_t kMessage = std::size_t{4} << 20;
 
 // One call's exchanges, from inside its task.
@@ -29,7 +29,7 @@ class MessageCall {
   int n() const { return communicator_.size(); }
   int rank() const { return communicator_.rank(); }
 
-  // Room for what comes from the others of the team; nobody but this rank touches it.
+  // Space for what the others send; only this rank accesses it.
   std::size_t slot_bytes() const {
     const auto others = static_cast<std::size_t>(n() - 1);
     const std::size_t room = 2 * static_cast<std::size_t>(n()) * communicator_.put_slot_bytes();

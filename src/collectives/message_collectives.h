@@ -1,8 +1,8 @@
 // The collectives between machines: messages, and sums in rank order on each rank (CPU streams only).
 //
-// All to all in one exchange, so a small all-reduce takes one trip: everybody sends everything. A larger one sends each
-// rank its piece of a round, and with the next round's pieces the sums of this one. What needs no sum is received where
-// it belongs. A call is one task of the stream.
+// Each step is one all-to-all exchange. In a small all-reduce every rank sends its input to all others: one trip. A
+// larger one works in rounds: it sends each rank its piece of a round together with the sums of the round before. Data
+// that need no sum are received in place. A call is one task of the stream.
 #pragma once
 
 #include "collectives/all_gather.h"
@@ -14,7 +14,7 @@
 
 namespace heddle {
 
-// The fabric's messages, where they are to be used: it has them, and no peer addresses. Null otherwise.
+// The fabric's messages, if it has them and no peer addresses; else null.
 MessageExchange* messages_of(const Communicator& communicator);
 
 void all_reduce_by_messages(Communicator& communicator, const AllReduceParams& params, Stream& stream);

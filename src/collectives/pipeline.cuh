@@ -1,5 +1,5 @@
-// How a large buffer is cut so that its parts move at the same time in both directions, without a barrier: chunks, each
-// with a flag, through slots that are used again when the flag of what became of them has come back.
+// Cuts a large buffer into chunks for pipelined transfer in both directions without a barrier. Each chunk has a flag
+// and goes through a slot; a slot is reused once the flag of its chunk's sum has come back.
 #pragma once
 
 #include "collectives/collective_memory.h"
@@ -8,15 +8,15 @@
 
 namespace heddle {
 
-// How a buffer is cut into one piece a rank, and each piece into chunks, which are dealt to the blocks in turn. All
-// ranks cut alike, so block b exchanges with blocks b of the others alone. A rank's piece may end before another's
-// does: then its last chunk may be empty. Made on the host, for it divides.
+// Cuts a buffer into one piece per rank and each piece into chunks, which go round-robin to the blocks. All ranks cut
+// alike, so block b exchanges only with blocks b of the other ranks. Pieces may differ in size; then the last chunk of
+// a smaller one may be empty. Constructed on the host, since it divides.
 class ChunkCut {
  public:
   static constexpr std::size_t kMostBytes = std::size_t{16} << 10;  // what 256 threads copy four packets each of
-  static constexpr std::size_t kFewestSlots = 4;  // one under way, one being added, one whose sum is on its way back
+  static constexpr std::size_t kFewestSlots = 4;  // in flight, being added, sum on its way back, and one to spare
 
-  // How large chunks are where `slots_bytes` are there for the slots of all blocks and ranks; 0: too few for any.
+  // Chunk size for `slots_bytes` of slots for all blocks and ranks; 0: too few for any chunk.
   static constexpr std::size_t chunk_bytes(std::size_t slots_bytes, int blocks, int ranks) {
     const std::size_t most =
         slots_bytes / (static_cast<std::size_t>(blocks) * static_cast<std::size_t>(ranks) * kFewestSlots);
@@ -32,12 +32,12 @@ class ChunkCut {
         slots_(static_cast<std::uint32_t>(slots_bytes / (std::size_t{blocks_} * ranks_ * chunk_))),
         chunks_(static_cast<std::uint32_t>((pieces_.most_packets() * kPacketBytes + chunk_ - 1) / chunk_)) {}
 
-  // In each piece, of this block.
+  // Chunks of each piece that this block handles.
   HEDDLE_HOST_DEVICE std::uint32_t chunks(int block) const {
     const auto b = static_cast<std::uint32_t>(block);
     return chunks_ > b ? (chunks_ - b + blocks_ - 1) / blocks_ : 0;
   }
-  HEDDLE_HOST_DEVICE std::uint32_t slots() const { return slots_; }  // of a block, for each rank
+  HEDDLE_HOST_DEVICE std::uint32_t slots() const { return slots_; }  // per block and rank
 
   // Chunk `c` of `block` in piece `p`: bytes [begin, begin + size) of the buffer.
   HEDDLE_HOST_DEVICE std::size_t begin(int p, int block, std::uint32_t c) const {
@@ -48,7 +48,7 @@ class ChunkCut {
     return at >= whole ? 0 : whole - at < chunk_ ? whole - at : chunk_;
   }
 
-  // Where `source`'s part of chunk `c` of `block` lies among the slots, in bytes.
+  // Byte offset among the slots of `source`'s share of chunk `c` of `block`.
   HEDDLE_HOST_DEVICE std::size_t slot(int source, int block, std::uint32_t c) const {
     const std::uint32_t row = static_cast<std::uint32_t>(block) * slots_ + c % slots_;
     return (std::size_t{row} * ranks_ + static_cast<std::uint32_t>(source)) * chunk_;

@@ -1,15 +1,15 @@
-// all_reduce of large buffers by stores alone. Each rank owns a piece; everybody pushes its share of a piece, chunk by
-// chunk, into its owner's slots and raises a flag there; the owner adds what has come from all, in rank order, pushes
-// the sum to everybody's output and raises a flag there, which says two things: the sum has come, and the slots that it
-// came from are free. Moves 2 (N-1)/N S bytes a rank.
+// all_reduce of large buffers by stores alone. Each rank owns a piece. Every rank pushes its share of a piece, chunk by
+// chunk, into slots of the owner and raises a flag there. The owner adds the shares in rank order, pushes the sum to
+// every rank's output and raises a flag there, which means: the sum has arrived, and its slots are free. Each rank
+// sends 2 (N-1)/N S bytes.
 //
-// Nobody waits at the start. Pushing into slots, which lie elsewhere where the next call has other blocks, is safe
-// because a call ends when all sums have come, so every owner has by then added everybody's share of all its chunks.
-// Writing a rank's output is safe because its share of that chunk has come: it is in this call, and done with that part
-// of its input, too.
+// No rank waits at the start. Pushing into slots is safe, even if the last call had other blocks and so other slots: a
+// call ends when all sums have arrived, and by then every owner has added all shares of all its chunks. Writing a
+// peer's output is safe because the peer's share of that chunk has arrived: the peer is in this call and no longer
+// reads that part of its input.
 //
-// On a GPU some warps of a block push and others add, each with a warp for its flags. Both directions of the links are
-// busy from the first chunk to the last.
+// On a GPU some warps of a block push and others add, each group with one more warp for its flags. So both directions
+// of the links are busy from the first chunk to the last.
 #pragma once
 
 #include "collectives/direct.cuh"
@@ -23,7 +23,7 @@ struct PipelinedAllReduce {
   std::byte* output;       // of symmetric memory; may be input
   ChunkCut cut;
 
-  static constexpr int kWarps = 8;                             // that push; as many add
+  static constexpr int kWarps = 8;                             // push; as many add
   static constexpr int kBlockThreads = 2 * 32 * (kWarps + 1);  // on a GPU
 
   template <Group G, PeerAddressing P>
@@ -45,7 +45,7 @@ struct PipelinedAllReduce {
     int block;
     std::uint64_t before;  // chunks of this block in all calls before
 
-    // Flags count chunks: of `from` that have come, of `from` whose sums have come. Both lie here.
+    // This rank's flags, which count chunks: shares that have come from `from`, sums that have come from `from`.
     HEDDLE_HOST_DEVICE std::uint64_t* come(int from) const { return memory.shares_come + block * peers.size + from; }
     HEDDLE_HOST_DEVICE std::uint64_t* summed(int from) const { return memory.sums_come + block * peers.size + from; }
 
@@ -79,7 +79,7 @@ struct PipelinedAllReduce {
       sum_to<T, kAtOnce>(lanes, peers.size, share, peers.size, sum, cut.size(peers.rank, block, c));
     }
 
-    // One lane does everything in turn: it pushes as far ahead as there are slots for.
+    // One CPU thread alternates between pushing and adding; it pushes ahead as far as it has slots.
     template <Group Lane>
     HEDDLE_HOST_DEVICE void alone(const Lane& lane, BlockState& state) const {
       const std::uint32_t chunks = cut.chunks(block), ahead = cut.slots() - 1;
@@ -108,7 +108,7 @@ struct PipelinedAllReduce {
     }
 
 #ifdef __CUDACC__
-    // The lanes of a warp, one for each peer.
+    // By the lanes of a warp, one for each peer.
     template <class Flag>
     [[nodiscard]] __device__ bool warp_waits(const Flag& flag, std::uint32_t count) const {
       bool all = true;
@@ -121,10 +121,9 @@ struct PipelinedAllReduce {
         if (p != peers.rank) tell(p, flag, count);
     }
 
-    // For each chunk: `ready(c)`, by the warp that looks after flags, then `work(c)` by the others, then the flag
-    // `done`. A flag's release waits for all stores before it; meanwhile the others are at the next chunk. False when a
-    // wait has given up. It says so in one of two places in turn: when it is at the next but one, all have read the
-    // last.
+    // For each chunk: ready(c) by the warp that keeps the flags, then work(c) by the others, then the flag `done`. A
+    // flag's release waits for all stores before it; meanwhile the others work on the next chunk. False when a wait has
+    // given up; `stopped` alternates between two places, so that all warps have read one before it is written again.
     template <class Ready, class Work>
     __device__ bool chunk_by_chunk(const WarpsOfBlock& warps, bool (&stopped)[2], const Ready& ready, const Work& work,
                                    std::uint64_t* done) const {

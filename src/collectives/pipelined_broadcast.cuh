@@ -1,6 +1,6 @@
-// broadcast on the CPU: the root copies into slots of its own, raising a flag at each other rank for each, and the
-// others copy from there. One trip; the root waits for nobody until its slots are used up (but where calls are
-// compared, all hear from all first). Each byte is copied once by every rank.
+// broadcast on the CPU: the root copies its input into slots of its own and raises a flag at each other rank for each
+// slot; the others copy from there. The root waits for no rank until its slots are used up, unless calls are compared.
+// Every rank copies each byte once.
 #pragma once
 
 #include "collectives/direct.cuh"
@@ -8,7 +8,7 @@
 namespace heddle {
 
 struct PipelinedBroadcast {
-  const std::byte* input;  // of the root; of any memory
+  const std::byte* input;  // of the root; any memory
   std::byte* output;       // may be input
   std::size_t bytes;
   int root;

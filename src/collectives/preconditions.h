@@ -1,4 +1,4 @@
-// What the operators of this room check before they enqueue anything.
+// What every collective checks of its arguments before it enqueues anything.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct CallBuffer {
   std::size_t bytes;
 };
 
-// Of `count` elements for each of `pieces`. Throws InvalidArgument when no memory holds so many.
+// Bytes of `pieces` times `count` elements. Throws InvalidArgument if that is more than any memory holds.
 inline std::size_t bytes_of(std::string_view who, const Communicator& communicator, std::size_t count, DType dtype,
                             int pieces = 1) {
   constexpr auto kMost = static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max());
@@ -30,13 +30,13 @@ inline std::size_t bytes_of(std::string_view who, const Communicator& communicat
   return count * unit;
 }
 
-// What a call reads and writes, and how far behind `output` `input` lies where the call is in place.
+// What a call reads and writes. `in_place` is input's byte offset from output in a call in place.
 struct CallBuffers {
   CallBuffer input, output;
   std::ptrdiff_t in_place = 0;
 };
 
-// Throws InvalidArgument when one is null though it holds something, and when they overlap but are not in place.
+// Throws InvalidArgument for a null buffer that is not empty, and for buffers that overlap but are not in place.
 inline void require_buffers(std::string_view who, const Communicator& communicator, const CallBuffers& buffers) {
   const auto& [input, output, in_place] = buffers;
   const int rank = communicator.fabric().rank();
@@ -53,8 +53,8 @@ inline void require_buffers(std::string_view who, const Communicator& communicat
       who, rank, input.bytes, input.data, output.bytes, output.data, in_place);
 }
 
-// Where the buffers that the other ranks reach (at most two) lie. Throws InvalidArgument when they are said to be
-// symmetric but are not aligned, or not in the symmetric heap: the others would read and write whatever is there.
+// Where the buffers that peers reach (at most two) lie. Throws InvalidArgument for Memory::symmetric with a buffer that
+// is not aligned or not in the symmetric heap: peers would read and write whatever lies there.
 inline BufferPlaces places_of(std::string_view who, const Communicator& communicator, Memory memory,
                               std::initializer_list<CallBuffer> buffers) {
   BufferPlaces places{.memory = memory};

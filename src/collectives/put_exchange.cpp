@@ -16,9 +16,9 @@ struct Bytes {
   std::size_t size;
 };
 
-// Puts piece(p) into slot `rank` of each other rank p, and waits until all slots here are filled. Slots of one exchange
-// are written again in the next but one: by ranks that have ended the next, so that had heard from this rank, which had
-// used what lay there before it put. Returns the number that names the slots.
+// Puts piece(p) into slot `rank` of each other rank p, and waits until all slots here are filled. Returns the number
+// that names the slots. They are written again two exchanges later, by ranks that have ended the exchange in between
+// and so have heard from this rank, which by then had used the slots.
 template <class Piece>
 std::uint64_t exchange(Communicator& communicator, Tag tag, Stream& stream, const Piece& piece) {
   Fabric& fabric = communicator.fabric();
@@ -40,7 +40,7 @@ std::uint64_t exchange(Communicator& communicator, Tag tag, Stream& stream, cons
   return sequence;
 }
 
-// Enqueues: destination = the sum over ranks of slot p, or of `own` where p is the own rank.
+// Enqueues: destination = the sum over ranks p of slot p, with `own` in place of this rank's slot.
 void enqueue_sum(const Communicator& communicator, std::uint64_t sequence, DType dtype, const std::byte* own,
                  std::byte* destination, std::size_t bytes, Stream& stream) {
   stream.enqueue([&communicator, sequence, dtype, own, destination, bytes](ThreadPool&) {
@@ -71,7 +71,7 @@ void enqueue_own(std::byte* destination, const std::byte* source, std::size_t by
   stream.enqueue([=](ThreadPool&) { std::memcpy(destination, source, bytes); });
 }
 
-// Of what is small enough everybody sends everything: one exchange in place of two.
+// Up to this size every rank sends its whole input to all others: one exchange in place of two.
 constexpr std::size_t kOneExchange = std::size_t{16} << 10;
 
 }  // namespace
@@ -148,7 +148,7 @@ void all_to_all_by_puts(Communicator& communicator, const AllToAllParams& params
   enqueue_own(output + own, input + own, bytes, stream);
 }
 
-// The root sends piece p to rank p, which sends it to all: the root's link carries everything once or twice, not N - 1
+// The root sends piece p to rank p, which sends it to all: the root's link carries everything at most twice, not N - 1
 // times.
 void broadcast_by_puts(Communicator& communicator, const BroadcastParams& params, Stream& stream) {
   if (messages_of(communicator) != nullptr) return broadcast_by_messages(communicator, params, stream);
@@ -163,7 +163,7 @@ void broadcast_by_puts(Communicator& communicator, const BroadcastParams& params
     const auto first = exchange(communicator, "broadcast 1", stream, [&](int p) {
       return rank == root ? Bytes{from + pieces.begin(p), pieces.size(p)} : Bytes{nullptr, 0};
     });
-    // Out of the slot before the second exchange says that it is free.
+    // Copied out of the slot before the second exchange signals that it is free.
     std::byte* const to = output + begin;
     const std::byte* const mine = (rank == root ? from : to) + pieces.begin(rank);
     if (rank != root)

@@ -1,10 +1,9 @@
-// The collectives on a fabric without peer addresses, out of its put, signal and wait (CPU streams only); or out of its
-// messages, where it has them (message_collectives.h).
+// The collectives on a fabric without peer addresses, by its put, signal and wait (CPU streams only), or by its
+// messages where it has them (message_collectives.h).
 //
-// One way for all: every rank puts to each other rank its piece, then signals, then waits for all. That is the schedule
-// AllToAll; an all-reduce is two of them (shares to the owner of a piece, its sum to all). A ring would send as much,
-// in N - 1 steps that wait for each other, and would sum in another order than rank order; here the bits are those of
-// every other algorithm.
+// All use one exchange: every rank puts a piece to each other rank, signals, and waits for all. That is the schedule
+// AllToAll; an all-reduce is two of them: shares to the owner of a piece, then its sum to all. A ring sends as many
+// bytes, but in N - 1 dependent steps, and would not sum in rank order; so these give the same bits as the others.
 #pragma once
 
 #include "collectives/all_gather.h"

@@ -1,15 +1,15 @@
-// The algorithms of reduce_scatter; sums as all_reduce.cuh's.
+// The algorithms of reduce_scatter. They sum as those of all_reduce.cuh do.
 #pragma once
 
 #include "collectives/direct.cuh"
 
 namespace heddle {
 
-// Everybody pushes to each rank its piece. One trip.
+// Every rank pushes its share of each piece to the owner, which sums. One trip.
 template <class T, int kAtOnce>
 struct LowLatencyReduceScatter {
-  const std::byte* input;  // one piece a rank
-  std::byte* output;       // one piece; may be the own one of input
+  const std::byte* input;  // one piece per rank
+  std::byte* output;       // one piece; may be this rank's piece of input
   std::size_t bytes;       // of a piece, > 0
 
   template <Group G, PeerAddressing P>
@@ -36,7 +36,7 @@ struct LowLatencyReduceScatter {
   }
 };
 
-// Each rank loads everybody's share of its piece.
+// Each rank loads all ranks' shares of its piece and sums them.
 template <class T, int kAtOnce>
 struct DirectReduceScatter {
   const std::byte* input;

@@ -1,4 +1,4 @@
-// The instance of an algorithm that a call of reduce_scatter runs.
+// Selects the program that a call of reduce_scatter runs.
 #pragma once
 
 #include "collectives/dispatch.cuh"
@@ -7,14 +7,14 @@
 
 namespace heddle {
 
-// run(program), once.
+// Calls run(program) once.
 template <class Run>
 void with_reduce_scatter(const Communicator& communicator, const ReduceScatterParams& params, const Choice& choice,
                          const Run& run) {
   const auto* const input = static_cast<const std::byte*>(params.input);
   auto* const output = static_cast<std::byte*>(params.output);
   const std::size_t bytes = params.count * size_of(params.dtype);
-  // The others load pieces 16 bytes at a time, so each must begin at a multiple.
+  // Peers load pieces 16 bytes at a time, so each piece must begin at a multiple of 16.
   const bool symmetric = params.memory == Memory::symmetric && bytes % kPacketBytes == 0;
   with_element(params.dtype, [&]<class T>() {
     with_at_once(communicator, [&]<int kAtOnce>() {

@@ -1,4 +1,4 @@
-// Communicator::run_on_cpu, for the sources of the operators.
+// Communicator::run_on_cpu, for the sources of the collectives.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,9 @@
 
 namespace heddle {
 
-// What the end of a kernel does on a GPU: what came before, relaxed loads and stores included, is ordered before what
-// the stream does next. Packets need it from epoch to epoch (low_latency.cuh). ThreadSanitizer has no model of fences;
-// nothing but packets, which are atomic, depends on this one.
+// The end of a kernel on a GPU orders its loads and stores, relaxed ones included, before what the stream does next.
+// Packets need that from epoch to epoch (low_latency.cuh); this fence is its CPU counterpart. ThreadSanitizer does not
+// model fences, but only packets, which are atomic, depend on this one.
 inline void end_as_a_kernel() {
 #ifndef __SANITIZE_THREAD__
   std::atomic_thread_fence(std::memory_order_acq_rel);

@@ -1,7 +1,7 @@
-// How a wait inside a kernel ends when what it waits for does not come. A kernel cannot throw, and a trap would take the
-// process's context with it: a wait that has lasted too long fills the stream's record and returns, and the host throws
-// before it uses what the kernel wrote (device/wait_watch.h). Every later wait of that stream that would last longer
-// than a moment sees the record and returns too, so that the kernel ends soon.
+// How a wait inside a kernel ends when what it waits for does not come. A kernel cannot throw, and a trap would take
+// the process's context with it: a wait that has lasted too long fills the stream's record and returns, and the host
+// throws before it uses what the kernel wrote (device/wait_watch.h). Every later wait of that stream that would last
+// longer than a moment sees the record and returns too, so that the kernel ends soon.
 //
 // A kernel whose wait gave up goes on with whatever lies in memory. So that this is safe:
 // - loops are as long as they would have been: warps that meet at a named barrier, which has no deadline, still meet;
