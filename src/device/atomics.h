@@ -1,6 +1,6 @@
-// Atomic operations with order and scope explicit, the same on the host and in kernels. The defaults (acq_rel, system;
-// acquire for a load, release for a store) are what flags between ranks need.
-// T: for load and store an integer or float of 1 to 8 bytes, else an integer of 4 or 8; naturally aligned.
+// Atomic operations with explicit order and scope, the same on the host and in kernels. The defaults (acq_rel, system;
+// acquire for a load, release for a store) suit flags between ranks.
+// T is an integer or float of 1 to 8 bytes for load and store, else an integer of 4 or 8 bytes; naturally aligned.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace heddle {
 
 enum class Order : std::uint8_t { relaxed, acquire, release, acq_rel, seq_cst };
 
-// By whom it is seen: the threads of a block, of a GPU, or all. The host has but one scope.
+// Which threads an operation synchronises with: of the block, of the GPU, or all. The host has one scope only.
 enum class Scope : std::uint8_t { block, gpu, system };
 
 namespace detail {
@@ -38,7 +38,7 @@ template <class T, Scope>
 using AtomicRef = std::atomic_ref<T>;
 #endif
 
-// The enumerators of both lie in this order, with `consume` after `relaxed`.
+// Both enumerations have this order, but std has `consume` after `relaxed`.
 constexpr MemoryOrder memory_order(Order order) {
   return static_cast<MemoryOrder>(order == Order::relaxed ? 0 : static_cast<int>(order) + 1);
 }
@@ -57,7 +57,7 @@ HEDDLE_HOST_DEVICE void atomic_store(T* place, std::type_identity_t<T> value) {
   detail::AtomicRef<T, scope>(*place).store(value, detail::memory_order(order));
 }
 
-// Those below return what was there before.
+// The functions below return the value before the operation.
 
 template <Order order = Order::acq_rel, Scope scope = Scope::system, std::integral T>
 HEDDLE_HOST_DEVICE T atomic_add(T* place, std::type_identity_t<T> value) {
@@ -89,7 +89,7 @@ HEDDLE_HOST_DEVICE T atomic_exchange(T* place, std::type_identity_t<T> value) {
   return detail::AtomicRef<T, scope>(*place).exchange(value, detail::memory_order(order));
 }
 
-// Writes `value` where `expected` was. A failed exchange is a load with the order's acquire part.
+// Writes `value` if `expected` is there. A failed exchange is a load with the acquire part of the order.
 template <Order order = Order::acq_rel, Scope scope = Scope::system, std::integral T>
 HEDDLE_HOST_DEVICE T atomic_compare_exchange(T* place, std::type_identity_t<T> expected,
                                              std::type_identity_t<T> value) {

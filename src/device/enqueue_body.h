@@ -1,5 +1,5 @@
-// Runs one body on whatever a stream drives: a thread of the CPU, or the blocks of a kernel. The body is a small,
-// trivially copyable struct of parameters with a call operator for any Group:
+// Runs one body on the stream's device: on a CPU thread, or on the blocks of a kernel. The body is a small, trivially
+// copyable struct of parameters with a call operator for any Group:
 //
 //   struct Store {
 //     Peers peers;
@@ -9,7 +9,7 @@
 //   };
 //   enqueue_body(stream, {.blocks = 8}, Store{fabric.peers(), place});
 //
-// In a file that the CUDA compiler compiles it reaches both; elsewhere the CPU alone.
+// Files that nvcc compiles can run it on both; other files only on the CPU.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@
 namespace heddle {
 
 struct BodyShape {
-  int blocks = 1;  // on a GPU; they must all be resident if they wait for other ranks. The CPU has one thread a rank
+  int blocks = 1;  // on a GPU; all must be resident if they wait for other ranks. The CPU has one thread per rank
   int threads = 256;
 };
 
@@ -37,7 +37,7 @@ __global__ void run_body(const __grid_constant__ Body body) {
 }
 #endif
 
-// Enqueues and returns. Throws InvalidArgument for a CUDA stream where no CUDA compiler saw this file; Failure when the
+// Enqueues and returns. Throws InvalidArgument for a CUDA stream in a file that nvcc does not compile; Failure when the
 // kernel cannot be launched.
 template <class Body>
 void enqueue_body(Stream& stream, const BodyShape& shape, const Body& body) {

@@ -1,4 +1,4 @@
-// Cutting a count of things into parts that differ by one at most: part i is [begin_of_part(i), begin_of_part(i + 1)).
+// Splits a count into parts that differ by at most one: part i is [begin_of_part(i), begin_of_part(i + 1)).
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@ constexpr Wide begin_of_part(Wide count, Wide index, Wide parts) {
   return count * index / parts;
 }
 
-// The part that holds `place`, 0 <= place < count. count * parts must fit `Wide`.
+// The part that contains `place`, 0 <= place < count. count * parts must fit `Wide`.
 template <std::unsigned_integral Wide>
 constexpr Wide part_of(Wide count, Wide place, Wide parts) {
   return ((place + 1) * parts - 1) / count;

@@ -1,5 +1,5 @@
-// Who carries out an operation together: one thread of the CPU; or a thread, a warp, some warps or a block of a GPU.
-// Code over a Group is written once for all; on the CPU it is the oracle of what it is on the GPU.
+// A group carries out an operation together: a CPU thread, or a thread, a warp, some warps or a block of a GPU. Code
+// over a Group is written once for all of them; what runs on the CPU is the oracle for the GPU.
 #pragma once
 
 #include <concepts>
@@ -10,14 +10,14 @@ namespace heddle {
 
 template <class G>
 concept Group = requires(const G& group) {
-  { group.lane() } -> std::same_as<int>;   // of the caller, 0 .. lanes() - 1
-  { group.lanes() } -> std::same_as<int>;  // they share a copy's bytes
-  { group.block() } -> std::same_as<int>;  // of this group among those of the rank, 0 .. blocks() - 1
+  { group.lane() } -> std::same_as<int>;  // of the caller, 0 .. lanes() - 1
+  { group.lanes() } -> std::same_as<int>;
+  { group.block() } -> std::same_as<int>;  // index of this group among the rank's groups, 0 .. blocks() - 1
   { group.blocks() } -> std::same_as<int>;
   group.sync();  // all lanes; what each wrote before is visible to the others after
 };
 
-// A group whose lanes can decide together, as a wait needs (agree).
+// A group whose lanes can vote, as waits need it (agree in spin.h).
 template <class G>
 concept VotingGroup = Group<G> && requires(const G& group) {
   { group.all(true) } -> std::same_as<bool>;  // whether all lanes say true; orders memory as sync() does
@@ -49,7 +49,7 @@ struct DeviceBlock {
 };
 static_assert(VotingGroup<DeviceBlock>);
 
-// One thread of a one-dimensional block; the others may be elsewhere.
+// One thread of a one-dimensional block; the other threads need not take part.
 struct DeviceThread {
   __device__ int lane() const { return 0; }
   __device__ int lanes() const { return 1; }
@@ -75,9 +75,9 @@ struct DeviceWarp {
 };
 static_assert(VotingGroup<DeviceWarp>);
 
-// Some neighbouring warps of a one-dimensional block, by a named barrier that nobody else of the block uses: 1 to 15,
-// for 0 is __syncthreads. block() counts blocks of the grid: the same warps of each. `helpers` more warps of the block
-// join sync() and all(), though they are no lanes.
+// Some neighbouring warps of a one-dimensional block. They meet at named barrier 1 to 15 (0 is __syncthreads), which no
+// other warps of the block use. block() counts thread blocks: a group is the same warps of each. `helpers` more warps
+// of the block join sync() and all() but are not lanes.
 class DeviceWarps {
  public:
   __device__ DeviceWarps(int first_warp, int warps, int barrier, int helpers = 0)

@@ -1,4 +1,4 @@
-// What a kernel whose threads wait takes as a parameter: how long a wait may last, where it reports, and as what.
+// Parameters of a kernel whose threads wait: how long a wait may last, where it reports, and under which name.
 #pragma once
 
 #include "base/stream.h"
@@ -9,10 +9,10 @@ namespace heddle {
 
 struct KernelWaits {
   WaitLimit limit;
-  Tag tag;  // which kernel, for the error
+  Tag tag;  // the kernel's name in the error
 };
 
-// For a kernel that is enqueued on `stream`, whose record must outlive it.
+// For a kernel that is enqueued on `stream`. The stream's record must outlive it.
 inline KernelWaits waits_of(const Stream& stream, Tag tag) {
   return {.limit = {.record = stream.wait_record()}, .tag = tag};
 }

@@ -1,9 +1,11 @@
-// The vocabulary of a kernel or a CPU thread on a fabric with peer addresses (the C++ counterpart of Iris, "Eliminating
-// Multi-GPU Performance Taxes", section 4). An address is always the own one; `peer` says whose memory is meant.
+// One-sided operations of a kernel or a CPU thread on a fabric with peer addresses (the C++ counterpart of Iris,
+// "Eliminating Multi-GPU Performance Taxes", section 4). An address is always one of this rank's own heap; `peer` says
+// whose memory it names.
 //
 // Order: `put`, `get`, `copy`, `load` and `store` are plain accesses. `signal` is a release at system scope of all that
-// its group wrote before it, to any peer, and `wait_until` an acquire: who has seen the flag sees those bytes. In a
-// kernel that is captured and replayed, values must come from memory: signal_next and wait_next count there themselves.
+// its group wrote before, to any peer, and `wait_until` is an acquire: a group that has seen the flag sees those bytes.
+// In a kernel that is captured and replayed, values must come from memory: signal_next and wait_next keep a count
+// there.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +22,7 @@
 
 namespace heddle {
 
-// *local as `peer` has it. T is trivially copyable.
+// The value at `local` in `peer`'s memory. T is trivially copyable.
 template <PeerAddressing P, class T>
 HEDDLE_HOST_DEVICE T load(const P& peers, int peer, const T* local) {
   return *peers.at(peer, local);
@@ -32,7 +34,7 @@ HEDDLE_HOST_DEVICE void store(const P& peers, int peer, T* local, const T& value
 }
 
 // Copies `bytes` from own memory at `source` to `peer`'s at `destination`, 16 bytes at a time where alignment allows.
-// Any size and alignment; the lanes of `group` share the work, and none may rely on another's part before group.sync().
+// Any size and alignment. The lanes of `group` share the work; none may rely on another's part before group.sync().
 template <Group G, PeerAddressing P>
 HEDDLE_HOST_DEVICE void put(const G& group, const P& peers, int peer, void* destination, const void* source,
                             std::size_t bytes) {
@@ -46,7 +48,7 @@ HEDDLE_HOST_DEVICE void get(const G& group, const P& peers, int peer, void* dest
   vector_copy(group, destination, peers.at(peer, static_cast<const std::byte*>(source)), bytes);
 }
 
-// As `put`, from `from`'s memory to `to`'s: both addresses are the own ones of those places.
+// As `put`, from `from`'s memory to `to`'s.
 template <Group G, PeerAddressing P>
 HEDDLE_HOST_DEVICE void copy(const G& group, const P& peers, int from, int to, void* destination, const void* source,
                              std::size_t bytes) {
@@ -54,44 +56,44 @@ HEDDLE_HOST_DEVICE void copy(const G& group, const P& peers, int from, int to, v
               peers.at(from, static_cast<const std::byte*>(source)), bytes);
 }
 
-// Sets `peer`'s flag, after all that the group has written. Every lane must call it.
+// Sets `peer`'s flag after all writes of the group. Every lane must call it.
 template <Group G, PeerAddressing P>
 HEDDLE_HOST_DEVICE void signal(const G& group, const P& peers, int peer, std::uint64_t* flag, std::uint64_t value) {
   group.sync();
   if (group.lane() == 0) atomic_store<Order::release, Scope::system>(peers.at(peer, flag), value);
 }
 
-// As `signal`, adding: for a flag that several ranks raise.
+// As `signal`, but adds to the flag: for flags that several ranks raise.
 template <Group G, PeerAddressing P>
 HEDDLE_HOST_DEVICE void signal_add(const G& group, const P& peers, int peer, std::uint64_t* flag, std::uint64_t value) {
   group.sync();
   if (group.lane() == 0) atomic_add<Order::release, Scope::system>(peers.at(peer, flag), value);
 }
 
-// For the error: that this rank waits for `from`.
+// The reason of a wait of this rank for `from`.
 template <PeerAddressing P>
 HEDDLE_HOST_DEVICE WaitReason why(const P& peers, int from, Tag tag) {
   return {peers.world_rank(peers.rank), peers.world_rank(from), tag};
 }
 
-// Waits until the own `flag`, which `from` raises, is >= target; then every lane sees what was written before. Every
-// lane must call it, and all get the same answer: false if the wait, or another's, has given up (see WaitRecord): the
-// caller then returns, having left its memory as it may be.
+// Waits until this rank's `flag`, which `from` raises, is >= target; then every lane sees what was written before the
+// signal. Every lane must call it, and all get the same result: false if this wait or another has given up (see
+// WaitRecord). The caller then returns at once; its output is undefined.
 template <VotingGroup G, PeerAddressing P>
 [[nodiscard]] HEDDLE_HOST_DEVICE bool wait_until(const G& group, const P& peers, int from, const std::uint64_t* flag,
                                                  std::uint64_t target, Tag tag) {
   return agree(group, group.lane() != 0 || spin_until(peers.waits, why(peers, from, tag), flag, target));
 }
 
-// One message more to `peer`'s semaphore, after all that the group has written: a release at system scope, as `signal`.
-// Every lane must call it.
+// Adds one message to `peer`'s semaphore after all writes of the group: a release at system scope, as `signal`. Every
+// lane must call it.
 template <Group G, PeerAddressing P>
 HEDDLE_HOST_DEVICE void signal_next(const G& group, const P& peers, int peer, Semaphore* semaphore) {
   signal_add(group, peers, peer, &semaphore->arrived, 1);
 }
 
-// Waits for one message more at the own semaphore than all waits before, whoever made them; an acquire at system scope,
-// then every lane sees what was written before. Every lane must call it, and all get the same answer, as of wait_until.
+// Waits for the next message at this rank's semaphore, counted over all waits on it; an acquire at system scope for all
+// lanes. Every lane must call it, and all get the same result, as of wait_until.
 template <VotingGroup G, PeerAddressing P>
 [[nodiscard]] HEDDLE_HOST_DEVICE bool wait_next(const G& group, const P& peers, int from, Semaphore* semaphore,
                                                 Tag tag) {

@@ -1,16 +1,16 @@
-// Sixteen bytes on their way between ranks, with words that say "nothing here yet".
+// Packets: sixteen bytes that a rank pushes to another, in words of which one value means "not yet arrived".
 //
 // A packet is stored and loaded as two 64-bit words, each of which arrives whole (single-copy atomic; the two may
 // arrive in any order). A word that holds kEmpty has not arrived, so kEmpty is never sent: send() replaces it by
 // kEscape.
 //   - Floats that are summed need no more: each element of either word is a NaN as float32, bfloat16 and float16, so
 //     only a NaN's payload changes.
-//   - Bytes that must arrive as they are have a byte of their own beside the packet, at its receiver. It stays 0 until
-//     the data hold kEmpty or kEscape; then the sender writes escape_code() there, and a receiver that finds kEscape
-//     waits for it and sets it back to 0. Other data cost a comparison.
+//   - For bytes that must arrive unchanged, the receiver has one code byte beside each packet, 0 by default. If the
+//     data hold kEmpty or kEscape, the sender also writes escape_code() there; a receiver that finds kEscape waits for
+//     the code and sets it back to 0. Other data cost one comparison.
 //
-// Loads and stores are relaxed, on the CPU as on a GPU: what is polled is the data itself. Packets order no other
-// memory.
+// Loads and stores are relaxed, on the CPU as on a GPU, because the receiver polls the data themselves. Packets order
+// no other memory.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@
 
 namespace heddle {
 
-inline constexpr std::uint64_t kEmpty = ~std::uint64_t{0};  // what memset(0xff) leaves
+inline constexpr std::uint64_t kEmpty = ~std::uint64_t{0};  // memset(0xff)
 inline constexpr std::uint64_t kEscape = kEmpty - 1;        // the largest word that is sent
 
 struct alignas(16) Packet {
@@ -36,7 +36,7 @@ constexpr std::size_t packets_of(std::size_t bytes) {
   return (bytes + kPacketBytes - 1) / kPacketBytes;
 }
 
-// Both words as they are now; the other rank may be writing.
+// Both words as they are now; a peer may be writing them.
 HEDDLE_HOST_DEVICE Packet look(const Packet* place) {
   Packet packet;
 #ifdef __CUDA_ARCH__
@@ -76,12 +76,12 @@ HEDDLE_HOST_DEVICE void clear(Packet* place) {
   detail::write(place, {{kEmpty, kEmpty}});
 }
 
-// Whether data, or a packet that has arrived, hold a word that the packet alone does not tell.
+// Whether data, or a packet that has arrived, hold a word that needs its code.
 HEDDLE_HOST_DEVICE bool has_escape(const Packet& packet) {
   return packet.words[0] >= kEscape || packet.words[1] >= kEscape;
 }
 
-// Not 0. Which words of data were kEmpty; those that arrive as kEscape and were not were kEscape.
+// Never 0. Says which words of the data were kEmpty; other words that arrive as kEscape were kEscape.
 HEDDLE_HOST_DEVICE std::uint8_t escape_code(const Packet& data) {
   return static_cast<std::uint8_t>(4 | (data.words[0] == kEmpty ? 1 : 0) | (data.words[1] == kEmpty ? 2 : 0));
 }
@@ -91,7 +91,7 @@ HEDDLE_HOST_DEVICE Packet unescaped(const Packet& arrived, unsigned code) {
   return {{(code & 1) != 0 ? kEmpty : arrived.words[0], (code & 2) != 0 ? kEmpty : arrived.words[1]}};
 }
 
-// Packet `index` of `bytes` bytes at `source`, of any alignment; what lies past the end is 0.
+// Packet `index` of `bytes` bytes at `source`, of any alignment; bytes past the end are 0.
 HEDDLE_HOST_DEVICE Packet load_packet(const std::byte* source, std::size_t index, std::size_t bytes) {
   const std::size_t first = index * kPacketBytes;
   Packet packet{};

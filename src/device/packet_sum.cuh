@@ -1,4 +1,4 @@
-// Sums of packets of floats, in float32 and in the order of the calls; rounded once at the end.
+// Sums packets of floats in float32, in the order of the calls, and rounds once at the end.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 namespace heddle {
 namespace detail {
 
-// Two elements of 16 bits in a 32-bit word. The CUDA forms give the same bits as base/dtype.h but for which NaN.
+// Two 16-bit elements in a 32-bit word. The CUDA forms give the same bits as base/dtype.h, except for NaN payloads.
 template <class T>
 HEDDLE_HOST_DEVICE void widen_pair(std::uint32_t word, float& low, float& high) {
   if constexpr (std::is_same_v<T, bfloat16>) {
@@ -47,7 +47,7 @@ HEDDLE_HOST_DEVICE std::uint32_t narrow_pair(float low, float high) {
 
 }  // namespace detail
 
-// T: float, bfloat16 or float16. The sum of one packet is that packet, bit for bit, unless a NaN.
+// T: float, bfloat16 or float16. The sum of one packet is that packet, bit for bit, except NaNs.
 template <class T>
 class PacketSum {
  public:

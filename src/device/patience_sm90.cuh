@@ -25,7 +25,7 @@ __device__ inline std::uint32_t now_ticks() {
   return static_cast<std::uint32_t>(now_nanoseconds() >> kTickShift);
 }
 
-// Of one wait, that for what the same kernel brings about: it is under way, so it takes microseconds.
+// The deadline of one wait for something that the same kernel brings about, which takes microseconds.
 class Patience {
  public:
   // Whether to give up: the limit has passed, which is then reported, or another wait of the stream has given up.
@@ -37,10 +37,10 @@ class Patience {
   }
 
  protected:
-  // So long that a sound wait ends before it looks at the record, which lies across the bus.
+  // Long enough that a normal wait ends before it reads the record, which lies in host memory.
   static constexpr std::uint32_t kTicksAlone = 2;
 
-  // 0 at the first look, which starts the clock.
+  // 0 at the first call, which starts the clock.
   __device__ std::uint32_t ticks_waited() {
     const std::uint32_t now = now_ticks();
     if (since_ == 0) since_ = now;
@@ -50,7 +50,7 @@ class Patience {
   static __device__ bool is_past(std::uint32_t waited, std::uint64_t nanoseconds, const KernelWaits& waits,
                                  std::uint64_t expected, std::uint64_t observed) {
     if (waited <= static_cast<std::uint32_t>(nanoseconds >> kTickShift)) return false;
-    if (waits.limit.record == nullptr) __trap();  // nobody would learn that the numbers are wrong
+    if (waits.limit.record == nullptr) __trap();  // otherwise wrong results would go unnoticed
     report(*waits.limit.record, {.rank = -1, .from = static_cast<int>(blockIdx.x), .tag = waits.tag}, expected,
            observed);
     return true;
@@ -60,7 +60,7 @@ class Patience {
   std::uint32_t since_ = 0;  // in ticks; 0: not looked yet
 };
 
-// For a test that all lanes of a warp make together: they give up together.
+// For a wait that all lanes of a warp make together; they give up together.
 class WarpPatience : Patience {
  public:
   __device__ bool is_over(const KernelWaits& waits, std::uint64_t expected, std::uint64_t observed) {
@@ -68,8 +68,8 @@ class WarpPatience : Patience {
   }
 };
 
-// For what another warp of the block says in any case, after its own waits have ended one way or the other: twice the
-// time, whatever has happened elsewhere. So the warps of a block agree on what there is to do.
+// For a wait for another warp of the block, which will signal even if its own waits give up: twice the time, regardless
+// of the record. So the warps of a block agree on the remaining work.
 class LongPatience : Patience {
  public:
   __device__ bool is_over(const KernelWaits& waits, std::uint64_t expected, std::uint64_t observed) {

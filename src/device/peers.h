@@ -1,5 +1,4 @@
-// What a kernel, or a thread of the CPU, needs to reach its peers: where each rank's heap lies in its own address
-// space.
+// How a kernel or a CPU thread reaches its peers: the address of each rank's heap in this rank's address space.
 #pragma once
 
 #include <concepts>
@@ -13,7 +12,7 @@
 
 namespace heddle {
 
-// One that gives the address, on this rank, of the place in a peer's memory that corresponds to `local` in the own.
+// Maps `local`, an address in this rank's heap, to this rank's address of the same place in a peer's heap.
 template <class P>
 concept PeerAddressing = requires(const P& peers, int* local) {
   { peers.rank } -> std::convertible_to<int>;
@@ -25,18 +24,18 @@ concept PeerAddressing = requires(const P& peers, int* local) {
 
 inline constexpr int kMaxPeers = 72;  // the most GPUs that one NVLink domain joins
 
-// Trivially copyable: kernels take it as a parameter. A team of fewer ranks is a Peers with fewer heaps, in the team's
-// order, so whoever is handed one need not know of teams.
+// Trivially copyable: kernels take it as a parameter. A smaller team is a Peers with fewer heaps, in the team's order,
+// so code that uses one need not know of teams.
 struct Peers {
   int rank = 0;
   int size = 1;
   WaitLimit waits;
-  std::byte* heaps[kMaxPeers] = {};      // heaps[rank] is the own
-  std::int8_t to_world[kMaxPeers] = {};  // what is added to a rank to name it among the world's
+  std::byte* heaps[kMaxPeers] = {};      // heaps[rank] is this rank's own
+  std::int8_t to_world[kMaxPeers] = {};  // added to a rank, gives its rank in the world
 
   HEDDLE_HOST_DEVICE int world_rank(int peer) const { return peer + to_world[peer]; }
 
-  // Those of a part of this team, in that order. `team` holds ranks of this one, the own among them, none twice.
+  // The peers of a part of this team, in that order. `team` holds distinct ranks of this team, the own among them.
   Peers of(std::span<const int> team) const {
     Peers part{.size = static_cast<int>(team.size()), .waits = waits};
     for (std::size_t i = 0; i < team.size(); ++i) {
@@ -48,7 +47,7 @@ struct Peers {
     return part;
   }
 
-  // `local` lies in the own heap.
+  // `local` lies in this rank's heap.
   template <class T>
   HEDDLE_HOST_DEVICE T* at(int peer, T* local) const {
     const auto offset = reinterpret_cast<const std::byte*>(local) - heaps[rank];

@@ -1,4 +1,4 @@
-// What is found out once for each device of the process, by whichever thread is first.
+// A value per device, made once by the first thread that needs it.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// A buffer of bytes cut into one piece a rank.
+// Cuts a buffer into one piece per rank.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,10 @@
 
 namespace heddle {
 
-// Whole packets as even as they go, the last of all perhaps not full: piece p is bytes [begin(p), end(p)).
+// Pieces of whole packets, as even as possible; the very last packet may be partial. Piece p is bytes [begin(p),
+// end(p)).
 struct EvenPieces {
-  // Divides once: a 64-bit division takes a GPU longer than a packet does, and nobody has 64 GiB.
+  // Divides once, in 32 bits below 64 GiB: on a GPU a 64-bit division takes longer than a packet.
   HEDDLE_HOST_DEVICE EvenPieces(std::size_t size_bytes, int ranks) : bytes(size_bytes) {
     const std::size_t packets = packets_of(bytes), n = static_cast<std::size_t>(ranks);
     each = packets <= UINT32_MAX ? static_cast<std::uint32_t>(packets) / static_cast<std::uint32_t>(n) : packets / n;
@@ -32,7 +33,7 @@ struct EvenPieces {
 
   std::size_t bytes;
   std::size_t each;    // packets
-  std::size_t larger;  // so many pieces, the first ones, have one packet more
+  std::size_t larger;  // the number of leading pieces that have one packet more
 };
 
 }  // namespace heddle

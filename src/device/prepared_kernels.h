@@ -1,5 +1,5 @@
-// Which kernels have had their attributes set on which device. Setting one is a call of the driver, which a launch
-// should not make each time, and which may not meet another thread's launch of the same kernel.
+// Remembers which kernels have their attributes set on which device. Setting one is a driver call: too slow for every
+// launch, and it must not race with another thread's launch of the same kernel.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace heddle {
 
-// A hash table that only grows; reading it takes no lock.
+// A hash table that only grows. Reads take no lock.
 class PreparedKernels {
  public:
   // Calls prepare() unless a call for this kernel and device has returned before. Others that come meanwhile wait for

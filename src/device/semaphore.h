@@ -1,5 +1,5 @@
-// A flag that counts messages. Both counts lie in memory of the rank that waits, so a captured graph that signals and
-// waits is right on every replay: nothing of the count is in the graph.
+// A flag that counts messages. Both counts lie in memory of the rank that waits and none is in a captured graph, so
+// replays stay correct.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace heddle {
 // waits in one stream or group at a time.
 struct Semaphore {
   std::uint64_t arrived;  // messages so far
-  std::uint64_t taken;    // of them, waits so far
+  std::uint64_t taken;    // waits so far
 };
 
 }  // namespace heddle

@@ -21,7 +21,7 @@
 
 namespace heddle {
 
-// A clock for deadlines: nanoseconds since some point; of one device, and coarse (about a microsecond on a GPU).
+// A clock for deadlines, per device, in nanoseconds from an arbitrary point; resolution about 1 us on a GPU.
 HEDDLE_HOST_DEVICE std::uint64_t now_nanoseconds() {
 #ifdef __CUDA_ARCH__
   std::uint64_t nanoseconds;
@@ -32,14 +32,14 @@ HEDDLE_HOST_DEVICE std::uint64_t now_nanoseconds() {
 #endif
 }
 
-// Who waits for whom and why, for the error.
+// Which rank waits for which and why, for the error.
 struct WaitReason {
   int rank;
   int from;
   Tag tag;
 };
 
-// Fills the record, unless another has.
+// Fills the record unless another wait has.
 HEDDLE_HOST_DEVICE void report(WaitRecord& record, const WaitReason& reason, std::uint64_t expected,
                                std::uint64_t observed) {
   if (atomic_compare_exchange<Order::relaxed>(&record.state, WaitRecord::empty, WaitRecord::being_written) !=
@@ -58,18 +58,18 @@ HEDDLE_HOST_DEVICE bool another_gave_up(const WaitLimit& limit) {
   return limit.record != nullptr && atomic_load<Order::relaxed>(&limit.record->state) != WaitRecord::empty;
 }
 
-// One thread's wait until `done(value)` of what it loads from `place` (acquire). False when the limit has passed, which
-// it then reports, or when somebody else has given up. `expected` is for the report.
+// One thread's wait until done(value) for the value that it loads from `place` (acquire). False past the limit, which
+// it then reports, or when another wait has given up. `expected` is for the report.
 template <class Done>
 [[nodiscard]] HEDDLE_HOST_DEVICE bool spin_until(const WaitLimit& limit, const WaitReason& reason,
                                                  const std::uint64_t* place, std::uint64_t expected, Done done) {
-  // Looking at the clock and at the record costs more than looking at the flag, so that is done once in a while.
+  // The clock and the record cost more than the flag, so they are read only once in a while.
 #ifdef __CUDA_ARCH__
   constexpr std::uint32_t kLooksBetween = 4096;
 #else
   constexpr std::uint32_t kLooksBetween = 256;
 #endif
-  // A process may be stopped for a while, by a debugger or a shell: such a gap between two looks is nobody's delay.
+  // A process may be stopped for a while, by a debugger or a shell; such a gap must not count against the peer.
   constexpr std::uint64_t kLongestGap = 100'000'000;
   std::uint64_t last = 0;
   std::uint64_t waited = 0;
@@ -91,13 +91,13 @@ template <class Done>
   }
 }
 
-// Until the flag is >= target.
+// Waits until the flag is >= target.
 [[nodiscard]] HEDDLE_HOST_DEVICE bool spin_until(const WaitLimit& limit, const WaitReason& reason,
                                                  const std::uint64_t* flag, std::uint64_t target) {
   return spin_until(limit, reason, flag, target, [target](std::uint64_t observed) { return observed >= target; });
 }
 
-// One thread's wait for one message more (acquire at system scope). False as spin_until: no message is taken then.
+// One thread's wait for the next message (acquire at system scope). False as of spin_until; then no message is taken.
 template <class Limit>
 [[nodiscard]] HEDDLE_HOST_DEVICE bool take_next(const Limit& limit, const WaitReason& reason, Semaphore& semaphore) {
   const std::uint64_t next = semaphore.taken + 1;
@@ -106,8 +106,8 @@ template <class Limit>
   return true;
 }
 
-// What every lane of the group found: true if all did. Every lane must call it. A barrier of the group: afterwards each
-// lane sees what every other wrote or had acquired before.
+// Whether all lanes of the group found what they waited for. Every lane must call it. It is a barrier of the group:
+// afterwards each lane sees what every other lane wrote or acquired before.
 template <VotingGroup G>
 [[nodiscard]] HEDDLE_HOST_DEVICE bool agree(const G& group, bool found) {
   return group.all(found);

@@ -1,4 +1,4 @@
-// What a wait is for, in up to 15 characters: it travels from a kernel to the error's text.
+// The purpose of a wait, up to 15 characters, which a kernel hands on to the text of an error.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,4 @@
-// Matrices as the copy engine sees them (tensor maps): it brings boxes of some rows and columns to shared memory, with
-// zeros for what lies outside of the matrix.
+// Tensor maps, by which TMA copies tiles of a matrix to shared memory, with zeros outside the matrix, and back.
 #pragma once
 
 #include <cuda.h>
@@ -16,12 +15,12 @@ struct MatrixBoxes {
   const void* data = nullptr;  // of 16-bit elements, aligned to 16 bytes
   std::uint64_t rows = 0, columns = 0;
   std::uint64_t row_stride = 0;                 // elements, a multiple of 8
-  std::uint32_t box_rows = 0, box_columns = 0;  // at most 256; of a swizzle's width at most
+  std::uint32_t box_rows = 0, box_columns = 0;  // of a tile, at most 256; columns at most the swizzle's width
   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
   CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_NONE;  // what a miss in L2 brings from memory besides
 };
 
-// Throws Failure that names `op` where the driver has no tensor maps or refuses this one.
+// Throws Failure that names `op` if the driver has no tensor maps or rejects this one.
 inline CUtensorMap tensor_map(const char* op, const MatrixBoxes& matrix) {
   static const auto encode = [] {
     void* found = nullptr;
@@ -51,7 +50,7 @@ __device__ inline void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// Copies the box at (column, row) of a matrix to shared memory, and tells `barrier`.
+// Copies the tile at (column, row) of a matrix to shared memory. Completes on `barrier`.
 __device__ inline void copy_box(std::uint32_t to, const CUtensorMap& map, int column, int row, std::uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
@@ -60,7 +59,7 @@ __device__ inline void copy_box(std::uint32_t to, const CUtensorMap& map, int co
       : "memory");
 }
 
-// The same, to the same place in each block of the cluster whose bit is set in `blocks`, and tells each one's barrier.
+// Multicast: to the same offset in each block of the cluster whose bit is set in `blocks`; completes on each barrier.
 __device__ inline void copy_box_to_blocks(std::uint32_t to, const CUtensorMap& map, int column, int row,
                                           std::uint32_t barrier, std::uint16_t blocks) {
   asm volatile(
@@ -70,8 +69,8 @@ __device__ inline void copy_box_to_blocks(std::uint32_t to, const CUtensorMap& m
       : "memory");
 }
 
-// Begins to copy a box from shared memory to (column, row) of a matrix; what lies outside of it is left out. Stores of
-// a thread between two commits are a group.
+// Starts a copy of a tile from shared memory to (column, row) of a matrix, clipped to the matrix. The stores of a
+// thread between two commits form a group.
 __device__ inline void store_box(const CUtensorMap& map, int column, int row, std::uint32_t from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(column),
                "r"(row), "r"(from)
@@ -80,11 +79,11 @@ __device__ inline void store_box(const CUtensorMap& map, int column, int row, st
 __device__ inline void commit_stores() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Until the thread's groups have read shared memory, which may then be written again.
+// Waits until the thread's groups have read shared memory, which may then be written again.
 __device__ inline void wait_until_stores_have_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
-// Until they have written, too.
+// Waits until they have also written.
 __device__ inline void wait_for_stores() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }

@@ -1,5 +1,5 @@
-// Loops whose index is a constant, so that what it selects in an array is a register. (The CPU's compiler and CUDA's
-// have no pragma for it in common.)
+// Loops whose index is a constant, so that an array it indexes stays in registers. (GCC and nvcc share no pragma for
+// it.)
 #pragma once
 
 #include <type_traits>

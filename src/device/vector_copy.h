@@ -1,4 +1,4 @@
-// The copy under put and get: a group's lanes share the bytes, 16 at a time.
+// The copy behind put and get: the lanes of a group share the bytes, 16 at a time.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct alignas(16) Vector16 {
 
 namespace detail {
 
-// Elements of Word, from lane to lane; both addresses are aligned to it. Four in flight a lane, so that the latency of
-// a peer's memory is paid once for all of them.
+// Copies `count` words; both addresses are aligned to Word. Each lane keeps four loads in flight to hide the latency of
+// peer memory.
 template <class Word, Group G>
 HEDDLE_HOST_DEVICE void copy_words(const G& group, Word* destination, const Word* source, std::size_t count) {
   constexpr std::size_t kInFlight = 4;
@@ -34,8 +34,8 @@ HEDDLE_HOST_DEVICE void copy_words(const G& group, Word* destination, const Word
 
 }  // namespace detail
 
-// Copies `bytes`; the ranges do not overlap. Widest words when both addresses are off a multiple of 16 by the same
-// number of bytes, narrower ones else. No lane may rely on another's part before group.sync().
+// Copies `bytes`; the ranges do not overlap. Uses 16-byte words if both addresses have the same offset from a multiple
+// of 16, narrower ones otherwise. No lane may rely on another's part before group.sync().
 template <Group G>
 HEDDLE_HOST_DEVICE void vector_copy(const G& group, void* destination, const void* source, std::size_t bytes) {
 #ifdef __CUDA_ARCH__

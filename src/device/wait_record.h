@@ -1,4 +1,4 @@
-// What is left behind by a wait that gave up. A kernel cannot throw: it fills the record and returns; the host throws.
+// The record of a wait that gave up. A kernel cannot throw: it fills the record and returns, and the host throws.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace heddle {
 
-// Lies where every waiter of a rank reaches it (for `shm`, of all ranks; for a GPU, in pinned host memory). The first
-// waiter to give up fills it; the others see `state` and give up too, so nobody waits for one who has stopped.
+// Lies where all waits of a rank reach it (for `shm`, those of all ranks; for a GPU, in pinned host memory). The first
+// wait that gives up fills it; the others see `state` and give up, too.
 struct WaitRecord {
   enum State : std::uint32_t { empty, being_written, complete };
 
   std::uint32_t state = empty;  // written and read as an atomic; `complete` is the release of all below
-  std::int32_t rank = -1;       // who waited
-  std::int32_t from = -1;       // for whom
+  std::int32_t rank = -1;       // that waited
+  std::int32_t from = -1;       // that it waited for
   std::uint32_t reserved = 0;
   std::uint64_t expected = 0;
   std::uint64_t observed = 0;

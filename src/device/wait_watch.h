@@ -1,4 +1,4 @@
-// What the host looks at before it uses what a step has computed: the records that the step's waits leave behind.
+// How the host checks the records of a step's waits before it uses the step's results.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,12 @@
 
 namespace heddle {
 
-// "rank 0 waited for rank 2 past the deadline of 10.0 s: all-reduce: expected 7, observed 6"; of a wait inside one
-// GPU's kernel (rank -1) the kernel and the block that waited. `more` follows after "; " where there is any, such as
-// what is known of the rank that did not come.
+// "rank 0 waited for rank 2 past the deadline of 10.0 s: all-reduce: expected 7, observed 6"; for a wait inside a
+// kernel (rank -1), the kernel and the block that waited. `more`, if not empty, follows after "; ": for example the
+// state of the rank that did not come.
 inline std::string what_gave_up(const WaitRecord& record, std::uint64_t limit_nanoseconds, std::string_view more = {}) {
-  if (atomic_load(&record.state) != WaitRecord::complete) return "a wait passed its deadline";  // and still reports
+  if (atomic_load(&record.state) != WaitRecord::complete)
+    return "a wait passed its deadline";  // its report is not complete
   const double seconds = static_cast<double>(limit_nanoseconds) * 1e-9;
   if (record.rank < 0)
     return fmt::format("kernel {}: block {} waited past the deadline of {:.1f} s: expected {}, observed {}",
@@ -28,19 +29,19 @@ inline std::string what_gave_up(const WaitRecord& record, std::uint64_t limit_na
 
 class WaitWatch {
  public:
-  // Looks at this record, too; it must outlive the watch.
+  // Adds a record, which must outlive the watch.
   void add(const WaitLimit& waits) {
     require(waits.record != nullptr, "watch: waits without a record");
     waits_.push_back(waits);
   }
 
-  // Whether a wait has given up. A wait of a kernel or task that has ended is seen.
+  // Whether a wait has given up. Sees all waits of kernels and tasks that have ended.
   bool any_gave_up() const {
     return std::ranges::any_of(waits_, [](const WaitLimit& waits) { return gave_up(waits); });
   }
 
-  // Of the first record that holds a wait; empty where none does. For when the work has ended, as a record that is
-  // being written cannot be read.
+  // The text of the first record that is filled, else empty. To be called when the work has ended, since a record that
+  // is being written cannot be read.
   std::string what_gave_up() const {
     const auto first = std::ranges::find_if(waits_, gave_up);
     return first == waits_.end() ? "" : heddle::what_gave_up(*first->record, first->nanoseconds);
