@@ -1,6 +1,6 @@
-// Low-latency exchange (the LL and Lamport protocols of NCCL and TensorRT-LLM; the empty word is ours, see packet.cuh):
-// a rank pushes packets into its peers' inboxes and polls its own until the data have arrived. There is no flag, no
-// fence and no barrier, so an exchange takes one trip.
+// Low-latency exchange (the Lamport protocol of TensorRT-LLM's fused all-reduce; the empty word is ours, see
+// packet.cuh): a rank pushes packets into its peers' inboxes and polls its own until the data have arrived. There is no
+// flag, no fence and no barrier, so an exchange takes one trip.
 //
 // An inbox has three buffers. Epoch e uses buffer e % 3 and clears the buffer of epoch e - 1, which epoch e + 2 uses.
 // Three suffice: in every epoch each rank sends at least one packet to each other rank, and ends the epoch when it has

@@ -1,4 +1,4 @@
-// What mpirun tells each process that it starts, whichever fabric the processes then use.
+// What mpirun passes to each process that it starts, for any fabric.
 #pragma once
 
 #include <string>
@@ -20,14 +20,14 @@ struct Launch {
   bool on_one_machine() const { return num_local_ranks == world_size; }
 };
 
-// Whether this process says that it is a rank of a run.
+// Whether mpirun has started this process.
 bool started_by_mpirun();
 
 // Reads the environment. Throws InputError when this process was not started by mpirun ("not started by mpirun: use
-// `heddle launch -n N -- COMMAND`", naming the variable that is missing) or when a variable holds no such number.
+// `heddle launch -n N -- COMMAND`", naming the missing variable) or when a variable holds no valid number.
 Launch read_launch();
 
-// The same of another environment: `variable(name)` is its value, null where there is none.
+// The same for another environment: variable(name) returns a value or null.
 Launch read_launch(FunctionRef<const char*(const char*)> variable);
 
 }  // namespace heddle

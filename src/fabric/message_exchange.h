@@ -1,5 +1,5 @@
-// What a fabric may have beside one-sided memory: messages that both ends know of. Between machines a message needs one
-// trip, where a put, a flush and a signal need several.
+// Two-sided messages, which a fabric may have beside one-sided memory. Between machines a message takes one trip, while
+// a put, a flush and a signal take several.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,10 @@ class MessageExchange {
  public:
   static constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a message
 
-  // Called in a task of a stream, whose other tasks it follows. Sends and receives all of them, and returns when that
-  // is done. Of the messages from one rank to another on one channel the first that is sent is the first that is
-  // received: both name them in the same order, with the same sizes. Channels do not disturb each other. Throws Timeout
-  // and Failure as a wait does; Failure, too, when a message has another size than expected.
+  // Called in a task of a stream. Sends and receives all messages and returns when that is done. Messages from one rank
+  // to another on one channel are received in the order in which they are sent: both ranks list them in the same order,
+  // with the same sizes. Channels are independent. Throws Timeout and Failure as a wait does, and Failure when a
+  // message has another size than expected.
   virtual void exchange_messages(std::uint64_t channel, std::span<const OutgoingMessage> outgoing,
                                  std::span<const IncomingMessage> incoming, Tag tag) = 0;
 

@@ -1,11 +1,11 @@
-// A process of the run, as others on its machine may look at it.
+// Whether another process of the run is alive, for processes on the same machine.
 #pragma once
 
 #include <cstdint>
 
 namespace heddle {
 
-// Plain data: it travels between ranks. The start time tells a process from a later one with the same number.
+// Plain data: it is sent between ranks. The start time tells a process from a later one with the same id.
 struct ProcessIdentity {
   std::uint64_t machine = 0;  // of the kernel's boot and the namespace of process numbers
   std::uint64_t start_time = 0;
@@ -17,10 +17,10 @@ ProcessIdentity own_process();
 
 enum class ProcessState : std::uint8_t { running, stopped, gone, unknown };
 
-// Unknown when it is on another machine, or cannot be looked at.
+// Unknown if it is on another machine, or cannot be inspected.
 ProcessState state_of(const ProcessIdentity& identity);
 
-// When a process of this machine began, in the kernel's ticks since boot; 0 when there is none, or only its remains.
+// Start time of a process of this machine, in the kernel's ticks since boot; 0 if there is none, or only a zombie.
 std::uint64_t start_time_of_process(int process);
 
 // Of a process of this machine, whenever it was started.

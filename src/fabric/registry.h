@@ -1,4 +1,4 @@
-// The fabrics that this build holds, by name.
+// The fabrics of this build, by name.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-// "shm", and "mpi" and "nvlink" in builds that hold them; "nvlink-ipc" is nvlink with its memory from plain CUDA
+// "shm", and "mpi" and "nvlink" in builds that have them; "nvlink-ipc" is nvlink with its memory from plain CUDA
 // instead of NCCL (nvlink/nvlink.h).
 std::vector<std::string_view> fabric_names();
 

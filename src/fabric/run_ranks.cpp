@@ -46,7 +46,7 @@ void keep_to_share(int rank, int ranks) {
   cpu_set_t share;
   CPU_ZERO(&share);
   for (std::size_t i = 0; i < each; ++i) CPU_SET(processors[static_cast<std::size_t>(rank) * each + i], &share);
-  sched_setaffinity(0, sizeof share, &share);  // refused: it runs all the same
+  sched_setaffinity(0, sizeof share, &share);  // if that fails, it runs without affinity
 }
 
 // A rank that mpirun has started; mpirun may have given it processors of its own already.

@@ -8,10 +8,10 @@
 
 namespace heddle {
 
-// Started by mpirun (`heddle launch`), this process is one rank of the run: `ranks` is then not looked at. Otherwise
-// starts `ranks` ranks as threads of this process, on host memory ("shm") or each on a GPU of its own ("nvlink"). Calls
-// rank_main on each with its fabric and a stream of the fabric's device, and returns when all have returned; an
-// exception of one ends the others' waits, and the first is rethrown. Throws InputError for a fabric that this build
+// If mpirun (`heddle launch`) started this process, it is one rank of the run, and `ranks` is ignored. Otherwise starts
+// `ranks` ranks as threads of this process, on host memory ("shm") or each on a GPU of its own ("nvlink"). Calls
+// rank_main on each with its fabric and a stream of the fabric's device, and returns when all have returned. An
+// exception of one rank ends the others' waits; the first is rethrown. Throws InputError for a fabric that this build
 // does not have, or that needs processes.
 void run_ranks(std::string_view fabric, int ranks, const FabricOptions& options,
                FunctionRef<void(Fabric&, Stream&)> rank_main);

@@ -1,4 +1,4 @@
-// A part of a fabric's symmetric heap that its owner gives back at its end.
+// Owns a part of a fabric's symmetric heap.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,8 @@
 
 namespace heddle {
 
-// Made collectively, as Fabric::allocate; ended in the same order on every rank, as Fabric::release, before the fabric.
+// Constructed collectively (Fabric::allocate). Destroyed in the same order on every rank (Fabric::release), before the
+// fabric.
 class SymmetricMemory {
  public:
   SymmetricMemory() = default;

@@ -1,4 +1,4 @@
-// What callers get wrong, and what they hear of it.
+// Errors of callers, and the exceptions that they get.
 #include <gmock/gmock.h>
 
 #include <limits>

@@ -96,7 +96,7 @@ bool sums(Collective c) {
   return c == Collective::all_reduce || c == Collective::reduce_scatter;
 }
 
-// What only moves bytes moves all of them, whatever they mean.
+// Collectives that copy bytes deliver every bit pattern.
 std::string difference_of_bytes(const CollectiveCase& c, const Bits& got, const Bits& want) {
   const auto differ = std::mismatch(want.begin(), want.end(), got.begin());
   if (differ.first == want.end()) return {};
@@ -133,7 +133,7 @@ std::vector<Choice> choices_on(const Fabric& fabric, Collective collective) {
   return all;
 }
 
-// Small, so that even small cases take several rounds; but for `pipelined` a packet a slot, for all the blocks tried.
+// Small, so that even small cases take several rounds; for `pipelined`, one packet per slot for the largest grid tried.
 CommunicatorOptions small_workspace(DeviceKind device, int ranks) {
   const std::size_t scale = device == DeviceKind::cpu ? 1 : 16, blocks = device == DeviceKind::cpu ? 1 : kMaxBlocks;
   const std::size_t slots = blocks * static_cast<std::size_t>(ranks) * ChunkCut::kFewestSlots;
@@ -221,7 +221,7 @@ int run_cases(Communicator& communicator, Stream& stream, const CollectiveCourse
   return count;
 }
 
-// So many teams, whose members are dealt out in turn.
+// That many teams, to which ranks are assigned round-robin.
 std::vector<Ranks> dealt(int ranks, int num_teams) {
   std::vector<Ranks> teams(static_cast<std::size_t>(num_teams));
   for (int rank = 0; rank < ranks; ++rank) teams[static_cast<std::size_t>(rank % num_teams)].push_back(rank);
@@ -308,7 +308,7 @@ std::string run_case(Communicator& communicator, Stream& stream, const Collectiv
   const Bits scrub(want.size() + kGuard, std::byte{0xee});  // what is not written shows
   if (guarded) enqueue_copy(stream, out, scrub.data(), scrub.size());
   if (!input.empty()) enqueue_copy(stream, in, input.data(), input.size());
-  // What others write into must not be touched after they begin.
+  // Memory that peers write must not be touched once they begin.
   if (c.memory == Memory::symmetric) communicator.fabric().barrier(stream, communicator.team());
   communicator.fabric().synchronize(stream);
 

@@ -1,4 +1,4 @@
-// The cases of the collectives, on memory of whatever device the fabric has: for the tests here, on threads of the CPU,
+// The cases of the collectives, on memory of the fabric's device: for the tests here, on threads of the CPU,
 // and for heddle_collective_cases, which runs on GPUs and on machines without GoogleTest.
 #pragma once
 
@@ -54,7 +54,7 @@ struct CollectiveCourse {
   std::uint32_t seed = 1;
 };
 
-// How large a heap a course takes.
+// Bytes of heap that a course takes.
 std::size_t heap_bytes_of(const CollectiveCourse& course, int ranks, DeviceKind device);
 
 // All cases by every algorithm, on the world and on parts of it; calls in graphs, where the device has them; a soak of
@@ -66,8 +66,8 @@ void run_course(Fabric& fabric, Stream& stream, const CollectiveCourse& course,
 // One call of each collective in a graph, captured once, replayed with other inputs. Defined in builds with CUDA.
 std::string run_graphs(Communicator& communicator, Stream& stream, std::uint32_t seed);
 
-// Sums by every algorithm with random delays inside kernels, so many times call by call, then captured once and replayed
-// as often: each run's sums must be that run's, and the bits of both the same. What is wrong, or nothing.
+// Sums by every algorithm with random delays inside kernels, so many times call by call, then captured once and
+// replayed as often: each run's sums must be that run's, and the bits of both the same. What is wrong, or nothing.
 std::string run_replays(Communicator& communicator, Stream& stream, int replays);
 std::size_t replay_heap_bytes();
 

@@ -1,7 +1,7 @@
 // The epochs of low_latency.cuh as a model, tried in every order of events: when a rank ends an epoch, when a store is
-// performed. Stores of one rank to different words are performed in any order; those of a clearing
-// by the end of its epoch, as a kernel's end has it. A word is lost when a store meets one that nobody has read, or a
-// clearing meets one that a later epoch has written; then, or when nothing can happen any more, the protocol has failed.
+// performed. Stores of one rank to different words are performed in any order; those of a clearing by the end of its
+// epoch, as a kernel's end has it. A word is lost when a store meets one that nobody has read, or a clearing meets one
+// that a later epoch has written; then, or when nothing can happen any more, the protocol has failed.
 #include <gmock/gmock.h>
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Protocol {
   int ranks = 2;
   int buffers = kInboxBuffers;
   bool clears_end_with_the_kernel = true;
-  bool everybody_sends = true;  // else rank 0 alone, as in a broadcast without tokens
+  bool everybody_sends = true;  // else only rank 0, as in a broadcast without tokens
   int epochs = 6;
 };
 

@@ -1,5 +1,5 @@
-// What only moves bytes (all_gather, all_to_all, broadcast) delivers every bit pattern, those that packets give a
-// meaning included: integers of -1, NaNs of any payload. By every algorithm, at every size around a packet's borders.
+// Collectives that copy bytes (all_gather, all_to_all, broadcast) deliver every bit pattern, including those with a
+// meaning in packets: integers of -1, NaNs of any payload. Every algorithm, at every size around a packet's borders.
 #include <gmock/gmock.h>
 
 #include <cstring>

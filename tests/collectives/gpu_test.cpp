@@ -1,5 +1,5 @@
-// The course of the kernels with ranks as threads of one process, on GPUs of their own and on one that they share;
-// skipped where there are too few. Processes are heddle_collective_cases's affair.
+// The course of the kernels with ranks as threads of one process, on GPUs of their own and on one shared GPU; skipped
+// if there are too few. heddle_collective_cases covers ranks that are processes.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,6 +1,6 @@
-// Message passing by packets and by flags, between threads: each is one block of one rank, as a kernel has them, on
-// memory of its own making. Thousands of epochs, with delays at random; the blocks of a rank meet between epochs, as at
-// a kernel's end. Under ThreadSanitizer the orders are checked, too: the programs are those of the GPU.
+// Litmus tests of message passing by packets and by flags. Each thread is one block of one rank, as in a kernel.
+// Thousands of epochs with random delays; the blocks of a rank meet between epochs, as at a kernel's end. The programs
+// are those of the GPU, and ThreadSanitizer checks their memory orders.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -33,8 +33,8 @@ void delay(std::uint32_t& state) {
   if (kind < 8) std::this_thread::yield();
 }
 
-// Peers to whom bytes take long now and then, as over a wire, while flags and packets do not: who raises a flag before
-// what it tells of is seen doing so.
+// Peers to whom bytes sometimes take long, as over a link, while flags and packets do not. So a flag that is raised
+// before its data is detected.
 struct SlowPeers : Peers {
   template <class T>
   T* at(int peer, T* local) const {
@@ -45,7 +45,7 @@ struct SlowPeers : Peers {
   }
 };
 
-// Ranks with a heap each, and what a collective finds in it.
+// Ranks with a heap each, and the CollectiveMemory in it.
 class World {
  public:
   World(int ranks, int blocks) : ranks_(ranks), blocks_(blocks) {
@@ -130,7 +130,7 @@ class World {
   std::vector<SlowPeers> peers_;
 };
 
-// 64 bits that no other rank, epoch or place has; but some are those that packets give a meaning.
+// 64 bits that are unique to rank, epoch and place, except that some have a meaning in packets.
 std::uint64_t word_of(int epoch, int rank, std::size_t i) {
   if ((static_cast<std::size_t>(epoch) + i) % 5 == 0) return i % 2 == 0 ? kEmpty : kEscape;
   return static_cast<std::uint64_t>(epoch) << 32 | static_cast<std::uint64_t>(rank) << 16 | i;
@@ -223,7 +223,7 @@ TEST(Litmus, PacketsOfSumsAndBroadcastsMatchTheirEpoch) {
   }
 }
 
-// Plain memory: what a block puts before a barrier, its peers' blocks read after it, and write only after the next.
+// Plain memory: peers read after a barrier what a block put before it, and write it only after the next barrier.
 TEST(Litmus, WhatIsPutBeforeABlockBarrierIsThereAfterIt) {
   for (const LitmusShape shape : kTeams) {
     World world(shape.ranks, shape.blocks);
@@ -255,7 +255,7 @@ TEST(Litmus, ChunksOfAPipelinedAllReduceAreThereWhenTheirFlagsAre) {
           const std::size_t count = count_of(block), bytes = count * sizeof(float);
           std::vector<float> mine(count);
           for (std::size_t i = 0; i < count; ++i) mine[i] = value(block.epoch, block.peers.rank, i);
-          // Slots of a chunk of 64 bytes: small, so that they are used again within a call.
+          // Slots of one chunk of 64 bytes: so few that they are reused within a call.
           const std::size_t slots = static_cast<std::size_t>(shape.ranks * shape.blocks) * ChunkCut::kFewestSlots * 64;
           PipelinedAllReduce<float, 4>{
               reinterpret_cast<const std::byte*>(mine.data()), block.output, {bytes, shape.ranks, shape.blocks, slots}}(
@@ -272,8 +272,8 @@ TEST(Litmus, ChunksOfAPipelinedAllReduceAreThereWhenTheirFlagsAre) {
   }
 }
 
-// Rank 0 alone, whose peer has pushed everything and added nothing: it gives up its wait for the first sum, with all
-// slots of the peer filled and none used again.
+// Rank 0 runs alone; its peer has pushed everything and added nothing. It gives up its wait for the first sum, and by
+// then has filled all slots of the peer and reused none.
 TEST(Litmus, APipelinedAllReduceReusesNoSlotWhoseShareIsNotAdded) {
   constexpr std::size_t kChunk = 64, kChunks = 2 * ChunkCut::kFewestSlots;
   World world(2, 1);

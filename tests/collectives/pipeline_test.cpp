@@ -1,5 +1,4 @@
-// How a pipelined call cuts a buffer: a chunk is summed once, and slots that are in use at the same time are not the
-// same.
+// How a pipelined call cuts a buffer: each byte is in one chunk, and slots in use at the same time are distinct.
 #include "collectives/pipeline.cuh"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// The vocabulary of one_sided.h and atomics.h as bodies that run on whatever a stream drives: a thread of the CPU, or,
-// where the CUDA compiler compiles this file, a block of a GPU.
+// The operations of one_sided.h and atomics.h as bodies that run on the stream's device: a CPU thread, or, if nvcc
+// compiles this file, a block of a GPU.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -72,8 +72,8 @@ struct PingPong {
   }
 };
 
-// Two ranks, in turns of their own: each stores to a place and loads the other's. If both loads miss, the stores were
-// behind the loads, which sequential consistency forbids.
+// Store buffering (Dekker): two ranks each store to a place and load the other's. Sequential consistency forbids that
+// both loads miss.
 struct StoreBuffering {
   Peers peers;
   std::uint64_t* places;  // a word a round, at the rank whose word it is not

@@ -1,4 +1,4 @@
-// What a fence promises: the puts before it are at their peers before anything behind it begins.
+// A fence: puts before it are at their peers before any later operation begins.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -11,7 +11,8 @@ namespace heddle::conformance {
 namespace {
 
 constexpr std::size_t kNumberBytes = sizeof(std::uint64_t);
-// A GPU's copy writes 8 bytes one by one: where only the lowest of them changes, no waiter sees a number nobody has put.
+// A GPU's copy writes 8 bytes one by one: where only the lowest of them changes, no waiter sees a number nobody has
+// put.
 constexpr int kMostRounds = 200;
 
 std::uint64_t* number_at(std::byte* area, std::size_t index) {
@@ -32,7 +33,7 @@ void fill_with_numbers(Context& context, std::byte* area, int count) {
 }  // namespace
 
 void fence_orders_a_polled_put(Context& context) {
-  // Many bytes, a fence, and a word that nobody signals: who has waited for the word sees the bytes.
+  // Many bytes, a fence, and a word that is put, not signalled: a rank that has waited for the word sees the bytes.
   context.clear_flags();
   const int rounds = rounds_of(context);
   const std::size_t large = context.options().largest_bytes;
@@ -86,8 +87,8 @@ void fence_reaches_a_third(Context& context) {
 }
 
 void fence_between_a_put_and_a_get(Context& context) {
-  // Each rank puts a word to the next, fences, and gets its own. In whatever order that happens, the rank whose put came
-  // last sees what it was given: not all can miss it.
+  // Each rank puts a word to the next, fences, and gets its own. In whatever order that happens, the rank whose put
+  // came last sees what it was given: not all can miss it.
   const int rounds = kMostRounds;  // each is short, and one that shows a missing fence needs luck
   const auto count = static_cast<std::size_t>(rounds);
   fill_with_numbers(context, context.own(), rounds);

@@ -37,7 +37,7 @@ struct TeamRounds {
   void enqueue(Context& context, Stream& stream) {
     const auto size = static_cast<std::size_t>(context.size());
     for (int round = 0; round < rounds; ++round) {
-      // Two places in turns: who is a round ahead writes the other.
+      // Two places, alternating: a rank that is a round ahead writes the other one.
       const std::size_t words = first_word + static_cast<std::size_t>(round % 2) * size;
       for (const int peer : team)
         context.fabric().put(stream, peer, word(context.left(), words + static_cast<std::size_t>(context.rank())),

@@ -1,5 +1,5 @@
-// Programs that a stream runs again and again: as a captured graph on a GPU, enqueued anew on the CPU. Includes what
-// bodies of both are made of: a file for the CUDA compiler where there is one.
+// Programs that a stream runs again and again: as a captured graph on a GPU, enqueued anew on the CPU. For files that
+// nvcc compiles in builds with CUDA.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Bytes arrive, all of them and no others; what makes no sense is refused.
+// Puts and gets move exactly the bytes asked for; invalid arguments are rejected.
 #include <array>
 #include <vector>
 

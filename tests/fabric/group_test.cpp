@@ -1,5 +1,5 @@
-// The vocabulary of one_sided.h by groups of several lanes: each lane is a thread, each rank has its lanes. What a lane
-// has not been promised is a race, which ThreadSanitizer reports.
+// The operations of one_sided.h by groups of several lanes; each lane of each rank is a thread. ThreadSanitizer reports
+// orders that the operations promise and do not keep.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -84,7 +84,7 @@ FabricOptions small_host(int world_size) {
           .deadline = std::chrono::seconds(20)};
 }
 
-// Overlapping teams in turns, ranks at different speeds: a value of another round or team would show.
+// Overlapping teams, interleaved, with ranks at different speeds: a value of another round or team would show.
 TEST(HostExchange, GivesEveryRankWhatEachOfItsTeamGaveInThisRound) {
   ShmThreads world(4, small_host(4));
   run_team(4, [&](TeamMember& member) {

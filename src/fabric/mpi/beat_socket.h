@@ -1,4 +1,4 @@
-// How ranks show each other that they live: small UDP datagrams, sent by a thread that no MPI call can hold up.
+// Heartbeats between ranks: small UDP datagrams, sent by a thread that no MPI call can block.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace heddle {
 
-// Where a rank hears: its machine's IPv4 addresses, of the networks that the run is to use. Plain data: it travels
-// between ranks.
+// Where a rank receives: its machine's IPv4 addresses on the networks that the run uses. Plain data: it is sent between
+// ranks.
 struct BeatAddress {
   static constexpr std::size_t kMostAddresses = 32;
 
@@ -20,7 +20,7 @@ struct BeatAddress {
   std::array<std::uint32_t, kMostAddresses> addresses{};  // as the network writes them
 };
 
-// What a rank says. Plain data; ranks are machines of one byte order, as MPI_BYTE asks anyway.
+// A heartbeat. Plain data; all machines have one byte order, as MPI_BYTE requires anyway.
 struct Beat {
   enum Kind : std::uint32_t { alive, failure, timeout };
   static constexpr std::uint32_t kMagic = 0x48444c32;
@@ -45,10 +45,10 @@ class BeatSocket {
 
   const BeatAddress& address() const { return address_; }
 
-  // To each of the addresses: which of them leads there is not for us to know. What is lost is lost.
+  // Sends to each of the addresses, since any one may be the reachable one. Lost datagrams are not repeated.
   void send(const BeatAddress& to, const Beat& beat) const;
 
-  // The next that has come, of whatever job; none: nothing has.
+  // The next heartbeat received, of any job; empty if there is none.
   std::optional<Beat> receive() const;
 
   // Returns when something can be received, when `limit` is over, or after wake().

@@ -1,8 +1,8 @@
-// One-sided access to a heap by messages, for ranks that have not mapped each other's: what a rank asks of another's
-// heap, and who answers there. The other's program takes no part: its fabric's thread, or a wait of its own, serves.
+// One-sided access to a heap by messages, for ranks that have not mapped each other's heaps: the requests, and the
+// server at the target. The target's program takes no part: a thread of its fabric, or its own waits, serve requests.
 //
-// Order: the requests of one rank are carried out one after the other, in the order in which they were sent, a put's
-// bytes included. A request of one rank never waits for another rank's.
+// Order: requests of one rank are carried out one after the other, in the order in which they were sent, including the
+// bytes of puts. Requests of different ranks do not wait for each other.
 #pragma once
 
 #include <mpi.h>
@@ -34,7 +34,7 @@ struct HeapRequest {
   std::uint64_t value = 0;
 };
 
-// As large as what Open MPI sends at once, without asking the receiver first, over any of its networks.
+// The size up to which Open MPI sends eagerly on all its networks.
 inline constexpr std::size_t kHeapMessageBytes = 4000;
 inline constexpr std::size_t kMostBytesWithin = kHeapMessageBytes - sizeof(HeapRequest);
 using HeapMessage = std::array<std::byte, kHeapMessageBytes>;
@@ -45,21 +45,22 @@ class HeapServer {
   static constexpr int kPayloadTag = 1;
   static constexpr int kFirstReplyTag = 2;
 
-  // Is told an MPI call's name, its code, and the rank that it has to do with (-1: any); throws unless it is MPI_SUCCESS.
+  // Is told an MPI call's name, its code, and the rank that it has to do with (-1: any); throws unless it is
+  // MPI_SUCCESS.
   using Check = std::function<void(const char* call, int code, int peer)>;
 
   // Uses `messages`, a communicator of its own, until close().
   HeapServer(MPI_Comm messages, std::byte* heap, Check check);
 
-  // Carries out what has come and lets MPI make progress. Never waits for anybody. Not by two threads at once.
+  // Carries out the requests that have come and lets MPI make progress. Never waits. Not for two threads at once.
   void serve();
-  // Whether a put's bytes are on their way to here, or an answer from here.
+  // Whether the bytes of a put or an answer are in flight.
   bool has_open_transfers() const { return !receiving_.empty() || !answers_.empty(); }
   // After the last request.
   void close();
 
  private:
-  // What one rank has asked for.
+  // The requests of one rank.
   struct Client {
     MPI_Request payload = MPI_REQUEST_NULL;  // of the put that is under way, and before
     std::deque<HeapMessage> later;

@@ -70,13 +70,14 @@ class MpiWorld {
   void serve_others(const std::stop_token& stop);
   void pass_on_trouble(const std::stop_token& stop);
   void put_record_into_words();
-  // mpi_memory.cpp; mutex_ is held in the first two. `sent` is done when `message` and what it names may be overwritten.
+  // mpi_memory.cpp; mutex_ is held in the first two. `sent` is done when `message` and what it names may be
+  // overwritten.
   void ask(int peer, const HeapRequest& request, const HeapMessage& message, MPI_Request& sent);
   int next_reply_tag();
   void send(int peer, const HeapRequest& request, const HeapMessage& message, Tag tag);
-  // Returns when each of the peers has carried out what this rank has asked of it so far.
+  // Returns when each of the peers has carried out all requests of this rank so far.
   void confirm(std::span<const int> peers, Tag tag);
-  void confirm_all_but(int peer, Tag tag);  // what this thread has asked
+  void confirm_all_but(int peer, Tag tag);  // requests of this thread
   void confirm_all_threads();
   void wait_in_memory(int from, const std::uint64_t* flag, std::uint64_t target, Tag tag);
   // Null where MPI alone reaches it.
@@ -86,7 +87,7 @@ class MpiWorld {
   }
   void check(const char* call, int code, int peer);
   int barrier_tag(std::uint64_t team, int round) const;
-  // Until look(), called with mutex_ held, is >= target. Serves the other ranks meanwhile.
+  // Waits until look(), called with mutex_ held, is >= target. Serves the other ranks meanwhile.
   void await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
   void await(MPI_Request& request, int from, Tag tag);
   void await_message(MPI_Request& request, const IncomingMessage& message, Tag tag);
@@ -106,7 +107,7 @@ class MpiWorld {
   std::optional<Mapping> own_heap_;
   MPI_Comm memory_ = MPI_COMM_NULL;
   std::optional<HeapServer> server_;  // of own_heap_
-  std::uint64_t num_replies_ = 0;     // asked for so far
+  std::uint64_t num_replies_ = 0;     // requested so far
   // By thread, and so by stream: ranks with puts or signals that may not have arrived, no rank twice.
   std::unordered_map<std::thread::id, std::vector<int>> unconfirmed_;
   std::unordered_map<std::uint64_t, std::uint64_t> barriers_entered_;  // by the team's hash

@@ -1,4 +1,5 @@
-// Who has come, before MPI can say: MPI_Init returns only when every rank has called it, and never says who has not.
+// Which ranks have started, before MPI can tell: MPI_Init returns only when every rank has called it, and never names a
+// rank that has not.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ class Presence {
   Presence& operator=(const Presence&) = delete;
   ~Presence();
 
-  // "rank 2 has not come"; of several machines it can only be said who has not come to this one. Empty: all are here.
+  // "rank 2 has not come"; only for ranks of this machine. Empty: all are here.
   std::string who_is_missing(bool one_machine) const;
 
  private:

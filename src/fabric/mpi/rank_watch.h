@@ -1,9 +1,9 @@
-// Knows which ranks live and what they wait for, and ends this process when an MPI call does not return.
+// Watches which ranks are alive and what they wait for, and ends this process when an MPI call does not return.
 //
-// Every rank says on a UDP socket, twenty times a deadline, that it lives, and whom it waits for; so a rank that waits
-// for a live one, which itself waits for a dead one, can name the dead one. The first that is sure of trouble tells all
-// others, in words, and every rank then fails with the same words. None of it is done by MPI: an MPI call that waits
-// for a dead rank never returns, and while it lasts no other thread may call MPI.
+// Every rank sends heartbeats by UDP, twenty per deadline, with the rank that it waits for. So a rank that waits for a
+// live one, which itself waits for a dead one, can name the dead one. The first rank that is sure of an error sends its
+// text to all others, and every rank then fails with the same text. None of this uses MPI: an MPI call that waits for a
+// dead rank never returns, and meanwhile no other thread may call MPI.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@
 
 namespace heddle {
 
-// Where a rank is heard and seen. Plain data: it travels between ranks.
+// The address and process of a rank. Plain data: it is sent between ranks.
 struct RankContact {
   BeatAddress address;
   ProcessIdentity process;
@@ -45,9 +45,9 @@ class RankWatch {
   ~RankWatch();
 
   RankContact own_contact() const;
-  // From now on the others, by rank, are told and looked at.
+  // Starts sending to the others, by rank, and watching them.
   void begin(std::vector<RankContact> contacts);
-  // From now on a rank may go: all have said that they are done.
+  // From now on ranks may end: all have said that they are done.
   void end();
 
   std::chrono::nanoseconds deadline() const { return options_.deadline; }
@@ -58,15 +58,15 @@ class RankWatch {
   // that was blames nobody.
   std::uint64_t now() const { return now_.load(std::memory_order_relaxed); }
 
-  // What this rank tells the others of what it does.
+  // What this rank tells the others.
   void say_waiting(int from, Tag tag);
   void say_not_waiting();
   void say_closed();  // at once, and from now on
 
-  // What keeps `from` from coming, as far as it can be known: "rank 1 is stopped (process 4711)".
+  // Why `from` does not come, as far as it is known: "rank 1 is stopped (process 4711)".
   std::string what_is_known_of(int from) const;
 
-  // Once something is wrong, nothing gets better: the first trouble, an own one or one that a rank told, stays.
+  // The first error, of this rank or reported by another, is final.
   bool in_trouble() const { return in_trouble_.load(std::memory_order_acquire); }
   void declare(Beat::Kind kind, const std::string& text);  // failure or timeout; returns when the others were told
   [[noreturn]] void throw_trouble() const;                 // Failure or Timeout

@@ -1,8 +1,8 @@
-// The heaps of ranks that share one machine: one file in memory, which every rank maps. What others do with messages is
-// then a load or a store.
+// The heaps of ranks that share one machine: one file in memory, which every rank maps, so that loads and stores
+// replace messages.
 //
-// Not a window of MPI's: those lie in /dev/shm, of which many containers have 64 MB, and taking a page that is not
-// there is a signal. Here every rank takes its own pages when it opens them.
+// MPI's shared windows lie in /dev/shm, which has 64 MB in many containers, and touching a page beyond that raises a
+// signal. Here every rank allocates its own pages when it opens them.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace heddle {
 
-// How a rank finds the file that rank 0 has made; zeros: there is none. Plain data: it travels between ranks.
+// How a rank finds the file that rank 0 has created; zeros: there is none. Plain data: it is sent between ranks.
 struct SharedHeapsFile {
   std::uint64_t process = 0;
   std::uint64_t file = 0;   // its number there
@@ -24,16 +24,15 @@ struct SharedHeapsFile {
 
 class SharedHeaps {
  public:
-  // Rank 0's part; the file is open until the last SharedHeaps of it is, so it outlives the others' open(). Nothing, if
-  // the system gives no such file.
+  // For rank 0, which keeps the file open until the others have opened it. Empty if the system cannot create the file.
   static std::optional<OpenFile> make(int ranks, std::size_t heap_bytes);
   static SharedHeapsFile place_of(const OpenFile& file);
 
-  // Nothing where this rank cannot reach the file (another container, another user) or there is too little memory.
+  // Empty if this rank cannot reach the file (another container, another user) or there is too little memory.
   static std::optional<SharedHeaps> open(const SharedHeapsFile& where, int rank, int ranks, std::size_t heap_bytes);
 
   std::byte* heap(int rank) const { return pages_.data() + kControlBytes + static_cast<std::size_t>(rank) * stride_; }
-  // Of all ranks: when one gives up, all do.
+  // Shared by all ranks: when one wait gives up, all do.
   WaitRecord& record() const { return *reinterpret_cast<WaitRecord*>(pages_.data()); }
 
  private:

@@ -1,4 +1,4 @@
-// GPUs by a name that all processes of a machine agree on, whatever each may see and in whatever order.
+// Names of GPUs that are the same in all processes of a machine, whichever devices each sees.
 #pragma once
 
 namespace heddle {
@@ -9,7 +9,7 @@ struct GpuName {
 
 GpuName gpu_name(int device);  // throws Failure when there is no such device
 
-// The device of that name here, or -1 where this process does not see it.
+// The device of that name, or -1 if this process does not see it.
 int device_named(const GpuName& name);
 
 }  // namespace heddle

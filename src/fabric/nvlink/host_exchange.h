@@ -1,4 +1,4 @@
-// How the hosts of GPU ranks tell each other what they must know to come together: handles, sizes, that all are there.
+// How the hosts of GPU ranks exchange what they need to open a fabric: handles, sizes, and that all are there.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace heddle {
 
-// All-gather of small values over a fabric with peer addresses in host memory, for one thread a rank.
+// All-gather of small values over a fabric with peer addresses in host memory, for one thread per rank.
 class HostExchange {
  public:
   static constexpr std::size_t kMostBytes = 256;
@@ -29,8 +29,8 @@ class HostExchange {
   int size() const { return host_.size(); }
   std::span<const int> world() const { return world_; }
 
-  // Collective over `team`, which has the caller in it: what each rank gave, in the team's order. Throws the fabric's
-  // Timeout, which names a rank that does not come.
+  // Collective over `team`, which contains the caller. Returns each rank's value, in the team's order. Throws the
+  // fabric's Timeout, which names a rank that does not come.
   template <class T>
   std::vector<T> gather(std::span<const int> team, const T& mine, Tag tag) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kMostBytes);
@@ -42,17 +42,17 @@ class HostExchange {
   // Returns when every rank of the team has called it.
   void meet(std::span<const int> team, Tag tag) { gather(team, char{}, tag); }
 
-  // The record that all ranks' hosts share: what is complete there has failed for everybody.
+  // The record that all ranks' hosts share: once it is complete, the run has failed.
   WaitRecord& shared_record() const { return *peers_.waits.record; }
 
-  // Throws what went wrong, in the fabric's words, where anything has.
+  // Throws the fabric's error, if there is one.
   void check() { host_.synchronize(stream_); }
 
-  // For a rank that ends after a failure, when nothing can be agreed on any more: true once every rank has called it or
-  // its process is gone; false at the limit. Works also after the host fabric's failure or abandon().
+  // For a rank that ends after a failure, when ranks cannot agree any more: true once every rank has called it or its
+  // process is gone; false at the limit. Also works after the host fabric's failure or abandon().
   [[nodiscard]] bool part(std::chrono::nanoseconds limit);
 
-  // Ends the other ranks' waits: this one has ended with an error of its own.
+  // Ends the other ranks' waits, because this rank has failed.
   void abandon() { host_.abandon(); }
 
  private:

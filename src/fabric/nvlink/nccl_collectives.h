@@ -1,5 +1,5 @@
-// NCCL's own collectives on the GPUs of a team: for the sizes where nothing beats them, and as the peer of the benches.
-// Free of NCCL's headers; NCCL is loaded when the first team is opened.
+// NCCL's collectives on the GPUs of a team: for sizes where they are fastest, and as the baseline of the benches. Free
+// of NCCL's headers; NCCL is loaded when the first team is opened.
 #pragma once
 
 #include <cstddef>

@@ -4,7 +4,7 @@
 // A rank is a GPU, whether the ranks are threads of one process or a process each. Their hosts come together over
 // another fabric in host memory (shm), which also carries the news of a failure to everybody.
 //
-// How the contract of fabric.h is kept. `put` and `get` are copies by copy engine or by kernel (transfer_path.h) in
+// How the contract of fabric.h is kept. `put` and `get` are copies by a copy engine or a kernel (transfer_path.h) in
 // stream order, so each is complete at its peer when the stream's next operation begins. `signal` is a kernel that
 // stores with release at system scope: what the stream did before happens before that kernel, and the release is
 // cumulative. (A cuStreamWriteValue64 would order as much, but takes no address that NCCL or IPC mapped on every
@@ -19,10 +19,11 @@
 // Waits give up after the deadline, all waits of the rank with the first; synchronize() then tells every other rank,
 // whose waits end too, and throws.
 //
-// Ranks may share a GPU, as threads of one process (cuda_ipc). While a kernel waits for a rank, that rank's host must do
-// nothing that waits for the GPU to be idle: load a kernel (CUDA_MODULE_LOADING=EAGER loads all at once), allocate or
-// free memory, instantiate a graph. Fabric::meet() says when no kernel waits. Blocks that wait for peers must fit into
-// DeviceShare::sms. Each stream needs a hardware queue (CUDA_DEVICE_MAX_CONNECTIONS, which NvlinkThreads sets to 32).
+// Ranks may share a GPU, as threads of one process (cuda_ipc). While a kernel waits for a rank, that rank's host must
+// do nothing that waits for the GPU to be idle: load a kernel (CUDA_MODULE_LOADING=EAGER loads all at once), allocate
+// or free memory, instantiate a graph. Fabric::meet() says when no kernel waits. Blocks that wait for peers must fit
+// into DeviceShare::sms. Each stream needs a hardware queue (CUDA_DEVICE_MAX_CONNECTIONS, which NvlinkThreads sets to
+// 32).
 #pragma once
 
 #include <chrono>
@@ -35,7 +36,7 @@
 
 namespace heddle {
 
-// Where the ranks' heaps come from, and the addresses by which they reach each other's.
+// How the ranks' heaps are allocated and mapped into each other's address space.
 enum class PeerMemoryKind : std::uint8_t {
   nccl_windows,  // NCCL's symmetric windows; needs the NCCL that this was built with, and one GPU a rank
   cuda_ipc       // plain CUDA: IPC handles between processes, peer access between threads; ranks may share a GPU
@@ -45,14 +46,14 @@ std::string_view name_of(PeerMemoryKind kind);  // "nccl_windows", "cuda_ipc"
 struct NvlinkOptions {
   FabricOptions fabric;
   PeerMemoryKind memory = PeerMemoryKind::nccl_windows;
-  // A put or get of at least so many bytes goes by copy engine.
+  // A put or get of at least this size uses a copy engine.
   std::size_t copy_engine_bytes = std::size_t{512} << 10;
   // The longest that synchronize() waits for a stream once NCCL's collectives are open (nccl_collectives.h), as those
   // have no deadline.
   std::chrono::nanoseconds vendor_deadline{std::chrono::seconds(60)};
 };
 
-// What the ranks' coming together takes of the host fabric's heap, for a world of that size.
+// Bytes of the host fabric's heap that opening takes, for a world of that size.
 std::size_t nvlink_host_heap_bytes(int world_size);
 
 // Collective over the ranks of `host`, a fabric with peer addresses in host memory that nothing else uses. The rank's

@@ -23,12 +23,12 @@ std::size_t words(std::size_t count) {
   return count * sizeof(std::uint64_t);
 }
 
-// Of the fabric's own use, at the beginning of each heap.
+// Bytes that the fabric itself uses, at the beginning of each heap.
 std::size_t own_bytes(std::size_t size) {
   return words(TeamTable::kMostTeams * size) + words(TeamTable::kMostTeams) + words(size);
 }
 
-// What makes a GPU `device` this process's, or says why not.
+// Makes `device` the thread's current one, or throws why that is impossible.
 int current_device(int device) {
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
@@ -83,8 +83,8 @@ NvlinkFabric::NvlinkFabric(Unopened, std::unique_ptr<Fabric> host, int device, c
   require(options.fabric.deadline.count() > 0, "nvlink: a deadline of {} ns", options.fabric.deadline.count());
 }
 
-// What throws here is followed by the destructor, as the other constructor has ended: memory that others may have mapped
-// by then is given back as after any failure.
+// If this throws, the destructor runs, because the delegated constructor has ended: memory that others may have mapped
+// by then is freed as after any failure.
 NvlinkFabric::NvlinkFabric(std::unique_ptr<Fabric> host, int device, const NvlinkOptions& options)
     : NvlinkFabric(Unopened{}, std::move(host), device, options) {
   check_peers();
@@ -97,10 +97,10 @@ NvlinkFabric::NvlinkFabric(std::unique_ptr<Fabric> host, int device, const Nvlin
   arrived_ = own;
   entered_ = own + TeamTable::kMostTeams * ranks;
   probe();
-  exchange_.meet(exchange_.world(), "probes read");  // and what the probe took of the GPU is given back
+  exchange_.meet(exchange_.world(), "probes read");  // and the probe's GPU memory is freed
 }
 
-// Every rank looks at its own pairs; who has nothing to say is ended by those who have.
+// Every rank checks its own pairs. A rank that finds an error ends the others.
 void NvlinkFabric::check_peers() {
   struct Hello {
     std::size_t heap_bytes;
@@ -144,7 +144,7 @@ void NvlinkFabric::check_peers() {
   }
 }
 
-// A word through every address, in both directions: a mapping may be there and lead elsewhere.
+// Sends a word through every address in both directions: a mapping may exist and lead elsewhere.
 void NvlinkFabric::probe() {
   Stream stream(device());
   const auto ranks = static_cast<std::size_t>(size());

@@ -24,8 +24,8 @@ void launch_wait(void* stream, const WaitLimit& limit, const WaitReason& reason,
                  std::uint64_t target);
 void launch_wait_next(void* stream, const WaitLimit& limit, const WaitReason& reason, Semaphore* semaphore);
 
-// One rank's part in a barrier of a team. `arrived` is a symmetric array with a word for each rank of the world, which
-// holds how many barriers of this team that rank has entered; `entered` is the own count.
+// One rank's part in a barrier of a team. `arrived` is symmetric, with one word for each rank of the world: how many
+// barriers of this team that rank has entered. `entered` is this rank's own count.
 struct BarrierBody {
   Peers peers;  // of the team
   std::int16_t world_ranks[kMaxPeers];
@@ -42,8 +42,8 @@ constexpr std::uint64_t probe_word(std::uint64_t nonce, int writer, int reader) 
   return nonce << 16 ^ static_cast<std::uint64_t>(writer) << 8 ^ static_cast<std::uint64_t>(reader);
 }
 
-// Loads every kernel above onto the current device: loading one at its first launch could wait for kernels that
-// themselves wait for it.
+// Loads every kernel above onto the current device. Lazy loading at a first launch could wait for kernels that in turn
+// wait for this one.
 void load_kernels();
 
 }  // namespace heddle::nvlink

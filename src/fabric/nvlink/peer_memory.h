@@ -1,5 +1,5 @@
-// The seam behind which NCCL and plain CUDA give the same: memory on every GPU of a node, and each rank's addresses of
-// it. Free of CUDA's headers.
+// The interface that NCCL windows and CUDA IPC implement: memory on every GPU of a node, mapped on all ranks. Free of
+// CUDA's headers.
 #pragma once
 
 #include <chrono>
@@ -14,21 +14,21 @@ namespace heddle {
 
 class PeerMemory {
  public:
-  // Frees the own memory. The other ranks have let go of it (closing.h).
+  // Frees this rank's memory. The other ranks have unmapped it (closing.h).
   virtual ~PeerMemory() = default;
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  // After map(): address on this rank's GPU of each rank's memory; the own at heaps()[rank].
+  // After map(): the address of each rank's memory on this rank's GPU.
   const std::vector<std::byte*>& heaps() const { return heaps_; }
 
-  // Collective, once: tells the others of the own memory, and learns the addresses of theirs, which may be used when
-  // every rank has returned. Throws Failure naming ranks and GPUs, Timeout naming a rank that is late; close or abandon
-  // is due all the same, as others may have mapped this memory by then.
+  // Collective, once: exchanges handles and maps the other ranks' memory, which may be used when it returns. Throws
+  // Failure naming ranks and GPUs, Timeout naming a rank that is late; the caller must then still call close or
+  // abandon, since others may have mapped this memory.
   virtual void map() = 0;
 
-  // Lets go of the others' memory, of which nothing of this rank is under way any more: collective, in good order; or,
-  // after a failure, alone.
+  // Unmaps the other ranks' memory, which no work of this rank uses any more: close() collectively in normal operation,
+  // abandon() alone after a failure.
   virtual void close() = 0;
   virtual void abandon() = 0;
 
@@ -44,7 +44,7 @@ struct PeerMemoryRequest {
   std::chrono::nanoseconds deadline;
 };
 
-// The own memory, zeroed; nobody knows of it before map(). Throws Failure when there is not that much.
+// Allocates this rank's memory, zeroed. Throws Failure if there is too little.
 std::unique_ptr<PeerMemory> nccl_windows(const PeerMemoryRequest& request);
 std::unique_ptr<PeerMemory> cuda_ipc(const PeerMemoryRequest& request);
 

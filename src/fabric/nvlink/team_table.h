@@ -1,4 +1,4 @@
-// Numbers for the teams of a run, the same on every rank without a rank waiting for another.
+// Numbers the teams of a run, the same on every rank, without ranks waiting for each other.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace heddle {
 
-// A list of teams in rank 0's part of a fabric in host memory; whoever first asks for a team enters it.
+// A list of teams in rank 0's heap of a fabric in host memory. The first rank that asks for a team adds it.
 class TeamTable {
  public:
   static constexpr int kMostTeams = 256;  // a world of 8 has 255
@@ -18,7 +18,7 @@ class TeamTable {
   // Collective over the world of `host`, a fabric with peer addresses, which must outlive it; takes kHeapBytes.
   explicit TeamTable(Fabric& host);
 
-  // 0 .. kMostTeams - 1; of the set of these ranks, in whatever order. Throws Failure when there are no more.
+  // The number, 0 .. kMostTeams - 1, of the set of these ranks in any order. Throws Failure when all are used.
   int number_of(std::span<const int> team);
 
   static constexpr std::size_t kHeapBytes = kMostTeams * sizeof(TeamEntry) + SymmetricHeap::kAlignment;

@@ -1,4 +1,4 @@
-// By which way a put or get travels.
+// Which hardware carries out a put or get.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@ namespace heddle {
 
 enum class TransferPath : std::uint8_t { none, kernel, copy_engine };
 
-// A copy engine fills the link without a multiprocessor, but takes microseconds to start; a kernel starts at once, but
-// its lanes move single bytes where source and destination lie differently off a word.
+// A copy engine fills the link without using SMs but takes microseconds to start. A kernel starts at once, but moves
+// single bytes if source and destination are not aligned alike.
 constexpr TransferPath transfer_path(std::size_t bytes, std::uintptr_t destination, std::uintptr_t source,
                                      std::size_t copy_engine_bytes) {
   constexpr std::size_t kSlowestWord = 16;  // a kernel that moves bytes is that much slower than one that moves words
@@ -19,7 +19,7 @@ constexpr TransferPath transfer_path(std::size_t bytes, std::uintptr_t destinati
                                                                                     : TransferPath::kernel;
 }
 
-// Of a kernel that copies: each takes some tens of kilobytes, and eight fill a link.
+// Blocks of a copy kernel: each copies some tens of kilobytes, and eight fill a link.
 constexpr int copy_blocks(std::size_t bytes) {
   constexpr std::size_t kBytesEach = std::size_t{32} << 10;
   constexpr std::size_t kMost = 8;

@@ -1,4 +1,4 @@
-// A call that has no deadline of its own, such as NCCL's, given one.
+// A deadline for calls that have none, such as NCCL's.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// What the ranks of one run share beside their heaps. It lies in memory that starts as zeros, which for every field
-// mean "not yet", and is read and written with the atomics of device/atomics.h: in threads and in processes alike.
+// The control block that the ranks of a run share beside their heaps. Its memory starts as zeros, which mean "not yet"
+// for every field, and is accessed with the atomics of device/atomics.h, by threads and processes alike.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@
 
 namespace heddle {
 
-inline constexpr int kMaxShmTeams = 256;  // different ones that call for barriers; a world of 8 has 255 subsets
+inline constexpr int kMaxShmTeams = 256;  // teams that use barriers; a world of 8 has 255 subsets
 
-// One rank's. Only that rank writes here.
+// The slot of one rank. Only that rank writes it.
 struct alignas(64) RankSlot {
   enum State : std::uint32_t { absent, joined, left, failed };
 
@@ -34,7 +34,7 @@ struct alignas(64) TeamEpoch {
   std::uint64_t entered;
 };
 
-// The first thing that went wrong, in words. Whoever notices writes it once, and every rank throws it.
+// The text of the first error. The rank that detects it writes it, and every rank throws it.
 struct Trouble {
   enum State : std::uint32_t { none, being_written, complete };
   enum Kind : std::uint32_t { failure, timeout, invalid_argument, input };
@@ -53,27 +53,27 @@ struct ShmControl {
   std::int32_t heap_process;  // whose file the heaps are
   std::int32_t heap_file;
   std::uint64_t joined;     // ranks that have come
-  std::uint64_t everybody;  // 1 when all have, and the segment has lost its name
-  WaitRecord record;        // of all ranks: when one gives up, all do
+  std::uint64_t everybody;  // 1 once all ranks have joined and the object's name is removed
+  WaitRecord record;        // shared by all ranks: when one wait gives up, all do
   Trouble trouble;
   RankSlot ranks[kMaxPeers];
   TeamEntry teams[kMaxShmTeams];
   TeamEpoch team_epochs[kMaxShmTeams][kMaxPeers];
 };
 
-// The number of the team of these ranks, in whatever order. Throws Failure when there are more than kMaxShmTeams.
+// The number of the team of these ranks, in any order. Throws Failure if there are more than kMaxShmTeams.
 int number_of(ShmControl& control, std::span<const int> team);
 
 // "rank 2 (process 4711)"; for threads "rank 2".
 std::string name_of_rank(const ShmControl& control, int rank);
 
-// Says what went wrong, unless something had before, and ends every rank's waits. `about` is the rank that is to blame.
+// Records an error, unless there is one already, and ends every rank's waits. `about` is the rank that caused it.
 void declare_trouble(ShmControl& control, Trouble::Kind kind, int rank, int about, std::string_view text);
 
-// Whether anything went wrong.
+// Whether there is an error.
 bool in_trouble(const ShmControl& control);
 
-// Throws what declare_trouble() said.
+// Throws the error that declare_trouble() recorded.
 [[noreturn]] void throw_trouble(ShmControl& control);
 
 }  // namespace heddle

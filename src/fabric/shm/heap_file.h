@@ -1,5 +1,5 @@
-// The file that holds the heaps of ranks that share one machine: in memory and without a name, so nothing is left behind
-// however the processes end. Rank 0 makes it; the others open it through /proc.
+// The file with the heaps of ranks that share one machine. It lies in memory and has no name, so nothing is left behind
+// however the processes end. Rank 0 creates it; the others open it through /proc.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace heddle {
 
-// Of zeros. Throws Failure.
+// Filled with zeros. Throws Failure.
 OpenFile make_heap_file(std::size_t size_bytes);
 
-// Where other processes of this user, in this container, open it.
+// The path by which other processes of this user, in this container, open it.
 std::string path_of_heap_file(std::uint64_t process, std::uint64_t file);
 
-// Throws InputError when that many heaps are more than the `available_bytes` of memory; 0: not known.
+// Throws InputError if the heaps exceed `available_bytes` of memory; 0: unknown.
 void require_memory_for_heaps(std::string_view fabric, int ranks, std::size_t heap_bytes, std::size_t available_bytes);
 
 }  // namespace heddle

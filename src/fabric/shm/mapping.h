@@ -1,4 +1,4 @@
-// Pages that several threads or processes share.
+// Memory pages that threads or processes share.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@ namespace heddle {
 
 class Mapping {
  public:
-  // Zeros of this process alone. Both throw Failure.
+  // Zeroed pages of this process alone. Both functions throw Failure.
   static Mapping anonymous(std::size_t size_bytes);
-  // Of the open file, which may be closed afterwards; `what` names it in errors.
+  // Maps the open file, which may be closed afterwards; `what` names it in errors.
   static Mapping of_file(int file, std::size_t size_bytes, std::string_view what);
 
   Mapping(Mapping&& other) noexcept;

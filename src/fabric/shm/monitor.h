@@ -13,9 +13,9 @@
 
 namespace heddle {
 
-// A thread that raises the own rank's `beats` and looks at the others' every kInterval. Finds, and declares as trouble,
-// a rank whose process has ended (within some intervals) or whose beats have stood still for longer than `deadline`.
-// Time counts only while this process runs, too: one that was stopped itself blames nobody.
+// A thread that increments this rank's `beats` and checks the others' every kInterval. It reports a rank whose process
+// has ended (within some intervals) or whose beats have not changed for longer than `deadline`. Only time in which this
+// process itself runs counts, so a process that was stopped blames no other.
 class Monitor {
  public:
   static constexpr std::chrono::milliseconds kInterval{50};

@@ -8,8 +8,8 @@
 
 namespace heddle {
 
-// Collective: the ranks find each other by the run's job key, and return when all have come. What was made on the way
-// has no name any more then, so nothing is left behind however the processes end.
+// Collective: the ranks find each other by the run's job key, and return when all have joined. By then the shared
+// objects have no names any more, so nothing is left behind however the processes end.
 //
 // The control block is a POSIX shared memory object of some 1.2 MB. The heaps are a file without a name (memfd) of rank
 // 0, which the others open through /proc: /dev/shm, 64 MB in many containers, does not bound them. Their pages are

@@ -25,16 +25,16 @@ class OpenFile {
   int number_;
 };
 
-// Takes the pages of a part of the file, in memory, now. Throws Failure, saying what it was for.
+// Allocates the pages of a part of the file now. Throws Failure that names `what` it was for.
 void reserve(const OpenFile& file, std::size_t offset, std::size_t size_bytes, const std::string& what);
 
-// A name among the machine's shared memory objects, and the object that had it when it was opened. Whoever holds one
-// removes the name at the end, if the object still has it: nothing may be left behind.
+// An open shared memory object and its name. The destructor removes the name if the object still has it, so that
+// nothing is left behind.
 class SharedObject {
  public:
-  // Nothing when there is one of that name. Throws Failure when there is no room for it.
+  // Empty if the name exists already. Throws Failure when there is no space for it.
   static std::optional<SharedObject> create(const std::string& name, std::size_t size_bytes);
-  // Nothing when there is none, or it does not have its size yet. Throws Failure when it may not be opened.
+  // Empty if there is none, or it does not have its size yet. Throws Failure if it may not be opened.
   static std::optional<SharedObject> open(const std::string& name, std::size_t size_bytes);
 
   SharedObject(SharedObject&& other) noexcept = default;
@@ -43,7 +43,7 @@ class SharedObject {
 
   int file() const { return file_.number(); }
   void remove_name();
-  // From now on the name is for others to remove.
+  // Leaves the name for others to remove.
   void keep_name() { name_.clear(); }
 
  private:

@@ -1,11 +1,11 @@
-// A rank of the fabric `shm`: loads and stores in host memory. It is the oracle of the others. An operation is a task
-// of the CPU stream that is done, at its peer too, when the task ends; so a fence has nothing to wait for.
+// A rank of the fabric `shm`: loads and stores in host memory. It is the oracle of the other fabrics. An operation is a
+// task of the CPU stream and is complete, also at its peer, when the task ends; so a fence has nothing to wait for.
 //
-// A barrier is one store and size - 1 waits: each rank counts the barriers it has entered, a count a team, in a line
-// that the others read. Teams of any shape therefore do not disturb each other, on one stream or on several; those of
-// one team go into one stream, or into several that events order.
+// A barrier is one store and size - 1 waits: each rank counts the barriers of each team that it has entered, in a cache
+// line that the others read. So barriers of different teams are independent, on one stream or on several; those of one
+// team are in one stream, or in several that events order.
 //
-// Every rank throws the same words when something goes wrong: Failure when a rank has ended or thrown, else Timeout.
+// Every rank throws the same error: Failure when a rank has ended or thrown, else Timeout.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ namespace heddle {
 
 class ShmFabric final : public Fabric {
  public:
-  // `monitor` is null where ranks are threads: those cannot be lost one by one.
+  // `monitor` is null if ranks are threads, which cannot be lost one by one.
   ShmFabric(std::shared_ptr<ShmWorld> world, int rank, std::chrono::nanoseconds deadline,
             std::unique_ptr<Monitor> monitor);
   // Streams are idle by now. A rank that is left by an exception ends the others' waits.
@@ -52,10 +52,10 @@ class ShmFabric final : public Fabric {
   RankSlot& slot(int rank) const { return world_->control().ranks[rank]; }
   // Returns when every rank has called it, with the value of each.
   std::vector<std::uint64_t> exchange(std::uint64_t value);
-  // Until the word, which `from` raises, is >= target; throws when that does not come.
+  // Waits until the word, which `from` raises, is >= target; throws past the deadline.
   void await(int from, const std::uint64_t* word, std::uint64_t target, Tag tag) const;
   [[noreturn]] void give_up() const;
-  // What is known of those who keep `rank` waiting for `from`.
+  // Which ranks keep `rank` waiting for `from`, as far as it is known.
   std::string who_is_late(int rank, int from) const;
 
   std::shared_ptr<ShmWorld> world_;
