@@ -1,5 +1,6 @@
 #include "base/cuda_runtime.h"
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -144,6 +145,19 @@ void pin(void* memory, std::size_t size_bytes) {
 void unpin(void* memory) {
   if (work_does_not_end) return;
   cudaHostUnregister(memory);
+}
+
+// Threads that come at once all ask, and all get the same answer.
+int num_sms(int device) {
+  constexpr std::size_t kRemembered = 64;  // devices
+  static std::array<std::atomic<int>, kRemembered> counts{};
+  const auto index = static_cast<std::size_t>(device);
+  if (index < kRemembered)
+    if (const int known = counts[index].load(std::memory_order_relaxed); known > 0) return known;
+  int count = 0;
+  check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  if (index < kRemembered) counts[index].store(count, std::memory_order_relaxed);
+  return count;
 }
 
 MemoryInfo memory_info(int device) {

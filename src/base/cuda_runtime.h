@@ -30,6 +30,8 @@ void clear(int device, void* memory, std::size_t size_bytes, void* stream);
 void pin(void* memory, std::size_t size_bytes);
 void unpin(void* memory);
 
+int num_sms(int device);  // asks the driver once a device
+
 struct MemoryInfo {
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
