@@ -14,13 +14,16 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstddef>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "base/cuda_call.h"
 #include "base/device.h"
-#include "base/stream.h"
+#include "base/lane.h"
+#include "device/grid_within.h"
 #include "device/prepared_kernels.h"
 
 namespace heddle {
@@ -33,28 +36,31 @@ __device__ inline void let_later_kernels_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
+// How a grid comes to fit the lane: no kernel takes more SMs than the lane has.
+enum class GridFit {
+  by_caller,  // the caller sizes it by lane.num_sms
+  resident,  // likewise, and its blocks wait for each other: all of them must find room at once, on a whole device, too
+  trimmed,   // blocks go on to x + gridDim.x and y + gridDim.y; where the lane has not the whole device, the launch
+             // takes as many as its SMs hold. A whole device takes the grid as it is: its blocks come one after the
+             // other at no cost
+};
+
+// Whether a kernel of GridFit::trimmed goes on. Where it is of every layer and the loop costs registers, a version
+// without it takes the whole device, whose grids are not trimmed.
+enum class Turns { one, many };
+
+inline Turns turns_on(const Lane& lane) {
+  return lane.num_other_sms() == 0 ? Turns::one : Turns::many;
+}
+
 struct LaunchShape {
   dim3 grid;
   dim3 block;
   std::size_t shared_bytes = 0;  // dynamic
   unsigned cluster = 1;          // blocks of a cluster, along x
   bool programmatic = true;      // whether it may start before the kernel ahead has ended (PDL)
+  GridFit fit = GridFit::by_caller;
 };
-
-// Throws Failure that names `op` when CUDA refuses.
-inline int num_multiprocessors(const char* op, Device device) {
-  int count = 0;
-  const cudaError_t error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index);
-  if (error != cudaSuccess) throw_cuda_error(fmt::format("{}: cuda:{}", op, device.index), error);
-  return count;
-}
-
-// SMs of the device that a grid may count on: all, or `most` where that is positive and fewer. The others may be held by
-// kernels that end only when a peer has come further.
-inline int num_sms_within(const char* op, Device device, int most) {
-  const int sms = num_multiprocessors(op, device);
-  return most > 0 ? std::min(most, sms) : sms;
-}
 
 // What every kernel is allowed before its first launch on a device: as much shared memory and as large a cluster as the
 // device has, so that no later launch has to ask for more. Throws Failure that names `op` when CUDA refuses. The device
@@ -79,26 +85,80 @@ inline void prepare_kernel(const char* op, const void* kernel, Device device) {
   });
 }
 
-// Enqueues `kernel` on `stream`, a CUDA stream. Throws Failure that names `op` when CUDA refuses.
+// Of this kernel, with so many threads and bytes of dynamic shared memory, once it is prepared: asked of the driver
+// once for each. Throws Failure that names `op` when CUDA refuses. The device is the current one.
+inline int blocks_of_sm(const char* op, const void* kernel, const LaunchShape& shape, Device device) {
+  static std::mutex mutex;
+  static std::map<std::tuple<const void*, int, unsigned, std::size_t>, int> known;
+  const unsigned threads = shape.block.x * shape.block.y * shape.block.z;
+  const std::scoped_lock lock(mutex);
+  const auto [place, is_new] = known.try_emplace({kernel, device.index, threads, shape.shared_bytes}, 0);
+  if (!is_new) return place->second;
+  const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+      &place->second, kernel, static_cast<int>(threads), shape.shared_bytes);
+  if (error == cudaSuccess) return place->second;
+  known.erase(place);
+  throw_cuda_error(fmt::format("{}: cannot ask {} for room", op, name_of(device)), error);
+}
+
+// Clusters of this shape that the whole device holds at a time, once the kernel is prepared; 0 where it has no such
+// clusters. Throws nothing.
+inline int clusters_of_device(const char* op, const void* kernel, const LaunchShape& shape, Device device) {
+  const CurrentDevice current(device.index);
+  prepare_kernel(op, kernel, device);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {shape.cluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(shape.cluster);
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess) return clusters;
+  cudaGetLastError();  // of a device that has no such clusters
+  return 0;
+}
+
+// The grid to launch on the lane: shape.grid, or what of it the lane's SMs hold. Throws InvalidArgument where the
+// caller has asked for more than that.
+inline dim3 grid_on(const char* op, const void* kernel, const LaunchShape& shape, const Lane& lane) {
+  if (shape.fit != GridFit::resident && lane.num_other_sms() == 0) return shape.grid;
+  const Device device = lane.stream.device();
+  const unsigned most = most_blocks(lane.num_sms, blocks_of_sm(op, kernel, shape, device), shape.cluster);
+  const GridSize wanted{shape.grid.x, shape.grid.y};
+  if (shape.fit == GridFit::trimmed) {
+    const GridSize grid = grid_within(wanted, shape.cluster, most);
+    return {grid.x, grid.y};
+  }
+  require(wanted.blocks() * shape.grid.z <= most, "{}: a grid of {} x {} x {} blocks on {} SMs, which hold {}", op,
+          shape.grid.x, shape.grid.y, shape.grid.z, lane.num_sms, most);
+  return shape.grid;
+}
+
+// Enqueues `kernel` on the lane's stream, a CUDA stream. Throws Failure that names `op` when CUDA refuses,
+// InvalidArgument where the grid is larger than the lane.
 template <class... Params, class... Args>
-void launch_sm90(const char* op, void (*kernel)(Params...), const LaunchShape& shape, Stream& stream, Args&&... args) {
-  const CurrentDevice current(stream.device().index);
+void launch_sm90(const char* op, void (*kernel)(Params...), const LaunchShape& shape, const Lane& lane,
+                 Args&&... args) {
+  const Device device = lane.stream.device();
+  const CurrentDevice current(device.index);
   cudaLaunchAttribute attributes[2]{};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
   attributes[1].val.clusterDim = {shape.cluster, 1, 1};
+  prepare_kernel(op, reinterpret_cast<const void*>(kernel), device);
   cudaLaunchConfig_t config{};
-  config.gridDim = shape.grid;
+  config.gridDim = grid_on(op, reinterpret_cast<const void*>(kernel), shape, lane);
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = static_cast<cudaStream_t>(stream.native());
+  config.stream = static_cast<cudaStream_t>(lane.stream.native());
   config.attrs = shape.programmatic ? attributes : attributes + 1;
   config.numAttrs = (shape.programmatic ? 1 : 0) + (shape.cluster > 1 ? 1 : 0);
-  prepare_kernel(op, reinterpret_cast<const void*>(kernel), stream.device());
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
-  if (error != cudaSuccess)
-    throw_cuda_error(fmt::format("{}: cannot launch on {}", op, name_of(stream.device())), error);
+  if (error != cudaSuccess) throw_cuda_error(fmt::format("{}: cannot launch on {}", op, name_of(device)), error);
 }
 
 }  // namespace heddle

@@ -60,6 +60,10 @@ SampleRow sample_row(const StepSample& sample) {
           .position = sample.position};
 }
 
+Lane lane_on(Stream& stream, int num_sms) {
+  return num_sms == 0 ? Lane(stream) : Lane(stream, num_sms);
+}
+
 Stream stream_on(Device device, ThreadPool& pool) {
   return on_gpu(device) ? Stream(device) : Stream(pool);
 }
@@ -90,7 +94,8 @@ Executor::Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, i
       pool_(on_gpu(device()) ? 1 : threads),
       host_logits_(host_bytes(device(), logits_bytes(*model_, limits)), device()),
       wait_record_(sizeof(WaitRecord), device()),
-      stream_(stream_on(device(), pool_)) {
+      stream_(stream_on(device(), pool_)),
+      lane_(lane_on(stream_, limits.num_sms)) {
   stream_.set_wait_record(std::construct_at(wait_record_.as<WaitRecord>()));
   watch_.add({.record = stream_.wait_record()});
   for (Slot& each : slots_)
@@ -212,7 +217,7 @@ void Executor::guarded(Action action) {
 
 void Executor::enqueue(const StepPlan& plan, Choice choice, Histories histories) {
   const Span span(stream_, "step");
-  cache_.copy_pages(plan.page_copies, stream_);
+  cache_.copy_pages(plan.page_copies, lane_);
   place_histories(plan.samples.size(), histories);
   if (on_gpu(device())) {
     logits_ = is_decode(plan) ? enqueue_decode(plan, choice) : enqueue_on_gpu(plan, choice);
@@ -285,8 +290,8 @@ Tensor Executor::enqueue_model(const StepPlan& plan, const StepTensors& step, Ch
                  .chosen = const_cast<Slot&>(before).tokens.as<std::int32_t>(),
                  .num_tokens = step.num_tokens,
                  .num_chosen = limits_.step.max_samples},
-                stream_);
-  const Tensor logits = model_->run(step, cache_.pages(), arena_, stream_);
+                lane_);
+  const Tensor logits = model_->run(step, cache_.pages(), arena_, lane_);
   enqueue_choice(logits, choice);
   return logits;
 }
@@ -295,7 +300,7 @@ Tensor Executor::enqueue_model(const StepPlan& plan, const StepTensors& step, Ch
 void Executor::enqueue_choice(const Tensor& logits, Choice choice) {
   if (logits.rows == 0 || choice == Choice::none) return;
   auto* const tokens = slot().tokens.as<std::int32_t>();
-  if (choice == Choice::greedy) return argmax({.logits = logits, .tokens = tokens}, stream_);
+  if (choice == Choice::greedy) return argmax({.logits = logits, .tokens = tokens}, lane_);
   SampleParams params{.logits = logits, .rows = samples_, .tokens = tokens};
   if (!on_gpu(device())) {
     const std::size_t most = static_cast<std::size_t>(limits_.step.max_samples) *
@@ -303,7 +308,7 @@ void Executor::enqueue_choice(const Tensor& logits, Choice choice) {
     if (candidates_.data() == nullptr) candidates_ = HostMemory(most, device());
     params.scratch = candidates_.as<SampleCandidate>();
   }
-  heddle::sample(params, stream_);
+  heddle::sample(params, lane_);
 }
 
 Tensor Executor::enqueue_decode(const StepPlan& plan, Choice choice) {

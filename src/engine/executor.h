@@ -1,4 +1,4 @@
-// Carries out steps on one device: owns the model, its key-value cache, the arena and the stream.
+// Carries out steps on one device: owns the model, its key-value cache, the arena, the stream and the lane.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/graph.h"
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/thread_pool.h"
 #include "device/wait_watch.h"
 #include "engine/host_memory.h"
@@ -27,6 +27,7 @@ struct ExecutorLimits {
   StepLimits step;
   int page_size = 32;  // tokens
   int num_pages = 1;
+  int num_sms = 0;  // of a GPU, that a step may hold at a time, for others run beside it; 0: all
 };
 
 // What is to become of a step's logits.
@@ -61,7 +62,8 @@ class Executor {
  public:
   static constexpr int kMostInFlight = 2;
 
-  // `threads`: of the CPU. Throws Failure when memory is short.
+  // `threads`: of the CPU. Throws Failure when memory is short, InvalidArgument when the device has fewer SMs than
+  // limits.num_sms.
   Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, int threads);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -71,6 +73,7 @@ class Executor {
   Device device() const { return model_->device(); }
   const KvPages& kv_pages() const { return cache_.pages(); }  // on a GPU with spare pages behind limits.num_pages
   Stream& stream() { return stream_; }
+  const Lane& lane() const { return lane_; }  // of every operator of every step
 
   // Steps are poisoned by this record, too, which must outlive the executor: that of a fabric over which they reach
   // other ranks. The stream's own record is watched from the start.
@@ -160,6 +163,7 @@ class Executor {
   Tensor logits_;                      // of the last step, on the device
   StepPlan padded_;
   Stream stream_;                        // its worker ends before what it works on
+  Lane lane_;                            // of stream_
   std::map<DecodeKey, Decode> decodes_;  // gone before the stream
 };
 

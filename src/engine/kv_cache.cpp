@@ -23,7 +23,7 @@ KvCache::KvCache(KvPages shape, Device device) : memory_(allocate(shape, device)
   pages_.data = memory_.data();
 }
 
-void KvCache::copy_pages(std::span<const PageCopy> copies, Stream& stream) {
+void KvCache::copy_pages(std::span<const PageCopy> copies, const Lane& lane) {
   while (!copies.empty()) {
     CopyPagesParams params{.data = pages_.data,
                            .num_halves = 2 * pages_.num_layers,
@@ -32,7 +32,7 @@ void KvCache::copy_pages(std::span<const PageCopy> copies, Stream& stream) {
     const std::size_t count = std::min<std::size_t>(copies.size(), CopyPagesParams::kMostMoves);
     for (const PageCopy copy : copies.first(count))
       params.moves[static_cast<std::size_t>(params.num_moves++)] = {copy.from, copy.to};
-    heddle::copy_pages(params, stream);
+    heddle::copy_pages(params, lane);
     copies = copies.subspan(count);
   }
 }

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/buffer.h"
-#include "base/stream.h"
+#include "base/lane.h"
 #include "step/kv_pages.h"
 #include "step/step_plan.h"
 
@@ -19,7 +19,7 @@ class KvCache {
   const KvPages& pages() const { return pages_; }
 
   // Enqueues the copies, in order, over all layers.
-  void copy_pages(std::span<const PageCopy> copies, Stream& stream);
+  void copy_pages(std::span<const PageCopy> copies, const Lane& lane);
 
  private:
   Buffer memory_;

@@ -52,8 +52,8 @@ LlamaDTypes dtypes_of(const Llama::Weights& weights, Compute compute) {
 }
 
 // In place.
-void norm_heads(Tensor heads, const Norm& norm, int num_heads, Stream& stream) {
-  rmsnorm({.x = heads, .weight = norm.weight, .y = heads, .eps = norm.eps, .num_heads = num_heads}, stream);
+void norm_heads(Tensor heads, const Norm& norm, int num_heads, const Lane& lane) {
+  rmsnorm({.x = heads, .weight = norm.weight, .y = heads, .eps = norm.eps, .num_heads = num_heads}, lane);
 }
 
 PagedKv layer_pages(const KvPages& kv, int layer) {
@@ -155,25 +155,24 @@ std::size_t Llama::arena_bytes(const StepLimits& limits) const {
   return operators + hidden + std::max({attention, feed_forward, output});
 }
 
-Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, Stream& stream) {
+Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Lane& given) {
   // First, so that they stand at the same place in every step: attention leaves counters in its scratch.
   void* attention_scratch = arena.take_bytes(attention_scratch_bytes(tensors.limits));
   const std::size_t plans_bytes = windows_.size() * attention_plan_bytes(tensors.limits);
   auto* const attention_plans = static_cast<std::byte*>(arena.take_bytes(plans_bytes));
   const std::size_t workspace_bytes = linear_workspace_bytes(device());
-  const Workspace workspace{arena.take_bytes(workspace_bytes), workspace_bytes};
+  const Lane lane = given.with({arena.take_bytes(workspace_bytes), workspace_bytes});
   const Tensor residual = arena.take(tensors.num_tokens, config_.hidden, DType::float32);
   const Tensor delta = arena.take(tensors.num_tokens, config_.hidden, deltas_);
   const Step step{.tensors = tensors,
                   .kv = kv,
                   .arena = arena,
-                  .stream = stream,
+                  .lane = lane,
                   .delta = delta,
-                  .workspace = workspace,
                   .attention_scratch = attention_scratch,
                   .attention_plans = attention_plans};
 
-  embedding({.table = weights_.embedding, .tokens = tensors.tokens, .y = residual}, stream);
+  embedding({.table = weights_.embedding, .tokens = tensors.tokens, .y = residual}, lane);
   Hidden hidden{.residual = residual};
   for (int layer = 0; layer < config_.num_layers; ++layer) {
     hidden = attention_block(layer, hidden, step);
@@ -198,11 +197,11 @@ void Llama::plan_attention(const Step& step) {
                             .older_keys = kOlderKeys,
                             .plan = attention_plan(window, step),
                             .plan_bytes = attention_plan_bytes(step.tensors.limits)},
-                           step.stream);
+                           step.lane);
 }
 
 Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
-  const Span span(step.stream, "attention", layer);
+  const Span span(step.lane.stream, "attention", layer);
   const Layer& weights = weights_.layers[static_cast<std::size_t>(layer)];
   const std::int64_t num_tokens = hidden.residual.rows;
   const std::int64_t heads = std::int64_t{config_.num_heads} * config_.head_dim;
@@ -212,16 +211,16 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
   Scratch scratch(step.arena);
 
   const Tensor x = scratch.take(num_tokens, config_.hidden, activations_);
-  plan_->add_norm(hidden, weights.attention_norm, x, step.stream);
+  plan_->add_norm(hidden, weights.attention_norm, x, step.lane);
   const Tensor qkv = scratch.take(num_tokens, heads + 2 * kv_heads, intermediates_);
-  plan_->linear(x, weights.qkv, LinearRole::qkv, qkv, step.workspace, step.stream);
+  plan_->linear(x, weights.qkv, LinearRole::qkv, qkv, step.lane);
   const Tensor q = qkv.column_slice(0, heads);
   const Tensor k = qkv.column_slice(heads, kv_heads);
   const Tensor v = qkv.column_slice(heads + kv_heads, kv_heads);
 
   if (config_.qk_norm) {
-    norm_heads(q, weights.query_norm, config_.num_heads, step.stream);
-    norm_heads(k, weights.key_norm, config_.num_kv_heads, step.stream);
+    norm_heads(q, weights.query_norm, config_.num_heads, step.lane);
+    norm_heads(k, weights.key_norm, config_.num_kv_heads, step.lane);
   }
   if (layer == 0) plan_attention(step);
   rope_append({.q = q,
@@ -233,11 +232,11 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
                .kv = pages,
                .sequences = sequences,
                .older_keys = kOlderKeys},
-              step.stream);
+              step.lane);
   const Tensor attended = scratch.take(num_tokens, heads, activations_);
   const int window = config_.windows[static_cast<std::size_t>(layer)];
   {
-    const Span attending(step.stream, "attend", layer);
+    const Span attending(step.lane.stream, "attend", layer);
     attention({.q = q,
                .y = attended,
                .kv = pages,
@@ -248,41 +247,41 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
                .older_keys = kOlderKeys,
                .scratch = step.attention_scratch,
                .plan = attention_plan(window, step)},
-              step.stream);
+              step.lane);
   }
-  plan_->linear(attended, weights.output, LinearRole::attention_output, step.delta, step.workspace, step.stream);
+  plan_->linear(attended, weights.output, LinearRole::attention_output, step.delta, step.lane);
   return {.residual = hidden.residual, .delta = step.delta};
 }
 
 Hidden Llama::feed_forward_block(int layer, Hidden hidden, const Step& step) {
-  const Span span(step.stream, "feed_forward", layer);
+  const Span span(step.lane.stream, "feed_forward", layer);
   const Layer& weights = weights_.layers[static_cast<std::size_t>(layer)];
   const std::int64_t num_tokens = hidden.residual.rows;
   Scratch scratch(step.arena);
 
   const Tensor x = scratch.take(num_tokens, config_.hidden, activations_);
-  plan_->add_norm(hidden, weights.feed_forward_norm, x, step.stream);
+  plan_->add_norm(hidden, weights.feed_forward_norm, x, step.lane);
   const Tensor gate_up = scratch.take(num_tokens, std::int64_t{2} * config_.intermediate, intermediates_);
   const Tensor gated = scratch.take(num_tokens, config_.intermediate, activations_);
-  plan_->linear_swiglu(x, weights.gate_up, gate_up, gated, step.workspace, step.stream);
-  plan_->linear(gated, weights.down, LinearRole::down, step.delta, step.workspace, step.stream);
+  plan_->linear_swiglu(x, weights.gate_up, gate_up, gated, step.lane);
+  plan_->linear(gated, weights.down, LinearRole::down, step.delta, step.lane);
   return {.residual = hidden.residual, .delta = step.delta};
 }
 
 Tensor Llama::logits(Hidden hidden, const Step& step) {
-  const Span span(step.stream, "logits");
+  const Span span(step.lane.stream, "logits");
   const int num_rows = step.tensors.num_logit_rows;
   const auto wanted_rows = [&](Tensor x) {
     if (num_rows == x.rows) return x;  // rows ascend, so they are all (step_plan.h, validate)
     const Tensor rows = step.arena.take(num_rows, config_.hidden, x.dtype);
-    gather_rows({.x = x, .rows = step.tensors.logit_rows, .y = rows}, step.stream);
+    gather_rows({.x = x, .rows = step.tensors.logit_rows, .y = rows}, step.lane);
     return rows;
   };
   const Hidden last{.residual = wanted_rows(hidden.residual), .delta = wanted_rows(hidden.delta)};
   const Tensor x = step.arena.take(num_rows, config_.hidden, activations_);
-  plan_->add_norm(last, weights_.final_norm, x, step.stream);
+  plan_->add_norm(last, weights_.final_norm, x, step.lane);
   const Tensor result = step.arena.take(num_rows, config_.vocab_size, DType::float32);
-  plan_->linear(x, weights_.logits, LinearRole::logits, result, step.workspace, step.stream);
+  plan_->linear(x, weights_.logits, LinearRole::logits, result, step.lane);
   return result;
 }
 

@@ -52,7 +52,7 @@ class Llama : public Model {
   const ModelShape& shape() const override { return shape_; }
   Device device() const override { return weights_.storage.device; }
   std::size_t arena_bytes(const StepLimits& limits) const override;
-  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, Stream& stream) override;
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) override;
 
  private:
   // What all blocks of one step share.
@@ -60,9 +60,8 @@ class Llama : public Model {
     const StepTensors& tensors;
     const KvPages& kv;
     Arena& arena;
-    Stream& stream;
+    const Lane& lane;            // its workspace is that of matrices
     Tensor delta;                // [num_tokens, hidden]: where blocks leave what they produce
-    Workspace workspace;         // of matrices
     void* attention_scratch;     // on a GPU
     std::byte* attention_plans;  // one for each of windows_, on a GPU
   };

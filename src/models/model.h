@@ -9,7 +9,7 @@
 
 #include "base/device.h"
 #include "base/dtype.h"
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 #include "step/arena.h"
 #include "step/kv_pages.h"
@@ -54,12 +54,13 @@ class Model {
   // Arena bytes that run() needs for a step within these limits.
   virtual std::size_t arena_bytes(const StepLimits& limits) const = 0;
 
-  // Enqueues one step on `stream`: reads `step`, reads and extends `kv`, takes its tensors from `arena`. Returns the
-  // logits [num_logit_rows, vocab_size], float32, in the arena; they are valid once the stream has reached that point.
+  // Enqueues one step on the lane, and no kernel of it takes more than the lane's SMs: reads `step`, reads and extends
+  // `kv`, takes its tensors from `arena`. Returns the logits [num_logit_rows, vocab_size], float32, in the arena; they
+  // are valid once the stream has reached that point.
   // Preconditions: the step is valid (step/step_plan.h); the arena is zeroed before the first step and then used by
   // this model only. On the CPU the logits of a row depend on its sequence only, bit for bit. On a GPU the same step
   // repeats bit for bit, and another step size may change low-order bits.
-  virtual Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, Stream& stream) = 0;
+  virtual Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) = 0;
 };
 
 }  // namespace heddle

@@ -6,38 +6,25 @@
 #include "kernels/rows/rmsnorm.h"
 
 namespace heddle {
-namespace {
-
-LinearParams product(Tensor x, const Weight& weight, LinearRole role, Tensor y, Workspace workspace) {
-  return {.x = x,
-          .weight = weight,
-          .y = y,
-          .role = role,
-          .workspace = workspace.data,
-          .workspace_bytes = workspace.size_bytes};
-}
-
-}  // namespace
-
-void LocalPlan::add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, Stream& stream) {
+void LocalPlan::add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) {
   const bool pending = hidden.delta.data != nullptr;
   rmsnorm({.x = pending ? hidden.delta : hidden.residual,
            .weight = norm.weight,
            .residual = pending ? hidden.residual : Tensor{},
            .y = normalized,
            .eps = norm.eps},
-          stream);
+          lane);
 }
 
-void LocalPlan::linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, Workspace workspace, Stream& stream) {
-  const Span span(stream, "linear");
-  heddle::linear(product(x, weight, role, y, workspace), stream);
+void LocalPlan::linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) {
+  const Span span(lane.stream, "linear");
+  heddle::linear({.x = x, .weight = weight, .y = y, .role = role}, lane);
 }
 
-void LocalPlan::linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, Workspace workspace,
-                              Stream& stream) {
-  const Span span(stream, "linear");
-  heddle::linear_swiglu({.gate_up = product(x, weight, LinearRole::gate_up, gate_up, workspace), .y = y}, stream);
+void LocalPlan::linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) {
+  const Span span(lane.stream, "linear");
+  heddle::linear_swiglu({.gate_up = {.x = x, .weight = weight, .y = gate_up, .role = LinearRole::gate_up}, .y = y},
+                        lane);
 }
 
 }  // namespace heddle

@@ -7,10 +7,9 @@ namespace heddle {
 
 class LocalPlan : public Plan {
  public:
-  void add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, Stream& stream) override;
-  void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, Workspace workspace, Stream& stream) override;
-  void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, Workspace workspace,
-                     Stream& stream) override;
+  void add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override;
+  void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) override;
+  void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) override;
 };
 
 }  // namespace heddle

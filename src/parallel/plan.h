@@ -2,9 +2,7 @@
 // built; the forward pass does not ask.
 #pragma once
 
-#include <cstddef>
-
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 #include "base/weight.h"
 #include "kernels/linear/linear.h"
@@ -23,29 +21,21 @@ struct Norm {
   float eps = 0;
 };
 
-// Memory of the device that an operator may use while it runs, one after the other in stream order.
-struct Workspace {
-  void* data = nullptr;
-  std::size_t size_bytes = 0;
-};
-
 class Plan {
  public:
   virtual ~Plan() = default;
 
   // residual += delta, summed over the team; normalized = RMSNorm(residual). Afterwards nothing is pending.
   // `normalized` [num_tokens, hidden], float32 or bfloat16; on a GPU or float16.
-  virtual void add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, Stream& stream) = 0;
+  virtual void add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) = 0;
 
-  // y = x W^T + bias. x [num_tokens, in_features], y [num_tokens, out_features], of dtypes that kernels/linear/linear.h takes;
-  // the workspace as large as it wants. `role`: where in the forward pass the product stands.
-  virtual void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, Workspace workspace,
-                      Stream& stream) = 0;
+  // y = x W^T + bias. x [num_tokens, in_features], y [num_tokens, out_features], of dtypes that kernels/linear/linear.h
+  // takes; the lane's workspace as large as it wants. `role`: where in the forward pass the product stands.
+  virtual void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) = 0;
 
   // y = silu(gate) * up, of gate and up = x W^T + bias, stacked (kernels/linear/linear_swiglu.h). y [num_tokens,
   // intermediate]; gate_up [num_tokens, 2 * intermediate] is scratch.
-  virtual void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, Workspace workspace,
-                             Stream& stream) = 0;
+  virtual void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) = 0;
 };
 
 }  // namespace heddle

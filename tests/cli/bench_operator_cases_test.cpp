@@ -39,14 +39,13 @@ class RecordingPlan : public LocalPlan {
  public:
   explicit RecordingPlan(Products& products) : products_(products) {}
 
-  void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, Workspace workspace, Stream& stream) override {
+  void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) override {
     products_.push_back(product(role, x, weight, y));
-    LocalPlan::linear(x, weight, role, y, workspace, stream);
+    LocalPlan::linear(x, weight, role, y, lane);
   }
-  void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, Workspace workspace,
-                     Stream& stream) override {
+  void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) override {
     products_.push_back(product(LinearRole::gate_up, x, weight, gate_up));
-    LocalPlan::linear_swiglu(x, weight, gate_up, y, workspace, stream);
+    LocalPlan::linear_swiglu(x, weight, gate_up, y, lane);
   }
 
  private:

@@ -22,11 +22,11 @@ class WaitingModel : public Model {
   std::size_t arena_bytes(const StepLimits& limits) const override {
     return Arena::rounded(static_cast<std::size_t>(limits.max_samples) * 16 * 4);
   }
-  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, Stream& stream) override {
+  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, const Lane& lane) override {
     const Tensor logits = arena.take(step.num_logit_rows, 16, DType::float32);
-    KernelWaits waits = waits_of(stream, "a test");
+    KernelWaits waits = waits_of(lane.stream, "a test");
     waits.limit.nanoseconds = 1'000'000;
-    stream.enqueue([this, waits, logits, is_waiting = ++steps_ == in_step_](ThreadPool&) {
+    lane.stream.enqueue([this, waits, logits, is_waiting = ++steps_ == in_step_](ThreadPool&) {
       if (is_waiting) static_cast<void>(spin_until(waits.limit, {-1, 7, waits.tag}, &never_raised_, 1));
       for (int id = 0; id < 16 * static_cast<int>(logits.rows); ++id)
         static_cast<float*>(logits.data)[id] = id % 16 == 5 ? 2.0F : 1.0F;
@@ -97,6 +97,16 @@ TEST(Executor, AWaitOfTheFabricPoisonsAStepToo) {
   EXPECT_THAT(timeout_of([&] { executor.sample(one_token(1)); }),
               HasSubstr("rank 0 waited for rank 2 past the deadline of 3.0 s: all-reduce: expected 7, observed 6"));
   EXPECT_THROW(executor.run(one_token(2)), Failure);
+}
+
+// Whatever is asked, the CPU has no SMs to keep to.
+TEST(Executor, ABudgetOfSmsLeavesTheCpuAsItIs) {
+  ExecutorLimits limits = kSmall;
+  limits.num_sms = 7;
+  Executor executor(std::make_unique<WaitingModel>(0), limits, 1);
+  EXPECT_EQ(executor.lane().num_sms, 0);
+  EXPECT_EQ(&executor.lane().stream, &executor.stream());
+  EXPECT_EQ(executor.sample(one_token(0)).front(), 5);
 }
 
 }  // namespace

@@ -138,10 +138,10 @@ class CountingModel : public Model {
   std::size_t arena_bytes(const StepLimits& limits) const override {
     return Arena::rounded(static_cast<std::size_t>(limits.max_samples) * 16 * 4);
   }
-  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, Stream& stream) override {
+  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, const Lane& lane) override {
     const Tensor logits = arena.take(step.num_logit_rows, 16, DType::float32);
     ++steps_;
-    stream.enqueue([step, logits, fails = steps_ == fails_in](ThreadPool&) {
+    lane.stream.enqueue([step, logits, fails = steps_ == fails_in](ThreadPool&) {
       if (fails) throw Failure("the device is gone");
       for (int i = 0; i < step.num_logit_rows; ++i)
         for (int id = 0; id < 16; ++id) {

@@ -34,12 +34,27 @@ class LlamaRunner {
     int num_pages = 64;
     int max_sequences = 8;
     int max_tokens = 64;  // of a step
+    int num_sms = 0;      // of a GPU; 0: all
     std::optional<DType> dtype;
     Device device;
   };
 
   LlamaRunner(const std::filesystem::path& folder, const Options& options)
       : LlamaRunner(load_model(Checkpoint(folder), {.device = options.device, .dtype = options.dtype}), options) {}
+
+  LlamaRunner(std::unique_ptr<Model> model, const Options& options)
+      : limits_({.max_tokens = options.max_tokens,
+                 .max_sequences = options.max_sequences,
+                 .max_samples = options.max_tokens,
+                 .max_pages_per_sequence = options.num_pages}),
+        model_(*model),
+        executor_(std::move(model),
+                  {.step = limits_,
+                   .page_size = options.page_size,
+                   .num_pages = options.num_pages,
+                   .num_sms = options.num_sms},
+                  options.threads),
+        pages_(options.num_pages) {}
 
   Executor& executor() { return executor_; }
   PageAllocator& pages() { return pages_; }
@@ -86,26 +101,27 @@ class LlamaRunner {
     return rows;
   }
 
+  // The tokens that the device chooses from the logits of the last step, which is computed once more.
+  std::vector<std::int32_t> choose(const SamplingParams& params) {
+    for (StepSample& sample : plan_.samples) sample.params = params;
+    const auto tokens = executor_.sample(plan_);
+    return {tokens.begin(), tokens.end()};
+  }
+
+  // Starts the last step once more, and tokens are to be chosen from its logits: for recording all that an executor
+  // launches, after which this runner is of no more use.
+  void start_last_step() { executor_.start(plan_, Outcome::tokens); }
+
   // Enqueues the model's part of the last step once more, as the executor does, with arrays that must not be read: for
   // recording what it launches.
   void enqueue_last_step(Arena& arena) {
     Buffer arrays(placed_bytes(limits_));
     const StepTensors step = place(plan_, limits_, arrays.data(), arrays.data());
-    model_.run(step, executor_.kv_pages(), arena, executor_.stream());
+    model_.run(step, executor_.kv_pages(), arena, executor_.lane());
   }
   std::size_t arena_bytes() const { return model_.arena_bytes(limits_); }
 
  private:
-  LlamaRunner(std::unique_ptr<Model> model, const Options& options)
-      : limits_({.max_tokens = options.max_tokens,
-                 .max_sequences = options.max_sequences,
-                 .max_samples = options.max_tokens,
-                 .max_pages_per_sequence = options.num_pages}),
-        model_(*model),
-        executor_(std::move(model), {.step = limits_, .page_size = options.page_size, .num_pages = options.num_pages},
-                  options.threads),
-        pages_(options.num_pages) {}
-
   StepLimits limits_;
   Model& model_;  // the executor's
   Executor executor_;

@@ -69,7 +69,7 @@ TEST_F(LocalPlanTest, MultipliesByTheTransposedWeight) {
   std::vector<float> matrix = ramp(5 * kHidden, 0.2f);
   const Weight weight{.blocks = {{{matrix.data(), 5}}}, .out_features = 5, .in_features = kHidden};
   std::vector<float> y(kTokens * 5);
-  plan_.linear(view(residual_, kHidden), weight, LinearRole::alone, view(y, 5), {}, stream_);
+  plan_.linear(view(residual_, kHidden), weight, LinearRole::alone, view(y, 5), stream_);
   stream_.synchronize();
   for (std::size_t t = 0; t < kTokens; ++t)
     for (std::size_t n = 0; n < 5; ++n) {

@@ -95,15 +95,14 @@ double BenchDevice::flops_limit(DType dtype) {
   Operands operands(*stream_);
   LinearParams params{.x = operands.tensor(kSide, kSide, dtype),
                       .weight = operands.weight(kSide, kSide, dtype),
-                      .y = operands.tensor(kSide, kSide, dtype),
-                      .workspace_bytes = linear_workspace_bytes(device())};
-  params.workspace = operands.zeros(params.workspace_bytes);
+                      .y = operands.tensor(kSide, kSide, dtype)};
+  const Lane lane = operands.lane(linear_workspace_bytes(device()));
   // The best of what a model's step runs: which of the two algorithms is ahead depends on the GPU's power and clocks.
   double seconds = 0;
   for (const LinearRole role : {LinearRole::gate_up, LinearRole::down}) {
     params.role = role;
-    linear(params, *stream_);  // before a graph is captured (linear.h)
-    const double taken = median(seconds_per_call(5, 7, [&](int) { linear(params, *stream_); }));
+    linear(params, lane);  // before a graph is captured (linear.h)
+    const double taken = median(seconds_per_call(5, 7, [&](int) { linear(params, lane); }));
     seconds = seconds == 0 ? taken : std::min(seconds, taken);
   }
   return matrix_rates_[dtype] = 2.0 * kSide * kSide * kSide / seconds;

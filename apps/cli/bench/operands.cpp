@@ -57,6 +57,11 @@ void* Operands::random(std::size_t count, DType dtype, double deviation) {
   return memory;
 }
 
+Lane Operands::lane(std::size_t workspace_bytes) {
+  if (workspace_bytes == 0) return {stream_};
+  return {stream_, Workspace{zeros(workspace_bytes), workspace_bytes}};
+}
+
 void* Operands::zeros(std::size_t size_bytes) {
   const std::vector<std::byte> bytes(size_bytes);
   return upload(bytes.data(), bytes.size());

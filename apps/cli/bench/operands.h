@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 #include "base/weight.h"
 
@@ -27,6 +27,7 @@ class Operands {
   Weight weight(std::int64_t out_features, std::int64_t in_features, DType dtype);  // deviation 1/sqrt(in_features)
   void* random(std::size_t count, DType dtype, double deviation);
   void* zeros(std::size_t size_bytes);
+  Lane lane(std::size_t workspace_bytes);  // of the whole device, as an executor's, with memory of its own
   template <class T>
   const T* array(const std::vector<T>& values) {
     return static_cast<const T*>(upload(values.data(), values.size() * sizeof(T)));

@@ -128,19 +128,18 @@ OperatorCase linear_case(const OperatorStep& step, const LinearShape& shape) {
     auto all = std::make_shared<std::vector<LinearParams>>();
     LinearParams next{.x = operands.tensor(shape.rows, shape.in_features, input),
                       .y = operands.tensor(shape.rows, shape.out_features, shape.output),
-                      .role = shape.role,
-                      .workspace_bytes = linear_workspace_bytes(operands.stream().device())};
-    if (next.workspace_bytes > 0) next.workspace = operands.zeros(next.workspace_bytes);
+                      .role = shape.role};
+    const Lane lane = operands.lane(linear_workspace_bytes(operands.stream().device()));
     for (int set = 0; set < sets; ++set) {
       next.weight = operands.weight(shape.out_features, shape.in_features, dtype);
       if (shape.has_bias) add_bias(operands, next.weight);
       all->push_back(next);
     }
     PreparedOperator prepared;
-    prepared.call = [all, &operands](int set) { linear((*all)[static_cast<std::size_t>(set)], operands.stream()); };
-    prepared.check = [all, &operands] {
+    prepared.call = [all, lane](int set) { linear((*all)[static_cast<std::size_t>(set)], lane); };
+    prepared.check = [all, &operands, lane] {
       const LinearParams& params = all->front();
-      linear(params, operands.stream());
+      linear(params, lane);
       const auto tokens = sampled(params.x.rows, kCheckedTokens);
       const auto features = sampled(params.weight.out_features, kCheckedFeatures);
       HostRows x_rows = HostRows(operands.stream(), params.x, tokens).widened();
@@ -498,22 +497,19 @@ OperatorCase linear_swiglu_case(const OperatorStep& step) {
     auto all = std::make_shared<std::vector<LinearSwigluParams>>();
     LinearSwigluParams next{.gate_up = {.x = operands.tensor(rows, hidden, dtype),
                                         .y = operands.tensor(rows, 2 * width, dtype),
-                                        .role = LinearRole::gate_up,
-                                        .workspace_bytes = linear_workspace_bytes(operands.stream().device())},
+                                        .role = LinearRole::gate_up},
                             .y = operands.tensor(rows, width, dtype)};
-    if (next.gate_up.workspace_bytes > 0) next.gate_up.workspace = operands.zeros(next.gate_up.workspace_bytes);
+    const Lane lane = operands.lane(linear_workspace_bytes(operands.stream().device()));
     for (int set = 0; set < sets; ++set) {
       next.gate_up.weight = operands.weight(2 * width, hidden, dtype);
       if (has_bias) add_bias(operands, next.gate_up.weight);
       all->push_back(next);
     }
     PreparedOperator prepared;
-    prepared.call = [all, &operands](int set) {
-      linear_swiglu((*all)[static_cast<std::size_t>(set)], operands.stream());
-    };
-    prepared.check = [all, &operands] {
+    prepared.call = [all, lane](int set) { linear_swiglu((*all)[static_cast<std::size_t>(set)], lane); };
+    prepared.check = [all, &operands, lane] {
       const LinearSwigluParams& params = all->front();
-      linear_swiglu(params, operands.stream());
+      linear_swiglu(params, lane);
       const auto tokens = sampled(params.y.rows, kCheckedTokens);
       const auto features = sampled(params.y.columns, kCheckedFeatures);
       std::vector<std::int64_t> gate_and_up(features);

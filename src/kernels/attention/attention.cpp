@@ -127,13 +127,13 @@ void attention_cpu(const AttentionParams& params, ThreadPool& pool) {
 
 // What attention() and its plan have in common.
 void require_shapes(const PagedKv& kv, const PagedSequences& sequences, std::int64_t num_tokens, int num_heads,
-                    int window, const Stream& stream) {
+                    int window, const Lane& lane) {
   require_paged_kv(kv, sequences, num_tokens, "attention");
   require(kv.head_dim <= kMaxHeadDim, "attention: head_dim is {}, at most {} are supported", kv.head_dim, kMaxHeadDim);
   require(num_heads > 0 && num_heads % kv.num_kv_heads == 0,
           "attention: num_heads {} is not a multiple of num_kv_heads {}", num_heads, kv.num_kv_heads);
   require(window >= 0, "attention: window is {}, expected 0 for none, or a number of keys", window);
-  if (num_tokens == 0 || stream.device().kind != DeviceKind::cuda) return;
+  if (num_tokens == 0 || lane.stream.device().kind != DeviceKind::cuda) return;
   require(sequences.max_query_len >= 1 && sequences.max_query_len <= num_tokens,
           "attention: max_query_len is {}, expected 1 to {}, the step's tokens", sequences.max_query_len, num_tokens);
 }
@@ -150,32 +150,30 @@ std::size_t attention_plan_bytes(int max_sequences, int num_kv_heads) {
   return 0;
 }
 
-void plan_attention(const AttentionPlanParams& params, Stream& stream) {
-  require_shapes(params.kv, params.sequences, params.num_tokens, params.num_heads, params.window, stream);
-  if (params.num_tokens == 0 || stream.device().kind != DeviceKind::cuda) return;
-  require(params.num_sms >= 0, "attention: num_sms is {}", params.num_sms);
+void plan_attention(const AttentionPlanParams& params, const Lane& lane) {
+  require_shapes(params.kv, params.sequences, params.num_tokens, params.num_heads, params.window, lane);
+  if (params.num_tokens == 0 || lane.stream.device().kind != DeviceKind::cuda) return;
   const std::size_t wanted = attention_plan_bytes(params.sequences.num_sequences, params.kv.num_kv_heads);
   require(params.plan != nullptr, "attention: plan is null");
   require(is_aligned(params.plan), "attention: plan is not at a multiple of 16 bytes");
   require(params.plan_bytes >= wanted, "attention: has a plan of {} bytes and wants {}", params.plan_bytes, wanted);
-  if constexpr (kHaveCuda) plan_attention_sm90(params, stream);
+  if constexpr (kHaveCuda) plan_attention_sm90(params, lane);
 }
 
-void attention(const AttentionParams& params, Stream& stream) {
-  require_shapes(params.kv, params.sequences, params.q.rows, params.num_heads, params.window, stream);
+void attention(const AttentionParams& params, const Lane& lane) {
+  require_shapes(params.kv, params.sequences, params.q.rows, params.num_heads, params.window, lane);
   const std::int64_t columns = std::int64_t{params.num_heads} * params.kv.head_dim;
   require_activation(params.q, params.q.rows, columns, "attention", "q",
-                     activations_on(stream, ActivationDTypes::float32));
+                     activations_on(lane.stream, ActivationDTypes::float32));
   require_activation(params.y, params.q.rows, columns, "attention", "y",
-                     activations_on(stream, ActivationDTypes::with_bfloat16));
+                     activations_on(lane.stream, ActivationDTypes::with_bfloat16));
   if (params.q.rows == 0) return;
-  if (stream.device().kind == DeviceKind::cuda) {
-    require(params.num_sms >= 0, "attention: num_sms is {}", params.num_sms);
+  if (lane.stream.device().kind == DeviceKind::cuda) {
     require(params.scratch != nullptr, "attention: scratch is null");
     require(params.plan != nullptr, "attention: plan is null");
-    if constexpr (kHaveCuda) return attention_sm90(params, stream);
+    if constexpr (kHaveCuda) return attention_sm90(params, lane);
   }
-  stream.enqueue([params](ThreadPool& pool) { attention_cpu(params, pool); });
+  lane.stream.enqueue([params](ThreadPool& pool) { attention_cpu(params, pool); });
 }
 
 }  // namespace heddle

@@ -26,7 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 #include "kernels/attention/paged_kv.h"
 
@@ -46,8 +46,7 @@ struct AttentionParams {
   OlderKeys older_keys = OlderKeys::in_flight;
   void* scratch = nullptr;     // on a GPU, attention_scratch_bytes of its memory; null on the CPU
   const void* plan = nullptr;  // on a GPU, what plan_attention() has left of these sequences, shapes, kv's dtype and
-                               // page_size, window and num_sms; null on the CPU
-  int num_sms = 0;             // on a GPU, SMs that a grid may count on; 0: all
+                               // page_size and window, on a lane of as many SMs; null on the CPU
 };
 
 // What a step of so many tokens and sequences needs on a GPU. It is to be zeroed once, before the first call; then
@@ -63,7 +62,6 @@ struct AttentionPlanParams {
   OlderKeys older_keys = OlderKeys::in_flight;  // in_place: nor does any kernel ahead read what `plan` held
   void* plan = nullptr;                         // on a GPU, at a multiple of 16 of its memory; null on the CPU
   std::size_t plan_bytes = 0;                   // at least attention_plan_bytes(), of the step's sequences or of more
-  int num_sms = 0;                              // as in AttentionParams
 };
 
 // What the plan of a step of so many sequences takes on a GPU, whatever it held before.
@@ -73,12 +71,12 @@ std::size_t attention_plan_bytes(int max_sequences, int num_kv_heads);
 // takes which keys, into `plan`; on the CPU, nothing. No kernel enqueued later starts before the plan is written, so
 // attention() may read it before kernels ahead have ended. With OlderKeys::in_place it is written beside the kernels
 // ahead, if there are any, as in models/llama.cpp. Throws InvalidArgument as attention() does.
-void plan_attention(const AttentionPlanParams& params, Stream& stream);
+void plan_attention(const AttentionPlanParams& params, const Lane& lane);
 
-// Enqueues on `stream`. Throws InvalidArgument unless shapes fit, head_dim <= kMaxHeadDim and window >= 0, and on a GPU
-// unless there is a plan, scratch, num_sms >= 0 and 1 <= sequences.max_query_len <= num_tokens; contents of `sequences`
-// are a precondition (paged_kv.h). On a GPU low-order bits depend on num_sms, and a launch depends on shapes, max_query_len and page_table_stride alone, so that a
-// captured step can be replayed with other contexts.
-void attention(const AttentionParams& params, Stream& stream);
+// Enqueues on the lane's stream. Throws InvalidArgument unless shapes fit, head_dim <= kMaxHeadDim and window >= 0, and
+// on a GPU unless there is a plan, scratch and 1 <= sequences.max_query_len <= num_tokens; contents of `sequences` are
+// a precondition (paged_kv.h). On a GPU low-order bits depend on the lane's SMs, and a launch depends on shapes,
+// max_query_len and page_table_stride alone, so that a captured step can be replayed with other contexts.
+void attention(const AttentionParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -26,18 +26,16 @@ struct DecodeGrid {
   int cluster, blocks;
 };
 
-// For a device of `device_sms`, of which the grid may count on `granted_sms`, whichever they are: at least 1 and at most
-// all. The largest clusters of which there is room for one for every item at once, and as many of them as there is room
-// for: items of many tiles are shared out to all blocks. Sequences of a batch may be of very different lengths: then no
-// clusters.
+// For a lane of `sms` SMs, whichever they are, of a device that has `other_sms` more. The largest clusters of which
+// there is room for one for every item at once, and as many of them as there is room for: items of many tiles are
+// shared out to all blocks. Sequences of a batch may be of very different lengths: then no clusters.
 //
-// All blocks of a cluster are on SMs that lie together, so an SM that is not granted may cost a whole cluster; no more
-// than one, as each SM is of one group and a group that loses an SM holds at most one cluster fewer.
-constexpr DecodeGrid decode_grid(const ClustersAtOnce& clusters, int num_sequences, int items, int device_sms,
-                                 int granted_sms) {
-  const int most = std::clamp(granted_sms, 1, kMaxDecodeBlocks);
+// All blocks of a cluster are on SMs that lie together, so an SM that is not the lane's may cost a whole cluster; no
+// more than one, as each SM is of one group and a group that loses an SM holds at most one cluster fewer.
+constexpr DecodeGrid decode_grid(const ClustersAtOnce& clusters, int num_sequences, int items, int sms, int other_sms) {
+  const int most = std::clamp(sms, 1, kMaxDecodeBlocks);
   for (std::size_t i = 0; num_sequences == 1 && i < clusters.size(); ++i) {
-    const int cluster = kClusterBlocks[i], room = clusters[i] - (device_sms - granted_sms);
+    const int cluster = kClusterBlocks[i], room = clusters[i] - other_sms;
     if (room >= items && most / cluster >= items) return {cluster, std::min(room, most / cluster) * cluster};
   }
   return {1, most};

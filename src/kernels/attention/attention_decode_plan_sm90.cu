@@ -233,9 +233,9 @@ __global__ void __launch_bounds__(32)
 
 }  // namespace
 
-void plan_decode(const DecodeParams& params, int num_blocks, void* plan, Stream& stream) {
+void plan_decode(const DecodeParams& params, int num_blocks, void* plan, const Lane& lane) {
   launch_sm90("attention", plan_decode_blocks, {.grid = dim3(static_cast<unsigned>(num_blocks)), .block = dim3(32)},
-              stream, params, static_cast<DecodeSegment*>(plan));
+              lane, params, static_cast<DecodeSegment*>(plan));
 }
 
 }  // namespace heddle::sm90

@@ -269,23 +269,13 @@ __global__ void __launch_bounds__(kDecodeThreads + 32, 1)
 template <class... Params>
 ClustersAtOnce clusters_at_once(void (*kernel)(Params...), const LaunchShape& shape, Device device) {
   constexpr std::size_t kMoreThanHalf = 128 << 10;  // of an SM's shared memory
-  const std::size_t shared_bytes = std::max(shape.shared_bytes, kMoreThanHalf);
   ClustersAtOnce found{};
-  prepare_kernel("attention", reinterpret_cast<const void*>(kernel), device);
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const auto blocks = static_cast<unsigned>(kClusterBlocks[i]);
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {blocks, 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(blocks);
-    config.blockDim = shape.block;
-    config.dynamicSmemBytes = shared_bytes;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    if (cudaOccupancyMaxActiveClusters(&found[i], kernel, &config) != cudaSuccess) found[i] = 0;
-  }
-  cudaGetLastError();  // of a device that has no such clusters
+  for (std::size_t i = 0; i < found.size(); ++i)
+    found[i] = clusters_of_device("attention", reinterpret_cast<const void*>(kernel),
+                                  {.block = shape.block,
+                                   .shared_bytes = std::max(shape.shared_bytes, kMoreThanHalf),
+                                   .cluster = static_cast<unsigned>(kClusterBlocks[i])},
+                                  device);
   return found;
 }
 
@@ -317,10 +307,8 @@ namespace {
 
 // Calls f(kernel, launch shape, decode params) for the kernel that takes these shapes.
 template <class F>
-void with_decode_kernel(const AttentionParams& params, int max_rows, Stream& stream, F f) {
-  const Device device = stream.device();
-  const int sms = num_multiprocessors("attention", device),
-            granted = num_sms_within("attention", device, params.num_sms);
+void with_decode_kernel(const AttentionParams& params, int max_rows, const Lane& lane, F f) {
+  const Device device = lane.stream.device();
   const int group = params.num_heads / params.kv.num_kv_heads;
   const int most_rows = params.sequences.max_query_len * group;  // of a sequence; if too many, think of single tokens
   const bool few_rows = (most_rows <= max_rows ? most_rows : group) <= kFewestItemRows;
@@ -330,15 +318,16 @@ void with_decode_kernel(const AttentionParams& params, int max_rows, Stream& str
                       .max_rows = max_rows,
                       .item_rows = few_rows ? kFewestItemRows : kMostItemRows,
                       .parts = static_cast<std::uint32_t*>(params.scratch),
-                      .waits = waits_of(stream, "attn. decode")};
+                      .waits = waits_of(lane.stream, "attn. decode")};
   const int row_tiles = (std::min(most_rows, max_rows) + decode.item_rows - 1) / decode.item_rows;
   const int items = params.sequences.num_sequences * params.kv.num_kv_heads * row_tiles;
   const auto with_shared = [&]<class T, class Shared>() {
     static_assert(sizeof(Shared) <= std::size_t{227} << 10);
     LaunchShape shape{.block = dim3(kDecodeThreads + 32),
-                      .shared_bytes = std::max(sizeof(Shared), kLeastSharedBytesOfDecode)};
-    const DecodeGrid grid =
-        decode_grid(clusters_of_kernel<T, Shared>(shape, device), params.sequences.num_sequences, items, sms, granted);
+                      .shared_bytes = std::max(sizeof(Shared), kLeastSharedBytesOfDecode),
+                      .fit = GridFit::resident};
+    const DecodeGrid grid = decode_grid(clusters_of_kernel<T, Shared>(shape, device), params.sequences.num_sequences,
+                                        items, lane.num_sms, lane.num_other_sms());
     decode.cluster = grid.cluster;
     shape.cluster = static_cast<unsigned>(grid.cluster);
     shape.grid = dim3(static_cast<unsigned>(grid.blocks));
@@ -376,27 +365,26 @@ std::size_t attention_decode_plan_bytes(int max_sequences, int num_kv_heads, int
          sizeof(DecodeSegment);
 }
 
-void plan_attention_decode_sm90(const AttentionPlanParams& params, int max_rows, Stream& stream) {
+void plan_attention_decode_sm90(const AttentionPlanParams& params, int max_rows, const Lane& lane) {
   if (!takes_kv(params.kv)) return;
   const AttentionParams attention{.kv = params.kv,
                                   .sequences = params.sequences,
                                   .num_heads = params.num_heads,
                                   .window = params.window,
-                                  .older_keys = params.older_keys,
-                                  .num_sms = params.num_sms};
-  with_decode_kernel(attention, max_rows, stream,
+                                  .older_keys = params.older_keys};
+  with_decode_kernel(attention, max_rows, lane,
                      [&](auto /*kernel*/, const LaunchShape& shape, const DecodeParams& decode) {
-                       plan_decode(decode, static_cast<int>(shape.grid.x), params.plan, stream);
+                       plan_decode(decode, static_cast<int>(shape.grid.x), params.plan, lane);
                      });
 }
 
-void attention_decode_sm90(const AttentionParams& params, int max_rows, Stream& stream) {
+void attention_decode_sm90(const AttentionParams& params, int max_rows, const Lane& lane) {
   // Boxes are of lines of 128 bytes: with 256 each would bring its neighbour, which another box asks for again.
   constexpr auto kPromotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
   const CUtensorMap keys = page_map(params.kv, params.kv.keys, kPromotion);
   const CUtensorMap values = page_map(params.kv, params.kv.values, kPromotion);
-  with_decode_kernel(params, max_rows, stream, [&](auto kernel, const LaunchShape& shape, const DecodeParams& decode) {
-    launch_sm90("attention", kernel, shape, stream, decode, keys, values);
+  with_decode_kernel(params, max_rows, lane, [&](auto kernel, const LaunchShape& shape, const DecodeParams& decode) {
+    launch_sm90("attention", kernel, shape, lane, decode, keys, values);
   });
 }
 

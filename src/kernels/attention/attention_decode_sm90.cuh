@@ -93,6 +93,6 @@ class DecodeSegments {
 };
 
 // Enqueues the plan of a grid of so many blocks. Of params.attention, shapes and sequences count.
-void plan_decode(const DecodeParams& params, int num_blocks, void* plan, Stream& stream);
+void plan_decode(const DecodeParams& params, int num_blocks, void* plan, const Lane& lane);
 
 }  // namespace heddle::sm90

@@ -632,7 +632,7 @@ bool attention_prefill_takes(const AttentionParams& params) {
          rows_aligned_to(params.y, 2) && params.scale > 0;
 }
 
-void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream& stream) {
+void attention_prefill_sm90(const AttentionParams& params, int min_rows, const Lane& lane) {
   const PrefillParams prefill{
       .attention = params,
       .score_scale = params.scale * static_cast<float>(M_LOG2E),
@@ -641,7 +641,7 @@ void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream&
       .stores_rows = params.y.dtype == params.kv.dtype && rows_aligned_to(params.y, 8),
       .next = reinterpret_cast<std::int32_t*>(static_cast<std::byte*>(params.scratch) +
                                               attention_decode_scratch_bytes(params.kv.head_dim)),
-      .waits = waits_of(stream, "attn. prefill")};
+      .waits = waits_of(lane.stream, "attn. prefill")};
   const CUtensorMap keys = page_map(params.kv, params.kv.keys), values = page_map(params.kv, params.kv.values);
   // As many tiles as there can be, however the tokens are shared out among the sequences.
   const std::int64_t rows = params.q.rows * prefill.group, sequences = params.sequences.num_sequences;
@@ -649,19 +649,18 @@ void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream&
       rows / kPrefillRows + std::min(sequences, rows / (min_rows + 1)),
       sequences * ceil_div(std::int64_t{params.sequences.max_query_len} * prefill.group, std::int64_t{kPrefillRows}));
   if (tiles == 0) return;
-  // Blocks wait for none of each other: they need not be resident at once, and where more SMs are held than the caller
+  // Blocks wait for none of each other: they need not be resident at once, and where more SMs are held than the lane
   // says, those that start later take what is left.
-  const int sms = num_sms_within("attention", stream.device(), params.num_sms);
-  const std::int64_t blocks = std::min<std::int64_t>(tiles * params.kv.num_kv_heads, sms);
+  const std::int64_t blocks = std::min<std::int64_t>(tiles * params.kv.num_kv_heads, lane.num_sms);
   with_head_dim(params.kv.head_dim, [&](auto head_dim) {
     constexpr int kHeadDim = decltype(head_dim)::value;
     const LaunchShape shape{.grid = dim3(static_cast<unsigned>(blocks)),
                             .block = dim3(kPrefillThreads),
                             .shared_bytes = sizeof(PrefillShared<kHeadDim>) + 1024};
     if (params.kv.dtype == DType::bfloat16)
-      launch_sm90("attention", attention_prefill<__nv_bfloat16, kHeadDim>, shape, stream, prefill, keys, values);
+      launch_sm90("attention", attention_prefill<__nv_bfloat16, kHeadDim>, shape, lane, prefill, keys, values);
     else
-      launch_sm90("attention", attention_prefill<__half, kHeadDim>, shape, stream, prefill, keys, values);
+      launch_sm90("attention", attention_prefill<__half, kHeadDim>, shape, lane, prefill, keys, values);
   });
 }
 

@@ -13,6 +13,6 @@ bool attention_prefill_takes(const AttentionParams& params);
 
 // Attends for the sequences with more than `min_rows` pairs of new token and query head of a KV head; passes over
 // others.
-void attention_prefill_sm90(const AttentionParams& params, int min_rows, Stream& stream);
+void attention_prefill_sm90(const AttentionParams& params, int min_rows, const Lane& lane);
 
 }  // namespace heddle

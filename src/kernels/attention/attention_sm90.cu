@@ -17,17 +17,14 @@ constexpr int kSimpleWarps = 8;
 // Pairs of new token and query head of a KV head, up to which a sequence is one for the decode kernel.
 constexpr int kMostDecodeRows = 64;
 
-// One block a token and query head. A warp takes every kSimpleWarps-th key, its lanes share the head's elements; the
-// warps' sums are merged in their order.
+// A block takes one token and query head after the other. A warp takes every kSimpleWarps-th key, its lanes share the
+// head's elements; the warps' sums are merged in their order.
 template <int kMaxPerLane>
-__global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __grid_constant__ AttentionParams params) {
+__device__ void attend_simply(const AttentionParams& params, int token, int head) {
   const PagedKv& kv = params.kv;
   const PagedSequences& sequences = params.sequences;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int token = blockIdx.x, head = blockIdx.y;
   const int kv_head = head / (params.num_heads / kv.num_kv_heads);
-  wait_for_earlier_kernels();
-  let_later_kernels_start();
 
   int sequence = 0, after = sequences.num_sequences;  // the last sequence that begins at this row or before
   while (after - sequence > 1) {
@@ -90,13 +87,25 @@ __global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __gr
   }
 }
 
-void attention_simple_sm90(const AttentionParams& params, Stream& stream) {
+template <int kMaxPerLane>
+__global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __grid_constant__ AttentionParams params) {
+  wait_for_earlier_kernels();
+  let_later_kernels_start();
+  for (int head = static_cast<int>(blockIdx.y); head < params.num_heads; head += static_cast<int>(gridDim.y))
+    for (int token = static_cast<int>(blockIdx.x); token < params.q.rows; token += static_cast<int>(gridDim.x)) {
+      attend_simply<kMaxPerLane>(params, token, head);
+      __syncthreads();  // before the next one's sums
+    }
+}
+
+void attention_simple_sm90(const AttentionParams& params, const Lane& lane) {
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.q.rows), static_cast<unsigned>(params.num_heads)),
-                          .block = dim3(kSimpleWarps * 32)};
+                          .block = dim3(kSimpleWarps * 32),
+                          .fit = GridFit::trimmed};
   if (params.kv.head_dim <= 256)
-    launch_sm90("attention", attention_simple<8>, shape, stream, params);
+    launch_sm90("attention", attention_simple<8>, shape, lane, params);
   else
-    launch_sm90("attention", attention_simple<32>, shape, stream, params);
+    launch_sm90("attention", attention_simple<32>, shape, lane, params);
 }
 
 }  // namespace
@@ -134,16 +143,16 @@ std::size_t attention_plan_bytes_sm90(int max_sequences, int num_kv_heads) {
   return attention_decode_plan_bytes(max_sequences, num_kv_heads, kMostDecodeRows);
 }
 
-void plan_attention_sm90(const AttentionPlanParams& params, Stream& stream) {
+void plan_attention_sm90(const AttentionPlanParams& params, const Lane& lane) {
   if (may_be_short(params.sequences, params.num_heads / params.kv.num_kv_heads))
-    plan_attention_decode_sm90(params, kMostDecodeRows, stream);
+    plan_attention_decode_sm90(params, kMostDecodeRows, lane);
 }
 
-void attention_sm90(const AttentionParams& params, Stream& stream) {
+void attention_sm90(const AttentionParams& params, const Lane& lane) {
   const Kernels kernels = kernels_for(params);
-  if (kernels.decode) attention_decode_sm90(params, kMostDecodeRows, stream);
-  if (kernels.prefill) attention_prefill_sm90(params, kMostDecodeRows, stream);
-  if (!kernels.decode && !kernels.prefill) attention_simple_sm90(params, stream);
+  if (kernels.decode) attention_decode_sm90(params, kMostDecodeRows, lane);
+  if (kernels.prefill) attention_prefill_sm90(params, kMostDecodeRows, lane);
+  if (!kernels.decode && !kernels.prefill) attention_simple_sm90(params, lane);
 }
 
 }  // namespace heddle

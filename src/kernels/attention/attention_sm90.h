@@ -10,7 +10,7 @@ std::size_t attention_scratch_bytes_sm90(int max_tokens, int max_sequences, int 
 std::size_t attention_plan_bytes_sm90(int max_sequences, int num_kv_heads);
 
 // `params` are as plan_attention() and attention() have checked them.
-void plan_attention_sm90(const AttentionPlanParams& params, Stream& stream);
-void attention_sm90(const AttentionParams& params, Stream& stream);
+void plan_attention_sm90(const AttentionPlanParams& params, const Lane& lane);
+void attention_sm90(const AttentionParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -28,7 +28,7 @@ void copy_pages_cpu(const CopyPagesParams& params, ThreadPool& pool) {
 
 }  // namespace
 
-void copy_pages(const CopyPagesParams& params, Stream& stream) {
+void copy_pages(const CopyPagesParams& params, const Lane& lane) {
   require(params.num_halves >= 0 && params.num_pages >= 0, "copy_pages: {} halves of {} pages", params.num_halves,
           params.num_pages);
   require(params.num_moves >= 0 && params.num_moves <= CopyPagesParams::kMostMoves, "copy_pages: {} moves, at most {}",
@@ -41,9 +41,9 @@ void copy_pages(const CopyPagesParams& params, Stream& stream) {
   if (params.num_moves == 0 || params.num_halves == 0 || params.page_bytes == 0) return;
   require(params.data != nullptr, "copy_pages: data is null");
   if constexpr (kHaveCuda) {
-    if (stream.device().kind == DeviceKind::cuda) return copy_pages_sm90(params, stream);
+    if (lane.stream.device().kind == DeviceKind::cuda) return copy_pages_sm90(params, lane);
   }
-  stream.enqueue([params](ThreadPool& pool) { copy_pages_cpu(params, pool); });
+  lane.stream.enqueue([params](ThreadPool& pool) { copy_pages_cpu(params, pool); });
 }
 
 }  // namespace heddle

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/stream.h"
+#include "base/lane.h"
 
 namespace heddle {
 
@@ -25,8 +25,8 @@ struct CopyPagesParams {
   int num_moves = 0;
 };
 
-// Enqueues on `stream` the moves in their order: one may read what an earlier one wrote, or write what it read. Throws
-// InvalidArgument unless pages exist.
-void copy_pages(const CopyPagesParams& params, Stream& stream);
+// Enqueues on the lane's stream the moves in their order: one may read what an earlier one wrote, or write what it
+// read. Throws InvalidArgument unless pages exist.
+void copy_pages(const CopyPagesParams& params, const Lane& lane);
 
 }  // namespace heddle

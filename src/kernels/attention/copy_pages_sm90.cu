@@ -14,28 +14,31 @@ __global__ void __launch_bounds__(kCopyThreads) copy_words(const __grid_constant
   let_later_kernels_start();
   wait_for_earlier_kernels();
   const std::size_t words = params.page_bytes / sizeof(Word);
-  auto* pages = static_cast<Word*>(params.data) + std::size_t{blockIdx.y} * params.num_pages * words;
-  const std::size_t word = std::size_t{blockIdx.x} * kCopyThreads + threadIdx.x;
-  if (word >= words) return;
-  for (int i = 0; i < params.num_moves; ++i)
-    pages[params.moves[i].to * words + word] = pages[params.moves[i].from * words + word];
+  for (unsigned half = blockIdx.y; half < static_cast<unsigned>(params.num_halves); half += gridDim.y) {
+    auto* pages = static_cast<Word*>(params.data) + std::size_t{half} * params.num_pages * words;
+    for (std::size_t word = std::size_t{blockIdx.x} * kCopyThreads + threadIdx.x; word < words;
+         word += std::size_t{gridDim.x} * kCopyThreads)
+      for (int i = 0; i < params.num_moves; ++i)
+        pages[params.moves[i].to * words + word] = pages[params.moves[i].from * words + word];
+  }
 }
 
 template <class Word>
-void copy_with(const CopyPagesParams& params, Stream& stream) {
+void copy_with(const CopyPagesParams& params, const Lane& lane) {
   const std::size_t words = params.page_bytes / sizeof(Word);
   launch_sm90("copy_pages", copy_words<Word>,
               {.grid = dim3(static_cast<unsigned>((words + kCopyThreads - 1) / kCopyThreads),
                             static_cast<unsigned>(params.num_halves)),
-               .block = kCopyThreads},
-              stream, params);
+               .block = kCopyThreads,
+               .fit = GridFit::trimmed},
+              lane, params);
 }
 
 }  // namespace
 
-void copy_pages_sm90(const CopyPagesParams& params, Stream& stream) {
-  if (params.page_bytes % kVectorBytes == 0 && is_aligned(params.data)) return copy_with<uint4>(params, stream);
-  copy_with<unsigned char>(params, stream);
+void copy_pages_sm90(const CopyPagesParams& params, const Lane& lane) {
+  if (params.page_bytes % kVectorBytes == 0 && is_aligned(params.data)) return copy_with<uint4>(params, lane);
+  copy_with<unsigned char>(params, lane);
 }
 
 }  // namespace heddle

@@ -5,6 +5,6 @@
 
 namespace heddle {
 
-void copy_pages_sm90(const CopyPagesParams& params, Stream& stream);
+void copy_pages_sm90(const CopyPagesParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -41,20 +41,20 @@ void kv_append_cpu(const KvAppendParams& params, ThreadPool& pool) {
 
 }  // namespace
 
-void kv_append(const KvAppendParams& params, Stream& stream) {
+void kv_append(const KvAppendParams& params, const Lane& lane) {
   require_paged_kv(params.kv, params.sequences, params.k.rows, "kv_append");
   const std::int64_t columns = std::int64_t{params.kv.num_kv_heads} * params.kv.head_dim;
   require_activation(params.k, params.k.rows, columns, "kv_append", "k",
-                     activations_on(stream, ActivationDTypes::float32));
+                     activations_on(lane.stream, ActivationDTypes::float32));
   require_activation(params.v, params.k.rows, columns, "kv_append", "v",
-                     activations_on(stream, ActivationDTypes::float32));
+                     activations_on(lane.stream, ActivationDTypes::float32));
   require(params.k.dtype == params.v.dtype, "kv_append: k is {}, v {}: expected the same", name_of(params.k.dtype),
           name_of(params.v.dtype));
   if (params.k.rows == 0) return;
   if constexpr (kHaveCuda) {
-    if (stream.device().kind == DeviceKind::cuda) return kv_append_sm90(params, stream);
+    if (lane.stream.device().kind == DeviceKind::cuda) return kv_append_sm90(params, lane);
   }
-  stream.enqueue([params](ThreadPool& pool) { kv_append_cpu(params, pool); });
+  lane.stream.enqueue([params](ThreadPool& pool) { kv_append_cpu(params, pool); });
 }
 
 }  // namespace heddle

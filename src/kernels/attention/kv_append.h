@@ -2,7 +2,7 @@
 // even).
 #pragma once
 
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 #include "kernels/attention/paged_kv.h"
 
@@ -15,8 +15,8 @@ struct KvAppendParams {
   PagedSequences sequences;
 };
 
-// Enqueues on `stream`. Throws InvalidArgument unless shapes and dtypes fit; contents of `sequences` are a
+// Enqueues on the lane's stream. Throws InvalidArgument unless shapes and dtypes fit; contents of `sequences` are a
 // precondition (paged_kv.h). No slot may be written twice in one step.
-void kv_append(const KvAppendParams& params, Stream& stream);
+void kv_append(const KvAppendParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -5,6 +5,6 @@
 
 namespace heddle {
 
-void kv_append_sm90(const KvAppendParams& params, Stream& stream);
+void kv_append_sm90(const KvAppendParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -57,13 +57,13 @@ void rope_cpu(const RopeParams& params, ThreadPool& pool) {
 
 }  // namespace
 
-void rope(const RopeParams& params, Stream& stream) {
+void rope(const RopeParams& params, const Lane& lane) {
   require(params.head_dim > 0 && params.head_dim % 2 == 0, "rope: head_dim is {}, expected an even number above 0",
           params.head_dim);
   require_activation(params.q, params.q.rows, params.q.columns, "rope", "q",
-                     activations_on(stream, ActivationDTypes::float32));
+                     activations_on(lane.stream, ActivationDTypes::float32));
   require_activation(params.k, params.q.rows, params.k.columns, "rope", "k",
-                     activations_on(stream, ActivationDTypes::float32));
+                     activations_on(lane.stream, ActivationDTypes::float32));
   require(params.q.columns % params.head_dim == 0 && params.k.columns % params.head_dim == 0,
           "rope: q has {} columns, k {}: not multiples of head_dim {}", params.q.columns, params.k.columns,
           params.head_dim);
@@ -73,9 +73,9 @@ void rope(const RopeParams& params, Stream& stream) {
   require_array(params.inv_freq, params.q.rows, "rope", "inv_freq");
   if (params.q.rows == 0) return;
   if constexpr (kHaveCuda) {
-    if (stream.device().kind == DeviceKind::cuda) return rope_sm90(params, stream);
+    if (lane.stream.device().kind == DeviceKind::cuda) return rope_sm90(params, lane);
   }
-  stream.enqueue([params](ThreadPool& pool) { rope_cpu(params, pool); });
+  lane.stream.enqueue([params](ThreadPool& pool) { rope_cpu(params, pool); });
 }
 
 }  // namespace heddle

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 
 namespace heddle {
@@ -21,7 +21,7 @@ struct RopeParams {
   float scale = 1;                  // on cosine and sine (attention scaling of some long-context variants)
 };
 
-// Enqueues on `stream`. Throws InvalidArgument unless shapes and dtypes fit.
-void rope(const RopeParams& params, Stream& stream);
+// Enqueues on the lane's stream. Throws InvalidArgument unless shapes and dtypes fit.
+void rope(const RopeParams& params, const Lane& lane);
 
 }  // namespace heddle

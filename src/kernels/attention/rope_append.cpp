@@ -8,7 +8,7 @@
 
 namespace heddle {
 
-void rope_append(const RopeAppendParams& params, Stream& stream) {
+void rope_append(const RopeAppendParams& params, const Lane& lane) {
   const PagedKv& kv = params.kv;
   const Tensor &q = params.q, &k = params.k, &v = params.v;
   require_paged_kv(kv, params.sequences, q.rows, "rope_append");
@@ -16,7 +16,7 @@ void rope_append(const RopeAppendParams& params, Stream& stream) {
   require(q.columns % kv.head_dim == 0, "rope_append: q has {} columns: not a multiple of head_dim {}", q.columns,
           kv.head_dim);
   const std::int64_t columns = std::int64_t{kv.num_kv_heads} * kv.head_dim;
-  const ActivationDTypes dtypes = activations_on(stream, ActivationDTypes::float32);
+  const ActivationDTypes dtypes = activations_on(lane.stream, ActivationDTypes::float32);
   require_activation(q, q.rows, q.columns, "rope_append", "q", dtypes);
   require_activation(k, q.rows, columns, "rope_append", "k", dtypes);
   require_activation(v, q.rows, columns, "rope_append", "v", dtypes);
@@ -26,7 +26,8 @@ void rope_append(const RopeAppendParams& params, Stream& stream) {
   require_array(params.inv_freq, q.rows, "rope_append", "inv_freq");
   if (q.rows == 0) return;
   if constexpr (kHaveCuda) {
-    if (stream.device().kind == DeviceKind::cuda && rope_append_takes(params)) return rope_append_sm90(params, stream);
+    if (lane.stream.device().kind == DeviceKind::cuda && rope_append_takes(params))
+      return rope_append_sm90(params, lane);
   }
   rope({.q = q,
         .k = k,
@@ -34,8 +35,8 @@ void rope_append(const RopeAppendParams& params, Stream& stream) {
         .inv_freq = params.inv_freq,
         .head_dim = kv.head_dim,
         .scale = params.scale},
-       stream);
-  kv_append({.k = k, .v = v, .kv = kv, .sequences = params.sequences}, stream);
+       lane);
+  kv_append({.k = k, .v = v, .kv = kv, .sequences = params.sequences}, lane);
 }
 
 }  // namespace heddle

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 #include "kernels/attention/paged_kv.h"
 
@@ -23,8 +23,8 @@ struct RopeAppendParams {
   OlderKeys older_keys = OlderKeys::in_flight;
 };
 
-// Enqueues on `stream`. Throws InvalidArgument unless shapes and dtypes fit; contents of `sequences` are a precondition
-// (paged_kv.h). No slot may be written twice in one step.
-void rope_append(const RopeAppendParams& params, Stream& stream);
+// Enqueues on the lane's stream. Throws InvalidArgument unless shapes and dtypes fit; contents of `sequences` are a
+// precondition (paged_kv.h). No slot may be written twice in one step.
+void rope_append(const RopeAppendParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -24,7 +24,7 @@ __device__ Pack stored_as(const Pack& pack) {
 }
 
 // `lanes` threads take a head, each the eight pairs that begin at 8 * lane; half = 8 * lanes.
-template <class T, class Cache>
+template <class T, class Cache, Turns kTurns>
 __global__ void __launch_bounds__(kRopeAppendThreads)
     rope_append_packs(const __grid_constant__ RopeAppendParams params, const int lanes) {
   extern __shared__ __align__(16) float append_turns[];  // cosines, then sines
@@ -32,62 +32,69 @@ __global__ void __launch_bounds__(kRopeAppendThreads)
   let_later_kernels_start();
   if (params.older_keys == OlderKeys::in_flight) wait_for_earlier_kernels();
   const PagedKv& kv = params.kv;
-  const int thread = static_cast<int>(threadIdx.x), token = static_cast<int>(blockIdx.x), half = kv.head_dim / 2;
-  for (int i = thread; i < half; i += kRopeAppendThreads) {
-    const Turn turn = turn_of(params.positions[token], params.inv_freq[i], params.scale);
-    append_turns[i] = turn.cosine;
-    append_turns[half + i] = turn.sine;
-  }
-  if (thread >= kRopeAppendThreads - 32) {
-    const std::int64_t found = slot_of(params.sequences, kv, token);
-    if (thread % 32 == 0) slot = found;
-  }
-  __syncthreads();
-  const int pair = thread % lanes * kPackElements;
-  const int heads_of_block = kRopeAppendThreads / lanes, heads_at_once = heads_of_block * static_cast<int>(gridDim.y);
-  const int q_heads = static_cast<int>(params.q.columns / kv.head_dim), turned_heads = q_heads + kv.num_kv_heads;
-  // Threads beyond the last whole head of a block have none.
-  const int heads = thread < heads_of_block * lanes ? turned_heads + kv.num_kv_heads : 0;
-  const Pack cosine = load_pack(append_turns + pair), sine = load_pack(append_turns + half + pair);
-  const auto place = [&](int head) {
-    if (head < q_heads) return element<T>(params.q, token, std::int64_t{head} * kv.head_dim + pair);
-    const bool is_key = head < turned_heads;
-    return element<T>(is_key ? params.k : params.v, token,
-                      std::int64_t{head - (is_key ? q_heads : turned_heads)} * kv.head_dim + pair);
-  };
-  const auto place_in_cache = [&](int head) {
-    const bool is_key = head < turned_heads;
-    return static_cast<Cache*>(is_key ? kv.keys : kv.values) + slot +
-           std::int64_t{head - (is_key ? q_heads : turned_heads)} * kv.page_size * kv.head_dim + pair;
-  };
-  wait_for_earlier_kernels();
+  const int thread = static_cast<int>(threadIdx.x), half = kv.head_dim / 2;
+  int token = static_cast<int>(blockIdx.x);
+  while (true) {
+    for (int i = thread; i < half; i += kRopeAppendThreads) {
+      const Turn turn = turn_of(params.positions[token], params.inv_freq[i], params.scale);
+      append_turns[i] = turn.cosine;
+      append_turns[half + i] = turn.sine;
+    }
+    if (thread >= kRopeAppendThreads - 32) {
+      const std::int64_t found = slot_of(params.sequences, kv, token);
+      if (thread % 32 == 0) slot = found;
+    }
+    __syncthreads();
+    const int pair = thread % lanes * kPackElements;
+    const int heads_of_block = kRopeAppendThreads / lanes, heads_at_once = heads_of_block * static_cast<int>(gridDim.y);
+    const int q_heads = static_cast<int>(params.q.columns / kv.head_dim), turned_heads = q_heads + kv.num_kv_heads;
+    // Threads beyond the last whole head of a block have none.
+    const int heads = thread < heads_of_block * lanes ? turned_heads + kv.num_kv_heads : 0;
+    const Pack cosine = load_pack(append_turns + pair), sine = load_pack(append_turns + half + pair);
+    const auto place = [&](int head) {
+      if (head < q_heads) return element<T>(params.q, token, std::int64_t{head} * kv.head_dim + pair);
+      const bool is_key = head < turned_heads;
+      return element<T>(is_key ? params.k : params.v, token,
+                        std::int64_t{head - (is_key ? q_heads : turned_heads)} * kv.head_dim + pair);
+    };
+    const auto place_in_cache = [&](int head) {
+      const bool is_key = head < turned_heads;
+      return static_cast<Cache*>(is_key ? kv.keys : kv.values) + slot +
+             std::int64_t{head - (is_key ? q_heads : turned_heads)} * kv.page_size * kv.head_dim + pair;
+    };
+    wait_for_earlier_kernels();
 
-  for (int first = static_cast<int>(blockIdx.y) * heads_of_block + thread / lanes; first < heads;
-       first += kTurnedAtOnce * heads_at_once) {
-    RawPack<T> low[kTurnedAtOnce], high[kTurnedAtOnce];
+    for (int first = static_cast<int>(blockIdx.y) * heads_of_block + thread / lanes; first < heads;
+         first += kTurnedAtOnce * heads_at_once) {
+      RawPack<T> low[kTurnedAtOnce], high[kTurnedAtOnce];
 #pragma unroll
-    for (int j = 0; j < kTurnedAtOnce; ++j)
-      if (first + j * heads_at_once < heads) {
-        const T* at = place(first + j * heads_at_once);
-        low[j] = load_raw(at);
-        high[j] = load_raw(at + half);
-      }
+      for (int j = 0; j < kTurnedAtOnce; ++j)
+        if (first + j * heads_at_once < heads) {
+          const T* at = place(first + j * heads_at_once);
+          low[j] = load_raw(at);
+          high[j] = load_raw(at + half);
+        }
 #pragma unroll
-    for (int j = 0; j < kTurnedAtOnce; ++j) {
-      const int head = first + j * heads_at_once;
-      if (head >= heads) break;
-      Pack a = unpack(low[j]), b = unpack(high[j]);
-      if (head < turned_heads)
+      for (int j = 0; j < kTurnedAtOnce; ++j) {
+        const int head = first + j * heads_at_once;
+        if (head >= heads) break;
+        Pack a = unpack(low[j]), b = unpack(high[j]);
+        if (head < turned_heads)
 #pragma unroll
-        for (int i = 0; i < kPackElements; ++i) turn_pair({cosine.values[i], sine.values[i]}, a.values[i], b.values[i]);
-      if (head < q_heads) {
-        store_pack(place(head), a);
-        store_pack(place(head) + half, b);
-      } else {
-        store_pack(place_in_cache(head), stored_as<T>(a));
-        store_pack(place_in_cache(head) + half, stored_as<T>(b));
+          for (int i = 0; i < kPackElements; ++i)
+            turn_pair({cosine.values[i], sine.values[i]}, a.values[i], b.values[i]);
+        if (head < q_heads) {
+          store_pack(place(head), a);
+          store_pack(place(head) + half, b);
+        } else {
+          store_pack(place_in_cache(head), stored_as<T>(a));
+          store_pack(place_in_cache(head) + half, stored_as<T>(b));
+        }
       }
     }
+    token += static_cast<int>(gridDim.x);
+    if (kTurns == Turns::one || token >= params.q.rows) return;
+    __syncthreads();  // before the next token's turns and slot
   }
 }
 
@@ -103,19 +110,23 @@ bool rope_append_takes(const RopeAppendParams& params) {
          !(both_narrow && params.q.dtype != kv.dtype);
 }
 
-void rope_append_sm90(const RopeAppendParams& params, Stream& stream) {
+void rope_append_sm90(const RopeAppendParams& params, const Lane& lane) {
   // Few tokens are spread over blocks, each with cosines of its own; among many they serve all heads of a token.
   constexpr std::int64_t kManyTokens = 256;
   const int lanes = params.kv.head_dim / 2 / kPackElements, heads_of_block = kRopeAppendThreads / lanes;
   const auto heads = static_cast<int>(params.q.columns / params.kv.head_dim) + 2 * params.kv.num_kv_heads;
   LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.q.rows)),
                     .block = kRopeAppendThreads,
-                    .shared_bytes = static_cast<std::size_t>(params.kv.head_dim) * sizeof(float)};
+                    .shared_bytes = static_cast<std::size_t>(params.kv.head_dim) * sizeof(float),
+                    .fit = GridFit::trimmed};
   if (params.q.rows < kManyTokens) shape.grid.y = static_cast<unsigned>((heads + heads_of_block - 1) / heads_of_block);
   with_element(params.q.dtype, [&]<class T>() {
     with_element(params.kv.dtype, [&]<class Cache>() {
       if constexpr (std::is_same_v<T, Cache> || std::is_same_v<T, float> || std::is_same_v<Cache, float>)
-        launch_sm90("rope_append", rope_append_packs<T, Cache>, shape, stream, params, lanes);
+        launch_sm90("rope_append",
+                    turns_on(lane) == Turns::one ? rope_append_packs<T, Cache, Turns::one>
+                                                 : rope_append_packs<T, Cache, Turns::many>,
+                    shape, lane, params, lanes);
     });
   });
 }

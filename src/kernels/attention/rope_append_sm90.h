@@ -8,6 +8,6 @@ namespace heddle {
 // other.
 bool rope_append_takes(const RopeAppendParams& params);
 
-void rope_append_sm90(const RopeAppendParams& params, Stream& stream);
+void rope_append_sm90(const RopeAppendParams& params, const Lane& lane);
 
 }  // namespace heddle

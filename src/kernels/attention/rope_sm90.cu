@@ -17,7 +17,8 @@ template <class T>
 __global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant__ RopeParams params, const int lanes) {
   extern __shared__ __align__(16) float turns[];  // cosines, then sines
   let_later_kernels_start();
-  const int token = static_cast<int>(blockIdx.x), half = params.head_dim / 2;
+  const int half = params.head_dim / 2;
+  int token = static_cast<int>(blockIdx.x);
   const int pair = static_cast<int>(threadIdx.x) % lanes * kPackElements;
   const int heads_of_block = kRopeThreads / lanes, heads_at_once = heads_of_block * static_cast<int>(gridDim.y);
   const int q_heads = static_cast<int>(params.q.columns / params.head_dim);
@@ -40,57 +41,63 @@ __global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant
         high[j] = load_raw(at + half);
       }
   };
-  int head = static_cast<int>(blockIdx.y) * heads_of_block + static_cast<int>(threadIdx.x) / lanes;
-  load(head);
-  for (int i = threadIdx.x; i < half; i += kRopeThreads) {
-    const Turn turn = turn_of(params.positions[token], params.inv_freq[i], params.scale);
-    turns[i] = turn.cosine;
-    turns[half + i] = turn.sine;
-  }
-  __syncthreads();
-  if (!takes_part) return;
-  const Pack cosine = load_pack(turns + pair), sine = load_pack(turns + half + pair);
-  while (head < heads) {
-#pragma unroll
-    for (int j = 0; j < kHeadsAtOnce; ++j)
-      if (head + j * heads_at_once < heads) {
-        Pack a = unpack(low[j]), b = unpack(high[j]);
-#pragma unroll
-        for (int i = 0; i < kPackElements; ++i) turn_pair({cosine.values[i], sine.values[i]}, a.values[i], b.values[i]);
-        T* at = place(head + j * heads_at_once);
-        store_pack(at, a);
-        store_pack(at + half, b);
-      }
-    head += kHeadsAtOnce * heads_at_once;
+  while (true) {
+    int head = static_cast<int>(blockIdx.y) * heads_of_block + static_cast<int>(threadIdx.x) / lanes;
     load(head);
+    for (int i = threadIdx.x; i < half; i += kRopeThreads) {
+      const Turn turn = turn_of(params.positions[token], params.inv_freq[i], params.scale);
+      turns[i] = turn.cosine;
+      turns[half + i] = turn.sine;
+    }
+    __syncthreads();
+    const Pack cosine = load_pack(turns + pair), sine = load_pack(turns + half + pair);
+    while (takes_part && head < heads) {
+#pragma unroll
+      for (int j = 0; j < kHeadsAtOnce; ++j)
+        if (head + j * heads_at_once < heads) {
+          Pack a = unpack(low[j]), b = unpack(high[j]);
+#pragma unroll
+          for (int i = 0; i < kPackElements; ++i)
+            turn_pair({cosine.values[i], sine.values[i]}, a.values[i], b.values[i]);
+          T* at = place(head + j * heads_at_once);
+          store_pack(at, a);
+          store_pack(at + half, b);
+        }
+      head += kHeadsAtOnce * heads_at_once;
+      load(head);
+    }
+    token += static_cast<int>(gridDim.x);
+    if (token >= params.q.rows) return;
+    __syncthreads();  // before the next token's turns
   }
 }
 
 __global__ void __launch_bounds__(kRopeThreads) rope_elements(const __grid_constant__ RopeParams params) {
   let_later_kernels_start();
   wait_for_earlier_kernels();
-  const int token = static_cast<int>(blockIdx.x), half = params.head_dim / 2;
-  for (int pair = threadIdx.x; pair < half; pair += kRopeThreads) {
-    const Turn turn = turn_of(params.positions[token], params.inv_freq[pair], params.scale);
-    for (const Tensor* x : {&params.q, &params.k}) {
-      for (std::int64_t head_start = 0; head_start < x->columns; head_start += params.head_dim) {
-        const std::int64_t at = token * x->row_stride + head_start + pair;
-        float low = load_element(x->data, at, x->dtype), high = load_element(x->data, at + half, x->dtype);
-        turn_pair(turn, low, high);
-        store_element(x->data, at, x->dtype, low);
-        store_element(x->data, at + half, x->dtype, high);
+  const int half = params.head_dim / 2;
+  for (int token = static_cast<int>(blockIdx.x); token < params.q.rows; token += static_cast<int>(gridDim.x))
+    for (int pair = threadIdx.x; pair < half; pair += kRopeThreads) {
+      const Turn turn = turn_of(params.positions[token], params.inv_freq[pair], params.scale);
+      for (const Tensor* x : {&params.q, &params.k}) {
+        for (std::int64_t head_start = 0; head_start < x->columns; head_start += params.head_dim) {
+          const std::int64_t at = token * x->row_stride + head_start + pair;
+          float low = load_element(x->data, at, x->dtype), high = load_element(x->data, at + half, x->dtype);
+          turn_pair(turn, low, high);
+          store_element(x->data, at, x->dtype, low);
+          store_element(x->data, at + half, x->dtype, high);
+        }
       }
     }
-  }
 }
 
 }  // namespace
 
-void rope_sm90(const RopeParams& params, Stream& stream) {
+void rope_sm90(const RopeParams& params, const Lane& lane) {
   const bool packs = takes_packs(params.q) && takes_packs(params.k) && params.head_dim % (2 * kPackElements) == 0 &&
                      params.head_dim / 2 / kPackElements <= kRopeThreads;
-  LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.q.rows)), .block = kRopeThreads};
-  if (!packs) return launch_sm90("rope", rope_elements, shape, stream, params);
+  LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.q.rows)), .block = kRopeThreads, .fit = GridFit::trimmed};
+  if (!packs) return launch_sm90("rope", rope_elements, shape, lane, params);
   // Few tokens are spread over blocks, each with cosines of its own; among many they serve all heads of a token.
   constexpr std::int64_t kManyTokens = 256;
   const int lanes = params.head_dim / 2 / kPackElements;
@@ -98,7 +105,7 @@ void rope_sm90(const RopeParams& params, Stream& stream) {
   if (params.q.rows < kManyTokens)
     shape.grid.y = static_cast<unsigned>((heads + kRopeThreads / lanes - 1) / (kRopeThreads / lanes));
   shape.shared_bytes = static_cast<std::size_t>(params.head_dim) * sizeof(float);
-  with_element(params.q.dtype, [&]<class T>() { launch_sm90("rope", rope_packs<T>, shape, stream, params, lanes); });
+  with_element(params.q.dtype, [&]<class T>() { launch_sm90("rope", rope_packs<T>, shape, lane, params, lanes); });
 }
 
 }  // namespace heddle

@@ -5,6 +5,6 @@
 
 namespace heddle {
 
-void rope_sm90(const RopeParams& params, Stream& stream);
+void rope_sm90(const RopeParams& params, const Lane& lane);
 
 }  // namespace heddle

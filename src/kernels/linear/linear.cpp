@@ -89,19 +89,18 @@ std::string_view name_of(LinearRole role) {
   return "?";
 }
 
-void require_linear(const LinearParams& params, const Stream& stream) {
-  const bool on_gpu = stream.device().kind == DeviceKind::cuda;
+void require_linear(const LinearParams& params, const Lane& lane) {
+  const bool on_gpu = lane.stream.device().kind == DeviceKind::cuda;
   require_weight(params.weight, "linear");
   require_activation(params.x, params.x.rows, params.weight.in_features, "linear", "x",
-                     activations_on(stream, ActivationDTypes::with_bfloat16));
+                     activations_on(lane.stream, ActivationDTypes::with_bfloat16));
   require_activation(params.y, params.x.rows, params.weight.out_features, "linear", "y",
-                     activations_on(stream, ActivationDTypes::float32));
+                     activations_on(lane.stream, ActivationDTypes::float32));
   if (on_gpu) {
     require_one_run(params.weight, "linear");
-    require(params.num_sms >= 0, "linear: num_sms is {}, expected 0 (all) or more", params.num_sms);
-    const std::size_t wanted = params.x.rows > kLinearSmallRows ? linear_workspace_bytes(stream.device()) : 0;
-    require(wanted == 0 || (params.workspace != nullptr && params.workspace_bytes >= wanted),
-            "linear: has a workspace of {} bytes and wants {}", params.workspace_bytes, wanted);
+    const std::size_t wanted = params.x.rows > kLinearSmallRows ? linear_workspace_bytes(lane.stream.device()) : 0;
+    require(wanted == 0 || (lane.workspace.data != nullptr && lane.workspace.size_bytes >= wanted),
+            "linear: has a workspace of {} bytes and wants {}", lane.workspace.size_bytes, wanted);
   } else {
     require(params.x.dtype == DType::float32 || params.weight.dtype == DType::bfloat16,
             "linear: x is bfloat16 and the weight {}; bfloat16 is multiplied with bfloat16 alone",
@@ -114,14 +113,14 @@ std::size_t linear_workspace_bytes(Device device) {
   return device.kind == DeviceKind::cuda ? std::size_t{34} << 20 : 0;
 }
 
-void linear(const LinearParams& params, Stream& stream) {
-  require_linear(params, stream);
+void linear(const LinearParams& params, const Lane& lane) {
+  require_linear(params, lane);
   if (params.x.rows == 0) return;
-  if (stream.device().kind == DeviceKind::cuda) {
-    if constexpr (kHaveCuda) linear_sm90(params, stream);
+  if (lane.stream.device().kind == DeviceKind::cuda) {
+    if constexpr (kHaveCuda) linear_sm90(params, lane);
     return;
   }
-  stream.enqueue(
+  lane.stream.enqueue(
       [params](ThreadPool& pool) { linear_cpu(params, loops_for(linear_cpu_machine(), params.x.dtype), pool); });
 }
 

@@ -1,20 +1,20 @@
 // y = x W^T + bias: y[t][r] = dot(x[t], W[r]) + bias[r]. On the CPU the dot product of README.md, whatever the batch.
 // Weights keep their dtype in memory and are widened as they are read.
 //
-// On a GPU sums are float32 and products are of x and W as given, float32 as float32 (no TF32). The bias is added to the
-// sum in float32, and y is rounded once. The same call repeats bit for bit. Up to kLinearSmallRows rows the order of a
-// sum depends on shape, dtypes and alignment alone: not on the other rows, the role, the number of SMs or the GPU's
-// model. Above, it is that of the algorithm that cuBLASLt's heuristic names for shape, dtypes, strides, alignment, role
-// and num_sms on this GPU; nothing is timed, so every caller in every process gets the same one. Fast where x has the
-// weight's dtype, in_features is a multiple of 8 and W and the rows of x are aligned to 16 bytes; right for everything
-// else.
+// On a GPU sums are float32 and products are of x and W as given, float32 as float32 (no TF32). The bias is added to
+// the sum in float32, and y is rounded once. The same call repeats bit for bit. Up to kLinearSmallRows rows the order
+// of a sum depends on shape, dtypes and alignment alone: not on the other rows, the role, the number of SMs or the
+// GPU's model. Above, it is that of the algorithm that cuBLASLt's heuristic names for shape, dtypes, strides,
+// alignment, role and the lane's SMs on this GPU; nothing is timed, so every caller in every process gets the same one.
+// Fast where x has the weight's dtype, in_features is a multiple of 8 and W and the rows of x are aligned to 16 bytes;
+// right for everything else.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 #include "base/weight.h"
 
@@ -39,28 +39,22 @@ struct LinearParams {
   Weight weight;  // [out_features, in_features]; on a GPU one run of memory: each block begins where the last one ends
   Tensor y;       // [num_tokens, out_features], float32; on a GPU any dtype; apart from x
   LinearRole role = LinearRole::alone;
-
-  // On a GPU, for more than kLinearSmallRows tokens: scratch aligned to 256 bytes that no other stream uses meanwhile.
-  void* workspace = nullptr;
-  std::size_t workspace_bytes = 0;  // at least linear_workspace_bytes()
-
-  // On a GPU, SMs that the product may hold at a time; 0: all. cuBLASLt is asked for it and promises nothing; the kernel
-  // for unaligned operands does not heed it, and that of linear_swiglu for many tokens holds two at least.
-  int num_sms = 0;
 };
 
 // Up to here a GPU's product reads W once at the memory's rate and needs no workspace.
 inline constexpr std::int64_t kLinearSmallRows = 16;
 
-// What a product of any shape wants as workspace on `device`; 0 on the CPU.
+// What a product of any shape wants as workspace on `device`, aligned to 256 bytes; 0 on the CPU.
 std::size_t linear_workspace_bytes(Device device);
 
-// Enqueues on `stream`. On a GPU it neither allocates nor synchronizes, but for the first call with more than
+// Enqueues on the lane's stream; up to kLinearSmallRows rows the lane needs no workspace. Kernels hold no more than the
+// lane's SMs, but at least two where a cluster multiplies; cuBLASLt is asked for that and promises nothing. On a GPU it
+// neither allocates nor synchronizes, but for the first call with more than
 // kLinearSmallRows tokens on a device, which loads cuBLASLt: make it before a graph is captured.
 // Throws InvalidArgument unless shapes and dtypes fit, Failure when the GPU or cuBLASLt refuses.
-void linear(const LinearParams& params, Stream& stream);
+void linear(const LinearParams& params, const Lane& lane);
 
 // The checks of linear(): throws InvalidArgument.
-void require_linear(const LinearParams& params, const Stream& stream);
+void require_linear(const LinearParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -19,17 +19,25 @@ template <class T>
 using Cuda = std::conditional_t<std::is_same_v<T, bfloat16>, __nv_bfloat16,
                                 std::conditional_t<std::is_same_v<T, float16>, __half, T>>;
 
-void multiply_plainly(const LinearParams& params, Stream& stream) {
+void multiply_plainly(const LinearParams& params, const Lane& lane) {
   const dim3 grid(static_cast<unsigned>((params.weight.out_features + kPlainWarps - 1) / kPlainWarps),
                   static_cast<unsigned>((params.x.rows + kPlainTokens - 1) / kPlainTokens));
   with_element(params.x.dtype, [&]<class X>() {
     with_element(params.weight.dtype, [&]<class W>() {
       with_element(params.y.dtype, [&]<class Y>() {
-        launch_sm90("linear", linear_plain<Cuda<X>, Cuda<W>, Cuda<Y>>, {.grid = grid, .block = dim3(kPlainWarps * 32)},
-                    stream, operands_of<Cuda<X>, Cuda<W>, Cuda<Y>>(params));
+        launch_sm90("linear", linear_plain<Cuda<X>, Cuda<W>, Cuda<Y>>,
+                    {.grid = grid, .block = dim3(kPlainWarps * 32), .fit = GridFit::trimmed}, lane,
+                    operands_of<Cuda<X>, Cuda<W>, Cuda<Y>>(params));
       });
     });
   });
+}
+
+__device__ std::int64_t first_of_grid() {
+  return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+}
+__device__ std::int64_t threads_of_grid() {
+  return std::int64_t{gridDim.x} * blockDim.x;
 }
 
 // y = sums + bias, rounded once.
@@ -38,24 +46,25 @@ __global__ void add_bias(const float* sums, const float* bias, YType* y, std::in
                          std::int64_t count) {
   wait_for_earlier_kernels();
   let_later_kernels_start();
-  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= count) return;
-  const std::int64_t row = i / columns, column = i % columns;
-  store_rounded(y + row * y_stride + column, sums[i] + bias[column]);
+  for (std::int64_t i = first_of_grid(); i < count; i += threads_of_grid()) {
+    const std::int64_t row = i / columns, column = i % columns;
+    store_rounded(y + row * y_stride + column, sums[i] + bias[column]);
+  }
 }
 
-// One thread an element.
+// One thread an element, or several on a lane of few SMs.
 constexpr unsigned kThreads = 256;
 LaunchShape shape_for(std::int64_t count) {
-  return {.grid = dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)), .block = dim3(kThreads)};
+  return {.grid = dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)),
+          .block = dim3(kThreads),
+          .fit = GridFit::trimmed};
 }
 
 template <class YType>
 __global__ void round_bias(const float* bias, YType* rounded, std::int64_t count) {
   wait_for_earlier_kernels();
   let_later_kernels_start();
-  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < count) store_rounded(rounded + i, bias[i]);
+  for (std::int64_t i = first_of_grid(); i < count; i += threads_of_grid()) store_rounded(rounded + i, bias[i]);
 }
 
 // What cuBLASLt adds to its float32 sums has to be of y's dtype. Of operands whose rows it cannot load 16 bytes at a time it
@@ -69,32 +78,33 @@ bool adds_bias_exactly(const LinearParams& params) {
 }
 
 // The bias in y's dtype, which holds it: where that is narrower, the copy takes the front of the workspace.
-LargeProduct with_bias_of_y(const LinearParams& params, Stream& stream) {
-  LargeProduct product{params, params.weight.bias, params.workspace, params.workspace_bytes};
+LargeProduct with_bias_of_y(const LinearParams& params, const Lane& lane) {
+  LargeProduct product{params, params.weight.bias, lane.workspace};
   if (product.bias == nullptr || params.y.dtype == DType::float32) return product;
   const std::int64_t count = params.weight.out_features;
   const std::size_t taken = (static_cast<std::size_t>(count) * size_of(params.y.dtype) + 255) / 256 * 256;
-  require(taken <= params.workspace_bytes, "linear: the workspace of {} bytes does not hold a bias of {} elements",
-          params.workspace_bytes, count);
+  const Workspace all = lane.workspace;
+  require(taken <= all.size_bytes, "linear: the workspace of {} bytes does not hold a bias of {} elements",
+          all.size_bytes, count);
   with_element(params.y.dtype, [&]<class Y>() {
-    launch_sm90("linear", round_bias<Cuda<Y>>, shape_for(count), stream, params.weight.bias,
-                static_cast<Cuda<Y>*>(params.workspace), count);
+    launch_sm90("linear", round_bias<Cuda<Y>>, shape_for(count), lane, params.weight.bias,
+                static_cast<Cuda<Y>*>(all.data), count);
   });
-  product.bias = params.workspace;
-  product.workspace = static_cast<std::byte*>(params.workspace) + taken;
-  product.workspace_bytes -= taken;
+  product.bias = all.data;
+  product.workspace = {static_cast<std::byte*>(all.data) + taken, all.size_bytes - taken};
   return product;
 }
 
 // A bias that y's dtype does not hold: float32 sums of as many tokens at a time as half the workspace holds, then the
 // bias.
-void multiply_and_add_bias(const LinearParams& params, Stream& stream) {
+void multiply_and_add_bias(const LinearParams& params, const Lane& lane) {
   const std::int64_t columns = params.weight.out_features, row_bytes = columns * std::int64_t{sizeof(float)};
-  const auto sums_bytes = static_cast<std::int64_t>(params.workspace_bytes / 2 / 256 * 256);
+  const Workspace all = lane.workspace;
+  const auto sums_bytes = static_cast<std::int64_t>(all.size_bytes / 2 / 256 * 256);
   require(row_bytes <= sums_bytes, "linear: the workspace of {} bytes does not hold float32 sums of {} features",
-          params.workspace_bytes, columns);
+          all.size_bytes, columns);
   const std::int64_t rounds = ceil_div(params.x.rows, sums_bytes / row_bytes);
-  auto* const sums = static_cast<float*>(params.workspace);
+  auto* const sums = static_cast<float*>(all.data);
   LinearParams part = params;
   part.weight.bias = nullptr;
   for (std::int64_t round = 0; round < rounds; ++round) {
@@ -105,12 +115,12 @@ void multiply_and_add_bias(const LinearParams& params, Stream& stream) {
     part.y = {sums, end - first, columns, columns, DType::float32};
     linear_large({.params = part,
                   .bias = nullptr,
-                  .workspace = static_cast<std::byte*>(params.workspace) + sums_bytes,
-                  .workspace_bytes = params.workspace_bytes - static_cast<std::size_t>(sums_bytes)},
-                 stream);
+                  .workspace = {static_cast<std::byte*>(all.data) + sums_bytes,
+                                all.size_bytes - static_cast<std::size_t>(sums_bytes)}},
+                 lane);
     const std::int64_t count = (end - first) * columns;
     with_element(params.y.dtype, [&]<class Y>() {
-      launch_sm90("linear", add_bias<Cuda<Y>>, shape_for(count), stream, sums, params.weight.bias,
+      launch_sm90("linear", add_bias<Cuda<Y>>, shape_for(count), lane, sums, params.weight.bias,
                   static_cast<Cuda<Y>*>(params.y.data) + first * params.y.row_stride, params.y.row_stride, columns,
                   count);
     });
@@ -123,11 +133,11 @@ bool is_large(const LinearParams& params) {
 
 }  // namespace
 
-void linear_sm90(const LinearParams& params, Stream& stream) {
-  if (is_for_stream(params)) return linear_stream(params, stream);
-  if (!is_large(params)) return multiply_plainly(params, stream);
-  if (!adds_bias_exactly(params)) return multiply_and_add_bias(params, stream);
-  linear_large(with_bias_of_y(params, stream), stream);
+void linear_sm90(const LinearParams& params, const Lane& lane) {
+  if (is_for_stream(params)) return linear_stream(params, lane);
+  if (!is_large(params)) return multiply_plainly(params, lane);
+  if (!adds_bias_exactly(params)) return multiply_and_add_bias(params, lane);
+  linear_large(with_bias_of_y(params, lane), lane);
 }
 
 }  // namespace heddle

@@ -26,7 +26,7 @@ struct ProductKey {
   std::array<std::uint32_t, 3> alignment;  // of W, x and y: the largest power of two, up to 256
   std::size_t workspace_bytes;
   LinearRole role;
-  int num_sms;
+  int num_sms;  // of a lane that has not the whole device; 0: it has
 
   friend auto operator<=>(const ProductKey&, const ProductKey&) = default;
 };
@@ -35,9 +35,9 @@ std::uint32_t alignment_of(const void* data) {
   return std::uint32_t{1} << std::min(8, std::countr_zero(reinterpret_cast<std::uintptr_t>(data)));
 }
 
-ProductKey key_of(const LargeProduct& product, Device device) {
+ProductKey key_of(const LargeProduct& product, const Lane& lane) {
   const LinearParams& p = product.params;
-  return {.device = device.index,
+  return {.device = lane.stream.device().index,
           .dtype = p.weight.dtype,
           .y_dtype = p.y.dtype,
           .has_bias = product.bias != nullptr,
@@ -47,9 +47,9 @@ ProductKey key_of(const LargeProduct& product, Device device) {
           .x_stride = p.x.row_stride,
           .y_stride = p.y.row_stride,
           .alignment = {alignment_of(p.weight.row(0)), alignment_of(p.x.data), alignment_of(p.y.data)},
-          .workspace_bytes = product.workspace_bytes,
+          .workspace_bytes = product.workspace.size_bytes,
           .role = p.role,
-          .num_sms = p.num_sms};
+          .num_sms = lane.num_other_sms() == 0 ? 0 : lane.num_sms};
 }
 
 cudaDataType_t cuda_type(DType dtype) {
@@ -144,7 +144,8 @@ class Described {
     const LinearParams& p = product.params;
     return cublas_lt().matmul(handle_of(stream.device().index), product_.get(), &one, p.weight.row(0), weight_.get(),
                               p.x.data, x_.get(), &zero, p.y.data, y_.get(), p.y.data, y_.get(), &way,
-                              product.workspace, product.workspace_bytes, static_cast<cudaStream_t>(stream.native()));
+                              product.workspace.data, product.workspace.size_bytes,
+                              static_cast<cudaStream_t>(stream.native()));
   }
 
  private:
@@ -199,11 +200,11 @@ bool is_for_cublas_lt(const LinearParams& params) {
          (params.y.dtype == params.weight.dtype || params.y.dtype == DType::float32);
 }
 
-void linear_large(const LargeProduct& product, Stream& stream) {
-  const CurrentDevice current(stream.device().index);
+void linear_large(const LargeProduct& product, const Lane& lane) {
+  const CurrentDevice current(lane.stream.device().index);
   const std::scoped_lock lock(remembered().mutex);
-  const Remembered& known = recall(key_of(product, stream.device()));
-  check_cublas_lt(known.described.run(product, known.way, stream), "cublasLtMatmul");
+  const Remembered& known = recall(key_of(product, lane));
+  check_cublas_lt(known.described.run(product, known.way, lane.stream), "cublasLtMatmul");
 }
 
 }  // namespace heddle

@@ -59,17 +59,11 @@ __device__ inline void store_rounded(__half* y, float value) {
 inline constexpr int kPlainWarps = 8;
 inline constexpr int kPlainTokens = 8;  // that share what a warp reads of W
 
-// Grid: (rows of W / kPlainWarps, tokens / kPlainTokens), rounded up.
+// One warp's row of W, kPlainTokens tokens.
 template <class XType, class WType, class YType>
-__global__ void __launch_bounds__(kPlainWarps * 32)
-    linear_plain(const __grid_constant__ LinearOperands<XType, WType, YType> op) {
+__device__ void multiply_row(const LinearOperands<XType, WType, YType>& op, std::int64_t row, int first) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const std::int64_t row = std::int64_t{blockIdx.x} * kPlainWarps + threadIdx.x / 32;
-  const int first = static_cast<int>(blockIdx.y) * kPlainTokens;
   const int tokens = min(kPlainTokens, op.num_tokens - first);
-  wait_for_earlier_kernels();
-  let_later_kernels_start();
-  if (row >= op.out_features) return;
   const WType* w = op.weight + row * op.in_features;
   const XType* x = op.x + first * op.x_stride;
   float sums[kPlainTokens] = {};
@@ -86,6 +80,20 @@ __global__ void __launch_bounds__(kPlainWarps * 32)
     for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
     if (lane == 0 && t < tokens) store_rounded(op.y + (first + t) * op.y_stride + row, sum + bias);
   }
+}
+
+// Grid: (rows of W / kPlainWarps, tokens / kPlainTokens), rounded up, or fewer.
+template <class XType, class WType, class YType>
+__global__ void __launch_bounds__(kPlainWarps * 32)
+    linear_plain(const __grid_constant__ LinearOperands<XType, WType, YType> op) {
+  const std::int64_t rows_of_grid = std::int64_t{gridDim.x} * kPlainWarps;
+  wait_for_earlier_kernels();
+  let_later_kernels_start();
+  for (int first = static_cast<int>(blockIdx.y) * kPlainTokens; first < op.num_tokens;
+       first += static_cast<int>(gridDim.y) * kPlainTokens)
+    for (std::int64_t row = std::int64_t{blockIdx.x} * kPlainWarps + threadIdx.x / 32; row < op.out_features;
+         row += rows_of_grid)
+      multiply_row(op, row, first);
 }
 
 }  // namespace heddle

@@ -39,9 +39,8 @@ constexpr std::size_t kMostSharedBytes = std::size_t{216} << 10;
 constexpr std::int64_t kFewRows = 64;
 
 // As many blocks as SMs, for each holds more than half of one.
-int num_blocks(const LinearParams& params, Device device) {
-  const int sms = num_multiprocessors("linear", device);
-  return std::min(params.num_sms > 0 ? std::min(params.num_sms, sms) : sms, kMostBlocks);
+int num_blocks(const Lane& lane) {
+  return std::min(lane.num_sms, kMostBlocks);
 }
 
 // Rows of W that a block takes, at most.
@@ -64,7 +63,7 @@ StreamMap<Config> map_of_tokens(const Tensor& x) {
 }
 
 template <class Config, StreamOutput kOutput, class T, class Y>
-void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
+void enqueue_stream(const LinearParams& params, int blocks, const Lane& lane) {
   const std::int64_t rows = rows_of_block(params, kOutput, blocks), in_features = params.weight.in_features;
   const std::int64_t tiles = (rows + Config::kTileRows - 1) / Config::kTileRows;
   // Where shares and blocks end at different rows, a block may have more tiles: then room for as many steps as may be.
@@ -76,19 +75,19 @@ void enqueue_stream(const LinearParams& params, int blocks, Stream& stream) {
                .block = dim3(Config::kBlockThreads),
                .shared_bytes = std::max(stream_shared_bytes<Config>(params.x.rows, in_features, steps),
                                         is_small ? kLeastSharedBytesOfSmall : kLeastSharedBytes)},
-              stream, operands_of<T, T, Y>(params), map_of_tokens<Config>(params.x), waits_of(stream, "linear"));
+              lane, operands_of<T, T, Y>(params), map_of_tokens<Config>(params.x), waits_of(lane.stream, "linear"));
 }
 
 // The order of sums is the same in all, so a token's bits do not depend on how many come with it. A tile that has few
 // of its rows wastes what is on its way; a high one reads less of x, which counts from 9 tokens on.
 template <StreamOutput kOutput, class T, class Y>
-void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
+void enqueue_for_tokens(const LinearParams& params, const Lane& lane) {
   constexpr StreamTokens kWhole = StreamTokens::whole, kBySteps = StreamTokens::by_steps;
-  const int blocks = num_blocks(params, stream.device());
+  const int blocks = num_blocks(lane);
   const std::int64_t rows = rows_of_block(params, kOutput, blocks);
   if (params.x.rows > 8) {
-    if (rows <= 32) return enqueue_stream<StreamConfig<2, 2, 4, kBySteps>, kOutput, T, Y>(params, blocks, stream);
-    return enqueue_stream<StreamConfig<3, 2, 3, kBySteps>, kOutput, T, Y>(params, blocks, stream);
+    if (rows <= 32) return enqueue_stream<StreamConfig<2, 2, 4, kBySteps>, kOutput, T, Y>(params, blocks, lane);
+    return enqueue_stream<StreamConfig<3, 2, 3, kBySteps>, kOutput, T, Y>(params, blocks, lane);
   }
   using Low = StreamConfig<1, 1, 10, kWhole>;
   using Short = StreamConfig<2, 1, 4, kWhole>;
@@ -96,18 +95,18 @@ void enqueue_for_tokens(const LinearParams& params, Stream& stream) {
   static_assert(Low::kRingBytes == High::kRingBytes && Low::kSumsBytes < High::kSumsBytes);
   const std::int64_t in_features = params.weight.in_features;
   if (stream_shared_bytes<High>(params.x.rows, in_features, High::kDepth) > kMostSharedBytes)
-    return enqueue_stream<StreamConfig<2, 1, 5, kBySteps>, kOutput, T, Y>(params, blocks, stream);
-  if (rows <= 16) return enqueue_stream<Low, kOutput, T, Y>(params, blocks, stream);
+    return enqueue_stream<StreamConfig<2, 1, 5, kBySteps>, kOutput, T, Y>(params, blocks, lane);
+  if (rows <= 16) return enqueue_stream<Low, kOutput, T, Y>(params, blocks, lane);
   // A shorter ring beside attention is sooner in a step (docs/notes/linear_gpu.md, "Room for attention").
   if (rows <= kFewRows && neighbours_of(params.role).before_attention)
-    return enqueue_stream<Short, kOutput, T, Y>(params, blocks, stream);
-  enqueue_stream<High, kOutput, T, Y>(params, blocks, stream);
+    return enqueue_stream<Short, kOutput, T, Y>(params, blocks, lane);
+  enqueue_stream<High, kOutput, T, Y>(params, blocks, lane);
 }
 
 template <class T>
-void enqueue_for_y(const LinearParams& params, Stream& stream) {
-  if (params.y.dtype == DType::float32) return enqueue_for_tokens<StreamOutput::sums, T, float>(params, stream);
-  enqueue_for_tokens<StreamOutput::sums, T, T>(params, stream);
+void enqueue_for_y(const LinearParams& params, const Lane& lane) {
+  if (params.y.dtype == DType::float32) return enqueue_for_tokens<StreamOutput::sums, T, float>(params, lane);
+  enqueue_for_tokens<StreamOutput::sums, T, T>(params, lane);
 }
 
 }  // namespace
@@ -124,17 +123,17 @@ bool is_for_swiglu_stream(const LinearSwigluParams& params) {
   return is_for_stream(params.gate_up) && params.y.dtype == params.gate_up.weight.dtype;
 }
 
-void linear_stream(const LinearParams& params, Stream& stream) {
-  if (params.weight.dtype == DType::bfloat16) return enqueue_for_y<__nv_bfloat16>(params, stream);
-  enqueue_for_y<__half>(params, stream);
+void linear_stream(const LinearParams& params, const Lane& lane) {
+  if (params.weight.dtype == DType::bfloat16) return enqueue_for_y<__nv_bfloat16>(params, lane);
+  enqueue_for_y<__half>(params, lane);
 }
 
-void linear_swiglu_stream(const LinearSwigluParams& params, Stream& stream) {
+void linear_swiglu_stream(const LinearSwigluParams& params, const Lane& lane) {
   LinearParams linear = params.gate_up;
   linear.y = params.y;
   if (linear.weight.dtype == DType::bfloat16)
-    return enqueue_for_tokens<StreamOutput::swiglu, __nv_bfloat16, __nv_bfloat16>(linear, stream);
-  enqueue_for_tokens<StreamOutput::swiglu, __half, __half>(linear, stream);
+    return enqueue_for_tokens<StreamOutput::swiglu, __nv_bfloat16, __nv_bfloat16>(linear, lane);
+  enqueue_for_tokens<StreamOutput::swiglu, __half, __half>(linear, lane);
 }
 
 }  // namespace heddle

@@ -1,7 +1,7 @@
 // The product for few tokens: linear_sm90_stream.cuh.
 #pragma once
 
-#include "base/stream.h"
+#include "base/lane.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_swiglu.h"
 
@@ -14,8 +14,8 @@ bool is_for_stream(const LinearParams& params);
 // The same of linear_swiglu_stream().
 bool is_for_swiglu_stream(const LinearSwigluParams& params);
 
-// Enqueue on `stream`, a CUDA stream.
-void linear_stream(const LinearParams& params, Stream& stream);
-void linear_swiglu_stream(const LinearSwigluParams& params, Stream& stream);
+// Enqueue on the lane's stream, a CUDA stream.
+void linear_stream(const LinearParams& params, const Lane& lane);
+void linear_swiglu_stream(const LinearSwigluParams& params, const Lane& lane);
 
 }  // namespace heddle

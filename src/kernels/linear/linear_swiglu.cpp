@@ -25,18 +25,18 @@ bool gates_at_once(const LinearSwigluParams& params, Device device) {
   return way_of(params, device) != Way::apart;
 }
 
-void linear_swiglu(const LinearSwigluParams& params, Stream& stream) {
+void linear_swiglu(const LinearSwigluParams& params, const Lane& lane) {
   const SwigluParams gate{.gate_up = params.gate_up.y, .y = params.y};
-  require_linear(params.gate_up, stream);
-  require_swiglu(gate, stream);
+  require_linear(params.gate_up, lane);
+  require_swiglu(gate, lane);
   if (params.y.rows == 0) return;
-  const Way way = way_of(params, stream.device());
+  const Way way = way_of(params, lane.stream.device());
   if constexpr (kHaveCuda) {
-    if (way == Way::stream) return linear_swiglu_stream(params, stream);
-    if (way == Way::tiles) return linear_swiglu_tiles(params, stream);
+    if (way == Way::stream) return linear_swiglu_stream(params, lane);
+    if (way == Way::tiles) return linear_swiglu_tiles(params, lane);
   }
-  linear(params.gate_up, stream);
-  swiglu(gate, stream);
+  linear(params.gate_up, lane);
+  swiglu(gate, lane);
 }
 
 }  // namespace heddle

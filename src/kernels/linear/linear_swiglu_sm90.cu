@@ -307,10 +307,9 @@ CUtensorMap map_of(const Tensor& matrix, int box_rows, int box_columns) {
                      .promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B});
 }
 
-// That run at a time: of the SMs that the caller grants.
-int num_clusters(const LinearParams& params, Device device) {
-  const int sms = num_multiprocessors("linear_swiglu", device);
-  return std::max(1, (params.num_sms > 0 ? std::min(params.num_sms, sms) : sms) / kCluster);
+// That run at a time.
+int num_clusters(const Lane& lane) {
+  return std::max(1, lane.num_sms / kCluster);
 }
 
 // The share of what all rounds of tiles could compute that is wanted, with all SMs of an H200 at work: whoever grants
@@ -335,7 +334,7 @@ int tile_columns_for(const Tensor& y) {
 }
 
 template <class T, int kColumns>
-void enqueue_tiles(const LinearSwigluParams& params, Stream& stream) {
+void enqueue_tiles(const LinearSwigluParams& params, const Lane& lane) {
   const Tensor& x = params.gate_up.x;
   const Tensor& y = params.y;
   const Weight& weight = params.gate_up.weight;
@@ -349,19 +348,19 @@ void enqueue_tiles(const LinearSwigluParams& params, Stream& stream) {
   const GatedTiles tiles{.pairs = static_cast<int>(ceil_div(x.rows, std::int64_t{kTileTokens * kCluster})),
                          .columns = static_cast<int>(ceil_div(y.columns, std::int64_t{kColumns})),
                          .steps = static_cast<int>(ceil_div(x.columns, std::int64_t{kDepth}))};
-  const int clusters = std::min(num_clusters(params.gate_up, stream.device()), tiles.count());
+  const int clusters = std::min(num_clusters(lane), tiles.count());
   launch_sm90("linear_swiglu", gated_tiles<T, kColumns>,
               {.grid = dim3(static_cast<unsigned>(clusters * kCluster)),
                .block = dim3(kThreads),
                .shared_bytes = shared_bytes<kColumns>(),
                .cluster = kCluster},
-              stream, tiles, maps, waits_of(stream, "linear_swiglu"));
+              lane, tiles, maps, waits_of(lane.stream, "linear_swiglu"));
 }
 
 template <class T>
-void enqueue(const LinearSwigluParams& params, Stream& stream) {
-  if (tile_columns_for(params.y) == kNarrow) return enqueue_tiles<T, kNarrow>(params, stream);
-  enqueue_tiles<T, kWide>(params, stream);
+void enqueue(const LinearSwigluParams& params, const Lane& lane) {
+  if (tile_columns_for(params.y) == kNarrow) return enqueue_tiles<T, kNarrow>(params, lane);
+  enqueue_tiles<T, kWide>(params, lane);
 }
 
 }  // namespace
@@ -380,9 +379,9 @@ bool is_for_swiglu_tiles(const LinearSwigluParams& params) {
   return tile_columns_for(params.y) > 0;
 }
 
-void linear_swiglu_tiles(const LinearSwigluParams& params, Stream& stream) {
-  if (params.gate_up.weight.dtype == DType::bfloat16) return enqueue<__nv_bfloat16>(params, stream);
-  enqueue<__half>(params, stream);
+void linear_swiglu_tiles(const LinearSwigluParams& params, const Lane& lane) {
+  if (params.gate_up.weight.dtype == DType::bfloat16) return enqueue<__nv_bfloat16>(params, lane);
+  enqueue<__half>(params, lane);
 }
 
 }  // namespace heddle

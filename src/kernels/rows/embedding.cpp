@@ -25,16 +25,16 @@ void embedding_cpu(const EmbeddingParams& params, ThreadPool& pool) {
 
 }  // namespace
 
-void embedding(const EmbeddingParams& params, Stream& stream) {
+void embedding(const EmbeddingParams& params, const Lane& lane) {
   require_weight(params.table, "embedding");
   require_activation(params.y, params.y.rows, params.table.in_features, "embedding", "y",
-                     activations_on(stream, ActivationDTypes::float32));
+                     activations_on(lane.stream, ActivationDTypes::float32));
   require_array(params.tokens, params.y.rows, "embedding", "tokens");
   if (params.y.rows == 0) return;
   if constexpr (kHaveCuda) {
-    if (stream.device().kind == DeviceKind::cuda) return embedding_sm90(params, stream);
+    if (lane.stream.device().kind == DeviceKind::cuda) return embedding_sm90(params, lane);
   }
-  stream.enqueue([params](ThreadPool& pool) { embedding_cpu(params, pool); });
+  lane.stream.enqueue([params](ThreadPool& pool) { embedding_cpu(params, pool); });
 }
 
 }  // namespace heddle

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 #include "base/weight.h"
 
@@ -15,9 +15,9 @@ struct EmbeddingParams {
   Tensor y;                      // [num_tokens, hidden], float32; on a GPU bfloat16 or float16, too
 };
 
-// Enqueues on `stream`. Throws InvalidArgument unless shapes fit. A token outside [0, vocab_size) is found when the
-// operator runs: on the CPU the stream then fails with InvalidArgument, on a GPU its row is NaN (whoever writes a step
-// checks it, step/step_plan.h).
-void embedding(const EmbeddingParams& params, Stream& stream);
+// Enqueues on the lane's stream. Throws InvalidArgument unless shapes fit. A token outside [0, vocab_size) is found
+// when the operator runs: on the CPU the stream then fails with InvalidArgument, on a GPU its row is NaN (whoever
+// writes a step checks it, step/step_plan.h).
+void embedding(const EmbeddingParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -27,19 +27,21 @@ template <class From, class To>
 __global__ void __launch_bounds__(kEmbeddingThreads) embedding_packs(const __grid_constant__ EmbeddingParams params) {
   let_later_kernels_start();
   wait_for_earlier_kernels();
-  const auto* row = static_cast<const From*>(table_row(params.table, params.tokens[blockIdx.x]));
-  To* y = element<To>(params.y, blockIdx.x, 0);
   const std::int64_t packs = params.y.columns / kPackElements;
-  for (std::int64_t pack = blockIdx.y * kEmbeddingThreads + threadIdx.x; pack < packs;
-       pack += gridDim.y * kEmbeddingThreads) {
-    Pack values;
-    if (row != nullptr) {
-      values = load_pack(row + pack * kPackElements);
-    } else {
+  for (std::int64_t token = blockIdx.x; token < params.y.rows; token += gridDim.x) {
+    const auto* row = static_cast<const From*>(table_row(params.table, params.tokens[token]));
+    To* y = element<To>(params.y, token, 0);
+    for (std::int64_t pack = blockIdx.y * kEmbeddingThreads + threadIdx.x; pack < packs;
+         pack += gridDim.y * kEmbeddingThreads) {
+      Pack values;
+      if (row != nullptr) {
+        values = load_pack(row + pack * kPackElements);
+      } else {
 #pragma unroll
-      for (float& value : values.values) value = __int_as_float(0x7fffffff);
+        for (float& value : values.values) value = __int_as_float(0x7fffffff);
+      }
+      store_pack(y + pack * kPackElements, values);
     }
-    store_pack(y + pack * kPackElements, values);
   }
 }
 
@@ -47,11 +49,13 @@ __global__ void __launch_bounds__(kEmbeddingThreads)
     embedding_elements(const __grid_constant__ EmbeddingParams params) {
   let_later_kernels_start();
   wait_for_earlier_kernels();
-  const void* row = table_row(params.table, params.tokens[blockIdx.x]);
-  for (std::int64_t i = blockIdx.y * kEmbeddingThreads + threadIdx.x; i < params.y.columns;
-       i += gridDim.y * kEmbeddingThreads)
-    store_element(params.y.data, blockIdx.x * params.y.row_stride + i, params.y.dtype,
-                  row != nullptr ? load_element(row, i, params.table.dtype) : __int_as_float(0x7fffffff));
+  for (std::int64_t token = blockIdx.x; token < params.y.rows; token += gridDim.x) {
+    const void* row = table_row(params.table, params.tokens[token]);
+    for (std::int64_t i = blockIdx.y * kEmbeddingThreads + threadIdx.x; i < params.y.columns;
+         i += gridDim.y * kEmbeddingThreads)
+      store_element(params.y.data, token * params.y.row_stride + i, params.y.dtype,
+                    row != nullptr ? load_element(row, i, params.table.dtype) : __int_as_float(0x7fffffff));
+  }
 }
 
 bool table_takes_packs(const Weight& table) {
@@ -62,17 +66,18 @@ bool table_takes_packs(const Weight& table) {
 
 }  // namespace
 
-void embedding_sm90(const EmbeddingParams& params, Stream& stream) {
+void embedding_sm90(const EmbeddingParams& params, const Lane& lane) {
   const bool packs = takes_packs(params.y) && table_takes_packs(params.table);
   const std::int64_t pieces = packs ? params.y.columns / kPackElements : params.y.columns;
   LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.y.rows),
                                  static_cast<unsigned>((pieces + kEmbeddingThreads - 1) / kEmbeddingThreads)),
-                    .block = kEmbeddingThreads};
+                    .block = kEmbeddingThreads,
+                    .fit = GridFit::trimmed};
   shape.grid.y = shape.grid.y < 64 ? shape.grid.y : 64;
-  if (!packs) return launch_sm90("embedding", embedding_elements, shape, stream, params);
+  if (!packs) return launch_sm90("embedding", embedding_elements, shape, lane, params);
   with_element(params.table.dtype, [&]<class From>() {
     with_element(params.y.dtype,
-                 [&]<class To>() { launch_sm90("embedding", embedding_packs<From, To>, shape, stream, params); });
+                 [&]<class To>() { launch_sm90("embedding", embedding_packs<From, To>, shape, lane, params); });
   });
 }
 

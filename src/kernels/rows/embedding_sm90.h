@@ -5,6 +5,6 @@
 
 namespace heddle {
 
-void embedding_sm90(const EmbeddingParams& params, Stream& stream);
+void embedding_sm90(const EmbeddingParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -23,19 +23,19 @@ void gather_rows_cpu(const GatherRowsParams& params, ThreadPool& pool) {
 
 }  // namespace
 
-void gather_rows(const GatherRowsParams& params, Stream& stream) {
+void gather_rows(const GatherRowsParams& params, const Lane& lane) {
   require_activation(params.x, params.x.rows, params.x.columns, "gather_rows", "x",
-                     activations_on(stream, ActivationDTypes::float32));
+                     activations_on(lane.stream, ActivationDTypes::float32));
   require_activation(params.y, params.y.rows, params.x.columns, "gather_rows", "y",
-                     activations_on(stream, ActivationDTypes::float32));
+                     activations_on(lane.stream, ActivationDTypes::float32));
   require(params.x.dtype == params.y.dtype, "gather_rows: x is {}, y {}: a copy keeps the dtype",
           name_of(params.x.dtype), name_of(params.y.dtype));
   require_array(params.rows, params.y.rows, "gather_rows", "rows");
   if (params.y.rows == 0) return;
   if constexpr (kHaveCuda) {
-    if (stream.device().kind == DeviceKind::cuda) return gather_rows_sm90(params, stream);
+    if (lane.stream.device().kind == DeviceKind::cuda) return gather_rows_sm90(params, lane);
   }
-  stream.enqueue([params](ThreadPool& pool) { gather_rows_cpu(params, pool); });
+  lane.stream.enqueue([params](ThreadPool& pool) { gather_rows_cpu(params, pool); });
 }
 
 }  // namespace heddle

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 
 namespace heddle {
@@ -14,8 +14,8 @@ struct GatherRowsParams {
   Tensor y;                    // [num_rows, hidden], as x; apart from x
 };
 
-// Enqueues on `stream`. Throws InvalidArgument unless shapes and dtypes fit. A row outside [0, num_tokens) is found
-// when the operator runs: on the CPU the stream then fails with InvalidArgument, on a GPU the row of y is NaN.
-void gather_rows(const GatherRowsParams& params, Stream& stream);
+// Enqueues on the lane's stream. Throws InvalidArgument unless shapes and dtypes fit. A row outside [0, num_tokens) is
+// found when the operator runs: on the CPU the stream then fails with InvalidArgument, on a GPU the row of y is NaN.
+void gather_rows(const GatherRowsParams& params, const Lane& lane);
 
 }  // namespace heddle

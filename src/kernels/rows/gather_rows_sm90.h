@@ -5,6 +5,6 @@
 
 namespace heddle {
 
-void gather_rows_sm90(const GatherRowsParams& params, Stream& stream);
+void gather_rows_sm90(const GatherRowsParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -90,25 +90,25 @@ void require_one_16_bit_dtype(const RmsNormParams& params) {
 
 }  // namespace
 
-void rmsnorm(const RmsNormParams& params, Stream& stream) {
+void rmsnorm(const RmsNormParams& params, const Lane& lane) {
   const Tensor& x = params.x;
-  require_activation(x, x.rows, x.columns, "rmsnorm", "x", activations_on(stream, ActivationDTypes::float32));
+  require_activation(x, x.rows, x.columns, "rmsnorm", "x", activations_on(lane.stream, ActivationDTypes::float32));
   require_activation(params.y, x.rows, x.columns, "rmsnorm", "y",
-                     activations_on(stream, ActivationDTypes::with_bfloat16));
+                     activations_on(lane.stream, ActivationDTypes::with_bfloat16));
   if (params.residual.data != nullptr)
     require_activation(params.residual, x.rows, x.columns, "rmsnorm", "residual",
-                       activations_on(stream, ActivationDTypes::float32));
+                       activations_on(lane.stream, ActivationDTypes::float32));
   require(params.num_heads > 0 && x.columns % params.num_heads == 0,
           "rmsnorm: x has {} columns, not a multiple of num_heads {}", x.columns, params.num_heads);
   require_array(params.weight, x.rows, "rmsnorm", "weight");
   require(std::isfinite(params.eps) && params.eps >= 0, "rmsnorm: eps is {}, expected a finite number >= 0",
           params.eps);
-  if (stream.device().kind == DeviceKind::cuda) require_one_16_bit_dtype(params);
+  if (lane.stream.device().kind == DeviceKind::cuda) require_one_16_bit_dtype(params);
   if (x.rows == 0) return;
   if constexpr (kHaveCuda) {
-    if (stream.device().kind == DeviceKind::cuda) return rmsnorm_sm90(params, stream);
+    if (lane.stream.device().kind == DeviceKind::cuda) return rmsnorm_sm90(params, lane);
   }
-  stream.enqueue([params](ThreadPool& pool) { rmsnorm_cpu(params, pool); });
+  lane.stream.enqueue([params](ThreadPool& pool) { rmsnorm_cpu(params, pool); });
 }
 
 }  // namespace heddle

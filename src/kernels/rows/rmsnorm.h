@@ -5,7 +5,7 @@
 // (|z| above 1e19) give zeros, as they do elsewhere.
 #pragma once
 
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 
 namespace heddle {
@@ -19,10 +19,10 @@ struct RmsNormParams {
   int num_heads = 1;  // parts of a token that are normalised apart from each other; 1: the token whole
 };
 
-// Enqueues on `stream`. On a GPU bfloat16 and float16 do not mix in one call, and a residual of 16 bits receives z
-// rounded, while the norm is that of z itself; the sum of squares is in an order of its own (rmsnorm_sm90.cu), the same
-// for a token alone and in a batch. Throws InvalidArgument unless shapes and dtypes fit and eps is finite and not
-// negative.
-void rmsnorm(const RmsNormParams& params, Stream& stream);
+// Enqueues on the lane's stream. On a GPU bfloat16 and float16 do not mix in one call, and a residual of 16 bits
+// receives z rounded, while the norm is that of z itself; the sum of squares is in an order of its own
+// (rmsnorm_sm90.cu), the same for a token alone and in a batch. Throws InvalidArgument unless shapes and dtypes fit and
+// eps is finite and not negative.
+void rmsnorm(const RmsNormParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(1024)
   extern __shared__ __align__(16) float elements_of_units[];
   constexpr int kMostGroups = kMostRmsNormHidden / (kGroupPacks * kPackElements);
   __shared__ __align__(16) float groups[kMostGroups];
-  const Place at(shape, blockIdx.x);
+  Place at(shape, blockIdx.x);
   const std::int64_t hidden = shape.hidden;
   const int thread = static_cast<int>(threadIdx.x) % shape.threads;
   float* z = elements_of_units + threadIdx.x / shape.threads * hidden;
@@ -212,85 +212,90 @@ __global__ void __launch_bounds__(1024)
 
   let_later_kernels_start();
   wait_for_earlier_kernels();
-  float squares = 0;
-  for (int first = 0; first * kPackElements < hidden; first += shape.threads) {
-    squares = 0;
-    each(first + thread, [&](std::int64_t column) {
-      float value = load_element(params.x.data, at.token * params.x.row_stride + at.start + column, params.x.dtype);
-      if (params.residual.data != nullptr) {
-        const std::int64_t place = at.token * params.residual.row_stride + at.start + column;
-        value += load_element(params.residual.data, place, params.residual.dtype);
-        store_element(params.residual.data, place, params.residual.dtype, value);
-      }
-      z[column] = value;
-      squares = __fmaf_rn(value, value, squares);
-    });
-    squares = sum_of_lanes(squares, shape.groups ? 32 : shape.threads);
-    const int group = (first + thread) / kGroupPacks;
-    if (shape.groups && threadIdx.x % 32 == 0 && group < kMostGroups) groups[group] = squares;
+  for (unsigned block = blockIdx.x; block < shape.blocks; block += gridDim.x) {
+    at = Place(shape, block);
+    float squares = 0;
+    for (int first = 0; first * kPackElements < hidden; first += shape.threads) {
+      squares = 0;
+      each(first + thread, [&](std::int64_t column) {
+        float value = load_element(params.x.data, at.token * params.x.row_stride + at.start + column, params.x.dtype);
+        if (params.residual.data != nullptr) {
+          const std::int64_t place = at.token * params.residual.row_stride + at.start + column;
+          value += load_element(params.residual.data, place, params.residual.dtype);
+          store_element(params.residual.data, place, params.residual.dtype, value);
+        }
+        z[column] = value;
+        squares = __fmaf_rn(value, value, squares);
+      });
+      squares = sum_of_lanes(squares, shape.groups ? 32 : shape.threads);
+      const int group = (first + thread) / kGroupPacks;
+      if (shape.groups && threadIdx.x % 32 == 0 && group < kMostGroups) groups[group] = squares;
+    }
+    __syncthreads();
+    if (shape.groups) squares = sum_of_groups(groups, kMostGroups);
+    const float factor = factor_of(squares, hidden, params.eps);
+    for (int first = 0; first * kPackElements < hidden; first += shape.threads)
+      each(first + thread, [&](std::int64_t column) {
+        store_element(params.y.data, at.token * params.y.row_stride + at.start + column, params.y.dtype,
+                      z[column] * factor * static_cast<const float*>(params.weight)[column]);
+      });
+    __syncthreads();  // before the next unit's groups
   }
-  __syncthreads();
-  if (shape.groups) squares = sum_of_groups(groups, kMostGroups);
-  const float factor = factor_of(squares, hidden, params.eps);
-  for (int first = 0; first * kPackElements < hidden; first += shape.threads)
-    each(first + thread, [&](std::int64_t column) {
-      store_element(params.y.data, at.token * params.y.row_stride + at.start + column, params.y.dtype,
-                    z[column] * factor * static_cast<const float*>(params.weight)[column]);
-    });
 }
 
-void launch_elements(const RmsNormParams& params, Stream& stream) {
+void launch_elements(const RmsNormParams& params, const Lane& lane) {
   UnitShape unit = unit_shape(params, 1);
   if (unit.threads > most_threads(1)) unit.threads = most_threads(1);
   launch_sm90("rmsnorm", rmsnorm_elements,
               {.grid = dim3(unit.blocks),
                .block = dim3(static_cast<unsigned>(unit.threads * unit.units_a_block)),
-               .shared_bytes = static_cast<std::size_t>(unit.hidden * unit.units_a_block) * sizeof(float)},
-              stream, params, unit);
+               .shared_bytes = static_cast<std::size_t>(unit.hidden * unit.units_a_block) * sizeof(float),
+               .fit = GridFit::trimmed},
+              lane, params, unit);
 }
 
 template <class X, class Residual, class Y>
-void launch_packs(const RmsNormParams& params, Stream& stream) {
-  const int multiprocessors = num_multiprocessors("rmsnorm", stream.device());
+void launch_packs(const RmsNormParams& params, const Lane& lane) {
   const UnitShape few = unit_shape(params, 1), lots = unit_shape(params, kManyPacks);
-  const bool many = few.threads > most_threads(1) || lots.blocks >= 2 * static_cast<unsigned>(multiprocessors);
+  const bool many = few.threads > most_threads(1) || lots.blocks >= 2 * static_cast<unsigned>(lane.num_sms);
   const UnitShape& unit = many ? lots : few;
   const int threads = unit.threads * unit.units_a_block;
-  const int at_once = std::max(1, 65536 / (kManyRegisters * threads)) * multiprocessors;
+  const int at_once = std::max(1, 65536 / (kManyRegisters * threads)) * lane.num_sms;
   launch_sm90("rmsnorm", many ? rmsnorm_packs<X, Residual, Y, kManyPacks> : rmsnorm_packs<X, Residual, Y, 1>,
               {.grid = dim3(many ? std::min(unit.blocks, static_cast<unsigned>(at_once)) : unit.blocks),
-               .block = dim3(static_cast<unsigned>(threads))},
-              stream, params, unit);
+               .block = dim3(static_cast<unsigned>(threads)),
+               .fit = GridFit::trimmed},
+              lane, params, unit);
 }
 
 // The mixes that models use: all float32, 16 bits in or out or both beside a float32 residual, or all of 16 bits.
 template <class Half>
-void launch_mix(const RmsNormParams& params, Stream& stream) {
+void launch_mix(const RmsNormParams& params, const Lane& lane) {
   const auto is_half = [](const Tensor& tensor) { return tensor.dtype != DType::float32; };
   const bool x = is_half(params.x), y = is_half(params.y);
   if (params.residual.data != nullptr && is_half(params.residual)) {
-    if (x && y) return launch_packs<Half, Half, Half>(params, stream);
-    return launch_elements(params, stream);
+    if (x && y) return launch_packs<Half, Half, Half>(params, lane);
+    return launch_elements(params, lane);
   }
-  if (x && y) return launch_packs<Half, float, Half>(params, stream);
-  if (x) return launch_packs<Half, float, float>(params, stream);
-  if (y) return launch_packs<float, float, Half>(params, stream);
-  launch_packs<float, float, float>(params, stream);
+  if (x && y) return launch_packs<Half, float, Half>(params, lane);
+  if (x) return launch_packs<Half, float, float>(params, lane);
+  if (y) return launch_packs<float, float, Half>(params, lane);
+  launch_packs<float, float, float>(params, lane);
 }
 
 }  // namespace
 
-void rmsnorm_sm90(const RmsNormParams& params, Stream& stream) {
+void rmsnorm_sm90(const RmsNormParams& params, const Lane& lane) {
   const std::int64_t hidden = params.x.columns / params.num_heads;
   const bool packs = hidden % kPackElements == 0 && takes_packs(params.x) && takes_packs(params.y) &&
                      takes_packs(params.weight, 0, DType::float32) &&
                      (params.residual.data == nullptr || takes_packs(params.residual)) &&
                      unit_shape(params, kManyPacks).threads <= most_threads(kManyPacks);
-  if (!packs) return launch_elements(params, stream);
+  if (!packs) return launch_elements(params, lane);
   const auto is_float16 = [](const Tensor& tensor) { return tensor.data != nullptr && tensor.dtype == DType::float16; };
   if (is_float16(params.x) || is_float16(params.residual) || is_float16(params.y))
-    return launch_mix<float16>(params, stream);
-  launch_mix<bfloat16>(params, stream);
+    return launch_mix<float16>(params, lane);
+  launch_mix<bfloat16>(params, lane);
 }
 
 }  // namespace heddle

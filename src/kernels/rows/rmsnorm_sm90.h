@@ -9,6 +9,6 @@ namespace heddle {
 
 inline constexpr std::int64_t kMostRmsNormHidden = 49152;  // what is normalised lies in shared memory
 
-void rmsnorm_sm90(const RmsNormParams& params, Stream& stream);
+void rmsnorm_sm90(const RmsNormParams& params, const Lane& lane);
 
 }  // namespace heddle

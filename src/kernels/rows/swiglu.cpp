@@ -68,20 +68,20 @@ void swiglu_cpu(const SwigluParams& params, ThreadPool& pool) {
 
 }  // namespace
 
-void require_swiglu(const SwigluParams& params, const Stream& stream) {
+void require_swiglu(const SwigluParams& params, const Lane& lane) {
   require_activation(params.y, params.y.rows, params.y.columns, "swiglu", "y",
-                     activations_on(stream, ActivationDTypes::with_bfloat16));
+                     activations_on(lane.stream, ActivationDTypes::with_bfloat16));
   require_activation(params.gate_up, params.y.rows, 2 * params.y.columns, "swiglu", "gate_up",
-                     activations_on(stream, ActivationDTypes::float32));
+                     activations_on(lane.stream, ActivationDTypes::float32));
 }
 
-void swiglu(const SwigluParams& params, Stream& stream) {
-  require_swiglu(params, stream);
+void swiglu(const SwigluParams& params, const Lane& lane) {
+  require_swiglu(params, lane);
   if (params.y.rows == 0) return;
   if constexpr (kHaveCuda) {
-    if (stream.device().kind == DeviceKind::cuda) return swiglu_sm90(params, stream);
+    if (lane.stream.device().kind == DeviceKind::cuda) return swiglu_sm90(params, lane);
   }
-  stream.enqueue([params](ThreadPool& pool) { swiglu_cpu(params, pool); });
+  lane.stream.enqueue([params](ThreadPool& pool) { swiglu_cpu(params, pool); });
 }
 
 }  // namespace heddle

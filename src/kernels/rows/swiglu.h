@@ -1,7 +1,7 @@
 // y[t][i] = silu(gate) * up with gate = gate_up[t][i], up = gate_up[t][intermediate + i], silu(x) = x / (1 + exp(-x)).
 #pragma once
 
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 
 namespace heddle {
@@ -12,9 +12,9 @@ struct SwigluParams {
 };
 
 // The checks of swiglu(): throws InvalidArgument.
-void require_swiglu(const SwigluParams& params, const Stream& stream);
+void require_swiglu(const SwigluParams& params, const Lane& lane);
 
-// Enqueues on `stream`. Throws InvalidArgument unless shapes and dtypes fit.
-void swiglu(const SwigluParams& params, Stream& stream);
+// Enqueues on the lane's stream. Throws InvalidArgument unless shapes and dtypes fit.
+void swiglu(const SwigluParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -9,40 +9,43 @@ namespace {
 
 constexpr int kMostSwigluThreads = 256, kFewSwigluThreads = 64;  // few: where rows are too few for every multiprocessor
 
-template <class In, class Out>
+template <class In, class Out, Turns kTurns>
 __global__ void __launch_bounds__(kMostSwigluThreads) swiglu_packs(const __grid_constant__ SwigluParams params) {
   let_later_kernels_start();
   wait_for_earlier_kernels();
-  const std::int64_t column = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kPackElements;
-  if (column >= params.y.columns) return;
-  for (std::int64_t row = blockIdx.y; row < params.y.rows; row += gridDim.y) {
-    const In* gate_up = element<In>(params.gate_up, row, column);
-    const Pack gate = load_pack(gate_up), up = load_pack(gate_up + params.y.columns);
-    Pack y;
+  std::int64_t column = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kPackElements;
+  while (column < params.y.columns) {
+    for (std::int64_t row = blockIdx.y; row < params.y.rows; row += gridDim.y) {
+      const In* gate_up = element<In>(params.gate_up, row, column);
+      const Pack gate = load_pack(gate_up), up = load_pack(gate_up + params.y.columns);
+      Pack y;
 #pragma unroll
-    for (int i = 0; i < kPackElements; ++i) y.values[i] = gated(gate.values[i], up.values[i], Out{});
-    store_pack(element<Out>(params.y, row, column), y);
+      for (int i = 0; i < kPackElements; ++i) y.values[i] = gated(gate.values[i], up.values[i], Out{});
+      store_pack(element<Out>(params.y, row, column), y);
+    }
+    if (kTurns == Turns::one) return;
+    column += std::int64_t{gridDim.x} * blockDim.x * kPackElements;
   }
 }
 
 __global__ void __launch_bounds__(kMostSwigluThreads) swiglu_elements(const __grid_constant__ SwigluParams params) {
   let_later_kernels_start();
   wait_for_earlier_kernels();
-  const std::int64_t column = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (column >= params.y.columns) return;
   const DType in = params.gate_up.dtype;
-  for (std::int64_t row = blockIdx.y; row < params.y.rows; row += gridDim.y) {
-    const std::int64_t gate = row * params.gate_up.row_stride + column;
-    const float x = load_element(params.gate_up.data, gate, in);
-    const float up = load_element(params.gate_up.data, gate + params.y.columns, in);
-    store_element(params.y.data, row * params.y.row_stride + column, params.y.dtype,
-                  params.y.dtype == DType::float32 ? gated(x, up, float{}) : gated(x, up, bfloat16{}));
-  }
+  for (std::int64_t column = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; column < params.y.columns;
+       column += std::int64_t{gridDim.x} * blockDim.x)
+    for (std::int64_t row = blockIdx.y; row < params.y.rows; row += gridDim.y) {
+      const std::int64_t gate = row * params.gate_up.row_stride + column;
+      const float x = load_element(params.gate_up.data, gate, in);
+      const float up = load_element(params.gate_up.data, gate + params.y.columns, in);
+      store_element(params.y.data, row * params.y.row_stride + column, params.y.dtype,
+                    params.y.dtype == DType::float32 ? gated(x, up, float{}) : gated(x, up, bfloat16{}));
+    }
 }
 
 }  // namespace
 
-void swiglu_sm90(const SwigluParams& params, Stream& stream) {
+void swiglu_sm90(const SwigluParams& params, const Lane& lane) {
   const bool packs = takes_packs(params.gate_up) && takes_packs(params.y);
   const std::int64_t pieces = packs ? params.y.columns / kPackElements : params.y.columns;
   constexpr std::int64_t kMostRows = 65535;  // of a grid
@@ -50,11 +53,15 @@ void swiglu_sm90(const SwigluParams& params, Stream& stream) {
   const int threads = pieces * params.y.rows < kManyPieces ? kFewSwigluThreads : kMostSwigluThreads;
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>((pieces + threads - 1) / threads),
                                        static_cast<unsigned>(params.y.rows < kMostRows ? params.y.rows : kMostRows)),
-                          .block = dim3(static_cast<unsigned>(threads))};
-  if (!packs) return launch_sm90("swiglu", swiglu_elements, shape, stream, params);
+                          .block = dim3(static_cast<unsigned>(threads)),
+                          .fit = GridFit::trimmed};
+  if (!packs) return launch_sm90("swiglu", swiglu_elements, shape, lane, params);
   with_element(params.gate_up.dtype, [&]<class In>() {
-    with_element(params.y.dtype,
-                 [&]<class Out>() { launch_sm90("swiglu", swiglu_packs<In, Out>, shape, stream, params); });
+    with_element(params.y.dtype, [&]<class Out>() {
+      launch_sm90("swiglu",
+                  turns_on(lane) == Turns::one ? swiglu_packs<In, Out, Turns::one> : swiglu_packs<In, Out, Turns::many>,
+                  shape, lane, params);
+    });
   });
 }
 

@@ -5,6 +5,6 @@
 
 namespace heddle {
 
-void swiglu_sm90(const SwigluParams& params, Stream& stream);
+void swiglu_sm90(const SwigluParams& params, const Lane& lane);
 
 }  // namespace heddle

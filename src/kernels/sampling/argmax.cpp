@@ -20,16 +20,16 @@ std::int32_t argmax_of(const float* logits, std::int64_t vocab_size) {
   return logits[largest] == -kInfinity ? kUnsoundRow : static_cast<std::int32_t>(largest);
 }
 
-void argmax(const ArgmaxParams& params, Stream& stream) {
+void argmax(const ArgmaxParams& params, const Lane& lane) {
   const Tensor& logits = params.logits;
   require_activation(logits, logits.rows, logits.columns, "argmax", "logits");
   require(logits.columns <= std::numeric_limits<std::int32_t>::max(), "argmax: a row has {} logits", logits.columns);
   require_array(params.tokens, logits.rows, "argmax", "tokens");
   if (logits.rows == 0) return;
   if constexpr (kHaveCuda) {
-    if (stream.device().kind == DeviceKind::cuda) return argmax_sm90(params, stream);
+    if (lane.stream.device().kind == DeviceKind::cuda) return argmax_sm90(params, lane);
   }
-  stream.enqueue([params](ThreadPool& pool) {
+  lane.stream.enqueue([params](ThreadPool& pool) {
     pool.parallel_for(
         params.logits.rows, rows_per_piece(params.logits.columns), [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t row = begin; row < end; ++row)

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 
 namespace heddle {
@@ -16,8 +16,8 @@ struct ArgmaxParams {
   std::int32_t* tokens{};  // [num_rows], ids or kUnsoundRow
 };
 
-// Enqueues on `stream`. Throws InvalidArgument unless shapes fit.
-void argmax(const ArgmaxParams& params, Stream& stream);
+// Enqueues on the lane's stream. Throws InvalidArgument unless shapes fit.
+void argmax(const ArgmaxParams& params, const Lane& lane);
 
 // The same for one row, at once, on the host.
 std::int32_t argmax_of(const float* logits, std::int64_t vocab_size);

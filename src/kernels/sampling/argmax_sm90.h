@@ -5,6 +5,6 @@
 
 namespace heddle {
 
-void argmax_sm90(const ArgmaxParams& params, Stream& stream);
+void argmax_sm90(const ArgmaxParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -5,9 +5,14 @@
 
 #include <cstdint>
 
+#include "device/launch_sm90.cuh"
+
 namespace heddle {
 
-inline constexpr int kRowBlocks = 8;  // of a cluster, which takes a row: the most that every GPU of this kind starts
+// Blocks that take a row, of one cluster: the most that every GPU of this kind starts. One alone takes it where a
+// lane's SMs may lie so that no cluster finds room (row_blocks_on()). What they find does not depend on how many they
+// are.
+inline constexpr int kRowBlocks = 8;
 
 // A token and its logit. No token: id kNoToken.
 struct Scored {
@@ -34,7 +39,7 @@ __device__ inline RowSummary join(const RowSummary& a, const RowSummary& b) {
 
 // Joins what the threads of the cluster have seen; all of them call it and get the same. `warps` and `block` lie in
 // shared memory, and are this call's alone.
-template <int kThreads>
+template <int kThreads, int kBlocks>
 __device__ RowSummary join_over_cluster(RowSummary mine, RowSummary (&warps)[kThreads / 32], RowSummary& block) {
   static_assert(kThreads / 32 <= 32);
   const auto join_over_warp = [](RowSummary summary) {
@@ -57,8 +62,20 @@ __device__ RowSummary join_over_cluster(RowSummary mine, RowSummary (&warps)[kTh
   cluster.sync();
   RowSummary all = *cluster.map_shared_rank(&block, 0);
 #pragma unroll
-  for (int rank = 1; rank < kRowBlocks; ++rank) all = join(all, *cluster.map_shared_rank(&block, rank));
+  for (int rank = 1; rank < kBlocks; ++rank) all = join(all, *cluster.map_shared_rank(&block, rank));
   return all;
+}
+
+// Blocks a row of `kernel`, launched in clusters of kRowBlocks as `shape` says, that find room on the lane wherever its
+// SMs lie. Each SM that is not the lane's costs one cluster at most: SMs are in groups, of which one may be full but
+// for less than a cluster.
+template <class... Params>
+int row_blocks_on(const char* op, void (*kernel)(Params...), const LaunchShape& shape, const Lane& lane) {
+  const int others = lane.num_other_sms();
+  return others == 0 ||
+                 clusters_of_device(op, reinterpret_cast<const void*>(kernel), shape, lane.stream.device()) > others
+             ? kRowBlocks
+             : 1;
 }
 
 }  // namespace heddle

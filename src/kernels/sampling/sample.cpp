@@ -87,9 +87,9 @@ std::int32_t sample_of(std::span<const float> logits, const SampleRow& row, std:
   return std::ranges::min_element(candidates, larger)->id;
 }
 
-void sample(const SampleParams& params, Stream& stream) {
+void sample(const SampleParams& params, const Lane& lane) {
   const Tensor& logits = params.logits;
-  const bool on_gpu = stream.device().kind == DeviceKind::cuda;
+  const bool on_gpu = lane.stream.device().kind == DeviceKind::cuda;
   require_activation(logits, logits.rows, logits.columns, "sample", "logits");
   require(logits.columns <= std::numeric_limits<std::int32_t>::max(), "sample: a row has {} logits", logits.columns);
   require(!on_gpu || logits.columns <= kMostGpuVocabulary, "sample: a row has {} logits, a GPU takes {}",
@@ -99,9 +99,9 @@ void sample(const SampleParams& params, Stream& stream) {
   require_array(params.scratch, on_gpu ? 0 : logits.rows, "sample", "scratch");
   if (logits.rows == 0) return;
   if constexpr (kHaveCuda) {
-    if (on_gpu) return sample_sm90(params, stream);
+    if (on_gpu) return sample_sm90(params, lane);
   }
-  stream.enqueue([params](ThreadPool& pool) {
+  lane.stream.enqueue([params](ThreadPool& pool) {
     pool.parallel_for(params.logits.rows, rows_per_piece(32 * params.logits.columns),
                       [&](std::int64_t begin, std::int64_t end) { sample_rows(params, begin, end); });
   });

@@ -17,7 +17,7 @@
 #include <span>
 
 #include "base/host_device.h"
-#include "base/stream.h"
+#include "base/lane.h"
 #include "base/tensor.h"
 #include "kernels/sampling/argmax.h"
 
@@ -61,9 +61,9 @@ struct SampleParams {
   SampleCandidate* scratch = nullptr;  // on the CPU [num_rows, vocab_size]; a GPU needs none
 };
 
-// Enqueues on `stream`. On a GPU rows and histories are in its memory, and vocab_size is at most kMostGpuVocabulary.
-// Throws InvalidArgument unless shapes fit.
-void sample(const SampleParams& params, Stream& stream);
+// Enqueues on the lane's stream. On a GPU rows and histories are in its memory, and vocab_size is at most
+// kMostGpuVocabulary. Throws InvalidArgument unless shapes fit.
+void sample(const SampleParams& params, const Lane& lane);
 
 inline constexpr std::int64_t kMostGpuVocabulary = 1 << 22;
 

@@ -1,4 +1,5 @@
-// A cluster of blocks takes a row. All filters keep a prefix of the candidates in falling order, so they are found as a
+// A cluster of blocks takes one row after the other. All filters keep a prefix of the candidates in falling order, so
+// they are found as a
 // border: the last candidate that is kept. A candidate's distance is largest - logit over temperature, in float64, and
 // its bits as an integer are in the same order. The border's place is narrowed down by histograms over the cluster:
 // first of distances in equal steps, then, only if that leaves too many, by digits of distance and id; what is left is
@@ -19,8 +20,9 @@ namespace {
 namespace cg = cooperative_groups;
 
 constexpr int kSampleThreads = 512;
-constexpr int kSampleLoads = 4;  // of a thread at once
-constexpr int kRowThreads = kRowBlocks * kSampleThreads;
+template <int kBlocks>
+constexpr int kRowThreads = kBlocks* kSampleThreads;
+constexpr int kSampleLoads = 4;                // of a thread at once
 constexpr int kBins = 2048;                    // of the first histogram
 constexpr double kBinsOfUnit = 32;             // so the last bin is of all distances from 64 up
 constexpr int kDigitBins = 256, kDigits = 12;  // eight of the distance, four of the id
@@ -59,10 +61,11 @@ struct Crossing {
 
 // What a block shares. `mine` is added up over the cluster into `shares`, a part a block, and these into `first` or
 // `digits`.
+template <int kBlocks>
 struct Shared {
   Histogram mine, first;
-  std::uint32_t share_counts[kBins / kRowBlocks];
-  std::uint64_t share_weights[kBins / kRowBlocks];
+  std::uint32_t share_counts[kBins / kBlocks];
+  std::uint64_t share_weights[kBins / kBlocks];
   Histogram digits;  // kDigitBins of it
   std::uint32_t warp_counts[kSampleThreads / 32];
   std::uint64_t warp_weights[kSampleThreads / 32];
@@ -78,10 +81,11 @@ struct Shared {
 
 // A row's logits as its cluster goes through them, penalties applied. `penalised` tells which ids are in the history,
 // a bit for each id of this block.
+template <int kBlocks>
 struct Row {
-  __device__ Row(const SampleParams& params, std::uint32_t* penalised_ids)
-      : settings(params.rows[blockIdx.y]),
-        logits(static_cast<const float*>(params.logits.data) + blockIdx.y * params.logits.row_stride),
+  __device__ Row(const SampleParams& params, unsigned row, std::uint32_t* penalised_ids)
+      : settings(params.rows[row]),
+        logits(static_cast<const float*>(params.logits.data) + row * params.logits.row_stride),
         vocab_size(static_cast<int>(params.logits.columns)),
         penalised(settings.penalised() && settings.num_history > 0 ? penalised_ids : nullptr) {}
 
@@ -91,15 +95,15 @@ struct Row {
   __device__ void note_history() const {
     for (int i = threadIdx.x; i < settings.num_history; i += kSampleThreads) {
       const std::int32_t id = settings.history[i].id;
-      if (!has(id) || id / kSampleThreads % kRowBlocks != static_cast<int>(blockIdx.x)) continue;
-      const int place = id / kRowThreads * kSampleThreads + id % kSampleThreads;
+      if (!has(id) || id / kSampleThreads % kBlocks != static_cast<int>(blockIdx.x)) continue;
+      const int place = id / kRowThreads<kBlocks> * kSampleThreads + id % kSampleThreads;
       atomicOr(&penalised[place / 32], 1u << (place % 32));
     }
   }
 
   __device__ bool is_penalised(int id) const {
     if (penalised == nullptr) return false;
-    const int place = id / kRowThreads * kSampleThreads + id % kSampleThreads;
+    const int place = id / kRowThreads<kBlocks> * kSampleThreads + id % kSampleThreads;
     return (penalised[place / 32] >> (place % 32) & 1) != 0;
   }
 
@@ -116,20 +120,20 @@ struct Row {
   template <class F>
   __device__ void each(F f) const {
     for (int first = static_cast<int>(blockIdx.x) * kSampleThreads + static_cast<int>(threadIdx.x); first < vocab_size;
-         first += kSampleLoads * kRowThreads) {
+         first += kSampleLoads * kRowThreads<kBlocks>) {
       float held[kSampleLoads];
 #pragma unroll
       for (int i = 0; i < kSampleLoads; ++i)
-        held[i] = first + i * kRowThreads < vocab_size ? logits[first + i * kRowThreads] : 0;
+        held[i] = first + i * kRowThreads<kBlocks> < vocab_size ? logits[first + i * kRowThreads<kBlocks>] : 0;
 #pragma unroll
       for (int i = 0; i < kSampleLoads; ++i) {
-        const int id = first + i * kRowThreads;
+        const int id = first + i * kRowThreads<kBlocks>;
         if (id < vocab_size && !is_penalised(id)) f(held[i], id);
       }
     }
     if (penalised == nullptr) return;
     for (int i = static_cast<int>(blockIdx.x) * kSampleThreads + static_cast<int>(threadIdx.x);
-         i < settings.num_history; i += kRowThreads) {
+         i < settings.num_history; i += kRowThreads<kBlocks>) {
       const HistoryToken token = settings.history[i];
       if (has(token.id)) f(penalised_logit(token), token.id);
     }
@@ -153,9 +157,10 @@ struct Row {
   std::uint32_t* penalised;
 };
 
+template <int kBlocks>
 class RowSampler {
  public:
-  __device__ RowSampler(const Row& row, double largest, Shared& shared)
+  __device__ RowSampler(const Row<kBlocks>& row, double largest, Shared<kBlocks>& shared)
       : row_(row), largest_(largest), shared_(shared) {
     while ((std::int64_t{1} << (62 - shift_)) < row.vocab_size) --shift_;
   }
@@ -260,11 +265,11 @@ class RowSampler {
   // `sum` = `mine` added up over the cluster.
   __device__ void add_up(Histogram& sum, int bins) {
     auto cluster = cg::this_cluster();
-    const int share = bins / kRowBlocks, begin = static_cast<int>(blockIdx.x) * share;
+    const int share = bins / kBlocks, begin = static_cast<int>(blockIdx.x) * share;
     cluster.sync();
     for (int i = threadIdx.x; i < share; i += kSampleThreads) {
       Amount amount{};
-      for (int rank = 0; rank < kRowBlocks; ++rank) {
+      for (int rank = 0; rank < kBlocks; ++rank) {
         const Histogram& theirs = *cluster.map_shared_rank(&shared_.mine, rank);
         amount = amount + Amount{theirs.counts[begin + i], theirs.weights[begin + i]};
       }
@@ -273,7 +278,7 @@ class RowSampler {
     }
     cluster.sync();
     for (int bin = threadIdx.x; bin < bins; bin += kSampleThreads) {
-      const Shared& theirs = *cluster.map_shared_rank(&shared_, bin / share);
+      const Shared<kBlocks>& theirs = *cluster.map_shared_rank(&shared_, bin / share);
       sum.counts[bin] = theirs.share_counts[bin % share];
       sum.weights[bin] = theirs.share_weights[bin % share];
     }
@@ -363,7 +368,7 @@ class RowSampler {
   // Collects in block 0 the candidates that are left.
   __device__ void list(int bin, const Candidate& prefix, int digits) {
     auto cluster = cg::this_cluster();
-    Shared& first_block = *cluster.map_shared_rank(&shared_, 0);
+    Shared<kBlocks>& first_block = *cluster.map_shared_rank(&shared_, 0);
     if (threadIdx.x == 0) shared_.num_listed = 0;
     cluster.sync();
     row_.each([&](auto logit, int id) {
@@ -397,58 +402,73 @@ class RowSampler {
       }
     }
     cluster.sync();
-    const Shared& first_block = *cluster.map_shared_rank(&shared_, 0);
+    const Shared<kBlocks>& first_block = *cluster.map_shared_rank(&shared_, 0);
     last_ = first_block.border;
     const std::uint64_t weight = first_block.border_weight;
     cluster.sync();  // before block 0 lists and ranks again
     return weight;
   }
 
-  const Row& row_;
+  const Row<kBlocks>& row_;
   double largest_;
-  Shared& shared_;
+  Shared<kBlocks>& shared_;
   int shift_ = 62;
   Candidate last_{~std::uint64_t{0}, kNoToken};  // that is kept; so far all are
 };
 
 // Bytes of the bits that tell which ids of a block are penalised.
+template <int kBlocks>
 __host__ __device__ std::size_t penalised_bytes(std::int64_t vocab_size) {
-  return static_cast<std::size_t>((vocab_size + kRowThreads - 1) / kRowThreads) * kSampleThreads / 8;
+  return static_cast<std::size_t>((vocab_size + kRowThreads<kBlocks> - 1) / kRowThreads<kBlocks>) * kSampleThreads / 8;
 }
 
 // The token of the cluster's row; the same in all threads.
-__device__ std::int32_t sampled(const SampleParams& params, Shared& shared, std::uint32_t* penalised_ids) {
-  const Row row(params, penalised_ids);
+template <int kBlocks>
+__device__ std::int32_t sampled(const SampleParams& params, unsigned index, Shared<kBlocks>& shared,
+                                std::uint32_t* penalised_ids) {
+  const Row<kBlocks> row(params, index, penalised_ids);
   if (row.penalised != nullptr) {
-    const int words = static_cast<int>(penalised_bytes(row.vocab_size) / 4);
+    const int words = static_cast<int>(penalised_bytes<kBlocks>(row.vocab_size) / 4);
     for (int i = threadIdx.x; i < words; i += kSampleThreads) penalised_ids[i] = 0;
     __syncthreads();
     row.note_history();
     __syncthreads();
   }
-  const RowSummary all = join_over_cluster<kSampleThreads>(row.summary(), shared.warps[0], shared.block[0]);
+  const RowSummary all = join_over_cluster<kSampleThreads, kBlocks>(row.summary(), shared.warps[0], shared.block[0]);
   if (all.unsound != 0 || all.finite == 0) return kUnsoundRow;
   if (row.settings.temperature == 0) return all.largest.id;
-  RowSampler sampler(row, all.largest.logit, shared);
+  RowSampler<kBlocks> sampler(row, all.largest.logit, shared);
   sampler.keep_top_k_and_p();
   const RowSummary drawn{sampler.draw(all.largest.id), 0, 0};
-  return join_over_cluster<kSampleThreads>(drawn, shared.warps[1], shared.block[1]).largest.id;
+  return join_over_cluster<kSampleThreads, kBlocks>(drawn, shared.warps[1], shared.block[1]).largest.id;
 }
 
-__global__ void __cluster_dims__(kRowBlocks, 1, 1) __launch_bounds__(kSampleThreads)
-    sample_rows_on_gpu(const __grid_constant__ SampleParams params) {
+template <int kBlocks>
+__global__ void __launch_bounds__(kSampleThreads) sample_rows_on_gpu(const __grid_constant__ SampleParams params) {
   extern __shared__ __align__(16) unsigned char memory[];
   let_later_kernels_start();
   wait_for_earlier_kernels();
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  const std::int32_t token = sampled(params, shared, reinterpret_cast<std::uint32_t*>(memory + sizeof(Shared)));
-  if (blockIdx.x == 0 && threadIdx.x == 0) params.tokens[blockIdx.y] = token;
-  cg::this_cluster().sync();  // others may still read this block's shared memory
+  auto& shared = *reinterpret_cast<Shared<kBlocks>*>(memory);
+  auto* const penalised = reinterpret_cast<std::uint32_t*>(memory + sizeof(Shared<kBlocks>));
+  for (unsigned row = blockIdx.y; row < params.logits.rows; row += gridDim.y) {
+    const std::int32_t token = sampled<kBlocks>(params, row, shared, penalised);
+    if (blockIdx.x == 0 && threadIdx.x == 0) params.tokens[row] = token;
+    cg::this_cluster().sync();  // others may still read this block's shared memory
+  }
+}
+
+template <int kBlocks>
+LaunchShape sample_shape(const SampleParams& params) {
+  return {.grid = dim3(kBlocks, static_cast<unsigned>(params.logits.rows)),
+          .block = kSampleThreads,
+          .shared_bytes = sizeof(Shared<kBlocks>) + penalised_bytes<kBlocks>(params.logits.columns),
+          .cluster = kBlocks,
+          .fit = GridFit::trimmed};
 }
 
 }  // namespace
 
-void sample_sm90(const SampleParams& params, Stream& stream) {
+void sample_sm90(const SampleParams& params, const Lane& lane) {
   constexpr std::int64_t kMostRows = 65535;  // of a grid
   for (std::int64_t first = 0; first < params.logits.rows; first += kMostRows) {
     SampleParams part = params;
@@ -457,11 +477,13 @@ void sample_sm90(const SampleParams& params, Stream& stream) {
     part.logits.data = static_cast<float*>(params.logits.data) + first * params.logits.row_stride;
     part.rows = params.rows + first;
     part.tokens = params.tokens + first;
-    launch_sm90("sample", sample_rows_on_gpu,
-                {.grid = dim3(kRowBlocks, static_cast<unsigned>(part.logits.rows)),
-                 .block = kSampleThreads,
-                 .shared_bytes = sizeof(Shared) + penalised_bytes(params.logits.columns)},
-                stream, part);
+    constexpr std::size_t kMostSharedBytes = std::size_t{227} << 10;  // beyond 900 000 tokens one block does not do
+    const LaunchShape together = sample_shape<kRowBlocks>(part), alone = sample_shape<1>(part);
+    if (alone.shared_bytes > kMostSharedBytes ||
+        row_blocks_on("sample", sample_rows_on_gpu<kRowBlocks>, together, lane) == kRowBlocks)
+      launch_sm90("sample", sample_rows_on_gpu<kRowBlocks>, together, lane, part);
+    else
+      launch_sm90("sample", sample_rows_on_gpu<1>, alone, lane, part);
   }
 }
 

@@ -5,6 +5,6 @@
 
 namespace heddle {
 
-void sample_sm90(const SampleParams& params, Stream& stream);
+void sample_sm90(const SampleParams& params, const Lane& lane);
 
 }  // namespace heddle

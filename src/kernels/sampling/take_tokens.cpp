@@ -8,14 +8,14 @@
 
 namespace heddle {
 
-void take_tokens(const TakeTokensParams& params, Stream& stream) {
+void take_tokens(const TakeTokensParams& params, const Lane& lane) {
   require_array(params.tokens, params.num_tokens, "take_tokens", "tokens");
   require_array(params.chosen, params.num_chosen, "take_tokens", "chosen");
   if (params.num_tokens == 0) return;
   if constexpr (kHaveCuda) {
-    if (stream.device().kind == DeviceKind::cuda) return take_tokens_sm90(params, stream);
+    if (lane.stream.device().kind == DeviceKind::cuda) return take_tokens_sm90(params, lane);
   }
-  stream.enqueue([params](ThreadPool&) {
+  lane.stream.enqueue([params](ThreadPool&) {
     for (std::int32_t i = 0; i < params.num_tokens; ++i)
       if (const std::int32_t source = ~params.tokens[i]; source >= 0)
         params.tokens[i] = source < params.num_chosen ? std::max(params.chosen[source], 0) : 0;

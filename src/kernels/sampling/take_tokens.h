@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "base/stream.h"
+#include "base/lane.h"
 
 namespace heddle {
 
@@ -15,8 +15,8 @@ struct TakeTokensParams {
   std::int32_t num_chosen = 0;
 };
 
-// Enqueues on `stream`. Where nothing was chosen (`chosen` has kUnsoundRow, or no such entry) the token becomes 0: a
-// token that models know, of a row that is to be ignored. Throws InvalidArgument when an array is missing.
-void take_tokens(const TakeTokensParams& params, Stream& stream);
+// Enqueues on the lane's stream. Where nothing was chosen (`chosen` has kUnsoundRow, or no such entry) the token
+// becomes 0: a token that models know, of a row that is to be ignored. Throws InvalidArgument when an array is missing.
+void take_tokens(const TakeTokensParams& params, const Lane& lane);
 
 }  // namespace heddle

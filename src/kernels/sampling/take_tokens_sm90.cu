@@ -10,22 +10,24 @@ constexpr int kTakeThreads = 256;
 __global__ void __launch_bounds__(kTakeThreads) take_chosen_tokens(const __grid_constant__ TakeTokensParams params) {
   let_later_kernels_start();
   wait_for_earlier_kernels();
-  const auto i = static_cast<std::int32_t>(blockIdx.x * kTakeThreads + threadIdx.x);
-  if (i >= params.num_tokens) return;
-  const std::int32_t source = ~params.tokens[i];
-  if (source < 0) return;
   // Volatile: never from a cache that has seen what stood there a step ago.
   const volatile std::int32_t* chosen = params.chosen;
-  params.tokens[i] = source < params.num_chosen ? max(chosen[source], 0) : 0;
+  for (auto i = static_cast<std::int32_t>(blockIdx.x * kTakeThreads + threadIdx.x); i < params.num_tokens;
+       i += static_cast<std::int32_t>(gridDim.x) * kTakeThreads) {
+    const std::int32_t source = ~params.tokens[i];
+    if (source < 0) continue;
+    params.tokens[i] = source < params.num_chosen ? max(chosen[source], 0) : 0;
+  }
 }
 
 }  // namespace
 
-void take_tokens_sm90(const TakeTokensParams& params, Stream& stream) {
+void take_tokens_sm90(const TakeTokensParams& params, const Lane& lane) {
   launch_sm90("take_tokens", take_chosen_tokens,
               {.grid = dim3(static_cast<unsigned>((params.num_tokens + kTakeThreads - 1) / kTakeThreads)),
-               .block = kTakeThreads},
-              stream, params);
+               .block = kTakeThreads,
+               .fit = GridFit::trimmed},
+              lane, params);
 }
 
 }  // namespace heddle

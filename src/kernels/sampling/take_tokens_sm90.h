@@ -5,6 +5,6 @@
 
 namespace heddle {
 
-void take_tokens_sm90(const TakeTokensParams& params, Stream& stream);
+void take_tokens_sm90(const TakeTokensParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -25,7 +25,7 @@ struct GpuCase {
   std::vector<TestSequence> sequences;
   int window = 0;
   float query_scale = 1;
-  int num_sms = 0;
+  int num_sms = 0;  // 0: all
 };
 
 // Rows of any dtype, NaN between them and before anything is written.
@@ -103,8 +103,7 @@ AttentionPlanParams plan_of(const AttentionParams& params, Buffer& plan) {
           .window = params.window,
           .older_keys = params.older_keys,
           .plan = plan.data(),
-          .plan_bytes = plan.size_bytes(),
-          .num_sms = params.num_sms};
+          .plan_bytes = plan.size_bytes()};
 }
 
 struct Expected {
@@ -208,15 +207,15 @@ class AttentionOnGpu : public testing::Test {
                            .scale = static_cast<float>(scale),
                            .window = c.window,
                            .scratch = scratch.data(),
-                           .plan = plan.data(),
-                           .num_sms = c.num_sms};
+                           .plan = plan.data()};
     Stream stream(kGpu);
-    plan_attention(plan_of(params, plan), stream);
-    attention(params, stream);
+    const Lane lane = c.num_sms == 0 ? Lane(stream) : Lane(stream, std::min(c.num_sms, num_sms_of(kGpu)));
+    plan_attention(plan_of(params, plan), lane);
+    attention(params, lane);
     const std::vector<std::byte> once = y.download(stream);
     for (int again = 0; again < 4; ++again) {
       params.older_keys = again < 2 ? OlderKeys::in_flight : OlderKeys::in_place;
-      attention(params, stream);
+      attention(params, lane);
       ASSERT_EQ(y.download(stream), once);
     }
     std::vector<std::byte> behind(256);
@@ -430,8 +429,7 @@ TEST_F(AttentionOnGpu, TakesAsManySmsAsItIsGranted) {
 // Blocks of decode attention wait for each other: all of them must find room on the SMs that are left, or none ends.
 TEST_F(AttentionOnGpu, EndsWhileOtherKernelsHoldTheSmsItIsNotGranted) {
   constexpr int kHeads = 8, kKvHeads = 2, kHeadDim = 128;
-  int sms = 0;
-  ASSERT_EQ(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), cudaSuccess);
+  const int sms = num_sms_of(kGpu);
   const std::vector<std::vector<TestSequence>> steps{
       {{3000, 1, 1}}, {{9000, 1, 1}, {30, 1, 2}, {700, 3, 3}}, {{300, 300, 1}, {150, 60, 2}, {70, 1, 3}}};
   for (const std::vector<TestSequence>& shape : steps) {
@@ -454,11 +452,11 @@ TEST_F(AttentionOnGpu, EndsWhileOtherKernelsHoldTheSmsItIsNotGranted) {
                                    .num_heads = kHeads,
                                    .scale = 0.1f,
                                    .scratch = scratch.data(),
-                                   .plan = plan.data(),
-                                   .num_sms = granted};
+                                   .plan = plan.data()};
       const auto attended = [&] {
-        plan_attention(plan_of(params, plan), stream);
-        attention(params, stream);
+        const Lane lane(stream, granted);
+        plan_attention(plan_of(params, plan), lane);
+        attention(params, lane);
         return y.download(stream);
       };
       const std::vector<std::byte> alone = attended();
@@ -495,23 +493,21 @@ TEST_F(AttentionOnGpu, ASplitThatNeverComesEndsTheKernelAndIsReported) {
                          .num_heads = kHeads,
                          .scale = 0.1f,
                          .scratch = scratch.data(),
-                         .plan = plan.data(),
-                         .num_sms = kPlanned};
-  plan_attention(plan_of(params, plan), stream);
-  attention(params, stream);
+                         .plan = plan.data()};
+  const Lane planned(stream, kPlanned);
+  plan_attention(plan_of(params, plan), planned);
+  attention(params, planned);
   const std::vector<std::byte> whole = y.download(stream);
   ASSERT_EQ(record->state, WaitRecord::empty);
-  params.num_sms = kPlanned - 1;
-  attention(params, stream);
+  attention(params, {stream, kPlanned - 1});
   EXPECT_NE(y.download(stream), whole);
   EXPECT_EQ(record->state, WaitRecord::complete);
   EXPECT_EQ(record->tag.view(), "attn. decode");
   EXPECT_EQ(record->from, kPlanned - 2);
   // The process has its GPU still, and with scratch that is zero again the right numbers.
   Buffer fresh = zeroed(scratch.size_bytes());
-  params.num_sms = kPlanned;
   params.scratch = fresh.data();
-  attention(params, stream);
+  attention(params, planned);
   EXPECT_EQ(y.download(stream), whole);
 }
 
@@ -618,7 +614,6 @@ TEST_F(AttentionOnGpu, NamesTheBrokenPrecondition) {
   AttentionPlanParams short_of_room = plan_of(good, plan);
   short_of_room.plan_bytes = 64;
   expect_invalid([&] { plan_attention(short_of_room, stream); }, "attention: has a plan of 64 bytes and wants");
-  broken([](AttentionParams& p) { p.num_sms = -1; }, "attention: num_sms is -1");
   broken([](AttentionParams& p) { p.sequences.max_query_len = 0; }, "max_query_len is 0, expected 1 to 2");
   broken([](AttentionParams& p) { p.sequences.max_query_len = 3; }, "max_query_len is 3, expected 1 to 2");
   stream.synchronize();

@@ -42,7 +42,7 @@ TEST(AttentionDecodeGrid, IsResidentAsAWholeWhicheverSmsAreHeld) {
     const int sms = std::accumulate(groups.begin(), groups.end(), 0);
     for (int granted = 1; granted <= sms; ++granted)
       for (const int items : {1, 2, 4, 7, 8, 16, 32}) {
-        const DecodeGrid grid = decode_grid(clusters_of(groups), 1, items, sms, granted);
+        const DecodeGrid grid = decode_grid(clusters_of(groups), 1, items, granted, sms - granted);
         EXPECT_LE(grid.blocks, granted);
         EXPECT_GE(grid.blocks, 1);
         if (grid.cluster == 1) continue;
@@ -60,13 +60,13 @@ TEST(AttentionDecodeGrid, IsResidentAsAWholeWhicheverSmsAreHeld) {
 
 TEST(AttentionDecodeGrid, TakesTheWholeDeviceWhereAllIsGranted) {
   const ClustersAtOnce clusters = clusters_of(kH200);
-  const DecodeGrid one_item = decode_grid(clusters, 1, 8, 132, 132);
+  const DecodeGrid one_item = decode_grid(clusters, 1, 8, 132, 0);
   EXPECT_EQ(one_item.cluster, 16);
   EXPECT_EQ(one_item.blocks, 128);
-  EXPECT_EQ(decode_grid(clusters, 1, 40, 132, 132).cluster, 1);  // more items than clusters
-  EXPECT_EQ(decode_grid(clusters, 1, 40, 132, 132).blocks, 132);
-  EXPECT_EQ(decode_grid(clusters, 5, 1, 132, 132).blocks, 132);  // a batch has no clusters
-  EXPECT_EQ(decode_grid({}, 1, 1, 400, 400).blocks, kMaxDecodeBlocks);
+  EXPECT_EQ(decode_grid(clusters, 1, 40, 132, 0).cluster, 1);  // more items than clusters
+  EXPECT_EQ(decode_grid(clusters, 1, 40, 132, 0).blocks, 132);
+  EXPECT_EQ(decode_grid(clusters, 5, 1, 132, 0).blocks, 132);  // a batch has no clusters
+  EXPECT_EQ(decode_grid({}, 1, 1, 400, 0).blocks, kMaxDecodeBlocks);
 }
 
 }  // namespace

@@ -34,10 +34,11 @@ class LinearCuda : public OnGpu {
   }
 
   LinearParams on_gpu(const Tensor& x, const Weight& weight, const Tensor& y) {
-    return {
-        .x = x, .weight = weight, .y = y, .workspace = workspace_.data(), .workspace_bytes = workspace_.size_bytes()};
+    return {.x = x, .weight = weight, .y = y};
   }
   Stream& stream() { return *stream_; }
+  Workspace workspace() { return {workspace_.data(), workspace_.size_bytes()}; }
+  Lane lane() { return {stream(), workspace()}; }
   void expect_exact(const Case& c, const Dtypes& d);
 
  private:
@@ -223,7 +224,7 @@ void LinearCuda::expect_exact(const Case& c, const Dtypes& d) {
   Problem p(c, d, random_integers(static_cast<std::size_t>(c.num_tokens * c.in_features), 1, 3),
             random_integers(static_cast<std::size_t>(c.out_features * c.in_features), 2, 3),
             random_integers(static_cast<std::size_t>(c.out_features), 3, 100));
-  linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
+  linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), lane());
   stream().synchronize();
   const std::vector<float> y = p.gpu_y.values();
   std::vector<float> expected(y.size());
@@ -243,7 +244,7 @@ void LinearCuda::expect_exact(const Case& c, const Dtypes& d) {
   for (const LinearRole role : kRoles) {  // other tiles, rings and algorithms
     LinearParams params = on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor());
     params.role = role;
-    linear(params, stream());
+    linear(params, lane());
     stream().synchronize();
     ASSERT_EQ(p.gpu_y.values(), expected) << name_of(role);
   }
@@ -283,7 +284,7 @@ TEST_F(LinearCuda, IsCloseToFloat64AndToTheCpu) {
     for (const Case& c : cases) {
       SCOPED_TRACE(describe(c, d));
       Problem p = Problem::random(c, d);
-      linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
+      linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), lane());
       stream().synchronize();
       const std::vector<float> y = p.gpu_y.values();
 
@@ -326,13 +327,13 @@ TEST_F(LinearCuda, GivesTheSameBitsAgainAndInAnyBatchThatStreams) {
       Problem p = Problem::random(c, d);
       GuardedRows alone(1, c.out_features, d.y), batch(kLinearSmallRows, c.out_features, d.y);
       GuardedRows other(c.num_tokens, c.out_features, d.y);
-      linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
-      for (int run = 0; run < 20; ++run) linear(on_gpu(p.gpu_x.tensor(), p.weight, other.tensor()), stream());
+      linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), lane());
+      for (int run = 0; run < 20; ++run) linear(on_gpu(p.gpu_x.tensor(), p.weight, other.tensor()), lane());
       stream().synchronize();
       EXPECT_EQ(p.gpu_y.bytes(), other.bytes());
       for (std::int64_t tokens = 1; tokens <= kLinearSmallRows; ++tokens) {
-        linear(on_gpu(p.gpu_x.part(7, tokens), p.weight, batch.part(0, tokens)), stream());
-        linear(on_gpu(p.gpu_x.part(6 + tokens, 1), p.weight, alone.tensor()), stream());
+        linear(on_gpu(p.gpu_x.part(7, tokens), p.weight, batch.part(0, tokens)), lane());
+        linear(on_gpu(p.gpu_x.part(6 + tokens, 1), p.weight, alone.tensor()), lane());
         stream().synchronize();
         const std::vector<float> many = batch.values(), one = alone.values();
         const auto last = many.begin() + (tokens - 1) * c.out_features;
@@ -355,13 +356,12 @@ TEST_F(LinearCuda, RoleAndNumberOfSmsChangeNoBitUpToSmallRows) {
     Problem p = Problem::random(c, kDtypes[0]);
     for (const std::int64_t tokens : {1, 3, 8, 9, 16}) {
       GuardedRows expected(tokens, c.out_features, kBf16, 8), other(tokens, c.out_features, kBf16, 8);
-      linear(on_gpu(p.gpu_x.part(0, tokens), p.weight, expected.tensor()), stream());
+      linear(on_gpu(p.gpu_x.part(0, tokens), p.weight, expected.tensor()), lane());
       for (const LinearRole role : kRoles)
-        for (const int num_sms : {0, 1, 2, 48, 66, 100, 114, 131, 132, 1000}) {
+        for (const int num_sms : {1, 2, 48, 66, 100, 114, num_sms_of(kGpu) - 1, num_sms_of(kGpu)}) {
           LinearParams params = on_gpu(p.gpu_x.part(0, tokens), p.weight, other.tensor());
           params.role = role;
-          params.num_sms = num_sms;
-          linear(params, stream());
+          linear(params, {stream(), num_sms, workspace()});
           stream().synchronize();
           ASSERT_EQ(other.bytes(), expected.bytes()) << tokens << " tokens, " << name_of(role) << ", " << num_sms;
         }
@@ -401,7 +401,7 @@ TEST_F(LinearCuda, AddsABiasInFloat32AndRoundsOnce) {
         }
         Problem p(c, d, x, w, bias);
         if (y_holds_the_bias) p.weight.bias_dtype = d.y;
-        linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), stream());
+        linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), lane());
         stream().synchronize();
         const std::vector<float> y = p.gpu_y.values();
         for (std::size_t t = 0; t < static_cast<std::size_t>(c.num_tokens); ++t)
@@ -435,7 +435,7 @@ TEST_F(LinearCuda, ReadsWhatTheKernelBeforeItWrote) {
     for (int repeat = 0; repeat < 20; ++repeat) {
       GuardedRows a = GuardedRows::of(x, tokens, kSize, kBf16), b(tokens, kSize, kBf16);
       for (std::int64_t layer = 0; layer < kLayers; ++layer) {
-        linear(on_gpu(a.tensor(), p.weight, b.tensor()), stream());
+        linear(on_gpu(a.tensor(), p.weight, b.tensor()), lane());
         std::swap(a, b);
       }
       stream().synchronize();
@@ -447,14 +447,17 @@ TEST_F(LinearCuda, ReadsWhatTheKernelBeforeItWrote) {
 TEST_F(LinearCuda, NamesTheBrokenPrecondition) {
   Problem p = Problem::random({.num_tokens = 20, .out_features = 6, .in_features = 8}, {kBf16, kBf16, kBf16});
   const LinearParams good = on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor());
-  linear(good, stream());
+  linear(good, lane());
   const auto broken = [&](auto change, const std::string& part) {
     LinearParams params = good;
     change(params);
-    expect_invalid([&] { linear(params, stream()); }, part);
+    expect_invalid([&] { linear(params, lane()); }, part);
   };
-  broken([](LinearParams& q) { q.workspace = nullptr; }, "wants");
-  broken([](LinearParams& q) { q.workspace_bytes = 100; }, "linear: has a workspace of 100 bytes");
+  const auto with = [&](Workspace workspace) {
+    return [this, workspace, &good] { linear(good, {stream(), workspace}); };
+  };
+  expect_invalid(with({nullptr, workspace().size_bytes}), "wants");
+  expect_invalid(with({workspace().data, 100}), "linear: has a workspace of 100 bytes");
   broken(
       [](LinearParams& q) {
         q.weight.blocks[1] = {q.weight.blocks[0].data, 3};
@@ -464,7 +467,7 @@ TEST_F(LinearCuda, NamesTheBrokenPrecondition) {
   LinearParams split = good;
   split.weight.blocks[0].num_rows = 2;
   split.weight.blocks[2] = {static_cast<const std::byte*>(good.weight.blocks[0].data) + 2 * 8 * 2, 4};
-  linear(split, stream());
+  linear(split, lane());
   stream().synchronize();
 }
 

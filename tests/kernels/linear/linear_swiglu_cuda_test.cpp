@@ -63,13 +63,9 @@ struct Problem {
   LinearSwigluParams params() {
     Tensor rows = y;
     rows.rows = x.rows();
-    return {.gate_up = {.x = gpu_x,
-                        .weight = weight,
-                        .y = between,
-                        .workspace = workspace.data(),
-                        .workspace_bytes = workspace.size_bytes()},
-            .y = rows};
+    return {.gate_up = {.x = gpu_x, .weight = weight, .y = between}, .y = rows};
   }
+  Lane lane(Stream& stream) { return {stream, Workspace{workspace.data(), workspace.size_bytes()}}; }
 
   double sum(std::int64_t token, std::int64_t row) const {
     double sum = weight.bias != nullptr ? bias.row(0)[row] : 0;
@@ -96,7 +92,7 @@ void expect_close(Problem& p, int every = 1) {
   const std::int64_t tokens = params.y.rows, intermediate = params.y.columns;
   const DType dtype = params.y.dtype;
   SCOPED_TRACE(fmt::format("{} tokens [2 x {}, {}] {}", tokens, intermediate, p.x.columns(), name_of(dtype)));
-  on_gpu([&](Stream& stream) { linear_swiglu(params, stream); });
+  on_gpu([&](Stream& stream) { linear_swiglu(params, p.lane(stream)); });
   const Rows y = p.y.rows();
   EXPECT_TRUE(y.gaps_untouched());
   EXPECT_TRUE(rows_untouched(y, tokens));
@@ -190,7 +186,7 @@ TEST_F(LinearSwigluOnGpu, TilesGiveTheSameBitsAgain) {
       ASSERT_EQ(cudaMemsetAsync(y.data, 0xff, static_cast<std::size_t>(y.rows * y.row_stride) * size_of(y.dtype),
                                 static_cast<cudaStream_t>(stream.native())),
                 cudaSuccess);
-      linear_swiglu(p.params(), stream);
+      linear_swiglu(p.params(), p.lane(stream));
     });
     return p.y.rows();
   };
@@ -208,13 +204,11 @@ TEST_F(LinearSwigluOnGpu, NumberOfSmsChangesNoBit) {
     Problem p(shape, DType::bfloat16, reals);
     ASSERT_TRUE(gates_at_once(p.params(), kGpu));
     const auto run = [&](int num_sms) {
-      LinearSwigluParams params = p.params();
-      params.gate_up.num_sms = num_sms;
-      on_gpu([&](Stream& stream) { linear_swiglu(params, stream); });
+      on_gpu([&](Stream& stream) { linear_swiglu(p.params(), {stream, num_sms, p.lane(stream).workspace}); });
       return bits(p.y.rows(), 0, shape.tokens);
     };
-    const std::vector<std::uint32_t> expected = run(0);
-    for (const int num_sms : {1, 2, 66, 114, 131, 132})
+    const std::vector<std::uint32_t> expected = run(num_sms_of(kGpu));
+    for (const int num_sms : {1, 2, 66, 114, num_sms_of(kGpu) - 1})
       ASSERT_EQ(run(num_sms), expected) << shape.tokens << " tokens, " << num_sms << " SMs";
   }
 }
@@ -235,7 +229,7 @@ TEST_F(LinearSwigluOnGpu, TilesKeepTheirPlaceAmongOtherKernels) {
   const auto enqueue = [&](int turn, Stream& stream) {
     const auto index = static_cast<std::size_t>(turn);
     swiglu({.gate_up = *sources[index], .y = p.gpu_x}, stream);
-    linear_swiglu(p.params(), stream);
+    linear_swiglu(p.params(), p.lane(stream));
     swiglu({.gate_up = p.params().y, .y = *results[index]}, stream);
   };
   on_gpu([&](Stream& stream) {
@@ -257,7 +251,7 @@ TEST_F(LinearSwigluOnGpu, GivesTheSameBitsAgainAndInAnyBatchThatStreams) {
       Tensor& x = params.gate_up.x;
       x.data = static_cast<std::byte*>(x.data) + static_cast<std::size_t>(first * x.row_stride) * size_of(x.dtype);
       x.rows = params.gate_up.y.rows = params.y.rows = count;
-      on_gpu([&](Stream& stream) { linear_swiglu(params, stream); });
+      on_gpu([&](Stream& stream) { linear_swiglu(params, p.lane(stream)); });
       return p.y.rows();
     };
     const Rows all = rows_of(0, shape.tokens);
