@@ -10,19 +10,21 @@
 namespace heddle {
 namespace {
 
-// words: whether the blocks may end; then, of each block, whether it has started. A word a block, because a GPU that adds
-// to a word in the host's memory needs atomics on the bus, which not every machine has.
+// words: whether the blocks may end; then, of each block, whether it has started (1) and has ended by itself (2). A word
+// a block, because a GPU that adds to a word in the host's memory needs atomics on the bus, which not every machine has.
 __global__ void hold(std::uint32_t* words) {
   atomic_store(words + 1 + blockIdx.x, 1);
   const std::uint64_t from = now_nanoseconds();
   while (atomic_load(words) == 0 && now_nanoseconds() - from < 30'000'000'000) __nanosleep(1000);
+  if (atomic_load(words) == 0) atomic_store(words + 1 + blockIdx.x, 2);
 }
 
 constexpr Device kGpu{DeviceKind::cuda, 0};
 
 }  // namespace
 
-SmHolder::SmHolder(int num_sms) : stream_(kGpu), words_(static_cast<std::size_t>(1 + num_sms) * sizeof(std::uint32_t)) {
+SmHolder::SmHolder(int num_sms)
+    : stream_(kGpu), num_blocks_(num_sms), words_(static_cast<std::size_t>(1 + num_sms) * sizeof(std::uint32_t)) {
   auto* const words = reinterpret_cast<std::uint32_t*>(words_.data());
   std::fill_n(words, 1 + num_sms, 0u);
   if (num_sms == 0) return;
@@ -44,6 +46,13 @@ SmHolder::~SmHolder() {
     stream_.synchronize();
   } catch (...) {  // the test has its own errors to report
   }
+}
+
+bool SmHolder::still_holds() const {
+  const auto* const words = reinterpret_cast<const std::uint32_t*>(words_.data());
+  for (int block = 0; block < num_blocks_; ++block)
+    if (atomic_load(words + 1 + block) != 1) return false;
+  return true;
 }
 
 }  // namespace heddle

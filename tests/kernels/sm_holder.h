@@ -15,9 +15,12 @@ class SmHolder {
   SmHolder& operator=(const SmHolder&) = delete;
   ~SmHolder();
 
+  bool still_holds() const;  // false: the 30 s are over, and what ran beside it may have waited for that
+
  private:
   Stream stream_;
-  PinnedBuffer words_;  // whether the blocks may end; of each, whether it has started
+  int num_blocks_;
+  PinnedBuffer words_;  // whether the blocks may end; of each, whether it has started, and has ended by itself
 };
 
 }  // namespace heddle

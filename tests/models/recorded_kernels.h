@@ -1,4 +1,5 @@
-// Which kernels some work consists of, so that a test of the fast ones cannot silently test the simple ones.
+// Which kernels some work consists of, so that a test of the fast ones cannot silently test the simple ones; and how
+// large their grids are, so that none takes more of a GPU than its lane has.
 #pragma once
 
 #include <string>
@@ -9,9 +10,16 @@
 
 namespace heddle {
 
-// Records what `enqueue` gives `stream`, a CUDA stream, and runs none of it. Returns the mangled names of the kernels, in
-// no order; kernels of other libraries have none. What `enqueue` does for the first time it must have done before, as in
-// base/graph.h. Defined in builds with CUDA alone.
-std::vector<std::string> recorded_kernels(Stream& stream, FunctionRef<void()> enqueue);
+struct RecordedKernel {
+  std::string name;      // mangled
+  int blocks = 0;        // of the grid
+  int cluster = 1;       // blocks of a cluster
+  int blocks_of_sm = 0;  // that an SM holds at a time
+};
+
+// Records what `enqueue` gives `stream`, a CUDA stream, and runs none of it. Returns the kernels, in no order, but for
+// those of other libraries, whose names are not known. What `enqueue` does for the first time it must have done before,
+// as in base/graph.h. Defined in builds with CUDA alone.
+std::vector<RecordedKernel> recorded_kernels(Stream& stream, FunctionRef<void()> enqueue);
 
 }  // namespace heddle

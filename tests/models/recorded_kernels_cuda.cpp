@@ -7,41 +7,52 @@
 namespace heddle {
 namespace {
 
-// Empty for what is no kernel, and for a kernel that this program's CUDA runtime did not load.
-std::string kernel_name(cudaGraphNode_t node) {
+// Without a name for what is no kernel, and for a kernel that this program's CUDA runtime did not load.
+RecordedKernel kernel_of(cudaGraphNode_t node) {
   cudaGraphNodeType type{};
   check_cuda(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType");
-  if (type != cudaGraphNodeTypeKernel) return "";
+  if (type != cudaGraphNodeTypeKernel) return {};
   cudaKernelNodeParams params{};
   const char* name = nullptr;
   const bool known =
       cudaGraphKernelNodeGetParams(node, &params) == cudaSuccess && cudaFuncGetName(&name, params.func) == cudaSuccess;
   cudaGetLastError();
-  return known ? name : "";
+  if (!known) return {};
+  RecordedKernel kernel{.name = name,
+                        .blocks = static_cast<int>(params.gridDim.x * params.gridDim.y * params.gridDim.z)};
+  cudaLaunchAttributeValue value{};
+  check_cuda(cudaGraphKernelNodeGetAttribute(node, cudaLaunchAttributeClusterDimension, &value),
+             "cudaGraphKernelNodeGetAttribute");
+  if (value.clusterDim.x > 1) kernel.cluster = static_cast<int>(value.clusterDim.x);
+  const auto threads = static_cast<int>(params.blockDim.x * params.blockDim.y * params.blockDim.z);
+  check_cuda(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&kernel.blocks_of_sm, params.func, threads, params.sharedMemBytes),
+      "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  return kernel;
 }
 
-std::vector<std::string> kernels_of(cudaGraph_t graph) {
+std::vector<RecordedKernel> kernels_of(cudaGraph_t graph) {
   std::size_t count = 0;
   check_cuda(cudaGraphGetNodes(graph, nullptr, &count), "cudaGraphGetNodes");
   std::vector<cudaGraphNode_t> nodes(count);
   check_cuda(cudaGraphGetNodes(graph, nodes.data(), &count), "cudaGraphGetNodes");
-  std::vector<std::string> names;
+  std::vector<RecordedKernel> kernels;
   for (cudaGraphNode_t node : nodes)
-    if (std::string name = kernel_name(node); !name.empty()) names.push_back(std::move(name));
-  return names;
+    if (RecordedKernel kernel = kernel_of(node); !kernel.name.empty()) kernels.push_back(std::move(kernel));
+  return kernels;
 }
 
 }  // namespace
 
-std::vector<std::string> recorded_kernels(Stream& stream, FunctionRef<void()> enqueue) {
+std::vector<RecordedKernel> recorded_kernels(Stream& stream, FunctionRef<void()> enqueue) {
   auto* const native = static_cast<cudaStream_t>(stream.native());
   cudaGraph_t graph = nullptr;
   check_cuda(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   enqueue();
   check_cuda(cudaStreamEndCapture(native, &graph), "cudaStreamEndCapture");
-  std::vector<std::string> names = kernels_of(graph);
+  std::vector<RecordedKernel> kernels = kernels_of(graph);
   cudaGraphDestroy(graph);
-  return names;
+  return kernels;
 }
 
 }  // namespace heddle

@@ -18,14 +18,17 @@ std::vector<std::int32_t> sampled_on_gpu(const SampleRows& rows) {
   const GpuRows logits(rows.logits, DType::float32, {.gap = 1});
   GpuArray<std::int32_t> tokens(std::vector<std::int32_t>(settings.size(), 99));
   std::vector<std::int32_t> result;
-  for (int run = 0; run < 2; ++run) {
+  // A cluster takes a row on the whole device and on most of it, a block alone on the others.
+  const int sms = num_sms_of(kGpu);
+  for (const int num_sms : {sms, sms, sms - 1, sms / 2, 1}) {
     on_gpu([&](Stream& stream) {
-      sample({.logits = logits, .rows = settings_there.data(), .tokens = tokens.data()}, stream);
+      sample({.logits = logits, .rows = settings_there.data(), .tokens = tokens.data()}, {stream, num_sms});
     });
-    if (run == 1) {
-      EXPECT_EQ(tokens.values(), result) << "another run";
+    if (!result.empty()) {
+      EXPECT_EQ(tokens.values(), result) << "another run, on " << num_sms << " SMs";
     }
     result = tokens.values();
+    tokens.set(std::vector<std::int32_t>(settings.size(), 99));
   }
   return result;
 }
