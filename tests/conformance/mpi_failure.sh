@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # mpi_failure.sh HEDDLE MPI_RANK MODE: of four ranks, rank 1 fails as MODE says; the run must fail, every other rank must
-# have named rank 1, and nothing may be left behind.
+# have named rank 1 (again: have been refused a second fabric), and nothing may be left behind.
 set -euo pipefail
 heddle=$1 rank=$2 mode=$3
 
@@ -28,11 +28,12 @@ case $mode in
   # Whoever looks once its process is gone can only say that.
   leave) pattern='rank 1 (has closed its fabric|was killed or has ended early)' ;;
   unequal) pattern='rank 0 wants a heap of 1048576 bytes, rank 1 one of 1052672' ;;
+  again) pattern='a fabric of this process has failed' ;;
   *) fail "no such mode" ;;
 esac
 # Each says so itself; one that an MPI call still holds has its watchdog say so, too, and sometimes it alone.
 named=$(grep -E "$pattern" <<<"$output" | sed -nE 's/^(from|heddle: error: rank) ([023])(:| gives up:) .*/\2/p' | sort -u | tr -d '\n')
-[ "$named" = 023 ] || fail "of the ranks 0, 2 and 3, these have named rank 1: ${named:-none}"
+[ "$named" = 023 ] || fail "of the ranks 0, 2 and 3, these have said so: ${named:-none}"
 # mpirun does not wait for the very last moment of those that it kills.
 for _ in {1..50}; do
   pgrep -x "$name" >/dev/null || exit 0

@@ -1,5 +1,7 @@
 #include "fabric/mpi/heap_server.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <utility>
 
@@ -7,9 +9,16 @@
 #include "fabric/mapped_memory.h"
 
 namespace heddle {
+namespace {
 
-HeapServer::HeapServer(MPI_Comm messages, std::byte* heap, Check check)
-    : messages_(messages), heap_(heap), check_(std::move(check)) {
+// Of all ranks in a call of serve(), and of one rank after its put. A waiting thread serves with the world's lock held:
+// its deadline, and the other threads, must have their turn however fast requests come.
+constexpr int kMostAtOnce = 256;
+
+}  // namespace
+
+HeapServer::HeapServer(MPI_Comm messages, std::span<std::byte> heap, Check check, Reject reject)
+    : messages_(messages), heap_(heap), check_(std::move(check)), reject_(std::move(reject)) {
   int size = 0;
   check_("MPI_Comm_size", MPI_Comm_size(messages_, &size), -1);
   clients_.resize(static_cast<std::size_t>(size));
@@ -23,28 +32,33 @@ void HeapServer::listen() {
          -1);
 }
 
-void HeapServer::serve() {
-  while (true) {
-    int come = 0;
+bool HeapServer::serve() {
+  int come = 1;
+  for (int i = 0; i < kMostAtOnce; ++i) {
     MPI_Status status;
     check_("MPI_Test", MPI_Test(&incoming_, &come, &status), -1);
     if (come == 0) break;
     const int from = status.MPI_SOURCE;
+    int bytes = 0;
+    check_("MPI_Get_count", MPI_Get_count(&status, MPI_BYTE, &bytes), from);
+    const std::span message(next_.data(), static_cast<std::size_t>(bytes));
+    if (const std::string fault = fault_of_request(message, heap_.size()); !fault.empty()) reject_(from, fault);
     Client& its = client(from);
-    if (its.payload == MPI_REQUEST_NULL)
+    if (its.payload == MPI_REQUEST_NULL && its.later.empty())
       carry_out(from, next_.data());
     else
       its.later.push_back(next_);
     listen();
   }
-  end_payloads();
+  const bool left = end_payloads();
   end_answers();
+  return come != 0 || left;
 }
 
 void HeapServer::carry_out(int from, const std::byte* message) {
   HeapRequest request;
   std::memcpy(&request, message, sizeof request);
-  std::byte* const place = heap_ + request.offset;
+  std::byte* const place = heap_.data() + request.offset;
   auto* const flag = reinterpret_cast<std::uint64_t*>(place);
   switch (request.kind) {
     case HeapRequest::put:
@@ -55,6 +69,7 @@ void HeapServer::carry_out(int from, const std::byte* message) {
              MPI_Irecv(place, static_cast<int>(request.bytes), MPI_BYTE, from, kPayloadTag, messages_,
                        &client(from).payload),
              from);
+      client(from).payload_bytes = request.bytes;
       receiving_.push_back(from);
       return;
     case HeapRequest::get:
@@ -70,35 +85,53 @@ void HeapServer::carry_out(int from, const std::byte* message) {
 }
 
 void HeapServer::answer(int to, const std::byte* data, std::size_t bytes, int tag) {
-  check_("MPI_Isend", MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, messages_, &answers_.emplace_back()),
-         to);
+  Answer& one = answers_.emplace_back();
+  if (bytes != 0 && bytes <= kMostBytesWithin) {
+    one.copy = std::make_unique<std::byte[]>(bytes);
+    copy_mapped(one.copy.get(), data, bytes);
+    data = one.copy.get();
+  }
+  check_("MPI_Isend", MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, messages_, &one.sent), to);
 }
 
-void HeapServer::end_payloads() {
-  // By index: a request that has waited may begin the next put of its rank.
-  for (std::size_t i = 0; i < receiving_.size();) {
+bool HeapServer::end_payloads() {
+  bool left = false;
+  // Each that is in the list now, by index: a request that has waited may begin the next put of its rank.
+  std::size_t i = 0;
+  for (std::size_t looks = receiving_.size(); looks != 0; --looks) {
     const int from = receiving_[i];
     Client& its = client(from);
-    int done = 0;
-    check_("MPI_Test", MPI_Test(&its.payload, &done, MPI_STATUS_IGNORE), from);
-    if (done == 0) {
-      ++i;
-      continue;
+    if (its.payload != MPI_REQUEST_NULL) {
+      int done = 0;
+      MPI_Status status;
+      check_("MPI_Test", MPI_Test(&its.payload, &done, &status), from);
+      if (done == 0) {
+        ++i;
+        continue;
+      }
+      int bytes = 0;
+      check_("MPI_Get_count", MPI_Get_count(&status, MPI_BYTE, &bytes), from);
+      if (static_cast<std::size_t>(bytes) != its.payload_bytes)
+        reject_(from, fmt::format("a put of {} bytes, of which {} have come", its.payload_bytes, bytes));
     }
     receiving_.erase(receiving_.begin() + static_cast<std::ptrdiff_t>(i));
-    while (its.payload == MPI_REQUEST_NULL && !its.later.empty()) {
+    for (int n = 0; n < kMostAtOnce && its.payload == MPI_REQUEST_NULL && !its.later.empty(); ++n) {
       carry_out(from, its.later.front().data());
       its.later.pop_front();
     }
+    if (its.payload != MPI_REQUEST_NULL || its.later.empty()) continue;
+    receiving_.push_back(from);
+    left = true;
   }
+  return left;
 }
 
 void HeapServer::end_answers() {
-  for (MPI_Request& request : answers_) {
+  for (Answer& answer : answers_) {
     int done = 0;
-    check_("MPI_Test", MPI_Test(&request, &done, MPI_STATUS_IGNORE), -1);  // nulls it when it is done
+    check_("MPI_Test", MPI_Test(&answer.sent, &done, MPI_STATUS_IGNORE), -1);  // nulls it when it is done
   }
-  std::erase(answers_, MPI_REQUEST_NULL);
+  std::erase_if(answers_, [](const Answer& answer) { return answer.sent == MPI_REQUEST_NULL; });
 }
 
 void HeapServer::close() {

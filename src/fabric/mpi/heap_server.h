@@ -1,43 +1,33 @@
-// One-sided access to a heap by messages, for ranks that have not mapped each other's heaps: the requests, and the
-// server at the target. The target's program takes no part: a thread of its fabric, or its own waits, serve requests.
+// One-sided access to a heap by messages, for ranks that have not mapped each other's: what a rank asks of another's
+// heap, and who answers there. The other's program takes no part: its fabric's thread, or a wait of its own, serves.
 //
-// Order: requests of one rank are carried out one after the other, in the order in which they were sent, including the
-// bytes of puts. Requests of different ranks do not wait for each other.
+// Order: the requests of one rank are carried out one after the other, in the order in which they were sent, a put's
+// bytes included. A request of one rank never waits for another rank's.
+//
+// A get reads the heap between its request and the arrival of its bytes at the rank that asked. Writes to the same bytes
+// meanwhile, by this rank or by another's put or signal, are the program's race: the fabric's contract has the program
+// order them. What such a get gives: up to kMostBytesWithin bytes are copied while the request is carried out, so that
+// each 8 aligned bytes are those of before or of after a write. More are sent from where they lie, as a copy would cost
+// large gets time and memory; each of their bytes may be an old or a new one. MPI's rule that nobody modifies what is
+// being sent holds for programs without such a race: who writes after a get has ended finds its bytes already sent.
+//
+// A request that does not fit the heap or its message (fault_of_request) touches nothing: it is the end of the run.
 #pragma once
 
 #include <mpi.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "fabric/mpi/heap_request.h"
+
 namespace heddle {
-
-// The front of a message with tag kRequestTag. Plain data; ranks are machines of one byte order.
-struct HeapRequest {
-  enum Kind : std::uint32_t {
-    put,         // of `bytes`, which follow in this message
-    put_behind,  // of `bytes`, which follow in a message with tag kPayloadTag
-    get,         // of `bytes`, in a message with reply_tag
-    set,         // the flag to `value`: a release
-    add,         // `value` to the flag: a release
-    tell         // by an empty message with reply_tag that all before is done
-  };
-
-  Kind kind = put;
-  std::int32_t reply_tag = 0;
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
-  std::uint64_t value = 0;
-};
-
-// The size up to which Open MPI sends eagerly on all its networks.
-inline constexpr std::size_t kHeapMessageBytes = 4000;
-inline constexpr std::size_t kMostBytesWithin = kHeapMessageBytes - sizeof(HeapRequest);
-using HeapMessage = std::array<std::byte, kHeapMessageBytes>;
 
 class HeapServer {
  public:
@@ -45,25 +35,32 @@ class HeapServer {
   static constexpr int kPayloadTag = 1;
   static constexpr int kFirstReplyTag = 2;
 
-  // Is told an MPI call's name, its code, and the rank that it has to do with (-1: any); throws unless it is
-  // MPI_SUCCESS.
+  // Is told an MPI call's name, its code, and the rank that it has to do with (-1: any); throws unless it is MPI_SUCCESS.
   using Check = std::function<void(const char* call, int code, int peer)>;
+  // Is told which rank's request is wrong, and what is; throws.
+  using Reject = std::function<void(int from, const std::string& fault)>;
 
   // Uses `messages`, a communicator of its own, until close().
-  HeapServer(MPI_Comm messages, std::byte* heap, Check check);
+  HeapServer(MPI_Comm messages, std::span<std::byte> heap, Check check, Reject reject);
 
-  // Carries out the requests that have come and lets MPI make progress. Never waits. Not for two threads at once.
-  void serve();
-  // Whether the bytes of a put or an answer are in flight.
+  // Carries out what has come, a bounded number of requests, and lets MPI make progress. Never waits for anybody. Not by
+  // two threads at once. Returns whether more may have come.
+  bool serve();
+  // Whether a put's bytes are on their way to here, or an answer from here.
   bool has_open_transfers() const { return !receiving_.empty() || !answers_.empty(); }
   // After the last request.
   void close();
 
  private:
-  // The requests of one rank.
+  // What one rank has asked for.
   struct Client {
     MPI_Request payload = MPI_REQUEST_NULL;  // of the put that is under way, and before
-    std::deque<HeapMessage> later;
+    std::size_t payload_bytes = 0;
+    std::deque<HeapMessage> later;  // in receiving_ while there are any
+  };
+  struct Answer {
+    MPI_Request sent = MPI_REQUEST_NULL;
+    std::unique_ptr<std::byte[]> copy;  // of what is sent; null where that lies in the heap
   };
 
   Client& client(int rank) { return clients_[static_cast<std::size_t>(rank)]; }
@@ -71,16 +68,17 @@ class HeapServer {
   void carry_out(int from, const std::byte* message);
   void answer(int to, const std::byte* data, std::size_t bytes, int tag);
   void end_answers();
-  void end_payloads();
+  bool end_payloads();  // whether requests that waited for them are left
 
   MPI_Comm messages_;
-  std::byte* heap_;
+  std::span<std::byte> heap_;
   Check check_;
+  Reject reject_;
   HeapMessage next_{};
   MPI_Request incoming_ = MPI_REQUEST_NULL;  // into next_
   std::vector<Client> clients_;              // by rank
-  std::vector<int> receiving_;               // clients with a payload under way
-  std::vector<MPI_Request> answers_;
+  std::vector<int> receiving_;               // clients with a payload under way, or with requests for later
+  std::vector<Answer> answers_;
 };
 
 }  // namespace heddle

@@ -63,6 +63,8 @@ void check_mpi(const char* call, int code) {
 }
 
 void begin_mpi(const Launch& launch, RankWatch& watch) {
+  if (abandoned)
+    throw Failure("mpi: a fabric of this process has failed, and MPI cannot be used again: start all ranks anew");
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);

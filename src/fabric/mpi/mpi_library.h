@@ -15,7 +15,7 @@ namespace heddle {
 // InvalidArgument (see open_mpi_fabric). May never return; then `watch` ends the process.
 void begin_mpi(const Launch& launch, RankWatch& watch);
 
-// MPI_Finalize is not to be called, since a rank may be gone.
+// MPI_Finalize is not to be called, since a rank may be gone; begin_mpi() throws Failure from now on.
 void abandon_mpi();
 
 // "MPI_Put: MPI_ERR_RANK: invalid rank"

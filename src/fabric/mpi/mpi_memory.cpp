@@ -1,8 +1,9 @@
 // MpiWorld's one-sided operations.
 #include <algorithm>
 #include <cstring>
-#include <deque>
+#include <vector>
 
+#include "base/checked.h"
 #include "device/atomics.h"
 #include "device/spin.h"
 #include "fabric/mapped_memory.h"
@@ -11,9 +12,6 @@
 
 namespace heddle {
 namespace {
-
-// MPI counts in int, and a deadline holds for a piece, not for a transfer of gigabytes.
-constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
 
 constexpr std::uint32_t kLooksBeforeSaying = 64;  // that this rank waits
 
@@ -36,14 +34,16 @@ int MpiWorld::next_reply_tag() {
 }
 
 void MpiWorld::ask(int peer, const HeapRequest& request, const HeapMessage& message, MPI_Request& sent) {
+  if (request.kind != HeapRequest::get && request.kind != HeapRequest::tell) {
+    // First, as it may throw, and nothing may while a message of the caller is under way.
+    std::vector<int>& peers = unconfirmed_[std::this_thread::get_id()];
+    if (std::find(peers.begin(), peers.end(), peer) == peers.end()) peers.push_back(peer);
+  }
   const RankWatch::Call call(watch_, "MPI_Isend", peer);
   check("MPI_Isend",
         MPI_Isend(message.data(), static_cast<int>(size_of(request)), MPI_BYTE, peer, HeapServer::kRequestTag, memory_,
                   &sent),
         peer);
-  if (request.kind == HeapRequest::get || request.kind == HeapRequest::tell) return;
-  std::vector<int>& peers = unconfirmed_[std::this_thread::get_id()];
-  if (std::find(peers.begin(), peers.end(), peer) == peers.end()) peers.push_back(peer);
 }
 
 void MpiWorld::put(int peer, std::size_t offset, const void* source, std::size_t bytes) {
@@ -58,12 +58,13 @@ void MpiWorld::put(int peer, std::size_t offset, const void* source, std::size_t
     HeapMessage message;
     MPI_Request asked = MPI_REQUEST_NULL, sent = MPI_REQUEST_NULL;
   };
-  std::deque<Piece> pieces;
+  std::vector<Piece> pieces(ceil_div(bytes, kPieceBytes));
   for (std::size_t begun = 0; begun < bytes; begun += kPieceBytes) {
     const std::size_t size = std::min(kPieceBytes, bytes - begun);
     const HeapRequest request{.kind = HeapRequest::put_behind, .offset = offset + begun, .bytes = size};
-    Piece& piece = pieces.emplace_back(Piece{.message = message_of(request)});
-    const std::lock_guard lock(mutex_);
+    Piece& piece = pieces[begun / kPieceBytes];
+    piece.message = message_of(request);
+    const std::unique_lock lock = lock_mpi();
     ask(peer, request, piece.message, piece.asked);
     const RankWatch::Call call(watch_, "MPI_Isend", peer);
     check("MPI_Isend",
@@ -84,13 +85,14 @@ void MpiWorld::get(int peer, void* destination, std::size_t offset, std::size_t 
     HeapMessage message;
     MPI_Request asked = MPI_REQUEST_NULL, received = MPI_REQUEST_NULL;
   };
-  std::deque<Piece> pieces;
+  std::vector<Piece> pieces(ceil_div(bytes, kPieceBytes));
   for (std::size_t begun = 0; begun < bytes; begun += kPieceBytes) {
     const std::size_t size = std::min(kPieceBytes, bytes - begun);
-    const std::lock_guard lock(mutex_);
+    const std::unique_lock lock = lock_mpi();
     const HeapRequest request{
         .kind = HeapRequest::get, .reply_tag = next_reply_tag(), .offset = offset + begun, .bytes = size};
-    Piece& piece = pieces.emplace_back(Piece{.message = message_of(request)});
+    Piece& piece = pieces[begun / kPieceBytes];
+    piece.message = message_of(request);
     check("MPI_Irecv",
           MPI_Irecv(static_cast<std::byte*>(destination) + begun, static_cast<int>(size), MPI_BYTE, peer,
                     request.reply_tag, memory_, &piece.received),
@@ -106,7 +108,7 @@ void MpiWorld::get(int peer, void* destination, std::size_t offset, std::size_t 
 void MpiWorld::send(int peer, const HeapRequest& request, const HeapMessage& message, Tag tag) {
   MPI_Request sent = MPI_REQUEST_NULL;
   {
-    const std::lock_guard lock(mutex_);
+    const std::unique_lock lock = lock_mpi();
     ask(peer, request, message, sent);
   }
   await(sent, peer, tag);
@@ -117,11 +119,13 @@ void MpiWorld::confirm(std::span<const int> peers, Tag tag) {
     HeapMessage message;
     MPI_Request asked = MPI_REQUEST_NULL, answered = MPI_REQUEST_NULL;
   };
-  std::deque<Question> questions;
-  for (const int peer : peers) {
-    const std::lock_guard lock(mutex_);
+  std::vector<Question> questions(peers.size());
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    const int peer = peers[i];
+    const std::unique_lock lock = lock_mpi();
     const HeapRequest request{.kind = HeapRequest::tell, .reply_tag = next_reply_tag()};
-    Question& question = questions.emplace_back(Question{.message = message_of(request)});
+    Question& question = questions[i];
+    question.message = message_of(request);
     check("MPI_Irecv", MPI_Irecv(nullptr, 0, MPI_BYTE, peer, request.reply_tag, memory_, &question.answered), peer);
     ask(peer, request, question.message, question.asked);
   }

@@ -14,7 +14,7 @@ void MpiWorld::exchange_messages(std::uint64_t channel, std::span<const Outgoing
   const int mpi_tag = static_cast<int>(channel % static_cast<std::uint64_t>(largest_tag_));
   std::vector<MPI_Request> receives(incoming.size(), MPI_REQUEST_NULL), sends(outgoing.size(), MPI_REQUEST_NULL);
   {
-    const std::lock_guard lock(mutex_);
+    const std::unique_lock lock = lock_mpi();
     const RankWatch::Call call(watch_, "MPI_Isend", -1);
     for (std::size_t i = 0; i < incoming.size(); ++i) {
       const IncomingMessage& one = incoming[i];
@@ -40,19 +40,20 @@ void MpiWorld::await_message(MPI_Request& request, const IncomingMessage& messag
                                tag.view(), message.peer, sent, rank(), message.bytes));
     watch_.throw_trouble();
   };
-  MPI_Status status;
   await(message.peer, tag, 1, [&] {
     int done = 0;
+    MPI_Status status;
     const int code = MPI_Test(&request, &done, &status);
     int error_class = MPI_SUCCESS;
     if (code != MPI_SUCCESS) MPI_Error_class(code, &error_class);
     if (error_class == MPI_ERR_TRUNCATE) size_differs("more");
     check("MPI_Test", code, message.peer);
-    return static_cast<std::uint64_t>(done != 0);
+    if (done == 0) return std::uint64_t{0};
+    int bytes = 0;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    if (static_cast<std::size_t>(bytes) != message.bytes) size_differs(std::to_string(bytes));
+    return std::uint64_t{1};
   });
-  int bytes = 0;
-  MPI_Get_count(&status, MPI_BYTE, &bytes);
-  if (static_cast<std::size_t>(bytes) != message.bytes) size_differs(std::to_string(bytes));
 }
 
 }  // namespace heddle

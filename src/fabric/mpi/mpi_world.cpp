@@ -85,7 +85,7 @@ MpiWorld::MpiWorld(const Launch& launch, const FabricOptions& options)
     open();
     watch_.say_joined();
   } catch (...) {
-    if (watch_.in_trouble()) abandon_mpi();
+    if (watch_.in_trouble()) leave_behind();
     throw;
   }
   progress_ = std::jthread([this](const std::stop_token& stop) {
@@ -154,14 +154,20 @@ bool MpiWorld::share_heaps() {
 }
 
 void MpiWorld::open_own_heap() {
-  own_heap_ = Mapping::anonymous(std::max(heap_bytes_, std::size_t{1}));
+  own_heap_ = std::make_unique<Mapping>(Mapping::anonymous(std::max(heap_bytes_, std::size_t{1})));
   heap_ = own_heap_->data();
   {
     const RankWatch::Call call(watch_, "MPI_Comm_dup", -1);
     check_mpi("MPI_Comm_dup", MPI_Comm_dup(messages_, &memory_));
   }
   MPI_Comm_set_errhandler(memory_, MPI_ERRORS_RETURN);
-  server_.emplace(memory_, heap_, [this](const char* call, int code, int peer) { check(call, code, peer); });
+  const auto reject = [this](int from, const std::string& fault) {
+    watch_.declare(Beat::failure, fmt::format("rank {} rejects what rank {} has sent: {}", rank(), from, fault));
+    watch_.throw_trouble();
+  };
+  server_ = std::make_unique<HeapServer>(
+      memory_, std::span(heap_, heap_bytes_), [this](const char* call, int code, int peer) { check(call, code, peer); },
+      reject);
 }
 
 void MpiWorld::clear(std::size_t offset, std::size_t bytes) {
@@ -178,9 +184,17 @@ MpiWorld::~MpiWorld() {
     close();
   } catch (const std::exception& error) {
     if (!unwinding) log_warning("mpi: rank {}: {}", rank(), error.what());
-    abandon_mpi();  // and leave behind what is MPI's: its calls might wait for a rank that is gone
+    progress_ = {};
+    leave_behind();
   }
-  progress_ = {};
+}
+
+// What is MPI's: its calls might wait for a rank that is gone. With it the heap and the server's buffers, on purpose:
+// receives into them are still posted, and a network may write to them though nobody here calls MPI.
+void MpiWorld::leave_behind() {
+  abandon_mpi();
+  static_cast<void>(server_.release());
+  static_cast<void>(own_heap_.release());
 }
 
 void MpiWorld::close() {
@@ -242,8 +256,8 @@ void MpiWorld::serve_others(const std::stop_token& stop) try {
     if (num_waiting_ > 0) continue;
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || watch_.in_trouble()) continue;
-    server_->serve();
-    pause = server_->has_open_transfers() ? kSleep : kBetweenServing;
+    const bool more = server_->serve();
+    pause = more || server_->has_open_transfers() ? kSleep : kBetweenServing;
   }
 } catch (const std::exception&) {  // is the world's trouble by now, and thrown by whoever calls next
 }
@@ -256,7 +270,21 @@ void MpiWorld::check(const char* call, int code, int peer) {
   watch_.throw_trouble();
 }
 
-void MpiWorld::await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look) {
+std::unique_lock<std::mutex> MpiWorld::lock_mpi() {
+  std::unique_lock lock(mutex_);
+  if (watch_.in_trouble()) watch_.throw_trouble();
+  return lock;
+}
+
+void MpiWorld::await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look) try {
+  await_or_throw(from, tag, target, look);
+} catch (const std::exception& error) {
+  if (!watch_.in_trouble()) watch_.declare(Beat::failure, fmt::format("rank {}: {}", rank(), error.what()));
+  const std::lock_guard lock(mutex_);  // a thread that is in MPI has seen no trouble: until it comes out
+  throw;
+}
+
+void MpiWorld::await_or_throw(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look) {
   struct Waiting {
     explicit Waiting(MpiWorld& of) : world(of) { ++world.num_waiting_; }
     Waiting(const Waiting&) = delete;
@@ -276,7 +304,7 @@ void MpiWorld::await(int from, Tag tag, std::uint64_t target, FunctionRef<std::u
     throw_if_in_trouble();
     std::uint64_t observed;
     {
-      const std::lock_guard lock(mutex_);
+      const std::unique_lock lock = lock_mpi();
       observed = look();
       if (observed < target && server_) server_->serve();
     }
@@ -339,7 +367,7 @@ void MpiWorld::barrier(std::span<const int> team) {
     BarrierMessage other;
     MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
     {
-      const std::lock_guard lock(mutex_);
+      const std::unique_lock lock = lock_mpi();
       const RankWatch::Call call(watch_, "MPI_Isend", to);
       check("MPI_Irecv", MPI_Irecv(&other, sizeof other, MPI_BYTE, from, tag, messages_, &requests[0]), from);
       check("MPI_Isend", MPI_Isend(&own, sizeof own, MPI_BYTE, to, tag, messages_, &requests[1]), to);
@@ -364,7 +392,7 @@ std::vector<std::uint64_t> MpiWorld::exchange(std::uint64_t own, Tag tag) {
   std::vector<MPI_Request> receives(num_ranks, MPI_REQUEST_NULL);
   std::vector<MPI_Request> sends(num_ranks, MPI_REQUEST_NULL);
   {
-    const std::lock_guard lock(mutex_);
+    const std::unique_lock lock = lock_mpi();
     const RankWatch::Call call(watch_, "MPI_Isend", -1);
     for (int other = 0; other < size(); ++other) {
       if (other == rank()) continue;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -56,9 +57,9 @@ class MpiWorld {
   void exchange_messages(std::uint64_t channel, std::span<const OutgoingMessage> outgoing,
                          std::span<const IncomingMessage> incoming, Tag tag);
 
-  // Collective: what each rank gave, by rank.
-  void clear(std::size_t offset, std::size_t bytes);                // of the own heap, to zero
-  std::vector<std::uint64_t> exchange(std::uint64_t own, Tag tag);  // limited by the deadline, but in close()
+  void clear(std::size_t offset, std::size_t bytes);  // of the own heap, to zero
+  // Collective: what each rank gave, by rank. Limited by the deadline, but in close().
+  std::vector<std::uint64_t> exchange(std::uint64_t own, Tag tag);
 
   void throw_if_in_trouble();
 
@@ -67,17 +68,17 @@ class MpiWorld {
   bool share_heaps();  // collective; false on every rank if it cannot be, or is not to be, on one
   void open_own_heap();
   void close();
+  void leave_behind();
   void serve_others(const std::stop_token& stop);
   void pass_on_trouble(const std::stop_token& stop);
   void put_record_into_words();
-  // mpi_memory.cpp; mutex_ is held in the first two. `sent` is done when `message` and what it names may be
-  // overwritten.
+  // mpi_memory.cpp; mutex_ is held in the first two. `sent` is done when `message` and what it names may be overwritten.
   void ask(int peer, const HeapRequest& request, const HeapMessage& message, MPI_Request& sent);
   int next_reply_tag();
   void send(int peer, const HeapRequest& request, const HeapMessage& message, Tag tag);
-  // Returns when each of the peers has carried out all requests of this rank so far.
+  // Returns when each of the peers has carried out what this rank has asked of it so far.
   void confirm(std::span<const int> peers, Tag tag);
-  void confirm_all_but(int peer, Tag tag);  // requests of this thread
+  void confirm_all_but(int peer, Tag tag);  // what this thread has asked
   void confirm_all_threads();
   void wait_in_memory(int from, const std::uint64_t* flag, std::uint64_t target, Tag tag);
   // Null where MPI alone reaches it.
@@ -86,9 +87,15 @@ class MpiWorld {
     return peer == rank() ? heap_ : nullptr;
   }
   void check(const char* call, int code, int peer);
+  // mutex_, held by one who has seen no trouble since; throws the trouble. MPI is called under such a lock alone. So once
+  // a thread has had mutex_ after trouble began, no other calls MPI again, and none writes to what that thread has
+  // posted: it may unwind. await() sees to that; between posting and await() nothing else may throw without mutex_.
+  std::unique_lock<std::mutex> lock_mpi();
   int barrier_tag(std::uint64_t team, int round) const;
-  // Waits until look(), called with mutex_ held, is >= target. Serves the other ranks meanwhile.
+  // Until look(), called with mutex_ held, is >= target. Serves the other ranks meanwhile. When it throws, the world is
+  // in trouble and nobody calls MPI any more (lock_mpi).
   void await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
+  void await_or_throw(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
   void await(MPI_Request& request, int from, Tag tag);
   void await_message(MPI_Request& request, const IncomingMessage& message, Tag tag);
 
@@ -104,10 +111,10 @@ class MpiWorld {
   int largest_tag_ = 32767;  // of both; MPI promises so much
   std::byte* heap_ = nullptr;
   std::optional<SharedHeaps> shared_;  // or else all of these:
-  std::optional<Mapping> own_heap_;
+  std::unique_ptr<Mapping> own_heap_;
   MPI_Comm memory_ = MPI_COMM_NULL;
-  std::optional<HeapServer> server_;  // of own_heap_
-  std::uint64_t num_replies_ = 0;     // requested so far
+  std::unique_ptr<HeapServer> server_;  // of own_heap_
+  std::uint64_t num_replies_ = 0;       // asked for so far
   // By thread, and so by stream: ranks with puts or signals that may not have arrived, no rank twice.
   std::unordered_map<std::thread::id, std::vector<int>> unconfirmed_;
   std::unordered_map<std::uint64_t, std::uint64_t> barriers_entered_;  // by the team's hash
