@@ -32,7 +32,7 @@ case $mode in
   *) fail "no such mode" ;;
 esac
 # Each says so itself; one that an MPI call still holds has its watchdog say so, too, and sometimes it alone.
-named=$(grep -E "$pattern" <<<"$output" | sed -nE 's/^(from|heddle: error: rank) ([023])(:| gives up:) .*/\2/p' | sort -u | tr -d '\n')
+named=$(grep -E "$pattern" <<<"$output" | sed -nE 's/^(from|heddle: error: rank) ([023])(:| gives up:) .*/\2/p' | sort -u | tr -d '\n') || true  # none matches: said below
 [ "$named" = 023 ] || fail "of the ranks 0, 2 and 3, these have said so: ${named:-none}"
 # mpirun does not wait for the very last moment of those that it kills.
 for _ in {1..50}; do
