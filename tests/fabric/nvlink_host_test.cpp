@@ -215,6 +215,29 @@ TEST(Closing, NobodyFreesBeforeAllHaveLetGoNorGoesOnBeforeAllHaveFreed) {
   });
 }
 
+// Rank 1 finds that they have met in "heaps let go" too late: it ends as after a failure while rank 0 has freed.
+TEST(Closing, ARankThatHasFreedIsNotWaitedForWhereTheMeetingBeforeFailedForAnother) {
+  ShmThreads world(2, small_host(2));
+  Heaps heaps;
+  run_team(2, [&](TeamMember& member) {
+    const auto fabric = world.rank(member.rank());
+    HostExchange exchange(*fabric);
+    const auto nothing = [] {};
+    const auto free = [&] { ++heaps.freed; };
+    if (member.rank() == 0) {
+      EXPECT_THROW(close_together(exchange, {nothing, nothing, free}), Failure);
+    } else {
+      exchange.meet(exchange.world(), "closing");
+      exchange.meet(exchange.world(), "heaps let go");
+      while (heaps.freed == 0) std::this_thread::yield();
+      exchange.abandon();
+      EXPECT_TRUE(close_after_failure(exchange, {nothing, nothing, free}, std::chrono::seconds(5)));
+    }
+    member.barrier();
+  });
+  EXPECT_EQ(heaps.freed, 2);
+}
+
 TEST(Closing, AfterAFailureMemoryIsFreedWhenTheLastHasLetGo) {
   constexpr int kClosing = 3;
   ShmThreads world(kClosing, small_host(kClosing));
