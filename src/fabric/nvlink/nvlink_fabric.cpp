@@ -1,6 +1,9 @@
 #include "fabric/nvlink/nvlink_fabric.h"
 
+#include <cuda.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <thread>
@@ -40,6 +43,35 @@ int current_device(int device) {
                          count);
   check_cuda(cudaSetDevice(device), "cudaSetDevice");
   return device;
+}
+
+// Whether CUDA loads all kernels when it starts. A kernel that is loaded at its first launch may wait for those of a
+// rank on the same GPU, which wait for it.
+bool loads_kernels_at_start() {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  check_cuda(cudaGetDriverEntryPointByVersion("cuModuleGetLoadingMode", &found, 11070, cudaEnableDefault, &result),
+             "cudaGetDriverEntryPointByVersion(cuModuleGetLoadingMode)");
+  if (result != cudaDriverEntryPointSuccess) return true;  // a driver that cannot load them later
+  CUmoduleLoadingMode mode{};
+  const auto get = reinterpret_cast<decltype(&cuModuleGetLoadingMode)>(found);
+  return get(&mode) == CUDA_SUCCESS && mode == CU_MODULE_EAGER_LOADING;
+}
+
+// What ranks that share a GPU need of CUDA, which reads both variables when it starts.
+void require_settings_for_sharing(int rank) {
+  constexpr int kQueues = 32;
+  if (!loads_kernels_at_start())
+    throw_error<Failure>(
+        "nvlink: rank {}: ranks that share a GPU need CUDA_MODULE_LOADING=EAGER set before CUDA starts; set it for the "
+        "whole process",
+        rank);
+  const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (queues == nullptr || std::atoi(queues) < kQueues)
+    throw_error<Failure>(
+        "nvlink: rank {}: ranks that share a GPU need CUDA_DEVICE_MAX_CONNECTIONS={} set before CUDA starts, found "
+        "{}; set it for the whole process",
+        rank, kQueues, queues == nullptr ? "none" : queues);
 }
 
 bool is(const WaitRecord& record, WaitRecord::State state) {
@@ -118,6 +150,7 @@ void NvlinkFabric::check_peers() {
     }));
     share_ = {std::max(share_.ranks, ranks), std::min(share_.sms, one.sms / ranks)};
   }
+  if (share_.ranks > 1) require_settings_for_sharing(rank());
   for (int peer = 0; peer < size(); ++peer) {
     const Hello& other = all[static_cast<std::size_t>(peer)];
     require(other.heap_bytes == mine.heap_bytes, "nvlink: rank {} asks for a heap of {} bytes, rank {} for {}", rank(),
@@ -173,7 +206,11 @@ void NvlinkFabric::probe() {
 
 NvlinkFabric::~NvlinkFabric() {
   if (memory_ == nullptr) {  // an exception before the own memory was there: the host fabric tells the others
-    static_cast<void>(exchange_.part(std::chrono::nanoseconds(0)));  // who have nothing to wait for
+    try {
+      static_cast<void>(exchange_.part(std::chrono::nanoseconds(0)));  // who have nothing to wait for
+    } catch (const std::exception& error) {
+      log_warning("nvlink: rank {}, closing: {}", rank(), error.what());
+    }
     return;
   }
   const bool by_exception = std::uncaught_exceptions() > exceptions_at_start_;
@@ -191,7 +228,7 @@ NvlinkFabric::~NvlinkFabric() {
       log_warning("nvlink: rank {}, closing: {}", rank(), error.what());
     }
   }
-  if (memory_ == nullptr) return;  // only the last meeting has failed
+  if (memory_ == nullptr) return;  // only the last meeting has failed: this rank has parted
   const std::chrono::nanoseconds limit = options_.fabric.deadline + std::chrono::seconds(1);
   try {
     if (by_exception) abandon();
