@@ -96,6 +96,16 @@ TEST(SymmetricMemory, IsZeroWhenItIsHandedOutAgainWhateverPeersWroteThere) {
   });
 }
 
+TEST(SymmetricMemory, ThatIsReleasedTwiceIsAWarning) {
+  testing::internal::CaptureStderr();
+  run_ranks(1, [](Fabric& fabric, TeamMember&) {
+    const SymmetricMemory memory(fabric, 1000);
+    fabric.release({memory.data(), memory.size_bytes()});
+  });
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("rank 0: symmetric memory is not given back: release: 1000 bytes"));
+}
+
 TEST(SymmetricMemory, ThatRanksReleaseDifferentlyIsNamedWhenTheyMeetNext) {
   run_ranks(2, [](Fabric& fabric, TeamMember&) {
     const SymmetricSpan span = fabric.allocate(1000);
