@@ -16,8 +16,12 @@
 
 namespace heddle::sm90 {
 
-// Tries between two looks at the clock. A try takes some tens of nanoseconds, or as long as the hardware suspends it.
-inline constexpr std::uint32_t kTriesBetweenLooks = 1024;
+// Whether to look at the clock after `tries`. A try takes some tens of nanoseconds, or as long as the hardware suspends
+// it: so looks are rare in a short wait, never far apart in a long one, and begin early, so that a wait after one that
+// gave up is short even where tries are long.
+__device__ constexpr bool is_time_to_look(std::uint32_t tries) {
+  return tries % 16 == 0 && (tries >= 1024 || (tries & (tries - 1)) == 0);
+}
 
 // The clock in units of 2^20 ns, about a millisecond: one register is enough.
 inline constexpr int kTickShift = 20;
@@ -83,11 +87,10 @@ __device__ inline bool spin_until(const KernelWaits& waits, std::uint64_t expect
   if (test()) [[likely]]
     return true;
   HowLong patience;
-  while (true) {
 #pragma unroll 1
-    for (std::uint32_t tries = 0; tries < kTriesBetweenLooks; ++tries)
-      if (test()) return true;
-    if (patience.is_over(waits, expected, observed)) return false;
+  for (std::uint32_t tries = 1;; ++tries) {
+    if (test()) return true;
+    if (is_time_to_look(tries) && patience.is_over(waits, expected, observed)) return false;
   }
 }
 

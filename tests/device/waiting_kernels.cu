@@ -24,8 +24,10 @@ __global__ void wait_at_barrier(const __grid_constant__ KernelWaits waits, Phase
     if (ends != PhaseEnds::never) arrive(at);
   }
   if (threadIdx.x >= kWaitingThreads) return;
-  const bool ended = kind == WaitKind::patient ? wait_for_phase(waits, at, 0)
-                                               : wait_for_phase<Writers::block, LongPatience>(waits, at, 0);
+  bool ended = kind == WaitKind::long_patient ? wait_for_phase<Writers::block, LongPatience>(waits, at, 0)
+                                              : wait_for_phase(waits, at, 0);
+  if (kind == WaitKind::patient_in_a_row)
+    for (int wait = 1; wait < kWaitsInARow; ++wait) ended = wait_for_phase(waits, at, 0) && ended;
   seen[blockIdx.x * kWaitingThreads + threadIdx.x] = ended ? 1 : 2;
 }
 

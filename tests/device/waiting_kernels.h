@@ -12,7 +12,9 @@ inline constexpr int kWaitingBlocks = 3, kWaitingThreads = 128;
 
 enum class PhaseEnds : std::uint8_t { never, at_once, late };  // late: after tens of milliseconds
 
-enum class WaitKind : std::uint8_t { patient, long_patient };  // Patience, LongPatience
+// Patience; the same, kWaitsInARow times; LongPatience.
+enum class WaitKind : std::uint8_t { patient, patient_in_a_row, long_patient };
+inline constexpr int kWaitsInARow = 1000;
 
 // Every thread waits for the phase, and stores 1 if it saw the end, 2 if it gave up: [kWaitingBlocks, kWaitingThreads].
 void enqueue_wait(PhaseEnds ends, WaitKind kind, const KernelWaits& waits, int* seen, Stream& stream);
