@@ -102,7 +102,7 @@ class Described {
   }
 
   // The algorithm that is expected to be fastest: by cuBLASLt, or where we know better.
-  cublasLtMatmulAlgo_t fastest_way(const ProductKey& key) const {
+  cublasLtMatmulAlgo_t fastest_way(const ProductKey& key, cublasLtHandle_t handle) const {
     constexpr int kWays = 8;
     cublasLtMatmulPreference_t made = nullptr;
     check_cublas_lt(cublas_lt().matmul_preference_create(&made), "cublasLtMatmulPreferenceCreate");
@@ -120,9 +120,8 @@ class Described {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignment[2]);
     std::array<cublasLtMatmulHeuristicResult_t, kWays> results;
     int found = 0;
-    const cublasStatus_t status =
-        cublas_lt().matmul_algo_get_heuristic(handle_of(key.device), product_.get(), weight_.get(), x_.get(), y_.get(),
-                                              y_.get(), made, kWays, results.data(), &found);
+    const cublasStatus_t status = cublas_lt().matmul_algo_get_heuristic(
+        handle, product_.get(), weight_.get(), x_.get(), y_.get(), y_.get(), made, kWays, results.data(), &found);
     std::vector<cublasLtMatmulAlgo_t> ways;
     for (int i = 0; i < found; ++i)
       if (results[static_cast<std::size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
@@ -138,14 +137,14 @@ class Described {
     return ways.front();
   }
 
-  cublasStatus_t run(const LargeProduct& product, const cublasLtMatmulAlgo_t& way, const Stream& stream) const {
+  cublasStatus_t run(const LargeProduct& product, const cublasLtMatmulAlgo_t& way, cublasLtHandle_t handle,
+                     const Stream& stream) const {
     if (product.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
     const float one = 1, zero = 0;
     const LinearParams& p = product.params;
-    return cublas_lt().matmul(handle_of(stream.device().index), product_.get(), &one, p.weight.row(0), weight_.get(),
-                              p.x.data, x_.get(), &zero, p.y.data, y_.get(), p.y.data, y_.get(), &way,
-                              product.workspace.data, product.workspace.size_bytes,
-                              static_cast<cudaStream_t>(stream.native()));
+    return cublas_lt().matmul(handle, product_.get(), &one, p.weight.row(0), weight_.get(), p.x.data, x_.get(), &zero,
+                              p.y.data, y_.get(), p.y.data, y_.get(), &way, product.workspace.data,
+                              product.workspace.size_bytes, static_cast<cudaStream_t>(stream.native()));
   }
 
  private:
@@ -155,42 +154,44 @@ class Described {
                     "cublasLtMatmulDescSetAttribute");
   }
 
-  // A handle a device, made on the device that is current; never destroyed, as the driver may be gone before statics
-  // are.
-  static cublasLtHandle_t handle_of(int device) {
-    static std::map<int, cublasLtHandle_t> handles;  // under the lock of remembered()
-    cublasLtHandle_t& handle = handles[device];
-    if (handle == nullptr) check_cublas_lt(cublas_lt().create(&handle), "cublasLtCreate");
-    return handle;
-  }
-
   Owned<cublasLtMatrixLayout_t> weight_, x_, y_;
   Owned<cublasLtMatmulDesc_t> product_;
 };
 
-struct Remembered {
-  Described described;
-  cublasLtMatmulAlgo_t way;
+// How to run a product: cuBLASLt's answer, and its handle of the device.
+struct Way {
+  cublasLtHandle_t handle;
+  cublasLtMatmulAlgo_t algorithm;
 };
 
-// What was asked of cuBLASLt so far, by this process, one user at a time: what a product's algorithm is does not depend
-// on it.
-struct Memory {
-  std::mutex mutex;
-  std::map<ProductKey, Remembered> products;
+// What was asked of cuBLASLt so far, by this process. The lock is held while it is asked, not while a product is
+// enqueued, so that ranks of one process need not queue for it.
+class Answers {
+ public:
+  // On the device that is current.
+  Way to(const ProductKey& key, const Described& described) {
+    const std::scoped_lock lock(mutex_);
+    cublasLtHandle_t& handle = handles_[key.device];
+    if (handle == nullptr) check_cublas_lt(cublas_lt().create(&handle), "cublasLtCreate");
+    if (const auto found = algorithms_.find(key); found != algorithms_.end()) return {handle, found->second};
+    const cublasLtMatmulAlgo_t fastest = described.fastest_way(key, handle);
+    if (algorithms_.size() >= kMost) algorithms_.clear();  // a server sees every number of tokens in time
+    algorithms_.emplace(key, fastest);
+    return {handle, fastest};
+  }
+
+ private:
+  static constexpr std::size_t kMost = 4096;  // under a megabyte
+
+  std::mutex mutex_;
+  std::map<int, cublasLtHandle_t> handles_;  // by device
+  std::map<ProductKey, cublasLtMatmulAlgo_t> algorithms_;
 };
 
-Memory& remembered() {
-  static Memory memory;
-  return memory;
-}
-
-Remembered& recall(const ProductKey& key) {
-  std::map<ProductKey, Remembered>& products = remembered().products;
-  if (const auto found = products.find(key); found != products.end()) return found->second;
-  Described described(key);
-  const cublasLtMatmulAlgo_t way = described.fastest_way(key);
-  return products.emplace(key, Remembered{std::move(described), way}).first->second;
+// Never destroyed, as the driver may be gone before statics are.
+Answers& answers() {
+  static Answers& made = *new Answers;
+  return made;
 }
 
 }  // namespace
@@ -202,9 +203,10 @@ bool is_for_cublas_lt(const LinearParams& params) {
 
 void linear_large(const LargeProduct& product, const Lane& lane) {
   const CurrentDevice current(lane.stream.device().index);
-  const std::scoped_lock lock(remembered().mutex);
-  const Remembered& known = recall(key_of(product, lane));
-  check_cublas_lt(known.described.run(product, known.way, lane.stream), "cublasLtMatmul");
+  const ProductKey key = key_of(product, lane);
+  const Described described(key);
+  const Way way = answers().to(key, described);
+  check_cublas_lt(described.run(product, way.algorithm, way.handle, lane.stream), "cublasLtMatmul");
 }
 
 }  // namespace heddle
