@@ -39,7 +39,9 @@ struct WaitReason {
   Tag tag;
 };
 
-// Fills the record unless another wait has.
+// Fills the record unless another wait has. A GPU's record lies in pinned host memory: the compare-exchange decides
+// between the GPU's own waits, which needs no atomics on the bus (PCIe AtomicOps). Those would be needed only to exclude
+// the host, which must not write while kernels may, or accept a report whose words come from two.
 HEDDLE_HOST_DEVICE void report(WaitRecord& record, const WaitReason& reason, std::uint64_t expected,
                                std::uint64_t observed) {
   if (atomic_compare_exchange<Order::relaxed>(&record.state, WaitRecord::empty, WaitRecord::being_written) !=

@@ -10,8 +10,8 @@
 namespace heddle {
 namespace {
 
-// words: whether the blocks may end; then, of each block, whether it has started (1) and has ended by itself (2). A word
-// a block, because a GPU that adds to a word in the host's memory needs atomics on the bus, which not every machine has.
+// words: whether the blocks may end; then, of each block, whether it has started (1) and has ended by itself (2). The host
+// reads them while the kernel runs, so each is a plain store.
 __global__ void hold(std::uint32_t* words) {
   atomic_store(words + 1 + blockIdx.x, 1);
   const std::uint64_t from = now_nanoseconds();

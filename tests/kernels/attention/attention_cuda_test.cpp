@@ -443,7 +443,10 @@ TEST_F(AttentionOnGpu, EndsWhileOtherKernelsHoldTheSmsItIsNotGranted) {
     y.upload();
     Buffer scratch = zeroed(attention_scratch_bytes(sequences.num_tokens(), 3, kHeads, kHeadDim));
     Buffer plan = poisoned(attention_plan_bytes(3, kKvHeads));
+    PinnedBuffer memory(sizeof(WaitRecord));
+    WaitRecord* const record = std::construct_at(reinterpret_cast<WaitRecord*>(memory.data()));
     Stream stream(kGpu);
+    stream.set_wait_record(record);
     for (const int granted : {sms, sms - 1, sms - 7, sms / 2, 3}) {
       const AttentionParams params{.q = q.tensor(),
                                    .y = y.tensor(),
@@ -464,6 +467,7 @@ TEST_F(AttentionOnGpu, EndsWhileOtherKernelsHoldTheSmsItIsNotGranted) {
       ASSERT_EQ(cudaMemsetAsync(y.memory.data(), 0xff, y.memory.size_bytes(), native), cudaSuccess);
       const SmHolder holder(sms - granted);
       EXPECT_EQ(attended(), alone) << granted << " SMs";
+      ASSERT_EQ(record->state, WaitRecord::empty) << granted << " SMs";
     }
   }
 }
