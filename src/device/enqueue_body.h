@@ -26,7 +26,9 @@
 namespace heddle {
 
 struct BodyShape {
-  int blocks = 1;  // on a GPU; all must be resident if they wait for other ranks. The CPU has one thread per rank
+  // On a GPU. If they wait for other ranks they must all be resident, unless each waits only for the same block of other
+  // ranks. The CPU has one thread per rank.
+  int blocks = 1;
   int threads = 256;
 };
 

@@ -56,7 +56,7 @@ enum class Capability : std::uint8_t {
 };
 std::string_view name_of(Capability capability);
 
-// A part of the symmetric heap. Zeroed when it is allocated.
+// A part of the symmetric heap. Zeroed on every rank before `allocate` returns on any.
 struct SymmetricSpan {
   std::byte* data = nullptr;  // own address
   std::size_t size_bytes = 0;

@@ -5,6 +5,8 @@
 //
 // Only the order differs between ranks. Sums taken in this order may differ in their low-order bits from rank to rank;
 // a caller that needs the same bits adds in the order of the owners.
+//
+// Its caller comes with issue 27 (all-gather + GEMM).
 #pragma once
 
 #include "schedule/proofs.h"

@@ -11,6 +11,8 @@
 // N is a power of two; the paper's clusters have at most 16 blocks. In ClusterReduce each rank adds in a different
 // order (N = 4: (d0+d3)+(d2+d1) on rank 0, (d1+d0)+(d3+d2) on rank 1), so float sums may differ between ranks in their
 // low-order bits.
+//
+// Their caller comes with issue 24 (ClusterFusion).
 #pragma once
 
 #include <cstdint>
