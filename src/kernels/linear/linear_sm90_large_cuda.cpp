@@ -83,6 +83,17 @@ bool has_frugal_tiles(const cublasLtMatmulAlgo_t& way) {
          (tile == CUBLASLT_MATMUL_TILE_168x128 || tile == CUBLASLT_MATMUL_TILE_176x128);
 }
 
+// Clusters of four and more find no room on a few SMs that lie scattered, and would wait until the others are free.
+bool has_small_clusters(const cublasLtMatmulAlgo_t& way) {
+  std::uint16_t shape = CUBLASLT_CLUSTER_SHAPE_AUTO;
+  std::size_t written = 0;
+  const cublasStatus_t status = cublas_lt().matmul_algo_config_get_attribute(
+      &way, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &shape, sizeof shape, &written);
+  return status == CUBLAS_STATUS_SUCCESS &&
+         (shape == CUBLASLT_CLUSTER_SHAPE_1x1x1 || shape == CUBLASLT_CLUSTER_SHAPE_2x1x1 ||
+          shape == CUBLASLT_CLUSTER_SHAPE_1x2x1);
+}
+
 // One product as cuBLASLt describes it. It counts columns first, so it is told y^T = W x^T.
 class Described {
  public:
@@ -130,6 +141,10 @@ class Described {
       throw_error<Failure>("cuBLASLt: knows no way to multiply [{}, {}] by [{}, {}]^T of {} (status {})",
                            key.num_tokens, key.in_features, key.out_features, key.in_features, name_of(key.dtype),
                            static_cast<int>(status));
+    if (key.num_sms > 0) {
+      const auto small = std::ranges::find_if(ways, has_small_clusters);
+      if (small != ways.end()) return *small;
+    }
     if (wants_frugal_tiles(key)) {
       const auto frugal = std::ranges::find_if(ways, has_frugal_tiles);
       if (frugal != ways.end()) return *frugal;
