@@ -3,8 +3,8 @@
 
     bench/compare_programs.py --old OLD/heddle --new NEW/heddle --out RESULT.json [--rounds 3] -- BENCH [-- BENCH]...
 
-BENCH is what follows `heddle bench`, e.g. `decode --model synth:llama-3-8b --device cuda --case 1x1024`. Each round runs old,
-new, new, old. The result has for each case the median of each program over all rounds, their ratio, and what old against old
+BENCH is what follows `heddle bench`, e.g. `decode --model synth:llama-3-8b --device cuda --case 1x1024`. Each round of a
+BENCH runs old, new, new, old. The result has for each case the median of each program over all rounds, their ratio, and what old against old
 shows: the ratio of the first and the second run of the old program in a round, farthest from 1. Exits 1 when a case is slower than that by
 more than --allowed (0.01)."""
 import argparse
@@ -39,6 +39,17 @@ def run(program, bench, timeout):
     return {name_of(bench, case): case["seconds"]["median"] for case in record["cases"]}, record
 
 
+def compare(case, of, allowed):
+    """A line of the table, printed, and of the record."""
+    old, new = statistics.median(of["old"]), statistics.median(of["new"])
+    spread = max(abs(first / second - 1) for first, second in zip(of["old"][::2], of["old"][1::2]))
+    slower = new / old > 1 + allowed + spread
+    print(f"{case:48} old {old * 1e3:10.3f} ms  new {new * 1e3:10.3f} ms  new/old {new / old:.4f}  old/old within {spread:.4f}"
+          + ("  SLOWER" if slower else ""), flush=True)
+    return {"case": case, "old_seconds": old, "new_seconds": new, "new_over_old": new / old, "old_against_old": spread,
+            "slower": slower, "samples": of}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--old", required=True)
@@ -50,29 +61,20 @@ def main():
     argv = sys.argv[1:]
     at = argv.index("--") if "--" in argv else len(argv)
     options = parser.parse_args(argv[:at])
-    samples, machines, commits = {}, {}, {}
-    for number in range(options.rounds):
-        for bench in split(argv[at:]):
+    result = {"bench": "compare_programs", "command": sys.argv, "rounds": options.rounds, "commits": {}, "cases": []}
+    for bench in split(argv[at:]):
+        samples = {}
+        for _ in range(options.rounds):
             for which in ("old", "new", "new", "old"):
                 seconds, record = run(getattr(options, which), bench, options.timeout)
-                machines = {"machine": record["machine"], "gpu": record["gpu"], "threads": record["threads"]}
-                commits[which] = record["commit"]
+                result |= {"machine": record["machine"], "gpu": record["gpu"], "threads": record["threads"]}
+                result["commits"][which] = record["commit"]
                 for case, value in seconds.items():
                     samples.setdefault(case, {"old": [], "new": []})[which].append(value)
-    cases, failed = [], False
-    for case, of in samples.items():
-        old, new = statistics.median(of["old"]), statistics.median(of["new"])
-        spread = max(abs(first / second - 1) for first, second in zip(of["old"][::2], of["old"][1::2]))
-        slower = new / old > 1 + options.allowed + spread
-        failed |= slower
-        cases.append({"case": case, "old_seconds": old, "new_seconds": new, "new_over_old": new / old, "old_against_old": spread,
-                      "slower": slower, "samples": of})
-        print(f"{case:48} old {old * 1e3:10.3f} ms  new {new * 1e3:10.3f} ms  new/old {new / old:.4f}  old/old within {spread:.4f}"
-              + ("  SLOWER" if slower else ""), flush=True)
-    with open(options.out, "w", encoding="utf-8") as file:
-        json.dump({"bench": "compare_programs", "command": sys.argv, "commits": commits, "rounds": options.rounds, **machines,
-                   "cases": cases}, file, indent=1)
-    sys.exit(1 if failed else 0)
+        result["cases"] += [compare(case, of, options.allowed) for case, of in samples.items()]
+        with open(options.out, "w", encoding="utf-8") as file:  # after each bench: a call that is cut short leaves the rest
+            json.dump(result, file, indent=1)
+    sys.exit(1 if any(case["slower"] for case in result["cases"]) else 0)
 
 
 if __name__ == "__main__":
