@@ -56,6 +56,7 @@ std::vector<std::uint64_t> ShmFabric::exchange(std::uint64_t value) {
   atomic_store(&slot(rank_).allocations, num_allocations_);
   for (int peer = 0; peer < size(); ++peer) await(peer, &slot(peer).allocations, num_allocations_, "allocate");
   std::vector<std::uint64_t> of_ranks;
+  of_ranks.reserve(static_cast<std::size_t>(size()));
   for (int peer = 0; peer < size(); ++peer)
     of_ranks.push_back(atomic_load<Order::relaxed>(&slot(peer).allocation_bytes[place]));
   return of_ranks;
