@@ -3,8 +3,8 @@
 //
 // Every kernel of a step keeps to two rules. It calls wait_for_earlier_kernels() in every thread before it touches
 // anything that a kernel writes, and before it ends; before that it may read weights, which nobody writes. And it calls
-// let_later_kernels_start() once it holds what it needs of the multiprocessor, or later where what the next one asks of
-// memory would be in its way: this makes nothing visible, the later kernel's own wait does, which returns when this
+// let_later_kernels_start() once it holds what it needs of the SM, or later where the memory traffic of the next one
+// would be in its way: this makes nothing visible, the later kernel's own wait does, which returns when this
 // kernel has ended. So a kernel sees all that any earlier one wrote.
 //
 // Two exceptions, where the caller says OlderKeys::in_place (paged_kv.h): older keys and the step's arrays are read
