@@ -22,7 +22,7 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 
-constexpr int kBudgets[] = {16, 66, 100};
+constexpr int kBudgets[] = {8, 16, 66, 100};
 
 LlamaRunner::Options options_with(int num_sms) {
   return {.page_size = 16,  // the smallest that the fast kernels take
@@ -129,6 +129,26 @@ TEST_F(LlamaLanes, StepsOfRealWidthsEndWhileOthersHoldTheOtherSms) {
     LlamaRunner runner(load_model(source, {.device = kFirstGpu}), options_with(budget));
     expect_same_beside_a_spinner(runner, budget);
   }
+}
+
+// Where a test above fails, this one says which kernel it is.
+TEST_F(LlamaLanes, NoKernelWaitsForSmsThatOthersHold) {
+  constexpr int kBudget = 8;
+  const std::vector<int> steps[] = {{300}, {300, 1, 62, 125, 17}, {1}, {1, 1, 1, 1, 1}, {1, 70, 1, 1, 1}};
+  for (const char* name : {"llama-128", "mistral-128", "qwen3-128"})
+    for (const std::vector<int>& counts : steps)
+      for (const SamplingParams& params : {SamplingParams{}, {.temperature = 0.8, .top_p = 0.9, .seed = 7}}) {
+        LlamaRunner runner = heads_runner(name, kBudget);
+        Batch batch(runner, static_cast<int>(counts.size()));
+        batch.step(counts);
+        runner.choose(params);
+        std::string waits;
+        if constexpr (kHaveCuda) {
+          const SmHolder holder(num_sms_of(kFirstGpu) - kBudget);
+          waits = first_that_waits(runner.executor().stream(), [&] { runner.start_last_step(); });
+        }
+        EXPECT_EQ(waits, "") << name << ", " << counts.size() << " sequences";
+      }
 }
 
 // What an executor launches for a step with so many new tokens of each sequence, up to the choice of tokens.

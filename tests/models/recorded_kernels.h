@@ -22,4 +22,8 @@ struct RecordedKernel {
 // as in base/graph.h. Defined in builds with CUDA alone.
 std::vector<RecordedKernel> recorded_kernels(Stream& stream, FunctionRef<void()> enqueue);
 
+// Records likewise, then runs what was recorded, a kernel at a time, with nothing before or behind it. Returns a line
+// about the first one that has not ended after some seconds, with its name and its cluster; empty where all end.
+std::string first_that_waits(Stream& stream, FunctionRef<void()> enqueue);
+
 }  // namespace heddle

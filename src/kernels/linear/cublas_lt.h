@@ -20,6 +20,8 @@ struct CublasLt {
   decltype(&::cublasLtMatmulPreferenceSetAttribute) matmul_preference_set_attribute;
   decltype(&::cublasLtMatmulAlgoGetHeuristic) matmul_algo_get_heuristic;
   decltype(&::cublasLtMatmulAlgoConfigGetAttribute) matmul_algo_config_get_attribute;
+  decltype(&::cublasLtMatmulAlgoConfigSetAttribute) matmul_algo_config_set_attribute;
+  decltype(&::cublasLtMatmulAlgoCheck) matmul_algo_check;
 };
 
 // The library of this process, loaded by the first call. Throws Failure when there is none of this build's major

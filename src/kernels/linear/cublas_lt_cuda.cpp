@@ -40,6 +40,8 @@ CublasLt load_cublas_lt() {
   find_function(library, "cublasLtMatmulPreferenceSetAttribute", lt.matmul_preference_set_attribute);
   find_function(library, "cublasLtMatmulAlgoGetHeuristic", lt.matmul_algo_get_heuristic);
   find_function(library, "cublasLtMatmulAlgoConfigGetAttribute", lt.matmul_algo_config_get_attribute);
+  find_function(library, "cublasLtMatmulAlgoConfigSetAttribute", lt.matmul_algo_config_set_attribute);
+  find_function(library, "cublasLtMatmulAlgoCheck", lt.matmul_algo_check);
   return lt;
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/cuda_call.h"
 #include "base/cuda_runtime.h"
+#include "device/free_pair.h"
 #include "kernels/linear/cublas_lt.h"
 
 namespace heddle {
@@ -83,17 +84,6 @@ bool has_frugal_tiles(const cublasLtMatmulAlgo_t& way) {
          (tile == CUBLASLT_MATMUL_TILE_168x128 || tile == CUBLASLT_MATMUL_TILE_176x128);
 }
 
-// Clusters of four and more find no room on a few SMs that lie scattered, and would wait until the others are free.
-bool has_small_clusters(const cublasLtMatmulAlgo_t& way) {
-  std::uint16_t shape = CUBLASLT_CLUSTER_SHAPE_AUTO;
-  std::size_t written = 0;
-  const cublasStatus_t status = cublas_lt().matmul_algo_config_get_attribute(
-      &way, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &shape, sizeof shape, &written);
-  return status == CUBLAS_STATUS_SUCCESS &&
-         (shape == CUBLASLT_CLUSTER_SHAPE_1x1x1 || shape == CUBLASLT_CLUSTER_SHAPE_2x1x1 ||
-          shape == CUBLASLT_CLUSTER_SHAPE_1x2x1);
-}
-
 // One product as cuBLASLt describes it. It counts columns first, so it is told y^T = W x^T.
 class Described {
  public:
@@ -141,10 +131,7 @@ class Described {
       throw_error<Failure>("cuBLASLt: knows no way to multiply [{}, {}] by [{}, {}]^T of {} (status {})",
                            key.num_tokens, key.in_features, key.out_features, key.in_features, name_of(key.dtype),
                            static_cast<int>(status));
-    if (key.num_sms > 0) {
-      const auto small = std::ranges::find_if(ways, has_small_clusters);
-      if (small != ways.end()) return *small;
-    }
+    if (key.num_sms > 0) return with_small_clusters(ways.front(), key.num_sms, handle);
     if (wants_frugal_tiles(key)) {
       const auto frugal = std::ranges::find_if(ways, has_frugal_tiles);
       if (frugal != ways.end()) return *frugal;
@@ -163,6 +150,20 @@ class Described {
   }
 
  private:
+  // `way` with clusters that find room on a few SMs. cuBLASLt offers mostly clusters of 8, which could wait until the
+  // other SMs are free. Throws Failure where the kernel does not work with small clusters.
+  cublasLtMatmulAlgo_t with_small_clusters(cublasLtMatmulAlgo_t way, int num_sms, cublasLtHandle_t handle) const {
+    const std::uint16_t shape = hold_a_pair(num_sms) ? CUBLASLT_CLUSTER_SHAPE_2x1x1 : CUBLASLT_CLUSTER_SHAPE_1x1x1;
+    check_cublas_lt(
+        cublas_lt().matmul_algo_config_set_attribute(&way, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &shape, sizeof shape),
+        "cublasLtMatmulAlgoConfigSetAttribute");
+    cublasLtMatmulHeuristicResult_t result{};
+    check_cublas_lt(cublas_lt().matmul_algo_check(handle, product_.get(), weight_.get(), x_.get(), y_.get(), y_.get(),
+                                                  &way, &result),
+                    "cublasLtMatmulAlgoCheck");
+    return way;
+  }
+
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, T value) const {
     check_cublas_lt(cublas_lt().matmul_desc_set_attribute(product_.get(), attribute, &value, sizeof value),

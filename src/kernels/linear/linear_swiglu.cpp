@@ -1,6 +1,7 @@
 #include "kernels/linear/linear_swiglu.h"
 
 #include "base/device.h"
+#include "device/free_pair.h"
 #include "kernels/linear/linear_sm90_stream.h"
 #include "kernels/linear/linear_swiglu_sm90.h"
 #include "kernels/rows/swiglu.h"
@@ -33,7 +34,7 @@ void linear_swiglu(const LinearSwigluParams& params, const Lane& lane) {
   const Way way = way_of(params, lane.stream.device());
   if constexpr (kHaveCuda) {
     if (way == Way::stream) return linear_swiglu_stream(params, lane);
-    if (way == Way::tiles) return linear_swiglu_tiles(params, lane);
+    if (way == Way::tiles && hold_a_pair(lane.num_sms)) return linear_swiglu_tiles(params, lane);
   }
   linear(params.gate_up, lane);
   swiglu(gate, lane);

@@ -18,7 +18,7 @@ struct LinearSwigluParams {
   Tensor y;              // [num_tokens, intermediate], as swiglu() takes it; apart from x and gate_up.y
 };
 
-// Whether these operands, which fit each other, take one kernel on `device`.
+// Whether these operands, which fit each other, take one kernel on `device`, given more than 8 of its SMs.
 bool gates_at_once(const LinearSwigluParams& params, Device device);
 
 // Enqueues on the lane's stream. Throws as linear() and swiglu() do.
