@@ -9,11 +9,10 @@ namespace {
 using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's own kernel
 
 __global__ void wait_at_barrier(const __grid_constant__ KernelWaits waits, PhaseEnds ends, WaitKind kind, int* seen) {
-  __shared__ std::uint64_t barrier;
-  const std::uint32_t at = shared_address(&barrier);
+  __shared__ Mbarrier barrier;
   let_later_kernels_start();
   if (threadIdx.x == 0) {
-    init_barrier(at, 1);
+    barrier.init(1);
     publish_barriers();
   }
   __syncthreads();
@@ -21,13 +20,12 @@ __global__ void wait_at_barrier(const __grid_constant__ KernelWaits waits, Phase
   if (threadIdx.x == kWaitingThreads) {  // of a warp of its own
     if (ends == PhaseEnds::late)
       for (const std::uint64_t from = now_nanoseconds(); now_nanoseconds() - from < 50'000'000;) __nanosleep(1000);
-    if (ends != PhaseEnds::never) arrive(at);
+    if (ends != PhaseEnds::never) barrier.arrive();
   }
   if (threadIdx.x >= kWaitingThreads) return;
-  bool ended = kind == WaitKind::long_patient ? wait_for_phase<Writers::block, LongPatience>(waits, at, 0)
-                                              : wait_for_phase(waits, at, 0);
+  bool ended = kind == WaitKind::long_patient ? barrier.wait<LongPatience>(waits, 0) : barrier.wait(waits, 0);
   if (kind == WaitKind::patient_in_a_row)
-    for (int wait = 1; wait < kWaitsInARow; ++wait) ended = wait_for_phase(waits, at, 0) && ended;
+    for (int wait = 1; wait < kWaitsInARow; ++wait) ended = barrier.wait(waits, 0) && ended;
   seen[blockIdx.x * kWaitingThreads + threadIdx.x] = ended ? 1 : 2;
 }
 

@@ -190,10 +190,10 @@ __device__ void merge_pushed(const DecodeParams& params, const DecodeSegment& se
   const int fours = rows_of(params, segment) * (kHeadDim / 4), share = fours_of_block(params, segment);
   const int begin = rank * share, end = min(fours, begin + share);
   if (begin >= end) return;
-  const std::uint32_t barrier = shared_address(&shared.all_pushed);
   if (threadIdx.x == 0)
-    arrive_expecting(barrier, static_cast<std::uint32_t>((end - begin) * count) * (sizeof(float4) + sizeof(float2)));
-  wait_for_phase<Writers::cluster>(params.waits, barrier, 0);
+    shared.all_pushed.arrive_expecting(static_cast<std::uint32_t>((end - begin) * count) *
+                                       (sizeof(float4) + sizeof(float2)));
+  shared.all_pushed.template wait<Patience, Writers::cluster>(params.waits, 0);
   for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kDecodeThreads) {
     const MergedRow merged = merge_row<kMostOfCluster>(
         count, [&](int p) { return shared.pushed_weights[p * share + i - begin].x; },

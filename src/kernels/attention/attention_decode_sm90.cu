@@ -64,7 +64,8 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
   bool may_read_all = params.attention.older_keys == OlderKeys::in_flight;
   if (may_read_all) wait_for_earlier_kernels();
   look_ahead(sequences);
-  int fetched = 0;
+  RingProducer<Shared::kStages> at;
+  bool has_fetched = false;
   DecodeSegments segments(params);
   DecodeSegment segment;
   bool lets_start_late = false;
@@ -82,7 +83,7 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
     };
     int window = segment.begin * boxes;
     std::int32_t pages = pages_from(window), next_pages = pages_from(window + 32);
-    for (int tile = segment.begin; tile < segment.end; ++tile, ++fetched) {
+    for (int tile = segment.begin; tile < segment.end; ++tile, at.advance()) {
       if (tile * boxes >= window + 32) {
         window += 32;
         pages = next_pages;
@@ -95,21 +96,22 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
       const int this_box = tile * boxes + box;
       const std::int32_t page = __shfl_sync(~0u, pages, this_box - window);
       const bool copy = lane < copies && this_box >= first_box && this_box < end_box;
-      const auto stage = fetched % Shared::kStages;
-      const std::uint32_t full = shared_address(&shared.full[stage]);
-      wait_for_phase(params.waits, shared_address(&shared.empty[stage]), fetched / Shared::kStages % 2 ^ 1);
+      has_fetched = true;
+      shared.ring.wait_until_empty(at, params.waits);
       const auto bytes = static_cast<std::uint32_t>(__popc(__ballot_sync(~0u, copy))) * box_bytes;
-      if (lane == 0) arrive_expecting(full, bytes);
+      if (lane == 0) shared.ring.full(at).arrive_expecting(bytes);
       __syncwarp();
       if (copy) {
-        const std::byte* to = (is_value ? shared.stages[stage].values : shared.stages[stage].keys) +
-                              block * KeyTile::kBlockBytes + box * rows * KeyTile::kRowBytes;
+        auto& stage = shared.stages[at.slot()];
+        const std::byte* to =
+            (is_value ? stage.values : stage.keys) + block * KeyTile::kBlockBytes + box * rows * KeyTile::kRowBytes;
         const int row = (page * kv.num_kv_heads + segment.kv_head) * kv.page_size + this_box % boxes_of_page * rows;
-        copy_box(shared_address(to), is_value ? value_map : key_map, block * KeyTile::kBoxColumns, row, full);
+        copy_box(shared_address(to), is_value ? value_map : key_map, block * KeyTile::kBoxColumns, row,
+                 shared.ring.full(at).address());
       }
     }
   }
-  if (lets_start_late || fetched == 0) let_later_kernels_start();
+  if (lets_start_late || !has_fetched) let_later_kernels_start();
   if (!may_read_all) wait_for_earlier_kernels();
 }
 
@@ -126,7 +128,7 @@ __device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
 
   bool may_read_all = params.attention.older_keys == OlderKeys::in_flight;
   if (may_read_all) wait_for_earlier_kernels();
-  int taken = 0;
+  RingConsumer<Shared::kStages> at;
   bool merges = false;  // an item of which other blocks have parts
   DecodeSegment to_merge;
   DecodeSegments segments(params);
@@ -161,11 +163,10 @@ __device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
 
     RowSums<kHeadDim, kRowGroups> sums;
     sums.clear();
-    for (int tile = segment.begin; tile < segment.end; ++tile, ++taken) {
-      const int stage = taken % Shared::kStages;
-      const std::uint32_t keys = shared_address(shared.stages[stage].keys);
-      const std::uint32_t values = shared_address(shared.stages[stage].values);
-      wait_for_phase(params.waits, shared_address(&shared.full[stage]), taken / Shared::kStages % 2);
+    for (int tile = segment.begin; tile < segment.end; ++tile, at.advance()) {
+      auto& stage = shared.stages[at.slot()];
+      const std::uint32_t keys = shared_address(stage.keys), values = shared_address(stage.values);
+      shared.ring.wait_until_full(at, params.waits);
 
       // Two sums a group, of even and odd steps: half as long to wait.
       float s[kRowGroups][4] = {}, odd[kRowGroups][4] = {};
@@ -195,8 +196,7 @@ __device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
         for (int key = 0; key < 16; ++key) {
           if (position + key < segment.context_len && position + key >= segment.first_key) continue;
           for (int d = 8 * lane; d < kHeadDim; d += 8 * 32)
-            *reinterpret_cast<uint4*>(shared.stages[stage].values + KeyTile::offset(16 * warp + key, d)) =
-                make_uint4(0, 0, 0, 0);
+            *reinterpret_cast<uint4*>(stage.values + KeyTile::offset(16 * warp + key, d)) = make_uint4(0, 0, 0, 0);
         }
         fence_async_proxy();  // the next copy into this stage comes after these writes
         __syncwarp();
@@ -226,7 +226,7 @@ __device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
           multiply_add<T>(sums.o[n][i], i < 4 ? first_values[i % 4] : m, weights[n][0], weights[n][1]);
       }
       __syncwarp();
-      if (lane == 0) arrive(shared_address(&shared.empty[stage]));
+      if (lane == 0) shared.ring.empty(at).arrive();
     }
     finish_segment(params, segment, sums, shared);
     if (segment.share != DecodeShare::cluster && !segment.whole() &&
@@ -250,11 +250,8 @@ __global__ void __launch_bounds__(kDecodeThreads + 32, 1)
   if (threadIdx.x == kDecodeThreads) {
     prefetch_map(key_map);
     prefetch_map(value_map);
-    for (int stage = 0; stage < Shared::kStages; ++stage) {
-      init_barrier(shared_address(&shared.full[stage]), 1);
-      init_barrier(shared_address(&shared.empty[stage]), kDecodeWarps);
-    }
-    init_barrier(shared_address(&shared.all_pushed), 1);
+    shared.ring.init({.producers = 1, .consumers = kDecodeWarps});
+    shared.all_pushed.init(1);
     publish_barriers();
   }
   __syncthreads();

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/tma_ring.h"
 #include "kernels/attention/attention_decode_sm90.cuh"
 #include "kernels/attention/attention_sm90_tiles.cuh"
 #include "kernels/sm90/instructions_sm90.cuh"
@@ -41,14 +42,14 @@ struct DecodeShared {
   Stage stages[kStages];
   float o[kDecodeWarps][kRows][kMergeStride];
   float largest[kDecodeWarps][kRows], sum[kDecodeWarps][kRows];
-  std::uint64_t full[kStages], empty[kStages];
+  TmaRing<Mbarrier, kStages> ring;
 
   // Of what this block merges for its cluster, each block's part: four elements of a row, and beside them the row's
   // largest score and sum.
   static constexpr int kMostPushedFours = kRows * kHeadDim / 4 + kMostOfCluster;
   float4 pushed[kMostPushedFours];
   float2 pushed_weights[kMostPushedFours];
-  std::uint64_t all_pushed;
+  Mbarrier all_pushed;
 };
 
 // What one warp has of a segment. A lane has rows 8 * n + 2 * (lane % 4) + {0, 1} of each group n: the largest score,

@@ -15,6 +15,7 @@
 
 #include "base/checked.h"
 #include "device/launch_sm90.cuh"
+#include "device/tma_ring.h"
 #include "kernels/attention/attention_decode_sm90.h"
 #include "kernels/attention/attention_sm90_rows.cuh"
 #include "kernels/attention/attention_sm90_tiles.cuh"
@@ -65,16 +66,17 @@ struct PrefillShared {
   using QueryTile = Tile<kGroupRows, kHeadDim>;
   using KeyTile = Tile<kKeys, kHeadDim>;
 
-  struct Ring {
+  struct Tiles {
     std::byte tiles[kStages][KeyTile::kBytes];
-    std::uint64_t full[kStages], empty[kStages];
-    std::uint64_t landed[kStages];  // a tile, of which some rows are still to be cleared
+    TmaRing<Mbarrier, kStages> ring;
+    Mbarrier landed[kStages];  // a tile, of which some rows are still to be cleared
   };
   std::byte queries[kSlots][kGroups][QueryTile::kBytes];
-  alignas(1024) Ring keys;
-  alignas(1024) Ring values;
-  std::uint64_t known[kSlots], loaded[kSlots], done[kSlots];  // a work, its queries, both used
+  alignas(1024) Tiles keys;
+  alignas(1024) Tiles values;
   PrefillWork works[kSlots];
+  TmaRing<Mbarrier, kSlots> work_ring;  // a work is known; it and its queries have been used
+  Mbarrier loaded[kSlots];              // a work's queries
 };
 
 // The index-th work, sequence by sequence, rows with the most keys first: what is left at the end is short. None, and
@@ -131,22 +133,22 @@ __device__ void load_works(const PrefillParams& params, Shared& shared) {
     if (lane == 0) taken = atomicAdd(params.next, 1);
     return __shfl_sync(~0u, taken, 0) + 2 * blocks;
   };
-  for (int n = 0;; ++n) {
-    const int slot = n % Shared::kSlots, block = static_cast<int>(blockIdx.x);
+  RingProducer<Shared::kSlots> at;
+  for (int n = 0;; ++n, at.advance()) {
+    const int slot = at.slot(), block = static_cast<int>(blockIdx.x);
     int index = n == 0 ? block : n == 1 ? 2 * blocks - 1 - block : take();
     int total = 0;
     const PrefillWork work = work_at(params, index, total);
-    const bool is_free =
-        __all_sync(~0u, wait_for_phase(params.waits, shared_address(&shared.done[slot]), n / Shared::kSlots % 2 ^ 1));
+    const bool is_free = __all_sync(~0u, shared.work_ring.wait_until_empty(at, params.waits));
     if (lane == 0) {
       if (is_free)
         shared.works[slot] = work;
       else
         shared.works[slot].sequence = -1;  // the rest may still be in use
-      arrive(shared_address(&shared.known[slot]));
+      shared.work_ring.full(at).arrive();
     }
     if (work.sequence < 0 || !is_free) {
-      arrive(shared_address(&shared.loaded[slot]));
+      shared.loaded[slot].arrive();
       if (n < 2) index = take();
       if (lane == 0 && index == max(total, 2 * blocks) + blocks - 1) *params.next = 0;
       return;
@@ -176,7 +178,7 @@ __device__ void load_works(const PrefillParams& params, Shared& shared) {
       });
     }
     fence_async_proxy();
-    arrive(shared_address(&shared.loaded[slot]));
+    shared.loaded[slot].arrive();
   }
 }
 
@@ -193,7 +195,7 @@ enum class Fetched : std::uint8_t { keys, values };
 // Has the tiles of keys, or those of values, fetched, from a work's last to its first. One warp.
 template <Fetched what, class Shared>
 __device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const CUtensorMap& map,
-                            typename Shared::Ring& ring) {
+                            typename Shared::Tiles& tiles) {
   using KeyTile = typename Shared::KeyTile;
   const PagedKv& kv = params.attention.kv;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -202,13 +204,10 @@ __device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const C
   const int box = lane % boxes, block = lane / boxes;  // a lane copies one
   const bool has_box = block < KeyTile::kColumnBlocks;
   const int offset = block * KeyTile::kBlockBytes + box * rows * KeyTile::kRowBytes;
-  int fetched = 0;
-  for (int n = 0;; ++n) {
-    const int slot = n % Shared::kSlots;
-    const bool is_known = wait_for_phase<Writers::block, LongPatience>(
-        params.waits, shared_address(&shared.known[slot]), n / Shared::kSlots % 2);
-    if (!__all_sync(~0u, is_known)) return;
-    const PrefillWork work = shared.works[slot];
+  RingProducer<Shared::kStages> at;
+  for (RingConsumer<Shared::kSlots> work_at;; work_at.advance()) {
+    if (!__all_sync(~0u, shared.work_ring.template wait_until_full<LongPatience>(work_at, params.waits))) return;
+    const PrefillWork work = shared.works[work_at.slot()];
     if (work.sequence < 0) return;
     const std::int32_t* page_table = params.attention.sequences.pages(work.sequence);
     const int first_box = work.first_key / rows, last_box = work.last_key / rows;
@@ -221,22 +220,23 @@ __device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const C
 
     const int last_tile = work.last_key / Shared::kKeys, first_tile = work.first_key / Shared::kKeys;
     std::int32_t page = page_of(last_tile);
-    for (int tile = last_tile; tile >= first_tile; --tile, ++fetched) {
+    for (int tile = last_tile; tile >= first_tile; --tile, at.advance()) {
       const std::int32_t next_page = tile > first_tile ? page_of(tile - 1) : 0;
-      const int stage = fetched % Shared::kStages;
       const bool copy = is_wanted(tile);
       const auto bytes = static_cast<std::uint32_t>(__popc(__ballot_sync(~0u, copy)) * rows * KeyTile::kRowBytes);
       const int row =
           (page * kv.num_kv_heads + work.kv_head) * kv.page_size + (tile * boxes + box) % boxes_of_page * rows;
       const bool to_clear = what == Fetched::values && has_unseen<Shared::kKeys>(work, tile);
-      const std::uint32_t full = shared_address(to_clear ? &ring.landed[stage] : &ring.full[stage]);
-      wait_for_phase(params.waits, shared_address(&ring.empty[stage]), fetched / Shared::kStages % 2 ^ 1);
-      if (lane == 0) arrive_expecting(full, bytes);
+      Mbarrier& landed = to_clear ? tiles.landed[at.slot()] : tiles.ring.full(at);
+      tiles.ring.wait_until_empty(at, params.waits);
+      if (lane == 0) landed.arrive_expecting(bytes);
       __syncwarp();
-      if (copy) copy_box(shared_address(ring.tiles[stage]) + offset, map, block * KeyTile::kBoxColumns, row, full);
+      if (copy)
+        copy_box(shared_address(tiles.tiles[at.slot()]) + offset, map, block * KeyTile::kBoxColumns, row,
+                 landed.address());
       page = next_page;
     }
-    if (lane == 0) arrive(shared_address(&shared.done[slot]));
+    if (lane == 0) shared.work_ring.empty(work_at).arrive();
   }
 }
 
@@ -247,35 +247,32 @@ __device__ void clear_values(const PrefillParams& params, Shared& shared) {
   using KeyTile = typename Shared::KeyTile;
   constexpr int kKeys = Shared::kKeys, kPieces = KeyTile::kBytes / kKeys / 16;  // of a row, 16 bytes each
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  auto& ring = shared.values;
+  auto& values = shared.values;
   int fetched = 0, parities = 0;  // tiles of earlier works; a bit for each stage's `landed`
-  for (int n = 0;; ++n) {
-    const int slot = n % Shared::kSlots;
-    const bool is_known = wait_for_phase<Writers::block, LongPatience>(
-        params.waits, shared_address(&shared.known[slot]), n / Shared::kSlots % 2);
-    if (!__all_sync(~0u, is_known)) return;
-    const PrefillWork work = shared.works[slot];
+  for (RingConsumer<Shared::kSlots> work_at;; work_at.advance()) {
+    if (!__all_sync(~0u, shared.work_ring.template wait_until_full<LongPatience>(work_at, params.waits))) return;
+    const PrefillWork work = shared.works[work_at.slot()];
     if (work.sequence < 0) return;
     const int last_tile = work.last_key / kKeys, first_tile = work.first_key / kKeys;
 #pragma unroll 1
     for (int tile = last_tile; tile >= first_tile; tile = tile > first_tile ? first_tile : first_tile - 1) {
       if (!has_unseen<kKeys>(work, tile)) continue;
       const int stage = (fetched + last_tile - tile) % Shared::kStages;
-      wait_for_phase(params.waits, shared_address(&ring.landed[stage]), parities >> stage & 1);
+      values.landed[stage].wait(params.waits, parities >> stage & 1);
       parities ^= 1 << stage;
       const int begin = max(0, work.first_key - tile * kKeys), end = min(kKeys, work.last_key + 1 - tile * kKeys);
       const int unseen = kKeys - (end - begin);
       for (int i = lane; i < unseen * kPieces; i += 32) {
         const int row = i / kPieces, d = i % kPieces * 8;
-        *reinterpret_cast<uint4*>(ring.tiles[stage] + KeyTile::offset(row < begin ? row : row - begin + end, d)) =
+        *reinterpret_cast<uint4*>(values.tiles[stage] + KeyTile::offset(row < begin ? row : row - begin + end, d)) =
             make_uint4(0, 0, 0, 0);
       }
       fence_async_proxy();
       __syncwarp();
-      if (lane == 0) arrive(shared_address(&ring.full[stage]));
+      if (lane == 0) values.ring.full(stage).arrive();
     }
     fetched += last_tile - first_tile + 1;
-    if (lane == 0) arrive(shared_address(&shared.done[slot]));
+    if (lane == 0) shared.work_ring.empty(work_at).arrive();
   }
 }
 
@@ -297,16 +294,16 @@ class PrefillRows {
   __device__ void run() {
     // The first turn to issue is warpgroup 0's.
     if (kTakesTurns && warpgroup_ == 1) give_turn();
-    int slot = 0, parity = 0;
-    int sequence = sequence_of_work(slot, parity);
+    RingConsumer<Shared::kSlots> at;
+    int sequence = sequence_of_work(at);  // twice in the source: with one wait, at the loop's head, registers spill
     while (sequence >= 0) {
-      begin(slot);
+      begin(at.slot());
       attend();
       store();
       __syncwarp();
-      release(shared_.done[slot]);
-      if (++slot == Shared::kSlots) slot = 0, parity ^= 1;
-      sequence = sequence_of_work(slot, parity);
+      release(shared_.work_ring.empty(at));
+      at.advance();
+      sequence = sequence_of_work(at);
     }
   }
 
@@ -314,10 +311,9 @@ class PrefillRows {
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
   // Of the work in the slot, once its queries are there; -1: the end.
-  __device__ int sequence_of_work(int slot, int parity) const {
-    const bool is_loaded =
-        wait_for_phase<Writers::block, LongPatience>(params_.waits, shared_address(&shared_.loaded[slot]), parity);
-    return __shfl_sync(~0u, is_loaded ? shared_.works[slot].sequence : -1, 0);
+  __device__ int sequence_of_work(const RingConsumer<Shared::kSlots>& at) const {
+    const bool is_loaded = shared_.loaded[at.slot()].template wait<LongPatience>(params_.waits, at.parity());
+    return __shfl_sync(~0u, is_loaded ? shared_.works[at.slot()].sequence : -1, 0);
   }
 
   __device__ void begin(int slot) {
@@ -375,15 +371,15 @@ class PrefillRows {
   }
 
   __device__ void wait_for_keys() {
-    wait_for_phase(params_.waits, shared_address(&shared_.keys.full[key_stage_]), key_parity_);
+    shared_.keys.ring.wait_until_full(keys_at_, params_.waits);
   }
   __device__ void release_keys() {
-    release(shared_.keys.empty[key_stage_]);
-    if (++key_stage_ == Shared::kStages) key_stage_ = 0, key_parity_ ^= 1;
+    release(shared_.keys.ring.empty(keys_at_));
+    keys_at_.advance();
   }
   __device__ void release_values() {
-    release(shared_.values.empty[value_stage_]);
-    if (++value_stage_ == Shared::kStages) value_stage_ = 0, value_parity_ ^= 1;
+    release(shared_.values.ring.empty(values_at_));
+    values_at_.advance();
   }
 
   __device__ void pin_sums() {
@@ -396,15 +392,16 @@ class PrefillRows {
   __device__ void give_turn() const {
     asm volatile("bar.arrive %0, %1;" ::"r"(kTurnBarrier + 1 - warpgroup_), "r"(128 * kGroups) : "memory");
   }
-  __device__ void release(std::uint64_t& empty) const {
-    if (lane() == 0) arrive(shared_address(&empty));
+  __device__ void release(Mbarrier& empty) const {
+    if (lane() == 0) empty.arrive();
   }
 
   // Begins: scores = queries keys^T.
   __device__ void multiply_keys() {
     constexpr int kRowBytes = KeyTile::kRowBytes, kBoxColumns = KeyTile::kBoxColumns;
     const std::uint64_t queries = operand<kRowBytes>(shared_address(queries_), 8 * kRowBytes, 0),
-                        keys = operand<kRowBytes>(shared_address(shared_.keys.tiles[key_stage_]), 8 * kRowBytes, 0);
+                        keys =
+                            operand<kRowBytes>(shared_address(shared_.keys.tiles[keys_at_.slot()]), 8 * kRowBytes, 0);
     pin(scores_);
     wgmma_begin();
 #pragma unroll
@@ -419,8 +416,8 @@ class PrefillRows {
   // Begins: o = weights values, added to what was there.
   __device__ void multiply_values(bool add) {
     constexpr int kRowBytes = KeyTile::kRowBytes;
-    const std::uint64_t values =
-        operand<kRowBytes>(shared_address(shared_.values.tiles[value_stage_]), 8 * kRowBytes, KeyTile::kBlockBytes);
+    const std::uint64_t values = operand<kRowBytes>(shared_address(shared_.values.tiles[values_at_.slot()]),
+                                                    8 * kRowBytes, KeyTile::kBlockBytes);
     pin_sums();
     wgmma_begin();
 #pragma unroll
@@ -436,7 +433,7 @@ class PrefillRows {
   }
 
   __device__ void wait_for_values() {
-    wait_for_phase(params_.waits, shared_address(&shared_.values.full[value_stage_]), value_parity_);
+    shared_.values.ring.wait_until_full(values_at_, params_.waits);
   }
 
   // Scores become weights, by what is known of their row up to this tile.
@@ -574,7 +571,7 @@ class PrefillRows {
   const int warpgroup_;
   const PrefillWork* work_ = nullptr;
   std::byte* queries_ = nullptr;  // of the work's rows that are this warpgroup's
-  int key_stage_ = 0, key_parity_ = 0, value_stage_ = 0, value_parity_ = 0;
+  RingConsumer<Shared::kStages> keys_at_, values_at_;
   int last_key_[2];                // that rows lane / 4 and lane / 4 + 8 see
   int all_see_from_, all_see_to_;  // keys that each row of the warpgroup sees
   float scores_[kKeys / 2];
@@ -593,17 +590,11 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes + (misaligned == 0 ? 0 : 1024 - misaligned));
   if (threadIdx.x == 0) {
     constexpr int kMultiplyingWarps = 4 * kGroups;
-    const auto init = [](auto& barriers, int arrivals) {
-      for (std::uint64_t& barrier : barriers) init_barrier(shared_address(&barrier), arrivals);
-    };
-    init(shared.keys.full, 1);
-    init(shared.values.full, 1);
-    init(shared.keys.empty, kMultiplyingWarps);
-    init(shared.values.empty, kMultiplyingWarps);
-    init(shared.values.landed, 1);
-    init(shared.known, 1);
-    init(shared.loaded, 32);
-    init(shared.done, kMultiplyingWarps + 3);
+    shared.keys.ring.init({.producers = 1, .consumers = kMultiplyingWarps});
+    shared.values.ring.init({.producers = 1, .consumers = kMultiplyingWarps});
+    for (Mbarrier& landed : shared.values.landed) landed.init(1);
+    shared.work_ring.init({.producers = 1, .consumers = kMultiplyingWarps + 3});
+    for (Mbarrier& loaded : shared.loaded) loaded.init(32);
     publish_barriers();
     prefetch_map(key_map);
     prefetch_map(value_map);

@@ -137,19 +137,19 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
   }
   sm90::sync_threads(kBarrierOfAll, Config::kBlockThreads);
   wait_for_earlier_kernels();  // however long they take; what follows has a deadline
-  if constexpr (Config::kWholeTokens) sm90::wait_for_phase(waits, barriers.there(0), 0);
+  if constexpr (Config::kWholeTokens) barriers.wait(waits, 0);
 
   const int whole_stride = whole_tokens_stride<Config>(in_features);
-  std::uint32_t slot = 0;
-  int parity = 0;
+  RingConsumer<Config::kDepth> at;
 #pragma unroll 1
   for (int tile = 0; tile < num_tiles; ++tile) {
     float c[Config::kRowTiles][kTokenTiles][4] = {};
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
       wait_for_copy_groups<Config::kDepth - 1>();
-      if constexpr (!Config::kWholeTokens) sm90::wait_for_phase(waits, barriers.there(slot), parity);
+      if constexpr (!Config::kWholeTokens) barriers.wait_until_full(at, waits);
       __syncwarp();  // what other lanes have copied is there, too
+      const auto slot = static_cast<std::uint32_t>(at.slot());
       const uint4* of_slot = ring + slot * (kStepBytes / sizeof(uint4));
       const T* tokens_of_slot = reinterpret_cast<const T*>(of_slot + kRowPieces * Config::kThreads) +
                                 warp / kWarpsOfBox * (Config::kTokens * Config::kBoxFeatures) +
@@ -180,16 +180,13 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
       if constexpr (Config::kWholeTokens) tokens.position = tokens.position + 1 == steps ? 0 : tokens.position + 1;
       __syncwarp();  // all lanes have read: the slot may be written again
       if constexpr (!Config::kWholeTokens)
-        if (lane == 0) sm90::arrive(barriers.read(slot));
+        if (lane == 0) barriers.empty(at).arrive();
       if (steps_copied < total_steps) {
         copy_weights(slot);
         ++steps_copied;
       }
       end_copy_group();
-      if (++slot == Config::kDepth) {
-        slot = 0;
-        parity ^= 1;
-      }
+      at.advance();
     }
 
     if (tile > 0) sm90::sync_threads(kBarrierOfMultipliers, Config::kThreads);  // the last sums have been read

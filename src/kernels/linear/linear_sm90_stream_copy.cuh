@@ -9,6 +9,7 @@
 #include "device/launch_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
 #include "device/tensor_map_sm90.cuh"
+#include "device/tma_ring.h"
 #include "kernels/linear/linear_shares.h"
 #include "kernels/linear/linear_sm90_stream_shape.cuh"
 
@@ -58,25 +59,19 @@ struct StreamCursor {
 // Named barriers.
 inline constexpr int kBarrierOfAll = 1, kBarrierOfMultipliers = 2;
 
-// What the threads that multiply and the warp that brings x tell each other, of each slot: its x is there, and has been
-// read. Where x comes as a whole, it is there once.
+// Between the warp that brings x and those that multiply: a ring for x by steps; where x comes as a whole, it is there
+// once.
 template <class Config>
-struct StreamBarriers {
-  static constexpr int kParts = Config::kWholeTokens ? 1 : Config::kDepth;
-  std::uint64_t tokens_there[kParts], tokens_read[kParts];
-
-  __device__ std::uint32_t there(int slot) const { return sm90::shared_address(&tokens_there[slot]); }
-  __device__ std::uint32_t read(int slot) const { return sm90::shared_address(&tokens_read[slot]); }
-};
+using StreamBarriers =
+    std::conditional_t<Config::kWholeTokens, sm90::Mbarrier, TmaRing<sm90::Mbarrier, Config::kDepth>>;
 
 // All of x by the copy engine, zeros behind each token's end; makes the barrier. One warp.
 template <class Config, class Operands, class T>
-__device__ inline void bring_whole_tokens(const Operands& op, T* tokens, StreamBarriers<Config>& barriers) {
-  const std::uint32_t there = barriers.there(0);
+__device__ inline void bring_whole_tokens(const Operands& op, T* tokens, sm90::Mbarrier& there) {
   const int lane = static_cast<int>(threadIdx.x) % 32, in_features = static_cast<int>(op.in_features);
   const int stride = whole_tokens_stride<Config>(in_features);
   if (lane == 0) {
-    sm90::init_barrier(there, 1);
+    there.init(1);
     sm90::publish_barriers();
   }
   for (int token = 0; token < op.num_tokens; ++token)
@@ -85,11 +80,11 @@ __device__ inline void bring_whole_tokens(const Operands& op, T* tokens, StreamB
   __syncwarp();
   sm90::arrive_at_threads(kBarrierOfAll, Config::kBlockThreads);  // who may wait at the barrier from here on
   wait_for_earlier_kernels();
-  if (lane == 0) sm90::arrive_expecting(there, static_cast<std::uint32_t>(op.num_tokens * in_features) * 2);
+  if (lane == 0) there.arrive_expecting(static_cast<std::uint32_t>(op.num_tokens * in_features) * 2);
   __syncwarp();
   if (lane < op.num_tokens)
     sm90::copy_bytes(sm90::shared_address(tokens + lane * stride), op.x + lane * op.x_stride,
-                     static_cast<std::uint32_t>(in_features) * 2, there);
+                     static_cast<std::uint32_t>(in_features) * 2, there.address());
 }
 
 // What the kernel takes beside its operands where it brings x by steps: boxes of all tokens and kBoxFeatures.
@@ -101,31 +96,25 @@ using StreamMap = std::conditional_t<Config::kWholeTokens, NoMap, CUtensorMap>;
 // been read; makes the barriers. `tokens` is at the step's first feature. One warp.
 template <class Config>
 __device__ inline void bring_tokens_by_steps(const CUtensorMap& map, int num_tokens, StreamCursor<Config> tokens,
-                                             std::uint32_t ring, int total_steps, StreamBarriers<Config>& barriers,
+                                             std::uint32_t slots, int total_steps, StreamBarriers<Config>& ring,
                                              const KernelWaits& waits) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (lane == 0) {
     sm90::prefetch_map(map);
-    for (int slot = 0; slot < Config::kDepth; ++slot) {
-      sm90::init_barrier(barriers.there(slot), 1);
-      sm90::init_barrier(barriers.read(slot), Config::kWarps);
-    }
+    ring.init({.producers = 1, .consumers = Config::kWarps});
     sm90::publish_barriers();
   }
   __syncwarp();
   sm90::arrive_at_threads(kBarrierOfAll, Config::kBlockThreads);  // who may wait at the barriers from here on
   wait_for_earlier_kernels();
-  int slot = 0, parity = 1;
-  for (int step = 0; step < total_steps; ++step) {
-    const std::uint32_t there = barriers.there(slot);
-    sm90::wait_for_phase(waits, barriers.read(slot), parity);
-    if (lane == 0) sm90::arrive_expecting(there, static_cast<std::uint32_t>(num_tokens) * (2 * Config::kStepFeatures));
+  RingProducer<Config::kDepth> at;
+  for (int step = 0; step < total_steps; ++step, at.advance(), tokens.advance()) {
+    ring.wait_until_empty(at, waits);
+    if (lane == 0) ring.full(at).arrive_expecting(static_cast<std::uint32_t>(num_tokens) * (2 * Config::kStepFeatures));
     __syncwarp();
     if (lane < Config::kStepBoxes)
-      sm90::copy_box(ring + slot * Config::kStepBytes + Config::kStepWeightBytes + lane * Config::kBoxBytes, map,
-                     tokens.k() + lane * Config::kBoxFeatures, 0, there);
-    tokens.advance();
-    if (++slot == Config::kDepth) slot = 0, parity ^= 1;
+      sm90::copy_box(slots + at.slot() * Config::kStepBytes + Config::kStepWeightBytes + lane * Config::kBoxBytes, map,
+                     tokens.k() + lane * Config::kBoxFeatures, 0, ring.full(at).address());
   }
 }
 

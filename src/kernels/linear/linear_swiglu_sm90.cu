@@ -23,6 +23,7 @@
 #include "device/launch_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
 #include "device/tensor_map_sm90.cuh"
+#include "device/tma_ring.h"
 #include "kernels/rows/swiglu_sm90.cuh"
 #include "kernels/sm90/instructions_sm90.cuh"
 #include "kernels/sm90/tile_sm90.cuh"
@@ -59,7 +60,7 @@ struct GatedShared {
   };
   Step slots[kSlots];
   std::byte y[kGroups][Y::kBytes];
-  std::uint64_t full[kSlots], empty[kSlots];
+  TmaRing<Mbarrier, kSlots> ring;
   static_assert(X::kBytes % kAlignment == 0 && W::kBytes % kAlignment == 0 && Y::kBytes % kAlignment == 0);
 };
 
@@ -120,25 +121,6 @@ __device__ int first_token(const GatedTiles::Place& place, int rank) {
   return (place.pair * kCluster + rank) * kTileTokens;
 }
 
-// The slot in turn. The copying thread and those who multiply have one each, and go on from slot to slot alike.
-template <class Shared>
-class SlotCursor {
- public:
-  __device__ explicit SlotCursor(Shared& shared) : shared_(shared) {}
-
-  __device__ typename Shared::Step& step() { return shared_.slots[slot_]; }
-  __device__ std::uint32_t full() const { return shared_address(&shared_.full[slot_]); }
-  __device__ std::uint32_t empty() const { return shared_address(&shared_.empty[slot_]); }
-  __device__ int parity() const { return parity_; }
-  __device__ void advance() {
-    if (++slot_ == Shared::kSlots) slot_ = 0, parity_ ^= 1;
-  }
-
- private:
-  Shared& shared_;
-  int slot_ = 0, parity_ = 0;
-};
-
 // Has the steps of all tiles copied: x for this block, gate's rows of W or up's for both. One thread.
 template <int kColumns>
 __device__ void fetch_steps(const GatedTiles& tiles, GatedShared<kColumns>& shared, const GatedMaps& maps, int rank,
@@ -146,21 +128,19 @@ __device__ void fetch_steps(const GatedTiles& tiles, GatedShared<kColumns>& shar
   static_assert(kCluster == 2, "a block brings gate or up");
   constexpr std::uint16_t kBoth = 0b11;
   const CUtensorMap& half = rank == 0 ? maps.gate : maps.up;
-  SlotCursor<GatedShared<kColumns>> at(shared);
+  auto& ring = shared.ring;
+  RingProducer<GatedShared<kColumns>::kSlots> at;
   each_tile(tiles, [&](const GatedTiles::Place& place) {
     for (int k = 0; k < tiles.steps; ++k, at.advance()) {
-      auto& step = at.step();
-      wait_for_phase(waits, at.empty(), at.parity() ^ 1);  // both blocks have read it
-      arrive_expecting(at.full(), sizeof step);
-      copy_box(shared_address(step.x), maps.x, k * kDepth, first_token(place, rank), at.full());
-      copy_box_to_blocks(shared_address(step.gate_up[rank]), half, k * kDepth, place.column * kColumns, at.full(),
-                         kBoth);
+      auto& step = shared.slots[at.slot()];
+      const std::uint32_t full = ring.full(at).address();
+      ring.wait_until_empty(at, waits);  // both blocks have read it
+      ring.full(at).arrive_expecting(sizeof step);
+      copy_box(shared_address(step.x), maps.x, k * kDepth, first_token(place, rank), full);
+      copy_box_to_blocks(shared_address(step.gate_up[rank]), half, k * kDepth, place.column * kColumns, full, kBoth);
     }
   });
-  // Until both blocks have read every slot: then the other one copies nothing more to this one and arrives nowhere in
-  // it, and this block may end. Slots that were never used are empty.
-  for (int i = 0; i < GatedShared<kColumns>::kSlots; ++i, at.advance())
-    wait_for_phase(waits, at.empty(), at.parity() ^ 1);
+  ring.wait_until_all_empty(at, waits);
 }
 
 // One warpgroup's tokens of this block's tiles. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen, and
@@ -176,7 +156,7 @@ class GatedTokens {
 
  public:
   __device__ GatedTokens(Shared& shared, const CUtensorMap& y, int warpgroup, int rank, const KernelWaits& waits)
-      : shared_(shared), waits_(waits), y_(y), warpgroup_(warpgroup), rank_(rank), at_(shared) {}
+      : shared_(shared), waits_(waits), y_(y), warpgroup_(warpgroup), rank_(rank) {}
 
   __device__ void run(const GatedTiles& tiles) {
     each_tile(tiles, [&](const GatedTiles::Place& place) {
@@ -196,8 +176,8 @@ class GatedTokens {
   __device__ void multiply(int steps) {
     std::uint32_t last_empty = 0;
     for (int k = 0; k < steps; ++k, at_.advance()) {
-      wait_for_phase(waits_, at_.full(), at_.parity());
-      auto& step = at_.step();
+      shared_.ring.wait_until_full(at_, waits_);
+      auto& step = shared_.slots[at_.slot()];
       const std::uint64_t x = operand<X::kRowBytes>(shared_address(step.x) + warpgroup_ * kGroupTokens * X::kRowBytes,
                                                     8 * X::kRowBytes, 0),
                           gate_up = operand<W::kRowBytes>(shared_address(step.gate_up), 8 * W::kRowBytes, 0);
@@ -212,7 +192,7 @@ class GatedTokens {
         wgmma_wait<1>();
         release(last_empty);
       }
-      last_empty = at_.empty();
+      last_empty = shared_.ring.empty(at_).address();
     }
     wgmma_wait<0>();
     pin(sums_);
@@ -254,7 +234,7 @@ class GatedTokens {
   const KernelWaits& waits_;
   const CUtensorMap& y_;
   const int warpgroup_, rank_;
-  SlotCursor<Shared> at_;
+  RingConsumer<Shared::kSlots> at_;
   float sums_[kSums];
 };
 
@@ -267,8 +247,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   auto& shared = *reinterpret_cast<GatedShared<kColumns>*>(memory + (misaligned == 0 ? 0 : kAlignment - misaligned));
   if (threadIdx.x == 0) {
     constexpr int kReadingWarps = kGroupThreads / 32 * kGroups * kCluster;
-    for (std::uint64_t& barrier : shared.full) init_barrier(shared_address(&barrier), 1);
-    for (std::uint64_t& barrier : shared.empty) init_barrier(shared_address(&barrier), kReadingWarps);
+    shared.ring.init({.producers = 1, .consumers = kReadingWarps});
     publish_barriers();
     for (const CUtensorMap* map : {&maps.x, &maps.gate, &maps.up, &maps.y}) prefetch_map(*map);
   }
