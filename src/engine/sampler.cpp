@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "kernels/sampling/random.h"
 
 namespace heddle {
 namespace {
@@ -45,6 +46,15 @@ void validate(const SamplingParams& params) {
   check_range(params.repetition_penalty, 1e-3, 1e3, "repetition_penalty", "from 0.001 to 1000");
   check_range(params.presence_penalty, -1e3, 1e3, "presence_penalty", "from -1000 to 1000");
   check_range(params.frequency_penalty, -1e3, 1e3, "frequency_penalty", "from -1000 to 1000");
+}
+
+std::uint64_t seed_of(std::uint64_t seed, AnswerIndex answer) {
+  if (answer.prompt == 0 && answer.sample == 0) return seed;
+  constexpr std::uint32_t kSeeds = 1;  // the last word of uniform()'s counters is 0
+  const auto bits = philox({static_cast<std::uint32_t>(answer.prompt), static_cast<std::uint32_t>(answer.prompt >> 32),
+                            answer.sample, kSeeds},
+                           {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  return (std::uint64_t{bits[0]} << 32 | bits[1]) >> 11;
 }
 
 Sampler::Sampler(std::int64_t vocab_size) {

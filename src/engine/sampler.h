@@ -20,6 +20,18 @@ struct TokenLogprob {
 // top_k >= 0, top_p in (0, 1], min_p in [0, 1], repetition_penalty in [0.001, 1000], the other two within +-1000.
 void validate(const SamplingParams& params);
 
+// Which of a run's answers: one sample of one prompt, both counted from 0.
+struct AnswerIndex {
+  std::uint64_t prompt = 0;
+  std::uint32_t sample = 0;
+};
+
+// The seed of one answer in a run with `seed`. Answers draw independent random numbers, and the same ones in every run:
+// Philox with the index as counter, apart from the counters of uniform() (kernels/sampling/random.h). The first
+// answer's is `seed` itself, so any answer can be repeated alone with its own seed; the others are below 2^53, which
+// JSON readers keep.
+std::uint64_t seed_of(std::uint64_t seed, AnswerIndex answer);
+
 // Chooses tokens, one row of logits after the other, by the formulas of kernels/sampling/sample.h. Not thread-safe: it
 // has scratch for one row.
 class Sampler {
