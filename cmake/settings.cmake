@@ -19,10 +19,12 @@ if(HEDDLE_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${HEDDLE_CCACHE})
 endif()
 
+include(GNUInstallDirs)
 add_library(heddle_settings INTERFACE)
 set_target_properties(heddle_settings PROPERTIES EXPORT_NAME settings)
 target_include_directories(heddle_settings INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
-                           $<INSTALL_INTERFACE:include/heddle>)
+                           $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+                           $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/heddle>)
 target_compile_features(heddle_settings INTERFACE cxx_std_20)
 set(cxx_warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wvla
     -Wno-missing-field-initializers)  # designated initialisers omit defaults on purpose
