@@ -74,6 +74,7 @@ if(HEDDLE_CUDA)
   endif()
   find_package(CUDAToolkit REQUIRED)
   target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a;--expt-relaxed-constexpr>")
+  target_compile_options(heddle_settings INTERFACE "$<INSTALL_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>>")  # see above
   # fmt 9 believes that nvcc has no constexpr, and then cannot check its format strings.
   target_compile_definitions(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>")
 endif()
