@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Builds heddle if need be, then runs it with the given arguments. Without arguments: the demo model tells a story.
+# Builds heddle if need be, with CUDA where that is here (scripts/preset_here.sh), then runs it with the given arguments.
+# Without arguments: the demo model tells a story.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+HEDDLE_PRESET=$("$root/scripts/preset_here.sh")
+export HEDDLE_PRESET
 "$root/scripts/setup.sh" heddle
 if [ $# -eq 0 ]; then
   set -- generate --model "$root/assets/demo-llama" --prompt "Once upon a time" --echo --max-tokens 200 --temperature 0.7 --seed 1
 fi
-exec "$root/build/${HEDDLE_PRESET:-release}/apps/cli/heddle" "$@"
+exec "$root/build/$HEDDLE_PRESET/apps/cli/heddle" "$@"

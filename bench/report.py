@@ -9,6 +9,8 @@ import json
 import pathlib
 import sys
 
+import plots
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -30,6 +32,11 @@ def table(head, rows):
 
 def percent(value):
     return f"{100 * value:.1f} %"
+
+
+def share(value):
+    """Of a limit; a star leads to the reason of one above 100 %."""
+    return percent(value) + (" \\*" if value > 1 else "")
 
 
 def spread_of(spread):
@@ -55,48 +62,56 @@ def check_cell(case):
 
 def decode_table(entries):
     rows = []
-    for name, record in entries:
+    for _, record in entries:
         for case in record["cases"]:
-            rows.append([f"`{name}`", record["compute"], str(record["threads"]), str(case["batch"]),
+            rows.append([str(record["threads"]), str(case["batch"]),
                          str(case["context"]), f"{case['milliseconds_per_token']:.2f}",
                          f"{case['tokens_per_second']:.2f}", f"{case['gbps']:.2f}",
-                         f"{case['memory_read_gbps']['median']:.2f}", percent(case["floor_share"]["median"]),
+                         f"{case['memory_read_gbps']['median']:.2f}", share(case["floor_share"]["median"]),
                          spread_of(case["seconds"]), percent(case["time_shares"]["attention"]), *peer_cells(case),
                          check_cell(case)])
-    return table(["file", "compute", "threads", "batch", "context", "ms/token", "tokens/s", "GB/s", "memory GB/s",
-                  "of memory", "spread", "attention", "peer tokens/s", "ratio", "paired", "argmax; logits differ"],
+    return table(["threads", "batch", "context", "ms/token", "tokens/s", "GB/s", "memory GB/s",
+                  "% of roofline", "spread", "attention", "llama.cpp tokens/s", "ratio", "paired", "argmax; logits differ"],
                  rows)
 
 
 def prefill_table(entries):
     rows = []
-    for name, record in entries:
+    for _, record in entries:
         for case in record["cases"]:
-            rows.append([f"`{name}`", record["compute"], str(record["threads"]), str(case["tokens"]),
+            rows.append([str(record["threads"]), str(case["tokens"]),
                          str(case["context"]), f"{case['milliseconds']:.1f}", f"{case['tokens_per_second']:.1f}",
                          f"{case['tflops']:.3f}", f"{case['float32_gflops']['median'] / 1e3:.3f}",
-                         percent(case["floor_share"]["median"]), spread_of(case["seconds"]),
+                         share(case["floor_share"]["median"]), spread_of(case["seconds"]),
                          percent(case["time_shares"]["attention"]), *peer_cells(case), check_cell(case)])
-    return table(["file", "compute", "threads", "tokens", "context", "ms", "tokens/s", "TFLOP/s", "float32 TFLOP/s",
-                  "of float32", "spread", "attention", "peer tokens/s", "ratio", "paired", "argmax; logits differ"],
+    return table(["threads", "tokens", "context", "ms", "tokens/s", "TFLOP/s", "float32 TFLOP/s",
+                  "% of float32", "spread", "attention", "llama.cpp tokens/s", "ratio", "paired", "argmax; logits differ"],
                  rows)
 
 
 def load_table(entries):
-    rows = [[f"`{name}`", str(record["threads"]), f"{record['bytes'] / 1e9:.3f}",
+    rows = [[str(record["threads"]), f"{record['bytes'] / 1e9:.3f}",
              f"{record['open_seconds']['median']:.3f}", f"{record['load_seconds']['median']:.3f}",
              f"{record['first_step_seconds']['median']:.3f}", f"{record['seconds']['median']:.3f}",
-             spread_of(record["seconds"]), *peer_cells(record, "peer_seconds_median")] for name, record in entries]
-    return table(["file", "threads", "GB", "open s", "load s", "first step s", "first token s", "spread", "peer s",
+             spread_of(record["seconds"]), *peer_cells(record, "peer_seconds_median")] for _, record in entries]
+    return table(["threads", "GB", "open s", "load s", "first step s", "first token s", "spread", "llama.cpp s",
                   "ratio", "paired"], rows)
 
 
 def tokenize_table(entries):
-    rows = [[f"`{name}`", record["model"], str(record["bytes"]), str(record["tokens"]),
+    rows = [[record["model"], str(record["bytes"]), str(record["tokens"]),
              f"{record['encode_megabytes_per_second']:.2f}", spread_of(record["encode_seconds"]),
              f"{record['decode_megabytes_per_second']:.2f}", spread_of(record["decode_seconds"])]
-            for name, record in entries]
-    return table(["file", "model", "bytes", "tokens", "encode MB/s", "spread", "decode MB/s", "spread"], rows)
+            for _, record in entries]
+    return table(["model", "bytes", "tokens", "encode MB/s", "spread", "decode MB/s", "spread"], rows)
+
+
+# Shares of a limit above 100 % are real, and each kind has a reason, which stands under its table.
+REASONS = {
+    "decode": "\\* Above 100 %: the limit is memory read bandwidth, measured just before each sample, and other users of this "
+              "(virtual) machine's memory change it in between.",
+    "prefill": "\\* Above 100 %: the limit is the rate of float32 multiply-adds, and bfloat16 dot products (AVX512-BF16) do two at a time.",
+}
 
 
 TABLES = {"decode": ("Decode", decode_table), "prefill": ("Prefill", prefill_table),
@@ -119,15 +134,45 @@ def peers(entries):
         if "peer" in record:
             peer = record["peer"]
             settings = "; ".join(f"{key}: {value}" for key, value in peer["settings"].items())
-            lines.add(f"Peer: {peer['name']}, {peer['version']} ({settings}).")
+            lines.add(f"Baseline: {peer['name']}, {peer['version']} ({settings}).")
     return "\n\n".join(sorted(lines))
 
 
-def report(found):
+def processor(record):
+    """A short name: what distinguishes the machines of the records."""
+    simd, threads = record["machine"]["simd"], record.get("threads")
+    family = ("Xeon, Emerald Rapids" if "amx_bf16" in simd else "EPYC, Zen 4") if "avx512bf16" in simd or "avx512_bf16" in simd else record["machine"]["cpu"]
+    return f"{family}, {threads} threads" if threads else family
+
+
+def speeds(case, record):
+    rates = {"Heddle": case["tokens_per_second"]}
+    if "peer_tokens_per_second" in case:
+        rates[record["peer"]["name"]] = case["peer_tokens_per_second"]
+    return rates
+
+
+def draw(found, picture):
+    """Bars: decode and prefill, Heddle and the baseline, of the records that have one."""
+    compared = [record for _, record in found if "peer" in record and "cases" in record]
+    panels = {}
+    for title, kind, chosen in (("decode, one sequence", "decode", lambda case: case["batch"] == 1),
+                                ("decode, eight sequences", "decode", lambda case: case["batch"] == 8),
+                                ("prefill, 512 tokens", "prefill", lambda case: case["context"] == 0)):
+        panels[f"llama-3.2-1b bfloat16: {title}"] = [
+            (processor(record), speeds(case, record)) for record in compared if record["bench"] == kind
+            for case in record["cases"] if chosen(case)]
+    plots.bars(panels, picture)
+
+
+def report(found, picture):
     parts = ["# Speed on processors",
-             "Made by `bench/report.py` from the files under `bench/results`; `bench/README.md` says how it is measured. "
-             "A ratio is the peer's time divided by Heddle's, so above 1 Heddle is faster; `paired` is the 10 % to 90 % "
-             "range of the ratios of neighbouring samples; `spread` is half the range from 10 % to 90 %, of the median."]
+             "Made by `bench/report.py` from the files under `bench/results`, one of each machine and bench; `bench/README.md` says how it "
+             "is measured. A ratio is llama.cpp's time divided by Heddle's, interleaved in one run: above 1, Heddle is faster. `paired` "
+             "is the 10 % to 90 % range of the ratios of neighbouring samples; `spread` is half the range from 10 % to 90 %, of the median. "
+             "The roofline of decode is the memory read bandwidth measured beside it.",
+             f"![tokens per second by processor]({picture.name})",
+             "The records of the Xeon are older than Heddle's GEMMs on AMX, which it has, and say nothing of them."]
     for machine in sorted({record["machine"]["key"] for _, record in found}):
         entries = [(name, record) for name, record in found if record["machine"]["key"] == machine]
         parts.append(f"## {machine}")
@@ -136,7 +181,8 @@ def report(found):
         for kind, (title, make_table) in TABLES.items():
             of_kind = [(name, record) for name, record in entries if record["bench"] == kind]
             if of_kind:
-                parts += [f"### {title}", make_table(of_kind)]
+                cells = make_table(of_kind)
+                parts += [f"### {title}", cells] + ([REASONS[kind]] if "\\*" in cells else [])
         parts += ["### Runs", conditions(entries)]
     return "\n\n".join(parts) + "\n"
 
@@ -148,7 +194,9 @@ def main():
     if not found:
         sys.exit(f"report.py: no records of heddle bench in {folder}")
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(report(found), encoding="utf-8")
+    picture = output.with_name("cpu-tokens-per-second.svg")
+    draw(found, picture)
+    output.write_text(report(found, picture), encoding="utf-8")
 
 
 main()

@@ -10,6 +10,8 @@ import pathlib
 import statistics
 import sys
 
+import plots
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -63,6 +65,11 @@ def percent(value):
     return f"{100 * value:.1f} %"
 
 
+def share(value):
+    """Of the roofline; a star leads to the reason of one above 100 %, which stands above the tables."""
+    return percent(value) + (" \\*" if value > 1 else "")
+
+
 def spread_of(spread):
     return percent((spread["p90"] - spread["p10"]) / 2 / spread["median"]) if spread["median"] else "-"
 
@@ -97,13 +104,13 @@ def decode_section(entries):
             floor = 1e3 * case["floor_seconds"] / case["tokens"]
             rows.append([f"{model_of(record)} {record['dtype_of_weights']}", str(case["batch"]), str(case["context"]),
                          f"{case['milliseconds_per_token']:.3f}", spread_of(case["seconds"]),
-                         f"{case['tokens_per_second']:.0f}", f"{floor:.3f}", percent(case["floor_share"]["median"]),
+                         f"{case['tokens_per_second']:.0f}", f"{floor:.3f}", share(case["floor_share"]["median"]),
                          *shares(case), *peer_cells(case, 1e3 / case["tokens"])])
-    return ("## Decode\n\nMilliseconds a token (of each sequence) of whole steps; `floor`: weights and the cache's keys and values at the "
-            "memory's read rate of the same minute. `attention`, `linear` and `other` are those operators alone, in the step's "
-            "shapes; `gaps` is what the step takes more (below 0: operators overlap). Behind the count of likeliest tokens that are PyTorch's, too: "
-            "the largest difference of 256 logits, of the largest logit.\n\n" +
-            table(["model", "batch", "context", "ms", "spread", "tokens/s", "floor ms", "of floor", "attention", "linear",
+    return ("## Decode\n\nMilliseconds a token (of each sequence) of whole steps. The roofline is the time to read the weights and the KV cache "
+            "at the memory's read rate of the same minute. `attention`, `linear` and `other` are those operators alone, in the step's "
+            "shapes; `gaps` is what the step takes more (below 0: operators overlap). The last column counts the likeliest tokens that "
+            "are PyTorch's, too, and gives the largest difference of 256 logits as a share of the largest logit.\n\n" +
+            table(["model", "batch", "context", "ms", "spread", "tokens/s", "roofline ms", "% of roofline", "attention", "linear",
                    "other", "gaps", *PEER_HEAD], rows))
 
 
@@ -113,11 +120,11 @@ def prefill_section(entries):
         for case in record["cases"]:
             rows.append([f"{model_of(record)} {record['dtype_of_weights']}", str(case["batch"]), str(case["tokens"]), str(case["context"]),
                          f"{case['milliseconds']:.2f}", spread_of(case["seconds"]), f"{case['tokens_per_second']:.0f}",
-                         f"{case['tflops']:.0f}", percent(case["floor_share"]["median"]), *shares(case),
+                         f"{case['tflops']:.0f}", share(case["floor_share"]["median"]), *shares(case),
                          *peer_cells(case, 1e3)])
-    return ("## Prefill\n\n`of floor`: of the rate that products of 8192 x 8192 matrices keep up for 64 ms, in the same run; a prompt that is over sooner may end "
-            "before the GPU's clock has come down to it. The operators behind the shares run as long: `gaps` may be below 0 for that, too.\n\n" +
-            table(["model", "batch", "tokens", "context", "ms", "spread", "tokens/s", "TFLOP/s", "of floor", "attention", "linear",
+    return ("## Prefill\n\nThe roofline is the rate that a GEMM of 8192 x 8192 matrices keeps up for 64 ms, in the same run. A shorter prompt may end "
+            "before the GPU's clock has come down to what the power limit sustains; `gaps` may be below 0 for that, too.\n\n" +
+            table(["model", "batch", "tokens", "context", "ms", "spread", "tokens/s", "TFLOP/s", "% of roofline", "attention", "linear",
                    "other", "gaps", *PEER_HEAD], rows))
 
 
@@ -138,16 +145,16 @@ def operator_table(measured):
         seconds = one["seconds"]["median"]
         error = one["relative_error"]
         rows.append([one["operator"], one["shape"], str(one["calls_per_step"]), f"{1e6 * seconds:.2f}",
-                     f"{1e6 * one['floor_seconds']:.2f}", percent(one["floor_share"]), f"{one['gbps']:.0f}",
+                     f"{1e6 * one['floor_seconds']:.2f}", share(one["floor_share"]), f"{one['gbps']:.0f}",
                      f"{1e6 * seconds * one['calls_per_step']:.0f}",
                      f"{1e6 * (seconds - one['floor_seconds']) * one['calls_per_step']:.0f}",
                      (error if isinstance(error, str) else f"{error:.1e}") + ("" if one["right"] else " WRONG"), *beside_peer(one)])
     rows.append(["all", "", str(sum(one.get("calls_per_step", 0) for one in measured["operators"])), "",
                  f"{1e6 * measured['floor_seconds_per_step']:.0f} a step",
-                 percent(measured["floor_seconds_per_step"] / measured["seconds_per_step"])
+                 share(measured["floor_seconds_per_step"] / measured["seconds_per_step"])
                  if measured["seconds_per_step"] else "-", "", f"{1e6 * measured['seconds_per_step']:.0f}",
                  f"{1e6 * (measured['seconds_per_step'] - measured['floor_seconds_per_step']):.0f}", "", *beside_peer({})])
-    return table(["operator", "shape", "calls", "us", "floor us", "of floor", "GB/s", "us a step", "above floor", "error"] +
+    return table(["operator", "shape", "calls", "us", "roofline us", "% of roofline", "GB/s", "us a step", "us above roofline", "error"] +
                  (["PyTorch us", "ratio"] if compared else []), rows, 2) + "".join(f"\n\n{refusal}" for refusal in refusals)
 
 
@@ -165,14 +172,14 @@ def operator_sections(records):
     parts = [f"{head}\n\n{table}" for head, table in tables.items()]
     if not parts:
         return ""
-    about = ("Where PyTorch ran each in turns (compiled, in a CUDA graph; its residual is of 16 bits, so its norm and embedding of many tokens move "
-             "about half as much; its cache has no pages): `ratio` above 1, "
-             "Heddle is faster. What takes a few microseconds overlaps with the next call of its kind in Heddle, which starts while it ends, and "
-             "not in PyTorch: in a step both have other operators beside them. Attention is without its plan, which a step lays out once.")
+    about = ("Where PyTorch ran interleaved (compiled, in a CUDA graph), a ratio above 1 says that Heddle is faster. PyTorch's residual has 16 "
+             "bits, so its norm and embedding of many tokens move about half as much; its cache has no pages. In Heddle a short kernel "
+             "overlaps with the next one of its kind (programmatic dependent launch), in PyTorch it does not. Attention is without its "
+             "plan, which a step makes once.")
     about = about if any("PyTorch us" in part for part in parts) else ""
-    return ("## Operators\n\nEach alone, calls in a CUDA graph over distinct operands larger than the cache; those without weights or keys "
-            "find their operands in it. The floor of products and of attention of many tokens is the rate that products of 8192 x 8192 "
-            "matrices keep up. `above floor`: us a step that are more than the floor, where a step's time goes. `error`: against the CPU's operator, Euclidean, relative. " + about + "\n\n" + "\n\n".join(parts))
+    return ("## Operators\n\nEach alone, calls in a CUDA graph over distinct operands larger than the L2 cache; operators without weights or keys "
+            "find their operands in it. The roofline of GEMMs and of attention of many tokens is the rate that a GEMM of 8192 x 8192 "
+            "matrices keeps up. `us above roofline`: per step, which shows where a step's time goes. `error`: against the CPU's operator, Euclidean, relative. " + about + "\n\n" + "\n\n".join(parts))
 
 
 def startup_section(entries):
@@ -188,9 +195,10 @@ def batches_section(entries):
         for case in record["cases"]:
             floor = 1e3 * case["floor_seconds"] / case["tokens"]
             rows.append([model_of(record), str(case["batch"]), str(case["context"]), f"{case['milliseconds_per_token']:.3f}",
-                         f"{case['tokens_per_second']:.0f}", f"{floor:.3f}", percent(case["floor_share"]["median"])])
-    return ("## By batch\n\nA graph is prepared for each batch up to 16, then for multiples of 8 up to 64: between them a step is filled up.\n\n" +
-            table(["model", "batch", "context", "ms", "tokens/s", "floor ms", "of floor"], rows))
+                         f"{case['tokens_per_second']:.0f}", f"{floor:.3f}", share(case["floor_share"]["median"])])
+    return ("## By batch\n\nA graph is prepared for each batch up to 16, then for multiples of 8 up to 64; a batch between them is padded.\n\n"
+            "![tokens per second by batch](gpu-decode-by-batch.svg)\n\n" +
+            table(["model", "batch", "context", "ms", "tokens/s", "roofline ms", "% of roofline"], rows))
 
 
 def generate_section(records, lines):
@@ -204,7 +212,7 @@ def generate_section(records, lines):
                          percent(1e3 / rate / steps[0]["milliseconds_per_token"] - 1)])
     return ("## Generating\n\n512 tokens after a prompt of 1003 by `heddle generate --temperature 0.8`, with sampling and text, and steps alone "
             "(`bench decode`, 512 from context 1024) in the same call.\n\n" +
-            table(["model", "tokens/s", "ms a token", "of steps alone", "more"], rows)) if rows else ""
+            table(["model", "tokens/s", "ms a token", "steps alone", "more"], rows)) if rows else ""
 
 
 def pages_section(entries):
@@ -222,8 +230,8 @@ def load_section(entries):
              f"{record['times_the_floor']:.2f}", f"{record['seconds']['median']:.2f}"]
             for _, record in entries if "weights_seconds" in record]
     return ("## Loading\n\nSeconds. `read`: the same bytes from files in memory into pinned memory by as many threads; `bus`: as many bytes from pinned memory to "
-            "the GPU; the slower of both is the floor. `first token`: with config, tokenizer, cache and one step.\n\n" +
-            table(["model", "GB", "weights", "read", "bus", "times the floor", "first token"], rows))
+            "the GPU; the slower of both is the roofline. `first token`: with config, tokenizer, cache and one step.\n\n" +
+            table(["model", "GB", "weights", "read", "bus", "times the roofline", "first token"], rows))
 
 
 def ours_for(records, model, figure, purpose):
@@ -258,7 +266,7 @@ def vllm_section(records, lines):
                          f"{theirs / statistics.mean(ours):.2f}" if ours else "-"])
     loads = [one for figures in lines.values() for one in figures if one.get("figure") == "load" and "vllm" in one]
     about = f" vLLM {loads[0]['vllm']}, PyTorch {loads[0]['torch']}, {loads[0]['gpu']}." if loads else ""
-    return ("## Beside vLLM\n\nMilliseconds a token, or of a prompt, in one call: Heddle, vLLM, Heddle again. vLLM's include its scheduler and sampler, Heddle's are "
+    return ("## vLLM\n\nMilliseconds a token, or of a prompt, in one call: Heddle, vLLM, Heddle again. vLLM's include its scheduler and sampler, Heddle's are "
             f"steps; a ratio above 1: Heddle is faster.{about}\n\n" +
             table(["model", "figure", "before", "vLLM", "after", "ratio"], rows, 2)) if rows else ""
 
@@ -284,13 +292,13 @@ def flashinfer_section(records, lines):
         way, best = min(((way, statistics.median(us)) for way, us in theirs[shape].items()), key=lambda entry: entry[1])
         mine = statistics.median(times)
         rows.append([shape[0], str(shape[1]), f"{mine:.1f}", f"{min(times):.1f}-{max(times):.1f}",
-                     percent(statistics.median(one["floor_share"] for one in ours[shape])), f"{best:.1f}", way, f"{best / mine:.2f}"])
+                     share(statistics.median(one["floor_share"] for one in ours[shape])), f"{best:.1f}", way, f"{best / mine:.2f}"])
     loads = [one for figures in lines.values() for one in figures if one.get("figure") == "load" and "flashinfer" in one]
     about = f" FlashInfer {loads[0]['flashinfer']}, PyTorch {loads[0]['torch']}, {loads[0]['gpu']}." if loads else ""
-    return ("## Beside FlashInfer\n\nDecode attention of one sequence, microseconds a call in a CUDA graph over caches larger than L2, bfloat16, heads of "
-            "128, pages of 64 (FlashInfer 16). One call, in turns: Heddle three times, FlashInfer twice between, medians; of FlashInfer's two ways the "
-            f"faster.{about}\n\n" +
-            table(["heads", "keys", "Heddle us", "from-to", "of floor", "FlashInfer us", "way", "ratio"], rows)) if rows else ""
+    return ("## FlashInfer\n\nDecode attention of one sequence, microseconds a call in a CUDA graph over caches larger than L2, bfloat16, heads of "
+            "128, pages of 64 (FlashInfer 16). Interleaved in one call: Heddle three times, FlashInfer twice between; medians; the faster of FlashInfer's two "
+            f"ways.{about}\n\n" +
+            table(["heads", "keys", "Heddle us", "from-to", "% of roofline", "FlashInfer us", "way", "ratio"], rows)) if rows else ""
 
 
 def runs_section(runs):
@@ -302,7 +310,8 @@ def runs_section(runs):
 def conditions(records):
     lines = []
     for name, record in records:
-        if "commit" not in record:
+        if record["bench"] == "startup":
+            lines.append(f"- `{name}`: commit {record['commit']}")
             continue
         gpu = record.get("gpu") or {}
         clocks = gpu.get("clock_mhz") or {}
@@ -312,16 +321,20 @@ def conditions(records):
                      f"{record['commit']}, {record['date']}; `{' '.join(['heddle'] + record['command'][1:])}`")
         if "peer" in record:
             settings = "; ".join(f"{key}: {value}" for key, value in record["peer"]["settings"].items())
-            lines.append(f"  - peer: {record['peer']['name']}, {record['peer']['version']} ({settings})")
+            lines.append(f"  - baseline: {record['peer']['name']}, {record['peer']['version']} ({settings})")
     return "## Runs\n\n" + "\n".join(lines)
 
 
 def report(records, runs, lines):
     parts = ["# Speed on one GPU",
              "Made by `bench/report_gpu.py` from the files under `bench/results`; `bench/README.md` says how it is measured. A ratio is "
-             "PyTorch's time divided by Heddle's, in turns in one run: above 1, Heddle is faster. `spread` is half the range from "
-             "10 % to 90 %, of the median. Figures are of the commits that `Runs` names, on different machines, which differ by 2 to 3 %; those of a "
-             "row, and of a ratio, are of one call."]
+             "PyTorch's time divided by Heddle's, interleaved in one run: above 1, Heddle is faster. `spread` is half the range from "
+             "10 % to 90 %, of the median. `Runs` names each record's commit. The runs were on different machines, which differ by 2 to 3 %; "
+             "a row, and a ratio, are of one call.",
+             "![tokens per second by context](gpu-decode-by-context.svg)",
+             "\\* Above 100 % of the roofline: the roofline is measured beside the operator. The largest GEMVs (`linear logits`) read "
+             "memory up to 2 % faster than the kernel that measures its rate; the shares of a step, `attention` to `gaps`, are no shares of "
+             "the roofline, and add up to 100 % with negative gaps where operators overlap."]
     for kind, section in (("decode", decode_section), ("prefill", prefill_section), ("startup", startup_section)):
         if of_kind(records, kind):
             parts.append(section(of_kind(records, kind)))
@@ -339,6 +352,28 @@ def report(records, runs, lines):
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def draw(records, folder):
+    """The plots that the page shows."""
+    models = {}
+    for _, record in of_kind(records, "decode"):
+        series = {"Heddle": [], "PyTorch": [], "roofline": []}
+        for case in record["cases"]:
+            if case["batch"] == 1 and "peer_seconds" in case:
+                series["Heddle"].append((case["context"], case["tokens_per_second"]))
+                series["PyTorch"].append((case["context"], case["peer_tokens_per_second"]))
+                series["roofline"].append((case["context"], case["tokens"] / case["floor_seconds"]))
+        if series["Heddle"]:
+            models[model_of(record)] = series
+    if models:
+        plots.contexts(models, "Decode of one sequence on one H200, weights of 16 bits", folder / "gpu-decode-by-context.svg")
+    for _, record in of_kind(records, "decode", "batches-"):
+        cases = record["cases"]
+        plots.batches({"Heddle": [(case["batch"], case["tokens_per_second"]) for case in cases],
+                       "roofline": [(case["batch"], case["batch"] * case["tokens"] / case["floor_seconds"]) for case in cases]},
+                      f"Decode of {model_of(record)}, bfloat16, context {cases[0]['context']}, one H200",
+                      folder / "gpu-decode-by-batch.svg")
+
+
 def main():
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench/results"
     output = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "docs/results/gpu.md"
@@ -347,6 +382,7 @@ def main():
     if not records:
         sys.exit(f"report_gpu.py: no gpu-*.json of heddle bench in {folder}")
     output.parent.mkdir(parents=True, exist_ok=True)
+    draw(records, output.parent)
     output.write_text(report(records, runs, load_lines(folder)), encoding="utf-8")
 
 

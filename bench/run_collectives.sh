@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Times collectives on this machine's CPU: Heddle's shm and mpi and Open MPI interleaved, team by team; writes JSON.
 #
-#     bench/run_collectives.sh [--tcp] HEDDLE OUT_FOLDER PREFIX [PASSES [RANKS...]]   (bench/report_collectives.py generates the page from it)
+#     bench/run_collectives.sh [--tcp] HEDDLE OUT_FOLDER PREFIX [PASSES [RANKS...]]
+#
+# Then bench/pack_collectives.py makes one record of them, and bench/report_collectives.py the page.
 #
 # --tcp: the transport between machines instead, on this machine: mpi without shared memory and Open MPI, both over TCP, up to 4 MiB.
 set -euo pipefail
@@ -11,7 +13,7 @@ if [ "${1-}" = --tcp ]; then
   shift
 fi
 if [ $# -lt 3 ]; then
-  sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 heddle=$1 out=$2 prefix=$3 passes=${4:-3}

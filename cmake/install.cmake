@@ -1,5 +1,6 @@
 # `cmake --install build/release --prefix DIR`: the program, the modules as static libraries with their headers, and a package
-# for find_package(heddle), whose targets are heddle::fabric, heddle::collectives, heddle::engine and so on.
+# for find_package(heddle): heddle::heddle with <heddle/heddle.h> for programs that use models (src/heddle), and a target a
+# module, heddle::fabric, heddle::collectives and so on, whose headers change without notice.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -10,7 +11,8 @@ install(TARGETS heddle RUNTIME)
 install(TARGETS heddle_settings ${rooms} EXPORT heddleTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT heddleTargets NAMESPACE heddle:: DESTINATION ${package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heddle
-        FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
+        FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh" PATTERN "src/heddle" EXCLUDE)
+install(FILES ${PROJECT_SOURCE_DIR}/src/heddle/heddle.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heddle)
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/heddleConfig.cmake.in ${PROJECT_BINARY_DIR}/heddleConfig.cmake
                               INSTALL_DESTINATION ${package_dir})

@@ -19,10 +19,12 @@ if(HEDDLE_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${HEDDLE_CCACHE})
 endif()
 
+include(GNUInstallDirs)
 add_library(heddle_settings INTERFACE)
 set_target_properties(heddle_settings PROPERTIES EXPORT_NAME settings)
 target_include_directories(heddle_settings INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
-                           $<INSTALL_INTERFACE:include/heddle>)
+                           $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+                           $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/heddle>)
 target_compile_features(heddle_settings INTERFACE cxx_std_20)
 set(cxx_warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wvla
     -Wno-missing-field-initializers)  # designated initialisers omit defaults on purpose
@@ -72,6 +74,7 @@ if(HEDDLE_CUDA)
   endif()
   find_package(CUDAToolkit REQUIRED)
   target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a;--expt-relaxed-constexpr>")
+  target_compile_options(heddle_settings INTERFACE "$<INSTALL_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>>")  # see above
   # fmt 9 believes that nvcc has no constexpr, and then cannot check its format strings.
   target_compile_definitions(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>")
 endif()

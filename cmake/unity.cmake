@@ -1,6 +1,6 @@
 # Users and CI build once: their presets compile the sources of a target sixteen at a time (CMAKE_UNITY_BUILD in
-# CMakePresets.json), because headers and template instantiations take most of the time. The development presets `cpu` and
-# `hopper` compile every file of a module separately: each must include what it needs.
+# CMakePresets.json), because headers and template instantiations take most of the time. The presets `cpu`, `hopper`
+# and `cuda` compile every file of a module separately: each must include what it needs.
 option(HEDDLE_JOIN_LEAVES "Compile sources of programs and tests, which nobody includes, eight at a time in every preset" ON)
 set(HEDDLE_APART "" CACHE STRING "Sources, with their folders, that do not compile together with others of their target")
 

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Compares `heddle score` with transformers, token by token, in float32.
 
-    tools/check_score.py [--heddle build/release/apps/cli/heddle] [--tokens 5000] [--model DIR ...] [--record FILE]
+    tools/check_score.py [--heddle build/release/apps/cli/heddle] [--tokens 5000] [--model DIR ...] [--record]
+    tools/check_score.py --page
 
 Two kinds of models: random ones of each family with a long context, generated here from a fixed seed, which score all tokens
 at once; and the given folders (default: assets/demo-llama) on a text of as many tokens, in windows of their context as in
 https://huggingface.co/docs/transformers/perplexity. Prints the largest difference of a log-probability and both
-perplexities; --record also writes them as a page. Exits with 1 when a difference exceeds 1e-4. Needs torch and transformers
-(tools/requirements.txt).
+perplexities; --record also writes bench/results/score.json and docs/results/score.md, --page only the page from that record.
+Exits with 1 when a difference exceeds 1e-4. Needs torch and transformers (tools/requirements.txt), --page neither.
 """
 import argparse
+import datetime
 import json
 import math
 import os
@@ -18,11 +20,16 @@ import sys
 import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-import torch
-import transformers
+try:
+    import torch
+    import transformers
+except ImportError:  # --page needs neither
+    torch = None
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BOUND = 1e-4
+RECORD = os.path.join(ROOT, "bench/results/score.json")
+PAGE = os.path.join(ROOT, "docs/results/score.md")
 
 
 def random_models(context):
@@ -85,19 +92,25 @@ def compare(name, heddle, folder, line, ids, window, stride):
     return result
 
 
-def page(results, heddle):
-    """The page that --record writes."""
+def record_of(results, heddle):
+    """What --record writes."""
     version = subprocess.run([heddle, "--version"], check=True, capture_output=True, text=True).stdout.strip()
-    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True,
+    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True,
                             text=True).stdout.strip()
-    rows = "".join("| {model} | {tokens} | {window} | {stride} | {largest:.1e} | {mean:.1e} | {perplexity:.6f} | {theirs:.6f} |\n"
-                   .format(**result) for result in results)
+    return {"bench": "score", "heddle": version, "commit": commit or "unknown",
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "transformers": transformers.__version__, "torch": torch.__version__, "bound": BOUND, "cases": results}
+
+
+def page(record):
+    rows = "".join("| {model} | {tokens} | {window} | {stride} | {largest:.1e} | {mean:.1e} | {perplexity:.2f} | {theirs:.2f} |\n"
+                   .format(**case) for case in record["cases"])
     return f"""# `heddle score` against transformers
 
-Made by `tools/check_score.py --record docs/results/score.md` ({version} of {commit or "an unknown commit"}; transformers
-{transformers.__version__}, torch {torch.__version__}; float32 on a processor). The difference is that of a token's log-probability;
-the bound is {BOUND:.0e}. The first models are random and small, one of each family, and score the whole text at once;
-demo-llama scores pages of this repository in windows of its context.
+Made by `tools/check_score.py` from [score.json](../../bench/results/score.json): {record["heddle"]}, commit {record["commit"]},
+{record["date"]}; transformers {record["transformers"]}, torch {record["torch"]}; float32 on a processor. The difference is that of a
+token's log-probability, and the bound is {record["bound"]:.0e}. The first models are random and small, one of each family, and score
+the whole text at once; demo-llama scores pages of this repository in windows of its context.
 
 | model | tokens | window | stride | largest difference | mean | perplexity | transformers |
 |---|--:|--:|--:|--:|--:|--:|--:|
@@ -120,13 +133,26 @@ def natural_text(tokenizer, num_tokens):
     return text[:low]
 
 
+def write_page():
+    with open(RECORD, encoding="utf-8") as file:
+        record = json.load(file)
+    with open(PAGE, "w", encoding="utf-8") as file:
+        file.write(page(record))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--heddle", default=os.path.join(ROOT, "build/release/apps/cli/heddle"))
     parser.add_argument("--tokens", type=int, default=5000)
     parser.add_argument("--model", nargs="*", default=[os.path.join(ROOT, "assets/demo-llama")])
-    parser.add_argument("--record", help="write a page of the results there")
+    parser.add_argument("--record", action="store_true", help="write bench/results/score.json and the page")
+    parser.add_argument("--page", action="store_true", help="only write the page from bench/results/score.json")
     arguments = parser.parse_args()
+    if arguments.page:
+        write_page()
+        return
+    if torch is None:
+        parser.error("needs torch and transformers: pip install -r tools/requirements.txt")
 
     results = []
     window = arguments.tokens + 100
@@ -146,8 +172,10 @@ def main():
             results.append(compare(os.path.basename(folder.rstrip("/")), arguments.heddle, folder, {"text": text}, ids,
                                    window, stride))
     if arguments.record:
-        with open(arguments.record, "w", encoding="utf-8") as file:
-            file.write(page(results, arguments.heddle))
+        with open(RECORD, "w", encoding="utf-8") as file:
+            json.dump(record_of(results, arguments.heddle), file, indent=1)
+            file.write("\n")
+        write_page()
     sys.exit(0 if max(result["largest"] for result in results) <= BOUND else 1)
 
 

@@ -244,7 +244,7 @@ void add_gpus(Page& page, const MachineReport& report) {
   }
   page.add("device", fmt::format("models run on {} unless told otherwise: {}", name_of(report.device.device),
                                  report.device.reason));
-  page.add("CUDA", !kHaveCuda ? std::string("not in this build; HEDDLE_PRESET=hopper ./run.sh builds it, with nvcc")
+  page.add("CUDA", !kHaveCuda ? std::string("not in this build; HEDDLE_PRESET=cuda ./run.sh builds it, with nvcc")
                               : fmt::format("runtime {}, driver {}", report.gpus.runtime_version,
                                             report.gpus.driver_version.empty() ? "none" : report.gpus.driver_version));
 }

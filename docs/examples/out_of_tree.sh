@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the package of a build, builds the examples against it as a user would (find_package), and runs two:
+# Installs the package of a build, builds the examples against it as a user would (find_package), and runs three:
 #   docs/examples/out_of_tree.sh BUILD_FOLDER
 set -euo pipefail
 build=$1
@@ -11,3 +11,4 @@ cmake -G Ninja -S "$here" -B "$place/build" -DCMAKE_PREFIX_PATH="$place/heddle" 
 cmake --build "$place/build" >>"$place/log" || { cat "$place/log"; exit 1; }
 "$place/build/05_schedule" --ranks 3 | grep 'rank 2 has 3 of 3 pieces'
 "$place/build/07_collective" --ranks 3 | grep 'rank 2: 1048576 of 1048576 sums are 6'
+"$place/build/08_generate" "$here/../../assets/demo-llama" "137 + 254 =" | grep -x '137 + 254 = 391'

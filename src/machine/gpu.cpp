@@ -17,7 +17,7 @@ GpuDiscovery discover_gpus() {
     return found;
   }
   GpuDiscovery none;
-  none.why_none = "this build has no CUDA side (the preset hopper has)";
+  none.why_none = "this build has no CUDA side (that of the preset cuda has)";
   return none;
 }
 

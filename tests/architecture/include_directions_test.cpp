@@ -108,6 +108,7 @@ const std::set<std::string> kEngine = with({"models", "text/tokenizer", "text/ch
 const std::set<std::string> kWaferMesh{"wafer/cost", "schedule", "machine", "base"};
 const std::vector<ArrowRow> kRows{
     {"apps", with({"engine", "wafer/programs", "wafer/mesh", "wafer/cost"}, kEngine)},
+    {"heddle", with({"engine"}, kEngine)},
     {"engine", kEngine},
     {"wafer/programs", with(with({"models", "wafer/mesh"}, kWaferMesh), kModels)},
     {"wafer/mesh", kWaferMesh},

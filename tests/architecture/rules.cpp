@@ -14,6 +14,7 @@ namespace fs = std::filesystem;
 const std::map<std::string, std::set<std::string>>& arrows() {
   static const std::map<std::string, std::set<std::string>> direct{
       {"apps", {"engine", "wafer/programs"}},
+      {"heddle", {"engine"}},
       {"engine", {"models", "text/tokenizer", "text/chat_template", "step", "weights"}},
       {"wafer/programs", {"models", "wafer/mesh"}},
       {"wafer/mesh", {"wafer/cost", "schedule", "machine"}},

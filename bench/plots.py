@@ -1,0 +1,110 @@
+"""The plots of docs/results, drawn by matplotlib (tools/requirements.txt) as SVG.
+
+Each function takes the figures and the file to write. The same figures give the same file: no date, no random ids.
+"""
+import matplotlib
+
+matplotlib.use("Agg")
+matplotlib.rcParams.update({
+    "svg.hashsalt": "heddle", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 10, "axes.titlesize": 10,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True, "grid.color": "#e4e4e4",
+    "legend.frameon": False, "figure.facecolor": "white"})
+import matplotlib.pyplot as plt  # noqa: E402: after the backend is chosen
+
+HEDDLE, BASELINE, OTHER, ROOFLINE = "#1b6ca8", "#c8553d", "#3a7d44", "#777777"
+COLOURS = {"Heddle": HEDDLE, "roofline": ROOFLINE}
+
+
+def _colour(name, taken):
+    """Heddle and the roofline keep theirs on every plot; baselines take the others in order."""
+    return COLOURS.get(name) or [BASELINE, OTHER, "#7b5aa6"][taken]
+
+
+def _save(figure, path):
+    figure.savefig(path, metadata={"Date": None, "Creator": None}, bbox_inches="tight")
+    plt.close(figure)
+
+
+def _draw(axes, series):
+    taken = 0
+    for name, points in series.items():
+        xs, ys = zip(*sorted(points))
+        dashed = {"linestyle": "--", "linewidth": 1.2} if name == "roofline" else {"marker": "o", "markersize": 4}
+        axes.plot(xs, ys, label=name, color=_colour(name, taken), **dashed)
+        taken += name not in COLOURS
+
+
+def size_text(size):
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:g} {name}"
+    return f"{size} B"
+
+
+def batches(series, title, path):
+    """tokens/s by batch: {name: [(batch, tokens/s)]}."""
+    figure, axes = plt.subplots(figsize=(6.4, 3.6))
+    _draw(axes, series)
+    axes.set(xlabel="sequences in a batch", ylabel="tokens/s, all sequences", title=title)
+    axes.set_xscale("log", base=2)
+    ticks = [1, 2, 4, 8, 16, 32, 64]
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left")
+    _save(figure, path)
+
+
+def contexts(models, title, path):
+    """tokens/s of one sequence by context, a panel a model: {model: {name: [(context, tokens/s)]}}."""
+    figure, panels = plt.subplots(1, len(models), figsize=(2.9 * len(models), 3.0), squeeze=False)
+    for axes, (model, series) in zip(panels[0], models.items()):
+        _draw(axes, series)
+        ticks = sorted({context for points in series.values() for context, _ in points})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ticks, [f"{tick // 1024}K" for tick in ticks])
+        axes.minorticks_off()
+        axes.set_ylim(bottom=0)
+        axes.set(title=model, xlabel="context, tokens")
+    panels[0][0].set_ylabel("tokens/s")
+    panels[0][0].legend(loc="lower left")
+    figure.suptitle(title, y=1.04)
+    _save(figure, path)
+
+
+def bars(panels, path):
+    """Horizontal pairs of bars: {panel title: [(label, {name: tokens/s})]}."""
+    heights = [max(1, len(rows)) for rows in panels.values()]
+    figure, all_axes = plt.subplots(len(panels), 1, figsize=(7.0, 0.55 * sum(heights) + 0.9 * len(panels)), squeeze=False,
+                                    gridspec_kw={"height_ratios": heights})
+    names = list(dict.fromkeys(name for rows in panels.values() for _, values in rows for name in values))
+    for axes, (title, rows) in zip((line[0] for line in all_axes), panels.items()):
+        width = 0.8 / len(names)
+        for i, name in enumerate(names):
+            shown = [(j, values[name]) for j, (_, values) in enumerate(rows) if name in values]
+            bar = axes.barh([j + (i - (len(names) - 1) / 2) * width for j, _ in shown], [value for _, value in shown], width,
+                            color=_colour(name, i - (names[0] in COLOURS)), label=name)
+            axes.bar_label(bar, fmt=lambda value: f"{value:.3g}" if value < 1000 else f"{value:.0f}", padding=3, fontsize=8)
+        axes.set_yticks(range(len(rows)), [label for label, _ in rows])
+        axes.invert_yaxis()
+        axes.grid(axis="y", visible=False)
+        axes.set(title=title)
+        axes.margins(x=0.1)
+    all_axes[-1][0].set_xlabel("tokens/s")
+    all_axes[0][0].legend(loc="lower right")
+    figure.tight_layout()
+    _save(figure, path)
+
+
+def sizes(series, title, path):
+    """Microseconds by bytes, both axes logarithmic: {name: [(bytes, us)]}."""
+    figure, axes = plt.subplots(figsize=(6.4, 3.8))
+    _draw(axes, series)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    ticks = sorted({size for points in series.values() for size, _ in points})[::2]
+    axes.set_xticks(ticks, [size_text(tick) for tick in ticks], fontsize=8)
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set(ylabel="microseconds a call", title=title)
+    axes.legend(loc="upper left")
+    _save(figure, path)
