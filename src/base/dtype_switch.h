@@ -19,4 +19,10 @@ constexpr decltype(auto) with_element(DType dtype, const F& f) {
   return f.template operator()<float>();
 }
 
+// The same for a dtype of 16 bits.
+template <class F>
+constexpr decltype(auto) with_16_bit_element(DType dtype, const F& f) {
+  return dtype == DType::bfloat16 ? f.template operator()<bfloat16>() : f.template operator()<float16>();
+}
+
 }  // namespace heddle

@@ -65,26 +65,6 @@ HEDDLE_HOST_DEVICE T atomic_add(T* place, std::type_identity_t<T> value) {
 }
 
 template <Order order = Order::acq_rel, Scope scope = Scope::system, std::integral T>
-HEDDLE_HOST_DEVICE T atomic_sub(T* place, std::type_identity_t<T> value) {
-  return detail::AtomicRef<T, scope>(*place).fetch_sub(value, detail::memory_order(order));
-}
-
-template <Order order = Order::acq_rel, Scope scope = Scope::system, std::integral T>
-HEDDLE_HOST_DEVICE T atomic_and(T* place, std::type_identity_t<T> value) {
-  return detail::AtomicRef<T, scope>(*place).fetch_and(value, detail::memory_order(order));
-}
-
-template <Order order = Order::acq_rel, Scope scope = Scope::system, std::integral T>
-HEDDLE_HOST_DEVICE T atomic_or(T* place, std::type_identity_t<T> value) {
-  return detail::AtomicRef<T, scope>(*place).fetch_or(value, detail::memory_order(order));
-}
-
-template <Order order = Order::acq_rel, Scope scope = Scope::system, std::integral T>
-HEDDLE_HOST_DEVICE T atomic_xor(T* place, std::type_identity_t<T> value) {
-  return detail::AtomicRef<T, scope>(*place).fetch_xor(value, detail::memory_order(order));
-}
-
-template <Order order = Order::acq_rel, Scope scope = Scope::system, std::integral T>
 HEDDLE_HOST_DEVICE T atomic_exchange(T* place, std::type_identity_t<T> value) {
   return detail::AtomicRef<T, scope>(*place).exchange(value, detail::memory_order(order));
 }
@@ -95,32 +75,6 @@ HEDDLE_HOST_DEVICE T atomic_compare_exchange(T* place, std::type_identity_t<T> e
                                              std::type_identity_t<T> value) {
   detail::AtomicRef<T, scope>(*place).compare_exchange_strong(expected, value, detail::memory_order(order));
   return expected;
-}
-
-template <Order order = Order::acq_rel, Scope scope = Scope::system, std::integral T>
-HEDDLE_HOST_DEVICE T atomic_min(T* place, std::type_identity_t<T> value) {
-  detail::AtomicRef<T, scope> ref(*place);
-  if constexpr (requires { ref.fetch_min(value, detail::memory_order(order)); }) {
-    return ref.fetch_min(value, detail::memory_order(order));
-  } else {  // std::atomic_ref has it from C++26 on
-    T before = ref.load(std::memory_order_relaxed);
-    while (!ref.compare_exchange_weak(before, value < before ? value : before, detail::memory_order(order))) {
-    }
-    return before;
-  }
-}
-
-template <Order order = Order::acq_rel, Scope scope = Scope::system, std::integral T>
-HEDDLE_HOST_DEVICE T atomic_max(T* place, std::type_identity_t<T> value) {
-  detail::AtomicRef<T, scope> ref(*place);
-  if constexpr (requires { ref.fetch_max(value, detail::memory_order(order)); }) {
-    return ref.fetch_max(value, detail::memory_order(order));
-  } else {
-    T before = ref.load(std::memory_order_relaxed);
-    while (!ref.compare_exchange_weak(before, value > before ? value : before, detail::memory_order(order))) {
-    }
-    return before;
-  }
 }
 
 }  // namespace heddle

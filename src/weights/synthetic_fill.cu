@@ -47,6 +47,7 @@ void fill_synthetic(const SyntheticTensor& tensor, std::uint64_t first, std::siz
   if (count == 0) return;
   const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>((count + kThreads - 1) / kThreads, kMaxBlocks));
   const CurrentDevice current(stream.device().index);
+  // Without device/launch_sm90.cuh, which weights may not include: no step runs beside this kernel.
   fill<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream.native())>>>(tensor, first, count, stored, dtype,
                                                                             destination);
   const cudaError_t error = cudaGetLastError();

@@ -120,7 +120,7 @@ NvlinkFabric::NvlinkFabric(Unopened, std::unique_ptr<Fabric> host, int device, c
 NvlinkFabric::NvlinkFabric(std::unique_ptr<Fabric> host, int device, const NvlinkOptions& options)
     : NvlinkFabric(Unopened{}, std::move(host), device, options) {
   check_peers();
-  nvlink::load_kernels();
+  nvlink::load_kernels(NvlinkFabric::device());
   const PeerMemoryRequest request{&exchange_, device_, allocated_.size_bytes(), options_.fabric.deadline};
   memory_ = options_.memory == PeerMemoryKind::nccl_windows ? nccl_windows(request) : cuda_ipc(request);
   memory_->map();
@@ -184,13 +184,13 @@ void NvlinkFabric::probe() {
   std::uint64_t* slots = entered_ + TeamTable::kMostTeams;
   constexpr std::uint64_t kNonce = 0x48'65'64'64'6c'65;
   const Peers world = Fabric::peers();
-  nvlink::launch_probe_write(stream.native(), world, slots, kNonce);
+  nvlink::launch_probe_write(stream, world, slots, kNonce);
   drain(stream);
   exchange_.meet(exchange_.world(), "probes written");
   void* memory = nullptr;
   check_cuda(cudaMalloc(&memory, words(2 * ranks)), "cudaMalloc");
   const std::unique_ptr<void, cudaError_t (*)(void*)> seen_there(memory, &cudaFree);
-  nvlink::launch_probe_read(stream.native(), world, slots, static_cast<std::uint64_t*>(memory));
+  nvlink::launch_probe_read(stream, world, slots, static_cast<std::uint64_t*>(memory));
   drain(stream);
   std::vector<std::uint64_t> seen(2 * ranks);
   check_cuda(cudaMemcpy(seen.data(), memory, words(2 * ranks), cudaMemcpyDeviceToHost), "cudaMemcpy");
@@ -331,7 +331,7 @@ void NvlinkFabric::copy(Stream& stream, void* destination, const void* source, s
     case TransferPath::none:
       return;
     case TransferPath::kernel:
-      return nvlink::launch_copy(stream.native(), destination, source, bytes, copy_blocks(bytes));
+      return nvlink::launch_copy(stream, destination, source, bytes, copy_blocks(bytes));
     case TransferPath::copy_engine:
       return check_cuda(
           cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.native())),
@@ -344,14 +344,14 @@ void NvlinkFabric::signal(Stream& stream, int peer, std::uint64_t* flag, std::ui
   reject_capture(stream, "signal");
   std::uint64_t* there = flag_at(peer, flag, "signal");
   const CurrentDevice current(device_);
-  nvlink::launch_signal(stream.native(), there, value, nvlink::SignalKind::store);
+  nvlink::launch_signal(stream, there, value, nvlink::SignalKind::store);
 }
 
 void NvlinkFabric::signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
   require_stream_and_peer(*this, stream, peer, "signal_add");
   std::uint64_t* there = flag_at(peer, flag, "signal_add");
   const CurrentDevice current(device_);
-  nvlink::launch_signal(stream.native(), there, value, nvlink::SignalKind::add);
+  nvlink::launch_signal(stream, there, value, nvlink::SignalKind::add);
 }
 
 void NvlinkFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {
@@ -359,20 +359,20 @@ void NvlinkFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std
   reject_capture(stream, "wait");
   require_flag(*this, flag, "wait");
   const CurrentDevice current(device_);
-  nvlink::launch_wait(stream.native(), waits(), {rank(), from, tag}, flag, target);
+  nvlink::launch_wait(stream, waits(), {rank(), from, tag}, flag, target);
 }
 
 void NvlinkFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) {
   require_stream_and_peer(*this, stream, from, "wait_next");
   require_semaphore(*this, semaphore, "wait_next");
   const CurrentDevice current(device_);
-  nvlink::launch_wait_next(stream.native(), waits(), {rank(), from, tag}, semaphore);
+  nvlink::launch_wait_next(stream, waits(), {rank(), from, tag}, semaphore);
 }
 
 void NvlinkFabric::fence(Stream& stream) {
   require_stream_and_peer(*this, stream, rank(), "fence");
   const CurrentDevice current(device_);
-  nvlink::launch_fence(stream.native());
+  nvlink::launch_fence(stream);
 }
 
 void NvlinkFabric::barrier(Stream& stream, std::span<const int> team) {
@@ -384,7 +384,7 @@ void NvlinkFabric::barrier(Stream& stream, std::span<const int> team) {
   body.arrived = arrived_ + number * static_cast<std::size_t>(size());
   body.entered = entered_ + number;
   const CurrentDevice current(device_);
-  nvlink::launch_barrier(stream.native(), body);
+  nvlink::launch_barrier(stream, body);
 }
 
 void NvlinkFabric::synchronize(Stream& stream) {

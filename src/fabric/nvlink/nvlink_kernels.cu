@@ -1,6 +1,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/cuda_call.h"
+#include "device/launch_sm90.cuh"
 #include "device/vector_copy.h"
 #include "fabric/nvlink/nvlink_kernels.h"
 
@@ -9,15 +10,6 @@ namespace {
 
 constexpr int kCopyThreads = 512;
 constexpr int kWarp = 32;
-
-cudaStream_t native(void* stream) {
-  return static_cast<cudaStream_t>(stream);
-}
-
-void check_launch(const char* kernel) {
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess)
-    throw_cuda_error(fmt::format("cannot launch {}", kernel), error);
-}
 
 // Each block takes one stretch, a whole number of the widest words of it.
 __global__ void __launch_bounds__(kCopyThreads)
@@ -82,58 +74,58 @@ __global__ void probe_read_kernel(const __grid_constant__ Peers world, const std
   seen[world.size + peer] = atomic_load<Order::acquire, Scope::system>(slots + peer);
 }
 
+// Without PDL: the kernels above know nothing of it, so they start when all that the stream did before has ended.
+template <class... Params, class... Args>
+void launch(const char* op, void (*kernel)(Params...), int blocks, int threads, Stream& stream, Args&&... args) {
+  launch_sm90(op, kernel,
+              {.grid = dim3(static_cast<unsigned>(blocks)),
+               .block = dim3(static_cast<unsigned>(threads)),
+               .programmatic = false},
+              stream, std::forward<Args>(args)...);
+}
+
 int whole_warps(int threads) {
   return (threads + kWarp - 1) / kWarp * kWarp;
 }
 
 }  // namespace
 
-void launch_copy(void* stream, void* destination, const void* source, std::size_t bytes, int blocks) {
-  copy_kernel<<<blocks, kCopyThreads, 0, native(stream)>>>(static_cast<std::byte*>(destination),
-                                                           static_cast<const std::byte*>(source), bytes);
-  check_launch("a copy");
+void launch_copy(Stream& stream, void* destination, const void* source, std::size_t bytes, int blocks) {
+  launch("nvlink: copy", copy_kernel, blocks, kCopyThreads, stream, static_cast<std::byte*>(destination),
+         static_cast<const std::byte*>(source), bytes);
 }
 
-void launch_signal(void* stream, std::uint64_t* place, std::uint64_t value, SignalKind kind) {
-  if (kind == SignalKind::store)
-    store_kernel<<<1, 1, 0, native(stream)>>>(place, value);
-  else
-    add_kernel<<<1, 1, 0, native(stream)>>>(place, value);
-  check_launch("a signal");
+void launch_signal(Stream& stream, std::uint64_t* place, std::uint64_t value, SignalKind kind) {
+  launch("nvlink: signal", kind == SignalKind::store ? store_kernel : add_kernel, 1, 1, stream, place, value);
 }
 
-void launch_fence(void* stream) {
-  fence_kernel<<<1, 1, 0, native(stream)>>>();
-  check_launch("a fence");
+void launch_fence(Stream& stream) {
+  launch("nvlink: fence", fence_kernel, 1, 1, stream);
 }
 
-void launch_wait(void* stream, const WaitLimit& limit, const WaitReason& reason, const std::uint64_t* flag,
+void launch_wait(Stream& stream, const WaitLimit& limit, const WaitReason& reason, const std::uint64_t* flag,
                  std::uint64_t target) {
-  wait_kernel<<<1, 1, 0, native(stream)>>>(limit, reason, flag, target);
-  check_launch("a wait");
+  launch("nvlink: wait", wait_kernel, 1, 1, stream, limit, reason, flag, target);
 }
 
-void launch_wait_next(void* stream, const WaitLimit& limit, const WaitReason& reason, Semaphore* semaphore) {
-  wait_next_kernel<<<1, 1, 0, native(stream)>>>(limit, reason, semaphore);
-  check_launch("a wait");
+void launch_wait_next(Stream& stream, const WaitLimit& limit, const WaitReason& reason, Semaphore* semaphore) {
+  launch("nvlink: wait_next", wait_next_kernel, 1, 1, stream, limit, reason, semaphore);
 }
 
-void launch_barrier(void* stream, const BarrierBody& body) {
-  barrier_kernel<<<1, whole_warps(body.peers.size), 0, native(stream)>>>(body);
-  check_launch("a barrier");
+void launch_barrier(Stream& stream, const BarrierBody& body) {
+  launch("nvlink: barrier", barrier_kernel, 1, whole_warps(body.peers.size), stream, body);
 }
 
-void launch_probe_write(void* stream, const Peers& world, std::uint64_t* slots, std::uint64_t nonce) {
-  probe_write_kernel<<<1, whole_warps(world.size), 0, native(stream)>>>(world, slots, nonce);
-  check_launch("a probe");
+void launch_probe_write(Stream& stream, const Peers& world, std::uint64_t* slots, std::uint64_t nonce) {
+  launch("nvlink: probe", probe_write_kernel, 1, whole_warps(world.size), stream, world, slots, nonce);
 }
 
-void launch_probe_read(void* stream, const Peers& world, const std::uint64_t* slots, std::uint64_t* seen) {
-  probe_read_kernel<<<1, whole_warps(world.size), 0, native(stream)>>>(world, slots, seen);
-  check_launch("a probe");
+void launch_probe_read(Stream& stream, const Peers& world, const std::uint64_t* slots, std::uint64_t* seen) {
+  launch("nvlink: probe", probe_read_kernel, 1, whole_warps(world.size), stream, world, slots, seen);
 }
 
-void load_kernels() {
+void load_kernels(Device device) {
+  const CurrentDevice current(device.index);
   const void* const kernels[] = {
       reinterpret_cast<const void*>(&copy_kernel),      reinterpret_cast<const void*>(&store_kernel),
       reinterpret_cast<const void*>(&add_kernel),       reinterpret_cast<const void*>(&fence_kernel),
@@ -144,6 +136,7 @@ void load_kernels() {
     cudaFuncAttributes attributes{};
     if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess)
       throw_cuda_error("cannot load the fabric's kernels, which are built for sm_90a", error);
+    prepare_kernel("nvlink", kernel, device);
   }
 }
 

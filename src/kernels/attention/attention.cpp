@@ -6,6 +6,7 @@
 
 #include "base/alignment.h"
 #include "base/checked.h"
+#include "base/dtype_switch.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "kernels/attention/attention_bf16_dot.h"
@@ -30,14 +31,7 @@ namespace heddle::HWY_NAMESPACE {
 
 void attend_part(const AttentionParams& params, const AttentionPart& part) {
   if (rounds_products(params)) return attend<RoundedProducts>(params, part);
-  switch (params.kv.dtype) {
-    case DType::float32:
-      return attend<WidenedProducts<float>>(params, part);
-    case DType::bfloat16:
-      return attend<WidenedProducts<bfloat16>>(params, part);
-    case DType::float16:
-      return attend<WidenedProducts<float16>>(params, part);
-  }
+  with_element(params.kv.dtype, [&]<class T>() { attend<WidenedProducts<T>>(params, part); });
 }
 
 }  // namespace heddle::HWY_NAMESPACE

@@ -9,9 +9,6 @@
 // for each other when they have done their own parts, in a grid that is resident as a whole (attention_decode_grid.h).
 #include "kernels/attention/attention_decode_sm90.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -142,9 +139,9 @@ __device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
 #pragma unroll
     for (int n = 0; n < kRowGroups; ++n) {
       const int row = 8 * n + lane / 4, known_row = min(row, rows - 1);
-      const std::int64_t at = element_of(q, params, segment, known_row, lane % 4 * 2);
-      with_element_type(q.dtype, [&](auto type) {
-        const auto* from = static_cast<decltype(type)>(q.data) + at;
+      const std::int64_t first = element_of(q, params, segment, known_row, lane % 4 * 2);
+      with_element(q.dtype, [&]<class Q>() {  // one switch for many loads: all are in flight at once
+        const Q* from = static_cast<const Q*>(q.data) + first;
 #pragma unroll
         for (int k = 0; k < kHeadDim / 16; ++k) {
 #pragma unroll
@@ -338,7 +335,7 @@ void with_decode_kernel(const AttentionParams& params, int max_rows, const Lane&
     else
       with_shared.template operator()<T, DecodeShared<kHeadDim, kRowGroups, kStages>>();
   };
-  const auto with_type = [&]<class T>(T) {
+  with_16_bit_element(params.kv.dtype, [&]<class T>() {
     with_head_dim(params.kv.head_dim, [&](auto head_dim) {
       constexpr int kHeadDim = decltype(head_dim)::value;
       if (few_rows)
@@ -346,11 +343,7 @@ void with_decode_kernel(const AttentionParams& params, int max_rows, const Lane&
       else
         with_stages.template operator()<T, kHeadDim, kMostItemRows / 8>();
     });
-  };
-  if (params.kv.dtype == DType::bfloat16)
-    with_type(__nv_bfloat16());
-  else
-    with_type(__half());
+  });
 }
 
 }  // namespace

@@ -6,9 +6,6 @@
 // warpgroups issue their products in turns, so that one's softmax falls into the other's products.
 #include "kernels/attention/attention_prefill_sm90.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -154,27 +151,28 @@ __device__ void load_works(const PrefillParams& params, Shared& shared) {
       return;
     }
     constexpr int kPieces = kHeadDim / 8, kOfThread = kPrefillRows * kPieces / 32;  // of eight elements
-    const auto each_piece = [&](int i, auto type, auto copy) {
+    const auto each_piece = [&]<class Element>(int i, Element, auto copy) {
       const int piece = i * 32 + lane, row = piece / kPieces, d = piece % kPieces * 8;
       const int index_of_row = min(work.first_row + row, work.num_rows - 1);  // beyond the last: anything
       const int token = index_of_row / params.group;
       const std::int64_t head = work.kv_head * params.group + index_of_row - token * params.group;
       const auto* from =
-          static_cast<decltype(type)>(q.data) + (work.first_token + token) * q.row_stride + head * kHeadDim + d;
+          static_cast<const Element*>(q.data) + (work.first_token + token) * q.row_stride + head * kHeadDim + d;
       copy(from, shared.queries[slot][row / kGroupRows] + QueryTile::offset(row % kGroupRows, d));
     };
     if (q.dtype == params.attention.kv.dtype) {
 #pragma unroll 4
       for (int i = 0; i < kOfThread; ++i)
-        each_piece(i, static_cast<const T*>(nullptr), [](const T* from, std::byte* to) {
+        each_piece(i, T{}, [](const T* from, std::byte* to) {
           asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
         });
       asm volatile("cp.async.wait_all;" ::: "memory");
     } else {
-      with_element_type(q.dtype, [&](auto type) {
+      with_element(q.dtype, [&]<class Element>() {
 #pragma unroll 2
         for (int i = 0; i < kOfThread; ++i)
-          each_piece(i, type, [](auto from, std::byte* to) { *reinterpret_cast<uint4*>(to) = load_eight<T>(from); });
+          each_piece(i, Element{},
+                     [](const Element* from, std::byte* to) { *reinterpret_cast<uint4*>(to) = load_eight<T>(from); });
       });
     }
     fence_async_proxy();
@@ -496,14 +494,7 @@ class PrefillRows {
   __device__ void store() {
     if constexpr (kHeadDim <= 128)  // beyond that there are no registers for it
       if (params_.stores_rows) return store_rows();
-    switch (params_.attention.y.dtype) {
-      case DType::bfloat16:
-        return store_as<__nv_bfloat162>([](float a, float b) { return __floats2bfloat162_rn(a, b); });
-      case DType::float16:
-        return store_as<__half2>([](float a, float b) { return __floats2half2_rn(a, b); });
-      default:
-        return store_as<float2>([](float a, float b) { return make_float2(a, b); });
-    }
+    with_element(params_.attention.y.dtype, [&]<class Y>() { store_as<Y>(); });
   }
 
   __device__ float inverse_sum(int r) const {
@@ -547,8 +538,8 @@ class PrefillRows {
     __syncwarp();
   }
 
-  template <class Pair, class Round>
-  __device__ void store_as(Round round) {
+  template <class Y>
+  __device__ void store_as() {
     const Tensor& y = params_.attention.y;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -557,11 +548,11 @@ class PrefillRows {
       if (row >= work_->num_rows) continue;
       const std::int64_t token = work_->first_token + row / params_.group;
       const std::int64_t head = work_->kv_head * params_.group + row % params_.group;
-      Pair* to = static_cast<Pair*>(y.data) + (token * y.row_stride + head * kHeadDim) / 2 + lane() % 4;
+      Y* to = static_cast<Y*>(y.data) + token * y.row_stride + head * kHeadDim + lane() % 4 * 2;
 #pragma unroll
       for (int i = 0; i < kHeadDim / 8; ++i) {
         const float* pair = &o_[i / (kPartColumns / 8)][i % (kPartColumns / 8) * 4 + 2 * r];
-        to[4 * i] = round(pair[0] * inverse, pair[1] * inverse);
+        store_pair(to + 8 * i, pair[0] * inverse, pair[1] * inverse);
       }
     }
   }
@@ -648,10 +639,9 @@ void attention_prefill_sm90(const AttentionParams& params, int min_rows, const L
     const LaunchShape shape{.grid = dim3(static_cast<unsigned>(blocks)),
                             .block = dim3(kPrefillThreads),
                             .shared_bytes = sizeof(PrefillShared<kHeadDim>) + 1024};
-    if (params.kv.dtype == DType::bfloat16)
-      launch_sm90("attention", attention_prefill<__nv_bfloat16, kHeadDim>, shape, lane, prefill, keys, values);
-    else
-      launch_sm90("attention", attention_prefill<__half, kHeadDim>, shape, lane, prefill, keys, values);
+    with_16_bit_element(params.kv.dtype, [&]<class T>() {
+      launch_sm90("attention", attention_prefill<T, kHeadDim>, shape, lane, prefill, keys, values);
+    });
   });
 }
 

@@ -1,40 +1,29 @@
 // Rows of q and y on a GPU, whatever their dtype.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <type_traits>
 
 #include "base/alignment.h"
+#include "base/dtype_switch.h"
 #include "base/tensor.h"
-#include "kernels/sm90/instructions_sm90.cuh"
+#include "kernels/sm90/convert_sm90.cuh"
 
 namespace heddle::sm90 {
 
-// Calls f with a null pointer to the elements' type: one switch for many loads, so that all are under way at once.
-template <class F>
-__device__ inline void with_element_type(DType dtype, F f) {
-  switch (dtype) {
-    case DType::bfloat16:
-      return f(static_cast<const __nv_bfloat16*>(nullptr));
-    case DType::float16:
-      return f(static_cast<const __half*>(nullptr));
-    default:
-      return f(static_cast<const float*>(nullptr));
-  }
+// Two elements, from where two are aligned, and to there.
+template <class T>
+__device__ inline float2 load_pair(const T* from) {
+  if constexpr (std::is_same_v<T, float>) return *reinterpret_cast<const float2*>(from);
+  const std::uint32_t word = *reinterpret_cast<const std::uint32_t*>(from);
+  return {low_element<T>(word), high_element<T>(word)};
 }
-
-// Two elements, from where two are aligned.
-__device__ inline float2 load_pair(const float* from) {
-  return *reinterpret_cast<const float2*>(from);
-}
-__device__ inline float2 load_pair(const __nv_bfloat16* from) {
-  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from));
-}
-__device__ inline float2 load_pair(const __half* from) {
-  return __half22float2(*reinterpret_cast<const __half2*>(from));
+template <class T>
+__device__ inline void store_pair(T* to, float first, float second) {
+  if constexpr (std::is_same_v<T, float>)
+    *reinterpret_cast<float2*>(to) = {first, second};
+  else
+    *reinterpret_cast<std::uint32_t*>(to) = pack<T>(first, second);
 }
 
 // Eight elements as eight of type T, rounded, from where eight (of float: four) are aligned.
@@ -47,27 +36,22 @@ __device__ inline uint4 load_eight(const Element* from) {
     return {pack<T>(a.x, a.y), pack<T>(a.z, a.w), pack<T>(b.x, b.y), pack<T>(b.z, b.w)};
   } else {
     const uint4 raw = *reinterpret_cast<const uint4*>(from);
-    const auto* pairs = reinterpret_cast<const Element*>(&raw);
-    const float2 a = load_pair(pairs), b = load_pair(pairs + 2), c = load_pair(pairs + 4), d = load_pair(pairs + 6);
-    return {pack<T>(a.x, a.y), pack<T>(b.x, b.y), pack<T>(c.x, c.y), pack<T>(d.x, d.y)};
+    const auto converted = [](std::uint32_t word) {
+      return pack<T>(low_element<Element>(word), high_element<Element>(word));
+    };
+    return {converted(raw.x), converted(raw.y), converted(raw.z), converted(raw.w)};
   }
 }
 
 // Elements i to i + 3, i a multiple of 4, of data that is aligned to four elements.
 __device__ inline void store_four(void* data, std::int64_t i, DType dtype, float4 v) {
-  if (dtype == DType::float32) {
-    static_cast<float4*>(data)[i / 4] = v;
-    return;
-  }
-  uint2 packed;
-  if (dtype == DType::bfloat16) {
-    reinterpret_cast<__nv_bfloat162&>(packed.x) = __floats2bfloat162_rn(v.x, v.y);
-    reinterpret_cast<__nv_bfloat162&>(packed.y) = __floats2bfloat162_rn(v.z, v.w);
-  } else {
-    reinterpret_cast<__half2&>(packed.x) = __floats2half2_rn(v.x, v.y);
-    reinterpret_cast<__half2&>(packed.y) = __floats2half2_rn(v.z, v.w);
-  }
-  static_cast<uint2*>(data)[i / 4] = packed;
+  with_element(dtype, [&]<class T>() {
+    T* const to = static_cast<T*>(data) + i;
+    if constexpr (std::is_same_v<T, float>)
+      *reinterpret_cast<float4*>(to) = v;
+    else
+      *reinterpret_cast<uint2*>(to) = {pack<T>(v.x, v.y), pack<T>(v.z, v.w)};
+  });
 }
 
 // Rows that begin and go on in whole groups of `elements`.

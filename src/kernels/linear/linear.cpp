@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "base/dtype_switch.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "kernels/cpu_target.h"
@@ -24,14 +25,7 @@ namespace heddle::HWY_NAMESPACE {
 // Rows [begin, end) of the weight, all tokens.
 void linear_rows(const LinearParams& params, std::int64_t begin, std::int64_t end) {
   if (params.x.dtype == DType::bfloat16) return multiply_rows<Pairs>(params, begin, end);
-  switch (params.weight.dtype) {
-    case DType::float32:
-      return multiply_rows<Widened<float>>(params, begin, end);
-    case DType::bfloat16:
-      return multiply_rows<Widened<bfloat16>>(params, begin, end);
-    case DType::float16:
-      return multiply_rows<Widened<float16>>(params, begin, end);
-  }
+  with_element(params.weight.dtype, [&]<class T>() { multiply_rows<Widened<T>>(params, begin, end); });
 }
 
 }  // namespace heddle::HWY_NAMESPACE

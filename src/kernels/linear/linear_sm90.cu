@@ -1,7 +1,6 @@
 #include "kernels/linear/linear_sm90.h"
 
 #include <cstdint>
-#include <type_traits>
 
 #include "base/alignment.h"
 #include "base/checked.h"
@@ -14,20 +13,15 @@
 namespace heddle {
 namespace {
 
-// As CUDA names it.
-template <class T>
-using Cuda = std::conditional_t<std::is_same_v<T, bfloat16>, __nv_bfloat16,
-                                std::conditional_t<std::is_same_v<T, float16>, __half, T>>;
-
 void multiply_plainly(const LinearParams& params, const Lane& lane) {
   const dim3 grid(static_cast<unsigned>((params.weight.out_features + kPlainWarps - 1) / kPlainWarps),
                   static_cast<unsigned>((params.x.rows + kPlainTokens - 1) / kPlainTokens));
   with_element(params.x.dtype, [&]<class X>() {
     with_element(params.weight.dtype, [&]<class W>() {
       with_element(params.y.dtype, [&]<class Y>() {
-        launch_sm90("linear", linear_plain<Cuda<X>, Cuda<W>, Cuda<Y>>,
+        launch_sm90("linear", linear_plain<X, W, Y>,
                     {.grid = grid, .block = dim3(kPlainWarps * 32), .fit = GridFit::trimmed}, lane,
-                    operands_of<Cuda<X>, Cuda<W>, Cuda<Y>>(params));
+                    operands_of<X, W, Y>(params));
       });
     });
   });
@@ -48,7 +42,7 @@ __global__ void add_bias(const float* sums, const float* bias, YType* y, std::in
   let_later_kernels_start();
   for (std::int64_t i = first_of_grid(); i < count; i += threads_of_grid()) {
     const std::int64_t row = i / columns, column = i % columns;
-    store_rounded(y + row * y_stride + column, sums[i] + bias[column]);
+    y[row * y_stride + column] = sm90::rounded<YType>(sums[i] + bias[column]);
   }
 }
 
@@ -64,7 +58,7 @@ template <class YType>
 __global__ void round_bias(const float* bias, YType* rounded, std::int64_t count) {
   wait_for_earlier_kernels();
   let_later_kernels_start();
-  for (std::int64_t i = first_of_grid(); i < count; i += threads_of_grid()) store_rounded(rounded + i, bias[i]);
+  for (std::int64_t i = first_of_grid(); i < count; i += threads_of_grid()) rounded[i] = sm90::rounded<YType>(bias[i]);
 }
 
 // What cuBLASLt adds to its float32 sums has to be of y's dtype. Of operands whose rows it cannot load 16 bytes at a time it
@@ -87,8 +81,7 @@ LargeProduct with_bias_of_y(const LinearParams& params, const Lane& lane) {
   require(taken <= all.size_bytes, "linear: the workspace of {} bytes does not hold a bias of {} elements",
           all.size_bytes, count);
   with_element(params.y.dtype, [&]<class Y>() {
-    launch_sm90("linear", round_bias<Cuda<Y>>, shape_for(count), lane, params.weight.bias,
-                static_cast<Cuda<Y>*>(all.data), count);
+    launch_sm90("linear", round_bias<Y>, shape_for(count), lane, params.weight.bias, static_cast<Y*>(all.data), count);
   });
   product.bias = all.data;
   product.workspace = {static_cast<std::byte*>(all.data) + taken, all.size_bytes - taken};
@@ -120,9 +113,8 @@ void multiply_and_add_bias(const LinearParams& params, const Lane& lane) {
                  lane);
     const std::int64_t count = (end - first) * columns;
     with_element(params.y.dtype, [&]<class Y>() {
-      launch_sm90("linear", add_bias<Cuda<Y>>, shape_for(count), lane, sums, params.weight.bias,
-                  static_cast<Cuda<Y>*>(params.y.data) + first * params.y.row_stride, params.y.row_stride, columns,
-                  count);
+      launch_sm90("linear", add_bias<Y>, shape_for(count), lane, sums, params.weight.bias,
+                  static_cast<Y*>(params.y.data) + first * params.y.row_stride, params.y.row_stride, columns, count);
     });
   }
 }

@@ -1,13 +1,11 @@
 // The product for every dtype, alignment and size: a warp a row of W, element by element.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 
 #include "device/launch_sm90.cuh"
 #include "kernels/linear/linear.h"
+#include "kernels/sm90/convert_sm90.cuh"
 
 namespace heddle {
 
@@ -36,26 +34,6 @@ LinearOperands<XType, WType, YType> operands_of(const LinearParams& params) {
           .num_tokens = static_cast<int>(params.x.rows)};
 }
 
-__device__ inline float widen(float value) {
-  return value;
-}
-__device__ inline float widen(__nv_bfloat16 value) {
-  return __bfloat162float(value);
-}
-__device__ inline float widen(__half value) {
-  return __half2float(value);
-}
-
-__device__ inline void store_rounded(float* y, float value) {
-  *y = value;
-}
-__device__ inline void store_rounded(__nv_bfloat16* y, float value) {
-  *y = __float2bfloat16_rn(value);
-}
-__device__ inline void store_rounded(__half* y, float value) {
-  *y = __float2half_rn(value);
-}
-
 inline constexpr int kPlainWarps = 8;
 inline constexpr int kPlainTokens = 8;  // that share what a warp reads of W
 
@@ -68,17 +46,17 @@ __device__ void multiply_row(const LinearOperands<XType, WType, YType>& op, std:
   const XType* x = op.x + first * op.x_stride;
   float sums[kPlainTokens] = {};
   for (std::int64_t k = lane; k < op.in_features; k += 32) {
-    const float weight = widen(w[k]);
+    const float weight = sm90::widened(w[k]);
 #pragma unroll
     for (int t = 0; t < kPlainTokens; ++t)
-      if (t < tokens) sums[t] = fmaf(widen(x[t * op.x_stride + k]), weight, sums[t]);
+      if (t < tokens) sums[t] = fmaf(sm90::widened(x[t * op.x_stride + k]), weight, sums[t]);
   }
   const float bias = op.bias == nullptr ? 0 : op.bias[row];
 #pragma unroll
   for (int t = 0; t < kPlainTokens; ++t) {
     float sum = sums[t];
     for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-    if (lane == 0 && t < tokens) store_rounded(op.y + (first + t) * op.y_stride + row, sum + bias);
+    if (lane == 0 && t < tokens) op.y[(first + t) * op.y_stride + row] = sm90::rounded<YType>(sum + bias);
   }
 }
 

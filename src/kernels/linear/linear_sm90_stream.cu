@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/alignment.h"
+#include "base/dtype_switch.h"
 #include "kernels/linear/linear_sm90_stream.cuh"
 
 namespace heddle {
@@ -124,16 +125,14 @@ bool is_for_swiglu_stream(const LinearSwigluParams& params) {
 }
 
 void linear_stream(const LinearParams& params, const Lane& lane) {
-  if (params.weight.dtype == DType::bfloat16) return enqueue_for_y<__nv_bfloat16>(params, lane);
-  enqueue_for_y<__half>(params, lane);
+  with_16_bit_element(params.weight.dtype, [&]<class T>() { enqueue_for_y<T>(params, lane); });
 }
 
 void linear_swiglu_stream(const LinearSwigluParams& params, const Lane& lane) {
   LinearParams linear = params.gate_up;
   linear.y = params.y;
-  if (linear.weight.dtype == DType::bfloat16)
-    return enqueue_for_tokens<StreamOutput::swiglu, __nv_bfloat16, __nv_bfloat16>(linear, lane);
-  enqueue_for_tokens<StreamOutput::swiglu, __half, __half>(linear, lane);
+  with_16_bit_element(linear.weight.dtype,
+                      [&]<class T>() { enqueue_for_tokens<StreamOutput::swiglu, T, T>(linear, lane); });
 }
 
 }  // namespace heddle

@@ -14,9 +14,6 @@
 // was measured of this and of other ways.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -56,11 +53,10 @@ __device__ inline void store_tile(const Operands& op, std::int64_t first, int ou
       for (int warp = 1; warp < Config::kWarps; ++warp) parts[part] += at[warp * Config::kTokens * Config::kRowStride];
       if (op.bias != nullptr) parts[part] += op.bias[first + output + part * (op.out_features / kParts)];
     }
-    auto* const y = op.y + token * op.y_stride + first + output;
-    if constexpr (kOutput == StreamOutput::swiglu)
-      store_rounded(y, gated(parts[0], parts[1], std::remove_pointer_t<decltype(y)>{}));
-    else
-      store_rounded(y, parts[0]);
+    using Y = std::remove_pointer_t<decltype(op.y)>;
+    float value = parts[0];
+    if constexpr (kOutput == StreamOutput::swiglu) value = gated(parts[0], parts[1], Y{});
+    op.y[token * op.y_stride + first + output] = sm90::rounded<Y>(value);
   }
 }
 

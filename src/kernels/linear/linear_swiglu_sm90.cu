@@ -9,8 +9,6 @@
 // (docs/notes/linear_gpu.md, "Gates of many tokens").
 #include "kernels/linear/linear_swiglu_sm90.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -20,6 +18,7 @@
 
 #include "base/alignment.h"
 #include "base/checked.h"
+#include "base/dtype_switch.h"
 #include "device/launch_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
 #include "device/tensor_map_sm90.cuh"
@@ -359,8 +358,7 @@ bool is_for_swiglu_tiles(const LinearSwigluParams& params) {
 }
 
 void linear_swiglu_tiles(const LinearSwigluParams& params, const Lane& lane) {
-  if (params.gate_up.weight.dtype == DType::bfloat16) return enqueue<__nv_bfloat16>(params, lane);
-  enqueue<__half>(params, lane);
+  with_16_bit_element(params.gate_up.weight.dtype, [&]<class T>() { enqueue<T>(params, lane); });
 }
 
 }  // namespace heddle

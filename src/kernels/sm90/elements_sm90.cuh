@@ -1,5 +1,4 @@
 // Elements of activations and weights in kernels: packs of eight for aligned rows, and one at a time for all else.
-// Conversions round to nearest even, as base/dtype.h does; every NaN becomes some NaN.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +9,7 @@
 #include "base/dtype_switch.h"
 #include "base/error.h"
 #include "base/tensor.h"
+#include "kernels/sm90/convert_sm90.cuh"
 
 namespace heddle {
 
@@ -25,37 +25,6 @@ template <>
 inline constexpr DType kDTypeOf<bfloat16> = DType::bfloat16;
 template <>
 inline constexpr DType kDTypeOf<float16> = DType::float16;
-
-namespace detail {
-
-__device__ inline float low_half(std::uint32_t word, bfloat16) {
-  return __uint_as_float(word << 16);
-}
-__device__ inline float high_half(std::uint32_t word, bfloat16) {
-  return __uint_as_float(word & 0xffff0000u);
-}
-__device__ inline float low_half(std::uint32_t word, float16) {
-  float value;
-  asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(value) : "r"(word));
-  return value;
-}
-__device__ inline float high_half(std::uint32_t word, float16) {
-  float value;
-  asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(value) : "r"(word));
-  return value;
-}
-__device__ inline std::uint32_t two_halves(float low, float high, bfloat16) {
-  std::uint32_t word;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  return word;
-}
-__device__ inline std::uint32_t two_halves(float low, float high, float16) {
-  std::uint32_t word;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  return word;
-}
-
-}  // namespace detail
 
 // Eight elements as they lie in memory. Where a thread loads several packs, or loads behind a condition, it loads them
 // raw and unpacks later: then no load waits for another.
@@ -87,8 +56,8 @@ __device__ inline Pack unpack(const RawPack<T>& raw) {
     const std::uint32_t bits[kPackElements / 2] = {a.x, a.y, a.z, a.w};
 #pragma unroll
     for (int i = 0; i < kPackElements / 2; ++i) {
-      pack.values[2 * i] = detail::low_half(bits[i], T{});
-      pack.values[2 * i + 1] = detail::high_half(bits[i], T{});
+      pack.values[2 * i] = sm90::low_element<T>(bits[i]);
+      pack.values[2 * i + 1] = sm90::high_element<T>(bits[i]);
     }
   }
   return pack;
@@ -106,7 +75,7 @@ __device__ inline void store_pack(T* destination, const Pack& pack) {
     if constexpr (sizeof(T) == 4)
       return __float_as_uint(pack.values[i]);
     else
-      return detail::two_halves(pack.values[2 * i], pack.values[2 * i + 1], T{});
+      return sm90::pack<T>(pack.values[2 * i], pack.values[2 * i + 1]);
   };
   words[0] = make_uint4(word(0), word(1), word(2), word(3));
   if constexpr (sizeof(T) == 4) words[1] = make_uint4(word(4), word(5), word(6), word(7));
@@ -114,17 +83,11 @@ __device__ inline void store_pack(T* destination, const Pack& pack) {
 
 // Element `index` of an array whose dtype is known at run time alone: the way that takes any alignment and length.
 __device__ inline float load_element(const void* data, std::int64_t index, DType dtype) {
-  if (dtype == DType::float32) return static_cast<const float*>(data)[index];
-  const std::uint32_t word = static_cast<const std::uint16_t*>(data)[index];
-  return dtype == DType::bfloat16 ? detail::low_half(word, bfloat16{}) : detail::low_half(word, float16{});
+  return with_element(dtype, [&]<class T>() { return sm90::widened(static_cast<const T*>(data)[index]); });
 }
 
 __device__ inline void store_element(void* data, std::int64_t index, DType dtype, float value) {
-  if (dtype == DType::float32)
-    static_cast<float*>(data)[index] = value;
-  else
-    static_cast<std::uint16_t*>(data)[index] = static_cast<std::uint16_t>(
-        dtype == DType::bfloat16 ? detail::two_halves(value, 0, bfloat16{}) : detail::two_halves(value, 0, float16{}));
+  with_element(dtype, [&]<class T>() { static_cast<T*>(data)[index] = sm90::rounded<T>(value); });
 }
 
 // The tensor's element (row, column).

@@ -2,13 +2,12 @@
 // mbarrier_sm90.cuh and tensor_map_sm90.cuh, those of a warpgroup's products in wgmma_sm90.cuh.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <type_traits>
 
+#include "base/dtype.h"
 #include "device/mbarrier_sm90.cuh"
+#include "kernels/sm90/convert_sm90.cuh"
 
 namespace heddle::sm90 {
 
@@ -111,7 +110,7 @@ __device__ inline std::uint32_t transpose(std::uint32_t m) {
 // c += a b: [16, 16] by [16, 8].
 template <class T>
 __device__ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -128,18 +127,6 @@ __device__ inline float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
-}
-
-// Two numbers in one register, the first in the lower half.
-template <class T>
-__device__ inline std::uint32_t pack(float low, float high) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return reinterpret_cast<const std::uint32_t&>(pair);
-  } else {
-    const __half2 pair = __floats2half2_rn(low, high);
-    return reinterpret_cast<const std::uint32_t&>(pair);
-  }
 }
 
 }  // namespace heddle::sm90

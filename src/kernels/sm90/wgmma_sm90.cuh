@@ -3,11 +3,10 @@
 // touches its registers (but wgmma_begin and further products that add to them), and what lies in shared memory stays.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <type_traits>
+
+#include "base/dtype.h"
 
 namespace heddle::sm90 {
 
@@ -48,7 +47,7 @@ __device__ inline std::uint64_t moved(std::uint64_t operand, int bytes) {
 // c = a b^T + (add ? c : 0): a [64, 16] and b [n, 16] in shared memory, n twice the size of c.
 template <class T>
 __device__ inline void multiply_shared(float (&c)[32], std::uint64_t a, std::uint64_t b, int add) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
@@ -77,7 +76,7 @@ __device__ inline void multiply_shared(float (&c)[32], std::uint64_t a, std::uin
 
 template <class T>
 __device__ inline void multiply_shared(float (&c)[64], std::uint64_t a, std::uint64_t b, int add) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
@@ -118,7 +117,7 @@ __device__ inline void multiply_shared(float (&c)[64], std::uint64_t a, std::uin
 
 template <class T>
 __device__ inline void multiply_shared(float (&c)[96], std::uint64_t a, std::uint64_t b, int add) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %98, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
@@ -169,7 +168,7 @@ __device__ inline void multiply_shared(float (&c)[96], std::uint64_t a, std::uin
 
 template <class T>
 __device__ inline void multiply_shared(float (&c)[128], std::uint64_t a, std::uint64_t b, int add) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
@@ -236,7 +235,7 @@ __device__ inline void multiply_shared(float (&c)[128], std::uint64_t a, std::ui
 // memory.
 template <class T>
 __device__ inline void multiply_registers(float (&c)[32], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
@@ -265,7 +264,7 @@ __device__ inline void multiply_registers(float (&c)[32], const std::uint32_t (&
 
 template <class T>
 __device__ inline void multiply_registers(float (&c)[48], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %53, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {"
@@ -300,7 +299,7 @@ __device__ inline void multiply_registers(float (&c)[48], const std::uint32_t (&
 
 template <class T>
 __device__ inline void multiply_registers(float (&c)[64], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+  if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"

@@ -1,0 +1,57 @@
+// Conversions between float32 and elements of 16 bits. They round to nearest even, as base/dtype.h does; every NaN
+// becomes some NaN.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "base/dtype.h"
+
+namespace heddle::sm90 {
+
+// The element of type T in the lower half of a register.
+template <class T>
+__device__ inline float low_element(std::uint32_t word) {
+  if constexpr (std::is_same_v<T, bfloat16>) return __uint_as_float(word << 16);
+  float value;
+  asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(value) : "r"(word));
+  return value;
+}
+
+// And in the upper half.
+template <class T>
+__device__ inline float high_element(std::uint32_t word) {
+  if constexpr (std::is_same_v<T, bfloat16>) return __uint_as_float(word & 0xffff0000u);
+  float value;
+  asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(value) : "r"(word));
+  return value;
+}
+
+// Two numbers in one register, the first in the lower half.
+template <class T>
+__device__ inline std::uint32_t pack(float low, float high) {
+  std::uint32_t word;
+  if constexpr (std::is_same_v<T, bfloat16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+
+template <class T>
+__device__ inline float widened(T element) {
+  if constexpr (std::is_same_v<T, float>)
+    return element;
+  else
+    return low_element<T>(element.bits);
+}
+
+template <class T>
+__device__ inline T rounded(float value) {
+  if constexpr (std::is_same_v<T, float>)
+    return value;
+  else
+    return {static_cast<std::uint16_t>(pack<T>(value, 0))};
+}
+
+}  // namespace heddle::sm90
