@@ -1,46 +1,51 @@
 #!/usr/bin/env bash
-# Runs checks and benches on a machine with GPUs, from what gpu_bundle.sh has gathered:
+# Runs checks and benchmarks on a machine with GPUs, from the bundle that gpu_bundle.sh has made:
 #   scripts/gpu.sh STEP... [--gpus N] [--ranks K,...] [--minutes M] [-- BENCH_ARGS]
-#     smoke        ranks come together, a message and a sum arrive
+#     smoke        ranks come together; a message and a sum arrive
 #     cases        every collective by every algorithm, parts of the team, graphs
-#     bench        `heddle bench collective --tune` in bfloat16, with BENCH_ARGS, in turns with PyTorch's symmetric memory
+#     bench        `heddle bench collective --tune` in bfloat16, with BENCH_ARGS, interleaved with PyTorch's symmetric memory
 #     conformance  the fabric's cases on both kinds of peer memory, up to 256 MB
 #     soak         10 000 iterations of the fabric's operations and of the collectives, with random delays
-#     failure      a process killed, one stopped: the others must end and name it, and no GPU memory stay taken
-#     threads      what threads of one process do that processes do not
+#     failure      one process is killed, one stopped: the others must end and name it, and no GPU memory may stay allocated
+#     threads      what only ranks that are threads of one process do
 #     sanitize     compute-sanitizer over small sizes
-#     replays      graphs captured once and replayed 10 000 times, with random delays inside kernels
-#     collectives  (all, too) these in this order, which is that of their worth: what fails to fit into the minutes is last
-#     --ranks K,...: not GPUs but so many ranks, one number after the other: threads of one process that share the GPUs, one
-#                  being enough. Takes smoke, cases, conformance, soak, threads (tests) and replays; collectives are all but threads:
+#     replays      every collective, semaphores and barriers in graphs that are captured once and replayed 10 000 times, also
+#                  with random delays inside the kernels: bits equal to those of eager calls
+#     collectives  (also: all) these steps in this order, the most important first
+#     --ranks K,...: instead of a rank per GPU so many ranks, one number after the other, as threads of one process that
+#                  share the GPUs; one GPU is enough. Takes smoke, cases, conformance, soak, threads (tests) and replays;
+#                  collectives then means all of these but threads:
 #                  scripts/gpu.sh collectives --gpus 1 --ranks 2,4,8 --minutes 5
 #   scripts/gpu.sh ONE-GPU-STEP... [--minutes M | --seconds S] [-- MODEL...]
-#     gpu-tests    what of the tests needs a GPU: kernels, engine, whole models (180 s on an H200)
-#     decode       `heddle bench decode` of each MODEL with its operators, in turns with PyTorch compiled (65 s; 55 s; 45 s)
+#     gpu-tests    the tests that need a GPU: kernels, engine, whole models (180 s on an H200)
+#     decode       `heddle bench decode` of each MODEL with its operators, interleaved with PyTorch compiled (65 s; 55 s; 45 s)
 #     plain        decode and prefill of each MODEL without PyTorch (15 s each)
-#     prefill      prompts of 2048 and 8192 tokens, of the first MODEL that is no llama-2, in turns with PyTorch (45 s)
-#     startup      from process start to the first token: demo model; made-up llama-3-8b from the page cache (5 s; 30 s)
+#     prefill      prompts of 2048 and 8192 tokens of the first MODEL that is no llama-2, interleaved with PyTorch (45 s)
+#     startup      from process start to the first token: demo model; synthetic llama-3-8b from the page cache (5 s; 30 s)
 #     operators    `heddle bench operator` of each MODEL at batch 1 and 16 (5 s each)
-#     compared     `heddle bench operator` of each MODEL at batch 1 and 16 and of 2048 tokens, in turns with PyTorch (90 s each)
+#     compared     `heddle bench operator` of each MODEL at batch 1 and 16 and of 2048 tokens, interleaved with PyTorch (90 s
+#                  each)
 #     memcheck     compute-sanitizer memcheck, then racecheck, over tests of every kernel (150 s)
+#     mutations    test programs with a fault each (gpu_mutations.toml): says which faults the tests notice; alone, with its own
+#                  bundle (gpu_bundle.sh --mutations); 40 s at most for each
 #     broken       a driver that is too old, a GPU that is lost, ...: tests/end_to_end/broken_driver.sh (30 s)
 #     accuracy     the demo model's 1000 sums: all must be right (3 s)
-#     load         `heddle bench load` of each MODEL: weights against what disk and bus allow (30 s; 25 s; 10 s)
-#     generate     tokens of `heddle generate` against steps of `heddle bench decode` (10 s a MODEL)
+#     load         `heddle bench load` of each MODEL: time of loading weights against what disk and bus allow (30 s; 25 s; 10 s)
+#     generate     tokens per second of `heddle generate` against steps of `heddle bench decode` (10 s per MODEL)
 #     batches      decode at batch 1 to 64, context 1024, of the first MODEL (15 s)
 #     pages        decode with pages of 16 to 256 tokens, of the first MODEL (20 s)
-#     vllm         Heddle's decode and prefill of the first MODEL, then vLLM's, then Heddle's again (150 s; llama-3.2-1b 80 s)
-#     flashinfer   Heddle's decode attention and FlashInfer's in turns, of one sequence (90 s)
+#     vllm         decode and prefill of the first MODEL: Heddle, vLLM, Heddle (150 s; llama-3.2-1b 80 s)
+#     flashinfer   decode attention of one sequence, Heddle interleaved with FlashInfer (90 s)
 #     one-gpu      gpu-tests, decode, prefill, startup, operators, accuracy, memcheck; about 9 minutes
-#     short        what fits into 230 s, by worth: demo start, tests, the first MODEL's decode with PyTorch, the others' without,
-#                  prefill without, the last MODEL with PyTorch, llama-3-8b's start
+#     short        what fits into 230 s, the most important first: demo start, tests, decode of the first MODEL with PyTorch and
+#                  of the others without, prefill without, the last MODEL with PyTorch, start of llama-3-8b
 #   MODEL: llama-3-8b llama-2-7b llama-3.2-1b (default: these three, in this order).
 #   vllm and flashinfer need .peers/vllm and .peers/flashinfer (site.tar.xz, install.sh) and the scripts .peers/vllm_peer.py and
-#   .peers/flashinfer_peer.py carried along; bench/README.md says what these are.
-# The two kinds have a bundle each (gpu_bundle.sh; gpu_bundle.sh --one-gpu), and a call is of one kind. Ranks are processes but
-# in `threads`. Each run is bounded, and by the minutes that are left (9). Says a line a run, ends
-# with 1 when one failed. After each run, what there is lies in $OUT (or build/gpu-results): a JSON line a run, and an
-# archive of the logs, the benches' JSON and the tuned store.
+#   .peers/flashinfer_peer.py in the tree; bench/README.md describes them.
+# Each of the two groups has a bundle of its own (gpu_bundle.sh; gpu_bundle.sh --one-gpu), and one call takes steps of one group.
+# Ranks are processes except in `threads`. Every run has a time limit, and the whole call one of M minutes (9). Prints a line
+# per run; exits with 1 when one failed. After each run $OUT (or build/gpu-results) holds the results so far: a JSON line per
+# run, and an archive of the logs, the benchmarks' JSON and the tuned store.
 set -uo pipefail
 
 usage() {  # STATUS
@@ -73,6 +78,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     smoke | cases | bench | conformance | soak | failure | threads | sanitize | replays) steps+=("$1"); shift ;;
     gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
+    mutations) one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
     all | collectives) steps+=(collectives); shift ;;
     *) usage 2 >&2 ;;
@@ -81,7 +87,7 @@ done
 [ "${1:-}" = -- ] && shift
 bench_args=("$@")
 [ $((${#steps[@]} + ${#one_gpu_steps[@]})) -gt 0 ] || usage 2 >&2
-[ ${#steps[@]} -eq 0 ] || [ ${#one_gpu_steps[@]} -eq 0 ] || { echo "gpu.sh: steps of one GPU go by themselves" >&2; exit 2; }
+[ ${#steps[@]} -eq 0 ] || [ ${#one_gpu_steps[@]} -eq 0 ] || { echo "gpu.sh: steps of one GPU and of several ranks need a call each" >&2; exit 2; }
 kind=fabric fewest=2
 if [ ${#ranks[@]} -gt 0 ]; then
   fewest=1
@@ -107,13 +113,17 @@ else
   steps=("${expanded[@]}")
 fi
 [ ${#one_gpu_steps[@]} -eq 0 ] || { kind=one-gpu fewest=1 steps=("${one_gpu_steps[@]}") gpus=$((gpus < 1 ? gpus : 1)); }
+if [[ " ${steps[*]} " = *" mutations "* ]]; then
+  [ ${#steps[@]} -eq 1 ] || { echo "gpu.sh: mutations needs a call of its own" >&2; exit 2; }
+  kind=mutations
+fi
 [ "${gpus:-0}" -ge $fewest ] || { echo "gpu.sh: needs $fewest GPU(s), nvidia-smi lists ${gpus:-0}" >&2; exit 1; }
 last_second=$((SECONDS + seconds))
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=${OUT:-$root/build/gpu-results}
 bundle=$root/.gpu/$kind/bundle.tar.xz
-[ -f "$bundle" ] || { echo "gpu.sh: $bundle is not there: run scripts/gpu_bundle.sh where nvcc is, and carry .gpu/$kind" >&2; exit 1; }
+[ -f "$bundle" ] || { echo "gpu.sh: $bundle is missing: run scripts/gpu_bundle.sh on a machine with nvcc, and copy .gpu/$kind here" >&2; exit 1; }
 home=${TMPDIR:-/tmp}/heddle-gpu-$kind
 logs=$home/results-$gpus-${steps[0]}
 mkdir -p "$home" "$out"
@@ -125,7 +135,7 @@ if ! cmp -s "$bundle" "$home/unpacked"; then
   cp "$bundle" "$home/unpacked"
 fi
 
-# The very NCCL that the binaries were built with: PyTorch's, where the system's is another.
+# The NCCL that the binaries were built with: PyTorch's, if the system's is another version.
 plain_library_path=${LD_LIBRARY_PATH:-}
 nvidia=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null) || nvidia=
 export LD_LIBRARY_PATH=${nvidia:+$nvidia/nccl/lib:$nvidia/cudnn/lib:}$home/lib:$plain_library_path
@@ -137,7 +147,7 @@ results=$out/gpu-$gpus-${steps[0]}.jsonl
 : >"$results"
 failed=0
 
-# What there is, where it is fetched from; a run that ends everything leaves what was there before it.
+# Copies the results so far to $out, so that they survive a run that ends this script.
 keep() {
   cp "$HEDDLE_CACHE_DIR/tuned.json" "$logs/" 2>/dev/null
   tar -C "$logs" -czf "$home/results.tar.gz" . && cp "$home/results.tar.gz" "$out/gpu-$gpus-${steps[0]}.tar.gz"
@@ -154,14 +164,14 @@ record() {
   keep
 }
 
-# seconds_for LIMIT: the limit, or what is left of the minutes; nothing when that is too little to begin.
+# seconds_for LIMIT: the limit, or the time that is left if that is less; nothing when too little is left to begin.
 seconds_for() {
   local left=$((last_second - SECONDS))
   [ $left -ge 20 ] && echo $((left < $1 ? left : $1))
 }
 
 skip() {
-  printf '%-40s skipped: no time is left\n' "$1"
+  printf '%-40s skipped: no time left\n' "$1"
   printf '{"run": "%s", "gpus": %s, "skipped": true}\n' "$1" "$gpus" >>"$results"
 }
 
@@ -213,14 +223,14 @@ run_ranks() {
   record "$name" $? $((SECONDS - start))
 }
 
-worlds() {  # numbers of GPUs worth a run each, the most first
+worlds() {  # numbers of ranks to run with, the largest first
   local n
   [ ${#ranks[@]} -eq 0 ] || { printf '%s\n' "${ranks[@]}"; return; }
   echo "$gpus"
   for n in 4 2; do [ "$gpus" -gt $n ] && echo $n; done
 }
 
-odd_worlds() {  # numbers that divide nothing evenly
+odd_worlds() {  # numbers that divide no power of two
   local n
   [ ${#ranks[@]} -eq 0 ] || return 0
   for n in 5 3; do [ "$gpus" -gt $n ] && echo $n; done
@@ -246,10 +256,10 @@ cases() {
   done
 }
 
-# Ours and PyTorch's in turns. The JSON of ours grows collective by collective, so a run that is cut short leaves what it
-# has. PyTorch loads its kernels when it wants them: it has thousands.
+# Heddle interleaved with PyTorch. Heddle's JSON grows collective by collective, so a run that is cut short leaves what it
+# has measured. PyTorch loads its kernels lazily: it has thousands.
 bench() {
-  local n pass peer order
+  local n pass baseline order
   for n in $(worlds); do
     for order in release relaxed; do
       run_ranks "flag-$n-$order" 60 "$n" "$bin/heddle" bench flag --fabric nvlink --order $order \
@@ -260,10 +270,10 @@ bench() {
       [ $pass = 1 ] && what=(--tune)
       run_ranks "bench-$n-pass-$pass" 150 "$n" "$bin/heddle" bench collective --fabric nvlink --dtype bfloat16 \
         --json "$logs/h200-nvlink-$n-ranks-pass-$pass-collective.json" "${what[@]}" "${bench_args[@]}"
-      peer=$logs/h200-torch-$n-ranks-pass-$pass-collective.json
+      baseline=$logs/h200-torch-$n-ranks-pass-$pass-collective.json
       run "torch-$n-pass-$pass" 90 env -u CUDA_MODULE_LOADING LD_LIBRARY_PATH="$plain_library_path" OMP_NUM_THREADS=4 \
         python3 -m torch.distributed.run --standalone --nproc-per-node "$n" "$root/bench/peers/torch_symmetric.py" \
-        1024 $((256 << 20)) 4 20 "$peer"
+        1024 $((256 << 20)) 4 20 "$baseline"
     done
   done
 }
@@ -297,7 +307,7 @@ replays() {
   local n
   for n in $(worlds); do
     run_ranks "replays-fabric-$n" 60 "$n" "$bin/heddle_conformance" --fabric nvlink --case capabilities --replays 10000
-    run_ranks "replays-collectives-$n" 90 "$n" "$bin/heddle_collective_cases" --fabric nvlink --largest 64 --replays 10000
+    run_ranks "replays-collectives-$n" 120 "$n" "$bin/heddle_collective_cases" --fabric nvlink --largest 64 --replays 10000
   done
 }
 
@@ -305,7 +315,7 @@ used_memory() {  # MiB over all GPUs
   nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | awk '{sum += $1} END {print sum}'
 }
 
-# lose SIGNAL: the last rank gets it in the middle of a soak. The others must end by themselves, each saying its number.
+# lose SIGNAL: sends it to the last rank in the middle of a soak. The others must end by themselves, and each must name it.
 lose() {
   local signal=$1 n=$gpus name=failure-$1 key=gpu-$$-$RANDOM start pids=() rc=0 before victim
   [ $((last_second - SECONDS)) -ge 60 ] || { skip "$name"; return; }
@@ -321,7 +331,7 @@ lose() {
   kill -"$signal" "$victim" || rc=2
   for ((r = 0; r < n - 1; ++r)); do
     wait "${pids[r]}"
-    [ $? = 1 ] || rc=3                                            # an error, not a time-out of ours
+    [ $? = 1 ] || rc=3                                            # an error, not a time-out of this script
     grep -q "rank $((n - 1))" "$logs/$name-rank$r.log" || rc=4    # which names the lost rank
   done
   [ $((SECONDS - start)) -le 20 ] || rc=5
@@ -380,8 +390,8 @@ gpu_tests() {
   done
 }
 
-# bench_with_peers NAME SECONDS ARGUMENTS...: leaves JSON under the name. Python gets the library path of before.
-bench_with_peers() {
+# bench_with_baselines NAME SECONDS ARGUMENTS...: leaves JSON under the name. Python gets the library path of before.
+bench_with_baselines() {
   local name=$1 limit=$2
   shift 2
   printf '#!/bin/sh\nexport LD_LIBRARY_PATH="%s"\nunset CUDA_MODULE_LOADING\nexec python3 "$@"\n' "$plain_library_path" >"$home/peer_python"
@@ -393,7 +403,7 @@ bench_with_peers() {
 model_bench() {  # NAME SECONDS MODE MODEL ARGUMENTS...
   local name=$1 limit=$2 mode=$3 model=$4
   shift 4
-  bench_with_peers "$name" "$limit" "$mode" --model "synth:$model" "$@"
+  bench_with_baselines "$name" "$limit" "$mode" --model "synth:$model" "$@"
 }
 
 decode_of() {  # MODEL SECONDS ARGUMENTS...: with PyTorch; without it where that fails
@@ -490,8 +500,8 @@ operators() {
 compared() {
   local model
   for model in "${models[@]}"; do
-    bench_with_peers "compared-$model" 120 operator --model "$model" --case 1x1023,1x4095,16x4095 --compare torch
-    bench_with_peers "compared-prefill-$model" 90 operator --model "$model" --tokens 2048 --compare torch
+    bench_with_baselines "compared-$model" 120 operator --model "$model" --case 1x1023,1x4095,16x4095 --compare torch
+    bench_with_baselines "compared-prefill-$model" 90 operator --model "$model" --tokens 2048 --compare torch
   done
 }
 
@@ -514,6 +524,12 @@ memcheck() {
   filter+=':SampleOnGpu.AHandfulOfRows*:ArgmaxOnGpu*:LinearSwigluOnGpu.MatchesFloat64:LinearSwigluOnGpu.TilesMatch*'
   sanitize_kernels racecheck "$filter"
   run memcheck-weights 20 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/test_weights" '--gtest_filter=*OnGpu*:*Cuda*:*Upload*'
+}
+
+mutations() {
+  source_folder || return
+  run mutations 560 python3 "$root/scripts/gpu_mutations.py" run "$bin"
+  grep '^{' "$logs/mutations.log" | tee "$logs/gpu-h200-mutations.lines"
 }
 
 broken() {
@@ -565,17 +581,17 @@ pages() {
   done
 }
 
-# packed NAME: unpacks a peer's packages once; the folder for PYTHONPATH.
+# packed NAME: unpacks a baseline's packages once; prints the folder for PYTHONPATH.
 packed() {
   local site=$home/site-$1
   [ -d "$site" ] || bash "$root/.peers/$1/install.sh" "$site" >&2 || return 1
   echo "$site"
 }
 
-# In one call, Heddle before and after the peer: what the machine does to both shows in the difference of ours.
+# Heddle before and after the baseline: the difference between Heddle's two runs shows how much the machine varies.
 vllm() {
   local model=${models[0]} site start=$SECONDS limit
-  [ -f "$root/.peers/vllm/site.tar.xz" ] || { echo "vllm: $root/.peers/vllm is not carried"; return; }
+  [ -f "$root/.peers/vllm/site.tar.xz" ] || { echo "vllm: $root/.peers/vllm is missing"; return; }
   decode_of "$model" 40
   [ "$model" = llama-2-7b ] || prefill_of "$model" 40
   site=$(packed vllm) || { record vllm-unpack 1 $((SECONDS - start)); return; }
@@ -592,7 +608,7 @@ vllm() {
 # Decode attention of one sequence, 8 and 32 KV heads: Heddle, FlashInfer, Heddle, FlashInfer, Heddle. FlashInfer's first run compiles.
 flashinfer() {
   local site start=$SECONDS limit turn model
-  [ -f "$root/.peers/flashinfer/site.tar.xz" ] || { echo "flashinfer: $root/.peers/flashinfer is not carried"; return; }
+  [ -f "$root/.peers/flashinfer/site.tar.xz" ] || { echo "flashinfer: $root/.peers/flashinfer is missing"; return; }
   site=$(packed flashinfer) || { record flashinfer-unpack 1 $((SECONDS - start)); return; }
   for turn in 1 2 3; do
     for model in llama-3-8b llama-2-7b; do
@@ -632,6 +648,7 @@ for step in "${steps[@]}"; do
     operators) operators ;;
     compared) compared ;;
     memcheck) memcheck ;;
+    mutations) mutations ;;
     broken) broken ;;
     accuracy) accuracy ;;
     load) load ;;

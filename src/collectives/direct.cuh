@@ -16,7 +16,7 @@
 namespace heddle {
 
 template <Group G>
-inline constexpr bool kOneLane = std::is_same_v<G, HostThread>;
+inline constexpr bool kOneLane = std::is_base_of_v<HostThread, G>;
 
 // The barrier of this block with the same block of all ranks.
 template <Group G, PeerAddressing P>

@@ -16,7 +16,7 @@ requires(Program::kBlockThreads > 0) inline constexpr int kThreadsOf<Program> = 
 // With 512 threads each has 128 registers: enough for sixteen packets in flight and the sums of four
 // (docs/notes/collectives.md).
 //
-// With PDL the launch latency overlaps the kernel ahead. This kernel touches no memory until the kernel ahead has
+// With PDL the launch latency overlaps the previous kernel. This kernel touches no memory until the previous one has
 // ended, so calls keep stream order. The next kernel starts only once all blocks of this one are resident, so none of
 // them waits for an SM.
 template <class Program>

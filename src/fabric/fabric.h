@@ -7,9 +7,8 @@
 // source may be overwritten, a get's destination read. What a put wrote at its peer is visible to a rank that
 //   - has waited (wait) for a flag that the same stream signalled after the put, to that peer or to any other; or
 //   - has passed a barrier that the same stream entered after the put; or
-//   - has waited (wait) for a flag whose 8 bytes the same stream put behind a fence that came after the put. On a CPU a
-//     put of 8 aligned bytes is one atomic store; a GPU copies them byte by byte, so there a flag's lowest byte alone
-//     may change.
+//   - has waited (wait) for a flag whose 8 bytes the same stream put behind a fence that came after the put. A put of 8
+//     bytes to an aligned address is one atomic store (relaxed).
 // `signal` is a release at system scope of all that its stream did before, `wait` an acquire for all that its stream
 // does after. Nothing else orders ranks: two puts to one peer may arrive in any order unless a fence lies between them.
 // Signals from one stream to one flag arrive in order. Peers may write a rank's heap at any time: reading a place that

@@ -14,6 +14,10 @@
 #endif
 #endif
 
+#ifdef HEDDLE_UNDER_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace heddle {
 namespace {
 
@@ -31,15 +35,40 @@ Word load_word(const void* place) {
 }
 
 #ifdef HEDDLE_UNDER_TSAN
-// ThreadSanitizer does not know fences. The C++ standard lets one that is followed by a relaxed store be what a release
-// store is; here the stores behind a fence are that, and without a fence they are not.
-thread_local bool thread_has_fenced = false;
+// ThreadSanitizer does not know fences. To C++, a relaxed store behind a fence is a release of what came before that
+// fence, and of nothing after it. So a fiber of the thread, which knows of the thread what it had done at its last
+// fence, carries out such stores as releases.
+class AtLastFence {
+ public:
+  AtLastFence() = default;
+  AtLastFence(const AtLastFence&) = delete;
+  AtLastFence& operator=(const AtLastFence&) = delete;
+  ~AtLastFence() {
+    if (fiber_ != nullptr) __tsan_destroy_fiber(fiber_);
+  }
+
+  void fence() {
+    if (fiber_ == nullptr) fiber_ = __tsan_create_fiber(0);
+    void* const thread = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(fiber_, 0);  // which thereby knows what the thread has done
+    __tsan_switch_to_fiber(thread, __tsan_switch_to_fiber_no_sync);
+  }
+
+  void store(Word* place, Word word) {
+    if (fiber_ == nullptr) return atomic_store<Order::relaxed>(place, word);
+    void* const thread = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(fiber_, __tsan_switch_to_fiber_no_sync);
+    atomic_store<Order::release>(place, word);
+    __tsan_switch_to_fiber(thread, 0);  // the store is the thread's
+  }
+
+ private:
+  void* fiber_ = nullptr;
+};
+thread_local AtLastFence at_last_fence;
 
 void store_atomically(Word* place, Word word) {
-  if (thread_has_fenced)
-    atomic_store<Order::release>(place, word);
-  else
-    atomic_store<Order::relaxed>(place, word);
+  at_last_fence.store(place, word);
 }
 #else
 void store_atomically(Word* place, Word word) {
@@ -66,7 +95,7 @@ void copy_mapped(void* destination, const void* source, std::size_t bytes) {
 
 void fence_mapped() {
 #ifdef HEDDLE_UNDER_TSAN
-  thread_has_fenced = true;
+  at_last_fence.fence();
   Word here = 0;  // a full barrier of the processors that ThreadSanitizer runs on
   atomic_exchange<Order::seq_cst>(&here, 1);
 #else

@@ -49,21 +49,27 @@ ProcessState state_of(const Stat& stat) {
 }
 
 std::uint64_t this_machine() {
-  std::error_code error;
-  const auto processes = std::filesystem::read_symlink("/proc/self/ns/pid", error);
-  return std::hash<std::string>{}(read_system_file("/proc/sys/kernel/random/boot_id") + processes.string());
+  static const std::uint64_t here = [] {
+    std::error_code error;
+    const auto processes = std::filesystem::read_symlink("/proc/self/ns/pid", error);
+    return std::hash<std::string>{}(read_system_file("/proc/sys/kernel/random/boot_id") + processes.string());
+  }();
+  return here;
 }
 
 }  // namespace
 
 ProcessIdentity own_process() {
   const auto process = static_cast<std::int32_t>(getpid());
-  return {.machine = this_machine(), .start_time = read_stat(process).start_time, .process = process};
+  return process_of_this_machine(process, read_stat(process).start_time);
+}
+
+ProcessIdentity process_of_this_machine(std::int32_t process, std::uint64_t start_time) {
+  return {.machine = this_machine(), .start_time = start_time, .process = process};
 }
 
 ProcessState state_of(const ProcessIdentity& identity) {
-  static const std::uint64_t here = this_machine();
-  if (identity.machine != here || identity.start_time == 0) return ProcessState::unknown;
+  if (identity.machine != this_machine() || identity.start_time == 0) return ProcessState::unknown;
   const Stat stat = read_stat(identity.process);
   if (stat.state != 0 && stat.start_time != identity.start_time) return ProcessState::gone;
   return state_of(stat);

@@ -15,6 +15,9 @@ struct ProcessIdentity {
 
 ProcessIdentity own_process();
 
+// A process on this machine that began then.
+ProcessIdentity process_of_this_machine(std::int32_t process, std::uint64_t start_time);
+
 enum class ProcessState : std::uint8_t { running, stopped, gone, unknown };
 
 // Unknown if it is on another machine, or cannot be inspected.

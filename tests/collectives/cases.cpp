@@ -330,7 +330,7 @@ std::string run_case(Communicator& communicator, Stream& stream, const Collectiv
 std::size_t heap_bytes_of(const CollectiveCourse& course, int ranks, DeviceKind device) {
   std::size_t buffers = 2 * bytes_of(course, static_cast<std::size_t>(ranks));
   if (course.soak_calls > 0) buffers += 2 * kBatch * static_cast<std::size_t>(ranks) * kMostOfSoak * sizeof(float);
-  buffers += replay_heap_bytes();
+  buffers += replay_heap_bytes(ranks);
   constexpr std::size_t kOfGraphs = std::size_t{1} << 20;
   const std::size_t communicators = cuts_of(ranks).empty() ? 1 : 2;  // parts of the world give theirs back
   return buffers + kOfGraphs +
@@ -366,7 +366,8 @@ void run_course(Fabric& fabric, Stream& stream, const CollectiveCourse& course,
   if (course.replays > 0) {
     if (const std::string wrong = run_replays(communicator, stream, course.replays); !wrong.empty())
       throw Failure(wrong);
-    passed(fmt::format("{} replays with delays inside kernels", course.replays));
+    passed(fmt::format("{} runs of every collective, call by call, replayed, and replayed with delays inside",
+                       course.replays));
   }
   if (course.soak_calls > 0) {
     soak(communicator, stream, course);

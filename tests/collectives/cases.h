@@ -50,7 +50,7 @@ std::string run_case(Communicator& communicator, Stream& stream, const Collectiv
 struct CollectiveCourse {
   std::size_t largest = 4099;
   int soak_calls = 0;
-  int replays = 0;  // of a program of sums with delays between them (run_replays)
+  int replays = 0;  // of a program of every collective (run_replays)
   std::uint32_t seed = 1;
 };
 
@@ -66,9 +66,10 @@ void run_course(Fabric& fabric, Stream& stream, const CollectiveCourse& course,
 // One call of each collective in a graph, captured once, replayed with other inputs. Defined in builds with CUDA.
 std::string run_graphs(Communicator& communicator, Stream& stream, std::uint32_t seed);
 
-// Sums by every algorithm with random delays inside kernels, so many times call by call, then captured once and
-// replayed as often: each run's sums must be that run's, and the bits of both the same. What is wrong, or nothing.
-std::string run_replays(Communicator& communicator, Stream& stream, int replays);
-std::size_t replay_heap_bytes();
+// Every collective by every algorithm that GPUs have, so many times call by call; captured once and replayed as often;
+// and so with random delays inside the collectives. Each run's outputs must be that run's, and the bits of all three
+// the same. What is wrong, or nothing. Needs peer addresses.
+std::string run_replays(Communicator& communicator, Stream& stream, int times);
+std::size_t replay_heap_bytes(int ranks);
 
 }  // namespace heddle

@@ -36,8 +36,8 @@ TEST_P(OnOneGpu, CollectivesGiveTheBitsOfTheOracle) {
   run_on_gpus("nvlink-ipc", GetParam(), {.largest = 4099, .soak_calls = 200});
 }
 
-TEST_P(OnOneGpu, SumsOfAGraphReplayedTenThousandTimesHaveTheBitsOfEagerCalls) {
-  if (GetParam() > 4) GTEST_SKIP() << "as long as the others together, and nothing new";
+TEST_P(OnOneGpu, CollectivesOfAGraphReplayedTenThousandTimesHaveTheBitsOfEagerCalls) {
+  if (GetParam() > 4) GTEST_SKIP() << "takes long: scripts/gpu.sh replays does it";
   run_on_gpus("nvlink-ipc", GetParam(), {.largest = 64, .replays = 10'000});
 }
 

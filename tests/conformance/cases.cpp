@@ -39,6 +39,7 @@ std::span<const Case> all_cases() {
       {"replay", programs_run_again_and_again},
       {"replay_rejects_values", captured_values_are_rejected},
       {"device_semaphores", device_semaphores, 1, true},
+      {"device_word", a_word_is_put_at_once, 1, true},
       {"device_groups", groups_wait_apart, 1, true},
   };
   return kCases;

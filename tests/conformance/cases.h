@@ -24,8 +24,8 @@ std::string_view reason_to_skip(const Case& one, const Fabric& fabric);
 // One iteration after another with random delays on random ranks: put, signal, wait, and a barrier now and then.
 void soak(Context& context, int iterations);
 
-// A program with delays inside its kernels, so many times one by one, then captured once and replayed as often: each
-// run's messages must be that run's, and the bits of both the same (replay_cases.cpp).
+// A program with delays between its kernels, and one with delays inside, so many times one by one, then captured once
+// and replayed as often: each run's messages must be that run's, and the bits of both the same (replay_cases.cpp).
 void soak_of_replays(Context& context, int replays);
 
 // transfer_cases.cpp
@@ -70,5 +70,6 @@ void device_waits(Context& context);
 void store_buffering(Context& context);
 void atomics_under_contention(Context& context);
 void team_peers_are_the_teams(Context& context);
+void a_word_is_put_at_once(Context& context);
 
 }  // namespace heddle::conformance

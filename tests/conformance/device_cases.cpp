@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "conformance/cases.h"
 #include "device/enqueue_body.h"
 #include "device/one_sided.h"
@@ -69,6 +70,30 @@ struct PingPong {
     for (int peer = 0; peer < peers.size; ++peer) signal_add(group, peers, peer, counter, 5);
     if (!wait_until(group, peers, next, counter, static_cast<std::uint64_t>(5 * peers.size), "all")) return;
     if (group.lane() == 0) *ok = 1;
+  }
+};
+
+// A word whose eight bytes are alike.
+HEDDLE_HOST_DEVICE std::uint64_t eight_of(std::uint64_t byte) {
+  return byte * 0x0101'0101'0101'0101;
+}
+
+// Polls a word until it is `last`. All values of it that were put have eight bytes that are alike.
+struct WatchWord {
+  Peers peers;
+  int from;
+  const std::uint64_t* word;  // symmetric
+  std::uint64_t last;
+  std::uint64_t* torn;  // own: how many values were not alike
+
+  template <Group G>
+  HEDDLE_HOST_DEVICE void operator()(const G& group) const {
+    if (group.lane() != 0) return;
+    const auto ends = [this](std::uint64_t value) {
+      if (value != eight_of(value & 0xff)) ++*torn;
+      return value == last;
+    };
+    static_cast<void>(spin_until(peers.waits, why(peers, from, "word"), word, last, ends));
   }
 };
 
@@ -294,6 +319,30 @@ void team_peers_are_the_teams(Context& context) {
     }
     context.meet();
   }
+}
+
+void a_word_is_put_at_once(Context& context) {
+  // The previous rank puts one value after the other while this rank polls.
+  constexpr std::uint64_t kLast = 250;
+  Fabric& fabric = context.fabric();
+  std::vector<std::uint64_t> values(kLast);
+  for (std::uint64_t i = 0; i < kLast; ++i) values[i] = eight_of(i + 1);
+  auto* const torn = reinterpret_cast<std::uint64_t*>(context.own());
+  auto* const own_values = torn + 1;
+  context.write(context.own(), Bytes(sizeof(std::uint64_t)));
+  context.write(reinterpret_cast<std::byte*>(own_values), std::as_bytes(std::span(values)));
+  context.clear_flags();
+  ThreadPool pool(1);
+  Stream other = fabric.device().kind == DeviceKind::cpu ? Stream(pool) : Stream(fabric.device());
+  fabric.meet();  // no stream is made while a peer's kernel waits
+  enqueue_body(context.stream(), kOneBlock,
+               WatchWord{fabric.peers(), context.previous(), context.flag(0), values.back(), torn});
+  for (std::uint64_t i = 0; i < kLast; ++i)
+    fabric.put(other, context.next(), context.flag(0), own_values + i, sizeof(std::uint64_t));
+  fabric.synchronize(other);
+  const std::uint64_t found = context.read_word(torn);
+  expect(found == 0, "a put of 8 aligned bytes was seen in parts {} times", found);
+  context.meet();
 }
 
 }  // namespace heddle::conformance

@@ -11,8 +11,6 @@ namespace heddle::conformance {
 namespace {
 
 constexpr std::size_t kNumberBytes = sizeof(std::uint64_t);
-// A GPU's copy writes 8 bytes one by one: where only the lowest of them changes, no waiter sees a number nobody has
-// put.
 constexpr int kMostRounds = 200;
 
 std::uint64_t* number_at(std::byte* area, std::size_t index) {

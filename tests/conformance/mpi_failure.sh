@@ -21,12 +21,12 @@ output=$("$heddle" launch -n 4 -- "$folder/$name" "$mode" 3000 2>&1 </dev/null) 
 [ "$status" != 0 ] || fail "the exit status is 0"
 
 case $mode in
-  kill) pattern='rank 1 was killed' ;;
-  stop) pattern='rank 1 is stopped' ;;
-  throw) pattern='rank 1 has ended with an error of its own' ;;
-  missing) pattern='rank 1 has not opened its fabric' ;;
+  kill) pattern='rank 1 \(process [0-9]+\) has ended' ;;
+  stop) pattern='rank 1 \(process [0-9]+\) has not moved for [0-9.]+ s: it is stopped' ;;
+  throw) pattern='rank 1 \(process [0-9]+\) has ended with an error of its own' ;;
+  missing) pattern='rank 1 has not started' ;;
   # Whoever looks once its process is gone can only say that.
-  leave) pattern='rank 1 (has closed its fabric|was killed or has ended early)' ;;
+  leave) pattern='rank 1 \(process [0-9]+\) has (closed its fabric|ended)' ;;
   unequal) pattern='rank 0 wants a heap of 1048576 bytes, rank 1 one of 1052672' ;;
   again) pattern='a fabric of this process has failed' ;;
   *) fail "no such mode" ;;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "conformance/cases.h"
+#include "conformance/jitter.h"
 #include "conformance/replay.h"
 #include "device/one_sided.h"
 
@@ -98,19 +99,71 @@ struct SemaphorePingPong {
 
   template <Group G>
   HEDDLE_HOST_DEVICE void operator()(const G& group) const {
-    const int next = (peers.rank + 1) % peers.size, previous = (peers.rank + peers.size - 1) % peers.size;
+    exchange(group, peers);
+  }
+
+  template <Group G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void exchange(const G& group, const P& by) const {
+    const int next = (by.rank + 1) % by.size, previous = (by.rank + by.size - 1) % by.size;
     for (int round = 0; round < rounds; ++round) {
-      Write{runs, peers.rank, message, kMessageWords}(group);
+      Write{runs, by.rank, message, kMessageWords}(group);
       group.sync();
-      put(group, peers, next, inbox, message, kMessageWords * sizeof(std::uint64_t));
-      signal_next(group, peers, next, full);
-      if (!wait_next(group, peers, previous, full, "message")) return;
+      put(group, by, next, inbox, message, kMessageWords * sizeof(std::uint64_t));
+      signal_next(group, by, next, full);
+      if (!wait_next(group, by, previous, full, "message")) return;
       Read{verdict, previous, inbox, kMessageWords}(group);
-      signal_next(group, peers, previous, empty);
-      if (!wait_next(group, peers, next, empty, "it was read")) return;
+      signal_next(group, by, previous, empty);
+      if (!wait_next(group, by, next, empty, "it was read")) return;
     }
   }
 };
+
+// The same with delays inside.
+struct LatePingPong {
+  SemaphorePingPong ping_pong;
+
+  template <Group G>
+  HEDDLE_HOST_DEVICE void operator()(const G& group) const {
+    const auto seed = static_cast<std::uint64_t>(ping_pong.peers.rank) << 32;
+    run_late(group, ping_pong.peers, *ping_pong.runs, seed,
+             [&](const auto& late_group, const auto& late_peers) { ping_pong.exchange(late_group, late_peers); });
+  }
+};
+
+// A ping-pong of one round a run, call by call and then, with delays inside, replayed.
+void soak_of_late_ping_pongs(Context& context, int replays) {
+  auto* full = reinterpret_cast<Semaphore*>(context.fabric().allocate(2 * sizeof(Semaphore)).data);
+  auto* own = reinterpret_cast<std::uint64_t*>(context.own());
+  auto* verdict = reinterpret_cast<Verdict*>(own + 16);
+  const SemaphorePingPong ping_pong{context.fabric().peers(),
+                                    reinterpret_cast<std::uint64_t*>(context.left()),
+                                    own + 64,
+                                    full,
+                                    full + 1,
+                                    verdict,
+                                    own,
+                                    1};
+  std::uint64_t digests[2] = {};
+  for (const bool late : {false, true}) {
+    context.write(context.own(), Bytes((64 + kMessageWords) * sizeof(std::uint64_t)));
+    context.meet();
+    run_program(context.fabric(), context.stream(), replays, late, [&] {
+      if (late)
+        enqueue_body(context.stream(), kReplayBlock, LatePingPong{ping_pong});
+      else
+        enqueue_body(context.stream(), kReplayBlock, ping_pong);
+    });
+    Verdict got{};
+    const Bytes bytes = context.read(verdict, sizeof(got));
+    std::memcpy(&got, bytes.data(), sizeof(got));
+    expect(got.wrong == 0 && got.runs == static_cast<std::uint64_t>(replays),
+           "semaphores{}: {} words of {} runs (expected {}) are not their run's, the first in run {}",
+           late ? " with delays inside" : "", got.wrong, got.runs, replays, got.first);
+    digests[late ? 1 : 0] = got.digest;
+  }
+  expect(digests[0] == digests[1], "semaphores: {} replays with delays inside give other bits", replays);
+  context.meet();
+}
 
 }  // namespace
 
@@ -199,6 +252,7 @@ void soak_of_replays(Context& context, int replays) {
   }
   expect(digests[0] == digests[1], "{} replays: other bits than enqueued one by one", replays);
   context.meet();
+  if (context.fabric().has(Capability::peer_addresses)) soak_of_late_ping_pongs(context, replays);
 }
 
 }  // namespace heddle::conformance

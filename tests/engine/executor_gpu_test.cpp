@@ -1,8 +1,10 @@
 // Steps on a GPU. Skipped without one.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "base/error.h"
+#include "base/pinned_buffer.h"
 #include "device/spin.h"
+#include "device/waiting_kernels.h"
 #include "engine/executor.h"
 #include "gpu_here.h"
 #include "models/registry.h"
@@ -85,6 +87,26 @@ TEST_F(ExecutorOnGpu, APoisonedStepIsNeverSampled) {
   EXPECT_EQ(executor->num_in_flight(), 0);
   EXPECT_THROW(executor->sample(plan_of({{1}, {1}, {1}}, kPromptTokens, {})), Failure);
   EXPECT_THROW(executor->fetch_logits(), Failure);
+}
+
+TEST_F(ExecutorOnGpu, AWaitInsideAKernelThatGivesUpPoisonsTheStep) {
+  const auto executor = executor_on(kFirstGpu);
+  EXPECT_EQ(executor->sample(plan_of(prompts(), 0, {})).size(), kSequences);
+  PinnedBuffer seen(sizeof(int) * kWaitingBlocks * kWaitingThreads);
+  KernelWaits waits = waits_of(executor->stream(), "a test");
+  waits.limit.nanoseconds = 30'000'000;
+  if constexpr (kHaveCuda)
+    enqueue_wait(PhaseEnds::never, WaitKind::patient, waits, reinterpret_cast<int*>(seen.data()), executor->stream());
+  std::string error = "none";
+  try {
+    executor->sample(plan_of({{1}, {1}, {1}}, kPromptTokens, {}));
+  } catch (const Timeout& timeout) {
+    error = timeout.what();
+  }
+  EXPECT_THAT(error, testing::AllOf(testing::HasSubstr("kernel a test: block "),
+                                    testing::HasSubstr("expected 0, observed 1")));
+  EXPECT_EQ(executor->num_in_flight(), 0);
+  EXPECT_THROW(executor->sample(plan_of({{1}, {1}, {1}}, kPromptTokens, {})), Failure);
 }
 
 }  // namespace

@@ -271,7 +271,7 @@ TEST_P(NvlinkOnOneGpu, PassesTheCases) {
 }
 
 TEST_P(NvlinkOnOneGpu, AGraphReplayedTenThousandTimesHasTheBitsOfEagerCalls) {
-  if (GetParam() > 4) GTEST_SKIP() << "as long as the others together, and nothing new";
+  if (GetParam() > 4) GTEST_SKIP() << "takes long: scripts/gpu.sh replays does it";
   run({.only = "capabilities", .replays = 10'000});
 }
 

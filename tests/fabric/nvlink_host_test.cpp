@@ -51,6 +51,10 @@ TEST(TransferPath, IsTheCopyEngineFromTheLimitOn) {
         << row.bytes << " bytes from " << row.source << " to " << row.destination;
 }
 
+TEST(TransferPath, OfAWordIsAKernelWhateverTheLimit) {
+  for (const std::size_t limit : {1, 8, 64}) EXPECT_EQ(transfer_path(8, 16, 17, limit), TransferPath::kernel);
+}
+
 TEST(TransferPath, TakesMoreBlocksForMoreBytes) {
   EXPECT_EQ(copy_blocks(1), 1);
   EXPECT_EQ(copy_blocks(32 << 10), 1);

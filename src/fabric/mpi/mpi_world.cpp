@@ -1,5 +1,7 @@
 #include "fabric/mpi/mpi_world.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -8,6 +10,7 @@
 #include <exception>
 #include <limits>
 #include <numeric>
+#include <system_error>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -83,17 +86,27 @@ MpiWorld::MpiWorld(const Launch& launch, const FabricOptions& options)
               .join_deadline = options.limit_to_join()}) {
   try {
     open();
+    start_progress();
     watch_.say_joined();
-  } catch (...) {
+  } catch (...) {  // the destructor will not run
+    progress_ = {};
     if (watch_.in_trouble()) leave_behind();
     throw;
   }
+}
+
+// The others may count on this rank by now, so they are told where the system gives no thread.
+void MpiWorld::start_progress() try {
   progress_ = std::jthread([this](const std::stop_token& stop) {
     if (shared_)
       pass_on_trouble(stop);
     else
       serve_others(stop);
   });
+} catch (const std::system_error& error) {
+  watch_.declare(Beat::failure,
+                 fmt::format("rank {} cannot start the thread that serves the others: {}", rank(), error.what()));
+  watch_.throw_trouble();
 }
 
 void MpiWorld::open() {
@@ -178,7 +191,7 @@ void MpiWorld::clear(std::size_t offset, std::size_t bytes) {
 MpiWorld::~MpiWorld() {
   const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
   if (unwinding && !watch_.in_trouble())
-    watch_.declare(Beat::failure, fmt::format("rank {} has ended with an error of its own", rank()));
+    watch_.declare(Beat::failure, ended_by_exception(rank(), launch_.on_one_machine() ? ::getpid() : 0));
   try {
     throw_if_in_trouble();
     close();

@@ -65,6 +65,7 @@ class MpiWorld {
 
  private:
   void open();
+  void start_progress();
   bool share_heaps();  // collective; false on every rank if it cannot be, or is not to be, on one
   void open_own_heap();
   void close();

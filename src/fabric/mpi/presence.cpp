@@ -1,6 +1,5 @@
 #include "fabric/mpi/presence.h"
 
-#include <fmt/ranges.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "fabric/liveness.h"
 #include "fabric/process_state.h"
 
 namespace heddle {
@@ -61,7 +61,6 @@ Presence::~Presence() {
 }
 
 std::string Presence::who_is_missing(bool one_machine) const {
-  constexpr std::size_t kMostNamed = 16;
   std::vector<int> missing;
   std::vector<int> stopped;
   for (int rank = 0; rank < world_size_; ++rank) {
@@ -70,21 +69,11 @@ std::string Presence::who_is_missing(bool one_machine) const {
     if (process == 0) missing.push_back(rank);
     if (process != 0 && state_of_process(process) == ProcessState::stopped) stopped.push_back(rank);
   }
-  std::string text;
-  const auto add = [&](std::vector<int>& ranks, std::string_view one, std::string_view several) {
-    if (ranks.empty()) return;
-    const bool more = ranks.size() > kMostNamed;
-    if (more) ranks.resize(kMostNamed);
-    text += fmt::format("{}rank{} {}{} {}", text.empty() ? "" : "; ", ranks.size() == 1 ? "" : "s",
-                        fmt::join(ranks, ", "), more ? ", ..." : "", ranks.size() == 1 ? one : several);
-  };
-  if (one_machine)
-    add(missing, "has not opened its fabric", "have not opened their fabrics");
-  else
-    add(missing, "is not on this machine or has not opened its fabric",
-        "are not on this machine or have not opened their fabrics");
-  add(stopped, "is stopped", "are stopped");
-  return text;
+  const std::string text = one_machine ? not_started(missing)
+                                       : ranks_that(missing, "has not started, or is not on this machine",
+                                                    "have not started, or are not on this machine");
+  const std::string more = ranks_that(stopped, "is stopped", "are stopped");
+  return text + (text.empty() || more.empty() ? "" : "; ") + more;
 }
 
 }  // namespace heddle

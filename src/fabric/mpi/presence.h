@@ -16,7 +16,7 @@ class Presence {
   Presence& operator=(const Presence&) = delete;
   ~Presence();
 
-  // "rank 2 has not come"; only for ranks of this machine. Empty: all are here.
+  // "rank 2 has not started"; only for ranks of this machine. Empty: all are here.
   std::string who_is_missing(bool one_machine) const;
 
  private:

@@ -75,60 +75,26 @@ void RankWatch::say_closed() {
   tell();
 }
 
-std::string RankWatch::why_lost(int rank, std::uint64_t silence_allowed) const {
-  const RankContact& contact = contacts_[static_cast<std::size_t>(rank)];
-  const std::uint64_t silence = now() - seen_[static_cast<std::size_t>(rank)].heard_at;
-  switch (state_of(contact.process)) {
-    case ProcessState::gone:
-      return fmt::format("rank {} was killed or has ended early (process {} is gone)", rank, contact.process.process);
-    case ProcessState::stopped:
-      if (silence <= silence_allowed) break;
-      return fmt::format("rank {} is stopped (process {}), nothing heard of it for {:.1f} s", rank,
-                         contact.process.process, seconds(silence));
-    default:
-      break;
+std::vector<RankStatus> RankWatch::statuses() const {
+  std::vector<RankStatus> ranks;
+  for (std::size_t i = 0; i < contacts_.size(); ++i) {
+    const Seen& seen = seen_[i];
+    ranks.push_back({.stage = ended_        ? RankStatus::left
+                              : seen.closed ? RankStatus::closing
+                                            : RankStatus::joined,
+                     .process = contacts_[i].process,
+                     .silence = std::chrono::nanoseconds(static_cast<std::int64_t>(now() - seen.heard_at)),
+                     .waits_for = seen.waiting_for,
+                     .tag = seen.tag});
   }
-  if (silence <= silence_allowed) return {};
-  return fmt::format("rank {} was killed, hangs or cannot be reached: nothing heard of it for {:.1f} s", rank,
-                     seconds(silence));
+  return ranks;
 }
 
 std::string RankWatch::what_is_known_of(int from) const {
   const std::lock_guard lock(mutex_);
-  if (contacts_.empty()) {
-    const std::string missing = presence_.who_is_missing(options_.one_machine);
-    return missing.empty() ? "every rank of this machine has opened its fabric" : missing;
-  }
-  // Five beats in a row are not lost by chance.
-  const std::uint64_t silence_allowed = 5 * count(interval_);
-  std::string text;
-  const auto add = [&text](const std::string& more) {
-    if (more.empty() || text.size() > 300) return;
-    text += (text.empty() ? "" : "; ") + more;
-  };
-  for (int rank = 0; rank < options_.world_size; ++rank)
-    if (rank != options_.rank) add(why_lost(rank, silence_allowed));
-  if (!text.empty() || from < 0) return text;
-
-  // All live: whoever waits for nobody is late.
-  std::vector<bool> passed(static_cast<std::size_t>(options_.world_size), false);
-  int rank = from;
-  while (rank != options_.rank && !passed[static_cast<std::size_t>(rank)]) {
-    passed[static_cast<std::size_t>(rank)] = true;
-    const Seen& seen = seen_[static_cast<std::size_t>(rank)];
-    if (seen.closed) {
-      add(fmt::format("rank {} has closed its fabric", rank));
-      return text;
-    }
-    if (seen.waiting_for < 0) {
-      add(fmt::format("rank {} lives and waits for nobody: it has not come so far", rank));
-      return text;
-    }
-    add(fmt::format("rank {} waits for rank {} ({})", rank, seen.waiting_for, seen.tag.view()));
-    rank = seen.waiting_for;
-  }
-  add("so they wait for each other");
-  return text;
+  if (!contacts_.empty()) return who_is_late(options_.rank, from, statuses(), limits());
+  const std::string missing = presence_.who_is_missing(options_.one_machine);
+  return missing.empty() ? "every rank of this machine has started" : missing;
 }
 
 void RankWatch::declare(Beat::Kind kind, const std::string& text) {
@@ -199,14 +165,15 @@ void RankWatch::receive() {
 }
 
 void RankWatch::look_at_ranks() {
-  std::string lost;
+  Loss loss;
   {
     const std::lock_guard lock(mutex_);
-    if (contacts_.empty() || ended_ || in_trouble_) return;
-    for (int rank = 0; rank < options_.world_size && lost.empty(); ++rank)
-      if (rank != options_.rank) lost = why_lost(rank, count(options_.deadline));
+    if (in_trouble_) return;
+    const std::vector<RankStatus> ranks = statuses();
+    for (int rank = 0; rank < static_cast<int>(ranks.size()) && loss.kind == Loss::none; ++rank)
+      if (rank != options_.rank) loss = loss_of(rank, ranks[static_cast<std::size_t>(rank)], limits());
   }
-  if (!lost.empty()) declare(Beat::failure, lost);
+  if (loss.kind != Loss::none) declare(loss.kind == Loss::ended ? Beat::failure : Beat::timeout, loss.text);
 }
 
 void RankWatch::look_at_call() {

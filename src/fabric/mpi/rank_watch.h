@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "device/tag.h"
+#include "fabric/liveness.h"
 #include "fabric/mpi/beat_socket.h"
 #include "fabric/mpi/presence.h"
 #include "fabric/process_state.h"
@@ -63,7 +64,7 @@ class RankWatch {
   void say_not_waiting();
   void say_closed();  // at once, and from now on
 
-  // Why `from` does not come, as far as it is known: "rank 1 is stopped (process 4711)".
+  // Why `from` does not come (who_is_late), or who has not started.
   std::string what_is_known_of(int from) const;
 
   // The first error, of this rank or reported by another, is final.
@@ -99,8 +100,9 @@ class RankWatch {
   void look_at_call();
   void tell() const;
   Beat own_beat() const;
-  // Why that rank cannot come, or empty; mutex_ is held.
-  std::string why_lost(int rank, std::uint64_t silence_allowed) const;
+  // What is known of each rank; mutex_ is held.
+  std::vector<RankStatus> statuses() const;
+  LivenessLimits limits() const { return {interval_, options_.deadline}; }
 
   WatchOptions options_;
   std::chrono::milliseconds interval_;

@@ -11,9 +11,27 @@ namespace {
 constexpr int kCopyThreads = 512;
 constexpr int kWarp = 32;
 
+__device__ bool is_word(const void* place, std::size_t bytes) {
+  return bytes == sizeof(std::uint64_t) && reinterpret_cast<std::uintptr_t>(place) % sizeof(std::uint64_t) == 0;
+}
+
+// What may be a flag that a rank polls: one relaxed store. `source` may have any alignment.
+__device__ void copy_word(std::uint64_t* destination, const std::byte* source) {
+  std::uint64_t word;
+  if (is_word(source, sizeof(word)))
+    word = atomic_load<Order::relaxed, Scope::system>(reinterpret_cast<const std::uint64_t*>(source));
+  else
+    memcpy(&word, source, sizeof(word));
+  atomic_store<Order::relaxed, Scope::system>(destination, word);
+}
+
 // Each block takes one stretch, a whole number of the widest words of it.
 __global__ void __launch_bounds__(kCopyThreads)
     copy_kernel(std::byte* destination, const std::byte* source, std::size_t bytes) {
+  if (is_word(destination, bytes)) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) copy_word(reinterpret_cast<std::uint64_t*>(destination), source);
+    return;
+  }
   constexpr std::size_t kGrain = 512;
   const std::size_t each = (bytes + gridDim.x - 1) / gridDim.x;
   const std::size_t stretch = (each + kGrain - 1) / kGrain * kGrain;

@@ -17,9 +17,13 @@ int number_of(ShmControl& control, std::span<const int> team) {
   }
 }
 
-std::string name_of_rank(const ShmControl& control, int rank) {
-  const std::int32_t process = control.ranks[rank].process;
-  return process == 0 ? fmt::format("rank {}", rank) : fmt::format("rank {} (process {})", rank, process);
+RankStatus status_of(const ShmControl& control, int rank) {
+  const RankSlot& slot = control.ranks[rank];
+  const std::uint32_t state = atomic_load(&slot.state);
+  if (state == RankSlot::absent) return {.stage = RankStatus::absent};  // the rest may just be being written
+  return {.stage = state == RankSlot::left ? RankStatus::left : RankStatus::joined,
+          .process = slot.process == 0 ? ProcessIdentity{} : process_of_this_machine(slot.process, slot.start_time),
+          .waits_for = static_cast<int>(atomic_load<Order::relaxed>(&slot.waits_for)) - 1};
 }
 
 void declare_trouble(ShmControl& control, Trouble::Kind kind, int rank, int about, std::string_view text) {

@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "device/peers.h"
 #include "device/wait_record.h"
+#include "fabric/liveness.h"
 #include "fabric/team_entries.h"
 
 namespace heddle {
@@ -64,8 +64,8 @@ struct ShmControl {
 // The number of the team of these ranks, in any order. Throws Failure if there are more than kMaxShmTeams.
 int number_of(ShmControl& control, std::span<const int> team);
 
-// "rank 2 (process 4711)"; for threads "rank 2".
-std::string name_of_rank(const ShmControl& control, int rank);
+// The rank as its slot says, without the time of its silence, which a monitor knows.
+RankStatus status_of(const ShmControl& control, int rank);
 
 // Records an error, unless there is one already, and ends every rank's waits. `about` is the rank that caused it.
 void declare_trouble(ShmControl& control, Trouble::Kind kind, int rank, int about, std::string_view text);

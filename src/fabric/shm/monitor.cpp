@@ -1,21 +1,21 @@
 #include "fabric/shm/monitor.h"
 
 #include <algorithm>
-#include <string>
 
-#include "base/error.h"
 #include "device/atomics.h"
-#include "fabric/process_state.h"
 
 namespace heddle {
 
 Monitor::Monitor(ShmControl& control, int rank, int world_size, std::chrono::nanoseconds deadline)
-    : control_(control), rank_(rank), world_size_(world_size), deadline_(deadline) {
+    : control_(control), rank_(rank), world_size_(world_size), limits_{kInterval, deadline} {
   thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
 
-std::chrono::nanoseconds Monitor::silence(int rank) const {
-  return std::chrono::nanoseconds(seen_[static_cast<std::size_t>(rank)].silence.load(std::memory_order_relaxed));
+RankStatus Monitor::status(int rank) const {
+  RankStatus status = status_of(control_, rank);
+  status.silence =
+      std::chrono::nanoseconds(seen_[static_cast<std::size_t>(rank)].silence.load(std::memory_order_relaxed));
+  return status;
 }
 
 void Monitor::watch(const std::stop_token& stop) {
@@ -40,18 +40,11 @@ void Monitor::look_at(int rank, std::chrono::nanoseconds elapsed) {
     seen.silence.store(0, std::memory_order_relaxed);
     return;
   }
-  const std::chrono::nanoseconds silence = this->silence(rank) + elapsed;
-  seen.silence.store(silence.count(), std::memory_order_relaxed);
-  // One whose heart beats is alive, whatever /proc says: it may be hidden from us.
-  if (silence < 2 * kInterval) return;
-  if (start_time_of_process(slot.process) != slot.start_time) {
-    if (atomic_load(&slot.state) != RankSlot::joined) return;  // it left in good order since we looked
-    declare_trouble(control_, Trouble::failure, rank_, rank, fmt::format("{} has ended", name_of_rank(control_, rank)));
-  } else if (silence > deadline_) {
-    declare_trouble(control_, Trouble::timeout, rank_, rank,
-                    fmt::format("{} has not moved for {:.1f} s", name_of_rank(control_, rank),
-                                std::chrono::duration<double>(silence).count()));
-  }
+  seen.silence.fetch_add(elapsed.count(), std::memory_order_relaxed);
+  const Loss loss = loss_of(rank, status(rank), limits_);
+  // It may have left in good order since the first look.
+  if (loss.kind == Loss::none || atomic_load(&slot.state) != RankSlot::joined) return;
+  declare_trouble(control_, loss.kind == Loss::ended ? Trouble::failure : Trouble::timeout, rank_, rank, loss.text);
 }
 
 }  // namespace heddle

@@ -9,13 +9,13 @@
 #include <mutex>
 #include <thread>
 
+#include "fabric/liveness.h"
 #include "fabric/shm/control.h"
 
 namespace heddle {
 
-// A thread that increments this rank's `beats` and checks the others' every kInterval. It reports a rank whose process
-// has ended (within some intervals) or whose beats have not changed for longer than `deadline`. Only time in which this
-// process itself runs counts, so a process that was stopped blames no other.
+// A thread that increments this rank's `beats` and checks the others' every kInterval. It ends the run when a rank is
+// lost (loss_of). Only time in which this process itself runs counts, so a process that was stopped blames no other.
 class Monitor {
  public:
   static constexpr std::chrono::milliseconds kInterval{50};
@@ -23,8 +23,8 @@ class Monitor {
   // `control` outlives it.
   Monitor(ShmControl& control, int rank, int world_size, std::chrono::nanoseconds deadline);
 
-  // For how long that rank's process has not moved. Any thread.
-  std::chrono::nanoseconds silence(int rank) const;
+  // Any thread.
+  RankStatus status(int rank) const;
 
  private:
   void watch(const std::stop_token& stop);
@@ -38,7 +38,7 @@ class Monitor {
   ShmControl& control_;
   int rank_;
   int world_size_;
-  std::chrono::nanoseconds deadline_;
+  LivenessLimits limits_;
   std::array<Seen, kMaxPeers> seen_;
   std::mutex mutex_;
   std::condition_variable_any wake_;  // ends the thread's sleep

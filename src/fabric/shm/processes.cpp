@@ -8,6 +8,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "device/atomics.h"
@@ -45,7 +46,7 @@ class Joining {
     } catch (const std::exception& error) {
       // The others would wait for this rank otherwise. If they know already, this says nothing new.
       declare_trouble(control, Trouble::failure, launch_.rank, launch_.rank,
-                      fmt::format("{}: {}", name_of_rank(control, launch_.rank), error.what()));
+                      fmt::format("{}: {}", name_of_rank(launch_.rank, getpid()), error.what()));
       throw;
     }
   }
@@ -203,13 +204,12 @@ class Joining {
   }
 
   std::string who_is_missing(const ShmControl& control) const {
-    std::string missing;
+    std::vector<int> missing;
     for (int rank = 0; rank < launch_.world_size; ++rank)
-      if (atomic_load(&control.ranks[rank].state) == RankSlot::absent)
-        missing += fmt::format("{}rank {}", missing.empty() ? "" : ", ", rank);
+      if (status_of(control, rank).stage == RankStatus::absent) missing.push_back(rank);
     const double seconds = std::chrono::duration<double>(options_.limit_to_join()).count();
     return missing.empty() ? fmt::format("the ranks' heaps were not there within {:.1f} s", seconds)
-                           : fmt::format("{} has not started within {:.1f} s", missing, seconds);
+                           : fmt::format("{} within {:.1f} s", not_started(missing), seconds);
   }
 
   const Launch& launch_;

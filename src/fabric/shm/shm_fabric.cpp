@@ -44,8 +44,7 @@ ShmFabric::~ShmFabric() {
 
 void ShmFabric::abandon() {
   atomic_store(&slot(rank_).state, RankSlot::failed);
-  declare_trouble(world_->control(), Trouble::failure, rank_, rank_,
-                  fmt::format("{} has ended with an error of its own", name_of_rank(world_->control(), rank_)));
+  declare_trouble(world_->control(), Trouble::failure, rank_, rank_, ended_by_exception(rank_, slot(rank_).process));
 }
 
 std::vector<std::uint64_t> ShmFabric::exchange(std::uint64_t value) {
@@ -174,37 +173,11 @@ void ShmFabric::give_up() const {
 }
 
 std::string ShmFabric::who_is_late(int rank, int from) const {
-  const ShmControl& control = world_->control();
-  std::string late;
-  const auto add = [&](int peer, std::string_view what) {
-    late += fmt::format("{}{} {}", late.empty() ? "" : "; ", name_of_rank(control, peer), what);
-  };
-  const std::chrono::nanoseconds long_silence(peers_.waits.nanoseconds / 4);
-  for (int peer = 0; monitor_ != nullptr && peer < size(); ++peer) {
-    const std::chrono::nanoseconds silence = monitor_->silence(peer);
-    if (silence > long_silence)
-      add(peer, fmt::format("has not moved for {:.1f} s", std::chrono::duration<double>(silence).count()));
-  }
-  if (!late.empty()) return late;
-  // Those who wait may wait for one who waits in turn: the last of them is to blame.
-  for (int links = 0; links < size(); ++links) {
-    const std::uint32_t state = atomic_load(&slot(from).state);
-    const auto next = static_cast<int>(atomic_load<Order::relaxed>(&slot(from).waits_for)) - 1;
-    if (state == RankSlot::left) {
-      add(from, "has closed its fabric");
-    } else if (state == RankSlot::absent) {
-      add(from, "has not started");
-    } else if (next < 0) {
-      add(from, "is late: it does not wait for anybody");
-    } else if (next == rank || next == from) {
-      add(from, fmt::format("waits for rank {}", next));
-    } else {
-      from = next;
-      continue;
-    }
-    break;
-  }
-  return late;
+  std::vector<RankStatus> ranks;
+  for (int peer = 0; peer < size(); ++peer)
+    ranks.push_back(monitor_ != nullptr ? monitor_->status(peer) : status_of(world_->control(), peer));
+  return heddle::who_is_late(rank, from, ranks,
+                             {Monitor::kInterval, std::chrono::nanoseconds(peers_.waits.nanoseconds)});
 }
 
 }  // namespace heddle
