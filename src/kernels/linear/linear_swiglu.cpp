@@ -1,6 +1,7 @@
 #include "kernels/linear/linear_swiglu.h"
 
 #include "base/device.h"
+#include "kernels/dry_run.h"
 #include "kernels/linear/linear_sm90_stream.h"
 #include "kernels/linear/linear_swiglu_sm90.h"
 #include "kernels/rows/swiglu.h"
@@ -31,6 +32,7 @@ void linear_swiglu(const LinearSwigluParams& params, const Lane& lane) {
   require_swiglu(gate, lane);
   if (params.y.rows == 0) return;
   const Way way = way_of(params, lane.stream.device());
+  if (way != Way::apart && recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (way == Way::stream) return linear_swiglu_stream(params, lane);
     if (way == Way::tiles) return linear_swiglu_tiles(params, lane);
