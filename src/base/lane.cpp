@@ -21,6 +21,9 @@ Lane::Lane(Stream& of, int sms, Workspace workspace_of) : Lane(of, workspace_of)
   num_sms = sms;
 }
 
+Lane::Lane(Stream& of, DryRun& dry_run_of)
+    : stream(of), num_sms(of.device().kind == DeviceKind::cuda ? 1 : 0), dry_run(&dry_run_of) {}
+
 Lane Lane::with(Workspace other) const {
   Lane lane = *this;
   lane.workspace = other;

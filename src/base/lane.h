@@ -8,6 +8,8 @@
 
 namespace heddle {
 
+class DryRun;
+
 // Memory of the stream's device that an operator may use while it runs. Operators of one lane share it, one after the
 // other in stream order; lanes do not share one.
 struct Workspace {
@@ -27,7 +29,11 @@ struct Lane {
   // Throws InvalidArgument unless on a GPU 1 <= sms <= num_sms_of(device). The CPU ignores `sms`.
   Lane(Stream& of, int sms, Workspace workspace_of = {});
 
-  // The same stream and SMs with other memory.
+  // Of a dry run: operators check their params, tell them to it and enqueue nothing (kernels/dry_run.h). The stream's
+  // device need not be there, and the lane has the fewest SMs.
+  Lane(Stream& of, DryRun& dry_run_of);
+
+  // The same with other memory.
   Lane with(Workspace other) const;
 
   // SMs of the device that this lane must not count on: a kernel may hold them that ends only when a peer has come
@@ -37,6 +43,7 @@ struct Lane {
   Stream& stream;
   int num_sms;  // on a GPU at least 1, on the CPU 0
   Workspace workspace;
+  DryRun* dry_run = nullptr;  // null: operators enqueue
 };
 
 }  // namespace heddle

@@ -145,6 +145,12 @@ Stream::Stream(Device device) : device_(device) {
     throw_error<InvalidArgument>("a stream on {}: this build has no CUDA side", name_of(device));
 }
 
+Stream::Stream(Refusing, Device device) : device_(device) {}
+
+Stream Stream::refusing(Device device) {
+  return {Refusing(), device};
+}
+
 Stream::Stream(Stream&& other) noexcept
     : device_(other.device_),
       queue_(std::move(other.queue_)),
@@ -166,9 +172,18 @@ Stream::~Stream() {
     if (native_ != nullptr) cuda::destroy_stream(native_);
 }
 
+void* Stream::native() const {
+  require(native_ != nullptr, "a stream on {} that takes no work of a GPU: is this a dry run?", name_of(device_));
+  return native_;
+}
+
+CpuQueue& Stream::queue() const {
+  require(queue_ != nullptr, "a stream on {} that takes no work of the CPU: is this a dry run?", name_of(device_));
+  return *queue_;
+}
+
 void Stream::push(Task task, AfterError after_error) {
-  require(queue_ != nullptr, "enqueue is for CPU streams, this one is on {}", name_of(device_));
-  queue_->push(std::move(task), after_error);
+  queue().push(std::move(task), after_error);
 }
 
 void Stream::wait(const Event& event) {
@@ -177,20 +192,20 @@ void Stream::wait(const Event& event) {
   require(event.recorded_on_ != nullptr, "event: waited on before it was recorded");
   if (device_.kind == DeviceKind::cpu) {
     // Also after an error, so that an event recorded behind this wait does not complete before it.
-    queue_->push(Task([state = event.state_, target = event.state_->last_recorded()](ThreadPool&) {
+    queue().push(Task([state = event.state_, target = event.state_->last_recorded()](ThreadPool&) {
                    state->wait_for(target, Deadline::after(kLongestWait));
                  }),
                  AfterError::run);
   } else if constexpr (kHaveCuda) {
-    cuda::stream_wait_event(native_, event.native_);
+    cuda::stream_wait_event(native(), event.native_);
   }
 }
 
 void Stream::synchronize(Deadline deadline) {
   if (device_.kind == DeviceKind::cpu)
-    queue_->synchronize(deadline);
+    queue().synchronize(deadline);
   else if constexpr (kHaveCuda)
-    cuda::synchronize_stream(native_, deadline);
+    cuda::synchronize_stream(native(), deadline);
 }
 
 Event::Event(Device device) : device_(device) {
@@ -229,10 +244,10 @@ void Event::record(Stream& stream) {
           "an event belongs to the stream that recorded it first");
   recorded_on_ = recorded_on;
   if (device_.kind == DeviceKind::cpu)
-    stream.queue_->push(Task([state = state_, target = state_->record()](ThreadPool&) { state->complete(target); }),
+    stream.queue().push(Task([state = state_, target = state_->record()](ThreadPool&) { state->complete(target); }),
                         AfterError::run);
   else if constexpr (kHaveCuda)
-    cuda::record_event(native_, stream.native_);
+    cuda::record_event(native_, stream.native());
 }
 
 void Event::synchronize(Deadline deadline) const {

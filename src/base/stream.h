@@ -78,6 +78,9 @@ class Stream {
   explicit Stream(ThreadPool& pool);
   // A CUDA stream on `device`. Throws Failure when the device is not there; InvalidArgument in a build without CUDA.
   explicit Stream(Device device);
+  // A stream of `device`, which need not be there, that takes no work: of a dry run (kernels/dry_run.h). What enqueues on
+  // it throws InvalidArgument.
+  static Stream refusing(Device device);
   Stream(Stream&&) noexcept;
   Stream& operator=(Stream&&) noexcept;
   ~Stream();  // waits until the queue is empty, without a deadline: a destructor could do nothing about it
@@ -99,8 +102,8 @@ class Stream {
   // Returns when all that was enqueued is done, and rethrows the first error of a task. Throws Timeout.
   void synchronize(Deadline deadline = Deadline::after(kLongestWait));
 
-  // CUDA streams: the cudaStream_t.
-  void* native() const { return native_; }
+  // The cudaStream_t. Throws InvalidArgument unless it is a CUDA stream that takes work.
+  void* native() const;
 
   // Where spans of this stream's work go (base/trace.h); null: nowhere.
   SpanSink* span_sink() const { return span_sink_; }
@@ -114,6 +117,9 @@ class Stream {
  private:
   friend class Event;
 
+  struct Refusing {};
+  Stream(Refusing, Device device);
+  CpuQueue& queue() const;  // throws as native() does
   void push(Task task, AfterError after_error);
 
   Device device_;

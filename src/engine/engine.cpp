@@ -26,11 +26,11 @@ std::size_t available_bytes(const Model& model) {
 constexpr std::size_t kCachePercent = 90;
 
 // Bytes for pages of sequences.
-std::int64_t cache_bytes(const Model& model, const EngineOptions& options, const ExecutorLimits& limits,
+std::int64_t cache_bytes(Model& model, const EngineOptions& options, const ExecutorLimits& limits,
                          std::size_t available) {
   if (options.kv_bytes || !on_gpu(model)) return options.kv_bytes.value_or(std::int64_t{1} << 30);
   const std::size_t spare = cache_shape(model, limits).size_bytes();  // of limits without pages
-  const std::size_t taken = arena_bytes(model, limits) + spare + kOtherGpuBytes;
+  const std::size_t taken = step_bytes(model, limits) + spare + kOtherGpuBytes;
   return static_cast<std::int64_t>(available > taken ? (available - taken) / 100 * kCachePercent : 0);
 }
 
@@ -39,15 +39,10 @@ bool penalised(const SamplingParams& params) {
 }
 
 // Pages for max_sequences full contexts, or as many as fit into the cache's bytes.
-int cache_pages(const Model& model, const EngineOptions& options, const ExecutorLimits& limits, std::size_t available) {
+int cache_pages(Model& model, const EngineOptions& options, const ExecutorLimits& limits, std::size_t available) {
   const int page_size = limits.page_size;
   const ModelShape& shape = model.shape();
-  const KvPages page{.num_layers = shape.num_layers,
-                     .num_pages = 1,
-                     .page_size = page_size,
-                     .num_kv_heads = shape.num_kv_heads,
-                     .head_dim = shape.head_dim,
-                     .dtype = shape.dtype};
+  const KvPages page = shape.kv_pages(page_size, 1);
   const std::int64_t bytes = cache_bytes(model, options, limits, available);
   std::int64_t affordable = bytes / static_cast<std::int64_t>(page.size_bytes());
   const std::int64_t useful = checked_mul<std::int64_t>(ceil_div<std::int64_t>(shape.max_context, page_size),
@@ -62,7 +57,7 @@ int cache_pages(const Model& model, const EngineOptions& options, const Executor
 
 }  // namespace
 
-ExecutorLimits executor_limits(const Model& model, const EngineOptions& options, std::size_t available) {
+ExecutorLimits executor_limits(Model& model, const EngineOptions& options, std::size_t available) {
   require(options.page_size >= 0 && options.max_tokens_per_step >= 0 && options.max_sequences >= 1 &&
               options.kv_bytes.value_or(0) >= 0,
           "engine: page_size {}, max_tokens_per_step {}, max_sequences {}, kv_bytes {}", options.page_size,
@@ -293,9 +288,7 @@ std::int32_t Engine::sampled_token(const StepPlan& plan, std::size_t sample_idx,
 }
 
 StepStatistics Engine::statistics_of(const StepPlan& plan) {
-  const KvPages& kv = executor_.kv_pages();
-  const std::size_t bytes_per_token =
-      2 * kv.bytes_per_page() / static_cast<std::size_t>(kv.page_size) * static_cast<std::size_t>(kv.num_layers);
+  const std::size_t bytes_per_token = executor_.kv_pages().bytes_per_token();
   StepStatistics statistics{.bytes_read = model_shape().weight_bytes_per_step};
   for (const StepSequence& step : plan.sequences) {
     const bool decodes = step.num_tokens == 1 && step.context_len > scheduler_.find(step.request)->prompt_length;

@@ -84,7 +84,7 @@ struct StepStatistics {
 
 // The sizes of an engine with these options. `available`: bytes of GPU memory beside the weights. The cache has room
 // for kFewestTokens even if that exceeds the available memory. Throws Failure when kv_bytes is less than a page.
-ExecutorLimits executor_limits(const Model& model, const EngineOptions& options, std::size_t available);
+ExecutorLimits executor_limits(Model& model, const EngineOptions& options, std::size_t available);
 
 inline constexpr std::int64_t kFewestTokens = 512;                     // in a GPU's cache, or the model's context
 inline constexpr std::size_t kOtherGpuBytes = std::size_t{512} << 20;  // reserve for kernels, graphs and libraries

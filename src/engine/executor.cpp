@@ -14,14 +14,6 @@
 namespace heddle {
 namespace {
 
-// Decode steps of more sequences than kExactBatch are computed with a multiple of kFineBatch: more sequences cost less
-// than another graph, as the weights are read all the same. Below, they do not: 9 filled up to 16 took 5.29 ms a step
-// of llama-3-8b, where 12 took 4.77 and the operators of 9 alone 4.62.
-constexpr int kExactBatch = 16;
-constexpr int kFineBatch = 8;
-constexpr int kManySequences = 64;
-constexpr int kCoarseBatch = 32;
-
 bool on_gpu(Device device) {
   return device.kind == DeviceKind::cuda;
 }
@@ -33,18 +25,6 @@ std::size_t host_bytes(Device device, std::size_t size_bytes) {
 std::size_t logits_bytes(const Model& model, const ExecutorLimits& limits) {
   return static_cast<std::size_t>(limits.step.max_samples) * static_cast<std::size_t>(model.shape().vocab_size) *
          sizeof(float);
-}
-
-std::size_t samples_bytes(const StepLimits& limits) {
-  return Arena::rounded(static_cast<std::size_t>(limits.max_samples) * sizeof(SampleRow));
-}
-
-// Of all histories of a step: each token of the vocabulary, or of the context, at most once.
-std::size_t histories_bytes(const Model& model, const ExecutorLimits& limits) {
-  const std::int64_t longest =
-      std::min(model.shape().vocab_size, std::int64_t{limits.step.max_pages_per_sequence} * limits.page_size);
-  return Arena::rounded(static_cast<std::size_t>(limits.step.max_samples) * static_cast<std::size_t>(longest) *
-                        sizeof(HistoryToken));
 }
 
 SampleRow sample_row(const StepSample& sample) {
@@ -70,27 +50,11 @@ Stream stream_on(Device device, ThreadPool& pool) {
 
 }  // namespace
 
-std::size_t arena_bytes(const Model& model, const ExecutorLimits& limits) {
-  const std::size_t step = placed_bytes(limits.step) + samples_bytes(limits.step) + histories_bytes(model, limits);
-  return host_bytes(model.device(), step) + model.arena_bytes(limits.step);
-}
-
-KvPages cache_shape(const Model& model, const ExecutorLimits& limits) {
-  const ModelShape& shape = model.shape();
-  const int num_spare = on_gpu(model.device()) ? spare_pages_for(kCoarseBatch - 1, limits.page_size) : 0;
-  return {.num_layers = shape.num_layers,
-          .num_pages = limits.num_pages + num_spare,
-          .page_size = limits.page_size,
-          .num_kv_heads = shape.num_kv_heads,
-          .head_dim = shape.head_dim,
-          .dtype = shape.dtype};
-}
-
 Executor::Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, int threads)
     : limits_(limits),
       model_(std::move(model)),
       cache_(cache_shape(*model_, limits), device()),
-      arena_(arena_bytes(*model_, limits), device()),
+      arena_(step_bytes(*model_, limits), device()),
       pool_(on_gpu(device()) ? 1 : threads),
       host_logits_(host_bytes(device(), logits_bytes(*model_, limits)), device()),
       wait_record_(sizeof(WaitRecord), device()),
@@ -98,17 +62,22 @@ Executor::Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, i
       lane_(lane_on(stream_, limits.num_sms)) {
   stream_.set_wait_record(std::construct_at(wait_record_.as<WaitRecord>()));
   watch_.add({.record = stream_.wait_record()});
+  const StepInputBytes inputs = input_bytes(*model_, limits);
   for (Slot& each : slots_)
-    each = {.step = HostMemory(placed_bytes(limits.step), device()),
-            .samples = HostMemory(samples_bytes(limits.step), device()),
+    each = {.step = HostMemory(inputs.arrays, device()),
+            .samples = HostMemory(inputs.samples, device()),
             .tokens = HostMemory(static_cast<std::size_t>(limits.step.max_samples) * sizeof(std::int32_t), device()),
             .done = Event(device()),
             .logits = {}};
   rows_.reserve(static_cast<std::size_t>(limits.step.max_samples));
-  if (!on_gpu(device())) return;
-  padded_.reserve(limits.step);
-  enqueue_clear(stream_, arena_.take_bytes(arena_.capacity_bytes()), arena_.capacity_bytes());
-  stream_.synchronize();
+  if (on_gpu(device())) {
+    padded_.reserve(limits.step);
+    enqueue_clear(stream_, arena_.take_bytes(arena_.capacity_bytes()), arena_.capacity_bytes());
+    stream_.synchronize();
+    arena_.rewind(0);
+  }
+  inputs_ = take_inputs(*model_, limits, arena_);
+  model_mark_ = arena_.mark();
 }
 
 Executor::~Executor() {
@@ -232,37 +201,23 @@ void Executor::place_histories(std::size_t num_samples, Histories histories) {
   rows_.clear();
   if (histories.empty()) return;
   require(histories.size() == num_samples, "executor: {} histories of {} samples", histories.size(), num_samples);
-  if (host_histories_.data() == nullptr) host_histories_ = HostMemory(histories_bytes(*model_, limits_), device());
+  if (host_histories_.data() == nullptr)
+    host_histories_ = HostMemory(input_bytes(*model_, limits_).histories, device());
   auto* const host = host_histories_.as<HistoryToken>();
-  if (on_gpu(device())) {  // where place_step() lays them
-    arena_.reset();
-    arena_.take_bytes(placed_bytes(limits_.step));
-    arena_.take_bytes(samples_bytes(limits_.step));
-    histories_ = static_cast<HistoryToken*>(arena_.take_bytes(histories_bytes(*model_, limits_)));
-  } else {
-    histories_ = host;
-  }
+  HistoryToken* const seen_at = on_gpu(device()) ? inputs_.histories : host;
   std::size_t end = 0;
   for (const std::span<const HistoryToken> history : histories) {
     require((end + history.size()) * sizeof(HistoryToken) <= host_histories_.size_bytes(),
             "executor: histories of more than {} tokens", end);
     std::ranges::copy(history, host + end);
-    rows_.push_back({.history = histories_ + end, .num_history = static_cast<std::int32_t>(history.size())});
+    rows_.push_back({.history = seen_at + end, .num_history = static_cast<std::int32_t>(history.size())});
     end += history.size();
   }
-  if (on_gpu(device()) && end > 0) enqueue_copy(stream_, histories_, host, end * sizeof(HistoryToken));
+  if (on_gpu(device()) && end > 0) enqueue_copy(stream_, seen_at, host, end * sizeof(HistoryToken));
 }
 
 // Writes the step where the host keeps it; returns it as the device will see it, where every step begins alike.
 StepTensors Executor::place_step(const StepPlan& plan, Choice choice) {
-  arena_.reset();
-  samples_ = slot().samples.as<SampleRow>();
-  std::byte* seen_at = slot().step.data();
-  if (on_gpu(device())) {
-    seen_at = static_cast<std::byte*>(arena_.take_bytes(placed_bytes(limits_.step)));
-    samples_ = static_cast<SampleRow*>(arena_.take_bytes(samples_bytes(limits_.step)));
-    arena_.take_bytes(histories_bytes(*model_, limits_));
-  }
   if (choice == Choice::sampled) {
     auto* const rows = slot().samples.as<SampleRow>();
     std::ranges::transform(plan.samples, rows, sample_row);
@@ -271,7 +226,7 @@ StepTensors Executor::place_step(const StepPlan& plan, Choice choice) {
       rows[i].num_history = rows_[i].num_history;
     }
   }
-  return place(plan, limits_.step, slot().step.data(), seen_at);
+  return place(plan, limits_.step, slot().step.data(), on_gpu(device()) ? inputs_.arrays : slot().step.data());
 }
 
 Tensor Executor::enqueue_on_gpu(const StepPlan& plan, Choice choice) {
@@ -279,7 +234,7 @@ Tensor Executor::enqueue_on_gpu(const StepPlan& plan, Choice choice) {
   enqueue_copy(stream_, const_cast<std::int32_t*>(step.tokens), slot().step.data(),
                placed_bytes(limits_.step, step.num_sequences));
   if (choice == Choice::sampled)
-    enqueue_copy(stream_, samples_, slot().samples.data(), plan.samples.size() * sizeof(SampleRow));
+    enqueue_copy(stream_, inputs_.samples, slot().samples.data(), plan.samples.size() * sizeof(SampleRow));
   return enqueue_model(plan, step, choice);
 }
 
@@ -291,6 +246,7 @@ Tensor Executor::enqueue_model(const StepPlan& plan, const StepTensors& step, Ch
                  .num_tokens = step.num_tokens,
                  .num_chosen = limits_.step.max_samples},
                 lane_);
+  arena_.rewind(model_mark_);
   const Tensor logits = model_->run(step, cache_.pages(), arena_, lane_);
   enqueue_choice(logits, choice);
   return logits;
@@ -301,7 +257,8 @@ void Executor::enqueue_choice(const Tensor& logits, Choice choice) {
   if (logits.rows == 0 || choice == Choice::none) return;
   auto* const tokens = slot().tokens.as<std::int32_t>();
   if (choice == Choice::greedy) return argmax({.logits = logits, .tokens = tokens}, lane_);
-  SampleParams params{.logits = logits, .rows = samples_, .tokens = tokens};
+  SampleParams params{
+      .logits = logits, .rows = on_gpu(device()) ? inputs_.samples : slot().samples.as<SampleRow>(), .tokens = tokens};
   if (!on_gpu(device())) {
     const std::size_t most = static_cast<std::size_t>(limits_.step.max_samples) *
                              static_cast<std::size_t>(logits.columns) * sizeof(SampleCandidate);
@@ -313,7 +270,7 @@ void Executor::enqueue_choice(const Tensor& logits, Choice choice) {
 
 Tensor Executor::enqueue_decode(const StepPlan& plan, Choice choice) {
   const auto num_sequences = static_cast<int>(plan.sequences.size());
-  const int batch = decode_batch(num_sequences);
+  const int batch = decode_batch(num_sequences, limits_);
   if (batch > num_sequences) pad_decode(plan, batch, limits_.page_size, limits_.num_pages, padded_);
   const StepPlan& step = batch > num_sequences ? padded_ : plan;
   Decode& decode = decodes_[{batch, choice, next_slot_, awaits_tokens(plan)}];
@@ -328,16 +285,6 @@ Tensor Executor::enqueue_decode(const StepPlan& plan, Choice choice) {
     place_step(step, choice);  // what the graph copies when it runs
   decode.graph.launch(stream_);
   return decode.logits;
-}
-
-int Executor::decode_batch(int num_sequences) const {
-  if (num_sequences <= kExactBatch) return num_sequences;
-  const int batch = round_up(num_sequences, num_sequences <= kManySequences ? kFineBatch : kCoarseBatch);
-  const StepLimits& limits = limits_.step;
-  const int most = std::min({limits.max_sequences, limits.max_tokens, limits.max_samples});
-  // A page table must have room for the pages of the sequences that are added.
-  const bool fits = spare_pages_for(batch - num_sequences, limits_.page_size) <= limits.max_pages_per_sequence;
-  return fits ? std::min(batch, most) : num_sequences;
 }
 
 Tensor Executor::enqueue_fetch() {

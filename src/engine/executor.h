@@ -16,19 +16,13 @@
 #include "device/wait_watch.h"
 #include "engine/host_memory.h"
 #include "engine/kv_cache.h"
+#include "engine/step_memory.h"
 #include "kernels/sampling/sample.h"
 #include "models/model.h"
 #include "step/arena.h"
 #include "step/step_plan.h"
 
 namespace heddle {
-
-struct ExecutorLimits {
-  StepLimits step;
-  int page_size = 32;  // tokens
-  int num_pages = 1;
-  int num_sms = 0;  // of a GPU, that a step may hold at a time, for others run beside it; 0: all
-};
 
 // What is to become of a step's logits.
 enum class Outcome : std::uint8_t {
@@ -135,7 +129,6 @@ class Executor {
   void place_histories(std::size_t num_samples, Histories histories);
   void enqueue_choice(const Tensor& logits, Choice choice);
   Tensor enqueue_fetch();
-  int decode_batch(int num_sequences) const;
   Slot& slot() { return slots_[static_cast<std::size_t>(next_slot_)]; }
   void drain();
   void refuse_poisoned();
@@ -147,6 +140,8 @@ class Executor {
   std::unique_ptr<Model> model_;
   KvCache cache_;
   Arena arena_;
+  StepInputs inputs_;           // on a GPU, at the arena's beginning
+  std::size_t model_mark_ = 0;  // of the arena: where the model's tensors begin
   ThreadPool pool_;
   std::array<Slot, kMostInFlight> slots_;
   int next_slot_ = 0;  // in turns
@@ -156,22 +151,14 @@ class Executor {
   HostMemory host_histories_;   // from the first step with penalties on
   HostMemory wait_record_;      // of the stream
   WaitWatch watch_;
-  HostMemory candidates_;              // on the CPU, from the first step on whose tokens are chosen there
-  std::vector<SampleRow> rows_;        // of the step that is enqueued: where its histories lie
-  SampleRow* samples_ = nullptr;       // on the GPU, in the arena
-  HistoryToken* histories_ = nullptr;  // likewise
-  Tensor logits_;                      // of the last step, on the device
+  HostMemory candidates_;        // on the CPU, from the first step on whose tokens are chosen there
+  std::vector<SampleRow> rows_;  // of the step that is enqueued: where its histories lie
+  Tensor logits_;                // of the last step, on the device
   StepPlan padded_;
   Stream stream_;                        // its worker ends before what it works on
   Lane lane_;                            // of stream_
   std::map<DecodeKey, Decode> decodes_;  // gone before the stream
 };
-
-// The cache that an executor makes, without its memory.
-KvPages cache_shape(const Model& model, const ExecutorLimits& limits);
-
-// Of the arena that an executor makes.
-std::size_t arena_bytes(const Model& model, const ExecutorLimits& limits);
 
 // Row `row` of float32 logits.
 std::span<const float> logits_row(const Tensor& logits, std::int64_t row);

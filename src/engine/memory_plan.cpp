@@ -6,11 +6,11 @@
 
 namespace heddle {
 
-MemoryPlan plan_memory(const Model& outline, const EngineOptions& options, std::size_t available) {
+MemoryPlan plan_memory(Model& outline, const EngineOptions& options, std::size_t available) {
   const std::size_t weights = outline.shape().weight_bytes;
   const ExecutorLimits limits = executor_limits(outline, options, available > weights ? available - weights : 0);
   return {.weights = weights,
-          .step = arena_bytes(outline, limits),
+          .step = step_bytes(outline, limits),
           .cache = cache_shape(outline, limits).size_bytes(),
           .other = kOtherGpuBytes,
           .cache_tokens = std::int64_t{limits.num_pages} * limits.page_size,

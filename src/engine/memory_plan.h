@@ -24,7 +24,7 @@ struct MemoryPlan {
 
 // For an engine with these options and a model on a GPU; models/registry.h's outline is enough. `available`: bytes
 // before loading. Never throws when memory is short: total() then exceeds available.
-MemoryPlan plan_memory(const Model& outline, const EngineOptions& options, std::size_t available);
+MemoryPlan plan_memory(Model& outline, const EngineOptions& options, std::size_t available);
 
 // "15.0 GiB of weights, 1.1 GiB for a step, ...".
 std::string text_of(const MemoryPlan& plan);

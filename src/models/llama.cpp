@@ -133,28 +133,6 @@ std::size_t Llama::attention_plan_bytes(const StepLimits& limits) const {
   return Arena::rounded(heddle::attention_plan_bytes(limits.max_sequences, config_.num_kv_heads));
 }
 
-std::size_t Llama::arena_bytes(const StepLimits& limits) const {
-  const int max_tokens = limits.max_tokens, max_logit_rows = limits.max_samples;
-  const auto tensor = [](std::int64_t rows, std::int64_t columns, DType dtype = DType::float32) {
-    return Arena::rounded(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * size_of(dtype));
-  };
-  const std::int64_t heads = std::int64_t{config_.num_heads} * config_.head_dim;
-  const std::int64_t kv_heads = std::int64_t{config_.num_kv_heads} * config_.head_dim;
-  const std::size_t hidden = tensor(max_tokens, config_.hidden) + tensor(max_tokens, config_.hidden, deltas_);
-  const std::size_t x = tensor(max_tokens, config_.hidden, activations_);
-  const std::size_t attention =
-      x + tensor(max_tokens, heads + 2 * kv_heads, intermediates_) + tensor(max_tokens, heads, activations_);
-  const std::size_t feed_forward = x + tensor(max_tokens, std::int64_t{2} * config_.intermediate, intermediates_) +
-                                   tensor(max_tokens, config_.intermediate, activations_);
-  const std::size_t output = tensor(max_logit_rows, config_.hidden) + tensor(max_logit_rows, config_.hidden, deltas_) +
-                             tensor(max_logit_rows, config_.hidden, activations_) +
-                             tensor(max_logit_rows, config_.vocab_size);
-  const std::size_t operators = Arena::rounded(attention_scratch_bytes(limits)) +
-                                windows_.size() * attention_plan_bytes(limits) +
-                                Arena::rounded(linear_workspace_bytes(device()));
-  return operators + hidden + std::max({attention, feed_forward, output});
-}
-
 Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Lane& given) {
   // First, so that they stand at the same place in every step: attention leaves counters in its scratch.
   void* attention_scratch = arena.take_bytes(attention_scratch_bytes(tensors.limits));

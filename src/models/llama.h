@@ -51,7 +51,6 @@ class Llama : public Model {
 
   const ModelShape& shape() const override { return shape_; }
   Device device() const override { return weights_.storage.device; }
-  std::size_t arena_bytes(const StepLimits& limits) const override;
   Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) override;
 
  private:

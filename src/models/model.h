@@ -42,6 +42,16 @@ struct ModelShape {
   DType dtype = DType::float32;           // of most weights
   std::size_t weight_bytes_per_step = 0;  // weights that a step reads completely, whatever its batch size
   std::size_t weight_bytes = 0;           // all weights in memory
+
+  // The cache of its keys and values, without memory.
+  KvPages kv_pages(int page_size, int num_pages) const {
+    return {.num_layers = num_layers,
+            .num_pages = num_pages,
+            .page_size = page_size,
+            .num_kv_heads = num_kv_heads,
+            .head_dim = head_dim,
+            .dtype = dtype};
+  }
 };
 
 class Model {
@@ -51,14 +61,12 @@ class Model {
   virtual const ModelShape& shape() const = 0;
   virtual Device device() const { return {}; }  // where its weights are and run() works
 
-  // Arena bytes that run() needs for a step within these limits.
-  virtual std::size_t arena_bytes(const StepLimits& limits) const = 0;
-
   // Enqueues one step on the lane, and no kernel of it takes more than the lane's SMs: reads `step`, reads and extends
   // `kv`, takes its tensors from `arena`. Returns the logits [num_logit_rows, vocab_size], float32, in the arena; they
   // are valid once the stream has reached that point.
-  // Preconditions: the step is valid (step/step_plan.h); the arena is zeroed before the first step and then used by
-  // this model only. On the CPU the logits of a row depend on its sequence only, bit for bit. On a GPU the same step
+  // Preconditions: the step is valid (step/step_plan.h); the arena is zeroed before the first step, stands at the same
+  // place in every step, and what lies behind it is used by this model only. On the lane of a dry run (dry_run.h)
+  // nothing is enqueued and no memory is touched: what it takes depends on the step's shape and limits alone. On the CPU the logits of a row depend on its sequence only, bit for bit. On a GPU the same step
   // repeats bit for bit, and another step size may change low-order bits.
   virtual Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) = 0;
 };

@@ -18,8 +18,8 @@ namespace heddle {
 // config.json or the tensors do not match it; Failure when the device has too little memory.
 std::unique_ptr<Model> load_model(const ModelSource& source, const LoadOptions& options);
 
-// The same without its weights, which takes no time and no memory: for the model's shape and its memory needs. It
-// cannot run.
+// The same without its weights, which takes no time and no memory: for the model's shape, and for dry runs
+// (kernels/dry_run.h). It cannot run otherwise.
 std::unique_ptr<Model> outline_model(const ModelSource& source, const LoadOptions& options);
 
 // Names of the supported architectures, for messages.

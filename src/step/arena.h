@@ -1,5 +1,5 @@
-// The memory of one step's tensors. Tensors are taken front to back and released all at once. A step of the same shape
-// gets the same addresses every time, so it can be captured in a graph. Taking a tensor allocates nothing.
+// The memory of one step's tensors, taken front to back. A step of the same shape gets the same addresses every time, so
+// it can be captured in a graph. Taking a tensor allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -18,30 +18,31 @@ class Arena {
   // Throws Failure when the device has too little memory.
   explicit Arena(std::size_t capacity_bytes, Device device = {});
 
-  // Releases all tensors. The stream must have finished with them, unless only later work of the same stream uses new
-  // ones.
-  void reset() { used_bytes_ = 0; }
+  // For a dry run: as much as anybody takes, and no memory behind it (base/stand_in.h). peak_bytes() is then what a step
+  // takes.
+  static Arena measuring();
 
-  // The current position, and the return to it, which releases the tensors taken since. For the scratch of one layer.
+  // The current position, and the return to it, which releases the tensors taken since: a step's, or the scratch of one
+  // layer. The stream must have finished with them, unless only later work of the same stream uses new ones.
   std::size_t mark() const { return used_bytes_; }
   void rewind(std::size_t mark);
 
   // Contents are unspecified. Throws Failure, with need and capacity, when the arena is full.
   void* take_bytes(std::size_t size_bytes);
   Tensor take(std::int64_t rows, std::int64_t columns, DType dtype);  // contiguous
-  template <class T>
-  T* take_array(std::size_t count) {
-    return static_cast<T*>(take_bytes(count * sizeof(T)));
-  }
 
-  // Bytes that `take_bytes(size_bytes)` uses, to compute a capacity.
+  // Bytes that `take_bytes(size_bytes)` uses.
   static std::size_t rounded(std::size_t size_bytes);
 
-  std::size_t capacity_bytes() const { return buffer_.size_bytes(); }
+  std::size_t capacity_bytes() const { return capacity_bytes_; }
   std::size_t peak_bytes() const { return peak_bytes_; }  // the maximum in use so far
 
  private:
-  Buffer buffer_;
+  Arena(Buffer buffer, std::byte* begin, std::size_t capacity_bytes);
+
+  Buffer buffer_;  // empty where it measures
+  std::byte* begin_;
+  std::size_t capacity_bytes_;
   std::size_t used_bytes_ = 0;
   std::size_t peak_bytes_ = 0;
 };

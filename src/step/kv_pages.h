@@ -25,6 +25,9 @@ struct KvPages {
   }
   std::size_t bytes_per_layer_half() const { return bytes_per_page() * static_cast<std::size_t>(num_pages); }
   std::size_t size_bytes() const { return bytes_per_layer_half() * 2 * static_cast<std::size_t>(num_layers); }
+  std::size_t bytes_per_token() const {  // keys and values, of all layers
+    return bytes_per_page() / static_cast<std::size_t>(page_size) * 2 * static_cast<std::size_t>(num_layers);
+  }
 
   // [num_pages, num_kv_heads, page_size, head_dim] of one layer.
   void* keys(int layer) const { return data + bytes_per_layer_half() * (2 * static_cast<std::size_t>(layer)); }

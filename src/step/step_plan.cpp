@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "step/arena.h"
 
 namespace heddle {
 namespace {
@@ -28,6 +29,10 @@ struct Layout {
     page_table = end;
   }
 };
+
+std::int32_t* array_at(std::byte* base, std::size_t offset) {
+  return reinterpret_cast<std::int32_t*>(base + offset);
+}
 
 }  // namespace
 
@@ -107,44 +112,50 @@ void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int
   }
 }
 
-StepTensors place(const StepPlan& plan, const StepLimits& limits, Arena& arena) {
-  auto* memory = static_cast<std::byte*>(arena.take_bytes(placed_bytes(limits)));
-  return place(plan, limits, memory, memory);
+StepShape shape_of(const StepPlan& plan) {
+  StepShape shape{.num_tokens = static_cast<int>(plan.tokens.size()),
+                  .num_sequences = static_cast<int>(plan.sequences.size()),
+                  .num_logit_rows = static_cast<int>(plan.samples.size())};
+  for (const StepSequence& sequence : plan.sequences)
+    shape.max_query_len = std::max(shape.max_query_len, sequence.num_tokens);
+  return shape;
+}
+
+StepTensors tensors_at(std::byte* seen_at, const StepShape& shape, const StepLimits& limits) {
+  const Layout layout(limits);
+  const auto array = [&](std::size_t offset) { return array_at(seen_at, offset); };
+  return {.tokens = array(layout.tokens),
+          .positions = array(layout.positions),
+          .query_start = array(layout.query_start),
+          .context_len = array(layout.context_len),
+          .page_table = array(layout.page_table),
+          .logit_rows = array(layout.logit_rows),
+          .num_tokens = shape.num_tokens,
+          .num_sequences = shape.num_sequences,
+          .page_table_stride = limits.max_pages_per_sequence,
+          .num_logit_rows = shape.num_logit_rows,
+          .max_query_len = shape.max_query_len,
+          .limits = limits};
 }
 
 StepTensors place(const StepPlan& plan, const StepLimits& limits, std::byte* memory, std::byte* seen_at) {
   const Layout layout(limits);
-  const auto array = [](std::byte* base, std::size_t offset) { return reinterpret_cast<std::int32_t*>(base + offset); };
-  std::int32_t* query_start = array(memory, layout.query_start);
-  std::int32_t* context_len = array(memory, layout.context_len);
-  std::int32_t* page_table = array(memory, layout.page_table);
+  std::int32_t* query_start = array_at(memory, layout.query_start);
+  std::int32_t* context_len = array_at(memory, layout.context_len);
+  std::int32_t* page_table = array_at(memory, layout.page_table);
   const auto stride = static_cast<std::size_t>(limits.max_pages_per_sequence);
 
-  std::ranges::copy(plan.tokens, array(memory, layout.tokens));
-  std::ranges::copy(plan.positions, array(memory, layout.positions));
-  int max_query_len = 0;
+  std::ranges::copy(plan.tokens, array_at(memory, layout.tokens));
+  std::ranges::copy(plan.positions, array_at(memory, layout.positions));
   for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
     const StepSequence& sequence = plan.sequences[i];
-    max_query_len = std::max(max_query_len, sequence.num_tokens);
     query_start[i] = sequence.first_token;
     context_len[i] = sequence.context_len;
     std::copy_n(plan.pages.begin() + sequence.first_page, sequence.num_pages, page_table + i * stride);
   }
   query_start[plan.sequences.size()] = static_cast<std::int32_t>(plan.tokens.size());
-  std::ranges::transform(plan.samples, array(memory, layout.logit_rows), &StepSample::row);
-
-  return {.tokens = array(seen_at, layout.tokens),
-          .positions = array(seen_at, layout.positions),
-          .query_start = array(seen_at, layout.query_start),
-          .context_len = array(seen_at, layout.context_len),
-          .page_table = array(seen_at, layout.page_table),
-          .logit_rows = array(seen_at, layout.logit_rows),
-          .num_tokens = static_cast<int>(plan.tokens.size()),
-          .num_sequences = static_cast<int>(plan.sequences.size()),
-          .page_table_stride = limits.max_pages_per_sequence,
-          .num_logit_rows = static_cast<int>(plan.samples.size()),
-          .max_query_len = max_query_len,
-          .limits = limits};
+  std::ranges::transform(plan.samples, array_at(memory, layout.logit_rows), &StepSample::row);
+  return tensors_at(seen_at, shape_of(plan), limits);
 }
 
 std::size_t placed_bytes(const StepLimits& limits) {

@@ -6,11 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "step/arena.h"
-
 namespace heddle {
-
-class Stream;
 
 // How a token is chosen from its logits (engine/sampler.h has the formulas).
 struct SamplingParams {
@@ -83,7 +79,17 @@ struct StepPlan {
 void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int num_pages, std::int64_t vocab_size,
               int num_chosen = 0);
 
-// The plan's arrays in the arena, as operators read them.
+// What the memory and the launches of a step depend on, whatever its tokens and contexts.
+struct StepShape {
+  int num_tokens = 0;
+  int num_sequences = 0;
+  int num_logit_rows = 0;
+  int max_query_len = 0;  // the largest number of new tokens in one sequence
+};
+
+StepShape shape_of(const StepPlan& plan);
+
+// The plan's arrays, as operators read them.
 struct StepTensors {
   const std::int32_t* tokens = nullptr;       // [num_tokens]
   const std::int32_t* positions = nullptr;    // [num_tokens]
@@ -99,12 +105,13 @@ struct StepTensors {
   StepLimits limits;      // of all steps; determines memory
 };
 
-// Copies the plan's arrays into `arena`, in the layout of the largest step. Each array, and whatever is taken after
-// them, then has the same address in every step. The plan must keep to `limits` and may change afterwards.
-StepTensors place(const StepPlan& plan, const StepLimits& limits, Arena& arena);
+// The arrays of a step of this shape at `seen_at`, in the layout of the largest step: each has the same address in every
+// step.
+StepTensors tensors_at(std::byte* seen_at, const StepShape& shape, const StepLimits& limits);
 
-// The same into `memory`, which has placed_bytes(limits). The result points to where the arrays will be once the first
-// placed_bytes(limits, num_sequences) bytes are copied to `seen_at`, which may be `memory`.
+// Copies the plan's arrays into `memory`, which has placed_bytes(limits). The result points to where they will be once
+// the first placed_bytes(limits, num_sequences) bytes are copied to `seen_at`, which may be `memory`. The plan must keep
+// to `limits` and may change afterwards.
 StepTensors place(const StepPlan& plan, const StepLimits& limits, std::byte* memory, std::byte* seen_at);
 
 // Bytes that place() takes, and the first bytes of them that a step of `num_sequences` uses.

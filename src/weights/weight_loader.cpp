@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/stand_in.h"
 #include "weights/weight_upload.h"
 
 namespace heddle {
@@ -73,14 +74,15 @@ Weight WeightLoader::matrix(std::span<const NamedRows> blocks, const Extent& in_
   const auto differs = [&](const TensorInfo* info) { return info != nullptr && info->dtype != infos[0]->dtype; };
   if (!options_.dtype && std::ranges::any_of(infos, differs)) weight.dtype = DType::float32;
 
+  const bool on_gpu = options_.device.kind != DeviceKind::cpu;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const NamedRows& block = blocks[i];
     const std::int64_t count = num_rows_of(block);
-    weight.blocks[i] = {upload_ ? nullptr : load(block.name, *infos[i], block.first, count, weight.dtype), count};
+    weight.blocks[i] = {on_gpu ? nullptr : load(block.name, *infos[i], block.first, count, weight.dtype), count};
     weight.out_features += count;
   }
   storage_.size_bytes += weight.size_bytes();
-  if (upload_) {
+  if (on_gpu) {
     weight.blocks = {};
     weight.blocks[0] = {upload(blocks, in_features.size, weight.dtype), weight.out_features};
   }
@@ -89,6 +91,7 @@ Weight WeightLoader::matrix(std::span<const NamedRows> blocks, const Extent& in_
 
 // Stores the rows of all blocks one after the other in device memory.
 const void* WeightLoader::upload(std::span<const NamedRows> blocks, std::int64_t row_elements, DType dtype) {
+  if (!upload_) return stand_in_memory();
   std::int64_t rows = 0;
   for (const NamedRows& block : blocks) rows += num_rows_of(block);
   const std::size_t row_bytes = static_cast<std::size_t>(row_elements) * size_of(dtype);
@@ -116,7 +119,7 @@ const float* WeightLoader::vector(std::span<const NamedRows> blocks) {
     size += num_rows_of(block);
   }
   storage_.size_bytes += static_cast<std::size_t>(size) * sizeof(float);
-  if (!source_.has_contents()) return nullptr;
+  if (!source_.has_contents()) return reinterpret_cast<const float*>(stand_in_memory());
   if (upload_) return static_cast<const float*>(upload(blocks, 1, DType::float32));
   auto stacked = std::make_shared<Buffer>(static_cast<std::size_t>(size) * sizeof(float));
   std::byte* end = stacked->data();
@@ -143,7 +146,7 @@ DType WeightLoader::stored_dtype(std::span<const NamedRows> blocks) {
 
 const float* WeightLoader::constants(std::span<const float> values) {
   storage_.size_bytes += values.size_bytes();
-  if (!source_.has_contents()) return nullptr;
+  if (!source_.has_contents()) return reinterpret_cast<const float*>(stand_in_memory());
   if (upload_) {
     std::byte* data = upload_->allocate(values.size_bytes());
     upload_->put(values.data(), values.size_bytes(), data);
@@ -194,7 +197,8 @@ const TensorInfo& WeightLoader::checked(const std::string& name, std::span<const
 // Rows of a tensor in `dtype`; a view if possible. Storage keeps them.
 const void* WeightLoader::load(const std::string& name, const TensorInfo& info, std::int64_t first_row,
                                std::int64_t num_rows, DType dtype) {
-  if (num_rows == 0 || !source_.has_contents()) return nullptr;
+  if (num_rows == 0) return nullptr;
+  if (!source_.has_contents()) return stand_in_memory();
   const DType stored = *info.dtype.dtype;
   const std::size_t row_bytes = info.size_bytes / static_cast<std::size_t>(info.shape[0]);
   const std::size_t row_elements = row_bytes / size_of(stored);

@@ -53,8 +53,8 @@ struct WeightLoaderOptions {
 
 class WeightLoader {
  public:
-  // `source` must outlive the loader. For a source without contents it makes all checks and returns null pointers.
-  // Throws Failure when the device has too little memory.
+  // `source` must outlive the loader. For a source without contents it makes all checks and returns stand-ins for
+  // memory (base/stand_in.h). Throws Failure when the device has too little memory.
   explicit WeightLoader(const TensorSource& source, WeightLoaderOptions options = {});
 
   // Loads up to Weight::kMaxBlocks tensors [rows, in_features], stacked in order. On a GPU the result is one block, and

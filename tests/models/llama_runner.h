@@ -43,17 +43,15 @@ class LlamaRunner {
       : LlamaRunner(load_model(Checkpoint(folder), {.device = options.device, .dtype = options.dtype}), options) {}
 
   LlamaRunner(std::unique_ptr<Model> model, const Options& options)
-      : limits_({.max_tokens = options.max_tokens,
-                 .max_sequences = options.max_sequences,
-                 .max_samples = options.max_tokens,
-                 .max_pages_per_sequence = options.num_pages}),
+      : limits_({.step = {.max_tokens = options.max_tokens,
+                          .max_sequences = options.max_sequences,
+                          .max_samples = options.max_tokens,
+                          .max_pages_per_sequence = options.num_pages},
+                 .page_size = options.page_size,
+                 .num_pages = options.num_pages,
+                 .num_sms = options.num_sms}),
         model_(*model),
-        executor_(std::move(model),
-                  {.step = limits_,
-                   .page_size = options.page_size,
-                   .num_pages = options.num_pages,
-                   .num_sms = options.num_sms},
-                  options.threads),
+        executor_(std::move(model), limits_, options.threads),
         pages_(options.num_pages) {}
 
   Executor& executor() { return executor_; }
@@ -115,14 +113,14 @@ class LlamaRunner {
   // Enqueues the model's part of the last step once more, as the executor does, with arrays that must not be read: for
   // recording what it launches.
   void enqueue_last_step(Arena& arena) {
-    Buffer arrays(placed_bytes(limits_));
-    const StepTensors step = place(plan_, limits_, arrays.data(), arrays.data());
+    Buffer arrays(placed_bytes(limits_.step));
+    const StepTensors step = place(plan_, limits_.step, arrays.data(), arrays.data());
     model_.run(step, executor_.kv_pages(), arena, executor_.lane());
   }
-  std::size_t arena_bytes() const { return model_.arena_bytes(limits_); }
+  std::size_t arena_bytes() { return step_bytes(model_, limits_); }  // of the executor's, which is enough
 
  private:
-  StepLimits limits_;
+  ExecutorLimits limits_;
   Model& model_;  // the executor's
   Executor executor_;
   PageAllocator pages_;

@@ -13,7 +13,7 @@ TEST(Arena, GivesTheSameAddressesInEveryStep) {
   Arena arena(4096);
   const void* first = arena.take_bytes(100);
   const void* second = arena.take(3, 5, DType::bfloat16).data;
-  arena.reset();
+  arena.rewind(0);
   EXPECT_EQ(arena.take_bytes(100), first);
   EXPECT_EQ(arena.take(3, 5, DType::bfloat16).data, second);
 }
@@ -36,6 +36,19 @@ TEST(Arena, RewindsToAMark) {
   arena.rewind(mark);
   EXPECT_EQ(arena.take_bytes(10), scratch);
   EXPECT_THROW(arena.rewind(arena.mark() + 1), InvalidArgument);
+}
+
+TEST(Arena, MeasuresWhatIsTakenWithoutMemory) {
+  Arena arena = Arena::measuring();
+  const auto first = reinterpret_cast<std::uintptr_t>(arena.take_bytes(1));
+  const std::size_t mark = arena.mark();
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.take(std::int64_t{1} << 30, 1 << 10, DType::float32).data),
+            first + Arena::kAlignment);
+  arena.rewind(mark);
+  arena.take_bytes(300);
+  EXPECT_EQ(first % Arena::kAlignment, 0u);
+  EXPECT_EQ(arena.peak_bytes(), Arena::kAlignment + (std::size_t{1} << 42));
+  EXPECT_EQ(arena.mark(), 3 * Arena::kAlignment);
 }
 
 TEST(Arena, SaysWhenItIsFull) {

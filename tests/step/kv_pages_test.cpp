@@ -14,6 +14,7 @@ TEST(KvPages, LayersKeysAndValuesFillTheMemoryWithoutOverlap) {
   kv.data = memory.data();
   const std::size_t half = std::size_t{5} * 2 * 4 * 6 * 2;
   EXPECT_EQ(kv.size_bytes(), half * 6);
+  EXPECT_EQ(kv.bytes_per_token(), kv.size_bytes() / (5 * 4));
   for (int layer = 0; layer < 3; ++layer) {
     EXPECT_EQ(static_cast<std::byte*>(kv.keys(layer)) - memory.data(), static_cast<std::ptrdiff_t>(half * 2) * layer);
     EXPECT_EQ(static_cast<std::byte*>(kv.values(layer)) - static_cast<std::byte*>(kv.keys(layer)),

@@ -85,9 +85,9 @@ TEST(StepPlan, EachKindOfDisorderIsNamed) {
 }
 
 TEST(StepPlan, IsPlacedAsOperatorsReadIt) {
-  Arena arena(placed_bytes(kLimits));
+  std::vector<std::byte> memory(placed_bytes(kLimits));
   StepPlan plan = two_sequences();
-  const StepTensors step = place(plan, kLimits, arena);
+  const StepTensors step = place(plan, kLimits, memory.data(), memory.data());
   plan.clear();
   EXPECT_EQ(step.num_tokens, 4);
   EXPECT_EQ(step.num_sequences, 2);
@@ -100,23 +100,39 @@ TEST(StepPlan, IsPlacedAsOperatorsReadIt) {
   EXPECT_THAT(std::vector(step.page_table, step.page_table + 2), ElementsAre(6, 1));
   EXPECT_THAT(std::vector(step.page_table + 4, step.page_table + 7), ElementsAre(0, 7, 3));
   EXPECT_THAT(std::vector(step.logit_rows, step.logit_rows + 1), ElementsAre(3));
-  EXPECT_EQ(arena.peak_bytes(), arena.capacity_bytes());
+  const std::int32_t* end = step.page_table + std::ptrdiff_t{kLimits.max_sequences} * step.page_table_stride;
+  EXPECT_LE(reinterpret_cast<const std::byte*>(end), memory.data() + memory.size());
 }
 
 // A captured graph reads from the addresses of the step it was captured with.
 TEST(StepPlan, StandsAtTheSameAddressesWhateverItsSize) {
-  Arena arena(placed_bytes(kLimits));
-  const StepTensors first = place(two_sequences(), kLimits, arena);
-  arena.reset();
+  std::vector<std::byte> memory(placed_bytes(kLimits));
+  const StepTensors first = place(two_sequences(), kLimits, memory.data(), memory.data());
   StepPlan small = two_sequences();
   small.sequences.pop_back();
   small.samples.clear();
-  const StepTensors second = place(small, kLimits, arena);
+  const StepTensors second = place(small, kLimits, memory.data(), memory.data());
   EXPECT_EQ(first.tokens, second.tokens);
   EXPECT_EQ(first.positions, second.positions);
   EXPECT_EQ(first.page_table, second.page_table);
   EXPECT_EQ(first.page_table_stride, second.page_table_stride);
   EXPECT_EQ(first.logit_rows, second.logit_rows);
+}
+
+TEST(StepPlan, OfAShapeAloneStandsWhereAPlanOfThatShapeDoes) {
+  std::vector<std::byte> memory(placed_bytes(kLimits));
+  const StepTensors placed = place(two_sequences(), kLimits, memory.data(), memory.data());
+  const StepTensors alone = tensors_at(
+      memory.data(), {.num_tokens = 4, .num_sequences = 2, .num_logit_rows = 1, .max_query_len = 3}, kLimits);
+  EXPECT_EQ(alone.tokens, placed.tokens);
+  EXPECT_EQ(alone.context_len, placed.context_len);
+  EXPECT_EQ(alone.logit_rows, placed.logit_rows);
+  EXPECT_EQ(alone.page_table, placed.page_table);
+  EXPECT_EQ(alone.page_table_stride, placed.page_table_stride);
+  EXPECT_EQ(alone.num_tokens, placed.num_tokens);
+  EXPECT_EQ(alone.num_sequences, placed.num_sequences);
+  EXPECT_EQ(alone.num_logit_rows, placed.num_logit_rows);
+  EXPECT_EQ(alone.max_query_len, placed.max_query_len);
 }
 
 TEST(StepPlan, CanBeReadElsewhereOnceItsFirstBytesAreCopied) {

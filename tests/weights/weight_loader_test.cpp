@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/stand_in.h"
 #include "temporary_folder.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors_builder.h"
@@ -364,7 +365,7 @@ TEST(WeightLoader, WithoutContentsItChecksAndLoadsNothing) {
     EXPECT_THROW(loader.matrix({"a", {3, ""}}, {2, ""}), InputError);
     EXPECT_THROW(loader.matrix({"b", {2, ""}}, {3, ""}), InputError);
     const Weight weight = loader.matrix({"a", {2, ""}}, {3, ""});
-    EXPECT_EQ(weight.blocks[0].data, nullptr);
+    EXPECT_EQ(weight.blocks[0].data, stand_in_memory());
     EXPECT_EQ(weight.out_features, 2);
     EXPECT_THROW(loader.vector(std::array{NamedRows{"a", {2, ""}}}), InputError);
     EXPECT_TRUE(loader.finish().owners.empty());

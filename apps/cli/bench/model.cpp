@@ -110,7 +110,10 @@ class ModelBench {
     }
     device_ = std::make_unique<BenchDevice>(model->device(), threads_);
     runner_ = std::make_unique<StepRunner>(std::move(model), cases_, threads_, options.page_size);
-    if (on_gpu) operators_.emplace(*device_, options.repeats, std::set<std::string>(), guard);
+    if (!on_gpu) return;
+    outline_ = outline_model(
+        *source_, {.device = device_->device(), .dtype = options.model.dtype, .compute = options.model.compute});
+    operators_.emplace(*device_, options.repeats, std::set<std::string>(), guard);
   }
 
   BenchResult run() {
@@ -252,11 +255,7 @@ class ModelBench {
   // Breaks down a GPU's step: times each operator of the step alone, in the step's shapes, from a graph of calls on
   // distinct operands. The rest of the step is gaps (less than 0 where operators overlap).
   void report_operators(const StepCase& one, double seconds, ordered_json& result) {
-    OperatorStep step{.config = parse_llama_config(source_->config()),
-                      .dtype = runner_->shape().dtype,
-                      .batch = one.batch,
-                      .page_size = runner_->page_size(),
-                      .device = device_->device()};
+    OperatorStep step{.model = *outline_, .sizes = description_, .batch = one.batch, .page_size = runner_->page_size()};
     ordered_json measured = ordered_json::array();
     double attention = 0, linear = 0, all = 0;
     const auto add = [&](int context, int tokens, int times) {
@@ -364,6 +363,7 @@ class ModelBench {
   std::optional<BenchPeer> peer_;
   std::unique_ptr<BenchDevice> device_;
   std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<Model> outline_;          // on a GPU, of what runner_ runs
   std::optional<OperatorTimes> operators_;  // on a GPU
   std::vector<Strings> rows_;
 };

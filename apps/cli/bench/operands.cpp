@@ -67,8 +67,14 @@ void* Operands::zeros(std::size_t size_bytes) {
   return upload(bytes.data(), bytes.size());
 }
 
-Tensor Operands::tensor(std::int64_t rows, std::int64_t columns, DType dtype, double deviation) {
-  return {random(static_cast<std::size_t>(rows * columns), dtype, deviation), rows, columns, columns, dtype};
+Tensor Operands::tensor(std::int64_t rows, std::int64_t columns, DType dtype) {
+  return like({.rows = rows, .columns = columns, .row_stride = columns, .dtype = dtype});
+}
+
+Tensor Operands::like(const Tensor& other) {
+  Tensor tensor = other;
+  tensor.data = random(static_cast<std::size_t>(other.rows * other.row_stride), other.dtype, 1);
+  return tensor;
 }
 
 Weight Operands::weight(std::int64_t out_features, std::int64_t in_features, DType dtype) {

@@ -111,7 +111,7 @@ ordered_json OperatorTimes::measure(const OperatorCase& one, const OperatorStep&
   if (!right && wrong_.empty()) wrong_ = fmt::format("{} ({})", one.name, one.shape);
   ordered_json record = {{"operator", one.name}, {"shape", one.shape}};
   // Few rows are far below what arithmetic bounds.
-  const double flops_limit = step.rows() > kFewRows ? device_.flops_limit(step.dtype) : 0;
+  const double flops_limit = step.rows() > kFewRows ? device_.flops_limit(step.dtype()) : 0;
   const double memory_floor = one.bytes / (gbps_limit * 1e9);
   const double arithmetic_floor = flops_limit > 0 ? one.flops / flops_limit : 0.0;
   const double floor = std::max(memory_floor, arithmetic_floor);
@@ -185,7 +185,6 @@ BenchResult bench_operator(const BenchOptions& options) {
     throw InputError("--compare llama.cpp is a peer of decode and prefill, of whole models: operators have torch");
   const bool known = find_known_shape(options.model.model) != nullptr;
   const std::unique_ptr<ModelSource> source = open_model(known ? "synth:" + options.model.model : options.model.model);
-  const DType stored = known ? find_known_shape(options.model.model)->dtype : DType::bfloat16;
   const bool cpu_asked = options.model.device && options.model.device->kind == DeviceKind::cpu;
   const Device device = choose_device(options.model.device, cpu_asked ? GpuDiscovery{} : discover_gpus(), [](Device) {
                           return std::string();
@@ -195,13 +194,14 @@ BenchResult bench_operator(const BenchOptions& options) {
   if (!options.peer.empty()) peer.emplace(options.peer + "-operators");
   OperatorTimes times(bench, options.repeats, {options.operators.begin(), options.operators.end()}, guard);
   if (peer) times.compare_with(*peer, options.peer);
-  OperatorStep step{.config = parse_llama_config(source->config()),
-                    .dtype = options.model.dtype.value_or(stored),
+  const std::unique_ptr<Model> outline =
+      outline_model(*source, {.device = device, .dtype = options.model.dtype, .compute = options.model.compute});
+  OperatorStep step{.model = *outline,
+                    .sizes = describe_model(source->config()),
                     .tokens = std::max(1, options.tokens),
-                    .page_size = options.page_size > 0 ? options.page_size : default_page_size(device),
-                    .device = device};
+                    .page_size = options.page_size > 0 ? options.page_size : default_page_size(device)};
   BenchResult result{.fields = {{"device", name_of(device)}, {"gpu", gpu_record(device)}}};
-  result.fields["dtype_of_weights"] = std::string(name_of(step.dtype));
+  result.fields["dtype_of_weights"] = std::string(name_of(step.dtype()));
   if (peer) result.fields["peer"] = peer->hello();
   ordered_json cases = ordered_json::array();
   std::vector<std::pair<int, int>> wanted = options.cases;
@@ -215,7 +215,7 @@ BenchResult bench_operator(const BenchOptions& options) {
   }
   if (result.fields["gpu"].is_object()) result.fields["gpu"]["clock_mhz_after"] = gpu_record(device)["clock_mhz"];
   result.fields["cases"] = std::move(cases);
-  result.table = conditions_text(bench, step.dtype, peer ? &peer->hello() : nullptr) + times.table();
+  result.table = conditions_text(bench, step.dtype(), peer ? &peer->hello() : nullptr) + times.table();
   if (!times.wrong().empty())
     result.failure = fmt::format("{} is not what the CPU computes: nothing of its time counts", times.wrong());
   return result;

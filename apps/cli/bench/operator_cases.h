@@ -1,5 +1,5 @@
-// The operators of one step of a model, each as a case of `heddle bench operator`: what it reads and computes, how it
-// is called, and what the CPU's own operator makes of the same operands.
+// The operators of one step of a model, each as a case of `heddle bench operator`. A dry run of the step names them
+// (kernels/dry_run.h), so the bench times what the model runs; case_of() says how one is timed and checked.
 #pragma once
 
 #include <functional>
@@ -7,23 +7,24 @@
 #include <string>
 #include <vector>
 
-#include "base/device.h"
 #include "cli/bench/operands.h"
-#include "models/llama_config.h"
+#include "kernels/dry_run.h"
+#include "models/model.h"
+#include "models/registry.h"
 
 namespace heddle {
 
 // A step of `batch` sequences, each of `tokens` new tokens after `context`; a row of logits for each sequence.
 struct OperatorStep {
-  LlamaConfig config;
-  DType dtype = DType::bfloat16;  // of weights and cache, and on a GPU of activations
+  Model& model;            // an outline is enough
+  ModelDescription sizes;  // of the model, for a peer
   int batch = 1;
   int context = 0;
   int tokens = 1;
   int page_size = 32;
-  Device device;
 
   int rows() const { return batch * tokens; }
+  DType dtype() const { return model.shape().dtype; }  // of most weights, and of the cache
 };
 
 // A case with operands: several sets, which calls take in turns.
@@ -36,7 +37,7 @@ struct PreparedOperator {
 
 struct OperatorCase {
   std::string name;   // "linear qkv": operator and role
-  std::string shape;  // for a person
+  std::string shape;  // for a person; with the name and the bytes it tells cases of a step apart
   int calls_per_step = 1;
   double bytes = 0;  // that a call has to read and write, each once
   double flops = 0;
@@ -48,10 +49,21 @@ struct OperatorCase {
 // What a peer is told of a step.
 nlohmann::json peer_step(const OperatorStep& step);
 
-// In the step's order.
+// In the step's order, equal calls as one case. Without operators that no case times: plan_attention, which is once for
+// all layers of a window, and what chooses tokens.
 std::vector<OperatorCase> operator_cases(const OperatorStep& step);
 
 // The operators that operator_cases knows: "linear", "attention", ...
 const std::vector<std::string>& operator_names();
+
+// The case of a call that a dry run of `step` has recorded. Operands have the call's shapes, dtypes and strides.
+OperatorCase case_of(const EmbeddingParams& call, const OperatorStep& step);
+OperatorCase case_of(const RmsNormParams& call, const OperatorStep& step);
+OperatorCase case_of(const LinearParams& call, const OperatorStep& step);
+OperatorCase case_of(const LinearSwigluParams& call, const OperatorStep& step);
+OperatorCase case_of(const SwigluParams& call, const OperatorStep& step);
+OperatorCase case_of(const RopeAppendParams& call, const OperatorStep& step);
+OperatorCase case_of(const AttentionParams& call, const OperatorStep& step);
+OperatorCase case_of(const GatherRowsParams& call, const OperatorStep& step);
 
 }  // namespace heddle

@@ -217,13 +217,11 @@ StepLogits StepRunner::logits() {
 }
 
 double StepRunner::bytes_per_step() const {
-  const ModelShape& model = shape();
-  const double bytes_per_position = 2.0 * model.num_layers * model.num_kv_heads * model.head_dim *
-                                    static_cast<double>(size_of(executor_.kv_pages().dtype));
+  const auto bytes_per_position = static_cast<double>(executor_.kv_pages().bytes_per_token());
   double positions = 0;
   for (const StepPlan& plan : plans_)
     for (const StepSequence& sequence : plan.sequences) positions += sequence.context_len;
-  return static_cast<double>(model.weight_bytes_per_step) +
+  return static_cast<double>(shape().weight_bytes_per_step) +
          bytes_per_position * positions / static_cast<double>(plans_.size());
 }
 

@@ -13,6 +13,7 @@
 #include "kernels/attention/attention_part.h"
 #include "kernels/attention/attention_sm90.h"
 #include "kernels/cpu_target.h"
+#include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
 
@@ -151,6 +152,7 @@ void plan_attention(const AttentionPlanParams& params, const Lane& lane) {
   require(params.plan != nullptr, "attention: plan is null");
   require(is_aligned(params.plan), "attention: plan is not at a multiple of 16 bytes");
   require(params.plan_bytes >= wanted, "attention: has a plan of {} bytes and wants {}", params.plan_bytes, wanted);
+  if (recorded(params, lane)) return;
   if constexpr (kHaveCuda) plan_attention_sm90(params, lane);
 }
 
@@ -165,7 +167,10 @@ void attention(const AttentionParams& params, const Lane& lane) {
   if (lane.stream.device().kind == DeviceKind::cuda) {
     require(params.scratch != nullptr, "attention: scratch is null");
     require(params.plan != nullptr, "attention: plan is null");
-    if constexpr (kHaveCuda) return attention_sm90(params, lane);
+  }
+  if (recorded(params, lane)) return;
+  if constexpr (kHaveCuda) {
+    if (lane.stream.device().kind == DeviceKind::cuda) return attention_sm90(params, lane);
   }
   lane.stream.enqueue([params](ThreadPool& pool) { attention_cpu(params, pool); });
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "kernels/attention/copy_pages_sm90.h"
+#include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 
 namespace heddle {
@@ -40,6 +41,7 @@ void copy_pages(const CopyPagesParams& params, const Lane& lane) {
   }
   if (params.num_moves == 0 || params.num_halves == 0 || params.page_bytes == 0) return;
   require(params.data != nullptr, "copy_pages: data is null");
+  if (recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda) return copy_pages_sm90(params, lane);
   }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "kernels/attention/kv_append_sm90.h"
+#include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
 
@@ -50,7 +51,7 @@ void kv_append(const KvAppendParams& params, const Lane& lane) {
                      activations_on(lane.stream, ActivationDTypes::float32));
   require(params.k.dtype == params.v.dtype, "kv_append: k is {}, v {}: expected the same", name_of(params.k.dtype),
           name_of(params.v.dtype));
-  if (params.k.rows == 0) return;
+  if (params.k.rows == 0 || recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda) return kv_append_sm90(params, lane);
   }

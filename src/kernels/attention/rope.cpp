@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "kernels/attention/rope_sm90.h"
+#include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
 
@@ -71,7 +72,7 @@ void rope(const RopeParams& params, const Lane& lane) {
           name_of(params.k.dtype));
   require_array(params.positions, params.q.rows, "rope", "positions");
   require_array(params.inv_freq, params.q.rows, "rope", "inv_freq");
-  if (params.q.rows == 0) return;
+  if (params.q.rows == 0 || recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda) return rope_sm90(params, lane);
   }

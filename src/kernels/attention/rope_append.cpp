@@ -4,6 +4,7 @@
 #include "kernels/attention/kv_append.h"
 #include "kernels/attention/rope.h"
 #include "kernels/attention/rope_append_sm90.h"
+#include "kernels/dry_run.h"
 #include "kernels/preconditions.h"
 
 namespace heddle {
@@ -24,7 +25,7 @@ void rope_append(const RopeAppendParams& params, const Lane& lane) {
           name_of(q.dtype), name_of(k.dtype), name_of(v.dtype));
   require_array(params.positions, q.rows, "rope_append", "positions");
   require_array(params.inv_freq, q.rows, "rope_append", "inv_freq");
-  if (q.rows == 0) return;
+  if (q.rows == 0 || recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda && rope_append_takes(params))
       return rope_append_sm90(params, lane);

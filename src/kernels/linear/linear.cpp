@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "kernels/cpu_target.h"
+#include "kernels/dry_run.h"
 #include "kernels/linear/linear_amx.h"
 #include "kernels/linear/linear_bf16_dot.h"
 #include "kernels/linear/linear_cpu.h"
@@ -109,7 +110,7 @@ std::size_t linear_workspace_bytes(Device device) {
 
 void linear(const LinearParams& params, const Lane& lane) {
   require_linear(params, lane);
-  if (params.x.rows == 0) return;
+  if (params.x.rows == 0 || recorded(params, lane)) return;
   if (lane.stream.device().kind == DeviceKind::cuda) {
     if constexpr (kHaveCuda) linear_sm90(params, lane);
     return;

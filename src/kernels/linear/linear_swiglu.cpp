@@ -2,6 +2,7 @@
 
 #include "base/device.h"
 #include "device/free_pair.h"
+#include "kernels/dry_run.h"
 #include "kernels/linear/linear_sm90_stream.h"
 #include "kernels/linear/linear_swiglu_sm90.h"
 #include "kernels/rows/swiglu.h"
@@ -32,6 +33,7 @@ void linear_swiglu(const LinearSwigluParams& params, const Lane& lane) {
   require_swiglu(gate, lane);
   if (params.y.rows == 0) return;
   const Way way = way_of(params, lane.stream.device());
+  if (way != Way::apart && recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (way == Way::stream) return linear_swiglu_stream(params, lane);
     if (way == Way::tiles && hold_a_pair(lane.num_sms)) return linear_swiglu_tiles(params, lane);

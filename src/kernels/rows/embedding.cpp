@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
 #include "kernels/rows/embedding_sm90.h"
@@ -30,7 +31,7 @@ void embedding(const EmbeddingParams& params, const Lane& lane) {
   require_activation(params.y, params.y.rows, params.table.in_features, "embedding", "y",
                      activations_on(lane.stream, ActivationDTypes::float32));
   require_array(params.tokens, params.y.rows, "embedding", "tokens");
-  if (params.y.rows == 0) return;
+  if (params.y.rows == 0 || recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda) return embedding_sm90(params, lane);
   }

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
 #include "kernels/rows/gather_rows_sm90.h"
@@ -31,7 +32,7 @@ void gather_rows(const GatherRowsParams& params, const Lane& lane) {
   require(params.x.dtype == params.y.dtype, "gather_rows: x is {}, y {}: a copy keeps the dtype",
           name_of(params.x.dtype), name_of(params.y.dtype));
   require_array(params.rows, params.y.rows, "gather_rows", "rows");
-  if (params.y.rows == 0) return;
+  if (params.y.rows == 0 || recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda) return gather_rows_sm90(params, lane);
   }

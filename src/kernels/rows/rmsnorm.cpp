@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
 #include "kernels/rows/rmsnorm_sm90.h"
@@ -104,7 +105,7 @@ void rmsnorm(const RmsNormParams& params, const Lane& lane) {
   require(std::isfinite(params.eps) && params.eps >= 0, "rmsnorm: eps is {}, expected a finite number >= 0",
           params.eps);
   if (lane.stream.device().kind == DeviceKind::cuda) require_one_16_bit_dtype(params);
-  if (x.rows == 0) return;
+  if (x.rows == 0 || recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda) return rmsnorm_sm90(params, lane);
   }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
 #include "kernels/sampling/argmax_sm90.h"
@@ -25,7 +26,7 @@ void argmax(const ArgmaxParams& params, const Lane& lane) {
   require_activation(logits, logits.rows, logits.columns, "argmax", "logits");
   require(logits.columns <= std::numeric_limits<std::int32_t>::max(), "argmax: a row has {} logits", logits.columns);
   require_array(params.tokens, logits.rows, "argmax", "tokens");
-  if (logits.rows == 0) return;
+  if (logits.rows == 0 || recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda) return argmax_sm90(params, lane);
   }

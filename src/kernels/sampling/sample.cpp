@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
 #include "kernels/sampling/random.h"
@@ -97,7 +98,7 @@ void sample(const SampleParams& params, const Lane& lane) {
   require_array(params.rows, logits.rows, "sample", "rows");
   require_array(params.tokens, logits.rows, "sample", "tokens");
   require_array(params.scratch, on_gpu ? 0 : logits.rows, "sample", "scratch");
-  if (logits.rows == 0) return;
+  if (logits.rows == 0 || recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (on_gpu) return sample_sm90(params, lane);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/thread_pool.h"
+#include "kernels/dry_run.h"
 #include "kernels/preconditions.h"
 #include "kernels/sampling/take_tokens_sm90.h"
 
@@ -11,7 +12,7 @@ namespace heddle {
 void take_tokens(const TakeTokensParams& params, const Lane& lane) {
   require_array(params.tokens, params.num_tokens, "take_tokens", "tokens");
   require_array(params.chosen, params.num_chosen, "take_tokens", "chosen");
-  if (params.num_tokens == 0) return;
+  if (params.num_tokens == 0 || recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda) return take_tokens_sm90(params, lane);
   }
