@@ -3,8 +3,7 @@
 CUDA graph.
 
 Operands are random, with as many sets of weights or keys and values as heddle uses, so that each call reads from memory and
-not from a cache. The residual and what is added to it have the weights' dtype, as in a PyTorch model; q, k and v have no bias,
-here and in heddle's bench. Attention reads a cache without pages, with the fastest kernel for the shape. Results are not
+not from a cache. The residual and what is added to it have the weights' dtype, as in a PyTorch model. Attention reads a cache without pages, with the fastest kernel for the shape. Results are not
 compared here; `bench decode` and `prefill` compare torch_llama.py's logits. An operator that PyTorch models do not run as a
 kernel of its own is rejected, and the others continue. On the CPU calls are eager and timed by the clock.
 """
@@ -40,27 +39,31 @@ def rope_append(qkv, cos, sin, keys, values, positions, heads, kv_heads):
     return q
 
 
-def product_then_gates(x, weight):
-    return gates(F.linear(x, weight))
+def norm(x, weight):
+    return llama.rms_norm(x, weight, EPS)
+
+
+def product_then_gates(x, weight, bias):
+    return gates(F.linear(x, weight, bias))
 
 
 def looked_up(ids, table):
     return F.embedding(ids, table)
 
 
-def product(x, weight):
-    return F.linear(x, weight)
+def product(x, weight, bias):
+    return F.linear(x, weight, bias)
 
 
-def widened_product(x, weight):
-    return F.linear(x, weight).float()
+def widened_product(x, weight, bias):
+    return F.linear(x, weight, bias).float()
 
 
 if llama.MODE != "eager":
     import torch._dynamo.config
     torch._dynamo.config.recompile_limit = 1000  # one per shape
-PRODUCT, WIDENED_PRODUCT, PRODUCT_THEN_GATES, GATES, ADD_NORM, ROPE_APPEND, LOOKED_UP = map(
-    llama.compiled, (product, widened_product, product_then_gates, gates, add_norm, rope_append, looked_up))
+PRODUCT, WIDENED_PRODUCT, PRODUCT_THEN_GATES, GATES, NORM, ADD_NORM, ROPE_APPEND, LOOKED_UP = map(
+    llama.compiled, (product, widened_product, product_then_gates, gates, norm, add_norm, rope_append, looked_up))
 
 
 class Refused(Exception):
@@ -80,18 +83,22 @@ class Operands:
     def weights(self, *shape):
         return [self.rows(*shape) * shape[1] ** -0.5 for _ in range(self.sets)]
 
+    def bias(self, case):
+        return self.rows(case["out_features"]) if case["bias"] else None
+
 
 # Each takes the case and returns a function of the set's number, and the chosen kernel where there are several.
 
 def linear(case, make):
     x, weights = make.rows(case["rows"], case["in_features"]), make.weights(case["out_features"], case["in_features"])
-    multiply = WIDENED_PRODUCT if case["role"] == "logits" else PRODUCT
-    return lambda i: multiply(x, weights[i]), None
+    multiply, bias = WIDENED_PRODUCT if case["role"] == "logits" else PRODUCT, make.bias(case)
+    return lambda i: multiply(x, weights[i], bias), None
 
 
 def linear_swiglu(case, make):
-    x, weights = make.rows(case["rows"], case["hidden"]), make.weights(2 * case["intermediate"], case["hidden"])
-    return lambda i: PRODUCT_THEN_GATES(x, weights[i]), None
+    x, weights = make.rows(case["rows"], case["in_features"]), make.weights(case["out_features"], case["in_features"])
+    bias = make.bias(case)
+    return lambda i: PRODUCT_THEN_GATES(x, weights[i], bias), None
 
 
 def swiglu(case, make):
@@ -100,8 +107,12 @@ def swiglu(case, make):
 
 
 def rmsnorm(case, make):
+    if case["heads_alone"]:
+        raise Refused("norms of heads are not in torch_llama.py")
     residual, delta = make.rows(case["rows"], case["hidden"]), make.rows(case["rows"], case["hidden"])
     weight = torch.rand(case["hidden"], device=llama.DEVICE) + 0.5
+    if not case["residual"]:
+        return lambda i: NORM(delta, weight), None
     return lambda i: ADD_NORM(residual, delta, weight), None
 
 
@@ -122,6 +133,8 @@ def attention(case, make):
     shape = SimpleNamespace(heads=case["heads"], kv_heads=case["kv_heads"], dim=case["head_dim"], dtype=make.dtype,
                             layers_count=case["sets"])
     length = case["context"] + case["tokens"]
+    if 0 < case["window"] < length:
+        raise Refused("windows of attention are not in torch_llama.py")
     try:
         way, attend, _ = llama.fastest_way(shape, case["batch"], case["tokens"], length)
     except llama.NoWay as error:

@@ -42,6 +42,24 @@ std::size_t bytes_per_step(const Llama::Weights& weights) {
   return bytes;
 }
 
+// What a model computes in; residual and logits are float32.
+struct LlamaDTypes {
+  DType activations, intermediates, deltas;  // Llama's members say of what
+};
+
+// On a GPU a bfloat16 delta is a third of what add and norm move; the residual that takes it up is float32, so that it
+// is rounded once, where transformers rounds the sum, too. float16 would not do: what some models add is beyond its
+// range. `weights`: the dtype of all matrices; float32 where they differ.
+LlamaDTypes llama_dtypes(DType weights, Device device, Compute compute) {
+  const bool on_cpu = device.kind == DeviceKind::cpu;
+  const bool widens = compute == Compute::float32 || (on_cpu && weights == DType::float16);
+  const DType activations = widens ? DType::float32 : weights;
+  const bool narrow_deltas = !on_cpu && activations == DType::bfloat16;
+  return {.activations = activations,
+          .intermediates = on_cpu ? DType::float32 : activations,
+          .deltas = narrow_deltas ? DType::bfloat16 : DType::float32};
+}
+
 LlamaDTypes dtypes_of(const Llama::Weights& weights, Compute compute) {
   const DType dtype = weights.logits.dtype;
   const auto is_same = [&](const Weight& weight) { return weight.dtype == dtype; };
@@ -89,19 +107,6 @@ std::vector<int> each_once(std::vector<int> values) {
 }
 
 }  // namespace
-
-// On a GPU a bfloat16 delta is a third of what add and norm move; the residual that takes it up is float32, so that it
-// is rounded once, where transformers rounds the sum, too. float16 would not do: what some models add is beyond its
-// range.
-LlamaDTypes llama_dtypes(DType weights, Device device, Compute compute) {
-  const bool on_cpu = device.kind == DeviceKind::cpu;
-  const bool widens = compute == Compute::float32 || (on_cpu && weights == DType::float16);
-  const DType activations = widens ? DType::float32 : weights;
-  const bool narrow_deltas = !on_cpu && activations == DType::bfloat16;
-  return {.activations = activations,
-          .intermediates = on_cpu ? DType::float32 : activations,
-          .deltas = narrow_deltas ? DType::bfloat16 : DType::float32};
-}
 
 Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan, Compute compute)
     : config_(std::move(config)),

@@ -15,16 +15,6 @@
 
 namespace heddle {
 
-// What a model computes in; residual and logits are float32.
-struct LlamaDTypes {
-  DType activations;    // of what is multiplied with weights
-  DType intermediates;  // of what matrices make within a block
-  DType deltas;         // of what a block leaves to be added to the residual
-};
-
-// `weights`: the dtype of all matrices; float32 where they differ.
-LlamaDTypes llama_dtypes(DType weights, Device device, Compute compute);
-
 class Llama : public Model {
  public:
   struct Layer {
@@ -77,7 +67,9 @@ class Llama : public Model {
   std::vector<int> windows_;  // of attention, each once
   Weights weights_;
   std::unique_ptr<Plan> plan_;
-  DType activations_, intermediates_, deltas_;  // LlamaDTypes
+  DType activations_;    // of what is multiplied with weights
+  DType intermediates_;  // of what matrices make within a block
+  DType deltas_;         // of what a block leaves to be added to the residual
   float rope_scale_;
   ModelShape shape_;
 };

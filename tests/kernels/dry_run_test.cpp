@@ -10,20 +10,20 @@
 namespace heddle {
 namespace {
 
-constexpr int kTokens = 3, kHeads = 4, kKvHeads = 2, kHeadDim = 8;
+constexpr int kDryTokens = 3, kDryHeads = 4, kDryKvHeads = 2, kDryHeadDim = 8;
 
-Tensor tensor(std::int64_t rows, std::int64_t columns) {
+Tensor stand_in_tensor(std::int64_t rows, std::int64_t columns) {
   return {stand_in_memory(), rows, columns, columns, DType::float32};
 }
 
-Weight weight(std::int64_t out_features, std::int64_t in_features) {
+Weight stand_in_weight(std::int64_t out_features, std::int64_t in_features) {
   Weight weight{.out_features = out_features, .in_features = in_features};
   weight.blocks[0] = {stand_in_memory(), out_features};
   return weight;
 }
 
 template <class T>
-T* array() {
+T* stand_in_array() {
   return reinterpret_cast<T*>(stand_in_memory());
 }
 
@@ -32,15 +32,15 @@ class DryRunOf : public testing::TestWithParam<DeviceKind> {
   DryRunOf()
       : kv_{.keys = stand_in_memory(),
             .values = stand_in_memory(),
-            .num_kv_heads = kKvHeads,
+            .num_kv_heads = kDryKvHeads,
             .page_size = 4,
-            .head_dim = kHeadDim},
-        sequences_{.query_start = array<std::int32_t>(),
-                   .context_len = array<std::int32_t>(),
-                   .page_table = array<std::int32_t>(),
+            .head_dim = kDryHeadDim},
+        sequences_{.query_start = stand_in_array<std::int32_t>(),
+                   .context_len = stand_in_array<std::int32_t>(),
+                   .page_table = stand_in_array<std::int32_t>(),
                    .num_sequences = 1,
                    .page_table_stride = 1,
-                   .max_query_len = kTokens} {}
+                   .max_query_len = kDryTokens} {}
 
   bool on_gpu() const { return GetParam() == DeviceKind::cuda; }
 
@@ -54,51 +54,59 @@ class DryRunOf : public testing::TestWithParam<DeviceKind> {
   Lane lane_ = run_.lane();
   PagedKv kv_;
   PagedSequences sequences_;
-  Tensor q_ = tensor(kTokens, kHeads*kHeadDim), k_ = tensor(kTokens, kKvHeads*kHeadDim);
-  Tensor x_ = tensor(kTokens, 16), y_ = tensor(kTokens, 16);
+  Tensor q_ = stand_in_tensor(kDryTokens, kDryHeads*kDryHeadDim),
+         k_ = stand_in_tensor(kDryTokens, kDryKvHeads*kDryHeadDim);
+  Tensor x_ = stand_in_tensor(kDryTokens, 16), y_ = stand_in_tensor(kDryTokens, 16);
 };
 
 TEST_P(DryRunOf, OperatorsOfRows) {
-  embedding({.table = weight(100, 16), .tokens = array<std::int32_t>(), .y = y_}, lane_);
+  embedding({.table = stand_in_weight(100, 16), .tokens = stand_in_array<std::int32_t>(), .y = y_}, lane_);
   expect_last<EmbeddingParams>(1);
-  gather_rows({.x = x_, .rows = array<std::int32_t>(), .y = tensor(1, 16)}, lane_);
+  gather_rows({.x = x_, .rows = stand_in_array<std::int32_t>(), .y = stand_in_tensor(1, 16)}, lane_);
   expect_last<GatherRowsParams>(2);
   rmsnorm({.x = x_, .weight = stand_in_memory(), .y = y_}, lane_);
   expect_last<RmsNormParams>(3);
-  swiglu({.gate_up = tensor(kTokens, 32), .y = y_}, lane_);
+  swiglu({.gate_up = stand_in_tensor(kDryTokens, 32), .y = y_}, lane_);
   expect_last<SwigluParams>(4);
 }
 
 TEST_P(DryRunOf, Products) {
-  linear({.x = x_, .weight = weight(24, 16), .y = tensor(kTokens, 24), .role = LinearRole::down}, lane_);
+  linear({.x = x_, .weight = stand_in_weight(24, 16), .y = stand_in_tensor(kDryTokens, 24), .role = LinearRole::down},
+         lane_);
   expect_last<LinearParams>(1);
   EXPECT_EQ(std::get<LinearParams>(run_.calls().back()).role, LinearRole::down);
   EXPECT_EQ(std::get<LinearParams>(run_.calls().back()).weight.out_features, 24);
   // In float32 one after the other, and told so.
-  linear_swiglu({.gate_up = {.x = x_, .weight = weight(32, 16), .y = tensor(kTokens, 32)}, .y = y_}, lane_);
+  linear_swiglu(
+      {.gate_up = {.x = x_, .weight = stand_in_weight(32, 16), .y = stand_in_tensor(kDryTokens, 32)}, .y = y_}, lane_);
   expect_last<SwigluParams>(3);
   EXPECT_TRUE(std::holds_alternative<LinearParams>(run_.calls()[1]));
 }
 
 TEST_P(DryRunOf, OneKernelOfAProductAndItsGate) {
   if (!kHaveCuda || !on_gpu()) GTEST_SKIP() << "only kernels of a GPU do both at once";
-  Weight both = weight(32, 16);
-  Tensor x = x_, y = y_, gate_up = tensor(kTokens, 32);
+  Weight both = stand_in_weight(32, 16);
+  Tensor x = x_, y = y_, gate_up = stand_in_tensor(kDryTokens, 32);
   both.dtype = x.dtype = y.dtype = gate_up.dtype = DType::bfloat16;
   linear_swiglu({.gate_up = {.x = x, .weight = both, .y = gate_up}, .y = y}, lane_);
   expect_last<LinearSwigluParams>(1);
 }
 
 TEST_P(DryRunOf, Attention) {
-  rope({.q = q_, .k = k_, .positions = array<std::int32_t>(), .inv_freq = array<float>(), .head_dim = kHeadDim}, lane_);
+  rope({.q = q_,
+        .k = k_,
+        .positions = stand_in_array<std::int32_t>(),
+        .inv_freq = stand_in_array<float>(),
+        .head_dim = kDryHeadDim},
+       lane_);
   expect_last<RopeParams>(1);
   kv_append({.k = k_, .v = k_, .kv = kv_, .sequences = sequences_}, lane_);
   expect_last<KvAppendParams>(2);
   rope_append({.q = q_,
                .k = k_,
                .v = k_,
-               .positions = array<std::int32_t>(),
-               .inv_freq = array<float>(),
+               .positions = stand_in_array<std::int32_t>(),
+               .inv_freq = stand_in_array<float>(),
                .kv = kv_,
                .sequences = sequences_},
               lane_);
@@ -115,15 +123,15 @@ TEST_P(DryRunOf, Attention) {
              .y = q_,
              .kv = kv_,
              .sequences = sequences_,
-             .num_heads = kHeads,
+             .num_heads = kDryHeads,
              .scratch = stand_in_memory(),
              .plan = stand_in_memory()},
             lane_);
   expect_last<AttentionParams>(5);
   plan_attention({.kv = kv_,
                   .sequences = sequences_,
-                  .num_tokens = kTokens,
-                  .num_heads = kHeads,
+                  .num_tokens = kDryTokens,
+                  .num_heads = kDryHeads,
                   .plan = stand_in_memory(),
                   .plan_bytes = std::size_t{1} << 40},
                  lane_);
@@ -131,24 +139,27 @@ TEST_P(DryRunOf, Attention) {
 }
 
 TEST_P(DryRunOf, Sampling) {
-  argmax({.logits = x_, .tokens = array<std::int32_t>()}, lane_);
+  argmax({.logits = x_, .tokens = stand_in_array<std::int32_t>()}, lane_);
   expect_last<ArgmaxParams>(1);
   sample({.logits = x_,
-          .rows = array<const SampleRow>(),
-          .tokens = array<std::int32_t>(),
-          .scratch = array<SampleCandidate>()},
+          .rows = stand_in_array<const SampleRow>(),
+          .tokens = stand_in_array<std::int32_t>(),
+          .scratch = stand_in_array<SampleCandidate>()},
          lane_);
   expect_last<SampleParams>(2);
-  take_tokens(
-      {.tokens = array<std::int32_t>(), .chosen = array<std::int32_t>(), .num_tokens = kTokens, .num_chosen = 1},
-      lane_);
+  take_tokens({.tokens = stand_in_array<std::int32_t>(),
+               .chosen = stand_in_array<std::int32_t>(),
+               .num_tokens = kDryTokens,
+               .num_chosen = 1},
+              lane_);
   expect_last<TakeTokensParams>(3);
 }
 
 TEST_P(DryRunOf, AWrongShapeIsRefusedAndNothingToDoIsNoCall) {
-  EXPECT_THROW(linear({.x = x_, .weight = weight(24, 17), .y = tensor(kTokens, 24)}, lane_), InvalidArgument);
+  EXPECT_THROW(linear({.x = x_, .weight = stand_in_weight(24, 17), .y = stand_in_tensor(kDryTokens, 24)}, lane_),
+               InvalidArgument);
   EXPECT_THROW(rmsnorm({.x = x_, .weight = nullptr, .y = y_}, lane_), InvalidArgument);
-  rmsnorm({.x = tensor(0, 16), .weight = stand_in_memory(), .y = tensor(0, 16)}, lane_);
+  rmsnorm({.x = stand_in_tensor(0, 16), .weight = stand_in_memory(), .y = stand_in_tensor(0, 16)}, lane_);
   EXPECT_TRUE(run_.calls().empty());
 }
 

@@ -24,8 +24,9 @@ class Operands {
   Stream& stream() { return stream_; }
 
   Tensor tensor(std::int64_t rows, std::int64_t columns, DType dtype);
-  Tensor like(const Tensor& other);                                                 // of its shape, dtype and stride
-  Weight weight(std::int64_t out_features, std::int64_t in_features, DType dtype);  // deviation 1/sqrt(in_features)
+  Tensor like(const Tensor& other);  // shape, dtype and stride
+  // deviation 1/sqrt(in_features)
+  Weight weight(std::int64_t out_features, std::int64_t in_features, DType dtype);
   void* random(std::size_t count, DType dtype, double deviation);
   void* zeros(std::size_t size_bytes);
   Lane lane(std::size_t workspace_bytes);  // of the whole device, as an executor's, with memory of its own
