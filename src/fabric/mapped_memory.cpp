@@ -37,7 +37,7 @@ Word load_word(const void* place) {
 #ifdef HEDDLE_UNDER_TSAN
 // ThreadSanitizer does not know fences. To C++, a relaxed store behind a fence is a release of what came before that
 // fence, and of nothing after it. So a fiber of the thread, which knows of the thread what it had done at its last
-// fence, carries out such stores as releases.
+// fence, makes that release; the store itself is the thread's.
 class AtLastFence {
  public:
   AtLastFence() = default;
@@ -54,12 +54,12 @@ class AtLastFence {
     __tsan_switch_to_fiber(thread, __tsan_switch_to_fiber_no_sync);
   }
 
-  void store(Word* place, Word word) {
-    if (fiber_ == nullptr) return atomic_store<Order::relaxed>(place, word);
+  void release_at(Word* place) {
+    if (fiber_ == nullptr) return;
     void* const thread = __tsan_get_current_fiber();
     __tsan_switch_to_fiber(fiber_, __tsan_switch_to_fiber_no_sync);
-    atomic_store<Order::release>(place, word);
-    __tsan_switch_to_fiber(thread, 0);  // the store is the thread's
+    __tsan_release(place);
+    __tsan_switch_to_fiber(thread, __tsan_switch_to_fiber_no_sync);
   }
 
  private:
@@ -68,7 +68,8 @@ class AtLastFence {
 thread_local AtLastFence at_last_fence;
 
 void store_atomically(Word* place, Word word) {
-  at_last_fence.store(place, word);
+  at_last_fence.release_at(place);
+  atomic_store<Order::relaxed>(place, word);
 }
 #else
 void store_atomically(Word* place, Word word) {

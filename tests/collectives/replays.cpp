@@ -365,7 +365,7 @@ class Replays {
   }
 
   template <class Program>
-  void enqueue_late(const Program& program, const Choice& choice, std::uint64_t operation) {
+  void enqueue_late(const Program& program, [[maybe_unused]] const Choice& choice, std::uint64_t operation) {
     if constexpr (kIsReplayed<Program>) {
       const std::uint64_t seed = operation << 32 | static_cast<std::uint64_t>(communicator_.rank()) << 16;
       const LateProgram<Program> late{program, communicator_.peers(), communicator_.collective_memory(), data_.runs,
