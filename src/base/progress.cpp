@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace heddle {
 namespace {
@@ -51,16 +52,16 @@ std::string progress_line(const ProgressState& state, std::size_t columns) {
   return line;
 }
 
-Progress::Progress(std::string title, std::size_t total, ProgressUnit unit)
+Progress::Progress(std::string title, std::size_t total, ProgressUnit unit, ProgressShown shown)
     : title_(std::move(title)),
       total_(std::max<std::size_t>(total, 1)),
       unit_(unit),
       begin_(std::chrono::steady_clock::now()),
       next_draw_(begin_ + 500ms),
-      terminal_(can_erase_lines()) {}
+      shown_(shown == ProgressShown::on_terminal && can_erase_lines()) {}
 
 bool Progress::due() const {
-  return terminal_ && std::chrono::steady_clock::now() >= next_draw_;
+  return shown_ && std::chrono::steady_clock::now() >= next_draw_;
 }
 
 void Progress::update(std::size_t done) {

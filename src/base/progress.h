@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -18,10 +19,19 @@ struct ProgressUnit {
 inline constexpr ProgressUnit kGigabytes{.name = "GB", .size = 1e9, .digits = 1, .rate = "GB/s"};
 inline constexpr ProgressUnit kTokens{.name = "tokens", .size = 1, .digits = 0, .rate = "tok/s"};
 
+enum class ProgressShown : std::uint8_t {
+  on_terminal,  // if standard error is one that can erase a line
+  never,
+};
+constexpr ProgressShown shown_unless(bool quiet) {
+  return quiet ? ProgressShown::never : ProgressShown::on_terminal;
+}
+
 class Progress {
  public:
-  // Shows nothing unless standard error is a terminal that can erase a line and the work has lasted half a second.
-  Progress(std::string title, std::size_t total, ProgressUnit unit = kGigabytes);
+  // Shows nothing before the work has lasted half a second.
+  Progress(std::string title, std::size_t total, ProgressUnit unit = kGigabytes,
+           ProgressShown shown = ProgressShown::on_terminal);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();  // hides the line
@@ -44,7 +54,7 @@ class Progress {
   ProgressUnit unit_;
   std::chrono::steady_clock::time_point begin_;
   std::chrono::steady_clock::time_point next_draw_;
-  bool terminal_;
+  bool shown_;
   bool drawn_ = false;
 };
 

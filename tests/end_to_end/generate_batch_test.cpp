@@ -150,7 +150,7 @@ TEST_F(GenerateBatch, SettingsOfALineReplaceThoseOfTheCommand) {
   const std::pair<json, Strings> cases[] = {
       {{{"max_tokens", 3}}, {"--max-tokens", "3"}},
       {{{"temperature", 0}}, {"--temperature", "0"}},
-      {{{"temperature", 2}}, {"--temperature", "2"}},
+      {{{"temperature", 5}}, {"--temperature", "5"}},
       {{{"top_k", 1}}, {"--top-k", "1"}},
       {{{"top_p", 0.1}}, {"--top-p", "0.1"}},
       {{{"min_p", 0.9}}, {"--min-p", "0.9"}},
@@ -159,7 +159,7 @@ TEST_F(GenerateBatch, SettingsOfALineReplaceThoseOfTheCommand) {
       {{{"frequency_penalty", 9}}, {"--frequency-penalty", "9"}},
       {{{"seed", 8}}, {"--seed", "8"}},
       {{{"stop", "named"}}, {"--stop", "named"}},
-      {{{"stop", {"zzz", "who"}}}, {"--stop", "zzz", "who"}},
+      {{{"stop", {"zzz", "scarf"}}}, {"--stop", "zzz", "scarf"}},
       {{{"logprobs", 1}}, {"--logprobs", "1"}},
   };
   std::vector<json> lines;
@@ -179,7 +179,7 @@ TEST_F(GenerateBatch, SettingsOfALineReplaceThoseOfTheCommand) {
     expected["line"] = i + 1;
     EXPECT_EQ(all[i], expected) << cases[i].first;
     expected.erase("line");
-    EXPECT_NE(expected, unset) << "the setting changes something";
+    EXPECT_NE(expected, unset) << "it changes something: " << cases[i].first;
   }
 }
 

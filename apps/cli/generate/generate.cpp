@@ -77,12 +77,12 @@ void warn_of_greedy(const GenerateOptions& options, const std::vector<Prompt>& p
 
 // Runs until all is done, or the user interrupts.
 void run(Batch& batch, const Engine& engine, const Printer& printer, RunProgress& progress, SpeedMeter& speed,
-         const InterruptGuard& interrupt, bool quiet) {
+         const InterruptGuard& interrupt) {
   while (!batch.done() && !interrupt.interrupted()) {
     const auto start = SpeedMeter::Clock::now();
     batch.step();
     speed.add_step(engine.last_step(), start);
-    if (!quiet && !printer.in_text_on_terminal()) progress.update(batch, speed);
+    if (!printer.in_text_on_terminal()) progress.update(batch, speed);
   }
 }
 
@@ -124,7 +124,7 @@ void generate(const GenerateOptions& options) {
   warn_of_greedy(options, prompts);
   const bool seeded = std::ranges::any_of(prompts, [](const Prompt& p) { return samples(p) && !p.settings.own_seed; });
 
-  RunProgress progress(prompts.front().settings.max_tokens);
+  RunProgress progress(prompts.front().settings.max_tokens, shown_unless(options.model.quiet));
   Printer printer({.json = options.json,
                    .echo = options.echo,
                    .from_file = options.prompts_file.has_value(),
@@ -147,7 +147,7 @@ void generate(const GenerateOptions& options) {
                .as_finished = options.as_finished});
   SpeedMeter speed;
   try {
-    run(batch, engine, printer, progress, speed, interrupt, options.model.quiet);
+    run(batch, engine, printer, progress, speed, interrupt);
   } catch (...) {
     batch.print_rest();
     throw;

@@ -35,9 +35,9 @@ void RunProgress::enter(Phase phase, std::int64_t total) {
   phase_ = phase;
   const auto size = static_cast<std::size_t>(total);
   if (phase == Phase::answers)
-    bar_.emplace("generate", size, kAnswers);
+    bar_.emplace("generate", size, kAnswers, shown_);
   else
-    bar_.emplace(phase == Phase::prefill ? "prefill" : "decode", size, kTokens);
+    bar_.emplace(phase == Phase::prefill ? "prefill" : "decode", size, kTokens, shown_);
 }
 
 }  // namespace heddle

@@ -15,7 +15,7 @@ namespace heddle {
 class RunProgress {
  public:
   // `max_tokens`: of a single answer.
-  explicit RunProgress(std::int64_t max_tokens) : max_tokens_(max_tokens) {}
+  RunProgress(std::int64_t max_tokens, ProgressShown shown) : max_tokens_(max_tokens), shown_(shown) {}
 
   // Call it after each step.
   void update(const Batch& batch, const SpeedMeter& speed);
@@ -26,6 +26,7 @@ class RunProgress {
   void enter(Phase phase, std::int64_t total);
 
   std::int64_t max_tokens_;
+  ProgressShown shown_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::optional<Phase> phase_;
   std::optional<Progress> bar_;
