@@ -206,6 +206,18 @@ TEST_F(GenerateBatch, MessagesAreWrittenByTheModelsTemplate) {
   EXPECT_EQ(all["prompt_tokens"], 19) << "one begin token, the template's";
 }
 
+TEST_F(GenerateBatch, AnAnswerToMessagesEndsAtTheTokenizersEndToken) {
+  const std::filesystem::path model = folder_.path() / "model";
+  std::filesystem::copy(demo_model(), model);
+  std::filesystem::remove(model / "generation_config.json");
+  json config = json::parse(read_file(model / "config.json", 1 << 20));
+  config["eos_token_id"] = 5;
+  write_file(model / "config.json", config.dump());
+  const std::string file = write({{{"messages", {{{"role", "user"}, {"content", "What is 137 plus 254?"}}}}}});
+  const ProgramResult result = run_heddle({"generate", "--model", model.string(), "--json", "--prompts-file", file});
+  EXPECT_EQ(json_lines(result.out).at(0)["text"], "137 plus 254 is 391.") << "as in a chat";
+}
+
 TEST_F(GenerateBatch, ATemplateSeesToolsAndVariables) {
   const std::string file = (folder_.path() / "t.jinja").string();
   write_file(file, "{{ messages[0].content }} {{ tools | tojson }} {{ mode }} {{ other }}");
