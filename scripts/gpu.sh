@@ -563,7 +563,7 @@ generate() {
   for model in "${models[@]}"; do
     run "generate-$model" 60 "$bin/heddle" generate --device cuda --model "synth:$model" --prompt "$prompt" --max-tokens 512 \
       --temperature 0.8 --verbose
-    sed -nE 's|^heddle: .*; ([0-9.]+) tokens/s.*|{"peer": "generate", "model": "'"$model"'", "tokens_per_second": \1}|p' \
+    sed -nE 's|^heddle: .*; decode [0-9]+ tokens, ([0-9.]+) tok/s.*|{"peer": "generate", "model": "'"$model"'", "tokens_per_second": \1}|p' \
       "$logs/generate-$model.log" | tee "$logs/gpu-h200-generate-$model.lines"
     model_bench "generate-steps-$model" 40 decode "$model" --case 1x1024 --tokens 512 --repeats 3
   done

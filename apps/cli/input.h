@@ -11,7 +11,8 @@ struct InputText {
   std::string where;  // the file's name or "standard input", to begin a message with
 };
 
-// Reads everything. Throws as read_file does; InputError when standard input has more than `max_bytes`.
+// Reads everything. FIFOs, the pipes of process substitutions and devices are read to their end; opening a FIFO waits
+// for its writer. Throws as read_file does; InputError when there are more than `max_bytes`.
 InputText read_input(const std::string& file, std::size_t max_bytes);
 
 }  // namespace heddle

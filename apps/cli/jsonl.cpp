@@ -10,38 +10,47 @@
 namespace heddle {
 namespace {
 
-constexpr std::size_t kMaxFileBytes = std::size_t{1} << 30;
 constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxObjects = std::size_t{1} << 20;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 }  // namespace
 
+std::vector<TextLine> split_lines(std::string_view text, std::string_view where) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  std::vector<TextLine> lines;
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    if (lines.size() == kMaxObjects)
+      throw_error<InputError>("{}:{}: more than {} objects in one file (max_objects)", where, number, kMaxObjects);
+    lines.push_back({.text = line, .number = number});
+  }
+  return lines;
+}
+
+nlohmann::json parse_object(std::string_view line, const std::string& where) {
+  if (line.size() > kMaxLineBytes)
+    throw_error<InputError>("{}: a line of more than {} bytes (max_line_bytes)", where, kMaxLineBytes);
+  nlohmann::json object = parse_json(line, where);
+  if (!object.is_object()) JsonField(object, where).fail_expected("an object");
+  return object;
+}
+
 std::vector<JsonLine> read_jsonl(const std::string& file) {
-  const InputText input = read_input(file, kMaxFileBytes);
+  const InputText input = read_input(file, kMaxLinesBytes);
   return parse_jsonl(input.text, input.where);
 }
 
 std::vector<JsonLine> parse_jsonl(std::string_view text, std::string_view where) {
-  std::string_view rest = text;
-  if (rest.starts_with(kByteOrderMark)) rest.remove_prefix(kByteOrderMark.size());
-
-  std::vector<JsonLine> lines;
-  for (std::size_t number = 1; !rest.empty(); ++number) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-
-    std::string line_where = fmt::format("{}:{}", where, number);
-    if (line.size() > kMaxLineBytes)
-      throw_error<InputError>("{}: a line of more than {} bytes (max_line_bytes)", line_where, kMaxLineBytes);
-    if (lines.size() == kMaxObjects)
-      throw_error<InputError>("{}: more than {} objects in one file (max_objects)", line_where, kMaxObjects);
-    nlohmann::json object = parse_json(line, line_where);
-    if (!object.is_object()) JsonField(object, line_where).fail_expected("an object");
-    lines.push_back({std::move(object), std::move(line_where)});
+  std::vector<JsonLine> objects;
+  for (const TextLine& line : split_lines(text, where)) {
+    std::string line_where = fmt::format("{}:{}", where, line.number);
+    nlohmann::json object = parse_object(line.text, line_where);
+    objects.push_back({std::move(object), std::move(line_where)});
   }
-  return lines;
+  return objects;
 }
 
 }  // namespace heddle

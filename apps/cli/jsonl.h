@@ -8,17 +8,31 @@
 
 namespace heddle {
 
+constexpr std::size_t kMaxLinesBytes = std::size_t{1} << 30;  // of a file
+
 struct JsonLine {
   nlohmann::json object;
   std::string where;  // "prompts.jsonl:12", to begin a message with
 };
 
-// Every line of the file (read_input) in order, without blank ones. Accepts CRLF and a byte order mark at the start.
-// Throws InputError that names the line when one is not a JSON object, nests deeper than 64 levels or is longer than 64
-// MiB; and for a file above 1 GiB or with more than 2^20 objects.
+// A line that is not blank.
+struct TextLine {
+  std::string_view text;
+  std::size_t number = 0;  // from 1, blank lines included
+};
+
+// The lines of a file's contents, without blank ones. Accepts CRLF and a byte order mark at the start. `where` names the
+// file. Throws InputError for more than 2^20 of them.
+std::vector<TextLine> split_lines(std::string_view text, std::string_view where);
+
+// The object in one line. Throws InputError, which begins with `where`, when it is not a JSON object, nests deeper than
+// 64 levels or is longer than 64 MiB.
+nlohmann::json parse_object(std::string_view line, const std::string& where);
+
+// The objects of a file (read_input) in order. Throws InputError for a file above 1 GiB, and as the two above do.
 std::vector<JsonLine> read_jsonl(const std::string& file);
 
-// The same for a file's contents; `where` names it in messages.
+// The same for a file's contents.
 std::vector<JsonLine> parse_jsonl(std::string_view text, std::string_view where);
 
 }  // namespace heddle

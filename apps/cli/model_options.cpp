@@ -140,7 +140,7 @@ std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& optio
   }
   if (options.threads > cpu.usable_threads)
     log_warning("--threads {}: {} can run at a time here, and more are slower", options.threads, cpu.usable_threads);
-  Progress progress("loading", source.total_bytes());
+  Progress progress("loading", source.total_bytes(), kGigabytes, shown_unless(options.quiet));
   loading.on_progress = [&](std::size_t done) { progress.update(done); };
   const auto begin = std::chrono::steady_clock::now();
   std::unique_ptr<Model> model = load_model(source, loading);

@@ -24,6 +24,7 @@ struct ModelOptions {
   Compute compute = Compute::automatic;
   int threads = 0;       // 0: all threads that this process may use
   bool verbose = false;  // report on standard error where the model runs, why, and the memory it needs
+  bool quiet = false;    // no progress bar
 };
 
 // Only --device.

@@ -32,7 +32,7 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
   command.add_option("--stop", options.stop, "Strings that end the text, and are left out of it");
 }
 
-SamplingParams sampling_of(const SamplingOptions& options, const GenerationDefaults& defaults) {
+SamplingParams merged_sampling(const SamplingOptions& options, const GenerationDefaults& defaults) {
   for (const std::string& stop : options.stop)
     if (stop.empty()) throw InputError("--stop: a stop string is empty; it would end every text before it begins");
   SamplingParams sampling = defaults.sampling;
@@ -48,8 +48,17 @@ SamplingParams sampling_of(const SamplingOptions& options, const GenerationDefau
   override_with(options.frequency_penalty, sampling.frequency_penalty);
   sampling.seed = options.seed ? *options.seed : std::random_device()();
   validate(sampling);
-  if (sampling.temperature == 0 && (options.top_k || options.top_p || options.min_p || options.seed))
+  return sampling;
+}
+
+void warn_of_unused(const SamplingOptions& options) {
+  if (options.top_k || options.top_p || options.min_p || options.seed)
     log_warning("--top-k, --top-p, --min-p and --seed change nothing at temperature 0: give a --temperature");
+}
+
+SamplingParams sampling_of(const SamplingOptions& options, const GenerationDefaults& defaults) {
+  const SamplingParams sampling = merged_sampling(options, defaults);
+  if (sampling.temperature == 0) warn_of_unused(options);
   return sampling;
 }
 

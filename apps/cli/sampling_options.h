@@ -34,6 +34,12 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options);
 
 // The folder's defaults, overridden by the user's options; a random seed if none is given. Throws InputError when a
 // value is out of range or a stop string is empty.
+SamplingParams merged_sampling(const SamplingOptions& options, const GenerationDefaults& defaults);
+
+// Warns of options that change nothing at temperature 0.
+void warn_of_unused(const SamplingOptions& options);
+
+// Both: merges, and warns if the temperature is 0.
 SamplingParams sampling_of(const SamplingOptions& options, const GenerationDefaults& defaults);
 
 }  // namespace heddle

@@ -14,14 +14,15 @@
 #include "base/json.h"
 #include "base/progress.h"
 #include "cli/commands.h"
-#include "cli/completion_json.h"
 #include "cli/format_text.h"
 #include "cli/interrupt.h"
 #include "cli/jsonl.h"
+#include "cli/logprob_json.h"
 #include "cli/model_options.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
 #include "cli/score_windows.h"
+#include "cli/speed.h"
 #include "engine/engine.h"
 #include "engine/model_tokenizer.h"
 #include "models/registry.h"
@@ -190,21 +191,25 @@ std::string table_of(const Text& text, const Tokenizer& tokenizer) {
   return table + fmt::format("perplexity {:.6g}\n", perplexity(text.logprobs));
 }
 
+std::size_t num_tokens(const std::vector<Text>& texts) {
+  std::size_t count = 0;
+  for (const Text& text : texts) count += text.tokens.size();
+  return count;
+}
+
 // Scores texts window by window, as many at a time as the engine runs, and passes each on in order when it is finished.
 class Scorer {
  public:
-  Scorer(Engine& engine, std::vector<Text>& texts, WindowSize size, int num_top)
-      : engine_(engine),
-        texts_(texts),
-        size_(size),
-        num_top_(num_top),
-        progress_("scoring", num_tokens(texts), kTokens) {}
+  Scorer(Engine& engine, std::vector<Text>& texts, WindowSize size, int num_top, Progress& progress)
+      : engine_(engine), texts_(texts), size_(size), num_top_(num_top), progress_(progress) {}
 
   template <class OnText>
   void run(const InterruptGuard& interrupt, OnText on_text) {
     submit();
     while (!engine_.idle() && !interrupt.interrupted()) {
+      const auto start = SpeedMeter::Clock::now();
       for (const TokenOutput& output : engine_.step()) take(output);
+      speed_.add_step(engine_.last_step(), start);
       submit();
       progress_.update(num_scored_);
       for (; next_written_ < texts_.size() && done(texts_[next_written_]); ++next_written_) {
@@ -213,8 +218,10 @@ class Scorer {
         texts_[next_written_] = {};  // frees it: a large file's results need not fit into memory
       }
     }
+    progress_.hide();
   }
 
+  const SpeedMeter& speed() const { return speed_; }
   std::size_t num_unwritten() const { return texts_.size() - next_written_; }
 
  private:
@@ -222,12 +229,6 @@ class Scorer {
     std::size_t text = 0;
     std::int64_t begin = 0;
   };
-
-  static std::size_t num_tokens(const std::vector<Text>& texts) {
-    std::size_t count = 0;
-    for (const Text& text : texts) count += text.tokens.size();
-    return count;
-  }
 
   static bool done(const Text& text) { return text.all_submitted && text.windows_left == 0; }
 
@@ -278,7 +279,8 @@ class Scorer {
   std::size_t next_written_ = 0;
   std::unordered_map<std::int64_t, Running> running_;
   std::size_t num_scored_ = 0;  // tokens of all texts
-  Progress progress_;
+  SpeedMeter speed_;
+  Progress& progress_;
 };
 
 void score(const ScoreOptions& options) {
@@ -302,13 +304,15 @@ void score(const ScoreOptions& options) {
   Engine engine(std::move(model), engine_options);
 
   const InterruptGuard interrupt;
-  Scorer scorer(engine, texts, size, options.num_top);
+  Progress progress("score", num_tokens(texts), kTokens, shown_unless(options.model.quiet));
+  Scorer scorer(engine, texts, size, options.num_top, progress);
   scorer.run(interrupt, [&](const Text& text) {
     if (options.json)
       write_stdout(json_of(text, options.num_top > 0 ? tokenizer.find() : nullptr));
     else
       write_stdout(options.text ? table_of(text, tokenizer.get()) : summary_of(text));
   });
+  if (!options.model.quiet) write_stderr(fmt::format("heddle: {}\n", scorer.speed().summary()));
   if (!interrupt.interrupted()) return;
   write_stderr(
       fmt::format("heddle: interrupted; {} of {} texts were not finished\n", scorer.num_unwritten(), texts.size()));
@@ -338,6 +342,7 @@ void add_score(CLI::App& app) {
                          {.min = 1, .max = kMaxTop});
   command->add_flag("--json", options->json,
                     "One line a text: {\"tokens\", \"logprobs\", \"perplexity\"}; the first log-probability is null");
+  command->add_flag("--quiet", options->model.quiet, "No progress, and no speed at the end");
   command->callback([options] { score(*options); });
 }
 

@@ -292,7 +292,7 @@ StepStatistics Engine::statistics_of(const StepPlan& plan) {
   StepStatistics statistics{.bytes_read = model_shape().weight_bytes_per_step};
   for (const StepSequence& step : plan.sequences) {
     const bool decodes = step.num_tokens == 1 && step.context_len > scheduler_.find(step.request)->prompt_length;
-    statistics.num_prompt_tokens += decodes ? 0 : step.num_tokens;
+    (decodes ? statistics.num_decoded : statistics.num_prompt_tokens) += step.num_tokens;
     statistics.bytes_read += bytes_per_token * static_cast<std::size_t>(step.context_len);
   }
   return statistics;

@@ -78,6 +78,7 @@ struct TokenOutput {
 struct StepStatistics {
   int num_prompt_tokens = 0;   // computed tokens of prompts, and those computed again after a preemption; tokens
                                // reused from a kept sequence do not count
+  int num_decoded = 0;         // computed tokens of answers, one of each sequence that decodes
   int num_sampled = 0;         // tokens
   std::size_t bytes_read = 0;  // weights once, and the keys and values of every context
 };

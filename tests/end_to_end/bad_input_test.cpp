@@ -163,22 +163,23 @@ TEST_F(SpoiledModel, Prompts) {
   expect_error("--logprobs is 100000000, the model's vocabulary is 1280", {"--json", "--logprobs", "100000000"});
 }
 
+// A file without a right line; generate_batch_test.cpp has those with some.
 TEST_F(SpoiledModel, PromptsFiles) {
   const auto path = folder_.path() / "prompts.jsonl";
   const auto expect = [&](const std::string& text, const std::string& message) {
     write_file(path, text);
-    expect_error_of({"generate", "--model", demo_model().string(), "--prompts-file", path.string(), "--json"}, message);
+    expect_error_of({"generate", "--model", demo_model().string(), "--prompts-file", path.string()}, message);
   };
   std::string long_prompt;
   for (int i = 0; i < 3000; ++i) long_prompt += "word ";
-  expect("{\"prompt\": \"1 + 1 =\"}\n{\"prompt\": 7}\n", "prompts.jsonl:2: prompt: expected a string");
-  expect("{\"prompt\": \"1 + 1 =\"}\n\n{\"prompt\": \"x\"\n", "prompts.jsonl:3");
-  expect("{\"prompt\": \"1 + 1 =\"}\n{\"text\": \"x\"}\n", "prompts.jsonl:2");
-  expect("[1]\n", "prompts.jsonl:1");
-  expect("{\"prompt\": \"\xff\"}\n", "prompts.jsonl:1");
-  expect("{\"prompt\": \"1 + 1 =\"}\n{\"prompt\": \"" + long_prompt + "\"}\n", "prompts.jsonl:2: the prompt has");
+  expect("{\"prompt\": 7}\n", "prompts.jsonl:1: prompt: expected a string");
+  expect("\n{\"prompt\": \"x\"\n", "prompts.jsonl:2: is not valid JSON");
+  expect("[1]\n", "prompts.jsonl:1: expected an object");
+  expect("{\"prompt\": \"" + long_prompt + "\"}\n", "prompts.jsonl:1: the prompt has");
   expect("", "holds no prompts");
   expect_error_of({"generate", "--model", demo_model().string(), "--prompts-file", "/nonexistent"}, "/nonexistent");
+  expect_error_of({"generate", "--model", demo_model().string(), "--prompts-file", folder_.path().string()},
+                  "is not a regular file");
 }
 
 TEST_F(SpoiledModel, UnwritableOutput) {

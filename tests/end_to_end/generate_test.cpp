@@ -4,10 +4,10 @@
 #include <signal.h>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
 
 #include "base/file.h"
+#include "end_to_end/json_lines.h"
 #include "end_to_end/program.h"
 #include "temporary_folder.h"
 
@@ -17,18 +17,12 @@ namespace {
 using nlohmann::json;
 using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 std::vector<std::string> generate(std::vector<std::string> more) {
   std::vector<std::string> arguments{"generate", "--model", demo_model().string()};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
-}
-
-std::vector<json> json_lines(const std::string& text) {
-  std::vector<json> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(json::parse(line));
-  return lines;
 }
 
 TEST(Generate, PrintsTheTextAndOnlyThat) {
@@ -39,9 +33,32 @@ TEST(Generate, PrintsTheTextAndOnlyThat) {
 
 TEST(Generate, ClosesWithTheSpeedOnStandardError) {
   const ProgramResult result = run_heddle(generate({"--prompt", "Once upon a time", "--max-tokens", "20"}));
-  EXPECT_THAT(
-      result.err,
-      ContainsRegex("20 generated in [0-9.]+ s; [0-9.]+ tokens/s, [0-9.]+ GB/s, [0-9]+ % of the memory bandwidth"));
+  EXPECT_THAT(result.err, MatchesRegex("heddle: prefill 5 tokens, [0-9.]+ tok/s; decode 20 tokens, [0-9.]+ tok/s; "
+                                       "TTFT [0-9.]+ s\n"))
+      << "no share of the memory bandwidth: caches hold the model";
+  EXPECT_THAT(run_heddle(generate({"--prompt", "x", "--max-tokens", "1", "--temperature", "1", "--seed", "7"})).err,
+              ContainsRegex("TTFT [0-9.]+ s; seed 7\n"));
+}
+
+TEST(Generate, QuietLeavesStandardErrorToErrors) {
+  const ProgramResult result = run_heddle(generate({"--prompt", "137 + 254 =", "--quiet"}));
+  EXPECT_EQ(result.out, " 391\n\n");
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(run_heddle(generate({"--prompt", "\xff", "--quiet"})).err, HasSubstr("UTF-8"));
+}
+
+TEST(Generate, TextOnStandardInputIsThePrompt) {
+  const ProgramResult expected = run_heddle(generate({"--prompt", "137 + 254 =", "--json"}));
+  for (const char* text : {"137 + 254 =", "137 + 254 =\n", "137 + 254 =\r\n"}) {
+    EXPECT_EQ(run_heddle(generate({"--json"}), {.stdin_text = text}).out, expected.out)
+        << "the last line end is no part";
+    EXPECT_EQ(run_heddle(generate({"--prompt", "-", "--json"}), {.stdin_text = text}).out, expected.out);
+  }
+  const ProgramResult two = run_heddle(generate({"--json"}), {.stdin_text = "a\nb\n\n"});
+  EXPECT_EQ(json_lines(two.out).at(0)["prompt"], "a\nb\n");
+  const ProgramResult given = run_heddle(generate({"--prompt", "137 + 254 =", "--json"}), {.stdin_text = "not this"});
+  EXPECT_EQ(given.out, expected.out);
+  EXPECT_THAT(run_heddle(generate({}), {.stdin_text = "\xff"}).err, HasSubstr("error: standard input: "));
 }
 
 TEST(Generate, JsonHasTheAgreedFields) {
@@ -85,28 +102,6 @@ TEST(Generate, ParsesSpecialTokensInAPrompt) {
   EXPECT_THAT(answer["text"].get<std::string>(), HasSubstr("391"));
 }
 
-TEST(Generate, AnswersAPromptsFileInOrderWhateverTheBatch) {
-  const TemporaryFolder folder;
-  const std::vector<std::string> prompts{"1 + 1 =", "Once upon a time", "sort: 9 3 7 1 ->", "the opposite of hot is",
-                                         "2 + 2 =", "One day"};
-  std::string lines;
-  for (const std::string& prompt : prompts) lines += json{{"prompt", prompt}}.dump() + "\n";
-  write_file(folder.path() / "prompts.jsonl", lines);
-  const std::vector<std::string> sampling{"--json", "--temperature", "0.8", "--seed", "5", "--max-tokens", "30"};
-  std::vector<std::string> arguments{"--prompts-file", (folder.path() / "prompts.jsonl").string()};
-  arguments.insert(arguments.end(), sampling.begin(), sampling.end());
-  const ProgramResult batch = run_heddle(generate(arguments));
-  ASSERT_EQ(batch.status, 0) << batch.err;
-  const std::vector<json> answers = json_lines(batch.out);
-  ASSERT_EQ(answers.size(), prompts.size());
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    EXPECT_EQ(answers[i]["prompt"], prompts[i]);
-    std::vector<std::string> alone{"--prompt", prompts[i], "--threads", "1"};
-    alone.insert(alone.end(), sampling.begin(), sampling.end());
-    EXPECT_EQ(json_lines(run_heddle(generate(alone)).out).at(0), answers[i]) << "alone or in company";
-  }
-}
-
 TEST(Generate, AnotherSeedGivesAnotherStory) {
   const auto story = [](const std::string& seed) {
     return run_heddle(generate({"--prompt", "Once upon a time", "--temperature", "1", "--seed", seed})).out;
@@ -136,44 +131,6 @@ TEST(Generate, EveryDtypeAnswersRight) {
 
 TEST(Generate, EchoShowsThePromptFirst) {
   EXPECT_EQ(run_heddle(generate({"--prompt", "137 + 254 =", "--echo"})).out, "137 + 254 = 391\n\n");
-}
-
-// Thousands of stories at high temperature, which take minutes: a signal after the first output always interrupts them.
-class InterruptedGenerate : public testing::Test {
- protected:
-  static constexpr std::size_t kPrompts = 5000;
-
-  ProgramResult run(int signal, std::vector<std::string> more) {
-    std::string lines;
-    for (std::size_t i = 0; i < kPrompts; ++i) lines += "{\"prompt\": \"Once upon a time\"}\n";
-    write_file(folder_.path() / "prompts.jsonl", lines);
-    bool sent = false;
-    const ProgramOptions options{.on_output = [&](int pid, const std::string&) {
-      if (!std::exchange(sent, true)) ::kill(pid, signal);
-    }};
-    std::vector<std::string> arguments{"--prompts-file", (folder_.path() / "prompts.jsonl").string(),
-                                       "--temperature",  "3",
-                                       "--seed",         "1",
-                                       "--max-tokens",   "100"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_heddle(generate(arguments), options);
-  }
-
-  TemporaryFolder folder_;
-};
-
-TEST_F(InterruptedGenerate, EndsCleanly) {
-  const ProgramResult result = run(SIGINT, {});
-  EXPECT_EQ(result.status, 130) << result.err;
-  EXPECT_THAT(result.err, ContainsRegex("interrupted; [0-9]+ of 5000 prompts were not finished"));
-  EXPECT_TRUE(result.out.ends_with('\n'));
-}
-
-TEST_F(InterruptedGenerate, WritesWhatWasFinished) {
-  const ProgramResult result = run(SIGTERM, {"--json"});
-  EXPECT_EQ(result.status, 128 + SIGTERM) << result.err;
-  const std::size_t finished = json_lines(result.out).size();
-  EXPECT_THAT(result.err, HasSubstr(fmt::format("{} of 5000 prompts were not finished", kPrompts - finished)));
 }
 
 }  // namespace

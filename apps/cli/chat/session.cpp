@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/progress.h"
 
 namespace heddle {
 
@@ -27,16 +28,19 @@ ChatAnswer ChatSession::answer(std::string_view prompt, const ChatParameters& pa
                                           .stop_ids = stops_.ids,
                                           .after_end = AfterEnd::keep});
   ChatAnswer answer{.num_prompt_tokens = num_tokens};
+  Progress progress("prefill", static_cast<std::size_t>(num_tokens), kTokens);
   try {
     while (!engine_.idle() && !interrupt.interrupted()) {
       const auto start = SpeedMeter::Clock::now();
       for (const TokenOutput& output : engine_.step()) {
         if (output.finish == FinishReason::error) throw Failure(output.error);
+        progress.hide();
         on_text(completion.push(output));
         if (completion.finished()) engine_.end(id);
       }
       answer.speed.add_step(engine_.last_step(), start);
       answer.num_computed_tokens += engine_.last_step().num_prompt_tokens;
+      if (completion.tokens().empty()) progress.update(static_cast<std::size_t>(answer.num_computed_tokens));
     }
   } catch (...) {
     engine_.cancel(id);

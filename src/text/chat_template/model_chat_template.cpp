@@ -39,7 +39,10 @@ std::string token_text(const JsonField& field) {
 }  // namespace
 
 TemplateInput parse_template_input(std::string_view text, std::string_view where) {
-  ordered_json root = parse_ordered_json(text, where);
+  return template_input_of(parse_ordered_json(text, where), where);
+}
+
+TemplateInput template_input_of(ordered_json root, std::string_view where) {
   TemplateInput conversation;
   if (root.is_array()) {
     conversation.messages = std::move(root);

@@ -24,6 +24,9 @@ struct TemplateInput {
 // anything else: unknown members, messages or documents that are not objects.
 TemplateInput parse_template_input(std::string_view text, std::string_view where);
 
+// The same for a parsed value.
+TemplateInput template_input_of(nlohmann::ordered_json root, std::string_view where);
+
 class ModelChatTemplate {
  public:
   // A template that replaces all of the model's; it gets the model's special tokens.

@@ -1,0 +1,91 @@
+// Continues prompts with an engine, some of them at a time, and prints their answers.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "cli/generate/encoder.h"
+#include "cli/generate/printer.h"
+#include "engine/engine.h"
+
+namespace heddle {
+
+struct BatchOptions {
+  std::vector<std::int32_t> stop_ids;
+  int max_waiting = 128;     // requests in the engine; the others' prompts are not encoded yet
+  bool as_finished = false;  // prints in order of finishing, not in order of the prompts
+};
+
+// A prompt of several samples is computed once: a request that only computes it comes first, and its keys and values
+// are kept until the last sample has ended.
+class Batch {
+ public:
+  // Everything must outlive it.
+  Batch(Engine& engine, PromptEncoder& encoder, Printer& printer, std::vector<Prompt> prompts, BatchOptions options);
+
+  bool done() const { return next_prompt_ == prompts_.size() && answers_.empty(); }
+
+  // Submits what there is room for, advances the engine by a step and prints. A prompt that is wrong becomes an answer
+  // with an error.
+  void step();
+
+  // Prints the answers that have ended although others before them have not. Call it last.
+  void print_rest();
+
+  std::int64_t num_answers() const { return num_answers_; }  // in all
+  std::int64_t num_ended() const { return num_ended_; }
+  std::int64_t num_printed() const { return num_printed_; }
+  std::int64_t num_prompt_tokens() const { return num_prompt_tokens_; }  // of prompts that have begun, each once
+
+ private:
+  using Place = std::list<Answer>::iterator;
+
+  // The samples of one prompt.
+  struct Group {
+    std::shared_ptr<const EncodedPrompt> prompt;
+    Place next;  // the first that is not submitted
+    int num_to_submit = 0;
+    int num_running = 0;               // requests, with the one that computes the prompt
+    bool computes_prompt = false;      // samples wait for it
+    std::optional<std::int64_t> kept;  // the request that has computed the prompt
+  };
+  using GroupPlace = std::list<Group>::iterator;
+
+  struct Running {
+    GroupPlace group;
+    std::optional<Place> answer;  // none: it computes the prompt
+  };
+
+  void submit();
+  void begin(Prompt prompt);
+  void submit_prompt(GroupPlace group);
+  void submit_sample(GroupPlace group);
+  void fail(GroupPlace group, const std::string& error);
+  void take(const TokenOutput& output);
+  void take_sampled(Answer& answer, const TokenOutput& output);
+  void end(Place answer);
+  void close(GroupPlace group);
+  void print();
+
+  Engine& engine_;
+  PromptEncoder& encoder_;
+  Printer& printer_;
+  std::vector<Prompt> prompts_;
+  BatchOptions options_;
+  std::size_t next_prompt_ = 0;
+  std::list<Answer> answers_;  // of prompts that have begun, in order; without printed ones
+  std::list<Group> groups_;
+  std::vector<Place> ended_;                           // with as_finished: to be printed
+  std::unordered_map<std::int64_t, Running> running_;  // by request
+  std::int64_t num_answers_ = 0;
+  std::int64_t num_ended_ = 0;
+  std::int64_t num_printed_ = 0;
+  std::int64_t num_prompt_tokens_ = 0;
+};
+
+}  // namespace heddle

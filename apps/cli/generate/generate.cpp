@@ -1,0 +1,207 @@
+// heddle generate: prompts in, text or JSON out.
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/generate/batch.h"
+#include "cli/generate/encoder.h"
+#include "cli/generate/memory_share.h"
+#include "cli/generate/printer.h"
+#include "cli/generate/progress.h"
+#include "cli/generate/prompt.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/number_option.h"
+#include "cli/output.h"
+#include "cli/sampling_options.h"
+#include "cli/speed.h"
+#include "cli/template_options.h"
+#include "engine/engine.h"
+#include "engine/generation_defaults.h"
+#include "machine/cpu.h"
+#include "weights/model_source.h"
+
+namespace heddle {
+namespace {
+
+struct GenerateOptions {
+  ModelOptions model;
+  std::optional<std::string> prompt;
+  std::optional<std::string> prompts_file;
+  SamplingOptions sampling;
+  int num_samples = 1;
+  TemplateOptions chat_template;
+  std::optional<int> num_top_logprobs;
+  bool json = false;
+  bool echo = false;
+  bool as_finished = false;
+};
+
+// Without --prompt and --prompts-file, what is piped in is the prompt.
+Prompt single_prompt(const GenerateOptions& options, const GenerationSettings& settings) {
+  if (options.prompt && *options.prompt != "-")
+    return {.where = "--prompt", .text = *options.prompt, .settings = settings};
+  constexpr const char* kMissing = "--prompt, --prompts-file or a prompt on standard input";
+  if (!options.prompt && ::isatty(STDIN_FILENO) == 1) throw CLI::RequiredError(kMissing);
+  std::string text = read_prompt_text();
+  if (!options.prompt && text.empty()) throw CLI::RequiredError(kMissing);
+  return {.where = "standard input", .text = std::move(text), .settings = settings};
+}
+
+std::vector<Prompt> prompts_of(const GenerateOptions& options, const GenerationSettings& settings) {
+  if (!options.prompts_file) return {single_prompt(options, settings)};
+  std::vector<Prompt> prompts = read_prompts(*options.prompts_file, settings);
+  for (Prompt& prompt : prompts)
+    if (prompt.error.empty() && prompt.settings.num_top_logprobs && !options.json)
+      prompt.error = fmt::format("{}: logprobs: they are written with --json only", prompt.where);
+  return prompts;
+}
+
+bool samples(const Prompt& prompt) {
+  return prompt.settings.sampling.temperature > 0;
+}
+
+void warn_of_greedy(const GenerateOptions& options, const std::vector<Prompt>& prompts) {
+  if (std::ranges::any_of(prompts, samples)) return;
+  warn_of_unused(options.sampling);
+  if (std::ranges::any_of(prompts, [](const Prompt& prompt) { return prompt.settings.num_samples > 1; }))
+    log_warning("at temperature 0 all samples of a prompt are the same: give a --temperature");
+}
+
+// Runs until all is done, or the user interrupts.
+void run(Batch& batch, const Engine& engine, const Printer& printer, RunProgress& progress, SpeedMeter& speed,
+         const InterruptGuard& interrupt) {
+  while (!batch.done() && !interrupt.interrupted()) {
+    const auto start = SpeedMeter::Clock::now();
+    batch.step();
+    speed.add_step(engine.last_step(), start);
+    if (!printer.in_text_on_terminal()) progress.update(batch, speed);
+  }
+}
+
+// "...; seed 7": the run's seed, if an answer depends on it.
+void report(const SpeedMeter& speed, const std::string& share, std::optional<std::uint64_t> seed) {
+  std::string line = "heddle: " + speed.summary();
+  if (!share.empty()) line += "; " + share;
+  if (seed) line += fmt::format("; seed {}", *seed);
+  write_stderr(line + "\n");
+}
+
+// Throws if prompts have failed.
+void require_success(const Printer& printer, std::int64_t num_answers) {
+  if (printer.num_failed() == 0) return;
+  if (num_answers == 1) throw InputError(printer.first_error());
+  const std::string first = printer.writes_errors() ? "" : "; the first: " + printer.first_error();
+  throw_error<InputError>("{} of {} answers failed{}", printer.num_failed(), num_answers, first);
+}
+
+// Where no line is right, the model need not be loaded.
+void require_a_right_prompt(const std::vector<Prompt>& prompts, Printer& printer) {
+  if (std::ranges::any_of(prompts, [](const Prompt& prompt) { return prompt.error.empty(); })) return;
+  for (const Prompt& prompt : prompts)
+    printer.print({.to = std::make_shared<EncodedPrompt>(EncodedPrompt{.prompt = prompt}), .error = prompt.error});
+  require_success(printer, std::ssize(prompts));
+}
+
+void generate(const GenerateOptions& options) {
+  const std::unique_ptr<ModelSource> source = open_model(options.model.model);
+  PromptEncoder encoder(load_tokenizer(options.model.model), options.model.model, options.chat_template);
+  GenerationDefaults defaults;
+  if (const auto config = source->generation_config()) defaults = read_generation_defaults(*config);
+  const GenerationSettings settings{.sampling = merged_sampling(options.sampling, defaults),
+                                    .max_tokens = options.sampling.max_tokens,
+                                    .num_samples = options.num_samples,
+                                    .stop = options.sampling.stop,
+                                    .num_top_logprobs = options.num_top_logprobs};
+  std::vector<Prompt> prompts = prompts_of(options, settings);
+  warn_of_greedy(options, prompts);
+  const bool seeded = std::ranges::any_of(prompts, [](const Prompt& p) { return samples(p) && !p.settings.own_seed; });
+
+  RunProgress progress(prompts.front().settings.max_tokens, shown_unless(options.model.quiet));
+  Printer printer({.json = options.json,
+                   .echo = options.echo,
+                   .from_file = options.prompts_file.has_value(),
+                   .titles = prompts.size() > 1 || prompts.front().settings.num_samples > 1},
+                  encoder.tokenizer(), [&] { progress.hide(); });
+  require_a_right_prompt(prompts, printer);
+
+  EngineOptions engine_options;
+  std::unique_ptr<Model> model = load(*source, options.model, engine_options);
+  Engine engine(std::move(model), engine_options);
+  const ModelShape& shape = engine.model_shape();
+  if (options.num_top_logprobs > shape.vocab_size)
+    throw_error<InputError>("--logprobs is {}, the model's vocabulary is {}", *options.num_top_logprobs,
+                            shape.vocab_size);
+
+  const InterruptGuard interrupt;
+  Batch batch(engine, encoder, printer, std::move(prompts),
+              {.stop_ids = defaults.eos_ids.empty() ? shape.eos_ids : defaults.eos_ids,
+               .max_waiting = 2 * engine_options.max_sequences,
+               .as_finished = options.as_finished});
+  SpeedMeter speed;
+  try {
+    run(batch, engine, printer, progress, speed, interrupt);
+  } catch (...) {
+    batch.print_rest();
+    throw;
+  }
+  progress.hide();
+  batch.print_rest();
+  if (interrupt.interrupted())
+    write_stderr(fmt::format("heddle: interrupted; {} of {} answers were not finished\n",
+                             batch.num_answers() - batch.num_printed(), batch.num_answers()));
+  if (!options.model.quiet && speed.num_prompt_tokens() > 0) {
+    const int threads = std::min(engine_options.threads, discover_cpu().usable_threads);
+    report(speed, memory_share(speed, shape, engine.device(), threads),
+           seeded ? std::optional(settings.sampling.seed) : std::nullopt);
+  }
+  if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};
+  require_success(printer, batch.num_answers());
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  const auto options = std::make_shared<GenerateOptions>();
+  CLI::App* command = app.add_subcommand("generate", "Continue prompts with a model");
+  add_model_options(*command, options->model);
+  auto* prompt = command->add_option("--prompt", options->prompt,
+                                     "The prompt; special tokens in it are parsed. -, or nothing where text is piped "
+                                     "in: standard input, without its last line end");
+  auto* file = command->add_option("--prompts-file", options->prompts_file,
+                                   "Prompts, a JSON object a line (see below); - is standard input");
+  prompt->excludes(file);
+  add_sampling_options(*command, options->sampling);
+  add_number_option<int>(*command, "-n", options->num_samples, "Samples of each prompt", {.min = 1, .max = kMaxSamples})
+      ->default_str("1");
+  add_template_options(*command, options->chat_template);
+  auto* logprobs =
+      add_number_option<int>(*command, "--logprobs", options->num_top_logprobs,
+                             "With --json: log-probabilities, and those of the N likeliest tokens", {.min = 0});
+  auto* verbose = command->add_flag("--verbose", options->model.verbose,
+                                    "Say on standard error where the model runs, why there, and what memory it takes");
+  verbose->excludes(command->add_flag("--quiet", options->model.quiet, "No progress, and no speed at the end"));
+  logprobs->needs(command->add_flag("--json", options->json, "One JSON object an answer"));
+  command->add_flag("--echo", options->echo, "Print the prompt before its text");
+  command->add_flag("--as-finished", options->as_finished,
+                    "Print answers as soon as they have ended, not in order of the prompts");
+  command->footer(
+      "A line of a prompts file is an object with \"prompt\", or with \"messages\" and, if need be, \"tools\",\n"
+      "\"documents\" and \"chat_template_kwargs\", which the model's chat template writes. It may have an \"id\", "
+      "which\n"
+      "its answer repeats, and settings that replace those of the command line: max_tokens, n, seed, stop,\n"
+      "temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logprobs. Any other\n"
+      "field is an error. A line with an error fails alone: its answer says why, and the exit status is 2.\n"
+      "Lines, and samples of a line, draw independent random numbers: they depend on --seed, the line's number and\n"
+      "the sample's. A line with a seed of its own draws what --prompt draws with that --seed.");
+  command->callback([options] { generate(*options); });
+}
+
+}  // namespace heddle

@@ -1,0 +1,43 @@
+#include "cli/generate/progress.h"
+
+#include <fmt/format.h>
+
+namespace heddle {
+namespace {
+
+constexpr ProgressUnit kAnswers{.name = "answers", .size = 1, .digits = 0, .rate = "answers/s"};
+
+}  // namespace
+
+void RunProgress::update(const Batch& batch, const SpeedMeter& speed) {
+  const auto done = [](std::int64_t count) { return static_cast<std::size_t>(count); };
+  if (speed.num_sampled() == 0) {
+    enter(Phase::prefill, batch.num_prompt_tokens());
+    bar_->update(done(speed.num_prompt_tokens()));
+  } else if (batch.num_answers() == 1) {
+    enter(Phase::decode, max_tokens_);
+    bar_->update(done(speed.num_sampled()));
+  } else {
+    enter(Phase::answers, batch.num_answers());
+    const std::int64_t tokens = speed.num_prompt_tokens() + speed.num_sampled();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
+    bar_->update(done(batch.num_ended()),
+                 fmt::format("{} tokens, {}", tokens, rate_text(static_cast<double>(tokens) / seconds.count())));
+  }
+}
+
+void RunProgress::hide() {
+  if (bar_) bar_->hide();
+}
+
+void RunProgress::enter(Phase phase, std::int64_t total) {
+  if (phase_ == phase) return;
+  phase_ = phase;
+  const auto size = static_cast<std::size_t>(total);
+  if (phase == Phase::answers)
+    bar_.emplace("generate", size, kAnswers, shown_);
+  else
+    bar_.emplace(phase == Phase::prefill ? "prefill" : "decode", size, kTokens, shown_);
+}
+
+}  // namespace heddle

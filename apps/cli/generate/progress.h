@@ -1,0 +1,35 @@
+// How far a run is, on a terminal.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "base/progress.h"
+#include "cli/generate/batch.h"
+#include "cli/speed.h"
+
+namespace heddle {
+
+// Until the first token is sampled: prompt tokens. Afterwards, of a single answer its tokens, of several the answers.
+class RunProgress {
+ public:
+  // `max_tokens`: of a single answer.
+  RunProgress(std::int64_t max_tokens, ProgressShown shown) : max_tokens_(max_tokens), shown_(shown) {}
+
+  // Call it after each step.
+  void update(const Batch& batch, const SpeedMeter& speed);
+  void hide();
+
+ private:
+  enum class Phase : std::uint8_t { prefill, decode, answers };
+  void enter(Phase phase, std::int64_t total);
+
+  std::int64_t max_tokens_;
+  ProgressShown shown_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::optional<Phase> phase_;
+  std::optional<Progress> bar_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,178 @@
+#include "cli/generate/prompt.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/input.h"
+#include "cli/jsonl.h"
+#include "engine/sampler.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::size_t kMaxPromptBytes = std::size_t{256} << 20;  // max_text_bytes of the tokenizer
+
+constexpr std::string_view kConversation[] = {"messages", "tools", "documents", "chat_template_kwargs"};
+constexpr std::string_view kOthers[] = {"prompt",
+                                        "id",
+                                        "max_tokens",
+                                        "n",
+                                        "seed",
+                                        "stop",
+                                        "temperature",
+                                        "top_k",
+                                        "top_p",
+                                        "min_p",
+                                        "repetition_penalty",
+                                        "presence_penalty",
+                                        "frequency_penalty",
+                                        "logprobs"};
+
+struct Advice {
+  std::string_view field;
+  std::string_view advice;
+};
+
+// Fields of other programs' prompts files.
+constexpr Advice kAdvice[] = {
+    {"custom_id", "use \"id\""},
+    {"body", "put the fields of a request's body into the line itself"},
+    {"model", "the model is that of --model"},
+    {"max_completion_tokens", "use \"max_tokens\""},
+    {"max_new_tokens", "use \"max_tokens\""},
+    {"top_logprobs", "use \"logprobs\", the number of alternatives"},
+    {"text", "use \"prompt\""},
+};
+
+void refuse_unknown_fields(const JsonField& line) {
+  for (const auto& [name, field] : line.members()) {
+    if (std::ranges::find(kConversation, name) != std::end(kConversation)) continue;
+    if (std::ranges::find(kOthers, name) != std::end(kOthers)) continue;
+    const auto known = std::ranges::find(kAdvice, name, &Advice::field);
+    const std::string advice =
+        known != std::end(kAdvice)
+            ? std::string(known->advice)
+            : fmt::format("a prompt has {}, {}", fmt::join(kConversation, ", "), fmt::join(kOthers, ", "));
+    line.fail(fmt::format("unknown field {}: {}", shorten(nlohmann::json(name)), advice));
+  }
+}
+
+nlohmann::json id_of(const JsonField& line) {
+  const auto id = line.find("id");
+  if (!id) return {};
+  if (!id->is_string() && !id->value().is_number_integer()) id->fail_expected("a string or a whole number");
+  return id->value();
+}
+
+// The order of members matters to a template that prints them, so the text is parsed again with it.
+TemplateInput conversation_of(const JsonField& line, std::string_view text) {
+  nlohmann::ordered_json all = parse_ordered_json(text, line.path());
+  nlohmann::ordered_json parts;
+  for (const std::string_view name : {"messages", "tools", "documents"})
+    if (line.find(name)) parts[std::string(name)] = std::move(all[std::string(name)]);
+  TemplateInput conversation = template_input_of(std::move(parts), line.path());
+  if (conversation.messages.empty()) line.at("messages").fail("holds no messages; give at least one");
+  if (const auto variables = line.find("chat_template_kwargs")) {
+    if (!variables->is_object()) variables->fail_expected("an object");
+    conversation.extra = std::move(all["chat_template_kwargs"]);
+  }
+  return conversation;
+}
+
+void read_text(const JsonField& line, std::string_view text, Prompt& prompt) {
+  const auto plain = line.find("prompt");
+  const bool has_messages = line.find("messages").has_value();
+  if (plain && has_messages) line.fail("has both \"prompt\" and \"messages\"; give one of them");
+  if (!plain && !has_messages) line.fail("has neither \"prompt\" nor \"messages\"; give one of them");
+  if (has_messages) {
+    prompt.conversation = conversation_of(line, text);
+    return;
+  }
+  for (const std::string_view name : kConversation)
+    if (line.find(name)) line.fail(fmt::format("has \"{}\" without \"messages\"", name));
+  prompt.text = plain->text();
+}
+
+std::vector<std::string> stop_of(const JsonField& stop) {
+  if (stop.is_string()) return {stop.text()};
+  std::vector<std::string> strings;
+  for (const JsonField& element : stop.elements()) strings.push_back(element.text());
+  return strings;
+}
+
+std::uint64_t seed_from(const JsonField& seed) {
+  if (seed.value().is_number_unsigned()) return seed.value().get<std::uint64_t>();
+  return static_cast<std::uint64_t>(seed.integer(0, std::numeric_limits<std::int64_t>::max()));
+}
+
+void read_settings(const JsonField& line, GenerationSettings& settings) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kMostInt = std::numeric_limits<std::int32_t>::max();
+  const auto number = [&](std::string_view name, double& value) {
+    constexpr double kLimit = std::numeric_limits<double>::max();
+    if (const auto field = line.find(name)) value = field->number(-kLimit, kLimit);
+  };
+  SamplingParams& sampling = settings.sampling;
+  number("temperature", sampling.temperature);
+  number("top_p", sampling.top_p);
+  number("min_p", sampling.min_p);
+  number("repetition_penalty", sampling.repetition_penalty);
+  number("presence_penalty", sampling.presence_penalty);
+  number("frequency_penalty", sampling.frequency_penalty);
+  if (const auto top_k = line.find("top_k")) sampling.top_k = static_cast<std::int32_t>(top_k->integer(0, kMostInt));
+  if (const auto seed = line.find("seed")) {
+    sampling.seed = seed_from(*seed);
+    settings.own_seed = true;
+  }
+  try {
+    validate(sampling);
+  } catch (const InputError& error) {
+    line.fail(error.what());
+  }
+  if (const auto most = line.find("max_tokens")) settings.max_tokens = most->integer(1, kMost);
+  if (const auto n = line.find("n")) settings.num_samples = static_cast<int>(n->integer(1, kMaxSamples));
+  if (const auto stop = line.find("stop")) settings.stop = stop_of(*stop);
+  if (const auto top = line.find("logprobs")) settings.num_top_logprobs = static_cast<int>(top->integer(0, kMostInt));
+}
+
+}  // namespace
+
+Prompt parse_prompt(std::string_view line, std::string where, const GenerationSettings& settings) {
+  Prompt prompt{.where = std::move(where), .settings = settings};
+  try {
+    const nlohmann::json object = parse_object(line, prompt.where);
+    const JsonField field(object, prompt.where);
+    prompt.id = id_of(field);
+    refuse_unknown_fields(field);
+    read_text(field, line, prompt);
+    read_settings(field, prompt.settings);
+  } catch (const InputError& error) {
+    prompt.error = error.what();
+  }
+  return prompt;
+}
+
+std::vector<Prompt> read_prompts(const std::string& file, const GenerationSettings& settings) {
+  const InputText input = read_input(file, kMaxLinesBytes);
+  std::vector<Prompt> prompts;
+  for (const TextLine& line : split_lines(input.text, input.where)) {
+    prompts.push_back(parse_prompt(line.text, fmt::format("{}:{}", input.where, line.number), settings));
+    prompts.back().index = static_cast<std::int64_t>(line.number) - 1;
+  }
+  if (prompts.empty()) throw_error<InputError>("{}: holds no prompts", input.where);
+  return prompts;
+}
+
+std::string read_prompt_text() {
+  std::string text = read_input("-", kMaxPromptBytes).text;
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+}  // namespace heddle

@@ -1,0 +1,52 @@
+// A prompt to continue, with settings of its own, and where prompts come from.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "step/step_plan.h"
+#include "text/chat_template/model_chat_template.h"
+
+namespace heddle {
+
+struct GenerationSettings {
+  SamplingParams sampling;
+  bool own_seed = false;  // the seed is this prompt's, not the run's
+  std::int64_t max_tokens = 256;
+  int num_samples = 1;
+  std::vector<std::string> stop;
+  std::optional<int> num_top_logprobs;
+};
+
+struct Prompt {
+  std::string where;       // "prompts.jsonl:12" or "--prompt", to begin a message with
+  std::int64_t index = 0;  // in the run: its line in the file - 1
+  nlohmann::json id;       // a string or a number; null: none
+  std::string text;
+  std::optional<TemplateInput> conversation;  // instead of `text`: the model's chat template writes it
+  GenerationSettings settings;
+  std::string error;  // not empty: the prompt cannot be continued, for this reason
+};
+
+inline constexpr int kMaxSamples = 1 << 16;  // of a prompt
+
+// A line of a prompts file, which is an object of these fields:
+//   "prompt" or "messages" (with "tools", "documents", "chat_template_kwargs"), "id",
+//   "max_tokens", "n", "seed", "stop", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+//   "presence_penalty", "frequency_penalty", "logprobs".
+// A setting that is missing or null is that of `settings`. Never throws because of the line: any other field and any
+// wrong value make a Prompt with an error that names line and field.
+Prompt parse_prompt(std::string_view line, std::string where, const GenerationSettings& settings);
+
+// Every line of a file; "-" is standard input. Throws as read_input and split_lines do, and InputError when there are
+// none.
+std::vector<Prompt> read_prompts(const std::string& file, const GenerationSettings& settings);
+
+// All of standard input as one prompt, without the line end at its end.
+std::string read_prompt_text();
+
+}  // namespace heddle
