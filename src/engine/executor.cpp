@@ -8,6 +8,7 @@
 #include "base/copy.h"
 #include "base/error.h"
 #include "base/trace.h"
+#include "engine/token_history.h"
 #include "kernels/sampling/argmax.h"
 #include "kernels/sampling/take_tokens.h"
 
@@ -39,10 +40,10 @@ std::size_t samples_bytes(const StepLimits& limits) {
   return Arena::rounded(static_cast<std::size_t>(limits.max_samples) * sizeof(SampleRow));
 }
 
-// Of all histories of a step: each token of the vocabulary, or of the context, at most once.
+// Of all histories of a step: each token of the vocabulary, or of the context and the biases, at most once.
 std::size_t histories_bytes(const Model& model, const ExecutorLimits& limits) {
-  const std::int64_t longest =
-      std::min(model.shape().vocab_size, std::int64_t{limits.step.max_pages_per_sequence} * limits.page_size);
+  const std::int64_t longest = std::min(
+      model.shape().vocab_size, std::int64_t{limits.step.max_pages_per_sequence} * limits.page_size + kMostLogitBiases);
   return Arena::rounded(static_cast<std::size_t>(limits.step.max_samples) * static_cast<std::size_t>(longest) *
                         sizeof(HistoryToken));
 }
