@@ -5,17 +5,28 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 namespace heddle {
 
 using namespace std::chrono_literals;
+
+namespace {
+
+// A terminal that cannot draw over a line.
+bool is_dumb() {
+  const char* name = std::getenv("TERM");
+  return name != nullptr && std::string_view(name) == "dumb";
+}
+
+}  // namespace
 
 Progress::Progress(std::string title, std::size_t total, ProgressUnit unit)
     : title_(std::move(title)),
       total_(std::max<std::size_t>(total, 1)),
       unit_(unit),
       next_draw_(std::chrono::steady_clock::now() + 500ms),
-      terminal_(::isatty(STDERR_FILENO) == 1) {}
+      terminal_(::isatty(STDERR_FILENO) == 1 && !is_dumb()) {}
 
 void Progress::update(std::size_t done) {
   if (!terminal_ || std::chrono::steady_clock::now() < next_draw_) return;
