@@ -21,7 +21,7 @@ std::string completion_json(const PromptOfCompletion& prompt, const Completion& 
   require(completion.finished(), "completion: it is not finished");
   ordered_json object{{"prompt", prompt.text},
                       {"prompt_tokens", prompt.num_tokens},
-                      {"text", completion.text()},
+                      {"text", prompt.echoed ? prompt.text + completion.text() : completion.text()},
                       {"tokens", completion.tokens()},
                       {"finish_reason", completion.finish() == FinishReason::stop ? "stop" : "length"}};
   if (!completion.logprobs().empty()) {

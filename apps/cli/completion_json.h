@@ -12,6 +12,7 @@ namespace heddle {
 struct PromptOfCompletion {
   std::string text;
   std::int64_t num_tokens = 0;  // as encoded
+  bool echoed = false;          // the answer's text begins with it
 };
 
 // {"id","token","logprob"}; without "token" if there is no tokenizer. A token that the tokenizer does not know has an

@@ -127,14 +127,14 @@ class Printer {
 };
 
 // Steps the engine until all requests are done, or the user interrupts.
-void run(Engine& engine, const std::unordered_map<std::int64_t, std::size_t>& index_of, std::vector<Answer>& answers,
-         Printer& printer, SpeedMeter& meter, const InterruptGuard& interrupt) {
+void run(Engine& engine, const std::string& model, const std::unordered_map<std::int64_t, std::size_t>& index_of,
+         std::vector<Answer>& answers, Printer& printer, SpeedMeter& meter, const InterruptGuard& interrupt) {
   while (!engine.idle() && !interrupt.interrupted()) {
     const auto start = SpeedMeter::Clock::now();
     const auto outputs = engine.step();
     for (const TokenOutput& output : outputs) {
       const std::size_t index = index_of.at(output.request);
-      if (output.finish == FinishReason::error) throw Failure(output.error);
+      if (output.finish == FinishReason::error) fail_by_damaged_weights(model, output.error);
       Completion& completion = answers[index].completion;
       printer.add(index, completion.push(output));
       if (completion.finished() && !output.finish) engine.cancel(output.request);  // at a stop string
@@ -223,18 +223,19 @@ void generate(const GenerateOptions& options) {
       return engine.submit({.prompt = encoded.tokens,
                             .sampling = sampling,
                             .max_tokens = options.sampling.max_tokens,
-                            .stop_ids = defaults.eos_ids.empty() ? engine.model_shape().eos_ids : defaults.eos_ids,
-                            .num_top_logprobs = options.num_top_logprobs});
+                            .stop_ids = stop_ids_of(options.sampling, defaults, engine.model_shape()),
+                            .num_top_logprobs = options.num_top_logprobs,
+                            .logit_bias = options.sampling.logit_bias});
     });
     index_of.emplace(id, answers.size());
-    answers.push_back({.prompt = {encoded.prompt.text, std::ssize(encoded.tokens)},
+    answers.push_back({.prompt = {encoded.prompt.text, std::ssize(encoded.tokens), options.echo},
                        .completion = Completion(tokenizer, options.sampling.stop)});
   }
 
   const InterruptGuard interrupt;
   Printer printer(options, tokenizer, answers);
   SpeedMeter meter;
-  run(engine, index_of, answers, printer, meter, interrupt);
+  run(engine, options.model.model, index_of, answers, printer, meter, interrupt);
   if (interrupt.interrupted())
     write_stderr(fmt::format("heddle: interrupted; {} of {} prompts were not finished\n", printer.finish_early(),
                              prompts.size()));
@@ -248,7 +249,8 @@ void add_generate(CLI::App& app) {
   const auto options = std::make_shared<GenerateOptions>();
   CLI::App* command = app.add_subcommand("generate", "Continue prompts with a model");
   add_model_options(*command, options->model);
-  auto* prompt = command->add_option("--prompt", options->prompt, "The prompt; special tokens in it are parsed");
+  add_limit_options(*command, options->model, Sequences::many);
+  auto* prompt = command->add_option("-p,--prompt", options->prompt, "The prompt; special tokens in it are parsed");
   auto* file = command->add_option("--prompts-file", options->prompts_file,
                                    "Prompts, one {\"prompt\": ...} a line; - is standard input");
   prompt->excludes(file);
@@ -259,7 +261,7 @@ void add_generate(CLI::App& app) {
   command->add_flag("--verbose", options->model.verbose,
                     "Say on standard error where the model runs, why there, and what memory it takes");
   logprobs->needs(command->add_flag("--json", options->json, "One JSON object a prompt"));
-  command->add_flag("--echo", options->echo, "Print the prompt before its text");
+  command->add_flag("--echo", options->echo, "Print the prompt before its text; in JSON \"text\" begins with it");
   command->callback([options, prompt, file] {
     if (prompt->count() + file->count() == 0) throw CLI::RequiredError("--prompt or --prompts-file");
     options->from_file = file->count() > 0;

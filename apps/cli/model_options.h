@@ -13,7 +13,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace heddle {
 
@@ -24,19 +25,36 @@ struct ModelOptions {
   Compute compute = Compute::automatic;
   int threads = 0;       // 0: all threads that this process may use
   bool verbose = false;  // report on standard error where the model runs, why, and the memory it needs
+
+  // Limits; nothing: as large as model and memory allow.
+  std::optional<std::int64_t> context;   // tokens of a sequence
+  std::optional<std::int64_t> kv_bytes;  // of the key-value cache
+  std::optional<int> max_sequences;      // that run at once
 };
 
 // Only --device.
 void add_device_option(CLI::App& command, ModelOptions& options);
 
+// -m, --model and the same as the first positional argument.
+CLI::Option* add_model_option(CLI::App& command, std::string& model, const std::string& description);
+
 // --model, --device, --dtype, --compute and --threads. `options` must outlive `command`.
 void add_model_options(CLI::App& command, ModelOptions& options);
 
-// Chooses the device and loads, with a progress bar on standard error. Throws as choose_device and load_model do, and
-// Failure when available memory is too small for an engine with the given options. Sets the engine's threads and, on
-// the CPU, kv_bytes. Warns if there are more threads than usable.
+// --context and --kv-memory; and --max-sequences for commands that run several.
+enum class Sequences : std::uint8_t { one, many };
+void add_limit_options(CLI::App& command, ModelOptions& options, Sequences sequences);
+
+// Chooses the device and loads, with a progress bar on standard error. Throws as choose_device and load_model do,
+// Failure when available memory is too small for an engine with the given options, and InputError when --kv-memory is
+// less than a page. Sets the engine's threads, its limits and, on the CPU, kv_bytes. Warns if there are more threads
+// than usable, of a context beyond the model's, and what source.warnings() says.
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options, EngineOptions& engine);
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options);
+
+// Throws InputError for logits that were not finite, which `error` describes: names the damaged tensor of `model` if
+// there is one. Reads all weights.
+[[noreturn]] void fail_by_damaged_weights(const std::string& model, const std::string& error);
 
 // The device that load() chooses.
 Device device_of(const ModelSource& source, const ModelOptions& options);
