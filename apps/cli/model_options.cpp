@@ -217,8 +217,8 @@ std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& optio
 void fail_by_damaged_weights(const std::string& model, const std::string& error) {
   std::optional<std::string> damage;
   if (!parse_synthetic_name(model)) damage = find_damage(*open_model(model));
-  if (damage) throw_error<InputError>("{}: {}", error, *damage);
-  throw_error<InputError>("{} (all of its weights are finite numbers: --dtype float32 may help)", error);
+  if (damage) throw_error<InputError>("{} Yes: {}", error, *damage);  // `error` ends by asking
+  throw_error<InputError>("{} No, all are finite; with --dtype float32 nothing overflows that fits float32", error);
 }
 
 Device device_of(const ModelSource& source, const ModelOptions& options) {

@@ -236,8 +236,9 @@ TEST(Man, EveryCommandHasAPageThatManCanFormat) {
     ++pages;
     const std::string text = read_file(page.path(), 1 << 20);
     EXPECT_THAT(text, AllOf(StartsWith(".TH HEDDLE"), HasSubstr("\n.SH SYNOPSIS\n"), HasSubstr("\n.SH OPTIONS\n")));
-    if (has_program("groff"))
+    if (has_program("groff")) {
       EXPECT_EQ(shell_output("groff -man -Tutf8 -ww " + page.path().string() + " 2>&1 >/dev/null"), "") << page.path();
+    }
   }
   EXPECT_GT(pages, 20);
   EXPECT_EQ(run_heddle({"man", "bench", "decode"}).out, read_file(folder.path() / "heddle-bench-decode.1", 1 << 20));

@@ -128,7 +128,9 @@ TEST_F(Folders, AQuantisationIsNamedByItsMethodAndInspectExitsWithTwo) {
           as_json ? run_heddle({"inspect", model(), "--json"}) : run_heddle({"inspect", model()});
       EXPECT_EQ(inspected.status, 2);
       EXPECT_THAT(inspected.err, HasSubstr("one thing that it needs is unsupported, so Heddle cannot run it"));
-      if (as_json) EXPECT_EQ(json::parse(inspected.out).at("unsupported").size(), 1u);
+      if (as_json) {
+        EXPECT_EQ(json::parse(inspected.out).at("unsupported").size(), 1u);
+      }
     }
   }
 }
