@@ -1,13 +1,31 @@
 # `cmake --install build/release --prefix DIR`: the program, the modules as static libraries with their headers, and a package
 # for find_package(heddle): heddle::heddle with <heddle/heddle.h> for programs that use models (src/heddle), and a target a
 # module, heddle::fabric, heddle::collectives and so on, whose headers change without notice.
+# With `--component program` the program alone, its man pages and its completion for bash, zsh and fish.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(rooms GLOBAL PROPERTY HEDDLE_ROOMS)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
 
-install(TARGETS heddle RUNTIME)
+install(TARGETS heddle RUNTIME COMPONENT program)
+set(completions ${CMAKE_INSTALL_DATADIR}/bash-completion/completions/heddle ${CMAKE_INSTALL_DATADIR}/zsh/site-functions/_heddle
+    ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d/heddle.fish)
+# The program itself writes them, so its options are written down once.
+install(CODE "
+  set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
+  function(heddle_writes)
+    execute_process(COMMAND \"$<TARGET_FILE:heddle>\" \${ARGV} COMMAND_ERROR_IS_FATAL ANY)
+  endfunction()
+  message(STATUS \"Installing: \${prefix}/${CMAKE_INSTALL_MANDIR}/man1/heddle*.1\")
+  heddle_writes(man --out \"\${prefix}/${CMAKE_INSTALL_MANDIR}/man1\")
+  foreach(file ${completions})
+    message(STATUS \"Installing: \${prefix}/\${file}\")
+    if(file MATCHES \"/(bash|zsh|fish)\")
+      heddle_writes(completion \${CMAKE_MATCH_1} --out \"\${prefix}/\${file}\")
+    endif()
+  endforeach()
+" COMPONENT program)
 install(TARGETS heddle_settings ${rooms} EXPORT heddleTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT heddleTargets NAMESPACE heddle:: DESTINATION ${package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heddle

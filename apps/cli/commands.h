@@ -19,8 +19,12 @@ void add_launch(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_wafer(CLI::App& app);
 
+// These describe all commands of `app`, which must outlive them.
+void add_completion(CLI::App& app);
+void add_man(CLI::App& app);
+
 // Thrown by a command that a signal ended; finished results are written. The exit status is 128 + signal, as usual for
-// Ctrl-C (130) and termination (143).
+// Ctrl-C (130), termination (143) and a reader of standard output that has gone (141).
 struct Interrupted {
   int signal = 0;
 };

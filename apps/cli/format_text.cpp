@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace heddle {
 namespace {
 
@@ -31,6 +33,16 @@ std::string size_text(std::uint64_t size_bytes) {
   if (bytes < 0x1p20) return three_digits(bytes / 0x1p10) + " KiB";
   if (bytes < 0x1p30) return three_digits(bytes / 0x1p20) + " MiB";
   return fmt::format("{:.1f} GiB", bytes / 0x1p30);
+}
+
+std::string si_text(double value, std::string_view unit) {
+  constexpr std::string_view kPrefixes[] = {"p", "n", "u", "m", "", "k", "M", "G", "T", "P"};
+  constexpr int kNone = 4, kLast = 9;
+  int prefix = kNone;
+  // 999.96 would be shown as 1000.
+  for (; std::abs(value) >= 999.95 && prefix < kLast; ++prefix) value /= 1000;
+  for (; value != 0 && std::abs(value) < 0.99995 && prefix > 0; --prefix) value *= 1000;
+  return fmt::format("{:.4g} {}{}", value, kPrefixes[prefix], unit);
 }
 
 std::string printable_text(std::string_view text) {

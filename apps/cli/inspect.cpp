@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,11 +17,16 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/format_text.h"
+#include "cli/model_options.h"
 #include "cli/output.h"
+#include "engine/generation_defaults.h"
+#include "engine/memory_plan.h"
+#include "engine/model_template.h"
 #include "engine/synthetic_tokenizer.h"
 #include "models/registry.h"
 #include "text/tokenizer/tokenizer.h"
 #include "weights/checkpoint.h"
+#include "weights/model_folder.h"
 #include "weights/synthetic_model.h"
 
 namespace heddle {
@@ -41,6 +47,13 @@ struct TokenizerFile {
   std::size_t vocab_size = 0;  // including added tokens
 };
 
+// What a text of `context` tokens takes on a device, weights included.
+struct MemoryNeed {
+  std::string device;
+  std::int64_t context = 0;
+  MemoryPlan plan;
+};
+
 struct FolderReport {
   std::string folder;
   std::string architecture;
@@ -49,7 +62,12 @@ struct FolderReport {
   std::map<std::string, std::int64_t> parameters_by_dtype;
   std::optional<TokenizerFile> tokenizer;
   ModelDescription sizes;
+  std::vector<std::string> templates;  // their names; empty: no chat template
+  std::vector<std::int32_t> eos_ids;   // that end a text
+  GenerationDefaults defaults;
+  std::vector<MemoryNeed> memory;
   std::vector<std::string> files;
+  std::vector<std::string> warnings;
   std::vector<std::string> unsupported;
 };
 
@@ -100,6 +118,35 @@ void attempt(FolderReport& report, const Load& load) {
   }
 }
 
+// 1024, 8192 and so on up to the model's own context.
+std::vector<std::int64_t> contexts_up_to(std::int64_t longest) {
+  std::vector<std::int64_t> contexts;
+  for (const std::int64_t context : {1024, 8192, 32768})
+    if (context < longest) contexts.push_back(context);
+  contexts.push_back(longest);
+  return contexts;
+}
+
+// For one sequence, by the plan that a run makes. Empty for a model that cannot be loaded.
+std::vector<MemoryNeed> memory_needs(const ModelSource& source) {
+  std::vector<MemoryNeed> needs;
+  for (const Device device : {Device{.kind = DeviceKind::cpu}, Device{.kind = DeviceKind::cuda}}) {
+    try {
+      const std::unique_ptr<Model> outline = outline_model(source, {.device = device});
+      for (const std::int64_t context : contexts_up_to(outline->shape().max_context)) {
+        MemoryPlan plan = plan_memory(
+            *outline,
+            {.max_sequences = 1, .kv_bytes = std::numeric_limits<std::int64_t>::max() / 2, .max_context = context}, 0);
+        if (device.kind == DeviceKind::cpu) plan.other = 0;  // which is CUDA's
+        needs.push_back({device.kind == DeviceKind::cpu ? "CPU" : "GPU", context, plan});
+      }
+    } catch (const std::exception&) {  // its error is reported elsewhere; or this build knows no such device
+      continue;
+    }
+  }
+  return needs;
+}
+
 // Everything except the files and the tokenizer.
 FolderReport examine_source(const ModelSource& source, const std::string& name) {
   const JsonField config = source.config();
@@ -114,7 +161,25 @@ FolderReport examine_source(const ModelSource& source, const std::string& name) 
   });
   // It stops at the first error, which may have been reported already.
   if (report.unsupported.empty()) attempt(report, [&] { check_model(source); });
+  if (const auto config_of_generation = source.generation_config())
+    attempt(report, [&] { report.defaults = read_generation_defaults(*config_of_generation); });
+  report.eos_ids = report.defaults.eos_ids.empty() ? report.sizes.eos_ids : report.defaults.eos_ids;
+  report.warnings = source.warnings();
+  report.memory = memory_needs(source);
   return report;
+}
+
+// A model without a template completes texts; one that cannot be read is unsupported.
+template <class Load>
+void add_templates(FolderReport& report, const Load& load) {
+  try {
+    const ModelChatTemplate chat_template = load();
+    report.templates = chat_template.names();
+  } catch (const ModelChatTemplate::Missing&) {
+    return;
+  } catch (const InputError& error) {
+    report.unsupported.emplace_back(error.what());
+  }
 }
 
 FolderReport examine_folder(const std::filesystem::path& folder) {
@@ -127,21 +192,72 @@ FolderReport examine_folder(const std::filesystem::path& folder) {
     report.unsupported.emplace_back("tokenizer.json is missing, so text cannot be made into tokens");
   else
     attempt(report, [&] { Tokenizer::load(folder); });
+  add_templates(report, [&] { return ModelChatTemplate::load(folder); });
   return report;
 }
 
 FolderReport examine(const std::string& model) {
   const auto synthetic = parse_synthetic_name(model);
-  if (!synthetic) return examine_folder(model);
+  if (!synthetic) return examine_folder(model_folder(model));
   FolderReport report = examine_source(SyntheticModel(*synthetic), model);
   const nlohmann::json tokenizer = parse_json(synthetic_tokenizer(*synthetic->shape).tokenizer_json, model);
   report.tokenizer = describe_tokenizer(JsonField(tokenizer, model));
+  add_templates(report, [&] { return load_model_chat_template(model); });
   return report;
+}
+
+// "4096 in all layers", "4096 in 4 of 28 layers", "none"; empty: not known.
+std::string window_text(const std::vector<int>& windows) {
+  std::string text;
+  std::map<int, std::size_t> layers;
+  for (const int window : windows) ++layers[window];
+  layers.erase(0);
+  if (layers.empty()) return windows.empty() ? "not known" : "none";
+  for (const auto& [window, count] : layers)
+    text += fmt::format("{}{} in {}", text.empty() ? "" : ", ", window,
+                        count == windows.size() ? "all layers" : fmt::format("{} of {} layers", count, windows.size()));
+  return text;
+}
+
+std::string text_of(const GenerationDefaults& defaults) {
+  const SamplingParams& sampling = defaults.sampling;
+  if (sampling.temperature == 0 && sampling.repetition_penalty == 1) return "greedy";
+  std::string text = sampling.temperature == 0 ? "greedy" : fmt::format("temperature {}", sampling.temperature);
+  if (sampling.top_k != 0) text += fmt::format(", top_k {}", sampling.top_k);
+  if (sampling.top_p != 1) text += fmt::format(", top_p {}", sampling.top_p);
+  if (sampling.min_p != 0) text += fmt::format(", min_p {}", sampling.min_p);
+  if (sampling.repetition_penalty != 1) text += fmt::format(", repetition_penalty {}", sampling.repetition_penalty);
+  return text;
+}
+
+std::string text_of(const MemoryNeed& need) {
+  const MemoryPlan& plan = need.plan;
+  return fmt::format("{}, {} tokens: {} ({} of weights, {} of keys and values, {} for a step{})", need.device,
+                     need.context, memory_text(plan.total()), memory_text(plan.weights), memory_text(plan.cache),
+                     memory_text(plan.step),
+                     plan.other > 0 ? fmt::format(", {} for kernels and graphs", memory_text(plan.other)) : "");
+}
+
+ordered_json json_of(const MemoryNeed& need) {
+  return {{"device", need.device},        {"context", need.context},     {"bytes", need.plan.total()},
+          {"weights", need.plan.weights}, {"kv_cache", need.plan.cache}, {"step", need.plan.step},
+          {"other", need.plan.other}};
+}
+
+ordered_json json_of(const GenerationDefaults& defaults) {
+  const SamplingParams& sampling = defaults.sampling;
+  return {{"temperature", sampling.temperature},
+          {"top_k", sampling.top_k},
+          {"top_p", sampling.top_p},
+          {"min_p", sampling.min_p},
+          {"repetition_penalty", sampling.repetition_penalty}};
 }
 
 ordered_json json_of(const FolderReport& report) {
   const auto number = [](std::optional<std::int64_t> value) { return value ? ordered_json(*value) : ordered_json(); };
   ordered_json tokenizer;
+  ordered_json memory = ordered_json::array();
+  for (const MemoryNeed& need : report.memory) memory.push_back(json_of(need));
   if (report.tokenizer) tokenizer = {{"model", report.tokenizer->model}, {"vocab_size", report.tokenizer->vocab_size}};
   return {
       {"folder", report.folder},
@@ -158,7 +274,15 @@ ordered_json json_of(const FolderReport& report) {
       {"kv_heads", number(report.sizes.kv_heads)},
       {"head_dim", number(report.sizes.head_dim)},
       {"vocab_size", number(report.sizes.vocab_size)},
+      {"windows", report.sizes.windows},
+      {"rope", report.sizes.rope ? ordered_json(*report.sizes.rope) : ordered_json()},
+      {"tied_embeddings", report.sizes.tied_embeddings ? ordered_json(*report.sizes.tied_embeddings) : ordered_json()},
+      {"chat_templates", report.templates},
+      {"eos_ids", report.eos_ids},
+      {"generation", json_of(report.defaults)},
+      {"memory", memory},
       {"files", report.files},
+      {"warnings", report.warnings},
       {"unsupported", report.unsupported},
   };
 }
@@ -192,6 +316,17 @@ std::string text_of(const FolderReport& report) {
   number("KV heads", report.sizes.kv_heads);
   number("head_dim", report.sizes.head_dim);
   number("vocabulary", report.sizes.vocab_size);
+  line("window", window_text(report.sizes.windows));
+  line("rope", report.sizes.rope.value_or("not known"));
+  line("embeddings", !report.sizes.tied_embeddings   ? "not known"
+                     : *report.sizes.tied_embeddings ? "tied: the output weights are the embedding"
+                                                     : "not tied");
+  line("template", report.templates.empty() ? "none: heddle chat needs --chat-template"
+                                            : fmt::format("{}", fmt::join(report.templates, ", ")));
+  line("EOS ids", report.eos_ids.empty() ? "none" : fmt::format("{}", fmt::join(report.eos_ids, ", ")));
+  line("generation", text_of(report.defaults));
+  for (std::size_t i = 0; i < report.memory.size(); ++i) line(i == 0 ? "memory" : "", text_of(report.memory[i]));
+  for (const std::string& warning : report.warnings) line("warning", warning);
   line("files", report.files.empty() ? "none" : fmt::format("{}", fmt::join(report.files, ", ")));
   if (report.unsupported.empty()) line("unsupported", "nothing");
   for (std::size_t i = 0; i < report.unsupported.size(); ++i) line(i == 0 ? "unsupported" : "", report.unsupported[i]);
@@ -202,6 +337,11 @@ void run(const InspectOptions& options) {
   const FolderReport report = examine(options.folder);
   write_stdout(options.json ? json_of(report).dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n"
                             : text_of(report));
+  if (!report.unsupported.empty())
+    throw_error<InputError>("{}: {} unsupported, so Heddle cannot run it", report.folder,
+                            report.unsupported.size() == 1
+                                ? "one thing that it needs is"
+                                : fmt::format("{} things that it needs are", report.unsupported.size()));
 }
 
 }  // namespace
@@ -209,8 +349,11 @@ void run(const InspectOptions& options) {
 void add_inspect(CLI::App& app) {
   const auto options = std::make_shared<InspectOptions>();
   CLI::App* command = app.add_subcommand("inspect", "Describe a model's folder, and say what of it is unsupported");
-  command->add_option("folder", options->folder, "The folder: config.json, weights, tokenizer.json; or synth:NAME")
-      ->required();
+  add_model_option(*command, options->folder,
+                   "The folder: config.json, weights, tokenizer.json; ORG/NAME in the cache of Hugging Face; or "
+                   "synth:NAME");
+  command->footer(
+      "Exit status: 2 if anything that the model needs is unsupported; the report is printed all the same.");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->callback([options] { run(*options); });
 }

@@ -1,14 +1,19 @@
 // heddle: the command line. Usage errors and bad input exit with 2, failures with 1, signals with
 // 128 + signal.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <new>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/format_text.h"
 #include "cli/output.h"
+#include "cli/suggestion.h"
 
 namespace {
 
@@ -21,35 +26,70 @@ int report(int exit_code, std::string_view message) {
   return exit_code;
 }
 
-// For an unknown command, lists the known ones; otherwise CLI11's own message.
-std::string explain(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* command = &app;
-  std::string name = "heddle";
-  while (!command->get_subcommands().empty()) {
-    command = command->get_subcommands().front();
-    name += " " + command->get_name();
+// The command that was named, and its name with those of the commands above it.
+struct NamedCommand {
+  const CLI::App* command;
+  std::string name;
+};
+
+NamedCommand named_command(const CLI::App& app) {
+  NamedCommand named{&app, "heddle"};
+  while (!named.command->get_subcommands().empty()) {
+    named.command = named.command->get_subcommands().front();
+    named.name += " " + named.command->get_name();
   }
+  return named;
+}
+
+// "--temperature" and so on, those of groups (subcommands without a name) too.
+void add_option_names(const CLI::App& command, std::vector<std::string>& names) {
+  for (const CLI::Option* option : command.get_options())
+    if (!option->get_group().empty())
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (const CLI::App* group : command.get_subcommands({}))
+    if (group->get_name().empty()) add_option_names(*group, names);
+}
+
+std::vector<std::string> command_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::App* other : command.get_subcommands({}))
+    if (!other->get_name().empty() && !other->get_group().empty()) names.push_back(other->get_name());
+  return names;
+}
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& names) {
+  const std::string name = heddle::nearest(word, names);
+  return name.empty() ? std::string() : fmt::format("; did you mean {}?", name);
+}
+
+// Names what was not understood, and the nearest that there is; without such a word, CLI11's own message.
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+  const auto [command, name] = named_command(app);
   const std::vector<std::string> rest = command->remaining();
-  std::string known;  // a group of options is a subcommand without a name
-  for (const CLI::App* other : command->get_subcommands({}))
-    if (!other->get_name().empty()) known += (known.empty() ? "" : ", ") + other->get_name();
-  const bool is_required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-  if (!is_required || rest.empty() || (known.empty() && command->get_subcommands({}).empty()))
-    return fmt::format("{}; see {} --help", error.what(), name);
-  const std::string given = heddle::printable_text(rest.front());
-  if (given.starts_with('-')) return fmt::format("{} has no option {}; see {} --help", name, given, name);
-  if (known.empty()) return fmt::format("{} takes no \"{}\" by itself; see {} --help", name, given, name);
-  return fmt::format("{} has no command \"{}\", only {}; see {} --help", name, given, known, name);
+  const auto option = std::ranges::find_if(rest, [](const std::string& word) { return word.starts_with('-'); });
+  const std::vector<std::string> commands = command_names(*command);
+  if (rest.empty()) return fmt::format("{}; see {} --help", error.what(), name);
+  const bool no_command = !commands.empty() && !rest.front().starts_with('-');
+  const std::string given = heddle::printable_text(no_command || option == rest.end() ? rest.front() : *option);
+  if (no_command)
+    return fmt::format("{} has no command \"{}\"{}{}; see {} --help", name, given, did_you_mean(given, commands),
+                       fmt::format("; there are {}", fmt::join(commands, ", ")), name);
+  if (!given.starts_with('-')) return fmt::format("{} takes no \"{}\" by itself; see {} --help", name, given, name);
+  std::vector<std::string> options;
+  add_option_names(*command, options);
+  return fmt::format("{} has no option {}{}; see {} --help", name, given,
+                     did_you_mean(given.substr(0, given.find('=')), options), name);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // so that a closed pipe is an error of write(), with a message
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write(); output.h ends the program by it, silently
   CLI::App app{"heddle: an inference engine in which communication is part of the computation"};
   app.name("heddle");
   app.set_version_flag("--version", "heddle " HEDDLE_VERSION);
-  app.footer("Exit status: 0 done, 1 the machine failed, 2 bad input or usage, 130 interrupted.");
+  app.footer(
+      "Exit status: 0 done, 1 the machine failed, 2 bad input or usage, 130 interrupted, 141 standard output closed.");
   app.require_subcommand(1);
   heddle::add_chat(app);
   heddle::add_generate(app);
@@ -62,6 +102,8 @@ int main(int argc, char** argv) {
   heddle::add_launch(app);
   heddle::add_bench(app);
   heddle::add_wafer(app);
+  heddle::add_completion(app);
+  heddle::add_man(app);
   try {
     app.parse(argc, argv);
     return 0;

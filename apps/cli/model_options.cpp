@@ -17,6 +17,7 @@
 #include "machine/device_choice.h"
 #include "machine/gpu.h"
 #include "models/registry.h"
+#include "weights/damage.h"
 #include "weights/synthetic_model.h"
 
 namespace heddle {
@@ -51,6 +52,21 @@ MemoryPlan plan_on(Device device, const ModelSource& source, const EngineOptions
   std::size_t available = 0;
   if constexpr (kHaveCuda) available = cuda::memory_info(device.index).free_bytes;
   return plan_memory(*outline_model(source, loading), engine, available);
+}
+
+void set_limits(const ModelSource& source, const ModelOptions& options, EngineOptions& engine) {
+  engine.max_context = options.context;
+  engine.max_sequences = options.max_sequences.value_or(engine.max_sequences);
+  if (options.kv_bytes) engine.kv_bytes = options.kv_bytes;
+  const std::optional<std::int64_t> context = describe_model(source.config()).context;
+  if (options.context && context && *options.context > *context)
+    log_warning("--context {}: the model's context is {}, and texts end there", *options.context, *context);
+  if (!options.kv_bytes) return;
+  try {
+    executor_limits(*outline_model(source, {.dtype = options.dtype}), engine, 0);
+  } catch (const Failure& failure) {
+    throw_error<InputError>("--kv-memory: {}", failure.what());
+  }
 }
 
 DeviceChoice choose(const ModelSource& source, const ModelOptions& options, const EngineOptions& engine,
@@ -96,8 +112,52 @@ void add_device_option(CLI::App& command, ModelOptions& options) {
       ->default_str("auto");
 }
 
+namespace {
+
+// "4GiB", "500MB", "1024"; nothing: no such size, or 0.
+std::optional<std::int64_t> size_in(const std::string& text) {
+  std::string bytes = text;
+  std::int64_t value = 0;
+  try {
+    const std::string error = CLI::AsSizeValue(true)(bytes);
+    if (!error.empty() || !CLI::detail::lexical_cast(bytes, value) || value <= 0) return std::nullopt;
+  } catch (const CLI::ParseError&) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+}  // namespace
+
+CLI::Option* add_model_option(CLI::App& command, std::string& model, const std::string& description) {
+  return command.add_option("-m,--model,model", model, description)->required()->type_name("MODEL");
+}
+
+void add_limit_options(CLI::App& command, ModelOptions& options, Sequences sequences) {
+  add_number_option<std::int64_t>(command, "--context", options.context,
+                                  "Tokens of a sequence at most, prompt and text; default: the model's context",
+                                  {.min = 2});
+  command
+      .add_option_function<std::string>(
+          "--kv-memory",
+          [&options](const std::string& text) {
+            options.kv_bytes = size_in(text);
+            if (!options.kv_bytes)
+              throw CLI::ValidationError("--kv-memory",
+                                         fmt::format("is \"{}\", expected a size like 4GiB or 500MB", text));
+          },
+          "Memory of the key-value cache at most, like 4GiB; default: a quarter of the free memory on the CPU, the "
+          "free "
+          "memory on a GPU")
+      ->type_name("SIZE");
+  if (sequences == Sequences::many)
+    add_number_option<int>(command, "--max-sequences", options.max_sequences,
+                           "Prompts that run at once; others wait; default 64", {.min = 1, .max = 1 << 12});
+}
+
 void add_model_options(CLI::App& command, ModelOptions& options) {
-  command.add_option("--model", options.model, "Folder of the model (Hugging Face layout), or synth:NAME")->required();
+  add_model_option(command, options.model,
+                   "Folder of the model (Hugging Face layout), ORG/NAME in the cache of Hugging Face, or synth:NAME");
   add_device_option(command, options);
   command
       .add_option_function<std::string>(
@@ -130,12 +190,14 @@ std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& optio
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options, EngineOptions& engine) {
   const CpuInfo cpu = discover_cpu();
   LoadOptions loading{.dtype = options.dtype, .compute = options.compute};
+  for (const std::string& warning : source.warnings()) log_warning("{}", warning);
+  set_limits(source, options, engine);
   const DeviceChoice choice = choose(source, options, engine, loading);
   loading.device = choice.device;
   engine.threads = num_threads(options, cpu.usable_threads);
   if (choice.device.kind == DeviceKind::cpu) {
     check_memory(source, options, cpu.available_memory_bytes);
-    if (cpu.available_memory_bytes > 0) engine.kv_bytes = cpu.available_memory_bytes / 4;
+    if (cpu.available_memory_bytes > 0 && !engine.kv_bytes) engine.kv_bytes = cpu.available_memory_bytes / 4;
     if (options.verbose) write_stderr(fmt::format("heddle: on the CPU: {}\n", choice.reason));
   }
   if (options.threads > cpu.usable_threads)
@@ -150,6 +212,17 @@ std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& optio
                              memory_text(model->shape().weight_bytes), taken.count(),
                              static_cast<double>(source.total_bytes()) / taken.count() / 1e9));
   return model;
+}
+
+std::string explain_bad_logits(const std::string& model, const std::string& error) {
+  std::optional<std::string> damage;
+  if (!parse_synthetic_name(model)) damage = find_damage(*open_model(model));
+  if (damage) return fmt::format("{} Yes: {}", error, *damage);  // `error` ends by asking
+  return error + " No, all are finite; with --dtype float32 nothing overflows that fits float32";
+}
+
+void fail_by_damaged_weights(const std::string& model, const std::string& error) {
+  throw InputError(explain_bad_logits(model, error));
 }
 
 Device device_of(const ModelSource& source, const ModelOptions& options) {

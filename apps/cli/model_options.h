@@ -13,7 +13,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace heddle {
 
@@ -25,19 +26,39 @@ struct ModelOptions {
   int threads = 0;       // 0: all threads that this process may use
   bool verbose = false;  // report on standard error where the model runs, why, and the memory it needs
   bool quiet = false;    // no progress bar
+
+  // Limits; nothing: as large as model and memory allow.
+  std::optional<std::int64_t> context;   // tokens of a sequence
+  std::optional<std::int64_t> kv_bytes;  // of the key-value cache
+  std::optional<int> max_sequences;      // that run at once
 };
 
 // Only --device.
 void add_device_option(CLI::App& command, ModelOptions& options);
 
+// -m, --model and the same as the first positional argument.
+CLI::Option* add_model_option(CLI::App& command, std::string& model, const std::string& description);
+
 // --model, --device, --dtype, --compute and --threads. `options` must outlive `command`.
 void add_model_options(CLI::App& command, ModelOptions& options);
 
-// Chooses the device and loads, with a progress bar on standard error. Throws as choose_device and load_model do, and
-// Failure when available memory is too small for an engine with the given options. Sets the engine's threads and, on
-// the CPU, kv_bytes. Warns if there are more threads than usable.
+// --context and --kv-memory; and --max-sequences for commands that run several.
+enum class Sequences : std::uint8_t { one, many };
+void add_limit_options(CLI::App& command, ModelOptions& options, Sequences sequences);
+
+// Chooses the device and loads, with a progress bar on standard error. Throws as choose_device and load_model do,
+// Failure when available memory is too small for an engine with the given options, and InputError when --kv-memory is
+// less than a page. Sets the engine's threads, its limits and, on the CPU, kv_bytes. Warns if there are more threads
+// than usable, of a context beyond the model's, and what source.warnings() says.
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options, EngineOptions& engine);
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options);
+
+// `error`, which describes logits that were not finite, with the damaged tensor of `model`, or that there is none. Reads
+// all weights.
+std::string explain_bad_logits(const std::string& model, const std::string& error);
+
+// Throws it as an InputError.
+[[noreturn]] void fail_by_damaged_weights(const std::string& model, const std::string& error);
 
 // The device that load() chooses.
 Device device_of(const ModelSource& source, const ModelOptions& options);

@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
+#include "cli/commands.h"
 
 namespace heddle {
 namespace {
@@ -24,8 +27,17 @@ int write_all(int descriptor, std::string_view text) {
 }  // namespace
 
 void write_stdout(std::string_view text) {
-  if (const int error = write_all(STDOUT_FILENO, text); error != 0)
-    throw_error<Failure>("standard output: cannot write: {}", std::strerror(error));
+  const int error = write_all(STDOUT_FILENO, text);
+  if (error == EPIPE) throw Interrupted{SIGPIPE};
+  if (error != 0) throw_error<Failure>("standard output: cannot write: {}", std::strerror(error));
+}
+
+bool takes_escapes(int descriptor) {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string_view(value == nullptr ? "" : value);
+  };
+  return ::isatty(descriptor) != 0 && variable("NO_COLOR").empty() && variable("TERM") != "dumb";
 }
 
 void write_stderr(std::string_view text) {

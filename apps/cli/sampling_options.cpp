@@ -1,6 +1,8 @@
 #include "cli/sampling_options.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
 #include <random>
 
 #include "base/error.h"
@@ -9,6 +11,65 @@
 #include "engine/sampler.h"
 
 namespace heddle {
+
+namespace {
+
+// Parses the whole text as a number; nothing if it is none.
+template <class T>
+std::optional<T> number_in(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+// "15043=-100"
+LogitBias logit_bias_in(const std::string& text) {
+  const std::size_t equals = std::min(text.find('='), text.size());
+  const auto id = number_in<std::int32_t>(std::string_view(text).substr(0, equals));
+  const auto bias = number_in<double>(std::string_view(text).substr(std::min(equals + 1, text.size())));
+  if (!id || *id < 0 || !bias || !(std::abs(*bias) <= kLargestLogitBias))
+    throw CLI::ValidationError("--logit-bias",
+                               fmt::format("is \"{}\", expected ID=BIAS, a token and a number from -{} to {}", text,
+                                           kLargestLogitBias, kLargestLogitBias));
+  return {*id, *bias};
+}
+
+std::int32_t stop_id_in(const std::string& text) {
+  const auto id = number_in<std::int32_t>(text);
+  if (!id || *id < 0)
+    throw CLI::ValidationError("--stop-ids", fmt::format("is \"{}\", expected token ids like 13,198", text));
+  return *id;
+}
+
+// What names tokens by their ids. An occurrence takes one argument: the next may be the model.
+void add_token_options(CLI::App& command, SamplingOptions& options) {
+  command.add_flag("--ignore-eos", options.ignore_eos,
+                   "Go on after the model's own end token, up to --max-tokens or a stop string");
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--stop-ids",
+          [&options](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) options.stop_ids.push_back(stop_id_in(text));
+          },
+          "Tokens that end the text, comma-separated ids")
+      ->type_name("ID")
+      ->delimiter(',')
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--logit-bias",
+          [&options](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) options.logit_bias.push_back(logit_bias_in(text));
+          },
+          "Added to a token's logit, comma-separated; -100 rules it out, 100 forces it")
+      ->type_name("ID=BIAS")
+      ->delimiter(',')
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+}  // namespace
 
 void add_sampling_options(CLI::App& command, SamplingOptions& options) {
   add_number_option<std::int64_t>(command, "--max-tokens", options.max_tokens, "Tokens to generate at most", {.min = 1})
@@ -30,6 +91,19 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
   add_number_option<std::uint64_t>(command, "--seed", options.seed,
                                    "Seed of the random numbers: the same seed gives the same text");
   command.add_option("--stop", options.stop, "Strings that end the text, and are left out of it");
+  add_token_options(command, options);
+}
+
+std::vector<std::int32_t> stop_ids_of(const SamplingOptions& options, const GenerationDefaults& defaults,
+                                      const ModelShape& shape) {
+  std::vector<std::int32_t> ids;
+  if (!options.ignore_eos) ids = defaults.eos_ids.empty() ? shape.eos_ids : defaults.eos_ids;
+  for (const std::int32_t id : options.stop_ids) {
+    if (id >= shape.vocab_size)
+      throw_error<InputError>("--stop-ids: token {}, the model knows 0 to {}", id, shape.vocab_size - 1);
+    ids.push_back(id);
+  }
+  return ids;
 }
 
 SamplingParams merged_sampling(const SamplingOptions& options, const GenerationDefaults& defaults) {

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "engine/generation_defaults.h"
+#include "engine/token_history.h"
+#include "models/model.h"
 
 namespace CLI {
 class App;
@@ -26,10 +28,13 @@ struct SamplingOptions {
   std::optional<double> frequency_penalty;
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
+  bool ignore_eos = false;             // the model's own end tokens do not end a text
+  std::vector<std::int32_t> stop_ids;  // tokens that end a text, too
+  std::vector<LogitBias> logit_bias;
 };
 
 // --max-tokens (default: the value in `options`), --temperature, --top-k, --top-p, --min-p, --repetition-penalty,
-// --presence-penalty, --frequency-penalty, --seed and --stop. `options` must outlive `command`.
+// --presence-penalty, --frequency-penalty, --seed, --stop, --ignore-eos, --stop-ids and --logit-bias. `options` must outlive `command`.
 void add_sampling_options(CLI::App& command, SamplingOptions& options);
 
 // The folder's defaults, overridden by the user's options; a random seed if none is given. Throws InputError when a
@@ -41,5 +46,10 @@ void warn_of_unused(const SamplingOptions& options);
 
 // Both: merges, and warns if the temperature is 0.
 SamplingParams sampling_of(const SamplingOptions& options, const GenerationDefaults& defaults);
+
+// The tokens that end a text: those of generation_config.json, else of config.json, unless they are to be ignored; and
+// the user's own. Throws InputError when the model does not know one of the user's.
+std::vector<std::int32_t> stop_ids_of(const SamplingOptions& options, const GenerationDefaults& defaults,
+                                      const ModelShape& shape);
 
 }  // namespace heddle

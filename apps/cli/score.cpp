@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +17,7 @@
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/format_text.h"
+#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/jsonl.h"
 #include "cli/logprob_json.h"
@@ -35,6 +38,7 @@ constexpr int kMaxSequences = 16;
 constexpr std::int64_t kLogitsBytes = std::int64_t{128} << 20;  // per step, whatever the text's length
 constexpr int kMaxTokensPerStep = 512;
 constexpr int kMaxTop = 1000;
+constexpr std::size_t kMaxPlainText = std::size_t{64} << 20;
 
 struct ScoreOptions {
   ModelOptions model;
@@ -98,10 +102,30 @@ auto at(const std::string& where, Action action) {
   }
 }
 
+// Whether the file's whole content is one text. Standard input, pipes, *.jsonl, *.json and *.ndjson are JSON lines; so
+// are files whose first character is a brace, unless they are called *.txt.
+bool is_plain_text(const std::string& file) {
+  const std::string extension = std::filesystem::path(file).extension().string();
+  if (extension == ".txt") return true;
+  std::error_code error;
+  if (file == "-" || extension == ".jsonl" || extension == ".json" || extension == ".ndjson" ||
+      !std::filesystem::is_regular_file(file, error))
+    return false;
+  char first = '{';
+  std::ifstream(file) >> first;  // skips white space
+  return first != '{';
+}
+
 std::vector<Text> read_texts(const ScoreOptions& options, LazyTokenizer& tokenizer) {
   std::vector<Text> texts;
   if (options.text) {
     texts.push_back({.tokens = at("--text", [&] { return tokenizer.get().encode(*options.text); }), .where = "--text"});
+    return texts;
+  }
+  if (is_plain_text(*options.file)) {
+    const InputText input = read_input(*options.file, kMaxPlainText);
+    texts.push_back(
+        {.tokens = at(input.where, [&] { return tokenizer.get().encode(input.text); }), .where = input.where});
     return texts;
   }
   for (const JsonLine& line : read_jsonl(*options.file)) {
@@ -130,9 +154,9 @@ struct WindowSize {
 };
 
 WindowSize window_of(const ScoreOptions& options, const ModelShape& shape) {
-  const std::int64_t window = options.window.value_or(shape.max_context);
-  if (window > shape.max_context)
-    throw_error<InputError>("--window is {}, the model's context is {}", window, shape.max_context);
+  const std::int64_t context = std::min(shape.max_context, options.model.context.value_or(shape.max_context));
+  const std::int64_t window = options.window.value_or(context);
+  if (window > context) throw_error<InputError>("--window is {}, the context is {}", window, context);
   if (window < 2) throw_error<InputError>("the model's context is {}; scoring takes two tokens", window);
   const std::int64_t stride = options.stride.value_or((window + 1) / 2);
   if (stride > window)
@@ -200,8 +224,9 @@ std::size_t num_tokens(const std::vector<Text>& texts) {
 // Scores texts window by window, as many at a time as the engine runs, and passes each on in order when it is finished.
 class Scorer {
  public:
-  Scorer(Engine& engine, std::vector<Text>& texts, WindowSize size, int num_top, Progress& progress)
-      : engine_(engine), texts_(texts), size_(size), num_top_(num_top), progress_(progress) {}
+  // `model` names it in messages.
+  Scorer(Engine& engine, std::string model, std::vector<Text>& texts, WindowSize size, int num_top, Progress& progress)
+      : engine_(engine), model_(std::move(model)), texts_(texts), size_(size), num_top_(num_top), progress_(progress) {}
 
   template <class OnText>
   void run(const InterruptGuard& interrupt, OnText on_text) {
@@ -260,7 +285,8 @@ class Scorer {
   void take(const TokenOutput& output) {
     const Running running = running_.at(output.request);
     Text& text = texts_[running.text];
-    if (output.finish == FinishReason::error) throw_error<Failure>("{}: {}", text.where, output.error);
+    if (output.finish == FinishReason::error)
+      fail_by_damaged_weights(model_, fmt::format("{}: {}", text.where, output.error));
     const auto index = static_cast<std::size_t>(running.begin + *output.prompt_index);
     text.logprobs[index] = *output.logprob;
     ++num_scored_;
@@ -271,6 +297,7 @@ class Scorer {
   }
 
   Engine& engine_;
+  std::string model_;
   std::vector<Text>& texts_;
   WindowSize size_;
   int num_top_;
@@ -305,7 +332,7 @@ void score(const ScoreOptions& options) {
 
   const InterruptGuard interrupt;
   Progress progress("score", num_tokens(texts), kTokens, shown_unless(options.model.quiet));
-  Scorer scorer(engine, texts, size, options.num_top, progress);
+  Scorer scorer(engine, options.model.model, texts, size, options.num_top, progress);
   scorer.run(interrupt, [&](const Text& text) {
     if (options.json)
       write_stdout(json_of(text, options.num_top > 0 ? tokenizer.find() : nullptr));
@@ -325,9 +352,14 @@ void add_score(CLI::App& app) {
   const auto options = std::make_shared<ScoreOptions>();
   CLI::App* command = app.add_subcommand("score", "Log-probabilities of a text's tokens, and its perplexity");
   add_model_options(*command, options->model);
+  add_limit_options(*command, options->model, Sequences::one);
   auto* input = command->add_option_group("input");
   input->add_option("--text", options->text, "The text; special tokens in it are parsed")->type_name("TEXT");
-  input->add_option("--file", options->file, "JSON lines: {\"text\": ...} or {\"tokens\": [ids]}; - is standard input")
+  input
+      ->add_option(
+          "--file", options->file,
+          "One plain text (FILE.txt, say); *.jsonl, *.json and - (standard input): JSON lines, {\"text\": ...} "
+          "or {\"tokens\": [ids]}")
       ->type_name("FILE");
   input->require_option(1);
   add_number_option<std::int64_t>(*command, "--window", options->window,

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/template_options.h"
 
@@ -33,9 +34,8 @@ void run(const TemplateCommandOptions& options) {
 void add_template(CLI::App& app) {
   const auto options = std::make_shared<TemplateCommandOptions>();
   CLI::App* command = app.add_subcommand("template", "Print a conversation as the model's chat template writes it");
-  command->add_option("--model", options->model, "Folder with tokenizer_config.json, or synth:NAME")
-      ->required()
-      ->type_name("DIR");
+  add_model_option(*command, options->model,
+                   "Folder with tokenizer_config.json, ORG/NAME in the cache of Hugging Face, or synth:NAME");
   command
       ->add_option("--file", options->file,
                    "JSON: an array of messages, or {\"messages\": [...], \"tools\": [...], \"documents\": [...]}; - "

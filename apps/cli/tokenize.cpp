@@ -114,7 +114,8 @@ class Command {
 void add_tokenize(CLI::App& app) {
   const auto options = std::make_shared<TokenizeOptions>();
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, or ids into text");
-  command->add_option("--model", options->model, "Folder with tokenizer.json, or synth:NAME")->required();
+  add_model_option(*command, options->model,
+                   "Folder with tokenizer.json, ORG/NAME in the cache of Hugging Face, or synth:NAME");
   auto* input = command->add_option_group("input");
   input->add_option("--text", options->text, "The text; with --decode, ids separated by spaces or commas")
       ->type_name("TEXT");

@@ -39,6 +39,12 @@ std::size_t regular_size(const Descriptor& file, const std::filesystem::path& pa
   return static_cast<std::size_t>(status.st_size);
 }
 
+// Git LFS puts these few lines in the place of a large file until it is fetched.
+bool is_lfs_pointer(std::string_view text) {
+  constexpr std::size_t kLargestPointer = 1024;  // by its specification
+  return text.size() < kLargestPointer && text.starts_with("version https://git-lfs");
+}
+
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) {
@@ -56,6 +62,8 @@ std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) 
     if (count == 0) throw_error<Failure>("{}: became shorter while it was read", path.string());
     done += static_cast<std::size_t>(count);
   }
+  if (is_lfs_pointer(text))
+    throw_error<InputError>("{}: is a Git LFS pointer instead of the file. Fetch it with: git lfs pull", path.string());
   return text;
 }
 

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/checked.h"
@@ -34,6 +35,11 @@ std::int64_t cache_bytes(Model& model, const EngineOptions& options, const Execu
   return static_cast<std::int64_t>(available > taken ? (available - taken) / 100 * kCachePercent : 0);
 }
 
+// Tokens of a sequence at most, before the cache's size is known.
+std::int64_t context_of(const ModelShape& shape, std::optional<std::int64_t> max_context) {
+  return std::min(shape.max_context, max_context.value_or(shape.max_context));
+}
+
 bool penalised(const SamplingParams& params) {
   return params.repetition_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0;
 }
@@ -45,10 +51,11 @@ int cache_pages(Model& model, const EngineOptions& options, const ExecutorLimits
   const KvPages page = shape.kv_pages(page_size, 1);
   const std::int64_t bytes = cache_bytes(model, options, limits, available);
   std::int64_t affordable = bytes / static_cast<std::int64_t>(page.size_bytes());
-  const std::int64_t useful = checked_mul<std::int64_t>(ceil_div<std::int64_t>(shape.max_context, page_size),
+  const std::int64_t context = context_of(shape, options.max_context);
+  const std::int64_t useful = checked_mul<std::int64_t>(ceil_div<std::int64_t>(context, page_size),
                                                         options.max_sequences, "pages of the key-value cache");
   if (!options.kv_bytes && on_gpu(model))
-    affordable = std::max(affordable, ceil_div<std::int64_t>(std::min(shape.max_context, kFewestTokens), page_size));
+    affordable = std::max(affordable, ceil_div<std::int64_t>(std::min(context, kFewestTokens), page_size));
   if (affordable < 1)
     throw_error<Failure>("the key-value cache may take {} bytes, one page of {} tokens takes {}", bytes, page_size,
                          page.size_bytes());
@@ -59,13 +66,15 @@ int cache_pages(Model& model, const EngineOptions& options, const ExecutorLimits
 
 ExecutorLimits executor_limits(Model& model, const EngineOptions& options, std::size_t available) {
   require(options.page_size >= 0 && options.max_tokens_per_step >= 0 && options.max_sequences >= 1 &&
-              options.kv_bytes.value_or(0) >= 0,
-          "engine: page_size {}, max_tokens_per_step {}, max_sequences {}, kv_bytes {}", options.page_size,
-          options.max_tokens_per_step, options.max_sequences, options.kv_bytes.value_or(0));
+              options.kv_bytes.value_or(0) >= 0 && options.max_context.value_or(1) >= 1,
+          "engine: page_size {}, max_tokens_per_step {}, max_sequences {}, kv_bytes {}, max_context {}",
+          options.page_size, options.max_tokens_per_step, options.max_sequences, options.kv_bytes.value_or(0),
+          options.max_context.value_or(1));
   const int page_size = options.page_size > 0 ? options.page_size : on_gpu(model) ? 64 : 32;
   const int max_tokens = options.max_tokens_per_step > 0 ? options.max_tokens_per_step : on_gpu(model) ? 2048 : 512;
   const auto pages_of_context =
-      narrow<int>(ceil_div<std::int64_t>(model.shape().max_context, page_size), "pages of the model's context");
+      narrow<int>(ceil_div<std::int64_t>(context_of(model.shape(), options.max_context), page_size),
+                  "pages of the model's context");
   ExecutorLimits limits{.step = {.max_tokens = max_tokens,
                                  .max_sequences = options.max_sequences,
                                  .max_samples = std::max(options.max_sequences, options.max_logit_rows),
@@ -79,6 +88,7 @@ ExecutorLimits executor_limits(Model& model, const EngineOptions& options, std::
 
 Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options)
     : limits_(executor_limits(*model, options, available_bytes(*model))),
+      max_context_(options.max_context),
       executor_(std::move(model), limits_, options.threads),
       pages_(limits_.num_pages),
       scheduler_(pages_, {.max_tokens = limits_.step.max_tokens,
@@ -92,7 +102,7 @@ Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options)
 }
 
 std::int64_t Engine::max_length() const {
-  return std::min(model_shape().max_context, std::int64_t{limits_.num_pages} * limits_.page_size);
+  return std::min(context_of(model_shape(), max_context_), std::int64_t{limits_.num_pages} * limits_.page_size);
 }
 
 void Engine::check(const Request& request) const {
@@ -116,6 +126,9 @@ void Engine::check(const Request& request) const {
   if (length + answer > model_shape().max_context)
     throw_error<InputError>("the prompt has {} tokens, the model's context is {}{}: shorten it", length,
                             model_shape().max_context, answer > 0 ? " and must hold the answer too" : "");
+  if (length + answer > context_of(model_shape(), max_context_))
+    throw_error<InputError>("the prompt has {} tokens, the context is limited to {}{}: shorten it, or raise the limit",
+                            length, *max_context_, answer > 0 ? " and must hold the answer too" : "");
   if (length + answer > max_length())
     throw_error<InputError>("the prompt has {} tokens, the key-value cache holds {}: give it more memory", length,
                             max_length());
@@ -123,6 +136,16 @@ void Engine::check(const Request& request) const {
       (request.prompt_logprobs->first < 1 || request.prompt_logprobs->first > length - 1 + answer))
     throw_error<InputError>("log-probabilities from token {} of a prompt of {} tokens: give 1 to {}",
                             request.prompt_logprobs->first, length, length - 1 + answer);
+  if (std::ssize(request.logit_bias) > kMostLogitBiases)
+    throw_error<InputError>("logit_bias has {} tokens, at most {} are supported", request.logit_bias.size(),
+                            kMostLogitBiases);
+  for (const LogitBias& bias : request.logit_bias) {
+    if (bias.id < 0 || bias.id >= vocab_size)
+      throw_error<InputError>("logit_bias has token {}, the model knows 0 to {}", bias.id, vocab_size - 1);
+    if (!(std::abs(bias.bias) <= kLargestLogitBias))
+      throw_error<InputError>("logit_bias of token {} is {}, it must be from -{} to {}", bias.id, bias.bias,
+                              kLargestLogitBias, kLargestLogitBias);
+  }
   for (const std::int32_t token : request.prompt)
     if (token < 0 || token >= vocab_size)
       throw_error<InputError>("the prompt has token {}, the model knows 0 to {}: is the tokenizer from another model?",
@@ -136,12 +159,16 @@ std::int64_t Engine::submit(Request request) {
   Running running{.last_length = length + std::min(request.max_tokens, max_length() - length),
                   .stop_ids = std::move(request.stop_ids),
                   .num_top_logprobs = request.num_top_logprobs,
-                  .after_end = request.after_end};
+                  .after_end = request.after_end,
+                  .penalised = penalised(request.sampling)};
   if (const auto& wanted = request.prompt_logprobs) {
     goals.first_scored = static_cast<int>(wanted->first);
     running.num_top_prompt_logprobs = wanted->num_top;
   }
-  if (penalised(request.sampling)) running.history.emplace(request.prompt);
+  if (running.penalised)
+    running.history.emplace(request.prompt, request.logit_bias);
+  else if (!request.logit_bias.empty())
+    running.history.emplace(std::span<const std::int32_t>(), request.logit_bias);
   const std::int64_t id = next_id_++;
   running_.emplace(id, std::move(running));
   scheduler_.add(id, std::move(request.prompt), goals);
@@ -190,8 +217,10 @@ bool Engine::start_step() {
   if (step.plan.sequences.empty()) return false;
   step.statistics = statistics_of(step.plan);
   step.chooses = chooses_on_device(step.plan);
+  const Histories histories = step.chooses ? histories_of(step.plan) : Histories();
+  step.has_histories = !histories.empty();
   if (step.chooses)
-    executor_.start(step.plan, Outcome::tokens, histories_of(step.plan));
+    executor_.start(step.plan, Outcome::tokens, histories);
   else
     executor_.start(step.plan, Outcome::logits);
   scheduler_.complete(step.plan);
@@ -214,10 +243,10 @@ void Engine::follow(const Started& before) {
   }
 }
 
-// False with penalties: the next step would need the unknown tokens on the host.
+// False with penalties: the next step would need the unknown tokens on the host. False with biases too: the executor
+// places the histories of one step at a time.
 bool Engine::may_be_followed(const Started& step) const {
-  return overlaps_ && step.chooses &&
-         std::ranges::none_of(step.plan.samples, [](const StepSample& sample) { return penalised(sample.params); });
+  return overlaps_ && step.chooses && !step.has_histories;
 }
 
 // True if the step's only outputs are tokens.
@@ -276,7 +305,7 @@ std::span<const float> Engine::logits_of(std::size_t sample_idx) {
   return logits_row(logits_, static_cast<std::int64_t>(sample_idx));
 }
 
-std::int32_t Engine::sampled_token(const StepPlan& plan, std::size_t sample_idx, const Sequence& sequence) {
+std::int32_t Engine::sampled_token(const StepPlan& plan, std::size_t sample_idx, const Running& running) {
   const StepSample& sample = plan.samples[sample_idx];
   if (!tokens_.empty()) {
     if (tokens_[sample_idx] != kUnsoundRow) return tokens_[sample_idx];
@@ -284,7 +313,8 @@ std::int32_t Engine::sampled_token(const StepPlan& plan, std::size_t sample_idx,
       throw_error<Failure>("the model's logits are not finite at position {}; are its weights damaged?",
                            sample.position);
   }
-  return sampler_.sample(logits_of(sample_idx), sample, sequence.tokens, sequence.prompt_length);
+  const std::optional<TokenHistory>& history = running.history;
+  return sampler_.sample(logits_of(sample_idx), sample, history ? history->tokens() : std::span<const HistoryToken>());
 }
 
 StepStatistics Engine::statistics_of(const StepPlan& plan) {
@@ -313,12 +343,12 @@ TokenOutput Engine::output_of(const StepPlan& plan, std::size_t sample_idx, std:
       if (sample.position + 1 == running.last_length) output.finish = FinishReason::length;
       return output;
     }
-    output.token = sampled_token(plan, sample_idx, sequence);
+    output.token = sampled_token(plan, sample_idx, running);
     if (running.num_top_logprobs) {
       output.top.resize(static_cast<std::size_t>(*running.num_top_logprobs));
       output.logprob = sampler_.logprobs(logits_of(sample_idx), output.token, output.top);
     }
-    if (running.history) running.history->add_text(output.token);
+    if (running.penalised) running.history->add_text(output.token);
     if (sequence.tokens.back() < 0)  // a later step has been started
       sequence.tokens.back() = output.token;
     else

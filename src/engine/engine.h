@@ -38,6 +38,8 @@ struct EngineOptions {
   // allow prompts to be scored in longer chunks.
   int max_logit_rows = 0;
   Overlap overlap = Overlap::automatic;
+  // Tokens of a sequence at most, if that is less than the model's context: memory is planned for so many.
+  std::optional<std::int64_t> max_context;
 };
 
 // Log-probabilities of the prompt's own tokens, each given the tokens before it.
@@ -57,6 +59,7 @@ struct Request {
   std::optional<int> num_top_logprobs;  // set: log-probabilities, with that many alternatives
   std::optional<PromptLogprobs> prompt_logprobs;
   AfterEnd after_end = AfterEnd::release;
+  std::vector<LogitBias> logit_bias;  // at most kMostLogitBiases, each from -1000 to 1000; those of one id add up
 };
 
 // `error`: this request could not continue (its logits were not finite); others continue.
@@ -99,12 +102,12 @@ class Engine {
   const ModelShape& model_shape() const { return executor_.model().shape(); }
   Device device() const { return executor_.device(); }
 
-  // Maximum tokens of a sequence, prompt and text: limited by the model's context and by the cache.
+  // Maximum tokens of a sequence, prompt and text: limited by the model's context, max_context and the cache.
   std::int64_t max_length() const;
 
   // Queues a request and returns its id. A prompt that begins like a kept sequence reuses its keys and values: same
   // tokens, sooner. Throws InputError when the prompt is empty, has unknown tokens or leaves no room in the context,
-  // when max_tokens < 1 and nothing is scored, or when a parameter is out of range.
+  // when max_tokens < 1 and nothing is scored, or when a parameter or a bias is out of range.
   std::int64_t submit(Request request);
 
   // Ends a request as if its last token had come. With AfterEnd::keep, its keys and values are kept until cancel(id) or
@@ -129,14 +132,16 @@ class Engine {
     std::optional<int> num_top_logprobs;
     int num_top_prompt_logprobs = 0;
     AfterEnd after_end = AfterEnd::release;
-    std::optional<TokenHistory> history;  // only with penalties
+    bool penalised = false;
+    std::optional<TokenHistory> history;  // only with penalties or biases; without penalties of biases alone
   };
 
   // A step that the executor has started.
   struct Started {
     StepPlan plan;
     StepStatistics statistics;
-    bool chooses = false;  // the device chooses its tokens
+    bool chooses = false;        // the device chooses its tokens
+    bool has_histories = false;  // penalties or biases change its logits
   };
 
   void check(const Request& request) const;
@@ -150,10 +155,11 @@ class Engine {
   void give_up();
   Started& started(int steps_ago);
   TokenOutput output_of(const StepPlan& plan, std::size_t sample_idx, std::int64_t id);
-  std::int32_t sampled_token(const StepPlan& plan, std::size_t sample_idx, const Sequence& sequence);
+  std::int32_t sampled_token(const StepPlan& plan, std::size_t sample_idx, const Running& running);
   std::span<const float> logits_of(std::size_t sample_idx);
 
   ExecutorLimits limits_;
+  std::optional<std::int64_t> max_context_;  // EngineOptions
   Executor executor_;
   PageAllocator pages_;
   Scheduler scheduler_;

@@ -8,7 +8,7 @@
 
 namespace heddle {
 
-// Throws InputError as Tokenizer::load and parse_synthetic_name do.
+// Throws InputError as model_folder, Tokenizer::load and parse_synthetic_name do.
 Tokenizer load_model_tokenizer(const std::string& model);
 
 // The same; nothing if the model is a folder without tokenizer.json.

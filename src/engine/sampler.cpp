@@ -59,20 +59,15 @@ std::uint64_t seed_of(std::uint64_t seed, AnswerIndex answer) {
 
 Sampler::Sampler(std::int64_t vocab_size) {
   candidates_.resize(static_cast<std::size_t>(vocab_size));
-  places_.assign(static_cast<std::size_t>(vocab_size), kNowhere);
-  history_.reserve(static_cast<std::size_t>(vocab_size));
 }
 
 std::int32_t Sampler::sample(std::span<const float> logits, const StepSample& sample,
-                             std::span<const std::int32_t> history, std::int64_t prompt_length) {
-  require(logits.size() == places_.size(), "sampler: {} logits for a vocabulary of {}", logits.size(), places_.size());
+                             std::span<const HistoryToken> history) {
+  require(logits.size() == candidates_.size(), "sampler: {} logits for a vocabulary of {}", logits.size(),
+          candidates_.size());
   const SamplingParams& params = sample.params;
   const std::int32_t largest_id = check_row(logits, sample.position);
-  const bool penalised =
-      params.repetition_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0;
-  if (params.temperature == 0 && !penalised) return largest_id;
-
-  if (penalised) list_history(history, prompt_length);
+  if (params.temperature == 0 && history.empty()) return largest_id;
   return sample_of(logits,
                    {.temperature = params.temperature,
                     .top_p = params.top_p,
@@ -81,25 +76,11 @@ std::int32_t Sampler::sample(std::span<const float> logits, const StepSample& sa
                     .presence_penalty = params.presence_penalty,
                     .frequency_penalty = params.frequency_penalty,
                     .seed = params.seed,
-                    .history = history_.data(),
-                    .num_history = penalised ? static_cast<std::int32_t>(history_.size()) : 0,
+                    .history = history.data(),
+                    .num_history = static_cast<std::int32_t>(history.size()),
                     .top_k = params.top_k,
                     .position = sample.position},
                    candidates_);
-}
-
-void Sampler::list_history(std::span<const std::int32_t> history, std::int64_t prompt_length) {
-  history_.clear();
-  for (std::size_t i = 0; i < history.size(); ++i) {
-    const std::int32_t id = history[i];
-    std::int32_t& place = places_[static_cast<std::size_t>(id)];
-    if (place == kNowhere) {
-      place = static_cast<std::int32_t>(history_.size());
-      history_.push_back({.id = id});
-    }
-    if (static_cast<std::int64_t>(i) >= prompt_length) ++history_[static_cast<std::size_t>(place)].count;
-  }
-  for (const HistoryToken& token : history_) places_[static_cast<std::size_t>(token.id)] = kNowhere;
 }
 
 double Sampler::logprobs(std::span<const float> logits, std::int32_t id, std::span<TokenLogprob> top) {

@@ -38,10 +38,10 @@ class Sampler {
  public:
   explicit Sampler(std::int64_t vocab_size);
 
-  // `logits` [vocab_size] float32; `history`: the prompt and the text so far; its first `prompt_length` tokens are the
-  // prompt. Throws Failure when the row has a NaN, +infinity or nothing finite.
-  std::int32_t sample(std::span<const float> logits, const StepSample& sample, std::span<const std::int32_t> history,
-                      std::int64_t prompt_length);
+  // `logits` [vocab_size] float32; `history`: the tokens that penalties and biases change, each once. Throws Failure
+  // when the row has a NaN, +infinity or nothing finite.
+  std::int32_t sample(std::span<const float> logits, const StepSample& sample,
+                      std::span<const HistoryToken> history = {});
 
   // Returns the model's own log-probability (log_softmax, before penalties, temperature and filters) of `id`. Fills
   // `top` with the top.size() likeliest tokens in descending order, ties by smaller id.
@@ -52,14 +52,7 @@ class Sampler {
   double score(std::span<const float> logits, std::int32_t id, std::int32_t position, std::span<TokenLogprob> top);
 
  private:
-  static constexpr std::int32_t kNowhere = -1;
-
-  // Stores the distinct tokens of `history` in history_.
-  void list_history(std::span<const std::int32_t> history, std::int64_t prompt_length);
-
   std::vector<SampleCandidate> candidates_;  // [vocab_size], scratch
-  std::vector<HistoryToken> history_;
-  std::vector<std::int32_t> places_;  // of ids in history_; all kNowhere between calls
 };
 
 }  // namespace heddle

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/stand_in.h"
+#include "engine/token_history.h"
 
 namespace heddle {
 namespace {
@@ -41,9 +42,9 @@ int decode_batch(int num_sequences, const ExecutorLimits& limits) {
 
 StepInputBytes input_bytes(const Model& model, const ExecutorLimits& limits) {
   const auto samples = static_cast<std::size_t>(limits.step.max_samples);
-  // Each token of the vocabulary, or of the context, at most once.
-  const std::int64_t longest =
-      std::min(model.shape().vocab_size, std::int64_t{limits.step.max_pages_per_sequence} * limits.page_size);
+  // Each token of the vocabulary, or of the context and the biases, at most once.
+  const std::int64_t longest = std::min(
+      model.shape().vocab_size, std::int64_t{limits.step.max_pages_per_sequence} * limits.page_size + kMostLogitBiases);
   return {.arrays = placed_bytes(limits.step),
           .samples = samples * sizeof(SampleRow),
           .histories = samples * static_cast<std::size_t>(longest) * sizeof(HistoryToken)};

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "models/architecture.h"
 #include "models/llama_architecture.h"
+#include "models/quantization.h"
 #include "models/unsupported_features.h"
 
 namespace heddle {
@@ -154,14 +155,14 @@ std::vector<std::string> unsupported_llama_features(const JsonField& config) {
   const LlamaArchitecture& architecture = architecture_in(config);
   UnsupportedFeatures features;
   features.only(config, "hidden_act", {"silu", "swish"});  // two names of the same function
-  features.only(config, "quantization_config", {});
-  features.only(config, "compression_config", {});
   find_unsupported_rope(config, features);
   const bool window_is_off = config.find("use_sliding_window") && !flag(config, "use_sliding_window");
   if (architecture.window == LlamaArchitecture::Window::none && !window_is_off)
     features.only(config, "sliding_window", {});
   find_unsupported_layer_types(config, architecture, features);
-  return std::move(features).sentences();
+  std::vector<std::string> sentences = std::move(features).sentences();
+  if (auto quantization = quantization_in(config)) sentences.insert(sentences.begin(), std::move(*quantization));
+  return sentences;
 }
 
 LlamaConfig parse_llama_config(const JsonField& config) {

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <variant>
 
 #include "base/error.h"
 #include "models/llama.h"
 #include "models/llama_config.h"
+#include "models/quantization.h"
 
 namespace heddle {
 namespace {
@@ -20,6 +22,22 @@ struct Architecture {
   std::unique_ptr<Model> (*load)(const ModelSource&, const LoadOptions&);
 };
 
+std::string describe_rope(const RopeConfig& rope) {
+  struct Scaling {
+    std::string operator()(std::monostate) const { return "no scaling"; }
+    std::string operator()(const LinearRope& linear) const {
+      return fmt::format("linear scaling by {}", linear.factor);
+    }
+    std::string operator()(const Llama3Rope& llama3) const {
+      return fmt::format("llama3 scaling by {} from {} positions", llama3.factor, llama3.original_max_position);
+    }
+    std::string operator()(const YarnRope& yarn) const {
+      return fmt::format("YaRN scaling by {} from {} positions", yarn.factor, yarn.original_max_position);
+    }
+  };
+  return fmt::format("theta {}, {}", rope.theta, std::visit(Scaling{}, rope.scaling));
+}
+
 ModelDescription describe_llama(const JsonField& config) {
   const LlamaConfig llama = parse_llama_config(config);
   return {.context = llama.max_position,
@@ -29,7 +47,11 @@ ModelDescription describe_llama(const JsonField& config) {
           .heads = llama.num_heads,
           .kv_heads = llama.num_kv_heads,
           .head_dim = llama.head_dim,
-          .vocab_size = llama.vocab_size};
+          .vocab_size = llama.vocab_size,
+          .windows = llama.windows,
+          .rope = describe_rope(llama.rope),
+          .tied_embeddings = llama.tie_embeddings,
+          .eos_ids = llama.eos_ids};
 }
 
 constexpr Architecture kArchitectures[] = {
@@ -91,6 +113,13 @@ class WithoutContents : public ModelSource {
   const ModelSource& source_;
 };
 
+std::unique_ptr<Model> load(const ModelSource& source, const LoadOptions& options) {
+  const Architecture& architecture = known_architecture(source.config());
+  if (!quantization_in(source.config()))  // which the architecture refuses
+    if (const auto quantization = quantization_in(source)) throw InputError(*quantization);
+  return architecture.load(source, options);
+}
+
 }  // namespace
 
 std::vector<std::string> known_architectures() {
@@ -101,18 +130,20 @@ std::vector<std::string> known_architectures() {
 
 std::unique_ptr<Model> load_model(const ModelSource& source, const LoadOptions& options) {
   require(source.has_contents(), "{}: a model of a checkpoint without contents", source.where());
-  return known_architecture(source.config()).load(source, options);
+  return load(source, options);
 }
 
 std::vector<std::string> unsupported(const JsonField& config) {
   const std::string name = architecture_of(config);
   if (const Architecture* found = find_architecture(name)) return found->unsupported(config);
-  return {
+  std::vector<std::string> sentences = {
       fmt::format("architecture {}; only {} is supported", quoted_name(name), fmt::join(known_architectures(), ", "))};
+  if (auto quantization = quantization_in(config)) sentences.push_back(std::move(*quantization));
+  return sentences;
 }
 
 std::unique_ptr<Model> outline_model(const ModelSource& source, const LoadOptions& options) {
-  return known_architecture(source.config()).load(WithoutContents(source), options);
+  return load(WithoutContents(source), options);
 }
 
 void check_model(const ModelSource& source) {

@@ -36,6 +36,10 @@ void check_model(const ModelSource& source);
 // The sizes of a model, for display. Nothing: config.json does not state it.
 struct ModelDescription {
   std::optional<std::int64_t> context, layers, hidden, intermediate, heads, kv_heads, head_dim, vocab_size;
+  std::vector<int> windows;         // [layers] of sliding-window attention, 0: none; empty: not known
+  std::optional<std::string> rope;  // "theta 500000, llama3 scaling by 32 from 8192 positions"
+  std::optional<bool> tied_embeddings;
+  std::vector<std::int32_t> eos_ids;  // of config.json
 };
 
 // Reads the fields that most architectures share. For a supported architecture, it also fills in the defaults (a

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "weights/other_formats.h"
 
 namespace heddle {
 namespace {
@@ -44,13 +45,13 @@ std::shared_ptr<const nlohmann::json> read_object(const fs::path& path, std::siz
   return object;
 }
 
+[[noreturn]] void fail_without_config(const fs::path& folder) {
+  if (const auto what = what_folder(folder)) throw InputError(*what);
+  throw_error<InputError>("{}: holds no {}", folder.string(), kConfig);
+}
+
 [[noreturn]] void fail_without_weights(const fs::path& folder) {
-  for (const std::string_view name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
-    if (is_there(folder / name))
-      throw_error<InputError>(
-          "{}: these weights are pickled; Heddle reads safetensors. Convert them: load the model with transformers and "
-          "call save_pretrained(folder, safe_serialization=True)",
-          (folder / name).string());
+  if (const auto what = what_folder(folder)) throw InputError(*what);
   throw_error<InputError>("{}: holds no weights; looked for {} and {}", folder.string(), kSingleFile, kIndex);
 }
 
@@ -67,7 +68,7 @@ std::string shard_name(const JsonField& field) {
 
 Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
   check_folder(folder_);
-  if (!is_there(folder_ / kConfig)) throw_error<InputError>("{}: holds no {}", folder_.string(), kConfig);
+  if (!is_there(folder_ / kConfig)) fail_without_config(folder_);
   config_ = read_object(folder_ / kConfig, kMaxConfigBytes);
   if (is_there(folder_ / kGenerationConfig))
     generation_config_ = read_object(folder_ / kGenerationConfig, kMaxConfigBytes);
@@ -143,6 +144,11 @@ JsonField Checkpoint::config() const {
 std::optional<JsonField> Checkpoint::generation_config() const {
   if (!generation_config_) return std::nullopt;
   return JsonField(*generation_config_, (folder_ / kGenerationConfig).string());
+}
+
+std::vector<std::string> Checkpoint::warnings() const {
+  const auto adapter = adapter_beside_weights(folder_);
+  return adapter ? std::vector{*adapter} : std::vector<std::string>();
 }
 
 std::vector<std::string> Checkpoint::weight_files() const {

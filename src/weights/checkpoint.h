@@ -31,6 +31,7 @@ class Checkpoint : public ModelSource {
   const std::filesystem::path& folder() const { return folder_; }
   JsonField config() const override;
   std::optional<JsonField> generation_config() const override;
+  std::vector<std::string> warnings() const override;  // an adapter beside the weights
 
   std::vector<std::string> weight_files() const;  // names of the shards, sorted
   std::size_t total_bytes() const override { return total_bytes_; }

@@ -18,15 +18,15 @@ TEST(ChatCompletion, CompletesCommands) {
   EXPECT_EQ(complete_line("/res").inserted, "et");
   EXPECT_EQ(complete_line("/sa").inserted, "ve ");
   EXPECT_EQ(complete_line("/s").inserted, "");
-  EXPECT_THAT(complete_line("/s").choices, ElementsAre("/save ", "/system "));
-  EXPECT_EQ(complete_line("/").choices.size(), 7u);
+  EXPECT_THAT(complete_line("/s").choices, ElementsAre("/save ", "/shift", "/system "));
+  EXPECT_EQ(complete_line("/").choices.size(), 11u);
   for (const char* line : {"", "/zzz", "hello", "/system /sa"}) {
     EXPECT_EQ(complete_line(line).inserted, "") << line;
     EXPECT_THAT(complete_line(line).choices, IsEmpty()) << line;
   }
 }
 
-TEST(ChatCompletion, CompletesFileNamesBehindSave) {
+TEST(ChatCompletion, CompletesFileNamesBehindSaveAndLoad) {
   const TemporaryFolder folder;
   for (const char* name :
        {"first one.json", "second.json", "second.txt", ".hidden", "gr\u00fc\u00df", "gr\u00fc\u00dc"})
@@ -44,6 +44,7 @@ TEST(ChatCompletion, CompletesFileNamesBehindSave) {
   EXPECT_EQ(complete("").choices.size(), 6u) << "without what is hidden";
   EXPECT_EQ(complete("none").inserted, "");
   EXPECT_EQ(complete_line("/save /nonexistent/").inserted, "");
+  EXPECT_EQ(complete_line("/load " + folder.path().string() + "/fi").inserted, "rst one.json");
 }
 
 }  // namespace

@@ -128,7 +128,94 @@ TEST_F(Chat, AFullContextIsSaidAndTheConversationSurvives) {
   const ProgramResult result = chat("Count" + words + "\nWhat is 137 plus 254?\n");
   EXPECT_EQ(result.status, 2);
   EXPECT_EQ(result.out, "137 plus 254 is 391.\n");
-  EXPECT_THAT(result.err, HasSubstr("tokens with this message, and the context is 512: /save FILE keeps it, /reset"));
+  EXPECT_THAT(result.err, HasSubstr("tokens with this message, and the context is 512: /shift leaves out the oldest"));
+}
+
+// Four turns of which two fit into the context.
+std::string long_talk() {
+  std::string text;
+  for (int turn = 0; turn < 4; ++turn) {
+    text += "Sort these:";
+    for (int i = 0; i < 60; ++i) text += " " + std::to_string(10 + turn);
+    text += "\n";
+  }
+  return text;
+}
+
+TEST_F(Chat, ShiftsTheOldestMessagesOutOfAFullContext) {
+  const std::vector<std::string> few{"--max-tokens", "8", "--context", "256"};
+  const ProgramResult stopped = chat(long_talk(), few);
+  EXPECT_EQ(stopped.status, 2) << "without /shift";
+  EXPECT_THAT(stopped.err, HasSubstr("/shift leaves out the oldest messages"));
+  for (const bool by_command : {false, true}) {
+    std::vector<std::string> more = few;
+    if (!by_command) more.emplace_back("--shift");
+    const ProgramResult shifted =
+        chat((by_command ? "/shift\n" : "") + long_talk() + "/save " + file("a.json") + "\n", more);
+    EXPECT_EQ(shifted.status, 0) << shifted.err;
+    EXPECT_THAT(shifted.err, HasSubstr("the context is full: the model no longer sees the oldest "));
+    EXPECT_EQ(saved("a.json")["messages"].size(), 8u) << "/save keeps all";
+  }
+  EXPECT_EQ(chat("/shift\n/shift\n" + long_talk(), few).status, 2) << "twice is off";
+  EXPECT_EQ(chat("Count" + long_talk().substr(0, 60) + long_talk() + "x\n", few).status, 2);
+}
+
+TEST_F(Chat, UndoDropsTheLastExchange) {
+  const ProgramResult result = chat("What is 137 plus 254?\nWhat is 20 plus 22?\n/undo\n/save " + file("a.json") +
+                                    "\n/undo\n/undo\nWhat is 20 plus 22?\n/save " + file("b.json") + "\n");
+  EXPECT_EQ(result.status, 2) << "the third has nothing to drop";
+  EXPECT_THAT(result.err, HasSubstr("heddle: error: /undo: there is no message to drop\n"));
+  EXPECT_THAT(result.err, HasSubstr("dropped; the conversation has 2 messages"));
+  EXPECT_EQ(result.out, "137 plus 254 is 391.\n20 plus 22 is 42.\n20 plus 22 is 42.\n");
+  EXPECT_EQ(saved("a.json")["messages"].size(), 2u);
+  EXPECT_EQ(saved("b.json")["messages"].size(), 2u);
+}
+
+TEST_F(Chat, RegenerateAnswersTheLastMessageAgainWithAnotherSeed) {
+  const ProgramResult result =
+      chat("/regenerate\n/params temperature=1.5 seed=1 max_tokens=60\nTell me a story.\n/save " + file("a.json") +
+           "\n/regenerate\n/save " + file("b.json") + "\n/params\n");
+  EXPECT_THAT(result.err, HasSubstr("/regenerate: there is no message to answer"));
+  EXPECT_THAT(result.err, HasSubstr("seed=2"));
+  const json first = saved("a.json")["messages"], second = saved("b.json")["messages"];
+  ASSERT_EQ(first.size(), 2u);
+  ASSERT_EQ(second.size(), 2u);
+  EXPECT_EQ(first[0], second[0]);
+  EXPECT_NE(first[1]["content"], second[1]["content"]);
+  const ProgramResult greedy = chat("What is 137 plus 254?\n/regenerate\n");
+  EXPECT_EQ(greedy.out, "137 plus 254 is 391.\n137 plus 254 is 391.\n");
+  EXPECT_THAT(greedy.err, HasSubstr("at temperature 0 another seed changes nothing"));
+}
+
+TEST_F(Chat, LoadGoesOnWithASavedConversation) {
+  write_file(file("a.json"), R"([{"role": "user", "content": "What is 20 plus 22?"}])");
+  write_file(file("bad.json"), "[5]");
+  const ProgramResult result = chat("What is 137 plus 254?\n/load " + file("bad.json") + "\n/load\n/load " +
+                                    file("a.json") + "\n/regenerate\n/save " + file("b.json") + "\n");
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, testing::AllOf(HasSubstr("bad.json"), HasSubstr("/load: give the name of a file"),
+                                         HasSubstr("loaded 1 messages from " + file("a.json"))));
+  EXPECT_EQ(result.out, "137 plus 254 is 391.\n20 plus 22 is 42.\n");
+  EXPECT_EQ(saved("b.json")["messages"].size(), 2u);
+}
+
+TEST_F(Chat, ColoursAndEditingAreLeftOutWhereTheyAreNotWanted) {
+  const auto talk = [] { return on_terminal({{"> ", "What is 137 plus 254?\r"}, {"is 391.", ""}, {"> ", "/exit\r"}}); };
+  const auto has_dim = testing::HasSubstr("\x1b[2m");
+  EXPECT_THAT(talk().out, has_dim);
+  ::setenv("NO_COLOR", "1", 1);
+  EXPECT_THAT(talk().out, testing::AllOf(testing::Not(has_dim), HasSubstr("137 plus 254 is 391.")));
+  ::setenv("NO_COLOR", "", 1);  // as if it were not set, by no-color.org
+  EXPECT_THAT(talk().out, has_dim);
+  ::unsetenv("NO_COLOR");
+  const char* terminal = ::getenv("TERM");
+  const std::string before = terminal == nullptr ? "" : terminal;
+  ::setenv("TERM", "dumb", 1);
+  const ProgramResult dumb = talk();
+  EXPECT_EQ(dumb.status, 0) << dumb.out;
+  EXPECT_THAT(dumb.out, testing::AllOf(testing::Not(HasSubstr("\x1b")), HasSubstr("137 plus 254 is 391.")));
+  EXPECT_EQ(on_terminal({{"> ", "half"}, {"half", "\x03"}, {"leaves", ""}, {"> ", "\x03"}}).status, 130);
+  terminal == nullptr ? ::unsetenv("TERM") : ::setenv("TERM", before.c_str(), 1);
 }
 
 TEST_F(Chat, ATemplatesOwnMessageReachesTheUser) {

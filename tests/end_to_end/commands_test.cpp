@@ -48,14 +48,14 @@ TEST(Inspect, DescribesTheDemoModel) {
   EXPECT_THAT(run_heddle({"inspect", demo_model().string()}).out, HasSubstr("LlamaForCausalLM"));
 }
 
-TEST(Inspect, SaysWhatIsUnsupportedInsteadOfFailing) {
+TEST(Inspect, ReportsWhatIsUnsupportedAndThenExitsWithTwo) {
   const TemporaryFolder folder;
   std::filesystem::copy(demo_model(), folder.path(), std::filesystem::copy_options::recursive);
   json config = json::parse(read_file(folder.path() / "config.json", 1 << 20));
   config["architectures"] = {"GPT2LMHeadModel"};
   write_file(folder.path() / "config.json", config.dump());
   const ProgramResult result = run_heddle({"inspect", folder.path().string(), "--json"});
-  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.status, 2) << result.err;
   EXPECT_THAT(json::parse(result.out).at("unsupported").dump(), HasSubstr("GPT2LMHeadModel"));
 }
 
@@ -139,9 +139,9 @@ TEST(CommandLine, AnUnknownCommandIsNamedBesideThoseThatThereAre) {
     const char* error;
   };
   for (const Case& c :
-       {Case{{"frobnicate"}, "heddle has no command \"frobnicate\", only chat, generate, "},
+       {Case{{"frobnicate"}, "heddle has no command \"frobnicate\"; there are chat, generate, "},
         Case{{"frobnicate", "--model", "x"}, "no command \"frobnicate\""},
-        Case{{"bench", "decoed"}, "heddle bench has no command \"decoed\", only decode, "},
+        Case{{"bench", "xyz"}, "heddle bench has no command \"xyz\"; there are decode, "},
         Case{{"tokenize", "--model", "x", "abc"},
              "heddle tokenize takes no \"abc\" by itself; see heddle tokenize --help"},
         Case{{"--colour"}, "heddle has no option --colour"}, Case{{"a\x1b[31m"}, R"(no command "a\x1b[31m")"}}) {

@@ -32,6 +32,20 @@ TEST(FormatText, SizesHaveNoExponent) {
   EXPECT_EQ(size_text(std::uint64_t{47} << 29), "23.5 GiB");
 }
 
+TEST(FormatText, QuantitiesHaveAnSiPrefixAndNoExponent) {
+  EXPECT_EQ(si_text(0.8153, "s"), "815.3 ms");
+  EXPECT_EQ(si_text(12230, "J"), "12.23 kJ");
+  EXPECT_EQ(si_text(201.1e-6, "s"), "201.1 us");
+  EXPECT_EQ(si_text(0, "s"), "0 s");
+  EXPECT_EQ(si_text(1, "W"), "1 W");
+  EXPECT_EQ(si_text(999.94, "W"), "999.9 W");
+  EXPECT_EQ(si_text(999.96, "W"), "1 kW");
+  EXPECT_EQ(si_text(0.99996, "s"), "1 s");
+  EXPECT_EQ(si_text(-0.002, "V"), "-2 mV");
+  EXPECT_EQ(si_text(3e-15, "s"), "0.003 ps");
+  EXPECT_EQ(si_text(5e18, "J"), "5000 PJ");
+}
+
 TEST(FormatText, ControlCharactersAreEscapedAndNothingElseIs) {
   EXPECT_EQ(printable_text("a\n\t\r\x1b\x7f"), "a\\n\\t\\r\\x1b\\x7f");
   EXPECT_EQ(printable_text("mod\xc3\xa8le \"x\" \\ \xc2\xa0"), "mod\xc3\xa8le \"x\" \\ \xc2\xa0");

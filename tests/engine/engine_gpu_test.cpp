@@ -42,6 +42,9 @@ std::vector<Request> mixed_requests(int count, std::optional<int> num_top_logpro
                     .max_tokens = 20};
     request.prompt.resize(1 + random() % 30);
     for (auto& token : request.prompt) token = static_cast<std::int32_t>(random() % 331);
+    if (i % 5 == 3)
+      for (int bias = 0; bias < 40; ++bias)
+        request.logit_bias.push_back({static_cast<std::int32_t>(random() % 331), bias % 2 == 0 ? 3.0 : -5.0});
     request.num_top_logprobs = num_top_logprobs;
     requests.push_back(std::move(request));
   }

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "models/registry.h"
 #include "weights/checkpoint.h"
+#include "weights/safetensors_builder.h"
 
 namespace heddle {
 namespace {
@@ -133,6 +134,64 @@ TEST(Engine, EndsAtMaxTokensAtAStopTokenAndAtTheContextsEnd) {
   request = request_of(5, std::int64_t{1} << 60);
   EXPECT_EQ(finish_of(request),
             std::pair(static_cast<std::size_t>(kContext) - request.prompt.size(), std::optional(FinishReason::length)));
+}
+
+// On the host, and by the stream as on a GPU.
+TEST(Engine, ALogitBiasForcesAndForbidsTokensOfItsRequestAlone) {
+  for (const Overlap overlap : {Overlap::off, Overlap::on}) {
+    for (const double repetition_penalty : {1.0, 1.3}) {
+      Request request = request_of(5, 10);
+      request.sampling.repetition_penalty = repetition_penalty;
+      Request forced = request, forbidden = request;
+      forced.logit_bias = {{7, 600}, {7, 400}};  // they add up
+      std::map<std::int64_t, std::vector<std::int32_t>> tokens;
+      Engine engine = make_engine({.overlap = overlap});
+      const std::int64_t plain = engine.submit(request);
+      const std::vector<std::int32_t> expected = alone(request);
+      for (const std::int32_t token : expected) forbidden.logit_bias.push_back({token, -1000});
+      const std::int64_t forced_id = engine.submit(forced), forbidden_id = engine.submit(forbidden);
+      tokens = run(engine);
+      EXPECT_EQ(tokens[plain], expected);
+      EXPECT_THAT(tokens[forced_id], testing::AllOf(testing::SizeIs(10), testing::Each(7)));
+      EXPECT_EQ(tokens[forbidden_id].size(), 10u);
+      for (const std::int32_t token : tokens[forbidden_id])
+        EXPECT_THAT(expected, testing::Not(testing::Contains(token)));
+    }
+  }
+}
+
+TEST(Engine, ALogitBiasOutOfRangeIsRefused) {
+  Engine engine = make_engine();
+  const auto error = [&](std::vector<LogitBias> biases) {
+    Request request = request_of(1);
+    request.logit_bias = std::move(biases);
+    return message_of<InputError>([&] { engine.submit(request); });
+  };
+  EXPECT_EQ(error({{331, 1}}), "logit_bias has token 331, the model knows 0 to 330");
+  EXPECT_THAT(error({{-1, 1}}), HasSubstr("token -1"));
+  EXPECT_EQ(error({{3, 1001}}), "logit_bias of token 3 is 1001, it must be from -1000 to 1000");
+  EXPECT_THAT(error({{3, std::nan("")}}), HasSubstr("token 3 is nan"));
+  EXPECT_THAT(error(std::vector<LogitBias>(1025, {3, 1})), HasSubstr("has 1025 tokens, at most 1024"));
+  EXPECT_TRUE(engine.idle());
+}
+
+TEST(Engine, AContextLimitEndsTextsThereAndTakesLessMemory) {
+  Engine limited = make_engine({.max_context = 45});
+  EXPECT_EQ(limited.max_length(), 45);
+  Request request = request_of(5, 1000);
+  const std::size_t length = request.prompt.size();
+  limited.submit(request);
+  const std::vector<std::int32_t> whole = alone(request), tokens = run(limited).begin()->second;
+  EXPECT_EQ(tokens, std::vector<std::int32_t>(whole.begin(), whole.begin() + 45 - static_cast<std::ptrdiff_t>(length)));
+  EXPECT_EQ(make_engine({.max_context = 1000}).max_length(), kContext) << "a larger limit changes nothing";
+  request.prompt.assign(45, 1);
+  EXPECT_THAT(message_of<InputError>([&] { limited.submit(request); }),
+              HasSubstr("45 tokens, the context is limited to 45 and must hold the answer too"));
+
+  const auto model = load_model(Checkpoint(std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/data/llama/gqa"), {});
+  const ExecutorLimits all = executor_limits(*model, {}, 0), few = executor_limits(*model, {.max_context = 45}, 0);
+  EXPECT_EQ(few.num_pages, 64 * 2);
+  EXPECT_EQ(all.num_pages, 64 * 4);
 }
 
 TEST(Engine, ACancelledRequestGivesNoMoreTokensAndLeavesTheOthers) {

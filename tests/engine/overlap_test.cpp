@@ -36,6 +36,9 @@ Request varied_request(unsigned seed) {
   request.prompt.resize(1 + random() % 30);
   for (auto& token : request.prompt) token = static_cast<std::int32_t>(random() % 331);
   if (seed % 6 == 5) request.stop_ids = {static_cast<std::int32_t>(random() % 331), 7, 8, 9, 10, 11, 12, 13};
+  if (seed % 6 >= 4)  // with and without penalties
+    for (int i = 0; i < 40; ++i)
+      request.logit_bias.push_back({static_cast<std::int32_t>(random() % 331), i % 2 == 0 ? 3.0 : -5.0});
   if (seed % 8 == 6) request.num_top_logprobs = 2;
   if (seed % 8 == 7 && request.prompt.size() > 1) request.prompt_logprobs = PromptLogprobs{.num_top = 1};
   return request;
@@ -199,6 +202,20 @@ TEST(Overlap, StepsThatFailAreReportedOnceAndDoneAgain) {
     EXPECT_EQ(tokens[0], (std::vector<std::int32_t>{4, 5, 6, 7, 8, 9})) << fails_in;
     EXPECT_EQ(tokens[1], (std::vector<std::int32_t>{7, 8, 9, 10})) << fails_in;
   }
+}
+
+TEST(TokenHistory, ABiasedTokenIsUnseenUntilItComes) {
+  const std::vector<LogitBias> biases{{8, 1.5}, {3, 1}, {8, 0.5}};
+  TokenHistory history(std::vector<std::int32_t>{3, 5}, biases);
+  std::map<std::int32_t, std::pair<std::int32_t, float>> entries;
+  const auto list = [&] {
+    for (const HistoryToken& token : history.tokens()) entries[token.id] = {token.count, token.bias};
+    return entries;
+  };
+  EXPECT_EQ(list(), (std::map<std::int32_t, std::pair<std::int32_t, float>>{
+                        {8, {HistoryToken::kUnseen, 2.0f}}, {3, {0, 1.0f}}, {5, {0, 0.0f}}}));
+  history.add_text(8);
+  EXPECT_EQ(list().at(8), (std::pair<std::int32_t, float>{1, 2.0f}));
 }
 
 TEST(TokenHistory, ListsEachTokenOnceAndCountsTheText) {

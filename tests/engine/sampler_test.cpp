@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "engine/chi_square.h"
+#include "engine/token_history.h"
 
 namespace heddle {
 namespace {
@@ -21,7 +22,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // The distribution for a row and its parameters, computed directly from the definitions: each filter reads a
 // probability vector and sets entries to 0.
 std::vector<double> oracle(const std::vector<float>& logits, const SamplingParams& params,
-                           const std::vector<std::int32_t>& prompt = {}, const std::vector<std::int32_t>& text = {}) {
+                           const std::vector<std::int32_t>& prompt = {}, const std::vector<std::int32_t>& text = {},
+                           const std::vector<LogitBias>& biases = {}) {
   const std::size_t n = logits.size();
   std::vector<double> l(logits.begin(), logits.end());
   for (std::size_t id = 0; id < n; ++id) {
@@ -33,6 +35,7 @@ std::vector<double> oracle(const std::vector<float>& logits, const SamplingParam
     if (count_in(text) > 0) l[id] -= params.presence_penalty;
     l[id] -= params.frequency_penalty * static_cast<double>(count_in(text));
   }
+  for (const LogitBias& bias : biases) l[static_cast<std::size_t>(bias.id)] += bias.bias;
   std::vector<double> p(n, 0);
   const auto normalize = [&] {
     double sum = 0;
@@ -82,7 +85,15 @@ std::vector<float> random_logits(std::size_t n, unsigned seed) {
 struct Case {
   const char* name;
   SamplingParams params;
+  std::vector<LogitBias> biases = {};
 };
+
+TokenHistory history_of(const std::vector<std::int32_t>& prompt, const std::vector<std::int32_t>& text,
+                        const std::vector<LogitBias>& biases = {}) {
+  TokenHistory history(prompt, biases);
+  for (const std::int32_t id : text) history.add_text(id);
+  return history;
+}
 
 const Case kCases[] = {
     {"plain", {.temperature = 1}},
@@ -109,6 +120,10 @@ const Case kCases[] = {
       .repetition_penalty = 1.2,
       .presence_penalty = 0.5,
       .frequency_penalty = 0.2}},
+    {"bias", {.temperature = 1}, {{7, 4}, {8, -1000}, {9, 1.5}, {9, 1.5}}},
+    {"bias and penalties",
+     {.temperature = 0.8, .top_k = 20, .repetition_penalty = 1.7, .presence_penalty = 0.5},
+     {{3, 3.5}, {1, -0.5}, {9, 2}}},
 };
 
 class SamplerCases : public testing::TestWithParam<Case> {};
@@ -117,9 +132,8 @@ TEST_P(SamplerCases, DrawsTheOraclesDistribution) {
   const std::vector<float> logits = random_logits(40, 3);
   const std::vector<std::int32_t> prompt{1, 2, 3, 3};
   const std::vector<std::int32_t> text{3, 4, 4, 4, 5};
-  std::vector<std::int32_t> history = prompt;
-  history.insert(history.end(), text.begin(), text.end());
-  const std::vector<double> expected = oracle(logits, GetParam().params, prompt, text);
+  const TokenHistory history = history_of(prompt, text, GetParam().biases);
+  const std::vector<double> expected = oracle(logits, GetParam().params, prompt, text, GetParam().biases);
 
   constexpr int kDraws = 20'000;
   Sampler sampler(40);
@@ -127,7 +141,7 @@ TEST_P(SamplerCases, DrawsTheOraclesDistribution) {
   for (int draw = 0; draw < kDraws; ++draw) {
     StepSample sample{.position = draw % 100, .params = GetParam().params};
     sample.params.seed = static_cast<std::uint64_t>(draw / 100);
-    ++counts[static_cast<std::size_t>(sampler.sample(logits, sample, history, std::ssize(prompt)))];
+    ++counts[static_cast<std::size_t>(sampler.sample(logits, sample, history.tokens()))];
   }
   EXPECT_TRUE(follows(counts, expected));
 }
@@ -136,13 +150,14 @@ TEST_P(SamplerCases, KeepsExactlyTheOraclesTokens) {
   for (unsigned seed = 0; seed < 20; ++seed) {
     std::vector<float> logits = random_logits(25, seed);
     logits[7] = logits[3];  // a tie
-    const std::vector<double> expected = oracle(logits, GetParam().params, {1, 2}, {2, 5, 5});
+    const std::vector<double> expected = oracle(logits, GetParam().params, {1, 2}, {2, 5, 5}, GetParam().biases);
+    const TokenHistory history = history_of({1, 2}, {2, 5, 5}, GetParam().biases);
     Sampler sampler(25);
     std::map<std::int32_t, int> seen;
     for (int draw = 0; draw < 300; ++draw) {
       StepSample sample{.position = draw, .params = GetParam().params};
       sample.params.seed = seed;
-      ++seen[sampler.sample(logits, sample, std::vector<std::int32_t>{1, 2, 2, 5, 5}, 2)];
+      ++seen[sampler.sample(logits, sample, history.tokens())];
     }
     for (const auto& [id, count] : seen) EXPECT_GT(expected[static_cast<std::size_t>(id)], 0) << "id " << id;
     for (std::size_t id = 0; id < 25; ++id)
@@ -159,18 +174,28 @@ INSTANTIATE_TEST_SUITE_P(, SamplerCases, testing::ValuesIn(kCases), [](const aut
 
 TEST(Sampler, GreedyTakesTheLargestAndTheSmallestIdOfATie) {
   Sampler sampler(4);
-  EXPECT_EQ(sampler.sample(std::vector<float>{1, 3, 3, 2}, {}, {}, 0), 1);
-  EXPECT_EQ(sampler.sample(std::vector<float>{-kInfinity, -5, -kInfinity, -6}, {}, {}, 0), 1);
+  EXPECT_EQ(sampler.sample(std::vector<float>{1, 3, 3, 2}, {}), 1);
+  EXPECT_EQ(sampler.sample(std::vector<float>{-kInfinity, -5, -kInfinity, -6}, {}), 1);
 }
 
 TEST(Sampler, GreedyHonoursPenalties) {
   Sampler sampler(3);
   const StepSample sample{.params = {.repetition_penalty = 2}};
-  EXPECT_EQ(sampler.sample(std::vector<float>{4, 3, 0}, sample, std::vector<std::int32_t>{0}, 1), 1);
+  EXPECT_EQ(sampler.sample(std::vector<float>{4, 3, 0}, sample, history_of({0}, {}).tokens()), 1);
   const StepSample presence{.params = {.presence_penalty = 2}};
-  EXPECT_EQ(sampler.sample(std::vector<float>{4, 3, 0}, presence, std::vector<std::int32_t>{0}, 1), 0)
+  EXPECT_EQ(sampler.sample(std::vector<float>{4, 3, 0}, presence, history_of({0}, {}).tokens()), 0)
       << "a prompt's token";
-  EXPECT_EQ(sampler.sample(std::vector<float>{4, 3, 0}, presence, std::vector<std::int32_t>{0}, 0), 1);
+  EXPECT_EQ(sampler.sample(std::vector<float>{4, 3, 0}, presence, history_of({}, {0}).tokens()), 1);
+}
+
+TEST(Sampler, ABiasIsNotScaledByThePenaltiesAndABiasedTokenIsNotOneSeenBefore) {
+  Sampler sampler(3);
+  const StepSample halved{.params = {.repetition_penalty = 2, .presence_penalty = 5}};
+  // Seen, 4 / 2 + 2 is more than 3.5; (4 + 2) / 2 would be less.
+  EXPECT_EQ(sampler.sample(std::vector<float>{4, 3.5, 0}, halved, history_of({0}, {}, {{0, 2}}).tokens()), 0);
+  // Not seen: the bias alone counts.
+  EXPECT_EQ(sampler.sample(std::vector<float>{4, 3.5, 0}, halved, history_of({}, {}, {{0, -0.25}}).tokens()), 0);
+  EXPECT_EQ(sampler.sample(std::vector<float>{4, 3.5, 0}, {}, history_of({}, {}, {{2, 100}}).tokens()), 2);
 }
 
 TEST(Sampler, SameSeedAndPositionGiveTheSameToken) {
@@ -180,8 +205,8 @@ TEST(Sampler, SameSeedAndPositionGiveTheSameToken) {
   std::map<std::int32_t, int> tokens;
   for (int position = 0; position < 50; ++position) {
     const StepSample sample{.position = position, .params = {.temperature = 2, .seed = 11}};
-    const std::int32_t token = sampler.sample(logits, sample, {}, 0);
-    EXPECT_EQ(token, other.sample(logits, sample, {}, 0));
+    const std::int32_t token = sampler.sample(logits, sample);
+    EXPECT_EQ(token, other.sample(logits, sample));
     ++tokens[token];
   }
   EXPECT_GT(tokens.size(), 20u);
@@ -191,18 +216,18 @@ TEST(Sampler, AnExtremeTemperatureStaysFinite) {
   Sampler sampler(3);
   for (int position = 0; position < 100; ++position) {
     StepSample sample{.position = position, .params = {.temperature = 1e-300}};
-    EXPECT_EQ(sampler.sample(std::vector<float>{1, 3e38f, -3e38f}, sample, {}, 0), 1);
+    EXPECT_EQ(sampler.sample(std::vector<float>{1, 3e38f, -3e38f}, sample), 1);
     sample.params.temperature = 1e300;
-    EXPECT_GE(sampler.sample(std::vector<float>{1, 3e38f, -3e38f}, sample, {}, 0), 0);
+    EXPECT_GE(sampler.sample(std::vector<float>{1, 3e38f, -3e38f}, sample), 0);
   }
 }
 
 TEST(Sampler, RefusesRowsOfABrokenModel) {
   Sampler sampler(3);
   for (const float bad : {std::nanf(""), kInfinity})
-    EXPECT_THROW(sampler.sample(std::vector<float>{1, bad, 2}, {}, {}, 0), Failure);
-  EXPECT_THROW(sampler.sample(std::vector<float>{-kInfinity, -kInfinity, -kInfinity}, {}, {}, 0), Failure);
-  EXPECT_THROW(sampler.sample(std::vector<float>{1, 2}, {}, {}, 0), InvalidArgument);
+    EXPECT_THROW(sampler.sample(std::vector<float>{1, bad, 2}, {}), Failure);
+  EXPECT_THROW(sampler.sample(std::vector<float>{-kInfinity, -kInfinity, -kInfinity}, {}), Failure);
+  EXPECT_THROW(sampler.sample(std::vector<float>{1, 2}, {}), InvalidArgument);
 }
 
 TEST(Sampler, LogprobsAreTheModelsOwn) {

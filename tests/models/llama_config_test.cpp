@@ -179,7 +179,9 @@ TEST(LlamaConfig, RefusesWhatIsNotSupportedByName) {
       {{{"hidden_act", "gelu"}}, "config.json: hidden_act: \"gelu\" is not supported yet, only \"silu\" and \"swish\""},
       {{{"sliding_window", 4096}}, "config.json: sliding_window: 4096 is not supported yet, only none"},
       {{{"quantization_config", {{"quant_method", "fp8"}}}},
-       "config.json: quantization_config: {\"quant_method\":\"fp8\"} is not supported yet, only none"},
+       "config.json: quantization_config: quantisation by fp8 is not supported yet. Give the model that was quantised, "
+       "in "
+       "bfloat16 or float16; the model's card on Hugging Face names it"},
       {{{"layer_types", {"full_attention", "sliding_attention"}}},
        "config.json: layer_types[1]: \"sliding_attention\" is not supported yet, only \"full_attention\""},
   };

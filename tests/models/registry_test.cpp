@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "temporary_folder.h"
 #include "weights/checkpoint.h"
+#include "weights/safetensors_builder.h"
 
 namespace heddle {
 namespace {
@@ -36,6 +37,20 @@ std::string message_of(const std::function<void()>& function) {
     return error.what();
   }
   return "no error";
+}
+
+// AutoGPTQ and AutoAWQ wrote their settings into a file of their own.
+TEST(Registry, QuantisedTensorsAreNamedWhereTheConfigSaysNothing) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "config.json", golden_config().dump());
+  const std::string header =
+      R"({"model.layers.0.mlp.up_proj.qweight":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}})";
+  write_file(folder.path() / "model.safetensors", safetensors_file(header, "1234"));
+  const Checkpoint checkpoint(folder.path());
+  const std::string loading = heddle::message_of<InputError>([&] { load_model(checkpoint, {}); });
+  EXPECT_THAT(loading, HasSubstr("tensor \"model.layers.0.mlp.up_proj.qweight\": quantisation by GPTQ or AWQ is not "
+                                 "supported yet. Give the model that was quantised"));
+  EXPECT_EQ(heddle::message_of<InputError>([&] { check_model(checkpoint); }), loading);
 }
 
 TEST(Registry, CheckingFindsWhatLoadingFinds) {

@@ -32,7 +32,11 @@ constexpr std::string_view kHelp =
     "/reset                   begin a new conversation; the system message stays\n"
     "/system [TEXT]           show the system message, or set it; \"\" removes it\n"
     "/params [NAME=VALUE ...] show how answers are sampled, or change it\n"
-    "/save FILE               write the conversation as JSON, for --load and heddle template --file\n"
+    "/save FILE               write the conversation as JSON, for /load, --load and heddle template --file\n"
+    "/load FILE               go on with a conversation that /save wrote, instead of this one\n"
+    "/undo                    drop the last message and its answer\n"
+    "/regenerate              answer the last message again, with another seed\n"
+    "/shift                   at the context's end, leave out the oldest messages instead of stopping; again: stop\n"
     "/help                    this\n"
     "/exit                    leave, as Ctrl-D does\n"
     "A backslash at a line's end continues it; \"\"\" begins and ends a message of several lines. A message that\n"
@@ -45,13 +49,16 @@ struct ChatOptions {
   TemplateOptions chat_template;
   std::optional<std::string> system;
   std::optional<std::string> load;
+  bool shift = false;
   bool verbose = false;
 };
 
-// Messages for the user, on standard error: dim on a terminal.
+// Messages for the user, on standard error: dim on a terminal that can show it.
 void note(std::string_view text) {
-  static const bool terminal = ::isatty(STDERR_FILENO) != 0;
-  write_stderr(terminal ? fmt::format("\x1b[2m{}\x1b[0m\n", text) : fmt::format("heddle: {}\n", text));
+  if (takes_escapes(STDERR_FILENO))
+    write_stderr(fmt::format("\x1b[2m{}\x1b[0m\n", text));
+  else
+    write_stderr(::isatty(STDERR_FILENO) != 0 ? fmt::format("{}\n", text) : fmt::format("heddle: {}\n", text));
 }
 
 // A message becomes a template variable and JSON, which must be UTF-8; this error names the source.
@@ -68,6 +75,7 @@ class Chat {
         conversation_(std::move(conversation)),
         chat_template_(std::move(chat_template)),
         parameters_(parameters),
+        shifts_(options.shift),
         session_(session) {}
 
   // Throws InputError at the end of a pipe in which a message or a command failed.
@@ -129,6 +137,14 @@ class Chat {
       set_parameters(rest);
     else if (name == "/save")
       save(rest);
+    else if (name == "/load")
+      load(rest);
+    else if (name == "/undo")
+      undo();
+    else if (name == "/regenerate")
+      regenerate();
+    else if (name == "/shift")
+      set_shift(!shifts_);
     else
       throw_error<InputError>("unknown command \"{}\"; /help lists those that there are", name);
     return true;
@@ -136,6 +152,7 @@ class Chat {
 
   void reset() {
     conversation_.clear();
+    num_left_out_ = 0;
     session_.reset();
     note("a new conversation");
   }
@@ -168,9 +185,61 @@ class Chat {
     note(fmt::format("saved {} messages to {}", conversation_.num_messages(), file));
   }
 
+  void load(std::string_view file) {
+    if (file.empty() || file == "-") throw InputError("/load: give the name of a file");
+    Conversation loaded(read_conversation(std::string(file)), file);
+    loaded.set_variables(assigned_variables(options_.chat_template));
+    conversation_ = std::move(loaded);
+    num_left_out_ = 0;
+    note(fmt::format("loaded {} messages from {}", conversation_.num_messages(), file));
+  }
+
+  void undo() {
+    if (!conversation_.drop_exchange()) throw InputError("/undo: there is no message to drop");
+    num_left_out_ = std::min(num_left_out_, std::max<std::size_t>(conversation_.num_exchanges(), 1) - 1);
+    note(fmt::format("dropped; the conversation has {} messages", conversation_.num_messages()));
+  }
+
+  void regenerate() {
+    const Conversation before = conversation_;
+    if (!conversation_.drop_answer()) throw InputError("/regenerate: there is no message to answer");
+    ++parameters_.sampling.seed;
+    if (parameters_.sampling.temperature == 0)
+      note("at temperature 0 another seed changes nothing; /params temperature=1 varies answers");
+    respond(before);
+  }
+
+  void set_shift(bool shifts) {
+    shifts_ = shifts;
+    note(shifts ? "at the context's end the oldest messages are left out" : "at the context's end the chat stops");
+  }
+
   void answer(std::string_view text) {
     require_utf8(text, "the message");
+    const Conversation before = conversation_;
     conversation_.add_user(text);
+    respond(before);
+  }
+
+  // The conversation as the model sees it. When no room is left for an answer and /shift is on, it is without its oldest
+  // exchanges, down to half of the context, so that the next messages need no shift.
+  std::string prompt() {
+    std::string text = chat_template_.render(conversation_.input_without(num_left_out_));
+    const std::int64_t length = session_.max_length();
+    if (!shifts_ || session_.num_tokens(text) + std::min(parameters_.max_tokens, length / 4) <= length) return text;
+    const std::size_t before = num_left_out_;
+    while (num_left_out_ + 1 < conversation_.num_exchanges() && session_.num_tokens(text) > length / 2)
+      text = chat_template_.render(conversation_.input_without(++num_left_out_));
+    if (num_left_out_ > before)
+      note(fmt::format(
+          "the context is full: the model no longer sees the oldest {} of {} messages of yours; /save keeps "
+          "all",
+          num_left_out_, conversation_.num_exchanges()));
+    return text;
+  }
+
+  // Answers the conversation's last message; if that fails, the conversation is `before` again.
+  void respond(const Conversation& before) {
     try {
       bool line_open = false;
       const auto print = [&](std::string_view more) {
@@ -178,8 +247,7 @@ class Chat {
         write_stdout(to_terminal_ ? harmless_text(more) : std::string(more));
         line_open = !more.ends_with('\n');
       };
-      const ChatAnswer answer =
-          session_.answer(chat_template_.render(conversation_.input()), parameters_, interrupt_, print);
+      const ChatAnswer answer = session_.answer(prompt(), parameters_, interrupt_, print);
       if (line_open || answer.text.empty()) write_stdout("\n");
       conversation_.add_answer(answer.text, end_of(answer));
       comment(answer);
@@ -189,7 +257,7 @@ class Chat {
     } catch (const Interrupted&) {
       throw;
     } catch (...) {
-      conversation_.drop_last();
+      conversation_ = before;
       throw;
     }
   }
@@ -205,10 +273,10 @@ class Chat {
       note(
           fmt::format("the answer ended at max_tokens ({}); /params max_tokens=N allows more", parameters_.max_tokens));
     if (answer.end == ChatAnswer::End::context)
-      note(
-          fmt::format("the answer ended where the context of {} tokens does: /save FILE keeps the conversation, "
-                      "/reset begins a new one",
-                      session_.max_length()));
+      note(fmt::format(
+          "the answer ended where the context of {} tokens does: {}/save FILE keeps the conversation, /reset "
+          "begins a new one",
+          session_.max_length(), shifts_ ? "" : "/shift leaves out the oldest messages, "));
     if (options_.verbose)
       note(fmt::format("{} of {} prompt tokens were in the cache; {}",
                        answer.num_prompt_tokens - answer.num_computed_tokens, answer.num_prompt_tokens,
@@ -219,6 +287,8 @@ class Chat {
   Conversation conversation_;
   ModelChatTemplate chat_template_;
   ChatParameters parameters_;
+  bool shifts_;                   // at the context's end
+  std::size_t num_left_out_ = 0;  // exchanges that the model no longer sees
   ChatSession& session_;
   InterruptGuard interrupt_;
   int num_failed_ = 0;
@@ -239,9 +309,10 @@ Conversation conversation_of(const ChatOptions& options) {
 // An answer ends at the ids of generation_config.json, else of config.json, and at the tokenizer's own end token.
 ChatSession::Stops stops_of(const ChatOptions& options, const GenerationDefaults& defaults, const ModelShape& shape,
                             const Tokenizer& tokenizer) {
-  ChatSession::Stops stops{.ids = defaults.eos_ids.empty() ? shape.eos_ids : defaults.eos_ids,
-                           .texts = options.sampling.stop};
-  if (const auto eos = tokenizer.eos_id()) stops.ids.push_back(*eos);
+  ChatSession::Stops stops{.ids = stop_ids_of(options.sampling, defaults, shape),
+                           .texts = options.sampling.stop,
+                           .biases = options.sampling.logit_bias};
+  if (const auto eos = tokenizer.eos_id(); eos && !options.sampling.ignore_eos) stops.ids.push_back(*eos);
   return stops;
 }
 
@@ -260,7 +331,7 @@ void chat(const ChatOptions& options) {
   model_options.verbose = options.verbose;
   std::unique_ptr<Model> model = load(*source, model_options, engine_options);
   ChatSession::Stops stops = stops_of(options, defaults, model->shape(), tokenizer);
-  ChatSession session(std::move(model), tokenizer, std::move(stops), engine_options);
+  ChatSession session(std::move(model), options.model.model, tokenizer, std::move(stops), engine_options);
   Chat(options, std::move(conversation), std::move(chat_template), parameters, session).run();
 }
 
@@ -270,9 +341,12 @@ void add_chat(CLI::App& app) {
   const auto options = std::make_shared<ChatOptions>();
   CLI::App* command = app.add_subcommand("chat", "Talk with a model; in a pipe, a message a line");
   add_model_options(*command, options->model);
+  add_limit_options(*command, options->model, Sequences::one);
   add_sampling_options(*command, options->sampling);
   command->add_option("--system", options->system, "System message")->type_name("TEXT");
   command->add_option("--load", options->load, "Go on with a conversation that /save wrote")->type_name("FILE");
+  command->add_flag("--shift", options->shift,
+                    "At the context's end, leave out the oldest messages instead of stopping");
   add_template_options(*command, options->chat_template);
   command->add_flag("--verbose", options->verbose, "After each answer, say how fast it was");
   command->footer("In the conversation:\n" + std::string(kHelp) +

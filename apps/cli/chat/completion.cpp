@@ -8,9 +8,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSave = "/save ";
+constexpr std::string_view kSave = "/save ", kLoad = "/load ";
 // With a trailing space where arguments may follow.
-constexpr std::string_view kCommands[] = {"/exit", "/help", "/params ", "/quit", "/reset", kSave, "/system "};
+constexpr std::string_view kCommands[] = {"/exit",  "/help", kLoad,    "/params ", "/quit", "/regenerate",
+                                          "/reset", kSave,   "/shift", "/system ", "/undo"};
 
 // The names in `directory` that begin with `prefix`; folders with a slash. Hidden names only if the prefix begins with
 // a dot.
@@ -45,7 +46,8 @@ LineCompletion choose(std::vector<std::string> candidates, std::string_view type
 }  // namespace
 
 LineCompletion complete_line(std::string_view line) {
-  if (line.starts_with(kSave)) {
+  static_assert(kSave.size() == kLoad.size());
+  if (line.starts_with(kSave) || line.starts_with(kLoad)) {
     const std::string_view path = line.substr(std::min(line.find_first_not_of(' ', kSave.size()), line.size()));
     const std::size_t name = path.rfind('/') + 1;  // of npos: 0
     return choose(names_in(name == 0 ? "." : fs::path(path.substr(0, name)), path.substr(name)), path.substr(name));

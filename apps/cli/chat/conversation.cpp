@@ -26,9 +26,41 @@ void Conversation::add_answer(std::string_view content, End end) {
   input_.messages.push_back(std::move(message));
 }
 
-void Conversation::drop_last() {
-  require(!input_.messages.empty(), "conversation: no message to drop");
-  input_.messages.erase(input_.messages.size() - 1);
+std::vector<std::size_t> Conversation::exchanges() const {
+  std::vector<std::size_t> first;
+  for (std::size_t i = 0; i < input_.messages.size(); ++i)
+    if (input_.messages[i].at("role") == "user") first.push_back(i);
+  return first;
+}
+
+std::size_t Conversation::num_exchanges() const {
+  return exchanges().size();
+}
+
+bool Conversation::drop_exchange() {
+  const std::vector<std::size_t> first = exchanges();
+  if (first.empty()) return false;
+  auto& messages = input_.messages.get_ref<ordered_json::array_t&>();
+  messages.resize(first.back());
+  return true;
+}
+
+bool Conversation::drop_answer() {
+  const std::vector<std::size_t> first = exchanges();
+  if (first.empty()) return false;
+  auto& messages = input_.messages.get_ref<ordered_json::array_t&>();
+  messages.resize(first.back() + 1);
+  return true;
+}
+
+TemplateInput Conversation::input_without(std::size_t count) const {
+  TemplateInput input = input_;
+  const std::vector<std::size_t> first = exchanges();
+  if (count == 0 || count >= first.size()) return input;
+  auto& messages = input.messages.get_ref<ordered_json::array_t&>();
+  messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(first[0]),
+                 messages.begin() + static_cast<std::ptrdiff_t>(first[count]));
+  return input;
 }
 
 void Conversation::clear() {

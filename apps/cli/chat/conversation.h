@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "text/chat_template/model_chat_template.h"
 
@@ -28,7 +29,16 @@ class Conversation {
   void add_user(std::string_view content);
   // An incomplete answer has its reason in "finish_reason" ("length" or "interrupted"), which templates ignore.
   void add_answer(std::string_view content, End end);
-  void drop_last();
+
+  // An exchange is a user's message and what follows it up to the next one.
+  std::size_t num_exchanges() const;
+  // Drops the last exchange. Returns false if there is none.
+  bool drop_exchange();
+  // Drops what follows the user's last message. Returns false if there is no such message.
+  bool drop_answer();
+  // The input without the first `count` exchanges; what stands before the first one, as a system message, stays.
+  TemplateInput input_without(std::size_t count) const;
+
   void clear();  // keeps the system message, tools and documents
 
   std::optional<std::string> system() const;
@@ -40,6 +50,7 @@ class Conversation {
 
  private:
   bool begins_with_system() const;
+  std::vector<std::size_t> exchanges() const;  // the first message of each
 
   TemplateInput input_;
 };

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "cli/chat/terminal.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
 
 namespace heddle {
 namespace {
@@ -71,6 +74,26 @@ class PipeInput : public LineSource {
   std::string held_;
 };
 
+// A terminal without line editing (TERM=dumb): prompts and plain lines.
+class DumbTerminal : public PipeInput {
+ public:
+  explicit DumbTerminal(InterruptGuard& interrupt) : PipeInput(interrupt), interrupt_(interrupt) {}
+
+  std::optional<std::string> line(Prompt prompt) override {
+    write_stdout(prompt == Prompt::continuation ? "... " : "> ");
+    try {
+      return PipeInput::line(prompt);
+    } catch (const Interrupted& interrupted) {
+      if (interrupted.signal != SIGINT) throw;
+      interrupt_.rearm();
+      throw Cleared{};
+    }
+  }
+
+ private:
+  InterruptGuard& interrupt_;
+};
+
 // A message of several lines. One that is too long is still read to its end: the rest would become other messages.
 class LongText {
  public:
@@ -112,8 +135,10 @@ std::string read_block(std::string line, LineSource& source) {
 }  // namespace
 
 std::unique_ptr<LineSource> open_standard_input(InterruptGuard& interrupt) {
-  if (::isatty(STDIN_FILENO) != 0) return open_terminal(interrupt);
-  return std::make_unique<PipeInput>(interrupt);
+  const char* terminal = std::getenv("TERM");
+  if (::isatty(STDIN_FILENO) == 0) return std::make_unique<PipeInput>(interrupt);
+  if (terminal != nullptr && std::string_view(terminal) == "dumb") return std::make_unique<DumbTerminal>(interrupt);
+  return open_terminal(interrupt);
 }
 
 std::optional<UserMessage> read_message(LineSource& source) {

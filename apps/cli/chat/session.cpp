@@ -4,11 +4,20 @@
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "cli/model_options.h"
 
 namespace heddle {
 
-ChatSession::ChatSession(std::unique_ptr<Model> model, Tokenizer tokenizer, Stops stops, const EngineOptions& options)
-    : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)), engine_(std::move(model), options) {}
+ChatSession::ChatSession(std::unique_ptr<Model> model, std::string name, Tokenizer tokenizer, Stops stops,
+                         const EngineOptions& options)
+    : name_(std::move(name)),
+      tokenizer_(std::move(tokenizer)),
+      stops_(std::move(stops)),
+      engine_(std::move(model), options) {}
+
+std::int64_t ChatSession::num_tokens(std::string_view prompt) const {
+  return std::ssize(tokenizer_.encode(prompt, SpecialTokens::omit));
+}
 
 ChatAnswer ChatSession::answer(std::string_view prompt, const ChatParameters& parameters,
                                const InterruptGuard& interrupt,
@@ -18,22 +27,23 @@ ChatAnswer ChatSession::answer(std::string_view prompt, const ChatParameters& pa
   const auto num_tokens = std::ssize(tokens);
   if (num_tokens >= max_length())
     throw_error<InputError>(
-        "the conversation has {} tokens with this message, and the context is {}: /save FILE keeps it, /reset begins "
-        "a new one",
+        "the conversation has {} tokens with this message, and the context is {}: /shift leaves out the oldest "
+        "messages, /save FILE keeps the conversation, /reset begins a new one",
         num_tokens, max_length());
   Completion completion(tokenizer_, stops_.texts);
   const std::int64_t id = engine_.submit({.prompt = std::move(tokens),
                                           .sampling = parameters.sampling,
                                           .max_tokens = parameters.max_tokens,
                                           .stop_ids = stops_.ids,
-                                          .after_end = AfterEnd::keep});
+                                          .after_end = AfterEnd::keep,
+                                          .logit_bias = stops_.biases});
   ChatAnswer answer{.num_prompt_tokens = num_tokens};
   Progress progress("prefill", static_cast<std::size_t>(num_tokens), kTokens);
   try {
     while (!engine_.idle() && !interrupt.interrupted()) {
       const auto start = SpeedMeter::Clock::now();
       for (const TokenOutput& output : engine_.step()) {
-        if (output.finish == FinishReason::error) throw Failure(output.error);
+        if (output.finish == FinishReason::error) fail_by_damaged_weights(name_, output.error);
         progress.hide();
         on_text(completion.push(output));
         if (completion.finished()) engine_.end(id);

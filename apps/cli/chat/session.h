@@ -29,18 +29,25 @@ struct ChatAnswer {
 
 class ChatSession {
  public:
+  // What ends an answer, and steers it.
   struct Stops {
     std::vector<std::int32_t> ids;
     std::vector<std::string> texts;
+    std::vector<LogitBias> biases;  // of every answer
   };
 
-  ChatSession(std::unique_ptr<Model> model, Tokenizer tokenizer, Stops stops, const EngineOptions& options);
+  // `name`: of the model, for messages.
+  ChatSession(std::unique_ptr<Model> model, std::string name, Tokenizer tokenizer, Stops stops,
+              const EngineOptions& options);
 
   std::int64_t max_length() const { return engine_.max_length(); }  // tokens of a conversation
 
+  // Of a conversation as its template formats it.
+  std::int64_t num_tokens(std::string_view prompt) const;
+
   // Answers `prompt`, a conversation as its template formats it, and passes on text as it becomes final. Keys and
-  // values stay in the cache for the next call. Throws InputError when the prompt leaves no room for an answer, and
-  // Failure when the model's logits are not finite.
+  // values stay in the cache for the next call. Throws InputError when the prompt leaves no room for an answer, and when
+  // the model's logits are not finite.
   ChatAnswer answer(std::string_view prompt, const ChatParameters& parameters, const InterruptGuard& interrupt,
                     const std::function<void(std::string_view text)>& on_text);
 
@@ -48,6 +55,7 @@ class ChatSession {
   void reset();
 
  private:
+  std::string name_;
   Tokenizer tokenizer_;
   Stops stops_;
   Engine engine_;

@@ -23,11 +23,11 @@ ordered_json logprobs_json(const Completion& completion, const Tokenizer& tokeni
   return list;
 }
 
-void add_completion(const Answer& answer, const Tokenizer& tokenizer, ordered_json& object) {
+void add_completion(const Answer& answer, const Tokenizer& tokenizer, bool echo, ordered_json& object) {
   const Completion& completion = *answer.completion;
   object["prompt"] = answer.to->text;
   object["prompt_tokens"] = answer.to->tokens.size();
-  object["text"] = completion.text();
+  object["text"] = echo ? answer.to->text + completion.text() : completion.text();
   object["tokens"] = completion.tokens();
   object["finish_reason"] = completion.finish() == FinishReason::stop ? "stop" : "length";
   if (answer.to->prompt.settings.sampling.temperature > 0) object["seed"] = answer.seed;
@@ -36,18 +36,18 @@ void add_completion(const Answer& answer, const Tokenizer& tokenizer, ordered_js
 
 }  // namespace
 
-std::string answer_json(const Answer& answer, const Tokenizer& tokenizer, bool from_file) {
+std::string answer_json(const Answer& answer, const Tokenizer& tokenizer, const AnswerJsonOptions& options) {
   require(answer.ended(), "answer: it has not ended");
   const Prompt& prompt = answer.to->prompt;
   ordered_json object;
-  if (from_file) object["line"] = prompt.index + 1;
+  if (options.from_file) object["line"] = prompt.index + 1;
   if (!prompt.id.is_null()) object["id"] = prompt.id;
   if (prompt.settings.num_samples > 1) object["sample"] = answer.sample;
   object["status"] = answer.failed() ? "error" : "ok";
   if (answer.failed())
     object["error"] = answer.error;
   else
-    add_completion(answer, tokenizer, object);
+    add_completion(answer, tokenizer, options.echo, object);
   return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -35,7 +35,11 @@ struct Answer {
 //   {"line","id","sample","status":"error","error"}
 // "line" only for prompts of a file, "id" if the prompt has one, "sample" if it has several, "seed" if tokens were
 // sampled, "logprobs" if they were requested. The seed repeats this answer alone.
-std::string answer_json(const Answer& answer, const Tokenizer& tokenizer, bool from_file);
+struct AnswerJsonOptions {
+  bool from_file = false;
+  bool echo = false;  // "text" begins with the prompt
+};
+std::string answer_json(const Answer& answer, const Tokenizer& tokenizer, const AnswerJsonOptions& options);
 
 // The title of an answer among others, in text: "prompts.jsonl:12, id \"a\", sample 2 of 4".
 std::string answer_title(const Answer& answer, bool from_file);

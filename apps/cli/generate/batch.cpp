@@ -110,10 +110,11 @@ void Batch::submit_sample(GroupPlace group) {
                       .sampling = settings.sampling,
                       .max_tokens = settings.max_tokens,
                       .stop_ids = options_.stop_ids,
-                      .num_top_logprobs = settings.num_top_logprobs};
+                      .num_top_logprobs = settings.num_top_logprobs,
+                      .logit_bias = settings.logit_bias};
       request.sampling.seed = answer->seed;
       // As in a chat, the tokenizer's end token ends an answer to messages.
-      if (const auto eos = encoder_.tokenizer().eos_id(); eos && prompt.prompt.conversation)
+      if (const auto eos = encoder_.tokenizer().eos_id(); eos && prompt.prompt.conversation && !options_.ignore_eos)
         request.stop_ids.push_back(*eos);
       running_.emplace(engine_.submit(std::move(request)), Running{.group = group, .answer = answer});
       answer->completion = std::move(completion);
@@ -153,7 +154,7 @@ void Batch::take(const TokenOutput& output) {
     running.group->computes_prompt = false;
     running.group->kept = output.request;
     if (output.finish == FinishReason::error) {
-      fail(running.group, fmt::format("{}: {}", running.group->prompt->prompt.where, output.error));
+      fail(running.group, fmt::format("{}: {}", running.group->prompt->prompt.where, explained(output.error)));
       return;
     }
   }
@@ -162,11 +163,17 @@ void Batch::take(const TokenOutput& output) {
 
 void Batch::take_sampled(Answer& answer, const TokenOutput& output) {
   if (output.finish == FinishReason::error) {
-    answer.error = fmt::format("{}: {}", answer.to->prompt.where, output.error);
+    answer.error = fmt::format("{}: {}", answer.to->prompt.where, explained(output.error));
     return;
   }
   answer.completion->push(output);
   if (answer.completion->finished() && !output.finish) engine_.cancel(output.request);  // at a stop string
+}
+
+// The weights are read for the first such error only.
+std::string Batch::explained(const std::string& error) {
+  if (options_.explain && !std::exchange(explained_, true)) return options_.explain(error);
+  return error;
 }
 
 void Batch::end(Place answer) {

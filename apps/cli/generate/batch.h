@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -17,6 +18,8 @@ namespace heddle {
 
 struct BatchOptions {
   std::vector<std::int32_t> stop_ids;
+  bool ignore_eos = false;  // the tokenizer's end token does not end an answer to messages either
+  std::function<std::string(const std::string& error)> explain;  // says more of logits that are not finite
   int max_waiting = 128;     // requests in the engine; the others' prompts are not encoded yet
   bool as_finished = false;  // prints in order of finishing, not in order of the prompts
 };
@@ -68,6 +71,7 @@ class Batch {
   void fail(GroupPlace group, const std::string& error);
   void take(const TokenOutput& output);
   void take_sampled(Answer& answer, const TokenOutput& output);
+  std::string explained(const std::string& error);
   void end(Place answer);
   void close(GroupPlace group);
   void print();
@@ -77,6 +81,7 @@ class Batch {
   Printer& printer_;
   std::vector<Prompt> prompts_;
   BatchOptions options_;
+  bool explained_ = false;
   std::size_t next_prompt_ = 0;
   std::list<Answer> answers_;  // of prompts that have begun, in order; without printed ones
   std::list<Group> groups_;

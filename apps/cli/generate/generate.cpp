@@ -119,7 +119,8 @@ void generate(const GenerateOptions& options) {
                                     .max_tokens = options.sampling.max_tokens,
                                     .num_samples = options.num_samples,
                                     .stop = options.sampling.stop,
-                                    .num_top_logprobs = options.num_top_logprobs};
+                                    .num_top_logprobs = options.num_top_logprobs,
+                                    .logit_bias = options.sampling.logit_bias};
   std::vector<Prompt> prompts = prompts_of(options, settings);
   warn_of_greedy(options, prompts);
   const bool seeded = std::ranges::any_of(prompts, [](const Prompt& p) { return samples(p) && !p.settings.own_seed; });
@@ -142,7 +143,9 @@ void generate(const GenerateOptions& options) {
 
   const InterruptGuard interrupt;
   Batch batch(engine, encoder, printer, std::move(prompts),
-              {.stop_ids = defaults.eos_ids.empty() ? shape.eos_ids : defaults.eos_ids,
+              {.stop_ids = stop_ids_of(options.sampling, defaults, shape),
+               .ignore_eos = options.sampling.ignore_eos,
+               .explain = [&](const std::string& error) { return explain_bad_logits(options.model.model, error); },
                .max_waiting = 2 * engine_options.max_sequences,
                .as_finished = options.as_finished});
   SpeedMeter speed;
@@ -172,7 +175,8 @@ void add_generate(CLI::App& app) {
   const auto options = std::make_shared<GenerateOptions>();
   CLI::App* command = app.add_subcommand("generate", "Continue prompts with a model");
   add_model_options(*command, options->model);
-  auto* prompt = command->add_option("--prompt", options->prompt,
+  add_limit_options(*command, options->model, Sequences::many);
+  auto* prompt = command->add_option("-p,--prompt", options->prompt,
                                      "The prompt; special tokens in it are parsed. -, or nothing where text is piped "
                                      "in: standard input, without its last line end");
   auto* file = command->add_option("--prompts-file", options->prompts_file,
@@ -189,7 +193,7 @@ void add_generate(CLI::App& app) {
                                     "Say on standard error where the model runs, why there, and what memory it takes");
   verbose->excludes(command->add_flag("--quiet", options->model.quiet, "No progress, and no speed at the end"));
   logprobs->needs(command->add_flag("--json", options->json, "One JSON object an answer"));
-  command->add_flag("--echo", options->echo, "Print the prompt before its text");
+  command->add_flag("--echo", options->echo, "Print the prompt before its text; in JSON \"text\" begins with it");
   command->add_flag("--as-finished", options->as_finished,
                     "Print answers as soon as they have ended, not in order of the prompts");
   command->footer(

@@ -16,7 +16,8 @@ Printer::Printer(const PrintOptions& options, Tokenizer tokenizer, std::function
 void Printer::print(const Answer& answer) {
   std::string output;
   if (options_.json) {
-    if (answer.ended()) output = answer_json(answer, tokenizer_, options_.from_file);
+    if (answer.ended())
+      output = answer_json(answer, tokenizer_, {.from_file = options_.from_file, .echo = options_.echo});
   } else {
     begin_text(answer, output);
     if (answer.completion) {

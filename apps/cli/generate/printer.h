@@ -11,7 +11,7 @@ namespace heddle {
 
 struct PrintOptions {
   bool json = false;
-  bool echo = false;       // text: the prompt before the answer
+  bool echo = false;       // the prompt before the answer
   bool from_file = false;  // prompts have lines
   bool titles = false;     // text: a line above each answer, because there are several
 };

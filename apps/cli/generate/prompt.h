@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/token_history.h"
 #include "step/step_plan.h"
 #include "text/chat_template/model_chat_template.h"
 
@@ -20,6 +21,7 @@ struct GenerationSettings {
   int num_samples = 1;
   std::vector<std::string> stop;
   std::optional<int> num_top_logprobs;
+  std::vector<LogitBias> logit_bias;
 };
 
 struct Prompt {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/format_text.h"
 #include "cli/output.h"
 
 namespace heddle {
@@ -47,15 +48,15 @@ std::string line_text(std::string_view name, std::string_view value) {
 
 std::string text_of(const PlmrDevice& device, const WaferCost& cost) {
   const double cycles = cost.cycles();
-  std::string text = line_text("time", fmt::format("{:.4g} us, {:.0f} cycles at {} GHz", device.seconds(cycles) * 1e6,
+  std::string text = line_text("time", fmt::format("{}, {:.0f} cycles at {} GHz", si_text(device.seconds(cycles), "s"),
                                                    cycles, device.clock_ghz.value));
   for (const WaferCost::Part& part : cost.breakdown)
     text += line_text("  " + part.name,
                       fmt::format("{:.0f} cycles, {:.1f} %", part.cycles, cycles > 0 ? 100 * part.cycles / cycles : 0));
   text += line_text("memory a core", fmt::format("{:.0f} of {:.0f} bytes", cost.memory_bytes, device.sram_bytes.value));
   text += line_text("routes a core", fmt::format("{} of {:.0f}", cost.routes, device.free_routes.value));
-  text += line_text("energy", fmt::format("{:.4g} J (thermal design power, {:.0f} W, times time)",
-                                          device.joules(cycles), device.power_watts.value));
+  text += line_text("energy", fmt::format("{} (thermal design power, {}, times time)",
+                                          si_text(device.joules(cycles), "J"), si_text(device.power_watts.value, "W")));
   return text;
 }
 

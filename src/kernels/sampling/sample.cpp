@@ -20,13 +20,15 @@ bool larger(const SampleCandidate& a, const SampleCandidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-// `candidates`: all, in order of ids.
-void apply_penalties(const SampleRow& row, std::span<SampleCandidate> candidates) {
+// Penalties and biases. `candidates`: all, in order of ids.
+void adjust(const SampleRow& row, std::span<SampleCandidate> candidates) {
   for (const HistoryToken& token : std::span(row.history, static_cast<std::size_t>(row.num_history))) {
     if (token.id < 0 || token.id >= std::ssize(candidates)) continue;
     double& logit = candidates[static_cast<std::size_t>(token.id)].logit;
-    logit = logit > 0 ? logit / row.repetition_penalty : logit * row.repetition_penalty;
+    if (token.count != HistoryToken::kUnseen)
+      logit = logit > 0 ? logit / row.repetition_penalty : logit * row.repetition_penalty;
     if (token.count > 0) logit -= row.presence_penalty + row.frequency_penalty * token.count;
+    logit += static_cast<double>(token.bias);
   }
 }
 
@@ -61,7 +63,7 @@ void sample_rows(const SampleParams& params, std::int64_t begin, std::int64_t en
     const float* logits = static_cast<const float*>(params.logits.data) + r * params.logits.row_stride;
     const SampleRow& row = params.rows[r];
     params.tokens[r] = argmax_of(logits, params.logits.columns);
-    if (params.tokens[r] == kUnsoundRow || (row.temperature == 0 && !row.penalised())) continue;
+    if (params.tokens[r] == kUnsoundRow || (row.temperature == 0 && !row.adjusted())) continue;
     params.tokens[r] =
         sample_of({logits, vocab_size}, row, {params.scratch + static_cast<std::size_t>(r) * vocab_size, vocab_size});
   }
@@ -73,7 +75,7 @@ std::int32_t sample_of(std::span<const float> logits, const SampleRow& row, std:
   std::span<SampleCandidate> candidates = scratch.first(logits.size());
   for (std::size_t id = 0; id < logits.size(); ++id)
     candidates[id] = {static_cast<std::int32_t>(id), static_cast<double>(logits[id])};
-  if (row.penalised()) apply_penalties(row, candidates);
+  if (row.adjusted()) adjust(row, candidates);
   const SampleCandidate largest = *std::ranges::min_element(candidates, larger);
   if (row.temperature == 0) return largest.id;
 

@@ -1,6 +1,7 @@
 // From rows of logits to tokens, one a row, each with settings of its own. In this order, in float64:
 //   1. repetition_penalty r: for tokens of the prompt or the text so far, l = l > 0 ? l / r : l * r   (CTRL)
-//   2. presence and frequency penalty: for tokens of the text so far, l -= presence + frequency * count
+//   2. presence and frequency penalty: for tokens of the text so far, l -= presence + frequency * count; then each
+//      token's own bias, l += bias: behind the penalties, so that they do not scale it
 //   3. temperature 0: the largest l, ties to the smallest id. Otherwise l = (l - largest l) / temperature, then
 //   4. top_k keeps the k largest (ties at the border by smaller id; 0: all),
 //   5. top_p keeps the smallest set of largest probabilities whose sum reaches p (at least one),
@@ -23,10 +24,13 @@
 
 namespace heddle {
 
-// A token of the prompt or the text so far.
+// A token of the prompt or the text so far, or one with a bias.
 struct HistoryToken {
   std::int32_t id = 0;
-  std::int32_t count = 0;  // in the text alone
+  std::int32_t count = 0;  // in the text alone; kUnseen: neither there nor in the prompt
+  float bias = 0;
+
+  static constexpr std::int32_t kUnseen = -1;
 };
 
 // What chooses the token of one row. Ranges: engine/sampler.h, validate.
@@ -39,13 +43,12 @@ struct SampleRow {
   double frequency_penalty = 0;
   std::uint64_t seed = 0;
   const HistoryToken* history = nullptr;  // [num_history], each id once, in any order; ids outside the row are ignored
-  std::int32_t num_history = 0;           // may be 0 where there is no penalty
+  std::int32_t num_history = 0;           // may be 0 where there is neither penalty nor bias
   std::int32_t top_k = 0;                 // 0: all
   std::int32_t position = 0;              // of the token to be sampled
 
-  HEDDLE_HOST_DEVICE bool penalised() const {
-    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
-  }
+  // Whether its logits may be changed before the largest is looked for.
+  HEDDLE_HOST_DEVICE bool adjusted() const { return num_history > 0; }
 };
 
 // A token that may still be chosen.

@@ -79,15 +79,15 @@ struct Shared {
   RowSummary block[2];
 };
 
-// A row's logits as its cluster goes through them, penalties applied. `penalised` tells which ids are in the history,
-// a bit for each id of this block.
+// A row's logits as its cluster goes through them, penalties and biases applied. `adjusted` tells which ids are in the
+// history, a bit for each id of this block.
 template <int kBlocks>
 struct Row {
-  __device__ Row(const SampleParams& params, unsigned row, std::uint32_t* penalised_ids)
+  __device__ Row(const SampleParams& params, unsigned row, std::uint32_t* adjusted_ids)
       : settings(params.rows[row]),
         logits(static_cast<const float*>(params.logits.data) + row * params.logits.row_stride),
         vocab_size(static_cast<int>(params.logits.columns)),
-        penalised(settings.penalised() && settings.num_history > 0 ? penalised_ids : nullptr) {}
+        adjusted(settings.adjusted() ? adjusted_ids : nullptr) {}
 
   __device__ bool has(std::int32_t id) const { return id >= 0 && id < vocab_size; }
 
@@ -97,26 +97,27 @@ struct Row {
       const std::int32_t id = settings.history[i].id;
       if (!has(id) || id / kSampleThreads % kBlocks != static_cast<int>(blockIdx.x)) continue;
       const int place = id / kRowThreads<kBlocks> * kSampleThreads + id % kSampleThreads;
-      atomicOr(&penalised[place / 32], 1u << (place % 32));
+      atomicOr(&adjusted[place / 32], 1u << (place % 32));
     }
   }
 
-  __device__ bool is_penalised(int id) const {
-    if (penalised == nullptr) return false;
+  __device__ bool is_adjusted(int id) const {
+    if (adjusted == nullptr) return false;
     const int place = id / kRowThreads<kBlocks> * kSampleThreads + id % kSampleThreads;
-    return (penalised[place / 32] >> (place % 32) & 1) != 0;
+    return (adjusted[place / 32] >> (place % 32) & 1) != 0;
   }
 
-  __device__ double penalised_logit(const HistoryToken& token) const {
+  __device__ double adjusted_logit(const HistoryToken& token) const {
     double logit = logits[token.id];
-    logit = logit > 0 ? __ddiv_rn(logit, settings.repetition_penalty) : __dmul_rn(logit, settings.repetition_penalty);
+    if (token.count != HistoryToken::kUnseen)
+      logit = logit > 0 ? __ddiv_rn(logit, settings.repetition_penalty) : __dmul_rn(logit, settings.repetition_penalty);
     if (token.count > 0)
       logit =
           __dsub_rn(logit, __dadd_rn(settings.presence_penalty, __dmul_rn(settings.frequency_penalty, token.count)));
-    return logit;
+    return __dadd_rn(logit, static_cast<double>(token.bias));
   }
 
-  // Calls f(logit, id) for this thread's part of the row, each token once: float for those without a penalty.
+  // Calls f(logit, id) for this thread's part of the row, each token once: float for those that are not adjusted.
   template <class F>
   __device__ void each(F f) const {
     for (int first = static_cast<int>(blockIdx.x) * kSampleThreads + static_cast<int>(threadIdx.x); first < vocab_size;
@@ -128,18 +129,18 @@ struct Row {
 #pragma unroll
       for (int i = 0; i < kSampleLoads; ++i) {
         const int id = first + i * kRowThreads<kBlocks>;
-        if (id < vocab_size && !is_penalised(id)) f(held[i], id);
+        if (id < vocab_size && !is_adjusted(id)) f(held[i], id);
       }
     }
-    if (penalised == nullptr) return;
+    if (adjusted == nullptr) return;
     for (int i = static_cast<int>(blockIdx.x) * kSampleThreads + static_cast<int>(threadIdx.x);
          i < settings.num_history; i += kRowThreads<kBlocks>) {
       const HistoryToken token = settings.history[i];
-      if (has(token.id)) f(penalised_logit(token), token.id);
+      if (has(token.id)) f(adjusted_logit(token), token.id);
     }
   }
 
-  // The largest after penalties, and whether the logits before them are sound.
+  // The largest after penalties and biases, and whether the logits before them are sound.
   __device__ RowSummary summary() const {
     RowSummary mine{{-kInfinity, kNoToken}, 0, 0};
     each([&](auto logit, int id) {
@@ -154,7 +155,7 @@ struct Row {
   SampleRow settings;
   const float* logits;
   int vocab_size;
-  std::uint32_t* penalised;
+  std::uint32_t* adjusted;
 };
 
 template <int kBlocks>
@@ -416,20 +417,20 @@ class RowSampler {
   Candidate last_{~std::uint64_t{0}, kNoToken};  // that is kept; so far all are
 };
 
-// Bytes of the bits that tell which ids of a block are penalised.
+// Bytes of the bits that tell which ids of a block are adjusted.
 template <int kBlocks>
-__host__ __device__ std::size_t penalised_bytes(std::int64_t vocab_size) {
+__host__ __device__ std::size_t adjusted_bytes(std::int64_t vocab_size) {
   return static_cast<std::size_t>((vocab_size + kRowThreads<kBlocks> - 1) / kRowThreads<kBlocks>) * kSampleThreads / 8;
 }
 
 // The token of the cluster's row; the same in all threads.
 template <int kBlocks>
 __device__ std::int32_t sampled(const SampleParams& params, unsigned index, Shared<kBlocks>& shared,
-                                std::uint32_t* penalised_ids) {
-  const Row<kBlocks> row(params, index, penalised_ids);
-  if (row.penalised != nullptr) {
-    const int words = static_cast<int>(penalised_bytes<kBlocks>(row.vocab_size) / 4);
-    for (int i = threadIdx.x; i < words; i += kSampleThreads) penalised_ids[i] = 0;
+                                std::uint32_t* adjusted_ids) {
+  const Row<kBlocks> row(params, index, adjusted_ids);
+  if (row.adjusted != nullptr) {
+    const int words = static_cast<int>(adjusted_bytes<kBlocks>(row.vocab_size) / 4);
+    for (int i = threadIdx.x; i < words; i += kSampleThreads) adjusted_ids[i] = 0;
     __syncthreads();
     row.note_history();
     __syncthreads();
@@ -449,9 +450,9 @@ __global__ void __launch_bounds__(kSampleThreads) sample_rows_on_gpu(const __gri
   let_later_kernels_start();
   wait_for_earlier_kernels();
   auto& shared = *reinterpret_cast<Shared<kBlocks>*>(memory);
-  auto* const penalised = reinterpret_cast<std::uint32_t*>(memory + sizeof(Shared<kBlocks>));
+  auto* const adjusted = reinterpret_cast<std::uint32_t*>(memory + sizeof(Shared<kBlocks>));
   for (unsigned row = blockIdx.y; row < params.logits.rows; row += gridDim.y) {
-    const std::int32_t token = sampled<kBlocks>(params, row, shared, penalised);
+    const std::int32_t token = sampled<kBlocks>(params, row, shared, adjusted);
     if (blockIdx.x == 0 && threadIdx.x == 0) params.tokens[row] = token;
     cg::this_cluster().sync();  // others may still read this block's shared memory
   }
@@ -461,7 +462,7 @@ template <int kBlocks>
 LaunchShape sample_shape(const SampleParams& params) {
   return {.grid = dim3(kBlocks, static_cast<unsigned>(params.logits.rows)),
           .block = kSampleThreads,
-          .shared_bytes = sizeof(Shared<kBlocks>) + penalised_bytes<kBlocks>(params.logits.columns),
+          .shared_bytes = sizeof(Shared<kBlocks>) + adjusted_bytes<kBlocks>(params.logits.columns),
           .cluster = kBlocks,
           .fit = GridFit::trimmed};
 }

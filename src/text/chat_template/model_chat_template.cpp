@@ -138,11 +138,17 @@ ModelChatTemplate ModelChatTemplate::load(const std::filesystem::path& folder, c
     result.read_tokens(JsonField(tokens, map.string()));
   }
   if (result.templates_.empty())
-    throw_error<InputError>(
+    throw_error<Missing>(
         "{}: has no chat template (no chat_template.jinja, and no chat_template in tokenizer_config.json)",
         folder.string());
   result.where_ = folder.string();
   return result;
+}
+
+std::vector<std::string> ModelChatTemplate::names() const {
+  std::vector<std::string> names;
+  for (const auto& named : templates_) names.push_back(printable(named.first, kMaxShownName));
+  return names;
 }
 
 std::string ModelChatTemplate::render(const TemplateInput& conversation, const RenderOptions& options) const {
@@ -150,11 +156,9 @@ std::string ModelChatTemplate::render(const TemplateInput& conversation, const R
   if (!conversation.tools.is_null()) chosen = templates_.find("tool_use");
   if (chosen == templates_.end()) chosen = templates_.find("default");
   if (chosen == templates_.end()) {
-    std::vector<std::string> names;
-    for (const auto& named : templates_) names.push_back(printable(named.first, kMaxShownName));
-    if (names.empty()) throw_error<InputError>("{}: has no chat template", where_);
+    if (templates_.empty()) throw_error<InputError>("{}: has no chat template", where_);
     throw_error<InputError>("{}: has no chat template named \"default\"; there are: {}", where_,
-                            fmt::join(names, ", "));
+                            fmt::join(names(), ", "));
   }
   ordered_json variables = ordered_json::object();
   for (const auto& [name, token] : special_tokens_) variables[name] = token;

@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "text/chat_template/chat_template.h"
 
@@ -32,16 +34,23 @@ class ModelChatTemplate {
   // A template that replaces all of the model's; it gets the model's special tokens.
   using Override = std::optional<std::filesystem::path>;
 
+  // Thrown where there is no template at all.
+  struct Missing : InputError {
+    using InputError::InputError;
+  };
+
   // Reads tokenizer_config.json: chat_template (one, or a list of named ones) and the special tokens.
   // chat_template.jinja and additional_chat_templates/*.jinja replace its templates if they exist. If
   // tokenizer_config.json has no added_tokens_decoder, the special tokens of special_tokens_map.json are read too and
-  // take precedence. Throws InputError when a template is invalid, or when there is none.
+  // take precedence. Throws InputError when a template is invalid, and Missing when there is none.
   static ModelChatTemplate load(const std::filesystem::path& folder, const Override& file = {});
   // From the text of a tokenizer_config.json.
   static ModelChatTemplate from_config(std::string_view tokenizer_config, std::string where, const Override& file = {});
 
   // Uses the template "tool_use" if it exists and the conversation has tools, else "default".
   std::string render(const TemplateInput& conversation, const RenderOptions& options = {}) const;
+
+  std::vector<std::string> names() const;  // of its templates: "default", "tool_use"
 
   // By name, those that the model has: bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token,
   // and its own: fields whose names end in _token, and members of extra_special_tokens.

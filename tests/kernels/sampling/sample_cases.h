@@ -82,7 +82,11 @@ inline SampleRows random_rows(std::int64_t vocab_size, int count, unsigned seed)
     std::vector<bool> seen(static_cast<std::size_t>(vocab_size));
     for (std::uint64_t i = 0; i < length; ++i) {
       const auto id = random() % static_cast<std::uint32_t>(vocab_size);
-      if (!seen[id]) history.push_back({static_cast<std::int32_t>(id), static_cast<std::int32_t>(random() % 4)});
+      const auto times = static_cast<std::int32_t>(random() % 5) + HistoryToken::kUnseen;
+      const float bias = times == HistoryToken::kUnseen || random() % 8 == 0
+                             ? std::ldexp(1.25f, static_cast<int>(random() % 8)) - 20
+                             : 0;
+      if (!seen[id]) history.push_back({.id = static_cast<std::int32_t>(id), .count = times, .bias = bias});
       seen[id] = true;
     }
     result.histories.push_back(std::move(history));

@@ -24,10 +24,24 @@ TEST(Sample, GivesEachRowWhatItGivesAlone) {
 
 TEST(Sample, IgnoresAHistoryOutsideTheVocabulary) {
   const std::vector<float> logits = {1, 2, 3};
-  const std::vector<HistoryToken> history = {{-1, 1}, {3, 1}, {2, 5}};
+  const std::vector<HistoryToken> history = {{-1, 1, 50}, {3, 1, 50}, {2, 5}};
   std::vector<SampleCandidate> scratch(3);
   const SampleRow row{.presence_penalty = 1.5, .history = history.data(), .num_history = 3};
   EXPECT_EQ(sample_of(logits, row, scratch), 1);
+}
+
+TEST(Sample, ABiasIsAddedBehindThePenaltiesAndWithoutThem) {
+  const std::vector<float> logits = {4, 3.5, 0};
+  std::vector<SampleCandidate> scratch(3);
+  const auto token = [&](const HistoryToken& history, double repetition_penalty) {
+    return sample_of(logits, {.repetition_penalty = repetition_penalty, .history = &history, .num_history = 1},
+                     scratch);
+  };
+  EXPECT_EQ(token({.id = 0, .bias = 2}, 2), 0) << "4 / 2 + 2";
+  EXPECT_EQ(token({.id = 0, .bias = 1}, 2), 1) << "4 / 2 + 1";
+  EXPECT_EQ(token({.id = 0, .count = HistoryToken::kUnseen, .bias = -0.25}, 2), 0) << "4 - 0.25";
+  EXPECT_EQ(token({.id = 2, .count = HistoryToken::kUnseen, .bias = 100}, 1), 2);
+  EXPECT_EQ(token({.id = 0, .count = HistoryToken::kUnseen, .bias = -100}, 1), 1);
 }
 
 TEST(Sample, NamesTheBrokenPrecondition) {

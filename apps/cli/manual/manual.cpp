@@ -1,0 +1,89 @@
+// heddle completion and heddle man: the program's completion scripts and man pages.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/manual/manual_page.h"
+#include "cli/manual/shell_completion.h"
+#include "cli/output.h"
+
+namespace heddle {
+namespace {
+
+std::string script(const std::string& shell, const CommandText& program) {
+  if (shell == "bash") return bash_completion(program);
+  return shell == "zsh" ? zsh_completion(program) : fish_completion(program);
+}
+
+struct ManOptions {
+  std::vector<std::string> command;
+  std::optional<std::string> out;
+};
+
+struct CompletionOptions {
+  std::string shell;
+  std::optional<std::string> out;
+};
+
+void create_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw_error<Failure>("{}: cannot be created: {}", folder.string(), error.message());
+}
+
+// Every page, into a folder that is created.
+void write_pages(const CommandText& program, const std::filesystem::path& folder) {
+  create_folder(folder);
+  for (const CommandText* command : all_commands(program))
+    write_file(folder / (page_name(*command) + ".1"), manual_page(*command, HEDDLE_VERSION));
+}
+
+void completion(const CompletionOptions& options, const CommandText& program) {
+  const std::string text = script(options.shell, program);
+  if (!options.out) return write_stdout(text);
+  const std::filesystem::path file = *options.out;
+  if (file.has_parent_path()) create_folder(file.parent_path());
+  write_file(file, text);
+}
+
+void man(const ManOptions& options, const CommandText& program) {
+  if (options.out) return write_pages(program, *options.out);
+  std::string name = "heddle";
+  for (const std::string& word : options.command) name += " " + word;
+  for (const CommandText* command : all_commands(program))
+    if (command->name == name) return write_stdout(manual_page(*command, HEDDLE_VERSION));
+  throw_error<InputError>("there is no command \"{}\"; heddle --help lists those that there are", name);
+}
+
+}  // namespace
+
+void add_completion(CLI::App& app) {
+  const auto options = std::make_shared<CompletionOptions>();
+  CLI::App* command = app.add_subcommand("completion", "Print the completion script of a shell");
+  command->add_option("shell", options->shell, "Which shell")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  command->add_option("--out", options->out, "Write it to this file instead")->type_name("FILE");
+  command->footer(
+      "bash: heddle completion bash --out ~/.local/share/bash-completion/completions/heddle\n"
+      "zsh:  heddle completion zsh --out DIR/_heddle, for a DIR in fpath\n"
+      "fish: heddle completion fish --out ~/.config/fish/completions/heddle.fish\n"
+      "cmake --install installs all three.");
+  command->callback([options, &app] { completion(*options, describe_commands(app)); });
+}
+
+void add_man(CLI::App& app) {
+  const auto options = std::make_shared<ManOptions>();
+  CLI::App* command = app.add_subcommand("man", "Print a man page: heddle man generate | man -l -");
+  command->add_option("command", options->command, "Of which command; default: of heddle itself")->type_name("COMMAND");
+  command->add_option("--out", options->out, "Write all pages into this folder instead")->type_name("DIR");
+  command->callback([options, &app] { man(*options, describe_commands(app)); });
+}
+
+}  // namespace heddle

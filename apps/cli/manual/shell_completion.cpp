@@ -1,0 +1,189 @@
+#include "cli/manual/shell_completion.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace heddle {
+namespace {
+
+// 'it'\''s'
+std::string shell_quoted(std::string_view text) {
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+// The first sentence or clause of a description: a line of a menu.
+std::string brief(std::string_view description) {
+  return std::string(description.substr(0, description.find_first_of(";\n")));
+}
+
+std::string last_word(const CommandText& command) {
+  return command.name.substr(command.name.rfind(' ') + 1);
+}
+
+std::vector<std::string> option_names(const CommandText& command) {
+  std::vector<std::string> names;
+  for (const OptionText& option : command.options) names.insert(names.end(), option.names.begin(), option.names.end());
+  return names;
+}
+
+// "'heddle bench'|'heddle bench decode'": all but the program itself.
+std::string names_of_commands(const CommandText& program) {
+  std::vector<std::string> names;
+  for (const CommandText* command : all_commands(program))
+    if (command != &program) names.push_back(shell_quoted(command->name));
+  return fmt::format("{}", fmt::join(names, "|"));
+}
+
+// In an option of zsh's _arguments, brackets and colons end a part.
+std::string zsh_text(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '[' || c == ']' || c == ':' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+bool is_number(const OptionText& option) {
+  return option.value == "NUMBER" || option.value == "SIZE" || option.value == "ID" || option.value == "ID=BIAS";
+}
+
+std::string zsh_option(const OptionText& option) {
+  std::string value;
+  if (!option.value.empty()) {
+    value = option.choices.empty() ? fmt::format(":{}:{}", zsh_text(option.value), is_number(option) ? " " : "_files")
+                                   : fmt::format(":{}:({})", zsh_text(option.value), fmt::join(option.choices, " "));
+  }
+  std::string text;
+  for (const std::string& name : option.names)
+    text += fmt::format(" \\\n        {}",
+                        shell_quoted(fmt::format("*{}[{}]{}", name, zsh_text(brief(option.description)), value)));
+  return text;
+}
+
+// "-l model" or "-s m"
+std::string fish_name(std::string_view name) {
+  return name.starts_with("--") ? fmt::format("-l {}", name.substr(2)) : fmt::format("-s {}", name.substr(1));
+}
+
+}  // namespace
+
+std::string bash_completion(const CommandText& program) {
+  std::string values, words;
+  for (const CommandText* command : all_commands(program)) {
+    for (const OptionText& option : command->options)
+      for (const std::string& name : option.names)
+        if (!option.value.empty())
+          values += fmt::format("    {}) words={} value=1 ;;\n", shell_quoted(command->name + " " + name),
+                                shell_quoted(fmt::format("{}", fmt::join(option.choices, " "))));
+    std::vector<std::string> commands;
+    for (const CommandText& below : command->commands) commands.push_back(last_word(below));
+    for (const OptionText& option : command->options)
+      if (option.names.empty()) commands.insert(commands.end(), option.choices.begin(), option.choices.end());
+    words += fmt::format("    {}) options={} words={} ;;\n", shell_quoted(command->name),
+                         shell_quoted(fmt::format("{}", fmt::join(option_names(*command), " "))),
+                         shell_quoted(fmt::format("{}", fmt::join(commands, " "))));
+  }
+  return fmt::format(R"(# bash completion of heddle; made by: heddle completion bash
+_heddle() {{
+  local current=${{COMP_WORDS[COMP_CWORD]}} command=heddle words='' options='' value='' i
+  for ((i = 1; i < COMP_CWORD; ++i)); do
+    case "$command ${{COMP_WORDS[i]}}" in
+    {}) command="$command ${{COMP_WORDS[i]}}" ;;
+    esac
+  done
+  COMPREPLY=()
+  case "$command ${{COMP_WORDS[COMP_CWORD - 1]}}" in
+{}  esac
+  if [[ -z $value ]]; then
+    case "$command" in
+{}    esac
+    [[ $current == -* ]] && words=$options
+  fi
+  [[ -n $words ]] && COMPREPLY=($(compgen -W "$words" -- "$current"))
+}}
+complete -o bashdefault -o default -F _heddle heddle
+)",
+                     names_of_commands(program), values, words);
+}
+
+std::string zsh_completion(const CommandText& program) {
+  std::string cases;
+  for (const CommandText* command : all_commands(program)) {
+    cases += fmt::format("    ({})\n", shell_quoted(command->name));
+    std::string arguments;
+    for (const OptionText& option : command->options) arguments += zsh_option(option);
+    std::vector<std::string> commands, choices;
+    for (const CommandText& below : command->commands)
+      commands.push_back(shell_quoted(fmt::format("{}:{}", last_word(below), zsh_text(brief(below.description)))));
+    for (const OptionText& option : command->options)
+      if (option.names.empty()) choices.insert(choices.end(), option.choices.begin(), option.choices.end());
+    if (!commands.empty())
+      cases += fmt::format(
+          "      commands=({})\n      [[ $words[CURRENT] != -* ]] && _describe command commands && return\n",
+          fmt::join(commands, " "));
+    const std::string rest =
+        choices.empty() ? "'*:file:_files'" : shell_quoted(fmt::format("*:value:({})", fmt::join(choices, " ")));
+    cases += fmt::format("      _arguments{} \\\n        {} ;;\n", arguments, rest);
+  }
+  return fmt::format(R"(#compdef heddle
+# zsh completion of heddle; made by: heddle completion zsh
+_heddle() {{
+  local command=heddle i
+  local -a commands
+  for (( i = 2; i < CURRENT; ++i )); do
+    case "$command $words[i]" in
+      ({}) command="$command $words[i]" ;;
+    esac
+  done
+  case "$command" in
+{}  esac
+}}
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _heddle "$@"; else compdef _heddle heddle; fi
+)",
+                     names_of_commands(program), cases);
+}
+
+std::string fish_completion(const CommandText& program) {
+  std::string lines;
+  for (const CommandText* command : all_commands(program)) {
+    const std::string here = fmt::format("complete -c heddle -n '__heddle_at \"{}\"'", command->name);
+    for (const CommandText& below : command->commands)
+      lines += fmt::format("{} -f -a {} -d {}\n", here, last_word(below), shell_quoted(brief(below.description)));
+    for (const OptionText& option : command->options) {
+      std::string text;
+      for (const std::string& name : option.names) text += " " + fish_name(name);
+      if (option.names.empty() && option.choices.empty()) continue;
+      if (!option.choices.empty())
+        text += fmt::format(" {} -a {}", option.names.empty() ? "-f" : "-x",
+                            shell_quoted(fmt::format("{}", fmt::join(option.choices, " "))));
+      else if (!option.value.empty())
+        text += " -r";
+      lines += fmt::format("{}{} -d {}\n", here, text, shell_quoted(brief(option.description)));
+    }
+  }
+  return fmt::format(R"(# fish completion of heddle; made by: heddle completion fish
+function __heddle_at
+  set -l command heddle
+  for word in (commandline -opc)[2..-1]
+    switch "$command $word"
+      case {}
+        set command "$command $word"
+    end
+  end
+  test "$command" = "$argv[1]"
+end
+{})",
+                     [&] {
+                       std::string names = names_of_commands(program);
+                       std::ranges::replace(names, '|', ' ');
+                       return names;
+                     }(),
+                     lines);
+}
+
+}  // namespace heddle

@@ -1,0 +1,144 @@
+#include "weights/model_folder.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/printable.h"
+#include "weights/other_formats.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxRefBytes = 4096;
+constexpr std::size_t kMaxRepositoryName = 96;  // as huggingface_hub has it
+constexpr std::size_t kMaxShownSnapshots = 4;
+
+// Whether it exists, as far as the file system tells.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::status(path, error).type() != fs::file_type::not_found;
+}
+
+fs::path folder_of_variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return {};
+  const std::string_view text = value;
+  if (!text.starts_with("~/")) return text;
+  const char* home = std::getenv("HOME");
+  return home == nullptr ? fs::path() : fs::path(home) / text.substr(2);
+}
+
+// Letters, digits, "_", "-" and "."; as huggingface_hub, neither "--" nor "..".
+bool is_plain_name(std::string_view name) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
+  };
+  return !name.empty() && std::ranges::all_of(name, is_plain) && name.find("--") == std::string_view::npos &&
+         name.find("..") == std::string_view::npos && !name.starts_with('-') && !name.starts_with('.') &&
+         !name.ends_with('-') && !name.ends_with('.');
+}
+
+std::vector<std::string> snapshots_in(const fs::path& repository) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(repository / "snapshots", error), end; !error && entry != end;
+       entry.increment(error))
+    names.push_back(printable(entry->path().filename().string(), 100));
+  std::ranges::sort(names);
+  if (names.size() > kMaxShownSnapshots) names.resize(kMaxShownSnapshots);
+  return names;
+}
+
+// The snapshot of the revision main.
+fs::path snapshot_of(const fs::path& repository, std::string_view name) {
+  const fs::path ref = repository / "refs" / "main";
+  if (!is_there(ref)) {
+    const std::vector<std::string> snapshots = snapshots_in(repository);
+    if (snapshots.empty())
+      throw_error<InputError>("{}: has no snapshot; download it again: hf download {}", repository.string(), name);
+    throw_error<InputError>(
+        "{}: the revision main was not downloaded ({} is missing), only {}. Give that folder's path ({}/<name>), or "
+        "download main: hf download {}",
+        repository.string(), "refs/main", fmt::join(snapshots, ", "), (repository / "snapshots").string(), name);
+  }
+  std::string revision = read_file(ref, kMaxRefBytes);
+  revision.erase(std::min(revision.find_last_not_of(" \t\r\n") + 1, revision.size()));
+  if (!is_plain_name(revision))
+    throw_error<InputError>("{}: expected the name of a snapshot, found {}", ref.string(), printable(revision, 100));
+  const fs::path snapshot = repository / "snapshots" / revision;
+  if (!is_there(snapshot))
+    throw_error<InputError>("{}: names the snapshot {}, which is missing; download it again: hf download {}",
+                            ref.string(), revision, name);
+  return snapshot;
+}
+
+// "models--ORG--NAME" -> "ORG/NAME"; nothing: no such name.
+std::optional<std::string> repository_of_folder(const fs::path& folder) {
+  const fs::path plain = folder.filename().empty() ? folder.parent_path() : folder;
+  std::string name = plain.filename().string();
+  constexpr std::string_view kPrefix = "models--";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.erase(0, kPrefix.size());
+  if (const std::size_t dashes = name.find("--"); dashes != std::string::npos) name.replace(dashes, 2, "/");
+  return name;
+}
+
+fs::path folder_in_cache(std::string_view name) {
+  const fs::path cache = hub_cache();
+  if (cache.empty()) return {};
+  std::string folder = "models--" + std::string(name);
+  if (const std::size_t slash = folder.find('/'); slash != std::string::npos) folder.replace(slash, 1, "--");
+  return is_there(cache / folder) ? cache / folder : fs::path();
+}
+
+}  // namespace
+
+bool is_repository_name(std::string_view name) {
+  const std::size_t slash = name.find('/');
+  return slash != std::string_view::npos && name.size() <= kMaxRepositoryName && is_plain_name(name.substr(0, slash)) &&
+         is_plain_name(name.substr(slash + 1));
+}
+
+fs::path hub_cache() {
+  for (const char* variable : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})  // the second is its older name
+    if (const fs::path folder = folder_of_variable(variable); !folder.empty()) return folder;
+  if (const fs::path home = folder_of_variable("HF_HOME"); !home.empty()) return home / "hub";
+  if (const fs::path cache = folder_of_variable("XDG_CACHE_HOME"); !cache.empty()) return cache / "huggingface" / "hub";
+  const fs::path home = folder_of_variable("HOME");
+  return home.empty() ? home : home / ".cache" / "huggingface" / "hub";
+}
+
+fs::path model_folder(const std::string& model) {
+  std::error_code error;
+  const fs::file_status status = fs::status(model, error);
+  if (status.type() != fs::file_type::not_found) {
+    if (error) throw_error<InputError>("{}: cannot open: {}", model, error.message());
+    if (!fs::is_directory(status))
+      throw_error<InputError>("{}: {}", model,
+                              what_file(model).value_or("is not a folder. Give the folder that holds config.json and "
+                                                        "the weights"));
+    if (const auto repository = repository_of_folder(model); repository && is_there(fs::path(model) / "snapshots"))
+      return snapshot_of(model, *repository);
+    return model;
+  }
+  const bool repository = is_repository_name(model);
+  if (repository || is_plain_name(model))
+    if (const fs::path folder = folder_in_cache(model); !folder.empty()) return snapshot_of(folder, model);
+  if (!repository)
+    throw_error<InputError>("{}: no such folder. Give the folder that holds config.json and the weights", model);
+  const fs::path cache = hub_cache();
+  throw_error<InputError>(
+      "{}: no such folder, and no such model in the cache of Hugging Face{}. Download it: hf download {} (from the "
+      "Python package huggingface_hub), then give the same name",
+      model, cache.empty() ? std::string() : fmt::format(" ({})", cache.string()), model);
+}
+
+}  // namespace heddle

@@ -1,0 +1,254 @@
+// The command line as such: misspellings, short options, pipes, limits, tokens, completion and man pages.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "end_to_end/program.h"
+#include "temporary_folder.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+std::vector<std::string> generate(std::vector<std::string> more) {
+  const std::vector<std::string> begin{"generate", demo_model().string(), "-p", "137 + 254 =", "--temperature",
+                                       "0",        "--max-tokens",        "8"};
+  more.insert(more.begin(), begin.begin(), begin.end());
+  return more;
+}
+
+// What a shell's command prints; `$heddle` stands for the program.
+std::string shell_output(const std::string& command, int* status = nullptr) {
+  ::setenv("heddle", HEDDLE_PROGRAM, 1);
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  std::string output;
+  std::array<char, 4096> buffer{};
+  while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    output.append(buffer.data(), count);
+  const int ended = ::pclose(pipe);
+  if (status != nullptr) *status = WEXITSTATUS(ended);
+  return output;
+}
+
+bool has_program(const std::string& name) {
+  int status = 0;
+  shell_output("command -v " + name, &status);
+  return status == 0;
+}
+
+TEST(CommandLine, AMisspeltOptionOrCommandIsAnsweredByTheNearest) {
+  const std::string model = demo_model().string();
+  struct Case {
+    std::vector<std::string> arguments;
+    const char* error;
+  };
+  for (const Case& c : {
+           Case{{"genrate"}, "heddle has no command \"genrate\"; did you mean generate?; there are chat, "},
+           Case{{"bench", "decoed"}, "heddle bench has no command \"decoed\"; did you mean decode?"},
+           Case{{"generate", "--model", model, "--promt", "x"},
+                "heddle generate has no option --promt; did you mean "
+                "--prompt?"},
+           Case{{"generate", "--temprature", "0.5", "--model", model, "-p", "x"},
+                "no option --temprature; did you mean "
+                "--temperature?"},
+           Case{{"generate", "-m", model, "-p", "x", "--max-token=3"}, "--max-token=3; did you mean --max-tokens?"},
+           Case{{"score", "-m", model, "--fiel", "x"}, "no option --fiel; did you mean --file?"},
+           Case{{"wafer", "tune", "--modle", "x"}, "heddle wafer tune has no option --modle; did you mean --model?"},
+           Case{{"generate", "-m", model, "-p", "x", "--frobnicate"},
+                "no option --frobnicate; see heddle generate "
+                "--help"},
+       }) {
+    const ProgramResult result = run_heddle(c.arguments);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.err, HasSubstr(c.error));
+    EXPECT_EQ(std::ranges::count(result.err, '\n'), 1);
+  }
+}
+
+TEST(CommandLine, TheModelIsGivenByPositionByLetterOrByName) {
+  const std::string model = demo_model().string();
+  const ProgramResult expected = run_heddle(generate({}));
+  EXPECT_THAT(expected.out, HasSubstr("391")) << expected.err;
+  for (const std::vector<std::string>& given : std::vector<std::vector<std::string>>{
+           {"generate", "-m", model}, {"generate", "--model", model}, {"generate", "--stop", "Z", model}}) {
+    std::vector<std::string> arguments = given;
+    for (const char* more : {"--prompt", "137 + 254 =", "--temperature", "0", "--max-tokens", "8"})
+      arguments.emplace_back(more);
+    EXPECT_EQ(run_heddle(arguments).out, expected.out) << testing::PrintToString(given);
+  }
+  EXPECT_EQ(run_heddle({"tokenize", model, "--text", "1"}).out,
+            run_heddle({"tokenize", "-m", model, "--text", "1"}).out);
+  EXPECT_EQ(run_heddle({"score", model, "--text", "1 + 1"}).status, 0);
+  EXPECT_EQ(run_heddle({"chat", model}).status, 0);
+  EXPECT_EQ(run_heddle({"generate", model, "-m", model, "-p", "x"}).status, 2) << "given twice";
+}
+
+TEST(CommandLine, AReaderThatGoesEndsTheProgramSilently) {
+  const std::string command =
+      "\"$heddle\" generate " + demo_model().string() + " -p Once --max-tokens 400 --ignore-eos --seed 1";
+  const std::string gone = shell_output("exec 2>&1; { " + command + "; echo status $? >&2; } | head -c 5");
+  EXPECT_THAT(gone, AllOf(HasSubstr("status 141"), Not(HasSubstr("error")), Not(HasSubstr("Broken pipe"))));
+  const std::string full = shell_output("{ " + command + "; echo status $? >&2; } 2>&1 >/dev/full");
+  EXPECT_THAT(full, AllOf(HasSubstr("status 1\n"), HasSubstr("No space left on device"))) << "other errors are said";
+}
+
+TEST(CommandLine, EchoPutsThePromptBeforeTheTextInJsonToo) {
+  const json plain = json::parse(run_heddle(generate({"--json"})).out);
+  const json echoed = json::parse(run_heddle(generate({"--json", "--echo"})).out);
+  EXPECT_EQ(echoed["text"], plain["prompt"].get<std::string>() + plain["text"].get<std::string>());
+  EXPECT_EQ(echoed["tokens"], plain["tokens"]);
+}
+
+TEST(CommandLine, ScoreTakesAPlainTextFile) {
+  const TemporaryFolder folder;
+  const std::string model = demo_model().string(), text = "137 + 254 = 391";
+  const std::string expected = run_heddle({"score", model, "--text", text, "--json"}).out;
+  for (const char* name : {"text.txt", "text", "text.md"}) {
+    const std::string file = (folder.path() / name).string();
+    write_file(file, text);
+    EXPECT_EQ(run_heddle({"score", model, "--file", file, "--json"}).out, expected) << name;
+    EXPECT_THAT(run_heddle({"score", model, "--file", file}).out, StartsWith(file + ": 9 tokens, perplexity ")) << name;
+  }
+  const std::string lines = (folder.path() / "lines").string(), braces = (folder.path() / "braces.txt").string();
+  write_file(lines, "\n{\"text\": \"" + text + "\"}\n");
+  EXPECT_EQ(run_heddle({"score", model, "--file", lines, "--json"}).out, expected) << "a brace begins JSON lines";
+  write_file(braces, "{\"text\": 1}");
+  EXPECT_EQ(run_heddle({"score", model, "--file", braces}).status, 0) << "*.txt never is";
+  write_file(braces, "x\xff");
+  const ProgramResult bad = run_heddle({"score", model, "--file", braces});
+  EXPECT_EQ(bad.status, 2);
+  EXPECT_THAT(bad.err, AllOf(HasSubstr("braces.txt: "), HasSubstr("UTF-8")));
+}
+
+TEST(CommandLine, LimitsAreObeyed) {
+  const json limited =
+      json::parse(run_heddle(generate({"--json", "--ignore-eos", "--context", "14", "--max-tokens", "100"})).out);
+  EXPECT_EQ(limited["tokens"].size() + limited["prompt_tokens"].get<std::size_t>(), 14u);
+  EXPECT_EQ(limited["finish_reason"], "length");
+  const ProgramResult too_long = run_heddle(generate({"--context", "10"}));
+  EXPECT_EQ(too_long.status, 2);
+  EXPECT_THAT(too_long.err, HasSubstr("10 tokens, the context is limited to 10"));
+  EXPECT_THAT(run_heddle(generate({"--context", "9999"})).err,
+              HasSubstr("warning: --context 9999: the model's context is "
+                        "512"));
+  const std::string expected = run_heddle(generate({})).out;
+  EXPECT_EQ(run_heddle(generate({"--kv-memory", "4MiB", "--max-sequences", "1"})).out, expected);
+  const ProgramResult no_page = run_heddle(generate({"--kv-memory", "100"}));
+  EXPECT_EQ(no_page.status, 2);
+  EXPECT_THAT(no_page.err,
+              HasSubstr("--kv-memory: the key-value cache may take 100 bytes, one page of 32 tokens takes"));
+  for (const char* bad : {"-1", "0", "4XB", "", "GiB", "1e3", "99999999999GiB", "4 4"}) {
+    const ProgramResult result = run_heddle(generate({std::string("--kv-memory=") + bad}));
+    EXPECT_EQ(result.status, 2) << bad;
+    EXPECT_THAT(result.err, HasSubstr("--kv-memory")) << bad;
+  }
+  EXPECT_EQ(run_heddle(generate({"--max-sequences", "0"})).status, 2);
+  EXPECT_EQ(run_heddle({"score", demo_model().string(), "--text", "1 + 1", "--context", "3", "--window", "4"}).status,
+            2);
+}
+
+TEST(CommandLine, TokensEndATextOrAreForcedAndForbidden) {
+  const json plain = json::parse(run_heddle(generate({"--json"})).out);
+  const std::vector<std::int32_t> tokens = plain["tokens"];
+  EXPECT_EQ(plain["finish_reason"], "stop");
+  const json on = json::parse(run_heddle(generate({"--json", "--ignore-eos", "--max-tokens", "20"})).out);
+  EXPECT_EQ(on["tokens"].size(), 20u);
+  EXPECT_EQ(on["finish_reason"], "length");
+  const json stopped =
+      json::parse(run_heddle(generate({"--json", "--stop-ids", "7," + std::to_string(tokens[1])})).out);
+  EXPECT_EQ(stopped["tokens"], (json{tokens[0], tokens[1]}));
+  const json biased = json::parse(
+      run_heddle(generate({"--json", "--logit-bias", std::to_string(tokens[0]) + "=-100,77=40", "--ignore-eos"})).out);
+  EXPECT_EQ(biased["tokens"], json(std::vector<int>(8, 77)));
+  const struct {
+    std::vector<std::string> arguments;
+    const char* error;
+  } cases[] = {{{"--stop-ids", "x"}, "--stop-ids: is \"x\", expected token ids like 13,198"},
+               {{"--stop-ids", "1280"}, "--stop-ids: token 1280, the model knows 0 to 1279"},
+               {{"--logit-bias", "5"}, "--logit-bias: is \"5\", expected ID=BIAS"},
+               {{"--logit-bias", "5=1001"}, "a number from -1000 to 1000"},
+               {{"--logit-bias", "-5=1"}, "expected ID=BIAS"},
+               {{"--logit-bias", "5=nan"}, "expected ID=BIAS"},
+               {{"--logit-bias", "1280=1"}, "logit_bias has token 1280, the model knows 0 to 1279"}};
+  for (const auto& c : cases) {
+    const ProgramResult result = run_heddle(generate(c.arguments));
+    EXPECT_EQ(result.status, 2) << c.error;
+    EXPECT_THAT(result.err, HasSubstr(c.error));
+  }
+}
+
+// The names of all commands, from the program itself.
+const char* const kSomeOptions[] = {"--temperature", "--logit-bias", "--kv-memory", "--prompts-file"};
+
+TEST(Completion, EachShellsScriptHasEveryCommandAndOption) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const ProgramResult script = run_heddle({"completion", shell});
+    EXPECT_EQ(script.status, 0);
+    for (const char* option : kSomeOptions)
+      EXPECT_THAT(script.out, HasSubstr(std::string(shell) == "fish" ? std::string("-l ") + (option + 2) : option))
+          << shell;
+    for (const char* command : {"heddle generate", "heddle bench decode", "heddle wafer tune"})
+      EXPECT_THAT(script.out, HasSubstr(command)) << shell;
+    if (has_program(shell)) {
+      const TemporaryFolder folder;
+      const std::string file = (folder.path() / "script").string();
+      EXPECT_EQ(run_heddle({"completion", shell, "--out", file}).status, 0);
+      EXPECT_EQ(read_file(file, 1 << 20), script.out);
+      int status = 1;
+      EXPECT_EQ(shell_output(std::string(shell) + " -n " + file + " 2>&1", &status), "");
+      EXPECT_EQ(status, 0) << shell << " cannot parse it";
+    }
+  }
+  EXPECT_EQ(run_heddle({"completion", "csh"}).status, 2);
+}
+
+TEST(Completion, BashCompletesCommandsOptionsAndValues) {
+  if (!has_program("bash")) GTEST_SKIP() << "there is no bash";
+  const auto complete = [](const std::string& line) {
+    return shell_output("bash -c 'source <(\"$heddle\" completion bash); COMP_WORDS=(" + line +
+                        "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _heddle; echo \"${COMPREPLY[*]}\"'");
+  };
+  EXPECT_EQ(complete("heddle gen"), "generate\n");
+  EXPECT_EQ(complete("heddle bench dec"), "decode\n");
+  EXPECT_EQ(complete("heddle generate --temp"), "--temperature\n");
+  EXPECT_EQ(complete("heddle generate --dtype b"), "bfloat16\n");
+  EXPECT_EQ(complete("heddle generate x --model assets --kv"), "--kv-memory\n");
+  EXPECT_EQ(complete("heddle completion z"), "zsh\n");
+  EXPECT_EQ(complete("heddle generate --prompts-file \"\""), "\n") << "left to the names of files";
+}
+
+TEST(Man, EveryCommandHasAPageThatManCanFormat) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(run_heddle({"man", "--out", folder.path().string()}).status, 0);
+  int pages = 0;
+  for (const auto& page : std::filesystem::directory_iterator(folder.path())) {
+    ++pages;
+    const std::string text = read_file(page.path(), 1 << 20);
+    EXPECT_THAT(text, AllOf(StartsWith(".TH HEDDLE"), HasSubstr("\n.SH SYNOPSIS\n"), HasSubstr("\n.SH OPTIONS\n")));
+    if (has_program("groff")) {
+      EXPECT_EQ(shell_output("groff -man -Tutf8 -ww " + page.path().string() + " 2>&1 >/dev/null"), "") << page.path();
+    }
+  }
+  EXPECT_GT(pages, 20);
+  EXPECT_EQ(run_heddle({"man", "bench", "decode"}).out, read_file(folder.path() / "heddle-bench-decode.1", 1 << 20));
+  const std::string page = run_heddle({"man", "generate"}).out;
+  for (const char* option : {"\\-\\-temperature", "\\fB\\-m\\fR, \\fB\\-\\-model\\fR", "\\-\\-logit\\-bias"})
+    EXPECT_THAT(page, HasSubstr(option));
+  const ProgramResult unknown = run_heddle({"man", "frobnicate"});
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("there is no command \"heddle frobnicate\""));
+}
+
+}  // namespace
+}  // namespace heddle
