@@ -7,6 +7,7 @@ include(CMakePackageConfigHelpers)
 get_property(rooms GLOBAL PROPERTY HEDDLE_ROOMS)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
 
+add_dependencies(heddle ${rooms})  # so that what run.sh builds can be installed
 install(TARGETS heddle RUNTIME)
 install(TARGETS heddle_settings ${rooms} EXPORT heddleTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT heddleTargets NAMESPACE heddle:: DESTINATION ${package_dir})
