@@ -81,6 +81,9 @@ def table():
 
 
 def main():
+    shallow = subprocess.run(["git", "-C", ROOT, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True, check=True)
+    if shallow.stdout.strip() == "true":
+        sys.exit("report_headline.py: this clone is shallow, so commits cannot be looked up: git fetch --unshallow")
     text = README.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     old, after = rest.split(END)
