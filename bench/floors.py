@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Prints the roofline of each operator of a decode step: the bytes it must read and write, and their time at the memory's
-bandwidth. These are the tables of docs/notes/decode.md.
+bandwidth. docs/notes/decode.md uses them.
 
     bench/floors.py [GBPS]        default 4550, measured on one H200
 

@@ -8,6 +8,7 @@ include(CMakePackageConfigHelpers)
 get_property(rooms GLOBAL PROPERTY HEDDLE_ROOMS)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
 
+add_dependencies(heddle ${rooms})  # so that what run.sh builds can be installed
 install(TARGETS heddle RUNTIME COMPONENT program)
 set(completions ${CMAKE_INSTALL_DATADIR}/bash-completion/completions/heddle ${CMAKE_INSTALL_DATADIR}/zsh/site-functions/_heddle
     ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d/heddle.fish)

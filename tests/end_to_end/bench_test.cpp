@@ -264,7 +264,7 @@ ProgramResult run_operators_with_peer(const std::string& adapter, const std::vec
 TEST(Bench, OperatorsTakeTurnsWithAPeerWhichMayRefuseSome) {
   const ProgramResult result = run_operators_with_peer(kOperatorPeer, {"--json"});
   ASSERT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("the peer does not run attention: \"no attention here\""));
+  EXPECT_THAT(result.err, HasSubstr("the baseline does not run attention: \"no attention here\""));
   const json record = json::parse(result.out);
   EXPECT_EQ(record.at("peer").at("name"), "mirror");
   for (const json& one : record.at("cases").at(0).at("operators")) {

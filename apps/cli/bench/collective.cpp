@@ -423,7 +423,7 @@ class CollectiveRecord {
     std::vector<std::string> head{"collective", "size",   "algorithm", on_gpus() ? "SMs" : "blocks",
                                   "us",         "skew %", "bus GB/s"};
     if (on_gpus())
-      for (const char* more : {"of floor", "predicted us", "NCCL us", "NCCL SMs", "windows us", "ratio"})
+      for (const char* more : {"% of roofline", "predicted us", "NCCL us", "NCCL SMs", "windows us", "ratio"})
         head.emplace_back(more);
     rows.insert(rows.begin(), head);
     return table_text(rows);

@@ -225,7 +225,7 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
     result.fields["pinned_copy_seconds"] = spread(floor.copy);
     result.fields["floor_seconds"] = slower;
     result.fields["times_the_floor"] = ratio;
-    rows[0].insert(rows[0].end(), {"weights s", "read s", "pinned copy s", "times the floor"});
+    rows[0].insert(rows[0].end(), {"weights s", "read s", "pinned copy s", "times the roofline"});
     for (const double seconds : {median(times.weights), median(floor.read), median(floor.copy)})
       rows[1].push_back(fmt::format("{:.3f}", seconds));
     rows[1].push_back(fmt::format("{:.2f}", ratio));

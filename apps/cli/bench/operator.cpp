@@ -55,8 +55,8 @@ std::string percent_text(double share) {
 OperatorTimes::OperatorTimes(BenchDevice& device, int repeats, std::set<std::string> wanted,
                              const InterruptGuard& guard)
     : device_(device), repeats_(repeats), wanted_(std::move(wanted)), guard_(guard) {
-  rows_.push_back({"operator", "shape", "batch", "context", "us", "spread", "GB/s", "TFLOP/s", "floor us", "of floor",
-                   "us a step", "error"});
+  rows_.push_back({"operator", "shape", "batch", "context", "us", "spread", "GB/s", "TFLOP/s", "roofline us",
+                   "% of roofline", "us a step", "error"});
 }
 
 void OperatorTimes::compare_with(BenchPeer& peer, const std::string& name) {
@@ -163,7 +163,7 @@ OperatorTimes::Samples OperatorTimes::take_turns(const OperatorCase& one, const 
   const nlohmann::json ready = peer_->prepare(request);
   record["peer_case"] = ready;
   if (const auto refused = ready.find("refused"); refused != ready.end()) {
-    log_warning("the peer does not run {}: {}", one.name, refused->dump());
+    log_warning("the baseline does not run {}: {}", one.name, refused->dump());
     return {.seconds = device_.seconds_per_call(sample.calls, repeats_, call)};
   }
   const std::function<double()> ours = device_.timer(sample.calls, call);
@@ -182,7 +182,7 @@ OperatorTimes::Samples OperatorTimes::take_turns(const OperatorCase& one, const 
 BenchResult bench_operator(const BenchOptions& options) {
   const InterruptGuard guard;
   if (options.peer == "llama.cpp")
-    throw InputError("--compare llama.cpp is a peer of decode and prefill, of whole models: operators have torch");
+    throw InputError("--compare llama.cpp is a baseline of decode and prefill, of whole models; operators have torch");
   const bool known = find_known_shape(options.model.model) != nullptr;
   const std::unique_ptr<ModelSource> source = open_model(known ? "synth:" + options.model.model : options.model.model);
   const bool cpu_asked = options.model.device && options.model.device->kind == DeviceKind::cpu;

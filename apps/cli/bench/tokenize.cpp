@@ -81,7 +81,7 @@ BenchResult bench_tokenize(const BenchOptions& options) {
   }
   const double megabytes = static_cast<double>(text.size()) / 1e6;
   BenchResult result;
-  result.fields = {{"text", options.text_file.empty() ? "made up" : options.text_file},
+  result.fields = {{"text", options.text_file.empty() ? "synthetic" : options.text_file},
                    {"bytes", text.size()},
                    {"tokens", ids.size()},
                    {"decodes_to_the_same_text", same},

@@ -276,6 +276,9 @@ std::string swap_case(std::string_view text) {
   return result;
 }
 
+namespace {
+
+// Not for lower, upper, title.
 bool in_class(char32_t c, CharClass what) {
   const auto point = static_cast<UChar32>(c);
   const auto numeric_type = [&] { return u_getIntPropertyValue(point, UCHAR_NUMERIC_TYPE); };
@@ -302,6 +305,8 @@ bool in_class(char32_t c, CharClass what) {
       return false;
   }
 }
+
+}  // namespace
 
 bool is_all(std::string_view text, CharClass what) {
   if (what == CharClass::lower || what == CharClass::upper) return all_cased(text, what);

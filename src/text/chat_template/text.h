@@ -52,7 +52,6 @@ enum class CharClass {
   identifier,
   printable
 };
-bool in_class(char32_t c, CharClass what);           // not for lower, upper, title
 bool is_all(std::string_view text, CharClass what);  // str.isalpha and its like
 
 // `most` < 0: no limit.

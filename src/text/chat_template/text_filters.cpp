@@ -59,22 +59,9 @@ Value filter_escape(Interpreter& in, const Value& value, CallArguments arguments
   return Value::text(&in.meter(), escape_html(text), true);
 }
 
-Value filter_forceescape(Interpreter& in, const Value& value, CallArguments arguments) {
-  const Bound bound("forceescape", std::move(arguments), {});
-  const std::string text = to_text(in.meter(), value);
-  in.meter().expect(6 * text.size());
-  return Value::text(&in.meter(), escape_html(text), true);
-}
-
 Value filter_safe(Interpreter& in, const Value& value, CallArguments arguments) {
   const Bound bound("safe", std::move(arguments), {});
   return Value::text(&in.meter(), to_text(in.meter(), value), true);
-}
-
-Value filter_center(Interpreter& in, const Value& value, CallArguments arguments) {
-  const Bound bound("center", std::move(arguments), {"width"});
-  const Value text = in.text(to_text(in.meter(), value));
-  return in.call(in.attribute(text, "center"), {{bound.get(0, Value(std::int64_t{80}))}, {}});
 }
 
 Value filter_format(Interpreter& in, const Value& value, CallArguments arguments) {
@@ -137,70 +124,15 @@ Value filter_truncate(Interpreter& in, const Value& value, CallArguments argumen
   return in.text(std::string(kept) + std::string(end.string()));
 }
 
-Value filter_wordcount(Interpreter& in, const Value& value, CallArguments arguments) {
-  const Bound bound("wordcount", std::move(arguments), {});
-  const std::string text = to_text(in.meter(), value);
-  in.meter().step(text.size());  // each character is looked up
-  std::int64_t words = 0;
-  bool inside = false;
-  for (std::size_t at = 0; at < text.size(); at += code_point_size(text, at)) {
-    const std::string_view one = std::string_view(text).substr(at, code_point_size(text, at));
-    const bool word = one == "_" || is_all(one, CharClass::alnum);
-    if (word && !inside) ++words;
-    inside = word;
-  }
-  return Value(words);
-}
-
-Value filter_urlencode(Interpreter& in, const Value& value, CallArguments arguments) {
-  const Bound bound("urlencode", std::move(arguments), {});
-  const auto encoded = [&](const Value& part, bool in_query) {
-    std::string result;
-    for (const char c : to_text(in.meter(), part)) {
-      const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                         std::string_view("_.-~").find(c) != std::string_view::npos || (c == '/' && !in_query);
-      if (plain)
-        result += c;
-      else if (c == ' ' && in_query)
-        result += '+';
-      else
-        result += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-    }
-    return result;
-  };
-  if (value.is_string() || !iterable(value)) return in.text(encoded(value, false));
-  const Value pairs =
-      value.is(Kind::dict) ? Value(Kind::view, std::make_shared<View>(&in.meter(), value, View::Part::items)) : value;
-  std::string result;
-  for (const Value& pair : iterate(in.meter(), pairs)) {
-    const std::vector<Value> parts = iterate(in.meter(), pair);
-    if (parts.size() != 2) throw TemplateError("urlencode: expected pairs");
-    result += (result.empty() ? "" : "&") + encoded(parts[0], true) + "=" + encoded(parts[1], true);
-  }
-  return in.text(std::move(result));
-}
-
 }  // namespace
 
 std::map<std::string_view, Filter> text_filters() {
   return {
-      {"capitalize", mapped<capitalize>},
-      {"center", filter_center},
-      {"e", filter_escape},
-      {"escape", filter_escape},
-      {"forceescape", filter_forceescape},
-      {"format", filter_format},
-      {"indent", filter_indent},
-      {"lower", mapped<lower>},
-      {"replace", filter_replace},
-      {"safe", filter_safe},
-      {"string", filter_string},
-      {"title", mapped<title_words>},
-      {"trim", filter_trim},
-      {"truncate", filter_truncate},
+      {"capitalize", mapped<capitalize>}, {"e", filter_escape},      {"escape", filter_escape},
+      {"format", filter_format},          {"indent", filter_indent}, {"lower", mapped<lower>},
+      {"replace", filter_replace},        {"safe", filter_safe},     {"string", filter_string},
+      {"title", mapped<title_words>},     {"trim", filter_trim},     {"truncate", filter_truncate},
       {"upper", mapped<upper>},
-      {"urlencode", filter_urlencode},
-      {"wordcount", filter_wordcount},
   };
 }
 

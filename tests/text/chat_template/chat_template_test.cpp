@@ -70,9 +70,9 @@ TEST(TemplateLimits, StopWhatBuildsTooMuch) {
         "{% set ns = namespace(s='ab') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
         "{{ 'aaaaaaaaaa' | replace('', 'b' * 1000000) }}", "{{ 'a'.center(99999999999) }}",
         "{{ '%99999d' % 1 ~ ('{:99999}'.format(1) * 99) }}", "{{ (['a'] * 9999) | join('b' * 9999) }}",
-        "{{ ('a\\n' * 9999) | indent(9999) }}", "{{ ('a ' * 9999) | wordwrap(1, true, 'b' * 9999) }}",
-        "{{ [1] | batch(99999999999, 0) | list }}", "{{ '7'.zfill(999999999999) }}",
-        "{{ ('a' * 9999).replace('a', 'b' * 9999) }}", "{% set x = range(99999) | list | tojson(indent=999) %}"}) {
+        "{{ ('a\\n' * 9999) | indent(9999) }}", "{{ [1] | batch(99999999999, 0) | list }}",
+        "{{ '7'.zfill(999999999999) }}", "{{ ('a' * 9999).replace('a', 'b' * 9999) }}",
+        "{% set x = range(99999) | list | tojson(indent=999) %}"}) {
     EXPECT_THAT(error_of(source), AllOf(HasSubstr("max_value_bytes"), HasSubstr("line 1"))) << source;
   }
 }
@@ -137,7 +137,10 @@ TEST(ChatTemplate, NamesWhatItDoesNotHaveOfJinja2) {
   EXPECT_EQ(error_of("{{ lipsum }}", {{"lipsum", "mine"}}), "no error");
   EXPECT_THAT(error_of("\n{{ [1] | random }}"), "T, line 2: jinja2's filter 'random' is not supported");
   EXPECT_THAT(error_of("{{ 'x' | urlize }}"), HasSubstr("filter 'urlize' is not supported"));
-  EXPECT_THAT(error_of("{{ 'a &hearts; b' | striptags }}"), HasSubstr("'&hearts;' is not supported"));
+  for (const char* filter : {"center", "filesizeformat", "forceescape", "pprint", "striptags", "urlencode", "wordcount",
+                             "wordwrap", "xmlattr"})
+    EXPECT_THAT(error_of(fmt::format("{{{{ 'x' | {} }}}}", filter)),
+                HasSubstr(fmt::format("filter '{}' is not", filter)));
 }
 
 TEST(ChatTemplate, NamesTheLineOfAnError) {
