@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/file.h"
 #include "end_to_end/program.h"
@@ -144,9 +146,23 @@ TEST(WaferProducts, RunOnEveryDeviceAndAsSimulatedPrograms) {
   simulated.emplace_back("simulated");
   const double by_form = wafer_json(closed)["cycles"], by_program = wafer_json(simulated)["cycles"];
   EXPECT_NEAR(by_program / by_form, 1, 0.1);
-  const json t10 = wafer_json({"gemm", "--n", "256", "--mesh", "32x24", "--method", "t10", "--timing", "simulated"});
-  EXPECT_EQ(t10["timing"], "simulated");
-  EXPECT_EQ(t10["ignores"], "P L");
+}
+
+// Which of them has the fitted constants, and by how much they differ.
+TEST(WaferProducts, SayHowABaselinesRunDiffersFromItsFit) {
+  for (const char* method : {"t10", "ladder"})
+    for (const char* mesh : {"9x12", "120"}) {
+      const Arguments gemm{"gemm", "--n", "256", "--mesh", mesh, "--method", method, "--timing"};
+      Arguments closed = gemm, simulated = gemm;
+      closed.emplace_back("closed");
+      simulated.emplace_back("simulated");
+      const json fit = wafer_json(closed), run = wafer_json(simulated);
+      EXPECT_EQ(fit["basis"], "fitted");
+      EXPECT_EQ(run["basis"], "simulated");
+      EXPECT_EQ(run["fitted_cycles"], fit["cycles"]);
+      EXPECT_DOUBLE_EQ(run["run_over_fit"], run["cycles"].get<double>() / fit["cycles"].get<double>());
+      EXPECT_GT(std::abs(std::log(run["run_over_fit"].get<double>())), 0.1) << "the fit is not the run";
+    }
 }
 
 TEST(WaferProducts, WarnOfSidesWithALargeCommonMultiple) {
@@ -194,14 +210,27 @@ TEST(WaferTables, PutPublishedBesidePredicted) {
     EXPECT_EQ(cell["published"].is_null(), cell["error_percent"].is_null());
     EXPECT_GT(cell["predicted"], 0);
   }
+  const auto bases_of = [&](int table, bool is_seen) {
+    std::set<std::string> bases;
+    for (const json& cell : tables["cells"])
+      if (cell["table"] == table && cell["published"].is_null() != is_seen) bases.insert(cell["basis"]);
+    return bases;
+  };
+  EXPECT_THAT(bases_of(2, true), ElementsAre("analytical"));
+  for (const int table : {3, 4, 5, 6, 7, 8}) EXPECT_THAT(bases_of(table, true), ElementsAre("fitted")) << table;
+  for (const int table : {2, 3, 4, 5, 6}) EXPECT_THAT(bases_of(table, false), ElementsAre("held out")) << table;
+  for (const json& trend : tables["trends"]) {
+    const bool is_average = trend["statement"].get<std::string>().find("four models") != std::string::npos;
+    EXPECT_EQ(trend["basis"] == "fitted + held out", is_average) << trend;
+  }
   for (int table = 2; table <= 8; ++table) EXPECT_GT(seen[static_cast<std::size_t>(table)], 0) << table;
   EXPECT_GE(tables["trends"].size(), 10u);
   std::map<std::string, std::string> complies;
   for (const json& row : tables["compliance"]) complies[row["program"]] = row["complies"];
   EXPECT_THAT(complies, IsSupersetOf({Pair("MeshGEMM", "L M R"), Pair("Cannon", "M R"), Pair("SUMMA", "M"),
                                       Pair("all-gather GEMM", ""), Pair("pipeline all-reduce", "M R"),
-                                      Pair("K-tree all-reduce", "L M R"), Pair("T10-like GEMM", "M R"),
-                                      Pair("Ladder-like GEMM", "")}));
+                                      Pair("K-tree all-reduce", "L M R"), Pair("T10-like GEMM", "M"),
+                                      Pair("Ladder-like GEMM", "M")}));
   // Every known cell, fitted or not, lies in its prediction's range.
   for (const json& cell : tables["cells"]) {
     if (cell["published"].is_null() || cell["range"].is_null()) continue;
@@ -217,7 +246,7 @@ TEST(WaferTables, CallFittedOnlyWhatWasFittedWithTheDevicesConstants) {
   const auto fitted_cells = [&](const char* device) {
     write_file(file, device);
     const json cells = wafer_json({"tables", "--device", file})["cells"];
-    return std::count_if(cells.begin(), cells.end(), [](const json& cell) { return cell["fitted"] == true; });
+    return std::count_if(cells.begin(), cells.end(), [](const json& cell) { return cell["basis"] == "fitted"; });
   };
   EXPECT_GT(fitted_cells(R"({"base": "wse-2", "name": "another name"})"), 0);
   EXPECT_EQ(fitted_cells(R"({"base": "wse-2", "clock_ghz": 0.85})"), 0);

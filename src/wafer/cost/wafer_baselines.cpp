@@ -10,9 +10,8 @@
 namespace heddle {
 namespace {
 
-constexpr int kT10Routes = 4;     // relays along both axes
+constexpr int kT10Routes = 8;     // relays in both directions along both axes
 constexpr int kLadderRoutes = 8;  // requests and replies along both axes
-constexpr int kStartRoutes = 1;   // for the signal that starts a sum everywhere
 
 // Cycles of a 16-bit value on a link, relative to WSE-2.
 double link_scale(const PlmrDevice& device) {
@@ -74,10 +73,6 @@ double ladder_weight_cycles(const PlmrDevice& device, const WaferModel& model, W
 
 std::string_view sums_of(WaferMethod method) {
   return method == WaferMethod::t10 ? "relayed sums" : "remote reads";
-}
-
-int sum_routes(WaferMethod method, int axes) {
-  return (method == WaferMethod::t10 ? kT10Routes : kLadderRoutes / 2) * axes + kStartRoutes;
 }
 
 }  // namespace
@@ -164,14 +159,14 @@ WaferCost gemv_cost(const PlmrDevice& device, std::int64_t k, std::int64_t n, Wa
   const auto memory_on = [&](WaferMesh m) {
     const double rows = static_cast<double>(pieces(k, m.height)), columns = static_cast<double>(pieces(n, m.width));
     const double placed = rows * columns + rows + 2 * columns;
-    // ladder: plus a copy of the piece that is read
-    return kValueBytes * (method == WaferMethod::t10 ? placed : placed + rows * columns);
+    // ladder: all of it where it lives, and copies
+    return kValueBytes * (method == WaferMethod::t10 ? placed : 2 * placed);
   };
   WaferCost cost{
       .breakdown = {{"compute", own.cycles("compute")},
                     {std::string(sums_of(method)), mesh.height * baseline_gemv_turn(device, k, n, mesh, method)}},
       .memory_bytes = memory_on(mesh),
-      .routes = sum_routes(method, 1)};
+      .routes = method == WaferMethod::t10 ? kT10Routes : kLadderRoutes};
   check_core_budgets(device, method == WaferMethod::t10 ? "T10-like GEMV" : "Ladder-like GEMV", mesh, cost, memory_on);
   return cost;
 }
@@ -207,7 +202,7 @@ WaferCost decode_layer_cost(const PlmrDevice& device, const WaferModel& model, W
     sums += one.line * sum_turn(constants, one.n, method);
   for (WaferCost::Part& part : cost.breakdown)
     if (part.name == "all-reduce") part = {std::string(sums_of(method)), sums};
-  cost.routes = sum_routes(method, 2);
+  cost.routes = method == WaferMethod::t10 ? kT10Routes : kLadderRoutes;
   if (method == WaferMethod::ladder)  // a copy of the largest tile that is read
     cost.memory_bytes += kValueBytes * static_cast<double>(pieces(model.hidden, mesh.height)) *
                          static_cast<double>(pieces(model.intermediate, mesh.width));

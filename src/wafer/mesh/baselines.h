@@ -1,30 +1,40 @@
-// Runs the baselines of wafer/cost/wafer_baselines.h on simulated cores. They synchronise in their own way: dataflow,
-// rendezvous and barrier give the same results.
-//
-//   t10     Compute phases alternate with exchange phases. In an exchange each core takes the next tile of A from the
-//           previous crossbar port along x, and of B along y. The tiles of B are the larger load; they pass the
-//           crossbar one after the other, in port order.
-//   ladder  A step is two reads and a tile GEMM. Every core of a row reads the row's piece of A from its owner, which
-//           serves the reads one after the other; every core of a column then reads B likewise. A read ends for all
-//           cores when the last one has its copy.
+// Runs the baselines (baseline_programs.h) on simulated cores: word by word on meshes to 32 x 32, by the busiest link of
+// each transfer on larger ones. Nothing here was fitted to a baseline's published figures, unlike the analytical model of
+// wafer/cost/wafer_baselines.h: the two differ, and docs/notes/wafer.md says by how much.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "wafer/cost/wafer_baselines.h"
+#include "wafer/cost/wafer_predict.h"
 #include "wafer/mesh/simulate.h"
 
 namespace heddle::mesh {
 
-// Throw as simulate_gemm does, and InvalidArgument for `waferllm`. breakdown: as the analytical model's.
+// Above kEventSide cores a side, links are counted; of a loop whose steps differ (Ladder's), kCountedSteps evenly spaced
+// ones.
+inline constexpr int kEventSide = 32;
+inline constexpr int kCountedSteps = 24;
+
+// breakdown: "compute", then "exchange" (t10) or "remote reads and writes" (ladder). Throw as simulate_gemm does, and
+// InvalidArgument for `waferllm`.
 WaferCost simulate_baseline_gemm(const PlmrDevice&, const GemmSize&, WaferMesh, WaferMethod);
 WaferCost simulate_baseline_gemv(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, WaferMethod);
 
-// Position of crossbar port `port` on a line of `cores` cores.
-int crossbar_place(int cores, int port);
+// As the two above, but by links on a mesh of any size.
+WaferCost count_baseline_gemm(const PlmrDevice&, const GemmSize&, WaferMesh, WaferMethod,
+                              int counted_steps = kCountedSteps);
+WaferCost count_baseline_gemv(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, WaferMethod);
 
-// For the baselines' GEMMs: the paths a core would need if each transfer had its own; hops and stages of the longest
-// path.
+// Cycles of a layer over `tokens` tokens (prefill), or of the token after them (decode), by links, for a model without
+// experts on a square mesh. Of decode, the GEMVs' and norms' transfers are counted; compute, element-wise and other serial
+// work are the analytical model's, which WaferLLM's programs share.
+double count_baseline_layer(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t tokens, WaferPhase,
+                            WaferMethod);
+
+// For the baselines' GEMMs, counted by running them: paths at the busiest core, of both axes, and hops and stages of the
+// longest chain of messages in a step. L and M: hops, and memory, are those of a line of half the length.
 std::vector<ComplianceRow> baseline_compliance(const PlmrDevice&, int line);
 
 }  // namespace heddle::mesh

@@ -101,13 +101,6 @@ PlmrDevice with_room_for(PlmrDevice device, int line) {
   return device;
 }
 
-std::string letters(bool latency, bool memory, bool routes) {
-  std::string all;
-  for (const auto& [keeps, letter] : {std::pair{latency, "L"}, {memory, "M"}, {routes, "R"}})
-    if (keeps) all += (all.empty() ? "" : " ") + std::string(letter);
-  return all;
-}
-
 // Hops or stages of an all-reduce: its time when everything else costs nothing.
 double critical_path(PlmrDevice device, int line, const AllReduceOptions& options, double alpha, double beta) {
   device.alpha_cycles.value = alpha;
@@ -144,6 +137,13 @@ ComplianceRow all_reduce_row(const PlmrDevice& device, const char* name, const A
 
 }  // namespace
 
+std::string letters_of(bool latency, bool memory, bool routes) {
+  std::string all;
+  for (const auto& [keeps, letter] : {std::pair{latency, "L"}, {memory, "M"}, {routes, "R"}})
+    if (keeps) all += (all.empty() ? "" : " ") + std::string(letter);
+  return all;
+}
+
 // Growth is measured by comparing with a line twice as long.
 std::vector<ComplianceRow> gemm_compliance(const PlmrDevice& device, int line) {
   std::vector<ComplianceRow> rows;
@@ -155,8 +155,8 @@ std::vector<ComplianceRow> gemm_compliance(const PlmrDevice& device, int line) {
                                      {WaferGemm::mesh_gemm, "MeshGEMM"}}) {
     ComplianceRow row = gemm_row(roomy, name, method, line);
     const ComplianceRow twice = gemm_row(roomy, name, method, 2 * line);
-    row.complies = letters(twice.hops == row.hops && twice.stages == row.stages, twice.memory_tiles == row.memory_tiles,
-                           2 * row.paths <= device.free_routes.value);
+    row.complies = letters_of(twice.hops == row.hops && twice.stages == row.stages,
+                              twice.memory_tiles == row.memory_tiles, 2 * row.paths <= device.free_routes.value);
     rows.push_back(row);
   }
   return rows;
@@ -175,8 +175,8 @@ std::vector<ComplianceRow> all_reduce_compliance(const PlmrDevice& device, int l
         {{.method = WaferAllReduce::k_tree, .phases = k_tree_phases}, "K-tree all-reduce"}}) {
     ComplianceRow row = all_reduce_row(roomy, name, options, line);
     const ComplianceRow twice = all_reduce_row(roomy, name, options, 2 * line);
-    row.complies = letters(twice.stages < 2 * row.stages, twice.memory_tiles == row.memory_tiles,
-                           row.routes <= device.free_routes.value);
+    row.complies = letters_of(twice.stages < 2 * row.stages, twice.memory_tiles == row.memory_tiles,
+                              row.routes <= device.free_routes.value);
     rows.push_back(row);
   }
   return rows;

@@ -86,7 +86,9 @@ int EventMesh::add_message(const std::vector<int>& path, Message message, bool i
   message.step = current_;
   message.taken.assign(path.size(), 0);
   message.copies_left = message.words * (is_multicast ? static_cast<int>(path.size()) - 1 : 1);
-  channels_[at(message.channel)].messages.push_back(id);
+  const bool waits =
+      message.request >= 0 || (message.parents.size() == 1 && messages_[at(message.parents[0])].next == id);
+  if (!waits) channels_[at(message.channel)].messages.push_back(id);
   messages_.push_back(std::move(message));
   open_ = true;
   return id;

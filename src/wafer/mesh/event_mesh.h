@@ -26,6 +26,7 @@
 #include "wafer/mesh/core_budget.h"
 #include "wafer/mesh/event_values.h"
 #include "wafer/mesh/mesh.h"
+#include "wafer/mesh/tile_move.h"
 
 namespace heddle::mesh {
 
@@ -35,6 +36,7 @@ class EventMesh {
   EventMesh(const PlmrDevice& device, const Grid& grid, WaferSync sync = WaferSync::dataflow);
 
   const Grid& grid() const { return grid_; }
+  const CoreBudget& budget() const { return budget_; }
   void phase(std::string_view name) { budget_.phase(name); }
   Tile allocate(std::string_view name, int rows, int columns, Buffers buffers) {
     const Tile tile = budget_.allocate(name, rows, columns, buffers);
@@ -63,7 +65,13 @@ class EventMesh {
   void multiply_add(Tile a, Tile b, Tile c, Operand operand);
   void multiply_vector(Tile x, Tile b, Tile y);
 
-  // Runs the whole program, once. Returns the cycle in which the last core is done. Throws Failure if it does not end.
+  // As LoadMesh has them: all cores begin at once, and what follows begins when the last one is done. Words of different
+  // paths share a link in the order in which their first words arrive. Only for tiles of one buffer.
+  void work(double cycles, const std::function<void(int core)>& values);
+  void transfer(std::int64_t count, Access access, Arrival arrival, const std::function<TileMove(std::int64_t)>& move);
+
+  // Runs the program since the last call. Returns the cycle, since the beginning, in which the last core is done. Throws
+  // Failure if it does not end.
   std::int64_t cycles();
 
   // Element (r, c) of place (i, j): its input before any operation; its result after cycles().
@@ -84,6 +92,9 @@ class EventMesh {
     std::vector<int> needs_received, accept_sent;
     std::vector<int> all_begun;  // cores that must have begun before it leaves
     int due = 0;                 // the step whose barrier waits for it
+    // Relays (event_transfers.cpp): the message that waits for this one's first word to queue for its link; the request,
+    // on its last way, that this one answers.
+    int next = -1, request = -1;
     Payload payload = {};
 
     std::vector<float> carried;  // values of words that have left
@@ -134,6 +145,9 @@ class EventMesh {
   int along(Axis axis, int core) const { return axis == Axis::x ? core % grid_.cores.width : core / grid_.cores.width; }
   std::vector<int> straight(int from, int to) const;
   int add_message(const std::vector<int>& path, Message message, bool is_multicast = false);
+  // A message relayed by every core of the path. It leaves after `request`, unless that is negative. Returns the last
+  // way's message; -1 where the path has one core.
+  int relay(const std::vector<int>& path, int words, const Payload& payload, int request);
   // Moves the tiles of a core line, at the places `movers` across the axis, by one place of the ring: to the previous
   // place for direction 1, to the next for -1.
   void shift_line(Tile tile, Axis axis, int line, int direction, const std::vector<int>& movers);
@@ -166,6 +180,7 @@ class EventMesh {
   bool may_begin(int core) const;
   bool may_compute(int core) const;
   void advance_core(int core);
+  void forget_program();
   void advance_channel(Channel& channel);
   bool may_inject(const Message& message, int source) const;
   void load_word(Message& message);
@@ -193,9 +208,9 @@ class EventMesh {
   };
   std::map<std::tuple<Axis, int, int>, LastShift> last_shift_;  // by line and direction
 
-  std::int64_t now_ = 0;
+  std::int64_t now_ = 0, elapsed_ = 0;  // elapsed_: by programs that have run
   std::vector<Core> cores_;
-  std::map<std::pair<int, int>, std::int64_t> link_used_;
+  std::vector<std::int64_t> link_used_;         // by core and direction: the last cycle
   std::vector<int> due_left_, computing_left_;  // by step: messages that a barrier waits for; cores that compute
   int finished_steps_ = 0, left_ = 0;           // left_: messages not yet delivered
   std::size_t turn_ = 0;

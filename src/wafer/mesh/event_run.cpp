@@ -84,6 +84,7 @@ bool EventMesh::may_inject(const Message& message, int source) const {
     if (!has(cores_[slot(other)], When::begins, message.step)) return false;
   for (const int needed : message.needs_received)
     if (!is_everywhere(needed)) return false;
+  if (message.request >= 0 && messages_[slot(message.request)].arrivals.back() + message.delay > now_) return false;
   for (const int parent : message.parents) {
     const Message& p = messages_[slot(parent)];
     const bool by_word = message.follows == Follows::word_by_word;
@@ -95,7 +96,8 @@ bool EventMesh::may_inject(const Message& message, int source) const {
 }
 
 bool EventMesh::use_link(int from, int to) {
-  std::int64_t& used = link_used_.try_emplace({from, to}, -1).first->second;
+  const int direction = to == from + 1 ? 0 : to == from - 1 ? 1 : to > from ? 2 : 3;
+  std::int64_t& used = link_used_[slot(4 * from + direction)];
   if (used == now_) return false;
   used = now_;
   return true;
@@ -137,7 +139,11 @@ void EventMesh::advance_channel(Channel& channel) {
     if (k < last && (channel.queues[k + 1].size() >= room || !use_link(path[k], path[k + 1]))) continue;
     queue.pop_front();
     if (k < last) channel.queues[k + 1].push_back({word.message, now_ + alpha_});
-    if (k == last) message.arrivals.push_back(now_);
+    if (k == last) {
+      message.arrivals.push_back(now_);
+      if (message.next >= 0 && message.arrivals.size() == 1)
+        channels_[slot(messages_[slot(message.next)].channel)].messages.push_back(message.next);
+    }
     if (takes) take_word(message, k);
     if (takes && --message.copies_left == 0) {
       --due_left_[slot(message.due)];
@@ -158,6 +164,7 @@ std::int64_t EventMesh::cycles() {
   close_step();
   const int cores = grid_.cores.width * grid_.cores.height, steps = static_cast<int>(steps_.size());
   now_ = 0;
+  link_used_.assign(slot(4 * cores), -1);
   cores_.assign(slot(cores), {.begun = std::vector<std::int64_t>(slot(steps), -1),
                               .computed = std::vector<std::int64_t>(slot(steps), -1)});
   computing_left_.assign(slot(steps), cores);
@@ -176,12 +183,26 @@ std::int64_t EventMesh::cycles() {
              due_left_[slot(finished_steps_)] == 0)
         ++finished_steps_;
     }
-    if (left_ == 0 && std::ranges::all_of(computing_left_, [](int count) { return count == 0; })) return now_;
+    if (left_ == 0 && std::ranges::all_of(computing_left_, [](int count) { return count == 0; })) break;
     if (now_ >= kLongestRun)
       throw_error<Failure>("no end of the program after {} cycles, {} messages left", now_, left_);
     turn_ = (turn_ + 1) % std::max<std::size_t>(channels_.size(), 1);
     for (std::size_t i = 0; i < channels_.size(); ++i) advance_channel(channels_[(turn_ + i) % channels_.size()]);
   }
+  elapsed_ += now_;
+  forget_program();
+  return elapsed_;
+}
+
+// What follows finds values alone.
+void EventMesh::forget_program() {
+  steps_.clear();
+  messages_.clear();
+  channels_.clear();
+  channel_of_.clear();
+  last_shift_.clear();
+  current_ = 0;
+  finished_steps_ = 0;
 }
 
 }  // namespace heddle::mesh

@@ -38,6 +38,8 @@ struct ComplianceRow {
   double memory_tiles = 0;  // per core: tiles of A, B and C; for an all-reduce: vectors
   std::string complies;     // which of L, M and R hold: "L M R", "M R", ...
 };
+// "L M R" of the properties that hold.
+std::string letters_of(bool latency, bool memory, bool routes);
 // Each is counted on the line and on one of twice the length. L: hops and stages of a step do not grow. M: memory does
 // not grow. R: paths fit into the free routes.
 std::vector<ComplianceRow> gemm_compliance(const PlmrDevice&, int line);
