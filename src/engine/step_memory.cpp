@@ -89,6 +89,13 @@ std::vector<StepShape> largest_shapes(const ExecutorLimits& limits) {
   add_chunks(most_tokens, 0);
   add_chunks(most_tokens, std::min(most_rows, most_tokens - 1));
   add_chunks(most_rows, most_rows);
+  // More sequences of a token each than have logits: a model may take another path for them.
+  const int most_sequences = std::min(limits.step.max_sequences, most_tokens);
+  for (const int num_rows : {0, std::min(limits.step.max_samples, most_sequences)})
+    shapes.push_back({.num_tokens = most_sequences,
+                      .num_sequences = most_sequences,
+                      .num_logit_rows = num_rows,
+                      .max_query_len = 1});
   return shapes;
 }
 
