@@ -4,6 +4,7 @@
 #include <memory>
 #include <random>
 
+#include "device/free_pair.h"
 #include "kernels/cuda_operands.h"
 #include "kernels/rows/swiglu.h"
 
@@ -208,9 +209,26 @@ TEST_F(LinearSwigluOnGpu, NumberOfSmsChangesNoBit) {
       return bits(p.y.rows(), 0, shape.tokens);
     };
     const std::vector<std::uint32_t> expected = run(num_sms_of(kGpu));
-    for (const int num_sms : {1, 2, 66, 114, num_sms_of(kGpu) - 1})
-      ASSERT_EQ(run(num_sms), expected) << shape.tokens << " tokens, " << num_sms << " SMs";
+    for (const int num_sms : {1, 2, 9, 66, 114, num_sms_of(kGpu) - 1})
+      if (shape.tokens <= kLinearSmallRows || hold_a_pair(num_sms)) {
+        ASSERT_EQ(run(num_sms), expected) << shape.tokens << " tokens, " << num_sms << " SMs";
+      }
   }
+}
+
+TEST_F(LinearSwigluOnGpu, ManyTokensOnSmsThatMayHoldNoPairAreComputedApart) {
+  const auto reals =
+      +[](std::int64_t rows, std::int64_t columns, std::uint32_t seed) { return Rows::random(rows, columns, seed); };
+  Problem p({.tokens = 512, .intermediate = columns_of_a_round() - 8, .in_features = 1032, .y_gap = 8}, DType::bfloat16,
+            reals);
+  on_gpu([&](Stream& stream) {
+    const Lane lane{stream, 8, p.lane(stream).workspace};
+    linear(p.params().gate_up, lane);
+    swiglu({.gate_up = p.params().gate_up.y, .y = p.params().y}, lane);
+  });
+  const std::vector<std::uint32_t> expected = bits(p.y.rows(), 0, 512);
+  on_gpu([&](Stream& stream) { linear_swiglu(p.params(), {stream, 8, p.lane(stream).workspace}); });
+  EXPECT_EQ(bits(p.y.rows(), 0, 512), expected);
 }
 
 // x is written by the kernel ahead, y is read by the one behind, and then x by the next one: nobody waits in between
