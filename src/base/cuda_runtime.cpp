@@ -2,7 +2,10 @@
 
 #include <array>
 #include <atomic>
+#include <map>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 #include "base/cuda_call.h"
 
@@ -56,19 +59,53 @@ void wait_until_ready(Query query, const char* call, Deadline deadline) {
   }
 }
 
+// CUDA gives streams a device's hardware queues in turn, and where two streams share one, a kernel that waits for a peer
+// delays the other's. So streams that are no longer used are kept for the next: a process that never has more streams
+// at a time than there are queues shares none.
+class IdleStreams {
+ public:
+  cudaStream_t take(int device) {
+    const std::scoped_lock lock(mutex_);
+    std::vector<cudaStream_t>& idle = idle_[device];
+    if (idle.empty()) return nullptr;
+    const cudaStream_t stream = idle.back();
+    idle.pop_back();
+    return stream;
+  }
+
+  void keep(int device, cudaStream_t stream) {
+    const std::scoped_lock lock(mutex_);
+    idle_[device].push_back(stream);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::vector<cudaStream_t>> idle_;
+};
+
+// Never destroyed: streams of static objects end after it would be.
+IdleStreams& idle_streams() {
+  static IdleStreams* const streams = new IdleStreams;
+  return *streams;
+}
+
 }  // namespace
 
 void* create_stream(int device) {
   const CurrentDevice guard(device);
-  cudaStream_t stream = nullptr;
+  cudaStream_t stream = idle_streams().take(device);
+  if (stream != nullptr) return stream;
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   return stream;
 }
 
-void destroy_stream(void* stream) {
+void destroy_stream(int device, void* stream) {
   if (work_does_not_end) return;
-  cudaStreamSynchronize(static_cast<cudaStream_t>(stream));  // a destructor cannot report an error
-  cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+  const auto native = static_cast<cudaStream_t>(stream);
+  if (cudaStreamSynchronize(native) == cudaSuccess)
+    idle_streams().keep(device, native);
+  else
+    cudaStreamDestroy(native);  // a destructor cannot report the error
 }
 
 void synchronize_stream(void* stream, Deadline deadline) {

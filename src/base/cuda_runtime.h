@@ -11,7 +11,7 @@
 namespace heddle::cuda {
 
 void* create_stream(int device);
-void destroy_stream(void* stream);
+void destroy_stream(int device, void* stream);  // waits for its work; create_stream may give it out again
 void synchronize_stream(void* stream, Deadline deadline);
 void stream_wait_event(void* stream, void* event);
 

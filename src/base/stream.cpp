@@ -169,7 +169,7 @@ Stream& Stream::operator=(Stream&& other) noexcept {
 
 Stream::~Stream() {
   if constexpr (kHaveCuda)
-    if (native_ != nullptr) cuda::destroy_stream(native_);
+    if (native_ != nullptr) cuda::destroy_stream(device_.index, native_);
 }
 
 void* Stream::native() const {

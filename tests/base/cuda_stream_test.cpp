@@ -26,6 +26,18 @@ class OnGpu : public testing::Test {
 
 using CudaStream = OnGpu;
 
+TEST_F(CudaStream, OneThatEndsIsTheNextOneThatBegins) {
+  // CUDA gives out hardware queues in turn; a process that made ever new streams would have two share one.
+  void* first = nullptr;
+  for (int i = 0; i < 100; ++i) {
+    const Stream stream(kGpu);
+    if (i == 0) first = stream.native();
+    ASSERT_EQ(stream.native(), first) << "stream " << i;
+  }
+  const Stream one(kGpu), other(kGpu);
+  EXPECT_NE(one.native(), other.native());
+}
+
 TEST_F(CudaStream, EventsOrderTwoStreams) {
   constexpr std::size_t kCount = 16 << 20;
   std::vector<int> source(kCount);
