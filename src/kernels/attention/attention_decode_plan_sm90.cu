@@ -1,5 +1,5 @@
-// How a step's keys are shared out to the blocks of the decode kernel. One warp a block of that grid writes its
-// segments. docs/notes/attention_gpu.md has what was measured of the ways to share.
+// Splits a step's keys over the blocks of the decode kernel (split-KV). One warp per block of that grid writes its
+// splits. docs/notes/attention_gpu.md compares the ways to split.
 #include <cstdint>
 
 #include "device/even_parts.h"
@@ -9,13 +9,13 @@
 namespace heddle::sm90 {
 namespace {
 
-constexpr int kMostTilesInCluster = 24;  // of a block
+constexpr int kMostTilesInCluster = 24;  // per block
 
-// One sequence of the step: `items` are its pairs of KV head and item_rows rows, each of `tiles` tiles of kDecodeKeys
-// keys, from position first_tile * kDecodeKeys on.
+// One sequence of the step. It has `items` work items, one per KV head and item_rows rows, each of `tiles` tiles of
+// kDecodeKeys keys, from position first_tile * kDecodeKeys on.
 struct DecodeSequence {
   int first_token = 0, num_new = 0, context_len = 0;
-  int first_key = 0;  // that its first new token sees
+  int first_key = 0;  // the first that its first new token sees
   int first_tile = 0, tiles = 0, items = 0;
 
   DecodeSequence() = default;
@@ -34,13 +34,11 @@ struct DecodeSequence {
   }
 };
 
-// The segments of this block in turn, the same in every lane of its one warp.
-//
-// Where there are clusters and few tiles, a cluster has an item to itself, and its blocks share the item's tiles: they
-// are quick to merge what they have, but some blocks have nothing to do. Otherwise, where the blocks can
-// share out the step so that each gets a run of one item and none much more than the others, they do: an item's tiles
-// are cut into equal splits, one a block. Otherwise all tiles of all items are put one after the other, and each block
-// takes an equal run of them, which may be of several items.
+// Enumerates the splits of this block; the same in every lane of its one warp. There are three policies:
+// - Clusters and few tiles: each cluster has one item, whose tiles its blocks share. Merging is fast, but some blocks
+//   have nothing to do.
+// - Otherwise, if each block can take one split of one item and none gets much more than the others: equal splits.
+// - Otherwise the tiles of all items are concatenated, and each block takes an equal run, perhaps of several items.
 class DecodeWalk {
  public:
   __device__ explicit DecodeWalk(const DecodeParams& params) : params_(params) {
@@ -78,7 +76,7 @@ class DecodeWalk {
         of_ = DecodeSequence(params_, ++sequence_);
       } while (of_.items == 0);
     }
-    const int unit = unit_ - sequence_begin_;  // of the sequence
+    const int unit = unit_ - sequence_begin_;  // within the sequence
     const int heads = params_.attention.kv.num_kv_heads, block = static_cast<int>(blockIdx.x);
     DecodeSegment segment{.sequence = sequence_,
                           .first_token = of_.first_token,
@@ -120,7 +118,7 @@ class DecodeWalk {
     return segment;
   }
 
-  // Of all items of the step, the one that next() gave something of.
+  // The item of the last next(), counted over all items of the step.
   __device__ int item() const {
     return item_;
   }
@@ -139,24 +137,24 @@ class DecodeWalk {
     return by_clusters_ ? of.items : split_tiles_ > 0 ? of.items * splits_of(of) : of.items * of.tiles;
   }
 
-  // Where the share of a block begins. In 64 bits: units times blocks pass 2^32 from 16 million units on.
+  // The first unit of a block. In 64 bits: units times blocks exceed 2^32 from 16 million units on.
   __device__ int share_of(int block) const {
     return static_cast<int>(begin_of_part<std::uint64_t>(total_, block, blocks_));
   }
-  // The block whose share holds the unit.
+  // The block that has the unit.
   __device__ int block_of(int unit) const {
     return static_cast<int>(part_of<std::uint64_t>(total_, unit, blocks_));
   }
 
-  // Sets split_tiles_ to the least number of tiles a block with which no item needs more blocks than there are, if
-  // that is little more than an equal share, and total_ to the blocks. Each lane tries one number.
+  // Sets split_tiles_ to the least number of tiles per block with which the items need no more blocks than there are,
+  // if that is little more than an equal share; sets total_ to the blocks. Each lane tries one number.
   __device__ void find_split(int tiles, int items) {
     constexpr int kFewSequences = 32;
     const int blocks = static_cast<int>(gridDim.x);
     if (items > blocks || num_sequences() > kFewSequences) return;
     const DecodeSequence mine(params_, lane());
-    // A part, too, costs: about as much as a tile for each hundred rows, an estimate. Both costs together are least
-    // where there are as many tiles to a part as the root of their number times that.
+    // A partial result costs about as much as a tile per hundred rows (estimated). The sum of both costs is least where
+    // a split has as many tiles as the square root of their number times that cost.
     const int longest = __reduce_max_sync(~0u, mine.tiles);
     const int worthwhile = static_cast<int>(sqrtf(static_cast<float>(longest * params_.item_rows) * 0.01f));
     const int share = max((tiles + blocks - 1) / blocks, worthwhile), tried = share + lane();
@@ -171,7 +169,7 @@ class DecodeWalk {
     total_ = __shfl_sync(~0u, needed, first);
   }
 
-  // The sequence that holds unit_.
+  // Finds the sequence that holds unit_.
   __device__ void find_sequence() {
 #pragma unroll 1
     for (int s = 0; s < num_sequences(); s += 32) {
@@ -198,7 +196,7 @@ class DecodeWalk {
   const DecodeParams& params_;
   DecodeSequence of_;
   bool by_clusters_ = false;
-  int split_tiles_ = 0;         // of a block, where each takes one split
+  int split_tiles_ = 0;         // per block, if each takes one split
   int total_ = 0, blocks_ = 0;  // units of the step: items, splits, or tiles; clusters or blocks that share them
   int unit_ = 0, end_ = 0;      // of this block
   int sequence_ = 0, sequence_begin_ = 0;
@@ -209,7 +207,7 @@ __device__ void store(DecodeSegment* plan, int place, const DecodeSegment& segme
   if (threadIdx.x == 0) plan[place] = segment;
 }
 
-// Lets later kernels start when all blocks have written, so that those may read the plan before they wait for anything.
+// Triggers PDL after all blocks have written, so that later kernels may read the plan before they wait.
 __global__ void __launch_bounds__(32)
     plan_decode_blocks(const __grid_constant__ DecodeParams params, DecodeSegment* plan) {
   if (params.attention.older_keys == OlderKeys::in_flight) wait_for_earlier_kernels();
@@ -226,7 +224,7 @@ __global__ void __launch_bounds__(32)
   }
   store(plan, place, segment);
   __threadfence();
-  __syncwarp();  // the first lane that signals does so for the block, and the first one alone has written
+  __syncwarp();  // the first lane that triggers does so for the block, and only that lane has written
   let_later_kernels_start();
   wait_for_earlier_kernels();
 }

@@ -1,5 +1,5 @@
-// Products of bfloat16 for attend(), on any instruction set: queries and weights are rounded to it, and everything is
-// widened to float32 again. Included once a target, after hwy/highway.h; the guard is Highway's idiom.
+// Multiplications in bfloat16 for attend(), on any SIMD target: queries and weights are rounded to bfloat16, and all
+// operands are widened to float32. Included once per target, after hwy/highway.h; the include guard is Highway's idiom.
 #if defined(HEDDLE_KERNELS_ATTENTION_ROUNDED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_ATTENTION_ROUNDED_INL_H_
 #undef HEDDLE_KERNELS_ATTENTION_ROUNDED_INL_H_
@@ -14,14 +14,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// Rounded to what a bfloat16 holds.
+// Rounded to bfloat16.
 HWY_INLINE Vector rounded_to_bfloat16(Vector values) {
   bfloat16 rounded[kWidth];
   store(values, rounded);
   return load(rounded);
 }
 
-// Scores of kRows queries from `row` on with turned keys; a score is one chain over pairs of elements.
+// Scores of kRows queries from `row` on with transposed keys; a score is one chain over pairs of elements.
 template <int kRows, int kGroups>
 HWY_INLINE void score_pairs(Scratch& scratch, int row, int slot, const Keys& keys, int num_keys) {
   constexpr int kColumns = kGroups * kLanes;
@@ -47,7 +47,7 @@ HWY_INLINE void score_turned_pairs(Scratch& scratch, const RowGroup& rows, const
   for (; row < rows.end; ++row) score_pairs<1, kGroups>(scratch, row, rows.slot(row), keys, num_keys);
 }
 
-// As add_columns(), in pairs of keys; of a pair at an edge one alone.
+// Like add_columns(), in pairs of keys; a pair with a masked key is one single key.
 template <int kRows, int kGroups>
 HWY_INLINE void add_column_pairs(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end,
                                  int column) {

@@ -1,6 +1,6 @@
-// A block takes a token, or some heads of one: q's, k's, then v's. What depends on the step's arrays alone, the token's
-// cosines and sines and its slot in the cache, comes first, where they are in place while the kernel ahead still works;
-// what is left then is to load, turn and store.
+// A block takes a token, or some of its heads: q's, k's, then v's. What depends on the step's arrays only, the cosines
+// and sines and the slot in the cache, is computed before the wait for the kernel ahead if the arrays are in place.
+// What remains is to load, rotate and store.
 #include <type_traits>
 
 #include "device/launch_sm90.cuh"
@@ -13,9 +13,9 @@ namespace heddle {
 namespace {
 
 constexpr int kRopeAppendThreads = 128;
-constexpr int kTurnedAtOnce = 3;  // heads of a thread
+constexpr int kTurnedAtOnce = 3;  // heads per thread
 
-// As the elements are once they have been stored as T.
+// The elements after rounding to T.
 template <class T>
 __device__ Pack stored_as(const Pack& pack) {
   RawPack<T> raw;
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kRopeAppendThreads)
     const int pair = thread % lanes * kPackElements;
     const int heads_of_block = kRopeAppendThreads / lanes, heads_at_once = heads_of_block * static_cast<int>(gridDim.y);
     const int q_heads = static_cast<int>(params.q.columns / kv.head_dim), turned_heads = q_heads + kv.num_kv_heads;
-    // Threads beyond the last whole head of a block have none.
+    // Threads beyond the last whole head of a block are idle.
     const int heads = thread < heads_of_block * lanes ? turned_heads + kv.num_kv_heads : 0;
     const Pack cosine = load_pack(append_turns + pair), sine = load_pack(append_turns + half + pair);
     const auto place = [&](int head) {
@@ -111,7 +111,7 @@ bool rope_append_takes(const RopeAppendParams& params) {
 }
 
 void rope_append_sm90(const RopeAppendParams& params, const Lane& lane) {
-  // Few tokens are spread over blocks, each with cosines of its own; among many they serve all heads of a token.
+  // Few tokens are spread over blocks, each with its own cosines; of many tokens a block takes all heads with one set.
   constexpr std::int64_t kManyTokens = 256;
   const int lanes = params.kv.head_dim / 2 / kPackElements, heads_of_block = kRopeAppendThreads / lanes;
   const auto heads = static_cast<int>(params.q.columns / params.kv.head_dim) + 2 * params.kv.num_kv_heads;

@@ -1,6 +1,6 @@
-// A block takes a token, or some heads of one: its first threads compute the cosines and sines of the token's pairs,
-// once for all heads, while the first heads are on their way. A thread turns the same pairs of head after head. Every
-// step is rounded as on the CPU: products and sums are not fused.
+// A block takes a token, or some of its heads. Its first threads compute the cosines and sines of the token's pairs,
+// once for all heads, while the first heads are loaded. A thread rotates the same pairs of head after head.
+// Multiplications and additions are rounded one by one, as on the CPU.
 #include "device/launch_sm90.cuh"
 #include "kernels/attention/rope_sm90.cuh"
 #include "kernels/attention/rope_sm90.h"
@@ -10,7 +10,7 @@ namespace heddle {
 namespace {
 
 constexpr int kRopeThreads = 128;
-constexpr int kHeadsAtOnce = 3;  // of a thread
+constexpr int kHeadsAtOnce = 3;  // heads per thread
 
 // `lanes` threads take a head, each the eight pairs that begin at 8 * lane; half = 8 * lanes.
 template <class T>
@@ -98,7 +98,7 @@ void rope_sm90(const RopeParams& params, const Lane& lane) {
                      params.head_dim / 2 / kPackElements <= kRopeThreads;
   LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.q.rows)), .block = kRopeThreads, .fit = GridFit::trimmed};
   if (!packs) return launch_sm90("rope", rope_elements, shape, lane, params);
-  // Few tokens are spread over blocks, each with cosines of its own; among many they serve all heads of a token.
+  // Few tokens are spread over blocks, each with its own cosines; of many tokens a block takes all heads with one set.
   constexpr std::int64_t kManyTokens = 256;
   const int lanes = params.head_dim / 2 / kPackElements;
   const std::int64_t heads = (params.q.columns + params.k.columns) / params.head_dim;

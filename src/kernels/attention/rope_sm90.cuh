@@ -1,4 +1,4 @@
-// The rotation of a pair of elements, in kernels: every step is rounded as on the CPU, products and sums are not fused.
+// The rotation of a pair of elements in kernels. Multiplications and additions are rounded one by one, as on the CPU.
 #pragma once
 
 namespace heddle {

@@ -48,7 +48,7 @@ CublasLt load_cublas_lt() {
 }  // namespace
 
 const CublasLt& cublas_lt() {
-  static const CublasLt library = load_cublas_lt();  // tried again by the next call when it throws
+  static const CublasLt library = load_cublas_lt();  // loaded again by the next call if this throws
   return library;
 }
 

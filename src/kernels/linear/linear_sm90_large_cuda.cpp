@@ -27,7 +27,7 @@ struct ProductKey {
   std::array<std::uint32_t, 3> alignment;  // of W, x and y: the largest power of two, up to 256
   std::size_t workspace_bytes;
   LinearRole role;
-  int num_sms;  // of a lane that has not the whole device; 0: it has
+  int num_sms;  // of a lane with part of the device; 0: the whole device
 
   friend auto operator<=>(const ProductKey&, const ProductKey&) = default;
 };
@@ -68,9 +68,9 @@ Owned<cublasLtMatrixLayout_t> layout(DType dtype, std::int64_t rows, std::int64_
   return {made, cublas_lt().matrix_layout_destroy};
 }
 
-// On an H200 that works at its power limit, which prefill does, tiles of 168 or 176 by 128 take 4 to 8 % less time than
-// what cuBLASLt offers first (docs/notes/linear_gpu.md), wherever it offers them for products that are wider than deep:
-// of these roles.
+// Prefill runs an H200 at its power limit. There, tiles of 168 or 176 by 128 take 4 to 8 % less time than cuBLASLt's
+// first choice (docs/notes/linear_gpu.md), wherever it offers them for a GEMM with out_features > in_features: these
+// roles.
 bool wants_frugal_tiles(const ProductKey& key) {
   const bool is_wide = key.role == LinearRole::qkv || key.role == LinearRole::gate_up || key.role == LinearRole::logits;
   return is_wide && key.dtype != DType::float32 && key.num_tokens >= 1024;
@@ -84,7 +84,7 @@ bool has_frugal_tiles(const cublasLtMatmulAlgo_t& way) {
          (tile == CUBLASLT_MATMUL_TILE_168x128 || tile == CUBLASLT_MATMUL_TILE_176x128);
 }
 
-// One product as cuBLASLt describes it. It counts columns first, so it is told y^T = W x^T.
+// A GEMM as cuBLASLt describes it. cuBLASLt is column-major, so it computes y^T = W x^T.
 class Described {
  public:
   explicit Described(const ProductKey& key)
@@ -102,7 +102,7 @@ class Described {
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(key.y_dtype));
   }
 
-  // The algorithm that is expected to be fastest: by cuBLASLt, or where we know better.
+  // The algorithm that is expected to be fastest: cuBLASLt's first choice, or a measured better one.
   cublasLtMatmulAlgo_t fastest_way(const ProductKey& key, cublasLtHandle_t handle) const {
     constexpr int kWays = 8;
     cublasLtMatmulPreference_t made = nullptr;
@@ -113,7 +113,7 @@ class Described {
                       "cublasLtMatmulPreferenceSetAttribute");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{key.workspace_bytes});
-    // Parts of a sum over k may be added in float32 only, in an order that is always the same.
+    // Split-K may reduce in float32 only, in a fixed order.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignment[0]);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignment[1]);
@@ -150,8 +150,8 @@ class Described {
   }
 
  private:
-  // `way` with clusters that find room on a few SMs. cuBLASLt offers mostly clusters of 8, which could wait until the
-  // other SMs are free. Throws Failure where the kernel does not work with small clusters.
+  // `way` with clusters that fit on a few SMs. cuBLASLt mostly offers clusters of 8, which could wait until the other
+  // SMs are free. Throws Failure where the kernel does not work with small clusters.
   cublasLtMatmulAlgo_t with_small_clusters(cublasLtMatmulAlgo_t way, int num_sms, cublasLtHandle_t handle) const {
     const std::uint16_t shape = hold_a_pair(num_sms) ? CUBLASLT_CLUSTER_SHAPE_2x1x1 : CUBLASLT_CLUSTER_SHAPE_1x1x1;
     check_cublas_lt(
@@ -174,17 +174,17 @@ class Described {
   Owned<cublasLtMatmulDesc_t> product_;
 };
 
-// How to run a product: cuBLASLt's answer, and its handle of the device.
+// How to run a GEMM: cuBLASLt's algorithm and its handle of the device.
 struct Way {
   cublasLtHandle_t handle;
   cublasLtMatmulAlgo_t algorithm;
 };
 
-// What was asked of cuBLASLt so far, by this process. The lock is held while it is asked, not while a product is
-// enqueued, so that ranks of one process need not queue for it.
+// Caches cuBLASLt's answers for this process. The lock is held during a query, not while a GEMM is enqueued, so ranks
+// of one process do not serialize on it.
 class Answers {
  public:
-  // On the device that is current.
+  // For the current device.
   Way to(const ProductKey& key, const Described& described) {
     const std::scoped_lock lock(mutex_);
     cublasLtHandle_t& handle = handles_[key.device];
@@ -204,7 +204,7 @@ class Answers {
   std::map<ProductKey, cublasLtMatmulAlgo_t> algorithms_;
 };
 
-// Never destroyed, as the driver may be gone before statics are.
+// Never destroyed: the driver may be gone before statics are.
 Answers& answers() {
   static Answers& made = *new Answers;
   return made;

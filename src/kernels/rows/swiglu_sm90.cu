@@ -1,4 +1,4 @@
-// Element by element, a pack a thread.
+// Element-wise, one pack per thread.
 #include "device/launch_sm90.cuh"
 #include "kernels/rows/swiglu_sm90.cuh"
 #include "kernels/rows/swiglu_sm90.h"
@@ -7,7 +7,7 @@
 namespace heddle {
 namespace {
 
-constexpr int kMostSwigluThreads = 256, kFewSwigluThreads = 64;  // few: where rows are too few for every multiprocessor
+constexpr int kMostSwigluThreads = 256, kFewSwigluThreads = 64;  // few: where rows are too few for all SMs
 
 template <class In, class Out, Turns kTurns>
 __global__ void __launch_bounds__(kMostSwigluThreads) swiglu_packs(const __grid_constant__ SwigluParams params) {

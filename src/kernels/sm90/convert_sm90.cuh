@@ -1,5 +1,4 @@
-// Conversions between float32 and elements of 16 bits. They round to nearest even, as base/dtype.h does; every NaN
-// becomes some NaN.
+// Conversions between float32 and 16-bit elements. They round to nearest even, as base/dtype.h does; a NaN stays a NaN.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ __device__ inline float low_element(std::uint32_t word) {
   return value;
 }
 
-// And in the upper half.
+// The element in the upper half of a register.
 template <class T>
 __device__ inline float high_element(std::uint32_t word) {
   if constexpr (std::is_same_v<T, bfloat16>) return __uint_as_float(word & 0xffff0000u);

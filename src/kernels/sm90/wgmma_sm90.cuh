@@ -1,6 +1,6 @@
-// wgmma: products of a warpgroup (four warps), whose right operand, and in one form whose left one, the tensor cores
-// read from shared memory. They run asynchronously: between wgmma_begin and the wgmma_wait that covers a product nobody
-// touches its registers (but wgmma_begin and further products that add to them), and what lies in shared memory stays.
+// WGMMA: asynchronous matrix multiplications by a warpgroup (PTX ISA, "Asynchronous Warpgroup Level Matrix
+// Instructions"). Between wgmma_begin() and the wgmma_wait() that covers a WGMMA, nothing may access its registers
+// except further WGMMAs that accumulate into them, and its operands in shared memory must not change.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ __device__ inline void wgmma_begin() {
 __device__ inline void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until at most kPending of the groups that were committed last are under way.
+// Waits until at most kPending of the last committed groups are in flight.
 template <int kPending>
 __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-// Keeps the compiler from moving other uses of the registers past this point.
+// Keeps the compiler from moving other accesses to the registers past this point.
 template <int kCount>
 __device__ inline void pin(float (&c)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(c[i])::"memory");
 }
 
-// Describes an operand in shared memory, swizzled in rows of kRowBytes, 128 or 64. `group_bytes`: between groups of
-// eight rows. `block_bytes`: where the operand's columns are its own (a right operand [k, n]), between blocks of
-// kRowBytes of columns; otherwise unused.
+// The matrix descriptor of an operand in shared memory, swizzled in rows of kRowBytes, 128 or 64. `group_bytes`: stride
+// between groups of eight rows. `block_bytes`: stride between blocks of kRowBytes of columns, for a right operand [k,
+// n]; otherwise unused.
 template <int kRowBytes>
 __device__ inline std::uint64_t operand(std::uint32_t address, int group_bytes, int block_bytes) {
   constexpr std::uint64_t kSwizzle = kRowBytes == 128 ? 1 : 2;
@@ -38,7 +38,7 @@ __device__ inline std::uint64_t operand(std::uint32_t address, int group_bytes, 
          static_cast<std::uint64_t>(group_bytes >> 4) << 32 | kSwizzle << 62;
 }
 
-// The operand that begins so many bytes further on, a multiple of 16.
+// The descriptor of an operand `bytes` further on, a multiple of 16.
 __device__ inline std::uint64_t moved(std::uint64_t operand, int bytes) {
   const auto low = static_cast<std::uint32_t>(operand) + static_cast<std::uint32_t>(bytes >> 4);  // no carry: 14 bits
   return (operand & ~std::uint64_t{0xffffffff}) | low;
@@ -231,8 +231,7 @@ __device__ inline void multiply_shared(float (&c)[128], std::uint64_t a, std::ui
   }
 }
 
-// c = a b + (add ? c : 0): a [64, 16] in registers, as mma has it for each warp's sixteen rows; b [16, n] in shared
-// memory.
+// c = a b + (add ? c : 0): a [64, 16] in registers in the layout of mma.sync; b [16, n] in shared memory.
 template <class T>
 __device__ inline void multiply_registers(float (&c)[32], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
   if constexpr (std::is_same_v<T, bfloat16>) {
