@@ -39,7 +39,7 @@ struct Softmax {
 struct Scratch : Softmax {
   alignas(64) float q[kRowFloats];
   alignas(64) float kv[kKeyFloats];
-  alignas(64) float turned[kKeyFloats];  // transposed keys, where there are many rows
+  alignas(64) float transposed[kKeyFloats];  // transposed keys, where there are many rows
   bool many_rows;
   float scale;
 };
@@ -60,14 +60,14 @@ constexpr int kOuterGroups = kRegisters == 1 ? 4 : 1;
 constexpr int kLaneOrder[kLanes] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};  // its own inverse
 
 // The place of element d of a transposed query or key of padded length `width`.
-constexpr int turn_of(int d, int width) {
+constexpr int place_of(int d, int width) {
   return kLaneOrder[d % kLanes] * (width / kLanes) + d / kLanes;
 }
 
-HWY_INLINE void turn_query(float* q, int width) {
+HWY_INLINE void reorder_query(float* q, int width) {
   float as_it_was[kMaxHeadDim];
   std::copy_n(q, width, as_it_was);
-  for (int d = 0; d < width; ++d) q[turn_of(d, width)] = as_it_was[d];
+  for (int d = 0; d < width; ++d) q[place_of(d, width)] = as_it_was[d];
 }
 
 #if HWY_TARGET != HWY_SCALAR
@@ -84,12 +84,12 @@ HWY_INLINE hn::Vec<D> load_fours(D d, const float* from, std::ptrdiff_t step) {
 }
 #endif
 
-// Transposes `num_keys` keys, a multiple of 16, from scratch.kv into scratch.turned: [num_keys / kColumns, width,
-// kColumns], with element d at turn(d).
-template <int kColumns, class Turn>
-HWY_INLINE void turn_keys(Scratch& scratch, int num_keys, int width, const Turn& turn) {
+// Transposes `num_keys` keys, a multiple of 16, from scratch.kv into scratch.transposed: [num_keys / kColumns, width,
+// kColumns], with element d at place_in_lanes(d).
+template <int kColumns, class Place>
+HWY_INLINE void transpose_keys(Scratch& scratch, int num_keys, int width, const Place& place_in_lanes) {
   const auto place = [&](int element, int key) {
-    return scratch.turned + (key / kColumns * width + turn(element)) * kColumns + key % kColumns;
+    return scratch.transposed + (key / kColumns * width + place_in_lanes(element)) * kColumns + key % kColumns;
   };
 #if HWY_TARGET == HWY_SCALAR
   for (int key = 0; key < num_keys; ++key)
@@ -128,19 +128,19 @@ struct ScoreTile {
   int count;  // elements per lane
   float (&waiting)[4][kOuterRows][kParts * kWidth];
 
-  // Adds the sums of places [turn, turn + 2^kLevel).
+  // Adds the sums of places [first_place, first_place + 2^kLevel).
   template <int kLevel>
-  HWY_INLINE Sums sum(int turn) const {
+  HWY_INLINE Sums sum(int first_place) const {
     Sums sums;
     if constexpr (kLevel == 0) {
       const float* from[kOuterRows];
 #pragma GCC unroll 8
-      for (int r = 0; r < kOuterRows; ++r) from[r] = q[r] + turn * count;
+      for (int r = 0; r < kOuterRows; ++r) from[r] = q[r] + first_place * count;
       sums.clear();
-      sums.add(from, 1, keys + turn * count * kParts * kWidth, kParts * kWidth, count);
+      sums.add(from, 1, keys + first_place * count * kParts * kWidth, kParts * kWidth, count);
     } else {
-      sum<kLevel - 1>(turn).store(waiting[kLevel - 1]);
-      sums = sum<kLevel - 1>(turn + (1 << (kLevel - 1)));
+      sum<kLevel - 1>(first_place).store(waiting[kLevel - 1]);
+      sums = sum<kLevel - 1>(first_place + (1 << (kLevel - 1)));
       sums.add_to(waiting[kLevel - 1]);
     }
     return sums;
@@ -150,7 +150,7 @@ struct ScoreTile {
 // For many rows: keys are transposed once for all rows, so a register holds scores of one row instead of lanes of one
 // score. Masked scores are computed too, and dropped in weigh_rows. `num_keys` is a multiple of kGroups * 16.
 template <int kGroups>
-HWY_INLINE void score_turned(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
+HWY_INLINE void score_transposed(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
   constexpr int kColumns = kGroups * kLanes;
   alignas(64) float waiting[4][kOuterRows][kColumns];
   for (int row = rows.begin; row < rows.end; row += kOuterRows) {
@@ -162,7 +162,7 @@ HWY_INLINE void score_turned(Scratch& scratch, const RowGroup& rows, const Keys&
       scores[r] = row + r < rows.end ? scratch.scores[rows.slot(row + r)] + keys.first : dropped;
     }
     for (int column = 0; column < num_keys; column += kColumns) {
-      const ScoreTile<kGroups> tile{q, scratch.turned + column * keys.width, keys.width / kLanes, waiting};
+      const ScoreTile<kGroups> tile{q, scratch.transposed + column * keys.width, keys.width / kLanes, waiting};
       tile.template sum<4>(0).store(scores, column, scratch.scale);
     }
   }
@@ -184,7 +184,7 @@ HWY_INLINE void with_groups_for(int num_keys, const Use& use) {
 }
 
 // From this many rows on, transposing keys costs less than adding lanes.
-constexpr int kFewestRowsToTurn = 8;
+constexpr int kFewestRowsToTranspose = 8;
 
 // The base of the weights: kExponent times a score is the exponent.
 struct PowersOfE {
@@ -335,9 +335,9 @@ struct WidenedProducts {
   static HWY_INLINE void take_query(Scratch& scratch, int row, int num_rows, const float* q, float scale, int head_dim,
                                     int width) {
     scratch.scale = scale;
-    scratch.many_rows = num_rows >= kFewestRowsToTurn;
+    scratch.many_rows = num_rows >= kFewestRowsToTranspose;
     widen(q, head_dim, width, scratch.q + row * width);
-    if (scratch.many_rows) turn_query(scratch.q + row * width, width);
+    if (scratch.many_rows) reorder_query(scratch.q + row * width, width);
   }
   static HWY_INLINE void take_key_or_value(Scratch& scratch, int idx, const W* from, int head_dim, int width) {
     widen(from, head_dim, width, scratch.kv + idx * width);
@@ -346,12 +346,12 @@ struct WidenedProducts {
     if (!scratch.many_rows) return;
     clear_unread(scratch.kv, keys, num_keys);
     with_groups_for(num_keys, [&](auto groups) {
-      turn_keys<groups * kLanes>(scratch, num_keys, keys.width, [&](int d) { return turn_of(d, keys.width); });
+      transpose_keys<groups * kLanes>(scratch, num_keys, keys.width, [&](int d) { return place_of(d, keys.width); });
     });
   }
   static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
     if (!scratch.many_rows) return score_few(scratch, rows, keys);
-    with_groups_for(num_keys, [&](auto groups) { score_turned<groups>(scratch, rows, keys, num_keys); });
+    with_groups_for(num_keys, [&](auto groups) { score_transposed<groups>(scratch, rows, keys, num_keys); });
   }
   static HWY_INLINE void put_weights(Scratch& scratch, int slot, int key, Vector weights) {
     hn::StoreU(weights, Floats(), scratch.scores[slot] + key);

@@ -63,7 +63,7 @@ struct PairProducts {
 
   static HWY_NOINLINE void prepare_keys(Scratch& scratch, const Keys& keys, int num_keys) {
     clear_unread(scratch.kv, keys, num_keys);
-    turn_keys_by_pairs(scratch, num_keys, keys.width);
+    transpose_keys_by_pairs(scratch, num_keys, keys.width);
   }
   static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
     int row = rows.begin;
@@ -130,7 +130,7 @@ struct PairProducts {
     }
   }
 
-  static HWY_INLINE void turn_keys_by_pairs(Scratch& scratch, int num_keys, int width) {
+  static HWY_INLINE void transpose_keys_by_pairs(Scratch& scratch, int num_keys, int width) {
     const int num_pairs = width / 2;  // a multiple of 8
     for (int key = 0; key < num_keys; key += kLanes) {
       std::uint32_t* to = scratch.keys + key * num_pairs;

@@ -68,7 +68,7 @@ class DecodeWalk {
     return unit_ >= end_;
   }
 
-  __device__ DecodeSegment next() {
+  __device__ DecodeSplit next() {
     if (unit_ >= sequence_begin_ + units_of(of_)) {
       do {
         sequence_begin_ += units_of(of_);
@@ -78,44 +78,44 @@ class DecodeWalk {
     }
     const int unit = unit_ - sequence_begin_;  // within the sequence
     const int heads = params_.attention.kv.num_kv_heads, block = static_cast<int>(blockIdx.x);
-    DecodeSegment segment{.sequence = sequence_,
-                          .first_token = of_.first_token,
-                          .num_new = of_.num_new,
-                          .context_len = of_.context_len,
-                          .first_key = of_.first_key};
+    DecodeSplit split{.sequence = sequence_,
+                      .first_token = of_.first_token,
+                      .num_new = of_.num_new,
+                      .context_len = of_.context_len,
+                      .first_key = of_.first_key};
     int item = 0;
     if (by_clusters_) {
       const int rank = block % params_.cluster, share = (of_.tiles + params_.cluster - 1) / params_.cluster;
       item = unit;
-      segment.share = DecodeShare::cluster;
-      segment.begin = of_.first_tile + min(rank * share, of_.tiles);
-      segment.end = of_.first_tile + min((rank + 1) * share, of_.tiles);
-      segment.first_part = block - rank;
-      segment.last_part = segment.first_part + (of_.tiles + share - 1) / share - 1;
+      split.kind = SplitKind::cluster;
+      split.begin = of_.first_tile + min(rank * share, of_.tiles);
+      split.end = of_.first_tile + min((rank + 1) * share, of_.tiles);
+      split.first_block = block - rank;
+      split.last_block = split.first_block + (of_.tiles + share - 1) / share - 1;
       ++unit_;
     } else if (split_tiles_ > 0) {
-      const int splits = splits_of(of_), split = unit % splits;
-      item = unit / splits;
-      segment.share = DecodeShare::split;
-      segment.begin = of_.first_tile + split * of_.tiles / splits;
-      segment.end = of_.first_tile + (split + 1) * of_.tiles / splits;
-      segment.first_part = block - split;
-      segment.last_part = segment.first_part + splits - 1;
+      const int count = splits_of(of_), index = unit % count;
+      item = unit / count;
+      split.kind = SplitKind::equal;
+      split.begin = of_.first_tile + index * of_.tiles / count;
+      split.end = of_.first_tile + (index + 1) * of_.tiles / count;
+      split.first_block = block - index;
+      split.last_block = split.first_block + count - 1;
       ++unit_;
     } else {
       const int tile = unit % of_.tiles, count = min(end_ - unit_, of_.tiles - tile);
       item = unit / of_.tiles;
-      segment.share = DecodeShare::run;
-      segment.begin = of_.first_tile + tile;
-      segment.end = segment.begin + count;
-      segment.first_part = block_of(unit_ - tile);
-      segment.last_part = block_of(unit_ - tile + of_.tiles - 1);
+      split.kind = SplitKind::run;
+      split.begin = of_.first_tile + tile;
+      split.end = split.begin + count;
+      split.first_block = block_of(unit_ - tile);
+      split.last_block = block_of(unit_ - tile + of_.tiles - 1);
       unit_ += count;
     }
-    segment.kv_head = item % heads;
-    segment.row_tile = item / heads;
+    split.kv_head = item % heads;
+    split.row_tile = item / heads;
     item_ = items_before_ + item;
-    return segment;
+    return split;
   }
 
   // The item of the last next(), counted over all items of the step.
@@ -203,26 +203,26 @@ class DecodeWalk {
   int items_before_ = 0, item_ = 0;
 };
 
-__device__ void store(DecodeSegment* plan, int place, const DecodeSegment& segment) {
-  if (threadIdx.x == 0) plan[place] = segment;
+__device__ void store(DecodeSplit* plan, int place, const DecodeSplit& split) {
+  if (threadIdx.x == 0) plan[place] = split;
 }
 
 // Triggers PDL after all blocks have written, so that later kernels may read the plan before they wait.
 __global__ void __launch_bounds__(32)
-    plan_decode_blocks(const __grid_constant__ DecodeParams params, DecodeSegment* plan) {
+    plan_decode_blocks(const __grid_constant__ DecodeParams params, DecodeSplit* plan) {
   if (params.attention.older_keys == OlderKeys::in_flight) wait_for_earlier_kernels();
   int place = static_cast<int>(blockIdx.x);
-  DecodeSegment segment;
+  DecodeSplit split;
   DecodeWalk walk(params);
-  if (!walk.done()) segment = walk.next();
+  if (!walk.done()) split = walk.next();
   while (!walk.done()) {
-    const DecodeSegment following = walk.next();
-    segment.next = static_cast<int>(gridDim.x) + walk.item();
-    store(plan, place, segment);
-    place = segment.next;
-    segment = following;
+    const DecodeSplit following = walk.next();
+    split.next = static_cast<int>(gridDim.x) + walk.item();
+    store(plan, place, split);
+    place = split.next;
+    split = following;
   }
-  store(plan, place, segment);
+  store(plan, place, split);
   __threadfence();
   __syncwarp();  // the first lane that triggers does so for the block, and only that lane has written
   let_later_kernels_start();
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(32)
 
 void plan_decode(const DecodeParams& params, int num_blocks, void* plan, const Lane& lane) {
   launch_sm90("attention", plan_decode_blocks, {.grid = dim3(static_cast<unsigned>(num_blocks)), .block = dim3(32)},
-              lane, params, static_cast<DecodeSegment*>(plan));
+              lane, params, static_cast<DecodeSplit*>(plan));
 }
 
 }  // namespace heddle::sm90

@@ -1,5 +1,6 @@
-// Attention for few new tokens and many keys: streams keys and values past queries that stay in registers, after
-// FlashDecoding. One block per SM processes the splits that the step's plan gives it (attention_decode_plan_sm90.cu).
+// Attention for few new tokens and many keys: streams keys and values past queries that stay in registers, with keys
+// split over blocks (split-KV). One block per SM processes the splits of the step's plan
+// (attention_decode_plan_sm90.cu).
 //
 // A producer warp loads tiles by TMA. Each of four consumer warps multiplies sixteen keys of a tile by all queries that
 // read them and keeps its own softmax; the block merges the four at the end of a split.
@@ -38,7 +39,7 @@ constexpr int kMostItemRows = 16;
 constexpr std::size_t kLeastSharedBytesOfDecode = std::size_t{116} << 10;
 
 // Prefetches the page table of a single sequence while the plan is read that says which part of it matters.
-__device__ void look_ahead(const PagedSequences& sequences) {
+__device__ void prefetch_page_table(const PagedSequences& sequences) {
   constexpr int kPagesOfLine = 128 / sizeof(std::int32_t);
   const int at = static_cast<int>(threadIdx.x) % 32 * kPagesOfLine;
   if (sequences.num_sequences != 1 || at >= sequences.page_table_stride) return;
@@ -47,8 +48,8 @@ __device__ void look_ahead(const PagedSequences& sequences) {
 
 // Loads the tiles of this block's splits by TMA, in order. One warp.
 template <class Shared>
-__device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_map, const CUtensorMap& value_map,
-                            Shared& shared) {
+__device__ void load_tiles(const DecodeParams& params, const CUtensorMap& key_map, const CUtensorMap& value_map,
+                           Shared& shared) {
   using KeyTile = typename Shared::KeyTile;
   const PagedKv& kv = params.attention.kv;
   const PagedSequences& sequences = params.attention.sequences;
@@ -63,39 +64,39 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
 
   bool may_read_all = params.attention.older_keys == OlderKeys::in_flight;
   if (may_read_all) wait_for_earlier_kernels();
-  look_ahead(sequences);
+  prefetch_page_table(sequences);
   RingProducer<Shared::kStages> at;
-  bool has_fetched = false;
-  DecodeSegments segments(params);
-  DecodeSegment segment;
+  bool has_loaded = false;
+  DecodeSplits splits(params);
+  DecodeSplit split;
   bool lets_start_late = false;
-  while (segments.take(segment)) {
+  while (splits.take(split)) {
     // With clusters, keys are few and SMs idle: the next kernel would load its weights before this one has issued its
     // loads, so it starts late. Otherwise the next kernel finds no free SM before this one ends, and may start at once.
-    lets_start_late = segment.share == DecodeShare::cluster;
+    lets_start_late = split.kind == SplitKind::cluster;
     if (params.cluster > 1 && !lets_start_late) let_later_kernels_start();
-    const std::int32_t* page_table = sequences.pages(segment.sequence);
-    const int end_box = (segment.context_len + rows - 1) / rows, first_box = segment.first_key / rows;
-    // Page numbers of 32 boxes, one per lane, and of the 32 after them.
+    const std::int32_t* page_table = sequences.pages(split.sequence);
+    const int end_box = (split.context_len + rows - 1) / rows, first_box = split.first_key / rows;
+    // Page words of 32 boxes, one per lane, and of the 32 after them.
     const auto pages_from = [&](int from) {
       return from + lane >= first_box && from + lane < end_box ? page_table[(from + lane) / boxes_of_page] : 0;
     };
-    int window = segment.begin * boxes;
+    int window = split.begin * boxes;
     std::int32_t pages = pages_from(window), next_pages = pages_from(window + 32);
-    for (int tile = segment.begin; tile < segment.end; ++tile, at.advance()) {
+    for (int tile = split.begin; tile < split.end; ++tile, at.advance()) {
       if (tile * boxes >= window + 32) {
         window += 32;
         pages = next_pages;
         next_pages = pages_from(window + 32);
       }
-      if (!may_read_all && (tile + 1) * kDecodeKeys > segment.context_len - segment.num_new) {
+      if (!may_read_all && (tile + 1) * kDecodeKeys > split.context_len - split.num_new) {
         wait_for_earlier_kernels();  // for the new tokens' keys
         may_read_all = true;
       }
       const int this_box = tile * boxes + box;
       const std::int32_t page = __shfl_sync(~0u, pages, this_box - window);
       const bool copy = lane < copies && this_box >= first_box && this_box < end_box;
-      has_fetched = true;
+      has_loaded = true;
       shared.ring.wait_until_empty(at, params.waits);
       const auto bytes = static_cast<std::uint32_t>(__popc(__ballot_sync(~0u, copy))) * box_bytes;
       if (lane == 0) shared.ring.full(at).arrive_expecting(bytes);
@@ -104,13 +105,13 @@ __device__ void fetch_tiles(const DecodeParams& params, const CUtensorMap& key_m
         auto& stage = shared.stages[at.slot()];
         const std::byte* to =
             (is_value ? stage.values : stage.keys) + block * KeyTile::kBlockBytes + box * rows * KeyTile::kRowBytes;
-        const int row = (page * kv.num_kv_heads + segment.kv_head) * kv.page_size + this_box % boxes_of_page * rows;
+        const int row = (page * kv.num_kv_heads + split.kv_head) * kv.page_size + this_box % boxes_of_page * rows;
         copy_box(shared_address(to), is_value ? value_map : key_map, block * KeyTile::kBoxColumns, row,
                  shared.ring.full(at).address());
       }
     }
   }
-  if (lets_start_late || !has_fetched) let_later_kernels_start();
+  if (lets_start_late || !has_loaded) let_later_kernels_start();
   if (!may_read_all) wait_for_earlier_kernels();
 }
 
@@ -129,10 +130,10 @@ __device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
   if (may_read_all) wait_for_earlier_kernels();
   RingConsumer<Shared::kStages> at;
   bool merges = false;  // an item that other blocks share
-  DecodeSegment to_merge;
-  DecodeSegments segments(params);
-  for (DecodeSegment segment; segments.take(segment);) {
-    const int rows = rows_of(params, segment), first_row = segment.row_tile * params.item_rows;
+  DecodeSplit to_merge;
+  DecodeSplits splits(params);
+  for (DecodeSplit split; splits.take(split);) {
+    const int rows = rows_of(params, split), first_row = split.row_tile * params.item_rows;
     if (!may_read_all) wait_for_earlier_kernels();  // for q
     may_read_all = true;
 
@@ -141,7 +142,7 @@ __device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
 #pragma unroll
     for (int n = 0; n < kRowGroups; ++n) {
       const int row = 8 * n + lane / 4, known_row = min(row, rows - 1);
-      const std::int64_t first = element_of(q, params, segment, known_row, lane % 4 * 2);
+      const std::int64_t first = element_of(q, params, split, known_row, lane % 4 * 2);
       with_element(q.dtype, [&]<class Q>() {  // one switch for all loads, so that they are in flight together
         const Q* from = static_cast<const Q*>(q.data) + first;
 #pragma unroll
@@ -155,14 +156,14 @@ __device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
       });
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        last_key[n][r] = segment.context_len - segment.num_new +
-                         (first_row + min(8 * n + lane % 4 * 2 + r, rows - 1)) / params.group;
+        last_key[n][r] =
+            split.context_len - split.num_new + (first_row + min(8 * n + lane % 4 * 2 + r, rows - 1)) / params.group;
     }
-    const int all_see_from = window > 0 ? segment.context_len - window : 0;  // up to the first new token's position
+    const int all_see_from = window > 0 ? split.context_len - window : 0;  // up to the first new token's position
 
     RowSums<kHeadDim, kRowGroups> sums;
     sums.clear();
-    for (int tile = segment.begin; tile < segment.end; ++tile, at.advance()) {
+    for (int tile = split.begin; tile < split.end; ++tile, at.advance()) {
       auto& stage = shared.stages[at.slot()];
       const std::uint32_t keys = shared_address(stage.keys), values = shared_address(stage.values);
       shared.ring.wait_until_full(at, params.waits);
@@ -189,11 +190,11 @@ __device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
       };
 
       const int position = tile * kDecodeKeys + 16 * warp;
-      const bool at_edge = position + 15 > segment.context_len - segment.num_new || position < all_see_from;
+      const bool at_edge = position + 15 > split.context_len - split.num_new || position < all_see_from;
       if (at_edge) {
         // Slots without tokens may hold NaN, and 0 * NaN is NaN.
         for (int key = 0; key < 16; ++key) {
-          if (position + key < segment.context_len && position + key >= segment.first_key) continue;
+          if (position + key < split.context_len && position + key >= split.first_key) continue;
           for (int d = 8 * lane; d < kHeadDim; d += 8 * 32)
             *reinterpret_cast<uint4*>(stage.values + KeyTile::offset(16 * warp + key, d)) = make_uint4(0, 0, 0, 0);
         }
@@ -227,15 +228,14 @@ __device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
       __syncwarp();
       if (lane == 0) shared.ring.empty(at).arrive();
     }
-    finish_segment(params, segment, sums, shared);
-    if (segment.share != DecodeShare::cluster && !segment.whole() &&
-        parts_behind(segment) < mergers_of(params, segment)) {
+    finish_split(params, split, sums, shared);
+    if (split.kind != SplitKind::cluster && !split.whole() && blocks_after(split) < mergers_of(params, split)) {
       merges = true;
-      to_merge = segment;
+      to_merge = split;
     }
   }
   if (!may_read_all) wait_for_earlier_kernels();
-  if (merges) merge_parts<kHeadDim, Shared>(params, to_merge);
+  if (merges) merge_partials<kHeadDim, Shared>(params, to_merge);
 }
 
 template <class T, class Shared>
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(kDecodeThreads + 32, 1)
   if (threadIdx.x < kDecodeThreads)
     multiply_tiles<T>(params, shared);
   else
-    fetch_tiles(params, key_map, value_map, shared);
+    load_tiles(params, key_map, value_map, shared);
 }
 
 // How many clusters the current device holds with one block per SM: it places two blocks on an SM last.
@@ -314,7 +314,7 @@ void with_decode_kernel(const AttentionParams& params, int max_rows, const Lane&
                       .group = group,
                       .max_rows = max_rows,
                       .item_rows = few_rows ? kFewestItemRows : kMostItemRows,
-                      .parts = static_cast<std::uint32_t*>(params.scratch),
+                      .partials = static_cast<std::uint32_t*>(params.scratch),
                       .waits = waits_of(lane.stream, "attn. decode")};
   const int row_tiles = (std::min(most_rows, max_rows) + decode.item_rows - 1) / decode.item_rows;
   const int items = params.sequences.num_sequences * params.kv.num_kv_heads * row_tiles;
@@ -355,7 +355,7 @@ std::size_t attention_decode_plan_bytes(int max_sequences, int num_kv_heads, int
   const int most_items = (max_rows + kFewestItemRows - 1) / kFewestItemRows;  // per sequence and KV head
   return (kMaxDecodeBlocks + static_cast<std::size_t>(max_sequences) * static_cast<std::size_t>(num_kv_heads) *
                                  static_cast<std::size_t>(most_items)) *
-         sizeof(DecodeSegment);
+         sizeof(DecodeSplit);
 }
 
 void plan_attention_decode_sm90(const AttentionPlanParams& params, int max_rows, const Lane& lane) {

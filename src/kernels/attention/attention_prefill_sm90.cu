@@ -31,7 +31,7 @@ constexpr int kPrefillRows = kGroupRows * kGroups;
 constexpr int kPrefillThreads = 128 * (kGroups + 1);
 // The log2 by which weights may exceed 1 before the row is rescaled (after FlashAttention-4).
 constexpr float kSlack = 8;
-constexpr int kTurnBarrier = 1, kGroupBarrier = kTurnBarrier + kGroups;  // one each per warpgroup
+constexpr int kPingPongBarrier = 1, kGroupBarrier = kPingPongBarrier + kGroups;  // one each per warpgroup
 
 struct PrefillParams {
   AttentionParams attention;
@@ -45,7 +45,7 @@ struct PrefillParams {
 
 // A work tile: rows [first_row, first_row + kPrefillRows) of a sequence's pairs (new token, query head of kv_head),
 // head fastest.
-struct PrefillWork {
+struct WorkTile {
   int sequence = -1;  // none: the end
   int kv_head = 0, first_row = 0;
   int num_rows = 0;                  // of the sequence
@@ -72,17 +72,17 @@ struct PrefillShared {
   std::byte queries[kSlots][kGroups][QueryTile::kBytes];
   alignas(1024) Tiles keys;
   alignas(1024) Tiles values;
-  PrefillWork works[kSlots];
+  WorkTile work_tiles[kSlots];
   TmaRing<Mbarrier, kSlots> work_ring;  // full: the work tile is set; empty: it and its queries have been used
   Mbarrier loaded[kSlots];              // a work tile's queries
 };
 
 // Work tile `index`, sequence by sequence, rows with the most keys first, so that the last ones are short. For an
 // `index` beyond the last tile, returns none and sets `total` to their number. Whole warps call it.
-__device__ PrefillWork work_at(const PrefillParams& params, int index, int& total) {
+__device__ WorkTile find_work_tile(const PrefillParams& params, int index, int& total) {
   const PagedSequences& sequences = params.attention.sequences;
   const int heads = params.attention.kv.num_kv_heads, lane = static_cast<int>(threadIdx.x) % 32;
-  PrefillWork work;
+  WorkTile work;
   total = 0;
   for (int s = 0; s < sequences.num_sequences; s += 32) {
     const int sequence = s + lane;
@@ -122,7 +122,7 @@ __device__ PrefillWork work_at(const PrefillParams& params, int index, int& tota
 // one beyond the tiles for each block, resets the counter. One warp. If its own wait times out, it publishes the end,
 // so that all warps of the block end after the same tile; their waits for it are LongPatience.
 template <class T, int kHeadDim, class Shared>
-__device__ void load_works(const PrefillParams& params, Shared& shared) {
+__device__ void load_queries(const PrefillParams& params, Shared& shared) {
   using QueryTile = typename Shared::QueryTile;
   const Tensor& q = params.attention.q;
   const int lane = static_cast<int>(threadIdx.x) % 32, blocks = static_cast<int>(gridDim.x);
@@ -136,13 +136,13 @@ __device__ void load_works(const PrefillParams& params, Shared& shared) {
     const int slot = at.slot(), block = static_cast<int>(blockIdx.x);
     int index = n == 0 ? block : n == 1 ? 2 * blocks - 1 - block : take();
     int total = 0;
-    const PrefillWork work = work_at(params, index, total);
+    const WorkTile work = find_work_tile(params, index, total);
     const bool is_free = __all_sync(~0u, shared.work_ring.wait_until_empty(at, params.waits));
     if (lane == 0) {
       if (is_free)
-        shared.works[slot] = work;
+        shared.work_tiles[slot] = work;
       else
-        shared.works[slot].sequence = -1;  // its other members may still be in use
+        shared.work_tiles[slot].sequence = -1;  // its other members may still be in use
       shared.work_ring.full(at).arrive();
     }
     if (work.sequence < 0 || !is_free) {
@@ -183,18 +183,18 @@ __device__ void load_works(const PrefillParams& params, Shared& shared) {
 
 // Whether a tile of keys has rows that the whole work tile masks. Only the first and the last one may.
 template <int kKeys>
-__device__ bool has_unseen(const PrefillWork& work, int tile) {
+__device__ bool has_masked(const WorkTile& work, int tile) {
   return tile * kKeys < work.first_key || (tile + 1) * kKeys > work.last_key + 1;
 }
 
 // What load_tiles() loads. Masked scores are overwritten, whatever the keys are. A masked value is multiplied by 0, and
 // 0 * NaN is NaN: so masked values are zeroed before the tile is published.
-enum class Fetched : std::uint8_t { keys, values };
+enum class Operand : std::uint8_t { keys, values };
 
 // Loads the tiles of keys, or those of values, from a work tile's last to its first by TMA. One warp.
-template <Fetched what, class Shared>
-__device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const CUtensorMap& map,
-                            typename Shared::Tiles& tiles) {
+template <Operand what, class Shared>
+__device__ void load_tiles(const PrefillParams& params, Shared& shared, const CUtensorMap& map,
+                           typename Shared::Tiles& tiles) {
   using KeyTile = typename Shared::KeyTile;
   const PagedKv& kv = params.attention.kv;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -206,7 +206,7 @@ __device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const C
   RingProducer<Shared::kStages> at;
   for (RingConsumer<Shared::kSlots> work_at;; work_at.advance()) {
     if (!__all_sync(~0u, shared.work_ring.template wait_until_full<LongPatience>(work_at, params.waits))) return;
-    const PrefillWork work = shared.works[work_at.slot()];
+    const WorkTile work = shared.work_tiles[work_at.slot()];
     if (work.sequence < 0) return;
     const std::int32_t* page_table = params.attention.sequences.pages(work.sequence);
     const int first_box = work.first_key / rows, last_box = work.last_key / rows;
@@ -225,7 +225,7 @@ __device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const C
       const auto bytes = static_cast<std::uint32_t>(__popc(__ballot_sync(~0u, copy)) * rows * KeyTile::kRowBytes);
       const int row =
           (page * kv.num_kv_heads + work.kv_head) * kv.page_size + (tile * boxes + box) % boxes_of_page * rows;
-      const bool to_clear = what == Fetched::values && has_unseen<Shared::kKeys>(work, tile);
+      const bool to_clear = what == Operand::values && has_masked<Shared::kKeys>(work, tile);
       Mbarrier& landed = to_clear ? tiles.landed[at.slot()] : tiles.ring.full(at);
       tiles.ring.wait_until_empty(at, params.waits);
       if (lane == 0) landed.arrive_expecting(bytes);
@@ -247,21 +247,21 @@ __device__ void clear_values(const PrefillParams& params, Shared& shared) {
   constexpr int kKeys = Shared::kKeys, kPieces = KeyTile::kBytes / kKeys / 16;  // per row, 16 bytes each
   const int lane = static_cast<int>(threadIdx.x) % 32;
   auto& values = shared.values;
-  int fetched = 0, parities = 0;  // tiles of earlier work tiles; a bit for each stage's `landed`
+  int loaded_tiles = 0, parities = 0;  // tiles of earlier work tiles; a bit for each stage's `landed`
   for (RingConsumer<Shared::kSlots> work_at;; work_at.advance()) {
     if (!__all_sync(~0u, shared.work_ring.template wait_until_full<LongPatience>(work_at, params.waits))) return;
-    const PrefillWork work = shared.works[work_at.slot()];
+    const WorkTile work = shared.work_tiles[work_at.slot()];
     if (work.sequence < 0) return;
     const int last_tile = work.last_key / kKeys, first_tile = work.first_key / kKeys;
 #pragma unroll 1
     for (int tile = last_tile; tile >= first_tile; tile = tile > first_tile ? first_tile : first_tile - 1) {
-      if (!has_unseen<kKeys>(work, tile)) continue;
-      const int stage = (fetched + last_tile - tile) % Shared::kStages;
+      if (!has_masked<kKeys>(work, tile)) continue;
+      const int stage = (loaded_tiles + last_tile - tile) % Shared::kStages;
       values.landed[stage].wait(params.waits, parities >> stage & 1);
       parities ^= 1 << stage;
       const int begin = max(0, work.first_key - tile * kKeys), end = min(kKeys, work.last_key + 1 - tile * kKeys);
-      const int unseen = kKeys - (end - begin);
-      for (int i = lane; i < unseen * kPieces; i += 32) {
+      const int masked = kKeys - (end - begin);
+      for (int i = lane; i < masked * kPieces; i += 32) {
         const int row = i / kPieces, d = i % kPieces * 8;
         *reinterpret_cast<uint4*>(values.tiles[stage] + KeyTile::offset(row < begin ? row : row - begin + end, d)) =
             make_uint4(0, 0, 0, 0);
@@ -270,7 +270,7 @@ __device__ void clear_values(const PrefillParams& params, Shared& shared) {
       __syncwarp();
       if (lane == 0) values.ring.full(stage).arrive();
     }
-    fetched += last_tile - first_tile + 1;
+    loaded_tiles += last_tile - first_tile + 1;
     if (lane == 0) shared.work_ring.empty(work_at).arrive();
   }
 }
@@ -284,7 +284,7 @@ class PrefillRows {
   using KeyTile = typename Shared::KeyTile;
   static constexpr int kKeys = Shared::kKeys;
   static constexpr int kParts = kHeadDim > 128 ? kHeadDim / 128 : 1, kPartColumns = kHeadDim / kParts;
-  static constexpr bool kTakesTurns = kHeadDim <= 128;
+  static constexpr bool kPingPong = kHeadDim <= 128;
 
  public:
   __device__ PrefillRows(const PrefillParams& params, Shared& shared, int warpgroup)
@@ -292,9 +292,9 @@ class PrefillRows {
 
   __device__ void run() {
     // Warpgroup 0 issues first.
-    if (kTakesTurns && warpgroup_ == 1) give_turn();
+    if (kPingPong && warpgroup_ == 1) pass_turn();
     RingConsumer<Shared::kSlots> at;
-    int sequence = sequence_of_work(at);  // twice in the source: with one wait, at the loop's head, registers spill
+    int sequence = sequence_of_tile(at);  // twice in the source: with one wait, at the loop's head, registers spill
     while (sequence >= 0) {
       begin(at.slot());
       attend();
@@ -302,7 +302,7 @@ class PrefillRows {
       __syncwarp();
       release(shared_.work_ring.empty(at));
       at.advance();
-      sequence = sequence_of_work(at);
+      sequence = sequence_of_tile(at);
     }
   }
 
@@ -310,13 +310,13 @@ class PrefillRows {
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
   // The sequence of the work tile in the slot, after its queries have arrived; -1: the end.
-  __device__ int sequence_of_work(const RingConsumer<Shared::kSlots>& at) const {
+  __device__ int sequence_of_tile(const RingConsumer<Shared::kSlots>& at) const {
     const bool is_loaded = shared_.loaded[at.slot()].template wait<LongPatience>(params_.waits, at.parity());
-    return __shfl_sync(~0u, is_loaded ? shared_.works[at.slot()].sequence : -1, 0);
+    return __shfl_sync(~0u, is_loaded ? shared_.work_tiles[at.slot()].sequence : -1, 0);
   }
 
   __device__ void begin(int slot) {
-    work_ = &shared_.works[slot];
+    work_ = &shared_.work_tiles[slot];
     queries_ = shared_.queries[slot][warpgroup_];
     const int window = params_.attention.window, first_row = work_->first_row + warpgroup_ * kGroupRows;
 #pragma unroll
@@ -346,11 +346,11 @@ class PrefillRows {
 
     for (int tile = last_tile - 1; tile >= first_tile; --tile) {
       wait_for_keys();
-      if (kTakesTurns) wait_for_turn();
+      if (kPingPong) wait_for_turn();
       multiply_keys();
       wait_for_values();
       multiply_values(tile + 1 < last_tile);
-      if (kTakesTurns) give_turn();
+      if (kPingPong) pass_turn();
       wgmma_wait<1>();
       pin(scores_);
       release_keys();
@@ -386,10 +386,10 @@ class PrefillRows {
     for (int part = 0; part < kParts; ++part) pin(o_[part]);
   }
   __device__ void wait_for_turn() const {
-    sync_threads(kTurnBarrier + warpgroup_, 128 * kGroups);
+    sync_threads(kPingPongBarrier + warpgroup_, 128 * kGroups);
   }
-  __device__ void give_turn() const {
-    asm volatile("bar.arrive %0, %1;" ::"r"(kTurnBarrier + 1 - warpgroup_), "r"(128 * kGroups) : "memory");
+  __device__ void pass_turn() const {
+    asm volatile("bar.arrive %0, %1;" ::"r"(kPingPongBarrier + 1 - warpgroup_), "r"(128 * kGroups) : "memory");
   }
   __device__ void release(Mbarrier& empty) const {
     if (lane() == 0) empty.arrive();
@@ -398,16 +398,16 @@ class PrefillRows {
   // Issues scores = queries keys^T.
   __device__ void multiply_keys() {
     constexpr int kRowBytes = KeyTile::kRowBytes, kBoxColumns = KeyTile::kBoxColumns;
-    const std::uint64_t queries = operand<kRowBytes>(shared_address(queries_), 8 * kRowBytes, 0),
-                        keys =
-                            operand<kRowBytes>(shared_address(shared_.keys.tiles[keys_at_.slot()]), 8 * kRowBytes, 0);
+    const std::uint64_t queries = matrix_descriptor<kRowBytes>(shared_address(queries_), 8 * kRowBytes, 0),
+                        keys = matrix_descriptor<kRowBytes>(shared_address(shared_.keys.tiles[keys_at_.slot()]),
+                                                            8 * kRowBytes, 0);
     pin(scores_);
-    wgmma_begin();
+    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kHeadDim; k += 16) {
       const int block = k / kBoxColumns, inside = k % kBoxColumns * 2;
-      multiply_shared<T>(scores_, moved(queries, block * QueryTile::kBlockBytes + inside),
-                         moved(keys, block * KeyTile::kBlockBytes + inside), k > 0);
+      wgmma_ss<T>(scores_, advanced(queries, block * QueryTile::kBlockBytes + inside),
+                  advanced(keys, block * KeyTile::kBlockBytes + inside), k > 0);
     }
     wgmma_commit();
   }
@@ -415,17 +415,16 @@ class PrefillRows {
   // Issues o = weights values, added to o if `add`.
   __device__ void multiply_values(bool add) {
     constexpr int kRowBytes = KeyTile::kRowBytes;
-    const std::uint64_t values = operand<kRowBytes>(shared_address(shared_.values.tiles[values_at_.slot()]),
-                                                    8 * kRowBytes, KeyTile::kBlockBytes);
+    const std::uint64_t values = matrix_descriptor<kRowBytes>(shared_address(shared_.values.tiles[values_at_.slot()]),
+                                                              8 * kRowBytes, KeyTile::kBlockBytes);
     pin_sums();
-    wgmma_begin();
+    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         constexpr int kPartBytes = kPartColumns / KeyTile::kBoxColumns * KeyTile::kBlockBytes;
-        multiply_registers<T>(o_[part], weights_[k], moved(values, part * kPartBytes + k * 16 * kRowBytes),
-                              add || k > 0);
+        wgmma_rs<T>(o_[part], weights_[k], advanced(values, part * kPartBytes + k * 16 * kRowBytes), add || k > 0);
       }
     }
     wgmma_commit();
@@ -561,7 +560,7 @@ class PrefillRows {
   const PrefillParams& params_;
   Shared& shared_;
   const int warpgroup_;
-  const PrefillWork* work_ = nullptr;
+  const WorkTile* work_ = nullptr;
   std::byte* queries_ = nullptr;  // this warpgroup's rows of the work tile
   RingConsumer<Shared::kStages> keys_at_, values_at_;
   int last_key_[2];                // that rows lane / 4 and lane / 4 + 8 see
@@ -597,9 +596,9 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // warp-uniform, and the compiler knows it
   if (warp < 4) {
     give_up_registers<56>();
-    if (warp == 0) fetch_tiles<Fetched::keys>(params, shared, key_map, shared.keys);
-    if (warp == 1) fetch_tiles<Fetched::values>(params, shared, value_map, shared.values);
-    if (warp == 2) load_works<T, kHeadDim>(params, shared);
+    if (warp == 0) load_tiles<Operand::keys>(params, shared, key_map, shared.keys);
+    if (warp == 1) load_tiles<Operand::values>(params, shared, value_map, shared.values);
+    if (warp == 2) load_queries<T, kHeadDim>(params, shared);
     if (warp == 3) clear_values(params, shared);
   } else {
     take_registers<224>();

@@ -34,13 +34,13 @@ HWY_INLINE void score_pairs(Scratch& scratch, int row, int slot, const Keys& key
   for (int column = 0; column < num_keys; column += kColumns) {
     OuterSums<kRows, kGroups * kRegisters> sums;
     sums.clear();
-    sums.add_pairs(q, scratch.turned + column * keys.width, kColumns, keys.width / 2);
+    sums.add_pairs(q, scratch.transposed + column * keys.width, kColumns, keys.width / 2);
     sums.store(scores, column, 1);
   }
 }
 
 template <int kGroups>
-HWY_INLINE void score_turned_pairs(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
+HWY_INLINE void score_transposed_pairs(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
   int row = rows.begin;
   for (; row + kOuterRows <= rows.end; row += kOuterRows)
     score_pairs<kOuterRows, kGroups>(scratch, row, rows.slot(row), keys, num_keys);
@@ -104,11 +104,11 @@ struct RoundedProducts {
   static HWY_NOINLINE void prepare_keys(Scratch& scratch, const Keys& keys, int num_keys) {
     clear_unread(scratch.kv, keys, num_keys);
     with_groups_for(num_keys, [&](auto groups) {
-      turn_keys<groups * kLanes>(scratch, num_keys, keys.width, [](int d) { return d; });
+      transpose_keys<groups * kLanes>(scratch, num_keys, keys.width, [](int d) { return d; });
     });
   }
   static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
-    with_groups_for(num_keys, [&](auto groups) { score_turned_pairs<groups>(scratch, rows, keys, num_keys); });
+    with_groups_for(num_keys, [&](auto groups) { score_transposed_pairs<groups>(scratch, rows, keys, num_keys); });
   }
   static HWY_INLINE void put_weights(Scratch& scratch, int slot, int key, Vector weights) {
     hn::StoreU(rounded_to_bfloat16(weights), Floats(), scratch.scores[slot] + key);

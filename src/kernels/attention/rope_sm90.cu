@@ -15,7 +15,7 @@ constexpr int kHeadsAtOnce = 3;  // heads per thread
 // `lanes` threads take a head, each the eight pairs that begin at 8 * lane; half = 8 * lanes.
 template <class T>
 __global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant__ RopeParams params, const int lanes) {
-  extern __shared__ __align__(16) float turns[];  // cosines, then sines
+  extern __shared__ __align__(16) float rotations[];  // cosines, then sines
   let_later_kernels_start();
   const int half = params.head_dim / 2;
   int token = static_cast<int>(blockIdx.x);
@@ -45,12 +45,12 @@ __global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant
     int head = static_cast<int>(blockIdx.y) * heads_of_block + static_cast<int>(threadIdx.x) / lanes;
     load(head);
     for (int i = threadIdx.x; i < half; i += kRopeThreads) {
-      const Turn turn = turn_of(params.positions[token], params.inv_freq[i], params.scale);
-      turns[i] = turn.cosine;
-      turns[half + i] = turn.sine;
+      const Rotation rotation = rotation_of(params.positions[token], params.inv_freq[i], params.scale);
+      rotations[i] = rotation.cosine;
+      rotations[half + i] = rotation.sine;
     }
     __syncthreads();
-    const Pack cosine = load_pack(turns + pair), sine = load_pack(turns + half + pair);
+    const Pack cosine = load_pack(rotations + pair), sine = load_pack(rotations + half + pair);
     while (takes_part && head < heads) {
 #pragma unroll
       for (int j = 0; j < kHeadsAtOnce; ++j)
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant
           Pack a = unpack(low[j]), b = unpack(high[j]);
 #pragma unroll
           for (int i = 0; i < kPackElements; ++i)
-            turn_pair({cosine.values[i], sine.values[i]}, a.values[i], b.values[i]);
+            rotate_pair({cosine.values[i], sine.values[i]}, a.values[i], b.values[i]);
           T* at = place(head + j * heads_at_once);
           store_pack(at, a);
           store_pack(at + half, b);
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant
     }
     token += static_cast<int>(gridDim.x);
     if (token >= params.q.rows) return;
-    __syncthreads();  // before the next token's turns
+    __syncthreads();  // before the next token's rotations
   }
 }
 
@@ -78,12 +78,12 @@ __global__ void __launch_bounds__(kRopeThreads) rope_elements(const __grid_const
   const int half = params.head_dim / 2;
   for (int token = static_cast<int>(blockIdx.x); token < params.q.rows; token += static_cast<int>(gridDim.x))
     for (int pair = threadIdx.x; pair < half; pair += kRopeThreads) {
-      const Turn turn = turn_of(params.positions[token], params.inv_freq[pair], params.scale);
+      const Rotation rotation = rotation_of(params.positions[token], params.inv_freq[pair], params.scale);
       for (const Tensor* x : {&params.q, &params.k}) {
         for (std::int64_t head_start = 0; head_start < x->columns; head_start += params.head_dim) {
           const std::int64_t at = token * x->row_stride + head_start + pair;
           float low = load_element(x->data, at, x->dtype), high = load_element(x->data, at + half, x->dtype);
-          turn_pair(turn, low, high);
+          rotate_pair(rotation, low, high);
           store_element(x->data, at, x->dtype, low);
           store_element(x->data, at + half, x->dtype, high);
         }

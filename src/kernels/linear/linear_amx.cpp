@@ -47,8 +47,8 @@ struct AmxUnit {
 
   // Four quarters of a register come from four rows, four apart; what remains is to transpose 4 x 4 words in each
   // quarter.
-  __attribute__((target("avx512f,avx512dq"), noinline)) static void turn(const std::byte* const (&rows)[kTileRows],
-                                                                         bfloat16* to) {
+  __attribute__((target("avx512f,avx512dq"), noinline)) static void transpose(const std::byte* const (&rows)[kTileRows],
+                                                                              bfloat16* to) {
     const auto quarter = [](const std::byte* row, int i) {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(row) + i);
     };

@@ -72,9 +72,9 @@ bool adds_bias_exactly(const LinearParams& params) {
 }
 
 // The bias in y's dtype, which represents it exactly. A narrower copy takes the front of the workspace.
-LargeProduct with_bias_of_y(const LinearParams& params, const Lane& lane) {
-  LargeProduct product{params, params.weight.bias, lane.workspace};
-  if (product.bias == nullptr || params.y.dtype == DType::float32) return product;
+LargeGemm with_bias_of_y(const LinearParams& params, const Lane& lane) {
+  LargeGemm gemm{params, params.weight.bias, lane.workspace};
+  if (gemm.bias == nullptr || params.y.dtype == DType::float32) return gemm;
   const std::int64_t count = params.weight.out_features;
   const std::size_t taken = (static_cast<std::size_t>(count) * size_of(params.y.dtype) + 255) / 256 * 256;
   const Workspace all = lane.workspace;
@@ -83,9 +83,9 @@ LargeProduct with_bias_of_y(const LinearParams& params, const Lane& lane) {
   with_element(params.y.dtype, [&]<class Y>() {
     launch_sm90("linear", round_bias<Y>, shape_for(count), lane, params.weight.bias, static_cast<Y*>(all.data), count);
   });
-  product.bias = all.data;
-  product.workspace = {static_cast<std::byte*>(all.data) + taken, all.size_bytes - taken};
-  return product;
+  gemm.bias = all.data;
+  gemm.workspace = {static_cast<std::byte*>(all.data) + taken, all.size_bytes - taken};
+  return gemm;
 }
 
 // For a bias that y's dtype does not represent: computes float32 sums of as many tokens as fit half the workspace, then

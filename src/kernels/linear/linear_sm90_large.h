@@ -13,13 +13,13 @@ namespace heddle {
 // Whether cuBLASLt supports these dtypes: x and W alike, y the same or float32.
 bool is_for_cublas_lt(const LinearParams& params);
 
-struct LargeProduct {
+struct LargeGemm {
   LinearParams params;
   const void* bias;     // [out_features], of y's dtype, added to the float32 sums; null: none
   Workspace workspace;  // aligned to 256 bytes
 };
 
 // Enqueues on the lane's CUDA stream. Throws Failure when cuBLASLt is missing or has no algorithm for the GEMM.
-void linear_large(const LargeProduct& product, const Lane& lane);
+void linear_large(const LargeGemm& gemm, const Lane& lane);
 
 }  // namespace heddle

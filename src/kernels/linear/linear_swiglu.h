@@ -20,7 +20,7 @@ struct LinearSwigluParams {
 };
 
 // Whether these operands take one kernel on `device` with a lane of more than 8 SMs.
-bool gates_at_once(const LinearSwigluParams& params, Device device);
+bool is_fused(const LinearSwigluParams& params, Device device);
 
 // Enqueues on the lane's stream. Throws as linear() and swiglu() do.
 void linear_swiglu(const LinearSwigluParams& params, const Lane& lane);

@@ -178,15 +178,15 @@ class GatedTokens {
     for (int k = 0; k < steps; ++k, at_.advance()) {
       shared_.ring.wait_until_full(at_, waits_);
       auto& step = shared_.slots[at_.slot()];
-      const std::uint64_t x = operand<X::kRowBytes>(shared_address(step.x) + warpgroup_ * kGroupTokens * X::kRowBytes,
-                                                    8 * X::kRowBytes, 0),
-                          gate_up = operand<W::kRowBytes>(shared_address(step.gate_up), 8 * W::kRowBytes, 0);
+      const std::uint64_t x = matrix_descriptor<X::kRowBytes>(
+                              shared_address(step.x) + warpgroup_ * kGroupTokens * X::kRowBytes, 8 * X::kRowBytes, 0),
+                          gate_up = matrix_descriptor<W::kRowBytes>(shared_address(step.gate_up), 8 * W::kRowBytes, 0);
       constexpr int kFeatures = 16;  // per instruction, two bytes each
       pin(sums_);
-      wgmma_begin();
+      wgmma_fence();
 #pragma unroll
       for (int i = 0; i < kDepth; i += kFeatures)
-        multiply_shared<T>(sums_, moved(x, 2 * i), moved(gate_up, 2 * i), k > 0 || i > 0);
+        wgmma_ss<T>(sums_, advanced(x, 2 * i), advanced(gate_up, 2 * i), k > 0 || i > 0);
       wgmma_commit();
       if (k > 0) {
         wgmma_wait<1>();

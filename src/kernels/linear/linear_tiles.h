@@ -6,9 +6,9 @@
 //   zero<T>()                 clears tile T
 //   load<T>(from, stride)     loads its rows, `stride` bytes apart
 //   store<T>(to, stride)
-//   multiply<S, A, B>()       S[m][n] += the sums of README.md over 32 elements: A has a row for each m, B for each pair
-//                             of elements, in which the pairs of all n are contiguous
-//   turn(rows, to)            transposes 16 x 16 words of 32 bits: word i of rows[j] becomes word j of those at to + 16 i
+//   multiply<S, A, B>()       S[m][n] += the sums of README.md over 32 elements: A has a row for each m, B a row for
+//                             each pair of elements, with the pairs of all n side by side
+//   transpose(rows, to)       16 x 16 words of 32 bits: word i of rows[j] becomes word j of the 16 words at to + 16 i
 //   fetch(from)               prefetches a cache line into the L2 cache
 #pragma once
 
@@ -239,10 +239,10 @@ class TiledLinear {
     }
     // Eight words of a tile's rows where that is enough: x then takes half the space in the cache.
     const std::int64_t columns = num_rows <= kTileRows / 2 ? kTileRows / 2 : kTileRows;
-    const auto turn = [&](const std::byte* const(&from)[kTileRows], std::int64_t tile) {
-      if (columns == kTileRows) return Unit::turn(from, to + tile * kPackedTile);
+    const auto transpose = [&](const std::byte* const(&from)[kTileRows], std::int64_t tile) {
+      if (columns == kTileRows) return Unit::transpose(from, to + tile * kPackedTile);
       alignas(64) bfloat16 whole[kPackedTile];
-      Unit::turn(from, whole);
+      Unit::transpose(from, whole);
       for (std::int64_t i = 0; i < kTileRows; ++i)
         std::memcpy(to + tile * kPackedTile / 2 + i * kTileRows, whole + i * kStepElements, kStepBytes / 2);
     };
@@ -251,7 +251,7 @@ class TiledLinear {
       for (std::int64_t r = 0; r < kTileRows; ++r)
         from[r] = rows + std::min(tile * kTileRows + r, num_rows - 1) * stride;
       for (std::int64_t step = 0; step < steps; ++step) {
-        turn(from, step * tiles + tile);
+        transpose(from, step * tiles + tile);
         for (const std::byte*& row : from) row += kStepBytes;
       }
       if (rest == 0) continue;
@@ -260,7 +260,7 @@ class TiledLinear {
         std::memcpy(tail[r], from[r], static_cast<std::size_t>(2 * rest));
         from[r] = tail[r];
       }
-      turn(from, steps * tiles + tile);
+      transpose(from, steps * tiles + tile);
     }
     const auto* packed = reinterpret_cast<const std::byte*>(to);
     const std::ptrdiff_t tile_bytes = kTileRows * 4 * columns;

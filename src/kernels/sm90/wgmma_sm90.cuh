@@ -1,5 +1,5 @@
 // WGMMA: asynchronous matrix multiplications by a warpgroup (PTX ISA, "Asynchronous Warpgroup Level Matrix
-// Instructions"). Between wgmma_begin() and the wgmma_wait() that covers a WGMMA, nothing may access its registers
+// Instructions"). Between wgmma_fence() and the wgmma_wait() that covers a WGMMA, nothing may access its registers
 // except further WGMMAs that accumulate into them, and its operands in shared memory must not change.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace heddle::sm90 {
 
-__device__ inline void wgmma_begin() {
+__device__ inline void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ inline void wgmma_commit() {
@@ -32,21 +32,22 @@ __device__ inline void pin(float (&c)[kCount]) {
 // between groups of eight rows. `block_bytes`: stride between blocks of kRowBytes of columns, for a right operand [k,
 // n]; otherwise unused.
 template <int kRowBytes>
-__device__ inline std::uint64_t operand(std::uint32_t address, int group_bytes, int block_bytes) {
+__device__ inline std::uint64_t matrix_descriptor(std::uint32_t address, int group_bytes, int block_bytes) {
   constexpr std::uint64_t kSwizzle = kRowBytes == 128 ? 1 : 2;
   return static_cast<std::uint64_t>((address & 0x3ffff) >> 4) | static_cast<std::uint64_t>(block_bytes >> 4) << 16 |
          static_cast<std::uint64_t>(group_bytes >> 4) << 32 | kSwizzle << 62;
 }
 
 // The descriptor of an operand `bytes` further on, a multiple of 16.
-__device__ inline std::uint64_t moved(std::uint64_t operand, int bytes) {
-  const auto low = static_cast<std::uint32_t>(operand) + static_cast<std::uint32_t>(bytes >> 4);  // no carry: 14 bits
-  return (operand & ~std::uint64_t{0xffffffff}) | low;
+__device__ inline std::uint64_t advanced(std::uint64_t descriptor, int bytes) {
+  const auto low =
+      static_cast<std::uint32_t>(descriptor) + static_cast<std::uint32_t>(bytes >> 4);  // no carry: 14 bits
+  return (descriptor & ~std::uint64_t{0xffffffff}) | low;
 }
 
 // c = a b^T + (add ? c : 0): a [64, 16] and b [n, 16] in shared memory, n twice the size of c.
 template <class T>
-__device__ inline void multiply_shared(float (&c)[32], std::uint64_t a, std::uint64_t b, int add) {
+__device__ inline void wgmma_ss(float (&c)[32], std::uint64_t a, std::uint64_t b, int add) {
   if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
@@ -75,7 +76,7 @@ __device__ inline void multiply_shared(float (&c)[32], std::uint64_t a, std::uin
 }
 
 template <class T>
-__device__ inline void multiply_shared(float (&c)[64], std::uint64_t a, std::uint64_t b, int add) {
+__device__ inline void wgmma_ss(float (&c)[64], std::uint64_t a, std::uint64_t b, int add) {
   if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
@@ -116,7 +117,7 @@ __device__ inline void multiply_shared(float (&c)[64], std::uint64_t a, std::uin
 }
 
 template <class T>
-__device__ inline void multiply_shared(float (&c)[96], std::uint64_t a, std::uint64_t b, int add) {
+__device__ inline void wgmma_ss(float (&c)[96], std::uint64_t a, std::uint64_t b, int add) {
   if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %98, 0;\n"
@@ -167,7 +168,7 @@ __device__ inline void multiply_shared(float (&c)[96], std::uint64_t a, std::uin
 }
 
 template <class T>
-__device__ inline void multiply_shared(float (&c)[128], std::uint64_t a, std::uint64_t b, int add) {
+__device__ inline void wgmma_ss(float (&c)[128], std::uint64_t a, std::uint64_t b, int add) {
   if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
@@ -233,7 +234,7 @@ __device__ inline void multiply_shared(float (&c)[128], std::uint64_t a, std::ui
 
 // c = a b + (add ? c : 0): a [64, 16] in registers in the layout of mma.sync; b [16, n] in shared memory.
 template <class T>
-__device__ inline void multiply_registers(float (&c)[32], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
+__device__ inline void wgmma_rs(float (&c)[32], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
   if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
@@ -262,7 +263,7 @@ __device__ inline void multiply_registers(float (&c)[32], const std::uint32_t (&
 }
 
 template <class T>
-__device__ inline void multiply_registers(float (&c)[48], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
+__device__ inline void wgmma_rs(float (&c)[48], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
   if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %53, 0;\n"
@@ -297,7 +298,7 @@ __device__ inline void multiply_registers(float (&c)[48], const std::uint32_t (&
 }
 
 template <class T>
-__device__ inline void multiply_registers(float (&c)[64], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
+__device__ inline void wgmma_rs(float (&c)[64], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
   if constexpr (std::is_same_v<T, bfloat16>) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
