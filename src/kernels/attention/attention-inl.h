@@ -299,15 +299,14 @@ HWY_INLINE void add_values(Scratch& scratch, int row, int slot, const Keys& keys
   for (; column < keys.width; column += kLanes) add_columns<kRows, 1>(scratch, row, slot, keys, begin, end, column);
 }
 
-// Distributes the values of `keys` to the rows of a group that see them: add_together(row, begin, end) for kOuterRows
-// rows from `row` on that all see them, add_alone(row, begin, end) for values that only one of them sees. `seen` has
-// the visible keys of the row of each slot. The first kind begins and ends at multiples of kKeysAtOnce. Each row gets
-// its keys in order.
-template <int kKeysAtOnce, class AddTogether, class AddAlone>
-HWY_INLINE void share_values(const RowGroup& rows, const Keys& keys, const Visible* seen,
-                             const AddTogether& add_together, const AddAlone& add_alone) {
+// Distributes the values of `keys` to the rows of a group that see them: calls add(number of rows as a constant, row,
+// begin, end) for kOuterRows rows from `row` on that all see values [begin, end), and for one row for values that only
+// some of them see. `seen` has the visible keys of the row of each slot. Ranges for several rows begin and end at
+// multiples of kKeysAtOnce. Each row gets its keys in order.
+template <int kKeysAtOnce, class Add>
+HWY_INLINE void share_values(const RowGroup& rows, const Keys& keys, const Visible* seen, const Add& add) {
   const auto add_to_row = [&](int row, int begin, int end) {
-    if (begin < end) add_alone(row, begin, end);
+    if (begin < end) add(std::integral_constant<int, 1>(), row, begin, end);
   };
   for (int row = rows.begin; row < rows.end; row += kOuterRows) {
     const int count = std::min(kOuterRows, rows.end - row);
@@ -320,7 +319,7 @@ HWY_INLINE void share_values(const RowGroup& rows, const Keys& keys, const Visib
       continue;
     }
     for (int r = 0; r < count; ++r) add_to_row(row + r, seen_begin(r), begin);
-    add_together(row, begin, end);
+    add(std::integral_constant<int, kOuterRows>(), row, begin, end);
     for (int r = 0; r < count; ++r) add_to_row(row + r, end, seen_end(r));
   }
 }
@@ -358,13 +357,9 @@ struct WidenedProducts {
   }
   static HWY_INLINE void prepare_values(Scratch&, const Keys&) {}
   static HWY_NOINLINE void add_values(Scratch& scratch, const RowGroup& rows, const Keys& keys, const Visible* seen) {
-    const auto add = [&](auto num_rows, int row, int begin, int end) {
+    share_values<1>(rows, keys, seen, [&](auto num_rows, int row, int begin, int end) {
       HWY_NAMESPACE::add_values<num_rows>(scratch, row, rows.slot(row), keys, begin, end);
-    };
-    share_values<1>(
-        rows, keys, seen,
-        [&](int row, int begin, int end) { add(std::integral_constant<int, kOuterRows>(), row, begin, end); },
-        [&](int row, int begin, int end) { add(std::integral_constant<int, 1>(), row, begin, end); });
+    });
   }
 
  private:

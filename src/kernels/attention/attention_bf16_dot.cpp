@@ -79,17 +79,14 @@ struct PairProducts {
 
   static HWY_NOINLINE void prepare_values(Scratch& scratch, const Keys& keys) { interleave_values(scratch, keys); }
   static HWY_NOINLINE void add_values(Scratch& scratch, const RowGroup& rows, const Keys& keys, const Visible* seen) {
-    share_values<2>(
-        rows, keys, seen,
-        [&](int row, int begin, int end) {
-          add_whole_pairs<kOuterRows>(scratch, row, rows.slot(row), keys, begin, end);
-        },
-        [&](int row, int begin, int end) {
-          const int slot = rows.slot(row), first_pair = round_up(begin, 2), end_pair = end / 2 * 2;
-          if (begin < first_pair) add_half_of_pair(scratch, row, slot, keys, begin);
-          if (first_pair < end_pair) add_whole_pairs<1>(scratch, row, slot, keys, first_pair, end_pair);
-          if (end_pair < end && end_pair >= begin) add_half_of_pair(scratch, row, slot, keys, end_pair);
-        });
+    share_values<2>(rows, keys, seen, [&](auto num_rows, int row, int begin, int end) {
+      const int slot = rows.slot(row);
+      if constexpr (num_rows > 1) return add_whole_pairs<num_rows>(scratch, row, slot, keys, begin, end);
+      const int first_pair = round_up(begin, 2), end_pair = end / 2 * 2;
+      if (begin < first_pair) add_half_of_pair(scratch, row, slot, keys, begin);
+      if (first_pair < end_pair) add_whole_pairs<1>(scratch, row, slot, keys, first_pair, end_pair);
+      if (end_pair < end && end_pair >= begin) add_half_of_pair(scratch, row, slot, keys, end_pair);
+    });
   }
 
  private:

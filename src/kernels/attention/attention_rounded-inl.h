@@ -115,13 +115,9 @@ struct RoundedProducts {
   }
   static HWY_INLINE void prepare_values(Scratch&, const Keys&) {}
   static HWY_NOINLINE void add_values(Scratch& scratch, const RowGroup& rows, const Keys& keys, const Visible* seen) {
-    const auto add = [&](auto num_rows, int row, int begin, int end) {
+    share_values<2>(rows, keys, seen, [&](auto num_rows, int row, int begin, int end) {
       add_value_pairs<num_rows>(scratch, row, rows.slot(row), keys, begin, end);
-    };
-    share_values<2>(
-        rows, keys, seen,
-        [&](int row, int begin, int end) { add(std::integral_constant<int, kOuterRows>(), row, begin, end); },
-        [&](int row, int begin, int end) { add(std::integral_constant<int, 1>(), row, begin, end); });
+    });
   }
 };
 
