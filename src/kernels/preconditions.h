@@ -11,9 +11,6 @@
 
 namespace heddle {
 
-// For operators that run on the CPU only.
-void require_cpu(const Stream& stream, std::string_view op);
-
 enum class ActivationDTypes { float32, with_bfloat16, with_16_bit };
 
 // The dtypes that an operator takes on this stream: on the CPU `on_cpu`, on a GPU float32, bfloat16 and float16.
