@@ -12,10 +12,7 @@
 // A masked key counts 0 in the block's sum. Other operations never read keys and values before f or beyond p. Pages
 // before the f of all tokens of a step are never read.
 //
-// Where y and the cache are bfloat16, the CPU multiplies in bfloat16: it rounds weights before they multiply values
-// (not in l), and queries as q * (scale * kLog2OfE), so that a weight is 2^(s[j] - m). There s[j] is one chain of fma
-// over elements 1, 0, 3, 2, ..., and o[d] takes the keys of a block in the order 1, 0, 3, 2, ...: pairs, as AVX512-BF16
-// multiplies them.
+// Where y and the cache are bfloat16, the CPU multiplies in bfloat16, in an order of its own (README.md, "Softmax").
 //
 // A GPU sums in float32 in another order: tensor cores multiply q and the weights rounded to the cache's dtype, exp is
 // the hardware's 2^x, and keys are split over thread blocks (split-KV) and merged in a fixed order. The same step gives
