@@ -1,15 +1,15 @@
-// How operators launch their kernels: one after the other in a stream, each allowed to start before the one ahead of it
-// has ended (programmatic dependent launch), so that what it needs of weights is on its way when its input is ready.
+// How operators launch their kernels: in stream order, with programmatic dependent launch (PDL). A kernel may start
+// before the kernel ahead has ended, so that it loads weights while its input is still being computed.
 //
-// Every kernel of a step keeps to two rules. It calls wait_for_earlier_kernels() in every thread before it touches
-// anything that a kernel writes, and before it ends; before that it may read weights, which nobody writes. And it calls
-// let_later_kernels_start() once it holds what it needs of the SM, or later where the memory traffic of the next one
-// would be in its way: this makes nothing visible, the later kernel's own wait does, which returns when this
-// kernel has ended. So a kernel sees all that any earlier one wrote.
+// Every kernel of a step keeps two rules. Every thread calls wait_for_earlier_kernels() before it accesses anything
+// that a kernel writes, and before it exits; before that it may read weights, which no kernel writes. And the kernel
+// calls let_later_kernels_start() when it holds all its resources of the SM, or later where the next kernel's memory
+// traffic would disturb it. That call makes no writes visible. The later kernel's own wait does: it returns when this
+// kernel has ended. So a kernel sees the writes of all earlier kernels.
 //
-// Two exceptions, where the caller says OlderKeys::in_place (paged_kv.h): older keys and the step's arrays are read
-// before the wait; and attention's plan is written and read before it (attention_decode_plan_sm90.cu). The kernel that
-// writes it fences what it wrote, and only then lets later ones start, which read it past their first-level cache.
+// There are two exceptions with OlderKeys::in_place (paged_kv.h). Older keys and the step's arrays are read before the
+// wait. Attention's plan is written and read before it (attention_decode_plan_sm90.cu): its kernel fences its writes
+// before it lets later kernels start, and those read the plan past their L1 cache.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -36,21 +36,23 @@ __device__ inline void let_later_kernels_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-// How a grid comes to fit the lane: no kernel takes more SMs than the lane has.
+// How a grid fits the lane: no kernel takes more SMs than the lane has.
 enum class GridFit {
   by_caller,  // the caller sizes it by lane.num_sms
-  resident,  // likewise, and its blocks wait for each other: all of them must find room at once, on a whole device, too
-  trimmed,   // blocks go on to x + gridDim.x and y + gridDim.y; where the lane has not the whole device, the launch
-             // takes as many as its SMs hold. A whole device takes the grid as it is: its blocks come one after the
-             // other at no cost
+  // The same, and blocks wait for each other: all of them must be resident at once, on a whole device too.
+  resident,
+  // Blocks loop to x + gridDim.x and y + gridDim.y. On a lane with part of the device, the launch takes as many blocks
+  // as the lane's SMs hold. A whole device takes the grid as it is, because scheduling its blocks one after the other
+  // costs nothing.
+  trimmed,
 };
 
-// Whether a kernel of GridFit::trimmed goes on. Where it is of every layer and the loop costs registers, a version
-// without it takes the whole device, whose grids are not trimmed.
-enum class Turns { one, many };
+// Whether the blocks of a GridFit::trimmed kernel loop. A kernel of every layer, where the loop costs registers, has a
+// version without the loop for the whole device.
+enum class Passes { one, many };
 
-inline Turns turns_on(const Lane& lane) {
-  return lane.num_other_sms() == 0 ? Turns::one : Turns::many;
+inline Passes passes_on(const Lane& lane) {
+  return lane.num_other_sms() == 0 ? Passes::one : Passes::many;
 }
 
 struct LaunchShape {
@@ -62,9 +64,9 @@ struct LaunchShape {
   GridFit fit = GridFit::by_caller;
 };
 
-// What every kernel is allowed before its first launch on a device: as much shared memory and as large a cluster as the
-// device has, so that no later launch has to ask for more. Throws Failure that names `op` when CUDA refuses. The device
-// is the current one.
+// Before a kernel's first launch on a device, allows it as much shared memory and as large a cluster as the device has,
+// so that no launch sets attributes again. The device is the current one. Throws Failure that names `op` when CUDA
+// reports an error.
 inline void prepare_kernel(const char* op, const void* kernel, Device device) {
   static PreparedKernels prepared;
   prepared.once(kernel, device.index, [&] {
@@ -75,8 +77,8 @@ inline void prepare_kernel(const char* op, const void* kernel, Device device) {
     const int dynamic = most_shared - static_cast<int>(found.sharedSizeBytes);
     if (error == cudaSuccess)
       error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, dynamic);
-    // All kernels ask for the same division of an SM's memory. Where one differs from the kernel ahead, the SM drains
-    // before it starts: on an H200 that took 1.9 ms of a 6.1 ms decode step.
+    // All kernels request the same carveout of an SM's L1 cache. Where it differs from the kernel ahead, the SM drains
+    // before the kernel starts: on an H200 that took 1.9 ms of a 6.1 ms decode step.
     if (error == cudaSuccess)
       error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
@@ -85,8 +87,8 @@ inline void prepare_kernel(const char* op, const void* kernel, Device device) {
   });
 }
 
-// Of this kernel, with so many threads and bytes of dynamic shared memory, once it is prepared: asked of the driver
-// once for each. Throws Failure that names `op` when CUDA refuses. The device is the current one.
+// The occupancy of a prepared kernel with this many threads and bytes of dynamic shared memory; the driver is queried
+// once for each. The device is the current one. Throws Failure that names `op` when CUDA reports an error.
 inline int blocks_of_sm(const char* op, const void* kernel, const LaunchShape& shape, Device device) {
   static std::mutex mutex;
   static std::map<std::tuple<const void*, int, unsigned, std::size_t>, int> known;
@@ -98,11 +100,10 @@ inline int blocks_of_sm(const char* op, const void* kernel, const LaunchShape& s
       &place->second, kernel, static_cast<int>(threads), shape.shared_bytes);
   if (error == cudaSuccess) return place->second;
   known.erase(place);
-  throw_cuda_error(fmt::format("{}: cannot ask {} for room", op, name_of(device)), error);
+  throw_cuda_error(fmt::format("{}: cannot query the occupancy on {}", op, name_of(device)), error);
 }
 
-// Clusters of this shape that the whole device holds at a time, once the kernel is prepared; 0 where it has no such
-// clusters. Throws nothing.
+// How many clusters of this shape are resident on the whole device at once; 0 where it has no such clusters.
 inline int clusters_of_device(const char* op, const void* kernel, const LaunchShape& shape, Device device) {
   const CurrentDevice current(device.index);
   prepare_kernel(op, kernel, device);
@@ -121,8 +122,8 @@ inline int clusters_of_device(const char* op, const void* kernel, const LaunchSh
   return 0;
 }
 
-// The grid to launch on the lane: shape.grid, or what of it the lane's SMs hold. Throws InvalidArgument where the
-// caller has asked for more than that.
+// The grid to launch on the lane: shape.grid, or the part of it that the lane's SMs hold. Throws InvalidArgument where
+// a grid that may not be trimmed is larger than that.
 inline dim3 grid_on(const char* op, const void* kernel, const LaunchShape& shape, const Lane& lane) {
   if (shape.fit != GridFit::resident && lane.num_other_sms() == 0) return shape.grid;
   const Device device = lane.stream.device();
@@ -137,7 +138,7 @@ inline dim3 grid_on(const char* op, const void* kernel, const LaunchShape& shape
   return shape.grid;
 }
 
-// Enqueues `kernel` on the lane's stream, a CUDA stream. Throws Failure that names `op` when CUDA refuses,
+// Enqueues `kernel` on the lane's CUDA stream. Throws Failure that names `op` when CUDA reports an error,
 // InvalidArgument where the grid is larger than the lane.
 template <class... Params, class... Args>
 void launch_sm90(const char* op, void (*kernel)(Params...), const LaunchShape& shape, const Lane& lane,

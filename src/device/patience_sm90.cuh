@@ -29,7 +29,7 @@ __device__ inline std::uint32_t now_ticks() {
   return static_cast<std::uint32_t>(now_nanoseconds() >> kTickShift);
 }
 
-// The deadline of one wait for something that the same kernel brings about, which takes microseconds.
+// The deadline of one wait for something that the same kernel does, which takes microseconds.
 class Patience {
  public:
   // Whether to give up: the limit has passed, which is then reported, or another wait of the stream has given up.

@@ -17,7 +17,7 @@ struct MatrixBoxes {
   std::uint64_t row_stride = 0;                 // elements, a multiple of 8
   std::uint32_t box_rows = 0, box_columns = 0;  // of a tile, at most 256; columns at most the swizzle's width
   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
-  CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_NONE;  // what a miss in L2 brings from memory besides
+  CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_NONE;  // the granularity of loads into L2
 };
 
 // Throws Failure that names `op` if the driver has no tensor maps or rejects this one.

@@ -22,7 +22,7 @@
 //   }
 //
 // Memory order, at the scope of the block: a consumer that wait_until_full() lets through sees the bytes that TMA has
-// brought to the slot, and what producers wrote before they arrived at `full`. A producer that wait_until_empty() lets
+// written to the slot, and what producers wrote before they arrived at `full`. A producer that wait_until_empty() lets
 // through may overwrite the slot, itself or by TMA: all that consumers read before they arrived at `empty` has been
 // read. A thread that wrote to a slot which wgmma reads or TMA writes next calls fence_async_proxy() before it arrives.
 //

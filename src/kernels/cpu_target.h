@@ -1,4 +1,4 @@
-// Which instruction set the CPU operators run with on this machine.
+// The SIMD target that CPU operators use on this machine.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 namespace heddle {
 
 struct CpuTarget {
-  std::string_view name;            // Highway's: "AVX3" (AVX-512), "AVX2", "NEON", ...
-  int vector_lanes = 1;             // float32 a register, as far as the operators use it
-  bool bfloat16_tiles = false;      // `linear` multiplies bfloat16 with bfloat16 on tiles, in their order (README.md)
-  bool fused_multiply_add = false;  // if not, last bits differ from machines that have it (README.md)
+  std::string_view name;        // Highway's: "AVX3" (AVX-512), "AVX2", "NEON", ...
+  int vector_lanes = 1;         // float32 lanes per register, as far as the operators use them
+  bool bfloat16_tiles = false;  // `linear` multiplies bfloat16 with bfloat16 on AMX, in its order of sums (README.md)
+  bool fused_multiply_add = false;  // if not, low-order bits differ from machines that have it (README.md)
 };
 
 CpuTarget cpu_target();

@@ -1,5 +1,5 @@
-// A dry run: a forward pass whose operators check their params, tell them to the run and enqueue nothing. It needs no
-// weights, no memory (base/stand_in.h) and no GPU, and says what a step computes, in what order.
+// A dry run: a forward pass whose operators check and record their params and enqueue nothing. It shows what a step
+// computes, in what order, without weights, memory (base/stand_in.h) or a GPU.
 #pragma once
 
 #include <variant>
@@ -24,14 +24,14 @@
 
 namespace heddle {
 
-// The params of any operator. Addresses in them stand for memory that nobody has.
+// The params of any operator. Their addresses are stand-ins without memory.
 using OperatorCall = std::variant<ArgmaxParams, AttentionParams, AttentionPlanParams, CopyPagesParams, EmbeddingParams,
                                   GatherRowsParams, KvAppendParams, LinearParams, LinearSwigluParams, RmsNormParams,
                                   RopeAppendParams, RopeParams, SampleParams, SwigluParams, TakeTokensParams>;
 
 class DryRun {
  public:
-  // Of a forward pass on `device`, which need not be there.
+  // For a forward pass on `device`, which need not exist.
   explicit DryRun(Device device) : stream_(Stream::refusing(device)) {}
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
@@ -40,8 +40,8 @@ class DryRun {
 
   void record(const OperatorCall& call) { calls_.push_back(call); }
 
-  // In order, without calls that have nothing to do. An operator that consists of others is one call where it has a
-  // kernel of its own (linear_swiglu), and rope_append always.
+  // The calls in order, without those that have nothing to do. A fused operator is one call where it has a kernel of
+  // its own (linear_swiglu); rope_append always is.
   const std::vector<OperatorCall>& calls() const { return calls_; }
 
  private:
@@ -49,7 +49,7 @@ class DryRun {
   std::vector<OperatorCall> calls_;
 };
 
-// Whether the lane is a dry run's, which then has the call. Each operator asks before it enqueues.
+// Records the call if the lane is a dry run's; then the operator enqueues nothing. Every operator calls this first.
 template <class Params>
 bool recorded(const Params& params, const Lane& lane) {
   if (lane.dry_run == nullptr) return false;

@@ -1,4 +1,4 @@
-// How finely operators cut their loops for ThreadPool::parallel_for.
+// The granularity of ThreadPool::parallel_for in operators.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 
 namespace heddle {
 
-// Rows to a piece so that a piece takes tens of microseconds: long beside the few that handing it out costs, short
-// beside a step. `row_elements`: elements that a row of the loop reads or multiplies, about 4 to 10 of them a
+// Rows per piece such that a piece takes tens of microseconds: long compared with the few that scheduling it costs,
+// short compared with a step. `row_elements`: elements that a row reads or multiplies, about 4 to 10 of them per
 // nanosecond.
 inline std::int64_t rows_per_piece(std::int64_t row_elements) {
   constexpr std::int64_t kPieceElements = 1 << 17;

@@ -4,11 +4,6 @@
 
 namespace heddle {
 
-void require_cpu(const Stream& stream, std::string_view op) {
-  require(stream.device().kind == DeviceKind::cpu, "{}: runs on CPU streams only so far, this one is on {}", op,
-          name_of(stream.device()));
-}
-
 ActivationDTypes activations_on(const Stream& stream, ActivationDTypes on_cpu) {
   return stream.device().kind == DeviceKind::cuda ? ActivationDTypes::with_16_bit : on_cpu;
 }

@@ -1,4 +1,4 @@
-// Checks that operators share. Each throws InvalidArgument with a message that names operator and operand.
+// Checks that operators share. Each throws InvalidArgument with a message that names the operator and the operand.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,20 @@
 
 namespace heddle {
 
-// Operators run on the CPU only so far.
-void require_cpu(const Stream& stream, std::string_view op);
-
 enum class ActivationDTypes { float32, with_bfloat16, with_16_bit };
 
-// What an operator takes on this stream: on the CPU `on_cpu`, on a GPU float32, bfloat16 and float16.
+// The dtypes that an operator takes on this stream: on the CPU `on_cpu`, on a GPU float32, bfloat16 and float16.
 ActivationDTypes activations_on(const Stream& stream, ActivationDTypes on_cpu);
 
-// `tensor` is [rows, columns], float32 (or, where said, bfloat16, or bfloat16 and float16), columns > 0, row_stride >=
-// columns, and not null unless it has no rows.
+// `tensor` is [rows, columns] of an accepted dtype, columns > 0, row_stride >= columns, and not null unless it has no
+// rows.
 void require_activation(const Tensor& tensor, std::int64_t rows, std::int64_t columns, std::string_view op,
                         std::string_view operand, ActivationDTypes dtypes = ActivationDTypes::float32);
 
 // out_features and in_features > 0; the blocks hold out_features rows and are not null where they have rows.
 void require_weight(const Weight& weight, std::string_view op);
 
-// The blocks lie back to back: a kernel on a GPU walks over all rows with one pointer.
+// The blocks are contiguous: a GPU kernel reads all rows through one pointer.
 void require_one_run(const Weight& weight, std::string_view op);
 
 // Not null, unless it has no elements.

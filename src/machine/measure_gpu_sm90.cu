@@ -95,6 +95,7 @@ class TimingEvent {
 
 }  // namespace
 
+// The launches below do not use device/launch_sm90.cuh, which this module may not include: no step runs beside them.
 GpuReadProbe::GpuReadProbe(Device device, std::size_t size_bytes)
     : blocks_(probe_blocks(device)),
       num_vectors_(
@@ -102,7 +103,7 @@ GpuReadProbe::GpuReadProbe(Device device, std::size_t size_bytes)
       stream_(device),
       data_(num_vectors_ * sizeof(uint4), device),
       sums_(static_cast<std::size_t>(blocks_) * sizeof(std::uint32_t), device) {
-  check_probe(cudaSetDevice(device.index));
+  const CurrentDevice current(device.index);
   auto* const stream = static_cast<cudaStream_t>(stream_.native());
   write_words<<<static_cast<unsigned>(blocks_), kProbeThreads, 0, stream>>>(
       reinterpret_cast<uint4*>(data_.data()), num_vectors_, reinterpret_cast<std::uint32_t*>(sums_.data()));
@@ -111,11 +112,10 @@ GpuReadProbe::GpuReadProbe(Device device, std::size_t size_bytes)
 }
 
 double GpuReadProbe::gbps() {
-  check_probe(cudaSetDevice(stream_.device().index));
+  const CurrentDevice current(stream_.device().index);
   auto* const stream = static_cast<cudaStream_t>(stream_.native());
   const TimingEvent begin, end;
   check_probe(cudaEventRecord(begin.get(), stream));
-  // Without device/launch_sm90.cuh, which machine may not include: no step runs beside this kernel.
   read_words<<<static_cast<unsigned>(blocks_), kProbeThreads, 0, stream>>>(
       reinterpret_cast<const uint4*>(data_.data()), num_vectors_, reinterpret_cast<std::uint32_t*>(sums_.data()));
   check_probe(cudaGetLastError());

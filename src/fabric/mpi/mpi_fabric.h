@@ -8,15 +8,15 @@
 
 namespace heddle {
 
-// Collective over all processes that mpirun has started; at most one at a time in a process. There are peer addresses
-// if all ranks are on one machine and none sets HEDDLE_MPI_MEMORY=window. Calls MPI_Init unless the program has, and
-// then MPI_Finalize at the process's end.
+// Collective over all processes that mpirun has started; at most one at a time in a process. Has peer addresses if all
+// ranks are on one machine and none sets HEDDLE_MPI_MEMORY=window. Calls MPI_Init unless the program has; then
+// MPI_Finalize runs at the process's end.
 //
 // Throws InputError when not started by mpirun; InvalidArgument when ranks disagree about the options, naming one and
-// its value, or when the program has initialised MPI with less than MPI_THREAD_SERIALIZED; Failure when MPI fails, or
-// when a fabric of this process has failed. An MPI call that does not return by the deadline (MPI_Init, when a rank
-// never comes) cannot be left: the process prints the error, which names the rank, and ends with status 1. After a
-// failure the process must not call MPI, which may still write to memory that was given to it.
+// its value, or when the program has initialized MPI with less than MPI_THREAD_SERIALIZED; Failure when MPI fails, or
+// when a fabric of this process has failed. An MPI call cannot be cancelled: if one does not return by the deadline
+// (MPI_Init, when a rank never starts), the process prints an error that names the rank, and exits with status 1. After
+// a failure the process must not call MPI, which may still write to memory that was given to it.
 std::unique_ptr<Fabric> open_mpi_fabric(const FabricOptions& options = {});
 
 }  // namespace heddle

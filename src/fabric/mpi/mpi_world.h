@@ -73,28 +73,29 @@ class MpiWorld {
   void serve_others(const std::stop_token& stop);
   void pass_on_trouble(const std::stop_token& stop);
   void put_record_into_words();
-  // mpi_memory.cpp; mutex_ is held in the first two. `sent` is done when `message` and what it names may be overwritten.
+  // mpi_memory.cpp; the first two need mutex_. `sent` completes when `message` and what it names may be overwritten.
   void ask(int peer, const HeapRequest& request, const HeapMessage& message, MPI_Request& sent);
   int next_reply_tag();
   void send(int peer, const HeapRequest& request, const HeapMessage& message, Tag tag);
-  // Returns when each of the peers has carried out what this rank has asked of it so far.
+  // Returns when each of the peers has carried out all earlier requests of this rank.
   void confirm(std::span<const int> peers, Tag tag);
-  void confirm_all_but(int peer, Tag tag);  // what this thread has asked
+  void confirm_all_but(int peer, Tag tag);  // the requests of this thread
   void confirm_all_threads();
   void wait_in_memory(int from, const std::uint64_t* flag, std::uint64_t target, Tag tag);
-  // Null where MPI alone reaches it.
+  // Null where only MPI reaches it.
   std::byte* mapped_heap(int peer) const {
     if (shared_) return shared_->heap(peer);
     return peer == rank() ? heap_ : nullptr;
   }
   void check(const char* call, int code, int peer);
-  // mutex_, held by one who has seen no trouble since; throws the trouble. MPI is called under such a lock alone. So once
-  // a thread has had mutex_ after trouble began, no other calls MPI again, and none writes to what that thread has
-  // posted: it may unwind. await() sees to that; between posting and await() nothing else may throw without mutex_.
+  // Returns a lock of mutex_ if there has been no trouble since; otherwise throws the trouble. MPI is called only under
+  // this lock. So after a thread has held mutex_ since trouble began, no other thread calls MPI again or writes to what
+  // that thread has posted, and it may unwind. await() relies on that; between posting and await() nothing else may
+  // throw without mutex_.
   std::unique_lock<std::mutex> lock_mpi();
   int barrier_tag(std::uint64_t team, int round) const;
-  // Until look(), called with mutex_ held, is >= target. Serves the other ranks meanwhile. When it throws, the world is
-  // in trouble and nobody calls MPI any more (lock_mpi).
+  // Waits until look(), called with mutex_ held, is >= target. Serves the other ranks meanwhile. If it throws, the
+  // world is in trouble and nobody calls MPI any more (lock_mpi).
   void await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
   void await_or_throw(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
   void await(MPI_Request& request, int from, Tag tag);

@@ -9,7 +9,7 @@ void close_together(HostExchange& exchange, const ClosingSteps& steps) {
   steps.let_go();
   exchange.meet(exchange.world(), "heaps let go");
   steps.free();
-  // A rank that the last meeting has come too late for ends as after a failure, and need not wait for this one.
+  // A rank that the last meeting comes too late for ends as after a failure, and need not wait here.
   static_cast<void>(exchange.part(std::chrono::nanoseconds(0)));
   exchange.meet(exchange.world(), "heaps freed");
 }

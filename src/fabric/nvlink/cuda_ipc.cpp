@@ -1,5 +1,5 @@
-// Peer memory by plain CUDA: an allocation a rank, whose handle goes to the other processes; threads of one process
-// reach each other's allocations as they are.
+// Peer memory by plain CUDA: one allocation per rank, whose IPC handle goes to other processes; threads of one process
+// use each other's allocations directly.
 #include <array>
 #include <cstring>
 #include <random>
@@ -11,9 +11,9 @@
 namespace heddle {
 namespace {
 
-constexpr std::size_t kGranularity = std::size_t{2} << 20;  // an allocation of less would share its handle with others
+constexpr std::size_t kGranularity = std::size_t{2} << 20;  // a smaller allocation would share its handle with others
 
-// What is the same for the threads of a process, and differs between processes, also of two containers.
+// A key that the threads of a process share and that differs between processes, even of two containers.
 std::uint64_t process_key() {
   static const std::uint64_t key = [] {
     std::random_device random;
@@ -78,7 +78,7 @@ class CudaIpc final : public PeerMemory {
     }
     if (const int device = device_named(offer.gpu); device != device_) {
       const cudaError_t error = cudaDeviceEnablePeerAccess(device, 0);
-      cudaGetLastError();  // it may have been enabled by another fabric of this process
+      cudaGetLastError();  // another fabric of this process may have enabled it
       if (error != cudaErrorPeerAccessAlreadyEnabled) check_cuda(error, "cudaDeviceEnablePeerAccess");
     }
     return offer.data;
@@ -91,7 +91,7 @@ class CudaIpc final : public PeerMemory {
     mapped_.clear();
   }
 
-  // For what must not throw.
+  // Runs an action in a function that must not throw.
   template <class Action>
   void on_device(const Action& action) {
     int former = 0;

@@ -1,4 +1,4 @@
-// Names of GPUs that are the same in all processes of a machine, whichever devices each sees.
+// Names of GPUs that are the same in all processes of a machine, whatever devices each process sees.
 #pragma once
 
 namespace heddle {

@@ -47,7 +47,7 @@ void HostExchange::gather_bytes(std::span<const int> team, const void* mine, voi
   }
   for (const int peer : team)
     if (peer != rank()) host_.wait(stream_, peer, flags_ + peer, epochs_[static_cast<std::size_t>(peer)], tag);
-  stream_.synchronize();  // not the fabric's: what fails elsewhere once all have given theirs is no matter of this call
+  stream_.synchronize();  // not the fabric's synchronize(): errors after all have contributed do not concern this call
   auto* out = static_cast<std::byte*>(all);
   for (const int peer : team) {
     const std::byte* from = peer == rank() ? staged.data() : slot(epochs_[static_cast<std::size_t>(peer)], peer);
@@ -66,7 +66,7 @@ bool HostExchange::part(std::chrono::nanoseconds limit) {
   for (const int peer : world_)
     while (!has_parted(peer)) {
       if (deadline.passed()) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a look asks the system
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // each look is a system call
     }
   return true;
 }

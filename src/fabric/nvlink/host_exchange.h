@@ -1,4 +1,4 @@
-// How the hosts of GPU ranks exchange what they need to open a fabric: handles, sizes, and that all are there.
+// Lets the hosts of GPU ranks exchange what they need to open a fabric: handles, sizes, and that all have joined.
 #pragma once
 
 #include <chrono>

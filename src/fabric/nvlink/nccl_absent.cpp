@@ -1,4 +1,4 @@
-// What a build without NCCL's headers has in place of nccl_windows.cpp and nccl_collectives.cpp.
+// Replaces nccl_windows.cpp and nccl_collectives.cpp in a build without NCCL's headers.
 #include "base/error.h"
 #include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/nvlink/peer_memory.h"

@@ -10,7 +10,7 @@
 namespace heddle {
 namespace {
 
-// NCCL takes seconds to come together: it looks at the machine, starts threads and loads its kernels.
+// NCCL takes seconds to connect: it inspects the machine, starts threads and loads its kernels.
 constexpr std::chrono::seconds kLeast{60};
 
 constexpr std::chrono::seconds kLongestWhenAborting{2};
@@ -19,8 +19,8 @@ constexpr std::size_t kGranularity = std::size_t{2} << 20;  // of the GPU's memo
 
 }  // namespace
 
-// The ranks meet before each call in which NCCL would make them wait for each other without a deadline, so that who is
-// missing is named by the exchange; what remains is a rank that is lost inside the call.
+// The ranks meet before each call in which NCCL would make them wait without a deadline, so that the exchange names a
+// missing rank. What remains is a rank that is lost inside the call.
 template <class Call>
 void NcclComm::run(const char* what, Call call) {
   meet("NCCL call");
@@ -56,7 +56,7 @@ ncclWindow_t NcclComm::window_of(void* memory, std::size_t bytes) {
     check_nccl(nccl, nccl.comm_window_register(comm, memory, bytes, handle.get(), NCCL_WIN_COLL_SYMMETRIC),
                "ncclCommWindowRegister");
   });
-  // NCCL may succeed without a window, and may give a handle that is none: a usable one lies in the GPU's memory.
+  // NCCL may report success without a window, or with an invalid handle: a usable one lies in the GPU's memory.
   cudaPointerAttributes attributes{};
   const bool usable = *handle != nullptr && cudaPointerGetAttributes(&attributes, *handle) == cudaSuccess &&
                       attributes.type == cudaMemoryTypeDevice;
@@ -83,7 +83,7 @@ NcclComm::Window NcclComm::allocate_window(std::size_t size_bytes) {
   void* memory = nullptr;
   check_nccl(nccl_, nccl_.mem_alloc(&memory, bytes), "ncclMemAlloc");
   window.data = static_cast<std::byte*>(memory);
-  windows_.push_back(window);  // it is freed from here on, whatever happens
+  windows_.push_back(window);  // the destructor frees it from here on
   check_cuda(cudaMemset(memory, 0, bytes), "cudaMemset");
   check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   window.handle = window_of(memory, bytes);
@@ -93,7 +93,7 @@ NcclComm::Window NcclComm::allocate_window(std::size_t size_bytes) {
 
 std::vector<std::byte*> NcclComm::addresses(const Window& window) {
   const CurrentDevice current(device_);
-  // It is asked for nothing, multicast least of all; it says how many ranks are reached by loads and stores.
+  // The device communicator requests nothing, least of all multicast; it tells how many ranks loads and stores reach.
   auto dev_comm = std::make_shared<ncclDevComm>();
   run("ncclDevCommCreate", [&nccl = nccl_, comm = comm_, dev_comm] {
     const ncclDevCommRequirements requirements{};
@@ -104,7 +104,7 @@ std::vector<std::byte*> NcclComm::addresses(const Window& window) {
     throw_error<Failure>("NCCL joins {} of the {} ranks by loads and stores: GPUs without peer access?",
                          dev_comm->lsaSize, size());
   std::vector<std::byte*> heaps = window_addresses(window.handle, size());
-  heaps[static_cast<std::size_t>(rank_)] = window.data;  // the same memory by the address that NCCL knows as registered
+  heaps[static_cast<std::size_t>(rank_)] = window.data;  // the same memory at the address that NCCL has registered
   return heaps;
 }
 
@@ -131,7 +131,7 @@ void NcclComm::close() {
 void NcclComm::abort() {
   if (comm_ == nullptr) return;
   // ncclCommAbort leaves the windows' mappings, and with them the GPU's memory (seen with 2.28.9), so they go first. A
-  // rank whose peers are gone may wait there: not for long.
+  // rank whose peers are gone may wait there, so this has a short deadline.
   for (Window& window : windows_) {
     if (window.handle == nullptr) continue;
     try {

@@ -1,5 +1,5 @@
-// A communicator of NCCL's with a deadline on each of the calls in which ranks wait for each other, and the windows
-// that are registered with it. Includes NCCL's headers.
+// An NCCL communicator with a deadline on each call in which ranks wait for each other, and its registered windows.
+// Includes NCCL's headers.
 #pragma once
 
 #include <chrono>
@@ -16,13 +16,13 @@ namespace heddle {
 class NcclComm {
  public:
   struct Window {
-    std::byte* data;  // own address; null: somebody else's memory
+    std::byte* data;  // own address; null: memory of another owner
     ncclWindow_t handle;
   };
 
   // Collective over `team`, ranks of the exchange, which must outlive this. The rank's GPU is the thread's current one.
   NcclComm(HostExchange& exchange, std::span<const int> team, int device, std::chrono::nanoseconds deadline);
-  // Gives everything back: by NCCL's collective calls after close(), else by ncclCommAbort.
+  // Releases everything: by NCCL's collective calls after close(), else by ncclCommAbort.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
@@ -32,19 +32,19 @@ class NcclComm {
   int rank() const { return rank_; }  // in the team
   int size() const { return static_cast<int>(team_.size()); }
 
-  // Collective. Memory of NCCL's, zeroed, registered as a symmetric window.
+  // Collective. Memory that NCCL allocates, zeroed and registered as a symmetric window.
   Window allocate_window(std::size_t size_bytes);
 
-  // Collective. Another communicator's memory, as large as NCCL has made it; it outlives this.
+  // Collective. Memory of another communicator in NCCL's size; it outlives this object.
   void register_window(std::span<std::byte> memory);
 
-  // Collective. Each rank's address of a window, in the team's order; the own is window.data. Throws Failure when the
-  // ranks do not reach each other by loads and stores.
+  // Collective. Each rank's address of a window, in the team's order; the own one is window.data. Throws Failure when
+  // the ranks cannot load from and store to each other's memory.
   std::vector<std::byte*> addresses(const Window& window);
 
-  // Collective: nobody uses the windows or has operations under way any more.
+  // Collective: nobody uses the windows or has operations in flight any more.
   void close();
-  // Ends NCCL's operations that are under way, on this rank alone.
+  // Ends NCCL's operations in flight, on this rank only.
   void abort();
 
  private:
@@ -57,7 +57,7 @@ class NcclComm {
   HostExchange& exchange_;
   Ranks team_;
   int rank_ = 0;
-  int world_rank_;  // kept, for the exchange may be gone when this ends
+  int world_rank_;  // copied, because the exchange may be gone when this ends
   int device_;
   std::chrono::nanoseconds deadline_;
   ncclComm_t comm_ = nullptr;

@@ -1,5 +1,5 @@
-// NCCL, loaded when it is first wanted: a program with the CUDA side starts without it, and says plainly when what it
-// finds will not do. Includes NCCL's headers; for the sources of this folder that need NCCL.
+// NCCL, loaded by the first call that needs it: a program with CUDA support starts without the library. Includes NCCL's
+// headers; for the sources of this folder.
 #pragma once
 
 #include <nccl.h>
@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-// NCCL's functions by their own names, less the prefix.
+// NCCL's functions under their own names without the prefix.
 struct NcclLibrary {
   std::string path;
   decltype(&::ncclGetVersion) get_version;
@@ -35,11 +35,11 @@ struct NcclLibrary {
   decltype(&::ncclBroadcast) broadcast;
 };
 
-// The library of this process, loaded by the first call, which also forbids it multicast (NCCL_NVLS_ENABLE=0) unless
-// this was built with HEDDLE_MULTICAST. Throws Failure when there is none, or another version than this was built with.
+// Loads the library on the first call, and disables its multicast (NCCL_NVLS_ENABLE=0) unless this was built with
+// HEDDLE_MULTICAST. Throws Failure when there is none, or another version than that of the build.
 const NcclLibrary& nccl_library();
 
-// Throws Failure in NCCL's own words, unless `result` is success.
+// Throws Failure with NCCL's error text, unless `result` is success.
 void check_nccl(const NcclLibrary& nccl, ncclResult_t result, const char* call);
 
 }  // namespace heddle

@@ -5,7 +5,7 @@
 namespace heddle {
 
 std::string nccl_version_text(int code) {
-  // Since 2.9 the code has two digits more for the major version.
+  // Since 2.9 the code has two more digits for the major version.
   const int major = code >= 10000 ? code / 10000 : code / 1000;
   const int rest = code >= 10000 ? code % 10000 : code % 1000;
   return fmt::format("{}.{}.{}", major, rest / 100, rest % 100);

@@ -1,5 +1,5 @@
-// Which NCCL was found, and whether it will do. NCCL promises no binary interface between releases for its symmetric
-// windows and device communicators, so it must be the very one whose headers this was built with.
+// The version of NCCL that was found. NCCL promises no binary compatibility between releases for its symmetric windows
+// and device communicators, so it must be exactly the version whose headers this was built with.
 #pragma once
 
 #include <string>

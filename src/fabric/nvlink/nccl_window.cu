@@ -20,7 +20,7 @@ std::vector<std::byte*> window_addresses(ncclWindow_t window, int size) {
   const std::size_t bytes = heaps.size() * sizeof(std::byte*);
   void* addresses = nullptr;
   check_cuda(cudaMalloc(&addresses, bytes), "cudaMalloc");
-  // Once, before the rank has a stream that launch_sm90() could take.
+  // Not by launch_sm90(): the rank has no stream yet, and this runs once.
   addresses_kernel<<<1, kMaxPeers>>>(window, size, static_cast<std::byte**>(addresses));
   const cudaError_t launched = cudaGetLastError();
   const cudaError_t copied = cudaMemcpy(heaps.data(), addresses, bytes, cudaMemcpyDeviceToHost);

@@ -1,4 +1,4 @@
-// What only NCCL's device code can tell. Includes NCCL's headers.
+// What only NCCL's device code can compute. Includes NCCL's headers.
 #pragma once
 
 #include <nccl.h>

@@ -14,7 +14,7 @@
 
 namespace heddle {
 
-// Something of NCCL's whose operations have no deadline and must be ended from outside.
+// An NCCL object whose operations have no deadline and must be ended from outside.
 class Abortable {
  public:
   virtual void abort() = 0;
@@ -23,7 +23,7 @@ class Abortable {
   ~Abortable() = default;
 };
 
-// A WaitRecord where kernels and the host reach it.
+// A WaitRecord that both kernels and the host access.
 class PinnedRecord {
  public:
   PinnedRecord();
@@ -42,7 +42,7 @@ class NvlinkFabric final : public Fabric {
  public:
   NvlinkFabric(std::unique_ptr<Fabric> host, int device, const NvlinkOptions& options);
   // Collective, unless the fabric has failed. Streams are idle by now. After a failure the heap is freed when every
-  // other rank has let go of it, and left to the end of the process, with a warning, when one has not by the deadline.
+  // other rank has unmapped it; if one has not by the deadline, the heap stays until the process ends, with a warning.
   ~NvlinkFabric() override;
 
   std::string_view name() const override { return "nvlink"; }
@@ -82,19 +82,20 @@ class NvlinkFabric final : public Fabric {
   void check_peers();
   void probe();
   void wait_until_idle(std::chrono::nanoseconds limit) const;  // the GPU; throws Timeout
-  void leave();                                                // after a failure: ends what is under way
+  void leave();                                                // after a failure: ends operations in flight
 
   std::byte* heap() const { return memory_->heaps()[static_cast<std::size_t>(rank())]; }
-  // `place`, an address in this rank's heap, as `peer`'s. Throws InvalidArgument when the bytes are not all in the heap.
+  // Translates `place`, an address in this rank's heap, to `peer`'s heap. Throws InvalidArgument when bytes lie outside
+  // the heap.
   std::byte* at(int peer, const void* place, std::size_t bytes, std::string_view operation) const;
   std::uint64_t* flag_at(int peer, const std::uint64_t* flag, std::string_view operation) const;
   void reject_capture(const Stream& stream, std::string_view operation) const;
   WaitLimit waits() const;
   void copy(Stream& stream, void* destination, const void* source, std::size_t bytes);
 
-  void clear(std::byte* place, std::size_t bytes);  // to zero; returns when it is done
+  void clear(std::byte* place, std::size_t bytes);  // to zero; returns when done
   void drain(Stream& stream);  // returns when the stream is idle, and ends its waits once anything has failed
-  void share_failure();        // what has failed here fails all ranks' waits, and the other way round
+  void share_failure();        // a failure here ends all ranks' waits, and the reverse
   void end_vendor_operations();
   bool vendor_open();
 
@@ -104,7 +105,7 @@ class NvlinkFabric final : public Fabric {
   HostExchange exchange_;
   TeamTable teams_;
   std::unique_ptr<PinnedRecord> record_;
-  std::unique_ptr<PeerMemory> memory_;  // null: nothing of it is known to the others
+  std::unique_ptr<PeerMemory> memory_;  // null: the other ranks do not know of any memory
   SymmetricHeap allocated_;
   std::uint64_t* arrived_ = nullptr;  // [TeamTable::kMostTeams][size()], symmetric
   std::uint64_t* entered_ = nullptr;  // [TeamTable::kMostTeams], own

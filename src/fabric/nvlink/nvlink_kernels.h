@@ -19,7 +19,7 @@ enum class SignalKind : std::uint8_t { store, add };
 void launch_signal(Stream& stream, std::uint64_t* place, std::uint64_t value, SignalKind kind);
 void launch_fence(Stream& stream);
 
-// Acquire at system scope; gives up by the limit.
+// Acquire at system scope; gives up at the limit.
 void launch_wait(Stream& stream, const WaitLimit& limit, const WaitReason& reason, const std::uint64_t* flag,
                  std::uint64_t target);
 void launch_wait_next(Stream& stream, const WaitLimit& limit, const WaitReason& reason, Semaphore* semaphore);
@@ -42,8 +42,8 @@ constexpr std::uint64_t probe_word(std::uint64_t nonce, int writer, int reader) 
   return nonce << 16 ^ static_cast<std::uint64_t>(writer) << 8 ^ static_cast<std::uint64_t>(reader);
 }
 
-// Loads every kernel above onto the device and sets its attributes. At a first launch either could wait for kernels that
-// in turn wait for this one.
+// Loads every kernel above onto the device and sets its attributes. A first launch might do that while kernels wait for
+// this rank, and would then wait for them.
 void load_kernels(Device device);
 
 }  // namespace heddle::nvlink

@@ -1,4 +1,4 @@
-// The ranks of a node's GPUs: threads of one process, or a process each. Defined only in builds with CUDA.
+// The ranks of a node's GPUs: threads of one process, or processes. Defined only in builds with CUDA.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@ namespace heddle {
 
 class ShmThreads;
 
-// A thread a GPU; rank i has devices[i], or, without them, cuda:i, or, with cuda_ipc on a machine of fewer GPUs,
-// cuda:(i mod their number). Ranks that share a GPU: fabric.h, DeviceShare.
+// One thread per GPU. Rank i has devices[i]; without `devices`, cuda:i, or, with cuda_ipc on a machine of fewer GPUs,
+// cuda:(i mod their number). Ranks that share a GPU: DeviceShare in fabric.h.
 //
 //   NvlinkThreads world(4);
 //   run_team(4, [&](TeamMember& member) { auto fabric = world.rank(member.rank()); ... });
@@ -21,7 +21,7 @@ class NvlinkThreads {
   explicit NvlinkThreads(int world_size, const NvlinkOptions& options = {}, std::vector<int> devices = {});
   ~NvlinkThreads();
 
-  // Collective: a rank's fabric, once each, on the thread that will use it. Throws as open_nvlink.
+  // Collective: a rank's fabric, once per rank, on the thread that will use it. Throws as open_nvlink.
   std::unique_ptr<Fabric> rank(int rank);
 
  private:
@@ -30,7 +30,7 @@ class NvlinkThreads {
   std::vector<int> devices_;
 };
 
-// A process a GPU, by its rank among those of this machine, with the same exception. Throws as join_shm_processes and
+// One process per GPU, by its rank on this machine, with the same exception. Throws as join_shm_processes and
 // open_nvlink.
 std::unique_ptr<Fabric> join_nvlink_processes(const Launch& launch, const NvlinkOptions& options = {});
 

@@ -14,7 +14,7 @@ constexpr TransferPath transfer_path(std::size_t bytes, std::uintptr_t destinati
                                      std::size_t copy_engine_bytes) {
   constexpr std::size_t kSlowestWord = 16;  // a kernel that moves bytes is that much slower than one that moves words
   if (bytes == 0) return TransferPath::none;
-  if (bytes == 8) return TransferPath::kernel;  // may be a flag, which must be written at once
+  if (bytes == 8) return TransferPath::kernel;  // may be a flag, which must be written atomically
   const bool by_words = (destination ^ source) % 4 == 0;
   return bytes >= (by_words ? copy_engine_bytes : copy_engine_bytes / kSlowestWord) ? TransferPath::copy_engine
                                                                                     : TransferPath::kernel;

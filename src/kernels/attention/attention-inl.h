@@ -1,5 +1,5 @@
-// What attention does with one block of widened keys and values, where products are of float32; and the softmax of any
-// block. Included once a target, after hwy/highway.h; the guard is Highway's idiom.
+// Attention over one block of keys and values widened to float32, with multiplications in float32; and the softmax of
+// any block. Included once per target, after hwy/highway.h; the include guard is Highway's idiom.
 #if defined(HEDDLE_KERNELS_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_ATTENTION_INL_H_
 #undef HEDDLE_KERNELS_ATTENTION_INL_H_
@@ -28,10 +28,10 @@ HWY_INLINE void widen(const W* source, int count, int padded_count, float* desti
   for (; i < padded_count; ++i) destination[i] = 0;
 }
 
-// The softmax of a part's rows, as far as it has got.
+// The state of the online softmax of a part's rows.
 struct Softmax {
   alignas(64) float o[kRowFloats];
-  alignas(64) float scores[kMaxGroupRows][kBlockKeys];  // of a group; perhaps with weights in their place
+  alignas(64) float scores[kMaxGroupRows][kBlockKeys];  // of a row group; weights may replace them
   float largest[kMaxRows];
   float sum[kMaxRows];
 };
@@ -39,39 +39,39 @@ struct Softmax {
 struct Scratch : Softmax {
   alignas(64) float q[kRowFloats];
   alignas(64) float kv[kKeyFloats];
-  alignas(64) float turned[kKeyFloats];  // keys, where there are many rows
+  alignas(64) float transposed[kKeyFloats];  // transposed keys, where there are many rows
   bool many_rows;
   float scale;
 };
 
-// Keys of a block that lie in scratch.kv: those at positions block + [begin, end) are seen by some row, and only they
-// were read.
+// The keys of a block that lie in scratch.kv: the positions block + [begin, end) that some row sees. Only these were
+// read.
 struct Keys {
-  int first;  // what lies first in scratch.kv is the block's key `first`, a multiple of 16
+  int first;  // scratch.kv begins with the block's key `first`, a multiple of 16
   int begin, end;
-  int width;  // floats from one to the next
+  int width;  // stride between keys in floats
 };
 
-// Outer tiles: as many sums as registers hold beside what is multiplied, with whole groups of sixteen columns.
+// The size of an outer tile: as many sums as registers allow beside the operands, in whole groups of sixteen columns.
 constexpr int kOuterRows = 4;
 constexpr int kOuterGroups = kRegisters == 1 ? 4 : 1;
 
-// The order in which score_tile takes the lanes of a dot product.
+// The order in which ScoreTile adds the lanes of a dot product.
 constexpr int kLaneOrder[kLanes] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};  // its own inverse
 
-// Where element d of a query or key of padded length `width` is taken.
-constexpr int turn_of(int d, int width) {
+// The place of element d of a transposed query or key of padded length `width`.
+constexpr int place_of(int d, int width) {
   return kLaneOrder[d % kLanes] * (width / kLanes) + d / kLanes;
 }
 
-HWY_INLINE void turn_query(float* q, int width) {
+HWY_INLINE void reorder_query(float* q, int width) {
   float as_it_was[kMaxHeadDim];
   std::copy_n(q, width, as_it_was);
-  for (int d = 0; d < width; ++d) q[turn_of(d, width)] = as_it_was[d];
+  for (int d = 0; d < width; ++d) q[place_of(d, width)] = as_it_was[d];
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Groups of four lanes from places `step` floats apart.
+// Groups of four lanes, each loaded `step` floats after the last.
 template <class D>
 HWY_INLINE hn::Vec<D> load_fours(D d, const float* from, std::ptrdiff_t step) {
   if constexpr (hn::MaxLanes(d) == 4) {
@@ -84,12 +84,12 @@ HWY_INLINE hn::Vec<D> load_fours(D d, const float* from, std::ptrdiff_t step) {
 }
 #endif
 
-// Rearranges `num_keys` keys, a multiple of 16, from scratch.kv into scratch.turned: [num_keys / kColumns, width,
-// kColumns], element d at turn(d).
-template <int kColumns, class Turn>
-HWY_INLINE void turn_keys(Scratch& scratch, int num_keys, int width, const Turn& turn) {
+// Transposes `num_keys` keys, a multiple of 16, from scratch.kv into scratch.transposed: [num_keys / kColumns, width,
+// kColumns], with element d at place_in_lanes(d).
+template <int kColumns, class Place>
+HWY_INLINE void transpose_keys(Scratch& scratch, int num_keys, int width, const Place& place_in_lanes) {
   const auto place = [&](int element, int key) {
-    return scratch.turned + (key / kColumns * width + turn(element)) * kColumns + key % kColumns;
+    return scratch.transposed + (key / kColumns * width + place_in_lanes(element)) * kColumns + key % kColumns;
   };
 #if HWY_TARGET == HWY_SCALAR
   for (int key = 0; key < num_keys; ++key)
@@ -98,7 +98,7 @@ HWY_INLINE void turn_keys(Scratch& scratch, int num_keys, int width, const Turn&
   const Floats d;
   for (int i = 0; i < width; i += 4) {
     for (int key = 0; key < num_keys; key += kWidth) {
-      // Elements i to i + 3 of each fourth key from `key` on, of each fourth one from `key` + 1 on, ...
+      // Elements i to i + 3 of every fourth key from `key` on, of every fourth from `key` + 1 on, ...
       const float* from = scratch.kv + key * width + i;
       const Vector keys0 = load_fours(d, from, 4 * width), keys1 = load_fours(d, from + width, 4 * width);
       const Vector keys2 = load_fours(d, from + 2 * width, 4 * width),
@@ -115,10 +115,9 @@ HWY_INLINE void turn_keys(Scratch& scratch, int num_keys, int width, const Turn&
 #endif
 }
 
-// Scores of kOuterRows queries and kGroups * 16 keys, turned ones both. The dot product's lanes are summed whole
-// registers at a time, each for as many keys as a register holds: lane after lane in such an order that sums are added
-// as soon as they are there, and four at most wait. Lanes 0 and 8 first, then 4 and 12, then both sums, as README.md
-// has it.
+// Scores of kOuterRows transposed queries and kGroups * 16 transposed keys. Computes the sums of the dot product's
+// lanes for as many keys as a register holds, lane by lane. The order is such that lanes are added as soon as they are
+// complete and at most four sums wait: lanes 0 and 8 first, then 4 and 12, then both sums, as README.md defines it.
 template <int kGroups>
 struct ScoreTile {
   static constexpr int kParts = kGroups * kRegisters;
@@ -126,32 +125,32 @@ struct ScoreTile {
 
   const float* const (&q)[kOuterRows];
   const float* keys;
-  int count;  // elements of a lane
+  int count;  // elements per lane
   float (&waiting)[4][kOuterRows][kParts * kWidth];
 
-  // The sums of turns [turn, turn + 2^kLevel), added up.
+  // Adds the sums of places [first_place, first_place + 2^kLevel).
   template <int kLevel>
-  HWY_INLINE Sums sum(int turn) const {
+  HWY_INLINE Sums sum(int first_place) const {
     Sums sums;
     if constexpr (kLevel == 0) {
       const float* from[kOuterRows];
 #pragma GCC unroll 8
-      for (int r = 0; r < kOuterRows; ++r) from[r] = q[r] + turn * count;
+      for (int r = 0; r < kOuterRows; ++r) from[r] = q[r] + first_place * count;
       sums.clear();
-      sums.add(from, 1, keys + turn * count * kParts * kWidth, kParts * kWidth, count);
+      sums.add(from, 1, keys + first_place * count * kParts * kWidth, kParts * kWidth, count);
     } else {
-      sum<kLevel - 1>(turn).store(waiting[kLevel - 1]);
-      sums = sum<kLevel - 1>(turn + (1 << (kLevel - 1)));
+      sum<kLevel - 1>(first_place).store(waiting[kLevel - 1]);
+      sums = sum<kLevel - 1>(first_place + (1 << (kLevel - 1)));
       sums.add_to(waiting[kLevel - 1]);
     }
     return sums;
   }
 };
 
-// Many rows: keys are turned once for all, so that a register holds scores of a row, not lanes of one score. What a row
-// does not see of the block is computed too, and dropped in weigh_rows. `num_keys`, a multiple of kGroups * 16.
+// For many rows: keys are transposed once for all rows, so a register holds scores of one row instead of lanes of one
+// score. Masked scores are computed too, and dropped in weigh_rows. `num_keys` is a multiple of kGroups * 16.
 template <int kGroups>
-HWY_INLINE void score_turned(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
+HWY_INLINE void score_transposed(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
   constexpr int kColumns = kGroups * kLanes;
   alignas(64) float waiting[4][kOuterRows][kColumns];
   for (int row = rows.begin; row < rows.end; row += kOuterRows) {
@@ -163,20 +162,20 @@ HWY_INLINE void score_turned(Scratch& scratch, const RowGroup& rows, const Keys&
       scores[r] = row + r < rows.end ? scratch.scores[rows.slot(row + r)] + keys.first : dropped;
     }
     for (int column = 0; column < num_keys; column += kColumns) {
-      const ScoreTile<kGroups> tile{q, scratch.turned + column * keys.width, keys.width / kLanes, waiting};
+      const ScoreTile<kGroups> tile{q, scratch.transposed + column * keys.width, keys.width / kLanes, waiting};
       tile.template sum<4>(0).store(scores, column, scratch.scale);
     }
   }
 }
 
-// Zeros for those of `num_keys` keys in `kv` that were not read.
+// Zeros those of `num_keys` keys in `kv` that were not read.
 template <class T>
 HWY_INLINE void clear_unread(T* kv, const Keys& keys, int num_keys) {
   std::fill(kv, kv + (keys.begin - keys.first) * keys.width, T{});
   std::fill(kv + (keys.end - keys.first) * keys.width, kv + num_keys * keys.width, T{});
 }
 
-// As wide tiles as divide the keys: calls use(groups of sixteen keys, as a constant).
+// Selects the widest tile that divides the keys: calls use(groups of sixteen keys, as a constant).
 template <class Use>
 HWY_INLINE void with_groups_for(int num_keys, const Use& use) {
   if constexpr (kOuterGroups > 1)
@@ -184,10 +183,10 @@ HWY_INLINE void with_groups_for(int num_keys, const Use& use) {
   use(std::integral_constant<int, 1>());
 }
 
-// From so many rows on, turning keys costs less than summing up lanes.
-constexpr int kFewestRowsToTurn = 8;
+// From this many rows on, transposing keys costs less than adding lanes.
+constexpr int kFewestRowsToTranspose = 8;
 
-// What weights are powers of: kExponent times a score is the exponent.
+// The base of the weights: kExponent times a score is the exponent.
 struct PowersOfE {
   static constexpr float kExponent = 1;
   static HWY_INLINE Vector of_nonpositive(Vector x) { return exp_of_nonpositive(Floats(), x); }
@@ -197,9 +196,9 @@ struct PowersOfTwo {
   static HWY_INLINE Vector of_nonpositive(Vector x) { return exp2_of_nonpositive(Floats(), x); }
 };
 
-// Turns the scores that kRows rows from `row` see of a block's first num_keys, at least one each, into weights, and
-// brings the rows' maxima, sums and outputs up to them. `slot` is that of the first. Several rows, since each alone
-// waits for its maximum, then for the powers, then for its sum.
+// Replaces the scores of kRows rows from `row` on, for a block's first num_keys, by weights, and updates the rows'
+// maxima, sums and outputs. Each row sees at least one key. `slot` is the first row's. Several rows interleave, because
+// each waits for its maximum, then its powers, then its sum.
 template <class Products, int kRows>
 HWY_NOINLINE void weigh_rows(typename Products::Scratch& scratch, int row, int slot, const Visible (&seen)[kRows],
                              int num_keys, int width) {
@@ -215,7 +214,7 @@ HWY_NOINLINE void weigh_rows(typename Products::Scratch& scratch, int row, int s
     Vector maxima = hn::Set(d, before[r]);
     for (int key = 0; key < num_keys; key += kWidth) {
       const Vector score = load(scores + key);
-      maxima = larger(d, score, maxima);  // passes over NaN, whose weight will be NaN
+      maxima = larger(d, score, maxima);  // skips NaN, whose weight becomes NaN
     }
     largest[r] = hn::GetLane(hn::MaxOfLanes(d, maxima));
   }
@@ -240,7 +239,7 @@ HWY_NOINLINE void weigh_rows(typename Products::Scratch& scratch, int row, int s
     const float block_sum = sum_lanes(lanes[r]);
     float& sum = scratch.sum[row + r];
     scratch.largest[row + r] = largest[r];
-    if (largest[r] == before[r]) {  // exp(0) is 1, and a product with 1 changes nothing
+    if (largest[r] == before[r]) {  // exp(0) is 1, and multiplying by 1 changes nothing
       sum += block_sum;
       continue;
     }
@@ -251,7 +250,7 @@ HWY_NOINLINE void weigh_rows(typename Products::Scratch& scratch, int row, int s
   }
 }
 
-// The same for a group; `seen` says which of the block's keys the row of each slot sees, perhaps none.
+// weigh_rows for a group. `seen` has the keys of the block that the row of each slot sees, perhaps none.
 template <class Products>
 HWY_NOINLINE void weigh_group(typename Products::Scratch& scratch, const RowGroup& rows, const Visible* seen,
                               int num_keys, int width) {
@@ -268,8 +267,8 @@ HWY_NOINLINE void weigh_group(typename Products::Scratch& scratch, const RowGrou
   }
 }
 
-// o[row] += weights[row][j] * value j for j in [begin, end), one after the other, for kRows rows from `row` and kGroups
-// groups of sixteen columns.
+// o[row] += weights[row][j] * value j for j in [begin, end), in order, for kRows rows from `row` on and kGroups groups
+// of sixteen columns.
 template <int kRows, int kGroups>
 HWY_INLINE void add_columns(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end, int column) {
   constexpr int kParts = kGroups * kRegisters;
@@ -289,8 +288,8 @@ HWY_INLINE void add_columns(Scratch& scratch, int row, int slot, const Keys& key
       hn::StoreU(o.sums[r][p], Floats(), scratch.o + (row + r) * keys.width + column + p * kWidth);
 }
 
-// All columns. One row alone takes four groups at a time: a sum waits for its last addition, so eight must be under
-// way; and so do four rows where registers hold sixteen sums beside what is multiplied.
+// All columns. A single row takes four groups at a time to hide the latency of additions, which takes eight independent
+// sums; so do four rows where registers hold sixteen sums beside the operands.
 template <int kRows>
 HWY_INLINE void add_values(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end) {
   constexpr int kGroups = kRows == 1 ? 4 : kOuterGroups;
@@ -300,15 +299,14 @@ HWY_INLINE void add_values(Scratch& scratch, int row, int slot, const Keys& keys
   for (; column < keys.width; column += kLanes) add_columns<kRows, 1>(scratch, row, slot, keys, begin, end, column);
 }
 
-// Shares out the values of `keys` among the rows of a group that see them: add_together(row, begin, end) for kOuterRows
-// rows from `row` that all see these, add_alone(row, begin, end) for what only one of them does. `seen` says which of
-// the block's the row of each slot sees. What is added together begins and ends at multiples of kKeysAtOnce; keys come
-// in turn for each row.
-template <int kKeysAtOnce, class AddTogether, class AddAlone>
-HWY_INLINE void share_values(const RowGroup& rows, const Keys& keys, const Visible* seen,
-                             const AddTogether& add_together, const AddAlone& add_alone) {
+// Distributes the values of `keys` to the rows of a group that see them: calls add(number of rows as a constant, row,
+// begin, end) for kOuterRows rows from `row` on that all see values [begin, end), and for one row for values that only
+// some of them see. `seen` has the visible keys of the row of each slot. Ranges for several rows begin and end at
+// multiples of kKeysAtOnce. Each row gets its keys in order.
+template <int kKeysAtOnce, class Add>
+HWY_INLINE void share_values(const RowGroup& rows, const Keys& keys, const Visible* seen, const Add& add) {
   const auto add_to_row = [&](int row, int begin, int end) {
-    if (begin < end) add_alone(row, begin, end);
+    if (begin < end) add(std::integral_constant<int, 1>(), row, begin, end);
   };
   for (int row = rows.begin; row < rows.end; row += kOuterRows) {
     const int count = std::min(kOuterRows, rows.end - row);
@@ -321,12 +319,12 @@ HWY_INLINE void share_values(const RowGroup& rows, const Keys& keys, const Visib
       continue;
     }
     for (int r = 0; r < count; ++r) add_to_row(row + r, seen_begin(r), begin);
-    add_together(row, begin, end);
+    add(std::integral_constant<int, kOuterRows>(), row, begin, end);
     for (int r = 0; r < count; ++r) add_to_row(row + r, end, seen_end(r));
   }
 }
 
-// Products of float32 for attend() (attention_loop-inl.h); the cache is widened to it.
+// Float32 multiplications for attend() (attention_loop-inl.h); keys and values are widened to float32.
 template <class W>
 struct WidenedProducts {
   using Element = W;
@@ -336,9 +334,9 @@ struct WidenedProducts {
   static HWY_INLINE void take_query(Scratch& scratch, int row, int num_rows, const float* q, float scale, int head_dim,
                                     int width) {
     scratch.scale = scale;
-    scratch.many_rows = num_rows >= kFewestRowsToTurn;
+    scratch.many_rows = num_rows >= kFewestRowsToTranspose;
     widen(q, head_dim, width, scratch.q + row * width);
-    if (scratch.many_rows) turn_query(scratch.q + row * width, width);
+    if (scratch.many_rows) reorder_query(scratch.q + row * width, width);
   }
   static HWY_INLINE void take_key_or_value(Scratch& scratch, int idx, const W* from, int head_dim, int width) {
     widen(from, head_dim, width, scratch.kv + idx * width);
@@ -347,29 +345,25 @@ struct WidenedProducts {
     if (!scratch.many_rows) return;
     clear_unread(scratch.kv, keys, num_keys);
     with_groups_for(num_keys, [&](auto groups) {
-      turn_keys<groups * kLanes>(scratch, num_keys, keys.width, [&](int d) { return turn_of(d, keys.width); });
+      transpose_keys<groups * kLanes>(scratch, num_keys, keys.width, [&](int d) { return place_of(d, keys.width); });
     });
   }
   static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
     if (!scratch.many_rows) return score_few(scratch, rows, keys);
-    with_groups_for(num_keys, [&](auto groups) { score_turned<groups>(scratch, rows, keys, num_keys); });
+    with_groups_for(num_keys, [&](auto groups) { score_transposed<groups>(scratch, rows, keys, num_keys); });
   }
   static HWY_INLINE void put_weights(Scratch& scratch, int slot, int key, Vector weights) {
     hn::StoreU(weights, Floats(), scratch.scores[slot] + key);
   }
   static HWY_INLINE void prepare_values(Scratch&, const Keys&) {}
   static HWY_NOINLINE void add_values(Scratch& scratch, const RowGroup& rows, const Keys& keys, const Visible* seen) {
-    const auto add = [&](auto num_rows, int row, int begin, int end) {
+    share_values<1>(rows, keys, seen, [&](auto num_rows, int row, int begin, int end) {
       HWY_NAMESPACE::add_values<num_rows>(scratch, row, rows.slot(row), keys, begin, end);
-    };
-    share_values<1>(
-        rows, keys, seen,
-        [&](int row, int begin, int end) { add(std::integral_constant<int, kOuterRows>(), row, begin, end); },
-        [&](int row, int begin, int end) { add(std::integral_constant<int, 1>(), row, begin, end); });
+    });
   }
 
  private:
-  // Few rows: dot products of keys as they lie, four at a time. scores[row][j] = dot(q[row], key j) * scale.
+  // Few rows: dot products with keys in place, four at a time. scores[row][j] = dot(q[row], key j) * scale.
   static HWY_NOINLINE void score_few(Scratch& scratch, const RowGroup& rows, const Keys& keys) {
     for (int key = keys.begin; key < keys.end; key += 4) {
       const float* k[4];  // keys beyond the end repeat the last one

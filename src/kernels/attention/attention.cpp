@@ -47,9 +47,9 @@ HWY_EXPORT(attend_part);
 // How a step is cut into parts. The cut decides what is read together, never a result.
 struct Cut {
   const AttentionParams& params;
-  int group;           // query heads of a KV head
+  int group;           // query heads per KV head
   int heads_per_part;  // of a group; the last part may have fewer
-  int head_parts;      // of a group
+  int head_parts;      // per group
   int tokens_per_part;
 
   Cut(const AttentionParams& of, int num_threads)
@@ -59,8 +59,7 @@ struct Cut {
         head_parts(ceil_div(group, heads_per_part)),
         tokens_per_part(rows_of_part(of, num_threads) / heads_per_part) {}
 
-  // The more, the less often keys are widened and turned; but each thread should get many parts, so that all end
-  // together.
+  // The more rows, the less often keys are widened and transposed. But each thread needs many parts for load balance.
   static int rows_of_part(const AttentionParams& of, int num_threads) {
     constexpr int kPartsOfThread = 16, kFewest = 32;
     const std::int64_t share = of.q.rows * of.num_heads / (num_threads * kPartsOfThread);
@@ -74,7 +73,7 @@ struct Cut {
            params.kv.num_kv_heads;
   }
 
-  // Part `index` of a sequence. Late tokens see the most keys and come first: what is left at the end is short.
+  // Part `index` of a sequence. Late tokens see the most keys and come first, so the last parts are short.
   AttentionPart at(int sequence, std::int64_t index) const {
     const auto head_part = static_cast<int>(index % head_parts);
     const auto kv_head = static_cast<int>(index / head_parts % params.kv.num_kv_heads);
@@ -120,7 +119,7 @@ void attention_cpu(const AttentionParams& params, ThreadPool& pool) {
   });
 }
 
-// What attention() and its plan have in common.
+// The checks that attention() and plan_attention() share.
 void require_shapes(const PagedKv& kv, const PagedSequences& sequences, std::int64_t num_tokens, int num_heads,
                     int window, const Lane& lane) {
   require_paged_kv(kv, sequences, num_tokens, "attention");

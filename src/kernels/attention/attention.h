@@ -1,26 +1,22 @@
-// Causal attention over the paged cache, for prefill chunks and decode in one batch of unequal lengths.
+// Causal attention over the paged KV cache, for a batch of prefill chunks and decode tokens of any lengths.
 //
-// A token at position p sees the keys f..p of its sequence, its own among them (append them first, kv_append.h): with a
+// A token at position p sees the keys f..p of its sequence, including its own, so kv_append() comes first. With a
 // sliding window f = max(0, p - window + 1), otherwise f = 0. Query head h reads KV head h / (num_heads /
-// num_kv_heads). For each query head:
-//   s[j] = dot(q, k[j]) * scale                                          the dot product of README.md, over head_dim
+// num_kv_heads). With the dot product of README.md,
+//   s[j] = dot(q, k[j]) * scale
 //   y    = sum_j exp(s[j] - m) v[j] / sum_j exp(s[j] - m),  j = f..p
-// in blocks of 128 keys by position, [0, 128), [128, 256), ..., from the one that holds f: m is the largest score up to
-// and including the block, and after a block
-//   c = exp(m_before - m),  l = fma(l, c, sum over the block),  o[d] = o[d] * c, then o[d] = fma(exp(s[j] - m),
-//   v[j][d], o[d]) for each key in turn; y[d] = o[d] / l.
-// In the block's sum a key that is not seen counts 0 in its place. Keys and values before f and beyond p are never part
-// of any operation; pages that lie wholly before the f of all of a step's tokens are never read.
+// The softmax is online, over blocks of 128 keys by position: [0, 128), [128, 256), ..., from the one that holds f on.
+// m is the largest score up to and including the block. After a block
+//   c = exp(m_before - m),  l = fma(l, c, sum over the block),  o[d] = o[d] * c,
+//   then o[d] = fma(exp(s[j] - m), v[j][d], o[d]) for each key in order; at the end y[d] = o[d] / l.
+// A masked key counts 0 in the block's sum. Other operations never read keys and values before f or beyond p. Pages
+// before the f of all tokens of a step are never read.
 //
-// Where y and the cache are bfloat16, so are the products: weights are rounded to it where they are multiplied (not in
-// l), and queries, as q * (scale * kLog2OfE); so a weight is 2^(s[j] - m). There s[j] is one chain of fma over elements
-// 1, 0, 3, 2, ..., instead of the dot product of README.md, and o[d] takes the keys of a block in the order 1, 0, 3, 2,
-// ...: pairs, as AVX512-BF16 multiplies them.
+// Where y and the cache are bfloat16, the CPU multiplies in bfloat16, in an order of its own (README.md, "Softmax").
 //
-// On a GPU the same sums in float32, cut otherwise: q and the weights exp(s[j] - m) are rounded to the cache's dtype
-// where tensor cores multiply, exp is 2^x of the hardware, keys are split over blocks and merged in a fixed order. The
-// same bits on every run of the same step. There a value that is NaN may reach tokens of its own step that come before
-// it; what lies in slots without tokens never matters.
+// A GPU sums in float32 in another order: tensor cores multiply q and the weights rounded to the cache's dtype, exp is
+// the hardware's 2^x, and keys are split over thread blocks (split-KV) and merged in a fixed order. The same step gives
+// the same bits. A NaN value may reach earlier tokens of its own step; slots without tokens never matter.
 #pragma once
 
 #include <cstddef>
@@ -32,25 +28,25 @@
 
 namespace heddle {
 
-inline constexpr int kMaxHeadDim = 1024;  // what the fixed scratch of a thread holds
+inline constexpr int kMaxHeadDim = 1024;  // limited by a CPU thread's fixed scratch
 inline constexpr float kLog2OfE = 1.44269504f;
 
 struct AttentionParams {
   Tensor q;  // [num_tokens, num_heads * head_dim], float32; on a GPU also bfloat16 or float16
-  Tensor y;  // likewise; on the CPU float32 or bfloat16; apart from q
+  Tensor y;  // likewise; on the CPU float32 or bfloat16; does not overlap q
   PagedKv kv;
   PagedSequences sequences;
   int num_heads = 0;  // a multiple of kv.num_kv_heads
-  float scale = 0;    // on the scores; 1 / sqrt(head_dim) for Llama
-  int window = 0;     // keys that a token sees, its own among them; 0: all up to its own
+  float scale = 0;    // of the scores; 1 / sqrt(head_dim) for Llama
+  int window = 0;     // keys that a token sees, including its own; 0: all up to its own
   OlderKeys older_keys = OlderKeys::in_flight;
-  void* scratch = nullptr;     // on a GPU, attention_scratch_bytes of its memory; null on the CPU
-  const void* plan = nullptr;  // on a GPU, what plan_attention() has left of these sequences, shapes, kv's dtype and
+  void* scratch = nullptr;     // on a GPU, attention_scratch_bytes() of its memory; null on the CPU
+  const void* plan = nullptr;  // on a GPU, what plan_attention() wrote for the same sequences, shapes, kv's dtype and
                                // page_size and window, on a lane of as many SMs; null on the CPU
 };
 
-// What a step of so many tokens and sequences needs on a GPU. It is to be zeroed once, before the first call; then
-// attention alone uses it, in one stream, for all layers and steps: each call leaves it zeroed.
+// The scratch that steps of up to these sizes need on a GPU. Zero it once before the first call. Attention then uses it
+// for all layers and steps of one stream; each call leaves it zeroed.
 std::size_t attention_scratch_bytes(int max_tokens, int max_sequences, int num_heads, int head_dim);
 
 struct AttentionPlanParams {
@@ -59,24 +55,24 @@ struct AttentionPlanParams {
   std::int64_t num_tokens = 0;
   int num_heads = 0;
   int window = 0;
-  OlderKeys older_keys = OlderKeys::in_flight;  // in_place: nor does any kernel ahead read what `plan` held
-  void* plan = nullptr;                         // on a GPU, at a multiple of 16 of its memory; null on the CPU
-  std::size_t plan_bytes = 0;                   // at least attention_plan_bytes(), of the step's sequences or of more
+  OlderKeys older_keys = OlderKeys::in_flight;  // in_place: no kernel ahead reads what `plan` held
+  void* plan = nullptr;                         // on a GPU, 16-byte aligned memory of it; null on the CPU
+  std::size_t plan_bytes = 0;                   // at least attention_plan_bytes() of the step's sequences
 };
 
-// What the plan of a step of so many sequences takes on a GPU, whatever it held before.
+// The size of a plan for up to this many sequences on a GPU. The plan needs no initialization.
 std::size_t attention_plan_bytes(int max_sequences, int num_kv_heads);
 
-// Enqueues what attention() has in common for all layers of a step that have the same window: on a GPU, which block
-// takes which keys, into `plan`; on the CPU, nothing. No kernel enqueued later starts before the plan is written, so
-// attention() may read it before kernels ahead have ended. With OlderKeys::in_place it is written beside the kernels
-// ahead, if there are any, as in models/llama.cpp. Throws InvalidArgument as attention() does.
+// Enqueues what all layers of a step with the same window share. On a GPU it writes to `plan` which thread block
+// processes which keys; on the CPU it does nothing. Kernels enqueued later start after the plan is written, so
+// attention() may read it before the kernels ahead have ended. With OlderKeys::in_place it is written concurrently with
+// the kernels ahead, as in models/llama.cpp. Throws InvalidArgument as attention() does.
 void plan_attention(const AttentionPlanParams& params, const Lane& lane);
 
 // Enqueues on the lane's stream. Throws InvalidArgument unless shapes fit, head_dim <= kMaxHeadDim and window >= 0, and
-// on a GPU unless there is a plan, scratch and 1 <= sequences.max_query_len <= num_tokens; contents of `sequences` are
-// a precondition (paged_kv.h). On a GPU low-order bits depend on the lane's SMs, and a launch depends on shapes,
-// max_query_len and page_table_stride alone, so that a captured step can be replayed with other contexts.
+// on a GPU unless there is a plan, scratch and 1 <= sequences.max_query_len <= num_tokens; the contents of `sequences`
+// are a precondition (paged_kv.h). On a GPU low-order bits depend on the lane's SMs. A launch depends only on shapes,
+// max_query_len and page_table_stride, so a captured step can be replayed with other context lengths.
 void attention(const AttentionParams& params, const Lane& lane);
 
 }  // namespace heddle

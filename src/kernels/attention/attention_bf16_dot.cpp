@@ -18,7 +18,7 @@
 #pragma push_macro("HWY_TARGET_STR")
 #if HWY_TARGET == HWY_AVX3
 #include <immintrin.h>
-// From here on functions of this target are compiled for one instruction more than Highway's own.
+// From here on, functions of this target are compiled with one instruction more than Highway's target has.
 #undef HWY_TARGET_STR
 #define HWY_TARGET_STR HWY_TARGET_STR_AVX3 ",avx512bf16"
 #endif
@@ -29,14 +29,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// As RoundedProducts (attention_rounded-inl.h), both products of a pair in one instruction. A pair is 32 bits: of
-// neighbouring elements of a query or key; of two keys' weights; of two keys' values in one column.
+// Like RoundedProducts (attention_rounded-inl.h), with both products of a pair in one instruction. A pair is 32 bits:
+// two neighbouring elements of a query or key, the weights of two keys, or the values of two keys in one column.
 struct PairProducts {
   using Element = bfloat16;
   using Powers = PowersOfTwo;
 
   struct Scratch : Softmax {
-    static constexpr int kBeyond = kLanes;  // elements read, and not used, behind the last row
+    static constexpr int kBeyond = kLanes;  // elements read, but not used, after the last row
     alignas(64) bfloat16 q[kRowFloats];
     alignas(64) bfloat16 kv[kKeyFloats + kBeyond];
     alignas(64) std::uint32_t keys[kKeyFloats / 2];    // [num_keys / 16, pairs, 16]
@@ -63,7 +63,7 @@ struct PairProducts {
 
   static HWY_NOINLINE void prepare_keys(Scratch& scratch, const Keys& keys, int num_keys) {
     clear_unread(scratch.kv, keys, num_keys);
-    turn_keys_by_pairs(scratch, num_keys, keys.width);
+    transpose_keys_by_pairs(scratch, num_keys, keys.width);
   }
   static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
     int row = rows.begin;
@@ -79,17 +79,14 @@ struct PairProducts {
 
   static HWY_NOINLINE void prepare_values(Scratch& scratch, const Keys& keys) { interleave_values(scratch, keys); }
   static HWY_NOINLINE void add_values(Scratch& scratch, const RowGroup& rows, const Keys& keys, const Visible* seen) {
-    share_values<2>(
-        rows, keys, seen,
-        [&](int row, int begin, int end) {
-          add_whole_pairs<kOuterRows>(scratch, row, rows.slot(row), keys, begin, end);
-        },
-        [&](int row, int begin, int end) {
-          const int slot = rows.slot(row), first_pair = round_up(begin, 2), end_pair = end / 2 * 2;
-          if (begin < first_pair) add_half_of_pair(scratch, row, slot, keys, begin);
-          if (first_pair < end_pair) add_whole_pairs<1>(scratch, row, slot, keys, first_pair, end_pair);
-          if (end_pair < end && end_pair >= begin) add_half_of_pair(scratch, row, slot, keys, end_pair);
-        });
+    share_values<2>(rows, keys, seen, [&](auto num_rows, int row, int begin, int end) {
+      const int slot = rows.slot(row);
+      if constexpr (num_rows > 1) return add_whole_pairs<num_rows>(scratch, row, slot, keys, begin, end);
+      const int first_pair = round_up(begin, 2), end_pair = end / 2 * 2;
+      if (begin < first_pair) add_half_of_pair(scratch, row, slot, keys, begin);
+      if (first_pair < end_pair) add_whole_pairs<1>(scratch, row, slot, keys, first_pair, end_pair);
+      if (end_pair < end && end_pair >= begin) add_half_of_pair(scratch, row, slot, keys, end_pair);
+    });
   }
 
  private:
@@ -102,11 +99,11 @@ struct PairProducts {
     return Vector{_mm512_dpbf16_ps(sum.raw, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b))};
   }
 
-  // Sixteen rows of sixteen 32-bit elements each, in place.
+  // Transposes sixteen rows of sixteen 32-bit elements in place.
   static HWY_INLINE void transpose(__m512i (&rows)[16]) {
     __m512i twos[16], fours[16];
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; i += 2) {  // elements of two rows side by side
+    for (int i = 0; i < 16; i += 2) {  // interleaves elements of two rows
       twos[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
       twos[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
     }
@@ -130,7 +127,7 @@ struct PairProducts {
     }
   }
 
-  static HWY_INLINE void turn_keys_by_pairs(Scratch& scratch, int num_keys, int width) {
+  static HWY_INLINE void transpose_keys_by_pairs(Scratch& scratch, int num_keys, int width) {
     const int num_pairs = width / 2;  // a multiple of 8
     for (int key = 0; key < num_keys; key += kLanes) {
       std::uint32_t* to = scratch.keys + key * num_pairs;
@@ -181,7 +178,7 @@ struct PairProducts {
         hn::StoreU(sums[r][g], Floats(), scratch.scores[slot + r] + keys.first + key + g * kLanes);
   }
 
-  // Pairs of positions that hold a key taken; what lies in the other half of one at an edge is never used.
+  // Interleaves pairs of positions with a key that was read. At an edge the other half is never used.
   static HWY_INLINE void interleave_values(Scratch& scratch, const Keys& keys) {
     alignas(64) constexpr std::uint16_t kLower[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
                                                       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
@@ -234,7 +231,7 @@ struct PairProducts {
       for (int g = 0; g < kGroups; ++g) hn::StoreU(sums[r][g], Floats(), o + r * keys.width + g * kLanes);
   }
 
-  // The value of one key of a pair whose other one the row does not see.
+  // Adds the value of one key of a pair whose other key is masked.
   static HWY_INLINE void add_half_of_pair(Scratch& scratch, int row, int slot, const Keys& keys, int key) {
     const __m512i half = _mm512_set1_epi32(static_cast<int>(key % 2 == 0 ? 0x0000ffffu : 0xffff0000u));
     const __m512i weights = _mm512_and_si512(half, pair_in_all_lanes(scratch.weights[slot] + key / 2 * 2));

@@ -1,4 +1,4 @@
-// The AVX512-BF16 target of `attention`, which Debian's Highway does not have: bfloat16 products two at a time.
+// The AVX512-BF16 target of `attention`, which Debian's Highway lacks: two bfloat16 products per instruction.
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -6,10 +6,10 @@
 
 namespace heddle {
 
-// Computes one part. Its products are of bfloat16 (rounds_products(params)).
+// Computes one part, with multiplications in bfloat16 (rounds_products(params)).
 using AttendPart = void (*)(const AttentionParams& params, const AttentionPart& part);
 
-// Null where this machine or this build does not have it, or where it is slow (linear_bf16_dot.h).
+// Null if this machine or this build lacks it, or if it is slow (linear_bf16_dot.h).
 AttendPart attend_part_bf16_dot();
 
 }  // namespace heddle

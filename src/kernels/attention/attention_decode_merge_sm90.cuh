@@ -1,5 +1,5 @@
-// How what the warps of the decode kernel have of an item becomes y: warps by way of shared memory, the blocks that
-// share the item by way of each other's, in a cluster, or of parts in global memory.
+// Merging in the decode kernel: the warps of a block through shared memory; the splits of a work item through
+// distributed shared memory in a cluster, otherwise through partial results in global memory.
 #pragma once
 
 #include <cmath>
@@ -14,38 +14,37 @@
 
 namespace heddle::sm90 {
 
-// The numbers of a part.
+// The number of words of a partial result.
 template <class Shared, int kHeadDim>
-constexpr int part_numbers() {
+constexpr int partial_words() {
   return Shared::kRows * (kHeadDim + 2);
 }
 
-// Where element d of a row of the segment's item lies in q or y.
-__device__ inline std::int64_t element_of(const Tensor& rows, const DecodeParams& params, const DecodeSegment& segment,
+// The index in q or y of element d of a row of the split's work item.
+__device__ inline std::int64_t element_of(const Tensor& rows, const DecodeParams& params, const DecodeSplit& split,
                                           int row, int d) {
-  const int index = segment.row_tile * params.item_rows + row;
-  const int token = segment.first_token + index / params.group;
-  const int head = segment.kv_head * params.group + index % params.group;
+  const int index = split.row_tile * params.item_rows + row;
+  const int token = split.first_token + index / params.group;
+  const int head = split.kv_head * params.group + index % params.group;
   return token * rows.row_stride + std::int64_t{head} * params.attention.kv.head_dim + d;
 }
 
-__device__ inline int rows_of(const DecodeParams& params, const DecodeSegment& segment) {
-  return min(params.item_rows, segment.num_new * params.group - segment.row_tile * params.item_rows);
+__device__ inline int rows_of(const DecodeParams& params, const DecodeSplit& split) {
+  return min(params.item_rows, split.num_new * params.group - split.row_tile * params.item_rows);
 }
 
-// Stores element d of a row and the three after it.
-__device__ inline void store_merged(const DecodeParams& params, const DecodeSegment& segment, int row, int d,
-                                    float4 o) {
+// Stores elements d to d + 3 of a row.
+__device__ inline void store_merged(const DecodeParams& params, const DecodeSplit& split, int row, int d, float4 o) {
   const Tensor& y = params.attention.y;
-  store_four(y.data, element_of(y, params, segment, row, d), y.dtype, o);
+  store_four(y.data, element_of(y, params, split, row, d), y.dtype, o);
 }
 
-// Which of all parts a block's is: of the item that it goes on with, or of the one that it begins.
-__device__ inline std::int64_t part_place(int block, bool begins) {
+// The index of a block's partial result: of the item that it continues, or of the one that it begins.
+__device__ inline std::int64_t partial_index(int block, bool begins) {
   return std::int64_t{block} * 2 + (begins ? 1 : 0);
 }
 
-// A number as it is stored in a part: any but zero. What stands for zero is a NaN that no instruction makes.
+// The encoding of a number in a partial result, which is never zero. A NaN that no instruction produces encodes zero.
 inline constexpr std::uint32_t kHiddenZero = 0x7fd1a5c3, kOtherNan = 0x7fffffff;
 
 __device__ inline std::uint32_t hide(float number) {
@@ -55,30 +54,34 @@ __device__ inline std::uint32_t hide(float number) {
 __device__ inline float reveal(std::uint32_t hidden) {
   return __uint_as_float(hidden ^ kHiddenZero);
 }
-// Zero where one of them is not there.
+// Zero if one of them has not arrived.
 __device__ inline std::uint32_t least_of(const uint4& hidden) {
   return min(min(hidden.x, hidden.y), min(hidden.z, hidden.w));
 }
 
-// Brings a row of y, from element `at` on, together from parts, kAtOnce at a time, and leaves zeros. One warp. No part
-// of its callers, whose registers are full. Where it gives up, the row is not a number, and what is not zero stays.
+// Merges a row of y, from element `at` on, from partial results, kAtOnce at a time, and zeroes them. One warp. Not
+// inlined, because its callers have no registers left. After a timeout the row is NaN, and partial results that were
+// not read stay.
 template <int kHeadDim, class Shared>
-__device__ __noinline__ void merge_row_of_parts(std::uint32_t* all_parts, int first_part, int last_part, int row,
-                                                void* y, std::int64_t at, DType dtype, const KernelWaits& waits) {
-  constexpr int kFours = ceil_div(kHeadDim, 4 * 32);  // groups of four elements of a lane
-  constexpr int kAtOnce = kFours == 1 ? 16 : 8;       // parts whose loads are under way
-  const int lane = static_cast<int>(threadIdx.x) % 32, count = last_part - first_part + 1;
-  const auto part_of = [&](int i) {
-    return all_parts + part_place(first_part + i, i == 0) * part_numbers<Shared, kHeadDim>();
+__device__ __noinline__ void merge_row_of_partials(std::uint32_t* all_partials, int first_block, int last_block,
+                                                   int row, void* y, std::int64_t at, DType dtype,
+                                                   const KernelWaits& waits) {
+  constexpr int kFours = ceil_div(kHeadDim, 4 * 32);  // groups of four elements per lane
+  constexpr int kAtOnce = kFours == 1 ? 16 : 8;       // partial results whose loads are in flight
+  const int lane = static_cast<int>(threadIdx.x) % 32, count = last_block - first_block + 1;
+  const auto partial_of = [&](int i) {
+    return all_partials + partial_index(first_block + i, i == 0) * partial_words<Shared, kHeadDim>();
   };
   float largest = -INFINITY, sum = 0;
   float4 o[kFours] = {};
   for (int first = 0; first < count; first += kAtOnce) {
     const int here = min(kAtOnce, count - first);
-    std::uint32_t* const mine = part_of(first + min(lane, here - 1)) + Shared::kRows * kHeadDim + row;  // a part a lane
+    std::uint32_t* const mine =
+        partial_of(first + min(lane, here - 1)) + Shared::kRows * kHeadDim + row;  // one partial result per lane
     std::uint32_t its_largest = 0, its_sum = 0;
     uint4 its_o[kAtOnce][kFours];
-    // No block waits before it has done its own parts, and all of the grid are resident at once (attention_decode_grid.h).
+    // No block waits before it has stored its own partial results, and the whole grid is resident
+    // (attention_decode_grid.h).
     const auto all_there = [&] {
       its_largest = load_relaxed(mine);
       its_sum = load_relaxed(mine + Shared::kRows);
@@ -89,7 +92,7 @@ __device__ __noinline__ void merge_row_of_parts(std::uint32_t* all_parts, int fi
         for (int f = 0; f < kFours; ++f)
           if (i < here)
             its_o[i][f] =
-                load_four_relaxed(part_of(first + i) + row * kHeadDim + 4 * min(lane + 32 * f, kHeadDim / 4 - 1));
+                load_four_relaxed(partial_of(first + i) + row * kHeadDim + 4 * min(lane + 32 * f, kHeadDim / 4 - 1));
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
 #pragma unroll
@@ -99,20 +102,20 @@ __device__ __noinline__ void merge_row_of_parts(std::uint32_t* all_parts, int fi
     };
     if (!spin_until<WarpPatience>(waits, static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(first),
                                   all_there))
-      its_largest = 0;  // hidden: not a number
+      its_largest = 0;  // decodes to NaN
     if (lane < here) {
       store_relaxed(mine, 0);
       store_relaxed(mine + Shared::kRows, 0);
     }
-    const float part_largest = lane < here ? reveal(its_largest) : -INFINITY;
-    float top = part_largest;
+    const float partial_largest = lane < here ? reveal(its_largest) : -INFINITY;
+    float top = partial_largest;
     for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
     top = fmaxf(top, largest);
     const float shift = top == -INFINITY ? 0 : top;
-    const float correction = exp2_approx(largest - shift), weight = exp2_approx(part_largest - shift);
-    float part_sum = lane < here ? reveal(its_sum) * weight : 0;
-    for (int step = 16; step > 0; step /= 2) part_sum += __shfl_xor_sync(~0u, part_sum, step);
-    sum = fmaf(sum, correction, part_sum);
+    const float correction = exp2_approx(largest - shift), weight = exp2_approx(partial_largest - shift);
+    float partial_sum = lane < here ? reveal(its_sum) * weight : 0;
+    for (int step = 16; step > 0; step /= 2) partial_sum += __shfl_xor_sync(~0u, partial_sum, step);
+    sum = fmaf(sum, correction, partial_sum);
     largest = top;
 #pragma unroll
     for (int f = 0; f < kFours; ++f)
@@ -128,7 +131,7 @@ __device__ __noinline__ void merge_row_of_parts(std::uint32_t* all_parts, int fi
         o[f].z = fmaf(its_weight, reveal(its_o[i][f].z), o[f].z);
         o[f].w = fmaf(its_weight, reveal(its_o[i][f].w), o[f].w);
         if (lane + 32 * f < kHeadDim / 4)
-          store_four_relaxed(part_of(first + i) + row * kHeadDim + 4 * (lane + 32 * f), make_uint4(0, 0, 0, 0));
+          store_four_relaxed(partial_of(first + i) + row * kHeadDim + 4 * (lane + 32 * f), make_uint4(0, 0, 0, 0));
       }
     }
   }
@@ -139,55 +142,55 @@ __device__ __noinline__ void merge_row_of_parts(std::uint32_t* all_parts, int fi
   }
 }
 
-// How many of the blocks that share an item merge it, those with the last parts: the last one alone where others may
-// have something else to do.
-__device__ inline int mergers_of(const DecodeParams& params, const DecodeSegment& segment) {
-  if (segment.share != DecodeShare::split) return 1;
-  return min(segment.last_part - segment.first_part + 1, (rows_of(params, segment) + kDecodeWarps - 1) / kDecodeWarps);
+// How many of an item's blocks merge it, counted from the last one: only the last one where the blocks may have other
+// items.
+__device__ inline int mergers_of(const DecodeParams& params, const DecodeSplit& split) {
+  if (split.kind != SplitKind::equal) return 1;
+  return min(split.last_block - split.first_block + 1, (rows_of(params, split) + kDecodeWarps - 1) / kDecodeWarps);
 }
 
-// The number of parts of the item behind this block's.
-__device__ inline int parts_behind(const DecodeSegment& segment) {
-  return segment.last_part - static_cast<int>(blockIdx.x);
+// The number of the item's blocks after this one.
+__device__ inline int blocks_after(const DecodeSplit& split) {
+  return split.last_block - static_cast<int>(blockIdx.x);
 }
 
-// This block's rows of y from the item's parts, where it is one of the mergers. All multiplying threads; a warp takes a
-// row at a time.
+// Merges this block's rows of y from the item's partial results, if it is one of the mergers. All consumer threads; one
+// warp per row.
 template <int kHeadDim, class Shared>
-__device__ void merge_parts(const DecodeParams& params, const DecodeSegment& segment) {
+__device__ void merge_partials(const DecodeParams& params, const DecodeSplit& split) {
   const Tensor& y = params.attention.y;
-  const int rows = rows_of(params, segment);
-  const int first = parts_behind(segment) * kDecodeWarps + static_cast<int>(threadIdx.x) / 32;
-  for (int row = first; row < rows; row += mergers_of(params, segment) * kDecodeWarps)
-    merge_row_of_parts<kHeadDim, Shared>(params.parts, segment.first_part, segment.last_part, row, y.data,
-                                         element_of(y, params, segment, row, 0), y.dtype, params.waits);
+  const int rows = rows_of(params, split);
+  const int first = blocks_after(split) * kDecodeWarps + static_cast<int>(threadIdx.x) / 32;
+  for (int row = first; row < rows; row += mergers_of(params, split) * kDecodeWarps)
+    merge_row_of_partials<kHeadDim, Shared>(params.partials, split.first_block, split.last_block, row, y.data,
+                                            element_of(y, params, split, row, 0), y.dtype, params.waits);
 }
 
-// Groups of four elements of the item that each block of the cluster merges: the i-th is of block i / fours_of_block.
-__device__ inline int fours_of_block(const DecodeParams& params, const DecodeSegment& segment) {
-  const int fours = rows_of(params, segment) * (params.attention.kv.head_dim / 4);
+// How many groups of four elements each block of the cluster merges: group i belongs to block i / fours_of_block.
+__device__ inline int fours_of_block(const DecodeParams& params, const DecodeSplit& split) {
+  const int fours = rows_of(params, split) * (params.attention.kv.head_dim / 4);
   return (fours + params.cluster - 1) / params.cluster;
 }
 
-// Gives the i-th four of this block's part to the block that merges them.
+// Sends group i of this block's partial result to the block that merges it.
 template <class Shared>
-__device__ void push_to_merger(const DecodeParams& params, const DecodeSegment& segment, int i, const MergedRow& merged,
+__device__ void push_to_merger(const DecodeParams& params, const DecodeSplit& split, int i, const MergedRow& merged,
                                Shared& shared) {
-  const int share = fours_of_block(params, segment), merger = i / share, at = i - merger * share;
-  const int part = static_cast<int>(blockIdx.x) - segment.first_part;
-  if (part > segment.last_part - segment.first_part) return;  // without tiles
+  const int share = fours_of_block(params, split), merger = i / share, at = i - merger * share;
+  const int rank = static_cast<int>(blockIdx.x) - split.first_block;
+  if (rank > split.last_block - split.first_block) return;  // has no tiles
   const auto there = [&](const auto& mine) { return address_in_block(shared_address(&mine), merger); };
   const std::uint32_t barrier = there(shared.all_pushed);
-  push_four(there(shared.pushed[part * share + at]), merged.o, barrier);
-  push_two(there(shared.pushed_weights[part * share + at]), {merged.largest, merged.sum}, barrier);
+  push_four(there(shared.pushed[rank * share + at]), merged.o, barrier);
+  push_two(there(shared.pushed_weights[rank * share + at]), {merged.largest, merged.sum}, barrier);
 }
 
-// y from what the blocks of this cluster have pushed. All multiplying threads.
+// Computes y from what the blocks of this cluster have pushed. All consumer threads.
 template <int kHeadDim, class Shared>
-__device__ void merge_pushed(const DecodeParams& params, const DecodeSegment& segment, Shared& shared) {
-  const int count = segment.last_part - segment.first_part + 1;
-  const int rank = static_cast<int>(blockIdx.x) - segment.first_part;
-  const int fours = rows_of(params, segment) * (kHeadDim / 4), share = fours_of_block(params, segment);
+__device__ void merge_pushed(const DecodeParams& params, const DecodeSplit& split, Shared& shared) {
+  const int count = split.last_block - split.first_block + 1;
+  const int rank = static_cast<int>(blockIdx.x) - split.first_block;
+  const int fours = rows_of(params, split) * (kHeadDim / 4), share = fours_of_block(params, split);
   const int begin = rank * share, end = min(fours, begin + share);
   if (begin >= end) return;
   if (threadIdx.x == 0)
@@ -199,18 +202,18 @@ __device__ void merge_pushed(const DecodeParams& params, const DecodeSegment& se
         count, [&](int p) { return shared.pushed_weights[p * share + i - begin].x; },
         [&](int p) { return shared.pushed_weights[p * share + i - begin].y; },
         [&](int p) { return shared.pushed[p * share + i - begin]; });
-    store_merged(params, segment, i / (kHeadDim / 4), i % (kHeadDim / 4) * 4, merged.average());
+    store_merged(params, split, i / (kHeadDim / 4), i % (kHeadDim / 4) * 4, merged.average());
   }
 }
 
-// Merges what the warps have of a segment into y, or into a part of y. All multiplying threads.
+// Merges the warps' sums of a split into y, or into a partial result. All consumer threads.
 template <class Shared>
-__device__ void finish_segment(const DecodeParams& params, const DecodeSegment& segment,
-                               RowSums<Shared::kHeadDim, Shared::kRowGroups>& sums, Shared& shared) {
+__device__ void finish_split(const DecodeParams& params, const DecodeSplit& split,
+                             RowSums<Shared::kHeadDim, Shared::kRowGroups>& sums, Shared& shared) {
   constexpr int kHeadDim = Shared::kHeadDim, kRowGroups = Shared::kRowGroups;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const int rows = rows_of(params, segment);
-  if (segment.whole() && segment.begin == segment.end) return;  // another block of the cluster has the item
+  const int rows = rows_of(params, split);
+  if (split.whole() && split.begin == split.end) return;  // another block of the cluster has the whole item
   sums.add_lanes();
 #pragma unroll
   for (int n = 0; n < kRowGroups; ++n) {
@@ -230,31 +233,31 @@ __device__ void finish_segment(const DecodeParams& params, const DecodeSegment& 
   }
   sync_threads(kDecodeBarrier, kDecodeThreads);
 
-  const bool pushes = segment.share == DecodeShare::cluster && !segment.whole();
-  if (pushes) wait_for_cluster();  // all have begun
-  std::uint32_t* const part =
-      params.parts + part_place(static_cast<int>(blockIdx.x), segment.first_part == static_cast<int>(blockIdx.x)) *
-                         part_numbers<Shared, kHeadDim>();
+  const bool pushes = split.kind == SplitKind::cluster && !split.whole();
+  if (pushes) wait_for_cluster();  // all blocks have started
+  std::uint32_t* const partial =
+      params.partials + partial_index(static_cast<int>(blockIdx.x), split.first_block == static_cast<int>(blockIdx.x)) *
+                            partial_words<Shared, kHeadDim>();
   for (int i = thread; i < rows * (kHeadDim / 4); i += kDecodeThreads) {
     const int row = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
     const MergedRow merged = merge_row<kDecodeWarps>(
         kDecodeWarps, [&](int w) { return shared.largest[w][row]; }, [&](int w) { return shared.sum[w][row]; },
         [&](int w) { return *reinterpret_cast<const float4*>(&shared.o[w][row][d]); });
-    if (segment.whole()) {
-      store_merged(params, segment, row, d, merged.average());
+    if (split.whole()) {
+      store_merged(params, split, row, d, merged.average());
     } else if (pushes) {
-      push_to_merger(params, segment, i, merged, shared);
+      push_to_merger(params, split, i, merged, shared);
     } else {
-      store_four_relaxed(part + row * kHeadDim + d,
+      store_four_relaxed(partial + row * kHeadDim + d,
                          make_uint4(hide(merged.o.x), hide(merged.o.y), hide(merged.o.z), hide(merged.o.w)));
       if (d == 0) {
-        store_relaxed(part + Shared::kRows * kHeadDim + row, hide(merged.largest));
-        store_relaxed(part + Shared::kRows * (kHeadDim + 1) + row, hide(merged.sum));
+        store_relaxed(partial + Shared::kRows * kHeadDim + row, hide(merged.largest));
+        store_relaxed(partial + Shared::kRows * (kHeadDim + 1) + row, hide(merged.sum));
       }
     }
   }
-  if (pushes) return merge_pushed<kHeadDim>(params, segment, shared);
-  sync_threads(kDecodeBarrier, kDecodeThreads);  // before the next segment's sums are stored
+  if (pushes) return merge_pushed<kHeadDim>(params, split, shared);
+  sync_threads(kDecodeBarrier, kDecodeThreads);  // before the sums of the next split are stored
 }
 
 }  // namespace heddle::sm90

@@ -1,5 +1,5 @@
-// How a step's keys are shared out to the blocks of the decode kernel. One warp a block of that grid writes its
-// segments. docs/notes/attention_gpu.md has what was measured of the ways to share.
+// Splits a step's keys over the blocks of the decode kernel (split-KV). One warp per block of that grid writes its
+// splits. docs/notes/attention_gpu.md compares the ways to split.
 #include <cstdint>
 
 #include "device/even_parts.h"
@@ -9,13 +9,13 @@
 namespace heddle::sm90 {
 namespace {
 
-constexpr int kMostTilesInCluster = 24;  // of a block
+constexpr int kMostTilesInCluster = 24;  // per block
 
-// One sequence of the step: `items` are its pairs of KV head and item_rows rows, each of `tiles` tiles of kDecodeKeys
-// keys, from position first_tile * kDecodeKeys on.
+// One sequence of the step. It has `items` work items, one per KV head and item_rows rows, each of `tiles` tiles of
+// kDecodeKeys keys, from position first_tile * kDecodeKeys on.
 struct DecodeSequence {
   int first_token = 0, num_new = 0, context_len = 0;
-  int first_key = 0;  // that its first new token sees
+  int first_key = 0;  // the first that its first new token sees
   int first_tile = 0, tiles = 0, items = 0;
 
   DecodeSequence() = default;
@@ -34,13 +34,11 @@ struct DecodeSequence {
   }
 };
 
-// The segments of this block in turn, the same in every lane of its one warp.
-//
-// Where there are clusters and few tiles, a cluster has an item to itself, and its blocks share the item's tiles: they
-// are quick to merge what they have, but some blocks have nothing to do. Otherwise, where the blocks can
-// share out the step so that each gets a run of one item and none much more than the others, they do: an item's tiles
-// are cut into equal splits, one a block. Otherwise all tiles of all items are put one after the other, and each block
-// takes an equal run of them, which may be of several items.
+// Enumerates the splits of this block; the same in every lane of its one warp. There are three policies:
+// - Clusters and few tiles: each cluster has one item, whose tiles its blocks share. Merging is fast, but some blocks
+//   have nothing to do.
+// - Otherwise, if each block can take one split of one item and none gets much more than the others: equal splits.
+// - Otherwise the tiles of all items are concatenated, and each block takes an equal run, perhaps of several items.
 class DecodeWalk {
  public:
   __device__ explicit DecodeWalk(const DecodeParams& params) : params_(params) {
@@ -70,7 +68,7 @@ class DecodeWalk {
     return unit_ >= end_;
   }
 
-  __device__ DecodeSegment next() {
+  __device__ DecodeSplit next() {
     if (unit_ >= sequence_begin_ + units_of(of_)) {
       do {
         sequence_begin_ += units_of(of_);
@@ -78,49 +76,49 @@ class DecodeWalk {
         of_ = DecodeSequence(params_, ++sequence_);
       } while (of_.items == 0);
     }
-    const int unit = unit_ - sequence_begin_;  // of the sequence
+    const int unit = unit_ - sequence_begin_;  // within the sequence
     const int heads = params_.attention.kv.num_kv_heads, block = static_cast<int>(blockIdx.x);
-    DecodeSegment segment{.sequence = sequence_,
-                          .first_token = of_.first_token,
-                          .num_new = of_.num_new,
-                          .context_len = of_.context_len,
-                          .first_key = of_.first_key};
+    DecodeSplit split{.sequence = sequence_,
+                      .first_token = of_.first_token,
+                      .num_new = of_.num_new,
+                      .context_len = of_.context_len,
+                      .first_key = of_.first_key};
     int item = 0;
     if (by_clusters_) {
       const int rank = block % params_.cluster, share = (of_.tiles + params_.cluster - 1) / params_.cluster;
       item = unit;
-      segment.share = DecodeShare::cluster;
-      segment.begin = of_.first_tile + min(rank * share, of_.tiles);
-      segment.end = of_.first_tile + min((rank + 1) * share, of_.tiles);
-      segment.first_part = block - rank;
-      segment.last_part = segment.first_part + (of_.tiles + share - 1) / share - 1;
+      split.kind = SplitKind::cluster;
+      split.begin = of_.first_tile + min(rank * share, of_.tiles);
+      split.end = of_.first_tile + min((rank + 1) * share, of_.tiles);
+      split.first_block = block - rank;
+      split.last_block = split.first_block + (of_.tiles + share - 1) / share - 1;
       ++unit_;
     } else if (split_tiles_ > 0) {
-      const int splits = splits_of(of_), split = unit % splits;
-      item = unit / splits;
-      segment.share = DecodeShare::split;
-      segment.begin = of_.first_tile + split * of_.tiles / splits;
-      segment.end = of_.first_tile + (split + 1) * of_.tiles / splits;
-      segment.first_part = block - split;
-      segment.last_part = segment.first_part + splits - 1;
+      const int count = splits_of(of_), index = unit % count;
+      item = unit / count;
+      split.kind = SplitKind::equal;
+      split.begin = of_.first_tile + index * of_.tiles / count;
+      split.end = of_.first_tile + (index + 1) * of_.tiles / count;
+      split.first_block = block - index;
+      split.last_block = split.first_block + count - 1;
       ++unit_;
     } else {
       const int tile = unit % of_.tiles, count = min(end_ - unit_, of_.tiles - tile);
       item = unit / of_.tiles;
-      segment.share = DecodeShare::run;
-      segment.begin = of_.first_tile + tile;
-      segment.end = segment.begin + count;
-      segment.first_part = block_of(unit_ - tile);
-      segment.last_part = block_of(unit_ - tile + of_.tiles - 1);
+      split.kind = SplitKind::run;
+      split.begin = of_.first_tile + tile;
+      split.end = split.begin + count;
+      split.first_block = block_of(unit_ - tile);
+      split.last_block = block_of(unit_ - tile + of_.tiles - 1);
       unit_ += count;
     }
-    segment.kv_head = item % heads;
-    segment.row_tile = item / heads;
+    split.kv_head = item % heads;
+    split.row_tile = item / heads;
     item_ = items_before_ + item;
-    return segment;
+    return split;
   }
 
-  // Of all items of the step, the one that next() gave something of.
+  // The item of the last next(), counted over all items of the step.
   __device__ int item() const {
     return item_;
   }
@@ -139,24 +137,24 @@ class DecodeWalk {
     return by_clusters_ ? of.items : split_tiles_ > 0 ? of.items * splits_of(of) : of.items * of.tiles;
   }
 
-  // Where the share of a block begins. In 64 bits: units times blocks pass 2^32 from 16 million units on.
+  // The first unit of a block. In 64 bits: units times blocks exceed 2^32 from 16 million units on.
   __device__ int share_of(int block) const {
     return static_cast<int>(begin_of_part<std::uint64_t>(total_, block, blocks_));
   }
-  // The block whose share holds the unit.
+  // The block that has the unit.
   __device__ int block_of(int unit) const {
     return static_cast<int>(part_of<std::uint64_t>(total_, unit, blocks_));
   }
 
-  // Sets split_tiles_ to the least number of tiles a block with which no item needs more blocks than there are, if
-  // that is little more than an equal share, and total_ to the blocks. Each lane tries one number.
+  // Sets split_tiles_ to the least number of tiles per block with which the items need no more blocks than there are,
+  // if that is little more than an equal share; sets total_ to the blocks. Each lane tries one number.
   __device__ void find_split(int tiles, int items) {
     constexpr int kFewSequences = 32;
     const int blocks = static_cast<int>(gridDim.x);
     if (items > blocks || num_sequences() > kFewSequences) return;
     const DecodeSequence mine(params_, lane());
-    // A part, too, costs: about as much as a tile for each hundred rows, an estimate. Both costs together are least
-    // where there are as many tiles to a part as the root of their number times that.
+    // A partial result costs about as much as a tile per hundred rows (estimated). The sum of both costs is least where
+    // a split has as many tiles as the square root of their number times that cost.
     const int longest = __reduce_max_sync(~0u, mine.tiles);
     const int worthwhile = static_cast<int>(sqrtf(static_cast<float>(longest * params_.item_rows) * 0.01f));
     const int share = max((tiles + blocks - 1) / blocks, worthwhile), tried = share + lane();
@@ -171,7 +169,7 @@ class DecodeWalk {
     total_ = __shfl_sync(~0u, needed, first);
   }
 
-  // The sequence that holds unit_.
+  // Finds the sequence that holds unit_.
   __device__ void find_sequence() {
 #pragma unroll 1
     for (int s = 0; s < num_sequences(); s += 32) {
@@ -198,35 +196,35 @@ class DecodeWalk {
   const DecodeParams& params_;
   DecodeSequence of_;
   bool by_clusters_ = false;
-  int split_tiles_ = 0;         // of a block, where each takes one split
+  int split_tiles_ = 0;         // per block, if each takes one split
   int total_ = 0, blocks_ = 0;  // units of the step: items, splits, or tiles; clusters or blocks that share them
   int unit_ = 0, end_ = 0;      // of this block
   int sequence_ = 0, sequence_begin_ = 0;
   int items_before_ = 0, item_ = 0;
 };
 
-__device__ void store(DecodeSegment* plan, int place, const DecodeSegment& segment) {
-  if (threadIdx.x == 0) plan[place] = segment;
+__device__ void store(DecodeSplit* plan, int place, const DecodeSplit& split) {
+  if (threadIdx.x == 0) plan[place] = split;
 }
 
-// Lets later kernels start when all blocks have written, so that those may read the plan before they wait for anything.
+// Triggers PDL after all blocks have written, so that later kernels may read the plan before they wait.
 __global__ void __launch_bounds__(32)
-    plan_decode_blocks(const __grid_constant__ DecodeParams params, DecodeSegment* plan) {
+    plan_decode_blocks(const __grid_constant__ DecodeParams params, DecodeSplit* plan) {
   if (params.attention.older_keys == OlderKeys::in_flight) wait_for_earlier_kernels();
   int place = static_cast<int>(blockIdx.x);
-  DecodeSegment segment;
+  DecodeSplit split;
   DecodeWalk walk(params);
-  if (!walk.done()) segment = walk.next();
+  if (!walk.done()) split = walk.next();
   while (!walk.done()) {
-    const DecodeSegment following = walk.next();
-    segment.next = static_cast<int>(gridDim.x) + walk.item();
-    store(plan, place, segment);
-    place = segment.next;
-    segment = following;
+    const DecodeSplit following = walk.next();
+    split.next = static_cast<int>(gridDim.x) + walk.item();
+    store(plan, place, split);
+    place = split.next;
+    split = following;
   }
-  store(plan, place, segment);
+  store(plan, place, split);
   __threadfence();
-  __syncwarp();  // the first lane that signals does so for the block, and the first one alone has written
+  __syncwarp();  // the first lane that triggers does so for the block, and only that lane has written
   let_later_kernels_start();
   wait_for_earlier_kernels();
 }
@@ -235,7 +233,7 @@ __global__ void __launch_bounds__(32)
 
 void plan_decode(const DecodeParams& params, int num_blocks, void* plan, const Lane& lane) {
   launch_sm90("attention", plan_decode_blocks, {.grid = dim3(static_cast<unsigned>(num_blocks)), .block = dim3(32)},
-              lane, params, static_cast<DecodeSegment*>(plan));
+              lane, params, static_cast<DecodeSplit*>(plan));
 }
 
 }  // namespace heddle::sm90

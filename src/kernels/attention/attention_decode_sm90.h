@@ -8,15 +8,15 @@ namespace heddle {
 // Whether the kernel takes these shapes, dtypes, strides and alignments.
 bool attention_decode_takes(const AttentionParams& params);
 
-// Lays out what each block of attention_decode_sm90() takes, in params.plan, of attention_decode_plan_bytes(); passes
-// over shapes that it does not take.
+// Writes the splits of each block of attention_decode_sm90() to params.plan, which has attention_decode_plan_bytes().
+// Does nothing for shapes that the kernel does not take.
 void plan_attention_decode_sm90(const AttentionPlanParams& params, int max_rows, const Lane& lane);
 std::size_t attention_decode_plan_bytes(int max_sequences, int num_kv_heads, int max_rows);
 
-// Attends for the sequences with at most `max_rows` pairs of new token and query head of a KV head; passes over others.
+// Computes the sequences with at most `max_rows` pairs of new token and query head of a KV head; skips others.
 void attention_decode_sm90(const AttentionParams& params, int max_rows, const Lane& lane);
 
-// Of AttentionParams::scratch.
+// The decode kernel's part of AttentionParams::scratch.
 std::size_t attention_decode_scratch_bytes(int head_dim);
 
 }  // namespace heddle

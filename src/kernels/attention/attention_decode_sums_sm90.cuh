@@ -1,4 +1,4 @@
-// What a block of the decode kernel holds: its shared memory, and the sums of its warps.
+// The state of a block of the decode kernel: its shared memory, and the sums of its warps.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 
 namespace heddle::sm90 {
 
-inline constexpr int kDecodeWarps = kDecodeKeys / 16;     // that multiply
-inline constexpr int kDecodeThreads = 32 * kDecodeWarps;  // of those
-inline constexpr int kDecodeBarrier = 1;                  // the named barrier of those
+inline constexpr int kDecodeWarps = kDecodeKeys / 16;     // consumers
+inline constexpr int kDecodeThreads = 32 * kDecodeWarps;  // of the consumer warps
+inline constexpr int kDecodeBarrier = 1;                  // the consumers' named barrier
 
-// KiB of tiles that are under way or being multiplied: with many sequences, where more are no sooner and stand before
-// the next product's weights; and with one (docs/notes/attention_gpu.md). Heads of 256 have two tiles either way.
+// KiB of tiles in flight or being multiplied. With many sequences, more are not faster and delay the next GEMM's
+// weights; a single sequence takes more (docs/notes/attention_gpu.md). Heads of 256 have two tiles either way.
 inline constexpr int kDecodeStageKib = 96, kDecodeStageKibOfOne = 160;
 
 template <int kHeadDim>
@@ -26,14 +26,14 @@ constexpr int decode_stages(int kib) {
   return std::max(2, (kib << 10) / (2 * Tile<kDecodeKeys, kHeadDim>::kBytes));
 }
 
-// kRowGroups: of eight rows (pairs of new token and query head) that share what is loaded. kStages: of tiles, all but
-// one under way while one is multiplied.
+// kRowGroups: groups of eight rows (pairs of new token and query head) that share loaded keys. kStages: tiles in the
+// ring.
 template <int kHeadDim_, int kRowGroups_, int kStages_>
 struct DecodeShared {
   static constexpr int kHeadDim = kHeadDim_, kRowGroups = kRowGroups_, kStages = kStages_;
   using KeyTile = Tile<kDecodeKeys, kHeadDim>;
   static constexpr int kRows = 8 * kRowGroups;
-  static constexpr int kMergeStride = kHeadDim + 4;  // so that warps store fragments without bank conflicts
+  static constexpr int kMergeStride = kHeadDim + 4;  // padded so that warps store fragments without bank conflicts
 
   struct Stage {
     std::byte keys[KeyTile::kBytes];
@@ -44,17 +44,16 @@ struct DecodeShared {
   float largest[kDecodeWarps][kRows], sum[kDecodeWarps][kRows];
   TmaRing<Mbarrier, kStages> ring;
 
-  // Of what this block merges for its cluster, each block's part: four elements of a row, and beside them the row's
-  // largest score and sum.
+  // Pushed partial results, one per block of the cluster, of the elements that this block merges: four elements of a
+  // row, and the row's largest score and sum.
   static constexpr int kMostPushedFours = kRows * kHeadDim / 4 + kMostOfCluster;
   float4 pushed[kMostPushedFours];
   float2 pushed_weights[kMostPushedFours];
   Mbarrier all_pushed;
 };
 
-// What one warp has of a segment. A lane has rows 8 * n + 2 * (lane % 4) + {0, 1} of each group n: the largest score,
-// the sum of its own weights, and in o the sums of weighted values, elements 16 * i + lane / 4 + {0, 8}, as mma lays
-// out o^T.
+// A warp's sums of a split. A lane has rows 8 * n + 2 * (lane % 4) + {0, 1} of each group n: the largest score, the sum
+// of its own weights, and in o elements 16 * i + lane / 4 + {0, 8} of the weighted values, in mma.sync's layout of o^T.
 template <int kHeadDim, int kRowGroups>
 struct RowSums {
   float largest[kRowGroups][2], sum[kRowGroups][2];
@@ -70,7 +69,7 @@ struct RowSums {
     }
   }
 
-  // Each lane's sums become those of all lanes that have the row.
+  // Reduces each lane's sums over all lanes of the row.
   __device__ void add_lanes() {
 #pragma unroll
     for (int n = 0; n < kRowGroups; ++n)
@@ -79,7 +78,7 @@ struct RowSums {
         for (int step = 4; step < 32; step *= 2) sum[n][r] += __shfl_xor_sync(~0u, sum[n][r], step);
   }
 
-  // Brings the sums of group n up to the scores s of keys lane / 4 + {0, 8}, which become weights.
+  // Replaces the scores s of keys lane / 4 + {0, 8} by weights, and updates the sums of group n.
   __device__ void weigh(float (&s)[4], int n) {
     float correction[2];
 #pragma unroll
@@ -88,7 +87,7 @@ struct RowSums {
 #pragma unroll
       for (int step = 4; step < 32; step *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
       top = fmaxf(top, largest[n][r]);
-      const float shift = top == -INFINITY ? 0 : top;  // a row that has seen no key yet
+      const float shift = top == -INFINITY ? 0 : top;  // if the row has seen no key yet
       correction[r] = exp2_approx(largest[n][r] - shift);
       largest[n][r] = top;
       s[r] = exp2_approx(s[r] - shift);
@@ -103,7 +102,7 @@ struct RowSums {
   }
 };
 
-// Some elements of a row: sums of weighted values under the largest score that is known.
+// Some elements of a row: weighted values summed relative to the largest score so far.
 struct MergedRow {
   float largest, sum;
   float4 o;
@@ -111,8 +110,8 @@ struct MergedRow {
   __device__ float4 average() const { return {o.x / sum, o.y / sum, o.z / sum, o.w / sum}; }
 };
 
-// One row from at most kMost parts under different maxima, of which there are `count`: a part's largest score, its sum
-// and four of its elements. Loads of several parts are under way at once.
+// Merges a row from `count` <= kMost partial results with different maxima. Each has a largest score, a sum and four
+// elements. Loads of several partial results are in flight together.
 template <int kMost, class LargestOf, class SumOf, class FourOf>
 __device__ MergedRow merge_row(int count, LargestOf largest_of, SumOf sum_of, FourOf four_of) {
   constexpr int kAtOnce = std::min(kMost, 8);

@@ -1,5 +1,5 @@
-// attend(): one part of attention, with the products that it is given. Included once a target, after hwy/highway.h; the
-// guard is Highway's idiom.
+// attend(): computes one part of attention with the given multiplications. Included once per target, after
+// hwy/highway.h; the include guard is Highway's idiom.
 #if defined(HEDDLE_KERNELS_ATTENTION_LOOP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_ATTENTION_LOOP_INL_H_
 #undef HEDDLE_KERNELS_ATTENTION_LOOP_INL_H_
@@ -17,19 +17,19 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// Products says how queries are multiplied with keys, and weights with values:
-//   Element               of the cache
-//   Powers                what weights are of scores
-//   Scratch               a Softmax and what it keeps of queries, keys and values
-//   take_query()          a row's query, and by what its scores are to be scaled
-//   take_key_or_value()   one position's, `idx` behind that of Keys::first
-//   prepare_keys()        once those of `keys` are taken, for all groups of rows
-//   score()               Softmax::scores of a group's rows and of the keys; what a row does not see may be anything
-//   put_weights()         a register of a row's, from a key on, as weigh_group() makes them of the scores
-//   prepare_values()      once those of `keys` are taken, for all groups of rows; what was prepared of keys is kept
-//   add_values()          weights times the values, to Softmax::o
+// Products says how queries multiply keys and weights multiply values:
+//   Element               the cache's element
+//   Powers                the base of the weights
+//   Scratch               a Softmax, and the layout of queries, keys and values
+//   take_query()          stores a row's query and the scale of its scores
+//   take_key_or_value()   stores one position's key or value, `idx` after that of Keys::first
+//   prepare_keys()        runs once after the keys of `keys` are stored, for all groups of rows
+//   score()               computes Softmax::scores of a group's rows and of the keys; masked scores may be anything
+//   put_weights()         stores a register of a row's weights, from a key on, for weigh_group()
+//   prepare_values()      runs once after the values of `keys` are stored; it keeps what prepare_keys() made
+//   add_values()          adds weights times values to Softmax::o
 
-// The part's view of keys or values at positions [begin, end), the first of which goes to `idx`.
+// Stores the part's keys or values at positions [begin, end), from place `idx` on.
 template <class Products>
 void take_positions(const PagedKv& kv, const void* pages, const std::int32_t* page_table, int head, int begin, int end,
                     typename Products::Scratch& scratch, int idx) {
@@ -77,8 +77,8 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
   }
   std::fill_n(scratch.o, num_rows * width, 0.0f);
 
-  const int first_key = first_visible(first_position, params.window);  // what comes before, nobody here sees
-  const int end_key = first_position + part.num_tokens;                // the last token sees what comes before
+  const int first_key = first_visible(first_position, params.window);  // no token of the part sees an earlier key
+  const int end_key = first_position + part.num_tokens;                // the last token sees all keys before this
   for (int block = first_key / kBlockKeys * kBlockKeys; block < end_key; block += kBlockKeys) {
     const int block_begin = std::max(first_key - block, 0);
     const int block_end = std::min(end_key - block, kBlockKeys), whole_tiles = round_up(block_end, kTileKeys);

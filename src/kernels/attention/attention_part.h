@@ -1,4 +1,4 @@
-// How attention is cut: what one call computes at a time, and which keys its rows see. A cut decides what is read
+// How CPU attention is cut: what one call computes at a time, and which keys its rows see. The cut decides what is read
 // together, never a result.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace heddle {
 
-// Some query heads of one KV head, for some consecutive new tokens of one sequence. The pairs (token, head) are the
-// part's rows, head fastest, so that each key is read once for all of them.
+// Some query heads of one KV head, for consecutive new tokens of one sequence. The pairs (token, head) are the part's
+// rows, head fastest, so each key is read once for all of them.
 struct AttentionPart {
   int sequence = 0;
   int first_token = 0;  // within the sequence's new tokens
@@ -22,24 +22,24 @@ struct AttentionPart {
   int num_rows() const { return num_tokens * num_heads; }
 };
 
-inline constexpr int kMaxRows = 512;                 // of a part
+inline constexpr int kMaxRows = 512;                 // per part
 inline constexpr int kRowFloats = 32 * kMaxHeadDim;  // queries or outputs of a part: 512 rows up to head_dim 64
-inline constexpr int kBlockKeys = 128;               // of the softmax: part of the definition, see attention.h
-inline constexpr int kTileKeys = 64;                 // a block's are taken in whole tiles as far as its tokens go
+inline constexpr int kBlockKeys = 128;               // of the softmax: part of the definition in attention.h
+inline constexpr int kTileKeys = 64;                 // a block is processed in whole tiles up to its last token
 inline constexpr int kKeyFloats =
-    kBlockKeys * 256;  // widened keys or values at once; fewer than 128 above head_dim 256
+    kBlockKeys * 256;  // keys or values that are widened at once; fewer than 128 above head_dim 256
 
-// Whether products are of bfloat16, as attention.h says.
+// Whether attention multiplies in bfloat16 (attention.h).
 inline bool rounds_products(const AttentionParams& params) {
   return params.y.dtype == DType::bfloat16 && params.kv.dtype == DType::bfloat16;
 }
 
-// Rows lie padded with zeros to whole groups of lanes.
+// The row length, padded with zeros to whole groups of lanes.
 inline int padded(int head_dim) {
   return round_up(head_dim, 16);
 }
 
-// Rows of a part, at most.
+// The most rows of a part.
 inline int max_rows(int head_dim) {
   return std::min(kMaxRows, kRowFloats / padded(head_dim));
 }
@@ -49,9 +49,8 @@ inline int keys_at_once(int head_dim) {
   return std::min(kBlockKeys, kKeyFloats / padded(head_dim) / 16 * 16);
 }
 
-// Rows of a part that go through a block together, from scores to outputs, so that what they hold of scores and outputs
-// stays in the first-level cache; the block's keys and values come from the second. `slot` is where a
-// row's scores lie meanwhile.
+// Rows of a part that process a block together, from scores to outputs, so that their scores and outputs stay in the L1
+// cache; the block's keys and values come from L2. `slot` is the index of a row's scores.
 struct RowGroup {
   int begin, end;
 
@@ -61,7 +60,7 @@ struct RowGroup {
 inline constexpr int kMaxGroupRows = 128;
 static_assert(kRowFloats / (kKeyFloats / kBlockKeys) <= kMaxGroupRows);
 
-// All rows where a block's keys are widened in several rounds, so that each round is made once.
+// All rows if a block's keys are widened in several rounds, so that each round is widened once.
 inline int rows_of_group(int head_dim, int num_rows) {
   constexpr int kTogether = 16;
   return keys_at_once(head_dim) < kBlockKeys ? num_rows : kTogether;
@@ -72,8 +71,8 @@ inline int first_visible(int position, int window) {
   return window > 0 ? std::max(0, position - window + 1) : 0;
 }
 
-// Which of `num_keys` keys from position `first_key` on a token sees: [begin, end), counted from first_key. Both ends
-// grow from token to token.
+// The keys [begin, end) that a token sees, of `num_keys` keys, counted from `first_key`. Both ends grow from token to
+// token.
 struct Visible {
   int begin, end;
 
@@ -85,7 +84,7 @@ inline Visible visible_keys(int position, int window, int first_key, int num_key
           std::clamp(position + 1 - first_key, 0, num_keys)};
 }
 
-// Calls use(row, token of the part) for the rows of a group in turn.
+// Calls use(row, token of the part) for the rows of a group in order.
 template <class Use>
 void for_each_row(const AttentionPart& part, const RowGroup& rows, const Use& use) {
   int token = rows.begin / part.num_heads, head = rows.begin % part.num_heads;

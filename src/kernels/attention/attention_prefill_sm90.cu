@@ -1,9 +1,11 @@
-// Attention for many new tokens, after FlashAttention-3 (Shah et al., 2024, sections 3.1 and 3.2): a work is 128 pairs
-// of new token and query head that share a KV head, and a block takes one after the other. One warp takes them and
-// loads their queries, ahead of the others; two have TMA fetch tiles of keys and of values, from the last to the first;
-// one clears values that nobody sees; two warpgroups multiply, 64 rows each. A warpgroup's tensor cores form the scores
-// of the next tile and weigh the values of the last one while its other units turn scores into weights, and the two
-// warpgroups issue their products in turns, so that one's softmax falls into the other's products.
+// Attention for many new tokens, after FlashAttention-3 (Shah et al., 2024, sections 3.1 and 3.2). A work tile is 128
+// pairs of new token and query head that share a KV head; the kernel is persistent and loops over work tiles.
+//
+// Warps are specialized. One warp schedules work tiles and loads their queries ahead of the consumers. Two load tiles
+// of keys and of values by TMA, from the last to the first. One zeroes masked values. Two consumer warpgroups multiply,
+// 64 rows each. A warpgroup issues the scores of the next tile and the weighted values of the last one, and computes
+// the softmax meanwhile. The two warpgroups alternate (ping-pong scheduling): one's softmax overlaps the other's
+// WGMMAs.
 #include "kernels/attention/attention_prefill_sm90.h"
 
 #include <algorithm>
@@ -22,29 +24,28 @@
 namespace heddle {
 namespace {
 
-using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's own kernels
+using namespace sm90;  // NOLINT(google-build-using-namespace): this file's own kernels
 
-constexpr int kGroupRows = 64, kGroups = 2;  // rows of a warpgroup, warpgroups that multiply
+constexpr int kGroupRows = 64, kGroups = 2;  // rows per warpgroup, consumer warpgroups
 constexpr int kPrefillRows = kGroupRows * kGroups;
 constexpr int kPrefillThreads = 128 * (kGroups + 1);
-// By how many powers of two a weight may exceed 1 before those up to it are scaled anew (after FlashAttention-4).
+// The log2 by which weights may exceed 1 before the row is rescaled (after FlashAttention-4).
 constexpr float kSlack = 8;
-constexpr int kTurnBarrier = 1, kGroupBarrier = kTurnBarrier + kGroups;  // one each a warpgroup
+constexpr int kPingPongBarrier = 1, kGroupBarrier = kPingPongBarrier + kGroups;  // one each per warpgroup
 
 struct PrefillParams {
   AttentionParams attention;
   float score_scale;   // attention.scale * log2(e): weights are powers of two
-  int group;           // query heads of a KV head
-  int min_rows;        // sequences of so many rows or fewer are passed over
-  bool stores_rows;    // y has the cache's dtype and takes eight elements at a time
-  std::int32_t* next;  // counts the works taken beyond the first two of each block; 0 between calls
-                       // that did not give up
+  int group;           // query heads per KV head
+  int min_rows;        // sequences of at most so many rows are skipped
+  bool stores_rows;    // y has the cache's dtype, and eight elements of it are aligned
+  std::int32_t* next;  // counts the work tiles beyond the first two of each block; 0 between calls without a timeout
   KernelWaits waits;
 };
 
-// What a block works on at a time: rows [first_row, first_row + kPrefillRows) of a sequence's pairs (new token, query
-// head of kv_head), head fastest.
-struct PrefillWork {
+// A work tile: rows [first_row, first_row + kPrefillRows) of a sequence's pairs (new token, query head of kv_head),
+// head fastest.
+struct WorkTile {
   int sequence = -1;  // none: the end
   int kv_head = 0, first_row = 0;
   int num_rows = 0;                  // of the sequence
@@ -57,8 +58,8 @@ struct PrefillWork {
 
 template <int kHeadDim>
 struct PrefillShared {
-  static constexpr int kKeys = kHeadDim <= 128 ? 128 : 64;  // of a tile: what registers hold of scores
-  static constexpr int kSlots = kHeadDim <= 128 ? 2 : 1;    // works whose queries are here
+  static constexpr int kKeys = kHeadDim <= 128 ? 128 : 64;  // per tile: limited by the registers of the scores
+  static constexpr int kSlots = kHeadDim <= 128 ? 2 : 1;    // work tiles whose queries are in shared memory
   static constexpr int kStages = 2;                         // of tiles of keys, and of values
   using QueryTile = Tile<kGroupRows, kHeadDim>;
   using KeyTile = Tile<kKeys, kHeadDim>;
@@ -66,22 +67,22 @@ struct PrefillShared {
   struct Tiles {
     std::byte tiles[kStages][KeyTile::kBytes];
     TmaRing<Mbarrier, kStages> ring;
-    Mbarrier landed[kStages];  // a tile, of which some rows are still to be cleared
+    Mbarrier landed[kStages];  // a tile with rows that are still to be zeroed
   };
   std::byte queries[kSlots][kGroups][QueryTile::kBytes];
   alignas(1024) Tiles keys;
   alignas(1024) Tiles values;
-  PrefillWork works[kSlots];
-  TmaRing<Mbarrier, kSlots> work_ring;  // a work is known; it and its queries have been used
-  Mbarrier loaded[kSlots];              // a work's queries
+  WorkTile work_tiles[kSlots];
+  TmaRing<Mbarrier, kSlots> work_ring;  // full: the work tile is set; empty: it and its queries have been used
+  Mbarrier loaded[kSlots];              // a work tile's queries
 };
 
-// The index-th work, sequence by sequence, rows with the most keys first: what is left at the end is short. None, and
-// in `total` how many there are, where there are no more than `index`. By whole warps.
-__device__ PrefillWork work_at(const PrefillParams& params, int index, int& total) {
+// Work tile `index`, sequence by sequence, rows with the most keys first, so that the last ones are short. For an
+// `index` beyond the last tile, returns none and sets `total` to their number. Whole warps call it.
+__device__ WorkTile find_work_tile(const PrefillParams& params, int index, int& total) {
   const PagedSequences& sequences = params.attention.sequences;
   const int heads = params.attention.kv.num_kv_heads, lane = static_cast<int>(threadIdx.x) % 32;
-  PrefillWork work;
+  WorkTile work;
   total = 0;
   for (int s = 0; s < sequences.num_sequences; s += 32) {
     const int sequence = s + lane;
@@ -117,11 +118,11 @@ __device__ PrefillWork work_at(const PrefillParams& params, int index, int& tota
   return work;
 }
 
-// Finds works and loads their queries, one ahead of those who multiply. Whoever takes the last index of all, one beyond
-// the works for each block, sets the count back. One warp. It tells the others of every work, and of the end also where
-// its own wait gives up: their waits for it are LongPatience, so that all of the block end after the same work.
+// Schedules work tiles and loads their queries, one ahead of the consumers. The block that takes the last index of all,
+// one beyond the tiles for each block, resets the counter. One warp. If its own wait times out, it publishes the end,
+// so that all warps of the block end after the same tile; their waits for it are LongPatience.
 template <class T, int kHeadDim, class Shared>
-__device__ void load_works(const PrefillParams& params, Shared& shared) {
+__device__ void load_queries(const PrefillParams& params, Shared& shared) {
   using QueryTile = typename Shared::QueryTile;
   const Tensor& q = params.attention.q;
   const int lane = static_cast<int>(threadIdx.x) % 32, blocks = static_cast<int>(gridDim.x);
@@ -135,13 +136,13 @@ __device__ void load_works(const PrefillParams& params, Shared& shared) {
     const int slot = at.slot(), block = static_cast<int>(blockIdx.x);
     int index = n == 0 ? block : n == 1 ? 2 * blocks - 1 - block : take();
     int total = 0;
-    const PrefillWork work = work_at(params, index, total);
+    const WorkTile work = find_work_tile(params, index, total);
     const bool is_free = __all_sync(~0u, shared.work_ring.wait_until_empty(at, params.waits));
     if (lane == 0) {
       if (is_free)
-        shared.works[slot] = work;
+        shared.work_tiles[slot] = work;
       else
-        shared.works[slot].sequence = -1;  // the rest may still be in use
+        shared.work_tiles[slot].sequence = -1;  // its other members may still be in use
       shared.work_ring.full(at).arrive();
     }
     if (work.sequence < 0 || !is_free) {
@@ -153,7 +154,7 @@ __device__ void load_works(const PrefillParams& params, Shared& shared) {
     constexpr int kPieces = kHeadDim / 8, kOfThread = kPrefillRows * kPieces / 32;  // of eight elements
     const auto each_piece = [&]<class Element>(int i, Element, auto copy) {
       const int piece = i * 32 + lane, row = piece / kPieces, d = piece % kPieces * 8;
-      const int index_of_row = min(work.first_row + row, work.num_rows - 1);  // beyond the last: anything
+      const int index_of_row = min(work.first_row + row, work.num_rows - 1);  // rows beyond the last hold anything
       const int token = index_of_row / params.group;
       const std::int64_t head = work.kv_head * params.group + index_of_row - token * params.group;
       const auto* from =
@@ -180,32 +181,32 @@ __device__ void load_works(const PrefillParams& params, Shared& shared) {
   }
 }
 
-// Whether a tile has rows of keys that nobody in the work sees. Only a work's first tile and its last may.
+// Whether a tile of keys has rows that the whole work tile masks. Only the first and the last one may.
 template <int kKeys>
-__device__ bool has_unseen(const PrefillWork& work, int tile) {
+__device__ bool has_masked(const WorkTile& work, int tile) {
   return tile * kKeys < work.first_key || (tile + 1) * kKeys > work.last_key + 1;
 }
 
-// Which tiles fetch_tiles() brings. Scores of unseen keys are masked, whatever the keys are; a value is multiplied by 0,
-// and 0 * NaN is NaN: where a tile has some, it is cleared before it is there.
-enum class Fetched : std::uint8_t { keys, values };
+// What load_tiles() loads. Masked scores are overwritten, whatever the keys are. A masked value is multiplied by 0, and
+// 0 * NaN is NaN: so masked values are zeroed before the tile is published.
+enum class Operand : std::uint8_t { keys, values };
 
-// Has the tiles of keys, or those of values, fetched, from a work's last to its first. One warp.
-template <Fetched what, class Shared>
-__device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const CUtensorMap& map,
-                            typename Shared::Tiles& tiles) {
+// Loads the tiles of keys, or those of values, from a work tile's last to its first by TMA. One warp.
+template <Operand what, class Shared>
+__device__ void load_tiles(const PrefillParams& params, Shared& shared, const CUtensorMap& map,
+                           typename Shared::Tiles& tiles) {
   using KeyTile = typename Shared::KeyTile;
   const PagedKv& kv = params.attention.kv;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int rows = min(kv.page_size, 64);  // of a box
+  const int rows = min(kv.page_size, 64);  // per TMA box
   const int boxes = Shared::kKeys / rows, boxes_of_page = kv.page_size / rows;
-  const int box = lane % boxes, block = lane / boxes;  // a lane copies one
+  const int box = lane % boxes, block = lane / boxes;  // one per lane
   const bool has_box = block < KeyTile::kColumnBlocks;
   const int offset = block * KeyTile::kBlockBytes + box * rows * KeyTile::kRowBytes;
   RingProducer<Shared::kStages> at;
   for (RingConsumer<Shared::kSlots> work_at;; work_at.advance()) {
     if (!__all_sync(~0u, shared.work_ring.template wait_until_full<LongPatience>(work_at, params.waits))) return;
-    const PrefillWork work = shared.works[work_at.slot()];
+    const WorkTile work = shared.work_tiles[work_at.slot()];
     if (work.sequence < 0) return;
     const std::int32_t* page_table = params.attention.sequences.pages(work.sequence);
     const int first_box = work.first_key / rows, last_box = work.last_key / rows;
@@ -224,7 +225,7 @@ __device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const C
       const auto bytes = static_cast<std::uint32_t>(__popc(__ballot_sync(~0u, copy)) * rows * KeyTile::kRowBytes);
       const int row =
           (page * kv.num_kv_heads + work.kv_head) * kv.page_size + (tile * boxes + box) % boxes_of_page * rows;
-      const bool to_clear = what == Fetched::values && has_unseen<Shared::kKeys>(work, tile);
+      const bool to_clear = what == Operand::values && has_masked<Shared::kKeys>(work, tile);
       Mbarrier& landed = to_clear ? tiles.landed[at.slot()] : tiles.ring.full(at);
       tiles.ring.wait_until_empty(at, params.waits);
       if (lane == 0) landed.arrive_expecting(bytes);
@@ -238,29 +239,29 @@ __device__ void fetch_tiles(const PrefillParams& params, Shared& shared, const C
   }
 }
 
-// Clears the rows of values whose keys nobody in the work sees, once they have been copied, and says that the tile is
-// there. Both warpgroups multiply it, so neither of them may write to it. One warp.
+// Zeroes the values that the whole work tile masks, after their TMA load, and then publishes the tile. Done by a warp
+// of its own, because both consumer warpgroups read the tile. One warp.
 template <class Shared>
 __device__ void clear_values(const PrefillParams& params, Shared& shared) {
   using KeyTile = typename Shared::KeyTile;
-  constexpr int kKeys = Shared::kKeys, kPieces = KeyTile::kBytes / kKeys / 16;  // of a row, 16 bytes each
+  constexpr int kKeys = Shared::kKeys, kPieces = KeyTile::kBytes / kKeys / 16;  // per row, 16 bytes each
   const int lane = static_cast<int>(threadIdx.x) % 32;
   auto& values = shared.values;
-  int fetched = 0, parities = 0;  // tiles of earlier works; a bit for each stage's `landed`
+  int loaded_tiles = 0, parities = 0;  // tiles of earlier work tiles; a bit for each stage's `landed`
   for (RingConsumer<Shared::kSlots> work_at;; work_at.advance()) {
     if (!__all_sync(~0u, shared.work_ring.template wait_until_full<LongPatience>(work_at, params.waits))) return;
-    const PrefillWork work = shared.works[work_at.slot()];
+    const WorkTile work = shared.work_tiles[work_at.slot()];
     if (work.sequence < 0) return;
     const int last_tile = work.last_key / kKeys, first_tile = work.first_key / kKeys;
 #pragma unroll 1
     for (int tile = last_tile; tile >= first_tile; tile = tile > first_tile ? first_tile : first_tile - 1) {
-      if (!has_unseen<kKeys>(work, tile)) continue;
-      const int stage = (fetched + last_tile - tile) % Shared::kStages;
+      if (!has_masked<kKeys>(work, tile)) continue;
+      const int stage = (loaded_tiles + last_tile - tile) % Shared::kStages;
       values.landed[stage].wait(params.waits, parities >> stage & 1);
       parities ^= 1 << stage;
       const int begin = max(0, work.first_key - tile * kKeys), end = min(kKeys, work.last_key + 1 - tile * kKeys);
-      const int unseen = kKeys - (end - begin);
-      for (int i = lane; i < unseen * kPieces; i += 32) {
+      const int masked = kKeys - (end - begin);
+      for (int i = lane; i < masked * kPieces; i += 32) {
         const int row = i / kPieces, d = i % kPieces * 8;
         *reinterpret_cast<uint4*>(values.tiles[stage] + KeyTile::offset(row < begin ? row : row - begin + end, d)) =
             make_uint4(0, 0, 0, 0);
@@ -269,12 +270,12 @@ __device__ void clear_values(const PrefillParams& params, Shared& shared) {
       __syncwarp();
       if (lane == 0) values.ring.full(stage).arrive();
     }
-    fetched += last_tile - first_tile + 1;
+    loaded_tiles += last_tile - first_tile + 1;
     if (lane == 0) shared.work_ring.empty(work_at).arrive();
   }
 }
 
-// The attention of one warpgroup's rows. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen, and of each
+// Attention of one warpgroup's rows. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen, and of each row
 // columns 2 * (lane % 4) + {0, 1} of every eight.
 template <class T, int kHeadDim>
 class PrefillRows {
@@ -283,17 +284,17 @@ class PrefillRows {
   using KeyTile = typename Shared::KeyTile;
   static constexpr int kKeys = Shared::kKeys;
   static constexpr int kParts = kHeadDim > 128 ? kHeadDim / 128 : 1, kPartColumns = kHeadDim / kParts;
-  static constexpr bool kTakesTurns = kHeadDim <= 128;
+  static constexpr bool kPingPong = kHeadDim <= 128;
 
  public:
   __device__ PrefillRows(const PrefillParams& params, Shared& shared, int warpgroup)
       : params_(params), shared_(shared), warpgroup_(warpgroup) {}
 
   __device__ void run() {
-    // The first turn to issue is warpgroup 0's.
-    if (kTakesTurns && warpgroup_ == 1) give_turn();
+    // Warpgroup 0 issues first.
+    if (kPingPong && warpgroup_ == 1) pass_turn();
     RingConsumer<Shared::kSlots> at;
-    int sequence = sequence_of_work(at);  // twice in the source: with one wait, at the loop's head, registers spill
+    int sequence = sequence_of_tile(at);  // twice in the source: with one wait, at the loop's head, registers spill
     while (sequence >= 0) {
       begin(at.slot());
       attend();
@@ -301,21 +302,21 @@ class PrefillRows {
       __syncwarp();
       release(shared_.work_ring.empty(at));
       at.advance();
-      sequence = sequence_of_work(at);
+      sequence = sequence_of_tile(at);
     }
   }
 
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  // Of the work in the slot, once its queries are there; -1: the end.
-  __device__ int sequence_of_work(const RingConsumer<Shared::kSlots>& at) const {
+  // The sequence of the work tile in the slot, after its queries have arrived; -1: the end.
+  __device__ int sequence_of_tile(const RingConsumer<Shared::kSlots>& at) const {
     const bool is_loaded = shared_.loaded[at.slot()].template wait<LongPatience>(params_.waits, at.parity());
-    return __shfl_sync(~0u, is_loaded ? shared_.works[at.slot()].sequence : -1, 0);
+    return __shfl_sync(~0u, is_loaded ? shared_.work_tiles[at.slot()].sequence : -1, 0);
   }
 
   __device__ void begin(int slot) {
-    work_ = &shared_.works[slot];
+    work_ = &shared_.work_tiles[slot];
     queries_ = shared_.queries[slot][warpgroup_];
     const int window = params_.attention.window, first_row = work_->first_row + warpgroup_ * kGroupRows;
 #pragma unroll
@@ -345,11 +346,11 @@ class PrefillRows {
 
     for (int tile = last_tile - 1; tile >= first_tile; --tile) {
       wait_for_keys();
-      if (kTakesTurns) wait_for_turn();
+      if (kPingPong) wait_for_turn();
       multiply_keys();
       wait_for_values();
       multiply_values(tile + 1 < last_tile);
-      if (kTakesTurns) give_turn();
+      if (kPingPong) pass_turn();
       wgmma_wait<1>();
       pin(scores_);
       release_keys();
@@ -385,46 +386,45 @@ class PrefillRows {
     for (int part = 0; part < kParts; ++part) pin(o_[part]);
   }
   __device__ void wait_for_turn() const {
-    sync_threads(kTurnBarrier + warpgroup_, 128 * kGroups);
+    sync_threads(kPingPongBarrier + warpgroup_, 128 * kGroups);
   }
-  __device__ void give_turn() const {
-    asm volatile("bar.arrive %0, %1;" ::"r"(kTurnBarrier + 1 - warpgroup_), "r"(128 * kGroups) : "memory");
+  __device__ void pass_turn() const {
+    asm volatile("bar.arrive %0, %1;" ::"r"(kPingPongBarrier + 1 - warpgroup_), "r"(128 * kGroups) : "memory");
   }
   __device__ void release(Mbarrier& empty) const {
     if (lane() == 0) empty.arrive();
   }
 
-  // Begins: scores = queries keys^T.
+  // Issues scores = queries keys^T.
   __device__ void multiply_keys() {
     constexpr int kRowBytes = KeyTile::kRowBytes, kBoxColumns = KeyTile::kBoxColumns;
-    const std::uint64_t queries = operand<kRowBytes>(shared_address(queries_), 8 * kRowBytes, 0),
-                        keys =
-                            operand<kRowBytes>(shared_address(shared_.keys.tiles[keys_at_.slot()]), 8 * kRowBytes, 0);
+    const std::uint64_t queries = matrix_descriptor<kRowBytes>(shared_address(queries_), 8 * kRowBytes, 0),
+                        keys = matrix_descriptor<kRowBytes>(shared_address(shared_.keys.tiles[keys_at_.slot()]),
+                                                            8 * kRowBytes, 0);
     pin(scores_);
-    wgmma_begin();
+    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kHeadDim; k += 16) {
       const int block = k / kBoxColumns, inside = k % kBoxColumns * 2;
-      multiply_shared<T>(scores_, moved(queries, block * QueryTile::kBlockBytes + inside),
-                         moved(keys, block * KeyTile::kBlockBytes + inside), k > 0);
+      wgmma_ss<T>(scores_, advanced(queries, block * QueryTile::kBlockBytes + inside),
+                  advanced(keys, block * KeyTile::kBlockBytes + inside), k > 0);
     }
     wgmma_commit();
   }
 
-  // Begins: o = weights values, added to what was there.
+  // Issues o = weights values, added to o if `add`.
   __device__ void multiply_values(bool add) {
     constexpr int kRowBytes = KeyTile::kRowBytes;
-    const std::uint64_t values = operand<kRowBytes>(shared_address(shared_.values.tiles[values_at_.slot()]),
-                                                    8 * kRowBytes, KeyTile::kBlockBytes);
+    const std::uint64_t values = matrix_descriptor<kRowBytes>(shared_address(shared_.values.tiles[values_at_.slot()]),
+                                                              8 * kRowBytes, KeyTile::kBlockBytes);
     pin_sums();
-    wgmma_begin();
+    wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         constexpr int kPartBytes = kPartColumns / KeyTile::kBoxColumns * KeyTile::kBlockBytes;
-        multiply_registers<T>(o_[part], weights_[k], moved(values, part * kPartBytes + k * 16 * kRowBytes),
-                              add || k > 0);
+        wgmma_rs<T>(o_[part], weights_[k], advanced(values, part * kPartBytes + k * 16 * kRowBytes), add || k > 0);
       }
     }
     wgmma_commit();
@@ -434,11 +434,11 @@ class PrefillRows {
     shared_.values.ring.wait_until_full(values_at_, params_.waits);
   }
 
-  // Scores become weights, by what is known of their row up to this tile.
+  // Replaces scores by weights, relative to the maximum of their row up to this tile.
   __device__ void weigh(int tile) {
     if (tile * kKeys + kKeys - 1 > all_see_to_ || tile * kKeys < all_see_from_) {
       const int behind =
-          params_.attention.window > 0 ? params_.attention.window - 1 : last_key_[1];  // the last key seen
+          params_.attention.window > 0 ? params_.attention.window - 1 : last_key_[1];  // the last visible key
 #pragma unroll
       for (int i = 0; i < kKeys / 2; ++i) {
         const int key = tile * kKeys + i / 4 * 8 + lane() % 4 * 2 + i % 2;
@@ -455,7 +455,7 @@ class PrefillRows {
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * params_.score_scale;
       const float before = base_[r];
       if (!(top <= before + kSlack)) base_[r] = fmaxf(top, before);
-      const float shift = base_[r] == -INFINITY ? 0 : base_[r];  // a row that has seen no key yet
+      const float shift = base_[r] == -INFINITY ? 0 : base_[r];  // if the row has seen no key yet
       correction_[r] = before == base_[r] ? 1 : exp2_approx(before - shift);
       float sum = 0;
 #pragma unroll
@@ -470,8 +470,8 @@ class PrefillRows {
     }
   }
 
-  // Assemblers move the wait for values ahead of what does not need them, and nothing would be left to do meanwhile.
-  // They do not move it ahead of a trap, which needs the weights, or their sum. It is never negative.
+  // ptxas moves the wait for values ahead of independent instructions, so nothing would overlap it. It does not move
+  // the wait ahead of a trap, and this one depends on the weights: their sum is never negative.
   __device__ void form_weights_here() const {
     if (sum_[0] + sum_[1] < 0) __trap();
   }
@@ -492,7 +492,7 @@ class PrefillRows {
   }
 
   __device__ void store() {
-    if constexpr (kHeadDim <= 128)  // beyond that there are no registers for it
+    if constexpr (kHeadDim <= 128)  // larger heads have no registers left for it
       if (params_.stores_rows) return store_rows();
     with_element(params_.attention.y.dtype, [&]<class Y>() { store_as<Y>(); });
   }
@@ -506,11 +506,11 @@ class PrefillRows {
     return inverse;
   }
 
-  // By way of the place of the queries, so that a row is written in whole lines.
+  // Goes through the queries' shared memory, so that a row is written in whole lines.
   __device__ void store_rows() {
     const float inverse[2] = {inverse_sum(0), inverse_sum(1)};
     const int first = static_cast<int>(threadIdx.x) % 128 / 32 * 16;  // of the warp's rows in the tile
-    sync_threads(kGroupBarrier + warpgroup_, 128);                    // nobody multiplies queries any more
+    sync_threads(kGroupBarrier + warpgroup_, 128);                    // nobody reads the queries any more
     const int row = first + lane() / 8 % 2 * 8 + lane() % 8;
 #pragma unroll
     for (int i = 0; i < kHeadDim / 8; i += 2) {
@@ -560,8 +560,8 @@ class PrefillRows {
   const PrefillParams& params_;
   Shared& shared_;
   const int warpgroup_;
-  const PrefillWork* work_ = nullptr;
-  std::byte* queries_ = nullptr;  // of the work's rows that are this warpgroup's
+  const WorkTile* work_ = nullptr;
+  std::byte* queries_ = nullptr;  // this warpgroup's rows of the work tile
   RingConsumer<Shared::kStages> keys_at_, values_at_;
   int last_key_[2];                // that rows lane / 4 and lane / 4 + 8 see
   int all_see_from_, all_see_to_;  // keys that each row of the warpgroup sees
@@ -577,7 +577,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
                       const __grid_constant__ CUtensorMap value_map) {
   using Shared = PrefillShared<kHeadDim>;
   extern __shared__ std::byte shared_bytes[];
-  const std::uint32_t misaligned = shared_address(shared_bytes) % 1024;  // swizzling goes by addresses
+  const std::uint32_t misaligned = shared_address(shared_bytes) % 1024;  // the swizzle follows address bits
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes + (misaligned == 0 ? 0 : 1024 - misaligned));
   if (threadIdx.x == 0) {
     constexpr int kMultiplyingWarps = 4 * kGroups;
@@ -593,13 +593,12 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   __syncthreads();
   let_later_kernels_start();
   wait_for_earlier_kernels();
-  const int warp =
-      __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // the same in a whole warp, and known to be
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // warp-uniform, and the compiler knows it
   if (warp < 4) {
     give_up_registers<56>();
-    if (warp == 0) fetch_tiles<Fetched::keys>(params, shared, key_map, shared.keys);
-    if (warp == 1) fetch_tiles<Fetched::values>(params, shared, value_map, shared.values);
-    if (warp == 2) load_works<T, kHeadDim>(params, shared);
+    if (warp == 0) load_tiles<Operand::keys>(params, shared, key_map, shared.keys);
+    if (warp == 1) load_tiles<Operand::values>(params, shared, value_map, shared.values);
+    if (warp == 2) load_queries<T, kHeadDim>(params, shared);
     if (warp == 3) clear_values(params, shared);
   } else {
     take_registers<224>();
@@ -625,14 +624,14 @@ void attention_prefill_sm90(const AttentionParams& params, int min_rows, const L
                                               attention_decode_scratch_bytes(params.kv.head_dim)),
       .waits = waits_of(lane.stream, "attn. prefill")};
   const CUtensorMap keys = page_map(params.kv, params.kv.keys), values = page_map(params.kv, params.kv.values);
-  // As many tiles as there can be, however the tokens are shared out among the sequences.
+  // The most work tiles that any distribution of tokens over the sequences can have.
   const std::int64_t rows = params.q.rows * prefill.group, sequences = params.sequences.num_sequences;
   const std::int64_t tiles = std::min(
       rows / kPrefillRows + std::min(sequences, rows / (min_rows + 1)),
       sequences * ceil_div(std::int64_t{params.sequences.max_query_len} * prefill.group, std::int64_t{kPrefillRows}));
   if (tiles == 0) return;
-  // Blocks wait for none of each other: they need not be resident at once, and where more SMs are held than the lane
-  // says, those that start later take what is left.
+  // Blocks do not wait for each other, so they need not be resident together: where other kernels hold more SMs than
+  // the lane says, late blocks take the remaining tiles.
   const std::int64_t blocks = std::min<std::int64_t>(tiles * params.kv.num_kv_heads, lane.num_sms);
   with_head_dim(params.kv.head_dim, [&](auto head_dim) {
     constexpr int kHeadDim = decltype(head_dim)::value;

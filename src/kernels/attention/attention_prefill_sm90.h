@@ -5,14 +5,13 @@
 
 namespace heddle {
 
-// Of AttentionParams::scratch, after what decode has of it: a counter.
+// The prefill kernel's part of AttentionParams::scratch, after the decode kernel's: a counter.
 inline constexpr std::size_t kAttentionPrefillScratchBytes = 16;
 
 // Whether the kernel takes these shapes, dtypes, strides and alignments.
 bool attention_prefill_takes(const AttentionParams& params);
 
-// Attends for the sequences with more than `min_rows` pairs of new token and query head of a KV head; passes over
-// others.
+// Computes the sequences with more than `min_rows` pairs of new token and query head of a KV head; skips others.
 void attention_prefill_sm90(const AttentionParams& params, int min_rows, const Lane& lane);
 
 }  // namespace heddle

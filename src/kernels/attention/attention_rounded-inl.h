@@ -1,5 +1,5 @@
-// Products of bfloat16 for attend(), on any instruction set: queries and weights are rounded to it, and everything is
-// widened to float32 again. Included once a target, after hwy/highway.h; the guard is Highway's idiom.
+// Multiplications in bfloat16 for attend(), on any SIMD target: queries and weights are rounded to bfloat16, and all
+// operands are widened to float32. Included once per target, after hwy/highway.h; the include guard is Highway's idiom.
 #if defined(HEDDLE_KERNELS_ATTENTION_ROUNDED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_ATTENTION_ROUNDED_INL_H_
 #undef HEDDLE_KERNELS_ATTENTION_ROUNDED_INL_H_
@@ -14,14 +14,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// Rounded to what a bfloat16 holds.
+// Rounded to bfloat16.
 HWY_INLINE Vector rounded_to_bfloat16(Vector values) {
   bfloat16 rounded[kWidth];
   store(values, rounded);
   return load(rounded);
 }
 
-// Scores of kRows queries from `row` on with turned keys; a score is one chain over pairs of elements.
+// Scores of kRows queries from `row` on with transposed keys; a score is one chain over pairs of elements.
 template <int kRows, int kGroups>
 HWY_INLINE void score_pairs(Scratch& scratch, int row, int slot, const Keys& keys, int num_keys) {
   constexpr int kColumns = kGroups * kLanes;
@@ -34,20 +34,20 @@ HWY_INLINE void score_pairs(Scratch& scratch, int row, int slot, const Keys& key
   for (int column = 0; column < num_keys; column += kColumns) {
     OuterSums<kRows, kGroups * kRegisters> sums;
     sums.clear();
-    sums.add_pairs(q, scratch.turned + column * keys.width, kColumns, keys.width / 2);
+    sums.add_pairs(q, scratch.transposed + column * keys.width, kColumns, keys.width / 2);
     sums.store(scores, column, 1);
   }
 }
 
 template <int kGroups>
-HWY_INLINE void score_turned_pairs(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
+HWY_INLINE void score_transposed_pairs(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
   int row = rows.begin;
   for (; row + kOuterRows <= rows.end; row += kOuterRows)
     score_pairs<kOuterRows, kGroups>(scratch, row, rows.slot(row), keys, num_keys);
   for (; row < rows.end; ++row) score_pairs<1, kGroups>(scratch, row, rows.slot(row), keys, num_keys);
 }
 
-// As add_columns(), in pairs of keys; of a pair at an edge one alone.
+// Like add_columns(), in pairs of keys; a pair with a masked key is one single key.
 template <int kRows, int kGroups>
 HWY_INLINE void add_column_pairs(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end,
                                  int column) {
@@ -104,24 +104,20 @@ struct RoundedProducts {
   static HWY_NOINLINE void prepare_keys(Scratch& scratch, const Keys& keys, int num_keys) {
     clear_unread(scratch.kv, keys, num_keys);
     with_groups_for(num_keys, [&](auto groups) {
-      turn_keys<groups * kLanes>(scratch, num_keys, keys.width, [](int d) { return d; });
+      transpose_keys<groups * kLanes>(scratch, num_keys, keys.width, [](int d) { return d; });
     });
   }
   static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {
-    with_groups_for(num_keys, [&](auto groups) { score_turned_pairs<groups>(scratch, rows, keys, num_keys); });
+    with_groups_for(num_keys, [&](auto groups) { score_transposed_pairs<groups>(scratch, rows, keys, num_keys); });
   }
   static HWY_INLINE void put_weights(Scratch& scratch, int slot, int key, Vector weights) {
     hn::StoreU(rounded_to_bfloat16(weights), Floats(), scratch.scores[slot] + key);
   }
   static HWY_INLINE void prepare_values(Scratch&, const Keys&) {}
   static HWY_NOINLINE void add_values(Scratch& scratch, const RowGroup& rows, const Keys& keys, const Visible* seen) {
-    const auto add = [&](auto num_rows, int row, int begin, int end) {
+    share_values<2>(rows, keys, seen, [&](auto num_rows, int row, int begin, int end) {
       add_value_pairs<num_rows>(scratch, row, rows.slot(row), keys, begin, end);
-    };
-    share_values<2>(
-        rows, keys, seen,
-        [&](int row, int begin, int end) { add(std::integral_constant<int, kOuterRows>(), row, begin, end); },
-        [&](int row, int begin, int end) { add(std::integral_constant<int, 1>(), row, begin, end); });
+    });
   }
 };
 

@@ -1,4 +1,4 @@
-// Attention on a GPU: which kernel takes what, and the simple one that takes everything.
+// Attention on a GPU: selects the kernels of a step, and has the simple one that takes everything.
 #include "kernels/attention/attention_sm90.h"
 
 #include <cmath>
@@ -14,11 +14,11 @@ namespace {
 
 constexpr int kSimpleWarps = 8;
 
-// Pairs of new token and query head of a KV head, up to which a sequence is one for the decode kernel.
+// The most pairs of new token and query head per KV head for which a sequence goes to the decode kernel.
 constexpr int kMostDecodeRows = 64;
 
-// A block takes one token and query head after the other. A warp takes every kSimpleWarps-th key, its lanes share the
-// head's elements; the warps' sums are merged in their order.
+// A block computes one token and query head at a time. A warp takes every kSimpleWarps-th key, and its lanes share the
+// head's elements; the warps' sums are merged in order.
 template <int kMaxPerLane>
 __device__ void attend_simply(const AttentionParams& params, int token, int head) {
   const PagedKv& kv = params.kv;
@@ -31,7 +31,7 @@ __device__ void attend_simply(const AttentionParams& params, int token, int head
     const int middle = (sequence + after) / 2;
     (sequences.query_start[middle] <= token ? sequence : after) = middle;
   }
-  if (token >= sequences.query_start[sequence + 1]) return;  // a row of no sequence, as captured steps may have
+  if (token >= sequences.query_start[sequence + 1]) return;  // a row of no sequence, as in padded captured steps
   const int position = sequences.context_len[sequence] - (sequences.query_start[sequence + 1] - token);
   const int first = params.window > 0 ? max(0, position - params.window + 1) : 0;
   const std::int32_t* page_table = sequences.pages(sequence);
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __gr
   for (int head = static_cast<int>(blockIdx.y); head < params.num_heads; head += static_cast<int>(gridDim.y))
     for (int token = static_cast<int>(blockIdx.x); token < params.q.rows; token += static_cast<int>(gridDim.x)) {
       attend_simply<kMaxPerLane>(params, token, head);
-      __syncthreads();  // before the next one's sums
+      __syncthreads();  // before the next row's sums
     }
 }
 
@@ -116,7 +116,7 @@ std::size_t attention_scratch_bytes_sm90(int /*max_tokens*/, int /*max_sequences
 
 namespace {
 
-// Which kernels a step's attention is of; none: the simple one.
+// The kernels for a step's attention; none: the simple one.
 struct Kernels {
   bool decode, prefill;
 };
@@ -125,7 +125,7 @@ bool all_are_short(const PagedSequences& sequences, int group) {
   return sequences.max_query_len * group <= kMostDecodeRows;
 }
 
-// Whether there may be a sequence for the decode kernel.
+// Whether any sequence may be for the decode kernel.
 bool may_be_short(const PagedSequences& sequences, int group) {
   return all_are_short(sequences, group) || sequences.num_sequences > 1;
 }

@@ -9,7 +9,7 @@ std::size_t attention_scratch_bytes_sm90(int max_tokens, int max_sequences, int 
 
 std::size_t attention_plan_bytes_sm90(int max_sequences, int num_kv_heads);
 
-// `params` are as plan_attention() and attention() have checked them.
+// plan_attention() and attention() have checked `params`.
 void plan_attention_sm90(const AttentionPlanParams& params, const Lane& lane);
 void attention_sm90(const AttentionParams& params, const Lane& lane);
 

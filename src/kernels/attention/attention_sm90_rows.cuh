@@ -1,4 +1,4 @@
-// Rows of q and y on a GPU, whatever their dtype.
+// Access to rows of q and y on a GPU, for any dtype.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace heddle::sm90 {
 
-// Two elements, from where two are aligned, and to there.
+// Loads and stores two elements, aligned to two.
 template <class T>
 __device__ inline float2 load_pair(const T* from) {
   if constexpr (std::is_same_v<T, float>) return *reinterpret_cast<const float2*>(from);
@@ -26,7 +26,7 @@ __device__ inline void store_pair(T* to, float first, float second) {
     *reinterpret_cast<std::uint32_t*>(to) = pack<T>(first, second);
 }
 
-// Eight elements as eight of type T, rounded, from where eight (of float: four) are aligned.
+// Loads eight elements, rounded to T, from an address aligned to eight (float: four).
 template <class T, class Element>
 __device__ inline uint4 load_eight(const Element* from) {
   if constexpr (std::is_same_v<T, Element>) {
@@ -43,7 +43,7 @@ __device__ inline uint4 load_eight(const Element* from) {
   }
 }
 
-// Elements i to i + 3, i a multiple of 4, of data that is aligned to four elements.
+// Stores elements i to i + 3, i a multiple of 4, of data that is aligned to four elements.
 __device__ inline void store_four(void* data, std::int64_t i, DType dtype, float4 v) {
   with_element(dtype, [&]<class T>() {
     T* const to = static_cast<T*>(data) + i;
@@ -54,7 +54,7 @@ __device__ inline void store_four(void* data, std::int64_t i, DType dtype, float
   });
 }
 
-// Rows that begin and go on in whole groups of `elements`.
+// Whether rows begin at, and have strides of, whole groups of `elements`.
 inline bool rows_aligned_to(const Tensor& rows, int elements) {
   return rows.row_stride % elements == 0 &&
          is_aligned(rows.data, static_cast<std::size_t>(elements) * size_of(rows.dtype));

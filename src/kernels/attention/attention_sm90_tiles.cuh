@@ -1,5 +1,5 @@
-// How keys and values come from the pages into shared memory: by the copy engine, in boxes of some rows of a page and
-// 128 (or 64) bytes of each, swizzled so that neither ldmatrix nor wgmma meets a bank twice.
+// TMA loads of keys and values from the pages into shared memory. A box has some rows of a page, and 128 (or 64) bytes
+// of each, swizzled so that ldmatrix and WGMMA have no bank conflicts.
 #pragma once
 
 #include <cuda.h>
@@ -16,7 +16,7 @@
 
 namespace heddle::sm90 {
 
-// Calls f with the head_dim as a constant. False: the fast kernels have none for it.
+// Calls f with head_dim as a constant. False if the fast kernels do not support it.
 template <class F>
 bool with_head_dim(int head_dim, F f) {
   switch (head_dim) {
@@ -37,20 +37,19 @@ bool with_head_dim(int head_dim, F f) {
   }
 }
 
-// Rows of a box: a page's, or 64 of a larger page.
+// Rows of a TMA box: a whole page, or 64 of a larger one.
 inline int box_rows(int page_size) {
   return std::min(page_size, 64);
 }
 
-// Whether the copy engine can bring pages as tiles ask for it.
+// Whether TMA can load pages in boxes of these tiles.
 inline bool copied_by_boxes(const PagedKv& kv) {
   return kv.dtype != DType::float32 && std::has_single_bit(static_cast<unsigned>(kv.page_size)) && kv.page_size >= 16 &&
          is_aligned(kv.keys) && is_aligned(kv.values);
 }
 
-// Pages as a matrix of [pages * heads * slots, head_dim]. How many pages there are is not known here and not asked: no
-// box lies outside of a page that a page table names. `promotion`: what a miss in L2 brings from memory around what is
-// asked for.
+// The tensor map of pages as a matrix [pages * heads * slots, head_dim]. The number of pages is unknown here and need
+// not be known: page tables name only pages that exist. `promotion`: the granularity of loads into L2.
 inline CUtensorMap page_map(const PagedKv& kv, void* pages,
                             CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
   const bool wide = kv.head_dim % 64 == 0;

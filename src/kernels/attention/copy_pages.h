@@ -1,5 +1,5 @@
-// Copies pages of the key-value cache, keys and values of all layers: for a sequence that is about to write into a page
-// that it shares with another.
+// Copies pages of the KV cache, keys and values of all layers: copy-on-write for a sequence that is about to write into
+// a page that it shares.
 #pragma once
 
 #include <array>
@@ -15,18 +15,18 @@ struct PageMove {
 };
 
 struct CopyPagesParams {
-  static constexpr int kMostMoves = 32;  // they travel in the call, so that nobody has to keep or upload a list
+  static constexpr int kMostMoves = 32;  // passed by value, so that nobody has to keep or upload a list
 
   void* data{};              // [num_halves, num_pages] pages: keys and values of each layer are a half each
   int num_halves = 0;        // 2 * num_layers
-  int num_pages = 0;         // of a half
-  std::size_t page_bytes{};  // of one page of one half
+  int num_pages = 0;         // per half
+  std::size_t page_bytes{};  // per page and half
   std::array<PageMove, kMostMoves> moves{};
   int num_moves = 0;
 };
 
-// Enqueues on the lane's stream the moves in their order: one may read what an earlier one wrote, or write what it
-// read. Throws InvalidArgument unless pages exist.
+// Enqueues on the lane's stream the moves in order: one may read what an earlier one wrote, or overwrite what it read.
+// Throws InvalidArgument unless the pages exist.
 void copy_pages(const CopyPagesParams& params, const Lane& lane);
 
 }  // namespace heddle

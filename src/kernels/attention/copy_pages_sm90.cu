@@ -1,5 +1,5 @@
-// A thread takes the same place of every page that is to move, move after move: so each move sees what the earlier ones
-// did there, with no wait between threads.
+// A thread copies the same offset of every page, move after move. So each move sees the earlier ones without
+// synchronization between threads.
 #include "base/alignment.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/attention/copy_pages_sm90.h"

@@ -25,8 +25,7 @@ void kv_append_cpu(const KvAppendParams& params, ThreadPool& pool) {
   const PagedSequences& sequences = params.sequences;
   const std::int32_t* starts_end = sequences.query_start + sequences.num_sequences + 1;
   pool.parallel_for(params.k.rows, rows_per_piece(8 * params.k.columns), [&](std::int64_t begin, std::int64_t end) {
-    // The sequence that holds row `begin`: the last one that starts there or before; those without tokens are passed
-    // over.
+    // The sequence of row `begin`: the last one that starts there or before; empty sequences are skipped.
     auto sequence =
         static_cast<int>(std::upper_bound(sequences.query_start, starts_end, begin) - sequences.query_start) - 1;
     for (std::int64_t token = begin; token < end; ++token) {

@@ -1,4 +1,4 @@
-// Writes this step's keys and values into their slots of the cache, rounded to the cache's dtype (nearest, ties to
+// KV-cache write: stores this step's keys and values in their slots, rounded to the cache's dtype (nearest, ties to
 // even).
 #pragma once
 

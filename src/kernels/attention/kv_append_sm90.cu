@@ -1,5 +1,4 @@
-// A block takes some tokens, or part of one: its threads have packs of the rows on their way while its warps find the
-// tokens' slots.
+// A block takes some tokens, or part of one. Its threads load packs of the rows while its warps find the tokens' slots.
 #include <type_traits>
 
 #include "device/launch_sm90.cuh"
@@ -11,7 +10,7 @@ namespace heddle {
 namespace {
 
 constexpr int kAppendThreads = 256;
-constexpr int kAppendTokens = 4;  // of a block, where tokens are many
+constexpr int kAppendTokens = 4;  // per block, where tokens are many
 
 // A thread takes the same pack, of k or of v, of `kTokens` tokens at a time.
 template <class From, class To, int kTokens>
@@ -89,7 +88,7 @@ void kv_append_sm90(const KvAppendParams& params, const Lane& lane) {
     shape.grid.y = shape.grid.y < 16 ? shape.grid.y : 16;
     return launch_sm90("kv_append", append_elements, shape, lane, params);
   }
-  constexpr std::int64_t kManyBlocks = 2048;  // several on each multiprocessor
+  constexpr std::int64_t kManyBlocks = 2048;  // several per SM
   const bool many = params.k.rows * blocks_of_token >= kManyBlocks;
   if (many) shape.grid.x = static_cast<unsigned>((params.k.rows + kAppendTokens - 1) / kAppendTokens);
   with_element(params.k.dtype, [&]<class From>() {

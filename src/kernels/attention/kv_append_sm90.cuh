@@ -1,4 +1,4 @@
-// Where a token's keys and values go, in kernels.
+// The slot of a token's keys and values, in kernels.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace heddle {
 
-// The elements before (page, head 0, slot) of the token; all threads of a warp call it.
+// The index of the first element of the token's slot at head 0; all threads of a warp call it.
 __device__ inline std::int64_t slot_of(const PagedSequences& sequences, const PagedKv& kv, int token) {
-  // The token's sequence is the number of those that end before it.
+  // The token's sequence is the number of sequences that end before it.
   int sequence = 0;
   for (int first = 0; first < sequences.num_sequences; first += 32) {
     const int i = first + static_cast<int>(threadIdx.x % 32);

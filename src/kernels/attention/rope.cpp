@@ -13,7 +13,7 @@
 namespace heddle {
 namespace {
 
-constexpr int kPairs = 64;  // turned at once: their cosines and sines lie on the stack and serve all heads of a token
+constexpr int kPairs = 64;  // rotated at once: their cosines and sines lie on the stack and serve all heads of a token
 
 struct Rotation {
   float cosine[kPairs];
@@ -37,7 +37,7 @@ void rotate_heads(const Tensor& x, std::int64_t token, int head_dim, int first_p
 
 void rope_cpu(const RopeParams& params, ThreadPool& pool) {
   const int half = params.head_dim / 2;
-  const std::int64_t work = params.q.columns + params.k.columns + 32 * half;  // a cosine costs many products
+  const std::int64_t work = params.q.columns + params.k.columns + 32 * half;  // a cosine costs many multiplications
   pool.parallel_for(params.q.rows, rows_per_piece(4 * work), [&](std::int64_t begin, std::int64_t end) {
     Rotation rotation;
     for (std::int64_t token = begin; token < end; ++token) {
@@ -45,7 +45,7 @@ void rope_cpu(const RopeParams& params, ThreadPool& pool) {
       for (int first = 0; first < half; first += kPairs) {
         const int count = std::min(kPairs, half - first);
         for (int i = 0; i < count; ++i) {
-          const double angle = position * params.inv_freq[first + i];  // rounded to float32 by the product
+          const double angle = position * params.inv_freq[first + i];  // the multiplication rounds it to float32
           rotation.cosine[i] = static_cast<float>(std::cos(angle)) * params.scale;
           rotation.sine[i] = static_cast<float>(std::sin(angle)) * params.scale;
         }

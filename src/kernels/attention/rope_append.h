@@ -1,6 +1,6 @@
-// What a step does to its queries, keys and values between their product and attention, at once: rotary position
-// embedding of q and k (rope.h), then k and v into their slots of the cache (kv_append.h). The results are those of the
-// two operators, bit by bit: k is rounded to its own dtype when it has been turned, and then to the cache's.
+// Rotary position embedding of q and k (rope.h) and the KV-cache write of k and v (kv_append.h) in one operator,
+// between the QKV GEMM and attention. The bits are those of the two operators: rotated k is rounded to its own dtype,
+// then to the cache's.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// A block takes a token, or some heads of one: q's, k's, then v's. What depends on the step's arrays alone, the token's
-// cosines and sines and its slot in the cache, comes first, where they are in place while the kernel ahead still works;
-// what is left then is to load, turn and store.
+// A block takes a token, or some of its heads: q's, k's, then v's. What depends on the step's arrays only, the cosines
+// and sines and the slot in the cache, is computed before the wait for the kernel ahead if the arrays are in place.
+// What remains is to load, rotate and store.
 #include <type_traits>
 
 #include "device/launch_sm90.cuh"
@@ -13,9 +13,9 @@ namespace heddle {
 namespace {
 
 constexpr int kRopeAppendThreads = 128;
-constexpr int kTurnedAtOnce = 3;  // heads of a thread
+constexpr int kRotatedAtOnce = 3;  // heads per thread
 
-// As the elements are once they have been stored as T.
+// The elements after rounding to T.
 template <class T>
 __device__ Pack stored_as(const Pack& pack) {
   RawPack<T> raw;
@@ -24,10 +24,10 @@ __device__ Pack stored_as(const Pack& pack) {
 }
 
 // `lanes` threads take a head, each the eight pairs that begin at 8 * lane; half = 8 * lanes.
-template <class T, class Cache, Turns kTurns>
+template <class T, class Cache, Passes kPasses>
 __global__ void __launch_bounds__(kRopeAppendThreads)
     rope_append_packs(const __grid_constant__ RopeAppendParams params, const int lanes) {
-  extern __shared__ __align__(16) float append_turns[];  // cosines, then sines
+  extern __shared__ __align__(16) float rotations[];  // cosines, then sines
   __shared__ std::int64_t slot;
   let_later_kernels_start();
   if (params.older_keys == OlderKeys::in_flight) wait_for_earlier_kernels();
@@ -36,9 +36,9 @@ __global__ void __launch_bounds__(kRopeAppendThreads)
   int token = static_cast<int>(blockIdx.x);
   while (true) {
     for (int i = thread; i < half; i += kRopeAppendThreads) {
-      const Turn turn = turn_of(params.positions[token], params.inv_freq[i], params.scale);
-      append_turns[i] = turn.cosine;
-      append_turns[half + i] = turn.sine;
+      const Rotation rotation = rotation_of(params.positions[token], params.inv_freq[i], params.scale);
+      rotations[i] = rotation.cosine;
+      rotations[half + i] = rotation.sine;
     }
     if (thread >= kRopeAppendThreads - 32) {
       const std::int64_t found = slot_of(params.sequences, kv, token);
@@ -47,42 +47,42 @@ __global__ void __launch_bounds__(kRopeAppendThreads)
     __syncthreads();
     const int pair = thread % lanes * kPackElements;
     const int heads_of_block = kRopeAppendThreads / lanes, heads_at_once = heads_of_block * static_cast<int>(gridDim.y);
-    const int q_heads = static_cast<int>(params.q.columns / kv.head_dim), turned_heads = q_heads + kv.num_kv_heads;
-    // Threads beyond the last whole head of a block have none.
-    const int heads = thread < heads_of_block * lanes ? turned_heads + kv.num_kv_heads : 0;
-    const Pack cosine = load_pack(append_turns + pair), sine = load_pack(append_turns + half + pair);
+    const int q_heads = static_cast<int>(params.q.columns / kv.head_dim), rotated_heads = q_heads + kv.num_kv_heads;
+    // Threads beyond the last whole head of a block are idle.
+    const int heads = thread < heads_of_block * lanes ? rotated_heads + kv.num_kv_heads : 0;
+    const Pack cosine = load_pack(rotations + pair), sine = load_pack(rotations + half + pair);
     const auto place = [&](int head) {
       if (head < q_heads) return element<T>(params.q, token, std::int64_t{head} * kv.head_dim + pair);
-      const bool is_key = head < turned_heads;
+      const bool is_key = head < rotated_heads;
       return element<T>(is_key ? params.k : params.v, token,
-                        std::int64_t{head - (is_key ? q_heads : turned_heads)} * kv.head_dim + pair);
+                        std::int64_t{head - (is_key ? q_heads : rotated_heads)} * kv.head_dim + pair);
     };
     const auto place_in_cache = [&](int head) {
-      const bool is_key = head < turned_heads;
+      const bool is_key = head < rotated_heads;
       return static_cast<Cache*>(is_key ? kv.keys : kv.values) + slot +
-             std::int64_t{head - (is_key ? q_heads : turned_heads)} * kv.page_size * kv.head_dim + pair;
+             std::int64_t{head - (is_key ? q_heads : rotated_heads)} * kv.page_size * kv.head_dim + pair;
     };
     wait_for_earlier_kernels();
 
     for (int first = static_cast<int>(blockIdx.y) * heads_of_block + thread / lanes; first < heads;
-         first += kTurnedAtOnce * heads_at_once) {
-      RawPack<T> low[kTurnedAtOnce], high[kTurnedAtOnce];
+         first += kRotatedAtOnce * heads_at_once) {
+      RawPack<T> low[kRotatedAtOnce], high[kRotatedAtOnce];
 #pragma unroll
-      for (int j = 0; j < kTurnedAtOnce; ++j)
+      for (int j = 0; j < kRotatedAtOnce; ++j)
         if (first + j * heads_at_once < heads) {
           const T* at = place(first + j * heads_at_once);
           low[j] = load_raw(at);
           high[j] = load_raw(at + half);
         }
 #pragma unroll
-      for (int j = 0; j < kTurnedAtOnce; ++j) {
+      for (int j = 0; j < kRotatedAtOnce; ++j) {
         const int head = first + j * heads_at_once;
         if (head >= heads) break;
         Pack a = unpack(low[j]), b = unpack(high[j]);
-        if (head < turned_heads)
+        if (head < rotated_heads)
 #pragma unroll
           for (int i = 0; i < kPackElements; ++i)
-            turn_pair({cosine.values[i], sine.values[i]}, a.values[i], b.values[i]);
+            rotate_pair({cosine.values[i], sine.values[i]}, a.values[i], b.values[i]);
         if (head < q_heads) {
           store_pack(place(head), a);
           store_pack(place(head) + half, b);
@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(kRopeAppendThreads)
       }
     }
     token += static_cast<int>(gridDim.x);
-    if (kTurns == Turns::one || token >= params.q.rows) return;
-    __syncthreads();  // before the next token's turns and slot
+    if (kPasses == Passes::one || token >= params.q.rows) return;
+    __syncthreads();  // before the next token's rotations and slot
   }
 }
 
@@ -111,7 +111,7 @@ bool rope_append_takes(const RopeAppendParams& params) {
 }
 
 void rope_append_sm90(const RopeAppendParams& params, const Lane& lane) {
-  // Few tokens are spread over blocks, each with cosines of its own; among many they serve all heads of a token.
+  // Few tokens are spread over blocks, each with its own cosines; of many tokens a block takes all heads with one set.
   constexpr std::int64_t kManyTokens = 256;
   const int lanes = params.kv.head_dim / 2 / kPackElements, heads_of_block = kRopeAppendThreads / lanes;
   const auto heads = static_cast<int>(params.q.columns / params.kv.head_dim) + 2 * params.kv.num_kv_heads;
@@ -124,8 +124,8 @@ void rope_append_sm90(const RopeAppendParams& params, const Lane& lane) {
     with_element(params.kv.dtype, [&]<class Cache>() {
       if constexpr (std::is_same_v<T, Cache> || std::is_same_v<T, float> || std::is_same_v<Cache, float>)
         launch_sm90("rope_append",
-                    turns_on(lane) == Turns::one ? rope_append_packs<T, Cache, Turns::one>
-                                                 : rope_append_packs<T, Cache, Turns::many>,
+                    passes_on(lane) == Passes::one ? rope_append_packs<T, Cache, Passes::one>
+                                                   : rope_append_packs<T, Cache, Passes::many>,
                     shape, lane, params, lanes);
     });
   });

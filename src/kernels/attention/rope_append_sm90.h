@@ -4,8 +4,7 @@
 
 namespace heddle {
 
-// Whether the kernel takes these dtypes, strides and alignments; otherwise rope and kv_append take them, one after the
-// other.
+// Whether the kernel takes these dtypes, strides and alignments; otherwise rope and kv_append run one after the other.
 bool rope_append_takes(const RopeAppendParams& params);
 
 void rope_append_sm90(const RopeAppendParams& params, const Lane& lane);

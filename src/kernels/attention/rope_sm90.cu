@@ -1,6 +1,6 @@
-// A block takes a token, or some heads of one: its first threads compute the cosines and sines of the token's pairs,
-// once for all heads, while the first heads are on their way. A thread turns the same pairs of head after head. Every
-// step is rounded as on the CPU: products and sums are not fused.
+// A block takes a token, or some of its heads. Its first threads compute the cosines and sines of the token's pairs,
+// once for all heads, while the first heads are loaded. A thread rotates the same pairs of head after head.
+// Multiplications and additions are rounded one by one, as on the CPU.
 #include "device/launch_sm90.cuh"
 #include "kernels/attention/rope_sm90.cuh"
 #include "kernels/attention/rope_sm90.h"
@@ -10,12 +10,12 @@ namespace heddle {
 namespace {
 
 constexpr int kRopeThreads = 128;
-constexpr int kHeadsAtOnce = 3;  // of a thread
+constexpr int kHeadsAtOnce = 3;  // heads per thread
 
 // `lanes` threads take a head, each the eight pairs that begin at 8 * lane; half = 8 * lanes.
 template <class T>
 __global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant__ RopeParams params, const int lanes) {
-  extern __shared__ __align__(16) float turns[];  // cosines, then sines
+  extern __shared__ __align__(16) float rotations[];  // cosines, then sines
   let_later_kernels_start();
   const int half = params.head_dim / 2;
   int token = static_cast<int>(blockIdx.x);
@@ -45,12 +45,12 @@ __global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant
     int head = static_cast<int>(blockIdx.y) * heads_of_block + static_cast<int>(threadIdx.x) / lanes;
     load(head);
     for (int i = threadIdx.x; i < half; i += kRopeThreads) {
-      const Turn turn = turn_of(params.positions[token], params.inv_freq[i], params.scale);
-      turns[i] = turn.cosine;
-      turns[half + i] = turn.sine;
+      const Rotation rotation = rotation_of(params.positions[token], params.inv_freq[i], params.scale);
+      rotations[i] = rotation.cosine;
+      rotations[half + i] = rotation.sine;
     }
     __syncthreads();
-    const Pack cosine = load_pack(turns + pair), sine = load_pack(turns + half + pair);
+    const Pack cosine = load_pack(rotations + pair), sine = load_pack(rotations + half + pair);
     while (takes_part && head < heads) {
 #pragma unroll
       for (int j = 0; j < kHeadsAtOnce; ++j)
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant
           Pack a = unpack(low[j]), b = unpack(high[j]);
 #pragma unroll
           for (int i = 0; i < kPackElements; ++i)
-            turn_pair({cosine.values[i], sine.values[i]}, a.values[i], b.values[i]);
+            rotate_pair({cosine.values[i], sine.values[i]}, a.values[i], b.values[i]);
           T* at = place(head + j * heads_at_once);
           store_pack(at, a);
           store_pack(at + half, b);
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kRopeThreads) rope_packs(const __grid_constant
     }
     token += static_cast<int>(gridDim.x);
     if (token >= params.q.rows) return;
-    __syncthreads();  // before the next token's turns
+    __syncthreads();  // before the next token's rotations
   }
 }
 
@@ -78,12 +78,12 @@ __global__ void __launch_bounds__(kRopeThreads) rope_elements(const __grid_const
   const int half = params.head_dim / 2;
   for (int token = static_cast<int>(blockIdx.x); token < params.q.rows; token += static_cast<int>(gridDim.x))
     for (int pair = threadIdx.x; pair < half; pair += kRopeThreads) {
-      const Turn turn = turn_of(params.positions[token], params.inv_freq[pair], params.scale);
+      const Rotation rotation = rotation_of(params.positions[token], params.inv_freq[pair], params.scale);
       for (const Tensor* x : {&params.q, &params.k}) {
         for (std::int64_t head_start = 0; head_start < x->columns; head_start += params.head_dim) {
           const std::int64_t at = token * x->row_stride + head_start + pair;
           float low = load_element(x->data, at, x->dtype), high = load_element(x->data, at + half, x->dtype);
-          turn_pair(turn, low, high);
+          rotate_pair(rotation, low, high);
           store_element(x->data, at, x->dtype, low);
           store_element(x->data, at + half, x->dtype, high);
         }
@@ -98,7 +98,7 @@ void rope_sm90(const RopeParams& params, const Lane& lane) {
                      params.head_dim / 2 / kPackElements <= kRopeThreads;
   LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.q.rows)), .block = kRopeThreads, .fit = GridFit::trimmed};
   if (!packs) return launch_sm90("rope", rope_elements, shape, lane, params);
-  // Few tokens are spread over blocks, each with cosines of its own; among many they serve all heads of a token.
+  // Few tokens are spread over blocks, each with its own cosines; of many tokens a block takes all heads with one set.
   constexpr std::int64_t kManyTokens = 256;
   const int lanes = params.head_dim / 2 / kPackElements;
   const std::int64_t heads = (params.q.columns + params.k.columns) / params.head_dim;

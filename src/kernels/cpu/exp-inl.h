@@ -1,4 +1,4 @@
-// exp of a register. Included once a target, after hwy/highway.h; the guard is Highway's idiom.
+// exp of a register. Included once per target, after hwy/highway.h; the include guard is Highway's idiom.
 #if defined(HEDDLE_KERNELS_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_EXP_INL_H_
 #undef HEDDLE_KERNELS_EXP_INL_H_
@@ -13,13 +13,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// e^x = 2^n e^r with x = n ln 2 + r and |r| <= ln 2 / 2, as Cephes' expf has it, in fused steps.
+// e^x = 2^n e^r with x = n ln 2 + r and |r| <= ln 2 / 2, as in Cephes' expf, with fused multiply-adds.
 template <class D>
 struct ExpParts {
   hn::Vec<D> shifted;  // n + shifter, whose low bits are those of n + 1.5 * 2^23
   hn::Vec<D> power;    // e^r by a polynomial of degree 7
 
-  // `shifter` is 1.5 * 2^23, or an even number more: adding it leaves the nearest integer in the low bits of the sum.
+  // `shifter` is 1.5 * 2^23 plus an even number. Adding it leaves the nearest integer in the low bits of the sum.
   HWY_INLINE ExpParts(D d, hn::Vec<D> x, hn::Vec<D> shifter) {
     shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), shifter);
     const auto nf = hn::Sub(shifted, shifter);
@@ -36,18 +36,18 @@ struct ExpParts {
   }
 };
 
-// e^x, within 1.5 units of the last place where the result is normal; 0 below -104, infinity above 89, NaN for NaN.
+// e^x, within 1.5 ulp where the result is normal; 0 below -104, infinity above 89, NaN for NaN.
 template <class D>
 HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
-  // Comparisons with NaN are false, so NaN passes through; Highway's Min and Max would settle that by target.
+  // Comparisons with NaN are false, so NaN passes through. Highway's Min and Max would differ between targets.
   x = hn::IfThenElse(hn::Gt(x, hn::Set(d, 89.0f)), hn::Set(d, 89.0f), x);
   x = hn::IfThenElse(hn::Lt(x, hn::Set(d, -104.0f)), hn::Set(d, -104.0f), x);
 
   const auto shifter = hn::Set(d, 0x1.8p23f);
   const ExpParts<D> parts(d, x, shifter);
   const auto n = hn::Sub(hn::BitCast(di, parts.shifted), hn::BitCast(di, shifter));
-  // 2^n in two factors, since n reaches -150 and 128, beyond what one exponent holds.
+  // 2^n in two factors: n reaches -150 and 128, beyond the range of one exponent.
   const auto bias = hn::Set(di, 127);
   const auto n_low = hn::ShiftRight<1>(n);
   const auto n_high = hn::Sub(n, n_low);
@@ -55,7 +55,7 @@ HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n_high, bias))));
 }
 
-// The same, bit for bit but for a NaN's payload, of x <= 0 or NaN, with a third fewer operations: 2^(n + 64) goes into
+// exp of x <= 0 or NaN: the same bits, except a NaN's payload, with a third fewer operations. 2^(n + 64) is added to
 // the power's exponent, where it has room.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_of_nonpositive(D d, hn::Vec<D> x) {
@@ -64,11 +64,11 @@ HWY_INLINE hn::Vec<D> exp_of_nonpositive(D d, hn::Vec<D> x) {
   const ExpParts<D> parts(d, x, hn::Set(d, 0x1.8p23f + 64));
   const auto p =
       hn::BitCast(d, hn::Add(hn::BitCast(di, parts.power), hn::ShiftLeft<23>(hn::BitCast(di, parts.shifted))));
-  // What the exponent of NaN has become is not known: x times 0 is -0, or NaN, and -0 changes no sum.
+  // NaN left an unknown exponent. x times 0 is -0 or NaN, and adding -0 changes nothing.
   return hn::MulAdd(p, hn::Set(d, 0x1p-64f), hn::Mul(x, hn::Zero(d)));
 }
 
-// a > b ? a : b, which is one instruction of x86's; Highway leaves what Max does with NaN to the target.
+// a > b ? a : b, one instruction on x86. Highway's Max treats NaN differently between targets.
 template <class D>
 HWY_INLINE hn::Vec<D> larger(D d, hn::Vec<D> a, hn::Vec<D> b) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
@@ -80,8 +80,8 @@ HWY_INLINE hn::Vec<D> larger(D d, hn::Vec<D> a, hn::Vec<D> b) {
 #endif
 }
 
-// 2^x of x <= 0 or NaN, within 1.5 units of the last place where the result is normal; 0 below -151, NaN for NaN. x = n
-// + r with |r| <= 1/2, and 2^r by a minimax polynomial of degree 6: half the operations of exp.
+// 2^x of x <= 0 or NaN, within 1.5 ulp where the result is normal; 0 below -151, NaN for NaN. x = n + r with |r| <=
+// 1/2, and 2^r is a minimax polynomial of degree 6: half the operations of exp.
 template <class D>
 HWY_INLINE hn::Vec<D> exp2_of_nonpositive(D d, hn::Vec<D> x) {
   x = larger(d, hn::Set(d, -152.0f), x);

@@ -1,5 +1,5 @@
-// The sixteen virtual lanes of Heddle's CPU (README.md) in the registers of one target. Included once a target, after
-// hwy/highway.h; the guard is Highway's idiom.
+// The sixteen virtual lanes of the CPU's dot product (README.md) in the registers of one target. Included once per
+// target, after hwy/highway.h; the include guard is Highway's idiom.
 #if defined(HEDDLE_KERNELS_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_LANES_INL_H_
 #undef HEDDLE_KERNELS_LANES_INL_H_
@@ -21,14 +21,14 @@ constexpr int kLanes = 16;
 
 using Floats = hn::CappedTag<float, kLanes>;
 using Vector = hn::Vec<Floats>;
-constexpr int kWidth = static_cast<int>(hn::MaxLanes(Floats()));  // lanes a register
-constexpr int kRegisters = kLanes / kWidth;                       // that hold the sixteen
+constexpr int kWidth = static_cast<int>(hn::MaxLanes(Floats()));  // lanes per register
+constexpr int kRegisters = kLanes / kWidth;                       // for the sixteen lanes
 
-// Loops over the registers are unrolled, so that they are registers; a CPU without vectors has too few, and gains
-// nothing.
+// Loops over arrays of registers are unrolled, so that the compiler keeps them in registers. The scalar target has too
+// few registers to gain from it.
 constexpr int kUnroll = kWidth == 1 ? 1 : kRegisters;
 
-// kWidth consecutive elements, exactly widened to float32.
+// kWidth consecutive elements, widened exactly to float32.
 HWY_INLINE Vector load(const float* p) {
   return hn::LoadU(Floats(), p);
 }
@@ -47,7 +47,7 @@ HWY_INLINE Vector load(const float16* p) {
 #endif
 }
 
-// Stores kWidth elements, rounded to nearest, ties to even, where they become bfloat16; the same bits as to_bfloat16.
+// Stores kWidth elements. Rounds to bfloat16 to nearest, ties to even, with the bits of to_bfloat16.
 HWY_INLINE void store(Vector v, float* p) {
   hn::StoreU(v, Floats(), p);
 }
@@ -76,8 +76,8 @@ HWY_INLINE void store_one(float v, bfloat16* p) {
   *p = to_bfloat16(v);
 }
 
-// `v`, in a register. GCC would rather fold a load into each instruction that uses it, and two loads a cycle are
-// scarcer than registers: a tile runs a third faster with this.
+// Forces `v` into a register. GCC would fold a load into each instruction that uses it, but two loads per cycle are
+// scarcer than registers: a tile is a third faster with this.
 HWY_INLINE Vector in_register(Vector v) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   asm("" : "+v"(v.raw));
@@ -85,8 +85,8 @@ HWY_INLINE Vector in_register(Vector v) {
   return v;
 }
 
-// sum + a * b, in the sum's register: where sums, operands and one more take all sixteen, GCC would put some of the
-// sums into an operand's register, and then into memory.
+// sum + a * b, in the sum's register. Where sums, operands and a temporary take all sixteen registers, GCC would put
+// some sums into an operand's register and spill them.
 HWY_INLINE Vector add_product(Vector sum, Vector a, Vector b) {
 #if HWY_TARGET == HWY_AVX2
   asm("vfmadd231ps %2, %1, %0" : "+x"(sum.raw) : "x"(a.raw), "x"(b.raw));
@@ -101,7 +101,7 @@ HWY_INLINE float halve(Floats, Vector v) {
   return hn::GetLane(v);
 }
 #else
-// v[i] + v[i + half] until one lane is left.
+// Halves the lanes, v[i] + v[i + half], until one is left.
 template <class D>
 HWY_INLINE float halve(D d, hn::Vec<D> v) {
   if constexpr (hn::MaxLanes(d) == 4) {
@@ -125,7 +125,7 @@ HWY_INLINE float sum_lanes(Vector (&lanes)[kRegisters]) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// The sums of four lanes each of a, b, c and e, in the order of README.md.
+// The sums of the four lanes of each of a, b, c and e, in the order of README.md.
 HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> sum_each_of_four(hn::Vec<hn::CappedTag<float, 4>> a,
                                                              hn::Vec<hn::CappedTag<float, 4>> b,
                                                              hn::Vec<hn::CappedTag<float, 4>> c,
@@ -158,8 +158,8 @@ HWY_INLINE void sum_lanes_of_four(const float* const (&lanes)[4], float (&sums)[
 }
 
 #if HWY_TARGET == HWY_AVX3
-// Lanes [0, half) of each 2 * half become the sums of `lower` with the lanes `half` further on, the others those of
-// `upper`: one blend, one permutation and one addition for two registers.
+// In each 2 * half lanes, the lower ones become the sums of `lower` with the lanes `half` further on, the upper ones
+// those of `upper`: one blend, one permutation and one addition for two registers.
 HWY_INLINE Vector halve_by_eight(Vector lower, Vector upper) {
   const Floats d;
   return hn::Add(hn::ConcatUpperLower(d, upper, lower), hn::ConcatLowerUpper(d, upper, lower));
@@ -190,7 +190,7 @@ HWY_INLINE Vector sum_each_of_sixteen(Vector (&v)[16]) {
 #endif
 
 #if HWY_TARGET != HWY_SCALAR
-// v[i] + v[i + half] until four lanes are left.
+// Halves the lanes, v[i] + v[i + half], until four are left.
 template <class D>
 HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> halve_to_four(D d, hn::Vec<D> v) {
   if constexpr (hn::MaxLanes(d) == 4) {
@@ -201,7 +201,7 @@ HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> halve_to_four(D d, hn::Vec<D> v) {
   }
 }
 
-// The first four lanes of the sixteen, once the others are added to them in the order of README.md.
+// The first four of the sixteen lanes after the others are added to them in the order of README.md.
 HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> four_lanes_of(const Vector (&lanes)[kRegisters]) {
   Vector sums[kRegisters];
   for (int i = 0; i < kRegisters; ++i) sums[i] = lanes[i];

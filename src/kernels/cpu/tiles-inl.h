@@ -1,7 +1,7 @@
-// The two tiles of the CPU operators: many sums of products in registers at once, so that what is loaded is used
-// several times. DotSums has the sixteen lanes of dot products along a register, and is made for long rows that nobody
-// has rearranged; OuterSums has whole sums along it, and needs no adding up of lanes. Included once a target, after
-// hwy/highway.h; the guard is Highway's idiom.
+// The two register tiles of the CPU operators, which use each load for several sums. DotSums keeps the sixteen lanes of
+// a dot product along a register and reads rows in place. OuterSums keeps one sum per lane and needs no horizontal
+// additions, but a transposed operand. Included once per target, after hwy/highway.h; the include guard is Highway's
+// idiom.
 #if defined(HEDDLE_KERNELS_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_TILES_INL_H_
 #undef HEDDLE_KERNELS_TILES_INL_H_
@@ -18,45 +18,44 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// GCC would otherwise load ahead, and run out of registers.
+// A compiler barrier: GCC would hoist loads and run out of registers.
 HWY_INLINE void keep_order() {
   asm volatile("" ::: "memory");
 }
 
-// A Format says how a row of W is multiplied with a row of x:
+// A Format says how a row of W and a row of x are multiplied:
 //   Weight, X      their elements in memory
-//   Packed         elements as loops read them that use them often: all of x, and W where there are many tokens
+//   Packed         elements that loops read often: all of x, and W where there are many tokens
 //   kChunk         elements that the sixteen lanes take at once
-//   kPhases        products that a lane makes of its share of a chunk, one after the other
-//   pack()         Packed of whole chunks of Weight or X, as many elements
-//   operand()      one register of Weight or Packed: of `part` (lanes [part * kWidth, ...)) and `phase` of a chunk
-//                  that lies as Packing::chunks has it
+//   kPhases        multiplications per lane and chunk, one after the other
+//   pack()         converts whole chunks of Weight or X to Packed, with as many elements
+//   operand()      loads a register of Weight or Packed: `part` (lanes [part * kWidth, ...)) and `phase` of a chunk
+//                  in the layout Packing::chunks
 //   multiply_add() adds the products of two operands to the lanes
 //   kRowByRow      whether the fewest tokens read rows one after the other and not side by side
 
-// How elements lie that a tile reads: chunk after chunk, as in memory; the same of all its tokens together, which are
-// then read with one pointer; or, for tiles that take one register of the lanes at a time, what that register takes of
-// all chunks, then what the next does: all of each cache line is used at once.
+// The layout of a tile's elements: chunk after chunk, as in memory; chunks of all tokens together, read through one
+// pointer; or planes, for tiles that process one register of the lanes at a time: that register's part of all chunks,
+// then the next register's, so that each cache line is used whole.
 enum class Packing : std::uint8_t { chunks, together, planes };
 
-// What comes into the second-level cache while a tile is multiplied: nothing; of each row what lies some bytes further
-// on; what lies some bytes further on than the tile, in the order of memory; or as much of two rows elsewhere as the
-// tile reads of one.
+// What a tile prefetches into the L2 cache: nothing; each row some bytes further on; the tile's bytes some bytes
+// further on, in the order of memory; or as much of two other rows as the tile reads of one.
 enum class Fetch { nothing, along_rows, in_order, two_rows };
 
-// Where that lies: at a distance, or in two rows.
+// What to prefetch: a distance, or two rows.
 struct Ahead {
   std::ptrdiff_t bytes = 0;
   const void* rows[2] = {};
 };
 
-// Brings a cache line into the second-level cache. Where it lies beyond what is allocated, nothing happens.
+// Prefetches a cache line into the L2 cache. An address beyond the allocation has no effect.
 HWY_INLINE void fetch(const void* from, std::ptrdiff_t ahead) {
   const auto address = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead);
   __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);
 }
 
-// x is float32; W is, or is widened to it. Lane i takes element i of each 16.
+// x is float32; W is float32 or widened to it. Lane i takes element i of each 16.
 template <class W>
 struct Widened {
   using Weight = W;
@@ -77,12 +76,12 @@ struct Widened {
   static HWY_INLINE Vector multiply_add(Vector w, Vector x, Vector sum) { return add_product(sum, w, x); }
 };
 
-// x and W are bfloat16. Lane i takes elements 2i + 1 and then 2i of each 32, as they lie in its 32 bits: the upper half
-// is a float32 once the lower is cleared, the lower once it is shifted up, and nothing has to be shuffled.
+// x and W are bfloat16. Lane i takes elements 2i + 1 and then 2i of each 32, which are its 32 bits in memory: the upper
+// half is a float32 after clearing the lower, the lower half after a shift. Nothing needs a shuffle.
 struct Pairs {
   using Weight = bfloat16;
   using X = bfloat16;
-  using Packed = float;  // of each chunk the odd elements, then the even ones
+  using Packed = float;  // per chunk the odd elements, then the even ones
   static constexpr int kChunk = 2 * kLanes;
   static constexpr int kPhases = 2;
   static constexpr bool kRowByRow = false;
@@ -113,7 +112,7 @@ struct Pairs {
 
   static HWY_INLINE hn::Vec<PairBits> upper_half(hn::Vec<PairBits> pairs) {
 #if HWY_TARGET == HWY_AVX2
-    // The sums, and what is multiplied, take all 16 registers: there is none left for a mask.
+    // The sums and operands take all 16 registers, so none is left for a mask.
     auto lower = hn::ShiftRight<16>(pairs);
     asm("" : "+x"(lower.raw));  // or GCC makes one operation of two, and it needs the mask
     return hn::ShiftLeft<16>(lower);
@@ -151,7 +150,7 @@ struct DotSums {
         for (int p = 0; p < kParts; ++p) lanes[r][t][p] = hn::Zero(Floats());
   }
 
-  // All of a row's lanes, which lie one token's after the other.
+  // All lanes of a row; its tokens' lanes are contiguous.
   HWY_INLINE void load_row(int r, const float* from) {
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t)
@@ -165,13 +164,13 @@ struct DotSums {
       for (int p = 0; p < kParts; ++p) hn::StoreU(lanes[r][t][p], Floats(), to + t * kLanes + p * kWidth);
   }
 
-  // Adds the products of `num_chunks` chunks. Of planes, w and x are in that of `part`, and kParts is 1; x that lies
-  // together begins with the first token's. A Fetch brings what a processor does not foresee, a jump to another row;
-  // without one it also reads several rows at once at less than the rate of one stream.
+  // Adds the products of `num_chunks` chunks. In planes, w and x are in that of `part`, and kParts is 1; x in the
+  // layout `together` begins with the first token's. A Fetch prefetches what the hardware does not predict, a jump to
+  // another row; without it, reading several rows at once does not reach the bandwidth of one stream either.
   template <Packing kW = Packing::chunks, Packing kX = Packing::chunks, Fetch kFetch = Fetch::nothing, class W>
   HWY_INLINE void add(const W* const (&w)[kRows], const typename Format::Packed* const (&x)[kTokens],
                       std::int64_t num_chunks, int part, const Ahead& ahead = {}) {
-    // Copies, which the compiler may keep in registers whatever is stored in memory.
+    // Copies, which the compiler may keep in registers across stores to memory.
     const W* rows[kRows];
     const typename Format::Packed* tokens[kTokens];
 #pragma GCC unroll 24
@@ -211,7 +210,7 @@ struct DotSums {
     }
   }
 
-  // The same one row after the other, of rows in memory.
+  // The same, one row after the other, with rows in memory.
   template <Packing kX, class W>
   HWY_INLINE void add_row_by_row(const W* const (&w)[kRows], const typename Format::Packed* const (&x)[kTokens],
                                  std::int64_t num_chunks) {
@@ -310,7 +309,7 @@ struct OuterSums {
       for (int p = 0; p < kParts; ++p) sums[r][p] = hn::Add(load(from[r] + p * kWidth), sums[r][p]);
   }
 
-  // sums[r][column] += a[r][i * a_step] * b[i * b_step + column] for i = 0, 1, ..., count - 1 in turn.
+  // sums[r][column] += a[r][i * a_step] * b[i * b_step + column] for i = 0, 1, ..., count - 1, in order.
   HWY_INLINE void add(const float* const (&a)[kRows], std::ptrdiff_t a_step, const float* b, std::ptrdiff_t b_step,
                       int count) {
     std::ptrdiff_t at = 0;

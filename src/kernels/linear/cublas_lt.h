@@ -1,12 +1,12 @@
-// cuBLASLt, loaded when it is first wanted: a program with the CUDA side starts without it, and says plainly when it is
-// not there. Includes cuBLASLt's header; for sources of this folder that are built with CUDA.
+// cuBLASLt, loaded by the first call that needs it: a program with CUDA support starts without the library. Includes
+// cuBLASLt's header, so only sources of this folder that are built with CUDA include it.
 #pragma once
 
 #include <cublasLt.h>
 
 namespace heddle {
 
-// cuBLASLt's functions by their own names, less the prefix.
+// cuBLASLt's functions under their own names without the prefix.
 struct CublasLt {
   decltype(&::cublasLtCreate) create;
   decltype(&::cublasLtMatmul) matmul;
@@ -24,11 +24,10 @@ struct CublasLt {
   decltype(&::cublasLtMatmulAlgoCheck) matmul_algo_check;
 };
 
-// The library of this process, loaded by the first call. Throws Failure when there is none of this build's major
-// version.
+// Loads the library on the first call. Throws Failure when there is none of this build's major version.
 const CublasLt& cublas_lt();
 
-// Throws Failure that names `call` and the status, unless that is success.
+// Throws Failure that names `call` and the status, unless the status is success.
 void check_cublas_lt(cublasStatus_t status, const char* call);
 
 }  // namespace heddle

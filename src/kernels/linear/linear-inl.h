@@ -1,5 +1,5 @@
-// The loops of `linear`, for one way to multiply (a Format of tiles-inl.h) on one instruction set. Included once a
-// target, after hwy/highway.h, and by linear_bf16_dot.cpp; the guard is Highway's idiom.
+// The loops of `linear` for one multiplication Format (tiles-inl.h) on one SIMD target. Included once per target, after
+// hwy/highway.h, and by linear_bf16_dot.cpp; the include guard is Highway's idiom.
 #if defined(HEDDLE_KERNELS_LINEAR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_LINEAR_INL_H_
 #undef HEDDLE_KERNELS_LINEAR_INL_H_
@@ -19,34 +19,35 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// From kFewestTokensToPackRows tokens on (linear_cpu.h) rows of W are packed. So many tokens take kRowsAtOnce rows,
-// kTokensAtOnce tokens and a depth of k at a time, so that the tokens and their sums stay in the second-level cache (320 KiB of 512; with AVX-512 the tokens, 768
-// KiB of at least 1 MiB); and in there packed groups of rows: rows of W often lie a multiple of 4 KiB apart, and the
-// first-level cache holds no more than eight lines at such distances. With AVX-512 the depth is as large as the
-// second-level cache allows: what a tile does besides multiplying costs as much as a depth of 2 KiB.
+// From kFewestTokensToPackRows tokens on (linear_cpu.h), rows of W are packed and the loops are blocked: kRowsAtOnce
+// rows, kTokensAtOnce tokens and a depth of k. The block of x and its sums stay in the L2 cache (320 KiB of 512 KiB;
+// with AVX-512 768 KiB of at least 1 MiB). Packing avoids conflict misses: rows of W often lie a multiple of 4 KiB
+// apart, and the L1 cache holds only eight lines at such distances. With AVX-512 the depth is as large as L2 allows,
+// because the overhead of a tile equals the cost of a depth of 2 KiB.
 constexpr std::int64_t kRowsAtOnce = kManyRegisters ? 96 : 48;
 template <class Format>
 constexpr std::int64_t kDepth = (kManyRegisters ? 8192 : 2048) / sizeof(typename Format::Packed);
 constexpr std::int64_t kRowsOfPackedGroup = (kManyRegisters ? 1 : 2) * rows_of_tile(4, Rows::packed);
 static_assert(kRowsAtOnce % kRowsOfPackedGroup == 0);
 
-// Fewer take kRowsOfFew rows strip by strip. What a tile of five to eight tokens, which AVX-512 has, reads of x stays
-// in the first-level cache: for while a core fetches what comes next from memory, which it does all the time, it has no
-// other misses of that cache to spare, and drops fetches for them. A smaller tile is done with a strip too soon.
+// Fewer tokens take kRowsOfFew rows in strips along k. A strip is short enough that x stays in the L1 cache for a tile
+// of five to eight tokens, which AVX-512 has: a core that prefetches from memory all the time has no L1 misses to
+// spare, and drops prefetches when it has others. Smaller tiles get longer strips, because they finish a strip too
+// soon.
 template <class Format>
 constexpr std::int64_t longest_strip(std::int64_t tokens_of_tile) {
   return tokens_of_tile > 4 ? 2048 / static_cast<std::int64_t>(sizeof(typename Format::Packed)) : 2 * kDepth<Format>;
 }
 
-// Elements of x that are packed at once, of a few tokens or of one. All of a few tokens' should be, or W is read more
-// than once: there is room for 15 of 43 690 elements that are packed as bfloat16, or of 21 845 as float32. A thread may
-// have no more than 2 MiB of stack.
+// Elements of x that are packed at once, of a few tokens or of one. W is read more than once unless they hold all
+// tokens: there is room for 15 tokens of 43 690 elements packed as bfloat16, or of 21 845 as float32. The limit is the
+// stack: a thread may have no more than 2 MiB.
 template <class Format>
 constexpr std::int64_t kScratchOfFew = (5 << 18) / sizeof(typename Format::Packed);
 constexpr std::int64_t kScratchOfOne = 1 << 17;
 
-// in_features in rounds of whole chunks, of at most `most` elements (whole chunks, too) and equal but for one chunk:
-// none is so short that its tiles do little but begin and end.
+// Cuts in_features into rounds of whole chunks of at most `most` elements (a multiple of the chunk). The rounds differ
+// by at most one chunk: a short last round would be mostly overhead.
 template <class Format>
 class Rounds {
  public:
@@ -65,11 +66,11 @@ class Rounds {
   std::int64_t in_features_, num_chunks_, count_;
 };
 
-// x that is packed as it lies may be read where it is, if it needs no padding.
+// x whose packed layout is its layout in memory is read in place, unless it needs padding.
 template <class Format>
 constexpr bool kReadsInPlace = std::is_same_v<typename Format::X, typename Format::Packed>&& kWholeSums;
 
-// Of token t, packed in chunks or planes to `to` if need be.
+// Token t's x, packed to `to` in chunks or planes where that is needed.
 template <class Format>
 const typename Format::Packed* packed_row(const Block<Format>& block, std::int64_t t, Packing packing,
                                           typename Format::Packed* to) {
@@ -80,8 +81,8 @@ const typename Format::Packed* packed_row(const Block<Format>& block, std::int64
   return to;
 }
 
-// The tile of rows from `row` on, as they lie in memory, and of kTokens tokens from t on. Fetches what lies `ahead`
-// bytes further on than what it reads; 0: nothing.
+// The tile of rows from `row` on, as they lie in memory, times kTokens tokens from t on. Prefetches `ahead` bytes
+// beyond what it reads; 0: no prefetch.
 template <class Format, int kRows, int kTokens>
 HWY_INLINE void multiply_unpacked_tile(const Block<Format>& block, std::int64_t row, std::int64_t t,
                                        std::ptrdiff_t ahead) {
@@ -90,7 +91,7 @@ HWY_INLINE void multiply_unpacked_tile(const Block<Format>& block, std::int64_t 
   multiply_tile<Format, kRows, kTokens, Rows::in_memory>(block, w, row, t, {.bytes = ahead});
 }
 
-// All rows of the block as they lie in memory; the tokens that read a row first do the fetching.
+// All rows of the block as they lie in memory. The first tile that reads a row prefetches.
 template <class Format>
 void multiply_in_memory(const Block<Format>& block, std::ptrdiff_t ahead) {
   for_each_tile<most_tokens_of_tile(Rows::in_memory)>(block.num_tokens, [&](auto tile_tokens, std::int64_t t) {
@@ -101,8 +102,9 @@ void multiply_in_memory(const Block<Format>& block, std::ptrdiff_t ahead) {
   });
 }
 
-// What the tile of tokens [t, t + num_tokens) fetches for the group of rows that begins with `next`: tiles at equal
-// distances take two rows each, so that memory is read at an even pace. Others fetch what they read, which is there.
+// The prefetch of the tile of tokens [t, t + num_tokens), for the group of rows that begins with `next`. Tiles at equal
+// distances prefetch two rows each, so that memory is read at an even rate. The other tiles prefetch what they read,
+// which is cached already.
 template <class Format>
 HWY_INLINE Ahead rows_to_fetch(const Block<Format>& block, std::int64_t next, std::int64_t t, std::int64_t num_tokens,
                                const typename Format::Packed* packed) {
@@ -132,7 +134,7 @@ void multiply_packed(const Block<Format>& block, std::int64_t begin, std::int64_
   for_each_tile<most_tokens_of_tile(Rows::packed)>(block.num_tokens, [&](auto tile_tokens, std::int64_t t) {
     constexpr int kRows = rows_of_tile(tile_tokens, Rows::packed);
     static_assert(every_tile_divides_packed_rows());
-    if constexpr (kRowsOfPackedGroup % kRows == 0) {  // others do not occur
+    if constexpr (kRowsOfPackedGroup % kRows == 0) {  // other sizes do not occur
       const Ahead next = rows_to_fetch(block, begin + kRowsOfPackedGroup, t, tile_tokens, packed[0]);
       for (std::int64_t row = begin; row < end; row += kRows) {
         const Packed* w[kRows];
@@ -143,7 +145,7 @@ void multiply_packed(const Block<Format>& block, std::int64_t begin, std::int64_
   });
 }
 
-// Rows [begin, end) of the weight, at most kRowsAtOnce, times so many tokens that rows are packed.
+// Rows [begin, end) of the weight, at most kRowsAtOnce, times enough tokens for rows to be packed.
 template <class Format>
 HWY_NOINLINE void multiply_many(const LinearParams& params, std::int64_t begin, std::int64_t end, std::int64_t token,
                                 std::int64_t num_tokens) {
@@ -170,7 +172,7 @@ HWY_NOINLINE void multiply_many(const LinearParams& params, std::int64_t begin, 
   }
 }
 
-// Rows [begin, end) of the weight times a few tokens, for which there is room.
+// Rows [begin, end) of the weight times a few tokens whose packed x fits.
 template <class Format>
 HWY_NOINLINE void multiply_few(const LinearParams& params, std::int64_t begin, std::int64_t end, std::int64_t token,
                                std::int64_t num_tokens) {
@@ -236,7 +238,7 @@ HWY_NOINLINE void multiply_one(const LinearParams& params, std::int64_t begin, s
   }
 }
 
-// As many of `left` tokens as are multiplied at once: equal shares of a few for which there is no room together.
+// How many of `left` tokens are multiplied at once: few tokens whose packed x does not fit are split evenly.
 template <class Format>
 std::int64_t tokens_at_once(std::int64_t left, std::int64_t in_features) {
   if (left >= kFewestTokensToPackRows) return std::min(left, kTokensAtOnce);
@@ -249,7 +251,7 @@ std::int64_t tokens_at_once(std::int64_t left, std::int64_t in_features) {
 template <class Format>
 void multiply_rows(const LinearParams& params, std::int64_t begin, std::int64_t end) {
   const std::int64_t all = params.x.rows, in_features = params.weight.in_features;
-  // Where rows are read for several groups of tokens, so many at a time that they stay in the second-level cache.
+  // Rows that several groups of tokens read are taken in blocks that stay in the L2 cache.
   const bool is_one_group = all < kFewestTokensToPackRows && tokens_at_once<Format>(all, in_features) == all;
   const std::int64_t rows_at_once = is_one_group ? end - begin : kRowsAtOnce;
   for (std::int64_t row = begin; row < end; row += rows_at_once) {

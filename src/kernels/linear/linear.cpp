@@ -104,7 +104,7 @@ void require_linear(const LinearParams& params, const Lane& lane) {
 }
 
 std::size_t linear_workspace_bytes(Device device) {
-  // 32 MiB is what NVIDIA advises for cuBLASLt on Hopper; the rest holds a bias rounded to the dtype of y.
+  // NVIDIA recommends 32 MiB for cuBLASLt on Hopper. The rest holds a bias rounded to the dtype of y.
   return device.kind == DeviceKind::cuda ? std::size_t{34} << 20 : 0;
 }
 

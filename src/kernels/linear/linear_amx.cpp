@@ -23,7 +23,7 @@
 namespace heddle {
 namespace {
 
-// Written with assembly: then no other function has to be compiled for these instructions, and each says what it reads.
+// Inline assembly, so that no other function is compiled with AMX enabled and each statement lists its operands.
 struct AmxUnit {
   static void configure(const TileShapes& shapes) { asm volatile("ldtilecfg %0" : : "m"(shapes)); }
   static void release() { asm volatile("tilerelease"); }
@@ -45,9 +45,10 @@ struct AmxUnit {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kLeft), "i"(kRight));
   }
 
-  // Four quarters of a register come from four rows, four apart; what is left is to turn 4 x 4 words in each quarter.
-  __attribute__((target("avx512f,avx512dq"), noinline)) static void turn(const std::byte* const (&rows)[kTileRows],
-                                                                         bfloat16* to) {
+  // Four quarters of a register come from four rows, four apart; what remains is to transpose 4 x 4 words in each
+  // quarter.
+  __attribute__((target("avx512f,avx512dq"), noinline)) static void transpose(const std::byte* const (&rows)[kTileRows],
+                                                                              bfloat16* to) {
     const auto quarter = [](const std::byte* row, int i) {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(row) + i);
     };
@@ -72,7 +73,7 @@ struct AmxUnit {
   static void fetch(const std::byte* from) { __builtin_prefetch(from, 0, 2); }
 };
 
-// Linux saves tiles for processes that have asked for them (ARCH_REQ_XCOMP_PERM, of XFEATURE_XTILEDATA).
+// Linux saves tile registers only for processes that have requested them (ARCH_REQ_XCOMP_PERM of XFEATURE_XTILEDATA).
 bool may_use_tiles() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;

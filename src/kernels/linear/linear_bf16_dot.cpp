@@ -17,14 +17,14 @@
 #pragma push_macro("HWY_TARGET_STR")
 #if HWY_TARGET == HWY_AVX3
 #include <immintrin.h>
-// From here on functions of this target are compiled for one instruction more than Highway's own.
+// From here on, functions of this target are compiled with one instruction more than Highway's target has.
 #undef HWY_TARGET_STR
 #define HWY_TARGET_STR HWY_TARGET_STR_AVX3 ",avx512bf16"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// As that of lanes-inl.h; stands before the loops that call it.
+// Same as in lanes-inl.h; declared before the loops that call it.
 HWY_INLINE __m512i in_register(__m512i v) {
   asm("" : "+v"(v));
   return v;
@@ -39,14 +39,15 @@ HWY_AFTER_NAMESPACE();
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-// As Pairs (tiles-inl.h), both products of a lane in one instruction: fma of the odd elements, then of the even ones.
+// Like Pairs (tiles-inl.h), with both products of a lane in one instruction: fma of the odd elements, then of the even.
 struct PairDot {
   using Weight = bfloat16;
   using X = bfloat16;
   using Packed = bfloat16;
   static constexpr int kChunk = 2 * kLanes;
   static constexpr int kPhases = 1;
-  static constexpr bool kRowByRow = true;  // AMD's processors foresee one stream better than they heed fetches
+  static constexpr bool kRowByRow =
+      true;  // AMD's hardware prefetcher follows one stream better than it uses software prefetches
 
   static HWY_INLINE void pack(const bfloat16* from, std::int64_t num_chunks, bfloat16* to) {
     std::memcpy(to, from, static_cast<std::size_t>(num_chunks * kChunk) * sizeof(bfloat16));

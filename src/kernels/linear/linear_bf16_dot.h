@@ -1,4 +1,4 @@
-// The AVX512-BF16 target of `linear`, which Debian's Highway does not have: bfloat16 products two at a time.
+// The AVX512-BF16 target of `linear`, which Debian's Highway lacks: two bfloat16 products per instruction.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace heddle {
 
-// Computes rows [begin, end) of the weight, all tokens, x and weight bfloat16.
+// Computes rows [begin, end) of the weight for all tokens; x and weight are bfloat16.
 using LinearRows = void (*)(const LinearParams& params, std::int64_t begin, std::int64_t end);
 
-// Null where this machine or this build does not have it.
+// Null if this machine or this build lacks it.
 LinearRows linear_rows_bf16_dot();
 
-// Whether the instruction is fast here: on Intel's Sapphire and Emerald Rapids it takes longer than the two multiply-adds
-// it stands for (docs/notes/cpu.md).
+// Whether the instruction is fast here. On Intel's Sapphire and Emerald Rapids it is slower than the two multiply-adds
+// that it replaces (docs/notes/cpu.md).
 bool bf16_dot_pays();
 
 }  // namespace heddle

@@ -8,9 +8,9 @@
 namespace heddle {
 namespace {
 
-// Rows of W that a thread takes at a time where tokens are many: those for which the slowest thread is done first. That
-// is the one with most pieces, each of which costs some rows' time besides its own (`rows_to_begin`: x is widened, or
-// comes into the cache); and part of a piece is waited for where threads are not equally fast.
+// How many rows of W a thread takes at a time with many tokens: the number that minimizes the time of the slowest
+// thread. That thread has the most pieces. Each piece costs `rows_to_begin` rows' time besides its own, to widen x or
+// load it into the cache. Part of one piece is waited for where threads are not equally fast.
 std::int64_t even_share(std::int64_t num_rows, std::int64_t multiple, std::int64_t rows_to_begin, int num_threads) {
   constexpr std::int64_t kMost = 256;
   constexpr std::int64_t kWaitedFor = 5;  // a fifth
@@ -28,8 +28,8 @@ std::int64_t even_share(std::int64_t num_rows, std::int64_t multiple, std::int64
 
 }  // namespace
 
-// With few tokens memory sets the pace, and the first pieces may be large and the last small; but one must pay for being
-// handed out and for packing x.
+// Few tokens are limited by memory bandwidth: the first pieces may be large and the last ones small, but each must be
+// worth its scheduling and its packing of x.
 ThreadPool::PieceSizes pieces_for(const LinearParams& params, LinearCpuLoops loops, int num_threads) {
   const bool on_tiles = loops == LinearCpuLoops::tiles;
   const std::int64_t num_rows = params.weight.out_features, multiple = on_tiles ? kRowsOnTiles : kRowsOfFew;

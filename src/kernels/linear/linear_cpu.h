@@ -1,6 +1,6 @@
-// How `linear` runs on the CPU: which of its three implementations, and how W's rows are cut into pieces for threads. The
-// choices are functions of values, so that tests reach all of them on any machine; and a test can run each
-// implementation that this processor executes, whichever `linear` prefers.
+// How `linear` runs on the CPU: which of three implementations, and how W's rows are split among threads. The choices
+// are functions of values, so tests reach all of them on any machine. A test can run each implementation that the
+// processor supports.
 #pragma once
 
 #include <cstdint>
@@ -12,42 +12,43 @@
 namespace heddle {
 
 enum class LinearCpuLoops : std::uint8_t {
-  vectors,    // Highway's, on the instruction set that is chosen; all dtypes
+  vectors,    // Highway's, on the selected target; all dtypes
   pair_dots,  // AVX512-BF16; x and W bfloat16
   tiles,      // AMX; x and W bfloat16
 };
 
 // What the choice depends on.
 struct LinearCpuMachine {
-  bool avx512 = false;  // is the instruction set that is chosen: a test may have chosen another
-  bool tiles = false;   // executes AMX
+  bool avx512 = false;  // is the selected target; a test may select another
+  bool tiles = false;   // supports AMX
   bool pair_dots = false;
   bool pair_dots_pay = false;
 };
 
 LinearCpuMachine linear_cpu_machine();
 
-// Those that `linear` runs for x of this dtype.
+// The implementation that `linear` runs for x of this dtype.
 constexpr LinearCpuLoops loops_for(const LinearCpuMachine& machine, DType x) {
   if (x != DType::bfloat16 || !machine.avx512) return LinearCpuLoops::vectors;
   if (machine.tiles) return LinearCpuLoops::tiles;
   return machine.pair_dots && machine.pair_dots_pay ? LinearCpuLoops::pair_dots : LinearCpuLoops::vectors;
 }
 
-// Whether the machine executes these loops for x of this dtype.
+// Whether the machine supports this implementation for x of this dtype.
 constexpr bool can_run(const LinearCpuMachine& machine, LinearCpuLoops loops, DType x) {
   if (loops == LinearCpuLoops::vectors) return true;
   return x == DType::bfloat16 && machine.avx512 && (loops == LinearCpuLoops::tiles ? machine.tiles : machine.pair_dots);
 }
 
-// From so many tokens on rows of W are packed (linear-inl.h); fewer tokens take kRowsOfFew rows strip by strip.
+// The number of tokens from which rows of W are packed (linear-inl.h); fewer tokens take kRowsOfFew rows strip by
+// strip.
 inline constexpr std::int64_t kFewestTokensToPackRows = 16;
 inline constexpr std::int64_t kRowsOfFew = 24;
 
 // Rows of W that a thread takes at a time.
 ThreadPool::PieceSizes pieces_for(const LinearParams& params, LinearCpuLoops loops, int num_threads);
 
-// Computes the product on `pool` with these loops, which this machine can run; the params as linear() has checked them.
+// Computes y on `pool` with these loops, which this machine supports; linear() has checked the params.
 void linear_cpu(const LinearParams& params, LinearCpuLoops loops, ThreadPool& pool);
 
 }  // namespace heddle

@@ -1,10 +1,10 @@
-// How the rows of W are dealt to the thread blocks of the kernel for few tokens (linear_sm90_stream.cuh), and where along
-// k a row's sum begins. An output is a row of W, or, where gates are computed at once, a row of gates and one of ups.
+// How the small-M GEMM (linear_sm90_stream.cuh) assigns rows of W to thread blocks, and where along k a row's sum
+// begins. An output is a row of W; for linear_swiglu it is a row of gate and a row of up.
 //
-// The outputs are cut into kShares even shares, whatever the number of blocks. All rows of a share begin at the same step
-// along k and go round from there, so the order of a row's sum follows from its share: it does not depend on the block
-// that has the row, nor on how many blocks there are. A block takes an even part of all outputs, to the row, and cuts it
-// into tiles where a share ends and where a tile would be too high. With kShares blocks each has one whole share.
+// The outputs are cut into kShares even shares, whatever the number of blocks. All rows of a share begin at the same
+// step along k and wrap around, so the order of a row's sum depends on its share only, not on the block or the number
+// of blocks. A block takes an even part of all outputs and cuts it into tiles at the end of a share and where a tile
+// would be too high. With kShares blocks, each has one whole share.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ namespace heddle {
 // The SMs of an H100 or H200 (SXM).
 inline constexpr int kShares = 132;
 
-// Shares begin in turns at multiples of so many steps, so that not all blocks ask for the same part of x at once.
+// Shares begin at staggered multiples of this many steps, so that blocks do not all load the same part of x at once.
 inline constexpr int kStepsApart = 2;
 
-// What 32 bits hold: outputs, times blocks.
+// Outputs times blocks must fit 32 bits.
 inline constexpr std::int64_t kMostOutputs = std::int64_t{1} << 22;
 inline constexpr int kMostBlocks = 1023;
 
-// What a block has of a share: outputs up to `end`, cut into tiles of one height, the last one at most as high.
+// A block's part of a share: outputs up to `end`, cut into tiles of one height; the last tile may be lower.
 struct StreamShare {
   int end;
   int tiles, tile_outputs;
   int first_step;  // along k, of all its tiles
 };
 
-// Of the outputs from `begin` on. steps: of a tile.
+// The share part that begins at output `begin`. steps: per tile.
 constexpr StreamShare share_from(int begin, int end_of_block, int outputs, int most_of_tile, int steps) {
   if (begin >= end_of_block) return {.end = begin, .tiles = 0, .tile_outputs = 0, .first_step = 0};
   const auto count = static_cast<std::uint32_t>(outputs);
@@ -44,9 +44,9 @@ constexpr StreamShare share_from(int begin, int end_of_block, int outputs, int m
           .first_step = static_cast<int>(share) % starts * kStepsApart};
 }
 
-// A block's tiles in turn, share by share.
+// Iterates over a block's tiles, share by share.
 struct StreamTiles {
-  int outputs, most_of_tile, steps;  // of all blocks; of a tile
+  int outputs, most_of_tile, steps;  // of all blocks; per tile
   int end_of_block;
   int begin;  // of the tile
   StreamShare share;
@@ -64,7 +64,7 @@ struct StreamTiles {
             .share = share_from(begin, end, outputs, most_of_tile, steps)};
   }
 
-  // Of all shares from this one on, which is at its first tile.
+  // The tiles left, counted from the first tile of the current share.
   constexpr int count() const {
     int tiles = share.tiles;
     for (int next = share.end; next < end_of_block;) {
@@ -77,7 +77,7 @@ struct StreamTiles {
   constexpr int tile_outputs() const {
     return share.tile_outputs < share.end - begin ? share.tile_outputs : share.end - begin;
   }
-  // True where the next tile is of another share.
+  // Moves on by one tile. True where the next tile is in another share.
   constexpr bool advance() {
     begin += share.tile_outputs;
     if (begin < share.end) return false;

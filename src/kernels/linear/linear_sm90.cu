@@ -46,7 +46,7 @@ __global__ void add_bias(const float* sums, const float* bias, YType* y, std::in
   }
 }
 
-// One thread an element, or several on a lane of few SMs.
+// One thread per element, or per several on a lane of few SMs.
 constexpr unsigned kThreads = 256;
 LaunchShape shape_for(std::int64_t count) {
   return {.grid = dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)),
@@ -61,8 +61,8 @@ __global__ void round_bias(const float* bias, YType* rounded, std::int64_t count
   for (std::int64_t i = first_of_grid(); i < count; i += threads_of_grid()) rounded[i] = sm90::rounded<YType>(bias[i]);
 }
 
-// What cuBLASLt adds to its float32 sums has to be of y's dtype. Of operands whose rows it cannot load 16 bytes at a time it
-// was seen to round the sums before it adds the bias.
+// cuBLASLt adds a bias to its float32 sums only if it has y's dtype. With operands whose rows it cannot load 16 bytes
+// at a time, it was observed to round the sums before it adds the bias.
 bool adds_bias_exactly(const LinearParams& params) {
   if (params.weight.bias == nullptr || params.y.dtype == DType::float32) return true;
   const std::int64_t elements = 16 / static_cast<std::int64_t>(size_of(params.weight.dtype));
@@ -71,10 +71,10 @@ bool adds_bias_exactly(const LinearParams& params) {
          params.x.row_stride % elements == 0 && params.y.row_stride % elements == 0;
 }
 
-// The bias in y's dtype, which holds it: where that is narrower, the copy takes the front of the workspace.
-LargeProduct with_bias_of_y(const LinearParams& params, const Lane& lane) {
-  LargeProduct product{params, params.weight.bias, lane.workspace};
-  if (product.bias == nullptr || params.y.dtype == DType::float32) return product;
+// The bias in y's dtype, which represents it exactly. A narrower copy takes the front of the workspace.
+LargeGemm with_bias_of_y(const LinearParams& params, const Lane& lane) {
+  LargeGemm gemm{params, params.weight.bias, lane.workspace};
+  if (gemm.bias == nullptr || params.y.dtype == DType::float32) return gemm;
   const std::int64_t count = params.weight.out_features;
   const std::size_t taken = (static_cast<std::size_t>(count) * size_of(params.y.dtype) + 255) / 256 * 256;
   const Workspace all = lane.workspace;
@@ -83,13 +83,13 @@ LargeProduct with_bias_of_y(const LinearParams& params, const Lane& lane) {
   with_element(params.y.dtype, [&]<class Y>() {
     launch_sm90("linear", round_bias<Y>, shape_for(count), lane, params.weight.bias, static_cast<Y*>(all.data), count);
   });
-  product.bias = all.data;
-  product.workspace = {static_cast<std::byte*>(all.data) + taken, all.size_bytes - taken};
-  return product;
+  gemm.bias = all.data;
+  gemm.workspace = {static_cast<std::byte*>(all.data) + taken, all.size_bytes - taken};
+  return gemm;
 }
 
-// A bias that y's dtype does not hold: float32 sums of as many tokens at a time as half the workspace holds, then the
-// bias.
+// For a bias that y's dtype does not represent: computes float32 sums of as many tokens as fit half the workspace, then
+// adds the bias.
 void multiply_and_add_bias(const LinearParams& params, const Lane& lane) {
   const std::int64_t columns = params.weight.out_features, row_bytes = columns * std::int64_t{sizeof(float)};
   const Workspace all = lane.workspace;

@@ -6,7 +6,7 @@
 
 namespace heddle {
 
-// `params` as linear() has checked them, on a CUDA stream. Throws Failure when CUDA or cuBLASLt refuses.
+// linear() has checked `params`; a CUDA stream. Throws Failure when CUDA or cuBLASLt reports an error.
 void linear_sm90(const LinearParams& params, const Lane& lane);
 
 }  // namespace heddle

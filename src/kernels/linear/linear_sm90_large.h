@@ -1,6 +1,6 @@
-// GEMM for many tokens: cuBLASLt, sums in float32. The algorithm is the one that cuBLASLt's heuristic names first, or
-// by role another that it names (linear_sm90_large_cuda.cpp): a function of GPU, shape, dtypes, strides, alignment,
-// role and the lane's SMs. It is asked for once and kept; nobody can set another.
+// GEMM for many tokens with cuBLASLt, accumulating in float32. The algorithm is a function of GPU, shape, dtypes,
+// strides, alignment, role and the lane's SMs. It is the first of cuBLASLt's heuristic, or for some roles another one
+// that the heuristic offers (linear_sm90_large_cuda.cpp), and is cached per process.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace heddle {
 
-// Whether cuBLASLt multiplies these dtypes: x and W alike, y alike or float32.
+// Whether cuBLASLt supports these dtypes: x and W alike, y the same or float32.
 bool is_for_cublas_lt(const LinearParams& params);
 
-struct LargeProduct {
+struct LargeGemm {
   LinearParams params;
   const void* bias;     // [out_features], of y's dtype, added to the float32 sums; null: none
   Workspace workspace;  // aligned to 256 bytes
 };
 
-// Enqueues on the lane's stream, a CUDA stream. Throws Failure when cuBLASLt is not there or has no way to compute it.
-void linear_large(const LargeProduct& product, const Lane& lane);
+// Enqueues on the lane's CUDA stream. Throws Failure when cuBLASLt is missing or has no algorithm for the GEMM.
+void linear_large(const LargeGemm& gemm, const Lane& lane);
 
 }  // namespace heddle

@@ -19,7 +19,7 @@ namespace heddle {
 namespace {
 
 // What cuBLASLt's choice depends on.
-struct ProductKey {
+struct GemmKey {
   int device;
   DType dtype, y_dtype;
   bool has_bias;
@@ -27,28 +27,28 @@ struct ProductKey {
   std::array<std::uint32_t, 3> alignment;  // of W, x and y: the largest power of two, up to 256
   std::size_t workspace_bytes;
   LinearRole role;
-  int num_sms;  // of a lane that has not the whole device; 0: it has
+  int num_sms;  // of a lane with part of the device; 0: the whole device
 
-  friend auto operator<=>(const ProductKey&, const ProductKey&) = default;
+  friend auto operator<=>(const GemmKey&, const GemmKey&) = default;
 };
 
 std::uint32_t alignment_of(const void* data) {
   return std::uint32_t{1} << std::min(8, std::countr_zero(reinterpret_cast<std::uintptr_t>(data)));
 }
 
-ProductKey key_of(const LargeProduct& product, const Lane& lane) {
-  const LinearParams& p = product.params;
+GemmKey key_of(const LargeGemm& gemm, const Lane& lane) {
+  const LinearParams& p = gemm.params;
   return {.device = lane.stream.device().index,
           .dtype = p.weight.dtype,
           .y_dtype = p.y.dtype,
-          .has_bias = product.bias != nullptr,
+          .has_bias = gemm.bias != nullptr,
           .num_tokens = p.x.rows,
           .out_features = p.weight.out_features,
           .in_features = p.weight.in_features,
           .x_stride = p.x.row_stride,
           .y_stride = p.y.row_stride,
           .alignment = {alignment_of(p.weight.row(0)), alignment_of(p.x.data), alignment_of(p.y.data)},
-          .workspace_bytes = product.workspace.size_bytes,
+          .workspace_bytes = gemm.workspace.size_bytes,
           .role = p.role,
           .num_sms = lane.num_other_sms() == 0 ? 0 : lane.num_sms};
 }
@@ -68,33 +68,33 @@ Owned<cublasLtMatrixLayout_t> layout(DType dtype, std::int64_t rows, std::int64_
   return {made, cublas_lt().matrix_layout_destroy};
 }
 
-// On an H200 that works at its power limit, which prefill does, tiles of 168 or 176 by 128 take 4 to 8 % less time than
-// what cuBLASLt offers first (docs/notes/linear_gpu.md), wherever it offers them for products that are wider than deep:
-// of these roles.
-bool wants_frugal_tiles(const ProductKey& key) {
+// Prefill runs an H200 at its power limit. There, tiles of 168 or 176 by 128 take 4 to 8 % less time than cuBLASLt's
+// first choice (docs/notes/linear_gpu.md), wherever it offers them for a GEMM with out_features > in_features: these
+// roles.
+bool wants_frugal_tiles(const GemmKey& key) {
   const bool is_wide = key.role == LinearRole::qkv || key.role == LinearRole::gate_up || key.role == LinearRole::logits;
   return is_wide && key.dtype != DType::float32 && key.num_tokens >= 1024;
 }
-bool has_frugal_tiles(const cublasLtMatmulAlgo_t& way) {
+bool has_frugal_tiles(const cublasLtMatmulAlgo_t& algorithm) {
   std::uint32_t tile = CUBLASLT_MATMUL_TILE_UNDEFINED;
   std::size_t written = 0;
-  const cublasStatus_t status =
-      cublas_lt().matmul_algo_config_get_attribute(&way, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof tile, &written);
+  const cublasStatus_t status = cublas_lt().matmul_algo_config_get_attribute(&algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID,
+                                                                             &tile, sizeof tile, &written);
   return status == CUBLAS_STATUS_SUCCESS &&
          (tile == CUBLASLT_MATMUL_TILE_168x128 || tile == CUBLASLT_MATMUL_TILE_176x128);
 }
 
-// One product as cuBLASLt describes it. It counts columns first, so it is told y^T = W x^T.
-class Described {
+// A GEMM as cuBLASLt describes it. cuBLASLt is column-major, so it computes y^T = W x^T.
+class GemmDescription {
  public:
-  explicit Described(const ProductKey& key)
+  explicit GemmDescription(const GemmKey& key)
       : weight_(layout(key.dtype, key.in_features, key.out_features, key.in_features)),
         x_(layout(key.dtype, key.in_features, key.num_tokens, key.x_stride)),
         y_(layout(key.y_dtype, key.out_features, key.num_tokens, key.y_stride)),
-        product_(nullptr, cublas_lt().matmul_desc_destroy) {
+        gemm_(nullptr, cublas_lt().matmul_desc_destroy) {
     cublasLtMatmulDesc_t made = nullptr;
     check_cublas_lt(cublas_lt().matmul_desc_create(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-    product_.reset(made);
+    gemm_.reset(made);
     set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     if (key.num_sms > 0) set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{key.num_sms});
     if (!key.has_bias) return;
@@ -102,9 +102,9 @@ class Described {
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(key.y_dtype));
   }
 
-  // The algorithm that is expected to be fastest: by cuBLASLt, or where we know better.
-  cublasLtMatmulAlgo_t fastest_way(const ProductKey& key, cublasLtHandle_t handle) const {
-    constexpr int kWays = 8;
+  // The algorithm that is expected to be fastest: cuBLASLt's first choice, or a measured better one.
+  cublasLtMatmulAlgo_t fastest_algorithm(const GemmKey& key, cublasLtHandle_t handle) const {
+    constexpr int kCandidates = 8;
     cublasLtMatmulPreference_t made = nullptr;
     check_cublas_lt(cublas_lt().matmul_preference_create(&made), "cublasLtMatmulPreferenceCreate");
     const Owned<cublasLtMatmulPreference_t> preference{made, cublas_lt().matmul_preference_destroy};
@@ -113,84 +113,84 @@ class Described {
                       "cublasLtMatmulPreferenceSetAttribute");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{key.workspace_bytes});
-    // Parts of a sum over k may be added in float32 only, in an order that is always the same.
+    // Split-K may reduce in float32 only, in a fixed order.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignment[0]);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignment[1]);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignment[2]);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignment[2]);
-    std::array<cublasLtMatmulHeuristicResult_t, kWays> results;
+    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results;
     int found = 0;
     const cublasStatus_t status = cublas_lt().matmul_algo_get_heuristic(
-        handle, product_.get(), weight_.get(), x_.get(), y_.get(), y_.get(), made, kWays, results.data(), &found);
-    std::vector<cublasLtMatmulAlgo_t> ways;
+        handle, gemm_.get(), weight_.get(), x_.get(), y_.get(), y_.get(), made, kCandidates, results.data(), &found);
+    std::vector<cublasLtMatmulAlgo_t> candidates;
     for (int i = 0; i < found; ++i)
       if (results[static_cast<std::size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
-        ways.push_back(results[static_cast<std::size_t>(i)].algo);
-    if (ways.empty())
-      throw_error<Failure>("cuBLASLt: knows no way to multiply [{}, {}] by [{}, {}]^T of {} (status {})",
+        candidates.push_back(results[static_cast<std::size_t>(i)].algo);
+    if (candidates.empty())
+      throw_error<Failure>("cuBLASLt: has no algorithm to multiply [{}, {}] by [{}, {}]^T of {} (status {})",
                            key.num_tokens, key.in_features, key.out_features, key.in_features, name_of(key.dtype),
                            static_cast<int>(status));
-    if (key.num_sms > 0) return with_small_clusters(ways.front(), key.num_sms, handle);
+    if (key.num_sms > 0) return with_small_clusters(candidates.front(), key.num_sms, handle);
     if (wants_frugal_tiles(key)) {
-      const auto frugal = std::ranges::find_if(ways, has_frugal_tiles);
-      if (frugal != ways.end()) return *frugal;
+      const auto frugal = std::ranges::find_if(candidates, has_frugal_tiles);
+      if (frugal != candidates.end()) return *frugal;
     }
-    return ways.front();
+    return candidates.front();
   }
 
-  cublasStatus_t run(const LargeProduct& product, const cublasLtMatmulAlgo_t& way, cublasLtHandle_t handle,
+  cublasStatus_t run(const LargeGemm& gemm, const cublasLtMatmulAlgo_t& algorithm, cublasLtHandle_t handle,
                      const Stream& stream) const {
-    if (product.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+    if (gemm.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, gemm.bias);
     const float one = 1, zero = 0;
-    const LinearParams& p = product.params;
-    return cublas_lt().matmul(handle, product_.get(), &one, p.weight.row(0), weight_.get(), p.x.data, x_.get(), &zero,
-                              p.y.data, y_.get(), p.y.data, y_.get(), &way, product.workspace.data,
-                              product.workspace.size_bytes, static_cast<cudaStream_t>(stream.native()));
+    const LinearParams& p = gemm.params;
+    return cublas_lt().matmul(handle, gemm_.get(), &one, p.weight.row(0), weight_.get(), p.x.data, x_.get(), &zero,
+                              p.y.data, y_.get(), p.y.data, y_.get(), &algorithm, gemm.workspace.data,
+                              gemm.workspace.size_bytes, static_cast<cudaStream_t>(stream.native()));
   }
 
  private:
-  // `way` with clusters that find room on a few SMs. cuBLASLt offers mostly clusters of 8, which could wait until the
+  // `algorithm` with clusters that fit on a few SMs. cuBLASLt mostly offers clusters of 8, which could wait until the
   // other SMs are free. Throws Failure where the kernel does not work with small clusters.
-  cublasLtMatmulAlgo_t with_small_clusters(cublasLtMatmulAlgo_t way, int num_sms, cublasLtHandle_t handle) const {
+  cublasLtMatmulAlgo_t with_small_clusters(cublasLtMatmulAlgo_t algorithm, int num_sms, cublasLtHandle_t handle) const {
     const std::uint16_t shape = hold_a_pair(num_sms) ? CUBLASLT_CLUSTER_SHAPE_2x1x1 : CUBLASLT_CLUSTER_SHAPE_1x1x1;
-    check_cublas_lt(
-        cublas_lt().matmul_algo_config_set_attribute(&way, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &shape, sizeof shape),
-        "cublasLtMatmulAlgoConfigSetAttribute");
+    check_cublas_lt(cublas_lt().matmul_algo_config_set_attribute(&algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID,
+                                                                 &shape, sizeof shape),
+                    "cublasLtMatmulAlgoConfigSetAttribute");
     cublasLtMatmulHeuristicResult_t result{};
-    check_cublas_lt(cublas_lt().matmul_algo_check(handle, product_.get(), weight_.get(), x_.get(), y_.get(), y_.get(),
-                                                  &way, &result),
+    check_cublas_lt(cublas_lt().matmul_algo_check(handle, gemm_.get(), weight_.get(), x_.get(), y_.get(), y_.get(),
+                                                  &algorithm, &result),
                     "cublasLtMatmulAlgoCheck");
-    return way;
+    return algorithm;
   }
 
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, T value) const {
-    check_cublas_lt(cublas_lt().matmul_desc_set_attribute(product_.get(), attribute, &value, sizeof value),
+    check_cublas_lt(cublas_lt().matmul_desc_set_attribute(gemm_.get(), attribute, &value, sizeof value),
                     "cublasLtMatmulDescSetAttribute");
   }
 
   Owned<cublasLtMatrixLayout_t> weight_, x_, y_;
-  Owned<cublasLtMatmulDesc_t> product_;
+  Owned<cublasLtMatmulDesc_t> gemm_;
 };
 
-// How to run a product: cuBLASLt's answer, and its handle of the device.
-struct Way {
+// How to run a GEMM: cuBLASLt's algorithm and its handle of the device.
+struct GemmAlgorithm {
   cublasLtHandle_t handle;
   cublasLtMatmulAlgo_t algorithm;
 };
 
-// What was asked of cuBLASLt so far, by this process. The lock is held while it is asked, not while a product is
-// enqueued, so that ranks of one process need not queue for it.
-class Answers {
+// Caches cuBLASLt's answers for this process. The lock is held during a query, not while a GEMM is enqueued, so ranks
+// of one process do not serialize on it.
+class AlgorithmCache {
  public:
-  // On the device that is current.
-  Way to(const ProductKey& key, const Described& described) {
+  // For the current device.
+  GemmAlgorithm find(const GemmKey& key, const GemmDescription& description) {
     const std::scoped_lock lock(mutex_);
     cublasLtHandle_t& handle = handles_[key.device];
     if (handle == nullptr) check_cublas_lt(cublas_lt().create(&handle), "cublasLtCreate");
     if (const auto found = algorithms_.find(key); found != algorithms_.end()) return {handle, found->second};
-    const cublasLtMatmulAlgo_t fastest = described.fastest_way(key, handle);
+    const cublasLtMatmulAlgo_t fastest = description.fastest_algorithm(key, handle);
     if (algorithms_.size() >= kMost) algorithms_.clear();  // a server sees every number of tokens in time
     algorithms_.emplace(key, fastest);
     return {handle, fastest};
@@ -201,12 +201,12 @@ class Answers {
 
   std::mutex mutex_;
   std::map<int, cublasLtHandle_t> handles_;  // by device
-  std::map<ProductKey, cublasLtMatmulAlgo_t> algorithms_;
+  std::map<GemmKey, cublasLtMatmulAlgo_t> algorithms_;
 };
 
-// Never destroyed, as the driver may be gone before statics are.
-Answers& answers() {
-  static Answers& made = *new Answers;
+// Never destroyed: the driver may be gone before statics are.
+AlgorithmCache& algorithm_cache() {
+  static AlgorithmCache& made = *new AlgorithmCache;
   return made;
 }
 
@@ -217,12 +217,12 @@ bool is_for_cublas_lt(const LinearParams& params) {
          (params.y.dtype == params.weight.dtype || params.y.dtype == DType::float32);
 }
 
-void linear_large(const LargeProduct& product, const Lane& lane) {
+void linear_large(const LargeGemm& gemm, const Lane& lane) {
   const CurrentDevice current(lane.stream.device().index);
-  const ProductKey key = key_of(product, lane);
-  const Described described(key);
-  const Way way = answers().to(key, described);
-  check_cublas_lt(described.run(product, way.algorithm, way.handle, lane.stream), "cublasLtMatmul");
+  const GemmKey key = key_of(gemm, lane);
+  const GemmDescription description(key);
+  const GemmAlgorithm found = algorithm_cache().find(key, description);
+  check_cublas_lt(description.run(gemm, found.algorithm, found.handle, lane.stream), "cublasLtMatmul");
 }
 
 }  // namespace heddle

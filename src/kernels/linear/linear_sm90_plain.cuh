@@ -1,4 +1,4 @@
-// The product for every dtype, alignment and size: a warp a row of W, element by element.
+// GEMM for every dtype, alignment and size: one warp per row of W, element by element.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ LinearOperands<XType, WType, YType> operands_of(const LinearParams& params) {
 inline constexpr int kPlainWarps = 8;
 inline constexpr int kPlainTokens = 8;  // that share what a warp reads of W
 
-// One warp's row of W, kPlainTokens tokens.
+// One warp: one row of W, kPlainTokens tokens.
 template <class XType, class WType, class YType>
 __device__ void multiply_row(const LinearOperands<XType, WType, YType>& op, std::int64_t row, int first) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -60,7 +60,7 @@ __device__ void multiply_row(const LinearOperands<XType, WType, YType>& op, std:
   }
 }
 
-// Grid: (rows of W / kPlainWarps, tokens / kPlainTokens), rounded up, or fewer.
+// Grid: (rows of W / kPlainWarps, tokens / kPlainTokens), rounded up, or smaller.
 template <class XType, class WType, class YType>
 __global__ void __launch_bounds__(kPlainWarps * 32)
     linear_plain(const __grid_constant__ LinearOperands<XType, WType, YType> op) {

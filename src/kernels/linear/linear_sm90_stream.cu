@@ -12,10 +12,10 @@
 namespace heddle {
 namespace {
 
-// What of a role the kernel's shape follows.
+// What the kernel's shape takes from the role.
 struct Neighbours {
-  bool before_attention;  // attention's blocks are to find room beside this kernel's
-  bool after_attention;   // or this kernel's beside attention's, or beside those of what follows that
+  bool before_attention;  // attention's blocks must find room beside this kernel's
+  bool after_attention;   // this kernel's blocks run beside attention's, or beside those of the kernel after it
 };
 
 Neighbours neighbours_of(LinearRole role) {
@@ -23,28 +23,27 @@ Neighbours neighbours_of(LinearRole role) {
           .after_attention = role == LinearRole::attention_output || role == LinearRole::down};
 }
 
-// More than half of a multiprocessor's shared memory, so that no two blocks of products share one: else some
-// multiprocessors get two of a grid and others none, and the next grid takes over what is askew. A block takes the
-// place of one of the last product's as that ends, and fills its ring while the kernels between run
-// (docs/notes/linear_gpu.md).
+// More than half of an SM's shared memory, so that each SM holds one block of a GEMM. Otherwise some SMs would get two
+// blocks of a grid and others none, and the next grid would inherit the imbalance. A block starts where a block of the
+// last GEMM ends, and fills its ring while the kernels in between run (docs/notes/linear_gpu.md).
 constexpr std::size_t kLeastSharedBytes = std::size_t{116} << 10;
 
-// A third, with what each block has besides: no three share one. A product so small that a block asks for all its
-// weights at once begins sooner where two may share a multiprocessor that is free while attention's last blocks still
-// hold others, and is over before what is askew matters.
+// A third of an SM's shared memory, together with what each block has besides: at most two blocks share an SM. A small
+// GEMM, whose blocks load all their weights at once, starts sooner where two blocks may share an SM that is free while
+// attention's last blocks hold others. It ends before the imbalance matters.
 constexpr std::size_t kLeastSharedBytesOfSmall = std::size_t{76} << 10;
 
-// With x as a whole: leaves room for the small kernels that wait beside a product.
+// With all of x in shared memory: leaves room for the small kernels that wait beside a GEMM.
 constexpr std::size_t kMostSharedBytes = std::size_t{216} << 10;
 
 constexpr std::int64_t kFewRows = 64;
 
-// As many blocks as SMs, for each holds more than half of one.
+// As many blocks as SMs, because each block takes more than half of one.
 int num_blocks(const Lane& lane) {
   return std::min(lane.num_sms, kMostBlocks);
 }
 
-// Rows of W that a block takes, at most.
+// The most rows of W that a block takes.
 std::int64_t rows_of_block(const LinearParams& params, StreamOutput output, int blocks) {
   const int parts = rows_of_output(output);
   return (params.weight.out_features / parts + blocks - 1) / blocks * parts;
@@ -67,7 +66,8 @@ template <class Config, StreamOutput kOutput, class T, class Y>
 void enqueue_stream(const LinearParams& params, int blocks, const Lane& lane) {
   const std::int64_t rows = rows_of_block(params, kOutput, blocks), in_features = params.weight.in_features;
   const std::int64_t tiles = (rows + Config::kTileRows - 1) / Config::kTileRows;
-  // Where shares and blocks end at different rows, a block may have more tiles: then room for as many steps as may be.
+  // Where shares and blocks end at different rows, a block may have more tiles, so the ring gets as many steps as
+  // allowed.
   const std::int64_t steps =
       blocks == kShares ? tiles * steps_of_tile<Config>(static_cast<int>(in_features)) : std::int64_t{Config::kDepth};
   const bool is_small = blocks == kShares && steps <= Config::kDepth && neighbours_of(params.role).after_attention;
@@ -79,8 +79,8 @@ void enqueue_stream(const LinearParams& params, int blocks, const Lane& lane) {
               lane, operands_of<T, T, Y>(params), map_of_tokens<Config>(params.x), waits_of(lane.stream, "linear"));
 }
 
-// The order of sums is the same in all, so a token's bits do not depend on how many come with it. A tile that has few
-// of its rows wastes what is on its way; a high one reads less of x, which counts from 9 tokens on.
+// The order of sums is the same in all configurations, so a token's bits do not depend on the batch. A tile with few of
+// its rows in use wastes loads in flight; a high tile reads x less often, which matters from 9 tokens on.
 template <StreamOutput kOutput, class T, class Y>
 void enqueue_for_tokens(const LinearParams& params, const Lane& lane) {
   constexpr StreamTokens kWhole = StreamTokens::whole, kBySteps = StreamTokens::by_steps;
@@ -98,7 +98,7 @@ void enqueue_for_tokens(const LinearParams& params, const Lane& lane) {
   if (stream_shared_bytes<High>(params.x.rows, in_features, High::kDepth) > kMostSharedBytes)
     return enqueue_stream<StreamConfig<2, 1, 5, kBySteps>, kOutput, T, Y>(params, blocks, lane);
   if (rows <= 16) return enqueue_stream<Low, kOutput, T, Y>(params, blocks, lane);
-  // A shorter ring beside attention is sooner in a step (docs/notes/linear_gpu.md, "Room for attention").
+  // Next to attention a shorter ring makes a step faster (docs/notes/linear_gpu.md, "Room for attention").
   if (rows <= kFewRows && neighbours_of(params.role).before_attention)
     return enqueue_stream<Short, kOutput, T, Y>(params, blocks, lane);
   enqueue_stream<High, kOutput, T, Y>(params, blocks, lane);

@@ -1,17 +1,18 @@
-// The product for few tokens: W streams through shared memory once, at the memory's rate, and meets x in the tensor
-// cores (mma.sync, rows of W as its 16 rows, tokens as its 8 columns, so that up to 8 tokens cost what one does).
+// Small-M GEMM: streams W through shared memory once, at memory bandwidth, and multiplies it by x on tensor cores.
+// mma.sync takes 16 rows of W and 8 tokens, so up to 8 tokens cost the same as one.
 //
-// A block takes an even part of W's rows, to the row, in tiles of one height (linear_shares.h). Its warps split k among them in chunks
-// of 64, whole lines of 128 bytes: a lane's 16 bytes are 8 neighbours of a row, which is not the order of k that the
-// instruction has in mind, but the sum does not care as long as x is dealt out alike. What a warp copies it alone
-// reads, so copies need no barrier, only the lanes' own cp.async groups: shared memory serves as registers that loads
-// may write late. A warp of its own waits for x and has the copy engine bring it, so that it comes while the others
-// still fill their ring: whole where there is room for that, otherwise step by step beside the weights, which all warps
-// wait for and say when they have read. Behind the last k of a tile the warps' sums meet in shared memory, in order of
-// the warps, while the copies of the next tile are on their way. That meeting also keeps the warps together: the memory
-// is at its best when neighbours are asked for together.
-// linear_sm90_stream_shape.cuh has its measures, linear_sm90_stream_copy.cuh the copies; docs/notes/linear_gpu.md what
-// was measured of this and of other ways.
+// A block takes an even part of W's rows, in tiles of one height (linear_shares.h). Its warps split k among them in
+// chunks of 64 elements, which are whole lines of 128 bytes. A lane loads 16 bytes, 8 neighbours of a row. That is not
+// the order of k that mma.sync defines, but the sum is right because x has the same order. Each warp copies what it
+// alone reads, so W needs no barrier, only the lanes' own cp.async groups.
+//
+// A separate warp waits for the kernel ahead and loads x by TMA, while the others already fill their rings. x is loaded
+// whole where it fits; otherwise step by step into slots beside the weights, with a full and an empty barrier each. At
+// the end of a tile the warps' sums are added in shared memory in the order of the warps, while the copies of the next
+// tile are in flight. That barrier also keeps the warps together, which makes DRAM accesses more local.
+//
+// linear_sm90_stream_shape.cuh has the sizes, linear_sm90_stream_copy.cuh the copies, docs/notes/linear_gpu.md the
+// measurements and alternatives.
 #pragma once
 
 #include <cstddef>
@@ -29,15 +30,15 @@
 
 namespace heddle {
 
-// c += W x^T of 16 rows, 32 features and 8 tokens: `low` of row lane / 4 and `high` of the row 8 further on, `x` of
-// token lane / 4, each the same 8 features.
+// c += W x^T of 16 rows, 32 features and 8 tokens. `low` is of row lane / 4, `high` of the row 8 below, `x` of token
+// lane / 4; each holds the same 8 features.
 template <class T>
 __device__ inline void multiply_features(float (&c)[4], const uint4& low, const uint4& high, const uint4& x) {
   sm90::multiply_add<T>(c, {low.x, high.x, low.y, high.y}, x.x, x.y);
   sm90::multiply_add<T>(c, {low.z, high.z, low.w, high.w}, x.z, x.w);
 }
 
-// Adds what the warps have left in `sums`, in their order, and stores what is made of it.
+// Adds the warps' `sums` in the order of the warps and stores the outputs.
 template <class Config, StreamOutput kOutput, class Operands>
 __device__ inline void store_tile(const Operands& op, std::int64_t first, int outputs, const float* sums) {
   constexpr int kParts = rows_of_output(kOutput), kTileOutputs = Config::kTileRows / kParts;
@@ -60,7 +61,7 @@ __device__ inline void store_tile(const Operands& op, std::int64_t first, int ou
   }
 }
 
-// The rows of x and W aligned to 16 bytes, in_features a multiple of 8, num_tokens <= 8 * kTokenTiles. Any grid.
+// Rows of x and W are 16-byte aligned, in_features is a multiple of 8, num_tokens <= 8 * kTokenTiles. Any grid size.
 template <class Config, StreamOutput kOutput, class T, class Y>
 __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     linear_stream(const __grid_constant__ LinearOperands<T, T, Y> op,
@@ -74,15 +75,15 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
   auto* sums = reinterpret_cast<float*>(shared);
   auto* whole_tokens = reinterpret_cast<T*>(shared + Config::kSumsBytes / sizeof(uint4));
   const std::size_t before_ring = Config::kSumsBytes + whole_tokens_bytes<Config>(op.num_tokens, op.in_features);
-  uint4* ring = shared + before_ring / sizeof(uint4);  // [kDepth], each [kRowPieces][kThreads] of W, then boxes of x
+  uint4* ring = shared + before_ring / sizeof(uint4);  // [kDepth], each [kRowPieces][kThreads] of W, then x of the step
 
-  // At once: what lies between this product and the next is then there, waiting, when this one ends.
+  // At once, so that the kernels up to the next GEMM are resident and waiting when this one ends.
   let_later_kernels_start();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   __shared__ StreamBarriers<Config> barriers;
   if constexpr (Config::kWholeTokens)
     if (warp == Config::kWarps) return bring_whole_tokens<Config>(op, whole_tokens, barriers);
-  const int row_of_lane = lane / 4, piece_of_lane = lane % 4;  // of what a lane multiplies
+  const int row_of_lane = lane / 4, piece_of_lane = lane % 4;  // the lane's operands
   const int row_of_copy = lane / 8, piece_of_copy = lane % 8;
   const int in_features = static_cast<int>(op.in_features);
   const int steps = steps_of_tile<Config>(in_features);
@@ -95,8 +96,8 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
   const auto my_ring = static_cast<std::uint32_t>(__cvta_generic_to_shared(ring + thread));
   StreamCursor<Config> weights{
       .tiles = tiles, .position = tiles.share.first_step, .first_k = warp * kWarpFeatures + piece_of_copy * 8};
-  // [kRowPieces * 4][8] pieces of a warp, the halves of every second row swapped: what eight lanes read at once are
-  // four pieces of two neighbouring rows.
+  // A warp's pieces [kRowPieces * 4][8]. The halves of every second row are swapped, so that the four pieces of two
+  // neighbouring rows that eight lanes read at once lie in different banks.
   const std::uint32_t my_rows = my_ring - thread * 16 +
                                 static_cast<std::uint32_t>(warp * kRowPieces * 512 + row_of_copy * 128 +
                                                            (piece_of_copy ^ row_of_copy % 2 * 4) * 16);
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     }
     weights.advance();
   };
-  StreamCursor<Config> tokens = weights;  // where x is brought, or if it is there as a whole, used
+  StreamCursor<Config> tokens = weights;  // where x is loaded; with all of x in shared memory, where it is used
   if constexpr (!Config::kWholeTokens)
     if (warp == Config::kWarps) {
       tokens.first_k = 0;
@@ -121,18 +122,18 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     }
   tokens.first_k = warp * kWarpFeatures + piece_of_lane * 8;
   const auto token_of = [&](int n) { return n * 8 + row_of_lane; };
-  // A group a step, so when step i is due, all but the kDepth - 1 groups made last must have come.
+  // One cp.async group per step: when step i is due, all but the last kDepth - 1 groups must have arrived.
   int steps_copied = 0;
 #pragma unroll 1
   for (; steps_copied < Config::kDepth; ++steps_copied) {
-    // No faster than memory takes it: the kernels between have a few lines to read through the same queues, and this
-    // one waits for them.
+    // Fills the ring no faster than memory delivers: the kernels in between read a few lines through the same queues,
+    // and this kernel waits for them.
     wait_for_copy_groups<Config::kGroupsAhead - 1>();
     if (steps_copied < total_steps) copy_weights(steps_copied);
     end_copy_group();
   }
   sm90::sync_threads(kBarrierOfAll, Config::kBlockThreads);
-  wait_for_earlier_kernels();  // however long they take; what follows has a deadline
+  wait_for_earlier_kernels();  // without a deadline, as they may take long; the waits below have one
   if constexpr (Config::kWholeTokens) barriers.wait(waits, 0);
 
   const int whole_stride = whole_tokens_stride<Config>(in_features);
@@ -144,7 +145,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     for (int step = 0; step < steps; ++step) {
       wait_for_copy_groups<Config::kDepth - 1>();
       if constexpr (!Config::kWholeTokens) barriers.wait_until_full(at, waits);
-      __syncwarp();  // what other lanes have copied is there, too
+      __syncwarp();  // makes the other lanes' copies visible
       const auto slot = static_cast<std::uint32_t>(at.slot());
       const uint4* of_slot = ring + slot * (kStepBytes / sizeof(uint4));
       const T* tokens_of_slot = reinterpret_cast<const T*>(of_slot + kRowPieces * Config::kThreads) +
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
             if (token_of(n) < op.num_tokens)
               x[n] =
                   *reinterpret_cast<const uint4*>(whole_tokens + token_of(n) * whole_stride + tokens.k() + half * 32);
-          } else {  // whatever lies there of a token that is none: its column of c is not stored
+          } else {  // rows of tokens that do not exist hold anything: their column of c is not stored
             x[n] = *reinterpret_cast<const uint4*>(tokens_of_slot + token_of(n) * Config::kBoxFeatures + half * 32);
           }
         }
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
         }
       }
       if constexpr (Config::kWholeTokens) tokens.position = tokens.position + 1 == steps ? 0 : tokens.position + 1;
-      __syncwarp();  // all lanes have read: the slot may be written again
+      __syncwarp();  // all lanes have read, so the slot may be overwritten
       if constexpr (!Config::kWholeTokens)
         if (lane == 0) barriers.empty(at).arrive();
       if (steps_copied < total_steps) {

@@ -1,4 +1,4 @@
-// The product for few tokens: linear_sm90_stream.cuh.
+// The small-M GEMM: linear_sm90_stream.cuh.
 #pragma once
 
 #include "base/lane.h"
@@ -7,14 +7,13 @@
 
 namespace heddle {
 
-// Whether linear_stream() takes these operands, which fit each other (preconditions.h): number of tokens, dtypes,
-// alignment.
+// Whether linear_stream() takes these operands: tokens, dtypes, alignment. require_linear() has accepted them.
 bool is_for_stream(const LinearParams& params);
 
-// The same of linear_swiglu_stream().
+// The same for linear_swiglu_stream().
 bool is_for_swiglu_stream(const LinearSwigluParams& params);
 
-// Enqueue on the lane's stream, a CUDA stream.
+// Enqueue on the lane's CUDA stream.
 void linear_stream(const LinearParams& params, const Lane& lane);
 void linear_swiglu_stream(const LinearSwigluParams& params, const Lane& lane);
 

@@ -1,4 +1,4 @@
-// How W and x come into the shared memory of linear_sm90_stream.cuh.
+// Copies of W and x into the shared memory of linear_sm90_stream.cuh.
 #pragma once
 
 #include <cuda.h>
@@ -15,8 +15,9 @@
 
 namespace heddle {
 
-// 16 bytes from global memory, or zeros and no access. The policy is for what nobody reads again; the hint is the line
-// that the warp asks for anyway (twice as much, which other warps then ask for again, costs 7 % of the rate).
+// Copies 16 bytes from global memory, or writes zeros without an access. The policy evicts first, as nobody reads W
+// again. The L2 prefetch is the line that the warp loads anyway: twice as much would be lines that other warps load
+// again, which costs 7 % of bandwidth.
 __device__ inline void copy_weights_16(std::uint32_t shared, const void* global, bool inside, std::uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
                "r"(inside ? 16 : 0), "l"(policy)
@@ -38,8 +39,8 @@ __device__ inline std::uint64_t evict_first_policy() {
   return policy;
 }
 
-// A walk along k, round from where the block begins, tile by tile: of a lane over its pieces of W, or of those who
-// bring or read x, whom rows do not concern.
+// A cursor along k that wraps around from where the block begins, tile after tile. A lane has one for its pieces of W;
+// those that load or read x have one without rows.
 template <class Config>
 struct StreamCursor {
   StreamTiles tiles;
@@ -59,13 +60,13 @@ struct StreamCursor {
 // Named barriers.
 inline constexpr int kBarrierOfAll = 1, kBarrierOfMultipliers = 2;
 
-// Between the warp that brings x and those that multiply: a ring for x by steps; where x comes as a whole, it is there
-// once.
+// Full and empty barriers between the warp that loads x and the warps that multiply: a ring where x comes step by step,
+// one barrier where x comes whole.
 template <class Config>
 using StreamBarriers =
     std::conditional_t<Config::kWholeTokens, sm90::Mbarrier, TmaRing<sm90::Mbarrier, Config::kDepth>>;
 
-// All of x by the copy engine, zeros behind each token's end; makes the barrier. One warp.
+// Initializes the barrier and loads all of x by TMA, with zeros after each token's end. One warp.
 template <class Config, class Operands, class T>
 __device__ inline void bring_whole_tokens(const Operands& op, T* tokens, sm90::Mbarrier& there) {
   const int lane = static_cast<int>(threadIdx.x) % 32, in_features = static_cast<int>(op.in_features);
@@ -78,7 +79,7 @@ __device__ inline void bring_whole_tokens(const Operands& op, T* tokens, sm90::M
     for (int k = in_features + 8 * lane; k < stride; k += 8 * 32)
       *reinterpret_cast<uint4*>(tokens + token * stride + k) = make_uint4(0, 0, 0, 0);
   __syncwarp();
-  sm90::arrive_at_threads(kBarrierOfAll, Config::kBlockThreads);  // who may wait at the barrier from here on
+  sm90::arrive_at_threads(kBarrierOfAll, Config::kBlockThreads);  // the threads that wait on the barrier from here on
   wait_for_earlier_kernels();
   if (lane == 0) there.arrive_expecting(static_cast<std::uint32_t>(op.num_tokens * in_features) * 2);
   __syncwarp();
@@ -87,13 +88,13 @@ __device__ inline void bring_whole_tokens(const Operands& op, T* tokens, sm90::M
                      static_cast<std::uint32_t>(in_features) * 2, there.address());
 }
 
-// What the kernel takes beside its operands where it brings x by steps: boxes of all tokens and kBoxFeatures.
+// Stands for the kernel's tensor map where x comes whole. TMA boxes of x are [num_tokens, kBoxFeatures].
 struct NoMap {};
 template <class Config>
 using StreamMap = std::conditional_t<Config::kWholeTokens, NoMap, CUtensorMap>;
 
-// x of every step in turn by the copy engine, with zeros behind its last feature, into the ring's slots as they have
-// been read; makes the barriers. `tokens` is at the step's first feature. One warp.
+// Initializes the barriers and loads x of every step by TMA into the ring's slots as they become empty, with zeros
+// after its last feature. `tokens` is at the step's first feature. One warp.
 template <class Config>
 __device__ inline void bring_tokens_by_steps(const CUtensorMap& map, int num_tokens, StreamCursor<Config> tokens,
                                              std::uint32_t slots, int total_steps, StreamBarriers<Config>& ring,
@@ -105,7 +106,7 @@ __device__ inline void bring_tokens_by_steps(const CUtensorMap& map, int num_tok
     sm90::publish_barriers();
   }
   __syncwarp();
-  sm90::arrive_at_threads(kBarrierOfAll, Config::kBlockThreads);  // who may wait at the barriers from here on
+  sm90::arrive_at_threads(kBarrierOfAll, Config::kBlockThreads);  // the threads that wait on the barriers from here on
   wait_for_earlier_kernels();
   RingProducer<Config::kDepth> at;
   for (int step = 0; step < total_steps; ++step, at.advance(), tokens.advance()) {

@@ -10,21 +10,21 @@
 namespace heddle {
 namespace {
 
-enum class Way { apart, stream, tiles };
+enum class Fusion { none, stream, tiles };
 
-Way way_of(const LinearSwigluParams& params, Device device) {
+Fusion fusion_of(const LinearSwigluParams& params, Device device) {
   if constexpr (kHaveCuda)
     if (device.kind == DeviceKind::cuda) {
-      if (is_for_swiglu_stream(params)) return Way::stream;
-      if (is_for_swiglu_tiles(params)) return Way::tiles;
+      if (is_for_swiglu_stream(params)) return Fusion::stream;
+      if (is_for_swiglu_tiles(params)) return Fusion::tiles;
     }
-  return Way::apart;
+  return Fusion::none;
 }
 
 }  // namespace
 
-bool gates_at_once(const LinearSwigluParams& params, Device device) {
-  return way_of(params, device) != Way::apart;
+bool is_fused(const LinearSwigluParams& params, Device device) {
+  return fusion_of(params, device) != Fusion::none;
 }
 
 void linear_swiglu(const LinearSwigluParams& params, const Lane& lane) {
@@ -32,11 +32,11 @@ void linear_swiglu(const LinearSwigluParams& params, const Lane& lane) {
   require_linear(params.gate_up, lane);
   require_swiglu(gate, lane);
   if (params.y.rows == 0) return;
-  const Way way = way_of(params, lane.stream.device());
-  if (way != Way::apart && recorded(params, lane)) return;
+  const Fusion fusion = fusion_of(params, lane.stream.device());
+  if (fusion != Fusion::none && recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
-    if (way == Way::stream) return linear_swiglu_stream(params, lane);
-    if (way == Way::tiles && hold_a_pair(lane.num_sms)) return linear_swiglu_tiles(params, lane);
+    if (fusion == Fusion::stream) return linear_swiglu_stream(params, lane);
+    if (fusion == Fusion::tiles && hold_a_pair(lane.num_sms)) return linear_swiglu_tiles(params, lane);
   }
   linear(params.gate_up, lane);
   swiglu(gate, lane);

@@ -1,11 +1,12 @@
-// Gate and up of many tokens by wgmma, and SwiGLU on their sums, so that neither is ever written: of 128 tokens and 128
-// columns of y (or 96, where these come out more even) a block holds the sums of both in registers. Blocks stay, one a
-// multiprocessor, and take tile after tile; two of a cluster have the same columns of different tokens, and each brings
-// half of those rows of W to both. A warp has the copy engine fill slots with steps along k, in turn; two warpgroups
-// multiply, 64 tokens each, and while they gate, round and store a tile, the slots fill for the next.
+// GEMM of gate and up for many tokens with WGMMA, with SwiGLU as its epilogue, so gate and up are never written. A tile
+// is 128 tokens and 128 columns of y (or 96, where that fills the SMs better); its sums of gate and up stay in
+// registers. The kernel is persistent: one block per SM loops over tiles. The two blocks of a cluster have the same
+// columns and different tokens, and each loads half of W's rows for both by multicast. One warp issues the TMA loads
+// along k into a ring of slots. Two warpgroups multiply, 64 tokens each; while they run the epilogue, the ring fills
+// for the next tile.
 //
-// Prefill keeps an H200 at its power limit, so what counts is energy: what a product moves, how far, how often. Hence
-// tiles as large as registers allow, W shared, and an order of tiles that keeps what is read together in L2
+// Prefill runs an H200 at its power limit, so energy decides: how much a GEMM moves, how far and how often. Hence tiles
+// as large as registers allow, multicast of W, and a tile order that keeps shared operands in L2
 // (docs/notes/linear_gpu.md, "Gates of many tokens").
 #include "kernels/linear/linear_swiglu_sm90.h"
 
@@ -31,21 +32,21 @@
 namespace heddle {
 namespace {
 
-using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's own kernels
+using namespace sm90;  // NOLINT(google-build-using-namespace): this file's own kernels
 
 constexpr int kGroupThreads = 128;             // of a warpgroup, four warps
-constexpr int kGroupTokens = 64, kGroups = 2;  // tokens of a warpgroup, warpgroups that multiply
+constexpr int kGroupTokens = 64, kGroups = 2;  // per warpgroup; warpgroups that multiply
 constexpr int kTileTokens = kGroupTokens * kGroups;
 constexpr int kDepth = 64;   // features of a step: a line of 128 bytes
-constexpr int kCluster = 2;  // blocks that share W: one brings gate's rows, the other up's
+constexpr int kCluster = 2;  // blocks that share W: one loads the rows of gate, the other those of up
 constexpr int kThreads = kGroupThreads * (kGroups + 1);
-constexpr int kGroupBarrier = 1;  // one each a warpgroup
+constexpr int kGroupBarrier = 1;  // one per warpgroup
 constexpr std::size_t kAlignment = 1024, kMostSharedBytes = std::size_t{227} << 10;
-// Tokens whose tiles are taken together, column by column: x and W of what runs at a time are then equally large, with
-// tiles of 128 columns 16 MB each where x has 4096 features.
+// Tokens whose tiles are taken together, column by column. x and W of the tiles in flight are then equally large: 16 MB
+// each with tiles of 128 columns and 4096 features.
 constexpr int kTokensTogether = 2048;
 
-// kColumns: of y, in a tile.
+// kColumns: of y, per tile.
 template <int kColumns>
 struct GatedShared {
   static constexpr int kSlots = kColumns > 96 ? 4 : 5;  // as many as fit
@@ -55,7 +56,7 @@ struct GatedShared {
 
   struct Step {
     std::byte x[X::kBytes];
-    std::byte gate_up[2][W::kBytes];  // one behind the other: the right operand of one product
+    std::byte gate_up[2][W::kBytes];  // contiguous: the right operand of one WGMMA
   };
   Step slots[kSlots];
   std::byte y[kGroups][Y::kBytes];
@@ -70,7 +71,7 @@ constexpr std::size_t shared_bytes() {
   return bytes;
 }
 
-// Tiles of all clusters: pairs of token tiles, so that each block of a cluster has one, by tiles of columns.
+// Tiles of all clusters: pairs of token tiles, one for each block of a cluster, times column tiles.
 struct GatedTiles {
   static constexpr int kTogether = kTokensTogether / (kTileTokens * kCluster);  // pairs
 
@@ -108,7 +109,7 @@ struct GatedMaps {
   CUtensorMap x, gate, up, y;
 };
 
-// Calls f(place) for the tiles of this block's cluster. All who work together go through them, and through the steps of
+// Calls f(place) for the tiles of this block's cluster. All roles of a block iterate over them, and over the steps of
 // each, in this order.
 template <class F>
 __device__ void each_tile(const GatedTiles& tiles, F f) {
@@ -120,7 +121,7 @@ __device__ int first_token(const GatedTiles::Place& place, int rank) {
   return (place.pair * kCluster + rank) * kTileTokens;
 }
 
-// Has the steps of all tiles copied: x for this block, gate's rows of W or up's for both. One thread.
+// Issues the TMA loads of all tiles: x for this block, rows of gate or of up for both blocks. One thread.
 template <int kColumns>
 __device__ void fetch_steps(const GatedTiles& tiles, GatedShared<kColumns>& shared, const GatedMaps& maps, int rank,
                             const KernelWaits& waits) {
@@ -142,16 +143,16 @@ __device__ void fetch_steps(const GatedTiles& tiles, GatedShared<kColumns>& shar
   ring.wait_until_all_empty(at, waits);
 }
 
-// One warpgroup's tokens of this block's tiles. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen, and
-// of each columns 2 * (lane % 4) + {0, 1} of every eight: of gates in the first half of its registers, of ups in the
-// second.
+// One warpgroup's tokens of this block's tiles. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen. Of
+// each row it has columns 2 * (lane % 4) + {0, 1} of every eight: of gate in the first half of its registers, of up in
+// the second.
 template <class T, int kColumns>
 class GatedTokens {
   using Shared = GatedShared<kColumns>;
   using X = typename Shared::X;
   using W = typename Shared::W;
   using Y = typename Shared::Y;
-  static constexpr int kSums = 2 * kColumns * kGroupTokens / kGroupThreads;  // of a thread
+  static constexpr int kSums = 2 * kColumns * kGroupTokens / kGroupThreads;  // per thread
 
  public:
   __device__ GatedTokens(Shared& shared, const CUtensorMap& y, int warpgroup, int rank, const KernelWaits& waits)
@@ -170,22 +171,22 @@ class GatedTokens {
   static __device__ int warp() { return static_cast<int>(threadIdx.x) % kGroupThreads / 32; }  // of the warpgroup
   static __device__ bool stores() { return threadIdx.x % kGroupThreads == 0; }
 
-  // sums = x [gate; up]^T. A slot is given back when its products have ended, which is waited for once the next slot's
-  // are under way.
+  // sums = x [gate; up]^T. A slot is released when its WGMMAs have ended; the thread waits for them once those of the
+  // next slot are in flight.
   __device__ void multiply(int steps) {
     std::uint32_t last_empty = 0;
     for (int k = 0; k < steps; ++k, at_.advance()) {
       shared_.ring.wait_until_full(at_, waits_);
       auto& step = shared_.slots[at_.slot()];
-      const std::uint64_t x = operand<X::kRowBytes>(shared_address(step.x) + warpgroup_ * kGroupTokens * X::kRowBytes,
-                                                    8 * X::kRowBytes, 0),
-                          gate_up = operand<W::kRowBytes>(shared_address(step.gate_up), 8 * W::kRowBytes, 0);
-      constexpr int kFeatures = 16;  // of an instruction, two bytes each
+      const std::uint64_t x = matrix_descriptor<X::kRowBytes>(
+                              shared_address(step.x) + warpgroup_ * kGroupTokens * X::kRowBytes, 8 * X::kRowBytes, 0),
+                          gate_up = matrix_descriptor<W::kRowBytes>(shared_address(step.gate_up), 8 * W::kRowBytes, 0);
+      constexpr int kFeatures = 16;  // per instruction, two bytes each
       pin(sums_);
-      wgmma_begin();
+      wgmma_fence();
 #pragma unroll
       for (int i = 0; i < kDepth; i += kFeatures)
-        multiply_shared<T>(sums_, moved(x, 2 * i), moved(gate_up, 2 * i), k > 0 || i > 0);
+        wgmma_ss<T>(sums_, advanced(x, 2 * i), advanced(gate_up, 2 * i), k > 0 || i > 0);
       wgmma_commit();
       if (k > 0) {
         wgmma_wait<1>();
@@ -198,12 +199,12 @@ class GatedTokens {
     release(last_empty);
   }
 
-  // To both blocks, as both copy to the slot: each warp for itself.
+  // To both blocks, as both copy into the slot. Each warp arrives for itself.
   __device__ void release(std::uint32_t empty) const {
     if (lane() < kCluster) arrive_in_block(address_in_block(empty, lane()));
   }
 
-  // By way of shared memory, so that the copy engine writes whole lines and leaves out what is beyond the matrix.
+  // Goes through shared memory, so that TMA stores whole lines and clips at the matrix's end.
   __device__ void store(int token, int column) {
     std::byte* const y = shared_.y[warpgroup_];
     if (stores()) wait_until_stores_have_read();
@@ -242,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     gated_tiles(const __grid_constant__ GatedTiles tiles, const __grid_constant__ GatedMaps maps,
                 const __grid_constant__ KernelWaits waits) {
   extern __shared__ std::byte memory[];
-  const std::uint32_t misaligned = shared_address(memory) % kAlignment;  // swizzling goes by addresses
+  const std::uint32_t misaligned = shared_address(memory) % kAlignment;  // the swizzle follows address bits
   auto& shared = *reinterpret_cast<GatedShared<kColumns>*>(memory + (misaligned == 0 ? 0 : kAlignment - misaligned));
   if (threadIdx.x == 0) {
     constexpr int kReadingWarps = kGroupThreads / 32 * kGroups * kCluster;
@@ -256,8 +257,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   let_later_kernels_start();
   wait_for_earlier_kernels();
   const int rank = static_cast<int>(blockIdx.x) % kCluster;
-  const int warp =
-      __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // the same in a whole warp, and known to be
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // warp-uniform, and the compiler knows it
   constexpr int kGroupWarps = kGroupThreads / 32;
   if (warp < kGroupWarps) {
     give_up_registers<40>();
@@ -272,7 +272,7 @@ bool takes_boxes(const void* data, std::int64_t row_stride) {
   return is_aligned(data) && row_stride % 8 == 0;
 }
 
-// Rows of a matrix in boxes as wide as a swizzle, 64 or 32 columns.
+// A tensor map of a matrix with boxes as wide as a swizzle, 64 or 32 columns.
 CUtensorMap map_of(const Tensor& matrix, int box_rows, int box_columns) {
   return tensor_map("linear_swiglu",
                     {.data = matrix.data,
@@ -285,13 +285,13 @@ CUtensorMap map_of(const Tensor& matrix, int box_rows, int box_columns) {
                      .promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B});
 }
 
-// That run at a time.
+// Clusters that run at a time.
 int num_clusters(const Lane& lane) {
   return std::max(1, lane.num_sms / kCluster);
 }
 
-// The share of what all rounds of tiles could compute that is wanted, with all SMs of an H200 at work: whoever grants
-// fewer gets the same kernel, and so the same bits. Each round takes as long as a full one.
+// The fraction of the peak of all rounds of tiles that y uses, with all SMs of an H200; each round takes as long as a
+// full one. A lane with fewer SMs gets the same kernel, so the same bits.
 double wanted_share(const Tensor& y, int columns_of_tile) {
   constexpr std::int64_t kPairTokens = kTileTokens * kCluster, kClusters = 132 / kCluster;
   const std::int64_t tiles = ceil_div(y.rows, kPairTokens) * ceil_div(y.columns, std::int64_t{columns_of_tile});
@@ -299,13 +299,13 @@ double wanted_share(const Tensor& y, int columns_of_tile) {
   return static_cast<double>(y.rows) * static_cast<double>(y.columns) / static_cast<double>(places);
 }
 
-constexpr int kWide = 128, kNarrow = 96;  // columns of a tile
+constexpr int kWide = 128, kNarrow = 96;  // columns per tile
 
-// The columns of the tiles that are the faster ones for y; 0 where a product by cuBLASLt and SwiGLU are faster than
-// both. What is compared are speeds, of full rounds of wide tiles, as one H200 had them (docs/notes/linear_gpu.md).
+// The columns of the faster tiles for y; 0 where cuBLASLt followed by SwiGLU is faster. Compares speeds relative to
+// full rounds of wide tiles, measured on one H200 (docs/notes/linear_gpu.md).
 int tile_columns_for(const Tensor& y) {
   constexpr double kFastEnough = 0.94;
-  constexpr double kNarrowSpeed = 0.98;  // x is read more often: where both fill their rounds
+  constexpr double kNarrowSpeed = 0.98;  // reads x more often: where both fill their rounds
   const double wide = wanted_share(y, kWide), narrow = kNarrowSpeed * wanted_share(y, kNarrow);
   if (std::max(wide, narrow) < kFastEnough) return 0;
   return wide >= narrow ? kWide : kNarrow;
@@ -344,11 +344,11 @@ void enqueue(const LinearSwigluParams& params, const Lane& lane) {
 }  // namespace
 
 bool is_for_swiglu_tiles(const LinearSwigluParams& params) {
-  constexpr std::int64_t kMost = std::numeric_limits<int>::max();  // a coordinate of the copy engine
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();  // TMA coordinates are 32-bit
   const LinearParams& p = params.gate_up;
   const DType dtype = p.weight.dtype;
-  // W is one run of memory (linear.h), so that up's rows are aligned where gate's are. Where a row of y ends
-  // within 16 bytes the copy engine was seen to write behind it.
+  // W is contiguous (linear.h), so rows of up are aligned where those of gate are. Where a row of y ends within 16
+  // bytes, TMA was observed to write beyond it.
   if (p.x.rows <= kLinearSmallRows || std::max({p.x.rows, p.x.columns, params.y.columns}) > kMost ||
       params.y.columns % 8 != 0 || dtype == DType::float32 || p.x.dtype != dtype || params.y.dtype != dtype ||
       p.weight.bias != nullptr || !takes_boxes(p.weight.row(0), p.weight.in_features) ||

@@ -1,5 +1,5 @@
-// The tile of `linear`: some rows of W times some tokens, for one way to multiply (a Format of tiles-inl.h) on one
-// instruction set. Included once a target, after hwy/highway.h; the guard is Highway's idiom.
+// The tile of `linear`: some rows of W times some tokens, for one multiplication Format (tiles-inl.h) on one SIMD
+// target. Included once per target, after hwy/highway.h; the include guard is Highway's idiom.
 #if defined(HEDDLE_KERNELS_LINEAR_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_LINEAR_TILE_INL_H_
 #undef HEDDLE_KERNELS_LINEAR_TILE_INL_H_
@@ -19,17 +19,17 @@
 HWY_BEFORE_NAMESPACE();
 namespace heddle::HWY_NAMESPACE {
 
-constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3;  // 32 of sixteen lanes each
+constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3;  // 32 registers of sixteen lanes each
 
-// A register holds all lanes of a sum, so that a tile can finish its sums without going through memory.
+// One register holds all lanes of a sum, so a tile finishes its sums without going through memory.
 constexpr bool kWholeSums = kRegisters == 1;
 
-// How the rows of W lie that a tile reads; packed ones are padded with zeros to whole chunks, as x is.
+// The layout of the rows of W that a tile reads. Packed rows are padded with zeros to whole chunks, as x is.
 enum class Rows { in_memory, packed };
 
-// As many sums as registers hold beside what is multiplied: at most 12 of 16 registers, or 24 of 32; fewer where W has
-// to be widened, which takes registers, too. One token's tile takes all sixteen lanes at once, so that each line of W
-// is read once; tiles of more than four tokens have few rows for the same reason.
+// As many sums as registers allow beside the operands: at most 12 of 16 registers, or 24 of 32; fewer where W must be
+// widened, which takes registers too. One token's tile takes all sixteen lanes at once, so that each line of W is read
+// once. Tiles of more than four tokens have few rows for the same reason.
 constexpr int rows_of_tile(int tokens, Rows rows) {
   if (kManyRegisters && tokens > 4) return 3;
   if (kManyRegisters) return tokens == 1 ? 4 : tokens == 2 ? 8 : 6;
@@ -40,20 +40,20 @@ constexpr int parts_of_tile(int tokens) {
   return tokens == 1 ? kRegisters : 1;
 }
 
-// Rows in memory are read once for as many tokens as there are registers for.
+// Rows in memory are read once for as many tokens as registers allow.
 constexpr int most_tokens_of_tile(Rows rows) {
   return kManyRegisters && rows == Rows::in_memory ? 8 : 4;
 }
 
-// Where a Format has kRowByRow, a tile that reads whole rows goes so if a row and x stay in the first-level cache.
+// A Format with kRowByRow reads whole rows one after the other if a row and x stay in the L1 cache.
 constexpr std::size_t kMostTokensRowByRow = 2;
 constexpr bool goes_row_by_row(std::size_t tokens, std::size_t row_bytes) {
   constexpr std::size_t kMostBytes = 20 << 10;  // of 32 KiB
   return row_bytes <= kMostBytes / (tokens + 1);
 }
 
-// What comes next, where a tile is not read row by row: a single token's rows are read as fast as memory gives them,
-// which it does to one stream best; where a few tokens read them, the next part of the same rows comes meanwhile.
+// The prefetch of a tile that is not read row by row. A single token's rows are read at memory bandwidth, which is
+// highest for one stream; where a few tokens read them, the tile prefetches the next part of the same rows.
 constexpr Fetch fetch_for(int tokens, Rows rows) {
   if (rows == Rows::packed) return kManyRegisters ? Fetch::two_rows : Fetch::nothing;
   if (tokens == 1) return kManyRegisters ? Fetch::in_order : Fetch::nothing;
@@ -69,7 +69,8 @@ struct Block {
   std::int64_t first_row, end_row;
   std::int64_t first_token, num_tokens;
   std::int64_t k = 0, depth = 0;
-  const typename Format::Packed* x[kTokensAtOnce] = {};  // of each token, or where a tile's lie together; whole chunks
+  const typename Format::Packed* x[kTokensAtOnce] =
+      {};        // of each token, or of the first token of each tile; whole chunks
   float* lanes;  // [rows, num_tokens, kLanes], kept from one block of k to the next
 
   float* lanes_of(std::int64_t row, std::int64_t t) const {
@@ -82,7 +83,7 @@ struct Block {
   bool ends_sums() const { return k + depth == params.weight.in_features; }
 };
 
-// What tiles of so many tokens read once it is packed, beside rows that are packed or not.
+// The layout that tiles of this many tokens read after packing, beside packed or unpacked rows.
 constexpr Packing packing_for(std::int64_t num_tokens, Rows rows) {
   if (num_tokens == 1) return Packing::chunks;
   if (kRegisters > 1) return Packing::planes;
@@ -93,7 +94,7 @@ constexpr Packing packing_of_rows(std::int64_t num_tokens, Rows rows) {
   return rows == Rows::packed ? packing_for(num_tokens, rows) : Packing::chunks;
 }
 
-// That many elements padded to whole chunks, and what a plane has of them.
+// That many elements padded to whole chunks, and a plane's part of them.
 template <class Format>
 constexpr std::int64_t padded(std::int64_t count) {
   return (count + Format::kChunk - 1) / Format::kChunk * Format::kChunk;
@@ -103,7 +104,7 @@ constexpr std::int64_t plane_of(std::int64_t count) {
   return padded<Format>(count) / kRegisters;
 }
 
-// Chunks [first, first + num_chunks), which lie at `from`, of a row that is packed to `to` in planes.
+// Packs chunks [first, first + num_chunks) of a row, which lie at `from`, to `to` in planes.
 template <class Format, class T>
 HWY_INLINE void pack_planes(const T* from, std::int64_t first, std::int64_t num_chunks, std::int64_t plane,
                             typename Format::Packed* to) {
@@ -118,7 +119,7 @@ HWY_INLINE void pack_planes(const T* from, std::int64_t first, std::int64_t num_
   }
 }
 
-// Whole chunks, and one padded with zeros, of `count` elements; the chunks kEach apart, unless they go into planes.
+// Packs `count` elements as whole chunks and one padded with zeros; chunks lie kEach apart, unless they go to planes.
 template <class Format, int kEach = 1, class T>
 HWY_INLINE void pack_padded(const T* from, std::int64_t count, Packing packing, typename Format::Packed* to) {
   const std::int64_t num_chunks = count / Format::kChunk, whole = num_chunks * Format::kChunk;
@@ -136,7 +137,7 @@ HWY_INLINE void pack_padded(const T* from, std::int64_t count, Packing packing, 
   pack(tail, num_chunks, 1);
 }
 
-// The block's part of tokens [t, t + kTokens), which are a tile's.
+// The block's part of tokens [t, t + kTokens), which are one tile's.
 template <class Format, int kTokens>
 void pack_tokens(const Block<Format>& block, std::int64_t t, typename Format::Packed* to) {
   constexpr Packing kPacking = packing_for(kTokens, Rows::in_memory);
@@ -149,7 +150,7 @@ void pack_tokens(const Block<Format>& block, std::int64_t t, typename Format::Pa
 }
 
 #if HWY_TARGET == HWY_AVX3
-// y of a tile whose sums are whole, from registers.
+// Writes y of a tile whose sums are complete, from registers.
 template <class Format, int kRows, int kTokens>
 HWY_INLINE void store_tile(const Block<Format>& block, const DotSums<Format, kRows, kTokens, 1>& tile, std::int64_t row,
                            std::int64_t t) {
@@ -181,7 +182,7 @@ HWY_INLINE void store_tile(const Block<Format>& block, const DotSums<Format, kRo
 }
 #endif
 
-// Adds the products of a tile's whole chunks. `next` is what it fetches meanwhile; nothing at a distance of 0.
+// Adds the products of a tile's whole chunks. `next` is what it prefetches; a distance of 0: nothing.
 template <class Format, int kRows, int kTokens, Rows kLayout, int kParts, class W>
 HWY_INLINE void add_chunks(const Block<Format>& block, DotSums<Format, kRows, kTokens, kParts>& sums,
                            const W* const (&rows)[kRows], const typename Format::Packed* const (&x)[kTokens],
@@ -215,7 +216,7 @@ HWY_NOINLINE void multiply_tile(const Block<Format>& block, const W* const (&w)[
     for (int r = 0; r < kRows; ++r) rows[r] = w[r] + (kW == Packing::planes ? part * plane : 0);
 #pragma GCC unroll 8
     for (int i = 0; i < kTokens; ++i) x[i] = block.x[t + i] + (kX == Packing::planes ? part * plane : 0);
-    // Of each row; the tokens' lie one after the other.
+    // Lanes of each row; those of its tokens are contiguous.
     const auto lanes = [&](int r) { return block.lanes_of(row + r, t) + part * kWidth; };
     DotSums<Format, kRows, kTokens, kParts> sums;
     if (block.begins_sums()) {
@@ -249,8 +250,8 @@ HWY_NOINLINE void multiply_tile(const Block<Format>& block, const W* const (&w)[
   }
 }
 
-// y of the block's tokens and of rows [begin, end), once their sums are whole, where lanes of a sum are in several
-// registers.
+// Writes y of the block's tokens and of rows [begin, end) once their sums are complete, where the lanes of a sum take
+// several registers.
 template <class Format>
 HWY_NOINLINE void store_sums(const Block<Format>& block, std::int64_t begin, std::int64_t end) {
   const Tensor& y = block.params.y;
@@ -268,15 +269,15 @@ HWY_NOINLINE void store_sums(const Block<Format>& block, std::int64_t begin, std
   }
 }
 
-// Element k of a row of W. Rows beyond the block are its last one: tiles at an edge compute it twice instead of having
-// a size of their own, and what they compute twice is dropped. A dot product's bits do not depend on its tile.
+// Element k of a row of W. Rows beyond the block repeat its last one: a tile at an edge computes it twice and drops the
+// copy, instead of having a size of its own. A dot product's bits do not depend on its tile.
 template <class Format>
 HWY_INLINE const typename Format::Weight* weight_row(const Block<Format>& block, std::int64_t row) {
   const void* data = block.params.weight.row(std::min(row, block.end_row - 1));
   return static_cast<const typename Format::Weight*>(data) + block.k;
 }
 
-// Tiles of at most kMost tokens are nearly equal.
+// The number of tiles of at most kMost tokens, of nearly equal size.
 template <int kMost>
 constexpr std::int64_t first_tile_of(std::int64_t num_tokens) {
   const std::int64_t num_tiles = (num_tokens + kMost - 1) / kMost;

@@ -1,15 +1,15 @@
 // The loops of `linear` on a unit that multiplies tiles of bfloat16 (linear_amx.h), for any such unit: the processor's,
-// or the one that tests make of plain C++.
+// or the tests' unit in plain C++.
 //
 // `Unit` has eight tiles of up to 16 rows of 64 bytes, and only static functions:
-//   configure(TileShapes)     their shapes; all become zeros. Afterwards release().
-//   zero<T>()                 tile T becomes zeros
-//   load<T>(from, stride)     its rows, `stride` bytes apart
+//   configure(TileShapes)     sets their shapes and clears them; release() ends their use
+//   zero<T>()                 clears tile T
+//   load<T>(from, stride)     loads its rows, `stride` bytes apart
 //   store<T>(to, stride)
-//   multiply<S, A, B>()       S[m][n] += the sums of README.md over 32 elements: A has a row for each m, B for each pair
-//                             of elements, in which the pairs of all n lie side by side
-//   turn(rows, to)            16 x 16 words of 32 bits: word i of rows[j] becomes word j of the 16 words at to + 16 i
-//   fetch(from)               brings a cache line into the second-level cache
+//   multiply<S, A, B>()       S[m][n] += the sums of README.md over 32 elements: A has a row for each m, B a row for
+//                             each pair of elements, with the pairs of all n side by side
+//   transpose(rows, to)       16 x 16 words of 32 bits: word i of rows[j] becomes word j of the 16 words at to + 16 i
+//   fetch(from)               prefetches a cache line into the L2 cache
 #pragma once
 
 #include <algorithm>
@@ -32,17 +32,18 @@ struct alignas(64) TileShapes {
 };
 
 inline constexpr int kTileRows = 16;
-inline constexpr int kStepElements = 32;  // of in_features that one product of tiles takes
+inline constexpr int kStepElements = 32;  // elements of in_features per tile multiplication
 inline constexpr std::int64_t kStepBytes = 64;
 inline constexpr std::int64_t kPackedTile = kTileRows * kStepElements;  // elements
 inline constexpr std::int64_t kSumsOfTile = kTileRows * kTileRows;
-inline constexpr std::int64_t kRowsOnTiles = 2 * kTileRows;  // that are multiplied at once, of W and of many tokens
+inline constexpr std::int64_t kRowsOnTiles =
+    2 * kTileRows;  // rows of W, or of many tokens, that are multiplied at once
 
-// Two tiles of rows times two of columns make four tiles of sums: 0 to 3; rows are in 4 and 5, columns in 6 and 7.
+// Two row tiles times two column tiles make four tiles of sums: 0 to 3. Rows are in 4 and 5, columns in 6 and 7.
 template <class Unit>
 class TiledLinear {
  public:
-  // Computes rows [begin, end) of the weight, all tokens; x and weight are bfloat16.
+  // Computes rows [begin, end) of the weight for all tokens; x and weight are bfloat16.
   static void compute(const LinearParams& params, std::int64_t begin, std::int64_t end) {
     if (params.x.rows <= kFewTokens)
       few_tokens(params, begin, end);
@@ -51,28 +52,29 @@ class TiledLinear {
     Unit::release();
   }
 
-  // Up to here rows of W are read as they lie in memory, each once; above they are packed, as x is.
+  // Up to this many tokens, rows of W are read in place, each once; above, W and x are packed.
   static constexpr std::int64_t kFewTokens = 32;
 
  private:
   static constexpr std::int64_t kRows = kRowsOnTiles;
 
-  // Where they are few: rows of W in a tile. Fewer lie side by side, and memory is read more nearly in its order.
+  // Rows of W per tile with few tokens. Fewer rows side by side read memory more nearly in its order.
   static constexpr std::int64_t few_rows_of_tile(std::int64_t num_tokens) { return num_tokens <= 16 ? 8 : kTileRows; }
   static constexpr std::int64_t kFewestRowsOfTile = few_rows_of_tile(1);
   static constexpr std::int64_t kFewDepth = 8192;   // elements of x that are packed at once, and
-  static constexpr std::int64_t kRowsOfSums = 256;  // rows whose sums are kept where that is not all of them
+  static constexpr std::int64_t kRowsOfSums = 256;  // rows whose sums are kept if depth is cut
 
-  // Where they are many: 512 KiB of x, 64 KiB of W and 320 KiB of sums stay in the second-level cache, of which two
-  // threads of a core may have but half each. All are packed, for rows often lie a multiple of 4 KiB apart, and of those
-  // a cache holds few.
+  // With many tokens, 512 KiB of x, 64 KiB of W and 320 KiB of sums stay in the L2 cache, of which each of two
+  // hyper-threads may have half. All are packed, because rows often lie a multiple of 4 KiB apart, where a cache holds
+  // few of them.
   static constexpr std::int64_t kManyDepth = 1024;
   static constexpr std::int64_t kManyTokens = 256;
   static constexpr std::int64_t kManyRows = 256;
-  static constexpr std::int64_t kMostPanels = kManyRows / kRows + Weight::kMaxBlocks - 1;  // a block's end begins one
+  static constexpr std::int64_t kMostPanels =
+      kManyRows / kRows + Weight::kMaxBlocks - 1;  // one more for each end of a weight block
   static constexpr std::int64_t kSumsOfPanel = kManyTokens * kRows;
 
-  // How many rows and columns the two tiles of each have; the first has up to `tile` rows.
+  // Rows and columns of the two tiles of each side; the first has up to `tile` rows.
   struct Extents {
     std::int64_t rows = 0, columns = 0;
     std::int64_t tile = kTileRows;
@@ -100,14 +102,14 @@ class TiledLinear {
     Unit::configure(shapes);
   }
 
-  // What is multiplied next, walked over line by line in the order of memory: a processor foresees no jump to another
-  // row, and reads many rows at once at less than the rate of one stream.
+  // What is multiplied next, prefetched line by line in the order of memory. The hardware prefetcher does not predict a
+  // jump to another row, and reads several rows at once below the bandwidth of one stream.
   class Ahead {
    public:
     Ahead() = default;
     Ahead(const std::byte* rows, std::int64_t num_rows, std::ptrdiff_t stride, std::int64_t bytes)
         : line_(rows), end_(rows + bytes), left_(num_rows), bytes_(bytes), stride_(stride) {
-      if (bytes == stride) {  // one run
+      if (bytes == stride) {  // contiguous
         end_ = rows + num_rows * bytes;
         left_ = 1;
       }
@@ -131,8 +133,8 @@ class TiledLinear {
     std::ptrdiff_t stride_ = 0;
   };
 
-  // One or two tiles' worth of rows or of columns, at the first of some elements: rows lie `stride` bytes apart, what
-  // the next elements take `step` bytes further on.
+  // One or two tiles of rows or of columns, at their first elements. Rows lie `stride` bytes apart, the next step's
+  // elements `step` bytes further on.
   struct Side {
     const std::byte* first;
     const std::byte* second;
@@ -140,7 +142,7 @@ class TiledLinear {
     std::ptrdiff_t step;
   };
 
-  // Sums of the products of `steps` times 32 elements are added to tiles 0 to 3.
+  // Adds the products of `steps` times 32 elements to tiles 0 to 3.
   template <int kLeft, int kRight>
   static void add_products(const Side& left, const Side& right, std::int64_t steps, Ahead& ahead, int lines) {
     const std::byte *l0 = left.first, *l1 = left.second, *r0 = right.first, *r1 = right.second;
@@ -178,7 +180,7 @@ class TiledLinear {
     Unit::template zero<2>();
     Unit::template zero<3>();
   }
-  // Tiles 0 to 3 from, or to, memory where they lie one after the other, each with rows of 16 floats.
+  // Tiles 0 to 3 from, or to, memory, where they are contiguous, with rows of 16 floats.
   static void load_sums(Extents extents, const float* from) {
     Unit::template load<0>(from, kStepBytes);
     if (extents.two_right()) Unit::template load<1>(from + kSumsOfTile, kStepBytes);
@@ -191,12 +193,12 @@ class TiledLinear {
     if (extents.two_left()) Unit::template store<2>(to + 2 * kSumsOfTile, kStepBytes);
     if (extents.two_left() && extents.two_right()) Unit::template store<3>(to + 3 * kSumsOfTile, kStepBytes);
   }
-  // Where the sums of a row begin, of the first 16 columns; those of the others lie kSumsOfTile behind.
+  // Where the sums of a row's first 16 columns begin; those of the other columns lie kSumsOfTile further on.
   static const float* sums_of_row(Extents extents, const float* sums, std::int64_t row) {
     return row < extents.tile ? sums + row * kTileRows : sums + 2 * kSumsOfTile + (row - extents.tile) * kTileRows;
   }
 
-  // The last elements of up to 32 rows, where they do not fill a step, padded with zeros.
+  // The last elements of up to 32 rows that do not fill a step, padded with zeros.
   struct Tail {
     alignas(64) std::byte bytes[2 * kTileRows][kStepBytes];
 
@@ -208,7 +210,7 @@ class TiledLinear {
     }
   };
 
-  // Rows as they lie in memory, on the left.
+  // Rows in place, as the left operand.
   static Side in_memory(Extents extents, const std::byte* rows, std::ptrdiff_t stride) {
     return {rows, rows + extents.tile * stride, stride, kStepBytes};
   }
@@ -223,24 +225,24 @@ class TiledLinear {
     add_products(extents, in_memory(extents, tail.bytes[0], kStepBytes), right, 1, ahead, 0);
   }
 
-  // Packs `depth` elements of each of up to 32 rows for the right side: step after step a tile for the first 16 rows,
-  // then, if there are more, one for the others. Padded with zeros in elements, with the last row in rows.
+  // Packs `depth` elements of each of up to 32 rows as the right operand: for each step a tile of the first 16 rows,
+  // then, if there are more, one of the others. Pads missing elements with zeros and missing rows with the last row.
   static Side pack(const std::byte* rows, std::ptrdiff_t stride, std::int64_t num_rows, std::int64_t depth,
                    bfloat16* to) {
     const std::int64_t tiles = num_rows > kTileRows ? 2 : 1;
     const std::int64_t steps = depth / kStepElements, rest = depth % kStepElements;
-    if (num_rows == 1) {  // lies as it would be packed
+    if (num_rows == 1) {  // is in packed layout already
       auto* bytes = reinterpret_cast<std::byte*>(to);
       std::memcpy(bytes, rows, static_cast<std::size_t>(2 * depth));
       if (rest != 0) std::memset(bytes + 2 * depth, 0, static_cast<std::size_t>(2 * (kStepElements - rest)));
       return {bytes, bytes, 4, kStepBytes};
     }
-    // Eight words of a tile's rows where that is enough: x is then half as large in the cache.
+    // Eight words of a tile's rows where that is enough: x then takes half the space in the cache.
     const std::int64_t columns = num_rows <= kTileRows / 2 ? kTileRows / 2 : kTileRows;
-    const auto turn = [&](const std::byte* const(&from)[kTileRows], std::int64_t tile) {
-      if (columns == kTileRows) return Unit::turn(from, to + tile * kPackedTile);
+    const auto transpose = [&](const std::byte* const(&from)[kTileRows], std::int64_t tile) {
+      if (columns == kTileRows) return Unit::transpose(from, to + tile * kPackedTile);
       alignas(64) bfloat16 whole[kPackedTile];
-      Unit::turn(from, whole);
+      Unit::transpose(from, whole);
       for (std::int64_t i = 0; i < kTileRows; ++i)
         std::memcpy(to + tile * kPackedTile / 2 + i * kTileRows, whole + i * kStepElements, kStepBytes / 2);
     };
@@ -249,7 +251,7 @@ class TiledLinear {
       for (std::int64_t r = 0; r < kTileRows; ++r)
         from[r] = rows + std::min(tile * kTileRows + r, num_rows - 1) * stride;
       for (std::int64_t step = 0; step < steps; ++step) {
-        turn(from, step * tiles + tile);
+        transpose(from, step * tiles + tile);
         for (const std::byte*& row : from) row += kStepBytes;
       }
       if (rest == 0) continue;
@@ -258,7 +260,7 @@ class TiledLinear {
         std::memcpy(tail[r], from[r], static_cast<std::size_t>(2 * rest));
         from[r] = tail[r];
       }
-      turn(from, steps * tiles + tile);
+      transpose(from, steps * tiles + tile);
     }
     const auto* packed = reinterpret_cast<const std::byte*>(to);
     const std::ptrdiff_t tile_bytes = kTileRows * 4 * columns;
@@ -268,7 +270,7 @@ class TiledLinear {
   static const std::byte* row_of(const Weight& weight, std::int64_t row, std::int64_t k) {
     return static_cast<const std::byte*>(weight.row(row)) + 2 * k;
   }
-  // The row behind those of [row, end) that lie in the same block of the weight.
+  // The row after those of [row, end) that lie in the same block of the weight.
   static std::int64_t end_of_run(const Weight& weight, std::int64_t row, std::int64_t end) {
     std::int64_t last = 0;
     for (const WeightBlock& block : weight.blocks) {
@@ -284,7 +286,7 @@ class TiledLinear {
     return {row_of(weight, row, k), num_rows, static_cast<std::ptrdiff_t>(weight.row_bytes()), 2 * depth};
   }
 
-  // W on the left, from memory; x on the right, so that sums have a row for each of W.
+  // W is the left operand, in place; x is the right one, so the sums have a row for each row of W.
   static void few_tokens(const LinearParams& params, std::int64_t begin, std::int64_t end) {
     const Weight& weight = params.weight;
     const std::int64_t num_tokens = params.x.rows, all = weight.in_features;
@@ -331,7 +333,7 @@ class TiledLinear {
     }
   }
 
-  // Packs `depth` elements of each row for the left side: of every 32 rows, step after step, two tiles.
+  // Packs `depth` elements of each row as the left operand: of every 32 rows, step after step, two tiles.
   static void pack_left(const std::byte* rows, std::ptrdiff_t stride, std::int64_t num_rows, std::int64_t depth,
                         bfloat16* to) {
     constexpr std::int64_t kRowsAhead = 3;
@@ -352,7 +354,7 @@ class TiledLinear {
     }
   }
 
-  // x on the left, W on the right, so that sums lie as y does; both packed.
+  // x is the left operand, W the right one, both packed, so that sums have the layout of y.
   static void many_tokens(const LinearParams& params, std::int64_t begin, std::int64_t end) {
     const Weight& weight = params.weight;
     const auto stride = static_cast<std::ptrdiff_t>(weight.row_bytes());
@@ -365,7 +367,7 @@ class TiledLinear {
       const std::int64_t end_row = std::min(end, first_row + kManyRows);
       for (std::int64_t first = 0; first < params.x.rows; first += kManyTokens) {
         const std::int64_t num_tokens = std::min(kManyTokens, params.x.rows - first);
-        const auto lines = static_cast<int>(kRows / ((num_tokens + kRows - 1) / kRows));  // of the next panel, a step
+        const auto lines = static_cast<int>(kRows / ((num_tokens + kRows - 1) / kRows));  // of the next panel, per step
         for (std::int64_t k = 0, next_k = 0; k < weight.in_features; k = next_k) {
           next_k = std::min(weight.in_features, k + kManyDepth);
           const std::int64_t depth = next_k - k, steps = (depth + kStepElements - 1) / kStepElements;
@@ -398,7 +400,7 @@ class TiledLinear {
     }
   }
 
-  // y of some tokens, which the rows of the sums are, and rows of W, which are their columns.
+  // Writes y of some tokens, the rows of the sums, and of some rows of W, their columns.
   static void store(const LinearParams& params, std::int64_t row, std::int64_t token, Extents extents,
                     const float* sums) {
     for (std::int64_t t = 0; t < extents.rows; ++t) {

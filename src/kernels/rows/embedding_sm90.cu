@@ -1,4 +1,4 @@
-// Rows of the table by token. A block takes a token, its threads the row's packs in turn.
+// One block per token; its threads loop over the packs of the row.
 #include "device/launch_sm90.cuh"
 #include "kernels/rows/embedding_sm90.h"
 #include "kernels/sm90/elements_sm90.cuh"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kEmbeddingThreads = 256;
 
-// The first element of the token's row; null where the table has none.
+// The first element of the token's row; null if the table has no such row.
 __device__ const void* table_row(const Weight& table, std::int64_t token) {
   if (token < 0 || token >= table.out_features) return nullptr;
 #pragma unroll

@@ -1,4 +1,4 @@
-// y[i] = x[rows[i]]: the hidden states of the tokens whose logits are wanted.
+// y[i] = x[rows[i]]: selects the hidden states of the tokens whose logits are needed.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace heddle {
 struct GatherRowsParams {
   Tensor x;                    // [num_tokens, hidden], float32; on a GPU bfloat16 or float16, too
   const std::int32_t* rows{};  // [num_rows], each in [0, num_tokens)
-  Tensor y;                    // [num_rows, hidden], as x; apart from x
+  Tensor y;                    // [num_rows, hidden], as x; does not overlap x
 };
 
 // Enqueues on the lane's stream. Throws InvalidArgument unless shapes and dtypes fit. A row outside [0, num_tokens) is
-// found when the operator runs: on the CPU the stream then fails with InvalidArgument, on a GPU the row of y is NaN.
+// detected when the operator runs: a CPU stream fails with InvalidArgument, a GPU writes a row of NaN.
 void gather_rows(const GatherRowsParams& params, const Lane& lane);
 
 }  // namespace heddle

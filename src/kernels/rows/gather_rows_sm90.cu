@@ -1,4 +1,4 @@
-// Copies of rows: bytes, whatever they stand for.
+// Copies rows as bytes, whatever their dtype.
 #include "device/launch_sm90.cuh"
 #include "kernels/rows/gather_rows_sm90.h"
 #include "kernels/sm90/elements_sm90.cuh"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kGatherThreads = 256;
 
-// Words of 16 bytes or of one element. A row that is not there gives words with all bits set: NaN in each dtype.
+// Copies in words of 16 bytes or of one element. A row that does not exist becomes all ones: NaN in each dtype.
 template <class Word>
 __global__ void __launch_bounds__(kGatherThreads) gather_words(const __grid_constant__ GatherRowsParams params) {
   let_later_kernels_start();

@@ -77,7 +77,7 @@ void rmsnorm_cpu(const RmsNormParams& params, ThreadPool& pool) {
                     [&](std::int64_t begin, std::int64_t end) { rows(params, begin, end); });
 }
 
-// A kernel for each mix of dtypes would be many.
+// Limits the number of kernels: one for each mix of dtypes would be too many.
 void require_one_16_bit_dtype(const RmsNormParams& params) {
   const auto holds = [&](DType dtype) {
     return params.x.dtype == dtype || params.y.dtype == dtype ||

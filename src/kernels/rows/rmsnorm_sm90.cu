@@ -1,9 +1,9 @@
-// A unit is what is normalised by itself: a token, or a head of one. Its threads hold it in registers, so memory is
-// read once: a pack of eight each where units are few, for then time is what a unit takes, four where they are many, so
-// that many loads are on their way and blocks go from unit to unit and keep their weights.
+// A unit is what is normalized by itself: a token, or a head of one. Its threads hold it in registers, so memory is
+// read once. A thread has one pack of eight elements where units are few, which minimizes latency. It has four packs
+// where units are many: more loads are in flight, and blocks loop over units and keep their weights.
 //
-// The order of a sum depends on `hidden` alone. Squares of a pack are added in order; 32 packs, a group, by halving;
-// and the groups in order. Packs past the end are zeros and change nothing.
+// The order of a sum depends on `hidden` alone: the squares of a pack in order; 32 packs, a group, by a tree; the
+// groups in order. Packs past the end are zeros and change nothing.
 #include <algorithm>
 
 #include "device/launch_sm90.cuh"
@@ -14,24 +14,24 @@ namespace heddle {
 namespace {
 
 constexpr int kGroupPacks = 32;
-constexpr int kSmallBlock = 128;     // threads, where a unit is less than a group
-constexpr int kManyPacks = 4;        // of a thread
-constexpr int kManyRegisters = 128;  // of a thread that has four packs, at most: so many fit a multiprocessor's 65536
+constexpr int kSmallBlock = 128;     // threads, for units of at most one group
+constexpr int kManyPacks = 4;        // per thread
+constexpr int kManyRegisters = 128;  // the most per thread with four packs: so many fit an SM's 65536
 
 constexpr int most_threads(int packs) {
   return packs == 1 ? 1024 : 512;
 }
 
-// How units lie on threads. A unit of at most one group takes a power of two of threads and shares its block; others
-// take whole warps. All that a thread needs to find its place, so that it has it before the kernel ahead has ended.
+// The mapping of units to threads. A unit of at most one group takes a power of two of threads and shares its block;
+// others take whole warps. The host computes it, so that a thread knows its place before the kernel ahead has ended.
 struct UnitShape {
   int hidden = 0;
   int threads = 1;
   int units_a_block = 1;
   bool groups = false;  // more than one
-  unsigned heads = 1;   // of a token
+  unsigned heads = 1;   // per token
   unsigned units = 0;
-  unsigned blocks = 0;  // that hold all units
+  unsigned blocks = 0;  // for all units
 };
 
 UnitShape unit_shape(const RmsNormParams& params, int packs_of_thread) {
@@ -53,8 +53,8 @@ UnitShape unit_shape(const RmsNormParams& params, int packs_of_thread) {
   return shape;
 }
 
-// The unit that a thread works on, and its place there. Where the last block has no unit for the thread, it stands at
-// the first one, so that it has something to read.
+// The unit that a thread works on, and its place in it. A thread of the last block without a unit takes the first one,
+// so that its loads are valid.
 struct Place {
   __device__ Place(const UnitShape& shape, unsigned block) {
     const unsigned unit = shape.units_a_block == 1
@@ -86,12 +86,12 @@ __device__ float sum_of_groups(const float* groups, int count) {
   return sum;
 }
 
-// The sum over a unit of what its threads' packs add up to; all threads of the block call it. `groups`: of this call
-// alone until the next but one.
+// Reduces a unit's sums of packs over its threads; all threads of the block call it. `groups` is used by this call
+// only, and may be reused by the next call but one.
 template <int kPacks>
 __device__ float sum_of_unit(const float (&packs)[kPacks], const UnitShape& shape, float* groups) {
   if (!shape.groups) {
-    // Packs p and p + 2 of a thread are as far apart as lanes that would be halved first.
+    // Adds packs p and p + 2 of a thread first: they are as far apart as lanes that the tree would add first.
     if constexpr (kPacks == 4)
       return sum_of_lanes(__fadd_rn(__fadd_rn(packs[0], packs[2]), __fadd_rn(packs[1], packs[3])), shape.threads);
     else
@@ -123,8 +123,8 @@ __global__ void __launch_bounds__(most_threads(kPacks))
     rmsnorm_packs(const __grid_constant__ RmsNormParams params, const UnitShape shape) {
   __shared__ __align__(16) float groups[2][most_threads(kPacks) / 32 * kPacks];
   const int hidden = shape.hidden;
-  bool filled[kPacks];  // whether the unit has this pack of the thread's
-  int columns[kPacks];  // of the pack; of the first, where it has not
+  bool filled[kPacks];  // whether this pack of the thread lies in the unit
+  int columns[kPacks];  // of the pack; of the first one, where the pack lies outside
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     const int thread = static_cast<int>(threadIdx.x) & (shape.groups ? ~0 : shape.threads - 1);
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(most_threads(kPacks))
   const bool adds = params.residual.data != nullptr;
   unsigned block = blockIdx.x;
   Place at(shape, block);
-  // Before the wait, as what a first look at the parameters takes is then over.
+  // Before the wait, so that the first access to the parameters overlaps it.
   const X* x = element<const X>(params.x, at.token, at.start);
   Residual* residual = element<Residual>(params.residual, at.token, at.start);
   Y* y = element<Y>(params.y, at.token, at.start);
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(most_threads(kPacks))
 #pragma unroll
       for (int i = 0; i < kPackElements; ++i) normed.values[i] = z[p].values[i] * factor * weights.values[i];
       if (at.there && filled[p]) store_pack(y + columns[p], normed);
-      // Behind y where a lane has one pack: half a microsecond sooner in a step of a small model
+      // After y where a lane has one pack: half a microsecond faster in a step of a small model
       // (docs/notes/linear_gpu.md).
       if (kPacks == 1 && adds && at.there && filled[p]) store_pack(residual + columns[p], z[p]);
     }
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(most_threads(kPacks))
   }
 }
 
-// Any alignment, length and mix of dtypes: the unit waits in shared memory. The same sums in the same order.
+// Any alignment, length and mix of dtypes: the unit is kept in shared memory. The same sums in the same order.
 __global__ void __launch_bounds__(1024)
     rmsnorm_elements(const __grid_constant__ RmsNormParams params, const UnitShape shape) {
   extern __shared__ __align__(16) float elements_of_units[];
@@ -268,7 +268,7 @@ void launch_packs(const RmsNormParams& params, const Lane& lane) {
               lane, params, unit);
 }
 
-// The mixes that models use: all float32, 16 bits in or out or both beside a float32 residual, or all of 16 bits.
+// The mixes that models use: all float32; a float32 residual with 16-bit input, output or both; all of 16 bits.
 template <class Half>
 void launch_mix(const RmsNormParams& params, const Lane& lane) {
   const auto is_half = [](const Tensor& tensor) { return tensor.dtype != DType::float32; };

@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-inline constexpr std::int64_t kMostRmsNormHidden = 49152;  // what is normalised lies in shared memory
+inline constexpr std::int64_t kMostRmsNormHidden = 49152;  // a unit lies in shared memory
 
 void rmsnorm_sm90(const RmsNormParams& params, const Lane& lane);
 

@@ -8,7 +8,7 @@ namespace heddle {
 
 struct SwigluParams {
   Tensor gate_up;  // [num_tokens, 2 * intermediate], float32; on a GPU bfloat16 or float16, too
-  Tensor y;        // [num_tokens, intermediate], float32 or bfloat16, on a GPU any; apart from gate_up
+  Tensor y;        // [num_tokens, intermediate], float32 or bfloat16, on a GPU any; does not overlap gate_up
 };
 
 // The checks of swiglu(): throws InvalidArgument.

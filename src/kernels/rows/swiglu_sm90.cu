@@ -1,4 +1,4 @@
-// Element by element, a pack a thread.
+// Element-wise, one pack per thread.
 #include "device/launch_sm90.cuh"
 #include "kernels/rows/swiglu_sm90.cuh"
 #include "kernels/rows/swiglu_sm90.h"
@@ -7,9 +7,9 @@
 namespace heddle {
 namespace {
 
-constexpr int kMostSwigluThreads = 256, kFewSwigluThreads = 64;  // few: where rows are too few for every multiprocessor
+constexpr int kMostSwigluThreads = 256, kFewSwigluThreads = 64;  // few: where rows are too few for all SMs
 
-template <class In, class Out, Turns kTurns>
+template <class In, class Out, Passes kPasses>
 __global__ void __launch_bounds__(kMostSwigluThreads) swiglu_packs(const __grid_constant__ SwigluParams params) {
   let_later_kernels_start();
   wait_for_earlier_kernels();
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kMostSwigluThreads) swiglu_packs(const __grid_
       for (int i = 0; i < kPackElements; ++i) y.values[i] = gated(gate.values[i], up.values[i], Out{});
       store_pack(element<Out>(params.y, row, column), y);
     }
-    if (kTurns == Turns::one) return;
+    if (kPasses == Passes::one) return;
     column += std::int64_t{gridDim.x} * blockDim.x * kPackElements;
   }
 }
@@ -58,9 +58,10 @@ void swiglu_sm90(const SwigluParams& params, const Lane& lane) {
   if (!packs) return launch_sm90("swiglu", swiglu_elements, shape, lane, params);
   with_element(params.gate_up.dtype, [&]<class In>() {
     with_element(params.y.dtype, [&]<class Out>() {
-      launch_sm90("swiglu",
-                  turns_on(lane) == Turns::one ? swiglu_packs<In, Out, Turns::one> : swiglu_packs<In, Out, Turns::many>,
-                  shape, lane, params);
+      launch_sm90(
+          "swiglu",
+          passes_on(lane) == Passes::one ? swiglu_packs<In, Out, Passes::one> : swiglu_packs<In, Out, Passes::many>,
+          shape, lane, params);
     });
   });
 }

@@ -1,4 +1,4 @@
-// silu(gate) * up on a GPU, as accurate as a result of the last argument's type needs it.
+// silu(gate) * up on a GPU, as accurate as the type of the last argument needs.
 #pragma once
 
 namespace heddle {
@@ -8,9 +8,9 @@ __device__ inline float gated(float gate, float up, float) {
   return gate / (1.0f + expf(-gate)) * up;
 }
 
-// For results of 16 bits, whose own rounding hides that of the fast instructions: the accurate ones would take longer
-// than the memory. Below -87.3 the inverse is subnormal, which these instructions take for 0: -0 too, less than 2^-119
-// off.
+// For 16-bit results, whose rounding hides the error of the fast instructions; the accurate ones would take longer than
+// memory. Below -87.3 the reciprocal is subnormal, which these instructions flush to 0: the result is -0, off by less
+// than 2^-119.
 template <class Half>
 __device__ inline float gated(float gate, float up, Half) {
   float exponential, inverse;

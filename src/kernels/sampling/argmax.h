@@ -1,4 +1,4 @@
-// tokens[r] = the id of the largest logit of row r, of equal ones the smallest.
+// tokens[r] = the id of the largest logit of row r; of equal ones the smallest id.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace heddle {
 
-// In place of a token: the row holds what no sound model gives, a NaN, +infinity or nothing finite.
+// Instead of a token: the row has a NaN, +infinity or no finite logit, which no sound model gives.
 inline constexpr std::int32_t kUnsoundRow = -1;
 
 struct ArgmaxParams {
@@ -19,7 +19,7 @@ struct ArgmaxParams {
 // Enqueues on the lane's stream. Throws InvalidArgument unless shapes fit.
 void argmax(const ArgmaxParams& params, const Lane& lane);
 
-// The same for one row, at once, on the host.
+// The same for one row, synchronously on the host.
 std::int32_t argmax_of(const float* logits, std::int64_t vocab_size);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// A cluster takes one row after the other, block-wide pieces of it in turn.
+// A cluster processes one row after the other; its blocks alternate over pieces of the row.
 #include <limits>
 
 #include "device/launch_sm90.cuh"
@@ -9,7 +9,7 @@ namespace heddle {
 namespace {
 
 constexpr int kArgmaxThreads = 1024;
-constexpr int kArgmaxLoads = 8;  // of a thread at once
+constexpr int kArgmaxLoads = 8;  // per thread at once
 
 // The token of a row; the same in all threads of the cluster.
 template <int kBlocks>
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kArgmaxThreads) argmax_rows(const __grid_const
   for (unsigned row = blockIdx.y; row < params.logits.rows; row += gridDim.y) {
     const std::int32_t token = argmax_of<kBlocks>(params, row, warps, block);
     if (blockIdx.x == 0 && threadIdx.x == 0) params.tokens[row] = token;
-    cooperative_groups::this_cluster().sync();  // others may still read this block's shared memory
+    cooperative_groups::this_cluster().sync();  // other blocks may still read this block's shared memory
   }
 }
 

@@ -1,4 +1,4 @@
-// The largest logit of a row, found by a cluster of blocks that share the row: what argmax and sample begin with.
+// The largest logit of a row, found by a cluster whose blocks share the row: the first step of argmax and sample.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -9,9 +9,8 @@
 
 namespace heddle {
 
-// Blocks that take a row, of one cluster: the most that every GPU of this kind starts. One alone takes it where a
-// lane's SMs may lie so that no cluster finds room (row_blocks_on()). What they find does not depend on how many they
-// are.
+// Blocks per row, in one cluster: the largest portable cluster size. A single block takes the row where clusters might
+// not be schedulable on the lane's SMs (row_blocks_on()). The result does not depend on the number.
 inline constexpr int kRowBlocks = 8;
 
 // A token and its logit. No token: id kNoToken.
@@ -21,24 +20,24 @@ struct Scored {
 };
 inline constexpr std::int32_t kNoToken = 0x7fffffff;
 
-// Larger first, of equal ones the smaller id: the same whatever the order in which candidates are met.
+// The larger logit, of equal ones the smaller id: independent of the order of candidates.
 __device__ inline Scored better(const Scored& a, const Scored& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id) ? a : b;
 }
 
-// What a cluster has seen of a row.
+// What the cluster knows of a row.
 struct RowSummary {
   Scored largest;
-  int unsound;  // NaN or +infinity was there
-  int finite;   // a finite logit was
+  int unsound;  // whether there is NaN or +infinity
+  int finite;   // whether there is a finite logit
 };
 
 __device__ inline RowSummary join(const RowSummary& a, const RowSummary& b) {
   return {better(a.largest, b.largest), a.unsound | b.unsound, a.finite | b.finite};
 }
 
-// Joins what the threads of the cluster have seen; all of them call it and get the same. `warps` and `block` lie in
-// shared memory, and are this call's alone.
+// Reduces the threads' summaries over the cluster; all threads call it and get the result. `warps` and `block` are in
+// shared memory and used by this call only.
 template <int kThreads, int kBlocks>
 __device__ RowSummary join_over_cluster(RowSummary mine, RowSummary (&warps)[kThreads / 32], RowSummary& block) {
   static_assert(kThreads / 32 <= 32);
@@ -66,9 +65,8 @@ __device__ RowSummary join_over_cluster(RowSummary mine, RowSummary (&warps)[kTh
   return all;
 }
 
-// Blocks a row of `kernel`, launched in clusters of kRowBlocks as `shape` says, that find room on the lane wherever its
-// SMs lie. Each SM that is not the lane's costs one cluster at most: SMs are in groups, of which one may be full but
-// for less than a cluster.
+// The blocks per row with which `kernel`, launched as `shape` says, is schedulable on any choice of the lane's SMs. An
+// SM outside the lane costs at most one cluster of kRowBlocks: it belongs to one GPC, which loses at most one.
 template <class... Params>
 int row_blocks_on(const char* op, void (*kernel)(Params...), const LaunchShape& shape, const Lane& lane) {
   const int others = lane.num_other_sms();

@@ -19,7 +19,7 @@ constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> count
   return counter;
 }
 
-// Uniform in (0, 1), never 0 or 1, from 52 bits: number `index` of the sequence that belongs to (seed, position).
+// Uniform in (0, 1), never 0 or 1, from 52 bits: number `index` of the sequence of (seed, position).
 constexpr double uniform(std::uint64_t seed, std::uint32_t position, std::uint32_t index) {
   const auto bits =
       philox({index, position, 0, 0}, {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});

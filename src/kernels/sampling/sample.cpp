@@ -15,12 +15,12 @@
 namespace heddle {
 namespace {
 
-// In falling order of logits; ties by smaller id, so that every order of candidates gives the same result.
+// In descending order of logits; ties by smaller id, so that the order of candidates does not matter.
 bool larger(const SampleCandidate& a, const SampleCandidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-// Penalties and biases. `candidates`: all, in order of ids.
+// Applies penalties and biases. `candidates`: all, in order of ids.
 void adjust(const SampleRow& row, std::span<SampleCandidate> candidates) {
   for (const HistoryToken& token : std::span(row.history, static_cast<std::size_t>(row.num_history))) {
     if (token.id < 0 || token.id >= std::ssize(candidates)) continue;
@@ -51,7 +51,7 @@ std::span<SampleCandidate> keep_top_p(std::span<SampleCandidate> candidates, dou
 
 std::span<SampleCandidate> keep_min_p(std::span<SampleCandidate> candidates, double min_p) {
   if (min_p == 0) return candidates;
-  // Logits are relative to the largest, which is 0: a probability relative to the largest is exp(logit).
+  // Logits are relative to the largest, which is 0, so exp(logit) is the probability relative to the largest one.
   const auto end = std::remove_if(candidates.begin(), candidates.end(),
                                   [&](const SampleCandidate& candidate) { return std::exp(candidate.logit) < min_p; });
   return candidates.first(static_cast<std::size_t>(end - candidates.begin()));
@@ -79,7 +79,7 @@ std::int32_t sample_of(std::span<const float> logits, const SampleRow& row, std:
   const SampleCandidate largest = *std::ranges::min_element(candidates, larger);
   if (row.temperature == 0) return largest.id;
 
-  // The largest is subtracted first, so that a tiny temperature cannot overflow it.
+  // Subtracts the largest first, so that a tiny temperature does not overflow.
   for (SampleCandidate& candidate : candidates) candidate.logit = (candidate.logit - largest.logit) / row.temperature;
   candidates = keep_min_p(keep_top_p(keep_top_k(candidates, row.top_k), row.top_p), row.min_p);
   for (SampleCandidate& candidate : candidates) {

@@ -1,12 +1,12 @@
-// A cluster of blocks takes one row after the other. All filters keep a prefix of the candidates in falling order, so
-// they are found as a
-// border: the last candidate that is kept. A candidate's distance is largest - logit over temperature, in float64, and
-// its bits as an integer are in the same order. The border's place is narrowed down by histograms over the cluster:
-// first of distances in equal steps, then, only if that leaves too many, by digits of distance and id; what is left is
-// ranked one against the other. Probabilities are summed up as integers, so that no sum depends on an order.
+// A cluster of blocks processes one row after the other. All filters keep a prefix of the candidates in descending
+// order, so the kernel finds the border: the last candidate that is kept. A candidate's distance is (largest - logit) /
+// temperature in float64; as an integer, its bits have the same order. Histograms over the cluster narrow the border
+// down: first of distances in equal steps; then, only if too many candidates are left, by digits of distance and id
+// (radix select). The remaining candidates are ranked pairwise. Probabilities are summed as integers, so that no sum
+// depends on an order.
 //
-// The last pass draws. Random numbers are compared in float32 first; a token that might be ahead is computed in
-// float64, and only then held against border and min_p.
+// The last pass draws (Gumbel-max). It compares random numbers in float32 first. For a token that might win, it
+// computes the score in float64 and then checks border and min_p.
 #include <limits>
 
 #include "device/launch_sm90.cuh"
@@ -22,11 +22,11 @@ namespace cg = cooperative_groups;
 constexpr int kSampleThreads = 512;
 template <int kBlocks>
 constexpr int kRowThreads = kBlocks* kSampleThreads;
-constexpr int kSampleLoads = 4;                // of a thread at once
+constexpr int kSampleLoads = 4;                // per thread at once
 constexpr int kBins = 2048;                    // of the first histogram
-constexpr double kBinsOfUnit = 32;             // so the last bin is of all distances from 64 up
+constexpr double kBinsOfUnit = 32;             // so the last bin holds all distances from 64 up
 constexpr int kDigitBins = 256, kDigits = 12;  // eight of the distance, four of the id
-constexpr int kListed = kSampleThreads;        // candidates that are ranked one against the other
+constexpr int kListed = kSampleThreads;        // candidates that are ranked pairwise
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Candidate {
@@ -38,7 +38,7 @@ __device__ bool comes_before(const Candidate& a, const Candidate& b) {
   return a.distance < b.distance || (a.distance == b.distance && a.id < b.id);
 }
 
-// So many candidates, and so much probability.
+// A number of candidates and their probability.
 struct Amount {
   std::uint32_t count;
   std::uint64_t weight;
@@ -53,20 +53,20 @@ struct Histogram {
   std::uint64_t weights[kBins];
 };
 
-// The bin in which an amount is reached, and what lies before and in it.
+// The bin in which an amount is reached, and the amounts before it and in it.
 struct Crossing {
   int bin;
   Amount before, in;
 };
 
-// What a block shares. `mine` is added up over the cluster into `shares`, a part a block, and these into `first` or
+// A block's shared memory. The cluster reduces `mine` into `shares`, one part per block, and these into `first` or
 // `digits`.
 template <int kBlocks>
 struct Shared {
   Histogram mine, first;
   std::uint32_t share_counts[kBins / kBlocks];
   std::uint64_t share_weights[kBins / kBlocks];
-  Histogram digits;  // kDigitBins of it
+  Histogram digits;  // the first kDigitBins are used
   std::uint32_t warp_counts[kSampleThreads / 32];
   std::uint64_t warp_weights[kSampleThreads / 32];
   Crossing crossing;
@@ -79,8 +79,8 @@ struct Shared {
   RowSummary block[2];
 };
 
-// A row's logits as its cluster goes through them, penalties and biases applied. `adjusted` tells which ids are in the
-// history, a bit for each id of this block.
+// A row's logits with penalties and biases applied, as its cluster iterates over them. `adjusted` has a bit for each id
+// of this block: whether it is in the history.
 template <int kBlocks>
 struct Row {
   __device__ Row(const SampleParams& params, unsigned row, std::uint32_t* adjusted_ids)
@@ -91,7 +91,7 @@ struct Row {
 
   __device__ bool has(std::int32_t id) const { return id >= 0 && id < vocab_size; }
 
-  // Ids go to blocks in pieces of kSampleThreads. Call it, then __syncthreads().
+  // Ids go to blocks in pieces of kSampleThreads. The caller calls __syncthreads() afterwards.
   __device__ void note_history() const {
     for (int i = threadIdx.x; i < settings.num_history; i += kSampleThreads) {
       const std::int32_t id = settings.history[i].id;
@@ -117,7 +117,8 @@ struct Row {
     return __dadd_rn(logit, static_cast<double>(token.bias));
   }
 
-  // Calls f(logit, id) for this thread's part of the row, each token once: float for those that are not adjusted.
+  // Calls f(logit, id) once for each token of this thread's part of the row; the logit is a float if it is not
+  // adjusted.
   template <class F>
   __device__ void each(F f) const {
     for (int first = static_cast<int>(blockIdx.x) * kSampleThreads + static_cast<int>(threadIdx.x); first < vocab_size;
@@ -140,7 +141,7 @@ struct Row {
     }
   }
 
-  // The largest after penalties and biases, and whether the logits before them are sound.
+  // The largest logit after penalties and biases, and whether the logits before them are sound.
   __device__ RowSummary summary() const {
     RowSummary mine{{-kInfinity, kNoToken}, 0, 0};
     each([&](auto logit, int id) {
@@ -189,25 +190,25 @@ class RowSampler {
     keep_until([enough](const Amount& amount) { return !(static_cast<double>(amount.weight) < enough); });
   }
 
-  // This thread's best score among the tokens that are kept.
+  // This thread's best score among the kept tokens.
   __device__ Scored draw(std::int32_t largest_id) {
     const SampleRow& settings = row_.settings;
-    constexpr float kMargin = 1e-3f;  // covers what float32 is off
+    constexpr float kMargin = 1e-3f;  // bounds the error of float32
     const double per_unit = 1 / settings.temperature;
-    // Kept tokens are not farther than this.
+    // No kept token is farther than this.
     float farthest = last_.id == kNoToken
                          ? kInfinity
                          : static_cast<float>(__longlong_as_double(static_cast<long long>(last_.distance)));
     if (settings.min_p > 0) farthest = fminf(farthest, -logf(static_cast<float>(settings.min_p)));
     farthest += kMargin + 1e-5f * farthest;
-    // The winner's score is not below this. The largest token's is a start, unless tokens as good as it fill top_k.
+    // A lower bound of the winner's score: the largest token's score, unless equally good tokens fill top_k.
     float ahead = comes_before(last_, {0, largest_id}) ? -kInfinity : noise(largest_id) - kMargin;
     Scored best{-kInfinity, kNoToken};
     row_.each([&](auto logit, int id) {
       const auto l = static_cast<float>((static_cast<double>(logit) - largest_) * per_unit);
       if (l == -kInfinity || -l > farthest) return;
       const float score = l + noise(id);
-      if (score + kMargin - 1e-6f * l < ahead) return;  // NaN, of 0 times infinity, goes on
+      if (score + kMargin - 1e-6f * l < ahead) return;  // NaN, of 0 times infinity, continues
       const double distance = distance_of(logit);
       if (comes_before(last_, {bits_of(distance), id})) return;
       if (settings.min_p > 0 && exp(-distance) < settings.min_p) return;
@@ -242,9 +243,9 @@ class RowSampler {
     return static_cast<std::uint64_t>(__double_as_longlong(distance));
   }
   __device__ static int bin_of(double distance) { return min(kBins - 1, __double2int_rz(distance * kBinsOfUnit)); }
-  // Probability relative to the largest's, in units of 2^-shift_: all together stay below 2^62.
+  // The probability relative to the largest one's, in units of 2^-shift_; the sum of all stays below 2^62.
   __device__ std::uint64_t weight_of(double distance) const {
-    constexpr double kSmall = 16;  // from here on float32 is as good, in these units
+    constexpr double kSmall = 16;  // from here on float32 is as accurate, in these units
     if (distance >= kSmall) return __float2ull_rn(ldexpf(expf(-static_cast<float>(distance)), shift_));
     return __double2ull_rn(ldexp(exp(-distance), shift_));
   }
@@ -263,7 +264,7 @@ class RowSampler {
                 static_cast<unsigned long long>(weight));
   }
 
-  // `sum` = `mine` added up over the cluster.
+  // Reduces `mine` over the cluster into `sum`.
   __device__ void add_up(Histogram& sum, int bins) {
     auto cluster = cg::this_cluster();
     const int share = bins / kBlocks, begin = static_cast<int>(blockIdx.x) * share;
@@ -286,7 +287,7 @@ class RowSampler {
     __syncthreads();
   }
 
-  // The first bin with which reached(amount so far) is true. If none is: bin -1, and `before` is all.
+  // The first bin for which reached(amount so far) is true. If none: bin -1, and `before` is the whole amount.
   template <class Reached>
   __device__ Crossing cross(const Histogram& histogram, int bins, Amount before, Reached reached) {
     const int per_thread = (bins + kSampleThreads - 1) / kSampleThreads, thread = static_cast<int>(threadIdx.x);
@@ -295,7 +296,7 @@ class RowSampler {
     };
     Amount mine{};
     for (int i = 0; i < per_thread; ++i) mine = mine + bin_amount(thread * per_thread + i);
-    Amount until = mine;  // over the warp's threads up to this one
+    Amount until = mine;  // prefix sum over the warp's threads up to this one
     for (int distance = 1; distance < 32; distance *= 2) {
       const Amount other{__shfl_up_sync(~0u, until.count, distance),
                          __shfl_up_sync(~0u, static_cast<unsigned long long>(until.weight), distance)};
@@ -331,7 +332,7 @@ class RowSampler {
                                       : static_cast<std::uint32_t>(candidate.id) >> (24 - 8 * (digit - 8)) & 255);
   }
 
-  // Candidates in `bin` of the first histogram whose first `digits` digits are those of `prefix`.
+  // Whether a candidate is in `bin` of the first histogram and has the first `digits` digits of `prefix`.
   __device__ static bool is_among(const Candidate& candidate, int bin, const Candidate& prefix, int digits) {
     if (bin_of(__longlong_as_double(static_cast<long long>(candidate.distance))) != bin) return false;
     const int of_distance = min(digits, 8), of_id = max(digits - 8, 0);
@@ -339,8 +340,8 @@ class RowSampler {
     return of_id == 0 || static_cast<std::uint32_t>(candidate.id ^ prefix.id) >> (32 - 8 * of_id) == 0;
   }
 
-  // Makes `last_` the candidate with which reached(amount of it and all before) is first true; all threads of the
-  // cluster call it. Returns the weight up to there.
+  // Sets `last_` to the first candidate for which reached(amount of it and all before) is true; all threads of the
+  // cluster call it. Returns the weight up to it.
   template <class Reached>
   __device__ std::uint64_t keep_until(Reached reached) {
     Crossing crossing = cross(shared_.first, kBins, {}, reached);
@@ -366,7 +367,7 @@ class RowSampler {
     return rank_listed(crossing.before, reached);
   }
 
-  // Collects in block 0 the candidates that are left.
+  // Collects the remaining candidates in block 0.
   __device__ void list(int bin, const Candidate& prefix, int digits) {
     auto cluster = cg::this_cluster();
     Shared<kBlocks>& first_block = *cluster.map_shared_rank(&shared_, 0);
@@ -394,7 +395,7 @@ class RowSampler {
         for (std::uint32_t i = 0; i < num_listed; ++i)
           if (comes_before(shared_.listed[i], shared_.listed[thread]))
             mine = mine + Amount{1, shared_.listed_weights[i]};
-        // The one that first reaches it is the last that is kept.
+        // The candidate that first reaches it is the last one that is kept.
         const Amount with = mine + Amount{1, shared_.listed_weights[thread]};
         if (!reached(mine) && reached(with)) {
           shared_.border = shared_.listed[thread];
@@ -414,10 +415,10 @@ class RowSampler {
   double largest_;
   Shared<kBlocks>& shared_;
   int shift_ = 62;
-  Candidate last_{~std::uint64_t{0}, kNoToken};  // that is kept; so far all are
+  Candidate last_{~std::uint64_t{0}, kNoToken};  // the last kept candidate; at first all are kept
 };
 
-// Bytes of the bits that tell which ids of a block are adjusted.
+// Bytes of a block's bits of adjusted ids.
 template <int kBlocks>
 __host__ __device__ std::size_t adjusted_bytes(std::int64_t vocab_size) {
   return static_cast<std::size_t>((vocab_size + kRowThreads<kBlocks> - 1) / kRowThreads<kBlocks>) * kSampleThreads / 8;
@@ -454,7 +455,7 @@ __global__ void __launch_bounds__(kSampleThreads) sample_rows_on_gpu(const __gri
   for (unsigned row = blockIdx.y; row < params.logits.rows; row += gridDim.y) {
     const std::int32_t token = sampled<kBlocks>(params, row, shared, adjusted);
     if (blockIdx.x == 0 && threadIdx.x == 0) params.tokens[row] = token;
-    cg::this_cluster().sync();  // others may still read this block's shared memory
+    cg::this_cluster().sync();  // other blocks may still read this block's shared memory
   }
 }
 
@@ -478,7 +479,8 @@ void sample_sm90(const SampleParams& params, const Lane& lane) {
     part.logits.data = static_cast<float*>(params.logits.data) + first * params.logits.row_stride;
     part.rows = params.rows + first;
     part.tokens = params.tokens + first;
-    constexpr std::size_t kMostSharedBytes = std::size_t{227} << 10;  // beyond 900 000 tokens one block does not do
+    constexpr std::size_t kMostSharedBytes = std::size_t{227}
+                                             << 10;  // one block alone cannot do more than 900 000 tokens
     const LaunchShape together = sample_shape<kRowBlocks>(part), alone = sample_shape<1>(part);
     if (alone.shared_bytes > kMostSharedBytes ||
         row_blocks_on("sample", sample_rows_on_gpu<kRowBlocks>, together, lane) == kRowBlocks)

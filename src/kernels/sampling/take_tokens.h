@@ -1,5 +1,5 @@
-// tokens[i] = chosen[~tokens[i]] where tokens[i] < 0: rows of a step whose token the step before has chosen, on the
-// device, while the host does not know it yet.
+// tokens[i] = chosen[~tokens[i]] where tokens[i] < 0: fills in tokens that the previous step sampled on the device and
+// that the host does not know yet.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct TakeTokensParams {
   std::int32_t num_chosen = 0;
 };
 
-// Enqueues on the lane's stream. Where nothing was chosen (`chosen` has kUnsoundRow, or no such entry) the token
-// becomes 0: a token that models know, of a row that is to be ignored. Throws InvalidArgument when an array is missing.
+// Enqueues on the lane's stream. A row for which nothing was sampled (kUnsoundRow, or no such entry) becomes token 0,
+// which every model knows; the caller ignores the row. Throws InvalidArgument when an array is missing.
 void take_tokens(const TakeTokensParams& params, const Lane& lane);
 
 }  // namespace heddle

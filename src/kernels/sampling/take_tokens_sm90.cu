@@ -1,4 +1,4 @@
-// One thread a row; what the step before chose may lie in the host's memory, a few bytes away over the bus.
+// One thread per row. The sampled tokens may be in host memory: a few bytes over the bus.
 #include "device/launch_sm90.cuh"
 #include "kernels/sampling/take_tokens_sm90.h"
 
@@ -10,7 +10,7 @@ constexpr int kTakeThreads = 256;
 __global__ void __launch_bounds__(kTakeThreads) take_chosen_tokens(const __grid_constant__ TakeTokensParams params) {
   let_later_kernels_start();
   wait_for_earlier_kernels();
-  // Volatile: never from a cache that has seen what stood there a step ago.
+  // Volatile, so that it is not read from a cache that holds the last step's value.
   const volatile std::int32_t* chosen = params.chosen;
   for (auto i = static_cast<std::int32_t>(blockIdx.x * kTakeThreads + threadIdx.x); i < params.num_tokens;
        i += static_cast<std::int32_t>(gridDim.x) * kTakeThreads) {

@@ -1,5 +1,4 @@
-// Conversions between float32 and elements of 16 bits. They round to nearest even, as base/dtype.h does; every NaN
-// becomes some NaN.
+// Conversions between float32 and 16-bit elements. They round to nearest even, as base/dtype.h does; a NaN stays a NaN.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +7,18 @@
 #include "base/dtype.h"
 
 namespace heddle::sm90 {
+
+// The name of a 16-bit element type in PTX, for the "C" constraint of inline assembly.
+template <class T>
+struct PtxType;
+template <>
+struct PtxType<bfloat16> {
+  static constexpr char name[] = "bf16";
+};
+template <>
+struct PtxType<float16> {
+  static constexpr char name[] = "f16";
+};
 
 // The element of type T in the lower half of a register.
 template <class T>
@@ -18,7 +29,7 @@ __device__ inline float low_element(std::uint32_t word) {
   return value;
 }
 
-// And in the upper half.
+// The element in the upper half of a register.
 template <class T>
 __device__ inline float high_element(std::uint32_t word) {
   if constexpr (std::is_same_v<T, bfloat16>) return __uint_as_float(word & 0xffff0000u);
@@ -31,10 +42,7 @@ __device__ inline float high_element(std::uint32_t word) {
 template <class T>
 __device__ inline std::uint32_t pack(float low, float high) {
   std::uint32_t word;
-  if constexpr (std::is_same_v<T, bfloat16>)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  asm("cvt.rn.%3x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low), "C"(PtxType<T>::name));
   return word;
 }
 

@@ -1,4 +1,4 @@
-// Elements of activations and weights in kernels: packs of eight for aligned rows, and one at a time for all else.
+// Access to elements of activations and weights in kernels: packs of eight for aligned rows, single elements otherwise.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +26,14 @@ inline constexpr DType kDTypeOf<bfloat16> = DType::bfloat16;
 template <>
 inline constexpr DType kDTypeOf<float16> = DType::float16;
 
-// Eight elements as they lie in memory. Where a thread loads several packs, or loads behind a condition, it loads them
-// raw and unpacks later: then no load waits for another.
+// Eight elements as they lie in memory. A thread that loads several packs, or loads conditionally, loads them raw and
+// unpacks later, so that no load waits for another.
 template <class T>
 struct RawPack {
   uint4 words[sizeof(T) / 2];
 };
 
-// From an address that is a multiple of 16 bytes.
+// `from` is 16-byte aligned.
 template <class T>
 __device__ inline RawPack<T> load_raw(const T* source) {
   RawPack<T> raw;
@@ -81,7 +81,7 @@ __device__ inline void store_pack(T* destination, const Pack& pack) {
   if constexpr (sizeof(T) == 4) words[1] = make_uint4(word(4), word(5), word(6), word(7));
 }
 
-// Element `index` of an array whose dtype is known at run time alone: the way that takes any alignment and length.
+// Element `index` of an array whose dtype is known at run time only. Works for any alignment and length.
 __device__ inline float load_element(const void* data, std::int64_t index, DType dtype) {
   return with_element(dtype, [&]<class T>() { return sm90::widened(static_cast<const T*>(data)[index]); });
 }
@@ -96,7 +96,7 @@ __device__ inline T* element(const Tensor& tensor, std::int64_t row, std::int64_
   return static_cast<T*>(tensor.data) + row * tensor.row_stride + column;
 }
 
-// Whether packs of elements of this size can be read from `data`, and from every multiple of `stride` elements after.
+// Whether packs can be loaded from `data` and from every multiple of `stride` elements after it.
 inline bool takes_packs(const void* data, std::int64_t stride, DType dtype) {
   return is_aligned(data) && static_cast<std::size_t>(stride) * size_of(dtype) % kVectorBytes == 0;
 }

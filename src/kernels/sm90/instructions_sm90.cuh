@@ -1,9 +1,8 @@
-// The instructions of sm_90a that kernels are made of, one function each; those of barriers and copies are in
-// mbarrier_sm90.cuh and tensor_map_sm90.cuh, those of a warpgroup's products in wgmma_sm90.cuh.
+// The instructions of sm_90a that kernels use, one function each. Those of barriers and TMA are in mbarrier_sm90.cuh
+// and tensor_map_sm90.cuh, WGMMA is in wgmma_sm90.cuh.
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "base/dtype.h"
 #include "device/mbarrier_sm90.cuh"
@@ -11,13 +10,13 @@
 
 namespace heddle::sm90 {
 
-// Between writes to shared memory by threads and its use by copies or wgmma.
+// Orders a thread's writes to shared memory before their use by TMA or WGMMA (the async proxy).
 __device__ inline void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Registers of a thread from here on, of all warps of a warpgroup: what some give up others may take, so that those that
-// copy leave theirs to those that compute. A multiple of 8, from 24 to 256; the kernel's own number must allow for the sum.
+// Sets the registers per thread of a warpgroup: producers give registers up so that consumers can take them. A multiple
+// of 8, from 24 to 256; the kernel's register count at launch must cover the sum.
 template <int kRegisters>
 __device__ inline void give_up_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -27,9 +26,8 @@ __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// The blocks of a cluster meet: after it, all have begun, and barriers that were published before may be used by all.
-// Nothing else that was written is made visible, which would take a fence of all memory. Threads that have ended are
-// not waited for.
+// A cluster barrier. After it, all blocks of the cluster have started and may use each other's published barriers. It
+// makes no other writes visible (that would take a full memory fence), and does not wait for threads that have exited.
 __device__ inline void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
@@ -37,14 +35,14 @@ __device__ inline void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// The address in the cluster's shared memory of what block `rank` of it has at `address` of its own.
+// The cluster address of what block `rank` has at `address` of its own shared memory.
 __device__ inline std::uint32_t address_in_block(std::uint32_t address, int rank) {
   std::uint32_t mapped;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
 }
-// Stores for a block of the cluster, at an address of address_in_block(), that count as bytes of that block's
-// `barrier`, at such an address, too.
+// Asynchronous stores to another block of the cluster. `to` and `barrier` are addresses of address_in_block(); the
+// stored bytes count as transaction bytes of `barrier`.
 __device__ inline void push_four(std::uint32_t to, float4 v, std::uint32_t barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
                "r"(__float_as_uint(v.x)), "r"(__float_as_uint(v.y)), "r"(__float_as_uint(v.z)),
@@ -57,7 +55,7 @@ __device__ inline void push_two(std::uint32_t to, float2 v, std::uint32_t barrie
                : "memory");
 }
 
-// Numbers in global memory that other blocks write or read meanwhile; each of the four by itself.
+// Words in global memory that other blocks access concurrently. Each of four words is atomic by itself.
 __device__ inline std::uint32_t load_relaxed(const std::uint32_t* from) {
   std::uint32_t value;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
@@ -79,7 +77,7 @@ __device__ inline void store_four_relaxed(std::uint32_t* to, const uint4& v) {
                : "memory");
 }
 
-// Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+// Loads four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ inline void load_matrices(std::uint32_t address, std::uint32_t (&m)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
@@ -93,34 +91,27 @@ __device__ inline void load_matrices_transposed(std::uint32_t address, std::uint
                : "memory");
 }
 
-// The reverse of load_matrices.
+// The inverse of load_matrices.
 __device__ inline void store_matrices(std::uint32_t address, const std::uint32_t (&m)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(m[0]), "r"(m[1]),
                "r"(m[2]), "r"(m[3])
                : "memory");
 }
 
-// The transposed 8x8 matrix of 16-bit elements: lane i has elements 2 * (i % 4) and the next of row i / 4.
+// Transposes an 8x8 matrix of 16-bit elements: lane i gets elements 2 * (i % 4) and the next one of row i / 4.
 __device__ inline std::uint32_t transpose(std::uint32_t m) {
   std::uint32_t transposed;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(m));
   return transposed;
 }
 
-// c += a b: [16, 16] by [16, 8].
+// c += a b with a [16, 16] and b [16, 8].
 template <class T>
 __device__ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-  if constexpr (std::is_same_v<T, bfloat16>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.%10.%10.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "C"(PtxType<T>::name));
 }
 
 __device__ inline float exp2_approx(float x) {

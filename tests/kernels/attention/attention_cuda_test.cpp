@@ -370,8 +370,8 @@ TEST_F(AttentionOnGpu, DecodesLongSequences) {
   });
 }
 
-// More works than two a block, so that blocks take what is left in turn.
-TEST_F(AttentionOnGpu, PrefillTakesManyWorks) {
+// More than two work tiles per block, so that blocks take the rest from the counter.
+TEST_F(AttentionOnGpu, PrefillTakesManyWorkTiles) {
   std::vector<TestSequence> sequences;
   for (int i = 0; i < 24; ++i)
     sequences.push_back({.context_len = 70 + i * 7 % 40, .num_new_tokens = 70, .seed = static_cast<std::uint32_t>(i)});

@@ -98,7 +98,7 @@ void expect_close(Problem& p, int every = 1) {
   EXPECT_TRUE(y.gaps_untouched());
   EXPECT_TRUE(rows_untouched(y, tokens));
   // Otherwise gate and up are rounded, too, and a rounded gate moves its exponential.
-  const bool at_once = gates_at_once(params, kGpu);
+  const bool at_once = is_fused(params, kGpu);
   for (std::int64_t t = 0; t < tokens; t += every)
     for (std::int64_t i = 0; i < intermediate; ++i) {
       const double gate = p.sum(t, i), up = p.sum(t, intermediate + i);
@@ -138,7 +138,7 @@ TEST_F(LinearSwigluOnGpu, TilesMatchFloat64) {
   for (const DType dtype : {DType::bfloat16, DType::float16})
     for (const Shape& shape : shapes) {
       Problem p(shape, dtype, dtype == DType::bfloat16 ? uneven_integers : integers);
-      ASSERT_TRUE(gates_at_once(p.params(), kGpu));
+      ASSERT_TRUE(is_fused(p.params(), kGpu));
       ASSERT_NO_FATAL_FAILURE(expect_close(p, shape.tokens > 1000 ? 37 : 7));
     }
 }
@@ -146,7 +146,7 @@ TEST_F(LinearSwigluOnGpu, TilesMatchFloat64) {
 TEST_F(LinearSwigluOnGpu, TilesAreForWhatFillsTheGpuAndIsAligned) {
   const std::int64_t round = columns_of_a_round();
   Problem p({.tokens = 256, .intermediate = round, .in_features = 64, .y_gap = 8}, DType::bfloat16);
-  EXPECT_TRUE(gates_at_once(p.params(), kGpu));
+  EXPECT_TRUE(is_fused(p.params(), kGpu));
   const auto moved = [](auto* data, int bytes) {
     return const_cast<std::byte*>(static_cast<const std::byte*>(static_cast<const void*>(data))) + bytes;
   };
@@ -168,11 +168,11 @@ TEST_F(LinearSwigluOnGpu, TilesAreForWhatFillsTheGpuAndIsAligned) {
   for (const auto& change : changes) {
     LinearSwigluParams params = p.params();
     change(params);
-    EXPECT_FALSE(gates_at_once(params, kGpu)) << "change " << index;
+    EXPECT_FALSE(is_fused(params, kGpu)) << "change " << index;
     ++index;
   }
   Problem plain({.tokens = 256, .intermediate = round, .in_features = 64, .y_gap = 8}, DType::float32);
-  EXPECT_FALSE(gates_at_once(plain.params(), kGpu));
+  EXPECT_FALSE(is_fused(plain.params(), kGpu));
 }
 
 TEST_F(LinearSwigluOnGpu, TilesGiveTheSameBitsAgain) {
@@ -180,7 +180,7 @@ TEST_F(LinearSwigluOnGpu, TilesGiveTheSameBitsAgain) {
       +[](std::int64_t rows, std::int64_t columns, std::uint32_t seed) { return Rows::random(rows, columns, seed); };
   Problem p({.tokens = 512, .intermediate = columns_of_a_round() - 8, .in_features = 4104, .y_gap = 8}, DType::bfloat16,
             reals);
-  ASSERT_TRUE(gates_at_once(p.params(), kGpu));
+  ASSERT_TRUE(is_fused(p.params(), kGpu));
   const auto run = [&] {
     on_gpu([&](Stream& stream) {
       const Tensor y = p.y;
@@ -203,7 +203,7 @@ TEST_F(LinearSwigluOnGpu, NumberOfSmsChangesNoBit) {
                           {.tokens = 512, .intermediate = columns_of_a_round() - 8, .in_features = 1032, .y_gap = 8}};
   for (const Shape& shape : shapes) {
     Problem p(shape, DType::bfloat16, reals);
-    ASSERT_TRUE(gates_at_once(p.params(), kGpu));
+    ASSERT_TRUE(is_fused(p.params(), kGpu));
     const auto run = [&](int num_sms) {
       on_gpu([&](Stream& stream) { linear_swiglu(p.params(), {stream, num_sms, p.lane(stream).workspace}); });
       return bits(p.y.rows(), 0, shape.tokens);
@@ -238,7 +238,7 @@ TEST_F(LinearSwigluOnGpu, TilesKeepTheirPlaceAmongOtherKernels) {
   const std::int64_t columns = columns_of_a_round();
   constexpr int kTurns = 8;
   Problem p({.tokens = kTokens, .intermediate = columns, .in_features = kFeatures, .y_gap = 8}, DType::bfloat16);
-  ASSERT_TRUE(gates_at_once(p.params(), kGpu));
+  ASSERT_TRUE(is_fused(p.params(), kGpu));
   std::vector<std::unique_ptr<GpuRows>> sources, results;
   for (int turn = 0; turn < kTurns; ++turn) {
     sources.push_back(std::make_unique<GpuRows>(integers(kTokens, 2 * kFeatures, 10 + turn), DType::bfloat16));

@@ -57,7 +57,7 @@ struct PlainUnit {
       }
     }
   }
-  static void turn(const std::byte* const (&rows)[kTileRows], bfloat16* to) {
+  static void transpose(const std::byte* const (&rows)[kTileRows], bfloat16* to) {
     for (int i = 0; i < 16; ++i)
       for (int j = 0; j < 16; ++j) std::memcpy(to + 2 * (16 * i + j), rows[j] + 4 * i, 4);
   }
