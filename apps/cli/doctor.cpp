@@ -275,7 +275,7 @@ void run(const DoctorOptions& options) {
 void add_doctor(CLI::App& app) {
   const auto options = std::make_shared<DoctorOptions>();
   CLI::App* command = app.add_subcommand(
-      "doctor", "Describe this machine, measure what it reaches, and say what this build can use of it");
+      "doctor", "Describe this machine: its hardware, the rates it reaches, what this build uses of it");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->callback([options] { run(*options); });
 }

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/format_text.h"
+#include "cli/help_format.h"
 #include "cli/output.h"
 #include "cli/suggestion.h"
 
@@ -62,18 +63,31 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
   return name.empty() ? std::string() : fmt::format("; did you mean {}?", name);
 }
 
+// CLI11's "--seed: At Most 1 required but received 2" and "A subcommand is required".
+std::string in_words(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  if (const std::size_t more = text.find(": At Most 1 required"); more != std::string::npos)
+    return text.substr(0, more) + " is given more than once";
+  return text.starts_with("A subcommand is required") ? "which command?" : text;
+}
+
+// The nearest command, or all of them.
+std::string alternatives(const std::string& word, const std::vector<std::string>& commands) {
+  const std::string near = did_you_mean(word, commands);
+  return near.empty() ? fmt::format("; there are {}", fmt::join(commands, ", ")) : near;
+}
+
 // Names what was not understood, and the nearest that there is; without such a word, CLI11's own message.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const auto [command, name] = named_command(app);
   const std::vector<std::string> rest = command->remaining();
   const auto option = std::ranges::find_if(rest, [](const std::string& word) { return word.starts_with('-'); });
   const std::vector<std::string> commands = command_names(*command);
-  if (rest.empty()) return fmt::format("{}; see {} --help", error.what(), name);
+  if (rest.empty()) return fmt::format("{}; see {} --help", in_words(error), name);
   const bool no_command = !commands.empty() && !rest.front().starts_with('-');
   const std::string given = heddle::printable_text(no_command || option == rest.end() ? rest.front() : *option);
   if (no_command)
-    return fmt::format("{} has no command \"{}\"{}{}; see {} --help", name, given, did_you_mean(given, commands),
-                       fmt::format("; there are {}", fmt::join(commands, ", ")), name);
+    return fmt::format("{} has no command \"{}\"{}; see {} --help", name, given, alternatives(given, commands), name);
   if (!given.starts_with('-')) return fmt::format("{} takes no \"{}\" by itself; see {} --help", name, given, name);
   std::vector<std::string> options;
   add_option_names(*command, options);
@@ -85,9 +99,11 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write(); output.h ends the program by it, silently
-  CLI::App app{"heddle: an inference engine in which communication is part of the computation"};
+  CLI::App app{"Run language models from Hugging Face folders on CPUs and GPUs, and measure them"};
   app.name("heddle");
-  app.set_version_flag("--version", "heddle " HEDDLE_VERSION);
+  app.formatter(std::make_shared<heddle::HelpFormat>());
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.set_version_flag("--version", "heddle " HEDDLE_VERSION, "Print the version and exit");
   app.footer(
       "Exit status: 0 done, 1 the machine failed, 2 bad input or usage, 130 interrupted, 141 standard output closed.");
   app.require_subcommand(1);

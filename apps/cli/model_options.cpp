@@ -108,7 +108,8 @@ void add_device_option(CLI::App& command, ModelOptions& options) {
           },
           "Where the model runs: cpu, cuda or cuda:N; auto: a GPU that can run it, else the CPU (heddle doctor says "
           "why)")
-      ->type_name("DEVICE")
+      ->type_name("DEVICE:{auto,cpu,cuda}")  // the shells complete these; help shows its own text
+      ->option_text("DEVICE=auto")
       ->default_str("auto");
 }
 
@@ -116,6 +117,7 @@ namespace {
 
 // "4GiB", "500MB", "1024"; nothing: no such size, or 0.
 std::optional<std::int64_t> size_in(const std::string& text) {
+  if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;  // CLI11 reads "GiB" as 1 GiB
   std::string bytes = text;
   std::int64_t value = 0;
   try {
@@ -135,7 +137,7 @@ CLI::Option* add_model_option(CLI::App& command, std::string& model, const std::
 
 void add_limit_options(CLI::App& command, ModelOptions& options, Sequences sequences) {
   add_number_option<std::int64_t>(command, "--context", options.context,
-                                  "Tokens of a sequence at most, prompt and text; default: the model's context",
+                                  "Tokens of a sequence at most, prompt and answer; default: the model's context",
                                   {.min = 2});
   command
       .add_option_function<std::string>(
@@ -146,9 +148,8 @@ void add_limit_options(CLI::App& command, ModelOptions& options, Sequences seque
               throw CLI::ValidationError("--kv-memory",
                                          fmt::format("is \"{}\", expected a size like 4GiB or 500MB", text));
           },
-          "Memory of the key-value cache at most, like 4GiB; default: a quarter of the free memory on the CPU, the "
-          "free "
-          "memory on a GPU")
+          "Memory of the KV cache at most, like 4GiB; default: a quarter of the free memory on the CPU, all of it on a "
+          "GPU")
       ->type_name("SIZE");
   if (sequences == Sequences::many)
     add_number_option<int>(command, "--max-sequences", options.max_sequences,
@@ -165,7 +166,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
           [&options](const std::string& name) {
             if (name != "auto") options.dtype = dtype_named(name);
           },
-          "Dtype of the weights and the key-value cache; auto: as stored")
+          "Dtype of the weights and the KV cache; auto: as stored")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}))
       ->default_str("auto");
   command

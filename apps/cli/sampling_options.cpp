@@ -54,8 +54,7 @@ void add_token_options(CLI::App& command, SamplingOptions& options) {
           "Tokens that end the text, comma-separated ids")
       ->type_name("ID")
       ->delimiter(',')
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->allow_extra_args(false);
   command
       .add_option_function<std::vector<std::string>>(
           "--logit-bias",
@@ -65,8 +64,7 @@ void add_token_options(CLI::App& command, SamplingOptions& options) {
           "Added to a token's logit, comma-separated; -100 rules it out, 100 forces it")
       ->type_name("ID=BIAS")
       ->delimiter(',')
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->allow_extra_args(false);
 }
 
 }  // namespace
@@ -90,19 +88,30 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
                             "Subtract from logits of tokens generated before, times how often");
   add_number_option<std::uint64_t>(command, "--seed", options.seed,
                                    "Seed of the random numbers: the same seed gives the same text");
-  command.add_option("--stop", options.stop, "Strings that end the text, and are left out of it");
+  command  // one string an occurrence: the next argument may be the model
+      .add_option("--stop", options.stop, "A string that ends the text, and is left out of it; may be given again")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
   add_token_options(command, options);
+}
+
+std::vector<std::int32_t> eos_ids_of(const GenerationDefaults& defaults, const ModelShape& shape) {
+  return defaults.eos_ids.empty() ? shape.eos_ids : defaults.eos_ids;
+}
+
+void check_stop_ids(std::span<const std::int32_t> ids, const ModelShape& shape, std::string_view name) {
+  for (const std::int32_t id : ids)
+    if (id >= shape.vocab_size)
+      throw_error<InputError>("{}: token {}, the model knows 0 to {}", name, id, shape.vocab_size - 1);
 }
 
 std::vector<std::int32_t> stop_ids_of(const SamplingOptions& options, const GenerationDefaults& defaults,
                                       const ModelShape& shape) {
-  std::vector<std::int32_t> ids;
-  if (!options.ignore_eos) ids = defaults.eos_ids.empty() ? shape.eos_ids : defaults.eos_ids;
-  for (const std::int32_t id : options.stop_ids) {
-    if (id >= shape.vocab_size)
-      throw_error<InputError>("--stop-ids: token {}, the model knows 0 to {}", id, shape.vocab_size - 1);
-    ids.push_back(id);
-  }
+  check_stop_ids(options.stop_ids, shape, "--stop-ids");
+  std::vector<std::int32_t> ids = options.stop_ids;
+  if (options.ignore_eos) return ids;
+  const std::vector<std::int32_t> own = eos_ids_of(defaults, shape);
+  ids.insert(ids.end(), own.begin(), own.end());
   return ids;
 }
 

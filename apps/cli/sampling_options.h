@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/generation_defaults.h"
@@ -34,7 +36,8 @@ struct SamplingOptions {
 };
 
 // --max-tokens (default: the value in `options`), --temperature, --top-k, --top-p, --min-p, --repetition-penalty,
-// --presence-penalty, --frequency-penalty, --seed, --stop, --ignore-eos, --stop-ids and --logit-bias. `options` must outlive `command`.
+// --presence-penalty, --frequency-penalty, --seed, --stop, --ignore-eos, --stop-ids and --logit-bias. `options` must
+// outlive `command`.
 void add_sampling_options(CLI::App& command, SamplingOptions& options);
 
 // The folder's defaults, overridden by the user's options; a random seed if none is given. Throws InputError when a
@@ -47,8 +50,13 @@ void warn_of_unused(const SamplingOptions& options);
 // Both: merges, and warns if the temperature is 0.
 SamplingParams sampling_of(const SamplingOptions& options, const GenerationDefaults& defaults);
 
-// The tokens that end a text: those of generation_config.json, else of config.json, unless they are to be ignored; and
-// the user's own. Throws InputError when the model does not know one of the user's.
+// The model's own end tokens: those of generation_config.json, else of config.json.
+std::vector<std::int32_t> eos_ids_of(const GenerationDefaults& defaults, const ModelShape& shape);
+
+// Throws InputError, which begins with `name`, when the model does not know one of the tokens.
+void check_stop_ids(std::span<const std::int32_t> ids, const ModelShape& shape, std::string_view name);
+
+// The tokens that end a text: the model's own, unless they are to be ignored; and the user's. Throws as check_stop_ids.
 std::vector<std::int32_t> stop_ids_of(const SamplingOptions& options, const GenerationDefaults& defaults,
                                       const ModelShape& shape);
 

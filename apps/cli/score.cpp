@@ -4,11 +4,11 @@
 #include <cmath>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -39,6 +39,7 @@ constexpr std::int64_t kLogitsBytes = std::int64_t{128} << 20;  // per step, wha
 constexpr int kMaxTokensPerStep = 512;
 constexpr int kMaxTop = 1000;
 constexpr std::size_t kMaxPlainText = std::size_t{64} << 20;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of JSON lines that Windows has written
 
 struct ScoreOptions {
   ModelOptions model;
@@ -102,18 +103,14 @@ auto at(const std::string& where, Action action) {
   }
 }
 
-// Whether the file's whole content is one text. Standard input, pipes, *.jsonl, *.json and *.ndjson are JSON lines; so
-// are files whose first character is a brace, unless they are called *.txt.
-bool is_plain_text(const std::string& file) {
+// Whether the whole input is one text. *.txt always is, *.jsonl, *.json and *.ndjson never are; anything else, pipes too,
+// is one unless its first character is a brace.
+bool is_plain_text(const std::string& file, std::string_view text) {
   const std::string extension = std::filesystem::path(file).extension().string();
   if (extension == ".txt") return true;
-  std::error_code error;
-  if (file == "-" || extension == ".jsonl" || extension == ".json" || extension == ".ndjson" ||
-      !std::filesystem::is_regular_file(file, error))
-    return false;
-  char first = '{';
-  std::ifstream(file) >> first;  // skips white space
-  return first != '{';
+  if (extension == ".jsonl" || extension == ".json" || extension == ".ndjson") return false;
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] != '{' && !text.starts_with(kByteOrderMark);
 }
 
 std::vector<Text> read_texts(const ScoreOptions& options, LazyTokenizer& tokenizer) {
@@ -122,13 +119,15 @@ std::vector<Text> read_texts(const ScoreOptions& options, LazyTokenizer& tokeniz
     texts.push_back({.tokens = at("--text", [&] { return tokenizer.get().encode(*options.text); }), .where = "--text"});
     return texts;
   }
-  if (is_plain_text(*options.file)) {
-    const InputText input = read_input(*options.file, kMaxPlainText);
+  const InputText input = read_input(*options.file, kMaxLinesBytes);
+  if (is_plain_text(*options.file, input.text)) {
+    if (input.text.size() > kMaxPlainText)
+      throw_error<InputError>("{}: a plain text of more than {} bytes (max_file_bytes)", input.where, kMaxPlainText);
     texts.push_back(
         {.tokens = at(input.where, [&] { return tokenizer.get().encode(input.text); }), .where = input.where});
     return texts;
   }
-  for (const JsonLine& line : read_jsonl(*options.file)) {
+  for (const JsonLine& line : parse_jsonl(input.text, input.where)) {
     auto tokens = at(line.where, [&] { return tokens_of(JsonField(line.object, line.where), tokenizer); });
     texts.push_back({.tokens = std::move(tokens), .where = line.where});
   }
@@ -194,8 +193,14 @@ std::string json_of(const Text& text, const Tokenizer* tokenizer) {
   return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
+// With as many digits as threads and devices agree on: "3.421", "2649.81". JSON has all of them.
+std::string perplexity_text(const Text& text) {
+  const double value = perplexity(text.logprobs);
+  return fmt::format("perplexity {:.{}f}", value, value < 10 ? 3 : 2);
+}
+
 std::string summary_of(const Text& text) {
-  return fmt::format("{}: {} tokens, perplexity {:.6g}\n", text.where, text.tokens.size(), perplexity(text.logprobs));
+  return fmt::format("{}: {} tokens, {}\n", text.where, text.tokens.size(), perplexity_text(text));
 }
 
 // One line per token and, indented, each of its likeliest alternatives; then the perplexity.
@@ -206,13 +211,13 @@ std::string table_of(const Text& text, const Tokenizer& tokenizer) {
   std::string table = "   index       id     logprob  token\n";
   for (std::size_t i = 0; i < text.tokens.size(); ++i) {
     const std::int32_t id = text.tokens[i];
-    const std::string logprob = std::isnan(text.logprobs[i]) ? "-" : fmt::format("{:.6f}", text.logprobs[i]);
+    const std::string logprob = std::isnan(text.logprobs[i]) ? "-" : fmt::format("{:.4f}", text.logprobs[i]);
     table += fmt::format("{:>8} {:>8} {:>11}  {}\n", i, id, logprob, shown(id));
     if (text.top.empty()) continue;
     for (const TokenLogprob& top : text.top[i])
-      table += fmt::format("{:>17} {:>11.6f}    {}\n", top.id, top.logprob, shown(top.id));
+      table += fmt::format("{:>17} {:>11.4f}    {}\n", top.id, top.logprob, shown(top.id));
   }
-  return table + fmt::format("perplexity {:.6g}\n", perplexity(text.logprobs));
+  return table + perplexity_text(text) + "\n";
 }
 
 std::size_t num_tokens(const std::vector<Text>& texts) {
@@ -353,13 +358,13 @@ void add_score(CLI::App& app) {
   CLI::App* command = app.add_subcommand("score", "Log-probabilities of a text's tokens, and its perplexity");
   add_model_options(*command, options->model);
   add_limit_options(*command, options->model, Sequences::one);
-  auto* input = command->add_option_group("input");
+  auto* input = command->add_option_group("input", "One of");
   input->add_option("--text", options->text, "The text; special tokens in it are parsed")->type_name("TEXT");
   input
       ->add_option(
           "--file", options->file,
-          "One plain text (FILE.txt, say); *.jsonl, *.json and - (standard input): JSON lines, {\"text\": ...} "
-          "or {\"tokens\": [ids]}")
+          "One plain text, or JSON lines, {\"text\": ...} or {\"tokens\": [ids]}: *.jsonl, *.json and what begins with "
+          "a brace, unless it is called *.txt; - is standard input")
       ->type_name("FILE");
   input->require_option(1);
   add_number_option<std::int64_t>(*command, "--window", options->window,
@@ -373,7 +378,7 @@ void add_score(CLI::App& app) {
                          "The N likeliest tokens in each token's place, too; in JSON \"top\", a list a token",
                          {.min = 1, .max = kMaxTop});
   command->add_flag("--json", options->json,
-                    "One line a text: {\"tokens\", \"logprobs\", \"perplexity\"}; the first log-probability is null");
+                    "One line per text: {\"tokens\", \"logprobs\", \"perplexity\"}; the first log-probability is null");
   command->add_flag("--quiet", options->model.quiet, "No progress, and no speed at the end");
   command->callback([options] { score(*options); });
 }

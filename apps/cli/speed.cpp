@@ -5,8 +5,9 @@
 namespace heddle {
 namespace {
 
-// Three digits, where the whole part has fewer: 0.0412, 0.35, 17.3, 1234.
+// Three digits, where the whole part has fewer: 9.71 ms, 350 ms, 17.3 s, 1234 s.
 std::string seconds_text(double seconds) {
+  if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
   return seconds < 100 ? fmt::format("{:.3g} s", seconds) : fmt::format("{:.0f} s", seconds);
 }
 

@@ -105,7 +105,7 @@ void add_synth(CLI::App& app) {
       ->transform(CLI::AsSizeValue(true))
       ->transform(CLI::Validator(  // runs before the one above, which reads -1 as the largest number
           [](std::string& size) { return size.starts_with('-') ? "expected a size, not " + size : std::string(); }, ""))
-      ->type_name("SIZE");
+      ->option_text("SIZE");
   command->callback([options] { run(*options); });
 }
 

@@ -116,7 +116,7 @@ void add_tokenize(CLI::App& app) {
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, or ids into text");
   add_model_option(*command, options->model,
                    "Folder with tokenizer.json, ORG/NAME in the cache of Hugging Face, or synth:NAME");
-  auto* input = command->add_option_group("input");
+  auto* input = command->add_option_group("input", "One of");
   input->add_option("--text", options->text, "The text; with --decode, ids separated by spaces or commas")
       ->type_name("TEXT");
   input

@@ -137,7 +137,7 @@ std::vector<std::string> unsupported(const JsonField& config) {
   const std::string name = architecture_of(config);
   if (const Architecture* found = find_architecture(name)) return found->unsupported(config);
   std::vector<std::string> sentences = {
-      fmt::format("architecture {}; only {} is supported", quoted_name(name), fmt::join(known_architectures(), ", "))};
+      fmt::format("architecture {}; only {} are supported", quoted_name(name), fmt::join(known_architectures(), ", "))};
   if (auto quantization = quantization_in(config)) sentences.push_back(std::move(*quantization));
   return sentences;
 }

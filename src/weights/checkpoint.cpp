@@ -46,6 +46,8 @@ std::shared_ptr<const nlohmann::json> read_object(const fs::path& path, std::siz
 }
 
 [[noreturn]] void fail_without_config(const fs::path& folder) {
+  if (is_there(folder / kSingleFile) || is_there(folder / kIndex))
+    throw_error<InputError>("{}: holds weights, but no {}. Is the download complete?", folder.string(), kConfig);
   if (const auto what = what_folder(folder)) throw InputError(*what);
   throw_error<InputError>("{}: holds no {}", folder.string(), kConfig);
 }

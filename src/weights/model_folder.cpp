@@ -82,13 +82,20 @@ fs::path snapshot_of(const fs::path& repository, std::string_view name) {
 
 // "models--ORG--NAME" -> "ORG/NAME"; nothing: no such name.
 std::optional<std::string> repository_of_folder(const fs::path& folder) {
-  const fs::path plain = folder.filename().empty() ? folder.parent_path() : folder;
-  std::string name = plain.filename().string();
+  std::string name = folder.filename().string();
   constexpr std::string_view kPrefix = "models--";
   if (!name.starts_with(kPrefix)) return std::nullopt;
   name.erase(0, kPrefix.size());
   if (const std::size_t dashes = name.find("--"); dashes != std::string::npos) name.replace(dashes, 2, "/");
   return name;
+}
+
+// The folder itself, unless it is one of the cache: models--ORG--NAME, or snapshots in it.
+fs::path snapshot_in(const fs::path& folder) {
+  const fs::path plain = folder.filename().empty() ? folder.parent_path() : folder;
+  const fs::path repository = plain.filename() == "snapshots" ? plain.parent_path() : plain;
+  const auto name = repository_of_folder(repository);
+  return name && is_there(repository / "snapshots") ? snapshot_of(repository, *name) : folder;
 }
 
 fs::path folder_in_cache(std::string_view name) {
@@ -125,9 +132,7 @@ fs::path model_folder(const std::string& model) {
       throw_error<InputError>("{}: {}", model,
                               what_file(model).value_or("is not a folder. Give the folder that holds config.json and "
                                                         "the weights"));
-    if (const auto repository = repository_of_folder(model); repository && is_there(fs::path(model) / "snapshots"))
-      return snapshot_of(model, *repository);
-    return model;
+    return snapshot_in(model);
   }
   const bool repository = is_repository_name(model);
   if (repository || is_plain_name(model))

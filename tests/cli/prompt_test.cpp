@@ -15,6 +15,7 @@ const GenerationSettings kSettings{.sampling = {.temperature = 0.5, .top_k = 7, 
                                    .max_tokens = 99,
                                    .num_samples = 2,
                                    .stop = {"END"},
+                                   .stop_ids = {3},
                                    .num_top_logprobs = 4};
 
 Prompt parse(std::string_view line) {
@@ -37,6 +38,8 @@ TEST(ParsePrompt, TakesTheRunsSettingsWhereTheLineHasNone) {
     EXPECT_EQ(settings.max_tokens, 99);
     EXPECT_EQ(settings.num_samples, 2);
     EXPECT_THAT(settings.stop, ElementsAre("END"));
+    EXPECT_THAT(settings.stop_ids, ElementsAre(3));
+    EXPECT_FALSE(settings.ignore_eos);
     EXPECT_EQ(settings.num_top_logprobs, 4);
   }
 }
@@ -44,7 +47,8 @@ TEST(ParsePrompt, TakesTheRunsSettingsWhereTheLineHasNone) {
 TEST(ParsePrompt, HonoursEveryFieldOfALine) {
   const Prompt prompt = parse(R"({"id": "a", "prompt": "x", "max_tokens": 5, "n": 3, "seed": 18446744073709551615,
       "stop": ["1", "2"], "temperature": 1.5, "top_k": 2, "top_p": 0.25, "min_p": 0.125, "repetition_penalty": 1.25,
-      "presence_penalty": -0.5, "frequency_penalty": 0.75, "logprobs": 0})");
+      "presence_penalty": -0.5, "frequency_penalty": 0.75, "logprobs": 0, "stop_ids": [7, 8], "ignore_eos": true,
+      "logit_bias": {"9": -100, "10": 0.5}})");
   EXPECT_EQ(prompt.error, "");
   EXPECT_EQ(prompt.id, "a");
   const GenerationSettings& settings = prompt.settings;
@@ -61,6 +65,10 @@ TEST(ParsePrompt, HonoursEveryFieldOfALine) {
   EXPECT_EQ(settings.sampling.repetition_penalty, 1.25);
   EXPECT_EQ(settings.sampling.presence_penalty, -0.5);
   EXPECT_EQ(settings.sampling.frequency_penalty, 0.75);
+  EXPECT_THAT(settings.stop_ids, ElementsAre(7, 8));
+  EXPECT_TRUE(settings.ignore_eos);
+  ASSERT_EQ(settings.logit_bias.size(), 2u);
+  for (const LogitBias& bias : settings.logit_bias) EXPECT_EQ(bias.bias, bias.id == 9 ? -100 : 0.5) << bias.id;
 }
 
 TEST(ParsePrompt, AStopMayBeOneString) {
@@ -96,7 +104,17 @@ TEST(ParsePrompt, AMistakeIsNamedWithLineAndField) {
            Case{R"({"messages": [{}], "chat_template_kwargs": []})", "chat_template_kwargs: expected an object"},
            Case{R"({"prompt": "x", "tools": []})", R"(has "tools" without "messages")"},
            Case{R"({"prompt": "x", "temprature": 1})",
-                R"(p.jsonl:3: unknown field "temprature": a prompt has messages,)"},
+                R"(p.jsonl:3: unknown field "temprature": did you mean "temperature"?)"},
+           Case{R"({"prompt": "x", "frobnicate": 1})",
+                R"(unknown field "frobnicate": the fields of a prompt are prompt,)"},
+           Case{R"({"prompt": "x", "stop_token_ids": [1]})", R"(unknown field "stop_token_ids": use "stop_ids")"},
+           Case{R"({"prompt": "x", "stop_ids": [-1]})", "stop_ids[0]: expected a whole number from 0"},
+           Case{R"({"prompt": "x", "stop_ids": 1})", "stop_ids: expected an array"},
+           Case{R"({"prompt": "x", "ignore_eos": 1})", "ignore_eos: expected true or false"},
+           Case{R"({"prompt": "x", "logit_bias": [1]})", "logit_bias: expected an object"},
+           Case{R"({"prompt": "x", "logit_bias": {"the": 1}})", R"(logit_bias: "the" is no token id)"},
+           Case{R"({"prompt": "x", "logit_bias": {"-1": 1}})", R"(logit_bias: "-1" is no token id)"},
+           Case{R"({"prompt": "x", "logit_bias": {"5": 1001}})", "logit_bias: 5: expected a number from -1000 to 1000"},
            Case{R"({"prompt": "x", "suffix": null})", R"(unknown field "suffix")"},
            Case{R"({"custom_id": "a", "prompt": "x"})", R"(unknown field "custom_id": use "id")"},
            Case{R"({"prompt": "x", "model": "m"})", "the model is that of --model"},

@@ -38,6 +38,12 @@ TEST(SpeedMeter, LeavesOutWhatThereWasNoneOf) {
   EXPECT_EQ(meter.summary(), "prefill 1000 tokens, 500 tok/s; decode 1 token; TTFT 2 s") << "no rate of one token";
 }
 
+TEST(SpeedMeter, SaysShortTimesInMilliseconds) {
+  SpeedMeter meter;
+  meter.add_step({.num_prompt_tokens = 1, .num_sampled = 1}, Clock::now() - std::chrono::microseconds(100'250));
+  EXPECT_NE(meter.summary().find("TTFT 100 ms"), std::string::npos) << meter.summary();
+}
+
 TEST(RateText, HasADecimalBelowAHundred) {
   EXPECT_EQ(rate_text(8.84), "8.8 tok/s");
   EXPECT_EQ(rate_text(99.94), "99.9 tok/s");

@@ -28,8 +28,8 @@ class Chat : public testing::Test {
                             const std::string& model = demo_model().string()) {
     return run_heddle(arguments(std::move(more), model), {.stdin_text = input});
   }
-  static ProgramResult on_terminal(const std::vector<Typed>& typed) {
-    return run_heddle_on_terminal(arguments({}, demo_model().string()), typed);
+  static ProgramResult on_terminal(const std::vector<Typed>& typed, const std::vector<std::string>& more = {}) {
+    return run_heddle_on_terminal(arguments(more, demo_model().string()), typed);
   }
   std::string file(const std::string& name) const { return (folder_.path() / name).string(); }
   json saved(const std::string& name) const { return json::parse(read_file(file(name), 1 << 20)); }
@@ -216,6 +216,12 @@ TEST_F(Chat, ColoursAndEditingAreLeftOutWhereTheyAreNotWanted) {
   EXPECT_THAT(dumb.out, testing::AllOf(testing::Not(HasSubstr("\x1b")), HasSubstr("137 plus 254 is 391.")));
   EXPECT_EQ(on_terminal({{"> ", "half"}, {"half", "\x03"}, {"leaves", ""}, {"> ", "\x03"}}).status, 130);
   terminal == nullptr ? ::unsetenv("TERM") : ::setenv("TERM", before.c_str(), 1);
+}
+
+TEST_F(Chat, QuietLeavesOutTheGreeting) {
+  const ProgramResult result = on_terminal({{"> ", "/exit\r"}}, {"--quiet"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out, testing::Not(HasSubstr("/help lists commands")));
 }
 
 TEST_F(Chat, ATemplatesOwnMessageReachesTheUser) {

@@ -21,9 +21,10 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
+// At most 8 tokens, unless `more` says otherwise.
 std::vector<std::string> generate(std::vector<std::string> more) {
-  const std::vector<std::string> begin{"generate", demo_model().string(), "-p", "137 + 254 =", "--temperature",
-                                       "0",        "--max-tokens",        "8"};
+  std::vector<std::string> begin{"generate", demo_model().string(), "-p", "137 + 254 =", "--temperature", "0"};
+  if (std::ranges::find(more, "--max-tokens") == more.end()) begin.insert(begin.end(), {"--max-tokens", "8"});
   more.insert(more.begin(), begin.begin(), begin.end());
   return more;
 }
@@ -47,6 +48,11 @@ bool has_program(const std::string& name) {
   return status == 0;
 }
 
+// Of a command, or of one below another: "wafer tune".
+std::string run_heddle_help(const std::string& command) {
+  return shell_output("\"$heddle\" " + command + " --help");
+}
+
 TEST(CommandLine, AMisspeltOptionOrCommandIsAnsweredByTheNearest) {
   const std::string model = demo_model().string();
   struct Case {
@@ -54,7 +60,10 @@ TEST(CommandLine, AMisspeltOptionOrCommandIsAnsweredByTheNearest) {
     const char* error;
   };
   for (const Case& c : {
-           Case{{"genrate"}, "heddle has no command \"genrate\"; did you mean generate?; there are chat, "},
+           Case{{"genrate"}, "heddle has no command \"genrate\"; did you mean generate?; see heddle --help"},
+           Case{{"frobnicate"}, "heddle has no command \"frobnicate\"; there are chat, generate, "},
+           Case{{}, "which command?; see heddle --help"},
+           Case{{"generate", "--seed", "1", "--seed", "2"}, "--seed is given more than once; see heddle generate"},
            Case{{"bench", "decoed"}, "heddle bench has no command \"decoed\"; did you mean decode?"},
            Case{{"generate", "--model", model, "--promt", "x"},
                 "heddle generate has no option --promt; did you mean "
@@ -91,6 +100,8 @@ TEST(CommandLine, TheModelIsGivenByPositionByLetterOrByName) {
             run_heddle({"tokenize", "-m", model, "--text", "1"}).out);
   EXPECT_EQ(run_heddle({"score", model, "--text", "1 + 1"}).status, 0);
   EXPECT_EQ(run_heddle({"chat", model}).status, 0);
+  for (const char* command : {"wafer tune", "wafer predict", "wafer kv", "bench tokenize", "wafer run"})
+    EXPECT_THAT(run_heddle_help(command), AllOf(HasSubstr("-m,--model"), HasSubstr("by position, too"))) << command;
   EXPECT_EQ(run_heddle({"generate", model, "-m", model, "-p", "x"}).status, 2) << "given twice";
 }
 
@@ -118,13 +129,17 @@ TEST(CommandLine, ScoreTakesAPlainTextFile) {
     const std::string file = (folder.path() / name).string();
     write_file(file, text);
     EXPECT_EQ(run_heddle({"score", model, "--file", file, "--json"}).out, expected) << name;
-    EXPECT_THAT(run_heddle({"score", model, "--file", file}).out, StartsWith(file + ": 9 tokens, perplexity ")) << name;
+    EXPECT_THAT(run_heddle({"score", model, "--file", file}).out, StartsWith(file + ": 14 tokens, perplexity 3.421\n"))
+        << name;
   }
   const std::string lines = (folder.path() / "lines").string(), braces = (folder.path() / "braces.txt").string();
   write_file(lines, "\n{\"text\": \"" + text + "\"}\n");
   EXPECT_EQ(run_heddle({"score", model, "--file", lines, "--json"}).out, expected) << "a brace begins JSON lines";
   write_file(braces, "{\"text\": 1}");
   EXPECT_EQ(run_heddle({"score", model, "--file", braces}).status, 0) << "*.txt never is";
+  for (const std::string& named : {std::string("-"), std::string("/dev/stdin")})
+    EXPECT_EQ(run_heddle({"score", model, "--file", named, "--json"}, {.stdin_text = text}).out, expected)
+        << "pipes, too";
   write_file(braces, "x\xff");
   const ProgramResult bad = run_heddle({"score", model, "--file", braces});
   EXPECT_EQ(bad.status, 2);

@@ -68,7 +68,8 @@ TEST_F(Folders, AModelIsFoundInTheCacheOfHuggingFaceByItsName) {
   EXPECT_THAT(generate("heddle/demo").err, HasSubstr("refs/main is missing"));
   std::filesystem::create_directory(repository / "refs");
   write_file(repository / "refs/main", "0123abc\n");
-  for (const std::string& name : {std::string("heddle/demo"), repository.string()}) {
+  for (const std::string& name : {std::string("heddle/demo"), repository.string(), repository.string() + "/",
+                                  (repository / "snapshots").string(), (repository / "snapshots/").string()}) {
     EXPECT_THAT(generate(name).out, HasSubstr("391")) << name;
     EXPECT_EQ(run_heddle({"tokenize", name, "--text", "1"}).status, 0);
     EXPECT_EQ(
@@ -93,6 +94,26 @@ TEST_F(Folders, WhatIsNoModelIsNamedByEveryCommand) {
       EXPECT_THAT(result.err, AllOf(HasSubstr("x.Q4_K_M.gguf: is a GGUF file"), HasSubstr("original model")))
           << command[0];
     }
+}
+
+TEST_F(Folders, WeightsWithoutAConfigAreAnIncompleteDownload) {
+  std::filesystem::remove(file("config.json"));
+  EXPECT_THAT(generate(model()).err,
+              HasSubstr(model() + ": holds weights, but no config.json. Is the download complete?"));
+}
+
+TEST_F(Folders, ADamagedTensorIsNamedOnceInABatch) {
+  damage();
+  const ProgramResult result = run_heddle({"generate", model(), "--prompts-file", "-", "--json", "--quiet"},
+                                          {.stdin_text = "{\"prompt\": \"a\"}\n{\"prompt\": \"b c\"}\n"});
+  EXPECT_EQ(result.status, 2);
+  const std::size_t first = result.out.find("is damaged");
+  EXPECT_NE(first, std::string::npos);
+  EXPECT_EQ(result.out.find("is damaged", first + 1), std::string::npos);
+  const ProgramResult samples = run_heddle({"generate", model(), "-p", "137 + 254 =", "-n", "3", "--temperature", "1"});
+  const std::size_t only = samples.err.find("is damaged");
+  EXPECT_NE(only, std::string::npos);
+  EXPECT_EQ(samples.err.find("is damaged", only + 1), std::string::npos) << "one error, said once";
 }
 
 TEST_F(Folders, AnAdapterBesideTheWeightsIsWarnedOfAndInspected) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <set>
@@ -160,8 +161,11 @@ TEST_F(GenerateBatch, SettingsOfALineReplaceThoseOfTheCommand) {
       {{{"frequency_penalty", 9}}, {"--frequency-penalty", "9"}},
       {{{"seed", 8}}, {"--seed", "8"}},
       {{{"stop", "named"}}, {"--stop", "named"}},
-      {{{"stop", {"zzz", "scarf"}}}, {"--stop", "zzz", "scarf"}},
+      {{{"stop", {"zzz", "scarf"}}}, {"--stop", "zzz", "--stop", "scarf"}},
       {{{"logprobs", 1}}, {"--logprobs", "1"}},
+      {{{"stop_ids", {17, 5}}}, {"--stop-ids", "17,5"}},
+      {{{"logit_bias", {{"17", -100}, {"455", 2.5}}}}, {"--logit-bias", "17=-100,455=2.5"}},
+      {{{"ignore_eos", true}, {"max_tokens", 200}}, {"--ignore-eos", "--max-tokens", "200"}},
   };
   std::vector<json> lines;
   for (const auto& [setting, option] : cases) {
@@ -175,7 +179,8 @@ TEST_F(GenerateBatch, SettingsOfALineReplaceThoseOfTheCommand) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     Strings alone{"--prompt", "Once upon a time"};
     for (std::size_t at = 0; at < common.size(); at += 2)
-      if (common[at] != cases[i].second[0]) alone.insert(alone.end(), {common[at], common[at + 1]});
+      if (std::ranges::find(cases[i].second, common[at]) == cases[i].second.end())
+        alone.insert(alone.end(), {common[at], common[at + 1]});
     json expected = answer(with(alone, cases[i].second));
     expected["line"] = i + 1;
     EXPECT_EQ(all[i], expected) << cases[i].first;
@@ -240,20 +245,24 @@ TEST_F(GenerateBatch, AWrongLineFailsAlone) {
                                       {{"prompt", "x"}, {"stop", ""}},
                                       {{"messages", {{{"role", "cook"}, {"content", ""}}}}},
                                       {{"prompt", "x"}, {"logprobs", 5000}},
+                                      {{"prompt", "x"}, {"stop_ids", {1280}}},
+                                      {{"prompt", "x"}, {"logit_bias", {{"1280", 1}}}},
                                       {{"prompt", "137 + 254 ="}}},
                                      {"--json", "--chat-template", (folder_.path() / "t.jinja").string()});
   EXPECT_EQ(result.status, 2);
   const std::vector<json> all = json_lines(result.out);
-  ASSERT_EQ(all.size(), 7u) << "one answer of a line that fails, whatever its n";
+  ASSERT_EQ(all.size(), 9u) << "one answer of a line that fails, whatever its n";
   EXPECT_EQ(all[0]["text"], " 2\n");
-  EXPECT_EQ(all[6]["text"], " 391\n");
+  EXPECT_EQ(all[8]["text"], " 391\n");
   const char* errors[] = {"",
                           ":2: the prompt has 30",
                           ":3: prompt: expected a string",
                           ":4: a stop string is empty",
                           "no cook",
-                          ":6: logprobs is 5000, it must be from 0 to the vocabulary's 1280"};
-  for (std::size_t i = 1; i < 6; ++i) {
+                          ":6: logprobs is 5000, it must be from 0 to the vocabulary's 1280",
+                          ":7: stop_ids: token 1280, the model knows 0 to 1279",
+                          ":8: logit_bias has token 1280, the model knows 0 to 1279"};
+  for (std::size_t i = 1; i < 8; ++i) {
     EXPECT_EQ(all[i]["line"], i + 1);
     EXPECT_EQ(all[i]["status"], "error");
     EXPECT_THAT(all[i]["error"].get<std::string>(), HasSubstr(errors[i]));
@@ -261,7 +270,7 @@ TEST_F(GenerateBatch, AWrongLineFailsAlone) {
   }
   EXPECT_EQ(all[1]["id"], "long");
   EXPECT_THAT(result.err,
-              ContainsRegex("heddle: error: 5 of 7 answers failed; the first: .*prompts.jsonl:2: the prompt has"));
+              ContainsRegex("heddle: error: 7 of 9 answers failed; the first: .*prompts.jsonl:2: the prompt has"));
 }
 
 TEST_F(GenerateBatch, LinesThatAreNotJsonFailAlone) {
@@ -353,8 +362,8 @@ TEST_F(GenerateBatch, ReadsFifosAndPipes) {
 
 TEST_F(GenerateBatch, ShowsProgressOnATerminalAndNotWhenQuiet) {
   ::setenv("TERM", "xterm", 1);
-  const Strings run = arguments(
-      {"--json", "--temperature", "3", "--max-tokens", "60", "--prompts-file", write(std::vector<json>(120, kStory))});
+  const Strings run = arguments({"--json", "--threads", "1", "--ignore-eos", "--temperature", "3", "--max-tokens",
+                                 "200", "--prompts-file", write(std::vector<json>(120, kStory))});
   const ProgramResult shown = run_heddle_on_terminal(run, {}, std::chrono::seconds(60));
   EXPECT_THAT(shown.out, ContainsRegex("generate \\[=* *\\] +[0-9]+ % of 120 answers, [0-9]+ tokens, [0-9.]+ tok/s, "
                                        "[0-9]+ s left"));

@@ -34,10 +34,10 @@ TEST(Generate, PrintsTheTextAndOnlyThat) {
 TEST(Generate, ClosesWithTheSpeedOnStandardError) {
   const ProgramResult result = run_heddle(generate({"--prompt", "Once upon a time", "--max-tokens", "20"}));
   EXPECT_THAT(result.err, MatchesRegex("heddle: prefill 5 tokens, [0-9.]+ tok/s; decode 20 tokens, [0-9.]+ tok/s; "
-                                       "TTFT [0-9.]+ s\n"))
+                                       "TTFT [0-9.]+ m?s\n"))
       << "no share of the memory bandwidth: caches hold the model";
   EXPECT_THAT(run_heddle(generate({"--prompt", "x", "--max-tokens", "1", "--temperature", "1", "--seed", "7"})).err,
-              ContainsRegex("TTFT [0-9.]+ s; seed 7\n"));
+              ContainsRegex("TTFT [0-9.]+ m?s; seed 7\n"));
 }
 
 TEST(Generate, QuietLeavesStandardErrorToErrors) {
@@ -89,7 +89,8 @@ TEST(Generate, TextLeavesOutSpecialTokensAndTheStopString) {
   EXPECT_EQ(whole["finish_reason"], "stop");
   EXPECT_EQ(whole["tokens"].back(), 1) << "the end token";
   const json stopped =
-      json_lines(run_heddle(generate({"--prompt", "137 + 254 =", "--json", "--stop", "91", "xyz"})).out).at(0);
+      json_lines(run_heddle(generate({"--prompt", "137 + 254 =", "--json", "--stop", "91", "--stop", "xyz"})).out)
+          .at(0);
   EXPECT_EQ(stopped["text"], " 3");
   EXPECT_EQ(stopped["finish_reason"], "stop");
 }

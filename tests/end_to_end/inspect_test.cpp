@@ -80,6 +80,7 @@ TEST_F(InspectCommand, AnAbsurdConfigIsUnsupported) {
 }
 
 TEST_F(InspectCommand, NamesCannotBreakTheTable) {
+  change("config.json", "/architectures", {"Plain"});
   const std::string before = run_heddle({"inspect", folder_.path().string()}).out;
   change("config.json", "/architectures", {"Evil\n\x1b[2J\xc2\x9b\x7f"});
   const std::string out = run_heddle({"inspect", folder_.path().string()}).out;

@@ -118,6 +118,8 @@ ProgramResult run_heddle_on_terminal(const std::vector<std::string>& arguments, 
   const auto deadline = std::chrono::steady_clock::now() + limit;
   auto next = typed.begin();
   auto last_typed = std::chrono::steady_clock::now();
+  const char* kind = ::getenv("TERM");
+  const bool edits_lines = kind == nullptr || std::string_view(kind) != "dumb";
   std::size_t seen = 0;
   for (;;) {
     // A terminal swallows a Ctrl-D that arrives while it changes its mode.
@@ -129,7 +131,8 @@ ProgramResult run_heddle_on_terminal(const std::vector<std::string>& arguments, 
     if (next != typed.end()) {
       const std::size_t found = next->after.empty() ? seen + 1 : result.out.find(next->after, seen);
       // libedit shows its prompt before it turns the terminal's echo off: what is typed in between is echoed twice.
-      const bool settled = next->after != "> " || !echoes(terminal);
+      // Without libedit the echo stays on.
+      const bool settled = next->after != "> " || !edits_lines || !echoes(terminal);
       if (found <= result.out.size() && settled) {
         seen = std::min(found + next->after.size(), result.out.size());
         if (::write(terminal, next->text.data(), next->text.size()) < 0) break;

@@ -189,8 +189,7 @@ TEST_F(Score, WhatCannotBeScoredIsRefusedWithItsLine) {
 }
 
 TEST_F(Score, BadOptionsAreRefusedByName) {
-  EXPECT_THAT(score({"--text", "a b", "--window", "513"}).err,
-              HasSubstr("--window is 513, the model's context is 512"));
+  EXPECT_THAT(score({"--text", "a b", "--window", "513"}).err, HasSubstr("--window is 513, the context is 512"));
   EXPECT_THAT(score({"--text", "a b", "--window", "8", "--stride", "9"}).err, HasSubstr("--stride is 9, more than"));
   EXPECT_EQ(score({"--text", "a b", "--window", "1"}).status, 2);
   EXPECT_EQ(score({"--text", "a b", "--stride", "0"}).status, 2);

@@ -142,7 +142,8 @@ CLI::App* add_benchmark(CLI::App& bench, const std::string& kind, const std::str
 
 void add_decode(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
-  CLI::App* command = add_benchmark(bench, "decode", "One token a step for each sequence", bench_decode, options);
+  CLI::App* command =
+      add_benchmark(bench, "decode", "Decode: time per token, by batch and context", bench_decode, options);
   add_model_options(*command, options->model);
   add_batches_option(*command, *options);
   add_contexts_option(*command, *options);
@@ -155,7 +156,7 @@ void add_decode(CLI::App& bench) {
 
 void add_prefill(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
-  CLI::App* command = add_benchmark(bench, "prefill", "Prompts, in steps", bench_prefill, options);
+  CLI::App* command = add_benchmark(bench, "prefill", "Prefill: time of prompts, by length", bench_prefill, options);
   add_model_options(*command, options->model);
   add_batches_option(*command, *options);
   add_contexts_option(*command, *options);
@@ -171,11 +172,11 @@ void add_prefill(CLI::App& bench) {
 
 void add_operator_benchmark(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
-  CLI::App* command = add_benchmark(
-      bench, "operator", "Each operator of a model's step by itself, in the step's shapes", bench_operator, options);
+  CLI::App* command = add_benchmark(bench, "operator", "Each operator of a model's step alone, in the step's shapes",
+                                    bench_operator, options);
   options->model.model = "llama-3-8b";
   command->add_option(
-      "--model", options->model.model,
+      "-m,--model,model", options->model.model,
       "Whose shapes: a NAME of synth:NAME, or a model's folder; default llama-3-8b; no weights are read");
   add_device_option(*command, options->model);
   command->add_option("--operator", options->operators, "Which, comma-separated; default: all")
@@ -187,7 +188,7 @@ void add_operator_benchmark(CLI::App& bench) {
           [options](const std::string& name) {
             if (name != "auto") options->model.dtype = dtype_named(name);
           },
-          "Dtype of weights and the key-value cache; auto: the real model's")
+          "Dtype of the weights and the KV cache; auto: the real model's")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16", "float16"}))
       ->default_str("auto");
   add_batches_option(*command, *options);
@@ -216,15 +217,17 @@ void add_load(CLI::App& bench) {
 
 void add_tokenize_benchmark(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
-  CLI::App* command = add_benchmark(bench, "tokenize", "Text to ids and back, on one thread", bench_tokenize, options);
-  command->add_option("--model", options->model.model, "Folder with tokenizer.json, or synth:NAME")->required();
+  CLI::App* command = add_benchmark(bench, "tokenize", "Tokenizer: rates of encoding and decoding, one thread",
+                                    bench_tokenize, options);
+  add_model_option(*command, options->model.model,
+                   "Folder with tokenizer.json, ORG/NAME in the cache of Hugging Face, or synth:NAME");
   command->add_option("--text", options->text_file, "The text; default: synthetic, of common English words")
       ->type_name("FILE");
 }
 
 void add_wafer_benchmark(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
-  add_benchmark(bench, "wafer", "The simulated wafer: its clocks and its values, on one thread", bench_wafer, options);
+  add_benchmark(bench, "wafer", "The wafer simulator's own speed, one thread", bench_wafer, options);
 }
 
 }  // namespace

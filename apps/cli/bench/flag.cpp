@@ -122,7 +122,7 @@ void run_flag_bench(const FlagBenchOptions& options) {
 
 void add_flag_benchmark(CLI::App& bench) {
   const auto options = std::make_shared<FlagBenchOptions>();
-  CLI::App* command = bench.add_subcommand("flag", "A flag's way to another rank and back, by fabric");
+  CLI::App* command = bench.add_subcommand("flag", "Ping-pong latency of a flag between two ranks, by fabric");
   command->add_option("--fabric", options->fabric, "shm, mpi or nvlink; default shm");
   add_number_option<int>(*command, "--ranks", options->ranks, "Threads or GPUs, where mpirun starts none; default 2",
                          {.min = 2, .max = kMaxPeers});

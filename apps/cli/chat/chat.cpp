@@ -81,7 +81,7 @@ class Chat {
   // Throws InputError at the end of a pipe in which a message or a command failed.
   void run() {
     const std::unique_ptr<LineSource> input = open_standard_input(interrupt_);
-    if (from_terminal_)
+    if (from_terminal_ && !options_.model.quiet)
       note(fmt::format("{}, context {}; /help lists commands", options_.model.model, session_.max_length()));
     for (;;) {
       try {
@@ -331,7 +331,8 @@ void chat(const ChatOptions& options) {
   model_options.verbose = options.verbose;
   std::unique_ptr<Model> model = load(*source, model_options, engine_options);
   ChatSession::Stops stops = stops_of(options, defaults, model->shape(), tokenizer);
-  ChatSession session(std::move(model), options.model.model, tokenizer, std::move(stops), engine_options);
+  ChatSession session(std::move(model), options.model.model, tokenizer, std::move(stops), engine_options,
+                      shown_unless(options.model.quiet));
   Chat(options, std::move(conversation), std::move(chat_template), parameters, session).run();
 }
 
@@ -339,7 +340,7 @@ void chat(const ChatOptions& options) {
 
 void add_chat(CLI::App& app) {
   const auto options = std::make_shared<ChatOptions>();
-  CLI::App* command = app.add_subcommand("chat", "Talk with a model; in a pipe, a message a line");
+  CLI::App* command = app.add_subcommand("chat", "Chat with a model; in a pipe, one message per line");
   add_model_options(*command, options->model);
   add_limit_options(*command, options->model, Sequences::one);
   add_sampling_options(*command, options->sampling);
@@ -348,7 +349,8 @@ void add_chat(CLI::App& app) {
   command->add_flag("--shift", options->shift,
                     "At the context's end, leave out the oldest messages instead of stopping");
   add_template_options(*command, options->chat_template);
-  command->add_flag("--verbose", options->verbose, "After each answer, say how fast it was");
+  auto* verbose = command->add_flag("--verbose", options->verbose, "After each answer, say how fast it was");
+  verbose->excludes(command->add_flag("--quiet", options->model.quiet, "No greeting and no progress"));
   command->footer("In the conversation:\n" + std::string(kHelp) +
                   "Special tokens in a message are parsed, as transformers does.");
   command->callback([options] { chat(*options); });

@@ -3,17 +3,17 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/progress.h"
 #include "cli/model_options.h"
 
 namespace heddle {
 
 ChatSession::ChatSession(std::unique_ptr<Model> model, std::string name, Tokenizer tokenizer, Stops stops,
-                         const EngineOptions& options)
+                         const EngineOptions& options, ProgressShown shown)
     : name_(std::move(name)),
       tokenizer_(std::move(tokenizer)),
       stops_(std::move(stops)),
-      engine_(std::move(model), options) {}
+      engine_(std::move(model), options),
+      shown_(shown) {}
 
 std::int64_t ChatSession::num_tokens(std::string_view prompt) const {
   return std::ssize(tokenizer_.encode(prompt, SpecialTokens::omit));
@@ -38,7 +38,7 @@ ChatAnswer ChatSession::answer(std::string_view prompt, const ChatParameters& pa
                                           .after_end = AfterEnd::keep,
                                           .logit_bias = stops_.biases});
   ChatAnswer answer{.num_prompt_tokens = num_tokens};
-  Progress progress("prefill", static_cast<std::size_t>(num_tokens), kTokens);
+  Progress progress("prefill", static_cast<std::size_t>(num_tokens), kTokens, shown_);
   try {
     while (!engine_.idle() && !interrupt.interrupted()) {
       const auto start = SpeedMeter::Clock::now();

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/progress.h"
 #include "cli/chat/parameters.h"
 #include "cli/interrupt.h"
 #include "cli/speed.h"
@@ -36,9 +37,9 @@ class ChatSession {
     std::vector<LogitBias> biases;  // of every answer
   };
 
-  // `name`: of the model, for messages.
+  // `name`: of the model, for messages. `shown`: the progress of long prompts.
   ChatSession(std::unique_ptr<Model> model, std::string name, Tokenizer tokenizer, Stops stops,
-              const EngineOptions& options);
+              const EngineOptions& options, ProgressShown shown);
 
   std::int64_t max_length() const { return engine_.max_length(); }  // tokens of a conversation
 
@@ -59,6 +60,7 @@ class ChatSession {
   Tokenizer tokenizer_;
   Stops stops_;
   Engine engine_;
+  ProgressShown shown_;
   std::optional<std::int64_t> kept_;  // the last answer's request
 };
 

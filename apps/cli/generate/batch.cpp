@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cli/sampling_options.h"
 
 namespace heddle {
 namespace {
@@ -109,13 +110,10 @@ void Batch::submit_sample(GroupPlace group) {
       Request request{.prompt = prompt.tokens,
                       .sampling = settings.sampling,
                       .max_tokens = settings.max_tokens,
-                      .stop_ids = options_.stop_ids,
+                      .stop_ids = stop_ids_of(prompt.prompt),
                       .num_top_logprobs = settings.num_top_logprobs,
                       .logit_bias = settings.logit_bias};
       request.sampling.seed = answer->seed;
-      // As in a chat, the tokenizer's end token ends an answer to messages.
-      if (const auto eos = encoder_.tokenizer().eos_id(); eos && prompt.prompt.conversation && !options_.ignore_eos)
-        request.stop_ids.push_back(*eos);
       running_.emplace(engine_.submit(std::move(request)), Running{.group = group, .answer = answer});
       answer->completion = std::move(completion);
     });
@@ -125,6 +123,18 @@ void Batch::submit_sample(GroupPlace group) {
   } catch (const InputError& error) {
     fail(group, error.what());
   }
+}
+
+// The prompt's own, and the model's unless they are to be ignored. As in a chat, the tokenizer's end token ends an answer
+// to messages, too.
+std::vector<std::int32_t> Batch::stop_ids_of(const Prompt& prompt) const {
+  const GenerationSettings& settings = prompt.settings;
+  check_stop_ids(settings.stop_ids, engine_.model_shape(), "stop_ids");
+  std::vector<std::int32_t> ids = settings.stop_ids;
+  if (settings.ignore_eos) return ids;
+  ids.insert(ids.end(), options_.eos_ids.begin(), options_.eos_ids.end());
+  if (const auto eos = encoder_.tokenizer().eos_id(); eos && prompt.conversation) ids.push_back(*eos);
+  return ids;
 }
 
 // Makes one failed answer of all that are not submitted.

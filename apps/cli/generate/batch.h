@@ -17,8 +17,7 @@
 namespace heddle {
 
 struct BatchOptions {
-  std::vector<std::int32_t> stop_ids;
-  bool ignore_eos = false;  // the tokenizer's end token does not end an answer to messages either
+  std::vector<std::int32_t> eos_ids;  // the model's own, which end an answer unless its prompt ignores them
   std::function<std::string(const std::string& error)> explain;  // says more of logits that are not finite
   int max_waiting = 128;     // requests in the engine; the others' prompts are not encoded yet
   bool as_finished = false;  // prints in order of finishing, not in order of the prompts
@@ -68,6 +67,7 @@ class Batch {
   void begin(Prompt prompt);
   void submit_prompt(GroupPlace group);
   void submit_sample(GroupPlace group);
+  std::vector<std::int32_t> stop_ids_of(const Prompt& prompt) const;
   void fail(GroupPlace group, const std::string& error);
   void take(const TokenOutput& output);
   void take_sampled(Answer& answer, const TokenOutput& output);

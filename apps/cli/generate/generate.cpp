@@ -97,7 +97,7 @@ void report(const SpeedMeter& speed, const std::string& share, std::optional<std
 // Throws if prompts have failed.
 void require_success(const Printer& printer, std::int64_t num_answers) {
   if (printer.num_failed() == 0) return;
-  if (num_answers == 1) throw InputError(printer.first_error());
+  if (num_answers == 1 && !printer.writes_errors()) throw InputError(printer.first_error());
   const std::string first = printer.writes_errors() ? "" : "; the first: " + printer.first_error();
   throw_error<InputError>("{} of {} answers failed{}", printer.num_failed(), num_answers, first);
 }
@@ -119,6 +119,8 @@ void generate(const GenerateOptions& options) {
                                     .max_tokens = options.sampling.max_tokens,
                                     .num_samples = options.num_samples,
                                     .stop = options.sampling.stop,
+                                    .stop_ids = options.sampling.stop_ids,
+                                    .ignore_eos = options.sampling.ignore_eos,
                                     .num_top_logprobs = options.num_top_logprobs,
                                     .logit_bias = options.sampling.logit_bias};
   std::vector<Prompt> prompts = prompts_of(options, settings);
@@ -141,10 +143,11 @@ void generate(const GenerateOptions& options) {
     throw_error<InputError>("--logprobs is {}, the model's vocabulary is {}", *options.num_top_logprobs,
                             shape.vocab_size);
 
+  check_stop_ids(options.sampling.stop_ids, shape, "--stop-ids");
+
   const InterruptGuard interrupt;
   Batch batch(engine, encoder, printer, std::move(prompts),
-              {.stop_ids = stop_ids_of(options.sampling, defaults, shape),
-               .ignore_eos = options.sampling.ignore_eos,
+              {.eos_ids = eos_ids_of(defaults, shape),
                .explain = [&](const std::string& error) { return explain_bad_logits(options.model.model, error); },
                .max_waiting = 2 * engine_options.max_sequences,
                .as_finished = options.as_finished});
@@ -180,7 +183,7 @@ void add_generate(CLI::App& app) {
                                      "The prompt; special tokens in it are parsed. -, or nothing where text is piped "
                                      "in: standard input, without its last line end");
   auto* file = command->add_option("--prompts-file", options->prompts_file,
-                                   "Prompts, a JSON object a line (see below); - is standard input");
+                                   "Prompts, one JSON object per line (see below); - is standard input");
   prompt->excludes(file);
   add_sampling_options(*command, options->sampling);
   add_number_option<int>(*command, "-n", options->num_samples, "Samples of each prompt", {.min = 1, .max = kMaxSamples})
@@ -192,17 +195,17 @@ void add_generate(CLI::App& app) {
   auto* verbose = command->add_flag("--verbose", options->model.verbose,
                                     "Say on standard error where the model runs, why there, and what memory it takes");
   verbose->excludes(command->add_flag("--quiet", options->model.quiet, "No progress, and no speed at the end"));
-  logprobs->needs(command->add_flag("--json", options->json, "One JSON object an answer"));
+  logprobs->needs(command->add_flag("--json", options->json, "One JSON object per answer"));
   command->add_flag("--echo", options->echo, "Print the prompt before its text; in JSON \"text\" begins with it");
   command->add_flag("--as-finished", options->as_finished,
                     "Print answers as soon as they have ended, not in order of the prompts");
   command->footer(
-      "A line of a prompts file is an object with \"prompt\", or with \"messages\" and, if need be, \"tools\",\n"
-      "\"documents\" and \"chat_template_kwargs\", which the model's chat template writes. It may have an \"id\", "
-      "which\n"
-      "its answer repeats, and settings that replace those of the command line: max_tokens, n, seed, stop,\n"
-      "temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logprobs. Any other\n"
-      "field is an error. A line with an error fails alone: its answer says why, and the exit status is 2.\n"
+      "A line of a prompts file is a JSON object with \"prompt\", or with \"messages\" and, if need be, \"tools\",\n"
+      "\"documents\" and \"chat_template_kwargs\", which the model's chat template renders. It may have an \"id\",\n"
+      "which its answer repeats, and settings that replace those of the command line: max_tokens, n, seed, stop,\n"
+      "stop_ids, ignore_eos, logit_bias ({\"ID\": BIAS}), temperature, top_k, top_p, min_p, repetition_penalty,\n"
+      "presence_penalty, frequency_penalty, logprobs. Any other field is an error. A line with an error fails\n"
+      "alone: its answer says why, and the exit status is 2.\n"
       "Lines, and samples of a line, draw independent random numbers: they depend on --seed, the line's number and\n"
       "the sample's. A line with a seed of its own draws what --prompt draws with that --seed.");
   command->callback([options] { generate(*options); });

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "base/json.h"
 #include "cli/input.h"
 #include "cli/jsonl.h"
+#include "cli/suggestion.h"
 #include "engine/sampler.h"
 
 namespace heddle {
@@ -18,20 +20,28 @@ namespace {
 constexpr std::size_t kMaxPromptBytes = std::size_t{256} << 20;  // max_text_bytes of the tokenizer
 
 constexpr std::string_view kConversation[] = {"messages", "tools", "documents", "chat_template_kwargs"};
-constexpr std::string_view kOthers[] = {"prompt",
-                                        "id",
-                                        "max_tokens",
-                                        "n",
-                                        "seed",
-                                        "stop",
-                                        "temperature",
-                                        "top_k",
-                                        "top_p",
-                                        "min_p",
-                                        "repetition_penalty",
-                                        "presence_penalty",
-                                        "frequency_penalty",
-                                        "logprobs"};
+
+const std::vector<std::string> kFields = {"prompt",
+                                          "messages",
+                                          "tools",
+                                          "documents",
+                                          "chat_template_kwargs",
+                                          "id",
+                                          "max_tokens",
+                                          "n",
+                                          "seed",
+                                          "stop",
+                                          "stop_ids",
+                                          "ignore_eos",
+                                          "logit_bias",
+                                          "temperature",
+                                          "top_k",
+                                          "top_p",
+                                          "min_p",
+                                          "repetition_penalty",
+                                          "presence_penalty",
+                                          "frequency_penalty",
+                                          "logprobs"};
 
 struct Advice {
   std::string_view field;
@@ -46,19 +56,21 @@ constexpr Advice kAdvice[] = {
     {"max_completion_tokens", "use \"max_tokens\""},
     {"max_new_tokens", "use \"max_tokens\""},
     {"top_logprobs", "use \"logprobs\", the number of alternatives"},
+    {"stop_token_ids", "use \"stop_ids\""},
     {"text", "use \"prompt\""},
 };
 
+std::string advice_on(const std::string& field) {
+  if (const auto known = std::ranges::find(kAdvice, field, &Advice::field); known != std::end(kAdvice))
+    return std::string(known->advice);
+  if (const std::string near = nearest(field, kFields); !near.empty()) return fmt::format("did you mean \"{}\"?", near);
+  return fmt::format("the fields of a prompt are {}", fmt::join(kFields, ", "));
+}
+
 void refuse_unknown_fields(const JsonField& line) {
   for (const auto& [name, field] : line.members()) {
-    if (std::ranges::find(kConversation, name) != std::end(kConversation)) continue;
-    if (std::ranges::find(kOthers, name) != std::end(kOthers)) continue;
-    const auto known = std::ranges::find(kAdvice, name, &Advice::field);
-    const std::string advice =
-        known != std::end(kAdvice)
-            ? std::string(known->advice)
-            : fmt::format("a prompt has {}, {}", fmt::join(kConversation, ", "), fmt::join(kOthers, ", "));
-    line.fail(fmt::format("unknown field {}: {}", shorten(nlohmann::json(name)), advice));
+    if (std::ranges::find(kFields, name) != kFields.end()) continue;
+    line.fail(fmt::format("unknown field {}: {}", shorten(nlohmann::json(name)), advice_on(name)));
   }
 }
 
@@ -105,6 +117,28 @@ std::vector<std::string> stop_of(const JsonField& stop) {
   return strings;
 }
 
+constexpr std::int64_t kMostInt = std::numeric_limits<std::int32_t>::max();
+
+std::vector<std::int32_t> stop_ids_of(const JsonField& ids) {
+  std::vector<std::int32_t> result;
+  for (const JsonField& id : ids.elements()) result.push_back(static_cast<std::int32_t>(id.integer(0, kMostInt)));
+  return result;
+}
+
+// {"15043": -100}: JSON's keys are strings.
+std::vector<LogitBias> logit_bias_of(const JsonField& biases) {
+  std::vector<LogitBias> result;
+  for (const auto& [key, bias] : biases.members()) {
+    std::int32_t id = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0)
+      biases.fail(
+          fmt::format("{} is no token id; expected an object like {{\"15043\": -100}}", shorten(nlohmann::json(key))));
+    result.push_back({id, bias.number(-kLargestLogitBias, kLargestLogitBias)});
+  }
+  return result;
+}
+
 std::uint64_t seed_from(const JsonField& seed) {
   if (seed.value().is_number_unsigned()) return seed.value().get<std::uint64_t>();
   return static_cast<std::uint64_t>(seed.integer(0, std::numeric_limits<std::int64_t>::max()));
@@ -112,7 +146,6 @@ std::uint64_t seed_from(const JsonField& seed) {
 
 void read_settings(const JsonField& line, GenerationSettings& settings) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  constexpr std::int64_t kMostInt = std::numeric_limits<std::int32_t>::max();
   const auto number = [&](std::string_view name, double& value) {
     constexpr double kLimit = std::numeric_limits<double>::max();
     if (const auto field = line.find(name)) value = field->number(-kLimit, kLimit);
@@ -137,6 +170,9 @@ void read_settings(const JsonField& line, GenerationSettings& settings) {
   if (const auto most = line.find("max_tokens")) settings.max_tokens = most->integer(1, kMost);
   if (const auto n = line.find("n")) settings.num_samples = static_cast<int>(n->integer(1, kMaxSamples));
   if (const auto stop = line.find("stop")) settings.stop = stop_of(*stop);
+  if (const auto ids = line.find("stop_ids")) settings.stop_ids = stop_ids_of(*ids);
+  if (const auto ignore = line.find("ignore_eos")) settings.ignore_eos = ignore->boolean();
+  if (const auto biases = line.find("logit_bias")) settings.logit_bias = logit_bias_of(*biases);
   if (const auto top = line.find("logprobs")) settings.num_top_logprobs = static_cast<int>(top->integer(0, kMostInt));
 }
 

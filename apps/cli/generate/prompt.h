@@ -20,6 +20,8 @@ struct GenerationSettings {
   std::int64_t max_tokens = 256;
   int num_samples = 1;
   std::vector<std::string> stop;
+  std::vector<std::int32_t> stop_ids;  // beside the model's own end tokens
+  bool ignore_eos = false;             // those do not end an answer
   std::optional<int> num_top_logprobs;
   std::vector<LogitBias> logit_bias;
 };
@@ -38,8 +40,8 @@ inline constexpr int kMaxSamples = 1 << 16;  // of a prompt
 
 // A line of a prompts file, which is an object of these fields:
 //   "prompt" or "messages" (with "tools", "documents", "chat_template_kwargs"), "id",
-//   "max_tokens", "n", "seed", "stop", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
-//   "presence_penalty", "frequency_penalty", "logprobs".
+//   "max_tokens", "n", "seed", "stop", "stop_ids", "ignore_eos", "logit_bias" (an object from ids to numbers),
+//   "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logprobs".
 // A setting that is missing or null is that of `settings`. Never throws because of the line: any other field and any
 // wrong value make a Prompt with an error that names line and field.
 Prompt parse_prompt(std::string_view line, std::string where, const GenerationSettings& settings);

@@ -66,7 +66,7 @@ void man(const ManOptions& options, const CommandText& program) {
 void add_completion(CLI::App& app) {
   const auto options = std::make_shared<CompletionOptions>();
   CLI::App* command = app.add_subcommand("completion", "Print the completion script of a shell");
-  command->add_option("shell", options->shell, "Which shell")
+  command->add_option("shell", options->shell, "bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command->add_option("--out", options->out, "Write it to this file instead")->type_name("FILE");

@@ -147,8 +147,8 @@ void run_kv(const CLI::App& command, const KvOptions& options) {
 
 void add_wafer_kv(CLI::App& wafer) {
   const auto options = std::make_shared<KvOptions>();
-  CLI::App* command = wafer.add_subcommand("kv", "Tokens that a KV cache holds beside the weights");
-  command->add_option("--model", options->model, "NAME or config.json")->required();
+  CLI::App* command = wafer.add_subcommand("kv", "How many tokens the KV cache holds beside the weights");
+  command->add_option("-m,--model,model", options->model, "NAME or config.json")->required()->type_name("NAME|FILE");
   add_mesh_option(*command, "--mesh", options->mesh, "The cores of a region; default the paper's for the model");
   add_number_option<int>(
       *command, "--regions", options->capacity.regions,

@@ -121,9 +121,9 @@ void run_predict(const CLI::App& command, const PredictOptions& options) {
 
 void add_wafer_predict(CLI::App& wafer) {
   const auto options = std::make_shared<PredictOptions>();
-  CLI::App* command = wafer.add_subcommand("predict", "Tokens a second of a model");
+  CLI::App* command = wafer.add_subcommand("predict", "Predict the tokens per second of a model");
   command
-      ->add_option("--model", options->model,
+      ->add_option("-m,--model,model", options->model,
                    "llama-3-8b, llama-2-13b, codellama-34b, qwen2-72b, ..., or a config.json")
       ->required()
       ->type_name("NAME|FILE");
@@ -139,7 +139,7 @@ void add_wafer_predict(CLI::App& wafer) {
                                   {.min = 1, .max = kMostTokens});
   add_number_option<std::int64_t>(*command, "--in", options->in, "The same, end to end",
                                   {.min = 1, .max = kMostTokens});
-  add_number_option<std::int64_t>(*command, "--out", options->out, "Tokens made, end to end; default 128",
+  add_number_option<std::int64_t>(*command, "--out", options->out, "Tokens to generate, end to end; default 128",
                                   {.min = 1, .max = kMostTokens});
   add_number_option<int>(*command, "--k", options->phases, "Phases of decode's K-tree; default 2",
                          {.min = 1, .max = 32});

@@ -241,7 +241,7 @@ WaferCost gemv_by(const ProductOptions& options, const PlmrDevice& device, Wafer
 
 void add_wafer_gemm(CLI::App& wafer) {
   const auto options = std::make_shared<ProductOptions>();
-  CLI::App* command = wafer.add_subcommand("gemm", "One GEMM, N x N by N x N");
+  CLI::App* command = wafer.add_subcommand("gemm", "Predict or simulate one GEMM of N x N matrices");
   add_product_options(*command, *options, with_baselines(names_of(kGemms)),
                       "The cores; default 720, or the device's largest square");
   command->callback([options] { run_product("gemm", *options, kGemmMesh, gemm_by); });
@@ -249,7 +249,7 @@ void add_wafer_gemm(CLI::App& wafer) {
 
 void add_wafer_gemv(CLI::App& wafer) {
   const auto options = std::make_shared<ProductOptions>();
-  CLI::App* command = wafer.add_subcommand("gemv", "One vector times a matrix of N x N");
+  CLI::App* command = wafer.add_subcommand("gemv", "Predict or simulate one GEMV with an N x N matrix");
   add_product_options(*command, *options, with_baselines(names_of(kAllReduces)),
                       "The cores; default 750, or the device's largest square");
   add_number_option<int>(*command, "--k", options->phases, "Phases of the K-tree; default 2", {.min = 1, .max = 32});

@@ -333,15 +333,14 @@ void run_on_wafer(const RunOptions& options) {
 
 void add_wafer_run(CLI::App& wafer) {
   const auto options = std::make_shared<RunOptions>();
-  CLI::App* command =
-      wafer.add_subcommand("run", "A model's text, computed core by core, with the cycles it would take");
-  command->add_option("--model", options->model, "Folder of the model (Hugging Face layout), or synth:NAME")
+  CLI::App* command = wafer.add_subcommand("run", "Generate text core by core, and count the cycles");
+  command->add_option("-m,--model,model", options->model, "Folder of the model (Hugging Face layout), or synth:NAME")
       ->required();
   add_mesh_option(*command, "--mesh", options->mesh, "The cores that compute: of prefill and of decode");
   command->get_option("--mesh")->required();
   command->add_option("--prompt", options->prompt, "The prompt; special tokens in it are parsed")->required();
   add_number_option<std::int64_t>(*command, "--max-tokens", options->max_tokens,
-                                  "Tokens to make, the likeliest each time; default 256", {.min = 1, .max = 1 << 20});
+                                  "Tokens to generate at most, greedily; default 256", {.min = 1, .max = 1 << 20});
   add_kv_option(*command, options->kv_method,
                 "How the KV cache grows: shift keeps rows of cores balanced, concat fills the last one");
   add_number_option<int>(*command, "--regions", options->regions,

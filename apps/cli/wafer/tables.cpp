@@ -313,7 +313,7 @@ void run_tables(const TablesOptions& options) {
 void add_wafer_tables(CLI::App& wafer) {
   const auto options = std::make_shared<TablesOptions>();
   CLI::App* command =
-      wafer.add_subcommand("tables", "Tables 2 to 8 of the WaferLLM paper, published and predicted, and its trends");
+      wafer.add_subcommand("tables", "Tables 2 to 8 and the trends of the WaferLLM paper, published and predicted");
   command->add_flag("--runs", options->runs,
                     "Run T10's and Ladder's programs on simulated links, too, cell by cell; takes a minute");
   add_wafer_output_options(*command, options->output);

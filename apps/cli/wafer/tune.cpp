@@ -44,11 +44,11 @@ void run_tune(const TuneOptions& options) {
 
 void add_wafer_tune(CLI::App& wafer) {
   const auto options = std::make_shared<TuneOptions>();
-  CLI::App* command = wafer.add_subcommand("tune", "The numbers of cores that make a request fastest");
-  command->add_option("--model", options->model, "NAME or config.json")->required()->type_name("NAME|FILE");
+  CLI::App* command = wafer.add_subcommand("tune", "Find the meshes that answer a request fastest");
+  command->add_option("-m,--model,model", options->model, "NAME or config.json")->required()->type_name("NAME|FILE");
   add_number_option<std::int64_t>(*command, "--in", options->in, "Tokens of the prompt; default 2048",
                                   {.min = 1, .max = kMostTunedTokens});
-  add_number_option<std::int64_t>(*command, "--out", options->out, "Tokens made; default 2048",
+  add_number_option<std::int64_t>(*command, "--out", options->out, "Tokens to generate; default 2048",
                                   {.min = 1, .max = kMostTunedTokens});
   add_wafer_output_options(*command, options->output);
   command->callback([options] { run_tune(*options); });

@@ -79,7 +79,7 @@ WaferMethod wafer_method(const std::string& name) {
 }
 
 void add_wafer(CLI::App& app) {
-  CLI::App* wafer = app.add_subcommand("wafer", "Language models on a wafer: what they cost, and what fits");
+  CLI::App* wafer = app.add_subcommand("wafer", "Run and predict language models on a simulated wafer");
   wafer->require_subcommand(1);
   add_wafer_predict(*wafer);
   add_wafer_gemm(*wafer);
