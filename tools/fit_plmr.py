@@ -69,7 +69,7 @@ CONSTANTS = {  # candidates: name -> (identifier in C++, what it is)
     "cw": ("kValueCycles", "cycles per value of a decode layer's element-wise work"),
     "cv": ("kVectorSliceCycles", "cycles per slice of a GEMV"),
     "beta": ("kBetaCycles", "cycles per routing stage"),
-    "Fd": ("kDecodeSerialCycles", "cycles of a decode layer's other serial work"),
+    "Fd": ("kDecodeSerialCycles", "cycles of a decode layer that nothing else explains"),
     "c": ("kColumnCycles", "cycles per column of a slice, in GEMM and GEMV alike"),
     "cs": ("kStepCycles", "cycles per tile step, on top"),
 }

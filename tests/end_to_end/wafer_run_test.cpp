@@ -51,11 +51,91 @@ TEST(WaferRun, TheDemoModelSaysWhatItSaysOnTheCpu) {
     for (std::size_t i = 1; i < object["tokens"].size(); ++i) decoded += object["token_cycles"][i].get<double>();
     EXPECT_DOUBLE_EQ(object["decode_cycles"], decoded);
     EXPECT_EQ(object["token_cycles"][0], object["prefill"]["cycles"]);
-    // The analytical model charges K and V for all heads, and has no logits and no head-by-head attention: near, not
-    // equal.
-    EXPECT_NEAR(decoded / object["closed_form"]["decode_cycles"].get<double>(), 1, 0.1) << mesh;
+    // The analytical model charges K and V for all heads, and has no logits, no token choice and no head-by-head
+    // attention: near, not equal.
+    const double chosen = object["last_token"]["breakdown"]["token choice"].get<double>() *
+                          static_cast<double>(object["tokens"].size() - 1);
+    EXPECT_NEAR((decoded - chosen) / object["closed_form"]["decode_cycles"].get<double>(), 1, 0.1) << mesh;
     EXPECT_GT(object["prefill"]["cycles"], object["closed_form"]["prefill_cycles"]);
   }
+}
+
+// The cycles of the demo model, part by part, with what each is. They are the program's on one device's constants: any
+// change of either shows here.
+TEST(WaferRun, EachPartHasItsCyclesAndSaysWhatTheyAre) {
+  const ProgramResult result = run_heddle(run_of({"--prompt", "12 + 30 =", "--max-tokens", "4", "--json"}));
+  ASSERT_EQ(result.status, 0) << result.err;
+  const auto object = nlohmann::json::parse(result.out);
+  struct Part {
+    const char *phase, *name, *basis;
+    double cycles;
+  };
+  const Part parts[] = {
+      {"prefill", "Q, K, V", "executed on cores", 327772.17},
+      {"prefill", "scores", "executed on cores", 119733.20},
+      {"prefill", "transition", "counted on links", 21637.79},
+      {"prefill", "hand-over", "formula", 729.53},
+      {"last_token", "KV shift", "executed on cores", 166.88},
+      {"last_token", "embedding", "executed on cores", 71.81},
+      {"last_token", "all-reduce", "executed on cores", 5332.58},
+      {"last_token", "token choice", "executed on cores", 3335.65},
+      {"last_token", "fitted residual", "fitted residual", 10371.06},
+  };
+  for (const Part& part : parts) {
+    EXPECT_EQ(object["basis"][part.phase][part.name], part.basis) << part.name;
+    EXPECT_NEAR(object[part.phase]["breakdown"][part.name].get<double>(), part.cycles, 0.01) << part.name;
+  }
+  for (const auto& [field, value] : object.items())
+    if (value.is_number_float()) {
+      EXPECT_TRUE(object["basis"].contains(field)) << field;
+    }
+}
+
+// The model moves from 12 x 12 cores to 10 x 20, or the other way: the tokens are the CPU's.
+TEST(WaferRun, TwoMeshesSayTheSame) {
+  for (const auto& [prefill, decode] : {std::pair{"12", "10x20"}, {"10x20", "9"}}) {
+    const ProgramResult result =
+        run_heddle({"wafer", "run", "--model", demo_model().string(), "--prefill-mesh", prefill, "--decode-mesh",
+                    decode, "--prompt", "12 + 30 =", "--max-tokens", "6", "--check", "--json"});
+    ASSERT_EQ(result.status, 0) << result.err;
+    const auto object = nlohmann::json::parse(result.out);
+    EXPECT_EQ(object["text"], " 42\n");
+    EXPECT_EQ(object["check"]["same_token"], object["check"]["rows"]);
+    EXPECT_NE(object["prefill_mesh"], object["decode_mesh"]);
+    EXPECT_GT(object["prefill"]["breakdown"]["transition"], 0);
+  }
+  const ProgramResult half =
+      run_heddle({"wafer", "run", "--model", demo_model().string(), "--prefill-mesh", "9", "--prompt", "x"});
+  EXPECT_EQ(half.status, 2);
+  EXPECT_THAT(half.err, HasSubstr("--prefill-mesh and --decode-mesh"));
+}
+
+// 12 x 12 cores of 84000 bytes: the keys and values of 401 tokens beside the weights are too much, and four idle rows
+// have room for them.
+TEST(WaferRun, RefusesAPromptThatFitsOnlyWithoutItsKeysAndValues) {
+  const TemporaryFolder folder;
+  const auto device = [&](int rows) {
+    const std::string file = (folder.path() / fmt::format("{}.json", rows)).string();
+    write_file(file,
+               fmt::format(R"({{"base": "wse-2", "mesh_width": 12, "mesh_height": {}, "sram_bytes": 84000}})", rows));
+    return file;
+  };
+  std::string prompt;
+  for (int i = 0; i < 50; ++i) prompt += "12 + 30 = ";
+  const auto run_on = [&](int rows) {
+    return run_heddle(run_of({"--prompt", prompt, "--max-tokens", "1", "--device", device(rows), "--json"}, "12"));
+  };
+  const ProgramResult refused = run_on(12);
+  EXPECT_EQ(refused.status, 2) << refused.out;
+  EXPECT_THAT(refused.err,
+              testing::ContainsRegex("need [0-9]+ bytes \\([0-9]+ of them weights, [0-9]+ the prompt's keys "
+                                     "and values\\)"));
+  const ProgramResult spilled = run_on(16);
+  ASSERT_EQ(spilled.status, 0) << spilled.err;
+  const auto object = nlohmann::json::parse(spilled.out);
+  EXPECT_EQ(object["spill"]["first_row"], 12);
+  EXPECT_EQ(object["spill"]["rows"], 4);
+  EXPECT_GT(object["prefill"]["breakdown"]["KV spill"], 0);
 }
 
 TEST(WaferRun, PrintsEachTokenWithItsCyclesAndDrawsTheCache) {
@@ -167,6 +247,7 @@ TEST(WaferRun, RegionsShareTheLayersAndSayTheSame) {
   EXPECT_EQ(runs[1]["regions"], 3);
   EXPECT_GT(runs[1]["decode_cycles"], runs[0]["decode_cycles"]);
   EXPECT_GT(runs[1]["last_token"]["breakdown"]["hand-over"], 0);
+  EXPECT_EQ(runs[1]["basis"]["last_token"]["way to the next region"], "formula");
   EXPECT_GT(runs[1]["kv_capacity_tokens"], runs[0]["kv_capacity_tokens"]);
   EXPECT_NEAR(runs[1]["idle_share"], 2.0 / 3, 0.01);
 }

@@ -1,4 +1,6 @@
 // heddle wafer run: generates text with a model on a simulated wafer.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -35,8 +37,9 @@ using nlohmann::ordered_json;
 struct RunOptions {
   WaferOutput output;
   std::string model;
-  int threads = 0;  // 0: all usable
-  std::optional<WaferMesh> mesh;
+  int threads = 0;                                           // 0: all usable
+  std::optional<WaferMesh> mesh, prefill_mesh, decode_mesh;  // mesh: for those that are not given
+  AllReduceOptions all_reduce;
   std::string prompt;
   std::int64_t max_tokens = 256;
   KvMethod kv_method = KvMethod::shift;
@@ -45,18 +48,39 @@ struct RunOptions {
   int regions = 0;  // 0: the least number that holds the layers
 };
 
+// Where prefill and decode run. With one mesh for both, both have the same regions.
+struct WaferLayout {
+  WaferMesh prefill_mesh, decode_mesh;
+  WaferFit prefill, decode;
+};
+
+// Throws InputError where it does not fit.
+WaferLayout layout_of(const RunOptions& options, const PlmrDevice& device, const WaferModel& model, std::int64_t prompt,
+                      std::int64_t in_row) {
+  const WaferMesh prefill = options.prefill_mesh ? *options.prefill_mesh : *options.mesh;
+  const WaferMesh decode = options.decode_mesh ? *options.decode_mesh : *options.mesh;
+  if (prefill.width == decode.width && prefill.height == decode.height) {
+    const WaferFit both = fit_wafer_regions(device, model, decode, prompt, in_row, options.regions);
+    return {prefill, decode, both, both};
+  }
+  return {prefill, decode, fit_wafer_regions(device, model, prefill, prompt, 0, options.regions),
+          fit_wafer_regions(device, model, decode, 0, in_row, options.regions)};
+}
+
 // The analytical model's predictions for the prompt and for a token.
 struct ClosedForms {
   const PlmrDevice& device;
   const WaferModel& model;
-  WaferMesh mesh;
+  const WaferLayout& layout;
 
   WaferPrediction prefill(std::int64_t tokens) const {
-    return predict_wafer(device, model, {.phase = WaferPhase::prefill, .prefill_mesh = mesh, .context = tokens});
+    return predict_wafer(device, model,
+                         {.phase = WaferPhase::prefill, .prefill_mesh = layout.prefill_mesh, .context = tokens});
   }
   // For the token after `context` others.
   WaferPrediction decode(std::int64_t context) const {
-    return predict_wafer(device, model, {.phase = WaferPhase::decode, .decode_mesh = mesh, .context = context});
+    return predict_wafer(device, model,
+                         {.phase = WaferPhase::decode, .decode_mesh = layout.decode_mesh, .context = context});
   }
 };
 
@@ -93,10 +117,9 @@ void warn_of_places(const PlmrDevice& device, const WaferModel& model, WaferMesh
   }
 }
 
-std::int32_t likeliest(const std::vector<float>& logits) {
-  const auto best = std::max_element(logits.begin(), logits.end());
-  if (!std::isfinite(*best)) throw Failure("the model's logits are not numbers; are the weights whole?");
-  return static_cast<std::int32_t>(best - logits.begin());
+std::int32_t chosen_by(const WaferLlama& model) {
+  if (model.chosen() < 0) throw Failure("the model's logits are not numbers; are the weights whole?");
+  return model.chosen();
 }
 
 struct Generated {
@@ -148,8 +171,42 @@ std::int64_t capacity_of(const WaferFit& fit, const KvRows& rows) {
   return rows.method() == KvMethod::shift ? fit.row_tokens * rows.rows() : fit.row_tokens;
 }
 
-ordered_json json_of(const Run& run, const PlmrDevice& device, WaferMesh mesh, const WaferFit& fit,
-                     const std::string& model, const KvRows& rows) {
+// {part: basis}
+ordered_json basis_of(const WaferCost& cost) {
+  ordered_json parts = ordered_json::object();
+  for (const WaferCost::Part& part : cost.breakdown) parts[part.name] = name_of(part.basis);
+  return parts;
+}
+
+// Cycles by basis, the largest first: "72 % executed on cores, 28 % fitted residual".
+std::string shares_text(const WaferCost& cost) {
+  std::vector<std::string> shares;
+  for (const CycleBasis basis : {CycleBasis::executed, CycleBasis::links, CycleBasis::formula, CycleBasis::residual}) {
+    double cycles = 0;
+    for (const WaferCost::Part& part : cost.breakdown)
+      if (part.basis == basis) cycles += part.cycles;
+    if (cycles > 0) shares.push_back(fmt::format("{:.1f} % {}", 100 * cycles / cost.cycles(), name_of(basis)));
+  }
+  return fmt::format("{}", fmt::join(shares, ", "));
+}
+
+ordered_json json_of(const PlmrDevice& device, const WaferLayout& layout) {
+  ordered_json object{{"prefill_mesh", json_of(layout.prefill_mesh)},
+                      {"decode_mesh", json_of(layout.decode_mesh)},
+                      {"prefill_regions", layout.prefill.regions},
+                      {"regions", layout.decode.regions},
+                      {"prompt_kv", layout.prefill.spill ? "on idle cores below the mesh" : "on the cores of prefill"}};
+  if (const auto& spill = layout.prefill.spill)
+    object["spill"] = {{"first_row", spill->y},
+                       {"rows", spill->height},
+                       {"columns", spill->width},
+                       {"bytes_per_core", layout.prefill.spill_bytes}};
+  object["device"] = device.name;
+  return object;
+}
+
+ordered_json json_of(const Run& run, const PlmrDevice& device, const WaferLayout& layout, const std::string& model,
+                     const KvRows& rows) {
   ordered_json tokens = ordered_json::array(), cycles = ordered_json::array();
   std::string text;
   for (const Generated& generated : run.tokens) {
@@ -157,26 +214,36 @@ ordered_json json_of(const Run& run, const PlmrDevice& device, WaferMesh mesh, c
     cycles.push_back(generated.cycles);
     text += generated.text;
   }
-  ordered_json object{{"model", model},
-                      {"device", device.name},
-                      {"mesh", json_of(mesh)},
-                      {"regions", fit.regions},
-                      {"prompt_tokens", run.prompt_tokens},
-                      {"text", text},
-                      {"tokens", tokens},
-                      {"finish_reason", run.finish},
-                      {"cycles_of", "the operations that were carried out"},
-                      {"prefill", json_of(device, run.prefill)},
-                      {"token_cycles", cycles},
-                      {"decode_cycles", decode_totals(run).cycles},
-                      {"last_token", json_of(device, run.decode)},
-                      {"idle_share", run.idle_share},
-                      {"closed_form",
-                       {{"prefill_cycles", run.closed.cycles()},
-                        {"prefill_breakdown", json_of(device, run.closed)["breakdown"]},
-                        {"decode_cycles", decode_totals(run).predicted}}},
-                      {"kv_capacity_tokens", capacity_of(fit, rows)},
-                      {"kv_tokens_fullest_row", rows.fullest()}};
+  ordered_json object{{"model", model}, {"mesh", json_of(layout.decode_mesh)}};
+  object.update(json_of(device, layout));
+  object.update({{"prompt_tokens", run.prompt_tokens},
+                 {"text", text},
+                 {"tokens", tokens},
+                 {"finish_reason", run.finish},
+                 {"prefill", json_of(device, run.prefill)},
+                 {"token_cycles", cycles},
+                 {"decode_cycles", decode_totals(run).cycles},
+                 {"last_token", json_of(device, run.decode)},
+                 {"idle_share", run.idle_share},
+                 {"closed_form",
+                  {{"prefill_cycles", run.closed.cycles()},
+                   {"prefill_breakdown", json_of(device, run.closed)["breakdown"]},
+                   {"decode_cycles", decode_totals(run).predicted}}},
+                 {"kv_capacity_tokens", capacity_of(layout.decode, rows)},
+                 {"kv_tokens_fullest_row", rows.fullest()},
+                 {"basis",
+                  {{"text", name_of(CycleBasis::executed)},
+                   {"tokens", name_of(CycleBasis::executed)},
+                   {"prefill", basis_of(run.prefill)},
+                   {"last_token", basis_of(run.decode)},
+                   {"token_cycles", "as prefill and last_token"},
+                   {"decode_cycles", "as last_token"},
+                   {"idle_share", "as last_token"},
+                   {"energy_j", "thermal design power times cycles"},
+                   {"closed_form", name_of(CycleBasis::formula)},
+                   {"memory_bytes_per_core", "tiles that the programs allocated"},
+                   {"kv_capacity_tokens", name_of(CycleBasis::formula)},
+                   {"kv_tokens_fullest_row", name_of(CycleBasis::executed)}}}});
   if (run.difference)
     object["check"] = {{"largest_difference", run.difference->largest},
                        {"largest_logit", run.difference->largest_logit},
@@ -185,46 +252,53 @@ ordered_json json_of(const Run& run, const PlmrDevice& device, WaferMesh mesh, c
   return object;
 }
 
-std::string summary_of(const Run& run, const PlmrDevice& device, WaferMesh mesh, const WaferFit& fit,
-                       const KvRows& rows) {
+std::string summary_of(const Run& run, const PlmrDevice& device, const WaferLayout& layout, const KvRows& rows) {
   const Totals decode = decode_totals(run);
   std::string text;
   for (const Generated& generated : run.tokens) text += generated.text;
   std::string lines = line_text("text", printable(text, std::size_t{1} << 20));
   const auto cycles = [&](double n) { return fmt::format("{:.0f} cycles, {:.4g} us", n, device.seconds(n) * 1e6); };
-  lines += line_text("prefill", fmt::format("{}, {}; by the closed forms {:.0f}", tokens_text(run.prompt_tokens),
-                                            cycles(run.prefill.cycles()), run.closed.cycles()));
+  lines +=
+      line_text("prefill", fmt::format("{}, {}: {}; by the closed forms {:.0f}", tokens_text(run.prompt_tokens),
+                                       cycles(run.prefill.cycles()), shares_text(run.prefill), run.closed.cycles()));
   for (const WaferCost::Part& part : run.prefill.breakdown) {
     const double closed = run.closed.cycles(part.name);
-    lines += line_text(
-        "  " + part.name,
-        fmt::format("{:.0f} cycles, {:.1f} %; {}", part.cycles, 100 * part.cycles / run.prefill.cycles(),
-                    closed > 0 ? fmt::format("by the closed form {:.0f}", closed) : "not in the closed forms"));
+    lines += line_text("  " + part.name, fmt::format("{:.0f} cycles, {:.1f} %, {}; {}", part.cycles,
+                                                     100 * part.cycles / run.prefill.cycles(), name_of(part.basis),
+                                                     closed > 0 ? fmt::format("by the closed form {:.0f}", closed)
+                                                                : "not in the closed forms"));
   }
   const std::int64_t made = std::ssize(run.tokens) - 1;
   if (decode.cycles > 0) {
-    lines +=
-        line_text("decode", fmt::format("{}, {}, {:.0f} tokens a second; by the closed forms {:.0f}", tokens_text(made),
-                                        cycles(decode.cycles),
-                                        static_cast<double>(made) / device.seconds(decode.cycles), decode.predicted));
+    lines += line_text("decode",
+                       fmt::format("{}, {}, {:.0f} tokens a second: {}; by the closed forms {:.0f}", tokens_text(made),
+                                   cycles(decode.cycles), static_cast<double>(made) / device.seconds(decode.cycles),
+                                   shares_text(run.decode), decode.predicted));
     for (const WaferCost::Part& part : run.decode.breakdown)
-      lines += line_text("  " + part.name, fmt::format("{:.0f} cycles of the last token, {:.1f} %", part.cycles,
-                                                       100 * part.cycles / run.decode.cycles()));
+      lines += line_text("  " + part.name, fmt::format("{:.0f} cycles of the last token, {:.1f} %, {}", part.cycles,
+                                                       100 * part.cycles / run.decode.cycles(), name_of(part.basis)));
   }
   lines += line_text("a core",
                      fmt::format("{:.0f} of {:.0f} bytes, {} of {:.0f} routes at the most",
                                  std::max(run.prefill.memory_bytes, run.decode.memory_bytes), device.sram_bytes.value,
                                  std::max(run.prefill.routes, run.decode.routes), device.free_routes.value));
   lines += line_text("KV cache", fmt::format("{} tokens, {} in the fullest of {} rows; {} fit", rows.size(),
-                                             rows.fullest(), rows.rows(), capacity_of(fit, rows)));
+                                             rows.fullest(), rows.rows(), capacity_of(layout.decode, rows)));
   if (run.difference)
     lines +=
         line_text("against the CPU", fmt::format("logits differ by {:.2g} at most, the largest is {:.4g}; {} of {} "
                                                  "tokens are the same",
                                                  run.difference->largest, run.difference->largest_logit,
                                                  run.difference->same_token, run.difference->rows));
+  if (const auto& spill = layout.prefill.spill)
+    lines += line_text("prompt's KV", fmt::format("on the idle cores below prefill's mesh, rows {} to {}: {:.0f} bytes "
+                                                  "of each",
+                                                  spill->y, spill->y + spill->height - 1, layout.prefill.spill_bytes));
+  if (text_of(layout.prefill_mesh) != text_of(layout.decode_mesh))
+    lines += line_text("regions of prefill", fmt::format("{} of {} on {}", layout.prefill.regions,
+                                                         text_of(layout.prefill_mesh), device.name));
   lines += line_text(
-      "regions", fmt::format("{} of {} on {}{}", fit.regions, text_of(mesh), device.name,
+      "regions", fmt::format("{} of {} on {}{}", layout.decode.regions, text_of(layout.decode_mesh), device.name,
                              run.idle_share > 0 ? fmt::format("; a token leaves {:.0f} % of their time idle, for one "
                                                               "works at a time",
                                                               100 * run.idle_share)
@@ -241,7 +315,7 @@ void generate(const RunOptions& options, WaferLlama& model, const ClosedForms& f
   double taken = run.prefill.cycles(), predicted = run.closed.cycles();
   run.history.record(model.rows());
   while (!interrupt.interrupted()) {
-    const std::int32_t token = likeliest(logits);
+    const std::int32_t token = chosen_by(model);
     if (options.check) run.logits.push_back(logits);
     const bool stops = std::ranges::find(stop_ids, token) != stop_ids.end();
     const bool last = stops || std::ssize(run.tokens) + 1 == options.max_tokens;
@@ -261,10 +335,11 @@ void generate(const RunOptions& options, WaferLlama& model, const ClosedForms& f
 }
 
 void run_on_wafer(const RunOptions& options) {
+  if (!options.mesh && !(options.prefill_mesh && options.decode_mesh))
+    throw_error<InputError>("give --mesh, or --prefill-mesh and --decode-mesh");
   const std::unique_ptr<ModelSource> source = open_model(options.model);
   const Tokenizer tokenizer = load_tokenizer(options.model);
   const PlmrDevice device = open_plmr_device(options.output.device);
-  const WaferMesh mesh = *options.mesh;
   const WaferModel shape = wafer_shape(*source);
   const std::vector<std::int32_t> prompt = tokenizer.encode(options.prompt);
   if (prompt.empty()) throw_error<InputError>("--prompt: it has no tokens");
@@ -277,10 +352,10 @@ void run_on_wafer(const RunOptions& options) {
                             options.max_tokens, max_context);
   // Rows share the prompt evenly; concat fails when the last row is full, not before.
   const std::int64_t evenly = options.kv_method == KvMethod::shift ? last_context : std::ssize(prompt);
-  const WaferFit fit =
-      fit_wafer_regions(device, shape, mesh, std::ssize(prompt), (evenly - 1) / mesh.height + 1, options.regions);
-  check_prefill_mesh(mesh);
-  const ClosedForms forms{device, shape, mesh};
+  const int rows_of_cores = (options.decode_mesh ? *options.decode_mesh : *options.mesh).height;
+  const WaferLayout layout = layout_of(options, device, shape, std::ssize(prompt), (evenly - 1) / rows_of_cores + 1);
+  check_prefill_mesh(layout.prefill_mesh);
+  const ClosedForms forms{device, shape, layout};
   Run run{.prompt_tokens = std::ssize(prompt),
           .prefill = {},
           .closed = forms.prefill(std::ssize(prompt)).cost,
@@ -288,8 +363,8 @@ void run_on_wafer(const RunOptions& options) {
           .tokens = {},
           .history = {}};
   forms.decode(last_context);
-  warn_of_places(device, shape, mesh, std::ssize(prompt));
-  check_host_memory(shape, mesh);
+  warn_of_places(device, shape, layout.prefill_mesh, std::ssize(prompt));
+  check_host_memory(shape, layout.decode_mesh);
   std::optional<PendingFile> heat_map;
   if (!options.heat_map.empty()) heat_map.emplace(options.heat_map);
 
@@ -298,17 +373,21 @@ void run_on_wafer(const RunOptions& options) {
   const int threads = options.threads > 0 ? options.threads : discover_cpu().usable_threads;
   ThreadPool pool(threads);
   const InterruptGuard interrupt;
-  KvRows rows(mesh.height, options.kv_method);
+  const std::int64_t row_tokens = layout.decode.row_tokens;
+  KvRows rows(rows_of_cores, options.kv_method);
   {  // frees the wafer's weights before the CPU's are loaded
     Progress progress("loading", source->total_bytes());
     WaferLlama model(
         *source,
-        {.cores = mesh,
+        {.cores = layout.decode_mesh,
+         .prefill_cores = layout.prefill_mesh,
          .decode = {.kv_method = options.kv_method,
-                    .kv_limits = {.tokens = fit.row_tokens * mesh.height,
-                                  .tokens_in_row = options.kv_method == KvMethod::concat ? std::optional(fit.row_tokens)
-                                                                                         : std::nullopt},
-                    .program = {.device = device, .regions = fit.regions}},
+                    .kv_limits = {.tokens = row_tokens * rows_of_cores,
+                                  .tokens_in_row =
+                                      options.kv_method == KvMethod::concat ? std::optional(row_tokens) : std::nullopt},
+                    .program = {.all_reduce = options.all_reduce, .device = device, .regions = layout.decode.regions}},
+         .prefill_regions = layout.prefill.regions,
+         .spill = layout.prefill.spill,
          .load = {.dtype = std::nullopt, .on_progress = [&](std::size_t done) { progress.update(done); }}},
         pool);
     generate(options, model, forms, tokenizer, prompt,
@@ -323,9 +402,9 @@ void run_on_wafer(const RunOptions& options) {
     run.difference = compare_with_cpu(*source, tokens, std::ssize(prompt) - 1, run.logits, threads);
   }
 
-  write_wafer_result(options.output.json, json_of(run, device, mesh, fit, options.model, rows),
-                     summary_of(run, device, mesh, fit, rows));
-  if (heat_map) write_kv_heat_map(*heat_map, run.history, options.kv_method == KvMethod::concat ? fit.row_tokens : 0);
+  write_wafer_result(options.output.json, json_of(run, device, layout, options.model, rows),
+                     summary_of(run, device, layout, rows));
+  if (heat_map) write_kv_heat_map(*heat_map, run.history, options.kv_method == KvMethod::concat ? row_tokens : 0);
   if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};
 }
 
@@ -337,7 +416,9 @@ void add_wafer_run(CLI::App& wafer) {
   command->add_option("-m,--model,model", options->model, "Folder of the model (Hugging Face layout), or synth:NAME")
       ->required();
   add_mesh_option(*command, "--mesh", options->mesh, "The cores that compute: of prefill and of decode");
-  command->get_option("--mesh")->required();
+  add_mesh_option(*command, "--prefill-mesh", options->prefill_mesh, "The cores of prefill; default --mesh");
+  add_mesh_option(*command, "--decode-mesh", options->decode_mesh,
+                  "The cores of decode, to which the model moves after the prompt; default --mesh");
   command->add_option("--prompt", options->prompt, "The prompt; special tokens in it are parsed")->required();
   add_number_option<std::int64_t>(*command, "--max-tokens", options->max_tokens,
                                   "Tokens to generate at most, greedily; default 256", {.min = 1, .max = 1 << 20});
@@ -349,6 +430,13 @@ void add_wafer_run(CLI::App& wafer) {
   command->add_option("--heatmap", options->heat_map, "A PNG of how full each row's KV cache is over the generation")
       ->type_name("FILE");
   command->add_flag("--check", options->check, "Compare the logits with those of the CPU, in float32, afterwards");
+  command
+      ->add_option_function<std::string>(
+          "--sync", [options](const std::string& name) { options->all_reduce.sync = wafer_sync(name); },
+          "How a step of all cores begins: dataflow (default), rendezvous, barrier")
+      ->check(CLI::IsMember({"dataflow", "rendezvous", "barrier"}));
+  add_number_option<int>(*command, "--k", options->all_reduce.phases, "Phases of the K-tree; default 2",
+                         {.min = 1, .max = 32});
   add_number_option<int>(*command, "--threads", options->threads, "Processor threads; default: all usable",
                          {.min = 1, .max = 1024});
   add_wafer_output_options(*command, options->output);

@@ -134,7 +134,10 @@ WaferCost gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh, W
       cost.routes = 4;
       break;
     case WaferGemm::all_gather:
-      cost.breakdown = {{"compute", p * step}, {"communication", (p - 1) * (words + alpha + beta)}};
+      // Each core relays the tiles of all others on its line; the last step has none to call for.
+      cost.breakdown = {{"compute", p * step - 2 * rows * columns * device.call_cycles.value},
+                        {"communication", std::max((p - columns) * a + (width - 1) * (alpha + beta),
+                                                   (p - rows) * b + (mesh.height - 1) * (alpha + beta))}};
       cost.memory_bytes = (p + 1) * (a_bytes + b_bytes) + c_bytes;
       cost.routes = 4;
       break;
@@ -450,7 +453,7 @@ WaferCost decode_layer(const PlmrDevice& device, const WaferModel& model, WaferM
   WaferCost cost{.breakdown = {{"GEMV", products},
                                {"all-reduce", sums},
                                {"element-wise work", values * device.value_cycles.value},
-                               {"other serial work", device.decode_serial_cycles.value}},
+                               {kFittedResidual, device.decode_serial_cycles.value, CycleBasis::residual}},
                  .routes = 2 * routes_an_axis(options) + kLaunchRoutes};
   const double weights = 4 * dy * qx + 3 * dy * fx * std::max(model.experts, 1) + dy * model.experts;
   const double kv = 2 * sy * tile(kv_heads, w);
@@ -460,6 +463,20 @@ WaferCost decode_layer(const PlmrDevice& device, const WaferModel& model, WaferM
 }
 
 }  // namespace
+
+std::string_view name_of(CycleBasis basis) {
+  switch (basis) {
+    case CycleBasis::formula:
+      return "formula";
+    case CycleBasis::executed:
+      return "executed on cores";
+    case CycleBasis::links:
+      return "counted on links";
+    case CycleBasis::residual:
+      return kFittedResidual;
+  }
+  throw_error<InvalidArgument>("no such basis of cycles");
+}
 
 WaferCost prefill_layer_cost(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, std::int64_t tokens,
                              WaferSync sync) {

@@ -49,10 +49,20 @@ enum class WaferGemm : std::uint8_t { mesh_gemm, gemm_t, summa, cannon, all_gath
 
 enum class WaferAllReduce : std::uint8_t { k_tree, pipeline, ring };
 
+// What the cycles of a part are. formula: of the analytical model. executed: of operations that a simulated mesh carried
+// out, values and all. links: of moves from core to core, whose words were counted on every link. residual: a fitted
+// constant that stands for nothing in particular.
+enum class CycleBasis : std::uint8_t { formula, executed, links, residual };
+// "formula", "executed on cores", "counted on links", "fitted residual".
+std::string_view name_of(CycleBasis);
+// The part of a decode layer that no operation explains: what was left over when the constants were fitted.
+inline constexpr const char* kFittedResidual = "fitted residual";
+
 struct WaferCost {
   struct Part {
     std::string name;
     double cycles;
+    CycleBasis basis = CycleBasis::formula;
   };
   std::vector<Part> breakdown;
   double memory_bytes = 0;    // of the fullest core
@@ -156,7 +166,7 @@ WaferCost prefill_layer_cost(const PlmrDevice&, const WaferModel&, WaferMesh, st
                              WaferSync = WaferSync::dataflow);
 
 // A layer of decode for one token after `context`: GEMVs along alternating axes, so that nothing is transposed;
-// thirteen all-reduces (one per GEMV, two of norms, two of softmax); element-wise work; and a fixed serial part. On a
+// thirteen all-reduces (one per GEMV, two of norms, two of softmax); element-wise work; and a fixed part, the fitted residual. On a
 // square mesh with d, f, s = hidden, intermediate, context / P:
 //   e (4 d^2 + 2 d s + 3 d f) + cv (7 d + s + f) + cw (10 d + 3 s + 2 f) + Fd + all-reduces
 // K and V are counted as in prefill_layer_cost. Memory: this layer's weights and KV cache. Experts are split over all

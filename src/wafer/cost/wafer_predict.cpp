@@ -57,14 +57,28 @@ WaferCost decode_cost(const PlmrDevice& device, const WaferModel& model, const W
   return cost;
 }
 
+WaferPlacement place(const PlmrDevice& device, const WaferModel& model, const WaferWork& work);
+
+// With what handing keys and values to idle cores takes, layer by layer, where the mesh has no room for them.
+WaferCost prefill_with_spill(const PlmrDevice& device, const WaferModel& model, WaferWork work) {
+  WaferCost cost = prefill_cost(device, model, work);
+  work.phase = WaferPhase::prefill;
+  const WaferPlacement placement = place(device, model, work);
+  if (work.method != WaferMethod::waferllm || placement.kv_beside == 0) return cost;
+  const WaferMesh mesh = work.prefill_mesh;
+  const double values = placement.kv_beside / kValueBytes / model.num_layers / mesh.width / mesh.height;
+  cost.breakdown.push_back({"KV spill", model.num_layers * spill_cycles(device, mesh, values)});
+  return cost;
+}
+
 WaferCost cost_of(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
   switch (work.phase) {
     case WaferPhase::prefill:
-      return prefill_cost(device, model, work);
+      return prefill_with_spill(device, model, work);
     case WaferPhase::decode:
       return decode_cost(device, model, work, std::max<std::int64_t>(work.output, 1));
     case WaferPhase::end_to_end: {
-      const WaferCost prefill = prefill_cost(device, model, work);
+      const WaferCost prefill = prefill_with_spill(device, model, work);
       const WaferCost decode = decode_cost(device, model, work, work.output);
       // The baselines do not move the model between equal meshes; between different ones they would have to.
       const bool stays = work.method != WaferMethod::waferllm && work.prefill_mesh.width == work.decode_mesh.width &&
@@ -143,8 +157,10 @@ WaferPlacement place(const PlmrDevice& device, const WaferModel& model, const Wa
   if (work.phase != WaferPhase::prefill) return together;
   WaferPlacement apart = spread_over(least(weights), weights, 0, beside);
   apart.kv_beside = kv * cores;
-  const double idle_cores = cores_of(device) - apart.regions * cores;
-  return apart.regions <= most && apart.memory_bytes <= sram && apart.kv_beside <= idle_cores * sram ? apart : together;
+  const auto idle = idle_cores_below(device, mesh, apart.regions);
+  const double of_a_region = kv * cores / apart.regions;
+  const bool fits = idle && apart.memory_bytes <= sram && of_a_region <= 1.0 * idle->width * idle->height * sram;
+  return apart.regions <= most && fits ? apart : together;
 }
 
 bool fits_device(const PlmrDevice& device, const WaferPlacement& placement, WaferMesh mesh,
@@ -284,8 +300,9 @@ void add_warnings(const PlmrDevice& device, const WaferWork& work, const WaferPl
                                    device.num_cores.value, has.by_cores));
   if (placement.kv_beside > 0 && work.method == WaferMethod::waferllm)
     warnings.push_back(fmt::format(
-        "prefill: the prompt's keys and values, {:.4g} GB, lie on the cores beside its region(s), layer by layer",
-        placement.kv_beside / 1e9));
+        "prefill: the prompt's keys and values, {:.4g} GB, lie on the cores beside its region(s), in the rows below "
+        "{}, layer by layer: relayed down each column, which \"KV spill\" counts",
+        placement.kv_beside / 1e9, work.prefill_mesh.height));
   if (placement.kv_beside > 0 && work.method != WaferMethod::waferllm)
     warnings.push_back(fmt::format("{}: weights, keys and values are spread over all {:.0f} cores, as one memory",
                                    name_of(work.phase), cores_of(device)));

@@ -49,13 +49,35 @@ bool next_region_is_along_x(const PlmrDevice& device, WaferMesh mesh, int region
   return (region + 1) % in_row != 0;
 }
 
+CoreRectangle region_cores(const PlmrDevice& device, WaferMesh mesh, int regions, int region) {
+  const auto width = static_cast<int>(device.mesh_width.value), height = static_cast<int>(device.mesh_height.value);
+  const bool turned = (width / mesh.width) * (height / mesh.height) < regions;
+  const int wide = turned ? mesh.height : mesh.width, high = turned ? mesh.width : mesh.height;
+  const int in_row = std::max(1, width / wide), row = region / in_row;
+  const int column = row % 2 == 0 ? region % in_row : in_row - 1 - region % in_row;
+  return {.x = column * wide, .y = row * high, .width = mesh.width, .height = mesh.height, .turned = turned};
+}
+
+std::optional<CoreRectangle> idle_cores_below(const PlmrDevice& device, WaferMesh mesh, int regions) {
+  const auto width = static_cast<int>(device.mesh_width.value), height = static_cast<int>(device.mesh_height.value);
+  if (regions * mesh.width > width || mesh.height >= height) return std::nullopt;
+  return CoreRectangle{.y = mesh.height, .width = mesh.width, .height = height - mesh.height};
+}
+
+double spill_cycles(const PlmrDevice& device, WaferMesh mesh, double values) {
+  const double words = std::ceil(values * kValueBytes / device.link_bytes_per_cycle.value);
+  // The first row goes as far as the mesh is high; none goes farther.
+  return mesh.height * words + words + mesh.height * (device.alpha_cycles.value + device.beta_cycles.value) +
+         device.ramp_cycles.value;
+}
+
 double decode_hand_over_cycles(const PlmrDevice& device, WaferMesh mesh, int region, double values) {
   const double alpha = device.alpha_cycles.value, stage = device.beta_cycles.value + device.ramp_cycles.value;
   const double words = values * kValueBytes / device.link_bytes_per_cycle.value;
-  if (next_region_is_along_x(device, mesh, region)) return words + mesh.width * alpha + stage;
-  // Each column moves its share of the rows along y; then all move along x.
+  if (next_region_is_along_x(device, mesh, region)) return words + alpha + stage;
+  // Each column moves its share of the rows along y.
   const double rows_a_column = std::ceil(1.0 * mesh.height / mesh.width);
-  return (rows_a_column + 1) * words + (mesh.height + mesh.width) * alpha + 2 * stage;
+  return rows_a_column * words + mesh.height * alpha + stage;
 }
 
 double prefill_hand_over_cycles(const PlmrDevice& device, WaferMesh mesh, int region, double values) {

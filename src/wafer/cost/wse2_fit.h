@@ -17,7 +17,7 @@ inline constexpr Fitted kCallCycles{56.9449, 54.9358, 59.3824};
 inline constexpr Fitted kValueCycles{10.261, 8.09304, 13.7447};
 // Cycles per routing stage
 inline constexpr Fitted kBetaCycles{7.90661, 7.26954, 11.6793};
-// Cycles of a decode layer's other serial work
+// Cycles of a decode layer that nothing else explains
 inline constexpr Fitted kDecodeSerialCycles{1728.51, 0, 2159.09};
 
 // Standard error of the fitted time of a cell, relative.

@@ -20,21 +20,23 @@ std::string_view axis_name(Axis axis) {
   return axis == Axis::x ? "x" : "y";
 }
 
-// Colours of a K-tree among `cores`: one per phase, direction, and parity of the sender's index in its phase.
-int k_tree_routes(int cores, int phases) {
-  const auto tree = make_schedule<schedule::KTree>(cores, phases);
+// Colours of the first phases of a K-tree among `cores`: one per phase, direction, and parity of the sender's index in
+// its phase.
+int phase_routes(const schedule::KTree& tree, int phases) {
   std::set<std::tuple<int, bool, bool>> colours;
-  bool outwards = false, inwards = false;
   for (int phase = 0; phase < phases; ++phase)
     for (int member = 0; member < tree.members(phase); ++member) {
       const int root = tree.root_member(phase, member / tree.fan);
       if (member != root) colours.emplace(phase, member < root, member % 2 == 0);
     }
-  if (cores > 1) {
-    inwards = tree.root() > 0;
-    outwards = tree.root() + 1 < cores;
-  }
-  return static_cast<int>(colours.size()) + int{inwards} + int{outwards};
+  return static_cast<int>(colours.size());
+}
+
+// Those of all phases, and of the multicast in each direction.
+int k_tree_routes(int cores, int phases) {
+  const auto tree = make_schedule<schedule::KTree>(cores, phases);
+  const bool inwards = cores > 1 && tree.root() > 0, outwards = cores > 1 && tree.root() + 1 < cores;
+  return phase_routes(tree, phases) + int{inwards} + int{outwards};
 }
 
 }  // namespace
@@ -112,6 +114,12 @@ void CoreBudget::take_all_reduce(Axis axis, const AllReduceOptions& options) {
   take(fmt::format("{} along {}", name, axis_name(axis)), all_reduce_routes(cores, options), cure);
 }
 
+void CoreBudget::take_neighbours(Axis axis, const AllReduceOptions& between) {
+  take_all_reduce(axis, between);
+  if (const int more = neighbour_routes(grid_.cores_along(axis), between); more > 0)
+    take(fmt::format("transfers between neighbours along {}", axis_name(axis)), more);
+}
+
 void CoreBudget::take(std::string_view what, int count, std::string_view cure) {
   const auto [entry, is_new] = taken_.try_emplace(std::string(what), count);
   if (!is_new) return;
@@ -148,6 +156,12 @@ int all_reduce_routes(int cores, const AllReduceOptions& options) {
       return shift_routes(cores, LineOrder::interleaved);
   }
   throw_error<InvalidArgument>("no such all-reduce");
+}
+
+int neighbour_routes(int cores, const AllReduceOptions& options) {
+  constexpr int kDirectionsAndParities = 4;
+  if (options.method != WaferAllReduce::k_tree) return kDirectionsAndParities;
+  return kDirectionsAndParities - phase_routes(make_schedule<schedule::KTree>(cores, options.phases), 1);
 }
 
 }  // namespace heddle::mesh

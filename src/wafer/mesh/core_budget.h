@@ -32,6 +32,9 @@ class CoreBudget {
   void take_chain(Axis axis);
   void take_exchange(Axis axis);
   void take_all_reduce(Axis axis, const AllReduceOptions& options);
+  // A transfer from every core of a line to a neighbour, between the all-reduces of a program. It takes the routes of
+  // those, and neighbour_routes() more.
+  void take_neighbours(Axis axis, const AllReduceOptions& between);
 
   double memory_bytes() const { return most_bytes_; }  // the peak
   int routes() const { return routes_; }
@@ -57,5 +60,10 @@ int shift_routes(int cores, LineOrder order);
 // Routes of an all-reduce. A member of a phase receives on one colour and sends on another, and all cores run the same
 // program. So each phase needs a colour per direction, alternating between neighbours; the multicast needs two more.
 int all_reduce_routes(int cores, const AllReduceOptions& options);
+// Routes that transfers between all neighbours of a line, in both directions, need beside those of the all-reduce: one
+// for each direction and parity of the sender, less those that a K-tree's first phase has. There, too, a colour belongs
+// to a direction and a parity, so every core has the same role in it, sender or receiver, for the tree and for such a
+// transfer (tests/wafer/mesh/budget_test.cpp proves it). None is missing where the tree's groups have five cores or more.
+int neighbour_routes(int cores, const AllReduceOptions& options);
 
 }  // namespace heddle::mesh

@@ -44,14 +44,17 @@ class LoadMesh {
   template <class Move>
   void transfer(std::int64_t count, Access access, Arrival, Move&& move) {
     begin_transfer();
-    for (std::int64_t n = 0; n < count; ++n) {
-      const TileMove m = move(n);
-      if (m.from == m.to) continue;
-      if (access == Access::load) add_path(m.to, m.from, 1);
-      add_path(m.from, m.to, words_of(m.source));
-      note_latency(m, access);
-    }
+    for (std::int64_t n = 0; n < count; ++n) add(move(n), access);
     end_transfer();
+  }
+  // The same of sends that for_moves(action) lists by action(TileMove). Returns the cycles.
+  template <class ForMoves>
+  double transfer_all(ForMoves&& for_moves) {
+    const double before = transfer_;
+    begin_transfer();
+    for_moves([&](const TileMove& move) { add(move, Access::send); });
+    end_transfer();
+    return transfer_ - before;
   }
 
   double compute_cycles() const { return compute_; }
@@ -71,6 +74,12 @@ class LoadMesh {
     std::int32_t paths = 0;
   };
 
+  void add(const TileMove& move, Access access) {
+    if (move.from == move.to) return;
+    if (access == Access::load) add_path(move.to, move.from, 1);
+    add_path(move.from, move.to, words_of(move.source));
+    note_latency(move, access);
+  }
   std::int64_t words_of(Tile tile) const;
   void begin_transfer();
   void end_transfer();

@@ -1,6 +1,7 @@
 #include "wafer/mesh/timed_mesh.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -20,8 +21,8 @@ std::int64_t shape(Tile tile) {
 
 }  // namespace
 
-TimedMesh::TimedMesh(const std::optional<PlmrDevice>& device, const Grid& grid, ThreadPool& pool)
-    : values_(grid, pool), device_(device) {
+TimedMesh::TimedMesh(const std::optional<PlmrDevice>& device, const Grid& grid, ThreadPool& pool, WaferSync sync)
+    : values_(grid, pool), device_(device), sync_(sync) {
   if (device_) budget_.emplace(*device_, grid);
 }
 
@@ -54,6 +55,16 @@ void TimedMesh::hold(std::string_view name, double bytes) {
   held_.emplace(name, budget_->hold(name, bytes));
 }
 
+Tile TimedMesh::allocate_held(int rows, int columns) {
+  return values_.allocate("held", rows, columns, Buffers::one);
+}
+
+PlmrDevice TimedMesh::without_limits() const {
+  PlmrDevice roomy = *device_;
+  roomy.free_routes.value = 1e9;
+  return roomy;
+}
+
 template <class Do>
 void TimedMesh::carry_out(std::string_view part, std::initializer_list<std::int64_t> what, Do&& operation) {
   if (timing_ != nullptr) return operation(*timing_);
@@ -68,30 +79,29 @@ void TimedMesh::charge(std::string_view part, FunctionRef<void(MaxPlusMesh&)> pr
   if (!device_) return;
   auto found = known_.find(key_);
   if (found == known_.end()) {
-    PlmrDevice roomy = *device_;  // without limits: this mesh keeps the accounts
-    roomy.free_routes.value = 1e9;
-    MaxPlusMesh mesh(roomy, grid());
+    MaxPlusMesh mesh(without_limits(), grid(), {.sync = sync_});
     program(mesh);
     found = known_.emplace(key_, mesh.cycles()).first;
   }
-  add_cycles(part, found->second);
+  add_cycles(part, found->second, CycleBasis::executed);
 }
 
 void TimedMesh::spend(LocalWork local) {
   if (!device_) return;
   const double tiles = grid().tiles_a_core();
-  if (local.macs > 0) add_cycles("products", tiles * local.macs * device_->mac_cycles.value);
-  if (local.values > 0) add_cycles("element-wise work", tiles * local.values * device_->value_cycles.value);
+  if (local.macs > 0) add_cycles("products", tiles * local.macs * device_->mac_cycles.value, CycleBasis::executed);
+  if (local.values > 0)
+    add_cycles("element-wise work", tiles * local.values * device_->value_cycles.value, CycleBasis::executed);
 }
 
-void TimedMesh::add_cycles(std::string_view part, double cycles) {
+void TimedMesh::add_cycles(std::string_view part, double cycles, CycleBasis basis) {
   if (!device_) return;
   if (!account_.empty()) part = account_;
   const auto found = std::ranges::find(parts_, part, &WaferCost::Part::name);
   if (found != parts_.end())
     found->cycles += cycles;
   else
-    parts_.push_back({std::string(part), cycles});
+    parts_.push_back({std::string(part), cycles, basis});
 }
 
 WaferCost TimedMesh::take_cost() {
@@ -140,15 +150,26 @@ void TimedMesh::gather(Tile from, std::span<const Tile> all, Axis axis) {
 
 void TimedMesh::exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves) {
   if (budget_ && mode_ != Mode::later_step) budget_->take_exchange(axis);
+  time_exchange("all-to-all", from, into, axis, moves);
+}
+
+void TimedMesh::pass_to_neighbours(Tile from, Tile into, Axis axis, std::span<const RowMove> moves,
+                                   const AllReduceOptions& between) {
+  for (const RowMove& move : moves)
+    heddle::require(std::abs(move.from_place - move.to_place) == 1, "place {} is no neighbour of {}", move.to_place,
+                    move.from_place);
+  if (budget_) budget_->take_neighbours(axis, between);
+  time_exchange("transfers between neighbours", from, into, axis, moves);
+}
+
+// Not cached: the key would hold all moves and would hardly ever repeat.
+void TimedMesh::time_exchange(std::string_view part, Tile from, Tile into, Axis axis, std::span<const RowMove> moves) {
   heddle::require(mode_ == Mode::alone, "an exchange within a loop is not timed");
-  // Not cached: the key would hold all moves and would hardly ever repeat.
   values_.exchange(from, into, axis, moves);
   if (!device_) return;
-  PlmrDevice roomy = *device_;
-  roomy.free_routes.value = 1e9;
-  MaxPlusMesh mesh(roomy, grid());
+  MaxPlusMesh mesh(without_limits(), grid(), {.sync = sync_});
   mesh.exchange(from, into, axis, moves);
-  add_cycles("all-to-all", mesh.cycles());
+  add_cycles(part, mesh.cycles(), CycleBasis::executed);
 }
 
 void TimedMesh::all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options) {

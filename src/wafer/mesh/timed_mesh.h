@@ -27,9 +27,10 @@ struct LocalWork {
 
 class TimedMesh {
  public:
-  // Without a device it only computes values: no cycles, no limits. `pool` must outlive it. Throws InputError where the
-  // mesh does not fit on the device.
-  TimedMesh(const std::optional<PlmrDevice>& device, const Grid& grid, ThreadPool& pool);
+  // Without a device it only computes values: no cycles, no limits. `pool` must outlive it. `sync`: of the steps of a
+  // loop. Throws InputError where the mesh does not fit on the device.
+  TimedMesh(const std::optional<PlmrDevice>& device, const Grid& grid, ThreadPool& pool,
+            WaferSync sync = WaferSync::dataflow);
 
   const Grid& grid() const { return values_.grid(); }
   ThreadPool& pool() { return values_.pool(); }
@@ -43,6 +44,8 @@ class TimedMesh {
   void place_skewed(Tile tile, Axis axis) { values_.skew({{tile, axis}}); }
   // Bytes of a core that are not a tile. Replaces the bytes held under that name before.
   void hold(std::string_view name, double bytes);
+  // A tile in memory that hold() counts.
+  Tile allocate_held(int rows, int columns);
 
   // Calls body(0) ... body(count - 1) to compute; calls the body again where it is timed.
   template <class Body>
@@ -66,6 +69,9 @@ class TimedMesh {
   void reduce(Tile from, Tile into, Axis axis, Root root);
   void gather(Tile from, std::span<const Tile> all, Axis axis);
   void exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves);
+  // An exchange in which every move goes to a neighbour: takes routes as CoreBudget::take_neighbours().
+  void pass_to_neighbours(Tile from, Tile into, Axis axis, std::span<const RowMove> moves,
+                          const AllReduceOptions& between);
   void all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options);
   void clear(Tile tile);
   void multiply_add(Tile a, Tile b, Tile c, Operand operand);
@@ -89,8 +95,15 @@ class TimedMesh {
   }
   void spend(LocalWork local);
 
+  // The routes of transfers whose time add_cycles() charges (CoreBudget).
+  void take_relay(Axis axis) {
+    if (budget_) budget_->take_relay(axis);
+  }
+  void take_neighbours(Axis axis, const AllReduceOptions& between) {
+    if (budget_) budget_->take_neighbours(axis, between);
+  }
   // Adds cycles that no operation here covers.
-  void add_cycles(std::string_view part, double cycles);
+  void add_cycles(std::string_view part, double cycles, CycleBasis basis);
 
   // The cost since the last call, or since the beginning: cycles by part, peak memory and routes.
   WaferCost take_cost();
@@ -104,9 +117,12 @@ class TimedMesh {
   template <class Do>
   void carry_out(std::string_view part, std::initializer_list<std::int64_t> what, Do&& operation);
   void charge(std::string_view part, FunctionRef<void(MaxPlusMesh&)> program);  // cached under key_
+  void time_exchange(std::string_view part, Tile from, Tile into, Axis axis, std::span<const RowMove> moves);
+  PlmrDevice without_limits() const;  // this mesh keeps the accounts
 
   ValueMesh values_;
   std::optional<PlmrDevice> device_;
+  WaferSync sync_;
   std::optional<CoreBudget> budget_;
   std::map<int, Tile> counted_;  // by id of the values' tiles
   std::map<std::string, Tile, std::less<>> held_;

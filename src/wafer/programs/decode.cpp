@@ -75,7 +75,7 @@ void WaferDecode::collect_costs(double handed_over) {
         same->cycles += part.cycles;
     }
   }
-  if (handed_over > 0) cost_.breakdown.push_back({"hand-over", handed_over});
+  if (handed_over > 0) cost_.breakdown.push_back({"way to the next region", handed_over, CycleBasis::formula});
   const double all = static_cast<double>(regions_.size()) * cost_.cycles();
   idle_share_ = all > 0 && regions_.size() > 1 ? 1 - busy / all : 0;
 }

@@ -48,6 +48,8 @@ class WaferDecode {
   std::vector<float> decode(std::int32_t token);
 
   const KvRows& rows() const { return rows_; }
+  // The token that the cores chose after the last decode() or take() (WaferDecodeRegion::logits).
+  std::int32_t chosen() const { return regions_.back()->chosen(); }
 
   // Of the last decode() or take(): cycles of the executed operations in all regions and of hand-overs; memory and
   // routes of the fullest core so far.

@@ -1,16 +1,32 @@
 #include "wafer/programs/decode_region.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "wafer/mesh/gemv.h"
 #include "wafer/programs/placement.h"
+#include "wafer/programs/relayout.h"
 
 namespace heddle {
 
 using mesh::Axis;
 using mesh::Buffers;
 using mesh::Tile;
+
+namespace {
+
+// The column of its core's tile in which each index lies.
+std::vector<int> columns_of(const Partition& partition) {
+  std::vector<int> columns(partition.source.size());
+  for (std::size_t place = 0; place < partition.source.size(); ++place)
+    if (const int index = partition.source[place]; index != Partition::kPadding)
+      columns[static_cast<std::size_t>(index)] = static_cast<int>(place) % partition.tile;
+  return columns;
+}
+
+}  // namespace
 
 WaferDecodeRegion::WaferDecodeRegion(const WaferWeights& weights, WaferMesh cores, LayerRange layers,
                                      const WaferProgram& program, const KvRows& rows, ThreadPool& pool)
@@ -21,7 +37,7 @@ WaferDecodeRegion::WaferDecodeRegion(const WaferWeights& weights, WaferMesh core
       vocab_(even_partition(weights.shape.vocab, cores.width)),
       heads_(head_partition(weights.shape.num_heads, weights.shape.num_kv_heads, weights.shape.head_dim, cores.width)),
       pieces_(heads_.pieces()),
-      mesh_(program.device, mesh::Grid::of_cores(cores), pool),
+      mesh_(program.device, mesh::Grid::of_cores(cores), pool, program.all_reduce.sync),
       rows_(rows) {
   const bool has_logits = layers.last == weights.shape.num_layers;
   mesh_.phase("weights of decode");
@@ -87,17 +103,31 @@ Tile WaferDecodeRegion::product(Tile x, Tile weight, Tile bias, Axis axis) {
   return y;
 }
 
-// A token's row of the embedding is in one column of cores, which sends it to all columns.
+// A token's row of the embedding is in one column of cores.
 void WaferDecodeRegion::embed(std::int32_t token) {
-  receive(weight_row(weights_.embedding, token));
-  if (const auto& device = mesh_.device())
-    mesh_.add_cycles("embedding", hidden_.tile * kValueBytes / device->link_bytes_per_cycle.value +
-                                      mesh_.grid().columns * device->alpha_cycles.value + device->beta_cycles.value +
-                                      device->ramp_cycles.value);
+  mesh_.account("embedding");
+  load_hidden(weight_row(weights_.embedding, token), token / vocab_.tile);
+  mesh_.account("");
 }
 
+// What enters the mesh takes the routes between neighbours.
 void WaferDecodeRegion::receive(const std::vector<float>& hidden) {
+  for (const Axis axis : {Axis::x, Axis::y}) mesh_.take_neighbours(axis, all_reduce_);
+  mesh_.account("hand-over");
+  load_hidden(hidden, 0);
+  mesh_.account("");
+}
+
+// A sum along x, to which the other columns add zeros, gives it to all: it takes the routes that sums have.
+void WaferDecodeRegion::load_hidden(const std::vector<float>& hidden, int column) {
   load_vector(mesh_, x_, hidden.data(), hidden_, Axis::y);
+  for (int i = 0; i < mesh_.grid().rows; ++i)
+    for (int c = 0; c < x_.columns; ++c) {
+      float* row = mesh_.at(x_, i, 0, c);
+      for (int j = 0; j < mesh_.grid().columns; ++j)
+        if (j != column) row[j] = 0;
+    }
+  mesh_.all_reduce(x_, Axis::x, mesh::Reduction::sum, all_reduce_);
 }
 
 std::vector<float> WaferDecodeRegion::hidden() {
@@ -115,7 +145,8 @@ void WaferDecodeRegion::run_layers() {
     const WaferLayer& weights = weights_.layers[static_cast<std::size_t>(range_.first) + i];
     attention_block(layers_[i], weights);
     feed_forward_block(layers_[i], weights);
-    if (const auto& device = mesh_.device()) mesh_.add_cycles("other serial work", device->decode_serial_cycles.value);
+    if (const auto& device = mesh_.device())
+      mesh_.add_cycles(kFittedResidual, device->decode_serial_cycles.value, CycleBasis::residual);
   }
 }
 
@@ -166,20 +197,82 @@ std::vector<float> WaferDecodeRegion::logits() {
   std::vector<float> result(static_cast<std::size_t>(weights_.shape.vocab));
   for (std::size_t token = 0; token < result.size(); ++token)
     result[token] = mesh_.at(y, 0, 0, static_cast<int>(token) % y.columns)[token / static_cast<std::size_t>(y.columns)];
+  choose(y);
   mesh_.release(normed);
   mesh_.release(y);
   return result;
 }
 
-// The oldest tokens of the cache move up one row: keys and values of all layers, over one hop.
+// Each core's likeliest token, then the line's: the highest logit, and the lowest of the tokens that have it, negated.
+void WaferDecodeRegion::choose(Tile y) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const Tile highest = mesh_.allocate("highest logit", 1, 1, Buffers::two);
+  const Tile choice = mesh_.allocate("its token", 1, 2, Buffers::two);  // a number of 32 bits, as two of 16
+  mesh_.account("token choice");
+  // The tokens of column j, by place: y's padding is no token.
+  const auto for_tokens = [&](int j, auto action) {
+    for (int c = 0; c < y.columns; ++c)
+      if (const int token = j * y.columns + c; token < weights_.shape.vocab) action(token, c);
+  };
+  mesh_.apply({.values = 1.0 * y.columns}, [&](mesh::ValueMesh& values, int i) {
+    for (int j = 0; j < mesh_.grid().columns; ++j) {
+      float& high = values.at(highest, i, 0, 0)[j];
+      high = kNone;
+      for_tokens(j, [&](int, int c) { high = std::max(high, values.at(y, i, 0, c)[j]); });
+    }
+  });
+  mesh_.all_reduce(highest, Axis::x, mesh::Reduction::maximum, all_reduce_);
+  mesh_.apply({.values = 1.0 * y.columns}, [&](mesh::ValueMesh& values, int i) {
+    for (int j = 0; j < mesh_.grid().columns; ++j) {
+      float& best = values.at(choice, i, 0, 0)[j];
+      best = kNone;
+      for_tokens(j, [&](int token, int c) {
+        if (values.at(y, i, 0, c)[j] == values.at(highest, i, 0, 0)[j])
+          best = std::max(best, -static_cast<float>(token));
+      });
+    }
+  });
+  mesh_.all_reduce(choice, Axis::x, mesh::Reduction::maximum, all_reduce_);
+  mesh_.settle();
+  const float negated = *mesh_.at(choice, 0, 0, 0);
+  const bool is_number = std::isfinite(*mesh_.at(highest, 0, 0, 0)) && std::isfinite(negated);
+  chosen_ = is_number ? static_cast<std::int32_t>(-negated) : -1;
+  mesh_.account("");
+  mesh_.release(highest);
+  mesh_.release(choice);
+}
+
 void WaferDecodeRegion::append(std::span<const int> passing) {
-  for (Layer& layer : layers_) layer.kv.shift(passing, rows_);
   hold_cache();
-  const auto& device = mesh_.device();
-  if (!device || passing.empty()) return;
-  const double values = 2.0 * heads_.keys.tile * static_cast<double>(layers_.size());
-  mesh_.add_cycles("KV shift", values * kValueBytes / device->link_bytes_per_cycle.value + device->alpha_cycles.value +
-                                   device->beta_cycles.value + device->ramp_cycles.value);
+  if (!passing.empty()) shift(passing);
+}
+
+// The oldest tokens of the cache move up one row: keys and values of all layers in one message, from slot to slot. It
+// takes the routes between neighbours, which the sums along y have: none beside the 21 of decode.
+void WaferDecodeRegion::shift(std::span<const int> passing) {
+  const int tile = heads_.keys.tile, all = 2 * tile * static_cast<int>(layers_.size());
+  const Tile from = mesh_.allocate_held(1, all), into = mesh_.allocate_held(1, all);
+  // action(values of a slot of all columns, column of the tile) for the token that `row` passed up; `at`: where it is.
+  const auto for_slots = [&](int row, int at, auto action) {
+    const std::int64_t token = rows_.first(row) - 1;
+    int column = 0;
+    for (Layer& layer : layers_)
+      for (float* slot : {layer.kv.key(at, token), layer.kv.value(at, token)})
+        for (int e = 0; e < tile; ++e) action(slot + e * layer.kv.pitch(), column++);
+  };
+  const int width = mesh_.grid().columns;
+  std::vector<mesh::RowMove> moves;
+  for (const int row : passing) {
+    moves.push_back({.from_place = row, .to_place = row - 1});
+    for_slots(row, row, [&](const float* slot, int c) { std::copy_n(slot, width, mesh_.at(from, row, 0, c)); });
+  }
+  mesh_.account("KV shift");
+  mesh_.pass_to_neighbours(from, into, Axis::y, moves, all_reduce_);
+  mesh_.account("");
+  for (const int row : passing)
+    for_slots(row, row - 1, [&](float* slot, int c) { std::copy_n(mesh_.at(into, row - 1, 0, c), width, slot); });
+  mesh_.release(from);
+  mesh_.release(into);
 }
 
 // Counts the cache of the fullest row.
@@ -208,23 +301,24 @@ void WaferDecodeRegion::store(WaferKvCache& kv, Tile k, Tile v) {
 void WaferDecodeRegion::take(const WaferPrompt& prompt) {
   require(std::ssize(prompt.keys) == weights_.shape.num_layers, "a prompt of {} layers", prompt.keys.size());
   hold_cache();
-  const auto width =
-      static_cast<std::size_t>(weights_.shape.num_kv_heads) * static_cast<std::size_t>(weights_.shape.head_dim);
-  const auto tile = static_cast<std::size_t>(heads_.keys.tile);
+  const PromptMoves moves = prompt_moves(weights_.shape, prompt.cores, mesh_.grid().cores, rows_);
+  const HeadPartition before =
+      head_partition(weights_.shape.num_heads, weights_.shape.num_kv_heads, weights_.shape.head_dim, prompt.places);
+  const std::vector<int> from = columns_of(before.keys), to = columns_of(heads_.keys);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     WaferKvCache& kv = layers_[layer].kv;
     const auto in_model = static_cast<std::size_t>(range_.first) + layer;
-    for (int row = 0; row < rows_.rows(); ++row)
-      for (std::int64_t token = rows_.first(row); token < rows_.first(row + 1); ++token)
-        for (std::size_t place = 0; place < heads_.keys.source.size(); ++place) {
-          const int source = heads_.keys.source[place];
-          if (source == Partition::kPadding) continue;
-          const std::size_t from = static_cast<std::size_t>(token) * width + static_cast<std::size_t>(source);
-          const auto to =
-              static_cast<std::int64_t>(place % tile) * kv.pitch() + static_cast<std::int64_t>(place / tile);
-          kv.key(row, token)[to] = prompt.keys[in_model][from];
-          kv.value(row, token)[to] = prompt.values[in_model][from];
-        }
+    for (const IndexMove& tokens : moves.tokens)
+      for (const std::int64_t token : tokens.indices)
+        for (const IndexMove& features : moves.features)
+          for (const int feature : features.indices) {
+            const auto f = static_cast<std::size_t>(feature);
+            const auto source =
+                static_cast<std::size_t>((token * before.keys.tile + from[f]) * prompt.places + features.from);
+            const std::int64_t target = to[f] * kv.pitch() + features.to;
+            kv.key(tokens.to, token)[target] = prompt.keys[in_model][source];
+            kv.value(tokens.to, token)[target] = prompt.values[in_model][source];
+          }
   }
 }
 

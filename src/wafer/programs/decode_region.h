@@ -11,10 +11,12 @@
 
 namespace heddle {
 
-// The result of prefill: keys and values of each layer [tokens, num_kv_heads * head_dim].
+// The result of prefill.
 struct WaferPrompt {
   std::int64_t num_tokens = 0;
-  std::vector<std::vector<float>> keys, values;  // [layers]
+  WaferMesh cores;                               // of prefill
+  int places = 0;                                // along each of its axes
+  std::vector<std::vector<float>> keys, values;  // [layers], each as it lies there: [tokens][columns of a tile][places]
   std::vector<float> hidden;                     // the last token's residual after all layers [hidden]
   WaferCost cost;                                // of the prefill; only with a device
 };
@@ -25,6 +27,8 @@ struct WaferProgram {
   std::optional<PlmrDevice> device =
       {};           // on which it is timed, and whose memory and routes it must keep; none: values alone
   int regions = 1;  // that split the layers
+  // Of prefill: the idle cores that get each layer's keys and values; none: they stay where they were computed.
+  std::optional<CoreRectangle> spill = {};
 };
 
 class WaferDecodeRegion {
@@ -35,17 +39,21 @@ class WaferDecodeRegion {
                     const KvRows& rows, ThreadPool& pool);
 
   void embed(std::int32_t token);
-  void receive(const std::vector<float>& hidden);
+  void receive(const std::vector<float>& hidden);  // from prefill, or the region before, into the first column
   std::vector<float> hidden();
 
-  // Stores the prompt's keys and values of the region's layers. Precondition: rows have been filled.
+  // Moves the prompt's keys and values of the region's layers here (relayout.h), which takes no time: relayout_cycles()
+  // has that of all regions. Precondition: rows have been filled.
   void take(const WaferPrompt& prompt);
   // Call reserve() first. Stores a token added to the last row, and moves a token up from each of the rows `passing`
   // (KvRows::append).
   void reserve(std::int64_t slots);
   void append(std::span<const int> passing);
   void run_layers();
+  // Also chooses the likeliest token, on the cores: the lowest of those with the highest logit; -1 where that is not a
+  // number.
   std::vector<float> logits();
+  std::int32_t chosen() const { return chosen_; }
 
   // The cost since the last call.
   WaferCost take_cost() { return mesh_.take_cost(); }
@@ -67,6 +75,9 @@ class WaferDecodeRegion {
   mesh::Tile attend(mesh::Tile q, const WaferKvCache& kv, int window);
   void store(WaferKvCache& kv, mesh::Tile k, mesh::Tile v);
   void hold_cache();
+  void shift(std::span<const int> passing);
+  void load_hidden(const std::vector<float>& hidden, int column);  // into a column of cores, which sends it to all
+  void choose(mesh::Tile y);
 
   const WaferWeights& weights_;
   LayerRange range_;
@@ -78,6 +89,7 @@ class WaferDecodeRegion {
   std::vector<Layer> layers_;
   mesh::Tile x_, final_norm_, output_;  // x_: the residual
   const KvRows& rows_;
+  std::int32_t chosen_ = -1;
 };
 
 }  // namespace heddle

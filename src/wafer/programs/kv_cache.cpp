@@ -20,13 +20,4 @@ void WaferKvCache::reserve(int rows, std::int64_t slots, const KvRows& kept) {
   *this = std::move(wider);
 }
 
-void WaferKvCache::shift(std::span<const int> passing, const KvRows& kept) {
-  // From the top down: a full row passes its oldest token up before the token from below takes the slot.
-  for (const int row : passing) {
-    const std::int64_t token = kept.first(row) - 1;
-    std::copy_n(key(row, token), token_values(), key(row - 1, token));
-    std::copy_n(value(row, token), token_values(), value(row - 1, token));
-  }
-}
-
 }  // namespace heddle

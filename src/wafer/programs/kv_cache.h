@@ -2,8 +2,6 @@
 // along x as a HeadPartition says.
 #pragma once
 
-#include <span>
-
 #include "wafer/mesh/value_tiles.h"
 #include "wafer/programs/kv_rows.h"
 
@@ -17,10 +15,6 @@ class WaferKvCache {
   // Makes room for `slots` tokens, at least KvRows::fullest(), in each of `rows` rows. Keeps the tokens that `kept`
   // lists.
   void reserve(int rows, std::int64_t slots, const KvRows& kept);
-
-  // Moves the oldest tokens of the rows that append() returned up by one row; `kept` is the state after append(). All
-  // rows move at once: each reads what was there before.
-  void shift(std::span<const int> passing, const KvRows& kept);
 
   // [tile][width], pitch mesh::value_pitch(width), of a token in `row`. Slots are token numbers modulo the number of
   // slots, and a row holds consecutive tokens, so a token keeps its slot when it moves to another row.

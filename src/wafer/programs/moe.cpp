@@ -178,7 +178,8 @@ class MoePrefill {
       const WaferCost cost = run_expert(moe_.experts[expert], band, place_rows, arrived, made);
       if (cost.cycles() > slowest.cycles()) slowest = cost;
     }
-    for (const WaferCost::Part& part : slowest.breakdown) mesh_.add_cycles("experts: " + part.name, part.cycles);
+    for (const WaferCost::Part& part : slowest.breakdown)
+      mesh_.add_cycles("experts: " + part.name, part.cycles, part.basis);
     mesh_.phase("combination");
     mesh_.exchange(made, back_, Axis::y, back);
     mesh_.release(arrived);

@@ -23,6 +23,7 @@ using mesh::Tile;
 using mesh::TimedMesh;
 using mesh::ValueMesh;
 
+constexpr const char* kEarlierKv = "keys and values of earlier layers";
 constexpr double kSoftmaxPasses = 3;  // over a head's scores: the maximum, exponentials and their sum, the division
 
 class Prefill {
@@ -37,7 +38,7 @@ class Prefill {
         heads_(
             head_partition(weights.shape.num_heads, weights.shape.num_kv_heads, weights.shape.head_dim, grid.columns)),
         pieces_(heads_.pieces()),
-        mesh_(program.device, grid, pool) {
+        mesh_(program.device, grid, pool, program.all_reduce.sync) {
     mesh_.phase("prefill");
     hold_weights();
     x_ = activations(hidden_.tile);
@@ -45,7 +46,13 @@ class Prefill {
   }
 
   WaferPrompt run() {
-    WaferPrompt prompt{.num_tokens = num_tokens_, .keys = {}, .values = {}, .hidden = {}};
+    WaferPrompt prompt{.num_tokens = num_tokens_,
+                       .cores = mesh_.grid().cores,
+                       .places = mesh_.grid().columns,
+                       .keys = {},
+                       .values = {},
+                       .hidden = {},
+                       .cost = {}};
     const std::vector<LayerRange> regions = region_layers(weights_.shape.num_layers, program_.regions);
     for (std::size_t region = 0; region < regions.size(); ++region) {
       if (region > 0) hand_over(static_cast<int>(region) - 1);
@@ -73,11 +80,21 @@ class Prefill {
     mesh_.hold("weights", kValueBytes * layer * layers * mesh_.grid().tiles_a_core());
   }
 
+  // The next region's cores hold no keys and values yet.
   void hand_over(int region) {
+    kept_layers_ = 0;
+    mesh_.hold(kEarlierKv, 0);
     mesh_.account("");
-    if (program_.device)
-      mesh_.add_cycles("hand-over", prefill_hand_over_cycles(*program_.device, mesh_.grid().cores, region,
-                                                             1.0 * x_.rows * x_.columns * mesh_.grid().tiles_a_core()));
+    if (!program_.device) return;
+    // From neighbour to neighbour. Along y there is no sum whose routes could serve.
+    if (next_region_is_along_x(*program_.device, mesh_.grid().cores, region))
+      mesh_.take_neighbours(Axis::x, program_.all_reduce);
+    else
+      mesh_.take_relay(Axis::y);
+    mesh_.add_cycles("hand-over",
+                     prefill_hand_over_cycles(*program_.device, mesh_.grid().cores, region,
+                                              1.0 * x_.rows * x_.columns * mesh_.grid().tiles_a_core()),
+                     CycleBasis::formula);
   }
 
   void embed(std::span<const std::int32_t> tokens) {
@@ -104,14 +121,18 @@ class Prefill {
     return row;
   }
 
-  // [tokens, num_kv_heads * head_dim], in the order of the model.
-  std::vector<float> all_rows(Tile tile) {
-    std::vector<float> rows;
-    for (std::int64_t token = 0; token < num_tokens_; ++token) {
-      const auto row = row_of(tile, heads_.keys, weights_.shape.num_kv_heads * weights_.shape.head_dim, token);
-      rows.insert(rows.end(), row.begin(), row.end());
-    }
-    return rows;
+  // [tokens][columns of a tile][places].
+  std::vector<float> tokens_of(Tile tile) {
+    mesh_.settle();
+    const auto places = static_cast<std::size_t>(mesh_.grid().columns);
+    std::vector<float> values;
+    values.reserve(static_cast<std::size_t>(num_tokens_) * static_cast<std::size_t>(tile.columns) * places);
+    for (std::int64_t token = 0; token < num_tokens_; ++token)
+      for (int c = 0; c < tile.columns; ++c) {
+        const float* row = &element(tile, token, c);
+        values.insert(values.end(), row, row + places);
+      }
+    return values;
   }
 
   // A MeshGEMM with a weight. The first GEMM that takes x aligns it; it stays aligned.
@@ -160,8 +181,8 @@ class Prefill {
     mesh_.account("rotation");
     rotate(mesh_, q, heads_, weights_.inv_freq, weights_.rope_scale, positions);
     rotate(mesh_, k, heads_, weights_.inv_freq, weights_.rope_scale, positions);
-    prompt.keys.push_back(all_rows(k));
-    prompt.values.push_back(all_rows(v));
+    prompt.keys.push_back(tokens_of(k));
+    prompt.values.push_back(tokens_of(v));
 
     const Tile attended = activations(q.columns);
     mesh_.account("values");
@@ -171,6 +192,21 @@ class Prefill {
     mesh_.account("residuals");
     add(mesh_, x_, delta);
     for (const Tile tile : {normed, q, k, v, attended, delta}) mesh_.release(tile);
+    keep_keys_and_values();
+  }
+
+  // Keys and values of this layer stay until the transition: beside those of the region's earlier layers, or on the idle
+  // cores below.
+  void keep_keys_and_values() {
+    const double values = 2.0 * token_tile() * heads_.keys.tile * mesh_.grid().tiles_a_core();
+    if (!program_.spill) {
+      mesh_.hold(kEarlierKv, kValueBytes * values * ++kept_layers_);
+      return;
+    }
+    mesh_.account("");
+    mesh_.take_relay(Axis::y);
+    if (program_.device)
+      mesh_.add_cycles("KV spill", spill_cycles(*program_.device, mesh_.grid().cores, values), CycleBasis::formula);
   }
 
   void normalize(Tile x, const Norm& norm, const Partition& partition, const std::vector<HeadColumns>& columns,
@@ -317,6 +353,7 @@ class Prefill {
   std::vector<HeadPartition::Piece> pieces_;
   TimedMesh mesh_;
   Tile x_;  // the residual
+  int kept_layers_ = 0;
 };
 
 }  // namespace

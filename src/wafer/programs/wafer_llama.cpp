@@ -4,8 +4,8 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "wafer/cost/wafer_predict.h"
 #include "wafer/programs/prefill.h"
+#include "wafer/programs/relayout.h"
 
 namespace heddle {
 namespace {
@@ -70,15 +70,31 @@ std::vector<float> WaferLlama::prefill(std::span<const std::int32_t> prompt) {
   for (const std::int32_t token : prompt) check(token);
   KvRows(decode_->rows()).fill(std::ssize(prompt));  // throws before the work, not after
   decode_->clear();
-  const WaferPrompt computed = wafer_prefill(weights_, options_.cores, prompt, options_.decode.program, pool_);
+  const WaferProgram& decode = options_.decode.program;
+  const WaferMesh cores = options_.prefill_cores.value_or(options_.cores);
+  const WaferPrompt computed = wafer_prefill(weights_, cores, prompt,
+                                             {.all_reduce = decode.all_reduce,
+                                              .device = decode.device,
+                                              .regions = options_.prefill_regions,
+                                              .spill = options_.spill},
+                                             pool_);
   std::vector<float> logits = decode_->take(computed);
   cost_ = computed.cost;
   if (options_.decode.program.device) {
-    const WaferModel& model = shape();
+    const Relayout layout{.prefill = cores,
+                          .prefill_regions = options_.prefill_regions,
+                          .spill = options_.spill,
+                          .decode = options_.cores,
+                          .decode_regions = decode.regions};
     cost_.breakdown.push_back(
-        {"transition", transition_cycles(*options_.decode.program.device, model, options_.cores, std::ssize(prompt))});
-    cost_.breakdown.push_back({"logits", decode_->cost().cycles()});
-    cost_.memory_bytes = std::max(cost_.memory_bytes, decode_->cost().memory_bytes);
+        {"transition", relayout_cycles(*decode.device, shape(), layout, decode_->rows()), CycleBasis::links});
+    const WaferCost& first = decode_->cost();
+    const double handed_over = first.cycles("hand-over"), chosen = first.cycles("token choice");
+    cost_.breakdown.push_back({"hand-over to decode", handed_over, CycleBasis::executed});
+    cost_.breakdown.push_back({"logits", first.cycles() - handed_over - chosen, CycleBasis::executed});
+    cost_.breakdown.push_back({"token choice", chosen, CycleBasis::executed});
+    cost_.memory_bytes = std::max(cost_.memory_bytes, first.memory_bytes);
+    cost_.routes = std::max(cost_.routes, first.routes);
   }
   return logits;
 }

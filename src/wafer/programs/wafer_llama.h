@@ -18,8 +18,12 @@ namespace heddle {
 WaferModel wafer_shape(const ModelSource& source);
 
 struct WaferLlamaOptions {
-  WaferMesh cores;
+  WaferMesh cores;                              // of decode
+  std::optional<WaferMesh> prefill_cores = {};  // none: the same
   WaferDecodeOptions decode;
+  // Of prefill, whose device is decode's.
+  int prefill_regions = 1;
+  std::optional<CoreRectangle> spill = {};
   LoadOptions load;
 };
 
@@ -42,8 +46,11 @@ class WaferLlama {
   // Adds a token and returns the next one's logits. Throws as prefill does.
   std::vector<float> decode(std::int32_t token);
 
+  // The token that the cores chose from the last logits; -1 where they are not numbers.
+  std::int32_t chosen() const { return decode_->chosen(); }
+
   // Of the last prefill or decode, on options.decode.program's device: cycles of the executed operations by part,
-  // including logits. A prefill includes the transition to decode, as wafer/cost/wafer_predict.h counts it.
+  // including logits. A prefill includes the transition to decode (relayout.h).
   const WaferCost& cost() const { return cost_; }
   double idle_share() const { return decode_->idle_share(); }  // of the last decode (wafer/programs/decode.h)
 

@@ -173,8 +173,30 @@ TEST(WaferPrediction, RangeHoldsTheValueAndIsTheFitsWhereThereAreSome) {
   EXPECT_LT(fitted.range.high / fitted.range.low, 1.15);  // the constants trade places, so their sum hardly moves
 }
 
-// Twice the standard error of what was fitted, beyond the spread of the fits: of thirteen cells all should lie within.
-TEST(WaferPrediction, RangeCoversEveryCellThatWasFitted) {
+// A range is of the cells themselves; so each is also predicted by the fits that left a cell, or a model, out, its own
+// among them: the largest error is 3.21 %, of Llama-2-13B on 540 x 540, where the fit to all has 2.38.
+TEST(WaferPrediction, FitsThatHaveNotSeenACellPredictItToo) {
+  constexpr std::size_t kCells = 13, kFittedModels = 2;
+  for (const auto& row : published::kThroughputs) {
+    if (row.method != WaferMethod::waferllm) continue;
+    for (int i = 0; i < 3; ++i) {
+      const double said = row.tokens_per_second[i];
+      if (said == published::kWithheld) continue;
+      for (std::size_t f = 0; f < kCells + kFittedModels; ++f) {
+        PlmrDevice other = wafer();
+        for (std::size_t c = 0; c < kVariedConstants.size(); ++c)
+          (other.*kVariedConstants[c]).value = wafer().other_fits.at(f)[c];
+        const WaferPrediction p =
+            predict_wafer(other, model_named(row.model), on_square(row.phase, row.sides[i], row.method));
+        EXPECT_LT(error_percent(p.tokens_per_second, said), 3.25) << row.model << " " << row.sides[i] << ", fit " << f;
+      }
+    }
+  }
+}
+
+// The spread of the fits and twice their standard error hold every cell, and still say something: of WaferLLM at most an
+// eighth from end to end.
+TEST(WaferPrediction, RangeCoversEveryCellThatWasFittedAndIsNarrow) {
   for (const auto& row : published::kThroughputs)
     for (int i = 0; i < 3; ++i) {
       const double said = row.tokens_per_second[i];
@@ -183,6 +205,8 @@ TEST(WaferPrediction, RangeCoversEveryCellThatWasFitted) {
           predict_wafer(wafer(), model_named(row.model), on_square(row.phase, row.sides[i], row.method)).range;
       EXPECT_LE(range.low, said) << row.model << " " << row.sides[i];
       EXPECT_GE(range.high, said) << row.model << " " << row.sides[i];
+      EXPECT_LT(range.high / range.low, row.method == WaferMethod::waferllm ? 1.125 : 1.5)
+          << row.model << " " << row.sides[i];
     }
 }
 
@@ -414,6 +438,13 @@ TEST(WaferPrediction, KeysAndValuesGoToIdleCoresWhereTheMeshIsFull) {
   EXPECT_EQ(p.prefill_placement.regions, 1);
   EXPECT_EQ(p.prefill_placement.kv_bytes, 0);
   EXPECT_NEAR(p.prefill_placement.kv_beside, 819200.0 * 4096, 1);
+  // A layer: 74.6 values a core, 38 words, of 750 cores over a column's last link; 750 hops with a stage each.
+  work.phase = WaferPhase::prefill;
+  const double stage = wafer().beta_cycles.value;
+  EXPECT_NEAR(predict_wafer(wafer(), kModels[1], work).cost.cycles("KV spill"), 40 * (751 * 38 + 750 * (1 + stage) + 2),
+              1e-6);
+  work.prefill_mesh = {480, 480};  // scaled from the layers that fit
+  EXPECT_EQ(predict_wafer(wafer(), kModels[1], work).cost.cycles("KV spill"), 0);
   EXPECT_THAT(p.warnings, ::testing::Contains(HasSubstr("beside its region")));
   EXPECT_THAT(p.warnings, ::testing::Contains(HasSubstr("6 region(s) of 375 x 375")));
   EXPECT_EQ(p.regions, 6);

@@ -1,7 +1,12 @@
 // Memory and routes that programs need on a core, and the errors when a core has less.
 #include <gmock/gmock.h>
 
+#include <set>
+#include <utility>
+#include <vector>
+
 #include "base/error.h"
+#include "schedule/k_tree.h"
 #include "wafer/mesh/core_budget.h"
 #include "wafer/mesh/simulate.h"
 
@@ -68,6 +73,44 @@ TEST(CoreBudget, CountsTheRoutesOfThePublishedPrograms) {
     EXPECT_EQ(counted.routes, gemm_cost(wse2(), {90, 90, 90}, {9, 9}, method).routes);
     EXPECT_EQ(counted.memory_bytes, gemm_cost(wse2(), {90, 90, 90}, {9, 9}, method).memory_bytes);
   }
+}
+
+// What a core does in a colour of the K-tree's first phase, if it follows from its parity and the colour alone, serves for
+// transfers between all neighbours, too: no core would have to be sender and receiver, or to pass what comes.
+TEST(CoreBudget, ATreesFirstPhaseHasRoutesBetweenNeighbours) {
+  enum class Role : std::uint8_t { none, sends, receives };
+  for (int cores = 3; cores <= 64; ++cores) {
+    const auto tree = schedule::KTree::of(cores, 2);
+    const auto at = [](int core) { return static_cast<std::size_t>(core); };
+    // [direction][parity of the sender][core]
+    std::vector<std::vector<std::vector<Role>>> roles(2, {2, std::vector<Role>(at(cores), Role::none)});
+    std::set<std::pair<int, int>> colours;
+    const auto give = [&](int up, int parity, int core, Role role) {
+      Role& has = roles[at(up)][at(parity)][at(core)];
+      EXPECT_TRUE(has == Role::none || has == role) << cores << " cores, core " << core;
+      has = role;
+    };
+    for (int core = 0; core < cores; ++core) {  // the tree: each but the root sends one hop towards it
+      const int root = tree.root_member(0, core / tree.fan);
+      if (core == root) continue;
+      const int up = core < root ? 1 : 0;
+      colours.emplace(up, core % 2);
+      give(up, core % 2, core, Role::sends);
+      give(up, core % 2, up == 1 ? core + 1 : core - 1, Role::receives);
+    }
+    for (int core = 0; core < cores; ++core) {  // all neighbours, in both directions
+      if (core > 0) give(0, core % 2, core, Role::sends), give(0, core % 2, core - 1, Role::receives);
+      if (core + 1 < cores) give(1, core % 2, core, Role::sends), give(1, core % 2, core + 1, Role::receives);
+    }
+    EXPECT_EQ(neighbour_routes(cores, {.phases = 2}), 4 - std::ssize(colours)) << cores;
+  }
+  for (const int cores : {240, 360, 375, 420, 660, 720, 750}) EXPECT_EQ(neighbour_routes(cores, {.phases = 2}), 0);
+  EXPECT_EQ(neighbour_routes(360, {.method = WaferAllReduce::ring}), 4);
+  // Decode's sums on both axes, and what its neighbours pass on: all 21 routes and no more.
+  CoreBudget budget(wse2(), Grid::of_cores({360, 360}));
+  for (const Axis axis : {Axis::x, Axis::y}) budget.take_all_reduce(axis, {});
+  for (const Axis axis : {Axis::x, Axis::y}) budget.take_neighbours(axis, {});
+  EXPECT_EQ(budget.routes(), 21);
 }
 
 TEST(CoreBudget, RefusesMeshesThatAreNone) {

@@ -75,13 +75,14 @@ std::vector<GemmCase> all_meshes() {
   return cases;
 }
 
-// What all ways of a step differ from the closed form's: at most all of them, once an axis and a way back.
+// All ways of a step, once an axis and a way back.
 double ways(const PlmrDevice& device, WaferMesh cores, double each) {
   return 2 * (cores.width + cores.height) * (device.alpha_cycles.value + each);
 }
 
-// Within four per cent, plus twice the paths through the mesh with a stage each, which the analytical model counts as
-// whole lines; on meshes that are not square, where a core's places share transfers, as much again.
+// The analytical model counts a path as a whole line, with a stage where there are stages: the first and the last step of
+// a program differ from it by less than all ways together. Where a core's places share transfers, they do so twice. An
+// all-gather has one way, which the model counts exactly.
 TEST(MeshTiming, ClosedFormsAreTheProgramsInEverySynchronisation) {
   for (const PlmrDevice& device : {roomy(), without_compute()})
     for (const auto& [cores, size] : all_meshes())
@@ -90,24 +91,26 @@ TEST(MeshTiming, ClosedFormsAreTheProgramsInEverySynchronisation) {
           const double simulated = simulate_gemm(device, size, cores, method, sync).cycles();
           const double predicted = gemm_cost(device, size, cores, method, sync).cycles();
           const double each = method == WaferGemm::gemm_t ? device.beta_cycles.value : 0;
-          double slack = ways(device, cores, each) + 0.04 * predicted;
-          if (method == WaferGemm::all_gather) slack += 0.3 * predicted;  // its last step makes no calls
-          if (cores.width != cores.height) slack *= 2;
+          double slack = (cores.width == cores.height ? 0.75 : 2) * ways(device, cores, each);
+          if (method == WaferGemm::all_gather) slack = 1e-9 * predicted;
           EXPECT_NEAR(simulated, predicted, slack) << cores.width << " x " << cores.height << ", method "
                                                    << static_cast<int>(method) << ", sync " << static_cast<int>(sync);
         }
 }
 
-// On WSE-2 at the paper's sizes: the figures in docs/notes/mesh.md.
-TEST(MeshTiming, ClosedFormsAreWithinAPercentAtThePapersScale) {
+// On WSE-2 at the sizes of figure 9: the figures in docs/notes/mesh.md. GEMM-T and SUMMA take seconds in the other
+// synchronisations of the larger meshes.
+TEST(MeshTiming, ClosedFormsAreWithinAFifthOfAPercentAtThePapersScale) {
   const PlmrDevice wse2 = plmr_preset("wse-2");
-  for (const int size : {1024, 2048})
+  for (const int side : {480, 600, 720})
     for (const WaferGemm method : {WaferGemm::mesh_gemm, WaferGemm::gemm_t, WaferGemm::summa, WaferGemm::cannon})
       for (const WaferSync sync : kSyncs) {
-        const double simulated = simulate_gemm(wse2, {size, size, size}, {240, 240}, method, sync).cycles();
-        const double predicted = gemm_cost(wse2, {size, size, size}, {240, 240}, method, sync).cycles();
-        EXPECT_NEAR(simulated / predicted, 1, 0.01)
-            << size << ", method " << static_cast<int>(method) << ", sync " << static_cast<int>(sync);
+        const bool is_slow = method == WaferGemm::gemm_t || method == WaferGemm::summa;
+        if (side > 480 && is_slow && sync != WaferSync::dataflow) continue;
+        const double simulated = simulate_gemm(wse2, {2048, 2048, 2048}, {side, side}, method, sync).cycles();
+        const double predicted = gemm_cost(wse2, {2048, 2048, 2048}, {side, side}, method, sync).cycles();
+        EXPECT_NEAR(simulated / predicted, 1, 0.002)
+            << side << ", method " << static_cast<int>(method) << ", sync " << static_cast<int>(sync);
       }
 }
 
@@ -221,7 +224,13 @@ TEST(MeshTiming, AllReducesHoldRampsOfAnyLength) {
     for (const WaferSync sync : kSyncs) {
       const AllReduceOptions options{.method = method, .sync = sync};
       const double closed = all_reduce_cost(device, 33, 8, options).cycles();
-      EXPECT_NEAR(simulate_all_reduce(device, 33, 8, options).cycles(), closed, 0.5 * closed);  // halves of stages
+      // A pipeline's last core waits half a stage less, whose ramps are there and back in rendezvous, twice with
+      // barriers; a ring's last chunk is smaller than the others.
+      const double ramps = sync == WaferSync::dataflow ? 0 : sync == WaferSync::rendezvous ? 0.5 : 1;
+      const double slack = method == WaferAllReduce::pipeline ? ramps * device.ramp_cycles.value + 10
+                           : method == WaferAllReduce::ring   ? 2 * device.beta_cycles.value
+                                                              : 1e-6;
+      EXPECT_NEAR(simulate_all_reduce(device, 33, 8, options).cycles(), closed, slack);
     }
 }
 
@@ -234,7 +243,7 @@ TEST(MeshTiming, GemvOnMeshesThatAreNotSquareReducesAlongY) {
   }
 }
 
-TEST(MeshTiming, PrefillIsWithinAPercentOfItsFittedForm) {
+TEST(MeshTiming, PrefillOfPaddedTilesIsItsFittedForm) {
   constexpr WaferModel kLlama8b{.num_layers = 32,
                                 .hidden = 4096,
                                 .intermediate = 14336,
@@ -244,9 +253,11 @@ TEST(MeshTiming, PrefillIsWithinAPercentOfItsFittedForm) {
                                 .vocab = 128256};
   PlmrDevice wse2 = plmr_preset("wse-2");
   wse2.tile_rounding.value = 1;  // the program pads, where the paper's deals tiles out
-  const double simulated = simulate_prefill_layer(wse2, kLlama8b, {240, 240}, 1024).cycles();
-  const double predicted = prefill_layer_cost(wse2, kLlama8b, {240, 240}, 1024).cycles();
-  EXPECT_NEAR(simulated / predicted, 1, 0.01);
+  for (const int side : {480, 720}) {
+    const double simulated = simulate_prefill_layer(wse2, kLlama8b, {side, side}, 4096).cycles();
+    const double predicted = prefill_layer_cost(wse2, kLlama8b, {side, side}, 4096).cycles();
+    EXPECT_NEAR(simulated / predicted, 1, 2e-5) << side;
+  }
 }
 
 }  // namespace

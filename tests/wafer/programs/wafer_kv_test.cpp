@@ -68,7 +68,11 @@ TEST(WaferKv, ValuesFollowTheirTokensAtEveryAppend) {
   WaferKvCache cache(kWidth, kTile);
   for (int token = 0; token < 1000; ++token) {
     if (token % 50 == 0) cache.reserve(kRows, token / kRows + 14, rows);
-    cache.shift(rows.append(), rows);
+    for (const int row : rows.append()) {  // from the top down: a full row passes its oldest token before it gets one
+      const std::int64_t passed = rows.first(row) - 1;
+      std::copy_n(cache.key(row, passed), kTile * cache.pitch(), cache.key(row - 1, passed));
+      std::copy_n(cache.value(row, passed), kTile * cache.pitch(), cache.value(row - 1, passed));
+    }
     for (int e = 0; e < kTile * kWidth; ++e) {
       const int place = e / kWidth * static_cast<int>(cache.pitch()) + e % kWidth;
       cache.key(kRows - 1, token)[place] = static_cast<float>(token * 10 + e);

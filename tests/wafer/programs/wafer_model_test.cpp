@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "models/llama_family.h"
 #include "models/llama_runner.h"
+#include "wafer/programs/decode.h"
 #include "wafer/programs/memory.h"
 #include "wafer/programs/wafer_llama.h"
 #include "weights/model_source.h"
@@ -190,7 +192,7 @@ TEST(WaferModel, RegionsChangeNoBitAndCostTheirHandOver) {
   for (const int regions : {2, 4, 6}) {
     const auto [logits, cost, idle, prefill] = run(regions);
     EXPECT_EQ(logits, expected) << regions;
-    const double handed_over = cost.cycles("hand-over");
+    const double handed_over = cost.cycles("hand-over") + cost.cycles("way to the next region");
     EXPECT_GT(handed_over, (regions - 1) * 8);  // a hop a core of the line
     // The same work beside it, but a caches' shift a region.
     EXPECT_NEAR(cost.cycles() - handed_over - cost.cycles("KV shift"), alone.cycles() - alone.cycles("KV shift"), 1e-6);
@@ -221,21 +223,216 @@ TEST(WaferModel, ConcatenationTakesLongerWithEveryToken) {
   EXPECT_EQ(concat.front(), shift.front());  // rows are equally full: nothing is to be shifted
 }
 
-// The check before loading uses exactly what the program then needs.
-TEST(WaferModel, TakesTheMemoryThatWasForeseen) {
+// The check before loading uses exactly what the program then needs. Which tiles are alive at the fullest moment was
+// counted by hand from section 4.1 and 4.2 of the paper, tile by tile: of gqa, with 3 layers, 96 hidden, 112
+// intermediate, 6 heads of 24 dimensions on 2 KV heads, 331 tokens.
+struct MemoryCase {
+  WaferMesh cores;
+  int regions, tokens;
+  double prefill, decode;  // values
+};
+const MemoryCase kMemoryCases[] = {
+    // 6 x 6 cores, a tile each: 50 tokens, 16 hidden, 24 queries, 8 keys, 19 inner, 56 of the vocabulary.
+    {{6, 6},
+     1,
+     300,
+     3 * (16 * 24 + 2 * 16 * 8 + 24 * 16 + 3 * 16 * 19)  // weights
+         + 2 * (2 * 50 * 8)                              // keys and values of two layers
+         + 50 * 16 + 50 * 16 + 50 * (24 + 8 + 8)         // hidden state, normed, q, k, v
+         + 50 * 24 + 50 * 8 + 50 * 8 + 50 * 8            // attended; a head's queries, keys on their way, values
+         + 2 * 50 * 50 + 2 * 50 * 50 + 50 * 50,          // sums of scores, scores, scores of the other KV head
+     2 * 16 + 3 * (16 * 24 + 2 * 16 * 8 + 24 * 16 + 3 * 16 * 19 + 2 * 16)  // hidden state, weights and norms
+         + 16 + 2 * 16 * 56 + 3 * 2 * 8 * 51                               // last norm, tables, 51 tokens' K and V
+         + 16 + 2 * (24 + 8 + 8) + 2 * 51 * 6 + 2 * 6 + 2 * 6 + 2 * 24},   // attention
+    // One token a core and layer: the product with the output weights is the most.
+    {{6, 6},
+     1,
+     6,
+     3 * 1936 + 2 * (2 * 8) + 16 + 16 + 24 + 8 + 8 + 24  // as above
+         + 24 * 16 + 24 + 16,                            // the weight's copy, the second buffer, the result
+     2 * 16 + 3 * (1936 + 2 * 16) + 16 + 2 * 16 * 56 + 3 * 2 * 8 * 2  //
+         + 16 + 2 * (24 + 8 + 8) + 2 * 2 * 6 + 2 * 6 + 2 * 6 + 2 * 24},
+    // Two regions, of two layers and one: no region has both tables.
+    {{6, 6},
+     2,
+     300,
+     2 * 1936 + 2 * 50 * 8 + 50 * 16 + 50 * 16 + 50 * (24 + 8 + 8) + 50 * 24 + 3 * 50 * 8 + 5 * 50 * 50,
+     2 * 16 + 2 * (1936 + 2 * 16) + 16 * 56 + 2 * 2 * 8 * 51 + 16 + 2 * (24 + 8 + 8) + 2 * 51 * 6 + 4 * 6 + 2 * 24},
+    // 4 x 6 cores: 12 x 12 places, six a core, of 25 tokens, 8 hidden, 12 queries, 4 keys, 10 inner. In decode 16
+    // hidden along y; 36 queries, 12 keys, 28 inner, 83 of the vocabulary along x.
+    {{4, 6},
+     1,
+     300,
+     6 * (3 * (8 * 12 + 2 * 8 * 4 + 12 * 8 + 3 * 8 * 10) + 2 * (2 * 25 * 4) + 25 * 8 + 25 * 8 + 25 * (12 + 4 + 4) +
+          25 * 12 + 3 * 25 * 4 + 5 * 25 * 25),
+     2 * 16 + 3 * (16 * 36 + 2 * 16 * 12 + 36 * 16 + 3 * 16 * 28 + 2 * 16) + 16 + 2 * 16 * 83 + 3 * 2 * 12 * 51 + 16 +
+         2 * (36 + 12 + 12) + 2 * 51 * 6 + 4 * 6 + 2 * 36},
+};
+
+TEST(WaferModel, TakesTheMemoryThatWasForeseenAndThatItsTilesHave) {
+  const Checkpoint source(golden_folder("gqa"));
   ThreadPool pool(1);
-  for (const char* model : {"gqa", "mha-tied"})
-    for (const WaferMesh cores : {WaferMesh{6, 6}, {4, 6}}) {
-      const Checkpoint source(golden_folder(model));
-      WaferLlama wafer = on_wafer(source, cores, pool, {.program = {.device = roomy_wafer()}});
-      wafer.prefill(some_tokens(300, wafer.shape().vocab));  // so many that scores are the most that there is
-      const double whole = wafer.cost().memory_bytes;
-      for (int i = 0; i < 4; ++i) wafer.decode(2);
-      const std::int64_t in_row = wafer.rows().fullest();
-      const double decode = wafer_decode_core_bytes(wafer.shape(), cores, 1, in_row);
-      EXPECT_EQ(wafer.cost().memory_bytes, decode) << model;
-      EXPECT_EQ(whole, wafer_prefill_core_bytes(wafer.shape(), cores, 1, 300)) << model;
+  for (const MemoryCase& c : kMemoryCases) {
+    SCOPED_TRACE(testing::Message() << c.cores.width << " x " << c.cores.height << ", " << c.tokens << " tokens, "
+                                    << c.regions << " regions");
+    const WaferModel shape = wafer_shape(source);
+    WaferLlama wafer(source,
+                     {.cores = c.cores,
+                      .decode = {.program = {.device = roomy_wafer(), .regions = c.regions}},
+                      .prefill_regions = c.regions,
+                      .load = {}},
+                     pool);
+    wafer.prefill(some_tokens(c.tokens, shape.vocab));
+    if (c.tokens > 6) {  // else decode takes more
+      EXPECT_EQ(wafer.cost().memory_bytes, 2 * c.prefill);
     }
+    EXPECT_EQ(wafer_prefill_core_bytes(shape, c.cores, c.regions, c.tokens), 2 * c.prefill);
+    for (int i = 0; i < 4; ++i) wafer.decode(2);
+    EXPECT_EQ(wafer.cost().memory_bytes, 2 * c.decode);
+    EXPECT_EQ(wafer_decode_core_bytes(shape, c.cores, c.regions, wafer.rows().fullest()), 2 * c.decode);
+  }
+}
+
+// Two bytes a value less than the prompt's keys and values need: refused, although all else has room.
+TEST(WaferModel, RefusesAPromptThatFitsOnlyWithoutItsKeysAndValues) {
+  const WaferModel shape = wafer_shape(Checkpoint(golden_folder("gqa")));
+  PlmrDevice device = plmr_preset("wse-2");
+  device.mesh_width.value = device.mesh_height.value = 6;  // no idle cores
+  const MemoryCase& c = kMemoryCases[0];
+  device.sram_bytes.value = 2 * c.prefill;
+  EXPECT_EQ(fit_wafer_regions(device, shape, c.cores, c.tokens, 0).prefill_bytes, 2 * c.prefill);
+  device.sram_bytes.value -= 2;
+  EXPECT_THAT([&] { fit_wafer_regions(device, shape, c.cores, c.tokens, 0); },
+              ThrowsMessage<InputError>(
+                  AllOf(HasSubstr("need 51816 bytes (11616 of them weights, 3200 the prompt's keys and values)"),
+                        HasSubstr("has 51814, 2 too few"))));
+  device.mesh_height.value = 8;  // two idle rows: each core has the keys and values of three
+  const WaferFit spilled = fit_wafer_regions(device, shape, c.cores, c.tokens, 0);
+  ASSERT_TRUE(spilled.spill);
+  EXPECT_EQ(spilled.prefill_bytes, 2 * c.prefill - 3200);
+  EXPECT_EQ(spilled.spill_bytes, 3 * 2 * (3 * 2 * 50 * 8));
+  EXPECT_EQ(spilled.spill->y, 6);
+  EXPECT_EQ(spilled.spill->height, 2);
+}
+
+// As the paper runs Llama-2-13B: 4096 tokens on 750 x 750 leave 244 idle rows.
+TEST(WaferModel, SpillsKeysAndValuesOfLlama13bToTheIdleRows) {
+  static constexpr WaferModel kLlama13b{.num_layers = 40,
+                                        .hidden = 5120,
+                                        .intermediate = 13824,
+                                        .num_heads = 40,
+                                        .num_kv_heads = 40,
+                                        .head_dim = 128,
+                                        .vocab = 32000};
+  const PlmrDevice wse2 = plmr_preset("wse-2");
+  // Whole tiles of 40 layers, 7 x 8 four times and 7 x 19 three times, are already too much.
+  EXPECT_THAT(
+      [&] {
+        fit_wafer_regions(wse2, kLlama13b, {750, 750}, 4096, 0);
+      },
+      ThrowsMessage<InputError>(HasSubstr("61264 bytes (49840 of them weights, 7488 the prompt's keys and values)")));
+  WaferModel fewer = kLlama13b;
+  fewer.num_layers = 36;
+  const WaferFit fit = fit_wafer_regions(wse2, fewer, {750, 750}, 4096, 0);
+  EXPECT_EQ(fit.regions, 1);
+  EXPECT_LE(fit.prefill_bytes, 49152);
+  EXPECT_GT(fit.prefill_bytes + kValueBytes * 35 * 2 * 6 * 8, 49152);  // with those of earlier layers
+  ASSERT_TRUE(fit.spill);
+  EXPECT_EQ(fit.spill->y, 750);
+  EXPECT_EQ(fit.spill->height, 994 - 750);
+  // 6 tokens by 8 dimensions of keys, and of values, of 36 layers, of four cores of the column.
+  EXPECT_EQ(fit.spill_bytes, 4 * kValueBytes * 36 * 2 * 6 * 8);
+}
+
+// Keys and values go to the same cores, whether prefill held or spilled them; the way is longer, and its relays take
+// the two routes that are left.
+TEST(WaferModel, SpilledKeysAndValuesArriveAndCostTheirWay) {
+  const Checkpoint source(golden_folder("gqa"));
+  ThreadPool pool(1);
+  const auto run = [&](std::optional<CoreRectangle> spill) {
+    WaferLlama wafer(
+        source, {.cores = {6, 6}, .decode = {.program = {.device = roomy_wafer()}}, .spill = spill, .load = {}}, pool);
+    const std::vector<float> logits = wafer.prefill(some_tokens(300, wafer.shape().vocab));
+    return std::pair(logits, wafer.cost());
+  };
+  const auto [held, cost] = run(std::nullopt);
+  const auto [spilled, dearer] = run(CoreRectangle{.y = 6, .width = 6, .height = 5});
+  EXPECT_EQ(held, spilled);
+  const PlmrDevice device = roomy_wafer();
+  // 50 tokens by 8 dimensions of keys, and of values, are 400 words, of six cores over the last link of a column.
+  EXPECT_NEAR(dearer.cycles("KV spill"), 3 * (7 * 400 + 6 * (1 + device.beta_cycles.value) + 2), 1e-6);
+  EXPECT_GT(dearer.cycles("transition"), cost.cycles("transition"));
+  EXPECT_LT(dearer.memory_bytes, cost.memory_bytes);
+  EXPECT_EQ(dearer.routes, cost.routes + 2);
+}
+
+TEST(WaferModel, TwoMeshesGiveTheCpusLogits) {
+  const Checkpoint source(golden_folder("gqa"));
+  ThreadPool pool(2);
+  const auto tokens = some_tokens(17, wafer_shape(source).vocab);
+  const auto expected = Reference(source).run(tokens);
+  for (const auto& [prefill, decode] :
+       {std::pair{WaferMesh{7, 7}, WaferMesh{5, 3}}, {{4, 6}, {6, 4}}, {{3, 3}, {33, 9}}})
+    for (const int regions : {1, 3}) {
+      WaferLlama wafer(source,
+                       {.cores = decode,
+                        .prefill_cores = prefill,
+                        .decode = {.program = {.device = roomy_wafer(), .regions = regions}},
+                        .prefill_regions = 2,
+                        .load = {}},
+                       pool);
+      expect_close(wafer.prefill(std::span(tokens).first(12)), expected[11], "prefill of twelve");
+      EXPECT_GT(wafer.cost().cycles("transition"), 0);
+      for (std::size_t i = 12; i < tokens.size(); ++i) {
+        expect_close(wafer.decode(tokens[i]), expected[i], fmt::format("token {} after the transition", i));
+        EXPECT_EQ(wafer.chosen(), likeliest(expected[i]));
+      }
+    }
+}
+
+// A decoder whose layer adds nothing: logits are the sums of the output matrix's rows, times the norm of ones.
+struct ChoiceModel {
+  std::vector<float> ones = std::vector<float>(7 * 4, 1), zeros = std::vector<float>(8 * 4), output;
+  WaferWeights weights;
+
+  explicit ChoiceModel(const std::vector<float>& logits) {
+    for (const float logit : logits) output.insert(output.end(), 4, logit / 4);
+    const auto view = [](const std::vector<float>& values, int rows, int columns) {
+      return Weight{.blocks = {WeightBlock{values.data(), rows}}, .out_features = rows, .in_features = columns};
+    };
+    const Norm norm{.weight = ones.data(), .eps = 0};
+    weights.shape = {
+        .num_layers = 1, .hidden = 4, .intermediate = 4, .num_heads = 1, .num_kv_heads = 1, .head_dim = 2, .vocab = 7};
+    weights.embedding = view(ones, 7, 4);
+    weights.layers.push_back({.attention_norm = norm,
+                              .qkv = view(zeros, 6, 4),
+                              .query_norm = {},
+                              .key_norm = {},
+                              .output = view(zeros, 4, 2),
+                              .feed_forward_norm = norm,
+                              .gate_up = view(zeros, 8, 4),
+                              .down = view(zeros, 4, 4)});
+    weights.final_norm = norm;
+    weights.logits = view(output, 7, 4);
+    weights.inv_freq = {1};
+  }
+  std::int32_t chosen() const {
+    ThreadPool pool(1);
+    WaferDecode decode(weights, {3, 3}, {}, pool);
+    EXPECT_EQ(decode.decode(6).size(), 7u);
+    return decode.chosen();
+  }
+};
+
+// Columns of three cores have tokens 0 to 2, 3 to 5, and 6 with two of padding.
+TEST(WaferModel, CoresChooseTheLowestOfTheLikeliestTokens) {
+  EXPECT_EQ(ChoiceModel({0, 0, 0, 0, 0, 0, 0}).chosen(), 0);
+  EXPECT_EQ(ChoiceModel({-1, -2, 1, -2, 1, 1, 1}).chosen(), 2);
+  EXPECT_EQ(ChoiceModel({-1, -2, -1, -2, 0, 0, -3}).chosen(), 4);
+  EXPECT_EQ(ChoiceModel({-4, -4, -4, -4, -4, -4, -3}).chosen(), 6);  // below the padding's zeros
+  const float nan = std::nanf(""), infinite = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(ChoiceModel({nan, nan, nan, nan, nan, nan, nan}).chosen(), -1);
+  EXPECT_EQ(ChoiceModel({0, 0, 0, infinite, 0, 0, 0}).chosen(), -1);
 }
 
 TEST(WaferModel, RefusesProgramsBeyondACoresMemoryWithTheNumbers) {
