@@ -45,7 +45,7 @@ class Draws : public testing::Test {
 
   std::int32_t draw(AnswerIndex answer, int position) {
     const SamplingParams params{.temperature = 1, .seed = seed_of(kRunSeed, answer)};
-    return sampler_.sample(logits_, {.position = position, .params = params}, {}, 0);
+    return sampler_.sample(logits_, {.position = position, .params = params}, {});
   }
 
   // Counts what `outcome` gives for i in [0, 20 000), and compares with softmax.

@@ -1,6 +1,7 @@
 // The largest steps of each mode are measured, whatever a model takes more of.
 #include "engine/step_memory.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -37,8 +37,7 @@ class ChatSession {
   };
 
   // `name`: of the model, for messages.
-  ChatSession(std::unique_ptr<Model> model, std::string name, Tokenizer tokenizer, Stops stops,
-              const EngineOptions& options);
+  ChatSession(RankModels ranks, std::string name, Tokenizer tokenizer, Stops stops, const EngineOptions& options);
 
   std::int64_t max_length() const { return engine_.max_length(); }  // tokens of a conversation
 
