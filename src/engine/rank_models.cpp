@@ -1,7 +1,6 @@
 #include "engine/rank_models.h"
 
 #include <atomic>
-#include <chrono>
 #include <mutex>
 #include <numeric>
 
@@ -16,10 +15,6 @@
 
 namespace heddle {
 namespace {
-
-// Ranks wait for each other in every layer, and one may compute a long chunk of a prompt while the system runs another
-// on its processor. A rank that has failed ends the waits at once; this limit is for one that hangs.
-constexpr std::chrono::seconds kRankDeadline{60};
 
 LoadOptions part_of(const LoadOptions& options, ModelRank place) {
   LoadOptions part = options;
@@ -47,10 +42,10 @@ class SharedProgress {
 };
 
 // Fabrics and communicators of the ranks. They meet to make them, so each has a thread.
-void connect(RankModels& ranks) {
+void connect(RankModels& ranks, std::chrono::nanoseconds deadline) {
   const auto size = static_cast<int>(ranks.size());
   const CommunicatorOptions options{.vendor = false};
-  ShmThreads world(size, {.heap_bytes = Communicator::heap_bytes(size, {}, options), .deadline = kRankDeadline});
+  ShmThreads world(size, {.heap_bytes = Communicator::heap_bytes(size, {}, options), .deadline = deadline});
   Ranks team(ranks.size());
   std::iota(team.begin(), team.end(), 0);
   run_team(size, [&](TeamMember& member) {
@@ -81,13 +76,14 @@ RankModels one_rank(std::unique_ptr<Model> model) {
   return ranks;
 }
 
-RankModels load_ranks(const ModelSource& source, const LoadOptions& options, int ranks) {
+RankModels load_ranks(const ModelSource& source, const LoadOptions& options, int ranks,
+                      std::chrono::nanoseconds deadline) {
   if (ranks == 1) return one_rank(load_model(source, part_of(options, {})));
   if (options.device.kind != DeviceKind::cpu)
     throw_error<InputError>("{} ranks on {}: several ranks run on the CPU only so far", ranks, name_of(options.device));
   outline_ranks(source, options, ranks);  // what is wrong with the model is said once, and before a rank reads it
   RankModels parts(static_cast<std::size_t>(ranks));
-  connect(parts);
+  connect(parts, deadline);
   SharedProgress progress(options.on_progress, ranks);
   std::atomic<bool> failed{false};
   run_team(ranks, [&](TeamMember& member) {

@@ -2,6 +2,7 @@
 // and what the ranks reach each other by.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -14,6 +15,10 @@ class Communicator;
 class Fabric;
 
 inline constexpr int kMaxRanks = 64;  // of one model
+
+// Ranks wait for each other in every layer, and one may compute a long chunk of a prompt while the system runs another on
+// its processor. A rank that has failed ends the waits at once; this limit is for one that hangs.
+inline constexpr std::chrono::seconds kRankDeadline{60};
 
 // One rank's. The model goes first, the fabric last.
 struct RankPart {
@@ -35,7 +40,9 @@ RankModels one_rank(std::unique_ptr<Model> model);
 // Loads each rank's part on a thread of its own; options.place is ignored. on_progress is called by one thread at a time
 // with the bytes of all ranks. Throws as load_model and tensor_split do, before weights are read where it can; what one
 // rank throws names it and ends the others' loading. Throws InputError for several ranks on a GPU, which is not there yet.
-RankModels load_ranks(const ModelSource& source, const LoadOptions& options, int ranks);
+// `deadline`: of each wait for another rank.
+RankModels load_ranks(const ModelSource& source, const LoadOptions& options, int ranks,
+                      std::chrono::nanoseconds deadline = kRankDeadline);
 
 // The same without weights, fabric and memory (models/registry.h, outline_model).
 RankModels outline_ranks(const ModelSource& source, const LoadOptions& options, int ranks);
