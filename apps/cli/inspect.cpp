@@ -22,6 +22,7 @@
 #include "engine/generation_defaults.h"
 #include "engine/memory_plan.h"
 #include "engine/model_template.h"
+#include "engine/rank_models.h"
 #include "engine/synthetic_tokenizer.h"
 #include "models/registry.h"
 #include "text/tokenizer/tokenizer.h"
@@ -40,6 +41,7 @@ constexpr std::size_t kMaxTokenizerBytes = std::size_t{256} << 20;
 struct InspectOptions {
   std::string folder;
   bool json = false;
+  int ranks = 1;
 };
 
 struct TokenizerFile {
@@ -54,6 +56,12 @@ struct MemoryNeed {
   MemoryPlan plan;
 };
 
+// What one rank of several holds.
+struct RankNeed {
+  std::size_t weights = 0;
+  std::size_t cache_per_token = 0;  // keys and values
+};
+
 struct FolderReport {
   std::string folder;
   std::string architecture;
@@ -66,6 +74,7 @@ struct FolderReport {
   std::vector<std::int32_t> eos_ids;   // that end a text
   GenerationDefaults defaults;
   std::vector<MemoryNeed> memory;
+  std::vector<RankNeed> ranks;  // of --tp
   std::vector<std::string> files;
   std::vector<std::string> warnings;
   std::vector<std::string> unsupported;
@@ -147,8 +156,17 @@ std::vector<MemoryNeed> memory_needs(const ModelSource& source) {
   return needs;
 }
 
+// Throws InputError for more ranks than the model has pieces.
+std::vector<RankNeed> rank_needs(const ModelSource& source, int ranks) {
+  std::vector<RankNeed> needs;
+  for (const RankPart& part : outline_ranks(source, {}, ranks))
+    needs.push_back({.weights = part.model->shape().weight_bytes,
+                     .cache_per_token = part.model->shape().kv_pages(1, 1).bytes_per_token()});
+  return needs;
+}
+
 // Everything except the files and the tokenizer.
-FolderReport examine_source(const ModelSource& source, const std::string& name) {
+FolderReport examine_source(const ModelSource& source, const std::string& name, int ranks) {
   const JsonField config = source.config();
   FolderReport report{.folder = name,
                       .architecture = architecture_of(config),
@@ -166,6 +184,7 @@ FolderReport examine_source(const ModelSource& source, const std::string& name) 
   report.eos_ids = report.defaults.eos_ids.empty() ? report.sizes.eos_ids : report.defaults.eos_ids;
   report.warnings = source.warnings();
   report.memory = memory_needs(source);
+  if (ranks > 1 && report.unsupported.empty()) report.ranks = rank_needs(source, ranks);
   return report;
 }
 
@@ -182,9 +201,9 @@ void add_templates(FolderReport& report, const Load& load) {
   }
 }
 
-FolderReport examine_folder(const std::filesystem::path& folder) {
+FolderReport examine_folder(const std::filesystem::path& folder, int ranks) {
   const Checkpoint checkpoint(folder);
-  FolderReport report = examine_source(checkpoint, folder.string());
+  FolderReport report = examine_source(checkpoint, folder.string(), ranks);
   report.files = checkpoint.weight_files();
   report.tokenizer = read_tokenizer(folder / kTokenizer);
   std::error_code error;
@@ -196,10 +215,10 @@ FolderReport examine_folder(const std::filesystem::path& folder) {
   return report;
 }
 
-FolderReport examine(const std::string& model) {
+FolderReport examine(const std::string& model, int ranks) {
   const auto synthetic = parse_synthetic_name(model);
-  if (!synthetic) return examine_folder(model_folder(model));
-  FolderReport report = examine_source(SyntheticModel(*synthetic), model);
+  if (!synthetic) return examine_folder(model_folder(model), ranks);
+  FolderReport report = examine_source(SyntheticModel(*synthetic), model, ranks);
   const nlohmann::json tokenizer = parse_json(synthetic_tokenizer(*synthetic->shape).tokenizer_json, model);
   report.tokenizer = describe_tokenizer(JsonField(tokenizer, model));
   add_templates(report, [&] { return load_model_chat_template(model); });
@@ -244,6 +263,10 @@ ordered_json json_of(const MemoryNeed& need) {
           {"other", need.plan.other}};
 }
 
+ordered_json json_of(const RankNeed& need) {
+  return {{"weights", need.weights}, {"kv_cache_per_token", need.cache_per_token}};
+}
+
 ordered_json json_of(const GenerationDefaults& defaults) {
   const SamplingParams& sampling = defaults.sampling;
   return {{"temperature", sampling.temperature},
@@ -258,6 +281,8 @@ ordered_json json_of(const FolderReport& report) {
   ordered_json tokenizer;
   ordered_json memory = ordered_json::array();
   for (const MemoryNeed& need : report.memory) memory.push_back(json_of(need));
+  ordered_json ranks = ordered_json::array();
+  for (const RankNeed& need : report.ranks) ranks.push_back(json_of(need));
   if (report.tokenizer) tokenizer = {{"model", report.tokenizer->model}, {"vocab_size", report.tokenizer->vocab_size}};
   return {
       {"folder", report.folder},
@@ -281,6 +306,7 @@ ordered_json json_of(const FolderReport& report) {
       {"eos_ids", report.eos_ids},
       {"generation", json_of(report.defaults)},
       {"memory", memory},
+      {"ranks", ranks},
       {"files", report.files},
       {"warnings", report.warnings},
       {"unsupported", report.unsupported},
@@ -326,6 +352,10 @@ std::string text_of(const FolderReport& report) {
   line("EOS ids", report.eos_ids.empty() ? "none" : fmt::format("{}", fmt::join(report.eos_ids, ", ")));
   line("generation", text_of(report.defaults));
   for (std::size_t i = 0; i < report.memory.size(); ++i) line(i == 0 ? "memory" : "", text_of(report.memory[i]));
+  for (std::size_t i = 0; i < report.ranks.size(); ++i)
+    line(i == 0 ? "ranks" : "",
+         fmt::format("rank {}: {} of weights, {} of keys and values per token", i, memory_text(report.ranks[i].weights),
+                     size_text(report.ranks[i].cache_per_token)));
   for (const std::string& warning : report.warnings) line("warning", warning);
   line("files", report.files.empty() ? "none" : fmt::format("{}", fmt::join(report.files, ", ")));
   if (report.unsupported.empty()) line("unsupported", "nothing");
@@ -334,7 +364,7 @@ std::string text_of(const FolderReport& report) {
 }
 
 void run(const InspectOptions& options) {
-  const FolderReport report = examine(options.folder);
+  const FolderReport report = examine(options.folder, options.ranks);
   write_stdout(options.json ? json_of(report).dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n"
                             : text_of(report));
   if (!report.unsupported.empty())
@@ -354,6 +384,7 @@ void add_inspect(CLI::App& app) {
                    "synth:NAME");
   command->footer(
       "Exit status: 2 if anything that the model needs is unsupported; the report is printed all the same.");
+  add_ranks_option(*command, options->ranks);
   command->add_flag("--json", options->json, "Print one JSON object");
   command->callback([options] { run(*options); });
 }

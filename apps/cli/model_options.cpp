@@ -35,11 +35,21 @@ std::uint64_t bytes_to_make(const ModelSource& source, bool synthetic, std::opti
   return bytes;
 }
 
+// Of several ranks, what each holds: ", 12.1 MiB on rank 0, ...".
+std::string text_of(const RankModels& ranks) {
+  std::string text;
+  for (std::size_t rank = 0; ranks.size() > 1 && rank < ranks.size(); ++rank)
+    text += fmt::format(", {} on rank {}", memory_text(ranks[rank].model->shape().weight_bytes), rank);
+  return text;
+}
+
 // Fails now, before the system's out-of-memory killer would, minutes later.
 void check_memory(const ModelSource& source, const ModelOptions& options, std::int64_t available) {
   if (available <= 0) return;
   const bool synthetic = parse_synthetic_name(options.model).has_value();
-  const std::uint64_t needed = bytes_to_make(source, synthetic, options.dtype);
+  std::uint64_t needed = bytes_to_make(source, synthetic, options.dtype);
+  if (synthetic && options.ranks > 1)
+    needed = weight_bytes(outline_ranks(source, {.dtype = options.dtype}, options.ranks));
   if (needed <= static_cast<std::uint64_t>(available)) return;
   throw_error<Failure>("{}: needs {} of memory{}, {} available; use {}", options.model, size_text(needed),
                        synthetic ? "" : " to convert its weights", size_text(static_cast<std::uint64_t>(available)),
@@ -63,7 +73,7 @@ void set_limits(const ModelSource& source, const ModelOptions& options, EngineOp
     log_warning("--context {}: the model's context is {}, and texts end there", *options.context, *context);
   if (!options.kv_bytes) return;
   try {
-    executor_limits(*outline_model(source, {.dtype = options.dtype}), engine, 0);
+    executor_limits(outline_ranks(source, {.dtype = options.dtype}, options.ranks), engine, 0);
   } catch (const Failure& failure) {
     throw_error<InputError>("--kv-memory: {}", failure.what());
   }
@@ -71,6 +81,12 @@ void set_limits(const ModelSource& source, const ModelOptions& options, EngineOp
 
 DeviceChoice choose(const ModelSource& source, const ModelOptions& options, const EngineOptions& engine,
                     const LoadOptions& loading) {
+  if (options.ranks > 1) {
+    if (options.device && options.device->kind != DeviceKind::cpu)
+      throw_error<InputError>("--tp {} with --device {}: several ranks run on the CPU only so far; leave out --device",
+                              options.ranks, name_of(*options.device));
+    return {.device = {}, .reason = fmt::format("--tp {}: several ranks run there only so far", options.ranks)};
+  }
   const bool cpu_asked = options.device && options.device->kind == DeviceKind::cpu;
   const GpuDiscovery gpus = cpu_asked ? GpuDiscovery{} : discover_gpus();
   std::optional<MemoryPlan> plan;
@@ -156,6 +172,13 @@ void add_limit_options(CLI::App& command, ModelOptions& options, Sequences seque
                            "Prompts that run at once; others wait; default 64", {.min = 1, .max = 1 << 12});
 }
 
+void add_ranks_option(CLI::App& command, int& ranks) {
+  add_number_option<int>(command, "--tp", ranks,
+                         "Ranks that share the model, each with its part of the weights (tensor parallelism): threads "
+                         "of this process, on the CPU so far; default 1",
+                         {.min = 1, .max = kMaxRanks});
+}
+
 void add_model_options(CLI::App& command, ModelOptions& options) {
   add_model_option(command, options.model,
                    "Folder of the model (Hugging Face layout), ORG/NAME in the cache of Hugging Face, or synth:NAME");
@@ -184,11 +207,12 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 }
 
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options) {
+  require(options.ranks == 1, "a model on {} ranks has no whole", options.ranks);
   EngineOptions engine;
-  return load(source, options, engine);
+  return std::move(load(source, options, engine).front().model);
 }
 
-std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options, EngineOptions& engine) {
+RankModels load(const ModelSource& source, const ModelOptions& options, EngineOptions& engine) {
   const CpuInfo cpu = discover_cpu();
   LoadOptions loading{.dtype = options.dtype, .compute = options.compute};
   for (const std::string& warning : source.warnings()) log_warning("{}", warning);
@@ -203,16 +227,19 @@ std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& optio
   }
   if (options.threads > cpu.usable_threads)
     log_warning("--threads {}: {} can run at a time here, and more are slower", options.threads, cpu.usable_threads);
+  if (options.ranks > cpu.usable_threads)
+    log_warning("--tp {}: {} threads can run at a time here, and ranks that wait for each other's turns are slower",
+                options.ranks, cpu.usable_threads);
   Progress progress("loading", source.total_bytes(), kGigabytes, shown_unless(options.quiet));
   loading.on_progress = [&](std::size_t done) { progress.update(done); };
   const auto begin = std::chrono::steady_clock::now();
-  std::unique_ptr<Model> model = load_model(source, loading);
+  RankModels ranks = load_ranks(source, loading, options.ranks);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   if (options.verbose)
-    write_stderr(fmt::format("heddle: {} of weights loaded in {:.2f} s, {:.1f} GB/s\n",
-                             memory_text(model->shape().weight_bytes), taken.count(),
-                             static_cast<double>(source.total_bytes()) / taken.count() / 1e9));
-  return model;
+    write_stderr(fmt::format("heddle: {} of weights loaded in {:.2f} s, {:.1f} GB/s{}\n",
+                             memory_text(weight_bytes(ranks)), taken.count(),
+                             static_cast<double>(source.total_bytes()) / taken.count() / 1e9, text_of(ranks)));
+  return ranks;
 }
 
 std::string explain_bad_logits(const std::string& model, const std::string& error) {

@@ -7,6 +7,7 @@
 
 #include "base/device.h"
 #include "engine/engine.h"
+#include "engine/rank_models.h"
 #include "models/model.h"
 #include "text/tokenizer/tokenizer.h"
 #include "weights/model_source.h"
@@ -24,6 +25,7 @@ struct ModelOptions {
   std::optional<DType> dtype;
   Compute compute = Compute::automatic;
   int threads = 0;       // 0: all threads that this process may use
+  int ranks = 1;         // that share the model: tensor parallelism
   bool verbose = false;  // report on standard error where the model runs, why, and the memory it needs
   bool quiet = false;    // no progress bar
 
@@ -42,6 +44,9 @@ CLI::Option* add_model_option(CLI::App& command, std::string& model, const std::
 // --model, --device, --dtype, --compute and --threads. `options` must outlive `command`.
 void add_model_options(CLI::App& command, ModelOptions& options);
 
+// --tp.
+void add_ranks_option(CLI::App& command, int& ranks);
+
 // --context and --kv-memory; and --max-sequences for commands that run several.
 enum class Sequences : std::uint8_t { one, many };
 void add_limit_options(CLI::App& command, ModelOptions& options, Sequences sequences);
@@ -49,8 +54,11 @@ void add_limit_options(CLI::App& command, ModelOptions& options, Sequences seque
 // Chooses the device and loads, with a progress bar on standard error. Throws as choose_device and load_model do,
 // Failure when available memory is too small for an engine with the given options, and InputError when --kv-memory is
 // less than a page. Sets the engine's threads, its limits and, on the CPU, kv_bytes. Warns if there are more threads
-// than usable, of a context beyond the model's, and what source.warnings() says.
-std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options, EngineOptions& engine);
+// than usable, of a context beyond the model's, and what source.warnings() says. Throws InputError for more ranks than
+// the model has pieces, and for several on a GPU.
+RankModels load(const ModelSource& source, const ModelOptions& options, EngineOptions& engine);
+
+// Without an engine, on one rank.
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options);
 
 // `error`, which describes logits that were not finite, with the damaged tensor of `model`, or that there is none. Reads

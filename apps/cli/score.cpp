@@ -327,13 +327,13 @@ void score(const ScoreOptions& options) {
   EngineOptions engine_options{.max_sequences = kMaxSequences, .max_tokens_per_step = kMaxTokensPerStep};
   engine_options.max_logit_rows =
       static_cast<int>(std::clamp<std::int64_t>(kLogitsBytes / row_bytes, kMaxSequences, kMaxTokensPerStep));
-  std::unique_ptr<Model> model = load(*source, options.model, engine_options);
-  const ModelShape shape = model->shape();
+  RankModels ranks = load(*source, options.model, engine_options);
+  const ModelShape shape = ranks.front().model->shape();
   const WindowSize size = window_of(options, shape);
   check(texts, shape);
   if (options.num_top > shape.vocab_size)
     throw_error<InputError>("--top is {}, the model's vocabulary is {}", options.num_top, shape.vocab_size);
-  Engine engine(std::move(model), engine_options);
+  Engine engine(std::move(ranks), engine_options);
 
   const InterruptGuard interrupt;
   Progress progress("score", num_tokens(texts), kTokens, shown_unless(options.model.quiet));
@@ -357,6 +357,7 @@ void add_score(CLI::App& app) {
   const auto options = std::make_shared<ScoreOptions>();
   CLI::App* command = app.add_subcommand("score", "Log-probabilities of a text's tokens, and its perplexity");
   add_model_options(*command, options->model);
+  add_ranks_option(*command, options->model.ranks);
   add_limit_options(*command, options->model, Sequences::one);
   auto* input = command->add_option_group("input", "One of");
   input->add_option("--text", options->text, "The text; special tokens in it are parsed")->type_name("TEXT");

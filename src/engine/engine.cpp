@@ -23,13 +23,15 @@ std::size_t available_bytes(const Model& model) {
   return 0;
 }
 
+constexpr std::int64_t kDefaultCacheBytes = std::int64_t{1} << 30;  // on the CPU
+
 // The cache leaves some memory to others.
 constexpr std::size_t kCachePercent = 90;
 
 // Bytes for pages of sequences.
-std::int64_t cache_bytes(Model& model, const EngineOptions& options, const ExecutorLimits& limits,
-                         std::size_t available) {
-  if (options.kv_bytes || !on_gpu(model)) return options.kv_bytes.value_or(std::int64_t{1} << 30);
+std::int64_t bytes_for_pages(Model& model, const EngineOptions& options, const ExecutorLimits& limits,
+                             std::size_t available) {
+  if (options.kv_bytes || !on_gpu(model)) return options.kv_bytes.value_or(kDefaultCacheBytes);
   const std::size_t spare = cache_shape(model, limits).size_bytes();  // of limits without pages
   const std::size_t taken = step_bytes(model, limits) + spare + kOtherGpuBytes;
   return static_cast<std::int64_t>(available > taken ? (available - taken) / 100 * kCachePercent : 0);
@@ -49,7 +51,7 @@ int cache_pages(Model& model, const EngineOptions& options, const ExecutorLimits
   const int page_size = limits.page_size;
   const ModelShape& shape = model.shape();
   const KvPages page = shape.kv_pages(page_size, 1);
-  const std::int64_t bytes = cache_bytes(model, options, limits, available);
+  const std::int64_t bytes = bytes_for_pages(model, options, limits, available);
   std::int64_t affordable = bytes / static_cast<std::int64_t>(page.size_bytes());
   const std::int64_t context = context_of(shape, options.max_context);
   const std::int64_t useful = checked_mul<std::int64_t>(ceil_div<std::int64_t>(context, page_size),
@@ -86,18 +88,33 @@ ExecutorLimits executor_limits(Model& model, const EngineOptions& options, std::
   return limits;
 }
 
+ExecutorLimits executor_limits(const RankModels& ranks, const EngineOptions& options, std::size_t available) {
+  Model& first = *ranks.front().model;
+  if (ranks.size() == 1) return executor_limits(first, options, available);
+  // Rank 0's share of the cache's bytes.
+  EngineOptions of_first = options;
+  const double share =
+      static_cast<double>(first.shape().kv_pages(1, 1).size_bytes()) / static_cast<double>(cache_bytes(ranks, 1, 1));
+  of_first.kv_bytes =
+      static_cast<std::int64_t>(static_cast<double>(options.kv_bytes.value_or(kDefaultCacheBytes)) * share);
+  return executor_limits(first, of_first, available);
+}
+
 Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options)
-    : limits_(executor_limits(*model, options, available_bytes(*model))),
+    : Engine(one_rank(std::move(model)), options) {}
+
+Engine::Engine(RankModels ranks, const EngineOptions& options)
+    : limits_(executor_limits(ranks, options, available_bytes(*ranks.front().model))),
       max_context_(options.max_context),
-      executor_(std::move(model), limits_, options.threads),
+      ranks_(std::move(ranks), limits_, options.threads),
       pages_(limits_.num_pages),
       scheduler_(pages_, {.max_tokens = limits_.step.max_tokens,
                           .max_sequences = limits_.step.max_sequences,
                           .max_samples = limits_.step.max_samples,
                           .page_size = limits_.page_size}),
-      sampler_(executor_.model().shape().vocab_size),
-      overlaps_(options.overlap == Overlap::on ||
-                (options.overlap == Overlap::automatic && device().kind == DeviceKind::cuda)) {
+      sampler_(model_shape().vocab_size),
+      overlaps_(num_ranks() == 1 && (options.overlap == Overlap::on ||
+                                     (options.overlap == Overlap::automatic && device().kind == DeviceKind::cuda))) {
   for (Started& step : steps_) step.plan.reserve(limits_.step);
 }
 
@@ -194,8 +211,8 @@ std::span<const TokenOutput> Engine::step() {
   outputs_.clear();
   if (scheduler_.idle()) return {};  // steps still in flight belong to requests that have ended
   try {
-    if (executor_.num_in_flight() == 0 && !start_step()) return {};
-    if (executor_.num_in_flight() < Executor::kMostInFlight && may_be_followed(started(1))) start_step();
+    if (executor().num_in_flight() == 0 && !start_step()) return {};
+    if (executor().num_in_flight() < Executor::kMostInFlight && may_be_followed(started(1))) start_step();
     finish_step();
   } catch (...) {
     give_up();
@@ -211,7 +228,7 @@ Engine::Started& Engine::started(int steps_ago) {
 
 // Returns false when there is nothing to compute.
 bool Engine::start_step() {
-  if (executor_.num_in_flight() > 0) follow(started(1));
+  if (executor().num_in_flight() > 0) follow(started(1));
   Started& step = steps_[static_cast<std::size_t>(next_step_)];
   scheduler_.plan(step.plan);
   if (step.plan.sequences.empty()) return false;
@@ -220,9 +237,9 @@ bool Engine::start_step() {
   const Histories histories = step.chooses ? histories_of(step.plan) : Histories();
   step.has_histories = !histories.empty();
   if (step.chooses)
-    executor_.start(step.plan, Outcome::tokens, histories);
+    ranks_.start(step.plan, Outcome::tokens, histories);
   else
-    executor_.start(step.plan, Outcome::logits);
+    ranks_.start(step.plan, Outcome::logits);
   scheduler_.complete(step.plan);
   next_step_ = (next_step_ + 1) % Executor::kMostInFlight;
   return true;
@@ -251,8 +268,7 @@ bool Engine::may_be_followed(const Started& step) const {
 
 // True if the step's only outputs are tokens.
 bool Engine::chooses_on_device(const StepPlan& plan) const {
-  if (executor_.device().kind == DeviceKind::cpu ? !overlaps_ : model_shape().vocab_size > kMostGpuVocabulary)
-    return false;
+  if (device().kind == DeviceKind::cpu ? !overlaps_ : model_shape().vocab_size > kMostGpuVocabulary) return false;
   return std::ranges::all_of(plan.samples, [&](const StepSample& sample) {
     const std::int64_t id = plan.sequences[static_cast<std::size_t>(sample.sequence)].request;
     return sample.scored == StepSample::kNone && !running_.at(id).num_top_logprobs;
@@ -272,8 +288,8 @@ Histories Engine::histories_of(const StepPlan& plan) {
 }
 
 void Engine::finish_step() {
-  const Started& step = started(executor_.num_in_flight());
-  const StepResult result = executor_.finish();
+  const Started& step = started(executor().num_in_flight());
+  const StepResult result = ranks_.finish();
   logits_ = result.logits;
   tokens_ = result.tokens;
   statistics_ = step.statistics;
@@ -291,9 +307,9 @@ void Engine::finish_step() {
 }
 
 void Engine::give_up() {
-  while (executor_.num_in_flight() > 0) {
+  while (executor().num_in_flight() > 0) {
     try {
-      executor_.finish();
+      ranks_.finish();
     } catch (...) {  // nothing is in flight afterwards; the first error has already been reported
     }
   }
@@ -301,7 +317,7 @@ void Engine::give_up() {
 }
 
 std::span<const float> Engine::logits_of(std::size_t sample_idx) {
-  if (!tokens_.empty()) logits_ = executor_.fetch_logits();
+  if (!tokens_.empty()) logits_ = ranks_.first().fetch_logits();
   return logits_row(logits_, static_cast<std::int64_t>(sample_idx));
 }
 
@@ -309,7 +325,7 @@ std::int32_t Engine::sampled_token(const StepPlan& plan, std::size_t sample_idx,
   const StepSample& sample = plan.samples[sample_idx];
   if (!tokens_.empty()) {
     if (tokens_[sample_idx] != kUnsoundRow) return tokens_[sample_idx];
-    if (executor_.num_in_flight() > 0)  // the logits are overwritten
+    if (executor().num_in_flight() > 0)  // the logits are overwritten
       throw_error<Failure>("the model's logits are not finite at position {}; are its weights damaged?",
                            sample.position);
   }
@@ -318,8 +334,8 @@ std::int32_t Engine::sampled_token(const StepPlan& plan, std::size_t sample_idx,
 }
 
 StepStatistics Engine::statistics_of(const StepPlan& plan) {
-  const std::size_t bytes_per_token = executor_.kv_pages().bytes_per_token();
-  StepStatistics statistics{.bytes_read = model_shape().weight_bytes_per_step};
+  const std::size_t bytes_per_token = ranks_.cache_bytes_per_token();
+  StepStatistics statistics{.bytes_read = ranks_.weight_bytes_per_step()};
   for (const StepSequence& step : plan.sequences) {
     const bool decodes = step.num_tokens == 1 && step.context_len > scheduler_.find(step.request)->prompt_length;
     (decodes ? statistics.num_decoded : statistics.num_prompt_tokens) += step.num_tokens;

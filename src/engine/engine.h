@@ -12,6 +12,7 @@
 
 #include "engine/executor.h"
 #include "engine/page_allocator.h"
+#include "engine/rank_group.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/token_history.h"
@@ -31,8 +32,8 @@ struct EngineOptions {
   int max_sequences = 64;       // that run at once; more requests wait
   int max_tokens_per_step = 0;  // 0: 512 on the CPU, 2048 on a GPU
   int page_size = 0;            // tokens; 0: 32 on the CPU, 64 on a GPU
-  // Limit of the key-value cache; it is smaller if max_sequences need less. Nothing: 1 GiB on the CPU, the free memory
-  // on a GPU.
+  // Limit of the key-value cache, of all ranks together; it is smaller if max_sequences need less. Nothing: 1 GiB on the
+  // CPU, the free memory on a GPU.
   std::optional<std::int64_t> kv_bytes;
   // Rows of logits in a step, each vocab_size floats of memory; at least max_sequences, which sampling needs. More rows
   // allow prompts to be scored in longer chunks.
@@ -77,7 +78,7 @@ struct TokenOutput {
   std::optional<FinishReason> finish;        // set on a request's last token
 };
 
-// Statistics of the step whose tokens were returned last.
+// Statistics, of all ranks, of the step whose tokens were returned last.
 struct StepStatistics {
   int num_prompt_tokens = 0;   // computed tokens of prompts, and those computed again after a preemption; tokens
                                // reused from a kept sequence do not count
@@ -90,6 +91,9 @@ struct StepStatistics {
 // for kFewestTokens even if that exceeds the available memory. Throws Failure when kv_bytes is less than a page.
 ExecutorLimits executor_limits(Model& model, const EngineOptions& options, std::size_t available);
 
+// The sizes of each rank's executor: those of all ranks are equal, and their caches take kv_bytes together.
+ExecutorLimits executor_limits(const RankModels& ranks, const EngineOptions& options, std::size_t available);
+
 inline constexpr std::int64_t kFewestTokens = 512;                     // in a GPU's cache, or the model's context
 inline constexpr std::size_t kOtherGpuBytes = std::size_t{512} << 20;  // reserve for kernels, graphs and libraries
 
@@ -99,8 +103,13 @@ class Engine {
   // Runs on the model's device. Throws Failure when memory is short.
   Engine(std::unique_ptr<Model> model, const EngineOptions& options);
 
-  const ModelShape& model_shape() const { return executor_.model().shape(); }
-  Device device() const { return executor_.device(); }
+  // The same on several ranks. A step does not start before the tokens of the one before are known, whatever
+  // options.overlap says. When a rank fails, step() throws its error, and so does every later call.
+  Engine(RankModels ranks, const EngineOptions& options);
+
+  const ModelShape& model_shape() const { return executor().model().shape(); }  // rank 0's
+  Device device() const { return executor().device(); }
+  int num_ranks() const { return ranks_.size(); }
 
   // Maximum tokens of a sequence, prompt and text: limited by the model's context, max_context and the cache.
   std::int64_t max_length() const;
@@ -144,6 +153,7 @@ class Engine {
     bool has_histories = false;  // penalties or biases change its logits
   };
 
+  const Executor& executor() const { return ranks_.first(); }  // rank 0's
   void check(const Request& request) const;
   bool start_step();
   void follow(const Started& before);
@@ -160,7 +170,7 @@ class Engine {
 
   ExecutorLimits limits_;
   std::optional<std::int64_t> max_context_;  // EngineOptions
-  Executor executor_;
+  RankGroup ranks_;
   PageAllocator pages_;
   Scheduler scheduler_;
   Sampler sampler_;

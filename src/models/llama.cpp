@@ -10,10 +10,9 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/rope_append.h"
 #include "kernels/linear/linear.h"
-#include "kernels/rows/embedding.h"
 #include "kernels/rows/gather_rows.h"
 #include "kernels/rows/rmsnorm.h"
-#include "parallel/local.h"
+#include "parallel/registry.h"
 
 namespace heddle {
 namespace {
@@ -108,17 +107,17 @@ std::vector<int> each_once(std::vector<int> values) {
 
 }  // namespace
 
-Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan, Compute compute)
+Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Strategy> strategy, Compute compute)
     : config_(std::move(config)),
       windows_(each_once(config_.windows)),
       weights_(std::move(weights)),
-      plan_(std::move(plan)),
+      strategy_(std::move(strategy)),
       activations_(dtypes_of(weights_, compute).activations),
       intermediates_(dtypes_of(weights_, compute).intermediates),
       deltas_(dtypes_of(weights_, compute).deltas),
       rope_scale_(rope_frequencies(config_.rope, config_.head_dim).scale),
       shape_({.num_layers = config_.num_layers,
-              .num_kv_heads = config_.num_kv_heads,
+              .num_kv_heads = num_kv_heads(),
               .head_dim = config_.head_dim,
               .vocab_size = config_.vocab_size,
               .max_context = config_.max_position,
@@ -129,13 +128,13 @@ Llama::Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan, Co
 
 std::size_t Llama::attention_scratch_bytes(const StepLimits& limits) const {
   if (device().kind == DeviceKind::cpu) return 0;
-  return heddle::attention_scratch_bytes(limits.max_tokens, limits.max_sequences, config_.num_heads, config_.head_dim);
+  return heddle::attention_scratch_bytes(limits.max_tokens, limits.max_sequences, num_heads(), config_.head_dim);
 }
 
 // Of one window.
 std::size_t Llama::attention_plan_bytes(const StepLimits& limits) const {
   if (device().kind == DeviceKind::cpu) return 0;
-  return Arena::rounded(heddle::attention_plan_bytes(limits.max_sequences, config_.num_kv_heads));
+  return Arena::rounded(heddle::attention_plan_bytes(limits.max_sequences, num_kv_heads()));
 }
 
 Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Lane& given) {
@@ -155,7 +154,7 @@ Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, c
                   .attention_scratch = attention_scratch,
                   .attention_plans = attention_plans};
 
-  embedding({.table = weights_.embedding, .tokens = tensors.tokens, .y = residual}, lane);
+  strategy_->embed(weights_.embedding, tensors.tokens, residual, lane);
   Hidden hidden{.residual = residual};
   for (int layer = 0; layer < config_.num_layers; ++layer) {
     hidden = attention_block(layer, hidden, step);
@@ -175,7 +174,7 @@ void Llama::plan_attention(const Step& step) {
     heddle::plan_attention({.kv = layer_pages(step.kv, 0),
                             .sequences = sequences_of(step.tensors),
                             .num_tokens = step.tensors.num_tokens,
-                            .num_heads = config_.num_heads,
+                            .num_heads = num_heads(),
                             .window = window,
                             .older_keys = kOlderKeys,
                             .plan = attention_plan(window, step),
@@ -187,23 +186,23 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
   const Span span(step.lane.stream, "attention", layer);
   const Layer& weights = weights_.layers[static_cast<std::size_t>(layer)];
   const std::int64_t num_tokens = hidden.residual.rows;
-  const std::int64_t heads = std::int64_t{config_.num_heads} * config_.head_dim;
-  const std::int64_t kv_heads = std::int64_t{config_.num_kv_heads} * config_.head_dim;
+  const std::int64_t heads = std::int64_t{num_heads()} * config_.head_dim;
+  const std::int64_t kv_heads = std::int64_t{num_kv_heads()} * config_.head_dim;
   const PagedKv pages = layer_pages(step.kv, layer);
   const PagedSequences sequences = sequences_of(step.tensors);
   Scratch scratch(step.arena);
 
   const Tensor x = scratch.take(num_tokens, config_.hidden, activations_);
-  plan_->add_norm(hidden, weights.attention_norm, x, step.lane);
+  strategy_->normalize(hidden, weights.attention_norm, x, step.lane);
   const Tensor qkv = scratch.take(num_tokens, heads + 2 * kv_heads, intermediates_);
-  plan_->linear(x, weights.qkv, LinearRole::qkv, qkv, step.lane);
+  strategy_->linear(x, weights.qkv, LinearRole::qkv, qkv, step.lane);
   const Tensor q = qkv.column_slice(0, heads);
   const Tensor k = qkv.column_slice(heads, kv_heads);
   const Tensor v = qkv.column_slice(heads + kv_heads, kv_heads);
 
   if (config_.qk_norm) {
-    norm_heads(q, weights.query_norm, config_.num_heads, step.lane);
-    norm_heads(k, weights.key_norm, config_.num_kv_heads, step.lane);
+    norm_heads(q, weights.query_norm, num_heads(), step.lane);
+    norm_heads(k, weights.key_norm, num_kv_heads(), step.lane);
   }
   if (layer == 0) plan_attention(step);
   rope_append({.q = q,
@@ -224,7 +223,7 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
                .y = attended,
                .kv = pages,
                .sequences = sequences,
-               .num_heads = config_.num_heads,
+               .num_heads = num_heads(),
                .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim)),
                .window = window,
                .older_keys = kOlderKeys,
@@ -232,22 +231,22 @@ Hidden Llama::attention_block(int layer, Hidden hidden, const Step& step) {
                .plan = attention_plan(window, step)},
               step.lane);
   }
-  plan_->linear(attended, weights.output, LinearRole::attention_output, step.delta, step.lane);
+  strategy_->linear(attended, weights.output, LinearRole::attention_output, step.delta, step.lane);
   return {.residual = hidden.residual, .delta = step.delta};
 }
 
 Hidden Llama::feed_forward_block(int layer, Hidden hidden, const Step& step) {
   const Span span(step.lane.stream, "feed_forward", layer);
   const Layer& weights = weights_.layers[static_cast<std::size_t>(layer)];
-  const std::int64_t num_tokens = hidden.residual.rows;
+  const std::int64_t num_tokens = hidden.residual.rows, intermediate = weights_.split.intermediate.count;
   Scratch scratch(step.arena);
 
   const Tensor x = scratch.take(num_tokens, config_.hidden, activations_);
-  plan_->add_norm(hidden, weights.feed_forward_norm, x, step.lane);
-  const Tensor gate_up = scratch.take(num_tokens, std::int64_t{2} * config_.intermediate, intermediates_);
-  const Tensor gated = scratch.take(num_tokens, config_.intermediate, activations_);
-  plan_->linear_swiglu(x, weights.gate_up, gate_up, gated, step.lane);
-  plan_->linear(gated, weights.down, LinearRole::down, step.delta, step.lane);
+  strategy_->normalize(hidden, weights.feed_forward_norm, x, step.lane);
+  const Tensor gate_up = scratch.take(num_tokens, 2 * intermediate, intermediates_);
+  const Tensor gated = scratch.take(num_tokens, intermediate, activations_);
+  strategy_->linear_swiglu(x, weights.gate_up, gate_up, gated, step.lane);
+  strategy_->linear(gated, weights.down, LinearRole::down, step.delta, step.lane);
   return {.residual = hidden.residual, .delta = step.delta};
 }
 
@@ -262,14 +261,22 @@ Tensor Llama::logits(Hidden hidden, const Step& step) {
   };
   const Hidden last{.residual = wanted_rows(hidden.residual), .delta = wanted_rows(hidden.delta)};
   const Tensor x = step.arena.take(num_rows, config_.hidden, activations_);
-  plan_->add_norm(last, weights_.final_norm, x, step.lane);
+  strategy_->normalize(last, weights_.final_norm, x, step.lane);
   const Tensor result = step.arena.take(num_rows, config_.vocab_size, DType::float32);
-  plan_->linear(x, weights_.logits, LinearRole::logits, result, step.lane);
+  strategy_->logits(x, weights_.logits, result, step.lane);
   return result;
 }
 
 Llama::Weights load_llama_weights(const ModelSource& source, const LlamaConfig& config, const LoadOptions& options) {
-  WeightLoader loader(source, {.device = options.device, .dtype = options.dtype, .on_progress = options.on_progress});
+  const TensorSplit split = tensor_split({.num_heads = config.num_heads,
+                                          .num_kv_heads = config.num_kv_heads,
+                                          .intermediate = config.intermediate,
+                                          .vocab_size = config.vocab_size},
+                                         options.place.rank, options.place.ranks);
+  const Slice query_rows = split.heads.times(config.head_dim), kv_rows = split.kv_heads.times(config.head_dim);
+  WeightLoaderOptions loading{.device = options.device, .dtype = options.dtype, .on_progress = options.on_progress};
+  if (options.place.ranks > 1) loading.reserved_bytes = 0;  // not all of the source's tensors
+  WeightLoader loader(source, std::move(loading));
 
   const auto extent = [](std::int64_t size, std::string_view field) {
     return Extent{size, fmt::format("{} in config.json is {}", field, size)};
@@ -287,52 +294,68 @@ Llama::Weights load_llama_weights(const ModelSource& source, const LlamaConfig& 
   const auto norm = [&](const std::string& name, const Extent& size) {
     return Norm{.weight = loader.vector(name, size), .eps = static_cast<float>(config.rms_norm_eps)};
   };
-  // y = x W^T + b: tensors NAME.weight [rows, in_features], stacked, and where `bias` says so NAME.bias [rows].
-  const auto projection = [&](bool bias, const std::vector<NamedRows>& blocks, const Extent& in_features) {
-    Weight weight = loader.matrix(with_suffix(blocks, ".weight"), in_features);
+  const auto rows_of = [](const std::string& name, const Extent& rows, Slice slice) {
+    return NamedRows{.name = name, .rows = rows, .first = slice.first, .count = slice.count};
+  };
+  // y = x W^T + b: this rank's rows of tensors NAME.weight [rows, in_features], stacked, and where `bias` says so of
+  // NAME.bias [rows].
+  const auto projection = [&](bool bias, const std::vector<NamedRows>& blocks) {
+    Weight weight = loader.matrix(with_suffix(blocks, ".weight"), hidden);
     if (!bias) return weight;
     const std::vector<NamedRows> biases = with_suffix(blocks, ".bias");
     weight.bias = loader.vector(biases);
     weight.bias_dtype = loader.stored_dtype(biases);
     return weight;
   };
+  // The same back to the hidden size, of this rank's columns of NAME.weight [hidden, in_features]: the ranks' products
+  // add up, and one of them has the bias.
+  const auto back = [&](bool bias, const std::string& name, const Extent& in_features, Slice columns) {
+    const NamedRows weights{.name = name + ".weight", .rows = hidden}, biases{.name = name + ".bias", .rows = hidden};
+    Weight weight = loader.matrix({&weights, 1}, in_features, columns);
+    if (!bias) return weight;
+    weight.bias_dtype = loader.stored_dtype({&biases, 1});
+    if (split.adds_biases_of_sums()) weight.bias = loader.vector({&biases, 1});
+    return weight;
+  };
 
   Llama::Weights weights;
-  weights.embedding = loader.matrix({.name = "model.embed_tokens.weight", .rows = vocab}, hidden);
+  weights.embedding = loader.matrix(rows_of("model.embed_tokens.weight", vocab, split.vocabulary), hidden);
   for (int i = 0; i < config.num_layers; ++i) {
     const std::string prefix = fmt::format("model.layers.{}.", i);
     const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
     Llama::Layer layer;
     layer.attention_norm = norm(prefix + "input_layernorm.weight", hidden);
-    layer.qkv = projection(
-        config.qkv_bias,
-        {{attention + "q_proj", heads}, {attention + "k_proj", kv_heads}, {attention + "v_proj", kv_heads}}, hidden);
+    layer.qkv = projection(config.qkv_bias, {rows_of(attention + "q_proj", heads, query_rows),
+                                             rows_of(attention + "k_proj", kv_heads, kv_rows),
+                                             rows_of(attention + "v_proj", kv_heads, kv_rows)});
     if (config.qk_norm) {
       layer.query_norm = norm(attention + "q_norm.weight", head_dim);
       layer.key_norm = norm(attention + "k_norm.weight", head_dim);
     }
-    layer.output = projection(config.output_bias, {{attention + "o_proj", hidden}}, heads);
+    layer.output = back(config.output_bias, attention + "o_proj", heads, query_rows);
     layer.feed_forward_norm = norm(prefix + "post_attention_layernorm.weight", hidden);
-    layer.gate_up =
-        projection(config.mlp_bias, {{mlp + "gate_proj", intermediate}, {mlp + "up_proj", intermediate}}, hidden);
-    layer.down = projection(config.mlp_bias, {{mlp + "down_proj", hidden}}, intermediate);
+    layer.gate_up = projection(config.mlp_bias, {rows_of(mlp + "gate_proj", intermediate, split.intermediate),
+                                                 rows_of(mlp + "up_proj", intermediate, split.intermediate)});
+    layer.down = back(config.mlp_bias, mlp + "down_proj", intermediate, split.intermediate);
     weights.layers.push_back(layer);
   }
   weights.inv_freq = loader.constants(rope_frequencies(config.rope, config.head_dim).inv_freq);
   weights.final_norm = norm("model.norm.weight", hidden);
-  weights.logits =
-      config.tie_embeddings ? weights.embedding : loader.matrix({.name = "lm_head.weight", .rows = vocab}, hidden);
+  weights.logits = config.tie_embeddings ? weights.embedding
+                                         : loader.matrix(rows_of("lm_head.weight", vocab, split.vocabulary), hidden);
 
   // Old converters stored the frequencies, and a copy of the tied embedding; neither says anything new.
   constexpr std::string_view kHarmless[] = {"rotary_emb.inv_freq", "lm_head.weight"};
+  weights.split = split;
   weights.storage = loader.finish(std::span(kHarmless).first(config.tie_embeddings ? 2 : 1));
   return weights;
 }
 
 std::unique_ptr<Model> load_llama(const ModelSource& source, const LoadOptions& options) {
   const LlamaConfig config = parse_llama_config(source.config());
-  return std::make_unique<Llama>(config, load_llama_weights(source, config, options), std::make_unique<LocalPlan>(),
-                                 options.compute);
+  Llama::Weights weights = load_llama_weights(source, config, options);
+  std::unique_ptr<Strategy> strategy = make_strategy(options.place, weights.split, config.vocab_size);
+  return std::make_unique<Llama>(config, std::move(weights), std::move(strategy), options.compute);
 }
 
 }  // namespace heddle

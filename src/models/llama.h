@@ -9,7 +9,8 @@
 
 #include "models/llama_config.h"
 #include "models/model.h"
-#include "parallel/plan.h"
+#include "parallel/strategy.h"
+#include "parallel/tensor_split.h"
 #include "weights/model_source.h"
 #include "weights/weight_loader.h"
 
@@ -19,12 +20,12 @@ class Llama : public Model {
  public:
   struct Layer {
     Norm attention_norm;
-    Weight qkv;       // q, k and v stacked: [(num_heads + 2 * num_kv_heads) * head_dim, hidden]
+    Weight qkv;       // q, k and v stacked: [(num_heads + 2 * num_kv_heads) * head_dim, hidden], of this rank's heads
     Norm query_norm;  // [head_dim]; of each head; used where the config says qk_norm
     Norm key_norm;
     Weight output;
     Norm feed_forward_norm;
-    Weight gate_up;  // gate and up stacked: [2 * intermediate, hidden]
+    Weight gate_up;  // gate and up stacked: [2 * intermediate, hidden], of this rank's features
     Weight down;
   };
 
@@ -34,10 +35,11 @@ class Llama : public Model {
     Norm final_norm;
     Weight logits;                    // the embedding where tied
     const float* inv_freq = nullptr;  // [head_dim / 2], rotary frequencies
+    TensorSplit split;                // what this rank holds of all of it
     WeightStorage storage;
   };
 
-  Llama(LlamaConfig config, Weights weights, std::unique_ptr<Plan> plan, Compute compute);
+  Llama(LlamaConfig config, Weights weights, std::unique_ptr<Strategy> strategy, Compute compute);
 
   const ModelShape& shape() const override { return shape_; }
   Device device() const override { return weights_.storage.device; }
@@ -62,11 +64,13 @@ class Llama : public Model {
   Hidden attention_block(int layer, Hidden hidden, const Step& step);
   Hidden feed_forward_block(int layer, Hidden hidden, const Step& step);
   Tensor logits(Hidden hidden, const Step& step);
+  int num_heads() const { return weights_.split.num_heads(); }  // of this rank
+  int num_kv_heads() const { return weights_.split.num_kv_heads(); }
 
   LlamaConfig config_;
   std::vector<int> windows_;  // of attention, each once
   Weights weights_;
-  std::unique_ptr<Plan> plan_;
+  std::unique_ptr<Strategy> strategy_;
   DType activations_;    // of what is multiplied with weights
   DType intermediates_;  // of what matrices make within a block
   DType deltas_;         // of what a block leaves to be added to the residual
@@ -74,7 +78,8 @@ class Llama : public Model {
   ModelShape shape_;
 };
 
-// Throws InputError when a tensor is missing or is not as `config`, parsed from the same source, asks for.
+// The part of options.place. Throws InputError when a tensor is missing or is not as `config`, parsed from the same
+// source, asks for, and as tensor_split does.
 Llama::Weights load_llama_weights(const ModelSource& source, const LlamaConfig& config, const LoadOptions& options);
 
 // Throws InputError when config.json or the tensors are not those of a model of the family that this one can run.

@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/lane.h"
 #include "base/tensor.h"
+#include "parallel/registry.h"
 #include "step/arena.h"
 #include "step/kv_pages.h"
 #include "step/step_plan.h"
@@ -30,11 +31,12 @@ struct LoadOptions {
   std::optional<DType> dtype;                               // of the weights; nothing: as stored
   Compute compute = Compute::automatic;                     // of matmuls with weights
   std::function<void(std::size_t bytes_done)> on_progress;  // of source.total_bytes(); may be empty
+  ModelRank place;                                          // which part of the model, of how many
 };
 
 struct ModelShape {
   int num_layers = 0;
-  int num_kv_heads = 0;
+  int num_kv_heads = 0;  // of this rank, like bytes below
   int head_dim = 0;
   std::int64_t vocab_size = 0;
   std::int64_t max_context = 0;           // positions the model was made for

@@ -3,10 +3,16 @@
 #include "base/trace.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_swiglu.h"
+#include "kernels/rows/embedding.h"
 #include "kernels/rows/rmsnorm.h"
 
 namespace heddle {
-void LocalPlan::add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) {
+
+void LocalStrategy::embed(const Weight& table, const std::int32_t* tokens, Tensor y, const Lane& lane) {
+  embedding({.table = table, .tokens = tokens, .y = y}, lane);
+}
+
+void LocalStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) {
   const bool pending = hidden.delta.data != nullptr;
   rmsnorm({.x = pending ? hidden.delta : hidden.residual,
            .weight = norm.weight,
@@ -16,15 +22,19 @@ void LocalPlan::add_norm(const Hidden& hidden, const Norm& norm, Tensor normaliz
           lane);
 }
 
-void LocalPlan::linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) {
+void LocalStrategy::linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) {
   const Span span(lane.stream, "linear");
   heddle::linear({.x = x, .weight = weight, .y = y, .role = role}, lane);
 }
 
-void LocalPlan::linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) {
+void LocalStrategy::linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) {
   const Span span(lane.stream, "linear");
   heddle::linear_swiglu({.gate_up = {.x = x, .weight = weight, .y = gate_up, .role = LinearRole::gate_up}, .y = y},
                         lane);
+}
+
+void LocalStrategy::logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) {
+  linear(x, weight, LinearRole::logits, y, lane);
 }
 
 }  // namespace heddle

@@ -1,15 +1,17 @@
-// The plan of one device: every weight whole, nothing to exchange.
+// The strategy of one device: every weight whole, nothing to exchange.
 #pragma once
 
-#include "parallel/plan.h"
+#include "parallel/strategy.h"
 
 namespace heddle {
 
-class LocalPlan : public Plan {
+class LocalStrategy : public Strategy {
  public:
-  void add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override;
+  void embed(const Weight& table, const std::int32_t* tokens, Tensor y, const Lane& lane) override;
+  void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override;
   void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) override;
   void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) override;
+  void logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) override;
 };
 
 }  // namespace heddle

@@ -283,6 +283,18 @@ void SyntheticModel::read_rows(std::string_view name, std::int64_t first_row, st
                  static_cast<std::size_t>(num_rows * row_elements), name_.dtype, destination);
 }
 
+void SyntheticModel::read_columns(std::string_view name, std::int64_t first_row, std::int64_t num_rows, Slice columns,
+                                  std::byte* destination) const {
+  const Entry& tensor = entry(name);
+  check_rows(name, tensor, first_row, num_rows);
+  require_columns(*this, name, columns);
+  const std::size_t part_bytes = static_cast<std::size_t>(columns.count) * size_of(name_.dtype);
+  for (std::int64_t row = 0; row < num_rows; ++row)
+    fill_synthetic(tensor.recipe, static_cast<std::uint64_t>((first_row + row) * tensor.info.shape[1] + columns.first),
+                   static_cast<std::size_t>(columns.count), name_.dtype,
+                   destination + static_cast<std::size_t>(row) * part_bytes);
+}
+
 bool SyntheticModel::make_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows, DType dtype,
                                std::byte* destination, Stream& stream) const {
   if (stream.device().kind != DeviceKind::cuda) return false;

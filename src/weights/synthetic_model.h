@@ -45,6 +45,8 @@ class SyntheticModel : public ModelSource {
   TensorRows rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows) const override;
   void read_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows,
                  std::byte* destination) const override;
+  void read_columns(std::string_view name, std::int64_t first_row, std::int64_t num_rows, Slice columns,
+                    std::byte* destination) const override;
   bool make_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows, DType dtype,
                  std::byte* destination, Stream& stream) const override;
   std::string where() const override { return where_; }

@@ -46,8 +46,34 @@ void TensorSource::read_rows(std::string_view name, std::int64_t first_row, std:
   if (!all.bytes.empty()) std::memcpy(destination, all.bytes.data(), all.bytes.size());
 }
 
+void TensorSource::read_columns(std::string_view name, std::int64_t first_row, std::int64_t num_rows, Slice columns,
+                                std::byte* destination) const {
+  require_columns(*this, name, columns);
+  const TensorInfo& info = *find(name);
+  const std::size_t element_bytes =
+      info.size_bytes / static_cast<std::size_t>(std::max<std::int64_t>(1, info.num_elements()));
+  const std::size_t row_bytes = static_cast<std::size_t>(info.shape[1]) * element_bytes;
+  const std::size_t first_byte = static_cast<std::size_t>(columns.first) * element_bytes;
+  const std::size_t part_bytes = static_cast<std::size_t>(columns.count) * element_bytes;
+  const TensorRows all = rows(name, first_row, num_rows);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(num_rows); ++row) {
+    const auto part = all.bytes.subspan(row * row_bytes + first_byte, part_bytes);
+    read_mapped(part);
+    std::memcpy(destination + row * part_bytes, part.data(), part_bytes);
+  }
+}
+
 bool TensorSource::make_rows(std::string_view, std::int64_t, std::int64_t, DType, std::byte*, Stream&) const {
   return false;
+}
+
+void require_columns(const TensorSource& source, std::string_view name, Slice columns) {
+  const TensorInfo* info = source.find(name);
+  require(info != nullptr && info->shape.size() == 2, "{}: there is no matrix {}", source.where(), quoted_name(name));
+  require(columns.first >= 0 && columns.count >= 0 && columns.first <= info->shape[1] &&
+              columns.count <= info->shape[1] - columns.first,
+          "{}: matrix {} has {} columns; {} from {} were asked for", source.where(), quoted_name(name), info->shape[1],
+          columns.count, columns.first);
 }
 
 std::string quoted_name(std::string_view name) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "weights/slice.h"
 
 namespace heddle {
 
@@ -61,7 +62,12 @@ class TensorSource {
   virtual void read_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows,
                          std::byte* destination) const;
 
-  // Enqueues the generation of the same rows, in `dtype`, in the memory of the stream's GPU, if the source can do that
+  // Writes columns [columns.first, columns.end()) of the rows of a matrix [rows, columns] to `destination`, as stored, row
+  // after row without gaps. Reads nothing else, but for what shares a page of a file with it. Runs on the calling thread.
+  virtual void read_columns(std::string_view name, std::int64_t first_row, std::int64_t num_rows, Slice columns,
+                            std::byte* destination) const;
+
+  // Enqueues the generation of rows [first_row, first_row + num_rows), in `dtype`, in the memory of the stream's GPU, if the source can do that
   // without the host; otherwise returns false and does nothing.
   virtual bool make_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows, DType dtype,
                          std::byte* destination, Stream& stream) const;
@@ -73,6 +79,9 @@ class TensorSource {
   // Where the tensors come from, to begin a message with.
   virtual std::string where() const = 0;
 };
+
+// Throws InvalidArgument unless the source has a matrix of that name with these columns.
+void require_columns(const TensorSource& source, std::string_view name, Slice columns);
 
 // For messages: a name in quotation marks, escaped and shortened to one line; a shape as [5632, 2048].
 std::string quoted_name(std::string_view name);

@@ -60,25 +60,44 @@ WeightLoader::WeightLoader(const TensorSource& source, WeightLoaderOptions optio
     : source_(source), options_(std::move(options)) {
   storage_.device = options_.device;
   if (options_.device.kind != DeviceKind::cpu && source.has_contents())
-    upload_ = std::make_shared<WeightUpload>(source, options_.device, expected_bytes(source, options_.dtype));
+    upload_ = std::make_shared<WeightUpload>(source, options_.device,
+                                             options_.reserved_bytes.value_or(expected_bytes(source, options_.dtype)));
 }
 
 Weight WeightLoader::matrix(std::span<const NamedRows> blocks, const Extent& in_features) {
+  return matrix_of(blocks, in_features, {0, in_features.size});
+}
+
+Weight WeightLoader::matrix(std::span<const NamedRows> blocks, const Extent& in_features, Slice columns) {
+  require(columns.first >= 0 && columns.count >= 0 && columns.first <= in_features.size &&
+              columns.count <= in_features.size - columns.first,
+          "a weight has no columns {} + {} of {}", columns.first, columns.count, in_features.size);
+  return matrix_of(blocks, in_features, columns);
+}
+
+Weight WeightLoader::matrix_of(std::span<const NamedRows> blocks, const Extent& in_features, Slice columns) {
   require(!blocks.empty() && blocks.size() <= Weight::kMaxBlocks, "a weight has 1 to {} blocks, not {}",
           Weight::kMaxBlocks, blocks.size());
   std::array<const TensorInfo*, Weight::kMaxBlocks> infos{};
   for (std::size_t i = 0; i < blocks.size(); ++i)
     infos[i] = &checked(blocks[i].name, std::array{blocks[i].rows, in_features});
 
-  Weight weight{.in_features = in_features.size, .dtype = options_.dtype.value_or(*infos[0]->dtype.dtype)};
+  Weight weight{.in_features = columns.count, .dtype = options_.dtype.value_or(*infos[0]->dtype.dtype)};
   const auto differs = [&](const TensorInfo* info) { return info != nullptr && info->dtype != infos[0]->dtype; };
   if (!options_.dtype && std::ranges::any_of(infos, differs)) weight.dtype = DType::float32;
 
-  const bool on_gpu = options_.device.kind != DeviceKind::cpu;
+  const bool on_gpu = options_.device.kind != DeviceKind::cpu, all_columns = columns.count == in_features.size;
+  require(all_columns || !on_gpu || !upload_, "{}: some columns of a tensor, on {}", source_.where(),
+          name_of(options_.device));
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const NamedRows& block = blocks[i];
     const std::int64_t count = num_rows_of(block);
-    weight.blocks[i] = {on_gpu ? nullptr : load(block.name, *infos[i], block.first, count, weight.dtype), count};
+    if (on_gpu)
+      weight.blocks[i] = {nullptr, count};
+    else if (all_columns)
+      weight.blocks[i] = {load(block.name, *infos[i], block.first, count, weight.dtype), count};
+    else
+      weight.blocks[i] = {load_columns(block, *infos[i], columns, weight.dtype), count};
     weight.out_features += count;
   }
   storage_.size_bytes += weight.size_bytes();
@@ -217,6 +236,32 @@ const void* WeightLoader::load(const std::string& name, const TensorInfo& info, 
   }
   auto copy = std::make_shared<Buffer>(static_cast<std::size_t>(num_rows) * row_elements * size_of(dtype));
   copy_rows(name, info, first_row, num_rows, dtype, copy->data());
+  const void* data = copy->data();
+  storage_.owners.push_back(std::move(copy));
+  return data;
+}
+
+// Some columns of a tensor's rows in `dtype`: a copy without gaps.
+const void* WeightLoader::load_columns(const NamedRows& rows, const TensorInfo& info, Slice columns, DType dtype) {
+  const std::int64_t num_rows = num_rows_of(rows);
+  if (num_rows == 0 || columns.count == 0) return nullptr;
+  if (!source_.has_contents()) return stand_in_memory();
+  const DType stored = *info.dtype.dtype;
+  const std::size_t stored_bytes = static_cast<std::size_t>(columns.count) * size_of(stored);  // of a row
+  const std::size_t row_bytes = static_cast<std::size_t>(columns.count) * size_of(dtype);
+  auto copy = std::make_shared<Buffer>(static_cast<std::size_t>(num_rows) * row_bytes);
+  const auto piece_rows = static_cast<std::int64_t>(std::max<std::size_t>(1, kReadBytes / stored_bytes));
+  std::vector<std::byte> piece;  // as stored
+  if (stored != dtype) piece.resize(static_cast<std::size_t>(std::min(piece_rows, num_rows)) * stored_bytes);
+  for (std::int64_t done = 0; done < num_rows;) {
+    const std::int64_t count = std::min(piece_rows, num_rows - done);
+    std::byte* const destination = copy->data() + static_cast<std::size_t>(done) * row_bytes;
+    source_.read_columns(rows.name, rows.first + done, count, columns, stored == dtype ? destination : piece.data());
+    if (stored != dtype)
+      convert(piece.data(), stored, destination, dtype, static_cast<std::size_t>(count * columns.count));
+    done += count;
+    advance(static_cast<std::size_t>(count) * stored_bytes);
+  }
   const void* data = copy->data();
   storage_.owners.push_back(std::move(copy));
   return data;

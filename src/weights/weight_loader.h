@@ -49,6 +49,8 @@ struct WeightLoaderOptions {
   Device device;                                            // where the weights are loaded
   std::optional<DType> dtype;                               // wanted for matrices; nothing: as stored
   std::function<void(std::size_t bytes_done)> on_progress;  // bytes of stored tensors processed; may be empty
+  // Memory of a GPU that is taken at once; more is taken as it is needed. Nothing: for all tensors of the source.
+  std::optional<std::size_t> reserved_bytes;
 };
 
 class WeightLoader {
@@ -64,6 +66,10 @@ class WeightLoader {
   // missing, or has another shape or a dtype that cannot be loaded.
   Weight matrix(std::span<const NamedRows> blocks, const Extent& in_features);
   Weight matrix(const NamedRows& rows, const Extent& in_features) { return matrix({&rows, 1}, in_features); }
+
+  // The same with some columns only, of which alone memory is taken and contents are read; the result has columns.count
+  // in_features. On the host it is a copy, unless the columns are all. Not on a GPU yet: throws InvalidArgument.
+  Weight matrix(std::span<const NamedRows> blocks, const Extent& in_features, Slice columns);
 
   // A tensor [size] as float32, whatever the wanted dtype: norm weights and biases. On a GPU it is valid once finish()
   // has returned. Throws as matrix() does.
@@ -86,8 +92,10 @@ class WeightLoader {
 
  private:
   const TensorInfo& checked(const std::string& name, std::span<const Extent> shape);
+  Weight matrix_of(std::span<const NamedRows> blocks, const Extent& in_features, Slice columns);
   const void* load(const std::string& name, const TensorInfo& info, std::int64_t first_row, std::int64_t num_rows,
                    DType dtype);
+  const void* load_columns(const NamedRows& rows, const TensorInfo& info, Slice columns, DType dtype);
   void copy_rows(const std::string& name, const TensorInfo& info, std::int64_t first_row, std::int64_t num_rows,
                  DType dtype, std::byte* destination);
   const void* upload(std::span<const NamedRows> blocks, std::int64_t row_elements, DType dtype);

@@ -40,17 +40,17 @@ std::string product(LinearRole role, const Tensor& x, const Weight& weight, cons
 }
 
 // Runs a forward pass and keeps what it multiplies; not what an executor's dry runs only name.
-class RecordingPlan : public LocalPlan {
+class RecordingStrategy : public LocalStrategy {
  public:
-  explicit RecordingPlan(Products& products) : products_(products) {}
+  explicit RecordingStrategy(Products& products) : products_(products) {}
 
   void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) override {
     if (lane.dry_run == nullptr) products_.push_back(product(role, x, weight, y));
-    LocalPlan::linear(x, weight, role, y, lane);
+    LocalStrategy::linear(x, weight, role, y, lane);
   }
   void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) override {
     if (lane.dry_run == nullptr) products_.push_back(product(LinearRole::gate_up, x, weight, gate_up));
-    LocalPlan::linear_swiglu(x, weight, gate_up, y, lane);
+    LocalStrategy::linear_swiglu(x, weight, gate_up, y, lane);
   }
 
  private:
@@ -61,7 +61,7 @@ class RecordingPlan : public LocalPlan {
 Products products_of_model(const Checkpoint& checkpoint, const LlamaConfig& config) {
   Products products;
   auto model = std::make_unique<Llama>(config, load_llama_weights(checkpoint, config, {}),
-                                       std::make_unique<RecordingPlan>(products), Compute::automatic);
+                                       std::make_unique<RecordingStrategy>(products), Compute::automatic);
   Executor executor(
       std::move(model),
       {.step = {.max_tokens = kSequences * kTokens, .max_sequences = kSequences, .max_samples = kSequences},

@@ -61,15 +61,15 @@ StepPlan plan_of(const StepShape& shape) {
 }
 
 // Before each norm, all scratch that earlier blocks have left becomes NaN (all ones, in each of the dtypes).
-class PoisoningPlan : public LocalPlan {
+class PoisoningStrategy : public LocalStrategy {
  public:
   std::byte* end = nullptr;  // of the scratch; null: it stays as it is
 
-  void add_norm(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override {
+  void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override {
     auto* const begin = static_cast<std::byte*>(normalized.data);
     if (end != nullptr && lane.dry_run == nullptr)
       lane.stream.enqueue([begin, end = end](ThreadPool&) { std::fill(begin, end, std::byte{0xff}); });
-    LocalPlan::add_norm(hidden, norm, normalized, lane);
+    LocalStrategy::normalize(hidden, norm, normalized, lane);
   }
 };
 
@@ -78,7 +78,7 @@ class SteppedModel {
   explicit SteppedModel(const std::filesystem::path& folder) {
     const Checkpoint checkpoint(folder);
     const LlamaConfig config = parse_llama_config(checkpoint.config());
-    auto plan = std::make_unique<PoisoningPlan>();
+    auto plan = std::make_unique<PoisoningStrategy>();
     plan_ = plan.get();
     model_ = std::make_unique<Llama>(config, load_llama_weights(checkpoint, config, {}), std::move(plan),
                                      Compute::automatic);
@@ -125,7 +125,7 @@ class SteppedModel {
     }
   }
 
-  PoisoningPlan* plan_;  // the model's
+  PoisoningStrategy* plan_;  // the model's
   std::unique_ptr<Llama> model_;
   ThreadPool pool_{1};
   Stream stream_{pool_};

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "engine/executor.h"
 #include "engine/page_allocator.h"
+#include "engine/rank_group.h"
 #include "models/registry.h"
 #include "weights/checkpoint.h"
 
@@ -37,12 +38,17 @@ class LlamaRunner {
     int num_sms = 0;      // of a GPU; 0: all
     std::optional<DType> dtype;
     Device device;
+    int ranks = 1;  // threads of this process
   };
 
   LlamaRunner(const std::filesystem::path& folder, const Options& options)
-      : LlamaRunner(load_model(Checkpoint(folder), {.device = options.device, .dtype = options.dtype}), options) {}
+      : LlamaRunner(load_ranks(Checkpoint(folder), {.device = options.device, .dtype = options.dtype}, options.ranks),
+                    options) {}
 
   LlamaRunner(std::unique_ptr<Model> model, const Options& options)
+      : LlamaRunner(one_rank(std::move(model)), options) {}
+
+  LlamaRunner(RankModels ranks, const Options& options)
       : limits_({.step = {.max_tokens = options.max_tokens,
                           .max_sequences = options.max_sequences,
                           .max_samples = options.max_tokens,
@@ -50,13 +56,13 @@ class LlamaRunner {
                  .page_size = options.page_size,
                  .num_pages = options.num_pages,
                  .num_sms = options.num_sms}),
-        model_(*model),
-        executor_(std::move(model), limits_, options.threads),
+        model_(*ranks.front().model),
+        ranks_(std::move(ranks), limits_, options.threads),
         pages_(options.num_pages) {}
 
-  Executor& executor() { return executor_; }
+  Executor& executor() { return ranks_.first(); }
   PageAllocator& pages() { return pages_; }
-  Sequence sequence() { return {PageTable(pages_, executor_.kv_pages().page_size), {}}; }
+  Sequence sequence() { return {PageTable(pages_, limits_.page_size), {}}; }
 
   struct Chunk {
     Sequence* sequence;
@@ -90,7 +96,7 @@ class LlamaRunner {
                                  .params = {}});
       }
     }
-    const Tensor logits = executor_.run(plan_);
+    const Tensor logits = ranks_.run(plan_);
     std::vector<std::vector<float>> rows;
     for (std::int64_t i = 0; i < logits.rows; ++i) {
       const auto row = logits_row(logits, i);
@@ -102,27 +108,27 @@ class LlamaRunner {
   // The tokens that the device chooses from the logits of the last step, which is computed once more.
   std::vector<std::int32_t> choose(const SamplingParams& params) {
     for (StepSample& sample : plan_.samples) sample.params = params;
-    const auto tokens = executor_.sample(plan_);
+    const auto tokens = executor().sample(plan_);
     return {tokens.begin(), tokens.end()};
   }
 
   // Starts the last step once more, and tokens are to be chosen from its logits: for recording all that an executor
   // launches, after which this runner is of no more use.
-  void start_last_step() { executor_.start(plan_, Outcome::tokens); }
+  void start_last_step() { executor().start(plan_, Outcome::tokens); }
 
   // Enqueues the model's part of the last step once more, as the executor does, with arrays that must not be read: for
   // recording what it launches.
   void enqueue_last_step(Arena& arena) {
     Buffer arrays(placed_bytes(limits_.step));
     const StepTensors step = place(plan_, limits_.step, arrays.data(), arrays.data());
-    model_.run(step, executor_.kv_pages(), arena, executor_.lane());
+    model_.run(step, executor().kv_pages(), arena, executor().lane());
   }
   std::size_t arena_bytes() { return step_bytes(model_, limits_); }  // of the executor's, which is enough
 
  private:
   ExecutorLimits limits_;
-  Model& model_;  // the executor's
-  Executor executor_;
+  Model& model_;  // rank 0's
+  RankGroup ranks_;
   PageAllocator pages_;
   StepPlan plan_;
 };

@@ -6,24 +6,14 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "parallel/operands.h"
 
 namespace heddle {
 namespace {
 
 constexpr int kTokens = 3;
-constexpr int kHidden = 20;
 
-Tensor view(std::vector<float>& values, std::int64_t columns) {
-  return {values.data(), std::ssize(values) / columns, columns, columns, DType::float32};
-}
-
-std::vector<float> ramp(std::size_t count, float step) {
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = std::sin(static_cast<float>(i) * step);
-  return values;
-}
-
-class LocalPlanTest : public testing::Test {
+class LocalStrategyTest : public testing::Test {
  protected:
   void expect_normalized(const std::vector<float>& sum) {
     for (int t = 0; t < kTokens; ++t) {
@@ -40,36 +30,37 @@ class LocalPlanTest : public testing::Test {
 
   ThreadPool pool_{2};
   Stream stream_{pool_};
-  LocalPlan plan_;
+  LocalStrategy strategy_;
   std::vector<float> weight_ = ramp(kHidden, 0.3f);
   std::vector<float> residual_ = ramp(kTokens * kHidden, 0.7f);
   std::vector<float> delta_ = ramp(kTokens * kHidden, 1.1f);
   std::vector<float> normalized_ = std::vector<float>(kTokens * kHidden);
 };
 
-TEST_F(LocalPlanTest, AddsWhatIsPendingToTheResidualAndNormalisesTheSum) {
+TEST_F(LocalStrategyTest, AddsWhatIsPendingToTheResidualAndNormalisesTheSum) {
   std::vector<float> sum(residual_.size());
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = residual_[i] + delta_[i];
-  plan_.add_norm({.residual = view(residual_, kHidden), .delta = view(delta_, kHidden)}, {weight_.data(), 1e-5f},
-                 view(normalized_, kHidden), stream_);
+  strategy_.normalize({.residual = view(residual_, kHidden), .delta = view(delta_, kHidden)}, {weight_.data(), 1e-5f},
+                      view(normalized_, kHidden), stream_);
   stream_.synchronize();
   EXPECT_EQ(residual_, sum);
   expect_normalized(sum);
 }
 
-TEST_F(LocalPlanTest, LeavesTheResidualWhenNothingIsPending) {
+TEST_F(LocalStrategyTest, LeavesTheResidualWhenNothingIsPending) {
   const std::vector<float> before = residual_;
-  plan_.add_norm({.residual = view(residual_, kHidden)}, {weight_.data(), 1e-5f}, view(normalized_, kHidden), stream_);
+  strategy_.normalize({.residual = view(residual_, kHidden)}, {weight_.data(), 1e-5f}, view(normalized_, kHidden),
+                      stream_);
   stream_.synchronize();
   EXPECT_EQ(residual_, before);
   expect_normalized(before);
 }
 
-TEST_F(LocalPlanTest, MultipliesByTheTransposedWeight) {
+TEST_F(LocalStrategyTest, MultipliesByTheTransposedWeight) {
   std::vector<float> matrix = ramp(5 * kHidden, 0.2f);
   const Weight weight{.blocks = {{{matrix.data(), 5}}}, .out_features = 5, .in_features = kHidden};
   std::vector<float> y(kTokens * 5);
-  plan_.linear(view(residual_, kHidden), weight, LinearRole::alone, view(y, 5), stream_);
+  strategy_.linear(view(residual_, kHidden), weight, LinearRole::alone, view(y, 5), stream_);
   stream_.synchronize();
   for (std::size_t t = 0; t < kTokens; ++t)
     for (std::size_t n = 0; n < 5; ++n) {

@@ -190,5 +190,25 @@ TEST(SyntheticModel, HasTheTensorsOfItsFamily) {
   EXPECT_EQ(synthetic("synth:mistral-7b").config().at("sliding_window").integer(0, 9999), 4096);
 }
 
+TEST(SyntheticModel, AnyColumnsAreThoseOfWholeRows) {
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    const SyntheticModel model(*parse_synthetic_name(std::string("synth:tiny,dtype=") + dtype));
+    constexpr std::string_view kName = "model.layers.0.mlp.down_proj.weight";
+    const auto columns = static_cast<std::size_t>(model.find(kName)->shape[1]);
+    const std::size_t element_bytes = model.find(kName)->dtype.bits / 8;
+    const TensorRows whole = model.rows(kName, 3, 4);
+    const Slice slice{5, static_cast<std::int64_t>(columns) - 9};
+    const std::size_t part_bytes = static_cast<std::size_t>(slice.count) * element_bytes;
+    std::vector<std::byte> part(4 * part_bytes);
+    model.read_columns(kName, 3, 4, slice, part.data());
+    for (std::size_t row = 0; row < 4; ++row)
+      EXPECT_EQ(std::memcmp(part.data() + row * part_bytes, whole.bytes.data() + (row * columns + 5) * element_bytes,
+                            part_bytes),
+                0);
+    EXPECT_THROW(model.read_columns(kName, 0, 1, {1, static_cast<std::int64_t>(columns)}, part.data()),
+                 InvalidArgument);
+  }
+}
+
 }  // namespace
 }  // namespace heddle

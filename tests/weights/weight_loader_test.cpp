@@ -387,7 +387,42 @@ TEST(WeightLoader, AFileThatShrinksDuringTheLoadIsAnError) {
                   loader.matrix({"a", {100, ""}}, {1000, ""});
                 }),
                 ::testing::HasSubstr("has it become shorter?"));
+    const NamedRows rows{.name = "a", .rows = {100, ""}};
+    EXPECT_THAT(message_of<Failure>([&] {
+                  loader.matrix({&rows, 1}, {1000, ""}, Slice{10, 500});
+                }),
+                ::testing::HasSubstr("has it become shorter?"));
   }
+}
+
+TEST(WeightLoader, LoadsSomeColumnsOfSomeRowsInEveryDtype) {
+  std::vector<float> values(4 * 5);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(10 * (i / 5) + i % 5);
+  for (const DType stored : {DType::float32, DType::bfloat16, DType::float16})
+    for (const DType wanted : {DType::float32, DType::bfloat16, DType::float16}) {
+      FakeSource source;
+      source.add("a", stored, {4, 5}, values, 1);
+      std::size_t bytes_done = 0;
+      WeightLoader loader(source, {.dtype = wanted, .on_progress = [&](std::size_t bytes) { bytes_done = bytes; }});
+      const NamedRows rows{.name = "a", .rows = {4, ""}, .first = 1, .count = 2};
+      const Weight weight = loader.matrix({&rows, 1}, {5, ""}, Slice{2, 3});
+      EXPECT_EQ(weight.in_features, 3);
+      EXPECT_THAT(values_of(weight), ElementsAre(12, 13, 14, 22, 23, 24));
+      EXPECT_EQ(bytes_done, 6 * size_of(stored));
+      EXPECT_EQ(loader.finish().size_bytes, 6 * size_of(wanted));
+    }
+}
+
+TEST(WeightLoader, AllColumnsAreAViewAndOthersAreRefused) {
+  FakeSource source;
+  source.add("a", DType::float32, {2, 3}, counting(6));
+  WeightLoader loader(source);
+  const NamedRows rows{.name = "a", .rows = {2, ""}};
+  EXPECT_EQ(loader.matrix({&rows, 1}, {3, ""}, Slice{0, 3}).blocks[0].data, source.data("a"));
+  EXPECT_THROW(loader.matrix({&rows, 1}, {3, ""}, Slice{1, 3}), InvalidArgument);
+  EXPECT_THROW(loader.matrix({&rows, 1}, {3, ""}, Slice{-1, 2}), InvalidArgument);
+  std::byte unused[16];
+  EXPECT_THROW(source.read_columns("a", 0, 2, {2, 2}, unused), InvalidArgument);
 }
 
 }  // namespace

@@ -329,9 +329,9 @@ void chat(const ChatOptions& options) {
   EngineOptions engine_options{.max_sequences = 1};
   ModelOptions model_options = options.model;
   model_options.verbose = options.verbose;
-  std::unique_ptr<Model> model = load(*source, model_options, engine_options);
-  ChatSession::Stops stops = stops_of(options, defaults, model->shape(), tokenizer);
-  ChatSession session(std::move(model), options.model.model, tokenizer, std::move(stops), engine_options,
+  RankModels ranks = load(*source, model_options, engine_options);
+  ChatSession::Stops stops = stops_of(options, defaults, ranks.front().model->shape(), tokenizer);
+  ChatSession session(std::move(ranks), options.model.model, tokenizer, std::move(stops), engine_options,
                       shown_unless(options.model.quiet));
   Chat(options, std::move(conversation), std::move(chat_template), parameters, session).run();
 }
@@ -342,6 +342,7 @@ void add_chat(CLI::App& app) {
   const auto options = std::make_shared<ChatOptions>();
   CLI::App* command = app.add_subcommand("chat", "Chat with a model; in a pipe, one message per line");
   add_model_options(*command, options->model);
+  add_ranks_option(*command, options->model.ranks);
   add_limit_options(*command, options->model, Sequences::one);
   add_sampling_options(*command, options->sampling);
   command->add_option("--system", options->system, "System message")->type_name("TEXT");

@@ -7,12 +7,12 @@
 
 namespace heddle {
 
-ChatSession::ChatSession(std::unique_ptr<Model> model, std::string name, Tokenizer tokenizer, Stops stops,
+ChatSession::ChatSession(RankModels ranks, std::string name, Tokenizer tokenizer, Stops stops,
                          const EngineOptions& options, ProgressShown shown)
     : name_(std::move(name)),
       tokenizer_(std::move(tokenizer)),
       stops_(std::move(stops)),
-      engine_(std::move(model), options),
+      engine_(std::move(ranks), options),
       shown_(shown) {}
 
 std::int64_t ChatSession::num_tokens(std::string_view prompt) const {

@@ -38,8 +38,8 @@ class ChatSession {
   };
 
   // `name`: of the model, for messages. `shown`: the progress of long prompts.
-  ChatSession(std::unique_ptr<Model> model, std::string name, Tokenizer tokenizer, Stops stops,
-              const EngineOptions& options, ProgressShown shown);
+  ChatSession(RankModels ranks, std::string name, Tokenizer tokenizer, Stops stops, const EngineOptions& options,
+              ProgressShown shown);
 
   std::int64_t max_length() const { return engine_.max_length(); }  // tokens of a conversation
 

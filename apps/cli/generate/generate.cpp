@@ -136,8 +136,8 @@ void generate(const GenerateOptions& options) {
   require_a_right_prompt(prompts, printer);
 
   EngineOptions engine_options;
-  std::unique_ptr<Model> model = load(*source, options.model, engine_options);
-  Engine engine(std::move(model), engine_options);
+  RankModels ranks = load(*source, options.model, engine_options);
+  Engine engine(std::move(ranks), engine_options);
   const ModelShape& shape = engine.model_shape();
   if (options.num_top_logprobs > shape.vocab_size)
     throw_error<InputError>("--logprobs is {}, the model's vocabulary is {}", *options.num_top_logprobs,
@@ -178,6 +178,7 @@ void add_generate(CLI::App& app) {
   const auto options = std::make_shared<GenerateOptions>();
   CLI::App* command = app.add_subcommand("generate", "Continue prompts with a model");
   add_model_options(*command, options->model);
+  add_ranks_option(*command, options->model.ranks);
   add_limit_options(*command, options->model, Sequences::many);
   auto* prompt = command->add_option("-p,--prompt", options->prompt,
                                      "The prompt; special tokens in it are parsed. -, or nothing where text is piped "

@@ -9,7 +9,9 @@ namespace {
 constexpr int kEmbeddingThreads = 256;
 
 // The first element of the token's row; null if the table has no such row.
-__device__ const void* table_row(const Weight& table, std::int64_t token) {
+__device__ const void* table_row(const EmbeddingParams& params, std::int64_t index) {
+  const Weight& table = params.table;
+  std::int64_t token = params.tokens[index] - params.first_token;
   if (token < 0 || token >= table.out_features) return nullptr;
 #pragma unroll
   for (int i = 0; i < Weight::kMaxBlocks; ++i) {
@@ -23,13 +25,19 @@ __device__ const void* table_row(const Weight& table, std::int64_t token) {
   return nullptr;
 }
 
+// Of a token without a row: zero where another part of the table has it, else NaN.
+__device__ float value_without_row(const EmbeddingParams& params, std::int64_t index) {
+  const std::int32_t token = params.tokens[index];
+  return token >= 0 && token < params.vocab_size ? 0.0f : __int_as_float(0x7fffffff);
+}
+
 template <class From, class To>
 __global__ void __launch_bounds__(kEmbeddingThreads) embedding_packs(const __grid_constant__ EmbeddingParams params) {
   let_later_kernels_start();
   wait_for_earlier_kernels();
   const std::int64_t packs = params.y.columns / kPackElements;
   for (std::int64_t token = blockIdx.x; token < params.y.rows; token += gridDim.x) {
-    const auto* row = static_cast<const From*>(table_row(params.table, params.tokens[token]));
+    const auto* row = static_cast<const From*>(table_row(params, token));
     To* y = element<To>(params.y, token, 0);
     for (std::int64_t pack = blockIdx.y * kEmbeddingThreads + threadIdx.x; pack < packs;
          pack += gridDim.y * kEmbeddingThreads) {
@@ -38,7 +46,7 @@ __global__ void __launch_bounds__(kEmbeddingThreads) embedding_packs(const __gri
         values = load_pack(row + pack * kPackElements);
       } else {
 #pragma unroll
-        for (float& value : values.values) value = __int_as_float(0x7fffffff);
+        for (float& value : values.values) value = value_without_row(params, token);
       }
       store_pack(y + pack * kPackElements, values);
     }
@@ -50,11 +58,11 @@ __global__ void __launch_bounds__(kEmbeddingThreads)
   let_later_kernels_start();
   wait_for_earlier_kernels();
   for (std::int64_t token = blockIdx.x; token < params.y.rows; token += gridDim.x) {
-    const void* row = table_row(params.table, params.tokens[token]);
+    const void* row = table_row(params, token);
     for (std::int64_t i = blockIdx.y * kEmbeddingThreads + threadIdx.x; i < params.y.columns;
          i += gridDim.y * kEmbeddingThreads)
       store_element(params.y.data, token * params.y.row_stride + i, params.y.dtype,
-                    row != nullptr ? load_element(row, i, params.table.dtype) : __int_as_float(0x7fffffff));
+                    row != nullptr ? load_element(row, i, params.table.dtype) : value_without_row(params, token));
   }
 }
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "parallel/plan.h"
+#include "parallel/strategy.h"
 #include "wafer/mesh/timed_mesh.h"
 #include "wafer/programs/partition.h"
 

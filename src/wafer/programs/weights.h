@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/weight.h"
-#include "parallel/plan.h"
+#include "parallel/strategy.h"
 #include "wafer/cost/wafer_cost.h"
 
 namespace heddle {

@@ -61,5 +61,32 @@ TEST(Embedding, NamesTheBrokenPrecondition) {
   stream.synchronize();
 }
 
+TEST(Embedding, OfAPartOfTheTableIsZeroWhereAnotherPartHasTheToken) {
+  ThreadPool pool(1);
+  Stream stream(pool);
+  const Elements elements(random_floats(12, 1), DType::float32);
+  const Weight part = one_block(elements, DType::float32, 4, 3);  // tokens 5 to 8 of 10
+  const std::vector<std::int32_t> tokens = {8, 4, 5, 9};
+  const Rows y(4, 3);
+  const EmbeddingParams params{.table = part, .tokens = tokens.data(), .y = y, .first_token = 5, .vocab_size = 10};
+  embedding(params, stream);
+  stream.synchronize();
+  const std::vector<float> table = elements.floats();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(y.row(0)[i], table[static_cast<std::size_t>(9 + i)]);
+    EXPECT_EQ(y.row(1)[i], 0);
+    EXPECT_EQ(y.row(2)[i], table[static_cast<std::size_t>(i)]);
+    EXPECT_EQ(y.row(3)[i], 0);
+  }
+  const std::vector<std::int32_t> bad = {0, 1, 2, 10};
+  EmbeddingParams wrong = params;
+  wrong.tokens = bad.data();
+  embedding(wrong, stream);
+  expect_invalid([&] { stream.synchronize(); }, "token 3 has id 10, the table has 10 rows");
+  wrong = params;
+  wrong.first_token = 7;
+  expect_invalid([&] { embedding(wrong, stream); }, "a table of 4 rows from token 7 on, of 10 tokens");
+}
+
 }  // namespace
 }  // namespace heddle

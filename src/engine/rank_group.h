@@ -1,0 +1,58 @@
+// The executors of a model's ranks. Rank 0's belongs to the caller, who plans and samples; each other rank has a thread,
+// which takes the same steps from a StepChannel.
+#pragma once
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "engine/executor.h"
+#include "engine/rank_models.h"
+#include "engine/step_channel.h"
+
+namespace heddle {
+
+class RankGroup {
+ public:
+  // Each rank makes its executor; `threads` of the CPU are divided among them, at least one each. Throws as Executor does,
+  // naming the rank where there are several.
+  RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads);
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
+  ~RankGroup();  // waits for steps that are under way
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  const RankModels& ranks() const { return ranks_; }  // without the models, which their executors have
+  Executor& first() { return *executor_; }            // rank 0's
+  const Executor& first() const { return *executor_; }
+
+  // As Executor's, on every rank. With several ranks the outcome is none or logits, which rank 0 alone returns, and one
+  // step is under way at a time. When a rank has failed, the others' waits end, and start and finish throw its error and
+  // its number, from then on.
+  void start(const StepPlan& plan, Outcome outcome, Histories histories = {});
+  StepResult finish();
+
+  // A step by itself: start, finish.
+  Tensor run(const StepPlan& plan);
+
+  // Of all ranks.
+  std::size_t weight_bytes_per_step() const { return weight_bytes_per_step_; }
+  std::size_t cache_bytes_per_token() const { return cache_bytes_per_token_; }
+
+ private:
+  std::unique_ptr<Executor> make_executor(int rank, const ExecutorLimits& limits, int threads);
+  void serve(int rank, const ExecutorLimits& limits, int threads);
+  void fail(int rank);
+  void stop();
+  void guarded(FunctionRef<void()> action);
+
+  RankModels ranks_;
+  std::size_t weight_bytes_per_step_;
+  std::size_t cache_bytes_per_token_;
+  StepChannel channel_;
+  std::unique_ptr<Executor> executor_;  // rank 0's
+  std::vector<std::thread> threads_;    // of the other ranks
+};
+
+}  // namespace heddle

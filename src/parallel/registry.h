@@ -1,0 +1,25 @@
+// The strategies, by how a model is to be spread.
+#pragma once
+
+#include <memory>
+
+#include "parallel/strategy.h"
+#include "parallel/tensor_split.h"
+
+namespace heddle {
+
+class Communicator;
+
+// This rank's place among those that share a model.
+struct ModelRank {
+  int rank = 0;
+  int ranks = 1;
+  // Of these ranks, in this order, on the device of the weights; outlives the model. Null with one rank, and for a model
+  // that only runs dry.
+  Communicator* communicator = nullptr;
+};
+
+// `split` is the rank's; `vocab_size` the whole model's.
+std::unique_ptr<Strategy> make_strategy(const ModelRank& place, const TensorSplit& split, std::int64_t vocab_size);
+
+}  // namespace heddle

@@ -1,0 +1,53 @@
+// A strategy carries out the parts of a forward pass that depend on how the model is spread over ranks. Chosen when the
+// model is built; the forward pass does not ask.
+#pragma once
+
+#include <cstdint>
+
+#include "base/lane.h"
+#include "base/tensor.h"
+#include "base/weight.h"
+#include "kernels/linear/linear.h"
+
+namespace heddle {
+
+// A model's hidden state: the residual, and what the last block produced and nobody has added yet.
+// Where the model is spread out, `delta` is this rank's partial sum.
+struct Hidden {
+  Tensor residual;  // [num_tokens, hidden]
+  Tensor delta;     // likewise; data null: nothing is pending
+};
+
+struct Norm {
+  const void* weight = nullptr;  // [hidden], float32 on the CPU
+  float eps = 0;
+};
+
+// Every rank calls the same functions in the same order, with tensors of the same number of tokens. On the lane of a dry
+// run (kernels/dry_run.h) they enqueue nothing and wait for nobody.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  // y[t] = the embedding of tokens[t]. `table`: this rank's rows of it. y [num_tokens, hidden], float32.
+  virtual void embed(const Weight& table, const std::int32_t* tokens, Tensor y, const Lane& lane) = 0;
+
+  // residual += delta, summed over the ranks; normalized = RMSNorm(residual). Afterwards nothing is pending.
+  // `normalized` [num_tokens, hidden], float32 or bfloat16; on a GPU or float16.
+  virtual void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) = 0;
+
+  // y = x W^T + bias, of this rank's rows or columns of W. x [num_tokens, in_features], y [num_tokens, out_features], of
+  // dtypes that kernels/linear/linear.h takes; the lane's workspace as large as it wants. `role`: where in the forward
+  // pass the GEMM stands.
+  virtual void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) = 0;
+
+  // y = silu(gate) * up, of gate and up = x W^T + bias, stacked (kernels/linear/linear_swiglu.h). y [num_tokens,
+  // intermediate]; gate_up [num_tokens, 2 * intermediate] is scratch.
+  virtual void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) = 0;
+
+  // y = x W^T of the whole vocabulary, on every rank. `weight`: this rank's rows. y [num_rows, vocab_size], float32,
+  // rows without gaps.
+  virtual void logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) = 0;
+};
+
+}  // namespace heddle

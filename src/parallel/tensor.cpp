@@ -1,0 +1,50 @@
+#include "parallel/tensor.h"
+
+#include "base/copy.h"
+#include "base/error.h"
+#include "base/trace.h"
+#include "collectives/all_reduce.h"
+#include "kernels/rows/embedding.h"
+
+namespace heddle {
+namespace {
+
+std::size_t elements_of(const Tensor& tensor) {
+  require(tensor.row_stride == tensor.columns, "tensor parallelism: rows of {} elements lie {} apart", tensor.columns,
+          tensor.row_stride);
+  return static_cast<std::size_t>(tensor.rows) * static_cast<std::size_t>(tensor.columns);
+}
+
+}  // namespace
+
+TensorStrategy::TensorStrategy(Communicator* communicator, Slice vocabulary, std::int64_t vocab_size)
+    : communicator_(communicator), vocabulary_(vocabulary), vocab_size_(vocab_size) {}
+
+void TensorStrategy::embed(const Weight& table, const std::int32_t* tokens, Tensor y, const Lane& lane) {
+  embedding({.table = table, .tokens = tokens, .y = y, .first_token = vocabulary_.first, .vocab_size = vocab_size_},
+            lane);
+  sum_over_ranks(y, lane);
+}
+
+void TensorStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) {
+  if (hidden.delta.data != nullptr) sum_over_ranks(hidden.delta, lane);
+  LocalStrategy::normalize(hidden, norm, normalized, lane);
+}
+
+void TensorStrategy::logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) {
+  const std::size_t size_bytes = elements_of(y) * size_of(y.dtype);
+  if (lane.dry_run == nullptr && size_bytes > 0) enqueue_clear(lane.stream, y.data, size_bytes);
+  linear(x, weight, LinearRole::logits, y.column_slice(vocabulary_.first, vocabulary_.count), lane);
+  sum_over_ranks(y, lane);
+}
+
+void TensorStrategy::sum_over_ranks(Tensor tensor, const Lane& lane) const {
+  const std::size_t elements = elements_of(tensor);
+  if (lane.dry_run != nullptr) return;
+  require(communicator_ != nullptr, "tensor parallelism: no communicator, as for dry runs");
+  const Span span(lane.stream, "all_reduce");
+  all_reduce(*communicator_, {.input = tensor.data, .output = tensor.data, .count = elements, .dtype = tensor.dtype},
+             lane.stream);
+}
+
+}  // namespace heddle

@@ -1,0 +1,30 @@
+// Tensor parallelism: each rank multiplies by its slices of the weights (tensor_split.h). What a block leaves pending is
+// then a partial sum, and one all-reduce per block adds up the ranks' (Shoeybi et al., 2019, "Megatron-LM", section 3).
+// Every rank gets the same bits, since collectives sum in rank order (collectives/all_reduce.h).
+#pragma once
+
+#include "collectives/communicator.h"
+#include "parallel/local.h"
+#include "weights/slice.h"
+
+namespace heddle {
+
+class TensorStrategy : public LocalStrategy {
+ public:
+  // `vocabulary`: this rank's tokens, of `vocab_size`. `communicator` outlives the strategy; null: for dry runs only.
+  TensorStrategy(Communicator* communicator, Slice vocabulary, std::int64_t vocab_size);
+
+  // Each rank fills in the rows of its own tokens, the others' are zero, and their sum is exact. The same for logits.
+  void embed(const Weight& table, const std::int32_t* tokens, Tensor y, const Lane& lane) override;
+  void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override;
+  void logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) override;
+
+ private:
+  void sum_over_ranks(Tensor tensor, const Lane& lane) const;
+
+  Communicator* communicator_;
+  Slice vocabulary_;
+  std::int64_t vocab_size_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,351 @@
+// An engine on several ranks that are threads: the same tokens as on one, and errors that name the rank.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "base/error.h"
+#include "engine/engine.h"
+#include "engine/step_channel.h"
+#include "weights/checkpoint.h"
+
+namespace heddle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+using Outputs = std::map<std::int64_t, std::vector<TokenOutput>>;
+
+constexpr std::int64_t kTokens = 331;  // of the model's vocabulary
+
+std::filesystem::path model_with_6_heads() {
+  return std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/data/llama/gqa";
+}
+
+RankModels load(int ranks, std::chrono::nanoseconds deadline = kRankDeadline) {
+  return load_ranks(Checkpoint(model_with_6_heads()), {}, ranks, deadline);
+}
+
+std::vector<std::int32_t> prompt_of(unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::int32_t> tokens(1 + random() % 40);
+  for (auto& token : tokens) token = static_cast<std::int32_t>(random() % kTokens);
+  return tokens;
+}
+
+// Requests with each way to choose a token.
+std::vector<Request> requests_of_every_kind() {
+  const SamplingParams ways[] = {
+      {},
+      {.temperature = 0.9, .top_k = 50, .seed = 3},
+      {.temperature = 1.2, .top_p = 0.8, .seed = 5},
+      {.temperature = 1.0, .min_p = 0.05, .seed = 7},
+      {.temperature = 0.7, .repetition_penalty = 1.3, .presence_penalty = 0.2, .frequency_penalty = 0.3, .seed = 11},
+      {.repetition_penalty = 1.5},
+  };
+  std::vector<Request> requests;
+  for (unsigned i = 0; i < std::size(ways); ++i) {
+    requests.push_back({.prompt = prompt_of(i), .sampling = ways[i], .max_tokens = 12});
+    requests.push_back({.prompt = prompt_of(100 + i),
+                        .sampling = ways[i],
+                        .max_tokens = 9,
+                        .num_top_logprobs = 3,
+                        .prompt_logprobs = PromptLogprobs{.first = 1, .num_top = 2},
+                        .logit_bias = {{.id = 17, .bias = 4}, {.id = 18, .bias = -100}}});
+  }
+  return requests;
+}
+
+Outputs run(Engine& engine) {
+  Outputs outputs;
+  for (int steps = 0; !engine.idle(); ++steps) {
+    require(steps < 10'000, "the engine makes no progress");
+    for (const TokenOutput& output : engine.step()) outputs[output.request].push_back(output);
+  }
+  return outputs;
+}
+
+Outputs run(Engine& engine, const std::vector<Request>& requests) {
+  for (const Request& request : requests) engine.submit(request);
+  return run(engine);
+}
+
+std::vector<std::int32_t> tokens_of(const std::vector<TokenOutput>& outputs) {
+  std::vector<std::int32_t> tokens;
+  for (const TokenOutput& output : outputs) tokens.push_back(output.token);
+  return tokens;
+}
+
+TEST(EngineRanks, ChooseTheTokensOfOneRankInEveryWay) {
+  const std::vector<Request> requests = requests_of_every_kind();
+  Engine alone(load(1), {});
+  const Outputs expected = run(alone, requests);
+  for (const int ranks : {2, 3, 4, 6}) {
+    Engine engine(load(ranks), {.threads = 2});
+    Outputs outputs = run(engine, requests);
+    for (const auto& [id, golden] : expected) {
+      ASSERT_EQ(tokens_of(outputs[id]), tokens_of(golden)) << ranks << " ranks, request " << id;
+      for (std::size_t i = 0; i < golden.size(); ++i) {
+        const TokenOutput& output = outputs[id][i];
+        ASSERT_EQ(output.logprob.has_value(), golden[i].logprob.has_value());
+        if (output.logprob) {
+          EXPECT_NEAR(*output.logprob, *golden[i].logprob, 1e-4);
+        }
+        ASSERT_EQ(output.top.size(), golden[i].top.size());
+      }
+    }
+  }
+}
+
+// In chunks, with preemption, beside requests that come later and one that is cancelled: the bits of a request alone.
+TEST(EngineRanks, ARequestsTokensDependOnNothingBesideIt) {
+  const EngineOptions variants[] = {
+      {.threads = 2},
+      {.max_sequences = 4, .max_tokens_per_step = 5, .page_size = 3},
+      {.max_sequences = 12, .max_tokens_per_step = 16, .page_size = 4, .kv_bytes = 20 * 2 * 3 * 4 * 2 * 24 * 4},
+  };
+  const std::vector<Request> requests = requests_of_every_kind();
+  std::vector<std::vector<std::int32_t>> expected;
+  for (const Request& request : requests) {
+    Engine engine(load(2), {});
+    expected.push_back(tokens_of(run(engine, {request}).begin()->second));
+  }
+  for (const EngineOptions& options : variants) {
+    Engine engine(load(2), options);
+    Outputs outputs;
+    std::vector<std::int64_t> ids;
+    const auto step = [&] {
+      for (const TokenOutput& output : engine.step()) outputs[output.request].push_back(output);
+    };
+    const std::int64_t cancelled = engine.submit({.prompt = prompt_of(77), .max_tokens = 60});
+    for (const Request& request : requests) {
+      ids.push_back(engine.submit(request));
+      if (ids.size() % 4 == 3) step();
+    }
+    engine.cancel(cancelled);
+    while (!engine.idle()) step();
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      EXPECT_EQ(tokens_of(outputs[ids[i]]), expected[i]) << "request " << i;
+  }
+}
+
+TEST(EngineRanks, AKeptConversationGoesOnFromItsPages) {
+  Request first{.prompt = prompt_of(1), .max_tokens = 5, .after_end = AfterEnd::keep};
+  first.prompt.resize(40, 7);
+  Engine engine(load(2), {.page_size = 4});
+  const auto answer = tokens_of(run(engine, {first}).begin()->second);
+  Request next{.prompt = first.prompt, .max_tokens = 6};
+  next.prompt.insert(next.prompt.end(), answer.begin(), answer.end());
+  next.prompt.push_back(9);
+  const std::int64_t id = engine.submit(next);
+  engine.step();
+  EXPECT_LT(engine.last_step().num_prompt_tokens, 10);  // the rest is shared
+  std::vector<std::int32_t> continued;
+  Engine fresh(load(2), {});
+  const auto expected = tokens_of(run(fresh, {next}).begin()->second);
+  engine.cancel(id);
+  EXPECT_EQ(tokens_of(run(engine, {next}).begin()->second), expected);
+}
+
+TEST(EngineRanks, CountTheBytesOfAllRanks) {
+  Engine one(load(1), {}), two(load(2), {});
+  for (Engine* engine : {&one, &two}) {
+    engine->submit({.prompt = {1, 2, 3}, .max_tokens = 1});
+    engine->step();
+  }
+  EXPECT_EQ(one.last_step().bytes_read, two.last_step().bytes_read);  // two KV heads: none is on both
+}
+
+// Does something of its own before a rank's step; on the CPU a step's arrays can be read there.
+class WatchedModel : public Model {
+ public:
+  using Watch = std::function<void(const StepTensors&)>;
+  WatchedModel(std::unique_ptr<Model> model, Watch watch) : model_(std::move(model)), watch_(std::move(watch)) {}
+
+  const ModelShape& shape() const override { return model_->shape(); }
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) override {
+    if (lane.dry_run == nullptr) watch_(step);
+    return model_->run(step, kv, arena, lane);
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+  Watch watch_;
+};
+
+void watch(RankModels& ranks, int rank, WatchedModel::Watch watch) {
+  std::unique_ptr<Model>& model = ranks[static_cast<std::size_t>(rank)].model;
+  model = std::make_unique<WatchedModel>(std::move(model), std::move(watch));
+}
+
+TEST(EngineRanks, OtherRanksComputeTheTokensThatRank0Chose) {
+  RankModels ranks = load(3);
+  std::vector<std::vector<std::int32_t>> seen(ranks.size());
+  for (int rank = 0; rank < 3; ++rank)
+    watch(ranks, rank, [&mine = seen[static_cast<std::size_t>(rank)]](const StepTensors& step) {
+      mine.insert(mine.end(), step.tokens, step.tokens + step.num_tokens);
+    });
+  std::vector<std::int32_t> chosen;
+  {
+    Engine engine(std::move(ranks), {});
+    // Whoever chose greedily, or with a seed or penalties of its own, would choose others.
+    chosen = tokens_of(run(engine, {{.prompt = {5, 6, 7},
+                                     .sampling = {.temperature = 1.5, .presence_penalty = 1, .seed = 99},
+                                     .max_tokens = 20}})
+                           .begin()
+                           ->second);
+  }
+  std::vector<std::int32_t> expected = {5, 6, 7};
+  expected.insert(expected.end(), chosen.begin(), chosen.end() - 1);  // the last is not computed
+  for (const std::vector<std::int32_t>& mine : seen) EXPECT_EQ(mine, expected);
+}
+
+struct Fault {
+  int rank;
+  int step;  // 1: the prompt, later ones decode
+};
+
+class EngineRankFaults : public testing::TestWithParam<Fault> {};
+
+// The rank's thread throws; every rank ends at once, not at the deadline.
+TEST_P(EngineRankFaults, AreNamedWithTheirCauseAndEndAllRanks) {
+  const auto start = Clock::now();
+  RankModels ranks = load(3);
+  watch(ranks, GetParam().rank, [count = 0](const StepTensors&) mutable {
+    if (++count == GetParam().step) throw Failure("the disk has melted");
+  });
+  {
+    Engine engine(std::move(ranks), {});
+    engine.submit({.prompt = {1, 2, 3}, .max_tokens = 30});
+    const std::string who = "rank " + std::to_string(GetParam().rank) + ": the disk has melted";
+    for (int again = 0; again < 2; ++again) {
+      try {
+        run(engine);
+        ADD_FAILURE() << "no error";
+      } catch (const Failure& error) {
+        EXPECT_THAT(error.what(), HasSubstr(who));
+      }
+    }
+  }
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
+}
+
+INSTANTIATE_TEST_SUITE_P(, EngineRankFaults, testing::Values(Fault{0, 1}, Fault{1, 1}, Fault{0, 5}, Fault{2, 5}),
+                         [](const auto& test) {
+                           return "on_rank_" + std::to_string(test.param.rank) + "_in_step_" +
+                                  std::to_string(test.param.step);
+                         });
+
+TEST(EngineRanks, AHungRankIsNamedAtTheDeadline) {
+  RankModels ranks = load(3, std::chrono::milliseconds(500));
+  watch(ranks, 2, [](const StepTensors&) { std::this_thread::sleep_for(std::chrono::seconds(2)); });
+  Engine engine(std::move(ranks), {});
+  engine.submit({.prompt = {1, 2, 3}, .max_tokens = 3});
+  try {
+    run(engine);
+    ADD_FAILURE() << "no error";
+  } catch (const Timeout& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("for rank 2"), HasSubstr("deadline of 0.5 s")));
+  }
+}
+
+// Reads from a rank's thread fail.
+class BrokenSource : public ModelSource {
+ public:
+  explicit BrokenSource(const ModelSource& source) : source_(source) {}
+  JsonField config() const override { return source_.config(); }
+  std::optional<JsonField> generation_config() const override { return source_.generation_config(); }
+  std::size_t total_bytes() const override { return source_.total_bytes(); }
+  std::vector<std::string_view> names() const override { return source_.names(); }
+  const TensorInfo* find(std::string_view name) const override { return source_.find(name); }
+  TensorRows rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows) const override {
+    if (name == "lm_head.weight" && first_row > 200) throw Failure("lm_head.weight: cannot be read");  // rank 2 of 3
+    return source_.rows(name, first_row, num_rows);
+  }
+  std::string where() const override { return source_.where(); }
+
+ private:
+  const ModelSource& source_;
+};
+
+TEST(EngineRanks, ARankThatCannotReadItsPartIsNamed) {
+  const Checkpoint checkpoint(model_with_6_heads());
+  try {
+    load_ranks(BrokenSource(checkpoint), {}, 3);
+    ADD_FAILURE() << "no error";
+  } catch (const Failure& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 2"), HasSubstr("lm_head.weight: cannot be read")));
+  }
+}
+
+double seconds_of_cpu() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](timeval time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+TEST(EngineRanks, SleepWhileIdle) {
+  Engine engine(load(4), {});
+  run(engine, {{.prompt = {1, 2, 3}, .max_tokens = 3}});
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // pools look for work for a moment
+  const double before = seconds_of_cpu();
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_LT(seconds_of_cpu() - before, 0.02);
+}
+
+TEST(StepChannel, HandsEachStepToEachRankOnce) {
+  StepChannel channel(2);
+  std::vector<std::int32_t> taken;
+  std::thread other([&] {
+    channel.join();
+    StepPlan plan;
+    while (channel.receive(1, plan)) taken.push_back(plan.tokens[0]);
+  });
+  channel.await_joined();
+  StepPlan plan;
+  for (std::int32_t token = 0; token < 100; ++token) {
+    plan.tokens = {token};
+    channel.send(plan);
+    plan.tokens = {-1};  // the channel has a copy
+  }
+  channel.send(plan);  // returns when the one before was taken
+  channel.close();
+  other.join();
+  ASSERT_GE(taken.size(), 100u);
+  for (std::int32_t token = 0; token < 100; ++token) EXPECT_EQ(taken[static_cast<std::size_t>(token)], token);
+}
+
+TEST(StepChannel, AFailureEndsEveryWaitAndTheFirstIsTold) {
+  StepChannel channel(3);
+  std::thread other([&] {
+    StepPlan plan;
+    channel.join();
+    EXPECT_FALSE(channel.receive(1, plan));
+  });
+  channel.fail(2, std::make_exception_ptr(InputError("no such file")));
+  channel.fail(1, std::make_exception_ptr(Failure("a rank has gone")));
+  other.join();
+  for (const auto& call :
+       {std::function<void()>([&] { channel.await_joined(); }), std::function<void()>([&] { channel.send({}); }),
+        std::function<void()>([&] { channel.check(); })}) {
+    try {
+      call();
+      ADD_FAILURE() << "no error";
+    } catch (const InputError& error) {
+      EXPECT_STREQ(error.what(), "rank 2: no such file");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle

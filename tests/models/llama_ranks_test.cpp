@@ -1,0 +1,173 @@
+// The Llama family on several ranks of the CPU: the same logits as transformers' and as one rank's, whatever the slices.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "models/counting_source.h"
+#include "models/llama_family.h"
+#include "models/llama_runner.h"
+#include "weights/safetensors.h"
+
+namespace heddle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Rows = std::vector<std::vector<float>>;
+
+// Float32 rounding in another order stays well below this, as on one rank.
+constexpr double kBound = 1e-4;
+
+double largest_difference(const Rows& a, const Rows& b) {
+  require(a.size() == b.size(), "{} rows, {} rows", a.size(), b.size());
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    require(a[i].size() == b[i].size(), "{} logits, {} logits", a[i].size(), b[i].size());
+    for (std::size_t j = 0; j < a[i].size(); ++j) {
+      const double difference = std::abs(static_cast<double>(a[i][j]) - b[i][j]);
+      if (!(difference <= largest)) largest = difference;  // NaN sticks
+    }
+  }
+  return largest;
+}
+
+// The logits of all tokens, in chunks of these lengths; the last is repeated.
+Rows logits_of(LlamaRunner& runner, const std::vector<std::int32_t>& tokens, const std::vector<std::size_t>& chunks) {
+  auto sequence = runner.sequence();
+  Rows all;
+  for (std::size_t start = 0, chunk = 0; start < tokens.size(); ++chunk) {
+    const std::size_t length = std::min(chunks[std::min(chunk, chunks.size() - 1)], tokens.size() - start);
+    const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(start);
+    for (auto& row : runner.step({{&sequence, {first, first + static_cast<std::ptrdiff_t>(length)}}}))
+      all.push_back(std::move(row));
+    start += length;
+  }
+  return all;
+}
+
+class LlamaRanks : public testing::TestWithParam<int> {};
+
+// Biases (of what is summed over ranks, too), norms of heads, windows, tied embeddings: every setting of the family.
+TEST_P(LlamaRanks, EveryCaseOfTheFamilyAgreesWithTransformers) {
+  const LlamaFamily family;
+  int num_run = 0;
+  for (const auto& c : family.cases()) {
+    if (c["config"]["num_attention_heads"].get<int>() < GetParam()) continue;
+    const TemporaryFolder folder;
+    family.write(c, folder.path());
+    LlamaRunner runner(folder.path(), {.threads = 2, .ranks = GetParam()});
+    const Rows all = logits_of(runner, family.tokens(), {61, 64, 1, 40});
+    Rows kept;
+    for (const std::size_t row : family.rows()) kept.push_back(all[row]);
+    EXPECT_LE(largest_difference(kept, family.golden(c["name"])), kBound) << c["name"] << ": " << c["why"];
+    ++num_run;
+  }
+  EXPECT_GT(num_run, 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(, LlamaRanks, testing::Values(2, 3),
+                         [](const auto& test) { return "on_" + std::to_string(test.param) + "_ranks"; });
+
+struct GoldenOnRanks {
+  const char* folder;
+  int ranks;
+};
+
+// Vocabularies, heads and features that no number of ranks divides; sharded files; KV heads that several ranks share.
+class LlamaGoldenRanks : public testing::TestWithParam<GoldenOnRanks> {};
+
+TEST_P(LlamaGoldenRanks, PrefillAndDecodeAgreeWithTransformers) {
+  const auto folder = golden_folder(GetParam().folder);
+  const nlohmann::json json = parse_json(read_file(folder / "golden.json", 1 << 20), "golden.json");
+  const SafetensorsFile goldens(folder / "golden.safetensors");
+  const auto golden = [&](const std::string& name) {
+    const auto found = std::ranges::find(goldens.tensors(), name, &StoredTensor::name);
+    require(found != goldens.tensors().end(), "no golden {}", name);
+    Rows rows(static_cast<std::size_t>(found->shape[0]), std::vector<float>(static_cast<std::size_t>(found->shape[1])));
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      std::memcpy(rows[i].data(), found->bytes.data() + i * rows[i].size() * sizeof(float),
+                  rows[i].size() * sizeof(float));
+    return rows;
+  };
+  const LlamaRunner::Options options{.dtype = DType::float32, .ranks = GetParam().ranks};
+  LlamaRunner prefill(folder, options), decode(folder, options);
+  EXPECT_LE(largest_difference(logits_of(prefill, json["tokens"], {64}), golden("prefill")), kBound);
+  EXPECT_LE(largest_difference(logits_of(decode, json["tokens"], {1}), logits_of(prefill, json["tokens"], {64})), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(, LlamaGoldenRanks,
+                         testing::Values(GoldenOnRanks{"gqa", 2}, GoldenOnRanks{"gqa", 3}, GoldenOnRanks{"gqa", 4},
+                                         GoldenOnRanks{"gqa", 6}, GoldenOnRanks{"mha-tied", 2},
+                                         GoldenOnRanks{"mha-tied", 3}, GoldenOnRanks{"mqa-sharded", 3},
+                                         GoldenOnRanks{"mqa-sharded", 4}, GoldenOnRanks{"gqa-bfloat16", 4},
+                                         GoldenOnRanks{"tied-float16", 4}),
+                         [](const auto& test) {
+                           std::string name = test.param.folder;
+                           std::ranges::replace(name, '-', '_');
+                           return name + "_on_" + std::to_string(test.param.ranks) + "_ranks";
+                         });
+
+// As on one rank: a row's bits do not depend on chunks or threads.
+TEST(LlamaOnRanks, NoChunkingAndNoThreadsChangeABit) {
+  const LlamaFamily family;
+  const auto& c = family.find("qwen3-v5");
+  const TemporaryFolder folder;
+  family.write(c, folder.path());
+  LlamaRunner whole(folder.path(), {.ranks = 3}), chunks(folder.path(), {.threads = 6, .page_size = 7, .ranks = 3});
+  EXPECT_EQ(logits_of(whole, family.tokens(), {64}), logits_of(chunks, family.tokens(), {50, 7, 1, 33}));
+}
+
+TEST(LlamaOnRanks, MoreRanksThanHeadsAreRefusedBeforeAnythingIsRead) {
+  const Checkpoint checkpoint(golden_folder("gqa"));
+  try {
+    load_ranks(checkpoint, {}, 7);
+    FAIL() << "7 ranks share 6 heads";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("7 ranks"), HasSubstr("6 attention heads"), HasSubstr("6 ranks at most")));
+  }
+}
+
+// Names of tensors that every rank reads whole: norms.
+std::size_t bytes_on_every_rank(const ModelSource& source) {
+  std::size_t bytes = 0;
+  for (const std::string_view name : source.names())
+    if (name.find("norm") != std::string_view::npos) bytes += source.find(name)->size_bytes;
+  return bytes;
+}
+
+// From a file, and generated.
+TEST(LlamaOnRanks, ReadTogetherWhatOneRankReadsAndTheNormsOncePerRank) {
+  for (const char* model : {"tests/data/llama/gqa", "synth:tiny"}) {
+    const bool synthetic = std::string_view(model).starts_with("synth:");
+    const auto source = open_model(synthetic ? model : (std::filesystem::path(HEDDLE_SOURCE_DIR) / model).string());
+    const CountingSource whole(*source), parts(*source);
+    load_model(whole, {});
+    EXPECT_EQ(whole.bytes_read(), source->total_bytes()) << model;
+    load_ranks(parts, {}, 2);
+    EXPECT_EQ(parts.bytes_read(), source->total_bytes() + bytes_on_every_rank(*source)) << model;
+  }
+}
+
+TEST(LlamaOnRanks, ARankReadsAndHoldsItsSliceAlone) {
+  const Checkpoint checkpoint(golden_folder("gqa"));
+  const std::size_t norms = bytes_on_every_rank(checkpoint), rest = checkpoint.total_bytes() - norms;
+  for (int rank = 0; rank < 2; ++rank) {
+    const CountingSource counting(checkpoint);
+    const LoadOptions options{.place = {.rank = rank, .ranks = 2}};
+    const std::size_t held = load_model(counting, options)->shape().weight_bytes;
+    EXPECT_NEAR(static_cast<double>(counting.bytes_read()), static_cast<double>(norms + rest / 2),
+                0.01 * static_cast<double>(rest));                                            // 331 tokens
+    EXPECT_NEAR(static_cast<double>(held), static_cast<double>(counting.bytes_read()), 256);  // rotary frequencies
+    EXPECT_EQ(outline_model(checkpoint, options)->shape().weight_bytes, held);
+  }
+}
+
+}  // namespace
+}  // namespace heddle
