@@ -4,6 +4,7 @@
 #include <cstring>
 #include <random>
 
+#include "base/checked.h"
 #include "base/cuda_call.h"
 #include "fabric/nvlink/gpu_name.h"
 #include "fabric/nvlink/peer_memory.h"
@@ -33,7 +34,7 @@ class CudaIpc final : public PeerMemory {
  public:
   explicit CudaIpc(const PeerMemoryRequest& request) : exchange_(*request.exchange), device_(request.device) {
     const CurrentDevice current(device_);
-    const std::size_t bytes = (request.size_bytes + kGranularity - 1) / kGranularity * kGranularity;
+    const std::size_t bytes = round_up(request.size_bytes, kGranularity);
     void* memory = nullptr;
     check_cuda(cudaMalloc(&memory, bytes), "cudaMalloc of the fabric's heap");
     own_ = static_cast<std::byte*>(memory);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
 #include "base/cuda_call.h"
 #include "base/log.h"
 #include "fabric/nvlink/nccl_window.h"
@@ -71,13 +72,13 @@ ncclWindow_t NcclComm::window_of(void* memory, std::size_t bytes) {
 
 void NcclComm::register_window(std::span<std::byte> memory) {
   const CurrentDevice current(device_);
-  const std::size_t bytes = (memory.size() + kGranularity - 1) / kGranularity * kGranularity;
+  const std::size_t bytes = round_up(memory.size(), kGranularity);
   windows_.push_back({nullptr, window_of(memory.data(), bytes)});
 }
 
 NcclComm::Window NcclComm::allocate_window(std::size_t size_bytes) {
   require(size_bytes > 0, "a window of 0 bytes");
-  const std::size_t bytes = (size_bytes + kGranularity - 1) / kGranularity * kGranularity;
+  const std::size_t bytes = round_up(size_bytes, kGranularity);
   const CurrentDevice current(device_);
   Window window{};
   void* memory = nullptr;

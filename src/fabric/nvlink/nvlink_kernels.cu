@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include "base/checked.h"
 #include "base/cuda_call.h"
 #include "device/launch_sm90.cuh"
 #include "device/vector_copy.h"
@@ -33,8 +34,8 @@ __global__ void __launch_bounds__(kCopyThreads)
     return;
   }
   constexpr std::size_t kGrain = 512;
-  const std::size_t each = (bytes + gridDim.x - 1) / gridDim.x;
-  const std::size_t stretch = (each + kGrain - 1) / kGrain * kGrain;
+  const std::size_t each = ceil_div<std::size_t>(bytes, gridDim.x);
+  const std::size_t stretch = round_up(each, kGrain);
   const std::size_t begin = stretch * blockIdx.x;
   if (begin >= bytes) return;
   const std::size_t left = bytes - begin;
@@ -103,7 +104,7 @@ void launch(const char* op, void (*kernel)(Params...), int blocks, int threads, 
 }
 
 int whole_warps(int threads) {
-  return (threads + kWarp - 1) / kWarp * kWarp;
+  return round_up(threads, kWarp);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/checked.h"
+
 namespace heddle {
 
 enum class TransferPath : std::uint8_t { none, kernel, copy_engine };
@@ -24,7 +26,7 @@ constexpr TransferPath transfer_path(std::size_t bytes, std::uintptr_t destinati
 constexpr int copy_blocks(std::size_t bytes) {
   constexpr std::size_t kBytesEach = std::size_t{32} << 10;
   constexpr std::size_t kMost = 8;
-  const std::size_t wanted = (bytes + kBytesEach - 1) / kBytesEach;
+  const std::size_t wanted = ceil_div(bytes, kBytesEach);
   return static_cast<int>(wanted < 1 ? 1 : wanted > kMost ? kMost : wanted);
 }
 

@@ -12,6 +12,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "base/checked.h"
 #include "kernels/attention/attention_part.h"
 #include "kernels/cpu/tiles-inl.h"
 // After lanes-inl.h.
@@ -312,7 +313,7 @@ HWY_INLINE void share_values(const RowGroup& rows, const Keys& keys, const Visib
     const int count = std::min(kOuterRows, rows.end - row);
     const auto seen_begin = [&](int r) { return std::max(seen[rows.slot(row + r)].begin, keys.begin); };
     const auto seen_end = [&](int r) { return std::min(seen[rows.slot(row + r)].end, keys.end); };
-    const int begin = (seen_begin(count - 1) + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
+    const int begin = round_up(seen_begin(count - 1), kKeysAtOnce);
     const int end = seen_end(0) / kKeysAtOnce * kKeysAtOnce;  // as far as all of them see
     if (count < kOuterRows || begin >= end) {
       for (int r = 0; r < count; ++r) add_to_row(row + r, seen_begin(r), seen_end(r));

@@ -146,7 +146,7 @@ __device__ __noinline__ void merge_row_of_partials(std::uint32_t* all_partials, 
 // items.
 __device__ inline int mergers_of(const DecodeParams& params, const DecodeSplit& split) {
   if (split.kind != SplitKind::equal) return 1;
-  return min(split.last_block - split.first_block + 1, (rows_of(params, split) + kDecodeWarps - 1) / kDecodeWarps);
+  return min(split.last_block - split.first_block + 1, ceil_div(rows_of(params, split), kDecodeWarps));
 }
 
 // The number of the item's blocks after this one.
@@ -169,7 +169,7 @@ __device__ void merge_partials(const DecodeParams& params, const DecodeSplit& sp
 // How many groups of four elements each block of the cluster merges: group i belongs to block i / fours_of_block.
 __device__ inline int fours_of_block(const DecodeParams& params, const DecodeSplit& split) {
   const int fours = rows_of(params, split) * (params.attention.kv.head_dim / 4);
-  return (fours + params.cluster - 1) / params.cluster;
+  return ceil_div(fours, params.cluster);
 }
 
 // Sends group i of this block's partial result to the block that merges it.

@@ -2,6 +2,7 @@
 // splits. docs/notes/attention_gpu.md compares the ways to split.
 #include <cstdint>
 
+#include "base/checked.h"
 #include "device/even_parts.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/attention/attention_decode_sm90.cuh"
@@ -29,8 +30,8 @@ struct DecodeSequence {
     if (rows <= 0 || rows > params.max_rows) return;
     if (params.attention.window > 0) first_key = max(0, context_len - num_new - params.attention.window + 1);
     first_tile = first_key / kDecodeKeys;
-    tiles = (context_len + kDecodeKeys - 1) / kDecodeKeys - first_tile;
-    items = params.attention.kv.num_kv_heads * ((rows + params.item_rows - 1) / params.item_rows);
+    tiles = ceil_div(context_len, kDecodeKeys) - first_tile;
+    items = params.attention.kv.num_kv_heads * ceil_div(rows, params.item_rows);
   }
 };
 
@@ -85,13 +86,13 @@ class DecodeWalk {
                       .first_key = of_.first_key};
     int item = 0;
     if (by_clusters_) {
-      const int rank = block % params_.cluster, share = (of_.tiles + params_.cluster - 1) / params_.cluster;
+      const int rank = block % params_.cluster, share = ceil_div(of_.tiles, params_.cluster);
       item = unit;
       split.kind = SplitKind::cluster;
       split.begin = of_.first_tile + min(rank * share, of_.tiles);
       split.end = of_.first_tile + min((rank + 1) * share, of_.tiles);
       split.first_block = block - rank;
-      split.last_block = split.first_block + (of_.tiles + share - 1) / share - 1;
+      split.last_block = split.first_block + ceil_div(of_.tiles, share) - 1;
       ++unit_;
     } else if (split_tiles_ > 0) {
       const int count = splits_of(of_), index = unit % count;
@@ -131,7 +132,7 @@ class DecodeWalk {
     return params_.attention.sequences.num_sequences;
   }
   __device__ int splits_of(const DecodeSequence& of) const {
-    return (of.tiles + split_tiles_ - 1) / split_tiles_;
+    return ceil_div(of.tiles, split_tiles_);
   }
   __device__ int units_of(const DecodeSequence& of) const {
     return by_clusters_ ? of.items : split_tiles_ > 0 ? of.items * splits_of(of) : of.items * of.tiles;
@@ -157,11 +158,11 @@ class DecodeWalk {
     // a split has as many tiles as the square root of their number times that cost.
     const int longest = __reduce_max_sync(~0u, mine.tiles);
     const int worthwhile = static_cast<int>(sqrtf(static_cast<float>(longest * params_.item_rows) * 0.01f));
-    const int share = max((tiles + blocks - 1) / blocks, worthwhile), tried = share + lane();
+    const int share = max(ceil_div(tiles, blocks), worthwhile), tried = share + lane();
     int needed = 0;
 #pragma unroll 1
     for (int s = 0; s < num_sequences(); ++s)
-      needed += __shfl_sync(~0u, mine.items, s) * ((__shfl_sync(~0u, mine.tiles, s) + tried - 1) / tried);
+      needed += __shfl_sync(~0u, mine.items, s) * ceil_div(__shfl_sync(~0u, mine.tiles, s), tried);
     const unsigned enough = __ballot_sync(~0u, needed <= blocks && lane() <= 4 + share / 16);
     if (enough == 0) return;
     const int first = __ffs(static_cast<int>(enough)) - 1;

@@ -17,6 +17,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "device/per_device.h"
 #include "kernels/attention/attention_decode_grid.h"
@@ -76,7 +77,7 @@ __device__ void load_tiles(const DecodeParams& params, const CUtensorMap& key_ma
     lets_start_late = split.kind == SplitKind::cluster;
     if (params.cluster > 1 && !lets_start_late) let_later_kernels_start();
     const std::int32_t* page_table = sequences.pages(split.sequence);
-    const int end_box = (split.context_len + rows - 1) / rows, first_box = split.first_key / rows;
+    const int end_box = ceil_div(split.context_len, rows), first_box = split.first_key / rows;
     // Page words of 32 boxes, one per lane, and of the 32 after them.
     const auto pages_from = [&](int from) {
       return from + lane >= first_box && from + lane < end_box ? page_table[(from + lane) / boxes_of_page] : 0;
@@ -316,7 +317,7 @@ void with_decode_kernel(const AttentionParams& params, int max_rows, const Lane&
                       .item_rows = few_rows ? kFewestItemRows : kMostItemRows,
                       .partials = static_cast<std::uint32_t*>(params.scratch),
                       .waits = waits_of(lane.stream, "attn. decode")};
-  const int row_tiles = (std::min(most_rows, max_rows) + decode.item_rows - 1) / decode.item_rows;
+  const int row_tiles = ceil_div(std::min(most_rows, max_rows), decode.item_rows);
   const int items = params.sequences.num_sequences * params.kv.num_kv_heads * row_tiles;
   const auto with_shared = [&]<class T, class Shared>() {
     static_assert(sizeof(Shared) <= std::size_t{227} << 10);
@@ -352,7 +353,7 @@ void with_decode_kernel(const AttentionParams& params, int max_rows, const Lane&
 }  // namespace
 
 std::size_t attention_decode_plan_bytes(int max_sequences, int num_kv_heads, int max_rows) {
-  const int most_items = (max_rows + kFewestItemRows - 1) / kFewestItemRows;  // per sequence and KV head
+  const int most_items = ceil_div(max_rows, kFewestItemRows);  // per sequence and KV head
   return (kMaxDecodeBlocks + static_cast<std::size_t>(max_sequences) * static_cast<std::size_t>(num_kv_heads) *
                                  static_cast<std::size_t>(most_items)) *
          sizeof(DecodeSplit);

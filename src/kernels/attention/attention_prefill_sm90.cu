@@ -91,7 +91,7 @@ __device__ WorkTile find_work_tile(const PrefillParams& params, int index, int& 
       first_token = sequences.query_start[sequence];
       context = sequences.context_len[sequence];
       rows = (sequences.query_start[sequence + 1] - first_token) * params.group;
-      if (rows > params.min_rows) tiles = (rows + kPrefillRows - 1) / kPrefillRows;
+      if (rows > params.min_rows) tiles = ceil_div(rows, kPrefillRows);
     }
     int up_to = total + tiles * heads;
     for (int step = 1; step < 32; step *= 2) {

@@ -1,6 +1,7 @@
 // A thread copies the same offset of every page, move after move. So each move sees the earlier ones without
 // synchronization between threads.
 #include "base/alignment.h"
+#include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/attention/copy_pages_sm90.h"
 
@@ -27,7 +28,7 @@ template <class Word>
 void copy_with(const CopyPagesParams& params, const Lane& lane) {
   const std::size_t words = params.page_bytes / sizeof(Word);
   launch_sm90("copy_pages", copy_words<Word>,
-              {.grid = dim3(static_cast<unsigned>((words + kCopyThreads - 1) / kCopyThreads),
+              {.grid = dim3(static_cast<unsigned>(ceil_div<std::size_t>(words, kCopyThreads)),
                             static_cast<unsigned>(params.num_halves)),
                .block = kCopyThreads,
                .fit = GridFit::trimmed},

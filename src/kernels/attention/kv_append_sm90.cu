@@ -1,6 +1,7 @@
 // A block takes some tokens, or part of one. Its threads load packs of the rows while its warps find the tokens' slots.
 #include <type_traits>
 
+#include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/attention/kv_append_sm90.cuh"
 #include "kernels/attention/kv_append_sm90.h"
@@ -78,7 +79,7 @@ void kv_append_sm90(const KvAppendParams& params, const Lane& lane) {
   const bool packs = takes_packs(params.k) && takes_packs(params.v) && kv.head_dim % kPackElements == 0 &&
                      takes_packs(kv.keys, kv.head_dim, kv.dtype) && takes_packs(kv.values, kv.head_dim, kv.dtype);
   const std::int64_t pieces = 2 * params.k.columns / (packs ? kPackElements : 1);
-  const std::int64_t blocks_of_token = (pieces + kAppendThreads - 1) / kAppendThreads;
+  const std::int64_t blocks_of_token = ceil_div<std::int64_t>(pieces, kAppendThreads);
   LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.k.rows), static_cast<unsigned>(blocks_of_token)),
                     .block = kAppendThreads,
                     .fit = GridFit::trimmed};
@@ -90,7 +91,7 @@ void kv_append_sm90(const KvAppendParams& params, const Lane& lane) {
   }
   constexpr std::int64_t kManyBlocks = 2048;  // several per SM
   const bool many = params.k.rows * blocks_of_token >= kManyBlocks;
-  if (many) shape.grid.x = static_cast<unsigned>((params.k.rows + kAppendTokens - 1) / kAppendTokens);
+  if (many) shape.grid.x = static_cast<unsigned>(ceil_div<std::int64_t>(params.k.rows, kAppendTokens));
   with_element(params.k.dtype, [&]<class From>() {
     with_element(kv.dtype, [&]<class To>() {
       if constexpr (sizeof(From) == 4 || sizeof(To) == 4 || std::is_same_v<From, To>)

@@ -3,6 +3,7 @@
 // What remains is to load, rotate and store.
 #include <type_traits>
 
+#include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/attention/kv_append_sm90.cuh"
 #include "kernels/attention/rope_append_sm90.h"
@@ -119,7 +120,7 @@ void rope_append_sm90(const RopeAppendParams& params, const Lane& lane) {
                     .block = kRopeAppendThreads,
                     .shared_bytes = static_cast<std::size_t>(params.kv.head_dim) * sizeof(float),
                     .fit = GridFit::trimmed};
-  if (params.q.rows < kManyTokens) shape.grid.y = static_cast<unsigned>((heads + heads_of_block - 1) / heads_of_block);
+  if (params.q.rows < kManyTokens) shape.grid.y = static_cast<unsigned>(ceil_div(heads, heads_of_block));
   with_element(params.q.dtype, [&]<class T>() {
     with_element(params.kv.dtype, [&]<class Cache>() {
       if constexpr (std::is_same_v<T, Cache> || std::is_same_v<T, float> || std::is_same_v<Cache, float>)

@@ -1,6 +1,7 @@
 // A block takes a token, or some of its heads. Its first threads compute the cosines and sines of the token's pairs,
 // once for all heads, while the first heads are loaded. A thread rotates the same pairs of head after head.
 // Multiplications and additions are rounded one by one, as on the CPU.
+#include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/attention/rope_sm90.cuh"
 #include "kernels/attention/rope_sm90.h"
@@ -103,7 +104,7 @@ void rope_sm90(const RopeParams& params, const Lane& lane) {
   const int lanes = params.head_dim / 2 / kPackElements;
   const std::int64_t heads = (params.q.columns + params.k.columns) / params.head_dim;
   if (params.q.rows < kManyTokens)
-    shape.grid.y = static_cast<unsigned>((heads + kRopeThreads / lanes - 1) / (kRopeThreads / lanes));
+    shape.grid.y = static_cast<unsigned>(ceil_div<std::int64_t>(heads, kRopeThreads / lanes));
   shape.shared_bytes = static_cast<std::size_t>(params.head_dim) * sizeof(float);
   with_element(params.q.dtype, [&]<class T>() { launch_sm90("rope", rope_packs<T>, shape, lane, params, lanes); });
 }

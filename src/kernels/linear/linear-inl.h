@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/checked.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cpu.h"
 #include "kernels/linear/linear_tile-inl.h"
@@ -53,8 +54,8 @@ class Rounds {
  public:
   Rounds(std::int64_t in_features, std::int64_t most)
       : in_features_(in_features),
-        num_chunks_((in_features + Format::kChunk - 1) / Format::kChunk),
-        count_((num_chunks_ * Format::kChunk + most - 1) / most) {}
+        num_chunks_(ceil_div<std::int64_t>(in_features, Format::kChunk)),
+        count_(ceil_div(num_chunks_ * Format::kChunk, most)) {}
 
   std::int64_t count() const { return count_; }
   std::int64_t begin(std::int64_t round) const {
@@ -243,8 +244,8 @@ template <class Format>
 std::int64_t tokens_at_once(std::int64_t left, std::int64_t in_features) {
   if (left >= kFewestTokensToPackRows) return std::min(left, kTokensAtOnce);
   const std::int64_t room = std::max<std::int64_t>(1, kScratchOfFew<Format> / padded<Format>(in_features));
-  const std::int64_t rounds = (left + room - 1) / room;
-  return (left + rounds - 1) / rounds;
+  const std::int64_t rounds = ceil_div(left, room);
+  return ceil_div(left, rounds);
 }
 
 // Rows [begin, end) of the weight times all tokens.

@@ -14,8 +14,8 @@ namespace heddle {
 namespace {
 
 void multiply_plainly(const LinearParams& params, const Lane& lane) {
-  const dim3 grid(static_cast<unsigned>((params.weight.out_features + kPlainWarps - 1) / kPlainWarps),
-                  static_cast<unsigned>((params.x.rows + kPlainTokens - 1) / kPlainTokens));
+  const dim3 grid(static_cast<unsigned>(ceil_div<std::int64_t>(params.weight.out_features, kPlainWarps)),
+                  static_cast<unsigned>(ceil_div<std::int64_t>(params.x.rows, kPlainTokens)));
   with_element(params.x.dtype, [&]<class X>() {
     with_element(params.weight.dtype, [&]<class W>() {
       with_element(params.y.dtype, [&]<class Y>() {
@@ -49,7 +49,7 @@ __global__ void add_bias(const float* sums, const float* bias, YType* y, std::in
 // One thread per element, or per several on a lane of few SMs.
 constexpr unsigned kThreads = 256;
 LaunchShape shape_for(std::int64_t count) {
-  return {.grid = dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)),
+  return {.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(count, kThreads))),
           .block = dim3(kThreads),
           .fit = GridFit::trimmed};
 }

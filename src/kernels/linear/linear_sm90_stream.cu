@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/alignment.h"
+#include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "kernels/linear/linear_sm90_stream.cuh"
 
@@ -46,7 +47,7 @@ int num_blocks(const Lane& lane) {
 // The most rows of W that a block takes.
 std::int64_t rows_of_block(const LinearParams& params, StreamOutput output, int blocks) {
   const int parts = rows_of_output(output);
-  return (params.weight.out_features / parts + blocks - 1) / blocks * parts;
+  return ceil_div<std::int64_t>(params.weight.out_features / parts, blocks) * parts;
 }
 
 template <class Config>
@@ -65,7 +66,7 @@ StreamMap<Config> map_of_tokens(const Tensor& x) {
 template <class Config, StreamOutput kOutput, class T, class Y>
 void enqueue_stream(const LinearParams& params, int blocks, const Lane& lane) {
   const std::int64_t rows = rows_of_block(params, kOutput, blocks), in_features = params.weight.in_features;
-  const std::int64_t tiles = (rows + Config::kTileRows - 1) / Config::kTileRows;
+  const std::int64_t tiles = ceil_div<std::int64_t>(rows, Config::kTileRows);
   // Where shares and blocks end at different rows, a block may have more tiles, so the ring gets as many steps as
   // allowed.
   const std::int64_t steps =

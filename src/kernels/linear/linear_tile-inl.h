@@ -13,6 +13,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/checked.h"
 #include "kernels/cpu/tiles-inl.h"
 #include "kernels/linear/linear.h"
 
@@ -97,7 +98,7 @@ constexpr Packing packing_of_rows(std::int64_t num_tokens, Rows rows) {
 // That many elements padded to whole chunks, and a plane's part of them.
 template <class Format>
 constexpr std::int64_t padded(std::int64_t count) {
-  return (count + Format::kChunk - 1) / Format::kChunk * Format::kChunk;
+  return round_up<std::int64_t>(count, Format::kChunk);
 }
 template <class Format>
 constexpr std::int64_t plane_of(std::int64_t count) {
@@ -156,7 +157,7 @@ HWY_INLINE void store_tile(const Block<Format>& block, const DotSums<Format, kRo
                            std::int64_t t) {
   constexpr int kStride = kRows <= 4 ? 4 : 8;  // of a token's sums; those beyond the tile repeat others
   constexpr int kTogether = kLanes / kStride;
-  alignas(64) float sums[(kTokens + kTogether - 1) / kTogether * kTogether][kStride];
+  alignas(64) float sums[round_up(kTokens, kTogether)][kStride];
 #pragma GCC unroll 8
   for (int first = 0; first < kTokens; first += kTogether) {
     Vector lanes[kLanes];
@@ -280,8 +281,8 @@ HWY_INLINE const typename Format::Weight* weight_row(const Block<Format>& block,
 // The number of tiles of at most kMost tokens, of nearly equal size.
 template <int kMost>
 constexpr std::int64_t first_tile_of(std::int64_t num_tokens) {
-  const std::int64_t num_tiles = (num_tokens + kMost - 1) / kMost;
-  return (num_tokens + num_tiles - 1) / num_tiles;
+  const std::int64_t num_tiles = ceil_div<std::int64_t>(num_tokens, kMost);
+  return ceil_div(num_tokens, num_tiles);
 }
 
 // All tokens of the block: calls tile(number of tokens as a constant, first token).

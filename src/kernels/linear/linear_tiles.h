@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/checked.h"
 #include "kernels/linear/linear.h"
 
 namespace heddle {
@@ -337,7 +338,7 @@ class TiledLinear {
   static void pack_left(const std::byte* rows, std::ptrdiff_t stride, std::int64_t num_rows, std::int64_t depth,
                         bfloat16* to) {
     constexpr std::int64_t kRowsAhead = 3;
-    const std::int64_t steps = (depth + kStepElements - 1) / kStepElements, bytes = 2 * depth;
+    const std::int64_t steps = ceil_div<std::int64_t>(depth, kStepElements), bytes = 2 * depth;
     for (std::int64_t row = 0; row < num_rows; ++row) {
       const std::byte* from = rows + row * stride;
       auto* step_to =
@@ -367,10 +368,10 @@ class TiledLinear {
       const std::int64_t end_row = std::min(end, first_row + kManyRows);
       for (std::int64_t first = 0; first < params.x.rows; first += kManyTokens) {
         const std::int64_t num_tokens = std::min(kManyTokens, params.x.rows - first);
-        const auto lines = static_cast<int>(kRows / ((num_tokens + kRows - 1) / kRows));  // of the next panel, per step
+        const auto lines = static_cast<int>(kRows / ceil_div(num_tokens, kRows));  // of the next panel, per step
         for (std::int64_t k = 0, next_k = 0; k < weight.in_features; k = next_k) {
           next_k = std::min(weight.in_features, k + kManyDepth);
-          const std::int64_t depth = next_k - k, steps = (depth + kStepElements - 1) / kStepElements;
+          const std::int64_t depth = next_k - k, steps = ceil_div<std::int64_t>(depth, kStepElements);
           pack_left(static_cast<const std::byte*>(params.x.data) + first * x_stride + 2 * k, x_stride, num_tokens,
                     depth, x);
           float* panel = sums;

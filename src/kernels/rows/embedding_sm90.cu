@@ -1,4 +1,5 @@
 // One block per token; its threads loop over the packs of the row.
+#include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/rows/embedding_sm90.h"
 #include "kernels/sm90/elements_sm90.cuh"
@@ -78,7 +79,7 @@ void embedding_sm90(const EmbeddingParams& params, const Lane& lane) {
   const bool packs = takes_packs(params.y) && table_takes_packs(params.table);
   const std::int64_t pieces = packs ? params.y.columns / kPackElements : params.y.columns;
   LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.y.rows),
-                                 static_cast<unsigned>((pieces + kEmbeddingThreads - 1) / kEmbeddingThreads)),
+                                 static_cast<unsigned>(ceil_div<std::int64_t>(pieces, kEmbeddingThreads))),
                     .block = kEmbeddingThreads,
                     .fit = GridFit::trimmed};
   shape.grid.y = shape.grid.y < 64 ? shape.grid.y : 64;

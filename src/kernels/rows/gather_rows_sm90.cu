@@ -1,4 +1,5 @@
 // Copies rows as bytes, whatever their dtype.
+#include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/rows/gather_rows_sm90.h"
 #include "kernels/sm90/elements_sm90.cuh"
@@ -36,7 +37,7 @@ void gather_rows_sm90(const GatherRowsParams& params, const Lane& lane) {
   const std::int64_t words =
       packs ? params.y.columns * static_cast<std::int64_t>(size_of(params.y.dtype)) / 16 : params.y.columns;
   LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.y.rows),
-                                 static_cast<unsigned>((words + kGatherThreads - 1) / kGatherThreads)),
+                                 static_cast<unsigned>(ceil_div<std::int64_t>(words, kGatherThreads))),
                     .block = kGatherThreads,
                     .fit = GridFit::trimmed};
   shape.grid.y = shape.grid.y < 64 ? shape.grid.y : 64;

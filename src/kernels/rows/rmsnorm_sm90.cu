@@ -6,6 +6,7 @@
 // groups in order. Packs past the end are zeros and change nothing.
 #include <algorithm>
 
+#include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/rows/rmsnorm_sm90.h"
 #include "kernels/sm90/elements_sm90.cuh"
@@ -36,20 +37,20 @@ struct UnitShape {
 
 UnitShape unit_shape(const RmsNormParams& params, int packs_of_thread) {
   const std::int64_t hidden = params.x.columns / params.num_heads;
-  const std::int64_t packs = (hidden + kPackElements - 1) / kPackElements;
-  const std::int64_t threads = (packs + packs_of_thread - 1) / packs_of_thread;
+  const std::int64_t packs = ceil_div<std::int64_t>(hidden, kPackElements);
+  const std::int64_t threads = ceil_div<std::int64_t>(packs, packs_of_thread);
   UnitShape shape{.hidden = static_cast<int>(hidden),
                   .groups = packs > kGroupPacks,
                   .heads = static_cast<unsigned>(params.num_heads),
                   .units = static_cast<unsigned>(params.x.rows * params.num_heads)};
   if (shape.groups) {
-    shape.threads = static_cast<int>((threads + 31) / 32 * 32);
+    shape.threads = static_cast<int>(round_up<std::int64_t>(threads, 32));
   } else {
     while (shape.threads < threads) shape.threads *= 2;
     shape.units_a_block = kSmallBlock / shape.threads;
   }
   const auto units_a_block = static_cast<unsigned>(shape.units_a_block);
-  shape.blocks = (shape.units + units_a_block - 1) / units_a_block;
+  shape.blocks = ceil_div(shape.units, units_a_block);
   return shape;
 }
 

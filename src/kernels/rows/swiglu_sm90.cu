@@ -1,4 +1,5 @@
 // Element-wise, one pack per thread.
+#include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/rows/swiglu_sm90.cuh"
 #include "kernels/rows/swiglu_sm90.h"
@@ -51,7 +52,7 @@ void swiglu_sm90(const SwigluParams& params, const Lane& lane) {
   constexpr std::int64_t kMostRows = 65535;  // of a grid
   constexpr std::int64_t kManyPieces = 256 * 256;
   const int threads = pieces * params.y.rows < kManyPieces ? kFewSwigluThreads : kMostSwigluThreads;
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>((pieces + threads - 1) / threads),
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(pieces, threads)),
                                        static_cast<unsigned>(params.y.rows < kMostRows ? params.y.rows : kMostRows)),
                           .block = dim3(static_cast<unsigned>(threads)),
                           .fit = GridFit::trimmed};

@@ -9,6 +9,7 @@
 // computes the score in float64 and then checks border and min_p.
 #include <limits>
 
+#include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/sampling/largest_sm90.cuh"
 #include "kernels/sampling/random.h"
@@ -290,7 +291,7 @@ class RowSampler {
   // The first bin for which reached(amount so far) is true. If none: bin -1, and `before` is the whole amount.
   template <class Reached>
   __device__ Crossing cross(const Histogram& histogram, int bins, Amount before, Reached reached) {
-    const int per_thread = (bins + kSampleThreads - 1) / kSampleThreads, thread = static_cast<int>(threadIdx.x);
+    const int per_thread = ceil_div(bins, kSampleThreads), thread = static_cast<int>(threadIdx.x);
     const auto bin_amount = [&](int bin) {
       return bin < bins ? Amount{histogram.counts[bin], histogram.weights[bin]} : Amount{};
     };
@@ -421,7 +422,7 @@ class RowSampler {
 // Bytes of a block's bits of adjusted ids.
 template <int kBlocks>
 __host__ __device__ std::size_t adjusted_bytes(std::int64_t vocab_size) {
-  return static_cast<std::size_t>((vocab_size + kRowThreads<kBlocks> - 1) / kRowThreads<kBlocks>) * kSampleThreads / 8;
+  return static_cast<std::size_t>(ceil_div<std::int64_t>(vocab_size, kRowThreads<kBlocks>)) * kSampleThreads / 8;
 }
 
 // The token of the cluster's row; the same in all threads.

@@ -1,4 +1,5 @@
 // One thread per row. The sampled tokens may be in host memory: a few bytes over the bus.
+#include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/sampling/take_tokens_sm90.h"
 
@@ -24,7 +25,7 @@ __global__ void __launch_bounds__(kTakeThreads) take_chosen_tokens(const __grid_
 
 void take_tokens_sm90(const TakeTokensParams& params, const Lane& lane) {
   launch_sm90("take_tokens", take_chosen_tokens,
-              {.grid = dim3(static_cast<unsigned>((params.num_tokens + kTakeThreads - 1) / kTakeThreads)),
+              {.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(params.num_tokens, kTakeThreads))),
                .block = kTakeThreads,
                .fit = GridFit::trimmed},
               lane, params);
