@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "weights/is_there.h"
 
 #include <nlohmann/json.hpp>
 
@@ -21,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kAdapterConfig = "adapter_config.json";
-constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
+constexpr std::size_t kMaxAdapterConfigBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxShownName = 160;
 
 constexpr std::string_view kGguf =
@@ -33,11 +34,6 @@ constexpr std::string_view kPickled =
 constexpr std::string_view kOriginalLayout =
     "these weights are in their authors' own layout; Heddle reads the layout of transformers (config.json, "
     "model.safetensors). Download the model in that layout, or convert it with transformers";
-
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::status(path, error).type() != fs::file_type::not_found;
-}
 
 // The names in the folder, sorted.
 std::vector<std::string> names_in(const fs::path& folder) {
@@ -58,7 +54,7 @@ bool has_gguf_magic(const fs::path& path) {
 // A text field of a JSON file that may be malformed; empty if there is none.
 std::string text_field(const fs::path& path, std::string_view key) {
   try {
-    const nlohmann::json file = parse_json(read_file(path, kMaxConfigBytes), path.string());
+    const nlohmann::json file = parse_json(read_file(path, kMaxAdapterConfigBytes), path.string());
     const auto field = JsonField(file, path.string()).find(key);
     return field ? printable(field->text(), kMaxShownName) : std::string();
   } catch (const std::exception&) {
