@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "weights/is_there.h"
+#include "weights/folder_file.h"
 #include "weights/other_formats.h"
 
 namespace heddle {
@@ -13,7 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxIndexBytes = kMaxSafetensorsHeader;  // lists the same names
 
 constexpr std::string_view kConfig = "config.json";

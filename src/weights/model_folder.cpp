@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/printable.h"
-#include "weights/is_there.h"
+#include "weights/folder_file.h"
 #include "weights/other_formats.h"
 
 namespace heddle {

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/printable.h"
-#include "weights/is_there.h"
+#include "weights/folder_file.h"
 
 #include <nlohmann/json.hpp>
 
@@ -22,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kAdapterConfig = "adapter_config.json";
-constexpr std::size_t kMaxAdapterConfigBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxShownName = 160;
 
 constexpr std::string_view kGguf =
@@ -54,7 +53,7 @@ bool has_gguf_magic(const fs::path& path) {
 // A text field of a JSON file that may be malformed; empty if there is none.
 std::string text_field(const fs::path& path, std::string_view key) {
   try {
-    const nlohmann::json file = parse_json(read_file(path, kMaxAdapterConfigBytes), path.string());
+    const nlohmann::json file = parse_json(read_file(path, kMaxConfigBytes), path.string());
     const auto field = JsonField(file, path.string()).find(key);
     return field ? printable(field->text(), kMaxShownName) : std::string();
   } catch (const std::exception&) {

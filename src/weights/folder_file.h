@@ -1,12 +1,14 @@
-// Looks for files of a model's folder.
+// Files of a model's folder.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
-#include <system_error>
 
 namespace heddle {
 
-// Whether it exists, as far as the file system tells: what may not be looked at counts as there, and opening it says why.
+inline constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;  // of config.json and its like
+
+// Also true when the file system gives no answer; opening the file then reports the reason.
 inline bool is_there(const std::filesystem::path& path) {
   std::error_code error;
   return std::filesystem::status(path, error).type() != std::filesystem::file_type::not_found;
