@@ -172,7 +172,7 @@ def report(found, picture):
              "is the 10 % to 90 % range of the ratios of neighbouring samples; `spread` is half the range from 10 % to 90 %, of the median. "
              "The roofline of decode is the memory read bandwidth measured beside it.",
              f"![tokens per second by processor]({picture.name})",
-             "The records of the Xeon are older than Heddle's GEMMs on AMX, which it has, and say nothing of them."]
+             "The Xeon's records are older than Heddle's GEMMs for AMX and do not show them."]
     for machine in sorted({record["machine"]["key"] for _, record in found}):
         entries = [(name, record) for name, record in found if record["machine"]["key"] == machine]
         parts.append(f"## {machine}")

@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxObjects = std::size_t{1} << 20;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 }  // namespace
 

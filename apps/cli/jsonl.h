@@ -9,6 +9,7 @@
 namespace heddle {
 
 constexpr std::size_t kMaxLinesBytes = std::size_t{1} << 30;  // of a file
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";   // with which programs of Windows begin a file
 
 struct JsonLine {
   nlohmann::json object;

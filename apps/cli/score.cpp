@@ -39,7 +39,6 @@ constexpr std::int64_t kLogitsBytes = std::int64_t{128} << 20;  // per step, wha
 constexpr int kMaxTokensPerStep = 512;
 constexpr int kMaxTop = 1000;
 constexpr std::size_t kMaxPlainText = std::size_t{64} << 20;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of JSON lines that Windows has written
 
 struct ScoreOptions {
   ModelOptions model;

@@ -16,6 +16,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kMaxBar = 30;
 constexpr std::size_t kMinBar = 5;
+constexpr double kLeastShare = 0.02;  // before, an estimate of the time left is off by a factor
 
 bool can_erase_lines() {
   const char* terminal = std::getenv("TERM");
@@ -38,7 +39,7 @@ std::string time_left_text(double seconds) {
 std::string progress_line(const ProgressState& state, std::size_t columns) {
   std::string text = fmt::format(" {:3.0f} % of {}", state.share * 100, state.total);
   if (!state.detail.empty()) text += fmt::format(", {}", state.detail);
-  if (state.share > 0 && state.share < 1)
+  if (state.share >= kLeastShare && state.share < 1)
     text += ", " + time_left_text(state.seconds * (1 - state.share) / state.share);
   std::string line(state.title);
   const std::size_t taken = line.size() + text.size() + std::string_view(" []").size();

@@ -39,9 +39,12 @@ EngineOptions engine_options(const TextModelOptions& options) {
     throw_error<InputError>("max_sequences is {}, expected 1 or more", options.max_sequences);
   if (options.kv_bytes.value_or(1) < 1)
     throw_error<InputError>("kv_bytes is {}, expected 1 or more", *options.kv_bytes);
+  if (options.max_context.value_or(2) < 2)
+    throw_error<InputError>("max_context is {}, expected 2 or more", *options.max_context);
   return {.threads = options.threads > 0 ? options.threads : discover_cpu().usable_threads,
           .max_sequences = options.max_sequences,
-          .kv_bytes = options.kv_bytes};
+          .kv_bytes = options.kv_bytes,
+          .max_context = options.max_context};
 }
 
 std::unique_ptr<Engine> load_engine(const ModelSource& source, const TextModelOptions& options) {
@@ -96,6 +99,7 @@ struct TextModel::State {
 
   TextPiece piece_of(const TokenOutput& output);
   std::vector<std::int32_t> encode(const TemplateInput& conversation);
+  std::vector<std::int32_t> stop_ids_of(const TextRequest& request) const;
 
   std::string model;
   Tokenizer tokenizer;
@@ -119,6 +123,15 @@ std::vector<std::int32_t> TextModel::State::encode(const TemplateInput& conversa
   if (!chat_template) chat_template = load_model_chat_template(model);
   // The template writes the special tokens; the tokenizer must not add its own.
   return tokenizer.encode(chat_template->render(conversation), SpecialTokens::omit);
+}
+
+// The request's own, and the model's: those of its configuration and, as a chat needs it, the tokenizer's.
+std::vector<std::int32_t> TextModel::State::stop_ids_of(const TextRequest& request) const {
+  std::vector<std::int32_t> ids = request.stop_ids;
+  if (request.ignore_eos) return ids;
+  ids.insert(ids.end(), defaults.eos_ids.begin(), defaults.eos_ids.end());
+  if (const auto eos = tokenizer.eos_id()) ids.push_back(*eos);
+  return ids;
 }
 
 TextModel::TextModel(const std::string& model, const TextModelOptions& options)
@@ -152,10 +165,13 @@ std::int64_t TextModel::max_length() const {
 
 std::int64_t TextModel::submit(const TextRequest& request) {
   Completion completion(state_->tokenizer, request.stop);
+  std::vector<LogitBias> biases;
+  for (const auto& [id, bias] : request.logit_bias) biases.push_back({id, bias});
   const std::int64_t id = state_->engine->submit({.prompt = request.prompt,
                                                   .sampling = sampling_of(request, state_->defaults.sampling),
                                                   .max_tokens = request.max_tokens,
-                                                  .stop_ids = state_->defaults.eos_ids});
+                                                  .stop_ids = state_->stop_ids_of(request),
+                                                  .logit_bias = std::move(biases)});
   state_->completions.emplace(id, std::move(completion));
   return id;
 }

@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "text/tokenizer/tokenizer.h"
@@ -24,10 +25,11 @@
 namespace heddle {
 
 struct TextModelOptions {
-  std::string device = "auto";           // "cpu", "cuda" or "cuda:N"; auto: a GPU that the model fits, else the CPU
-  int threads = 0;                       // of the CPU; 0: all that this process may use
-  int max_sequences = 64;                // computed together; further requests wait
-  std::optional<std::int64_t> kv_bytes;  // of the KV cache; nothing: a quarter of the memory, on a GPU what is free
+  std::string device = "auto";              // "cpu", "cuda" or "cuda:N"; auto: a GPU that the model fits, else the CPU
+  int threads = 0;                          // of the CPU; 0: all that this process may use
+  int max_sequences = 64;                   // computed together; further requests wait
+  std::optional<std::int64_t> kv_bytes;     // of the KV cache; nothing: a quarter of the memory, on a GPU what is free
+  std::optional<std::int64_t> max_context;  // tokens of a sequence, prompt and text; nothing: the model's context
 };
 
 struct ChatMessage {
@@ -36,9 +38,12 @@ struct ChatMessage {
 };
 
 struct TextRequest {
-  std::vector<std::int32_t> prompt;  // token ids, from encode() or encode_chat()
-  std::int64_t max_tokens = 256;     // to generate; the end of the context may come first
-  std::vector<std::string> stop;     // the text ends before the first of these
+  std::vector<std::int32_t> prompt;                         // token ids, from encode() or encode_chat()
+  std::int64_t max_tokens = 256;                            // to generate; the end of the context may come first
+  std::vector<std::string> stop;                            // the text ends before the first of these
+  std::vector<std::int32_t> stop_ids;                       // token ids that end the text, too
+  bool ignore_eos = false;                                  // the model's own end tokens do not end the text
+  std::vector<std::pair<std::int32_t, double>> logit_bias;  // added to the logits of these token ids; -1000 to 1000
   // What is not set here is as in the model's generation_config.json, and greedy if that does not say.
   std::optional<double> temperature;  // 0: greedy
   std::optional<std::int32_t> top_k;  // 0: all
@@ -67,8 +72,8 @@ struct TextPiece {
 // do not depend on what else is computed at the time; on a GPU, low-order bits of logits may.
 class TextModel {
  public:
-  // `model`: a folder in Hugging Face's layout (config.json, *.safetensors, tokenizer.json), or "synth:NAME" for random
-  // weights. Loads it before it returns. Throws InputError where the folder or an option is wrong or the architecture
+  // `model`: a folder in Hugging Face's layout (config.json, *.safetensors, tokenizer.json), "ORG/NAME" for a model in
+  // Hugging Face's cache, or "synth:NAME" for random weights. Loads it before it returns. Throws InputError where the folder or an option is wrong or the architecture
   // is not supported, Failure where there is no such device or too little memory.
   explicit TextModel(const std::string& model, const TextModelOptions& options = {});
   TextModel(TextModel&&) noexcept;

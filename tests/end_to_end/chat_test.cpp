@@ -218,6 +218,10 @@ TEST_F(Chat, ColoursAndEditingAreLeftOutWhereTheyAreNotWanted) {
   terminal == nullptr ? ::unsetenv("TERM") : ::setenv("TERM", before.c_str(), 1);
 }
 
+TEST_F(Chat, AMisspeltCommandIsAnsweredByTheNearest) {
+  EXPECT_THAT(chat("/parms\n").err, HasSubstr("unknown command \"/parms\"; did you mean /params? /help lists"));
+}
+
 TEST_F(Chat, QuietLeavesOutTheGreeting) {
   const ProgramResult result = on_terminal({{"> ", "/exit\r"}}, {"--quiet"});
   EXPECT_EQ(result.status, 0);

@@ -74,6 +74,28 @@ TEST(TextModel, EndsBeforeAStopStringAndForgetsTheRequest) {
   EXPECT_TRUE(model.idle());
 }
 
+TEST(TextModel, StopsAtTokensIgnoresEosAndAddsBiases) {
+  TextModel model(kDemo, kCpu);
+  const std::vector<std::int32_t> prompt = model.encode("137 + 254 =");
+  const std::vector<std::int32_t> whole = answer(model, {.prompt = prompt}).tokens;
+  const Text stopped = answer(model, {.prompt = prompt, .stop_ids = {whole[2]}});
+  EXPECT_EQ(stopped.tokens, std::vector<std::int32_t>(whole.begin(), whole.begin() + 3));
+  EXPECT_EQ(stopped.end, TextEnd::stop);
+  const Text on = answer(model, {.prompt = prompt, .max_tokens = 20, .ignore_eos = true});
+  EXPECT_EQ(on.tokens.size(), 20U);
+  EXPECT_EQ(on.end, TextEnd::length);
+  const Text biased = answer(
+      model, {.prompt = prompt, .max_tokens = 3, .ignore_eos = true, .logit_bias = {{whole[0], -100}, {77, 40}}});
+  EXPECT_EQ(biased.tokens, std::vector<std::int32_t>(3, 77));
+}
+
+TEST(TextModel, EndsAtTheLargestContext) {
+  TextModel model(kDemo, {.device = "cpu", .max_context = 14});
+  EXPECT_EQ(model.max_length(), 14);
+  const std::vector<std::int32_t> prompt = model.encode("137 + 254 =");
+  EXPECT_EQ(answer(model, {.prompt = prompt, .ignore_eos = true}).tokens.size(), 14 - prompt.size());
+}
+
 TEST(TextModel, RequestsTogetherGiveTheTextsThatTheyGiveAlone) {
   TextModel model(kDemo, kCpu);
   const char* const prompts[] = {"137 + 254 =", "Once upon a time", "3 + 4 ="};
@@ -137,6 +159,7 @@ TEST(TextModel, RejectsOptionsByName) {
   EXPECT_THAT(load({.device = "cpu", .threads = -1}), ThrowsMessage<InputError>(HasSubstr("threads is -1")));
   EXPECT_THAT(load({.device = "cpu", .max_sequences = 0}), ThrowsMessage<InputError>(HasSubstr("max_sequences is 0")));
   EXPECT_THAT(load({.device = "cpu", .kv_bytes = 0}), ThrowsMessage<InputError>(HasSubstr("kv_bytes is 0")));
+  EXPECT_THAT(load({.device = "cpu", .max_context = 1}), ThrowsMessage<InputError>(HasSubstr("max_context is 1")));
   EXPECT_THAT([] { TextModel("/no/such/folder"); }, ThrowsMessage<InputError>(HasSubstr("/no/such/folder")));
 }
 
@@ -149,6 +172,7 @@ TEST(TextModel, RejectsARequestAndGoesOn) {
       {.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(model.max_length()), prompt[1])},
       {.prompt = prompt, .max_tokens = 0},
       {.prompt = prompt, .stop = {""}},
+      {.prompt = prompt, .logit_bias = {{1 << 20, 1}}},
       {.prompt = prompt, .temperature = -1},
       {.prompt = prompt, .top_p = 2},
   };

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/chat/completion.h"
 #include "cli/chat/conversation.h"
 #include "cli/chat/input.h"
 #include "cli/chat/parameters.h"
@@ -21,6 +22,7 @@
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/sampling_options.h"
+#include "cli/suggestion.h"
 #include "cli/template_options.h"
 #include "text/tokenizer/utf8.h"
 #include "weights/model_source.h"
@@ -146,8 +148,15 @@ class Chat {
     else if (name == "/shift")
       set_shift(!shifts_);
     else
-      throw_error<InputError>("unknown command \"{}\"; /help lists those that there are", name);
+      refuse_unknown(name);
     return true;
+  }
+
+  [[noreturn]] static void refuse_unknown(std::string_view name) {
+    const std::vector<std::string> commands = chat_commands();
+    const std::string near = nearest(name, commands);
+    throw_error<InputError>("unknown command \"{}\"; {}/help lists those that there are", name,
+                            near.empty() ? "" : fmt::format("did you mean {}? ", near));
   }
 
   void reset() {

@@ -45,6 +45,12 @@ LineCompletion choose(std::vector<std::string> candidates, std::string_view type
 
 }  // namespace
 
+std::vector<std::string> chat_commands() {
+  std::vector<std::string> names;
+  for (const std::string_view command : kCommands) names.emplace_back(command.substr(0, command.find(' ')));
+  return names;
+}
+
 LineCompletion complete_line(std::string_view line) {
   static_assert(kSave.size() == kLoad.size());
   if (line.starts_with(kSave) || line.starts_with(kLoad)) {

@@ -12,6 +12,9 @@ struct LineCompletion {
   std::vector<std::string> choices;  // the remaining candidates; empty: one was chosen, or there are none
 };
 
+// "/exit", "/help" and so on.
+std::vector<std::string> chat_commands();
+
 // `line`: the text before the cursor.
 LineCompletion complete_line(std::string_view line);
 

@@ -39,7 +39,7 @@ std::vector<IndexMove> moves_between(const std::vector<int>& from, const std::ve
 // aligned: block (r, c) of a weight lies at place (r - c, c) in prefill. turned: in decode, rows lie along x and columns
 // along y.
 enum class Lies : std::uint8_t { natural, aligned, aligned_and_turned };
-struct Tensor {
+struct PlacedTensor {
   const std::vector<IndexMove>&rows, &columns;  // along y and along x, in prefill
   Lies lies = Lies::natural;
 };
@@ -59,7 +59,7 @@ struct LayerMoves {
     queries = moves_between(heads(places), heads(decode.width));
   }
 
-  std::vector<Tensor> tensors() const {
+  std::vector<PlacedTensor> tensors() const {
     const auto& keys = prompt.features;
     return {{hidden, queries, Lies::aligned},
             {hidden, keys, Lies::aligned},
@@ -99,7 +99,7 @@ std::vector<RegionPair> region_pairs(const PlmrDevice& device, int num_layers, c
 
 // Calls move(TileMove) for every block of every tensor.
 template <class Move>
-void for_moves(const Grid& prefill, const RegionPair& pair, const Tensor& tensor,
+void for_moves(const Grid& prefill, const RegionPair& pair, const PlacedTensor& tensor,
                const std::optional<CoreRectangle>& spill, int device_width, Move&& move) {
   const auto core_at = [&](Axis axis, int place) {
     return prefill.ring_core(axis, prefill.ring_position(axis, place));
@@ -140,14 +140,14 @@ double relayout_cycles(const PlmrDevice& device, const WaferModel& model, const 
   const Grid prefill = Grid::square(layout.prefill, mesh::LineOrder::interleaved);
   const LayerMoves layer(model, prefill.columns, layout.decode,
                          prompt_moves(model, layout.prefill, layout.decode, rows));
-  const std::vector<Tensor> tensors = layer.tensors();
+  const std::vector<PlacedTensor> tensors = layer.tensors();
   const std::vector<RegionPair> pairs = region_pairs(device, model.num_layers, layout);
   const WaferMesh whole{static_cast<int>(device.mesh_width.value), static_cast<int>(device.mesh_height.value)};
   mesh::LoadMesh links(device, whole, 1);
   links.phase("transition");
   return links.transfer_all([&](auto&& move) {
     for (const RegionPair& pair : pairs)
-      for (const Tensor& tensor : tensors) for_moves(prefill, pair, tensor, layout.spill, whole.width, move);
+      for (const PlacedTensor& tensor : tensors) for_moves(prefill, pair, tensor, layout.spill, whole.width, move);
   });
 }
 

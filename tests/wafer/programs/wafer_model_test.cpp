@@ -317,21 +317,21 @@ TEST(WaferModel, RefusesAPromptThatFitsOnlyWithoutItsKeysAndValues) {
 
 // As the paper runs Llama-2-13B: 4096 tokens on 750 x 750 leave 244 idle rows.
 TEST(WaferModel, SpillsKeysAndValuesOfLlama13bToTheIdleRows) {
-  static constexpr WaferModel kLlama13b{.num_layers = 40,
-                                        .hidden = 5120,
-                                        .intermediate = 13824,
-                                        .num_heads = 40,
-                                        .num_kv_heads = 40,
-                                        .head_dim = 128,
-                                        .vocab = 32000};
+  static constexpr WaferModel kPublished13b{.num_layers = 40,
+                                            .hidden = 5120,
+                                            .intermediate = 13824,
+                                            .num_heads = 40,
+                                            .num_kv_heads = 40,
+                                            .head_dim = 128,
+                                            .vocab = 32000};
   const PlmrDevice wse2 = plmr_preset("wse-2");
   // Whole tiles of 40 layers, 7 x 8 four times and 7 x 19 three times, are already too much.
   EXPECT_THAT(
       [&] {
-        fit_wafer_regions(wse2, kLlama13b, {750, 750}, 4096, 0);
+        fit_wafer_regions(wse2, kPublished13b, {750, 750}, 4096, 0);
       },
       ThrowsMessage<InputError>(HasSubstr("61264 bytes (49840 of them weights, 7488 the prompt's keys and values)")));
-  WaferModel fewer = kLlama13b;
+  WaferModel fewer = kPublished13b;
   fewer.num_layers = 36;
   const WaferFit fit = fit_wafer_regions(wse2, fewer, {750, 750}, 4096, 0);
   EXPECT_EQ(fit.regions, 1);
