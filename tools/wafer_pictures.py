@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the pictures of docs/wafer.md: the interleaved ring, the K-tree, where a layer's cycles go, and the KV cache's heat maps.
+"""Draws the pictures of docs/wafer.md: the interleaved ring, the K-tree, where a layer's cycles go, figures 9 and 10, and the KV
+cache's heat maps.
 
     wafer_pictures.py HEDDLE [FOLDER | --check]
 
@@ -117,11 +118,61 @@ def cycles(heddle):
 
 
 def draw(heddle, folder):
-    for name, picture in (("ring", ring(9)), ("tree", tree()), ("cycles", cycles(heddle))):
+    for name, picture in (("ring", ring(9)), ("tree", tree()), ("cycles", cycles(heddle)), ("figure-9", figure_9(heddle)),
+                          ("figure-10", figure_10(heddle))):
         (folder / f"wafer-{name}.svg").write_text(picture, encoding="utf-8")
     for name, options in HEAT_MAPS.items():
         subprocess.run([heddle, "wafer", "kv", *options, "--heatmap", str(folder / name)], check=True,
                        stdout=subprocess.DEVNULL)
+
+
+SIDES = range(240, 721, 60)
+
+
+def panel(x, title, curves, height):
+    """Curves [(name, colour, dash, microseconds by side)] over the sides, from zero, on one scale."""
+    left, top, width = x + 46, 56, 190
+    most = max(max(values) for _, _, _, values in curves)
+    body = [text(left + width / 2, top - 12, title)]
+    for part in range(5):
+        y = top + height * (1 - part / 4)
+        body.append(f'<path d="M{left} {y:.1f} h{width}" stroke="#dddddd"/>' + text(left - 6, y + 4, f"{most * part / 4:.{0 if most > 100 else 1}f}", "end", QUIET, 11))
+    for side in SIDES[::2]:
+        body.append(text(left + width * (side - SIDES[0]) / (SIDES[-1] - SIDES[0]), top + height + 16, side, fill=QUIET, size=11))
+    for _, colour, dash, values in curves:
+        points = " ".join(f"{left + width * (side - SIDES[0]) / (SIDES[-1] - SIDES[0]):.1f},{top + height * (1 - value / most):.1f}"
+                          for side, value in zip(SIDES, values))
+        body.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>')
+    return body
+
+
+def panels(heddle, title, verb, sizes, curves):
+    """A panel for each size, [(name, colour, dash, method, sync)] in it."""
+    def time(size, side, method, sync):
+        out = subprocess.run([heddle, "wafer", verb, "--n", str(size), "--mesh", str(side), "--method", method, "--json"],
+                             check=True, capture_output=True).stdout
+        return json.loads(out)["microseconds_by_sync"][sync]
+    height, body = 160, [text(20, 22, title, "start")]
+    for i, size in enumerate(sizes):
+        drawn = [(name, colour, dash, [time(size, side, method, sync) for side in SIDES])
+                 for name, colour, dash, method, sync in curves]
+        body += panel(250 * i, f"{verb.upper()} {size // 1024}K", drawn, height)
+    for i, (name, colour, dash, _, _) in enumerate(curves):
+        x, y = 46 + 180 * (i % 4), 56 + height + 40 + 20 * (i // 4)
+        body += [f'<path d="M{x} {y - 4} h24" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>', text(x + 30, y, name, "start", size=12)]
+    return svg(250 * len(sizes) + 10, height + 110 + 20 * ((len(curves) - 1) // 4), body)
+
+
+def figure_9(heddle):
+    ours = [(f"{name}, {sync}", colour, dash, method, sync) for sync, dash in (("barrier", "none"), ("dataflow", "4 4"))
+            for name, colour, method in (("MeshGEMM", COLOURS[0], "meshgemm"), ("SUMMA", COLOURS[3], "summa"), ("Cannon", COLOURS[5], "cannon"))]
+    return panels(heddle, "Microseconds by cores a side, as figure 9 has them (analytical)", "gemm", (2048, 4096, 8192), ours)
+
+
+def figure_10(heddle):
+    return panels(heddle, "Microseconds by cores a side, as figure 10 has them (analytical)", "gemv", (2048, 4096, 8192),
+                  [("K-tree (MeshGEMV)", COLOURS[0], "none", "k-tree", "dataflow"),
+                   ("pipeline", COLOURS[3], "none", "pipeline", "dataflow"), ("ring", COLOURS[5], "none", "ring", "dataflow")])
 
 
 def contents(path):

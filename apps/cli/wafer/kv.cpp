@@ -4,10 +4,12 @@
 #include <memory>
 
 #include "base/error.h"
+#include "cli/bench/record.h"
 #include "cli/number_option.h"
 #include "cli/wafer/kv_heat_map.h"
 #include "cli/wafer/report.h"
 #include "cli/wafer/wafer.h"
+#include "wafer/cost/kv_reckonings.h"
 #include "wafer/cost/wafer_regions.h"
 #include "wafer/programs/memory.h"
 
@@ -98,6 +100,29 @@ ordered_json run_json(const PlmrDevice& device, const WaferModel& model, WaferMe
   return object;
 }
 
+ordered_json json_of(const KvReckoning& way) {
+  return {{"tables_on_cores", way.tables},
+          {"whole_layers", way.whole_layers},
+          {"fitted_constants", way.fitted_constants()},
+          {"weight_bytes_per_core", way.weight_bytes},
+          {"beside_bytes_per_core", way.beside_bytes},
+          {"token_bytes_per_core", way.token_bytes},
+          {"concat_tokens", way.concat_tokens},
+          {"shift_tokens", way.shift_tokens}};
+}
+
+std::string text_of(const std::vector<KvReckoning>& ways) {
+  std::vector<std::vector<std::string>> rows{
+      {"embedding, output", "layers", "beside them", "weights", "a token", "concatenated", "shifted"}};
+  for (const KvReckoning& way : ways)
+    rows.push_back({way.tables ? "on the cores" : "elsewhere", way.whole_layers ? "whole" : "in fractions",
+                    fmt::format("{:.0f}, {}", way.beside_bytes, way.fitted_reserve ? "fitted" : "buffers"),
+                    fmt::format("{:.0f}", way.weight_bytes), fmt::format("{:.4g}", way.token_bytes),
+                    way.shift_tokens > 0 ? fmt::format("{}", way.concat_tokens) : "no room",
+                    way.shift_tokens > 0 ? fmt::format("{}", way.shift_tokens) : ""});
+  return table_text(rows);
+}
+
 std::string capacity_text(const ordered_json& capacity) {
   if (capacity["shift_tokens"].is_null())
     return fmt::format("in {} region(s) the weights leave no room", capacity["regions"].get<int>());
@@ -108,25 +133,27 @@ std::string capacity_text(const ordered_json& capacity) {
 void run_kv(const CLI::App& command, const KvOptions& options) {
   check_heat_map_options(command, options);
   const NamedWaferModel model = open_wafer_model(options.model);
-  const PlmrDevice device = open_plmr_device(options.output.device);
+  const PlmrDevice device = open_device(options.output);
   const WaferMesh mesh = options.mesh.value_or(mesh_on(device, default_meshes(model.name).decode));
   const KvCapacity kv = kv_capacity(device, model.sizes, mesh, options.capacity);
   const double ratio =
       static_cast<double>(kv.shift_tokens) / static_cast<double>(std::max<std::int64_t>(kv.concat_tokens, 1));
   const ordered_json side_by_side = side_by_side_json(device, model.sizes, mesh, options.capacity);
   const ordered_json by_run = model.sizes.experts == 0 ? run_json(device, model.sizes, mesh) : ordered_json();
-  const ordered_json object{{"model", model.name},
-                            {"device", device.name},
-                            {"mesh", json_of(mesh)},
-                            {"concat_tokens", kv.concat_tokens},
-                            {"shift_tokens", kv.shift_tokens},
-                            {"regions", kv.regions},
-                            {"side_by_side", side_by_side},
-                            {"run", by_run},
-                            {"reserve_bytes_per_core", options.capacity.reserve_bytes},
-                            {"weight_bytes_per_core", kv.weight_bytes},
-                            {"free_bytes_per_core", kv.free_bytes},
-                            {"token_bytes_per_core", kv.token_bytes}};
+  const std::vector<KvReckoning> ways = kv_reckonings(device, model.sizes, mesh, kv.regions);
+  ordered_json object{{"model", model.name},
+                      {"device", device.name},
+                      {"mesh", json_of(mesh)},
+                      {"concat_tokens", kv.concat_tokens},
+                      {"shift_tokens", kv.shift_tokens},
+                      {"regions", kv.regions},
+                      {"side_by_side", side_by_side},
+                      {"run", by_run},
+                      {"reserve_bytes_per_core", options.capacity.reserve_bytes},
+                      {"weight_bytes_per_core", kv.weight_bytes},
+                      {"free_bytes_per_core", kv.free_bytes},
+                      {"token_bytes_per_core", kv.token_bytes}};
+  for (const KvReckoning& way : ways) object["reckonings"].push_back(json_of(way));
   std::string text = line_text("KV cache", fmt::format("{} on {} of {}", model.name, text_of(mesh), device.name));
   text += line_text("concatenated", fmt::format("{} tokens: new ones all go to one row", kv.concat_tokens));
   text += line_text("shifted", fmt::format("{} tokens, {:.0f} times as many: every row fills", kv.shift_tokens, ratio));
@@ -140,7 +167,12 @@ void run_kv(const CLI::App& command, const KvOptions& options) {
   if (!options.heat_map.empty())
     text += line_text("heat map", fmt::format("{}: {} tokens after a prompt of {}", options.heat_map,
                                               draw(options, kv, mesh), options.context));
-  write_wafer_result(options.output.json, object, text);
+  text +=
+      fmt::format(
+          "\nWays to reckon, on {} region(s), in bytes of a core and tokens; heddle wafer tables takes the first:\n",
+          kv.regions) +
+      text_of(ways);
+  write_wafer_result(options.output, device, object, text);
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ std::string mesh_text(const WaferWork& work) {
 void run_predict(const CLI::App& command, const PredictOptions& options) {
   check_options(command, options);
   const NamedWaferModel model = open_wafer_model(options.model);
-  const PlmrDevice device = open_plmr_device(options.output.device);
+  const PlmrDevice device = open_device(options.output);
   const WaferWork work = work_of(options, model, device);
   const WaferPrediction prediction = predict_wafer(device, model.sizes, work);
 
@@ -114,7 +114,7 @@ void run_predict(const CLI::App& command, const PredictOptions& options) {
   if (work.method != WaferMethod::waferllm)
     text += line_text("ignores", fmt::format("{} of P, L, M, R", ignored_properties(work.method)));
   text += text_of(device, prediction) + sync_lines;
-  write_wafer_result(options.output.json, object, text);
+  write_wafer_result(options.output, device, object, text);
 }
 
 }  // namespace

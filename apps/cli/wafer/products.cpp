@@ -37,6 +37,7 @@ struct ProductOptions {
   CLI::App* command = nullptr;  // to ask which options were given
   WaferOutput output;
   std::int64_t n = 0;
+  std::optional<std::int64_t> m, k;  // n where they are not given
   std::optional<WaferMesh> mesh;
   std::string method;
   std::string sync = "dataflow";
@@ -52,6 +53,10 @@ bool is_simulated(const ProductOptions& options) {
   return options.timing == "simulated";
 }
 
+GemmSize size_of(const ProductOptions& options) {
+  return {options.m.value_or(options.n), options.k.value_or(options.n), options.n};
+}
+
 // What the cycles are (docs/wafer.md, "What a number is").
 const char* basis_of(const ProductOptions& options) {
   if (is_simulated(options)) return "simulated";
@@ -65,7 +70,7 @@ void refuse_unused_options(const ProductOptions& options) {
     return found != nullptr && found->count() > 0;
   };
   const std::string& method = options.method;
-  if (said("--k") && method != "k-tree")
+  if (options.command->get_name() == "gemv" && said("--k") && method != "k-tree")
     throw_error<InputError>("--k is the number of the K-tree's phases; --method {} has none", method);
   if (!is_baseline(method)) return;
   if (said("--sync"))
@@ -78,7 +83,7 @@ std::vector<std::string> warnings_of(std::string_view product, const ProductOpti
                                      WaferMesh mesh) {
   const auto better = evener_mesh(mesh);
   if (product != "gemm" || is_baseline(options.method) || !better) return {};
-  const GemmSize size{options.n, options.n, options.n};
+  const GemmSize size = size_of(options);
   std::string instead;
   try {
     const double here = gemm_cost(device, size, mesh, WaferGemm::mesh_gemm).cycles();
@@ -115,19 +120,29 @@ std::vector<std::string> notes_of(const ProductOptions& options, const PlmrDevic
   return notes;
 }
 
+// "2048" where all are equal, else "64 x 4096 by 4096 x 1024".
+std::string shape_text(const GemmSize& size, bool is_gemm) {
+  if (size.k == size.n && (size.m == size.n || !is_gemm)) return fmt::format("{}", size.n);
+  return fmt::format("{} x {} by {} x {}", is_gemm ? size.m : 1, size.k, size.k, size.n);
+}
+
 using CostOf = WaferCost (*)(const ProductOptions&, const PlmrDevice&, WaferMesh, WaferSync);
 
 void run_product(const char* product, const ProductOptions& options, WaferMesh usual_mesh, CostOf cost_of) {
   refuse_unused_options(options);
-  const PlmrDevice device = open_plmr_device(options.output.device);
+  const PlmrDevice device = open_device(options.output);
   const WaferMesh mesh = options.mesh.value_or(mesh_on(device, usual_mesh));
   ordered_json object{
       {"product", product},       {"n", options.n},       {"device", device.name},    {"mesh", json_of(mesh)},
       {"method", options.method}, {"sync", options.sync}, {"timing", options.timing}, {"basis", basis_of(options)}};
   if (is_baseline(options.method)) object["ignores"] = ignored_properties(wafer_method(options.method));
+  const GemmSize size = size_of(options);
+  const bool is_gemm = std::string_view(product) == "gemm";
+  if (is_gemm) object["m"] = size.m;
+  object["k"] = size.k;  // a GEMV is [1, k] times [k, n]
   std::string text =
-      line_text(product, fmt::format("{}, {} on {} of {}{}", options.n, options.method, text_of(mesh), device.name,
-                                     is_baseline(options.method) ? "" : ", " + options.sync));
+      line_text(product, fmt::format("{}, {} on {} of {}{}", shape_text(size, is_gemm), options.method, text_of(mesh),
+                                     device.name, is_baseline(options.method) ? "" : ", " + options.sync));
   ordered_json by_sync = ordered_json::object();
   std::string sync_lines;
   std::optional<WaferCost> of_baseline;  // the same in every synchronisation
@@ -155,14 +170,15 @@ void run_product(const char* product, const ProductOptions& options, WaferMesh u
   object["notes"] = notes_of(options, device, mesh);
   text += sync_lines + warning_lines(object["warnings"]);
   for (const std::string note : object["notes"]) text += line_text("note", note);
-  write_wafer_result(options.output.json, object, text);
+  write_wafer_result(options.output, device, object, text);
 }
 
 void add_product_options(CLI::App& command, ProductOptions& options, const std::vector<std::string>& methods,
                          const std::string& mesh_text) {
   options.command = &command;
   options.method = methods.front();
-  add_number_option<std::int64_t>(command, "--n", options.n, "The side of the square matrices",
+  add_number_option<std::int64_t>(command, "--n", options.n,
+                                  "Columns of the result; the sides of all matrices where no other size is given",
                                   {.min = 1, .max = kMostSize})
       ->required();
   add_mesh_option(command, "--mesh", options.mesh, mesh_text);
@@ -217,7 +233,7 @@ std::vector<std::string> with_baselines(std::vector<std::string> names) {
 }
 
 WaferCost gemm_by(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
-  const GemmSize size{options.n, options.n, options.n};
+  const GemmSize size = size_of(options);
   if (is_baseline(options.method))
     return is_simulated(options) ? mesh::simulate_baseline_gemm(device, size, mesh, wafer_method(options.method))
                                  : gemm_cost(device, size, mesh, wafer_method(options.method));
@@ -227,21 +243,26 @@ WaferCost gemm_by(const ProductOptions& options, const PlmrDevice& device, Wafer
 }
 
 WaferCost gemv_by(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh, WaferSync sync) {
+  const GemmSize size = size_of(options);
   if (is_baseline(options.method))
     return is_simulated(options)
-               ? mesh::simulate_baseline_gemv(device, options.n, options.n, mesh, wafer_method(options.method))
-               : gemv_cost(device, options.n, options.n, mesh, wafer_method(options.method));
+               ? mesh::simulate_baseline_gemv(device, size.k, size.n, mesh, wafer_method(options.method))
+               : gemv_cost(device, size.k, size.n, mesh, wafer_method(options.method));
   const AllReduceOptions all_reduce{
       .method = find_choice(kAllReduces, options.method), .phases = options.phases, .sync = sync};
-  const WaferCost closed = gemv_cost(device, options.n, options.n, mesh, all_reduce);
-  return is_simulated(options) ? mesh::simulate_gemv(device, options.n, options.n, mesh, all_reduce) : closed;
+  const WaferCost closed = gemv_cost(device, size.k, size.n, mesh, all_reduce);
+  return is_simulated(options) ? mesh::simulate_gemv(device, size.k, size.n, mesh, all_reduce) : closed;
 }
 
 }  // namespace
 
 void add_wafer_gemm(CLI::App& wafer) {
   const auto options = std::make_shared<ProductOptions>();
-  CLI::App* command = wafer.add_subcommand("gemm", "Predict or simulate one GEMM of N x N matrices");
+  CLI::App* command = wafer.add_subcommand("gemm", "Predict or simulate one GEMM, M x K by K x N");
+  add_number_option<std::int64_t>(*command, "--m", options->m, "Rows of the result, as tokens or a batch; default N",
+                                  {.min = 1, .max = kMostSize});
+  add_number_option<std::int64_t>(*command, "--k", options->k, "Columns of the first matrix; default N",
+                                  {.min = 1, .max = kMostSize});
   add_product_options(*command, *options, with_baselines(names_of(kGemms)),
                       "The cores; default 720, or the device's largest square");
   command->callback([options] { run_product("gemm", *options, kGemmMesh, gemm_by); });
@@ -249,7 +270,9 @@ void add_wafer_gemm(CLI::App& wafer) {
 
 void add_wafer_gemv(CLI::App& wafer) {
   const auto options = std::make_shared<ProductOptions>();
-  CLI::App* command = wafer.add_subcommand("gemv", "Predict or simulate one GEMV with an N x N matrix");
+  CLI::App* command = wafer.add_subcommand("gemv", "Predict or simulate one GEMV: a vector by a matrix of M x N");
+  add_number_option<std::int64_t>(*command, "--m", options->k, "Values of the vector, rows of the matrix; default N",
+                                  {.min = 1, .max = kMostSize});
   add_product_options(*command, *options, with_baselines(names_of(kAllReduces)),
                       "The cores; default 750, or the device's largest square");
   add_number_option<int>(*command, "--k", options->phases, "Phases of the K-tree; default 2", {.min = 1, .max = 32});

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "cli/bench/commit.h"
+#include "cli/bench/record.h"
 #include "cli/format_text.h"
 #include "cli/output.h"
 
@@ -81,8 +85,46 @@ std::string warning_lines(const std::vector<std::string>& warnings) {
   return lines;
 }
 
-void write_wafer_result(bool json, const ordered_json& object, const std::string& text) {
-  write_stdout(json ? object.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n" : text);
+namespace {
+
+ordered_json constants_of(const PlmrDevice& device) {
+  ordered_json constants = ordered_json::object();
+  for (const PlmrField& field : plmr_fields()) constants[std::string(field.name)] = (device.*field.constant).value;
+  return constants;
+}
+
+// Quoted where it has to be.
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::string csv_text(const PlmrDevice& device, const std::vector<std::vector<std::string>>& rows) {
+  std::string text = fmt::format("# heddle {}, {}", kBenchCommit, device.name);
+  const ordered_json constants = constants_of(device);
+  for (const auto& [name, value] : constants.items()) text += fmt::format(", {} {}", name, value.dump());
+  text += '\n';
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) text += csv_cell(row[i]) + (i + 1 < row.size() ? "," : "\n");
+  return text;
+}
+
+}  // namespace
+
+void write_wafer_result(const WaferOutput& output, const PlmrDevice& device, ordered_json object,
+                        const std::string& text) {
+  if (!output.json) return write_stdout(text);
+  object["constants"] = constants_of(device);
+  object["commit"] = kBenchCommit;
+  write_stdout(object.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n");
+}
+
+void write_wafer_table(const WaferOutput& output, const PlmrDevice& device, ordered_json object,
+                       const std::vector<std::vector<std::string>>& rows) {
+  if (output.csv) return write_stdout(csv_text(device, rows));
+  write_wafer_result(output, device, std::move(object), table_text(rows));
 }
 
 }  // namespace heddle

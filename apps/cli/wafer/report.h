@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/wafer/wafer.h"
 #include "wafer/cost/plmr.h"
 #include "wafer/cost/wafer_cost.h"
 #include "wafer/cost/wafer_predict.h"
@@ -34,7 +35,12 @@ std::string warning_lines(const std::vector<std::string>& warnings);
 // "name         value\n", the format of all of heddle wafer's lines.
 std::string line_text(std::string_view name, std::string_view value);
 
-// Writes the object as the last line of standard output, or the text.
-void write_wafer_result(bool json, const nlohmann::ordered_json& object, const std::string& text);
+// Writes the object to standard output, with the device's "constants" and the program's "commit", or the text.
+void write_wafer_result(const WaferOutput& output, const PlmrDevice& device, nlohmann::ordered_json object,
+                        const std::string& text);
+// The same of a table whose first row has the names of its columns. CSV as RFC 4180 has it, after lines of # with commit
+// and constants.
+void write_wafer_table(const WaferOutput& output, const PlmrDevice& device, nlohmann::ordered_json object,
+                       const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace heddle

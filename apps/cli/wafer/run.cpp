@@ -339,7 +339,7 @@ void run_on_wafer(const RunOptions& options) {
     throw_error<InputError>("give --mesh, or --prefill-mesh and --decode-mesh");
   const std::unique_ptr<ModelSource> source = open_model(options.model);
   const Tokenizer tokenizer = load_tokenizer(options.model);
-  const PlmrDevice device = open_plmr_device(options.output.device);
+  const PlmrDevice device = open_device(options.output);
   const WaferModel shape = wafer_shape(*source);
   const std::vector<std::int32_t> prompt = tokenizer.encode(options.prompt);
   if (prompt.empty()) throw_error<InputError>("--prompt: it has no tokens");
@@ -402,7 +402,7 @@ void run_on_wafer(const RunOptions& options) {
     run.difference = compare_with_cpu(*source, tokens, std::ssize(prompt) - 1, run.logits, threads);
   }
 
-  write_wafer_result(options.output.json, json_of(run, device, layout, options.model, rows),
+  write_wafer_result(options.output, device, json_of(run, device, layout, options.model, rows),
                      summary_of(run, device, layout, rows));
   if (heat_map) write_kv_heat_map(*heat_map, run.history, options.kv_method == KvMethod::concat ? row_tokens : 0);
   if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};

@@ -15,6 +15,7 @@
 #include "cli/wafer/report.h"
 #include "cli/wafer/trends.h"
 #include "cli/wafer/wafer.h"
+#include "wafer/cost/kv_reckonings.h"
 #include "wafer/cost/wafer_published.h"
 #include "wafer/mesh/baselines.h"
 #include "wafer/mesh/simulate.h"
@@ -96,11 +97,13 @@ void add_throughputs(const PlmrDevice& device, std::vector<Cell>& cells) {
 void add_capacities(const PlmrDevice& device, std::vector<Cell>& cells) {
   for (const published::Capacity& row : published::kCapacities) {  // regions by cores, as the paper counts
     const NamedWaferModel model = open_wafer_model(std::string(row.model));
-    const KvCapacity kv = kv_capacity(device, model.sizes, default_meshes(model.name).decode);
-    const char* basis = fitted_if_seen(row.concat_tokens);  // the reserve
-    cells.push_back({5, std::string(row.model), fmt::format("concat tokens, {} regions", kv.regions), row.concat_tokens,
+    const WaferMesh mesh = default_meshes(model.name).decode;
+    const int regions = kv_capacity(device, model.sizes, mesh).regions;
+    const KvReckoning kv = kv_reckonings(device, model.sizes, mesh, regions).front();  // without a fitted constant
+    const char* basis = unfitted(row.concat_tokens);
+    cells.push_back({5, std::string(row.model), fmt::format("concat tokens, {} regions", regions), row.concat_tokens,
                      static_cast<double>(kv.concat_tokens), basis});
-    cells.push_back({5, std::string(row.model), fmt::format("shift tokens, {} regions", kv.regions), row.shift_tokens,
+    cells.push_back({5, std::string(row.model), fmt::format("shift tokens, {} regions", regions), row.shift_tokens,
                      static_cast<double>(kv.shift_tokens), basis});
   }
 }
@@ -164,7 +167,7 @@ bool has_fitted_constants(const PlmrDevice& device) {
   });
 }
 
-std::string text_of(const std::vector<Cell>& cells) {
+std::vector<std::vector<std::string>> table_of(const std::vector<Cell>& cells) {
   std::vector<std::vector<std::string>> rows{
       {"table", "row", "column", "published", "predicted", "range", "error %", "basis"}};
   for (const Cell& cell : cells) {
@@ -174,7 +177,7 @@ std::string text_of(const std::vector<Cell>& cells) {
                     cell.range ? fmt::format("{:.6g} to {:.6g}", cell.range->low, cell.range->high) : "",
                     error ? fmt::format("{:+.1f}", *error) : "", cell.basis});
   }
-  return table_text(rows);
+  return rows;
 }
 
 // Counted from the schedules and by running the programs, on a mesh with kComplianceLine cores a side.
@@ -236,7 +239,7 @@ struct TablesOptions {
 
 void run_tables(const TablesOptions& options) {
   const WaferOutput& output = options.output;
-  const PlmrDevice device = open_plmr_device(output.device);
+  const PlmrDevice device = open_device(output);
   const double side = std::min(device.mesh_width.value, device.mesh_height.value);
   if (side < kTableGemvMesh.width)
     throw_error<InputError>("the paper's tables are of meshes to {} x {} cores; {} has {} x {}", kTableGemvMesh.width,
@@ -298,14 +301,15 @@ void run_tables(const TablesOptions& options) {
       "where it rounds to it (2 to 3 x: 1.95 to 3.05; about 17 %: 15 to 19; 166 x: 155 to 177); stable: 0.8 to 1.25 "
       "x.\n";
   object["notes"] = {note, rule, counting};
-  std::string text =
-      text_of(cells) + "\n" + note + table_text(rows) + "\n" + rule + "\n" + text_of(programs) + "\n" + counting;
+  std::string text = table_text(table_of(cells)) + "\n" + note + table_text(rows) + "\n" + rule + "\n" +
+                     text_of(programs) + "\n" + counting;
   if (options.runs) {
     const std::vector<BaselineRun> runs = baseline_runs(device);
     for (const BaselineRun& run : runs) object["runs"].push_back(json_of(run));
     text += "\n" + text_of(runs);
   }
-  write_wafer_result(output.json, object, text);
+  if (output.csv) return write_wafer_table(output, device, {}, table_of(cells));
+  write_wafer_result(output, device, object, text);
 }
 
 }  // namespace
@@ -316,6 +320,7 @@ void add_wafer_tables(CLI::App& wafer) {
       wafer.add_subcommand("tables", "Tables 2 to 8 and the trends of the WaferLLM paper, published and predicted");
   command->add_flag("--runs", options->runs,
                     "Run T10's and Ladder's programs on simulated links, too, cell by cell; takes a minute");
+  add_csv_option(*command, options->output);
   add_wafer_output_options(*command, options->output);
   command->callback([options] { run_tables(*options); });
 }

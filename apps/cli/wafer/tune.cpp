@@ -23,7 +23,7 @@ struct TuneOptions {
 
 void run_tune(const TuneOptions& options) {
   const NamedWaferModel model = open_wafer_model(options.model);
-  const PlmrDevice device = open_plmr_device(options.output.device);
+  const PlmrDevice device = open_device(options.output);
   const WaferTuning best = tune_wafer(device, model.sizes, options.in, options.out);
   ordered_json object{{"model", model.name},
                       {"device", device.name},
@@ -37,7 +37,7 @@ void run_tune(const TuneOptions& options) {
   text += line_text("prefill", text_of(best.prefill_mesh) + " cores");
   text += line_text("decode", text_of(best.decode_mesh) + " cores");
   text += text_of(device, best.prediction);
-  write_wafer_result(options.output.json, object, text);
+  write_wafer_result(options.output, device, object, text);
 }
 
 }  // namespace

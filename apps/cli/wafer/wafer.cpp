@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/number_option.h"
 
 namespace heddle {
 namespace {
@@ -34,7 +35,19 @@ std::optional<WaferMesh> parse_mesh(const std::string& text) {
 void add_wafer_output_options(CLI::App& command, WaferOutput& output) {
   command.add_option("--device", output.device, "wse-2 (default), wse-3, blackhole, wormhole, dojo, or a JSON file")
       ->type_name("NAME|FILE");
+  add_number_option<double>(command, "--sram-bytes", output.sram_bytes, "Memory of a core, in place of the device's",
+                            {.min = 1, .max = 1e12});
   command.add_flag("--json", output.json, "One JSON object");
+}
+
+void add_csv_option(CLI::App& command, WaferOutput& output) {
+  command.add_flag("--csv", output.csv, "The table as CSV, after lines of # with commit and constants");
+}
+
+PlmrDevice open_device(const WaferOutput& output) {
+  PlmrDevice device = open_plmr_device(output.device);
+  if (output.sram_bytes) device.sram_bytes.value = *output.sram_bytes;
+  return device;
 }
 
 void add_mesh_option(CLI::App& command, const std::string& name, std::optional<WaferMesh>& target,
@@ -85,6 +98,7 @@ void add_wafer(CLI::App& app) {
   add_wafer_gemm(*wafer);
   add_wafer_gemv(*wafer);
   add_wafer_kv(*wafer);
+  add_wafer_sweep(*wafer);
   add_wafer_tune(*wafer);
   add_wafer_tables(*wafer);
   add_wafer_run(*wafer);

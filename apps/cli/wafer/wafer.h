@@ -18,11 +18,18 @@ namespace heddle {
 
 struct WaferOutput {
   std::string device = "wse-2";
-  bool json = false;
+  std::optional<double> sram_bytes;  // of a core, in place of the device's
+  bool json = false, csv = false;
 };
 
-// --device and --json. `output` must outlive `command`.
+// --device, --sram-bytes and --json. `output` must outlive `command`.
 void add_wafer_output_options(CLI::App& command, WaferOutput& output);
+
+// --csv, likewise.
+void add_csv_option(CLI::App& command, WaferOutput& output);
+
+// The device that the options name. Throws as open_plmr_device.
+PlmrDevice open_device(const WaferOutput& output);
 
 // "420" (the side) or "420x360" (cores along x, cores along y). Sides below 3 are rejected where the mesh is used.
 void add_mesh_option(CLI::App& command, const std::string& name, std::optional<WaferMesh>& target,
@@ -63,6 +70,7 @@ void add_wafer_gemv(CLI::App& wafer);
 void add_wafer_predict(CLI::App& wafer);
 void add_wafer_kv(CLI::App& wafer);
 void add_wafer_tune(CLI::App& wafer);
+void add_wafer_sweep(CLI::App& wafer);
 void add_wafer_tables(CLI::App& wafer);
 void add_wafer_run(CLI::App& wafer);
 

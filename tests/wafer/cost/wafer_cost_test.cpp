@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "wafer/cost/kv_reckonings.h"
 
 namespace heddle {
 namespace {
@@ -174,6 +175,31 @@ TEST(WaferCost, RefusesMeshesThatAreNone) {
   EXPECT_THAT([] { gemv_cost(wse2(), 8, 8, square(751)); }, ThrowsMessage<InputError>(HasSubstr("750 x 994")));
   EXPECT_THROW(gemm_cost(wse2(), {0, 8, 8}, square(3), WaferGemm::mesh_gemm), InvalidArgument);
   EXPECT_THROW(prefill_layer_cost(wse2(), WaferModel{}, square(3), 1), InvalidArgument);
+}
+
+// Llama-3-8B's layer has 218.1 million weights, its tables 525.3 million each, a token of a layer 2048 values.
+TEST(WaferCost, KvReckoningsDifferInWhatLiesOnACore) {
+  constexpr double kCores = 360 * 360, kLayer = 2 * 218103808 / kCores, kTable = 2 * 128256.0 * 4096 / kCores;
+  constexpr double kToken = 2 * 2048 / 360.0, kBuffers = 2 * (12 + 3 * 12 + 2 * 40), kSram = 49152;
+  const std::vector<KvReckoning> ways = kv_reckonings(wse2(), kLlama8b, square(360), 6);
+  ASSERT_EQ(ways.size(), 8u);
+  // Six layers without a table, or five with one.
+  EXPECT_EQ(ways[0].fitted_constants(), 0);
+  EXPECT_TRUE(ways[0].tables && ways[0].whole_layers);
+  const double six = (kSram - kBuffers - 6 * kLayer) / (6 * kToken + 2);
+  const double five = (kSram - kBuffers - 5 * kLayer - kTable) / (5 * kToken + 2);
+  EXPECT_EQ(ways[0].concat_tokens, static_cast<std::int64_t>(std::min(six, five)));
+  EXPECT_EQ(ways[0].concat_tokens, 406);  // the paper's 382 is 6 % less
+  EXPECT_EQ(ways[2].concat_tokens, static_cast<std::int64_t>(six));
+  EXPECT_EQ(ways[1].concat_tokens,
+            static_cast<std::int64_t>((kSram - kBuffers - (32 * kLayer + 2 * kTable) / 6) / (32 * kToken / 6 + 2)));
+  // Without tables, in fractions, with the fitted reserve: kv_capacity().
+  EXPECT_EQ(ways[7].fitted_constants(), 1);
+  EXPECT_EQ(ways[7].concat_tokens, 382);
+  EXPECT_EQ(ways[7].shift_tokens, kv_capacity(wse2(), kLlama8b, square(360)).shift_tokens);
+  // One region has both tables, and no core room for all of it.
+  for (const KvReckoning& way : kv_reckonings(wse2(), kLlama8b, square(360), 1)) EXPECT_EQ(way.shift_tokens, 0);
+  EXPECT_THROW(kv_reckonings(wse2(), kLlama8b, square(360), 33), InvalidArgument);
 }
 
 }  // namespace

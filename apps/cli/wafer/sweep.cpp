@@ -1,0 +1,107 @@
+// heddle wafer sweep: predictions over sides of a mesh and memories of a core, as a table, CSV or JSON.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/number_option.h"
+#include "cli/wafer/report.h"
+#include "cli/wafer/wafer.h"
+#include "wafer/cost/wafer_predict.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int kMostSide = 65535, kMostRows = 100000;
+
+struct SweepOptions {
+  WaferOutput output;
+  std::string model;
+  std::string phase = "decode";
+  std::int64_t context = 4096;
+  int from = 0, to = 0, step = 30;
+  std::vector<double> sram_times{1};
+};
+
+const char* const kColumns[] = {
+    "side",    "sram_bytes",           "tokens_per_s", "low",    "high", "cycles", "memory_bytes_per_core",
+    "regions", "regions_side_by_side", "idle_share",   "refused"};
+
+ordered_json row_of(const SweepOptions& options, PlmrDevice device, const WaferModel& model, int side, double times) {
+  device.sram_bytes.value *= times;
+  ordered_json row{{"side", side}, {"sram_bytes", device.sram_bytes.value}};
+  const bool decodes = options.phase == "decode";
+  try {
+    const WaferPrediction p = predict_wafer(device, model,
+                                            {.phase = decodes ? WaferPhase::decode : WaferPhase::prefill,
+                                             .prefill_mesh = {side, side},
+                                             .decode_mesh = {side, side},
+                                             .context = options.context});
+    row.update({{"tokens_per_s", p.tokens_per_second},
+                {"low", p.range.low},
+                {"high", p.range.high},
+                {"cycles", p.cost.cycles()},
+                {"memory_bytes_per_core", p.cost.memory_bytes},
+                {"regions", p.regions},
+                {"regions_side_by_side", p.room.side_by_side},
+                {"idle_share", 1 - 1.0 / std::max(p.regions, 1)}});
+  } catch (const InputError& error) {
+    row["refused"] = error.what();
+  }
+  return row;
+}
+
+void run_sweep(const SweepOptions& options) {
+  const NamedWaferModel model = open_wafer_model(options.model);
+  const PlmrDevice device = open_device(options.output);
+  if (options.to < options.from) throw_error<InputError>("--to {} is less than --from {}", options.to, options.from);
+  if (const std::int64_t rows = (std::int64_t{options.to} - options.from) / options.step + 1;
+      rows * std::ssize(options.sram_times) > kMostRows)
+    throw_error<InputError>("{} sides and {} memories are more than {} rows; give a larger --step", rows,
+                            options.sram_times.size(), kMostRows);
+  ordered_json rows = ordered_json::array();
+  std::vector<std::vector<std::string>> table{{std::begin(kColumns), std::end(kColumns)}};
+  for (const double times : options.sram_times)
+    for (int side = options.from; side <= options.to; side += options.step) {
+      rows.push_back(row_of(options, device, model.sizes, side, times));
+      std::vector<std::string> cells;
+      for (const char* column : kColumns) {
+        const ordered_json value = rows.back().value(column, ordered_json());
+        cells.push_back(value.is_null()     ? ""
+                        : value.is_string() ? value.get<std::string>()
+                                            : fmt::format("{:.6g}", value.get<double>()));
+      }
+      table.push_back(std::move(cells));
+    }
+  ordered_json object{{"model", model.name},        {"device", device.name}, {"phase", options.phase},
+                      {"context", options.context}, {"basis", "analytical"}, {"rows", rows}};
+  write_wafer_table(options.output, device, std::move(object), table);
+}
+
+}  // namespace
+
+void add_wafer_sweep(CLI::App& wafer) {
+  const auto options = std::make_shared<SweepOptions>();
+  CLI::App* command = wafer.add_subcommand("sweep", "Predictions over the sides of a mesh and the memory of a core");
+  command->add_option("--model", options->model, "NAME or config.json")->required();
+  command->add_option("--phase", options->phase, "decode (default) or prefill")
+      ->check(CLI::IsMember({"decode", "prefill"}))
+      ->type_name("NAME");
+  add_number_option<std::int64_t>(*command, "--context", options->context, "Tokens of the context; default 4096",
+                                  {.min = 1, .max = 1 << 24});
+  add_number_option<int>(*command, "--from", options->from, "The least side", {.min = 3, .max = kMostSide})->required();
+  add_number_option<int>(*command, "--to", options->to, "The largest side", {.min = 3, .max = kMostSide})->required();
+  add_number_option<int>(*command, "--step", options->step, "From one side to the next; default 30",
+                         {.min = 1, .max = kMostSide});
+  command
+      ->add_option("--sram-times", options->sram_times,
+                   "A core's memory as multiples of the device's, as 1,2,3,4,5,6; default 1")
+      ->delimiter(',')
+      ->check(CLI::Range(0.01, 1e6));
+  add_csv_option(*command, options->output);
+  add_wafer_output_options(*command, options->output);
+  command->callback([options] { run_sweep(*options); });
+}
+
+}  // namespace heddle
