@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "weights/folder_file.h"
 #include "weights/other_formats.h"
 
 namespace heddle {
@@ -12,19 +13,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxIndexBytes = kMaxSafetensorsHeader;  // lists the same names
 
 constexpr std::string_view kConfig = "config.json";
 constexpr std::string_view kGenerationConfig = "generation_config.json";
 constexpr std::string_view kSingleFile = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
-
-// Also true when the file system gives no answer; opening the file then reports the reason.
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::status(path, error).type() != fs::file_type::not_found;
-}
 
 void check_folder(const fs::path& folder) {
   std::error_code error;

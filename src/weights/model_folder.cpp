@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/printable.h"
+#include "weights/folder_file.h"
 #include "weights/other_formats.h"
 
 namespace heddle {
@@ -19,12 +20,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxRefBytes = 4096;
 constexpr std::size_t kMaxRepositoryName = 96;  // as huggingface_hub has it
 constexpr std::size_t kMaxShownSnapshots = 4;
-
-// Whether it exists, as far as the file system tells.
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::status(path, error).type() != fs::file_type::not_found;
-}
 
 fs::path folder_of_variable(const char* name) {
   const char* value = std::getenv(name);

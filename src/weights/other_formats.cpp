@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "weights/folder_file.h"
 
 #include <nlohmann/json.hpp>
 
@@ -21,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kAdapterConfig = "adapter_config.json";
-constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 constexpr std::size_t kMaxShownName = 160;
 
 constexpr std::string_view kGguf =
@@ -33,11 +33,6 @@ constexpr std::string_view kPickled =
 constexpr std::string_view kOriginalLayout =
     "these weights are in their authors' own layout; Heddle reads the layout of transformers (config.json, "
     "model.safetensors). Download the model in that layout, or convert it with transformers";
-
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::status(path, error).type() != fs::file_type::not_found;
-}
 
 // The names in the folder, sorted.
 std::vector<std::string> names_in(const fs::path& folder) {

@@ -1,4 +1,5 @@
 // heddle generate with prompts files and with several samples of a prompt.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -144,6 +144,7 @@ void add_decode(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* command = add_benchmark(bench, "decode", "One token a step for each sequence", bench_decode, options);
   add_model_options(*command, options->model);
+  add_ranks_option(*command, options->model.ranks);
   add_batches_option(*command, *options);
   add_contexts_option(*command, *options);
   add_cases_option(*command, *options);
@@ -157,6 +158,7 @@ void add_prefill(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* command = add_benchmark(bench, "prefill", "Prompts, in steps", bench_prefill, options);
   add_model_options(*command, options->model);
+  add_ranks_option(*command, options->model.ranks);
   add_batches_option(*command, *options);
   add_contexts_option(*command, *options);
   add_numbers_option(*command, "--tokens", options->prompts,
