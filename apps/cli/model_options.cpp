@@ -1,6 +1,7 @@
 #include "cli/model_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 
 #include "base/cuda_runtime.h"
@@ -85,6 +86,8 @@ DeviceChoice choose(const ModelSource& source, const ModelOptions& options, cons
     if (options.device && options.device->kind != DeviceKind::cpu)
       throw_error<InputError>("--tp {} with --device {}: several ranks run on the CPU only so far; leave out --device",
                               options.ranks, name_of(*options.device));
+    if (!options.device && !discover_gpus().gpus.empty())
+      log_warning("--tp {}: on the CPU, where alone several ranks run so far", options.ranks);
     return {.device = {}, .reason = fmt::format("--tp {}: several ranks run there only so far", options.ranks)};
   }
   const bool cpu_asked = options.device && options.device->kind == DeviceKind::cpu;
@@ -227,7 +230,7 @@ RankModels load(const ModelSource& source, const ModelOptions& options, EngineOp
   }
   if (options.threads > cpu.usable_threads)
     log_warning("--threads {}: {} can run at a time here, and more are slower", options.threads, cpu.usable_threads);
-  if (options.ranks > cpu.usable_threads)
+  if (options.ranks > std::max(1, cpu.usable_threads))
     log_warning("--tp {}: {} threads can run at a time here, and ranks that wait for each other's turns are slower",
                 options.ranks, cpu.usable_threads);
   Progress progress("loading", source.total_bytes(), kGigabytes, shown_unless(options.quiet));

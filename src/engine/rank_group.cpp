@@ -1,6 +1,7 @@
 #include "engine/rank_group.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -29,6 +30,9 @@ RankGroup::RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads
       executor_ = make_executor(0, limits, threads_of(0));
       channel_.await_joined();
     });
+  } catch (const std::system_error& error) {
+    stop();
+    throw_error<Failure>("cannot start the threads of {} ranks: {}", size(), error.what());
   } catch (...) {
     stop();
     throw;

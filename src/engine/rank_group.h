@@ -16,21 +16,21 @@ namespace heddle {
 class RankGroup {
  public:
   // Each rank makes its executor; `threads` of the CPU are divided among them, at least one each. Throws as Executor does,
-  // naming the rank where there are several.
+  // naming the rank where there are several, and Failure when the system cannot start a thread.
   RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads);
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
-  ~RankGroup();  // waits for steps that are under way
+  ~RankGroup();  // waits for steps that are under way, on all ranks
 
   int size() const { return static_cast<int>(ranks_.size()); }
-  const RankModels& ranks() const { return ranks_; }  // without the models, which their executors have
-  Executor& first() { return *executor_; }            // rank 0's
+  Executor& first() { return *executor_; }  // rank 0's
   const Executor& first() const { return *executor_; }
 
   // As Executor's, on every rank. With several ranks the outcome is none or logits, which rank 0 alone returns, and one
   // step is under way at a time. When a rank has failed, the others' waits end, and start and finish throw its error and
   // its number, from then on.
   void start(const StepPlan& plan, Outcome outcome, Histories histories = {});
+  int most_in_flight() const { return size() == 1 ? Executor::kMostInFlight : 1; }
   StepResult finish();
 
   // A step by itself: start, finish.
@@ -47,7 +47,7 @@ class RankGroup {
   void stop();
   void guarded(FunctionRef<void()> action);
 
-  RankModels ranks_;
+  RankModels ranks_;  // without the models, which are the executors'
   std::size_t weight_bytes_per_step_;
   std::size_t cache_bytes_per_token_;
   StepChannel channel_;

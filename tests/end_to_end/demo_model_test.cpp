@@ -8,8 +8,8 @@
 
 #include "end_to_end/program.h"
 #include "engine/engine.h"
+#include "engine/rank_models.h"
 #include "engine/text_stream.h"
-#include "models/registry.h"
 #include "weights/checkpoint.h"
 
 namespace heddle {
@@ -21,9 +21,9 @@ struct DemoCase {
 };
 
 // Greedy answers to all prompts, batched, each cut at its end token.
-std::vector<std::string> answers(const std::vector<DemoCase>& cases, std::int64_t max_tokens) {
+std::vector<std::string> answers(const std::vector<DemoCase>& cases, std::int64_t max_tokens, int ranks = 1) {
   const Tokenizer tokenizer = Tokenizer::load(demo_model());
-  Engine engine(load_model(Checkpoint(demo_model()), {}), {.threads = 2});
+  Engine engine(load_ranks(Checkpoint(demo_model()), {}, ranks), {.threads = 2});
   std::unordered_map<std::int64_t, std::size_t> index_of;
   std::vector<TextStream> streams(cases.size(), TextStream(tokenizer, {}));
   std::vector<std::string> texts(cases.size());
@@ -81,6 +81,13 @@ TEST(DemoModel, AddsPairsItHasNeverSeen) {
   for (const auto& [a, b] : held_out_pairs(kCases))
     cases.push_back({fmt::format("{} + {} =", a, b), fmt::format(" {}\n", a + b)});
   EXPECT_GE(share_right(cases, 10), 0.99);
+}
+
+TEST(DemoModel, AddsOnSeveralRanksAsOnOne) {
+  std::vector<DemoCase> cases;
+  for (const auto& [a, b] : held_out_pairs(kCases / 2 * 5)) cases.push_back({fmt::format("{} + {} =", a, b), ""});
+  const std::vector<std::string> alone = answers(cases, 10);
+  for (const int ranks : {2, 3, 4}) EXPECT_EQ(answers(cases, 10, ranks), alone) << ranks << " ranks";
 }
 
 TEST(DemoModel, SubtractsPairsItHasNeverSeen) {

@@ -97,7 +97,7 @@ void load_once(const ModelOptions& model, int threads, LoadTimes* times) {
   const double opened = seconds_since(begin);
   std::unique_ptr<Model> loaded_model = load(*source, model);
   const double weights = seconds_since(begin);
-  StepRunner runner(std::move(loaded_model), {kFirstToken}, threads);
+  StepRunner runner(one_rank(std::move(loaded_model)), {kFirstToken}, threads);
   const double loaded = seconds_since(begin);
   runner.prepare(kFirstToken);
   runner.sample();

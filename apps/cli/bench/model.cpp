@@ -95,7 +95,9 @@ class ModelBench {
         threads_(num_threads(options.model, discover_cpu().usable_threads)) {
     source_ = open_model(options.model.model);
     description_ = describe_model(source_->config());
-    std::unique_ptr<Model> model = load(*source_, options.model);
+    EngineOptions engine;
+    RankModels ranks = load(*source_, options.model, engine);
+    const std::unique_ptr<Model>& model = ranks.front().model;
     const bool on_gpu = model->device().kind == DeviceKind::cuda;
     fill_ = on_gpu ? ContextFill::random : ContextFill::computed;
     const int step_tokens = options.step_tokens > 0 ? options.step_tokens : default_step_tokens(model->device());
@@ -109,7 +111,7 @@ class ModelBench {
       peer_.emplace(options.peer);
     }
     device_ = std::make_unique<BenchDevice>(model->device(), threads_);
-    runner_ = std::make_unique<StepRunner>(std::move(model), cases_, threads_, options.page_size);
+    runner_ = std::make_unique<StepRunner>(std::move(ranks), cases_, threads_, options.page_size);
     if (!on_gpu) return;
     outline_ = outline_model(
         *source_, {.device = device_->device(), .dtype = options.model.dtype, .compute = options.model.compute});
@@ -132,6 +134,7 @@ class ModelBench {
     fields["device"] = name_of(device_->device());
     fields["gpu"] = std::move(gpu);
     fields["page_size"] = runner_->page_size();
+    fields["ranks"] = options_.model.ranks;
     fields["context_fill"] = fill_ == ContextFill::random ? "random" : "computed";
     fields["dtype_of_weights"] = std::string(name_of(runner_->shape().dtype));
     fields["weight_bytes_per_step"] = runner_->shape().weight_bytes_per_step;

@@ -87,10 +87,13 @@ nlohmann::json tokens_json(const StepCase& shape, std::int64_t vocab_size) {
   return {{"batch", shape.batch}, {"context", shape.context}, {"context_tokens", context}, {"input_tokens", inputs}};
 }
 
-StepRunner::StepRunner(std::unique_ptr<Model> model, const std::vector<StepCase>& cases, int threads, int page_size)
+StepRunner::StepRunner(RankModels ranks, const std::vector<StepCase>& cases, int threads, int page_size)
     : threads_(threads),
-      page_size_(page_size > 0 ? page_size : default_page_size(model->device())),
-      executor_(std::move(model), limits_for(cases, page_size_), threads) {}
+      page_size_(page_size > 0 ? page_size : default_page_size(ranks.front().model->device())),
+      shape_(ranks.front().model->shape()),
+      ranks_(std::move(ranks), limits_for(cases, page_size_), threads) {
+  shape_.weight_bytes_per_step = ranks_.weight_bytes_per_step();
+}
 
 void StepRunner::add_sequence(StepPlan& plan, int sequence, int first_position, int num_tokens) const {
   const int index = static_cast<int>(plan.sequences.size());
@@ -127,20 +130,20 @@ void StepRunner::prepare(const StepCase& shape, ContextFill fill) {
 
 void StepRunner::compute_context() {
   for (int position = 0; position < case_.context; position += kPrefillTokens)
-    executor_.run(plan_of(1, position, std::min(kPrefillTokens, case_.context - position)));
+    ranks_.run(plan_of(1, position, std::min(kPrefillTokens, case_.context - position)));
   if (case_.context == 0 || case_.batch == 1) return;
   StepPlan copies = plan_of(1, case_.context, 1);
   for (int sequence = 1; sequence < case_.batch; ++sequence)
     for (int page = 0; page < pages_per_sequence_; ++page)
       copies.page_copies.push_back({.from = page, .to = sequence * pages_per_sequence_ + page});
-  executor_.run(copies);
+  ranks_.run(copies);
 }
 
 // Generates the pages of the first sequence on the host and copies them to all layers and sequences. Values beyond the
 // context are never read before the steps have written them.
 void StepRunner::make_up_context() {
   if (case_.context == 0) return;
-  const KvPages& kv = executor_.kv_pages();
+  const KvPages& kv = ranks_.first().kv_pages();
   const int pages = static_cast<int>(ceil_div(case_.context, kv.page_size));
   const std::size_t head_elements = static_cast<std::size_t>(kv.page_size) * static_cast<std::size_t>(kv.head_dim);
   const std::size_t head_bytes = head_elements * size_of(kv.dtype);
@@ -148,7 +151,7 @@ void StepRunner::make_up_context() {
   const SyntheticTensor recipe{.key = kContextKey, .scale = static_cast<float>(1 / kUnitDeviation)};
   std::vector<std::byte> made(bytes);
   ThreadPool pool(threads_);
-  Stream& stream = executor_.stream();
+  Stream& stream = ranks_.first().stream();
   for (int half = 0; half < 2; ++half) {
     pool.parallel_for(std::int64_t{pages} * kv.num_kv_heads, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
@@ -176,30 +179,30 @@ void StepRunner::make_up_context() {
 double StepRunner::sample() {
   const auto begin = Clock::now();
   for (const StepPlan& plan : plans_) {
-    if (executor_.num_in_flight() == Executor::kMostInFlight) executor_.finish();
-    executor_.start(plan, Outcome::none);
+    if (ranks_.first().num_in_flight() == ranks_.most_in_flight()) ranks_.finish();
+    ranks_.start(plan, Outcome::none);
   }
-  while (executor_.num_in_flight() > 0) executor_.finish();
+  while (ranks_.first().num_in_flight() > 0) ranks_.finish();
   return seconds_between(begin, Clock::now());
 }
 
 TimeShares StepRunner::shares() {
   SpanTimes times;
-  executor_.stream().set_span_sink(&times);
+  ranks_.first().stream().set_span_sink(&times);
   try {
     sample();
   } catch (...) {
-    executor_.stream().set_span_sink(nullptr);
+    ranks_.first().stream().set_span_sink(nullptr);
     throw;
   }
-  executor_.stream().set_span_sink(nullptr);
+  ranks_.first().stream().set_span_sink(nullptr);
   return times.shares();
 }
 
 StepLogits StepRunner::logits() {
   StepLogits result;
   for (const StepPlan& plan : plans_) {
-    const Tensor logits = executor_.run(plan);
+    const Tensor logits = ranks_.run(plan);
     for (std::int64_t row = 0; row < logits.rows; ++row) {
       const std::span<const float> values = logits_row(logits, row);
       result.finite =
@@ -217,7 +220,7 @@ StepLogits StepRunner::logits() {
 }
 
 double StepRunner::bytes_per_step() const {
-  const auto bytes_per_position = static_cast<double>(executor_.kv_pages().bytes_per_token());
+  const auto bytes_per_position = static_cast<double>(ranks_.cache_bytes_per_token());
   double positions = 0;
   for (const StepPlan& plan : plans_)
     for (const StepSequence& sequence : plan.sequences) positions += sequence.context_len;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/bench/bench.h"
-#include "engine/executor.h"
+#include "engine/rank_group.h"
 #include "weights/synthetic_values.h"
 
 namespace heddle {
@@ -57,14 +57,14 @@ struct StepLogits {
 
 class StepRunner {
  public:
-  // Runs on the model's device, with memory for the largest of the cases. `page_size` 0: the engine's. Throws Failure
-  // when memory is short.
-  StepRunner(std::unique_ptr<Model> model, const std::vector<StepCase>& cases, int threads, int page_size = 0);
+  // Runs on the model's device and ranks, with memory for the largest of the cases. `page_size` 0: the engine's. Throws
+  // Failure when memory is short.
+  StepRunner(RankModels ranks, const std::vector<StepCase>& cases, int threads, int page_size = 0);
 
-  Device device() const { return executor_.device(); }
-  int page_size() const { return executor_.kv_pages().page_size; }
+  Device device() const { return ranks_.first().device(); }
+  int page_size() const { return page_size_; }
 
-  const ModelShape& shape() const { return executor_.model().shape(); }
+  const ModelShape& shape() const { return shape_; }  // rank 0's, with the weights that a step reads on all ranks
 
   // Fills the caches of all sequences with the case's context; call it before the functions below.
   void prepare(const StepCase& shape, ContextFill fill = ContextFill::computed);
@@ -72,7 +72,7 @@ class StepRunner {
   // Seconds of the case's steps. May be repeated: each call begins at the end of the context.
   double sample();
 
-  // Runs the same steps with tracing; do not time it.
+  // Runs the same steps with tracing, of rank 0; do not time it.
   TimeShares shares();
   StepLogits logits();
 
@@ -88,7 +88,8 @@ class StepRunner {
   int threads_;
   int page_size_;
   int pages_per_sequence_ = 0;  // for the case
-  Executor executor_;
+  ModelShape shape_;
+  RankGroup ranks_;
   StepCase case_;
   std::vector<StepPlan> plans_;
 };

@@ -1,0 +1,97 @@
+// --tp: one model on several ranks, as a user runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "end_to_end/program.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using Arguments = std::vector<std::string>;
+
+Arguments extended(Arguments arguments, const Arguments& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+std::string stdout_of(const Arguments& arguments, const std::string& typed = {}) {
+  const ProgramResult result = run_heddle(arguments, {.stdin_text = typed});
+  EXPECT_EQ(result.status, 0) << result.err;
+  return result.out;
+}
+
+TEST(Ranks, TextsAreThoseOfOneRank) {
+  const std::string model = demo_model().string();
+  const Arguments commands[] = {
+      {"generate", model, "--prompt", "137 + 254 =", "--temperature", "0", "--device", "cpu"},
+      {"generate", model, "--prompt", "sort: 9 4 7 ->", "-n", "3", "--seed", "7", "--temperature", "0.9", "--top-k",
+       "20", "--device", "cpu"},
+  };
+  for (const Arguments& command : commands) {
+    const std::string alone = stdout_of(command);
+    for (const char* ranks : {"2", "3", "4"}) EXPECT_EQ(stdout_of(extended(command, {"--tp", ranks})), alone) << ranks;
+  }
+  const Arguments chat{"chat", model, "--temperature", "0", "--device", "cpu"};
+  const std::string question = "What is 137 plus 254?\nAnd 12 plus 30?\n";
+  EXPECT_EQ(stdout_of(extended(chat, {"--tp", "2"}), question), stdout_of(chat, question));
+}
+
+TEST(Ranks, ScoresAreThoseOfOneRank) {
+  const Arguments score{"score", demo_model().string(), "--text", "137 + 254 = 391", "--json", "--device", "cpu"};
+  const json alone = json::parse(stdout_of(score));
+  for (const char* ranks : {"2", "3"}) {
+    const json parts = json::parse(stdout_of(extended(score, {"--tp", ranks})));
+    EXPECT_NEAR(parts["perplexity"].get<double>(), alone["perplexity"].get<double>(), 1e-3) << ranks;
+  }
+}
+
+TEST(Ranks, InspectShowsWhatEachHolds) {
+  const Arguments inspect{"inspect", demo_model().string(), "--json"};
+  EXPECT_EQ(json::parse(stdout_of(inspect))["ranks"], json::array());
+  const json ranks = json::parse(stdout_of(extended(inspect, {"--tp", "4"})))["ranks"];
+  ASSERT_EQ(ranks.size(), 4u);
+  std::size_t sum = 0;
+  for (const json& rank : ranks) sum += rank["weights"].get<std::size_t>();
+  const std::size_t whole = json::parse(stdout_of(inspect))["bytes"];
+  EXPECT_GT(sum, whole * 9 / 10);
+  EXPECT_LT(ranks[0]["weights"].get<std::size_t>(), whole * 3 / 10);
+  EXPECT_THAT(stdout_of({"inspect", demo_model().string(), "--tp", "2"}), HasSubstr("rank 1: "));
+}
+
+TEST(Ranks, VerboseShowsWhatEachHolds) {
+  const ProgramResult result = run_heddle({"generate", demo_model().string(), "--prompt", "1 + 1 =", "--max-tokens",
+                                           "1", "--verbose", "--tp", "2", "--device", "cpu"});
+  EXPECT_THAT(result.err, AllOf(HasSubstr(" MiB on rank 0, "), HasSubstr(" MiB on rank 1")));
+}
+
+TEST(Ranks, WhatCannotBeSharedIsOneError) {
+  struct Case {
+    Arguments more;
+    std::string message;
+  };
+  const Case cases[] = {
+      {{"--tp", "0"}, "--tp: is \"0\", expected a whole number from 1 to 64"},
+      {{"--tp", "-1"}, "--tp: is \"-1\""},
+      {{"--tp", "two"}, "--tp: is \"two\""},
+      {{"--tp", "9"}, "9 ranks, but the model has 8 attention heads"},
+      {{"--tp", "2", "--device", "cuda:0"}, "--tp 2 with --device cuda:0: several ranks run on the CPU only so far"},
+      {{"--tp", "2", "--device", "cuda:99"}, "--tp 2 with --device cuda:99"},
+      {{"--device", "cuda:0,cuda:0"}, "--device: is \"cuda:0,cuda:0\""},
+      {{"--tp", "2", "--kv-memory", "1"}, "--kv-memory: the key-value cache may take"},
+  };
+  for (const Case& c : cases) {
+    const ProgramResult result =
+        run_heddle(extended({"generate", demo_model().string(), "--prompt", "x", "--max-tokens", "1"}, c.more));
+    EXPECT_EQ(result.status, 2) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, AllOf(HasSubstr("heddle: error: "), HasSubstr(c.message)));
+  }
+}
+
+}  // namespace
+}  // namespace heddle
