@@ -21,8 +21,8 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-// At most 8 tokens, unless `more` says otherwise.
-std::vector<std::string> generate(std::vector<std::string> more) {
+// Arguments that let the demo model sum two numbers: at most 8 tokens, unless `more` says otherwise.
+std::vector<std::string> sum_with(std::vector<std::string> more) {
   std::vector<std::string> begin{"generate", demo_model().string(), "-p", "137 + 254 =", "--temperature", "0"};
   if (std::ranges::find(more, "--max-tokens") == more.end()) begin.insert(begin.end(), {"--max-tokens", "8"});
   more.insert(more.begin(), begin.begin(), begin.end());
@@ -87,7 +87,7 @@ TEST(CommandLine, AMisspeltOptionOrCommandIsAnsweredByTheNearest) {
 
 TEST(CommandLine, TheModelIsGivenByPositionByLetterOrByName) {
   const std::string model = demo_model().string();
-  const ProgramResult expected = run_heddle(generate({}));
+  const ProgramResult expected = run_heddle(sum_with({}));
   EXPECT_THAT(expected.out, HasSubstr("391")) << expected.err;
   for (const std::vector<std::string>& given : std::vector<std::vector<std::string>>{
            {"generate", "-m", model}, {"generate", "--model", model}, {"generate", "--stop", "Z", model}}) {
@@ -115,8 +115,8 @@ TEST(CommandLine, AReaderThatGoesEndsTheProgramSilently) {
 }
 
 TEST(CommandLine, EchoPutsThePromptBeforeTheTextInJsonToo) {
-  const json plain = json::parse(run_heddle(generate({"--json"})).out);
-  const json echoed = json::parse(run_heddle(generate({"--json", "--echo"})).out);
+  const json plain = json::parse(run_heddle(sum_with({"--json"})).out);
+  const json echoed = json::parse(run_heddle(sum_with({"--json", "--echo"})).out);
   EXPECT_EQ(echoed["text"], plain["prompt"].get<std::string>() + plain["text"].get<std::string>());
   EXPECT_EQ(echoed["tokens"], plain["tokens"]);
 }
@@ -148,43 +148,43 @@ TEST(CommandLine, ScoreTakesAPlainTextFile) {
 
 TEST(CommandLine, LimitsAreObeyed) {
   const json limited =
-      json::parse(run_heddle(generate({"--json", "--ignore-eos", "--context", "14", "--max-tokens", "100"})).out);
+      json::parse(run_heddle(sum_with({"--json", "--ignore-eos", "--context", "14", "--max-tokens", "100"})).out);
   EXPECT_EQ(limited["tokens"].size() + limited["prompt_tokens"].get<std::size_t>(), 14u);
   EXPECT_EQ(limited["finish_reason"], "length");
-  const ProgramResult too_long = run_heddle(generate({"--context", "10"}));
+  const ProgramResult too_long = run_heddle(sum_with({"--context", "10"}));
   EXPECT_EQ(too_long.status, 2);
   EXPECT_THAT(too_long.err, HasSubstr("10 tokens, the context is limited to 10"));
-  EXPECT_THAT(run_heddle(generate({"--context", "9999"})).err,
+  EXPECT_THAT(run_heddle(sum_with({"--context", "9999"})).err,
               HasSubstr("warning: --context 9999: the model's context is "
                         "512"));
-  const std::string expected = run_heddle(generate({})).out;
-  EXPECT_EQ(run_heddle(generate({"--kv-memory", "4MiB", "--max-sequences", "1"})).out, expected);
-  const ProgramResult no_page = run_heddle(generate({"--kv-memory", "100"}));
+  const std::string expected = run_heddle(sum_with({})).out;
+  EXPECT_EQ(run_heddle(sum_with({"--kv-memory", "4MiB", "--max-sequences", "1"})).out, expected);
+  const ProgramResult no_page = run_heddle(sum_with({"--kv-memory", "100"}));
   EXPECT_EQ(no_page.status, 2);
   EXPECT_THAT(no_page.err,
               HasSubstr("--kv-memory: the key-value cache may take 100 bytes, one page of 32 tokens takes"));
   for (const char* bad : {"-1", "0", "4XB", "", "GiB", "1e3", "99999999999GiB", "4 4"}) {
-    const ProgramResult result = run_heddle(generate({std::string("--kv-memory=") + bad}));
+    const ProgramResult result = run_heddle(sum_with({std::string("--kv-memory=") + bad}));
     EXPECT_EQ(result.status, 2) << bad;
     EXPECT_THAT(result.err, HasSubstr("--kv-memory")) << bad;
   }
-  EXPECT_EQ(run_heddle(generate({"--max-sequences", "0"})).status, 2);
+  EXPECT_EQ(run_heddle(sum_with({"--max-sequences", "0"})).status, 2);
   EXPECT_EQ(run_heddle({"score", demo_model().string(), "--text", "1 + 1", "--context", "3", "--window", "4"}).status,
             2);
 }
 
 TEST(CommandLine, TokensEndATextOrAreForcedAndForbidden) {
-  const json plain = json::parse(run_heddle(generate({"--json"})).out);
+  const json plain = json::parse(run_heddle(sum_with({"--json"})).out);
   const std::vector<std::int32_t> tokens = plain["tokens"];
   EXPECT_EQ(plain["finish_reason"], "stop");
-  const json on = json::parse(run_heddle(generate({"--json", "--ignore-eos", "--max-tokens", "20"})).out);
+  const json on = json::parse(run_heddle(sum_with({"--json", "--ignore-eos", "--max-tokens", "20"})).out);
   EXPECT_EQ(on["tokens"].size(), 20u);
   EXPECT_EQ(on["finish_reason"], "length");
   const json stopped =
-      json::parse(run_heddle(generate({"--json", "--stop-ids", "7," + std::to_string(tokens[1])})).out);
+      json::parse(run_heddle(sum_with({"--json", "--stop-ids", "7," + std::to_string(tokens[1])})).out);
   EXPECT_EQ(stopped["tokens"], (json{tokens[0], tokens[1]}));
   const json biased = json::parse(
-      run_heddle(generate({"--json", "--logit-bias", std::to_string(tokens[0]) + "=-100,77=40", "--ignore-eos"})).out);
+      run_heddle(sum_with({"--json", "--logit-bias", std::to_string(tokens[0]) + "=-100,77=40", "--ignore-eos"})).out);
   EXPECT_EQ(biased["tokens"], json(std::vector<int>(8, 77)));
   const struct {
     std::vector<std::string> arguments;
@@ -197,7 +197,7 @@ TEST(CommandLine, TokensEndATextOrAreForcedAndForbidden) {
                {{"--logit-bias", "5=nan"}, "expected ID=BIAS"},
                {{"--logit-bias", "1280=1"}, "logit_bias has token 1280, the model knows 0 to 1279"}};
   for (const auto& c : cases) {
-    const ProgramResult result = run_heddle(generate(c.arguments));
+    const ProgramResult result = run_heddle(sum_with(c.arguments));
     EXPECT_EQ(result.status, 2) << c.error;
     EXPECT_THAT(result.err, HasSubstr(c.error));
   }
