@@ -196,10 +196,11 @@ TEST(EngineRanks, OtherRanksComputeTheTokensThatRank0Chose) {
   std::vector<std::int32_t> chosen;
   {
     Engine engine(std::move(ranks), {});
-    // Whoever chose greedily, or with a seed or penalties of its own, would choose others.
+    // Whoever chose greedily, or without the biases, which rank 0 alone knows, would choose others.
     chosen = ids_of(outputs_of(engine, {{.prompt = {5, 6, 7},
-                                         .sampling = {.temperature = 1.5, .presence_penalty = 1, .seed = 99},
-                                         .max_tokens = 20}})
+                                         .sampling = {.temperature = 1.5, .seed = 99},
+                                         .max_tokens = 20,
+                                         .logit_bias = {{.id = 17, .bias = 8}, {.id = 18, .bias = 8}}}})
                         .begin()
                         ->second);
   }
