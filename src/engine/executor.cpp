@@ -178,6 +178,10 @@ void Executor::guarded(Action action) {
     give_up();
     if (!on_gpu(device())) throw;
     throw_error<Failure>("{}: {}; --device cpu works without it", name_of(device()), failure.what());
+  } catch (const InvalidArgument&) {
+    give_up();
+    refuse_poisoned();  // a rank that has stopped waiting is ahead of the others, whose calls then differ from its own
+    throw;
   } catch (...) {
     give_up();
     throw;

@@ -23,20 +23,20 @@ using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 using Outputs = std::map<std::int64_t, std::vector<TokenOutput>>;
 
-constexpr std::int64_t kTokens = 331;  // of the model's vocabulary
+constexpr std::int64_t kVocabularyOfGqa = 331;  // of the model's vocabulary
 
 std::filesystem::path model_with_6_heads() {
   return std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/data/llama/gqa";
 }
 
-RankModels load(int ranks, std::chrono::nanoseconds deadline = kRankDeadline) {
+RankModels golden_ranks(int ranks, std::chrono::nanoseconds deadline = kRankDeadline) {
   return load_ranks(Checkpoint(model_with_6_heads()), {}, ranks, deadline);
 }
 
-std::vector<std::int32_t> prompt_of(unsigned seed) {
+std::vector<std::int32_t> random_tokens_of(unsigned seed) {
   std::mt19937 random(seed);
   std::vector<std::int32_t> tokens(1 + random() % 40);
-  for (auto& token : tokens) token = static_cast<std::int32_t>(random() % kTokens);
+  for (auto& token : tokens) token = static_cast<std::int32_t>(random() % kVocabularyOfGqa);
   return tokens;
 }
 
@@ -52,8 +52,8 @@ std::vector<Request> requests_of_every_kind() {
   };
   std::vector<Request> requests;
   for (unsigned i = 0; i < std::size(ways); ++i) {
-    requests.push_back({.prompt = prompt_of(i), .sampling = ways[i], .max_tokens = 12});
-    requests.push_back({.prompt = prompt_of(100 + i),
+    requests.push_back({.prompt = random_tokens_of(i), .sampling = ways[i], .max_tokens = 12});
+    requests.push_back({.prompt = random_tokens_of(100 + i),
                         .sampling = ways[i],
                         .max_tokens = 9,
                         .num_top_logprobs = 3,
@@ -63,7 +63,7 @@ std::vector<Request> requests_of_every_kind() {
   return requests;
 }
 
-Outputs run(Engine& engine) {
+Outputs outputs_of(Engine& engine) {
   Outputs outputs;
   for (int steps = 0; !engine.idle(); ++steps) {
     require(steps < 10'000, "the engine makes no progress");
@@ -72,12 +72,12 @@ Outputs run(Engine& engine) {
   return outputs;
 }
 
-Outputs run(Engine& engine, const std::vector<Request>& requests) {
+Outputs outputs_of(Engine& engine, const std::vector<Request>& requests) {
   for (const Request& request : requests) engine.submit(request);
-  return run(engine);
+  return outputs_of(engine);
 }
 
-std::vector<std::int32_t> tokens_of(const std::vector<TokenOutput>& outputs) {
+std::vector<std::int32_t> ids_of(const std::vector<TokenOutput>& outputs) {
   std::vector<std::int32_t> tokens;
   for (const TokenOutput& output : outputs) tokens.push_back(output.token);
   return tokens;
@@ -85,13 +85,13 @@ std::vector<std::int32_t> tokens_of(const std::vector<TokenOutput>& outputs) {
 
 TEST(EngineRanks, ChooseTheTokensOfOneRankInEveryWay) {
   const std::vector<Request> requests = requests_of_every_kind();
-  Engine alone(load(1), {});
-  const Outputs expected = run(alone, requests);
+  Engine alone(golden_ranks(1), {});
+  const Outputs expected = outputs_of(alone, requests);
   for (const int ranks : {2, 3, 4, 6}) {
-    Engine engine(load(ranks), {.threads = 2});
-    Outputs outputs = run(engine, requests);
+    Engine engine(golden_ranks(ranks), {.threads = 2});
+    Outputs outputs = outputs_of(engine, requests);
     for (const auto& [id, golden] : expected) {
-      ASSERT_EQ(tokens_of(outputs[id]), tokens_of(golden)) << ranks << " ranks, request " << id;
+      ASSERT_EQ(ids_of(outputs[id]), ids_of(golden)) << ranks << " ranks, request " << id;
       for (std::size_t i = 0; i < golden.size(); ++i) {
         const TokenOutput& output = outputs[id][i];
         ASSERT_EQ(output.logprob.has_value(), golden[i].logprob.has_value());
@@ -107,24 +107,25 @@ TEST(EngineRanks, ChooseTheTokensOfOneRankInEveryWay) {
 // In chunks, with preemption, beside requests that come later and one that is cancelled: the bits of a request alone.
 TEST(EngineRanks, ARequestsTokensDependOnNothingBesideIt) {
   const EngineOptions variants[] = {
-      {.threads = 2},
-      {.max_sequences = 4, .max_tokens_per_step = 5, .page_size = 3},
-      {.max_sequences = 12, .max_tokens_per_step = 16, .page_size = 4, .kv_bytes = 20 * 2 * 3 * 4 * 2 * 24 * 4},
+      {.threads = 4, .max_sequences = 3, .max_tokens_per_step = 9, .page_size = 3},
+      {.max_sequences = 12, .max_tokens_per_step = 16, .page_size = 4, .kv_bytes = 12 * 2 * 3 * 4 * 2 * 24 * 4},
   };
-  const std::vector<Request> requests = requests_of_every_kind();
+  std::vector<Request> requests = requests_of_every_kind();
+  requests.resize(5);
+  for (Request& request : requests) request.max_tokens = 6;
   std::vector<std::vector<std::int32_t>> expected;
   for (const Request& request : requests) {
-    Engine engine(load(2), {});
-    expected.push_back(tokens_of(run(engine, {request}).begin()->second));
+    Engine engine(golden_ranks(2), {});
+    expected.push_back(ids_of(outputs_of(engine, {request}).begin()->second));
   }
   for (const EngineOptions& options : variants) {
-    Engine engine(load(2), options);
+    Engine engine(golden_ranks(2), options);
     Outputs outputs;
     std::vector<std::int64_t> ids;
     const auto step = [&] {
       for (const TokenOutput& output : engine.step()) outputs[output.request].push_back(output);
     };
-    const std::int64_t cancelled = engine.submit({.prompt = prompt_of(77), .max_tokens = 60});
+    const std::int64_t cancelled = engine.submit({.prompt = random_tokens_of(77), .max_tokens = 60});
     for (const Request& request : requests) {
       ids.push_back(engine.submit(request));
       if (ids.size() % 4 == 3) step();
@@ -132,15 +133,15 @@ TEST(EngineRanks, ARequestsTokensDependOnNothingBesideIt) {
     engine.cancel(cancelled);
     while (!engine.idle()) step();
     for (std::size_t i = 0; i < requests.size(); ++i)
-      EXPECT_EQ(tokens_of(outputs[ids[i]]), expected[i]) << "request " << i;
+      EXPECT_EQ(ids_of(outputs[ids[i]]), expected[i]) << "request " << i;
   }
 }
 
 TEST(EngineRanks, AKeptConversationGoesOnFromItsPages) {
-  Request first{.prompt = prompt_of(1), .max_tokens = 5, .after_end = AfterEnd::keep};
+  Request first{.prompt = random_tokens_of(1), .max_tokens = 5, .after_end = AfterEnd::keep};
   first.prompt.resize(40, 7);
-  Engine engine(load(2), {.page_size = 4});
-  const auto answer = tokens_of(run(engine, {first}).begin()->second);
+  Engine engine(golden_ranks(2), {.page_size = 4});
+  const auto answer = ids_of(outputs_of(engine, {first}).begin()->second);
   Request next{.prompt = first.prompt, .max_tokens = 6};
   next.prompt.insert(next.prompt.end(), answer.begin(), answer.end());
   next.prompt.push_back(9);
@@ -148,14 +149,14 @@ TEST(EngineRanks, AKeptConversationGoesOnFromItsPages) {
   engine.step();
   EXPECT_LT(engine.last_step().num_prompt_tokens, 10);  // the rest is shared
   std::vector<std::int32_t> continued;
-  Engine fresh(load(2), {});
-  const auto expected = tokens_of(run(fresh, {next}).begin()->second);
+  Engine fresh(golden_ranks(2), {});
+  const auto expected = ids_of(outputs_of(fresh, {next}).begin()->second);
   engine.cancel(id);
-  EXPECT_EQ(tokens_of(run(engine, {next}).begin()->second), expected);
+  EXPECT_EQ(ids_of(outputs_of(engine, {next}).begin()->second), expected);
 }
 
 TEST(EngineRanks, CountTheBytesOfAllRanks) {
-  Engine one(load(1), {}), two(load(2), {});
+  Engine one(golden_ranks(1), {}), two(golden_ranks(2), {});
   for (Engine* engine : {&one, &two}) {
     engine->submit({.prompt = {1, 2, 3}, .max_tokens = 1});
     engine->step();
@@ -180,45 +181,46 @@ class WatchedModel : public Model {
   Watch watch_;
 };
 
-void watch(RankModels& ranks, int rank, WatchedModel::Watch watch) {
+void watch_rank(RankModels& ranks, int rank, WatchedModel::Watch watch) {
   std::unique_ptr<Model>& model = ranks[static_cast<std::size_t>(rank)].model;
   model = std::make_unique<WatchedModel>(std::move(model), std::move(watch));
 }
 
 TEST(EngineRanks, OtherRanksComputeTheTokensThatRank0Chose) {
-  RankModels ranks = load(3);
+  RankModels ranks = golden_ranks(3);
   std::vector<std::vector<std::int32_t>> seen(ranks.size());
   for (int rank = 0; rank < 3; ++rank)
-    watch(ranks, rank, [&mine = seen[static_cast<std::size_t>(rank)]](const StepTensors& step) {
+    watch_rank(ranks, rank, [&mine = seen[static_cast<std::size_t>(rank)]](const StepTensors& step) {
       mine.insert(mine.end(), step.tokens, step.tokens + step.num_tokens);
     });
   std::vector<std::int32_t> chosen;
   {
     Engine engine(std::move(ranks), {});
-    // Whoever chose greedily, or with a seed or penalties of its own, would choose others.
-    chosen = tokens_of(run(engine, {{.prompt = {5, 6, 7},
-                                     .sampling = {.temperature = 1.5, .presence_penalty = 1, .seed = 99},
-                                     .max_tokens = 20}})
-                           .begin()
-                           ->second);
+    // Whoever chose greedily, or without the biases, which rank 0 alone knows, would choose others.
+    chosen = ids_of(outputs_of(engine, {{.prompt = {5, 6, 7},
+                                         .sampling = {.temperature = 1.5, .seed = 99},
+                                         .max_tokens = 20,
+                                         .logit_bias = {{.id = 17, .bias = 8}, {.id = 18, .bias = 8}}}})
+                        .begin()
+                        ->second);
   }
   std::vector<std::int32_t> expected = {5, 6, 7};
   expected.insert(expected.end(), chosen.begin(), chosen.end() - 1);  // the last is not computed
   for (const std::vector<std::int32_t>& mine : seen) EXPECT_EQ(mine, expected);
 }
 
-struct Fault {
+struct RankFault {
   int rank;
   int step;  // 1: the prompt, later ones decode
 };
 
-class EngineRankFaults : public testing::TestWithParam<Fault> {};
+class EngineRankFaults : public testing::TestWithParam<RankFault> {};
 
 // The rank's thread throws; every rank ends at once, not at the deadline.
 TEST_P(EngineRankFaults, AreNamedWithTheirCauseAndEndAllRanks) {
   const auto start = Clock::now();
-  RankModels ranks = load(3);
-  watch(ranks, GetParam().rank, [count = 0](const StepTensors&) mutable {
+  RankModels ranks = golden_ranks(3);
+  watch_rank(ranks, GetParam().rank, [count = 0](const StepTensors&) mutable {
     if (++count == GetParam().step) throw Failure("the disk has melted");
   });
   {
@@ -227,7 +229,7 @@ TEST_P(EngineRankFaults, AreNamedWithTheirCauseAndEndAllRanks) {
     const std::string who = "rank " + std::to_string(GetParam().rank) + ": the disk has melted";
     for (int again = 0; again < 2; ++again) {
       try {
-        run(engine);
+        outputs_of(engine);
         ADD_FAILURE() << "no error";
       } catch (const Failure& error) {
         EXPECT_THAT(error.what(), HasSubstr(who));
@@ -237,19 +239,20 @@ TEST_P(EngineRankFaults, AreNamedWithTheirCauseAndEndAllRanks) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
 }
 
-INSTANTIATE_TEST_SUITE_P(, EngineRankFaults, testing::Values(Fault{0, 1}, Fault{1, 1}, Fault{0, 5}, Fault{2, 5}),
+INSTANTIATE_TEST_SUITE_P(, EngineRankFaults,
+                         testing::Values(RankFault{0, 1}, RankFault{1, 1}, RankFault{0, 5}, RankFault{2, 5}),
                          [](const auto& test) {
                            return "on_rank_" + std::to_string(test.param.rank) + "_in_step_" +
                                   std::to_string(test.param.step);
                          });
 
 TEST(EngineRanks, AHungRankIsNamedAtTheDeadline) {
-  RankModels ranks = load(3, std::chrono::milliseconds(500));
-  watch(ranks, 2, [](const StepTensors&) { std::this_thread::sleep_for(std::chrono::seconds(2)); });
+  RankModels ranks = golden_ranks(3, std::chrono::milliseconds(500));
+  watch_rank(ranks, 2, [](const StepTensors&) { std::this_thread::sleep_for(std::chrono::seconds(2)); });
   Engine engine(std::move(ranks), {});
   engine.submit({.prompt = {1, 2, 3}, .max_tokens = 3});
   try {
-    run(engine);
+    outputs_of(engine);
     ADD_FAILURE() << "no error";
   } catch (const Timeout& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("for rank 2"), HasSubstr("deadline of 0.5 s")));
@@ -295,8 +298,8 @@ double seconds_of_cpu() {
 }
 
 TEST(EngineRanks, SleepWhileIdle) {
-  Engine engine(load(4), {});
-  run(engine, {{.prompt = {1, 2, 3}, .max_tokens = 3}});
+  Engine engine(golden_ranks(4), {});
+  outputs_of(engine, {{.prompt = {1, 2, 3}, .max_tokens = 3}});
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // pools look for work for a moment
   const double before = seconds_of_cpu();
   std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using Rows = std::vector<std::vector<float>>;
 
 // Float32 rounding in another order stays well below this, as on one rank.
-constexpr double kBound = 1e-4;
+constexpr double kBoundOnRanks = 1e-4;
 
 double largest_difference(const Rows& a, const Rows& b) {
   require(a.size() == b.size(), "{} rows, {} rows", a.size(), b.size());
@@ -65,7 +65,7 @@ TEST_P(LlamaRanks, EveryCaseOfTheFamilyAgreesWithTransformers) {
     const Rows all = logits_of(runner, family.tokens(), {61, 64, 1, 40});
     Rows kept;
     for (const std::size_t row : family.rows()) kept.push_back(all[row]);
-    EXPECT_LE(largest_difference(kept, family.golden(c["name"])), kBound) << c["name"] << ": " << c["why"];
+    EXPECT_LE(largest_difference(kept, family.golden(c["name"])), kBoundOnRanks) << c["name"] << ": " << c["why"];
     ++num_run;
   }
   EXPECT_GT(num_run, 10);
@@ -97,7 +97,7 @@ TEST_P(LlamaGoldenRanks, PrefillAndDecodeAgreeWithTransformers) {
   };
   const LlamaRunner::Options options{.dtype = DType::float32, .ranks = GetParam().ranks};
   LlamaRunner prefill(folder, options), decode(folder, options);
-  EXPECT_LE(largest_difference(logits_of(prefill, json["tokens"], {64}), golden("prefill")), kBound);
+  EXPECT_LE(largest_difference(logits_of(prefill, json["tokens"], {64}), golden("prefill")), kBoundOnRanks);
   EXPECT_LE(largest_difference(logits_of(decode, json["tokens"], {1}), logits_of(prefill, json["tokens"], {64})), 0);
 }
 
