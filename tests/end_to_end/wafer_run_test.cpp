@@ -201,6 +201,7 @@ TEST(WaferRun, TwoLayersOfLlama3On360x360AreTheCpus) {
   const auto record = nlohmann::json::parse(
       read_file(std::string(HEDDLE_SOURCE_DIR) + "/bench/results/wafer-run-llama-3-8b-2-layers.json", 1 << 20));
   EXPECT_EQ(record["result"]["mesh"], nlohmann::json({360, 360}));
+  EXPECT_GE(record["result"]["prompt_tokens"], 256);
   expect_the_cpus_logits(record["result"]["check"], 4);
   if (std::getenv("HEDDLE_LARGE_TESTS") == nullptr)
     GTEST_SKIP() << "the record alone was looked at; HEDDLE_LARGE_TESTS=1 runs it again";
@@ -211,6 +212,9 @@ TEST(WaferRun, TwoLayersOfLlama3On360x360AreTheCpus) {
   const auto again = nlohmann::json::parse(result.out);
   expect_the_cpus_logits(again["check"], 4);
   EXPECT_EQ(again["tokens"], record["result"]["tokens"]);
+  for (const char* phase : {"prefill", "last_token"})
+    for (const auto& [part, cycles] : record["result"][phase]["breakdown"].items())
+      EXPECT_DOUBLE_EQ(again[phase]["breakdown"][part], cycles) << phase << ", " << part;
 }
 
 TEST(WaferRun, TokensAreShownAsTheyCome) {

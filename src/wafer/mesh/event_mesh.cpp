@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "schedule/k_tree.h"
@@ -340,45 +341,82 @@ void EventMesh::gather(Tile from, std::span<const Tile> all, Axis axis) {
   }
 }
 
+namespace {
+
+int line_core(const Grid& grid, Axis axis, int place) {
+  return grid.ring_core(axis, grid.ring_position(axis, place));
+}
+
+// Moves of one row that go the same way, or stay (no hops): one message, to the farthest core.
+struct Multicast {
+  int origin = 0, direction = 1, hops = 0;
+  std::vector<RowMove> moves;
+};
+
+std::vector<Multicast> multicasts_of(const Grid& grid, Axis axis, std::span<const RowMove> moves) {
+  std::vector<Multicast> result;
+  for (const RowMove& move : moves) {
+    const int origin = line_core(grid, axis, move.from_place), goal = line_core(grid, axis, move.to_place);
+    const int hops = std::abs(goal - origin), direction = goal < origin ? -1 : 1;
+    const auto same = std::ranges::find_if(result, [&](const Multicast& other) {
+      return other.moves.front().from_place == move.from_place && other.moves.front().from_row == move.from_row &&
+             other.direction == direction && (other.hops == 0) == (hops == 0);
+    });
+    Multicast& rows = same == result.end() ? result.emplace_back() : *same;
+    rows.origin = origin;
+    rows.direction = direction;
+    rows.hops = std::max(rows.hops, hops);
+    rows.moves.push_back(move);
+  }
+  return result;
+}
+
+}  // namespace
+
 void EventMesh::exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves) {
   close_step();
   budget_.take_exchange(axis);
   const int cores = grid_.cores_along(axis), width = grid_.tiles_along(across(axis));
   const Tile row{.id = from.id, .rows = 1, .columns = from.columns};
   const int words = words_of(row, axis);
+  const std::vector<Multicast> multicasts = multicasts_of(grid_, axis, moves);
   for (int line = 0; line < grid_.cores_along(across(axis)); ++line) {
     const int first_across = position_of(across(axis), line) * width;
-    std::vector<std::vector<int>> parents(moves.size());
+    std::vector<std::vector<int>> parents(multicasts.size());
     for (int hop = 0; hop + 1 < cores; ++hop)  // a core's own rows first
-      for (std::size_t i = 0; i < moves.size(); ++i) {
-        const RowMove move = moves[i];
-        const int origin = grid_.ring_core(axis, grid_.ring_position(axis, move.from_place));
-        const int goal = grid_.ring_core(axis, grid_.ring_position(axis, move.to_place));
-        const auto own = [=, values = values_.get(), in = values_->current(from), number = values_a_word_](int value) {
+      for (std::size_t i = 0; i < multicasts.size(); ++i) {
+        const Multicast& rows = multicasts[i];
+        const auto own = [=, move = rows.moves.front(), values = values_.get(), in = values_->current(from),
+                          number = values_a_word_](int value) {
           const auto [q, e, exists] = EventValues::numbered(row, number, value);
           return exists ? values->element(from, in, axis, move.from_place, first_across + q,
                                           move.from_row * from.columns + e)
                         : 0;
         };
-        const auto put = [=, values = values_.get(), in = values_->current(into), number = values_a_word_](
-                             int, int value, float x) {
-          const auto [q, e, exists] = EventValues::numbered(row, number, value);
-          if (exists)
-            values->element(into, in, axis, move.to_place, first_across + q, move.to_row * into.columns + e) = x;
+        const auto put_at = [=, this, in = values_->current(into)](int core) {
+          std::vector<RowMove> here;
+          for (const RowMove& move : rows.moves)
+            if (line_core(grid_, axis, move.to_place) == core) here.push_back(move);
+          return [=, values = values_.get(), number = values_a_word_](int, int value, float x) {
+            const auto [q, e, exists] = EventValues::numbered(row, number, value);
+            if (!exists) return;
+            for (const RowMove& move : here)
+              values->element(into, in, axis, move.to_place, first_across + q, move.to_row * into.columns + e) = x;
+          };
         };
-        if (origin == goal && hop == 0)
-          step(current_).cores[at(core_at(axis, line, origin))].as_begun.emplace_back(
-              [=, count = words * values_a_word_] {
+        if (rows.hops == 0 && hop == 0)
+          step(current_).cores[at(core_at(axis, line, rows.origin))].as_begun.emplace_back(
+              [=, put = put_at(rows.origin), count = words * values_a_word_] {
                 for (int value = 0; value < count; ++value) put(0, value, own(value));
               });
-        if (std::abs(goal - origin) <= hop) continue;
-        const int direction = goal > origin ? 1 : -1, sender = origin + hop * direction;
-        const int receiver = core_at(axis, line, sender + direction);
+        if (rows.hops <= hop) continue;
+        const int sender = rows.origin + hop * rows.direction, next = sender + rows.direction;
+        const int receiver = core_at(axis, line, next);
         Message message{
             .words = words, .delay = beta_, .ramp = hop == 0 ? ramp_ : 0, .parents = parents[i], .due = current_};
         message.payload.values_a_word = values_a_word_;
         if (hop == 0) message.payload.own = own;
-        if (sender + direction == goal) message.payload.arrive = put;
+        message.payload.arrive = put_at(next);
         const int id = add_message(straight(core_at(axis, line, sender), receiver), std::move(message));
         step(current_ + 1).cores[at(receiver)].begin_received.push_back({id, 1});
         parents[i] = {id};

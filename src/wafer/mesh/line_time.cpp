@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "schedule/k_tree.h"
@@ -102,11 +105,20 @@ double exchange_latency(const PlmrDevice& device, const Grid& grid, Axis axis, d
   const int cores = grid.cores_along(axis);
   std::vector<double> upwards(index(cores)),
       downwards(index(cores));  // words over the link from core k to its neighbour
+  struct Ways {
+    int core, lowest, highest;  // of the receivers
+  };
+  std::map<std::pair<int, int>, Ways> rows;  // by place and row: the farthest receivers
   for (const RowMove& m : moves) {
     const int from = grid.ring_core(axis, grid.ring_position(axis, m.from_place));
     const int to = grid.ring_core(axis, grid.ring_position(axis, m.to_place));
-    for (int k = from; k < to; ++k) upwards[index(k)] += words;
-    for (int k = from; k > to; --k) downwards[index(k)] += words;
+    Ways& ways = rows.try_emplace({m.from_place, m.from_row}, Ways{from, from, from}).first->second;
+    ways.lowest = std::min(ways.lowest, to);
+    ways.highest = std::max(ways.highest, to);
+  }
+  for (const auto& [row, ways] : rows) {
+    for (int k = ways.core; k < ways.highest; ++k) upwards[index(k)] += words;
+    for (int k = ways.core; k > ways.lowest; --k) downwards[index(k)] += words;
   }
   const double stage = device.alpha_cycles.value + device.beta_cycles.value;
   double latest = 0;

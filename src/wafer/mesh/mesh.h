@@ -66,8 +66,9 @@ struct TileAxis {
 //                      theirs. A chain from both ends of the line; overlaps with the next step. Routes one in, one out.
 //   gather(from, all, axis)            all[k] gets `from` of the line's place k. Relayed, N - 1 steps.
 //   exchange(from, into, axis, moves)  moves rows of `from` as `moves` says; other rows of `into` keep their values. In
-//                      both directions at once, from core to core: each keeps its rows and forwards the rest. Two
-//                      routes per direction.
+//                      both directions at once, from core to core: each keeps its rows and forwards the rest. A row that
+//                      goes to several places in a direction is sent once, to the farthest, and kept by the others on
+//                      its way. Two routes per direction.
 //   all_reduce(t, axis, reduction, options)  t of all places of a line gets the line's reduction, by the schedule in
 //                      options. Routes: see AllReduceOptions (wafer_cost.h).
 //   clear(t)           t = 0, no time

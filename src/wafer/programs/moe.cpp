@@ -138,44 +138,84 @@ class MoePrefill {
     });
     mesh_.release(router);
     mesh_.release(logits);
+    number_rows(experts);
   }
+
+  // Each core counts its choices of each expert; all counts of a column are gathered along y, and each core adds those
+  // of the rows above its own: the number that its first row has at the expert, and behind that how many there are.
+  void number_rows(int experts) {
+    mesh_.phase("offsets");
+    const Tile counts = mesh_.allocate("rows of experts", 1, experts, Buffers::one);
+    std::vector<Tile> all;
+    for (int row = 0; row < mesh_.grid().rows; ++row)
+      all.push_back(mesh_.allocate("rows of experts of a row of cores", 1, experts, Buffers::one));
+    const int k = moe_.experts_per_token, columns = mesh_.grid().columns;
+    mesh_.apply({.values = 1.0 * token_tile_ * k}, [&](ValueMesh& values, int i) {
+      const std::int64_t first = std::int64_t{i} * token_tile_, last = std::min(tokens_, first + token_tile_);
+      for (std::int64_t choice = first * k; choice < last * k; ++choice) {
+        float* count = values.at(counts, i, 0, chosen_[slot(choice)]);
+        for (int j = 0; j < columns; ++j) ++count[j];
+      }
+    });
+    mesh_.gather(counts, all, Axis::y);
+    offsets_ = mesh_.allocate("offsets", 2, experts, Buffers::one);
+    mesh_.apply({.values = 1.0 * mesh_.grid().rows * experts}, [&](ValueMesh& values, int i) {
+      for (int e = 0; e < experts; ++e)
+        for (int row = 0; row < mesh_.grid().rows; ++row)
+          for (int j = 0; j < columns; ++j) {
+            const float count = values.at(all[slot(row)], i, 0, e)[j];
+            if (row < i) values.at(offsets_, i, 0, e)[j] += count;
+            values.at(offsets_, i, 1, e)[j] += count;
+          }
+    });
+    mesh_.release(counts);
+    for (const Tile tile : all) mesh_.release(tile);
+  }
+
+  // Of the first row of row `i` of cores at an expert.
+  int offset(int i, int expert) { return static_cast<int>(*mesh_.at(offsets_, i, 0, expert)); }
+  // Rows that an expert gets.
+  int rows_of(int expert) { return static_cast<int>(*mesh_.at(offsets_, 0, 1, expert)); }
 
   // Expert round * bands + b runs in band b. Its tokens are numbered and distributed over the band's places along y.
   void run_round(int round) {
     const int k = moe_.experts_per_token;
-    std::vector<std::vector<std::int64_t>> of_band(slot(bands_.count));  // token * k + index of the choice
-    for (std::size_t i = 0; i < chosen_.size(); ++i)
-      if (chosen_[i] / bands_.count == round)
-        of_band[slot(chosen_[i] % bands_.count)].push_back(static_cast<std::int64_t>(i));
-    std::size_t most = 0;
-    for (const auto& tokens : of_band) most = std::max(most, tokens.size());
+    const int experts = static_cast<int>(moe_.experts.size()), first = round * bands_.count;
+    const int last = std::min(experts, first + bands_.count);
+    int most = 0;
+    for (int expert = first; expert < last; ++expert) most = std::max(most, rows_of(expert));
     if (most == 0) return;
-    const int place_rows = mesh::tile_side(static_cast<std::int64_t>(most), band_grid_.rows);
+    const int place_rows = mesh::tile_side(most, band_grid_.rows);
     const int core_rows = place_rows * band_grid_.tiles_along(Axis::y);
 
     std::vector<RowMove> there, back;
-    for (int band = 0; band < bands_.count; ++band)
-      for (std::size_t n = 0; n < of_band[slot(band)].size(); ++n) {
-        const std::int64_t choice = of_band[slot(band)][n], token = choice / k;
-        const RowMove home{.from_place = static_cast<int>(token / token_tile_),
-                           .from_row = static_cast<int>(token % token_tile_),
-                           .to_place = band * bands_.height + static_cast<int>(n) / core_rows,
-                           .to_row = static_cast<int>(n) % core_rows};
+    for (int i = 0; i < mesh_.grid().rows; ++i) {
+      std::vector<int> sent(slot(experts));  // by this row of cores
+      const std::int64_t begin = std::int64_t{i} * token_tile_, end = std::min(tokens_, begin + token_tile_);
+      for (std::int64_t choice = begin * k; choice < end * k; ++choice) {
+        const int expert = chosen_[slot(choice)];
+        if (expert < first || expert >= last) continue;
+        const int n = offset(i, expert) + sent[slot(expert)]++;
+        const RowMove home{.from_place = i,
+                           .from_row = static_cast<int>(choice / k - begin),
+                           .to_place = (expert - first) * bands_.height + n / core_rows,
+                           .to_row = n % core_rows};
         there.push_back(home);
         back.push_back({.from_place = home.to_place,
                         .from_row = home.to_row,
                         .to_place = home.from_place,
                         .to_row = home.from_row * k + static_cast<int>(choice % k)});
       }
+    }
     mesh_.phase("dispatch");
     const Tile arrived = mesh_.allocate("dispatched", core_rows, core_features_, Buffers::one);
     const Tile made = mesh_.allocate("expert's", core_rows, core_features_, Buffers::one);
     mesh_.exchange(x_, arrived, Axis::y, there);
     WaferCost slowest;  // bands work at the same time
     for (int band = 0; band < bands_.count; ++band) {
-      const std::size_t expert = slot(round) * slot(bands_.count) + slot(band);
-      if (of_band[slot(band)].empty()) continue;
-      const WaferCost cost = run_expert(moe_.experts[expert], band, place_rows, arrived, made);
+      const int expert = first + band;
+      if (expert >= last || rows_of(expert) == 0) continue;
+      const WaferCost cost = run_expert(moe_.experts[slot(expert)], band, place_rows, arrived, made);
       if (cost.cycles() > slowest.cycles()) slowest = cost;
     }
     for (const WaferCost::Part& part : slowest.breakdown)
@@ -250,7 +290,7 @@ class MoePrefill {
   TimedMesh mesh_;
   int core_features_, token_tile_;  // per core of the whole mesh
   std::vector<std::unique_ptr<TimedMesh>> band_meshes_;
-  Tile x_, back_;
+  Tile x_, back_, offsets_;
   std::vector<int> chosen_;     // [tokens, experts_per_token]
   std::vector<float> weights_;  // likewise
 };

@@ -3,7 +3,8 @@
 //
 // Prefill: tokens lie along y, features along x. The mesh is split into bands of rows; each band runs some of the
 // experts (wafer/cost/wafer_cost.h, expert_bands). A sum along x gives every core its tokens' logits, and each core
-// chooses by itself. All-to-all along y sends each token's row to the bands of its experts, in all columns at once. The
+// chooses by itself; counts, gathered along y, tell it where its rows lie among those of all. All-to-all along y sends
+// each token's row to the bands of its experts, once for all that lie in one direction, in all columns at once. The
 // bands run their MeshGEMMs at the same time; a second all-to-all returns the outputs.
 // Decode: the features of the one token lie along y in all columns. Every expert is split over all cores like a dense
 // layer, so all cores work for the chosen experts and nothing is sent. One sum serves all experts.

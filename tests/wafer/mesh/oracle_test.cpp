@@ -162,18 +162,19 @@ TEST(OracleMesh, AgreesOnAGemv) {
   }
 }
 
-// Every row of cores sends to every other, and all to one. Max-plus ignores words queued behind other rows: a
+// Every row of cores sends to every other, all to one, and each the same row to all, once for each direction. Max-plus ignores words queued behind other rows: a
 // difference of at most the longest path's stages, and a word each.
 TEST(OracleMesh, AgreesOnExchanges) {
   const PlmrDevice device = whole_cycles();
   for (const WaferMesh cores : {WaferMesh{3, 4}, {3, 9}, {4, 16}}) {
-    std::vector<RowMove> all_to_all, to_one;
+    std::vector<RowMove> all_to_all, to_one, multicast;
     for (int i = 0; i < cores.height; ++i)
       for (int j = 0; j < cores.height; ++j) {
         if (i != j) all_to_all.push_back({i, j, j, i});
+        multicast.push_back({i, 0, j, i});
         if (j == 0) to_one.push_back({i, 0, 2, i});
       }
-    for (const auto& moves : {all_to_all, to_one})
+    for (const auto& moves : {all_to_all, to_one, multicast})
       for (const int columns : {4, 32}) {
         const auto run = [&](auto&& mesh) {
           const Tile from = mesh.allocate("from", cores.height, columns, Buffers::one);

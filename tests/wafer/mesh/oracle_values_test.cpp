@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -178,20 +179,21 @@ TEST(OracleMeshValues, OfAGemvAreTheProductsInEveryCore) {
   }
 }
 
+// Each row to another place, or the first row of each place to all of them.
 TEST(OracleMeshValues, OfAnExchangeAreTheRowsThatWereSent) {
-  for (const Axis axis : {Axis::x, Axis::y}) {
+  for (const auto& [axis, to_all] : {std::pair{Axis::x, false}, {Axis::y, false}, {Axis::x, true}, {Axis::y, true}}) {
     EventMesh mesh(hurried_device(), Grid::of_cores({6, 6}));
     const Tile from = mesh.allocate("from", 6, 5, Buffers::one), into = mesh.allocate("into", 6, 5, Buffers::one);
     fill_tiles(mesh, from, {5, 36, 30});
     std::vector<RowMove> moves;
     for (int i = 0; i < 6; ++i)
-      for (int j = 0; j < 6; ++j) moves.push_back({i, j, j, i});
+      for (int j = 0; j < 6; ++j) moves.push_back({i, to_all ? 0 : j, j, i});
     mesh.exchange(from, into, axis, moves);
     mesh.cycles();
     for (const RowMove& m : moves)
       for (int line = 0; line < 6; ++line)
         for (int c = 0; c < 5; ++c) {
-          const auto at_place = [&](Tile tile, int place, int row) {
+          const auto at_place = [&, axis = axis](Tile tile, int place, int row) {
             return axis == Axis::x ? mesh.value(tile, line, place, row, c) : mesh.value(tile, place, line, row, c);
           };
           ASSERT_EQ(at_place(into, m.to_place, m.to_row), at_place(from, m.from_place, m.from_row));

@@ -152,8 +152,27 @@ TEST(WaferMoe, AllToAllCostsWhatItsRowsDo) {
   const double row_words = 2 * 2 / device.link_bytes_per_cycle.value, rows = 2 * 1200;
   EXPECT_GT(many.cycles("all-to-all"), 2 * rows / 8 * row_words);
   EXPECT_LT(many.cycles("all-to-all"), 2 * (rows * row_words + 24 * (1 + device.beta_cycles.value)));
-  for (const char* part : {"products", "all-reduce", "experts: products", "experts: element-wise work"})
+  for (const char* part : {"products", "all-reduce", "gathers", "experts: products", "experts: element-wise work"})
     EXPECT_GT(many.cycles(part), 0) << part;
+}
+
+// Both experts of a token below it: its row goes down once. As many tokens with one expert at the bottom take as long.
+TEST(WaferMoe, ARowGoesOnceInEachDirection) {
+  ThreadPool pool(1);
+  const PlmrDevice device = wafer_of_experts();
+  const auto dispatch = [&](const std::vector<mesh::RowMove>& moves) {
+    mesh::TimedMesh mesh(device, mesh::Grid::of_cores({3, 12}), pool);
+    const mesh::Tile from = mesh.allocate("from", 4, 8, mesh::Buffers::one);
+    const mesh::Tile into = mesh.allocate("into", 4, 8, mesh::Buffers::one);
+    mesh.exchange(from, into, mesh::Axis::y, moves);
+    return mesh.take_cost().cycles("all-to-all");
+  };
+  const double to_one = dispatch({{0, 0, 11, 0}, {0, 1, 11, 1}});
+  EXPECT_EQ(dispatch({{0, 0, 5, 0}, {0, 0, 11, 0}, {0, 1, 5, 1}, {0, 1, 11, 1}}), to_one);
+  // Rows of their own, for each of the two places, are four words more over the first links.
+  EXPECT_EQ(dispatch({{0, 0, 5, 0}, {0, 1, 11, 0}, {0, 2, 5, 1}, {0, 3, 11, 1}}), to_one + 2 * 4);
+  // In both directions at once.
+  EXPECT_EQ(dispatch({{6, 0, 0, 0}, {6, 0, 11, 0}}), dispatch({{6, 0, 0, 0}}));
 }
 
 TEST(WaferMoe, RefusesWhatIsNoLayer) {
