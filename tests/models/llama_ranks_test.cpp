@@ -84,7 +84,7 @@ class LlamaGoldenRanks : public testing::TestWithParam<GoldenOnRanks> {};
 
 TEST_P(LlamaGoldenRanks, PrefillAndDecodeAgreeWithTransformers) {
   const auto folder = golden_folder(GetParam().folder);
-  const nlohmann::json json = parse_json(read_file(folder / "golden.json", 1 << 20), "golden.json");
+  const nlohmann::json golden_json = parse_json(read_file(folder / "golden.json", 1 << 20), "golden.json");
   const SafetensorsFile goldens(folder / "golden.safetensors");
   const auto golden = [&](const std::string& name) {
     const auto found = std::ranges::find(goldens.tensors(), name, &StoredTensor::name);
@@ -97,8 +97,10 @@ TEST_P(LlamaGoldenRanks, PrefillAndDecodeAgreeWithTransformers) {
   };
   const LlamaRunner::Options options{.dtype = DType::float32, .ranks = GetParam().ranks};
   LlamaRunner prefill(folder, options), decode(folder, options);
-  EXPECT_LE(largest_difference(logits_of(prefill, json["tokens"], {64}), golden("prefill")), kBoundOnRanks);
-  EXPECT_LE(largest_difference(logits_of(decode, json["tokens"], {1}), logits_of(prefill, json["tokens"], {64})), 0);
+  EXPECT_LE(largest_difference(logits_of(prefill, golden_json["tokens"], {64}), golden("prefill")), kBoundOnRanks);
+  EXPECT_LE(largest_difference(logits_of(decode, golden_json["tokens"], {1}),
+                               logits_of(prefill, golden_json["tokens"], {64})),
+            0);
 }
 
 INSTANTIATE_TEST_SUITE_P(, LlamaGoldenRanks,

@@ -111,7 +111,7 @@ ordered_json json_of(const KvReckoning& way) {
           {"shift_tokens", way.shift_tokens}};
 }
 
-std::string text_of(const std::vector<KvReckoning>& ways) {
+std::string reckonings_text(const std::vector<KvReckoning>& ways) {
   std::vector<std::vector<std::string>> rows{
       {"embedding, output", "layers", "beside them", "weights", "a token", "concatenated", "shifted"}};
   for (const KvReckoning& way : ways)
@@ -171,7 +171,7 @@ void run_kv(const CLI::App& command, const KvOptions& options) {
       fmt::format(
           "\nWays to reckon, on {} region(s), in bytes of a core and tokens; heddle wafer tables takes the first:\n",
           kv.regions) +
-      text_of(ways);
+      reckonings_text(ways);
   write_wafer_result(options.output, device, object, text);
 }
 
