@@ -202,10 +202,9 @@ void Stream::wait(const Event& event) {
 }
 
 void Stream::synchronize(Deadline deadline) {
-  if (device_.kind == DeviceKind::cpu)
-    queue().synchronize(deadline);
-  else if constexpr (kHaveCuda)
-    cuda::synchronize_stream(native(), deadline);
+  if (device_.kind == DeviceKind::cpu) return queue().synchronize(deadline);
+  void* const stream = native();
+  if constexpr (kHaveCuda) cuda::synchronize_stream(stream, deadline);
 }
 
 Event::Event(Device device) : device_(device) {

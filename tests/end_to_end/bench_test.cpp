@@ -367,7 +367,7 @@ TEST(Bench, RefusesWhatItCannotMeasure) {
       {{"decode", "--model", model, "--compare", "no-such-peer"}, "no_such_peer.py"},
       {{"decode", "--model", model, "--compare", "../x"}, "not a baseline's name"},
       {{"tokenize", "--model", model, "--text", "/nowhere/at/all"}, "/nowhere/at/all"},
-      {{}, "subcommand"},
+      {{}, "which command?"},
   };
   for (const Refusal& refusal : refusals) {
     std::vector<std::string> arguments{"bench"};
