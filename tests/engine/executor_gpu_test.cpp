@@ -103,8 +103,8 @@ TEST_F(ExecutorOnGpu, AWaitInsideAKernelThatGivesUpPoisonsTheStep) {
   } catch (const Timeout& timeout) {
     error = timeout.what();
   }
-  EXPECT_THAT(error, testing::AllOf(testing::HasSubstr("kernel a test: block "),
-                                    testing::HasSubstr("expected 0, observed 1")));
+  EXPECT_THAT(
+      error, testing::AllOf(testing::HasSubstr("kernel a test: block "), testing::HasSubstr("expected 0, observed 1")));
   EXPECT_EQ(executor->num_in_flight(), 0);
   EXPECT_THROW(executor->sample(plan_of({{1}, {1}, {1}}, kPromptTokens, {})), Failure);
 }
