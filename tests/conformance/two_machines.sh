@@ -57,4 +57,5 @@ for _ in 1 2 3; do
   grep -q 'pmix_server_log_fn' "$folder/death" || break
   echo "two_machines: mpirun crashed in its pmix_server_log_fn"
 done
-grep -E 'rank 1 has not moved for [0-9.]+ s: it has ended, hangs or cannot be reached' "$folder/death" || { cat "$folder/death"; exit 1; }
+# Whichever comes first: MPI's word that the connection broke, or the silence.
+grep -E 'rank 1 (\(process [0-9]+\) has ended|has not moved for [0-9.]+ s: it has ended, hangs or cannot be reached)' "$folder/death" || { cat "$folder/death"; exit 1; }
