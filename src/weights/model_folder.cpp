@@ -68,7 +68,7 @@ fs::path snapshot_of(const fs::path& repository, std::string_view name) {
   revision.erase(std::min(revision.find_last_not_of(" \t\r\n") + 1, revision.size()));
   if (!is_plain_name(revision))
     throw_error<InputError>("{}: expected the name of a snapshot, found {}", ref.string(), printable(revision, 100));
-  const fs::path snapshot = repository / "snapshots" / revision;
+  fs::path snapshot = repository / "snapshots" / revision;
   if (!is_there(snapshot))
     throw_error<InputError>("{}: names the snapshot {}, which is missing; download it again: hf download {}",
                             ref.string(), revision, name);
@@ -111,7 +111,7 @@ bool is_repository_name(std::string_view name) {
 
 fs::path hub_cache() {
   for (const char* variable : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})  // the second is its older name
-    if (const fs::path folder = folder_of_variable(variable); !folder.empty()) return folder;
+    if (fs::path folder = folder_of_variable(variable); !folder.empty()) return folder;
   if (const fs::path home = folder_of_variable("HF_HOME"); !home.empty()) return home / "hub";
   if (const fs::path cache = folder_of_variable("XDG_CACHE_HOME"); !cache.empty()) return cache / "huggingface" / "hub";
   const fs::path home = folder_of_variable("HOME");

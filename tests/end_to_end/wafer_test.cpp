@@ -193,7 +193,8 @@ TEST(WaferKv, ShowsEachWayToReckonAndWhatItsTable5Takes) {
       EXPECT_EQ(way["shift_tokens"], kv["shift_tokens"]);
     }
   EXPECT_EQ(kv["reckonings"][0]["fitted_constants"], 0);
-  for (const json& cell : wafer_json({"tables"})["cells"])
+  const json tables = wafer_json({"tables"});
+  for (const json& cell : tables["cells"])
     if (cell["table"] == 5 && cell["row"] == "llama-3-8b" && cell["column"] == "shift tokens, 6 regions") {
       EXPECT_EQ(cell["predicted"], kv["reckonings"][0]["shift_tokens"]);
     }

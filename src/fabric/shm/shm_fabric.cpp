@@ -174,6 +174,7 @@ void ShmFabric::give_up() const {
 
 std::string ShmFabric::who_is_late(int rank, int from) const {
   std::vector<RankStatus> ranks;
+  ranks.reserve(static_cast<std::size_t>(size()));
   for (int peer = 0; peer < size(); ++peer)
     ranks.push_back(monitor_ != nullptr ? monitor_->status(peer) : status_of(world_->control(), peer));
   return heddle::who_is_late(rank, from, ranks,

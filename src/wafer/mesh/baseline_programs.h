@@ -57,16 +57,18 @@ struct CoreGemm {
 };
 template <class M, class Tiles>
 void multiply_tiles(M& mesh, double cycles, int width, Tiles&& tiles) {
-  mesh.work(cycles, [&mesh, width, tiles](int core) {
-    if constexpr (requires(Tile t) { mesh.value(t, 0, 0, 0, 0); }) {
+  if constexpr (requires(Tile t) { mesh.value(t, 0, 0, 0, 0); }) {
+    mesh.work(cycles, [&mesh, width, tiles](int core) {
       const CoreGemm at = tiles(core);
       const int i = core / width, j = core % width;
       for (int r = 0; r < at.c.rows; ++r)
         for (int c = 0; c < at.c.columns; ++c)
           for (int k = 0; k < at.a.columns; ++k)
             mesh.value(at.c, i, j, r, c) += mesh.value(at.a, i, j, r, k) * mesh.value(at.b, i, j, k, c);
-    }
-  });
+    });
+  } else {
+    mesh.work(cycles, [](int) {});
+  }
 }
 
 struct T10Gemm {
@@ -98,7 +100,7 @@ T10Gemm allocate_t10_gemm(M& mesh, const GemmSize& size) {
 // first(i); of column j of B likewise.
 template <class M>
 void t10_gemm(M& mesh, const T10Gemm& t, double product_cycles) {
-  const auto [width, height] = t.shape.cores;
+  const int width = t.shape.cores.width, height = t.shape.cores.height;
   std::vector<int> piece(static_cast<std::size_t>(width) * height);  // that a core begins with
   for (int i = 0; i < height; ++i)
     for (int j = 0; j < width; ++j) piece[t.core(i, j)] = t.first(Axis::x, j) + t.first(Axis::y, i);

@@ -38,8 +38,8 @@ int longest_share(const WaferModel& model, int regions) {
 double wafer_prefill_core_bytes(const WaferModel& model, WaferMesh cores, int regions, std::int64_t tokens,
                                 PromptKv home) {
   const mesh::Grid grid = mesh::Grid::square(cores, mesh::LineOrder::interleaved);
-  const auto [h, q, k, f, v] = tile_sides(model, grid.columns, grid.columns);
-  const TileSides sides{h, q, k, f, v};
+  const TileSides sides = tile_sides(model, grid.columns, grid.columns);
+  const double h = sides.h, q = sides.q, k = sides.k, f = sides.f;
   const double t = mesh::tile_side(tokens, grid.rows);
   // A GEMM: its weight, the second buffer of its operand, its result.
   const auto product = [&](double in, double out) { return in * out + t * in + t * out; };
@@ -66,8 +66,8 @@ double wafer_prefill_core_bytes(const WaferModel& model, WaferMesh cores, int re
 }
 
 double wafer_decode_core_bytes(const WaferModel& model, WaferMesh cores, int regions, std::int64_t tokens_in_row) {
-  const auto [h, q, k, f, v] = tile_sides(model, cores.height, cores.width);
-  const TileSides sides{h, q, k, f, v};
+  const TileSides sides = tile_sides(model, cores.height, cores.width);
+  const double h = sides.h, q = sides.q, k = sides.k, f = sides.f, v = sides.v;
   const double slots = static_cast<double>(tokens_in_row), heads = model.num_heads;
   const double attention = h + 2 * q + 4 * k + 2 * q + std::max(2 * slots * heads + 4 * heads, 2 * h);
   const double feed_forward = h + 4 * f + 2 * h;

@@ -147,6 +147,7 @@ class MoePrefill {
     mesh_.phase("offsets");
     const Tile counts = mesh_.allocate("rows of experts", 1, experts, Buffers::one);
     std::vector<Tile> all;
+    all.reserve(static_cast<std::size_t>(mesh_.grid().rows));
     for (int row = 0; row < mesh_.grid().rows; ++row)
       all.push_back(mesh_.allocate("rows of experts of a row of cores", 1, experts, Buffers::one));
     const int k = moe_.experts_per_token, columns = mesh_.grid().columns;

@@ -91,6 +91,7 @@ std::vector<RegionPair> region_pairs(const PlmrDevice& device, int num_layers, c
   std::map<std::pair<int, int>, int> layers;
   for (std::size_t layer = 0; layer < before.size(); ++layer) ++layers[{before[layer], after[layer]}];
   std::vector<RegionPair> pairs;
+  pairs.reserve(layers.size());
   for (const auto& [regions, count] : layers)
     pairs.push_back({region_cores(device, layout.prefill, layout.prefill_regions, regions.first),
                      region_cores(device, layout.decode, layout.decode_regions, regions.second), count});
