@@ -34,24 +34,24 @@
 
 namespace heddle {
 
-// Where a thread is in a ring: at a slot, and at a phase of the slot's barriers, known by its parity.
+// Where a thread is in a ring: at a slot, and at a phase of the slot's barriers, known by its parity. One number, the
+// step modulo two laps, because kernels that keep it have no register to spare.
 template <int kSlots>
 class RingPlace {
  public:
-  HEDDLE_HOST_DEVICE int slot() const { return slot_; }
-  HEDDLE_HOST_DEVICE int parity() const { return parity_; }  // of the phase to wait for
+  HEDDLE_HOST_DEVICE int slot() const { return step_ < kSlots ? step_ : step_ - kSlots; }
+  HEDDLE_HOST_DEVICE int parity() const { return step_ < kSlots ? 0 : 1; }  // of the phase to wait for
 
   // On to the next step.
   HEDDLE_HOST_DEVICE void advance() {
-    if (++slot_ == kSlots) slot_ = 0, parity_ ^= 1;
+    if (++step_ == 2 * kSlots) step_ = 0;
   }
 
  protected:
-  HEDDLE_HOST_DEVICE explicit RingPlace(int parity) : parity_(parity) {}
+  HEDDLE_HOST_DEVICE explicit RingPlace(int lap) : step_(lap * kSlots) {}
 
  private:
-  int slot_ = 0;
-  int parity_;
+  int step_;
 };
 
 // Waits for nobody in the first lap: the phase before a barrier's first one, which has parity 1, has ended.
