@@ -2,7 +2,8 @@
 # Checks the kernels' SASS in objects that the preset hopper has built; prints one line of counts per kernel:
 #   scripts/check_sass.sh [BUILD_FOLDER]      (default: build/hopper)
 # Small-M GEMM: reads weights 16 bytes at a time, multiplies in tensor cores and uses no local memory.
-# Prefill attention and gates of many tokens: multiply with HGMMA. Needs cuobjdump: on PATH, beside nvcc, or in
+# Prefill attention and gates of many tokens: multiply with HGMMA. Decode: the blocks that share an SM in a step find
+# registers for all of them. Needs cuobjdump: on PATH, beside nvcc, or in
 # Python's triton (its nvdisasm beside it). Exits 1 when a check fails, 3 when there is no cuobjdump.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -64,4 +65,33 @@ check() {  # object, kernel, wanted, unwanted
 check linear/linear_sm90_stream.cu linear_stream '^(LDGSTS.*[.]128|UBLKCP)' '^(LDL|STL)|^LDGSTS.*E$|^LDGSTS.*[.]64'
 check attention/attention_prefill_sm90.cu attention_prefill '^HGMMA' '^HMMA'
 check linear/linear_swiglu_sm90.cu gated_tiles '^HGMMA' '^(HMMA|LDL|STL)'
+
+# The registers of a block of the kernel whose name contains $2, at most; registers go to a warp in lots of 256.
+block_registers() {  # object, kernel, threads
+  "$cuobjdump" -res-usage "$build/src/kernels/CMakeFiles/heddle_kernels.dir/$1.o" 2>/dev/null | c++filt |
+    awk -v kernel="$2" -v warps=$(($3 / 32)) '
+      / Function / { inside = index($0, kernel) > 0 }
+      inside && match($0, /REG:[0-9]+/) {
+        used = substr($0, RSTART + 4, RLENGTH - 4)
+        if (used > most) most = used
+      }
+      END { print int((most + 7) / 8) * 256 * warps }'
+}
+
+# From 9 tokens on the output projection starts beside attention while rope_append is still there. Where one of them does
+# not find room, a step of 16 sequences takes 1 % longer (docs/notes/faults.md, "On one H200").
+check_registers() {
+  local attention projection rope
+  attention=$(block_registers attention/attention_decode_sm90.cu 'DecodeShared<128, 1, 5>' 160)
+  projection=$(block_registers linear/linear_sm90_stream.cu 'StreamConfig<2, 2, 4, ' 288)
+  rope=$(block_registers attention/rope_append_sm90.cu 'rope_append_packs<heddle::bfloat16, heddle::bfloat16, (heddle::Passes)0>' 128)
+  local verdict=ok
+  if [ "$attention" -eq 0 ] || [ "$projection" -eq 0 ] || [ "$rope" -eq 0 ] || [ $((attention + projection + rope)) -gt 65536 ]; then
+    verdict=BAD
+    failed=1
+  fi
+  printf '%-4s registers of attention, projection and rope_append: %d + %d + %d, of 65536\n' $verdict "$attention" "$projection" "$rope"
+}
+
+check_registers
 exit $failed
