@@ -1,18 +1,19 @@
-// ClusterReduce and ClusterGather (ClusterFusion, Alg. 1 and 2): log2 N rounds with doubling stride; every rank sends
-// to rank + stride and receives from rank - stride (mod N).
+// ClusterReduce and ClusterGather (ClusterFusion, Alg. 1 and 2): log2 N rounds with doubling stride. N is a power of two;
+// the paper's clusters have at most 16 blocks.
 //
 //   ClusterReduce   a message is the whole buffer D, added to (or max'ed with) the receiver's: at the end all ranks
 //                   have the result. What arrives needs a second buffer (B in the paper) because D is being sent.
 //                   Traffic_Reduce(size, N) = size * log2(N) * N bytes in the cluster
-//   ClusterGather   messages double: the first `stride` segments go behind the receiver's first `stride`. At the end,
-//                   segment i of rank r holds the data of rank r - i: each rank's view is rotated, see segment_of().
+//   ClusterGather   messages double: in round i a rank sends the 2^i segments that it has.
 //                   Traffic_Gather(size, N) = size * (2^(log2(N/2) + 1) - 1) * N = size * (N - 1) * N bytes
 //
-// N is a power of two; the paper's clusters have at most 16 blocks. In ClusterReduce each rank adds in a different
-// order (N = 4: (d0+d3)+(d2+d1) on rank 0, (d1+d0)+(d3+d2) on rank 1), so float sums may differ between ranks in their
-// low-order bits.
+// With whom a rank exchanges messages (Peers):
 //
-// Their caller comes with issue 24 (ClusterFusion).
+//   pairs    rank xor stride, as in recursive doubling. Both ranks of a pair add the same two numbers, so all ranks end
+//            with the same bits. Segment i of every rank holds the data of rank i.
+//   offset   the paper's: a rank sends to rank + stride and receives from rank - stride (mod N). Each rank adds in another
+//            order (N = 4: (d0+d3)+(d2+d1) on rank 0, (d1+d0)+(d3+d2) on rank 1), so float sums differ between ranks in
+//            their low-order bits. Segment i of rank r holds the data of rank r - i: whoever reads them asks segment_of().
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,11 @@
 
 namespace heddle::schedule {
 
+enum class Peers { pairs, offset };
+
 struct ClusterReduce {
   int size;  // precondition of both: supports(size)
+  Peers peers = Peers::pairs;
 
   static constexpr const char* kName = "ClusterReduce";
   static constexpr const char* kTeams = "a power of two of ranks";
@@ -36,6 +40,7 @@ struct ClusterReduce {
   constexpr Transfer at(int rank, int step) const {
     require_step(*this, rank, step);
     const int stride = 1 << step;
+    if (peers == Peers::pairs) return {.to = rank ^ stride, .from = rank ^ stride, .reduce = true};
     return {.to = mod(rank + stride, size), .from = mod(rank - stride, size), .reduce = true};
   }
 
@@ -44,6 +49,7 @@ struct ClusterReduce {
 
 struct ClusterGather {
   int size;
+  Peers peers = Peers::pairs;
 
   static constexpr const char* kName = "ClusterGather";
   static constexpr const char* kTeams = "a power of two of ranks";
@@ -56,6 +62,10 @@ struct ClusterGather {
   constexpr Transfer at(int rank, int step) const {
     require_step(*this, rank, step);
     const int stride = 1 << step;
+    if (peers == Peers::pairs) {
+      const int peer = rank ^ stride;
+      return {.to = peer, .from = peer, .send = rank & ~(stride - 1), .receive = peer & ~(stride - 1), .count = stride};
+    }
     return {.to = mod(rank + stride, size),
             .from = mod(rank - stride, size),
             .send = 0,
@@ -63,9 +73,11 @@ struct ClusterGather {
             .count = stride};
   }
 
-  // The segment of rank `rank`'s buffer that holds rank `owner`'s data. It is its own inverse: the rank whose data lie
-  // in segment `owner`.
-  constexpr int segment_of(int rank, int owner) const { return mod(rank - owner, size); }
+  // The segment of rank `rank`'s buffer that holds rank `owner`'s data: its own at the start, all at the end. It is its own
+  // inverse: the rank whose data lie in segment `owner`.
+  constexpr int segment_of(int rank, int owner) const {
+    return peers == Peers::pairs ? owner : mod(rank - owner, size);
+  }
 
   constexpr int piece_sent(int rank, int slot) const { return segment_of(rank, slot); }
   constexpr int piece_received(int rank, int slot) const { return segment_of(rank, slot); }
@@ -84,11 +96,11 @@ constexpr std::int64_t cluster_gather_traffic_bytes(std::int64_t size_bytes, int
   return size_bytes * segments * size;
 }
 
-static_assert(
-    ProvedReduce<ClusterReduce{1}, ClusterReduce{2}, ClusterReduce{4}, ClusterReduce{8}, ClusterReduce{16}>::holds);
-static_assert(
-    ProvedGather<ClusterGather{1}, ClusterGather{2}, ClusterGather{4}, ClusterGather{8}, ClusterGather{16}>::holds);
-static_assert(reads_and_writes_apart(ClusterGather{16}));
+static_assert(ProvedReduce<ClusterReduce{1}, ClusterReduce{2}, ClusterReduce{4}, ClusterReduce{8}, ClusterReduce{16},
+                           ClusterReduce{4, Peers::offset}, ClusterReduce{16, Peers::offset}>::holds);
+static_assert(ProvedGather<ClusterGather{1}, ClusterGather{2}, ClusterGather{4}, ClusterGather{8}, ClusterGather{16},
+                           ClusterGather{4, Peers::offset}, ClusterGather{16, Peers::offset}>::holds);
+static_assert(reads_and_writes_apart(ClusterGather{16}) && reads_and_writes_apart(ClusterGather{16, Peers::offset}));
 
 // Bytes of all messages of all ranks, counted one by one; a slot has `slot_bytes`.
 template <class S>
@@ -99,8 +111,11 @@ constexpr std::int64_t bytes_sent(const S& s, std::int64_t slot_bytes) {
   return bytes;
 }
 constexpr bool bytes_are_the_papers(int size) {
-  return cluster_reduce_traffic_bytes(3, size) == bytes_sent(ClusterReduce{size}, 3) &&
-         cluster_gather_traffic_bytes(3, size) == bytes_sent(ClusterGather{size}, 3);
+  for (const Peers peers : {Peers::pairs, Peers::offset})
+    if (cluster_reduce_traffic_bytes(3, size) != bytes_sent(ClusterReduce{size, peers}, 3) ||
+        cluster_gather_traffic_bytes(3, size) != bytes_sent(ClusterGather{size, peers}, 3))
+      return false;
+  return true;
 }
 static_assert(bytes_are_the_papers(1) && bytes_are_the_papers(2) && bytes_are_the_papers(4) &&
                   bytes_are_the_papers(8) && bytes_are_the_papers(16),

@@ -18,11 +18,6 @@ constexpr int kSteps = 400;
 constexpr int kSlotNumbers = 4;  // a slot is so many numbers, each brought by one copy
 using Slot = std::array<int, kSlotNumbers>;
 
-// Where the protocol is broken, threads give up instead of hanging.
-KernelWaits waits_of_test(WaitRecord& record) {
-  return {.limit = {.record = &record, .nanoseconds = 10'000'000'000}, .tag = "test"};
-}
-
 int number_of(int step, int i) {
   return kSlotNumbers * step + i;
 }

@@ -28,8 +28,10 @@ TEST(OnDevice, SchedulesAreTheHosts) {
   expect_same(Ring{7});
   expect_same(RingAllReduce{8});
   expect_same(AllToAll{5});
-  expect_same(ClusterReduce{16});
-  expect_same(ClusterGather{16});
+  for (const Peers peers : {Peers::pairs, Peers::offset}) {
+    expect_same(ClusterReduce{16, peers});
+    expect_same(ClusterGather{16, peers});
+  }
   expect_same(Torus::of(4, 2));
   expect_same(TwoHop{9});
   expect_same(KTree::of(64, 2));

@@ -1,6 +1,8 @@
 // Schedules between ranks: the proofs for all team sizes up to 64, and examples worked out by hand.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "schedule/all_to_all.h"
@@ -71,8 +73,9 @@ TEST(Tree, IsThePapersAlgorithm) {
       int step = 0;
       for (int stride = 1; stride < n; stride *= 2, ++step) {
         const int send_to = (b + stride) % n, recv_from = (b - stride + n) % n;
-        EXPECT_EQ(ClusterReduce{n}.at(b, step), (Transfer{.to = send_to, .from = recv_from, .reduce = true}));
-        EXPECT_EQ(ClusterGather{n}.at(b, step),
+        EXPECT_EQ((ClusterReduce{n, Peers::offset}.at(b, step)),
+                  (Transfer{.to = send_to, .from = recv_from, .reduce = true}));
+        EXPECT_EQ((ClusterGather{n, Peers::offset}.at(b, step)),
                   (Transfer{.to = send_to, .from = recv_from, .receive = stride, .count = stride}));
       }
       EXPECT_EQ(ClusterReduce{n}.steps(), step);
@@ -96,11 +99,30 @@ TEST(Tree, MovesTheBytesOfThePapersFormulas) {
   EXPECT_EQ(cluster_gather_traffic_bytes(1024, 1), 0);
 }
 
-TEST(Tree, GathersARotatedView) {
-  const ClusterGather s{4};
+TEST(Tree, GathersARotatedViewByOffsets) {
+  const ClusterGather s{4, Peers::offset};
   std::vector<int> owners;
   for (int segment = 0; segment < 4; ++segment) owners.push_back(s.segment_of(1, segment));
   EXPECT_THAT(owners, ElementsAre(1, 0, 3, 2));  // rank 1's buffer, front to back
+}
+
+// The order of additions, as text: with pairs both ranks of a pair write the lower rank's sum first, and get one number.
+TEST(Tree, PairsAddTheSameNumbersOnEveryRank) {
+  for (const int n : {2, 4, 8, 16}) {
+    std::vector<std::string> sums;
+    for (int rank = 0; rank < n; ++rank) sums.push_back(std::to_string(rank));
+    const ClusterReduce s{n};
+    for (int step = 0; step < s.steps(); ++step) {
+      const std::vector<std::string> sent = sums;
+      for (int rank = 0; rank < n; ++rank) {
+        const int from = s.at(rank, step).from;
+        const auto [low, high] = std::minmax(rank, from);
+        sums[static_cast<std::size_t>(rank)] =
+            "(" + sent[static_cast<std::size_t>(low)] + "+" + sent[static_cast<std::size_t>(high)] + ")";
+      }
+    }
+    EXPECT_THAT(sums, ::testing::Each(sums.front())) << n;
+  }
 }
 
 // Tests of the proofs: each rejects a ring that breaks exactly its property.
