@@ -100,9 +100,15 @@ __device__ __noinline__ void merge_row_of_partials(std::uint32_t* all_partials, 
           if (i < here) least = min(least, least_of(its_o[i][f]));
       return __all_sync(~0u, least != 0) != 0;
     };
-    if (!spin_until<WarpPatience>(waits, static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(first),
-                                  all_there))
+    // Not spin_until(), which has the test twice: all blocks come here at the kernel's end, with its code not cached.
+    WarpPatience patience;
+    for (std::uint32_t tries = 1; !all_there(); ++tries) {
+      if (!is_time_to_look(tries) ||
+          !patience.is_over(waits, static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(first)))
+        continue;
       its_largest = 0;  // decodes to NaN
+      break;
+    }
     if (lane < here) {
       store_relaxed(mine, 0);
       store_relaxed(mine + Shared::kRows, 0);
