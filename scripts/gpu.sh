@@ -30,6 +30,8 @@
 #                  bundle (gpu_bundle.sh --mutations); 40 s at most for each
 #     broken       a driver that is too old, a GPU that is lost, ...: tests/end_to_end/broken_driver.sh (30 s)
 #     accuracy     the demo model's 1000 sums: all must be right (3 s)
+#     tp           one model on 2, 4 and 8 ranks that share the GPU: goldens, engine, the 1000 sums, `heddle bench decode` and
+#                  prefill of the first MODEL with 2 (3 minutes)
 #     load         `heddle bench load` of each MODEL: time of loading weights against what disk and bus allow (30 s; 25 s; 10 s)
 #     generate     tokens per second of `heddle generate` against steps of `heddle bench decode` (10 s per MODEL)
 #     batches      decode at batch 1 to 64, context 1024, of the first MODEL (15 s)
@@ -76,7 +78,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --seconds) seconds=$(number_of "$@") || exit; shift 2 ;;
     --help | -h) usage 0 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize | replays) steps+=("$1"); shift ;;
-    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | load | generate | batches | pages | vllm | flashinfer)
+    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
     mutations) one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
@@ -540,14 +542,37 @@ broken() {
   run broken 200 "$root/tests/end_to_end/broken_driver.sh" "$bin/heddle" "$bin/broken_driver" "$root/assets/demo-llama"
 }
 
-accuracy() {
-  local start=$SECONDS
+sums() {  # NAME ARGUMENTS...
+  local name=$1 start=$SECONDS
+  shift
   python3 "$root/tools/demo_llama/sums.py" prompts 1000 >"$home/sums.jsonl" &&
-    timeout -k 5 60 "$bin/heddle" generate --device cuda --model "$root/assets/demo-llama" --prompts-file "$home/sums.jsonl" \
-      --max-tokens 10 --json >"$home/sums-answers.jsonl" 2>"$logs/accuracy.log" &&
-    python3 "$root/tools/demo_llama/sums.py" check 1000 "$home/sums-answers.jsonl" >>"$logs/accuracy.log"
-  record accuracy $? $((SECONDS - start))
-  tail -n 1 "$logs/accuracy.log"
+    timeout -k 5 60 "$bin/heddle" generate "$@" --model "$root/assets/demo-llama" --prompts-file "$home/sums.jsonl" \
+      --max-tokens 10 --json >"$home/sums-answers.jsonl" 2>"$logs/$name.log" &&
+    python3 "$root/tools/demo_llama/sums.py" check 1000 "$home/sums-answers.jsonl" >>"$logs/$name.log"
+  record "$name" $? $((SECONDS - start))
+  tail -n 1 "$logs/$name.log"
+}
+
+accuracy() {
+  sums accuracy --device cuda
+}
+
+shared_gpu() {  # N: cuda:0 N times
+  local names=cuda:0 i
+  for ((i = 1; i < $1; ++i)); do names+=,cuda:0; done
+  echo "$names"
+}
+
+tp() {
+  local ranks mode
+  source_folder || return
+  run tp-test-models 200 "$bin/test_models" '--gtest_filter=*OnOneGpu*:*ranks_on_gpu*' "--gtest_output=json:$logs/tp-test_models.json"
+  run tp-test-engine 100 "$bin/test_engine" '--gtest_filter=*RanksThatShare*' "--gtest_output=json:$logs/tp-test_engine.json"
+  for ranks in 2 4; do sums "tp-sums-$ranks" --device "$(shared_gpu $ranks)" --tp $ranks; done
+  for mode in decode prefill; do
+    run "tp-bench-$mode" 60 "$bin/heddle" bench $mode --model "synth:${models[0]}" --device "$(shared_gpu 2)" --tp 2 \
+      --json "$logs/gpu-h200-$mode-tp-2-shared-${models[0]}.json"
+  done
 }
 
 # Written to memory, which is no slower than a page cache that holds it.
@@ -655,6 +680,7 @@ for step in "${steps[@]}"; do
     mutations) mutations ;;
     broken) broken ;;
     accuracy) accuracy ;;
+    tp) tp ;;
     load) load ;;
     generate) generate ;;
     batches) batches ;;

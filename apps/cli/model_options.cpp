@@ -10,10 +10,12 @@
 #include "base/printable.h"
 #include "base/progress.h"
 #include "cli/format_text.h"
+#include "cli/launched.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
 #include "engine/memory_plan.h"
 #include "engine/model_tokenizer.h"
+#include "fabric/launch.h"
 #include "machine/cpu.h"
 #include "machine/device_choice.h"
 #include "machine/gpu.h"
@@ -80,16 +82,36 @@ void set_limits(const ModelSource& source, const ModelOptions& options, EngineOp
   }
 }
 
+RankDevices choose_for_ranks(const ModelOptions& options) {
+  const bool cpu_asked = options.device && options.device->kind == DeviceKind::cpu;
+  if (!cpu_asked) prepare_shared_gpus(devices_named(options.devices));
+  const GpuDiscovery gpus = cpu_asked ? GpuDiscovery{} : discover_gpus();
+  RankDevices choice = choose_rank_devices(options.devices, options.ranks, gpus);
+  const bool on_cpu = choice.devices.front().kind == DeviceKind::cpu;
+  if (on_cpu && !gpus.gpus.empty()) log_warning("--tp {}: on the CPU: {}", options.ranks, choice.reason);
+  if (options.verbose && !on_cpu)
+    for (std::size_t rank = 0; rank < choice.devices.size(); ++rank)
+      write_stderr(fmt::format("heddle: rank {} on {} ({})\n", rank, name_of(choice.devices[rank]), choice.reason));
+  return choice;
+}
+
+// Of the ranks of a run that `heddle launch` has started.
+ModelOptions options_of_run(ModelOptions options, int ranks) {
+  if (options.ranks != 1 && options.ranks != ranks)
+    throw_error<InputError>("--tp {} in a run of {} ranks: each is a process; leave out --tp", options.ranks, ranks);
+  if (options.device && options.device->kind != DeviceKind::cpu)
+    throw_error<InputError>("--device {} in a run of {} ranks: ranks that are processes run on the CPU only so far",
+                            options.devices, ranks);
+  if (ranks > kMaxRanks) throw_error<InputError>("a run of {} ranks: a model has at most {}", ranks, kMaxRanks);
+  options.ranks = ranks;
+  options.device = Device{};
+  options.devices = "cpu";
+  return options;
+}
+
 DeviceChoice choose(const ModelSource& source, const ModelOptions& options, const EngineOptions& engine,
                     const LoadOptions& loading) {
-  if (options.ranks > 1) {
-    if (options.device && options.device->kind != DeviceKind::cpu)
-      throw_error<InputError>("--tp {} with --device {}: several ranks run on the CPU only so far; leave out --device",
-                              options.ranks, name_of(*options.device));
-    if (!options.device && !discover_gpus().gpus.empty())
-      log_warning("--tp {}: on the CPU, where alone several ranks run so far", options.ranks);
-    return {.device = {}, .reason = fmt::format("--tp {}: several ranks run there only so far", options.ranks)};
-  }
+  require_one_device(options.devices);
   const bool cpu_asked = options.device && options.device->kind == DeviceKind::cpu;
   const GpuDiscovery gpus = cpu_asked ? GpuDiscovery{} : discover_gpus();
   std::optional<MemoryPlan> plan;
@@ -120,13 +142,17 @@ void add_device_option(CLI::App& command, ModelOptions& options) {
           "--device",
           [&options](const std::string& name) {
             if (name == "auto") return;
-            options.device = device_named(name);
-            if (!options.device)
-              throw CLI::ValidationError("--device",
-                                         fmt::format("is \"{}\", expected auto, cpu, cuda or cuda:N", name));
+            const std::vector<Device> devices = devices_named(name);
+            if (devices.empty())
+              throw CLI::ValidationError(
+                  "--device",
+                  fmt::format("is \"{}\", expected auto, cpu, cuda or cuda:N, or several with commas", name));
+            options.device = devices.front();
+            options.devices = name;
           },
-          "Where the model runs: cpu, cuda or cuda:N; auto: a GPU that can run it, else the CPU (heddle doctor says "
-          "why)")
+          "Where the model runs: cpu, cuda or cuda:N; with --tp one for each rank, like cuda:0,cuda:1, and "
+          "cuda:0,cuda:0 "
+          "for two that share a GPU; auto: a GPU that can run it, else the CPU (heddle doctor says why)")
       ->type_name("DEVICE:{auto,cpu,cuda}")  // the shells complete these; help shows its own text
       ->option_text("DEVICE=auto")
       ->default_str("auto");
@@ -178,7 +204,7 @@ void add_limit_options(CLI::App& command, ModelOptions& options, Sequences seque
 void add_ranks_option(CLI::App& command, int& ranks) {
   add_number_option<int>(command, "--tp", ranks,
                          "Ranks that share the model, each with its part of the weights (tensor parallelism): threads "
-                         "of this process, on the CPU so far; default 1",
+                         "of this process, on the CPU or on GPUs (--device); default 1",
                          {.min = 1, .max = kMaxRanks});
 }
 
@@ -215,28 +241,42 @@ std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& optio
   return std::move(load(source, options, engine).front().model);
 }
 
-RankModels load(const ModelSource& source, const ModelOptions& options, EngineOptions& engine) {
+RankModels load(const ModelSource& source, const ModelOptions& given, EngineOptions& engine) {
+  const int launched = num_launched_ranks();
+  const ModelOptions options = launched > 1 ? options_of_run(given, launched) : given;
   const CpuInfo cpu = discover_cpu();
   LoadOptions loading{.dtype = options.dtype, .compute = options.compute};
-  for (const std::string& warning : source.warnings()) log_warning("{}", warning);
+  const bool follows = launched > 1 && read_launch().rank != 0;
+  if (!follows)
+    for (const std::string& warning : source.warnings()) log_warning("{}", warning);
   set_limits(source, options, engine);
-  const DeviceChoice choice = choose(source, options, engine, loading);
-  loading.device = choice.device;
-  engine.threads = num_threads(options, cpu.usable_threads);
-  if (choice.device.kind == DeviceKind::cpu) {
+  std::vector<Device> devices;
+  std::string reason;
+  if (options.ranks > 1) {
+    RankDevices choice = choose_for_ranks(options);
+    devices = std::move(choice.devices);
+    reason = std::move(choice.reason);
+  } else {
+    DeviceChoice choice = choose(source, options, engine, loading);
+    devices = {choice.device};
+    reason = std::move(choice.reason);
+  }
+  engine.threads = num_threads(options, cpu.usable_threads / (launched > 1 ? read_launch().num_local_ranks : 1));
+  if (devices.front().kind == DeviceKind::cpu) {
     check_memory(source, options, cpu.available_memory_bytes);
     if (cpu.available_memory_bytes > 0 && !engine.kv_bytes) engine.kv_bytes = cpu.available_memory_bytes / 4;
-    if (options.verbose) write_stderr(fmt::format("heddle: on the CPU: {}\n", choice.reason));
+    if (options.verbose) write_stderr(fmt::format("heddle: on the CPU: {}\n", reason));
   }
   if (options.threads > cpu.usable_threads)
     log_warning("--threads {}: {} can run at a time here, and more are slower", options.threads, cpu.usable_threads);
-  if (options.ranks > std::max(1, cpu.usable_threads))
+  if (devices.front().kind == DeviceKind::cpu && launched == 1 && options.ranks > std::max(1, cpu.usable_threads))
     log_warning("--tp {}: {} threads can run at a time here, and ranks that wait for each other's turns are slower",
                 options.ranks, cpu.usable_threads);
   Progress progress("loading", source.total_bytes(), kGigabytes, shown_unless(options.quiet));
   loading.on_progress = [&](std::size_t done) { progress.update(done); };
   const auto begin = std::chrono::steady_clock::now();
-  RankModels ranks = load_ranks(source, loading, options.ranks);
+  RankModels ranks = launched > 1 ? load_launched_rank(source, loading, facts_of(source, given))
+                                  : load_ranks(source, loading, devices);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   if (options.verbose)
     write_stderr(fmt::format("heddle: {} of weights loaded in {:.2f} s, {:.1f} GB/s{}\n",
@@ -259,6 +299,7 @@ void fail_by_damaged_weights(const std::string& model, const std::string& error)
 Device device_of(const ModelSource& source, const ModelOptions& options) {
   ModelOptions silent = options;
   silent.verbose = false;
+  if (silent.ranks > 1) return choose_for_ranks(silent).devices.front();
   return choose(source, silent, {}, {.dtype = options.dtype, .compute = options.compute}).device;
 }
 
@@ -275,7 +316,7 @@ Tokenizer load_tokenizer(const std::string& model) {
 }
 
 int num_threads(const ModelOptions& options, int usable_threads) {
-  return options.threads > 0 ? options.threads : usable_threads;
+  return options.threads > 0 ? options.threads : std::max(1, usable_threads);
 }
 
 }  // namespace heddle

@@ -21,7 +21,8 @@ namespace heddle {
 
 struct ModelOptions {
   std::string model;
-  std::optional<Device> device;  // nothing: a GPU that can run it, else the CPU
+  std::optional<Device> device;  // the first that is named; nothing: a GPU that can run it, else the CPU
+  std::string devices;           // as they are named: one, or with `ranks` one for each rank; empty: none is
   std::optional<DType> dtype;
   Compute compute = Compute::automatic;
   int threads = 0;       // 0: all threads that this process may use
@@ -55,7 +56,7 @@ void add_limit_options(CLI::App& command, ModelOptions& options, Sequences seque
 // Failure when available memory is too small for an engine with the given options, and InputError when --kv-memory is
 // less than a page. Sets the engine's threads, its limits and, on the CPU, kv_bytes. Warns if there are more threads
 // than usable, of a context beyond the model's, and what source.warnings() says. Throws InputError for more ranks than
-// the model has pieces, and for several on a GPU.
+// the model has pieces, and for several devices without as many ranks.
 RankModels load(const ModelSource& source, const ModelOptions& options, EngineOptions& engine);
 
 // Without an engine, on one rank.

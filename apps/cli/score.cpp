@@ -20,6 +20,7 @@
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/jsonl.h"
+#include "cli/launched.h"
 #include "cli/logprob_json.h"
 #include "cli/model_options.h"
 #include "cli/number_option.h"
@@ -315,6 +316,7 @@ class Scorer {
 };
 
 void score(const ScoreOptions& options) {
+  if (followed(options.model)) return;
   if (options.num_top > 0 && options.file && !options.json)
     throw InputError("--top: of a --file they are written with --json only");
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);

@@ -16,11 +16,19 @@ bool on_gpu(const Model& model) {
   return model.device().kind == DeviceKind::cuda;
 }
 
-// Memory available on the device to an engine of `model`, whose weights are loaded.
-std::size_t available_bytes(const Model& model) {
+// Memory available to each rank of an engine whose weights are loaded: the least, where ranks that share a GPU divide it.
+std::size_t available_bytes(const RankModels& ranks) {
+  std::size_t least = 0;
   if constexpr (kHaveCuda)
-    if (on_gpu(model)) return cuda::memory_info(model.device().index).free_bytes;
-  return 0;
+    for (const RankPart& part : ranks) {
+      const Model& model = *part.model;
+      if (!on_gpu(model)) return 0;
+      const auto sharers = static_cast<std::size_t>(std::ranges::count_if(
+          ranks, [&](const RankPart& other) { return other.model->device().index == model.device().index; }));
+      const std::size_t each = cuda::memory_info(model.device().index).free_bytes / sharers;
+      least = least == 0 ? each : std::min(least, each);
+    }
+  return least;
 }
 
 constexpr std::int64_t kDefaultCacheBytes = std::int64_t{1} << 30;  // on the CPU
@@ -95,8 +103,9 @@ ExecutorLimits executor_limits(const RankModels& ranks, const EngineOptions& opt
   EngineOptions of_first = options;
   const double share =
       static_cast<double>(first.shape().kv_pages(1, 1).size_bytes()) / static_cast<double>(cache_bytes(ranks, 1, 1));
-  of_first.kv_bytes =
-      static_cast<std::int64_t>(static_cast<double>(options.kv_bytes.value_or(kDefaultCacheBytes)) * share);
+  if (options.kv_bytes || !on_gpu(first))
+    of_first.kv_bytes =
+        static_cast<std::int64_t>(static_cast<double>(options.kv_bytes.value_or(kDefaultCacheBytes)) * share);
   return executor_limits(first, of_first, available);
 }
 
@@ -104,7 +113,7 @@ Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options)
     : Engine(one_rank(std::move(model)), options) {}
 
 Engine::Engine(RankModels ranks, const EngineOptions& options)
-    : limits_(executor_limits(ranks, options, available_bytes(*ranks.front().model))),
+    : limits_(executor_limits(ranks, options, available_bytes(ranks))),
       max_context_(options.max_context),
       ranks_(std::move(ranks), limits_, options.threads),
       pages_(limits_.num_pages),

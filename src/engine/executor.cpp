@@ -8,6 +8,7 @@
 #include "base/copy.h"
 #include "base/error.h"
 #include "base/trace.h"
+#include "engine/rehearsal.h"
 #include "kernels/sampling/argmax.h"
 #include "kernels/sampling/take_tokens.h"
 
@@ -130,6 +131,14 @@ void Executor::compute(const StepPlan& plan) {
   require(num_in_flight_ == 0, "executor: {} steps are under way", num_in_flight_);
   start(plan, Outcome::none);
   finish();
+}
+
+void Executor::rehearse() {
+  StepPlan plan;
+  for (const StepShape& shape : largest_shapes(limits_)) {
+    make_rehearsal(shape, limits_, plan);
+    compute(plan);
+  }
 }
 
 Tensor Executor::fetch_logits() {
@@ -283,10 +292,12 @@ Tensor Executor::enqueue_decode(const StepPlan& plan, Choice choice) {
     decode.computed = true;
     return decode.logits;
   }
-  if (!decode.graph)
+  if (!decode.graph) {
     decode.graph = Graph(stream_, [&] { decode.logits = enqueue_on_gpu(step, choice); });
-  else
+    if (meet_) meet_();
+  } else {
     place_step(step, choice);  // what the graph copies when it runs
+  }
   decode.graph.launch(stream_);
   return decode.logits;
 }

@@ -3,11 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/graph.h"
@@ -72,6 +74,15 @@ class Executor {
   // Steps are poisoned by this record, too, which must outlive the executor: that of a fabric over which they reach
   // other ranks. The stream's own record is watched from the start.
   void watch(const WaitLimit& waits) { watch_.add(waits); }
+
+  // Runs steps of all sizes that are prepared for, and the largest of each other kind, and waits for them: what happens
+  // only the first time a kernel runs has then happened. Their results are of no use, and the cache must be of none yet.
+  // On a GPU only; before the first step. Throws as start() and finish().
+  void rehearse();
+
+  // Ranks that share a GPU must not instantiate a graph while another's kernel waits for them (nvlink.h), so they all
+  // call `meet` after it, and before the graph's first launch: it returns when every rank has called it.
+  void before_first_launch_of_graphs(std::function<void()> meet) { meet_ = std::move(meet); }
 
   // Enqueues the step and returns; kMostInFlight may be under way, of which the last alone may have Outcome::logits or
   // histories. The plan and the histories may change afterwards. Throws InvalidArgument when the plan is malformed or
@@ -155,6 +166,7 @@ class Executor {
   std::vector<SampleRow> rows_;  // of the step that is enqueued: where its histories lie
   Tensor logits_;                // of the last step, on the device
   StepPlan padded_;
+  std::function<void()> meet_;           // may be empty
   Stream stream_;                        // its worker ends before what it works on
   Lane lane_;                            // of stream_
   std::map<DecodeKey, Decode> decodes_;  // gone before the stream

@@ -1,15 +1,46 @@
 #include "engine/rank_group.h"
 
 #include <algorithm>
+#include <cstring>
+#include <exception>
+#include <span>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "collectives/communicator.h"
+#include "engine/control_line.h"
 #include "fabric/fabric.h"
 #include "parallel/tensor_split.h"
+#include "step/step_bytes.h"
 
 namespace heddle {
+namespace {
+
+std::unique_ptr<Executor> executor_of(RankPart& part, int rank, ExecutorLimits limits, int threads) {
+  if (part.world == nullptr) return std::make_unique<Executor>(std::move(part.model), limits, threads);
+  const int share = part.world->sms_of_step(rank);
+  if (share > 0) limits.num_sms = limits.num_sms > 0 ? std::min(limits.num_sms, share) : share;
+  auto executor = std::make_unique<Executor>(std::move(part.model), limits, threads);
+  executor->watch(part.world->communicator(rank).peers().waits);
+  if (executor->device().kind == DeviceKind::cuda) {
+    bool& alone = part.world->alone(rank);
+    alone = true;
+    executor->rehearse();
+    alone = false;
+    executor->before_first_launch_of_graphs([&fabric = part.world->fabric(rank)] { fabric.meet(); });
+  }
+  return executor;
+}
+
+// A rank of several processes has failed: throws what the fabric knows of it, if it does, since the own error may be a
+// consequence. Otherwise tells the others, whose waits end. Called while the exception is handled.
+void tell_other_processes(RankWorld& world) {
+  world.line().check();
+  world.abandon(world.own_rank());
+}
+
+}  // namespace
 
 RankGroup::RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads)
     : ranks_(std::move(ranks)),
@@ -20,14 +51,21 @@ RankGroup::RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads
     return std::max(1, static_cast<int>(even_slice(threads, rank, size()).count));
   };
   if (size() == 1) {
-    executor_ = make_executor(0, limits, threads);
+    executor_ = executor_of(ranks_[0], 0, limits, threads);
+    return;
+  }
+  if (of_processes()) {
+    guarded([&] {
+      world().line().send(std::as_bytes(std::span(&limits, 1)));
+      executor_ = executor_of(ranks_[0], 0, limits, threads);
+    });
     return;
   }
   try {
     for (int rank = 1; rank < size(); ++rank)
       threads_.emplace_back([this, rank, limits, count = threads_of(rank)] { serve(rank, limits, count); });
     guarded([&] {
-      executor_ = make_executor(0, limits, threads_of(0));
+      executor_ = executor_of(ranks_[0], 0, limits, threads_of(0));
       channel_.await_joined();
     });
   } catch (const std::system_error& error) {
@@ -45,22 +83,23 @@ RankGroup::~RankGroup() {
 
 void RankGroup::stop() {
   executor_.reset();  // its last step ends together with those of the others
+  if (of_processes()) {
+    try {
+      world().line().send({});
+    } catch (const std::exception&) {  // of a run that has failed, which is told elsewhere
+    }
+    return;
+  }
   channel_.close();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
 
-std::unique_ptr<Executor> RankGroup::make_executor(int rank, const ExecutorLimits& limits, int threads) {
-  RankPart& part = ranks_[static_cast<std::size_t>(rank)];
-  auto executor = std::make_unique<Executor>(std::move(part.model), limits, threads);
-  if (part.communicator != nullptr) executor->watch(part.communicator->peers().waits);
-  return executor;
-}
-
 // A rank's thread.
 void RankGroup::serve(int rank, const ExecutorLimits& limits, int threads) {
   try {
-    const std::unique_ptr<Executor> executor = make_executor(rank, limits, threads);
+    const std::unique_ptr<Executor> executor =
+        executor_of(ranks_[static_cast<std::size_t>(rank)], rank, limits, threads);
     StepPlan plan;
     plan.reserve(limits.step);
     channel_.join();
@@ -76,7 +115,7 @@ void RankGroup::serve(int rank, const ExecutorLimits& limits, int threads) {
 // Called while the rank's exception is handled. The cause is told before the other ranks' waits end and they fail, too.
 void RankGroup::fail(int rank) {
   channel_.fail(rank, std::current_exception());
-  ranks_[static_cast<std::size_t>(rank)].fabric->abandon();
+  ranks_[static_cast<std::size_t>(rank)].world->abandon(rank);
 }
 
 // Rank 0's part of several ranks' work.
@@ -84,6 +123,10 @@ void RankGroup::guarded(FunctionRef<void()> action) {
   try {
     action();
   } catch (...) {
+    if (of_processes()) {
+      tell_other_processes(world());
+      throw;
+    }
     fail(0);
     channel_.check();  // which throws: the error that came first
     throw;
@@ -94,11 +137,17 @@ void RankGroup::start(const StepPlan& plan, Outcome outcome, Histories histories
   if (size() == 1) return executor_->start(plan, outcome, histories);
   require(outcome != Outcome::tokens && executor_->num_in_flight() == 0,
           "{} ranks: steps give logits to rank 0, one at a time", size());
-  channel_.check();
+  if (!of_processes()) channel_.check();
   guarded([&] {
-    channel_.send(plan);
+    send(plan);
     executor_->start(plan, outcome);
   });
+}
+
+void RankGroup::send(const StepPlan& plan) {
+  if (!of_processes()) return channel_.send(plan);
+  pack(plan, packed_);
+  world().line().send(packed_);
 }
 
 StepResult RankGroup::finish() {
@@ -111,6 +160,32 @@ StepResult RankGroup::finish() {
 Tensor RankGroup::run(const StepPlan& plan) {
   start(plan, Outcome::logits);
   return finish().logits;
+}
+
+void follow(RankModels ranks, int threads) {
+  const std::shared_ptr<RankWorld> world = ranks.front().world;
+  require(world != nullptr && world->of_processes() && world->own_rank() != 0, "only another rank's process follows");
+  const int rank = world->own_rank();
+  ControlLine& line = world->line();
+  try {
+    ExecutorLimits limits;
+    const std::span<const std::byte> first = line.receive();
+    if (first.empty()) return;  // rank 0 has ended before it had an executor
+    require(first.size() == sizeof limits, "limits of {} bytes", first.size());
+    std::memcpy(&limits, first.data(), sizeof limits);
+    const std::unique_ptr<Executor> executor =
+        executor_of(ranks[static_cast<std::size_t>(rank)], rank, limits, threads);
+    StepPlan plan;
+    plan.reserve(limits.step);
+    for (auto bytes = line.receive(); !bytes.empty(); bytes = line.receive()) {
+      unpack(bytes, plan);
+      executor->start(plan, Outcome::none);
+      executor->finish();
+    }
+  } catch (...) {
+    tell_other_processes(*world);
+    throw;
+  }
 }
 
 }  // namespace heddle

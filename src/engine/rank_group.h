@@ -1,5 +1,5 @@
 // The executors of a model's ranks. Rank 0's belongs to the caller, who plans and samples; each other rank has a thread,
-// which takes the same steps from a StepChannel.
+// which takes the same steps from a StepChannel, or a process, which takes them from a ControlLine.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace heddle {
 
 class RankGroup {
  public:
-  // Each rank makes its executor; `threads` of the CPU are divided among them, at least one each. Throws as Executor does,
+  // Each rank makes its executor; `threads` of the CPU are divided among those of this process, at least one each. Throws as Executor does,
   // naming the rank where there are several, and Failure when the system cannot start a thread.
   RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads);
   RankGroup(const RankGroup&) = delete;
@@ -41,18 +41,25 @@ class RankGroup {
   std::size_t cache_bytes_per_token() const { return cache_bytes_per_token_; }
 
  private:
-  std::unique_ptr<Executor> make_executor(int rank, const ExecutorLimits& limits, int threads);
   void serve(int rank, const ExecutorLimits& limits, int threads);
   void fail(int rank);
+  bool of_processes() const { return ranks_.front().world != nullptr && ranks_.front().world->of_processes(); }
+  RankWorld& world() const { return *ranks_.front().world; }
+  void send(const StepPlan& plan);
   void stop();
   void guarded(FunctionRef<void()> action);
 
   RankModels ranks_;  // without the models, which are the executors'
   std::size_t weight_bytes_per_step_;
   std::size_t cache_bytes_per_token_;
-  StepChannel channel_;
+  StepChannel channel_;                 // to ranks that are threads
+  std::vector<std::byte> packed_;       // a step for ranks that are processes
   std::unique_ptr<Executor> executor_;  // rank 0's
   std::vector<std::thread> threads_;    // of the other ranks
 };
+
+// A rank other than 0 of a model whose ranks are processes (load_launched_rank): carries out rank 0's steps until that ends.
+// `threads`: of this process. Throws as Executor does, and the fabric's error when another rank is lost.
+void follow(RankModels ranks, int threads);
 
 }  // namespace heddle

@@ -6,18 +6,15 @@
 
 #include "base/error.h"
 #include "base/team.h"
-#include "base/thread_pool.h"
-#include "collectives/communicator.h"
 #include "engine/rank_error.h"
-#include "fabric/fabric.h"
-#include "fabric/shm/threads.h"
 #include "models/registry.h"
 
 namespace heddle {
 namespace {
 
-LoadOptions part_of(const LoadOptions& options, ModelRank place) {
+LoadOptions part_of(const LoadOptions& options, Device device, ModelRank place) {
   LoadOptions part = options;
+  part.device = device;
   part.place = place;
   return part;
 }
@@ -41,22 +38,6 @@ class SharedProgress {
   std::vector<std::size_t> done_;
 };
 
-// Fabrics and communicators of the ranks. They meet to make them, so each has a thread.
-void connect(RankModels& ranks, std::chrono::nanoseconds deadline) {
-  const auto size = static_cast<int>(ranks.size());
-  const CommunicatorOptions options{.vendor = false};
-  ShmThreads world(size, {.heap_bytes = Communicator::heap_bytes(size, {}, options), .deadline = deadline});
-  Ranks team(ranks.size());
-  std::iota(team.begin(), team.end(), 0);
-  run_team(size, [&](TeamMember& member) {
-    RankPart& part = ranks[static_cast<std::size_t>(member.rank())];
-    part.fabric = world.rank(member.rank());
-    ThreadPool pool(1);
-    Stream stream(pool);
-    part.communicator = std::make_unique<Communicator>(*part.fabric, team, stream, options);
-  });
-}
-
 template <class Bytes>
 std::size_t sum_over(const RankModels& ranks, const Bytes& bytes) {
   return std::accumulate(ranks.begin(), ranks.end(), std::size_t{0},
@@ -64,11 +45,6 @@ std::size_t sum_over(const RankModels& ranks, const Bytes& bytes) {
 }
 
 }  // namespace
-
-RankPart::RankPart() = default;
-RankPart::RankPart(RankPart&&) noexcept = default;
-RankPart& RankPart::operator=(RankPart&&) noexcept = default;
-RankPart::~RankPart() = default;
 
 RankModels one_rank(std::unique_ptr<Model> model) {
   RankModels ranks(1);
@@ -78,18 +54,26 @@ RankModels one_rank(std::unique_ptr<Model> model) {
 
 RankModels load_ranks(const ModelSource& source, const LoadOptions& options, int ranks,
                       std::chrono::nanoseconds deadline) {
-  if (ranks == 1) return one_rank(load_model(source, part_of(options, {})));
-  if (options.device.kind != DeviceKind::cpu)
-    throw_error<InputError>("{} ranks on {}: several ranks run on the CPU only so far", ranks, name_of(options.device));
-  outline_ranks(source, options, ranks);  // what is wrong with the model is said once, and before a rank reads it
-  RankModels parts(static_cast<std::size_t>(ranks));
-  connect(parts, deadline);
+  return load_ranks(source, options, std::vector<Device>(static_cast<std::size_t>(ranks), options.device), deadline);
+}
+
+RankModels load_ranks(const ModelSource& source, const LoadOptions& options, std::span<const Device> devices,
+                      std::chrono::nanoseconds deadline) {
+  const auto ranks = static_cast<int>(devices.size());
+  if (ranks == 1) return one_rank(load_model(source, part_of(options, devices[0], {})));
+  outline_ranks(source, part_of(options, devices[0], {}),
+                ranks);  // what is wrong with the model is said once, and before a rank reads it
+  const auto world = std::make_shared<RankWorld>(devices, deadline);
+  RankModels parts(devices.size());
   SharedProgress progress(options.on_progress, ranks);
   std::atomic<bool> failed{false};
   run_team(ranks, [&](TeamMember& member) {
     const int rank = member.rank();
     RankPart& part = parts[static_cast<std::size_t>(rank)];
-    LoadOptions loading = part_of(options, {.rank = rank, .ranks = ranks, .communicator = part.communicator.get()});
+    part.world = world;
+    LoadOptions loading = part_of(
+        options, devices[static_cast<std::size_t>(rank)],
+        {.rank = rank, .ranks = ranks, .communicator = &world->communicator(rank), .alone = &world->alone(rank)});
     loading.on_progress = [&](std::size_t bytes_done) {
       if (failed) throw Failure("stopped loading: another rank has failed");
       progress.update(rank, bytes_done);
@@ -106,11 +90,23 @@ RankModels load_ranks(const ModelSource& source, const LoadOptions& options, int
   return parts;
 }
 
+RankModels load_launched_rank(const ModelSource& source, const LoadOptions& options, const std::vector<RankFact>& facts,
+                              std::chrono::nanoseconds deadline) {
+  const std::shared_ptr<RankWorld> world = RankWorld::join(deadline);
+  require_equal_facts(world->line(), facts);
+  RankModels parts = outline_ranks(source, part_of(options, {}, {}), world->size());
+  for (RankPart& part : parts) part.world = world;
+  const int rank = world->own_rank();
+  parts[static_cast<std::size_t>(rank)].model = load_model(
+      source, part_of(options, {}, {.rank = rank, .ranks = world->size(), .communicator = &world->communicator(rank)}));
+  return parts;
+}
+
 RankModels outline_ranks(const ModelSource& source, const LoadOptions& options, int ranks) {
   RankModels parts(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank)
     parts[static_cast<std::size_t>(rank)].model =
-        outline_model(source, part_of(options, {.rank = rank, .ranks = ranks}));
+        outline_model(source, part_of(options, options.device, {.rank = rank, .ranks = ranks}));
   return parts;
 }
 

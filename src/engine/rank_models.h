@@ -3,16 +3,18 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "base/device.h"
+#include "engine/rank_facts.h"
+#include "engine/rank_world.h"
 #include "models/model.h"
 #include "weights/model_source.h"
 
 namespace heddle {
-
-class Communicator;
-class Fabric;
 
 inline constexpr int kMaxRanks = 64;  // of one model
 
@@ -20,16 +22,10 @@ inline constexpr int kMaxRanks = 64;  // of one model
 // its processor. A rank that has failed ends the waits at once; this limit is for one that hangs.
 inline constexpr std::chrono::seconds kRankDeadline{60};
 
-// One rank's. The model goes first, the fabric last.
+// One rank's.
 struct RankPart {
-  RankPart();
-  RankPart(RankPart&&) noexcept;
-  RankPart& operator=(RankPart&&) noexcept;
-  ~RankPart();
-
-  std::unique_ptr<Fabric> fabric;              // null with one rank
-  std::unique_ptr<Communicator> communicator;  // likewise
-  std::unique_ptr<Model> model;
+  std::shared_ptr<RankWorld> world;  // null with one rank, and for outlines; goes last
+  std::unique_ptr<Model> model;      // an outline of a rank that is another process
 };
 
 using RankModels = std::vector<RankPart>;  // by rank, at least one
@@ -38,11 +34,20 @@ using RankModels = std::vector<RankPart>;  // by rank, at least one
 RankModels one_rank(std::unique_ptr<Model> model);
 
 // Loads each rank's part on a thread of its own; options.place is ignored. on_progress is called by one thread at a time
-// with the bytes of all ranks. Throws as load_model and tensor_split do, before weights are read where it can; what one
-// rank throws names it and ends the others' loading. Throws InputError for several ranks on a GPU, which is not there yet.
-// `deadline`: of each wait for another rank.
+// with the bytes of all ranks. Throws as load_model, tensor_split and RankWorld do, before weights are read where it can;
+// what one rank throws names it and ends the others' loading. `deadline`: of each wait for another rank.
 RankModels load_ranks(const ModelSource& source, const LoadOptions& options, int ranks,
                       std::chrono::nanoseconds deadline = kRankDeadline);
+
+// The same with rank i on devices[i]: GPUs of which several ranks may share one; options.device is ignored.
+RankModels load_ranks(const ModelSource& source, const LoadOptions& options, std::span<const Device> devices,
+                      std::chrono::nanoseconds deadline = kRankDeadline);
+
+// This process's part of a model whose ranks are processes, which `heddle launch` has started; the other parts are
+// outlines. Collective. Before weights are read, all ranks compare `facts` (rank_facts.h) and the number of ranks; throws
+// as require_equal_facts and otherwise as load_ranks.
+RankModels load_launched_rank(const ModelSource& source, const LoadOptions& options, const std::vector<RankFact>& facts,
+                              std::chrono::nanoseconds deadline = kRankDeadline);
 
 // The same without weights, fabric and memory (models/registry.h, outline_model).
 RankModels outline_ranks(const ModelSource& source, const LoadOptions& options, int ranks);

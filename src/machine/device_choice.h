@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/device.h"
 #include "base/function_ref.h"
@@ -29,5 +30,23 @@ using DoesNotFit = FunctionRef<std::string(Device)>;
 // Heddle's kernels, or when the model does not fit. Without: the first usable GPU that the model fits, else the CPU;
 // the reason says why.
 DeviceChoice choose_device(std::optional<Device> asked, const GpuDiscovery& found, DoesNotFit does_not_fit);
+
+// "cuda:0,cuda:1": devices as device_named reads them, parted by commas; empty for any other text.
+std::vector<Device> devices_named(std::string_view names);
+
+// Where the ranks of one model run, rank by rank. `asked`: what the user has named, as typed; empty: nothing.
+//   - nothing, or cuda: the first GPUs, one a rank; with nothing the CPU if there are fewer usable ones
+//   - cpu: all ranks on the CPU
+//   - a device for each rank: several ranks may share a GPU
+// Throws InputError for anything else, for a GPU that is not there, and for fewer GPUs than ranks: it names the devices to
+// ask for. Throws Failure when there is no GPU, or when it cannot run Heddle's kernels.
+struct RankDevices {
+  std::vector<Device> devices;  // [ranks]
+  std::string reason;           // one line
+};
+RankDevices choose_rank_devices(std::string_view asked, int ranks, const GpuDiscovery& found);
+
+// Throws InputError for more than one device, which needs as many ranks.
+void require_one_device(std::string_view asked);
 
 }  // namespace heddle

@@ -11,20 +11,13 @@
 #include "base/dtype.h"
 #include "base/lane.h"
 #include "base/tensor.h"
+#include "layers/compute.h"
 #include "parallel/registry.h"
 #include "step/arena.h"
 #include "step/kv_pages.h"
 #include "step/step_plan.h"
 
 namespace heddle {
-
-// Whether the activations of matmuls with weights are rounded first. It depends on this setting only.
-enum class Compute {
-  // To the dtype of the matrices, if all have the same one: on the CPU only bfloat16, on a GPU float16, too. As PyTorch
-  // does; sums are in float32.
-  automatic,
-  float32,  // never
-};
 
 struct LoadOptions {
   Device device;                                            // where the weights are loaded

@@ -17,6 +17,9 @@ struct ModelRank {
   // Of these ranks, in this order, on the device of the weights; outlives the model. Null with one rank, and for a model
   // that only runs dry.
   Communicator* communicator = nullptr;
+  // Where not null: while it is true, this rank computes by itself, and nothing crosses ranks. For a rehearsal, whose
+  // results are of no use. Outlives the model.
+  const bool* alone = nullptr;
 };
 
 // `split` is the rank's; `vocab_size` the whole model's.

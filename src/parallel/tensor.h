@@ -3,16 +3,18 @@
 // Every rank gets the same bits, since collectives sum in rank order (collectives/all_reduce.h).
 #pragma once
 
+#include "base/buffer.h"
 #include "collectives/communicator.h"
 #include "parallel/local.h"
+#include "parallel/registry.h"
 #include "weights/slice.h"
 
 namespace heddle {
 
 class TensorStrategy : public LocalStrategy {
  public:
-  // `vocabulary`: this rank's tokens, of `vocab_size`. `communicator` outlives the strategy; null: for dry runs only.
-  TensorStrategy(Communicator* communicator, Slice vocabulary, std::int64_t vocab_size);
+  // `vocabulary`: this rank's tokens, of `vocab_size`. Without a communicator: for dry runs only.
+  TensorStrategy(const ModelRank& place, Slice vocabulary, std::int64_t vocab_size);
 
   // Each rank fills in the rows of its own tokens, the others' are zero, and their sum is exact. The same for logits.
   void embed(const Weight& table, const std::int32_t* tokens, Tensor y, const Lane& lane) override;
@@ -20,11 +22,13 @@ class TensorStrategy : public LocalStrategy {
   void logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) override;
 
  private:
-  void sum_over_ranks(Tensor tensor, const Lane& lane) const;
+  void sum_over_ranks(Tensor tensor, const Lane& lane);
 
   Communicator* communicator_;
+  const bool* alone_;
   Slice vocabulary_;
   std::int64_t vocab_size_;
+  Buffer order_point_;  // where ranks share a GPU
 };
 
 }  // namespace heddle

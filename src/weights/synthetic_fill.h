@@ -16,4 +16,16 @@ namespace heddle::cuda {
 void fill_synthetic(const SyntheticTensor& tensor, std::uint64_t first, std::size_t count, DType stored, DType dtype,
                     void* destination, Stream& stream);
 
+// Elements first + r * row_stride + c, for r < rows and c < columns.
+struct SyntheticColumns {
+  std::uint64_t first = 0;
+  std::uint64_t rows = 0;
+  std::uint64_t columns = 0;
+  std::uint64_t row_stride = 0;
+};
+
+// The same for some columns of a matrix, row after row without gaps.
+void fill_synthetic_columns(const SyntheticTensor& tensor, const SyntheticColumns& part, DType stored, DType dtype,
+                            void* destination, Stream& stream);
+
 }  // namespace heddle::cuda

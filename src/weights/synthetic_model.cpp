@@ -307,4 +307,21 @@ bool SyntheticModel::make_rows(std::string_view name, std::int64_t first_row, st
   return true;
 }
 
+bool SyntheticModel::make_columns(std::string_view name, std::int64_t first_row, std::int64_t num_rows, Slice columns,
+                                  DType dtype, std::byte* destination, Stream& stream) const {
+  if (stream.device().kind != DeviceKind::cuda) return false;
+  const Entry& tensor = entry(name);
+  check_rows(name, tensor, first_row, num_rows);
+  require_columns(*this, name, columns);
+  const std::int64_t row_elements = tensor.info.shape[1];
+  if constexpr (kHaveCuda)
+    cuda::fill_synthetic_columns(tensor.recipe,
+                                 {.first = static_cast<std::uint64_t>(first_row * row_elements + columns.first),
+                                  .rows = static_cast<std::uint64_t>(num_rows),
+                                  .columns = static_cast<std::uint64_t>(columns.count),
+                                  .row_stride = static_cast<std::uint64_t>(row_elements)},
+                                 name_.dtype, dtype, destination, stream);
+  return true;
+}
+
 }  // namespace heddle

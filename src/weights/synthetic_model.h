@@ -49,6 +49,8 @@ class SyntheticModel : public ModelSource {
                     std::byte* destination) const override;
   bool make_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows, DType dtype,
                  std::byte* destination, Stream& stream) const override;
+  bool make_columns(std::string_view name, std::int64_t first_row, std::int64_t num_rows, Slice columns, DType dtype,
+                    std::byte* destination, Stream& stream) const override;
   std::string where() const override { return where_; }
 
   const SyntheticName& name() const { return name_; }

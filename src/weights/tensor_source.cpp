@@ -67,6 +67,10 @@ bool TensorSource::make_rows(std::string_view, std::int64_t, std::int64_t, DType
   return false;
 }
 
+bool TensorSource::make_columns(std::string_view, std::int64_t, std::int64_t, Slice, DType, std::byte*, Stream&) const {
+  return false;
+}
+
 void require_columns(const TensorSource& source, std::string_view name, Slice columns) {
   const TensorInfo* info = source.find(name);
   require(info != nullptr && info->shape.size() == 2, "{}: there is no matrix {}", source.where(), quoted_name(name));

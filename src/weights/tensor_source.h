@@ -72,6 +72,10 @@ class TensorSource {
   virtual bool make_rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows, DType dtype,
                          std::byte* destination, Stream& stream) const;
 
+  // The same of some columns of a matrix, row after row without gaps.
+  virtual bool make_columns(std::string_view name, std::int64_t first_row, std::int64_t num_rows, Slice columns,
+                            DType dtype, std::byte* destination, Stream& stream) const;
+
   // False where only names, dtypes and shapes are available: then rows() must not be called, and a WeightLoader checks
   // without loading.
   virtual bool has_contents() const { return true; }

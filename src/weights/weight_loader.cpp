@@ -87,8 +87,6 @@ Weight WeightLoader::matrix_of(std::span<const NamedRows> blocks, const Extent& 
   if (!options_.dtype && std::ranges::any_of(infos, differs)) weight.dtype = DType::float32;
 
   const bool on_gpu = options_.device.kind != DeviceKind::cpu, all_columns = columns.count == in_features.size;
-  require(all_columns || !on_gpu || !upload_, "{}: some columns of a tensor, on {}", source_.where(),
-          name_of(options_.device));
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const NamedRows& block = blocks[i];
     const std::int64_t count = num_rows_of(block);
@@ -103,21 +101,25 @@ Weight WeightLoader::matrix_of(std::span<const NamedRows> blocks, const Extent& 
   storage_.size_bytes += weight.size_bytes();
   if (on_gpu) {
     weight.blocks = {};
-    weight.blocks[0] = {upload(blocks, in_features.size, weight.dtype), weight.out_features};
+    weight.blocks[0] = {upload(blocks, columns, in_features.size, weight.dtype), weight.out_features};
   }
   return weight;
 }
 
-// Stores the rows of all blocks one after the other in device memory.
-const void* WeightLoader::upload(std::span<const NamedRows> blocks, std::int64_t row_elements, DType dtype) {
+// Stores the rows of all blocks one after the other in device memory: these columns, of `all_columns`.
+const void* WeightLoader::upload(std::span<const NamedRows> blocks, Slice columns, std::int64_t all_columns,
+                                 DType dtype) {
   if (!upload_) return stand_in_memory();
   std::int64_t rows = 0;
   for (const NamedRows& block : blocks) rows += num_rows_of(block);
-  const std::size_t row_bytes = static_cast<std::size_t>(row_elements) * size_of(dtype);
+  const std::size_t row_bytes = static_cast<std::size_t>(columns.count) * size_of(dtype);
   std::byte* data = upload_->allocate(static_cast<std::size_t>(rows) * row_bytes);
   std::byte* end = data;
   for (const NamedRows& block : blocks) {
-    upload_->enqueue(block.name, block.first, num_rows_of(block), dtype, end);
+    if (columns.count == all_columns)
+      upload_->enqueue(block.name, block.first, num_rows_of(block), dtype, end);
+    else
+      upload_->enqueue_columns(block.name, block.first, num_rows_of(block), columns, dtype, end);
     end += static_cast<std::size_t>(num_rows_of(block)) * row_bytes;
   }
   if (options_.on_progress) options_.on_progress(upload_->bytes_done());
@@ -127,7 +129,7 @@ const void* WeightLoader::upload(std::span<const NamedRows> blocks, std::int64_t
 const float* WeightLoader::vector(const std::string& name, const Extent& size) {
   const TensorInfo& info = checked(name, {&size, 1});
   storage_.size_bytes += static_cast<std::size_t>(size.size) * sizeof(float);
-  if (upload_) return static_cast<const float*>(upload(std::array{NamedRows{name, size}}, 1, DType::float32));
+  if (upload_) return static_cast<const float*>(upload(std::array{NamedRows{name, size}}, {0, 1}, 1, DType::float32));
   return static_cast<const float*>(load(name, info, 0, size.size, DType::float32));
 }
 
@@ -139,7 +141,7 @@ const float* WeightLoader::vector(std::span<const NamedRows> blocks) {
   }
   storage_.size_bytes += static_cast<std::size_t>(size) * sizeof(float);
   if (!source_.has_contents()) return reinterpret_cast<const float*>(stand_in_memory());
-  if (upload_) return static_cast<const float*>(upload(blocks, 1, DType::float32));
+  if (upload_) return static_cast<const float*>(upload(blocks, {0, 1}, 1, DType::float32));
   auto stacked = std::make_shared<Buffer>(static_cast<std::size_t>(size) * sizeof(float));
   std::byte* end = stacked->data();
   for (const NamedRows& block : blocks) {

@@ -68,7 +68,7 @@ class WeightLoader {
   Weight matrix(const NamedRows& rows, const Extent& in_features) { return matrix({&rows, 1}, in_features); }
 
   // The same with some columns only, of which alone memory is taken and contents are read; the result has columns.count
-  // in_features. On the host it is a copy, unless the columns are all. Not on a GPU yet: throws InvalidArgument.
+  // in_features. On the host it is a copy, unless the columns are all.
   Weight matrix(std::span<const NamedRows> blocks, const Extent& in_features, Slice columns);
 
   // A tensor [size] as float32, whatever the wanted dtype: norm weights and biases. On a GPU it is valid once finish()
@@ -98,7 +98,7 @@ class WeightLoader {
   const void* load_columns(const NamedRows& rows, const TensorInfo& info, Slice columns, DType dtype);
   void copy_rows(const std::string& name, const TensorInfo& info, std::int64_t first_row, std::int64_t num_rows,
                  DType dtype, std::byte* destination);
-  const void* upload(std::span<const NamedRows> blocks, std::int64_t row_elements, DType dtype);
+  const void* upload(std::span<const NamedRows> blocks, Slice columns, std::int64_t all_columns, DType dtype);
   void advance(std::size_t num_bytes);
 
   const TensorSource& source_;

@@ -61,28 +61,46 @@ std::byte* WeightUpload::allocate(std::size_t size_bytes) {
   return result;
 }
 
-std::size_t WeightUpload::row_elements(const TensorInfo& info) const {
-  return static_cast<std::size_t>(info.num_elements() / info.shape[0]);
+std::size_t WeightUpload::elements_of(const Piece& piece) const {
+  const TensorInfo& info = *source_.find(piece.name);
+  const std::int64_t of_row = piece.columns ? piece.columns->count : info.num_elements() / info.shape[0];
+  return static_cast<std::size_t>(piece.num_rows * of_row);
 }
 
 void WeightUpload::enqueue(const std::string& name, std::int64_t first_row, std::int64_t num_rows, DType dtype,
                            std::byte* destination) {
   if (num_rows == 0) return;
-  const TensorInfo& info = *source_.find(name);
-  if (source_.make_rows(name, first_row, num_rows, dtype, destination, stream_)) {
-    bytes_done_ += static_cast<std::size_t>(num_rows) * row_elements(info) * size_of(*info.dtype.dtype);
-    return;
-  }
-  const std::size_t row_bytes = row_elements(info) * size_of(dtype);
+  const Piece all{name, first_row, num_rows, {}, dtype, destination};
+  if (source_.make_rows(name, first_row, num_rows, dtype, destination, stream_))
+    bytes_done_ += elements_of(all) * size_of(*source_.find(name)->dtype.dtype);
+  else
+    add(all);
+}
+
+void WeightUpload::enqueue_columns(const std::string& name, std::int64_t first_row, std::int64_t num_rows,
+                                   Slice columns, DType dtype, std::byte* destination) {
+  if (num_rows == 0 || columns.count == 0) return;
+  const Piece all{name, first_row, num_rows, columns, dtype, destination};
+  if (source_.make_columns(name, first_row, num_rows, columns, dtype, destination, stream_))
+    bytes_done_ += elements_of(all) * size_of(*source_.find(name)->dtype.dtype);
+  else
+    add(all);
+}
+
+void WeightUpload::add(Piece rest) {
+  const std::size_t row_bytes = elements_of(rest) / static_cast<std::size_t>(rest.num_rows) * size_of(rest.dtype);
   const auto piece_rows =
       static_cast<std::int64_t>(std::max<std::size_t>(1, slot_bytes_ / std::max<std::size_t>(1, row_bytes)));
   {
     const std::lock_guard lock(mutex_);
     if (error_) std::rethrow_exception(error_);
-    for (std::int64_t done = 0; done < num_rows; done += piece_rows) {
-      const std::int64_t count = std::min(piece_rows, num_rows - done);
-      pieces_.push_back({name, first_row + done, count, dtype, destination});
-      destination += static_cast<std::size_t>(count) * row_bytes;
+    while (rest.num_rows > 0) {
+      Piece piece = rest;
+      piece.num_rows = std::min(piece_rows, rest.num_rows);
+      rest.first_row += piece.num_rows;
+      rest.num_rows -= piece.num_rows;
+      rest.destination += static_cast<std::size_t>(piece.num_rows) * row_bytes;
+      pieces_.push_back(std::move(piece));
       ++unfinished_;
     }
   }
@@ -173,29 +191,34 @@ void WeightUpload::upload_pieces(std::size_t thread) {
     Slot& slot = slots[next++ % kSlots];
     finish(slot);
     fill(piece, slot.memory);
-    const TensorInfo& info = *source_.find(piece.name);
-    const std::size_t elements = static_cast<std::size_t>(piece.num_rows) * row_elements(info);
+    const std::size_t elements = elements_of(piece);
     {
       const std::lock_guard lock(copies_mutex_);
       enqueue_copy(copies_, piece.destination, slot.memory, elements * size_of(piece.dtype));
       slot.copied.record(copies_);
     }
     slot.in_use = true;
-    bytes_done_ += elements * size_of(*info.dtype.dtype);
+    bytes_done_ += elements * size_of(*source_.find(piece.name)->dtype.dtype);
   }
 }
 
 void WeightUpload::fill(const Piece& piece, std::byte* destination) const {
-  const TensorInfo& info = *source_.find(piece.name);
-  const DType stored = *info.dtype.dtype;
+  const DType stored = *source_.find(piece.name)->dtype.dtype;
+  const std::size_t elements = elements_of(piece);
+  if (piece.columns) {
+    std::vector<std::byte> as_stored(stored == piece.dtype ? 0 : elements * size_of(stored));
+    std::byte* const read = stored == piece.dtype ? destination : as_stored.data();
+    source_.read_columns(piece.name, piece.first_row, piece.num_rows, *piece.columns, read);
+    if (stored != piece.dtype) convert(read, stored, destination, piece.dtype, elements);
+    return;
+  }
   if (stored == piece.dtype) {
     source_.read_rows(piece.name, piece.first_row, piece.num_rows, destination);
     return;
   }
   const TensorRows rows = source_.rows(piece.name, piece.first_row, piece.num_rows);
   read_mapped(rows.bytes);
-  convert(rows.bytes.data(), stored, destination, piece.dtype,
-          static_cast<std::size_t>(piece.num_rows) * row_elements(info));
+  convert(rows.bytes.data(), stored, destination, piece.dtype, elements);
 }
 
 }  // namespace heddle

@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "base/dtype.h"
 #include "base/pinned_buffer.h"
 #include "base/stream.h"
+#include "weights/slice.h"
 #include "weights/tensor_source.h"
 
 namespace heddle {
@@ -40,6 +42,10 @@ class WeightUpload {
   void enqueue(const std::string& name, std::int64_t first_row, std::int64_t num_rows, DType dtype,
                std::byte* destination);
 
+  // The same with some columns of a matrix only, row after row without gaps; nothing else is read.
+  void enqueue_columns(const std::string& name, std::int64_t first_row, std::int64_t num_rows, Slice columns,
+                       DType dtype, std::byte* destination);
+
   // Copies `size_bytes` from host memory and waits for the copy.
   void put(const void* source, std::size_t size_bytes, std::byte* destination);
 
@@ -56,16 +62,18 @@ class WeightUpload {
     std::string name;
     std::int64_t first_row = 0;
     std::int64_t num_rows = 0;
+    std::optional<Slice> columns;  // nothing: all
     DType dtype = DType::float32;
     std::byte* destination = nullptr;
   };
 
+  void add(Piece rest);  // cut into pieces of a slot
   void start_threads();
   void work(std::size_t thread);
   void upload_pieces(std::size_t thread);
   bool take(Piece& piece);
   void fill(const Piece& piece, std::byte* destination) const;
-  std::size_t row_elements(const TensorInfo& info) const;
+  std::size_t elements_of(const Piece& piece) const;
 
   const TensorSource& source_;
   Device device_;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# two_machines.sh HEDDLE CONFORMANCE COLLECTIVE MPI_RANK: the cases, a collective and a rank's death on `mpi` over TCP between two "machines", which are network namespaces
+# two_machines.sh HEDDLE CONFORMANCE COLLECTIVE MPI_RANK MODEL: the cases, a collective, a model's text and a rank's death on `mpi` over TCP between two "machines", which are network namespaces
 # joined by a veth pair. Exit status 77, with the reason, where such namespaces may not be made.
 set -euo pipefail
-heddle=$1 conformance=$2 collective=$3 rank=$4
+heddle=$1 conformance=$2 collective=$3 rank=$4 model=$5
 
 skip() {
   echo "two_machines: skipped: $*"
@@ -47,6 +47,11 @@ launch() {
 launch "$conformance" --fabric mpi --rounds 20 --deadline 60
 launch "$collective" --fabric mpi --deadline 60 | tee "$folder/sums"
 grep -q 'rank 1: 1048576 of 1048576 sums are 3' "$folder/sums"
+# One model, a rank on each machine: the text of one rank.
+generate=(generate --model "$model" --prompt "137 + 254 =" --temperature 0 --device cpu --quiet)
+"$heddle" "${generate[@]}" >"$folder/alone"
+launch "$heddle" "${generate[@]}" >"$folder/text"
+diff "$folder/alone" "$folder/text" || { echo "two_machines: another text than one rank's"; exit 1; }
 # Open MPI's own mpirun (4.1.4) now and then crashes while it passes on what its libraries have to say of the lost peer,
 # and rank 0 with it, before that has said anything: then once more.
 for _ in 1 2 3; do

@@ -409,6 +409,12 @@ TEST_F(InterruptedGenerate, EndsCleanly) {
   EXPECT_TRUE(result.out.ends_with('\n'));
 }
 
+TEST_F(InterruptedGenerate, EndsAllRanksCleanly) {
+  const ProgramResult result = run(SIGINT, {"--tp", "3", "--device", "cpu"});
+  EXPECT_EQ(result.status, 130) << result.err;
+  EXPECT_THAT(result.err, ContainsRegex("interrupted; [0-9]+ of 5000 answers were not finished"));
+}
+
 TEST_F(InterruptedGenerate, WritesWhatWasFinished) {
   const ProgramResult result = run(SIGTERM, {"--json"});
   EXPECT_EQ(result.status, 128 + SIGTERM) << result.err;

@@ -79,9 +79,12 @@ TEST(Ranks, WhatCannotBeSharedIsOneError) {
       {{"--tp", "-1"}, "--tp: is \"-1\""},
       {{"--tp", "two"}, "--tp: is \"two\""},
       {{"--tp", "9"}, "9 ranks, but the model has 8 attention heads"},
-      {{"--tp", "2", "--device", "cuda:0"}, "--tp 2 with --device cuda:0: several ranks run on the CPU only so far"},
-      {{"--tp", "2", "--device", "cuda:99"}, "--tp 2 with --device cuda:99"},
-      {{"--device", "cuda:0,cuda:0"}, "--device: is \"cuda:0,cuda:0\""},
+      {{"--tp", "2", "--device", "cuda:0"}, "name a GPU for each rank, or for ranks that share one cuda:0,cuda:0"},
+      {{"--tp", "3", "--device", "cuda:0,cuda:0"}, "--tp 3 with --device cuda:0,cuda:0: that names 2 devices"},
+      {{"--tp", "2", "--device", "cuda:0,cpu"}, "all on the CPU, or all on GPUs"},
+      {{"--tp", "2", "--device", "cuda:0,"}, "--device: is \"cuda:0,\""},
+      {{"--device", "cuda:0,cuda:0"}, "cuda:0 is named twice, for ranks that share it: they need --tp 2"},
+      {{"--device", "cuda:0,cuda:1"}, "one model on 2 devices needs --tp 2"},
       {{"--tp", "2", "--kv-memory", "1"}, "--kv-memory: the key-value cache may take"},
   };
   for (const Case& c : cases) {

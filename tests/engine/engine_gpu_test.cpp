@@ -83,6 +83,20 @@ TEST_F(EngineOnGpu, GivesTheTokensOfTheCpu) {
     EXPECT_EQ(num_different(expected, tokens_of(engine_on(kFirstGpu, options), requests)), 0);
 }
 
+// Each way to sample, from logits of all ranks' tokens.
+TEST_F(EngineOnGpu, RanksThatShareItGiveTheTokensOfTheCpu) {
+  const auto folder = std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/data/llama/gqa";
+  const std::vector<Request> requests = mixed_requests(12);
+  const TokensById expected = tokens_of(engine_on({}, {.threads = 2}), requests);
+  for (const int ranks : {2, 4}) {
+    prepare_shared_gpus(std::vector<Device>(2, kFirstGpu));
+    const TokensById tokens = tokens_of(
+        Engine(load_ranks(Checkpoint(folder), {.device = kFirstGpu}, ranks), {.max_sequences = 11, .page_size = 16}),
+        requests);
+    EXPECT_EQ(num_different(expected, tokens), 0) << ranks;
+  }
+}
+
 // When log-probabilities are requested, the host samples.
 TEST_F(EngineOnGpu, SamplesThereAsOnTheHost) {
   const TokensById there = tokens_of(engine_on(kFirstGpu, {}), mixed_requests(16));

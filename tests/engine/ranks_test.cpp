@@ -246,6 +246,32 @@ INSTANTIATE_TEST_SUITE_P(, EngineRankFaults,
                                   std::to_string(test.param.step);
                          });
 
+// Where an executor measures its steps and takes their memory, on the rank's own thread.
+class ModelWithoutMemory : public Model {
+ public:
+  explicit ModelWithoutMemory(std::unique_ptr<Model> model) : model_(std::move(model)) {}
+  const ModelShape& shape() const override { return model_->shape(); }
+  Tensor run(const StepTensors&, const KvPages&, Arena&, const Lane&) override {
+    throw Failure("cannot allocate 99 GiB");
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+};
+
+TEST(EngineRanks, ARankWithoutMemoryIsNamed) {
+  const auto start = Clock::now();
+  RankModels ranks = golden_ranks(3);
+  ranks[1].model = std::make_unique<ModelWithoutMemory>(std::move(ranks[1].model));
+  try {
+    Engine engine(std::move(ranks), {});
+    ADD_FAILURE() << "no error";
+  } catch (const Failure& error) {
+    EXPECT_STREQ(error.what(), "rank 1: cannot allocate 99 GiB");
+  }
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
+}
+
 TEST(EngineRanks, AHungRankIsNamedAtTheDeadline) {
   RankModels ranks = golden_ranks(3, std::chrono::milliseconds(500));
   watch_rank(ranks, 2, [](const StepTensors&) { std::this_thread::sleep_for(std::chrono::seconds(2)); });

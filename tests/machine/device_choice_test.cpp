@@ -38,6 +38,52 @@ TEST(DeviceChoice, NamesAreReadStrictly) {
     EXPECT_EQ(device_named(name), std::nullopt) << name;
 }
 
+template <class Error>
+std::string refusal_of_ranks(std::string_view asked, int ranks, const GpuDiscovery& found) {
+  try {
+    choose_rank_devices(asked, ranks, found);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(DeviceChoice, ListsAreReadStrictly) {
+  EXPECT_EQ(devices_named("cuda:1"), (std::vector<Device>{{DeviceKind::cuda, 1}}));
+  EXPECT_EQ(devices_named("cuda:0,cuda:0"), std::vector<Device>(2, {DeviceKind::cuda, 0}));
+  for (const char* names : {"", ",", "cuda:0,", ",cuda:0", "cuda:0,,cuda:1", "cuda:0 cuda:1", "cuda:0, cuda:1"})
+    EXPECT_TRUE(devices_named(names).empty()) << names;
+}
+
+TEST(DeviceChoice, RanksGetAGpuEachOrTheOnesThatAreNamed) {
+  const GpuDiscovery four = machine({{"H200", 9}, {"H200", 9}, {"H200", 9}, {"H200", 9}}), one = machine({{"H100", 9}});
+  EXPECT_EQ(choose_rank_devices("cuda", 2, four).devices, devices_named("cuda:0,cuda:1"));
+  EXPECT_EQ(choose_rank_devices("", 4, four).devices, devices_named("cuda:0,cuda:1,cuda:2,cuda:3"));
+  EXPECT_EQ(choose_rank_devices("cuda:3,cuda:1", 2, four).devices, devices_named("cuda:3,cuda:1"));
+  EXPECT_EQ(choose_rank_devices("cuda:0,cuda:0", 2, one).devices, devices_named("cuda:0,cuda:0"));
+  EXPECT_EQ(choose_rank_devices("cpu", 3, one).devices, std::vector<Device>(3));
+  EXPECT_EQ(choose_rank_devices("", 2, machine({})).devices, std::vector<Device>(2));
+}
+
+TEST(DeviceChoice, TooFewGpusForRanksAreAnErrorThatNamesAShare) {
+  const GpuDiscovery one = machine({{"H100", 9}});
+  EXPECT_THAT(refusal_of_ranks<InputError>("cuda", 2, one),
+              HasSubstr("there is one GPU here; ranks can share one: --device cuda:0,cuda:0"));
+  EXPECT_THAT(refusal_of_ranks<InputError>("cuda:0,cuda:1", 2, one), HasSubstr("cuda:0,cuda:0"));
+  EXPECT_THAT(refusal_of_ranks<InputError>("cuda:0", 3, one), HasSubstr("cuda:0,cuda:0,cuda:0"));
+  EXPECT_THAT(refusal_of_ranks<InputError>("cuda:0,cuda:0", 3, one), HasSubstr("names 2 devices"));
+  EXPECT_THAT(refusal_of_ranks<InputError>("cpu,cuda:0", 2, one), HasSubstr("all on the CPU, or all on GPUs"));
+  EXPECT_THAT(refusal_of_ranks<Failure>("cuda", 2, machine({})), HasSubstr("no NVIDIA driver"));
+  EXPECT_THAT(refusal_of_ranks<Failure>("cuda:0,cuda:0", 2, machine({{"A100", 8}})), HasSubstr("A100"));
+  EXPECT_THAT(choose_rank_devices("", 2, one).reason, HasSubstr("ranks can share it: --device cuda:0,cuda:0"));
+}
+
+TEST(DeviceChoice, OneModelOnSeveralDevicesNeedsRanks) {
+  require_one_device("");
+  require_one_device("cuda:1");
+  for (const char* names : {"cuda:0,cuda:0", "cuda:0,cuda:1"}) EXPECT_THROW(require_one_device(names), InputError);
+}
+
 TEST(DeviceChoice, TakesTheFirstGpuThatCanAndThatTheModelFits) {
   const GpuDiscovery found = machine({{"A100", 8}, {"H100", 9}, {"H200", 9}});
   const DeviceChoice first = choose_device(std::nullopt, found, everything_fits);

@@ -21,6 +21,7 @@ using Rows = std::vector<std::vector<float>>;
 struct GoldenOn {
   const char* folder;
   Device device;
+  int ranks = 1;  // all on this device
 };
 
 class LlamaGolden : public testing::TestWithParam<GoldenOn> {
@@ -32,11 +33,12 @@ class LlamaGolden : public testing::TestWithParam<GoldenOn> {
 
   void SetUp() override {
     if (GetParam().device.kind == DeviceKind::cpu) return;
+    prepare_shared_gpus(std::vector<Device>(static_cast<std::size_t>(GetParam().ranks), GetParam().device));
     if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
 
   LlamaRunner runner(std::optional<DType> dtype = {}) const {
-    return {folder_, {.threads = 2, .dtype = dtype, .device = GetParam().device}};
+    return {folder_, {.threads = 2, .dtype = dtype, .device = GetParam().device, .ranks = GetParam().ranks}};
   }
 
   std::vector<std::int32_t> tokens() const { return json_["tokens"]; }
@@ -137,12 +139,19 @@ std::vector<GoldenOn> goldens_on_all_devices() {
   for (const Device device : {Device{}, kFirstGpu})
     for (const char* folder : {"gqa", "mha-tied", "mqa-sharded", "gqa-bfloat16", "tied-float16"})
       cases.push_back({folder, device});
+  // Heads, features and tokens that no number of ranks divides; KV heads that several ranks share.
+  for (const GoldenOn& c : {GoldenOn{"gqa", kFirstGpu, 2}, GoldenOn{"gqa", kFirstGpu, 3}, GoldenOn{"gqa", kFirstGpu, 4},
+                            GoldenOn{"mha-tied", kFirstGpu, 2}, GoldenOn{"mqa-sharded", kFirstGpu, 4},
+                            GoldenOn{"gqa-bfloat16", kFirstGpu, 2}, GoldenOn{"gqa-bfloat16", kFirstGpu, 4},
+                            GoldenOn{"tied-float16", kFirstGpu, 2}})
+    cases.push_back(c);
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(, LlamaGolden, testing::ValuesIn(goldens_on_all_devices()), [](const auto& test) {
   std::string name = test.param.folder;
   std::ranges::replace(name, '-', '_');
+  if (test.param.ranks > 1) name += "_on_" + std::to_string(test.param.ranks) + "_ranks";
   return name + (test.param.device.kind == DeviceKind::cuda ? "_on_gpu" : "");
 });
 

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/error.h"
 #include "base/team.h"
 #include "base/thread_pool.h"
 #include "fabric/shm/threads.h"
@@ -39,7 +40,8 @@ void on_ranks(const RankMain& rank_main) {
     Ranks team(kRanks);
     std::iota(team.begin(), team.end(), 0);
     Communicator communicator(*fabric, team, stream, options);
-    TensorStrategy strategy(&communicator, even_slice(kVocabulary, member.rank(), kRanks), kVocabulary);
+    TensorStrategy strategy(ModelRank{.communicator = &communicator}, even_slice(kVocabulary, member.rank(), kRanks),
+                            kVocabulary);
     rank_main(member.rank(), strategy, stream);
     fabric->synchronize(stream);
   });
@@ -92,8 +94,21 @@ TEST(TensorStrategy, GivesEveryRankTheLogitsOfTheWholeVocabulary) {
   });
 }
 
+TEST(TensorStrategy, ComputesByItselfInARehearsal) {
+  bool rehearses = true;
+  TensorStrategy alone(ModelRank{.alone = &rehearses}, {0, 4}, kVocabulary);
+  ThreadPool pool(1);
+  Stream stream(pool);
+  std::vector<float> x(2 * kHidden, 1), y(2 * kVocabulary), matrix(4 * kHidden, 1);
+  alone.logits(view(x, kHidden), rows_of(matrix, {0, 4}), view(y, kVocabulary), stream);
+  stream.synchronize();
+  EXPECT_EQ(y[0], kHidden);
+  rehearses = false;
+  EXPECT_THROW(alone.logits(view(x, kHidden), rows_of(matrix, {0, 4}), view(y, kVocabulary), stream), InvalidArgument);
+}
+
 TEST(TensorStrategy, WaitsForNobodyInADryRun) {
-  TensorStrategy alone(nullptr, {0, 4}, kVocabulary);
+  TensorStrategy alone(ModelRank{}, {0, 4}, kVocabulary);
   DryRun run{Device{}};
   std::vector<float> x(2 * kHidden), y(2 * kVocabulary), matrix(4 * kHidden);
   alone.logits(view(x, kHidden), rows_of(matrix, {0, 4}), view(y, kVocabulary), run.lane());

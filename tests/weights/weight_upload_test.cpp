@@ -90,6 +90,24 @@ TEST_F(WeightUploadOnGpu, GivesTheBytesOfTheHost) {
     }
 }
 
+// As a rank of several holds them: rows 5 on of a matrix, columns 256 to 1279.
+TEST_F(WeightUploadOnGpu, SomeColumnsAreThoseOfTheHost) {
+  const FromTheHost file(model_);
+  const NamedRows output{.name = "model.layers.0.self_attn.o_proj.weight", .rows = hidden_, .first = 5};
+  for (const TensorSource* source :
+       {static_cast<const TensorSource*>(&file), static_cast<const TensorSource*>(&model_)})
+    for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::float32)}) {
+      WeightLoader on_host(*source, {.dtype = dtype});
+      WeightLoader on_gpu(*source, {.device = kFirstGpu, .dtype = dtype, .reserved_bytes = 0});
+      const Weight expected = on_host.matrix({&output, 1}, hidden_, {256, 1024});
+      const Weight weight = on_gpu.matrix({&output, 1}, hidden_, {256, 1024});
+      const std::string_view anything[] = {""};
+      const WeightStorage host_storage = on_host.finish(anything), storage = on_gpu.finish(anything);
+      ASSERT_EQ(weight.in_features, 1024);
+      EXPECT_TRUE(read_back(weight.blocks[0].data, weight.size_bytes()) == bytes_on_host(expected));
+    }
+}
+
 TEST_F(WeightUploadOnGpu, AFileThatCannotBeReadEndsTheLoad) {
   FromTheHost file(model_);
   file.broken_ = "k_proj";

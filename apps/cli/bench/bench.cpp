@@ -16,6 +16,7 @@
 #include "cli/bench/operator_cases.h"
 #include "cli/bench/record.h"
 #include "cli/commands.h"
+#include "cli/launched.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
 
@@ -111,6 +112,7 @@ void add_page_size_option(CLI::App& command, BenchOptions& options) {
 }
 
 void run(const std::string& kind, BenchResult (*benchmark)(const BenchOptions&), const BenchOptions& options) {
+  if ((kind == "decode" || kind == "prefill") && followed(options.model)) return;
   std::optional<PendingFile> file;  // opened now, so that an unwritable file is reported before hours of measuring
   const bool to_file = options.json_file && !options.json_file->empty() && *options.json_file != "-";
   if (to_file) {

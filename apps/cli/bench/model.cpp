@@ -99,7 +99,7 @@ class ModelBench {
     RankModels ranks = load(*source_, options.model, engine);
     const std::unique_ptr<Model>& model = ranks.front().model;
     const bool on_gpu = model->device().kind == DeviceKind::cuda;
-    fill_ = on_gpu ? ContextFill::random : ContextFill::computed;
+    fill_ = on_gpu && options.model.ranks == 1 ? ContextFill::random : ContextFill::computed;
     const int step_tokens = options.step_tokens > 0 ? options.step_tokens : default_step_tokens(model->device());
     cases_ = kind == Kind::decode ? decode_cases(options) : prefill_cases(options, step_tokens);
     for (StepCase& one : cases_) one.step_tokens = std::min(one.step_tokens, one.num_tokens);
@@ -112,7 +112,7 @@ class ModelBench {
     }
     device_ = std::make_unique<BenchDevice>(model->device(), threads_);
     runner_ = std::make_unique<StepRunner>(std::move(ranks), cases_, threads_, options.page_size);
-    if (!on_gpu) return;
+    if (!on_gpu || options.model.ranks > 1) return;  // operators are measured whole
     outline_ = outline_model(
         *source_, {.device = device_->device(), .dtype = options.model.dtype, .compute = options.model.compute});
     operators_.emplace(*device_, options.repeats, std::set<std::string>(), guard);

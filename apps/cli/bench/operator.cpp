@@ -185,6 +185,7 @@ BenchResult bench_operator(const BenchOptions& options) {
     throw InputError("--compare llama.cpp is a baseline of decode and prefill, of whole models; operators have torch");
   const bool known = find_known_shape(options.model.model) != nullptr;
   const std::unique_ptr<ModelSource> source = open_model(known ? "synth:" + options.model.model : options.model.model);
+  require_one_device(options.model.devices);
   const bool cpu_asked = options.model.device && options.model.device->kind == DeviceKind::cpu;
   const Device device = choose_device(options.model.device, cpu_asked ? GpuDiscovery{} : discover_gpus(), [](Device) {
                           return std::string();

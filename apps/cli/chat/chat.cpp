@@ -19,6 +19,7 @@
 #include "cli/chat/terminal.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/launched.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/sampling_options.h"
@@ -326,6 +327,7 @@ ChatSession::Stops stops_of(const ChatOptions& options, const GenerationDefaults
 }
 
 void chat(const ChatOptions& options) {
+  if (followed(options.model)) return;
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
   const Tokenizer tokenizer = load_tokenizer(options.model.model);
   ModelChatTemplate chat_template = load_template(options.model.model, options.chat_template);

@@ -17,6 +17,7 @@
 #include "cli/generate/progress.h"
 #include "cli/generate/prompt.h"
 #include "cli/interrupt.h"
+#include "cli/launched.h"
 #include "cli/model_options.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
@@ -111,6 +112,7 @@ void require_a_right_prompt(const std::vector<Prompt>& prompts, Printer& printer
 }
 
 void generate(const GenerateOptions& options) {
+  if (followed(options.model)) return;
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
   PromptEncoder encoder(load_tokenizer(options.model.model), options.model.model, options.chat_template);
   GenerationDefaults defaults;

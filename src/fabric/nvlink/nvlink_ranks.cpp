@@ -27,19 +27,8 @@ FabricOptions host_options(int world_size, const NvlinkOptions& options) {
 
 // Before a rank waits for another, all that is slow the first time: the GPU's context with all its kernels, and NCCL.
 // What is wrong with a GPU is said when the fabric is opened on it.
-//
-// Loading a kernel at its first launch takes memory of its GPU, which is mapped into the peers', and that may wait for
-// their kernels, which wait for this one.
-//
-// Streams beyond the number of hardware queues share one, in which a kernel that waits for a peer would hold up the
-// peer's; 32 is the most.
-void set_environment() {  // CUDA reads it when it starts
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-}
-
 void warm_up(int first_device, int num_devices, PeerMemoryKind memory) {
-  set_environment();
+  prepare_shared_gpu();
   int former = 0;
   const bool any = cudaGetDevice(&former) == cudaSuccess;
   for (int device = first_device; any && device < first_device + num_devices; ++device)
@@ -60,6 +49,16 @@ int device_of(int local_rank, PeerMemoryKind memory) {
 
 }  // namespace
 
+// Loading a kernel at its first launch takes memory of its GPU, which is mapped into the peers', and that may wait for
+// their kernels, which wait for this one.
+//
+// Streams beyond the number of hardware queues share one, in which a kernel that waits for a peer would hold up the
+// peer's; 32 is the most.
+void prepare_shared_gpu() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
 NvlinkThreads::NvlinkThreads(int world_size, const NvlinkOptions& options, std::vector<int> devices)
     : hosts_(std::make_unique<ShmThreads>(world_size, host_options(world_size, options))),
       options_(options),
@@ -78,7 +77,7 @@ std::unique_ptr<Fabric> NvlinkThreads::rank(int rank) {
 }
 
 std::unique_ptr<Fabric> join_nvlink_processes(const Launch& launch, const NvlinkOptions& options) {
-  set_environment();
+  prepare_shared_gpu();
   const int device = device_of(launch.local_rank, options.memory);
   warm_up(device, 1, options.memory);
   return open_nvlink(join_shm_processes(launch, host_options(launch.world_size, options)), device, options);

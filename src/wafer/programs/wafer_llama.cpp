@@ -26,20 +26,20 @@ WaferWeights wafer_weights(const LlamaConfig& config, const Llama::Weights& load
   WaferWeights weights{.shape = shape_of(config),
                        .embedding = loaded.embedding,
                        .layers = {},
-                       .final_norm = loaded.final_norm,
-                       .logits = loaded.logits,
+                       .final_norm = loaded.head.norm,
+                       .logits = loaded.head.logits,
                        .inv_freq = rope.inv_freq,
                        .rope_scale = rope.scale};
   for (std::size_t i = 0; i < loaded.layers.size(); ++i) {
     const Llama::Layer& layer = loaded.layers[i];
-    weights.layers.push_back({.attention_norm = layer.attention_norm,
-                              .qkv = layer.qkv,
-                              .query_norm = config.qk_norm ? layer.query_norm : Norm{},
-                              .key_norm = config.qk_norm ? layer.key_norm : Norm{},
-                              .output = layer.output,
-                              .feed_forward_norm = layer.feed_forward_norm,
-                              .gate_up = layer.gate_up,
-                              .down = layer.down,
+    weights.layers.push_back({.attention_norm = layer.attention.norm,
+                              .qkv = layer.attention.qkv,
+                              .query_norm = layer.attention.query_norm,
+                              .key_norm = layer.attention.key_norm,
+                              .output = layer.attention.output,
+                              .feed_forward_norm = layer.feed_forward.norm,
+                              .gate_up = layer.feed_forward.gated.gate_up,
+                              .down = layer.feed_forward.gated.down,
                               .window = config.windows[i]});
   }
   return weights;

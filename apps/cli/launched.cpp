@@ -1,0 +1,85 @@
+#include "cli/launched.h"
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "engine/rank_group.h"
+#include "fabric/launch.h"
+#include "weights/model_folder.h"
+
+namespace heddle {
+namespace {
+
+class Digest {
+ public:
+  void add(std::string_view bytes) {  // FNV-1a
+    for (const char c : bytes) hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  }
+  std::string text() const { return fmt::format("{:016x}", hash_); }
+
+ private:
+  std::uint64_t hash_ = 0xcbf29ce484222325u;
+};
+
+std::string program_digest() {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+  Digest digest;
+  digest.add(read_file("/proc/self/exe", kMostBytes));
+  return digest.text();
+}
+
+// Names, dtypes and shapes; the contents are not read.
+std::string tensors_digest(const ModelSource& source) {
+  Digest digest;
+  for (const std::string_view name : source.names()) {
+    const TensorInfo& tensor = *source.find(name);
+    digest.add(fmt::format("{} {} {};", name, tensor.dtype.name, shape_text(tensor.shape)));
+  }
+  return digest.text();
+}
+
+std::string config_digest(const ModelSource& source) {
+  Digest digest;
+  digest.add(source.config().value().dump());
+  return digest.text();
+}
+
+template <class Number>
+std::string number_or_default(const std::optional<Number>& number) {
+  return number ? fmt::to_string(*number) : "default";
+}
+
+}  // namespace
+
+int num_launched_ranks() {
+  return started_by_mpirun() ? read_launch().world_size : 1;
+}
+
+bool followed(const ModelOptions& options) {
+  if (num_launched_ranks() == 1 || read_launch().rank == 0) return false;
+  std::signal(SIGINT, SIG_IGN);  // rank 0 decides when to end
+  const std::unique_ptr<ModelSource> source = open_model(options.model);
+  ModelOptions silent = options;
+  silent.quiet = true;
+  EngineOptions engine;
+  RankModels ranks = load(*source, silent, engine);
+  follow(std::move(ranks), engine.threads);
+  return true;
+}
+
+std::vector<RankFact> facts_of(const ModelSource& source, const ModelOptions& options) {
+  return {{"heddle", HEDDLE_VERSION},
+          {"program", program_digest()},
+          {"config.json", config_digest(source)},
+          {"tensors", tensors_digest(source)},
+          {"--dtype", options.dtype ? std::string(name_of(*options.dtype)) : "auto"},
+          {"--compute", options.compute == Compute::float32 ? "float32" : "auto"},
+          {"--context", number_or_default(options.context)},
+          {"--kv-memory", number_or_default(options.kv_bytes)},
+          {"--max-sequences", number_or_default(options.max_sequences)}};
+}
+
+}  // namespace heddle

@@ -1,0 +1,22 @@
+// Commands that `heddle launch` runs as the ranks of one model: rank 0 is the command, the others compute their parts.
+#pragma once
+
+#include <vector>
+
+#include "cli/model_options.h"
+#include "engine/rank_facts.h"
+#include "weights/model_source.h"
+
+namespace heddle {
+
+// Ranks of the run, of which this process is one; 1: no run, or of one rank.
+int num_launched_ranks();
+
+// In a run, a rank other than 0 loads its part of the model, carries out rank 0's steps, and returns true when rank 0 has
+// ended. Otherwise returns false at once. Throws as load(), and the fabric's error when a rank is lost.
+bool followed(const ModelOptions& options);
+
+// What all ranks of a run must have in common.
+std::vector<RankFact> facts_of(const ModelSource& source, const ModelOptions& options);
+
+}  // namespace heddle

@@ -1,0 +1,153 @@
+#include "engine/rank_world.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/stream.h"
+#include "base/team.h"
+#include "base/thread_pool.h"
+#include "collectives/communicator.h"
+#include "engine/control_line.h"
+#include "fabric/fabric.h"
+#include "fabric/launch.h"
+#include "fabric/nvlink/nvlink_ranks.h"
+#include "fabric/registry.h"
+#include "fabric/shm/threads.h"
+
+namespace heddle {
+namespace {
+
+bool on_gpus(std::span<const Device> devices) {
+  return devices.front().kind == DeviceKind::cuda;
+}
+
+// On GPUs the sums of a prompt's chunk are tens of megabytes. Ranks make the same calls, because they carry out the same
+// plans, so nothing is compared, which would make hosts wait within a step.
+CommunicatorOptions communicator_options(std::span<const Device> devices) {
+  CommunicatorOptions options{.vendor = false};
+  if (!on_gpus(devices)) return options;
+  options.largest_bytes = std::size_t{4} << 20;
+  options.checked_calls = 0;
+  return options;
+}
+
+FabricOptions fabric_options(std::span<const Device> devices, std::chrono::nanoseconds deadline) {
+  const auto size = static_cast<int>(devices.size());
+  return {.heap_bytes = Communicator::heap_bytes(size, devices.front(), communicator_options(devices)),
+          .deadline = deadline};
+}
+
+std::vector<int> indices_of(std::span<const Device> devices) {
+  std::vector<int> indices;
+  for (const Device& device : devices) indices.push_back(device.index);
+  return indices;
+}
+
+}  // namespace
+
+RankWorld::RankWorld(std::size_t size) : ranks_(size) {}
+
+// If this throws, the destructor runs, because the delegated constructor has ended: ranks that have come so far part
+// together.
+RankWorld::RankWorld(std::span<const Device> devices, std::chrono::nanoseconds deadline) : RankWorld(devices.size()) {
+  const auto same_kind = [&](const Device& device) { return device.kind == devices.front().kind; };
+  require(!devices.empty() && std::ranges::all_of(devices, same_kind), "ranks on devices of several kinds");
+  require(kHaveCuda || !on_gpus(devices), "ranks on GPUs, in a build without CUDA");
+  Ranks team(devices.size());
+  std::iota(team.begin(), team.end(), 0);
+  const auto open = [&](auto& world) {
+    // They meet to make them, so each has a thread.
+    run_team(size(), [&](TeamMember& member) {
+      Member& mine = ranks_[static_cast<std::size_t>(member.rank())];
+      mine.fabric = world.rank(member.rank());
+      std::optional<ThreadPool> pool;
+      if (!on_gpus(devices)) pool.emplace(1);
+      Stream stream = pool ? Stream(*pool) : Stream(mine.fabric->device());
+      try {
+        mine.communicator = std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices));
+      } catch (...) {
+        mine.fabric->abandon();  // or the others would wait
+        throw;
+      }
+    });
+  };
+  const FabricOptions options = fabric_options(devices, deadline);
+  if constexpr (kHaveCuda) {
+    if (on_gpus(devices)) {
+      prepare_shared_gpus(devices);
+      // Plain CUDA's memory: NCCL takes no two ranks on a GPU.
+      NvlinkThreads world(size(), {.fabric = options, .memory = PeerMemoryKind::cuda_ipc}, indices_of(devices));
+      open(world);
+      return;
+    }
+  }
+  ShmThreads world(size(), options);
+  open(world);
+}
+
+std::unique_ptr<RankWorld> RankWorld::join(std::chrono::nanoseconds deadline) {
+  const Launch launch = read_launch();
+  const std::vector<Device> devices(static_cast<std::size_t>(launch.world_size));
+  FabricOptions options = fabric_options(devices, deadline);
+  options.heap_bytes += ControlLine::heap_bytes(launch.world_size);
+  const char* const asked = std::getenv("HEDDLE_FABRIC");
+  auto world = std::unique_ptr<RankWorld>(new RankWorld(devices.size()));
+  world->own_rank_ = launch.rank;
+  Member& mine = world->ranks_[static_cast<std::size_t>(launch.rank)];
+  mine.fabric = open_fabric(asked != nullptr ? asked : launch.on_one_machine() ? "shm" : "mpi", options);
+  if (mine.fabric->device().kind != DeviceKind::cpu)
+    throw_error<InputError>("HEDDLE_FABRIC: {} has ranks on GPUs; a model on processes runs over shm or mpi", asked);
+  Ranks team(devices.size());
+  std::iota(team.begin(), team.end(), 0);
+  ThreadPool pool(1);
+  Stream stream(pool);
+  mine.communicator = std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices));
+  world->line_ = std::make_unique<ControlLine>(*mine.fabric);
+  return world;
+}
+
+RankWorld::~RankWorld() {
+  line_.reset();
+  const auto part = [](Member& member) {
+    member.communicator.reset();
+    member.fabric.reset();
+  };
+  const auto is_here = [](const Member& member) { return member.fabric != nullptr; };
+  if (std::ranges::count_if(ranks_, is_here) <= 1) {  // on this thread, which an exception may be unwinding
+    std::ranges::for_each(ranks_, part);
+    return;
+  }
+  try {
+    run_team(size(), [&](TeamMember& member) { part(ranks_[static_cast<std::size_t>(member.rank())]); });
+  } catch (const std::exception& error) {
+    log_warning("the ranks' end: {}", error.what());
+  }
+}
+
+int RankWorld::sms_of_step(int rank) const {
+  const DeviceShare share = fabric(rank).device_share();
+  return share.ranks > 1 ? share.sms : 0;
+}
+
+// On the CPU a rank that has gone ends every wait for it. A GPU's waits look at their own rank's record alone, and their
+// host waits for the step; so this thread tells them all.
+void RankWorld::abandon(int rank) {
+  fabric(rank).abandon();
+  if (fabric(rank).device().kind == DeviceKind::cpu) return;
+  for (int other = 0; other < size(); ++other)
+    if (other != rank) fabric(other).abandon();
+}
+
+void prepare_shared_gpus(std::span<const Device> devices) {
+  std::vector<int> indices = indices_of(devices);
+  std::ranges::sort(indices);
+  const bool shared = std::ranges::adjacent_find(indices) != indices.end();
+  if constexpr (kHaveCuda)
+    if (shared && on_gpus(devices)) prepare_shared_gpu();
+}
+
+}  // namespace heddle

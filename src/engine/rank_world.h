@@ -1,0 +1,69 @@
+// What the ranks of a model reach each other by. They are threads of this process, on the CPU or on GPUs that some of them
+// may share; or processes on one machine or several, of which this is one.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/device.h"
+
+namespace heddle {
+
+class Communicator;
+class ControlLine;
+class Fabric;
+
+class RankWorld {
+ public:
+  // Rank i is on devices[i]; all of one kind. `deadline`: of each wait for another rank. Throws what the fabrics throw,
+  // and Failure when the system cannot start a thread. For ranks that share a GPU see prepare_shared_gpus.
+  RankWorld(std::span<const Device> devices, std::chrono::nanoseconds deadline);
+  RankWorld(const RankWorld&) = delete;
+  RankWorld& operator=(const RankWorld&) = delete;
+  ~RankWorld();  // the ranks part together; their work has ended
+
+  // This process as one rank of a run that `heddle launch` has started, on the CPU: over `shm` on one machine, over `mpi`
+  // on several, or over the fabric that HEDDLE_FABRIC names. Collective. Throws as open_fabric.
+  static std::unique_ptr<RankWorld> join(std::chrono::nanoseconds deadline);
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+
+  // Of processes: the other ranks' functions below must not be called.
+  bool of_processes() const { return line_ != nullptr; }
+  int own_rank() const { return own_rank_; }
+  ControlLine& line() const { return *line_; }  // of_processes()
+
+  Fabric& fabric(int rank) const { return *ranks_[static_cast<std::size_t>(rank)].fabric; }
+  Communicator& communicator(int rank) const { return *ranks_[static_cast<std::size_t>(rank)].communicator; }
+
+  // Whether the rank rehearses by itself: nothing crosses ranks (ModelRank::alone). Its own thread writes and reads it.
+  bool& alone(int rank) { return ranks_[static_cast<std::size_t>(rank)].alone; }
+
+  // SMs that a rank's step may hold at a time; 0: all, and on the CPU.
+  int sms_of_step(int rank) const;
+
+  // Ends the waits of all ranks' work, after `rank` has failed. Any rank's thread may call it, once its cause is known.
+  void abandon(int rank);
+
+ private:
+  explicit RankWorld(std::size_t size);
+
+  struct Member {
+    std::unique_ptr<Fabric> fabric;
+    std::unique_ptr<Communicator> communicator;
+    bool alone = false;
+  };
+
+  std::vector<Member> ranks_;
+  int own_rank_ = 0;  // of_processes()
+  std::unique_ptr<ControlLine> line_;
+};
+
+// Ranks that share a GPU need CUDA to load all kernels when it starts, and a hardware queue for each stream. To be called
+// before anything asks for the GPUs. Does nothing where no device is named twice.
+void prepare_shared_gpus(std::span<const Device> devices);
+
+}  // namespace heddle

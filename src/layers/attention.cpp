@@ -1,0 +1,139 @@
+#include "layers/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "base/trace.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/rope_append.h"
+#include "kernels/rows/rmsnorm.h"
+
+namespace heddle {
+namespace {
+
+// A step on a GPU begins with a copy of its arrays, so all that earlier steps wrote is there.
+constexpr OlderKeys kOlderKeys = OlderKeys::in_place;
+
+// In place.
+void norm_heads(Tensor heads, const Norm& norm, int num_heads, const Lane& lane) {
+  rmsnorm({.x = heads, .weight = norm.weight, .y = heads, .eps = norm.eps, .num_heads = num_heads}, lane);
+}
+
+PagedKv layer_pages(const KvPages& kv, int layer) {
+  return {.keys = kv.keys(layer),
+          .values = kv.values(layer),
+          .num_kv_heads = kv.num_kv_heads,
+          .page_size = kv.page_size,
+          .head_dim = kv.head_dim,
+          .dtype = kv.dtype};
+}
+
+PagedSequences sequences_of(const StepTensors& step) {
+  return {.query_start = step.query_start,
+          .context_len = step.context_len,
+          .page_table = step.page_table,
+          .num_sequences = step.num_sequences,
+          .page_table_stride = step.page_table_stride,
+          .max_query_len = step.max_query_len};
+}
+
+std::vector<int> each_once(std::vector<int> values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  return values;
+}
+
+}  // namespace
+
+Attention::Attention(AttentionShape shape) : shape_(std::move(shape)), windows_(each_once(shape_.windows)) {}
+
+// Of one window.
+std::size_t Attention::plan_bytes(const StepLimits& limits, Device device) const {
+  if (device.kind == DeviceKind::cpu) return 0;
+  return Arena::rounded(attention_plan_bytes(limits.max_sequences, shape_.num_kv_heads));
+}
+
+Attention::Memory Attention::take_memory(const StepLimits& limits, Arena& arena, Device device) const {
+  const bool on_cpu = device.kind == DeviceKind::cpu;
+  const std::size_t scratch_bytes =
+      on_cpu ? 0 : attention_scratch_bytes(limits.max_tokens, limits.max_sequences, shape_.num_heads, shape_.head_dim);
+  Memory memory;
+  memory.scratch = arena.take_bytes(scratch_bytes);
+  memory.plans = static_cast<std::byte*>(arena.take_bytes(windows_.size() * plan_bytes(limits, device)));
+  return memory;
+}
+
+void* Attention::plan_of(int window, const Memory& memory, const LayerStep& step) const {
+  const Device device = step.lane.stream.device();
+  if (device.kind == DeviceKind::cpu) return nullptr;
+  const auto index = static_cast<std::size_t>(std::ranges::find(windows_, window) - windows_.begin());
+  return memory.plans + index * plan_bytes(step.tensors.limits, device);
+}
+
+void Attention::plan(const Memory& memory, const LayerStep& step) const {
+  for (const int window : windows_)
+    plan_attention({.kv = layer_pages(step.kv, 0),
+                    .sequences = sequences_of(step.tensors),
+                    .num_tokens = step.tensors.num_tokens,
+                    .num_heads = shape_.num_heads,
+                    .window = window,
+                    .older_keys = kOlderKeys,
+                    .plan = plan_of(window, memory, step),
+                    .plan_bytes = plan_bytes(step.tensors.limits, step.lane.stream.device())},
+                   step.lane);
+}
+
+Hidden Attention::block(int layer, const AttentionWeights& weights, const Hidden& hidden, const Memory& memory,
+                        const LayerStep& step) const {
+  const Span span(step.lane.stream, "attention", layer);
+  const std::int64_t num_tokens = hidden.residual.rows;
+  const std::int64_t heads = std::int64_t{shape_.num_heads} * shape_.head_dim;
+  const std::int64_t kv_heads = std::int64_t{shape_.num_kv_heads} * shape_.head_dim;
+  const PagedKv pages = layer_pages(step.kv, layer);
+  const PagedSequences sequences = sequences_of(step.tensors);
+  LayerScratch scratch(step);
+
+  const Tensor x = scratch.take(num_tokens, hidden.residual.columns, step.dtypes.activations);
+  step.strategy.normalize(hidden, weights.norm, x, step.lane);
+  const Tensor qkv = scratch.take(num_tokens, heads + 2 * kv_heads, step.dtypes.intermediates);
+  step.strategy.linear(x, weights.qkv, LinearRole::qkv, qkv, step.lane);
+  const Tensor q = qkv.column_slice(0, heads);
+  const Tensor k = qkv.column_slice(heads, kv_heads);
+  const Tensor v = qkv.column_slice(heads + kv_heads, kv_heads);
+
+  if (weights.query_norm.weight != nullptr) norm_heads(q, weights.query_norm, shape_.num_heads, step.lane);
+  if (weights.key_norm.weight != nullptr) norm_heads(k, weights.key_norm, shape_.num_kv_heads, step.lane);
+  if (layer == 0) plan(memory, step);
+  rope_append({.q = q,
+               .k = k,
+               .v = v,
+               .positions = step.tensors.positions,
+               .inv_freq = shape_.inv_freq,
+               .scale = shape_.rope_scale,
+               .kv = pages,
+               .sequences = sequences,
+               .older_keys = kOlderKeys},
+              step.lane);
+  const Tensor attended = scratch.take(num_tokens, heads, step.dtypes.activations);
+  const int window = shape_.windows[static_cast<std::size_t>(layer)];
+  {
+    const Span attending(step.lane.stream, "attend", layer);
+    attention({.q = q,
+               .y = attended,
+               .kv = pages,
+               .sequences = sequences,
+               .num_heads = shape_.num_heads,
+               .scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim)),
+               .window = window,
+               .older_keys = kOlderKeys,
+               .scratch = memory.scratch,
+               .plan = plan_of(window, memory, step)},
+              step.lane);
+  }
+  step.strategy.linear(attended, weights.output, LinearRole::attention_output, step.delta, step.lane);
+  return {.residual = hidden.residual, .delta = step.delta};
+}
+
+}  // namespace heddle

@@ -1,0 +1,135 @@
+// One model on ranks that are processes: heddle launch -n N -- heddle generate ...
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "end_to_end/program.h"
+
+// mpirun's own leaks end a run under sanitizers.
+#if HEDDLE_MPI && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+namespace heddle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+Words joined(std::initializer_list<Words> parts) {
+  Words all;
+  for (const Words& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+ProgramResult launch(int ranks, const Words& command) {
+  return run_heddle(joined({{"launch", "-n", std::to_string(ranks), "--"}, command}));
+}
+
+// Runs `heddle ARGUMENTS` on every rank; rank 1 with `of_rank_1` behind them.
+ProgramResult launch_with(int ranks, const std::string& arguments, const std::string& of_rank_1) {
+  const std::string command = std::string("exec " HEDDLE_PROGRAM " ") + arguments +
+                              " $([ $OMPI_COMM_WORLD_RANK != 1 ] || echo \"" + of_rank_1 + "\")";
+  return launch(ranks, {"sh", "-c", command});
+}
+
+std::string one_sum() {
+  return "generate " + demo_model().string() + " --prompt '137 + 254 =' --temperature 0 --device cpu";
+}
+
+class OnFabric {
+ public:
+  explicit OnFabric(const char* name, const char* memory = nullptr) {
+    ::setenv("HEDDLE_FABRIC", name, 1);
+    if (memory != nullptr) ::setenv("HEDDLE_MPI_MEMORY", memory, 1);
+  }
+  ~OnFabric() {
+    ::unsetenv("HEDDLE_FABRIC");
+    ::unsetenv("HEDDLE_MPI_MEMORY");
+  }
+};
+
+TEST(Processes, TextsAreThoseOfOneRank) {
+  const Words generate{"generate", demo_model().string(), "--prompt", "sort: 9 4 7 ->", "-n", "3",        "--seed",
+                       "7",        "--temperature",       "0.9",      "--top-k",        "20", "--device", "cpu"};
+  const ProgramResult alone = run_heddle(generate);
+  ASSERT_EQ(alone.status, 0) << alone.err;
+  for (const int ranks : {2, 3}) {
+    const ProgramResult result = launch(ranks, joined({{"heddle"}, generate}));
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out, alone.out) << ranks;
+  }
+}
+
+// As between machines.
+TEST(Processes, TextsOverMessagesAreThoseOfOneRank) {
+  const OnFabric messages("mpi", "window");
+  const Words generate{"generate", demo_model().string(), "--prompt", "137 + 254 =", "--temperature", "0", "--device",
+                       "cpu"};
+  const ProgramResult result = launch(2, joined({{"heddle"}, generate, {"--tp", "2"}}));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, run_heddle(generate).out);
+}
+
+TEST(Processes, ScoresAreThoseOfOneRank) {
+  const Words score{"score", demo_model().string(), "--text", "137 + 254 = 391", "--json", "--device", "cpu"};
+  const ProgramResult parts = launch(2, joined({{"heddle"}, score}));
+  ASSERT_EQ(parts.status, 0) << parts.err;
+  const auto alone = nlohmann::json::parse(run_heddle(score).out);
+  EXPECT_NEAR(nlohmann::json::parse(parts.out)["perplexity"].get<double>(), alone["perplexity"].get<double>(), 1e-3);
+}
+
+TEST(Processes, RanksThatDifferAreRefusedWithTheRankAndItsValue) {
+  struct Case {
+    std::string of_rank_1;
+    std::string message;
+  };
+  const Case cases[] = {
+      {"--dtype float16", "rank 1 has --dtype float16, rank 0 has --dtype auto: the ranks of a model need the same"},
+      {"--compute float32", "rank 1 has --compute float32, rank 0 has --compute auto"},
+      {"--context 100", "rank 1 has --context 100, rank 0 has --context default"},
+  };
+  for (const Case& c : cases) {
+    const ProgramResult result = launch_with(2, one_sum(), c.of_rank_1);
+    EXPECT_EQ(result.status, 2) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, AllOf(HasSubstr("heddle: error: "), HasSubstr(c.message)));
+  }
+}
+
+TEST(Processes, RanksOfAnotherModelAreRefused) {
+  const ProgramResult result =
+      launch(2, {"sh", "-c",
+                 std::string("exec " HEDDLE_PROGRAM " generate --prompt 1 --device cpu --model "
+                             "$([ $OMPI_COMM_WORLD_RANK = 0 ] && echo synth:tiny || echo synth:tiny,layers=1)")});
+  EXPECT_EQ(result.status, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rank 1 has config.json "));
+}
+
+TEST(Processes, WhatDoesNotSuitARunIsRefused) {
+  const ProgramResult other = launch(2, {"sh", "-c", std::string("exec " HEDDLE_PROGRAM " ") + one_sum() + " --tp 3"});
+  EXPECT_EQ(other.status, 2) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("--tp 3 in a run of 2 ranks"));
+  const ProgramResult many = launch(9, {"sh", "-c", std::string("exec " HEDDLE_PROGRAM " ") + one_sum()});
+  EXPECT_EQ(many.status, 2) << many.err;
+  EXPECT_THAT(many.err, HasSubstr("9 ranks, but the model has 8 attention heads"));
+}
+
+// Rank 1 is killed while it decodes; rank 0 must not wait for its deadline.
+TEST(Processes, AKilledRankIsNamed) {
+  const std::string command =
+      std::string("if [ $OMPI_COMM_WORLD_RANK = 0 ]; then exec " HEDDLE_PROGRAM " ") +
+      "generate --model synth:tiny --prompt 1 --max-tokens 100000 --ignore-eos --device cpu; fi; " + HEDDLE_PROGRAM +
+      " generate --model synth:tiny --prompt 1 --max-tokens 100000 --ignore-eos --device cpu & "
+      "sleep 2; kill -9 $!; wait $!";
+  const auto start = std::chrono::steady_clock::now();
+  const ProgramResult result = launch(2, {"sh", "-c", command});
+  EXPECT_NE(result.status, 0);
+  EXPECT_THAT(result.err, HasSubstr("rank 1 (process "));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(25));
+}
+
+}  // namespace
+}  // namespace heddle
+
+#endif

@@ -1,0 +1,173 @@
+// Ranks that share one GPU, as threads of this process: they compute what one rank of it computes. Skipped without a GPU.
+// The goldens of such ranks are cases of llama_golden_test.cpp.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/rank_group.h"
+#include "gpu_here.h"
+#include "weights/synthetic_model.h"
+
+namespace heddle {
+namespace {
+
+constexpr int kSharedVocabulary = 128256;
+
+class SharedGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    prepare_shared_gpus(std::vector<Device>(2, kFirstGpu));
+    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  }
+
+  const SyntheticModel model_{*parse_synthetic_name("synth:llama-3-8b,layers=2")};  // 32 heads, 8 KV heads
+  const ExecutorLimits limits_{
+      .step = {.max_tokens = 512, .max_sequences = 24, .max_samples = 32, .max_pages_per_sequence = 8},
+      .page_size = 64,
+      .num_pages = 64};
+
+  RankModels ranks(int count, std::chrono::nanoseconds deadline = std::chrono::seconds(20)) const {
+    return load_ranks(model_, {.device = kFirstGpu}, count, deadline);
+  }
+};
+
+class RanksOnOneGpu : public SharedGpu, public testing::WithParamInterface<int> {};
+class RankFaultsOnOneGpu : public SharedGpu {};
+
+// `count` tokens of each of `num_sequences` sequences that have `before` tokens each; logits of each one's last.
+StepPlan plan_of(int num_sequences, int before, int count) {
+  constexpr int kPages = 2;
+  StepPlan plan;
+  for (int i = 0; i < num_sequences; ++i) {
+    const auto first = static_cast<std::int32_t>(plan.tokens.size());
+    plan.sequences.push_back({.first_token = first,
+                              .num_tokens = count,
+                              .context_len = before + count,
+                              .first_page = static_cast<std::int32_t>(plan.pages.size()),
+                              .num_pages = kPages});
+    for (int page = 0; page < kPages; ++page) plan.pages.push_back(kPages * i + page);
+    for (int j = 0; j < count; ++j) {
+      plan.tokens.push_back((before + j) * 1009 % kSharedVocabulary + i);
+      plan.positions.push_back(before + j);
+    }
+    plan.samples.push_back({.sequence = i, .row = first + count - 1, .position = before + count, .params = {}});
+  }
+  return plan;
+}
+
+std::vector<std::vector<float>> rows_of(const Tensor& logits) {
+  std::vector<std::vector<float>> rows;
+  for (std::int64_t row = 0; row < logits.rows; ++row) {
+    const auto values = logits_row(logits, row);
+    rows.emplace_back(values.begin(), values.end());
+  }
+  return rows;
+}
+
+// Prompts in one large step (cuBLASLt), more tokens of them, and decode steps, each size computed, recorded and replayed.
+std::vector<std::vector<float>> logits_of_course(RankGroup& group) {
+  std::vector<std::vector<float>> all;
+  const auto run = [&](const StepPlan& plan) {
+    for (auto& row : rows_of(group.run(plan))) all.push_back(std::move(row));
+  };
+  run(plan_of(20, 0, 25));
+  for (int step = 0; step < 5; ++step) run(plan_of(20, 25 + step, 1));
+  for (int step = 0; step < 5; ++step) run(plan_of(3, 30 + step, 1));
+  for (int step = 0; step < 5; ++step) run(plan_of(1, 35 + step, 1));
+  run(plan_of(3, 35, 30));
+  return all;
+}
+
+// Weights and activations are bfloat16, and so is what each rank adds to the residual: logits with a deviation near 3
+// differ by hundredths, as a GPU's do from a CPU's (llama_gpu_test.cpp).
+TEST_P(RanksOnOneGpu, GiveTheLogitsOfOneRank) {
+  RankGroup one(ranks(1), limits_, 1), several(ranks(GetParam()), limits_, 1);
+  const auto expected = logits_of_course(one), found = logits_of_course(several);
+  ASSERT_EQ(found.size(), expected.size());
+  double largest = 0, sum = 0;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    for (std::size_t j = 0; j < found[i].size(); ++j) {
+      const double distance = std::abs(static_cast<double>(found[i][j]) - expected[i][j]);
+      if (!(distance <= largest)) largest = distance;  // NaN sticks
+      sum += distance * distance;
+      ++count;
+    }
+  const double deviation = std::sqrt(sum / static_cast<double>(count));
+  std::printf("%d ranks: largest difference %.4f, root of the mean square %.5f\n", GetParam(), largest, deviation);
+  EXPECT_LE(deviation, 0.03);
+  EXPECT_LE(largest, 0.4);
+}
+
+TEST_P(RanksOnOneGpu, GiveTheSameBitsAgain) {
+  RankGroup first(ranks(GetParam()), limits_, 1), second(ranks(GetParam()), limits_, 1);
+  const auto expected = logits_of_course(first);
+  EXPECT_EQ(logits_of_course(second), expected);
+  EXPECT_EQ(logits_of_course(first), expected);  // all steps replayed
+}
+
+// Throws in the given step of its rank, or lets its host sleep there.
+class FaultyModel : public Model {
+ public:
+  FaultyModel(std::unique_ptr<Model> model, int step, bool hangs)
+      : model_(std::move(model)), steps_left_(step), hangs_(hangs) {}
+
+  const ModelShape& shape() const override { return model_->shape(); }
+  Device device() const override { return model_->device(); }
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) override {
+    if (lane.dry_run == nullptr && armed && --steps_left_ == 0) {
+      if (!hangs_) throw Failure("the GPU's fan is stuck");
+      std::this_thread::sleep_for(std::chrono::seconds(8));
+    }
+    return model_->run(step, kv, arena, lane);
+  }
+
+  static inline std::atomic<bool> armed = false;  // not in rehearsals
+
+ private:
+  std::unique_ptr<Model> model_;
+  int steps_left_;
+  bool hangs_;
+};
+
+std::string error_of(RankModels ranks, int faulty, int step, bool hangs, const ExecutorLimits& limits) {
+  std::unique_ptr<Model>& model = ranks[static_cast<std::size_t>(faulty)].model;
+  model = std::make_unique<FaultyModel>(std::move(model), step, hangs);
+  FaultyModel::armed = false;
+  try {
+    RankGroup group(std::move(ranks), limits, 1);
+    FaultyModel::armed = true;
+    logits_of_course(group);
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return "no error";
+}
+
+TEST_F(RankFaultsOnOneGpu, AFaultOfOneRankEndsAllAndIsNamed) {
+  for (const int faulty : {0, 1})
+    for (const int step : {1, 4}) {
+      const auto start = std::chrono::steady_clock::now();
+      EXPECT_THAT(error_of(ranks(2), faulty, step, false, limits_),
+                  testing::HasSubstr("rank " + std::to_string(faulty) + ": "));
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15)) << "the deadline is 20 s";
+    }
+}
+
+TEST_F(RankFaultsOnOneGpu, AHungRankIsNamedAtTheDeadline) {
+  EXPECT_THAT(error_of(ranks(2, std::chrono::seconds(2)), 1, 2, true, limits_), testing::HasSubstr("rank 1"));
+}
+
+INSTANTIATE_TEST_SUITE_P(, RanksOnOneGpu, testing::Values(2, 4, 8),
+                         [](const auto& test) { return "with_" + std::to_string(test.param) + "_ranks"; });
+
+}  // namespace
+}  // namespace heddle

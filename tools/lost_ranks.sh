@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# lost_ranks.sh HEDDLE MODEL: kills and stops each of two process ranks while they load, compute a long prompt, decode, and
+# wait for the user; prints a table of who said what, and how long after. MODEL: one that takes seconds to load, such as
+# synth:llama-3.2-1b. The table of docs/notes/ranks.md is its output.
+set -uo pipefail
+heddle=$1 model=$2
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+python3 -c 'print(" ".join(str(i % 97) for i in range(6000)))' >"$folder/long"
+
+# rank_pid N: the process of rank N, whose environment says so.
+rank_pid() {
+  local pid
+  for pid in $(pgrep -f "^$heddle (generate|chat) --model $model"); do
+    tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1" && echo "$pid" && return
+  done
+}
+
+# command PHASE: how the model is run, and how long to wait before the signal.
+run_phase() {
+  case $1 in
+    load) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt 1 --max-tokens 1 </dev/null ;;
+    prefill) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt-file "$folder/long" --max-tokens 1 </dev/null ;;
+    decode) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt 1 --max-tokens 4000 --ignore-eos </dev/null ;;
+    idle) sleep 600 | "$heddle" launch -n 2 -- "$heddle" chat --model "$model" ;;
+  esac
+}
+
+loaded() {  # the ranks have joined when both have memory of the weights; then some seconds more
+  sleep "$1"
+}
+
+echo "| phase | signal to | seconds until the run ended | exit status | what was said |"
+echo "|---|---|---|---|---|"
+for phase in load prefill decode idle; do
+  for signal in KILL STOP; do
+    for victim in 0 1; do
+      run_phase "$phase" >"$folder/out" 2>&1 &
+      run=$!
+      case $phase in load) loaded 1.5 ;; *) loaded "${SECONDS_TO_LOAD:-15}" ;; esac
+      pid=$(rank_pid "$victim")
+      begin=$(date +%s.%N)
+      kill -"$signal" "$pid"
+      wait "$run"
+      status=$?
+      taken=$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN {printf "%.1f", b - a}')
+      kill -KILL "$pid" 2>/dev/null
+      said=$(grep -a 'rank [01]' "$folder/out" | grep -av '^mpirun' | sort -u | head -n 2 | cut -c1-150 | tr '\n|' '; ')
+      echo "| $phase | $signal rank $victim | $taken | $status | ${said:-nothing} |"
+    done
+  done
+done
