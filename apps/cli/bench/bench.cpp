@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/bench/block.h"
+#include "cli/bench/cluster.h"
 #include "cli/bench/collective.h"
 #include "cli/bench/flag.h"
 #include "cli/bench/operator_cases.h"
@@ -252,6 +254,8 @@ void add_bench(CLI::App& app) {
   add_wafer_benchmark(*bench);
   add_collective_benchmark(*bench);
   add_flag_benchmark(*bench);
+  add_cluster_benchmark(*bench);
+  add_block_benchmark(*bench);
 }
 
 }  // namespace heddle

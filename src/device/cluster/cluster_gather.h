@@ -73,6 +73,24 @@ class ClusterGatherer {
     return here;
   }
 
+  // gather_directly() by bulk copies, which one lane issues: for long segments.
+  HEDDLE_HOST_DEVICE const Vector16* gather_in_bulk(const Vector16* data,
+                                                    int count) requires BulkClusterTeam<Team, Barrier> {
+    const int rank = team_.block();
+    Vector16* const here = segments_ + turn() * team_.blocks() * segment_vectors_;
+    for (int i = team_.lane(); i < count; i += team_.lanes()) here[rank * count + i] = data[i];
+    team_.fence_for_bulk();
+    team_.sync();
+    const schedule::AllToAll peers{team_.blocks()};
+    Barrier& arrived = barriers_.arrived[turn()][0];
+    if (team_.lane() == 0)
+      for (int step = 1; step < peers.steps(); ++step)
+        team_.push_range(peers.at(rank, step).to, here + rank * count, here + rank * count, count, arrived);
+    if (team_.blocks() > 1) await(arrived, (team_.blocks() - 1) * count);
+    end();
+    return here;
+  }
+
   // data [count] of this block becomes the sum or maximum of all blocks', in one step, in the order of the blocks: all
   // have the same bits. 16-bit numbers are added in float32 and rounded once. As ClusterReducer::reduce().
   template <class T, ReduceOp kOp>

@@ -26,4 +26,13 @@ concept ClusterTeam = Group<T> &&
   { team.arrivals() } -> std::same_as<int>;
 };
 
+// A team that can also push what lies in its shared memory in one piece. One lane calls push_range(); the bytes are read
+// some time later. Lanes that wrote them call fence_for_bulk(), then the team synchronises, before it does.
+template <class T, class Barrier>
+concept BulkClusterTeam = ClusterTeam<T, Barrier> &&
+    requires(const T& team, int to, Vector16* place, const Vector16* from, Barrier& barrier) {
+  team.push_range(to, place, from, int{}, barrier);
+  team.fence_for_bulk();
+};
+
 }  // namespace heddle

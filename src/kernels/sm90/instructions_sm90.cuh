@@ -1,10 +1,11 @@
-// The instructions of sm_90a that kernels use, one function each. Those of barriers and TMA are in mbarrier_sm90.cuh
-// and tensor_map_sm90.cuh, WGMMA is in wgmma_sm90.cuh.
+// The instructions of sm_90a that kernels use, one function each. Those of barriers, clusters and TMA
+// are in mbarrier_sm90.cuh, cluster_sm90.cuh and tensor_map_sm90.cuh, WGMMA is in wgmma_sm90.cuh.
 #pragma once
 
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "device/cluster/cluster_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
 #include "kernels/sm90/convert_sm90.cuh"
 
@@ -24,35 +25,6 @@ __device__ inline void give_up_registers() {
 template <int kRegisters>
 __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-
-// A cluster barrier. After it, all blocks of the cluster have started and may use each other's published barriers. It
-// makes no other writes visible (that would take a full memory fence), and does not wait for threads that have exited.
-__device__ inline void arrive_at_cluster() {
-  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-}
-__device__ inline void wait_for_cluster() {
-  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-}
-
-// The cluster address of what block `rank` has at `address` of its own shared memory.
-__device__ inline std::uint32_t address_in_block(std::uint32_t address, int rank) {
-  std::uint32_t mapped;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
-  return mapped;
-}
-// Asynchronous stores to another block of the cluster. `to` and `barrier` are addresses of address_in_block(); the
-// stored bytes count as transaction bytes of `barrier`.
-__device__ inline void push_four(std::uint32_t to, float4 v, std::uint32_t barrier) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
-               "r"(__float_as_uint(v.x)), "r"(__float_as_uint(v.y)), "r"(__float_as_uint(v.z)),
-               "r"(__float_as_uint(v.w)), "r"(barrier)
-               : "memory");
-}
-__device__ inline void push_two(std::uint32_t to, float2 v, std::uint32_t barrier) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to),
-               "r"(__float_as_uint(v.x)), "r"(__float_as_uint(v.y)), "r"(barrier)
-               : "memory");
 }
 
 // Words in global memory that other blocks access concurrently. Each of four words is atomic by itself.

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <random>
@@ -45,6 +46,18 @@ class ClusterModel {
       });
       cluster_.bytes_ += static_cast<std::int64_t>(sizeof(Vector16));
     }
+
+    void push_range(int to, Vector16* place, const Vector16* from, int count, MbarrierModel& barrier) const {
+      Vector16* const there = at(to, place);
+      MbarrierModel* const arrived = at(to, &barrier);
+      const std::size_t bytes = sizeof(Vector16) * static_cast<std::size_t>(count);
+      cluster_.block(rank_).wires[random_() % kWires].enqueue([there, from, bytes, arrived] {
+        std::memcpy(there, from, bytes);
+        arrived->complete(static_cast<std::uint32_t>(bytes));
+      });
+      cluster_.bytes_ += static_cast<std::int64_t>(bytes);
+    }
+    void fence_for_bulk() const {}
 
     void release(int to, MbarrierModel& barrier) const { at(to, &barrier)->arrive(); }
 

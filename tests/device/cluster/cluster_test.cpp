@@ -91,7 +91,7 @@ float expected(int call, int blocks, int at) {
   return result;
 }
 
-enum class How { pairs, offset, directly };
+enum class How { pairs, offset, directly, in_bulk };
 
 // Elements that differ from what they must be, over `calls` calls in a row, of all blocks.
 template <class T, ReduceOp kOp>
@@ -108,7 +108,7 @@ int wrong_elements(int blocks, int calls, How how) {
       const int count = count_of_call(call);
       std::vector<Vector16> data = buffer_of<T>(count, [&](int at) { return whole_number(call, team.block(), at); });
       team.dawdle();
-      if (how == How::directly)
+      if (how == How::directly || how == How::in_bulk)
         gatherer.template reduce_directly<T, kOp>(data.data(), count);
       else
         reducer.template reduce<T, kOp>(data.data(), count);
@@ -124,7 +124,7 @@ int wrong_elements(int blocks, int calls, How how) {
 class OfEverySize : public testing::TestWithParam<std::tuple<int, How>> {};
 INSTANTIATE_TEST_SUITE_P(Clusters, OfEverySize,
                          testing::Combine(testing::Values(1, 2, 4, 8, 16),
-                                          testing::Values(How::pairs, How::offset, How::directly)));
+                                          testing::Values(How::pairs, How::offset, How::directly, How::in_bulk)));
 
 TEST_P(OfEverySize, EveryBlockGetsTheSumAndTheMaximumOfAll) {
   const auto [blocks, how] = GetParam();
@@ -151,11 +151,12 @@ TEST_P(OfEverySize, EveryBlockGathersTheSegmentsOfAll) {
       };
       const std::vector<Vector16> mine = segment(team.block());
       team.dawdle();
-      const Vector16* const all =
-          how == How::directly ? gatherer.gather_directly(mine.data(), count) : gatherer.gather(mine.data(), count);
+      const Vector16* const all = how == How::in_bulk    ? gatherer.gather_in_bulk(mine.data(), count)
+                                  : how == How::directly ? gatherer.gather_directly(mine.data(), count)
+                                                         : gatherer.gather(mine.data(), count);
       team.dawdle();
       for (int owner = 0; owner < blocks; ++owner) {
-        const int at = how == How::directly ? owner : gatherer.segment_of(owner);
+        const int at = how == How::directly || how == How::in_bulk ? owner : gatherer.segment_of(owner);
         wrong += std::memcmp(all + at * count, segment(owner).data(),
                              sizeof(Vector16) * static_cast<std::size_t>(count)) == 0
                      ? 0

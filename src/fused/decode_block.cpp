@@ -1,0 +1,166 @@
+#include "fused/decode_block.h"
+
+#include <cmath>
+#include <memory>
+
+#include "base/alignment.h"
+#include "base/dtype_switch.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "device/cluster/cluster_team.h"
+#include "fused/decode_block_body.h"
+#include "fused/decode_block_cpu.h"
+#include "fused/decode_block_sm90.h"
+#include "kernels/preconditions.h"
+
+namespace heddle {
+namespace {
+
+constexpr const char* kOp = "decode_block";
+
+// A cluster of one block, which has nobody to talk to.
+class OneBlock : public HostThread {
+ public:
+  struct Barrier {
+    void init(int) {}
+    void arrive_expecting(std::uint32_t) {}
+    bool wait(const KernelWaits&, int) const { return true; }
+  };
+  int arrivals() const { return 1; }
+  void push(int, Vector16*, const Vector16&, Barrier&) const {}
+  void release(int, Barrier&) const {}
+};
+static_assert(ClusterTeam<OneBlock, OneBlock::Barrier>);
+
+template <class T>
+void decode_block_cpu(const DecodeBlockParams& params, ThreadPool& pool) {
+  DecodeBlockShape shape = shape_of(params);
+  shape.mapping.cluster = 1;  // other blocks would have to make progress, which a pool's pieces need not
+  const DecodeBlockScratch scratch = scratch_of(params);
+  pool.parallel_for(shape.units(), 1, [&](std::int64_t begin, std::int64_t end) {
+    const OneBlock team;
+    const KernelWaits waits;
+    std::vector<Vector16> memory(static_cast<std::size_t>(DecodeBlockMemory(shape, sizeof(T)).end));
+    for (std::int64_t unit = begin; unit < end; ++unit) {
+      DecodeBlockBarriers<OneBlock::Barrier> barriers;
+      DecodeBlockCpuWork<T, OneBlock> work(params, shape, team, static_cast<int>(unit));
+      DecodeBlockBody<T, OneBlock, OneBlock::Barrier, DecodeBlockCpuWork<T, OneBlock>>(
+          team, shape, static_cast<int>(unit), barriers, memory.data(), work, waits)
+          .run(scratch, static_cast<float*>(params.partials.data));
+    }
+  });
+}
+
+void require_params(const DecodeBlockParams& params, const DecodeBlockShape& shape, const Lane& lane) {
+  const std::int64_t tokens = params.residual.rows, hidden = params.residual.columns;
+  const DType dtype = params.qkv.dtype;
+  require_activation(params.residual, tokens, hidden, kOp, "residual");
+  require_activation(params.new_residual, tokens, hidden, kOp, "new_residual");
+  require(params.new_residual.data != params.residual.data, "{}: new_residual overlaps residual", kOp);
+  require(params.num_deltas >= 0 && params.num_deltas <= kMostBlockPartials, "{}: num_deltas is {}, expected 0 to {}",
+          kOp, params.num_deltas, kMostBlockPartials);
+  if (params.num_deltas > 0) {
+    require(params.deltas.data != nullptr && params.deltas.rows == params.num_deltas * tokens &&
+                params.deltas.columns == hidden,
+            "{}: deltas are [{}, {}], expected [{}, {}]", kOp, params.deltas.rows, params.deltas.columns,
+            params.num_deltas * tokens, hidden);
+    require(params.deltas.dtype == DType::float32 || params.deltas.dtype == dtype,
+            "{}: deltas are {}, expected float32 or {}", kOp, name_of(params.deltas.dtype), name_of(dtype));
+  }
+  require_paged_kv(params.kv, params.sequences, tokens, kOp);
+  require(params.sequences.num_sequences == tokens && params.sequences.max_query_len <= 1,
+          "{}: {} tokens of {} sequences with up to {} new ones each, expected one each", kOp, tokens,
+          params.sequences.num_sequences, params.sequences.max_query_len);
+  require(params.num_heads > 0 && params.num_heads % params.kv.num_kv_heads == 0,
+          "{}: num_heads {} is not a multiple of num_kv_heads {}", kOp, params.num_heads, params.kv.num_kv_heads);
+  require(params.window >= 0, "{}: window is {}, expected 0 for none, or a number of keys", kOp, params.window);
+  require(std::isfinite(params.eps) && params.eps >= 0, "{}: eps is {}, expected a finite number >= 0", kOp,
+          params.eps);
+  const std::int64_t dim = params.kv.head_dim;
+  require_weight(params.qkv, kOp);
+  require_weight(params.output, kOp);
+  require(params.qkv.in_features == hidden &&
+              params.qkv.out_features == (params.num_heads + 2 * std::int64_t{params.kv.num_kv_heads}) * dim,
+          "{}: qkv is [{}, {}], expected [{}, {}]", kOp, params.qkv.out_features, params.qkv.in_features,
+          (params.num_heads + 2 * std::int64_t{params.kv.num_kv_heads}) * dim, hidden);
+  require(params.output.out_features == hidden && params.output.in_features == params.num_heads * dim,
+          "{}: output is [{}, {}], expected [{}, {}]", kOp, params.output.out_features, params.output.in_features,
+          hidden, params.num_heads * dim);
+  require(params.output.dtype == dtype && params.kv.dtype == dtype,
+          "{}: qkv is {}, output {}, the cache {}: expected the same", kOp, name_of(dtype),
+          name_of(params.output.dtype), name_of(params.kv.dtype));
+  require_array(params.norm, tokens, kOp, "norm");
+  require_array(params.positions, tokens, kOp, "positions");
+  require_array(params.inv_freq, tokens, kOp, "inv_freq");
+  require(params.num_partials >= 1 && params.num_partials <= kMostBlockPartials && params.num_partials <= shape.units(),
+          "{}: num_partials is {}, expected 1 to {} and no more than the {} units", kOp, params.num_partials,
+          kMostBlockPartials, shape.units());
+  require_activation(params.partials, params.num_partials * tokens, hidden, kOp, "partials");
+  require(params.partials.row_stride == hidden, "{}: partials have gaps between their rows", kOp);
+  require(params.scratch != nullptr && params.scratch_bytes >= decode_block_scratch_bytes(shape) &&
+              is_aligned(params.scratch),
+          "{}: has {} bytes of scratch and wants {}, aligned to 16", kOp, params.scratch_bytes,
+          decode_block_scratch_bytes(shape));
+  const std::string why = why_not_fused(shape, dtype, lane.stream.device().kind);
+  require(why.empty(), "{}: {}", kOp, why);
+  if (lane.stream.device().kind != DeviceKind::cuda) return;
+  require_one_run(params.qkv, kOp);
+  require_one_run(params.output, kOp);
+  require(is_aligned(params.qkv.row(0)) && is_aligned(params.output.row(0)) && is_aligned(params.kv.keys) &&
+              is_aligned(params.kv.values),
+          "{}: weights and cache are not aligned to 16 bytes", kOp);
+}
+
+}  // namespace
+
+DecodeBlockShape shape_of(const DecodeBlockParams& params) {
+  return {.tokens = static_cast<int>(params.residual.rows),
+          .hidden = static_cast<int>(params.residual.columns),
+          .heads = params.num_heads,
+          .kv_heads = params.kv.num_kv_heads,
+          .head_dim = params.kv.head_dim,
+          .partials = params.num_partials,
+          .mapping = params.mapping};
+}
+
+DecodeBlockScratch scratch_of(const DecodeBlockParams& params) {
+  auto* const counters = static_cast<std::uint32_t*>(params.scratch);
+  return {.outputs = reinterpret_cast<float*>(counters + kMostBlockPartials * 16), .arrivals = counters};
+}
+
+std::size_t decode_block_scratch_bytes(const DecodeBlockShape& shape) {
+  return sizeof(std::uint32_t) * kMostBlockPartials * 16 + sizeof(float) * static_cast<std::size_t>(shape.units()) *
+                                                               static_cast<std::size_t>(shape.tokens) *
+                                                               static_cast<std::size_t>(shape.hidden);
+}
+
+std::string why_not_fused(const DecodeBlockShape& shape, DType weights, DeviceKind device) {
+  const int cluster = shape.mapping.cluster, parts = shape.mapping.parts;
+  if (shape.tokens > kMostBlockTokens)
+    return fmt::format("{} tokens, the fused block takes up to {}", shape.tokens, kMostBlockTokens);
+  if (cluster != 1 && cluster != 2 && cluster != 4 && cluster != 8 && cluster != 16)
+    return fmt::format("clusters of {} blocks, expected 1, 2, 4, 8 or 16", cluster);
+  if (parts < 1 || parts > shape.group())
+    return fmt::format("{} parts of {} query heads that share keys", parts, shape.group());
+  if (shape.hidden % (8 * cluster) != 0)
+    return fmt::format("hidden size {} is not a multiple of 8 for each of {} blocks", shape.hidden, cluster);
+  if (shape.head_dim % 4 != 0) return fmt::format("head_dim is {}, not a multiple of 4", shape.head_dim);
+  if (device == DeviceKind::cpu) return {};
+  if constexpr (kHaveCuda) return why_not_fused_sm90(shape, weights);
+  static_cast<void>(weights);
+  return "this build has no CUDA";
+}
+
+void decode_block(const DecodeBlockParams& params, const Lane& lane) {
+  const DecodeBlockShape shape = shape_of(params);
+  require_params(params, shape, lane);
+  if (params.residual.rows == 0) return;
+  if constexpr (kHaveCuda) {
+    if (lane.stream.device().kind == DeviceKind::cuda) return decode_block_sm90(params, lane);
+  }
+  lane.stream.enqueue([shared = std::make_shared<const DecodeBlockParams>(params)](ThreadPool& pool) {
+    with_element(shared->qkv.dtype, [&]<class T>() { decode_block_cpu<T>(*shared, pool); });
+  });
+}
+
+}  // namespace heddle

@@ -1,0 +1,181 @@
+// What one block of a cluster does in decode_block.h: the exchanges, and what lies between them. Written once for a
+// block of a kernel and for a thread of the CPU; the work between two exchanges is `Work`'s, decode_block_cpu.h or
+// decode_block_sm90.cu.
+#pragma once
+
+#include <cstdint>
+
+#include "device/atomics.h"
+#include "device/cluster/cluster_gather.h"
+#include "device/cluster/cluster_reduce.h"
+#include "fused/decode_block.h"
+
+namespace heddle {
+
+// What a block keeps in shared memory beside DecodeBlockMemory. As ReduceBarriers: init() by one thread, then a barrier
+// of the cluster.
+template <class Barrier>
+struct DecodeBlockBarriers {
+  template <class Team>
+  HEDDLE_HOST_DEVICE void init(const Team& team) {
+    sums.init();
+    x.init();
+    qkv.init();
+    merge.init();
+    reduce.init(team);
+  }
+  GatherBarriers<Barrier> sums, x, qkv, merge;
+  ReduceBarriers<Barrier> reduce;
+  std::uint32_t arrivals;  // of this block's output rows, before this block
+};
+
+// Outputs of units that share a partial, and the count of those that are there: [partials][cluster].
+struct DecodeBlockScratch {
+  float* outputs;           // [units][tokens][hidden]
+  std::uint32_t* arrivals;  // zero between calls
+};
+
+// The parts of params.scratch.
+DecodeBlockScratch scratch_of(const DecodeBlockParams& params);
+
+template <class T, class Team, class Barrier, class Work>
+class DecodeBlockBody {
+ public:
+  // `memory`: DecodeBlockMemory.end vectors of shared memory.
+  HEDDLE_HOST_DEVICE DecodeBlockBody(const Team& team, const DecodeBlockShape& shape, int unit,
+                                     DecodeBlockBarriers<Barrier>& barriers, Vector16* memory, Work& work,
+                                     const KernelWaits& waits)
+      : team_(team),
+        shape_(shape),
+        unit_(unit),
+        barriers_(barriers),
+        memory_(memory),
+        at_(shape, static_cast<int>(sizeof(T))),
+        work_(work),
+        waits_(waits) {}
+
+  // All lanes of all blocks of the cluster. A block may end when all blocks of its cluster have returned.
+  HEDDLE_HOST_DEVICE void run(const DecodeBlockScratch& scratch, float* partials) {
+    const int rank = team_.block();
+    float* const sums = floats(at_.sums);
+    work_.sum_squares(sums + rank * at_.sums_vectors * 4);
+    gather(barriers_.sums, at_.sums, at_.sums_vectors);
+
+    T* const x = elements(at_.x);
+    work_.normalize(sums, at_.sums_vectors * 4, x + rank * shape_.tokens * shape_.slice());
+    gather(barriers_.x, at_.x, at_.x_vectors);
+
+    float* const qkv = floats(at_.qkv);
+    work_.project(x, qkv + rank * at_.qkv_vectors * 4);
+    gather(barriers_.qkv, at_.qkv, at_.qkv_vectors);
+
+    work_.finish_heads(qkv, floats(at_.heads));
+    team_.sync();
+    const bool by_tree = shape_.mapping.merge == DecodeMerge::tree;
+    float* const merge = floats(at_.merge);
+    work_.attend(floats(at_.heads), merge + (by_tree ? 0 : rank * at_.merge_vectors * 4));
+    T* const attended = elements(at_.attended);
+    if (by_tree)
+      merge_by_tree(merge, attended);
+    else
+      merge_directly(merge, attended);
+    team_.sync();
+    put_out(scratch, attended, partials);
+  }
+
+ private:
+  using Gatherer = ClusterGatherer<Team, Barrier>;
+
+  HEDDLE_HOST_DEVICE float* floats(int vector) const { return reinterpret_cast<float*>(memory_ + vector); }
+  HEDDLE_HOST_DEVICE T* elements(int vector) const { return reinterpret_cast<T*>(memory_ + vector); }
+
+  // Each of these is called once, so only the first of a gatherer's two buffers is there.
+  HEDDLE_HOST_DEVICE void gather(GatherBarriers<Barrier>& barriers, int segments, int count) {
+    team_.sync();  // all lanes have written the block's own segment
+    Gatherer(team_, schedule::Peers::pairs, barriers, memory_ + segments, count, waits_)
+        .gather_directly(memory_ + segments + team_.block() * count, count);
+  }
+
+  HEDDLE_HOST_DEVICE int record() const { return shape_.head_dim + DecodeBlockMemory::kMergeWords; }
+  HEDDLE_HOST_DEVICE int rows() const { return shape_.tokens * shape_.most_heads(); }
+
+  // attended [tokens][most_heads * head_dim].
+  HEDDLE_HOST_DEVICE void merge_directly(const float* merge, T* attended) {
+    gather(barriers_.merge, at_.merge, at_.merge_vectors);
+    for (int i = team_.lane(); i < rows() * shape_.head_dim; i += team_.lanes()) {
+      const int row = i / shape_.head_dim, d = i % shape_.head_dim;
+      const float* const first = merge + row * record();
+      float largest = first[shape_.head_dim];
+      for (int block = 1; block < team_.blocks(); ++block)
+        largest = combined<ReduceOp::max>(largest, first[block * at_.merge_vectors * 4 + shape_.head_dim]);
+      float value = 0, sum = 0;
+      for (int block = 0; block < team_.blocks(); ++block) {
+        const float* const of_block = first + block * at_.merge_vectors * 4;
+        const float weight = Work::exp2(of_block[shape_.head_dim] - largest);
+        value += of_block[d] * weight;
+        sum += of_block[shape_.head_dim + 1] * weight;
+      }
+      attended[i] = Work::rounded(value / sum);
+    }
+  }
+
+  HEDDLE_HOST_DEVICE void merge_by_tree(float* merge, T* attended) {
+    float* const maxima = floats(at_.maxima);
+    team_.sync();
+    for (int row = team_.lane(); row < at_.maxima_vectors * 4; row += team_.lanes())
+      maxima[row] = row < rows() ? merge[row * record() + shape_.head_dim] : 0;
+    team_.sync();
+    ClusterReducer<Team, Barrier> reducer(team_, schedule::Peers::pairs, barriers_.reduce,
+                                          memory_ + at_.merge + at_.merge_vectors, at_.merge_vectors, waits_);
+    reducer.template reduce<float, ReduceOp::max>(memory_ + at_.maxima, at_.maxima_vectors);
+    team_.sync();
+    for (int row = team_.lane(); row < rows(); row += team_.lanes())
+      merge[row * record() + shape_.head_dim] = Work::exp2(merge[row * record() + shape_.head_dim] - maxima[row]);
+    team_.sync();
+    for (int i = team_.lane(); i < rows() * (shape_.head_dim + 1); i += team_.lanes()) {
+      const int row = i / (shape_.head_dim + 1), d = i % (shape_.head_dim + 1);
+      merge[row * record() + d + (d == shape_.head_dim ? 1 : 0)] *= merge[row * record() + shape_.head_dim];
+    }
+    team_.sync();
+    reducer.template reduce<float, ReduceOp::sum>(memory_ + at_.merge, at_.merge_vectors);
+    team_.sync();
+    for (int i = team_.lane(); i < rows() * shape_.head_dim; i += team_.lanes()) {
+      const float* const row = merge + i / shape_.head_dim * record();
+      attended[i] = Work::rounded(row[i % shape_.head_dim] / row[shape_.head_dim + 1]);
+    }
+  }
+
+  // The unit's output goes to its partial, or to scratch; the last unit of the partial adds them in order.
+  HEDDLE_HOST_DEVICE void put_out(const DecodeBlockScratch& scratch, const T* attended, float* partials) {
+    const int partial = shape_.partial_of(unit_);
+    const DecodeRange units = shape_.units_of(partial), rows = shape_.output_rows_of(team_.block());
+    const std::int64_t each = std::int64_t{shape_.tokens} * shape_.hidden;
+    float* const to = partials + partial * each;
+    if (units.count() == 1) return work_.project_out(attended, to);
+    work_.project_out(attended, scratch.outputs + unit_ * each);
+    team_.sync();
+    std::uint32_t* const arrivals = scratch.arrivals + partial * team_.blocks() + team_.block();
+    if (team_.lane() == 0) barriers_.arrivals = atomic_add<Order::acq_rel, Scope::gpu>(arrivals, 1);
+    team_.sync();
+    if (static_cast<int>(barriers_.arrivals) + 1 != units.count()) return;
+    for (int i = team_.lane(); i < shape_.tokens * rows.count(); i += team_.lanes()) {
+      const int at = i / rows.count() * shape_.hidden + rows.begin + i % rows.count();
+      float sum = 0;
+      for (int unit = units.begin; unit < units.end; ++unit)
+        sum += Work::load_shared(scratch.outputs + unit * each + at);
+      to[at] = sum;
+    }
+    if (team_.lane() == 0) atomic_store<Order::relaxed, Scope::gpu>(arrivals, 0);
+  }
+
+  const Team& team_;
+  const DecodeBlockShape shape_;
+  int unit_;
+  DecodeBlockBarriers<Barrier>& barriers_;
+  Vector16* memory_;
+  DecodeBlockMemory at_;
+  Work& work_;
+  const KernelWaits& waits_;
+};
+
+}  // namespace heddle

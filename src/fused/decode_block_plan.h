@@ -1,0 +1,203 @@
+// Which block of which cluster computes what in decode_block.h: index maths, the same on the host and in kernels.
+//
+// A cluster has one unit: a KV head and the part of its query heads that share the loaded keys. Its blocks share
+//   - the hidden features, of which each block sums squares and normalises a slice
+//   - the rows of Wqkv of the unit's heads
+//   - the older keys of each sequence; the last block also has the new key
+//   - the rows of Wo, of which a block multiplies the unit's columns
+// So a unit gives a partial output; units are put together in `num_partials` groups.
+#pragma once
+
+#include <cstdint>
+
+#include "base/host_device.h"
+#include "device/even_parts.h"
+
+namespace heddle {
+
+// How the blocks of a cluster put their partial attention together.
+enum class DecodeMerge : std::uint8_t {
+  directly,  // each pushes its own to all others
+  tree       // ClusterReduce of maxima, then of rescaled sums, as in Alg. 3
+};
+
+// Whether a block asks for the weights of its next phase (the L2 cache keeps them) before it waits for others.
+enum class DecodePrefetch : std::uint8_t { none, next_weights };
+
+// Which way a GPU computes it; the CPU takes clusters of one block. It chooses the order of sums, and nothing else.
+struct DecodeBlockMapping {
+  int cluster = 1;  // blocks: 1, 2, 4, 8 or 16
+  int parts = 1;    // of the query heads of a KV head, each a unit
+  DecodeMerge merge = DecodeMerge::directly;
+  DecodePrefetch prefetch = DecodePrefetch::next_weights;
+};
+
+struct DecodeRange {
+  int begin, end;
+  HEDDLE_HOST_DEVICE constexpr int count() const { return end - begin; }
+};
+
+struct DecodeBlockShape {
+  int tokens = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, partials = 1;
+  DecodeBlockMapping mapping;
+
+  HEDDLE_HOST_DEVICE constexpr int group() const { return heads / kv_heads; }
+  HEDDLE_HOST_DEVICE constexpr int units() const { return kv_heads * mapping.parts; }
+  HEDDLE_HOST_DEVICE constexpr int blocks() const { return units() * mapping.cluster; }
+
+  HEDDLE_HOST_DEVICE constexpr int kv_head(int unit) const { return unit / mapping.parts; }
+  // Whether the unit writes the new keys and values of its KV head.
+  HEDDLE_HOST_DEVICE constexpr bool appends(int unit) const { return unit % mapping.parts == 0; }
+  // The query heads of a unit, of all heads.
+  HEDDLE_HOST_DEVICE constexpr DecodeRange heads_of(int unit) const {
+    const DecodeRange in_group = part(group(), unit % mapping.parts, mapping.parts);
+    const int first = kv_head(unit) * group();
+    return {first + in_group.begin, first + in_group.end};
+  }
+  HEDDLE_HOST_DEVICE constexpr int most_heads() const { return (group() + mapping.parts - 1) / mapping.parts; }
+
+  // The features that a block normalises; as many in every block.
+  HEDDLE_HOST_DEVICE constexpr int slice() const { return hidden / mapping.cluster; }
+
+  // Rows of Wqkv: a unit's are those of its query heads, of its key and of its value, numbered from 0.
+  HEDDLE_HOST_DEVICE constexpr int unit_rows(int unit) const { return (heads_of(unit).count() + 2) * head_dim; }
+  static constexpr int kRowTile = 16;
+  HEDDLE_HOST_DEVICE constexpr int block_rows() const {
+    const int each = ((most_heads() + 2) * head_dim + mapping.cluster - 1) / mapping.cluster;
+    return (each + kRowTile - 1) / kRowTile * kRowTile;
+  }
+  HEDDLE_HOST_DEVICE constexpr DecodeRange rows_of(int unit, int rank) const {
+    const int all = unit_rows(unit), begin = rank * block_rows(), end = begin + block_rows();
+    return {begin < all ? begin : all, end < all ? end : all};
+  }
+  HEDDLE_HOST_DEVICE constexpr int qkv_row(int unit, int row) const {
+    const DecodeRange of = heads_of(unit);
+    const int of_heads = of.count() * head_dim;
+    if (row < of_heads) return of.begin * head_dim + row;
+    const int of_kind = row - of_heads;  // of the key, then of the value
+    const int kind = of_kind / head_dim;
+    return (heads + kind * kv_heads + kv_head(unit)) * head_dim + of_kind % head_dim;
+  }
+
+  // Of the keys [first, first + count) of a sequence, those of a block.
+  HEDDLE_HOST_DEVICE constexpr DecodeRange keys_of(int first, int count, int rank) const {
+    const DecodeRange keys = part(count, rank, mapping.cluster);
+    return {first + keys.begin, first + keys.end};
+  }
+
+  // The rows of Wo of a block; all but the last have as many, a multiple of kRowTile.
+  HEDDLE_HOST_DEVICE constexpr DecodeRange output_rows_of(int rank) const {
+    const int tiles = (hidden + kRowTile - 1) / kRowTile;
+    const DecodeRange of_block = part(tiles, rank, mapping.cluster);
+    const int end = of_block.end * kRowTile;
+    return {of_block.begin * kRowTile, end < hidden ? end : hidden};
+  }
+
+  // The units of a partial output, and the partial output of a unit.
+  HEDDLE_HOST_DEVICE constexpr DecodeRange units_of(int partial) const { return part(units(), partial, partials); }
+  HEDDLE_HOST_DEVICE constexpr int partial_of(int unit) const {
+    return static_cast<int>(part_of<std::uint64_t>(
+        static_cast<std::uint64_t>(units()), static_cast<std::uint64_t>(unit), static_cast<std::uint64_t>(partials)));
+  }
+
+ private:
+  static HEDDLE_HOST_DEVICE constexpr DecodeRange part(int count, int index, int parts) {
+    const auto begin = [&](int i) {
+      return static_cast<int>(begin_of_part<std::uint64_t>(
+          static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(parts)));
+    };
+    return {begin(index), begin(index + 1)};
+  }
+};
+
+// Where things lie in a block's shared memory, in vectors of 16 bytes. The regions of the merge, of the heads and of the
+// attended vector take the place of x: all blocks of the cluster have read x when the first one pushes for the merge,
+// because it has gathered q, k and v before.
+struct DecodeBlockMemory {
+  int sums, sums_vectors;      // [cluster][tokens], float32
+  int x, x_vectors;            // [cluster][tokens][slice]
+  int qkv, qkv_vectors;        // [cluster][tokens][block_rows], float32
+  int merge, merge_vectors;    // see kMergeWords; directly [cluster], by the tree [3]: data and two slots
+  int maxima, maxima_vectors;  // by the tree [1], float32
+  int heads;                   // [tokens][most_heads + 2][head_dim], float32
+  int attended;                // [tokens][most_heads * head_dim]
+  int work;                    // the kernel's own
+  int end;
+
+  // A partial attention: [tokens][most_heads][head_dim + kMergeWords], float32: weighted values, then the largest score
+  // and the sum of weights.
+  static constexpr int kMergeWords = 4;
+
+  HEDDLE_HOST_DEVICE constexpr DecodeBlockMemory(const DecodeBlockShape& shape, int element_bytes, int work_vectors = 0)
+      : sums(0),
+        sums_vectors((shape.tokens + 3) / 4),
+        x(0),
+        x_vectors(shape.tokens * shape.slice() * element_bytes / 16),
+        qkv(shape.mapping.cluster * sums_vectors),
+        qkv_vectors(shape.tokens * shape.block_rows() / 4),
+        merge(0),
+        merge_vectors(shape.tokens * shape.most_heads() * (shape.head_dim + kMergeWords) / 4),
+        maxima(0),
+        maxima_vectors((shape.tokens * shape.most_heads() + 3) / 4),
+        heads(0),
+        attended(0),
+        work(0),
+        end(0) {
+    const int cluster = shape.mapping.cluster;
+    const bool by_tree = shape.mapping.merge == DecodeMerge::tree;
+    x = merge = qkv + cluster * qkv_vectors;
+    maxima = merge + (by_tree ? 3 : cluster) * merge_vectors;
+    heads = maxima + (by_tree ? maxima_vectors : 0);
+    attended = heads + shape.tokens * (shape.most_heads() + 2) * shape.head_dim / 4;
+    const int after_heads = attended + (shape.tokens * shape.most_heads() * shape.head_dim * element_bytes + 15) / 16;
+    const int after_x = x + cluster * x_vectors;
+    work = after_heads > after_x ? after_heads : after_x;
+    end = work + work_vectors;
+  }
+};
+
+// Every row of Wqkv that belongs to the unit's heads is some block's, once, and the new keys of a KV head are appended
+// once; every row of Wo is some block's, and every unit some partial's.
+constexpr bool decode_block_plan_is_complete(const DecodeBlockShape& shape) {
+  for (int kv_head = 0, heads = 0; kv_head < shape.kv_heads; ++kv_head) {
+    int appended = 0;
+    for (int unit = 0; unit < shape.units(); ++unit) {
+      if (shape.kv_head(unit) != kv_head) continue;
+      const DecodeRange of = shape.heads_of(unit);
+      if (of.begin != heads || of.count() > shape.most_heads()) return false;
+      heads = of.end;
+      appended += shape.appends(unit) ? 1 : 0;
+      int rows = 0;
+      for (int rank = 0; rank < shape.mapping.cluster; ++rank) {
+        const DecodeRange of_block = shape.rows_of(unit, rank);
+        if (of_block.begin != rows) return false;
+        rows = of_block.end;
+      }
+      if (rows != shape.unit_rows(unit)) return false;
+      if (shape.qkv_row(unit, 0) != of.begin * shape.head_dim ||
+          shape.qkv_row(unit, rows - 1) != (shape.heads + shape.kv_heads + kv_head + 1) * shape.head_dim - 1)
+        return false;
+    }
+    if (appended != 1 || heads != (kv_head + 1) * shape.group()) return false;
+  }
+  int rows = 0;
+  for (int rank = 0; rank < shape.mapping.cluster; ++rank) {
+    if (shape.output_rows_of(rank).begin != rows) return false;
+    rows = shape.output_rows_of(rank).end;
+  }
+  int units = 0;
+  for (int partial = 0; partial < shape.partials; ++partial) {
+    const DecodeRange of = shape.units_of(partial);
+    if (of.begin != units) return false;
+    for (units = of.begin; units < of.end; ++units)
+      if (shape.partial_of(units) != partial) return false;
+  }
+  return rows == shape.hidden && units == shape.units();
+}
+static_assert(decode_block_plan_is_complete({1, 4096, 32, 32, 128, 8, {4}}));
+static_assert(decode_block_plan_is_complete({16, 4096, 32, 8, 128, 8, {16}}));
+static_assert(decode_block_plan_is_complete({1, 3584, 28, 4, 128, 3, {8, 2}}));
+static_assert(decode_block_plan_is_complete({1, 5120, 40, 40, 128, 7, {2}}));
+static_assert(decode_block_plan_is_complete({2, 2048, 32, 8, 64, 1, {8, 4}}));
+
+}  // namespace heddle

@@ -1,0 +1,573 @@
+// decode_block on a GPU: a cluster of thread blocks for each unit (decode_block_plan.h), of eight warps a block.
+//
+// Weights go from global memory to registers, 16 bytes a load and up to 16 loads in flight a thread, and are multiplied
+// by mma.sync, as in kernels/linear/linear_sm90_stream.cuh: up to eight tokens cost the same as one. Lines of the phases
+// that follow are prefetched to the L2 cache while blocks talk to each other, so that DRAM stays busy.
+//
+// In attention some lanes have a key to themselves, head_dim / 8 of them: a stream, with a softmax of its own for each
+// query head. Streams are merged at the end of a token, then the warps, then the blocks.
+#include "fused/decode_block_sm90.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/dtype_switch.h"
+#include "device/cluster/cluster_sm90.cuh"
+#include "device/launch_sm90.cuh"
+#include "fused/decode_block_body.h"
+#include "kernels/attention/rope_sm90.cuh"
+#include "kernels/sm90/elements_sm90.cuh"
+#include "kernels/sm90/instructions_sm90.cuh"
+
+namespace heddle {
+namespace {
+
+using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's own kernel
+
+constexpr const char* kDecodeBlock = "decode_block";
+constexpr int kWarps = 8, kThreads = 32 * kWarps;
+constexpr int kMostUnitHeads = 4;
+constexpr int kRowTiles = 4, kTile = DecodeBlockShape::kRowTile;  // tiles of rows at once
+constexpr int kRowStride = kRowTiles * kTile + 4;                 // of sums: a warp's stores use all 32 banks
+constexpr int kChunk = 64;                                        // features: lines of 128 bytes
+
+// Of the kernel's own region: sums of warps of projections, sums of warps of attention.
+constexpr int work_vectors(int token_tiles, int head_dim) {
+  return std::max(kWarps * 8 * token_tiles * kRowStride,
+                  kWarps * kMostUnitHeads * (head_dim + DecodeBlockMemory::kMergeWords)) /
+         4;
+}
+
+struct KernelParams {
+  DecodeBlockParams block;
+  DecodeBlockShape shape;
+  DecodeBlockScratch scratch;
+  KernelWaits waits;
+};
+
+// `bytes`, a multiple of 16, at an address aligned to 16.
+__device__ inline void prefetch_to_l2(const void* from, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
+__device__ inline uint4 load_once(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from));
+  return v;
+}
+
+// c += W x^T of 16 rows, 32 features and 8 tokens (kernels/linear/linear_sm90_stream.cuh).
+template <class T>
+__device__ inline void multiply_pieces(float (&c)[4], const uint4& low, const uint4& high, const uint4& x) {
+  multiply_add<T>(c, {low.x, high.x, low.y, high.y}, x.x, x.y);
+  multiply_add<T>(c, {low.z, high.z, low.w, high.w}, x.z, x.w);
+}
+
+template <class T>
+__device__ inline void widen_eight(const uint4& raw, float (&values)[8]) {
+  const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) values[2 * i] = low_element<T>(words[i]), values[2 * i + 1] = high_element<T>(words[i]);
+}
+
+template <class T, int kTokenTiles>
+class Work {
+ public:
+  __device__ Work(const KernelParams& params, const ClusterBlock& team, int unit, float* work)
+      : block_(params.block),
+        shape_(params.shape),
+        team_(team),
+        unit_(unit),
+        heads_(shape_.heads_of(unit)),
+        work_(work) {}
+
+  static __device__ float exp2(float x) { return exp2_approx(x); }
+  static __device__ T rounded(float x) { return sm90::rounded<T>(x); }
+  static __device__ float load_shared(const float* from) { return __ldcg(from); }
+
+  // Of Wqkv, what the first two steps of project() load.
+  __device__ void prefetch_first_weights() const {
+    if (shape_.mapping.prefetch == DecodePrefetch::none) return;
+    const DecodeRange rows = shape_.rows_of(unit_, team_.block());
+    const int row = static_cast<int>(threadIdx.x), features = min(shape_.hidden, 2 * kWarps * kChunk);
+    if (row < min(rows.count(), kRowTiles * kTile))
+      prefetch_to_l2(qkv_row(rows.begin + row), static_cast<std::uint32_t>(features) * 2);
+  }
+
+  __device__ void sum_squares(float* sums) const {
+    const bool writes = unit_ == 0;
+    for (int t = 0; t < shape_.tokens; ++t) {
+      float sum = 0;
+      for (int i = 4 * static_cast<int>(threadIdx.x); i < shape_.slice(); i += 4 * kThreads) {
+        const float4 of = z(t, first_feature() + i);
+        sum += of.x * of.x + of.y * of.y + of.z * of.z + of.w * of.w;
+        if (writes) *reinterpret_cast<float4*>(element<float>(block_.new_residual, t, first_feature() + i)) = of;
+      }
+      sum = warp_sum(sum);
+      if (lane() == 0) work_[warp() * kMostBlockTokens + t] = sum;
+    }
+    __syncthreads();
+    if (const int t = static_cast<int>(threadIdx.x); t < shape_.tokens) {
+      float sum = 0;
+      for (int w = 0; w < kWarps; ++w) sum += work_[w * kMostBlockTokens + t];
+      sums[t] = sum;
+    }
+  }
+
+  __device__ void normalize(const float* sums, int stride, T* x) const {
+    for (int t = 0; t < shape_.tokens; ++t) {
+      float sum = 0;
+      for (int block = 0; block < team_.blocks(); ++block) sum += sums[block * stride + t];
+      const float factor = 1.0f / sqrtf(sum / static_cast<float>(shape_.hidden) + block_.eps);
+      for (int i = 4 * static_cast<int>(threadIdx.x); i < shape_.slice(); i += 4 * kThreads) {
+        const float4 of = z(t, first_feature() + i);
+        const float4 norm = *reinterpret_cast<const float4*>(block_.norm + first_feature() + i);
+        *reinterpret_cast<uint2*>(x + t * shape_.slice() + i) =
+            make_uint2(pack<T>(of.x * factor * norm.x, of.y * factor * norm.y),
+                       pack<T>(of.z * factor * norm.z, of.w * factor * norm.w));
+      }
+    }
+  }
+
+  // The warps split k; their sums are added in order.
+  __device__ void project(const T* x, float* out) const {
+    const DecodeRange rows = shape_.rows_of(unit_, team_.block());
+    const int tiles = rows.count() / kTile, slice = shape_.slice(), stride = shape_.block_rows();
+    const int row_of_lane = lane() / 4, piece = lane() % 4 * 8;
+    const std::int64_t eight_rows = std::int64_t{8} * shape_.hidden;
+    for (int first = 0; first < tiles; first += kRowTiles) {
+      float c[kRowTiles][kTokenTiles][4] = {};
+      const T* from[kRowTiles];
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m)
+        from[m] = qkv_row(rows.begin + min(first + m, tiles - 1) * kTile + row_of_lane) + piece;
+      for (int k = warp() * kChunk; k < shape_.hidden; k += kWarps * kChunk) {
+        uint4 w[kRowTiles][2][2];
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m)
+          if (first + m < tiles)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+              w[m][half][0] = load_once(from[m] + k + 32 * half);
+              w[m][half][1] = load_once(from[m] + eight_rows + k + 32 * half);
+            }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int feature = k + 32 * half + piece, owner = feature / slice;
+          uint4 pieces[kTokenTiles];
+#pragma unroll
+          for (int n = 0; n < kTokenTiles; ++n) {
+            const int token = 8 * n + row_of_lane;
+            pieces[n] = make_uint4(0, 0, 0, 0);
+            if (token < shape_.tokens)
+              pieces[n] = *reinterpret_cast<const uint4*>(x + (owner * shape_.tokens + token) * slice + feature -
+                                                          owner * slice);
+          }
+#pragma unroll
+          for (int m = 0; m < kRowTiles; ++m)
+            if (first + m < tiles)
+#pragma unroll
+              for (int n = 0; n < kTokenTiles; ++n)
+                multiply_pieces<T>(c[m][n], w[m][half][0], w[m][half][1], pieces[n]);
+        }
+      }
+      if (first > 0) __syncthreads();  // the last sums have been read
+      float* const mine = work_ + warp() * 8 * kTokenTiles * kRowStride;
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n)
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            mine[(n * 8 + lane() % 4 * 2 + i % 2) * kRowStride + m * kTile + i / 2 * 8 + row_of_lane] = c[m][n][i];
+      __syncthreads();
+      const int here = min(kRowTiles, tiles - first) * kTile;
+      for (int i = static_cast<int>(threadIdx.x); i < shape_.tokens * here; i += kThreads) {
+        const int token = i / here, row = i % here;
+        float sum = 0;
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) sum += work_[(w * 8 * kTokenTiles + token) * kRowStride + row];
+        const int of_block = first * kTile + row;
+        if (block_.qkv.bias != nullptr) sum += block_.qkv.bias[shape_.qkv_row(unit_, rows.begin + of_block)];
+        out[token * stride + of_block] = sum;
+      }
+    }
+    prefetch_output_weights();
+  }
+
+  // A warp a head.
+  __device__ void finish_heads(const float* qkv, float* heads) const {
+    const int dim = shape_.head_dim, half = dim / 2, rows = shape_.block_rows(), count = heads_.count();
+    const auto at = [&](int token, int row) { return qkv[(row / rows * shape_.tokens + token) * rows + row % rows]; };
+    for (int item = warp(); item < shape_.tokens * (count + 2); item += kWarps) {
+      const int token = item / (count + 2), head = item % (count + 2);
+      float* const to = heads + (token * (shape_.most_heads() + 2) + head) * dim;
+      float low[2], high[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int d = min(lane() + 32 * i, half - 1);
+        low[i] = at(token, head * dim + d), high[i] = at(token, head * dim + d + half);
+      }
+      const float* const norm = head < count ? block_.query_norm : head == count ? block_.key_norm : nullptr;
+      if (norm != nullptr) {
+        float sum = low[0] * low[0] + high[0] * high[0];
+        if (half > 32) sum += low[1] * low[1] + high[1] * high[1];
+        const float factor = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(dim) + block_.eps);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int d = min(lane() + 32 * i, half - 1);
+          low[i] *= factor * norm[d], high[i] *= factor * norm[d + half];
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int d = lane() + 32 * i;
+        if (d >= half) continue;
+        if (head <= count)
+          rotate_pair(rotation_of(block_.positions[token], block_.inv_freq[d], block_.rope_scale), low[i], high[i]);
+        const T low_there = rounded(low[i]), high_there = rounded(high[i]);
+        to[d] = widened(low_there), to[d + half] = widened(high_there);
+        if (head >= count && team_.block() == 0 && shape_.appends(unit_)) {
+          void* const pages = head == count ? block_.kv.keys : block_.kv.values;
+          T* const slot = static_cast<T*>(pages) + slot_of_key(token, block_.sequences.context_len[token] - 1);
+          slot[d] = low_there, slot[d + half] = high_there;
+        }
+      }
+    }
+  }
+
+  __device__ void attend(const float* heads, float* merge) const {
+    if (shape_.head_dim == 128)
+      heads_.count() == 1 ? attend<128, 1, 4>(heads, merge) : attend<128, kMostUnitHeads, 2>(heads, merge);
+    else
+      heads_.count() == 1 ? attend<64, 1, 4>(heads, merge) : attend<64, kMostUnitHeads, 2>(heads, merge);
+    let_later_kernels_start();
+  }
+
+  // A warp has tiles of 16 rows of Wo to itself, and all of the unit's columns.
+  __device__ void project_out(const T* attended, float* to) const {
+    constexpr int kAtOnce = 2;
+    const DecodeRange rows = shape_.output_rows_of(team_.block());
+    const int columns = heads_.count() * shape_.head_dim, stride = shape_.most_heads() * shape_.head_dim;
+    const int row_of_lane = lane() / 4, piece = lane() % 4 * 8;
+    const std::int64_t row_elements = std::int64_t{shape_.heads} * shape_.head_dim;
+    for (int tile = rows.begin / kTile + warp() * kAtOnce; tile < rows.end / kTile; tile += kWarps * kAtOnce) {
+      float c[kAtOnce][kTokenTiles][4] = {};
+      const T* from[kAtOnce];
+#pragma unroll
+      for (int m = 0; m < kAtOnce; ++m)
+        from[m] = output_row(min(tile + m, rows.end / kTile - 1) * kTile + row_of_lane) + piece;
+#pragma unroll 2
+      for (int k = 0; k < columns; k += kChunk) {
+        uint4 w[kAtOnce][2][2];
+#pragma unroll
+        for (int m = 0; m < kAtOnce; ++m)
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            w[m][half][0] = load_once(from[m] + k + 32 * half);
+            w[m][half][1] = load_once(from[m] + 8 * row_elements + k + 32 * half);
+          }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          uint4 pieces[kTokenTiles];
+#pragma unroll
+          for (int n = 0; n < kTokenTiles; ++n) {
+            const int token = 8 * n + row_of_lane;
+            pieces[n] = make_uint4(0, 0, 0, 0);
+            if (token < shape_.tokens)
+              pieces[n] = *reinterpret_cast<const uint4*>(attended + token * stride + k + 32 * half + piece);
+          }
+#pragma unroll
+          for (int m = 0; m < kAtOnce; ++m)
+#pragma unroll
+            for (int n = 0; n < kTokenTiles; ++n) multiply_pieces<T>(c[m][n], w[m][half][0], w[m][half][1], pieces[n]);
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < kAtOnce; ++m)
+#pragma unroll
+        for (int n = 0; n < kTokenTiles; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int token = n * 8 + lane() % 4 * 2 + i % 2, row = (tile + m) * kTile + i / 2 * 8 + row_of_lane;
+            if (token >= shape_.tokens || row >= rows.end) continue;
+            const float bias = unit_ == 0 && block_.output.bias != nullptr ? block_.output.bias[row] : 0;
+            to[std::int64_t{token} * shape_.hidden + row] = c[m][n][i] + bias;
+          }
+    }
+  }
+
+ private:
+  static __device__ int lane() {
+    return static_cast<int>(threadIdx.x) % 32;
+  }
+  static __device__ int warp() {
+    return static_cast<int>(threadIdx.x) / 32;
+  }
+  static __device__ float warp_sum(float x) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+    return x;
+  }
+
+  __device__ int first_feature() const {
+    return team_.block() * shape_.slice();
+  }
+
+  __device__ const T* qkv_row(int row) const {
+    return static_cast<const T*>(block_.qkv.blocks[0].data) + std::int64_t{shape_.qkv_row(unit_, row)} * shape_.hidden;
+  }
+  // The unit's columns of a row.
+  __device__ const T* output_row(int row) const {
+    return static_cast<const T*>(block_.output.blocks[0].data) +
+           (std::int64_t{row} * shape_.heads + heads_.begin) * shape_.head_dim;
+  }
+
+  __device__ void prefetch_output_weights() const {
+    if (shape_.mapping.prefetch == DecodePrefetch::none) return;
+    const DecodeRange rows = shape_.output_rows_of(team_.block());
+    for (int row = rows.begin + static_cast<int>(threadIdx.x); row < rows.end; row += kThreads)
+      prefetch_to_l2(output_row(row), static_cast<std::uint32_t>(heads_.count() * shape_.head_dim) * 2);
+  }
+
+  __device__ float4 z(int token, int feature) const {
+    float4 sum = *reinterpret_cast<const float4*>(element<float>(block_.residual, token, feature));
+    for (int i = 0; i < block_.num_deltas; ++i) {
+      const std::int64_t at = std::int64_t{i} * shape_.tokens + token;
+      float4 more;
+      if (block_.deltas.dtype == DType::float32) {
+        more = *reinterpret_cast<const float4*>(element<float>(block_.deltas, at, feature));
+      } else {
+        const uint2 raw = *reinterpret_cast<const uint2*>(element<T>(block_.deltas, at, feature));
+        more = {low_element<T>(raw.x), high_element<T>(raw.x), low_element<T>(raw.y), high_element<T>(raw.y)};
+      }
+      sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+    }
+    return sum;
+  }
+
+  __device__ std::int64_t slot_of_key(int token, int position) const {
+    const PagedKv& kv = block_.kv;
+    const std::int64_t page = __ldg(block_.sequences.pages(token) + position / kv.page_size);
+    return ((page * kv.num_kv_heads + shape_.kv_head(unit_)) * kv.page_size + position % kv.page_size) * kv.head_dim;
+  }
+
+  // A stream's part of a row: the largest score, the sum of weights, and eight elements of the weighted values.
+  struct Row {
+    float largest = -INFINITY, sum = 0, o[8] = {};
+
+    __device__ void add(float score, const float (&value)[8]) {
+      const float top = fmaxf(largest, score), shift = top == -INFINITY ? 0 : top;
+      const float correction = exp2_approx(largest - shift), weight = exp2_approx(score - shift);
+      largest = top;
+      sum = fmaf(sum, correction, weight);
+#pragma unroll
+      for (int d = 0; d < 8; ++d) o[d] = fmaf(weight, value[d], o[d] * correction);
+    }
+    // The stream `step` lanes away.
+    __device__ void merge(int step) {
+      const float its_largest = __shfl_xor_sync(~0u, largest, step), its_sum = __shfl_xor_sync(~0u, sum, step);
+      const float top = fmaxf(largest, its_largest), shift = top == -INFINITY ? 0 : top;
+      const float mine = exp2_approx(largest - shift), its = exp2_approx(its_largest - shift);
+      const bool low = (lane() & step) == 0;  // both add in the same order
+      largest = top;
+      sum = low ? fmaf(its_sum, its, sum * mine) : fmaf(sum, mine, its_sum * its);
+#pragma unroll
+      for (int d = 0; d < 8; ++d) {
+        const float its_o = __shfl_xor_sync(~0u, o[d], step);
+        o[d] = low ? fmaf(its_o, its, o[d] * mine) : fmaf(o[d], mine, its_o * its);
+      }
+    }
+  };
+
+  // kKeys: keys whose loads a stream has in flight.
+  template <int kHeadDim, int kHeads, int kKeys>
+  __device__ void attend(const float* heads, float* merge) const {
+    constexpr int kLanes = kHeadDim / 8, kStreams = 32 / kLanes, kAll = kWarps * kStreams;
+    constexpr int kRecord = kHeadDim + DecodeBlockMemory::kMergeWords;
+    const int stream = warp() * kStreams + lane() / kLanes, first_d = lane() % kLanes * 8, count = heads_.count();
+    for (int t = 0; t < shape_.tokens; ++t) {
+      const float* const of_token = heads + t * (shape_.most_heads() + 2) * kHeadDim + first_d;
+      float query[kHeads][8];
+      const float scale = block_.scale * 1.44269504f;
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h)
+#pragma unroll
+        for (int d = 0; d < 8; ++d) query[h][d] = of_token[min(h, count - 1) * kHeadDim + d] * scale;
+      Row rows[kHeads];
+      const auto take = [&](bool there, const float(&key)[8], const float(&value)[8]) {
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h) {
+          float score = 0;
+#pragma unroll
+          for (int d = 0; d < 8; ++d) score = fmaf(query[h][d], key[d], score);
+#pragma unroll
+          for (int step = 1; step < kLanes; step *= 2) score += __shfl_xor_sync(~0u, score, step);
+          rows[h].add(there ? score : -INFINITY, value);
+        }
+      };
+
+      const int newest = block_.sequences.context_len[t] - 1;
+      const int first_key = block_.window > 0 ? max(0, newest + 1 - block_.window) : 0;
+      const DecodeRange keys = shape_.keys_of(first_key, newest - first_key, team_.block());
+      for (int base = keys.begin; base < keys.end; base += kKeys * kAll) {  // the same in all lanes
+        uint4 key[kKeys], value[kKeys];
+#pragma unroll
+        for (int u = 0; u < kKeys; ++u) {
+          const int position = base + u * kAll + stream;
+          key[u] = value[u] = make_uint4(0, 0, 0, 0);
+          if (position >= keys.end) continue;
+          const std::int64_t slot = slot_of_key(t, position) + first_d;
+          key[u] = load_once(static_cast<const T*>(block_.kv.keys) + slot);
+          value[u] = load_once(static_cast<const T*>(block_.kv.values) + slot);
+        }
+#pragma unroll
+        for (int u = 0; u < kKeys; ++u) {
+          float wide_key[8], wide_value[8];
+          widen_eight<T>(key[u], wide_key);
+          widen_eight<T>(value[u], wide_value);
+          take(base + u * kAll + stream < keys.end, wide_key, wide_value);
+        }
+      }
+      if (warp() == 0 && team_.block() == team_.blocks() - 1) {  // the new key
+        float key[8], value[8];
+#pragma unroll
+        for (int d = 0; d < 8; ++d) {
+          key[d] = of_token[count * kHeadDim + d];
+          value[d] = of_token[(count + 1) * kHeadDim + d];
+        }
+        take(stream == 0, key, value);
+      }
+
+      if (t > 0) __syncthreads();  // the last token's have been read
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+        for (int step = kLanes; step < 32; step *= 2) rows[h].merge(step);
+        float* const mine = work_ + (warp() * kHeads + h) * kRecord;
+        if (lane() < kLanes) {
+#pragma unroll
+          for (int d = 0; d < 8; ++d) mine[first_d + d] = rows[h].o[d];
+          if (lane() == 0) mine[kHeadDim] = rows[h].largest, mine[kHeadDim + 1] = rows[h].sum;
+        }
+      }
+      __syncthreads();
+      for (int i = static_cast<int>(threadIdx.x); i < shape_.most_heads() * kHeadDim; i += kThreads) {
+        const int h = i / kHeadDim, d = i % kHeadDim;
+        float* const to = merge + (t * shape_.most_heads() + h) * kRecord;
+        float largest = -INFINITY, sum = 0, value = 0;
+        if (h < count) {
+#pragma unroll
+          for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, work_[(w * kHeads + h) * kRecord + kHeadDim]);
+          const float shift = largest == -INFINITY ? 0 : largest;
+#pragma unroll
+          for (int w = 0; w < kWarps; ++w) {
+            const float* const of_warp = work_ + (w * kHeads + h) * kRecord;
+            const float weight = exp2_approx(of_warp[kHeadDim] - shift);
+            sum = fmaf(weight, of_warp[kHeadDim + 1], sum);
+            value = fmaf(weight, of_warp[d], value);
+          }
+        } else {
+          largest = 0, sum = 1;  // nobody's head
+        }
+        to[d] = value;
+        if (d == 0) to[kHeadDim] = largest, to[kHeadDim + 1] = sum, to[kHeadDim + 2] = to[kHeadDim + 3] = 0;
+      }
+    }
+  }
+
+  const DecodeBlockParams& block_;
+  const DecodeBlockShape& shape_;
+  const ClusterBlock& team_;
+  int unit_;
+  DecodeRange heads_;
+  float* work_;
+};
+
+template <class T, int kTokenTiles>
+__global__ void __launch_bounds__(kThreads, 2) decode_block_kernel(const __grid_constant__ KernelParams params) {
+  extern __shared__ __align__(128) uint4 decode_block_memory[];
+  __shared__ DecodeBlockBarriers<ClusterMbarrier> barriers;
+  auto* const memory = reinterpret_cast<Vector16*>(decode_block_memory);
+  const ClusterBlock team;
+  const int unit = static_cast<int>(blockIdx.x) / team.blocks();
+  if (team.lane() == 0) {
+    barriers.init(team);
+    publish_barriers();
+  }
+  Work<T, kTokenTiles> work(params, team, unit,
+                            reinterpret_cast<float*>(memory + DecodeBlockMemory(params.shape, sizeof(T)).work));
+  work.prefetch_first_weights();
+  meet_cluster();
+  wait_for_earlier_kernels();
+  DecodeBlockBody<T, ClusterBlock, ClusterMbarrier, Work<T, kTokenTiles>>(team, params.shape, unit, barriers, memory,
+                                                                          work, params.waits)
+      .run(params.scratch, static_cast<float*>(params.block.partials.data));
+  meet_cluster();
+}
+
+int token_tiles_of(const DecodeBlockShape& shape) {
+  return shape.tokens <= 8 ? 1 : 2;
+}
+
+std::size_t shared_bytes_of(const DecodeBlockShape& shape) {
+  return static_cast<std::size_t>(
+             DecodeBlockMemory(shape, 2, work_vectors(token_tiles_of(shape), shape.head_dim)).end) *
+         sizeof(Vector16);
+}
+
+LaunchShape launch_of(const DecodeBlockShape& shape) {
+  return {.grid = dim3(static_cast<unsigned>(shape.blocks())),
+          .block = dim3(kThreads),
+          .shared_bytes = shared_bytes_of(shape),
+          .cluster = static_cast<unsigned>(shape.mapping.cluster)};
+}
+
+// f(kernel) of the kernel for a shape.
+template <class F>
+auto with_kernel(const DecodeBlockShape& shape, DType weights, const F& f) {
+  return with_16_bit_element(weights, [&]<class T>() {
+    return token_tiles_of(shape) == 1 ? f(decode_block_kernel<T, 1>) : f(decode_block_kernel<T, 2>);
+  });
+}
+
+}  // namespace
+
+std::string why_not_fused_sm90(const DecodeBlockShape& shape, DType weights) {
+  constexpr std::size_t kMostShared = std::size_t{225} << 10;
+  if (weights == DType::float32) return "weights are float32, the fused block takes bfloat16 and float16";
+  if (shape.head_dim != 64 && shape.head_dim != 128)
+    return fmt::format("head_dim is {}, the fused block takes 64 and 128", shape.head_dim);
+  if (shape.hidden % kChunk != 0) return fmt::format("hidden size {} is not a multiple of {}", shape.hidden, kChunk);
+  if (shape.most_heads() > kMostUnitHeads)
+    return fmt::format("{} query heads share keys, a cluster takes up to {}: more parts are needed", shape.most_heads(),
+                       kMostUnitHeads);
+  if (shared_bytes_of(shape) > kMostShared)
+    return fmt::format("{} tokens of hidden size {} need {} KiB of shared memory a block, there are {}", shape.tokens,
+                       shape.hidden, shared_bytes_of(shape) >> 10, kMostShared >> 10);
+  return {};
+}
+
+int decode_block_clusters(const DecodeBlockShape& shape, DType weights, Device device) {
+  return with_kernel(shape, weights, [&](auto kernel) {
+    return clusters_of_device(kDecodeBlock, reinterpret_cast<const void*>(kernel), launch_of(shape), device);
+  });
+}
+
+void decode_block_sm90(const DecodeBlockParams& params, const Lane& lane) {
+  const DecodeBlockShape shape = shape_of(params);
+  const auto rows_are_aligned = [](const Tensor& rows) {
+    return is_aligned(rows.data) && rows.row_stride * static_cast<std::int64_t>(size_of(rows.dtype)) % 16 == 0;
+  };
+  require(rows_are_aligned(params.residual) && rows_are_aligned(params.new_residual) &&
+              (params.num_deltas == 0 || rows_are_aligned(params.deltas)) && is_aligned(params.norm),
+          "decode_block: rows of the residual, the deltas or the norm are not aligned to 16 bytes");
+  const KernelParams all{
+      .block = params, .shape = shape, .scratch = scratch_of(params), .waits = waits_of(lane.stream, "decode_block")};
+  with_kernel(shape, params.qkv.dtype,
+              [&](auto kernel) { launch_sm90(kDecodeBlock, kernel, launch_of(shape), lane, all); });
+}
+
+}  // namespace heddle
