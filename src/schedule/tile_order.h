@@ -6,7 +6,7 @@
 // Only the order differs between ranks. Sums taken in this order may differ in their low-order bits from rank to rank;
 // a caller that needs the same bits adds in the order of the owners.
 //
-// Its caller comes with issue 27 (all-gather + GEMM).
+// Its callers are in fused/: all-gather + GEMM, and GEMM + reduce-scatter, whose own tiles come last.
 #pragma once
 
 #include "schedule/proofs.h"

@@ -1,0 +1,110 @@
+// A channel: tiles that ranks push into each other's slots, without a barrier. "Eliminating Multi-GPU Performance
+// Taxes" raises a flag per tile (Alg. 2 to 4) and says nothing of the next call. Here each slot also counts its rounds
+// and hands its buffer back, so calls may follow each other at any pace, and a captured graph may be replayed: all
+// counts lie in device memory, and no value is in a kernel's parameters.
+//
+// A slot belongs to a sender, a receiver and an index, and has one buffer (the caller's, in symmetric memory). Its life
+// in a round:
+//
+//   sender                                              receiver
+//   claim            waits until the buffer is free
+//   put ...          writes it
+//   fill             one arrival; release             -> await_full   waits for all arrivals; acquire
+//                                                        ...          reads the buffer
+//   claim (next)   <- the last consumer's credit         give_back    each consumer once; release of its reads
+//
+// A sender is a group, as above, or a stream (copy engines), which says the same by the fabric:
+//   fabric.wait_next(stream, receiver, channel.credit(receiver, i), tag);
+//   fabric.put(stream, receiver, buffer, ...);
+//   fabric.signal_next(stream, receiver, &channel.slot(rank, i)->full);
+//
+// A rank may send to itself. Every wait has the deadline of `peers.waits`; where one answers false, the caller returns
+// at once, its output is undefined, and the channel must not be used any more.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/host_device.h"
+#include "device/one_sided.h"
+
+namespace heddle {
+
+// At the receiver. Zeroed before first use.
+struct ChannelSlot {
+  Semaphore full;          // arrived: of all rounds; taken: of the rounds that all consumers have given back
+  std::uint64_t consumed;  // consumers that have given the slot back in this round
+};
+
+// What one rank holds of a channel. Trivially copyable: kernels take it as a parameter.
+struct Channel {
+  ChannelSlot* slots = nullptr;  // [ranks][slots_per_peer], by sender; symmetric
+  Semaphore* credits = nullptr;  // [ranks][slots_per_peer], by receiver; symmetric; one is there before first use
+  int slots_per_peer = 0;
+  std::uint32_t arrivals = 1;  // that fill a slot: parts of a tile, each with a `fill` of its own
+
+  HEDDLE_HOST_DEVICE ChannelSlot* slot(int sender, int index) const { return slots + place(sender, index); }
+  HEDDLE_HOST_DEVICE Semaphore* credit(int receiver, int index) const { return credits + place(receiver, index); }
+
+  static constexpr std::size_t bytes(int ranks, int slots_per_peer) {
+    return static_cast<std::size_t>(ranks) * static_cast<std::size_t>(slots_per_peer) *
+           (sizeof(ChannelSlot) + sizeof(Semaphore));
+  }
+
+  // Cuts `memory` of bytes(ranks, slots_per_peer), symmetric and aligned to 8 bytes, into slots and credits.
+  static Channel in(std::byte* memory, int ranks, int slots_per_peer) {
+    auto* const slots = reinterpret_cast<ChannelSlot*>(memory);
+    return {.slots = slots,
+            .credits = reinterpret_cast<Semaphore*>(slots + ranks * slots_per_peer),
+            .slots_per_peer = slots_per_peer};
+  }
+
+ private:
+  HEDDLE_HOST_DEVICE std::size_t place(int peer, int index) const {
+    return static_cast<std::size_t>(peer) * static_cast<std::size_t>(slots_per_peer) + static_cast<std::size_t>(index);
+  }
+};
+
+// Waits until `receiver` has no more use for what this rank's slot `index` there holds (acquire: what is written from
+// here on comes after the receiver's reads). Of the groups that fill the slot together, one claims it for all. Every
+// lane must call it, and all get the same result; so with the functions below.
+template <VotingGroup G, PeerAddressing P>
+[[nodiscard]] HEDDLE_HOST_DEVICE bool claim(const G& group, const P& peers, int receiver, const Channel& channel,
+                                            int index, Tag tag) {
+  return wait_next(group, peers, receiver, channel.credit(receiver, index), tag);
+}
+
+// One arrival, after all writes of the group: a release at system scope.
+template <Group G, PeerAddressing P>
+HEDDLE_HOST_DEVICE void fill(const G& group, const P& peers, int receiver, const Channel& channel, int index) {
+  signal_next(group, peers, receiver, &channel.slot(peers.rank, index)->full);
+}
+
+// Waits until slot `index` of `sender` is full in this round; then every lane sees what was written before `fill`. Any
+// number of groups may wait for one slot, each once in a round. The round ends with the last give_back; a group that
+// goes on to the slot's next round in the same launch must be its only consumer.
+template <VotingGroup G, PeerAddressing P>
+[[nodiscard]] HEDDLE_HOST_DEVICE bool await_full(const G& group, const P& peers, int sender, const Channel& channel,
+                                                 int index, Tag tag) {
+  const Semaphore& full = channel.slot(sender, index)->full;
+  return agree(group, group.lane() != 0 || spin_until(peers.waits, why(peers, sender, tag), &full.arrived,
+                                                      full.taken + channel.arrivals));
+}
+
+// This consumer reads the slot no more. The last of `consumers` ends the round and gives `sender` its credit. All of
+// them must have called await_full in this round, and all name the same number.
+template <Group G, PeerAddressing P>
+HEDDLE_HOST_DEVICE void give_back(const G& group, const P& peers, int sender, const Channel& channel, int index,
+                                  std::uint64_t consumers) {
+  group.sync();
+  if (group.lane() != 0) return;
+  ChannelSlot* const slot = channel.slot(sender, index);
+  if (consumers > 1) {
+    if (atomic_add<Order::acq_rel, Scope::gpu>(&slot->consumed, 1) + 1 < consumers) return;
+    slot->consumed = 0;  // all have added, and the next round comes after the credit
+  }
+  slot->full.taken += channel.arrivals;
+  atomic_add<Order::release, Scope::system>(peers.at(sender, &channel.credit(peers.rank, index)->arrived), 1);
+}
+
+}  // namespace heddle

@@ -1,0 +1,84 @@
+// y = A W^T + bias, where each rank of a team holds a shard of A and its own W: an all-gather and a GEMM that do not wait
+// for each other as a whole ("Eliminating Multi-GPU Performance Taxes", section 4.1). A is sharded
+//   - on M (rows): rank r has rows of A, as layers after a sequence-parallel norm need;
+//   - on K (columns): rank r has columns of A, as in the paper.
+//
+// The unit of transfer is a tile: up to tile_rows rows of one rank's shard. Ranks take tiles in the order of
+// schedule/tile_order.h, the local shard first. Three variants give the same bits:
+//   pull  (Alg. 1)     each rank offers its tiles in symmetric memory, and the GEMM's loads reach for them there
+//   push  (Alg. 2, 3)  a producer pushes tiles into the other ranks' inboxes and raises a slot of a channel for each;
+//                      the GEMM waits per tile and loads from its own inbox
+//   copy               as push, by the stream's copies (on a GPU: copy engines), and a GEMM for each tile behind them
+//
+// On the CPU y has the bits of `linear` over the whole A: a tile of rows is multiplied in one call, over K sharded ranks
+// when all its parts are there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/buffer.h"
+#include "base/lane.h"
+#include "base/tensor.h"
+#include "base/weight.h"
+#include "fabric/fabric.h"
+#include "fused/shards.h"
+#include "fused/tile_channel.h"
+
+namespace heddle {
+
+enum class Sharded : std::uint8_t {
+  rows,    // on M
+  columns  // on K
+};
+
+enum class GatherVariant : std::uint8_t { pull, push, copy };
+std::string_view name_of(GatherVariant variant);
+
+// What all calls of one AllGatherLinear keep to.
+struct AllGatherLinearLimits {
+  Sharded sharded = Sharded::rows;
+  std::int64_t largest_shard = 0;  // of any rank: rows or columns of A
+  std::int64_t other = 0;          // A's other dimension: K where rows are sharded, the most rows where columns are
+  DType dtype = DType::float32;    // of A
+  std::int64_t tile_rows = 64;
+};
+
+struct AllGatherLinearParams {
+  Shards shards;  // of M or of K; the same on every rank, shards of any length up to the limit
+  Tensor x;       // this rank's shard, of the limits' dtype: [shards.count(rank), K] or [M, shards.count(rank)]; any
+                  // memory; may be null if it is empty
+  Weight weight;  // [n, K]; n may differ between ranks
+  Tensor y;       // [M, n], as `linear` takes it; does not overlap x
+  GatherVariant variant = GatherVariant::push;
+};
+
+// One for each rank and team; owns the symmetric memory. The ranks of a team make the same calls in the same order; calls
+// follow each other without a barrier, in any variants. It outlives the work that is enqueued on it.
+class AllGatherLinear {
+ public:
+  // Collective over the fabric's world, as TileChannel; every rank gives the same limits. Throws InvalidArgument unless
+  // the limits are positive, and for a fabric on GPUs, for which there is no kernel yet.
+  AllGatherLinear(Fabric& fabric, Ranks team, const AllGatherLinearLimits& limits);
+
+  // Bytes of each rank's symmetric heap that it takes while it lives.
+  static std::size_t heap_bytes(int world_size, const AllGatherLinearLimits& limits);
+
+  // Enqueues the GEMM on the lane and the transfers on `transfers`, another stream of the same device. What is enqueued
+  // on the lane's stream before comes before both; what is enqueued there later comes after both, so x may be overwritten
+  // then. Allocates nothing. Throws InvalidArgument unless params fit the limits and `linear`. A rank that stops is named
+  // by Fabric::synchronize (Timeout); y is then undefined.
+  void operator()(const AllGatherLinearParams& params, const Lane& lane, Stream& transfers);
+
+ private:
+  void check(const AllGatherLinearParams& params, const Lane& lane, const Stream& transfers) const;
+  void enqueue_transfers(const AllGatherLinearParams& params, Stream& transfers) const;
+
+  AllGatherLinearLimits limits_;
+  TileChannel tiles_;
+  Buffer whole_rows_;  // a tile of rows with all columns, where columns are sharded
+  Event ready_, sent_;
+};
+
+}  // namespace heddle

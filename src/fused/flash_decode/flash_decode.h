@@ -1,0 +1,83 @@
+// Distributed flash decode: attention of one new token per sequence, with the keys and values of each sequence divided
+// over the ranks of a team ("Eliminating Multi-GPU Performance Taxes", section 4.2 and Alg. 4). Each rank computes the
+// part (o, m, l) of its own keys; all ranks get all parts and merge them:
+//
+//   m = max_r m_r,  l = sum_r l_r exp(m_r - m),  y = sum_r o_r exp(m_r - m) / l,   in rank order and float32,
+//
+// so all ranks have equal bits. A rank without keys of a sequence adds nothing to it.
+//
+// Three of the paper's four stages are here; the first, bsp, is partial_decode, an all-gather and combine_decode:
+//   all_gather  a transfer of our own that returns when all parts are there, then the merge
+//   waits       the same transfer on another stream; the merge waits for each part by itself
+//   push        each part is pushed to all ranks as soon as it is computed; the merge waits as before
+// All give the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/lane.h"
+#include "base/tensor.h"
+#include "base/thread_pool.h"
+#include "fabric/fabric.h"
+#include "fused/tile_channel.h"
+#include "kernels/attention/paged_kv.h"
+
+namespace heddle {
+
+enum class DecodeVariant : std::uint8_t { all_gather, waits, push };
+std::string_view name_of(DecodeVariant variant);  // "all-gather", "waits", "push"
+
+struct FlashDecodeParams {
+  Tensor q;                  // [num_sequences, num_heads * head_dim], float32; the same on every rank
+  Tensor y;                  // likewise; does not overlap q
+  PagedKv kv;                // this rank's keys, already rotated
+  PagedSequences sequences;  // context_len counts this rank's keys, and may be 0; query_start is not read
+  int num_heads = 0;         // a multiple of kv.num_kv_heads
+  float scale = 0;           // of the scores
+};
+
+// Floats of the parts of one rank: [num_sequences, num_kv_heads] units of (o, m, l), as in partial.cuh.
+std::size_t decode_part_floats(const FlashDecodeParams& params);
+
+// Stage one: this rank's parts. Enqueues; CPU only. Throws InvalidArgument unless shapes fit.
+void partial_decode(const FlashDecodeParams& params, float* parts, const Lane& lane);
+// The last stage: y from all ranks' parts, [ranks, decode_part_floats], in rank order.
+void combine_decode(const FlashDecodeParams& params, const float* all_parts, int ranks, const Lane& lane);
+
+struct FlashDecodeLimits {
+  int max_sequences = 0;
+  int num_heads = 0, num_kv_heads = 0, head_dim = 0;
+};
+
+// One for each rank and team; owns the symmetric memory. The ranks of a team make the same calls in the same order; calls
+// follow each other without a barrier, in any variants. It outlives the work that is enqueued on it.
+class FlashDecode {
+ public:
+  // Collective over the fabric's world, as TileChannel; every rank gives the same limits. Throws InvalidArgument unless
+  // they are positive and fit, and for a fabric on GPUs, for which there is no kernel yet.
+  FlashDecode(Fabric& fabric, Ranks team, const FlashDecodeLimits& limits);
+
+  static std::size_t heap_bytes(int world_size, const FlashDecodeLimits& limits);
+
+  // Enqueues attention and merge on the lane, and the transfer of `waits` on `transfers`, another stream of the same
+  // device. Ordered as AllGatherLinear's. Throws InvalidArgument unless params fit the limits. A rank that stops is named
+  // by Fabric::synchronize (Timeout); y is then undefined.
+  void operator()(const FlashDecodeParams& params, DecodeVariant variant, const Lane& lane, Stream& transfers);
+
+ private:
+  // The parts of a call, on a thread of the CPU. False: a wait has given up.
+  bool claim_all(int units) const;
+  void send(int unit) const;
+  void compute(const FlashDecodeParams& params, ThreadPool& pool, bool send_each) const;
+  bool await_all(int units) const;
+  bool merge(const FlashDecodeParams& params, bool wait_for_each) const;
+  int units_of(const FlashDecodeParams& params) const { return params.sequences.num_sequences * limits_.num_kv_heads; }
+
+  FlashDecodeLimits limits_;
+  TileChannel tiles_;
+  Event ready_, sent_;
+};
+
+}  // namespace heddle

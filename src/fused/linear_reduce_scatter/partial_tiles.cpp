@@ -1,0 +1,95 @@
+#include "fused/linear_reduce_scatter/partial_tiles.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "fused/linear_reduce_scatter/sum_tile.cuh"
+#include "kernels/linear/linear.h"
+#include "kernels/linear/linear_cpu.h"
+#include "schedule/tile_order.h"
+
+namespace heddle {
+namespace {
+
+TileChannelShape channel_shape_of(const PartialLimits& limits) {
+  require(limits.largest_shard >= 1 && limits.n >= 1 && limits.tile_rows >= 1,
+          "fused linear: {} rows of {} in tiles of {}; each must be at least 1", limits.largest_shard, limits.n,
+          limits.tile_rows);
+  const std::int64_t tile_rows = std::min(limits.largest_shard, limits.tile_rows);
+  return {.tiles_per_rank = static_cast<int>((limits.largest_shard + limits.tile_rows - 1) / limits.tile_rows),
+          .tile_bytes = static_cast<std::size_t>(tile_rows) * static_cast<std::size_t>(limits.n) * sizeof(float)};
+}
+
+}  // namespace
+
+std::size_t PartialTiles::heap_bytes(int world_size, const PartialLimits& limits) {
+  return TileChannel::heap_bytes(world_size, channel_shape_of(limits));
+}
+
+PartialTiles::PartialTiles(Fabric& fabric, Ranks team, const PartialLimits& limits, std::string_view who)
+    : limits_(limits), tiles_(fabric, std::move(team), channel_shape_of(limits), who) {
+  require(fabric.device().kind == DeviceKind::cpu, "{}: has no kernel for {} yet", who, name_of(fabric.device()));
+}
+
+void PartialTiles::check(const PartialProduct& product, const Tensor& y, std::int64_t y_rows, const Lane& lane,
+                         std::string_view who) const {
+  const Shards& rows = product.rows;
+  require(rows.ranks == peers().size, "{}: shards of {} ranks, in a team of {}", who, rows.ranks, peers().size);
+  require(rows.largest() <= limits_.largest_shard, "{}: a shard of {} rows, more than the limit {}", who,
+          rows.largest(), limits_.largest_shard);
+  require(rows.total() == product.x.rows, "{}: shards hold {} rows, x has {}", who, rows.total(), product.x.rows);
+  require(product.weight.out_features == limits_.n, "{}: the weight has {} out features, made for {}", who,
+          product.weight.out_features, limits_.n);
+  require(y.rows == y_rows && y.columns == limits_.n && y.dtype == DType::float32 && y.row_stride >= y.columns &&
+              (y.data != nullptr || y_rows == 0),
+          "{}: y is [{}, {}] of {}, expected [{}, {}] of float32", who, y.rows, y.columns, name_of(y.dtype), y_rows,
+          limits_.n);
+  // The products lie in symmetric memory, which has no address here.
+  Tensor partial{product.x.data, product.x.rows, limits_.n, limits_.n, DType::float32};
+  require_linear({.x = product.x, .weight = product.weight, .y = partial}, lane);
+}
+
+std::int64_t PartialTiles::rows(const PartialProduct& product, int rank, int tile) const {
+  return std::min(limits_.tile_rows, product.rows.count(rank) - first_row(tile));
+}
+
+bool PartialTiles::push(const PartialProduct& product, ThreadPool& pool) const {
+  const Peers& peers = tiles_.peers();
+  const TileSlots& slots = tiles_.slots();
+  int most = 0;
+  for (int rank = 0; rank < peers.size; ++rank) most = std::max(most, tiles(product, rank));
+  const schedule::TileOrder order{peers.size, most};
+  for (int step = 0; step < order.steps(); ++step) {
+    const auto [owner, tile] = order.at((peers.rank + 1) % peers.size, step);
+    if (tile >= tiles(product, owner)) continue;
+    const bool own = owner == peers.rank;
+    if (!own && !claim(HostThread{}, peers, owner, slots.channel, tile, "reduce: credit")) return false;
+    const std::int64_t count = rows(product, owner, tile);
+    const Tensor partial{peers.at(owner, slots.arriving(peers.rank, tile)), count, limits_.n, limits_.n,
+                         DType::float32};
+    const Tensor x = rows_of(product.x, product.rows.begin(owner) + first_row(tile), count);
+    linear_cpu({.x = x, .weight = product.weight, .y = partial}, loops_for(linear_cpu_machine(), x.dtype), pool);
+    if (!own) fill(HostThread{}, peers, owner, slots.channel, tile);
+  }
+  return true;
+}
+
+bool PartialTiles::sum(const PartialProduct& product, int tile, const Tensor& y) const {
+  const Peers& peers = tiles_.peers();
+  const TileSlots& slots = tiles_.slots();
+  const SumTile sum{.partials = slots.arriving(0, tile),
+                    .bytes_apart = slots.tile_bytes * static_cast<std::size_t>(slots.channel.slots_per_peer),
+                    .y = static_cast<float*>(y.data),
+                    .rows = rows(product, peers.rank, tile),
+                    .columns = limits_.n,
+                    .y_stride = y.row_stride};
+  for (int p = 0; p < peers.size; ++p) {
+    if (p != peers.rank && !await_full(HostThread{}, peers, p, slots.channel, tile, "reduce: tile")) return false;
+    sum(HostThread{}, p);
+    if (p != peers.rank) give_back(HostThread{}, peers, p, slots.channel, tile, 1);
+  }
+  return true;
+}
+
+}  // namespace heddle

@@ -1,0 +1,67 @@
+// What GEMM + reduce-scatter and GEMM + all-reduce share: each rank multiplies its columns of A with its columns of W,
+// tile by tile, straight into the inbox of the rank that sums the tile.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/lane.h"
+#include "base/tensor.h"
+#include "base/thread_pool.h"
+#include "base/weight.h"
+#include "fabric/fabric.h"
+#include "fused/rows_of.h"
+#include "fused/shards.h"
+#include "fused/tile_channel.h"
+
+namespace heddle {
+
+// What all calls keep to; the same on every rank.
+struct PartialLimits {
+  std::int64_t largest_shard = 0;  // rows that a rank sums, at most
+  std::int64_t n = 0;              // out_features
+  std::int64_t tile_rows = 64;
+};
+
+// One call: the product of this rank's columns.
+struct PartialProduct {
+  Shards rows;    // of y, by the rank that sums them
+  Tensor x;       // [M, K of this rank]
+  Weight weight;  // [n, K of this rank]
+};
+
+// Partial products of float32 in slots of a channel: (sender, tile of the receiver).
+class PartialTiles {
+ public:
+  // Collective, as TileChannel. Throws InvalidArgument, naming `who`, unless the limits are positive, and for a fabric on
+  // GPUs, for which there is no kernel yet.
+  PartialTiles(Fabric& fabric, Ranks team, const PartialLimits& limits, std::string_view who);
+
+  static std::size_t heap_bytes(int world_size, const PartialLimits& limits);
+
+  // Throws InvalidArgument unless the product fits the limits and `linear` takes it. `y`: this rank's result.
+  void check(const PartialProduct& product, const Tensor& y, std::int64_t y_rows, const Lane& lane,
+             std::string_view who) const;
+
+  // The two halves of a call, on a thread of the CPU. False: a wait has given up.
+  // Multiplies the tiles of all ranks, those of the next rank first and its own last (schedule/tile_order.h), so that
+  // the transfers hide behind the GEMM.
+  bool push(const PartialProduct& product, ThreadPool& pool) const;
+  // Waits for all ranks' products of own tile `tile` and stores their sum to `y`, its rows: in float32 and rank order.
+  bool sum(const PartialProduct& product, int tile, const Tensor& y) const;
+
+  int tiles(const PartialProduct& product, int rank) const {
+    return static_cast<int>((product.rows.count(rank) + limits_.tile_rows - 1) / limits_.tile_rows);
+  }
+  std::int64_t first_row(int tile) const { return tile * limits_.tile_rows; }
+  std::int64_t rows(const PartialProduct& product, int rank, int tile) const;
+
+  const Peers& peers() const { return tiles_.peers(); }
+
+ private:
+  PartialLimits limits_;
+  TileChannel tiles_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,36 @@
+// What the parts of the course share: one rank of a run.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <thread>
+
+#include "fabric/fabric.h"
+#include "fused/cases.h"
+#include "fused/numbers.h"
+
+namespace heddle {
+
+struct CourseRank {
+  Fabric& fabric;
+  Stream& stream;
+  const FusedCourse& course;
+  Draws own{static_cast<std::uint32_t>(fabric.rank()) + 99};
+
+  void be_late() {
+    if (course.late_nanoseconds == 0 || own.between(0, 3) != 0) return;
+    std::this_thread::sleep_for(
+        std::chrono::nanoseconds(own.between(0, static_cast<std::int64_t>(course.late_nanoseconds))));
+  }
+};
+
+inline Ranks world_of(const Fabric& fabric) {
+  Ranks all(static_cast<std::size_t>(fabric.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+void decode_course(CourseRank& rank, int heads, int kv_heads, DType dtype);
+
+}  // namespace heddle
