@@ -20,7 +20,7 @@ rank_pid() {
 run_phase() {
   case $1 in
     load) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt 1 --max-tokens 1 </dev/null ;;
-    prefill) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt-file "$folder/long" --max-tokens 1 </dev/null ;;
+    prefill) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt "$(cat "$folder/long")" --max-tokens 1 </dev/null ;;
     decode) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt 1 --max-tokens 4000 --ignore-eos </dev/null ;;
     idle) sleep 600 | "$heddle" launch -n 2 -- "$heddle" chat --model "$model" ;;
   esac

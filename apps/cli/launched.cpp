@@ -64,6 +64,7 @@ bool followed(const ModelOptions& options) {
   const std::unique_ptr<ModelSource> source = open_model(options.model);
   ModelOptions silent = options;
   silent.quiet = true;
+  silent.verbose = false;
   EngineOptions engine;
   RankModels ranks = load(*source, silent, engine);
   follow(std::move(ranks), engine.threads);

@@ -78,15 +78,15 @@ std::span<const std::byte> ControlLine::receive() {
 
 std::vector<std::vector<std::byte>> ControlLine::gather(std::span<const std::byte> mine) {
   require(mine.size() <= kMostToAll, "{} bytes for all ranks, expected at most {}", mine.size(), kMostToAll);
+  fabric_.meet();  // all have read what was given before
   const auto place_of = [&](int rank) { return from_all_ + static_cast<std::size_t>(rank) * kMostToAll; };
   for (int peer = 0; peer < fabric_.size(); ++peer)
     fabric_.put(stream_, peer, place_of(fabric_.rank()), mine.data(), mine.size());
   fabric_.barrier(stream_);
   fabric_.synchronize(stream_);
   std::vector<std::vector<std::byte>> all;
+  all.reserve(static_cast<std::size_t>(fabric_.size()));
   for (int rank = 0; rank < fabric_.size(); ++rank) all.emplace_back(place_of(rank), place_of(rank) + mine.size());
-  fabric_.barrier(stream_);  // before anybody gives more
-  fabric_.synchronize(stream_);
   return all;
 }
 

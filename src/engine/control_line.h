@@ -37,6 +37,9 @@ class ControlLine {
   // Collective: what every rank gives, rank by rank. All give as many bytes.
   std::vector<std::vector<std::byte>> gather(std::span<const std::byte> mine);
 
+  // Collective: returns when every rank has called it.
+  void meet() { fabric_.meet(); }
+
   // Throws the fabric's error, if it has one.
   void check() { fabric_.synchronize(stream_); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 #include <string_view>
 
 #include "base/error.h"
@@ -33,6 +34,18 @@ std::string_view text_of_packed(const char (&packed)[size]) {
 
 }  // namespace
 
+namespace {
+
+// Returns when every rank has read what the others gave: the end of one ends the others' waits.
+void meet_before_the_end(ControlLine& line) {
+  try {
+    line.meet();
+  } catch (const std::exception&) {  // another has ended already, and this one has read all
+  }
+}
+
+}  // namespace
+
 void require_equal_facts(ControlLine& line, const std::vector<RankFact>& mine) {
   require(mine.size() <= kMostFacts, "{} facts of a rank", mine.size());
   PackedFacts packed{};
@@ -49,6 +62,7 @@ void require_equal_facts(ControlLine& line, const std::vector<RankFact>& mine) {
     for (std::size_t i = 0; i < kMostFacts; ++i) {
       const std::string_view name = text_of_packed(first[i].name), value = text_of_packed(first[i].value);
       if (name == text_of_packed(other[i].name) && value == text_of_packed(other[i].value)) continue;
+      meet_before_the_end(line);
       throw_error<InputError>("rank {} has {} {}, rank 0 has {} {}: the ranks of a model need the same", rank,
                               text_of_packed(other[i].name), text_of_packed(other[i].value), name, value);
     }

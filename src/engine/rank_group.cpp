@@ -22,7 +22,8 @@ std::unique_ptr<Executor> executor_of(RankPart& part, int rank, ExecutorLimits l
   const int share = part.world->sms_of_step(rank);
   if (share > 0) limits.num_sms = limits.num_sms > 0 ? std::min(limits.num_sms, share) : share;
   auto executor = std::make_unique<Executor>(std::move(part.model), limits, threads);
-  executor->watch(part.world->communicator(rank).peers().waits);
+  const WaitLimit& waits = part.world->communicator(rank).peers().waits;
+  if (waits.record != nullptr) executor->watch(waits);  // null between machines, where tasks throw
   if (executor->device().kind == DeviceKind::cuda) {
     bool& alone = part.world->alone(rank);
     alone = true;
@@ -153,7 +154,10 @@ void RankGroup::send(const StepPlan& plan) {
 StepResult RankGroup::finish() {
   if (size() == 1) return executor_->finish();
   StepResult result;
-  guarded([&] { result = executor_->finish(); });
+  guarded([&] {
+    result = executor_->finish();
+    if (of_processes()) world().line().check();
+  });
   return result;
 }
 
@@ -181,6 +185,7 @@ void follow(RankModels ranks, int threads) {
       unpack(bytes, plan);
       executor->start(plan, Outcome::none);
       executor->finish();
+      line.check();
     }
   } catch (...) {
     tell_other_processes(*world);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/team.h"
 #include "engine/rank_error.h"
+#include "fabric/launch.h"
 #include "models/registry.h"
 
 namespace heddle {
@@ -92,9 +93,10 @@ RankModels load_ranks(const ModelSource& source, const LoadOptions& options, std
 
 RankModels load_launched_rank(const ModelSource& source, const LoadOptions& options, const std::vector<RankFact>& facts,
                               std::chrono::nanoseconds deadline) {
+  // What is wrong with the model is said before this rank meets the others.
+  RankModels parts = outline_ranks(source, part_of(options, {}, {}), read_launch().world_size);
   const std::shared_ptr<RankWorld> world = RankWorld::join(deadline);
   require_equal_facts(world->line(), facts);
-  RankModels parts = outline_ranks(source, part_of(options, {}, {}), world->size());
   for (RankPart& part : parts) part.world = world;
   const int rank = world->own_rank();
   parts[static_cast<std::size_t>(rank)].model = load_model(
