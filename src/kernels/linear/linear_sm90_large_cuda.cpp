@@ -84,6 +84,15 @@ bool has_frugal_tiles(const cublasLtMatmulAlgo_t& algorithm) {
          (tile == CUBLASLT_MATMUL_TILE_168x128 || tile == CUBLASLT_MATMUL_TILE_176x128);
 }
 
+bool has_no_clusters(const cublasLtMatmulAlgo_t& algorithm) {
+  std::uint16_t shape = CUBLASLT_CLUSTER_SHAPE_AUTO;
+  std::size_t written = 0;
+  const cublasStatus_t status = cublas_lt().matmul_algo_config_get_attribute(
+      &algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &shape, sizeof shape, &written);
+  return status != CUBLAS_STATUS_SUCCESS || shape == CUBLASLT_CLUSTER_SHAPE_AUTO ||
+         shape == CUBLASLT_CLUSTER_SHAPE_1x1x1;
+}
+
 // A GEMM as cuBLASLt describes it. cuBLASLt is column-major, so it computes y^T = W x^T.
 class GemmDescription {
  public:
@@ -91,6 +100,7 @@ class GemmDescription {
       : weight_(layout(key.dtype, key.in_features, key.out_features, key.in_features)),
         x_(layout(key.dtype, key.in_features, key.num_tokens, key.x_stride)),
         y_(layout(key.y_dtype, key.out_features, key.num_tokens, key.y_stride)),
+        workspace_bytes_(key.workspace_bytes),
         gemm_(nullptr, cublas_lt().matmul_desc_destroy) {
     cublasLtMatmulDesc_t made = nullptr;
     check_cublas_lt(cublas_lt().matmul_desc_create(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
@@ -131,7 +141,7 @@ class GemmDescription {
       throw_error<Failure>("cuBLASLt: has no algorithm to multiply [{}, {}] by [{}, {}]^T of {} (status {})",
                            key.num_tokens, key.in_features, key.out_features, key.in_features, name_of(key.dtype),
                            static_cast<int>(status));
-    if (key.num_sms > 0) return with_small_clusters(candidates.front(), key.num_sms, handle);
+    if (key.num_sms > 0) return with_small_clusters(candidates, key, handle);
     if (wants_frugal_tiles(key)) {
       const auto frugal = std::ranges::find_if(candidates, has_frugal_tiles);
       if (frugal != candidates.end()) return *frugal;
@@ -150,18 +160,32 @@ class GemmDescription {
   }
 
  private:
-  // `algorithm` with clusters that fit on a few SMs. cuBLASLt mostly offers clusters of 8, which could wait until the
-  // other SMs are free. Throws Failure where the kernel does not work with small clusters.
-  cublasLtMatmulAlgo_t with_small_clusters(cublasLtMatmulAlgo_t algorithm, int num_sms, cublasLtHandle_t handle) const {
-    const std::uint16_t shape = hold_a_pair(num_sms) ? CUBLASLT_CLUSTER_SHAPE_2x1x1 : CUBLASLT_CLUSTER_SHAPE_1x1x1;
-    check_cublas_lt(cublas_lt().matmul_algo_config_set_attribute(&algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID,
-                                                                 &shape, sizeof shape),
-                    "cublasLtMatmulAlgoConfigSetAttribute");
+  // The first candidate with clusters that fit on a few SMs. cuBLASLt mostly offers clusters of 8, which could wait until
+  // the other SMs are free, but its kernels for Hopper take smaller ones. Older kernels, which it has for odd sizes, take
+  // no shape of clusters, because they have none. Throws Failure where every kernel needs larger clusters.
+  cublasLtMatmulAlgo_t with_small_clusters(const std::vector<cublasLtMatmulAlgo_t>& candidates, const GemmKey& key,
+                                           cublasLtHandle_t handle) const {
+    const auto pairs = hold_a_pair(key.num_sms) ? CUBLASLT_CLUSTER_SHAPE_2x1x1 : CUBLASLT_CLUSTER_SHAPE_1x1x1;
+    for (const auto shape : {pairs, CUBLASLT_CLUSTER_SHAPE_1x1x1})
+      for (cublasLtMatmulAlgo_t algorithm : candidates)
+        if (takes_clusters(algorithm, static_cast<std::uint16_t>(shape), handle)) return algorithm;
+    const auto without = std::ranges::find_if(candidates, has_no_clusters);
+    if (without == candidates.end())
+      throw_error<Failure>("cuBLASLt: has no algorithm for {} SMs to multiply [{}, {}] by [{}, {}]^T of {}",
+                           key.num_sms, key.num_tokens, key.in_features, key.out_features, key.in_features,
+                           name_of(key.dtype));
+    return *without;
+  }
+
+  // Gives `algorithm` this shape of clusters; false where its kernel does not work with it.
+  bool takes_clusters(cublasLtMatmulAlgo_t& algorithm, std::uint16_t shape, cublasLtHandle_t handle) const {
+    if (cublas_lt().matmul_algo_config_set_attribute(&algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &shape,
+                                                     sizeof shape) != CUBLAS_STATUS_SUCCESS)
+      return false;
     cublasLtMatmulHeuristicResult_t result{};
-    check_cublas_lt(cublas_lt().matmul_algo_check(handle, gemm_.get(), weight_.get(), x_.get(), y_.get(), y_.get(),
-                                                  &algorithm, &result),
-                    "cublasLtMatmulAlgoCheck");
-    return algorithm;
+    return cublas_lt().matmul_algo_check(handle, gemm_.get(), weight_.get(), x_.get(), y_.get(), y_.get(), &algorithm,
+                                         &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= workspace_bytes_;
   }
 
   template <class T>
@@ -171,6 +195,7 @@ class GemmDescription {
   }
 
   Owned<cublasLtMatrixLayout_t> weight_, x_, y_;
+  std::size_t workspace_bytes_;
   Owned<cublasLtMatmulDesc_t> gemm_;
 };
 

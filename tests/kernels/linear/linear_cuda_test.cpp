@@ -248,6 +248,11 @@ void LinearCuda::expect_exact(const Case& c, const Dtypes& d) {
     stream().synchronize();
     ASSERT_EQ(p.gpu_y.values(), expected) << name_of(role);
   }
+  for (const int num_sms : {5, 16, 66}) {  // of a lane; cuBLASLt's kernels then have small clusters, or none
+    linear(on_gpu(p.gpu_x.tensor(), p.weight, p.gpu_y.tensor()), {stream(), num_sms, workspace()});
+    stream().synchronize();
+    ASSERT_EQ(p.gpu_y.values(), expected) << num_sms << " SMs";
+  }
   EXPECT_TRUE(p.gpu_y.guards_untouched());
 }
 
