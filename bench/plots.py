@@ -108,3 +108,27 @@ def sizes(series, title, path):
     axes.set(ylabel="microseconds a call", title=title)
     axes.legend(loc="upper left")
     _save(figure, path)
+
+
+def clusters(figure, title, path):
+    """Latency, bandwidth and active SMs by cluster size: a record's figure_5. The roofline is global memory's."""
+    of = figure["clusters"]
+    sizes_of = [one["cluster"] for one in of]
+    panels = (("cycles a load", [one["latency_cycles"] for one in of], figure["global_latency_cycles"]),
+              ("read, TB/s", [one["read_bytes_per_second"]["median"] * 1e-12 for one in of],
+               figure["global_read_bytes_per_second"] * 1e-12),
+              ("active SMs", [one["active_sms"] for one in of], None))
+    drawn, all_axes = plt.subplots(1, 3, figsize=(9.6, 3.0))
+    for axes, (label, values, of_memory) in zip(all_axes, panels):
+        axes.plot(sizes_of, values, marker="o", markersize=4, color=HEDDLE)
+        if of_memory is not None:
+            axes.axhline(of_memory, color=ROOFLINE, linestyle="--", linewidth=1.2, label="global memory")
+            axes.legend(loc="best")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes_of, [str(size) for size in sizes_of])
+        axes.minorticks_off()
+        axes.set(xlabel="blocks of a cluster", ylabel=label)
+        axes.set_ylim(bottom=0)
+    drawn.suptitle(title, fontsize=10)
+    drawn.tight_layout()
+    _save(drawn, path)

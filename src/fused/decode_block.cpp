@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "device/cluster/cluster_team.h"
-#include "fused/decode_block_body.h"
+#include "fused/decode_block_body.cuh"
 #include "fused/decode_block_cpu.h"
 #include "fused/decode_block_sm90.h"
 #include "kernels/preconditions.h"

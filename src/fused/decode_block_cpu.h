@@ -1,4 +1,4 @@
-// The work of one block of decode_block_body.h on the CPU, in plain loops and in the order of the formulas: the twin of
+// The work of one block of decode_block_body.cuh on the CPU, in plain loops and in the order of the formulas: the twin of
 // the kernel. A thread of its own for each block, or one thread for clusters of one block.
 #pragma once
 
@@ -10,7 +10,6 @@
 
 #include "base/copy.h"
 #include "base/dtype.h"
-#include "device/atomics.h"
 #include "fused/decode_block.h"
 
 namespace heddle {
@@ -33,25 +32,28 @@ class DecodeBlockCpuWork {
   static float load_shared(const float* from) { return *from; }
 
   void sum_squares(float* sums) const {
+    const DecodeRange features = shape_.features_of(team_.block());
     for (int t = 0; t < shape_.tokens; ++t) {
       float sum = 0;
-      for (int i = 0; i < shape_.slice(); ++i) {
-        const float of = z(t, first_feature() + i);
+      for (int i = features.begin; i < features.end; ++i) {
+        const float of = z(t, i);
         sum += of * of;
-        if (unit_ == 0) row<float>(params_.new_residual, t)[first_feature() + i] = of;
+        if (unit_ == 0 && i / shape_.slice() == team_.block()) row<float>(params_.new_residual, t)[i] = of;
       }
       sums[t] = sum;
     }
   }
 
-  // sums [cluster][stride]; x [tokens][slice].
-  void normalize(const float* sums, int stride, T* x) const {
+  // sums [parts][stride]; x [cluster][tokens][slice], of which it writes its features.
+  void normalize(const float* sums, int parts, int stride, T* x) const {
+    const DecodeRange features = shape_.features_of(team_.block());
+    const int slice = shape_.slice();
     for (int t = 0; t < shape_.tokens; ++t) {
       float sum = 0;
-      for (int block = 0; block < team_.blocks(); ++block) sum += sums[block * stride + t];
+      for (int part = 0; part < parts; ++part) sum += sums[part * stride + t];
       const float factor = 1.0f / std::sqrt(sum / static_cast<float>(shape_.hidden) + params_.eps);
-      for (int i = 0; i < shape_.slice(); ++i)
-        x[t * shape_.slice() + i] = rounded(z(t, first_feature() + i) * factor * params_.norm[first_feature() + i]);
+      for (int i = features.begin; i < features.end; ++i)
+        x[(i / slice * shape_.tokens + t) * slice + i % slice] = rounded(z(t, i) * factor * params_.norm[i]);
     }
   }
 
@@ -122,8 +124,6 @@ class DecodeBlockCpuWork {
   static Element* row(const Tensor& tensor, std::int64_t at) {
     return static_cast<Element*>(tensor.data) + at * tensor.row_stride;
   }
-
-  int first_feature() const { return team_.block() * shape_.slice(); }
 
   float z(int token, int feature) const {
     float sum = row<float>(params_.residual, token)[feature];

@@ -21,6 +21,10 @@ enum class DecodeMerge : std::uint8_t {
   tree       // ClusterReduce of maxima, then of rescaled sums, as in Alg. 3
 };
 
+// Who normalises: the blocks of a cluster a slice of the features each, which they exchange, or every block all of them,
+// which reads the residual and the deltas more often but saves two exchanges.
+enum class DecodeNorm : std::uint8_t { shared, every_block };
+
 // Whether a block asks for the weights of its next phase (the L2 cache keeps them) before it waits for others.
 enum class DecodePrefetch : std::uint8_t { none, next_weights };
 
@@ -30,6 +34,7 @@ struct DecodeBlockMapping {
   int parts = 1;    // of the query heads of a KV head, each a unit
   DecodeMerge merge = DecodeMerge::directly;
   DecodePrefetch prefetch = DecodePrefetch::next_weights;
+  DecodeNorm norm = DecodeNorm::shared;
 };
 
 struct DecodeRange {
@@ -58,6 +63,10 @@ struct DecodeBlockShape {
 
   // The features that a block normalises; as many in every block.
   HEDDLE_HOST_DEVICE constexpr int slice() const { return hidden / mapping.cluster; }
+  HEDDLE_HOST_DEVICE constexpr DecodeRange features_of(int rank) const {
+    if (mapping.norm == DecodeNorm::every_block) return {0, hidden};
+    return {rank * slice(), (rank + 1) * slice()};
+  }
 
   // Rows of Wqkv: a unit's are those of its query heads, of its key and of its value, numbered from 0.
   HEDDLE_HOST_DEVICE constexpr int unit_rows(int unit) const { return (heads_of(unit).count() + 2) * head_dim; }

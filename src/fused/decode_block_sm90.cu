@@ -14,7 +14,7 @@
 #include "base/dtype_switch.h"
 #include "device/cluster/cluster_sm90.cuh"
 #include "device/launch_sm90.cuh"
-#include "fused/decode_block_body.h"
+#include "fused/decode_block_body.cuh"
 #include "kernels/attention/rope_sm90.cuh"
 #include "kernels/sm90/elements_sm90.cuh"
 #include "kernels/sm90/instructions_sm90.cuh"
@@ -97,13 +97,14 @@ class Work {
   }
 
   __device__ void sum_squares(float* sums) const {
-    const bool writes = unit_ == 0;
+    const DecodeRange features = shape_.features_of(team_.block());
     for (int t = 0; t < shape_.tokens; ++t) {
       float sum = 0;
-      for (int i = 4 * static_cast<int>(threadIdx.x); i < shape_.slice(); i += 4 * kThreads) {
-        const float4 of = z(t, first_feature() + i);
+      for (int i = features.begin + 4 * static_cast<int>(threadIdx.x); i < features.end; i += 4 * kThreads) {
+        const float4 of = z(t, i);
         sum += of.x * of.x + of.y * of.y + of.z * of.z + of.w * of.w;
-        if (writes) *reinterpret_cast<float4*>(element<float>(block_.new_residual, t, first_feature() + i)) = of;
+        if (unit_ == 0 && i / shape_.slice() == team_.block())
+          *reinterpret_cast<float4*>(element<float>(block_.new_residual, t, i)) = of;
       }
       sum = warp_sum(sum);
       if (lane() == 0) work_[warp() * kMostBlockTokens + t] = sum;
@@ -116,15 +117,18 @@ class Work {
     }
   }
 
-  __device__ void normalize(const float* sums, int stride, T* x) const {
+  // sums [parts][stride]; x [cluster][tokens][slice], of which it writes its features.
+  __device__ void normalize(const float* sums, int parts, int stride, T* x) const {
+    const DecodeRange features = shape_.features_of(team_.block());
+    const int slice = shape_.slice();
     for (int t = 0; t < shape_.tokens; ++t) {
       float sum = 0;
-      for (int block = 0; block < team_.blocks(); ++block) sum += sums[block * stride + t];
+      for (int part = 0; part < parts; ++part) sum += sums[part * stride + t];
       const float factor = 1.0f / sqrtf(sum / static_cast<float>(shape_.hidden) + block_.eps);
-      for (int i = 4 * static_cast<int>(threadIdx.x); i < shape_.slice(); i += 4 * kThreads) {
-        const float4 of = z(t, first_feature() + i);
-        const float4 norm = *reinterpret_cast<const float4*>(block_.norm + first_feature() + i);
-        *reinterpret_cast<uint2*>(x + t * shape_.slice() + i) =
+      for (int i = features.begin + 4 * static_cast<int>(threadIdx.x); i < features.end; i += 4 * kThreads) {
+        const float4 of = z(t, i);
+        const float4 norm = *reinterpret_cast<const float4*>(block_.norm + i);
+        *reinterpret_cast<uint2*>(x + (i / slice * shape_.tokens + t) * slice + i % slice) =
             make_uint2(pack<T>(of.x * factor * norm.x, of.y * factor * norm.y),
                        pack<T>(of.z * factor * norm.z, of.w * factor * norm.w));
       }
@@ -194,6 +198,8 @@ class Work {
         out[token * stride + of_block] = sum;
       }
     }
+    if (shape_.mapping.prefetch == DecodePrefetch::none) return;
+    prefetch_first_keys();
     prefetch_output_weights();
   }
 
@@ -240,9 +246,9 @@ class Work {
 
   __device__ void attend(const float* heads, float* merge) const {
     if (shape_.head_dim == 128)
-      heads_.count() == 1 ? attend<128, 1, 4>(heads, merge) : attend<128, kMostUnitHeads, 2>(heads, merge);
+      heads_.count() == 1 ? attend<128, 1, 8>(heads, merge) : attend<128, kMostUnitHeads, 2>(heads, merge);
     else
-      heads_.count() == 1 ? attend<64, 1, 4>(heads, merge) : attend<64, kMostUnitHeads, 2>(heads, merge);
+      heads_.count() == 1 ? attend<64, 1, 8>(heads, merge) : attend<64, kMostUnitHeads, 2>(heads, merge);
     let_later_kernels_start();
   }
 
@@ -325,8 +331,27 @@ class Work {
            (std::int64_t{row} * shape_.heads + heads_.begin) * shape_.head_dim;
   }
 
+  // As many as a few loads of all streams take; a thread a key.
+  __device__ void prefetch_first_keys() const {
+    for (int t = 0; t < shape_.tokens; ++t) {
+      const DecodeRange keys = keys_of(t);
+      const int position = keys.begin + static_cast<int>(threadIdx.x);
+      if (position >= keys.end) continue;
+      const std::int64_t slot = slot_of_key(t, position);
+      const auto bytes = static_cast<std::uint32_t>(shape_.head_dim) * 2;
+      prefetch_to_l2(static_cast<const T*>(block_.kv.keys) + slot, bytes);
+      prefetch_to_l2(static_cast<const T*>(block_.kv.values) + slot, bytes);
+    }
+  }
+
+  // The older keys of a token that are this block's.
+  __device__ DecodeRange keys_of(int token) const {
+    const int newest = block_.sequences.context_len[token] - 1;
+    const int first = block_.window > 0 ? max(0, newest + 1 - block_.window) : 0;
+    return shape_.keys_of(first, newest - first, team_.block());
+  }
+
   __device__ void prefetch_output_weights() const {
-    if (shape_.mapping.prefetch == DecodePrefetch::none) return;
     const DecodeRange rows = shape_.output_rows_of(team_.block());
     for (int row = rows.begin + static_cast<int>(threadIdx.x); row < rows.end; row += kThreads)
       prefetch_to_l2(output_row(row), static_cast<std::uint32_t>(heads_.count() * shape_.head_dim) * 2);
@@ -409,9 +434,7 @@ class Work {
         }
       };
 
-      const int newest = block_.sequences.context_len[t] - 1;
-      const int first_key = block_.window > 0 ? max(0, newest + 1 - block_.window) : 0;
-      const DecodeRange keys = shape_.keys_of(first_key, newest - first_key, team_.block());
+      const DecodeRange keys = keys_of(t);
       for (int base = keys.begin; base < keys.end; base += kKeys * kAll) {  // the same in all lanes
         uint4 key[kKeys], value[kKeys];
 #pragma unroll

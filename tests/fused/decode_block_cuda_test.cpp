@@ -139,7 +139,12 @@ TEST_P(DecodeBlockOnGpu, ComputesTheAttentionBlockInEveryMapping) {
     for (const int cluster : {1, 2, 4, 8, 16})
       for (int parts = 1; parts <= plain.heads / plain.kv_heads; parts *= 2)
         for (const DecodeMerge merge : {DecodeMerge::directly, DecodeMerge::tree}) {
-          const DecodeBlockCase of = with(plain, {cluster, parts, merge}, dtype);
+          const bool varies = merge == DecodeMerge::tree;
+          const DecodeBlockCase of =
+              with(plain,
+                   {cluster, parts, merge, varies ? DecodePrefetch::none : DecodePrefetch::next_weights,
+                    varies ? DecodeNorm::shared : DecodeNorm::every_block},
+                   dtype);
           DecodeBlockShape shape = shape_of(host.params(of));
           if (!why_not_fused(shape, dtype, DeviceKind::cuda).empty() || shape.partials > shape.units()) continue;
           SCOPED_TRACE(testing::Message() << name_of(dtype) << ", clusters of " << cluster << ", parts " << parts

@@ -10,7 +10,7 @@
 #include "decode_block_case.h"
 #include "device/cluster/cluster_model.h"
 #include "device/wait_watch.h"
-#include "fused/decode_block_body.h"
+#include "fused/decode_block_body.cuh"
 #include "fused/decode_block_cpu.h"
 
 namespace heddle {
@@ -77,6 +77,7 @@ const DecodeBlockCase kCases[] = {
      .deltas_dtype = DType::bfloat16},
     {.contexts = {29, 3}, .hidden = 128, .mapping = {.cluster = 8}, .partials = 2, .dtype = DType::float16},
     {.contexts = {40}, .hidden = 128, .heads = 2, .mapping = {.cluster = 16}},
+    {.contexts = {40, 6}, .mapping = {.cluster = 4, .norm = DecodeNorm::every_block}, .deltas = 3},
 };
 
 class DecodeBlock : public testing::TestWithParam<int> {

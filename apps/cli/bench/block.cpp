@@ -250,13 +250,15 @@ struct BlockVariant {
   const char* name;
   DecodeMerge merge;
   DecodePrefetch prefetch;
+  DecodeNorm norm;
   int partials;
 };
 constexpr BlockVariant kVariants[] = {
-    {"8 partials", DecodeMerge::directly, DecodePrefetch::next_weights, 8},
-    {"1 partial", DecodeMerge::directly, DecodePrefetch::next_weights, 1},
-    {"no prefetch", DecodeMerge::directly, DecodePrefetch::none, 8},
-    {"tree", DecodeMerge::tree, DecodePrefetch::next_weights, 8},
+    {"8 partials", DecodeMerge::directly, DecodePrefetch::next_weights, DecodeNorm::every_block, 8},
+    {"1 partial", DecodeMerge::directly, DecodePrefetch::next_weights, DecodeNorm::every_block, 1},
+    {"no prefetch", DecodeMerge::directly, DecodePrefetch::none, DecodeNorm::every_block, 8},
+    {"shared norm", DecodeMerge::directly, DecodePrefetch::next_weights, DecodeNorm::shared, 8},
+    {"shared norm, tree", DecodeMerge::tree, DecodePrefetch::next_weights, DecodeNorm::shared, 8},
 };
 
 struct TimedMapping {
@@ -275,7 +277,7 @@ std::vector<TimedMapping> mappings_of(BlockBench& bench, const BlockShape& shape
     for (int parts = 1; parts <= group; ++parts)
       for (const BlockVariant& variant : kVariants) {
         if (group % parts != 0 && parts != ceil_div(group, 4)) continue;
-        const DecodeBlockMapping mapping{cluster, parts, variant.merge, variant.prefetch};
+        const DecodeBlockMapping mapping{cluster, parts, variant.merge, variant.prefetch, variant.norm};
         const int count = std::min(variant.partials, shape.kv_heads * parts);
         std::function<double()> run = bench.fused_timer(mapping, count);
         if (!run) continue;

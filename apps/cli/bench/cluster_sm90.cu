@@ -220,7 +220,7 @@ ClusterLatency measure_cluster_latency(int blocks, Stream& stream) {
 
 ClusterLatency measure_global_latency(Stream& stream) {
   // A permutation with one cycle, a line of 128 bytes a step.
-  constexpr std::size_t kLines = std::size_t{2} << 20, kWords = 32;
+  constexpr std::size_t kLines = std::size_t{768} << 10, kWords = 32;  // 96 MiB
   std::vector<std::uint32_t> order(kLines), chain(kLines * kWords);
   std::iota(order.begin(), order.end(), 0U);
   std::shuffle(order.begin() + 1, order.end(), std::mt19937(1));

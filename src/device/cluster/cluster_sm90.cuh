@@ -61,10 +61,10 @@ __device__ inline void push_bulk(std::uint32_t to, std::uint32_t from, std::uint
                : "memory");
 }
 
-// 16 bytes of another block's shared memory; `from` is an address of address_in_block().
+// 16 bytes of another block's shared memory, at every call anew; `from` is an address of address_in_block().
 __device__ inline uint4 load_from_block(std::uint32_t from) {
   uint4 v;
-  asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.relaxed.cluster.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "r"(from)
                : "memory");

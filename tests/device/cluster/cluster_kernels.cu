@@ -161,7 +161,8 @@ void enqueue_cluster_calls(const ClusterTestCall& test, Stream& stream) {
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(test.blocks * test.clusters)),
                           .block = dim3(kThreads),
                           .shared_bytes = sizeof(TestShared),
-                          .cluster = static_cast<unsigned>(test.blocks)};
+                          .cluster = static_cast<unsigned>(test.blocks),
+                          .programmatic = false};
   const KernelWaits waits = waits_of(stream, "cluster test");
   with_element(test.dtype, [&]<class T>() {
     if (test.op == ReduceOp::sum)

@@ -57,13 +57,20 @@ class DecodeBlockBody {
   // All lanes of all blocks of the cluster. A block may end when all blocks of its cluster have returned.
   HEDDLE_HOST_DEVICE void run(const DecodeBlockScratch& scratch, float* partials) {
     const int rank = team_.block();
+    // sums [blocks that share][tokens]; x [cluster][tokens][slice]
+    const bool shares = shape_.mapping.norm == DecodeNorm::shared;
     float* const sums = floats(at_.sums);
-    work_.sum_squares(sums + rank * at_.sums_vectors * 4);
-    gather(barriers_.sums, at_.sums, at_.sums_vectors);
-
     T* const x = elements(at_.x);
-    work_.normalize(sums, at_.sums_vectors * 4, x + rank * shape_.tokens * shape_.slice());
-    gather(barriers_.x, at_.x, at_.x_vectors);
+    work_.sum_squares(sums + (shares ? rank : 0) * at_.sums_vectors * 4);
+    if (shares)
+      gather(barriers_.sums, at_.sums, at_.sums_vectors);
+    else
+      team_.sync();
+    work_.normalize(sums, shares ? team_.blocks() : 1, at_.sums_vectors * 4, x);
+    if (shares)
+      gather(barriers_.x, at_.x, at_.x_vectors);
+    else
+      team_.sync();
 
     float* const qkv = floats(at_.qkv);
     work_.project(x, qkv + rank * at_.qkv_vectors * 4);

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Generates docs/results/cluster.md and its SVGs from the JSON in bench/results.
+
+    bench/report_cluster.py [RESULTS_FOLDER [OUTPUT]]
+
+Reads `gpu-X-cluster.json` (`heddle bench cluster`) and `gpu-X-block-*.json` (`heddle bench block`). All figures come from the files;
+do not edit the page by hand.
+"""
+import argparse
+import json
+import pathlib
+
+import plots
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def records_of(folder, pattern):
+    return [(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob(pattern))]
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "|".join("--:" for _ in head) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]) + "\n"
+
+
+def us(seconds):
+    return f"{seconds * 1e6:.2f}" if seconds < 20e-6 else f"{seconds * 1e6:.1f}"
+
+
+def figure_5(record):
+    of = record["figure_5"]
+    hbm = of["global_read_bytes_per_second"]
+    rows = []
+    for one in of["clusters"]:
+        rate = one["read_bytes_per_second"]["median"]
+        paper = []
+        if "paper_latency_cycles" in one:
+            paper.append(f"{one['paper_latency_cycles']:g} cycles")
+        if "paper_read_bytes_per_second" in one:
+            paper.append(f"{one['paper_read_bytes_per_second'] * 1e-12:.2f} TB/s")
+        rows.append([one["cluster"], f"{one['latency_cycles']:.0f}", f"{one['latency_ns']:.0f}", f"{rate * 1e-12:.2f}",
+                     f"{rate / hbm:.0%}", one["active_sms"], ", ".join(paper)])
+    rows.append(["HBM", f"{of['global_latency_cycles']:.0f}", f"{of['global_latency_ns']:.0f}", f"{hbm * 1e-12:.2f}", "100%", "",
+                 "> 470 cycles, 2.96 TB/s"])
+    return table(["cluster", "latency, cycles", "ns", "read, TB/s", "of HBM", "active SMs", "the paper, H100"], rows)
+
+
+def best(routes, on_chip):
+    names = ("packets", "flags")
+    of = [route for route in routes if (route["route"] not in names) == on_chip]
+    return min(of, key=lambda route: route["seconds"]["median"]) if of else None
+
+
+def table_1(record, busy):
+    rows = []
+    for one in record["table_1"]:
+        if one["busy"] != busy:
+            continue
+        off, on = best(one["routes"], False), best(one["routes"], True)
+        paper = one.get("paper")
+        ours = [f"{us(off['seconds']['median'])} ({off['route']})"]
+        if on:
+            ours += [f"{us(on['seconds']['median'])} ({on['route']})", f"{off['seconds']['median'] / on['seconds']['median']:.2f}x",
+                     f"{us(on['floor_seconds'])}, {on['fraction_of_floor']:.0%}"]
+        else:
+            ours += ["does not fit", "", ""]
+        rows.append([one["operation"], one["cluster"], one["kib"], *ours,
+                     f"{paper['off_chip_us']:.2f} / {paper['on_chip_us']:.2f} = {paper['off_chip_us'] / paper['on_chip_us']:.2f}x" if paper else ""])
+    return table(["operation", "cluster", "KiB", "off chip, us", "on chip, us", "ratio", "floor on chip, us, and its share",
+                  "the paper, H100: off / on"], rows)
+
+
+def block(record):
+    rows = []
+    for context in record["contexts"]:
+        separate = next(way for way in context["ways"] if way["how"].startswith("separate"))
+        fused = [way for way in context["ways"] if way is not separate]
+        for way in [separate, *sorted(fused, key=lambda way: way["seconds"]["median"])[:4]]:
+            rows.append([context["context"], way["how"], us(way["seconds"]["median"]), us(context["floor_seconds"]),
+                         f"{way['fraction_of_roofline']:.0%}", f"{way['ratio_to_separate']:.3f}x",
+                         f"{way['relative_difference']:.1e}" if "relative_difference" in way else ""])
+    return table(["context", "how", "us a layer", "roofline, us", "of roofline", "against separate", "differs by"], rows)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("results", nargs="?", type=pathlib.Path, default=ROOT / "bench" / "results")
+    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "docs" / "results" / "cluster.md")
+    options = parser.parse_args()
+    page = ["# Thread block clusters", "",
+            "Made by `bench/report_cluster.py`. What was expected and what it means: [notes/cluster.md](../notes/cluster.md).", ""]
+    for name, record in records_of(options.results, "gpu-*-cluster.json"):
+        gpu = record["gpu"]["name"]
+        page += [f"## {gpu}: clusters (ClusterFusion, Fig. 5)", "", f"From `{name}`, commit {record['commit']}. Loads of 16 bytes from the"
+                 " neighbour's shared memory, every cluster busy; latency of dependent loads; blocks that run at once with one an SM.", "",
+                 figure_5(record)]
+        for busy, words in (("one", "one cluster alone"), ("all", "all clusters busy")):
+            page += [f"## {gpu}: ClusterReduce and ClusterGather, {words} (Table 1)", "",
+                     "Microseconds a call of 500 in one kernel. KiB: of all blocks' buffers; of a gather, when it is done. The best way on"
+                     " and off the chip. The floor: a latency a round, and a block's bytes at its share of the rate above. The paper times"
+                     " one call by itself and does not say of how many blocks.", "", table_1(record, busy)]
+        stem = options.output.with_suffix("")
+        plots.clusters(record["figure_5"], f"{gpu}: clusters", f"{stem}-figure-5.svg")
+        page += [f"![Latency, bandwidth and active SMs by cluster size]({stem.name}-figure-5.svg)", ""]
+    for name, record in records_of(options.results, "gpu-*-block-*.json"):
+        page += [f"## {record['gpu']['name']}: the attention block of {record['shape']}, batch {record['batch']}", "",
+                 f"From `{name}`, commit {record['commit']}: float16, {record['layers']} layers in a graph. Separate operators and the four"
+                 " fastest mappings of the fused block, interleaved.", "", block(record)]
+    options.output.write_text("\n".join(page).rstrip() + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
