@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "cli/bench/collective.h"
 #include "cli/bench/flag.h"
+#include "cli/bench/fused.h"
 #include "cli/bench/operator_cases.h"
 #include "cli/bench/record.h"
 #include "cli/commands.h"
@@ -250,6 +251,8 @@ void add_bench(CLI::App& app) {
   add_wafer_benchmark(*bench);
   add_collective_benchmark(*bench);
   add_flag_benchmark(*bench);
+  add_fused_linear_benchmarks(*bench);
+  add_flash_decode_benchmark(*bench);
 }
 
 }  // namespace heddle
