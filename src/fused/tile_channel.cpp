@@ -5,6 +5,7 @@
 
 #include "base/copy.h"
 #include "base/error.h"
+#include "device/atomics.h"
 
 namespace heddle {
 namespace {

@@ -1,7 +1,7 @@
 // The channel of src/device/channel.h on threads of the CPU: a thread per producer or consumer, ranks with heaps of
 // their own, random delays. Under ThreadSanitizer it also shows that the channel alone orders all accesses to the
 // buffers.
-#include "device/channel.h"
+#include "device/channel_calls.h"
 
 #include <gtest/gtest.h>
 

@@ -111,6 +111,80 @@ TEST(Bench, WaferRecordsItsRatesAndALayer) {
   EXPECT_NEAR(layer.at("cycles").get<double>() / layer.at("closed_form_cycles").get<double>(), 1, 0.01);
 }
 
+TEST(Bench, FusedOperatorsRecordEachVariantAndItsError) {
+  const auto expect_variants = [](const std::string& kind, const std::string& shard, const std::string& dtype,
+                                  const std::vector<std::string>& variants) {
+    SCOPED_TRACE(kind + " " + shard + " " + dtype);
+    // Shards of unequal length, and one row for three ranks.
+    const json record = run_json({kind, "--ranks", "3", "--device", "cpu", "--m", "1,5", "--n", "10", "--k", "31",
+                                  "--shard", shard, "--dtype", dtype, "--repeats", "2"});
+    expect_head(record, kind);
+    EXPECT_EQ(record.at("ranks"), 3);
+    ASSERT_EQ(record.at("results").size(), 2 * variants.size());
+    for (std::size_t i = 0; i < 2 * variants.size(); ++i) {
+      const json& one = record.at("results").at(i);
+      EXPECT_EQ(one.at("variant"), variants[i % variants.size()]);
+      EXPECT_EQ(one.at("m"), i < variants.size() ? 1 : 5);
+      EXPECT_EQ(one.at("n"), 10);
+      EXPECT_EQ(one.at("k"), 31);
+      EXPECT_EQ(one.at("shard"), shard);
+      EXPECT_EQ(one.at("dtype"), dtype);
+      EXPECT_GT(one.at("microseconds").get<double>(), 0);
+      EXPECT_LT(one.at("max_relative_error").get<double>(), 1e-5);
+    }
+  };
+  for (const char* shard : {"k", "m"})
+    for (const char* dtype : {"float32", "bfloat16"})
+      expect_variants("all-gather-linear", shard, dtype, {"bsp", "pull", "push", "copy"});
+  expect_variants("linear-reduce-scatter", "k", "float16", {"bsp", "fused"});
+  expect_variants("linear-all-reduce", "m", "float32", {"bsp", "fused"});
+}
+
+TEST(Bench, FlashDecodeRecordsEachStageAndItsError) {
+  // Fewer keys than ranks: one rank has none.
+  const json record =
+      run_json({"flash-decode", "--ranks", "3", "--device", "cpu", "--heads", "4", "--kv-heads", "2", "--head-dim",
+                "24", "--batch", "1,3", "--context", "2,300", "--dtype", "bfloat16", "--repeats", "2"});
+  expect_head(record, "flash-decode");
+  ASSERT_EQ(record.at("results").size(), 16u);
+  const char* const variants[] = {"bsp", "all-gather", "waits", "push"};
+  for (std::size_t i = 0; i < 16; ++i) {
+    const json& one = record.at("results").at(i);
+    EXPECT_EQ(one.at("variant"), variants[i % 4]);
+    EXPECT_EQ(one.at("batch"), i < 8 ? 1 : 3);
+    EXPECT_EQ(one.at("context"), i % 8 < 4 ? 2 : 300);
+    EXPECT_EQ(one.at("heads"), 4);
+    EXPECT_EQ(one.at("kv_heads"), 2);
+    EXPECT_EQ(one.at("head_dim"), 24);
+    EXPECT_EQ(one.at("ranks"), 3);
+    EXPECT_GT(one.at("microseconds").get<double>(), 0);
+    EXPECT_LT(one.at("max_relative_error").get<double>(), 1e-4);
+  }
+}
+
+TEST(Bench, FusedOperatorsRefuseWhatTheyCannotRunAndSayWhy) {
+  const auto refusal = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "bench");
+    const ProgramResult result = run_heddle(arguments);
+    EXPECT_EQ(result.status, 2) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(refusal({"all-gather-linear", "--device", "cuda:0,cuda:0"}),
+              HasSubstr("all-gather-linear has no kernel for GPUs yet"));
+  EXPECT_THAT(refusal({"linear-all-reduce", "--ranks", "3", "--device", "cpu,cpu"}),
+              HasSubstr("names 2 devices for 3 ranks"));
+  EXPECT_THAT(refusal({"linear-all-reduce", "--device", "tpu"}), HasSubstr("\"tpu\" is no device"));
+  EXPECT_THAT(refusal({"linear-reduce-scatter", "--ranks", "4", "--k", "3"}), HasSubstr("--k 3: 4 ranks divide"));
+  EXPECT_THAT(refusal({"all-gather-linear", "--ranks", "4", "--n", "3"}), HasSubstr("--n 3: 4 ranks divide"));
+  EXPECT_THAT(refusal({"flash-decode", "--device", "cuda"}), HasSubstr("flash-decode has no kernel for GPUs yet"));
+  EXPECT_THAT(refusal({"flash-decode", "--heads", "6", "--kv-heads", "4"}),
+              HasSubstr("--heads 6: is no multiple of --kv-heads 4"));
+  EXPECT_THAT(refusal({"flash-decode", "--context", "0"}), HasSubstr("--context"));
+  EXPECT_THAT(refusal({"all-gather-linear", "--m", "0"}), HasSubstr("--m"));
+  EXPECT_THAT(refusal({"all-gather-linear", "--ranks", "0"}), HasSubstr("--ranks"));
+  EXPECT_THAT(refusal({"all-gather-linear", "--shard", "n"}), HasSubstr("expected k or m"));
+}
+
 TEST(Bench, FlagTimesRankZeroWithEachOther) {
   const json record = run_json({"flag", "--ranks", "3", "--rounds", "5", "--repeats", "2"});
   EXPECT_EQ(record.at("fabric"), "shm");

@@ -109,9 +109,9 @@ void gather_course(CourseRank& rank, Sharded sharded, DType dtype) {
     const auto variant = static_cast<GatherVariant>(shared.between(0, 2));
     const auto seed = static_cast<std::uint32_t>(shared.between(0, 1 << 18));
     call->n = 1 + (static_cast<std::int64_t>(seed) + me) % kMostOut;  // other ranks have other widths
-    call->a = numbers(call->m * call->k, seed);
-    call->w = numbers(call->n * call->k, seed + 7 + static_cast<std::uint32_t>(me));
-    call->bias = numbers(call->n, seed + 5);
+    call->a = numbers(call->m * call->k, seed, dtype);
+    call->w = numbers(call->n * call->k, seed + 7 + static_cast<std::uint32_t>(me), dtype);
+    call->bias = numbers(call->n, seed + 5, DType::float32);
     call->y_view = {nullptr, call->m, call->n, call->n, DType::float32};
     if (of_rows) {
       const auto begin = call->a.begin() + shards.begin(me) * call->k;
@@ -142,8 +142,8 @@ std::unique_ptr<Operands> reduce_operands(Draws& shared, const Fabric& fabric, D
   call->k = shared.between(fabric.size(), kMostColumns);
   call->n = kMostOut;
   const auto seed = static_cast<std::uint32_t>(shared.between(0, 1 << 18));
-  call->a = numbers(call->m * call->k, seed);
-  call->w = numbers(call->n * call->k, seed + 7);
+  call->a = numbers(call->m * call->k, seed, dtype);
+  call->w = numbers(call->n * call->k, seed + 7, dtype);
   const Shards k = Shards::even(call->k, fabric.size());
   const int me = fabric.rank();
   call->x = columns_of(call->a, call->k, k.begin(me), k.count(me));

@@ -34,8 +34,8 @@ struct KeyShard {
     for (std::int32_t& page : table)  // pages lie in another order than tokens
       if (page >= 0) page = pages - 1 - page;
     const std::int64_t elements = std::int64_t{pages} * kv_heads * kPageSize * head_dim;
-    keys = numbers(elements, seed);
-    values = numbers(elements, seed + 1);
+    keys = numbers(elements, seed, dtype);
+    values = numbers(elements, seed + 1, dtype);
     keys16 = rounded(keys);
     values16 = rounded(values);
     const bool narrow = dtype == DType::bfloat16;
@@ -146,7 +146,7 @@ void decode_course(CourseRank& rank, int heads, int kv_heads, DType dtype) {
     call->scale = static_cast<float>(shared.between(1, 8)) / 8.0f;
     call->variant = static_cast<DecodeVariant>(shared.between(0, 2));
     const auto seed = static_cast<std::uint32_t>(shared.between(0, 1 << 18));
-    call->q = numbers(std::int64_t{call->sequences} * heads * kHeadDim, seed);
+    call->q = numbers(std::int64_t{call->sequences} * heads * kHeadDim, seed, DType::float32);
     call->y.assign(call->q.size(), std::nanf(""));
     for (int r = 0; r < size; ++r) {
       std::vector<std::int32_t> counts;

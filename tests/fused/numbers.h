@@ -23,11 +23,13 @@ class Draws {
   std::uint32_t state_;
 };
 
-// Numbers of -1 to 1 that a dtype of 16 bits holds exactly.
-inline std::vector<float> numbers(std::int64_t count, std::uint32_t seed) {
+// Numbers of -1 to 1 that the dtype holds exactly. In float32 their sums round, so another order shows.
+inline std::vector<float> numbers(std::int64_t count, std::uint32_t seed, DType dtype) {
   Draws draws(seed);
   std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = static_cast<float>(draws.between(-64, 64)) / 64.0f;
+  for (float& value : values)
+    value = dtype == DType::float32 ? static_cast<float>(draws.between(-500'000, 500'000)) * 2e-6f
+                                    : static_cast<float>(draws.between(-64, 64)) / 64.0f;
   return values;
 }
 

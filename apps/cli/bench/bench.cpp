@@ -15,6 +15,7 @@
 #include "cli/bench/cluster.h"
 #include "cli/bench/collective.h"
 #include "cli/bench/flag.h"
+#include "cli/bench/fused.h"
 #include "cli/bench/operator_cases.h"
 #include "cli/bench/record.h"
 #include "cli/commands.h"
@@ -256,6 +257,8 @@ void add_bench(CLI::App& app) {
   add_flag_benchmark(*bench);
   add_cluster_benchmark(*bench);
   add_block_benchmark(*bench);
+  add_fused_linear_benchmarks(*bench);
+  add_flash_decode_benchmark(*bench);
 }
 
 }  // namespace heddle

@@ -22,12 +22,12 @@ constexpr WaferMesh kGemvMesh{750, 750};  // the paper does not say; the largest
 constexpr std::int64_t kMostSize = std::int64_t{1} << 24;
 
 template <class Value>
-struct Choice {
+struct ProductChoice {
   const char* name;
   Value value;
 };
 
-constexpr std::array<Choice<WaferSync>, 3> kSyncs{{
+constexpr std::array<ProductChoice<WaferSync>, 3> kSyncs{{
     {"dataflow", WaferSync::dataflow},
     {"rendezvous", WaferSync::rendezvous},
     {"barrier", WaferSync::barrier},
@@ -203,7 +203,7 @@ void add_product_options(CLI::App& command, ProductOptions& options, const std::
   add_wafer_output_options(command, options.output);
 }
 
-constexpr std::array<Choice<WaferGemm>, 5> kGemms{{
+constexpr std::array<ProductChoice<WaferGemm>, 5> kGemms{{
     {"meshgemm", WaferGemm::mesh_gemm},
     {"gemm-t", WaferGemm::gemm_t},
     {"summa", WaferGemm::summa},
@@ -211,23 +211,23 @@ constexpr std::array<Choice<WaferGemm>, 5> kGemms{{
     {"all-gather", WaferGemm::all_gather},
 }};
 
-constexpr std::array<Choice<WaferAllReduce>, 3> kAllReduces{{
+constexpr std::array<ProductChoice<WaferAllReduce>, 3> kAllReduces{{
     {"k-tree", WaferAllReduce::k_tree},
     {"pipeline", WaferAllReduce::pipeline},
     {"ring", WaferAllReduce::ring},
 }};
 
 template <class Value, std::size_t count>
-std::vector<std::string> names_of(const std::array<Choice<Value>, count>& choices) {
+std::vector<std::string> names_of(const std::array<ProductChoice<Value>, count>& choices) {
   std::vector<std::string> names;
   names.reserve(count);
-  for (const Choice<Value>& choice : choices) names.emplace_back(choice.name);
+  for (const ProductChoice<Value>& choice : choices) names.emplace_back(choice.name);
   return names;
 }
 
 template <class Value, std::size_t count>
-Value find_choice(const std::array<Choice<Value>, count>& choices, const std::string& name) {
-  for (const Choice<Value>& choice : choices)
+Value find_choice(const std::array<ProductChoice<Value>, count>& choices, const std::string& name) {
+  for (const ProductChoice<Value>& choice : choices)
     if (choice.name == name) return choice.value;
   throw_error<InvalidArgument>("no choice \"{}\"", name);
 }

@@ -2,7 +2,7 @@
 // the others.
 #pragma once
 
-#include "device/channel.h"
+#include "device/channel_calls.h"
 #include "device/one_sided.h"
 #include "fused/all_gather_linear/shard_tiles.h"
 #include "fused/tile_channel.h"

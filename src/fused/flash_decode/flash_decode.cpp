@@ -6,6 +6,7 @@
 #include "base/dtype_switch.h"
 #include "base/error.h"
 #include "base/trace.h"
+#include "device/channel_calls.h"
 #include "fused/flash_decode/partial.cuh"
 #include "kernels/attention/attention.h"
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/trace.h"
+#include "device/channel_calls.h"
 
 namespace heddle {
 namespace {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "device/channel_calls.h"
 #include "fused/linear_reduce_scatter/sum_tile.cuh"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cpu.h"

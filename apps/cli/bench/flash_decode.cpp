@@ -1,0 +1,258 @@
+// bench flash-decode: attention of one token per sequence whose keys are divided over ranks, by the four stages of
+// "Eliminating Multi-GPU Performance Taxes", section 4.2.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+
+#include "base/buffer.h"
+#include "base/error.h"
+#include "cli/bench/fused.h"
+#include "cli/number_option.h"
+#include "collectives/all_gather.h"
+#include "fused/flash_decode/flash_decode.h"
+#include "fused/shards.h"
+
+namespace heddle {
+namespace {
+
+struct DecodeShape {
+  int batch = 1;
+  int context = 4096;  // of all ranks
+  int heads = 32, kv_heads = 8, head_dim = 128;
+  DType dtype = DType::float32;
+};
+
+constexpr int kKeysOfPage = 32;
+constexpr int kLargestHeads = 4096, kLargestHeadDim = 1024, kLargestBatch = 256, kLargestContext = 1 << 24;
+
+// From -1 to 1, rounded to the dtype. kind: 0 queries, 1 keys, 2 values.
+float decode_element(std::uint32_t kind, DType dtype, std::int64_t token, std::int64_t at) {
+  auto x = static_cast<std::uint32_t>(token) * 2654435761u ^ static_cast<std::uint32_t>(at) * 2246822519u ^
+           (kind + 1) * 3266489917u;
+  x ^= x >> 15;
+  x *= 2246822519u;
+  x ^= x >> 13;
+  const float value = static_cast<float>(x >> 8) * 0x1p-23f - 1;
+  if (dtype == DType::bfloat16) return to_float(to_bfloat16(value));
+  return dtype == DType::float16 ? to_float(to_float16(value)) : value;
+}
+
+FlashDecodeLimits decode_limits(const DecodeShape& shape) {
+  return {.max_sequences = shape.batch,
+          .num_heads = shape.heads,
+          .num_kv_heads = shape.kv_heads,
+          .head_dim = shape.head_dim};
+}
+
+// Sequence s has the same keys as all others, rotated by s tokens, so that they differ and memory is small to describe.
+class DecodeCase final : public FusedCase {
+ public:
+  DecodeCase(const DecodeShape& shape, const FusedRank& rank)
+      : shape_(shape),
+        rank_(rank),
+        tokens_(Shards::even(shape.context, rank.fabric.size())),
+        q_(columns() * static_cast<std::size_t>(shape.batch) * sizeof(float)),
+        y_(columns() * static_cast<std::size_t>(shape.batch) * sizeof(float)),
+        keys_(kv_bytes()),
+        values_(kv_bytes()),
+        counts_(static_cast<std::size_t>(shape.batch), static_cast<std::int32_t>(own_tokens())),
+        table_(static_cast<std::size_t>(shape.batch * pages())),
+        fused_(rank.fabric, whole_team(rank.fabric), decode_limits(shape)) {
+    for (std::size_t i = 0; i < table_.size(); ++i) table_[i] = static_cast<std::int32_t>(i);
+    auto* const q = reinterpret_cast<float*>(q_.data());
+    for (int s = 0; s < shape.batch; ++s)
+      for (std::size_t i = 0; i < columns(); ++i)
+        q[static_cast<std::size_t>(s) * columns() + i] =
+            decode_element(0, DType::float32, s, static_cast<std::int64_t>(i));
+    fill_cache(keys_, 1);
+    fill_cache(values_, 2);
+    const std::size_t floats = decode_part_floats(params());
+    own_parts_ = Buffer(floats * sizeof(float));
+    all_parts_ = Buffer(floats * sizeof(float) * static_cast<std::size_t>(rank.fabric.size()));
+    result_ = params().y;
+    variants_.push_back({"bsp", [this] { call_stages(); }});
+    for (const DecodeVariant variant : {DecodeVariant::all_gather, DecodeVariant::waits, DecodeVariant::push})
+      variants_.push_back({std::string(name_of(variant)),
+                           [this, variant] { fused_(params(), variant, rank_.stream, rank_.transfers); }});
+  }
+
+  // Relative to the larger of the exact element and the root mean square of an average of `context` values.
+  double max_relative_error() const override {
+    constexpr int kMostHeads = 64;
+    const double least = 1 / std::sqrt(3.0 * shape_.context);
+    const int all = shape_.batch * shape_.heads, stride = (all / kMostHeads) | 1;
+    double most = 0;
+    for (int i = 0; i < all; i += stride) {
+      const std::vector<double> want = exact_head(i / shape_.heads, i % shape_.heads);
+      const float* const got = static_cast<const float*>(result_.data) +
+                               static_cast<std::ptrdiff_t>(i / shape_.heads) * result_.row_stride +
+                               static_cast<std::ptrdiff_t>(i % shape_.heads) * shape_.head_dim;
+      for (std::size_t d = 0; d < want.size(); ++d) {
+        if (std::isnan(got[d])) return static_cast<double>(got[d]);
+        most = std::max(most, std::abs(static_cast<double>(got[d]) - want[d]) / std::max(std::abs(want[d]), least));
+      }
+    }
+    return most;
+  }
+
+ private:
+  std::size_t columns() const {
+    return static_cast<std::size_t>(shape_.heads) * static_cast<std::size_t>(shape_.head_dim);
+  }
+  std::int64_t own_tokens() const { return tokens_.count(rank_.fabric.rank()); }
+  int pages() const {
+    return static_cast<int>(std::max<std::int64_t>(1, (own_tokens() + kKeysOfPage - 1) / kKeysOfPage));
+  }
+  std::size_t kv_bytes() const {
+    return static_cast<std::size_t>(shape_.batch) * static_cast<std::size_t>(pages()) * kKeysOfPage *
+           static_cast<std::size_t>(shape_.kv_heads) * static_cast<std::size_t>(shape_.head_dim) *
+           size_of(shape_.dtype);
+  }
+  PagedKv kv() const {
+    return {const_cast<std::byte*>(keys_.data()),
+            const_cast<std::byte*>(values_.data()),
+            shape_.kv_heads,
+            kKeysOfPage,
+            shape_.head_dim,
+            shape_.dtype};
+  }
+  FlashDecodeParams params() {
+    const auto width = static_cast<std::int64_t>(columns());
+    return {.q = {q_.data(), shape_.batch, width, width},
+            .y = {y_.data(), shape_.batch, width, width},
+            .kv = kv(),
+            .sequences = {.context_len = counts_.data(),
+                          .page_table = table_.data(),
+                          .num_sequences = shape_.batch,
+                          .page_table_stride = pages()},
+            .num_heads = shape_.heads,
+            .scale = scale()};
+  }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(shape_.head_dim)); }
+
+  // Which numbers token `token` of a sequence has.
+  std::int64_t numbered(int sequence, std::int64_t token) const { return (token + sequence) % shape_.context; }
+
+  void fill_cache(Buffer& buffer, std::uint32_t kind) {
+    for (int s = 0; s < shape_.batch; ++s)
+      for (std::int64_t token = 0; token < own_tokens(); ++token)
+        for (int head = 0; head < shape_.kv_heads; ++head) {
+          const std::size_t first = kv().offset(static_cast<std::int32_t>(s * pages() + token / kKeysOfPage), head,
+                                                static_cast<int>(token % kKeysOfPage));
+          const std::int64_t number = numbered(s, tokens_.begin(rank_.fabric.rank()) + token);
+          for (int d = 0; d < shape_.head_dim; ++d)
+            store(buffer, first + static_cast<std::size_t>(d),
+                  decode_element(kind, shape_.dtype, number, head * shape_.head_dim + d));
+        }
+  }
+  void store(Buffer& buffer, std::size_t at, float value) const {
+    if (shape_.dtype == DType::float32)
+      reinterpret_cast<float*>(buffer.data())[at] = value;
+    else if (shape_.dtype == DType::bfloat16)
+      reinterpret_cast<bfloat16*>(buffer.data())[at] = to_bfloat16(value);
+    else
+      reinterpret_cast<float16*>(buffer.data())[at] = to_float16(value);
+  }
+
+  std::vector<double> exact_head(int sequence, int head) const {
+    const int kv_head = head / (shape_.heads / shape_.kv_heads);
+    std::vector<double> scores(static_cast<std::size_t>(shape_.context)), y(static_cast<std::size_t>(shape_.head_dim));
+    for (std::size_t token = 0; token < scores.size(); ++token) {
+      const std::int64_t number = numbered(sequence, static_cast<std::int64_t>(token));
+      for (int d = 0; d < shape_.head_dim; ++d)
+        scores[token] += static_cast<double>(decode_element(0, DType::float32, sequence, head * shape_.head_dim + d)) *
+                         static_cast<double>(decode_element(1, shape_.dtype, number, kv_head * shape_.head_dim + d));
+      scores[token] *= static_cast<double>(scale());
+    }
+    const double most = *std::max_element(scores.begin(), scores.end());
+    double sum = 0;
+    for (std::size_t token = 0; token < scores.size(); ++token) {
+      const double weight = std::exp(scores[token] - most);
+      const std::int64_t number = numbered(sequence, static_cast<std::int64_t>(token));
+      sum += weight;
+      for (int d = 0; d < shape_.head_dim; ++d)
+        y[static_cast<std::size_t>(d)] +=
+            weight * static_cast<double>(decode_element(2, shape_.dtype, number, kv_head * shape_.head_dim + d));
+    }
+    for (double& element : y) element /= sum;
+    return y;
+  }
+
+  // Stage one of the paper: compute, a collective, compute.
+  void call_stages() {
+    auto* const own = reinterpret_cast<float*>(own_parts_.data());
+    auto* const all = reinterpret_cast<float*>(all_parts_.data());
+    partial_decode(params(), own, rank_.stream);
+    all_gather(rank_.communicator, {own, all, decode_part_floats(params()), DType::float32}, rank_.stream);
+    combine_decode(params(), all, rank_.fabric.size(), rank_.stream);
+  }
+
+  DecodeShape shape_;
+  FusedRank rank_;
+  Shards tokens_;
+  Buffer q_, y_, keys_, values_, own_parts_, all_parts_;
+  std::vector<std::int32_t> counts_, table_;
+  FlashDecode fused_;
+};
+
+struct DecodeBenchOptions : FusedBenchOptions {
+  std::vector<int> batches{1}, contexts{4096};
+  DecodeShape shape;
+};
+
+void run_flash_decode_bench(const DecodeBenchOptions& options) {
+  require_devices(options, "flash-decode");
+  if (options.shape.heads % options.shape.kv_heads != 0)
+    throw_error<InputError>("--heads {}: is no multiple of --kv-heads {}, and each KV head serves as many heads",
+                            options.shape.heads, options.shape.kv_heads);
+  std::vector<FusedCaseMaker> cases;
+  for (const int batch : options.batches)
+    for (const int context : options.contexts) {
+      DecodeShape shape = options.shape;
+      shape.batch = batch;
+      shape.context = context;
+      cases.push_back({.shape = {{"batch", batch},
+                                 {"context", context},
+                                 {"heads", shape.heads},
+                                 {"kv_heads", shape.kv_heads},
+                                 {"head_dim", shape.head_dim},
+                                 {"dtype", name_of(shape.dtype)}},
+                       .heap_bytes = FlashDecode::heap_bytes(options.num_ranks(), decode_limits(shape)),
+                       .make = [shape](const FusedRank& rank) { return std::make_unique<DecodeCase>(shape, rank); }});
+    }
+  run_fused_bench("flash-decode", options, cases);
+}
+
+}  // namespace
+
+void add_flash_decode_benchmark(CLI::App& bench) {
+  const auto options = std::make_shared<DecodeBenchOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "flash-decode", "Decode attention with the keys divided over ranks: bulk-synchronous, and three fused stages");
+  add_fused_options(*command, *options);
+  const auto add_list = [&](const std::string& name, std::vector<int>& target, int most,
+                            const std::string& description) {
+    command
+        ->add_option_function<std::vector<int>>(
+            name, [&target](const std::vector<int>& values) { target = values; }, description)
+        ->delimiter(',')
+        ->check(CLI::Range(1, most));
+  };
+  add_list("--batch", options->batches, kLargestBatch, "Sequences, comma-separated; default 1");
+  add_list("--context", options->contexts, kLargestContext,
+           "Keys of a sequence, of all ranks, comma-separated; default 4096");
+  add_number_option<int>(*command, "--heads", options->shape.heads, "Query heads; default 32",
+                         {.min = 1, .max = kLargestHeads});
+  add_number_option<int>(*command, "--kv-heads", options->shape.kv_heads, "Heads of keys and values; default 8",
+                         {.min = 1, .max = kLargestHeads});
+  add_number_option<int>(*command, "--head-dim", options->shape.head_dim, "Elements of a head; default 128",
+                         {.min = 1, .max = kLargestHeadDim});
+  command
+      ->add_option_function<std::string>(
+          "--dtype", [options](const std::string& text) { options->shape.dtype = *dtype_named(text); },
+          "Of keys and values; default float32")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  command->callback([options] { run_flash_decode_bench(*options); });
+}
+
+}  // namespace heddle

@@ -1,0 +1,84 @@
+// heddle bench all-gather-linear|linear-reduce-scatter|linear-all-reduce|flash-decode: fused operators beside what they
+// replace, on the ranks of a fabric. This is what their benchmarks share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/stream.h"
+#include "base/tensor.h"
+#include "collectives/communicator.h"
+#include "fabric/fabric.h"
+
+namespace CLI {
+class App;
+}
+
+namespace heddle {
+
+// What one rank of a benchmark has.
+struct FusedRank {
+  Fabric& fabric;
+  Stream& stream;
+  Stream& transfers;
+  Communicator& communicator;
+};
+
+// One operator of one shape on one rank: several ways to compute the same result, in the same place.
+class FusedCase {
+ public:
+  struct Variant {
+    std::string name;
+    std::function<void()> call;  // enqueues on the rank's stream
+  };
+
+  virtual ~FusedCase() = default;
+  const std::vector<Variant>& variants() const { return variants_; }
+  void clear_result();
+  // The largest error of an element of this rank's result, against float64. Looks at every element, or at some thousands
+  // where there are more.
+  virtual double max_relative_error() const = 0;
+
+ protected:
+  std::vector<Variant> variants_;
+  Tensor result_;  // float32
+};
+
+struct FusedCaseMaker {
+  nlohmann::ordered_json shape;                                      // fields of the record
+  std::size_t heap_bytes;                                            // of the symmetric heap
+  std::function<std::unique_ptr<FusedCase>(const FusedRank&)> make;  // collective
+};
+
+struct FusedBenchOptions {
+  int ranks = 2;  // if mpirun has not set the number
+  std::string devices = "cpu";
+  int repeats = 20;
+  std::optional<std::string> json_file;
+
+  int num_ranks() const;  // of the run
+};
+
+// --ranks, --device, --repeats, --json.
+void add_fused_options(CLI::App& command, FusedBenchOptions& options);
+
+// Throws InputError, naming `kind`, for devices on which its ranks cannot run.
+void require_devices(const FusedBenchOptions& options, const std::string& kind);
+
+// Measures every variant of every case and writes the record.
+void run_fused_bench(const std::string& kind, const FusedBenchOptions& options,
+                     const std::vector<FusedCaseMaker>& cases);
+
+// A team of the whole world.
+Ranks whole_team(const Fabric& fabric);
+
+void add_fused_linear_benchmarks(CLI::App& bench);
+void add_flash_decode_benchmark(CLI::App& bench);
+
+}  // namespace heddle
