@@ -4,14 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
-#include <random>
 
 #include "base/error.h"
 #include "base/stream.h"
 #include "base/thread_pool.h"
+#include "fused/piece_attention/attention_oracle.h"
 
 namespace heddle {
 namespace {
@@ -39,32 +38,25 @@ const PieceCase kCases[] = {
     {1, 2, 2, 32, {50}, {300}, DType::float32, PieceMask::full, 1e-30f},  // equal weights
 };
 
-// The numbers of a case: whole tensors [batch, tokens, heads, head_dim], whose pieces are token-major views of them.
-struct Operands {
+// The numbers of a case: whole tensors, whose pieces are token-major views of them.
+struct Operands : WholeAttention {
   PieceCase of;
-  int num_queries, num_keys;
-  std::vector<float> q, k, v;
 
-  explicit Operands(const PieceCase& piece_case)
-      : of(piece_case),
-        num_queries(std::accumulate(of.query_tokens.begin(), of.query_tokens.end(), 0)),
-        num_keys(std::accumulate(of.key_tokens.begin(), of.key_tokens.end(), 0)),
-        q(random(num_queries, of.num_heads, 1, of.query_scale)),
-        k(random(num_keys, of.num_kv_heads, 2, 1)),
-        v(random(num_keys, of.num_kv_heads, 3, 1)) {}
-
-  std::vector<float> random(int tokens, int heads, unsigned seed, float scale) const {
-    std::mt19937 engine(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> result(static_cast<std::size_t>(of.batch) * tokens * heads * of.head_dim);
-    for (float& x : result) {
-      x = normal(engine) * scale;
-      if (of.dtype == DType::bfloat16) x = to_float(to_bfloat16(x));
-    }
-    return result;
+  explicit Operands(const PieceCase& piece_case) : of(piece_case) {
+    batch = of.batch;
+    num_heads = of.num_heads;
+    num_kv_heads = of.num_kv_heads;
+    head_dim = of.head_dim;
+    num_queries = std::accumulate(of.query_tokens.begin(), of.query_tokens.end(), 0);
+    num_keys = std::accumulate(of.key_tokens.begin(), of.key_tokens.end(), 0);
+    scale = 1 / std::sqrt(static_cast<float>(head_dim));
+    mask = of.mask;
+    dtype = of.dtype;
+    const std::size_t row = static_cast<std::size_t>(batch) * head_dim;
+    q = normal_numbers(row * num_queries * num_heads, 1, dtype, of.query_scale);
+    k = normal_numbers(row * num_keys * num_kv_heads, 2, dtype);
+    v = normal_numbers(row * num_keys * num_kv_heads, 3, dtype);
   }
-
-  float scale() const { return 1 / std::sqrt(static_cast<float>(of.head_dim)); }
 };
 
 // The elements of a case in its dtype, and the state and output of its query pieces.
@@ -124,7 +116,7 @@ struct Memory {
 void run(const PieceLayout& layout, const Operands& operands, PieceStart start, PieceEnd end, int threads = 2) {
   ThreadPool pool(threads);
   Stream stream(pool);
-  piece_attention({&layout, operands.scale(), start, end, operands.of.mask}, stream);
+  piece_attention({&layout, operands.scale, start, end, operands.of.mask}, stream);
   stream.synchronize();
 }
 
@@ -132,70 +124,6 @@ std::vector<std::byte> in_one_call(const Operands& operands, int threads = 2) {
   Memory memory(operands);
   run(memory.layout(operands.of), operands, PieceStart::fresh, PieceEnd::finalise, threads);
   return memory.y;
-}
-
-struct Exact {
-  double value, bound;
-};
-
-// y of one query and head in float64, with a bound on the error of float32 and of y's dtype.
-std::vector<Exact> in_float64(const Operands& operands, int batch, int query, int head) {
-  const PieceCase& of = operands.of;
-  const double unit = unit_roundoff(DType::float32);
-  const int kv_head = head / (of.num_heads / of.num_kv_heads);
-  const auto row = [&](const std::vector<float>& x, int tokens, int heads, int token, int h) {
-    return x.data() + ((static_cast<std::size_t>(batch) * tokens + token) * heads + h) * of.head_dim;
-  };
-  const float* q = row(operands.q, operands.num_queries, of.num_heads, query, head);
-  const int num_keys = of.mask == PieceMask::causal ? query + 1 : operands.num_keys;
-  std::vector<double> weights;
-  double largest = -std::numeric_limits<double>::infinity(), score_error = 0;
-  for (int key = 0; key < num_keys; ++key) {
-    const float* k = row(operands.k, operands.num_keys, of.num_kv_heads, key, kv_head);
-    double dot = 0, magnitude = 0;
-    for (int d = 0; d < of.head_dim; ++d) {
-      dot += static_cast<double>(q[d]) * k[d];
-      magnitude += std::fabs(static_cast<double>(q[d]) * k[d]);
-    }
-    weights.push_back(dot * operands.scale());
-    largest = std::max(largest, weights.back());
-    // The roundings of the dot product's chains, of the scale, and of the subtraction of the maximum.
-    score_error = std::max(score_error, (of.head_dim / 16.0 + 8) * unit * magnitude * operands.scale());
-  }
-  double sum = 0;
-  for (double& weight : weights) sum += weight = std::exp(weight - largest);
-  std::vector<Exact> result;
-  for (int d = 0; d < of.head_dim; ++d) {
-    double value = 0, magnitude = 0;
-    for (int key = 0; key < num_keys; ++key) {
-      const double v = row(operands.v, operands.num_keys, of.num_kv_heads, key, kv_head)[d];
-      value += weights[key] * v;
-      magnitude += weights[key] * std::fabs(v);
-    }
-    // An error of a score changes its weight by that factor above and below; then exp, one addition a key in each sum,
-    // a correction a block, and the quotient. Last, y's own rounding.
-    const double relative = 2 * std::expm1(score_error) + 2 * (num_keys + 16) * unit;
-    const double y = value / sum;
-    const double rounding = of.dtype == DType::bfloat16 ? std::fabs(y) * unit_roundoff(DType::bfloat16) : 0;
-    result.push_back({y, relative * magnitude / sum * (1 + 0x1p-7) + rounding + 0x1p-126});
-  }
-  return result;
-}
-
-void expect_near_float64(const Operands& operands, const std::vector<float>& y) {
-  const PieceCase& of = operands.of;
-  for (int batch = 0; batch < of.batch; ++batch)
-    for (int query = 0; query < operands.num_queries; ++query)
-      for (int head = 0; head < of.num_heads; ++head) {
-        const std::vector<Exact> exact = in_float64(operands, batch, query, head);
-        for (int d = 0; d < of.head_dim; ++d) {
-          const std::size_t at =
-              ((static_cast<std::size_t>(batch) * operands.num_queries + query) * of.num_heads + head) * of.head_dim +
-              d;
-          ASSERT_NEAR(y[at], exact[d].value, exact[d].bound)
-              << "batch " << batch << ", query " << query << ", head " << head << ", element " << d;
-        }
-      }
 }
 
 class PieceAttention : public testing::TestWithParam<PieceCase> {};
