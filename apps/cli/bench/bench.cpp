@@ -15,6 +15,7 @@
 #include "cli/bench/flag.h"
 #include "cli/bench/operator_cases.h"
 #include "cli/bench/record.h"
+#include "cli/bench/sequence_attention.h"
 #include "cli/commands.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
@@ -250,6 +251,7 @@ void add_bench(CLI::App& app) {
   add_wafer_benchmark(*bench);
   add_collective_benchmark(*bench);
   add_flag_benchmark(*bench);
+  add_sequence_attention_benchmark(*bench);
 }
 
 }  // namespace heddle

@@ -35,7 +35,11 @@ class ProgramBuilder {
   SequenceProgram staged();
 
  private:
-  void enqueue(SequenceOp op) { program_.ops.push_back(std::move(op)); }
+  // In place: GCC 12 takes a moved variant's other members for uninitialised.
+  template <class Op>
+  void enqueue(Op&& op) {
+    program_.ops.emplace_back(std::forward<Op>(op));
+  }
   int record(Lane3 lane) {
     enqueue(SequenceRecord{lane, program_.num_events});
     return program_.num_events++;

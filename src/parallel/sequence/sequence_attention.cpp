@@ -1,6 +1,8 @@
 #include "parallel/sequence/sequence_attention.h"
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "base/error.h"
 
@@ -173,9 +175,16 @@ void SequenceAttention::run(const SequenceOp& op, const Call& call) {
 }
 
 void SequenceAttention::synchronize(Stream& stream) {
-  fabric_.synchronize(other_);
-  fabric_.synchronize(ring_);
-  fabric_.synchronize(stream);
+  std::exception_ptr first;
+  // All three, also when one has failed: what they still do uses this object. The transfers know the reason first.
+  for (Stream* each : {&other_, &ring_, &stream}) {
+    try {
+      fabric_.synchronize(*each);
+    } catch (...) {
+      if (first == nullptr) first = std::current_exception();
+    }
+  }
+  if (first != nullptr) std::rethrow_exception(first);
 }
 
 }  // namespace heddle

@@ -1,12 +1,13 @@
 // Attention in float64, and a bound on the error of float32.
 #pragma once
 
-#include <gtest/gtest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "base/dtype.h"
@@ -84,19 +85,25 @@ inline std::vector<Exact> in_float64(const WholeAttention& of, int batch, int qu
   return result;
 }
 
-// `y` is [batch, num_queries, num_heads, head_dim].
-inline void expect_near_float64(const WholeAttention& of, const std::vector<float>& y) {
+// The first of `count` queries of `y`, [batch, num_queries, num_heads, head_dim], that is farther from float64 than its
+// bound; empty if none is.
+inline std::string first_miss(const WholeAttention& of, const std::vector<float>& y, int first, int count) {
   for (int batch = 0; batch < of.batch; ++batch)
-    for (int query = 0; query < of.num_queries; ++query)
+    for (int query = first; query < first + count; ++query)
       for (int head = 0; head < of.num_heads; ++head) {
         const std::vector<Exact> exact = in_float64(of, batch, query, head);
         for (int d = 0; d < of.head_dim; ++d) {
           const std::size_t at =
               ((static_cast<std::size_t>(batch) * of.num_queries + query) * of.num_heads + head) * of.head_dim + d;
-          ASSERT_NEAR(y[at], exact[d].value, exact[d].bound)
-              << "batch " << batch << ", query " << query << ", head " << head << ", element " << d;
+          if (!(std::fabs(y[at] - exact[d].value) <= exact[d].bound))
+            return fmt::format("batch {}, query {}, head {}, element {}: {} instead of {}, bound {}", batch, query,
+                               head, d, y[at], exact[d].value, exact[d].bound);
         }
       }
+  return {};
+}
+inline std::string first_miss(const WholeAttention& of, const std::vector<float>& y) {
+  return first_miss(of, y, 0, of.num_queries);
 }
 
 }  // namespace heddle

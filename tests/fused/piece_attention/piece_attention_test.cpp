@@ -133,7 +133,7 @@ TEST_P(PieceAttention, MatchesFloat64InOneCall) {
   const Operands operands(GetParam());
   Memory memory(operands);
   run(memory.layout(operands.of), operands, PieceStart::fresh, PieceEnd::finalise);
-  expect_near_float64(operands, memory.output(operands.of.dtype));
+  EXPECT_EQ(first_miss(operands, memory.output(operands.of.dtype)), "");
 }
 
 TEST_P(PieceAttention, CarriedOverACallForEachPieceGivesTheBitsOfOneCall) {
