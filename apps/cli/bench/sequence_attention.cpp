@@ -82,10 +82,11 @@ class FigureTable {
     }
   }
 
-  void measure(const std::string& name, const Placement& placement, SequenceStrategy strategy,
-               std::optional<int> degree);
+  void measure(const Placement& placement);
 
-  std::vector<FigureRow>& rows() { return rows_; }
+  const std::vector<FigureRow>& rows() const { return rows_; }
+  // Whether this process has rank 0, if ranks were measured. Others print nothing.
+  bool is_first_rank() const { return is_first_rank_; }
 
  private:
   SequenceRequest request(const SequenceWorkload& workload, const Placement& placement, int batch,
@@ -107,46 +108,71 @@ class FigureTable {
                      of.counted_elements});
   }
 
+  std::vector<double> time_layer(Fabric& fabric, Stream& stream, SequenceStrategy strategy, const SequenceMesh& mesh,
+                                 const SequenceShape& shape) const;
+
   const SequenceBenchOptions& options_;
   std::vector<FigureRow> rows_;
+  bool is_first_rank_ = true;
 };
 
-// One layer on ranks of this machine, or of the machines that mpirun spans; the time of rank 0 from barrier to barrier.
-void FigureTable::measure(const std::string& name, const Placement& placement, SequenceStrategy strategy,
-                          std::optional<int> degree) {
-  if (!why_not(strategy, placement, options_.heads, degree).empty()) return;
-  const SequenceMesh mesh = make_sequence_mesh(strategy, placement, options_.heads, degree);
+// One layer under each strategy that fits, on ranks of this machine or of the machines that mpirun spans; the time of rank
+// 0 from barrier to barrier.
+void FigureTable::measure(const Placement& placement) {
+  struct Layer {
+    SequenceStrategy strategy;
+    SequenceMesh mesh;
+    std::int64_t counted_elements;
+  };
   const SequenceShape shape =
-      even_sequence({.num_heads = options_.heads, .head_dim = options_.head_dim}, options_.tokens, mesh.size());
-  const SequenceMemory memory(mesh, shape);
-  const SequenceCount count = count_sequence_programs(memory, make_sequence_programs(strategy, memory));
-  std::vector<double> samples;
-  const FabricOptions fabric_options{.heap_bytes = SequenceAttention::heap_bytes(memory),
-                                     .deadline = std::chrono::seconds(60)};
-  run_ranks(options_.fabric, mesh.size(), fabric_options, [&](Fabric& fabric, Stream& stream) {
-    if (fabric.size() != mesh.size())
+      even_sequence({.num_heads = options_.heads, .head_dim = options_.head_dim}, options_.tokens, placement.size());
+  std::vector<Layer> layers;
+  std::size_t heap_bytes = 0;
+  for (const SequenceStrategy strategy : kSequenceStrategies) {
+    if (!why_not(strategy, placement, options_.heads).empty()) continue;
+    const SequenceMesh mesh = make_sequence_mesh(strategy, placement, options_.heads);
+    const SequenceMemory memory(mesh, shape);
+    heap_bytes = std::max(heap_bytes, SequenceAttention::heap_bytes(memory));
+    layers.push_back(
+        {strategy, mesh, count_sequence_programs(memory, make_sequence_programs(strategy, memory)).largest});
+  }
+  const std::string name = fmt::format("{} tokens, {} x {}", options_.tokens, options_.heads, options_.head_dim);
+  const FabricOptions fabric_options{.heap_bytes = heap_bytes, .deadline = std::chrono::seconds(60)};
+  is_first_rank_ = false;
+  run_ranks(options_.fabric, placement.size(), fabric_options, [&](Fabric& fabric, Stream& stream) {
+    if (fabric.size() != placement.size())
       throw_error<InputError>("bench sequence-attention: {} x {} are {} ranks, and there are {}", placement.machines,
-                              placement.ranks_per_machine, mesh.size(), fabric.size());
-    std::vector<int> team(static_cast<std::size_t>(fabric.size()));
-    std::iota(team.begin(), team.end(), 0);
-    SequenceAttention layer(fabric, team, strategy, mesh, shape);
-    const auto elements = static_cast<std::size_t>(shape.tokens[static_cast<std::size_t>(fabric.rank())]) *
-                          static_cast<std::size_t>(options_.heads * options_.head_dim);
-    std::vector<float> x(elements + 1), y(elements + 1);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
-    const float scale = 1 / std::sqrt(static_cast<float>(options_.head_dim));
-    for (int sample = -1; sample < options_.repeats; ++sample) {  // one to warm up
-      fabric.barrier(stream);
-      fabric.synchronize(stream);
-      const auto begin = std::chrono::steady_clock::now();
-      layer.attend(x.data(), x.data(), x.data(), y.data(), scale, stream);
-      layer.synchronize(stream);
-      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-      if (fabric.rank() == 0 && sample >= 0) samples.push_back(taken.count());
+                              placement.ranks_per_machine, placement.size(), fabric.size());
+    for (const Layer& layer : layers) {
+      const std::vector<double> samples = time_layer(fabric, stream, layer.strategy, layer.mesh, shape);
+      if (fabric.rank() != 0) continue;
+      is_first_rank_ = true;
+      rows_.push_back({name, placement, layer.strategy, layer.mesh, true, median(samples), {}, layer.counted_elements});
     }
   });
-  if (samples.empty()) return;  // a rank other than 0, in a process of its own
-  rows_.push_back({name, placement, strategy, mesh, true, median(samples), {}, count.largest});
+}
+
+std::vector<double> FigureTable::time_layer(Fabric& fabric, Stream& stream, SequenceStrategy strategy,
+                                            const SequenceMesh& mesh, const SequenceShape& shape) const {
+  std::vector<int> team(static_cast<std::size_t>(fabric.size()));
+  std::iota(team.begin(), team.end(), 0);
+  SequenceAttention layer(fabric, team, strategy, mesh, shape);
+  const auto elements = static_cast<std::size_t>(shape.tokens[static_cast<std::size_t>(fabric.rank())]) *
+                        static_cast<std::size_t>(options_.heads * options_.head_dim);
+  std::vector<float> x(elements + 1), y(elements + 1);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
+  const float scale = 1 / std::sqrt(static_cast<float>(options_.head_dim));
+  std::vector<double> samples;
+  for (int sample = -1; sample < options_.repeats; ++sample) {  // one to warm up
+    fabric.barrier(stream);
+    fabric.synchronize(stream);
+    const auto begin = std::chrono::steady_clock::now();
+    layer.attend(x.data(), x.data(), x.data(), y.data(), scale, stream);
+    layer.synchronize(stream);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    if (sample >= 0) samples.push_back(taken.count());
+  }
+  return samples;
 }
 
 // Attention over pieces against one piece (figure 12): what pieces and the carry cost on this CPU, on one thread.
@@ -228,9 +254,7 @@ void fill(FigureTable& table, const SequenceBenchOptions& options) {
       break;
   }
   if (!options.machines && !options.gpus) return;
-  const Placement placement{options.machines.value_or(1), options.gpus.value_or(1)};
-  const std::string name = fmt::format("{} tokens, {} x {}", options.tokens, options.heads, options.head_dim);
-  for (const SequenceStrategy strategy : kSequenceStrategies) table.measure(name, placement, strategy, {});
+  table.measure({options.machines.value_or(1), options.gpus.value_or(1)});
 }
 
 void run_sequence_bench(const SequenceBenchOptions& options) {
@@ -253,6 +277,7 @@ void run_sequence_bench(const SequenceBenchOptions& options) {
   } else {
     FigureTable table(options);
     fill(table, options);
+    if (!table.is_first_rank()) return;
     cells.push_back({"layer", "machines", "strategy", "U x R", "source", "ms", "exposed ms", "to usp", "elements"});
     double usp = 0;
     for (const FigureRow& row : table.rows()) {
@@ -278,7 +303,6 @@ void run_sequence_bench(const SequenceBenchOptions& options) {
       rows.push_back(std::move(object));
     }
   }
-  if (cells.size() == 1) return;  // a rank other than 0, in a process of its own
   record["rates"] = {{"attention_tflops", options.tflops},
                      {"machine_link_gbps", options.machine_gbps},
                      {"gpu_link_gbps", options.gpu_gbps}};
