@@ -132,3 +132,33 @@ def clusters(figure, title, path):
     drawn.suptitle(title, fontsize=10)
     drawn.tight_layout()
     _save(drawn, path)
+
+
+def sequence_layers(rows, title, path):
+    """Seconds of attention layers by strategy, as bars beside USP = 1; exposed communication is the lighter part.
+
+    `rows`: those of `heddle bench sequence-attention --json`, all predicted or all measured.
+    """
+    layers = list(dict.fromkeys((row["layer"], row["machines"], row["gpus"]) for row in rows))
+    strategies = list(dict.fromkeys(row["strategy"] for row in rows))
+    colours = dict(zip(strategies, [BASELINE, OTHER, "#7b5aa6", HEDDLE, ROOFLINE, "#b8a13a"]))
+    figure, axes = plt.subplots(figsize=(max(6.4, 1.2 * len(layers)), 3.6))
+    width = 0.8 / len(strategies)
+    for place, layer in enumerate(layers):
+        of_layer = {}
+        for row in rows:  # the best degree of each strategy
+            if (row["layer"], row["machines"], row["gpus"]) == layer:
+                best = of_layer.get(row["strategy"])
+                of_layer[row["strategy"]] = row if best is None or row["seconds"] < best["seconds"] else best
+        usp = of_layer["usp"]["seconds"] if "usp" in of_layer else 1.0
+        for index, (strategy, row) in enumerate(of_layer.items()):
+            at = place + (index - (len(of_layer) - 1) / 2) * width
+            exposed = row.get("exposed_seconds", 0.0)
+            axes.bar(at, (row["seconds"] - exposed) / usp, width, color=colours[strategy],
+                     label=strategy if place == 0 else None)
+            axes.bar(at, exposed / usp, width, bottom=(row["seconds"] - exposed) / usp, color=colours[strategy], alpha=0.4)
+    axes.set_xticks(range(len(layers)), [f"{name}\n{machines} x {gpus}" for name, machines, gpus in layers], fontsize=8)
+    axes.set(ylabel="time of a layer, USP = 1", title=title)
+    axes.legend(loc="upper right", ncols=len(strategies), fontsize=8)
+    axes.set_ylim(top=1.35 * axes.get_ylim()[1])
+    _save(figure, path)

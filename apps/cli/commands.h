@@ -17,6 +17,7 @@ void add_synth(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_launch(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_plan(CLI::App& app);
 void add_wafer(CLI::App& app);
 
 // These describe all commands of `app`, which must outlive them.

@@ -117,6 +117,7 @@ int main(int argc, char** argv) {
   heddle::add_doctor(app);
   heddle::add_launch(app);
   heddle::add_bench(app);
+  heddle::add_plan(app);
   heddle::add_wafer(app);
   heddle::add_completion(app);
   heddle::add_man(app);

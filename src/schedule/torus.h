@@ -19,7 +19,7 @@
 // four all-to-alls. All N^2 pairs of Q and KV parts are computed, each once. Within a machine every GPU does the same
 // on its own shard (of Ulysses or Ring Attention); it talks to the GPUs of the same index on other machines.
 //
-// No caller yet: sequence-parallel attention will be the first (issue 29).
+// Caller: parallel/sequence/, for Torus Attention in the sense of 4.3.
 #pragma once
 
 #include <cstdint>

@@ -194,6 +194,26 @@ TEST(Bench, FlagTimesRankZeroWithEachOther) {
   EXPECT_EQ(record.at("pairs").at(1).at("ranks"), json({0, 2}));
 }
 
+TEST(Bench, SequenceAttentionPredictsTheAblationAndMeasuresRanks) {
+  const json record = run_json({"sequence-attention", "--figure", "10", "--machines", "2", "--gpus", "1", "--tokens",
+                                "64", "--repeats", "1"});
+  int predicted = 0, measured = 0;
+  for (const json& row : record.at("rows")) {
+    EXPECT_GT(row.at("seconds").get<double>(), 0);
+    predicted += row.at("source") == "predicted";
+    measured += row.at("source") == "measured";
+  }
+  EXPECT_EQ(predicted, 4 * 4);  // workloads by USP, TAS, Torus, one-sided
+  EXPECT_EQ(measured, 6);       // strategies
+}
+
+TEST(Bench, SequenceAttentionMeasuresThePiecesOfItsKernel) {
+  const json record =
+      run_json({"sequence-attention", "--figure", "12", "--tokens", "64", "--heads", "2", "--repeats", "1"});
+  EXPECT_EQ(record.at("rows").size(), 7u);
+  EXPECT_EQ(record.at("rows").at(0).at("to_one_piece"), 1.0);
+}
+
 TEST(Bench, PrefillCountsArithmetic) {
   const json record =
       run_json({"prefill", "--model", demo_model().string(), "--tokens", "32", "--context", "0,32", "--repeats", "1"});

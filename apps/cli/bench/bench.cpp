@@ -18,6 +18,7 @@
 #include "cli/bench/fused.h"
 #include "cli/bench/operator_cases.h"
 #include "cli/bench/record.h"
+#include "cli/bench/sequence_attention.h"
 #include "cli/commands.h"
 #include "cli/launched.h"
 #include "cli/number_option.h"
@@ -259,6 +260,7 @@ void add_bench(CLI::App& app) {
   add_block_benchmark(*bench);
   add_fused_linear_benchmarks(*bench);
   add_flash_decode_benchmark(*bench);
+  add_sequence_attention_benchmark(*bench);
 }
 
 }  // namespace heddle

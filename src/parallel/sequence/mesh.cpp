@@ -1,0 +1,70 @@
+#include "parallel/sequence/mesh.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::array<std::string_view, std::size(kSequenceStrategies)> kStrategyNames = {
+    "ulysses", "ring", "usp", "tas", "torus", "one_sided"};
+
+int degree_of(SequenceStrategy strategy, const Placement& placement, int num_heads, std::optional<int> degree) {
+  if (strategy == SequenceStrategy::ulysses) return placement.size();
+  if (strategy == SequenceStrategy::ring) return 1;
+  return degree.value_or(gcd_rule(placement.size(), num_heads));
+}
+
+}  // namespace
+
+std::string_view name_of(SequenceStrategy strategy) {
+  return kStrategyNames[static_cast<std::size_t>(strategy)];
+}
+
+std::optional<SequenceStrategy> sequence_strategy_named(std::string_view name) {
+  const auto found = std::ranges::find(kStrategyNames, name);
+  if (found == kStrategyNames.end()) return {};
+  return static_cast<SequenceStrategy>(found - kStrategyNames.begin());
+}
+
+int gcd_rule(int ranks, int num_heads) {
+  return std::gcd(ranks, num_heads);
+}
+
+std::string why_not(SequenceStrategy strategy, const Placement& placement, int num_heads, std::optional<int> degree) {
+  const int wanted = degree_of(strategy, placement, num_heads, degree);
+  if (wanted < 1 || placement.size() % wanted != 0)
+    return fmt::format("a Ulysses degree of {} does not divide {} ranks", wanted, placement.size());
+  if (num_heads % wanted != 0) return fmt::format("a Ulysses degree of {} does not divide {} heads", wanted, num_heads);
+  return {};
+}
+
+SequenceMesh make_sequence_mesh(SequenceStrategy strategy, const Placement& placement, int num_heads,
+                                std::optional<int> degree) {
+  require(placement.machines >= 1 && placement.ranks_per_machine >= 1 && num_heads >= 1,
+          "sequence attention: {} machines of {} ranks and {} heads, expected 1 or more of each", placement.machines,
+          placement.ranks_per_machine, num_heads);
+  if (const std::string reason = why_not(strategy, placement, num_heads, degree); !reason.empty()) {
+    std::vector<std::string_view> others;
+    for (const SequenceStrategy other : kSequenceStrategies)
+      if (why_not(other, placement, num_heads, degree).empty()) others.push_back(name_of(other));
+    throw_error<InvalidArgument>("sequence attention: {} does not fit: {}. These do: {}", name_of(strategy), reason,
+                                 fmt::join(others, ", "));
+  }
+  const int groups = degree_of(strategy, placement, num_heads, degree);
+  SequenceMesh mesh{.placement = placement, .torus = 1, .ulysses = groups, .ring = placement.size() / groups};
+  if (strategy == SequenceStrategy::usp) mesh.neighbours = SequenceMesh::Neighbours::share_a_ulysses_group;
+  if (strategy == SequenceStrategy::torus || strategy == SequenceStrategy::one_sided) {
+    mesh.torus = std::gcd(placement.machines, groups);
+    mesh.ulysses = groups / mesh.torus;
+  }
+  return mesh;
+}
+
+}  // namespace heddle

@@ -1,0 +1,190 @@
+#include "parallel/sequence/sequence_attention.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/error.h"
+
+namespace heddle {
+namespace {
+
+int rank_in(std::span<const int> team, int rank) {
+  const auto found = std::ranges::find(team, rank);
+  require(found != team.end(), "sequence attention: rank {} is not in its team", rank);
+  return static_cast<int>(found - team.begin());
+}
+
+}  // namespace
+
+std::size_t SequenceAttention::heap_bytes(const SequenceMemory& memory) {
+  return static_cast<std::size_t>(memory.symmetric_bytes()) + 4096;
+}
+
+SequenceAttention::SequenceAttention(Fabric& fabric, std::span<const int> team, SequenceStrategy strategy,
+                                     const SequenceMesh& mesh, const SequenceShape& shape)
+    : fabric_(fabric),
+      team_(team.begin(), team.end()),
+      rank_(rank_in(team, fabric.rank())),
+      memory_(mesh, shape),
+      program_(make_sequence_program(strategy, memory_, rank_)),
+      symmetric_(fabric, static_cast<std::size_t>(memory_.symmetric_bytes())),
+      private_(std::max<std::size_t>(1, static_cast<std::size_t>(memory_.private_bytes())), fabric.device()) {
+  require_team(team, fabric.size(), fabric.rank(), "sequence attention");
+  require(static_cast<int>(team.size()) == mesh.size(), "sequence attention: a team of {} ranks and a mesh of {}",
+          team.size(), mesh.size());
+  require(fabric.device().kind == DeviceKind::cpu, "sequence attention: there is no kernel for GPUs yet");
+  make_layouts();
+  for (int event = 0; event < program_.num_events; ++event) events_.emplace_back(fabric.device());
+}
+
+SequenceAttention::~SequenceAttention() = default;
+
+std::byte* SequenceAttention::address(const SequencePlace& place) {
+  return (place.area == SequencePlace::Area::symmetric ? symmetric_.data() : private_.data()) + place.offset;
+}
+
+// Everything lies at the same addresses in every layer.
+void SequenceAttention::make_layouts() {
+  const SequenceMesh& mesh = memory_.mesh();
+  const SequenceShape& shape = memory_.shape();
+  const int place = mesh.place_of(rank_), group = mesh.group_of(rank_), group_heads = memory_.group_heads();
+  const auto symmetric = [&](std::int64_t offset) { return address({SequencePlace::Area::symmetric, offset}); };
+
+  q_pieces_ = {.batch = shape.batch,
+               .num_tokens = shape.tokens[static_cast<std::size_t>(rank_)],
+               .num_heads = shape.num_heads,
+               .head_dim = shape.head_dim,
+               .dtype = shape.dtype,
+               .groups = {}};
+  k_pieces_ = v_pieces_ = o_pieces_ = q_pieces_;
+  for (int heads = 0; heads < mesh.groups(); ++heads) {
+    std::byte* const keys = symmetric(memory_.packed_key_value(rank_, heads));
+    q_pieces_.groups.push_back(symmetric(memory_.packed_query(rank_, heads)));
+    k_pieces_.groups.push_back(keys);
+    v_pieces_.groups.push_back(keys + memory_.piece_bytes(group, place));
+    o_pieces_.groups.push_back(symmetric(memory_.output(rank_, heads)));
+  }
+
+  std::vector<QueryPiece> queries;
+  std::int64_t num_rows = 0;
+  for (int of = 0; of < mesh.groups(); ++of)
+    num_rows += std::int64_t{shape.batch} * group_heads * memory_.tokens(of, place);
+  const auto state_floats = static_cast<std::size_t>(num_rows) * static_cast<std::size_t>(shape.head_dim + 2);
+  state_ = Buffer(std::max<std::size_t>(1, state_floats * sizeof(float)), fabric_.device());
+  auto* state = reinterpret_cast<float*>(state_.data());
+  for (int of = 0; of < mesh.groups(); ++of) {
+    const int tokens = memory_.tokens(of, place);
+    const std::int64_t rows = std::int64_t{shape.batch} * group_heads * tokens;
+    const PieceStrides strides = head_major(group_heads, tokens, shape.head_dim);
+    QueryPiece piece{.q = symmetric(memory_.query(rank_, of)),
+                     .q_strides = strides,
+                     .y = of == group ? symmetric(memory_.output(rank_, group))
+                                      : address({SequencePlace::Area::own, memory_.result(rank_, of)}),
+                     .y_strides = strides,
+                     .o = state,
+                     .l = state + rows * shape.head_dim,
+                     .m = state + rows * (shape.head_dim + 1),
+                     .num_tokens = tokens,
+                     .first_position = memory_.first_position(of, place)};
+    state += rows * (shape.head_dim + 2);
+    queries.push_back(piece);
+  }
+
+  const PieceShape piece_shape{shape.batch, group_heads, group_heads, shape.head_dim, shape.dtype};
+  for (const SequenceOp& op : program_.ops) {
+    const auto* attend = std::get_if<SequenceAttend>(&op);
+    if (attend == nullptr) continue;
+    std::vector<QueryPiece> of_call;
+    std::vector<KeyValuePiece> keys_values;
+    for (const int of : attend->queries) of_call.push_back(queries[static_cast<std::size_t>(of)]);
+    for (const SequenceAttend::KeysValues& from : attend->keys_values) {
+      const int tokens = memory_.tokens(from.group, from.ring_place);
+      const std::byte* const keys = address(from.place);
+      keys_values.push_back({.k = keys,
+                             .v = keys + memory_.piece_bytes(from.group, from.ring_place),
+                             .strides = head_major(group_heads, tokens, shape.head_dim),
+                             .num_tokens = tokens,
+                             .first_position = memory_.first_position(from.group, from.ring_place)});
+    }
+    layouts_.emplace_back(piece_shape, std::move(of_call), std::move(keys_values));
+  }
+}
+
+struct SequenceAttention::Call {
+  const void *q, *k, *v;
+  void* y;
+  float scale;
+  const Lane& lane;
+  std::size_t num_attends = 0;  // so far
+
+  Stream& stream(SequenceAttention& of, SequenceLane which) const {
+    return which == SequenceLane::compute ? lane.stream : which == SequenceLane::ring ? of.ring_ : of.other_;
+  }
+};
+
+void SequenceAttention::attend(const void* q, const void* k, const void* v, void* y, float scale, const Lane& lane) {
+  Call call{q, k, v, y, scale, lane};
+  for (const SequenceOp& op : program_.ops) {
+    run(op, call);
+    call.num_attends += std::holds_alternative<SequenceAttend>(op);
+  }
+}
+
+void SequenceAttention::run(const SequenceOp& op, const Call& call) {
+  const auto event = [&](int number) -> Event& { return events_[static_cast<std::size_t>(number)]; };
+  const auto world_rank = [&](int rank) { return team_[static_cast<std::size_t>(rank)]; };
+  const auto semaphore = [&](int flag) {
+    return reinterpret_cast<Semaphore*>(address({SequencePlace::Area::symmetric, memory_.flag(flag)}));
+  };
+  Stream& stream = call.stream(*this, lane_of(op));
+  if (std::holds_alternative<SequenceSplit>(op)) {
+    split_heads(call.q, q_pieces_, call.lane);
+    split_heads(call.k, k_pieces_, call.lane);
+    split_heads(call.v, v_pieces_, call.lane);
+  } else if (std::holds_alternative<SequenceJoin>(op)) {
+    join_heads(o_pieces_, call.y, call.lane);
+  } else if (const auto* attend = std::get_if<SequenceAttend>(&op)) {
+    piece_attention({.layout = &layouts_[call.num_attends],
+                     .scale = call.scale,
+                     .start = attend->start,
+                     .end = attend->end,
+                     .mask = memory_.shape().mask},
+                    call.lane);
+  } else if (const auto* move = std::get_if<SequenceMove>(&op)) {
+    std::byte* const here = address(move->here);
+    std::byte* const there = address({SequencePlace::Area::symmetric, move->there});
+    const auto bytes = static_cast<std::size_t>(move->bytes);
+    if (move->direction == SequenceMove::Direction::push)
+      fabric_.put(stream, world_rank(move->peer), there, here, bytes);
+    else
+      fabric_.get(stream, world_rank(move->peer), here, there, bytes);
+  } else if (const auto* record = std::get_if<SequenceRecord>(&op)) {
+    event(record->event).record(stream);
+  } else if (const auto* await = std::get_if<SequenceAwait>(&op)) {
+    stream.wait(event(await->event));
+  } else if (const auto* signal = std::get_if<SequenceSignal>(&op)) {
+    fabric_.signal_next(stream, world_rank(signal->peer), semaphore(signal->flag));
+  } else if (const auto* take = std::get_if<SequenceTake>(&op)) {
+    fabric_.wait_next(stream, world_rank(take->from), semaphore(take->flag), "sequence piece");
+  } else if (const auto* barrier = std::get_if<SequenceBarrier>(&op)) {
+    std::vector<int> ranks;
+    for (const int rank : barrier->ranks) ranks.push_back(world_rank(rank));
+    fabric_.barrier(stream, ranks);
+  }
+}
+
+void SequenceAttention::synchronize(Stream& stream) {
+  std::exception_ptr first;
+  // All three, also when one has failed: what they still do uses this object. The transfers know the reason first.
+  for (Stream* each : {&other_, &ring_, &stream}) {
+    try {
+      fabric_.synchronize(*each);
+    } catch (...) {
+      if (first == nullptr) first = std::current_exception();
+    }
+  }
+  if (first != nullptr) std::rethrow_exception(first);
+}
+
+}  // namespace heddle

@@ -1,0 +1,76 @@
+// One rank's part of attention over a sequence that the ranks of a team share: executes the program of a strategy
+// (program.h) over a fabric.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/lane.h"
+#include "base/stream.h"
+#include "base/thread_pool.h"
+#include "fabric/fabric.h"
+#include "fabric/symmetric_memory.h"
+#include "fused/piece_attention/head_groups.h"
+#include "parallel/sequence/program.h"
+
+namespace heddle {
+
+class SequenceAttention {
+ public:
+  // Bytes of a rank's heap that the constructor allocates.
+  static std::size_t heap_bytes(const SequenceMemory& memory);
+
+  // Collective over the world of `fabric`, which must outlive it: every rank is in one team, and every team has a mesh
+  // and a shape of the same sizes. `team` gives the world's rank of each rank of the mesh, so two halves of a batch run
+  // beside each other on two teams (CFG parallelism). Throws InvalidArgument when they do not fit each other, and on
+  // GPUs, for which piece_attention() has no kernel yet; Failure when the heap is full.
+  SequenceAttention(Fabric& fabric, std::span<const int> team, SequenceStrategy strategy, const SequenceMesh& mesh,
+                    const SequenceShape& shape);
+  SequenceAttention(const SequenceAttention&) = delete;
+  SequenceAttention& operator=(const SequenceAttention&) = delete;
+  ~SequenceAttention();
+
+  // Enqueues one layer and returns. q, k, v and y are this rank's tokens, [batch, tokens, num_heads, head_dim],
+  // contiguous, in the shape's dtype; y overlaps none of the others. They are read and written by the stream alone.
+  // All ranks of the team call it equally often; all calls are of one stream.
+  //
+  //   y = softmax(q K^T * scale) V, with K and V of all tokens of the team; with PieceMask::causal those up to one's own
+  //
+  // Each key/value piece is added in an order of its own on each rank. So low-order bits depend on the strategy, the
+  // mesh and the rank, and never on time. Between ranks order only the barriers of the team, at the beginning and the end,
+  // and what lies between (program.h).
+  void attend(const void* q, const void* k, const void* v, void* y, float scale, const Lane& lane);
+
+  // Waits for the layers enqueued on `stream` and their transfers; throws the fabric's error. A layer whose transfer has
+  // failed computes with what lies in memory, so nobody may use y before this returned.
+  void synchronize(Stream& stream);
+
+  const SequenceMemory& memory() const { return memory_; }
+  const SequenceProgram& program() const { return program_; }
+
+ private:
+  struct Call;
+
+  std::byte* address(const SequencePlace& place);
+  void make_layouts();
+  void run(const SequenceOp& op, const Call& call);
+
+  Fabric& fabric_;
+  std::vector<int> team_;
+  int rank_;  // in the team
+  SequenceMemory memory_;
+  SequenceProgram program_;
+  SymmetricMemory symmetric_;
+  Buffer private_;
+  Buffer state_;  // O', l and m of all query pieces
+  HeadGroups q_pieces_, k_pieces_, v_pieces_, o_pieces_;
+  std::vector<PieceLayout> layouts_;  // of the program's SequenceAttend ops, in order
+  std::vector<Event> events_;
+  ThreadPool pool_{1};
+  Stream ring_{pool_};
+  Stream other_{pool_};
+};
+
+}  // namespace heddle

@@ -1,0 +1,102 @@
+#include "parallel/sequence/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace heddle {
+namespace {
+
+using testing::HasSubstr;
+
+// A layer of Flux that generates 3072 x 3072, on the paper's machines.
+SequenceRequest flux() {
+  return {.placement = {4, 8}, .num_heads = 24, .head_dim = 128, .num_tokens = 37376, .degree = {}, .rates = {}};
+}
+
+TEST(SequencePlan, HasThePapersVolumesOfFlux) {
+  const SequencePlan plan = plan_sequence_attention(flux());
+  const double elements = 37376.0 * 24 * 128;
+  EXPECT_DOUBLE_EQ(plan.of(SequenceStrategy::usp).printed_elements, 2 * 3 * elements / 4);
+  EXPECT_DOUBLE_EQ(plan.of(SequenceStrategy::one_sided).printed_elements, 4 * 3 / 4.0 * elements / 4);
+  for (const SequenceForecast& of : plan.strategies) {
+    if (!of.reason.empty()) continue;
+    EXPECT_DOUBLE_EQ(static_cast<double>(of.counted_elements), of.printed_elements) << name_of(of.strategy);
+    EXPECT_EQ(of.barriers_of_all, 2);
+  }
+  EXPECT_THAT(plan.of(SequenceStrategy::ulysses).reason, HasSubstr("does not divide 24 heads"));
+  EXPECT_EQ(plan.pick, SequenceStrategy::one_sided);
+}
+
+TEST(SequencePlan, OrdersTheStrategiesAsThePaperMeasured) {
+  const SequencePlan plan = plan_sequence_attention(flux());
+  const auto seconds = [&](SequenceStrategy strategy) { return plan.of(strategy).timeline.seconds; };
+  EXPECT_LT(seconds(SequenceStrategy::one_sided), seconds(SequenceStrategy::torus));
+  EXPECT_LT(seconds(SequenceStrategy::torus), seconds(SequenceStrategy::tas));
+  EXPECT_LT(seconds(SequenceStrategy::tas), seconds(SequenceStrategy::usp));
+}
+
+TEST(SequencePlan, ExposesAllTransfersOfUlyssesAndNoneOfFreeLinks) {
+  SequenceRequest request{
+      .placement = {4, 1}, .num_heads = 4, .head_dim = 64, .num_tokens = 4096, .degree = {}, .rates = {}};
+  request.rates = {.attention_flops = 1e12,
+                   .memory_bytes = 1e15,
+                   .gpu_link_bytes = 1e9,
+                   .machine_link_bytes = 1e9,
+                   .call_seconds = 0,
+                   .local_seconds = 0,
+                   .remote_seconds = 0};
+  const SequencePlan plan = plan_sequence_attention(request);
+  // Q, K, V before and O behind: each machine sends and receives 3/4 of them.
+  const SequenceForecast& ulysses = plan.of(SequenceStrategy::ulysses);
+  EXPECT_NEAR(ulysses.timeline.exposed_seconds, static_cast<double>(ulysses.counted_elements) * 2 / 1e9,
+              0.05 * ulysses.timeline.exposed_seconds);
+  EXPECT_NEAR(ulysses.timeline.compute_seconds, 4.0 * 4096 * 4096 * 64 / 1e12, 1e-6);
+  EXPECT_LT(plan.of(SequenceStrategy::one_sided).timeline.exposed_seconds, ulysses.timeline.exposed_seconds / 2);
+
+  request.rates.machine_link_bytes = 1e18;
+  for (const SequenceForecast& of : plan_sequence_attention(request).strategies)
+    EXPECT_LT(of.timeline.exposed_seconds, 1e-6) << name_of(of.strategy);
+}
+
+TEST(SequencePlan, TakesEveryShapeOfMachines) {
+  for (const int machines : {1, 2, 3, 5, 6})
+    for (const int gpus : {1, 2, 3, 4})
+      for (const int heads : {1, 2, 6, 24}) {
+        const SequenceRequest request{.placement = {machines, gpus},
+                                      .num_heads = heads,
+                                      .head_dim = 64,
+                                      .num_tokens = 1001,
+                                      .degree = {},
+                                      .rates = {}};
+        const SequencePlan plan = plan_sequence_attention(request);
+        EXPECT_TRUE(plan.of(plan.pick).reason.empty());
+        for (const SequenceForecast& of : plan.strategies) {
+          if (!of.reason.empty()) continue;
+          EXPECT_GE(of.timeline.exposed_seconds, 0);
+          if (machines == 1) {
+            EXPECT_EQ(of.counted_elements, 0);
+          }
+        }
+      }
+}
+
+TEST(SequencePlan, RejectsBadSizesWithTheReason) {
+  const auto rejects = [](const auto& change, const char* why) {
+    SequenceRequest request = flux();
+    change(request);
+    EXPECT_THAT([&] { plan_sequence_attention(request); }, testing::ThrowsMessage<InputError>(HasSubstr(why)));
+  };
+  rejects([](SequenceRequest& r) { r.placement.machines = 0; }, "machines is 0");
+  rejects([](SequenceRequest& r) { r.placement.machines = 100000; }, "at most 128 are planned");
+  rejects([](SequenceRequest& r) { r.num_heads = 0; }, "heads is 0");
+  rejects([](SequenceRequest& r) { r.num_tokens = 0; }, "tokens is 0");
+  rejects([](SequenceRequest& r) { r.num_tokens = std::int64_t{1} << 40; }, "tokens is 1099511627776, at most");
+  rejects([](SequenceRequest& r) { r.batch = r.head_dim = r.num_heads = 1 << 20; }, "overflows");
+  rejects([](SequenceRequest& r) { r.degree = 5; },
+          "a Ulysses degree of 5 does not divide 32 ranks and 24 heads. usp, tas and torus take 1, 2, 4, 8");
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,147 @@
+#include "parallel/sequence/volume.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "base/error.h"
+
+namespace heddle {
+namespace {
+
+using testing::HasSubstr;
+
+// A layer whose tokens divide by all ranks. Head dimension 1, since all volumes are proportional to it.
+std::int64_t counted(SequenceStrategy strategy, const Placement& placement, int heads, std::optional<int> degree = {}) {
+  const SequenceMesh mesh = make_sequence_mesh(strategy, placement, heads, degree);
+  const SequenceShape shape =
+      even_sequence({.num_heads = heads, .head_dim = 1}, std::int64_t{12} * placement.size(), placement.size());
+  const SequenceMemory memory(mesh, shape);
+  const SequenceCount count = count_sequence_programs(memory, make_sequence_programs(strategy, memory));
+  EXPECT_THAT(count.into_machine, testing::Each(count.largest));
+  EXPECT_THAT(count.out_of_machine, testing::Each(count.largest));
+  return count.largest;
+}
+
+SequenceVolume volume(const Placement& placement, int degree, int heads) {
+  return {placement.machines, placement.ranks_per_machine, degree, std::int64_t{12} * placement.size() * heads};
+}
+
+constexpr Placement kPlacements[] = {{1, 4}, {2, 1}, {2, 2}, {2, 4}, {3, 2}, {4, 1}, {4, 2}, {4, 4}, {2, 8}};
+
+TEST(SequenceVolume, CountsWhatEquation4And6SayWhereTheRingOrTheHeadsSpanAllMachines) {
+  for (const Placement& placement : kPlacements)
+    for (int degree = 1; degree <= placement.size(); ++degree) {
+      if (placement.size() % degree != 0) continue;
+      const int heads = 2 * degree, ring = placement.size() / degree;
+      SCOPED_TRACE(testing::Message() << placement.machines << " x " << placement.ranks_per_machine << ", P_u "
+                                      << degree);
+      if (placement.ranks_per_machine % degree == 0) {  // then P_r is a multiple of N
+        EXPECT_DOUBLE_EQ(counted(SequenceStrategy::usp, placement, heads, degree),
+                         usp_volume(volume(placement, degree, heads)));
+      }
+      if (degree % placement.machines != 0 || placement.ranks_per_machine % ring != 0) continue;
+      for (const SequenceStrategy strategy :
+           {SequenceStrategy::tas, SequenceStrategy::torus, SequenceStrategy::one_sided})
+        EXPECT_DOUBLE_EQ(counted(strategy, placement, heads, degree),
+                         stream_fusion_volume(volume(placement, degree, heads)));
+    }
+}
+
+// Equation 5 lets each machine pull all heads from the ring. But its ranks have P_r / N of them, once Ulysses across
+// N / P_r machines has divided the heads.
+TEST(SequenceVolume, CountsARingOfFewMachinesOnceForEachHead) {
+  for (const Placement& placement : kPlacements)
+    for (int ring = 1; ring < placement.machines; ++ring) {
+      if (placement.machines % ring != 0) continue;
+      const int degree = placement.size() / ring, heads = 2 * degree;
+      const double n = placement.machines, unit = 12.0 * placement.ranks_per_machine * heads;
+      EXPECT_DOUBLE_EQ(counted(SequenceStrategy::usp, placement, heads, degree),
+                       (2 * (ring - 1) + 4 * (1 - ring / n)) * unit);
+      EXPECT_DOUBLE_EQ(usp_volume(volume(placement, degree, heads)),
+                       (2 * (ring - 1) * n / ring + 4 * (1 - ring / n)) * unit);
+    }
+}
+
+// Equation 7 multiplies what Ulysses sends by N / P_u. But a machine's tokens are L / N however many machines share its
+// heads.
+TEST(SequenceVolume, CountsUlyssesOfFewMachinesOnceForEachToken) {
+  for (const Placement& placement : kPlacements)
+    for (int degree = 1; degree < placement.machines; ++degree) {
+      if (placement.machines % degree != 0) continue;
+      const int heads = 2 * degree;
+      const double n = placement.machines, unit = 12.0 * placement.ranks_per_machine * heads;
+      for (const SequenceStrategy strategy :
+           {SequenceStrategy::tas, SequenceStrategy::torus, SequenceStrategy::one_sided})
+        EXPECT_DOUBLE_EQ(counted(strategy, placement, heads, degree),
+                         (2 * (n / degree - 1) + 4.0 * (degree - 1) / degree) * unit);
+      EXPECT_DOUBLE_EQ(stream_fusion_volume(volume(placement, degree, heads)),
+                       (2 * (n / degree - 1) + 4.0 * (degree - 1) / degree * n / degree) * unit);
+    }
+}
+
+// The paper's exception: with P_u = 2 Ulysses sends no less than Ring. By its equations and by the count it sends the
+// same.
+TEST(SequenceVolume, UlyssesOfDegreeTwoSendsAsMuchAsRing) {
+  EXPECT_EQ(counted(SequenceStrategy::tas, {2, 1}, 2), counted(SequenceStrategy::ring, {2, 1}, 2));
+  EXPECT_EQ(stream_fusion_volume({2, 1, 2, 24}), usp_volume({2, 1, 1, 24}));
+}
+
+RC_GTEST_PROP(SequenceVolume, LemmaD1, ()) {
+  const int m = *rc::gen::inRange(2, 40), p = m + *rc::gen::inRange(0, 200), n = p + *rc::gen::inRange(0, 2000);
+  const SequenceVolume of{n, m, p, n};  // BLHD / N is 1
+  const double difference = usp_volume(of) - stream_fusion_volume(of);
+  const double f = 4.0 * n / p / p - (4.0 * m + 6.0 * n) / p - 2.0 * p / m + 2.0 * n + 6;
+  RC_ASSERT(std::abs(difference - f) <= 1e-9 * n);
+  RC_ASSERT(difference >= -1e-9 * n);
+}
+
+// With what is counted in place of equations 5 and 7 the difference is (M - 1)(2N - 4) / P_u.
+TEST(SequenceVolume, TheLemmaHoldsForWhatIsCounted) {
+  for (const Placement& placement : {Placement{4, 2}, {4, 4}, {8, 2}, {8, 4}, {6, 3}, {2, 2}})
+    for (int degree = placement.ranks_per_machine; degree <= placement.machines; ++degree) {
+      if (degree % placement.ranks_per_machine != 0 || placement.machines % degree != 0) continue;
+      const double n = placement.machines, m = placement.ranks_per_machine, unit = 12.0 * m * degree;
+      EXPECT_DOUBLE_EQ(static_cast<double>(counted(SequenceStrategy::usp, placement, degree, degree) -
+                                           counted(SequenceStrategy::tas, placement, degree, degree)),
+                       (m - 1) * (2 * n - 4) / degree * unit);
+    }
+}
+
+TEST(SequenceVolume, AllStrategiesHaveTwoBarriersOfTheTeam) {
+  for (const SequenceStrategy strategy : kSequenceStrategies) {
+    const SequenceMesh mesh = make_sequence_mesh(strategy, {4, 2}, 8, strategy == SequenceStrategy::tas ? 2 : 4);
+    const SequenceMemory memory(mesh, even_sequence({.num_heads = 8, .head_dim = 1}, 64, 8));
+    EXPECT_EQ(count_sequence_programs(memory, make_sequence_programs(strategy, memory)).barriers_of_all, 2);
+  }
+}
+
+TEST(SequenceMesh, IsThePapersForFluxOnFourMachines) {
+  const Placement placement{4, 8};
+  EXPECT_EQ(gcd_rule(32, 24), 8);
+  const SequenceMesh torus = make_sequence_mesh(SequenceStrategy::one_sided, placement, 24);
+  EXPECT_EQ(torus.torus, 4);
+  EXPECT_EQ(torus.ulysses, 2);
+  EXPECT_EQ(torus.ring, 4);
+  for (int rank = 0; rank < 32; ++rank) {
+    EXPECT_EQ(torus.rank(torus.group_of(rank), torus.place_of(rank)), rank);
+    EXPECT_EQ(torus.part_of(rank), placement.machine_of(rank));
+  }
+  const SequenceMesh usp = make_sequence_mesh(SequenceStrategy::usp, placement, 24);
+  for (int rank = 0; rank < 32; ++rank) EXPECT_EQ(usp.place_of(rank) / (usp.ring / 4), placement.machine_of(rank));
+}
+
+TEST(SequenceMesh, RejectsWhatDoesNotFitAndNamesWhatWould) {
+  const auto rejects = [](SequenceStrategy strategy, std::optional<int> degree, const auto& why) {
+    EXPECT_THAT([&] { make_sequence_mesh(strategy, {2, 4}, 6, degree); }, testing::ThrowsMessage<InvalidArgument>(why));
+  };
+  rejects(SequenceStrategy::ulysses, {},
+          testing::AllOf(HasSubstr("a Ulysses degree of 8 does not divide 6 heads"),
+                         HasSubstr("These do: ring, usp, tas, torus, one_sided")));
+  rejects(SequenceStrategy::usp, 3, HasSubstr("a Ulysses degree of 3 does not divide 8 ranks"));
+  rejects(SequenceStrategy::torus, 4, HasSubstr("a Ulysses degree of 4 does not divide 6 heads"));
+  rejects(SequenceStrategy::tas, 0, HasSubstr("a Ulysses degree of 0"));
+}
+
+}  // namespace
+}  // namespace heddle
