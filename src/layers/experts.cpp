@@ -51,6 +51,11 @@ WeightGroup group_of(const std::vector<Weight>& weights, const void* const* tabl
   return {.weights = weights.data(), .table = table, .count = static_cast<int>(weights.size())};
 }
 
+void multiply(Tensor x, const WeightGroup& group, const Routing& routing, Tensor y, const Lane& lane) {
+  const Span span(lane.stream, "linear");
+  grouped_linear({.x = x, .group = group, .first_row = routing.first_row, .y = y}, lane);
+}
+
 // The routed experts' outputs, expert after expert.
 Tensor routed_outputs(Tensor x, const ExpertsWeights& weights, const Routing& routing, int top_k,
                       const LayerStep& step) {
@@ -58,17 +63,11 @@ Tensor routed_outputs(Tensor x, const ExpertsWeights& weights, const Routing& ro
   const Tensor grouped = step.arena.take(rows, x.columns, x.dtype);
   gather_rows({.x = x, .rows = routing.token_of, .y = grouped}, step.lane);
   const Tensor gate_up = step.arena.take(rows, 2 * intermediate, step.dtypes.intermediates);
-  grouped_linear({.x = grouped,
-                  .group = group_of(weights.gate_up, weights.gate_up_table),
-                  .first_row = routing.first_row,
-                  .y = gate_up},
-                 step.lane);
+  multiply(grouped, group_of(weights.gate_up, weights.gate_up_table), routing, gate_up, step.lane);
   const Tensor gated = step.arena.take(rows, intermediate, step.dtypes.activations);
   swiglu({.gate_up = gate_up, .y = gated}, step.lane);
   const Tensor outputs = step.arena.take(rows, x.columns, step.dtypes.intermediates);
-  grouped_linear(
-      {.x = gated, .group = group_of(weights.down, weights.down_table), .first_row = routing.first_row, .y = outputs},
-      step.lane);
+  multiply(gated, group_of(weights.down, weights.down_table), routing, outputs, step.lane);
   return outputs;
 }
 

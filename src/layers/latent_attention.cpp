@@ -93,13 +93,16 @@ Hidden LatentAttention::block(int layer, const LatentWeights& weights, const Hid
           step.lane);
 
   const Tensor query = scratch.take(num_tokens, std::int64_t{heads} * cached, step.dtypes.intermediates);
-  head_linear({.x = of_heads(q, heads, shape_.query_dim(), shape_.nope_dim),
-               .x_stride = shape_.query_dim(),
-               .weight = weights.to_latents,
-               .num_heads = heads,
-               .y = of_heads(query, heads, cached, shape_.latent_dim),
-               .y_stride = cached},
-              step.lane);
+  {
+    const Span absorbing(step.lane.stream, "linear");
+    head_linear({.x = of_heads(q, heads, shape_.query_dim(), shape_.nope_dim),
+                 .x_stride = shape_.query_dim(),
+                 .weight = weights.to_latents,
+                 .num_heads = heads,
+                 .y = of_heads(query, heads, cached, shape_.latent_dim),
+                 .y_stride = cached},
+                step.lane);
+  }
   if (layer == 0)
     plan_attention({.kv = pages,
                     .sequences = sequences,
@@ -135,13 +138,16 @@ Hidden LatentAttention::block(int layer, const LatentWeights& weights, const Hid
               step.lane);
   }
   const Tensor values = scratch.take(num_tokens, std::int64_t{heads} * shape_.value_dim, step.dtypes.intermediates);
-  head_linear({.x = of_heads(attended, heads, cached, shape_.latent_dim),
-               .x_stride = cached,
-               .weight = weights.from_latents,
-               .num_heads = heads,
-               .y = values,
-               .y_stride = shape_.value_dim},
-              step.lane);
+  {
+    const Span expanding(step.lane.stream, "linear");
+    head_linear({.x = of_heads(attended, heads, cached, shape_.latent_dim),
+                 .x_stride = cached,
+                 .weight = weights.from_latents,
+                 .num_heads = heads,
+                 .y = values,
+                 .y_stride = shape_.value_dim},
+                step.lane);
+  }
   step.strategy.linear(values, weights.output, LinearRole::attention_output, step.delta, step.lane);
   return {.residual = hidden.residual, .delta = step.delta};
 }
