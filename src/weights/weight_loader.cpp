@@ -123,7 +123,7 @@ const void* WeightLoader::upload(std::span<const NamedRows> blocks, Slice column
       upload_->enqueue_columns(block.name, block.first, num_rows_of(block), columns, dtype, end);
     end += static_cast<std::size_t>(num_rows_of(block)) * row_bytes;
   }
-  if (options_.on_progress) options_.on_progress(upload_->bytes_done());
+  report_progress();
   return data;
 }
 
@@ -250,7 +250,7 @@ WeightStorage WeightLoader::finish(std::span<const std::string_view> harmless_su
     bool done = false;
     while (!done) {
       done = upload_->wait();
-      if (options_.on_progress) options_.on_progress(upload_->bytes_done());
+      report_progress();
     }
     storage_.owners = upload_->take_memory();
     upload_.reset();
@@ -347,7 +347,11 @@ void WeightLoader::copy_rows(const std::string& name, const TensorInfo& info, st
 
 void WeightLoader::advance(std::size_t num_bytes) {
   bytes_done_ += num_bytes;
-  if (options_.on_progress) options_.on_progress(bytes_done_);
+  report_progress();
+}
+
+void WeightLoader::report_progress() const {
+  if (options_.on_progress) options_.on_progress(bytes_done_ + (upload_ ? upload_->bytes_done() : 0));
 }
 
 }  // namespace heddle

@@ -121,13 +121,14 @@ class WeightLoader {
   const void* upload(std::span<const NamedRows> blocks, Slice columns, std::int64_t all_columns, DType dtype);
   const void* keep(std::shared_ptr<Buffer> copy);
   void advance(std::size_t num_bytes);
+  void report_progress() const;
 
   const TensorSource& source_;
   WeightLoaderOptions options_;
   std::shared_ptr<WeightUpload> upload_;  // null: on the host
   WeightStorage storage_;
   std::set<std::string, std::less<>> asked_for_;
-  std::size_t bytes_done_ = 0;
+  std::size_t bytes_done_ = 0;  // besides those of the upload
 };
 
 }  // namespace heddle

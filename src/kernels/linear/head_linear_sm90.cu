@@ -1,14 +1,14 @@
-// A warp takes a row of W, which is one head's, and kPlainTokens tokens (linear_sm90_plain.cuh).
+// A warp takes a row of W, which is one head's, and kPlainTokens tokens (linear_sm90_packs.cuh).
 #include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "base/error.h"
 #include "kernels/linear/head_linear_sm90.h"
-#include "kernels/linear/linear_sm90_plain.cuh"
+#include "kernels/linear/linear_sm90_packs.cuh"
 
 namespace heddle {
 namespace {
 
-template <class T, class W>
+template <RowLoads kLoads, class T, class W>
 __global__ void __launch_bounds__(kPlainWarps * 32) heads_plain(const __grid_constant__ HeadLinearParams params) {
   wait_for_earlier_kernels();
   let_later_kernels_start();
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kPlainWarps * 32) heads_plain(const __grid_con
                                             .in_features = in,
                                             .out_features = out,
                                             .num_tokens = num_tokens};
-      multiply_row(of_head, row % out, first);
+      multiply_row_with<kLoads>(of_head, row % out, first);
     }
 }
 
@@ -43,9 +43,19 @@ void head_linear_sm90(const HeadLinearParams& params, const Lane& lane) {
                    static_cast<unsigned>(ceil_div<std::int64_t>(params.x.rows, kPlainTokens))),
       .block = kPlainWarps * 32,
       .fit = GridFit::trimmed};
+  const Weight& weight = params.weight;
+  const bool packs = params.x.dtype == weight.dtype && size_of(weight.dtype) == 2 &&
+                     weight.in_features % kPackElements == 0 && params.x_stride % kPackElements == 0 &&
+                     takes_packs(params.x.data, params.x.row_stride, params.x.dtype) &&
+                     is_aligned(weight.blocks[0].data);
+  if (packs)
+    return with_16_bit_element(weight.dtype, [&]<class T>() {
+      launch_sm90("head_linear", heads_plain<RowLoads::packs, T, T>, shape, lane, params);
+    });
   with_element(params.x.dtype, [&]<class T>() {
-    with_element(params.weight.dtype,
-                 [&]<class W>() { launch_sm90("head_linear", heads_plain<T, W>, shape, lane, params); });
+    with_element(weight.dtype, [&]<class W>() {
+      launch_sm90("head_linear", heads_plain<RowLoads::elements, T, W>, shape, lane, params);
+    });
   });
 }
 

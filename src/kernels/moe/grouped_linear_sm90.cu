@@ -5,7 +5,7 @@
 #include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "base/error.h"
-#include "kernels/linear/linear_sm90_plain.cuh"
+#include "kernels/linear/linear_sm90_packs.cuh"
 #include "kernels/moe/grouped_linear_sm90.h"
 
 namespace heddle {
@@ -19,7 +19,7 @@ struct GroupedOperands {
   std::int64_t in_features, out_features;
 };
 
-template <class T, class W>
+template <RowLoads kLoads, class T, class W>
 __global__ void __launch_bounds__(kPlainWarps * 32) grouped_plain(const __grid_constant__ GroupedOperands op) {
   wait_for_earlier_kernels();
   let_later_kernels_start();
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kPlainWarps * 32) grouped_plain(const __grid_c
                                            .num_tokens = rows};
     for (std::int64_t row = std::int64_t{blockIdx.x} * kPlainWarps + threadIdx.x / 32; row < op.out_features;
          row += rows_of_grid)
-      multiply_row(of_group, row, tile * kPlainTokens);
+      multiply_row_with<kLoads>(of_group, row, tile * kPlainTokens);
     tile += static_cast<int>(gridDim.y);
   }
 }
@@ -67,8 +67,17 @@ void grouped_linear_sm90(const GroupedLinearParams& params, const Lane& lane) {
                                        static_cast<unsigned>(std::min<std::int64_t>(tiles, 65535))),
                           .block = kPlainWarps * 32,
                           .fit = GridFit::trimmed};
+  const auto is_packed = [&](const Weight& one) { return is_aligned(one.blocks[0].data); };
+  const bool packs = params.x.dtype == weight.dtype && size_of(weight.dtype) == 2 && takes_packs(params.x) &&
+                     std::all_of(params.group.weights, params.group.weights + params.group.count, is_packed);
+  if (packs)
+    return with_16_bit_element(weight.dtype, [&]<class T>() {
+      launch_sm90("grouped_linear", grouped_plain<RowLoads::packs, T, T>, shape, lane, op);
+    });
   with_element(params.x.dtype, [&]<class T>() {
-    with_element(weight.dtype, [&]<class W>() { launch_sm90("grouped_linear", grouped_plain<T, W>, shape, lane, op); });
+    with_element(weight.dtype, [&]<class W>() {
+      launch_sm90("grouped_linear", grouped_plain<RowLoads::elements, T, W>, shape, lane, op);
+    });
   });
 }
 
