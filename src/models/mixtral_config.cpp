@@ -1,5 +1,7 @@
 #include "models/mixtral_config.h"
 
+#include <fmt/format.h>
+
 #include "kernels/moe/route.h"
 #include "models/config_fields.h"
 

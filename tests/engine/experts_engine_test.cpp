@@ -1,7 +1,8 @@
-// Requests to models with experts and with latent attention: together, preempted, kept and on two ranks they get the
-// answers that they get alone.
+// Requests to models with experts and with latent attention: together, preempted and kept they get the answers that
+// they get alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "engine/engine.h"
@@ -55,7 +56,9 @@ TEST_P(ExpertsEngine, PreemptedRequestsGetTheAnswersThatTheyGetAlone) {
   const std::unique_ptr<Model> outline = model();
   // Pages for two of the four texts, each of 45 tokens.
   const auto page_bytes = static_cast<std::int64_t>(outline->shape().kv_pages(4, 1).size_bytes());
-  Engine engine(model(), {.threads = 2, .max_tokens_per_step = 16, .page_size = 4, .kv_bytes = 25 * page_bytes});
+  Engine engine(
+      model(),
+      {.threads = 2, .max_sequences = 4, .max_tokens_per_step = 16, .page_size = 4, .kv_bytes = 25 * page_bytes});
   std::vector<std::int64_t> ids;
   for (std::size_t i = 0; i < kRequests; ++i)
     ids.push_back(engine.submit({.prompt = prompt(i), .max_tokens = kAnswer}));
@@ -70,7 +73,8 @@ TEST_P(ExpertsEngine, AKeptConversationGoesOnWithTheSameAnswer) {
   int computed = 0;
   const std::int64_t first = engine.submit({.prompt = prompt(0), .max_tokens = kAnswer, .after_end = AfterEnd::keep});
   Ids text = prompt(0);
-  for (const std::int32_t token : run(engine, computed).at(first)) text.push_back(token);
+  const Ids answer = run(engine, computed).at(first);
+  text.insert(text.end(), answer.begin(), answer.end());
   text.insert(text.end(), {5, 6, 7});
   const std::int64_t second = engine.submit({.prompt = text, .max_tokens = kAnswer});
   const Ids continued = run(engine, computed).at(second);

@@ -107,18 +107,20 @@ TEST_F(ExpertsOnGpu, GroupRowsIsTheCpus) {
 
 TEST_F(ExpertsOnGpu, GroupedLinearAgreesWithTheCpu) {
   const std::vector<std::vector<std::int32_t>> groupings = {{0, 1, 2, 3}, {0, 0, 1, 1}, {0, 0, 0, 37}, {0, 5, 5, 41}};
-  constexpr std::int64_t kOut = 70, kIn = 99;
-  for (const DType dtype : kDTypes)
+  constexpr std::int64_t kOut = 70;
+  // Element by element, and in packs.
+  for (const auto& [dtype, in_features] : {std::pair(DType::float32, 99), std::pair(DType::bfloat16, 99),
+                                           std::pair(DType::bfloat16, 520), std::pair(DType::float16, 520)})
     for (const auto& first_row : groupings) {
       SCOPED_TRACE(fmt::format("{} groups that end at {}", name_of(dtype), fmt::join(first_row, " ")));
-      const std::vector<float> values = random_floats(3 * kOut * kIn, 1);
+      const std::vector<float> values = random_floats(3 * kOut * in_features, 1);
       const Elements host(values, dtype);
       const GpuArray<std::byte> there(as_bytes(values, dtype));
       std::vector<Weight> weights, weights_there;
       std::vector<const void*> table;
       for (int e = 0; e < 3; ++e) {
-        const std::size_t offset = static_cast<std::size_t>(e * kOut * kIn) * size_of(dtype);
-        Weight weight{.out_features = kOut, .in_features = kIn, .dtype = dtype};
+        const std::size_t offset = static_cast<std::size_t>(e * kOut * in_features) * size_of(dtype);
+        Weight weight{.out_features = kOut, .in_features = in_features, .dtype = dtype};
         weight.blocks[0] = {static_cast<const std::byte*>(host.data()) + offset, kOut};
         weights.push_back(weight);
         weight.blocks[0].data = there.data() + offset;
@@ -127,7 +129,7 @@ TEST_F(ExpertsOnGpu, GroupedLinearAgreesWithTheCpu) {
       }
       const GpuArray<const void*> table_there(table);
       const GpuArray<std::int32_t> first_there(first_row);
-      const Rows x = rounded(Rows::random(first_row.back(), kIn, 2), dtype), y(first_row.back(), kOut);
+      const Rows x = rounded(Rows::random(first_row.back(), in_features, 2), dtype), y(first_row.back(), kOut);
       const GpuRows x_there(x, dtype), y_there(first_row.back(), kOut, dtype);
       on_cpu(1, [&](Stream& stream) {
         grouped_linear(
