@@ -25,7 +25,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BOUND = 1e-4
 NUM_TOKENS = 60
 MODELS = ["llama-2-7b:2", "llama-3-8b:2", "llama-3.2-1b:2", "codellama-34b:2", "qwen2-72b:1", "qwen2.5-7b:2",
-          "qwen3-8b:2", "mistral-7b:2"]
+          "qwen3-8b:2", "mistral-7b:2", "mixtral-8x7b:1", "deepseek-v2-lite:2"]
 TEXTS = ["", " ", "Hello, world!", "the theory that nothing is enterprising", "  two  spaces\n\n\tand a tab ", "don't we'll",
          "naïve Ελληνικά 日本語 🙂 e\u0301", "1234567 3.14", "<|begin|>a<|end|> b <|im_start|>user\nHi<|im_end|>",
          "<|im_start|", "<|endoftext|>", "<|im_end|><|im_end|>", "\u00a0\u2003x\u200b", "a\x00b\x7f", "def f(x):\n    return x**2  # ok\n"]

@@ -276,6 +276,13 @@ ordered_json json_of(const GenerationDefaults& defaults) {
           {"repetition_penalty", sampling.repetition_penalty}};
 }
 
+ordered_json experts_json(const ModelDescription& sizes) {
+  if (!sizes.experts) return {};
+  return {{"count", *sizes.experts},
+          {"per_token", sizes.experts_per_token.value_or(0)},
+          {"shared", sizes.shared_experts.value_or(0)}};
+}
+
 ordered_json json_of(const FolderReport& report) {
   const auto number = [](std::optional<std::int64_t> value) { return value ? ordered_json(*value) : ordered_json(); };
   ordered_json tokenizer;
@@ -299,6 +306,8 @@ ordered_json json_of(const FolderReport& report) {
       {"kv_heads", number(report.sizes.kv_heads)},
       {"head_dim", number(report.sizes.head_dim)},
       {"vocab_size", number(report.sizes.vocab_size)},
+      {"experts", experts_json(report.sizes)},
+      {"latent", number(report.sizes.latent)},
       {"windows", report.sizes.windows},
       {"rope", report.sizes.rope ? ordered_json(*report.sizes.rope) : ordered_json()},
       {"tied_embeddings", report.sizes.tied_embeddings ? ordered_json(*report.sizes.tied_embeddings) : ordered_json()},
@@ -342,6 +351,11 @@ std::string text_of(const FolderReport& report) {
   number("KV heads", report.sizes.kv_heads);
   number("head_dim", report.sizes.head_dim);
   number("vocabulary", report.sizes.vocab_size);
+  if (report.sizes.experts)
+    line("experts", fmt::format("{} in a layer, {} for each token; {} shared", *report.sizes.experts,
+                                report.sizes.experts_per_token.value_or(0), report.sizes.shared_experts.value_or(0)));
+  if (report.sizes.latent)
+    line("latent", fmt::format("{} elements of each token and layer are cached", *report.sizes.latent));
   line("window", window_text(report.sizes.windows));
   line("rope", report.sizes.rope.value_or("not known"));
   line("embeddings", !report.sizes.tied_embeddings   ? "not known"

@@ -24,11 +24,20 @@ KvCache::KvCache(KvPages shape, Device device) : memory_(allocate(shape, device)
 }
 
 void KvCache::copy_pages(std::span<const PageCopy> copies, const Lane& lane) {
+  const int planes = pages_.layout.num_planes;
+  for (int plane = 0, end = 0; plane < planes; plane = end) {
+    // Planes whose pages are as large follow each other like layers: one call for all of them.
+    for (end = plane + 1; end < planes && pages_.bytes_per_page(end) == pages_.bytes_per_page(plane);) ++end;
+    copy_planes(plane, end - plane, copies, lane);
+  }
+}
+
+void KvCache::copy_planes(int first, int num_planes, std::span<const PageCopy> copies, const Lane& lane) {
   while (!copies.empty()) {
-    CopyPagesParams params{.data = pages_.data,
-                           .num_halves = 2 * pages_.num_layers,
+    CopyPagesParams params{.data = pages_.at(first, 0),
+                           .num_halves = num_planes * pages_.num_layers,
                            .num_pages = pages_.num_pages,
-                           .page_bytes = pages_.bytes_per_page()};
+                           .page_bytes = pages_.bytes_per_page(first)};
     const std::size_t count = std::min<std::size_t>(copies.size(), CopyPagesParams::kMostMoves);
     for (const PageCopy copy : copies.first(count))
       params.moves[static_cast<std::size_t>(params.num_moves++)] = {copy.from, copy.to};

@@ -18,10 +18,12 @@ class KvCache {
 
   const KvPages& pages() const { return pages_; }
 
-  // Enqueues the copies, in order, over all layers.
+  // Enqueues the copies, in order, over all planes and layers.
   void copy_pages(std::span<const PageCopy> copies, const Lane& lane);
 
  private:
+  void copy_planes(int first, int num_planes, std::span<const PageCopy> copies, const Lane& lane);
+
   Buffer memory_;
   KvPages pages_;
 };

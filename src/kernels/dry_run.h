@@ -10,10 +10,16 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/copy_pages.h"
 #include "kernels/attention/kv_append.h"
+#include "kernels/attention/latent_append.h"
 #include "kernels/attention/rope.h"
 #include "kernels/attention/rope_append.h"
+#include "kernels/linear/head_linear.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_swiglu.h"
+#include "kernels/moe/combine_experts.h"
+#include "kernels/moe/group_rows.h"
+#include "kernels/moe/grouped_linear.h"
+#include "kernels/moe/route.h"
 #include "kernels/rows/embedding.h"
 #include "kernels/rows/gather_rows.h"
 #include "kernels/rows/rmsnorm.h"
@@ -25,9 +31,11 @@
 namespace heddle {
 
 // The params of any operator. Their addresses are stand-ins without memory.
-using OperatorCall = std::variant<ArgmaxParams, AttentionParams, AttentionPlanParams, CopyPagesParams, EmbeddingParams,
-                                  GatherRowsParams, KvAppendParams, LinearParams, LinearSwigluParams, RmsNormParams,
-                                  RopeAppendParams, RopeParams, SampleParams, SwigluParams, TakeTokensParams>;
+using OperatorCall =
+    std::variant<ArgmaxParams, AttentionParams, AttentionPlanParams, CombineExpertsParams, CopyPagesParams,
+                 EmbeddingParams, GatherRowsParams, GroupRowsParams, GroupedLinearParams, HeadLinearParams,
+                 KvAppendParams, LatentAppendParams, LinearParams, LinearSwigluParams, RmsNormParams, RopeAppendParams,
+                 RopeParams, RouteParams, SampleParams, SwigluParams, TakeTokensParams>;
 
 class DryRun {
  public:

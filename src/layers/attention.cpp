@@ -22,12 +22,13 @@ void norm_heads(Tensor heads, const Norm& norm, int num_heads, const Lane& lane)
 }
 
 PagedKv layer_pages(const KvPages& kv, int layer) {
-  return {.keys = kv.keys(layer),
-          .values = kv.values(layer),
-          .num_kv_heads = kv.num_kv_heads,
+  const KvPlane& keys = kv.layout.plane(0);
+  return {.keys = kv.at(0, layer),
+          .values = kv.at(1, layer),
+          .num_kv_heads = keys.num_heads,
           .page_size = kv.page_size,
-          .head_dim = kv.head_dim,
-          .dtype = kv.dtype};
+          .head_dim = keys.width,
+          .dtype = keys.dtype};
 }
 
 PagedSequences sequences_of(const StepTensors& step) {

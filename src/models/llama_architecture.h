@@ -25,6 +25,7 @@ struct LlamaArchitecture {
   enum class Window {
     none,
     all_layers,   // sliding_window, unless it is null
+    configured,   // the same, and none where the field is missing
     some_layers,  // if use_sliding_window is true: those in layer_types, or from max_window_layers on
   };
 

@@ -9,21 +9,13 @@
 
 #include "base/error.h"
 #include "models/architecture.h"
+#include "models/config_fields.h"
 #include "models/llama_architecture.h"
 #include "models/quantization.h"
 #include "models/unsupported_features.h"
 
 namespace heddle {
 namespace {
-
-// An order of magnitude above the largest models. Larger values are mistakes or attacks.
-constexpr std::int64_t kMaxLayers = 1 << 10;
-constexpr std::int64_t kMaxHidden = 1 << 17;
-constexpr std::int64_t kMaxIntermediate = 1 << 20;
-constexpr std::int64_t kMaxHeads = 1 << 12;
-constexpr std::int64_t kMaxHeadDim = 1 << 10;
-constexpr std::int64_t kMaxVocab = 1 << 24;
-constexpr std::int64_t kMaxPosition = 1 << 24;
 
 // Defaults of missing fields that all architectures share.
 constexpr double kDefaultRmsNormEps = 1e-6;
@@ -39,19 +31,6 @@ const LlamaArchitecture& architecture_in(const JsonField& config) {
   if (found == std::end(kLlamaArchitectures))
     config.at("architectures").fail(fmt::format("\"{}\" is not one of the Llama family", name));
   return *found;
-}
-
-bool is_missing(const JsonField& config, std::string_view key) {
-  return !config.value().contains(key);  // null is not missing: it means "none"
-}
-
-bool flag(const JsonField& config, std::string_view key) {
-  const auto field = config.find(key);
-  return field && field->boolean();
-}
-
-int size_from(const JsonField& field, std::int64_t max) {
-  return static_cast<int>(field.integer(1, max));
 }
 
 int num_kv_heads_of(const JsonField& config, const LlamaArchitecture& architecture, int num_heads) {
@@ -72,11 +51,11 @@ int head_dim_of(const JsonField& config, const LlamaArchitecture& architecture, 
     config.at("hidden_size")
         .fail(
             fmt::format("{} is not a multiple of num_attention_heads {}, and no head_dim is given", hidden, num_heads));
-  const int head_dim = field ? size_from(*field, kMaxHeadDim) : hidden / num_heads;
-  if (head_dim > kMaxHeadDim)
+  const int head_dim = field ? size_from(*field, kMaxHeadWidth) : hidden / num_heads;
+  if (head_dim > kMaxHeadWidth)
     config.at("hidden_size")
         .fail(fmt::format("{} over num_attention_heads {} makes a head_dim of {}; at most {} is supported", hidden,
-                          num_heads, head_dim, kMaxHeadDim));
+                          num_heads, head_dim, kMaxHeadWidth));
   if (head_dim % 2 != 0)
     field.value_or(config.at("hidden_size"))
         .fail(fmt::format("a head_dim of {} is odd; rotary embeddings turn pairs", head_dim));
@@ -86,8 +65,10 @@ int head_dim_of(const JsonField& config, const LlamaArchitecture& architecture, 
 // The window of the layers that have one; 0: no layer has.
 int window_of(const JsonField& config, const LlamaArchitecture& architecture) {
   constexpr std::string_view kKey = "sliding_window";
+  if (architecture.window == LlamaArchitecture::Window::configured && is_missing(config, kKey)) return 0;
   const bool possible =
       architecture.window == LlamaArchitecture::Window::all_layers ||
+      architecture.window == LlamaArchitecture::Window::configured ||
       (architecture.window == LlamaArchitecture::Window::some_layers && flag(config, "use_sliding_window"));
   if (!possible) return 0;
   if (is_missing(config, kKey)) return kDefaultWindow;
@@ -120,18 +101,6 @@ std::vector<int> windows_of(const JsonField& config, const LlamaArchitecture& ar
   return windows;
 }
 
-// `missing`: the id when the field is missing.
-std::vector<std::int32_t> token_ids_of(const JsonField& config, std::string_view key, std::int64_t vocab_size,
-                                       std::optional<std::int32_t> missing) {
-  std::vector<std::int32_t> ids;
-  const auto field = config.find(key);
-  if (is_missing(config, key) && missing && *missing < vocab_size) ids.push_back(*missing);
-  if (!field) return ids;
-  for (const JsonField& id : field->is_array() ? field->elements() : std::vector{*field})
-    ids.push_back(static_cast<std::int32_t>(id.integer(0, vocab_size - 1)));
-  return ids;
-}
-
 // Finds layer types that contradict the architecture, or that are unknown.
 void find_unsupported_layer_types(const JsonField& config, const LlamaArchitecture& architecture,
                                   UnsupportedFeatures& features) {
@@ -152,7 +121,10 @@ void find_unsupported_layer_types(const JsonField& config, const LlamaArchitectu
 }  // namespace
 
 std::vector<std::string> unsupported_llama_features(const JsonField& config) {
-  const LlamaArchitecture& architecture = architecture_in(config);
+  return unsupported_llama_features(config, architecture_in(config));
+}
+
+std::vector<std::string> unsupported_llama_features(const JsonField& config, const LlamaArchitecture& architecture) {
   UnsupportedFeatures features;
   features.only(config, "hidden_act", {"silu", "swish"});  // two names of the same function
   find_unsupported_rope(config, features);
@@ -166,7 +138,10 @@ std::vector<std::string> unsupported_llama_features(const JsonField& config) {
 }
 
 LlamaConfig parse_llama_config(const JsonField& config) {
-  const LlamaArchitecture& architecture = architecture_in(config);
+  return parse_llama_config(config, architecture_in(config));
+}
+
+LlamaConfig parse_llama_config(const JsonField& config, const LlamaArchitecture& architecture) {
   LlamaConfig llama;
   llama.num_layers = size_from(config.at("num_hidden_layers"), kMaxLayers);
   llama.hidden = size_from(config.at("hidden_size"), kMaxHidden);
@@ -182,7 +157,7 @@ LlamaConfig parse_llama_config(const JsonField& config) {
   const auto bos_ids = token_ids_of(config, "bos_token_id", llama.vocab_size, architecture.bos_id);
   if (!bos_ids.empty()) llama.bos_id = bos_ids.front();
 
-  if (const auto unsupported = unsupported_llama_features(config); !unsupported.empty())
+  if (const auto unsupported = unsupported_llama_features(config, architecture); !unsupported.empty())
     throw_error<InputError>("{}", fmt::join(unsupported, "; "));
 
   const auto field = config.find("max_position_embeddings");

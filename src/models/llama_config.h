@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "models/llama_architecture.h"
 #include "models/rope_config.h"
 
 namespace heddle {
@@ -39,8 +40,12 @@ struct LlamaConfig {
 // and what was found when a size is missing or out of range, and for unsupported_llama_features.
 LlamaConfig parse_llama_config(const JsonField& config);
 
+// The same of an architecture outside the table, which has Llama's attention (mixtral_config.h).
+LlamaConfig parse_llama_config(const JsonField& config, const LlamaArchitecture& architecture);
+
 // Features that the config asks for and Heddle does not support: one sentence per field, with the value found and what
 // is supported; empty if there are none.
 std::vector<std::string> unsupported_llama_features(const JsonField& config);
+std::vector<std::string> unsupported_llama_features(const JsonField& config, const LlamaArchitecture& architecture);
 
 }  // namespace heddle

@@ -29,23 +29,19 @@ struct LoadOptions {
 
 struct ModelShape {
   int num_layers = 0;
-  int num_kv_heads = 0;  // of this rank, like bytes below
-  int head_dim = 0;
+  KvLayout kv;  // the planes of its cache; of this rank, like bytes below
   std::int64_t vocab_size = 0;
-  std::int64_t max_context = 0;           // positions the model was made for
-  std::vector<std::int32_t> eos_ids;      // from config.json; may be empty
-  DType dtype = DType::float32;           // of most weights
-  std::size_t weight_bytes_per_step = 0;  // weights that a step reads completely, whatever its batch size
-  std::size_t weight_bytes = 0;           // all weights in memory
+  std::int64_t max_context = 0;       // positions the model was made for
+  std::vector<std::int32_t> eos_ids;  // from config.json; may be empty
+  DType dtype = DType::float32;       // of most weights
+  // Weights that a step of one token reads completely. A larger step reads the same, and what experts its tokens choose
+  // in addition.
+  std::size_t weight_bytes_per_step = 0;
+  std::size_t weight_bytes = 0;  // all weights in memory
 
-  // The cache of its keys and values, without memory.
+  // Its cache, without memory.
   KvPages kv_pages(int page_size, int num_pages) const {
-    return {.num_layers = num_layers,
-            .num_pages = num_pages,
-            .page_size = page_size,
-            .num_kv_heads = num_kv_heads,
-            .head_dim = head_dim,
-            .dtype = dtype};
+    return {.num_layers = num_layers, .num_pages = num_pages, .page_size = page_size, .layout = kv};
   }
 };
 

@@ -8,8 +8,10 @@
 #include <variant>
 
 #include "base/error.h"
+#include "models/deepseek.h"
 #include "models/llama.h"
 #include "models/llama_config.h"
+#include "models/mixtral.h"
 #include "models/quantization.h"
 
 namespace heddle {
@@ -38,8 +40,7 @@ std::string describe_rope(const RopeConfig& rope) {
   return fmt::format("theta {}, {}", rope.theta, std::visit(Scaling{}, rope.scaling));
 }
 
-ModelDescription describe_llama(const JsonField& config) {
-  const LlamaConfig llama = parse_llama_config(config);
+ModelDescription description_of(const LlamaConfig& llama) {
   return {.context = llama.max_position,
           .layers = llama.num_layers,
           .hidden = llama.hidden,
@@ -54,11 +55,48 @@ ModelDescription describe_llama(const JsonField& config) {
           .eos_ids = llama.eos_ids};
 }
 
+ModelDescription describe_llama(const JsonField& config) {
+  return description_of(parse_llama_config(config));
+}
+
+ModelDescription describe_mixtral(const JsonField& config) {
+  const MixtralConfig mixtral = parse_mixtral_config(config);
+  ModelDescription description = description_of(mixtral.llama);
+  description.experts = mixtral.num_experts;
+  description.experts_per_token = mixtral.top_k;
+  return description;
+}
+
+ModelDescription describe_deepseek(const JsonField& config) {
+  const DeepseekConfig deepseek = parse_deepseek_config(config);
+  ModelDescription description{.context = deepseek.max_position,
+                               .layers = deepseek.num_layers,
+                               .hidden = deepseek.hidden,
+                               .intermediate = deepseek.intermediate,
+                               .heads = deepseek.num_heads,
+                               .kv_heads = deepseek.num_heads,
+                               .head_dim = deepseek.nope_dim + deepseek.rope_dim,
+                               .vocab_size = deepseek.vocab_size,
+                               .latent = deepseek.latent_dim + deepseek.rope_dim,
+                               .windows = std::vector<int>(static_cast<std::size_t>(deepseek.num_layers)),
+                               .rope = describe_rope(deepseek.rope),
+                               .tied_embeddings = deepseek.tie_embeddings,
+                               .eos_ids = deepseek.eos_ids};
+  if (!deepseek.has_experts()) return description;
+  description.experts = deepseek.num_experts;
+  description.experts_per_token = deepseek.rule.top_k;
+  description.shared_experts = deepseek.num_shared_experts;
+  return description;
+}
+
 constexpr Architecture kArchitectures[] = {
     {"LlamaForCausalLM", unsupported_llama_features, describe_llama, load_llama},
     {"MistralForCausalLM", unsupported_llama_features, describe_llama, load_llama},
     {"Qwen2ForCausalLM", unsupported_llama_features, describe_llama, load_llama},
     {"Qwen3ForCausalLM", unsupported_llama_features, describe_llama, load_llama},
+    {"MixtralForCausalLM", unsupported_mixtral_features, describe_mixtral, load_mixtral},
+    {"DeepseekV2ForCausalLM", unsupported_deepseek_features, describe_deepseek, load_deepseek},
+    {"DeepseekV3ForCausalLM", unsupported_deepseek_features, describe_deepseek, load_deepseek},
 };
 
 // Null if unknown.

@@ -36,6 +36,9 @@ void check_model(const ModelSource& source);
 // The sizes of a model, for display. Nothing: config.json does not state it.
 struct ModelDescription {
   std::optional<std::int64_t> context, layers, hidden, intermediate, heads, kv_heads, head_dim, vocab_size;
+  std::optional<std::int64_t> experts, experts_per_token, shared_experts;  // of a layer that has; nothing: none has
+  std::optional<std::int64_t>
+      latent;                       // elements that latent attention caches of a token and layer; nothing: it has none
   std::vector<int> windows;         // [layers] of sliding-window attention, 0: none; empty: not known
   std::optional<std::string> rope;  // "theta 500000, llama3 scaling by 32 from 8192 positions"
   std::optional<bool> tied_embeddings;

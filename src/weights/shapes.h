@@ -15,14 +15,40 @@ namespace heddle {
 enum class Family : std::uint8_t {
   llama,
   mistral,
-  qwen2,  // biases on q, k and v
-  qwen3,  // norms on the heads of q and k
+  qwen2,        // biases on q, k and v
+  qwen3,        // norms on the heads of q and k
+  mixtral,      // experts
+  deepseek_v2,  // experts behind dense layers, latent attention
 };
 
 // "llama3" scaling of rotary frequencies; factor 0: none. All models have the low and high frequency factors 1 and 4.
 struct Llama3Scaling {
   double factor = 0;
   int original_max_position = 0;
+};
+
+// "yarn" scaling as DeepSeek-V2 has it, with beta_fast 32 and beta_slow 1; factor 0: none.
+struct YarnScaling {
+  double factor = 0;
+  int original_max_position = 0;
+  double mscale = 0;  // mscale_all_dim, too
+};
+
+// Of the layers with experts; count 0: no layer has.
+struct ExpertSizes {
+  int count = 0;      // routed
+  int per_token = 0;  // of them
+  int shared = 0;
+  int intermediate = 0;      // of each
+  int num_dense_layers = 0;  // before them
+};
+
+// Of latent attention without q_lora; latent_dim 0: attention with keys and values.
+struct LatentSizes {
+  int latent_dim = 0;  // kv_lora_rank
+  int nope_dim = 0;
+  int rope_dim = 0;
+  int value_dim = 0;
 };
 
 // As in the model's own config.json; copies in public repositories were compared.
@@ -39,6 +65,7 @@ struct KnownShape {
   int num_layers = 0;
   double rope_theta = 0;
   Llama3Scaling rope_scaling;
+  YarnScaling yarn_scaling;
   int max_position = 0;
   double rms_norm_eps = 0;
   bool tie_embeddings = false;
@@ -46,12 +73,14 @@ struct KnownShape {
   std::int32_t bos_id = 0;
   std::array<std::int32_t, 3> eos_ids{-1, -1, -1};  // -1: none
   DType dtype = DType::bfloat16;                    // of the original weights
+  ExpertSizes experts;
+  LatentSizes latent;
 
   constexpr bool qkv_bias() const { return family == Family::qwen2; }
   constexpr bool qk_norm() const { return family == Family::qwen3; }
 };
 
-inline constexpr std::array<KnownShape, 12> kKnownShapes{{
+inline constexpr std::array<KnownShape, 15> kKnownShapes{{
     {.name = "llama-2-7b",
      .real_model = "meta-llama/Llama-2-7b-hf",
      .vocab_size = 32000,
@@ -218,6 +247,56 @@ inline constexpr std::array<KnownShape, 12> kKnownShapes{{
      .sliding_window = 4096,
      .bos_id = 1,
      .eos_ids = {2, -1, -1}},
+    {.name = "mixtral-8x7b",
+     .real_model = "mistralai/Mixtral-8x7B-v0.1",
+     .family = Family::mixtral,
+     .vocab_size = 32000,
+     .hidden = 4096,
+     .intermediate = 14336,
+     .num_heads = 32,
+     .num_kv_heads = 8,
+     .head_dim = 128,
+     .num_layers = 32,
+     .rope_theta = 1000000,
+     .max_position = 32768,
+     .rms_norm_eps = 1e-5,
+     .bos_id = 1,
+     .eos_ids = {2, -1, -1},
+     .experts = {.count = 8, .per_token = 2, .intermediate = 14336}},
+    {.name = "mixtral-8x22b",
+     .real_model = "mistralai/Mixtral-8x22B-v0.1",
+     .family = Family::mixtral,
+     .vocab_size = 32000,
+     .hidden = 6144,
+     .intermediate = 16384,
+     .num_heads = 48,
+     .num_kv_heads = 8,
+     .head_dim = 128,
+     .num_layers = 56,
+     .rope_theta = 1000000,
+     .max_position = 65536,
+     .rms_norm_eps = 1e-5,
+     .bos_id = 1,
+     .eos_ids = {2, -1, -1},
+     .experts = {.count = 8, .per_token = 2, .intermediate = 16384}},
+    {.name = "deepseek-v2-lite",
+     .real_model = "deepseek-ai/DeepSeek-V2-Lite",
+     .family = Family::deepseek_v2,
+     .vocab_size = 102400,
+     .hidden = 2048,
+     .intermediate = 10944,
+     .num_heads = 16,
+     .num_kv_heads = 16,
+     .head_dim = 192,
+     .num_layers = 27,
+     .rope_theta = 10000,
+     .yarn_scaling = {.factor = 40, .original_max_position = 4096, .mscale = 0.707},
+     .max_position = 163840,
+     .rms_norm_eps = 1e-6,
+     .bos_id = 100000,
+     .eos_ids = {100001, -1, -1},
+     .experts = {.count = 64, .per_token = 6, .shared = 2, .intermediate = 1408, .num_dense_layers = 1},
+     .latent = {.latent_dim = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128}},
     {.name = "tiny",  // not a real model: for tests and first experiments
      .vocab_size = 1000,
      .hidden = 128,

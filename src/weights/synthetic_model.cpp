@@ -42,8 +42,43 @@ FamilyNames names_of(Family family) {
       return {"Qwen2ForCausalLM", "qwen2"};
     case Family::qwen3:
       return {"Qwen3ForCausalLM", "qwen3"};
+    case Family::mixtral:
+      return {"MixtralForCausalLM", "mixtral"};
+    case Family::deepseek_v2:
+      return {"DeepseekV2ForCausalLM", "deepseek_v2"};
   }
   throw InvalidArgument("no such family");
+}
+
+void add_experts(const KnownShape& shape, json& config) {
+  const ExpertSizes& experts = shape.experts;
+  config["num_experts_per_tok"] = experts.per_token;
+  if (shape.family == Family::mixtral) {
+    config["num_local_experts"] = experts.count;
+    config["sliding_window"] = nullptr;
+    return;
+  }
+  config["n_routed_experts"] = experts.count;
+  config["n_shared_experts"] = experts.shared;
+  config["moe_intermediate_size"] = experts.intermediate;
+  config["first_k_dense_replace"] = experts.num_dense_layers;
+  config["moe_layer_freq"] = 1;
+  config["n_group"] = 1;
+  config["topk_group"] = 1;
+  config["topk_method"] = "greedy";
+  config["scoring_func"] = "softmax";
+  config["norm_topk_prob"] = false;
+  config["routed_scaling_factor"] = 1.0;
+}
+
+void add_latent(const KnownShape& shape, json& config) {
+  config.erase("head_dim");
+  config["q_lora_rank"] = nullptr;
+  config["kv_lora_rank"] = shape.latent.latent_dim;
+  config["qk_nope_head_dim"] = shape.latent.nope_dim;
+  config["qk_rope_head_dim"] = shape.latent.rope_dim;
+  config["v_head_dim"] = shape.latent.value_dim;
+  config["attention_bias"] = false;
 }
 
 json eos_json(const KnownShape& shape) {
@@ -83,6 +118,16 @@ json config_of(const SyntheticName& name) {
                               {"low_freq_factor", 1.0},
                               {"high_freq_factor", 4.0},
                               {"original_max_position_embeddings", shape.rope_scaling.original_max_position}};
+  if (shape.yarn_scaling.factor != 0)
+    config["rope_scaling"] = {{"type", "yarn"},
+                              {"factor", shape.yarn_scaling.factor},
+                              {"beta_fast", 32},
+                              {"beta_slow", 1},
+                              {"mscale", shape.yarn_scaling.mscale},
+                              {"mscale_all_dim", shape.yarn_scaling.mscale},
+                              {"original_max_position_embeddings", shape.yarn_scaling.original_max_position}};
+  if (shape.experts.count > 0) add_experts(shape, config);
+  if (shape.latent.latent_dim > 0) add_latent(shape, config);
   if (shape.sliding_window != 0) config["sliding_window"] = shape.sliding_window;
   if (shape.family == Family::qwen2 || shape.family == Family::qwen3) config["use_sliding_window"] = false;
   if (shape.family == Family::llama || shape.family == Family::qwen3) config["attention_bias"] = false;
@@ -172,7 +217,7 @@ SyntheticModel::SyntheticModel(const SyntheticName& name)
   const KnownShape& shape = *name_.shape;
   const double logits = kLogitDeviation / std::sqrt(shape.hidden);
   add("model.embed_tokens.weight", {shape.vocab_size, shape.hidden}, logits);
-  for (int layer = 0; layer < name_.num_layers; ++layer) add_layer(fmt::format("model.layers.{}.", layer));
+  for (int layer = 0; layer < name_.num_layers; ++layer) add_layer(layer);
   add("model.norm.weight", {shape.hidden}, kNormDeviation, 1);
   if (!shape.tie_embeddings) add("lm_head.weight", {shape.vocab_size, shape.hidden}, logits);
 }
@@ -187,38 +232,81 @@ void SyntheticModel::add(const std::string& tensor, std::vector<std::int64_t> sh
   tensors_.emplace(tensor, Entry{std::move(info), recipe});
 }
 
-void SyntheticModel::add_layer(const std::string& prefix) {
+// Standard deviation `gain` / sqrt(in_features): inputs of deviation 1 give outputs of deviation `gain`.
+void SyntheticModel::add_projection(const std::string& name, std::int64_t out_features, std::int64_t in_features,
+                                    double gain) {
+  add(name + ".weight", {out_features, in_features}, gain / std::sqrt(static_cast<double>(in_features)));
+}
+
+void SyntheticModel::add_norm(const std::string& name, std::int64_t size) {
+  add(name + ".weight", {size}, kNormDeviation, 1);
+}
+
+double SyntheticModel::gain_to_residual() const {
+  return kResidualDeviation / std::sqrt(2.0 * name_.num_layers);
+}
+
+void SyntheticModel::add_layer(int layer) {
+  const KnownShape& shape = *name_.shape;
+  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  add_norm(prefix + "input_layernorm", shape.hidden);
+  shape.latent.latent_dim > 0 ? add_latent_attention(prefix + "self_attn.") : add_attention(prefix);
+  add_norm(prefix + "post_attention_layernorm", shape.hidden);
+  if (shape.experts.count > 0 && layer >= shape.experts.num_dense_layers)
+    add_experts(prefix);
+  else
+    add_feed_forward(prefix + "mlp.", {"gate_proj", "up_proj", "down_proj"}, shape.intermediate);
+}
+
+void SyntheticModel::add_feed_forward(const std::string& prefix, const std::array<const char*, 3>& gate_up_down,
+                                      std::int64_t intermediate) {
+  const std::int64_t hidden = name_.shape->hidden;
+  add_projection(prefix + gate_up_down[0], intermediate, hidden, 1);
+  add_projection(prefix + gate_up_down[1], intermediate, hidden, 1);
+  add_projection(prefix + gate_up_down[2], hidden, intermediate, gain_to_residual());
+}
+
+void SyntheticModel::add_experts(const std::string& prefix) {
+  const KnownShape& shape = *name_.shape;
+  const bool mixtral = shape.family == Family::mixtral;
+  const std::array<const char*, 3> in_mlp{"gate_proj", "up_proj", "down_proj"}, in_mixtral{"w1", "w3", "w2"};
+  const std::string of = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
+  add_projection(of + "gate", shape.experts.count, shape.hidden, 1);
+  for (int expert = 0; expert < shape.experts.count; ++expert)
+    add_feed_forward(fmt::format("{}experts.{}.", of, expert), mixtral ? in_mixtral : in_mlp,
+                     shape.experts.intermediate);
+  if (shape.experts.shared > 0)
+    add_feed_forward(of + "shared_experts.", in_mlp, std::int64_t{shape.experts.shared} * shape.experts.intermediate);
+}
+
+void SyntheticModel::add_latent_attention(const std::string& prefix) {
+  const KnownShape& shape = *name_.shape;
+  const LatentSizes& latent = shape.latent;
+  const std::int64_t heads = shape.num_heads;
+  add_projection(prefix + "q_proj", heads * (latent.nope_dim + latent.rope_dim), shape.hidden, 1);
+  add_projection(prefix + "kv_a_proj_with_mqa", latent.latent_dim + latent.rope_dim, shape.hidden, 1);
+  add_norm(prefix + "kv_a_layernorm", latent.latent_dim);
+  add_projection(prefix + "kv_b_proj", heads * (latent.nope_dim + latent.value_dim), latent.latent_dim, 1);
+  add_projection(prefix + "o_proj", shape.hidden, heads * latent.value_dim, gain_to_residual());
+}
+
+void SyntheticModel::add_attention(const std::string& prefix) {
   const KnownShape& shape = *name_.shape;
   const std::int64_t heads = std::int64_t{shape.num_heads} * shape.head_dim;
   const std::int64_t kv_heads = std::int64_t{shape.num_kv_heads} * shape.head_dim;
-  // Standard deviation `gain` / sqrt(in_features): inputs of deviation 1 give outputs of deviation `gain`.
-  const auto projection = [&](const std::string& name, std::int64_t out_features, std::int64_t in_features,
-                              double gain) {
-    add(prefix + name + ".weight", {out_features, in_features}, gain / std::sqrt(static_cast<double>(in_features)));
-  };
-  const auto norm = [&](const std::string& name, std::int64_t size) {
-    add(prefix + name + ".weight", {size}, kNormDeviation, 1);
-  };
-  const double to_residual = kResidualDeviation / std::sqrt(2.0 * name_.num_layers);
-
-  norm("input_layernorm", shape.hidden);
-  projection("self_attn.q_proj", heads, shape.hidden, 1);
-  projection("self_attn.k_proj", kv_heads, shape.hidden, 1);
-  projection("self_attn.v_proj", kv_heads, shape.hidden, 1);
-  projection("self_attn.o_proj", shape.hidden, heads, to_residual);
+  add_projection(prefix + "self_attn.q_proj", heads, shape.hidden, 1);
+  add_projection(prefix + "self_attn.k_proj", kv_heads, shape.hidden, 1);
+  add_projection(prefix + "self_attn.v_proj", kv_heads, shape.hidden, 1);
+  add_projection(prefix + "self_attn.o_proj", shape.hidden, heads, gain_to_residual());
   if (shape.qkv_bias()) {
     add(prefix + "self_attn.q_proj.bias", {heads}, kBiasDeviation);
     add(prefix + "self_attn.k_proj.bias", {kv_heads}, kBiasDeviation);
     add(prefix + "self_attn.v_proj.bias", {kv_heads}, kBiasDeviation);
   }
   if (shape.qk_norm()) {
-    norm("self_attn.q_norm", shape.head_dim);
-    norm("self_attn.k_norm", shape.head_dim);
+    add_norm(prefix + "self_attn.q_norm", shape.head_dim);
+    add_norm(prefix + "self_attn.k_norm", shape.head_dim);
   }
-  norm("post_attention_layernorm", shape.hidden);
-  projection("mlp.gate_proj", shape.intermediate, shape.hidden, 1);
-  projection("mlp.up_proj", shape.intermediate, shape.hidden, 1);
-  projection("mlp.down_proj", shape.hidden, shape.intermediate, to_residual);
 }
 
 JsonField SyntheticModel::config() const {

@@ -1,6 +1,7 @@
 // Models with random weights and the shapes of real ones: `synth:NAME[,layers=N][,dtype=D]`.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -64,7 +65,15 @@ class SyntheticModel : public ModelSource {
   };
 
   void add(const std::string& tensor, std::vector<std::int64_t> shape, double deviation, float offset = 0);
-  void add_layer(const std::string& prefix);
+  void add_projection(const std::string& name, std::int64_t out_features, std::int64_t in_features, double gain);
+  void add_norm(const std::string& name, std::int64_t size);
+  void add_layer(int layer);
+  void add_attention(const std::string& prefix);
+  void add_latent_attention(const std::string& prefix);
+  void add_feed_forward(const std::string& prefix, const std::array<const char*, 3>& gate_up_down,
+                        std::int64_t intermediate);
+  void add_experts(const std::string& prefix);
+  double gain_to_residual() const;  // of what is added to the residual
   const Entry& entry(std::string_view tensor) const;
   void check_rows(std::string_view name, const Entry& tensor, std::int64_t first_row, std::int64_t num_rows) const;
 

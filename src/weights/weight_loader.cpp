@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/buffer.h"
 #include "base/checked.h"
@@ -122,7 +123,54 @@ const void* WeightLoader::upload(std::span<const NamedRows> blocks, Slice column
       upload_->enqueue_columns(block.name, block.first, num_rows_of(block), columns, dtype, end);
     end += static_cast<std::size_t>(num_rows_of(block)) * row_bytes;
   }
-  if (options_.on_progress) options_.on_progress(upload_->bytes_done());
+  report_progress();
+  return data;
+}
+
+std::vector<Weight> WeightLoader::rearranged(const NamedRows& rows, const Extent& in_features,
+                                             std::span<const Rearrangement> results) {
+  const TensorInfo& info = checked(rows.name, std::array{rows.rows, in_features});
+  const std::int64_t num_rows = num_rows_of(rows), num_columns = in_features.size;
+  const DType dtype = options_.dtype.value_or(*info.dtype.dtype);
+  const std::size_t element = size_of(dtype);
+  const auto bytes_of = [&](std::int64_t elements) { return static_cast<std::size_t>(elements) * element; };
+  std::optional<Buffer> all;
+  if (source_.has_contents()) {
+    all.emplace(bytes_of(num_rows * num_columns));
+    copy_rows(rows.name, info, rows.first, num_rows, dtype, all->data());
+  }
+  std::vector<Weight> weights;
+  for (const Rearrangement& result : results) {
+    Weight weight{.out_features = result.rows, .in_features = result.columns, .dtype = dtype};
+    storage_.size_bytes += weight.size_bytes();
+    const void* data = stand_in_memory();
+    if (all) {
+      auto made = std::make_shared<Buffer>(weight.size_bytes());
+      for (std::int64_t r = 0; r < result.rows; ++r)
+        for (std::int64_t c = 0; c < result.columns; ++c) {
+          const Rearrangement::Place place = result.source(r, c);
+          require(place.row >= 0 && place.row < num_rows && place.column >= 0 && place.column < num_columns,
+                  "tensor {} has no element ({}, {})", rows.name, place.row, place.column);
+          std::memcpy(made->data() + bytes_of(r * result.columns + c),
+                      all->data() + bytes_of(place.row * num_columns + place.column), element);
+        }
+      data = keep(std::move(made));
+    }
+    weight.blocks[0] = {data, result.rows};
+    weights.push_back(weight);
+  }
+  return weights;
+}
+
+// What the host has made, where the weights are to lie.
+const void* WeightLoader::keep(std::shared_ptr<Buffer> copy) {
+  if (upload_) {
+    std::byte* data = upload_->allocate(copy->size_bytes());
+    upload_->put(copy->data(), copy->size_bytes(), data);
+    return data;
+  }
+  const void* data = copy->data();
+  storage_.owners.push_back(std::move(copy));
   return data;
 }
 
@@ -179,6 +227,15 @@ const float* WeightLoader::constants(std::span<const float> values) {
   return data;
 }
 
+const void* const* WeightLoader::pointers(std::span<const void* const> addresses) {
+  if (options_.device.kind == DeviceKind::cpu) return nullptr;
+  storage_.size_bytes += addresses.size_bytes();
+  if (!upload_) return reinterpret_cast<const void* const*>(stand_in_memory());
+  std::byte* data = upload_->allocate(addresses.size_bytes());
+  upload_->put(addresses.data(), addresses.size_bytes(), data);
+  return reinterpret_cast<const void* const*>(data);
+}
+
 WeightStorage WeightLoader::finish(std::span<const std::string_view> harmless_suffixes) {
   std::vector<std::string_view> extra = source_.names();
   std::erase_if(extra, [&](std::string_view name) {
@@ -193,7 +250,7 @@ WeightStorage WeightLoader::finish(std::span<const std::string_view> harmless_su
     bool done = false;
     while (!done) {
       done = upload_->wait();
-      if (options_.on_progress) options_.on_progress(upload_->bytes_done());
+      report_progress();
     }
     storage_.owners = upload_->take_memory();
     upload_.reset();
@@ -290,7 +347,11 @@ void WeightLoader::copy_rows(const std::string& name, const TensorInfo& info, st
 
 void WeightLoader::advance(std::size_t num_bytes) {
   bytes_done_ += num_bytes;
-  if (options_.on_progress) options_.on_progress(bytes_done_);
+  report_progress();
+}
+
+void WeightLoader::report_progress() const {
+  if (options_.on_progress) options_.on_progress(bytes_done_ + (upload_ ? upload_->bytes_done() : 0));
 }
 
 }  // namespace heddle

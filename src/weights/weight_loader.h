@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/buffer.h"
 #include "base/device.h"
 #include "base/dtype.h"
 #include "base/weight.h"
@@ -33,6 +34,17 @@ struct NamedRows {
   Extent rows;
   std::int64_t first = 0;
   std::optional<std::int64_t> count = std::nullopt;  // nothing: all rows from `first`
+};
+
+// A matrix that is made of the elements of loaded rows: element (r, c) is the one at source(r, c).
+struct Rearrangement {
+  struct Place {
+    std::int64_t row = 0;  // of the loaded rows
+    std::int64_t column = 0;
+  };
+
+  std::int64_t rows = 0, columns = 0;
+  std::function<Place(std::int64_t row, std::int64_t column)> source;
 };
 
 // Owns the loaded weights: GPU memory, or on the host converted copies and the mappings that views refer to. It must
@@ -71,6 +83,11 @@ class WeightLoader {
   // in_features. On the host it is a copy, unless the columns are all.
   Weight matrix(std::span<const NamedRows> blocks, const Extent& in_features, Slice columns);
 
+  // Matrices made of the elements of a tensor's rows, which are read once: copies of one block each, in the wanted dtype
+  // or as stored. Throws as the others do.
+  std::vector<Weight> rearranged(const NamedRows& rows, const Extent& in_features,
+                                 std::span<const Rearrangement> results);
+
   // A tensor [size] as float32, whatever the wanted dtype: norm weights and biases. On a GPU it is valid once finish()
   // has returned. Throws as matrix() does.
   const float* vector(const std::string& name, const Extent& size);
@@ -84,6 +101,9 @@ class WeightLoader {
 
   // Copies numbers that come from no tensor to the device of the weights.
   const float* constants(std::span<const float> values);
+
+  // Copies addresses of what was loaded to a GPU that has the weights: a table for its kernels. Null on the CPU.
+  const void* const* pointers(std::span<const void* const> addresses);
 
   // Returns the owner of the weights; the loader is then empty. Throws Failure when a file or the GPU fails. Throws
   // InputError that names a tensor of the source that was not loaded, unless its name ends with one of
@@ -99,14 +119,16 @@ class WeightLoader {
   void copy_rows(const std::string& name, const TensorInfo& info, std::int64_t first_row, std::int64_t num_rows,
                  DType dtype, std::byte* destination);
   const void* upload(std::span<const NamedRows> blocks, Slice columns, std::int64_t all_columns, DType dtype);
+  const void* keep(std::shared_ptr<Buffer> copy);
   void advance(std::size_t num_bytes);
+  void report_progress() const;
 
   const TensorSource& source_;
   WeightLoaderOptions options_;
   std::shared_ptr<WeightUpload> upload_;  // null: on the host
   WeightStorage storage_;
   std::set<std::string, std::less<>> asked_for_;
-  std::size_t bytes_done_ = 0;
+  std::size_t bytes_done_ = 0;  // besides those of the upload
 };
 
 }  // namespace heddle

@@ -254,7 +254,7 @@ class FaultyModel : public Model {
   bool fails_next = false;
 
  private:
-  ModelShape shape_{.num_layers = 1, .num_kv_heads = 1, .head_dim = 2, .vocab_size = 16, .max_context = 64};
+  ModelShape shape_{.num_layers = 1, .kv = keys_and_values(1, 2, DType::float32), .vocab_size = 16, .max_context = 64};
 };
 
 TEST(Engine, ARequestWhoseLogitsAreNotNumbersEndsAloneWithTheReason) {

@@ -36,7 +36,7 @@ class WaitingModel : public Model {
   const int in_step_;
   int steps_ = 0;
   std::uint64_t never_raised_ = 0;
-  ModelShape shape_{.num_layers = 1, .num_kv_heads = 1, .head_dim = 2, .vocab_size = 16, .max_context = 64};
+  ModelShape shape_{.num_layers = 1, .kv = keys_and_values(1, 2, DType::float32), .vocab_size = 16, .max_context = 64};
 };
 
 constexpr ExecutorLimits kSmall{

@@ -138,6 +138,64 @@ TEST_P(DryRunOf, Attention) {
   EXPECT_EQ(run_.calls().size(), on_gpu() ? 6U : 5U);  // the CPU needs no plan
 }
 
+TEST_P(DryRunOf, LatentAttention) {
+  PagedKv latents = kv_;
+  latents.num_kv_heads = 1;
+  latents.head_dim = 12;
+  head_linear({.x = stand_in_tensor(kDryTokens, 16),
+               .x_stride = 8,
+               .weight = stand_in_weight(2 * 6, 8),
+               .num_heads = 2,
+               .y = stand_in_tensor(kDryTokens, 12),
+               .y_stride = 6},
+              lane_);
+  expect_last<HeadLinearParams>(1);
+  latent_append({.q = stand_in_tensor(kDryTokens, 16),
+                 .latent = stand_in_tensor(kDryTokens, 12),
+                 .query = stand_in_tensor(kDryTokens, 24),
+                 .positions = stand_in_array<std::int32_t>(),
+                 .inv_freq = stand_in_array<float>(),
+                 .num_heads = 2,
+                 .rope_dim = 4,
+                 .kv = latents,
+                 .sequences = sequences_},
+                lane_);
+  expect_last<LatentAppendParams>(2);
+}
+
+TEST_P(DryRunOf, Experts) {
+  constexpr int kDryExperts = 4, kDryTop = 2;
+  route({.logits = stand_in_tensor(kDryTokens, kDryExperts),
+         .rule = {.top_k = kDryTop},
+         .experts = stand_in_array<std::int32_t>(),
+         .weights = stand_in_array<float>()},
+        lane_);
+  expect_last<RouteParams>(1);
+  group_rows({.experts = stand_in_array<std::int32_t>(),
+              .num_tokens = kDryTokens,
+              .top_k = kDryTop,
+              .num_experts = kDryExperts,
+              .first_row = stand_in_array<std::int32_t>(),
+              .token_of = stand_in_array<std::int32_t>(),
+              .row_of = stand_in_array<std::int32_t>()},
+             lane_);
+  expect_last<GroupRowsParams>(2);
+  const std::vector<Weight> weights(kDryExperts, stand_in_weight(24, 16));
+  grouped_linear({.x = stand_in_tensor(kDryTokens * kDryTop, 16),
+                  .group = {.weights = weights.data(), .table = stand_in_array<const void*>(), .count = kDryExperts},
+                  .first_row = stand_in_array<std::int32_t>(),
+                  .y = stand_in_tensor(kDryTokens * kDryTop, 24)},
+                 lane_);
+  expect_last<GroupedLinearParams>(3);
+  combine_experts({.x = stand_in_tensor(kDryTokens * kDryTop, 16),
+                   .weights = stand_in_array<float>(),
+                   .row_of = stand_in_array<std::int32_t>(),
+                   .top_k = kDryTop,
+                   .y = y_},
+                  lane_);
+  expect_last<CombineExpertsParams>(4);
+}
+
 TEST_P(DryRunOf, Sampling) {
   argmax({.logits = x_, .tokens = stand_in_array<std::int32_t>()}, lane_);
   expect_last<ArgmaxParams>(1);

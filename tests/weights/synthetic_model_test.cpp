@@ -40,10 +40,11 @@ std::vector<float> floats_of(const TensorSource& source, std::string_view name) 
 // As transformers counts the parameters of models with the published configurations.
 TEST(KnownShapes, HaveAsManyParametersAsTheRealModels) {
   const std::map<std::string_view, std::int64_t> real{
-      {"llama-2-7b", 6'738'415'616},   {"llama-2-13b", 13'015'864'320},   {"llama-3-8b", 8'030'261'248},
-      {"llama-3.2-1b", 1'235'814'400}, {"llama-3.3-70b", 70'553'706'496}, {"codellama-34b", 33'743'970'304},
-      {"qwen2-72b", 72'706'203'648},   {"qwen2.5-7b", 7'615'616'512},     {"qwen2.5-72b", 72'706'203'648},
-      {"qwen3-8b", 8'190'735'360},     {"mistral-7b", 7'241'732'096}};
+      {"llama-2-7b", 6'738'415'616},      {"llama-2-13b", 13'015'864'320},     {"llama-3-8b", 8'030'261'248},
+      {"llama-3.2-1b", 1'235'814'400},    {"llama-3.3-70b", 70'553'706'496},   {"codellama-34b", 33'743'970'304},
+      {"qwen2-72b", 72'706'203'648},      {"qwen2.5-7b", 7'615'616'512},       {"qwen2.5-72b", 72'706'203'648},
+      {"qwen3-8b", 8'190'735'360},        {"mistral-7b", 7'241'732'096},       {"mixtral-8x7b", 46'702'792'704},
+      {"mixtral-8x22b", 140'620'634'112}, {"deepseek-v2-lite", 15'706'484'224}};
   for (const KnownShape& shape : kKnownShapes) {
     if (shape.real_model.empty()) continue;
     const SyntheticModel model = synthetic(fmt::format("synth:{}", shape.name));

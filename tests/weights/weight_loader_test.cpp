@@ -413,6 +413,36 @@ TEST(WeightLoader, LoadsSomeColumnsOfSomeRowsInEveryDtype) {
     }
 }
 
+TEST(WeightLoader, RearrangesTheElementsOfRowsThatItReadsOnce) {
+  FakeSource source;
+  source.add("w", DType::float16, {4, 3}, counting(12));
+  std::size_t progress = 0;
+  WeightLoader loader(source, {.on_progress = [&](std::size_t bytes) { progress = bytes; }});
+  // Rows 1 and 2: 4 5 6, 7 8 9.
+  const Rearrangement results[] = {{3, 2,
+                                    [](std::int64_t row, std::int64_t column) {
+                                      return Rearrangement::Place{column, row};
+                                    }},
+                                   {1, 2, [](std::int64_t, std::int64_t column) {
+                                      return Rearrangement::Place{1, 2 - column};
+                                    }}};
+  const NamedRows rows{.name = "w", .rows = {4, ""}, .first = 1, .count = 2};
+  const std::vector<Weight> weights = loader.rearranged(rows, {3, ""}, results);
+  ASSERT_EQ(weights.size(), 2U);
+  EXPECT_EQ(weights[0].dtype, DType::float16);
+  EXPECT_THAT(values_of(weights[0]), ElementsAre(4, 7, 5, 8, 6, 9));
+  EXPECT_THAT(values_of(weights[1]), ElementsAre(9, 8));
+  EXPECT_EQ(progress, 2U * 3 * 2);  // once
+  EXPECT_EQ(loader.finish().size_bytes, (6U + 2) * 2);
+}
+
+TEST(WeightLoader, ATableOfPointersIsForAGpu) {
+  FakeSource source;
+  WeightLoader loader(source);
+  const void* const addresses[] = {&source};
+  EXPECT_EQ(loader.pointers(addresses), nullptr);
+}
+
 TEST(WeightLoader, AllColumnsAreAViewAndOthersAreRefused) {
   FakeSource source;
   source.add("a", DType::float32, {2, 3}, counting(6));

@@ -58,8 +58,11 @@ Arithmetic arithmetic_of(const StepCase& shape, const ModelShape& model, const M
   const double steps = std::ceil(static_cast<double>(shape.num_tokens) / shape.step_tokens);
   const double keys_seen = tokens * (shape.context + (shape.num_tokens + 1) / 2.0);
   const double heads = static_cast<double>(description.heads.value_or(0));
+  // What a head multiplies for a key: its elements and its value's. A latent is both.
+  const KvLayout& cache = model.kv;
+  const double elements = cache.plane(0).width + cache.plane(cache.num_planes - 1).width;
   return {.linear = 2 * (weights - head) * tokens + 2 * head * steps * shape.batch,
-          .attention = 4 * heads * model.head_dim * keys_seen * model.num_layers};
+          .attention = 2 * heads * elements * keys_seen * model.num_layers};
 }
 
 std::vector<StepCase> decode_cases(const BenchOptions& options) {

@@ -54,7 +54,11 @@ OperatorCase case_of(const GatherRowsParams& call, const OperatorStep& step) {
       .bytes = 2 * bytes_of(call.y)};
   result.prepare = [call, batch = step.batch, tokens = step.tokens](Operands& operands, int) {
     std::vector<std::int32_t> rows;
-    for (int sequence = 1; sequence <= batch; ++sequence) rows.push_back(sequence * tokens - 1);
+    if (call.y.rows == batch)
+      for (int sequence = 1; sequence <= batch; ++sequence) rows.push_back(sequence * tokens - 1);
+    else  // a token for each of its experts
+      for (std::int64_t row = 0; row < call.y.rows; ++row)
+        rows.push_back(static_cast<std::int32_t>(row * call.x.rows / call.y.rows));
     const GatherRowsParams params{.x = operands.like(call.x), .rows = operands.array(rows), .y = operands.like(call.y)};
     PreparedOperator prepared;
     prepared.call = [params, &operands](int) { gather_rows(params, operands.stream()); };

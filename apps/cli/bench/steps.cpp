@@ -145,34 +145,33 @@ void StepRunner::make_up_context() {
   if (case_.context == 0) return;
   const KvPages& kv = ranks_.first().kv_pages();
   const int pages = static_cast<int>(ceil_div(case_.context, kv.page_size));
-  const std::size_t head_elements = static_cast<std::size_t>(kv.page_size) * static_cast<std::size_t>(kv.head_dim);
-  const std::size_t head_bytes = head_elements * size_of(kv.dtype);
-  const std::size_t bytes = static_cast<std::size_t>(pages) * kv.bytes_per_page();
   const SyntheticTensor recipe{.key = kContextKey, .scale = static_cast<float>(1 / kUnitDeviation)};
-  std::vector<std::byte> made(bytes);
   ThreadPool pool(threads_);
   Stream& stream = ranks_.first().stream();
-  for (int half = 0; half < 2; ++half) {
-    pool.parallel_for(std::int64_t{pages} * kv.num_kv_heads, 1, [&](std::int64_t begin, std::int64_t end) {
+  for (int plane = 0; plane < kv.layout.num_planes; ++plane) {
+    const KvPlane& shape = kv.layout.plane(plane);
+    const std::int64_t row_elements = std::int64_t{kv.page_size} * shape.width;  // of a head of a page
+    const std::size_t row_bytes = static_cast<std::size_t>(row_elements) * size_of(shape.dtype);
+    const std::size_t bytes = static_cast<std::size_t>(pages) * kv.bytes_per_page(plane);
+    std::vector<std::byte> made(bytes);
+    pool.parallel_for(std::int64_t{pages} * shape.num_heads, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t page = i / kv.num_kv_heads, head = i % kv.num_kv_heads;
+        const std::int64_t page = i / shape.num_heads, head = i % shape.num_heads;
         const std::int64_t first =
-            ((half * kv.num_kv_heads + head) * kContextPositions + page * kv.page_size) * kv.head_dim;
-        fill_synthetic(recipe, static_cast<std::uint64_t>(first), head_elements, kv.dtype,
-                       made.data() + static_cast<std::size_t>(i) * head_bytes);
+            ((plane * shape.num_heads + head) * kContextPositions + page * kv.page_size) * std::int64_t{shape.width};
+        fill_synthetic(recipe, static_cast<std::uint64_t>(first), static_cast<std::size_t>(row_elements), shape.dtype,
+                       made.data() + static_cast<std::size_t>(i) * row_bytes);
       }
     });
-    const auto half_of = [&](int layer) {
-      return static_cast<std::byte*>(half == 0 ? kv.keys(layer) : kv.values(layer));
-    };
-    enqueue_copy(stream, half_of(0), made.data(), bytes);
+    enqueue_copy(stream, kv.at(plane, 0), made.data(), bytes);
     for (int layer = 0; layer < kv.num_layers; ++layer)
       for (int sequence = 0; sequence < case_.batch; ++sequence)
         if (layer + sequence > 0)
-          enqueue_copy(stream,
-                       half_of(layer) + static_cast<std::size_t>(sequence * pages_per_sequence_) * kv.bytes_per_page(),
-                       half_of(0), bytes);
-    stream.synchronize();  // before `made` receives the other half
+          enqueue_copy(
+              stream,
+              kv.at(plane, layer) + static_cast<std::size_t>(sequence * pages_per_sequence_) * kv.bytes_per_page(plane),
+              kv.at(plane, 0), bytes);
+    stream.synchronize();  // before `made` ends
   }
 }
 

@@ -30,8 +30,8 @@ enum class ContextFill {
   random     // synthetic keys and values, equal for all layers and sequences, in separate memory: fast
 };
 
-// Element `dim` of the key (half 0) or value (half 1) of a head at a position is synthetic_value({kContextKey,
-// 1 / kUnitDeviation}, ((half * num_kv_heads + head) * kContextPositions + position) * head_dim + dim).
+// Element `dim` of a head of a plane (keys 0, values 1) at a position is synthetic_value({kContextKey,
+// 1 / kUnitDeviation}, ((plane * num_heads + head) * kContextPositions + position) * width + dim).
 inline constexpr SyntheticKey kContextKey = synthetic_key("bench", "context");
 inline constexpr std::int64_t kContextPositions = std::int64_t{1} << 20;
 

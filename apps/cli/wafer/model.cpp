@@ -27,13 +27,16 @@ WaferModel sizes_of(const KnownShape& shape) {
           .num_heads = shape.num_heads,
           .num_kv_heads = shape.num_kv_heads,
           .head_dim = shape.head_dim,
-          .vocab = static_cast<int>(shape.vocab_size)};
+          .vocab = static_cast<int>(shape.vocab_size),
+          .experts = shape.experts.count,
+          .experts_per_token = shape.experts.per_token};
 }
 
 std::string names_of_shapes() {
   std::vector<std::string_view> names;
   names.reserve(kKnownShapes.size());
-  for (const KnownShape& shape : kKnownShapes) names.push_back(shape.name);
+  for (const KnownShape& shape : kKnownShapes)
+    if (shape.latent.latent_dim == 0) names.push_back(shape.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -110,7 +113,11 @@ WaferModel parse_config(const std::string& text, const std::string& where) {
 NamedWaferModel open_wafer_model(const std::string& name_or_config) {
   std::string_view name = name_or_config;
   if (name.starts_with(kSynthetic)) name.remove_prefix(kSynthetic.size());
-  if (const KnownShape* shape = find_known_shape(name)) return {std::string(name), sizes_of(*shape)};
+  if (const KnownShape* shape = find_known_shape(name)) {
+    if (shape->latent.latent_dim > 0)
+      throw_error<InputError>("--model {}: has latent attention, which the wafer's costs do not know", name_or_config);
+    return {std::string(name), sizes_of(*shape)};
+  }
   std::filesystem::path path = name_or_config;
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) path /= "config.json";

@@ -1,4 +1,4 @@
-// Copies pages of the KV cache, keys and values of all layers: copy-on-write for a sequence that is about to write into
+// Copies pages of the KV cache, of all planes and layers: copy-on-write for a sequence that is about to write into
 // a page that it shares.
 #pragma once
 
@@ -17,8 +17,8 @@ struct PageMove {
 struct CopyPagesParams {
   static constexpr int kMostMoves = 32;  // passed by value, so that nobody has to keep or upload a list
 
-  void* data{};              // [num_halves, num_pages] pages: keys and values of each layer are a half each
-  int num_halves = 0;        // 2 * num_layers
+  void* data{};              // [num_halves, num_pages] pages: keys and values, or another plane, of each layer are a half each
+  int num_halves = 0;        // planes * layers
   int num_pages = 0;         // per half
   std::size_t page_bytes{};  // per page and half
   std::array<PageMove, kMostMoves> moves{};

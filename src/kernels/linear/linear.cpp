@@ -38,7 +38,9 @@ namespace {
 
 HWY_EXPORT(linear_rows);
 
-LinearRows rows_of(LinearCpuLoops loops) {
+}  // namespace
+
+LinearRows linear_rows_of(LinearCpuLoops loops) {
   switch (loops) {
     case LinearCpuLoops::vectors:
       return HWY_DYNAMIC_DISPATCH(linear_rows);
@@ -50,8 +52,6 @@ LinearRows rows_of(LinearCpuLoops loops) {
   return nullptr;
 }
 
-}  // namespace
-
 LinearCpuMachine linear_cpu_machine() {
   return {.avx512 = cpu_target().name == "AVX3",
           .tiles = linear_rows_amx() != nullptr,
@@ -60,7 +60,7 @@ LinearCpuMachine linear_cpu_machine() {
 }
 
 void linear_cpu(const LinearParams& params, LinearCpuLoops loops, ThreadPool& pool) {
-  const LinearRows rows = rows_of(loops);
+  const LinearRows rows = linear_rows_of(loops);
   require(rows != nullptr, "linear: this processor does not execute the loops that are asked for");
   pool.parallel_for(params.weight.out_features, pieces_for(params, loops, pool.num_threads()),
                     [&](std::int64_t begin, std::int64_t end) { rows(params, begin, end); });

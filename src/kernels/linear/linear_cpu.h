@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "base/thread_pool.h"
 #include "kernels/linear/linear.h"
+#include "kernels/linear/linear_bf16_dot.h"
 
 namespace heddle {
 
@@ -47,6 +48,10 @@ inline constexpr std::int64_t kRowsOfFew = 24;
 
 // Rows of W that a thread takes at a time.
 ThreadPool::PieceSizes pieces_for(const LinearParams& params, LinearCpuLoops loops, int num_threads);
+
+// These loops for rows of W and all tokens of checked params; null where this machine does not support them. Other
+// operators cut their work themselves (moe/grouped_linear.h).
+LinearRows linear_rows_of(LinearCpuLoops loops);
 
 // Computes y on `pool` with these loops, which this machine supports; linear() has checked the params.
 void linear_cpu(const LinearParams& params, LinearCpuLoops loops, ThreadPool& pool);

@@ -1,4 +1,5 @@
-// y[i] = x[rows[i]]: selects the hidden states of the tokens whose logits are needed.
+// y[i] = x[rows[i]]: selects the hidden states of the tokens whose logits are needed, or copies tokens for each of their
+// experts (moe/group_rows.h).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 namespace heddle {
 
 struct GatherRowsParams {
-  Tensor x;                    // [num_tokens, hidden], float32; on a GPU bfloat16 or float16, too
+  Tensor x;                    // [num_tokens, hidden], float32 or bfloat16; on a GPU float16, too
   const std::int32_t* rows{};  // [num_rows], each in [0, num_tokens)
   Tensor y;                    // [num_rows, hidden], as x; does not overlap x
 };

@@ -1,0 +1,102 @@
+#include "layers/experts.h"
+
+#include <cstdint>
+
+#include "base/trace.h"
+#include "kernels/linear/linear.h"
+#include "kernels/moe/combine_experts.h"
+#include "kernels/moe/group_rows.h"
+#include "kernels/rows/gather_rows.h"
+#include "kernels/rows/swiglu.h"
+
+namespace heddle {
+namespace {
+
+// Who computes what, in the order of experts (group_rows.h), and with which weights.
+struct Routing {
+  std::int32_t* first_row;  // [num_experts + 1]
+  std::int32_t* token_of;   // [num_tokens * top_k]
+  std::int32_t* row_of;     // [num_tokens, top_k]
+  float* weights;           // [num_tokens, top_k]
+};
+
+template <class T>
+T* take_array(Arena& arena, std::int64_t count) {
+  return static_cast<T*>(arena.take_bytes(static_cast<std::size_t>(count) * sizeof(T)));
+}
+
+Routing route_tokens(Tensor x, const ExpertsWeights& weights, const RouteRule& rule, const LayerStep& step) {
+  const std::int64_t num_experts = weights.router.out_features, num_pairs = x.rows * rule.top_k;
+  const Routing routing{.first_row = take_array<std::int32_t>(step.arena, num_experts + 1),
+                        .token_of = take_array<std::int32_t>(step.arena, num_pairs),
+                        .row_of = take_array<std::int32_t>(step.arena, num_pairs),
+                        .weights = take_array<float>(step.arena, num_pairs)};
+  auto* const experts = take_array<std::int32_t>(step.arena, num_pairs);
+  const Tensor logits = step.arena.take(x.rows, num_experts, DType::float32);
+  step.strategy.linear(x, weights.router, LinearRole::alone, logits, step.lane);
+  route({.logits = logits, .bias = weights.bias, .rule = rule, .experts = experts, .weights = routing.weights},
+        step.lane);
+  group_rows({.experts = experts,
+              .num_tokens = x.rows,
+              .top_k = rule.top_k,
+              .num_experts = static_cast<int>(num_experts),
+              .first_row = routing.first_row,
+              .token_of = routing.token_of,
+              .row_of = routing.row_of},
+             step.lane);
+  return routing;
+}
+
+WeightGroup group_of(const std::vector<Weight>& weights, const void* const* table) {
+  return {.weights = weights.data(), .table = table, .count = static_cast<int>(weights.size())};
+}
+
+void multiply(Tensor x, const WeightGroup& group, const Routing& routing, Tensor y, const Lane& lane) {
+  const Span span(lane.stream, "linear");
+  grouped_linear({.x = x, .group = group, .first_row = routing.first_row, .y = y}, lane);
+}
+
+// The routed experts' outputs, expert after expert.
+Tensor routed_outputs(Tensor x, const ExpertsWeights& weights, const Routing& routing, int top_k,
+                      const LayerStep& step) {
+  const std::int64_t rows = x.rows * top_k, intermediate = weights.down.front().in_features;
+  const Tensor grouped = step.arena.take(rows, x.columns, x.dtype);
+  gather_rows({.x = x, .rows = routing.token_of, .y = grouped}, step.lane);
+  const Tensor gate_up = step.arena.take(rows, 2 * intermediate, step.dtypes.intermediates);
+  multiply(grouped, group_of(weights.gate_up, weights.gate_up_table), routing, gate_up, step.lane);
+  const Tensor gated = step.arena.take(rows, intermediate, step.dtypes.activations);
+  swiglu({.gate_up = gate_up, .y = gated}, step.lane);
+  const Tensor outputs = step.arena.take(rows, x.columns, step.dtypes.intermediates);
+  multiply(gated, group_of(weights.down, weights.down_table), routing, outputs, step.lane);
+  return outputs;
+}
+
+}  // namespace
+
+Hidden experts(int layer, const ExpertsWeights& weights, const RouteRule& rule, const Hidden& hidden,
+               const LayerStep& step) {
+  const Span span(step.lane.stream, "experts", layer);
+  LayerScratch scratch(step);
+  const Tensor x = scratch.take(hidden.residual.rows, hidden.residual.columns, step.dtypes.activations);
+  step.strategy.normalize(hidden, weights.norm, x, step.lane);
+  const Routing routing = route_tokens(x, weights, rule, step);
+  if (weights.has_shared()) gated_linear(x, weights.shared, step.delta, step);
+  const Tensor outputs = routed_outputs(x, weights, routing, rule.top_k, step);
+  combine_experts({.x = outputs,
+                   .weights = routing.weights,
+                   .row_of = routing.row_of,
+                   .top_k = rule.top_k,
+                   .shared = weights.has_shared() ? step.delta : Tensor{},
+                   .y = step.delta},
+                  step.lane);
+  return {.residual = hidden.residual, .delta = step.delta};
+}
+
+std::size_t bytes_of_token(const ExpertsWeights& weights, int top_k) {
+  const std::size_t expert = weights.gate_up.front().size_bytes() + weights.down.front().size_bytes();
+  const std::size_t shared =
+      weights.has_shared() ? weights.shared.gate_up.size_bytes() + weights.shared.down.size_bytes() : 0;
+  return weights.router.size_bytes() + static_cast<std::size_t>(top_k) * expert + shared;
+}
+
+}  // namespace heddle

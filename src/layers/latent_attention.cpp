@@ -1,0 +1,155 @@
+#include "layers/latent_attention.h"
+
+#include <cstdint>
+
+#include "base/trace.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/latent_append.h"
+#include "kernels/linear/head_linear.h"
+#include "kernels/rows/rmsnorm.h"
+
+namespace heddle {
+namespace {
+
+// A step on a GPU begins with a copy of its arrays, so all that earlier steps wrote is there.
+constexpr OlderKeys kOlderLatents = OlderKeys::in_place;
+
+// Of one head, whose keys and values are the same rows.
+PagedKv latent_pages(const KvPages& kv, int layer) {
+  const KvPlane& latents = kv.layout.plane(0);
+  return {.keys = kv.at(0, layer),
+          .values = kv.at(0, layer),
+          .num_kv_heads = latents.num_heads,
+          .page_size = kv.page_size,
+          .head_dim = latents.width,
+          .dtype = latents.dtype};
+}
+
+PagedSequences latent_sequences(const StepTensors& step) {
+  return {.query_start = step.query_start,
+          .context_len = step.context_len,
+          .page_table = step.page_table,
+          .num_sequences = step.num_sequences,
+          .page_table_stride = step.page_table_stride,
+          .max_query_len = step.max_query_len};
+}
+
+std::size_t latent_plan_bytes(const StepLimits& limits, Device device) {
+  return device.kind == DeviceKind::cpu ? 0 : Arena::rounded(attention_plan_bytes(limits.max_sequences, 1));
+}
+
+// The first `width` columns of each of `num_heads` heads that lie `stride` apart, as head_linear() takes them.
+Tensor of_heads(Tensor rows, int num_heads, std::int64_t stride, std::int64_t width) {
+  return rows.column_slice(0, (num_heads - 1) * stride + width);
+}
+
+}  // namespace
+
+LatentAttention::Memory LatentAttention::take_memory(const StepLimits& limits, Arena& arena, Device device) const {
+  const std::size_t scratch_bytes =
+      device.kind == DeviceKind::cpu
+          ? 0
+          : attention_scratch_bytes(limits.max_tokens, limits.max_sequences, shape_.num_heads, shape_.cached_dim());
+  Memory memory;
+  memory.scratch = arena.take_bytes(scratch_bytes);
+  memory.plan = arena.take_bytes(latent_plan_bytes(limits, device));
+  if (device.kind == DeviceKind::cpu) memory = {};
+  return memory;
+}
+
+// [num_tokens, num_heads * query_dim]: the first columns of `down`, or made of them.
+Tensor LatentAttention::queries(Tensor down, const LatentWeights& weights, const LayerStep& step) const {
+  const std::int64_t columns = std::int64_t{shape_.num_heads} * shape_.query_dim();
+  if (weights.query_up.out_features == 0) return down.column_slice(0, columns);
+  const std::int64_t rank = weights.query_up.in_features;
+  const Tensor normalized = step.arena.take(down.rows, rank, step.dtypes.activations);
+  rmsnorm({.x = down.column_slice(0, rank),
+           .weight = weights.query_norm.weight,
+           .y = normalized,
+           .eps = weights.query_norm.eps},
+          step.lane);
+  const Tensor q = step.arena.take(down.rows, columns, step.dtypes.intermediates);
+  step.strategy.linear(normalized, weights.query_up, LinearRole::qkv, q, step.lane);
+  return q;
+}
+
+Hidden LatentAttention::block(int layer, const LatentWeights& weights, const Hidden& hidden, const Memory& memory,
+                              const LayerStep& step) const {
+  const Span span(step.lane.stream, "attention", layer);
+  const std::int64_t num_tokens = hidden.residual.rows;
+  const int heads = shape_.num_heads, cached = shape_.cached_dim();
+  const PagedKv pages = latent_pages(step.kv, layer);
+  const PagedSequences sequences = latent_sequences(step.tensors);
+  LayerScratch scratch(step);
+
+  const Tensor x = scratch.take(num_tokens, hidden.residual.columns, step.dtypes.activations);
+  step.strategy.normalize(hidden, weights.norm, x, step.lane);
+  const Tensor down = scratch.take(num_tokens, weights.down.out_features, step.dtypes.intermediates);
+  step.strategy.linear(x, weights.down, LinearRole::qkv, down, step.lane);
+  const Tensor q = queries(down, weights, step);
+  const Tensor latent = down.column_slice(weights.down.out_features - cached, cached);
+  const Tensor unrotated = latent.column_slice(0, shape_.latent_dim);
+  rmsnorm({.x = unrotated, .weight = weights.latent_norm.weight, .y = unrotated, .eps = weights.latent_norm.eps},
+          step.lane);
+
+  const Tensor query = scratch.take(num_tokens, std::int64_t{heads} * cached, step.dtypes.intermediates);
+  {
+    const Span absorbing(step.lane.stream, "linear");
+    head_linear({.x = of_heads(q, heads, shape_.query_dim(), shape_.nope_dim),
+                 .x_stride = shape_.query_dim(),
+                 .weight = weights.to_latents,
+                 .num_heads = heads,
+                 .y = of_heads(query, heads, cached, shape_.latent_dim),
+                 .y_stride = cached},
+                step.lane);
+  }
+  if (layer == 0)
+    plan_attention({.kv = pages,
+                    .sequences = sequences,
+                    .num_tokens = num_tokens,
+                    .num_heads = heads,
+                    .older_keys = kOlderLatents,
+                    .plan = memory.plan,
+                    .plan_bytes = latent_plan_bytes(step.tensors.limits, step.lane.stream.device())},
+                   step.lane);
+  latent_append({.q = q,
+                 .latent = latent,
+                 .query = query,
+                 .positions = step.tensors.positions,
+                 .inv_freq = shape_.inv_freq,
+                 .scale = shape_.rope_scale,
+                 .num_heads = heads,
+                 .rope_dim = shape_.rope_dim,
+                 .kv = pages,
+                 .sequences = sequences},
+                step.lane);
+  const Tensor attended = scratch.take(num_tokens, std::int64_t{heads} * cached, step.dtypes.activations);
+  {
+    const Span attending(step.lane.stream, "attend", layer);
+    attention({.q = query,
+               .y = attended,
+               .kv = pages,
+               .sequences = sequences,
+               .num_heads = heads,
+               .scale = shape_.score_scale,
+               .older_keys = kOlderLatents,
+               .scratch = memory.scratch,
+               .plan = memory.plan},
+              step.lane);
+  }
+  const Tensor values = scratch.take(num_tokens, std::int64_t{heads} * shape_.value_dim, step.dtypes.intermediates);
+  {
+    const Span expanding(step.lane.stream, "linear");
+    head_linear({.x = of_heads(attended, heads, cached, shape_.latent_dim),
+                 .x_stride = cached,
+                 .weight = weights.from_latents,
+                 .num_heads = heads,
+                 .y = values,
+                 .y_stride = shape_.value_dim},
+                step.lane);
+  }
+  step.strategy.linear(values, weights.output, LinearRole::attention_output, step.delta, step.lane);
+  return {.residual = hidden.residual, .delta = step.delta};
+}
+
+}  // namespace heddle

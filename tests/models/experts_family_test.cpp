@@ -1,0 +1,293 @@
+// Models with experts and with latent attention, compared with transformers: each case on one rank and on two, whole and
+// in chunks.
+#include "models/experts_family.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "gpu_here.h"
+#include "models/deepseek_config.h"
+#include "models/llama_runner.h"
+#include "models/mixtral_config.h"
+#include "temporary_folder.h"
+
+namespace heddle {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Rows = ExpertsFamily::Rows;
+
+struct ExpertsWay {
+  std::vector<std::size_t> chunks;  // the last is repeated to the end
+  LlamaRunner::Options options;
+};
+
+class ExpertsFamilyTest : public testing::Test {
+ protected:
+  static LlamaRunner::Options with_float32(LlamaRunner::Options options) {
+    options.dtype = DType::float32;
+    return options;
+  }
+
+  // The logits of all tokens.
+  static Rows all_logits(LlamaRunner& runner, const std::vector<std::int32_t>& tokens,
+                         const std::vector<std::size_t>& chunks) {
+    auto sequence = runner.sequence();
+    Rows all;
+    for (std::size_t start = 0, chunk = 0; start < tokens.size(); ++chunk) {
+      const std::size_t length = std::min(chunks[std::min(chunk, chunks.size() - 1)], tokens.size() - start);
+      const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(start);
+      for (auto& row : runner.step({{&sequence, {first, first + static_cast<std::ptrdiff_t>(length)}}}))
+        all.push_back(std::move(row));
+      start += length;
+    }
+    return all;
+  }
+
+  // The logits that the goldens hold, computed in some way.
+  Rows run(const nlohmann::json& a_case, const ExpertsWay& way) const {
+    const TemporaryFolder folder;
+    family_.write(a_case, folder.path());
+    LlamaRunner runner(folder.path(), with_float32(way.options));
+    Rows all = all_logits(runner, family_.tokens(), way.chunks), kept;
+    for (const std::size_t row : family_.rows()) kept.push_back(std::move(all[row]));
+    return kept;
+  }
+
+  double largest_error(const nlohmann::json& a_case, const Rows& rows) const {
+    const Rows golden = family_.golden(a_case["name"]);
+    require(rows.size() == golden.size(), "{} rows, {} in the golden", rows.size(), golden.size());
+    double largest = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      require(rows[i].size() == golden[i].size(), "{} logits, {} in the golden", rows[i].size(), golden[i].size());
+      for (std::size_t j = 0; j < rows[i].size(); ++j) {
+        const double error = std::abs(static_cast<double>(rows[i][j]) - golden[i][j]);
+        if (!(error <= largest)) largest = error;  // NaN sticks
+      }
+    }
+    return largest;
+  }
+
+  // What checking and loading the folder say.
+  std::string error_of(const nlohmann::json& a_case, const ExpertsFamily::Change& change = {}) const {
+    const TemporaryFolder folder;
+    family_.write(a_case, folder.path(), change);
+    std::string checking, loading;
+    try {
+      check_model(Checkpoint(folder.path()));
+    } catch (const InputError& error) {
+      checking = error.what();
+    }
+    try {
+      load_model(Checkpoint(folder.path()), {});
+    } catch (const InputError& error) {
+      loading = error.what();
+    }
+    EXPECT_EQ(checking, loading);
+    return loading;
+  }
+
+  // The error of a case whose config has other fields.
+  std::string error_with(const char* name, const nlohmann::json& fields) const {
+    nlohmann::json changed = family_.find(name);
+    changed["config"].update(fields);
+    return error_of(changed);
+  }
+
+  const ExpertsFamily family_;
+};
+
+// Float32 rounding in another order stays well below this.
+constexpr double kExpertsBound = 1e-4;
+
+TEST_F(ExpertsFamilyTest, EveryCaseAgreesInChunks) {
+  for (const auto& c : family_.cases())
+    EXPECT_LE(largest_error(c, run(c, {{31, 1, 1, 20, 64}, {.threads = 2}})), kExpertsBound)
+        << c["name"] << ": " << c["why"];
+}
+
+TEST_F(ExpertsFamilyTest, EveryCaseAgreesOnTwoRanks) {
+  for (const auto& c : family_.cases())
+    EXPECT_LE(largest_error(c, run(c, {{40, 1, 64}, {.ranks = 2}})), kExpertsBound) << c["name"] << ": " << c["why"];
+}
+
+TEST_F(ExpertsFamilyTest, EveryCaseAgreesOnAGpu) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  for (const auto& c : family_.cases())
+    EXPECT_LE(largest_error(c, run(c, {{31, 1, 1, 20, 64}, {.page_size = 8, .device = kFirstGpu}})), kExpertsBound)
+        << c["name"] << ": " << c["why"];
+}
+
+TEST_F(ExpertsFamilyTest, NoChunkingChangesABit) {
+  for (const char* name : {"mixtral-window", "v2", "v2-lite", "v3"}) {
+    const auto& c = family_.find(name);
+    const Rows expected = run(c, {{64}, {}});
+    EXPECT_EQ(run(c, {{1}, {.threads = 2}}), expected) << name;
+    EXPECT_EQ(run(c, {{50, 7, 33}, {.threads = 3, .page_size = 7}}), expected) << name;
+  }
+}
+
+TEST_F(ExpertsFamilyTest, NeighboursInABatchChangeNoBit) {
+  for (const char* name : {"mixtral", "v2-lite"}) {
+    const TemporaryFolder folder;
+    family_.write(family_.find(name), folder.path());
+    LlamaRunner alone(folder.path(), with_float32({.threads = 2})),
+        together(folder.path(), with_float32({.threads = 2}));
+    const std::vector<std::int32_t> tokens = family_.tokens();
+    const Rows expected = all_logits(alone, tokens, {30, 1});
+    auto sequence = together.sequence(), neighbour = together.sequence();
+    // A prompt beside a decode step, then decode steps beside a prompt's chunks.
+    together.step({{&neighbour, {3}}});
+    const Rows prompt = together.step({{&neighbour, {4}}, {&sequence, {tokens.begin(), tokens.begin() + 30}}});
+    EXPECT_EQ(prompt[1], expected[0]) << name;
+    EXPECT_EQ(prompt[30], expected[29]) << name;
+    for (std::size_t i = 30; i < 36; ++i)
+      EXPECT_EQ(together.step({{&sequence, {tokens[i]}}, {&neighbour, {5, 6, 7}}})[0], expected[i]) << name << i;
+  }
+}
+
+// Weights and cache of 16 bits: what is rounded is small beside what leaving out a part would do.
+TEST_F(ExpertsFamilyTest, SixteenBitsStayNearFloat32) {
+  for (const char* name : {"v2-dense", "mixtral-v5"})
+    for (const DType dtype : {DType::bfloat16, DType::float16}) {
+      const TemporaryFolder folder;
+      const auto& c = family_.find(name);
+      family_.write(c, folder.path());
+      LlamaRunner runner(folder.path(), {.threads = 2, .dtype = dtype});
+      const Rows all = all_logits(runner, family_.tokens(), {40, 1, 64});
+      const Rows golden = family_.golden(name);
+      double sum = 0, count = 0;
+      for (std::size_t i = 0; i < golden.size(); ++i)
+        for (std::size_t j = 0; j < golden[i].size(); ++j, ++count)
+          sum += std::abs(static_cast<double>(all[family_.rows()[i]][j]) - golden[i][j]);
+      EXPECT_LE(sum / count, 0.2) << name << " " << name_of(dtype);
+    }
+}
+
+TEST_F(ExpertsFamilyTest, NanInARouterReachesTheLogits) {
+  for (const auto& [name, router] : {std::pair("mixtral", "model.layers.1.block_sparse_moe.gate.weight"),
+                                     std::pair("v2", "model.layers.2.mlp.gate.weight")}) {
+    const TemporaryFolder folder;
+    family_.write(family_.find(name), folder.path(), {.without = "", .poisoned = router});
+    LlamaRunner runner(folder.path(), with_float32({}));
+    const Rows rows = all_logits(runner, {1, 2, 3}, {3});
+    for (const auto& row : rows) EXPECT_TRUE(std::isnan(row[0])) << name;
+  }
+}
+
+TEST_F(ExpertsFamilyTest, MissingExpertsAreNamed) {
+  EXPECT_THAT(error_of(family_.find("mixtral"), {.without = "model.layers.1.block_sparse_moe.experts.3.w3.weight"}),
+              HasSubstr("tensor \"model.layers.1.block_sparse_moe.experts.3.w3.weight\" is missing"));
+  EXPECT_THAT(error_of(family_.find("v2"), {.without = "model.layers.2.mlp.experts.7.down_proj.weight"}),
+              HasSubstr("tensor \"model.layers.2.mlp.experts.7.down_proj.weight\" is missing"));
+  EXPECT_THAT(error_of(family_.find("v3"), {.without = "model.layers.1.mlp.gate.e_score_correction_bias"}),
+              HasSubstr("e_score_correction_bias\" is missing"));
+  EXPECT_THAT(error_with("mixtral", {{"num_local_experts", 3}}),
+              AllOf(HasSubstr("block_sparse_moe.gate.weight"), HasSubstr("[4, 48]"), HasSubstr("num_local_experts")));
+}
+
+TEST_F(ExpertsFamilyTest, ConfigsThatDoNotFitAreNamed) {
+  EXPECT_THAT(error_with("mixtral", {{"num_experts_per_tok", 5}}),
+              AllOf(HasSubstr("num_experts_per_tok"), HasSubstr("above num_local_experts 4")));
+  EXPECT_THAT(error_with("v2", {{"n_group", 3}}), AllOf(HasSubstr("n_group"), HasSubstr("do not divide")));
+  EXPECT_THAT(error_with("v2", {{"topk_group", 5}}), AllOf(HasSubstr("topk_group"), HasSubstr("above n_group 4")));
+  EXPECT_THAT(error_with("v2", {{"num_experts_per_tok", 5}}),
+              AllOf(HasSubstr("num_experts_per_tok"), HasSubstr("above the 4 experts to choose from")));
+  EXPECT_THAT(error_with("v2", {{"kv_lora_rank", 1020}}), AllOf(HasSubstr("kv_lora_rank"), HasSubstr("at most 1024")));
+  EXPECT_THAT(error_with("v2", {{"kv_lora_rank", 33}}),
+              AllOf(HasSubstr("kv_a_proj_with_mqa"), HasSubstr("kv_lora_rank in config.json is 33")));
+  EXPECT_THAT(error_with("v2", {{"qk_rope_head_dim", 7}}), AllOf(HasSubstr("qk_rope_head_dim"), HasSubstr("odd")));
+  EXPECT_THAT(error_with("v2", {{"num_key_value_heads", 2}}), HasSubstr("num_key_value_heads"));
+  EXPECT_THAT(error_with("v2", {{"q_lora_rank", 21}}),
+              AllOf(HasSubstr("q_a_proj"), HasSubstr("q_lora_rank in config.json is 21")));
+}
+
+TEST_F(ExpertsFamilyTest, WhatIsNotSupportedIsNamed) {
+  EXPECT_THAT(error_with("v3", {{"num_nextn_predict_layers", 1}}),
+              AllOf(HasSubstr("num_nextn_predict_layers"), HasSubstr("not supported")));
+  EXPECT_THAT(error_with("v3", {{"quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}}}),
+              AllOf(HasSubstr("quantization_config"), HasSubstr("fp8")));
+  EXPECT_THAT(error_with("v2", {{"norm_topk_prob", true}}), HasSubstr("norm_topk_prob"));
+  EXPECT_THAT(error_with("v2", {{"topk_method", "noaux_tc"}}), HasSubstr("topk_method"));
+  EXPECT_THAT(error_with("v2", {{"moe_layer_freq", 2}}), HasSubstr("moe_layer_freq"));
+  EXPECT_THAT(error_with("v2", {{"attention_bias", true}}), HasSubstr("attention_bias"));
+}
+
+TEST_F(ExpertsFamilyTest, MoreRanksThanHeadsAreNamed) {
+  const TemporaryFolder folder;
+  family_.write(family_.find("v2-odd"), folder.path());
+  try {
+    LlamaRunner(folder.path(), {.ranks = 4});
+    ADD_FAILURE() << "accepted";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the model has 3 attention heads"));
+  }
+}
+
+TEST(MixtralConfig, HasTheDefaultsOfTransformers) {
+  const nlohmann::json value = {{"architectures", {"MixtralForCausalLM"}},
+                                {"vocab_size", 100},
+                                {"hidden_size", 64},
+                                {"intermediate_size", 32},
+                                {"num_hidden_layers", 1},
+                                {"num_attention_heads", 16}};
+  const MixtralConfig config = parse_mixtral_config(JsonField(value, "config.json"));
+  EXPECT_EQ(config.num_experts, 8);
+  EXPECT_EQ(config.top_k, 2);
+  EXPECT_EQ(config.llama.num_kv_heads, 8);
+  EXPECT_EQ(config.llama.rope.theta, 1e6);
+  EXPECT_EQ(config.llama.rms_norm_eps, 1e-5);
+  EXPECT_EQ(config.llama.windows, std::vector<int>{0});
+  EXPECT_EQ(config.llama.max_position, 131072);
+}
+
+// DeepSeek-V2-Lite's config.json.
+TEST(DeepseekConfig, ReadsV2Lite) {
+  const nlohmann::json value = {{"architectures", {"DeepseekV2ForCausalLM"}},
+                                {"vocab_size", 102400},
+                                {"hidden_size", 2048},
+                                {"intermediate_size", 10944},
+                                {"moe_intermediate_size", 1408},
+                                {"num_hidden_layers", 27},
+                                {"num_attention_heads", 16},
+                                {"num_key_value_heads", 16},
+                                {"q_lora_rank", nullptr},
+                                {"kv_lora_rank", 512},
+                                {"qk_nope_head_dim", 128},
+                                {"qk_rope_head_dim", 64},
+                                {"v_head_dim", 128},
+                                {"n_routed_experts", 64},
+                                {"n_shared_experts", 2},
+                                {"num_experts_per_tok", 6},
+                                {"first_k_dense_replace", 1},
+                                {"topk_method", "greedy"},
+                                {"n_group", 1},
+                                {"topk_group", 1},
+                                {"norm_topk_prob", false},
+                                {"routed_scaling_factor", 1.0},
+                                {"max_position_embeddings", 163840},
+                                {"rope_scaling",
+                                 {{"type", "yarn"},
+                                  {"factor", 40},
+                                  {"mscale", 0.707},
+                                  {"mscale_all_dim", 0.707},
+                                  {"beta_fast", 32},
+                                  {"beta_slow", 1},
+                                  {"original_max_position_embeddings", 4096}}}};
+  const DeepseekConfig config = parse_deepseek_config(JsonField(value, "config.json"));
+  EXPECT_EQ(config.q_lora_rank, 0);
+  EXPECT_EQ(config.num_dense_layers, 1);
+  EXPECT_EQ(config.rule.top_k, 6);
+  EXPECT_FALSE(config.rule.normalized);
+  EXPECT_FALSE(config.choice_bias);
+  EXPECT_EQ(config.max_position, 163840);
+  const double mscale = 0.1 * 0.707 * std::log(40.0) + 1;
+  EXPECT_NEAR(config.score_scale, mscale * mscale / std::sqrt(192.0), 1e-7);
+  EXPECT_EQ(rope_frequencies(config.rope, config.rope_dim).scale, 1);
+}
+
+}  // namespace
+}  // namespace heddle
