@@ -8,13 +8,20 @@ namespace heddle::server {
 
 std::string error_type(int status) {
   switch (status) {
-    case 401: return "authentication_error";
-    case 403: return "permission_error";
-    case 404: return "not_found_error";
-    case 429: return "rate_limit_error";
-    case 501: return "not_implemented_error";
-    case 503: return "service_unavailable_error";
-    default: return status < 500 ? "invalid_request_error" : "server_error";
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    case 501:
+      return "not_implemented_error";
+    case 503:
+      return "service_unavailable_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "server_error";
   }
 }
 

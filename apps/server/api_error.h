@@ -15,8 +15,8 @@ struct ApiError : std::runtime_error {
       : std::runtime_error(message), status(http_status), param(std::move(parameter)), code(std::move(error_code)) {}
 
   int status;
-  std::string param;  // the field that is wrong; empty: null
-  std::string code;   // as "model_not_found"; empty: null
+  std::string param;               // the field that is wrong; empty: null
+  std::string code;                // as "model_not_found"; empty: null
   std::optional<int> retry_after;  // seconds, for 429 and 503
 };
 

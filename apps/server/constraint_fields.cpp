@@ -33,8 +33,7 @@ void read_constraint_fields(RequestFields& fields, GenerationRequest& request) {
   });
   for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"})
     fields.refuse(name, "answers of a given form are not implemented");
-  if (request.chat)
-    fields.read("tool_choice", [&](const JsonField& field) { read_tool_choice(field, request); });
+  if (request.chat) fields.read("tool_choice", [&](const JsonField& field) { read_tool_choice(field, request); });
 }
 
 }  // namespace heddle::server

@@ -85,8 +85,7 @@ bool EngineLoop::wait_for_work(Inbox& inbox) {
   const bool busy = engine_ && current_.state == LoopState::running && !engine_->idle();
   if (!busy) publish(true);
   std::unique_lock lock(mutex_);
-  if (!busy)
-    wakeup_.wait(lock, [&] { return inbox_.stop || !inbox_.requests.empty() || !inbox_.cancelled.empty(); });
+  if (!busy) wakeup_.wait(lock, [&] { return inbox_.stop || !inbox_.requests.empty() || !inbox_.cancelled.empty(); });
   inbox = std::exchange(inbox_, Inbox{.stop = inbox_.stop});
   return !inbox.stop;
 }
@@ -147,7 +146,8 @@ void EngineLoop::step() {
     current_.step_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   } catch (const std::exception& error) {
     fail_all(error.what());
-    const bool lost = dynamic_cast<const LostDevice*>(&error) != nullptr || dynamic_cast<const Timeout*>(&error) != nullptr;
+    const bool lost =
+        dynamic_cast<const LostDevice*>(&error) != nullptr || dynamic_cast<const Timeout*>(&error) != nullptr;
     if (lost || ++failures_in_a_row_ == kMostFailures) set_state(LoopState::failed, error.what());
   }
   flush();

@@ -31,7 +31,7 @@ struct LoopRequest {
 struct LoopOutput {
   Ticket ticket = 0;
   TokenOutput output;
-  std::string failure;  // not empty: there is no token, and this is the reason
+  std::string failure;       // not empty: there is no token, and this is the reason
   bool bad_request = false;  // of a failure: the request is at fault
 };
 

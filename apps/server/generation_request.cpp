@@ -50,9 +50,10 @@ void read_logit_bias(const JsonField& field, const RequestDefaults& defaults, st
   const auto members = field.members();
   if (std::ssize(members) > kMostLogitBiases) field.fail(fmt::format("more than {} tokens", kMostLogitBiases));
   for (const auto& [name, value] : members) {
-    const nlohmann::json id = name.empty() || name.size() > 10 || name.find_first_not_of("0123456789") != std::string::npos
-                                  ? nlohmann::json(name)
-                                  : nlohmann::json(std::stoll(name));
+    const nlohmann::json id =
+        name.empty() || name.size() > 10 || name.find_first_not_of("0123456789") != std::string::npos
+            ? nlohmann::json(name)
+            : nlohmann::json(std::stoll(name));
     biases.push_back({token_id(JsonField(id, "logit_bias: a token's id"), defaults), value.number(-100, 100)});
   }
 }
@@ -79,8 +80,7 @@ void read_sampling(RequestFields& fields, const RequestDefaults& defaults, Gener
     request.seed = static_cast<std::uint64_t>(
         field.integer(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()));
   });
-  fields.read("logit_bias",
-              [&](const JsonField& field) { read_logit_bias(field, defaults, request.logit_bias); });
+  fields.read("logit_bias", [&](const JsonField& field) { read_logit_bias(field, defaults, request.logit_bias); });
   try {
     validate(sampling);
   } catch (const InputError& error) {
@@ -93,9 +93,8 @@ void read_ends(RequestFields& fields, const RequestDefaults& defaults, Generatio
   const auto flag = [&](const char* name, bool& value) {
     fields.read(name, [&](const JsonField& field) { value = field.boolean(); });
   };
-  fields.read("max_tokens", [&](const JsonField& field) {
-    request.max_tokens = field.integer(request.chat ? 1 : 0, kMostTokens);
-  });
+  fields.read("max_tokens",
+              [&](const JsonField& field) { request.max_tokens = field.integer(request.chat ? 1 : 0, kMostTokens); });
   fields.read("max_completion_tokens",
               [&](const JsonField& field) { request.max_tokens = field.integer(1, kMostTokens); });
   fields.read("min_tokens", [&](const JsonField& field) { request.min_tokens = field.integer(0, kMostTokens); });
@@ -106,11 +105,11 @@ void read_ends(RequestFields& fields, const RequestDefaults& defaults, Generatio
       field.fail(fmt::format("more than {} tokens (max_stop_ids)", limits.max_stop_ids));
     for (const JsonField& id : ids) request.stop_ids.push_back(token_id(id, defaults));
   });
-  flag("include_stop_str_in_output", request.include_stop);
   flag("ignore_eos", request.ignore_eos);
   if (request.max_tokens && request.min_tokens > *request.max_tokens)
-    throw ApiError(400, fmt::format("min_tokens is {}, more than max_tokens, {}", request.min_tokens,
-                                    *request.max_tokens), "min_tokens");
+    throw ApiError(400,
+                   fmt::format("min_tokens is {}, more than max_tokens, {}", request.min_tokens, *request.max_tokens),
+                   "min_tokens");
 }
 
 void read_number_of_answers(RequestFields& fields, const RequestDefaults& defaults, GenerationRequest& request) {
@@ -148,6 +147,7 @@ void read_shared(RequestFields& fields, const RequestDefaults& defaults, Generat
   read_constraint_fields(fields, request);
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "request_id",
                  "prompt_cache_retention", "verbosity"});
+  fields.refuse("include_stop_str_in_output", "stop strings are always left out");
   fields.refuse("use_beam_search", "beam search is not implemented");
   fields.refuse("logits_processors", "code of a client's does not run here");
   if (request.num_prompt_logprobs && request.stream)
@@ -189,8 +189,10 @@ void join_parts(nlohmann::ordered_json& message, std::size_t index) {
     if (!part.is_object() || type == part.end() || !type->is_string())
       throw ApiError(400, fmt::format("messages[{}].content: a part without a type", index), "messages");
     if (*type != "text")
-      throw ApiError(501, fmt::format("messages[{}].content: parts of type {} are not implemented, only text", index,
-                                      shorten(nlohmann::json(*type))), "messages", "not_implemented");
+      throw ApiError(501,
+                     fmt::format("messages[{}].content: parts of type {} are not implemented, only text", index,
+                                 shorten(nlohmann::json(*type))),
+                     "messages", "not_implemented");
     const auto part_text = part.find("text");
     if (part_text == part.end() || !part_text->is_string())
       throw ApiError(400, fmt::format("messages[{}].content: a part of type text without a text", index), "messages");
@@ -210,8 +212,9 @@ void parse_call_arguments(nlohmann::ordered_json& message, std::size_t index, in
     const auto arguments = function.find("arguments");
     if (arguments == function.end() || !arguments->is_string()) continue;
     const std::string text = arguments->get<std::string>();
-    *arguments = text.empty() ? nlohmann::ordered_json::object()
-                              : parse_ordered_json(text, fmt::format("messages[{}]: a call's arguments", index), max_depth);
+    *arguments = text.empty()
+                     ? nlohmann::ordered_json::object()
+                     : parse_ordered_json(text, fmt::format("messages[{}]: a call's arguments", index), max_depth);
   }
 }
 
@@ -292,9 +295,13 @@ GenerationRequest parse_completion_request(std::string_view body, const RequestD
   fields.check_all_known();
   if (request.max_tokens == 0 && !request.echo)
     throw ApiError(400, "max_tokens is 0: without echo there is nothing to answer", "max_tokens");
+  if (request.max_tokens == 0 && request.num_samples > 1)
+    throw ApiError(400, "max_tokens is 0: there is one answer to each prompt, not n", "n");
   if (static_cast<std::int64_t>(request.prompts.size()) * request.num_samples > defaults.limits.max_answers)
-    throw ApiError(400, fmt::format("{} prompts with {} answers each are more than {} (max_answers)",
-                                    request.prompts.size(), request.num_samples, defaults.limits.max_answers), "n");
+    throw ApiError(400,
+                   fmt::format("{} prompts with {} answers each are more than {} (max_answers)", request.prompts.size(),
+                               request.num_samples, defaults.limits.max_answers),
+                   "n");
   return request;
 }
 

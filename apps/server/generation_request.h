@@ -32,11 +32,10 @@ struct GenerationRequest {
   std::optional<std::uint64_t> seed;
   std::optional<std::int64_t> max_tokens;  // nothing: 16 for a completion, what the context holds for a chat
   std::int64_t min_tokens = 0;
-  int num_answers = 1;                       // n, for each prompt
-  int num_samples = 1;                       // best_of, at least n
+  int num_answers = 1;  // n, for each prompt
+  int num_samples = 1;  // best_of, at least n
   std::vector<std::string> stop;
   std::vector<std::int32_t> stop_ids;  // beside the model's own end tokens
-  bool include_stop = false;           // a stop string that ended the text stays in it
   bool ignore_eos = false;
   std::vector<LogitBias> logit_bias;
   std::optional<int> num_top_logprobs;     // set: log-probabilities, with so many alternatives

@@ -9,8 +9,9 @@
 namespace heddle::server {
 
 // Upper bounds in seconds; a last bucket has none.
-inline constexpr std::array<double, 22> kTimeBounds{0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.025, 0.04, 0.06, 0.08, 0.1,
-                                                    0.15,   0.25,  0.5,   0.75,  1,     2.5,   5,     10,   20,   40,  80};
+inline constexpr std::array<double, 22> kTimeBounds{0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.025, 0.04,
+                                                    0.06,   0.08,  0.1,   0.15,  0.25,  0.5,   0.75,  1,
+                                                    2.5,    5,     10,    20,    40,    80};
 
 class TimeHistogram {
  public:

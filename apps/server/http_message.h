@@ -14,7 +14,7 @@ struct HttpRequest {
   std::string authorization;  // the headers of these names, or empty
   std::string host;
   std::string origin;
-  std::string request_id;     // X-Request-Id: 1 to 128 letters, digits and "-_."; the server's own if the client sent none
+  std::string request_id;  // X-Request-Id: 1 to 128 letters, digits and "-_."; the server's own if the client sent none
   std::string body;
 };
 

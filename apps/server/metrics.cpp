@@ -59,25 +59,34 @@ double share_in_use(const EngineStatus& engine) {
 
 const char* phase_name(RequestPhase phase) {
   switch (phase) {
-    case RequestPhase::waiting: return "waiting";
-    case RequestPhase::prefill: return "prefill";
-    case RequestPhase::decode: break;
+    case RequestPhase::waiting:
+      return "waiting";
+    case RequestPhase::prefill:
+      return "prefill";
+    case RequestPhase::decode:
+      break;
   }
   return "decode";
 }
 
 const char* state_name(LoopState state) {
   switch (state) {
-    case LoopState::loading: return "loading";
-    case LoopState::running: return "running";
-    case LoopState::failed: return "failed";
-    case LoopState::stopped: break;
+    case LoopState::loading:
+      return "loading";
+    case LoopState::running:
+      return "running";
+    case LoopState::failed:
+      return "failed";
+    case LoopState::stopped:
+      break;
   }
   return "stopped";
 }
 
 nlohmann::ordered_json histogram_json(const TimeHistogram& histogram) {
-  return {{"bounds_s", kTimeBounds}, {"counts", histogram.counts()}, {"sum_s", histogram.sum()},
+  return {{"bounds_s", kTimeBounds},
+          {"counts", histogram.counts()},
+          {"sum_s", histogram.sum()},
           {"count", histogram.count()}};
 }
 
@@ -106,7 +115,8 @@ std::string prometheus_text(const Metrics& metrics, const LoopSnapshot& snapshot
              number(engine.counters.num_prefix_hits));
   text.value("num_preemptions_total", "counter", "Answers that lost their pages and were computed again.",
              number(engine.counters.num_preemptions));
-  text.value("prompt_tokens_total", "counter", "Prompt tokens of accepted requests.", number(metrics.num_prompt_tokens));
+  text.value("prompt_tokens_total", "counter", "Prompt tokens of accepted requests.",
+             number(metrics.num_prompt_tokens));
   text.value("generation_tokens_total", "counter", "Tokens of answers.", number(metrics.num_generated));
   text.head("request_success_total", "counter", "Answers that have ended, by reason.");
   for (const auto& [reason, count] : metrics.finished)

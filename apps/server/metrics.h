@@ -13,10 +13,10 @@
 namespace heddle::server {
 
 struct Metrics {
-  TimeHistogram ttft;   // from the request's arrival to its first token
-  TimeHistogram itl;    // between two tokens of one answer
-  TimeHistogram tpot;   // of an answer: its time after the first token, by token
-  TimeHistogram e2e;    // from arrival to the last token
+  TimeHistogram ttft;                            // from the request's arrival to its first token
+  TimeHistogram itl;                             // between two tokens of one answer
+  TimeHistogram tpot;                            // of an answer: its time after the first token, by token
+  TimeHistogram e2e;                             // from arrival to the last token
   std::map<std::string, std::int64_t> finished;  // answers, by finish reason
   std::int64_t num_prompt_tokens = 0;            // of accepted requests
   std::int64_t num_generated = 0;                // tokens that clients were sent
@@ -53,7 +53,7 @@ struct LiveInput {
   RecentRates::Rates rates;
   std::string model;
   double uptime_seconds = 0;
-  double memory_gbps = 0;    // of the device; 0: unknown
+  double memory_gbps = 0;  // of the device; 0: unknown
   int max_sequences = 0;
   int max_queue = 0;
   int num_outstanding = 0;  // answers that were accepted and have not ended

@@ -12,7 +12,8 @@ PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, std::optional<ModelChat
 
 std::string PromptEncoder::render(const GenerationRequest& request) const {
   if (!template_)
-    throw ApiError(400, "the model has no chat template: use /v1/completions, or start the server with --chat-template");
+    throw ApiError(400,
+                   "the model has no chat template: use /v1/completions, or start the server with --chat-template");
   TemplateInput conversation = request.conversation;
   if (request.tool_choice == ToolChoice::none) conversation.tools = nullptr;
   for (auto* part : {&conversation.messages, &conversation.tools, &conversation.documents, &conversation.extra})

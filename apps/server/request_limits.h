@@ -17,7 +17,7 @@ struct RequestLimits {
   int max_stop_strings = 16;
   std::size_t max_stop_string_bytes = 1024;
   int max_stop_ids = 128;
-  int max_logprobs = 20;  // alternatives per token
+  int max_logprobs = 20;                                   // alternatives per token
   std::int64_t max_prompt_tokens = std::int64_t{1} << 22;  // of all prompts of a request
 };
 

@@ -230,9 +230,9 @@ std::vector<RequestProgress> Engine::progress(std::size_t most) const {
   std::vector<RequestProgress> list;
   scheduler_.for_each([&](const Sequence& sequence, bool running) {
     if (list.size() == most) return;
-    const auto phase = !running                                       ? RequestPhase::waiting
+    const auto phase = !running                                         ? RequestPhase::waiting
                        : sequence.computed < sequence.prompt_length - 1 ? RequestPhase::prefill
-                                                                      : RequestPhase::decode;
+                                                                        : RequestPhase::decode;
     list.push_back({.id = sequence.id,
                     .phase = phase,
                     .num_prompt_tokens = sequence.prompt_length,

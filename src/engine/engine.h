@@ -63,8 +63,8 @@ struct Request {
   std::optional<PromptLogprobs> prompt_logprobs;
   AfterEnd after_end = AfterEnd::release;
   std::vector<LogitBias> logit_bias;  // at most kMostLogitBiases, each from -1000 to 1000; those of one id add up
-  std::int64_t min_tokens = 0;  // sampled before any of stop_ids: until then their logits are lowered by 1000
-  std::uint64_t owner = 0;  // requests of one owner share cached pages; owners take turns (Scheduler)
+  std::int64_t min_tokens = 0;        // sampled before any of stop_ids: until then their logits are lowered by 1000
+  std::uint64_t owner = 0;            // requests of one owner share cached pages; owners take turns (Scheduler)
   std::optional<std::int64_t> same_prompt_as;  // an earlier request with this prompt, whose pages this one will share
 };
 
@@ -177,8 +177,8 @@ class Engine {
     AfterEnd after_end = AfterEnd::release;
     bool penalised = false;
     std::optional<TokenHistory> history;  // only with penalties or biases; without penalties of biases alone
-    std::int64_t first_end = 0;           // tokens from which on a stop token may be sampled; 0: those are not held back
-    std::vector<LogitBias> biases;        // of the request, if stop tokens are held back
+    std::int64_t first_end = 0;     // tokens from which on a stop token may be sampled; 0: those are not held back
+    std::vector<LogitBias> biases;  // of the request, if stop tokens are held back
   };
 
   // A step that the executor has started.

@@ -17,8 +17,7 @@ std::uint64_t mixed(std::uint64_t value) {
 
 std::uint64_t hash_of(std::uint64_t parent, std::uint64_t owner, std::span<const std::int32_t> tokens) {
   std::uint64_t hash = mixed(parent + 0x9E3779B97F4A7C15U) ^ mixed(owner);
-  for (const std::int32_t token : tokens)
-    hash = mixed(hash + 0x9E3779B97F4A7C15U + static_cast<std::uint32_t>(token));
+  for (const std::int32_t token : tokens) hash = mixed(hash + 0x9E3779B97F4A7C15U + static_cast<std::uint32_t>(token));
   return hash;
 }
 

@@ -131,7 +131,8 @@ void Scheduler::plan(StepPlan& plan) {
 // been served least. waiting_.size() if there is none.
 std::size_t Scheduler::next_waiting() {
   if (!waiting_.empty() && waiting_.front()->preempted) return 0;
-  const auto num_owners = std::ranges::count_if(owners_, [](const auto& entry) { return entry.second.num_waiting > 0; });
+  const auto num_owners =
+      std::ranges::count_if(owners_, [](const auto& entry) { return entry.second.num_waiting > 0; });
   std::vector<std::uint64_t> seen;
   std::size_t best = waiting_.size();
   for (std::size_t i = 0; i < waiting_.size() && std::ssize(seen) < num_owners; ++i) {
@@ -165,8 +166,10 @@ PageTable Scheduler::reusable_pages(Sequence& waiting) {
     }
   }
   const Sequence* leader = waiting.goals.same_prompt_as ? find(*waiting.goals.same_prompt_as) : nullptr;
-  const int shared = leader == nullptr ? 0 : std::min({reusable, static_cast<int>(waiting.prompt_length) - 1,
-                                                       leader->computed, leader->pages.length()});
+  const int shared =
+      leader == nullptr
+          ? 0
+          : std::min({reusable, static_cast<int>(waiting.prompt_length) - 1, leader->computed, leader->pages.length()});
   if (shared > prefix.length()) {
     prefix = leader->pages.fork();
     prefix.truncate(shared);

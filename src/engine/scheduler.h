@@ -36,7 +36,7 @@ struct Sequence {
   SequenceGoals goals;  // first_scored advances as tokens are scored
   int computed = 0;     // tokens whose keys and values are in the cache
   PageTable pages;
-  bool paused = false;  // compute nothing until it is removed or started over
+  bool paused = false;     // compute nothing until it is removed or started over
   bool preempted = false;  // has lost its pages, and goes first when there are some
   PrefixCache::Chain cached;
 
