@@ -101,14 +101,14 @@ Engine make_engine(EngineOptions options) {
   return Engine(load_model(Checkpoint(folder), {}), options);
 }
 
-struct Run {
+struct Done {
   std::map<std::int64_t, Tokens> answers;
   std::vector<std::int64_t> ended;  // ids in order
   int num_prompt_tokens = 0;
 };
 
-Run run(Engine& engine) {
-  Run run;
+Done run_all(Engine& engine) {
+  Done run;
   while (!engine.idle()) {
     for (const TokenOutput& output : engine.step()) {
       run.answers[output.request].push_back(output.token);
@@ -127,14 +127,14 @@ TEST(EnginePrefixCache, ComputesASharedPrefixOnceWithTheSameTokens) {
   for (const Overlap overlap : {Overlap::off, Overlap::on}) {
     Engine engine = make_engine({.overlap = overlap});
     const auto first = engine.submit(request(counting(0, 21)));
-    const Run one = run(engine);
+    const Done one = run_all(engine);
     EXPECT_EQ(one.num_prompt_tokens, 21);
     const auto second = engine.submit(request(counting(0, 21)));
-    const Run two = run(engine);
+    const Done two = run_all(engine);
     EXPECT_EQ(two.num_prompt_tokens, 1);
     EXPECT_EQ(two.answers.at(second), one.answers.at(first));
     engine.submit(request(counting(0, 21), 3, 1));
-    EXPECT_EQ(run(engine).num_prompt_tokens, 21);  // another owner's
+    EXPECT_EQ(run_all(engine).num_prompt_tokens, 21);  // another owner's
     EXPECT_EQ(engine.status().num_free_pages + engine.status().num_cached_pages, engine.status().num_pages);
   }
 }
@@ -146,14 +146,14 @@ TEST(EnginePrefixCache, SamplesOfOnePromptShareItsPages) {
     for (int sample = 0; sample < 4; ++sample) {
       Engine fresh = make_engine({.overlap = overlap});
       fresh.submit(request(counting(0, 22), static_cast<std::uint64_t>(sample)));
-      lone[sample] = run(fresh).answers.at(0);
+      lone[sample] = run_all(fresh).answers.at(0);
     }
     for (int sample = 0; sample < 4; ++sample) {
       Request each = request(counting(0, 22), static_cast<std::uint64_t>(sample));
       if (sample > 0) each.same_prompt_as = 0;
       engine.submit(std::move(each));
     }
-    const Run forked = run(engine);
+    const Done forked = run_all(engine);
     EXPECT_EQ(forked.num_prompt_tokens, 22 + 3);  // the last token of each
     EXPECT_EQ(forked.answers, lone);
   }
@@ -166,7 +166,7 @@ TEST(EnginePrefixCache, PagesRunShortWithoutLossOrLeak) {
   for (Engine* engine : {&roomy, &tight})
     for (int i = 0; i < 12; ++i)
       engine->submit(request(counting(i % 3, 17), static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(i % 2)));
-  EXPECT_EQ(run(tight).answers, run(roomy).answers);
+  EXPECT_EQ(run_all(tight).answers, run_all(roomy).answers);
   EXPECT_EQ(tight.status().num_free_pages + tight.status().num_cached_pages, tight.status().num_pages);
 }
 
@@ -174,21 +174,21 @@ TEST(EngineFairness, OwnersTakeTurns) {
   Engine engine = make_engine({.max_sequences = 1});
   for (int i = 0; i < 6; ++i) engine.submit(request(counting(i, 9), 1, 1));  // a crowd, and then one more
   const auto last = engine.submit(request(counting(50, 9), 1, 2));
-  const Run done = run(engine);
+  const Done done = run_all(engine);
   EXPECT_LE(std::ranges::find(done.ended, last) - done.ended.begin(), 1);
 }
 
 TEST(EngineMinTokens, HoldsBackStopTokensUntilThen) {
   Engine engine = make_engine({});
   const auto free_run = engine.submit(request(counting(0, 9)));
-  const Tokens all = run(engine).answers.at(free_run);
+  const Tokens all = run_all(engine).answers.at(free_run);
   Request stopped = request(counting(0, 9));
   stopped.stop_ids = {all[1]};
   const auto short_id = engine.submit(stopped);
-  EXPECT_EQ(run(engine).answers.at(short_id).size(), 2U);
+  EXPECT_EQ(run_all(engine).answers.at(short_id).size(), 2U);
   stopped.min_tokens = 5;
   const auto long_id = engine.submit(stopped);
-  const Tokens held = run(engine).answers.at(long_id);
+  const Tokens held = run_all(engine).answers.at(long_id);
   EXPECT_GE(held.size(), 5U);
   for (std::size_t i = 0; i + 1 < 5; ++i) EXPECT_NE(held[i], all[1]);
 }

@@ -2,12 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <memory>
 #include <thread>
 
+#include "base/error.h"
 #include "engine/engine.h"
 #include "engine/generation_defaults.h"
 #include "models/registry.h"
@@ -23,7 +24,28 @@ using testing::HasSubstr;
 
 const std::filesystem::path kModel = std::filesystem::path(HEDDLE_SOURCE_DIR) / "assets/demo-llama";
 
-ServedModel demo_model(int max_sequences, std::int64_t kv_bytes) {
+// The demo model, of which some steps fail.
+class FailingModel : public Model {
+ public:
+  explicit FailingModel(std::shared_ptr<std::atomic<int>> num_failures)
+      : model_(load_model(Checkpoint(kModel), {})), num_failures_(std::move(num_failures)) {}
+  const ModelShape& shape() const override { return model_->shape(); }
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) override {
+    const int left = *num_failures_;
+    if (left > 0 && lane.dry_run == nullptr) {
+      *num_failures_ = left - 1;
+      throw Failure("a step that fails");
+    }
+    return model_->run(step, kv, arena, lane);
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+  std::shared_ptr<std::atomic<int>> num_failures_;
+};
+
+ServedModel demo_model(int max_sequences, std::int64_t kv_bytes,
+                       const std::shared_ptr<std::atomic<int>>& num_failures = std::make_shared<std::atomic<int>>()) {
   return {
       .tokenizer = Tokenizer::load(kModel),
       .chat_template = ModelChatTemplate::load(kModel),
@@ -40,7 +62,7 @@ class Running {
   explicit Running(ServeOptions options = {}, std::int64_t kv_bytes = std::int64_t{64} << 20) {
     options.handles_signals = false;
     options.service.model_names = {"demo"};
-    server_ = std::make_unique<Server>(options, demo_model(options.service.max_sequences, kv_bytes));
+    server_ = std::make_unique<Server>(options, demo_model(options.service.max_sequences, kv_bytes, num_failures_));
     thread_ = std::thread([this] { server_->run(); });
     while (get("/ready").status != 200) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -57,6 +79,7 @@ class Running {
   Reply post(const std::string& path, const json& body, const std::string& headers = {}) {
     return ask(port_, "POST", path, body.dump(), headers);
   }
+  void fail_steps(int count) { *num_failures_ = count; }
   json live() { return get("/live").json(); }
   // Waits until no answer is under way and the engine has taken notice.
   json idle() {
@@ -70,6 +93,7 @@ class Running {
   }
 
  private:
+  std::shared_ptr<std::atomic<int>> num_failures_ = std::make_shared<std::atomic<int>>(0);
   std::unique_ptr<Server> server_;
   std::thread thread_;
   std::uint16_t port_ = 0;
@@ -362,6 +386,20 @@ TEST(Server, ServesThePageWithAPolicy) {
   const Reply page = server.get("/");
   EXPECT_EQ(page.status, 200);
   EXPECT_THAT(page.head, HasSubstr("Content-Security-Policy: default-src 'none'"));
+}
+
+TEST(Server, AFailedStepFailsItsRequestsAndNoOthers) {
+  Running server;
+  const std::string lone = server.post("/v1/completions", story()).json()["choices"][0]["text"];
+  server.fail_steps(1);
+  const Reply failed = server.post("/v1/completions", story());
+  EXPECT_EQ(failed.status, 500);
+  EXPECT_THAT(failed.body, HasSubstr("a step that fails"));
+  EXPECT_EQ(server.post("/v1/completions", story()).json()["choices"][0]["text"], lone);
+  server.fail_steps(1000);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(server.post("/v1/completions", story()).status, 500);
+  EXPECT_EQ(server.get("/health").status, 503);
+  EXPECT_EQ(server.live()["state"], "failed");
 }
 
 TEST(Server, AModelThatCannotBeLoadedEndsIt) {
