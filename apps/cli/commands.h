@@ -10,6 +10,7 @@ namespace heddle {
 void add_chat(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_score(CLI::App& app);
+void add_serve(CLI::App& app);
 void add_template(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_inspect(CLI::App& app);

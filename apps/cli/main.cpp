@@ -110,6 +110,7 @@ int main(int argc, char** argv) {
   heddle::add_chat(app);
   heddle::add_generate(app);
   heddle::add_score(app);
+  heddle::add_serve(app);
   heddle::add_template(app);
   heddle::add_tokenize(app);
   heddle::add_inspect(app);

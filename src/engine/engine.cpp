@@ -120,7 +120,8 @@ Engine::Engine(RankModels ranks, const EngineOptions& options)
       scheduler_(pages_, {.max_tokens = limits_.step.max_tokens,
                           .max_sequences = limits_.step.max_sequences,
                           .max_samples = limits_.step.max_samples,
-                          .page_size = limits_.page_size}),
+                          .page_size = limits_.page_size,
+                          .prefix_cache = options.prefix_cache}),
       sampler_(model_shape().vocab_size),
       overlaps_(num_ranks() == 1 && (options.overlap == Overlap::on ||
                                      (options.overlap == Overlap::automatic && device().kind == DeviceKind::cuda))) {
@@ -144,6 +145,7 @@ void Engine::check(const Request& request) const {
   const auto length = std::ssize(request.prompt);
   if (request.prompt.empty()) throw InputError("the prompt has no tokens: give at least one");
   const bool only_scored = request.prompt_logprobs && request.max_tokens == 0;
+  if (request.min_tokens < 0) throw_error<InputError>("min_tokens is {}, it must be at least 0", request.min_tokens);
   if (request.max_tokens < 1 && !only_scored)
     throw_error<InputError>("max_tokens is {}, it must be at least 1", request.max_tokens);
   if (only_scored && length < 2)
@@ -181,7 +183,10 @@ void Engine::check(const Request& request) const {
 std::int64_t Engine::submit(Request request) {
   check(request);
   const auto length = std::ssize(request.prompt);
-  SequenceGoals goals{.sampling = request.sampling, .samples = request.max_tokens > 0};
+  SequenceGoals goals{.sampling = request.sampling,
+                      .samples = request.max_tokens > 0,
+                      .owner = request.owner,
+                      .same_prompt_as = request.same_prompt_as};
   Running running{.last_length = length + std::min(request.max_tokens, max_length() - length),
                   .stop_ids = std::move(request.stop_ids),
                   .num_top_logprobs = request.num_top_logprobs,
@@ -195,10 +200,56 @@ std::int64_t Engine::submit(Request request) {
     running.history.emplace(request.prompt, request.logit_bias);
   else if (!request.logit_bias.empty())
     running.history.emplace(std::span<const std::int32_t>(), request.logit_bias);
+  if (request.min_tokens > 0 && !running.stop_ids.empty()) hold_back_ends(request, running);
   const std::int64_t id = next_id_++;
   running_.emplace(id, std::move(running));
   scheduler_.add(id, std::move(request.prompt), goals);
   return id;
+}
+
+void Engine::hold_back_ends(const Request& request, Running& running) const {
+  running.first_end = std::ssize(request.prompt) + request.min_tokens;
+  running.biases = request.logit_bias;
+  if (!running.history) running.history.emplace(std::span<const std::int32_t>());
+  for (const std::int32_t id : running.stop_ids) running.history->set_bias(id, -kLargestLogitBias);
+}
+
+void Engine::allow_ends(Running& running) {
+  running.first_end = 0;
+  for (const std::int32_t id : running.stop_ids) {
+    double bias = 0;
+    for (const LogitBias& own : running.biases) bias += own.id == id ? own.bias : 0;
+    running.history->set_bias(id, bias);
+  }
+  if (!running.penalised && running.biases.empty()) running.history.reset();
+}
+
+EngineStatus Engine::status() const {
+  return {.num_running = scheduler_.num_running(),
+          .num_waiting = scheduler_.num_waiting(),
+          .num_pages = pages_.num_pages(),
+          .num_free_pages = pages_.num_free(),
+          .num_cached_pages = scheduler_.num_idle_cached_pages(),
+          .page_size = limits_.page_size,
+          .num_ranks = num_ranks(),
+          .counters = scheduler_.counters()};
+}
+
+std::vector<RequestProgress> Engine::progress(std::size_t most) const {
+  std::vector<RequestProgress> list;
+  scheduler_.for_each([&](const Sequence& sequence, bool running) {
+    if (list.size() == most) return;
+    const auto phase = !running                                         ? RequestPhase::waiting
+                       : sequence.computed < sequence.prompt_length - 1 ? RequestPhase::prefill
+                                                                        : RequestPhase::decode;
+    list.push_back({.id = sequence.id,
+                    .phase = phase,
+                    .num_prompt_tokens = sequence.prompt_length,
+                    .num_output_tokens = std::ssize(sequence.tokens) - sequence.prompt_length,
+                    .num_computed = sequence.computed,
+                    .num_pages = static_cast<int>(sequence.pages.pages().size())});
+  });
+  return list;
 }
 
 void Engine::end(std::int64_t id) {
@@ -378,6 +429,7 @@ TokenOutput Engine::output_of(const StepPlan& plan, std::size_t sample_idx, std:
       sequence.tokens.back() = output.token;
     else
       sequence.tokens.push_back(output.token);
+    if (running.first_end > 0 && std::ssize(sequence.tokens) >= running.first_end) allow_ends(running);
     if (std::ranges::find(running.stop_ids, output.token) != running.stop_ids.end())
       output.finish = FinishReason::stop;
     else if (std::ssize(sequence.tokens) == running.last_length)

@@ -41,6 +41,8 @@ struct EngineOptions {
   Overlap overlap = Overlap::automatic;
   // Tokens of a sequence at most, if that is less than the model's context: memory is planned for so many.
   std::optional<std::int64_t> max_context;
+  // Pages of ended requests stay, for requests of the same owner that begin with the same tokens, until pages run short.
+  bool prefix_cache = false;
 };
 
 // Log-probabilities of the prompt's own tokens, each given the tokens before it.
@@ -61,6 +63,9 @@ struct Request {
   std::optional<PromptLogprobs> prompt_logprobs;
   AfterEnd after_end = AfterEnd::release;
   std::vector<LogitBias> logit_bias;  // at most kMostLogitBiases, each from -1000 to 1000; those of one id add up
+  std::int64_t min_tokens = 0;        // sampled before any of stop_ids: until then their logits are lowered by 1000
+  std::uint64_t owner = 0;            // requests of one owner share cached pages; owners take turns (Scheduler)
+  std::optional<std::int64_t> same_prompt_as;  // an earlier request with this prompt, whose pages this one will share
 };
 
 // `error`: this request could not continue (its logits were not finite); others continue.
@@ -85,6 +90,28 @@ struct StepStatistics {
   int num_decoded = 0;         // computed tokens of answers, one of each sequence that decodes
   int num_sampled = 0;         // tokens
   std::size_t bytes_read = 0;  // weights once, and the keys and values of every context
+};
+
+struct EngineStatus {
+  int num_running = 0;
+  int num_waiting = 0;
+  int num_pages = 0;
+  int num_free_pages = 0;
+  int num_cached_pages = 0;  // of ended requests, released when pages run short
+  int page_size = 0;         // tokens
+  int num_ranks = 1;
+  SchedulerCounters counters;
+};
+
+enum class RequestPhase : std::uint8_t { waiting, prefill, decode };
+
+struct RequestProgress {
+  std::int64_t id = 0;
+  RequestPhase phase = RequestPhase::waiting;
+  std::int64_t num_prompt_tokens = 0;
+  std::int64_t num_output_tokens = 0;
+  std::int64_t num_computed = 0;  // tokens whose keys and values are in the cache
+  int num_pages = 0;
 };
 
 // The sizes of an engine with these options. `available`: bytes of GPU memory beside the weights. The cache has room
@@ -114,6 +141,9 @@ class Engine {
   // Maximum tokens of a sequence, prompt and text: limited by the model's context, max_context and the cache.
   std::int64_t max_length() const;
 
+  // Throws InputError as submit does. Thread-safe.
+  void check(const Request& request) const;
+
   // Queues a request and returns its id. A prompt that begins like a kept sequence reuses its keys and values: same
   // tokens, sooner. Throws InputError when the prompt is empty, has unknown tokens or leaves no room in the context,
   // when max_tokens < 1 and nothing is scored, or when a parameter or a bias is out of range.
@@ -134,6 +164,10 @@ class Engine {
   bool idle() const { return scheduler_.idle(); }
   const StepStatistics& last_step() const { return statistics_; }
 
+  EngineStatus status() const;
+  // Of at most `most` requests, the running ones first.
+  std::vector<RequestProgress> progress(std::size_t most) const;
+
  private:
   struct Running {
     std::int64_t last_length = 0;  // tokens at which it ends with `length`
@@ -143,6 +177,8 @@ class Engine {
     AfterEnd after_end = AfterEnd::release;
     bool penalised = false;
     std::optional<TokenHistory> history;  // only with penalties or biases; without penalties of biases alone
+    std::int64_t first_end = 0;     // tokens from which on a stop token may be sampled; 0: those are not held back
+    std::vector<LogitBias> biases;  // of the request, if stop tokens are held back
   };
 
   // A step that the executor has started.
@@ -154,7 +190,8 @@ class Engine {
   };
 
   const Executor& executor() const { return ranks_.first(); }  // rank 0's
-  void check(const Request& request) const;
+  void hold_back_ends(const Request& request, Running& running) const;
+  static void allow_ends(Running& running);
   bool start_step();
   void follow(const Started& before);
   bool may_be_followed(const Started& step) const;

@@ -76,6 +76,13 @@ bool PageTable::grow(int length, std::vector<PageCopy>& copies) {
   return true;
 }
 
+void PageTable::share(int page) {
+  require(length_ % page_size_ == 0, "a page cannot follow {} tokens in pages of {}", length_, page_size_);
+  allocator_->retain(page);
+  pages_.push_back(page);
+  length_ += page_size_;
+}
+
 PageTable PageTable::fork() const {
   PageTable copy(*allocator_, page_size_);
   for (const int page : pages_) allocator_->retain(page);

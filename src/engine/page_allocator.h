@@ -46,6 +46,9 @@ class PageTable {
   // changes nothing, when too few pages are free.
   bool grow(int length, std::vector<PageCopy>& copies);
 
+  // Appends a full page that others may use, too. length() must be a multiple of the page size.
+  void share(int page);
+
   // A second sequence with the same tokens so far, which shares all pages.
   PageTable fork() const;
 

@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/error.h"
 
@@ -17,11 +18,15 @@ int first_scoring_row(const Sequence& sequence) {
 void start_again(Sequence& sequence) {
   sequence.pages.truncate(0);
   sequence.computed = 0;
+  sequence.cached = {};
 }
+
+constexpr double kAnswerWeight = 2;  // of a token in a virtual counter; a prompt's is 1
 
 }  // namespace
 
-Scheduler::Scheduler(PageAllocator& pages, SchedulerLimits limits) : pages_(pages), limits_(limits) {
+Scheduler::Scheduler(PageAllocator& pages, SchedulerLimits limits)
+    : pages_(pages), limits_(limits), prefixes_(pages, limits.page_size) {
   require(limits.max_tokens >= limits.max_sequences && limits.max_samples >= limits.max_sequences &&
               limits.max_sequences >= 1,
           "scheduler: {} tokens and {} rows of logits a step cannot serve {} sequences", limits.max_tokens,
@@ -38,13 +43,33 @@ void Scheduler::add(std::int64_t id, std::vector<std::int32_t> tokens, const Seq
                                                          .prompt_length = prompt_length,
                                                          .goals = goals,
                                                          .pages = PageTable(pages_, limits_.page_size)}));
+  by_id_.emplace(id, waiting_.back().get());
+  Owner& owner = owners_[goals.owner];
+  if (owner.num_sequences == 0) {  // it does not catch up on the time in which it had asked for nothing
+    std::optional<double> least;
+    for (const auto& [other, entry] : owners_)
+      if (entry.num_sequences > 0) least = std::min(least.value_or(entry.served), entry.served);
+    owner.served = std::max(owner.served, least.value_or(0));
+  }
+  ++owner.num_sequences;
+  ++owner.num_waiting;
+}
+
+void Scheduler::leave(const Sequence& sequence, bool waiting) {
+  Owner& owner = owners_[sequence.goals.owner];
+  --owner.num_sequences;
+  if (waiting) --owner.num_waiting;
+  by_id_.erase(sequence.id);
 }
 
 void Scheduler::remove(std::int64_t id) {
   kept_.remove(id);
+  if (!by_id_.contains(id)) return;
   for (auto* queue : {&running_, &waiting_}) {
     const auto found = std::ranges::find(*queue, id, [](const auto& sequence) { return sequence->id; });
     if (found == queue->end()) continue;
+    prefixes_.touch((*found)->cached);
+    leave(**found, queue == &waiting_);
     queue->erase(found);
     return;
   }
@@ -56,16 +81,15 @@ void Scheduler::keep(std::int64_t id) {
     sequence->pages.truncate(sequence->computed);
     sequence->tokens.resize(static_cast<std::size_t>(sequence->computed));
     kept_.keep(id, std::move(sequence->tokens), std::move(sequence->pages));
-    std::erase_if(running_, [&](const auto& each) { return each.get() == sequence; });
-    std::erase_if(waiting_, [&](const auto& each) { return each.get() == sequence; });
+    const bool waiting = std::ranges::any_of(waiting_, [&](const auto& each) { return each.get() == sequence; });
+    leave(*sequence, waiting);
+    std::erase_if(waiting ? waiting_ : running_, [&](const auto& each) { return each.get() == sequence; });
   }
 }
 
 Sequence* Scheduler::find(std::int64_t id) {
-  for (auto* queue : {&running_, &waiting_})
-    for (const auto& sequence : *queue)
-      if (sequence->id == id) return sequence.get();
-  return nullptr;
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
 }
 
 Scheduler::Room Scheduler::room_in(const StepPlan& plan) const {
@@ -83,30 +107,86 @@ void Scheduler::plan(StepPlan& plan) {
     room.tokens -= others;
     room.samples -= others;
     while (!schedule(*running_[i], room, plan)) {
-      if (kept_.give_way() || preempt_youngest_after(i)) continue;
+      if (give_way() || preempt_youngest_after(i)) continue;
       // It is the youngest itself. The oldest always fits: in the end it has all pages.
       require(i > 0, "scheduler: sequence {} does not fit into a cache of {} pages", running_[i]->id,
               pages_.num_pages());
       break;
     }
   }
-  while (!waiting_.empty() && !waiting_.front()->paused && num_running() < limits_.max_sequences) {
+  while (num_running() < limits_.max_sequences) {
+    const std::size_t next = next_waiting();
+    if (next == waiting_.size() || waiting_[next]->paused) break;
     const Room room = room_in(plan);
-    if (room.tokens < 1 || room.samples < 1 || !find_pages(*waiting_.front())) break;
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    if (room.tokens < 1 || room.samples < 1 || !find_pages(*waiting_[next])) break;
+    running_.push_back(std::move(waiting_[next]));
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(next));
+    running_.back()->preempted = false;
+    --owners_[running_.back()->goals.owner].num_waiting;
     if (!schedule(*running_.back(), room, plan)) break;
   }
 }
 
-// Gives a waiting sequence the kept part of its beginning, provided that there is room for all its tokens. Otherwise it
+// The index of the waiting sequence that runs next: a preempted one, else the first that may start of the owner who has
+// been served least. waiting_.size() if there is none.
+std::size_t Scheduler::next_waiting() {
+  if (!waiting_.empty() && waiting_.front()->preempted) return 0;
+  const auto num_owners =
+      std::ranges::count_if(owners_, [](const auto& entry) { return entry.second.num_waiting > 0; });
+  std::vector<std::uint64_t> seen;
+  std::size_t best = waiting_.size();
+  for (std::size_t i = 0; i < waiting_.size() && std::ssize(seen) < num_owners; ++i) {
+    const std::uint64_t owner = waiting_[i]->goals.owner;
+    if (std::ranges::find(seen, owner) != seen.end() || !may_start(*waiting_[i])) continue;
+    seen.push_back(owner);
+    if (best == waiting_.size() || owners_[owner].served < owners_[waiting_[best]->goals.owner].served) best = i;
+  }
+  return best;
+}
+
+// False while another sequence still computes the prompt of both.
+bool Scheduler::may_start(const Sequence& waiting) {
+  if (!waiting.goals.same_prompt_as) return true;
+  const Sequence* leader = find(*waiting.goals.same_prompt_as);
+  return leader == nullptr || leader->computed >= waiting.prompt_length - 1;
+}
+
+// The part of a waiting sequence's beginning that is in the cache already.
+PageTable Scheduler::reusable_pages(Sequence& waiting) {
+  const auto length = static_cast<int>(waiting.tokens.size());
+  const int reusable = std::min(length - 1, first_scoring_row(waiting));  // rows whose logits are needed are computed
+  waiting.cached = {};
+  PageTable prefix = kept_.longest_prefix(waiting.tokens, reusable).value_or(PageTable(pages_, limits_.page_size));
+  if (limits_.prefix_cache) {
+    PrefixCache::Chain chain;
+    PageTable cached = prefixes_.longest_prefix(waiting.goals.owner, waiting.tokens, reusable, chain);
+    if (cached.length() > prefix.length()) {
+      prefix = std::move(cached);
+      waiting.cached = chain;
+    }
+  }
+  const Sequence* leader = waiting.goals.same_prompt_as ? find(*waiting.goals.same_prompt_as) : nullptr;
+  const int shared =
+      leader == nullptr
+          ? 0
+          : std::min({reusable, static_cast<int>(waiting.prompt_length) - 1, leader->computed, leader->pages.length()});
+  if (shared > prefix.length()) {
+    prefix = leader->pages.fork();
+    prefix.truncate(shared);
+    waiting.cached = {};
+  }
+  return prefix;
+}
+
+// Gives a waiting sequence the cached part of its beginning, provided that there is room for all its tokens. Otherwise it
 // would be computed in part, lose its pages again, and waste the work.
 bool Scheduler::find_pages(Sequence& waiting) {
   const auto length = static_cast<int>(waiting.tokens.size());
-  const int reusable = std::min(length - 1, first_scoring_row(waiting));  // rows whose logits are needed are computed
-  PageTable prefix = kept_.longest_prefix(waiting.tokens, reusable).value_or(PageTable(pages_, limits_.page_size));
+  PageTable prefix = reusable_pages(waiting);
   while (prefix.pages_needed(length) > pages_.num_free())
-    if (!kept_.give_way()) return false;
+    if (!give_way()) return false;
+  counters_.num_prefix_queries += length;
+  counters_.num_prefix_hits += prefix.length();
   waiting.computed = prefix.length();
   waiting.pages = std::move(prefix);
   return true;
@@ -122,6 +202,7 @@ bool Scheduler::schedule(Sequence& sequence, Room room, StepPlan& plan) {
   if (scoring_row < scoring_end) num_tokens = std::min(num_tokens, scoring_row - sequence.computed + room.samples);
   const int context_len = sequence.computed + num_tokens;
   if (!sequence.pages.grow(context_len, plan.page_copies)) return false;
+  owners_[sequence.goals.owner].served += context_len > sequence.prompt_length ? kAnswerWeight : num_tokens;
 
   const auto first_token = static_cast<std::int32_t>(plan.tokens.size());
   const auto first = sequence.tokens.begin() + sequence.computed;
@@ -154,17 +235,28 @@ bool Scheduler::preempt_youngest_after(std::size_t index) {
   if (running_.size() <= index + 1) return false;
   std::unique_ptr<Sequence> youngest = std::move(running_.back());
   running_.pop_back();
+  prefixes_.touch(youngest->cached);
   start_again(*youngest);
+  youngest->preempted = true;
+  ++owners_[youngest->goals.owner].num_waiting;
+  ++counters_.num_preemptions;
   waiting_.push_front(std::move(youngest));
   return true;
 }
 
 void Scheduler::complete(const StepPlan& plan) {
   for (const StepSequence& step : plan.sequences)
-    if (Sequence* sequence = find(step.request)) sequence->computed = step.context_len;
+    if (Sequence* sequence = find(step.request)) {
+      sequence->computed = step.context_len;
+      if (!limits_.prefix_cache) continue;
+      auto known = static_cast<std::size_t>(step.context_len);
+      if (sequence->tokens[known - 1] < 0) --known;
+      prefixes_.add(sequence->goals.owner, std::span(sequence->tokens).first(known), sequence->pages, sequence->cached);
+    }
 }
 
 void Scheduler::start_over() {
+  prefixes_.clear();
   for (auto* queue : {&running_, &waiting_})
     for (const auto& sequence : *queue) {
       if (sequence->tokens.back() < 0) sequence->tokens.pop_back();

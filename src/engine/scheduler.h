@@ -4,11 +4,15 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <map>
 #include <memory>
+#include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/kept_sequences.h"
 #include "engine/page_allocator.h"
+#include "engine/prefix_cache.h"
 #include "step/step_plan.h"
 
 namespace heddle {
@@ -19,6 +23,9 @@ struct SequenceGoals {
   bool samples = true;  // one token after the last; if false, the last token itself is never computed
   // Log-probabilities of the prompt's tokens from here on, each from the previous row. Default: none.
   int first_scored = std::numeric_limits<int>::max();
+  std::uint64_t owner = 0;  // sequences of one owner share cached pages, and take turns with those of others
+  // An earlier sequence with the same prompt: this one waits until that has computed the prompt, and shares its pages.
+  std::optional<std::int64_t> same_prompt_as;
 };
 
 // A sequence in the scheduler.
@@ -29,7 +36,9 @@ struct Sequence {
   SequenceGoals goals;  // first_scored advances as tokens are scored
   int computed = 0;     // tokens whose keys and values are in the cache
   PageTable pages;
-  bool paused = false;  // compute nothing until it is removed or started over
+  bool paused = false;     // compute nothing until it is removed or started over
+  bool preempted = false;  // has lost its pages, and goes first when there are some
+  PrefixCache::Chain cached;
 
   // Tokens that still have to be computed.
   int pending() const { return static_cast<int>(tokens.size()) - computed - (goals.samples ? 0 : 1); }
@@ -40,9 +49,19 @@ struct SchedulerLimits {
   int max_sequences = 64;  // per step
   int max_samples = 64;    // rows of logits per step, at least max_sequences
   int page_size = 32;
+  bool prefix_cache = false;  // pages stay when a sequence ends, for others that begin with the same tokens
 };
 
-// First come, first served. A running sequence runs until it is removed, unless pages run out: then the youngest loses
+// Sums since the start.
+struct SchedulerCounters {
+  std::int64_t num_preemptions = 0;
+  std::int64_t num_prefix_queries = 0;  // tokens of sequences that were given pages, in which a prefix was looked for
+  std::int64_t num_prefix_hits = 0;     // those of them that were found
+};
+
+// First come, first served among the sequences of one owner. Between owners, the one that has been served least goes first:
+// a virtual counter for each counts its computed tokens, those of answers twice (VTC; Sheng et al., Fairness in Serving
+// Large Language Models, OSDI 2024, algorithm 1). A running sequence runs until it is removed, unless pages run out: then the youngest loses
 // its pages and waits again, with its tokens. Scheduling does not change the tokens of a sequence, because the results
 // of a step do not depend on the other sequences in it. Ended sequences may be kept: one that begins with the same
 // tokens then reuses their pages, with the same result. Kept sequences lose their pages before running or waiting ones.
@@ -75,6 +94,15 @@ class Scheduler {
   bool idle() const { return running_.empty() && waiting_.empty(); }
   int num_running() const { return static_cast<int>(running_.size()); }
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
+  const SchedulerCounters& counters() const { return counters_; }
+  int num_idle_cached_pages() const { return prefixes_.num_idle_pages(); }
+
+  // Calls `visit(const Sequence&, bool running)` for each, the running ones first.
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (const auto& sequence : running_) visit(*sequence, true);
+    for (const auto& sequence : waiting_) visit(*sequence, false);
+  }
 
  private:
   struct Room {  // remaining in a step
@@ -84,7 +112,11 @@ class Scheduler {
 
   Room room_in(const StepPlan& plan) const;
   bool schedule(Sequence& sequence, Room room, StepPlan& plan);
+  std::size_t next_waiting();
+  bool may_start(const Sequence& waiting);
   bool find_pages(Sequence& waiting);
+  PageTable reusable_pages(Sequence& waiting);
+  bool give_way() { return kept_.give_way() || prefixes_.give_way(); }
   bool preempt_youngest_after(std::size_t index);
 
   PageAllocator& pages_;
@@ -92,6 +124,16 @@ class Scheduler {
   std::deque<std::unique_ptr<Sequence>> running_;  // oldest first
   std::deque<std::unique_ptr<Sequence>> waiting_;
   KeptSequences kept_;
+  PrefixCache prefixes_;
+  std::unordered_map<std::int64_t, Sequence*> by_id_;  // running and waiting
+  struct Owner {
+    double served = 0;
+    int num_sequences = 0;  // running and waiting
+    int num_waiting = 0;
+  };
+  std::map<std::uint64_t, Owner> owners_;
+  void leave(const Sequence& sequence, bool waiting);
+  SchedulerCounters counters_;
 };
 
 }  // namespace heddle

@@ -31,6 +31,9 @@ class TokenHistory {
 
   void add_text(std::int32_t id) { ++seen(id).count; }
 
+  // Replaces the bias of a token.
+  void set_bias(std::int32_t id, double bias) { entry(id).bias = static_cast<float>(bias); }
+
   std::span<const HistoryToken> tokens() const { return tokens_; }
 
  private:

@@ -17,6 +17,7 @@ constexpr Target kTargets[] = {
     {"encode", fuzz_encode},
     {"chat_template", fuzz_chat_template},
     {"prompts", fuzz_prompts},
+    {"requests", fuzz_requests},
 };
 
 }  // namespace

@@ -64,5 +64,6 @@ void fuzz_tokenizer(std::string_view input);
 void fuzz_encode(std::string_view input);
 void fuzz_chat_template(std::string_view input);
 void fuzz_prompts(std::string_view input);
+void fuzz_requests(std::string_view input);
 
 }  // namespace heddle::fuzz

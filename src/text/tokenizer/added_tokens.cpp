@@ -106,14 +106,22 @@ AddedTokens::AddedTokens(const JsonField& field, const Bpe& model, const Normali
   }
 }
 
-void AddedTokens::split(Pieces& pieces, const Normalizer& normalizer) const {
-  split_at(raw_, pieces);
+void AddedTokens::split(Pieces& pieces, const Normalizer& normalizer, std::span<const std::size_t> guarded) const {
+  split_at(Form::raw, pieces, guarded);
   normalizer.apply(pieces);
-  split_at(normalized_, pieces);
+  split_at(Form::normalized, pieces, guarded);
 }
 
-void AddedTokens::split_at(const StringTrie& trie, Pieces& pieces) const {
+void AddedTokens::split_at(Form form, Pieces& pieces, std::span<const std::size_t> guarded) const {
+  const StringTrie& trie = form == Form::raw ? raw_ : normalized_;
   if (trie.empty()) return;
+  // Whether a special token may stand at these bytes. Offsets are those of the raw text.
+  const auto allowed = [&](std::size_t begin, std::size_t end) {
+    if (guarded.empty()) return true;
+    if (form == Form::normalized) return false;
+    const auto first = std::ranges::lower_bound(guarded, begin);
+    return first == guarded.end() || *first >= end;
+  };
   std::vector<Piece> result;
   for (const Piece& piece : pieces.list) {
     if (piece.token != Piece::kNoToken) {
@@ -136,6 +144,10 @@ void AddedTokens::split_at(const StringTrie& trie, Pieces& pieces) const {
       const AddedToken& token = tokens_[static_cast<std::size_t>(match->value)];
       std::size_t begin = at;
       std::size_t end = at + match->length;
+      if (token.special && !allowed(piece.span.begin + begin, piece.span.begin + end)) {
+        ++at;
+        continue;
+      }
       at = end;  // also where the match is dropped, and where white space is included
       if (token.single_word && touches_word(text, begin, end)) continue;
       if (token.lstrip && begin > done) begin = skip_space_back(text, begin, done);

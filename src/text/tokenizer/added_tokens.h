@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -62,11 +63,13 @@ class AddedTokens {
 
   const std::vector<AddedToken>& list() const { return tokens_; }
 
-  // Splits off the tokens that match the raw text, then normalizes the rest and splits off the others.
-  void split(Pieces& pieces, const Normalizer& normalizer) const;
+  // Splits off the tokens that match the raw text, then normalizes the rest and splits off the others. `guarded`: as in
+  // Tokenizer::encode.
+  void split(Pieces& pieces, const Normalizer& normalizer, std::span<const std::size_t> guarded = {}) const;
 
  private:
-  void split_at(const StringTrie& trie, Pieces& pieces) const;
+  enum class Form : std::uint8_t { raw, normalized };
+  void split_at(Form form, Pieces& pieces, std::span<const std::size_t> guarded) const;
 
   std::vector<AddedToken> tokens_;
   StringTrie raw_;  // values are indices of tokens_

@@ -180,6 +180,11 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, SpecialTokens special_tokens) const {
+  return encode(text, special_tokens, {});
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, SpecialTokens special_tokens,
+                                            std::span<const std::size_t> guarded) const {
   if (text.size() > kMaxEncodeBytes)
     throw_error<InputError>("the text to encode has {} bytes, more than {} (max_text_bytes)", text.size(),
                             kMaxEncodeBytes);
@@ -188,7 +193,7 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, SpecialTokens
   Pieces pieces;
   pieces.text = text;
   if (!text.empty()) pieces.list.push_back({{0, static_cast<std::uint32_t>(text.size())}});
-  state_->added_tokens.split(pieces, state_->normalizer);
+  state_->added_tokens.split(pieces, state_->normalizer, guarded);
   state_->pre_tokenizer.apply(pieces);
   return state_->post_processor.apply(state_->model.encode(pieces), special_tokens);
 }

@@ -37,6 +37,12 @@ class Tokenizer {
   // valid UTF-8, when it is longer than 256 MiB, or when a regular expression of the tokenizer exceeds its time on it.
   std::vector<std::int32_t> encode(std::string_view text, SpecialTokens special_tokens = SpecialTokens::add) const;
 
+  // The same for a text of which a stranger wrote parts. `guarded`: ascending offsets of bytes in it; no special token
+  // matches a string with such a byte, which is then encoded as ordinary text. One guarded byte in each occurrence of a
+  // special token is enough. Special tokens that match the normalized text alone match nowhere if any byte is guarded.
+  std::vector<std::int32_t> encode(std::string_view text, SpecialTokens special_tokens,
+                                   std::span<const std::size_t> guarded) const;
+
   // Bytes that are not UTF-8 become U+FFFD. An unused id below vocab_size() gives no text; throws InputError for an id
   // outside [0, vocab_size()).
   std::string decode(std::span<const std::int32_t> ids, Specials specials = Specials::keep) const;

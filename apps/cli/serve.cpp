@@ -1,0 +1,195 @@
+// heddle serve: an OpenAI-compatible server.
+#include "server/serve.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/format_text.h"
+#include "cli/model_options.h"
+#include "cli/number_option.h"
+#include "cli/output.h"
+#include "cli/template_options.h"
+#include "engine/generation_defaults.h"
+#include "machine/cpu.h"
+#include "machine/gpu.h"
+#include "machine/machine.h"
+#include "machine/measure.h"
+#include "weights/model_source.h"
+
+namespace heddle {
+namespace {
+
+struct ServeCommand {
+  ModelOptions model;
+  std::string host = "127.0.0.1";
+  int port = 8000;
+  std::vector<std::string> names;
+  std::optional<std::string> api_keys, admin_keys, tls_cert, tls_key;
+  int max_queue = 256;
+  int max_connections = 4096;
+  int drain_seconds = 30;
+  bool no_prefix_cache = false;
+  bool log_requests = false;
+  std::string tool_format = "auto";
+  std::string reasoning = "auto";
+  TemplateOptions chat_template;
+};
+
+constexpr int kDefaultSequences = 256;
+
+std::string default_name(const std::string& model) {
+  if (model.starts_with("synth:")) return model;
+  const std::filesystem::path path(model);
+  const std::string last = path.filename().empty() ? path.parent_path().filename().string() : path.filename().string();
+  return std::filesystem::exists(path) && !last.empty() ? last : model;
+}
+
+std::optional<ModelChatTemplate> find_template(const ServeCommand& command) {
+  try {
+    return load_template(command.model.model, command.chat_template);
+  } catch (const ModelChatTemplate::Missing&) {
+    return std::nullopt;
+  } catch (const InputError& error) {
+    if (command.chat_template.file) throw;
+    log_warning("{}; /v1/chat/completions will answer with an error", error.what());
+    return std::nullopt;
+  }
+}
+
+server::ToolFormat tool_format(const std::string& name, const Tokenizer& tokenizer) {
+  if (name == "hermes") return server::ToolFormat::tagged;
+  if (name == "llama3_json") return server::ToolFormat::json;
+  if (name == "none") return server::ToolFormat::none;
+  if (tokenizer.id_of("<tool_call>")) return server::ToolFormat::tagged;
+  return tokenizer.id_of("<|python_tag|>") ? server::ToolFormat::json : server::ToolFormat::none;
+}
+
+// Of the device's memory; 0: unknown.
+double memory_rate(Device device, int threads) {
+  try {
+    if (device.kind == DeviceKind::cuda) {
+      const GpuDiscovery found = discover_gpus();
+      const auto index = static_cast<std::size_t>(device.index);
+      return index < found.gpus.size() ? found.gpus[index].memory_bandwidth_gbps : 0;
+    }
+    TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
+    return memory_bandwidth_gbps(store, threads);
+  } catch (const Failure&) {  // too little memory to measure
+    return 0;
+  }
+}
+
+server::HttpOptions http_options(const ServeCommand& command) {
+  if (command.tls_cert.has_value() != command.tls_key.has_value())
+    throw InputError("--tls-cert and --tls-key go together");
+  server::HttpOptions http{.host = command.host,
+                           .port = static_cast<std::uint16_t>(command.port),
+                           .max_connections = command.max_connections};
+  if (command.tls_cert) http.tls = server::TlsFiles{*command.tls_cert, *command.tls_key};
+  return http;
+}
+
+bool is_local(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+int serve(const ServeCommand& command) {
+  server::ServeOptions options{.http = http_options(command),
+                               .drain_limit = std::chrono::seconds(command.drain_seconds),
+                               .note = [](const std::string& line) { write_stderr("heddle: " + line + "\n"); }};
+  server::ServiceOptions& service = options.service;
+  if (command.api_keys) service.api_keys = server::ApiKeys::read(*command.api_keys);
+  if (command.admin_keys) service.admin_keys = server::ApiKeys::read(*command.admin_keys);
+  if (!is_local(command.host) && !command.api_keys)
+    log_warning("--host {} without --api-keys: whoever reaches this machine may use the model", command.host);
+  service.only_local_hosts = is_local(command.host) && !command.api_keys;
+  service.model_names = command.names;
+  if (service.model_names.empty()) service.model_names = {default_name(command.model.model), command.model.model};
+  const std::string name = service.model_names.front();
+  service.max_sequences = command.model.max_sequences.value_or(kDefaultSequences);
+  service.max_queue = command.max_queue;
+  if (command.log_requests) service.log = options.note;
+
+  const std::unique_ptr<ModelSource> source = open_model(command.model.model);
+  Tokenizer tokenizer = load_tokenizer(command.model.model);
+  service.tools = tool_format(command.tool_format, tokenizer);
+  service.reasons = command.reasoning == "think" || (command.reasoning == "auto" && tokenizer.id_of("</think>"));
+  service.memory_gbps =
+      memory_rate(device_of(*source, command.model), num_threads(command.model, discover_cpu().usable_threads));
+  GenerationDefaults defaults;
+  if (const auto config = source->generation_config()) defaults = read_generation_defaults(*config);
+
+  ModelOptions model = command.model;
+  model.max_sequences = service.max_sequences;
+  const auto make_engine = [&source, model, prefix_cache = !command.no_prefix_cache] {
+    EngineOptions engine{.max_sequences = *model.max_sequences, .prefix_cache = prefix_cache};
+    RankModels ranks = load(*source, model, engine);
+    return std::make_unique<Engine>(std::move(ranks), engine);
+  };
+  server::Server server(std::move(options), {.tokenizer = std::move(tokenizer),
+                                             .chat_template = find_template(command),
+                                             .defaults = defaults,
+                                             .make_engine = make_engine});
+  write_stdout(fmt::format("heddle: serving {} at {}\n", name, server.http().address()));
+  return server.run();
+}
+
+void add_server_options(CLI::App& app, ServeCommand& command) {
+  app.add_option("--host", command.host, "Address to listen on; 0.0.0.0: all")->capture_default_str();
+  add_number_option<int>(app, "--port", command.port, "Port; 0: any that is free", {.min = 0, .max = 65535})
+      ->default_str("8000");
+  app.add_option("--served-model-name", command.names, "Names of the model in requests; answers have the first")
+      ->type_name("NAME");
+  app.add_option("--api-keys", command.api_keys, "Keys that requests need, one a line; without, none")
+      ->type_name("FILE");
+  app.add_option("--admin-keys", command.admin_keys, "Keys that /metrics and /live need instead")->type_name("FILE");
+  app.add_option("--tls-cert", command.tls_cert, "Certificate chain in PEM: serve HTTPS")->type_name("FILE");
+  app.add_option("--tls-key", command.tls_key, "Its private key in PEM")->type_name("FILE");
+  add_number_option<int>(app, "--max-queue", command.max_queue,
+                         "Answers that wait beyond those that run; more requests are answered by 429",
+                         {.min = 0, .max = 1 << 20})
+      ->default_str("256");
+  add_number_option<int>(app, "--max-connections", command.max_connections, "Connections at once",
+                         {.min = 1, .max = 1 << 20})
+      ->default_str("4096");
+  add_number_option<int>(app, "--drain-seconds", command.drain_seconds,
+                         "After SIGTERM or SIGINT, answers under way may take this long", {.min = 0, .max = 86400})
+      ->default_str("30");
+  app.add_flag("--no-prefix-cache", command.no_prefix_cache, "Keep no keys and values of ended requests");
+  app.add_flag("--log-requests", command.log_requests, "A line for each answer: tokens and seconds, never texts");
+  app.add_option("--tool-format", command.tool_format, "How the model writes calls of tools")
+      ->check(CLI::IsMember({"auto", "hermes", "llama3_json", "none"}))
+      ->capture_default_str();
+  app.add_option("--reasoning-format", command.reasoning, "Whether the model writes its reasoning in <think>")
+      ->check(CLI::IsMember({"auto", "think", "none"}))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app) {
+  const auto command = std::make_shared<ServeCommand>();
+  CLI::App* serve_app = app.add_subcommand("serve", "Serve a model over HTTP, as OpenAI's API does");
+  add_model_options(*serve_app, command->model);
+  add_ranks_option(*serve_app, command->model.ranks);
+  add_limit_options(*serve_app, command->model, Sequences::many);
+  add_server_options(*serve_app, *command);
+  add_template_options(*serve_app, command->chat_template);
+  serve_app->add_flag("--verbose", command->model.verbose,
+                      "Say on standard error where the model runs, why there, and what memory it takes");
+  serve_app->footer(
+      "The first SIGTERM or Ctrl-C lets answers finish, for --drain-seconds at most; the second ends at once.\n"
+      "docs/serve.md lists the routes and parameters.");
+  serve_app->callback([command] {
+    command->model.quiet = true;
+    if (const int signal = serve(*command)) throw Interrupted{signal};
+  });
+}
+
+}  // namespace heddle

@@ -1,0 +1,193 @@
+#include "server/engine_loop.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace heddle::server {
+namespace {
+
+constexpr int kMostFailures = 3;  // steps in a row, until the engine counts as lost
+constexpr std::chrono::milliseconds kPublishPeriod{100};
+constexpr std::size_t kMostShownRequests = 512;
+
+}  // namespace
+
+EngineLoop::EngineLoop(std::function<std::unique_ptr<Engine>()> make_engine, Callbacks callbacks)
+    : make_engine_(std::move(make_engine)), callbacks_(std::move(callbacks)), thread_([this] { run(); }) {}
+
+EngineLoop::~EngineLoop() {
+  stop();
+}
+
+void EngineLoop::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.stop = true;
+  }
+  wakeup_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void EngineLoop::submit(std::vector<LoopRequest> requests) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (LoopRequest& request : requests) inbox_.requests.push_back(std::move(request));
+  }
+  wakeup_.notify_one();
+}
+
+void EngineLoop::cancel(std::vector<Ticket> tickets) {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.cancelled.insert(inbox_.cancelled.end(), tickets.begin(), tickets.end());
+  }
+  wakeup_.notify_one();
+}
+
+LoopState EngineLoop::state() const {
+  const std::lock_guard lock(mutex_);
+  return snapshot_.state;
+}
+
+LoopSnapshot EngineLoop::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  return snapshot_;
+}
+
+std::exception_ptr EngineLoop::loading_error() const {
+  const std::lock_guard lock(mutex_);
+  return loading_error_;
+}
+
+void EngineLoop::run() {
+  try {
+    engine_ = make_engine_();
+    set_state(LoopState::running);
+  } catch (const std::exception& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      loading_error_ = std::current_exception();
+    }
+    set_state(LoopState::failed, error.what());
+  }
+  Inbox inbox;
+  while (wait_for_work(inbox)) {
+    take(inbox);
+    if (engine_ && current_.state == LoopState::running) step();
+    publish(false);
+  }
+  fail_all("the server stops");
+  set_state(LoopState::stopped);
+}
+
+bool EngineLoop::wait_for_work(Inbox& inbox) {
+  const bool busy = engine_ && current_.state == LoopState::running && !engine_->idle();
+  if (!busy) publish(true);
+  std::unique_lock lock(mutex_);
+  if (!busy) wakeup_.wait(lock, [&] { return inbox_.stop || !inbox_.requests.empty() || !inbox_.cancelled.empty(); });
+  inbox = std::exchange(inbox_, Inbox{.stop = inbox_.stop});
+  return !inbox.stop;
+}
+
+void EngineLoop::take(Inbox& inbox) {
+  for (LoopRequest& request : inbox.requests) submit_one(request);
+  // After the requests: a ticket may be cancelled before the loop has seen it.
+  for (const Ticket ticket : inbox.cancelled) {
+    const auto found = ids_.find(ticket);
+    if (found == ids_.end()) continue;
+    engine_->cancel(found->second);
+    tickets_.erase(found->second);
+    ids_.erase(found);
+  }
+  flush();
+}
+
+void EngineLoop::submit_one(LoopRequest& request) {
+  if (current_.state != LoopState::running) {
+    outputs_.push_back({.ticket = request.ticket, .failure = "the engine has failed: " + current_.failure});
+    return;
+  }
+  try {
+    if (request.same_prompt_as)
+      if (const auto leader = ids_.find(*request.same_prompt_as); leader != ids_.end())
+        request.request.same_prompt_as = leader->second;
+    const std::int64_t id = engine_->submit(std::move(request.request));
+    ids_.emplace(request.ticket, id);
+    tickets_.emplace(id, request.ticket);
+  } catch (const InputError& error) {
+    outputs_.push_back({.ticket = request.ticket, .failure = error.what(), .bad_request = true});
+  } catch (const std::exception& error) {
+    outputs_.push_back({.ticket = request.ticket, .failure = error.what()});
+  }
+}
+
+void EngineLoop::step() {
+  if (engine_->idle()) return;
+  const auto start = Clock::now();
+  try {
+    for (const TokenOutput& output : engine_->step()) {
+      const auto found = tickets_.find(output.request);
+      if (found == tickets_.end()) continue;
+      LoopOutput entry{.ticket = found->second, .output = output};
+      if (output.finish == FinishReason::error) entry.failure = output.error;
+      if (output.finish) {
+        ids_.erase(found->second);
+        tickets_.erase(found);
+      }
+      outputs_.push_back(std::move(entry));
+    }
+    failures_in_a_row_ = 0;
+    const StepStatistics& statistics = engine_->last_step();
+    ++current_.num_steps;
+    current_.num_prompt_tokens += statistics.num_prompt_tokens;
+    current_.num_sampled += statistics.num_sampled;
+    current_.bytes_read += static_cast<double>(statistics.bytes_read);
+    current_.step_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  } catch (const std::exception& error) {
+    fail_all(error.what());
+    const bool lost =
+        dynamic_cast<const LostDevice*>(&error) != nullptr || dynamic_cast<const Timeout*>(&error) != nullptr;
+    if (lost || ++failures_in_a_row_ == kMostFailures) set_state(LoopState::failed, error.what());
+  }
+  flush();
+}
+
+void EngineLoop::fail_all(const std::string& reason) {
+  for (const auto& [ticket, id] : ids_) {
+    outputs_.push_back({.ticket = ticket, .failure = reason});
+    if (engine_) engine_->cancel(id);
+  }
+  ids_.clear();
+  tickets_.clear();
+  flush();
+}
+
+void EngineLoop::flush() {
+  if (outputs_.empty()) return;
+  callbacks_.deliver({std::exchange(outputs_, {}), Clock::now()});
+}
+
+void EngineLoop::set_state(LoopState state, const std::string& failure) {
+  current_.state = state;
+  current_.failure = failure;
+  publish(true);
+  callbacks_.state_changed();
+}
+
+void EngineLoop::publish(bool now) {
+  const auto time = Clock::now();
+  if (!now && time - published_ < kPublishPeriod) return;
+  published_ = time;
+  current_.requests.clear();
+  if (engine_) {
+    current_.engine = engine_->status();
+    for (const RequestProgress& progress : engine_->progress(kMostShownRequests))
+      if (const auto found = tickets_.find(progress.id); found != tickets_.end())
+        current_.requests.push_back({found->second, progress});
+  }
+  const std::lock_guard lock(mutex_);
+  snapshot_ = current_;
+}
+
+}  // namespace heddle::server

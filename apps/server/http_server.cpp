@@ -1,0 +1,503 @@
+#include "server/http_server.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/ssl.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/version.hpp>
+#include <random>
+#include <utility>
+
+#include "base/error.h"
+#include "server/api_error.h"
+
+namespace heddle::server {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using Socket = asio::ip::tcp::socket;
+using TlsStream = asio::ssl::stream<Socket>;
+using boost::system::error_code;
+
+constexpr std::size_t kReadBytes = 4096;
+
+bool is_id_character(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.';
+}
+
+std::string new_request_id() {
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  return fmt::format("{:016x}{:08x}", random(), static_cast<std::uint32_t>(random()));
+}
+
+template <class Field>
+std::string text_of(const Field& field) {
+  return {field.data(), field.size()};
+}
+
+}  // namespace
+
+struct HttpServer::Impl {
+  explicit Impl(HttpOptions given)
+      : options(std::move(given)), workers(static_cast<std::size_t>(std::max(1, options.num_workers))) {}
+
+  HttpOptions options;
+  Handler handler;
+  asio::io_context context{1};
+  asio::ip::tcp::acceptor acceptor{context};
+  std::optional<asio::ssl::context> tls;
+  asio::steady_timer accept_pause{context};
+  asio::thread_pool workers;
+  std::atomic<int> num_connections = 0;
+  bool accepting = true;
+
+  void listen();
+  void load_tls();
+  void accept();
+};
+
+namespace {
+
+// One connection: reads a request, waits for its answer while it watches for the client to go, and so on.
+template <class Stream, class Server>
+class Session : public Responder, public std::enable_shared_from_this<Session<Stream, Server>> {
+ public:
+  Session(Stream stream, Server& server) : stream_(std::move(stream)), server_(server), deadline_(server.context) {
+    ++server_.num_connections;
+  }
+  ~Session() override { --server_.num_connections; }
+
+  void start() {
+    error_code ignored;
+    socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+    if constexpr (std::is_same_v<Stream, TlsStream>) {
+      arm(server_.options.idle_limit);
+      stream_.async_handshake(asio::ssl::stream_base::server, [self = this->shared_from_this()](error_code error) {
+        if (error) return self->close();
+        self->read_head();
+      });
+    } else {
+      read_head();
+    }
+  }
+
+  void respond(HttpResponse answer) override {
+    if (state_ != State::answering || begun_) return;
+    state_ = State::sending;
+    response_.emplace(static_cast<http::status>(answer.status), version_);
+    fill_head(*response_, answer);
+    response_->body() = head_only_ ? std::string() : std::move(answer.body);
+    response_->keep_alive(keeps_alive());
+    if (head_only_)
+      response_->content_length(answer.body.size());
+    else
+      response_->prepare_payload();
+    arm(server_.options.write_limit);
+    http::async_write(stream_, *response_, [self = this->shared_from_this()](error_code error, std::size_t) {
+      self->response_.reset();
+      if (error) return self->lose();
+      self->finish();
+    });
+  }
+
+  void begin(const HttpResponse& head) override {
+    if (state_ != State::answering || begun_) return;
+    begun_ = true;
+    chunked_ = version_ >= 11;
+    head_.emplace(static_cast<http::status>(head.status), version_);
+    fill_head(*head_, head);
+    head_->set(http::field::cache_control, "no-store");
+    head_->chunked(chunked_);
+    head_->keep_alive(chunked_ && keeps_alive());
+    serializer_.emplace(*head_);
+    writing_ = true;
+    arm(server_.options.write_limit);
+    http::async_write_header(stream_, *serializer_, [self = this->shared_from_this()](error_code error, std::size_t) {
+      self->written(error);
+    });
+  }
+
+  void write(std::string piece) override {
+    if (!begun_ || ended_ || state_ != State::answering) return;
+    unsent_ += piece;
+    if (unsent_.size() > server_.options.max_unsent_bytes) return lose();
+    write_more();
+  }
+
+  void end() override {
+    if (!begun_ || ended_ || state_ != State::answering) return;
+    ended_ = true;
+    write_more();
+  }
+
+  void on_disconnect(std::function<void()> gone) override { gone_ = std::move(gone); }
+
+ private:
+  enum class State : std::uint8_t {
+    reading,
+    answering,  // the handler has the request
+    sending,    // the whole answer
+    closed
+  };
+
+  Socket& socket() {
+    if constexpr (std::is_same_v<Stream, TlsStream>)
+      return stream_.next_layer();
+    else
+      return stream_;
+  }
+
+  bool keeps_alive() const { return keep_alive_ && server_.accepting; }
+
+  template <class Message>
+  void fill_head(Message& message, const HttpResponse& answer) {
+    message.set(http::field::server, "heddle");
+    message.set(http::field::content_type, answer.content_type);
+    message.set("X-Request-Id", request_id_);
+    for (const auto& [name, value] : answer.headers) message.set(name, value);
+  }
+
+  // Closes the connection unless it is disarmed or armed again before the limit.
+  void arm(std::chrono::milliseconds limit) {
+    deadline_.expires_after(limit);
+    deadline_.async_wait([weak = this->weak_from_this()](error_code error) {
+      const auto self = weak.lock();
+      if (!error && self) self->lose();
+    });
+  }
+
+  void disarm() { deadline_.cancel(); }
+
+  void read_head() {
+    state_ = State::reading;
+    parser_.emplace();
+    parser_->header_limit(static_cast<std::uint32_t>(server_.options.max_header_bytes));
+    parser_->body_limit(server_.options.max_body_bytes);
+    arm(server_.options.idle_limit);
+    http::async_read_header(
+        stream_, buffer_, *parser_,
+        [self = this->shared_from_this()](error_code error, std::size_t) { self->head_read(error); });
+  }
+
+  void head_read(error_code error) {
+    if (error) return refuse(error);
+    const auto& message = parser_->get();
+    take_head(message);
+    arm(server_.options.body_limit);
+    if (beast::iequals(message[http::field::expect], "100-continue")) {
+      go_on_.emplace(http::status::continue_, version_);
+      http::async_write(stream_, *go_on_, [self = this->shared_from_this()](error_code failed, std::size_t) {
+        if (failed) return self->close();
+        self->read_body();
+      });
+    } else {
+      read_body();
+    }
+  }
+
+  void take_head(const http::request<http::string_body>& message) {
+    version_ = message.version();
+    keep_alive_ = message.keep_alive();
+    head_only_ = message.method() == http::verb::head;
+    const std::string id = text_of(message["X-Request-Id"]);
+    constexpr std::size_t kLongestId = 128;
+    const bool good = !id.empty() && id.size() <= kLongestId && std::ranges::all_of(id, is_id_character);
+    request_id_ = good ? id : new_request_id();
+  }
+
+  void read_body() {
+    http::async_read(stream_, buffer_, *parser_,
+                     [self = this->shared_from_this()](error_code error, std::size_t) { self->body_read(error); });
+  }
+
+  void body_read(error_code error) {
+    if (error) return refuse(error);
+    disarm();
+    auto message = parser_->release();
+    state_ = State::answering;
+    watch();
+    HttpRequest request{.method = text_of(message.method_string()),
+                        .path = text_of(message.target()),
+                        .authorization = text_of(message[http::field::authorization]),
+                        .host = text_of(message[http::field::host]),
+                        .origin = text_of(message[http::field::origin]),
+                        .request_id = request_id_,
+                        .body = std::move(message.body())};
+    if (request.path != "/live?stream=1") request.path.resize(std::min(request.path.find('?'), request.path.size()));
+    if (request.path == "/live" && message[http::field::accept].find("text/event-stream") != beast::string_view::npos)
+      request.path += "?stream=1";
+    server_.handler(std::move(request), this->shared_from_this());
+  }
+
+  // What could not be read gets an error, if it was HTTP at all, and the connection ends.
+  void refuse(error_code error) {
+    int status = 0;
+    if (error == http::error::header_limit) status = 431;
+    if (error == http::error::body_limit) status = 413;
+    if (status == 0 && error != http::error::end_of_stream && error != http::error::partial_message &&
+        error.category() == make_error_code(http::error::bad_method).category())
+      status = 400;
+    if (status == 0) return close();
+    keep_alive_ = false;
+    if (request_id_.empty()) request_id_ = new_request_id();
+    state_ = State::answering;
+    const std::string what =
+        status == 431   ? fmt::format("more than {} bytes of headers", server_.options.max_header_bytes)
+        : status == 413 ? fmt::format("a body of more than {} bytes", server_.options.max_body_bytes)
+                        : "no HTTP request: " + error.message();
+    respond(error_response(ApiError(status, what)));
+  }
+
+  // Reads ahead, which tells at once when the client has gone. What comes is the next request's.
+  void watch() {
+    if (watching_ || buffer_.size() > 0) return;  // the next request is here already: the client has not gone
+    watching_ = true;
+    stream_.async_read_some(buffer_.prepare(kReadBytes),
+                            [self = this->shared_from_this()](error_code error, std::size_t bytes) {
+                              self->watching_ = false;
+                              if (error) return self->lose();
+                              self->buffer_.commit(bytes);
+                              if (self->waits_for_watch_) self->next_request();
+                            });
+  }
+
+  void write_more() {
+    if (writing_ || state_ != State::answering) return;
+    if (unsent_.empty() && !ended_) return;
+    writing_ = true;
+    arm(server_.options.write_limit);
+    const auto done = [self = this->shared_from_this()](error_code error, std::size_t) { self->written(error); };
+    if (unsent_.empty()) {
+      last_sent_ = true;
+      if (chunked_)
+        asio::async_write(stream_, http::make_chunk_last(), done);
+      else
+        asio::post(server_.context, [done] { done({}, 0); });
+      return;
+    }
+    in_flight_ = std::exchange(unsent_, {});
+    if (chunked_)
+      asio::async_write(stream_, http::make_chunk(asio::buffer(in_flight_)), done);
+    else
+      asio::async_write(stream_, asio::buffer(in_flight_), done);
+  }
+
+  void written(error_code error) {
+    writing_ = false;
+    if (error) return lose();
+    disarm();
+    if (last_sent_) return finish();
+    write_more();
+  }
+
+  // The answer is out.
+  void finish() {
+    disarm();
+    if (state_ == State::closed) return;
+    const bool again = keeps_alive() && (!begun_ || chunked_);
+    gone_ = {};
+    begun_ = ended_ = last_sent_ = writing_ = false;
+    unsent_.clear();
+    head_.reset();
+    serializer_.reset();
+    if (!again) return close();
+    state_ = State::reading;
+    if (watching_) {
+      waits_for_watch_ = true;
+      arm(server_.options.idle_limit);
+    } else {
+      read_head();
+    }
+  }
+
+  void next_request() {
+    waits_for_watch_ = false;
+    read_head();
+  }
+
+  // The client has gone, or is too slow.
+  void lose() {
+    if (state_ == State::closed) return;
+    const auto gone = std::exchange(gone_, {});
+    close();
+    if (gone) gone();
+  }
+
+  void close() {
+    state_ = State::closed;
+    disarm();
+    error_code ignored;
+    socket().shutdown(Socket::shutdown_both, ignored);
+    socket().close(ignored);
+  }
+
+  Stream stream_;
+  Server& server_;
+  asio::steady_timer deadline_;
+  beast::flat_buffer buffer_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+  std::optional<http::response<http::string_body>> response_;
+  std::optional<http::response<http::empty_body>> head_;
+  std::optional<http::response<http::empty_body>> go_on_;
+  std::optional<http::response_serializer<http::empty_body>> serializer_;
+  std::function<void()> gone_;
+  std::string request_id_;
+  std::string unsent_;
+  std::string in_flight_;
+  State state_ = State::reading;
+  unsigned version_ = 11;
+  bool keep_alive_ = true;
+  bool head_only_ = false;
+  bool begun_ = false;  // begin() was called
+  bool ended_ = false;  // end() was called
+  bool chunked_ = false;
+  bool writing_ = false;
+  bool last_sent_ = false;  // the last piece is on its way
+  bool watching_ = false;
+  bool waits_for_watch_ = false;
+};
+
+}  // namespace
+
+void HttpServer::Impl::load_tls() {
+  if (!options.tls) return;
+  tls.emplace(asio::ssl::context::tls_server);
+  tls->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
+                   asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1 |
+                   asio::ssl::context::single_dh_use);
+  error_code error;
+  tls->use_certificate_chain_file(options.tls->certificate, error);
+  if (error) throw_error<InputError>("{}: no certificate in PEM: {}", options.tls->certificate, error.message());
+  tls->use_private_key_file(options.tls->key, asio::ssl::context::pem, error);
+  if (error)
+    throw_error<InputError>("{}: no private key in PEM that fits {}: {}", options.tls->key, options.tls->certificate,
+                            error.message());
+}
+
+void HttpServer::Impl::listen() {
+  error_code error;
+  asio::ip::tcp::resolver resolver(context);
+  const auto found =
+      resolver.resolve(options.host, std::to_string(options.port),
+                       asio::ip::tcp::resolver::passive | asio::ip::tcp::resolver::numeric_service, error);
+  if (error || found.empty())
+    throw_error<InputError>("--host {}: is no address of this machine: {}", options.host, error.message());
+  const asio::ip::tcp::endpoint endpoint = *found.begin();
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (error)
+    throw_error<InputError>("cannot listen on {}, port {}: {}; choose another with --host and --port", options.host,
+                            options.port, error.message());
+}
+
+void HttpServer::Impl::accept() {
+  if (!accepting) return;
+  acceptor.async_accept([this](error_code error, Socket socket) {
+    if (!accepting) return;
+    if (error) {  // out of file descriptors, say: they come back
+      accept_pause.expires_after(std::chrono::milliseconds(100));
+      accept_pause.async_wait([this](error_code ended) {
+        if (!ended) accept();
+      });
+      return;
+    }
+    if (num_connections < options.max_connections) {
+      if (tls)
+        std::make_shared<Session<TlsStream, Impl>>(TlsStream(std::move(socket), *tls), *this)->start();
+      else
+        std::make_shared<Session<Socket, Impl>>(std::move(socket), *this)->start();
+    }
+    accept();
+  });
+}
+
+HttpServer::HttpServer(HttpOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {
+  impl_->load_tls();
+  impl_->listen();
+}
+
+HttpServer::~HttpServer() {
+  join_workers();
+}
+
+void HttpServer::join_workers() {
+  impl_->workers.stop();
+  impl_->workers.join();
+}
+
+void HttpServer::set_handler(Handler handler) {
+  impl_->handler = std::move(handler);
+}
+
+std::uint16_t HttpServer::port() const {
+  return impl_->acceptor.local_endpoint().port();
+}
+
+std::string HttpServer::address() const {
+  const auto endpoint = impl_->acceptor.local_endpoint();
+  const std::string host =
+      endpoint.address().is_v6() ? "[" + endpoint.address().to_string() + "]" : endpoint.address().to_string();
+  return fmt::format("{}://{}:{}", impl_->tls ? "https" : "http", host, endpoint.port());
+}
+
+void HttpServer::run(std::function<void(int)> on_signal) {
+  std::optional<asio::signal_set> signals;
+  std::function<void()> wait;
+  if (on_signal) {
+    signals.emplace(impl_->context, SIGINT, SIGTERM);
+    wait = [&] {
+      signals->async_wait([&](error_code error, int signal) {
+        if (error) return;
+        on_signal(signal);
+        wait();
+      });
+    };
+    wait();
+  }
+  impl_->accept();
+  const auto guard = asio::make_work_guard(impl_->context);
+  impl_->context.run();
+}
+
+void HttpServer::post(std::function<void()> action) {
+  asio::post(impl_->context, std::move(action));
+}
+
+void HttpServer::post_work(std::function<void()> action) {
+  asio::post(impl_->workers, std::move(action));
+}
+
+void HttpServer::post_after(std::chrono::milliseconds delay, std::function<void()> action) {
+  const auto timer = std::make_shared<asio::steady_timer>(impl_->context, delay);
+  timer->async_wait([timer, action = std::move(action)](error_code error) {
+    if (!error) action();
+  });
+}
+
+void HttpServer::stop() {
+  impl_->context.stop();
+}
+
+void HttpServer::stop_accepting() {
+  impl_->accepting = false;
+  error_code ignored;
+  impl_->acceptor.close(ignored);
+}
+
+int HttpServer::num_connections() const {
+  return impl_->num_connections;
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,119 @@
+// The server without sockets: routes, keys, admission, and the requests under way. All of it runs on one thread, the
+// server's, but for parsing and encoding, which run on workers.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/generation_defaults.h"
+#include "server/api_keys.h"
+#include "server/engine_loop.h"
+#include "server/generation.h"
+#include "server/http_message.h"
+#include "server/metrics.h"
+#include "server/prompt_encoder.h"
+
+namespace heddle::server {
+
+// Where a service runs its work. Thread-safe.
+struct Threads {
+  std::function<void(std::function<void()>)> server;                            // on the server's thread, soon
+  std::function<void(std::function<void()>)> worker;                            // on some worker
+  std::function<void(std::chrono::milliseconds, std::function<void()>)> later;  // on the server's thread
+};
+
+struct ServiceOptions {
+  std::vector<std::string> model_names;  // that requests may use; the first is the one in answers. At least one
+  int max_sequences = 64;                // of the engine
+  int max_queue = 256;                   // answers that wait beyond those; more are answered by 429
+  RequestLimits limits;
+  ApiKeys api_keys;
+  ApiKeys admin_keys;  // for /metrics and /live; without, API keys will do
+  ToolFormat tools = ToolFormat::none;
+  bool reasons = false;
+  bool only_local_hosts = false;  // accept the Host localhost and loopback addresses alone, against DNS rebinding
+  double memory_gbps = 0;         // of the device; 0: unknown
+  std::function<void(const std::string&)> log;  // a line for each answered request, without texts; may be empty
+};
+
+class Service {
+ public:
+  Service(ServiceOptions options, Tokenizer tokenizer, std::optional<ModelChatTemplate> chat_template,
+          GenerationDefaults defaults, std::function<std::unique_ptr<Engine>()> make_engine, Threads threads);
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+  // The threads must run nothing of the service's any more.
+  ~Service();
+
+  // Answers one request, now or later. On the server's thread.
+  void handle(HttpRequest request, std::shared_ptr<Responder> responder);
+
+  // From now on new requests for text are answered by 503. `drained` is called on the server's thread once no request is
+  // under way.
+  void drain(std::function<void()> drained);
+
+  // Ends the requests under way with an error.
+  void abort(const std::string& reason);
+
+  // Called on the server's thread when the engine begins to run, and when it has failed.
+  void on_state(std::function<void(LoopState)> changed) { state_changed_ = std::move(changed); }
+
+  EngineLoop& loop() { return *loop_; }
+  const Metrics& metrics() const { return metrics_; }
+  int num_outstanding() const { return num_outstanding_; }
+
+ private:
+  struct Pending;
+
+  void route(const HttpRequest& request, const std::shared_ptr<Responder>& responder);
+  std::uint64_t authorize(const HttpRequest& request) const;
+  void authorize_admin(const HttpRequest& request) const;
+  void check_origin(const HttpRequest& request) const;
+  RequestDefaults request_defaults() const;
+  void require_ready() const;
+  void check_model(const std::string& name) const;
+  int retry_after() const;
+
+  void generate(bool chat, const HttpRequest& request, const std::shared_ptr<Responder>& responder);
+  void admit(Pending& pending);
+  std::vector<LoopRequest> engine_requests(const GenerationRequest& request, const EncodedPrompts& prompts,
+                                           std::uint64_t owner) const;
+  void deliver(LoopOutputs outputs);
+  void drop(const std::shared_ptr<Generation>& generation, bool cancel);
+  void check_drained();
+
+  HttpResponse models(const std::string& path) const;
+  void tokenize(const HttpRequest& request, const std::shared_ptr<Responder>& responder);
+  void detokenize(const HttpRequest& request, const std::shared_ptr<Responder>& responder);
+  std::string live();
+  void stream_live(const std::shared_ptr<Responder>& responder);
+  HttpResponse health() const;
+  HttpResponse ready() const;
+
+  ServiceOptions options_;
+  PromptEncoder encoder_;
+  GenerationDefaults defaults_;
+  Threads threads_;
+  Clock::time_point start_ = Clock::now();
+  std::int64_t created_;
+  Metrics metrics_;
+  RecentRates rates_;
+  std::unordered_map<Ticket, std::shared_ptr<Generation>> generations_;  // by each of its tickets
+  Ticket next_ticket_ = 1;
+  int num_outstanding_ = 0;  // answers accepted, and requests that are parsed
+  int num_parsing_ = 0;
+  int num_live_ = 0;
+  double answer_seconds_ = 1;  // a running mean
+  bool draining_ = false;
+  std::function<void()> drained_;
+  std::function<void(LoopState)> state_changed_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what the threads run later
+  std::unique_ptr<EngineLoop> loop_;                            // last: it delivers to the others
+};
+
+}  // namespace heddle::server

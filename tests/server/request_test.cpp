@@ -1,0 +1,156 @@
+// Bodies of requests: what is read, and what is refused by name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "server/api_error.h"
+#include "server/generation_request.h"
+
+namespace heddle::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const RequestDefaults kDefaults{.vocab_size = 1000};
+
+GenerationRequest completion(const std::string& body) {
+  return parse_completion_request(body, kDefaults);
+}
+
+GenerationRequest chat(const std::string& body) {
+  return parse_chat_request(body, kDefaults);
+}
+
+TEST(CompletionRequest, ReadsEveryParameter) {
+  const GenerationRequest request = completion(R"({"model": "m", "prompt": ["a", [1, 2]], "max_tokens": 5, "n": 2,
+      "best_of": 3, "temperature": 0.5, "top_p": 0.9, "top_k": -1, "min_p": 0.1, "repetition_penalty": 1.1,
+      "presence_penalty": 1, "frequency_penalty": -1, "seed": -1, "stop": ["x", "yz"], "stop_token_ids": [7],
+      "min_tokens": 2, "ignore_eos": true, "logit_bias": {"5": -100}, "logprobs": 3, "prompt_logprobs": 1, "echo": true,
+      "user": "u"})");
+  EXPECT_EQ(request.model, "m");
+  ASSERT_EQ(request.prompts.size(), 2U);
+  EXPECT_EQ(std::get<std::string>(request.prompts[0]), "a");
+  EXPECT_THAT(std::get<std::vector<std::int32_t>>(request.prompts[1]), ElementsAre(1, 2));
+  EXPECT_EQ(request.max_tokens, 5);
+  EXPECT_EQ(request.min_tokens, 2);
+  EXPECT_EQ(request.num_answers, 2);
+  EXPECT_EQ(request.num_samples, 3);
+  EXPECT_EQ(request.sampling.temperature, 0.5);
+  EXPECT_EQ(request.sampling.top_k, 0);
+  EXPECT_EQ(request.sampling.frequency_penalty, -1);
+  EXPECT_EQ(request.seed, static_cast<std::uint64_t>(-1));
+  EXPECT_THAT(request.stop, ElementsAre("x", "yz"));
+  EXPECT_THAT(request.stop_ids, ElementsAre(7));
+  EXPECT_TRUE(request.ignore_eos);
+  ASSERT_EQ(request.logit_bias.size(), 1U);
+  EXPECT_EQ(request.logit_bias[0].id, 5);
+  EXPECT_EQ(request.num_top_logprobs, 3);
+  EXPECT_EQ(request.num_prompt_logprobs, 1);
+  EXPECT_TRUE(request.echo);
+}
+
+TEST(CompletionRequest, TakesTokensOfOnePrompt) {
+  EXPECT_THAT(std::get<std::vector<std::int32_t>>(completion(R"({"prompt": [3, 4]})").prompts[0]), ElementsAre(3, 4));
+}
+
+TEST(ChatRequest, JoinsPartsAndReadsStreamOptions) {
+  const GenerationRequest request = chat(R"({"messages": [{"role": "developer", "content": "s"}, {"role": "user",
+      "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], "stream": true,
+      "stream_options": {"include_usage": true}, "logprobs": true, "top_logprobs": 2, "max_completion_tokens": 9})");
+  EXPECT_EQ(request.conversation.messages[0]["role"], "system");
+  EXPECT_EQ(request.conversation.messages[1]["content"], "a\nb");
+  EXPECT_TRUE(request.stream);
+  EXPECT_TRUE(request.include_usage);
+  EXPECT_EQ(request.num_top_logprobs, 2);
+  EXPECT_EQ(request.max_tokens, 9);
+}
+
+TEST(ChatRequest, ArgumentsOfEarlierCallsBecomeObjects) {
+  const GenerationRequest request = chat(R"({"messages": [{"role": "assistant", "content": null, "tool_calls":
+      [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]}]})");
+  EXPECT_EQ(request.conversation.messages[0]["tool_calls"][0]["function"]["arguments"]["x"], 1);
+}
+
+struct Refusal {
+  const char* body;
+  int status;
+  const char* param;
+};
+
+class RefusedCompletion : public testing::TestWithParam<Refusal> {};
+class RefusedChat : public testing::TestWithParam<Refusal> {};
+
+void expect_refusal(const Refusal& expected, GenerationRequest (*parse)(const std::string&)) {
+  try {
+    parse(expected.body);
+    FAIL() << "accepted: " << expected.body;
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status, expected.status) << error.what();
+    EXPECT_EQ(error.param, expected.param) << error.what();
+    const auto json = nlohmann::json::parse(error_json(error));
+    EXPECT_EQ(json["error"]["message"], error.what());
+  }
+}
+
+TEST_P(RefusedCompletion, WithTheFieldsName) {
+  expect_refusal(GetParam(), completion);
+}
+
+TEST_P(RefusedChat, WithTheFieldsName) {
+  expect_refusal(GetParam(), chat);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, RefusedCompletion,
+    testing::Values(Refusal{"", 400, ""}, Refusal{"[]", 400, ""}, Refusal{"{}", 400, "prompt"},
+                    Refusal{R"({"prompt": "a", "prompt": "b"})", 400, ""}, Refusal{R"({"prompt": []})", 400, "prompt"},
+                    Refusal{R"({"prompt": [1000]})", 400, "prompt"}, Refusal{R"({"prompt": {"a": 1}})", 400, "prompt"},
+                    Refusal{R"({"prompt": "a", "temperature": -1})", 400, "temperature"},
+                    Refusal{R"({"prompt": "a", "temperature": "hot"})", 400, "temperature"},
+                    Refusal{R"({"prompt": "a", "n": 129})", 400, "n"}, Refusal{R"({"prompt": "a", "n": 0})", 400, "n"},
+                    Refusal{R"({"prompt": "a", "n": 2, "best_of": 1})", 400, "best_of"},
+                    Refusal{R"({"prompt": "a", "best_of": 2, "stream": true})", 400, "best_of"},
+                    Refusal{R"({"prompt": "a", "max_tokens": 0})", 400, "max_tokens"},
+                    Refusal{R"({"prompt": "a", "max_tokens": 2, "min_tokens": 3})", 400, "min_tokens"},
+                    Refusal{R"({"prompt": "a", "logprobs": 21})", 400, "logprobs"},
+                    Refusal{R"({"prompt": "a", "stop": ""})", 400, "stop"},
+                    Refusal{R"({"prompt": "a", "logit_bias": {"x": 1}})", 400, "logit_bias"},
+                    Refusal{R"({"prompt": "a", "logit_bias": {"1": 101}})", 400, "logit_bias"},
+                    Refusal{R"({"prompt": "a", "stream_options": {"include_usage": true}})", 400, "stream_options"},
+                    Refusal{R"({"prompt": "a", "tempreature": 1})", 400, "tempreature"},
+                    Refusal{R"({"prompt": "a", "suffix": "z"})", 501, "suffix"},
+                    Refusal{R"({"prompt": "a", "use_beam_search": true})", 501, "use_beam_search"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, RefusedChat,
+    testing::Values(Refusal{R"({"messages": []})", 400, "messages"}, Refusal{R"({"messages": "hi"})", 400, "messages"},
+                    Refusal{R"({"messages": [{"role": "king", "content": "x"}]})", 400, "messages"},
+                    Refusal{R"({"messages": [{"role": "user"}]})", 400, "messages"},
+                    Refusal{R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", 501, "messages"},
+                    Refusal{R"({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 2})", 400,
+                            "top_logprobs"},
+                    Refusal{R"({"messages": [{"role": "user", "content": "x"}], "tools": [1]})", 400, "tools"},
+                    Refusal{R"({"messages": [{"role": "user", "content": "x"}], "functions": [{"name": "f"}]})", 501,
+                            "functions"}));
+
+TEST(Request, ManyStopStringsAreRefusedByTheLimitsName) {
+  nlohmann::json body{{"prompt", "a"}, {"stop", nlohmann::json::array()}};
+  for (int i = 0; i < 17; ++i) body["stop"].push_back(std::to_string(i));
+  try {
+    completion(body.dump());
+    FAIL();
+  } catch (const ApiError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("max_stop_strings"));
+  }
+}
+
+TEST(Request, DeepNestingIsRefused) {
+  const std::string deep = std::string(100, '[') + std::string(100, ']');
+  EXPECT_THROW(completion("{\"prompt\": " + deep + "}"), ApiError);
+  EXPECT_THROW(chat("{\"messages\": " + deep + "}"), ApiError);
+}
+
+}  // namespace
+}  // namespace heddle::server

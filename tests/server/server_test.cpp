@@ -1,0 +1,416 @@
+// A whole server with the demo model on loopback.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "base/error.h"
+#include "engine/engine.h"
+#include "engine/generation_defaults.h"
+#include "models/registry.h"
+#include "server/loopback.h"
+#include "server/serve.h"
+#include "weights/checkpoint.h"
+
+namespace heddle::server {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::filesystem::path kModel = std::filesystem::path(HEDDLE_SOURCE_DIR) / "assets/demo-llama";
+
+// The demo model, of which some steps fail.
+class FailingModel : public Model {
+ public:
+  explicit FailingModel(std::shared_ptr<std::atomic<int>> num_failures)
+      : model_(load_model(Checkpoint(kModel), {})), num_failures_(std::move(num_failures)) {}
+  const ModelShape& shape() const override { return model_->shape(); }
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) override {
+    const int left = *num_failures_;
+    if (left > 0 && lane.dry_run == nullptr) {
+      *num_failures_ = left - 1;
+      throw Failure("a step that fails");
+    }
+    return model_->run(step, kv, arena, lane);
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+  std::shared_ptr<std::atomic<int>> num_failures_;
+};
+
+ServedModel demo_model(int max_sequences, std::int64_t kv_bytes,
+                       const std::shared_ptr<std::atomic<int>>& num_failures = std::make_shared<std::atomic<int>>()) {
+  return {
+      .tokenizer = Tokenizer::load(kModel),
+      .chat_template = ModelChatTemplate::load(kModel),
+      .defaults = {.sampling = {}, .eos_ids = {1}},
+      .make_engine = [max_sequences, kv_bytes] {
+        return std::make_unique<Engine>(
+            load_model(Checkpoint(kModel), {}),
+            EngineOptions{.max_sequences = max_sequences, .page_size = 16, .kv_bytes = kv_bytes, .prefix_cache = true});
+      }};
+}
+
+class Running {
+ public:
+  explicit Running(ServeOptions options = {}, std::int64_t kv_bytes = std::int64_t{64} << 20) {
+    options.handles_signals = false;
+    options.service.model_names = {"demo"};
+    server_ = std::make_unique<Server>(options, demo_model(options.service.max_sequences, kv_bytes, num_failures_));
+    thread_ = std::thread([this] { server_->run(); });
+    while (get("/ready").status != 200) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ~Running() {
+    stop();
+    thread_.join();
+  }
+  void stop() { server_->request_stop(); }
+  std::uint16_t port() const { return port_; }
+  Reply get(const std::string& path, const std::string& headers = {}) {
+    if (port_ == 0) port_ = server_->http().port();
+    return ask(port_, "GET", path, {}, headers);
+  }
+  Reply post(const std::string& path, const json& body, const std::string& headers = {}) {
+    return ask(port_, "POST", path, body.dump(), headers);
+  }
+  void fail_steps(int count) { *num_failures_ = count; }
+  json live() { return get("/live").json(); }
+  // Waits until no answer is under way and the engine has taken notice.
+  json idle() {
+    for (int i = 0; i < 1000; ++i) {
+      json state = live();
+      if (state["queue"]["outstanding"] == 0 && state["batch"]["running"] == 0 && state["queue"]["waiting"] == 0)
+        return state;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return {};
+  }
+
+ private:
+  std::shared_ptr<std::atomic<int>> num_failures_ = std::make_shared<std::atomic<int>>(0);
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+  std::uint16_t port_ = 0;
+};
+
+json story(int max_tokens = 12) {
+  return {{"model", "demo"},
+          {"prompt", "Once upon a time"},
+          {"max_tokens", max_tokens},
+          {"temperature", 0.8},
+          {"seed", 5},
+          {"ignore_eos", true}};
+}
+
+std::string text_of(const std::vector<json>& events) {
+  std::string text;
+  for (const json& event : events)
+    for (const json& choice : event["choices"])
+      if (choice.contains("text"))
+        text += choice["text"].get<std::string>();
+      else if (choice["delta"].contains("content") && choice["delta"]["content"].is_string())
+        text += choice["delta"]["content"].get<std::string>();
+  return text;
+}
+
+TEST(Server, StreamsWhatItAnswersWhole) {
+  Running server;
+  const Reply whole = server.post("/v1/completions", story());
+  ASSERT_EQ(whole.status, 200) << whole.body;
+  const json answer = whole.json();
+  EXPECT_EQ(answer["object"], "text_completion");
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 12);
+  EXPECT_THAT(whole.head, HasSubstr("X-Request-Id: "));
+
+  json body = story();
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  const Reply stream = server.post("/v1/completions", body, "X-Request-Id: mine-1\r\n");
+  EXPECT_THAT(stream.head, HasSubstr("text/event-stream"));
+  EXPECT_THAT(stream.head, HasSubstr("X-Request-Id: mine-1"));
+  const auto events = stream.events();
+  EXPECT_EQ(text_of(events), answer["choices"][0]["text"]);
+  EXPECT_EQ(events.back()["usage"], answer["usage"]);
+  EXPECT_EQ(events[events.size() - 2]["choices"][0]["finish_reason"], "length");
+  EXPECT_TRUE(stream.body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST(Server, ChatsThroughTheModelsTemplate) {
+  Running server;
+  json body{{"messages", {{{"role", "user"}, {"content", "Tell me a story."}}}},
+            {"max_tokens", 8},
+            {"logprobs", true},
+            {"top_logprobs", 2}};
+  const Reply whole = server.post("/v1/chat/completions", body);
+  ASSERT_EQ(whole.status, 200) << whole.body;
+  const json choice = whole.json()["choices"][0];
+  EXPECT_EQ(choice["message"]["role"], "assistant");
+  ASSERT_GE(choice["logprobs"]["content"].size(), 1U);
+  EXPECT_EQ(choice["logprobs"]["content"][0]["top_logprobs"].size(), 2U);
+  body["stream"] = true;
+  const auto events = server.post("/v1/chat/completions", body).events();
+  EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(text_of(events), choice["message"]["content"]);
+}
+
+TEST(Server, SamplesDifferAndTheFirstIsTheLoneAnswer) {
+  Running server;
+  json body = story();
+  const std::string lone = server.post("/v1/completions", body).json()["choices"][0]["text"];
+  body["n"] = 3;
+  const json choices = server.post("/v1/completions", body).json()["choices"];
+  ASSERT_EQ(choices.size(), 3U);
+  EXPECT_EQ(choices[0]["text"], lone);
+  EXPECT_NE(choices[1]["text"], lone);
+  body["best_of"] = 4;
+  body["n"] = 1;
+  EXPECT_EQ(server.post("/v1/completions", body).json()["choices"].size(), 1U);
+  EXPECT_EQ(server.idle()["pages"]["total"],
+            server.live()["pages"]["free"].get<int>() + server.live()["pages"]["cached"].get<int>());
+}
+
+TEST(Server, EchoScoresThePrompt) {
+  Running server;
+  const json body{{"prompt", {10, 11, 12}}, {"max_tokens", 1}, {"echo", true}, {"logprobs", 1}};
+  const json logprobs = server.post("/v1/completions", body).json()["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["token_logprobs"].size(), 4U);
+  EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+  EXPECT_LT(logprobs["token_logprobs"][1], 0);
+  json only = body;
+  only["max_tokens"] = 0;
+  EXPECT_EQ(server.post("/v1/completions", only).json()["choices"][0]["logprobs"]["tokens"].size(), 3U);
+}
+
+TEST(Server, StopsAtStringsAndHoldsBackEnds) {
+  Running server;
+  json body = story(64);
+  const std::string text = server.post("/v1/completions", body).json()["choices"][0]["text"];
+  const std::string stop = text.substr(text.size() / 2, 4);
+  body["stop"] = {stop};
+  const json choice = server.post("/v1/completions", body).json()["choices"][0];
+  EXPECT_EQ(choice["text"], text.substr(0, text.find(stop)));
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(server.idle()["batch"]["running"], 0);
+}
+
+TEST(Server, RefusesByName) {
+  Running server;
+  const auto error_of = [](const Reply& reply) { return reply.json()["error"]; };
+  EXPECT_EQ(server.post("/v1/embeddings", json::object()).status, 501);
+  EXPECT_EQ(server.post("/v1/responses", json::object()).status, 501);
+  EXPECT_EQ(server.post("/v1/nothing", json::object()).status, 404);
+  EXPECT_EQ(server.get("/v1/completions").status, 405);
+  json body = story();
+  body["model"] = "other";
+  EXPECT_EQ(error_of(server.post("/v1/completions", body))["code"], "model_not_found");
+  body["model"] = "demo";
+  body["prompt"] = std::string(5000, 'a');
+  EXPECT_EQ(server.post("/v1/completions", body).status, 400);
+  EXPECT_EQ(server.get("/v1/models").json()["data"][0]["id"], "demo");
+  EXPECT_EQ(server.get("/v1/models/demo").status, 200);
+  EXPECT_EQ(server.get("/v1/models/x").status, 404);
+  EXPECT_EQ(ask(server.port(), "POST", "/v1/completions", "{", {}).status, 400);
+  EXPECT_EQ(server.get("/", "Origin: http://evil.example\r\n").status, 403);
+  const Connection raw(server.port());
+  raw.send("NONSENSE\r\n\r\n");
+  EXPECT_EQ(parse_reply(raw.read_all()).status, 400);
+  const Connection rebound(server.port());
+  rebound.send("GET /v1/models HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(parse_reply(rebound.read_all()).status, 200);  // only_local_hosts is off here
+}
+
+TEST(Server, TokenizesBothWays) {
+  Running server;
+  const json tokens = server.post("/tokenize", {{"prompt", "Once upon"}}).json();
+  EXPECT_EQ(tokens["count"], tokens["tokens"].size());
+  EXPECT_THAT(server.post("/detokenize", {{"tokens", tokens["tokens"]}}).json()["prompt"].get<std::string>(),
+              HasSubstr("Once upon"));
+  EXPECT_EQ(server.post("/detokenize", {{"tokens", {-1}}}).status, 400);
+}
+
+TEST(Server, KeysOpenEveryRouteButHealth) {
+  ServeOptions options;
+  options.service.api_keys = ApiKeys::parse("user-key-1\n", "keys");
+  options.service.admin_keys = ApiKeys::parse("admin-key-1\n", "keys");
+  Running server(options);
+  const std::string user = "Authorization: Bearer user-key-1\r\n";
+  const std::string admin = "Authorization: Bearer admin-key-1\r\n";
+  EXPECT_EQ(server.get("/health").status, 200);
+  EXPECT_EQ(server.get("/v1/models").status, 401);
+  EXPECT_EQ(server.post("/v1/completions", story(), "Authorization: Bearer wrong-key\r\n").status, 401);
+  EXPECT_EQ(server.post("/v1/completions", story(), user).status, 200);
+  EXPECT_EQ(server.get("/metrics", user).status, 401);
+  const Reply metrics = server.get("/metrics", admin);
+  EXPECT_EQ(metrics.status, 200);
+  EXPECT_THAT(metrics.body, HasSubstr("heddle:generation_tokens_total{model_name=\"demo\"} 12"));
+  EXPECT_THAT(metrics.body, HasSubstr("heddle:time_to_first_token_seconds_bucket"));
+}
+
+TEST(Server, AFullQueueAnswers429WithRetryAfter) {
+  ServeOptions options;
+  options.service.max_sequences = 1;
+  options.service.max_queue = 1;
+  Running server(options);
+  std::vector<std::future<Reply>> replies;
+  for (int i = 0; i < 6; ++i)
+    replies.push_back(std::async(std::launch::async, [&] { return server.post("/v1/completions", story(200)); }));
+  int num_served = 0, num_refused = 0;
+  for (auto& future : replies) {
+    const Reply reply = future.get();
+    num_served += reply.status == 200 ? 1 : 0;
+    if (reply.status != 429) continue;
+    ++num_refused;
+    EXPECT_THAT(reply.head, HasSubstr("Retry-After: "));
+  }
+  EXPECT_EQ(num_served + num_refused, 6);
+  EXPECT_GE(num_served, 2);
+  EXPECT_GE(num_refused, 1);
+}
+
+TEST(Server, ADisconnectedClientsPagesAreFreed) {
+  Running server;
+  json body = story(400);
+  body["stream"] = true;
+  Connection connection(server.port());
+  connection.send(http_text("POST", "/v1/completions", body.dump()));
+  ASSERT_FALSE(connection.read_some().empty());
+  connection.close();
+  const json state = server.idle();
+  EXPECT_EQ(state["totals"]["cancelled"], 1);
+  EXPECT_EQ(state["pages"]["total"], state["pages"]["free"].get<int>() + state["pages"]["cached"].get<int>());
+}
+
+TEST(Server, ManyClientsSomeOfThemRudeGetTheLoneAnswer) {
+  ServeOptions options;
+  options.service.max_sequences = 8;
+  Running server(options, std::int64_t{1} << 20);  // pages run short: sequences are preempted
+  json body = story(24);
+  body["stream"] = true;
+  const std::string lone = text_of(server.post("/v1/completions", body).events());
+  std::vector<std::future<void>> clients;
+  for (int i = 0; i < 24; ++i)
+    clients.push_back(std::async(std::launch::async, [&, i] {
+      Connection connection(server.port());
+      const std::string bytes = http_text("POST", "/v1/completions", body.dump());
+      if (i % 8 == 1) {  // slowly
+        for (std::size_t at = 0; at < bytes.size(); at += 40) {
+          connection.send(bytes.substr(at, 40));
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+      } else {
+        connection.send(bytes);
+      }
+      if (i % 3 == 0) {
+        connection.read_some();
+        return connection.close();
+      }
+      EXPECT_EQ(text_of(parse_reply(connection.read_all()).events()), lone);
+    }));
+  for (auto& client : clients) client.get();
+  const json state = server.idle();
+  EXPECT_EQ(state["pages"]["total"], state["pages"]["free"].get<int>() + state["pages"]["cached"].get<int>());
+}
+
+TEST(Server, ASharedPrefixIsComputedOnce) {
+  Running server;
+  json body = story(2);
+  body["prompt"] = std::vector<int>(100, 20);
+  server.post("/v1/completions", body);
+  const std::int64_t before = server.idle()["prefix"]["hit_tokens"];
+  server.post("/v1/completions", body);
+  EXPECT_EQ(server.idle()["prefix"]["hit_tokens"].get<std::int64_t>() - before, 96);  // whole pages of 16
+}
+
+TEST(Server, StoppingFinishesWhatIsUnderWay) {
+  auto server = std::make_unique<Running>();
+  json body = story(100);
+  body["stream"] = true;
+  const std::string lone = text_of(server->post("/v1/completions", body).events());
+  const Connection connection(server->port());
+  connection.send(http_text("POST", "/v1/completions", body.dump()));
+  const std::string first = connection.read_some();
+  server.reset();  // SIGTERM's way; the destructor waits for run() to return
+  EXPECT_EQ(text_of(parse_reply(first + connection.read_all()).events()), lone);
+}
+
+TEST(Server, ASecondStopEndsStreamsWithAnError) {
+  ServeOptions options;
+  auto server = std::make_unique<Running>(options);
+  json body = story(450);
+  body["stream"] = true;
+  body["n"] = 16;
+  const Connection connection(server->port());
+  connection.send(http_text("POST", "/v1/completions", body.dump()));
+  const std::string first = connection.read_some();
+  server->stop();
+  server.reset();  // the second
+  const Reply reply = parse_reply(first + connection.read_all());
+  ASSERT_FALSE(reply.events().empty());
+  EXPECT_EQ(reply.events().back()["error"]["type"], "service_unavailable_error");
+}
+
+TEST(Server, LimitsOfHeadAndBodyAreErrors) {
+  ServeOptions options;
+  options.http.max_body_bytes = 1000;
+  options.http.body_limit = std::chrono::milliseconds(200);
+  Running server(options);
+  EXPECT_EQ(ask(server.port(), "POST", "/v1/completions", std::string(2000, 'x')).status, 413);
+  EXPECT_EQ(ask(server.port(), "GET", "/health", {}, "X-Long: " + std::string(20000, 'x') + "\r\n").status, 431);
+  const Connection slow(server.port());
+  slow.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
+  EXPECT_EQ(slow.read_all(5), "");  // closed after body_limit, long before 5 s
+}
+
+TEST(Server, KeepsConnectionsForFurtherRequests) {
+  Running server;
+  const Connection connection(server.port());
+  const std::string request = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
+  connection.send(request + request);  // pipelined, too
+  std::string bytes;
+  while (bytes.find("ok\"}\n") == bytes.rfind("ok\"}\n")) {
+    const std::string more = connection.read_some();
+    ASSERT_FALSE(more.empty());
+    bytes += more;
+  }
+}
+
+TEST(Server, ServesThePageWithAPolicy) {
+  Running server;
+  const Reply page = server.get("/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_THAT(page.head, HasSubstr("Content-Security-Policy: default-src 'none'"));
+}
+
+TEST(Server, AFailedStepFailsItsRequestsAndNoOthers) {
+  Running server;
+  const std::string lone = server.post("/v1/completions", story()).json()["choices"][0]["text"];
+  server.fail_steps(1);
+  const Reply failed = server.post("/v1/completions", story());
+  EXPECT_EQ(failed.status, 500);
+  EXPECT_THAT(failed.body, HasSubstr("a step that fails"));
+  EXPECT_EQ(server.post("/v1/completions", story()).json()["choices"][0]["text"], lone);
+  server.fail_steps(1000);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(server.post("/v1/completions", story()).status, 500);
+  EXPECT_EQ(server.get("/health").status, 503);
+  EXPECT_EQ(server.live()["state"], "failed");
+}
+
+TEST(Server, AModelThatCannotBeLoadedEndsIt) {
+  ServeOptions options;
+  options.handles_signals = false;
+  options.service.model_names = {"demo"};
+  ServedModel model = demo_model(1, 1 << 20);
+  model.make_engine = []() -> std::unique_ptr<Engine> { throw Failure("no such luck"); };
+  Server server(options, std::move(model));
+  EXPECT_THROW(server.run(), Failure);
+}
+
+}  // namespace
+}  // namespace heddle::server
