@@ -15,6 +15,7 @@
 #include "engine/rank_group.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/token_constraint.h"
 #include "engine/token_history.h"
 
 namespace heddle {
@@ -61,6 +62,7 @@ struct Request {
   std::optional<PromptLogprobs> prompt_logprobs;
   AfterEnd after_end = AfterEnd::release;
   std::vector<LogitBias> logit_bias;  // at most kMostLogitBiases, each from -1000 to 1000; those of one id add up
+  std::shared_ptr<TokenConstraint> constraint;  // not shared with another request; its tokens are chosen on the host
 };
 
 // `error`: this request could not continue (its logits were not finite); others continue.
@@ -143,6 +145,7 @@ class Engine {
     AfterEnd after_end = AfterEnd::release;
     bool penalised = false;
     std::optional<TokenHistory> history;  // only with penalties or biases; without penalties of biases alone
+    std::shared_ptr<TokenConstraint> constraint;
   };
 
   // A step that the executor has started.
@@ -167,6 +170,7 @@ class Engine {
   TokenOutput output_of(const StepPlan& plan, std::size_t sample_idx, std::int64_t id);
   std::int32_t sampled_token(const StepPlan& plan, std::size_t sample_idx, const Running& running);
   std::span<const float> logits_of(std::size_t sample_idx);
+  std::span<const float> constrained(std::span<const float> logits, TokenConstraint& constraint);
 
   ExecutorLimits limits_;
   std::optional<std::int64_t> max_context_;  // EngineOptions
@@ -179,6 +183,7 @@ class Engine {
   int next_step_ = 0;                                     // index into steps_, round robin
   Tensor logits_;                                         // of the step that was finished last
   std::span<const std::int32_t> tokens_;                  // of the same step, if the device chose them
+  std::vector<float> allowed_logits_;                     // scratch of constrained()
   std::vector<std::span<const HistoryToken>> histories_;  // of the step that is being started
   std::unordered_map<std::int64_t, Running> running_;
   std::vector<TokenOutput> outputs_;
