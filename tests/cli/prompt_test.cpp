@@ -73,7 +73,8 @@ TEST(ParsePrompt, HonoursEveryFieldOfALine) {
 
 TEST(ParsePrompt, ALineMaySayWhatItsAnswerMustBe) {
   using Kind = grammar::GrammarSource::Kind;
-  const Prompt schema = parse(R"({"prompt": "x", "json_schema": {"properties": {"b": {}, "a": {}}, "type": "object"}})");
+  const Prompt schema =
+      parse(R"({"prompt": "x", "json_schema": {"properties": {"b": {}, "a": {}}, "type": "object"}})");
   ASSERT_TRUE(schema.settings.grammar) << schema.error;
   EXPECT_EQ(schema.settings.grammar->kind, Kind::json_schema);
   EXPECT_EQ(schema.settings.grammar->text, R"({"properties":{"b":{},"a":{}},"type":"object"})");  // in its order
