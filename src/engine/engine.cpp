@@ -1,7 +1,9 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/checked.h"
@@ -191,7 +193,8 @@ std::int64_t Engine::submit(Request request) {
                   .stop_ids = std::move(request.stop_ids),
                   .num_top_logprobs = request.num_top_logprobs,
                   .after_end = request.after_end,
-                  .penalised = penalised(request.sampling)};
+                  .penalised = penalised(request.sampling),
+                  .constraint = std::move(request.constraint)};
   if (const auto& wanted = request.prompt_logprobs) {
     goals.first_scored = static_cast<int>(wanted->first);
     running.num_top_prompt_logprobs = wanted->num_top;
@@ -331,7 +334,8 @@ bool Engine::chooses_on_device(const StepPlan& plan) const {
   if (device().kind == DeviceKind::cpu ? !overlaps_ : model_shape().vocab_size > kMostGpuVocabulary) return false;
   return std::ranges::all_of(plan.samples, [&](const StepSample& sample) {
     const std::int64_t id = plan.sequences[static_cast<std::size_t>(sample.sequence)].request;
-    return sample.scored == StepSample::kNone && !running_.at(id).num_top_logprobs;
+    const Running& running = running_.at(id);
+    return sample.scored == StepSample::kNone && !running.num_top_logprobs && !running.constraint;
   });
 }
 
@@ -390,7 +394,25 @@ std::int32_t Engine::sampled_token(const StepPlan& plan, std::size_t sample_idx,
                            sample.position);
   }
   const std::optional<TokenHistory>& history = running.history;
-  return sampler_.sample(logits_of(sample_idx), sample, history ? history->tokens() : std::span<const HistoryToken>());
+  std::span<const float> logits = logits_of(sample_idx);
+  if (running.constraint) logits = constrained(logits, *running.constraint);
+  return sampler_.sample(logits, sample, history ? history->tokens() : std::span<const HistoryToken>());
+}
+
+// The logits of the tokens that a constraint allows; the others have -inf. Throws Failure when it allows none.
+std::span<const float> Engine::constrained(std::span<const float> logits, TokenConstraint& constraint) {
+  const std::span<const std::uint64_t> allowed = constraint.allowed();
+  allowed_logits_.assign(logits.size(), -std::numeric_limits<float>::infinity());
+  bool any = false;
+  for (std::size_t word = 0; word < allowed.size(); ++word)
+    for (std::uint64_t bits = allowed[word]; bits != 0; bits &= bits - 1) {
+      const std::size_t id = 64 * word + static_cast<std::size_t>(std::countr_zero(bits));
+      if (id >= logits.size()) break;
+      allowed_logits_[id] = logits[id];
+      any = true;
+    }
+  if (!any) throw Failure("no token of the model can continue what the answer's grammar asks for");
+  return allowed_logits_;
 }
 
 StepStatistics Engine::statistics_of(const StepPlan& plan) {
@@ -425,12 +447,14 @@ TokenOutput Engine::output_of(const StepPlan& plan, std::size_t sample_idx, std:
       output.logprob = sampler_.logprobs(logits_of(sample_idx), output.token, output.top);
     }
     if (running.penalised) running.history->add_text(output.token);
+    if (running.constraint) running.constraint->accept(output.token);
     if (sequence.tokens.back() < 0)  // a later step has been started
       sequence.tokens.back() = output.token;
     else
       sequence.tokens.push_back(output.token);
     if (running.first_end > 0 && std::ssize(sequence.tokens) >= running.first_end) allow_ends(running);
-    if (std::ranges::find(running.stop_ids, output.token) != running.stop_ids.end())
+    if (std::ranges::find(running.stop_ids, output.token) != running.stop_ids.end() ||
+        (running.constraint && running.constraint->complete()))
       output.finish = FinishReason::stop;
     else if (std::ssize(sequence.tokens) == running.last_length)
       output.finish = FinishReason::length;

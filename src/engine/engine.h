@@ -15,6 +15,7 @@
 #include "engine/rank_group.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/token_constraint.h"
 #include "engine/token_history.h"
 
 namespace heddle {
@@ -66,6 +67,7 @@ struct Request {
   std::int64_t min_tokens = 0;        // sampled before any of stop_ids: until then their logits are lowered by 1000
   std::uint64_t owner = 0;            // requests of one owner share cached pages; owners take turns (Scheduler)
   std::optional<std::int64_t> same_prompt_as;  // an earlier request with this prompt, whose pages this one will share
+  std::shared_ptr<TokenConstraint> constraint;  // not shared with another request; its tokens are chosen on the host
 };
 
 // `error`: this request could not continue (its logits were not finite); others continue.
@@ -179,6 +181,7 @@ class Engine {
     std::optional<TokenHistory> history;  // only with penalties or biases; without penalties of biases alone
     std::int64_t first_end = 0;     // tokens from which on a stop token may be sampled; 0: those are not held back
     std::vector<LogitBias> biases;  // of the request, if stop tokens are held back
+    std::shared_ptr<TokenConstraint> constraint;
   };
 
   // A step that the executor has started.
@@ -204,6 +207,7 @@ class Engine {
   TokenOutput output_of(const StepPlan& plan, std::size_t sample_idx, std::int64_t id);
   std::int32_t sampled_token(const StepPlan& plan, std::size_t sample_idx, const Running& running);
   std::span<const float> logits_of(std::size_t sample_idx);
+  std::span<const float> constrained(std::span<const float> logits, TokenConstraint& constraint);
 
   ExecutorLimits limits_;
   std::optional<std::int64_t> max_context_;  // EngineOptions
@@ -216,6 +220,7 @@ class Engine {
   int next_step_ = 0;                                     // index into steps_, round robin
   Tensor logits_;                                         // of the step that was finished last
   std::span<const std::int32_t> tokens_;                  // of the same step, if the device chose them
+  std::vector<float> allowed_logits_;                     // scratch of constrained()
   std::vector<std::span<const HistoryToken>> histories_;  // of the step that is being started
   std::unordered_map<std::int64_t, Running> running_;
   std::vector<TokenOutput> outputs_;

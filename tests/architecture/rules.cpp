@@ -15,7 +15,7 @@ const std::map<std::string, std::set<std::string>>& arrows() {
   static const std::map<std::string, std::set<std::string>> direct{
       {"apps", {"engine", "wafer/programs"}},
       {"heddle", {"engine"}},
-      {"engine", {"models", "text/tokenizer", "text/chat_template", "step", "weights"}},
+      {"engine", {"models", "text/tokenizer", "text/chat_template", "text/grammar", "step", "weights"}},
       {"wafer/programs", {"models", "wafer/mesh"}},
       {"wafer/mesh", {"wafer/cost", "schedule", "machine"}},
       {"wafer/cost", {"schedule", "machine"}},
@@ -30,6 +30,7 @@ const std::map<std::string, std::set<std::string>>& arrows() {
       {"kernels/sm90", {"device"}},
       {"device", {"schedule"}},
       {"text/chat_template", {"base"}},
+      {"text/grammar", {"text/tokenizer"}},
       {"text/tokenizer", {"base"}},
       {"weights", {"base"}},
       {"step", {"base"}},

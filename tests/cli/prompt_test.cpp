@@ -71,6 +71,19 @@ TEST(ParsePrompt, HonoursEveryFieldOfALine) {
   for (const LogitBias& bias : settings.logit_bias) EXPECT_EQ(bias.bias, bias.id == 9 ? -100 : 0.5) << bias.id;
 }
 
+TEST(ParsePrompt, ALineMaySayWhatItsAnswerMustBe) {
+  using Kind = grammar::GrammarSource::Kind;
+  const Prompt schema =
+      parse(R"({"prompt": "x", "json_schema": {"properties": {"b": {}, "a": {}}, "type": "object"}})");
+  ASSERT_TRUE(schema.settings.grammar) << schema.error;
+  EXPECT_EQ(schema.settings.grammar->kind, Kind::json_schema);
+  EXPECT_EQ(schema.settings.grammar->text, R"({"properties":{"b":{},"a":{}},"type":"object"})");  // in its order
+  EXPECT_EQ(parse(R"({"prompt": "x", "regex": "a+"})").settings.grammar->text, "a+");
+  EXPECT_THAT(parse(R"({"prompt": "x", "choice": ["a", "b"]})").settings.grammar->choices, ElementsAre("a", "b"));
+  EXPECT_EQ(parse(R"({"prompt": "x", "json_object": true})").settings.grammar->kind, Kind::json_object);
+  EXPECT_FALSE(parse(R"({"prompt": "x", "json_object": false, "regex": null})").settings.grammar);
+}
+
 TEST(ParsePrompt, AStopMayBeOneString) {
   EXPECT_THAT(parse(R"({"prompt": "x", "stop": "."})").settings.stop, ElementsAre("."));
 }
@@ -115,6 +128,9 @@ TEST(ParsePrompt, AMistakeIsNamedWithLineAndField) {
            Case{R"({"prompt": "x", "logit_bias": {"the": 1}})", R"(logit_bias: "the" is no token id)"},
            Case{R"({"prompt": "x", "logit_bias": {"-1": 1}})", R"(logit_bias: "-1" is no token id)"},
            Case{R"({"prompt": "x", "logit_bias": {"5": 1001}})", "logit_bias: 5: expected a number from -1000 to 1000"},
+           Case{R"({"prompt": "x", "regex": "a", "choice": ["b"]})", R"(has several of "json_object", "json_schema")"},
+           Case{R"({"prompt": "x", "choice": "b"})", "choice: expected an array"},
+           Case{R"({"prompt": "x", "guided_json": {}})", R"(unknown field "guided_json": use "json_schema")"},
            Case{R"({"prompt": "x", "suffix": null})", R"(unknown field "suffix")"},
            Case{R"({"custom_id": "a", "prompt": "x"})", R"(unknown field "custom_id": use "id")"},
            Case{R"({"prompt": "x", "model": "m"})", "the model is that of --model"},

@@ -15,6 +15,7 @@ constexpr Target kTargets[] = {
     {"tokenizer", fuzz_tokenizer, 13},  // a pattern of the file's own may take the 2 s that the tokenizer grants it,
                                         // just not passed, for each of three times that each of two texts is encoded
     {"encode", fuzz_encode},
+    {"grammar", fuzz_grammar, 5},  // a grammar may take its 2 s to compile, and what it allows is then walked
     {"chat_template", fuzz_chat_template},
     {"prompts", fuzz_prompts},
     {"requests", fuzz_requests},

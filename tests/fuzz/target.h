@@ -62,6 +62,7 @@ void fuzz_checkpoint(std::string_view input);
 void fuzz_config(std::string_view input);
 void fuzz_tokenizer(std::string_view input);
 void fuzz_encode(std::string_view input);
+void fuzz_grammar(std::string_view input);
 void fuzz_chat_template(std::string_view input);
 void fuzz_prompts(std::string_view input);
 void fuzz_requests(std::string_view input);

@@ -112,7 +112,8 @@ void Batch::submit_sample(GroupPlace group) {
                       .max_tokens = settings.max_tokens,
                       .stop_ids = stop_ids_of(prompt.prompt),
                       .num_top_logprobs = settings.num_top_logprobs,
-                      .logit_bias = settings.logit_bias};
+                      .logit_bias = settings.logit_bias,
+                      .constraint = constraint_of(prompt.prompt)};
       request.sampling.seed = answer->seed;
       running_.emplace(engine_.submit(std::move(request)), Running{.group = group, .answer = answer});
       answer->completion = std::move(completion);
@@ -125,16 +126,27 @@ void Batch::submit_sample(GroupPlace group) {
   }
 }
 
-// The prompt's own, and the model's unless they are to be ignored. As in a chat, the tokenizer's end token ends an answer
-// to messages, too.
+// The prompt's own, and the model's.
 std::vector<std::int32_t> Batch::stop_ids_of(const Prompt& prompt) const {
-  const GenerationSettings& settings = prompt.settings;
-  check_stop_ids(settings.stop_ids, engine_.model_shape(), "stop_ids");
-  std::vector<std::int32_t> ids = settings.stop_ids;
-  if (settings.ignore_eos) return ids;
-  ids.insert(ids.end(), options_.eos_ids.begin(), options_.eos_ids.end());
+  check_stop_ids(prompt.settings.stop_ids, engine_.model_shape(), "stop_ids");
+  std::vector<std::int32_t> ids = prompt.settings.stop_ids;
+  const std::vector<std::int32_t> ends = end_ids_of(prompt);
+  ids.insert(ids.end(), ends.begin(), ends.end());
+  return ids;
+}
+
+// The model's, unless they are to be ignored. As in a chat, the tokenizer's end token ends an answer to messages, too.
+std::vector<std::int32_t> Batch::end_ids_of(const Prompt& prompt) const {
+  if (prompt.settings.ignore_eos) return {};
+  std::vector<std::int32_t> ids = options_.eos_ids;
   if (const auto eos = encoder_.tokenizer().eos_id(); eos && prompt.conversation) ids.push_back(*eos);
   return ids;
+}
+
+std::shared_ptr<TokenConstraint> Batch::constraint_of(const Prompt& prompt) {
+  if (!prompt.settings.grammar) return nullptr;
+  if (!constraints_) constraints_.emplace(encoder_.tokenizer());
+  return constraints_->make(*prompt.settings.grammar, "grammar", end_ids_of(prompt));
 }
 
 // Makes one failed answer of all that are not submitted.

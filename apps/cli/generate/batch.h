@@ -13,6 +13,7 @@
 #include "cli/generate/encoder.h"
 #include "cli/generate/printer.h"
 #include "engine/engine.h"
+#include "engine/grammar_constraint.h"
 
 namespace heddle {
 
@@ -68,6 +69,8 @@ class Batch {
   void submit_prompt(GroupPlace group);
   void submit_sample(GroupPlace group);
   std::vector<std::int32_t> stop_ids_of(const Prompt& prompt) const;
+  std::vector<std::int32_t> end_ids_of(const Prompt& prompt) const;
+  std::shared_ptr<TokenConstraint> constraint_of(const Prompt& prompt);
   void fail(GroupPlace group, const std::string& error);
   void take(const TokenOutput& output);
   void take_sampled(Answer& answer, const TokenOutput& output);
@@ -81,6 +84,7 @@ class Batch {
   Printer& printer_;
   std::vector<Prompt> prompts_;
   BatchOptions options_;
+  std::optional<GrammarConstraints> constraints_;  // made for the first prompt with a grammar
   bool explained_ = false;
   std::size_t next_prompt_ = 0;
   std::list<Answer> answers_;  // of prompts that have begun, in order; without printed ones

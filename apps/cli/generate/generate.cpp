@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/generate/batch.h"
 #include "cli/generate/encoder.h"
+#include "cli/generate/grammar_options.h"
 #include "cli/generate/memory_share.h"
 #include "cli/generate/printer.h"
 #include "cli/generate/progress.h"
@@ -40,6 +41,7 @@ struct GenerateOptions {
   int num_samples = 1;
   TemplateOptions chat_template;
   std::optional<int> num_top_logprobs;
+  GrammarOptions grammar;
   bool json = false;
   bool echo = false;
   bool as_finished = false;
@@ -124,7 +126,8 @@ void generate(const GenerateOptions& options) {
                                     .stop_ids = options.sampling.stop_ids,
                                     .ignore_eos = options.sampling.ignore_eos,
                                     .num_top_logprobs = options.num_top_logprobs,
-                                    .logit_bias = options.sampling.logit_bias};
+                                    .logit_bias = options.sampling.logit_bias,
+                                    .grammar = grammar_of(options.grammar)};
   std::vector<Prompt> prompts = prompts_of(options, settings);
   warn_of_greedy(options, prompts);
   const bool seeded = std::ranges::any_of(prompts, [](const Prompt& p) { return samples(p) && !p.settings.own_seed; });
@@ -191,6 +194,7 @@ void add_generate(CLI::App& app) {
   add_sampling_options(*command, options->sampling);
   add_number_option<int>(*command, "-n", options->num_samples, "Samples of each prompt", {.min = 1, .max = kMaxSamples})
       ->default_str("1");
+  add_grammar_options(*command, options->grammar);
   add_template_options(*command, options->chat_template);
   auto* logprobs =
       add_number_option<int>(*command, "--logprobs", options->num_top_logprobs,
@@ -207,7 +211,8 @@ void add_generate(CLI::App& app) {
       "\"documents\" and \"chat_template_kwargs\", which the model's chat template renders. It may have an \"id\",\n"
       "which its answer repeats, and settings that replace those of the command line: max_tokens, n, seed, stop,\n"
       "stop_ids, ignore_eos, logit_bias ({\"ID\": BIAS}), temperature, top_k, top_p, min_p, repetition_penalty,\n"
-      "presence_penalty, frequency_penalty, logprobs. Any other field is an error. A line with an error fails\n"
+      "presence_penalty, frequency_penalty, logprobs, json_object, json_schema (a schema, not a file), regex, choice\n"
+      "(a list). Any other field is an error. A line with an error fails\n"
       "alone: its answer says why, and the exit status is 2.\n"
       "Lines, and samples of a line, draw independent random numbers: they depend on --seed, the line's number and\n"
       "the sample's. A line with a seed of its own draws what --prompt draws with that --seed.");

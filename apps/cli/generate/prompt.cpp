@@ -41,7 +41,11 @@ const std::vector<std::string> kFields = {"prompt",
                                           "repetition_penalty",
                                           "presence_penalty",
                                           "frequency_penalty",
-                                          "logprobs"};
+                                          "logprobs",
+                                          "json_object",
+                                          "json_schema",
+                                          "regex",
+                                          "choice"};
 
 struct Advice {
   std::string_view field;
@@ -58,6 +62,10 @@ constexpr Advice kAdvice[] = {
     {"top_logprobs", "use \"logprobs\", the number of alternatives"},
     {"stop_token_ids", "use \"stop_ids\""},
     {"text", "use \"prompt\""},
+    {"response_format", "use \"json_object\": true or \"json_schema\""},
+    {"guided_json", "use \"json_schema\""},
+    {"guided_regex", "use \"regex\""},
+    {"guided_choice", "use \"choice\""},
 };
 
 std::string advice_on(const std::string& field) {
@@ -146,6 +154,23 @@ std::uint64_t seed_from(const JsonField& seed) {
   return static_cast<std::uint64_t>(seed.integer(0, std::numeric_limits<std::int64_t>::max()));
 }
 
+// Members of a schema keep their order, so the text is parsed again.
+void read_grammar(const JsonField& line, std::string_view text, GenerationSettings& settings) {
+  using Kind = grammar::GrammarSource::Kind;
+  std::vector<grammar::GrammarSource> sources;
+  if (const auto object = line.find("json_object"); object && object->boolean())
+    sources.push_back({.kind = Kind::json_object});
+  if (const auto schema = line.find("json_schema"))
+    sources.push_back({.kind = Kind::json_schema, .text = parse_ordered_json(text, line.path())["json_schema"].dump()});
+  if (const auto regex = line.find("regex")) sources.push_back({.kind = Kind::regex, .text = regex->text()});
+  if (const auto choice = line.find("choice")) {
+    sources.push_back({.kind = Kind::choice});
+    for (const JsonField& one : choice->elements()) sources.back().choices.push_back(one.text());
+  }
+  if (sources.size() > 1) line.fail("has several of \"json_object\", \"json_schema\", \"regex\" and \"choice\"");
+  if (!sources.empty()) settings.grammar = sources.front();
+}
+
 void read_settings(const JsonField& line, GenerationSettings& settings) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const auto number = [&](std::string_view name, double& value) {
@@ -189,6 +214,7 @@ Prompt parse_prompt(std::string_view line, std::string where, const GenerationSe
     refuse_unknown_fields(field);
     read_text(field, line, prompt);
     read_settings(field, prompt.settings);
+    read_grammar(field, line, prompt.settings);
   } catch (const InputError& error) {
     prompt.error = error.what();
   }

@@ -11,6 +11,7 @@
 #include "engine/token_history.h"
 #include "step/step_plan.h"
 #include "text/chat_template/model_chat_template.h"
+#include "text/grammar/grammar.h"
 
 namespace heddle {
 
@@ -24,6 +25,7 @@ struct GenerationSettings {
   bool ignore_eos = false;             // those do not end an answer
   std::optional<int> num_top_logprobs;
   std::vector<LogitBias> logit_bias;
+  std::optional<grammar::GrammarSource> grammar;  // what the answer must be
 };
 
 struct Prompt {
@@ -41,7 +43,8 @@ inline constexpr int kMaxSamples = 1 << 16;  // of a prompt
 // A line of a prompts file, which is an object of these fields:
 //   "prompt" or "messages" (with "tools", "documents", "chat_template_kwargs"), "id",
 //   "max_tokens", "n", "seed", "stop", "stop_ids", "ignore_eos", "logit_bias" (an object from ids to numbers),
-//   "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logprobs".
+//   "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logprobs",
+//   and one of "json_object" (true), "json_schema" (a schema), "regex" and "choice" (a list of texts).
 // A setting that is missing or null is that of `settings`. Never throws because of the line: any other field and any
 // wrong value make a Prompt with an error that names line and field.
 Prompt parse_prompt(std::string_view line, std::string where, const GenerationSettings& settings);

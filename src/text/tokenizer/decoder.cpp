@@ -1,6 +1,10 @@
 #include "text/tokenizer/decoder.h"
 
+#include <initializer_list>
+#include <variant>
+
 #include "base/error.h"
+#include "text/tokenizer/byte_level.h"
 
 namespace heddle {
 namespace {
@@ -46,6 +50,29 @@ void Decoder::add(const JsonField& field) {
                     "BPEDecoder and Sequence are)",
                     type));
   }
+}
+
+std::string Decoder::bytes_of(std::string_view token) const {
+  for (const DecoderStage& stage : stages_) {
+    if (std::holds_alternative<JoinWithSpaces>(stage) || std::holds_alternative<WordSuffixStage>(stage))
+      throw InputError("the tokenizer's decoder writes a token in another way where a token follows");
+    if (std::holds_alternative<ByteLevelStage>(stage)) return from_byte_level(token).value_or(std::string(token));
+    if (std::holds_alternative<ByteFallbackStage>(stage))
+      if (const auto byte = byte_of_token(token)) return std::string(1, *byte);
+  }
+  constexpr std::string_view kBefore = "a";  // the text's first token, which some stages strip
+  const auto decoded = [&](std::initializer_list<std::string_view> tokens) {
+    std::string text;
+    DecoderRun run(*this);
+    for (const std::string_view one : tokens) run.push(one, text);
+    run.finish(text);
+    return text;
+  };
+  const std::string before = decoded({kBefore});
+  std::string both = decoded({kBefore, token});
+  if (!both.starts_with(before))
+    throw InputError("the tokenizer's decoder writes a token in another way where a token follows");
+  return both.substr(before.size());
 }
 
 void DecoderNext::text(std::string_view text) {

@@ -21,6 +21,10 @@ class Decoder {
 
   const std::vector<DecoderStage>& stages() const { return stages_; }
 
+  // The bytes that a token adds to a text behind its first token; they need not be UTF-8 by themselves. Throws InputError
+  // when a stage makes them depend on other tokens.
+  std::string bytes_of(std::string_view token) const;
+
  private:
   void add(const JsonField& field);
 

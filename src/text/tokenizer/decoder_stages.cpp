@@ -1,7 +1,6 @@
 #include "text/tokenizer/decoder_stages.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "text/tokenizer/byte_level.h"
@@ -9,10 +8,9 @@
 #include "text/tokenizer/utf8.h"
 
 namespace heddle {
-namespace {
 
-// The byte of a token <0xHH>. Rust's parser accepts a sign, so <0x+A> is valid, too.
-std::optional<char> byte_of(std::string_view token) {
+// Rust's parser accepts a sign, so <0x+A> is valid, too.
+std::optional<char> byte_of_token(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
   const auto digit = [](char c) {
     return c >= '0' && c <= '9'   ? c - '0'
@@ -25,8 +23,6 @@ std::optional<char> byte_of(std::string_view token) {
   if (high < 0 || low < 0) return std::nullopt;
   return static_cast<char>(16 * high + low);
 }
-
-}  // namespace
 
 void JoinWithSpaces::text(std::string_view text, DecoderNext next) {
   if (at_start && !is_first) next.text(" ");
@@ -70,7 +66,7 @@ void ByteFallbackStage::text(std::string_view text, DecoderNext) {
 
 void ByteFallbackStage::end(DecoderNext next) {
   const std::string whole = std::exchange(token, {});
-  if (const auto byte = byte_of(whole)) {
+  if (const auto byte = byte_of_token(whole)) {
     bytes += *byte;
     return;
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -33,6 +34,9 @@ struct ByteLevelStage {
   void end(DecoderNext next);
   void finish(DecoderNext next);
 };
+
+// The byte of a token <0xHH>.
+std::optional<char> byte_of_token(std::string_view token);
 
 // A run of tokens <0x00> to <0xFF> becomes the text of these bytes, or one U+FFFD per byte if they are not UTF-8.
 struct ByteFallbackStage {

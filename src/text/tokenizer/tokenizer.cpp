@@ -223,6 +223,12 @@ std::string Tokenizer::token_text(std::int32_t id) const {
   return is_special(id) ? std::string(state_->contents[id]) : decode({&id, 1});
 }
 
+std::optional<std::string> Tokenizer::token_bytes(std::int32_t id) const {
+  state_->check_id(id);
+  if (!state_->is_token(id) || is_special(id)) return std::nullopt;
+  return state_->decoder.bytes_of(state_->contents[id]);
+}
+
 std::optional<std::int32_t> Tokenizer::bos_id() const {
   return state_->bos_id;
 }

@@ -58,6 +58,11 @@ class Tokenizer {
   // The decoded text of this token alone; for a special token its content. Throws as decode does.
   std::string token_text(std::int32_t id) const;
 
+  // The bytes that this token adds to a text behind its first token; they need not be UTF-8 by themselves. Nothing for a
+  // special token and for an unused id. Throws as decode does, and InputError when the decoder makes the bytes of a token
+  // depend on others.
+  std::optional<std::string> token_bytes(std::int32_t id) const;
+
   // From tokenizer_config.json.
   std::optional<std::int32_t> bos_id() const;
   std::optional<std::int32_t> eos_id() const;
