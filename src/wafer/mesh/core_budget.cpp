@@ -102,16 +102,30 @@ void CoreBudget::take_exchange(Axis axis) {
 void CoreBudget::take_all_reduce(Axis axis, const AllReduceOptions& options) {
   take("launch", kLaunchRoutes);
   const int cores = grid_.cores_along(axis);
-  const double left = free_routes_ - routes_;  // may be infinite
   std::string name{"pipeline all-reduce"}, cure;
   if (options.method == WaferAllReduce::ring) name = "ring all-reduce";
   if (options.method == WaferAllReduce::k_tree) {
     name = fmt::format("K-tree of K = {}", options.phases);
-    int most = options.phases;
-    while (most > 0 && all_reduce_routes(cores, {.phases = most}) > left) --most;
+    const int most = largest_phases(axis, options.phases);
     cure = most > 0 ? fmt::format("; K = {} is the largest that does", most) : "; no K does";
   }
   take(fmt::format("{} along {}", name, axis_name(axis)), all_reduce_routes(cores, options), cure);
+  if (options.method == WaferAllReduce::k_tree) tree_phases_[axis] = options.phases;
+}
+
+// The trees of both axes change together: a program has one K.
+int CoreBudget::largest_phases(Axis axis, int most) const {
+  double others = routes_;
+  for (const auto& [other, phases] : tree_phases_)
+    others -= all_reduce_routes(grid_.cores_along(other), {.phases = phases});
+  const auto need = [&](int phases) {
+    int routes = all_reduce_routes(grid_.cores_along(axis), {.phases = phases});
+    for (const auto& [other, is] : tree_phases_)
+      if (other != axis) routes += all_reduce_routes(grid_.cores_along(other), {.phases = phases});
+    return routes;
+  };
+  while (most > 0 && others + need(most) > free_routes_) --most;
+  return most;
 }
 
 void CoreBudget::take_neighbours(Axis axis, const AllReduceOptions& between) {

@@ -40,6 +40,8 @@ class CoreBudget {
   int routes() const { return routes_; }
 
  private:
+  // The largest K up to `most` with which the sums along `axis`, and those that were taken, fit beside all else; 0: none.
+  int largest_phases(Axis axis, int most) const;
   void take(std::string_view what, int count, std::string_view cure = {});  // cure: the end of the error message
 
   std::string device_name_;
@@ -49,6 +51,7 @@ class CoreBudget {
   std::vector<double> tile_bytes_;
   double bytes_ = 0, most_bytes_ = 0;
   std::map<std::string, int, std::less<>> taken_;
+  std::map<Axis, int> tree_phases_;  // K of the K-trees that were taken
   int routes_ = 0;
 };
 

@@ -44,7 +44,7 @@ TEST(CoreBudget, RefusesRoutesBeyondTheFreeOnesWithCorePhaseNeedAndBudget) {
   EXPECT_THAT([&] { budget.take_all_reduce(Axis::y, three); },
               ThrowsMessage<InputError>(AllOf(HasSubstr("core (360, 360) of 720 x 720"), HasSubstr("decode"),
                                               HasSubstr("14 routes"), HasSubstr("15 in use"), HasSubstr("21 free"),
-                                              HasSubstr("K = 1 is the largest"))));
+                                              HasSubstr("K = 2 is the largest"))));
 }
 
 TEST(CoreBudget, CountsRoutesOnceAndMemoryAtItsFullest) {
@@ -111,6 +111,19 @@ TEST(CoreBudget, ATreesFirstPhaseHasRoutesBetweenNeighbours) {
   for (const Axis axis : {Axis::x, Axis::y}) budget.take_all_reduce(axis, {});
   for (const Axis axis : {Axis::x, Axis::y}) budget.take_neighbours(axis, {});
   EXPECT_EQ(budget.routes(), 21);
+}
+
+// K = 3 along x leaves 8 of 21 routes for y, where K = 1 takes 6; but K = 2 along both is the advice.
+TEST(CoreBudget, NamesTheLargestKOfBothAxes) {
+  CoreBudget budget(wse2(), Grid::of_cores({360, 360}));
+  budget.take_all_reduce(Axis::x, {.phases = 3});
+  EXPECT_THAT([&] { budget.take_all_reduce(Axis::y, {.phases = 3}); },
+              ThrowsMessage<InputError>(HasSubstr("K = 2 is the largest that does")));
+  CoreBudget relayed(wse2(), Grid::of_cores({360, 360}));
+  relayed.take_exchange(Axis::x);
+  relayed.take_all_reduce(Axis::x, {.phases = 2});
+  EXPECT_THAT([&] { relayed.take_all_reduce(Axis::y, {.phases = 2}); },
+              ThrowsMessage<InputError>(HasSubstr("K = 1 is the largest that does")));
 }
 
 TEST(CoreBudget, RefusesMeshesThatAreNone) {
