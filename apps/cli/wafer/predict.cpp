@@ -92,7 +92,7 @@ void run_predict(const CLI::App& command, const PredictOptions& options) {
                       {"method", options.method},
                       {"context", work.context}};
   if (work.method == WaferMethod::waferllm) object["sync"] = options.sync;
-  if (work.method != WaferMethod::waferllm) object["ignores"] = ignored_properties(work.method);
+  if (work.method != WaferMethod::waferllm) object["ignores_as_published"] = ignored_properties(work.method);
   object.update(mesh_json(work));
   if (work.phase == WaferPhase::end_to_end) object["output"] = work.output;
   object.update(json_of(device, prediction));
@@ -112,7 +112,7 @@ void run_predict(const CLI::App& command, const PredictOptions& options) {
                                            work.output > 0 ? fmt::format(", {} tokens out", work.output) : "",
                                            options.sync == "dataflow" ? "" : ", " + options.sync));
   if (work.method != WaferMethod::waferllm)
-    text += line_text("ignores", fmt::format("{} of P, L, M, R", ignored_properties(work.method)));
+    text += line_text("ignores", fmt::format("{} of P, L, M, R, as published", ignored_properties(work.method)));
   text += text_of(device, prediction) + sync_lines;
   write_wafer_result(options.output, device, object, text);
 }

@@ -43,6 +43,7 @@ struct ProductOptions {
   std::string sync = "dataflow";
   std::string timing = "closed";
   int phases = 2;
+  int batch = 1;  // of a GEMV: vectors
 };
 
 bool is_baseline(const std::string& name) {
@@ -76,6 +77,8 @@ void refuse_unused_options(const ProductOptions& options) {
   if (said("--sync"))
     throw_error<InputError>(
         "--sync is an option of WaferLLM's programs; in --method {} every core waits for its own data", method);
+  if (said("--batch"))
+    throw_error<InputError>("--batch is an option of WaferLLM's programs; --method {} takes one vector", method);
 }
 
 // Warns of sides with a large least common multiple: their cost, and a mesh within this one that avoids it.
@@ -121,9 +124,9 @@ std::vector<std::string> notes_of(const ProductOptions& options, const PlmrDevic
 }
 
 // "2048" where all are equal, else "64 x 4096 by 4096 x 1024".
-std::string shape_text(const GemmSize& size, bool is_gemm) {
-  if (size.k == size.n && (size.m == size.n || !is_gemm)) return fmt::format("{}", size.n);
-  return fmt::format("{} x {} by {} x {}", is_gemm ? size.m : 1, size.k, size.k, size.n);
+std::string shape_text(GemmSize size, bool is_gemm) {
+  if (size.k == size.n && size.m == (is_gemm ? size.n : 1)) return fmt::format("{}", size.n);
+  return fmt::format("{} x {} by {} x {}", size.m, size.k, size.k, size.n);
 }
 
 using CostOf = WaferCost (*)(const ProductOptions&, const PlmrDevice&, WaferMesh, WaferSync);
@@ -135,14 +138,16 @@ void run_product(const char* product, const ProductOptions& options, WaferMesh u
   ordered_json object{
       {"product", product},       {"n", options.n},       {"device", device.name},    {"mesh", json_of(mesh)},
       {"method", options.method}, {"sync", options.sync}, {"timing", options.timing}, {"basis", basis_of(options)}};
-  if (is_baseline(options.method)) object["ignores"] = ignored_properties(wafer_method(options.method));
+  if (is_baseline(options.method)) object["ignores_as_published"] = ignored_properties(wafer_method(options.method));
   const GemmSize size = size_of(options);
   const bool is_gemm = std::string_view(product) == "gemm";
   if (is_gemm) object["m"] = size.m;
-  object["k"] = size.k;  // a GEMV is [1, k] times [k, n]
-  std::string text =
-      line_text(product, fmt::format("{}, {} on {} of {}{}", shape_text(size, is_gemm), options.method, text_of(mesh),
-                                     device.name, is_baseline(options.method) ? "" : ", " + options.sync));
+  object["k"] = size.k;  // a GEMV is [batch, k] times [k, n]
+  if (!is_gemm) object["batch"] = options.batch;
+  std::string text = line_text(
+      product,
+      fmt::format("{}, {} on {} of {}{}", shape_text({is_gemm ? size.m : options.batch, size.k, size.n}, is_gemm),
+                  options.method, text_of(mesh), device.name, is_baseline(options.method) ? "" : ", " + options.sync));
   ordered_json by_sync = ordered_json::object();
   std::string sync_lines;
   std::optional<WaferCost> of_baseline;  // the same in every synchronisation
@@ -250,8 +255,8 @@ WaferCost gemv_by(const ProductOptions& options, const PlmrDevice& device, Wafer
                : gemv_cost(device, size.k, size.n, mesh, wafer_method(options.method));
   const AllReduceOptions all_reduce{
       .method = find_choice(kAllReduces, options.method), .phases = options.phases, .sync = sync};
-  const WaferCost closed = gemv_cost(device, size.k, size.n, mesh, all_reduce);
-  return is_simulated(options) ? mesh::simulate_gemv(device, size.k, size.n, mesh, all_reduce) : closed;
+  const WaferCost closed = gemv_cost(device, size.k, size.n, mesh, all_reduce, options.batch);
+  return is_simulated(options) ? mesh::simulate_gemv(device, size.k, size.n, mesh, all_reduce, options.batch) : closed;
 }
 
 }  // namespace
@@ -275,6 +280,9 @@ void add_wafer_gemv(CLI::App& wafer) {
                                   {.min = 1, .max = kMostSize});
   add_product_options(*command, *options, with_baselines(names_of(kAllReduces)),
                       "The cores; default 750, or the device's largest square");
+  add_number_option<int>(*command, "--batch", options->batch,
+                         "Vectors, which a core multiplies one after the other and sums together; default 1",
+                         {.min = 1, .max = 65536});
   add_number_option<int>(*command, "--k", options->phases, "Phases of the K-tree; default 2", {.min = 1, .max = 32});
   command->callback([options] { run_product("gemv", *options, kGemvMesh, gemv_by); });
 }

@@ -32,7 +32,8 @@ namespace heddle {
 
 enum class WaferMethod : std::uint8_t { waferllm, t10, ladder };
 
-// The letters of P, L, M and R that a method ignores: "P L", "P L M R"; empty for WaferLLM.
+// The letters of P, L, M and R that a method ignores by the paper (section 3.2): "P L", "P L M R"; empty for WaferLLM.
+// What its program here keeps is counted (baseline_compliance).
 std::string_view ignored_properties(WaferMethod);
 
 // In cycles on `device`.

@@ -297,18 +297,19 @@ WaferCost all_reduce_cost(const PlmrDevice& device, int line, std::int64_t n, co
 }
 
 WaferCost gemv_cost(const PlmrDevice& device, std::int64_t k, std::int64_t n, WaferMesh mesh,
-                    const AllReduceOptions& options) {
-  require(k > 0 && n > 0, "GEMV of {} x {}", k, n);
+                    const AllReduceOptions& options, std::int64_t batch) {
+  require(k > 0 && n > 0 && batch > 0, "{} GEMV of {} x {}", batch, k, n);
   check_wafer_mesh(device, mesh);
+  const auto vectors = static_cast<double>(batch);
   const auto memory_on = [=](WaferMesh m) {
     const double kt = tile(k, m.height), nt = tile(n, m.width);
-    return kValueBytes * (kt * nt + kt + 2 * nt);
+    return kValueBytes * (kt * nt + vectors * (kt + 2 * nt));
   };
   const double kt = tile(k, mesh.height), nt = tile(n, mesh.width);
-  WaferCost cost{.breakdown = parts_of(all_reduce(device, mesh.height, nt, options)),
+  WaferCost cost{.breakdown = parts_of(all_reduce(device, mesh.height, vectors * nt, options)),
                  .memory_bytes = memory_on(mesh),
                  .routes = routes_an_axis(options) + kLaunchRoutes};
-  cost.breakdown.insert(cost.breakdown.begin(), {"compute", gemv_cycles(device, kt, nt)});
+  cost.breakdown.insert(cost.breakdown.begin(), {"compute", vectors * gemv_cycles(device, kt, nt)});
   check_core_budgets(device, "GEMV", mesh, cost, memory_on, {.fewer_routes = fewer_routes(device, options, 1)});
   return cost;
 }

@@ -136,8 +136,10 @@ struct AllReduceOptions {
 // pipeline, 3 for ring.
 WaferCost all_reduce_cost(const PlmrDevice&, int line, std::int64_t n, const AllReduceOptions& = {});
 
-// y [n] = x [k] B [k, n], with k along y: Kt (cv + e Nt), then an all-reduce of Nt values along y.
-WaferCost gemv_cost(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, const AllReduceOptions& = {});
+// y [n] = x [k] B [k, n], with k along y: Kt (cv + e Nt), then an all-reduce of Nt values along y. A batch of vectors
+// multiplies B one after the other and is summed together: batch Kt (cv + e Nt), an all-reduce of batch Nt values.
+WaferCost gemv_cost(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, const AllReduceOptions& = {},
+                    std::int64_t batch = 1);
 
 // The GEMMs of a prefill layer, and the all-reduces of a decode layer (number of cores, number of values). For a model
 // with experts: attention's, and each expert's on the whole mesh, as the baselines run them.

@@ -453,7 +453,8 @@ void EventMesh::multiply_add(Tile a, Tile b, Tile c, Operand operand) {
 void EventMesh::multiply_vector(Tile x, Tile b, Tile y) {
   const double others = compute_;
   multiply_add(x, b, y, Operand::as_is);
-  compute_ = others + grid_.tiles_a_core() * (b.rows * vector_slice_cycles_ + 1.0 * b.rows * b.columns * mac_cycles_);
+  compute_ =
+      others + grid_.tiles_a_core() * x.rows * (b.rows * vector_slice_cycles_ + 1.0 * b.rows * b.columns * mac_cycles_);
 }
 
 }  // namespace heddle::mesh

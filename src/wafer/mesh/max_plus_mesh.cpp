@@ -134,9 +134,9 @@ void MaxPlusMesh::multiply_add(Tile a, Tile b, Tile, Operand operand) {
                                            1.0 * a.rows * a.columns * columns * device_.mac_cycles.value);
 }
 
-void MaxPlusMesh::multiply_vector(Tile, Tile b, Tile) {
+void MaxPlusMesh::multiply_vector(Tile x, Tile b, Tile) {
   finish_gathers();
-  step_.compute += grid_.tiles_a_core() *
+  step_.compute += grid_.tiles_a_core() * x.rows *
                    (b.rows * device_.vector_slice_cycles.value + 1.0 * b.rows * b.columns * device_.mac_cycles.value);
 }
 

@@ -74,7 +74,7 @@ struct TileAxis {
 //   clear(t)           t = 0, no time
 //   multiply_add(a, b, c, operand)  c += a b; transposed: c += a b^T. Takes call_cycles per inner index and mac_cycles
 //                      per multiply-accumulate.
-//   multiply_vector(x, b, y)        the same with x and y of one row; vector_slice_cycles instead of call_cycles
+//   multiply_vector(x, b, y)        the same, row by row of x and y; vector_slice_cycles instead of call_cycles
 //
 // A transfer takes its routes the first time it is used on an axis. It throws InputError that names core, phase, need
 // and budget when they do not suffice.

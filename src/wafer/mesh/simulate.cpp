@@ -77,13 +77,13 @@ WaferCost simulate_all_reduce(const PlmrDevice& device, int line, std::int64_t n
 }
 
 WaferCost simulate_gemv(const PlmrDevice& device, std::int64_t k, std::int64_t n, WaferMesh cores,
-                        const AllReduceOptions& options) {
-  require(k > 0 && n > 0, "GEMV of {} x {}", k, n);
+                        const AllReduceOptions& options, int batch) {
+  require(k > 0 && n > 0 && batch > 0, "{} GEMV of {} x {}", batch, k, n);
   WaferCost cost;
   double compute = 0;
   const AllReduceParts parts = split(device, [&](const PlmrDevice& as) {
     MaxPlusMesh mesh(as, Grid::of_cores(cores));
-    mesh_gemv(mesh, allocate_gemv(mesh, k, n), Axis::y, options);
+    mesh_gemv(mesh, allocate_gemv(mesh, k, n, Axis::y, batch), Axis::y, options);
     compute = WaferCost{.breakdown = mesh.breakdown()}.cycles("compute");
     cost.memory_bytes = mesh.budget().memory_bytes();
     cost.routes = mesh.budget().routes();

@@ -20,8 +20,9 @@ WaferCost simulate_gemm(const PlmrDevice&, const GemmSize&, WaferMesh, WaferGemm
 // breakdown: "hops", "routing stages", "words", as all_reduce_cost's.
 WaferCost simulate_all_reduce(const PlmrDevice&, int line, std::int64_t n, const AllReduceOptions& = {});
 
-// y [n] = x [k] B [k, n], with k along y. breakdown: "compute", then the all-reduce's.
-WaferCost simulate_gemv(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, const AllReduceOptions& = {});
+// y [n] = x [k] B [k, n], with k along y, for each vector of a batch. breakdown: "compute", then the all-reduce's.
+WaferCost simulate_gemv(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, const AllReduceOptions& = {},
+                        int batch = 1);
 
 // The nine GEMMs of a layer of prefill, named as prefill_layer_cost names them, which also counts the memory.
 WaferCost simulate_prefill_layer(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t tokens,

@@ -191,7 +191,7 @@ void TimedMesh::multiply_add(Tile a, Tile b, Tile c, Operand operand) {
 }
 
 void TimedMesh::multiply_vector(Tile x, Tile b, Tile y) {
-  carry_out("products", {static_cast<std::int64_t>(Op::vector), shape(b)},
+  carry_out("products", {static_cast<std::int64_t>(Op::vector), shape(x), shape(b)},
             [&](auto& mesh) { mesh.multiply_vector(x, b, y); });
 }
 

@@ -150,20 +150,21 @@ TEST(OracleMesh, AgreesOnEveryAllReduce) {
         }
 }
 
-TEST(OracleMesh, AgreesOnAGemv) {
-  for (const WaferMesh cores : {WaferMesh{9, 9}, {5, 16}}) {
-    const auto run = [&](auto&& mesh) {
-      mesh_gemv(mesh, allocate_gemv(mesh, 100, 60));
-      return static_cast<double>(mesh.cycles());
-    };
-    const int values = 60 / cores.width + 1;
-    EXPECT_NEAR(run(EventMesh(whole_cycles(), Grid::of_cores(cores))),
-                run(MaxPlusMesh(whole_cycles(), Grid::of_cores(cores))), 1 + values);
-  }
+TEST(OracleMesh, AgreesOnAGemvOfOneVectorAndOfABatch) {
+  for (const WaferMesh cores : {WaferMesh{9, 9}, {5, 16}})
+    for (const int batch : {1, 6}) {
+      const auto run = [&](auto&& mesh) {
+        mesh_gemv(mesh, allocate_gemv(mesh, 100, 60, Axis::y, batch));
+        return static_cast<double>(mesh.cycles());
+      };
+      const int values = batch * (60 / cores.width + 1);
+      EXPECT_NEAR(run(EventMesh(whole_cycles(), Grid::of_cores(cores))),
+                  run(MaxPlusMesh(whole_cycles(), Grid::of_cores(cores))), 1 + values);
+    }
 }
 
-// Every row of cores sends to every other, all to one, and each the same row to all, once for each direction. Max-plus ignores words queued behind other rows: a
-// difference of at most the longest path's stages, and a word each.
+// Every row of cores sends to every other, all to one, and each the same row to all, once for each direction. Max-plus
+// ignores words queued behind other rows: a difference of at most the longest path's stages, and a word each.
 TEST(OracleMesh, AgreesOnExchanges) {
   const PlmrDevice device = whole_cycles();
   for (const WaferMesh cores : {WaferMesh{3, 4}, {3, 9}, {4, 16}}) {

@@ -243,6 +243,20 @@ TEST(MeshTiming, GemvOnMeshesThatAreNotSquareReducesAlongY) {
   }
 }
 
+// Six vectors are six times the compute and the words of one, over the same hops and stages.
+TEST(MeshTiming, ABatchOfVectorsSharesHopsAndStages) {
+  PlmrDevice device = roomy();
+  device.vector_slice_cycles.value = 5;
+  const auto one = gemv_cost(device, 400, 300, {20, 33}), six = gemv_cost(device, 400, 300, {20, 33}, {}, 6);
+  for (const char* part : {"compute", "words"}) EXPECT_DOUBLE_EQ(six.cycles(part), 6 * one.cycles(part)) << part;
+  for (const char* part : {"hops", "routing stages"}) EXPECT_DOUBLE_EQ(six.cycles(part), one.cycles(part)) << part;
+  EXPECT_EQ(six.memory_bytes, one.memory_bytes + 5 * kValueBytes * (13 + 2 * 15));
+  const auto simulated = simulate_gemv(device, 400, 300, {20, 33}, {}, 6);
+  EXPECT_DOUBLE_EQ(simulated.cycles("compute"), six.cycles("compute"));
+  EXPECT_NEAR(simulated.cycles(), six.cycles(), 2 * 33 + 6 * device.beta_cycles.value);  // as one vector's, above
+  EXPECT_EQ(simulated.memory_bytes, six.memory_bytes);
+}
+
 TEST(MeshTiming, PrefillOfPaddedTilesIsItsFittedForm) {
   constexpr WaferModel kLlama8b{.num_layers = 32,
                                 .hidden = 4096,

@@ -114,6 +114,34 @@ TEST(WaferValueMesh, AMatrixThatWasPlacedAlignedNeedsNoAlignment) {
   expect_product({9, 10, 11}, {4, 4}, WaferGemm::mesh_gemm, {}, pool);
 }
 
+// Places the rows of x and B as mesh_gemv() takes them, runs it, and compares every value of y.
+void expect_gemv(WaferMesh cores, int batch, Axis axis, const AllReduceOptions& options, ThreadPool& pool) {
+  ValueMesh mesh(Grid::of_cores(cores), pool);
+  const Matrix x(batch, 50, 3), b(50, 41, 4);
+  const GemvTiles tiles = allocate_gemv(mesh, b.rows, b.columns, axis, batch);
+  for (int i = 0; i < cores.height; ++i)
+    for (int j = 0; j < cores.width; ++j) {
+      const std::int64_t along = axis == Axis::y ? i : j, over = axis == Axis::y ? j : i;
+      for (int k = 0; k < tiles.b.rows; ++k) {
+        for (int v = 0; v < batch; ++v) mesh.at(tiles.x, i, v, k)[j] = x.at(v, along * tiles.b.rows + k);
+        for (int n = 0; n < tiles.b.columns; ++n)
+          mesh.at(tiles.b, i, k, n)[j] = b.at(along * tiles.b.rows + k, over * tiles.b.columns + n);
+      }
+    }
+  mesh_gemv(mesh, tiles, axis, options);
+  mesh.settle();
+  for (int i = 0; i < cores.height; ++i)
+    for (int j = 0; j < cores.width; ++j)
+      for (int v = 0; v < batch; ++v)
+        for (int n = 0; n < tiles.y.columns; ++n) {
+          const Product expected =
+              exact(x, b, v, std::int64_t{axis == Axis::y ? j : i} * tiles.y.columns + n, mesh.grid().places(axis));
+          ASSERT_NEAR(static_cast<double>(mesh.at(tiles.y, i, v, n)[j]), expected.value, expected.bound)
+              << fmt::format("{} x {}, vector {} of {}, method {}, phases {}", cores.width, cores.height, v, batch,
+                             static_cast<int>(options.method), options.phases);
+        }
+}
+
 TEST(WaferValueMesh, GemvsMatchFloat64AlongBothAxesWithEveryAllReduce) {
   ThreadPool pool(2);
   std::vector<WaferMesh> meshes{{4, 3}, {3, 7}, {16, 5}, {33, 4}};
@@ -122,31 +150,13 @@ TEST(WaferValueMesh, GemvsMatchFloat64AlongBothAxesWithEveryAllReduce) {
     for (const AllReduceOptions options :
          {AllReduceOptions{}, AllReduceOptions{.phases = 1}, AllReduceOptions{.phases = 3},
           AllReduceOptions{.method = WaferAllReduce::pipeline}, AllReduceOptions{.method = WaferAllReduce::ring}})
-      for (const Axis axis : {Axis::y, Axis::x}) {
-        ValueMesh mesh(Grid::of_cores(cores), pool);
-        const Matrix x(1, 50, 3), b(50, 41, 4);
-        const GemvTiles tiles = allocate_gemv(mesh, b.rows, b.columns, axis);
-        for (int i = 0; i < cores.height; ++i)
-          for (int j = 0; j < cores.width; ++j) {
-            const std::int64_t along = axis == Axis::y ? i : j, over = axis == Axis::y ? j : i;
-            for (int k = 0; k < tiles.b.rows; ++k) {
-              mesh.at(tiles.x, i, 0, k)[j] = x.at(0, along * tiles.b.rows + k);
-              for (int n = 0; n < tiles.b.columns; ++n)
-                mesh.at(tiles.b, i, k, n)[j] = b.at(along * tiles.b.rows + k, over * tiles.b.columns + n);
-            }
-          }
-        mesh_gemv(mesh, tiles, axis, options);
-        mesh.settle();
-        for (int i = 0; i < cores.height; ++i)
-          for (int j = 0; j < cores.width; ++j)
-            for (int n = 0; n < tiles.y.columns; ++n) {
-              const Product expected =
-                  exact(x, b, 0, std::int64_t{axis == Axis::y ? j : i} * tiles.y.columns + n, mesh.grid().places(axis));
-              ASSERT_NEAR(static_cast<double>(mesh.at(tiles.y, i, 0, n)[j]), expected.value, expected.bound)
-                  << fmt::format("{} x {}, method {}, phases {}", cores.width, cores.height,
-                                 static_cast<int>(options.method), options.phases);
-            }
-      }
+      for (const Axis axis : {Axis::y, Axis::x}) expect_gemv(cores, 1, axis, options, pool);
+}
+
+TEST(WaferValueMesh, EachVectorOfABatchHasItsOwnProduct) {
+  ThreadPool pool(1);
+  for (const WaferMesh cores : {WaferMesh{7, 7}, {4, 9}})
+    for (const Axis axis : {Axis::y, Axis::x}) expect_gemv(cores, 5, axis, {}, pool);
 }
 
 // Integers, so that sums are exact: with every schedule, every element at every place belongs to its own line.
