@@ -73,8 +73,9 @@ struct TextPiece {
 class TextModel {
  public:
   // `model`: a folder in Hugging Face's layout (config.json, *.safetensors, tokenizer.json), "ORG/NAME" for a model in
-  // Hugging Face's cache, or "synth:NAME" for random weights. Loads it before it returns. Throws InputError where the folder or an option is wrong or the architecture
-  // is not supported, Failure where there is no such device or too little memory.
+  // Hugging Face's cache, or "synth:NAME" for random weights. Loads it before it returns. Throws InputError where the
+  // folder or an option is wrong or the architecture is not supported, Failure where there is no such device or too
+  // little memory.
   explicit TextModel(const std::string& model, const TextModelOptions& options = {});
   TextModel(TextModel&&) noexcept;
   TextModel& operator=(TextModel&&) noexcept;

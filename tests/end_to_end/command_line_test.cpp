@@ -262,7 +262,9 @@ TEST(Man, EveryCommandHasAPageThatManCanFormat) {
     EXPECT_THAT(page, HasSubstr(option));
   const ProgramResult unknown = run_heddle({"man", "frobnicate"});
   EXPECT_EQ(unknown.status, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("there is no command \"heddle frobnicate\""));
+  EXPECT_THAT(unknown.err, HasSubstr("there is no command \"heddle frobnicate\"; heddle --help lists"));
+  EXPECT_THAT(run_heddle({"man", "genrate"}).err, HasSubstr("\"heddle genrate\"; did you mean heddle generate?"));
+  EXPECT_THAT(run_heddle({"man", "wafer", "tabels"}).err, HasSubstr("did you mean heddle wafer tables?"));
 }
 
 }  // namespace

@@ -141,6 +141,8 @@ std::vector<LogitBias> logit_bias_of(const JsonField& biases) {
 
 std::uint64_t seed_from(const JsonField& seed) {
   if (seed.value().is_number_unsigned()) return seed.value().get<std::uint64_t>();
+  if (!seed.value().is_number_float())
+    seed.fail_expected(fmt::format("a whole number from 0 to {}", std::numeric_limits<std::uint64_t>::max()));
   return static_cast<std::uint64_t>(seed.integer(0, std::numeric_limits<std::int64_t>::max()));
 }
 

@@ -12,6 +12,7 @@
 #include "cli/manual/manual_page.h"
 #include "cli/manual/shell_completion.h"
 #include "cli/output.h"
+#include "cli/suggestion.h"
 
 namespace heddle {
 namespace {
@@ -56,9 +57,14 @@ void man(const ManOptions& options, const CommandText& program) {
   if (options.out) return write_pages(program, *options.out);
   std::string name = "heddle";
   for (const std::string& word : options.command) name += " " + word;
-  for (const CommandText* command : all_commands(program))
+  std::vector<std::string> names;
+  for (const CommandText* command : all_commands(program)) {
     if (command->name == name) return write_stdout(manual_page(*command, HEDDLE_VERSION));
-  throw_error<InputError>("there is no command \"{}\"; heddle --help lists those that there are", name);
+    names.push_back(command->name);
+  }
+  const std::string meant = nearest(name, names);
+  throw_error<InputError>("there is no command \"{}\"{}; heddle --help lists those that there are", name,
+                          meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
 }
 
 }  // namespace
