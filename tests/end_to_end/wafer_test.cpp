@@ -56,7 +56,7 @@ TEST(WaferPredict, GivesThroughputPartsMemoryAndRange) {
       EXPECT_LE(p["range"][0], p["tokens_per_s"]);
       EXPECT_GE(p["range"][1], p["tokens_per_s"]);
       expect_keys(p, {"regions_side_by_side", "kv_bytes_per_core", "warnings"});
-      EXPECT_EQ(p.contains("ignores"), std::string(method) != "waferllm");
+      EXPECT_EQ(p.contains("ignores_as_published"), std::string(method) != "waferllm");
       ASSERT_EQ(p.contains("tokens_per_s_by_sync"), std::string(method) == "waferllm");
       if (!p.contains("tokens_per_s_by_sync")) continue;
       EXPECT_EQ(p["tokens_per_s_by_sync"]["dataflow"], p["tokens_per_s"]);
@@ -224,9 +224,16 @@ TEST(WaferSweep, WritesCsvWithConstantsAndCommit) {
   const json object = wafer_json({"gemm", "--n", "64", "--mesh", "9", "--sram-bytes", "100000"});
   EXPECT_EQ(object["constants"]["sram_bytes"], 100000);
   expect_keys(object, {"commit"});
-  EXPECT_THAT(run_wafer({"tables", "--csv"}).out,
-              HasSubstr("\ntable,row,column,published,predicted,range,error %,basis"));
-  EXPECT_EQ(run_wafer({"sweep", "--model", "llama-3-8b", "--from", "600", "--to", "500"}).status, 2);
+  EXPECT_THAT(csv.out, testing::ContainsRegex("\n600,[^\n]*,analytical,\n"));
+  const std::string tables = run_wafer({"tables", "--csv"}).out;
+  EXPECT_THAT(
+      tables,
+      AllOf(
+          HasSubstr("\ntable,row,column,published,predicted,low,high,error_percent,holds,basis\n"),
+          testing::ContainsRegex("\n3,llama-3-8b T10,480 tokens/s,175,178[.0-9]*,[.0-9]+,[.0-9]+,1.7,,fitted\n"),
+          testing::ContainsRegex("\n4,qwen2-72b T10,420 tokens/s,,[.0-9]+,[.0-9]+,[.0-9]+,,,held out\n"),
+          testing::ContainsRegex("\ntrend,7.1: qwen2-72b's prefill from 480 to 720,,1.6 x,1.59 x,,,,yes,held out\n")));
+  EXPECT_EQ(run_wafer({"sweep", "llama-3-8b", "--from", "600", "--to", "500"}).status, 2);
 }
 
 TEST(WaferProducts, TakeAnyThreeSizes) {
@@ -242,6 +249,13 @@ TEST(WaferProducts, TakeAnyThreeSizes) {
   };
   EXPECT_GT(gemv("64", "128")["cycles"], gemv("64", "64")["cycles"]);
   EXPECT_EQ(gemv("64", "64")["cycles"], wafer_json({"gemv", "--n", "64", "--mesh", "8"})["cycles"]);
+  for (const char* timing : {"closed", "simulated"}) {
+    const json batch = wafer_json({"gemv", "--n", "64", "--mesh", "8", "--batch", "4", "--timing", timing});
+    EXPECT_EQ(batch["batch"], 4);
+    EXPECT_DOUBLE_EQ(batch["breakdown"]["compute"], 4 * gemv("64", "64")["breakdown"]["compute"].get<double>());
+    EXPECT_LT(batch["cycles"], 4 * gemv("64", "64")["cycles"].get<double>());
+  }
+  EXPECT_THAT(run_wafer({"gemv", "--n", "64", "--mesh", "8", "--batch", "4"}).out, HasSubstr("4 x 64 by 64 x 64"));
 }
 
 TEST(WaferTune, ChoosesMeshes) {
@@ -296,7 +310,7 @@ TEST(WaferTables, PutPublishedBesidePredicted) {
     EXPECT_LE(cell["range"][0], cell["published"]) << cell;
     EXPECT_GE(cell["range"][1], cell["published"]) << cell;
   }
-  EXPECT_THAT(run_wafer({"tables"}).out, AllOf(HasSubstr("not seen"), HasSubstr("fig 9"), HasSubstr("fig 10")));
+  EXPECT_THAT(run_wafer({"tables"}).out, AllOf(HasSubstr("held out"), HasSubstr("fig 9"), HasSubstr("fig 10")));
 }
 
 TEST(WaferTables, CallFittedOnlyWhatWasFittedWithTheDevicesConstants) {
@@ -328,6 +342,7 @@ TEST(Wafer, RefusesWithTheNumbersAndStatusTwo) {
       {{"gemv", "--n", "4096", "--method", "ring", "--k", "3"}, {"--k", "ring"}},
       {{"gemv", "--n", "4096", "--method", "pipeline", "--k", "2"}, {"--k", "pipeline"}},
       {{"gemv", "--n", "4096", "--method", "t10", "--sync", "barrier"}, {"--sync", "t10"}},
+      {{"gemv", "--n", "4096", "--method", "ladder", "--batch", "2"}, {"--batch", "ladder"}},
       {{"gemm", "--n", "65536", "--mesh", "100", "--timing", "simulated"}, {"4303360 bytes", "4254208 too few"}},
       {{"predict", "--model", "llama-3-8b", "--phase", "decode", "--k", "3"}, {"29 routes", "21"}},
       {{"predict", "--model", "llama-3-8b", "--mesh", "60"},

@@ -225,7 +225,7 @@ ordered_json json_of(const Run& run, const PlmrDevice& device, const WaferLayout
                  {"decode_cycles", decode_totals(run).cycles},
                  {"last_token", json_of(device, run.decode)},
                  {"idle_share", run.idle_share},
-                 {"closed_form",
+                 {"analytical",
                   {{"prefill_cycles", run.closed.cycles()},
                    {"prefill_breakdown", json_of(device, run.closed)["breakdown"]},
                    {"decode_cycles", decode_totals(run).predicted}}},
@@ -240,7 +240,7 @@ ordered_json json_of(const Run& run, const PlmrDevice& device, const WaferLayout
                    {"decode_cycles", "as last_token"},
                    {"idle_share", "as last_token"},
                    {"energy_j", "thermal design power times cycles"},
-                   {"closed_form", name_of(CycleBasis::formula)},
+                   {"analytical", name_of(CycleBasis::formula)},
                    {"memory_bytes_per_core", "tiles that the programs allocated"},
                    {"kv_capacity_tokens", name_of(CycleBasis::formula)},
                    {"kv_tokens_fullest_row", name_of(CycleBasis::executed)}}}});
@@ -259,19 +259,19 @@ std::string summary_of(const Run& run, const PlmrDevice& device, const WaferLayo
   std::string lines = line_text("text", printable(text, std::size_t{1} << 20));
   const auto cycles = [&](double n) { return fmt::format("{:.0f} cycles, {:.4g} us", n, device.seconds(n) * 1e6); };
   lines +=
-      line_text("prefill", fmt::format("{}, {}: {}; by the closed forms {:.0f}", tokens_text(run.prompt_tokens),
+      line_text("prefill", fmt::format("{}, {}: {}; analytical model {:.0f}", tokens_text(run.prompt_tokens),
                                        cycles(run.prefill.cycles()), shares_text(run.prefill), run.closed.cycles()));
   for (const WaferCost::Part& part : run.prefill.breakdown) {
     const double closed = run.closed.cycles(part.name);
     lines += line_text("  " + part.name, fmt::format("{:.0f} cycles, {:.1f} %, {}; {}", part.cycles,
                                                      100 * part.cycles / run.prefill.cycles(), name_of(part.basis),
-                                                     closed > 0 ? fmt::format("by the closed form {:.0f}", closed)
-                                                                : "not in the closed forms"));
+                                                     closed > 0 ? fmt::format("analytical model {:.0f}", closed)
+                                                                : "not in the analytical model"));
   }
   const std::int64_t made = std::ssize(run.tokens) - 1;
   if (decode.cycles > 0) {
     lines += line_text("decode",
-                       fmt::format("{}, {}, {:.0f} tokens a second: {}; by the closed forms {:.0f}", tokens_text(made),
+                       fmt::format("{}, {}, {:.0f} tokens a second: {}; analytical model {:.0f}", tokens_text(made),
                                    cycles(decode.cycles), static_cast<double>(made) / device.seconds(decode.cycles),
                                    shares_text(run.decode), decode.predicted));
     for (const WaferCost::Part& part : run.decode.breakdown)

@@ -25,8 +25,8 @@ struct SweepOptions {
 };
 
 const char* const kColumns[] = {
-    "side",    "sram_bytes",           "tokens_per_s", "low",    "high", "cycles", "memory_bytes_per_core",
-    "regions", "regions_side_by_side", "idle_share",   "refused"};
+    "side",    "sram_bytes",           "tokens_per_s", "low",   "high", "cycles", "memory_bytes_per_core",
+    "regions", "regions_side_by_side", "idle_share",   "basis", "error"};
 
 ordered_json row_of(const SweepOptions& options, PlmrDevice device, const WaferModel& model, int side, double times) {
   device.sram_bytes.value *= times;
@@ -47,8 +47,9 @@ ordered_json row_of(const SweepOptions& options, PlmrDevice device, const WaferM
                 {"regions_side_by_side", p.room.side_by_side},
                 {"idle_share", 1 - 1.0 / std::max(p.regions, 1)}});
   } catch (const InputError& error) {
-    row["refused"] = error.what();
+    row["error"] = error.what();
   }
+  row["basis"] = "analytical";
   return row;
 }
 
@@ -84,7 +85,7 @@ void run_sweep(const SweepOptions& options) {
 void add_wafer_sweep(CLI::App& wafer) {
   const auto options = std::make_shared<SweepOptions>();
   CLI::App* command = wafer.add_subcommand("sweep", "Predictions over the sides of a mesh and the memory of a core");
-  command->add_option("--model", options->model, "NAME or config.json")->required();
+  command->add_option("-m,--model,model", options->model, "NAME or config.json")->required()->type_name("NAME|FILE");
   command->add_option("--phase", options->phase, "decode (default) or prefill")
       ->check(CLI::IsMember({"decode", "prefill"}))
       ->type_name("NAME");

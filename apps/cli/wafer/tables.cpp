@@ -173,10 +173,34 @@ std::vector<std::vector<std::string>> table_of(const std::vector<Cell>& cells) {
   for (const Cell& cell : cells) {
     const std::optional<double> error = error_of(cell);
     rows.push_back({fmt::format("{}", cell.table), cell.row, cell.column,
-                    error ? fmt::format("{:.6g}", cell.published) : "not seen", fmt::format("{:.6g}", cell.predicted),
+                    error ? fmt::format("{:.6g}", cell.published) : "held out", fmt::format("{:.6g}", cell.predicted),
                     cell.range ? fmt::format("{:.6g} to {:.6g}", cell.range->low, cell.range->high) : "",
                     error ? fmt::format("{:+.1f}", *error) : "", cell.basis});
   }
+  return rows;
+}
+
+// All tables in one, for programs that read CSV: cells, then trends as rows of the table "trend", then the baselines' runs.
+// Numbers stand alone in their columns, and what is held out is empty.
+std::vector<std::vector<std::string>> csv_of(const std::vector<Cell>& cells, const std::vector<WaferTrend>& trends,
+                                             const std::vector<BaselineRun>& runs) {
+  std::vector<std::vector<std::string>> rows{
+      {"table", "row", "column", "published", "predicted", "low", "high", "error_percent", "holds", "basis"}};
+  for (const Cell& cell : cells) {
+    const std::optional<double> error = error_of(cell);
+    rows.push_back({fmt::format("{}", cell.table), cell.row, cell.column,
+                    error ? fmt::format("{:.6g}", cell.published) : "", fmt::format("{:.6g}", cell.predicted),
+                    cell.range ? fmt::format("{:.6g}", cell.range->low) : "",
+                    cell.range ? fmt::format("{:.6g}", cell.range->high) : "",
+                    error ? fmt::format("{:.1f}", *error) : "", "", cell.basis});
+  }
+  for (const WaferTrend& trend : trends)
+    rows.push_back({"trend", trend.statement, "", trend.published, trend.predicted, "", "", "",
+                    trend.holds ? "yes" : "no", trend.basis});
+  for (const BaselineRun& run : runs)
+    rows.push_back({fmt::format("{}", run.table), run.row, fmt::format("{} tokens/s", run.side),
+                    fmt::format("{:.6g}", run.published), fmt::format("{:.6g}", run.run), "", "",
+                    fmt::format("{:.1f}", 100 * (run.run / run.published - 1)), "", "simulated"});
   return rows;
 }
 
@@ -303,12 +327,13 @@ void run_tables(const TablesOptions& options) {
   object["notes"] = {note, rule, counting};
   std::string text = table_text(table_of(cells)) + "\n" + note + table_text(rows) + "\n" + rule + "\n" +
                      text_of(programs) + "\n" + counting;
+  std::vector<BaselineRun> runs;
   if (options.runs) {
-    const std::vector<BaselineRun> runs = baseline_runs(device);
+    runs = baseline_runs(device);
     for (const BaselineRun& run : runs) object["runs"].push_back(json_of(run));
     text += "\n" + text_of(runs);
   }
-  if (output.csv) return write_wafer_table(output, device, {}, table_of(cells));
+  if (output.csv) return write_wafer_table(output, device, {}, csv_of(cells, trends, runs));
   write_wafer_result(output, device, object, text);
 }
 
