@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -63,9 +64,21 @@ std::string with_single_blanks(const std::string& line) {
   return text;
 }
 
+std::string page() {
+  return read_file(std::string(HEDDLE_SOURCE_DIR) + "/docs/wafer.md", 1 << 20);
+}
+
+TEST(WaferPage, ListsEveryConstant) {
+  const ProgramResult result = run_heddle({"wafer", "gemv", "--n", "64", "--mesh", "8", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const nlohmann::json object = nlohmann::json::parse(result.out);
+  EXPECT_GT(object["constants"].size(), 10u);
+  for (const auto& [name, value] : object["constants"].items())
+    EXPECT_THAT(page(), testing::HasSubstr("`" + name + "`"));
+}
+
 TEST(WaferPage, ShowsWhatTheCommandsPrint) {
-  const std::vector<Shown> commands =
-      shown_commands(read_file(std::string(HEDDLE_SOURCE_DIR) + "/docs/wafer.md", 1 << 20));
+  const std::vector<Shown> commands = shown_commands(page());
   int compared = 0;
   for (const Shown& shown : commands) {
     if (shown.command.find("...") != std::string::npos) continue;  // it needs files
