@@ -363,10 +363,24 @@ std::string text_of(const FolderReport& report) {
   return text;
 }
 
+std::string json_text(const ordered_json& object) {
+  return object.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
+}
+
+// A folder that is no model at all has a report of why, for programs that read the JSON.
+FolderReport examine_or_say_why(const InspectOptions& options) {
+  try {
+    return examine(options.folder, options.ranks);
+  } catch (const InputError& error) {
+    if (options.json)
+      write_stdout(json_text({{"folder", options.folder}, {"unsupported", ordered_json::array({error.what()})}}));
+    throw;
+  }
+}
+
 void run(const InspectOptions& options) {
-  const FolderReport report = examine(options.folder, options.ranks);
-  write_stdout(options.json ? json_of(report).dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n"
-                            : text_of(report));
+  const FolderReport report = examine_or_say_why(options);
+  write_stdout(options.json ? json_text(json_of(report)) : text_of(report));
   if (!report.unsupported.empty())
     throw_error<InputError>("{}: {} unsupported, so Heddle cannot run it", report.folder,
                             report.unsupported.size() == 1

@@ -94,6 +94,9 @@ TEST_F(Folders, WhatIsNoModelIsNamedByEveryCommand) {
       EXPECT_THAT(result.err, AllOf(HasSubstr("x.Q4_K_M.gguf: is a GGUF file"), HasSubstr("original model")))
           << command[0];
     }
+  const ProgramResult inspected = run_heddle({"inspect", model(), "--json"});
+  EXPECT_EQ(inspected.status, 2);
+  EXPECT_THAT(json::parse(inspected.out).at("unsupported").dump(), HasSubstr("is a GGUF file"));
 }
 
 TEST_F(Folders, WeightsWithoutAConfigAreAnIncompleteDownload) {
