@@ -152,8 +152,9 @@ class WithoutContents : public ModelSource {
 };
 
 std::unique_ptr<Model> load(const ModelSource& source, const LoadOptions& options) {
-  const Architecture& architecture = known_architecture(source.config());
-  if (!quantization_in(source.config()))  // which the architecture refuses
+  const JsonField config = source.config();
+  const Architecture& architecture = known_architecture(config);
+  if (!quantization_in(config))  // which the architecture refuses
     if (const auto quantization = quantization_in(source)) throw InputError(*quantization);
   return architecture.load(source, options);
 }
