@@ -5,50 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <random>
-#include <thread>
 
 #include "base/error.h"
 #include "base/team.h"
-#include "fabric/counted_fabric.h"
 #include "fabric/shm/threads.h"
 #include "parallel/sequence/volume.h"
 #include "parallel/sequence_ranks.h"
 
 namespace heddle {
 namespace {
-
-// A fabric that is late at random: before a transfer or a message its stream sleeps.
-class LateFabric : public CountedFabric {
- public:
-  LateFabric(Fabric& inner, unsigned seed) : CountedFabric(inner), engine_(seed) {}
-
-  void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override {
-    sleep(stream);
-    CountedFabric::put(stream, peer, destination, source, bytes);
-  }
-  void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override {
-    sleep(stream);
-    CountedFabric::get(stream, peer, destination, source, bytes);
-  }
-  void signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override {
-    sleep(stream);
-    CountedFabric::signal_add(stream, peer, flag, value);
-  }
-  void barrier(Stream& stream, std::span<const int> team) override {
-    sleep(stream);
-    CountedFabric::barrier(stream, team);
-  }
-
- private:
-  void sleep(Stream& stream) {
-    if (engine_() % 4 != 0) return;
-    const std::chrono::microseconds time(engine_() % 500);
-    stream.enqueue([time](ThreadPool&) { std::this_thread::sleep_for(time); });
-  }
-
-  std::minstd_rand engine_;
-};
 
 // One layer on one rank.
 void run_rank(Fabric& fabric, std::span<const int> team, SequenceStrategy strategy, const SequenceMesh& mesh,

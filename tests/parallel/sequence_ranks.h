@@ -2,12 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <random>
 #include <span>
+#include <thread>
 #include <vector>
 
+#include "fabric/counted_fabric.h"
 #include "fused/piece_attention/attention_oracle.h"
 #include "parallel/sequence/sequence_attention.h"
 
@@ -54,7 +58,7 @@ class RankOperands {
         q_(tokens_of(attention.q)),
         k_(tokens_of(attention.k)),
         v_(tokens_of(attention.v)),
-        y_(q_.size() + 1) {}
+        y_(q_.size()) {}
 
   // Every layer's y begins as what no layer computes.
   void attend(SequenceAttention& layer, Stream& stream) {
@@ -67,6 +71,7 @@ class RankOperands {
               n);
     });
   }
+  const std::vector<std::byte>& output() const { return y_; }
   int first() const { return first_; }
   int count() const { return count_; }
 
@@ -82,7 +87,7 @@ class RankOperands {
   std::vector<std::byte> tokens_of(const std::vector<float>& x) const {
     const std::size_t elements =
         static_cast<std::size_t>(attention_.batch) * count_ * attention_.num_heads * attention_.head_dim;
-    std::vector<std::byte> part(elements * size_of(attention_.dtype));
+    std::vector<std::byte> part(elements * size_of(attention_.dtype) + 1);  // an address, also of a rank without tokens
     for_tokens([&](std::size_t in_whole, std::size_t here, std::size_t n) {
       convert(x.data() + in_whole, DType::float32, part.data() + here * size_of(attention_.dtype), attention_.dtype, n);
     });
@@ -92,6 +97,38 @@ class RankOperands {
   const WholeAttention& attention_;
   int first_, count_;
   std::vector<std::byte> q_, k_, v_, y_;
+};
+
+// A fabric that is late at random: before a transfer or a message its stream sleeps.
+class LateFabric : public CountedFabric {
+ public:
+  LateFabric(Fabric& inner, unsigned seed) : CountedFabric(inner), engine_(seed) {}
+
+  void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override {
+    sleep(stream);
+    CountedFabric::put(stream, peer, destination, source, bytes);
+  }
+  void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override {
+    sleep(stream);
+    CountedFabric::get(stream, peer, destination, source, bytes);
+  }
+  void signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override {
+    sleep(stream);
+    CountedFabric::signal_add(stream, peer, flag, value);
+  }
+  void barrier(Stream& stream, std::span<const int> team) override {
+    sleep(stream);
+    CountedFabric::barrier(stream, team);
+  }
+
+ private:
+  void sleep(Stream& stream) {
+    if (engine_() % 4 != 0) return;
+    const std::chrono::microseconds time(engine_() % 500);
+    stream.enqueue([time](ThreadPool&) { std::this_thread::sleep_for(time); });
+  }
+
+  std::minstd_rand engine_;
 };
 
 inline Ranks ranks_from(int first, int count) {

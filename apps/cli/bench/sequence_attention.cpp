@@ -218,6 +218,7 @@ std::vector<std::pair<std::string, double>> measure_pieces(const SequenceBenchOp
   for (const int count : {2, 4, 8}) {
     result.emplace_back(fmt::format("{} pieces, 1 call", count), time({pieces(count, 0, count)}));
     std::vector<PieceLayout> calls;
+    calls.reserve(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) calls.push_back(pieces(count, i, i + 1));
     result.emplace_back(fmt::format("{0} pieces, {0} calls", count), time(calls));
   }

@@ -48,6 +48,7 @@ SequenceMemory::SequenceMemory(const SequenceMesh& mesh, const SequenceShape& sh
     packed = std::max(packed, own_piece_bytes(rank) * mesh_.groups());
     const schedule::BorderedRing ring = ring_of(rank);
     std::vector<schedule::RingPull> pulls;
+    pulls.reserve(static_cast<std::size_t>(ring.steps()));
     for (int step = 0; step < ring.steps(); ++step) pulls.push_back(ring.at(mesh_.place_of(rank), step));
     std::vector<std::int64_t> places(static_cast<std::size_t>(mesh_.torus * mesh_.ring), -1);
     std::int64_t of_rank = 0;

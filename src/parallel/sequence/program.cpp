@@ -75,6 +75,7 @@ class ProgramBuilder {
   }
   std::vector<int> ring_ranks() const {
     std::vector<int> ranks;
+    ranks.reserve(static_cast<std::size_t>(mesh_.ring));
     for (int place = 0; place < mesh_.ring; ++place) ranks.push_back(mesh_.rank(group_, place));
     return ranks;
   }

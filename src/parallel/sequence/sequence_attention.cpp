@@ -169,6 +169,7 @@ void SequenceAttention::run(const SequenceOp& op, const Call& call) {
     fabric_.wait_next(stream, world_rank(take->from), semaphore(take->flag), "sequence piece");
   } else if (const auto* barrier = std::get_if<SequenceBarrier>(&op)) {
     std::vector<int> ranks;
+    ranks.reserve(barrier->ranks.size());
     for (const int rank : barrier->ranks) ranks.push_back(world_rank(rank));
     fabric_.barrier(stream, ranks);
   }

@@ -20,6 +20,7 @@ double stream_fusion_volume(const SequenceVolume& of) {
 
 std::vector<SequenceProgram> make_sequence_programs(SequenceStrategy strategy, const SequenceMemory& memory) {
   std::vector<SequenceProgram> programs;
+  programs.reserve(static_cast<std::size_t>(memory.mesh().size()));
   for (int rank = 0; rank < memory.mesh().size(); ++rank)
     programs.push_back(make_sequence_program(strategy, memory, rank));
   return programs;
