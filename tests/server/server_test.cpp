@@ -50,9 +50,9 @@ ServedModel demo_model(int max_sequences, std::int64_t kv_bytes,
       .tokenizer = Tokenizer::load(kModel),
       .chat_template = ModelChatTemplate::load(kModel),
       .defaults = {.sampling = {}, .eos_ids = {1}},
-      .make_engine = [max_sequences, kv_bytes] {
+      .make_engine = [max_sequences, kv_bytes, num_failures] {
         return std::make_unique<Engine>(
-            load_model(Checkpoint(kModel), {}),
+            std::make_unique<FailingModel>(num_failures),
             EngineOptions{.max_sequences = max_sequences, .page_size = 16, .kv_bytes = kv_bytes, .prefix_cache = true});
       }};
 }
