@@ -6,6 +6,8 @@ set -uo pipefail
 heddle=$1 model=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+mkfifo "$folder/typed"
+exec 3<>"$folder/typed"  # nobody types
 python3 -c 'print(" ".join(str(i % 97) for i in range(6000)))' >"$folder/long"
 
 # rank_pid N: the process of rank N, whose environment says so.
@@ -22,7 +24,7 @@ run_phase() {
     load) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt 1 --max-tokens 1 </dev/null ;;
     prefill) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt "$(cat "$folder/long")" --max-tokens 1 </dev/null ;;
     decode) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt 1 --max-tokens 4000 --ignore-eos </dev/null ;;
-    idle) sleep 600 | "$heddle" launch -n 2 -- "$heddle" chat --model "$model" ;;
+    idle) timeout 150 "$heddle" launch -n 2 -- "$heddle" chat --model "$model" <"$folder/typed" ;;
   esac
 }
 
@@ -32,7 +34,7 @@ loaded() {  # the ranks have joined when both have memory of the weights; then s
 
 echo "| phase | signal to | seconds until the run ended | exit status | what was said |"
 echo "|---|---|---|---|---|"
-for phase in load prefill decode idle; do
+for phase in ${PHASES:-load prefill decode idle}; do
   for signal in KILL STOP; do
     for victim in 0 1; do
       run_phase "$phase" >"$folder/out" 2>&1 &
