@@ -1,6 +1,9 @@
 // The subcommands of `heddle`. Each registers its options and, as CLI11's callback, its work; errors are exceptions.
 #pragma once
 
+#include <string>
+#include <vector>
+
 namespace CLI {
 class App;
 }
@@ -19,7 +22,17 @@ void add_doctor(CLI::App& app);
 void add_launch(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_trace(CLI::App& app);
 void add_wafer(CLI::App& app);
+
+// Runs one command of this program, as its main function does: reports errors on standard error and returns the exit
+// status.
+int run_heddle_command(const std::vector<std::string>& arguments);
+
+// Thrown by a command that has run another one, which has reported its error.
+struct ExitWith {
+  int status = 0;
+};
 
 // These describe all commands of `app`, which must outlive them.
 void add_completion(CLI::App& app);

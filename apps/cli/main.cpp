@@ -95,11 +95,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
                      did_you_mean(given.substr(0, given.find('=')), options), name);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write(); output.h ends the program by it, silently
-  CLI::App app{"Run language models from Hugging Face folders on CPUs and GPUs, and measure them"};
+void add_commands(CLI::App& app) {
   app.name("heddle");
   app.formatter(std::make_shared<heddle::HelpFormat>());
   app.set_help_flag("-h,--help", "Print this help and exit");
@@ -119,11 +115,19 @@ int main(int argc, char** argv) {
   heddle::add_launch(app);
   heddle::add_bench(app);
   heddle::add_plan(app);
+  heddle::add_trace(app);
   heddle::add_wafer(app);
   heddle::add_completion(app);
   heddle::add_man(app);
+}
+
+// Parses by `parse(app)` and runs the command that was named.
+template <class Parse>
+int run_command(const Parse& parse) {
+  CLI::App app{"Run language models from Hugging Face folders on CPUs and GPUs, and measure them"};
+  add_commands(app);
   try {
-    app.parse(argc, argv);
+    parse(app);
     return 0;
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
@@ -131,6 +135,8 @@ int main(int argc, char** argv) {
     return report(kBadInput, explain(app, error));
   } catch (const heddle::InputError& error) {
     return report(kBadInput, error.what());
+  } catch (const heddle::ExitWith& exit) {
+    return exit.status;
   } catch (const heddle::Interrupted& interrupted) {
     return kSignalled + interrupted.signal;
   } catch (const std::bad_alloc&) {
@@ -138,4 +144,17 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     return report(kFailure, error.what());
   }
+}
+
+}  // namespace
+
+int heddle::run_heddle_command(const std::vector<std::string>& arguments) {
+  return run_command([&](CLI::App& app) {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes the last first
+  });
+}
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write(); output.h ends the program by it, silently
+  return run_command([&](CLI::App& app) { app.parse(argc, argv); });
 }

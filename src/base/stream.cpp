@@ -10,6 +10,8 @@
 #include "base/cuda_runtime.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "base/trace.h"
+#include "base/tracer.h"
 
 namespace heddle {
 
@@ -68,6 +70,7 @@ struct CpuQueue {
   }
 
   void run() {
+    track_of_this_thread() = track;
     std::unique_lock lock(mutex);
     while (true) {
       work_available.wait(lock, [&] { return done < pushed || stop; });
@@ -77,11 +80,13 @@ struct CpuQueue {
       if (error == nullptr || slot.after_error == AfterError::run) {
         lock.unlock();
         std::exception_ptr thrown;
+        const std::int64_t begin = track == nullptr ? 0 : trace_clock();
         try {
           slot.task(pool);
         } catch (...) {
           thrown = std::current_exception();
         }
+        if (track != nullptr) track->add(TraceKind::task, "task", -1, begin, trace_clock());
         lock.lock();
         if (thrown && !error) error = thrown;
       }
@@ -103,6 +108,7 @@ struct CpuQueue {
   std::uint64_t awaited = kNobodyWaits;  // the smallest number of done tasks that somebody waits for
   std::exception_ptr error;              // the first since synchronize() last looked
   bool stop = false;
+  TraceTrack* track = Tracer::active() == nullptr ? nullptr : &Tracer::active()->new_track();
   std::thread worker;  // last: it starts when all else is there
 };
 
@@ -135,7 +141,20 @@ struct EventState {
   }
 };
 
-Stream::Stream(ThreadPool& pool) : queue_(std::make_unique<CpuQueue>(pool)) {}
+namespace {
+
+// The sink of a recorded stream that has no other: a Span then marks its work, and the mark itself records it.
+class MarksOnly final : public SpanSink {
+  void begin(std::string_view, int, Clock::time_point) override {}
+  void end(std::string_view, int, Clock::time_point) override {}
+};
+
+}  // namespace
+
+Stream::Stream(ThreadPool& pool) : queue_(std::make_unique<CpuQueue>(pool)) {
+  static MarksOnly marks;
+  if (queue_->track != nullptr) span_sink_ = &marks;
+}
 
 Stream::Stream(Device device) : device_(device) {
   require(device.kind == DeviceKind::cuda, "a CPU stream is made from a thread pool");
@@ -193,7 +212,10 @@ void Stream::wait(const Event& event) {
   if (device_.kind == DeviceKind::cpu) {
     // Also after an error, so that an event recorded behind this wait does not complete before it.
     queue().push(Task([state = event.state_, target = event.state_->last_recorded()](ThreadPool&) {
+                   const std::int64_t begin = trace_clock();
                    state->wait_for(target, Deadline::after(kLongestWait));
+                   if (TraceTrack* const track = track_of_this_thread())
+                     track->add(TraceKind::event, "event", -1, begin, trace_clock());
                  }),
                  AfterError::run);
   } else if constexpr (kHaveCuda) {

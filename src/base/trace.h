@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/stream.h"
+#include "base/tracer.h"
 
 namespace heddle {
 
@@ -21,7 +22,8 @@ class SpanSink {
 };
 
 // Marks the work enqueued on `stream` during its lifetime. Costs a comparison when the stream has no sink. `index`: a
-// layer or rank, or -1. CUDA streams record no spans yet.
+// layer or rank, or -1. CUDA streams record no spans yet. A stream that a Tracer records (tracer.h) has a sink from the
+// beginning, and its track gets the spans of every later sink, too.
 class Span {
  public:
   Span(Stream& stream, std::string_view name, int index = -1)
@@ -44,9 +46,17 @@ class Span {
   // Also after an error, so that each begin has an end.
   void mark(void (SpanSink::*call)(std::string_view, int, SpanSink::Clock::time_point)) {
     if (sink_ == nullptr) return;
-    stream_.enqueue([sink = sink_, call, name = name_,
-                     index = index_](ThreadPool&) { (sink->*call)(name, index, SpanSink::Clock::now()); },
-                    AfterError::run);
+    stream_.enqueue(
+        [sink = sink_, call, name = name_, index = index_](ThreadPool&) {
+          (sink->*call)(name, index, SpanSink::Clock::now());
+          TraceTrack* const track = track_of_this_thread();
+          if (track == nullptr) return;
+          if (call == &SpanSink::begin)
+            track->begin_span(name, index);
+          else
+            track->end_span();
+        },
+        AfterError::run);
   }
 
   Stream& stream_;

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/host_device.h"
+#include "base/tracer.h"
 #include "device/atomics.h"
 #include "device/group.h"
 #include "device/semaphore.h"
@@ -75,9 +76,15 @@ template <class Done>
   constexpr std::uint64_t kLongestGap = 100'000'000;
   std::uint64_t last = 0;
   std::uint64_t waited = 0;
+#ifndef __CUDA_ARCH__
+  TracedWait traced(reason.rank, reason.from, reason.tag.text);
+#endif
   for (std::uint32_t looks = 1;; ++looks) {
     const std::uint64_t observed = atomic_load(place);
     if (done(observed)) return true;
+#ifndef __CUDA_ARCH__
+    if (looks == 1) traced.begin();
+#endif
     if (looks % kLooksBetween != 0) continue;
     if (another_gave_up(limit)) return false;
     const std::uint64_t now = now_nanoseconds();

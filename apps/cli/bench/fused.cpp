@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/thread_pool.h"
+#include "base/trace.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/collective.h"
 #include "cli/bench/record.h"
@@ -56,7 +57,12 @@ void measure_case(const FusedBenchOptions& options, const FusedCaseMaker& maker,
     const double error = most_of_ranks(one->max_relative_error(), rank);
     std::vector<double> samples;
     for (int i = 0; i < options.repeats; ++i)
-      samples.push_back(seconds_per_call(rank.communicator, rank.stream, 1, [&](int) { variant.call(); }) * 1e6);
+      samples.push_back(seconds_per_call(rank.communicator, rank.stream, 1,
+                                         [&](int) {
+                                           const Span step(rank.stream, "step");
+                                           variant.call();
+                                         }) *
+                        1e6);
     const double microseconds = most_of_ranks(median(samples), rank);
     if (variant.name == "bsp") bsp = microseconds;
     ordered_json result = {{"variant", variant.name}};

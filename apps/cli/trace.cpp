@@ -1,0 +1,155 @@
+// heddle trace: runs another command of heddle and records what its streams do.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/trace_report.h"
+#include "base/tracer.h"
+#include "cli/bench/record.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct TraceOptions {
+  std::string output = "trace.json";
+  std::optional<std::string> report_file;
+  std::vector<std::string> command;
+};
+
+double microseconds(std::int64_t nanoseconds) {
+  return static_cast<double>(nanoseconds) / 1000;
+}
+
+const char* category_of(TraceKind kind) {
+  switch (kind) {
+    case TraceKind::task:
+      return "task";
+    case TraceKind::span:
+      return "span";
+    case TraceKind::wait:
+      return "wait";
+    case TraceKind::event:
+      return "event";
+  }
+  return "?";
+}
+
+// The JSON of Chrome's trace format, which Perfetto opens: a process for each rank, a thread for each of its streams, and
+// one clock, since the ranks are threads of this process. Entries nest: tasks in spans, waits in tasks.
+ordered_json perfetto_json(const std::vector<std::unique_ptr<TraceTrack>>& tracks) {
+  std::int64_t start = INT64_MAX;
+  for (const auto& track : tracks)
+    for (const TraceEntry& entry : track->entries()) start = std::min(start, entry.begin);
+  ordered_json events = ordered_json::array();
+  std::map<int, int> streams;  // of each rank so far
+  for (const auto& track : tracks) {
+    if (track->entries().empty()) continue;
+    const int rank = std::max(0, track->rank()), stream = streams[rank]++;
+    if (stream == 0)
+      events.push_back(
+          {{"ph", "M"}, {"pid", rank}, {"name", "process_name"}, {"args", {{"name", fmt::format("rank {}", rank)}}}});
+    events.push_back({{"ph", "M"},
+                      {"pid", rank},
+                      {"tid", stream},
+                      {"name", "thread_name"},
+                      {"args", {{"name", fmt::format("stream {}", stream)}}}});
+    for (const TraceEntry& entry : track->entries()) {
+      ordered_json event = {{"ph", "X"},
+                            {"pid", rank},
+                            {"tid", stream},
+                            {"cat", category_of(entry.kind)},
+                            {"name", entry.name},
+                            {"ts", microseconds(entry.begin - start)},
+                            {"dur", microseconds(entry.end - entry.begin)}};
+      if (entry.kind == TraceKind::wait)
+        event["args"] = {{"for rank", entry.index}};
+      else if (entry.index >= 0)
+        event["args"] = {{"index", entry.index}};
+      events.push_back(std::move(event));
+    }
+  }
+  return {{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}};
+}
+
+struct TraceReport {
+  ordered_json record;
+  std::string text;
+};
+
+TraceReport report_of(const std::vector<StepShares>& all) {
+  TraceReport report{.record = {{"steps", ordered_json::array()}}, .text = {}};
+  std::vector<std::vector<std::string>> rows{{"rank", "steps", "us of a step", "compute %", "transfer %",
+                                              "launch tax %", "bulk-synchronous tax %", "hidden transfer %"}};
+  for (const StepShares& one : all) {
+    const double sum = one.compute + one.transfer + one.launch + one.synchronous;
+    report.record["steps"].push_back({{"rank", one.rank},
+                                      {"steps", one.steps},
+                                      {"seconds", one.step_seconds},
+                                      {"compute_seconds", one.compute},
+                                      {"transfer_seconds", one.transfer},
+                                      {"launch_tax_seconds", one.launch},
+                                      {"bulk_synchronous_tax_seconds", one.synchronous},
+                                      {"sum_of_parts_seconds", sum},
+                                      {"hidden_transfer_seconds", one.hidden_transfer}});
+    const auto share = [&](double seconds) { return fmt::format("{:.1f}", 100 * seconds / one.step_seconds); };
+    rows.push_back({fmt::format("{}", one.rank), fmt::format("{}", one.steps),
+                    fmt::format("{:.1f}", one.step_seconds * 1e6 / one.steps), share(one.compute), share(one.transfer),
+                    share(one.launch), share(one.synchronous), share(one.hidden_transfer)});
+  }
+  report.text = all.empty() ? "No step was recorded: the command ran none on streams of the CPU.\n" : table_text(rows);
+  return report;
+}
+
+void run_traced(const TraceOptions& options) {
+  if (options.command.empty())
+    throw_error<InputError>("trace: which command? For example: heddle trace bench flash-decode");
+  if (options.command.front() == "trace") throw_error<InputError>("trace: traces another command, not itself");
+  PendingFile{options.output};  // an unwritable file is reported now
+  int status = 0;
+  TraceReport report;
+  {
+    Tracer tracer;
+    status = run_heddle_command(options.command);
+    std::size_t dropped = 0;
+    for (const auto& track : tracer.tracks()) dropped += track->dropped();
+    if (dropped != 0) write_stderr(fmt::format("heddle: trace: {} entries beyond the limit were dropped\n", dropped));
+    write_file(options.output,
+               perfetto_json(tracer.tracks()).dump(-1, ' ', true, ordered_json::error_handler_t::replace) + "\n");
+    report = report_of(step_shares(tracer.tracks()));
+  }
+  if (options.report_file) write_file(*options.report_file, report.record.dump(2) + "\n");
+  if (status != 0) throw ExitWith{status};
+  write_stderr(report.text);
+}
+
+}  // namespace
+
+void add_trace(CLI::App& app) {
+  const auto options = std::make_shared<TraceOptions>();
+  CLI::App* command = app.add_subcommand(
+      "trace",
+      "Run another command and record what its streams do on the CPU: a trace for Perfetto, and where the time went");
+  command->add_option("-o,--output", options->output, "The trace, for ui.perfetto.dev; default trace.json")
+      ->type_name("FILE");
+  command->add_option("--report", options->report_file, "The report as JSON; it is on standard error in any case")
+      ->type_name("FILE");
+  command->prefix_command();
+  command->callback([command, options] {
+    options->command = command->remaining();
+    if (!options->command.empty() && options->command.front() == "--") options->command.erase(options->command.begin());
+    run_traced(*options);
+  });
+}
+
+}  // namespace heddle

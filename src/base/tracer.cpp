@@ -1,0 +1,63 @@
+#include "base/tracer.h"
+
+#include <chrono>
+
+#include "base/error.h"
+
+namespace heddle {
+
+std::atomic<Tracer*> Tracer::active_{nullptr};
+
+std::int64_t trace_clock() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+TraceTrack*& track_of_this_thread() {
+  thread_local TraceTrack* track = nullptr;
+  return track;
+}
+
+void TraceTrack::begin_span(std::string_view name, int index) {
+  open_.push_back({name, index, trace_clock()});
+}
+
+void TraceTrack::end_span() {
+  if (open_.empty()) return;
+  const Open ended = open_.back();
+  open_.pop_back();
+  add(TraceKind::span, ended.name, ended.index, ended.begin, trace_clock());
+}
+
+void TraceTrack::add(TraceKind kind, std::string_view name, int index, std::int64_t begin, std::int64_t end) {
+  if (entries_.size() == kMostEntries) {
+    ++dropped_;
+    return;
+  }
+  entries_.push_back({kind, std::string(name), index, begin, end});
+}
+
+Tracer::Tracer() {
+  Tracer* none = nullptr;
+  require(active_.compare_exchange_strong(none, this), "a tracer records already");
+}
+
+Tracer::~Tracer() {
+  active_.store(nullptr, std::memory_order_release);
+}
+
+TraceTrack& Tracer::new_track() {
+  const std::lock_guard lock(mutex_);
+  return *tracks_.emplace_back(std::make_unique<TraceTrack>());
+}
+
+void TracedWait::begin() {
+  track_ = track_of_this_thread();
+  if (track_ != nullptr) begin_ = trace_clock();
+}
+
+void TracedWait::end() {
+  track_->set_rank(rank_);
+  track_->add(TraceKind::wait, name_, from_, begin_, trace_clock());
+}
+
+}  // namespace heddle

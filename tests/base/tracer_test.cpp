@@ -1,0 +1,93 @@
+// Traces of CPU streams, and the report's partition of a step.
+#include "base/tracer.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "base/trace.h"
+#include "base/trace_report.h"
+
+namespace heddle {
+namespace {
+
+const TraceEntry* entry_named(const TraceTrack& track, std::string_view name) {
+  const auto found = std::ranges::find_if(track.entries(), [&](const TraceEntry& entry) { return entry.name == name; });
+  return found == track.entries().end() ? nullptr : &*found;
+}
+
+TEST(Tracer, RecordsTasksSpansAndWaitsOfStreamsThatAreMadeWhileItLives) {
+  ThreadPool pool(1);
+  Stream before(pool);
+  Tracer tracer;
+  Stream stream(pool);
+  {
+    const Span step(stream, "step", 7);
+    stream.enqueue([](ThreadPool&) {
+      TracedWait wait(2, 3, "flag");
+      wait.begin();
+      TracedWait no_wait(2, 3, "found at once");
+    });
+  }
+  { const Span span(before, "not recorded"); }
+  stream.synchronize();
+  before.synchronize();
+
+  ASSERT_EQ(tracer.tracks().size(), 1u);
+  const TraceTrack& track = *tracer.tracks().front();
+  const TraceEntry* const step = entry_named(track, "step");
+  const TraceEntry* const wait = entry_named(track, "flag");
+  ASSERT_NE(step, nullptr);
+  ASSERT_NE(wait, nullptr);
+  EXPECT_EQ(step->index, 7);
+  EXPECT_EQ(wait->index, 3);
+  EXPECT_EQ(track.rank(), 2);
+  EXPECT_LE(step->begin, wait->begin);
+  EXPECT_LE(wait->end, step->end);
+  EXPECT_EQ(entry_named(track, "found at once"), nullptr);
+  EXPECT_EQ(entry_named(track, "not recorded"), nullptr);
+}
+
+TEST(Tracer, OneAtATime) {
+  const Tracer tracer;
+  EXPECT_THROW(Tracer(), InvalidArgument);
+}
+
+TEST(StepShares, EachInstantOfAStepIsInOnePart) {
+  std::vector<std::unique_ptr<TraceTrack>> tracks;
+  TraceTrack& main = *tracks.emplace_back(std::make_unique<TraceTrack>());
+  main.set_rank(1);
+  main.add(TraceKind::span, "step", -1, 0, 1000);
+  main.add(TraceKind::task, "task", -1, 0, 400);
+  main.add(TraceKind::task, "task", -1, 450, 1200);  // ends behind the step
+  main.add(TraceKind::wait, "flag", 0, 100, 150);    // in computation
+  main.add(TraceKind::span, "all_reduce", -1, 500, 700);
+  main.add(TraceKind::wait, "flag", 0, 650, 700);  // in the transfer
+  main.add(TraceKind::event, "event", -1, 900, 950);
+  TraceTrack& transfers = *tracks.emplace_back(std::make_unique<TraceTrack>());
+  transfers.set_rank(1);
+  transfers.add(TraceKind::task, "task", -1, 0, 300);
+  transfers.add(TraceKind::span, "transfer", -1, 100, 300);
+  transfers.add(TraceKind::wait, "credit", 0, 250, 300);
+  TraceTrack& other_rank = *tracks.emplace_back(std::make_unique<TraceTrack>());
+  other_rank.add(TraceKind::span, "transfer", -1, 0, 1000);
+
+  const std::vector<StepShares> all = step_shares(tracks);
+  ASSERT_EQ(all.size(), 1u);
+  const StepShares& shares = all.front();
+  EXPECT_EQ(shares.rank, 1);
+  EXPECT_EQ(shares.steps, 1);
+  EXPECT_DOUBLE_EQ(shares.step_seconds, 1000e-9);
+  EXPECT_DOUBLE_EQ(shares.launch, 50e-9);
+  EXPECT_DOUBLE_EQ(shares.synchronous, 100e-9);
+  EXPECT_DOUBLE_EQ(shares.transfer, 200e-9);
+  EXPECT_NEAR(shares.compute, 650e-9, 1e-15);
+  EXPECT_NEAR(shares.compute + shares.transfer + shares.launch + shares.synchronous, shares.step_seconds, 1e-15);
+  EXPECT_DOUBLE_EQ(shares.hidden_transfer, 150e-9);
+}
+
+}  // namespace
+}  // namespace heddle
