@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -201,6 +202,32 @@ TEST(CommandLine, TokensEndATextOrAreForcedAndForbidden) {
     EXPECT_EQ(result.status, 2) << c.error;
     EXPECT_THAT(result.err, HasSubstr(c.error));
   }
+}
+
+TEST(CommandLine, AnAnswerIsOfTheFormThatWasAskedFor) {
+  const TemporaryFolder folder;
+  const std::string schema = (folder.path() / "schema.json").string();
+  std::ofstream(schema) << R"({"type": "object", "properties": {"n": {"type": "integer", "minimum": 3, "maximum": 77}},
+                               "required": ["n"]})";
+  const auto run = [](std::vector<std::string> options) {
+    std::vector<std::string> arguments{
+        "generate", demo_model().string(), "-p", "Tom said", "--temperature", "1", "--seed", "3", "--quiet"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return run_heddle(arguments);
+  };
+  const ProgramResult of_schema = run({"--json-schema", schema});
+  const json value = json::parse(of_schema.out, nullptr, false);
+  ASSERT_TRUE(value.is_object()) << of_schema.out << of_schema.err;
+  EXPECT_GE(value.at("n"), 3);
+  EXPECT_LE(value.at("n"), 77);
+  EXPECT_THAT(run({"--choice", "yes", "--choice", "no"}).out, testing::AnyOf("yes\n", "no\n"));
+  EXPECT_THAT(run({"--regex", "[A-Z]{3}"}).out, testing::MatchesRegex("[A-Z][A-Z][A-Z]\n"));
+
+  std::ofstream(schema) << R"({"not": {}})";
+  const ProgramResult wrong = run({"--json-schema", schema});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("schema.json: #: the keyword \"not\" is not supported"));
+  EXPECT_EQ(run({"--regex", "a", "--choice", "b"}).status, 2);
 }
 
 // The names of all commands, from the program itself.

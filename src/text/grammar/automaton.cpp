@@ -1,10 +1,10 @@
 #include "text/grammar/automaton.h"
 
 #include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include "base/error.h"
+#include "text/grammar/cpu_time.h"
 #include "text/grammar/limits.h"
 
 namespace heddle::grammar {
@@ -12,13 +12,6 @@ namespace {
 
 std::size_t index_of(std::int32_t id) {
   return static_cast<std::size_t>(id);
-}
-
-// CPU time, so that a busy machine compiles what an idle one does.
-double thread_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 // The height of `edge`'s source if the edge is taken.

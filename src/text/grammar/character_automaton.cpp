@@ -123,7 +123,9 @@ class Determiniser {
   struct Subset {
     std::vector<std::int32_t> states;
     bool is_start = false;
-    auto operator<=>(const Subset&) const = default;
+    bool operator<(const Subset& other) const {
+      return is_start != other.is_start ? other.is_start : states < other.states;
+    }
   };
 
   std::vector<std::int32_t> closed(std::vector<std::int32_t> open, bool at_start, bool at_end) {

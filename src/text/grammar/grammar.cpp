@@ -18,7 +18,8 @@ Automaton compile_regex(const std::string& expression, std::string_view where) {
   AutomatonBuilder builder;
   const auto parsed = parse_regex(expression, where);
   const CharacterAutomaton characters = CharacterAutomaton::of(*parsed, Match::whole, builder);
-  return std::move(builder).finish(builder.rule(spell(builder, characters, Spelling::utf8)));
+  const RuleId start = builder.rule(spell(builder, characters, Spelling::utf8));
+  return std::move(builder).finish(start);
 }
 
 Automaton compile_choice(const std::vector<std::string>& choices, std::string_view where) {
@@ -30,7 +31,8 @@ Automaton compile_choice(const std::vector<std::string>& choices, std::string_vi
     if (find_invalid_utf8(choice)) throw_error<InputError>("{}: a choice is not valid UTF-8", where);
     views.emplace_back(choice);
   }
-  return std::move(builder).finish(builder.rule(builder.any_literal(views)));
+  const RuleId start = builder.rule(builder.any_literal(views));
+  return std::move(builder).finish(start);
 }
 
 Automaton compile(const GrammarSource& source, std::string_view where) {

@@ -12,6 +12,7 @@ inline constexpr std::size_t kMaxCharacterStates = std::size_t{1} << 14;  // of 
 inline constexpr std::size_t kMaxCharacterEdges = std::size_t{1} << 18;   // all its states together
 inline constexpr std::size_t kMaxAlternatives = 1024;                     // of anyOf, oneOf and allOf at one place
 inline constexpr double kMaxCompileSeconds = 2;                           // of the thread's CPU time
+inline constexpr double kMaxMaskSeconds = 1;                              // of one mask
 inline constexpr int kMaxFrames = 64;  // of nested calls in an answer: 32 objects or 60 lists, one in the other
 inline constexpr std::size_t kMaxConfigurations = 4096;               // that are alive together
 inline constexpr std::size_t kMaxTableBytes = std::size_t{32} << 20;  // of one table of states; then a new one begins

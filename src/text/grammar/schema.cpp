@@ -193,7 +193,9 @@ void SchemaReader::check_keywords(const Json* schema) {
   builder_.check_time();
   if (!schema->is_object())
     fail(schema, "expected a schema, an object or a boolean, found " + shorten(nlohmann::json(*schema)));
-  for (const auto& [keyword, value] : schema->items()) {
+  for (const auto& member : schema->items()) {
+    const std::string& keyword = member.key();
+    const Json& value = member.value();
     if (std::ranges::find(kKeywords, keyword) == std::end(kKeywords))
       fail(schema, "the keyword \"" + printable(keyword, kShown) + "\" is not supported");
     const auto expect = [&](bool right, std::string_view expected) {

@@ -113,7 +113,7 @@ StateTable::Id StateTable::close(Configurations open) {
   }
   if (kept.empty() && !accepting) return kDead;
   if (kept.size() > kMaxConfigurations) throw Failure("the grammar is too ambiguous to follow: simplify it");
-  std::ranges::sort(kept);
+  std::sort(kept.begin(), kept.end());
   return intern(std::move(kept), accepting);
 }
 
@@ -158,9 +158,8 @@ std::int32_t StateTable::clamped_frame(std::int32_t frame_idx, std::int32_t max_
 StateTable::Id StateTable::representative(Id state, std::int32_t max_bytes) {
   Configurations clamped = states_[static_cast<std::size_t>(state)].configurations;
   for (Configuration& one : clamped) one.frame = clamped_frame(one.frame, max_bytes);
-  std::ranges::sort(clamped);
-  const auto [end, last] = std::ranges::unique(clamped);
-  clamped.erase(end, last);
+  std::sort(clamped.begin(), clamped.end());
+  clamped.erase(std::unique(clamped.begin(), clamped.end()), clamped.end());
   return intern(std::move(clamped), accepting(state));
 }
 
@@ -178,7 +177,7 @@ StateTable::Id StateTable::import(const StateTable& other, Id state) {
     }
     one.frame = known.at(one.frame);
   }
-  std::ranges::sort(configurations);
+  std::sort(configurations.begin(), configurations.end());
   return intern(std::move(configurations), other.accepting(state));
 }
 

@@ -58,7 +58,10 @@ class StateTable {
   struct Configuration {
     StateId state = 0;
     std::int32_t frame = 0;
-    auto operator<=>(const Configuration&) const = default;
+    bool operator==(const Configuration&) const = default;
+    bool operator<(const Configuration& other) const {
+      return state != other.state ? state < other.state : frame < other.frame;
+    }
   };
   using Configurations = std::vector<Configuration>;  // in ascending order; those with edges of bytes only
   struct State {

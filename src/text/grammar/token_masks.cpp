@@ -5,12 +5,16 @@
 #include <utility>
 
 #include "base/error.h"
+#include "text/grammar/cpu_time.h"
+#include "text/grammar/limits.h"
 
 namespace heddle::grammar {
 namespace {
 
 constexpr std::size_t kMaxMaskBytes = std::size_t{32} << 20;
-constexpr std::size_t kLongestToken = 65'535;
+// Longer tokens are left out: shorter ones spell the same, and near the end of a bounded string each count of characters
+// has a mask of its own, as many as the longest token has bytes.
+constexpr std::size_t kLongestToken = 32;
 
 std::vector<std::string> bytes_of_tokens(const Tokenizer& tokenizer) {
   std::vector<std::string> bytes;
@@ -30,7 +34,9 @@ TokenTree::TokenTree(std::vector<std::string> tokens) : bytes_(std::move(tokens)
 void TokenTree::build() {
   std::vector<std::int32_t> order(bytes_.size());
   std::iota(order.begin(), order.end(), 0);
-  std::erase_if(order, [&](std::int32_t id) { return bytes(id).empty() || bytes(id).size() > kLongestToken; });
+  for (std::string& token : bytes_)
+    if (token.size() > kLongestToken) token.clear();
+  std::erase_if(order, [&](std::int32_t id) { return bytes(id).empty(); });
   std::ranges::sort(order,
                     [&](std::int32_t a, std::int32_t b) { return std::pair(bytes(a), a) < std::pair(bytes(b), b); });
   std::vector<std::size_t> path;  // the nodes of the token before
@@ -93,7 +99,11 @@ std::shared_ptr<const TokenMask> TokenMasks::compute(StateTable& table, StateTab
   const std::span<const TokenTree::Node> nodes = tree_->nodes();
   std::vector<StateTable::Id> states(static_cast<std::size_t>(tree_->max_bytes()) + 1);
   states[0] = state;
+  const double started = thread_seconds();
+  std::size_t num_visited = 0;
   for (std::size_t i = 0; i < nodes.size();) {
+    if (++num_visited % 256 == 0 && thread_seconds() - started > kMaxMaskSeconds)
+      throw Failure("the grammar takes too long to follow: simplify it");
     const TokenTree::Node& node = nodes[i];
     const StateTable::Id next = table.next(states[node.depth], node.byte);
     if (next == StateTable::kDead) {

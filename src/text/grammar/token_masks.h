@@ -17,8 +17,8 @@ namespace heddle::grammar {
 // The bytes of every token that is text. Immutable.
 class TokenTree {
  public:
-  // Special tokens and those without bytes are left out. Throws InputError when the tokenizer's tokens have no bytes of
-  // their own (Tokenizer::token_bytes).
+  // Special tokens, those without bytes and those of more than 32 bytes are left out. Throws InputError when the
+  // tokenizer's tokens have no bytes of their own (Tokenizer::token_bytes).
   explicit TokenTree(const Tokenizer& tokenizer);
 
   // The same of texts by id.
@@ -36,7 +36,7 @@ class TokenTree {
 
   std::int32_t vocab_size() const { return static_cast<std::int32_t>(bytes_.size()); }
   std::int32_t max_bytes() const { return max_bytes_; }  // of a token
-  // Empty for a token that is no text.
+  // Empty for a token that is left out.
   std::string_view bytes(std::int32_t id) const { return bytes_[static_cast<std::size_t>(id)]; }
 
  private:
@@ -66,7 +66,8 @@ class TokenMasks {
 
   Place start();
 
-  // The tokens of which a text that matches can go on. Throws Failure as StateTable::next.
+  // The tokens of which a text that matches can go on. Throws Failure as StateTable::next, and when
+  // that takes too long.
   std::shared_ptr<const TokenMask> mask(const Place& place);
 
   // False, and nothing changes, when the token is no text or the grammar does not allow it.
