@@ -162,3 +162,23 @@ def sequence_layers(rows, title, path):
     axes.legend(loc="upper right", ncols=len(strategies), fontsize=8)
     axes.set_ylim(top=1.35 * axes.get_ylim()[1])
     _save(figure, path)
+
+
+def latency_throughput(series, title, path):
+    """TTFT and TPOT by throughput: {name: [{"output_tokens_per_s", "ttft_ms", "tpot_ms"}]}, cases of `heddle bench serve`
+    in order of their load. Lines are means, marks above them the 99th percentiles."""
+    figure, panels = plt.subplots(1, 2, figsize=(9.0, 3.4))
+    for axes, key, label in zip(panels, ("ttft_ms", "tpot_ms"), ("time to first token", "time per output token")):
+        for i, (name, cases) in enumerate(series.items()):
+            known = [case for case in cases if case[key] is not None]
+            rates = [case["output_tokens_per_s"] for case in known]
+            colour = _colour(name, i - (next(iter(series)) in COLOURS))
+            axes.plot(rates, [case[key]["mean"] for case in known], label=name, color=colour, marker="o", markersize=4)
+            axes.plot(rates, [case[key]["p99"] for case in known], color=colour, marker="_", linestyle="none")
+        axes.set(xlabel="output tokens/s", ylabel=f"{label}, ms (mean; dash: p99)")
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(left=0)
+    panels[0].legend(loc="upper left")
+    figure.suptitle(title)
+    figure.tight_layout()
+    _save(figure, path)

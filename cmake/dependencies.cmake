@@ -5,6 +5,7 @@ find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Boost 1.74 REQUIRED)  # headers alone
 find_package(OpenSSL 3 REQUIRED)
+find_package(CURL 7.88 REQUIRED)
 find_package(ICU 70 REQUIRED COMPONENTS uc i18n data)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)

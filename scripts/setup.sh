@@ -10,7 +10,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 preset=${HEDDLE_PRESET:-release}
 build=$root/build/$preset
 packages=(g++ cmake ninja-build pkgconf libfmt-dev nlohmann-json3-dev libcli11-dev libicu-dev libhwy-dev libhwloc-dev
-  libboost-dev libssl-dev
+  libboost-dev libcurl4-openssl-dev libssl-dev
   libedit-dev libpng-dev openmpi-bin libopenmpi-dev libgtest-dev libgmock-dev librapidcheck-dev)
 
 if [[ $preset = asan || $preset = fuzz ]]; then packages+=(clang-19 libclang-rt-19-dev llvm-19); fi

@@ -439,6 +439,39 @@ TEST(Bench, FindsBeforeItMeasuresThatTheRecordCannotBeWritten) {
   }
 }
 
+TEST(Bench, ThroughputCountsEveryToken) {
+  const json record = run_json({"throughput", demo_model().string(), "--num-prompts", "5", "--input-len", "12",
+                                "--output-len", "7", "--max-sequences", "3", "--threads", "2"});
+  expect_head(record, "throughput");
+  EXPECT_EQ(record.at("prompt_tokens"), 5 * 12);
+  EXPECT_EQ(record.at("output_tokens"), 5 * 7);
+  EXPECT_GE(record.at("steps"), 2 * 7);
+  EXPECT_GT(record.at("output_tokens_per_s").get<double>(), 0);
+}
+
+TEST(Bench, ServeSaysWhatIsWrong) {
+  // Port 1 is privileged, and nothing listens there.
+  const ProgramResult closed = run_heddle({"bench", "serve", "--url", "http://127.0.0.1:1"});
+  EXPECT_EQ(closed.status, 1);
+  EXPECT_THAT(closed.err, HasSubstr("http://127.0.0.1:1/v1/models: "));
+  const struct {
+    std::vector<std::string> options;
+    const char* error;
+  } cases[] = {
+      {{"--rate", "0"}, "--rate: is \"0\", expected numbers of at least 0.001"},
+      {{"--concurrency", "4,x"}, "--concurrency: is \"4,x\""},
+      {{"--goodput", "ttft"}, "expected limits in milliseconds"},
+      {{"--first-token", "9", "--last-token", "3"}, "--first-token is larger than --last-token"},
+  };
+  for (const auto& [options, error] : cases) {
+    std::vector<std::string> arguments{"bench", "serve"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const ProgramResult result = run_heddle(arguments);
+    EXPECT_EQ(result.status, 2) << error;
+    EXPECT_THAT(result.err, HasSubstr(error));
+  }
+}
+
 TEST(Bench, RefusesWhatItCannotMeasure) {
   struct Refusal {
     std::vector<std::string> arguments;

@@ -3,10 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <filesystem>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -19,15 +17,14 @@
 #include "cli/bench/operator_cases.h"
 #include "cli/bench/record.h"
 #include "cli/bench/sequence_attention.h"
+#include "cli/bench/serve.h"
+#include "cli/bench/write_record.h"
 #include "cli/commands.h"
 #include "cli/launched.h"
 #include "cli/number_option.h"
-#include "cli/output.h"
 
 namespace heddle {
 namespace {
-
-using nlohmann::ordered_json;
 
 constexpr int kMostContext = 1 << 20;
 
@@ -117,25 +114,8 @@ void add_page_size_option(CLI::App& command, BenchOptions& options) {
 
 void run(const std::string& kind, BenchResult (*benchmark)(const BenchOptions&), const BenchOptions& options) {
   if ((kind == "decode" || kind == "prefill") && followed(options.model)) return;
-  std::optional<PendingFile> file;  // opened now, so that an unwritable file is reported before hours of measuring
-  const bool to_file = options.json_file && !options.json_file->empty() && *options.json_file != "-";
-  if (to_file) {
-    if (std::error_code ignored; std::filesystem::is_directory(*options.json_file, ignored))
-      throw_error<InputError>("--json {}: is a folder, expected the name of a file", *options.json_file);
-    file.emplace(*options.json_file);
-  }
-  ordered_json record = bench_record(kind, options);
-  BenchResult result = benchmark(options);
-  record.update(result.fields);
-  record["machine"]["clock_mhz_after"] = clock_mhz();
-  const std::string text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
-  if (file) {
-    file->write(std::as_bytes(std::span(text)));
-    file->commit();
-  }
-  const bool json_on_stdout = options.json_file && !file;
-  write_stdout(json_on_stdout ? text : result.table);
-  if (!result.failure.empty()) throw Failure(result.failure);
+  RecordFile file(kind, options, options.json_file);
+  file.write(benchmark(options));
 }
 
 CLI::App* add_benchmark(CLI::App& bench, const std::string& kind, const std::string& description,
@@ -261,6 +241,8 @@ void add_bench(CLI::App& app) {
   add_fused_linear_benchmarks(*bench);
   add_flash_decode_benchmark(*bench);
   add_sequence_attention_benchmark(*bench);
+  add_serve_benchmark(*bench);
+  add_throughput_benchmark(*bench);
 }
 
 }  // namespace heddle

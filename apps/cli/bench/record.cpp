@@ -67,7 +67,7 @@ ordered_json bench_record(const std::string& kind, const BenchOptions& options) 
         {"clock_mhz_before", clock_mhz()}}},
       {"model", options.model.model},
   };
-  if (kind == "tokenize" || kind == "wafer") return record;
+  if (kind == "tokenize" || kind == "wafer" || kind == "serve") return record;
   record["threads"] = num_threads(options.model, cpu.usable_threads);
   record["dtype"] = dtype_text(options.model.dtype);
   record["compute"] = options.model.compute == Compute::float32 ? "float32" : "auto";
@@ -88,20 +88,6 @@ std::vector<double> clock_mhz() {
     if (std::from_chars(begin, end, mhz).ec == std::errc()) clocks.push_back(mhz);
   }
   return clocks;
-}
-
-double quantile(std::span<const double> samples, double q) {
-  if (samples.empty()) return 0;
-  std::vector<double> sorted(samples.begin(), samples.end());
-  std::sort(sorted.begin(), sorted.end());
-  const double place = q * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
-}
-
-double median(std::span<const double> samples) {
-  return quantile(samples, 0.5);
 }
 
 ordered_json spread(std::span<const double> samples) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/bench/bench.h"
+#include "cli/bench/quantile.h"
 
 namespace CLI {
 class App;
@@ -24,10 +25,6 @@ nlohmann::ordered_json bench_record(const std::string& kind, const BenchOptions&
 
 // Current clock of each processor; empty if unknown.
 std::vector<double> clock_mhz();
-
-// The q-quantile, linearly interpolated; 0 without samples.
-double quantile(std::span<const double> samples, double q);
-double median(std::span<const double> samples);
 
 // {"median", "p10", "p90", "samples"}
 nlohmann::ordered_json spread(std::span<const double> samples);

@@ -1,0 +1,118 @@
+// bench throughput: many requests through the engine, without a server.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <memory>
+#include <random>
+
+#include "base/error.h"
+#include "cli/bench/record.h"
+#include "cli/bench/serve.h"
+#include "cli/bench/serve_load.h"
+#include "cli/bench/write_record.h"
+#include "cli/number_option.h"
+#include "engine/engine.h"
+#include "weights/model_source.h"
+
+namespace heddle {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+struct ThroughputOptions {
+  ModelOptions model;
+  ServeLoadOptions load{.num_requests = 64};
+  std::optional<std::string> json_file;
+};
+
+std::vector<std::int32_t> random_prompt(int length, std::int64_t vocab_size, std::mt19937_64& random) {
+  std::uniform_int_distribution<std::int32_t> token(0, static_cast<std::int32_t>(vocab_size) - 1);
+  std::vector<std::int32_t> prompt(static_cast<std::size_t>(length));
+  for (std::int32_t& id : prompt) id = token(random);
+  return prompt;
+}
+
+BenchResult bench_throughput(const ThroughputOptions& options) {
+  const InterruptGuard guard;
+  const std::unique_ptr<ModelSource> source = open_model(options.model.model);
+  EngineOptions engine_options;
+  RankModels ranks = load(*source, options.model, engine_options);
+  Engine engine(std::move(ranks), engine_options);
+  std::mt19937_64 random(options.load.seed);
+  // Nothing stops an answer before its length: end tokens are ordinary ones here.
+  for (const LoadRequest& request : plan_load(options.load))
+    engine.submit({.prompt = random_prompt(request.prompt_tokens, engine.model_shape().vocab_size, random),
+                   .max_tokens = request.output_tokens});
+
+  std::int64_t num_prompt_tokens = 0;
+  std::int64_t num_output_tokens = 0;
+  std::int64_t num_steps = 0;
+  std::size_t bytes_read = 0;
+  const auto begin = SteadyClock::now();
+  while (!engine.idle()) {
+    stop_if_interrupted(guard);
+    const auto outputs = engine.step();
+    for (const TokenOutput& output : outputs)
+      if (output.finish == FinishReason::error) throw Failure(output.error);
+    const StepStatistics& step = engine.last_step();
+    num_prompt_tokens += step.num_prompt_tokens;
+    num_output_tokens += step.num_sampled;
+    bytes_read += step.bytes_read;
+    ++num_steps;
+  }
+  const double seconds = std::chrono::duration<double>(SteadyClock::now() - begin).count();
+  const auto per_second = [&](double count) { return seconds > 0 ? count / seconds : 0; };
+  const double output_rate = per_second(static_cast<double>(num_output_tokens));
+  const double total_rate = per_second(static_cast<double>(num_prompt_tokens + num_output_tokens));
+  BenchResult result;
+  result.fields = {{"num_requests", options.load.num_requests},
+                   {"prompt_tokens", num_prompt_tokens},
+                   {"output_tokens", num_output_tokens},
+                   {"steps", num_steps},
+                   {"seconds", seconds},
+                   {"requests_per_s", per_second(options.load.num_requests)},
+                   {"output_tokens_per_s", output_rate},
+                   {"total_tokens_per_s", total_rate},
+                   {"gb_per_s", per_second(1e-9 * static_cast<double>(bytes_read))}};
+  result.table =
+      table_text({{"requests", "prompt tokens", "output tokens", "steps", "s", "output tokens/s", "tokens/s"},
+                  {std::to_string(options.load.num_requests), std::to_string(num_prompt_tokens),
+                   std::to_string(num_output_tokens), std::to_string(num_steps), fmt::format("{:.2f}", seconds),
+                   fmt::format("{:.1f}", output_rate), fmt::format("{:.1f}", total_rate)}});
+  return result;
+}
+
+void run_throughput(const ThroughputOptions& options) {
+  BenchOptions head;
+  head.model = options.model;
+  RecordFile file("throughput", head, options.json_file);
+  file.write(bench_throughput(options));
+}
+
+}  // namespace
+
+void add_throughput_benchmark(CLI::App& bench) {
+  const auto options = std::make_shared<ThroughputOptions>();
+  CLI::App* command =
+      bench.add_subcommand("throughput", "Many requests at once through the engine, without a server: tokens/s");
+  add_model_options(*command, options->model);
+  add_ranks_option(*command, options->model.ranks);
+  add_limit_options(*command, options->model, Sequences::many);
+  add_number_option<int>(*command, "--num-prompts", options->load.num_requests, "Requests; default 64",
+                         {.min = 1, .max = 1 << 20});
+  add_number_option<int>(*command, "--input-len", options->load.prompt_tokens, "Tokens of a prompt; default 256",
+                         {.min = 1, .max = 1 << 20});
+  add_number_option<int>(*command, "--output-len", options->load.output_tokens, "Tokens of an answer; default 64",
+                         {.min = 1, .max = 1 << 20});
+  add_number_option<double>(*command, "--range", options->load.range,
+                            "Lengths are uniform from 1 - RANGE to 1 + RANGE times those; default 0",
+                            {.min = 0, .max = 0.99});
+  command
+      ->add_option("--trace", options->load.trace,
+                   "Lengths from a file: a JSON object a line, {\"prompt_tokens\", \"output_tokens\"}")
+      ->type_name("FILE");
+  add_number_option<std::uint64_t>(*command, "--seed", options->load.seed, "Of lengths and prompts; default 1");
+  add_json_option(*command, options->json_file);
+  command->callback([options] { run_throughput(*options); });
+}
+
+}  // namespace heddle
