@@ -126,8 +126,8 @@ def stop_and_regenerate(page, server):
     page.until("text appears", lambda: len(page.all(".message.assistant .text")[-1].text) > 20)
     page.press(page.keys.ESCAPE)
     stopped = page.answer()
-    check("stopped" in page.all(".message.assistant .note")[-1].text, "a stopped answer says so")
-    if server:
+    if server:  # a small model may have ended before
+        check("stopped" in page.all(".message.assistant .note")[-1].text, "a stopped answer says so")
         check(len(stopped.split()) < 400, "the rest did not come")
         page.until("the server sees the end of the connection", lambda: server.num_broken_off > 0)
     page.press(page.keys.ALT, "r")
