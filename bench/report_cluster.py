@@ -83,6 +83,22 @@ def block(record):
     return table(["context", "how", "us a layer", "roofline, us", "of roofline", "against separate", "differs by"], rows)
 
 
+PHASES = ("start", "normalise", "QKV projection", "gather", "heads", "attention", "merge", "output projection", "sum")
+
+
+def phases(record):
+    """Of the fastest fused mapping of each context: cycles of each phase."""
+    rows = []
+    for context in record["contexts"]:
+        fused = [way for way in context["ways"] if way.get("cycles_to_end_of_phase")]
+        if not fused:
+            continue
+        way = min(fused, key=lambda way: way["seconds"]["median"])
+        ends = way["cycles_to_end_of_phase"]
+        rows.append([context["context"], way["how"], *(f"{end - begin:.0f}" for begin, end in zip([0, *ends], ends))])
+    return "Cycles of each phase, the median of all blocks of the fastest mapping:\n\n" + table(["context", "how", *PHASES], rows) if rows else ""
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("results", nargs="?", type=pathlib.Path, default=ROOT / "bench" / "results")
@@ -106,7 +122,7 @@ def main():
     for name, record in records_of(options.results, "gpu-*-block-*.json"):
         page += [f"## {record['gpu']['name']}: the attention block of {record['shape']}, batch {record['batch']}", "",
                  f"From `{name}`, commit {record['commit']}: float16, {record['layers']} layers in a graph. Separate operators and the four"
-                 " fastest mappings of the fused block, interleaved.", "", block(record)]
+                 " fastest mappings of the fused block, interleaved.", "", block(record), phases(record)]
     options.output.write_text("\n".join(page).rstrip() + "\n", encoding="utf-8")
 
 

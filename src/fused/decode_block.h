@@ -29,6 +29,20 @@ namespace heddle {
 inline constexpr int kMostBlockPartials = 8;
 inline constexpr std::int64_t kMostBlockTokens = 16;
 
+// What lies between two points in time of a block.
+enum class DecodeBlockPhase : std::uint8_t {
+  start,
+  normalize,
+  project,
+  gather,
+  heads,
+  attend,
+  merge,
+  project_out,
+  sum
+};
+inline constexpr int kBlockPhases = 9;
+
 struct DecodeBlockParams {
   Tensor residual;  // [num_tokens, hidden], float32
   Tensor deltas;    // [num_deltas * num_tokens, hidden], float32 or the weights' dtype; data null: none
@@ -54,6 +68,9 @@ struct DecodeBlockParams {
   void* scratch = nullptr;  // decode_block_scratch_bytes(), zeroed once before the first call; each call leaves its
                             // counters zeroed
   std::size_t scratch_bytes = 0;
+  // On a GPU, of its memory, [blocks, kBlockPhases]: where each block leaves the cycles from its start to the end of each
+  // phase (DecodeBlockPhase). Null: nowhere.
+  std::uint64_t* times = nullptr;
 };
 
 // The shape of a call.

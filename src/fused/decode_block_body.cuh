@@ -73,21 +73,28 @@ class DecodeBlockBody {
       team_.sync();
 
     float* const qkv = floats(at_.qkv);
+    work_.mark(DecodeBlockPhase::normalize);
     work_.project(x, qkv + rank * at_.qkv_vectors * 4);
+    work_.mark(DecodeBlockPhase::project);
     gather(barriers_.qkv, at_.qkv, at_.qkv_vectors);
+    work_.mark(DecodeBlockPhase::gather);
 
     work_.finish_heads(qkv, floats(at_.heads));
     team_.sync();
+    work_.mark(DecodeBlockPhase::heads);
     const bool by_tree = shape_.mapping.merge == DecodeMerge::tree;
     float* const merge = floats(at_.merge);
     work_.attend(floats(at_.heads), merge + (by_tree ? 0 : rank * at_.merge_vectors * 4));
+    work_.mark(DecodeBlockPhase::attend);
     T* const attended = elements(at_.attended);
     if (by_tree)
       merge_by_tree(merge, attended);
     else
       merge_directly(merge, attended);
     team_.sync();
+    work_.mark(DecodeBlockPhase::merge);
     put_out(scratch, attended, partials);
+    work_.mark(DecodeBlockPhase::sum);
   }
 
  private:
@@ -158,9 +165,13 @@ class DecodeBlockBody {
     const DecodeRange units = shape_.units_of(partial), rows = shape_.output_rows_of(team_.block());
     const std::int64_t each = std::int64_t{shape_.tokens} * shape_.hidden;
     float* const to = partials + partial * each;
-    if (units.count() == 1) return work_.project_out(attended, to);
+    if (units.count() == 1) {
+      work_.project_out(attended, to);
+      return work_.mark(DecodeBlockPhase::project_out);
+    }
     work_.project_out(attended, scratch.outputs + unit_ * each);
     team_.sync();
+    work_.mark(DecodeBlockPhase::project_out);
     std::uint32_t* const arrivals = scratch.arrivals + partial * team_.blocks() + team_.block();
     if (team_.lane() == 0) barriers_.arrivals = atomic_add<Order::acq_rel, Scope::gpu>(arrivals, 1);
     team_.sync();

@@ -30,6 +30,7 @@ class DecodeBlockCpuWork {
       return to_float16(x);
   }
   static float load_shared(const float* from) { return *from; }
+  void mark(DecodeBlockPhase) const {}
 
   void sum_squares(float* sums) const {
     const DecodeRange features = shape_.features_of(team_.block());

@@ -1,14 +1,16 @@
 // decode_block on a GPU: a cluster of thread blocks for each unit (decode_block_plan.h), of eight warps a block.
 //
-// Weights go from global memory to registers, 16 bytes a load and up to 16 loads in flight a thread, and are multiplied
-// by mma.sync, as in kernels/linear/linear_sm90_stream.cuh: up to eight tokens cost the same as one. Lines of the phases
-// that follow are prefetched to the L2 cache while blocks talk to each other, so that DRAM stays busy.
+// Weights of both projections stream through one ring in shared memory, by cp.async: each warp copies what it alone reads,
+// so that no barrier is needed, and goes on with Wo's while blocks talk to each other. They are multiplied by mma.sync, as
+// in kernels/linear/linear_sm90_stream.cuh: up to eight tokens cost the same as one. What the ring has no room for is
+// prefetched to the L2 cache meanwhile.
 //
 // In attention some lanes have a key to themselves, head_dim / 8 of them: a stream, with a softmax of its own for each
 // query head. Streams are merged at the end of a token, then the warps, then the blocks.
 #include "fused/decode_block_sm90.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/dtype_switch.h"
@@ -27,21 +29,39 @@ using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's o
 constexpr const char* kDecodeBlock = "decode_block";
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
 constexpr int kMostUnitHeads = 4;
-constexpr int kRowTiles = 4, kTile = DecodeBlockShape::kRowTile;  // tiles of rows at once
-constexpr int kRowStride = kRowTiles * kTile + 4;                 // of sums: a warp's stores use all 32 banks
-constexpr int kChunk = 64;                                        // features: lines of 128 bytes
+constexpr int kTile = DecodeBlockShape::kRowTile;      // rows
+constexpr int kChunk = 64;                             // features: lines of 128 bytes
+constexpr int kStepVectors = kTile * kChunk * 2 / 16;  // that a warp copies and multiplies at a time
 
-// Of the kernel's own region: sums of warps of projections, sums of warps of attention.
-constexpr int work_vectors(int token_tiles, int head_dim) {
-  return std::max(kWarps * 8 * token_tiles * kRowStride,
-                  kWarps * kMostUnitHeads * (head_dim + DecodeBlockMemory::kMergeWords)) /
-         4;
+// By tokens: more of them need more shared memory for x and for sums.
+template <int kTokenTiles>
+struct RingShape {
+  static constexpr int kDepth = kTokenTiles == 1 ? 5 : 2;     // steps
+  static constexpr int kRowTiles = kTokenTiles == 1 ? 8 : 4;  // of Wqkv whose sums lie in registers
+  static constexpr int kRowStride = kRowTiles * kTile + 4;    // of sums: a warp's stores use all 32 banks
+  static constexpr int kRingVectors = kDepth * kWarps * kStepVectors;
+};
+
+// Of the kernel's own region: sums of warps of projections, or sums of warps of attention; and the ring.
+template <int kTokenTiles>
+constexpr int sums_vectors(const DecodeBlockShape& shape) {
+  const int heads = shape.most_heads() == 1 ? 1 : kMostUnitHeads;
+  const int floats = std::max({kWarps * shape.tokens * RingShape<kTokenTiles>::kRowStride,
+                               kWarps * heads * (shape.head_dim + DecodeBlockMemory::kMergeWords),
+                               kWarps * static_cast<int>(kMostBlockTokens)});
+  return (floats + 3) / 4;
+}
+template <int kTokenTiles>
+constexpr int work_vectors(const DecodeBlockShape& shape) {
+  return sums_vectors<kTokenTiles>(shape) + RingShape<kTokenTiles>::kRingVectors;
 }
 
 struct KernelParams {
   DecodeBlockParams block;
   DecodeBlockShape shape;
   DecodeBlockScratch scratch;
+  int sums_vectors;
+  int page_shift;  // page_size is 2^page_shift; negative: it is no power of two
   KernelWaits waits;
 };
 
@@ -50,11 +70,29 @@ __device__ inline void prefetch_to_l2(const void* from, std::uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
+__device__ inline std::uint64_t now_cycles() {
+  std::uint64_t cycles;
+  asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycles));
+  return cycles;
+}
+
+__device__ inline void copy_once(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ inline void end_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int kPending>
+__device__ inline void wait_for_groups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 __device__ inline uint4 load_once(const void* from) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
+               : "l"(from)
+               : "memory");
   return v;
 }
 
@@ -75,26 +113,38 @@ __device__ inline void widen_eight(const uint4& raw, float (&values)[8]) {
 template <class T, int kTokenTiles>
 class Work {
  public:
+  using Ring = RingShape<kTokenTiles>;
+
   __device__ Work(const KernelParams& params, const ClusterBlock& team, int unit, float* work)
       : block_(params.block),
         shape_(params.shape),
         team_(team),
         unit_(unit),
+        page_shift_(params.page_shift),
         heads_(shape_.heads_of(unit)),
-        work_(work) {}
+        work_(work),
+        my_ring_(reinterpret_cast<uint4*>(work) + params.sums_vectors +
+                 static_cast<int>(threadIdx.x) / 32 * kStepVectors),
+        began_(now_cycles()) {
+    const DecodeRange rows = shape_.rows_of(unit_, team_.block()), output_rows = shape_.output_rows_of(team_.block());
+    next_ = {.tiles = rows.count() / kTile, .chunks = (shape_.hidden / kChunk - warp() + kWarps - 1) / kWarps};
+    output_tiles_ = {output_rows.begin / kTile, output_rows.end / kTile};
+    if (next_.tiles == 0 || next_.chunks == 0) begin_output();
+  }
+
+  __device__ void mark(DecodeBlockPhase phase) const {
+    if (block_.times == nullptr || threadIdx.x != 0) return;
+    block_.times[static_cast<int>(blockIdx.x) * kBlockPhases + static_cast<int>(phase)] = now_cycles() - began_;
+  }
+
+  // Fills the ring: weights, which no kernel writes.
+  __device__ void begin() {
+    for (int step = 0; step < Ring::kDepth; ++step) copy_next();
+  }
 
   static __device__ float exp2(float x) { return exp2_approx(x); }
   static __device__ T rounded(float x) { return sm90::rounded<T>(x); }
   static __device__ float load_shared(const float* from) { return __ldcg(from); }
-
-  // Of Wqkv, what the first two steps of project() load.
-  __device__ void prefetch_first_weights() const {
-    if (shape_.mapping.prefetch == DecodePrefetch::none) return;
-    const DecodeRange rows = shape_.rows_of(unit_, team_.block());
-    const int row = static_cast<int>(threadIdx.x), features = min(shape_.hidden, 2 * kWarps * kChunk);
-    if (row < min(rows.count(), kRowTiles * kTile))
-      prefetch_to_l2(qkv_row(rows.begin + row), static_cast<std::uint32_t>(features) * 2);
-  }
 
   __device__ void sum_squares(float* sums) const {
     const DecodeRange features = shape_.features_of(team_.block());
@@ -136,63 +186,49 @@ class Work {
   }
 
   // The warps split k; their sums are added in order.
-  __device__ void project(const T* x, float* out) const {
+  __device__ void project(const T* x, float* out) {
     const DecodeRange rows = shape_.rows_of(unit_, team_.block());
     const int tiles = rows.count() / kTile, slice = shape_.slice(), stride = shape_.block_rows();
     const int row_of_lane = lane() / 4, piece = lane() % 4 * 8;
-    const std::int64_t eight_rows = std::int64_t{8} * shape_.hidden;
-    for (int first = 0; first < tiles; first += kRowTiles) {
-      float c[kRowTiles][kTokenTiles][4] = {};
-      const T* from[kRowTiles];
-#pragma unroll
-      for (int m = 0; m < kRowTiles; ++m)
-        from[m] = qkv_row(rows.begin + min(first + m, tiles - 1) * kTile + row_of_lane) + piece;
+    for (int first = 0; first < tiles; first += Ring::kRowTiles) {
+      float c[Ring::kRowTiles][kTokenTiles][4] = {};
       for (int k = warp() * kChunk; k < shape_.hidden; k += kWarps * kChunk) {
-        uint4 w[kRowTiles][2][2];
-#pragma unroll
-        for (int m = 0; m < kRowTiles; ++m)
-          if (first + m < tiles)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-              w[m][half][0] = load_once(from[m] + k + 32 * half);
-              w[m][half][1] = load_once(from[m] + eight_rows + k + 32 * half);
-            }
+        uint4 pieces[2][kTokenTiles];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int feature = k + 32 * half + piece, owner = feature / slice;
-          uint4 pieces[kTokenTiles];
 #pragma unroll
           for (int n = 0; n < kTokenTiles; ++n) {
             const int token = 8 * n + row_of_lane;
-            pieces[n] = make_uint4(0, 0, 0, 0);
+            pieces[half][n] = make_uint4(0, 0, 0, 0);
             if (token < shape_.tokens)
-              pieces[n] = *reinterpret_cast<const uint4*>(x + (owner * shape_.tokens + token) * slice + feature -
-                                                          owner * slice);
+              pieces[half][n] = *reinterpret_cast<const uint4*>(x + (owner * shape_.tokens + token) * slice + feature -
+                                                                owner * slice);
           }
-#pragma unroll
-          for (int m = 0; m < kRowTiles; ++m)
-            if (first + m < tiles)
-#pragma unroll
-              for (int n = 0; n < kTokenTiles; ++n)
-                multiply_pieces<T>(c[m][n], w[m][half][0], w[m][half][1], pieces[n]);
         }
+#pragma unroll
+        for (int m = 0; m < Ring::kRowTiles; ++m)
+          if (first + m < tiles) multiply_step(c[m], pieces);
       }
       if (first > 0) __syncthreads();  // the last sums have been read
-      float* const mine = work_ + warp() * 8 * kTokenTiles * kRowStride;
+      float* const mine = work_ + warp() * shape_.tokens * Ring::kRowStride;
 #pragma unroll
       for (int n = 0; n < kTokenTiles; ++n)
 #pragma unroll
-        for (int m = 0; m < kRowTiles; ++m)
+        for (int i = 0; i < 4; ++i) {
+          const int token = n * 8 + lane() % 4 * 2 + i % 2;
+          if (token >= shape_.tokens) continue;
 #pragma unroll
-          for (int i = 0; i < 4; ++i)
-            mine[(n * 8 + lane() % 4 * 2 + i % 2) * kRowStride + m * kTile + i / 2 * 8 + row_of_lane] = c[m][n][i];
+          for (int m = 0; m < Ring::kRowTiles; ++m)
+            mine[token * Ring::kRowStride + m * kTile + i / 2 * 8 + row_of_lane] = c[m][n][i];
+        }
       __syncthreads();
-      const int here = min(kRowTiles, tiles - first) * kTile;
+      const int here = min(Ring::kRowTiles, tiles - first) * kTile;
       for (int i = static_cast<int>(threadIdx.x); i < shape_.tokens * here; i += kThreads) {
         const int token = i / here, row = i % here;
         float sum = 0;
 #pragma unroll
-        for (int w = 0; w < kWarps; ++w) sum += work_[(w * 8 * kTokenTiles + token) * kRowStride + row];
+        for (int w = 0; w < kWarps; ++w) sum += work_[(w * shape_.tokens + token) * Ring::kRowStride + row];
         const int of_block = first * kTile + row;
         if (block_.qkv.bias != nullptr) sum += block_.qkv.bias[shape_.qkv_row(unit_, rows.begin + of_block)];
         out[token * stride + of_block] = sum;
@@ -253,59 +289,107 @@ class Work {
   }
 
   // A warp has tiles of 16 rows of Wo to itself, and all of the unit's columns.
-  __device__ void project_out(const T* attended, float* to) const {
-    constexpr int kAtOnce = 2;
-    const DecodeRange rows = shape_.output_rows_of(team_.block());
+  __device__ void project_out(const T* attended, float* to) {
     const int columns = heads_.count() * shape_.head_dim, stride = shape_.most_heads() * shape_.head_dim;
     const int row_of_lane = lane() / 4, piece = lane() % 4 * 8;
-    const std::int64_t row_elements = std::int64_t{shape_.heads} * shape_.head_dim;
-    for (int tile = rows.begin / kTile + warp() * kAtOnce; tile < rows.end / kTile; tile += kWarps * kAtOnce) {
-      float c[kAtOnce][kTokenTiles][4] = {};
-      const T* from[kAtOnce];
-#pragma unroll
-      for (int m = 0; m < kAtOnce; ++m)
-        from[m] = output_row(min(tile + m, rows.end / kTile - 1) * kTile + row_of_lane) + piece;
-#pragma unroll 2
+    for (int tile = output_tiles_.begin + warp(); tile < output_tiles_.end; tile += kWarps) {
+      float c[kTokenTiles][4] = {};
       for (int k = 0; k < columns; k += kChunk) {
-        uint4 w[kAtOnce][2][2];
+        uint4 pieces[2][kTokenTiles];
 #pragma unroll
-        for (int m = 0; m < kAtOnce; ++m)
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            w[m][half][0] = load_once(from[m] + k + 32 * half);
-            w[m][half][1] = load_once(from[m] + 8 * row_elements + k + 32 * half);
-          }
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          uint4 pieces[kTokenTiles];
+        for (int half = 0; half < 2; ++half)
 #pragma unroll
           for (int n = 0; n < kTokenTiles; ++n) {
             const int token = 8 * n + row_of_lane;
-            pieces[n] = make_uint4(0, 0, 0, 0);
+            pieces[half][n] = make_uint4(0, 0, 0, 0);
             if (token < shape_.tokens)
-              pieces[n] = *reinterpret_cast<const uint4*>(attended + token * stride + k + 32 * half + piece);
+              pieces[half][n] = *reinterpret_cast<const uint4*>(attended + token * stride + k + 32 * half + piece);
           }
-#pragma unroll
-          for (int m = 0; m < kAtOnce; ++m)
-#pragma unroll
-            for (int n = 0; n < kTokenTiles; ++n) multiply_pieces<T>(c[m][n], w[m][half][0], w[m][half][1], pieces[n]);
-        }
+        multiply_step(c, pieces);
       }
 #pragma unroll
-      for (int m = 0; m < kAtOnce; ++m)
+      for (int n = 0; n < kTokenTiles; ++n)
 #pragma unroll
-        for (int n = 0; n < kTokenTiles; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int token = n * 8 + lane() % 4 * 2 + i % 2, row = (tile + m) * kTile + i / 2 * 8 + row_of_lane;
-            if (token >= shape_.tokens || row >= rows.end) continue;
-            const float bias = unit_ == 0 && block_.output.bias != nullptr ? block_.output.bias[row] : 0;
-            to[std::int64_t{token} * shape_.hidden + row] = c[m][n][i] + bias;
-          }
+        for (int i = 0; i < 4; ++i) {
+          const int token = n * 8 + lane() % 4 * 2 + i % 2, row = tile * kTile + i / 2 * 8 + row_of_lane;
+          if (token >= shape_.tokens) continue;
+          const float bias = unit_ == 0 && block_.output.bias != nullptr ? block_.output.bias[row] : 0;
+          to[std::int64_t{token} * shape_.hidden + row] = c[n][i] + bias;
+        }
     }
+    wait_for_groups<0>();
   }
 
  private:
+  // Which weights a warp copies next: of Wqkv tile by tile of a few, chunk by chunk; then of Wo chunk by chunk.
+  struct Cursor {
+    int tiles = 0, chunks = 0;  // of Wqkv, of this warp
+    int first = 0, tile = 0, chunk = 0;
+    bool of_output = false;
+  };
+
+  __device__ void begin_output() {
+    next_.of_output = true;
+    next_.tile = output_tiles_.begin + warp();
+    next_.chunk = 0;
+  }
+
+  // The next step's weights go to the slot after the last one's; the halves of every second row are swapped, so that the
+  // four pieces of two neighbouring rows that eight lanes read at once lie in different banks.
+  __device__ void copy_next() {
+    const T* from = nullptr;
+    std::int64_t four_rows = 0;
+    const int row = lane() / 8, piece = lane() % 8;
+    if (!next_.of_output) {
+      const DecodeRange rows = shape_.rows_of(unit_, team_.block());
+      from = qkv_row(rows.begin + (next_.first + next_.tile) * kTile) + (warp() + kWarps * next_.chunk) * kChunk;
+      from += std::int64_t{row} * shape_.hidden + piece * 8;
+      four_rows = std::int64_t{4} * shape_.hidden;
+      const int here = min(Ring::kRowTiles, next_.tiles - next_.first);
+      if (++next_.tile == here) {
+        next_.tile = 0;
+        if (++next_.chunk == next_.chunks) {
+          next_.chunk = 0;
+          next_.first += Ring::kRowTiles;
+          if (next_.first >= next_.tiles) begin_output();
+        }
+      }
+    } else if (next_.tile < output_tiles_.end) {
+      const std::int64_t row_elements = std::int64_t{shape_.heads} * shape_.head_dim;
+      from = output_row(next_.tile * kTile) + next_.chunk * kChunk + row * row_elements + piece * 8;
+      four_rows = 4 * row_elements;
+      if (++next_.chunk == heads_.count() * shape_.head_dim / kChunk) {
+        next_.chunk = 0;
+        next_.tile += kWarps;
+      }
+    }
+    if (from != nullptr) {
+      const std::uint32_t to =
+          shared_address(my_ring_ + filled_ * (kWarps * kStepVectors) + row * 8 + (piece ^ row % 2 * 4));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) copy_once(to + i * 512, from + i * four_rows);
+    }
+    end_group();
+    filled_ = filled_ + 1 == Ring::kDepth ? 0 : filled_ + 1;
+  }
+
+  // c += the next step's weights times x, whose features the lane has in `pieces`.
+  __device__ void multiply_step(float (&c)[kTokenTiles][4], const uint4 (&pieces)[2][kTokenTiles]) {
+    wait_for_groups<Ring::kDepth - 1>();
+    __syncwarp();  // makes the other lanes' copies visible
+    const int row = lane() / 4;
+    const uint4* const rows = my_ring_ + filled_ * (kWarps * kStepVectors) + row * 8;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int piece = (half * 4 + lane() % 4) ^ row % 2 * 4;
+      const uint4 low = rows[piece], high = rows[64 + piece];
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) multiply_pieces<T>(c[n], low, high, pieces[half][n]);
+    }
+    __syncwarp();  // all lanes have read, so the slot may be overwritten
+    copy_next();
+  }
+
   static __device__ int lane() {
     return static_cast<int>(threadIdx.x) % 32;
   }
@@ -373,10 +457,17 @@ class Work {
     return sum;
   }
 
-  __device__ std::int64_t slot_of_key(int token, int position) const {
+  __device__ int page_index(int position) const {
+    return page_shift_ >= 0 ? position >> page_shift_ : position / block_.kv.page_size;
+  }
+  // Of a key in that page.
+  __device__ std::int64_t slot_in_page(std::int64_t page, int position) const {
     const PagedKv& kv = block_.kv;
-    const std::int64_t page = __ldg(block_.sequences.pages(token) + position / kv.page_size);
-    return ((page * kv.num_kv_heads + shape_.kv_head(unit_)) * kv.page_size + position % kv.page_size) * kv.head_dim;
+    const int in_page = page_shift_ >= 0 ? position & (kv.page_size - 1) : position % kv.page_size;
+    return ((page * kv.num_kv_heads + shape_.kv_head(unit_)) * kv.page_size + in_page) * kv.head_dim;
+  }
+  __device__ std::int64_t slot_of_key(int token, int position) const {
+    return slot_in_page(__ldg(block_.sequences.pages(token) + page_index(position)), position);
   }
 
   // A stream's part of a row: the largest score, the sum of weights, and eight elements of the weighted values.
@@ -435,14 +526,17 @@ class Work {
       };
 
       const DecodeRange keys = keys_of(t);
+      const std::int32_t* const pages = block_.sequences.pages(t);
       for (int base = keys.begin; base < keys.end; base += kKeys * kAll) {  // the same in all lanes
+        // The last key stands for those that are not there, so that all loads are in flight together.
+        const auto position_of = [&](int u) { return min(base + u * kAll + stream, keys.end - 1); };
+        std::int32_t page[kKeys];
+#pragma unroll
+        for (int u = 0; u < kKeys; ++u) page[u] = __ldg(pages + page_index(position_of(u)));
         uint4 key[kKeys], value[kKeys];
 #pragma unroll
         for (int u = 0; u < kKeys; ++u) {
-          const int position = base + u * kAll + stream;
-          key[u] = value[u] = make_uint4(0, 0, 0, 0);
-          if (position >= keys.end) continue;
-          const std::int64_t slot = slot_of_key(t, position) + first_d;
+          const std::int64_t slot = slot_in_page(page[u], position_of(u)) + first_d;
           key[u] = load_once(static_cast<const T*>(block_.kv.keys) + slot);
           value[u] = load_once(static_cast<const T*>(block_.kv.values) + slot);
         }
@@ -504,9 +598,13 @@ class Work {
   const DecodeBlockParams& block_;
   const DecodeBlockShape& shape_;
   const ClusterBlock& team_;
-  int unit_;
-  DecodeRange heads_;
+  int unit_, page_shift_;
+  DecodeRange heads_, output_tiles_{};
   float* work_;
+  uint4* my_ring_;
+  std::uint64_t began_;
+  Cursor next_{};
+  int filled_ = 0;  // the slot that is filled next; when all are filled, the one that is read next
 };
 
 template <class T, int kTokenTiles>
@@ -522,9 +620,10 @@ __global__ void __launch_bounds__(kThreads, 2) decode_block_kernel(const __grid_
   }
   Work<T, kTokenTiles> work(params, team, unit,
                             reinterpret_cast<float*>(memory + DecodeBlockMemory(params.shape, sizeof(T)).work));
-  work.prefetch_first_weights();
+  work.begin();
   meet_cluster();
   wait_for_earlier_kernels();
+  work.mark(DecodeBlockPhase::start);
   DecodeBlockBody<T, ClusterBlock, ClusterMbarrier, Work<T, kTokenTiles>>(team, params.shape, unit, barriers, memory,
                                                                           work, params.waits)
       .run(params.scratch, static_cast<float*>(params.block.partials.data));
@@ -536,9 +635,13 @@ int token_tiles_of(const DecodeBlockShape& shape) {
 }
 
 std::size_t shared_bytes_of(const DecodeBlockShape& shape) {
-  return static_cast<std::size_t>(
-             DecodeBlockMemory(shape, 2, work_vectors(token_tiles_of(shape), shape.head_dim)).end) *
-         sizeof(Vector16);
+  const int own = token_tiles_of(shape) == 1 ? work_vectors<1>(shape) : work_vectors<2>(shape);
+  return static_cast<std::size_t>(DecodeBlockMemory(shape, 2, own).end) * sizeof(Vector16);
+}
+
+int page_shift_of(int page_size) {
+  return std::has_single_bit(static_cast<unsigned>(page_size)) ? std::countr_zero(static_cast<unsigned>(page_size))
+                                                               : -1;
 }
 
 LaunchShape launch_of(const DecodeBlockShape& shape) {

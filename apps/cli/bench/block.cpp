@@ -137,6 +137,27 @@ class BlockBench {
     });
   }
 
+  // The cycles from a block's start to the end of each phase, the median over all blocks of one call that is not alone.
+  std::vector<double> phases(DecodeBlockMapping mapping, int partials) {
+    DecodeBlockParams params = fused_params(layers_[0], mapping, partials);
+    const std::size_t blocks = static_cast<std::size_t>(shape_of(params).blocks());
+    std::vector<std::uint64_t> times(blocks * kBlockPhases);
+    params.times = static_cast<std::uint64_t*>(operands_.zeros(times.size() * sizeof(std::uint64_t)));
+    for (int layer = 1; layer < options_.layers; ++layer)
+      decode_block(fused_params(layers_[static_cast<std::size_t>(layer)], mapping, partials), lane_);
+    decode_block(params, lane_);
+    enqueue_copy(device_.stream(), times.data(), params.times, times.size() * sizeof(std::uint64_t));
+    device_.stream().synchronize();
+    std::vector<double> medians;
+    for (std::size_t phase = 0; phase < kBlockPhases; ++phase) {
+      std::vector<double> of_phase;
+      for (std::size_t block = 0; block < blocks; ++block)
+        of_phase.push_back(static_cast<double>(times[block * kBlockPhases + phase]));
+      medians.push_back(median(of_phase));
+    }
+    return medians;
+  }
+
   // |fused - plain| / |plain| of the first layer.
   double difference(DecodeBlockMapping mapping, int partials) {
     const std::vector<std::int64_t> all = sampled(options_.batch, options_.batch);
@@ -266,6 +287,7 @@ struct TimedMapping {
   DecodeBlockMapping mapping;
   int partials = 0;
   double difference = 0;
+  std::vector<double> phases;
   std::function<double()> run;
   std::vector<double> seconds;
 };
@@ -285,6 +307,7 @@ std::vector<TimedMapping> mappings_of(BlockBench& bench, const BlockShape& shape
                        .mapping = mapping,
                        .partials = count,
                        .difference = bench.difference(mapping, count),
+                       .phases = bench.phases(mapping, count),
                        .run = std::move(run)});
       }
   return all;
@@ -329,7 +352,8 @@ void run_block_bench(const BlockBenchOptions& options) {
         way.update({{"cluster", one.mapping.cluster},
                     {"parts", one.mapping.parts},
                     {"partials", one.partials},
-                    {"relative_difference", one.difference}});
+                    {"relative_difference", one.difference},
+                    {"cycles_to_end_of_phase", one.phases}});
       ways.push_back(way);
       const auto us = [](double seconds) { return fmt::format("{:.1f}", seconds * 1e6); };
       rows.push_back({std::to_string(context), one.name, us(median_seconds), us(quantile(one.seconds, 0.1)),

@@ -45,7 +45,8 @@ const std::map<std::pair<bool, int>, OfPaper> kTable1{
 constexpr double kPapersLatency2 = 190, kPapersBandwidth16 = 2.90;
 
 const char* name_of_route(ClusterRoute route) {
-  static constexpr const char* kNames[] = {"tree", "paper's tree", "one step", "in bulk", "packets", "flags"};
+  static constexpr const char* kNames[] = {"tree",      "paper's tree", "one step", "in bulk",
+                                           "two steps", "packets",      "flags"};
   return kNames[static_cast<int>(route)];
 }
 
@@ -131,6 +132,7 @@ class ClusterBench {
                          .calls = kCallsOfSample,
                          .vectors = vectors};
       if (cluster_shared_bytes(calls) > kMostShared) continue;
+      if (calls.route == ClusterRoute::two_steps && (!reduces || vectors % blocks != 0)) continue;
       const std::vector<double> seconds = seconds_of(calls);
       const double floor = floor_seconds(calls, *figures);
       routes.push_back({{"route", name_of_route(calls.route)},
@@ -201,8 +203,11 @@ class ClusterBench {
   double floor_seconds(const ClusterCalls& calls, const ClusterFigures& figures) const {
     if (!is_on_chip(calls.route)) return global_.nanoseconds * 1e-9;
     const bool one_step = calls.route == ClusterRoute::one_step || calls.route == ClusterRoute::in_bulk;
-    const int rounds = one_step ? 1 : schedule::log2_exact(calls.blocks);
-    const double buffers = calls.reduces && !one_step ? rounds : calls.blocks - 1;
+    const int rounds = one_step ? 1 : calls.route == ClusterRoute::two_steps ? 2 : schedule::log2_exact(calls.blocks);
+    const double part = (calls.blocks - 1.0) / calls.blocks;
+    const double buffers = calls.route == ClusterRoute::two_steps ? 2 * part
+                           : calls.reduces && !one_step           ? rounds
+                                                                  : calls.blocks - 1;
     const double rate = median(figures.bytes_per_second) / figures.active_sms;
     return rounds * figures.latency.nanoseconds * 1e-9 + buffers * calls.vectors * 16 / rate;
   }

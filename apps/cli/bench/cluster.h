@@ -14,8 +14,8 @@ class App;
 namespace heddle {
 
 // How the blocks of a cluster reduce or gather; the last two go through global memory (device/cluster/README.md).
-enum class ClusterRoute : std::uint8_t { tree, papers_tree, one_step, in_bulk, by_packets, by_flags };
-inline constexpr int kClusterRoutes = 6;
+enum class ClusterRoute : std::uint8_t { tree, papers_tree, one_step, in_bulk, two_steps, by_packets, by_flags };
+inline constexpr int kClusterRoutes = 7;
 
 constexpr bool is_on_chip(ClusterRoute route) {
   return route != ClusterRoute::by_packets && route != ClusterRoute::by_flags;

@@ -44,7 +44,8 @@ __global__ void __launch_bounds__(kCallThreads)
   meet_cluster();
   const Peers peers = of.route == ClusterRoute::papers_tree ? Peers::offset : Peers::pairs;
   ClusterReducer<ClusterBlock, ClusterMbarrier> reducer(team, peers, barriers.reduce, rest, of.vectors, waits);
-  ClusterGatherer<ClusterBlock, ClusterMbarrier> gatherer(team, peers, barriers.gather, rest, of.vectors, waits);
+  const int segment = of.route == ClusterRoute::two_steps ? of.vectors / team.blocks() : of.vectors;
+  ClusterGatherer<ClusterBlock, ClusterMbarrier> gatherer(team, peers, barriers.gather, rest, segment, waits);
   const std::size_t each = 4 * static_cast<std::size_t>(team.blocks()) * static_cast<std::size_t>(of.vectors);
   auto* const segments = static_cast<Vector16*>(of.memory);
   auto* const flags = reinterpret_cast<std::uint32_t*>(segments + static_cast<std::size_t>(of.clusters) * each);
@@ -81,6 +82,9 @@ __global__ void __launch_bounds__(kCallThreads)
           }
         });
         break;
+      case ClusterRoute::two_steps:
+        repeat([&] { gatherer.reduce_in_two_steps<float, ReduceOp::sum>(data, n); });
+        break;
       case ClusterRoute::by_packets:
         repeat([&] { off_chip.by_packets(data, n, sum); });
         break;
@@ -99,6 +103,8 @@ __global__ void __launch_bounds__(kCallThreads)
         break;
       case ClusterRoute::in_bulk:
         repeat([&] { gatherer.gather_in_bulk(data, n); });
+        break;
+      case ClusterRoute::two_steps:
         break;
       case ClusterRoute::by_packets:
         repeat([&] { off_chip.by_packets(data, n, keep); });
@@ -192,7 +198,7 @@ std::size_t cluster_memory_bytes(const ClusterCalls& of) {
 std::size_t cluster_shared_bytes(const ClusterCalls& of) {
   const auto n = static_cast<std::size_t>(of.vectors) * sizeof(Vector16);
   if (!is_on_chip(of.route)) return n;
-  const bool slots = of.reduces && (of.route == ClusterRoute::tree || of.route == ClusterRoute::papers_tree);
+  const bool slots = of.reduces && of.route != ClusterRoute::one_step && of.route != ClusterRoute::in_bulk;
   return n + 2 * n * (slots ? 1 : static_cast<std::size_t>(of.blocks));
 }
 

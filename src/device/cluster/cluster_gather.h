@@ -103,6 +103,32 @@ class ClusterGatherer {
     }
   }
 
+  // The same in two steps, for long buffers: each block combines one part of all blocks' buffers, then gathers the parts.
+  // A block sends 2 (N - 1) / N buffers. count is a multiple of the blocks; segment_vectors >= count / blocks.
+  template <class T, ReduceOp kOp>
+  HEDDLE_HOST_DEVICE void reduce_in_two_steps(Vector16* data, int count) {
+    const int rank = team_.block(), part = count / team_.blocks();
+    const schedule::AllToAll peers{team_.blocks()};
+    Vector16* const here = segments_ + turn() * team_.blocks() * segment_vectors_;
+    Barrier& arrived = barriers_.arrived[turn()][0];
+    team_.sync();  // any lane may send any of it; and all have done with the call before
+    for (int step = 1; step < peers.steps(); ++step) {
+      const int to = peers.at(rank, step).to;
+      for (int i = team_.lane(); i < part; i += team_.lanes())
+        team_.push(to, here + rank * part + i, data[to * part + i], arrived);
+    }
+    if (team_.blocks() > 1) await(arrived, (team_.blocks() - 1) * part);
+    for (int i = team_.lane(); i < part; i += team_.lanes()) {
+      const auto of = [&](int block) { return block == rank ? data[rank * part + i] : here[block * part + i]; };
+      Numbers<T> numbers(of(0));
+      for (int block = 1; block < team_.blocks(); ++block) numbers.template combine<kOp>(of(block));
+      data[rank * part + i] = numbers.vector();
+    }
+    end();
+    const Vector16* const all = gather_directly(data + rank * part, part);
+    for (int i = team_.lane(); i < count; i += team_.lanes()) data[i] = all[i];
+  }
+
   HEDDLE_HOST_DEVICE int segment_of(int owner) const { return schedule_.segment_of(team_.block(), owner); }
 
  private:

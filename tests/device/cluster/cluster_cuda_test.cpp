@@ -67,8 +67,9 @@ class OnGpu : public testing::Test {
   std::optional<Stream> stream_;
 };
 
-constexpr ClusterWay kWays[] = {ClusterWay::pairs,   ClusterWay::offset,     ClusterWay::directly,
-                                ClusterWay::in_bulk, ClusterWay::by_packets, ClusterWay::by_flags};
+constexpr ClusterWay kWays[] = {ClusterWay::pairs,   ClusterWay::offset,    ClusterWay::directly,
+                                ClusterWay::in_bulk, ClusterWay::two_steps, ClusterWay::by_packets,
+                                ClusterWay::by_flags};
 
 class ClustersOnGpu : public OnGpu, public testing::WithParamInterface<std::tuple<int, ClusterWay>> {};
 INSTANTIATE_TEST_SUITE_P(Clusters, ClustersOnGpu,

@@ -70,6 +70,8 @@ struct Means {
       case ClusterWay::directly:
       case ClusterWay::in_bulk:
         return gatherer.template reduce_directly<T, kOp>(shared.data, count);
+      case ClusterWay::two_steps:
+        return gatherer.template reduce_in_two_steps<T, kOp>(shared.data, count);
       case ClusterWay::by_packets:
         return off_chip.by_packets(shared.data, count, sum);
       case ClusterWay::by_flags:
@@ -120,7 +122,9 @@ __global__ void __launch_bounds__(kThreads)
   std::uint32_t random = blockIdx.x * 977 + threadIdx.x / 32 * 31 + 1;
   int wrong = 0;
   for (int call = 0; call < test.calls; ++call) {
-    const int count = 1 + call * 7 % kVectors;
+    const int whole = 1 + call * 7 % kVectors;
+    const int count =
+        test.way == ClusterWay::two_steps ? max(whole / team.blocks(), 1) * team.blocks() : whole;  // parts
     for (int i = team.lane(); i < count; i += team.lanes()) shared.data[i] = vector_of<T>(call, rank, i);
     if (test.dawdles) dawdle(random);
     if (test.reduces) {

@@ -11,7 +11,7 @@
 namespace heddle {
 
 // How a cluster's blocks reduce or gather.
-enum class ClusterWay : std::uint8_t { pairs, offset, directly, in_bulk, by_packets, by_flags };
+enum class ClusterWay : std::uint8_t { pairs, offset, directly, in_bulk, two_steps, by_packets, by_flags };
 
 inline constexpr int kClusterTestVectors = 80;  // the longest buffer
 inline constexpr int kMostClusterBlocks = 16;
