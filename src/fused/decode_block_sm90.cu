@@ -121,13 +121,15 @@ class Work {
         team_(team),
         unit_(unit),
         page_shift_(params.page_shift),
+        kv_head_(shape_.kv_head(unit)),
         heads_(shape_.heads_of(unit)),
+        rows_(shape_.rows_of(unit, team.block())),
         work_(work),
         my_ring_(reinterpret_cast<uint4*>(work) + params.sums_vectors +
                  static_cast<int>(threadIdx.x) / 32 * kStepVectors),
         began_(now_cycles()) {
-    const DecodeRange rows = shape_.rows_of(unit_, team_.block()), output_rows = shape_.output_rows_of(team_.block());
-    next_ = {.tiles = rows.count() / kTile, .chunks = (shape_.hidden / kChunk - warp() + kWarps - 1) / kWarps};
+    const DecodeRange output_rows = shape_.output_rows_of(team_.block());
+    next_ = {.tiles = rows_.count() / kTile, .chunks = (shape_.hidden / kChunk - warp() + kWarps - 1) / kWarps};
     output_tiles_ = {output_rows.begin / kTile, output_rows.end / kTile};
     if (next_.tiles == 0 || next_.chunks == 0) begin_output();
   }
@@ -187,8 +189,7 @@ class Work {
 
   // The warps split k; their sums are added in order.
   __device__ void project(const T* x, float* out) {
-    const DecodeRange rows = shape_.rows_of(unit_, team_.block());
-    const int tiles = rows.count() / kTile, slice = shape_.slice(), stride = shape_.block_rows();
+    const int tiles = rows_.count() / kTile, slice = shape_.slice(), stride = shape_.block_rows();
     const int row_of_lane = lane() / 4, piece = lane() % 4 * 8;
     for (int first = 0; first < tiles; first += Ring::kRowTiles) {
       float c[Ring::kRowTiles][kTokenTiles][4] = {};
@@ -230,7 +231,7 @@ class Work {
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) sum += work_[(w * shape_.tokens + token) * Ring::kRowStride + row];
         const int of_block = first * kTile + row;
-        if (block_.qkv.bias != nullptr) sum += block_.qkv.bias[shape_.qkv_row(unit_, rows.begin + of_block)];
+        if (block_.qkv.bias != nullptr) sum += block_.qkv.bias[shape_.qkv_row(unit_, rows_.begin + of_block)];
         out[token * stride + of_block] = sum;
       }
     }
@@ -341,8 +342,7 @@ class Work {
     std::int64_t four_rows = 0;
     const int row = lane() / 8, piece = lane() % 8;
     if (!next_.of_output) {
-      const DecodeRange rows = shape_.rows_of(unit_, team_.block());
-      from = qkv_row(rows.begin + (next_.first + next_.tile) * kTile) + (warp() + kWarps * next_.chunk) * kChunk;
+      from = qkv_row(rows_.begin + (next_.first + next_.tile) * kTile) + (warp() + kWarps * next_.chunk) * kChunk;
       from += std::int64_t{row} * shape_.hidden + piece * 8;
       four_rows = std::int64_t{4} * shape_.hidden;
       const int here = min(Ring::kRowTiles, next_.tiles - next_.first);
@@ -406,8 +406,15 @@ class Work {
     return team_.block() * shape_.slice();
   }
 
+  // As DecodeBlockShape::qkv_row, without divisions: a step asks for one.
   __device__ const T* qkv_row(int row) const {
-    return static_cast<const T*>(block_.qkv.blocks[0].data) + std::int64_t{shape_.qkv_row(unit_, row)} * shape_.hidden;
+    const int of_heads = heads_.count() * shape_.head_dim, of_kind = row - of_heads;
+    int of_weight = heads_.begin * shape_.head_dim + row;
+    if (of_kind >= shape_.head_dim)
+      of_weight = (shape_.heads + shape_.kv_heads + kv_head_ - 1) * shape_.head_dim + of_kind;
+    else if (of_kind >= 0)
+      of_weight = (shape_.heads + kv_head_) * shape_.head_dim + of_kind;
+    return static_cast<const T*>(block_.qkv.blocks[0].data) + std::int64_t{of_weight} * shape_.hidden;
   }
   // The unit's columns of a row.
   __device__ const T* output_row(int row) const {
@@ -464,7 +471,7 @@ class Work {
   __device__ std::int64_t slot_in_page(std::int64_t page, int position) const {
     const PagedKv& kv = block_.kv;
     const int in_page = page_shift_ >= 0 ? position & (kv.page_size - 1) : position % kv.page_size;
-    return ((page * kv.num_kv_heads + shape_.kv_head(unit_)) * kv.page_size + in_page) * kv.head_dim;
+    return ((page * kv.num_kv_heads + kv_head_) * kv.page_size + in_page) * kv.head_dim;
   }
   __device__ std::int64_t slot_of_key(int token, int position) const {
     return slot_in_page(__ldg(block_.sequences.pages(token) + page_index(position)), position);
@@ -598,8 +605,8 @@ class Work {
   const DecodeBlockParams& block_;
   const DecodeBlockShape& shape_;
   const ClusterBlock& team_;
-  int unit_, page_shift_;
-  DecodeRange heads_, output_tiles_{};
+  int unit_, page_shift_, kv_head_;
+  DecodeRange heads_, rows_, output_tiles_{};
   float* work_;
   uint4* my_ring_;
   std::uint64_t began_;
