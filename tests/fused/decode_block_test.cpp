@@ -33,6 +33,7 @@ void run_clusters(const DecodeBlockParams& params) {
   const KernelWaits waits = waits_of_test(record);
   {
     std::vector<std::jthread> clusters;
+    clusters.reserve(static_cast<std::size_t>(shape.units()));
     for (int unit = 0; unit < shape.units(); ++unit)
       clusters.emplace_back([&, unit] {
         Cluster cluster(shape.mapping.cluster);

@@ -91,6 +91,7 @@ class ClusterModel {
       prepare(*teams.back(), shared(rank));
     }
     std::vector<std::jthread> threads;
+    threads.reserve(teams.size());
     for (auto& team : teams) threads.emplace_back([&, team = team.get()] { body(*team, shared(team->block())); });
   }
 
