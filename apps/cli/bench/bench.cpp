@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "cli/bench/block.h"
 #include "cli/bench/cluster.h"
 #include "cli/bench/collective.h"
