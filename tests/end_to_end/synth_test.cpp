@@ -117,8 +117,9 @@ TEST(SyntheticModelName, WorksInInspectAndTokenize) {
 
 // The tensors' names and shapes are those that the loader expects; no weights are generated for this.
 TEST(SyntheticModelName, OfEveryShapeCanBeLoaded) {
-  for (const char* name : {"llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3.2-1b", "llama-3.3-70b", "codellama-34b",
-                           "qwen2-72b", "qwen2.5-7b", "qwen2.5-72b", "qwen3-8b", "mistral-7b"}) {
+  for (const char* name :
+       {"llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3.2-1b", "llama-3.3-70b", "codellama-34b", "qwen2-72b",
+        "qwen2.5-7b", "qwen2.5-72b", "qwen3-8b", "mistral-7b", "mixtral-8x7b", "mixtral-8x22b", "deepseek-v2-lite"}) {
     const ProgramResult result = run_heddle({"inspect", std::string("synth:") + name, "--json"});
     ASSERT_EQ(result.status, 0) << result.err;
     EXPECT_EQ(json::parse(result.out).at("unsupported"), json::array()) << name;
