@@ -35,7 +35,7 @@ std::vector<Weight> deepseek_matrices(const Deepseek::Weights& weights) {
 }
 
 // What one token makes a step read: every token more may take other experts.
-std::size_t bytes_per_step(const Deepseek::Weights& weights, int top_k) {
+std::size_t deepseek_bytes_per_step(const Deepseek::Weights& weights, int top_k) {
   std::size_t bytes = weights.head.logits.size_bytes();
   for (const Deepseek::Layer& layer : weights.layers) {
     const LatentWeights& attention = layer.attention;
@@ -205,7 +205,7 @@ Deepseek::Deepseek(const DeepseekConfig& config, Weights weights, std::unique_pt
               .max_context = config.max_position,
               .eos_ids = config.eos_ids,
               .dtype = weights_.layers.front().attention.down.dtype,
-              .weight_bytes_per_step = bytes_per_step(weights_, config.rule.top_k),
+              .weight_bytes_per_step = deepseek_bytes_per_step(weights_, config.rule.top_k),
               .weight_bytes = weights_.storage.size_bytes}) {}
 
 Tensor Deepseek::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Lane& lane) {

@@ -24,7 +24,7 @@ std::vector<Weight> mixtral_matrices(const Mixtral::Weights& weights) {
 }
 
 // What one token makes a step read: every token more may take other experts.
-std::size_t bytes_per_step(const Mixtral::Weights& weights, int top_k) {
+std::size_t mixtral_bytes_per_step(const Mixtral::Weights& weights, int top_k) {
   std::size_t bytes = weights.head.logits.size_bytes();
   for (const Mixtral::Layer& layer : weights.layers)
     bytes +=
@@ -41,7 +41,8 @@ AttentionShape mixtral_attention(const LlamaConfig& config, const Mixtral::Weigh
           .rope_scale = rope_frequencies(config.rope, config.head_dim).scale};
 }
 
-Mixtral::Weights load_weights(const ModelSource& source, const MixtralConfig& mixtral, const LoadOptions& options) {
+Mixtral::Weights load_mixtral_weights(const ModelSource& source, const MixtralConfig& mixtral,
+                                      const LoadOptions& options) {
   const LlamaConfig& config = mixtral.llama;
   const TensorSplit split = tensor_split({.num_heads = config.num_heads,
                                           .num_kv_heads = config.num_kv_heads,
@@ -105,7 +106,7 @@ Mixtral::Mixtral(const MixtralConfig& config, Weights weights, std::unique_ptr<S
               .max_context = config.llama.max_position,
               .eos_ids = config.llama.eos_ids,
               .dtype = weights_.layers.front().attention.qkv.dtype,
-              .weight_bytes_per_step = bytes_per_step(weights_, config.top_k),
+              .weight_bytes_per_step = mixtral_bytes_per_step(weights_, config.top_k),
               .weight_bytes = weights_.storage.size_bytes}) {}
 
 Tensor Mixtral::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Lane& lane) {
@@ -122,7 +123,7 @@ Tensor Mixtral::run(const StepTensors& tensors, const KvPages& kv, Arena& arena,
 
 std::unique_ptr<Model> load_mixtral(const ModelSource& source, const LoadOptions& options) {
   const MixtralConfig config = parse_mixtral_config(source.config());
-  Mixtral::Weights weights = load_weights(source, config, options);
+  Mixtral::Weights weights = load_mixtral_weights(source, config, options);
   std::unique_ptr<Strategy> strategy = make_strategy(options.place, weights.split, config.llama.vocab_size);
   return std::make_unique<Mixtral>(config, std::move(weights), std::move(strategy), options.compute);
 }
