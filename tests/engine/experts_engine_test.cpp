@@ -1,4 +1,4 @@
-// Requests to models with experts and with latent attention: together, preempted and kept they get the answers that
+// Requests to models with experts and with latent attention: together, preempted, kept and cached they get the answers that
 // they get alone.
 #include <gtest/gtest.h>
 
@@ -83,6 +83,17 @@ TEST_P(ExpertsEngine, AKeptConversationGoesOnWithTheSameAnswer) {
   Engine fresh(model(), {.page_size = 4});
   const std::int64_t whole = fresh.submit({.prompt = text, .max_tokens = kAnswer});
   EXPECT_EQ(run(fresh, computed).at(whole), continued);
+}
+
+TEST_P(ExpertsEngine, APromptInThePrefixCacheGetsTheSameAnswer) {
+  Engine engine(model(), {.page_size = 4, .prefix_cache = true});
+  int computed = 0;
+  const std::int64_t first = engine.submit({.prompt = prompt(0), .max_tokens = kAnswer});
+  const Ids answer = run(engine, computed).at(first);
+  EXPECT_EQ(computed, 25);
+  const std::int64_t second = engine.submit({.prompt = prompt(0), .max_tokens = kAnswer});
+  EXPECT_EQ(run(engine, computed).at(second), answer);
+  EXPECT_LE(computed, 5);  // the last page's tokens
 }
 
 INSTANTIATE_TEST_SUITE_P(, ExpertsEngine, testing::Values("mixtral-window", "v2-lite-yarn", "v3"),
