@@ -67,7 +67,7 @@ class AllGatherLinear {
 
   // Enqueues the GEMM on the lane and the transfers on `transfers`, another stream of the same device. What is enqueued
   // on the lane's stream before comes before both; what is enqueued there later comes after both, so x may be overwritten
-  // then. Allocates nothing. Throws InvalidArgument unless params fit the limits and `linear`. A rank that stops is named
+  // then. Allocates no tensors. Throws InvalidArgument unless params fit the limits and `linear`. A rank that stops is named
   // by Fabric::synchronize (Timeout); y is then undefined.
   void operator()(const AllGatherLinearParams& params, const Lane& lane, Stream& transfers);
 
