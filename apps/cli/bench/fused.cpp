@@ -74,6 +74,7 @@ void measure_case(const FusedBenchOptions& options, const FusedCaseMaker& maker,
                    {"max_relative_error", error}});
     report.results.push_back(std::move(result));
     std::vector<std::string> row;
+    row.reserve(maker.shape.size() + 4);
     for (const auto& field : maker.shape) row.push_back(field.is_string() ? field.get<std::string>() : field.dump());
     for (std::string cell : {variant.name, fmt::format("{:.1f}", microseconds),
                              fmt::format("{:.2f}", bsp / microseconds), fmt::format("{:.1e}", error)})
