@@ -56,6 +56,7 @@ void measure_case(const FusedBenchOptions& options, const FusedCaseMaker& maker,
     rank.fabric.synchronize(rank.stream);
     const double error = most_of_ranks(one->max_relative_error(), rank);
     std::vector<double> samples;
+    samples.reserve(static_cast<std::size_t>(options.repeats));
     for (int i = 0; i < options.repeats; ++i)
       samples.push_back(seconds_per_call(rank.communicator, rank.stream, 1,
                                          [&](int) {
