@@ -71,6 +71,12 @@ bool followed(const ModelOptions& options) {
   return true;
 }
 
+void require_no_run(std::string_view command) {
+  if (num_launched_ranks() > 1)
+    throw_error<InputError>("heddle {} does not run on the processes of heddle launch; --tp N has ranks in one process",
+                            command);
+}
+
 std::vector<RankFact> facts_of(const ModelSource& source, const ModelOptions& options) {
   return {{"heddle", HEDDLE_VERSION},
           {"program", program_digest()},

@@ -1,6 +1,7 @@
 // Commands that `heddle launch` runs as the ranks of one model: rank 0 is the command, the others compute their parts.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "cli/model_options.h"
@@ -15,6 +16,9 @@ int num_launched_ranks();
 // In a run, a rank other than 0 loads its part of the model, carries out rank 0's steps, and returns true when rank 0 has
 // ended. Otherwise returns false at once. Throws as load(), and the fabric's error when a rank is lost.
 bool followed(const ModelOptions& options);
+
+// Throws InputError, naming `command`, in a run of several ranks: for commands that none but one process can carry out.
+void require_no_run(std::string_view command);
 
 // What all ranks of a run must have in common.
 std::vector<RankFact> facts_of(const ModelSource& source, const ModelOptions& options);

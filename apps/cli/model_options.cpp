@@ -237,6 +237,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options) {
   require(options.ranks == 1, "a model on {} ranks has no whole", options.ranks);
+  require_no_run("bench load");  // which alone loads a whole
   EngineOptions engine;
   return std::move(load(source, options, engine).front().model);
 }

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/format_text.h"
+#include "cli/launched.h"
 #include "cli/model_options.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
@@ -100,6 +101,7 @@ bool is_local(const std::string& host) {
 }
 
 int serve(const ServeCommand& command) {
+  require_no_run("serve");
   server::ServeOptions options{.http = http_options(command),
                                .drain_limit = std::chrono::seconds(command.drain_seconds),
                                .note = [](const std::string& line) { write_stderr("heddle: " + line + "\n"); }};

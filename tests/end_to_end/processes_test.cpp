@@ -111,6 +111,9 @@ TEST(Processes, WhatDoesNotSuitARunIsRefused) {
   const ProgramResult other = launch(2, {"sh", "-c", std::string("exec " HEDDLE_PROGRAM " ") + one_sum() + " --tp 3"});
   EXPECT_EQ(other.status, 2) << other.err;
   EXPECT_THAT(other.err, HasSubstr("--tp 3 in a run of 2 ranks"));
+  const ProgramResult served = launch(2, {"heddle", "serve", demo_model().string(), "--port", "0"});
+  EXPECT_EQ(served.status, 2) << served.err;
+  EXPECT_THAT(served.err, HasSubstr("heddle serve does not run on the processes of heddle launch"));
   const ProgramResult many = launch(9, {"sh", "-c", std::string("exec " HEDDLE_PROGRAM " ") + one_sum()});
   EXPECT_EQ(many.status, 2) << many.err;
   EXPECT_THAT(many.err, HasSubstr("9 ranks, but the model has 8 attention heads"));
