@@ -154,17 +154,20 @@ int Generation::index_of(std::size_t answer) const {
   return static_cast<int>(answer / samples) * input_.request.num_answers + static_cast<int>(answer % samples);
 }
 
-void Generation::send(std::size_t index, Json choice) {
-  Json chunk = head(input_.request.chat ? "chat.completion.chunk" : "text_completion");
-  chunk["choices"] = Json::array({std::move(choice)});
-  if (input_.request.continuous_usage) {
-    const auto prompt = prompt_of(index);
-    chunk["usage"] =
-        usage_json(std::ssize(input_.prompts.tokens[prompt]), std::ssize(answers_[index].completion.tokens()));
-  } else if (input_.request.include_usage) {
-    chunk["usage"] = nullptr;
+// One chunk. Its head is written once for all of them: most of the time that a token costs here is JSON.
+void Generation::send(std::size_t index, const Json& choice) {
+  if (chunk_head_.empty()) {
+    chunk_head_ = json_text(head(input_.request.chat ? "chat.completion.chunk" : "text_completion"));
+    chunk_head_.back() = ',';  // the object goes on
+    chunk_head_ += "\"choices\":[";
   }
-  responder_->write(sse_event(json_text(chunk)));
+  std::string chunk = chunk_head_ + json_text(choice) + "]";
+  if (input_.request.continuous_usage)
+    chunk += ",\"usage\":" + json_text(usage_json(std::ssize(input_.prompts.tokens[prompt_of(index)]),
+                                                  std::ssize(answers_[index].completion.tokens())));
+  else if (input_.request.include_usage)
+    chunk += ",\"usage\":null";
+  responder_->write(sse_event(chunk + "}"));
 }
 
 void Generation::send_text(std::size_t index, const std::string& text, bool last) {
@@ -178,7 +181,7 @@ void Generation::send_text(std::size_t index, const std::string& text, bool last
   Json choice{{"index", index_of(index)}, {"text", text}};
   choice["logprobs"] = scores.empty() ? Json() : completion_logprobs(scores, context_.tokenizer, answer.text_offset);
   choice["finish_reason"] = last ? Json(finish_reason(answer)) : Json();
-  send(index, std::move(choice));
+  send(index, choice);
 }
 
 void Generation::send_chat(std::size_t index, const std::string& text, bool last) {
@@ -197,7 +200,7 @@ void Generation::send_chat(std::size_t index, const std::string& text, bool last
       if (const auto scores = new_scores(answer); !scores.empty())
         choice["logprobs"] = chat_logprobs(scores, context_.tokenizer);
     choice["finish_reason"] = ends ? Json(finish_reason(answer)) : Json();
-    send(index, std::move(choice));
+    send(index, choice);
   };
   for (const AnswerPart& part : parts) {
     if (part.kind == AnswerPart::Kind::tool_call) {

@@ -86,7 +86,7 @@ class Generation {
   void end_answer(std::size_t index, Clock::time_point time);
   std::vector<ScoredToken> new_scores(Answer& answer) const;
   Json head(const char* object) const;
-  void send(std::size_t index, Json choice);
+  void send(std::size_t index, const Json& choice);
   void send_text(std::size_t index, const std::string& text, bool last);
   void send_chat(std::size_t index, const std::string& text, bool last);
   void finish_all();
@@ -101,6 +101,7 @@ class Generation {
   Ticket first_ticket_;
   std::shared_ptr<Responder> responder_;
   std::vector<Answer> answers_;
+  std::string chunk_head_;
   int num_ended_ = 0;
   bool begun_ = false;
   bool done_ = false;

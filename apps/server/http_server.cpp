@@ -167,16 +167,28 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
     for (const auto& [name, value] : answer.headers) message.set(name, value);
   }
 
-  // Closes the connection unless it is disarmed or armed again before the limit.
+  // Loses the connection unless it is disarmed or armed again before the limit. The timer itself is set again only when it
+  // would fire too late: most waits are over soon, and setting it takes longer than what they wait for.
   void arm(std::chrono::milliseconds limit) {
-    deadline_.expires_after(limit);
+    limit_at_ = std::chrono::steady_clock::now() + limit;
+    if (!timer_runs_ || timer_at_ > *limit_at_) run_timer();
+  }
+
+  void run_timer() {
+    timer_runs_ = true;
+    timer_at_ = *limit_at_;
+    deadline_.expires_at(timer_at_);
     deadline_.async_wait([weak = this->weak_from_this()](error_code error) {
       const auto self = weak.lock();
-      if (!error && self) self->lose();
+      if (error || !self) return;
+      self->timer_runs_ = false;
+      if (!self->limit_at_) return;
+      if (std::chrono::steady_clock::now() >= *self->limit_at_) return self->lose();
+      self->run_timer();
     });
   }
 
-  void disarm() { deadline_.cancel(); }
+  void disarm() { limit_at_.reset(); }
 
   void read_head() {
     state_ = State::reading;
@@ -335,7 +347,7 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
 
   void close() {
     state_ = State::closed;
-    disarm();
+    deadline_.cancel();
     error_code ignored;
     socket().shutdown(Socket::shutdown_both, ignored);
     socket().close(ignored);
@@ -344,6 +356,9 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
   Stream stream_;
   Server& server_;
   asio::steady_timer deadline_;
+  std::optional<std::chrono::steady_clock::time_point> limit_at_;
+  std::chrono::steady_clock::time_point timer_at_;
+  bool timer_runs_ = false;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
   std::optional<http::response<http::string_body>> response_;
