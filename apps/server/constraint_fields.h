@@ -6,8 +6,9 @@
 
 namespace heddle::server {
 
-// Reads response_format, structured_outputs, guided_json, guided_regex, guided_choice, guided_grammar and, of a chat,
-// tool_choice. Throws ApiError 501 for every form but free text, 400 for what is no such field.
-void read_constraint_fields(RequestFields& fields, GenerationRequest& request);
+// Reads response_format, structured_outputs, guided_json, guided_regex, guided_choice and, of a chat, tool_choice. `ordered`:
+// the same body, whose objects keep the order of their members, as schemas need it. Throws ApiError 400 for what is no such
+// field, and for several forms; 501 for guided_grammar and forced calls of tools. The grammar itself is checked later.
+void read_constraint_fields(RequestFields& fields, const nlohmann::ordered_json& ordered, GenerationRequest& request);
 
 }  // namespace heddle::server

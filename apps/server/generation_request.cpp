@@ -134,7 +134,8 @@ void read_stream(RequestFields& fields, GenerationRequest& request) {
     throw ApiError(400, "best_of: the best answers are known at the end alone, and cannot be streamed", "best_of");
 }
 
-void read_shared(RequestFields& fields, const RequestDefaults& defaults, GenerationRequest& request) {
+void read_shared(RequestFields& fields, const nlohmann::ordered_json& ordered, const RequestDefaults& defaults,
+                 GenerationRequest& request) {
   request.sampling = defaults.sampling;
   fields.read("model", [&](const JsonField& field) { request.model = field.text(); });
   read_sampling(fields, defaults, request);
@@ -144,7 +145,7 @@ void read_shared(RequestFields& fields, const RequestDefaults& defaults, Generat
   fields.read("prompt_logprobs", [&](const JsonField& field) {
     request.num_prompt_logprobs = static_cast<int>(field.integer(0, defaults.limits.max_logprobs));
   });
-  read_constraint_fields(fields, request);
+  read_constraint_fields(fields, ordered, request);
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "request_id",
                  "prompt_cache_retention", "verbosity"});
   fields.refuse("include_stop_str_in_output", "stop strings are always left out");
@@ -281,7 +282,10 @@ GenerationRequest parse_completion_request(std::string_view body, const RequestD
   GenerationRequest request;
   fields.read("prompt", [&](const JsonField& field) { read_prompts(field, defaults, request.prompts); });
   if (request.prompts.empty()) throw ApiError(400, "prompt: is missing", "prompt");
-  read_shared(fields, defaults, request);
+  nlohmann::ordered_json ordered;  // read again only for a schema, whose members have an order
+  if (root.contains("response_format") || root.contains("guided_json") || root.contains("structured_outputs"))
+    ordered = parsed([&] { return parse_ordered_json(body, "the body", defaults.limits.max_json_depth); });
+  read_shared(fields, ordered, defaults, request);
   fields.read("echo", [&](const JsonField& field) { request.echo = field.boolean(); });
   fields.read("logprobs", [&](const JsonField& field) {
     if (field.value().is_boolean()) {  // as of a chat, which some clients send
@@ -317,7 +321,7 @@ GenerationRequest parse_chat_request(std::string_view body, const RequestDefault
   const nlohmann::json root = ordered;
   RequestFields fields(root);
   fields.ignore({"messages", "tools", "documents", "chat_template_kwargs", "reasoning_effort"});
-  read_shared(fields, defaults, request);
+  read_shared(fields, ordered, defaults, request);
   fields.read("add_generation_prompt",
               [&](const JsonField& field) { request.conversation.add_generation_prompt = field.boolean(); });
   fields.read("parallel_tool_calls", [&](const JsonField& field) { request.parallel_tool_calls = field.boolean(); });

@@ -13,6 +13,7 @@
 #include "server/request_limits.h"
 #include "step/step_plan.h"
 #include "text/chat_template/model_chat_template.h"
+#include "text/grammar/grammar.h"
 
 namespace heddle::server {
 
@@ -38,9 +39,10 @@ struct GenerationRequest {
   std::vector<std::int32_t> stop_ids;  // beside the model's own end tokens
   bool ignore_eos = false;
   std::vector<LogitBias> logit_bias;
-  std::optional<int> num_top_logprobs;     // set: log-probabilities, with so many alternatives
-  std::optional<int> num_prompt_logprobs;  // likewise of the prompt's tokens
-  bool echo = false;                       // a completion's text begins with its prompt
+  std::optional<grammar::GrammarSource> grammar;  // the form that answers must have
+  std::optional<int> num_top_logprobs;            // set: log-probabilities, with so many alternatives
+  std::optional<int> num_prompt_logprobs;         // likewise of the prompt's tokens
+  bool echo = false;                              // a completion's text begins with its prompt
   bool stream = false;
   bool include_usage = false;     // a last chunk with the usage
   bool continuous_usage = false;  // in every chunk

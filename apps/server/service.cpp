@@ -72,6 +72,10 @@ Service::Service(ServiceOptions options, Tokenizer tokenizer, std::optional<Mode
       threads_(std::move(threads)),
       created_(unix_seconds()) {
   require(!options_.model_names.empty(), "a service without a model's name");
+  try {
+    constraints_ = std::make_unique<GrammarConstraints>(tokenizer);
+  } catch (const InputError&) {  // requests with a form are refused
+  }
   const auto on_server = [this, alive = std::weak_ptr(alive_)](auto action) {
     threads_.server([alive, action = std::move(action)]() mutable {
       if (alive.lock()) action();
@@ -275,8 +279,11 @@ std::vector<LoopRequest> Service::engine_requests(const GenerationRequest& reque
                                                   std::uint64_t owner) const {
   const Engine& engine = loop_->engine();
   std::vector<std::int32_t> stop_ids = request.stop_ids;
+  const auto& own = defaults_.eos_ids.empty() ? engine.model_shape().eos_ids : defaults_.eos_ids;
+  if (request.grammar && !constraints_)
+    throw ApiError(501, "answers of a given form are not implemented for this model's tokenizer", {},
+                   "not_implemented");
   if (!request.ignore_eos) {
-    const auto& own = defaults_.eos_ids.empty() ? engine.model_shape().eos_ids : defaults_.eos_ids;
     stop_ids.insert(stop_ids.end(), own.begin(), own.end());
   }
   const std::uint64_t seed = request.seed.value_or(std::random_device()());
@@ -300,6 +307,7 @@ std::vector<LoopRequest> Service::engine_requests(const GenerationRequest& reque
       if (sample == 0 && scored && tokens.size() > 1)
         entry.request.prompt_logprobs =
             PromptLogprobs{.num_top = request.num_prompt_logprobs.value_or(request.num_top_logprobs.value_or(0))};
+      if (request.grammar) entry.request.constraint = constraints_->make(*request.grammar, "the form", own);
       if (sample > 0) entry.same_prompt_as = list.size() - static_cast<std::size_t>(sample);  // an index, for now
       list.push_back(std::move(entry));
     }

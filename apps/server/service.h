@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/generation_defaults.h"
+#include "engine/grammar_constraint.h"
 #include "server/api_keys.h"
 #include "server/engine_loop.h"
 #include "server/generation.h"
@@ -97,6 +98,7 @@ class Service {
 
   ServiceOptions options_;
   PromptEncoder encoder_;
+  std::unique_ptr<GrammarConstraints> constraints_;  // null: the tokenizer's tokens have no bytes of their own
   GenerationDefaults defaults_;
   Threads threads_;
   Clock::time_point start_ = Clock::now();

@@ -226,6 +226,29 @@ TEST(Server, RefusesByName) {
   EXPECT_EQ(parse_reply(rebound.read_all()).status, 200);  // only_local_hosts is off here
 }
 
+TEST(Server, AnswersHaveTheFormThatTheyAreAskedFor) {
+  Running server;
+  json body = story(200);
+  body.erase("ignore_eos");
+  body["guided_choice"] = {"yes", "no"};
+  const json choice = server.post("/v1/completions", body).json()["choices"][0];
+  EXPECT_THAT(choice["text"].get<std::string>(), testing::AnyOf("yes", "no"));
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  json chat{{"messages", {{{"role", "user"}, {"content", "Hello"}}}}, {"max_tokens", 200}};
+  chat["response_format"] = {
+      {"type", "json_schema"},
+      {"json_schema",
+       {{"name", "n"},
+        {"schema", {{"type", "object"}, {"properties", {{"ok", {{"type", "boolean"}}}}}, {"required", {"ok"}}}}}}};
+  const json answer = server.post("/v1/chat/completions", chat).json();
+  EXPECT_TRUE(json::parse(answer["choices"][0]["message"]["content"].get<std::string>())["ok"].is_boolean()) << answer;
+  body["guided_regex"] = "a+";
+  EXPECT_EQ(server.post("/v1/completions", body).status, 400);  // two forms
+  body.erase("guided_choice");
+  body["guided_regex"] = "(";
+  EXPECT_EQ(server.post("/v1/completions", body).status, 400);
+}
+
 TEST(Server, TokenizesBothWays) {
   Running server;
   const json tokens = server.post("/tokenize", {{"prompt", "Once upon"}}).json();
