@@ -331,6 +331,7 @@ bool Engine::may_be_followed(const Started& step) const {
 
 // True if the step's only outputs are tokens.
 bool Engine::chooses_on_device(const StepPlan& plan) const {
+  if (num_ranks() > 1) return false;  // rank 0 alone has the logits (RankGroup)
   if (device().kind == DeviceKind::cpu ? !overlaps_ : model_shape().vocab_size > kMostGpuVocabulary) return false;
   return std::ranges::all_of(plan.samples, [&](const StepSample& sample) {
     const std::int64_t id = plan.sequences[static_cast<std::size_t>(sample.sequence)].request;

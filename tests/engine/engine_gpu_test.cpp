@@ -89,7 +89,7 @@ TEST_F(EngineOnGpu, RanksThatShareItGiveTheTokensOfTheCpu) {
   const std::vector<Request> requests = mixed_requests(12);
   const TokensById expected = tokens_of(engine_on({}, {.threads = 2}), requests);
   for (const int ranks : {2, 4}) {
-    prepare_shared_gpus(std::vector<Device>(2, kFirstGpu));
+    prepare_shared_gpus(std::vector<Device>(static_cast<std::size_t>(ranks), kFirstGpu));
     const TokensById tokens = tokens_of(
         Engine(load_ranks(Checkpoint(folder), {.device = kFirstGpu}, ranks), {.max_sequences = 11, .page_size = 16}),
         requests);
