@@ -139,6 +139,7 @@ void Executor::rehearse() {
     make_rehearsal(shape, limits_, plan);
     compute(plan);
   }
+  decodes_.clear();  // a size that occurs twice was recorded, without what reaches other ranks
 }
 
 Tensor Executor::fetch_logits() {
