@@ -5,6 +5,9 @@
 // the block that writes it next, in this call or in the next one. Each round of a sender has a barrier of its own for
 // that: releases come from another block in each round, in any order, and one that came early must not count for another.
 //
+// Only lanes that push wait for a slot. The peer needs nothing of the others to finish a call and to release the slot
+// again, so a lane that waits without pushing could miss a release and wait for the one after it.
+//
 // With Peers::pairs all blocks end with the same bits; with Peers::offset, the paper's order, they may differ in the
 // low-order bits. 16-bit numbers are added in float32 and rounded in each round.
 #pragma once
@@ -45,7 +48,7 @@ class ClusterReducer {
         slot_vectors_(slot_vectors),
         waits_(waits) {}
 
-  // data [count] of this block becomes the combination of all blocks'. count <= slot_vectors. A lane reads and writes
+  // data [count] of this block becomes the combination of all blocks'. 1 <= count <= slot_vectors. A lane reads and writes
   // elements lane, lane + lanes, ... alone: whoever reads others' calls team.sync(). After a wait that gave up the data
   // are undefined.
   template <class T, ReduceOp kOp>
@@ -54,7 +57,7 @@ class ClusterReducer {
     for (int round = 0; round < rounds; ++round) {
       const schedule::Transfer transfer = schedule_.at(rank, round);
       Vector16* const slot = slots_ + round % kSlots * slot_vectors_;
-      await_slot(round);
+      if (team_.lane() < count) await_slot(round);
       for (int i = team_.lane(); i < count; i += team_.lanes())
         team_.push(transfer.to, slot + i, data[i], barriers_.arrived[round]);
       if (team_.lane() == 0)
