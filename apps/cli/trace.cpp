@@ -114,7 +114,7 @@ void run_traced(const TraceOptions& options) {
   if (options.command.empty())
     throw_error<InputError>("trace: which command? For example: heddle trace bench flash-decode");
   if (options.command.front() == "trace") throw_error<InputError>("trace: traces another command, not itself");
-  PendingFile{options.output};  // an unwritable file is reported now
+  { const PendingFile unused(options.output); }  // an unwritable file is reported now
   int status = 0;
   TraceReport report;
   {

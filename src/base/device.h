@@ -13,7 +13,7 @@ struct Device {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;  // of the GPU; 0 on the CPU
 
-  friend auto operator<=>(const Device&, const Device&) = default;
+  friend auto operator<=>(const Device&, const Device&) = default;  // NOLINT(modernize-use-nullptr): compares with 0
 };
 
 // "cpu", "cuda:1".

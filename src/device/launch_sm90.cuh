@@ -1,5 +1,6 @@
-// How operators launch their kernels: in stream order, with programmatic dependent launch (PDL). A kernel may start
-// before the kernel ahead has ended, so that it loads weights while its input is still being computed.
+// How operators launch their kernels: in stream order, on a lane with the whole device by programmatic dependent launch
+// (PDL). A kernel may then start before the kernel ahead has ended, so that it loads weights while its input is still
+// being computed.
 //
 // Every kernel of a step keeps two rules. Every thread calls wait_for_earlier_kernels() before it accesses anything
 // that a kernel writes, and before it exits; before that it may read weights, which no kernel writes. And the kernel
@@ -60,7 +61,7 @@ struct LaunchShape {
   dim3 block;
   std::size_t shared_bytes = 0;  // dynamic
   unsigned cluster = 1;          // blocks of a cluster, along x
-  bool programmatic = true;      // whether it may start before the kernel ahead has ended (PDL)
+  bool programmatic = true;      // whether it may start before the kernel ahead has ended (PDL); on whole devices alone
   GridFit fit = GridFit::by_caller;
 };
 
@@ -156,8 +157,10 @@ void launch_sm90(const char* op, void (*kernel)(Params...), const LaunchShape& s
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(lane.stream.native());
-  config.attrs = shape.programmatic ? attributes : attributes + 1;
-  config.numAttrs = (shape.programmatic ? 1 : 0) + (shape.cluster > 1 ? 1 : 0);
+  // Where others hold SMs, a kernel that starts early may hold those that the others need to end.
+  const bool programmatic = shape.programmatic && lane.num_other_sms() == 0;
+  config.attrs = programmatic ? attributes : attributes + 1;
+  config.numAttrs = (programmatic ? 1 : 0) + (shape.cluster > 1 ? 1 : 0);
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
   if (error != cudaSuccess) throw_cuda_error(fmt::format("{}: cannot launch on {}", op, name_of(device)), error);
 }

@@ -66,7 +66,7 @@ struct Request {
   std::vector<LogitBias> logit_bias;  // at most kMostLogitBiases, each from -1000 to 1000; those of one id add up
   std::int64_t min_tokens = 0;        // sampled before any of stop_ids: until then their logits are lowered by 1000
   std::uint64_t owner = 0;            // requests of one owner share cached pages; owners take turns (Scheduler)
-  std::optional<std::int64_t> same_prompt_as;  // an earlier request with this prompt, whose pages this one will share
+  std::optional<std::int64_t> same_prompt_as;   // an earlier request with this prompt, whose pages this one will share
   std::shared_ptr<TokenConstraint> constraint;  // not shared with another request; its tokens are chosen on the host
 };
 

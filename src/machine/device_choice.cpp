@@ -29,6 +29,7 @@ std::string shared_gpu(int ranks) {
 
 std::vector<Device> first_gpus(int count) {
   std::vector<Device> devices;
+  devices.reserve(static_cast<std::size_t>(count));
   for (int index = 0; index < count; ++index) devices.push_back({DeviceKind::cuda, index});
   return devices;
 }

@@ -195,8 +195,8 @@ TEST(Bench, FlagTimesRankZeroWithEachOther) {
 }
 
 TEST(Bench, SequenceAttentionPredictsTheAblationAndMeasuresRanks) {
-  const json record = run_json({"sequence-attention", "--figure", "10", "--machines", "2", "--gpus", "1", "--tokens",
-                                "64", "--repeats", "1"});
+  const json record = run_json(
+      {"sequence-attention", "--figure", "10", "--machines", "2", "--gpus", "1", "--tokens", "64", "--repeats", "1"});
   int predicted = 0, measured = 0;
   for (const json& row : record.at("rows")) {
     EXPECT_GT(row.at("seconds").get<double>(), 0);

@@ -206,6 +206,7 @@ ServeRun run_load(const ServeTarget& target, const std::vector<LoadRequest>& loa
   std::vector<std::unique_ptr<Transfer>> transfers(load.size());
   // Bodies are made before the clock starts.
   std::vector<std::string> bodies;
+  bodies.reserve(load.size());
   for (const LoadRequest& request : load) bodies.push_back(body_of(target, request, random));
 
   const auto start = SteadyClock::now();

@@ -17,7 +17,7 @@ struct PageMove {
 struct CopyPagesParams {
   static constexpr int kMostMoves = 32;  // passed by value, so that nobody has to keep or upload a list
 
-  void* data{};              // [num_halves, num_pages] pages: keys and values, or another plane, of each layer are a half each
+  void* data{};              // [num_halves, num_pages] pages; a half is one plane, such as keys, of one layer
   int num_halves = 0;        // planes * layers
   int num_pages = 0;         // per half
   std::size_t page_bytes{};  // per page and half

@@ -174,6 +174,7 @@ class Determiniser {
         if ((targets[target] += change) == 0) targets.erase(target);
       if (targets.empty()) continue;
       std::vector<std::int32_t> states;
+      states.reserve(targets.size());
       for (const auto& [target, count] : targets) states.push_back(target);
       const std::int32_t target = add({.states = closed(std::move(states), false, false)});
       const char32_t last = std::next(at)->first - 1;

@@ -18,6 +18,7 @@ constexpr std::size_t kLongestToken = 32;
 
 std::vector<std::string> bytes_of_tokens(const Tokenizer& tokenizer) {
   std::vector<std::string> bytes;
+  bytes.reserve(static_cast<std::size_t>(tokenizer.vocab_size()));
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
     bytes.push_back(tokenizer.token_bytes(id).value_or(std::string()));
   return bytes;
