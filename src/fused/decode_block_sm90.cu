@@ -697,8 +697,12 @@ void decode_block_sm90(const DecodeBlockParams& params, const Lane& lane) {
   require(rows_are_aligned(params.residual) && rows_are_aligned(params.new_residual) &&
               (params.num_deltas == 0 || rows_are_aligned(params.deltas)) && is_aligned(params.norm),
           "decode_block: rows of the residual, the deltas or the norm are not aligned to 16 bytes");
-  const KernelParams all{
-      .block = params, .shape = shape, .scratch = scratch_of(params), .waits = waits_of(lane.stream, "decode_block")};
+  const KernelParams all{.block = params,
+                         .shape = shape,
+                         .scratch = scratch_of(params),
+                         .sums_vectors = token_tiles_of(shape) == 1 ? sums_vectors<1>(shape) : sums_vectors<2>(shape),
+                         .page_shift = page_shift_of(params.kv.page_size),
+                         .waits = waits_of(lane.stream, "decode_block")};
   with_kernel(shape, params.qkv.dtype,
               [&](auto kernel) { launch_sm90(kDecodeBlock, kernel, launch_of(shape), lane, all); });
 }
