@@ -109,12 +109,12 @@ def main():
     for name, record in records_of(options.results, "gpu-*-cluster.json"):
         gpu = record["gpu"]["name"]
         page += [f"## {gpu}: clusters (ClusterFusion, Fig. 5)", "", f"From `{name}`, commit {record['commit']}. Loads of 16 bytes from the"
-                 " neighbour's shared memory, every cluster busy; latency of dependent loads; blocks that run at once with one an SM.", "",
+                 " neighbour's shared memory, every cluster busy; latency of dependent loads; blocks that run at once with one an SM. A cluster of one reads its own shared memory.", "",
                  figure_5(record)]
         for busy, words in (("one", "one cluster alone"), ("all", "all clusters busy")):
             page += [f"## {gpu}: ClusterReduce and ClusterGather, {words} (Table 1)", "",
                      "Microseconds a call of 500 in one kernel. KiB: of all blocks' buffers; of a gather, when it is done. The best way on"
-                     " and off the chip. The floor: a latency a round, and a block's bytes at its share of the rate above. The paper times"
+                     " and off the chip. The floor: a latency a round, and a block's bytes at its share of the rate above, which was measured with every cluster busy: a cluster alone, whose blocks share no path with others, can be faster. The paper times"
                      " one call by itself and does not say of how many blocks.", "", table_1(record, busy)]
         stem = options.output.with_suffix("")
         plots.clusters(record["figure_5"], f"{gpu}: clusters", f"{stem}-figure-5.svg")
