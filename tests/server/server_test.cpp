@@ -136,7 +136,7 @@ TEST(Server, StreamsWhatItAnswersWhole) {
   EXPECT_THAT(stream.head, HasSubstr("text/event-stream"));
   EXPECT_THAT(stream.head, HasSubstr("X-Request-Id: mine-1"));
   const auto events = stream.events();
-  EXPECT_EQ(text_of(events), answer["choices"][0]["text"]);
+  EXPECT_EQ(answer["choices"][0]["text"], text_of(events));
   EXPECT_EQ(events.back()["usage"], answer["usage"]);
   EXPECT_EQ(events[events.size() - 2]["choices"][0]["finish_reason"], "length");
   EXPECT_TRUE(stream.body.ends_with("data: [DONE]\n\n"));
@@ -157,7 +157,7 @@ TEST(Server, ChatsThroughTheModelsTemplate) {
   body["stream"] = true;
   const auto events = server.post("/v1/chat/completions", body).events();
   EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
-  EXPECT_EQ(text_of(events), choice["message"]["content"]);
+  EXPECT_EQ(choice["message"]["content"], text_of(events));
 }
 
 TEST(Server, SamplesDifferAndTheFirstIsTheLoneAnswer) {
