@@ -82,7 +82,9 @@ struct TwoPhaseAllReduce {
 };
 
 // Each rank owns a piece, loads all ranks' shares of it, and stores the sum at all ranks: 2 (N-1)/N S bytes per rank.
-// Symmetric input and output need no copy; other memory is staged in rounds.
+// Symmetric input and output need no copy; other memory is staged in rounds. There a piece has the same place in every
+// round, however short the last one is, so a byte of the staging memory is one block's: another block may still copy out
+// what it has of a round when this one begins the next.
 template <class T, int kAtOnce>
 struct DirectAllReduce {
   const std::byte* input;
@@ -103,26 +105,26 @@ struct DirectAllReduce {
   HEDDLE_HOST_DEVICE bool one_round(const G& group, const P& peers, const CollectiveMemory& memory,
                                     BlockBarrier<G, P>& barrier, std::size_t begin, std::size_t size) const {
     const EvenPieces pieces{size, peers.size};
+    const EvenPieces places{symmetric ? size : memory.staging_bytes, peers.size};
     const std::size_t mine = pieces.begin(peers.rank);
-    const std::byte* const shares = symmetric ? input + begin : memory.staging;
-    std::byte* const sums = symmetric ? output + begin : memory.staging;
+    const auto staged = [&](int p) { return memory.staging + places.begin(p); };
+    const std::byte* const shares = symmetric ? input + begin + mine : staged(peers.rank);
+    std::byte* const sums = symmetric ? output + begin + mine : staged(peers.rank);
 
     if (!symmetric)
       for (int p = 0; p < peers.size; ++p)
-        if (p != peers.rank)
-          copy_here(group, memory.staging + pieces.begin(p), input + begin + pieces.begin(p), pieces.size(p));
+        if (p != peers.rank) copy_here(group, staged(p), input + begin + pieces.begin(p), pieces.size(p));
     if (!barrier()) return false;
-    const auto share = [&](int p) { return p == peers.rank ? input + begin + mine : peers.at(p, shares + mine); };
+    const auto share = [&](int p) { return p == peers.rank ? input + begin + mine : peers.at(p, shares); };
     const auto sum = [&](int step) {  // this rank's own output last
       return step == peers.size - 1 ? output + begin + mine
-                                    : peers.at(AllToAll{peers.size}.at(peers.rank, step + 1).to, sums + mine);
+                                    : peers.at(AllToAll{peers.size}.at(peers.rank, step + 1).to, sums);
     };
     sum_to<T, kAtOnce>(group, peers.size, share, peers.size, sum, pieces.size(peers.rank));
     if (!barrier()) return false;
     if (!symmetric)
       for (int p = 0; p < peers.size; ++p)
-        if (p != peers.rank)
-          copy_here(group, output + begin + pieces.begin(p), memory.staging + pieces.begin(p), pieces.size(p));
+        if (p != peers.rank) copy_here(group, output + begin + pieces.begin(p), staged(p), pieces.size(p));
     return true;
   }
 };

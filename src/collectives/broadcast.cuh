@@ -43,7 +43,8 @@ struct LowLatencyBroadcast {
 };
 
 // The root stores one piece at each rank, which stores it at all others: the root's link carries everything once, not
-// N - 1 times. The root stores piece `root` at all ranks.
+// N - 1 times. The root stores piece `root` at all ranks. Pieces that are staged have the same place in every round, as in
+// DirectAllReduce.
 struct DirectBroadcast {
   const std::byte* input;
   std::byte* output;
@@ -57,32 +58,32 @@ struct DirectBroadcast {
     const std::size_t round = symmetric ? bytes : memory.staging_bytes;
     for (std::size_t begin = 0; begin < bytes; begin += round) {
       const EvenPieces pieces{bytes - begin < round ? bytes - begin : round, peers.size};
-      std::byte* const place = symmetric ? output + begin : memory.staging;
+      const EvenPieces places{symmetric ? pieces.bytes : memory.staging_bytes, peers.size};
+      const auto place = [&](int p) { return (symmetric ? output + begin : memory.staging) + places.begin(p); };
       if (!barrier()) break;  // all ranks may now be written
       if (peers.rank == root) scatter(group, peers, place, begin, pieces);
       if (!barrier()) break;
       if (peers.rank != root) pass_on(group, peers, place, pieces);
       if (!barrier()) break;
       if (symmetric || peers.rank == root) continue;
-      for (int p = 0; p < peers.size; ++p)
-        copy_here(group, output + begin + pieces.begin(p), place + pieces.begin(p), pieces.size(p));
+      for (int p = 0; p < peers.size; ++p) copy_here(group, output + begin + pieces.begin(p), place(p), pieces.size(p));
     }
   }
 
-  template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void scatter(const G& group, const P& peers, std::byte* place, std::size_t begin,
+  template <Group G, PeerAddressing P, class Place>
+  HEDDLE_HOST_DEVICE void scatter(const G& group, const P& peers, const Place& place, std::size_t begin,
                                   const EvenPieces& pieces) const {
     for (int step = 1; step < peers.size; ++step) {
       const int peer = AllToAll{peers.size}.at(root, step).to;
       for (const int p : {peer, root})
-        copy_here(group, peers.at(peer, place + pieces.begin(p)), input + begin + pieces.begin(p), pieces.size(p));
+        copy_here(group, peers.at(peer, place(p)), input + begin + pieces.begin(p), pieces.size(p));
     }
     if (output != input) copy_here(group, output + begin, input + begin, pieces.bytes);
   }
 
-  template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE void pass_on(const G& group, const P& peers, std::byte* place, const EvenPieces& pieces) const {
-    std::byte* const mine = place + pieces.begin(peers.rank);
+  template <Group G, PeerAddressing P, class Place>
+  HEDDLE_HOST_DEVICE void pass_on(const G& group, const P& peers, const Place& place, const EvenPieces& pieces) const {
+    std::byte* const mine = place(peers.rank);
     for (int step = 1; step < peers.size; ++step) {
       const int peer = AllToAll{peers.size}.at(peers.rank, step).to;
       if (peer != root) copy_here(group, peers.at(peer, mine), mine, pieces.size(peers.rank));

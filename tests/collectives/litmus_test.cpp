@@ -272,6 +272,58 @@ TEST(Litmus, ChunksOfAPipelinedAllReduceAreThereWhenTheirFlagsAre) {
   }
 }
 
+// A thread that shares the packets of its rank with the threads of other blocks, as a block of a kernel does. (HostThread
+// copies and sums all of them.)
+struct BlockOfOne {
+  int lane() const { return 0; }
+  int lanes() const { return 1; }
+  int block() const { return host.index; }
+  int blocks() const { return host.count; }
+  void sync() const {}
+  bool all(bool vote) const { return vote; }
+
+  HostThread host;
+};
+
+// Buffers of several rounds of staging memory, the last of which is shorter. A block may begin it while another block of
+// its rank still copies out the round before.
+TEST(Litmus, AShorterRoundLeavesAloneWhatOtherBlocksStillCopyOut) {
+  constexpr std::size_t kStaging = 1024, kLargest = kMemoryBytes / sizeof(float);
+  const auto value = [](int epoch, int rank, std::size_t i) {
+    return static_cast<float>((epoch * 31 + rank * 7) % 4096) + static_cast<float>(i % 64);
+  };
+  for (const LitmusShape shape : {LitmusShape{2, 2}, {2, 3}, {3, 2}}) {
+    World world(shape.ranks, shape.blocks);
+    const auto count_of = [](const World::Block& block) { return 1 + (block.shared >> 8) % kLargest; };
+    const auto broadcasts = [](const World::Block& block) { return block.epoch % 2 == 1; };
+    world.run(
+        kEpochs / 2 / shape.ranks,
+        [&](World::Block& block) {
+          CollectiveMemory memory = block.memory;
+          memory.staging = memory.slots;
+          memory.staging_bytes = kStaging;
+          const std::size_t count = count_of(block);
+          std::vector<float> mine(count);
+          for (std::size_t i = 0; i < count; ++i) mine[i] = value(block.epoch, block.peers.rank, i);
+          const auto* const input = reinterpret_cast<const std::byte*>(mine.data());
+          const std::size_t bytes = count * sizeof(float);
+          if (broadcasts(block))
+            DirectBroadcast{input, block.output, bytes, 1, false}(BlockOfOne{block.group}, block.peers, memory);
+          else
+            DirectAllReduce<float, 4>{input, block.output, bytes, false}(BlockOfOne{block.group}, block.peers, memory);
+        },
+        [&](const World::Block& block) {
+          for (std::size_t i = 0; i < count_of(block); ++i) {
+            float want = value(block.epoch, 1, i);
+            if (!broadcasts(block))
+              for (int p = 0; p < shape.ranks; ++p) want += p == 1 ? 0 : value(block.epoch, p, i);
+            ASSERT_EQ(reinterpret_cast<const float*>(block.output)[i], want)
+                << "epoch " << block.epoch << " rank " << block.peers.rank << " element " << i;
+          }
+        });
+  }
+}
+
 // Rank 0 runs alone; its peer has pushed everything and added nothing. It gives up its wait for the first sum, and by
 // then has filled all slots of the peer and reused none.
 TEST(Litmus, APipelinedAllReduceReusesNoSlotWhoseShareIsNotAdded) {
