@@ -203,7 +203,9 @@ void Executor::enqueue(const StepPlan& plan, Choice choice, Histories histories)
   cache_.copy_pages(plan.page_copies, lane_);
   place_histories(plan.samples.size(), histories);
   if (on_gpu(device())) {
-    logits_ = is_decode(plan) ? enqueue_decode(plan, choice) : enqueue_on_gpu(plan, choice);
+    const bool decodes = is_decode(plan);
+    if (!decodes) load_kernels_of(plan, choice);
+    logits_ = decodes ? enqueue_decode(plan, choice) : enqueue_on_gpu(plan, choice);
     logits_.rows = std::ssize(plan.samples);  // without those of sequences that were added
     return;
   }
@@ -241,6 +243,16 @@ StepTensors Executor::place_step(const StepPlan& plan, Choice choice) {
     }
   }
   return place(plan, limits_.step, slot().step.data(), on_gpu(device()) ? inputs_.arrays : slot().step.data());
+}
+
+// cuBLASLt loads kernels when it first sees a size.
+void Executor::load_kernels_of(const StepPlan& plan, Choice choice) {
+  if (!meet_ || !known_sizes_.emplace(plan.tokens.size(), plan.samples.size()).second) return;
+  *alone_ = true;
+  enqueue_on_gpu(plan, choice);
+  stream_.synchronize();
+  *alone_ = false;
+  meet_();
 }
 
 Tensor Executor::enqueue_on_gpu(const StepPlan& plan, Choice choice) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -80,9 +81,14 @@ class Executor {
   // On a GPU only; before the first step. Throws as start() and finish().
   void rehearse();
 
-  // Ranks that share a GPU must not instantiate a graph while another's kernel waits for them (nvlink.h), so they all
-  // call `meet` after it, and before the graph's first launch: it returns when every rank has called it.
-  void before_first_launch_of_graphs(std::function<void()> meet) { meet_ = std::move(meet); }
+  // Ranks that share a GPU must neither instantiate a graph nor load a kernel while another's kernel waits for them
+  // (nvlink.h). So they call `meet` before a graph's first launch, and before the first step of a size that no graph is
+  // for, which they have computed once with `alone` set, under which nothing crosses ranks: what such a step leaves in
+  // the cache, the step itself writes again. `meet` returns when every rank has called it.
+  void share_gpu(std::function<void()> meet, bool& alone) {
+    meet_ = std::move(meet);
+    alone_ = &alone;
+  }
 
   // Enqueues the step and returns; kMostInFlight may be under way, of which the last alone may have Outcome::logits or
   // histories. The plan and the histories may change afterwards. Throws InvalidArgument when the plan is malformed or
@@ -133,6 +139,7 @@ class Executor {
   template <class Action>
   void guarded(Action action);
   void enqueue(const StepPlan& plan, Choice choice, Histories histories);
+  void load_kernels_of(const StepPlan& plan, Choice choice);
   Tensor enqueue_on_gpu(const StepPlan& plan, Choice choice);
   Tensor enqueue_decode(const StepPlan& plan, Choice choice);
   Tensor enqueue_model(const StepPlan& plan, const StepTensors& step, Choice choice);
@@ -166,10 +173,12 @@ class Executor {
   std::vector<SampleRow> rows_;  // of the step that is enqueued: where its histories lie
   Tensor logits_;                // of the last step, on the device
   StepPlan padded_;
-  std::function<void()> meet_;           // may be empty
-  Stream stream_;                        // its worker ends before what it works on
-  Lane lane_;                            // of stream_
-  std::map<DecodeKey, Decode> decodes_;  // gone before the stream
+  std::function<void()> meet_;  // share_gpu(); may be empty
+  bool* alone_ = nullptr;
+  std::set<std::pair<std::size_t, std::size_t>> known_sizes_;  // tokens and samples of steps, if ranks share a GPU
+  Stream stream_;                                              // its worker ends before what it works on
+  Lane lane_;                                                  // of stream_
+  std::map<DecodeKey, Decode> decodes_;                        // gone before the stream
 };
 
 // Row `row` of float32 logits.

@@ -29,7 +29,7 @@ std::unique_ptr<Executor> executor_of(RankPart& part, int rank, ExecutorLimits l
     alone = true;
     executor->rehearse();
     alone = false;
-    executor->before_first_launch_of_graphs([&fabric = part.world->fabric(rank)] { fabric.meet(); });
+    executor->share_gpu([&fabric = part.world->fabric(rank)] { fabric.meet(); }, alone);
   }
   return executor;
 }
