@@ -15,22 +15,10 @@ std::size_t elements_of(const Tensor& tensor) {
   return static_cast<std::size_t>(tensor.rows) * static_cast<std::size_t>(tensor.columns);
 }
 
-// Kernels that start before the one ahead has ended (device/launch_sm90.cuh) would hold SMs while a collective waits for a
-// rank that needs those very SMs. None starts early behind work that is no kernel: an order point.
-Buffer order_point_of(const Communicator* communicator) {
-  constexpr std::size_t kBytes = 16;
-  if (communicator == nullptr || communicator->fabric().device_share().ranks == 1) return {};
-  return Buffer(kBytes, communicator->fabric().device());
-}
-
 }  // namespace
 
 TensorStrategy::TensorStrategy(const ModelRank& place, Slice vocabulary, std::int64_t vocab_size)
-    : communicator_(place.communicator),
-      alone_(place.alone),
-      vocabulary_(vocabulary),
-      vocab_size_(vocab_size),
-      order_point_(order_point_of(place.communicator)) {}
+    : communicator_(place.communicator), alone_(place.alone), vocabulary_(vocabulary), vocab_size_(vocab_size) {}
 
 void TensorStrategy::embed(const Weight& table, const std::int32_t* tokens, Tensor y, const Lane& lane) {
   embedding({.table = table, .tokens = tokens, .y = y, .first_token = vocabulary_.first, .vocab_size = vocab_size_},
@@ -57,7 +45,6 @@ void TensorStrategy::sum_over_ranks(Tensor tensor, const Lane& lane) {
   const Span span(lane.stream, "all_reduce");
   all_reduce(*communicator_, {.input = tensor.data, .output = tensor.data, .count = elements, .dtype = tensor.dtype},
              lane.stream);
-  if (order_point_.data() != nullptr) enqueue_clear(lane.stream, order_point_.data(), order_point_.size_bytes());
 }
 
 }  // namespace heddle

@@ -3,7 +3,6 @@
 // Every rank gets the same bits, since collectives sum in rank order (collectives/all_reduce.h).
 #pragma once
 
-#include "base/buffer.h"
 #include "collectives/communicator.h"
 #include "parallel/local.h"
 #include "parallel/registry.h"
@@ -28,7 +27,6 @@ class TensorStrategy : public LocalStrategy {
   const bool* alone_;
   Slice vocabulary_;
   std::int64_t vocab_size_;
-  Buffer order_point_;  // where ranks share a GPU
 };
 
 }  // namespace heddle
