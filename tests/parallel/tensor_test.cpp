@@ -105,6 +105,7 @@ TEST(TensorStrategy, ComputesByItselfInARehearsal) {
   EXPECT_EQ(y[0], kHidden);
   rehearses = false;
   EXPECT_THROW(alone.logits(view(x, kHidden), rows_of(matrix, {0, 4}), view(y, kVocabulary), stream), InvalidArgument);
+  stream.synchronize();  // the product was enqueued
 }
 
 TEST(TensorStrategy, WaitsForNobodyInADryRun) {
