@@ -128,7 +128,7 @@ def clusters(figure, title, path):
         axes.set_xticks(sizes_of, [str(size) for size in sizes_of])
         axes.minorticks_off()
         axes.set(xlabel="blocks of a cluster", ylabel=label)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * max(*values, of_memory or 0))
     drawn.suptitle(title, fontsize=10)
     drawn.tight_layout()
     _save(drawn, path)

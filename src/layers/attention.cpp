@@ -13,9 +13,6 @@
 namespace heddle {
 namespace {
 
-// A step on a GPU begins with a copy of its arrays, so all that earlier steps wrote is there.
-constexpr OlderKeys kOlderKeys = OlderKeys::in_place;
-
 // In place.
 void norm_heads(Tensor heads, const Norm& norm, int num_heads, const Lane& lane) {
   rmsnorm({.x = heads, .weight = norm.weight, .y = heads, .eps = norm.eps, .num_heads = num_heads}, lane);
@@ -29,15 +26,6 @@ PagedKv layer_pages(const KvPages& kv, int layer) {
           .page_size = kv.page_size,
           .head_dim = keys.width,
           .dtype = keys.dtype};
-}
-
-PagedSequences sequences_of(const StepTensors& step) {
-  return {.query_start = step.query_start,
-          .context_len = step.context_len,
-          .page_table = step.page_table,
-          .num_sequences = step.num_sequences,
-          .page_table_stride = step.page_table_stride,
-          .max_query_len = step.max_query_len};
 }
 
 std::vector<int> each_once(std::vector<int> values) {

@@ -11,9 +11,6 @@
 namespace heddle {
 namespace {
 
-// A step on a GPU begins with a copy of its arrays, so all that earlier steps wrote is there.
-constexpr OlderKeys kOlderLatents = OlderKeys::in_place;
-
 // Of one head, whose keys and values are the same rows.
 PagedKv latent_pages(const KvPages& kv, int layer) {
   const KvPlane& latents = kv.layout.plane(0);
@@ -23,15 +20,6 @@ PagedKv latent_pages(const KvPages& kv, int layer) {
           .page_size = kv.page_size,
           .head_dim = latents.width,
           .dtype = latents.dtype};
-}
-
-PagedSequences latent_sequences(const StepTensors& step) {
-  return {.query_start = step.query_start,
-          .context_len = step.context_len,
-          .page_table = step.page_table,
-          .num_sequences = step.num_sequences,
-          .page_table_stride = step.page_table_stride,
-          .max_query_len = step.max_query_len};
 }
 
 std::size_t latent_plan_bytes(const StepLimits& limits, Device device) {
@@ -79,7 +67,7 @@ Hidden LatentAttention::block(int layer, const LatentWeights& weights, const Hid
   const std::int64_t num_tokens = hidden.residual.rows;
   const int heads = shape_.num_heads, cached = shape_.cached_dim();
   const PagedKv pages = latent_pages(step.kv, layer);
-  const PagedSequences sequences = latent_sequences(step.tensors);
+  const PagedSequences sequences = sequences_of(step.tensors);
   LayerScratch scratch(step);
 
   const Tensor x = scratch.take(num_tokens, hidden.residual.columns, step.dtypes.activations);
@@ -108,7 +96,7 @@ Hidden LatentAttention::block(int layer, const LatentWeights& weights, const Hid
                     .sequences = sequences,
                     .num_tokens = num_tokens,
                     .num_heads = heads,
-                    .older_keys = kOlderLatents,
+                    .older_keys = kOlderKeys,
                     .plan = memory.plan,
                     .plan_bytes = latent_plan_bytes(step.tensors.limits, step.lane.stream.device())},
                    step.lane);
@@ -132,7 +120,7 @@ Hidden LatentAttention::block(int layer, const LatentWeights& weights, const Hid
                .sequences = sequences,
                .num_heads = heads,
                .scale = shape_.score_scale,
-               .older_keys = kOlderLatents,
+               .older_keys = kOlderKeys,
                .scratch = memory.scratch,
                .plan = memory.plan},
               step.lane);

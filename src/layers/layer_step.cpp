@@ -20,4 +20,13 @@ LayerStep begin_step(Strategy& strategy, const StepTensors& tensors, const KvPag
           .delta = delta};
 }
 
+PagedSequences sequences_of(const StepTensors& step) {
+  return {.query_start = step.query_start,
+          .context_len = step.context_len,
+          .page_table = step.page_table,
+          .num_sequences = step.num_sequences,
+          .page_table_stride = step.page_table_stride,
+          .max_query_len = step.max_query_len};
+}
+
 }  // namespace heddle

@@ -6,6 +6,7 @@
 
 #include "base/lane.h"
 #include "base/tensor.h"
+#include "kernels/attention/paged_kv.h"
 #include "layers/compute.h"
 #include "parallel/strategy.h"
 #include "step/arena.h"
@@ -28,6 +29,12 @@ struct LayerStep {
 // Takes workspace, residual and delta from the arena. `hidden`: the model's width.
 LayerStep begin_step(Strategy& strategy, const StepTensors& tensors, const KvPages& kv, Arena& arena, const Lane& lane,
                      const LayerDTypes& dtypes, std::int64_t hidden);
+
+// A step on a GPU begins with a copy of its arrays, so all that earlier steps wrote is there.
+inline constexpr OlderKeys kOlderKeys = OlderKeys::in_place;
+
+// The step's sequences as attention reads them, with the page tables of the cache.
+PagedSequences sequences_of(const StepTensors& step);
 
 // Tensors of a block are scratch: the next block reuses their memory, in stream order.
 class LayerScratch {
