@@ -72,7 +72,7 @@ def table():
         bench_row(f"Decode, llama-3.2-1b, {zen}", "cpu-zen4-2-threads-decode.json", "tokens/s", batch=1, context=128),
         bench_row(f"Decode, 8 sequences, llama-3.2-1b, {zen}", "cpu-zen4-2-threads-decode.json", "tokens/s", batch=8, context=128),
         bench_row(f"Prefill, llama-3.2-1b, 512 tokens, {zen}", "cpu-zen4-2-threads-prefill.json", "tokens/s", context=0),
-        gpu_collective_row("All-reduce of 1 MiB, four H200s", 4, 1 << 20),
+        gpu_collective_row("All-reduce of 1 MiB, two H200s", 2, 1 << 20),
         cpu_collective_row("All-reduce of 1 MiB, two threads of an EPYC (Milan)", "shm", 2, "all_reduce", 1 << 20),
         cpu_collective_row("All-reduce of 1 MiB, two processes of an EPYC (Milan)", "mpi", 2, "all_reduce", 1 << 20),
     ]

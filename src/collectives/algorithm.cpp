@@ -78,7 +78,7 @@ CutOffs cut_offs_of_two_gpus(Collective collective) {
   return table;
 }
 
-// Measured on four H200s (bench/results/h200-nvlink-4-ranks-*.json), and used for other team sizes, too. One packet per
+// Measured on four H200s (docs/notes/collectives.md), and used for other team sizes, too. One packet per
 // lane and peer while latency dominates; NCCL for broadcasts that are bound by bandwidth.
 CutOffs cut_offs_of_four_gpus(Collective collective) {
   const CutOff direct{.choice = {Algorithm::direct, 64}}, vendor{.choice = {Algorithm::vendor}};

@@ -46,7 +46,7 @@ struct CollectiveFit {
   }
 };
 
-// Fitted by tools/fit_collectives.py to measurements on two and four H200s (bench/results/h200-nvlink-*-ranks-pass-*),
+// Fitted by tools/fit_collectives.py to measurements on two and four H200s (docs/notes/collectives.md),
 // cold cache, 1 KiB to 256 MiB. docs/notes/collectives.md has the errors: at most 5.2 %, but 14 % for pushed
 // reduce-scatters and all-to-alls. For more ranks these are predictions.
 namespace h200 {

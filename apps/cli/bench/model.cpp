@@ -43,9 +43,16 @@ struct Arithmetic {
 struct CaseSamples {
   std::vector<double> seconds;  // per sample
   std::vector<double> peer_seconds;
-  // Memory: GB/s just before the sample. Arithmetic: GFLOP/s, on a GPU measured once a run.
+  // Of all devices. Memory: GB/s just before the sample. Arithmetic: GFLOP/s, on a GPU measured once a run.
   std::vector<double> limits;
 };
+
+// Ranks that share a device share its memory's rate, too.
+int distinct_devices(const RankModels& ranks) {
+  std::set<Device> devices;
+  for (const RankPart& rank : ranks) devices.insert(rank.model->device());
+  return static_cast<int>(devices.size());
+}
 
 int default_step_tokens(Device device) {
   return device.kind == DeviceKind::cuda ? 2048 : 512;
@@ -102,6 +109,7 @@ class ModelBench {
     RankModels ranks = load(*source_, options.model, engine);
     const std::unique_ptr<Model>& model = ranks.front().model;
     const bool on_gpu = model->device().kind == DeviceKind::cuda;
+    devices_ = distinct_devices(ranks);
     fill_ = on_gpu && options.model.ranks == 1 ? ContextFill::random : ContextFill::computed;
     const int step_tokens = options.step_tokens > 0 ? options.step_tokens : default_step_tokens(model->device());
     cases_ = kind == Kind::decode ? decode_cases(options) : prefill_cases(options, step_tokens);
@@ -125,7 +133,7 @@ class ModelBench {
     Strings head = kind_ == Kind::decode
                        ? Strings{"batch", "context", "ms/token", "tokens/s", "GB/s", "of memory"}
                        : Strings{"batch", "tokens", "context", "ms", "tokens/s", "TFLOP/s", "of arithmetic"};
-    head.insert(head.end(), {"attention", "linear", "other"});
+    if (operators_ || !device_->on_gpu()) head.insert(head.end(), {"attention", "linear", "other"});
     if (operators_) head.emplace_back("gaps");
     if (peer_) head.insert(head.end(), {options_.peer + " tokens/s", "ratio", "paired p10-p90", "argmax agrees"});
     rows_.push_back(head);
@@ -138,6 +146,7 @@ class ModelBench {
     fields["gpu"] = std::move(gpu);
     fields["page_size"] = runner_->page_size();
     fields["ranks"] = options_.model.ranks;
+    fields["devices"] = devices_;
     fields["context_fill"] = fill_ == ContextFill::random ? "random" : "computed";
     fields["dtype_of_weights"] = std::string(name_of(runner_->shape().dtype));
     fields["weight_bytes_per_step"] = runner_->shape().weight_bytes_per_step;
@@ -174,7 +183,7 @@ class ModelBench {
     report_times(one, samples, result);
     if (operators_) {
       report_operators(one, median(samples.seconds), result);
-    } else {
+    } else if (!device_->on_gpu()) {
       const TimeShares shares = runner_->shares();
       result["time_shares"] = {{"attention", shares.attention}, {"linear", shares.linear}, {"other", shares.other}};
     }
@@ -212,7 +221,8 @@ class ModelBench {
       // On a GPU the probe also switches back to this process: the first work after another process's turn takes 0.2 ms
       // longer.
       const double read_gbps = kind_ == Kind::decode || operators_ ? device_->read_gbps() : 0;
-      samples.limits.push_back(kind_ == Kind::decode ? read_gbps : device_->flops_limit(runner_->shape().dtype) / 1e9);
+      const double limit = kind_ == Kind::decode ? read_gbps : device_->flops_limit(runner_->shape().dtype) / 1e9;
+      samples.limits.push_back(devices_ * limit);
       if (!operators_) std::this_thread::sleep_for(kPeerSettle);  // a GPU's probe leaves no spinning threads
       samples.seconds.push_back(runner_->sample());
       if (!peer_) continue;
@@ -345,7 +355,9 @@ class ModelBench {
                                                   fmt::format("{:.1f}", number("tokens_per_second")),
                                                   fmt::format("{:.3f}", number("tflops")),
                                                   percent(share)};
-    for (const auto& [kind, part] : result.at("time_shares").items()) row.push_back(percent(part.get<double>()));
+    if (result.contains("time_shares")) {
+      for (const auto& [kind, part] : result.at("time_shares").items()) row.push_back(percent(part.get<double>()));
+    }
     if (peer_) {
       const ordered_json& paired = result.at("paired_ratio");
       row.push_back(fmt::format("{:.2f}", number("peer_tokens_per_second")));
@@ -365,6 +377,7 @@ class ModelBench {
   std::unique_ptr<ModelSource> source_;
   ModelDescription description_;
   ContextFill fill_ = ContextFill::computed;
+  int devices_ = 1;          // that the ranks run on; the limit is that of one, measured, times as many
   std::string fingerprint_;  // of the model, for the baseline
   std::optional<BenchPeer> peer_;
   std::unique_ptr<BenchDevice> device_;
