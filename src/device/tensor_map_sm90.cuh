@@ -20,8 +20,8 @@ struct MatrixBoxes {
   CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_NONE;  // the granularity of loads into L2
 };
 
-// Throws Failure that names `op` if the driver has no tensor maps or rejects this one.
-inline CUtensorMap tensor_map(const char* op, const MatrixBoxes& matrix) {
+// The driver's cuTensorMapEncodeTiled. Throws Failure that names `op` if it has none.
+inline auto tensor_map_encoder(const char* op) {
   static const auto encode = [] {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result{};
@@ -32,18 +32,38 @@ inline CUtensorMap tensor_map(const char* op, const MatrixBoxes& matrix) {
   }();
   if (encode == nullptr)
     throw_error<Failure>("{}: this driver has no cuTensorMapEncodeTiled; it must be of CUDA 12 or later", op);
-  const std::array<cuuint64_t, 2> sizes{matrix.columns, matrix.rows};
-  const std::array<cuuint64_t, 1> strides{matrix.row_stride * 2};
-  const std::array<cuuint32_t, 2> box{matrix.box_columns, matrix.box_rows};
-  const std::array<cuuint32_t, 2> steps{1, 1};
+  return encode;
+}
+
+// Of a matrix, or, with `layers` > 1, of matrices of one shape that lie `layer_bytes` (a multiple of 16) apart.
+// `kDimensions` is 2 for the first, 3 for the second, also of one layer.
+template <int kDimensions>
+CUtensorMap encoded_map(const char* op, const MatrixBoxes& matrix, std::uint64_t layers, std::uint64_t layer_bytes) {
+  static_assert(kDimensions == 2 || kDimensions == 3);
+  const std::array<cuuint64_t, 3> sizes{matrix.columns, matrix.rows, layers};
+  const std::array<cuuint64_t, 2> strides{matrix.row_stride * 2, layer_bytes};
+  const std::array<cuuint32_t, 3> box{matrix.box_columns, matrix.box_rows, 1};
+  const std::array<cuuint32_t, 3> steps{1, 1, 1};
   CUtensorMap map;
-  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, const_cast<void*>(matrix.data), sizes.data(),
-                                 strides.data(), box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                 matrix.swizzle, matrix.promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      tensor_map_encoder(op)(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, kDimensions, const_cast<void*>(matrix.data),
+                             sizes.data(), strides.data(), box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+                             matrix.swizzle, matrix.promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
-    throw_error<Failure>("{}: cuTensorMapEncodeTiled returns {} for boxes {} x {} of a matrix {} x {}", op,
-                         static_cast<int>(result), matrix.box_rows, matrix.box_columns, matrix.rows, matrix.columns);
+    throw_error<Failure>("{}: cuTensorMapEncodeTiled returns {} for boxes {} x {} of {} x {} x {}", op,
+                         static_cast<int>(result), matrix.box_rows, matrix.box_columns, layers, matrix.rows,
+                         matrix.columns);
   return map;
+}
+
+// Both throw Failure that names `op` if the driver has no tensor maps or rejects this one.
+inline CUtensorMap tensor_map(const char* op, const MatrixBoxes& matrix) {
+  return encoded_map<2>(op, matrix, 1, 0);
+}
+// Of matrices of one shape that lie `layer_bytes` apart, a multiple of 16.
+inline CUtensorMap layered_map(const char* op, const MatrixBoxes& matrix, std::uint64_t layers,
+                               std::uint64_t layer_bytes) {
+  return encoded_map<3>(op, matrix, layers, layer_bytes);
 }
 
 __device__ inline void prefetch_map(const CUtensorMap& map) {
@@ -56,6 +76,16 @@ __device__ inline void copy_box(std::uint32_t to, const CUtensorMap& map, int co
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
           to),
       "l"(&map), "r"(column), "r"(row), "r"(barrier)
+      : "memory");
+}
+
+// The same of a layer of layered_map().
+__device__ inline void copy_layer_box(std::uint32_t to, const CUtensorMap& map, int column, int row, int layer,
+                                      std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
+          "r"(to),
+      "l"(&map), "r"(column), "r"(row), "r"(layer), "r"(barrier)
       : "memory");
 }
 

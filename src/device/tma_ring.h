@@ -84,7 +84,8 @@ class TmaRing {
 
   HEDDLE_HOST_DEVICE Barrier& full(int slot) { return full_[slot]; }
   HEDDLE_HOST_DEVICE Barrier& full(const RingPlace<kSlots>& at) { return full(at.slot()); }
-  HEDDLE_HOST_DEVICE Barrier& empty(const RingPlace<kSlots>& at) { return empty_[at.slot()]; }
+  HEDDLE_HOST_DEVICE Barrier& empty(int slot) { return empty_[slot]; }
+  HEDDLE_HOST_DEVICE Barrier& empty(const RingPlace<kSlots>& at) { return empty(at.slot()); }
 
   // Until all consumers have released the slot. False when it gave up: then the slot may still be in use.
   template <class... HowLong, class Waits>

@@ -1,4 +1,4 @@
-// heddle_fused_cases [--fabric shm|mpi] [--threads N] [--calls N] [--late NANOSECONDS] [--seed N] [--deadline SECONDS]
+// heddle_fused_cases [--fabric shm|mpi|nvlink|nvlink-ipc] [--threads N] [--calls N] [--late NANOSECONDS] [--seed N] [--deadline SECONDS]
 // The course of the fused operators: as a rank of `heddle launch`, or (--threads) with ranks as threads. A line a part;
 // exit code 1 when something is wrong. Needs no GoogleTest.
 #include <fmt/format.h>
@@ -12,6 +12,7 @@
 #include "fabric/launch.h"
 #include "fabric/run_ranks.h"
 #include "fused/cases.h"
+#include "fused/gpu_cases.h"
 
 namespace heddle {
 namespace {
@@ -50,12 +51,19 @@ void run(int argc, char** argv) {
     }
   }
   const int ranks = threads == 0 ? read_launch().world_size : threads;
-  const FabricOptions options{.heap_bytes = heap_bytes_of_fused_course(ranks),
-                              .deadline = std::chrono::seconds(deadline_seconds)};
+  const bool on_gpus = fabric_name.starts_with("nvlink");
+  const FabricOptions options{
+      .heap_bytes = on_gpus ? heap_bytes_of_fused_gpu_course(ranks) : heap_bytes_of_fused_course(ranks),
+      .deadline = std::chrono::seconds(deadline_seconds)};
   run_ranks(fabric_name, threads, options, [&](Fabric& fabric, Stream& stream) {
-    run_fused_course(fabric, stream, course, [&](const char* what) {
+    const auto done = [&](const char* what) {
       if (fabric.rank() == 0) fmt::print("{:<44} ok\n", what);
-    });
+      std::fflush(stdout);
+    };
+    if (on_gpus)
+      run_fused_gpu_course(fabric, stream, course, done);
+    else
+      run_fused_course(fabric, stream, course, done);
   });
 }
 

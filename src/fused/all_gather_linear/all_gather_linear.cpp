@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/trace.h"
+#include "fused/all_gather_linear/all_gather_linear_sm90.h"
 #include "fused/all_gather_linear/produce.cuh"
 #include "fused/rows_of.h"
 #include "kernels/linear/linear.h"
@@ -122,9 +123,9 @@ std::size_t AllGatherLinear::heap_bytes(int world_size, const AllGatherLinearLim
 
 AllGatherLinear::AllGatherLinear(Fabric& fabric, Ranks team, const AllGatherLinearLimits& limits)
     : limits_(limits), tiles_(fabric, std::move(team), channel_shape(limits), "all_gather_linear") {
-  require(fabric.device().kind == DeviceKind::cpu, "all_gather_linear: has no kernel for {} yet",
-          name_of(fabric.device()));
-  if (limits_.sharded == Sharded::columns)
+  ready_ = Event(fabric.device());
+  sent_ = Event(fabric.device());
+  if (fabric.device().kind == DeviceKind::cpu && limits_.sharded == Sharded::columns)
     whole_rows_ = Buffer(static_cast<std::size_t>(std::min(limits_.tile_rows, limits_.other)) *
                              static_cast<std::size_t>(limits_.largest_shard) *
                              static_cast<std::size_t>(tiles_.peers().size) * size_of(limits_.dtype),
@@ -155,12 +156,20 @@ void AllGatherLinear::check(const AllGatherLinearParams& params, const Lane& lan
           params.x.columns);
   require(transfers.device() == lane.stream.device() && &transfers != &lane.stream,
           "all_gather_linear: needs a second stream of the same device");
-  // Anything that is not null: x itself may be another rank's.
-  const Tensor any_x{params.y.data, m, k, k, limits_.dtype};
-  require_linear({.x = any_x, .weight = params.weight, .y = params.y}, lane);
+  // Anything that is not null: x itself may be another rank's. GEMMs of few rows need no workspace on a GPU, as these.
+  const std::int64_t rows = on_gpu() ? std::min(m, kLinearSmallRows) : m;
+  const Tensor any_x{params.y.data, rows, k, k, limits_.dtype};
+  require_linear({.x = any_x, .weight = params.weight, .y = rows_of(params.y, 0, rows)}, lane);
+  require(!on_gpu() || lane.num_sms >= 2, "all_gather_linear: a lane of {} SM; producer and GEMM each need one",
+          lane.num_sms);
 }
 
-void AllGatherLinear::enqueue_transfers(const AllGatherLinearParams& params, Stream& transfers) const {
+GatherCall AllGatherLinear::call_of(const AllGatherLinearParams& params) const {
+  return {tiles_of(params, limits_), tiles_.slots(), tiles_.peers(), params};
+}
+
+void AllGatherLinear::enqueue_transfers(const AllGatherLinearParams& params, int transfer_sms,
+                                        Stream& transfers) const {
   const ShardTiles tiles = tiles_of(params, limits_);
   const OwnShard shard{static_cast<const std::byte*>(params.x.data),
                        static_cast<std::size_t>(params.x.row_stride) * size_of(params.x.dtype)};
@@ -173,6 +182,10 @@ void AllGatherLinear::enqueue_transfers(const AllGatherLinearParams& params, Str
                         .rows = static_cast<std::size_t>(tiles.rows(peers.rank, tile)),
                         .row_bytes = tiles.row_bytes(peers.rank),
                         .stride_bytes = shard.row_stride_bytes});
+    return;
+  }
+  if (on_gpu()) {
+    if constexpr (kHaveCuda) enqueue_shard_sm90(call_of(params), transfer_sms, transfers);
     return;
   }
   const auto produce = [&]<class Producer>(const Producer& producer) {
@@ -189,14 +202,21 @@ void AllGatherLinear::enqueue_transfers(const AllGatherLinearParams& params, Str
 void AllGatherLinear::operator()(const AllGatherLinearParams& params, const Lane& lane, Stream& transfers) {
   check(params, lane, transfers);
   if (params.y.rows == 0 || lane.dry_run != nullptr) return;
+  // The producer's blocks and the GEMM's are resident side by side; copy engines need no SM, but for their waits.
+  const int transfer_sms = std::clamp(params.transfer_sms, 1, std::max(1, lane.num_sms / 2));
   ready_.record(lane.stream);
   transfers.wait(ready_);
   {
     const Span span(transfers, "transfer");
-    enqueue_transfers(params, transfers);
+    enqueue_transfers(params, transfer_sms, transfers);
   }
   sent_.record(transfers);
-  {
+  if (on_gpu()) {
+    const Span span(lane.stream, "linear");
+    Lane rest = lane;
+    rest.num_sms -= params.variant == GatherVariant::copy ? 1 : transfer_sms;
+    if constexpr (kHaveCuda) gathered_linear_sm90(call_of(params), rest);
+  } else {
     const Span span(lane.stream, "linear");
     lane.stream.enqueue([this, call = std::make_shared<const AllGatherLinearParams>(params)](ThreadPool& pool) {
       const GatheredLinear gemm{tiles_of(*call, limits_), tiles_.slots(), tiles_.peers(), *call, whole_rows_.data()};

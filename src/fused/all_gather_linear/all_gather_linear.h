@@ -10,7 +10,9 @@
 //                      the GEMM waits per tile and loads from its own inbox
 //   copy               as push, by the stream's copies (on a GPU: copy engines), and a GEMM for each tile behind them
 //
-// On the CPU y has the bits of `linear` over the whole A: a tile of rows is multiplied in one call, over K sharded ranks
+// On a GPU one persistent GEMM serves all variants: its loads wait for the tiles that they need, and only the address
+// from which they load differs. It takes x and W of one 16-bit dtype in rows that are aligned to 16 bytes; anything else
+// runs in a plain kernel. On the CPU y has the bits of `linear` over the whole A: a tile of rows is multiplied in one call, over K sharded ranks
 // when all its parts are there.
 #pragma once
 
@@ -52,14 +54,17 @@ struct AllGatherLinearParams {
   Weight weight;  // [n, K]; n may differ between ranks
   Tensor y;       // [M, n], as `linear` takes it; does not overlap x
   GatherVariant variant = GatherVariant::push;
+  int transfer_sms = 8;  // of the lane, that push or offer tiles on a GPU; half of the lane at most
 };
+
+struct GatherCall;
 
 // One for each rank and team; owns the symmetric memory. The ranks of a team make the same calls in the same order; calls
 // follow each other without a barrier, in any variants. It outlives the work that is enqueued on it.
 class AllGatherLinear {
  public:
   // Collective over the fabric's world, as TileChannel; every rank gives the same limits. Throws InvalidArgument unless
-  // the limits are positive, and for a fabric on GPUs, for which there is no kernel yet.
+  // the limits are positive.
   AllGatherLinear(Fabric& fabric, Ranks team, const AllGatherLinearLimits& limits);
 
   // Bytes of each rank's symmetric heap that it takes while it lives.
@@ -67,13 +72,16 @@ class AllGatherLinear {
 
   // Enqueues the GEMM on the lane and the transfers on `transfers`, another stream of the same device. What is enqueued
   // on the lane's stream before comes before both; what is enqueued there later comes after both, so x may be overwritten
-  // then. Allocates no tensors. Throws InvalidArgument unless params fit the limits and `linear`. A rank that stops is named
+  // then. Allocates no tensors. On a GPU the lane's SMs are this rank's alone (Fabric::device_share): blocks that wait for
+  // other ranks are resident on all of them. Throws InvalidArgument unless params fit the limits and `linear`. A rank that stops is named
   // by Fabric::synchronize (Timeout); y is then undefined.
   void operator()(const AllGatherLinearParams& params, const Lane& lane, Stream& transfers);
 
  private:
   void check(const AllGatherLinearParams& params, const Lane& lane, const Stream& transfers) const;
-  void enqueue_transfers(const AllGatherLinearParams& params, Stream& transfers) const;
+  void enqueue_transfers(const AllGatherLinearParams& params, int transfer_sms, Stream& transfers) const;
+  GatherCall call_of(const AllGatherLinearParams& params) const;
+  bool on_gpu() const { return tiles_.fabric().device().kind == DeviceKind::cuda; }
 
   AllGatherLinearLimits limits_;
   TileChannel tiles_;

@@ -17,13 +17,6 @@ PartialLimits partial_limits(int ranks, const LinearAllReduceLimits& limits) {
   return {.largest_shard = (limits.m + ranks - 1) / ranks, .n = limits.n, .tile_rows = limits.tile_rows};
 }
 
-TileChannelShape sums_shape(int ranks, const LinearAllReduceLimits& limits) {
-  const PartialLimits partial = partial_limits(ranks, limits);
-  const std::int64_t tile_rows = std::min(partial.largest_shard, partial.tile_rows);
-  return {.tiles_per_rank = static_cast<int>((partial.largest_shard + partial.tile_rows - 1) / partial.tile_rows),
-          .tile_bytes = static_cast<std::size_t>(tile_rows) * static_cast<std::size_t>(limits.n) * sizeof(float)};
-}
-
 // Packed rows to or from a tensor.
 void put_rows(const Peers& peers, int to, std::byte* destination, const Tensor& y) {
   const std::size_t row_bytes = static_cast<std::size_t>(y.columns) * sizeof(float);
@@ -49,20 +42,23 @@ struct LinearAllReduce::Call {
 std::size_t LinearAllReduce::heap_bytes(int world_size, const LinearAllReduceLimits& limits) {
   std::size_t most = 0;  // a smaller team sums more rows per rank
   for (int ranks = 1; ranks <= world_size; ++ranks)
-    most = std::max(most, PartialTiles::heap_bytes(world_size, partial_limits(ranks, limits)) +
-                              TileChannel::heap_bytes(world_size, sums_shape(ranks, limits)));
+    most = std::max(most, 2 * PartialTiles::heap_bytes(world_size, partial_limits(ranks, limits)));
   return most;
 }
 
 LinearAllReduce::LinearAllReduce(Fabric& fabric, Ranks team, const LinearAllReduceLimits& limits)
     : partials_(fabric, team, partial_limits(std::max(1, static_cast<int>(team.size())), limits), kAllReduce),
-      sums_(fabric, team, sums_shape(std::max(1, static_cast<int>(team.size())), limits), kAllReduce) {}
+      sums_(fabric, team,
+            PartialTiles::channel_shape(partial_limits(std::max(1, static_cast<int>(team.size())), limits),
+                                        fabric.device().kind),
+            kAllReduce) {}
 
 void LinearAllReduce::operator()(const LinearAllReduceParams& params, const Lane& lane) {
   const Call call{{Shards::even(params.x.rows, partials_.peers().size), params.x, params.weight}, params.y};
   partials_.check(call.product, params.y, params.x.rows, lane, kAllReduce);
   if (params.x.rows == 0 || lane.dry_run != nullptr) return;
   const Span span(lane.stream, "linear");
+  if (partials_.on_gpu()) return partials_.enqueue_on_gpu(call.product, params.y, sums_.slots(), lane);
   lane.stream.enqueue([this, shared = std::make_shared<const Call>(call)](ThreadPool& pool) { run(*shared, pool); });
 }
 

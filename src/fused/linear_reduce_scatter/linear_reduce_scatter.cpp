@@ -17,6 +17,7 @@ void LinearReduceScatter::operator()(const LinearReduceScatterParams& params, co
                   "linear_reduce_scatter");
   if (params.x.rows == 0 || lane.dry_run != nullptr) return;
   const Span span(lane.stream, "linear");
+  if (partials_.on_gpu()) return partials_.enqueue_on_gpu(product, params.y, {}, lane);
   lane.stream.enqueue([this, call = std::make_shared<const PartialProduct>(product), y = params.y](ThreadPool& pool) {
     if (!partials_.push(*call, pool)) return;
     const int own = partials_.peers().rank;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "device/channel_calls.h"
+#include "fused/linear_reduce_scatter/partial_tiles_sm90.h"
 #include "fused/linear_reduce_scatter/sum_tile.cuh"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cpu.h"
@@ -13,25 +14,31 @@
 namespace heddle {
 namespace {
 
-TileChannelShape channel_shape_of(const PartialLimits& limits) {
+void require_limits(const PartialLimits& limits) {
   require(limits.largest_shard >= 1 && limits.n >= 1 && limits.tile_rows >= 1,
           "fused linear: {} rows of {} in tiles of {}; each must be at least 1", limits.largest_shard, limits.n,
           limits.tile_rows);
-  const std::int64_t tile_rows = std::min(limits.largest_shard, limits.tile_rows);
-  return {.tiles_per_rank = static_cast<int>((limits.largest_shard + limits.tile_rows - 1) / limits.tile_rows),
-          .tile_bytes = static_cast<std::size_t>(tile_rows) * static_cast<std::size_t>(limits.n) * sizeof(float)};
 }
 
 }  // namespace
 
+TileChannelShape PartialTiles::channel_shape(const PartialLimits& limits, DeviceKind device) {
+  require_limits(limits);
+  const bool on_gpu = device == DeviceKind::cuda;
+  const std::int64_t rows = std::min(limits.largest_shard, limits.tile_rows),
+                     columns = on_gpu ? kPartialColumns : limits.n;
+  const auto row_tiles = static_cast<int>((limits.largest_shard + limits.tile_rows - 1) / limits.tile_rows);
+  return {.tiles_per_rank = row_tiles * (on_gpu ? partial_column_tiles(limits.n) : 1),
+          .tile_bytes = static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * sizeof(float)};
+}
+
 std::size_t PartialTiles::heap_bytes(int world_size, const PartialLimits& limits) {
-  return TileChannel::heap_bytes(world_size, channel_shape_of(limits));
+  return std::max(TileChannel::heap_bytes(world_size, channel_shape(limits, DeviceKind::cpu)),
+                  TileChannel::heap_bytes(world_size, channel_shape(limits, DeviceKind::cuda)));
 }
 
 PartialTiles::PartialTiles(Fabric& fabric, Ranks team, const PartialLimits& limits, std::string_view who)
-    : limits_(limits), tiles_(fabric, std::move(team), channel_shape_of(limits), who) {
-  require(fabric.device().kind == DeviceKind::cpu, "{}: has no kernel for {} yet", who, name_of(fabric.device()));
-}
+    : limits_(limits), tiles_(fabric, std::move(team), channel_shape(limits, fabric.device().kind), who) {}
 
 void PartialTiles::check(const PartialProduct& product, const Tensor& y, std::int64_t y_rows, const Lane& lane,
                          std::string_view who) const {
@@ -46,9 +53,26 @@ void PartialTiles::check(const PartialProduct& product, const Tensor& y, std::in
               (y.data != nullptr || y_rows == 0),
           "{}: y is [{}, {}] of {}, expected [{}, {}] of float32", who, y.rows, y.columns, name_of(y.dtype), y_rows,
           limits_.n);
-  // The products lie in symmetric memory, which has no address here.
-  Tensor partial{product.x.data, product.x.rows, limits_.n, limits_.n, DType::float32};
-  require_linear({.x = product.x, .weight = product.weight, .y = partial}, lane);
+  // The products lie in symmetric memory, which has no address here. GEMMs of few rows need no workspace on a GPU, as
+  // these.
+  Tensor x = product.x;
+  if (on_gpu()) x.rows = std::min(x.rows, kLinearSmallRows);
+  Tensor partial{x.data, x.rows, limits_.n, limits_.n, DType::float32};
+  require_linear({.x = x, .weight = product.weight, .y = partial}, lane);
+}
+
+void PartialTiles::enqueue_on_gpu(const PartialProduct& product, const Tensor& y, const TileSlots& sums,
+                                  const Lane& lane) const {
+  if constexpr (kHaveCuda)
+    partial_linear_sm90({.rows = product.rows,
+                         .x = product.x,
+                         .weight = product.weight,
+                         .y = y,
+                         .tile_rows = limits_.tile_rows,
+                         .partials = tiles_.slots(),
+                         .sums = sums,
+                         .peers = peers()},
+                        lane);
 }
 
 std::int64_t PartialTiles::rows(const PartialProduct& product, int rank, int tile) const {

@@ -31,18 +31,23 @@ struct PartialProduct {
   Weight weight;  // [n, K of this rank]
 };
 
-// Partial products of float32 in slots of a channel: (sender, tile of the receiver).
+// Partial products of float32 in slots of a channel: (sender, tile of the receiver). A tile has all columns on the CPU,
+// and kPartialColumns of them on a GPU (partial_tiles_sm90.h), where a slot is what a block multiplies.
 class PartialTiles {
  public:
-  // Collective, as TileChannel. Throws InvalidArgument, naming `who`, unless the limits are positive, and for a fabric on
-  // GPUs, for which there is no kernel yet.
+  // Collective, as TileChannel. Throws InvalidArgument, naming `who`, unless the limits are positive.
   PartialTiles(Fabric& fabric, Ranks team, const PartialLimits& limits, std::string_view who);
 
+  // On either kind of device.
   static std::size_t heap_bytes(int world_size, const PartialLimits& limits);
+  static TileChannelShape channel_shape(const PartialLimits& limits, DeviceKind device);
 
   // Throws InvalidArgument unless the product fits the limits and `linear` takes it. `y`: this rank's result.
   void check(const PartialProduct& product, const Tensor& y, std::int64_t y_rows, const Lane& lane,
              std::string_view who) const;
+
+  // A whole call on a GPU. `sums`: of an all-reduce, slots by which the sums go to all ranks; else without memory.
+  void enqueue_on_gpu(const PartialProduct& product, const Tensor& y, const TileSlots& sums, const Lane& lane) const;
 
   // The two halves of a call, on a thread of the CPU. False: a wait has given up.
   // Multiplies the tiles of all ranks, those of the next rank first and its own last (schedule/tile_order.h), so that
@@ -58,6 +63,7 @@ class PartialTiles {
   std::int64_t rows(const PartialProduct& product, int rank, int tile) const;
 
   const Peers& peers() const { return tiles_.peers(); }
+  bool on_gpu() const { return tiles_.fabric().device().kind == DeviceKind::cuda; }
 
  private:
   PartialLimits limits_;

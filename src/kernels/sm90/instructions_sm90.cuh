@@ -16,6 +16,11 @@ __device__ inline void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// After an acquire: orders what other threads wrote to any memory before TMA's later reads of it by this thread.
+__device__ inline void fence_async_proxy_of_all_memory() {
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+
 // Sets the registers per thread of a warpgroup: producers give registers up so that consumers can take them. A multiple
 // of 8, from 24 to 256; the kernel's register count at launch must cover the sum.
 template <int kRegisters>

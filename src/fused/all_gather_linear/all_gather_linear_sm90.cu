@@ -1,0 +1,375 @@
+// All-gather + GEMM on Hopper: the persistent GEMM of tile_gemm_sm90.cuh, whose loading thread waits for the slots that
+// a tile of C needs, and a plain kernel for dtypes and alignments that TMA does not take. Blocks of the GEMM wait for
+// producers of other ranks, never for each other, so the GEMM's blocks and the producers' must all be resident: both
+// are sized by the caller's lane.
+#include "fused/all_gather_linear/all_gather_linear_sm90.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "base/alignment.h"
+#include "base/checked.h"
+#include "base/dtype_switch.h"
+#include "device/channel_calls.h"
+#include "device/enqueue_body.h"
+#include "fused/all_gather_linear/produce.cuh"
+#include "fused/kernel_output_sm90.cuh"
+#include "fused/tile_gemm_sm90.cuh"
+
+namespace heddle {
+namespace {
+
+constexpr char kGather[] = "all_gather_linear";
+constexpr int kProducerThreads = 1024;
+constexpr int kMostMaps = 16;          // ranks whose tiles TMA loads: a tensor map each, as kernel parameters
+constexpr int kTokensTogether = 2048;  // whose tiles are taken together, column by column, so that L2 holds W's
+
+template <class Producer>
+struct Produce {
+  Producer producer;
+  Peers peers;
+
+  template <VotingGroup G>
+  HEDDLE_HOST_DEVICE void operator()(const G& group) const {
+    producer(group, peers);
+  }
+};
+
+// Where tiles of a rank's shard lie for this one: its own shard, the inbox (push, copy) or the owner's outbox (pull).
+HEDDLE_HOST_DEVICE const std::byte* tiles_of_rank(const TileSlots& slots, const Peers& peers, GatherVariant variant,
+                                                  int owner) {
+  return variant == GatherVariant::pull ? peers.at(owner, slots.offered(0)) : slots.arriving(owner, 0);
+}
+
+// A tile of C: rows of one shard, or, over columns, of all of A.
+struct GatherItem {
+  int owner;               // of its rows; over columns none
+  std::int64_t first_row;  // in the shard
+  std::int64_t first_y_row;
+  int rows, columns;  // that exist
+  int first_w_row;
+};
+
+template <class TileShape>
+struct GatherWork {
+  using Item = GatherItem;
+
+  CUtensorMap x[kMostMaps];  // of each rank's tiles; the own shard is one layer
+  CUtensorMap w;
+  ShardTiles tiles;
+  Channel channel;
+  Peers peers;
+  KernelOutput y;
+  int box_rows;  // of X, per TMA load
+  int row_tiles, column_tiles;
+
+  static constexpr int kRows = TileShape::kRows, kColumns = TileShape::kColumns;
+
+  static HEDDLE_HOST_DEVICE int row_tiles_of(std::int64_t rows) { return static_cast<int>((rows + kRows - 1) / kRows); }
+
+  __device__ int count() const { return row_tiles * column_tiles; }
+  __device__ const CUtensorMap& w_map() const { return w; }
+
+  // Row tiles in the order of the owners from this rank on; some of them are taken together, column by column.
+  __device__ Item at(int index) const {
+    constexpr int kTogether = kTokensTogether / kRows;
+    const int of_group = kTogether * column_tiles, first = index / of_group * kTogether;
+    const int together = min(kTogether, row_tiles - first), inside = index % of_group;
+    int row_tile = first + inside % together;
+    const int column = inside / together * kColumns;
+    int owner = peers.rank;
+    if (tiles.of_rows)
+      for (int of_owner = 0;; owner = owner + 1 == peers.size ? 0 : owner + 1) {
+        of_owner = row_tiles_of(tiles.shards.count(owner));
+        if (row_tile < of_owner) break;
+        row_tile -= of_owner;
+      }
+    const std::int64_t first_row = std::int64_t{row_tile} * kRows,
+                       left = (tiles.of_rows ? tiles.shards.count(owner) : tiles.other) - first_row;
+    return {.owner = owner,
+            .first_row = first_row,
+            .first_y_row = first_row + (tiles.of_rows ? tiles.shards.begin(owner) : 0),
+            .rows = static_cast<int>(left < kRows ? left : kRows),
+            .columns = static_cast<int>(min(std::int64_t{kColumns}, y.columns - column)),
+            .first_w_row = column};
+  }
+
+  // Calls f(owner) for the ranks that have a part of the item's k, this rank first.
+  template <class F>
+  __device__ void each_part(const Item& item, F f) const {
+    if (tiles.of_rows) return f(item.owner);
+    for (int step = 0; step < peers.size; ++step) {
+      const int owner = (peers.rank + step) % peers.size;
+      if (tiles.columns(owner) > 0) f(owner);
+    }
+  }
+  static __device__ int steps_of(std::int64_t columns) {
+    return static_cast<int>((columns + tile_gemm::kDepth - 1) / tile_gemm::kDepth);
+  }
+  __device__ int steps(const Item& item) const {
+    int sum = 0;
+    each_part(item, [&](int owner) { sum += steps_of(tiles.columns(owner)); });
+    return sum;
+  }
+
+  // The slots that hold the item's rows.
+  __device__ int first_slot(const Item& item) const { return static_cast<int>(item.first_row / tiles.tile_rows); }
+  __device__ int last_slot(const Item& item) const {
+    return static_cast<int>((item.first_row + item.rows - 1) / tiles.tile_rows);
+  }
+  // Items that read a slot of `owner`.
+  __device__ std::uint64_t readers(int owner, int slot) const {
+    const std::int64_t first = tiles.first_row(slot), last = first + tiles.rows(owner, slot) - 1;
+    return static_cast<std::uint64_t>(last / kRows - first / kRows + 1) * static_cast<std::uint64_t>(column_tiles);
+  }
+
+  template <class Load>
+  __device__ void each_step(const Item& item, const Load& load) const {
+    each_part(item, [&](int owner) {
+      const bool own = owner == peers.rank;
+      if (!own) {
+        for (int slot = first_slot(item); slot <= last_slot(item); ++slot)
+          static_cast<void>(await_full(DeviceThread{}, peers, owner, channel, slot, "gather: tile"));
+        sm90::fence_async_proxy_of_all_memory();
+      }
+      const int boxes = (item.rows + box_rows - 1) / box_rows;
+      const auto bytes = static_cast<std::uint32_t>(boxes * box_rows * TileShape::X::kRowBytes);
+      const auto w_begin = static_cast<int>(tiles.of_rows ? 0 : tiles.shards.begin(owner));
+      const int end = static_cast<int>(tiles.columns(owner));
+      for (int k = 0; k < end; k += tile_gemm::kDepth)
+        load(bytes, w_begin + k, [&](std::uint32_t to, std::uint32_t full) {
+          for (int box = 0; box < boxes; ++box) {
+            const std::int64_t row = item.first_row + box * box_rows, slot = own ? 0 : row / tiles.tile_rows;
+            sm90::copy_layer_box(to + static_cast<std::uint32_t>(box * box_rows * TileShape::X::kRowBytes), x[owner], k,
+                                 static_cast<int>(row - slot * tiles.tile_rows), static_cast<int>(slot), full);
+          }
+        });
+    });
+  }
+
+  __device__ void loaded(const Item& item) const {
+    each_part(item, [&](int owner) {
+      if (owner == peers.rank) return;
+      for (int slot = first_slot(item); slot <= last_slot(item); ++slot)
+        give_back(DeviceThread{}, peers, owner, channel, slot, readers(owner, slot));
+    });
+  }
+
+  __device__ void begin_store(const Item&) const {}
+  __device__ void store(const Item& item, int row, int column, float first, float second) const {
+    y.store_pair(item.first_y_row + row, item.first_w_row + column, first, second);
+  }
+  __device__ void end_store(const Item&) const {}
+};
+
+template <class T, class TileShape>
+__global__ void __launch_bounds__(TileShape::kThreads, 1)
+    gather_tiles(const __grid_constant__ GatherWork<TileShape> work, const __grid_constant__ KernelWaits waits) {
+  tile_gemm::run<T, TileShape>(work, waits);
+}
+
+// Whether boxes of X fit: slots of whole tiles of C or the other way round, in whole groups of eight rows.
+bool fits_slots(std::int64_t tile_rows, int rows) {
+  return tile_rows % rows == 0 || (rows % tile_rows == 0 && tile_rows % 8 == 0);
+}
+
+bool is_for_tiles(const GatherCall& call) {
+  const AllGatherLinearParams& p = call.params;
+  const DType dtype = p.weight.dtype;
+  if (dtype == DType::float32 || p.x.dtype != dtype || p.weight.in_features % 8 != 0 || !is_aligned(p.weight.row(0)) ||
+      call.peers.size > kMostMaps || !fits_slots(call.tiles.tile_rows, 64) || !fits_slots(call.tiles.tile_rows, 128))
+    return false;
+  if (p.x.data != nullptr && (!is_aligned(p.x.data) || p.x.row_stride % 8 != 0)) return false;
+  for (int rank = 0; rank < call.peers.size; ++rank)
+    if (call.tiles.columns(rank) % 8 != 0) return false;
+  return true;
+}
+
+template <class T, class TileShape>
+void enqueue_tiles(const GatherCall& call, const Lane& lane) {
+  const AllGatherLinearParams& p = call.params;
+  const ShardTiles& tiles = call.tiles;
+  GatherWork<TileShape> work{
+      .tiles = tiles,
+      .channel = call.slots.channel,
+      .peers = call.peers,
+      .y = output_of(p.y, p.weight.bias),
+      .box_rows = static_cast<int>(std::min<std::int64_t>(TileShape::kRows, tiles.tile_rows)),
+      .column_tiles = static_cast<int>(ceil_div<std::int64_t>(p.y.columns, TileShape::kColumns))};
+  const auto boxes = [&](const void* data, std::int64_t rows, std::int64_t columns, std::int64_t stride, int box_rows) {
+    return sm90::MatrixBoxes{.data = data,
+                             .rows = static_cast<std::uint64_t>(rows),
+                             .columns = static_cast<std::uint64_t>(columns),
+                             .row_stride = static_cast<std::uint64_t>(stride),
+                             .box_rows = static_cast<std::uint32_t>(box_rows),
+                             .box_columns = tile_gemm::kDepth,
+                             .swizzle = CU_TENSOR_MAP_SWIZZLE_128B,
+                             .promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
+  };
+  for (int rank = 0; rank < call.peers.size; ++rank) {
+    if (tiles.tiles(rank) == 0) continue;
+    const std::int64_t columns = tiles.columns(rank);
+    work.x[rank] = rank == call.peers.rank
+                       ? sm90::layered_map(kGather, boxes(p.x.data, p.x.rows, columns, p.x.row_stride, work.box_rows),
+                                           1, static_cast<std::uint64_t>(p.x.row_stride) * 2)
+                       : sm90::layered_map(kGather,
+                                           boxes(tiles_of_rank(call.slots, call.peers, p.variant, rank),
+                                                 tiles.tile_rows, columns, columns, work.box_rows),
+                                           static_cast<std::uint64_t>(tiles.tiles(rank)), call.slots.tile_bytes);
+    if (tiles.of_rows) work.row_tiles += work.row_tiles_of(tiles.shards.count(rank));
+  }
+  if (!tiles.of_rows) work.row_tiles = work.row_tiles_of(tiles.other);
+  work.w = sm90::tensor_map(kGather, boxes(p.weight.row(0), p.weight.out_features, p.weight.in_features,
+                                           p.weight.in_features, TileShape::kColumns));
+  const int blocks = std::min(lane.num_sms, work.row_tiles * work.column_tiles);
+  launch_sm90(kGather, gather_tiles<T, TileShape>,
+              {.grid = dim3(static_cast<unsigned>(blocks)),
+               .block = dim3(TileShape::kThreads),
+               .shared_bytes = tile_gemm::shared_bytes<TileShape>(),
+               .programmatic = false,
+               .fit = GridFit::resident},
+              lane, work, KernelWaits{.limit = call.peers.waits, .tag = "gather: GEMM"});
+}
+
+// Small tiles where large ones would leave SMs without one.
+template <class T>
+void enqueue_for_rows(const GatherCall& call, const Lane& lane) {
+  const std::int64_t rows = call.tiles.of_rows ? call.tiles.shards.largest() : call.tiles.other;
+  const auto tiles = [&](std::int64_t tile_rows, std::int64_t columns) {
+    return ceil_div(call.params.y.rows, tile_rows) * ceil_div(call.params.y.columns, columns);
+  };
+  if (rows > 64) {
+    if (tiles(128, 256) >= lane.num_sms) return enqueue_tiles<T, tile_gemm::Shape<128, 256>>(call, lane);
+    return enqueue_tiles<T, tile_gemm::Shape<128, 128>>(call, lane);
+  }
+  if (tiles(64, 128) >= lane.num_sms) return enqueue_tiles<T, tile_gemm::Shape<64, 128>>(call, lane);
+  enqueue_tiles<T, tile_gemm::Shape<64, 64>>(call, lane);
+}
+
+// Any dtypes and alignment: a warp per row of W, a lane every 32nd element.
+constexpr int kPlainThreads = 256, kPlainRows = 8;  // rows of A that share what a warp reads of W
+
+struct PlainGather {
+  ShardTiles tiles;
+  TileSlots slots;
+  Peers peers;
+  Tensor x;
+  const void* weight;
+  DType weight_dtype;
+  KernelOutput y;
+  GatherVariant variant;
+
+  __device__ std::int64_t k() const { return tiles.of_rows ? tiles.other : tiles.shards.total(); }
+
+  // f(owner): the parts of k of tile `tile` of `owner`.
+  template <class F>
+  __device__ void each_part(int owner, F f) const {
+    if (tiles.of_rows) return f(owner);
+    for (int step = 0; step < peers.size; ++step)
+      if (const int part = (peers.rank + step) % peers.size; tiles.tiles(part) > 0) f(part);
+  }
+
+  __device__ void multiply(int owner, int tile, std::int64_t first, int count, std::int64_t w_row) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    float sums[kPlainRows] = {};
+    each_part(owner, [&](int part) {
+      const std::int64_t columns = tiles.columns(part);
+      const bool own = part == peers.rank;
+      const void* from = own ? x.data : tiles_of_rank(slots, peers, variant, part) + tile * slots.tile_bytes;
+      const std::int64_t stride = own ? x.row_stride : columns, row = first + (own ? tiles.first_row(tile) : 0),
+                         w_first = w_row * k() + (tiles.of_rows ? 0 : tiles.shards.begin(part));
+      for (std::int64_t i = lane; i < columns; i += 32) {
+        const float w = load_element(weight, w_first + i, weight_dtype);
+#pragma unroll
+        for (int r = 0; r < kPlainRows; ++r)
+          if (r < count) sums[r] = fmaf(load_element(from, (row + r) * stride + i, x.dtype), w, sums[r]);
+      }
+    });
+    const std::int64_t y_row = first + tiles.first_row(tile) + (tiles.of_rows ? tiles.shards.begin(owner) : 0);
+#pragma unroll
+    for (int r = 0; r < kPlainRows; ++r) {
+      float sum = sums[r];
+      for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+      if (lane == 0 && r < count) y.store(y_row + r, w_row, sum);
+    }
+  }
+
+  // All blocks take all tiles; each has some rows of W. False: a wait has given up.
+  __device__ bool take_tile(int owner, int tile) const {
+    const DeviceBlock block;
+    bool here = true;
+    each_part(owner, [&](int part) {
+      here = here && (part == peers.rank || await_full(block, peers, part, slots.channel, tile, "gather: tile"));
+    });
+    if (!here) return false;
+    const auto rows = static_cast<int>(tiles.of_rows ? tiles.rows(owner, tile)
+                                                     : min(tiles.tile_rows, tiles.other - tiles.first_row(tile)));
+    constexpr int kWarps = kPlainThreads / 32;
+    for (std::int64_t w_row = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; w_row < y.columns;
+         w_row += std::int64_t{gridDim.x} * kWarps)
+      for (int first = 0; first < rows; first += kPlainRows)
+        multiply(owner, tile, first, min(kPlainRows, rows - first), w_row);
+    each_part(owner, [&](int part) {
+      if (part != peers.rank) give_back(block, peers, part, slots.channel, tile, gridDim.x);
+    });
+    return true;
+  }
+
+  __device__ void operator()() const {
+    if (!tiles.of_rows) {
+      for (int tile = 0; tile * tiles.tile_rows < tiles.other; ++tile)
+        if (!take_tile(peers.rank, tile)) return;
+      return;
+    }
+    for (int step = 0; step < peers.size; ++step) {
+      const int owner = (peers.rank + step) % peers.size;
+      for (int tile = 0; tile < tiles.tiles(owner); ++tile)
+        if (!take_tile(owner, tile)) return;
+    }
+  }
+};
+
+__global__ void __launch_bounds__(kPlainThreads) gather_plain(const __grid_constant__ PlainGather gather) {
+  gather();
+}
+
+void enqueue_plain(const GatherCall& call, const Lane& lane) {
+  const AllGatherLinearParams& p = call.params;
+  const PlainGather gather{.tiles = call.tiles,
+                           .slots = call.slots,
+                           .peers = call.peers,
+                           .x = p.x,
+                           .weight = p.weight.row(0),
+                           .weight_dtype = p.weight.dtype,
+                           .y = output_of(p.y, p.weight.bias),
+                           .variant = p.variant};
+  const auto wanted = static_cast<int>(ceil_div<std::int64_t>(p.y.columns, kPlainThreads / 32));
+  launch_sm90(kGather, gather_plain,
+              {.grid = dim3(static_cast<unsigned>(std::min(lane.num_sms, wanted))),
+               .block = dim3(kPlainThreads),
+               .programmatic = false,
+               .fit = GridFit::resident},
+              lane, gather);
+}
+
+}  // namespace
+
+void enqueue_shard_sm90(const GatherCall& call, int sms, Stream& transfers) {
+  const OwnShard shard{static_cast<const std::byte*>(call.params.x.data),
+                       static_cast<std::size_t>(call.params.x.row_stride) * size_of(call.params.x.dtype)};
+  const int tiles = call.tiles.tiles(call.peers.rank);
+  if (tiles == 0 || call.peers.size == 1) return;
+  const BodyShape shape{.blocks = std::min(sms, tiles), .threads = kProducerThreads};
+  if (call.params.variant == GatherVariant::pull)
+    enqueue_body(transfers, shape, Produce<OfferShard>{{call.tiles, shard, call.slots}, call.peers});
+  else
+    enqueue_body(transfers, shape, Produce<PushShard>{{call.tiles, shard, call.slots}, call.peers});
+}
+
+void gathered_linear_sm90(const GatherCall& call, const Lane& lane) {
+  if (!is_for_tiles(call)) return enqueue_plain(call, lane);
+  with_16_bit_element(call.params.weight.dtype, [&]<class T>() { enqueue_for_rows<T>(call, lane); });
+}
+
+}  // namespace heddle

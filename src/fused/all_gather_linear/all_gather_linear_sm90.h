@@ -1,0 +1,26 @@
+// all_gather_linear on a GPU, without CUDA's headers. all_gather_linear.h has what it does; its arguments are checked
+// there. Defined only in builds with CUDA.
+#pragma once
+
+#include "base/lane.h"
+#include "fused/all_gather_linear/all_gather_linear.h"
+#include "fused/all_gather_linear/shard_tiles.h"
+#include "fused/tile_channel.h"
+
+namespace heddle {
+
+// What the kernels of a call read.
+struct GatherCall {
+  ShardTiles tiles;
+  TileSlots slots;
+  Peers peers;
+  AllGatherLinearParams params;
+};
+
+// The producer of pull or push, on `sms` SMs, a block each.
+void enqueue_shard_sm90(const GatherCall& call, int sms, Stream& transfers);
+
+// The GEMM, which waits for each tile by itself, on the SMs of the lane.
+void gathered_linear_sm90(const GatherCall& call, const Lane& lane);
+
+}  // namespace heddle

@@ -1,0 +1,270 @@
+#include "fused/gpu_cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "base/lane.h"
+#include "fused/all_gather_linear/all_gather_linear.h"
+#include "fused/course_rank.h"
+#include "fused/device_room.h"
+#include "fused/linear_all_reduce/linear_all_reduce.h"
+#include "fused/linear_reduce_scatter/linear_reduce_scatter.h"
+#include "fused/numbers.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::int64_t kMostGpuRows = 300, kMostGpuColumns = 256, kMostGpuOut = 300;
+constexpr std::size_t kRoomBytes = std::size_t{64} << 20;
+
+// One way to be made: what TMA and WGMMA take, or what the plain kernels are for.
+struct GpuForm {
+  DType dtype;
+  std::int64_t tile_rows;
+  std::int64_t unit;  // K, and where it is divided, are multiples of this
+};
+constexpr GpuForm kForms[] = {{DType::bfloat16, 64, 8},
+                              {DType::float16, 128, 8},
+                              {DType::bfloat16, 16, 8},
+                              {DType::float32, 64, 1},
+                              {DType::bfloat16, 5, 1}};
+
+// What is left to do for a call when its stream is idle.
+using Check = std::function<void()>;
+
+// A rank, its memory and its lane.
+struct GpuRank {
+  CourseRank& rank;
+  DeviceRoom& room;
+  Stream& transfers;
+  Draws shared;  // the same on all ranks
+
+  Lane lane() const { return {rank.stream, rank.fabric.device_share().sms}; }
+  int me() const { return rank.fabric.rank(); }
+  int size() const { return rank.fabric.size(); }
+
+  // Cuts `total` units at random; some ranks may get nothing.
+  Shards drawn_shards(std::int64_t total, std::int64_t unit) {
+    std::vector<std::int64_t> cuts{0, total / unit};
+    for (int i = 1; i < size(); ++i) cuts.push_back(shared.between(0, total / unit));
+    std::sort(cuts.begin(), cuts.end());
+    std::vector<std::int64_t> counts;
+    for (std::size_t i = 1; i < cuts.size(); ++i) counts.push_back((cuts[i] - cuts[i - 1]) * unit);
+    return Shards::of(counts);
+  }
+
+  // `prepare` uploads a call's operands and returns what enqueues it and what checks it. Calls follow each other without
+  // a barrier, late at random.
+  struct Call {
+    std::function<void()> enqueue;
+    Check check;
+  };
+  void run(const std::function<Call(int)>& prepare) {
+    for (int number = 0; number < rank.course.calls;) {
+      std::vector<Call> calls;
+      room.clear();
+      for (; number < rank.course.calls && std::ssize(calls) < rank.course.calls_in_flight; ++number)
+        calls.push_back(prepare(number));
+      rank.fabric.meet();
+      for (const Call& call : calls) {
+        rank.be_late();
+        call.enqueue();
+      }
+      rank.fabric.synchronize(rank.stream);
+      rank.fabric.synchronize(transfers);
+      rank.fabric.meet();
+      for (const Call& call : calls) call.check();
+    }
+  }
+
+  // Compares some thousands of elements of y with rows [first_row, ...) of A W^T.
+  void check(const Tensor& y, const std::vector<float>& a, const std::vector<float>& w, const std::vector<float>& bias,
+             std::int64_t k, std::int64_t first_row, const char* what, int number) const {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(y.rows * y.columns) * size_of(y.dtype));
+    if (bytes.empty()) return;
+    enqueue_copy(rank.stream, bytes.data(), y.data, bytes.size());
+    rank.stream.synchronize();
+    const std::vector<float> got = decoded(bytes, y.dtype);
+    constexpr std::size_t kMostLooks = 3000;
+    for (std::size_t i = 0; i < got.size(); i += got.size() / kMostLooks + 1) {
+      const auto at = static_cast<std::int64_t>(i);
+      Dot want = dot_of(a, w, k, first_row + at / y.columns, at % y.columns);
+      want.value += bias.empty() ? 0.0 : static_cast<double>(bias[i % static_cast<std::size_t>(y.columns)]);
+      const double rounding = y.dtype == DType::float32 ? 0 : y.dtype == DType::bfloat16 ? 0x1p-8 : 0x1p-11;
+      const double bound =
+          static_cast<double>(k + 8) * 0x1p-23 * (want.magnitude + 4) + rounding * (std::abs(want.value) + 0x1p-14);
+      if (!(std::abs(static_cast<double>(got[i]) - want.value) <= bound))
+        throw_error<Failure>("{}: call {} on rank {}: element [{}, {}] of [{}, {}], k {}, is {}, expected {} within {}",
+                             what, number, me(), at / y.columns, at % y.columns, y.rows, y.columns, k, got[i],
+                             want.value, bound);
+    }
+  }
+};
+
+// Columns [begin, begin + count + behind) of a matrix with k columns; those behind are not A's.
+std::vector<float> columns_and_more(const std::vector<float>& matrix, std::int64_t k, std::int64_t begin,
+                                    std::int64_t count, std::int64_t behind) {
+  std::vector<float> part;
+  for (std::int64_t row = 0; row < std::ssize(matrix) / k; ++row) {
+    part.insert(part.end(), matrix.begin() + row * k + begin, matrix.begin() + row * k + begin + count);
+    part.insert(part.end(), static_cast<std::size_t>(behind), std::nanf(""));
+  }
+  return part;
+}
+
+Weight weight_on(GpuRank& gpu, const std::vector<float>& values, std::int64_t n, std::int64_t k, DType dtype,
+                 const std::vector<float>& bias) {
+  return {.blocks = {{{gpu.room.put(gpu.rank.stream, encoded(values, dtype)), n}}},
+          .out_features = n,
+          .in_features = k,
+          .dtype = dtype,
+          .bias = bias.empty()
+                      ? nullptr
+                      : static_cast<const float*>(gpu.room.put(gpu.rank.stream, encoded(bias, DType::float32)))};
+}
+
+Tensor empty_result(GpuRank& gpu, std::int64_t rows, std::int64_t columns, DType dtype) {
+  return {gpu.room.put_nans(gpu.rank.stream, static_cast<std::size_t>(rows * columns) * size_of(dtype) + 1), rows,
+          columns, columns, dtype};
+}
+
+AllGatherLinearLimits gather_limits_of(Sharded sharded, const GpuForm& form) {
+  const bool of_rows = sharded == Sharded::rows;
+  return {.sharded = sharded,
+          .largest_shard = of_rows ? kMostGpuRows : kMostGpuColumns,
+          .other = of_rows ? kMostGpuColumns - (form.unit == 1 ? 7 : 0) : kMostGpuRows,
+          .dtype = form.dtype,
+          .tile_rows = form.tile_rows};
+}
+
+void gather_on_gpus(GpuRank& gpu, Sharded sharded, const GpuForm& form) {
+  const bool of_rows = sharded == Sharded::rows;
+  const AllGatherLinearLimits limits = gather_limits_of(sharded, form);
+  AllGatherLinear fused(gpu.rank.fabric, world_of(gpu.rank.fabric), limits);
+  gpu.run([&](int number) -> GpuRank::Call {
+    const int me = gpu.me();
+    const std::int64_t m = gpu.shared.between(1, kMostGpuRows),
+                       k = of_rows ? limits.other : gpu.shared.between(1, kMostGpuColumns / form.unit) * form.unit;
+    const Shards shards = gpu.drawn_shards(of_rows ? m : k, of_rows ? 1 : form.unit);
+    const auto variant = static_cast<GatherVariant>(gpu.shared.between(0, 2));
+    const auto seed = static_cast<std::uint32_t>(gpu.shared.between(0, 1 << 18));
+    const std::int64_t n = 1 + (static_cast<std::int64_t>(seed) + me * 7) % kMostGpuOut;  // other ranks: other widths
+    const DType y_dtype = seed % 2 == 0 ? form.dtype : DType::float32;
+    const std::vector<float> a = numbers(m * k, seed, form.dtype),
+                             w = numbers(n * k, seed + 7 + static_cast<std::uint32_t>(me), form.dtype),
+                             bias = seed % 3 == 0 ? std::vector<float>{} : numbers(n, seed + 5, DType::bfloat16);
+    const std::int64_t behind = of_rows || me % 2 == 0 ? 0 : form.unit;  // rows that are not packed, on some ranks
+    const std::vector<float> mine =
+        of_rows ? std::vector<float>(a.begin() + shards.begin(me) * k, a.begin() + shards.begins[me + 1] * k)
+                : columns_and_more(a, k, shards.begin(me), shards.count(me), behind);
+    const std::int64_t rows = of_rows ? shards.count(me) : m, columns = of_rows ? k : shards.count(me);
+    const AllGatherLinearParams params{
+        .shards = shards,
+        .x = {gpu.room.put(gpu.rank.stream, encoded(mine, form.dtype)), rows, columns, columns + behind, form.dtype},
+        .weight = weight_on(gpu, w, n, k, form.dtype, bias),
+        .y = empty_result(gpu, m, n, y_dtype),
+        .variant = variant};
+    return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane(), gpu.transfers); },
+            .check = [&gpu, params, a, w, bias, k,
+                      number] { gpu.check(params.y, a, w, bias, k, 0, name_of(params.variant).data(), number); }};
+  });
+}
+
+struct ReduceOperands {
+  std::vector<float> a, w;
+  std::int64_t m, k;
+  Tensor x;
+  Weight weight;
+};
+
+ReduceOperands reduce_operands_on(GpuRank& gpu, const GpuForm& form, std::int64_t n) {
+  ReduceOperands made;
+  made.m = gpu.shared.between(1, kMostGpuRows);
+  // Every rank has a column.
+  const Shards k = Shards::even(gpu.shared.between(gpu.size(), kMostGpuColumns / form.unit), gpu.size());
+  made.k = k.total() * form.unit;
+  const auto seed = static_cast<std::uint32_t>(gpu.shared.between(0, 1 << 18));
+  made.a = numbers(made.m * made.k, seed, form.dtype);
+  made.w = numbers(n * made.k, seed + 7, form.dtype);
+  const std::int64_t begin = k.begin(gpu.me()) * form.unit, count = k.count(gpu.me()) * form.unit;
+  made.x = {gpu.room.put(gpu.rank.stream, encoded(columns_and_more(made.a, made.k, begin, count, 0), form.dtype)),
+            made.m, count, count, form.dtype};
+  made.weight = weight_on(gpu, columns_and_more(made.w, made.k, begin, count, 0), n, count, form.dtype, {});
+  return made;
+}
+
+std::int64_t out_of(const GpuForm& form) {
+  return form.unit == 1 ? 131 : kMostGpuOut;
+}
+
+void reduce_scatter_on_gpus(GpuRank& gpu, const GpuForm& form) {
+  const std::int64_t n = out_of(form);
+  LinearReduceScatter fused(gpu.rank.fabric, world_of(gpu.rank.fabric),
+                            {.largest_shard = kMostGpuRows, .n = n, .tile_rows = form.tile_rows});
+  gpu.run([&](int number) -> GpuRank::Call {
+    const ReduceOperands made = reduce_operands_on(gpu, form, n);
+    const Shards rows = gpu.drawn_shards(made.m, 1);
+    const LinearReduceScatterParams params{.rows = rows,
+                                           .x = made.x,
+                                           .weight = made.weight,
+                                           .y = empty_result(gpu, rows.count(gpu.me()), n, DType::float32)};
+    return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane()); },
+            .check =
+                [&gpu, params, made, number] {
+                  gpu.check(params.y, made.a, made.w, {}, made.k, params.rows.begin(gpu.me()), "linear_reduce_scatter",
+                            number);
+                }};
+  });
+}
+
+void all_reduce_on_gpus(GpuRank& gpu, const GpuForm& form) {
+  const std::int64_t n = out_of(form);
+  LinearAllReduce fused(gpu.rank.fabric, world_of(gpu.rank.fabric),
+                        {.m = kMostGpuRows, .n = n, .tile_rows = form.tile_rows});
+  gpu.run([&](int number) -> GpuRank::Call {
+    const ReduceOperands made = reduce_operands_on(gpu, form, n);
+    const LinearAllReduceParams params{
+        .x = made.x, .weight = made.weight, .y = empty_result(gpu, made.m, n, DType::float32)};
+    return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane()); },
+            .check = [&gpu, params, made,
+                      number] { gpu.check(params.y, made.a, made.w, {}, made.k, 0, "linear_all_reduce", number); }};
+  });
+}
+
+}  // namespace
+
+std::size_t heap_bytes_of_fused_gpu_course(int ranks) {
+  std::size_t most = 0;
+  for (const GpuForm& form : kForms) {
+    for (const Sharded sharded : {Sharded::rows, Sharded::columns})
+      most = std::max(most, AllGatherLinear::heap_bytes(ranks, gather_limits_of(sharded, form)));
+    most = std::max(
+        {most,
+         LinearReduceScatter::heap_bytes(
+             ranks, {.largest_shard = kMostGpuRows, .n = out_of(form), .tile_rows = form.tile_rows}),
+         LinearAllReduce::heap_bytes(ranks, {.m = kMostGpuRows, .n = out_of(form), .tile_rows = form.tile_rows})});
+  }
+  return most + (std::size_t{1} << 20);
+}
+
+void run_fused_gpu_course(Fabric& fabric, Stream& stream, const FusedCourse& course,
+                          FunctionRef<void(const char*)> done) {
+  CourseRank rank{fabric, stream, course};
+  DeviceRoom room(kRoomBytes, fabric.device());
+  Stream transfers(fabric.device());
+  fabric.meet();
+  GpuRank gpu{rank, room, transfers, Draws(course.seed)};
+  for (const GpuForm& form : kForms) gather_on_gpus(gpu, Sharded::rows, form);
+  done("all_gather_linear, A sharded on M");
+  for (const GpuForm& form : kForms) gather_on_gpus(gpu, Sharded::columns, form);
+  done("all_gather_linear, A sharded on K");
+  for (const GpuForm& form : kForms) reduce_scatter_on_gpus(gpu, form);
+  done("linear_reduce_scatter");
+  for (const GpuForm& form : kForms) all_reduce_on_gpus(gpu, form);
+  done("linear_all_reduce");
+  fabric.meet();  // memory is freed when no kernel waits any more
+}
+
+}  // namespace heddle
