@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# lost_ranks.sh HEDDLE MODEL: kills and stops each of two process ranks while they load, compute a long prompt, decode, and
-# wait for the user; prints a table of who said what, and how long after. MODEL: one that takes seconds to load, such as
+# lost_ranks.sh HEDDLE MODEL: kills and stops each of two process ranks as soon as they start, while they load, compute a
+# long prompt, decode, and wait for the user; prints a table of who said what, and how long after. MODEL: one that takes seconds to load, such as
 # synth:llama-3.2-1b. The table of docs/notes/ranks.md is its output.
 set -uo pipefail
 heddle=$1 model=$2
@@ -21,25 +21,30 @@ rank_pid() {
 # command PHASE: how the model is run, and how long to wait before the signal.
 run_phase() {
   case $1 in
-    load) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt 1 --max-tokens 1 </dev/null ;;
+    start | load) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt 1 --max-tokens 1 </dev/null ;;
     prefill) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt "$(cat "$folder/long")" --max-tokens 1 </dev/null ;;
     decode) "$heddle" launch -n 2 -- "$heddle" generate --model "$model" --prompt 1 --max-tokens 4000 --ignore-eos </dev/null ;;
     idle) timeout 150 "$heddle" launch -n 2 -- "$heddle" chat --model "$model" <"$folder/typed" ;;
   esac
 }
 
-loaded() {  # the ranks have joined when both have memory of the weights; then some seconds more
-  sleep "$1"
+# wait_for_phase PHASE RANK: until the rank is in that phase.
+wait_for_phase() {
+  case $1 in
+    start) until [ -n "$(rank_pid "$2")" ]; do sleep 0.01; done ;;
+    load) sleep "${SECONDS_TO_MEET:-3}" ;;
+    *) sleep "${SECONDS_TO_LOAD:-15}" ;;
+  esac
 }
 
 echo "| phase | signal to | seconds until the run ended | exit status | what was said |"
 echo "|---|---|---|---|---|"
-for phase in ${PHASES:-load prefill decode idle}; do
+for phase in ${PHASES:-start load prefill decode idle}; do
   for signal in KILL STOP; do
     for victim in 0 1; do
       run_phase "$phase" >"$folder/out" 2>&1 &
       run=$!
-      case $phase in load) loaded 1.5 ;; *) loaded "${SECONDS_TO_LOAD:-15}" ;; esac
+      wait_for_phase "$phase" "$victim"
       pid=$(rank_pid "$victim")
       begin=$(date +%s.%N)
       kill -"$signal" "$pid"

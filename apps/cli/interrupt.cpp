@@ -59,14 +59,19 @@ void InterruptGuard::rearm() {
   set_handler(handle);
 }
 
-ssize_t InterruptGuard::read(int file, std::span<char> buffer) const {
+ssize_t InterruptGuard::read(int file, std::span<char> buffer, FunctionRef<void()> while_waiting) const {
+  constexpr int kMilliseconds = 250;
   pollfd sources[] = {{file, POLLIN, 0}, {wakeup, POLLIN, 0}};
   for (;;) {
     if (interrupted()) {
       errno = EINTR;
       return -1;
     }
-    ssize_t count = ::poll(sources, 2, -1);
+    ssize_t count = ::poll(sources, 2, kMilliseconds);
+    if (count == 0) {
+      while_waiting();
+      continue;
+    }
     if (count > 0 && sources[0].revents == 0) continue;
     if (count > 0) count = ::read(file, buffer.data(), buffer.size());
     if (count >= 0 || errno != EINTR) return count;

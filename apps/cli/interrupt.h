@@ -5,6 +5,8 @@
 
 #include <span>
 
+#include "base/function_ref.h"
+
 namespace heddle {
 
 // During its life, the first SIGINT or SIGTERM only sets a flag; the second ends the program as usual. One at a time.
@@ -21,8 +23,9 @@ class InterruptGuard {
   // Clears the flag: the next signal counts as the first again.
   void rearm();
 
-  // read(2) that a signal interrupts, even one received before: -1 and EINTR.
-  ssize_t read(int file, std::span<char> buffer) const;
+  // read(2) that a signal interrupts, even one received before: -1 and EINTR. Calls `while_waiting` four times a second
+  // while nothing comes, and passes on what that throws.
+  ssize_t read(int file, std::span<char> buffer, FunctionRef<void()> while_waiting) const;
 };
 
 }  // namespace heddle

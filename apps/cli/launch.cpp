@@ -1,4 +1,5 @@
 // heddle launch: starts the ranks of a run with mpirun.
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -21,12 +23,14 @@
 #include "cli/mpirun_command.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
+#include "fabric/launch.h"
 
 namespace heddle {
 namespace {
 
 // How long a rank's end is hidden from mpirun (unless --no-recovery), because mpirun then ends all others immediately.
-// The others notice a killed rank within their deadline; a failed rank has told them itself.
+// The others notice a killed rank that they have met within their deadline; a failed rank has told them itself; and one
+// that was killed before it has met them is named here alone.
 constexpr std::chrono::seconds kAfterSignal{30};
 constexpr std::chrono::seconds kAfterFailure{1};
 
@@ -60,7 +64,8 @@ LaunchSurroundings surroundings() {
   here.have_osc_choice = std::getenv("OMPI_MCA_osc") != nullptr || std::getenv("OMPI_MCA_btl") != nullptr;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
-    if (text.starts_with("HEDDLE_")) here.heddle_variables.emplace_back(text.substr(0, text.find('=')));
+    const bool own = text.starts_with(std::string(kMeetingVariable) + "=");  // of a rank that starts a run of its own
+    if (text.starts_with("HEDDLE_") && !own) here.heddle_variables.emplace_back(text.substr(0, text.find('=')));
   }
   return here;
 }
@@ -92,11 +97,14 @@ void pass_on(int signal) {
 // ends, the command ends with it.
 int run_as_rank(std::vector<std::string> words) {
   const pid_t parent = ::getpid();
+  const int meeting = ::eventfd(0, EFD_NONBLOCK);
+  if (meeting < 0) throw_error<Failure>("eventfd: {}", std::strerror(errno));
   rank_process = ::fork();
   if (rank_process < 0) throw_error<Failure>("cannot start a process: {}", std::strerror(errno));
   if (rank_process == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
+    ::setenv(kMeetingVariable, std::to_string(meeting).c_str(), 1);
     std::signal(SIGPIPE, SIG_DFL);
     ::execvp(words[0].c_str(), pointers(words).data());
     const std::string line = fmt::format("heddle: error: cannot start {}: {}\n", words[0], std::strerror(errno));
@@ -114,7 +122,9 @@ int run_as_rank(std::vector<std::string> words) {
     const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
     write_stderr(fmt::format("heddle: rank {} was ended by signal {} ({})\n", rank != nullptr ? rank : "?",
                              WTERMSIG(status), strsignal(WTERMSIG(status))));
-    std::this_thread::sleep_for(kAfterSignal);
+    std::uint64_t count = 0;
+    const bool has_met_others = ::read(meeting, &count, sizeof count) == sizeof count;
+    std::this_thread::sleep_for(has_met_others ? kAfterSignal : kAfterFailure);
     return 128 + WTERMSIG(status);
   }
   if (WEXITSTATUS(status) != 0) std::this_thread::sleep_for(kAfterFailure);

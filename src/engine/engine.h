@@ -140,6 +140,10 @@ class Engine {
   Device device() const { return executor().device(); }
   int num_ranks() const { return ranks_.size(); }
 
+  // Throws the error of a rank that has failed or is lost: for a caller that waits for its user, as step() tells of it,
+  // too. Cheap.
+  void check_ranks() { ranks_.check(); }
+
   // Maximum tokens of a sequence, prompt and text: limited by the model's context, max_context and the cache.
   std::int64_t max_length() const;
 

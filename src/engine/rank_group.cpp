@@ -96,11 +96,12 @@ void RankGroup::stop() {
   threads_.clear();
 }
 
-// A rank's thread.
+// A rank's thread. The executor outlives the telling of its fault: on a GPU its memory is freed when nothing runs there
+// any more, and another rank's kernel may run, waiting for this rank, until it is told.
 void RankGroup::serve(int rank, const ExecutorLimits& limits, int threads) {
+  std::unique_ptr<Executor> executor;
   try {
-    const std::unique_ptr<Executor> executor =
-        executor_of(ranks_[static_cast<std::size_t>(rank)], rank, limits, threads);
+    executor = executor_of(ranks_[static_cast<std::size_t>(rank)], rank, limits, threads);
     StepPlan plan;
     plan.reserve(limits.step);
     channel_.join();
@@ -161,6 +162,10 @@ StepResult RankGroup::finish() {
   return result;
 }
 
+void RankGroup::check() {
+  if (size() > 1) of_processes() ? world().line().check() : channel_.check();
+}
+
 Tensor RankGroup::run(const StepPlan& plan) {
   start(plan, Outcome::logits);
   return finish().logits;
@@ -171,14 +176,14 @@ void follow(RankModels ranks, int threads) {
   require(world != nullptr && world->of_processes() && world->own_rank() != 0, "only another rank's process follows");
   const int rank = world->own_rank();
   ControlLine& line = world->line();
+  std::unique_ptr<Executor> executor;  // outlives the telling of its fault, as in RankGroup::serve
   try {
     ExecutorLimits limits;
     const std::span<const std::byte> first = line.receive();
     if (first.empty()) return;  // rank 0 has ended before it had an executor
     require(first.size() == sizeof limits, "limits of {} bytes", first.size());
     std::memcpy(&limits, first.data(), sizeof limits);
-    const std::unique_ptr<Executor> executor =
-        executor_of(ranks[static_cast<std::size_t>(rank)], rank, limits, threads);
+    executor = executor_of(ranks[static_cast<std::size_t>(rank)], rank, limits, threads);
     StepPlan plan;
     plan.reserve(limits.step);
     for (auto bytes = line.receive(); !bytes.empty(); bytes = line.receive()) {

@@ -33,6 +33,10 @@ class RankGroup {
   int most_in_flight() const { return size() == 1 ? Executor::kMostInFlight : 1; }
   StepResult finish();
 
+  // Throws the error of a rank that has failed or is lost, if one is. For a caller that waits for its user, as steps tell
+  // of it themselves. Cheap.
+  void check();
+
   // A step by itself: start, finish.
   Tensor run(const StepPlan& plan);
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/team.h"
+#include "engine/control_line.h"
 #include "engine/rank_error.h"
 #include "fabric/launch.h"
 #include "models/registry.h"
@@ -37,6 +38,28 @@ class SharedProgress {
   const std::function<void(std::size_t)>& listener_;
   std::mutex mutex_;
   std::vector<std::size_t> done_;
+};
+
+// Reports progress, and looks from time to time whether the other ranks live.
+class WatchedProgress {
+ public:
+  WatchedProgress(const std::function<void(std::size_t)>& listener, ControlLine& line)
+      : listener_(listener), line_(line) {}
+
+  void operator()(std::size_t bytes_done) {
+    constexpr std::chrono::milliseconds kBetween{50};
+    const auto now = std::chrono::steady_clock::now();
+    if (now - looked_ >= kBetween) {
+      looked_ = now;
+      line_.check();
+    }
+    if (listener_) listener_(bytes_done);
+  }
+
+ private:
+  std::function<void(std::size_t)> listener_;
+  ControlLine& line_;
+  std::chrono::steady_clock::time_point looked_{};
 };
 
 template <class Bytes>
@@ -99,8 +122,10 @@ RankModels load_launched_rank(const ModelSource& source, const LoadOptions& opti
   require_equal_facts(world->line(), facts);
   for (RankPart& part : parts) part.world = world;
   const int rank = world->own_rank();
-  parts[static_cast<std::size_t>(rank)].model = load_model(
-      source, part_of(options, {}, {.rank = rank, .ranks = world->size(), .communicator = &world->communicator(rank)}));
+  LoadOptions loading =
+      part_of(options, {}, {.rank = rank, .ranks = world->size(), .communicator = &world->communicator(rank)});
+  loading.on_progress = WatchedProgress(options.on_progress, world->line());
+  parts[static_cast<std::size_t>(rank)].model = load_model(source, loading);
   return parts;
 }
 

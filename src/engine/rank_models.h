@@ -45,7 +45,7 @@ RankModels load_ranks(const ModelSource& source, const LoadOptions& options, std
 
 // This process's part of a model whose ranks are processes, which `heddle launch` has started; the other parts are
 // outlines. Collective. Before weights are read, all ranks compare `facts` (rank_facts.h) and the number of ranks; throws
-// as require_equal_facts and otherwise as load_ranks.
+// as require_equal_facts and otherwise as load_ranks, and soon after another rank is lost.
 RankModels load_launched_rank(const ModelSource& source, const LoadOptions& options, const std::vector<RankFact>& facts,
                               std::chrono::nanoseconds deadline = kRankDeadline);
 

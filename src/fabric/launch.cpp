@@ -1,6 +1,10 @@
 #include "fabric/launch.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
@@ -54,6 +58,19 @@ std::string job_key(Variable variable) {
 }
 
 }  // namespace
+
+void tell_launcher_of_meeting() {
+  const char* const text = std::getenv(kMeetingVariable);
+  const auto file = text != nullptr ? whole_number(text) : std::nullopt;
+  if (!file) return;
+  // A program in between may have closed it, and opened something else of this number.
+  std::array<char, 32> target{};
+  const ssize_t length = ::readlink(fmt::format("/proc/self/fd/{}", *file).c_str(), target.data(), target.size());
+  constexpr std::string_view kEventFile = "anon_inode:[eventfd]";
+  if (length < 0 || std::string_view(target.data(), static_cast<std::size_t>(length)) != kEventFile) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(static_cast<int>(*file), &one, sizeof one);
+}
 
 bool started_by_mpirun() {
   return std::getenv(kRank) != nullptr;

@@ -27,6 +27,13 @@ bool started_by_mpirun();
 // `heddle launch -n N -- COMMAND`", naming the missing variable) or when a variable holds no valid number.
 Launch read_launch();
 
+// An inherited eventfd, by number, on which a rank tells `heddle launch --as-rank`, which has started it, that it has met
+// the others. From then on these name it if it is killed; before, nobody else can.
+inline constexpr const char* kMeetingVariable = "HEDDLE_MEETING_FD";
+
+// Tells so. Does nothing in a process that no such launcher has started.
+void tell_launcher_of_meeting();
+
 // The same for another environment: variable(name) returns a value or null.
 Launch read_launch(FunctionRef<const char*(const char*)> variable);
 

@@ -45,7 +45,11 @@ std::vector<std::string_view> fabric_names() {
 
 std::unique_ptr<Fabric> open_fabric(std::string_view name, const FabricOptions& options) {
   for (const Entry& entry : entries())
-    if (entry.name == name) return entry.open(options);
+    if (entry.name == name) {
+      auto fabric = entry.open(options);
+      tell_launcher_of_meeting();
+      return fabric;
+    }
   throw_error<InputError>("there is no fabric \"{}\" in this build; it has {}", printable(name, 40),
                           fmt::join(fabric_names(), ", "));
 }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "end_to_end/program.h"
@@ -132,6 +133,30 @@ TEST(Processes, AKilledRankIsNamed) {
               " & for i in $(seq 300); do [ -s " + answers + " ] && break; sleep 0.1; done; kill -9 $!; sleep 30"});
   EXPECT_NE(result.status, 0);
   EXPECT_THAT(result.err, HasSubstr("rank 1 (process "));
+}
+
+// Rank 1 is killed when rank 0 has answered and nobody types any more.
+TEST(Processes, ARankThatIsKilledWhileNobodyTypesIsNamed) {
+  const TemporaryFolder folder;
+  const std::string answers = (folder.path() / "answers").string(), typed = (folder.path() / "typed").string();
+  const std::string chat = std::string(HEDDLE_PROGRAM " chat --model ") + demo_model().string() + " --device cpu";
+  const ProgramResult result = launch(
+      2, {"sh", "-c",
+          "if [ $OMPI_COMM_WORLD_RANK = 0 ]; then mkfifo " + typed + "; exec 3<>" + typed +
+              "; echo '137 + 254 =' >&3; exec " + chat + " <" + typed + " >" + answers + "; fi; " + chat +
+              " & for i in $(seq 300); do [ -s " + answers + " ] && break; sleep 0.1; done; kill -9 $!; sleep 30"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1 (process "), HasSubstr("has ended")));
+}
+
+// Nobody but its launcher knows that rank 1 has been there, which need not wait for others to name it.
+TEST(Processes, ARankThatIsKilledBeforeTheRanksHaveMetEndsTheRunSoon) {
+  const auto begin = std::chrono::steady_clock::now();
+  const ProgramResult result =
+      launch(2, {"sh", "-c", "[ $OMPI_COMM_WORLD_RANK = 0 ] || kill -9 $$; exec " HEDDLE_PROGRAM " " + one_sum()});
+  EXPECT_EQ(result.status, 137);
+  EXPECT_THAT(result.err, HasSubstr("rank 1 was ended by signal 9"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(25)) << "others would get 30 s";
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -245,6 +246,42 @@ INSTANTIATE_TEST_SUITE_P(, EngineRankFaults,
                            return "on_rank_" + std::to_string(test.param.rank) + "_in_step_" +
                                   std::to_string(test.param.step);
                          });
+
+// Fails in a step, and ends as a GPU's memory does: only when no other rank waits for this one any more.
+class ModelThatOthersHold : public Model {
+ public:
+  ModelThatOthersHold(std::unique_ptr<Model> model, const std::atomic<bool>& told, std::atomic<bool>& ended_untold)
+      : model_(std::move(model)), told_(told), ended_untold_(ended_untold) {}
+  ~ModelThatOthersHold() override {
+    const auto limit = Clock::now() + std::chrono::seconds(10);
+    while (!told_ && Clock::now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ended_untold_ = !told_;
+  }
+
+  const ModelShape& shape() const override { return model_->shape(); }
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) override {
+    if (lane.dry_run == nullptr) throw Failure("the disk has melted");
+    return model_->run(step, kv, arena, lane);
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+  const std::atomic<bool>& told_;
+  std::atomic<bool>& ended_untold_;
+};
+
+TEST(EngineRanks, AFaultIsToldBeforeItsRankFreesWhatOthersWaitIn) {
+  RankModels ranks = golden_ranks(2);
+  std::atomic<bool> told = false, ended_untold = false;
+  ranks[1].model = std::make_unique<ModelThatOthersHold>(std::move(ranks[1].model), told, ended_untold);
+  {
+    Engine engine(std::move(ranks), {});
+    engine.submit({.prompt = {1, 2, 3}, .max_tokens = 30});
+    EXPECT_THROW(outputs_of(engine), Failure);
+    told = true;
+  }
+  EXPECT_FALSE(ended_untold);
+}
 
 // Where an executor measures its steps and takes their memory, on the rank's own thread.
 class ModelWithoutMemory : public Model {

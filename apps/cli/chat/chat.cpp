@@ -83,7 +83,7 @@ class Chat {
 
   // Throws InputError at the end of a pipe in which a message or a command failed.
   void run() {
-    const std::unique_ptr<LineSource> input = open_standard_input(interrupt_);
+    const std::unique_ptr<LineSource> input = open_standard_input(interrupt_, [this] { session_.check_ranks(); });
     if (from_terminal_ && !options_.model.quiet)
       note(fmt::format("{}, context {}; /help lists commands", options_.model.model, session_.max_length()));
     for (;;) {

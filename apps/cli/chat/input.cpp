@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -24,7 +25,8 @@ constexpr std::string_view kQuotes = "\"\"\"";
 
 class PipeInput : public LineSource {
  public:
-  explicit PipeInput(const InterruptGuard& interrupt) : interrupt_(interrupt) {}
+  PipeInput(const InterruptGuard& interrupt, std::function<void()> while_waiting)
+      : interrupt_(interrupt), while_waiting_(std::move(while_waiting)) {}
 
   std::optional<std::string> line(Prompt) override {
     std::size_t searched = 0;
@@ -63,7 +65,7 @@ class PipeInput : public LineSource {
 
   bool read_more() {
     std::array<char, 65536> buffer;
-    const ssize_t count = interrupt_.read(STDIN_FILENO, buffer);
+    const ssize_t count = interrupt_.read(STDIN_FILENO, buffer, while_waiting_);
     if (interrupt_.interrupted()) throw Interrupted{interrupt_.signal()};
     if (count < 0) throw_error<Failure>("standard input: cannot read: {}", std::strerror(errno));
     held_.append(buffer.data(), static_cast<std::size_t>(count));
@@ -71,13 +73,15 @@ class PipeInput : public LineSource {
   }
 
   const InterruptGuard& interrupt_;
+  std::function<void()> while_waiting_;
   std::string held_;
 };
 
 // A terminal without line editing (TERM=dumb): prompts and plain lines.
 class DumbTerminal : public PipeInput {
  public:
-  explicit DumbTerminal(InterruptGuard& interrupt) : PipeInput(interrupt), interrupt_(interrupt) {}
+  DumbTerminal(InterruptGuard& interrupt, std::function<void()> while_waiting)
+      : PipeInput(interrupt, std::move(while_waiting)), interrupt_(interrupt) {}
 
   std::optional<std::string> line(Prompt prompt) override {
     write_stdout(prompt == Prompt::continuation ? "... " : "> ");
@@ -134,11 +138,12 @@ std::string read_block(std::string line, LineSource& source) {
 
 }  // namespace
 
-std::unique_ptr<LineSource> open_standard_input(InterruptGuard& interrupt) {
+std::unique_ptr<LineSource> open_standard_input(InterruptGuard& interrupt, std::function<void()> while_waiting) {
   const char* terminal = std::getenv("TERM");
-  if (::isatty(STDIN_FILENO) == 0) return std::make_unique<PipeInput>(interrupt);
-  if (terminal != nullptr && std::string_view(terminal) == "dumb") return std::make_unique<DumbTerminal>(interrupt);
-  return open_terminal(interrupt);
+  if (::isatty(STDIN_FILENO) == 0) return std::make_unique<PipeInput>(interrupt, std::move(while_waiting));
+  if (terminal != nullptr && std::string_view(terminal) == "dumb")
+    return std::make_unique<DumbTerminal>(interrupt, std::move(while_waiting));
+  return open_terminal(interrupt, std::move(while_waiting));
 }
 
 std::optional<UserMessage> read_message(LineSource& source) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,8 +26,9 @@ class LineSource {
 
 // Standard input. A terminal gets prompts, editing and a history, which is stored in the user's state folder
 // ($XDG_STATE_HOME or ~/.local/state, heddle/chat_history, readable by the user only). `interrupt` must outlive it; it
-// is rearmed when Ctrl-C cleared a line.
-std::unique_ptr<LineSource> open_standard_input(InterruptGuard& interrupt);
+// is rearmed when Ctrl-C cleared a line. `while_waiting` is called four times a second while nobody types; what it throws
+// ends line().
+std::unique_ptr<LineSource> open_standard_input(InterruptGuard& interrupt, std::function<void()> while_waiting);
 
 // One message of the user.
 struct UserMessage {

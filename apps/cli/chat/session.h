@@ -52,6 +52,9 @@ class ChatSession {
   ChatAnswer answer(std::string_view prompt, const ChatParameters& parameters, const InterruptGuard& interrupt,
                     const std::function<void(std::string_view text)>& on_text);
 
+  // Throws the error of a rank that is lost while nobody types.
+  void check_ranks() { engine_.check_ranks(); }
+
   // Drops the cached keys and values.
   void reset();
 

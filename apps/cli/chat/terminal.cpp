@@ -12,7 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <cwchar>
+#include <exception>
 #include <filesystem>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -51,7 +53,8 @@ void create_private(const std::filesystem::path& file) {
 
 class Terminal : public LineSource {
  public:
-  explicit Terminal(InterruptGuard& interrupt) : interrupt_(interrupt) {
+  Terminal(InterruptGuard& interrupt, std::function<void()> while_waiting)
+      : interrupt_(interrupt), while_waiting_(std::move(while_waiting)) {
     // libedit decodes a line by the locale; without a UTF-8 locale it drops other characters.
     std::setlocale(LC_CTYPE, "");
     if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
@@ -81,6 +84,11 @@ class Terminal : public LineSource {
       throw Cleared{};
     }
     if (interrupt_.interrupted()) throw Interrupted{interrupt_.signal()};
+    if (const std::exception_ptr thrown = std::exchange(thrown_, nullptr)) {
+      std::fputs("\n", screen_);  // after what was typed so far
+      std::fflush(screen_);
+      std::rethrow_exception(thrown);
+    }
     if (text == nullptr || count <= 0) return std::nullopt;
     std::string line(text, static_cast<std::size_t>(count));
     if (line.ends_with('\n')) line.pop_back();
@@ -138,10 +146,10 @@ class Terminal : public LineSource {
   // Replaces libedit's own reader, which misses a signal that comes just before it waits for a key. Drops bytes that
   // are not characters. Handles Tab here, since libedit never frees the name of a user function (EL_ADDFN).
   static int read_character(EditLine* editor, wchar_t* character) {
-    const Terminal& self = of(editor);
+    Terminal& self = of(editor);
     std::mbstate_t state{};
     for (char byte = 0;;) {
-      const ssize_t count = self.interrupt_.read(STDIN_FILENO, {&byte, 1});
+      const ssize_t count = self.read(byte);
       if (count <= 0) return static_cast<int>(count);
       const std::size_t length = std::mbrtowc(character, &byte, 1, &state);
       // Ctrl-D, or what a terminal sends for one that was typed while the last line was still being processed.
@@ -149,6 +157,16 @@ class Terminal : public LineSource {
       if (length <= 1 && *character != L'\t') return 1;
       if (length <= 1) complete(editor);
       if (length == static_cast<std::size_t>(-1)) state = {};
+    }
+  }
+
+  // Exceptions do not pass through libedit: line() throws them on.
+  ssize_t read(char& byte) {
+    try {
+      return interrupt_.read(STDIN_FILENO, {&byte, 1}, while_waiting_);
+    } catch (...) {
+      thrown_ = std::current_exception();
+      return -1;
     }
   }
 
@@ -177,6 +195,8 @@ class Terminal : public LineSource {
   }
 
   InterruptGuard& interrupt_;
+  std::function<void()> while_waiting_;
+  std::exception_ptr thrown_;
   std::FILE* screen_ = ::isatty(STDOUT_FILENO) != 0 ? stdout : stderr;
   std::unique_ptr<History, EndHistory> history_;
   std::unique_ptr<EditLine, EndEditor> editor_;
@@ -186,8 +206,8 @@ class Terminal : public LineSource {
 
 }  // namespace
 
-std::unique_ptr<LineSource> open_terminal(InterruptGuard& interrupt) {
-  return std::make_unique<Terminal>(interrupt);
+std::unique_ptr<LineSource> open_terminal(InterruptGuard& interrupt, std::function<void()> while_waiting) {
+  return std::make_unique<Terminal>(interrupt, std::move(while_waiting));
 }
 
 std::string harmless_text(std::string_view text) {

@@ -1,6 +1,7 @@
 // The terminal side of a chat: libedit's line editing, and a persistent history.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,7 +13,8 @@ namespace heddle {
 
 // Standard input, which is a terminal. Prompts and echo go to standard output, or to standard error if that is not a
 // terminal. If the history cannot be read or written, it warns once and works without it.
-std::unique_ptr<LineSource> open_terminal(InterruptGuard& interrupt);
+// `while_waiting`: of open_standard_input.
+std::unique_ptr<LineSource> open_terminal(InterruptGuard& interrupt, std::function<void()> while_waiting);
 
 // Makes a model's text safe for a terminal: control characters other than tab and line end, which could control the
 // terminal, become U+FFFD. `text` consists of whole characters.
