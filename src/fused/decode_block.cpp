@@ -1,5 +1,6 @@
 #include "fused/decode_block.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -120,18 +121,54 @@ DecodeBlockShape shape_of(const DecodeBlockParams& params) {
           .kv_heads = params.kv.num_kv_heads,
           .head_dim = params.kv.head_dim,
           .partials = params.num_partials,
-          .mapping = params.mapping};
+          .mapping = params.mapping,
+          .page_size = params.kv.page_size};
 }
+
+namespace {
+
+// Words of counters, of both forms; those of the stream come last.
+std::size_t cluster_counters() {
+  return kMostBlockPartials * 16;
+}
+std::size_t counter_words(const DecodeBlockShape& shape) {
+  const std::size_t words = cluster_counters() + kStreamCounters +
+                            static_cast<std::size_t>(shape.tokens) * static_cast<std::size_t>(shape.kv_heads);
+  return (words + 3) / 4 * 4;
+}
+std::size_t qkv_floats(const DecodeBlockShape& shape) {
+  return static_cast<std::size_t>(shape.tokens) * static_cast<std::size_t>(shape.heads + 2 * shape.kv_heads) *
+         static_cast<std::size_t>(shape.head_dim);
+}
+std::size_t part_floats(const DecodeBlockShape& shape) {
+  return static_cast<std::size_t>(2 * shape.mapping.streamed_blocks) * static_cast<std::size_t>(shape.group()) *
+         static_cast<std::size_t>(shape.head_dim + DecodeBlockMemory::kMergeWords);
+}
+
+}  // namespace
 
 DecodeBlockScratch scratch_of(const DecodeBlockParams& params) {
   auto* const counters = static_cast<std::uint32_t*>(params.scratch);
-  return {.outputs = reinterpret_cast<float*>(counters + kMostBlockPartials * 16), .arrivals = counters};
+  return {.outputs = reinterpret_cast<float*>(counters + counter_words(shape_of(params))), .arrivals = counters};
+}
+
+DecodeStreamScratch stream_scratch_of(const DecodeBlockParams& params) {
+  const DecodeBlockShape shape = shape_of(params);
+  auto* const counters = static_cast<std::uint32_t*>(params.scratch);
+  auto* const qkv = reinterpret_cast<float*>(counters + counter_words(shape));
+  float* const parts = qkv + qkv_floats(shape);
+  return {
+      .counters = counters + cluster_counters(), .qkv = qkv, .parts = parts, .attended = parts + part_floats(shape)};
 }
 
 std::size_t decode_block_scratch_bytes(const DecodeBlockShape& shape) {
-  return sizeof(std::uint32_t) * kMostBlockPartials * 16 + sizeof(float) * static_cast<std::size_t>(shape.units()) *
-                                                               static_cast<std::size_t>(shape.tokens) *
-                                                               static_cast<std::size_t>(shape.hidden);
+  const std::size_t of_clusters = static_cast<std::size_t>(shape.units()) * static_cast<std::size_t>(shape.tokens) *
+                                  static_cast<std::size_t>(shape.hidden);
+  const std::size_t attended = static_cast<std::size_t>(shape.tokens) * static_cast<std::size_t>(shape.heads) *
+                               static_cast<std::size_t>(shape.head_dim);
+  const std::size_t of_stream =
+      shape.mapping.streamed_blocks > 0 ? qkv_floats(shape) + part_floats(shape) + attended : 0;
+  return sizeof(std::uint32_t) * counter_words(shape) + sizeof(float) * std::max(of_clusters, of_stream);
 }
 
 std::string why_not_fused(const DecodeBlockShape& shape, DType weights, DeviceKind device) {
@@ -145,8 +182,14 @@ std::string why_not_fused(const DecodeBlockShape& shape, DType weights, DeviceKi
   if (shape.hidden % (8 * cluster) != 0)
     return fmt::format("hidden size {} is not a multiple of 8 for each of {} blocks", shape.hidden, cluster);
   if (shape.head_dim % 4 != 0) return fmt::format("head_dim is {}, not a multiple of 4", shape.head_dim);
+  if (shape.mapping.streamed_blocks < 0)
+    return fmt::format("{} streamed blocks, expected 0 for none, or the number of SMs", shape.mapping.streamed_blocks);
+  if (shape.mapping.streamed_blocks > 0 && shape.partials != 1)
+    return fmt::format("{} partials, streamed blocks have one", shape.partials);
   if (device == DeviceKind::cpu) return {};
-  if constexpr (kHaveCuda) return why_not_fused_sm90(shape, weights);
+  if constexpr (kHaveCuda)
+    return shape.mapping.streamed_blocks > 0 ? why_not_streamed_sm90(shape, weights)
+                                             : why_not_fused_sm90(shape, weights);
   static_cast<void>(weights);
   return "this build has no CUDA";
 }

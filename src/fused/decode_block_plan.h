@@ -35,6 +35,8 @@ struct DecodeBlockMapping {
   DecodeMerge merge = DecodeMerge::directly;
   DecodePrefetch prefetch = DecodePrefetch::next_weights;
   DecodeNorm norm = DecodeNorm::shared;
+  // More than 0: no clusters, but so many blocks, one an SM, that share all rows and keys (decode_stream_plan.h).
+  int streamed_blocks = 0;
 };
 
 struct DecodeRange {
@@ -45,6 +47,7 @@ struct DecodeRange {
 struct DecodeBlockShape {
   int tokens = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, partials = 1;
   DecodeBlockMapping mapping;
+  int page_size = 64;
 
   HEDDLE_HOST_DEVICE constexpr int group() const { return heads / kv_heads; }
   HEDDLE_HOST_DEVICE constexpr int units() const { return kv_heads * mapping.parts; }

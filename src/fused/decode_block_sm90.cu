@@ -697,6 +697,7 @@ void decode_block_sm90(const DecodeBlockParams& params, const Lane& lane) {
   require(rows_are_aligned(params.residual) && rows_are_aligned(params.new_residual) &&
               (params.num_deltas == 0 || rows_are_aligned(params.deltas)) && is_aligned(params.norm),
           "decode_block: rows of the residual, the deltas or the norm are not aligned to 16 bytes");
+  if (shape.mapping.streamed_blocks > 0) return decode_stream_sm90(params, lane);
   const KernelParams all{.block = params,
                          .shape = shape,
                          .scratch = scratch_of(params),

@@ -163,6 +163,28 @@ TEST_P(DecodeBlockOnGpu, ComputesTheAttentionBlockInEveryMapping) {
   EXPECT_GT(mappings, 8);
 }
 
+// One stream a block instead of clusters: as many blocks as there are SMs, and few, so that shares end anywhere.
+TEST_P(DecodeBlockOnGpu, ComputesTheAttentionBlockInOneStream) {
+  for (const DType dtype : {DType::bfloat16, DType::float16})
+    for (const int blocks : {132, 17, 1}) {
+      DecodeBlockCase of = with(kShapes[GetParam()], {.streamed_blocks = blocks}, dtype);
+      of.partials = 1;
+      if (of.page_size % 64 != 0 && 64 % of.page_size != 0) of.page_size = 32;
+      SCOPED_TRACE(testing::Message() << name_of(dtype) << ", " << blocks << " blocks");
+      DecodeBlockOperands host(of);
+      ASSERT_EQ(why_not_fused(shape_of(host.params(of)), dtype, DeviceKind::cuda), "");
+      const DecodeBlockResult expected = oracle_of(of, host);
+      GpuOperands gpu(of, host);
+      gpu.run();
+      const Rows first = gpu.partials();
+      expect_close(of, expected, first, gpu.new_residual(), new_ones(of, host.cache, gpu.keys()),
+                   new_ones(of, host.cache, gpu.values()));
+      if (HasFatalFailure()) return;
+      for (int i = 0; i < 20; ++i) gpu.run();
+      ASSERT_EQ(bits(first), bits(gpu.partials()));
+    }
+}
+
 // llama-2-7b's and llama-3-8b's, as far as an oracle is quick.
 TEST_F(OnGpu, DecodeBlockComputesALayerOfAModel) {
   const DecodeBlockCase shapes[] = {
@@ -185,6 +207,26 @@ TEST_F(OnGpu, DecodeBlockComputesALayerOfAModel) {
        .page_size = 64,
        .mapping = {.cluster = 16},
        .partials = 8,
+       .deltas = 1,
+       .dtype = DType::bfloat16,
+       .deltas_dtype = DType::bfloat16},
+      {.contexts = {1000, 3},
+       .hidden = 4096,
+       .heads = 32,
+       .kv_heads = 32,
+       .head_dim = 128,
+       .page_size = 64,
+       .mapping = {.streamed_blocks = 132},
+       .deltas = 1,
+       .dtype = DType::float16,
+       .deltas_dtype = DType::float16},
+      {.contexts = {2000},
+       .hidden = 3584,
+       .heads = 28,
+       .kv_heads = 4,
+       .head_dim = 128,
+       .page_size = 64,
+       .mapping = {.streamed_blocks = 132},
        .deltas = 1,
        .dtype = DType::bfloat16,
        .deltas_dtype = DType::bfloat16},

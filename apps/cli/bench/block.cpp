@@ -100,7 +100,8 @@ class BlockBench {
     scratch_ = operands_.zeros(attention_scratch_bytes(options.batch, options.batch, shape.heads, shape.head_dim));
     plan_bytes_ = attention_plan_bytes(options.batch, shape.kv_heads);
     plan_ = operands_.zeros(plan_bytes_);
-    DecodeBlockShape widest = shape_of(fused_params(layers_[0], {.cluster = 1, .parts = group()}, 1));
+    const DecodeBlockShape widest =
+        shape_of(fused_params(layers_[0], {.cluster = 1, .parts = group(), .streamed_blocks = num_sms()}, 1));
     block_scratch_bytes_ = decode_block_scratch_bytes(widest);
     block_scratch_ = operands_.zeros(block_scratch_bytes_);
   }
@@ -129,7 +130,7 @@ class BlockBench {
     const DecodeBlockShape shape = shape_of(fused_params(layers_[0], mapping, partials));
     if (!why_not_fused(shape, kWeights, DeviceKind::cuda).empty() || partials > shape.units()) return {};
     if constexpr (kHaveCuda)
-      if (decode_block_clusters(shape, kWeights, device_.device()) == 0) return {};
+      if (mapping.streamed_blocks == 0 && decode_block_clusters(shape, kWeights, device_.device()) == 0) return {};
     return device_.timer(options_.layers, [this, mapping, partials](int i) {
       DecodeBlockParams params = fused_params(layers_[static_cast<std::size_t>(i)], mapping, partials);
       if (i % 2 == 1) std::swap(params.residual, params.new_residual);
@@ -140,7 +141,8 @@ class BlockBench {
   // The cycles from a block's start to the end of each phase, the median over all blocks of one call that is not alone.
   std::vector<double> phases(DecodeBlockMapping mapping, int partials) {
     DecodeBlockParams params = fused_params(layers_[0], mapping, partials);
-    const std::size_t blocks = static_cast<std::size_t>(shape_of(params).blocks());
+    const auto blocks =
+        static_cast<std::size_t>(mapping.streamed_blocks > 0 ? mapping.streamed_blocks : shape_of(params).blocks());
     std::vector<std::uint64_t> times(blocks * kBlockPhases);
     params.times = static_cast<std::uint64_t*>(operands_.zeros(times.size() * sizeof(std::uint64_t)));
     for (int layer = 1; layer < options_.layers; ++layer)
@@ -184,6 +186,7 @@ class BlockBench {
   }
 
   BenchDevice& device() { return device_; }
+  int num_sms() const { return lane_.num_sms; }
 
  private:
   int group() const { return shape_.heads / shape_.kv_heads; }
@@ -295,20 +298,24 @@ struct TimedMapping {
 std::vector<TimedMapping> mappings_of(BlockBench& bench, const BlockShape& shape) {
   std::vector<TimedMapping> all{{.name = "separate operators", .run = bench.plain_timer()}};
   const int group = shape.heads / shape.kv_heads;
+  const auto add = [&](std::string name, const DecodeBlockMapping& mapping, int partials) {
+    std::function<double()> run = bench.fused_timer(mapping, partials);
+    if (!run) return;
+    all.push_back({.name = std::move(name),
+                   .mapping = mapping,
+                   .partials = partials,
+                   .difference = bench.difference(mapping, partials),
+                   .phases = bench.phases(mapping, partials),
+                   .run = std::move(run)});
+  };
+  add("streamed, a block an SM", {.streamed_blocks = bench.num_sms()}, 1);
   for (const int cluster : {2, 4, 8, 16})
     for (int parts = 1; parts <= group; ++parts)
       for (const BlockVariant& variant : kVariants) {
         if (group % parts != 0 && parts != ceil_div(group, 4)) continue;
         const DecodeBlockMapping mapping{cluster, parts, variant.merge, variant.prefetch, variant.norm};
         const int count = std::min(variant.partials, shape.kv_heads * parts);
-        std::function<double()> run = bench.fused_timer(mapping, count);
-        if (!run) continue;
-        all.push_back({.name = fmt::format("clusters of {}, parts {}, {}", cluster, parts, variant.name),
-                       .mapping = mapping,
-                       .partials = count,
-                       .difference = bench.difference(mapping, count),
-                       .phases = bench.phases(mapping, count),
-                       .run = std::move(run)});
+        add(fmt::format("clusters of {}, parts {}, {}", cluster, parts, variant.name), mapping, count);
       }
   return all;
 }
