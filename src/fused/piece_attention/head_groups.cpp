@@ -7,12 +7,13 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "fused/piece_attention/head_groups_sm90.h"
 #include "kernels/pieces.h"
 
 namespace heddle {
 namespace {
 
-void require_groups(const void* tokens, const HeadGroups& groups, const Lane& lane, std::string_view op) {
+void require_groups(const void* tokens, const HeadGroups& groups, std::string_view op) {
   require(!groups.groups.empty(), "{}: there are no groups of heads", op);
   require(groups.batch >= 1 && groups.num_tokens >= 0 && groups.num_heads >= 1 && groups.head_dim >= 1,
           "{}: the shape [{}, {}, {}, {}] has a size below 1", op, groups.batch, groups.num_tokens, groups.num_heads,
@@ -21,7 +22,6 @@ void require_groups(const void* tokens, const HeadGroups& groups, const Lane& la
           op, groups.num_heads, groups.groups.size());
   require(groups.num_tokens == 0 || (tokens != nullptr && !std::ranges::count(groups.groups, nullptr)),
           "{}: an address is null", op);
-  require(lane.stream.device().kind == DeviceKind::cpu, "{}: there is no kernel for GPUs yet", op);
 }
 
 // Calls copy(address of a row by tokens, address of the same row in its piece, bytes) for every row of a head.
@@ -50,7 +50,11 @@ void for_each_row_of_heads(const void* tokens, const HeadGroups& groups, ThreadP
 }  // namespace
 
 void split_heads(const void* tokens, const HeadGroups& groups, const Lane& lane) {
-  require_groups(tokens, groups, lane, "split_heads");
+  require_groups(tokens, groups, "split_heads");
+  if constexpr (kHaveCuda) {
+    if (lane.stream.device().kind == DeviceKind::cuda)
+      return copy_head_groups_sm90(HeadGroupCopy::split, const_cast<void*>(tokens), groups, lane);
+  }
   lane.stream.enqueue([tokens, &groups](ThreadPool& pool) {
     for_each_row_of_heads(tokens, groups, pool, [](const std::byte* row, std::byte* piece, std::size_t bytes) {
       std::memcpy(piece, row, bytes);
@@ -59,7 +63,11 @@ void split_heads(const void* tokens, const HeadGroups& groups, const Lane& lane)
 }
 
 void join_heads(const HeadGroups& groups, void* tokens, const Lane& lane) {
-  require_groups(tokens, groups, lane, "join_heads");
+  require_groups(tokens, groups, "join_heads");
+  if constexpr (kHaveCuda) {
+    if (lane.stream.device().kind == DeviceKind::cuda)
+      return copy_head_groups_sm90(HeadGroupCopy::join, tokens, groups, lane);
+  }
   lane.stream.enqueue([tokens, &groups](ThreadPool& pool) {
     auto* const begin = static_cast<std::byte*>(tokens);
     for_each_row_of_heads(tokens, groups, pool, [&](const std::byte* row, const std::byte* piece, std::size_t bytes) {

@@ -23,7 +23,7 @@ struct HeadGroups {
 
 // Both enqueue on the lane's stream and allocate nothing; `groups` outlives the work. `tokens` is
 // [batch, num_tokens, num_heads, head_dim], contiguous, and does not overlap the pieces. They throw InvalidArgument when
-// shapes do not fit, when an address is null though there are elements, and on a GPU, for which there is no kernel yet.
+// shapes do not fit, when an address is null though there are elements, and on a GPU for more than 128 groups.
 
 // groups[g][b][h][t] = tokens[b][t][g * num_heads / G + h]
 void split_heads(const void* tokens, const HeadGroups& groups, const Lane& lane);

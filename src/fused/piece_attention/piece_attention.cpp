@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "base/checked.h"
+#include "base/dtype_switch.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "fused/piece_attention/piece_attention_sm90.h"
 #include "kernels/attention/attention_part.h"
 #include "kernels/pieces.h"
 
@@ -126,14 +129,20 @@ void attend_tile(const PieceAttentionParams& params, const PieceWork& work) {
       std::copy_n(o, head_dim, piece.o + (first_state + row) * head_dim);
     } else {
       const float sum = scratch.sum[row] == 0 ? 1.0f : scratch.sum[row];  // o is 0 where it saw no key
-      divide_row(o, sum, static_cast<W*>(piece.y) + row_of(piece.y_strides, row), head_dim);
+      W* const y = static_cast<W*>(piece.y) + row_of(piece.y_strides, row);
+      if constexpr (std::is_same_v<W, float16>) {
+        float quotients[kMaxHeadDim];
+        divide_row(o, sum, quotients, head_dim);
+        convert(quotients, DType::float32, y, DType::float16, static_cast<std::size_t>(head_dim));
+      } else {
+        divide_row(o, sum, y, head_dim);
+      }
     }
   }
 }
 
 void attend_pieces(const PieceAttentionParams& params, const PieceWork& work) {
-  if (params.layout->shape().dtype == DType::bfloat16) return attend_tile<bfloat16>(params, work);
-  attend_tile<float>(params, work);
+  with_element(params.layout->shape().dtype, [&]<class W>() { attend_tile<W>(params, work); });
 }
 
 }  // namespace heddle::HWY_NAMESPACE
@@ -169,7 +178,14 @@ void piece_attention(const PieceAttentionParams& params, const Lane& lane) {
     for (std::size_t i = 0; i < params.layout->queries().size(); ++i)
       require(params.layout->queries()[i].y != nullptr || params.layout->queries()[i].num_tokens == 0,
               "piece_attention: query piece {} is finalised and has a null y", i);
-  require(lane.stream.device().kind == DeviceKind::cpu, "piece_attention: there is no kernel for GPUs yet");
+  require(lane.stream.device() == params.layout->device(), "piece_attention: a layout of {} on a stream of {}",
+          name_of(params.layout->device()), name_of(lane.stream.device()));
+  if constexpr (kHaveCuda) {
+    if (lane.stream.device().kind == DeviceKind::cuda) {
+      require(params.scale > 0, "piece_attention: scale is {}, expected more than 0 on a GPU", params.scale);
+      return piece_attention_sm90(params, lane);
+    }
+  }
   lane.stream.enqueue([params](ThreadPool& pool) { piece_attention_cpu(params, pool); });
 }
 

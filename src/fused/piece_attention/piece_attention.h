@@ -7,8 +7,10 @@
 // and a call that finalises writes y = O' / l: equation 3 of the paper, whose m lacks the scale that ours has. Where no
 // call's key was visible to a query, l is 0 and y is 0. Causal attention hides keys at positions after the query's own.
 //
-// Numbers: float32, as kernels/README.md defines for `attention` in float32; inputs of bfloat16 are widened, y is
-// rounded. The same pieces in the same order give the same bits in one call as in several.
+// Numbers on the CPU: float32, as kernels/README.md defines for `attention` in float32; inputs of 16 bits are widened, y is
+// rounded. The same pieces in the same order give the same bits in one call as in several. On a GPU products are of 16
+// bits and sums of float32, as kernels/README.md defines for its prefill; weights are relative to a base that may lie
+// below the largest score by 2^8, and calls agree within the error of float32.
 #pragma once
 
 #include "base/lane.h"
@@ -40,8 +42,8 @@ struct PieceAttentionParams {
 };
 
 // Enqueues on the lane's stream. q, k, v may not overlap what is written, nor y of one piece that of another. Allocates
-// nothing. Throws InvalidArgument when the layout is null, when a piece that is finalised has no y, and on a GPU, for
-// which there is no kernel yet.
+// nothing; on a GPU it is one launch, which a graph may repeat. Throws InvalidArgument when the layout is null or of another
+// device, when a piece that is finalised has no y, and on a GPU unless scale > 0.
 void piece_attention(const PieceAttentionParams& params, const Lane& lane);
 
 }  // namespace heddle

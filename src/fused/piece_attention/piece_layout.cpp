@@ -4,7 +4,10 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/cuda_runtime.h"
 #include "base/error.h"
+#include "base/stream.h"
+#include "fused/piece_attention/piece_attention_sm90.h"
 
 namespace heddle {
 namespace {
@@ -16,14 +19,13 @@ constexpr int kLargestHeadDim = 256;  // up to here a block's 128 keys are widen
 }  // namespace
 
 PieceLayout::PieceLayout(const PieceShape& shape, std::vector<QueryPiece> queries,
-                         std::vector<KeyValuePiece> keys_values)
-    : shape_(shape), queries_(std::move(queries)), keys_values_(std::move(keys_values)) {
+                         std::vector<KeyValuePiece> keys_values, Device device)
+    : shape_(shape), queries_(std::move(queries)), keys_values_(std::move(keys_values)), device_(device) {
   require(shape.batch >= 1, "piece_attention: batch is {}, expected 1 or more", shape.batch);
   require(shape.head_dim >= 1 && shape.head_dim <= kLargestHeadDim, "piece_attention: head_dim is {}, expected 1 to {}",
           shape.head_dim, kLargestHeadDim);
   require(shape.num_kv_heads >= 1 && shape.num_heads >= 1 && shape.num_heads % shape.num_kv_heads == 0,
           "piece_attention: num_heads {} is not a multiple of num_kv_heads {}", shape.num_heads, shape.num_kv_heads);
-  require(shape.dtype != DType::float16, "piece_attention: dtype is float16, expected float32 or bfloat16");
   first_tiles_.push_back(0);
   for (std::size_t i = 0; i < queries_.size(); ++i) {
     const QueryPiece& piece = queries_[i];
@@ -38,6 +40,22 @@ PieceLayout::PieceLayout(const PieceShape& shape, std::vector<QueryPiece> querie
     require(piece.num_tokens >= 0, "piece_attention: key/value piece {} has {} tokens", i, piece.num_tokens);
     require(piece.num_tokens == 0 || (piece.k != nullptr && piece.v != nullptr),
             "piece_attention: key/value piece {} has a null k or v", i);
+  }
+  if (device.kind == DeviceKind::cuda) make_table();
+}
+
+void PieceLayout::make_table() {
+  if constexpr (kHaveCuda) {
+    const std::string why = why_no_piece_kernel(shape_, queries_, keys_values_);
+    require(why.empty(), "piece_attention: {}", why);
+    const std::vector<std::byte> table = piece_table_sm90(shape_, queries_, keys_values_);
+    Buffer on_device(table.size(), device_);
+    Stream stream(device_);
+    cuda::copy(on_device.data(), table.data(), table.size(), stream.native());
+    stream.synchronize();
+    table_ = std::make_shared<const Buffer>(std::move(on_device));
+  } else {
+    throw_error<InvalidArgument>("piece_attention: this build has no CUDA");
   }
 }
 

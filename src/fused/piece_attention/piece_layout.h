@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "base/buffer.h"
+#include "base/device.h"
 #include "base/dtype.h"
 
 namespace heddle {
@@ -37,7 +40,9 @@ struct QueryPiece {
   PieceStrides y_strides;
   float* o = nullptr;  // O', not normalised
   float* l = nullptr;  // sums of exp(score - m)
-  float* m = nullptr;  // the largest score so far, after the scale
+  // The largest score so far, after the scale. On a GPU it is times log2(e), and may lie up to 8 below the largest: l and o
+  // are relative to what it is. So calls of one state are all on one device.
+  float* m = nullptr;
   int num_tokens = 0;
   int first_position = 0;  // in the sequence; read by causal attention
 };
@@ -56,7 +61,7 @@ struct PieceShape {
   int num_heads = 0;
   int num_kv_heads = 0;  // divides num_heads; head h reads KV head h / (num_heads / num_kv_heads)
   int head_dim = 0;
-  DType dtype = DType::float32;  // of q, k, v and y: float32 or bfloat16
+  DType dtype = DType::float32;  // of q, k, v and y; on a GPU bfloat16 or float16
 };
 
 // Some consecutive tokens of one query piece.
@@ -71,8 +76,10 @@ class PieceLayout {
   PieceLayout() = default;
 
   // Throws InvalidArgument unless head_dim is 1 to 256, sizes are positive (a piece may have no tokens), the dtype is
-  // one of those above, and no q, k, v, o, l or m of a piece with tokens is null.
-  PieceLayout(const PieceShape& shape, std::vector<QueryPiece> queries, std::vector<KeyValuePiece> keys_values);
+  // one of those above, and no q, k, v, o, l or m of a piece with tokens is null. On a GPU head_dim is 32, 64 or 128, rows
+  // of q, k, v and y are aligned to 16 bytes, and the constructor copies a table to the device and waits for that.
+  PieceLayout(const PieceShape& shape, std::vector<QueryPiece> queries, std::vector<KeyValuePiece> keys_values,
+              Device device = {});
 
   const PieceShape& shape() const { return shape_; }
   const std::vector<QueryPiece>& queries() const { return queries_; }
@@ -83,13 +90,21 @@ class PieceLayout {
   // By a binary search of the piece (Algorithm 2, line 7). Precondition: 0 <= tile < num_tiles().
   PieceTile tile(std::int64_t tile) const;
 
+  Device device() const { return device_; }
+  // What the GPU's kernel reads of the layout (piece_attention_sm90.h); null on the CPU and where there are no pieces.
+  const std::byte* table() const { return table_ == nullptr ? nullptr : table_->data(); }
+
   // Multiplications and additions of a call that is not causal: 4 for each query, key, head and element.
   double flops() const;
 
  private:
+  void make_table();
+
   PieceShape shape_;
   std::vector<QueryPiece> queries_;
   std::vector<KeyValuePiece> keys_values_;
+  Device device_;
+  std::shared_ptr<const Buffer> table_;    // copies share it
   std::vector<std::int64_t> first_tiles_;  // by piece, then the number of all: cQO of Algorithm 2
 };
 

@@ -24,6 +24,7 @@ struct WholeAttention {
   PieceMask mask = PieceMask::full;
   DType dtype = DType::float32;
   std::vector<float> q, k, v;
+  bool rounds_weights = false;  // what is checked multiplies weights of 16 bits: the GPU's kernel
 };
 
 // Normal numbers that `dtype` holds.
@@ -33,8 +34,10 @@ inline std::vector<float> normal_numbers(std::size_t count, unsigned seed, DType
   std::vector<float> result(count);
   for (float& x : result) {
     x = normal(engine) * scale;
-    if (dtype == DType::bfloat16) x = to_float(to_bfloat16(x));
   }
+  std::vector<std::byte> bytes(count * size_of(dtype));
+  convert(result.data(), DType::float32, bytes.data(), dtype, count);
+  convert(bytes.data(), dtype, result.data(), DType::float32, count);
   return result;
 }
 
@@ -69,9 +72,10 @@ inline std::vector<Exact> in_float64(const WholeAttention& of, int batch, int qu
   for (double& weight : weights) sum += weight = std::exp(weight - largest);
   std::vector<Exact> result;
   for (int d = 0; d < of.head_dim; ++d) {
-    double value = 0, magnitude = 0;
+    double value = 0, magnitude = 0, values = 0;
     for (int key = 0; key < num_keys; ++key) {
       const double v = row(of.v, of.num_keys, of.num_kv_heads, key, kv_head)[d];
+      values += std::fabs(v);
       value += weights[key] * v;
       magnitude += weights[key] * std::fabs(v);
     }
@@ -79,8 +83,16 @@ inline std::vector<Exact> in_float64(const WholeAttention& of, int batch, int qu
     // a correction a block, and the quotient. Last, y's own rounding.
     const double relative = 2 * std::expm1(score_error) + 2 * (num_keys + 16) * unit;
     const double y = value / sum;
-    const double rounding = of.dtype == DType::bfloat16 ? std::fabs(y) * unit_roundoff(DType::bfloat16) : 0;
-    result.push_back({y, relative * magnitude / sum * (1 + 0x1p-7) + rounding + 0x1p-126});
+    double rounding = of.dtype == DType::float32 ? 0 : std::fabs(y) * unit_roundoff(of.dtype);
+    if (of.dtype == DType::float16) rounding += 0x1p-25;  // below the smallest normal number
+    double bound = relative * magnitude / sum * (1 + 0x1p-7) + rounding + 0x1p-126;
+    if (of.rounds_weights) {
+      // Weights are rounded to 16 bits; float16 has none below 2^-24. Its sums round each product down, and exp2 is
+      // approximate.
+      bound += (unit_roundoff(of.dtype) + 0x1p-16) * magnitude / sum + relative * magnitude / sum;
+      if (of.dtype == DType::float16) bound += 0x1p-24 * values / sum;
+    }
+    result.push_back({y, bound});
   }
   return result;
 }

@@ -10,18 +10,10 @@
 #include "base/error.h"
 #include "base/stream.h"
 #include "base/thread_pool.h"
-#include "fused/piece_attention/attention_oracle.h"
+#include "fused/piece_attention/piece_case.h"
 
 namespace heddle {
 namespace {
-
-struct PieceCase {
-  int batch, num_heads, num_kv_heads, head_dim;
-  std::vector<int> query_tokens, key_tokens;  // of each piece
-  DType dtype = DType::float32;
-  PieceMask mask = PieceMask::full;
-  float query_scale = 1;
-};
 
 const PieceCase kCases[] = {
     {1, 1, 1, 32, {1}, {1}},                             // one key: y is its value
@@ -32,96 +24,22 @@ const PieceCase kCases[] = {
     {1, 2, 1, 256, {20}, {130}},                         // the largest
     {1, 2, 2, 64, {30, 40}, {30, 40}, DType::bfloat16},  //
     {2, 2, 2, 128, {70}, {140, 9}, DType::bfloat16},     //
+    {1, 2, 2, 64, {30, 40}, {30, 140}, DType::float16},  //
     {1, 2, 2, 32, {30, 130, 7}, {30, 130, 7}, DType::float32, PieceMask::causal},
     {1, 4, 2, 64, {100, 57}, {100, 57}, DType::bfloat16, PieceMask::causal},
     {1, 2, 2, 32, {50}, {300}, DType::float32, PieceMask::full, 1e3f},    // all weight on one key
     {1, 2, 2, 32, {50}, {300}, DType::float32, PieceMask::full, 1e-30f},  // equal weights
 };
 
-// The numbers of a case: whole tensors, whose pieces are token-major views of them.
-struct Operands : WholeAttention {
-  PieceCase of;
-
-  explicit Operands(const PieceCase& piece_case) : of(piece_case) {
-    batch = of.batch;
-    num_heads = of.num_heads;
-    num_kv_heads = of.num_kv_heads;
-    head_dim = of.head_dim;
-    num_queries = std::accumulate(of.query_tokens.begin(), of.query_tokens.end(), 0);
-    num_keys = std::accumulate(of.key_tokens.begin(), of.key_tokens.end(), 0);
-    scale = 1 / std::sqrt(static_cast<float>(head_dim));
-    mask = of.mask;
-    dtype = of.dtype;
-    const std::size_t row = static_cast<std::size_t>(batch) * head_dim;
-    q = normal_numbers(row * num_queries * num_heads, 1, dtype, of.query_scale);
-    k = normal_numbers(row * num_keys * num_kv_heads, 2, dtype);
-    v = normal_numbers(row * num_keys * num_kv_heads, 3, dtype);
-  }
-};
-
-// The elements of a case in its dtype, and the state and output of its query pieces.
-struct Memory {
-  std::vector<std::byte> q, k, v, y;
-  std::vector<float> o, l, m;  // of all query pieces, one after the other
-  std::vector<QueryPiece> queries;
-  std::vector<KeyValuePiece> keys_values;
-
-  explicit Memory(const Operands& operands) {
-    const PieceCase& of = operands.of;
-    q = in_dtype(operands.q, of.dtype);
-    k = in_dtype(operands.k, of.dtype);
-    v = in_dtype(operands.v, of.dtype);
-    y.resize(q.size(), std::byte{0xff});
-    const std::size_t rows = static_cast<std::size_t>(of.batch) * of.num_heads * operands.num_queries;
-    constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();  // nothing reads the state of a fresh call
-    o.assign(rows * of.head_dim, kNaN);
-    l.assign(rows, kNaN);
-    m.assign(rows, kNaN);
-    const auto strides = [&](int heads, int tokens) { return token_major(heads, tokens, of.head_dim); };
-    std::size_t first_row = 0;
-    int position = 0;
-    for (const int tokens : of.query_tokens) {
-      const PieceStrides where = strides(of.num_heads, operands.num_queries);
-      const std::size_t at = position * where.token * size_of(of.dtype);
-      queries.push_back({q.data() + at, where, y.data() + at, where, o.data() + first_row * of.head_dim,
-                         l.data() + first_row, m.data() + first_row, tokens, position});
-      first_row += static_cast<std::size_t>(of.batch) * of.num_heads * tokens;
-      position += tokens;
-    }
-    position = 0;
-    for (const int tokens : of.key_tokens) {
-      const PieceStrides where = strides(of.num_kv_heads, operands.num_keys);
-      const std::size_t at = position * where.token * size_of(of.dtype);
-      keys_values.push_back({k.data() + at, v.data() + at, where, tokens, position});
-      position += tokens;
-    }
-  }
-
-  static std::vector<std::byte> in_dtype(const std::vector<float>& values, DType dtype) {
-    std::vector<std::byte> result(values.size() * size_of(dtype));
-    convert(values.data(), DType::float32, result.data(), dtype, values.size());
-    return result;
-  }
-  std::vector<float> output(DType dtype) const {
-    std::vector<float> result(y.size() / size_of(dtype));
-    convert(y.data(), dtype, result.data(), DType::float32, result.size());
-    return result;
-  }
-  PieceLayout layout(const PieceCase& of) const { return {shape(of), queries, keys_values}; }
-  static PieceShape shape(const PieceCase& of) {
-    return {of.batch, of.num_heads, of.num_kv_heads, of.head_dim, of.dtype};
-  }
-};
-
-void run(const PieceLayout& layout, const Operands& operands, PieceStart start, PieceEnd end, int threads = 2) {
+void run(const PieceLayout& layout, const PieceOperands& operands, PieceStart start, PieceEnd end, int threads = 2) {
   ThreadPool pool(threads);
   Stream stream(pool);
   piece_attention({&layout, operands.scale, start, end, operands.of.mask}, stream);
   stream.synchronize();
 }
 
-std::vector<std::byte> in_one_call(const Operands& operands, int threads = 2) {
-  Memory memory(operands);
+std::vector<std::byte> in_one_call(const PieceOperands& operands, int threads = 2) {
+  PieceMemory memory(operands);
   run(memory.layout(operands.of), operands, PieceStart::fresh, PieceEnd::finalise, threads);
   return memory.y;
 }
@@ -130,17 +48,17 @@ class PieceAttention : public testing::TestWithParam<PieceCase> {};
 INSTANTIATE_TEST_SUITE_P(Cases, PieceAttention, testing::ValuesIn(kCases));
 
 TEST_P(PieceAttention, MatchesFloat64InOneCall) {
-  const Operands operands(GetParam());
-  Memory memory(operands);
+  const PieceOperands operands(GetParam());
+  PieceMemory memory(operands);
   run(memory.layout(operands.of), operands, PieceStart::fresh, PieceEnd::finalise);
   EXPECT_EQ(first_miss(operands, memory.output(operands.of.dtype)), "");
 }
 
 TEST_P(PieceAttention, CarriedOverACallForEachPieceGivesTheBitsOfOneCall) {
-  const Operands operands(GetParam());
-  Memory memory(operands);
+  const PieceOperands operands(GetParam());
+  PieceMemory memory(operands);
   for (std::size_t i = 0; i < memory.keys_values.size(); ++i) {
-    const PieceLayout layout(Memory::shape(operands.of), memory.queries, {memory.keys_values[i]});
+    const PieceLayout layout(PieceMemory::shape(operands.of), memory.queries, {memory.keys_values[i]});
     run(layout, operands, i == 0 ? PieceStart::fresh : PieceStart::carried,
         i + 1 < memory.keys_values.size() ? PieceEnd::carry : PieceEnd::finalise);
   }
@@ -148,18 +66,19 @@ TEST_P(PieceAttention, CarriedOverACallForEachPieceGivesTheBitsOfOneCall) {
 }
 
 TEST_P(PieceAttention, AQueryPieceInACallOfItsOwnGivesTheBitsOfOneCall) {
-  const Operands operands(GetParam());
-  Memory memory(operands);
+  const PieceOperands operands(GetParam());
+  PieceMemory memory(operands);
   for (const QueryPiece& piece : memory.queries)
-    run({Memory::shape(operands.of), {piece}, memory.keys_values}, operands, PieceStart::fresh, PieceEnd::finalise);
+    run({PieceMemory::shape(operands.of), {piece}, memory.keys_values}, operands, PieceStart::fresh,
+        PieceEnd::finalise);
   EXPECT_EQ(memory.y, in_one_call(operands));
 }
 
 TEST_P(PieceAttention, HeadMajorPiecesGiveTheBitsOfTokenMajorOnes) {
-  const Operands operands(GetParam());
+  const PieceOperands operands(GetParam());
   const PieceCase& of = operands.of;
   if (of.dtype != DType::float32) GTEST_SKIP() << "strides do not depend on the dtype";
-  Memory memory(operands);
+  PieceMemory memory(operands);
   std::vector<std::vector<float>> moved;
   const auto move = [&](const void* from, const PieceStrides& strides, int heads, int tokens) {
     std::vector<float> piece(static_cast<std::size_t>(of.batch) * heads * tokens * of.head_dim + 1);
@@ -186,18 +105,18 @@ TEST_P(PieceAttention, HeadMajorPiecesGiveTheBitsOfTokenMajorOnes) {
 }
 
 TEST_P(PieceAttention, ThreadsChangeNoBit) {
-  const Operands operands(GetParam());
+  const PieceOperands operands(GetParam());
   EXPECT_EQ(in_one_call(operands, 1), in_one_call(operands, 3));
 }
 
 TEST(PieceAttention, AQueryThatSawNoKeyGetsZeros) {
-  const Operands operands({1, 1, 1, 32, {3}, {4}, DType::float32, PieceMask::causal});
-  Memory memory(operands);
+  const PieceOperands operands({1, 1, 1, 32, {3}, {4}, DType::float32, PieceMask::causal});
+  PieceMemory memory(operands);
   for (KeyValuePiece& piece : memory.keys_values) piece.first_position = 2;  // queries 0 and 1 are before all keys
   run(memory.layout(operands.of), operands, PieceStart::fresh, PieceEnd::carry);
   EXPECT_EQ(memory.m[0], -std::numeric_limits<float>::infinity());
   EXPECT_EQ(memory.l[1], 0);
-  const PieceLayout rest(Memory::shape(operands.of), memory.queries, {});
+  const PieceLayout rest(PieceMemory::shape(operands.of), memory.queries, {});
   run(rest, operands, PieceStart::carried, PieceEnd::finalise);
   const std::vector<float> y = memory.output(DType::float32);
   EXPECT_THAT(std::vector<float>(y.begin(), y.begin() + 64), testing::Each(0.0f));
@@ -235,7 +154,6 @@ TEST(PieceAttention, RejectsWhatDoesNotFitWithTheReason) {
   rejects([&] { PieceLayout(shape, {query}, {}); }, "query piece 0 has a null q, o, l or m");
   rejects([&] { PieceLayout({1, 3, 2, 4, DType::float32}, {}, {}); }, "num_heads 3 is not a multiple");
   rejects([&] { PieceLayout({1, 1, 1, 257, DType::float32}, {}, {}); }, "head_dim is 257");
-  rejects([&] { PieceLayout({1, 1, 1, 4, DType::float16}, {}, {}); }, "dtype is float16");
   rejects([&] { PieceLayout(shape, {}, {{nullptr, memory, {}, 1, 0}}); }, "key/value piece 0 has a null k or v");
   query.o = query.l = query.m = memory;
   const PieceLayout layout(shape, {query}, {});
