@@ -13,10 +13,12 @@
 #include "base/file.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/record.h"
+#include "cli/bench/sequence_pieces.h"
 #include "cli/format_text.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
 #include "fabric/run_ranks.h"
+#include "machine/device_choice.h"
 #include "parallel/sequence/plan.h"
 #include "parallel/sequence/sequence_attention.h"
 
@@ -28,8 +30,11 @@ using nlohmann::ordered_json;
 struct SequenceBenchOptions {
   int figure = 0;
   std::string fabric = "shm";
-  std::optional<int> machines, gpus;  // of the measured ranks
-  int tokens = 512, heads = 8, head_dim = 64, repeats = 5;
+  std::optional<int> machines, gpus;           // of the measured ranks
+  std::optional<int> tokens, heads, head_dim;  // of a measured layer
+  int repeats = 5;
+  Device device;
+  std::string peer;  // of figure 12
   double machine_gbps = 50, gpu_gbps = 250, tflops = 200;
   std::optional<std::string> json_file;
 };
@@ -124,19 +129,20 @@ void FigureTable::measure(const Placement& placement) {
     SequenceMesh mesh;
     std::int64_t counted_elements;
   };
-  const SequenceShape shape =
-      even_sequence({.num_heads = options_.heads, .head_dim = options_.head_dim}, options_.tokens, placement.size());
+  const int heads = options_.heads.value_or(8), head_dim = options_.head_dim.value_or(64);
+  const int tokens = options_.tokens.value_or(512);
+  const SequenceShape shape = even_sequence({.num_heads = heads, .head_dim = head_dim}, tokens, placement.size());
   std::vector<Layer> layers;
   std::size_t heap_bytes = 0;
   for (const SequenceStrategy strategy : kSequenceStrategies) {
-    if (!why_not(strategy, placement, options_.heads).empty()) continue;
-    const SequenceMesh mesh = make_sequence_mesh(strategy, placement, options_.heads);
+    if (!why_not(strategy, placement, heads).empty()) continue;
+    const SequenceMesh mesh = make_sequence_mesh(strategy, placement, heads);
     const SequenceMemory memory(mesh, shape);
     heap_bytes = std::max(heap_bytes, SequenceAttention::heap_bytes(memory));
     layers.push_back(
         {strategy, mesh, count_sequence_programs(memory, make_sequence_programs(strategy, memory)).largest});
   }
-  const std::string name = fmt::format("{} tokens, {} x {}", options_.tokens, options_.heads, options_.head_dim);
+  const std::string name = fmt::format("{} tokens, {} x {}", tokens, heads, head_dim);
   const FabricOptions fabric_options{.heap_bytes = heap_bytes, .deadline = std::chrono::seconds(60)};
   is_first_rank_ = false;
   run_ranks(options_.fabric, placement.size(), fabric_options, [&](Fabric& fabric, Stream& stream) {
@@ -158,10 +164,10 @@ std::vector<double> FigureTable::time_layer(Fabric& fabric, Stream& stream, Sequ
   std::iota(team.begin(), team.end(), 0);
   SequenceAttention layer(fabric, team, strategy, mesh, shape);
   const auto elements = static_cast<std::size_t>(shape.tokens[static_cast<std::size_t>(fabric.rank())]) *
-                        static_cast<std::size_t>(options_.heads * options_.head_dim);
+                        static_cast<std::size_t>(shape.num_heads * shape.head_dim);
   std::vector<float> x(elements + 1), y(elements + 1);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
-  const float scale = 1 / std::sqrt(static_cast<float>(options_.head_dim));
+  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   std::vector<double> samples;
   for (int sample = -1; sample < options_.repeats; ++sample) {  // one to warm up
     fabric.barrier(stream);
@@ -173,56 +179,6 @@ std::vector<double> FigureTable::time_layer(Fabric& fabric, Stream& stream, Sequ
     if (sample >= 0) samples.push_back(taken.count());
   }
   return samples;
-}
-
-// Attention over pieces against one piece (figure 12): what pieces and the carry cost on this CPU, on one thread.
-std::vector<std::pair<std::string, double>> measure_pieces(const SequenceBenchOptions& options) {
-  const int tokens = options.tokens, heads = options.heads, head_dim = options.head_dim;
-  const auto elements = static_cast<std::size_t>(tokens) * static_cast<std::size_t>(heads * head_dim);
-  const auto rows = static_cast<std::size_t>(tokens) * static_cast<std::size_t>(heads);
-  std::vector<float> x(elements), y(elements), state(elements + 2 * rows);
-  for (std::size_t i = 0; i < elements; ++i) x[i] = std::sin(static_cast<float>(i));
-  const PieceShape shape{1, heads, heads, head_dim, DType::float32};
-  const PieceStrides strides = token_major(heads, tokens, head_dim);
-  const QueryPiece queries{
-      x.data(), strides, y.data(), strides, state.data(), state.data() + elements, state.data() + elements + rows,
-      tokens,   0};
-  const auto pieces = [&](int count, int from, int to) {
-    std::vector<KeyValuePiece> result;
-    for (int i = from; i < to; ++i) {
-      const int first = tokens * i / count, end = tokens * (i + 1) / count;
-      const float* const at = x.data() + first * strides.token;
-      result.push_back({at, at, strides, end - first, first});
-    }
-    return PieceLayout(shape, {queries}, std::move(result));
-  };
-  ThreadPool pool(1);
-  Stream stream(pool);
-  const auto time = [&](const std::vector<PieceLayout>& calls) {
-    std::vector<double> samples;
-    for (int sample = -1; sample < options.repeats; ++sample) {
-      const auto begin = std::chrono::steady_clock::now();
-      for (std::size_t i = 0; i < calls.size(); ++i)
-        piece_attention({.layout = &calls[i],
-                         .scale = 1 / std::sqrt(static_cast<float>(head_dim)),
-                         .start = i == 0 ? PieceStart::fresh : PieceStart::carried,
-                         .end = i + 1 == calls.size() ? PieceEnd::finalise : PieceEnd::carry},
-                        stream);
-      stream.synchronize();
-      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-      if (sample >= 0) samples.push_back(taken.count());
-    }
-    return median(samples);
-  };
-  std::vector<std::pair<std::string, double>> result{{"1 piece, 1 call", time({pieces(1, 0, 1)})}};
-  for (const int count : {2, 4, 8}) {
-    result.emplace_back(fmt::format("{} pieces, 1 call", count), time({pieces(count, 0, count)}));
-    std::vector<PieceLayout> calls;
-    calls.reserve(static_cast<std::size_t>(count));
-    for (int i = 0; i < count; ++i) calls.push_back(pieces(count, i, i + 1));
-    result.emplace_back(fmt::format("{0} pieces, {0} calls", count), time(calls));
-  }
-  return result;
 }
 
 void fill(FigureTable& table, const SequenceBenchOptions& options) {
@@ -267,14 +223,19 @@ void run_sequence_bench(const SequenceBenchOptions& options) {
   if (to_file) PendingFile{*options.json_file};  // an unwritable file is reported now
   std::vector<std::vector<std::string>> cells;
   ordered_json rows = ordered_json::array();
+  std::string wrong;
   if (options.figure == 12) {
-    cells.push_back({"keys and values", "ms", "to 1 piece"});
-    const auto measured = measure_pieces(options);
-    for (const auto& [name, seconds] : measured) {
-      const double ratio = seconds / measured.front().second;
-      cells.push_back({name, fmt::format("{:.3f}", seconds * 1e3), fmt::format("{:.3f}", ratio)});
-      rows.push_back({{"case", name}, {"source", "measured"}, {"seconds", seconds}, {"to_one_piece", ratio}});
-    }
+    PieceBench pieces = bench_pieces({.device = options.device,
+                                      .tokens = options.tokens ? std::vector<int>{*options.tokens} : std::vector<int>{},
+                                      .head_dim = options.head_dim,
+                                      .heads = options.heads,
+                                      .repeats = options.repeats,
+                                      .compare = !options.peer.empty()});
+    cells = std::move(pieces.cells);
+    wrong = std::move(pieces.wrong);
+    rows = std::move(pieces.fields["rows"]);
+    pieces.fields.erase("rows");
+    record.update(pieces.fields);
   } else {
     FigureTable table(options);
     fill(table, options);
@@ -304,13 +265,15 @@ void run_sequence_bench(const SequenceBenchOptions& options) {
       rows.push_back(std::move(object));
     }
   }
-  record["rates"] = {{"attention_tflops", options.tflops},
-                     {"machine_link_gbps", options.machine_gbps},
-                     {"gpu_link_gbps", options.gpu_gbps}};
+  if (options.figure != 12)
+    record["rates"] = {{"attention_tflops", options.tflops},
+                       {"machine_link_gbps", options.machine_gbps},
+                       {"gpu_link_gbps", options.gpu_gbps}};
   record["rows"] = std::move(rows);
   const std::string text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
   if (to_file) write_file(*options.json_file, text);
   write_stdout(options.json_file && !to_file ? text : table_text(cells));
+  if (!wrong.empty()) throw_error<Failure>("{}: these values are wrong, nothing of their time counts", wrong);
 }
 
 }  // namespace
@@ -338,11 +301,27 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
   add_number_option<int>(*command, "--machines", options->machines,
                          "Also measure, on ranks that stand for as many machines", {.min = 1, .max = kMaxPeers});
   add_number_option<int>(*command, "--gpus", options->gpus, "and as many ranks on each", {.min = 1, .max = kMaxPeers});
-  add_number_option<int>(*command, "--tokens", options->tokens, "Tokens of a measured layer; default 512",
+  add_number_option<int>(*command, "--tokens", options->tokens,
+                         "Tokens of a measured layer; default 512, figure 12 on a GPU 4096 to 167504",
                          {.min = 1, .max = 1 << 20});
-  add_number_option<int>(*command, "--heads", options->heads, "Its heads; default 8", {.min = 1, .max = 1024});
-  add_number_option<int>(*command, "--head-dim", options->head_dim, "Elements of a head; default 64",
-                         {.min = 1, .max = 256});
+  add_number_option<int>(*command, "--heads", options->heads, "Its heads; default 8, figure 12 on a GPU 24",
+                         {.min = 1, .max = 1024});
+  add_number_option<int>(*command, "--head-dim", options->head_dim,
+                         "Elements of a head; default 64, figure 12 on a GPU 64 and 128", {.min = 1, .max = 256});
+  command
+      ->add_option_function<std::string>(
+          "--device",
+          [options](const std::string& name) {
+            const std::vector<Device> devices = devices_named(name);
+            if (devices.size() != 1)
+              throw CLI::ValidationError("--device",
+                                         fmt::format("is \"{}\", expected cpu, cuda or cuda:N", printable_text(name)));
+            options->device = devices.front();
+          },
+          "Of figure 12; default cpu")
+      ->type_name("DEVICE");
+  command->add_option("--compare", options->peer, "Figure 12 beside the fastest attention of PyTorch: torch")
+      ->type_name("NAME");
   add_number_option<int>(*command, "--repeats", options->repeats, "Samples; default 5", {.min = 1, .max = 10000});
   const NumberRange<double> rate{.min = 1e-6, .max = 1e9};
   add_number_option<double>(*command, "--tflops", options->tflops, "Predicted: TFLOP/s of a GPU; default 200", rate);
@@ -355,6 +334,8 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
     if (options->machines.value_or(1) * options->gpus.value_or(1) > kMaxPeers)
       throw_error<InputError>("bench sequence-attention: {} x {} are more than {} ranks", options->machines.value_or(1),
                               options->gpus.value_or(1), kMaxPeers);
+    if (!options->peer.empty() && options->peer != "torch")
+      throw_error<InputError>("bench sequence-attention: --compare {}, expected torch", options->peer);
     run_sequence_bench(*options);
   });
 }
