@@ -21,7 +21,7 @@ namespace heddle {
 namespace {
 
 constexpr char kGather[] = "all_gather_linear";
-constexpr int kProducerThreads = 1024;
+constexpr int kProducerThreads = 512;  // with the registers of a body, as many as fit an SM
 constexpr int kMostMaps = 16;          // ranks whose tiles TMA loads: a tensor map each, as kernel parameters
 constexpr int kTokensTogether = 2048;  // whose tiles are taken together, column by column, so that L2 holds W's
 
@@ -210,12 +210,14 @@ void enqueue_tiles(const GatherCall& call, const Lane& lane) {
   for (int rank = 0; rank < call.peers.size; ++rank) {
     if (tiles.tiles(rank) == 0) continue;
     const std::int64_t columns = tiles.columns(rank);
+    // A slot has no room for tile_rows where no shard has as many.
+    const auto room = static_cast<std::int64_t>(call.slots.tile_bytes / tiles.row_bytes(rank));
     work.x[rank] = rank == call.peers.rank
                        ? sm90::layered_map(kGather, boxes(p.x.data, p.x.rows, columns, p.x.row_stride, work.box_rows),
                                            1, static_cast<std::uint64_t>(p.x.row_stride) * 2)
                        : sm90::layered_map(kGather,
                                            boxes(tiles_of_rank(call.slots, call.peers, p.variant, rank),
-                                                 tiles.tile_rows, columns, columns, work.box_rows),
+                                                 std::min(tiles.tile_rows, room), columns, columns, work.box_rows),
                                            static_cast<std::uint64_t>(tiles.tiles(rank)), call.slots.tile_bytes);
     if (tiles.of_rows) work.row_tiles += work.row_tiles_of(tiles.shards.count(rank));
   }
