@@ -251,7 +251,7 @@ TEST(WaferRun, RegionsShareTheLayersAndSayTheSame) {
   EXPECT_EQ(runs[1]["regions"], 3);
   EXPECT_GT(runs[1]["decode_cycles"], runs[0]["decode_cycles"]);
   EXPECT_GT(runs[1]["last_token"]["breakdown"]["hand-over"], 0);
-  EXPECT_EQ(runs[1]["basis"]["last_token"]["way to the next region"], "formula");
+  EXPECT_EQ(runs[1]["basis"]["last_token"]["way to the next region"], "executed on cores");
   EXPECT_GT(runs[1]["kv_capacity_tokens"], runs[0]["kv_capacity_tokens"]);
   EXPECT_NEAR(runs[1]["idle_share"], 2.0 / 3, 0.01);
 }

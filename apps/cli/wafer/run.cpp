@@ -137,6 +137,7 @@ struct Run {
   double idle_share = 0;  // of the last token
   std::vector<Generated> tokens;
   std::string finish = "length";
+  double idle_core_bytes = 0;  // of the fullest idle core, where the prompt's keys and values were spilled
   KvHistory history;
   std::vector<std::vector<float>> logits;  // that each token was chosen from; only if they are checked
   std::optional<LogitsDifference> difference;
@@ -190,7 +191,7 @@ std::string shares_text(const WaferCost& cost) {
   return fmt::format("{}", fmt::join(shares, ", "));
 }
 
-ordered_json json_of(const PlmrDevice& device, const WaferLayout& layout) {
+ordered_json json_of(const PlmrDevice& device, const WaferLayout& layout, double idle_core_bytes) {
   ordered_json object{{"prefill_mesh", json_of(layout.prefill_mesh)},
                       {"decode_mesh", json_of(layout.decode_mesh)},
                       {"prefill_regions", layout.prefill.regions},
@@ -200,7 +201,7 @@ ordered_json json_of(const PlmrDevice& device, const WaferLayout& layout) {
     object["spill"] = {{"first_row", spill->y},
                        {"rows", spill->height},
                        {"columns", spill->width},
-                       {"bytes_per_core", layout.prefill.spill_bytes}};
+                       {"bytes_per_core", idle_core_bytes}};
   object["device"] = device.name;
   return object;
 }
@@ -215,7 +216,7 @@ ordered_json json_of(const Run& run, const PlmrDevice& device, const WaferLayout
     text += generated.text;
   }
   ordered_json object{{"model", model}, {"mesh", json_of(layout.decode_mesh)}};
-  object.update(json_of(device, layout));
+  object.update(json_of(device, layout, run.idle_core_bytes));
   object.update({{"prompt_tokens", run.prompt_tokens},
                  {"text", text},
                  {"tokens", tokens},
@@ -293,7 +294,7 @@ std::string summary_of(const Run& run, const PlmrDevice& device, const WaferLayo
   if (const auto& spill = layout.prefill.spill)
     lines += line_text("prompt's KV", fmt::format("on the idle cores below prefill's mesh, rows {} to {}: {:.0f} bytes "
                                                   "of each",
-                                                  spill->y, spill->y + spill->height - 1, layout.prefill.spill_bytes));
+                                                  spill->y, spill->y + spill->height - 1, run.idle_core_bytes));
   if (text_of(layout.prefill_mesh) != text_of(layout.decode_mesh))
     lines += line_text("regions of prefill", fmt::format("{} of {} on {}", layout.prefill.regions,
                                                          text_of(layout.prefill_mesh), device.name));
@@ -312,6 +313,7 @@ void generate(const RunOptions& options, WaferLlama& model, const ClosedForms& f
   TextStream text(tokenizer, {});
   std::vector<float> logits = model.prefill(prompt);
   run.prefill = model.cost();
+  run.idle_core_bytes = model.idle_core_bytes();
   double taken = run.prefill.cycles(), predicted = run.closed.cycles();
   run.history.record(model.rows());
   while (!interrupt.interrupted()) {
@@ -361,6 +363,7 @@ void run_on_wafer(const RunOptions& options) {
           .closed = forms.prefill(std::ssize(prompt)).cost,
           .decode = {},
           .tokens = {},
+          .idle_core_bytes = 0,
           .history = {}};
   forms.decode(last_context);
   warn_of_places(device, shape, layout.prefill_mesh, std::ssize(prompt));

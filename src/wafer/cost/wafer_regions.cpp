@@ -44,11 +44,6 @@ std::string gemm_steps_text(WaferMesh mesh) {
                      std::lcm(std::int64_t{mesh.width}, std::int64_t{mesh.height}));
 }
 
-bool next_region_is_along_x(const PlmrDevice& device, WaferMesh mesh, int region) {
-  const int in_row = std::max(1, static_cast<int>(device.mesh_width.value) / mesh.width);
-  return (region + 1) % in_row != 0;
-}
-
 CoreRectangle region_cores(const PlmrDevice& device, WaferMesh mesh, int regions, int region) {
   const auto width = static_cast<int>(device.mesh_width.value), height = static_cast<int>(device.mesh_height.value);
   const bool turned = (width / mesh.width) * (height / mesh.height) < regions;
@@ -66,24 +61,9 @@ std::optional<CoreRectangle> idle_cores_below(const PlmrDevice& device, WaferMes
 
 double spill_cycles(const PlmrDevice& device, WaferMesh mesh, double values) {
   const double words = std::ceil(values * kValueBytes / device.link_bytes_per_cycle.value);
-  // The first row goes as far as the mesh is high; none goes farther.
-  return mesh.height * words + words + mesh.height * (device.alpha_cycles.value + device.beta_cycles.value) +
-         device.ramp_cycles.value;
-}
-
-double decode_hand_over_cycles(const PlmrDevice& device, WaferMesh mesh, int region, double values) {
-  const double alpha = device.alpha_cycles.value, stage = device.beta_cycles.value + device.ramp_cycles.value;
-  const double words = values * kValueBytes / device.link_bytes_per_cycle.value;
-  if (next_region_is_along_x(device, mesh, region)) return words + alpha + stage;
-  // Each column moves its share of the rows along y.
-  const double rows_a_column = std::ceil(1.0 * mesh.height / mesh.width);
-  return rows_a_column * words + mesh.height * alpha + stage;
-}
-
-double prefill_hand_over_cycles(const PlmrDevice& device, WaferMesh mesh, int region, double values) {
-  const double words = values * kValueBytes / device.link_bytes_per_cycle.value;
-  const int side = next_region_is_along_x(device, mesh, region) ? mesh.width : mesh.height;
-  return side * (words + device.alpha_cycles.value) + device.beta_cycles.value + device.ramp_cycles.value;
+  const double hop = device.alpha_cycles.value + device.beta_cycles.value;
+  // The first rows go as far as the mesh is high; none goes farther.
+  return std::max(mesh.height * words + hop, mesh.height * hop + words) + device.ramp_cycles.value;
 }
 
 }  // namespace heddle

@@ -35,16 +35,9 @@ std::optional<WaferMesh> evener_mesh(WaferMesh mesh);
 // "GEMMs on 719 x 720 take 517680 steps, the least common multiple of the sides".
 std::string gemm_steps_text(WaferMesh mesh);
 
-// Regions lie on the device in rows, as many as fit side by side. Rows run alternately forwards and backwards, so that
-// each region is beside the next one: along x, or along y at the end of a row.
-bool next_region_is_along_x(const PlmrDevice& device, WaferMesh mesh, int region);
-
-// Cycles of the hand-over from a region's last layer to the next region's first.
-// Decode: `values` per core, equal in all cores of a row, to the next region's cores at the border or in line with them;
-// a sum along x there gives them to all (WaferDecodeRegion::receive).
-double decode_hand_over_cycles(const PlmrDevice& device, WaferMesh mesh, int region, double values);
-// Prefill: `values` of each core go to the core at its place in the next region.
-double prefill_hand_over_cycles(const PlmrDevice& device, WaferMesh mesh, int region, double values);
+struct DeviceCore {
+  int x = 0, y = 0;
+};
 
 // Cores of a device: of a mesh of width x height, whose core (0, 0) is the device's (x, y). turned: the mesh's rows lie
 // along the device's y.
@@ -52,13 +45,17 @@ struct CoreRectangle {
   int x = 0, y = 0, width = 0, height = 0;
   bool turned = false;
 
-  // The number of the mesh's core (mesh_x, mesh_y) on the device, row by row.
-  int core(int mesh_x, int mesh_y, int device_width) const {
-    return turned ? (y + mesh_x) * device_width + x + mesh_y : (y + mesh_y) * device_width + x + mesh_x;
+  // The mesh's core (mesh_x, mesh_y) on the device.
+  DeviceCore on_device(int mesh_x, int mesh_y) const {
+    return turned ? DeviceCore{x + mesh_y, y + mesh_x} : DeviceCore{x + mesh_x, y + mesh_y};
   }
+  // Of idle cores below a mesh: the row that row `core_y` of the mesh's cores hands its keys and values to.
+  int idle_row(int core_y) const { return y + core_y % height; }
 };
 
-// Where region `region` of `regions` lies (next_region_is_along_x): upright, unless only turned ones are as many.
+// Where region `region` of `regions` lies. Regions lie in rows, as many as fit side by side, which run alternately forwards
+// and backwards, so that each region is beside the next one: along x, or along y at the end of a row. Upright, unless only
+// turned ones are as many.
 CoreRectangle region_cores(const PlmrDevice& device, WaferMesh mesh, int regions, int region);
 
 // The cores below region 0, as wide as it, that no region uses; each other region has as many below it. None where
@@ -66,8 +63,8 @@ CoreRectangle region_cores(const PlmrDevice& device, WaferMesh mesh, int regions
 std::optional<CoreRectangle> idle_cores_below(const PlmrDevice& device, WaferMesh mesh, int regions);
 
 // Cycles of a spill: `values` of each core go down its column to the idle cores below, from row y to the one that is
-// y mod idle.height-th there. All of a column pass its last link, a word a cycle; the cores on the way relay them (one
-// route in, one out), a hop and a stage each. This is what LoadMesh counts of the same moves.
+// y mod idle.height-th there, relayed by the cores on the way. All of a column pass its last link, a word a cycle, one
+// message behind the other; few words take as long as the longest way. KvSpill executes it.
 double spill_cycles(const PlmrDevice& device, WaferMesh mesh, double values);
 
 }  // namespace heddle

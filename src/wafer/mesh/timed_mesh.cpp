@@ -172,6 +172,17 @@ void TimedMesh::time_exchange(std::string_view part, Tile from, Tile into, Axis 
   add_cycles(part, mesh.cycles(), CycleBasis::executed);
 }
 
+void TimedMesh::relay(std::string_view part, std::span<const RelayMessage> messages,
+                      FunctionRef<void(std::size_t)> arrive) {
+  heddle::require(mode_ == Mode::alone, "messages within a loop are not timed");
+  values_.settle();
+  if (!device_) {
+    for (std::size_t n = 0; n < messages.size(); ++n) arrive(n);
+    return;
+  }
+  add_cycles(part, run_relays(*device_, messages, arrive), CycleBasis::executed);
+}
+
 void TimedMesh::all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options) {
   if (budget_ && mode_ != Mode::later_step) budget_->take_all_reduce(axis, options);
   carry_out("all-reduce",

@@ -16,6 +16,7 @@
 #include "base/function_ref.h"
 #include "wafer/mesh/core_budget.h"
 #include "wafer/mesh/max_plus_mesh.h"
+#include "wafer/mesh/relay_mesh.h"
 #include "wafer/mesh/value_mesh.h"
 
 namespace heddle::mesh {
@@ -72,6 +73,9 @@ class TimedMesh {
   // An exchange in which every move goes to a neighbour: takes routes as CoreBudget::take_neighbours().
   void pass_to_neighbours(Tile from, Tile into, Axis axis, std::span<const RowMove> moves,
                           const AllReduceOptions& between);
+  // Messages of which one end, or both, are cores of this mesh, and which take routes that the caller has taken. Calls
+  // arrive(n) when messages[n] is there; all begin at once (relay_mesh.h). Without a device they arrive in order.
+  void relay(std::string_view part, std::span<const RelayMessage> messages, FunctionRef<void(std::size_t)> arrive);
   void all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options);
   void clear(Tile tile);
   void multiply_add(Tile a, Tile b, Tile c, Operand operand);
@@ -95,7 +99,7 @@ class TimedMesh {
   }
   void spend(LocalWork local);
 
-  // The routes of transfers whose time add_cycles() charges (CoreBudget).
+  // The routes of relay() (CoreBudget).
   void take_relay(Axis axis) {
     if (budget_) budget_->take_relay(axis);
   }

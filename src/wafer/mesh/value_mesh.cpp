@@ -15,6 +15,10 @@ bool all_zero(const float* values, std::int64_t count) {
   return std::all_of(values, values + count, [](float value) { return value == 0; });
 }
 
+bool is_within(int index, int size) {
+  return index >= 0 && index < size;
+}
+
 }  // namespace
 
 ValueMesh::ValueMesh(const Grid& grid, ThreadPool& pool) : grid_(grid), pool_(pool) {
@@ -154,13 +158,18 @@ void ValueMesh::exchange(Tile from, Tile into, Axis axis, std::span<const RowMov
                   into.id);
   const ValueTiles& source = settled(from).values;
   ValueTiles& target = settled(into).values;
-  for (const RowMove& m : moves)
+  for (const RowMove& m : moves) {
+    heddle::require(is_within(m.from_place, grid_.places(axis)) && is_within(m.to_place, grid_.places(axis)) &&
+                        is_within(m.from_row, source.rows()) && is_within(m.to_row, target.rows()),
+                    "an exchange of row {} of place {} into row {} of place {}: there is no such row", m.from_row,
+                    m.from_place, m.to_row, m.to_place);
     for (int c = 0; c < target.columns(); ++c)
       if (axis == Axis::y)
         std::copy_n(source.at(m.from_place, m.from_row, c), target.width(), target.at(m.to_place, m.to_row, c));
       else
         for (int i = 0; i < target.height(); ++i)
           target.at(i, m.to_row, c)[m.to_place] = source.at(i, m.from_row, c)[m.from_place];
+  }
 }
 
 const LineReduce& ValueMesh::reduction_of(int places, const AllReduceOptions& options, int chunk) {

@@ -19,7 +19,7 @@ double wafer_decode_bytes(const WaferModel& model, WaferMesh cores) {
 
 WaferDecode::WaferDecode(const WaferWeights& weights, WaferMesh cores, const WaferDecodeOptions& options,
                          ThreadPool& pool)
-    : options_(options), cores_(cores), rows_(cores.height, options.kv_method, options.kv_limits) {
+    : weights_(weights), options_(options), cores_(cores), rows_(cores.height, options.kv_method, options.kv_limits) {
   for (const LayerRange layers : region_layers(weights.shape.num_layers, options.program.regions))
     regions_.push_back(std::make_unique<WaferDecodeRegion>(weights, cores, layers, options.program, rows_, pool));
 }
@@ -27,39 +27,37 @@ WaferDecode::WaferDecode(const WaferWeights& weights, WaferMesh cores, const Waf
 std::vector<float> WaferDecode::decode(std::int32_t token) {
   for (auto& region : regions_) region->reserve(rows_.fullest() + 1);
   const auto passing = rows_.append();
-  double handed_over = 0;
   for (std::size_t i = 0; i < regions_.size(); ++i) {
     WaferDecodeRegion& region = *regions_[i];
     region.append(passing);
     if (i == 0) {
       region.embed(token);
     } else {
-      region.receive(regions_[i - 1]->hidden());
-      if (options_.program.device)
-        handed_over +=
-            decode_hand_over_cycles(*options_.program.device, cores_, static_cast<int>(i) - 1, region.hidden_values());
+      region.receive(*regions_[i - 1],
+                     HandOver(options_.program.device, cores_, options_.program.regions, static_cast<int>(i) - 1));
     }
     region.run_layers();
   }
   std::vector<float> logits = regions_.back()->logits();
-  collect_costs(handed_over);
+  collect_costs();
   return logits;
 }
 
 std::vector<float> WaferDecode::take(const WaferPrompt& prompt) {
   require(rows_.size() == 0, "a wafer's decode takes a prompt once");
   rows_.fill(prompt.num_tokens);
+  const LayerMoves moves(weights_.shape, prompt.cores, cores_, rows_);
   for (auto& region : regions_) {
     region->reserve(rows_.fullest());
-    region->take(prompt);
+    region->take(prompt, moves);
   }
-  regions_.back()->receive(prompt.hidden);
+  regions_.back()->take_hidden(prompt, moves);
   std::vector<float> logits = regions_.back()->logits();
-  collect_costs(0);
+  collect_costs();
   return logits;
 }
 
-void WaferDecode::collect_costs(double handed_over) {
+void WaferDecode::collect_costs() {
   cost_ = {};
   double busy = 0;
   for (auto& region : regions_) {
@@ -75,7 +73,6 @@ void WaferDecode::collect_costs(double handed_over) {
         same->cycles += part.cycles;
     }
   }
-  if (handed_over > 0) cost_.breakdown.push_back({"way to the next region", handed_over, CycleBasis::formula});
   const double all = static_cast<double>(regions_.size()) * cost_.cycles();
   idle_share_ = all > 0 && regions_.size() > 1 ? 1 - busy / all : 0;
 }

@@ -51,15 +51,16 @@ class WaferDecode {
   // The token that the cores chose after the last decode() or take() (WaferDecodeRegion::logits).
   std::int32_t chosen() const { return regions_.back()->chosen(); }
 
-  // Of the last decode() or take(): cycles of the executed operations in all regions and of hand-overs; memory and
+  // Of the last decode() or take(): cycles of the executed operations in all regions; memory and
   // routes of the fullest core so far.
   const WaferCost& cost() const { return cost_; }
   // The fraction of all cores' time in the last decode() in which a region waited for another; 0 with one region.
   double idle_share() const { return idle_share_; }
 
  private:
-  void collect_costs(double handed_over);
+  void collect_costs();
 
+  const WaferWeights& weights_;
   WaferDecodeOptions options_;
   WaferMesh cores_;
   KvRows rows_;

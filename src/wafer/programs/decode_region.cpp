@@ -7,26 +7,12 @@
 #include "base/error.h"
 #include "wafer/mesh/gemv.h"
 #include "wafer/programs/placement.h"
-#include "wafer/programs/relayout.h"
 
 namespace heddle {
 
 using mesh::Axis;
 using mesh::Buffers;
 using mesh::Tile;
-
-namespace {
-
-// The column of its core's tile in which each index lies.
-std::vector<int> columns_of(const Partition& partition) {
-  std::vector<int> columns(partition.source.size());
-  for (std::size_t place = 0; place < partition.source.size(); ++place)
-    if (const int index = partition.source[place]; index != Partition::kPadding)
-      columns[static_cast<std::size_t>(index)] = static_cast<int>(place) % partition.tile;
-  return columns;
-}
-
-}  // namespace
 
 WaferDecodeRegion::WaferDecodeRegion(const WaferWeights& weights, WaferMesh cores, LayerRange layers,
                                      const WaferProgram& program, const KvRows& rows, ThreadPool& pool)
@@ -106,38 +92,43 @@ Tile WaferDecodeRegion::product(Tile x, Tile weight, Tile bias, Axis axis) {
 // A token's row of the embedding is in one column of cores.
 void WaferDecodeRegion::embed(std::int32_t token) {
   mesh_.account("embedding");
-  load_hidden(weight_row(weights_.embedding, token), token / vocab_.tile);
+  load_vector(mesh_, x_, weight_row(weights_.embedding, token).data(), hidden_, Axis::y);
+  keep_column(token / vocab_.tile);
+  send_along_rows();
   mesh_.account("");
 }
 
 // What enters the mesh takes the routes between neighbours.
-void WaferDecodeRegion::receive(const std::vector<float>& hidden) {
+void WaferDecodeRegion::receive(WaferDecodeRegion& before, const HandOver& way) {
   for (const Axis axis : {Axis::x, Axis::y}) mesh_.take_neighbours(axis, all_reduce_);
+  before.mesh_.settle();
+  mesh_.settle();
+  mesh_.clear(x_);
+  std::vector<mesh::RelayMessage> messages;
+  for (int row = 0; row < mesh_.grid().rows; ++row)
+    messages.push_back(way.message(way.column_from(row), row, way.column_to(row), row, x_.columns));
+  mesh_.relay("way to the next region", messages, [&](std::size_t n) {
+    const auto row = static_cast<int>(n);
+    for (int c = 0; c < x_.columns; ++c)
+      mesh_.at(x_, row, 0, c)[way.column_to(row)] = before.mesh_.at(before.x_, row, 0, c)[way.column_from(row)];
+  });
   mesh_.account("hand-over");
-  load_hidden(hidden, 0);
+  send_along_rows();
   mesh_.account("");
 }
 
-// A sum along x, to which the other columns add zeros, gives it to all: it takes the routes that sums have.
-void WaferDecodeRegion::load_hidden(const std::vector<float>& hidden, int column) {
-  load_vector(mesh_, x_, hidden.data(), hidden_, Axis::y);
+void WaferDecodeRegion::keep_column(int column) {
   for (int i = 0; i < mesh_.grid().rows; ++i)
     for (int c = 0; c < x_.columns; ++c) {
       float* row = mesh_.at(x_, i, 0, c);
       for (int j = 0; j < mesh_.grid().columns; ++j)
         if (j != column) row[j] = 0;
     }
-  mesh_.all_reduce(x_, Axis::x, mesh::Reduction::sum, all_reduce_);
 }
 
-std::vector<float> WaferDecodeRegion::hidden() {
-  mesh_.settle();
-  std::vector<float> result(static_cast<std::size_t>(weights_.shape.hidden));
-  for (std::size_t place = 0; place < hidden_.source.size(); ++place)
-    if (const int source = hidden_.source[place]; source != Partition::kPadding)
-      result[static_cast<std::size_t>(source)] =
-          *mesh_.at(x_, static_cast<int>(place) / hidden_.tile, 0, static_cast<int>(place) % hidden_.tile);
-  return result;
+// A sum along x, to which the other columns add zeros, gives it to all: it takes the routes that sums have.
+void WaferDecodeRegion::send_along_rows() {
+  mesh_.all_reduce(x_, Axis::x, mesh::Reduction::sum, all_reduce_);
 }
 
 void WaferDecodeRegion::run_layers() {
@@ -298,28 +289,90 @@ void WaferDecodeRegion::store(WaferKvCache& kv, Tile k, Tile v) {
   }
 }
 
-void WaferDecodeRegion::take(const WaferPrompt& prompt) {
+void WaferDecodeRegion::take(const WaferPrompt& prompt, const LayerMoves& moves) {
   require(std::ssize(prompt.keys) == weights_.shape.num_layers, "a prompt of {} layers", prompt.keys.size());
   hold_cache();
-  const PromptMoves moves = prompt_moves(weights_.shape, prompt.cores, mesh_.grid().cores, rows_);
-  const HeadPartition before =
-      head_partition(weights_.shape.num_heads, weights_.shape.num_kv_heads, weights_.shape.head_dim, prompt.places);
-  const std::vector<int> from = columns_of(before.keys), to = columns_of(heads_.keys);
+  const std::int64_t tile =
+      std::ssize(prompt.keys.front()) / (prompt.num_tokens * prompt.places);  // of keys in prefill
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     WaferKvCache& kv = layers_[layer].kv;
     const auto in_model = static_cast<std::size_t>(range_.first) + layer;
-    for (const IndexMove& tokens : moves.tokens)
+    take_weights(prompt, moves, layers_[layer], weights_.layers[in_model]);
+    for (const IndexMove& tokens : moves.tokens.moves)
       for (const std::int64_t token : tokens.indices)
-        for (const IndexMove& features : moves.features)
+        for (const IndexMove& features : moves.keys.moves)
           for (const int feature : features.indices) {
             const auto f = static_cast<std::size_t>(feature);
             const auto source =
-                static_cast<std::size_t>((token * before.keys.tile + from[f]) * prompt.places + features.from);
-            const std::int64_t target = to[f] * kv.pitch() + features.to;
+                static_cast<std::size_t>((token * tile + moves.keys.before[f]) * prompt.places + features.from);
+            const std::int64_t target = moves.keys.after[f] * kv.pitch() + features.to;
             kv.key(tokens.to, token)[target] = prompt.keys[in_model][source];
             kv.value(tokens.to, token)[target] = prompt.values[in_model][source];
           }
   }
+}
+
+// Places each weight as prefill has it, aligned for its GEMMs, and takes it from there, block by block.
+void WaferDecodeRegion::take_weights(const WaferPrompt& prompt, const LayerMoves& moves, const Layer& layer,
+                                     const WaferLayer& weights) {
+  const WaferModel& shape = weights_.shape;
+  const int places = prompt.places;
+  const HeadPartition heads = head_partition(shape.num_heads, shape.num_kv_heads, shape.head_dim, places);
+  const Partition hidden = even_partition(shape.hidden, places), inner = even_partition(shape.intermediate, places);
+  const std::int64_t first_k = std::int64_t{shape.num_heads} * shape.head_dim;
+  const std::int64_t first_v = first_k + std::int64_t{shape.num_kv_heads} * shape.head_dim;
+  struct Taken {
+    const Weight& weight;
+    WeightPlacement placement;
+    Tile tile;
+  };
+  const Taken all[] = {{weights.qkv, {.in = hidden, .out = heads.queries}, layer.wq},
+                       {weights.qkv, {.in = hidden, .out = heads.keys, .first_row = first_k}, layer.wk},
+                       {weights.qkv, {.in = hidden, .out = heads.keys, .first_row = first_v}, layer.wv},
+                       {weights.output, {.in = heads.queries, .out = hidden}, layer.wo},
+                       {weights.gate_up, {.in = hidden, .out = inner}, layer.gate},
+                       {weights.gate_up, {.in = hidden, .out = inner, .first_row = shape.intermediate}, layer.up},
+                       {weights.down, {.in = inner, .out = hidden}, layer.down}};
+  mesh::TimedMesh before(std::nullopt, mesh::Grid::square(prompt.cores, mesh::LineOrder::interleaved), mesh_.pool());
+  const auto weight_moves = moves.weights();
+  for (std::size_t w = 0; w < std::size(all); ++w) {
+    const auto& [rows, columns, lies] = weight_moves[w];
+    const Tile from = place_weight(before, all[w].weight, all[w].placement), to = all[w].tile;
+    before.place_skewed(from, Axis::y);
+    mesh_.clear(to);
+    mesh_.settle();
+    const bool turned = lies == Lies::aligned_and_turned;
+    mesh_.pool().parallel_for(std::ssize(rows.moves), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (const IndexMove& row :
+           std::span(rows.moves).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)))
+        for (const IndexMove& column : columns.moves) {
+          const int y = WeightMoves::place_y(row, column, places);
+          for (const int r : row.indices)
+            for (const int c : column.indices) {
+              const auto ri = static_cast<std::size_t>(r), ci = static_cast<std::size_t>(c);
+              float* target = mesh_.at(to, turned ? column.to : row.to, rows.after[ri], columns.after[ci]);
+              target[turned ? row.to : column.to] =
+                  before.at(from, y, rows.before[ri], columns.before[ci])[column.from];
+            }
+        }
+    });
+    before.release(from);
+  }
+}
+
+void WaferDecodeRegion::take_hidden(const WaferPrompt& prompt, const LayerMoves& moves) {
+  for (const Axis axis : {Axis::x, Axis::y}) mesh_.take_neighbours(axis, all_reduce_);
+  mesh_.settle();
+  mesh_.clear(x_);
+  for (const IndexMove& features : moves.hidden.moves)
+    for (const int feature : features.indices) {
+      const auto f = static_cast<std::size_t>(feature);
+      *mesh_.at(x_, features.to, 0, moves.hidden.after[f]) =
+          prompt.hidden[static_cast<std::size_t>(moves.hidden.before[f] * prompt.places + features.from)];
+    }
+  mesh_.account("hand-over");
+  send_along_rows();
+  mesh_.account("");
 }
 
 }  // namespace heddle

@@ -6,7 +6,9 @@
 
 #include "wafer/cost/wafer_regions.h"
 #include "wafer/programs/core_work.h"
+#include "wafer/programs/hand_over.h"
 #include "wafer/programs/kv_cache.h"
+#include "wafer/programs/relayout.h"
 #include "wafer/programs/weights.h"
 
 namespace heddle {
@@ -17,8 +19,10 @@ struct WaferPrompt {
   WaferMesh cores;                               // of prefill
   int places = 0;                                // along each of its axes
   std::vector<std::vector<float>> keys, values;  // [layers], each as it lies there: [tokens][columns of a tile][places]
-  std::vector<float> hidden;                     // the last token's residual after all layers [hidden]
-  WaferCost cost;                                // of the prefill; only with a device
+  std::vector<float>
+      hidden;      // the last token's residual after all layers, as it lies there: [columns of a tile][places]
+  WaferCost cost;  // of the prefill; only with a device
+  double idle_core_bytes = 0;  // of the fullest idle core that got keys and values
 };
 
 // How a program runs on a mesh of cores.
@@ -39,12 +43,14 @@ class WaferDecodeRegion {
                     const KvRows& rows, ThreadPool& pool);
 
   void embed(std::int32_t token);
-  void receive(const std::vector<float>& hidden);  // from prefill, or the region before, into the first column
-  std::vector<float> hidden();
+  // The hidden state from the region before, by messages from core to core, and from the column that gets it to all.
+  void receive(WaferDecodeRegion& before, const HandOver& way);
 
-  // Moves the prompt's keys and values of the region's layers here (relayout.h), which takes no time: relayout_cycles()
-  // has that of all regions. Precondition: rows have been filled.
-  void take(const WaferPrompt& prompt);
+  // Moves weights, and the prompt's keys and values, of the region's layers here (relayout.h), which takes no time:
+  // run_relayout() has that of all regions. Precondition: rows have been filled.
+  void take(const WaferPrompt& prompt, const LayerMoves& moves);
+  // The hidden state of the prompt's last token, into the first column, which sends it to all.
+  void take_hidden(const WaferPrompt& prompt, const LayerMoves& moves);
   // Call reserve() first. Stores a token added to the last row, and moves a token up from each of the rows `passing`
   // (KvRows::append).
   void reserve(std::int64_t slots);
@@ -57,7 +63,6 @@ class WaferDecodeRegion {
 
   // The cost since the last call.
   WaferCost take_cost() { return mesh_.take_cost(); }
-  double hidden_values() const { return hidden_.tile; }  // of a core
 
  private:
   struct Layer {
@@ -76,7 +81,9 @@ class WaferDecodeRegion {
   void store(WaferKvCache& kv, mesh::Tile k, mesh::Tile v);
   void hold_cache();
   void shift(std::span<const int> passing);
-  void load_hidden(const std::vector<float>& hidden, int column);  // into a column of cores, which sends it to all
+  void keep_column(int column);  // of the hidden state
+  void send_along_rows();        // from the only core of each row in which the hidden state is not zero
+  void take_weights(const WaferPrompt& prompt, const LayerMoves& moves, const Layer& layer, const WaferLayer& weights);
   void choose(mesh::Tile y);
 
   const WaferWeights& weights_;

@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "wafer/mesh/gemm.h"
+#include "wafer/programs/hand_over.h"
+#include "wafer/programs/kv_spill.h"
 #include "wafer/programs/placement.h"
 
 namespace heddle {
@@ -39,6 +41,7 @@ class Prefill {
             head_partition(weights.shape.num_heads, weights.shape.num_kv_heads, weights.shape.head_dim, grid.columns)),
         pieces_(heads_.pieces()),
         mesh_(program.device, grid, pool, program.all_reduce.sync) {
+    if (program.spill) spill_.emplace(grid, *program.spill);
     mesh_.phase("prefill");
     hold_weights();
     x_ = activations(hidden_.tile);
@@ -52,7 +55,8 @@ class Prefill {
                        .keys = {},
                        .values = {},
                        .hidden = {},
-                       .cost = {}};
+                       .cost = {},
+                       .idle_core_bytes = 0};
     const std::vector<LayerRange> regions = region_layers(weights_.shape.num_layers, program_.regions);
     for (std::size_t region = 0; region < regions.size(); ++region) {
       if (region > 0) hand_over(static_cast<int>(region) - 1);
@@ -61,8 +65,9 @@ class Prefill {
         feed_forward_block(weights_.layers[static_cast<std::size_t>(layer)]);
       }
     }
-    prompt.hidden = row_of(x_, hidden_, weights_.shape.hidden, num_tokens_ - 1);
+    prompt.hidden = tile_row_of(x_, num_tokens_ - 1);
     prompt.cost = mesh_.take_cost();
+    if (spill_) prompt.idle_core_bytes = spill_->core_bytes();
     return prompt;
   }
 
@@ -80,21 +85,48 @@ class Prefill {
     mesh_.hold("weights", kValueBytes * layer * layers * mesh_.grid().tiles_a_core());
   }
 
-  // The next region's cores hold no keys and values yet.
+  // The hidden state goes to the same core of the next region, whose cores hold no keys and values yet. Along x from
+  // neighbour to neighbour; along y there is no sum whose routes could serve. All lines are alike: one of them is timed.
   void hand_over(int region) {
     kept_layers_ = 0;
     mesh_.hold(kEarlierKv, 0);
-    mesh_.account("");
-    if (!program_.device) return;
-    // From neighbour to neighbour. Along y there is no sum whose routes could serve.
-    if (next_region_is_along_x(*program_.device, mesh_.grid().cores, region))
+    if (spill_) spill_->begin_region();
+    const Grid& grid = mesh_.grid();
+    const HandOver way(program_.device, grid.cores, program_.regions, region);
+    const bool along_x = way.axis == Axis::x;
+    if (along_x)
       mesh_.take_neighbours(Axis::x, program_.all_reduce);
     else
       mesh_.take_relay(Axis::y);
-    mesh_.add_cycles("hand-over",
-                     prefill_hand_over_cycles(*program_.device, mesh_.grid().cores, region,
-                                              1.0 * x_.rows * x_.columns * mesh_.grid().tiles_a_core()),
-                     CycleBasis::formula);
+    const int cores = grid.cores_along(way.axis), places = grid.tiles_along(way.axis);
+    const double values = 1.0 * x_.rows * x_.columns * grid.tiles_a_core();
+    std::vector<mesh::RelayMessage> messages;
+    for (int position = 0; position < cores; ++position) {
+      const int core = grid.ring_core(way.axis, position);
+      messages.push_back(along_x ? way.message(core, 0, core, 0, values) : way.message(0, core, 0, core, values));
+    }
+    const Tile arrived = mesh_.allocate_held(x_.rows, x_.columns);
+    mesh_.account("");
+    mesh_.relay("hand-over", messages, [&](std::size_t position) {
+      const int first = static_cast<int>(position) * places;
+      for_elements(x_, [&](int i, int r, int c) {
+        if (along_x)
+          std::copy_n(mesh_.at(x_, i, r, c) + first, places, mesh_.at(arrived, i, r, c) + first);
+        else if (i >= first && i < first + places)
+          std::copy_n(mesh_.at(x_, i, r, c), grid.columns, mesh_.at(arrived, i, r, c));
+      });
+    });
+    for_elements(
+        x_, [&](int i, int r, int c) { std::copy_n(mesh_.at(arrived, i, r, c), grid.columns, mesh_.at(x_, i, r, c)); });
+    mesh_.release(arrived);
+  }
+
+  // action(row of places, row of a tile, its column)
+  template <class Action>
+  void for_elements(Tile tile, Action action) {
+    for (int i = 0; i < mesh_.grid().rows; ++i)
+      for (int r = 0; r < tile.rows; ++r)
+        for (int c = 0; c < tile.columns; ++c) action(i, r, c);
   }
 
   void embed(std::span<const std::int32_t> tokens) {
@@ -112,26 +144,25 @@ class Prefill {
                     place % tile.columns)[place / tile.columns];
   }
 
-  std::vector<float> row_of(Tile tile, const Partition& partition, int size, std::int64_t token) {
+  // [columns of a tile][places], of a token.
+  std::vector<float> tile_row_of(Tile tile, std::int64_t token) {
     mesh_.settle();
-    std::vector<float> row(static_cast<std::size_t>(size));
-    for (std::size_t place = 0; place < partition.source.size(); ++place)
-      if (const int source = partition.source[place]; source >= 0)
-        row[static_cast<std::size_t>(source)] = element(tile, token, static_cast<int>(place));
-    return row;
+    std::vector<float> values;
+    for (int c = 0; c < tile.columns; ++c) {
+      const float* row = &element(tile, token, c);
+      values.insert(values.end(), row, row + mesh_.grid().columns);
+    }
+    return values;
   }
 
   // [tokens][columns of a tile][places].
   std::vector<float> tokens_of(Tile tile) {
-    mesh_.settle();
-    const auto places = static_cast<std::size_t>(mesh_.grid().columns);
     std::vector<float> values;
-    values.reserve(static_cast<std::size_t>(num_tokens_) * static_cast<std::size_t>(tile.columns) * places);
-    for (std::int64_t token = 0; token < num_tokens_; ++token)
-      for (int c = 0; c < tile.columns; ++c) {
-        const float* row = &element(tile, token, c);
-        values.insert(values.end(), row, row + places);
-      }
+    values.reserve(static_cast<std::size_t>(num_tokens_ * tile.columns * mesh_.grid().columns));
+    for (std::int64_t token = 0; token < num_tokens_; ++token) {
+      const std::vector<float> row = tile_row_of(tile, token);
+      values.insert(values.end(), row.begin(), row.end());
+    }
     return values;
   }
 
@@ -181,8 +212,7 @@ class Prefill {
     mesh_.account("rotation");
     rotate(mesh_, q, heads_, weights_.inv_freq, weights_.rope_scale, positions);
     rotate(mesh_, k, heads_, weights_.inv_freq, weights_.rope_scale, positions);
-    prompt.keys.push_back(tokens_of(k));
-    prompt.values.push_back(tokens_of(v));
+    store_keys_and_values(k, v, prompt);
 
     const Tile attended = activations(q.columns);
     mesh_.account("values");
@@ -195,18 +225,25 @@ class Prefill {
     keep_keys_and_values();
   }
 
-  // Keys and values of this layer stay until the transition: beside those of the region's earlier layers, or on the idle
-  // cores below.
-  void keep_keys_and_values() {
-    const double values = 2.0 * token_tile() * heads_.keys.tile * mesh_.grid().tiles_a_core();
-    if (!program_.spill) {
-      mesh_.hold(kEarlierKv, kValueBytes * values * ++kept_layers_);
+  // For the transition: from these cores or from the idle ones, to which they go now.
+  void store_keys_and_values(Tile k, Tile v, WaferPrompt& prompt) {
+    if (!spill_) {
+      prompt.keys.push_back(tokens_of(k));
+      prompt.values.push_back(tokens_of(v));
       return;
     }
     mesh_.account("");
     mesh_.take_relay(Axis::y);
-    if (program_.device)
-      mesh_.add_cycles("KV spill", spill_cycles(*program_.device, mesh_.grid().cores, values), CycleBasis::formula);
+    spill_->send(mesh_, k, v);
+    prompt.keys.push_back(spill_->keys(num_tokens_));
+    prompt.values.push_back(spill_->values(num_tokens_));
+  }
+
+  // Unless they were spilled, this layer's stay until the transition, beside those of the region's earlier layers.
+  void keep_keys_and_values() {
+    if (spill_) return;
+    const double values = 2.0 * token_tile() * heads_.keys.tile * mesh_.grid().tiles_a_core();
+    mesh_.hold(kEarlierKv, kValueBytes * values * ++kept_layers_);
   }
 
   void normalize(Tile x, const Norm& norm, const Partition& partition, const std::vector<HeadColumns>& columns,
@@ -354,6 +391,7 @@ class Prefill {
   TimedMesh mesh_;
   Tile x_;  // the residual
   int kept_layers_ = 0;
+  std::optional<KvSpill> spill_;
 };
 
 }  // namespace

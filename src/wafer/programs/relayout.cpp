@@ -1,12 +1,14 @@
 #include "wafer/programs/relayout.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
+#include "base/checked.h"
 #include "wafer/mesh/gemm.h"
 #include "wafer/mesh/load_mesh.h"
-#include "wafer/programs/partition.h"
+#include "wafer/mesh/relay_mesh.h"
 
 namespace heddle {
 namespace {
@@ -14,64 +16,47 @@ namespace {
 using mesh::Axis;
 using mesh::Grid;
 
-// Which core, or place, has an index.
-std::vector<int> owners(const Partition& partition) {
-  std::vector<int> result;
+// Which core, or place, has an index, and where in its tile.
+struct Owners {
+  std::vector<int> core, within;
+};
+
+Owners owners(const Partition& partition) {
+  Owners result;
   for (std::size_t at = 0; at < partition.source.size(); ++at) {
     const int index = partition.source[at];
     if (index == Partition::kPadding) continue;
-    if (result.size() <= static_cast<std::size_t>(index)) result.resize(static_cast<std::size_t>(index) + 1);
-    result[static_cast<std::size_t>(index)] = static_cast<int>(at) / partition.tile;
+    const auto slot = static_cast<std::size_t>(index);
+    if (result.core.size() <= slot) {
+      result.core.resize(slot + 1);
+      result.within.resize(slot + 1);
+    }
+    result.core[slot] = static_cast<int>(at) / partition.tile;
+    result.within[slot] = static_cast<int>(at) % partition.tile;
   }
   return result;
 }
 
-std::vector<IndexMove> moves_between(const std::vector<int>& from, const std::vector<int>& to) {
+AxisMoves moves_between(Owners from, Owners to) {
   std::map<std::pair<int, int>, std::vector<int>> moves;
-  for (std::size_t index = 0; index < from.size(); ++index)
-    moves[{from[index], to[index]}].push_back(static_cast<int>(index));
-  std::vector<IndexMove> result;
-  result.reserve(moves.size());
-  for (auto& [places, indices] : moves) result.push_back({places.first, places.second, std::move(indices)});
+  for (std::size_t index = 0; index < from.core.size(); ++index)
+    moves[{from.core[index], to.core[index]}].push_back(static_cast<int>(index));
+  AxisMoves result{.moves = {}, .before = std::move(from.within), .after = std::move(to.within)};
+  result.moves.reserve(moves.size());
+  for (auto& [places, indices] : moves) result.moves.push_back({places.first, places.second, std::move(indices)});
   return result;
 }
 
-// aligned: block (r, c) of a weight lies at place (r - c, c) in prefill. turned: in decode, rows lie along x and columns
-// along y.
-enum class Lies : std::uint8_t { natural, aligned, aligned_and_turned };
-struct PlacedTensor {
-  const std::vector<IndexMove>&rows, &columns;  // along y and along x, in prefill
-  Lies lies = Lies::natural;
-};
-
-struct LayerMoves {
-  PromptMoves prompt;
-  std::vector<IndexMove> hidden, queries, inner;
-
-  LayerMoves(const WaferModel& model, int places, WaferMesh decode, PromptMoves of_prompt)
-      : prompt(std::move(of_prompt)) {
-    const auto even = [](int size, int cores) { return owners(even_partition(size, cores)); };
-    const auto heads = [&](int cores) {
-      return owners(head_partition(model.num_heads, model.num_kv_heads, model.head_dim, cores).queries);
-    };
-    hidden = moves_between(even(model.hidden, places), even(model.hidden, decode.height));
-    inner = moves_between(even(model.intermediate, places), even(model.intermediate, decode.width));
-    queries = moves_between(heads(places), heads(decode.width));
+AxisMoves token_moves(int places, const KvRows& rows) {
+  const int tile = mesh::tile_side(rows.size(), places);
+  Owners from, to;
+  for (std::int64_t token = 0; token < rows.size(); ++token) {
+    from.core.push_back(static_cast<int>(token / tile));
+    from.within.push_back(static_cast<int>(token % tile));
+    to.core.push_back(rows.row_of(token));
   }
-
-  std::vector<PlacedTensor> tensors() const {
-    const auto& keys = prompt.features;
-    return {{hidden, queries, Lies::aligned},
-            {hidden, keys, Lies::aligned},
-            {hidden, keys, Lies::aligned},
-            {queries, hidden, Lies::aligned_and_turned},  // O
-            {hidden, inner, Lies::aligned},
-            {hidden, inner, Lies::aligned},
-            {inner, hidden, Lies::aligned_and_turned},  // down
-            {prompt.tokens, keys},
-            {prompt.tokens, keys}};
-  }
-};
+  return moves_between(std::move(from), std::move(to));
+}
 
 // Layers that a region of prefill hands to a region of decode.
 struct RegionPair {
@@ -98,58 +83,108 @@ std::vector<RegionPair> region_pairs(const PlmrDevice& device, int num_layers, c
   return pairs;
 }
 
-// Calls move(TileMove) for every block of every tensor.
-template <class Move>
-void for_moves(const Grid& prefill, const RegionPair& pair, const PlacedTensor& tensor,
-               const std::optional<CoreRectangle>& spill, int device_width, Move&& move) {
-  const auto core_at = [&](Axis axis, int place) {
-    return prefill.ring_core(axis, prefill.ring_position(axis, place));
-  };
-  const bool turned = tensor.lies == Lies::aligned_and_turned;
-  for (const IndexMove& row : tensor.rows)
-    for (const IndexMove& column : tensor.columns) {
-      const int places = prefill.rows;
-      const int place_y = tensor.lies == Lies::natural ? row.from : (row.from - column.from % places + places) % places;
-      int y = core_at(Axis::y, place_y);
-      if (spill && tensor.lies == Lies::natural) y = spill->y + y % spill->height;
-      const int from = pair.from.core(core_at(Axis::x, column.from), y, device_width);
-      const int to =
-          turned ? pair.to.core(row.to, column.to, device_width) : pair.to.core(column.to, row.to, device_width);
-      const mesh::Tile block{.rows = static_cast<int>(std::ssize(row.indices)) * pair.layers,
-                             .columns = static_cast<int>(std::ssize(column.indices))};
-      move(mesh::TileMove{from, block, to, block});
+class Transition {
+ public:
+  Transition(const PlmrDevice& device, const WaferModel& model, const Relayout& layout, const KvRows& rows)
+      : layout_(layout),
+        prefill_(Grid::square(layout.prefill, mesh::LineOrder::interleaved)),
+        moves_(model, layout.prefill, layout.decode, rows),
+        pairs_(region_pairs(device, model.num_layers, layout)) {}
+
+  // Calls move(RelayMessage) for every block of every tensor.
+  template <class Move>
+  void for_messages(Move&& move) const {
+    for (const RegionPair& pair : pairs_) {
+      for (const WeightMoves& weight : moves_.weights()) weight_messages(pair, weight, move);
+      for (int kv = 0; kv < 2; ++kv) kv_messages(pair, move);
     }
-}
+    hidden_messages(move);
+  }
+
+ private:
+  DeviceCore place(const CoreRectangle& region, int place_x, int place_y) const {
+    return region.on_device(prefill_.ring_core(Axis::x, prefill_.ring_position(Axis::x, place_x)),
+                            prefill_.ring_core(Axis::y, prefill_.ring_position(Axis::y, place_y)));
+  }
+  static double bytes_of(const IndexMove& row, const IndexMove& column, int layers) {
+    return kValueBytes * static_cast<double>(row.indices.size() * column.indices.size()) * layers;
+  }
+
+  template <class Move>
+  void weight_messages(const RegionPair& pair, const WeightMoves& weight, Move&& move) const {
+    for (const IndexMove& row : weight.rows.moves)
+      for (const IndexMove& column : weight.columns.moves) {
+        const int y = WeightMoves::place_y(row, column, moves_.places);
+        move(mesh::RelayMessage{place(pair.from, column.from, y),
+                                weight.lies == Lies::aligned_and_turned ? pair.to.on_device(row.to, column.to)
+                                                                        : pair.to.on_device(column.to, row.to),
+                                bytes_of(row, column, pair.layers)});
+      }
+  }
+  // Keys, or values; from the idle cores that have them.
+  template <class Move>
+  void kv_messages(const RegionPair& pair, Move&& move) const {
+    for (const IndexMove& token : moves_.tokens.moves)
+      for (const IndexMove& feature : moves_.keys.moves) {
+        DeviceCore from = place(pair.from, feature.from, token.from);
+        if (const auto& spill = layout_.spill) from.y = spill->idle_row(from.y);
+        move(mesh::RelayMessage{from, pair.to.on_device(feature.to, token.to), bytes_of(token, feature, pair.layers)});
+      }
+  }
+  // The last token's hidden state, from the last region of prefill to the first column of decode's last.
+  template <class Move>
+  void hidden_messages(Move&& move) const {
+    const int last = moves_.tokens.moves.back().from;
+    for (const IndexMove& feature : moves_.hidden.moves)
+      move(mesh::RelayMessage{place(pairs_.back().from, feature.from, last), pairs_.back().to.on_device(0, feature.to),
+                              kValueBytes * static_cast<double>(feature.indices.size())});
+  }
+
+  const Relayout& layout_;
+  Grid prefill_;
+  LayerMoves moves_;
+  std::vector<RegionPair> pairs_;
+};
 
 }  // namespace
 
-PromptMoves prompt_moves(const WaferModel& model, WaferMesh prefill, WaferMesh decode, const KvRows& rows) {
-  const int places = Grid::square(prefill, mesh::LineOrder::interleaved).columns;
-  const auto keys = [&](int cores) {
-    return owners(head_partition(model.num_heads, model.num_kv_heads, model.head_dim, cores).keys);
+LayerMoves::LayerMoves(const WaferModel& model, WaferMesh prefill, WaferMesh decode, const KvRows& rows)
+    : places(Grid::square(prefill, mesh::LineOrder::interleaved).columns) {
+  const auto even = [](int size, int cores) { return owners(even_partition(size, cores)); };
+  const auto heads = [&](int cores) {
+    return head_partition(model.num_heads, model.num_kv_heads, model.head_dim, cores);
   };
-  const int tile = mesh::tile_side(rows.size(), places);
-  std::vector<int> place_of, row_of;
-  for (std::int64_t token = 0; token < rows.size(); ++token) {
-    place_of.push_back(static_cast<int>(token / tile));
-    row_of.push_back(rows.row_of(token));
-  }
-  return {moves_between(place_of, row_of), moves_between(keys(places), keys(decode.width))};
+  tokens = token_moves(places, rows);
+  keys = moves_between(owners(heads(places).keys), owners(heads(decode.width).keys));
+  queries = moves_between(owners(heads(places).queries), owners(heads(decode.width).queries));
+  hidden = moves_between(even(model.hidden, places), even(model.hidden, decode.height));
+  inner = moves_between(even(model.intermediate, places), even(model.intermediate, decode.width));
 }
 
-double relayout_cycles(const PlmrDevice& device, const WaferModel& model, const Relayout& layout, const KvRows& rows) {
-  const Grid prefill = Grid::square(layout.prefill, mesh::LineOrder::interleaved);
-  const LayerMoves layer(model, prefill.columns, layout.decode,
-                         prompt_moves(model, layout.prefill, layout.decode, rows));
-  const std::vector<PlacedTensor> tensors = layer.tensors();
-  const std::vector<RegionPair> pairs = region_pairs(device, model.num_layers, layout);
+RelayoutCost run_relayout(const PlmrDevice& device, const WaferModel& model, const Relayout& layout, const KvRows& rows,
+                          std::int64_t most_hops) {
+  const Transition transition(device, model, layout, rows);
+  std::int64_t hops = 0, values = 0;
+  transition.for_messages([&](const mesh::RelayMessage& message) {
+    hops += mesh::hops_of({&message, 1});
+    values += std::llround(message.bytes / kValueBytes);
+  });
+  if (hops <= most_hops) {
+    std::vector<mesh::RelayMessage> messages;
+    transition.for_messages([&](const mesh::RelayMessage& message) { messages.push_back(message); });
+    return {mesh::run_relays(device, messages, [](std::size_t) {}), CycleBasis::executed, values};
+  }
   const WaferMesh whole{static_cast<int>(device.mesh_width.value), static_cast<int>(device.mesh_height.value)};
   mesh::LoadMesh links(device, whole, 1);
   links.phase("transition");
-  return links.transfer_all([&](auto&& move) {
-    for (const RegionPair& pair : pairs)
-      for (const PlacedTensor& tensor : tensors) for_moves(prefill, pair, tensor, layout.spill, whole.width, move);
+  const double cycles = links.transfer_all([&](auto&& move) {
+    transition.for_messages([&](const mesh::RelayMessage& message) {
+      const mesh::Tile block{.rows = 1, .columns = narrow<int>(std::llround(message.bytes / kValueBytes), "block")};
+      move(mesh::TileMove{message.from.y * whole.width + message.from.x, block,
+                          message.to.y * whole.width + message.to.x, block});
+    });
   });
+  return {cycles, CycleBasis::links, values};
 }
 
 }  // namespace heddle

@@ -80,14 +80,15 @@ std::vector<float> WaferLlama::prefill(std::span<const std::int32_t> prompt) {
                                              pool_);
   std::vector<float> logits = decode_->take(computed);
   cost_ = computed.cost;
+  idle_core_bytes_ = computed.idle_core_bytes;
   if (options_.decode.program.device) {
     const Relayout layout{.prefill = cores,
                           .prefill_regions = options_.prefill_regions,
                           .spill = options_.spill,
                           .decode = options_.cores,
                           .decode_regions = decode.regions};
-    cost_.breakdown.push_back(
-        {"transition", relayout_cycles(*decode.device, shape(), layout, decode_->rows()), CycleBasis::links});
+    const RelayoutCost transition = run_relayout(*decode.device, shape(), layout, decode_->rows());
+    cost_.breakdown.push_back({"transition", transition.cycles, transition.basis});
     const WaferCost& first = decode_->cost();
     const double handed_over = first.cycles("hand-over"), chosen = first.cycles("token choice");
     cost_.breakdown.push_back({"hand-over to decode", handed_over, CycleBasis::executed});

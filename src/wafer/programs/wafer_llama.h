@@ -52,6 +52,8 @@ class WaferLlama {
   // Of the last prefill or decode, on options.decode.program's device: cycles of the executed operations by part,
   // including logits. A prefill includes the transition to decode (relayout.h).
   const WaferCost& cost() const { return cost_; }
+  // Of the fullest idle core that got keys and values of the last prefill.
+  double idle_core_bytes() const { return idle_core_bytes_; }
   double idle_share() const { return decode_->idle_share(); }  // of the last decode (wafer/programs/decode.h)
 
  private:
@@ -64,6 +66,7 @@ class WaferLlama {
   WaferWeights weights_;
   std::unique_ptr<WaferDecode> decode_;
   WaferCost cost_;
+  double idle_core_bytes_ = 0;
 };
 
 }  // namespace heddle

@@ -253,6 +253,9 @@ TEST(WaferValueMesh, RefusesTilesThatDoNotFit) {
   const Tile c = mesh.allocate("c", 2, 3, Buffers::one);
   EXPECT_THROW(mesh.multiply_add(a, b, c, Operand::as_is), InvalidArgument);
   EXPECT_THROW(mesh.allocate("none", 0, 1, Buffers::one), InvalidArgument);
+  for (const RowMove& nowhere :
+       {RowMove{.to_place = 3}, {.to_place = -1}, {.to_row = 2}, {.from_row = 2}, {.from_place = 3}})
+    EXPECT_THROW(mesh.exchange(a, b, Axis::y, std::span(&nowhere, 1)), InvalidArgument);
 }
 
 }  // namespace

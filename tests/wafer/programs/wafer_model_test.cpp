@@ -4,12 +4,16 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "models/llama_family.h"
 #include "models/llama_runner.h"
 #include "wafer/programs/decode.h"
+#include "wafer/programs/hand_over.h"
+#include "wafer/programs/kv_spill.h"
 #include "wafer/programs/memory.h"
+#include "wafer/programs/relayout.h"
 #include "wafer/programs/wafer_llama.h"
 #include "weights/model_source.h"
 
@@ -203,6 +207,75 @@ TEST(WaferModel, RegionsChangeNoBitAndCostTheirHandOver) {
   EXPECT_THROW(run(7), InputError);
 }
 
+// Regions beside each other, below each other at the end of a row of regions, backwards in the next row, and turned. Decode's
+// hidden state goes one hop over the border; below, each row goes down a column of its own. Prefill's goes from every core to
+// the one at its place, all of a line over the border.
+TEST(WaferModel, TheHiddenStateIsCarriedToTheNextRegionWhereverItLies) {
+  const Checkpoint source(golden_folder("gqa"));  // 3 layers, 96 hidden
+  ThreadPool pool(1);
+  const auto run = [&](WaferMesh device_cores, WaferMesh cores, int regions) {
+    PlmrDevice device = roomy_wafer();
+    device.mesh_width.value = device_cores.width;
+    device.mesh_height.value = device_cores.height;
+    WaferLlama wafer(source,
+                     {.cores = cores,
+                      .decode = {.program = {.device = device, .regions = regions}},
+                      .prefill_regions = regions,
+                      .load = {}},
+                     pool);
+    std::vector<std::vector<float>> logits{wafer.prefill(some_tokens(11, wafer.shape().vocab))};
+    const double prefill = wafer.cost().cycles("hand-over");
+    logits.push_back(wafer.decode(5));
+    return std::tuple(logits, prefill, wafer.cost());
+  };
+  const double hop = 1 + roomy_wafer().beta_cycles.value, ramp = 2;
+  struct Case {
+    WaferMesh device, cores;
+    double along_x, along_y;  // borders that are crossed
+  };
+  for (const auto& [device, cores, along_x, along_y] :
+       {Case{{24, 8}, {8, 8}, 2, 0},
+        {{8, 24}, {8, 8}, 0, 2},
+        {{16, 16}, {8, 8}, 1, 1},
+        {{8, 18}, {6, 8}, 2, 0}}) {  // turned: the device's y is the mesh's x
+    SCOPED_TRACE(testing::Message() << device.width << " x " << device.height);
+    const auto [expected, none, alone] = run({100, 100}, cores, 1);
+    const auto [logits, prefill, cost] = run(device, cores, 3);
+    EXPECT_EQ(logits, expected);
+    const double values = std::ceil(96.0 / cores.height), words = std::ceil(values / 2);
+    // Of the rows below each other, as many as exceed the columns follow one another.
+    EXPECT_NEAR(cost.cycles("way to the next region"),
+                along_x * (hop + ramp + words) + along_y * (cores.height * hop + ramp + words), 1e-6);
+    // In prefill a core has a tile of 11 tokens by the hidden features, of each of its places.
+    const int side = std::lcm(cores.width, cores.height);
+    const double tile = std::ceil(11.0 / side) * std::ceil(96.0 / side) * (side / cores.width) * (side / cores.height);
+    const double in_line = std::ceil(tile / 2);
+    EXPECT_NEAR(prefill,
+                along_x * std::max(cores.width * in_line + hop + ramp, cores.width * hop + ramp + in_line) +
+                    along_y * std::max(cores.height * in_line + hop + ramp, cores.height * hop + ramp + in_line),
+                1e-6);
+    for (const WaferCost::Part& part : cost.breakdown) {
+      if (part.name == kFittedResidual) continue;
+      EXPECT_EQ(part.basis, CycleBasis::executed) << part.name;
+    }
+    EXPECT_EQ(alone.cycles("way to the next region") + none, 0);
+  }
+}
+
+// Two rows of two regions, the second one backwards: over each border there is one hop.
+TEST(WaferModel, HandOversCrossTheBorderThatIsThere) {
+  PlmrDevice device = roomy_wafer();
+  device.mesh_width.value = device.mesh_height.value = 16;
+  for (int region = 0; region < 3; ++region) {
+    const HandOver way(device, {8, 8}, 4, region);
+    EXPECT_EQ(way.axis, region == 1 ? mesh::Axis::y : mesh::Axis::x);
+    for (int row = 0; row < 8; ++row) {
+      const mesh::RelayMessage message = way.message(way.column_from(row), row, way.column_to(row), row, 1);
+      EXPECT_EQ(hops_of(std::span(&message, 1)), region == 1 ? 8 : 1) << region << ", " << row;
+    }
+  }
+}
+
 // Sixteen more tokens in one row cost their scores; spread over all rows they cost a shift per token.
 TEST(WaferModel, ConcatenationTakesLongerWithEveryToken) {
   const Checkpoint source(golden_folder("gqa"));
@@ -353,17 +426,88 @@ TEST(WaferModel, SpilledKeysAndValuesArriveAndCostTheirWay) {
     WaferLlama wafer(
         source, {.cores = {6, 6}, .decode = {.program = {.device = roomy_wafer()}}, .spill = spill, .load = {}}, pool);
     const std::vector<float> logits = wafer.prefill(some_tokens(300, wafer.shape().vocab));
-    return std::pair(logits, wafer.cost());
+    const WaferCost cost = wafer.cost();
+    return std::tuple(logits, cost, wafer.idle_core_bytes(), wafer.decode(3));
   };
-  const auto [held, cost] = run(std::nullopt);
-  const auto [spilled, dearer] = run(CoreRectangle{.y = 6, .width = 6, .height = 5});
+  const auto [held, cost, no_bytes, next] = run(std::nullopt);
+  const auto [spilled, dearer, idle_bytes, next_spilled] = run(CoreRectangle{.y = 6, .width = 6, .height = 5});
   EXPECT_EQ(held, spilled);
+  EXPECT_EQ(next, next_spilled);  // which reads what arrived
+  EXPECT_EQ(no_bytes, 0);
+  EXPECT_EQ(idle_bytes, 2 * 3 * kValueBytes * 2 * 50 * 8);  // of two rows of cores, three layers
   const PlmrDevice device = roomy_wafer();
-  // 50 tokens by 8 dimensions of keys, and of values, are 400 words, of six cores over the last link of a column.
-  EXPECT_NEAR(dearer.cycles("KV spill"), 3 * (7 * 400 + 6 * (1 + device.beta_cycles.value) + 2), 1e-6);
+  // 50 tokens by 8 dimensions of keys, and of values, are 400 words, of six cores over the last link of a column; behind a
+  // stage, a hop and a ramp.
+  EXPECT_NEAR(dearer.cycles("KV spill"), 3 * (6 * 400 + device.beta_cycles.value + 1 + 2), 1e-6);
   EXPECT_GT(dearer.cycles("transition"), cost.cycles("transition"));
   EXPECT_LT(dearer.memory_bytes, cost.memory_bytes);
   EXPECT_EQ(dearer.routes, cost.routes + 2);
+}
+
+// Meshes whose cores have several places, few idle rows, regions with idle rows of their own.
+TEST(WaferModel, SpilledKeysAndValuesLieWhereDecodeTakesThem) {
+  const Checkpoint source(golden_folder("gqa"));
+  ThreadPool pool(1);
+  const auto run = [&](WaferMesh cores, int regions, std::optional<CoreRectangle> spill) {
+    WaferLlama wafer(source,
+                     {.cores = {5, 3},
+                      .prefill_cores = cores,
+                      .decode = {.program = {.device = roomy_wafer()}},
+                      .prefill_regions = regions,
+                      .spill = spill,
+                      .load = {}},
+                     pool);
+    std::vector<std::vector<float>> logits{wafer.prefill(some_tokens(40, wafer.shape().vocab))};
+    logits.push_back(wafer.decode(9));
+    return logits;
+  };
+  for (const WaferMesh cores : {WaferMesh{4, 6}, {6, 4}, {7, 7}})
+    for (const int regions : {1, 3}) {
+      const auto held = run(cores, regions, std::nullopt);
+      for (const int height : {1, 4})
+        EXPECT_EQ(run(cores, regions, CoreRectangle{.y = cores.height, .width = cores.width, .height = height}), held)
+            << cores.width << " x " << cores.height << ", " << height;
+    }
+}
+
+// Seven rows of cores on one idle core: 7 * 2 * 6 * 8 values of a layer.
+TEST(WaferModel, IdleCoresThatAreFullTakeNoMore) {
+  ThreadPool pool(1);
+  const mesh::Grid grid = mesh::Grid::square({7, 7}, mesh::LineOrder::interleaved);
+  PlmrDevice device = roomy_wafer();
+  device.sram_bytes.value = 2 * 1344 + 1;
+  mesh::TimedMesh cores(device, grid, pool);
+  const mesh::Tile k = cores.allocate("k", 6, 8, mesh::Buffers::one), v = cores.allocate("v", 6, 8, mesh::Buffers::one);
+  KvSpill spill(grid, {.y = 7, .width = 7, .height = 1});
+  for (int layer = 0; layer < 2; ++layer) spill.send(cores, k, v);
+  EXPECT_EQ(spill.core_bytes(), 2 * 1344);
+  EXPECT_THAT(
+      [&] { spill.send(cores, k, v); },
+      ThrowsMessage<InputError>(AllOf(HasSubstr("core (0, 7)"), HasSubstr("4032 bytes"), HasSubstr("1343 too few"))));
+  spill.begin_region();
+  spill.send(cores, k, v);
+}
+
+// Executed message by message, or counted on links: the same words over the same links.
+TEST(WaferModel, TheTransitionIsExecutedOrItsWordsCounted) {
+  const WaferModel shape = wafer_shape(Checkpoint(golden_folder("gqa")));
+  PlmrDevice device = roomy_wafer();
+  device.mesh_width.value = device.mesh_height.value = 99;
+  for (const int regions : {1, 3})
+    for (const WaferMesh decode : {WaferMesh{5, 3}, {12, 12}, {33, 9}}) {
+      KvRows rows(decode.height, KvMethod::shift);
+      rows.fill(60);
+      const Relayout layout{.prefill = {12, 12}, .prefill_regions = 2, .decode = decode, .decode_regions = regions};
+      const RelayoutCost executed = run_relayout(device, shape, layout, rows);
+      const RelayoutCost counted = run_relayout(device, shape, layout, rows, 0);
+      EXPECT_EQ(executed.basis, CycleBasis::executed);
+      EXPECT_EQ(counted.basis, CycleBasis::links);
+      // Six heads of 24 dimensions on 2 KV heads: each value once, and the last token's hidden state.
+      const std::int64_t weights = 96 * (144 + 2 * 48) + 144 * 96 + 3 * 96 * 112;
+      EXPECT_EQ(executed.values, 3 * (weights + 2 * 60 * 48) + 96);
+      EXPECT_EQ(counted.values, executed.values);
+      EXPECT_NEAR(executed.cycles / counted.cycles, 1, 0.25) << decode.width << ", " << regions;
+    }
 }
 
 TEST(WaferModel, TwoMeshesGiveTheCpusLogits) {
