@@ -438,11 +438,10 @@ TEST(WaferPrediction, KeysAndValuesGoToIdleCoresWhereTheMeshIsFull) {
   EXPECT_EQ(p.prefill_placement.regions, 1);
   EXPECT_EQ(p.prefill_placement.kv_bytes, 0);
   EXPECT_NEAR(p.prefill_placement.kv_beside, 819200.0 * 4096, 1);
-  // A layer: 74.6 values a core, 38 words, of 750 cores over a column's last link; 750 hops with a stage each.
+  // A layer: 74.6 values a core, 38 words, of 750 cores over a column's last link, behind a stage, a hop and a ramp.
   work.phase = WaferPhase::prefill;
   const double stage = wafer().beta_cycles.value;
-  EXPECT_NEAR(predict_wafer(wafer(), kModels[1], work).cost.cycles("KV spill"), 40 * (751 * 38 + 750 * (1 + stage) + 2),
-              1e-6);
+  EXPECT_NEAR(predict_wafer(wafer(), kModels[1], work).cost.cycles("KV spill"), 40 * (750 * 38 + 1 + stage + 2), 1e-6);
   work.prefill_mesh = {480, 480};  // scaled from the layers that fit
   EXPECT_EQ(predict_wafer(wafer(), kModels[1], work).cost.cycles("KV spill"), 0);
   EXPECT_THAT(p.warnings, ::testing::Contains(HasSubstr("beside its region")));
