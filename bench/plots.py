@@ -157,7 +157,8 @@ def sequence_layers(rows, title, path):
             axes.bar(at, (row["seconds"] - exposed) / usp, width, color=colours[strategy],
                      label=strategy if place == 0 else None)
             axes.bar(at, exposed / usp, width, bottom=(row["seconds"] - exposed) / usp, color=colours[strategy], alpha=0.4)
-    axes.set_xticks(range(len(layers)), [f"{name}\n{machines} x {gpus}" for name, machines, gpus in layers], fontsize=8)
+    names = ["\n".join([*name.split(", "), f"{machines} x {gpus}"]) for name, machines, gpus in layers]
+    axes.set_xticks(range(len(layers)), names, fontsize=8 if len(layers) <= 8 else 7)
     axes.set(ylabel="time of a layer, USP = 1", title=title)
     axes.legend(loc="upper right", ncols=len(strategies), fontsize=8)
     axes.set_ylim(top=1.35 * axes.get_ylim()[1])

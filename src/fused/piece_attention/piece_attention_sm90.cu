@@ -108,12 +108,12 @@ class KeyWalk {
  public:
   // `last_position`: of the work tile's last row.
   __device__ KeyWalk(const PieceKernelParams& params, int last_position)
-      : piece_(params.keys_values), end_(params.keys_values + params.num_keys_values), last_position_(last_position) {
+      : params_(params), last_position_(last_position) {
     take_piece();
   }
 
-  __device__ bool is_over() const { return piece_ == end_; }
-  __device__ const PieceKeysValues& piece() const { return *piece_; }
+  __device__ bool is_over() const { return piece_ == params_.num_keys_values; }
+  __device__ const PieceKeysValues& piece() const { return params_.keys_values[piece_]; }
   __device__ int first_key() const { return key_; }         // of the tile in its piece
   __device__ int num_keys() const { return keys_ - key_; }  // of the piece from there on; may exceed a tile
   __device__ void advance() {
@@ -126,16 +126,15 @@ class KeyWalk {
  private:
   __device__ void take_piece() {
     key_ = 0;
-    for (; piece_ != end_; ++piece_) {
-      keys_ = piece_->num_tokens;
-      if (mask == PieceMask::causal) keys_ = min(keys_, last_position_ - piece_->first_position + 1);
+    for (; !is_over(); ++piece_) {
+      keys_ = piece().num_tokens;
+      if (mask == PieceMask::causal) keys_ = min(keys_, last_position_ - piece().first_position + 1);
       if (keys_ > 0) return;
     }
   }
 
-  const PieceKeysValues* piece_;
-  const PieceKeysValues* end_;
-  int last_position_, key_ = 0, keys_ = 0;
+  const PieceKernelParams& params_;
+  int piece_ = 0, last_position_, key_ = 0, keys_ = 0;
 };
 
 template <int kRows>
@@ -207,12 +206,13 @@ class PieceRows {
     if (warpgroup_ == kGroups - 1) pass_turn();  // warpgroup 0 issues first
     RingConsumer<Shared::kSlots> at;
     for (int index = static_cast<int>(blockIdx.x); index < params_.num_works; index += static_cast<int>(gridDim.x)) {
-      const WorkOfPiece work = work_at<mask, kRows>(params_, index);
       shared_.query_ring.wait_until_full(at, params_.waits);
-      queries_ = shared_.queries[at.slot()][warpgroup_];
+      slot_ = at.slot();
+      // Searched twice, because a work item kept through the loop over keys would cost registers that it has not.
+      const WorkOfPiece work = work_at<mask, kRows>(params_, index);
       load_state(work);
       attend(work);
-      store(work);
+      store(work_at<mask, kRows>(params_, index));
       __syncwarp();
       release(shared_.query_ring.empty(at));
       at.advance();
@@ -221,6 +221,7 @@ class PieceRows {
 
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ std::byte* queries() const { return shared_.queries[slot_][warpgroup_]; }
   // The first of the warp's rows in the warpgroup's tile.
   static __device__ int warp_row() { return static_cast<int>(threadIdx.x) % 128 / 32 * 16; }
   __device__ int row_of(const WorkOfPiece& work, int r) const {
@@ -259,8 +260,7 @@ class PieceRows {
   __device__ void attend(const WorkOfPiece& work) {
     KeyWalk<mask> walk(params_, last_position_of<kRows>(work));
     if (walk.is_over()) return;
-    const int position = work.piece->first_position;
-    first_position_ = position + work.first_row + warpgroup_ * kGroupRows;
+    first_position_ = work.piece->first_position + work.first_row + warpgroup_ * kGroupRows;
     wait_for_keys();
     multiply_keys();
     wgmma_wait<0>();
@@ -323,16 +323,16 @@ class PieceRows {
   // Issues scores = queries keys^T.
   __device__ void multiply_keys() {
     constexpr int kRowBytes = KeyTile::kRowBytes, kBoxColumns = KeyTile::kBoxColumns;
-    const std::uint64_t queries = matrix_descriptor<kRowBytes>(shared_address(queries_), 8 * kRowBytes, 0);
-    const std::uint64_t keys =
+    const std::uint64_t left = matrix_descriptor<kRowBytes>(shared_address(queries()), 8 * kRowBytes, 0);
+    const std::uint64_t right =
         matrix_descriptor<kRowBytes>(shared_address(shared_.keys[keys_at_.slot()]), 8 * kRowBytes, 0);
     pin(scores_);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kHeadDim; k += 16) {
       const int block = k / kBoxColumns, inside = k % kBoxColumns * 2;
-      wgmma_ss<T>(scores_, advanced(queries, block * QueryTile::kBlockBytes + inside),
-                  advanced(keys, block * KeyTile::kBlockBytes + inside), k > 0);
+      wgmma_ss<T>(scores_, advanced(left, block * QueryTile::kBlockBytes + inside),
+                  advanced(right, block * KeyTile::kBlockBytes + inside), k > 0);
     }
     wgmma_commit();
   }
@@ -467,7 +467,7 @@ class PieceRows {
         const float* pair = &o_[(i + j / 2) * 4 + 2 * (j % 2)];
         m[j] = pack<T>(pair[0] * inverse[j % 2], pair[1] * inverse[j % 2]);
       }
-      store_matrices(shared_address(queries_ + QueryTile::offset(row, 8 * (i + lane() / 16))), m);
+      store_matrices(shared_address(queries() + QueryTile::offset(row, 8 * (i + lane() / 16))), m);
     }
     __syncwarp();
     const PieceQueries& piece = *work.piece;
@@ -479,7 +479,7 @@ class PieceRows {
       const int token = work.first_row + warpgroup_ * kGroupRows + piece_row;
       if (token >= piece.num_tokens) continue;
       *reinterpret_cast<uint4*>(y + token * piece.y_strides.token + d) =
-          *reinterpret_cast<const uint4*>(queries_ + QueryTile::offset(piece_row, d));
+          *reinterpret_cast<const uint4*>(queries() + QueryTile::offset(piece_row, d));
     }
     fence_async_proxy();  // TMA writes the next queries there
   }
@@ -487,8 +487,8 @@ class PieceRows {
   const PieceKernelParams& params_;
   Shared& shared_;
   const int warpgroup_;
-  std::byte* queries_ = nullptr;  // this warpgroup's rows of the work tile
-  int first_position_ = 0;        // of those rows
+  int slot_ = 0;            // of the work tile's queries
+  int first_position_ = 0;  // of this warpgroup's rows; read by causal attention
   RingConsumer<Shared::kStages> keys_at_, values_at_;
   float scores_[kKeys / 2];
   std::uint32_t weights_[kKeys / 16][4];
