@@ -32,6 +32,7 @@
 #     accuracy     the demo model's 1000 sums: all must be right (3 s)
 #     tp           one model on 2, 4 and 8 ranks that share the GPU: goldens, engine, the 1000 sums, `heddle bench decode` and
 #                  prefill of the first MODEL with 2 (3 minutes)
+#     fused        fused operators on 2 and 4 ranks that share the GPU: course, tests, a soak with late ranks, benchmarks (5 minutes)
 #     load         `heddle bench load` of each MODEL: time of loading weights against what disk and bus allow (30 s; 25 s; 10 s)
 #     generate     tokens per second of `heddle generate` against steps of `heddle bench decode` (10 s per MODEL)
 #     batches      decode at batch 1 to 64, context 1024, of the first MODEL (15 s)
@@ -78,7 +79,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --seconds) seconds=$(number_of "$@") || exit; shift 2 ;;
     --help | -h) usage 0 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize | replays) steps+=("$1"); shift ;;
-    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | load | generate | batches | pages | vllm | flashinfer)
+    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | fused | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
     mutations) one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
@@ -575,6 +576,25 @@ tp() {
   done
 }
 
+# The shapes of figure 9 of "Eliminating Multi-GPU Performance Taxes", a rank's part of 4 divided once more, and figure 10's.
+fused() {
+  local ranks operator
+  for ranks in 2 4; do
+    run "fused-course-$ranks" 60 "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads $ranks --calls 18
+  done
+  run fused-tests 90 "$bin/test_fused" '--gtest_filter=*OnOneGpu*' "--gtest_output=json:$logs/fused-test_fused.json"
+  run fused-soak 120 "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads 2 --calls 400 --late 200000 --seed 7
+  for ranks in 2 4; do
+    for operator in all-gather-linear linear-reduce-scatter linear-all-reduce; do
+      run "fused-bench-$operator-$ranks" 60 "$bin/heddle" bench $operator --ranks $ranks --device "$(shared_gpu $ranks)" \
+        --m 1,64,512,2048 --n 8192 --k 8192 --shard "$([ $operator = all-gather-linear ] && echo k || echo m)" --dtype bfloat16 \
+        --json "$logs/gpu-$operator-shared-$ranks.json"
+    done
+    run "fused-bench-flash-decode-$ranks" 60 "$bin/heddle" bench flash-decode --ranks $ranks --device "$(shared_gpu $ranks)" \
+      --heads 32 --kv-heads 8 --head-dim 128 --context 32768,131072 --dtype bfloat16 --json "$logs/gpu-flash-decode-shared-$ranks.json"
+  done
+}
+
 # Written to memory, which is no slower than a page cache that holds it.
 load() {
   local model
@@ -681,6 +701,7 @@ for step in "${steps[@]}"; do
     broken) broken ;;
     accuracy) accuracy ;;
     tp) tp ;;
+    fused) fused ;;
     load) load ;;
     generate) generate ;;
     batches) batches ;;

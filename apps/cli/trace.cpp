@@ -14,6 +14,8 @@
 #include "cli/bench/record.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/step_bars.h"
+#include "machine/measure.h"
 
 namespace heddle {
 namespace {
@@ -23,6 +25,7 @@ using nlohmann::ordered_json;
 struct TraceOptions {
   std::string output = "trace.json";
   std::optional<std::string> report_file;
+  std::optional<std::string> bars_file;
   std::vector<std::string> command;
 };
 
@@ -88,11 +91,13 @@ struct TraceReport {
 
 TraceReport report_of(const std::vector<StepShares>& all) {
   TraceReport report{.record = {{"steps", ordered_json::array()}}, .text = {}};
-  std::vector<std::vector<std::string>> rows{{"rank", "steps", "us of a step", "compute %", "transfer %",
-                                              "launch tax %", "bulk-synchronous tax %", "hidden transfer %"}};
+  std::vector<std::vector<std::string>> rows{{"rank", "variant", "steps", "us of a step", "compute %", "transfer %",
+                                              "launch tax %", "bulk-synchronous tax %", "of which inter-kernel tax %",
+                                              "hidden transfer %"}};
   for (const StepShares& one : all) {
     const double sum = one.compute + one.transfer + one.launch + one.synchronous;
     report.record["steps"].push_back({{"rank", one.rank},
+                                      {"variant", one.label},
                                       {"steps", one.steps},
                                       {"seconds", one.step_seconds},
                                       {"compute_seconds", one.compute},
@@ -100,14 +105,20 @@ TraceReport report_of(const std::vector<StepShares>& all) {
                                       {"launch_tax_seconds", one.launch},
                                       {"bulk_synchronous_tax_seconds", one.synchronous},
                                       {"sum_of_parts_seconds", sum},
+                                      {"inter_kernel_tax_seconds", one.inter_kernel},
                                       {"hidden_transfer_seconds", one.hidden_transfer}});
     const auto share = [&](double seconds) { return fmt::format("{:.1f}", 100 * seconds / one.step_seconds); };
-    rows.push_back({fmt::format("{}", one.rank), fmt::format("{}", one.steps),
+    rows.push_back({fmt::format("{}", one.rank), one.label.empty() ? "-" : one.label, fmt::format("{}", one.steps),
                     fmt::format("{:.1f}", one.step_seconds * 1e6 / one.steps), share(one.compute), share(one.transfer),
-                    share(one.launch), share(one.synchronous), share(one.hidden_transfer)});
+                    share(one.launch), share(one.synchronous), share(one.inter_kernel), share(one.hidden_transfer)});
   }
   report.text = all.empty() ? "No step was recorded: the command ran none on streams of the CPU.\n" : table_text(rows);
   return report;
+}
+
+// Bytes per second at which one thread reads memory, as a stream's tasks do.
+double memory_rate() {
+  return measure_memory_bandwidth({.buffer_bytes = std::int64_t{64} << 20, .passes = 5}) * 1e9;
 }
 
 void run_traced(const TraceOptions& options) {
@@ -115,6 +126,7 @@ void run_traced(const TraceOptions& options) {
     throw_error<InputError>("trace: which command? For example: heddle trace bench flash-decode");
   if (options.command.front() == "trace") throw_error<InputError>("trace: traces another command, not itself");
   { const PendingFile unused(options.output); }  // an unwritable file is reported now
+  if (options.bars_file) PendingFile{*options.bars_file};
   int status = 0;
   TraceReport report;
   {
@@ -125,7 +137,10 @@ void run_traced(const TraceOptions& options) {
     if (dropped != 0) write_stderr(fmt::format("heddle: trace: {} entries beyond the limit were dropped\n", dropped));
     write_file(options.output,
                perfetto_json(tracer.tracks()).dump(-1, ' ', true, ordered_json::error_handler_t::replace) + "\n");
-    report = report_of(step_shares(tracer.tracks()));
+    const std::vector<StepShares> shares =
+        step_shares(tracer.tracks(), has_handovers(tracer.tracks()) ? memory_rate() : 0);
+    report = report_of(shares);
+    if (options.bars_file) write_file(*options.bars_file, step_bars_svg(shares));
   }
   if (options.report_file) write_file(*options.report_file, report.record.dump(2) + "\n");
   if (status != 0) throw ExitWith{status};
@@ -142,6 +157,8 @@ void add_trace(CLI::App& app) {
   command->add_option("-o,--output", options->output, "The trace, for ui.perfetto.dev; default trace.json")
       ->type_name("FILE");
   command->add_option("--report", options->report_file, "The report as JSON; it is on standard error in any case")
+      ->type_name("FILE");
+  command->add_option("--bars", options->bars_file, "A picture of the report: a bar for each variant and rank, as SVG")
       ->type_name("FILE");
   command->prefix_command();
   command->callback([command, options] {

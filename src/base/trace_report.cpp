@@ -53,8 +53,50 @@ std::int64_t length(const Intervals& all) {
   return sum;
 }
 
+bool is_step(const TraceEntry& entry) {
+  return entry.kind == TraceKind::span && entry.name == "step";
+}
+
 Intervals steps_of(const TraceTrack& track) {
-  return intervals_of(track, [](const TraceEntry& e) { return e.kind == TraceKind::span && e.name == "step"; });
+  return intervals_of(track, is_step);
+}
+
+// The steps by their label, in the order in which labels appear.
+struct LabelledSteps {
+  std::string label;
+  Intervals steps;
+};
+std::vector<LabelledSteps> labelled_steps(const TraceTrack& track) {
+  const auto label_of = [&](const Interval& step) {
+    const TraceEntry* around = nullptr;
+    for (const TraceEntry& e : track.entries())
+      if (e.kind == TraceKind::span && !is_step(e) && e.begin <= step.begin && step.end <= e.end &&
+          (around == nullptr || e.end - e.begin > around->end - around->begin))
+        around = &e;
+    return around == nullptr ? std::string() : around->name;
+  };
+  std::vector<LabelledSteps> all;
+  for (const Interval& step : steps_of(track)) {
+    std::string label = label_of(step);
+    auto place = std::find_if(all.begin(), all.end(), [&](const LabelledSteps& one) { return one.label == label; });
+    if (place == all.end()) place = all.insert(all.end(), {std::move(label), {}});
+    place->steps.push_back(step);
+  }
+  return all;
+}
+
+bool is_handover(const TraceEntry& entry) {
+  return entry.kind == TraceKind::span && entry.name == kHandover;
+}
+
+// Bytes, in these steps.
+double handed_over(const TraceTrack& track, const Intervals& steps) {
+  double sum = 0;
+  for (const TraceEntry& entry : track.entries())
+    if (is_handover(entry))
+      for (const Interval& step : steps)
+        if (step.begin <= entry.begin && entry.begin < step.end) sum += 1024.0 * entry.index;
+  return sum;
 }
 
 Intervals transfers_of(const TraceTrack& track) {
@@ -75,29 +117,37 @@ bool is_transfer(std::string_view name) {
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-std::vector<StepShares> step_shares(const std::vector<std::unique_ptr<TraceTrack>>& tracks) {
+bool has_handovers(const std::vector<std::unique_ptr<TraceTrack>>& tracks) {
+  return std::any_of(tracks.begin(), tracks.end(), [](const auto& track) {
+    return std::any_of(track->entries().begin(), track->entries().end(), is_handover);
+  });
+}
+
+std::vector<StepShares> step_shares(const std::vector<std::unique_ptr<TraceTrack>>& tracks, double bytes_per_second) {
   constexpr double kSecond = 1e-9;
   std::vector<StepShares> all;
   for (const auto& track : tracks) {
-    const Intervals steps = steps_of(*track);
-    if (steps.empty()) continue;
-    const Intervals busy =
-        common(steps, intervals_of(*track, [](const TraceEntry& e) { return e.kind == TraceKind::task; }));
-    const Intervals waits = common(busy, waits_of(*track));
-    const Intervals moving = common(busy, transfers_of(*track));
-    StepShares shares{.rank = std::max(0, track->rank()), .steps = static_cast<int>(steps.size())};
-    shares.step_seconds = static_cast<double>(length(steps)) * kSecond;
-    shares.synchronous = static_cast<double>(length(waits)) * kSecond;
-    shares.transfer = static_cast<double>(length(moving) - length(common(moving, waits))) * kSecond;
-    shares.launch = static_cast<double>(length(steps) - length(busy)) * kSecond;
-    shares.compute = static_cast<double>(length(busy)) * kSecond - shares.synchronous - shares.transfer;
-    for (const auto& other : tracks) {
-      if (other == track || other->rank() != track->rank() || !steps_of(*other).empty()) continue;
-      const Intervals hidden = common(steps, transfers_of(*other));
-      shares.hidden_transfer +=
-          static_cast<double>(length(hidden) - length(common(hidden, waits_of(*other)))) * kSecond;
+    const Intervals tasks = intervals_of(*track, [](const TraceEntry& e) { return e.kind == TraceKind::task; });
+    for (const auto& [label, steps] : labelled_steps(*track)) {
+      const Intervals busy = common(steps, tasks);
+      const Intervals waits = common(busy, waits_of(*track));
+      const Intervals moving = common(busy, transfers_of(*track));
+      StepShares shares{.rank = std::max(0, track->rank()), .label = label, .steps = static_cast<int>(steps.size())};
+      shares.step_seconds = static_cast<double>(length(steps)) * kSecond;
+      shares.synchronous = static_cast<double>(length(waits)) * kSecond;
+      shares.transfer = static_cast<double>(length(moving) - length(common(moving, waits))) * kSecond;
+      shares.launch = static_cast<double>(length(steps) - length(busy)) * kSecond;
+      shares.compute = static_cast<double>(length(busy)) * kSecond - shares.synchronous - shares.transfer;
+      if (bytes_per_second > 0)
+        shares.inter_kernel = handed_over(*track, steps) / bytes_per_second;
+      for (const auto& other : tracks) {
+        if (other == track || other->rank() != track->rank() || !steps_of(*other).empty()) continue;
+        const Intervals hidden = common(steps, transfers_of(*other));
+        shares.hidden_transfer +=
+            static_cast<double>(length(hidden) - length(common(hidden, waits_of(*other)))) * kSecond;
+      }
+      all.push_back(std::move(shares));
     }
-    all.push_back(shares);
   }
   std::stable_sort(all.begin(), all.end(), [](const StepShares& a, const StepShares& b) { return a.rank < b.rank; });
   return all;

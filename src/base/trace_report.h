@@ -3,27 +3,43 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/tracer.h"
 
 namespace heddle {
 
-// Of one rank's stream, seconds of all its steps. The four parts add up to `steps_seconds`: each instant of a step is in
+// Of one rank's stream, seconds of all its steps of one label. The four parts add up to `steps_seconds`: each instant of a step is in
 // one of them.
 struct StepShares {
   int rank = 0;
+  std::string label;  // the name of the outermost span around the steps, such as a variant of a benchmark; may be empty
   int steps = 0;
   double step_seconds = 0;
   double compute = 0;      // a task runs, and none of the following
   double transfer = 0;     // inside a span of a transfer, or waiting for another stream of this rank, which transfers
   double launch = 0;       // no task runs: the next one has not begun yet
   double synchronous = 0;  // the bulk-synchronous tax: waiting for another rank
+  // Of compute and transfer: memory traffic that hands results from one operator to the next, as bytes over a measured
+  // rate. The inter-kernel tax; 0 without a rate.
+  double inter_kernel = 0;
   double hidden_transfer = 0;  // transfers of this rank's other streams during its steps; not a part of the sum
 };
 
-// One entry for each track with spans named "step", in the order of ranks. Nested and overlapping steps count once.
-std::vector<StepShares> step_shares(const std::vector<std::unique_ptr<TraceTrack>>& tracks);
+// A span of this name, around nothing, tells that its step writes and reads so many KiB (its index) of memory to hand
+// results from one operator to the next, which a fused operator would not.
+inline constexpr std::string_view kHandover = "handover";
+
+// One entry for each track and label with spans named "step", in the order of ranks. Nested and overlapping steps count
+// once. `bytes_per_second`: of memory; 0: unknown.
+std::vector<StepShares> step_shares(const std::vector<std::unique_ptr<TraceTrack>>& tracks,
+                                    double bytes_per_second = 0);
+
+// Whether a traced command has told of bytes that it hands over, so that a rate is needed.
+bool has_handovers(const std::vector<std::unique_ptr<TraceTrack>>& tracks);
 
 // Spans of these names are transfers: "transfer", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
 // "barrier".

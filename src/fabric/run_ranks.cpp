@@ -59,9 +59,9 @@ void run_process(std::string_view fabric_name, const FabricOptions& options, Ran
 }
 
 // World is ShmThreads or NvlinkThreads.
-template <class World, class Options>
-void run_threads(int ranks, const Options& options, RankMain rank_main) {
-  World world(ranks, options);
+template <class World, class... Options>
+void run_threads(int ranks, RankMain rank_main, const Options&... options) {
+  World world(ranks, options...);
   run_team(ranks, [&](TeamMember& member) {
     const auto fabric = world.rank(member.rank());
     if (fabric->device().kind == DeviceKind::cpu) keep_to_share(member.rank(), ranks);
@@ -73,12 +73,12 @@ void run_threads(int ranks, const Options& options, RankMain rank_main) {
 
 void run_ranks(std::string_view fabric, int ranks, const FabricOptions& options, RankMain rank_main) {
   if (started_by_mpirun()) return run_process(fabric, options, rank_main);
-  if (fabric == "shm") return run_threads<ShmThreads>(ranks, options, rank_main);
+  if (fabric == "shm") return run_threads<ShmThreads>(ranks, rank_main, options);
   if constexpr (kHaveCuda) {
     NvlinkOptions nvlink{.fabric = options};
-    if (fabric == "nvlink") return run_threads<NvlinkThreads>(ranks, nvlink, rank_main);
+    if (fabric == "nvlink") return run_threads<NvlinkThreads>(ranks, rank_main, nvlink);
     nvlink.memory = PeerMemoryKind::cuda_ipc;
-    if (fabric == "nvlink-ipc") return run_threads<NvlinkThreads>(ranks, nvlink, rank_main);
+    if (fabric == "nvlink-ipc") return run_threads<NvlinkThreads>(ranks, rank_main, nvlink);
   }
   const std::vector<std::string_view> names = fabric_names();
   if (std::find(names.begin(), names.end(), fabric) == names.end())
@@ -88,6 +88,14 @@ void run_ranks(std::string_view fabric, int ranks, const FabricOptions& options,
       "the fabric \"{}\" has no ranks that are threads in this build; shm has, and nvlink where heddle is "
       "built with CUDA. Ranks that are processes are started by `heddle launch`",
       printable(fabric, 40));
+}
+
+void run_ranks_on_gpus(const std::vector<int>& gpus, const FabricOptions& options, RankMain rank_main) {
+  if constexpr (kHaveCuda) {
+    const NvlinkOptions nvlink{.fabric = options, .memory = PeerMemoryKind::cuda_ipc};
+    return run_threads<NvlinkThreads>(static_cast<int>(gpus.size()), rank_main, nvlink, gpus);
+  }
+  throw_error<InputError>("there are no ranks on GPUs in a build without CUDA");
 }
 
 }  // namespace heddle

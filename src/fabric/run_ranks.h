@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "base/function_ref.h"
 #include "fabric/fabric.h"
@@ -15,5 +16,11 @@ namespace heddle {
 // does not have, or that needs processes.
 void run_ranks(std::string_view fabric, int ranks, const FabricOptions& options,
                FunctionRef<void(Fabric&, Stream&)> rank_main);
+
+// The same with ranks as threads, each on a GPU of this process by its index, which several may share (nvlink-ipc). Call
+// prepare_shared_gpu (nvlink/nvlink_ranks.h) before anything asks CUDA for GPUs. Throws InputError in builds without
+// CUDA.
+void run_ranks_on_gpus(const std::vector<int>& gpus, const FabricOptions& options,
+                       FunctionRef<void(Fabric&, Stream&)> rank_main);
 
 }  // namespace heddle

@@ -89,5 +89,25 @@ TEST(StepShares, EachInstantOfAStepIsInOnePart) {
   EXPECT_DOUBLE_EQ(shares.hidden_transfer, 150e-9);
 }
 
+TEST(StepShares, StepsInSpansOfTheirOwnAreToldApartAndHandoversAreTimedByARate) {
+  std::vector<std::unique_ptr<TraceTrack>> tracks;
+  TraceTrack& track = *tracks.emplace_back(std::make_unique<TraceTrack>());
+  track.add(TraceKind::span, "step", -1, 10, 100);
+  track.add(TraceKind::span, "bsp", -1, 0, 200);
+  track.add(TraceKind::span, "step", -1, 310, 400);
+  track.add(TraceKind::span, "push", -1, 300, 500);
+  EXPECT_FALSE(has_handovers(tracks));
+  track.add(TraceKind::span, kHandover, 3, 311, 312);
+  EXPECT_TRUE(has_handovers(tracks));
+
+  const std::vector<StepShares> all = step_shares(tracks, 1e9);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].label, "bsp");
+  EXPECT_DOUBLE_EQ(all[0].step_seconds, 90e-9);
+  EXPECT_EQ(all[0].inter_kernel, 0);
+  EXPECT_EQ(all[1].label, "push");
+  EXPECT_DOUBLE_EQ(all[1].inter_kernel, 3072e-9);
+}
+
 }  // namespace
 }  // namespace heddle

@@ -20,25 +20,28 @@ constexpr std::size_t kLongestTrace = std::size_t{64} << 20;
 struct Traced {
   ProgramResult result;
   json trace, report;
+  std::string bars;
 };
 
 Traced traced(std::vector<std::string> command) {
   const TemporaryFolder folder;
-  const std::string trace = (folder.path() / "trace.json").string(), report = (folder.path() / "report.json").string();
-  command.insert(command.begin(), {"trace", "-o", trace, "--report", report});
-  Traced out{run_heddle(command), {}, {}};
+  const std::string trace = (folder.path() / "trace.json").string(), report = (folder.path() / "report.json").string(),
+                    bars = (folder.path() / "bars.svg").string();
+  command.insert(command.begin(), {"trace", "-o", trace, "--report", report, "--bars", bars});
+  Traced out{run_heddle(command), {}, {}, {}};
   EXPECT_EQ(out.result.status, 0) << out.result.err;
   out.trace = json::parse(read_file(trace, kLongestTrace), nullptr, false);
   out.report = json::parse(read_file(report, kLongestTrace), nullptr, false);
+  out.bars = read_file(bars, kLongestTrace);
   return out;
 }
 
-// The parts of a step add up to it, on every rank.
-void expect_partition(const json& report, int ranks) {
-  ASSERT_EQ(report.at("steps").size(), static_cast<std::size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank) {
-    const json& one = report.at("steps").at(static_cast<std::size_t>(rank));
-    EXPECT_EQ(one.at("rank"), rank);
+// The parts of a step add up to it, on every rank and of every variant.
+void expect_partition(const json& report, int ranks, std::size_t variants) {
+  ASSERT_EQ(report.at("steps").size(), static_cast<std::size_t>(ranks) * variants);
+  for (std::size_t i = 0; i < report.at("steps").size(); ++i) {
+    const json& one = report.at("steps").at(i);
+    EXPECT_EQ(one.at("rank"), i / variants);
     EXPECT_GT(one.at("steps").get<int>(), 0);
     double sum = 0;
     for (const char* part : {"compute", "transfer", "launch_tax", "bulk_synchronous_tax"}) {
@@ -57,7 +60,13 @@ TEST(Trace, OfABenchHasATrackForEachStreamOfEachRankAndItsStepsAddUp) {
       {"bench", "linear-all-reduce", "--ranks", "2", "--m", "8", "--n", "64", "--k", "64", "--repeats", "3", "--json"});
   EXPECT_EQ(json::parse(traces.result.out).at("results").size(), 2u);  // what the command itself prints
   EXPECT_THAT(traces.result.err, HasSubstr("bulk-synchronous tax %"));
-  expect_partition(traces.report, 2);
+  expect_partition(traces.report, 2, 2);
+  // Only the pair hands partial sums over through memory.
+  EXPECT_EQ(traces.report.at("steps").at(0).at("variant"), "bsp");
+  EXPECT_GT(traces.report.at("steps").at(0).at("inter_kernel_tax_seconds").get<double>(), 0);
+  EXPECT_EQ(traces.report.at("steps").at(1).at("variant"), "fused");
+  EXPECT_EQ(traces.report.at("steps").at(1).at("inter_kernel_tax_seconds").get<double>(), 0);
+  EXPECT_THAT(traces.bars, AllOf(HasSubstr("bsp rank 0"), HasSubstr("fused rank 1"), HasSubstr("</svg>")));
   std::set<std::string> names;
   std::set<int> ranks;
   for (const json& event : traces.trace.at("traceEvents")) {
@@ -77,7 +86,7 @@ TEST(Trace, OfAGenerationPrintsTheSameTextAndItsStepsAddUp) {
       "generate", "--model", demo_model().string(), "--prompt", "137 + 254 =", "--max-tokens", "4", "--device", "cpu"};
   const Traced traces = traced(generate);
   EXPECT_EQ(traces.result.out, run_heddle(generate).out);
-  expect_partition(traces.report, 1);
+  expect_partition(traces.report, 1, 1);
 }
 
 TEST(Trace, ExitsAsTheCommandDoesAndRefusesWhatIsNone) {

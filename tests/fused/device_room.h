@@ -53,6 +53,12 @@ class DeviceRoom {
     stream.synchronize();  // `bytes` may go
     return place;
   }
+  template <class T>
+  const T* put_array(Stream& stream, const std::vector<T>& values) {
+    std::vector<std::byte> bytes(values.size() * sizeof(T));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return static_cast<const T*>(put(stream, bytes));
+  }
   // Memory of which every element is a NaN.
   void* put_nans(Stream& stream, std::size_t bytes) {
     return put(stream, std::vector<std::byte>(bytes, std::byte{0xff}));

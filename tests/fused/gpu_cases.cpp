@@ -1,14 +1,11 @@
 #include "fused/gpu_cases.h"
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
 #include <vector>
 
 #include "base/lane.h"
 #include "fused/all_gather_linear/all_gather_linear.h"
-#include "fused/course_rank.h"
-#include "fused/device_room.h"
+#include "fused/gpu_rank.h"
 #include "fused/linear_all_reduce/linear_all_reduce.h"
 #include "fused/linear_reduce_scatter/linear_reduce_scatter.h"
 #include "fused/numbers.h"
@@ -17,7 +14,7 @@ namespace heddle {
 namespace {
 
 constexpr std::int64_t kMostGpuRows = 300, kMostGpuColumns = 256, kMostGpuOut = 300;
-constexpr std::size_t kRoomBytes = std::size_t{64} << 20;
+constexpr std::size_t kRoomBytes = std::size_t{192} << 20, kWorkspaceBytes = std::size_t{8} << 20;
 
 // One way to be made: what TMA and WGMMA take, or what the plain kernels are for.
 struct GpuForm {
@@ -30,78 +27,12 @@ constexpr GpuForm kForms[] = {{DType::bfloat16, 64, 8},
                               {DType::bfloat16, 16, 8},
                               {DType::float32, 64, 1},
                               {DType::bfloat16, 5, 1}};
-
-// What is left to do for a call when its stream is idle.
-using Check = std::function<void()>;
-
-// A rank, its memory and its lane.
-struct GpuRank {
-  CourseRank& rank;
-  DeviceRoom& room;
-  Stream& transfers;
-  Draws shared;  // the same on all ranks
-
-  Lane lane() const { return {rank.stream, rank.fabric.device_share().sms}; }
-  int me() const { return rank.fabric.rank(); }
-  int size() const { return rank.fabric.size(); }
-
-  // Cuts `total` units at random; some ranks may get nothing.
-  Shards drawn_shards(std::int64_t total, std::int64_t unit) {
-    std::vector<std::int64_t> cuts{0, total / unit};
-    for (int i = 1; i < size(); ++i) cuts.push_back(shared.between(0, total / unit));
-    std::sort(cuts.begin(), cuts.end());
-    std::vector<std::int64_t> counts;
-    for (std::size_t i = 1; i < cuts.size(); ++i) counts.push_back((cuts[i] - cuts[i - 1]) * unit);
-    return Shards::of(counts);
-  }
-
-  // `prepare` uploads a call's operands and returns what enqueues it and what checks it. Calls follow each other without
-  // a barrier, late at random.
-  struct Call {
-    std::function<void()> enqueue;
-    Check check;
-  };
-  void run(const std::function<Call(int)>& prepare) {
-    for (int number = 0; number < rank.course.calls;) {
-      std::vector<Call> calls;
-      room.clear();
-      for (; number < rank.course.calls && std::ssize(calls) < rank.course.calls_in_flight; ++number)
-        calls.push_back(prepare(number));
-      rank.fabric.meet();
-      for (const Call& call : calls) {
-        rank.be_late();
-        call.enqueue();
-      }
-      rank.fabric.synchronize(rank.stream);
-      rank.fabric.synchronize(transfers);
-      rank.fabric.meet();
-      for (const Call& call : calls) call.check();
-    }
-  }
-
-  // Compares some thousands of elements of y with rows [first_row, ...) of A W^T.
-  void check(const Tensor& y, const std::vector<float>& a, const std::vector<float>& w, const std::vector<float>& bias,
-             std::int64_t k, std::int64_t first_row, const char* what, int number) const {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(y.rows * y.columns) * size_of(y.dtype));
-    if (bytes.empty()) return;
-    enqueue_copy(rank.stream, bytes.data(), y.data, bytes.size());
-    rank.stream.synchronize();
-    const std::vector<float> got = decoded(bytes, y.dtype);
-    constexpr std::size_t kMostLooks = 3000;
-    for (std::size_t i = 0; i < got.size(); i += got.size() / kMostLooks + 1) {
-      const auto at = static_cast<std::int64_t>(i);
-      Dot want = dot_of(a, w, k, first_row + at / y.columns, at % y.columns);
-      want.value += bias.empty() ? 0.0 : static_cast<double>(bias[i % static_cast<std::size_t>(y.columns)]);
-      const double rounding = y.dtype == DType::float32 ? 0 : y.dtype == DType::bfloat16 ? 0x1p-8 : 0x1p-11;
-      const double bound =
-          static_cast<double>(k + 8) * 0x1p-23 * (want.magnitude + 4) + rounding * (std::abs(want.value) + 0x1p-14);
-      if (!(std::abs(static_cast<double>(got[i]) - want.value) <= bound))
-        throw_error<Failure>("{}: call {} on rank {}: element [{}, {}] of [{}, {}], k {}, is {}, expected {} within {}",
-                             what, number, me(), at / y.columns, at % y.columns, y.rows, y.columns, k, got[i],
-                             want.value, bound);
-    }
-  }
-};
+// What the fast kernels take, one and several heads of a KV head, and others.
+constexpr GpuDecodeForm kDecodeForms[] = {{8, 2, 128, DType::bfloat16},
+                                          {3, 3, 64, DType::float16},
+                                          {6, 1, 64, DType::float32},
+                                          {5, 5, 128, DType::bfloat16},
+                                          {9, 1, 72, DType::bfloat16}};
 
 // Columns [begin, begin + count + behind) of a matrix with k columns; those behind are not A's.
 std::vector<float> columns_and_more(const std::vector<float>& matrix, std::int64_t k, std::int64_t begin,
@@ -246,6 +177,8 @@ std::size_t heap_bytes_of_fused_gpu_course(int ranks) {
              ranks, {.largest_shard = kMostGpuRows, .n = out_of(form), .tile_rows = form.tile_rows}),
          LinearAllReduce::heap_bytes(ranks, {.m = kMostGpuRows, .n = out_of(form), .tile_rows = form.tile_rows})});
   }
+  for (const GpuDecodeForm& form : kDecodeForms)
+    most = std::max(most, FlashDecode::heap_bytes(ranks, gpu_decode_limits(form)));
   return most + (std::size_t{1} << 20);
 }
 
@@ -253,9 +186,10 @@ void run_fused_gpu_course(Fabric& fabric, Stream& stream, const FusedCourse& cou
                           FunctionRef<void(const char*)> done) {
   CourseRank rank{fabric, stream, course};
   DeviceRoom room(kRoomBytes, fabric.device());
+  Buffer workspace(kWorkspaceBytes, fabric.device());
   Stream transfers(fabric.device());
   fabric.meet();
-  GpuRank gpu{rank, room, transfers, Draws(course.seed)};
+  GpuRank gpu{rank, room, transfers, Draws(course.seed), {workspace.data(), workspace.size_bytes()}};
   for (const GpuForm& form : kForms) gather_on_gpus(gpu, Sharded::rows, form);
   done("all_gather_linear, A sharded on M");
   for (const GpuForm& form : kForms) gather_on_gpus(gpu, Sharded::columns, form);
@@ -264,6 +198,8 @@ void run_fused_gpu_course(Fabric& fabric, Stream& stream, const FusedCourse& cou
   done("linear_reduce_scatter");
   for (const GpuForm& form : kForms) all_reduce_on_gpus(gpu, form);
   done("linear_all_reduce");
+  for (const GpuDecodeForm& form : kDecodeForms) decode_on_gpus(gpu, form);
+  done("flash_decode");
   fabric.meet();  // memory is freed when no kernel waits any more
 }
 

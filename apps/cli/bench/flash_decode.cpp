@@ -51,29 +51,32 @@ class DecodeCase final : public FusedCase {
       : shape_(shape),
         rank_(rank),
         tokens_(Shards::even(shape.context, rank.fabric.size())),
-        q_(columns() * static_cast<std::size_t>(shape.batch) * sizeof(float)),
-        y_(columns() * static_cast<std::size_t>(shape.batch) * sizeof(float)),
-        keys_(kv_bytes()),
-        values_(kv_bytes()),
-        counts_(static_cast<std::size_t>(shape.batch), static_cast<std::int32_t>(own_tokens())),
-        table_(static_cast<std::size_t>(shape.batch * pages())),
         fused_(rank.fabric, whole_team(rank.fabric), decode_limits(shape)) {
-    for (std::size_t i = 0; i < table_.size(); ++i) table_[i] = static_cast<std::int32_t>(i);
-    auto* const q = reinterpret_cast<float*>(q_.data());
+    const std::vector<std::int32_t> counts(static_cast<std::size_t>(shape.batch),
+                                           static_cast<std::int32_t>(own_tokens()));
+    std::vector<std::int32_t> table(static_cast<std::size_t>(shape.batch * pages()));
+    for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<std::int32_t>(i);
+    std::vector<float> q(columns() * static_cast<std::size_t>(shape.batch));
     for (int s = 0; s < shape.batch; ++s)
       for (std::size_t i = 0; i < columns(); ++i)
         q[static_cast<std::size_t>(s) * columns() + i] =
             decode_element(0, DType::float32, s, static_cast<std::int64_t>(i));
-    fill_cache(keys_, 1);
-    fill_cache(values_, 2);
+    counts_ = uploaded(rank, counts.data(), counts.size() * sizeof(std::int32_t));
+    table_ = uploaded(rank, table.data(), table.size() * sizeof(std::int32_t));
+    q_ = uploaded(rank, q.data(), q.size() * sizeof(float));
+    y_ = Buffer(q.size() * sizeof(float), rank.device());
+    keys_ = cache_of(1);
+    values_ = cache_of(2);
     const std::size_t floats = decode_part_floats(params());
-    own_parts_ = Buffer(floats * sizeof(float));
-    all_parts_ = Buffer(floats * sizeof(float) * static_cast<std::size_t>(rank.fabric.size()));
+    own_parts_ = Buffer(floats * sizeof(float), rank.device());
+    all_parts_ = Buffer(floats * sizeof(float) * static_cast<std::size_t>(rank.fabric.size()), rank.device());
     result_ = params().y;
-    variants_.push_back({"bsp", [this] { call_stages(); }});
+    // The parts of this rank and of all ranks are written and read.
+    variants_.push_back({"bsp", [this] { call_stages(); },
+                         2 * static_cast<std::int64_t>(own_parts_.size_bytes() + all_parts_.size_bytes())});
     for (const DecodeVariant variant : {DecodeVariant::all_gather, DecodeVariant::waits, DecodeVariant::push})
-      variants_.push_back({std::string(name_of(variant)),
-                           [this, variant] { fused_(params(), variant, rank_.stream, rank_.transfers); }});
+      variants_.push_back(
+          {std::string(name_of(variant)), [this, variant] { fused_(params(), variant, rank_.lane, rank_.transfers); }});
   }
 
   // Relative to the larger of the exact element and the root mean square of an average of `context` values.
@@ -81,12 +84,12 @@ class DecodeCase final : public FusedCase {
     constexpr int kMostHeads = 64;
     const double least = 1 / std::sqrt(3.0 * shape_.context);
     const int all = shape_.batch * shape_.heads, stride = (all / kMostHeads) | 1;
+    const std::vector<float> result = result_on_host(rank_);
     double most = 0;
-    for (int i = 0; i < all; i += stride) {
-      const std::vector<double> want = exact_head(i / shape_.heads, i % shape_.heads);
-      const float* const got = static_cast<const float*>(result_.data) +
-                               static_cast<std::ptrdiff_t>(i / shape_.heads) * result_.row_stride +
-                               static_cast<std::ptrdiff_t>(i % shape_.heads) * shape_.head_dim;
+    for (int i = 0, look = 0; i < all; i += stride, ++look) {
+      if (look == std::ssize(exact_)) exact_.push_back(exact_head(i / shape_.heads, i % shape_.heads));
+      const std::vector<double>& want = exact_[static_cast<std::size_t>(look)];
+      const float* const got = result.data() + static_cast<std::ptrdiff_t>(i) * shape_.head_dim;
       for (std::size_t d = 0; d < want.size(); ++d) {
         if (std::isnan(got[d])) return static_cast<double>(got[d]);
         most = std::max(most, std::abs(static_cast<double>(got[d]) - want[d]) / std::max(std::abs(want[d]), least));
@@ -121,8 +124,8 @@ class DecodeCase final : public FusedCase {
     return {.q = {q_.data(), shape_.batch, width, width},
             .y = {y_.data(), shape_.batch, width, width},
             .kv = kv(),
-            .sequences = {.context_len = counts_.data(),
-                          .page_table = table_.data(),
+            .sequences = {.context_len = reinterpret_cast<const std::int32_t*>(counts_.data()),
+                          .page_table = reinterpret_cast<const std::int32_t*>(table_.data()),
                           .num_sequences = shape_.batch,
                           .page_table_stride = pages()},
             .num_heads = shape_.heads,
@@ -133,7 +136,9 @@ class DecodeCase final : public FusedCase {
   // Which numbers token `token` of a sequence has.
   std::int64_t numbered(int sequence, std::int64_t token) const { return (token + sequence) % shape_.context; }
 
-  void fill_cache(Buffer& buffer, std::uint32_t kind) {
+  // The keys (1) or values (2) of this rank, on its device.
+  Buffer cache_of(std::uint32_t kind) const {
+    Buffer buffer(kv_bytes());
     for (int s = 0; s < shape_.batch; ++s)
       for (std::int64_t token = 0; token < own_tokens(); ++token)
         for (int head = 0; head < shape_.kv_heads; ++head) {
@@ -144,6 +149,7 @@ class DecodeCase final : public FusedCase {
             store(buffer, first + static_cast<std::size_t>(d),
                   decode_element(kind, shape_.dtype, number, head * shape_.head_dim + d));
         }
+    return rank_.on_gpu() ? uploaded(rank_, buffer.data(), buffer.size_bytes()) : std::move(buffer);
   }
   void store(Buffer& buffer, std::size_t at, float value) const {
     if (shape_.dtype == DType::float32)
@@ -182,17 +188,17 @@ class DecodeCase final : public FusedCase {
   void call_stages() {
     auto* const own = reinterpret_cast<float*>(own_parts_.data());
     auto* const all = reinterpret_cast<float*>(all_parts_.data());
-    partial_decode(params(), own, rank_.stream);
+    partial_decode(params(), own, rank_.lane);
     all_gather(rank_.communicator, {own, all, decode_part_floats(params()), DType::float32}, rank_.stream);
-    combine_decode(params(), all, rank_.fabric.size(), rank_.stream);
+    combine_decode(params(), all, rank_.fabric.size(), rank_.lane);
   }
 
   DecodeShape shape_;
   FusedRank rank_;
   Shards tokens_;
-  Buffer q_, y_, keys_, values_, own_parts_, all_parts_;
-  std::vector<std::int32_t> counts_, table_;
+  Buffer q_, y_, keys_, values_, counts_, table_, own_parts_, all_parts_;
   FlashDecode fused_;
+  mutable std::vector<std::vector<double>> exact_;  // of the heads that are looked at, computed once
 };
 
 struct DecodeBenchOptions : FusedBenchOptions {
@@ -201,7 +207,7 @@ struct DecodeBenchOptions : FusedBenchOptions {
 };
 
 void run_flash_decode_bench(const DecodeBenchOptions& options) {
-  require_devices(options, "flash-decode");
+  const std::vector<Device> devices = require_devices(options);
   if (options.shape.heads % options.shape.kv_heads != 0)
     throw_error<InputError>("--heads {}: is no multiple of --kv-heads {}, and each KV head serves as many heads",
                             options.shape.heads, options.shape.kv_heads);
@@ -220,7 +226,7 @@ void run_flash_decode_bench(const DecodeBenchOptions& options) {
                        .heap_bytes = FlashDecode::heap_bytes(options.num_ranks(), decode_limits(shape)),
                        .make = [shape](const FusedRank& rank) { return std::make_unique<DecodeCase>(shape, rank); }});
     }
-  run_fused_bench("flash-decode", options, cases);
+  run_fused_bench("flash-decode", options, devices, cases);
 }
 
 }  // namespace

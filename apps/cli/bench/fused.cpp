@@ -5,10 +5,12 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/copy.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/thread_pool.h"
 #include "base/trace.h"
+#include "base/trace_report.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/collective.h"
 #include "cli/bench/record.h"
@@ -16,9 +18,12 @@
 #include "cli/number_option.h"
 #include "cli/output.h"
 #include "collectives/all_gather.h"
+#include "engine/rank_world.h"
 #include "fabric/launch.h"
 #include "fabric/run_ranks.h"
+#include "kernels/linear/linear.h"
 #include "machine/device_choice.h"
+#include "machine/gpu.h"
 
 namespace heddle {
 namespace {
@@ -26,12 +31,17 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int kMostFusedRanks = 16;
+constexpr int kValuesApart = 16;  // of FusedRank::values: a rank's own, and those of all ranks
 
 // The largest of the ranks' values; a NaN is the largest.
 double most_of_ranks(double mine, const FusedRank& rank) {
   const auto value = static_cast<float>(mine);
+  auto* const own = reinterpret_cast<float*>(rank.values.data());
+  auto* const of_ranks = own + kValuesApart;
   std::vector<float> all(static_cast<std::size_t>(rank.fabric.size()));
-  all_gather(rank.communicator, {&value, all.data(), 1, DType::float32}, rank.stream);
+  enqueue_copy(rank.stream, own, &value, sizeof(float));
+  all_gather(rank.communicator, {own, of_ranks, 1, DType::float32}, rank.stream);
+  enqueue_copy(rank.stream, all.data(), of_ranks, all.size() * sizeof(float));
   rank.fabric.synchronize(rank.stream);
   double most = 0;
   for (const float one : all) {
@@ -39,6 +49,31 @@ double most_of_ranks(double mine, const FusedRank& rank) {
     most = std::max(most, static_cast<double>(one));
   }
   return most;
+}
+
+// Microseconds per call; on a GPU in a graph of several calls.
+std::vector<double> samples_of(const FusedBenchOptions& options, const FusedRank& rank,
+                               const FusedCase::Variant& variant) {
+  constexpr int kCallsOfGraph = 5;
+  std::vector<double> samples;
+  if constexpr (kHaveCuda)
+    if (rank.on_gpu())
+      samples = graph_samples(rank.communicator, rank.stream, kCallsOfGraph, options.repeats, {}, [&](int) {
+                  variant.call();
+                }).seconds;
+  if (!rank.on_gpu()) {
+    samples.reserve(static_cast<std::size_t>(options.repeats));
+    for (int i = 0; i < options.repeats; ++i)
+      samples.push_back(seconds_per_call(rank.communicator, rank.stream, 1, [&](int) {
+        const Span named(rank.stream, variant.name);
+        const Span step(rank.stream, "step");
+        if (variant.inter_kernel_bytes > 0)
+          Span{rank.stream, kHandover, static_cast<int>(variant.inter_kernel_bytes / 1024)};
+        variant.call();
+      }));
+  }
+  for (double& sample : samples) sample *= 1e6;
+  return samples;
 }
 
 struct FusedReport {
@@ -49,21 +84,16 @@ struct FusedReport {
 void measure_case(const FusedBenchOptions& options, const FusedCaseMaker& maker, const FusedRank& rank,
                   FusedReport& report) {
   const auto one = maker.make(rank);
+  one->rehearse();
+  rank.fabric.synchronize(rank.stream);
+  rank.fabric.meet();
   double bsp = 0;
   for (const FusedCase::Variant& variant : one->variants()) {
-    one->clear_result();
+    one->clear_result(rank);
     for (int i = 0; i < 2; ++i) variant.call();
     rank.fabric.synchronize(rank.stream);
     const double error = most_of_ranks(one->max_relative_error(), rank);
-    std::vector<double> samples;
-    samples.reserve(static_cast<std::size_t>(options.repeats));
-    for (int i = 0; i < options.repeats; ++i)
-      samples.push_back(seconds_per_call(rank.communicator, rank.stream, 1,
-                                         [&](int) {
-                                           const Span step(rank.stream, "step");
-                                           variant.call();
-                                         }) *
-                        1e6);
+    const std::vector<double> samples = samples_of(options, rank, variant);
     const double microseconds = most_of_ranks(median(samples), rank);
     if (variant.name == "bsp") bsp = microseconds;
     ordered_json result = {{"variant", variant.name}};
@@ -72,6 +102,7 @@ void measure_case(const FusedBenchOptions& options, const FusedCaseMaker& maker,
                    {"microseconds", microseconds},
                    {"p10_microseconds", quantile(samples, 0.1)},
                    {"p90_microseconds", quantile(samples, 0.9)},
+                   {"inter_kernel_bytes", variant.inter_kernel_bytes},
                    {"max_relative_error", error}});
     report.results.push_back(std::move(result));
     std::vector<std::string> row;
@@ -82,13 +113,39 @@ void measure_case(const FusedBenchOptions& options, const FusedCaseMaker& maker,
       row.push_back(std::move(cell));
     report.rows.push_back(std::move(row));
   }
+  rank.fabric.meet();  // memory is freed when no kernel waits any more
+}
+
+std::vector<std::string_view> parts_between_commas(std::string_view text) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
 }
 
 }  // namespace
 
-void FusedCase::clear_result() {
-  for (std::int64_t row = 0; row < result_.rows; ++row)
-    std::fill_n(static_cast<float*>(result_.data) + row * result_.row_stride, result_.columns, std::nanf(""));
+Buffer uploaded(const FusedRank& rank, const void* source, std::size_t bytes) {
+  Buffer memory(std::max<std::size_t>(1, bytes), rank.device());
+  enqueue_copy(rank.stream, memory.data(), source, bytes);
+  rank.stream.synchronize();
+  return memory;
+}
+
+void FusedCase::clear_result(const FusedRank& rank) const {
+  const std::vector<float> nothing(static_cast<std::size_t>(result_.rows * result_.columns), std::nanf(""));
+  enqueue_copy(rank.stream, result_.data, nothing.data(), nothing.size() * sizeof(float));
+  rank.stream.synchronize();
+}
+
+std::vector<float> FusedCase::result_on_host(const FusedRank& rank) const {
+  std::vector<float> result(static_cast<std::size_t>(result_.rows * result_.columns));
+  enqueue_copy(rank.stream, result.data(), result_.data, result.size() * sizeof(float));
+  rank.stream.synchronize();
+  return result;
 }
 
 int FusedBenchOptions::num_ranks() const {
@@ -111,51 +168,81 @@ void add_fused_options(CLI::App& command, FusedBenchOptions& options) {
   add_json_option(command, options.json_file);
 }
 
-void require_devices(const FusedBenchOptions& options, const std::string& kind) {
+std::vector<Device> require_devices(const FusedBenchOptions& options) {
+  const auto ranks = static_cast<std::size_t>(options.num_ranks());
   std::vector<Device> devices;
-  for (std::size_t begin = 0; begin <= options.devices.size();) {
-    const std::size_t end = std::min(options.devices.find(',', begin), options.devices.size());
-    const std::string name = options.devices.substr(begin, end - begin);
+  for (const std::string_view name : parts_between_commas(options.devices)) {
     const std::optional<Device> device = device_named(name);
     if (!device)
       throw_error<InputError>("--device {}: \"{}\" is no device; expected cpu, cuda, or a list such as cuda:0,cuda:0",
                               printable_text(options.devices), printable_text(name));
     devices.push_back(*device);
-    begin = end + 1;
   }
-  if (devices.size() > 1 && devices.size() != static_cast<std::size_t>(options.ranks))
+  const bool first_gpus = options.devices == "cuda";
+  while (devices.size() == 1 && devices.size() < ranks) devices.resize(ranks, devices.front());
+  for (std::size_t i = 0; first_gpus && i < ranks; ++i) devices[i].index = static_cast<int>(i);
+  if (devices.size() != ranks)
     throw_error<InputError>("--device {}: names {} devices for {} ranks", printable_text(options.devices),
-                            devices.size(), options.ranks);
-  for (const Device device : devices)
-    if (device.kind != DeviceKind::cpu)
-      throw_error<InputError>("--device {}: {} has no kernel for GPUs yet; --device cpu runs its ranks as threads",
-                              printable_text(options.devices), kind);
+                            devices.size(), ranks);
+  const auto on_gpus = static_cast<std::size_t>(
+      std::ranges::count_if(devices, [](const Device& device) { return device.kind == DeviceKind::cuda; }));
+  if (on_gpus == 0) return devices;
+  if (on_gpus < ranks)
+    throw_error<InputError>("--device {}: the ranks are all on the CPU, or all on GPUs",
+                            printable_text(options.devices));
+  prepare_shared_gpus(devices);
+  const GpuDiscovery found = discover_gpus();
+  if (found.gpus.empty())
+    throw_error<InputError>("--device {}: {}; --device cpu runs the ranks as threads", printable_text(options.devices),
+                            found.why_none);
+  for (const Device& device : devices)
+    if (static_cast<std::size_t>(device.index) >= found.gpus.size())
+      throw_error<InputError>("--device {}: there are {} GPUs here, counted from cuda:0; ranks can share one: {}",
+                              printable_text(options.devices), found.gpus.size(), "cuda:0,cuda:0");
+  return devices;
 }
 
-void run_fused_bench(const std::string& kind, const FusedBenchOptions& options,
+void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, const std::vector<Device>& devices,
                      const std::vector<FusedCaseMaker>& cases) {
   ordered_json record = bench_record(kind, {});
   for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
   const bool to_file = options.json_file && !options.json_file->empty() && *options.json_file != "-";
   if (to_file) PendingFile{*options.json_file};  // an unwritable file is reported now
   const int ranks = options.num_ranks();
-  const CommunicatorOptions of_communicator{.vendor = false};
+  const bool on_gpu = devices.front().kind == DeviceKind::cuda;
+  CommunicatorOptions of_communicator{.vendor = false};
+  if (on_gpu) {  // calls are captured in graphs, so hosts compare none
+    of_communicator.largest_bytes = std::size_t{16} << 20;
+    of_communicator.checked_calls = 0;
+  }
   std::size_t heap = 0;
   for (const FusedCaseMaker& one : cases) heap = std::max(heap, one.heap_bytes);
-  heap += Communicator::heap_bytes(ranks, {}, of_communicator) + (std::size_t{1} << 16);
+  heap += Communicator::heap_bytes(ranks, devices.front(), of_communicator) + (std::size_t{1} << 20);
   FusedReport report;
-  run_ranks("shm", options.ranks, {.heap_bytes = heap, .deadline = std::chrono::seconds(60)},
-            [&](Fabric& fabric, Stream& stream) {
-              ThreadPool pool(1);
-              Stream transfers(pool);
-              Communicator communicator(fabric, whole_team(fabric), stream, of_communicator);
-              FusedReport mine;
-              for (const FusedCaseMaker& one : cases)
-                measure_case(options, one, {fabric, stream, transfers, communicator}, mine);
-              if (fabric.rank() == 0) report = std::move(mine);
-            });
+  const auto measure_on = [&](Fabric& fabric, Stream& stream) {
+    std::optional<ThreadPool> pool;
+    if (!on_gpu) pool.emplace(1);
+    Stream transfers = pool ? Stream(*pool) : Stream(fabric.device());
+    Buffer workspace(std::max<std::size_t>(1, linear_workspace_bytes(fabric.device())), fabric.device());
+    Buffer values(sizeof(float) * static_cast<std::size_t>(kValuesApart + fabric.size()), fabric.device());
+    const Workspace of_lane{workspace.data(), workspace.size_bytes()};
+    const Lane lane = on_gpu ? Lane(stream, fabric.device_share().sms, of_lane) : Lane(stream);
+    Communicator communicator(fabric, whole_team(fabric), stream, of_communicator);
+    FusedReport mine;
+    for (const FusedCaseMaker& one : cases)
+      measure_case(options, one, {fabric, stream, transfers, communicator, lane, values}, mine);
+    if (fabric.rank() == 0) report = std::move(mine);
+  };
+  const FabricOptions of_fabric{.heap_bytes = heap, .deadline = std::chrono::seconds(60)};
+  if (on_gpu) {
+    std::vector<int> gpus;
+    for (const Device& device : devices) gpus.push_back(device.index);
+    run_ranks_on_gpus(gpus, of_fabric, measure_on);
+  } else {
+    run_ranks("shm", options.ranks, of_fabric, measure_on);
+  }
   if (report.rows.empty()) return;  // a rank other than 0, in a process of its own
-  record["device"] = "cpu";
+  record["device"] = options.devices;
   record["ranks"] = ranks;
   record["results"] = report.results;
   record["machine"]["clock_mhz_after"] = clock_mhz();

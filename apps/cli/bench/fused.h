@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/buffer.h"
+#include "base/lane.h"
 #include "base/stream.h"
 #include "base/tensor.h"
 #include "collectives/communicator.h"
@@ -28,26 +30,41 @@ struct FusedRank {
   Stream& stream;
   Stream& transfers;
   Communicator& communicator;
+  Lane lane;       // of `stream`: on a GPU this rank's share of the SMs, and a workspace
+  Buffer& values;  // of the device: a float32 of this rank, and one of each rank
+
+  Device device() const { return fabric.device(); }
+  bool on_gpu() const { return device().kind == DeviceKind::cuda; }
 };
+
+// `bytes` at `source`, in memory of the rank's device. Waits.
+Buffer uploaded(const FusedRank& rank, const void* source, std::size_t bytes);
 
 // One operator of one shape on one rank: several ways to compute the same result, in the same place.
 class FusedCase {
  public:
   struct Variant {
     std::string name;
-    std::function<void()> call;  // enqueues on the rank's stream
+    std::function<void()> call;           // enqueues on the rank's stream
+    std::int64_t inter_kernel_bytes = 0;  // that its operators write and read to hand results to each other
   };
 
   virtual ~FusedCase() = default;
   const std::vector<Variant>& variants() const { return variants_; }
-  void clear_result();
+  // Runs what a first call loads or allocates and does not wait for other ranks; on a GPU that must not happen while
+  // another rank's kernel waits.
+  virtual void rehearse() {}
+  void clear_result(const FusedRank& rank) const;
   // The largest error of an element of this rank's result, against float64. Looks at every element, or at some thousands
   // where there are more.
   virtual double max_relative_error() const = 0;
 
  protected:
+  // The rows of result_, packed. Waits.
+  std::vector<float> result_on_host(const FusedRank& rank) const;
+
   std::vector<Variant> variants_;
-  Tensor result_;  // float32
+  Tensor result_;  // float32, of packed rows
 };
 
 struct FusedCaseMaker {
@@ -68,11 +85,11 @@ struct FusedBenchOptions {
 // --ranks, --device, --repeats, --json.
 void add_fused_options(CLI::App& command, FusedBenchOptions& options);
 
-// Throws InputError, naming `kind`, for devices on which its ranks cannot run.
-void require_devices(const FusedBenchOptions& options, const std::string& kind);
+// A device for each rank. Throws InputError for devices on which its ranks cannot run.
+std::vector<Device> require_devices(const FusedBenchOptions& options);
 
 // Measures every variant of every case and writes the record.
-void run_fused_bench(const std::string& kind, const FusedBenchOptions& options,
+void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, const std::vector<Device>& devices,
                      const std::vector<FusedCaseMaker>& cases);
 
 // A team of the whole world.

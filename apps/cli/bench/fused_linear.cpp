@@ -3,11 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/buffer.h"
+#include "base/copy.h"
 #include "base/error.h"
 #include "cli/bench/fused.h"
+#include "cli/bench/place_pieces.h"
 #include "cli/format_text.h"
 #include "cli/number_option.h"
 #include "collectives/all_gather.h"
@@ -41,6 +42,7 @@ struct FusedShape {
   std::int64_t m = 0, n = 0, k = 0;
   Sharded sharded = Sharded::columns;
   DType dtype = DType::float32;
+  DeviceKind device = DeviceKind::cpu;  // of the ranks
 };
 
 enum class Operand : std::uint32_t { a = 1, w = 2 };
@@ -61,18 +63,21 @@ std::size_t bytes_of(std::int64_t rows, std::int64_t columns, DType dtype) {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * size_of(dtype);
 }
 
-// Rows and columns of an operand in memory of its own.
+// Rows and columns of an operand in memory of its own, on a rank's device.
 class Part {
  public:
-  Part(std::int64_t rows, std::int64_t columns, DType dtype)
-      : buffer_(std::max<std::size_t>(1, bytes_of(rows, columns, dtype))),
+  Part(const FusedRank& rank, std::int64_t rows, std::int64_t columns, DType dtype)
+      : buffer_(std::max<std::size_t>(1, bytes_of(rows, columns, dtype)), rank.device()),
         tensor_{buffer_.data(), rows, columns, columns, dtype} {}
-  Part(Operand operand, std::int64_t first_row, std::int64_t rows, std::int64_t first_column, std::int64_t columns,
-       DType dtype)
-      : Part(rows, columns, dtype) {
+  Part(const FusedRank& rank, Operand operand, std::int64_t first_row, std::int64_t rows, std::int64_t first_column,
+       std::int64_t columns, DType dtype)
+      : tensor_{nullptr, rows, columns, columns, dtype} {
+    Buffer values(std::max<std::size_t>(1, bytes_of(rows, columns, dtype)));
     for (std::int64_t row = 0; row < rows; ++row)
       for (std::int64_t column = 0; column < columns; ++column)
-        store(row * columns + column, element(operand, dtype, first_row + row, first_column + column));
+        store(values, row * columns + column, element(operand, dtype, first_row + row, first_column + column));
+    buffer_ = rank.on_gpu() ? uploaded(rank, values.data(), values.size_bytes()) : std::move(values);
+    tensor_.data = buffer_.data();
   }
   // By name: a tensor into this object's memory.
   const Tensor& tensor() const { return tensor_; }
@@ -84,13 +89,13 @@ class Part {
   }
 
  private:
-  void store(std::int64_t at, float value) {
+  void store(Buffer& values, std::int64_t at, float value) const {
     if (tensor_.dtype == DType::float32)
-      static_cast<float*>(tensor_.data)[at] = value;
+      reinterpret_cast<float*>(values.data())[at] = value;
     else if (tensor_.dtype == DType::bfloat16)
-      static_cast<bfloat16*>(tensor_.data)[at] = to_bfloat16(value);
+      reinterpret_cast<bfloat16*>(values.data())[at] = to_bfloat16(value);
     else
-      static_cast<float16*>(tensor_.data)[at] = to_float16(value);
+      reinterpret_cast<float16*>(values.data())[at] = to_float16(value);
   }
 
   Buffer buffer_;
@@ -98,14 +103,14 @@ class Part {
 };
 
 // The CPU multiplies weights of float16 with activations of float32.
-DType activation_dtype(DType dtype) {
-  return dtype == DType::float16 ? DType::float32 : dtype;
+DType activation_dtype(DType dtype, DeviceKind device) {
+  return dtype == DType::float16 && device == DeviceKind::cpu ? DType::float32 : dtype;
 }
 
 double exact_element(const FusedShape& shape, std::int64_t row, std::int64_t column) {
   double sum = 0;
   for (std::int64_t i = 0; i < shape.k; ++i)
-    sum += static_cast<double>(element(Operand::a, activation_dtype(shape.dtype), row, i)) *
+    sum += static_cast<double>(element(Operand::a, activation_dtype(shape.dtype, shape.device), row, i)) *
            static_cast<double>(element(Operand::w, shape.dtype, column, i));
   return sum;
 }
@@ -119,11 +124,12 @@ class LinearCase : public FusedCase {
     const std::int64_t stride = count / kMostLooks | 1;  // odd, so that it visits all columns of even widths
     // Of k products of two numbers that are even over [-1, 1], each of variance 1/3.
     const double root_mean_square = std::sqrt(static_cast<double>(shape_.k)) / 3;
+    const std::vector<float> result = result_on_host(rank_);
     double most = 0;
-    for (std::int64_t i = 0; i < count; i += stride) {
-      const std::int64_t row = i / result_.columns, column = i % result_.columns;
-      const double want = exact_element(shape_, first_row_ + row, first_column_ + column);
-      const double got = static_cast<const float*>(result_.data)[row * result_.row_stride + column];
+    for (std::int64_t i = 0, look = 0; i < count; i += stride, ++look) {
+      if (look == std::ssize(exact_))
+        exact_.push_back(exact_element(shape_, first_row_ + i / result_.columns, first_column_ + i % result_.columns));
+      const double want = exact_[static_cast<std::size_t>(look)], got = result[static_cast<std::size_t>(i)];
       if (std::isnan(got)) return got;
       most = std::max(most, std::abs(got - want) / std::max(std::abs(want), root_mean_square));
     }
@@ -131,10 +137,16 @@ class LinearCase : public FusedCase {
   }
 
  protected:
-  explicit LinearCase(const FusedShape& shape) : shape_(shape) {}
+  LinearCase(const FusedShape& shape, const FusedRank& rank) : shape_(shape), rank_(rank) {}
+
+  int me() const { return rank_.fabric.rank(); }
 
   FusedShape shape_;
+  FusedRank rank_;
   std::int64_t first_row_ = 0, first_column_ = 0;  // where result_ begins in C
+
+ private:
+  mutable std::vector<double> exact_;  // of the elements that are looked at, computed once
 };
 
 AllGatherLinearLimits gather_limits(const FusedShape& shape, int ranks) {
@@ -142,28 +154,29 @@ AllGatherLinearLimits gather_limits(const FusedShape& shape, int ranks) {
   return {.sharded = shape.sharded,
           .largest_shard = Shards::even(of_rows ? shape.m : shape.k, ranks).largest(),
           .other = of_rows ? shape.k : shape.m,
-          .dtype = activation_dtype(shape.dtype)};
+          .dtype = activation_dtype(shape.dtype, shape.device)};
 }
 
 class GatherCase final : public LinearCase {
  public:
   GatherCase(const FusedShape& shape, const FusedRank& rank)
-      : LinearCase(shape),
-        rank_(rank),
+      : LinearCase(shape, rank),
         of_rows_(shape.sharded == Sharded::rows),
         shards_(Shards::even(of_rows_ ? shape.m : shape.k, rank.fabric.size())),
         columns_(Shards::even(shape.n, rank.fabric.size())),
-        x_(Operand::a, of_rows_ ? begin() : 0, of_rows_ ? count() : shape.m, of_rows_ ? 0 : begin(),
-           of_rows_ ? shape.k : count(), activation_dtype(shape.dtype)),
-        weight_(Operand::w, columns_.begin(me()), columns_.count(me()), 0, shape.k, shape.dtype),
-        y_(shape.m, columns_.count(me()), DType::float32),
-        piece_(largest_rows(), largest_columns(), x_.tensor().dtype),
-        pieces_(largest_rows() * rank.fabric.size(), largest_columns(), x_.tensor().dtype),
-        whole_(shape.m, shape.k, x_.tensor().dtype),
+        x_(rank, Operand::a, of_rows_ ? begin() : 0, of_rows_ ? count() : shape.m, of_rows_ ? 0 : begin(),
+           of_rows_ ? shape.k : count(), activation_dtype(shape.dtype, shape.device)),
+        weight_(rank, Operand::w, columns_.begin(me()), columns_.count(me()), 0, shape.k, shape.dtype),
+        y_(rank, shape.m, columns_.count(me()), DType::float32),
+        piece_(rank, largest_rows(), largest_columns(), x_.tensor().dtype),
+        pieces_(rank, largest_rows() * rank.fabric.size(), largest_columns(), x_.tensor().dtype),
+        whole_(rank, shape.m, shape.k, x_.tensor().dtype),
         fused_(rank.fabric, whole_team(rank.fabric), gather_limits(shape, rank.fabric.size())) {
     result_ = y_.tensor();
     first_column_ = columns_.begin(me());
-    variants_.push_back({"bsp", [this] { call_pair(); }});
+    // The gathered A is written and read, and, where it is moved to its place, once more.
+    const auto gathered = static_cast<std::int64_t>(bytes_of(shape.m, shape.k, x_.tensor().dtype));
+    variants_.push_back({"bsp", [this] { call_pair(); }, (gathers_in_place() ? 2 : 4) * gathered});
     for (const GatherVariant variant : {GatherVariant::pull, GatherVariant::push, GatherVariant::copy})
       variants_.push_back({std::string(name_of(variant)), [this, variant] {
                              fused_({.shards = shards_,
@@ -171,57 +184,46 @@ class GatherCase final : public LinearCase {
                                      .weight = weight_.weight(),
                                      .y = y_.tensor(),
                                      .variant = variant},
-                                    rank_.stream, rank_.transfers);
+                                    rank_.lane, rank_.transfers);
                            }});
   }
 
  private:
-  int me() const { return rank_.fabric.rank(); }
+  bool is_even() const { return shards_.total() == shards_.largest() * shards_.ranks; }
+  bool gathers_in_place() const { return of_rows_ && is_even(); }
   std::int64_t begin() const { return shards_.begin(me()); }
   std::int64_t count() const { return shards_.count(me()); }
   std::int64_t largest_rows() const { return of_rows_ ? shards_.largest() : shape_.m; }
   std::int64_t largest_columns() const { return of_rows_ ? shape_.k : shards_.largest(); }
 
+  void rehearse() override { multiply(whole_.tensor()); }
+
+ private:
   // All-gather takes pieces of one length, so a shorter shard is padded. Even shards of rows lie as A does; others are
   // moved to their place.
   void call_pair() {
-    const bool even = shards_.total() == shards_.largest() * shards_.ranks;
-    const Tensor x = x_.tensor();
-    if (!even)
-      rank_.stream.enqueue([x, to = piece_.tensor().data](ThreadPool&) {
-        std::memcpy(to, x.data, bytes_of(x.rows, x.columns, x.dtype));
-      });
+    const bool even = is_even(), in_place = gathers_in_place();
+    const Tensor& x = x_.tensor();
+    if (!even) enqueue_copy(rank_.stream, piece_.tensor().data, x.data, bytes_of(x.rows, x.columns, x.dtype));
     const auto count = static_cast<std::size_t>(largest_rows() * largest_columns());
     all_gather(rank_.communicator, {even ? x.data : piece_.tensor().data, pieces_.tensor().data, count, x.dtype},
                rank_.stream);
-    const bool in_place = of_rows_ && even;
-    if (!in_place) rank_.stream.enqueue([this](ThreadPool&) { move_to_place(); });
-    linear({.x = in_place ? rows_of(pieces_.tensor(), 0, shape_.m) : whole_.tensor(),
-            .weight = weight_.weight(),
-            .y = y_.tensor()},
-           rank_.stream);
+    if (!in_place)
+      place_pieces({.shards = shards_,
+                    .of_rows = of_rows_,
+                    .rows = shape_.m,
+                    .columns = shape_.k,
+                    .piece_rows = largest_rows(),
+                    .piece_columns = largest_columns(),
+                    .element_bytes = size_of(x.dtype),
+                    .pieces = static_cast<const std::byte*>(pieces_.tensor().data),
+                    .matrix = static_cast<std::byte*>(whole_.tensor().data)},
+                   rank_.lane.num_sms, rank_.stream);
+    multiply(in_place ? rows_of(pieces_.tensor(), 0, shape_.m) : whole_.tensor());
   }
 
-  void move_to_place() const {
-    const std::size_t element_bytes = size_of(whole_.tensor().dtype);
-    const auto* const from = static_cast<const std::byte*>(pieces_.tensor().data);
-    auto* const to = static_cast<std::byte*>(whole_.tensor().data);
-    for (int rank = 0; rank < shards_.ranks; ++rank) {
-      const std::byte* const piece =
-          from + static_cast<std::size_t>(rank * largest_rows() * largest_columns()) * element_bytes;
-      const std::int64_t rows = of_rows_ ? shards_.count(rank) : shape_.m;
-      const std::int64_t columns = of_rows_ ? shape_.k : shards_.count(rank);
-      for (std::int64_t row = 0; row < rows; ++row) {
-        const std::int64_t place =
-            of_rows_ ? (shards_.begin(rank) + row) * shape_.k : row * shape_.k + shards_.begin(rank);
-        std::memcpy(to + static_cast<std::size_t>(place) * element_bytes,
-                    piece + static_cast<std::size_t>(row * columns) * element_bytes,
-                    static_cast<std::size_t>(columns) * element_bytes);
-      }
-    }
-  }
+  void multiply(const Tensor& a) const { linear({.x = a, .weight = weight_.weight(), .y = y_.tensor()}, rank_.lane); }
 
-  FusedRank rank_;
   bool of_rows_;
   Shards shards_, columns_;  // of A, and of W's rows
   Part x_, weight_, y_, piece_, pieces_, whole_;
@@ -232,30 +234,31 @@ class GatherCase final : public LinearCase {
 class ReduceCase final : public LinearCase {
  public:
   ReduceCase(FusedOperator fused, const FusedShape& shape, const FusedRank& rank)
-      : LinearCase(shape),
-        rank_(rank),
+      : LinearCase(shape, rank),
         scatters_(fused == FusedOperator::linear_reduce_scatter),
         rows_(Shards::even(shape.m, rank.fabric.size())),
         columns_(Shards::even(shape.k, rank.fabric.size())),
-        x_(Operand::a, 0, shape.m, columns_.begin(me()), columns_.count(me()), activation_dtype(shape.dtype)),
-        weight_(Operand::w, 0, shape.n, columns_.begin(me()), columns_.count(me()), shape.dtype),
-        partials_(scatters_ ? rows_.largest() * rank.fabric.size() : shape.m, shape.n, DType::float32),
-        y_(scatters_ ? std::max<std::int64_t>(1, rows_.largest()) : shape.m, shape.n, DType::float32) {
+        x_(rank, Operand::a, 0, shape.m, columns_.begin(me()), columns_.count(me()),
+           activation_dtype(shape.dtype, shape.device)),
+        weight_(rank, Operand::w, 0, shape.n, columns_.begin(me()), columns_.count(me()), shape.dtype),
+        partials_(rank, scatters_ ? rows_.largest() * rank.fabric.size() : shape.m, shape.n, DType::float32),
+        y_(rank, scatters_ ? std::max<std::int64_t>(1, rows_.largest()) : shape.m, shape.n, DType::float32) {
     result_ = y_.tensor();
+    const auto handed = 2 * static_cast<std::int64_t>(bytes_of(shape.m, shape.n, DType::float32));  // the partial sums
     if (scatters_) {
       scatter_.emplace(rank.fabric, whole_team(rank.fabric), scatter_limits(shape, rank.fabric.size()));
       first_row_ = rows_.begin(me());
       result_.rows = rows_.count(me());
-      variants_ = {{"bsp", [this] { scatter_pair(); }},
+      variants_ = {{"bsp", [this] { scatter_pair(); }, handed},
                    {"fused", [this] {
-                      (*scatter_)({rows_, x_.tensor(), weight_.weight(), result_}, rank_.stream);
+                      (*scatter_)({rows_, x_.tensor(), weight_.weight(), result_}, rank_.lane);
                     }}};
       return;
     }
     reduce_.emplace(rank.fabric, whole_team(rank.fabric), LinearAllReduceLimits{.m = shape.m, .n = shape.n});
-    variants_ = {{"bsp", [this] { reduce_pair(); }},
+    variants_ = {{"bsp", [this] { reduce_pair(); }, handed},
                  {"fused", [this] {
-                    (*reduce_)({x_.tensor(), weight_.weight(), result_}, rank_.stream);
+                    (*reduce_)({x_.tensor(), weight_.weight(), result_}, rank_.lane);
                   }}};
   }
 
@@ -264,22 +267,24 @@ class ReduceCase final : public LinearCase {
   }
 
  private:
-  int me() const { return rank_.fabric.rank(); }
-
   void multiply(std::int64_t first, std::int64_t count, std::int64_t to) {
     linear({.x = rows_of(x_.tensor(), first, count),
             .weight = weight_.weight(),
             .y = rows_of(partials_.tensor(), to, count)},
-           rank_.stream);
+           rank_.lane);
   }
+
+  void multiply_all() {
+    if (!scatters_ || rows_.largest() * rows_.ranks == shape_.m) return multiply(0, shape_.m, 0);
+    for (int rank = 0; rank < rows_.ranks; ++rank)
+      multiply(rows_.begin(rank), rows_.count(rank), rank * rows_.largest());
+  }
+
+  void rehearse() override { multiply_all(); }
 
   // Reduce-scatter takes pieces of one length, so a shorter one is padded.
   void scatter_pair() {
-    if (rows_.largest() * rows_.ranks == shape_.m)
-      multiply(0, shape_.m, 0);
-    else
-      for (int rank = 0; rank < rows_.ranks; ++rank)
-        multiply(rows_.begin(rank), rows_.count(rank), rank * rows_.largest());
+    multiply_all();
     reduce_scatter(rank_.communicator,
                    {partials_.tensor().data, y_.tensor().data, static_cast<std::size_t>(rows_.largest() * shape_.n),
                     DType::float32},
@@ -287,14 +292,13 @@ class ReduceCase final : public LinearCase {
   }
 
   void reduce_pair() {
-    multiply(0, shape_.m, 0);
+    multiply_all();
     all_reduce(
         rank_.communicator,
         {partials_.tensor().data, y_.tensor().data, static_cast<std::size_t>(shape_.m * shape_.n), DType::float32},
         rank_.stream);
   }
 
-  FusedRank rank_;
   bool scatters_;
   Shards rows_, columns_;  // of C, and of A and W
   Part x_, weight_, partials_, y_;
@@ -338,12 +342,13 @@ void require_shapes(FusedOperator fused, const LinearBenchOptions& options) {
 }
 
 void run_linear_bench(FusedOperator fused, const LinearBenchOptions& options) {
-  require_devices(options, name_of(fused));
+  const std::vector<Device> devices = require_devices(options);
   require_shapes(fused, options);
   std::vector<FusedCaseMaker> cases;
   for (const int m : options.m) {
     FusedShape shape = options.shape;
     shape.m = m;
+    shape.device = devices.front().kind;
     cases.push_back({.shape = {{"m", shape.m},
                                {"n", shape.n},
                                {"k", shape.k},
@@ -352,7 +357,7 @@ void run_linear_bench(FusedOperator fused, const LinearBenchOptions& options) {
                      .heap_bytes = heap_bytes_of(fused, shape, options.num_ranks()),
                      .make = [fused, shape](const FusedRank& rank) { return make_case(fused, shape, rank); }});
   }
-  run_fused_bench(name_of(fused), options, cases);
+  run_fused_bench(name_of(fused), options, devices, cases);
 }
 
 void add_linear_benchmark(CLI::App& bench, FusedOperator fused, const std::string& description) {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/copy.h"
 #include "base/dtype_switch.h"
 #include "base/error.h"
 #include "base/trace.h"
 #include "device/channel_calls.h"
+#include "fused/flash_decode/flash_decode_sm90.h"
 #include "fused/flash_decode/partial.cuh"
 #include "kernels/attention/attention.h"
 
@@ -30,9 +32,11 @@ TileChannelShape channel_shape(const FlashDecodeLimits& limits) {
   return {.tiles_per_rank = limits.max_sequences * limits.num_kv_heads, .tile_bytes = unit.floats() * sizeof(float)};
 }
 
-void require_decode(const FlashDecodeParams& params, const Lane& lane) {
-  require(lane.stream.device().kind == DeviceKind::cpu, "flash_decode: has no kernel for {} yet",
-          name_of(lane.stream.device()));
+bool is_on_gpu(const Lane& lane) {
+  return lane.stream.device().kind == DeviceKind::cuda;
+}
+
+void require_decode(const FlashDecodeParams& params) {
   const PagedKv& kv = params.kv;
   const std::int64_t rows = params.sequences.num_sequences, columns = std::int64_t{params.num_heads} * kv.head_dim;
   require(kv.num_kv_heads >= 1 && kv.page_size >= 1 && kv.head_dim >= 1 && kv.head_dim <= kMaxHeadDim &&
@@ -101,8 +105,23 @@ std::size_t decode_part_floats(const FlashDecodeParams& params) {
 }
 
 void partial_decode(const FlashDecodeParams& params, float* parts, const Lane& lane) {
-  require_decode(params, lane);
+  require_decode(params);
   const Span span(lane.stream, "attend");
+  if (is_on_gpu(lane)) {
+    if constexpr (kHaveCuda) {
+      // Behind the splits, counts that must be zero.
+      const std::size_t splits_bytes = (decode_scratch_bytes(params, lane) + 255) / 256 * 256,
+                        units = decode_part_floats(params) / unit_of(params).floats();
+      require(lane.workspace.size_bytes >= splits_bytes + units * sizeof(std::uint32_t),
+              "flash_decode: has a workspace of {} bytes and wants {}", lane.workspace.size_bytes,
+              splits_bytes + units * sizeof(std::uint32_t));
+      auto* const finished = static_cast<std::byte*>(lane.workspace.data) + splits_bytes;
+      enqueue_clear(lane.stream, finished, units * sizeof(std::uint32_t));
+      decode_parts_sm90(params, {reinterpret_cast<std::byte*>(parts), unit_of(params).floats() * sizeof(float)},
+                        decode_scratch(params, reinterpret_cast<std::uint32_t*>(finished), lane), lane);
+    }
+    return;
+  }
   lane.stream.enqueue([params, parts](ThreadPool& pool) {
     pool.parallel_for(params.sequences.num_sequences * params.kv.num_kv_heads, 1,
                       [&](std::int64_t begin, std::int64_t end) {
@@ -114,8 +133,16 @@ void partial_decode(const FlashDecodeParams& params, float* parts, const Lane& l
 }
 
 void combine_decode(const FlashDecodeParams& params, const float* all_parts, int ranks, const Lane& lane) {
-  require_decode(params, lane);
+  require_decode(params);
   const Span span(lane.stream, "combine");
+  if (is_on_gpu(lane)) {
+    if constexpr (kHaveCuda) {
+      auto* const first = reinterpret_cast<std::byte*>(const_cast<float*>(all_parts));  // which are only read
+      merge_parts_sm90(params, {first, unit_of(params).floats() * sizeof(float)},
+                       decode_part_floats(params) * sizeof(float), ranks, lane);
+    }
+    return;
+  }
   lane.stream.enqueue([params, all_parts, ranks](ThreadPool&) {
     const std::size_t of_rank = decode_part_floats(params), of_unit = unit_of(params).floats();
     for (int unit = 0; unit < params.sequences.num_sequences * params.kv.num_kv_heads; ++unit) {
@@ -132,8 +159,42 @@ std::size_t FlashDecode::heap_bytes(int world_size, const FlashDecodeLimits& lim
 }
 
 FlashDecode::FlashDecode(Fabric& fabric, Ranks team, const FlashDecodeLimits& limits)
-    : limits_(limits), tiles_(fabric, std::move(team), channel_shape(limits), kFlashDecode) {
-  require(fabric.device().kind == DeviceKind::cpu, "flash_decode: has no kernel for {} yet", name_of(fabric.device()));
+    : limits_(limits),
+      tiles_(fabric, std::move(team), channel_shape(limits), kFlashDecode),
+      ready_(fabric.device()),
+      sent_(fabric.device()) {
+  if (fabric.device().kind == DeviceKind::cpu) return;
+  finished_ = Buffer(static_cast<std::size_t>(limits.max_sequences) * static_cast<std::size_t>(limits.num_kv_heads) *
+                         sizeof(std::uint32_t),
+                     fabric.device());
+  Stream stream(fabric.device());
+  enqueue_clear(stream, finished_.data(), finished_.size_bytes());
+  stream.synchronize();
+}
+
+void FlashDecode::enqueue_on_gpu(const FlashDecodeParams& params, DecodeVariant variant, const Lane& lane,
+                                 Stream& transfers) {
+  if constexpr (kHaveCuda) {
+    const DecodeExchange exchange{tiles_.slots(), tiles_.peers()};
+    const int units = units_of(params), rank = tiles_.peers().rank;
+    // The exchange's few blocks run beside those that wait for it.
+    Lane merging = lane;
+    merging.num_sms = std::max(1, lane.num_sms - 1);
+    const DecodeScratch scratch = decode_scratch(params, reinterpret_cast<std::uint32_t*>(finished_.data()), lane);
+    if (variant == DecodeVariant::push) return push_decode_sm90(params, exchange, scratch, lane);
+    decode_parts_sm90(params, {exchange.slots.arriving(rank, 0), exchange.slots.tile_bytes}, scratch, lane);
+    if (variant == DecodeVariant::all_gather) {
+      send_parts_sm90(units, exchange, lane.stream);
+      await_parts_sm90(units, exchange, lane.stream);
+      return merge_slots_sm90(params, exchange, merging);
+    }
+    ready_.record(lane.stream);
+    transfers.wait(ready_);
+    send_parts_sm90(units, exchange, transfers);
+    sent_.record(transfers);
+    merge_slots_sm90(params, exchange, merging);
+    lane.stream.wait(sent_);
+  }
 }
 
 bool FlashDecode::claim_all(int units) const {
@@ -195,7 +256,7 @@ bool FlashDecode::merge(const FlashDecodeParams& params, bool wait_for_each) con
 
 void FlashDecode::operator()(const FlashDecodeParams& params, DecodeVariant variant, const Lane& lane,
                              Stream& transfers) {
-  require_decode(params, lane);
+  require_decode(params);
   const PagedKv& kv = params.kv;
   require(params.num_heads == limits_.num_heads && kv.num_kv_heads == limits_.num_kv_heads &&
               kv.head_dim == limits_.head_dim && params.sequences.num_sequences <= limits_.max_sequences,
@@ -205,6 +266,7 @@ void FlashDecode::operator()(const FlashDecodeParams& params, DecodeVariant vari
   require(transfers.device() == lane.stream.device() && &transfers != &lane.stream,
           "flash_decode: needs a second stream of the same device");
   if (params.sequences.num_sequences == 0 || lane.dry_run != nullptr) return;
+  if (is_on_gpu(lane)) return enqueue_on_gpu(params, variant, lane, transfers);
   const int units = units_of(params);
   const bool push = variant == DecodeVariant::push;
   {

@@ -11,12 +11,16 @@
 //   waits       the same transfer on another stream; the merge waits for each part by itself
 //   push        each part is pushed to all ranks as soon as it is computed; the merge waits as before
 // All give the same bits.
+//
+// On a GPU a unit's keys are divided among blocks, whose splits the last one merges; push is one kernel. The arrays of
+// `sequences` lie on the GPU, and the lane's workspace holds the splits.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
+#include "base/buffer.h"
 #include "base/lane.h"
 #include "base/tensor.h"
 #include "base/thread_pool.h"
@@ -41,7 +45,7 @@ struct FlashDecodeParams {
 // Floats of the parts of one rank: [num_sequences, num_kv_heads] units of (o, m, l), as in partial.cuh.
 std::size_t decode_part_floats(const FlashDecodeParams& params);
 
-// Stage one: this rank's parts. Enqueues; CPU only. Throws InvalidArgument unless shapes fit.
+// Stage one: this rank's parts. Enqueues. Throws InvalidArgument unless shapes fit.
 void partial_decode(const FlashDecodeParams& params, float* parts, const Lane& lane);
 // The last stage: y from all ranks' parts, [ranks, decode_part_floats], in rank order.
 void combine_decode(const FlashDecodeParams& params, const float* all_parts, int ranks, const Lane& lane);
@@ -56,7 +60,7 @@ struct FlashDecodeLimits {
 class FlashDecode {
  public:
   // Collective over the fabric's world, as TileChannel; every rank gives the same limits. Throws InvalidArgument unless
-  // they are positive and fit, and for a fabric on GPUs, for which there is no kernel yet.
+  // they are positive and fit.
   FlashDecode(Fabric& fabric, Ranks team, const FlashDecodeLimits& limits);
 
   static std::size_t heap_bytes(int world_size, const FlashDecodeLimits& limits);
@@ -67,6 +71,7 @@ class FlashDecode {
   void operator()(const FlashDecodeParams& params, DecodeVariant variant, const Lane& lane, Stream& transfers);
 
  private:
+  void enqueue_on_gpu(const FlashDecodeParams& params, DecodeVariant variant, const Lane& lane, Stream& transfers);
   // The parts of a call, on a thread of the CPU. False: a wait has given up.
   bool claim_all(int units) const;
   void send(int unit) const;
@@ -78,6 +83,7 @@ class FlashDecode {
   FlashDecodeLimits limits_;
   TileChannel tiles_;
   Event ready_, sent_;
+  Buffer finished_;  // on a GPU: splits that are done, by unit; zero between calls
 };
 
 }  // namespace heddle
