@@ -117,7 +117,7 @@ TraceReport report_of(const std::vector<StepShares>& all) {
 }
 
 // Bytes per second at which one thread reads memory, as a stream's tasks do.
-double memory_rate() {
+double reading_rate() {
   return measure_memory_bandwidth({.buffer_bytes = std::int64_t{64} << 20, .passes = 5}) * 1e9;
 }
 
@@ -138,7 +138,7 @@ void run_traced(const TraceOptions& options) {
     write_file(options.output,
                perfetto_json(tracer.tracks()).dump(-1, ' ', true, ordered_json::error_handler_t::replace) + "\n");
     const std::vector<StepShares> shares =
-        step_shares(tracer.tracks(), has_handovers(tracer.tracks()) ? memory_rate() : 0);
+        step_shares(tracer.tracks(), has_handovers(tracer.tracks()) ? reading_rate() : 0);
     report = report_of(shares);
     if (options.bars_file) write_file(*options.bars_file, step_bars_svg(shares));
   }
