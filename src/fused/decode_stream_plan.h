@@ -31,7 +31,7 @@ struct DecodeStreamPlan {
 
   // A block's tiles of `rows` rows.
   HEDDLE_HOST_DEVICE constexpr DecodeRange row_tiles(int rows, int block) const {
-    return share(static_cast<std::uint64_t>(rows / kRowTile), block);
+    return share(static_cast<std::uint64_t>(rows / kRowTile), blocks, block);
   }
 
   // The older keys of a sequence lie in the tiles [first_tile, first_tile + tiles) of positions; at least one tile, so
@@ -50,15 +50,19 @@ struct DecodeStreamPlan {
     for (int i = 0; i < shape.tokens; ++i) sum += tiles(context_len[i]) * shape.kv_heads;
     return sum;
   }
-  HEDDLE_HOST_DEVICE constexpr DecodeRange share(std::uint64_t count, int block) const {
-    const auto parts = static_cast<std::uint64_t>(blocks);
+  // The share of `block` among the first `sharing` blocks; the others have none.
+  HEDDLE_HOST_DEVICE static constexpr DecodeRange share(std::uint64_t count, int sharing, int block) {
+    const auto parts = static_cast<std::uint64_t>(sharing);
+    if (block >= sharing) return {static_cast<int>(count), static_cast<int>(count)};
     return {static_cast<int>(begin_of_part<std::uint64_t>(count, static_cast<std::uint64_t>(block), parts)),
             static_cast<int>(begin_of_part<std::uint64_t>(count, static_cast<std::uint64_t>(block) + 1, parts))};
   }
+  // Of `all` tiles of keys: no more blocks share them than there are tiles, so that the blocks of an item lie together.
+  HEDDLE_HOST_DEVICE constexpr int blocks_of(int all) const { return all < blocks ? all : blocks; }
   // The block whose share has the tile.
   HEDDLE_HOST_DEVICE constexpr int block_of(int all, int tile) const {
     return static_cast<int>(part_of<std::uint64_t>(static_cast<std::uint64_t>(all), static_cast<std::uint64_t>(tile),
-                                                   static_cast<std::uint64_t>(blocks)));
+                                                   static_cast<std::uint64_t>(blocks_of(all))));
   }
 };
 
@@ -80,7 +84,7 @@ class DecodeSegments {
  public:
   HEDDLE_HOST_DEVICE constexpr DecodeSegments(const DecodeStreamPlan& plan, const std::int32_t* context_len, int block)
       : plan_(plan), context_len_(context_len), all_(plan.all_tiles(context_len)) {
-    const DecodeRange mine = plan.share(static_cast<std::uint64_t>(all_), block);
+    const DecodeRange mine = plan.share(static_cast<std::uint64_t>(all_), plan.blocks_of(all_), block);
     at_ = mine.begin;
     end_ = mine.end;
     while (sequence_ < plan.shape.tokens && first_of_sequence_ + tiles_here() * plan.shape.kv_heads <= at_)
@@ -121,6 +125,7 @@ class DecodeSegments {
 // the first and the last of its own, whose parts have different slots.
 constexpr bool decode_stream_plan_is_complete(const DecodeStreamPlan& plan, const std::int32_t* context_len) {
   int sequence = 0, head = 0, tile = plan.first_tile(context_len[0]);
+  int parts = 0;  // of the item
   for (int block = 0; block < plan.blocks; ++block) {
     DecodeSegments segments(plan, context_len, block);
     int used[2] = {0, 0};
@@ -130,7 +135,10 @@ constexpr bool decode_stream_plan_is_complete(const DecodeStreamPlan& plan, cons
       if (s.has_new_key != (block == s.last_block)) return false;
       if (s.num_blocks() > 1 && ++used[DecodeSegment::slot_of(block, s.first_block)] > 1) return false;
       tile += s.tiles;
+      ++parts;
       if (!s.has_new_key) continue;
+      if (parts != s.num_blocks()) return false;  // as many as leave a part
+      parts = 0;
       if (tile != plan.first_tile(context_len[sequence]) + plan.tiles(context_len[sequence])) return false;
       if (++head == plan.shape.kv_heads) head = 0, ++sequence;
       if (sequence < plan.shape.tokens) tile = plan.first_tile(context_len[sequence]);
@@ -143,5 +151,7 @@ static_assert(decode_stream_plan_is_complete({{1, 4096, 32, 32, 128}, 132, 0}, k
 static_assert(decode_stream_plan_is_complete({{6, 4096, 32, 8, 128}, 132, 0}, kContextsOfProof));
 static_assert(decode_stream_plan_is_complete({{6, 2048, 32, 8, 64}, 16, 100}, kContextsOfProof));
 static_assert(decode_stream_plan_is_complete({{6, 512, 2, 1, 128}, 7, 0}, kContextsOfProof));
+static_assert(decode_stream_plan_is_complete({{1, 512, 7, 1, 128}, 132, 0}, kContextsOfProof + 1));
+static_assert(decode_stream_plan_is_complete({{1, 512, 8, 4, 128}, 50, 0}, kContextsOfProof + 1));
 
 }  // namespace heddle

@@ -23,12 +23,12 @@ using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's o
 constexpr const char* kDecodeStream = "decode_block";
 constexpr int kStreamWarps = 8, kConsumers = 32 * kStreamWarps, kStreamThreads = kConsumers + 32;
 constexpr int kRows = DecodeStreamPlan::kRowTile;
-constexpr int kSegment = 512, kOfWarp = kSegment / kStreamWarps;  // features of a stage, and of a warp
-constexpr int kRowBytes = kSegment * 2 + 16;                      // so that ldmatrix uses all 32 banks
+constexpr int kSegment = 1024, kOfWarp = kSegment / kStreamWarps;  // features of a stage, and of a warp
+constexpr int kRowBytes = kSegment * 2 + 16;                       // so that ldmatrix uses all 32 banks
 constexpr int kKeyBytes = DecodeStreamPlan::kTileElements * 2;
 constexpr int kStageBytes = kRows * kRowBytes;
-static_assert(kStageBytes >= kKeyBytes && kStageBytes % 128 == 0);
-constexpr int kMostStages = 12, kFewestStages = 3;
+static_assert(kStageBytes >= 2 * kKeyBytes && kStageBytes % 128 == 0);  // keys, then values
+constexpr int kMostStages = 6, kFewestStages = 2;
 constexpr int kRecord = 4;  // words behind a partial attention's values: the largest score, the sum of weights
 constexpr int kPad = 8;     // elements behind a row of x, for the banks
 
@@ -140,14 +140,14 @@ class Producer {
           from = static_cast<std::int64_t>(
               kv.offset(__ldg(sequences.pages(of.sequence) + page), of.kv_head, position % kv.page_size));
         }
-        for (const void* const side : {kv.keys, kv.values}) {
-          const std::uint32_t stage = begin_stage(kKeyBytes);
-          const auto bytes = static_cast<std::uint32_t>(kKeyBytes / pieces);
-          if (lane_ < pieces)
-            copy_bytes(stage + static_cast<std::uint32_t>(lane_) * bytes, static_cast<const T*>(side) + from, bytes,
-                       landed());
-          at_.advance(params_.memory.stages);
+        const std::uint32_t stage = begin_stage(2 * kKeyBytes);
+        const auto bytes = static_cast<std::uint32_t>(kKeyBytes / pieces);
+        if (lane_ < pieces) {
+          const std::uint32_t to = stage + static_cast<std::uint32_t>(lane_) * bytes;
+          copy_bytes(to, static_cast<const T*>(kv.keys) + from, bytes, landed());
+          copy_bytes(to + kKeyBytes, static_cast<const T*>(kv.values) + from, bytes, landed());
         }
+        at_.advance(params_.memory.stages);
       }
     }
   }
@@ -220,8 +220,12 @@ class Consumers {
     for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
     return x;
   }
-  __device__ std::uint32_t num_blocks() const { return static_cast<std::uint32_t>(plan_.blocks); }
-  __device__ std::uint32_t* counter(int i) const { return params_.scratch.counters + i; }
+  __device__ std::uint32_t num_blocks() const {
+    return static_cast<std::uint32_t>(plan_.blocks);
+  }
+  __device__ std::uint32_t* counter(int i) const {
+    return params_.scratch.counters + i;
+  }
 
   __device__ void mark(DecodeBlockPhase phase) const {
     if (block_.times == nullptr || thread() != 0) return;
@@ -265,33 +269,46 @@ class Consumers {
     return sum;
   }
 
-  // x; every block all of it. A block keeps an even share of the new residual.
+  // x; every block all of it. A block keeps an even share of the new residual. What a thread has of a token stays in
+  // registers: behind the copies that fill the ring, a load takes microseconds.
   __device__ void normalize(int block) {
+    constexpr int kHeld = 5;  // of 1024 features each
     const int hidden = plan_.shape.hidden, tokens = plan_.shape.tokens;
-    const DecodeRange kept = plan_.share(static_cast<std::uint64_t>(hidden / 4), block);
+    const DecodeRange kept = plan_.share(static_cast<std::uint64_t>(hidden / 4), plan_.blocks, block);
     for (int t = 0; t < tokens; ++t) {
+      float4 held[kHeld];
       float sum = 0;
-      for (int i = 4 * thread(); i < hidden; i += 4 * kConsumers) {
-        const float4 of = z(t, i);
+      const auto take = [&](const float4& of, int i) {
         sum += of.x * of.x + of.y * of.y + of.z * of.z + of.w * of.w;
         if (i / 4 >= kept.begin && i / 4 < kept.end)
           *reinterpret_cast<float4*>(element<float>(block_.new_residual, t, i)) = of;
-      }
+      };
+      const auto feature_of = [&](int turn) { return 4 * (thread() + turn * kConsumers); };
+#pragma unroll
+      for (int turn = 0; turn < kHeld; ++turn)
+        if (feature_of(turn) < hidden) held[turn] = z(t, feature_of(turn));
+#pragma unroll
+      for (int turn = 0; turn < kHeld; ++turn)
+        if (feature_of(turn) < hidden) take(held[turn], feature_of(turn));
+      for (int i = feature_of(kHeld); i < hidden; i += 4 * kConsumers) take(z(t, i), i);
       sum = warp_sum(sum);
-      if (lane() == 0) sums_[t * kStreamWarps + warp()] = sum;
-    }
-    sync();
-    for (int t = 0; t < tokens; ++t) {
-      float sum = 0;
-      for (int w = 0; w < kStreamWarps; ++w) sum += sums_[t * kStreamWarps + w];
+      float* const sums = sums_ + t % 2 * kStreamWarps;
+      if (lane() == 0) sums[warp()] = sum;
+      sync();
+      sum = 0;
+#pragma unroll
+      for (int w = 0; w < kStreamWarps; ++w) sum += sums[w];
       const float factor = 1.0f / sqrtf(sum / static_cast<float>(hidden) + block_.eps);
-      for (int i = 4 * thread(); i < hidden; i += 4 * kConsumers) {
-        const float4 of = z(t, i);
-        const float4 norm = *reinterpret_cast<const float4*>(block_.norm + i);
+      const auto put = [&](const float4& of, int i) {
+        const float4 norm = __ldg(reinterpret_cast<const float4*>(block_.norm + i));
         *reinterpret_cast<uint2*>(x_ + t * (hidden + kPad) + i) =
             make_uint2(pack<T>(of.x * factor * norm.x, of.y * factor * norm.y),
                        pack<T>(of.z * factor * norm.z, of.w * factor * norm.w));
-      }
+      };
+#pragma unroll
+      for (int turn = 0; turn < kHeld; ++turn)
+        if (feature_of(turn) < hidden) put(held[turn], feature_of(turn));
+      for (int i = feature_of(kHeld); i < hidden; i += 4 * kConsumers) put(z(t, i), i);
     }
     sync();
   }
@@ -318,9 +335,11 @@ class Consumers {
       float c[kTokenTiles][4] = {};
       for (int k = 0; k < features; k += kSegment) {
         const std::uint32_t stage = shared_address(wait_for_stage());
-        if (k + warp() * kOfWarp < features) {
+        const int left = features - k - warp() * kOfWarp;
+        if (left > 0) {
 #pragma unroll
           for (int step = 0; step < kOfWarp; step += 16) {
+            if (step >= left) break;
             std::uint32_t a[4];
             load_matrices(stage + of_lane + static_cast<std::uint32_t>(step * 2), a);
 #pragma unroll
@@ -420,7 +439,7 @@ class Consumers {
       return at >= first && at < end;
     };
     float weight[kHeads][kKeysOfStream];
-    const std::byte* stage = wait_for_stage();
+    const std::byte* const stage = wait_for_stage();
 #pragma unroll
     for (int u = 0; u < kKeysOfStream; ++u) {
       float key[8];
@@ -436,7 +455,6 @@ class Consumers {
         weight[h][u] = there ? score : -INFINITY;
       }
     }
-    release_stage();
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
       float top = rows[h].largest;
@@ -453,12 +471,11 @@ class Consumers {
 #pragma unroll
       for (int d = 0; d < 8; ++d) rows[h].o[d] *= correction;
     }
-    stage = wait_for_stage();
 #pragma unroll
     for (int u = 0; u < kKeysOfStream; ++u) {
       if (!is_there(u)) continue;  // anything may lie there, NaN too
       float value[8];
-      widen(*reinterpret_cast<const uint4*>(stage + u * kStep * kHeadDim * 2 + of_lane), value);
+      widen(*reinterpret_cast<const uint4*>(stage + kKeyBytes + u * kStep * kHeadDim * 2 + of_lane), value);
 #pragma unroll
       for (int h = 0; h < kHeads; ++h)
 #pragma unroll
@@ -664,7 +681,7 @@ std::string why_not_streamed_sm90(const DecodeBlockShape& shape, DType weights) 
   if (weights == DType::float32) return "weights are float32, the fused block takes bfloat16 and float16";
   if (shape.head_dim != 64 && shape.head_dim != 128)
     return fmt::format("head_dim is {}, the fused block takes 64 and 128", shape.head_dim);
-  if (shape.hidden % kOfWarp != 0) return fmt::format("hidden size {} is not a multiple of {}", shape.hidden, kOfWarp);
+  if (shape.hidden % 16 != 0) return fmt::format("hidden size {} is not a multiple of 16", shape.hidden);
   if (shape.group() > 8) return fmt::format("{} query heads share keys, the fused block takes up to 8", shape.group());
   const int keys = DecodeStreamPlan::kTileElements / shape.head_dim;
   if (shape.page_size % keys != 0 && (keys % shape.page_size != 0 || keys / shape.page_size > 32))
