@@ -107,19 +107,21 @@ class Producer {
   __device__ std::uint32_t begin_stage(std::uint32_t bytes) {
     barriers_.empty[at_.slot].wait(params_.waits, at_.parity);
     if (lane_ == 0) barriers_.full[at_.slot].arrive_expecting(bytes);
-    __syncwarp();
     return ring_ + static_cast<std::uint32_t>(at_.slot * kStageBytes);
   }
   __device__ std::uint32_t landed() const { return barriers_.full[at_.slot].address(); }
 
   __device__ void copy_rows(const Weight& weight, DecodeRange tiles, int features) {
-    const T* row =
-        static_cast<const T*>(weight.blocks[0].data) + (std::int64_t{tiles.begin} * kRows + lane_ % kRows) * features;
-    for (int tile = tiles.begin; tile < tiles.end; ++tile, row += std::int64_t{kRows} * features)
+    const T* first = static_cast<const T*>(weight.blocks[0].data) + std::int64_t{tiles.begin} * kRows * features;
+    for (int tile = tiles.begin; tile < tiles.end; ++tile, first += std::int64_t{kRows} * features)
       for (int k = 0; k < features; k += kSegment) {
         const auto bytes = static_cast<std::uint32_t>(min(kSegment, features - k)) * 2;
         const std::uint32_t stage = begin_stage(kRows * bytes);
-        if (lane_ < kRows) copy_bytes(stage + static_cast<std::uint32_t>(lane_ * kRowBytes), row + k, bytes, landed());
+        if (lane_ == 0)
+#pragma unroll 4
+          for (int row = 0; row < kRows; ++row)
+            copy_bytes(stage + static_cast<std::uint32_t>(row * kRowBytes), first + std::int64_t{row} * features + k,
+                       bytes, landed());
         at_.advance(params_.memory.stages);
       }
   }
@@ -129,23 +131,22 @@ class Producer {
     const PagedKv& kv = params_.block.kv;
     const int keys = params_.plan.keys_of_tile();
     const int rows = min(keys, kv.page_size), pieces = keys / rows;  // of a page, of a tile
+    const auto bytes = static_cast<std::uint32_t>(kKeyBytes / pieces);
     DecodeSegments segments(params_.plan, sequences.context_len, block);
     for (DecodeSegment of = segments.next(); of.tiles > 0; of = segments.next()) {
       const int last_page = (sequences.context_len[of.sequence] - 1) / kv.page_size;
       for (int i = 0; i < of.tiles; ++i) {
-        const int position = (of.tile + i) * keys + lane_ * rows;
-        std::int64_t from = 0;
-        if (lane_ < pieces) {  // behind the sequence its last page stands for others
-          const int page = min(position / kv.page_size, last_page);
-          from = static_cast<std::int64_t>(
-              kv.offset(__ldg(sequences.pages(of.sequence) + page), of.kv_head, position % kv.page_size));
-        }
-        const std::uint32_t stage = begin_stage(2 * kKeyBytes);
-        const auto bytes = static_cast<std::uint32_t>(kKeyBytes / pieces);
-        if (lane_ < pieces) {
-          const std::uint32_t to = stage + static_cast<std::uint32_t>(lane_) * bytes;
-          copy_bytes(to, static_cast<const T*>(kv.keys) + from, bytes, landed());
-          copy_bytes(to + kKeyBytes, static_cast<const T*>(kv.values) + from, bytes, landed());
+        // A lane looks up a piece's page. Behind the sequence its last page stands for others.
+        const int position = (of.tile + i) * keys + min(lane_, pieces - 1) * rows;
+        const int page = min(position / kv.page_size, last_page);
+        const auto from = static_cast<std::int64_t>(
+            kv.offset(__ldg(sequences.pages(of.sequence) + page), of.kv_head, position % kv.page_size));
+        std::uint32_t to = begin_stage(2 * kKeyBytes);
+        for (int piece = 0; piece < pieces; ++piece, to += bytes) {
+          const std::int64_t of_piece = __shfl_sync(~0u, from, piece);
+          if (lane_ != 0) continue;
+          copy_bytes(to, static_cast<const T*>(kv.keys) + of_piece, bytes, landed());
+          copy_bytes(to + kKeyBytes, static_cast<const T*>(kv.values) + of_piece, bytes, landed());
         }
         at_.advance(params_.memory.stages);
       }
