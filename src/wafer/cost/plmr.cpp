@@ -244,8 +244,10 @@ PlmrDevice parse_plmr_device(std::string_view text, std::string_view where) {
     device = plmr_preset(name);
   }
   const auto name = root.find("name");
-  if (name) device.name = name->text();
-  if (device.name.empty()) device.name = where;
+  if (name && !name->text().empty())
+    device.name = name->text();
+  else
+    device.name = base ? fmt::format("{} ({})", device.name, where) : std::string(where);
 
   for (const auto& [key, member] : root.members())
     if (key != "name" && key != "base" && !is_constant(key)) member.fail("no constant of a device has this name");

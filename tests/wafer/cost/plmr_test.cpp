@@ -45,6 +45,7 @@ TEST(PlmrDevice, AFileOverridesAPreset) {
       R"({"name": "mine", "base": "wse-2", "clock_ghz": 0.85,
           "sram_bytes": {"value": 65536, "low": 49152, "high": 65536, "source": "a guess"}})",
       "mine.json");
+  EXPECT_EQ(parse_plmr_device(R"({"base": "wse-2", "clock_ghz": 0.85})", "my.json").name, "wse-2 (my.json)");
   EXPECT_EQ(d.name, "mine");
   EXPECT_EQ(d.clock_ghz.value, 0.85);
   EXPECT_EQ(d.clock_ghz.low, 0.85);
