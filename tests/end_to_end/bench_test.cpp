@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/device.h"
 #include "base/file.h"
 #include "end_to_end/program.h"
 #include "temporary_folder.h"
@@ -169,9 +170,10 @@ TEST(Bench, FusedOperatorsRefuseWhatTheyCannotRunAndSayWhy) {
     EXPECT_EQ(result.status, 2) << result.err;
     return result.err;
   };
-  if constexpr (!kHaveCuda)
+  if constexpr (!kHaveCuda) {
     EXPECT_THAT(refusal({"all-gather-linear", "--device", "cuda:0,cuda:0"}),
                 HasSubstr("--device cpu runs the ranks as threads"));
+  }
   EXPECT_THAT(refusal({"all-gather-linear", "--device", "cuda:0,cpu"}), HasSubstr("all on the CPU, or all on GPUs"));
   EXPECT_THAT(refusal({"linear-all-reduce", "--ranks", "3", "--device", "cpu,cpu"}),
               HasSubstr("names 2 devices for 3 ranks"));
