@@ -2,15 +2,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
+#include <memory>
 #include <set>
 
+#include "base/team.h"
 #include "base/thread_pool.h"
+#include "engine/rank_world.h"
 #include "engine/step_memory.h"
 #include "models/llama.h"
 #include "models/llama_family.h"
 #include "models/llama_runner.h"
 #include "parallel/local.h"
+#include "parallel/tensor.h"
 
 namespace heddle {
 namespace {
@@ -61,15 +66,18 @@ StepPlan plan_of(const StepShape& shape) {
 }
 
 // Before each norm, all scratch that earlier blocks have left becomes NaN (all ones, in each of the dtypes).
-class PoisoningStrategy : public LocalStrategy {
+template <class Base>
+class PoisoningStrategy : public Base {
  public:
+  using Base::Base;
+
   std::byte* end = nullptr;  // of the scratch; null: it stays as it is
 
   void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override {
     auto* const begin = static_cast<std::byte*>(normalized.data);
     if (end != nullptr && lane.dry_run == nullptr)
       lane.stream.enqueue([begin, end = end](ThreadPool&) { std::fill(begin, end, std::byte{0xff}); });
-    LocalStrategy::normalize(hidden, norm, normalized, lane);
+    Base::normalize(hidden, norm, normalized, lane);
   }
 };
 
@@ -78,10 +86,16 @@ class SteppedModel {
   explicit SteppedModel(const std::filesystem::path& folder) {
     const Checkpoint checkpoint(folder);
     const LlamaConfig config = parse_llama_config(checkpoint.config());
-    auto plan = std::make_unique<PoisoningStrategy>();
-    plan_ = plan.get();
-    model_ = std::make_unique<Llama>(config, load_llama_weights(checkpoint, config, {}), std::move(plan),
-                                     Compute::automatic);
+    make<PoisoningStrategy<LocalStrategy>>(config, load_llama_weights(checkpoint, config, {}));
+  }
+
+  // One rank of several, whose steps are to run at the same time.
+  SteppedModel(const std::filesystem::path& folder, const ModelRank& place) {
+    const Checkpoint checkpoint(folder);
+    const LlamaConfig config = parse_llama_config(checkpoint.config());
+    Llama::Weights weights = load_llama_weights(checkpoint, config, {.place = place});
+    const Slice vocabulary = weights.split.vocabulary;
+    make<PoisoningStrategy<TensorStrategy>>(config, std::move(weights), place, vocabulary, config.vocab_size);
   }
 
   Llama& model() { return *model_; }
@@ -101,7 +115,7 @@ class SteppedModel {
       std::fill_n(memory + kGuard, arena_bytes, std::byte{0xff});
       arena.take_bytes(kGuard);
     }
-    plan_->end = guarded ? memory + kGuard + arena_bytes : nullptr;
+    *poisoned_end_ = guarded ? memory + kGuard + arena_bytes : nullptr;
     const Tensor logits = run(tensors, kv, arena);
     if (guarded) {
       const auto is_guard = [](std::byte value) { return value == std::byte{0x5a}; };
@@ -113,6 +127,13 @@ class SteppedModel {
   }
 
  private:
+  template <class PoisoningStrategy, class... Args>
+  void make(const LlamaConfig& config, Llama::Weights weights, const Args&... args) {
+    auto strategy = std::make_unique<PoisoningStrategy>(args...);
+    poisoned_end_ = &strategy->end;
+    model_ = std::make_unique<Llama>(config, std::move(weights), std::move(strategy), Compute::automatic);
+  }
+
   // Ends only when what it has enqueued has.
   Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena) {
     try {
@@ -125,7 +146,7 @@ class SteppedModel {
     }
   }
 
-  PoisoningStrategy* plan_;  // the model's
+  std::byte** poisoned_end_;  // the model's strategy's
   std::unique_ptr<Llama> model_;
   ThreadPool pool_{1};
   Stream stream_{pool_};
@@ -148,6 +169,34 @@ TEST(LlamaMemory, WhatADryRunFindsIsEnoughAndNoBlockReadsWhatOthersHaveLeft) {
       EXPECT_THROW(stepped.logits(plan, bytes - Arena::kAlignment, false), Failure);
     }
   });
+}
+
+// The same on three ranks, of which each has scratch of its own size.
+TEST(LlamaMemory, OnRanksWhatEachRanksDryRunFindsIsEnough) {
+  constexpr int kRanks = 3;
+  const LlamaFamily family;
+  for (const char* name : {"llama-biases", "qwen3"}) {
+    const TemporaryFolder folder;
+    family.write(family.find(name), folder.path());
+    RankWorld world(std::vector<Device>(kRanks), std::chrono::seconds(20));
+    std::vector<std::unique_ptr<SteppedModel>> ranks;
+    for (int rank = 0; rank < kRanks; ++rank)
+      ranks.push_back(std::make_unique<SteppedModel>(
+          folder.path(), ModelRank{.rank = rank, .ranks = kRanks, .communicator = &world.communicator(rank)}));
+    for (const StepShape& shape : largest_shapes(kLimits)) {
+      SCOPED_TRACE(fmt::format("{}: {} tokens of {} sequences, {} rows", name, shape.num_tokens, shape.num_sequences,
+                               shape.num_logit_rows));
+      const StepPlan plan = plan_of(shape);
+      std::vector<std::vector<float>> plain(kRanks), guarded(kRanks);
+      run_team(kRanks, [&](TeamMember& member) {
+        const auto rank = static_cast<std::size_t>(member.rank());
+        SteppedModel& own = *ranks[rank];
+        plain[rank] = own.logits(plan, 2 * step_bytes(own.model(), kLimits), false);
+        guarded[rank] = own.logits(plan, run_dry(own.model(), kLimits, shape).arena_bytes, true);
+      });
+      EXPECT_EQ(guarded, plain);
+    }
+  }
 }
 
 // Steps of any size, on the CPU and on a GPU that need not be there.

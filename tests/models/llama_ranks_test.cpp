@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -114,6 +116,61 @@ INSTANTIATE_TEST_SUITE_P(, LlamaGoldenRanks,
                            std::ranges::replace(name, '-', '_');
                            return name + "_on_" + std::to_string(test.param.ranks) + "_ranks";
                          });
+
+// A Qwen2 with the heads of Qwen2.5-7B, 28 of them for 4 of keys and values, and random weights.
+void write_28_heads(const std::filesystem::path& folder) {
+  constexpr std::int64_t kHidden = 56, kHeads = 28, kKvHeads = 4, kHeadDim = 8, kInner = 90, kVocabulary = 101;
+  nlohmann::json config = LlamaFamily().find("qwen2")["config"];
+  config.update({{"hidden_size", kHidden},
+                 {"num_attention_heads", kHeads},
+                 {"num_key_value_heads", kKvHeads},
+                 {"head_dim", kHeadDim},
+                 {"intermediate_size", kInner},
+                 {"vocab_size", kVocabulary}});
+  const StoredDType float32{.name = "F32", .bits = 32, .dtype = DType::float32};
+  std::vector<TensorToWrite> tensors{{"model.embed_tokens.weight", float32, {kVocabulary, kHidden}},
+                                     {"lm_head.weight", float32, {kVocabulary, kHidden}},
+                                     {"model.norm.weight", float32, {kHidden}}};
+  for (int layer = 0; layer < config["num_hidden_layers"].get<int>(); ++layer) {
+    const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
+      tensors.push_back({fmt::format("model.layers.{}.{}", layer, name), float32, std::move(shape)});
+    };
+    for (const char* norm : {"input_layernorm.weight", "post_attention_layernorm.weight"}) add(norm, {kHidden});
+    for (const auto& [name, heads] : {std::pair{"q", kHeads}, {"k", kKvHeads}, {"v", kKvHeads}}) {
+      add(fmt::format("self_attn.{}_proj.weight", name), {heads * kHeadDim, kHidden});
+      add(fmt::format("self_attn.{}_proj.bias", name), {heads * kHeadDim});
+    }
+    add("self_attn.o_proj.weight", {kHidden, kHeads * kHeadDim});
+    for (const char* name : {"mlp.gate_proj.weight", "mlp.up_proj.weight"}) add(name, {kInner, kHidden});
+    add("mlp.down_proj.weight", {kHidden, kInner});
+  }
+  write_file(folder / "config.json", config.dump());
+  std::mt19937 random(28);
+  std::normal_distribution<float> normal(0, 0.3F);
+  write_safetensors(folder / "model.safetensors", tensors, [&](std::size_t i, const ByteSink& sink) {
+    std::int64_t count = 1;
+    for (const std::int64_t size : tensors[i].shape) count *= size;
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& value : values) value = normal(random);
+    sink(std::as_bytes(std::span(values)));
+  });
+}
+
+// 3 ranks have whole KV heads, not as many each; 8 have half a KV head's group each, and 7 unequal parts of groups.
+TEST(LlamaOnRanks, HeadsAreSharedOutUnevenly) {
+  const TemporaryFolder folder;
+  write_28_heads(folder.path());
+  const std::vector<std::int32_t> tokens = {5, 100, 7, 3, 77, 0, 42, 9, 58, 31, 2, 99};
+  LlamaRunner one(folder.path(), {});
+  const Rows expected = logits_of(one, tokens, {7, 1, 4});
+  double largest = 0;
+  for (const float logit : expected.back()) largest = std::max(largest, std::abs(static_cast<double>(logit)));
+  for (const int ranks : {3, 7, 8}) {
+    LlamaRunner several(folder.path(), {.ranks = ranks});
+    EXPECT_LE(largest_difference(logits_of(several, tokens, {7, 1, 4}), expected), kBoundOnRanks) << ranks << " ranks";
+  }
+  EXPECT_GT(largest, 1) << "logits that differ by little would show no fault";
+}
 
 // As on one rank: a row's bits do not depend on chunks or threads.
 TEST(LlamaOnRanks, NoChunkingAndNoThreadsChangeABit) {
