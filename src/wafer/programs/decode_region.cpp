@@ -336,12 +336,12 @@ void WaferDecodeRegion::take_weights(const WaferPrompt& prompt, const LayerMoves
   mesh::TimedMesh before(std::nullopt, mesh::Grid::square(prompt.cores, mesh::LineOrder::interleaved), mesh_.pool());
   const auto weight_moves = moves.weights();
   for (std::size_t w = 0; w < std::size(all); ++w) {
-    const auto& [rows, columns, lies] = weight_moves[w];
+    const AxisMoves &rows = weight_moves[w].rows, &columns = weight_moves[w].columns;
     const Tile from = place_weight(before, all[w].weight, all[w].placement), to = all[w].tile;
     before.place_skewed(from, Axis::y);
     mesh_.clear(to);
     mesh_.settle();
-    const bool turned = lies == Lies::aligned_and_turned;
+    const bool turned = weight_moves[w].lies == Lies::aligned_and_turned;
     mesh_.pool().parallel_for(std::ssize(rows.moves), 1, [&](std::int64_t begin, std::int64_t end) {
       for (const IndexMove& row :
            std::span(rows.moves).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)))

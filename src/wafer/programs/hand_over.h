@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "wafer/cost/wafer_regions.h"
+#include "wafer/mesh/grid.h"
 #include "wafer/mesh/relay_mesh.h"
 
 namespace heddle {

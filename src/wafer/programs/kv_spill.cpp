@@ -44,6 +44,7 @@ void KvSpill::send(mesh::TimedMesh& mesh, mesh::Tile k, mesh::Tile v) {
   rows_.assign(static_cast<std::size_t>(idle_.height),
                std::vector<float>(offset((slots - 1) * idle_.height, places_a_core(), 0, 0, 0)));
   std::vector<mesh::RelayMessage> messages;
+  messages.reserve(static_cast<std::size_t>(height));
   for (int y = 0; y < height; ++y) messages.push_back({{0, y}, {0, idle_.idle_row(y)}, kValueBytes * values});
   mesh.relay("KV spill", messages, [&](std::size_t n) {
     const auto core_y = static_cast<int>(n);
