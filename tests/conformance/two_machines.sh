@@ -1,50 +1,15 @@
 #!/usr/bin/env bash
-# two_machines.sh HEDDLE CONFORMANCE COLLECTIVE MPI_RANK MODEL: the cases, a collective, a model's text and a rank's death on `mpi` over TCP between two "machines", which are network namespaces
-# joined by a veth pair. Exit status 77, with the reason, where such namespaces may not be made.
+# two_machines.sh HEDDLE CONFORMANCE COLLECTIVE MPI_RANK MODEL: the cases, a collective, a model's text and a rank's death on `mpi` over TCP between two "machines", which are network
+# namespaces; then the cases with two ranks on each. Exit status 77, with the reason, where such namespaces may not be made.
 set -euo pipefail
 heddle=$1 conformance=$2 collective=$3 rank=$4 model=$5
 
-skip() {
-  echo "two_machines: skipped: $*"
-  exit 77
-}
-
-command -v ip >/dev/null || skip "there is no ip (package iproute2)"
-[ "$(id -u)" = 0 ] || skip "namespaces need root"
-
-a=heddle-a-$$ b=heddle-b-$$
-folder=$(mktemp -d)
-clean_up() {
-  ip netns del "$a" 2>/dev/null || true
-  ip netns del "$b" 2>/dev/null || true
-  rm -rf "$folder"
-}
-trap clean_up EXIT
-{ ip netns add "$a" && ip netns add "$b" &&
-  ip link add va$$ netns "$a" type veth peer name vb$$ netns "$b"; } 2>"$folder/why" || skip "$(tail -n 1 "$folder/why")"
-ip -n "$a" address add 10.99.0.1/24 dev va$$
-ip -n "$b" address add 10.99.0.2/24 dev vb$$
-for each in "$a lo" "$a va$$" "$b lo" "$b vb$$"; do
-  read -r namespace link <<<"$each"
-  ip -n "$namespace" link set "$link" up
-done
-
-# What mpirun takes for ssh: `agent HOST COMMAND`, the host being an address.
-cat >"$folder/agent" <<END
-#!/bin/sh
-while [ "\${1#-}" != "\$1" ]; do shift; done
-case \$1 in 10.99.0.1) n=$a ;; *) n=$b ;; esac
-shift
-exec ip netns exec "\$n" sh -c "\$*"
-END
-chmod +x "$folder/agent"
-
-# mpirun gives each machine a folder by its name, and these two share one.
-export OMPI_MCA_plm_rsh_agent=$folder/agent OMPI_MCA_orte_tmpdir_base=$folder OMPI_MCA_orte_keep_fqdn_hostnames=1
-launch() {
-  ip netns exec "$a" "$heddle" launch -n 2 --hosts 10.99.0.1:1,10.99.0.2:1 --interface 10.99.0.0/24 -- "$@" </dev/null
-}
+# shellcheck source=namespaces.sh
+. "$(dirname "${BASH_SOURCE[0]}")/namespaces.sh"
+make_machines 2 10.99.0
+launch() { launch_on 1 "$@"; }
 launch "$conformance" --fabric mpi --rounds 20 --deadline 60
+launch_on 2 "$conformance" --fabric mpi --rounds 20 --deadline 60  # by memory and by messages
 launch "$collective" --fabric mpi --deadline 60 | tee "$folder/sums"
 grep -q 'rank 1: 1048576 of 1048576 sums are 3' "$folder/sums"
 # One model, a rank on each machine: the text of one rank.

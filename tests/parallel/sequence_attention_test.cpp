@@ -21,10 +21,10 @@ void run_rank(Fabric& fabric, std::span<const int> team, SequenceStrategy strate
   ThreadPool pool(1);
   Stream stream(pool);
   SequenceAttention layer(fabric, team, strategy, mesh, shape_of(of));
-  RankOperands operands(of, attention, static_cast<int>(std::ranges::find(team, fabric.rank()) - team.begin()));
+  RankOperands operands(of, attention, static_cast<int>(std::ranges::find(team, fabric.rank()) - team.begin()), stream);
   operands.attend(layer, stream);
   layer.synchronize(stream);
-  operands.put_output(y);
+  operands.put_output(y, stream);
 }
 
 // Runs one layer on threads, and holds values to float64 and traffic to the count.
@@ -129,11 +129,12 @@ TEST(SequenceAttention, ManyLayersInARowReuseTheMemoryWhileRanksAreLate) {
         ThreadPool pool(1);
         Stream stream(pool);
         SequenceAttention layer(fabric, ranks_from(0, ranks), strategy, mesh, shape_of(of));
-        RankOperands operands[2] = {{of, attentions[0], member.rank()}, {of, attentions[1], member.rank()}};
+        RankOperands operands[2] = {{of, attentions[0], member.rank(), stream},
+                                    {of, attentions[1], member.rank(), stream}};
         for (int i = 0; i < 12; ++i) operands[i % 2].attend(layer, stream);
         layer.synchronize(stream);
-        operands[0].put_output(y[0]);
-        operands[1].put_output(y[1]);
+        operands[0].put_output(y[0], stream);
+        operands[1].put_output(y[1], stream);
       });
       EXPECT_EQ(first_miss(attentions[0], y[0]), "") << name_of(strategy);
       EXPECT_EQ(first_miss(attentions[1], y[1]), "") << name_of(strategy);
@@ -153,7 +154,7 @@ TEST(SequenceAttention, NamesARankThatNeverComes) {
     ThreadPool pool(1);
     Stream stream(pool);
     SequenceAttention layer(*fabric, ranks_from(0, 4), SequenceStrategy::one_sided, mesh, shape_of(of));
-    RankOperands operands(of, attention, member.rank());
+    RankOperands operands(of, attention, member.rank(), stream);
     if (member.rank() != 3) {
       operands.attend(layer, stream);
       try {

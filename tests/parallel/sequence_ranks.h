@@ -8,9 +8,12 @@
 #include <optional>
 #include <random>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "base/buffer.h"
+#include "base/copy.h"
 #include "fabric/counted_fabric.h"
 #include "fused/piece_attention/attention_oracle.h"
 #include "parallel/sequence/sequence_attention.h"
@@ -48,30 +51,37 @@ inline WholeAttention whole(const SequenceCase& of, unsigned seed = 1) {
           .v = normal_numbers(count, seed + 2, of.dtype)};
 }
 
-// One rank's tokens of a whole attention.
+// One rank's tokens of a whole attention, in the memory of the stream's device.
 class RankOperands {
  public:
-  RankOperands(const SequenceCase& of, const WholeAttention& attention, int rank)
+  RankOperands(const SequenceCase& of, const WholeAttention& attention, int rank, Stream& stream)
       : attention_(attention),
         first_(std::accumulate(of.tokens.begin(), of.tokens.begin() + rank, 0)),
         count_(of.tokens[static_cast<std::size_t>(rank)]),
-        q_(tokens_of(attention.q)),
-        k_(tokens_of(attention.k)),
-        v_(tokens_of(attention.v)),
-        y_(q_.size()) {}
+        wrong_(tokens_of(attention.q).size(), std::byte{0xff}),
+        q_(on_device(tokens_of(attention.q), stream)),
+        k_(on_device(tokens_of(attention.k), stream)),
+        v_(on_device(tokens_of(attention.v), stream)),
+        y_(on_device(wrong_, stream)) {}
 
   // Every layer's y begins as what no layer computes.
-  void attend(SequenceAttention& layer, Stream& stream) {
-    stream.enqueue([this](ThreadPool&) { std::ranges::fill(y_, std::byte{0xff}); });
-    layer.attend(q_.data(), k_.data(), v_.data(), y_.data(), attention_.scale, stream);
+  void attend(SequenceAttention& layer, const Lane& lane) {
+    enqueue_copy(lane.stream, y_.data(), wrong_.data(), wrong_.size());
+    layer.attend(q_.data(), k_.data(), v_.data(), y_.data(), attention_.scale, lane);
   }
-  void put_output(std::vector<float>& whole_y) const {
+  void put_output(std::vector<float>& whole_y, Stream& stream) const {
+    const std::vector<std::byte> y = output(stream);
     for_tokens([&](std::size_t in_whole, std::size_t here, std::size_t n) {
-      convert(y_.data() + here * size_of(attention_.dtype), attention_.dtype, whole_y.data() + in_whole, DType::float32,
+      convert(y.data() + here * size_of(attention_.dtype), attention_.dtype, whole_y.data() + in_whole, DType::float32,
               n);
     });
   }
-  const std::vector<std::byte>& output() const { return y_; }
+  std::vector<std::byte> output(Stream& stream) const {
+    std::vector<std::byte> y(wrong_.size());
+    enqueue_copy(stream, y.data(), y_.data(), y.size());
+    stream.synchronize();
+    return y;
+  }
   int first() const { return first_; }
   int count() const { return count_; }
 
@@ -94,9 +104,17 @@ class RankOperands {
     return part;
   }
 
+  static Buffer on_device(const std::vector<std::byte>& bytes, Stream& stream) {
+    Buffer buffer(bytes.size(), stream.device());
+    enqueue_copy(stream, buffer.data(), bytes.data(), bytes.size());
+    stream.synchronize();
+    return buffer;
+  }
+
   const WholeAttention& attention_;
   int first_, count_;
-  std::vector<std::byte> q_, k_, v_, y_;
+  std::vector<std::byte> wrong_;
+  Buffer q_, k_, v_, y_;
 };
 
 // A fabric that is late at random: before a transfer or a message its stream sleeps.
@@ -135,6 +153,41 @@ inline Ranks ranks_from(int first, int count) {
   Ranks ranks(static_cast<std::size_t>(count));
   std::iota(ranks.begin(), ranks.end(), first);
   return ranks;
+}
+
+// A rank's lane: of a GPU that ranks share, its share.
+inline Lane rank_lane(const Fabric& fabric, Stream& stream) {
+  const DeviceShare share = fabric.device_share();
+  return share.ranks > 1 ? Lane(stream, share.sms) : Lane(stream);
+}
+
+// Runs layers of a strategy on this rank, of two sets of operands in turns. Each set's first output is held to float64,
+// the others to its bits. Returns what is off; empty: nothing.
+inline std::string run_layers(Fabric& fabric, Stream& stream, SequenceStrategy strategy, const SequenceCase& of,
+                              int layers) {
+  const SequenceMesh mesh = make_sequence_mesh(strategy, of.placement, of.num_heads, of.degree);
+  WholeAttention attentions[2] = {whole(of, 1), whole(of, 7)};
+  for (WholeAttention& attention : attentions) attention.rounds_weights = fabric.device().kind == DeviceKind::cuda;
+  RankOperands operands[2] = {{of, attentions[0], fabric.rank(), stream}, {of, attentions[1], fabric.rank(), stream}};
+  SequenceAttention layer(fabric, ranks_from(0, of.placement.size()), strategy, mesh, shape_of(of));
+  std::vector<std::byte> first[2];
+  std::string off;
+  int off_layers = 0;
+  for (int i = 0; i < layers; ++i) {
+    RankOperands& now = operands[i % 2];
+    now.attend(layer, rank_lane(fabric, stream));
+    layer.synchronize(stream);
+    if (i >= 2) {
+      off_layers += now.output(stream) != first[i % 2];
+      continue;
+    }
+    first[i] = now.output(stream);
+    std::vector<float> y(attentions[i].q.size());
+    now.put_output(y, stream);
+    off += first_miss(attentions[i], y, now.first(), now.count());
+  }
+  if (off_layers > 0) off += fmt::format("; {} layers have other bits than the first", off_layers);
+  return off;
 }
 
 inline FabricOptions options_for(const SequenceMemory& memory) {

@@ -17,6 +17,8 @@
 #include "cli/format_text.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
+#include "fabric/discover_placement.h"
+#include "fabric/launch.h"
 #include "fabric/run_ranks.h"
 #include "machine/device_choice.h"
 #include "parallel/sequence/plan.h"
@@ -35,6 +37,8 @@ struct SequenceBenchOptions {
   int repeats = 5;
   Device device;
   std::string peer;  // of figure 12
+  bool timed_waits = false;
+  double local_us = 5, remote_us = 15;
   double machine_gbps = 50, gpu_gbps = 250, tflops = 200;
   std::optional<std::string> json_file;
 };
@@ -60,7 +64,7 @@ struct FigureRow {
   SequenceMesh mesh;
   bool measured;
   double seconds;
-  std::optional<double> exposed_seconds;  // predicted
+  std::optional<double> exposed_seconds;  // not where computation was measured, too
   std::int64_t counted_elements;
 };
 
@@ -94,6 +98,15 @@ class FigureTable {
   bool is_first_rank() const { return is_first_rank_; }
 
  private:
+  SequenceRates rates() const {
+    SequenceRates result;
+    result.attention_flops = options_.tflops * 1e12;
+    result.machine_link_bytes = options_.machine_gbps * 1e9;
+    result.gpu_link_bytes = options_.gpu_gbps * 1e9;
+    result.local_seconds = options_.local_us * 1e-6;
+    result.remote_seconds = options_.remote_us * 1e-6;
+    return result;
+  }
   SequenceRequest request(const SequenceWorkload& workload, const Placement& placement, int batch,
                           std::optional<int> degree) const {
     SequenceRequest result{.placement = placement,
@@ -102,10 +115,7 @@ class FigureTable {
                            .num_tokens = workload.num_tokens,
                            .batch = batch,
                            .degree = degree,
-                           .rates = {}};
-    result.rates.attention_flops = options_.tflops * 1e12;
-    result.rates.machine_link_bytes = options_.machine_gbps * 1e9;
-    result.rates.gpu_link_bytes = options_.gpu_gbps * 1e9;
+                           .rates = rates()};
     return result;
   }
   void add(const std::string& name, const Placement& placement, const SequenceForecast& of) {
@@ -128,10 +138,14 @@ void FigureTable::measure(const Placement& placement) {
     SequenceStrategy strategy;
     SequenceMesh mesh;
     std::int64_t counted_elements;
+    SequenceTimeline timeline;
   };
   const int heads = options_.heads.value_or(8), head_dim = options_.head_dim.value_or(64);
   const int tokens = options_.tokens.value_or(512);
-  const SequenceShape shape = even_sequence({.num_heads = heads, .head_dim = head_dim}, tokens, placement.size());
+  // Where computation is replaced by waits, bytes are those of GPUs.
+  const DType dtype = options_.timed_waits ? DType::bfloat16 : DType::float32;
+  const SequenceShape shape =
+      even_sequence({.num_heads = heads, .head_dim = head_dim, .dtype = dtype}, tokens, placement.size());
   std::vector<Layer> layers;
   std::size_t heap_bytes = 0;
   for (const SequenceStrategy strategy : kSequenceStrategies) {
@@ -139,13 +153,21 @@ void FigureTable::measure(const Placement& placement) {
     const SequenceMesh mesh = make_sequence_mesh(strategy, placement, heads);
     const SequenceMemory memory(mesh, shape);
     heap_bytes = std::max(heap_bytes, SequenceAttention::heap_bytes(memory));
-    layers.push_back(
-        {strategy, mesh, count_sequence_programs(memory, make_sequence_programs(strategy, memory)).largest});
+    const std::vector<SequenceProgram> programs = make_sequence_programs(strategy, memory);
+    layers.push_back({strategy, mesh, count_sequence_programs(memory, programs).largest,
+                      predict_sequence(memory, programs, rates())});
   }
   const std::string name = fmt::format("{} tokens, {} x {}", tokens, heads, head_dim);
   const FabricOptions fabric_options{.heap_bytes = heap_bytes, .deadline = std::chrono::seconds(60)};
   is_first_rank_ = false;
   run_ranks(options_.fabric, placement.size(), fabric_options, [&](Fabric& fabric, Stream& stream) {
+    if (started_by_mpirun()) {
+      const Placement found = discover_placement(fabric, stream, read_launch().num_local_ranks);
+      if (found.machines > 1 && found != placement)
+        throw_error<InputError>(
+            "bench sequence-attention: --machines {} --gpus {}, and the run is {} machines of {} ranks",
+            placement.machines, placement.ranks_per_machine, found.machines, found.ranks_per_machine);
+    }
     if (fabric.size() != placement.size())
       throw_error<InputError>("bench sequence-attention: {} x {} are {} ranks, and there are {}", placement.machines,
                               placement.ranks_per_machine, placement.size(), fabric.size());
@@ -153,7 +175,20 @@ void FigureTable::measure(const Placement& placement) {
       const std::vector<double> samples = time_layer(fabric, stream, layer.strategy, layer.mesh, shape);
       if (fabric.rank() != 0) continue;
       is_first_rank_ = true;
-      rows_.push_back({name, placement, layer.strategy, layer.mesh, true, median(samples), {}, layer.counted_elements});
+      FigureRow row{name,
+                    placement,
+                    layer.strategy,
+                    layer.mesh,
+                    false,
+                    layer.timeline.seconds,
+                    layer.timeline.exposed_seconds,
+                    layer.counted_elements};
+      if (options_.timed_waits) rows_.push_back(row);
+      row.measured = true;
+      row.seconds = median(samples);
+      row.exposed_seconds.reset();
+      if (options_.timed_waits) row.exposed_seconds = row.seconds - layer.timeline.compute_seconds;
+      rows_.push_back(row);
     }
   });
 }
@@ -163,6 +198,7 @@ std::vector<double> FigureTable::time_layer(Fabric& fabric, Stream& stream, Sequ
   std::vector<int> team(static_cast<std::size_t>(fabric.size()));
   std::iota(team.begin(), team.end(), 0);
   SequenceAttention layer(fabric, team, strategy, mesh, shape);
+  if (options_.timed_waits) layer.replace_computation(rates());
   const auto elements = static_cast<std::size_t>(shape.tokens[static_cast<std::size_t>(fabric.rank())]) *
                         static_cast<std::size_t>(shape.num_heads * shape.head_dim);
   std::vector<float> x(elements + 1), y(elements + 1);
@@ -329,6 +365,12 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
                             "Predicted: GB/s out of a machine; default 50", rate);
   add_number_option<double>(*command, "--gpu-gbps", options->gpu_gbps, "Predicted: GB/s between GPUs; default 250",
                             rate);
+  add_number_option<double>(*command, "--local-us", options->local_us,
+                            "Predicted: microseconds of a message inside a machine; default 5", rate);
+  add_number_option<double>(*command, "--remote-us", options->remote_us,
+                            "Predicted: microseconds of one between machines; default 15", rate);
+  command->add_flag("--timed-waits", options->timed_waits,
+                    "Measured on CPU ranks: computation is replaced by waits as long as --tflops predicts");
   add_json_option(*command, options->json_file);
   command->callback([options] {
     if (options->machines.value_or(1) * options->gpus.value_or(1) > kMaxPeers)

@@ -163,6 +163,7 @@ void MpiWorld::signal(int peer, std::size_t offset, std::uint64_t value, SignalK
       atomic_add(flag, value);
     return;
   }
+  if (near_) fence_mapped();  // what it stored on this machine comes before the message
   const HeapRequest request{
       .kind = kind == SignalKind::set ? HeapRequest::set : HeapRequest::add, .offset = offset, .value = value};
   send(peer, request, message_of(request), "signal");

@@ -166,9 +166,48 @@ bool MpiWorld::share_heaps() {
   return true;
 }
 
+// Ranks of a machine are consecutive unless mpirun was told otherwise; then they use messages.
+void MpiWorld::share_heaps_of_machine() {
+  const auto local = [&](const std::vector<std::uint64_t>& values) {
+    return std::span(values).subspan(static_cast<std::size_t>(first_near_),
+                                     static_cast<std::size_t>(launch_.num_local_ranks));
+  };
+  const int first = rank() - launch_.local_rank;
+  const bool fits = first >= 0 && first + launch_.num_local_ranks <= size();
+  if (fits) first_near_ = first;
+  // What tells a rank's machine: its first rank and their number.
+  const auto machine = static_cast<std::uint64_t>(first_near_) << 32 | static_cast<unsigned>(launch_.num_local_ranks);
+  const std::vector<std::uint64_t> machines = exchange(machine, "open");
+  const bool want = fits && wants_shared_heaps() && launch_.num_local_ranks > 1 &&
+                    std::ranges::all_of(local(machines), [&](std::uint64_t other) { return other == machine; });
+  const bool is_first = rank() == first_near_;
+  const std::vector<std::uint64_t> available =
+      exchange(is_first ? static_cast<std::uint64_t>(discover_cpu().available_memory_bytes) : 0, "open");
+  std::optional<OpenFile> file;
+  SharedHeapsFile where;
+  if (want && is_first) {
+    require_memory_for_heaps("mpi", launch_.num_local_ranks, heap_bytes_,
+                             available[static_cast<std::size_t>(first_near_)]);
+    file = SharedHeaps::make(launch_.num_local_ranks, heap_bytes_);
+    if (file) where = SharedHeaps::place_of(*file);
+  }
+  const auto of_first = [&](std::uint64_t value) {
+    return exchange(value, "open")[static_cast<std::size_t>(first_near_)];
+  };
+  where = {of_first(where.process), of_first(where.file), of_first(where.inode)};
+  if (want) near_ = SharedHeaps::open(where, rank() - first_near_, launch_.num_local_ranks, heap_bytes_);
+  const std::vector<std::uint64_t> opened = exchange(near_ ? 1 : 0, "open");
+  if (!fits || std::ranges::count(local(opened), 0) > 0) near_.reset();
+}
+
 void MpiWorld::open_own_heap() {
-  own_heap_ = std::make_unique<Mapping>(Mapping::anonymous(std::max(heap_bytes_, std::size_t{1})));
-  heap_ = own_heap_->data();
+  share_heaps_of_machine();
+  if (near_) {
+    heap_ = near_->heap(rank() - first_near_);
+  } else {
+    own_heap_ = std::make_unique<Mapping>(Mapping::anonymous(std::max(heap_bytes_, std::size_t{1})));
+    heap_ = own_heap_->data();
+  }
   {
     const RankWatch::Call call(watch_, "MPI_Comm_dup", -1);
     check_mpi("MPI_Comm_dup", MPI_Comm_dup(messages_, &memory_));

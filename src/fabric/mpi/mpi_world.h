@@ -66,7 +66,8 @@ class MpiWorld {
  private:
   void open();
   void start_progress();
-  bool share_heaps();  // collective; false on every rank if it cannot be, or is not to be, on one
+  bool share_heaps();             // collective; false on every rank if it cannot be, or is not to be, on one
+  void share_heaps_of_machine();  // collective; leaves near_ empty where it cannot be, or is not to be
   void open_own_heap();
   void close();
   void leave_behind();
@@ -85,6 +86,8 @@ class MpiWorld {
   // Null where only MPI reaches it.
   std::byte* mapped_heap(int peer) const {
     if (shared_) return shared_->heap(peer);
+    if (near_ && peer >= first_near_ && peer < first_near_ + launch_.num_local_ranks)
+      return near_->heap(peer - first_near_);
     return peer == rank() ? heap_ : nullptr;
   }
   void check(const char* call, int code, int peer);
@@ -113,9 +116,11 @@ class MpiWorld {
   int largest_tag_ = 32767;  // of both; MPI promises so much
   std::byte* heap_ = nullptr;
   std::optional<SharedHeaps> shared_;  // or else all of these:
+  std::optional<SharedHeaps> near_;    // of this machine's ranks, from first_near_ on; empty: own_heap_ is not
+  int first_near_ = 0;
   std::unique_ptr<Mapping> own_heap_;
   MPI_Comm memory_ = MPI_COMM_NULL;
-  std::unique_ptr<HeapServer> server_;  // of own_heap_
+  std::unique_ptr<HeapServer> server_;  // of heap_
   std::uint64_t num_replies_ = 0;       // asked for so far
   // By thread, and so by stream: ranks with puts or signals that may not have arrived, no rank twice.
   std::unordered_map<std::thread::id, std::vector<int>> unconfirmed_;

@@ -1,10 +1,13 @@
 #include "parallel/sequence/sequence_attention.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/trace.h"
 
 namespace heddle {
 namespace {
@@ -13,6 +16,31 @@ int rank_in(std::span<const int> team, int rank) {
   const auto found = std::ranges::find(team, rank);
   require(found != team.end(), "sequence attention: rank {} is not in its team", rank);
   return static_cast<int>(found - team.begin());
+}
+
+struct SpanName {
+  std::string_view name;
+  int index;  // of the peer, or -1
+};
+
+// What a trace calls an operation; empty: nothing, as it takes no time of its own.
+SpanName span_of(const SequenceOp& op) {
+  if (const auto* move = std::get_if<SequenceMove>(&op)) {
+    static constexpr std::string_view kNames[2][3] = {{"push q", "push kv", "push o"}, {"pull q", "pull kv", "pull o"}};
+    return {kNames[static_cast<int>(move->direction)][static_cast<int>(move->tensor)], move->peer};
+  }
+  if (const auto* take = std::get_if<SequenceTake>(&op)) return {"wait for word", take->from};
+  if (std::holds_alternative<SequenceAwait>(op)) return {"wait for lane", -1};
+  if (std::holds_alternative<SequenceAttend>(op)) return {"attend", -1};
+  if (std::holds_alternative<SequenceSplit>(op)) return {"split heads", -1};
+  if (std::holds_alternative<SequenceJoin>(op)) return {"join heads", -1};
+  if (std::holds_alternative<SequenceBarrier>(op)) return {"barrier", -1};
+  return {};
+}
+
+// Of transfers: on the CPU a thread of its own, on a GPU a CUDA stream.
+Stream stream_of(Device device, ThreadPool& pool) {
+  return device.kind == DeviceKind::cpu ? Stream(pool) : Stream(device);
 }
 
 }  // namespace
@@ -26,16 +54,20 @@ SequenceAttention::SequenceAttention(Fabric& fabric, std::span<const int> team, 
     : fabric_(fabric),
       team_(team.begin(), team.end()),
       rank_(rank_in(team, fabric.rank())),
+      strategy_(strategy),
       memory_(mesh, shape),
       program_(make_sequence_program(strategy, memory_, rank_)),
       symmetric_(fabric, static_cast<std::size_t>(memory_.symmetric_bytes())),
-      private_(std::max<std::size_t>(1, static_cast<std::size_t>(memory_.private_bytes())), fabric.device()) {
+      private_(std::max<std::size_t>(1, static_cast<std::size_t>(memory_.private_bytes())), fabric.device()),
+      ring_(stream_of(fabric.device(), pool_)),
+      other_(stream_of(fabric.device(), pool_)) {
   require_team(team, fabric.size(), fabric.rank(), "sequence attention");
   require(static_cast<int>(team.size()) == mesh.size(), "sequence attention: a team of {} ranks and a mesh of {}",
           team.size(), mesh.size());
-  require(fabric.device().kind == DeviceKind::cpu, "sequence attention: there is no kernel for GPUs yet");
   make_layouts();
   for (int event = 0; event < program_.num_events; ++event) events_.emplace_back(fabric.device());
+  // No rank's kernel may wait for a rank that still allocates memory of the GPU that they share.
+  if (fabric.device().kind == DeviceKind::cuda) fabric.meet();
 }
 
 SequenceAttention::~SequenceAttention() = default;
@@ -107,7 +139,7 @@ void SequenceAttention::make_layouts() {
                              .num_tokens = tokens,
                              .first_position = memory_.first_position(from.group, from.ring_place)});
     }
-    layouts_.emplace_back(piece_shape, std::move(of_call), std::move(keys_values));
+    layouts_.emplace_back(piece_shape, std::move(of_call), std::move(keys_values), fabric_.device());
   }
 }
 
@@ -125,6 +157,7 @@ struct SequenceAttention::Call {
 
 void SequenceAttention::attend(const void* q, const void* k, const void* v, void* y, float scale, const Lane& lane) {
   Call call{q, k, v, y, scale, lane};
+  const Span layer(lane.stream, name_of(strategy_));
   for (const SequenceOp& op : program_.ops) {
     run(op, call);
     call.num_attends += std::holds_alternative<SequenceAttend>(op);
@@ -138,6 +171,13 @@ void SequenceAttention::run(const SequenceOp& op, const Call& call) {
     return reinterpret_cast<Semaphore*>(address({SequencePlace::Area::symmetric, memory_.flag(flag)}));
   };
   Stream& stream = call.stream(*this, lane_of(op));
+  const SpanName name = span_of(op);
+  std::optional<Span> span;
+  if (!name.name.empty()) span.emplace(stream, name.name, name.index);
+  if (waits_) {
+    const std::chrono::duration<double> time(sequence_compute_seconds(memory_, rank_, op, *waits_));
+    if (time.count() > 0) return stream.enqueue([time](ThreadPool&) { std::this_thread::sleep_for(time); });
+  }
   if (std::holds_alternative<SequenceSplit>(op)) {
     split_heads(call.q, q_pieces_, call.lane);
     split_heads(call.k, k_pieces_, call.lane);
@@ -173,6 +213,11 @@ void SequenceAttention::run(const SequenceOp& op, const Call& call) {
     for (const int rank : barrier->ranks) ranks.push_back(world_rank(rank));
     fabric_.barrier(stream, ranks);
   }
+}
+
+void SequenceAttention::replace_computation(const SequenceRates& rates) {
+  require(fabric_.device().kind == DeviceKind::cpu, "sequence attention: only streams of the CPU wait by the clock");
+  waits_ = rates;
 }
 
 void SequenceAttention::synchronize(Stream& stream) {

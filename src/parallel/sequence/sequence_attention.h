@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "fabric/symmetric_memory.h"
 #include "fused/piece_attention/head_groups.h"
 #include "parallel/sequence/program.h"
+#include "parallel/sequence/timeline.h"
 
 namespace heddle {
 
@@ -25,7 +27,7 @@ class SequenceAttention {
   // Collective over the world of `fabric`, which must outlive it: every rank is in one team, and every team has a mesh
   // and a shape of the same sizes. `team` gives the world's rank of each rank of the mesh, so two halves of a batch run
   // beside each other on two teams (CFG parallelism). Throws InvalidArgument when they do not fit each other, and on
-  // GPUs, for which piece_attention() has no kernel yet; Failure when the heap is full.
+  // GPUs when piece_attention() has no kernel for the shape; Failure when the heap is full.
   SequenceAttention(Fabric& fabric, std::span<const int> team, SequenceStrategy strategy, const SequenceMesh& mesh,
                     const SequenceShape& shape);
   SequenceAttention(const SequenceAttention&) = delete;
@@ -34,7 +36,8 @@ class SequenceAttention {
 
   // Enqueues one layer and returns. q, k, v and y are this rank's tokens, [batch, tokens, num_heads, head_dim],
   // contiguous, in the shape's dtype; y overlaps none of the others. They are read and written by the stream alone.
-  // All ranks of the team call it equally often; all calls are of one stream.
+  // All ranks of the team call it equally often; all calls are of one stream, on a GPU that ranks share with the SMs of
+  // Fabric::device_share.
   //
   //   y = softmax(q K^T * scale) V, with K and V of all tokens of the team; with PieceMask::causal those up to one's own
   //
@@ -42,6 +45,10 @@ class SequenceAttention {
   // mesh and the rank, and never on time. Between ranks order only the barriers of the team, at the beginning and the end,
   // and what lies between (program.h).
   void attend(const void* q, const void* k, const void* v, void* y, float scale, const Lane& lane);
+
+  // From now on computation is replaced by waits as long as these rates predict, on streams of the CPU: transfers and
+  // messages are real, y holds nothing. So the time of a schedule can be measured where computing would disturb it.
+  void replace_computation(const SequenceRates& rates);
 
   // Waits for the layers enqueued on `stream` and their transfers; throws the fabric's error. A layer whose transfer has
   // failed computes with what lies in memory, so nobody may use y before this returned.
@@ -60,6 +67,7 @@ class SequenceAttention {
   Fabric& fabric_;
   std::vector<int> team_;
   int rank_;  // in the team
+  SequenceStrategy strategy_;
   SequenceMemory memory_;
   SequenceProgram program_;
   SymmetricMemory symmetric_;
@@ -68,9 +76,9 @@ class SequenceAttention {
   HeadGroups q_pieces_, k_pieces_, v_pieces_, o_pieces_;
   std::vector<PieceLayout> layouts_;  // of the program's SequenceAttend ops, in order
   std::vector<Event> events_;
+  std::optional<SequenceRates> waits_;  // in place of computation
   ThreadPool pool_{1};
-  Stream ring_{pool_};
-  Stream other_{pool_};
+  Stream ring_, other_;
 };
 
 }  // namespace heddle

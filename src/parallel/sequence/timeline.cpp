@@ -12,6 +12,24 @@
 namespace heddle {
 namespace {
 
+double seconds_of_attend(const SequenceMemory& memory, int rank, const SequenceAttend& attend,
+                         const SequenceRates& rates) {
+  const SequenceShape& shape = memory.shape();
+  double num_queries = 0, num_keys = 0;
+  for (const int group : attend.queries) num_queries += memory.tokens(group, memory.mesh().place_of(rank));
+  for (const SequenceAttend::KeysValues& from : attend.keys_values)
+    num_keys += memory.tokens(from.group, from.ring_place);
+  return rates.call_seconds +
+         4 * num_queries * num_keys * shape.batch * memory.group_heads() * shape.head_dim / rates.attention_flops;
+}
+
+double seconds_of_copies(const SequenceMemory& memory, int rank, int tensors, const SequenceRates& rates) {
+  const SequenceShape& shape = memory.shape();
+  const double bytes = 2.0 * static_cast<double>(size_of(shape.dtype)) * tensors * shape.batch * shape.num_heads *
+                       shape.head_dim * shape.tokens[static_cast<std::size_t>(rank)];
+  return tensors * rates.call_seconds + bytes / rates.memory_bytes;
+}
+
 // One lane of one rank.
 struct LaneState {
   std::vector<const SequenceOp*> ops;
@@ -113,12 +131,10 @@ class Simulation {
     double end = start;
     if (const auto* move = std::get_if<SequenceMove>(&op)) {
       end = end_of(static_cast<int>(rank), *move, start);
-    } else if (const auto* attend = std::get_if<SequenceAttend>(&op)) {
-      end = start + seconds_of(static_cast<int>(rank), *attend);
-      compute_seconds_[rank] += end - start;
-    } else if (std::holds_alternative<SequenceSplit>(op) || std::holds_alternative<SequenceJoin>(op)) {
-      end = start + seconds_of_copies(static_cast<int>(rank), std::holds_alternative<SequenceSplit>(op) ? 3 : 1);
-      compute_seconds_[rank] += end - start;
+    } else if (const double seconds = sequence_compute_seconds(memory_, static_cast<int>(rank), op, rates_);
+               seconds > 0) {
+      end = start + seconds;
+      compute_seconds_[rank] += seconds;
     } else if (const auto* take = std::get_if<SequenceTake>(&op)) {
       ++flags_[rank][static_cast<std::size_t>(take->flag)].taken;
     }
@@ -168,23 +184,6 @@ class Simulation {
     return out + latency;
   }
 
-  double seconds_of(int rank, const SequenceAttend& attend) const {
-    const SequenceShape& shape = memory_.shape();
-    double num_queries = 0, num_keys = 0;
-    for (const int group : attend.queries) num_queries += memory_.tokens(group, memory_.mesh().place_of(rank));
-    for (const SequenceAttend::KeysValues& from : attend.keys_values)
-      num_keys += memory_.tokens(from.group, from.ring_place);
-    return rates_.call_seconds +
-           4 * num_queries * num_keys * shape.batch * memory_.group_heads() * shape.head_dim / rates_.attention_flops;
-  }
-
-  double seconds_of_copies(int rank, int tensors) const {
-    const SequenceShape& shape = memory_.shape();
-    const double bytes = 2.0 * static_cast<double>(size_of(shape.dtype)) * tensors * shape.batch * shape.num_heads *
-                         shape.head_dim * shape.tokens[static_cast<std::size_t>(rank)];
-    return tensors * rates_.call_seconds + bytes / rates_.memory_bytes;
-  }
-
   const SequenceMemory& memory_;
   const Placement& placement_;
   const SequenceRates& rates_;
@@ -200,6 +199,13 @@ class Simulation {
 };
 
 }  // namespace
+
+double sequence_compute_seconds(const SequenceMemory& memory, int rank, const SequenceOp& op,
+                                const SequenceRates& rates) {
+  if (const auto* attend = std::get_if<SequenceAttend>(&op)) return seconds_of_attend(memory, rank, *attend, rates);
+  if (std::holds_alternative<SequenceSplit>(op)) return seconds_of_copies(memory, rank, 3, rates);
+  return std::holds_alternative<SequenceJoin>(op) ? seconds_of_copies(memory, rank, 1, rates) : 0;
+}
 
 SequenceTimeline predict_sequence(const SequenceMemory& memory, const std::vector<SequenceProgram>& programs,
                                   const SequenceRates& rates) {

@@ -25,6 +25,10 @@ struct SequenceTimeline {
   double exposed_seconds = 0;  // the difference
 };
 
+// What an operation of `rank` computes for: of split, join and attend; 0 of all others.
+double sequence_compute_seconds(const SequenceMemory& memory, int rank, const SequenceOp& op,
+                                const SequenceRates& rates);
+
 // Event-driven: each lane of each rank runs its operations in order. A transfer between machines holds the sender's way
 // out and the receiver's way in, which serve one after the other in the order of arrival. Transfers inside a machine do
 // not meet. Throws InvalidArgument when the programs wait in a circle.

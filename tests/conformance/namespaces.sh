@@ -1,0 +1,70 @@
+# shellcheck shell=bash
+# Sourced by scripts that run ranks on several "machines" of this one: network namespaces, each joined to a switch by a veth
+# pair. Functions that cannot do their part exit with status 77 and the reason.
+#
+#   make_machines COUNT PREFIX      PREFIX.1 .. PREFIX.COUNT, e.g. of 10.98.0; removed when the script exits
+#   shape_links MBIT                limits what enters and what leaves each machine
+#   launch_on RANKS COMMAND...      `$heddle launch` of RANKS ranks on each machine, from the first
+# Sets $folder, a temporary one.
+
+skip() {
+  echo "$(basename "$0" .sh): skipped: $*"
+  exit 77
+}
+
+namespaces=()
+folder=$(mktemp -d)
+remove_machines() {
+  local each
+  for each in "${namespaces[@]}"; do ip netns del "$each" 2>/dev/null || true; done
+  rm -rf "$folder"
+}
+trap remove_machines EXIT
+
+make_machines() {
+  local i machine link switch=heddle-switch-$$
+  prefix=$2 machines=$1
+  command -v ip >/dev/null || skip "there is no ip (package iproute2)"
+  [ "$(id -u)" = 0 ] || skip "namespaces need root"
+  namespaces=("$switch")
+  { ip netns add "$switch" && ip -n "$switch" link add bridge0 type bridge; } 2>"$folder/why" || skip "$(tail -n 1 "$folder/why")"
+  ip -n "$switch" link set bridge0 up
+  for ((i = 1; i <= machines; ++i)); do
+    machine=heddle-$$-$i link=h$$-$i
+    namespaces+=("$machine")
+    { ip netns add "$machine" &&
+      ip link add "$link" netns "$machine" type veth peer name "$link" netns "$switch"; } 2>"$folder/why" || skip "$(tail -n 1 "$folder/why")"
+    ip -n "$switch" link set "$link" master bridge0
+    ip -n "$switch" link set "$link" up
+    ip -n "$machine" address add "$prefix.$i/24" dev "$link"
+    ip -n "$machine" link set lo up
+    ip -n "$machine" link set "$link" up
+  done
+  # What mpirun takes for ssh: `agent HOST COMMAND`, the host being an address.
+  cat >"$folder/agent" <<END
+#!/bin/sh
+while [ "\${1#-}" != "\$1" ]; do shift; done
+n=heddle-$$-\${1##*.}
+shift
+exec ip netns exec "\$n" sh -c "\$*"
+END
+  chmod +x "$folder/agent"
+  # mpirun gives each machine a folder by its name, and these share one.
+  export OMPI_MCA_plm_rsh_agent=$folder/agent OMPI_MCA_orte_tmpdir_base=$folder OMPI_MCA_orte_keep_fqdn_hostnames=1
+}
+
+shape_links() {
+  local i
+  for ((i = 1; i <= machines; ++i)); do
+    ip netns exec "heddle-$$-$i" tc qdisc add dev "h$$-$i" root tbf rate "${1}mbit" burst 64kb limit 16mb
+    ip netns exec "heddle-switch-$$" tc qdisc add dev "h$$-$i" root tbf rate "${1}mbit" burst 64kb limit 16mb
+  done
+}
+
+launch_on() {
+  local i ranks=$1 hosts=
+  shift
+  for ((i = 1; i <= machines; ++i)); do hosts+=${hosts:+,}$prefix.$i:$ranks; done
+  # shellcheck disable=SC2154  # the script's own
+  ip netns exec "heddle-$$-1" "$heddle" launch -n $((ranks * machines)) --hosts "$hosts" --interface "$prefix.0/24" -- "$@" </dev/null
+}
