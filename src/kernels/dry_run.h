@@ -19,6 +19,7 @@
 #include "kernels/moe/combine_experts.h"
 #include "kernels/moe/group_rows.h"
 #include "kernels/moe/grouped_linear.h"
+#include "kernels/moe/grouped_swiglu.h"
 #include "kernels/moe/route.h"
 #include "kernels/rows/embedding.h"
 #include "kernels/rows/gather_rows.h"
@@ -33,9 +34,9 @@ namespace heddle {
 // The params of any operator. Their addresses are stand-ins without memory.
 using OperatorCall =
     std::variant<ArgmaxParams, AttentionParams, AttentionPlanParams, CombineExpertsParams, CopyPagesParams,
-                 EmbeddingParams, GatherRowsParams, GroupRowsParams, GroupedLinearParams, HeadLinearParams,
-                 KvAppendParams, LatentAppendParams, LinearParams, LinearSwigluParams, RmsNormParams, RopeAppendParams,
-                 RopeParams, RouteParams, SampleParams, SwigluParams, TakeTokensParams>;
+                 EmbeddingParams, GatherRowsParams, GroupRowsParams, GroupedLinearParams, GroupedSwigluParams,
+                 HeadLinearParams, KvAppendParams, LatentAppendParams, LinearParams, LinearSwigluParams, RmsNormParams,
+                 RopeAppendParams, RopeParams, RouteParams, SampleParams, SwigluParams, TakeTokensParams>;
 
 class DryRun {
  public:
@@ -49,7 +50,7 @@ class DryRun {
   void record(const OperatorCall& call) { calls_.push_back(call); }
 
   // The calls in order, without those that have nothing to do. A fused operator is one call where it has a kernel of
-  // its own (linear_swiglu); rope_append always is.
+  // its own (linear_swiglu, grouped_swiglu); rope_append always is.
   const std::vector<OperatorCall>& calls() const { return calls_; }
 
  private:

@@ -6,8 +6,7 @@
 #include "kernels/linear/linear.h"
 #include "kernels/moe/combine_experts.h"
 #include "kernels/moe/group_rows.h"
-#include "kernels/rows/gather_rows.h"
-#include "kernels/rows/swiglu.h"
+#include "kernels/moe/grouped_swiglu.h"
 
 namespace heddle {
 namespace {
@@ -60,12 +59,19 @@ void multiply(Tensor x, const WeightGroup& group, const Routing& routing, Tensor
 Tensor routed_outputs(Tensor x, const ExpertsWeights& weights, const Routing& routing, int top_k,
                       const LayerStep& step) {
   const std::int64_t rows = x.rows * top_k, intermediate = weights.down.front().in_features;
-  const Tensor grouped = step.arena.take(rows, x.columns, x.dtype);
-  gather_rows({.x = x, .rows = routing.token_of, .y = grouped}, step.lane);
-  const Tensor gate_up = step.arena.take(rows, 2 * intermediate, step.dtypes.intermediates);
-  multiply(grouped, group_of(weights.gate_up, weights.gate_up_table), routing, gate_up, step.lane);
   const Tensor gated = step.arena.take(rows, intermediate, step.dtypes.activations);
-  swiglu({.gate_up = gate_up, .y = gated}, step.lane);
+  {
+    const LayerScratch scratch(step);
+    const Span span(step.lane.stream, "linear");
+    grouped_swiglu({.x = x,
+                    .token_of = routing.token_of,
+                    .gate_up = {.x = step.arena.take(rows, x.columns, x.dtype),
+                                .group = group_of(weights.gate_up, weights.gate_up_table),
+                                .first_row = routing.first_row,
+                                .y = step.arena.take(rows, 2 * intermediate, step.dtypes.intermediates)},
+                    .y = gated},
+                   step.lane);
+  }
   const Tensor outputs = step.arena.take(rows, x.columns, step.dtypes.intermediates);
   multiply(gated, group_of(weights.down, weights.down_table), routing, outputs, step.lane);
   return outputs;

@@ -22,8 +22,9 @@ PagedKv latent_pages(const KvPages& kv, int layer) {
           .dtype = latents.dtype};
 }
 
-std::size_t latent_plan_bytes(const StepLimits& limits, Device device) {
-  return device.kind == DeviceKind::cpu ? 0 : Arena::rounded(attention_plan_bytes(limits.max_sequences, 1));
+std::size_t plan_bytes_of(const StepLimits& limits, int num_heads, Device device) {
+  if (device.kind == DeviceKind::cpu) return 0;
+  return Arena::rounded(latent_plan_bytes(limits.max_tokens, limits.max_sequences, num_heads));
 }
 
 // The first `width` columns of each of `num_heads` heads that lie `stride` apart, as head_linear() takes them.
@@ -40,7 +41,7 @@ LatentAttention::Memory LatentAttention::take_memory(const StepLimits& limits, A
           : attention_scratch_bytes(limits.max_tokens, limits.max_sequences, shape_.num_heads, shape_.cached_dim());
   Memory memory;
   memory.scratch = arena.take_bytes(scratch_bytes);
-  memory.plan = arena.take_bytes(latent_plan_bytes(limits, device));
+  memory.plan = arena.take_bytes(plan_bytes_of(limits, shape_.num_heads, device));
   if (device.kind == DeviceKind::cpu) memory = {};
   return memory;
 }
@@ -96,9 +97,10 @@ Hidden LatentAttention::block(int layer, const LatentWeights& weights, const Hid
                     .sequences = sequences,
                     .num_tokens = num_tokens,
                     .num_heads = heads,
+                    .value_dim = shape_.latent_dim,
                     .older_keys = kOlderKeys,
                     .plan = memory.plan,
-                    .plan_bytes = latent_plan_bytes(step.tensors.limits, step.lane.stream.device())},
+                    .plan_bytes = plan_bytes_of(step.tensors.limits, heads, step.lane.stream.device())},
                    step.lane);
   latent_append({.q = q,
                  .latent = latent,
@@ -120,6 +122,7 @@ Hidden LatentAttention::block(int layer, const LatentWeights& weights, const Hid
                .sequences = sequences,
                .num_heads = heads,
                .scale = shape_.score_scale,
+               .value_dim = shape_.latent_dim,
                .older_keys = kOlderKeys,
                .scratch = memory.scratch,
                .plan = memory.plan},

@@ -187,13 +187,24 @@ TEST_P(DryRunOf, Experts) {
                   .y = stand_in_tensor(kDryTokens * kDryTop, 24)},
                  lane_);
   expect_last<GroupedLinearParams>(3);
+  const GroupedSwigluParams gated{
+      .x = stand_in_tensor(kDryTokens, 16),
+      .token_of = stand_in_array<std::int32_t>(),
+      .gate_up = {.x = stand_in_tensor(kDryTokens * kDryTop, 16),
+                  .group = {.weights = weights.data(), .table = stand_in_array<const void*>(), .count = kDryExperts},
+                  .first_row = stand_in_array<std::int32_t>(),
+                  .y = stand_in_tensor(kDryTokens * kDryTop, 24)},
+      .y = stand_in_tensor(kDryTokens * kDryTop, 12)};
+  EXPECT_FALSE(is_fused(gated, lane_.stream.device()));  // float32
+  grouped_swiglu(gated, lane_);
+  expect_last<SwigluParams>(6);  // after gather_rows and grouped_linear
   combine_experts({.x = stand_in_tensor(kDryTokens * kDryTop, 16),
                    .weights = stand_in_array<float>(),
                    .row_of = stand_in_array<std::int32_t>(),
                    .top_k = kDryTop,
                    .y = y_},
                   lane_);
-  expect_last<CombineExpertsParams>(4);
+  expect_last<CombineExpertsParams>(7);
 }
 
 TEST_P(DryRunOf, Sampling) {

@@ -1,4 +1,4 @@
-// Cases of rope_append and attention.
+// Cases of rope_append, latent_append and attention.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -46,12 +46,21 @@ PagedSequences on_device(Operands& operands, const PagedSequences& call, const S
           .max_query_len = call.max_query_len};
 }
 
-// A layer's keys and values like the call's.
+// A layer's keys and values like the call's: of latent attention they are the same.
 PagedKv random_pages(Operands& operands, const PagedKv& call, int num_pages) {
   PagedKv kv = call;
   kv.keys = operands.random(kv.offset(num_pages, 0, 0), kv.dtype, 1);
-  kv.values = operands.random(kv.offset(num_pages, 0, 0), kv.dtype, 1);
+  kv.values = call.values == call.keys ? kv.keys : operands.random(kv.offset(num_pages, 0, 0), kv.dtype, 1);
   return kv;
+}
+
+// The columns of y that somebody reads (AttentionParams::value_dim); zeros for the others.
+std::vector<float> read_columns(std::vector<float> rows, const AttentionParams& params) {
+  const auto head_dim = static_cast<std::size_t>(params.kv.head_dim);
+  if (params.value_dim == 0) return rows;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (i % head_dim >= static_cast<std::size_t>(params.value_dim)) rows[i] = 0;
+  return rows;
 }
 
 // The pages of one sequence on the host, in its own order.
@@ -109,10 +118,11 @@ std::vector<float> attention_on_cpu(Stream& stream, const AttentionParams& param
                              .max_query_len = 1},
                .num_heads = params.num_heads,
                .scale = params.scale,
-               .window = params.window},
+               .window = params.window,
+               .value_dim = params.value_dim},
               cpu);
   });
-  return y.floats();
+  return read_columns(y.floats(), params);
 }
 
 // Keys or values of a few tokens in the cache, head after head.
@@ -143,16 +153,20 @@ std::vector<float> some_frequencies(int head_dim) {
 OperatorCase case_of(const AttentionParams& call, const OperatorStep& step) {
   const int length = step.context + step.tokens, window = call.window;
   const int first = window > 0 ? std::max(0, step.context + 1 - window) : 0;
-  const double kv_bytes = 2.0 * step.batch * (length - first) * call.kv.num_kv_heads * call.kv.head_dim *
-                          static_cast<double>(size_of(call.kv.dtype));
-  OperatorCase result{.name = "attention",
-                      .shape = fmt::format("{} x {}, {} keys, {}/{} heads of {}{}", step.batch, step.tokens, length,
-                                           call.num_heads, call.kv.num_kv_heads, call.kv.head_dim,
-                                           window > 0 ? fmt::format(", window {}", window) : ""),
-                      .bytes = kv_bytes + bytes_of(call.q) + bytes_of(call.y),
-                      .flops = 4.0 * step.batch * seen_keys(step, window) * static_cast<double>(call.q.columns),
-                      .of_peer = {{"window", window}},
-                      .set_bytes = static_cast<std::size_t>(kv_bytes)};
+  const bool is_latent = call.value_dim > 0;
+  const int value_dim = is_latent ? call.value_dim : call.kv.head_dim;
+  const double values_share = static_cast<double>(value_dim) / call.kv.head_dim;
+  const double kv_bytes = (is_latent ? 1.0 : 2.0) * step.batch * (length - first) * call.kv.num_kv_heads *
+                          call.kv.head_dim * static_cast<double>(size_of(call.kv.dtype));
+  OperatorCase result{
+      .name = "attention",
+      .shape = fmt::format("{} x {}, {} keys, {}/{} heads of {}{}{}", step.batch, step.tokens, length, call.num_heads,
+                           call.kv.num_kv_heads, call.kv.head_dim, is_latent ? fmt::format(" and {}", value_dim) : "",
+                           window > 0 ? fmt::format(", window {}", window) : ""),
+      .bytes = kv_bytes + bytes_of(call.q) + values_share * bytes_of(call.y),
+      .flops = 2.0 * (1 + values_share) * step.batch * seen_keys(step, window) * static_cast<double>(call.q.columns),
+      .of_peer = {{"window", window}},
+      .set_bytes = static_cast<std::size_t>(kv_bytes)};
   result.prepare = [call, pages = pages_of(step), context = step.context, tokens = step.tokens](Operands& operands,
                                                                                                 int sets) {
     auto all = std::make_shared<std::vector<AttentionParams>>();
@@ -162,7 +176,8 @@ OperatorCase case_of(const AttentionParams& call, const OperatorStep& step) {
     params.sequences = on_device(operands, call.sequences, pages);
     void* plan = nullptr;
     const int num_sequences = call.sequences.num_sequences;
-    const std::size_t plan_bytes = attention_plan_bytes(num_sequences, call.kv.num_kv_heads);
+    const std::size_t plan_bytes = call.value_dim > 0 ? latent_plan_bytes(call.q.rows, num_sequences, call.num_heads)
+                                                      : attention_plan_bytes(num_sequences, call.kv.num_kv_heads);
     if (operands.stream().device().kind == DeviceKind::cuda) {
       const auto rows = static_cast<int>(call.q.rows);
       params.scratch = operands.zeros(attention_scratch_bytes(rows, num_sequences, call.num_heads, call.kv.head_dim));
@@ -178,6 +193,7 @@ OperatorCase case_of(const AttentionParams& call, const OperatorStep& step) {
                     .num_tokens = call.q.rows,
                     .num_heads = call.num_heads,
                     .window = call.window,
+                    .value_dim = call.value_dim,
                     .plan = plan,
                     .plan_bytes = plan_bytes},
                    operands.stream());
@@ -188,9 +204,52 @@ OperatorCase case_of(const AttentionParams& call, const OperatorStep& step) {
       attention(first_set, operands.stream());
       const auto checked = sampled(tokens, 3);
       const auto wanted = attention_on_cpu(operands.stream(), first_set, pages, checked, context);
-      return relative_error(HostRows(operands.stream(), first_set.y, checked).floats(), wanted);
+      return relative_error(read_columns(HostRows(operands.stream(), first_set.y, checked).floats(), first_set),
+                            wanted);
     };
     prepared.most_error = roundings({call.q.dtype, call.kv.dtype}, 4);
+    return prepared;
+  };
+  return result;
+}
+
+OperatorCase case_of(const LatentAppendParams& call, const OperatorStep& step) {
+  const auto rows = static_cast<double>(call.q.rows);
+  const double cached = rows * call.kv.head_dim * static_cast<double>(size_of(call.kv.dtype));
+  const double rotated = rows * call.num_heads * call.rope_dim * static_cast<double>(size_of(call.q.dtype));
+  OperatorCase result{
+      .name = "latent_append",
+      .shape = fmt::format("{} x ({} x {} + {})", call.q.rows, call.num_heads, call.rope_dim, call.kv.head_dim),
+      .bytes = 2 * rotated + bytes_of(call.latent) + cached};
+  result.prepare = [call, pages = pages_of(step), context = step.context, step_tokens = step.tokens](Operands& operands,
+                                                                                                     int) {
+    std::vector<std::int32_t> positions(static_cast<std::size_t>(call.q.rows));
+    for (std::size_t row = 0; row < positions.size(); ++row)
+      positions[row] = context + static_cast<std::int32_t>(row) % step_tokens;
+    LatentAppendParams params = call;
+    params.q = operands.like(call.q);
+    params.latent = operands.like(call.latent);
+    params.query = operands.like(call.query);
+    params.positions = operands.array(positions);
+    params.inv_freq = operands.array(some_frequencies(call.rope_dim));
+    params.kv = random_pages(operands, call.kv, pages.num_pages);
+    params.sequences = on_device(operands, call.sequences, pages);
+    PreparedOperator prepared;
+    prepared.call = [params, &operands](int) { latent_append(params, operands.stream()); };
+    prepared.check = [params, &operands, pages, context, step_tokens] {
+      latent_append(params, operands.stream());
+      const auto tokens = sampled(step_tokens, kCheckedTokens);  // of the first sequence
+      const std::vector<float> latents = HostRows(operands.stream(), params.latent, tokens).floats();
+      const std::span table(pages.table.data(), static_cast<std::size_t>(pages.pages_per_sequence));
+      const HostPages kv = download_pages(operands.stream(), params.kv, table);
+      std::vector<float> got = appended(kv.view.keys, kv.view, tokens, context), wanted = latents;
+      // The latents, which stay as they are; tests have the rotated part.
+      const auto width = static_cast<std::size_t>(params.kv.head_dim);
+      for (std::size_t i = 0; i < got.size(); ++i)
+        if (i % width >= width - static_cast<std::size_t>(params.rope_dim)) got[i] = wanted[i] = 0;
+      return relative_error(got, wanted);
+    };
+    prepared.most_error = roundings({call.kv.dtype}, 2);
     return prepared;
   };
   return result;

@@ -20,16 +20,6 @@ struct TimedCase {
   }
   std::optional<OperatorCase> operator()(const AttentionPlanParams&) const { return std::nullopt; }
 
-  // Of latent attention, whose attention() is timed.
-  std::optional<OperatorCase> operator()(const HeadLinearParams&) const { return std::nullopt; }
-  std::optional<OperatorCase> operator()(const LatentAppendParams&) const { return std::nullopt; }
-
-  // Of experts: what they take depends on the router's choice, which a case would have to make up.
-  std::optional<OperatorCase> operator()(const RouteParams&) const { return std::nullopt; }
-  std::optional<OperatorCase> operator()(const GroupRowsParams&) const { return std::nullopt; }
-  std::optional<OperatorCase> operator()(const GroupedLinearParams&) const { return std::nullopt; }
-  std::optional<OperatorCase> operator()(const CombineExpertsParams&) const { return std::nullopt; }
-
   // No model's forward pass has these by themselves.
   std::optional<OperatorCase> operator()(const RopeParams&) const { return std::nullopt; }
   std::optional<OperatorCase> operator()(const KvAppendParams&) const { return std::nullopt; }
@@ -92,8 +82,10 @@ std::vector<OperatorCase> operator_cases(const OperatorStep& step) {
 }
 
 const std::vector<std::string>& operator_names() {
-  static const std::vector<std::string> names{"embedding",   "rmsnorm",   "linear", "linear_swiglu",
-                                              "rope_append", "attention", "swiglu", "gather_rows"};
+  static const std::vector<std::string> names{"embedding",      "rmsnorm",        "linear",         "linear_swiglu",
+                                              "rope_append",    "attention",      "swiglu",         "gather_rows",
+                                              "head_linear",    "latent_append",  "route",          "group_rows",
+                                              "grouped_linear", "grouped_swiglu", "combine_experts"};
   return names;
 }
 

@@ -65,5 +65,14 @@ OperatorCase case_of(const SwigluParams& call, const OperatorStep& step);
 OperatorCase case_of(const RopeAppendParams& call, const OperatorStep& step);
 OperatorCase case_of(const AttentionParams& call, const OperatorStep& step);
 OperatorCase case_of(const GatherRowsParams& call, const OperatorStep& step);
+OperatorCase case_of(const HeadLinearParams& call, const OperatorStep& step);
+OperatorCase case_of(const LatentAppendParams& call, const OperatorStep& step);
+
+// Of experts. What they cost depends on the router's choice: each token chooses at random, and no expert twice.
+OperatorCase case_of(const RouteParams& call, const OperatorStep& step);
+OperatorCase case_of(const GroupRowsParams& call, const OperatorStep& step);
+OperatorCase case_of(const GroupedLinearParams& call, const OperatorStep& step);
+OperatorCase case_of(const GroupedSwigluParams& call, const OperatorStep& step);
+OperatorCase case_of(const CombineExpertsParams& call, const OperatorStep& step);
 
 }  // namespace heddle

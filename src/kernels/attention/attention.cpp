@@ -132,6 +132,11 @@ void require_shapes(const PagedKv& kv, const PagedSequences& sequences, std::int
           "attention: max_query_len is {}, expected 1 to {}, the step's tokens", sequences.max_query_len, num_tokens);
 }
 
+void require_value_dim(int value_dim, const PagedKv& kv) {
+  require(value_dim >= 0 && value_dim <= kv.head_dim, "attention: value_dim is {}, expected 0 to head_dim, {}",
+          value_dim, kv.head_dim);
+}
+
 }  // namespace
 
 std::size_t attention_scratch_bytes(int max_tokens, int max_sequences, int num_heads, int head_dim) {
@@ -144,10 +149,18 @@ std::size_t attention_plan_bytes(int max_sequences, int num_kv_heads) {
   return 0;
 }
 
+std::size_t latent_plan_bytes(std::int64_t max_tokens, int max_sequences, int num_heads) {
+  if constexpr (kHaveCuda) return latent_plan_bytes_sm90(max_tokens, max_sequences, num_heads);
+  return 0;
+}
+
 void plan_attention(const AttentionPlanParams& params, const Lane& lane) {
   require_shapes(params.kv, params.sequences, params.num_tokens, params.num_heads, params.window, lane);
+  require_value_dim(params.value_dim, params.kv);
   if (params.num_tokens == 0 || lane.stream.device().kind != DeviceKind::cuda) return;
-  const std::size_t wanted = attention_plan_bytes(params.sequences.num_sequences, params.kv.num_kv_heads);
+  const std::size_t wanted =
+      params.value_dim > 0 ? latent_plan_bytes(params.num_tokens, params.sequences.num_sequences, params.num_heads)
+                           : attention_plan_bytes(params.sequences.num_sequences, params.kv.num_kv_heads);
   require(params.plan != nullptr, "attention: plan is null");
   require(is_aligned(params.plan), "attention: plan is not at a multiple of 16 bytes");
   require(params.plan_bytes >= wanted, "attention: has a plan of {} bytes and wants {}", params.plan_bytes, wanted);
@@ -157,6 +170,7 @@ void plan_attention(const AttentionPlanParams& params, const Lane& lane) {
 
 void attention(const AttentionParams& params, const Lane& lane) {
   require_shapes(params.kv, params.sequences, params.q.rows, params.num_heads, params.window, lane);
+  require_value_dim(params.value_dim, params.kv);
   const std::int64_t columns = std::int64_t{params.num_heads} * params.kv.head_dim;
   require_activation(params.q, params.q.rows, columns, "attention", "q",
                      activations_on(lane.stream, ActivationDTypes::float32));

@@ -39,6 +39,9 @@ struct AttentionParams {
   int num_heads = 0;  // a multiple of kv.num_kv_heads
   float scale = 0;    // of the scores; 1 / sqrt(head_dim) for Llama
   int window = 0;     // keys that a token sees, including its own; 0: all up to its own
+  int value_dim =
+      0;  // of a head's columns of y, those that somebody reads: the first ones; the others get any numbers or
+          // stay as they are. 0: all. Latent attention has values that are the first part of its keys
   OlderKeys older_keys = OlderKeys::in_flight;
   void* scratch = nullptr;     // on a GPU, attention_scratch_bytes() of its memory; null on the CPU
   const void* plan = nullptr;  // on a GPU, what plan_attention() wrote for the same sequences, shapes, kv's dtype and
@@ -55,13 +58,18 @@ struct AttentionPlanParams {
   std::int64_t num_tokens = 0;
   int num_heads = 0;
   int window = 0;
+  int value_dim = 0;
   OlderKeys older_keys = OlderKeys::in_flight;  // in_place: no kernel ahead reads what `plan` held
   void* plan = nullptr;                         // on a GPU, 16-byte aligned memory of it; null on the CPU
-  std::size_t plan_bytes = 0;                   // at least attention_plan_bytes() of the step's sequences
+  std::size_t plan_bytes = 0;                   // at least attention_plan_bytes() of the step's sequences, or with
+                                                // value_dim latent_plan_bytes() of its tokens and sequences
 };
 
 // The size of a plan for up to this many sequences on a GPU. The plan needs no initialization.
 std::size_t attention_plan_bytes(int max_sequences, int num_kv_heads);
+
+// The same where value_dim is given.
+std::size_t latent_plan_bytes(std::int64_t max_tokens, int max_sequences, int num_heads);
 
 // Enqueues what all layers of a step with the same window share. On a GPU it writes to `plan` which thread block
 // processes which keys; on the CPU it does nothing. Kernels enqueued later start after the plan is written, so

@@ -1,10 +1,12 @@
 // Attention on a GPU: selects the kernels of a step, and has the simple one that takes everything.
 #include "kernels/attention/attention_sm90.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "device/launch_sm90.cuh"
 #include "kernels/attention/attention_decode_sm90.h"
+#include "kernels/attention/attention_latent_sm90.h"
 #include "kernels/attention/attention_prefill_sm90.h"
 #include "kernels/attention/attention_sm90_rows.cuh"
 #include "kernels/sm90/elements_sm90.cuh"
@@ -143,12 +145,20 @@ std::size_t attention_plan_bytes_sm90(int max_sequences, int num_kv_heads) {
   return attention_decode_plan_bytes(max_sequences, num_kv_heads, kMostDecodeRows);
 }
 
+std::size_t latent_plan_bytes_sm90(std::int64_t max_tokens, int max_sequences, int num_heads) {
+  return std::max(attention_latent_plan_bytes(max_tokens, max_sequences, num_heads),
+                  attention_plan_bytes_sm90(max_sequences, 1));
+}
+
 void plan_attention_sm90(const AttentionPlanParams& params, const Lane& lane) {
+  if (attention_latent_takes_pages(params.kv, params.value_dim, params.window))
+    return plan_attention_latent_sm90(params, lane);
   if (may_be_short(params.sequences, params.num_heads / params.kv.num_kv_heads))
     plan_attention_decode_sm90(params, kMostDecodeRows, lane);
 }
 
 void attention_sm90(const AttentionParams& params, const Lane& lane) {
+  if (attention_latent_takes(params)) return attention_latent_sm90(params, lane);
   const Kernels kernels = kernels_for(params);
   if (kernels.decode) attention_decode_sm90(params, kMostDecodeRows, lane);
   if (kernels.prefill) attention_prefill_sm90(params, kMostDecodeRows, lane);

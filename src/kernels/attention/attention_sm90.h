@@ -8,6 +8,7 @@ namespace heddle {
 std::size_t attention_scratch_bytes_sm90(int max_tokens, int max_sequences, int num_heads, int head_dim);
 
 std::size_t attention_plan_bytes_sm90(int max_sequences, int num_kv_heads);
+std::size_t latent_plan_bytes_sm90(std::int64_t max_tokens, int max_sequences, int num_heads);
 
 // plan_attention() and attention() have checked `params`.
 void plan_attention_sm90(const AttentionPlanParams& params, const Lane& lane);

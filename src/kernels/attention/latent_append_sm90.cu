@@ -1,4 +1,6 @@
-// A block takes a token: its threads share the pairs of all heads and of the key, then the latent.
+// The blocks of a token share the pairs of all heads and of the key, and the latent. A thread has one pair as a rule: sine and
+// cosine in float64 take long.
+#include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/attention/kv_append_sm90.cuh"
 #include "kernels/attention/latent_append_sm90.h"
@@ -15,7 +17,9 @@ __device__ void append_row(const LatentAppendParams& params, int token) {
   const int pairs = params.rope_dim / 2, latent_dim = kv.head_dim - params.rope_dim;
   const std::int64_t q_width = params.q.columns / params.num_heads;
   const std::int64_t slot = slot_of(params.sequences, kv, token);
-  for (int i = static_cast<int>(threadIdx.x); i < (params.num_heads + 1) * pairs; i += kLatentThreads) {
+  const int first = static_cast<int>(blockIdx.y) * kLatentThreads + static_cast<int>(threadIdx.x);
+  const int threads = static_cast<int>(gridDim.y) * kLatentThreads;  // of the token
+  for (int i = first; i < (params.num_heads + 1) * pairs; i += threads) {
     const int head = i / pairs, pair = i % pairs;
     const bool is_key = head == params.num_heads;
     const Tensor& from = is_key ? params.latent : params.q;
@@ -33,7 +37,7 @@ __device__ void append_row(const LatentAppendParams& params, int token) {
       store_element(params.query.data, to + 1, params.query.dtype, b);
     }
   }
-  for (int i = static_cast<int>(threadIdx.x); i < latent_dim; i += kLatentThreads)
+  for (int i = first; i < latent_dim; i += threads)
     store_element(kv.keys, slot + i, kv.dtype,
                   load_element(params.latent.data, token * params.latent.row_stride + i, params.latent.dtype));
 }
@@ -48,9 +52,13 @@ __global__ void __launch_bounds__(kLatentThreads) append_latents(const __grid_co
 }  // namespace
 
 void latent_append_sm90(const LatentAppendParams& params, const Lane& lane) {
-  launch_sm90("latent_append", append_latents,
-              {.grid = dim3(static_cast<unsigned>(params.q.rows)), .block = kLatentThreads, .fit = GridFit::trimmed},
-              lane, params);
+  launch_sm90(
+      "latent_append", append_latents,
+      {.grid = dim3(static_cast<unsigned>(params.q.rows),
+                    static_cast<unsigned>(ceil_div((params.num_heads + 1) * params.rope_dim / 2, kLatentThreads))),
+       .block = kLatentThreads,
+       .fit = GridFit::trimmed},
+      lane, params);
 }
 
 }  // namespace heddle

@@ -59,7 +59,7 @@ void grouped_linear_cpu(const GroupedLinearParams& params, ThreadPool& pool) {
 
 }  // namespace
 
-void grouped_linear(const GroupedLinearParams& params, const Lane& lane) {
+void require_grouped_linear(const GroupedLinearParams& params, const Lane& lane) {
   const bool on_gpu = lane.stream.device().kind == DeviceKind::cuda;
   const WeightGroup& group = params.group;
   require(group.count >= 1 && group.weights != nullptr, "grouped_linear: no weights");
@@ -84,9 +84,13 @@ void grouped_linear(const GroupedLinearParams& params, const Lane& lane) {
           name_of(any.dtype));
   require_array(params.first_row, params.x.rows, "grouped_linear", "first_row");
   if (on_gpu) require_array(group.table, params.x.rows, "grouped_linear", "the table of weights");
+}
+
+void grouped_linear(const GroupedLinearParams& params, const Lane& lane) {
+  require_grouped_linear(params, lane);
   if (params.x.rows == 0 || recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
-    if (on_gpu) return grouped_linear_sm90(params, lane);
+    if (lane.stream.device().kind == DeviceKind::cuda) return grouped_linear_sm90(params, lane);
   }
   lane.stream.enqueue([params](ThreadPool& pool) { grouped_linear_cpu(params, pool); });
 }

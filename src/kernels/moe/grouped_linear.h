@@ -29,4 +29,7 @@ struct GroupedLinearParams {
 // the contents of first_row are a precondition, which a CPU stream checks.
 void grouped_linear(const GroupedLinearParams& params, const Lane& lane);
 
+// The checks of grouped_linear(): throws InvalidArgument.
+void require_grouped_linear(const GroupedLinearParams& params, const Lane& lane);
+
 }  // namespace heddle

@@ -1,12 +1,15 @@
-// A block takes kPlainWarps rows of a weight and up to kPlainTokens rows of one group. How many tiles of rows a group has
-// is known on the device alone: the grid has as many as there can be, and a block without a tile ends.
+// Selects the kernel, and has the one that takes everything: a block takes kPlainWarps rows of a weight and up to
+// kPlainTokens rows of one group.
 #include <algorithm>
 
 #include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "base/error.h"
 #include "kernels/linear/linear_sm90_packs.cuh"
+#include "kernels/moe/grouped_few_sm90.h"
 #include "kernels/moe/grouped_linear_sm90.h"
+#include "kernels/moe/grouped_tile_sm90.cuh"
+#include "kernels/moe/grouped_tiles_sm90.h"
 
 namespace heddle {
 namespace {
@@ -24,28 +27,21 @@ __global__ void __launch_bounds__(kPlainWarps * 32) grouped_plain(const __grid_c
   wait_for_earlier_kernels();
   let_later_kernels_start();
   const std::int64_t rows_of_grid = std::int64_t{gridDim.x} * kPlainWarps;
-  int tile = static_cast<int>(blockIdx.y);  // of those from group `g` on
-  for (int g = 0; g < op.count;) {
-    const std::int64_t first = op.first_row[g];
-    const int rows = static_cast<int>(op.first_row[g + 1] - first), tiles = ceil_div(rows, kPlainTokens);
-    if (tile >= tiles) {
-      tile -= tiles;
-      ++g;
-      continue;
-    }
-    const LinearOperands<T, W, T> of_group{.x = static_cast<const T*>(op.x.data) + first * op.x.row_stride,
-                                           .weight = static_cast<const W*>(op.table[g]),
-                                           .bias = nullptr,
-                                           .y = static_cast<T*>(op.y.data) + first * op.y.row_stride,
-                                           .x_stride = op.x.row_stride,
-                                           .y_stride = op.y.row_stride,
-                                           .in_features = op.in_features,
-                                           .out_features = op.out_features,
-                                           .num_tokens = rows};
+  for (int at = static_cast<int>(blockIdx.y);; at += static_cast<int>(gridDim.y)) {
+    const GroupTile tile = find_group_tile<kPlainTokens>(op.first_row, op.count, at);
+    if (tile.rows == 0) return;
+    const LinearOperands<T, W, T> of_tile{.x = static_cast<const T*>(op.x.data) + tile.first * op.x.row_stride,
+                                          .weight = static_cast<const W*>(op.table[tile.group]),
+                                          .bias = nullptr,
+                                          .y = static_cast<T*>(op.y.data) + tile.first * op.y.row_stride,
+                                          .x_stride = op.x.row_stride,
+                                          .y_stride = op.y.row_stride,
+                                          .in_features = op.in_features,
+                                          .out_features = op.out_features,
+                                          .num_tokens = tile.rows};
     for (std::int64_t row = std::int64_t{blockIdx.x} * kPlainWarps + threadIdx.x / 32; row < op.out_features;
          row += rows_of_grid)
-      multiply_row_with<kLoads>(of_group, row, tile * kPlainTokens);
-    tile += static_cast<int>(gridDim.y);
+      multiply_row_with<kLoads>(of_tile, row, 0);
   }
 }
 
@@ -54,6 +50,8 @@ __global__ void __launch_bounds__(kPlainWarps * 32) grouped_plain(const __grid_c
 void grouped_linear_sm90(const GroupedLinearParams& params, const Lane& lane) {
   require(params.x.dtype == params.y.dtype, "grouped_linear: x is {}, y {}: expected the same on a GPU",
           name_of(params.x.dtype), name_of(params.y.dtype));
+  if (grouped_few_takes(params)) return grouped_few(params, lane);
+  if (grouped_tiles_takes(params)) return grouped_tiles(params, lane);
   const Weight& weight = params.group.weights[0];
   const GroupedOperands op{.x = params.x,
                            .y = params.y,
@@ -62,7 +60,7 @@ void grouped_linear_sm90(const GroupedLinearParams& params, const Lane& lane) {
                            .count = params.group.count,
                            .in_features = weight.in_features,
                            .out_features = weight.out_features};
-  const std::int64_t tiles = params.x.rows / kPlainTokens + std::min<std::int64_t>(params.x.rows, params.group.count);
+  const std::int64_t tiles = most_group_tiles<kPlainTokens>(params.x.rows, params.group.count);
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(weight.out_features, kPlainWarps)),
                                        static_cast<unsigned>(std::min<std::int64_t>(tiles, 65535))),
                           .block = kPlainWarps * 32,

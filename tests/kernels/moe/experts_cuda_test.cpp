@@ -5,6 +5,7 @@
 #include "kernels/moe/combine_experts.h"
 #include "kernels/moe/group_rows.h"
 #include "kernels/moe/grouped_linear.h"
+#include "kernels/moe/grouped_swiglu.h"
 #include "kernels/moe/route.h"
 
 namespace heddle {
@@ -106,7 +107,8 @@ TEST_F(ExpertsOnGpu, GroupRowsIsTheCpus) {
 }
 
 TEST_F(ExpertsOnGpu, GroupedLinearAgreesWithTheCpu) {
-  const std::vector<std::vector<std::int32_t>> groupings = {{0, 1, 2, 3}, {0, 0, 1, 1}, {0, 0, 0, 37}, {0, 5, 5, 41}};
+  const std::vector<std::vector<std::int32_t>> groupings = {
+      {0, 1, 2, 3}, {0, 0, 1, 1}, {0, 8, 9, 12}, {0, 12, 12, 12}, {0, 0, 0, 37}, {0, 5, 5, 41}, {0, 130, 259, 387}};
   constexpr std::int64_t kOut = 70;
   // Element by element, and in packs.
   for (const auto& [dtype, in_features] : {std::pair(DType::float32, 99), std::pair(DType::bfloat16, 99),
@@ -147,6 +149,66 @@ TEST_F(ExpertsOnGpu, GroupedLinearAgreesWithTheCpu) {
         for (std::int64_t c = 0; c < kOut; ++c)
           ASSERT_NEAR(got.row(r)[c], y.row(r)[c], 1e-4 + 2 * unit_roundoff(dtype) * std::fabs(y.row(r)[c]));
     }
+}
+
+// In one kernel, and in three where groups have many rows or x has another dtype.
+TEST_F(ExpertsOnGpu, GroupedSwigluAgreesWithTheCpu) {
+  constexpr std::int64_t kIntermediate = 35, kIn = 520;
+  constexpr int kExperts = 3, kTop = 2;
+  for (const auto& [dtype, tokens] :
+       {std::pair(DType::bfloat16, 1), std::pair(DType::bfloat16, 12), std::pair(DType::float16, 5),
+        std::pair(DType::bfloat16, 30), std::pair(DType::float32, 3)}) {
+    SCOPED_TRACE(fmt::format("{}, {} tokens", name_of(dtype), tokens));
+    const std::vector<float> values = random_floats(kExperts * 2 * kIntermediate * kIn, 1, 0.1f);
+    const Elements host(values, dtype);
+    const GpuArray<std::byte> there(as_bytes(values, dtype));
+    std::vector<Weight> weights, weights_there;
+    std::vector<const void*> table;
+    for (int e = 0; e < kExperts; ++e) {
+      const std::size_t offset = static_cast<std::size_t>(e * 2 * kIntermediate * kIn) * size_of(dtype);
+      Weight weight{.out_features = 2 * kIntermediate, .in_features = kIn, .dtype = dtype};
+      weight.blocks[0] = {static_cast<const std::byte*>(host.data()) + offset, 2 * kIntermediate};
+      weights.push_back(weight);
+      weight.blocks[0].data = there.data() + offset;
+      weights_there.push_back(weight);
+      table.push_back(there.data() + offset);
+    }
+    const int rows = tokens * kTop;
+    std::vector<std::int32_t> token_of;
+    for (int r = 0; r < rows; ++r) token_of.push_back(r * 7 % tokens);
+    const std::vector<std::int32_t> first_row = {0, rows / 2, rows / 2, rows};
+    const Rows x = rounded(Rows::random(tokens, kIn, 2), dtype), grouped(rows, kIn), gate_up(rows, 2 * kIntermediate),
+               y(rows, kIntermediate);
+    on_cpu(1, [&](Stream& stream) {
+      grouped_swiglu({.x = x,
+                      .token_of = token_of.data(),
+                      .gate_up = {.x = grouped,
+                                  .group = {.weights = weights.data(), .count = kExperts},
+                                  .first_row = first_row.data(),
+                                  .y = gate_up},
+                      .y = y},
+                     stream);
+    });
+    const GpuArray<const void*> table_there(table);
+    const GpuArray<std::int32_t> first_there(first_row), token_there(token_of);
+    const GpuRows x_there(x, dtype, {.gap = 8}), grouped_there(rows, kIn, dtype),
+        gate_up_there(rows, 2 * kIntermediate, dtype), y_there(rows, kIntermediate, dtype, {.gap = 5});
+    on_gpu([&](Stream& stream) {
+      grouped_swiglu({.x = x_there,
+                      .token_of = token_there.data(),
+                      .gate_up = {.x = grouped_there,
+                                  .group = {.weights = weights_there.data(), .table = table_there.data(), .count = 3},
+                                  .first_row = first_there.data(),
+                                  .y = gate_up_there},
+                      .y = y_there},
+                     stream);
+    });
+    const Rows got = y_there.rows();
+    EXPECT_TRUE(got.gaps_untouched());
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < kIntermediate; ++c)  // gate and up may have been rounded before
+        ASSERT_NEAR(got.row(r)[c], y.row(r)[c], 1e-4 + 8 * unit_roundoff(dtype) * (1 + std::fabs(y.row(r)[c])));
+  }
 }
 
 TEST_F(ExpertsOnGpu, CombineExpertsAgreesWithTheCpu) {

@@ -7,6 +7,7 @@
 #include "kernels/moe/combine_experts.h"
 #include "kernels/moe/group_rows.h"
 #include "kernels/moe/grouped_linear.h"
+#include "kernels/moe/grouped_swiglu.h"
 #include "kernels/moe/route.h"
 #include "kernels/operands.h"
 #include "kernels/rows/gather_rows.h"
@@ -246,6 +247,56 @@ TEST(GroupedLinear, ARowHasTheBitsOfLinear) {
       EXPECT_EQ(bits(y), bits(expected));
       EXPECT_TRUE(y.gaps_untouched());
     }
+}
+
+TEST(GroupedSwiglu, ARowIsGateTimesUpOfItsToken) {
+  constexpr std::int64_t kIntermediate = 24, kIn = 40;
+  for (const DType dtype : kDTypes) {
+    SCOPED_TRACE(name_of(dtype));
+    const ExpertWeights weights(3, 2 * kIntermediate, kIn, dtype, 5);
+    const std::vector<std::int32_t> first_row = {0, 2, 2, 5}, token_of = {1, 3, 0, 1, 3};
+    const Rows x = Rows::random(4, kIn, 6, 0.2f, 3), grouped(5, kIn), gate_up(5, 2 * kIntermediate),
+               y(5, kIntermediate, 2);
+    on_cpu(2, [&](Stream& stream) {
+      grouped_swiglu({.x = x,
+                      .token_of = token_of.data(),
+                      .gate_up = {.x = grouped, .group = weights.group(), .first_row = first_row.data(), .y = gate_up},
+                      .y = y},
+                     stream);
+    });
+    for (std::size_t r = 0; r < 5; ++r) {
+      const Weight& weight = weights[r < 2 ? 0 : 2];
+      for (std::int64_t c = 0; c < kIntermediate; ++c) {
+        const auto sum = [&](std::int64_t row) {
+          std::vector<float> w(kIn);
+          convert(weight.row(row), dtype, w.data(), DType::float32, w.size());
+          double total = 0;
+          for (std::size_t k = 0; k < w.size(); ++k) total += static_cast<double>(w[k]) * x.row(token_of[r])[k];
+          return total;
+        };
+        const double gate = sum(c), up = sum(kIntermediate + c), exact = gate / (1 + std::exp(-gate)) * up;
+        ASSERT_NEAR(y.row(static_cast<std::int64_t>(r))[c], exact, 2e-5 * (1 + std::fabs(exact))) << "row " << r;
+      }
+    }
+    EXPECT_TRUE(y.gaps_untouched());
+  }
+}
+
+TEST(GroupedSwiglu, NamesTheBrokenPrecondition) {
+  ThreadPool pool(1);
+  Stream stream(pool);
+  const ExpertWeights weights(2, 8, 4, DType::float32, 5);
+  const std::vector<std::int32_t> first_row = {0, 1, 2};
+  const Rows x(2, 4), narrow(2, 3), grouped(2, 4), gate_up(2, 8), y(2, 4);
+  const auto attempt = [&](const Rows& tokens, const std::int32_t* token_of) {
+    grouped_swiglu({.x = tokens,
+                    .token_of = token_of,
+                    .gate_up = {.x = grouped, .group = weights.group(), .first_row = first_row.data(), .y = gate_up},
+                    .y = y},
+                   stream);
+  };
+  expect_invalid([&] { attempt(narrow, first_row.data()); }, "grouped_swiglu: x is [2, 3], expected [2, 4]");
+  expect_invalid([&] { attempt(x, nullptr); }, "grouped_swiglu: token_of is null");
 }
 
 TEST(GroupedLinear, ReadsOnlyTheWeightsOfExpertsWithRows) {
