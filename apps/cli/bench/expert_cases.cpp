@@ -81,11 +81,11 @@ Experts random_experts(Operands& operands, const WeightGroup& group) {
 }
 
 // What a step's tokens choose, and what the experts cost that they choose.
-struct Choice {
+struct ExpertSample {
   int top_k, count;
   double groups, read_bytes, flops;
 
-  Choice(const WeightGroup& group, std::int64_t num_rows, int num_tokens)
+  ExpertSample(const WeightGroup& group, std::int64_t num_rows, int num_tokens)
       : top_k(static_cast<int>(num_rows / num_tokens)),
         count(group.count),
         groups(groups_with_rows(first_rows(random_choice(num_tokens, top_k, count, 0), count))),
@@ -265,7 +265,7 @@ OperatorCase case_of(const GroupRowsParams& call, const OperatorStep&) {
 }
 
 OperatorCase case_of(const GroupedLinearParams& call, const OperatorStep& step) {
-  const Choice choice(call.group, call.x.rows, step.rows());
+  const ExpertSample choice(call.group, call.x.rows, step.rows());
   OperatorCase result{.name = "grouped_linear",
                       .shape = choice.text(call.group.weights[0], call.x.rows),
                       .bytes = choice.read_bytes + bytes_of(call.x) + bytes_of(call.y),
@@ -308,7 +308,7 @@ OperatorCase case_of(const GroupedLinearParams& call, const OperatorStep& step) 
 
 OperatorCase case_of(const GroupedSwigluParams& call, const OperatorStep& step) {
   const GroupedLinearParams& product = call.gate_up;
-  const Choice choice(product.group, call.y.rows, step.rows());
+  const ExpertSample choice(product.group, call.y.rows, step.rows());
   OperatorCase result{.name = "grouped_swiglu",
                       .shape = choice.text(product.group.weights[0], call.y.rows),
                       .bytes = choice.read_bytes + bytes_of(call.x) + bytes_of(call.y),

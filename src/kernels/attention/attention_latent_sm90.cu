@@ -60,6 +60,15 @@ struct LatentShared {
 };
 static_assert(sizeof(LatentShared) <= std::size_t{227} << 10);
 
+// Takes the block's next split. A plan counts the same tiles for all items of a sequence, but early tokens of a chunk see
+// fewer: so items are early and late ones in turns, and each run of them has about the same work.
+__device__ bool take_split(DecodeSplits& splits, const DecodeParams& params, DecodeSplit& split) {
+  if (!splits.take(split)) return false;
+  const int items = ceil_div(split.num_new * params.group, kLatentRows), item = split.row_tile;
+  split.row_tile = item % 2 == 0 ? item / 2 : items - 1 - item / 2;
+  return true;
+}
+
 // The first tile of the split that its rows do not see, or its end.
 __device__ int end_of_tiles(const DecodeParams& params, const DecodeSplit& split) {
   const int last_row = split.row_tile * kLatentRows + rows_of(params, split) - 1;
@@ -81,7 +90,7 @@ __device__ void load_latents(const DecodeParams& params, const CUtensorMap& map,
   if (may_read_all) wait_for_earlier_kernels();
   RingProducer<kLatentStages> at;
   DecodeSplits splits(params);
-  for (DecodeSplit split; splits.take(split);) {
+  for (DecodeSplit split; take_split(splits, params, split);) {
     const std::int32_t* page_table = params.attention.sequences.pages(split.sequence);
     const int end_box = ceil_div(split.context_len, rows), end = end_of_tiles(params, split);
     // Page words of 32 boxes, one per lane, and of the 32 after them.
@@ -324,7 +333,7 @@ __device__ void multiply_latents(const DecodeParams& params, LatentShared& share
   bool merges_first = false, merges_last = false;  // the item that the block continues, and the one that it begins
   DecodeSplit first, last;
   DecodeSplits splits(params);
-  for (DecodeSplit split; splits.take(split);) {
+  for (DecodeSplit split; take_split(splits, params, split);) {
     std::uint32_t queries[2][kScoreSteps][2];
     load_queries<T>(params, split, warp / kKeyWarps, queries);
     const int known_row = split.row_tile * kLatentRows + min(row, rows_of(params, split) - 1);

@@ -527,8 +527,8 @@ TEST_F(AttentionOnGpu, CanBeReplayedWithOtherContexts) {
   y.upload();
   Buffer scratch = zeroed(attention_scratch_bytes(2, 2, kHeads, kHeadDim));
   Buffer plan = poisoned(attention_plan_bytes(2, kKvHeads));
-  const AttentionParams params{q.tensor(), y.tensor(), on_device.kv,        on_device.view, kHeads,
-                               0.1f,       0,          OlderKeys::in_place, scratch.data(), plan.data()};
+  const AttentionParams params{q.tensor(), y.tensor(), on_device.kv,        on_device.view, kHeads,     0.1f,
+                               0,          0,          OlderKeys::in_place, scratch.data(), plan.data()};
   Stream stream(kGpu);
   const auto native = static_cast<cudaStream_t>(stream.native());
   cudaGraph_t graph = nullptr;
@@ -570,8 +570,8 @@ TEST_F(AttentionOnGpu, PlansOfTwoWindowsStandSideBySide) {
   Buffer scratch = zeroed(attention_scratch_bytes(sequences.num_tokens(), 2, kHeads, kHeadDim));
   Stream stream(kGpu);
   const auto with_window = [&](int window, Buffer& plan) {
-    return AttentionParams{q.tensor(), y.tensor(), on_device.kv,        on_device.view, kHeads,
-                           0.1f,       window,     OlderKeys::in_place, scratch.data(), plan.data()};
+    return AttentionParams{q.tensor(), y.tensor(), on_device.kv,        on_device.view, kHeads,     0.1f,
+                           window,     0,          OlderKeys::in_place, scratch.data(), plan.data()};
   };
   Buffer plan_of_all = poisoned(attention_plan_bytes(2, kKvHeads)), plan_of_window = poisoned(plan_of_all.size_bytes());
   const AttentionParams all = with_window(0, plan_of_all), window = with_window(64, plan_of_window);
@@ -600,8 +600,8 @@ TEST_F(AttentionOnGpu, NamesTheBrokenPrecondition) {
   y.upload();
   Buffer scratch = zeroed(attention_scratch_bytes(2, 1, 4, 64));
   Buffer plan = poisoned(attention_plan_bytes(1, 2));
-  const AttentionParams good{q.tensor(), y.tensor(), on_device.kv,         on_device.view, 4,
-                             0.1f,       0,          OlderKeys::in_flight, scratch.data(), plan.data()};
+  const AttentionParams good{q.tensor(), y.tensor(), on_device.kv,         on_device.view, 4,          0.1f,
+                             0,          0,          OlderKeys::in_flight, scratch.data(), plan.data()};
   Stream stream(kGpu);
   plan_attention(plan_of(good, plan), stream);
   const auto broken = [&](auto change, const std::string& part) {

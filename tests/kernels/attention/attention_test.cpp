@@ -383,6 +383,7 @@ TEST(Attention, NamesTheBrokenPrecondition) {
   broken([](AttentionParams& p) { p.num_heads = 6; }, "attention: q is [2, 32], expected [2, 48]");
   broken([](AttentionParams& p) { p.y.rows = 1; }, "attention: y is [1, 32], expected [2, 32]");
   broken([](AttentionParams& p) { p.window = -1; }, "window is -1, expected 0 for none");
+  broken([](AttentionParams& p) { p.value_dim = p.kv.head_dim + 1; }, "expected 0 to head_dim");
   broken([](AttentionParams& p) { p.kv.page_size = 0; }, "page_size 0");
   broken([](AttentionParams& p) { p.kv.num_kv_heads = 0; }, "num_kv_heads 0");
   broken([](AttentionParams& p) { p.kv.head_dim = kMaxHeadDim + 1; }, "head_dim is 1025, at most 1024");
@@ -414,6 +415,7 @@ TEST(Attention, PlansOnlyWhatItCouldAttend) {
   };
   broken([](AttentionPlanParams& p) { p.num_heads = 3; }, "num_heads 3 is not a multiple of num_kv_heads 2");
   broken([](AttentionPlanParams& p) { p.window = -1; }, "window is -1, expected 0 for none");
+  broken([](AttentionPlanParams& p) { p.value_dim = -1; }, "value_dim is -1, expected 0 to head_dim");
   broken([](AttentionPlanParams& p) { p.kv.head_dim = kMaxHeadDim + 1; }, "head_dim is 1025, at most 1024");
   broken([](AttentionPlanParams& p) { p.sequences.context_len = nullptr; }, "attention: context_len is null");
   stream.synchronize();

@@ -103,7 +103,8 @@ class LatentStep {
                  .kv = pages(),
                  .sequences = cache_.view(),
                  .num_heads = c_.heads,
-                 .scale = static_cast<float>(scale())},
+                 .scale = static_cast<float>(scale()),
+                 .value_dim = c_.latent},
                 stream);
       head_linear({.x = Tensor(attended).column_slice(0, (c_.heads - 1) * width + c_.latent),
                    .x_stride = width,
