@@ -52,12 +52,12 @@ double dot_of(const float* a, const float* b, std::int64_t count) {
   return sum;
 }
 
-std::vector<float> row_of(Stream& stream, const Weight& weight, std::int64_t row) {
+std::vector<float> host_row(Stream& stream, const Weight& weight, std::int64_t row) {
   const std::int64_t rows[] = {row};
   return HostRows(stream, weight, rows).floats();
 }
 
-std::vector<float> row_of(Stream& stream, const Tensor& tensor, std::int64_t row) {
+std::vector<float> host_row(Stream& stream, const Tensor& tensor, std::int64_t row) {
   const std::int64_t rows[] = {row};
   return HostRows(stream, tensor, rows).floats();
 }
@@ -170,12 +170,12 @@ OperatorCase case_of(const HeadLinearParams& call, const OperatorStep&) {
       std::vector<float> got, wanted;
       const std::int64_t of_head = params.out_features();
       for (const std::int64_t token : sampled(params.x.rows, kCheckedTokens)) {
-        const std::vector<float> x = row_of(stream, params.x, token), y = row_of(stream, params.y, token);
+        const std::vector<float> x = host_row(stream, params.x, token), y = host_row(stream, params.y, token);
         for (const std::int64_t row : sampled(params.weight.out_features, kCheckedColumns)) {
           const std::int64_t head = row / of_head;
           got.push_back(y[static_cast<std::size_t>(head * params.y_stride + row % of_head)]);
           wanted.push_back(
-              static_cast<float>(dot_of(x.data() + head * params.x_stride, row_of(stream, params.weight, row).data(),
+              static_cast<float>(dot_of(x.data() + head * params.x_stride, host_row(stream, params.weight, row).data(),
                                         params.weight.in_features)));
         }
       }
@@ -254,7 +254,8 @@ OperatorCase case_of(const GroupRowsParams& call, const OperatorStep&) {
       const std::vector<std::int32_t> wanted = first_rows(chosen, params.num_experts);
       const std::int64_t count = params.num_experts + 1;
       // Small integers are floats whose bits say the same; HostRows only copies.
-      const std::vector<float> got = row_of(operands.stream(), {params.first_row, 1, count, count, DType::float32}, 0);
+      const std::vector<float> got =
+          host_row(operands.stream(), {params.first_row, 1, count, count, DType::float32}, 0);
       for (std::size_t i = 0; i < wanted.size(); ++i)
         if (std::bit_cast<std::int32_t>(got[i]) != wanted[i]) return 1.0;
       return 0.0;
@@ -291,11 +292,11 @@ OperatorCase case_of(const GroupedLinearParams& call, const OperatorStep& step) 
       std::vector<float> got, wanted;
       for (const std::int64_t row : sampled(params.x.rows, 4)) {
         const Weight& weight = made->experts.weights[made->rows.front().group_of(row)];
-        const std::vector<float> x = row_of(stream, params.x, row), y = row_of(stream, params.y, row);
+        const std::vector<float> x = host_row(stream, params.x, row), y = host_row(stream, params.y, row);
         for (const std::int64_t column : sampled(params.y.columns, kCheckedColumns)) {
           got.push_back(y[static_cast<std::size_t>(column)]);
           wanted.push_back(
-              static_cast<float>(dot_of(x.data(), row_of(stream, weight, column).data(), params.x.columns)));
+              static_cast<float>(dot_of(x.data(), host_row(stream, weight, column).data(), params.x.columns)));
         }
       }
       return relative_error(got, wanted);
@@ -339,12 +340,12 @@ OperatorCase case_of(const GroupedSwigluParams& call, const OperatorStep& step) 
       std::vector<float> got, wanted;
       for (const std::int64_t row : sampled(params.y.rows, 4)) {
         const Weight& weight = made->experts.weights[rows.group_of(row)];
-        const std::vector<float> y = row_of(stream, params.y, row),
-                                 x = row_of(stream, params.x, rows.token_of[static_cast<std::size_t>(row)]);
+        const std::vector<float> y = host_row(stream, params.y, row),
+                                 x = host_row(stream, params.x, rows.token_of[static_cast<std::size_t>(row)]);
         for (const std::int64_t column : sampled(params.y.columns, kCheckedColumns)) {
-          const double gate = dot_of(x.data(), row_of(stream, weight, column).data(), params.x.columns);
+          const double gate = dot_of(x.data(), host_row(stream, weight, column).data(), params.x.columns);
           const double up =
-              dot_of(x.data(), row_of(stream, weight, params.y.columns + column).data(), params.x.columns);
+              dot_of(x.data(), host_row(stream, weight, params.y.columns + column).data(), params.x.columns);
           got.push_back(y[static_cast<std::size_t>(column)]);
           wanted.push_back(static_cast<float>(gate / (1 + std::exp(-gate)) * up));
         }
@@ -379,11 +380,11 @@ OperatorCase case_of(const CombineExpertsParams& call, const OperatorStep&) {
       combine_experts(params, stream);
       std::vector<float> got, wanted;
       for (const std::int64_t token : sampled(params.y.rows, 4)) {
-        const std::vector<float> y = row_of(stream, params.y, token);
+        const std::vector<float> y = host_row(stream, params.y, token);
         std::vector<float> sum(y.size());
-        if (has_shared) sum = row_of(stream, params.shared, token);
+        if (has_shared) sum = host_row(stream, params.shared, token);
         for (int k = 0; k < params.top_k; ++k) {
-          const std::vector<float> x = row_of(stream, params.x, params.x.rows - 1 - (token * params.top_k + k));
+          const std::vector<float> x = host_row(stream, params.x, params.x.rows - 1 - (token * params.top_k + k));
           for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += 0.25F * x[i];
         }
         got.insert(got.end(), y.begin(), y.end());
