@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "collectives/communicator.h"
 #include "engine/control_line.h"
+#include "engine/rank_error.h"
 #include "fabric/fabric.h"
 #include "parallel/tensor_split.h"
 #include "step/step_bytes.h"
@@ -35,10 +36,12 @@ std::unique_ptr<Executor> executor_of(RankPart& part, int rank, ExecutorLimits l
 }
 
 // A rank of several processes has failed: throws what the fabric knows of it, if it does, since the own error may be a
-// consequence. Otherwise tells the others, whose waits end. Called while the exception is handled.
-void tell_other_processes(RankWorld& world) {
+// consequence. Otherwise tells the others, whose waits end, and throws the own error with the rank's name. Called while
+// the exception is handled.
+[[noreturn]] void end_among_processes(RankWorld& world) {
   world.line().check();
   world.abandon(world.own_rank());
+  throw_naming_rank(world.own_rank(), std::current_exception());
 }
 
 }  // namespace
@@ -125,10 +128,7 @@ void RankGroup::guarded(FunctionRef<void()> action) {
   try {
     action();
   } catch (...) {
-    if (of_processes()) {
-      tell_other_processes(world());
-      throw;
-    }
+    if (of_processes()) end_among_processes(world());
     fail(0);
     channel_.check();  // which throws: the error that came first
     throw;
@@ -193,8 +193,7 @@ void follow(RankModels ranks, int threads) {
       line.check();
     }
   } catch (...) {
-    tell_other_processes(*world);
-    throw;
+    end_among_processes(*world);
   }
 }
 

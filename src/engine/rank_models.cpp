@@ -1,6 +1,8 @@
 #include "engine/rank_models.h"
 
 #include <atomic>
+#include <chrono>
+#include <exception>
 #include <mutex>
 #include <numeric>
 
@@ -125,7 +127,12 @@ RankModels load_launched_rank(const ModelSource& source, const LoadOptions& opti
   LoadOptions loading =
       part_of(options, {}, {.rank = rank, .ranks = world->size(), .communicator = &world->communicator(rank)});
   loading.on_progress = WatchedProgress(options.on_progress, world->line());
-  parts[static_cast<std::size_t>(rank)].model = load_model(source, loading);
+  try {
+    parts[static_cast<std::size_t>(rank)].model = load_model(source, loading);
+  } catch (...) {
+    world->line().check();  // another rank was first
+    throw_naming_rank(rank, std::current_exception());
+  }
   return parts;
 }
 

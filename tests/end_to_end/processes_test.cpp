@@ -149,6 +149,18 @@ TEST(Processes, ARankThatIsKilledWhileNobodyTypesIsNamed) {
   EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1 (process "), HasSubstr("has ended")));
 }
 
+// Rank 1 may have 150 MB of its own, and half of the embedding takes 263.
+TEST(Processes, ARankWithoutMemoryIsNamedByItselfAndByTheOther) {
+  const ProgramResult result =
+      launch(2, {"sh", "-c",
+                 "[ $OMPI_COMM_WORLD_RANK = 0 ] || ulimit -d 150000; exec " HEDDLE_PROGRAM
+                 " generate --model synth:llama-3.2-1b,layers=1 --prompt 1 --max-tokens 1 --kv-memory 64MB "
+                 "--device cpu --threads 1"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("heddle: error: rank 1: cannot allocate "), HasSubstr("rank 1 (process "),
+                                HasSubstr("has ended with an error of its own")));
+}
+
 // Nobody but its launcher knows that rank 1 has been there, which need not wait for others to name it.
 TEST(Processes, ARankThatIsKilledBeforeTheRanksHaveMetEndsTheRunSoon) {
   const auto begin = std::chrono::steady_clock::now();
