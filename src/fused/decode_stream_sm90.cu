@@ -29,6 +29,9 @@ constexpr int kKeyBytes = DecodeStreamPlan::kTileElements * 2;
 constexpr int kStageBytes = kRows * kRowBytes;
 static_assert(kStageBytes >= 2 * kKeyBytes && kStageBytes % 128 == 0);  // keys, then values
 constexpr int kMostStages = 6, kFewestStages = 2;
+// Stages whose copies a block has under way at once. Two of all blocks are 8.7 MB, which keeps the memory busy for 2 us; with
+// more, every load of a consumer queues behind them, and those stand between the phases.
+constexpr int kMostInFlight = 2;
 constexpr int kRecord = 4;  // words behind a partial attention's values: the largest score, the sum of weights
 constexpr int kPad = 8;     // elements behind a row of x, for the banks
 
@@ -106,6 +109,10 @@ class Producer {
  private:
   __device__ std::uint32_t begin_stage(std::uint32_t bytes) {
     barriers_.empty[at_.slot].wait(params_.waits, at_.parity);
+    if (++begun_ > kMostInFlight) {
+      barriers_.full[oldest_.slot].wait(params_.waits, oldest_.parity);
+      oldest_.advance(params_.memory.stages);
+    }
     if (lane_ == 0) barriers_.full[at_.slot].arrive_expecting(bytes);
     return ring_ + static_cast<std::uint32_t>(at_.slot * kStageBytes);
   }
@@ -158,6 +165,8 @@ class Producer {
   std::uint32_t ring_;
   int lane_;
   StreamPlace at_{.slot = 0, .parity = 1};
+  StreamPlace oldest_;  // of the stages that may still be under way
+  int begun_ = 0;
 };
 
 // The eight warps that compute. kHeads: query heads of a KV head, at least as many as there are.
