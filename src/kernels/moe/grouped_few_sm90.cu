@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kFewWarps = 8;
 constexpr int kFewRows = 8;           // of a group, that share what a warp reads of a weight
+constexpr int kFewBlocksOfSm = 4;     // that go from pair to pair: a block's start takes as long as a pair
 constexpr int kFewRowsOnAverage = 4;  // with more, multiplications would take longer than memory (estimated)
 
 enum class GroupedOutput { sums, swiglu };
@@ -133,10 +134,13 @@ void enqueue_few(const GroupedLinearParams& params, const Tensor& x, const std::
   const Weight& weight = params.group.weights[0];
   const std::int64_t pairs = weight.out_features / 2, rows = y.rows;
   const std::int64_t tiles = most_group_tiles<kFewRows>(rows, params.group.count);
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(ceil_div<std::int64_t>(pairs, kFewWarps)),
-                                       static_cast<unsigned>(std::min<std::int64_t>(tiles, 65535))),
-                          .block = kFewWarps * 32,
-                          .fit = GridFit::trimmed};
+  const std::int64_t enough =
+      ceil_div<std::int64_t>(std::int64_t{lane.num_sms} * kFewBlocksOfSm, std::max<std::int64_t>(tiles, 1));
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(std::min(ceil_div<std::int64_t>(pairs, kFewWarps), enough)),
+                   static_cast<unsigned>(std::min<std::int64_t>(tiles, 65535))),
+      .block = kFewWarps * 32,
+      .fit = GridFit::trimmed};
   with_16_bit_element(weight.dtype, [&]<class T>() {
     const FewOperands<T> op{.x = static_cast<const T*>(x.data),
                             .y = static_cast<T*>(y.data),
