@@ -56,8 +56,8 @@ END
 shape_links() {
   local i
   for ((i = 1; i <= machines; ++i)); do
-    ip netns exec "heddle-$$-$i" tc qdisc add dev "h$$-$i" root tbf rate "${1}mbit" burst 64kb limit 16mb
-    ip netns exec "heddle-switch-$$" tc qdisc add dev "h$$-$i" root tbf rate "${1}mbit" burst 64kb limit 16mb
+    ip netns exec "heddle-$$-$i" tc qdisc add dev "h$$-$i" root tbf rate "${1}mbit" burst 64kb latency 200ms
+    ip netns exec "heddle-switch-$$" tc qdisc add dev "h$$-$i" root tbf rate "${1}mbit" burst 64kb latency 200ms
   done
 }
 

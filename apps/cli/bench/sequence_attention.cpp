@@ -9,6 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/buffer.h"
+#include "base/copy.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/bench/bench.h"
@@ -143,7 +145,8 @@ void FigureTable::measure(const Placement& placement) {
   const int heads = options_.heads.value_or(8), head_dim = options_.head_dim.value_or(64);
   const int tokens = options_.tokens.value_or(512);
   // Where computation is replaced by waits, bytes are those of GPUs.
-  const DType dtype = options_.timed_waits ? DType::bfloat16 : DType::float32;
+  const bool is_narrow = options_.timed_waits || options_.fabric.starts_with("nvlink");
+  const DType dtype = is_narrow ? DType::bfloat16 : DType::float32;
   const SequenceShape shape =
       even_sequence({.num_heads = heads, .head_dim = head_dim, .dtype = dtype}, tokens, placement.size());
   std::vector<Layer> layers;
@@ -201,15 +204,22 @@ std::vector<double> FigureTable::time_layer(Fabric& fabric, Stream& stream, Sequ
   if (options_.timed_waits) layer.replace_computation(rates());
   const auto elements = static_cast<std::size_t>(shape.tokens[static_cast<std::size_t>(fabric.rank())]) *
                         static_cast<std::size_t>(shape.num_heads * shape.head_dim);
-  std::vector<float> x(elements + 1), y(elements + 1);
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
+  std::vector<float> numbers(elements + 1);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = std::sin(static_cast<float>(i));
+  std::vector<std::byte> rounded(numbers.size() * size_of(shape.dtype));
+  convert(numbers.data(), DType::float32, rounded.data(), shape.dtype, numbers.size());
+  Buffer x(rounded.size(), fabric.device()), y(rounded.size(), fabric.device());
+  enqueue_copy(stream, x.data(), rounded.data(), rounded.size());
+  stream.synchronize();
+  const DeviceShare share = fabric.device_share();
+  const Lane lane = share.ranks > 1 ? Lane(stream, share.sms) : Lane(stream);
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   std::vector<double> samples;
   for (int sample = -1; sample < options_.repeats; ++sample) {  // one to warm up
     fabric.barrier(stream);
     fabric.synchronize(stream);
     const auto begin = std::chrono::steady_clock::now();
-    layer.attend(x.data(), x.data(), x.data(), y.data(), scale, stream);
+    layer.attend(x.data(), x.data(), x.data(), y.data(), scale, lane);
     layer.synchronize(stream);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     if (sample >= 0) samples.push_back(taken.count());
@@ -333,7 +343,8 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
           "pieces")
       ->type_name("N")
       ->required();
-  command->add_option("--fabric", options->fabric, "Of measured ranks: shm or mpi; default shm");
+  command->add_option("--fabric", options->fabric,
+                      "Of measured ranks: shm, mpi, nvlink or nvlink-ipc (ranks that share a GPU); default shm");
   add_number_option<int>(*command, "--machines", options->machines,
                          "Also measure, on ranks that stand for as many machines", {.min = 1, .max = kMaxPeers});
   add_number_option<int>(*command, "--gpus", options->gpus, "and as many ranks on each", {.min = 1, .max = kMaxPeers});
@@ -376,6 +387,13 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
     if (options->machines.value_or(1) * options->gpus.value_or(1) > kMaxPeers)
       throw_error<InputError>("bench sequence-attention: {} x {} are more than {} ranks", options->machines.value_or(1),
                               options->gpus.value_or(1), kMaxPeers);
+    const bool is_one_device = options->figure == 12;
+    if (!is_one_device && (options->device.kind != DeviceKind::cpu || !options->peer.empty()))
+      throw_error<InputError>(
+          "bench sequence-attention: --device and --compare are for figure 12; ranks have --fabric");
+    if (options->timed_waits && (is_one_device || (!options->machines && !options->gpus)))
+      throw_error<InputError>(
+          "bench sequence-attention: --timed-waits needs --machines and --gpus, and figure 7 to 10");
     if (!options->peer.empty() && options->peer != "torch")
       throw_error<InputError>("bench sequence-attention: --compare {}, expected torch", options->peer);
     run_sequence_bench(*options);
