@@ -105,6 +105,7 @@ void WaferDecodeRegion::receive(WaferDecodeRegion& before, const HandOver& way) 
   mesh_.settle();
   mesh_.clear(x_);
   std::vector<mesh::RelayMessage> messages;
+  messages.reserve(static_cast<std::size_t>(mesh_.grid().rows));
   for (int row = 0; row < mesh_.grid().rows; ++row)
     messages.push_back(way.message(way.column_from(row), row, way.column_to(row), row, x_.columns));
   mesh_.relay("way to the next region", messages, [&](std::size_t n) {
