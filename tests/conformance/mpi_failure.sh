@@ -25,8 +25,8 @@ case $mode in
   stop) pattern='rank 1 \(process [0-9]+\) has not moved for [0-9.]+ s: it is stopped' ;;
   throw) pattern='rank 1 \(process [0-9]+\) has ended with an error of its own' ;;
   missing) pattern='rank 1 has not started' ;;
-  # Whoever looks once its process is gone can only say that.
-  leave) pattern='rank 1 \(process [0-9]+\) has (closed its fabric|ended)' ;;
+  # Whoever looks once its process is gone can only say that; who looks when others have given up, for whom it waited itself.
+  leave) pattern='rank 1 \(process [0-9]+\) has (closed its fabric|ended)|waited for rank 1 past the deadline' ;;
   unequal) pattern='rank 0 wants a heap of 1048576 bytes, rank 1 one of 1052672' ;;
   again) pattern='a fabric of this process has failed' ;;
   *) fail "no such mode" ;;
