@@ -35,6 +35,7 @@ struct ServeCommand {
   int max_queue = 256;
   int max_connections = 4096;
   int drain_seconds = 30;
+  int request_seconds = 3600;
   bool no_prefix_cache = false;
   bool log_requests = false;
   std::string tool_format = "auto";
@@ -106,16 +107,17 @@ int serve(const ServeCommand& command) {
                                .drain_limit = std::chrono::seconds(command.drain_seconds),
                                .note = [](const std::string& line) { write_stderr("heddle: " + line + "\n"); }};
   server::ServiceOptions& service = options.service;
-  if (command.api_keys) service.api_keys = server::ApiKeys::read(*command.api_keys);
-  if (command.admin_keys) service.admin_keys = server::ApiKeys::read(*command.admin_keys);
+  if (command.api_keys) service.access.api_keys = server::ApiKeys::read(*command.api_keys);
+  if (command.admin_keys) service.access.admin_keys = server::ApiKeys::read(*command.admin_keys);
   if (!is_local(command.host) && !command.api_keys)
     log_warning("--host {} without --api-keys: whoever reaches this machine may use the model", command.host);
-  service.only_local_hosts = is_local(command.host) && !command.api_keys;
+  service.access.only_local_hosts = is_local(command.host) && !command.api_keys;
   service.model_names = command.names;
   if (service.model_names.empty()) service.model_names = {default_name(command.model.model), command.model.model};
   const std::string name = service.model_names.front();
   service.max_sequences = command.model.max_sequences.value_or(kDefaultSequences);
   service.max_queue = command.max_queue;
+  service.request_limit = std::chrono::seconds(command.request_seconds);
   if (command.log_requests) service.log = options.note;
 
   const std::unique_ptr<ModelSource> source = open_model(command.model.model);
@@ -163,6 +165,10 @@ void add_server_options(CLI::App& app, ServeCommand& command) {
   add_number_option<int>(app, "--drain-seconds", command.drain_seconds,
                          "After SIGTERM or SIGINT, answers under way may take this long", {.min = 0, .max = 86400})
       ->default_str("30");
+  add_number_option<int>(app, "--request-seconds", command.request_seconds,
+                         "A request that has waited and run so long ends with an error; 0: no limit",
+                         {.min = 0, .max = 1 << 30})
+      ->default_str("3600");
   app.add_flag("--no-prefix-cache", command.no_prefix_cache, "Keep no keys and values of ended requests");
   app.add_flag("--log-requests", command.log_requests, "A line for each answer: tokens and seconds, never texts");
   app.add_option("--tool-format", command.tool_format, "How the model writes calls of tools")

@@ -26,6 +26,10 @@ std::string json_text(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+std::string json_string(const std::string& text) {
+  return json_text(Json(text));
+}
+
 std::string sse_event(const std::string& data) {
   return "data: " + data + "\n\n";
 }
@@ -88,13 +92,8 @@ Json usage_json(std::int64_t num_prompt_tokens, std::int64_t num_answer_tokens) 
           {"total_tokens", num_prompt_tokens + num_answer_tokens}};
 }
 
-Json tool_call_json(const AnswerPart& call, const std::string& id, std::optional<int> index) {
-  Json json = Json::object();
-  if (index) json["index"] = *index;
-  json["id"] = id;
-  json["type"] = "function";
-  json["function"] = {{"name", call.name}, {"arguments", call.arguments}};
-  return json;
+Json tool_call_json(const std::string& id, const std::string& name, const std::string& arguments) {
+  return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
 }
 
 }  // namespace heddle::server

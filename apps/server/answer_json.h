@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "engine/completion.h"
-#include "server/answer_text.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace heddle::server {
@@ -26,6 +25,9 @@ struct ScoredToken {
 // Text in UTF-8; ill-formed bytes, of which a model's text may have some, become U+FFFD.
 std::string json_text(const Json& value);
 
+// A text as a JSON string.
+std::string json_string(const std::string& text);
+
 // "data: ...\n\n"
 std::string sse_event(const std::string& data);
 
@@ -41,7 +43,7 @@ Json prompt_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& token
 
 Json usage_json(std::int64_t num_prompt_tokens, std::int64_t num_answer_tokens);
 
-// A call of a tool; `id` is the call's own. In a chunk it has an index.
-Json tool_call_json(const AnswerPart& call, const std::string& id, std::optional<int> index);
+// A call of a tool; `id` is the call's own.
+Json tool_call_json(const std::string& id, const std::string& name, const std::string& arguments);
 
 }  // namespace heddle::server

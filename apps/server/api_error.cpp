@@ -20,6 +20,8 @@ std::string error_type(int status) {
       return "not_implemented_error";
     case 503:
       return "service_unavailable_error";
+    case 504:
+      return "timeout_error";
     default:
       return status < 500 ? "invalid_request_error" : "server_error";
   }

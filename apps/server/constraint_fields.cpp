@@ -9,11 +9,6 @@ using grammar::GrammarSource;
 
 constexpr int kMostChoices = 1024;
 
-void set_form(const char* field, GrammarSource source, GenerationRequest& request) {
-  if (request.grammar) throw ApiError(400, fmt::format("{}: the request asks for another form, too", field), field);
-  request.grammar = std::move(source);
-}
-
 // A schema is an object, or its text.
 GrammarSource schema_of(const nlohmann::ordered_json& schema, const char* field) {
   if (!schema.is_object() && !schema.is_boolean() && !schema.is_string())
@@ -65,25 +60,13 @@ void read_structured_outputs(const JsonField& field, const nlohmann::ordered_jso
   }
 }
 
-[[noreturn]] void refuse_form(const char* field, const std::string& form) {
-  throw ApiError(501, fmt::format("{}: answers of the form {} are not implemented", field, form), field,
-                 "not_implemented");
-}
-
-void read_tool_choice(const JsonField& field, GenerationRequest& request) {
-  if (!field.is_string()) {
-    if (!field.is_object()) field.fail_expected("\"none\", \"auto\", \"required\" or an object that names a function");
-    refuse_form("tool_choice", "of a call of a given function");
-  }
-  const std::string choice = field.text();
-  if (choice == "required") refuse_form("tool_choice", "\"required\"");
-  if (choice == "none")
-    request.tool_choice = ToolChoice::none;
-  else if (choice != "auto")
-    field.fail_expected("\"none\", \"auto\", \"required\" or an object that names a function");
-}
-
 }  // namespace
+
+void set_form(const char* field, GrammarSource source, GenerationRequest& request) {
+  if (request.grammar) throw ApiError(400, fmt::format("{}: the request asks for another form, too", field), field);
+  request.grammar = std::move(source);
+  request.grammar_field = field;
+}
 
 void read_constraint_fields(RequestFields& fields, const nlohmann::ordered_json& ordered, GenerationRequest& request) {
   fields.read("response_format", [&](const JsonField& field) { read_response_format(field, ordered, request); });
@@ -96,7 +79,6 @@ void read_constraint_fields(RequestFields& fields, const nlohmann::ordered_json&
   });
   fields.read("guided_choice", [&](const JsonField& field) { set_form("guided_choice", choices_of(field), request); });
   fields.refuse("guided_grammar", "give a JSON schema, a regular expression or choices");
-  if (request.chat) fields.read("tool_choice", [&](const JsonField& field) { read_tool_choice(field, request); });
 }
 
 }  // namespace heddle::server

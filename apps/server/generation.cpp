@@ -13,12 +13,13 @@ Generation::Generation(GenerationContext context, GenerationInput input, Ticket 
                        std::shared_ptr<Responder> responder)
     : context_(context), input_(std::move(input)), first_ticket_(first_ticket), responder_(std::move(responder)) {
   const GenerationRequest& request = input_.request;
-  const bool calls = request.chat && !request.conversation.tools.is_null() && request.tool_choice != ToolChoice::none;
-  const auto reasoning = !request.chat || !context_.reasons ? AnswerText::Reasoning::none
-                         : input_.prompts.opens_reasoning   ? AnswerText::Reasoning::open
-                                                            : AnswerText::Reasoning::closed;
-  const Answer answer{.completion = Completion(context_.tokenizer, request.stop),
-                      .parts = AnswerText(calls ? context_.tools : ToolFormat::none, reasoning)};
+  const AnswerForm form{.tools = request.tool_format,
+                        .reasoning = !request.chat || !context_.reasons ? AnswerText::Reasoning::none
+                                     : input_.prompts.opens_reasoning   ? AnswerText::Reasoning::open
+                                                                        : AnswerText::Reasoning::closed,
+                        .only_calls = request.tool_choice == ToolChoice::forced,
+                        .one_call = !request.parallel_tool_calls};
+  const Answer answer{.completion = Completion(context_.tokenizer, request.stop), .parts = AnswerText(form)};
   answers_.assign(input_.prompts.tokens.size() * static_cast<std::size_t>(request.num_samples), answer);
   if (wants_prompt_scores())
     for (std::size_t i = 0; i < answers_.size(); i += static_cast<std::size_t>(request.num_samples))
@@ -97,18 +98,20 @@ bool Generation::take(Ticket ticket, const LoopOutput& entry, Clock::time_point 
   }
   note_time(answer, time);
   const std::string text = answer.completion.push(output);
-  const bool ended = answer.completion.finished();
-  if (!ended) {
+  bool ended = answer.completion.finished();
+  if (input_.request.chat) {
+    std::vector<AnswerPart> parts = answer.parts.push(text);
+    ended = ended || answer.parts.ended();
+    if (ended)
+      for (const AnswerPart& part : answer.parts.finish()) add_part(part.kind, part.text, parts);
     if (input_.request.stream)
-      input_.request.chat ? send_chat(index, text, false) : send_text(index, text, false);
-    else if (input_.request.chat)
-      std::ranges::move(answer.parts.push(text), std::back_inserter(answer.collected));
-    return false;
+      send_chat(index, parts, ended);
+    else
+      for (const AnswerPart& part : parts) add_part(part.kind, part.text, answer.collected);
+  } else if (input_.request.stream) {
+    send_text(index, text, ended);
   }
-  if (input_.request.stream)
-    input_.request.chat ? send_chat(index, text, true) : send_text(index, text, true);
-  else if (input_.request.chat)
-    std::ranges::move(answer.parts.push(text), std::back_inserter(answer.collected));
+  if (!ended) return false;
   end_answer(index, time);
   return !output.finish;
 }
@@ -127,8 +130,9 @@ void Generation::end_answer(std::size_t index, Clock::time_point time) {
 }
 
 std::string Generation::finish_reason(const Answer& answer) const {
-  if (answer.parts.num_calls() > 0) return "tool_calls";
-  return answer.completion.finish() == FinishReason::stop ? "stop" : "length";
+  const bool cut = answer.completion.finish() == FinishReason::length && !answer.parts.ended();
+  if (cut) return "length";
+  return answer.parts.num_calls() > 0 ? "tool_calls" : "stop";
 }
 
 // The log-probabilities that no chunk has had.
@@ -154,20 +158,31 @@ int Generation::index_of(std::size_t answer) const {
   return static_cast<int>(answer / samples) * input_.request.num_answers + static_cast<int>(answer % samples);
 }
 
-// One chunk. Its head is written once for all of them: most of the time that a token costs here is JSON.
-void Generation::send(std::size_t index, const Json& choice) {
+// One chunk with the JSON of its choice. The head is written once for all of them.
+void Generation::send(std::size_t index, std::string_view choice) {
   if (chunk_head_.empty()) {
-    chunk_head_ = json_text(head(input_.request.chat ? "chat.completion.chunk" : "text_completion"));
+    chunk_head_ = "data: " + json_text(head(input_.request.chat ? "chat.completion.chunk" : "text_completion"));
     chunk_head_.back() = ',';  // the object goes on
     chunk_head_ += "\"choices\":[";
   }
-  std::string chunk = chunk_head_ + json_text(choice) + "]";
+  std::string event;
+  constexpr std::size_t kEnd = 160;  // of what follows
+  event.reserve(chunk_head_.size() + choice.size() + kEnd);
+  event.append(chunk_head_).append(choice).append("]");
   if (input_.request.continuous_usage)
-    chunk += ",\"usage\":" + json_text(usage_json(std::ssize(input_.prompts.tokens[prompt_of(index)]),
+    event += ",\"usage\":" + json_text(usage_json(std::ssize(input_.prompts.tokens[prompt_of(index)]),
                                                   std::ssize(answers_[index].completion.tokens())));
   else if (input_.request.include_usage)
-    chunk += ",\"usage\":null";
-  responder_->write(sse_event(chunk + "}"));
+    event += ",\"usage\":null";
+  event += "}\n\n";
+  responder_->write(std::move(event));
+}
+
+// A chunk of text and nothing else, as nearly all are: no JSON value is built for it, which would take longer than the rest.
+void Generation::send_plain(std::size_t index, std::string_view before, const std::string& text,
+                            std::string_view behind) {
+  send(index, fmt::format("{{\"index\":{},{}{}{},\"finish_reason\":null}}", index_of(index), before, json_string(text),
+                          behind));
 }
 
 void Generation::send_text(std::size_t index, const std::string& text, bool last) {
@@ -178,16 +193,15 @@ void Generation::send_text(std::size_t index, const std::string& text, bool last
     std::ranges::move(new_scores(answer), std::back_inserter(scores));
   }
   if (text.empty() && scores.empty() && !last) return;
+  if (scores.empty() && !last) return send_plain(index, "\"text\":", text, ",\"logprobs\":null");
   Json choice{{"index", index_of(index)}, {"text", text}};
   choice["logprobs"] = scores.empty() ? Json() : completion_logprobs(scores, context_.tokenizer, answer.text_offset);
   choice["finish_reason"] = last ? Json(finish_reason(answer)) : Json();
-  send(index, choice);
+  send(index, json_text(choice));
 }
 
-void Generation::send_chat(std::size_t index, const std::string& text, bool last) {
+void Generation::send_chat(std::size_t index, const std::vector<AnswerPart>& parts, bool last) {
   Answer& answer = answers_[index];
-  std::vector<AnswerPart> parts = answer.parts.push(text);
-  if (last) std::ranges::move(answer.parts.finish(), std::back_inserter(parts));
   const auto send_delta = [&](Json delta, bool ends) {
     if (!std::exchange(answer.role_sent, true)) {
       Json with_role{{"role", "assistant"}};
@@ -200,14 +214,19 @@ void Generation::send_chat(std::size_t index, const std::string& text, bool last
       if (const auto scores = new_scores(answer); !scores.empty())
         choice["logprobs"] = chat_logprobs(scores, context_.tokenizer);
     choice["finish_reason"] = ends ? Json(finish_reason(answer)) : Json();
-    send(index, choice);
+    send(index, json_text(choice));
   };
   for (const AnswerPart& part : parts) {
-    if (part.kind == AnswerPart::Kind::tool_call) {
-      if (!input_.request.parallel_tool_calls && answer.num_calls_sent > 0) continue;
+    if (part.kind == AnswerPart::Kind::call) {
       const std::string id = fmt::format("call_{}_{}_{}", input_.id, index_of(index), answer.num_calls_sent);
-      send_delta({{"tool_calls", Json::array({tool_call_json(part, id, answer.num_calls_sent)})}}, false);
-      ++answer.num_calls_sent;
+      Json call = tool_call_json(id, part.text, "");
+      call["index"] = answer.num_calls_sent++;
+      send_delta({{"tool_calls", Json::array({std::move(call)})}}, false);
+    } else if (part.kind == AnswerPart::Kind::arguments) {
+      const Json call{{"index", answer.num_calls_sent - 1}, {"function", {{"arguments", part.text}}}};
+      send_delta({{"tool_calls", Json::array({call})}}, false);
+    } else if (part.kind == AnswerPart::Kind::content && answer.role_sent && !input_.request.num_top_logprobs) {
+      send_plain(index, "\"delta\":{\"content\":", part.text, "},\"logprobs\":null");
     } else {
       send_delta({{part.kind == AnswerPart::Kind::reasoning ? "reasoning_content" : "content", part.text}}, false);
     }
@@ -254,16 +273,18 @@ std::vector<std::size_t> Generation::best_answers(std::size_t prompt) const {
   return order;
 }
 
-Json Generation::chat_choice(Answer& answer) {
-  std::ranges::move(answer.parts.finish(), std::back_inserter(answer.collected));
+Json Generation::chat_choice(Answer& answer, int shown_index) {
   Json message{{"role", "assistant"}, {"content", nullptr}};
   std::string content, reasoning;
   Json calls = Json::array();
   for (const AnswerPart& part : answer.collected) {
     if (part.kind == AnswerPart::Kind::content) content += part.text;
     if (part.kind == AnswerPart::Kind::reasoning) reasoning += part.text;
-    if (part.kind == AnswerPart::Kind::tool_call && (input_.request.parallel_tool_calls || calls.empty()))
-      calls.push_back(tool_call_json(part, fmt::format("call_{}_{}", input_.id, calls.size()), std::nullopt));
+    if (part.kind == AnswerPart::Kind::call)
+      calls.push_back(
+          tool_call_json(fmt::format("call_{}_{}_{}", input_.id, shown_index, calls.size()), part.text, ""));
+    if (part.kind == AnswerPart::Kind::arguments)
+      calls.back()["function"]["arguments"].get_ref<std::string&>() += part.text;
   }
   if (!content.empty() || calls.empty()) message["content"] = content;
   if (!reasoning.empty()) message["reasoning_content"] = reasoning;
@@ -290,7 +311,7 @@ Json Generation::completion_choice(std::size_t index, Answer& answer) {
 Json Generation::choice_json(std::size_t index, int shown_index) {
   Answer& answer = answers_[index];
   Json choice{{"index", shown_index}};
-  choice.update(input_.request.chat ? chat_choice(answer) : completion_choice(index, answer));
+  choice.update(input_.request.chat ? chat_choice(answer, shown_index) : completion_choice(index, answer));
   choice["finish_reason"] = finish_reason(answer);
   if (input_.request.num_prompt_logprobs) {
     const auto first = prompt_of(index) * static_cast<std::size_t>(input_.request.num_samples);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/completion.h"
@@ -23,7 +24,6 @@ namespace heddle::server {
 struct GenerationContext {
   const Tokenizer& tokenizer;
   Metrics& metrics;
-  ToolFormat tools = ToolFormat::none;
   bool reasons = false;  // the model writes <think>
 };
 
@@ -71,8 +71,8 @@ class Generation {
     bool role_sent = false;
     std::size_t num_logprobs_sent = 0;
     std::size_t text_offset = 0;
-    int num_calls_sent = 0;
-    std::vector<AnswerPart> collected;
+    int num_calls_sent = 0;             // begun, in a stream
+    std::vector<AnswerPart> collected;  // of an answer that is not streamed
     std::optional<Clock::time_point> last_token;
     Clock::time_point first_token;
   };
@@ -86,12 +86,13 @@ class Generation {
   void end_answer(std::size_t index, Clock::time_point time);
   std::vector<ScoredToken> new_scores(Answer& answer) const;
   Json head(const char* object) const;
-  void send(std::size_t index, const Json& choice);
+  void send(std::size_t index, std::string_view choice);
+  void send_plain(std::size_t index, std::string_view before, const std::string& text, std::string_view behind);
   void send_text(std::size_t index, const std::string& text, bool last);
-  void send_chat(std::size_t index, const std::string& text, bool last);
+  void send_chat(std::size_t index, const std::vector<AnswerPart>& parts, bool last);
   void finish_all();
   Json choice_json(std::size_t index, int shown_index);
-  Json chat_choice(Answer& answer);
+  Json chat_choice(Answer& answer, int shown_index);
   Json completion_choice(std::size_t index, Answer& answer);
   std::vector<std::size_t> best_answers(std::size_t prompt) const;
   Json usage() const;

@@ -10,6 +10,7 @@
 #include "server/api_error.h"
 #include "server/constraint_fields.h"
 #include "server/request_fields.h"
+#include "server/tool_fields.h"
 
 namespace heddle::server {
 namespace {
@@ -324,7 +325,7 @@ GenerationRequest parse_chat_request(std::string_view body, const RequestDefault
   read_shared(fields, ordered, defaults, request);
   fields.read("add_generation_prompt",
               [&](const JsonField& field) { request.conversation.add_generation_prompt = field.boolean(); });
-  fields.read("parallel_tool_calls", [&](const JsonField& field) { request.parallel_tool_calls = field.boolean(); });
+  read_tool_fields(fields, defaults.tools, request);
   bool logprobs = false;
   int num_top = 0;
   fields.read("logprobs", [&](const JsonField& field) { logprobs = field.boolean(); });

@@ -11,6 +11,7 @@
 
 #include "engine/token_history.h"
 #include "server/request_limits.h"
+#include "server/tool_format.h"
 #include "step/step_plan.h"
 #include "text/chat_template/model_chat_template.h"
 #include "text/grammar/grammar.h"
@@ -19,7 +20,11 @@ namespace heddle::server {
 
 using PromptText = std::variant<std::string, std::vector<std::int32_t>>;  // a text, or its tokens
 
-enum class ToolChoice : std::uint8_t { none, automatic };
+enum class ToolChoice : std::uint8_t {
+  none,
+  automatic,
+  forced  // required, or a function by name: the grammar allows nothing but calls
+};
 
 struct GenerationRequest {
   bool chat = false;
@@ -27,6 +32,7 @@ struct GenerationRequest {
   std::vector<PromptText> prompts;  // of a completion, at least one
   TemplateInput conversation;       // of a chat
   ToolChoice tool_choice = ToolChoice::automatic;
+  ToolFormat tool_format = ToolFormat::none;  // of the calls to look for in the answer
   bool parallel_tool_calls = true;
 
   SamplingParams sampling;  // without the seed
@@ -40,6 +46,7 @@ struct GenerationRequest {
   bool ignore_eos = false;
   std::vector<LogitBias> logit_bias;
   std::optional<grammar::GrammarSource> grammar;  // the form that answers must have
+  std::string grammar_field;                      // the field that has asked for it
   std::optional<int> num_top_logprobs;            // set: log-probabilities, with so many alternatives
   std::optional<int> num_prompt_logprobs;         // likewise of the prompt's tokens
   bool echo = false;                              // a completion's text begins with its prompt
@@ -49,8 +56,9 @@ struct GenerationRequest {
 };
 
 struct RequestDefaults {
-  SamplingParams sampling;      // of the model's generation_config.json
-  std::int64_t vocab_size = 0;  // of the model: token ids are below it
+  SamplingParams sampling;              // of the model's generation_config.json
+  std::int64_t vocab_size = 0;          // of the model: token ids are below it
+  ToolFormat tools = ToolFormat::none;  // that the model has learnt
   RequestLimits limits;
 };
 

@@ -12,7 +12,7 @@
 
 #include "engine/generation_defaults.h"
 #include "engine/grammar_constraint.h"
-#include "server/api_keys.h"
+#include "server/access.h"
 #include "server/engine_loop.h"
 #include "server/generation.h"
 #include "server/http_message.h"
@@ -33,12 +33,11 @@ struct ServiceOptions {
   int max_sequences = 64;                // of the engine
   int max_queue = 256;                   // answers that wait beyond those; more are answered by 429
   RequestLimits limits;
-  ApiKeys api_keys;
-  ApiKeys admin_keys;  // for /metrics and /live; without, API keys will do
-  ToolFormat tools = ToolFormat::none;
+  std::chrono::milliseconds request_limit{0};  // from a request to the end of its answers; 0: none
+  AccessRules access;
+  ToolFormat tools = ToolFormat::none;  // that the model has learnt
   bool reasons = false;
-  bool only_local_hosts = false;  // accept the Host localhost and loopback addresses alone, against DNS rebinding
-  double memory_gbps = 0;         // of the device; 0: unknown
+  double memory_gbps = 0;                       // of the device; 0: unknown
   std::function<void(const std::string&)> log;  // a line for each answered request, without texts; may be empty
 };
 
@@ -72,9 +71,6 @@ class Service {
   struct Pending;
 
   void route(const HttpRequest& request, const std::shared_ptr<Responder>& responder);
-  std::uint64_t authorize(const HttpRequest& request) const;
-  void authorize_admin(const HttpRequest& request) const;
-  void check_origin(const HttpRequest& request) const;
   RequestDefaults request_defaults() const;
   void require_ready() const;
   void check_model(const std::string& name) const;
@@ -82,10 +78,9 @@ class Service {
 
   void generate(bool chat, const HttpRequest& request, const std::shared_ptr<Responder>& responder);
   void admit(Pending& pending);
-  std::vector<LoopRequest> engine_requests(const GenerationRequest& request, const EncodedPrompts& prompts,
-                                           std::uint64_t owner) const;
   void deliver(LoopOutputs outputs);
   void drop(const std::shared_ptr<Generation>& generation, bool cancel);
+  void watch_time();
   void check_drained();
 
   HttpResponse models(const std::string& path) const;
@@ -112,6 +107,7 @@ class Service {
   int num_live_ = 0;
   double answer_seconds_ = 1;  // a running mean
   bool draining_ = false;
+  bool watches_time_ = false;
   std::function<void()> drained_;
   std::function<void(LoopState)> state_changed_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what the threads run later

@@ -73,6 +73,39 @@ TEST(ChatRequest, ArgumentsOfEarlierCallsBecomeObjects) {
   EXPECT_EQ(request.conversation.messages[0]["tool_calls"][0]["function"]["arguments"]["x"], 1);
 }
 
+nlohmann::json tool(const std::string& name, const std::string& parameters) {
+  return {{"type", "function"}, {"function", {{"name", name}, {"parameters", nlohmann::json::parse(parameters)}}}};
+}
+
+TEST(ChatRequest, AForcedCallIsAForm) {
+  nlohmann::json body{{"messages", {{{"role", "user"}, {"content", "x"}}}},
+                      {"tools",
+                       {tool("f", R"({"properties": {"$ref": {"$ref": "#/$defs/n"}, "enum": {"const": {"$ref": "#/x"}}},
+                                      "$defs": {"n": {"type": "integer"}}})"),
+                        tool("g", "null")}},
+                      {"tool_choice", "required"}};
+  const GenerationRequest any = chat(body.dump());
+  EXPECT_EQ(any.tool_choice, ToolChoice::forced);
+  EXPECT_EQ(any.tool_format, ToolFormat::json);  // this model has no way of its own
+  ASSERT_TRUE(any.grammar);
+  EXPECT_EQ(any.grammar->frame.separator, "; ");
+  const auto schema = nlohmann::json::parse(any.grammar->text);
+  const auto& parameters = schema["anyOf"][0]["properties"]["parameters"];
+  EXPECT_EQ(parameters["type"], "object");
+  EXPECT_EQ(parameters["properties"]["$ref"]["$ref"], "#/anyOf/0/properties/parameters/$defs/n");
+  EXPECT_EQ(parameters["properties"]["enum"]["const"]["$ref"], "#/x");  // a value, not a reference
+  EXPECT_EQ(schema["anyOf"][1]["properties"]["parameters"]["properties"], nlohmann::json::object());
+
+  body["tool_choice"] = {{"type", "function"}, {"function", {{"name", "g"}}}};
+  RequestDefaults defaults = kDefaults;
+  defaults.tools = ToolFormat::tagged;
+  const GenerationRequest one = parse_chat_request(body.dump(), defaults);
+  EXPECT_EQ(nlohmann::json::parse(one.grammar->text)["properties"]["name"]["const"], "g");
+  EXPECT_EQ(one.grammar->frame.open, "<tool_call>\n");
+  EXPECT_EQ(one.grammar->frame.most, 1);
+  EXPECT_FALSE(one.parallel_tool_calls);
+}
+
 struct Refusal {
   const char* body;
   int status;
@@ -125,15 +158,35 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, RefusedChat,
-    testing::Values(Refusal{R"({"messages": []})", 400, "messages"}, Refusal{R"({"messages": "hi"})", 400, "messages"},
-                    Refusal{R"({"messages": [{"role": "king", "content": "x"}]})", 400, "messages"},
-                    Refusal{R"({"messages": [{"role": "user"}]})", 400, "messages"},
-                    Refusal{R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", 501, "messages"},
-                    Refusal{R"({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 2})", 400,
-                            "top_logprobs"},
-                    Refusal{R"({"messages": [{"role": "user", "content": "x"}], "tools": [1]})", 400, "tools"},
-                    Refusal{R"({"messages": [{"role": "user", "content": "x"}], "functions": [{"name": "f"}]})", 501,
-                            "functions"}));
+    testing::Values(
+        Refusal{R"({"messages": []})", 400, "messages"}, Refusal{R"({"messages": "hi"})", 400, "messages"},
+        Refusal{R"({"messages": [{"role": "king", "content": "x"}]})", 400, "messages"},
+        Refusal{R"({"messages": [{"role": "user"}]})", 400, "messages"},
+        Refusal{R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", 501, "messages"},
+        Refusal{R"({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 2})", 400, "top_logprobs"},
+        Refusal{R"({"messages": [{"role": "user", "content": "x"}], "tools": [1]})", 400, "tools"},
+        Refusal{R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "web_search"}]})", 501, "tools"},
+        Refusal{R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function",
+                                "function": {"name": "a b"}}]})",
+                400, "tools"},
+        Refusal{R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function",
+                                "function": {"name": "f", "parameters": {"type": "string"}}}]})",
+                400, "tools"},
+        Refusal{R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": "required"})", 400, "tool_choice"},
+        Refusal{R"({"messages": [{"role": "user", "content": "x"}], "tool_choice": "often"})", 400, "tool_choice"},
+        Refusal{R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function",
+                                "function": {"name": "f"}}], "tool_choice": {"type": "function",
+                                "function": {"name": "g"}}})",
+                400, "tool_choice"},
+        Refusal{R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function",
+                                "function": {"name": "f"}}], "tool_choice": "required",
+                                "response_format": {"type": "json_object"}})",
+                400, "tool_choice"},
+        Refusal{R"({"messages": [{"role": "user", "content": "x"}],
+                                "tool_choice": {"type": "allowed_tools"}})",
+                501, "tool_choice"},
+        Refusal{R"({"messages": [{"role": "user", "content": "x"}], "functions": [{"name": "f"}]})", 501,
+                "functions"}));
 
 TEST(Request, ManyStopStringsAreRefusedByTheLimitsName) {
   nlohmann::json body{{"prompt", "a"}, {"stop", nlohmann::json::array()}};

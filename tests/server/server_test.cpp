@@ -249,6 +249,81 @@ TEST(Server, AnswersHaveTheFormThatTheyAreAskedFor) {
   EXPECT_EQ(server.post("/v1/completions", body).status, 400);
 }
 
+// The calls of a streamed answer: name and arguments, joined.
+std::vector<std::pair<std::string, std::string>> calls_of(const std::vector<json>& events) {
+  std::vector<std::pair<std::string, std::string>> calls;
+  for (const json& event : events)
+    for (const json& choice : event["choices"]) {
+      if (!choice["delta"].contains("tool_calls")) continue;
+      for (const json& call : choice["delta"]["tool_calls"]) {
+        if (call["index"] == calls.size()) calls.emplace_back(call["function"]["name"], "");
+        calls.back().second += call["function"]["arguments"].get<std::string>();
+      }
+    }
+  return calls;
+}
+
+TEST(Server, CallsToolsThatARequestForces) {
+  for (const ToolFormat format : {ToolFormat::none, ToolFormat::tagged}) {
+    ServeOptions options;
+    options.service.tools = format;
+    Running server(options);
+    const json weather = json::parse(R"({"type": "function", "function": {"name": "weather", "parameters": {
+        "type": "object", "properties": {"unit": {"enum": ["C", "F"]}, "days": {"$ref": "#/$defs/n"}},
+        "required": ["unit", "days"], "$defs": {"n": {"type": "integer", "minimum": 1, "maximum": 9}}}}})");
+    const json clock = json::parse(R"({"type": "function", "function": {"name": "clock"}})");
+    json body{{"messages", {{{"role", "user"}, {"content", "Hello"}}}},
+              {"max_tokens", 400},
+              {"tools", {clock, weather}},
+              {"tool_choice", {{"type", "function"}, {"function", {{"name", "weather"}}}}}};
+    const json choice = server.post("/v1/chat/completions", body).json()["choices"][0];
+    ASSERT_EQ(choice["message"]["tool_calls"].size(), 1U) << choice;
+    const json& call = choice["message"]["tool_calls"][0];
+    EXPECT_EQ(choice["finish_reason"], "tool_calls");
+    EXPECT_TRUE(choice["message"]["content"].is_null());
+    EXPECT_EQ(call["function"]["name"], "weather");
+    const json arguments = json::parse(call["function"]["arguments"].get<std::string>());
+    EXPECT_THAT(arguments["unit"].get<std::string>(), testing::AnyOf("C", "F"));
+    EXPECT_THAT(arguments["days"].get<int>(), testing::AllOf(testing::Ge(1), testing::Le(9)));
+
+    body["stream"] = true;
+    const auto events = server.post("/v1/chat/completions", body).events();
+    const auto calls = calls_of(events);
+    ASSERT_EQ(calls.size(), 1U);
+    EXPECT_EQ(calls[0].second, call["function"]["arguments"]);
+    EXPECT_GT(events.size(), 4U);  // the arguments came in pieces
+    EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "tool_calls");
+
+    body["tool_choice"] = "required";
+    body["parallel_tool_calls"] = false;
+    EXPECT_EQ(calls_of(server.post("/v1/chat/completions", body).events()).size(), 1U);
+    body["parallel_tool_calls"] = true;  // a model that was never taught may go on until it is cut
+    body["temperature"] = 1;
+    EXPECT_GE(calls_of(server.post("/v1/chat/completions", body).events()).size(), 1U);
+    body["tools"][1]["function"]["parameters"]["properties"]["days"] = {{"not", json::object()}};
+    const json error = server.post("/v1/chat/completions", body).json()["error"];
+    EXPECT_EQ(error["param"], "tools");
+    EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("\"not\""));
+  }
+}
+
+TEST(Server, ARequestThatTakesTooLongEndsWithAnError) {
+  ServeOptions options;
+  options.service.request_limit = std::chrono::milliseconds(1);
+  Running server(options);
+  json body = story(450);
+  body["n"] = 32;
+  const Reply whole = server.post("/v1/completions", body);
+  EXPECT_EQ(whole.status, 504);
+  EXPECT_EQ(whole.json()["error"]["type"], "timeout_error");
+  body["stream"] = true;
+  const auto events = server.post("/v1/completions", body).events();
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back()["error"]["type"], "timeout_error");
+  const json state = server.idle();
+  EXPECT_EQ(state["pages"]["total"], state["pages"]["free"].get<int>() + state["pages"]["cached"].get<int>());
+}
+
 TEST(Server, TokenizesBothWays) {
   Running server;
   const json tokens = server.post("/tokenize", {{"prompt", "Once upon"}}).json();
@@ -260,8 +335,8 @@ TEST(Server, TokenizesBothWays) {
 
 TEST(Server, KeysOpenEveryRouteButHealth) {
   ServeOptions options;
-  options.service.api_keys = ApiKeys::parse("user-key-1\n", "keys");
-  options.service.admin_keys = ApiKeys::parse("admin-key-1\n", "keys");
+  options.service.access.api_keys = ApiKeys::parse("user-key-1\n", "keys");
+  options.service.access.admin_keys = ApiKeys::parse("admin-key-1\n", "keys");
   Running server(options);
   const std::string user = "Authorization: Bearer user-key-1\r\n";
   const std::string admin = "Authorization: Bearer admin-key-1\r\n";

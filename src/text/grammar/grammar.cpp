@@ -14,15 +14,15 @@
 namespace heddle::grammar {
 namespace {
 
-Automaton compile_regex(const std::string& expression, std::string_view where) {
+Automaton compile_regex(const std::string& expression, const Frame& frame, std::string_view where) {
   AutomatonBuilder builder;
   const auto parsed = parse_regex(expression, where);
   const CharacterAutomaton characters = CharacterAutomaton::of(*parsed, Match::whole, builder);
-  const RuleId start = builder.rule(spell(builder, characters, Spelling::utf8));
-  return std::move(builder).finish(start);
+  const RuleId form = builder.rule(spell(builder, characters, Spelling::utf8));
+  return std::move(builder).finish(framed(builder, form, frame));
 }
 
-Automaton compile_choice(const std::vector<std::string>& choices, std::string_view where) {
+Automaton compile_choice(const std::vector<std::string>& choices, const Frame& frame, std::string_view where) {
   if (choices.empty()) throw_error<InputError>("{}: there is nothing to choose from; give at least one text", where);
   AutomatonBuilder builder;
   std::vector<std::string_view> views;
@@ -31,20 +31,20 @@ Automaton compile_choice(const std::vector<std::string>& choices, std::string_vi
     if (find_invalid_utf8(choice)) throw_error<InputError>("{}: a choice is not valid UTF-8", where);
     views.emplace_back(choice);
   }
-  const RuleId start = builder.rule(builder.any_literal(views));
-  return std::move(builder).finish(start);
+  const RuleId form = builder.rule(builder.any_literal(views));
+  return std::move(builder).finish(framed(builder, form, frame));
 }
 
 Automaton compile(const GrammarSource& source, std::string_view where) {
   switch (source.kind) {
     case GrammarSource::Kind::json_object:
-      return compile_schema({{"type", "object"}}, std::string(where));
+      return compile_schema({{"type", "object"}}, source.frame, std::string(where));
     case GrammarSource::Kind::json_schema:
-      return compile_schema(parse_ordered_json(source.text, where, kMaxSchemaDepth), std::string(where));
+      return compile_schema(parse_ordered_json(source.text, where, kMaxSchemaDepth), source.frame, std::string(where));
     case GrammarSource::Kind::regex:
-      return compile_regex(source.text, where);
+      return compile_regex(source.text, source.frame, where);
     case GrammarSource::Kind::choice:
-      return compile_choice(source.choices, where);
+      return compile_choice(source.choices, source.frame, where);
   }
   throw InvalidArgument("grammar: no such kind of source");
 }

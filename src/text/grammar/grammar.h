@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "text/grammar/automaton.h"
+#include "text/grammar/frame.h"
 #include "text/grammar/state_table.h"
 
 namespace heddle::grammar {
@@ -17,6 +18,7 @@ struct GrammarSource {
   Kind kind = Kind::json_object;
   std::string text;  // of json_schema: JSON; of regex: the expression, which must match the whole answer
   std::vector<std::string> choices;  // of choice
+  Frame frame;                       // what stands around it
   bool operator==(const GrammarSource&) const = default;
 };
 

@@ -19,7 +19,7 @@ class JsonCompiler {
   JsonCompiler(const Json& schema, const std::string& where)
       : root_(schema), reader_(schema, where, builder_), character_(builder_.rule(any_json_character(builder_))) {}
 
-  Automaton compile() {
+  Automaton compile(const Frame& frame) {
     const RuleId start = rule_of({&root_});
     while (!open_.empty()) {
       const auto [rule, all] = std::move(open_.front());
@@ -27,7 +27,7 @@ class JsonCompiler {
       builder_.define(rule, value(all));
       reader_.check_choices();
     }
-    return std::move(builder_).finish(start);
+    return std::move(builder_).finish(framed(builder_, start, frame));
   }
 
  private:
@@ -232,8 +232,8 @@ class JsonCompiler {
 
 }  // namespace
 
-Automaton compile_schema(const nlohmann::ordered_json& schema, const std::string& where) {
-  return JsonCompiler(schema, where).compile();
+Automaton compile_schema(const nlohmann::ordered_json& schema, const Frame& frame, const std::string& where) {
+  return JsonCompiler(schema, where).compile(frame);
 }
 
 }  // namespace heddle::grammar

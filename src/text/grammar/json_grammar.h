@@ -5,10 +5,11 @@
 #include <string>
 
 #include "text/grammar/automaton.h"
+#include "text/grammar/frame.h"
 
 namespace heddle::grammar {
 
-// Texts of valid values, as README.md says. Throws InputError that begins with `where`.
-Automaton compile_schema(const nlohmann::ordered_json& schema, const std::string& where);
+// Texts of valid values in a frame, as README.md says. Throws InputError that begins with `where`.
+Automaton compile_schema(const nlohmann::ordered_json& schema, const Frame& frame, const std::string& where);
 
 }  // namespace heddle::grammar

@@ -1,0 +1,42 @@
+#include "server/access.h"
+
+#include "server/api_error.h"
+
+namespace heddle::server {
+namespace {
+
+// A host without its port.
+std::string_view host_name(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
+  return host.substr(0, host.find(':'));
+}
+
+}  // namespace
+
+void check_origin(const HttpRequest& request, const AccessRules& rules) {
+  if (rules.only_local_hosts && !request.host.empty()) {
+    const std::string_view host = host_name(request.host);
+    if (host != "localhost" && host != "[::1]" && !host.starts_with("127."))
+      throw ApiError(403, "the Host is not local: start the server with --host to serve others");
+  }
+  if (request.origin.empty()) return;
+  const std::size_t scheme = request.origin.find("://");
+  if (scheme == std::string::npos || request.origin.substr(scheme + 3) != request.host)
+    throw ApiError(403, "requests of pages of other origins are refused");
+}
+
+std::uint64_t authorize(const HttpRequest& request, const AccessRules& rules) {
+  if (rules.api_keys.empty()) return 0;
+  const auto owner = rules.api_keys.owner_of(request.authorization);
+  if (!owner) throw ApiError(401, "a valid API key is required: Authorization: Bearer KEY", {}, "invalid_api_key");
+  return *owner;
+}
+
+void authorize_admin(const HttpRequest& request, const AccessRules& rules) {
+  if (rules.admin_keys.empty())
+    authorize(request, rules);
+  else if (!rules.admin_keys.owner_of(request.authorization))
+    throw ApiError(401, "a valid admin key is required: Authorization: Bearer KEY", {}, "invalid_api_key");
+}
+
+}  // namespace heddle::server
