@@ -4,6 +4,7 @@
 Exit status 77 where the client is not installed (tools/requirements-server.txt), for ctest to skip.
 """
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -40,6 +41,30 @@ def chats(client, model):
     stream = client.chat.completions.create(model=model, messages=messages, max_completion_tokens=16, stream=True)
     text = "".join(c.choices[0].delta.content or "" for c in stream if c.choices)
     assert text == whole.choices[0].message.content
+
+
+def forced_calls(client, model):
+    """Calls that tool_choice requires, whole and streamed."""
+    number = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "required": ["a"],
+              "$defs": {"n": {"type": "integer", "minimum": 0, "maximum": 99}}}
+    tools = [{"type": "function", "function": {"name": "count", "parameters": number}},
+             {"type": "function", "function": {"name": "now"}}]
+    for choice in ("required", {"type": "function", "function": {"name": "count"}}):
+        kwargs = dict(model=model, messages=[{"role": "user", "content": "Hello"}], tools=tools, tool_choice=choice,
+                      parallel_tool_calls=False, max_tokens=200)
+        whole = client.chat.completions.create(**kwargs).choices[0]
+        (call,) = whole.message.tool_calls
+        assert whole.finish_reason == "tool_calls" and whole.message.content is None, whole
+        assert call.function.name in ("count", "now") if choice == "required" else call.function.name == "count"
+        arguments = json.loads(call.function.arguments)
+        assert arguments == {} if call.function.name == "now" else 0 <= arguments["a"] <= 99
+        name, pieces = None, []
+        for chunk in client.chat.completions.create(stream=True, **kwargs):
+            for part in chunk.choices[0].delta.tool_calls or []:
+                assert part.index == 0 and (part.id is None) == (name is not None)
+                name = name or part.function.name
+                pieces.append(part.function.arguments)
+        assert name == call.function.name and "".join(pieces) == call.function.arguments
 
 
 def errors(client, model):
@@ -80,6 +105,7 @@ def main():
         client = openai.OpenAI(base_url=address + "/v1", api_key="none", max_retries=8)  # 503 while it loads
         completions(client, name)
         chats(client, name)
+        forced_calls(client, name)
         client = client.with_options(max_retries=0)
         errors(client, name)
         asyncio.run(at_once(address + "/v1", name, 32))

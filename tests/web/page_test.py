@@ -3,7 +3,7 @@
 
     python3 tests/web/page_test.py                                  # with a small server of its own
     python3 tests/web/page_test.py --url http://127.0.0.1:8000/     # against `heddle serve`
-    python3 tests/web/page_test.py --url ... --long-answers         # its model takes seconds for 400 tokens: stop it on the way
+    python3 tests/web/page_test.py --url ... --long-answers 20000   # its model writes so many tokens, in seconds: they are stopped
     python3 tests/web/page_test.py --screenshots FOLDER             # also pictures of 400 and 1400 pixels
 
 Needs selenium (PyPI), chromium and chromium-driver (Debian). Exits 77, which ctest calls skipped, where they are missing.
@@ -41,9 +41,10 @@ def find_chromium():
 
 
 class Page:
-    def __init__(self, driver, url, answers_are_long):
+    def __init__(self, driver, url, long_answer):
+        """`long_answer`: tokens of an answer that takes seconds; None: the model may end sooner."""
         from selenium.webdriver.common.keys import Keys
-        self.driver, self.url, self.keys, self.answers_are_long = driver, url, Keys, answers_are_long
+        self.driver, self.url, self.keys, self.long_answer = driver, url, Keys, long_answer
 
     def num_broken_off(self, server):
         """Answers that the server has broken off because the page went away."""
@@ -130,17 +131,17 @@ def parameters_are_sent(page, server):
 
 def stop_and_regenerate(page, server):
     page.new()
-    page.find("[name=max_tokens]").send_keys("400")
+    page.find("[name=max_tokens]").send_keys(str(page.long_answer or 400))
     page.say("A long story")
     page.until("text appears", lambda: len(page.all(".message.assistant .text")[-1].text) > 20)
     page.press(page.keys.ESCAPE)
     stopped = page.answer()
-    if page.answers_are_long:  # a small model may have ended before
+    if page.long_answer:  # a small model may have ended before
         check("stopped" in page.all(".message.assistant .note")[-1].text, "a stopped answer says so")
-        check(len(stopped.split()) < 400, "the rest did not come")
+        check(len(stopped.split()) < page.long_answer, "the rest did not come")
         page.until("the server sees the end of the connection", lambda: page.num_broken_off(server) > 0)
     page.press(page.keys.ALT, "r")
-    if page.answers_are_long:
+    if page.long_answer:
         page.until("another answer runs", lambda: not page.idle())
         page.find("#stop").click()
     page.answer()
@@ -263,7 +264,7 @@ TESTS = [round_trip, parameters_are_sent, stop_and_regenerate, reload_keeps, err
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url")
-    parser.add_argument("--long-answers", action="store_true")
+    parser.add_argument("--long-answers", type=int, metavar="TOKENS")
     parser.add_argument("--screenshots", type=Path)
     arguments = parser.parse_args()
     driver, why = find_chromium()
@@ -274,7 +275,7 @@ def main():
     failed = 0
     try:
         driver.set_window_size(1400, 900)
-        page = Page(driver, url, server is not None or arguments.long_answers)
+        page = Page(driver, url, 400 if server else arguments.long_answers)
         page.open()
         for test in TESTS:
             try:
