@@ -138,8 +138,7 @@ std::vector<StepShares> step_shares(const std::vector<std::unique_ptr<TraceTrack
       shares.transfer = static_cast<double>(length(moving) - length(common(moving, waits))) * kSecond;
       shares.launch = static_cast<double>(length(steps) - length(busy)) * kSecond;
       shares.compute = static_cast<double>(length(busy)) * kSecond - shares.synchronous - shares.transfer;
-      if (bytes_per_second > 0)
-        shares.inter_kernel = handed_over(*track, steps) / bytes_per_second;
+      if (bytes_per_second > 0) shares.inter_kernel = handed_over(*track, steps) / bytes_per_second;
       for (const auto& other : tracks) {
         if (other == track || other->rank() != track->rank() || !steps_of(*other).empty()) continue;
         const Intervals hidden = common(steps, transfers_of(*other));
