@@ -84,6 +84,7 @@ std::vector<RankFact> facts_of(const ModelSource& source, const ModelOptions& op
           {"tensors", tensors_digest(source)},
           {"--dtype", options.dtype ? std::string(name_of(*options.dtype)) : "auto"},
           {"--compute", options.compute == Compute::float32 ? "float32" : "auto"},
+          {"--tp-mode", std::string(name_of(options.tp_mode))},
           {"--context", number_or_default(options.context)},
           {"--kv-memory", number_or_default(options.kv_bytes)},
           {"--max-sequences", number_or_default(options.max_sequences)}};

@@ -46,13 +46,19 @@ std::string text_of(const RankModels& ranks) {
   return text;
 }
 
+// How ranks add: what --tp-mode says, or what it stands for.
+TpMode tp_mode_of(const ModelOptions& options) {
+  return options.tp_mode == TpMode::automatic ? TpMode::standard : options.tp_mode;
+}
+
 // Fails now, before the system's out-of-memory killer would, minutes later.
 void check_memory(const ModelSource& source, const ModelOptions& options, std::int64_t available) {
   if (available <= 0) return;
   const bool synthetic = parse_synthetic_name(options.model).has_value();
   std::uint64_t needed = bytes_to_make(source, synthetic, options.dtype);
   if (synthetic && options.ranks > 1)
-    needed = weight_bytes(outline_ranks(source, {.dtype = options.dtype}, options.ranks));
+    needed =
+        weight_bytes(outline_ranks(source, {.dtype = options.dtype, .tp_mode = tp_mode_of(options)}, options.ranks));
   if (needed <= static_cast<std::uint64_t>(available)) return;
   throw_error<Failure>("{}: needs {} of memory{}, {} available; use {}", options.model, size_text(needed),
                        synthetic ? "" : " to convert its weights", size_text(static_cast<std::uint64_t>(available)),
@@ -76,7 +82,8 @@ void set_limits(const ModelSource& source, const ModelOptions& options, EngineOp
     log_warning("--context {}: the model's context is {}, and texts end there", *options.context, *context);
   if (!options.kv_bytes) return;
   try {
-    executor_limits(outline_ranks(source, {.dtype = options.dtype}, options.ranks), engine, 0);
+    executor_limits(outline_ranks(source, {.dtype = options.dtype, .tp_mode = tp_mode_of(options)}, options.ranks),
+                    engine, 0);
   } catch (const Failure& failure) {
     throw_error<InputError>("--kv-memory: {}", failure.what());
   }
@@ -208,6 +215,21 @@ void add_ranks_option(CLI::App& command, int& ranks) {
                          {.min = 1, .max = kMaxRanks});
 }
 
+void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
+  add_ranks_option(command, options.ranks);
+  command
+      .add_option_function<std::string>(
+          "--tp-mode", [&options](const std::string& name) { options.tp_mode = *tp_mode_named(name); },
+          "With --tp, how ranks add what blocks leave: default: an all-reduce, then the norm (NCCL's where each rank "
+          "has "
+          "a GPU of its own); symmetric: Heddle's all-reduce; fused: all-reduce, residual and norm in one; weave: "
+          "fused, "
+          "while another part of the batch computes; no-comm: nothing crosses ranks, so the text is wrong; auto: what "
+          "heddle tune found fastest, else default")
+      ->check(CLI::IsMember(tp_mode_names()))
+      ->default_str("auto");
+}
+
 void add_model_options(CLI::App& command, ModelOptions& options) {
   add_model_option(command, options.model,
                    "Folder of the model (Hugging Face layout), ORG/NAME in the cache of Hugging Face, or synth:NAME");
@@ -246,10 +268,15 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
   const int launched = num_launched_ranks();
   const ModelOptions options = launched > 1 ? options_of_run(given, launched) : given;
   const CpuInfo cpu = discover_cpu();
-  LoadOptions loading{.dtype = options.dtype, .compute = options.compute};
+  LoadOptions loading{.dtype = options.dtype, .compute = options.compute, .tp_mode = tp_mode_of(options)};
   const bool follows = launched > 1 && read_launch().rank != 0;
-  if (!follows)
+  if (!follows) {
     for (const std::string& warning : source.warnings()) log_warning("{}", warning);
+    if (options.ranks > 1 && loading.tp_mode == TpMode::no_comm)
+      log_warning("--tp-mode no-comm: nothing crosses ranks, so the text is wrong; it is for measurements alone");
+    if (options.ranks == 1 && options.tp_mode != TpMode::automatic)
+      log_warning("--tp-mode {}: has no effect on one rank; --tp N gives more", name_of(options.tp_mode));
+  }
   set_limits(source, options, engine);
   std::vector<Device> devices;
   std::string reason;

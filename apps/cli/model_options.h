@@ -25,8 +25,9 @@ struct ModelOptions {
   std::string devices;           // as they are named: one, or with `ranks` one for each rank; empty: none is
   std::optional<DType> dtype;
   Compute compute = Compute::automatic;
-  int threads = 0;       // 0: all threads that this process may use
-  int ranks = 1;         // that share the model: tensor parallelism
+  int threads = 0;  // 0: all threads that this process may use
+  int ranks = 1;    // that share the model: tensor parallelism
+  TpMode tp_mode = TpMode::automatic;
   bool verbose = false;  // report on standard error where the model runs, why, and the memory it needs
   bool quiet = false;    // no progress bar
 
@@ -47,6 +48,9 @@ void add_model_options(CLI::App& command, ModelOptions& options);
 
 // --tp.
 void add_ranks_option(CLI::App& command, int& ranks);
+
+// --tp and --tp-mode.
+void add_tensor_parallel_options(CLI::App& command, ModelOptions& options);
 
 // --context and --kv-memory; and --max-sequences for commands that run several.
 enum class Sequences : std::uint8_t { one, many };

@@ -358,7 +358,7 @@ void add_score(CLI::App& app) {
   const auto options = std::make_shared<ScoreOptions>();
   CLI::App* command = app.add_subcommand("score", "Log-probabilities of a text's tokens, and its perplexity");
   add_model_options(*command, options->model);
-  add_ranks_option(*command, options->model.ranks);
+  add_tensor_parallel_options(*command, options->model);
   add_limit_options(*command, options->model, Sequences::one);
   auto* input = command->add_option_group("input", "One of");
   input->add_option("--text", options->text, "The text; special tokens in it are parsed")->type_name("TEXT");

@@ -185,7 +185,7 @@ void add_serve(CLI::App& app) {
   const auto command = std::make_shared<ServeCommand>();
   CLI::App* serve_app = app.add_subcommand("serve", "Serve a model over HTTP, as OpenAI's API does");
   add_model_options(*serve_app, command->model);
-  add_ranks_option(*serve_app, command->model.ranks);
+  add_tensor_parallel_options(*serve_app, command->model);
   add_limit_options(*serve_app, command->model, Sequences::many);
   add_server_options(*serve_app, *command);
   add_template_options(*serve_app, command->chat_template);

@@ -20,6 +20,7 @@ LoadOptions part_of(const LoadOptions& options, Device device, ModelRank place) 
   LoadOptions part = options;
   part.device = device;
   part.place = place;
+  part.place.mode = options.tp_mode;
   return part;
 }
 
@@ -89,7 +90,7 @@ RankModels load_ranks(const ModelSource& source, const LoadOptions& options, std
   if (ranks == 1) return one_rank(load_model(source, part_of(options, devices[0], {})));
   outline_ranks(source, part_of(options, devices[0], {}),
                 ranks);  // what is wrong with the model is said once, and before a rank reads it
-  const auto world = std::make_shared<RankWorld>(devices, deadline);
+  const auto world = std::make_shared<RankWorld>(devices, options.tp_mode, deadline);
   RankModels parts(devices.size());
   SharedProgress progress(options.on_progress, ranks);
   std::atomic<bool> failed{false};
@@ -120,7 +121,7 @@ RankModels load_launched_rank(const ModelSource& source, const LoadOptions& opti
                               std::chrono::nanoseconds deadline) {
   // What is wrong with the model is said before this rank meets the others.
   RankModels parts = outline_ranks(source, part_of(options, {}, {}), read_launch().world_size);
-  const std::shared_ptr<RankWorld> world = RankWorld::join(deadline);
+  const std::shared_ptr<RankWorld> world = RankWorld::join(options.tp_mode, deadline);
   require_equal_facts(world->line(), facts);
   for (RankPart& part : parts) part.world = world;
   const int rank = world->own_rank();

@@ -53,7 +53,8 @@ RankWorld::RankWorld(std::size_t size) : ranks_(size) {}
 
 // If this throws, the destructor runs, because the delegated constructor has ended: ranks that have come so far part
 // together.
-RankWorld::RankWorld(std::span<const Device> devices, std::chrono::nanoseconds deadline) : RankWorld(devices.size()) {
+RankWorld::RankWorld(std::span<const Device> devices, TpMode mode, std::chrono::nanoseconds deadline)
+    : RankWorld(devices.size()) {
   const auto same_kind = [&](const Device& device) { return device.kind == devices.front().kind; };
   require(!devices.empty() && std::ranges::all_of(devices, same_kind), "ranks on devices of several kinds");
   require(kHaveCuda || !on_gpus(devices), "ranks on GPUs, in a build without CUDA");
@@ -68,6 +69,7 @@ RankWorld::RankWorld(std::span<const Device> devices, std::chrono::nanoseconds d
       if (!on_gpus(devices)) pool.emplace(1);
       Stream stream = pool ? Stream(*pool) : Stream(mine.fabric->device());
       try {
+        require_tp_mode(mode, *mine.fabric);
         mine.communicator = std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices));
       } catch (...) {
         mine.fabric->abandon();  // or the others would wait
@@ -89,7 +91,7 @@ RankWorld::RankWorld(std::span<const Device> devices, std::chrono::nanoseconds d
   open(world);
 }
 
-std::unique_ptr<RankWorld> RankWorld::join(std::chrono::nanoseconds deadline) {
+std::unique_ptr<RankWorld> RankWorld::join(TpMode mode, std::chrono::nanoseconds deadline) {
   const Launch launch = read_launch();
   const std::vector<Device> devices(static_cast<std::size_t>(launch.world_size));
   FabricOptions options = fabric_options(devices, deadline);
@@ -101,6 +103,7 @@ std::unique_ptr<RankWorld> RankWorld::join(std::chrono::nanoseconds deadline) {
   mine.fabric = open_fabric(asked != nullptr ? asked : launch.on_one_machine() ? "shm" : "mpi", options);
   if (mine.fabric->device().kind != DeviceKind::cpu)
     throw_error<InputError>("HEDDLE_FABRIC: {} has ranks on GPUs; a model on processes runs over shm or mpi", asked);
+  require_tp_mode(mode, *mine.fabric);
   Ranks team(devices.size());
   std::iota(team.begin(), team.end(), 0);
   ThreadPool pool(1);

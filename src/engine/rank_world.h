@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/device.h"
+#include "parallel/tp_mode.h"
 
 namespace heddle {
 
@@ -19,15 +20,16 @@ class Fabric;
 class RankWorld {
  public:
   // Rank i is on devices[i]; all of one kind. `deadline`: of each wait for another rank. Throws what the fabrics throw,
-  // and Failure when the system cannot start a thread. For ranks that share a GPU see prepare_shared_gpus.
-  RankWorld(std::span<const Device> devices, std::chrono::nanoseconds deadline);
+  // and Failure when the system cannot start a thread; InputError for a mode that cannot run on them (require_tp_mode). For
+  // ranks that share a GPU see prepare_shared_gpus.
+  RankWorld(std::span<const Device> devices, TpMode mode, std::chrono::nanoseconds deadline);
   RankWorld(const RankWorld&) = delete;
   RankWorld& operator=(const RankWorld&) = delete;
   ~RankWorld();  // the ranks part together; their work has ended
 
   // This process as one rank of a run that `heddle launch` has started, on the CPU: over `shm` on one machine, over `mpi`
   // on several, or over the fabric that HEDDLE_FABRIC names. Collective. Throws as open_fabric.
-  static std::unique_ptr<RankWorld> join(std::chrono::nanoseconds deadline);
+  static std::unique_ptr<RankWorld> join(TpMode mode, std::chrono::nanoseconds deadline);
 
   int size() const { return static_cast<int>(ranks_.size()); }
 

@@ -24,6 +24,7 @@ struct LoadOptions {
   std::optional<DType> dtype;                               // of the weights; nothing: as stored
   Compute compute = Compute::automatic;                     // of matmuls with weights
   std::function<void(std::size_t bytes_done)> on_progress;  // of source.total_bytes(); may be empty
+  TpMode tp_mode = TpMode::standard;                        // of several ranks; not automatic
   ModelRank place;                                          // which part of the model, of how many
 };
 

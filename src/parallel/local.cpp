@@ -4,6 +4,7 @@
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_swiglu.h"
 #include "kernels/rows/embedding.h"
+#include "kernels/rows/gather_rows.h"
 #include "kernels/rows/rmsnorm.h"
 
 namespace heddle {
@@ -20,6 +21,17 @@ void LocalStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor nor
            .y = normalized,
            .eps = norm.eps},
           lane);
+}
+
+Hidden LocalStrategy::wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) {
+  if (wanted.num_rows == hidden.residual.rows) return hidden;  // rows ascend, so they are all (step_plan.h, validate)
+  const auto gathered = [&](const Tensor& x) {
+    const Tensor y = arena.take(wanted.num_rows, x.columns, x.dtype);
+    gather_rows({.x = x, .rows = wanted.rows, .y = y}, lane);
+    return y;
+  };
+  return {.residual = gathered(hidden.residual),
+          .delta = hidden.delta.data == nullptr ? Tensor{} : gathered(hidden.delta)};
 }
 
 void LocalStrategy::linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) {

@@ -1,5 +1,6 @@
 #include "parallel/registry.h"
 
+#include "base/error.h"
 #include "parallel/local.h"
 #include "parallel/tensor.h"
 
@@ -7,6 +8,9 @@ namespace heddle {
 
 std::unique_ptr<Strategy> make_strategy(const ModelRank& place, const TensorSplit& split, std::int64_t vocab_size) {
   if (place.ranks == 1) return std::make_unique<LocalStrategy>();
+  require(place.mode != TpMode::automatic, "a strategy for --tp-mode auto, which nobody has resolved");
+  if (place.mode == TpMode::fused || place.mode == TpMode::weave)
+    throw_error<InputError>("--tp-mode {}: not there yet; use --tp-mode default", name_of(place.mode));
   return std::make_unique<TensorStrategy>(place, split.vocabulary, vocab_size);
 }
 

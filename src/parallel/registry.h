@@ -5,6 +5,7 @@
 
 #include "parallel/strategy.h"
 #include "parallel/tensor_split.h"
+#include "parallel/tp_mode.h"
 
 namespace heddle {
 
@@ -17,12 +18,13 @@ struct ModelRank {
   // Of these ranks, in this order, on the device of the weights; outlives the model. Null with one rank, and for a model
   // that only runs dry.
   Communicator* communicator = nullptr;
+  TpMode mode = TpMode::standard;  // of several ranks; not automatic
   // Where not null: while it is true, this rank computes by itself, and nothing crosses ranks. For a rehearsal, whose
   // results are of no use. Outlives the model.
   const bool* alone = nullptr;
 };
 
-// `split` is the rank's; `vocab_size` the whole model's.
+// `split` is the rank's; `vocab_size` the whole model's. Throws InputError, naming it, for a mode that cannot run.
 std::unique_ptr<Strategy> make_strategy(const ModelRank& place, const TensorSplit& split, std::int64_t vocab_size);
 
 }  // namespace heddle

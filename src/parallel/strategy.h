@@ -8,6 +8,7 @@
 #include "base/tensor.h"
 #include "base/weight.h"
 #include "kernels/linear/linear.h"
+#include "step/arena.h"
 
 namespace heddle {
 
@@ -23,6 +24,12 @@ struct Norm {
   float eps = 0;
 };
 
+struct WantedRows {
+  const std::int32_t* rows = nullptr;  // [num_rows], ascending
+  std::int64_t num_rows = 0;
+  std::int64_t prefix_tokens = 0;  // where the step was computed in two parts: tokens of the first; else 0
+};
+
 // Every rank calls the same functions in the same order, with tensors of the same number of tokens. On the lane of a dry
 // run (kernels/dry_run.h) they enqueue nothing and wait for nobody.
 class Strategy {
@@ -35,6 +42,10 @@ class Strategy {
   // residual += delta, summed over the ranks; normalized = RMSNorm(residual). Afterwards nothing is pending.
   // `normalized` [num_tokens, hidden], float32 or bfloat16; on a GPU or float16.
   virtual void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) = 0;
+
+  // The rows of the hidden state whose logits a step wants: `hidden` itself where all are wanted, otherwise tensors of the
+  // arena. Where ranks hold parts of the residual, every rank then has what it needs of these rows for normalize().
+  virtual Hidden wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) = 0;
 
   // y = x W^T + bias, of this rank's rows or columns of W. x [num_tokens, in_features], y [num_tokens, out_features], of
   // dtypes that kernels/linear/linear.h takes; the lane's workspace as large as it wants. `role`: where in the forward

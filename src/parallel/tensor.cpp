@@ -18,7 +18,11 @@ std::size_t elements_of(const Tensor& tensor) {
 }  // namespace
 
 TensorStrategy::TensorStrategy(const ModelRank& place, Slice vocabulary, std::int64_t vocab_size)
-    : communicator_(place.communicator), alone_(place.alone), vocabulary_(vocabulary), vocab_size_(vocab_size) {}
+    : communicator_(place.communicator),
+      alone_(place.alone),
+      communicates_(place.mode != TpMode::no_comm),
+      vocabulary_(vocabulary),
+      vocab_size_(vocab_size) {}
 
 void TensorStrategy::embed(const Weight& table, const std::int32_t* tokens, Tensor y, const Lane& lane) {
   embedding({.table = table, .tokens = tokens, .y = y, .first_token = vocabulary_.first, .vocab_size = vocab_size_},
@@ -40,7 +44,7 @@ void TensorStrategy::logits(Tensor x, const Weight& weight, Tensor y, const Lane
 
 void TensorStrategy::sum_over_ranks(Tensor tensor, const Lane& lane) {
   const std::size_t elements = elements_of(tensor);
-  if (lane.dry_run != nullptr || (alone_ != nullptr && *alone_)) return;
+  if (!communicates_ || lane.dry_run != nullptr || (alone_ != nullptr && *alone_)) return;
   require(communicator_ != nullptr, "tensor parallelism: no communicator, as for dry runs");
   const Span span(lane.stream, "all_reduce");
   all_reduce(*communicator_, {.input = tensor.data, .output = tensor.data, .count = elements, .dtype = tensor.dtype},

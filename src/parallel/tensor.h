@@ -25,6 +25,7 @@ class TensorStrategy : public LocalStrategy {
 
   Communicator* communicator_;
   const bool* alone_;
+  bool communicates_;  // TpMode::no_comm: does not
   Slice vocabulary_;
   std::int64_t vocab_size_;
 };

@@ -89,6 +89,7 @@ TEST(Processes, RanksThatDifferAreRefusedWithTheRankAndItsValue) {
   const Case cases[] = {
       {"--dtype float16", "rank 1 has --dtype float16, rank 0 has --dtype auto: the ranks of a model need the same"},
       {"--compute float32", "rank 1 has --compute float32, rank 0 has --compute auto"},
+      {"--tp-mode symmetric", "rank 1 has --tp-mode symmetric, rank 0 has --tp-mode auto"},
       {"--context 100", "rank 1 has --context 100, rank 0 has --context default"},
   };
   for (const Case& c : cases) {

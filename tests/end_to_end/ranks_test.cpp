@@ -41,6 +41,21 @@ TEST(Ranks, TextsAreThoseOfOneRank) {
   EXPECT_EQ(stdout_of(extended(chat, {"--tp", "2"}), question), stdout_of(chat, question));
 }
 
+TEST(Ranks, EveryModeGivesTheTextsOfOneRank) {
+  const Arguments command{
+      "generate", demo_model().string(), "--prompt", "137 + 254 =", "--temperature", "0", "--device", "cpu"};
+  const std::string alone = stdout_of(command);
+  for (const char* mode : {"auto", "default", "symmetric"})
+    EXPECT_EQ(stdout_of(extended(command, {"--tp", "3", "--tp-mode", mode})), alone) << mode;
+}
+
+TEST(Ranks, WithoutCommunicationAWarningSaysThatTheTextIsWrong) {
+  const ProgramResult result = run_heddle({"generate", demo_model().string(), "--prompt", "137 + 254 =", "--max-tokens",
+                                           "2", "--device", "cpu", "--tp", "2", "--tp-mode", "no-comm"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("--tp-mode no-comm: nothing crosses ranks, so the text is wrong"));
+}
+
 TEST(Ranks, ScoresAreThoseOfOneRank) {
   const Arguments score{"score", demo_model().string(), "--text", "137 + 254 = 391", "--json", "--device", "cpu"};
   const json alone = json::parse(stdout_of(score));
@@ -85,6 +100,7 @@ TEST(Ranks, WhatCannotBeSharedIsOneError) {
       {{"--tp", "2", "--device", "cuda:0,"}, "--device: is \"cuda:0,\""},
       {{"--device", "cuda:0,cuda:0"}, "cuda:0 is named twice, for ranks that share it: they need --tp 2"},
       {{"--device", "cuda:0,cuda:1"}, "one model on 2 devices needs --tp 2"},
+      {{"--tp", "2", "--tp-mode", "fast"}, "--tp-mode: fast not in {auto,default,symmetric,fused,weave,no-comm}"},
       {{"--tp", "2", "--kv-memory", "1"}, "--kv-memory: the key-value cache may take"},
   };
   for (const Case& c : cases) {

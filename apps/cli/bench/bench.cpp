@@ -130,7 +130,7 @@ void add_decode(CLI::App& bench) {
   CLI::App* command =
       add_benchmark(bench, "decode", "Decode: time per token, by batch and context", bench_decode, options);
   add_model_options(*command, options->model);
-  add_ranks_option(*command, options->model.ranks);
+  add_tensor_parallel_options(*command, options->model);
   add_batches_option(*command, *options);
   add_contexts_option(*command, *options);
   add_cases_option(*command, *options);
@@ -144,7 +144,7 @@ void add_prefill(CLI::App& bench) {
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* command = add_benchmark(bench, "prefill", "Prefill: time of prompts, by length", bench_prefill, options);
   add_model_options(*command, options->model);
-  add_ranks_option(*command, options->model.ranks);
+  add_tensor_parallel_options(*command, options->model);
   add_batches_option(*command, *options);
   add_contexts_option(*command, *options);
   add_numbers_option(*command, "--tokens", options->prompts,

@@ -95,7 +95,7 @@ void add_throughput_benchmark(CLI::App& bench) {
   CLI::App* command =
       bench.add_subcommand("throughput", "Many requests at once through the engine, without a server: tokens/s");
   add_model_options(*command, options->model);
-  add_ranks_option(*command, options->model.ranks);
+  add_tensor_parallel_options(*command, options->model);
   add_limit_options(*command, options->model, Sequences::many);
   add_number_option<int>(*command, "--num-prompts", options->load.num_requests, "Requests; default 64",
                          {.min = 1, .max = 1 << 20});

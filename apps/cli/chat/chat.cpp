@@ -353,7 +353,7 @@ void add_chat(CLI::App& app) {
   const auto options = std::make_shared<ChatOptions>();
   CLI::App* command = app.add_subcommand("chat", "Chat with a model; in a pipe, one message per line");
   add_model_options(*command, options->model);
-  add_ranks_option(*command, options->model.ranks);
+  add_tensor_parallel_options(*command, options->model);
   add_limit_options(*command, options->model, Sequences::one);
   add_sampling_options(*command, options->sampling);
   command->add_option("--system", options->system, "System message")->type_name("TEXT");

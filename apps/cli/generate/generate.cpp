@@ -183,7 +183,7 @@ void add_generate(CLI::App& app) {
   const auto options = std::make_shared<GenerateOptions>();
   CLI::App* command = app.add_subcommand("generate", "Continue prompts with a model");
   add_model_options(*command, options->model);
-  add_ranks_option(*command, options->model.ranks);
+  add_tensor_parallel_options(*command, options->model);
   add_limit_options(*command, options->model, Sequences::many);
   auto* prompt = command->add_option("-p,--prompt", options->prompt,
                                      "The prompt; special tokens in it are parsed. -, or nothing where text is piped "

@@ -1,0 +1,30 @@
+// How the ranks of tensor parallelism add what each block leaves pending: `--tp-mode`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heddle {
+
+class Fabric;
+
+enum class TpMode : std::uint8_t {
+  automatic,  // what the machine's tuned store says; otherwise standard
+  standard,   // an all-reduce, then the norm; NCCL's all-reduce where every rank has a GPU of its own
+  symmetric,  // Heddle's all-reduce over peer memory, then the norm
+  fused,      // all-reduce, residual and norm in one operator; the residual is sharded by token
+  weave,      // fused, in two parts of the step: one computes while the other is summed
+  no_comm     // nothing crosses ranks: for measurements alone, because the text is wrong
+};
+
+std::string_view name_of(TpMode mode);  // "default"
+std::optional<TpMode> tp_mode_named(std::string_view name);
+std::vector<std::string> tp_mode_names();  // of all, automatic first
+
+// Throws InputError, naming the mode, where it cannot run over the fabric.
+void require_tp_mode(TpMode mode, const Fabric& fabric);
+
+}  // namespace heddle
