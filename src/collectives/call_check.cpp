@@ -2,7 +2,8 @@
 
 #include "base/error.h"
 #include "collectives/communicator.h"
-#include "collectives/low_latency.cuh"
+#include "device/one_sided.h"
+#include "schedule/all_to_all.h"
 
 namespace heddle {
 namespace {

@@ -7,8 +7,7 @@
 
 namespace heddle {
 
-inline constexpr int kInboxBuffers = 3;  // why so many: low_latency.cuh
-inline constexpr int kMaxBlocks = 128;   // of a collective; flags are laid out for them
+inline constexpr int kMaxBlocks = 128;  // of a collective; flags are laid out for them
 
 // Counters of one block of one rank. Only this rank's kernels access it, one after the other. Each block of a call
 // reads its own and advances it while its packets are in flight, so the blocks of a call need not wait for each other.
@@ -20,6 +19,8 @@ struct alignas(32) BlockState {
 };
 
 struct CollectiveMemory {
+  static constexpr int kMostBlocks = kMaxBlocks;
+
   std::byte* inbox = nullptr;      // kInboxBuffers buffers, symmetric
   std::size_t buffer_bytes = 0;    // of one buffer; a multiple of 16
   std::uint8_t* codes = nullptr;   // escape codes, one per packet of the inbox (packet.cuh), 0 between calls; symmetric

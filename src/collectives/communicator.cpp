@@ -11,6 +11,7 @@
 #include "collectives/communicator_cuda.h"
 #include "collectives/pipeline.cuh"
 #include "collectives/pipelined_broadcast.cuh"
+#include "device/low_latency.cuh"
 #include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/symmetric_heap.h"
 

@@ -8,15 +8,14 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "collectives/low_latency.cuh"
+#include "collectives/collective_memory.h"
 #include "device/block_barrier.cuh"
+#include "device/low_latency.cuh"
+#include "device/one_lane.h"
 #include "device/packet_sum.cuh"
 #include "device/pieces.cuh"
 
 namespace heddle {
-
-template <Group G>
-inline constexpr bool kOneLane = std::is_base_of_v<HostThread, G>;
 
 // The barrier of this block with the same block of all ranks.
 template <Group G, PeerAddressing P>

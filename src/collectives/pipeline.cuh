@@ -3,7 +3,6 @@
 #pragma once
 
 #include "collectives/collective_memory.h"
-#include "device/group.h"
 #include "device/pieces.cuh"
 
 namespace heddle {
@@ -65,17 +64,5 @@ class ChunkCut {
   std::uint32_t slots_;
   std::uint32_t chunks_;  // of all blocks
 };
-
-#ifdef __CUDACC__
-// Some warps of a block that share their work with no other block. One warp more, which looks after flags for them,
-// joins sync().
-struct WarpsOfBlock : DeviceWarps {
-  __device__ WarpsOfBlock(int first_warp, int warps, int barrier) : DeviceWarps(first_warp, warps, barrier, 1) {}
-
-  __device__ int block() const { return 0; }
-  __device__ int blocks() const { return 1; }
-};
-static_assert(Group<WarpsOfBlock>);
-#endif
 
 }  // namespace heddle

@@ -14,6 +14,7 @@
 
 #include "collectives/direct.cuh"
 #include "collectives/pipeline.cuh"
+#include "device/warp_chunks.cuh"
 
 namespace heddle {
 
@@ -121,24 +122,6 @@ struct PipelinedAllReduce {
         if (p != peers.rank) tell(p, flag, count);
     }
 
-    // For each chunk: ready(c) by the warp that keeps the flags, then work(c) by the others, then the flag `done`. A
-    // flag's release waits for all stores before it; meanwhile the others work on the next chunk. False when a wait has
-    // given up; `stopped` alternates between two places, so that all warps have read one before it is written again.
-    template <class Ready, class Work>
-    __device__ bool chunk_by_chunk(const WarpsOfBlock& warps, bool (&stopped)[2], const Ready& ready, const Work& work,
-                                   std::uint64_t* done) const {
-      const std::uint32_t chunks = cut.chunks(block);
-      const bool keeps_flags = warps.lane() < 0 || warps.lane() >= warps.lanes();
-      for (std::uint32_t c = 0; c <= chunks; ++c) {
-        if (keeps_flags && c < chunks && !ready(c)) stopped[c % 2] = true;
-        warps.sync();  // c may begin, and c - 1 is written
-        if (stopped[c % 2]) return false;
-        if (!keeps_flags && c < chunks) work(c);
-        if (keeps_flags && c > 0) warp_tells(done, c);
-      }
-      return true;
-    }
-
     __device__ void shared_out(BlockState& state) const {
       __shared__ bool stopped[2][2];
       if (threadIdx.x < 4) stopped[threadIdx.x / 2][threadIdx.x % 2] = false;
@@ -152,13 +135,14 @@ struct PipelinedAllReduce {
           return c < cut.slots() || warp_waits(summed_by, c - cut.slots() + 1);
         };
         static_cast<void>(chunk_by_chunk(
-            pushing, stopped[0], slots_are_free, [&](std::uint32_t c) { push(pushing, c); }, come(peers.rank)));
+            pushing, cut.chunks(block), stopped[0], slots_are_free, [&](std::uint32_t c) { push(pushing, c); },
+            [&](std::uint32_t done) { warp_tells(come(peers.rank), done); }));
         return;
       }
       const WarpsOfBlock adding(kWarps, kWarps, 2);
       const bool all_added = chunk_by_chunk(
-          adding, stopped[1], [&](std::uint32_t c) { return warp_waits(come_from, c + 1); },
-          [&](std::uint32_t c) { add(adding, c); }, summed(peers.rank));
+          adding, cut.chunks(block), stopped[1], [&](std::uint32_t c) { return warp_waits(come_from, c + 1); },
+          [&](std::uint32_t c) { add(adding, c); }, [&](std::uint32_t done) { warp_tells(summed(peers.rank), done); });
       if (warp <= 2 * kWarps || !all_added) return;
       if (warp_waits(summed_by, cut.chunks(block)) && threadIdx.x % 32 == 0) state.chunks = before + cut.chunks(block);
     }

@@ -10,16 +10,25 @@
 // clears. tests/collectives/epoch_model_test.cpp tries every order of events, for three buffers and for two.
 //
 // Packets are relaxed. What orders the epochs of one rank is the end of a kernel: its loads and stores are performed
-// before those of the next kernel. On the CPU the end of a task is a fence (run_on_cpu.h).
+// before those of the next kernel. On the CPU the end of a task is a fence (kernel_end.h).
+//
+// A caller's memory on one rank (InboxMemory) has
+//   inbox, buffer_bytes   kInboxBuffers buffers of so many bytes, a multiple of 16, in the symmetric heap
+//   blocks                [kMostBlocks] counters `epoch` and `used_bytes`, which only this rank's kernels access
+//   codes                 for ByteSlots: an escape code for each packet of the inbox, 0 between calls; symmetric
 #pragma once
 
-#include "collectives/collective_memory.h"
+#include <cstddef>
+#include <cstdint>
+
 #include "device/one_sided.h"
 #include "device/packet.cuh"
 #include "device/unrolled.cuh"
 #include "schedule/all_to_all.h"
 
 namespace heddle {
+
+inline constexpr int kInboxBuffers = 3;
 
 // The first packet of this lane and the stride to its next one: packets are distributed round-robin over the lanes of
 // all blocks of a rank.
@@ -41,13 +50,14 @@ struct Epoch {
   std::size_t stale_packets;  // used in epoch number - 1, to be cleared
 };
 
-template <Group G>
-HEDDLE_HOST_DEVICE Epoch begin_epoch(const G& group, const CollectiveMemory& memory) {
-  const BlockState& state = memory.blocks[group.block()];
+template <Group G, class InboxMemory>
+HEDDLE_HOST_DEVICE Epoch begin_epoch(const G& group, const InboxMemory& memory) {
+  const auto& state = memory.blocks[group.block()];
   return {state.epoch, packets_of(state.used_bytes)};
 }
 
-HEDDLE_HOST_DEVICE Packet* inbox_of_epoch(const CollectiveMemory& memory, std::uint64_t epoch) {
+template <class InboxMemory>
+HEDDLE_HOST_DEVICE Packet* inbox_of_epoch(const InboxMemory& memory, std::uint64_t epoch) {
   return reinterpret_cast<Packet*>(memory.inbox + epoch % kInboxBuffers * memory.buffer_bytes);
 }
 
@@ -104,18 +114,20 @@ struct ByteSlots {
   }
 };
 
-HEDDLE_HOST_DEVICE FloatSlots float_slots(const CollectiveMemory& memory, const Epoch& epoch) {
+template <class InboxMemory>
+HEDDLE_HOST_DEVICE FloatSlots float_slots(const InboxMemory& memory, const Epoch& epoch) {
   return {inbox_of_epoch(memory, epoch.number)};
 }
-HEDDLE_HOST_DEVICE ByteSlots byte_slots(const CollectiveMemory& memory, const Epoch& epoch) {
+template <class InboxMemory>
+HEDDLE_HOST_DEVICE ByteSlots byte_slots(const InboxMemory& memory, const Epoch& epoch) {
   return {inbox_of_epoch(memory, epoch.number),
           memory.codes + epoch.number % kInboxBuffers * packets_of(memory.buffer_bytes)};
 }
 
 // Clears what the last epoch used and advances the counters; this call uses `used_packets` of its buffer. Every lane
 // calls it once per epoch, best while packets are in flight.
-template <Group G>
-HEDDLE_HOST_DEVICE void clear_and_count(const G& group, const CollectiveMemory& memory, const Epoch& epoch,
+template <Group G, class InboxMemory>
+HEDDLE_HOST_DEVICE void clear_and_count(const G& group, const InboxMemory& memory, const Epoch& epoch,
                                         std::size_t used_packets) {
   Packet* const stale = inbox_of_epoch(memory, epoch.number + 2);
   for (std::size_t i = first_packet(group); i < epoch.stale_packets; i += packet_stride(group)) clear(stale + i);
@@ -127,7 +139,8 @@ HEDDLE_HOST_DEVICE void clear_and_count(const G& group, const CollectiveMemory& 
   if (group.lane() == 0) count(group.block());
   // The next call may have more blocks than this one.
   if (group.block() == 0)
-    for (int block = group.blocks() + group.lane(); block < kMaxBlocks; block += group.lanes()) count(block);
+    for (int block = group.blocks() + group.lane(); block < InboxMemory::kMostBlocks; block += group.lanes())
+      count(block);
 }
 
 // Pushes packet(i), i < packets, to slot `rank` of every other rank's inbox. Several loads are in flight together to

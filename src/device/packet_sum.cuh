@@ -10,6 +10,22 @@
 
 namespace heddle {
 
+// Floats, rounded to T, as a packet.
+template <class T, int kCount>
+HEDDLE_HOST_DEVICE Packet narrowed(const float (&values)[kCount]) {
+  static_assert(kCount * sizeof(T) == kPacketBytes);
+  Packet packet{};
+  unrolled<4>([&](auto i) {
+    std::uint32_t word;
+    if constexpr (sizeof(T) == 4)
+      word = std::bit_cast<std::uint32_t>(values[i]);
+    else
+      word = narrow_pair<T>(values[2 * i], values[2 * i + 1]);
+    packet.words[i / 2] |= std::uint64_t{word} << (32 * (i % 2));
+  });
+  return packet;
+}
+
 // T: float, bfloat16 or float16. The sum of one packet is that packet, bit for bit, except NaNs.
 template <class T>
 class PacketSum {
@@ -22,17 +38,12 @@ class PacketSum {
     unrolled<kElements>([&](auto i) { values_[i] += more[i]; });
   }
 
-  HEDDLE_HOST_DEVICE Packet rounded() const {
-    Packet packet{};
-    unrolled<4>([&](auto i) {
-      std::uint32_t word;
-      if constexpr (sizeof(T) == 4)
-        word = std::bit_cast<std::uint32_t>(values_[i]);
-      else
-        word = narrow_pair<T>(values_[2 * i], values_[2 * i + 1]);
-      packet.words[i / 2] |= std::uint64_t{word} << (32 * (i % 2));
-    });
-    return packet;
+  HEDDLE_HOST_DEVICE Packet rounded() const { return narrowed<T>(values_); }
+
+  // Element i of the sum, not rounded.
+  template <int i>
+  HEDDLE_HOST_DEVICE float value() const {
+    return values_[i];
   }
 
  private:

@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "collectives/collective_memory.h"
+#include "device/low_latency.cuh"
 
 namespace heddle {
 namespace {
