@@ -47,4 +47,21 @@ struct Shards {
   }
 };
 
+// The parts of Shards::even in a few words, for kernels and tasks.
+struct EvenShards {
+  int ranks = 1;
+  std::int64_t each = 0, larger = 0;  // rows of a rank; how many ranks have one more
+
+  HEDDLE_HOST_DEVICE std::int64_t begin(int rank) const { return each * rank + (rank < larger ? rank : larger); }
+  HEDDLE_HOST_DEVICE std::int64_t end(int rank) const { return begin(rank + 1); }
+  HEDDLE_HOST_DEVICE std::int64_t count(int rank) const { return each + (rank < larger ? 1 : 0); }
+  HEDDLE_HOST_DEVICE std::int64_t total() const { return each * ranks + larger; }
+  HEDDLE_HOST_DEVICE std::int64_t largest() const { return count(0); }
+
+  // Requires ranks >= 1 and total >= 0.
+  static EvenShards of(std::int64_t total, int ranks) {
+    return {.ranks = ranks, .each = total / ranks, .larger = total % ranks};
+  }
+};
+
 }  // namespace heddle

@@ -235,28 +235,37 @@ void all_reduce_course(CourseRank& rank, DType dtype) {
 std::size_t heap_bytes_of_fused_course(int ranks) {
   const AllGatherLinearLimits limits{
       .largest_shard = kMostRows, .other = kMostColumns, .dtype = DType::float32, .tile_rows = 1};
-  return 4 * (AllGatherLinear::heap_bytes(ranks, limits) + 4096) + (std::size_t{1} << 20);
+  return 4 * (AllGatherLinear::heap_bytes(ranks, limits) + 4096) + (std::size_t{1} << 20) +
+         heap_bytes_of_norm_course(ranks);
 }
 
 void run_fused_course(Fabric& fabric, Stream& stream, const FusedCourse& course, FunctionRef<void(const char*)> done) {
   CourseRank rank{fabric, stream, course};
-  gather_course(rank, Sharded::rows, DType::float32);
-  done("all_gather_linear, A sharded on M");
-  gather_course(rank, Sharded::columns, DType::float32);
-  done("all_gather_linear, A sharded on K");
-  gather_course(rank, Sharded::rows, DType::bfloat16);
-  gather_course(rank, Sharded::columns, DType::bfloat16);
-  done("all_gather_linear, bfloat16");
-  reduce_scatter_course(rank, DType::float32);
-  reduce_scatter_course(rank, DType::bfloat16);
-  done("linear_reduce_scatter");
-  all_reduce_course(rank, DType::float32);
-  all_reduce_course(rank, DType::bfloat16);
-  done("linear_all_reduce");
-  decode_course(rank, 6, 3, DType::float32);
-  decode_course(rank, 4, 4, DType::bfloat16);
-  decode_course(rank, 8, 1, DType::float32);
-  done("flash_decode");
+  const auto part = [&](const char* name, const auto& run) {
+    if (!std::string_view(name).starts_with(course.only)) return;
+    run();
+    done(name);
+  };
+  part("all_gather_linear, A sharded on M", [&] { gather_course(rank, Sharded::rows, DType::float32); });
+  part("all_gather_linear, A sharded on K", [&] { gather_course(rank, Sharded::columns, DType::float32); });
+  part("all_gather_linear, bfloat16", [&] {
+    gather_course(rank, Sharded::rows, DType::bfloat16);
+    gather_course(rank, Sharded::columns, DType::bfloat16);
+  });
+  part("linear_reduce_scatter", [&] {
+    reduce_scatter_course(rank, DType::float32);
+    reduce_scatter_course(rank, DType::bfloat16);
+  });
+  part("linear_all_reduce", [&] {
+    all_reduce_course(rank, DType::float32);
+    all_reduce_course(rank, DType::bfloat16);
+  });
+  part("flash_decode", [&] {
+    decode_course(rank, 6, 3, DType::float32);
+    decode_course(rank, 4, 4, DType::bfloat16);
+    decode_course(rank, 8, 1, DType::float32);
+  });
+  part("all_reduce_norm", [&] { norm_course(rank); });
 }
 
 }  // namespace heddle

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "base/function_ref.h"
 #include "fabric/fabric.h"
@@ -15,6 +16,7 @@ struct FusedCourse {
   int calls_in_flight = 6;             // that are enqueued before the host waits
   std::uint64_t late_nanoseconds = 0;  // longest random delay of a rank before a call; 0: none
   std::uint32_t seed = 1;
+  std::string_view only = {};  // parts whose names begin so; empty: all
 };
 
 std::size_t heap_bytes_of_fused_course(int ranks);

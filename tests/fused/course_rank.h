@@ -33,4 +33,12 @@ inline Ranks world_of(const Fabric& fabric) {
 
 void decode_course(CourseRank& rank, int heads, int kv_heads, DType dtype);
 
+void norm_course(CourseRank& rank);
+std::size_t heap_bytes_of_norm_course(int ranks);
+
+// The same of its kernels.
+class DeviceRoom;
+void norm_gpu_course(CourseRank& rank, DeviceRoom& room);
+std::size_t heap_bytes_of_norm_gpu_course(int ranks);
+
 }  // namespace heddle

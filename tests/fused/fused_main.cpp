@@ -1,4 +1,5 @@
-// heddle_fused_cases [--fabric shm|mpi|nvlink|nvlink-ipc] [--threads N] [--calls N] [--late NANOSECONDS] [--seed N] [--deadline SECONDS]
+// heddle_fused_cases [--fabric shm|mpi|nvlink|nvlink-ipc] [--threads N] [--calls N] [--late NANOSECONDS] [--seed N]
+//                    [--only PART] [--deadline SECONDS]
 // The course of the fused operators: as a rank of `heddle launch`, or (--threads) with ranks as threads. A line a part;
 // exit code 1 when something is wrong. Needs no GoogleTest.
 #include <fmt/format.h>
@@ -42,6 +43,8 @@ void run(int argc, char** argv) {
       course.calls = static_cast<int>(number(option, value));
     } else if (option == "--late") {
       course.late_nanoseconds = static_cast<std::uint64_t>(number(option, value));
+    } else if (option == "--only") {
+      course.only = value;
     } else if (option == "--seed") {
       course.seed = static_cast<std::uint32_t>(number(option, value));
     } else if (option == "--deadline") {

@@ -179,7 +179,7 @@ std::size_t heap_bytes_of_fused_gpu_course(int ranks) {
   }
   for (const GpuDecodeForm& form : kDecodeForms)
     most = std::max(most, FlashDecode::heap_bytes(ranks, gpu_decode_limits(form)));
-  return most + (std::size_t{1} << 20);
+  return most + heap_bytes_of_norm_gpu_course(ranks) + (std::size_t{1} << 20);
 }
 
 void run_fused_gpu_course(Fabric& fabric, Stream& stream, const FusedCourse& course,
@@ -200,6 +200,8 @@ void run_fused_gpu_course(Fabric& fabric, Stream& stream, const FusedCourse& cou
   done("linear_all_reduce");
   for (const GpuDecodeForm& form : kDecodeForms) decode_on_gpus(gpu, form);
   done("flash_decode");
+  norm_gpu_course(rank, room);
+  done("all_reduce_norm");
   fabric.meet();  // memory is freed when no kernel waits any more
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
+#include "kernels/rows/rmsnorm_cpu.h"
 #include "kernels/rows/rmsnorm_sm90.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -90,6 +91,10 @@ void require_one_16_bit_dtype(const RmsNormParams& params) {
 }
 
 }  // namespace
+
+void rmsnorm_tokens_cpu(const RmsNormParams& params, std::int64_t begin, std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(rmsnorm_rows)(params, begin, end);
+}
 
 void rmsnorm(const RmsNormParams& params, const Lane& lane) {
   const Tensor& x = params.x;
