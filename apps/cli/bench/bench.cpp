@@ -17,6 +17,7 @@
 #include "cli/bench/record.h"
 #include "cli/bench/sequence_attention.h"
 #include "cli/bench/serve.h"
+#include "cli/bench/token_weave.h"
 #include "cli/bench/write_record.h"
 #include "cli/commands.h"
 #include "cli/launched.h"
@@ -242,6 +243,7 @@ void add_bench(CLI::App& app) {
   add_sequence_attention_benchmark(*bench);
   add_serve_benchmark(*bench);
   add_throughput_benchmark(*bench);
+  add_token_weave_benchmark(*bench);
 }
 
 }  // namespace heddle

@@ -1,0 +1,55 @@
+// heddle bench token-weave: the figures of TokenWeave, measured here. A figure is a function of this header's parts in a
+// file of its own or of related figures, and a row of the table in token_weave.cpp.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/device.h"
+#include "base/dtype.h"
+#include "base/function_ref.h"
+#include "cli/bench/svg_chart.h"
+#include "fabric/fabric.h"
+
+namespace CLI {
+class App;
+}
+
+namespace heddle {
+
+struct TokenWeaveOptions {
+  int figure = 0;
+  std::vector<Device> devices;  // one for each rank
+  std::vector<int> tokens;      // empty: what suits the figure
+  std::vector<int> sms;         // of sweeps, on GPUs; empty: 2 to 132
+  int hidden = 8192;
+  std::optional<DType> dtype;  // of what is summed; nothing: float32 on the CPU, bfloat16 on GPUs
+  int repeats = 20;
+  std::optional<std::string> json_file;
+  std::string svg_file;  // empty: none
+
+  bool on_gpus() const { return devices.front().kind == DeviceKind::cuda; }
+  DType measured_dtype() const { return dtype.value_or(on_gpus() ? DType::bfloat16 : DType::float32); }
+};
+
+struct TokenWeaveResult {
+  SvgChart chart;
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();  // of the record
+  std::vector<std::vector<std::string>> cells;                    // of the table, the head first
+};
+
+// Runs rank_main on every device's rank, as threads of this process, with heaps of that size. Returns when all have
+// returned; throws the first error.
+void run_weave_ranks(const TokenWeaveOptions& options, std::size_t heap_bytes,
+                     FunctionRef<void(Fabric&, Stream&)> rank_main);
+
+// Figures 4 (all-reduce and norm three ways), 5 (all-reduce against reduce-scatter and all-gather), 6 (bandwidth of the
+// reduce-scatter), 7 and 10 (SMs of the all-reduce; of the fused operator).
+TokenWeaveResult measure_norm_figure(const TokenWeaveOptions& options);
+
+void add_token_weave_benchmark(CLI::App& bench);
+
+}  // namespace heddle

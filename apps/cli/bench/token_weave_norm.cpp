@@ -1,0 +1,245 @@
+// Figures 4, 5, 6, 7 and 10 of TokenWeave: what follows each block of a model, in several ways.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "base/buffer.h"
+#include "base/copy.h"
+#include "base/error.h"
+#include "cli/bench/collective.h"
+#include "cli/bench/fused.h"
+#include "cli/bench/quantile.h"
+#include "cli/bench/token_weave.h"
+#include "collectives/all_gather.h"
+#include "collectives/all_reduce.h"
+#include "collectives/reduce_scatter.h"
+#include "fused/all_reduce_norm/all_reduce_norm.h"
+#include "kernels/rows/rmsnorm.h"
+
+namespace heddle {
+namespace {
+
+constexpr float kNormEps = 1e-5f;
+
+// One way to do it, of one size.
+struct NormWay {
+  std::string name;
+  int tokens;
+  int sms = 0;  // 0: as many as it takes by itself
+  std::function<void()> call;
+};
+
+// The operands of one rank, and what may be called with them.
+class NormRank {
+ public:
+  NormRank(const TokenWeaveOptions& options, Fabric& fabric, Stream& stream, int most_tokens)
+      : options_(options),
+        fabric_(fabric),
+        stream_(stream),
+        communicator_(fabric, whole_team(fabric), stream, communicator_options(options)),
+        fused_(fabric, whole_team(fabric), stream),
+        elements_(static_cast<std::size_t>(most_tokens) * static_cast<std::size_t>(options.hidden)) {
+    const std::size_t row = elements_ * size_of(options.measured_dtype());
+    std::size_t used = 0;
+    const auto place = [&](std::size_t bytes) { return std::exchange(used, used + (bytes + 255) / 256 * 256); };
+    const std::size_t x = place(row), sum = place(row), y = place(row), residual = place(elements_ * sizeof(float)),
+                      weight = place(static_cast<std::size_t>(options.hidden) * sizeof(float));
+    memory_ = Buffer(used, fabric.device());
+    enqueue_clear(stream, memory_.data(), used);
+    fabric.synchronize(stream);
+    x_ = memory_.data() + x;
+    sum_ = memory_.data() + sum;
+    y_ = memory_.data() + y;
+    residual_ = memory_.data() + residual;
+    weight_ = memory_.data() + weight;
+    fabric.meet();
+  }
+
+  static CommunicatorOptions communicator_options(const TokenWeaveOptions& options) {
+    CommunicatorOptions chosen{.vendor = false};
+    if (options.on_gpus()) chosen.largest_bytes = std::size_t{16} << 20;
+    if (options.on_gpus()) chosen.checked_calls = 0;
+    return chosen;
+  }
+
+  void all_reduce(std::int64_t tokens) {
+    heddle::all_reduce(communicator_, {.input = x_, .output = sum_, .count = count(tokens), .dtype = dtype()}, stream_);
+  }
+  void all_reduce_on(std::int64_t tokens, int sms) {
+    Choice choice = communicator_.choose(Collective::all_reduce, count(tokens) * size_of(dtype()));
+    choice.blocks = std::min(sms, kMaxBlocks);
+    communicator_.force(choice);
+    all_reduce(tokens);
+    communicator_.force(std::nullopt);
+  }
+  // Sizes that the ranks do not divide are rounded up.
+  void reduce_scatter(std::int64_t tokens) {
+    heddle::reduce_scatter(communicator_, {.input = x_, .output = sum_, .count = part(tokens), .dtype = dtype()},
+                           stream_);
+  }
+  void all_gather(std::int64_t tokens, const std::byte* from, std::byte* to) {
+    heddle::all_gather(communicator_, {.input = from, .output = to, .count = part(tokens), .dtype = dtype()}, stream_);
+  }
+  void norm(std::int64_t tokens) {
+    rmsnorm({.x = rows(sum_, tokens, dtype()),
+             .weight = weight_,
+             .residual = rows(residual_, tokens, DType::float32),
+             .y = rows(y_, tokens, dtype()),
+             .eps = kNormEps},
+            lane());
+  }
+  void fused(std::int64_t tokens, int sms = 0) {
+    fused_({.x = rows(x_, tokens, dtype()),
+            .weight = weight_,
+            .residual = rows(residual_, tokens, DType::float32),
+            .y = rows(y_, tokens, dtype()),
+            .eps = kNormEps,
+            .num_sms = sms},
+           lane());
+  }
+
+  std::vector<NormWay> ways(const std::vector<int>& tokens, const std::vector<int>& sms) {
+    std::vector<NormWay> ways;
+    const int figure = options_.figure;
+    for (const int t : tokens) {
+      const std::int64_t own = (t + fabric_.size() - 1) / fabric_.size();
+      if (figure == 4) {
+        ways.push_back({"all-reduce, norm", t, 0, [this, t] {
+                          all_reduce(t);
+                          norm(t);
+                        }});
+        ways.push_back({"reduce-scatter, norm, all-gather", t, 0, [this, t, own] {
+                          reduce_scatter(t);
+                          norm(own);
+                          all_gather(t, y_, x_);
+                        }});
+        ways.push_back({"fused", t, 0, [this, t] { fused(t); }});
+      }
+      if (figure == 5) {
+        ways.push_back({"all-reduce", t, 0, [this, t] { all_reduce(t); }});
+        ways.push_back({"reduce-scatter, all-gather", t, 0, [this, t] {
+                          reduce_scatter(t);
+                          all_gather(t, sum_, x_);
+                        }});
+      }
+      if (figure == 6) ways.push_back({"reduce-scatter", t, 0, [this, t] { reduce_scatter(t); }});
+      for (const int n : sms) {
+        if (figure == 7)
+          ways.push_back({fmt::format("all-reduce, {} tokens", t), t, n, [this, t, n] { all_reduce_on(t, n); }});
+        if (figure == 10) ways.push_back({fmt::format("fused, {} tokens", t), t, n, [this, t, n] { fused(t, n); }});
+      }
+    }
+    return ways;
+  }
+
+  std::vector<double> samples(const NormWay& way) {
+    const bool small = count(way.tokens) * size_of(dtype()) < (std::size_t{1} << 20);
+    const int calls = small ? 20 : 4;
+    for (int i = 0; i < 2; ++i) way.call();
+    fabric_.synchronize(stream_);
+    const auto call = [&](int) { way.call(); };
+    if constexpr (kHaveCuda)
+      if (options_.on_gpus()) {
+        fabric_.meet();
+        return graph_samples(communicator_, stream_, calls, options_.repeats, {}, call).seconds;
+      }
+    std::vector<double> seconds;
+    for (int i = 0; i < options_.repeats; ++i) seconds.push_back(seconds_per_call(communicator_, stream_, calls, call));
+    return seconds;
+  }
+
+ private:
+  DType dtype() const { return options_.measured_dtype(); }
+  Lane lane() const {
+    const DeviceShare share = fabric_.device_share();
+    if (share.ranks > 1 && share.sms > 0) return {stream_, share.sms};
+    return {stream_};
+  }
+  std::size_t count(std::int64_t tokens) const {
+    return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(options_.hidden);
+  }
+  std::size_t part(std::int64_t tokens) const { return count((tokens + fabric_.size() - 1) / fabric_.size()); }
+  Tensor rows(std::byte* data, std::int64_t tokens, DType of) const {
+    return {data, tokens, options_.hidden, options_.hidden, of};
+  }
+
+  const TokenWeaveOptions& options_;
+  Fabric& fabric_;
+  Stream& stream_;
+  Communicator communicator_;
+  AllReduceNorm fused_;
+  std::size_t elements_;
+  Buffer memory_;
+  std::byte *x_ = nullptr, *sum_ = nullptr, *y_ = nullptr, *residual_ = nullptr, *weight_ = nullptr;
+};
+
+std::vector<int> figure_tokens(const TokenWeaveOptions& options) {
+  if (!options.tokens.empty()) return options.tokens;
+  const bool sweep = options.figure == 7 || options.figure == 10;
+  if (options.on_gpus()) return sweep ? std::vector{64, 1024, 4096} : std::vector{1, 16, 64, 256, 1024, 4096, 16384};
+  return sweep ? std::vector{64} : std::vector{1, 4, 16, 64, 256, 1024};
+}
+
+// A rank of the CPU has one thread for the operator, so a sweep has one point there.
+std::vector<int> figure_sms(const TokenWeaveOptions& options) {
+  if (options.figure != 7 && options.figure != 10) return {};
+  if (!options.on_gpus()) return {1};
+  return options.sms.empty() ? std::vector{2, 4, 8, 16, 32, 64, 132} : options.sms;
+}
+
+SvgChart empty_chart(int figure, int hidden, DType dtype, std::size_t ranks) {
+  const std::string shape = fmt::format("{} wide, {}, {} ranks", hidden, name_of(dtype), ranks);
+  if (figure == 6) return {"Reduce-scatter, " + shape, "tokens", "GB/s of a rank", {}};
+  if (figure == 7 || figure == 10)
+    return {(figure == 7 ? "All-reduce, " : "Fused all-reduce and RMSNorm, ") + shape, "SMs", "microseconds", {}};
+  return {(figure == 4 ? "All-reduce and RMSNorm, " : "All-reduce, ") + shape, "tokens", "microseconds", {}};
+}
+
+}  // namespace
+
+TokenWeaveResult measure_norm_figure(const TokenWeaveOptions& options) {
+  const std::vector<int> tokens = figure_tokens(options);
+  const auto ranks = static_cast<int>(options.devices.size());
+  // Rows of a part are rounded up.
+  const int most_tokens = *std::ranges::max_element(tokens) + ranks;
+  const std::size_t heap =
+      Communicator::heap_bytes(ranks, options.devices.front(), NormRank::communicator_options(options)) +
+      AllReduceNorm::heap_bytes(ranks, options.devices.front()) + (std::size_t{1} << 20);
+  const DType dtype = options.measured_dtype();
+  TokenWeaveResult result;
+  result.chart = empty_chart(options.figure, options.hidden, dtype, options.devices.size());
+  result.cells.push_back({"way", "tokens", "SMs", "us", "p10", "p90", "GB/s"});
+  run_weave_ranks(options, heap, [&](Fabric& fabric, Stream& stream) {
+    NormRank rank(options, fabric, stream, most_tokens);
+    for (const NormWay& way : rank.ways(tokens, figure_sms(options))) {
+      const std::vector<double> seconds = rank.samples(way);
+      if (fabric.rank() != 0) continue;
+      const double time = median(seconds);
+      // Of a reduce-scatter; an all-reduce and the fused operator send twice as much.
+      const double sent = static_cast<double>(way.tokens) * options.hidden * static_cast<double>(size_of(dtype)) *
+                          (ranks - 1) / ranks * (options.figure == 6 ? 1 : 2);
+      const double rate = sent / time / 1e9;
+      result.rows.push_back({{"way", way.name},
+                             {"tokens", way.tokens},
+                             {"hidden", options.hidden},
+                             {"dtype", name_of(dtype)},
+                             {"sms", way.sms},
+                             {"microseconds", time * 1e6},
+                             {"p10_microseconds", quantile(seconds, 0.1) * 1e6},
+                             {"p90_microseconds", quantile(seconds, 0.9) * 1e6},
+                             {"sent_gb_per_second", rate}});
+      result.cells.push_back({way.name, std::to_string(way.tokens), way.sms == 0 ? "-" : std::to_string(way.sms),
+                              fmt::format("{:.1f}", time * 1e6), fmt::format("{:.1f}", quantile(seconds, 0.1) * 1e6),
+                              fmt::format("{:.1f}", quantile(seconds, 0.9) * 1e6), fmt::format("{:.1f}", rate)});
+      auto series = std::ranges::find(result.chart.series, way.name, &ChartSeries::name);
+      if (series == result.chart.series.end()) series = result.chart.series.insert(series, {way.name, {}});
+      series->points.push_back(
+          {static_cast<double>(way.sms > 0 ? way.sms : way.tokens), options.figure == 6 ? rate : time * 1e6});
+    }
+    fabric.meet();  // memory is freed when no kernel waits any more
+  });
+  return result;
+}
+
+}  // namespace heddle
