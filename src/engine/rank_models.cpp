@@ -98,9 +98,12 @@ RankModels load_ranks(const ModelSource& source, const LoadOptions& options, std
     const int rank = member.rank();
     RankPart& part = parts[static_cast<std::size_t>(rank)];
     part.world = world;
-    LoadOptions loading = part_of(
-        options, devices[static_cast<std::size_t>(rank)],
-        {.rank = rank, .ranks = ranks, .communicator = &world->communicator(rank), .alone = &world->alone(rank)});
+    LoadOptions loading = part_of(options, devices[static_cast<std::size_t>(rank)],
+                                  {.rank = rank,
+                                   .ranks = ranks,
+                                   .communicator = &world->communicator(rank),
+                                   .all_reduce_norm = world->all_reduce_norm(rank),
+                                   .alone = &world->alone(rank)});
     loading.on_progress = [&](std::size_t bytes_done) {
       if (failed) throw Failure("stopped loading: another rank has failed");
       progress.update(rank, bytes_done);
@@ -125,8 +128,11 @@ RankModels load_launched_rank(const ModelSource& source, const LoadOptions& opti
   require_equal_facts(world->line(), facts);
   for (RankPart& part : parts) part.world = world;
   const int rank = world->own_rank();
-  LoadOptions loading =
-      part_of(options, {}, {.rank = rank, .ranks = world->size(), .communicator = &world->communicator(rank)});
+  LoadOptions loading = part_of(options, {},
+                                {.rank = rank,
+                                 .ranks = world->size(),
+                                 .communicator = &world->communicator(rank),
+                                 .all_reduce_norm = world->all_reduce_norm(rank)});
   loading.on_progress = WatchedProgress(options.on_progress, world->line());
   try {
     parts[static_cast<std::size_t>(rank)].model = load_model(source, loading);

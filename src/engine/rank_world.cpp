@@ -17,6 +17,7 @@
 #include "fabric/nvlink/nvlink_ranks.h"
 #include "fabric/registry.h"
 #include "fabric/shm/threads.h"
+#include "fused/all_reduce_norm/all_reduce_norm.h"
 
 namespace heddle {
 namespace {
@@ -35,10 +36,11 @@ CommunicatorOptions communicator_options(std::span<const Device> devices) {
   return options;
 }
 
-FabricOptions fabric_options(std::span<const Device> devices, std::chrono::nanoseconds deadline) {
+FabricOptions fabric_options(std::span<const Device> devices, TpMode mode, std::chrono::nanoseconds deadline) {
   const auto size = static_cast<int>(devices.size());
-  return {.heap_bytes = Communicator::heap_bytes(size, devices.front(), communicator_options(devices)),
-          .deadline = deadline};
+  std::size_t heap_bytes = Communicator::heap_bytes(size, devices.front(), communicator_options(devices));
+  if (uses_all_reduce_norm(mode)) heap_bytes += AllReduceNorm::heap_bytes(size, devices.front());
+  return {.heap_bytes = heap_bytes, .deadline = deadline};
 }
 
 std::vector<int> indices_of(std::span<const Device> devices) {
@@ -71,13 +73,15 @@ RankWorld::RankWorld(std::span<const Device> devices, TpMode mode, std::chrono::
       try {
         require_tp_mode(mode, *mine.fabric);
         mine.communicator = std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices));
+        if (uses_all_reduce_norm(mode))
+          mine.all_reduce_norm = std::make_unique<AllReduceNorm>(*mine.fabric, team, stream);
       } catch (...) {
         mine.fabric->abandon();  // or the others would wait
         throw;
       }
     });
   };
-  const FabricOptions options = fabric_options(devices, deadline);
+  const FabricOptions options = fabric_options(devices, mode, deadline);
   if constexpr (kHaveCuda) {
     if (on_gpus(devices)) {
       prepare_shared_gpus(devices);
@@ -94,7 +98,7 @@ RankWorld::RankWorld(std::span<const Device> devices, TpMode mode, std::chrono::
 std::unique_ptr<RankWorld> RankWorld::join(TpMode mode, std::chrono::nanoseconds deadline) {
   const Launch launch = read_launch();
   const std::vector<Device> devices(static_cast<std::size_t>(launch.world_size));
-  FabricOptions options = fabric_options(devices, deadline);
+  FabricOptions options = fabric_options(devices, mode, deadline);
   options.heap_bytes += ControlLine::heap_bytes(launch.world_size);
   const char* const asked = std::getenv("HEDDLE_FABRIC");
   auto world = std::unique_ptr<RankWorld>(new RankWorld(devices.size()));
@@ -109,6 +113,7 @@ std::unique_ptr<RankWorld> RankWorld::join(TpMode mode, std::chrono::nanoseconds
   ThreadPool pool(1);
   Stream stream(pool);
   mine.communicator = std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices));
+  if (uses_all_reduce_norm(mode)) mine.all_reduce_norm = std::make_unique<AllReduceNorm>(*mine.fabric, team, stream);
   world->line_ = std::make_unique<ControlLine>(*mine.fabric);
   return world;
 }
@@ -116,6 +121,7 @@ std::unique_ptr<RankWorld> RankWorld::join(TpMode mode, std::chrono::nanoseconds
 RankWorld::~RankWorld() {
   line_.reset();
   const auto part = [](Member& member) {
+    member.all_reduce_norm.reset();
     member.communicator.reset();
     member.fabric.reset();
   };

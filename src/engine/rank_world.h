@@ -13,6 +13,7 @@
 
 namespace heddle {
 
+class AllReduceNorm;
 class Communicator;
 class ControlLine;
 class Fabric;
@@ -41,6 +42,11 @@ class RankWorld {
   Fabric& fabric(int rank) const { return *ranks_[static_cast<std::size_t>(rank)].fabric; }
   Communicator& communicator(int rank) const { return *ranks_[static_cast<std::size_t>(rank)].communicator; }
 
+  // Null in modes that have none.
+  AllReduceNorm* all_reduce_norm(int rank) const {
+    return ranks_[static_cast<std::size_t>(rank)].all_reduce_norm.get();
+  }
+
   // Whether the rank rehearses by itself: nothing crosses ranks (ModelRank::alone). Its own thread writes and reads it.
   bool& alone(int rank) { return ranks_[static_cast<std::size_t>(rank)].alone; }
 
@@ -56,6 +62,7 @@ class RankWorld {
   struct Member {
     std::unique_ptr<Fabric> fabric;
     std::unique_ptr<Communicator> communicator;
+    std::unique_ptr<AllReduceNorm> all_reduce_norm;
     bool alone = false;
   };
 

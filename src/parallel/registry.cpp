@@ -1,6 +1,7 @@
 #include "parallel/registry.h"
 
 #include "base/error.h"
+#include "parallel/fused.h"
 #include "parallel/local.h"
 #include "parallel/tensor.h"
 
@@ -9,7 +10,8 @@ namespace heddle {
 std::unique_ptr<Strategy> make_strategy(const ModelRank& place, const TensorSplit& split, std::int64_t vocab_size) {
   if (place.ranks == 1) return std::make_unique<LocalStrategy>();
   require(place.mode != TpMode::automatic, "a strategy for --tp-mode auto, which nobody has resolved");
-  if (place.mode == TpMode::fused || place.mode == TpMode::weave)
+  if (place.mode == TpMode::fused) return std::make_unique<FusedStrategy>(place, split.vocabulary, vocab_size);
+  if (place.mode == TpMode::weave)
     throw_error<InputError>("--tp-mode {}: not there yet; use --tp-mode default", name_of(place.mode));
   return std::make_unique<TensorStrategy>(place, split.vocabulary, vocab_size);
 }

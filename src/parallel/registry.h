@@ -9,6 +9,7 @@
 
 namespace heddle {
 
+class AllReduceNorm;
 class Communicator;
 
 // This rank's place among those that share a model.
@@ -18,7 +19,8 @@ struct ModelRank {
   // Of these ranks, in this order, on the device of the weights; outlives the model. Null with one rank, and for a model
   // that only runs dry.
   Communicator* communicator = nullptr;
-  TpMode mode = TpMode::standard;  // of several ranks; not automatic
+  AllReduceNorm* all_reduce_norm = nullptr;  // likewise, for the modes that use it
+  TpMode mode = TpMode::standard;            // of several ranks; not automatic
   // Where not null: while it is true, this rank computes by itself, and nothing crosses ranks. For a rehearsal, whose
   // results are of no use. Outlives the model.
   const bool* alone = nullptr;

@@ -42,9 +42,13 @@ void TensorStrategy::logits(Tensor x, const Weight& weight, Tensor y, const Lane
   sum_over_ranks(y, lane);
 }
 
+bool TensorStrategy::crosses_ranks(const Lane& lane) const {
+  return communicates_ && lane.dry_run == nullptr && (alone_ == nullptr || !*alone_);
+}
+
 void TensorStrategy::sum_over_ranks(Tensor tensor, const Lane& lane) {
   const std::size_t elements = elements_of(tensor);
-  if (!communicates_ || lane.dry_run != nullptr || (alone_ != nullptr && *alone_)) return;
+  if (!crosses_ranks(lane)) return;
   require(communicator_ != nullptr, "tensor parallelism: no communicator, as for dry runs");
   const Span span(lane.stream, "all_reduce");
   all_reduce(*communicator_, {.input = tensor.data, .output = tensor.data, .count = elements, .dtype = tensor.dtype},

@@ -20,9 +20,12 @@ class TensorStrategy : public LocalStrategy {
   void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override;
   void logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) override;
 
- private:
+ protected:
+  // Not in a dry run, a rehearsal or TpMode::no_comm.
+  bool crosses_ranks(const Lane& lane) const;
   void sum_over_ranks(Tensor tensor, const Lane& lane);
 
+ private:
   Communicator* communicator_;
   const bool* alone_;
   bool communicates_;  // TpMode::no_comm: does not

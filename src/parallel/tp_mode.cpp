@@ -17,10 +17,6 @@ constexpr std::array<NamedMode, 6> kTpModes{{{TpMode::automatic, "auto"},
                                              {TpMode::weave, "weave"},
                                              {TpMode::no_comm, "no-comm"}}};
 
-bool needs_peer_addresses(TpMode mode) {
-  return mode == TpMode::symmetric || mode == TpMode::fused || mode == TpMode::weave;
-}
-
 }  // namespace
 
 std::string_view name_of(TpMode mode) {
@@ -41,8 +37,13 @@ std::vector<std::string> tp_mode_names() {
   return names;
 }
 
+bool uses_all_reduce_norm(TpMode mode) {
+  return mode == TpMode::fused || mode == TpMode::weave;
+}
+
 void require_tp_mode(TpMode mode, const Fabric& fabric) {
-  if (needs_peer_addresses(mode) && !fabric.has(Capability::peer_addresses))
+  const bool needs_addresses = mode == TpMode::symmetric || uses_all_reduce_norm(mode);
+  if (needs_addresses && !fabric.has(Capability::peer_addresses))
     throw_error<InputError>(
         "--tp-mode {}: ranks need to reach each other's memory, which the fabric {} cannot do between machines; use "
         "--tp-mode default",

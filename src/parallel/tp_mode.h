@@ -24,6 +24,9 @@ std::string_view name_of(TpMode mode);  // "default"
 std::optional<TpMode> tp_mode_named(std::string_view name);
 std::vector<std::string> tp_mode_names();  // of all, automatic first
 
+// Whether its ranks have an AllReduceNorm (fused/all_reduce_norm).
+bool uses_all_reduce_norm(TpMode mode);
+
 // Throws InputError, naming the mode, where it cannot run over the fabric.
 void require_tp_mode(TpMode mode, const Fabric& fabric);
 

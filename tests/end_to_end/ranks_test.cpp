@@ -45,7 +45,7 @@ TEST(Ranks, EveryModeGivesTheTextsOfOneRank) {
   const Arguments command{
       "generate", demo_model().string(), "--prompt", "137 + 254 =", "--temperature", "0", "--device", "cpu"};
   const std::string alone = stdout_of(command);
-  for (const char* mode : {"auto", "default", "symmetric"})
+  for (const char* mode : {"auto", "default", "symmetric", "fused"})
     EXPECT_EQ(stdout_of(extended(command, {"--tp", "3", "--tp-mode", mode})), alone) << mode;
 }
 

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/step_channel.h"
+#include "fused/all_reduce_norm/all_reduce_norm.h"
 #include "weights/checkpoint.h"
 
 namespace heddle {
@@ -28,6 +29,14 @@ constexpr std::int64_t kVocabularyOfGqa = 331;  // of the model's vocabulary
 
 std::filesystem::path model_with_6_heads() {
   return std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/data/llama/gqa";
+}
+
+// In mode fused, with the operator's regime.
+RankModels fused_ranks(int ranks, AllReduceNormRegime regime) {
+  RankModels parts = load_ranks(Checkpoint(model_with_6_heads()), {.tp_mode = TpMode::fused}, ranks);
+  for (int rank = 0; rank < ranks; ++rank)
+    parts[static_cast<std::size_t>(rank)].world->all_reduce_norm(rank)->force(regime);
+  return parts;
 }
 
 RankModels golden_ranks(int ranks, std::chrono::nanoseconds deadline = kRankDeadline) {
@@ -135,6 +144,29 @@ TEST(EngineRanks, ARequestsTokensDependOnNothingBesideIt) {
     while (!engine.idle()) step();
     for (std::size_t i = 0; i < requests.size(); ++i)
       EXPECT_EQ(ids_of(outputs[ids[i]]), expected[i]) << "request " << i;
+  }
+}
+
+// Chunks, preemption and a cancelled request, with the residual on the owners of tokens: rows for logits are gathered.
+TEST(EngineRanks, FusedModeChoosesTheTokensOfTheDefaultInEveryRegime) {
+  std::vector<Request> requests = requests_of_every_kind();
+  requests.resize(6);
+  Engine standard(golden_ranks(3), {});
+  const Outputs expected = outputs_of(standard, requests);
+  const EngineOptions tight{
+      .max_sequences = 12, .max_tokens_per_step = 16, .page_size = 4, .kv_bytes = 12 * 2 * 3 * 4 * 2 * 24 * 4};
+  for (const auto regime :
+       {AllReduceNormRegime::one_shot, AllReduceNormRegime::two_phase, AllReduceNormRegime::pipelined}) {
+    Engine engine(fused_ranks(3, regime), tight);
+    for (const Request& request : requests) engine.submit(request);
+    const std::int64_t cancelled = engine.submit({.prompt = random_tokens_of(77), .max_tokens = 60});
+    Outputs outputs;
+    for (int steps = 0; !engine.idle(); ++steps) {
+      if (steps == 3) engine.cancel(cancelled);
+      for (const TokenOutput& output : engine.step()) outputs[output.request].push_back(output);
+    }
+    for (const auto& [id, golden] : expected)
+      EXPECT_EQ(ids_of(outputs[id]), ids_of(golden)) << name_of(regime) << ", request " << id;
   }
 }
 

@@ -111,7 +111,9 @@ TEST_F(ExpertsFamilyTest, EveryCaseAgreesInChunks) {
 
 TEST_F(ExpertsFamilyTest, EveryCaseAgreesOnTwoRanks) {
   for (const auto& c : family_.cases())
-    EXPECT_LE(largest_error(c, run(c, {{40, 1, 64}, {.ranks = 2}})), kExpertsBound) << c["name"] << ": " << c["why"];
+    for (const TpMode mode : {TpMode::standard, TpMode::fused})
+      EXPECT_LE(largest_error(c, run(c, {{40, 1, 64}, {.ranks = 2, .tp_mode = mode}})), kExpertsBound)
+          << c["name"] << ": " << c["why"] << ", " << name_of(mode);
 }
 
 TEST_F(ExpertsFamilyTest, EveryCaseAgreesOnAGpu) {

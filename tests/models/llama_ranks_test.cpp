@@ -79,6 +79,7 @@ INSTANTIATE_TEST_SUITE_P(, LlamaRanks, testing::Values(2, 3),
 struct GoldenOnRanks {
   const char* folder;
   int ranks;
+  TpMode mode = TpMode::standard;
 };
 
 // Vocabularies, heads and features that no number of ranks divides; sharded files; KV heads that several ranks share.
@@ -97,7 +98,7 @@ TEST_P(LlamaGoldenRanks, PrefillAndDecodeAgreeWithTransformers) {
                   rows[i].size() * sizeof(float));
     return rows;
   };
-  const LlamaRunner::Options options{.dtype = DType::float32, .ranks = GetParam().ranks};
+  const LlamaRunner::Options options{.dtype = DType::float32, .ranks = GetParam().ranks, .tp_mode = GetParam().mode};
   LlamaRunner prefill(folder, options), decode(folder, options);
   EXPECT_LE(largest_difference(logits_of(prefill, golden_json["tokens"], {64}), golden("prefill")), kBoundOnRanks);
   EXPECT_LE(largest_difference(logits_of(decode, golden_json["tokens"], {1}),
@@ -105,17 +106,21 @@ TEST_P(LlamaGoldenRanks, PrefillAndDecodeAgreeWithTransformers) {
             0);
 }
 
-INSTANTIATE_TEST_SUITE_P(, LlamaGoldenRanks,
-                         testing::Values(GoldenOnRanks{"gqa", 2}, GoldenOnRanks{"gqa", 3}, GoldenOnRanks{"gqa", 4},
-                                         GoldenOnRanks{"gqa", 6}, GoldenOnRanks{"mha-tied", 2},
-                                         GoldenOnRanks{"mha-tied", 3}, GoldenOnRanks{"mqa-sharded", 3},
-                                         GoldenOnRanks{"mqa-sharded", 4}, GoldenOnRanks{"gqa-bfloat16", 4},
-                                         GoldenOnRanks{"tied-float16", 4}),
-                         [](const auto& test) {
-                           std::string name = test.param.folder;
-                           std::ranges::replace(name, '-', '_');
-                           return name + "_on_" + std::to_string(test.param.ranks) + "_ranks";
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    , LlamaGoldenRanks,
+    testing::Values(GoldenOnRanks{"gqa", 2}, GoldenOnRanks{"gqa", 3}, GoldenOnRanks{"gqa", 4}, GoldenOnRanks{"gqa", 6},
+                    GoldenOnRanks{"mha-tied", 2}, GoldenOnRanks{"mha-tied", 3}, GoldenOnRanks{"mqa-sharded", 3},
+                    GoldenOnRanks{"mqa-sharded", 4}, GoldenOnRanks{"gqa-bfloat16", 4},
+                    GoldenOnRanks{"gqa", 2, TpMode::symmetric}, GoldenOnRanks{"gqa", 4, TpMode::symmetric},
+                    GoldenOnRanks{"gqa", 2, TpMode::fused}, GoldenOnRanks{"gqa", 3, TpMode::fused},
+                    GoldenOnRanks{"gqa", 4, TpMode::fused}, GoldenOnRanks{"mqa-sharded", 3, TpMode::fused},
+                    GoldenOnRanks{"gqa-bfloat16", 4, TpMode::fused}, GoldenOnRanks{"tied-float16", 4}),
+    [](const auto& test) {
+      std::string name = test.param.folder;
+      std::ranges::replace(name, '-', '_');
+      return name + "_on_" + std::to_string(test.param.ranks) + "_ranks" +
+             (test.param.mode == TpMode::standard ? "" : "_" + std::string(name_of(test.param.mode)));
+    });
 
 // A Qwen2 with the heads of Qwen2.5-7B, 28 of them for 4 of keys and values, and random weights.
 void write_28_heads(const std::filesystem::path& folder) {
@@ -180,6 +185,29 @@ TEST(LlamaOnRanks, NoChunkingAndNoThreadsChangeABit) {
   family.write(c, folder.path());
   LlamaRunner whole(folder.path(), {.ranks = 3}), chunks(folder.path(), {.threads = 6, .page_size = 7, .ranks = 3});
   EXPECT_EQ(logits_of(whole, family.tokens(), {64}), logits_of(chunks, family.tokens(), {50, 7, 1, 33}));
+}
+
+// The fused operator takes its regime by size; forced, each of them is taken by small steps, too, and all give the bits
+// of an all-reduce and a norm.
+TEST(LlamaOnRanks, EveryModeAndRegimeHasTheBitsOfTheDefault) {
+  const LlamaFamily family;
+  const auto& c = family.find("qwen3-v5");
+  const TemporaryFolder folder;
+  family.write(c, folder.path());
+  const std::vector<std::size_t> chunks{61, 1, 2, 40};
+  for (const int ranks : {2, 3}) {
+    LlamaRunner standard(folder.path(), {.ranks = ranks});
+    const Rows expected = logits_of(standard, family.tokens(), chunks);
+    for (const TpMode mode : {TpMode::symmetric, TpMode::fused}) {
+      LlamaRunner other(folder.path(), {.ranks = ranks, .tp_mode = mode});
+      EXPECT_EQ(logits_of(other, family.tokens(), chunks), expected) << name_of(mode);
+    }
+    for (const auto regime :
+         {AllReduceNormRegime::one_shot, AllReduceNormRegime::two_phase, AllReduceNormRegime::pipelined}) {
+      LlamaRunner other(folder.path(), {.ranks = ranks, .tp_mode = TpMode::fused, .regime = regime});
+      EXPECT_EQ(logits_of(other, family.tokens(), chunks), expected) << name_of(regime) << ", " << ranks << " ranks";
+    }
+  }
 }
 
 TEST(LlamaOnRanks, MoreRanksThanHeadsAreRefusedBeforeAnythingIsRead) {

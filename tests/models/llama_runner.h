@@ -13,6 +13,7 @@
 #include "engine/executor.h"
 #include "engine/page_allocator.h"
 #include "engine/rank_group.h"
+#include "fused/all_reduce_norm/all_reduce_norm.h"
 #include "models/registry.h"
 #include "weights/checkpoint.h"
 
@@ -39,14 +40,24 @@ class LlamaRunner {
     std::optional<DType> dtype;
     Device device;
     int ranks = 1;  // threads of this process
+    TpMode tp_mode = TpMode::standard;
+    std::optional<AllReduceNormRegime> regime;  // of the fused operator; nothing: by size
   };
 
   LlamaRunner(const std::filesystem::path& folder, const Options& options)
-      : LlamaRunner(load_ranks(Checkpoint(folder), {.device = options.device, .dtype = options.dtype}, options.ranks),
-                    options) {}
+      : LlamaRunner(
+            load_ranks(Checkpoint(folder),
+                       {.device = options.device, .dtype = options.dtype, .tp_mode = options.tp_mode}, options.ranks),
+            options) {}
 
   LlamaRunner(std::unique_ptr<Model> model, const Options& options)
       : LlamaRunner(one_rank(std::move(model)), options) {}
+
+  static RankModels forced(RankModels ranks, std::optional<AllReduceNormRegime> regime) {
+    for (std::size_t rank = 0; regime && rank < ranks.size(); ++rank)
+      ranks[rank].world->all_reduce_norm(static_cast<int>(rank))->force(regime);
+    return ranks;
+  }
 
   LlamaRunner(RankModels ranks, const Options& options)
       : limits_({.step = {.max_tokens = options.max_tokens,
@@ -57,7 +68,7 @@ class LlamaRunner {
                  .num_pages = options.num_pages,
                  .num_sms = options.num_sms}),
         model_(*ranks.front().model),
-        ranks_(std::move(ranks), limits_, options.threads),
+        ranks_(forced(std::move(ranks), options.regime), limits_, options.threads),
         pages_(options.num_pages) {}
 
   Executor& executor() { return ranks_.first(); }
