@@ -23,6 +23,7 @@ void add_launch(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_trace(CLI::App& app);
+void add_tune(CLI::App& app);
 void add_wafer(CLI::App& app);
 
 // Runs one command of this program, as its main function does: reports errors on standard error and returns the exit

@@ -115,6 +115,7 @@ void add_commands(CLI::App& app) {
   heddle::add_launch(app);
   heddle::add_bench(app);
   heddle::add_plan(app);
+  heddle::add_tune(app);
   heddle::add_trace(app);
   heddle::add_wafer(app);
   heddle::add_completion(app);

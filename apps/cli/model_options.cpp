@@ -19,6 +19,8 @@
 #include "machine/cpu.h"
 #include "machine/device_choice.h"
 #include "machine/gpu.h"
+#include "machine/machine.h"
+#include "machine/tuned_store.h"
 #include "models/registry.h"
 #include "weights/damage.h"
 #include "weights/synthetic_model.h"
@@ -44,6 +46,30 @@ std::string text_of(const RankModels& ranks) {
   for (std::size_t rank = 0; ranks.size() > 1 && rank < ranks.size(); ++rank)
     text += fmt::format(", {} on rank {}", memory_text(ranks[rank].model->shape().weight_bytes), rank);
   return text;
+}
+
+// Where nothing is tuned: below, the paper's models lose by it on GPUs (TokenWeave, 4.2); on the CPU a few tiles.
+constexpr int kSplitTokensOnGpu = 1024, kSplitTokensOnCpu = 64;
+
+// What `heddle tune` has found; nothing: it did not run.
+std::optional<SplitOptions> tuned_split_here(const SplitKey& key) {
+  const TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
+  return tuned_split(store, key);
+}
+
+// Of TpMode::weave.
+SplitOptions weave_split(const ModelOptions& options, const SplitKey& key) {
+  if (options.split_tokens) return {.kind = SplitKind::smart, .min_tokens = *options.split_tokens};
+  const int otherwise = key.device == DeviceKind::cpu ? kSplitTokensOnCpu : kSplitTokensOnGpu;
+  return tuned_split_here(key).value_or(SplitOptions{.kind = SplitKind::smart, .min_tokens = otherwise});
+}
+
+std::string text_of(const SplitOptions& split) {
+  if (split.kind == SplitKind::none) return "no step is computed in two parts: tuning found none that is faster so";
+  return fmt::format(
+      "steps of {} tokens or more are computed in two parts; smaller ones, and those with fewer than two tiles of a "
+      "GEMM, as a whole",
+      split.min_tokens);
 }
 
 // How ranks add: what --tp-mode says, or what it stands for.
@@ -228,6 +254,10 @@ void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
           "heddle tune found fastest, else default")
       ->check(CLI::IsMember(tp_mode_names()))
       ->default_str("auto");
+  add_number_option<int>(command, "--split-tokens", options.split_tokens,
+                         "With --tp-mode weave, tokens of the smallest step that is computed in two parts; default "
+                         "what heddle tune found, else 1024 on GPUs and 64 on the CPU",
+                         {.min = 2, .max = 1 << 20});
 }
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
@@ -300,6 +330,17 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
   if (devices.front().kind == DeviceKind::cpu && launched == 1 && options.ranks > std::max(1, cpu.usable_threads))
     log_warning("--tp {}: {} threads can run at a time here, and ranks that wait for each other's turns are slower",
                 options.ranks, cpu.usable_threads);
+  if (options.ranks > 1) {
+    const SplitKey key = split_key_of(source, options.ranks, devices.front());
+    // Processes do not ask each by itself: they could have other answers.
+    if (options.tp_mode == TpMode::automatic && launched == 1 &&
+        tuned_split_here(key).value_or(SplitOptions{}).kind != SplitKind::none)
+      loading.tp_mode = TpMode::weave;
+    if (loading.tp_mode == TpMode::weave) {
+      engine.split = weave_split(options, key);
+      if (options.verbose && !follows) write_stderr(fmt::format("heddle: {}\n", text_of(engine.split)));
+    }
+  }
   Progress progress("loading", source.total_bytes(), kGigabytes, shown_unless(options.quiet));
   loading.on_progress = [&](std::size_t done) { progress.update(done); };
   const auto begin = std::chrono::steady_clock::now();
@@ -311,6 +352,17 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
                              memory_text(weight_bytes(ranks)), taken.count(),
                              static_cast<double>(source.total_bytes()) / taken.count() / 1e9, text_of(ranks)));
   return ranks;
+}
+
+SplitKey split_key_of(const ModelSource& source, int ranks, Device device) {
+  const ModelDescription model = describe_model(source.config());
+  return {.layers = model.layers.value_or(0),
+          .hidden = model.hidden.value_or(0),
+          .intermediate = model.intermediate.value_or(0),
+          .heads = model.heads.value_or(0),
+          .experts = model.experts.value_or(0),
+          .ranks = ranks,
+          .device = device.kind};
 }
 
 std::string explain_bad_logits(const std::string& model, const std::string& error) {

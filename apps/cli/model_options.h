@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/rank_models.h"
 #include "models/model.h"
+#include "parallel/tuned_split.h"
 #include "text/tokenizer/tokenizer.h"
 #include "weights/model_source.h"
 
@@ -28,8 +29,9 @@ struct ModelOptions {
   int threads = 0;  // 0: all threads that this process may use
   int ranks = 1;    // that share the model: tensor parallelism
   TpMode tp_mode = TpMode::automatic;
-  bool verbose = false;  // report on standard error where the model runs, why, and the memory it needs
-  bool quiet = false;    // no progress bar
+  std::optional<int> split_tokens;  // TpMode::weave: tokens of the smallest step in two parts; nothing: as tuned
+  bool verbose = false;             // report on standard error where the model runs, why, and the memory it needs
+  bool quiet = false;               // no progress bar
 
   // Limits; nothing: as large as model and memory allow.
   std::optional<std::int64_t> context;   // tokens of a sequence
@@ -72,6 +74,9 @@ std::string explain_bad_logits(const std::string& model, const std::string& erro
 
 // Throws it as an InputError.
 [[noreturn]] void fail_by_damaged_weights(const std::string& model, const std::string& error);
+
+// What `heddle tune token-weave` stores its choice by.
+SplitKey split_key_of(const ModelSource& source, int ranks, Device device);
 
 // The device that load() chooses.
 Device device_of(const ModelSource& source, const ModelOptions& options);

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/cuda_call.h"
@@ -64,9 +65,9 @@ void wait_until_ready(Query query, const char* call, Deadline deadline) {
 // at a time than there are queues shares none.
 class IdleStreams {
  public:
-  cudaStream_t take(int device) {
+  cudaStream_t take(int device, int priority) {
     const std::scoped_lock lock(mutex_);
-    std::vector<cudaStream_t>& idle = idle_[device];
+    std::vector<cudaStream_t>& idle = idle_[{device, priority}];
     if (idle.empty()) return nullptr;
     const cudaStream_t stream = idle.back();
     idle.pop_back();
@@ -74,13 +75,15 @@ class IdleStreams {
   }
 
   void keep(int device, cudaStream_t stream) {
+    int priority = 0;
+    if (cudaStreamGetPriority(stream, &priority) != cudaSuccess) return;
     const std::scoped_lock lock(mutex_);
-    idle_[device].push_back(stream);
+    idle_[{device, priority}].push_back(stream);
   }
 
  private:
   std::mutex mutex_;
-  std::map<int, std::vector<cudaStream_t>> idle_;
+  std::map<std::pair<int, int>, std::vector<cudaStream_t>> idle_;  // by device and priority
 };
 
 // Never destroyed: streams of static objects end after it would be.
@@ -91,11 +94,14 @@ IdleStreams& idle_streams() {
 
 }  // namespace
 
-void* create_stream(int device) {
+void* create_stream(int device, StreamPriority priority) {
   const CurrentDevice guard(device);
-  cudaStream_t stream = idle_streams().take(device);
+  int lowest = 0, highest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+  const int chosen = priority == StreamPriority::high ? highest : 0;
+  cudaStream_t stream = idle_streams().take(device, chosen);
   if (stream != nullptr) return stream;
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, chosen), "cudaStreamCreateWithPriority");
   return stream;
 }
 

@@ -7,10 +7,11 @@
 #include <cstddef>
 
 #include "base/deadline.h"
+#include "base/device.h"
 
 namespace heddle::cuda {
 
-void* create_stream(int device);
+void* create_stream(int device, StreamPriority priority);
 void destroy_stream(int device, void* stream);  // waits for its work; create_stream may give it out again
 void synchronize_stream(void* stream, Deadline deadline);
 void stream_wait_event(void* stream, void* event);

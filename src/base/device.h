@@ -19,6 +19,9 @@ struct Device {
 // "cpu", "cuda:1".
 std::string name_of(Device device);
 
+// Which of a GPU's streams gets SMs first when some become free. The CPU knows no such order.
+enum class StreamPriority : std::uint8_t { normal, high };
+
 // True in builds with CUDA. Code for CUDA stands behind `if constexpr (kHaveCuda)`, so that a CPU-only build links
 // without it and without stubs.
 inline constexpr bool kHaveCuda = HEDDLE_CUDA != 0;

@@ -156,10 +156,10 @@ Stream::Stream(ThreadPool& pool) : queue_(std::make_unique<CpuQueue>(pool)) {
   if (queue_->track != nullptr) span_sink_ = &marks;
 }
 
-Stream::Stream(Device device) : device_(device) {
+Stream::Stream(Device device, [[maybe_unused]] StreamPriority priority) : device_(device) {
   require(device.kind == DeviceKind::cuda, "a CPU stream is made from a thread pool");
   if constexpr (kHaveCuda)
-    native_ = cuda::create_stream(device.index);
+    native_ = cuda::create_stream(device.index, priority);
   else
     throw_error<InvalidArgument>("a stream on {}: this build has no CUDA side", name_of(device));
 }

@@ -77,7 +77,7 @@ class Stream {
   // A CPU stream, whose tasks run their loops on `pool`, which must outlive it; several streams may share one pool.
   explicit Stream(ThreadPool& pool);
   // A CUDA stream on `device`. Throws Failure when the device is not there; InvalidArgument in a build without CUDA.
-  explicit Stream(Device device);
+  explicit Stream(Device device, StreamPriority priority = StreamPriority::normal);
   // A stream of `device`, which need not be there, that takes no work: of a dry run (kernels/dry_run.h). What enqueues on
   // it throws InvalidArgument.
   static Stream refusing(Device device);

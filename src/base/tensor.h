@@ -16,6 +16,12 @@ struct Tensor {
   std::int64_t row_stride = 0;  // in elements, >= columns
   DType dtype = DType::float32;
 
+  // Rows [first, first + count).
+  Tensor row_slice(std::int64_t first, std::int64_t count) const {
+    return {static_cast<std::byte*>(data) + static_cast<std::size_t>(first * row_stride) * size_of(dtype), count,
+            columns, row_stride, dtype};
+  }
+
   // Columns [first, first + count) of every row.
   Tensor column_slice(std::int64_t first, std::int64_t count) const {
     return {static_cast<std::byte*>(data) + static_cast<std::size_t>(first) * size_of(dtype), rows, count, row_stride,

@@ -13,6 +13,7 @@ struct AllReduceParams {
   std::size_t count;  // the same on every rank; may be 0
   DType dtype;
   Memory memory = Memory::any;  // symmetric: input and output lie in the symmetric heap
+  int most_blocks = 0;          // on a GPU, each takes an SM; the same on every rank. 0: as many as the choice says
 };
 
 // Enqueues. Throws InvalidArgument for a null or a partly overlapping buffer, for a count beyond memory, and for

@@ -17,7 +17,9 @@ template <class Params, class Vendor, class Puts, class Programs, class Cuda>
 void carry_out(Communicator& communicator, const Communicator::Call& call, std::size_t larger_bytes,
                const Params& params, Stream& stream, const Vendor& vendor, const Puts& puts, const Programs& programs,
                const Cuda& cuda) {
-  const Choice choice = communicator.choose(call.collective, larger_bytes, call.buffers.memory);
+  int most_blocks = 0;
+  if constexpr (requires { params.most_blocks; }) most_blocks = params.most_blocks;
+  const Choice choice = communicator.choose(call.collective, larger_bytes, call.buffers.memory, most_blocks);
   const auto to_compare = communicator.check(call, choice, stream);
   if (larger_bytes == 0) return;
   if (communicator.size() == 1) {

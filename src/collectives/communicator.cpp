@@ -230,12 +230,13 @@ Choice Communicator::instead_of(const Choice& choice, std::size_t bytes) const {
   return {Algorithm::direct, std::min(choice.blocks, kBlocksOfDirect), choice.threads};
 }
 
-Choice Communicator::choose(Collective collective, std::size_t bytes, Memory memory) const {
+Choice Communicator::choose(Collective collective, std::size_t bytes, Memory memory, int most_blocks) const {
   if (!fabric_->has(Capability::peer_addresses)) return {Algorithm::put};
   // Where ranks share a GPU, the blocks of all must be resident at once.
   const DeviceShare share = fabric_->device_share();
   const auto within_share = [&](Choice choice) {
     if (share.ranks > 1) choice.blocks = std::clamp(choice.blocks, 1, std::max(1, share.sms));
+    if (most_blocks > 0) choice.blocks = std::min(choice.blocks, most_blocks);
     return choice;
   };
   const Choice choice =

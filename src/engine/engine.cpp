@@ -92,7 +92,9 @@ ExecutorLimits executor_limits(Model& model, const EngineOptions& options, std::
                                  .max_samples = std::max(options.max_sequences, options.max_logit_rows),
                                  .max_pages_per_sequence = pages_of_context},
                         .page_size = page_size,
-                        .num_pages = 0};
+                        .num_pages = 0,
+                        .split = options.split};
+  if (options.split.kind != SplitKind::none) limits.step.max_parts = kMostParts;
   limits.num_pages = cache_pages(model, options, limits, available);
   limits.step.max_pages_per_sequence = std::min(limits.num_pages, pages_of_context);
   return limits;
@@ -295,6 +297,7 @@ bool Engine::start_step() {
   Started& step = steps_[static_cast<std::size_t>(next_step_)];
   scheduler_.plan(step.plan);
   if (step.plan.sequences.empty()) return false;
+  ranks_.first().choose_parts(step.plan);
   step.statistics = statistics_of(step.plan);
   step.chooses = chooses_on_device(step.plan);
   const Histories histories = step.chooses ? histories_of(step.plan) : Histories();

@@ -44,6 +44,9 @@ struct EngineOptions {
   std::optional<std::int64_t> max_context;
   // Pages of ended requests stay, for requests of the same owner that begin with the same tokens, until pages run short.
   bool prefix_cache = false;
+  // Of several ranks: which steps are computed in two parts, one of which computes while the other's sums cross ranks
+  // (TokenWeave).
+  SplitOptions split = {};
 };
 
 // Log-probabilities of the prompt's own tokens, each given the tokens before it.

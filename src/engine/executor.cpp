@@ -45,8 +45,8 @@ Lane lane_on(Stream& stream, int num_sms) {
   return num_sms == 0 ? Lane(stream) : Lane(stream, num_sms);
 }
 
-Stream stream_on(Device device, ThreadPool& pool) {
-  return on_gpu(device) ? Stream(device) : Stream(pool);
+Stream stream_on(Device device, ThreadPool& pool, StreamPriority priority = StreamPriority::normal) {
+  return on_gpu(device) ? Stream(device, priority) : Stream(pool);
 }
 
 }  // namespace
@@ -61,7 +61,13 @@ Executor::Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, i
       wait_record_(sizeof(WaitRecord), device()),
       stream_(stream_on(device(), pool_)),
       lane_(lane_on(stream_, limits.num_sms)) {
+  if (limits.step.max_parts > 1)
+    transfers_ =
+        std::make_unique<TransferLane>(stream_on(device(), pool_, StreamPriority::high), lane_, limits.transfer_sms);
+  if (limits.split.kind != SplitKind::none && transfers_ != nullptr)
+    tiles_ = layer_tiles(*model_, limits, transfers_->compute_of(lane_));
   stream_.set_wait_record(std::construct_at(wait_record_.as<WaitRecord>()));
+  if (transfers_ != nullptr) transfers_->stream().set_wait_record(stream_.wait_record());
   watch_.add({.record = stream_.wait_record()});
   const StepInputBytes inputs = input_bytes(*model_, limits);
   for (Slot& each : slots_)
@@ -83,6 +89,14 @@ Executor::Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, i
 
 Executor::~Executor() {
   if (num_in_flight_ > 0 && !stuck_) drain();  // before the graphs go
+}
+
+// A decode step is cut as the size to which it is filled up, so that it needs no graph for each number of sequences.
+void Executor::choose_parts(StepPlan& plan) const {
+  const auto num_tokens = static_cast<int>(plan.tokens.size());
+  const int size = on_gpu(device()) && is_decode(plan) ? decode_batch(num_tokens, limits_) : num_tokens;
+  const int prefix = prefix_tokens(limits_.split, tiles_, size);
+  plan.prefix_tokens = prefix < num_tokens ? prefix : 0;
 }
 
 void Executor::start(const StepPlan& plan, Outcome outcome, Histories histories) {
@@ -109,7 +123,7 @@ void Executor::start(const StepPlan& plan, Outcome outcome, Histories histories)
 StepResult Executor::finish() {
   require(num_in_flight_ > 0, "executor: no step is under way");
   Slot& oldest = slots_[static_cast<std::size_t>((next_slot_ + kMostInFlight - num_in_flight_) % kMostInFlight)];
-  guarded([&] { on_gpu(device()) ? oldest.done.synchronize() : stream_.synchronize(); });  // which tells of errors
+  guarded([&] { on_gpu(device()) ? oldest.done.synchronize() : synchronize(); });  // which tells of errors
   refuse_poisoned();
   --num_in_flight_;
   return {.logits = oldest.logits, .tokens = {oldest.tokens.as<std::int32_t>(), oldest.num_tokens}};
@@ -247,7 +261,7 @@ StepTensors Executor::place_step(const StepPlan& plan, Choice choice) {
 
 // cuBLASLt loads kernels when it first sees a size.
 void Executor::load_kernels_of(const StepPlan& plan, Choice choice) {
-  if (!meet_ || !known_sizes_.emplace(plan.tokens.size(), plan.samples.size()).second) return;
+  if (!meet_ || !known_sizes_.emplace(plan.tokens.size(), plan.samples.size(), plan.prefix_tokens).second) return;
   *alone_ = true;
   enqueue_on_gpu(plan, choice);
   stream_.synchronize();
@@ -258,7 +272,7 @@ void Executor::load_kernels_of(const StepPlan& plan, Choice choice) {
 Tensor Executor::enqueue_on_gpu(const StepPlan& plan, Choice choice) {
   const StepTensors step = place_step(plan, choice);
   enqueue_copy(stream_, const_cast<std::int32_t*>(step.tokens), slot().step.data(),
-               placed_bytes(limits_.step, step.num_sequences));
+               placed_bytes(limits_.step, step.num_page_tables()));
   if (choice == Choice::sampled)
     enqueue_copy(stream_, inputs_.samples, slot().samples.data(), plan.samples.size() * sizeof(SampleRow));
   return enqueue_model(plan, step, choice);
@@ -273,7 +287,8 @@ Tensor Executor::enqueue_model(const StepPlan& plan, const StepTensors& step, Ch
                  .num_chosen = limits_.step.max_samples},
                 lane_);
   arena_.rewind(model_mark_);
-  const Tensor logits = model_->run(step, cache_.pages(), arena_, lane_);
+  const Execution execution = transfers_ == nullptr ? Execution(lane_) : Execution(lane_, *transfers_);
+  const Tensor logits = model_->run(step, cache_.pages(), arena_, execution);
   enqueue_choice(logits, choice);
   return logits;
 }
@@ -299,8 +314,9 @@ Tensor Executor::enqueue_decode(const StepPlan& plan, Choice choice) {
   const int batch = decode_batch(num_sequences, limits_);
   if (batch > num_sequences) pad_decode(plan, batch, limits_.page_size, limits_.num_pages, padded_);
   const StepPlan& step = batch > num_sequences ? padded_ : plan;
-  Decode& decode = decodes_[{batch, choice, next_slot_, awaits_tokens(plan)}];
+  Decode& decode = decodes_[{batch, choice, next_slot_, awaits_tokens(plan), plan.prefix_tokens}];
   if (!decode.computed) {
+    if (step.prefix_tokens > 0) load_kernels_of(step, choice);  // rehearsals are in one part
     decode.logits = enqueue_on_gpu(step, choice);
     decode.computed = true;
     return decode.logits;
@@ -324,14 +340,24 @@ Tensor Executor::enqueue_fetch() {
   return fetched;
 }
 
+// What transfers did not do, computation does not notice.
+void Executor::synchronize() {
+  stream_.synchronize();
+  if (transfers_ != nullptr) transfers_->stream().synchronize();
+}
+
 // Waits for what a step that failed has enqueued, since the next one will write where it reads.
 void Executor::drain() {
-  try {
-    stream_.synchronize();
-  } catch (const Timeout&) {
-    stuck_ = true;
-  } catch (...) {  // of the step that is reported already
-  }
+  const auto drain_stream = [this](Stream& stream) {
+    try {
+      stream.synchronize();
+    } catch (const Timeout&) {
+      stuck_ = true;
+    } catch (...) {  // of the step that is reported already
+    }
+  };
+  drain_stream(stream_);
+  if (transfers_ != nullptr) drain_stream(transfers_->stream());
 }
 
 std::span<const float> logits_row(const Tensor& logits, std::int64_t row) {

@@ -70,7 +70,12 @@ class Executor {
   Device device() const { return model_->device(); }
   const KvPages& kv_pages() const { return cache_.pages(); }  // on a GPU with spare pages behind limits.num_pages
   Stream& stream() { return stream_; }
-  const Lane& lane() const { return lane_; }  // of every operator of every step
+  const Lane& lane() const { return lane_; }  // of every operator of every step in one part
+
+  // Decides which parts a step has (StepPlan::prefix_tokens), as ExecutorLimits::split says. For rank 0 alone: the others
+  // take its plans as they are.
+  void choose_parts(StepPlan& plan) const;
+  const LayerTiles& tiles() const { return tiles_; }  // empty where no step is in two parts
 
   // Steps are poisoned by this record, too, which must outlive the executor: that of a fabric over which they reach
   // other ranks. The stream's own record is watched from the start.
@@ -132,9 +137,9 @@ class Executor {
     Tensor logits;
   };
 
-  // What is baked into a graph: the number of sequences, how tokens are chosen, which slot the step is in, and whether
-  // it takes tokens from the other.
-  using DecodeKey = std::tuple<int, Choice, int, bool>;
+  // What is baked into a graph: the number of sequences, how tokens are chosen, which slot the step is in, whether
+  // it takes tokens from the other, and the tokens of its first part.
+  using DecodeKey = std::tuple<int, Choice, int, bool, int>;
 
   template <class Action>
   void guarded(Action action);
@@ -148,6 +153,7 @@ class Executor {
   void enqueue_choice(const Tensor& logits, Choice choice);
   Tensor enqueue_fetch();
   Slot& slot() { return slots_[static_cast<std::size_t>(next_slot_)]; }
+  void synchronize();
   void drain();
   void refuse_poisoned();
   void require_sound() const;
@@ -175,10 +181,13 @@ class Executor {
   StepPlan padded_;
   std::function<void()> meet_;  // share_gpu(); may be empty
   bool* alone_ = nullptr;
-  std::set<std::pair<std::size_t, std::size_t>> known_sizes_;  // tokens and samples of steps, if ranks share a GPU
-  Stream stream_;                                              // its worker ends before what it works on
-  Lane lane_;                                                  // of stream_
-  std::map<DecodeKey, Decode> decodes_;                        // gone before the stream
+  // Tokens, samples and tokens of the first part of steps, if ranks share a GPU.
+  std::set<std::tuple<std::size_t, std::size_t, int>> known_sizes_;
+  Stream stream_;                            // its worker ends before what it works on
+  Lane lane_;                                // of stream_
+  std::unique_ptr<TransferLane> transfers_;  // where steps may be in two parts
+  LayerTiles tiles_;                         // likewise
+  std::map<DecodeKey, Decode> decodes_;      // gone before the stream
 };
 
 // Row `row` of float32 logits.

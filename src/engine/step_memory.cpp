@@ -1,10 +1,12 @@
 #include "engine/step_memory.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/checked.h"
 #include "base/stand_in.h"
 #include "engine/token_history.h"
+#include "kernels/linear/gemm_tile.h"
 
 namespace heddle {
 namespace {
@@ -69,6 +71,27 @@ DryStep run_dry(Model& model, const ExecutorLimits& limits, const StepShape& sha
   DryRun run(model.device());
   model.run(tensors_at(arrays, shape, limits.step), kv, arena, run.lane());
   return {.arena_bytes = arena.peak_bytes(), .calls = run.calls()};
+}
+
+LayerTiles layer_tiles(Model& model, const ExecutorLimits& limits, const Lane& lane) {
+  const int tokens = limits.step.max_tokens;
+  const DryStep step =
+      run_dry(model, limits, {.num_tokens = tokens, .num_sequences = 1, .num_logit_rows = 0, .max_query_len = tokens});
+  LayerTiles tiles{.kernels = {}, .num_sms = std::max(1, lane.num_sms)};
+  const auto add = [&](const GemmTile& tile, std::int64_t features) {
+    tiles.kernels.push_back({.tile_tokens = tile.tokens,
+                             .blocks_per_tile = static_cast<int>(ceil_div<std::int64_t>(features, tile.features))});
+  };
+  std::set<LinearRole> seen;
+  for (const OperatorCall& call : step.calls) {
+    const auto* const plain = std::get_if<LinearParams>(&call);
+    const auto* const gated = std::get_if<LinearSwigluParams>(&call);
+    if (plain == nullptr && gated == nullptr) continue;
+    const LinearParams& gemm = plain != nullptr ? *plain : gated->gate_up;
+    if (gemm.role == LinearRole::alone || gemm.role == LinearRole::logits || !seen.insert(gemm.role).second) continue;
+    add(plain != nullptr ? gemm_tile(*plain, lane) : gemm_tile(*gated, lane), gemm.weight.out_features);
+  }
+  return tiles;
 }
 
 std::vector<StepShape> largest_shapes(const ExecutorLimits& limits) {

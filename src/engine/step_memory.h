@@ -8,6 +8,7 @@
 #include "kernels/dry_run.h"
 #include "kernels/sampling/sample.h"
 #include "models/model.h"
+#include "parallel/split_rule.h"
 #include "step/arena.h"
 #include "step/kv_pages.h"
 #include "step/step_plan.h"
@@ -19,6 +20,9 @@ struct ExecutorLimits {
   int page_size = 32;  // tokens
   int num_pages = 1;
   int num_sms = 0;  // of a GPU, that a step may hold at a time, for others run beside it; 0: all
+  // Of them, what a step in two parts gives to exchanges between ranks; at most half.
+  int transfer_sms = 16;
+  SplitOptions split = {};  // which steps are in two parts; any where step.max_parts is 2 and this says none
 };
 
 // The cache that an executor makes, without its memory.
@@ -59,6 +63,10 @@ DryStep run_dry(Model& model, const ExecutorLimits& limits, const StepShape& sha
 // Every size of a graph, and the largest steps of each other mode: chunks of one prompt and of many sequences, with
 // logits of no row, of some rows, and of all.
 std::vector<StepShape> largest_shapes(const ExecutorLimits& limits);
+
+// What the GEMMs of the first layer make of the tokens of a step, on the lane that has them while a step is in two parts.
+// Those of experts are left out: their rows depend on the tokens. Asks cuBLASLt on a GPU.
+LayerTiles layer_tiles(Model& model, const ExecutorLimits& limits, const Lane& lane);
 
 // The arena that every step within the limits fits into: the most that run_dry() finds of largest_shapes().
 std::size_t step_bytes(Model& model, const ExecutorLimits& limits);

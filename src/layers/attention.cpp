@@ -50,7 +50,8 @@ Attention::Memory Attention::take_memory(const StepLimits& limits, Arena& arena,
       on_cpu ? 0 : attention_scratch_bytes(limits.max_tokens, limits.max_sequences, shape_.num_heads, shape_.head_dim);
   Memory memory;
   memory.scratch = arena.take_bytes(scratch_bytes);
-  memory.plans = static_cast<std::byte*>(arena.take_bytes(windows_.size() * plan_bytes(limits, device)));
+  memory.plans = static_cast<std::byte*>(
+      arena.take_bytes(static_cast<std::size_t>(limits.max_parts) * windows_.size() * plan_bytes(limits, device)));
   return memory;
 }
 
@@ -58,7 +59,8 @@ void* Attention::plan_of(int window, const Memory& memory, const LayerStep& step
   const Device device = step.lane.stream.device();
   if (device.kind == DeviceKind::cpu) return nullptr;
   const auto index = static_cast<std::size_t>(std::ranges::find(windows_, window) - windows_.begin());
-  return memory.plans + index * plan_bytes(step.tensors.limits, device);
+  const std::size_t earlier = static_cast<std::size_t>(step.part) * windows_.size();
+  return memory.plans + (earlier + index) * plan_bytes(step.tensors.limits, device);
 }
 
 void Attention::plan(const Memory& memory, const LayerStep& step) const {
@@ -68,26 +70,23 @@ void Attention::plan(const Memory& memory, const LayerStep& step) const {
                     .num_tokens = step.tensors.num_tokens,
                     .num_heads = shape_.num_heads,
                     .window = window,
-                    .older_keys = kOlderKeys,
+                    .older_keys = step.older_keys(),
                     .plan = plan_of(window, memory, step),
                     .plan_bytes = plan_bytes(step.tensors.limits, step.lane.stream.device())},
                    step.lane);
 }
 
-Hidden Attention::block(int layer, const AttentionWeights& weights, const Hidden& hidden, const Memory& memory,
-                        const LayerStep& step) const {
+void Attention::block(int layer, const AttentionWeights& weights, const Memory& memory, const LayerStep& step) const {
   const Span span(step.lane.stream, "attention", layer);
-  const std::int64_t num_tokens = hidden.residual.rows;
+  const std::int64_t num_tokens = step.tensors.num_tokens;
   const std::int64_t heads = std::int64_t{shape_.num_heads} * shape_.head_dim;
   const std::int64_t kv_heads = std::int64_t{shape_.num_kv_heads} * shape_.head_dim;
   const PagedKv pages = layer_pages(step.kv, layer);
   const PagedSequences sequences = sequences_of(step.tensors);
   LayerScratch scratch(step);
 
-  const Tensor x = scratch.take(num_tokens, hidden.residual.columns, step.dtypes.activations);
-  step.strategy.normalize(hidden, weights.norm, x, step.lane);
   const Tensor qkv = scratch.take(num_tokens, heads + 2 * kv_heads, step.dtypes.intermediates);
-  step.strategy.linear(x, weights.qkv, LinearRole::qkv, qkv, step.lane);
+  step.strategy.linear(step.normalized, weights.qkv, LinearRole::qkv, qkv, step.lane);
   const Tensor q = qkv.column_slice(0, heads);
   const Tensor k = qkv.column_slice(heads, kv_heads);
   const Tensor v = qkv.column_slice(heads + kv_heads, kv_heads);
@@ -103,7 +102,7 @@ Hidden Attention::block(int layer, const AttentionWeights& weights, const Hidden
                .scale = shape_.rope_scale,
                .kv = pages,
                .sequences = sequences,
-               .older_keys = kOlderKeys},
+               .older_keys = step.older_keys()},
               step.lane);
   const Tensor attended = scratch.take(num_tokens, heads, step.dtypes.activations);
   const int window = shape_.windows[static_cast<std::size_t>(layer)];
@@ -116,13 +115,12 @@ Hidden Attention::block(int layer, const AttentionWeights& weights, const Hidden
                .num_heads = shape_.num_heads,
                .scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim)),
                .window = window,
-               .older_keys = kOlderKeys,
+               .older_keys = step.older_keys(),
                .scratch = memory.scratch,
                .plan = plan_of(window, memory, step)},
               step.lane);
   }
   step.strategy.linear(attended, weights.output, LinearRole::attention_output, step.delta, step.lane);
-  return {.residual = hidden.residual, .delta = step.delta};
 }
 
 }  // namespace heddle

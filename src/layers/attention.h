@@ -40,16 +40,15 @@ class Attention {
   // What attention has of the arena in every block of a step. Nothing on the CPU.
   struct Memory {
     void* scratch = nullptr;
-    std::byte* plans = nullptr;  // one for each distinct window
+    std::byte* plans = nullptr;  // for each part of a step one for each distinct window
   };
 
   // Taken first, so that it stands at the same place in every step: attention leaves counters in its scratch.
   Memory take_memory(const StepLimits& limits, Arena& arena, Device device) const;
 
-  // Extends the cache of `layer` by the step's tokens, and leaves what attention adds to the residual in step.delta. The
-  // block of layer 0 comes first: it also plans the attention of all layers.
-  Hidden block(int layer, const AttentionWeights& weights, const Hidden& hidden, const Memory& memory,
-               const LayerStep& step) const;
+  // From step.normalized: extends the cache of `layer` by the step's tokens, and leaves what attention adds to the
+  // residual in step.delta. The block of layer 0 comes first: it also plans the attention of all layers.
+  void block(int layer, const AttentionWeights& weights, const Memory& memory, const LayerStep& step) const;
 
  private:
   void plan(const Memory& memory, const LayerStep& step) const;

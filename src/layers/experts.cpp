@@ -79,12 +79,10 @@ Tensor routed_outputs(Tensor x, const ExpertsWeights& weights, const Routing& ro
 
 }  // namespace
 
-Hidden experts(int layer, const ExpertsWeights& weights, const RouteRule& rule, const Hidden& hidden,
-               const LayerStep& step) {
+void experts(int layer, const ExpertsWeights& weights, const RouteRule& rule, const LayerStep& step) {
   const Span span(step.lane.stream, "experts", layer);
   LayerScratch scratch(step);
-  const Tensor x = scratch.take(hidden.residual.rows, hidden.residual.columns, step.dtypes.activations);
-  step.strategy.normalize(hidden, weights.norm, x, step.lane);
+  const Tensor x = step.normalized;
   const Routing routing = route_tokens(x, weights, rule, step);
   if (weights.has_shared()) gated_linear(x, weights.shared, step.delta, step);
   const Tensor outputs = routed_outputs(x, weights, routing, rule.top_k, step);
@@ -95,7 +93,6 @@ Hidden experts(int layer, const ExpertsWeights& weights, const RouteRule& rule, 
                    .shared = weights.has_shared() ? step.delta : Tensor{},
                    .y = step.delta},
                   step.lane);
-  return {.residual = hidden.residual, .delta = step.delta};
 }
 
 std::size_t bytes_of_token(const ExpertsWeights& weights, int top_k) {

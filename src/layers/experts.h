@@ -29,9 +29,8 @@ struct ExpertsWeights {
   bool has_shared() const { return shared.down.in_features > 0; }
 };
 
-// Leaves what it adds to the residual in step.delta.
-Hidden experts(int layer, const ExpertsWeights& weights, const RouteRule& rule, const Hidden& hidden,
-               const LayerStep& step);
+// From step.normalized: leaves what it adds to the residual in step.delta.
+void experts(int layer, const ExpertsWeights& weights, const RouteRule& rule, const LayerStep& step);
 
 // The bytes of weights that a step with one token reads, of `top_k` experts.
 std::size_t bytes_of_token(const ExpertsWeights& weights, int top_k);

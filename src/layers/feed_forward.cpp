@@ -7,13 +7,9 @@
 
 namespace heddle {
 
-Hidden feed_forward(int layer, const FeedForwardWeights& weights, const Hidden& hidden, const LayerStep& step) {
+void feed_forward(int layer, const FeedForwardWeights& weights, const LayerStep& step) {
   const Span span(step.lane.stream, "feed_forward", layer);
-  LayerScratch scratch(step);
-  const Tensor x = scratch.take(hidden.residual.rows, hidden.residual.columns, step.dtypes.activations);
-  step.strategy.normalize(hidden, weights.norm, x, step.lane);
-  gated_linear(x, weights.gated, step.delta, step);
-  return {.residual = hidden.residual, .delta = step.delta};
+  gated_linear(step.normalized, weights.gated, step.delta, step);
 }
 
 void gated_linear(Tensor x, const GatedWeights& weights, Tensor y, const LayerStep& step) {

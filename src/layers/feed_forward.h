@@ -20,8 +20,8 @@ struct FeedForwardWeights {
   GatedWeights gated;
 };
 
-// Leaves what it adds to the residual in step.delta.
-Hidden feed_forward(int layer, const FeedForwardWeights& weights, const Hidden& hidden, const LayerStep& step);
+// From step.normalized: leaves what it adds to the residual in step.delta.
+void feed_forward(int layer, const FeedForwardWeights& weights, const LayerStep& step);
 
 // What lies between the norm and the residual. x [num_tokens, hidden], step.dtypes.activations; y [num_tokens, hidden], of
 // any dtype that linear() takes: this rank's partial sum.

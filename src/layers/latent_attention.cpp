@@ -41,7 +41,8 @@ LatentAttention::Memory LatentAttention::take_memory(const StepLimits& limits, A
           : attention_scratch_bytes(limits.max_tokens, limits.max_sequences, shape_.num_heads, shape_.cached_dim());
   Memory memory;
   memory.scratch = arena.take_bytes(scratch_bytes);
-  memory.plan = arena.take_bytes(plan_bytes_of(limits, shape_.num_heads, device));
+  memory.plans = static_cast<std::byte*>(
+      arena.take_bytes(static_cast<std::size_t>(limits.max_parts) * plan_bytes_of(limits, shape_.num_heads, device)));
   if (device.kind == DeviceKind::cpu) memory = {};
   return memory;
 }
@@ -62,19 +63,17 @@ Tensor LatentAttention::queries(Tensor down, const LatentWeights& weights, const
   return q;
 }
 
-Hidden LatentAttention::block(int layer, const LatentWeights& weights, const Hidden& hidden, const Memory& memory,
-                              const LayerStep& step) const {
+void LatentAttention::block(int layer, const LatentWeights& weights, const Memory& memory,
+                            const LayerStep& step) const {
   const Span span(step.lane.stream, "attention", layer);
-  const std::int64_t num_tokens = hidden.residual.rows;
+  const std::int64_t num_tokens = step.tensors.num_tokens;
   const int heads = shape_.num_heads, cached = shape_.cached_dim();
   const PagedKv pages = latent_pages(step.kv, layer);
   const PagedSequences sequences = sequences_of(step.tensors);
   LayerScratch scratch(step);
 
-  const Tensor x = scratch.take(num_tokens, hidden.residual.columns, step.dtypes.activations);
-  step.strategy.normalize(hidden, weights.norm, x, step.lane);
   const Tensor down = scratch.take(num_tokens, weights.down.out_features, step.dtypes.intermediates);
-  step.strategy.linear(x, weights.down, LinearRole::qkv, down, step.lane);
+  step.strategy.linear(step.normalized, weights.down, LinearRole::qkv, down, step.lane);
   const Tensor q = queries(down, weights, step);
   const Tensor latent = down.column_slice(weights.down.out_features - cached, cached);
   const Tensor unrotated = latent.column_slice(0, shape_.latent_dim);
@@ -92,15 +91,18 @@ Hidden LatentAttention::block(int layer, const LatentWeights& weights, const Hid
                  .y_stride = cached},
                 step.lane);
   }
+  const std::size_t plan_bytes = plan_bytes_of(step.tensors.limits, heads, step.lane.stream.device());
+  void* const plan =
+      memory.plans == nullptr ? nullptr : memory.plans + static_cast<std::size_t>(step.part) * plan_bytes;
   if (layer == 0)
     plan_attention({.kv = pages,
                     .sequences = sequences,
                     .num_tokens = num_tokens,
                     .num_heads = heads,
                     .value_dim = shape_.latent_dim,
-                    .older_keys = kOlderKeys,
-                    .plan = memory.plan,
-                    .plan_bytes = plan_bytes_of(step.tensors.limits, heads, step.lane.stream.device())},
+                    .older_keys = step.older_keys(),
+                    .plan = plan,
+                    .plan_bytes = plan_bytes},
                    step.lane);
   latent_append({.q = q,
                  .latent = latent,
@@ -123,9 +125,9 @@ Hidden LatentAttention::block(int layer, const LatentWeights& weights, const Hid
                .num_heads = heads,
                .scale = shape_.score_scale,
                .value_dim = shape_.latent_dim,
-               .older_keys = kOlderKeys,
+               .older_keys = step.older_keys(),
                .scratch = memory.scratch,
-               .plan = memory.plan},
+               .plan = plan},
               step.lane);
   }
   const Tensor values = scratch.take(num_tokens, std::int64_t{heads} * shape_.value_dim, step.dtypes.intermediates);
@@ -140,7 +142,6 @@ Hidden LatentAttention::block(int layer, const LatentWeights& weights, const Hid
                 step.lane);
   }
   step.strategy.linear(values, weights.output, LinearRole::attention_output, step.delta, step.lane);
-  return {.residual = hidden.residual, .delta = step.delta};
 }
 
 }  // namespace heddle

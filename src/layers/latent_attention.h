@@ -49,16 +49,15 @@ class LatentAttention {
   // What attention has of the arena in every block of a step. Nothing on the CPU.
   struct Memory {
     void* scratch = nullptr;
-    void* plan = nullptr;
+    std::byte* plans = nullptr;  // one for each part of a step
   };
 
   // Taken first, so that it stands at the same place in every step: attention leaves counters in its scratch.
   Memory take_memory(const StepLimits& limits, Arena& arena, Device device) const;
 
-  // Extends the cache of `layer` by the step's tokens, and leaves what attention adds to the residual in step.delta. The
-  // block of layer 0 comes first: it also plans the attention of all layers.
-  Hidden block(int layer, const LatentWeights& weights, const Hidden& hidden, const Memory& memory,
-               const LayerStep& step) const;
+  // From step.normalized: extends the cache of `layer` by the step's tokens, and leaves what attention adds to the
+  // residual in step.delta. The block of layer 0 comes first: it also plans the attention of all layers.
+  void block(int layer, const LatentWeights& weights, const Memory& memory, const LayerStep& step) const;
 
  private:
   Tensor queries(Tensor down, const LatentWeights& weights, const LayerStep& step) const;

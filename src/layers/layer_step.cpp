@@ -1,23 +1,62 @@
 #include "layers/layer_step.h"
 
+#include <array>
+#include <span>
+
 #include "kernels/linear/linear.h"
 
 namespace heddle {
 
-LayerStep begin_step(Strategy& strategy, const StepTensors& tensors, const KvPages& kv, Arena& arena, const Lane& lane,
-                     const LayerDTypes& dtypes, std::int64_t hidden) {
+LayerStep begin_step(Strategy& strategy, const StepTensors& tensors, const KvPages& kv, Arena& arena,
+                     const Execution& execution, const LayerDTypes& dtypes, std::int64_t hidden) {
+  const Lane& lane = execution.compute;
   const std::size_t workspace_bytes = linear_workspace_bytes(lane.stream.device());
   const Lane with_workspace = lane.with({arena.take_bytes(workspace_bytes), workspace_bytes});
   const Tensor residual = arena.take(tensors.num_tokens, hidden, DType::float32);
   const Tensor delta = arena.take(tensors.num_tokens, hidden, dtypes.deltas);
+  const Tensor normalized = arena.take(tensors.num_tokens, hidden, dtypes.activations);
   return {.strategy = strategy,
           .tensors = tensors,
           .kv = kv,
           .arena = arena,
           .lane = with_workspace,
+          .transfers = execution.transfers,
           .dtypes = dtypes,
           .residual = residual,
-          .delta = delta};
+          .delta = delta,
+          .normalized = normalized};
+}
+
+Hidden run_blocks(const LayerStep& step, int count, FunctionRef<Norm(int)> norm,
+                  FunctionRef<void(int, const LayerStep&)> compute) {
+  const auto num_parts = static_cast<std::size_t>(step.tensors.num_parts());
+  const auto rows_of = [&](std::size_t part) -> PartRows {
+    if (num_parts == 1) return {.residual = step.residual, .delta = step.delta, .normalized = step.normalized};
+    const PartShape& shape = step.tensors.parts[part].shape;
+    const auto rows = [&](const Tensor& whole) { return whole.row_slice(shape.first_token, shape.num_tokens); };
+    return {.residual = rows(step.residual), .delta = rows(step.delta), .normalized = rows(step.normalized)};
+  };
+  const std::array<StepTensors, kMostParts> tensors{part_at(step.tensors, 0), part_at(step.tensors, kMostParts - 1)};
+  const std::array<PartRows, kMostParts> rows{rows_of(0), rows_of(num_parts - 1)};
+  const bool beside = num_parts > 1 && step.transfers != nullptr;
+  const Execution execution = beside ? Execution(step.transfers->compute_of(step.lane), *step.transfers) : step.lane;
+  const auto compute_part = [&](int block, int part) {
+    const auto index = static_cast<std::size_t>(part);
+    compute(block, {.strategy = step.strategy,
+                    .tensors = tensors[index],
+                    .kv = step.kv,
+                    .arena = step.arena,
+                    .lane = execution.compute,
+                    .transfers = nullptr,
+                    .dtypes = step.dtypes,
+                    .residual = rows[index].residual,
+                    .delta = rows[index].delta,
+                    .normalized = rows[index].normalized,
+                    .part = part});
+  };
+  step.strategy.run({.count = count, .norm = norm, .compute = compute_part}, std::span(rows).first(num_parts),
+                    execution);
+  return {.residual = step.residual, .delta = count == 0 ? Tensor{} : step.delta};
 }
 
 PagedSequences sequences_of(const StepTensors& step) {

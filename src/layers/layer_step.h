@@ -19,19 +19,28 @@ struct LayerStep {
   Strategy& strategy;
   const StepTensors& tensors;
   const KvPages& kv;
-  Arena& arena;  // what blocks take of it is their own until they return (LayerScratch)
-  Lane lane;     // its workspace is that of matrices
+  Arena& arena;             // what blocks take of it is their own until they return (LayerScratch)
+  Lane lane;                // its workspace is that of matrices
+  TransferLane* transfers;  // null: nothing overlaps
   LayerDTypes dtypes;
-  Tensor residual;  // [num_tokens, hidden], float32
-  Tensor delta;     // [num_tokens, hidden], dtypes.deltas: where blocks leave what they produce
+  Tensor residual;    // [num_tokens, hidden], float32
+  Tensor delta;       // [num_tokens, hidden], dtypes.deltas: where blocks leave what they produce
+  Tensor normalized;  // [num_tokens, hidden], dtypes.activations: what blocks compute from
+  int part = 0;       // of the step, where its blocks run in parts
+
+  // A step on a GPU begins with a copy of its arrays, so all that earlier steps wrote is there. What an earlier part of
+  // this step writes is not.
+  OlderKeys older_keys() const { return part == 0 ? OlderKeys::in_place : OlderKeys::in_flight; }
 };
 
-// Takes workspace, residual and delta from the arena. `hidden`: the model's width.
-LayerStep begin_step(Strategy& strategy, const StepTensors& tensors, const KvPages& kv, Arena& arena, const Lane& lane,
-                     const LayerDTypes& dtypes, std::int64_t hidden);
+// Takes workspace, residual, delta and normalized from the arena. `hidden`: the model's width.
+LayerStep begin_step(Strategy& strategy, const StepTensors& tensors, const KvPages& kv, Arena& arena,
+                     const Execution& execution, const LayerDTypes& dtypes, std::int64_t hidden);
 
-// A step on a GPU begins with a copy of its arrays, so all that earlier steps wrote is there.
-inline constexpr OlderKeys kOlderKeys = OlderKeys::in_place;
+// The blocks of a model in their order, `count` of them: block i normalises with norm(i), and then compute(i, part) leaves
+// in part.delta what it makes of part.normalized. Runs them on each part of the step, and returns what they leave.
+Hidden run_blocks(const LayerStep& step, int count, FunctionRef<Norm(int)> norm,
+                  FunctionRef<void(int, const LayerStep& part)> compute);
 
 // The step's sequences as attention reads them, with the page tables of the cache.
 PagedSequences sequences_of(const StepTensors& step);

@@ -208,16 +208,24 @@ Deepseek::Deepseek(const DeepseekConfig& config, Weights weights, std::unique_pt
               .weight_bytes_per_step = deepseek_bytes_per_step(weights_, config.rule.top_k),
               .weight_bytes = weights_.storage.size_bytes}) {}
 
-Tensor Deepseek::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Lane& lane) {
+Tensor Deepseek::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Execution& execution) {
   const LatentAttention::Memory memory = attention_.take_memory(tensors.limits, arena, device());
-  const LayerStep step = begin_step(*strategy_, tensors, kv, arena, lane, dtypes_, hidden_);
-  Hidden hidden = embed(weights_.embedding, step);
-  for (int i = 0; i < shape_.num_layers; ++i) {
-    const Layer& layer = weights_.layers[static_cast<std::size_t>(i)];
-    hidden = attention_.block(i, layer.attention, hidden, memory, step);
-    hidden =
-        layer.experts ? experts(i, *layer.experts, rule_, hidden, step) : feed_forward(i, layer.dense, hidden, step);
-  }
+  const LayerStep step = begin_step(*strategy_, tensors, kv, arena, execution, dtypes_, hidden_);
+  embed(weights_.embedding, step);
+  const auto layer_of = [&](int block) -> const Layer& { return weights_.layers[static_cast<std::size_t>(block / 2)]; };
+  const auto is_attention = [](int block) { return block % 2 == 0; };
+  const auto norm = [&](int block) {
+    const Layer& layer = layer_of(block);
+    if (is_attention(block)) return layer.attention.norm;
+    return layer.experts ? layer.experts->norm : layer.dense.norm;
+  };
+  const auto compute = [&](int block, const LayerStep& part) {
+    const int layer = block / 2;
+    if (is_attention(block)) return attention_.block(layer, layer_of(block).attention, memory, part);
+    layer_of(block).experts ? experts(layer, *layer_of(block).experts, rule_, part)
+                            : feed_forward(layer, layer_of(block).dense, part);
+  };
+  const Hidden hidden = run_blocks(step, 2 * shape_.num_layers, norm, compute);
   return head(weights_.head, hidden, shape_.vocab_size, step);
 }
 

@@ -41,7 +41,7 @@ class Deepseek : public Model {
 
   const ModelShape& shape() const override { return shape_; }
   Device device() const override { return weights_.storage.device; }
-  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) override;
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Execution& execution) override;
 
  private:
   int hidden_;

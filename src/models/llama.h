@@ -38,7 +38,7 @@ class Llama : public Model {
 
   const ModelShape& shape() const override { return shape_; }
   Device device() const override { return weights_.storage.device; }
-  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) override;
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Execution& execution) override;
 
  private:
   int hidden_;

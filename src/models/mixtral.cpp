@@ -109,15 +109,21 @@ Mixtral::Mixtral(const MixtralConfig& config, Weights weights, std::unique_ptr<S
               .weight_bytes_per_step = mixtral_bytes_per_step(weights_, config.top_k),
               .weight_bytes = weights_.storage.size_bytes}) {}
 
-Tensor Mixtral::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Lane& lane) {
+Tensor Mixtral::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Execution& execution) {
   const Attention::Memory memory = attention_.take_memory(tensors.limits, arena, device());
-  const LayerStep step = begin_step(*strategy_, tensors, kv, arena, lane, dtypes_, hidden_);
-  Hidden hidden = embed(weights_.embedding, step);
-  for (int i = 0; i < shape_.num_layers; ++i) {
-    const Layer& layer = weights_.layers[static_cast<std::size_t>(i)];
-    hidden = attention_.block(i, layer.attention, hidden, memory, step);
-    hidden = experts(i, layer.experts, rule_, hidden, step);
-  }
+  const LayerStep step = begin_step(*strategy_, tensors, kv, arena, execution, dtypes_, hidden_);
+  embed(weights_.embedding, step);
+  const auto layer_of = [&](int block) -> const Layer& { return weights_.layers[static_cast<std::size_t>(block / 2)]; };
+  const auto is_attention = [](int block) { return block % 2 == 0; };
+  const auto norm = [&](int block) {
+    return is_attention(block) ? layer_of(block).attention.norm : layer_of(block).experts.norm;
+  };
+  const auto compute = [&](int block, const LayerStep& part) {
+    const int layer = block / 2;
+    if (is_attention(block)) return attention_.block(layer, layer_of(block).attention, memory, part);
+    experts(layer, layer_of(block).experts, rule_, part);
+  };
+  const Hidden hidden = run_blocks(step, 2 * shape_.num_layers, norm, compute);
   return head(weights_.head, hidden, shape_.vocab_size, step);
 }
 

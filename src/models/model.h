@@ -9,9 +9,9 @@
 
 #include "base/device.h"
 #include "base/dtype.h"
-#include "base/lane.h"
 #include "base/tensor.h"
 #include "layers/compute.h"
+#include "parallel/execution.h"
 #include "parallel/registry.h"
 #include "step/arena.h"
 #include "step/kv_pages.h"
@@ -53,14 +53,16 @@ class Model {
   virtual const ModelShape& shape() const = 0;
   virtual Device device() const { return {}; }  // where its weights are and run() works
 
-  // Enqueues one step on the lane, and no kernel of it takes more than the lane's SMs: reads `step`, reads and extends
-  // `kv`, takes its tensors from `arena`. Returns the logits [num_logit_rows, vocab_size], float32, in the arena; they
-  // are valid once the stream has reached that point.
+  // Enqueues one step, and no kernel of it takes more than the lane's SMs: reads `step`, reads and extends `kv`, takes its
+  // tensors from `arena`. Returns the logits [num_logit_rows, vocab_size], float32, in the arena; they are valid once the
+  // compute lane's stream has reached that point. Of a step in two parts, what crosses ranks may run on the lane of
+  // transfers; all of it is done by then.
   // Preconditions: the step is valid (step/step_plan.h); the arena is zeroed before the first step, stands at the same
   // place in every step, and what lies behind it is used by this model only. On the lane of a dry run (dry_run.h)
-  // nothing is enqueued and no memory is touched: what it takes depends on the step's shape and limits alone. On the CPU the logits of a row depend on its sequence only, bit for bit. On a GPU the same step
-  // repeats bit for bit, and another step size may change low-order bits.
-  virtual Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) = 0;
+  // nothing is enqueued and no memory is touched: what it takes depends on the step's shape and limits alone. On the CPU
+  // the logits of a row depend on its sequence only, bit for bit. On a GPU the same step repeats bit for bit, and another
+  // step size, or a step in parts, may change low-order bits.
+  virtual Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Execution& execution) = 0;
 };
 
 }  // namespace heddle

@@ -34,6 +34,14 @@ Hidden LocalStrategy::wanted_rows(const Hidden& hidden, const WantedRows& wanted
           .delta = hidden.delta.data == nullptr ? Tensor{} : gathered(hidden.delta)};
 }
 
+void LocalStrategy::run(const Blocks& blocks, std::span<const PartRows> parts, const Execution& execution) {
+  for (int block = 0; block < blocks.count; ++block)
+    for (std::size_t part = 0; part < parts.size(); ++part) {
+      normalize(parts[part].before(block), blocks.norm(block), parts[part].normalized, execution.compute);
+      blocks.compute(block, static_cast<int>(part));
+    }
+}
+
 void LocalStrategy::linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) {
   const Span span(lane.stream, "linear");
   heddle::linear({.x = x, .weight = weight, .y = y, .role = role}, lane);

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "base/function_ref.h"
 #include "base/lane.h"
 #include "base/tensor.h"
 #include "base/weight.h"
 #include "kernels/linear/linear.h"
+#include "parallel/execution.h"
 #include "step/arena.h"
 
 namespace heddle {
@@ -30,6 +33,25 @@ struct WantedRows {
   std::int64_t prefix_tokens = 0;  // where the step was computed in two parts: tokens of the first; else 0
 };
 
+// The blocks of a model, as a strategy drives them. Each normalises the hidden state, and adds to it what it computes
+// from that.
+struct Blocks {
+  int count = 0;
+  FunctionRef<Norm(int block)> norm;
+  // Enqueues on the execution's compute lane: leaves what the block makes of the part's `normalized` in its `delta`.
+  FunctionRef<void(int block, int part)> compute;
+};
+
+// A part's rows of a step's tensors. They overlap no other part's.
+struct PartRows {
+  Tensor residual;    // [num_tokens, hidden], float32
+  Tensor delta;       // [num_tokens, hidden]
+  Tensor normalized;  // [num_tokens, hidden]
+
+  // What a block begins with: before the first one nothing is pending.
+  Hidden before(int block) const { return {.residual = residual, .delta = block == 0 ? Tensor{} : delta}; }
+};
+
 // Every rank calls the same functions in the same order, with tensors of the same number of tokens. On the lane of a dry
 // run (kernels/dry_run.h) they enqueue nothing and wait for nobody.
 class Strategy {
@@ -46,6 +68,10 @@ class Strategy {
   // The rows of the hidden state whose logits a step wants: `hidden` itself where all are wanted, otherwise tensors of the
   // arena. Where ranks hold parts of the residual, every rank then has what it needs of these rows for normalize().
   virtual Hidden wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) = 0;
+
+  // Runs all blocks on each part: for each block normalize(), then its own work. Afterwards the last block's `delta` is
+  // pending. A block of the second part comes behind the same block of the first, which writes keys that it reads.
+  virtual void run(const Blocks& blocks, std::span<const PartRows> parts, const Execution& execution) = 0;
 
   // y = x W^T + bias, of this rank's rows or columns of W. x [num_tokens, in_features], y [num_tokens, out_features], of
   // dtypes that kernels/linear/linear.h takes; the lane's workspace as large as it wants. `role`: where in the forward

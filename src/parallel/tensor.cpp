@@ -5,6 +5,7 @@
 #include "base/trace.h"
 #include "collectives/all_reduce.h"
 #include "kernels/rows/embedding.h"
+#include "parallel/token_weave.h"
 
 namespace heddle {
 namespace {
@@ -35,6 +36,13 @@ void TensorStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor no
   LocalStrategy::normalize(hidden, norm, normalized, lane);
 }
 
+void TensorStrategy::run(const Blocks& blocks, std::span<const PartRows> parts, const Execution& execution) {
+  if (parts.size() == kMostParts && execution.transfers != nullptr)
+    run_in_turns(*this, blocks, parts, execution);
+  else
+    LocalStrategy::run(blocks, parts, execution);
+}
+
 void TensorStrategy::logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) {
   const std::size_t size_bytes = elements_of(y) * size_of(y.dtype);
   if (lane.dry_run == nullptr && size_bytes > 0) enqueue_clear(lane.stream, y.data, size_bytes);
@@ -51,7 +59,12 @@ void TensorStrategy::sum_over_ranks(Tensor tensor, const Lane& lane) {
   if (!crosses_ranks(lane)) return;
   require(communicator_ != nullptr, "tensor parallelism: no communicator, as for dry runs");
   const Span span(lane.stream, "all_reduce");
-  all_reduce(*communicator_, {.input = tensor.data, .output = tensor.data, .count = elements, .dtype = tensor.dtype},
+  all_reduce(*communicator_,
+             {.input = tensor.data,
+              .output = tensor.data,
+              .count = elements,
+              .dtype = tensor.dtype,
+              .most_blocks = lane.num_sms},
              lane.stream);
 }
 

@@ -9,8 +9,6 @@
 // the good split nearest to the middle; of two equally near, the one with the shorter prefix. Where no split is good (a
 // batch of one wave) it returns the split with the fewest extra waves, and `extra_waves` lets the caller weigh them
 // against the time that overlap hides. The prefix comes first in every sequence: the suffix attends to it.
-//
-// No caller yet: the strategy TokenWeave will be the first (issue 28).
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,8 @@ void for_each_array(Plan& plan, const Visit& visit) {
 }  // namespace
 
 void pack(const StepPlan& plan, std::vector<std::byte>& bytes) {
-  bytes.clear();
+  bytes.resize(sizeof plan.prefix_tokens);
+  std::memcpy(bytes.data(), &plan.prefix_tokens, sizeof plan.prefix_tokens);
   for_each_array(plan, [&](const auto& array) {
     using Element = typename std::remove_cvref_t<decltype(array)>::value_type;
     static_assert(std::is_trivially_copyable_v<Element>);
@@ -36,6 +37,9 @@ void pack(const StepPlan& plan, std::vector<std::byte>& bytes) {
 }
 
 void unpack(std::span<const std::byte> bytes, StepPlan& plan) {
+  require(bytes.size() >= sizeof plan.prefix_tokens, "step: its bytes end early");
+  std::memcpy(&plan.prefix_tokens, bytes.data(), sizeof plan.prefix_tokens);
+  bytes = bytes.subspan(sizeof plan.prefix_tokens);
   for_each_array(plan, [&](auto& array) {
     using Element = typename std::remove_cvref_t<decltype(array)>::value_type;
     std::uint64_t count = 0;

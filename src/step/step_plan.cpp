@@ -9,6 +9,11 @@
 namespace heddle {
 namespace {
 
+// A step's border cuts one sequence at most.
+int most_page_tables(const StepLimits& limits) {
+  return limits.max_sequences + limits.max_parts - 1;
+}
+
 // Byte offsets of the arrays of the largest step. The page tables come last: a step with few sequences need not copy
 // the rest.
 struct Layout {
@@ -23,8 +28,8 @@ struct Layout {
     };
     tokens = take(limits.max_tokens);
     positions = take(limits.max_tokens);
-    query_start = take(limits.max_sequences + 1);
-    context_len = take(limits.max_sequences);
+    query_start = take(most_page_tables(limits) + limits.max_parts);
+    context_len = take(most_page_tables(limits));
     logit_rows = take(limits.max_samples);
     page_table = end;
   }
@@ -43,6 +48,7 @@ void StepPlan::clear() {
   pages.clear();
   samples.clear();
   page_copies.clear();
+  prefix_tokens = 0;
 }
 
 void StepPlan::reserve(const StepLimits& limits) {
@@ -63,6 +69,10 @@ void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int
           plan.sequences.size(), plan.samples.size(), limits.max_tokens, limits.max_sequences, limits.max_samples);
   require(plan.positions.size() == plan.tokens.size(), "step: {} tokens but {} positions", plan.tokens.size(),
           plan.positions.size());
+  require(plan.prefix_tokens >= 0 && (plan.prefix_tokens == 0 || plan.prefix_tokens < std::ssize(plan.tokens)),
+          "step: {} of {} tokens in the first part", plan.prefix_tokens, plan.tokens.size());
+  require(plan.prefix_tokens == 0 || limits.max_parts == kMostParts, "step: in two parts, the limit is {}",
+          limits.max_parts);
   std::int64_t next_row = 0;
   for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
     const StepSequence& sequence = plan.sequences[i];
@@ -115,7 +125,8 @@ void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int
 StepShape shape_of(const StepPlan& plan) {
   StepShape shape{.num_tokens = static_cast<int>(plan.tokens.size()),
                   .num_sequences = static_cast<int>(plan.sequences.size()),
-                  .num_logit_rows = static_cast<int>(plan.samples.size())};
+                  .num_logit_rows = static_cast<int>(plan.samples.size()),
+                  .parts = parts_of(plan)};
   for (const StepSequence& sequence : plan.sequences)
     shape.max_query_len = std::max(shape.max_query_len, sequence.num_tokens);
   return shape;
@@ -124,18 +135,45 @@ StepShape shape_of(const StepPlan& plan) {
 StepTensors tensors_at(std::byte* seen_at, const StepShape& shape, const StepLimits& limits) {
   const Layout layout(limits);
   const auto array = [&](std::size_t offset) { return array_at(seen_at, offset); };
-  return {.tokens = array(layout.tokens),
-          .positions = array(layout.positions),
-          .query_start = array(layout.query_start),
-          .context_len = array(layout.context_len),
-          .page_table = array(layout.page_table),
-          .logit_rows = array(layout.logit_rows),
-          .num_tokens = shape.num_tokens,
-          .num_sequences = shape.num_sequences,
-          .page_table_stride = limits.max_pages_per_sequence,
-          .num_logit_rows = shape.num_logit_rows,
-          .max_query_len = shape.max_query_len,
-          .limits = limits};
+  StepTensors step{.tokens = array(layout.tokens),
+                   .positions = array(layout.positions),
+                   .query_start = array(layout.query_start),
+                   .context_len = array(layout.context_len),
+                   .page_table = array(layout.page_table),
+                   .logit_rows = array(layout.logit_rows),
+                   .num_tokens = shape.num_tokens,
+                   .num_sequences = shape.num_sequences,
+                   .page_table_stride = limits.max_pages_per_sequence,
+                   .num_logit_rows = shape.num_logit_rows,
+                   .max_query_len = shape.max_query_len,
+                   .limits = limits};
+  if (shape.parts.front().num_tokens == 0) return step;
+  std::ptrdiff_t tables = 0, starts = 0;  // of earlier parts
+  for (std::size_t i = 0; i < shape.parts.size(); ++i) {
+    step.parts[i] = {.shape = shape.parts[i],
+                     .query_start = step.query_start + starts,
+                     .context_len = step.context_len + tables,
+                     .page_table = step.page_table + tables * step.page_table_stride};
+    tables += shape.parts[i].num_sequences;
+    starts += shape.parts[i].num_sequences + 1;
+  }
+  step.query_start = step.context_len = step.page_table = nullptr;
+  return step;
+}
+
+StepTensors part_at(const StepTensors& step, int index) {
+  if (step.num_parts() == 1) return step;
+  const StepPart& part = step.parts[static_cast<std::size_t>(index)];
+  return {.tokens = step.tokens + part.shape.first_token,
+          .positions = step.positions + part.shape.first_token,
+          .query_start = part.query_start,
+          .context_len = part.context_len,
+          .page_table = part.page_table,
+          .num_tokens = part.shape.num_tokens,
+          .num_sequences = part.shape.num_sequences,
+          .page_table_stride = step.page_table_stride,
+          .max_query_len = part.shape.max_query_len,
+          .limits = step.limits};
 }
 
 StepTensors place(const StepPlan& plan, const StepLimits& limits, std::byte* memory, std::byte* seen_at) {
@@ -147,24 +185,34 @@ StepTensors place(const StepPlan& plan, const StepLimits& limits, std::byte* mem
 
   std::ranges::copy(plan.tokens, array_at(memory, layout.tokens));
   std::ranges::copy(plan.positions, array_at(memory, layout.positions));
-  for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
-    const StepSequence& sequence = plan.sequences[i];
-    query_start[i] = sequence.first_token;
-    context_len[i] = sequence.context_len;
-    std::copy_n(plan.pages.begin() + sequence.first_page, sequence.num_pages, page_table + i * stride);
-  }
-  query_start[plan.sequences.size()] = static_cast<std::int32_t>(plan.tokens.size());
+  const StepShape shape = shape_of(plan);
+  const auto place_sequences = [&](const PartShape& part) {
+    const int end = part.first_token + part.num_tokens;
+    for (int i = 0; i < part.num_sequences; ++i) {
+      const StepSequence& sequence = plan.sequences[static_cast<std::size_t>(part.first_sequence + i)];
+      *query_start++ = std::max(sequence.first_token - part.first_token, 0);
+      // Without the new tokens that a later part has.
+      *context_len++ = sequence.context_len - std::max(sequence.first_token + sequence.num_tokens - end, 0);
+      std::copy_n(plan.pages.begin() + sequence.first_page, sequence.num_pages, page_table);
+      page_table += stride;
+    }
+    *query_start++ = part.num_tokens;
+  };
+  if (plan.prefix_tokens == 0)
+    place_sequences({.num_tokens = shape.num_tokens, .num_sequences = shape.num_sequences});
+  else
+    std::ranges::for_each(shape.parts, place_sequences);
   std::ranges::transform(plan.samples, array_at(memory, layout.logit_rows), &StepSample::row);
-  return tensors_at(seen_at, shape_of(plan), limits);
+  return tensors_at(seen_at, shape, limits);
 }
 
 std::size_t placed_bytes(const StepLimits& limits) {
-  return placed_bytes(limits, limits.max_sequences);
+  return placed_bytes(limits, most_page_tables(limits));
 }
 
-std::size_t placed_bytes(const StepLimits& limits, int num_sequences) {
+std::size_t placed_bytes(const StepLimits& limits, int num_page_tables) {
   const std::size_t rows =
-      static_cast<std::size_t>(num_sequences) * static_cast<std::size_t>(limits.max_pages_per_sequence);
+      static_cast<std::size_t>(num_page_tables) * static_cast<std::size_t>(limits.max_pages_per_sequence);
   return Layout(limits).page_table + Arena::rounded(rows * sizeof(std::int32_t));
 }
 
@@ -176,6 +224,7 @@ void pad_decode(const StepPlan& plan, int batch, int page_size, int spare_page, 
   padded.pages.assign(plan.pages.begin(), plan.pages.end());
   padded.samples.assign(plan.samples.begin(), plan.samples.end());
   padded.page_copies.assign(plan.page_copies.begin(), plan.page_copies.end());
+  padded.prefix_tokens = plan.prefix_tokens;
   const auto first_page = static_cast<std::int32_t>(padded.pages.size());
   const int num_pages = spare_pages_for(batch - static_cast<int>(plan.sequences.size()), page_size);
   for (int page = 0; page < num_pages; ++page) padded.pages.push_back(spare_page + page);

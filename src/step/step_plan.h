@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "step/part.h"
+
 namespace heddle {
 
 // How a token is chosen from its logits (engine/sampler.h has the formulas).
@@ -54,6 +56,7 @@ struct StepLimits {
   int max_sequences = 64;
   int max_samples = 64;
   int max_pages_per_sequence = 1;
+  int max_parts = 1;  // that a step is computed in: 1 or kMostParts
 };
 
 struct StepPlan {
@@ -65,6 +68,9 @@ struct StepPlan {
   std::vector<std::int32_t> pages;    // page tables, one after the other
   std::vector<StepSample> samples;    // in order of rows
   std::vector<PageCopy> page_copies;  // executed in this order
+  // The tokens of the first of two parts, whose exchanges with other ranks and computation overlap (part.h); 0: the step
+  // is one part. Rank 0 decides.
+  std::int32_t prefix_tokens = 0;
 
   // Empties the plan and keeps its memory.
   void clear();
@@ -85,6 +91,7 @@ struct StepShape {
   int num_sequences = 0;
   int num_logit_rows = 0;
   int max_query_len = 0;  // the largest number of new tokens in one sequence
+  PartShapes parts = {};  // without tokens: the step is one part
 };
 
 StepShape shape_of(const StepPlan& plan);
@@ -103,7 +110,18 @@ struct StepTensors {
   int num_logit_rows = 0;
   int max_query_len = 0;  // the largest number of new tokens in one sequence
   StepLimits limits;      // of all steps; determines memory
+  // Of a step in two parts, whose own query_start, context_len and page_table are null then.
+  std::array<StepPart, kMostParts> parts = {};
+
+  int num_parts() const { return parts.front().shape.num_tokens > 0 ? kMostParts : 1; }
+  // Rows of page tables: a sequence in two parts has two.
+  int num_page_tables() const {
+    return num_parts() == 1 ? num_sequences : parts[0].shape.num_sequences + parts[1].shape.num_sequences;
+  }
 };
+
+// Part `index` as a step of its own, without logits. A step that is not cut is its only part.
+StepTensors part_at(const StepTensors& step, int index);
 
 // The arrays of a step of this shape at `seen_at`, in the layout of the largest step: each has the same address in every
 // step.
@@ -114,9 +132,10 @@ StepTensors tensors_at(std::byte* seen_at, const StepShape& shape, const StepLim
 // to `limits` and may change afterwards.
 StepTensors place(const StepPlan& plan, const StepLimits& limits, std::byte* memory, std::byte* seen_at);
 
-// Bytes that place() takes, and the first bytes of them that a step of `num_sequences` uses.
+// Bytes that place() takes, and the first bytes of them that a step with so many rows of page tables uses
+// (StepTensors::num_page_tables).
 std::size_t placed_bytes(const StepLimits& limits);
-std::size_t placed_bytes(const StepLimits& limits, int num_sequences);
+std::size_t placed_bytes(const StepLimits& limits, int num_page_tables);
 
 // Pads a step with one token per sequence to `batch` sequences, so that few different steps need a graph. Added
 // sequences write into the pages from `spare_page` on, which must belong to nobody; ignore their results.

@@ -45,8 +45,20 @@ TEST(Ranks, EveryModeGivesTheTextsOfOneRank) {
   const Arguments command{
       "generate", demo_model().string(), "--prompt", "137 + 254 =", "--temperature", "0", "--device", "cpu"};
   const std::string alone = stdout_of(command);
-  for (const char* mode : {"auto", "default", "symmetric", "fused"})
+  for (const char* mode : {"auto", "default", "symmetric", "fused", "weave"})
     EXPECT_EQ(stdout_of(extended(command, {"--tp", "3", "--tp-mode", mode})), alone) << mode;
+}
+
+TEST(Ranks, StepsInTwoPartsGiveTheTextsOfWholeOnes) {
+  std::string prompt;
+  for (int i = 0; i < 20; ++i) prompt += "12 + 30 = 42\n";
+  const Arguments command{
+      "generate", demo_model().string(), "--prompt", prompt + "137 + 254 =", "--temperature", "0", "--device", "cpu"};
+  const ProgramResult woven =
+      run_heddle(extended(command, {"--tp", "2", "--tp-mode", "weave", "--split-tokens", "32", "--verbose"}));
+  EXPECT_EQ(woven.status, 0) << woven.err;
+  EXPECT_EQ(woven.out, stdout_of(command));
+  EXPECT_THAT(woven.err, HasSubstr("steps of 32 tokens or more are computed in two parts"));
 }
 
 TEST(Ranks, WithoutCommunicationAWarningSaysThatTheTextIsWrong) {

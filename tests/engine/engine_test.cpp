@@ -239,10 +239,10 @@ TEST(Engine, BadRequestsAreRefusedByName) {
 class FaultyModel : public Model {
  public:
   const ModelShape& shape() const override { return shape_; }
-  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, const Lane& lane) override {
+  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, const Execution& execution) override {
     const Tensor logits = arena.take(step.num_logit_rows, 16, DType::float32);
-    if (lane.dry_run != nullptr) return logits;
-    lane.stream.enqueue([step, logits, fails = std::exchange(fails_next, false)](ThreadPool&) {
+    if (execution.compute.dry_run != nullptr) return logits;
+    execution.compute.stream.enqueue([step, logits, fails = std::exchange(fails_next, false)](ThreadPool&) {
       if (fails) throw Failure("the device is gone");
       for (int i = 0; i < step.num_logit_rows; ++i)
         for (int id = 0; id < 16; ++id)

@@ -19,12 +19,12 @@ class WaitingModel : public Model {
   explicit WaitingModel(int in_step) : in_step_(in_step) {}
 
   const ModelShape& shape() const override { return shape_; }
-  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, const Lane& lane) override {
+  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, const Execution& execution) override {
     const Tensor logits = arena.take(step.num_logit_rows, 16, DType::float32);
-    if (lane.dry_run != nullptr) return logits;
-    KernelWaits waits = waits_of(lane.stream, "a test");
+    if (execution.compute.dry_run != nullptr) return logits;
+    KernelWaits waits = waits_of(execution.compute.stream, "a test");
     waits.limit.nanoseconds = 1'000'000;
-    lane.stream.enqueue([this, waits, logits, is_waiting = ++steps_ == in_step_](ThreadPool&) {
+    execution.compute.stream.enqueue([this, waits, logits, is_waiting = ++steps_ == in_step_](ThreadPool&) {
       if (is_waiting) static_cast<void>(spin_until(waits.limit, {-1, 7, waits.tag}, &never_raised_, 1));
       for (int id = 0; id < 16 * static_cast<int>(logits.rows); ++id)
         static_cast<float*>(logits.data)[id] = id % 16 == 5 ? 2.0F : 1.0F;

@@ -138,11 +138,11 @@ TEST(Overlap, AConversationGoesOnInPagesThatWereKept) {
 class CountingModel : public Model {
  public:
   const ModelShape& shape() const override { return shape_; }
-  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, const Lane& lane) override {
+  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, const Execution& execution) override {
     const Tensor logits = arena.take(step.num_logit_rows, 16, DType::float32);
-    if (lane.dry_run != nullptr) return logits;
+    if (execution.compute.dry_run != nullptr) return logits;
     ++steps_;
-    lane.stream.enqueue([step, logits, fails = steps_ == fails_in](ThreadPool&) {
+    execution.compute.stream.enqueue([step, logits, fails = steps_ == fails_in](ThreadPool&) {
       if (fails) throw Failure("the device is gone");
       for (int i = 0; i < step.num_logit_rows; ++i)
         for (int id = 0; id < 16; ++id) {

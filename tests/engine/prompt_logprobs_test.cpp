@@ -181,10 +181,10 @@ TEST(PromptLogprobs, WhatCannotBeScoredIsRefusedByName) {
 class FaultyModel : public Model {
  public:
   const ModelShape& shape() const override { return shape_; }
-  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, const Lane& lane) override {
+  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, const Execution& execution) override {
     const Tensor logits = arena.take(step.num_logit_rows, 16, DType::float32);
-    if (lane.dry_run != nullptr) return logits;
-    lane.stream.enqueue([step, logits](ThreadPool&) {
+    if (execution.compute.dry_run != nullptr) return logits;
+    execution.compute.stream.enqueue([step, logits](ThreadPool&) {
       for (int i = 0; i < step.num_logit_rows; ++i)
         for (int id = 0; id < 16; ++id)
           static_cast<float*>(logits.data)[i * 16 + id] = step.tokens[step.logit_rows[i]] == 13

@@ -204,9 +204,9 @@ class WatchedModel : public Model {
   WatchedModel(std::unique_ptr<Model> model, Watch watch) : model_(std::move(model)), watch_(std::move(watch)) {}
 
   const ModelShape& shape() const override { return model_->shape(); }
-  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) override {
-    if (lane.dry_run == nullptr) watch_(step);
-    return model_->run(step, kv, arena, lane);
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Execution& execution) override {
+    if (execution.compute.dry_run == nullptr) watch_(step);
+    return model_->run(step, kv, arena, execution);
   }
 
  private:
@@ -291,9 +291,9 @@ class ModelThatOthersHold : public Model {
   }
 
   const ModelShape& shape() const override { return model_->shape(); }
-  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) override {
-    if (lane.dry_run == nullptr) throw Failure("the disk has melted");
-    return model_->run(step, kv, arena, lane);
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Execution& execution) override {
+    if (execution.compute.dry_run == nullptr) throw Failure("the disk has melted");
+    return model_->run(step, kv, arena, execution);
   }
 
  private:
@@ -320,7 +320,7 @@ class ModelWithoutMemory : public Model {
  public:
   explicit ModelWithoutMemory(std::unique_ptr<Model> model) : model_(std::move(model)) {}
   const ModelShape& shape() const override { return model_->shape(); }
-  Tensor run(const StepTensors&, const KvPages&, Arena&, const Lane&) override {
+  Tensor run(const StepTensors&, const KvPages&, Arena&, const Execution&) override {
     throw Failure("cannot allocate 99 GiB");
   }
 

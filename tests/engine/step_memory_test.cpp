@@ -16,7 +16,7 @@ class ModelOfOneMode : public Model {
   explicit ModelOfOneMode(Mode mode) : mode_(std::move(mode)) {}
 
   const ModelShape& shape() const override { return shape_; }
-  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, const Lane&) override {
+  Tensor run(const StepTensors& step, const KvPages&, Arena& arena, const Execution&) override {
     if (mode_(step))
       arena.take_bytes(Arena::kAlignment * (100 * step.num_tokens + 10 * step.num_sequences + step.num_logit_rows));
     return {};

@@ -137,7 +137,7 @@ class SteppedModel {
   // Ends only when what it has enqueued has.
   Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena) {
     try {
-      const Tensor logits = model_->run(step, kv, arena, stream_);
+      const Tensor logits = model_->run(step, kv, arena, Lane(stream_));
       stream_.synchronize();
       return logits;
     } catch (...) {

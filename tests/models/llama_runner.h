@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +43,9 @@ class LlamaRunner {
     int ranks = 1;  // threads of this process
     TpMode tp_mode = TpMode::standard;
     std::optional<AllReduceNormRegime> regime;  // of the fused operator; nothing: by size
+    // Where a step of so many tokens is cut in two parts (StepPlan::prefix_tokens); not within it: it stays whole. Empty:
+    // no step is cut.
+    std::function<int(int num_tokens)> border;
   };
 
   LlamaRunner(const std::filesystem::path& folder, const Options& options)
@@ -63,13 +67,15 @@ class LlamaRunner {
       : limits_({.step = {.max_tokens = options.max_tokens,
                           .max_sequences = options.max_sequences,
                           .max_samples = options.max_tokens,
-                          .max_pages_per_sequence = options.num_pages},
+                          .max_pages_per_sequence = options.num_pages,
+                          .max_parts = options.border ? kMostParts : 1},
                  .page_size = options.page_size,
                  .num_pages = options.num_pages,
                  .num_sms = options.num_sms}),
         model_(*ranks.front().model),
         ranks_(forced(std::move(ranks), options.regime), limits_, options.threads),
-        pages_(options.num_pages) {}
+        pages_(options.num_pages),
+        border_(options.border) {}
 
   Executor& executor() { return ranks_.first(); }
   PageAllocator& pages() { return pages_; }
@@ -107,6 +113,9 @@ class LlamaRunner {
                                  .params = {}});
       }
     }
+    const auto num_tokens = static_cast<int>(plan_.tokens.size());
+    const int border = border_ ? border_(num_tokens) : 0;
+    plan_.prefix_tokens = border > 0 && border < num_tokens ? border : 0;
     const Tensor logits = ranks_.run(plan_);
     std::vector<std::vector<float>> rows;
     for (std::int64_t i = 0; i < logits.rows; ++i) {
@@ -142,6 +151,7 @@ class LlamaRunner {
   RankGroup ranks_;
   PageAllocator pages_;
   StepPlan plan_;
+  std::function<int(int)> border_;
 };
 
 }  // namespace heddle

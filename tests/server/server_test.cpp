@@ -30,13 +30,13 @@ class FailingModel : public Model {
   explicit FailingModel(std::shared_ptr<std::atomic<int>> num_failures)
       : model_(load_model(Checkpoint(kModel), {})), num_failures_(std::move(num_failures)) {}
   const ModelShape& shape() const override { return model_->shape(); }
-  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Lane& lane) override {
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Execution& execution) override {
     const int left = *num_failures_;
-    if (left > 0 && lane.dry_run == nullptr) {
+    if (left > 0 && execution.compute.dry_run == nullptr) {
       *num_failures_ = left - 1;
       throw Failure("a step that fails");
     }
-    return model_->run(step, kv, arena, lane);
+    return model_->run(step, kv, arena, execution);
   }
 
  private:

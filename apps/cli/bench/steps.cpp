@@ -31,8 +31,10 @@ int pages_for(const StepCase& shape, int page_size) {
   return ceil_div(shape.length(), page_size);
 }
 
-ExecutorLimits limits_for(const std::vector<StepCase>& cases, int page_size) {
-  ExecutorLimits limits{.step = {.max_tokens = 1, .max_sequences = 1, .max_samples = 1}, .page_size = page_size};
+ExecutorLimits limits_for(const std::vector<StepCase>& cases, int page_size, const SplitOptions& split) {
+  ExecutorLimits limits{
+      .step = {.max_tokens = 1, .max_sequences = 1, .max_samples = 1}, .page_size = page_size, .split = split};
+  if (split.kind != SplitKind::none) limits.step.max_parts = kMostParts;
   for (const StepCase& one : cases) {
     const int pages = pages_for(one, page_size);
     StepLimits& step = limits.step;
@@ -87,11 +89,12 @@ nlohmann::json tokens_json(const StepCase& shape, std::int64_t vocab_size) {
   return {{"batch", shape.batch}, {"context", shape.context}, {"context_tokens", context}, {"input_tokens", inputs}};
 }
 
-StepRunner::StepRunner(RankModels ranks, const std::vector<StepCase>& cases, int threads, int page_size)
+StepRunner::StepRunner(RankModels ranks, const std::vector<StepCase>& cases, int threads, int page_size,
+                       const SplitOptions& split)
     : threads_(threads),
       page_size_(page_size > 0 ? page_size : default_page_size(ranks.front().model->device())),
       shape_(ranks.front().model->shape()),
-      ranks_(std::move(ranks), limits_for(cases, page_size_), threads) {
+      ranks_(std::move(ranks), limits_for(cases, page_size_, split), threads) {
   shape_.weight_bytes_per_step = ranks_.weight_bytes_per_step();
 }
 
@@ -125,6 +128,7 @@ void StepRunner::prepare(const StepCase& shape, ContextFill fill) {
   plans_.clear();
   for (int position = shape.context; position < shape.length(); position += shape.step_tokens)
     plans_.push_back(plan_of(shape.batch, position, std::min(shape.step_tokens, shape.length() - position)));
+  for (StepPlan& plan : plans_) ranks_.first().choose_parts(plan);
   fill == ContextFill::computed ? compute_context() : make_up_context();
 }
 
@@ -173,6 +177,11 @@ void StepRunner::make_up_context() {
               kv.at(plane, 0), bytes);
     stream.synchronize();  // before `made` ends
   }
+}
+
+void StepRunner::split(const SplitOptions& options) {
+  for (StepPlan& plan : plans_)
+    plan.prefix_tokens = heddle::prefix_tokens(options, ranks_.first().tiles(), static_cast<int>(plan.tokens.size()));
 }
 
 double StepRunner::sample() {

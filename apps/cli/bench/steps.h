@@ -57,9 +57,11 @@ struct StepLogits {
 
 class StepRunner {
  public:
-  // Runs on the model's device and ranks, with memory for the largest of the cases. `page_size` 0: the engine's. Throws
+  // Runs on the model's device and ranks, with memory for the largest of the cases. `page_size` 0: the engine's. `split`:
+  // which steps are computed in two parts. Throws
   // Failure when memory is short.
-  StepRunner(RankModels ranks, const std::vector<StepCase>& cases, int threads, int page_size = 0);
+  StepRunner(RankModels ranks, const std::vector<StepCase>& cases, int threads, int page_size = 0,
+             const SplitOptions& split = {});
 
   Device device() const { return ranks_.first().device(); }
   int page_size() const { return page_size_; }
@@ -78,6 +80,12 @@ class StepRunner {
 
   // Bytes that a step must read on average: weights once, and the keys and values of every sequence.
   double bytes_per_step() const;
+
+  // From now on the case's steps are computed like this. The runner was made with a split of some kind.
+  void split(const SplitOptions& options);
+
+  // Tokens of the first part of the case's first step; 0: it is computed as a whole.
+  int prefix_tokens() const { return plans_.empty() ? 0 : plans_.front().prefix_tokens; }
 
  private:
   StepPlan plan_of(int num_sequences, int first_position, int num_tokens) const;

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "base/lane.h"
+#include "kernels/linear/gemm_tile.h"
 #include "kernels/linear/linear.h"
 
 namespace heddle {
@@ -21,5 +22,8 @@ struct LargeGemm {
 
 // Enqueues on the lane's CUDA stream. Throws Failure when cuBLASLt is missing or has no algorithm for the GEMM.
 void linear_large(const LargeGemm& gemm, const Lane& lane);
+
+// The tile of the algorithm that linear_large() would run; 128 x 128 where cuBLASLt names one that is not known here.
+GemmTile large_tile(const LargeGemm& gemm, const Lane& lane);
 
 }  // namespace heddle

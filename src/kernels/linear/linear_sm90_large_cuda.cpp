@@ -84,6 +84,37 @@ bool has_frugal_tiles(const cublasLtMatmulAlgo_t& algorithm) {
          (tile == CUBLASLT_MATMUL_TILE_168x128 || tile == CUBLASLT_MATMUL_TILE_176x128);
 }
 
+// cuBLASLt computes y^T, so its rows are features.
+GemmTile tile_of(const cublasLtMatmulAlgo_t& algorithm) {
+  std::uint32_t tile = CUBLASLT_MATMUL_TILE_UNDEFINED;
+  std::size_t written = 0;
+  cublas_lt().matmul_algo_config_get_attribute(&algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof tile, &written);
+  switch (tile) {
+    case CUBLASLT_MATMUL_TILE_64x64:
+      return {.tokens = 64, .features = 64};
+    case CUBLASLT_MATMUL_TILE_64x128:
+      return {.tokens = 128, .features = 64};
+    case CUBLASLT_MATMUL_TILE_128x64:
+      return {.tokens = 64, .features = 128};
+    case CUBLASLT_MATMUL_TILE_64x256:
+      return {.tokens = 256, .features = 64};
+    case CUBLASLT_MATMUL_TILE_256x64:
+      return {.tokens = 64, .features = 256};
+    case CUBLASLT_MATMUL_TILE_128x256:
+      return {.tokens = 256, .features = 128};
+    case CUBLASLT_MATMUL_TILE_256x128:
+      return {.tokens = 128, .features = 256};
+    case CUBLASLT_MATMUL_TILE_192x128:
+      return {.tokens = 128, .features = 192};
+    case CUBLASLT_MATMUL_TILE_168x128:
+      return {.tokens = 128, .features = 168};
+    case CUBLASLT_MATMUL_TILE_176x128:
+      return {.tokens = 128, .features = 176};
+    default:
+      return {.tokens = 128, .features = 128};
+  }
+}
+
 bool has_no_clusters(const cublasLtMatmulAlgo_t& algorithm) {
   std::uint16_t shape = CUBLASLT_CLUSTER_SHAPE_AUTO;
   std::size_t written = 0;
@@ -240,6 +271,13 @@ AlgorithmCache& algorithm_cache() {
 bool is_for_cublas_lt(const LinearParams& params) {
   return params.x.dtype == params.weight.dtype &&
          (params.y.dtype == params.weight.dtype || params.y.dtype == DType::float32);
+}
+
+GemmTile large_tile(const LargeGemm& gemm, const Lane& lane) {
+  const CurrentDevice current(lane.stream.device().index);
+  const GemmKey key = key_of(gemm, lane);
+  const GemmDescription description(key);
+  return tile_of(algorithm_cache().find(key, description).algorithm);
 }
 
 void linear_large(const LargeGemm& gemm, const Lane& lane) {

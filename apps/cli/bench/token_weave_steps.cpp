@@ -1,0 +1,152 @@
+#include "cli/bench/token_weave_steps.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/bench/record.h"
+#include "cli/bench/steps.h"
+#include "cli/bench/write_record.h"
+#include "cli/number_option.h"
+#include "engine/engine.h"
+#include "weights/model_source.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct WeaveBenchOptions {
+  int figure = 0;
+  ModelOptions model;
+  std::vector<int> tokens{1024, 2048, 4096, 8192};  // of a step
+  int repeats = 5;
+  std::optional<std::string> json_file;
+};
+
+// A way to compute a step.
+struct WeaveVariant {
+  TpMode mode;
+  SplitKind split;
+};
+
+// 1 and 3: what communication adds. 9: what cutting a step costs, without communication. 11: latency. 14: of one layer.
+std::vector<WeaveVariant> variants_of(int figure) {
+  if (figure == 1 || figure == 3) return {{TpMode::no_comm, SplitKind::none}, {TpMode::standard, SplitKind::none}};
+  if (figure == 9)
+    return {{TpMode::no_comm, SplitKind::none},
+            {TpMode::no_comm, SplitKind::equal},
+            {TpMode::no_comm, SplitKind::smart},
+            {TpMode::weave, SplitKind::equal},
+            {TpMode::weave, SplitKind::smart}};
+  return {{TpMode::no_comm, SplitKind::none}, {TpMode::standard, SplitKind::none}, {TpMode::weave, SplitKind::smart}};
+}
+
+std::vector<StepCase> prompts_of(const std::vector<int>& tokens) {
+  std::vector<StepCase> cases;
+  for (const int count : tokens) cases.push_back({.batch = 1, .context = 0, .num_tokens = count, .step_tokens = count});
+  return cases;
+}
+
+std::unique_ptr<StepRunner> runner_of(const ModelOptions& model, TpMode mode, const std::vector<StepCase>& cases) {
+  ModelOptions options = model;
+  options.tp_mode = mode;
+  EngineOptions engine;
+  RankModels ranks = load(*open_model(options.model), options, engine);
+  return std::make_unique<StepRunner>(std::move(ranks), cases, engine.threads, 0,
+                                      SplitOptions{.kind = SplitKind::smart, .min_tokens = 1});
+}
+
+std::vector<double> samples_of(StepRunner& runner, SplitKind kind, int repeats) {
+  runner.split({.kind = kind, .min_tokens = 1});
+  runner.sample();  // what happens only the first time
+  std::vector<double> seconds;
+  for (int i = 0; i < repeats; ++i) seconds.push_back(runner.sample());
+  return seconds;
+}
+
+void run_figure(const WeaveBenchOptions& options) {
+  const InterruptGuard guard;
+  if (options.model.ranks < 2) throw InputError("bench token-weave-steps: one rank exchanges nothing; give --tp N");
+  BenchOptions head;
+  head.model = options.model;
+  RecordFile file("token-weave-steps", head, options.json_file);
+  const std::vector<StepCase> cases = prompts_of(options.tokens);
+  ordered_json rows = ordered_json::array();
+  std::vector<std::vector<std::string>> table{{"tokens", "mode", "split", "first part", "ms", "of no-comm"}};
+  std::vector<double> without(cases.size());  // seconds without communication and whole
+  std::unique_ptr<StepRunner> runner;
+  std::optional<TpMode> loaded;
+  for (const WeaveVariant& variant : variants_of(options.figure)) {
+    if (loaded != variant.mode) {
+      runner.reset();  // its memory goes first
+      runner = runner_of(options.model, variant.mode, cases);
+      loaded = variant.mode;
+    }
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      stop_if_interrupted(guard);
+      runner->prepare(cases[i]);
+      const std::vector<double> seconds = samples_of(*runner, variant.split, options.repeats);
+      const double middle = median(seconds);
+      if (variant.mode == TpMode::no_comm && variant.split == SplitKind::none) without[i] = middle;
+      const double ratio = without[i] > 0 ? middle / without[i] : 0;
+      rows.push_back({{"tokens", cases[i].num_tokens},
+                      {"mode", name_of(variant.mode)},
+                      {"split", name_of(variant.split)},
+                      {"prefix_tokens", runner->prefix_tokens()},
+                      {"seconds", spread(seconds)},
+                      {"of_no_comm", ratio}});
+      table.push_back({std::to_string(cases[i].num_tokens), std::string(name_of(variant.mode)),
+                       std::string(name_of(variant.split)), std::to_string(runner->prefix_tokens()),
+                       fmt::format("{:.3f}", 1e3 * middle), fmt::format("{:.3f}", ratio)});
+    }
+  }
+  BenchResult result;
+  result.fields = {{"figure", options.figure}, {"ranks", options.model.ranks}, {"rows", rows}};
+  result.table = table_text(table);
+  file.write(result);
+}
+
+}  // namespace
+
+std::vector<SplitSample> measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats) {
+  const std::vector<StepCase> cases = prompts_of(tokens);
+  const std::unique_ptr<StepRunner> runner = runner_of(model, TpMode::weave, cases);
+  std::vector<SplitSample> samples;
+  for (const StepCase& one : cases) {
+    runner->prepare(one);
+    // By turns, so that a machine that becomes slower does not decide.
+    std::vector<double> whole, split;
+    for (int i = 0; i < repeats; ++i) {
+      for (const double seconds : samples_of(*runner, SplitKind::none, 1)) whole.push_back(seconds);
+      for (const double seconds : samples_of(*runner, SplitKind::smart, 1)) split.push_back(seconds);
+    }
+    const bool is_cut = runner->prefix_tokens() > 0;
+    samples.push_back({.tokens = one.num_tokens,
+                       .whole_seconds = median(whole),
+                       .split_seconds = is_cut ? median(split) : median(whole)});
+  }
+  return samples;
+}
+
+void add_token_weave_steps_benchmark(CLI::App& bench) {
+  const auto options = std::make_shared<WeaveBenchOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "token-weave-steps", "Steps in two parts, whose sums over ranks and computation overlap: figures of TokenWeave");
+  command
+      ->add_option("--figure", options->figure, "1, 3: overheads; 9: splits; 11: latency; 14: with --layers 1 models")
+      ->check(CLI::IsMember({1, 3, 9, 11, 14}))
+      ->required();
+  add_model_options(*command, options->model);
+  add_tensor_parallel_options(*command, options->model);
+  command->add_option("--tokens", options->tokens, "Tokens of a step, one or more; default 1024,2048,4096,8192")
+      ->delimiter(',')
+      ->check(CLI::Range(2, 1 << 17));
+  add_number_option<int>(*command, "--repeats", options->repeats, "Times each step runs; default 5",
+                         {.min = 1, .max = 1000});
+  add_json_option(*command, options->json_file);
+  command->callback([options] { run_figure(*options); });
+}
+
+}  // namespace heddle

@@ -1,0 +1,20 @@
+// bench token-weave-steps: the figures of the TokenWeave paper that whole steps and traces make.
+#pragma once
+
+#include <vector>
+
+#include "cli/model_options.h"
+#include "parallel/tuned_split.h"
+
+namespace CLI {
+class App;
+}
+
+namespace heddle {
+
+void add_token_weave_steps_benchmark(CLI::App& bench);
+
+// Prompts of these lengths, each as one step, whole and in two parts by turns: the medians of `repeats`.
+std::vector<SplitSample> measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats);
+
+}  // namespace heddle
