@@ -178,7 +178,7 @@ TEST(LlamaMemory, OnRanksWhatEachRanksDryRunFindsIsEnough) {
   for (const char* name : {"llama-biases", "qwen3"}) {
     const TemporaryFolder folder;
     family.write(family.find(name), folder.path());
-    RankWorld world(std::vector<Device>(kRanks), std::chrono::seconds(20));
+    RankWorld world(std::vector<Device>(kRanks), TpMode::standard, std::chrono::seconds(20));
     std::vector<std::unique_ptr<SteppedModel>> ranks;
     for (int rank = 0; rank < kRanks; ++rank)
       ranks.push_back(std::make_unique<SteppedModel>(
