@@ -247,11 +247,10 @@ void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
       .add_option_function<std::string>(
           "--tp-mode", [&options](const std::string& name) { options.tp_mode = *tp_mode_named(name); },
           "With --tp, how ranks add what blocks leave: default: an all-reduce, then the norm (NCCL's where each rank "
-          "has "
-          "a GPU of its own); symmetric: Heddle's all-reduce; fused: all-reduce, residual and norm in one; weave: "
-          "fused, "
-          "while another part of the batch computes; no-comm: nothing crosses ranks, so the text is wrong; auto: what "
-          "heddle tune found fastest, else default")
+          "has a GPU of its own); symmetric: Heddle's all-reduce; fused: all-reduce, residual and norm in one; weave: "
+          "fused, while another part of the batch computes; sequence (CPU, no experts): each rank normalises its own "
+          "tokens, and GEMMs gather and sum them tile by tile; no-comm: nothing crosses ranks, so the text is wrong; "
+          "auto: what heddle tune found fastest, else default")
       ->check(CLI::IsMember(tp_mode_names()))
       ->default_str("auto");
   add_number_option<int>(command, "--split-tokens", options.split_tokens,

@@ -40,6 +40,9 @@ FabricOptions fabric_options(std::span<const Device> devices, TpMode mode, std::
   const auto size = static_cast<int>(devices.size());
   std::size_t heap_bytes = Communicator::heap_bytes(size, devices.front(), communicator_options(devices));
   if (uses_all_reduce_norm(mode)) heap_bytes += AllReduceNorm::heap_bytes(size, devices.front());
+  // Of addresses: the system gives memory to what a step's rows touch. A larger step names the bytes that are left.
+  constexpr std::size_t kOfTokenShards = std::size_t{1} << 30;
+  if (mode == TpMode::sequence) heap_bytes += kOfTokenShards;
   return {.heap_bytes = heap_bytes, .deadline = deadline};
 }
 

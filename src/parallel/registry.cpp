@@ -4,6 +4,7 @@
 #include "parallel/fused.h"
 #include "parallel/local.h"
 #include "parallel/tensor.h"
+#include "parallel/token_shards.h"
 
 namespace heddle {
 
@@ -11,6 +12,7 @@ std::unique_ptr<Strategy> make_strategy(const ModelRank& place, const TensorSpli
   if (place.ranks == 1) return std::make_unique<LocalStrategy>();
   require(place.mode != TpMode::automatic, "a strategy for --tp-mode auto, which nobody has resolved");
   if (place.mode == TpMode::fused) return std::make_unique<FusedStrategy>(place, split.vocabulary, vocab_size);
+  if (place.mode == TpMode::sequence) return std::make_unique<TokenShardStrategy>(place, split.vocabulary, vocab_size);
   // Of weave's parts, too: its sums are all-reduces so far.
   return std::make_unique<TensorStrategy>(place, split.vocabulary, vocab_size);
 }

@@ -46,7 +46,7 @@ void TensorStrategy::run(const Blocks& blocks, std::span<const PartRows> parts, 
 void TensorStrategy::logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) {
   const std::size_t size_bytes = elements_of(y) * size_of(y.dtype);
   if (lane.dry_run == nullptr && size_bytes > 0) enqueue_clear(lane.stream, y.data, size_bytes);
-  linear(x, weight, LinearRole::logits, y.column_slice(vocabulary_.first, vocabulary_.count), lane);
+  linear(x, weight, LinearRole::logits, own_logits(y), lane);
   sum_over_ranks(y, lane);
 }
 

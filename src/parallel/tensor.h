@@ -26,6 +26,9 @@ class TensorStrategy : public LocalStrategy {
   // Not in a dry run, a rehearsal or TpMode::no_comm.
   bool crosses_ranks(const Lane& lane) const;
   void sum_over_ranks(Tensor tensor, const Lane& lane);
+  Communicator* communicator() const { return communicator_; }
+  // The columns of logits that this rank computes.
+  Tensor own_logits(const Tensor& y) const { return y.column_slice(vocabulary_.first, vocabulary_.count); }
 
  private:
   Communicator* communicator_;

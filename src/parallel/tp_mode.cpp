@@ -10,11 +10,12 @@ namespace heddle {
 namespace {
 
 using NamedMode = std::pair<TpMode, std::string_view>;
-constexpr std::array<NamedMode, 6> kTpModes{{{TpMode::automatic, "auto"},
+constexpr std::array<NamedMode, 7> kTpModes{{{TpMode::automatic, "auto"},
                                              {TpMode::standard, "default"},
                                              {TpMode::symmetric, "symmetric"},
                                              {TpMode::fused, "fused"},
                                              {TpMode::weave, "weave"},
+                                             {TpMode::sequence, "sequence"},
                                              {TpMode::no_comm, "no-comm"}}};
 
 }  // namespace
@@ -42,7 +43,7 @@ bool uses_all_reduce_norm(TpMode mode) {
 }
 
 void require_tp_mode(TpMode mode, const Fabric& fabric) {
-  const bool needs_addresses = mode == TpMode::symmetric || uses_all_reduce_norm(mode);
+  const bool needs_addresses = mode == TpMode::symmetric || mode == TpMode::sequence || uses_all_reduce_norm(mode);
   if (needs_addresses && !fabric.has(Capability::peer_addresses))
     throw_error<InputError>(
         "--tp-mode {}: ranks need to reach each other's memory, which the fabric {} cannot do between machines; use "

@@ -229,6 +229,17 @@ TEST_F(ExpertsFamilyTest, MoreRanksThanHeadsAreNamed) {
   }
 }
 
+TEST_F(ExpertsFamilyTest, NormsDividedByTokenAreNotForExperts) {
+  const TemporaryFolder folder;
+  family_.write(family_.find("v2-odd"), folder.path());
+  try {
+    LlamaRunner(folder.path(), {.ranks = 2, .tp_mode = TpMode::sequence});
+    ADD_FAILURE() << "accepted";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--tp-mode sequence: is not for models with experts"));
+  }
+}
+
 TEST(MixtralConfig, HasTheDefaultsOfTransformers) {
   const nlohmann::json value = {{"architectures", {"MixtralForCausalLM"}},
                                 {"vocab_size", 100},

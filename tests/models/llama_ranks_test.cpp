@@ -53,24 +53,34 @@ Rows logits_of(LlamaRunner& runner, const std::vector<std::int32_t>& tokens, con
   return all;
 }
 
-class LlamaRanks : public testing::TestWithParam<int> {};
+class LlamaRanks : public testing::TestWithParam<int> {
+ protected:
+  static void expect_family_on_ranks(TpMode mode) {
+    const LlamaFamily family;
+    int num_run = 0;
+    for (const auto& c : family.cases()) {
+      if (c["config"]["num_attention_heads"].get<int>() < GetParam()) continue;
+      const TemporaryFolder folder;
+      family.write(c, folder.path());
+      LlamaRunner runner(folder.path(), {.threads = 2, .ranks = GetParam(), .tp_mode = mode});
+      const Rows all = logits_of(runner, family.tokens(), {61, 64, 1, 40});
+      Rows kept;
+      for (const std::size_t row : family.rows()) kept.push_back(all[row]);
+      EXPECT_LE(largest_difference(kept, family.golden(c["name"])), kBoundOnRanks) << c["name"] << ": " << c["why"];
+      ++num_run;
+    }
+    EXPECT_GT(num_run, 10);
+  }
+};
 
 // Biases (of what is summed over ranks, too), norms of heads, windows, tied embeddings: every setting of the family.
 TEST_P(LlamaRanks, EveryCaseOfTheFamilyAgreesWithTransformers) {
-  const LlamaFamily family;
-  int num_run = 0;
-  for (const auto& c : family.cases()) {
-    if (c["config"]["num_attention_heads"].get<int>() < GetParam()) continue;
-    const TemporaryFolder folder;
-    family.write(c, folder.path());
-    LlamaRunner runner(folder.path(), {.threads = 2, .ranks = GetParam()});
-    const Rows all = logits_of(runner, family.tokens(), {61, 64, 1, 40});
-    Rows kept;
-    for (const std::size_t row : family.rows()) kept.push_back(all[row]);
-    EXPECT_LE(largest_difference(kept, family.golden(c["name"])), kBoundOnRanks) << c["name"] << ": " << c["why"];
-    ++num_run;
-  }
-  EXPECT_GT(num_run, 10);
+  expect_family_on_ranks(TpMode::standard);
+}
+
+// With norms divided by token: steps of one row have ranks without any.
+TEST_P(LlamaRanks, EveryCaseAgreesWhereEachRankNormalisesItsRowsAlone) {
+  expect_family_on_ranks(TpMode::sequence);
 }
 
 INSTANTIATE_TEST_SUITE_P(, LlamaRanks, testing::Values(2, 3),

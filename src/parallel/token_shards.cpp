@@ -1,0 +1,119 @@
+#include "parallel/token_shards.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/copy.h"
+#include "base/error.h"
+#include "base/trace.h"
+#include "fused/rows_of.h"
+#include "kernels/rows/swiglu.h"
+
+namespace heddle {
+namespace {
+
+std::size_t size_of_rows(const Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.rows * tensor.row_stride) * size_of(tensor.dtype);
+}
+
+}  // namespace
+
+TokenShardStrategy::TokenShardStrategy(const ModelRank& place, Slice vocabulary, std::int64_t vocab_size)
+    : TensorStrategy(place, vocabulary, vocab_size) {
+  if (communicator() != nullptr && communicator()->fabric().device().kind != DeviceKind::cpu)
+    throw_error<InputError>("--tp-mode sequence: is for ranks on the CPU; use --tp-mode default on GPUs");
+}
+
+Shards TokenShardStrategy::shards_of(std::int64_t rows) const {
+  return Shards::even(rows, communicator()->size());
+}
+
+TokenShardStrategy::Fused& TokenShardStrategy::fused_for(std::int64_t rows, std::int64_t hidden, DType activations,
+                                                         const Lane& lane) {
+  if (fused_ != nullptr && rows <= fused_->rows) return *fused_;
+  constexpr std::uint64_t kLeastRows = 64;
+  Fabric& fabric = communicator()->fabric();
+  if (fused_ != nullptr) fabric.synchronize(lane.stream);  // the last calls are done; then the ranks meet
+  fused_.reset();
+  const auto most = static_cast<std::int64_t>(std::bit_ceil(std::max(kLeastRows, static_cast<std::uint64_t>(rows))));
+  const std::int64_t shard = shards_of(most).largest();
+  const Ranks& team = communicator()->team();
+  fused_ = std::unique_ptr<Fused>(new Fused{
+      .rows = most,
+      .gather = AllGatherLinear(fabric, team, {.largest_shard = shard, .other = hidden, .dtype = activations}),
+      .scatter = LinearReduceScatter(fabric, team, {.largest_shard = shard, .n = hidden})});
+  return *fused_;
+}
+
+void TokenShardStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) {
+  if (!crosses_ranks(lane)) return LocalStrategy::normalize(hidden, norm, normalized, lane);
+  const Shards shards = shards_of(hidden.residual.rows);
+  const int rank = communicator()->rank();
+  if (shards.count(rank) == 0) return;
+  const auto own = [&](const Tensor& tensor) { return rows_of(tensor, shards.begin(rank), shards.count(rank)); };
+  LocalStrategy::normalize(
+      {.residual = own(hidden.residual), .delta = hidden.delta.data == nullptr ? Tensor{} : own(hidden.delta)}, norm,
+      own(normalized), lane);
+}
+
+// Every row is at one rank, so the others contribute zeros.
+void TokenShardStrategy::complete(Tensor rows, const Lane& lane) {
+  const Shards shards = shards_of(rows.rows);
+  const int rank = communicator()->rank();
+  const auto clear = [&](std::int64_t first, std::int64_t count) {
+    const Tensor part = rows_of(rows, first, count);
+    if (count > 0) enqueue_clear(lane.stream, part.data, size_of_rows(part));
+  };
+  clear(0, shards.begin(rank));
+  clear(shards.begins[rank + 1], rows.rows - shards.begins[rank + 1]);
+  sum_over_ranks(rows, lane);
+}
+
+Hidden TokenShardStrategy::wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) {
+  if (crosses_ranks(lane) && wanted.num_rows != hidden.residual.rows) {
+    complete(hidden.residual, lane);
+    if (hidden.delta.data != nullptr) complete(hidden.delta, lane);
+  }
+  return LocalStrategy::wanted_rows(hidden, wanted, arena, lane);
+}
+
+void TokenShardStrategy::gather(Tensor x, const Weight& weight, Tensor y, const Lane& lane) {
+  const Shards shards = shards_of(x.rows);
+  const int rank = communicator()->rank();
+  fused_for(x.rows, x.columns, x.dtype, lane)
+      .gather({.shards = shards,
+               .x = rows_of(x, shards.begin(rank), shards.count(rank)),
+               .weight = weight,
+               .y = y,
+               .variant = GatherVariant::push},
+              lane, transfers_);
+}
+
+void TokenShardStrategy::linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) {
+  if (role == LinearRole::alone)  // a router: experts take whole rows
+    throw_error<InputError>("--tp-mode sequence: is not for models with experts; use --tp-mode default");
+  if (!crosses_ranks(lane)) return LocalStrategy::linear(x, weight, role, y, lane);
+  if (role == LinearRole::qkv) return gather(x, weight, y, lane);
+  require(role == LinearRole::attention_output || role == LinearRole::down,
+          "--tp-mode sequence: no GEMM of a block: {}", name_of(role));
+  const Shards shards = shards_of(x.rows);
+  const int rank = communicator()->rank();
+  fused_for(x.rows, weight.out_features, x.dtype, lane)
+      .scatter({.rows = shards, .x = x, .weight = weight, .y = rows_of(y, shards.begin(rank), shards.count(rank))},
+               lane);
+}
+
+void TokenShardStrategy::linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) {
+  if (!crosses_ranks(lane)) return LocalStrategy::linear_swiglu(x, weight, gate_up, y, lane);
+  gather(x, weight, gate_up, lane);
+  swiglu({.gate_up = gate_up, .y = y}, lane);
+}
+
+void TokenShardStrategy::logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) {
+  if (!crosses_ranks(lane)) return TensorStrategy::logits(x, weight, y, lane);
+  if (y.rows > 0) enqueue_clear(lane.stream, y.data, size_of_rows(y));
+  gather(x, weight, own_logits(y), lane);
+  sum_over_ranks(y, lane);
+}
+
+}  // namespace heddle

@@ -1,0 +1,51 @@
+// Tensor parallelism whose norms are divided by token (`--tp-mode sequence`; Korthikanti et al., 2022, "Reducing
+// Activation Recomputation in Large Transformer Models", section 4.2.2): each rank keeps the residual of its rows of a
+// step and normalises them alone. The GEMM behind a norm gathers the rows of all ranks while it multiplies
+// (fused/all_gather_linear), and the GEMM that ends a block sums each row at its rank (fused/linear_reduce_scatter).
+//
+// Rows are divided evenly, the first ranks' shards longer by one, by the number of rows alone. So a tensor of the
+// hidden state is valid in this rank's rows, and elsewhere undefined.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/thread_pool.h"
+#include "fused/all_gather_linear/all_gather_linear.h"
+#include "fused/linear_reduce_scatter/linear_reduce_scatter.h"
+#include "parallel/tensor.h"
+
+namespace heddle {
+
+// CPU ranks with peer addresses; models without experts.
+class TokenShardStrategy : public TensorStrategy {
+ public:
+  // As TensorStrategy. Throws InputError, naming the mode, where it cannot run.
+  TokenShardStrategy(const ModelRank& place, Slice vocabulary, std::int64_t vocab_size);
+
+  void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override;
+  Hidden wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) override;
+  // Throws InputError, naming the mode, for models with experts; in a dry run, too.
+  void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) override;
+  void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) override;
+  void logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) override;
+
+ private:
+  // Made for steps of up to so many rows; made again, by all ranks at the same step, when one has more.
+  struct Fused {
+    std::int64_t rows;
+    AllGatherLinear gather;
+    LinearReduceScatter scatter;
+  };
+
+  Shards shards_of(std::int64_t rows) const;
+  Fused& fused_for(std::int64_t rows, std::int64_t hidden, DType activations, const Lane& lane);
+  void gather(Tensor x, const Weight& weight, Tensor y, const Lane& lane);
+  void complete(Tensor rows, const Lane& lane);
+
+  std::unique_ptr<Fused> fused_;
+  ThreadPool pool_{1};
+  Stream transfers_{pool_};
+};
+
+}  // namespace heddle
