@@ -154,7 +154,7 @@ TEST(EngineRanks, FusedModeChoosesTheTokensOfTheDefaultInEveryRegime) {
   Engine standard(golden_ranks(3), {});
   const Outputs expected = outputs_of(standard, requests);
   const EngineOptions tight{
-      .max_sequences = 12, .max_tokens_per_step = 16, .page_size = 4, .kv_bytes = 12 * 2 * 3 * 4 * 2 * 24 * 4};
+      .max_sequences = 12, .max_tokens_per_step = 16, .page_size = 4, .kv_bytes = 20 * 2 * 3 * 4 * 2 * 24 * 4};
   for (const auto regime :
        {AllReduceNormRegime::one_shot, AllReduceNormRegime::two_phase, AllReduceNormRegime::pipelined}) {
     Engine engine(fused_ranks(3, regime), tight);

@@ -17,7 +17,7 @@ namespace {
 
 TEST(TpMode, IsNamedAsTheOptionNamesIt) {
   const std::vector<std::string> names = tp_mode_names();
-  EXPECT_THAT(names, testing::ElementsAre("auto", "default", "symmetric", "fused", "weave", "no-comm"));
+  EXPECT_THAT(names, testing::ElementsAre("auto", "default", "symmetric", "fused", "weave", "sequence", "no-comm"));
   for (const std::string& name : names) EXPECT_EQ(name_of(tp_mode_named(name).value()), name);
   EXPECT_FALSE(tp_mode_named("standard"));
 }

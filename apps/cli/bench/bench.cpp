@@ -1,6 +1,8 @@
 // heddle bench: speed of a model on this machine, compared with the machine's limits and with baselines.
 #include "cli/bench/bench.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <memory>
@@ -168,9 +170,11 @@ void add_operator_benchmark(CLI::App& bench) {
       "-m,--model,model", options->model.model,
       "Whose shapes: a NAME of synth:NAME, or a model's folder; default llama-3-8b; no weights are read");
   add_device_option(*command, options->model);
-  command->add_option("--operator", options->operators, "Which, comma-separated; default: all")
+  command
+      ->add_option("--operator", options->operators,
+                   fmt::format("Which, comma-separated; default: all of {}", fmt::join(operator_names(), ", ")))
       ->delimiter(',')
-      ->check(CLI::IsMember(operator_names()));
+      ->check(CLI::IsMember(operator_names()).description(""));
   command
       ->add_option_function<std::string>(
           "--dtype",
