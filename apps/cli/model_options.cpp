@@ -246,9 +246,9 @@ void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
   command
       .add_option_function<std::string>(
           "--tp-mode", [&options](const std::string& name) { options.tp_mode = *tp_mode_named(name); },
-          "With --tp, how ranks add what blocks leave: default: an all-reduce, then the norm (NCCL's where each rank "
-          "has a GPU of its own); symmetric: Heddle's all-reduce; fused: all-reduce, residual and norm in one; weave: "
-          "fused, while another part of the batch computes; sequence (CPU, no experts): each rank normalises its own "
+          "With --tp, how ranks add what blocks leave: default: an all-reduce, then the norm; symmetric: the same, by "
+          "Heddle's own all-reduce; fused: all-reduce, residual and norm in one; weave: default, while another part of "
+          "the batch computes; sequence (CPU, no experts): each rank normalises its own "
           "tokens, and GEMMs gather and sum them tile by tile; no-comm: nothing crosses ranks, so the text is wrong; "
           "auto: what heddle tune found fastest, else default")
       ->check(CLI::IsMember(tp_mode_names()))

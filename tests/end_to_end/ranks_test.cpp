@@ -112,7 +112,8 @@ TEST(Ranks, WhatCannotBeSharedIsOneError) {
       {{"--tp", "2", "--device", "cuda:0,"}, "--device: is \"cuda:0,\""},
       {{"--device", "cuda:0,cuda:0"}, "cuda:0 is named twice, for ranks that share it: they need --tp 2"},
       {{"--device", "cuda:0,cuda:1"}, "one model on 2 devices needs --tp 2"},
-      {{"--tp", "2", "--tp-mode", "fast"}, "--tp-mode: fast not in {auto,default,symmetric,fused,weave,sequence,no-comm}"},
+      {{"--tp", "2", "--tp-mode", "fast"},
+       "--tp-mode: fast not in {auto,default,symmetric,fused,weave,sequence,no-comm}"},
       {{"--tp", "2", "--kv-memory", "1"}, "--kv-memory: the key-value cache may take"},
   };
   for (const Case& c : cases) {
