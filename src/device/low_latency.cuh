@@ -116,7 +116,7 @@ struct ByteSlots {
 
 template <class InboxMemory>
 HEDDLE_HOST_DEVICE FloatSlots float_slots(const InboxMemory& memory, const Epoch& epoch) {
-  return {inbox_of_epoch(memory, epoch.number)};
+  return FloatSlots{inbox_of_epoch(memory, epoch.number)};
 }
 template <class InboxMemory>
 HEDDLE_HOST_DEVICE ByteSlots byte_slots(const InboxMemory& memory, const Epoch& epoch) {

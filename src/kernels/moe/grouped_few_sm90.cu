@@ -167,6 +167,12 @@ bool takes_few(const GroupedLinearParams& params, const Tensor& x, const Tensor&
 
 }  // namespace
 
+bool plain_is_faster(const GroupedLinearParams& params) {
+  constexpr std::size_t kLargeWeight = std::size_t{64} << 20;
+  return params.group.weights[0].size_bytes() > kLargeWeight &&
+         params.y.rows <= std::int64_t{kFewRowsOnAverage} * params.group.count;
+}
+
 bool grouped_few_takes(const GroupedLinearParams& params) {
   return takes_few(params, params.x, params.y);
 }

@@ -50,8 +50,9 @@ __global__ void __launch_bounds__(kPlainWarps * 32) grouped_plain(const __grid_c
 void grouped_linear_sm90(const GroupedLinearParams& params, const Lane& lane) {
   require(params.x.dtype == params.y.dtype, "grouped_linear: x is {}, y {}: expected the same on a GPU",
           name_of(params.x.dtype), name_of(params.y.dtype));
-  if (grouped_few_takes(params)) return grouped_few(params, lane);
-  if (grouped_tiles_takes(params)) return grouped_tiles(params, lane);
+  const bool plain = plain_is_faster(params);
+  if (!plain && grouped_few_takes(params)) return grouped_few(params, lane);
+  if (!plain && grouped_tiles_takes(params)) return grouped_tiles(params, lane);
   const Weight& weight = params.group.weights[0];
   const GroupedOperands op{.x = params.x,
                            .y = params.y,

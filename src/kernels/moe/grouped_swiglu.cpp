@@ -15,7 +15,7 @@ enum class GroupedFusion { none, few, tiles };
 
 GroupedFusion grouped_fusion(const GroupedSwigluParams& params, Device device) {
   if constexpr (kHaveCuda)
-    if (device.kind == DeviceKind::cuda) {
+    if (device.kind == DeviceKind::cuda && !plain_is_faster(params.gate_up)) {
       if (grouped_swiglu_few_takes(params)) return GroupedFusion::few;
       if (grouped_swiglu_tiles_takes(params)) return GroupedFusion::tiles;
     }
