@@ -31,7 +31,8 @@ void FusedStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor nor
     const std::string reason = all_reduce_norm_->why_not(hidden.delta.columns, hidden.delta.dtype, normalized.dtype);
     if (!reason.empty()) throw_error<InputError>("--tp-mode {}: {}; use --tp-mode default", name_of(mode_), reason);
   }
-  if (!pending || !crosses_ranks(lane)) return LocalStrategy::normalize(hidden, norm, normalized, lane);
+  if (!pending || !crosses_ranks(lane))                               // nothing to sum
+    return LocalStrategy::normalize(hidden, norm, normalized, lane);  // NOLINT(bugprone-parent-virtual-call)
   require(all_reduce_norm_ != nullptr, "tensor parallelism: no all_reduce_norm, as for dry runs");
   (*all_reduce_norm_)(
       {.x = hidden.delta, .weight = norm.weight, .residual = hidden.residual, .y = normalized, .eps = norm.eps}, lane);

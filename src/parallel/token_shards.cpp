@@ -46,12 +46,14 @@ TokenShardStrategy::Fused& TokenShardStrategy::fused_for(std::int64_t rows, std:
 }
 
 void TokenShardStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) {
-  if (!crosses_ranks(lane)) return LocalStrategy::normalize(hidden, norm, normalized, lane);
+  // Deltas are summed already, or by nobody: so not the norm of TensorStrategy.
+  if (!crosses_ranks(lane))
+    return LocalStrategy::normalize(hidden, norm, normalized, lane);  // NOLINT(bugprone-parent-virtual-call)
   const Shards shards = shards_of(hidden.residual.rows);
   const int rank = communicator()->rank();
   if (shards.count(rank) == 0) return;
   const auto own = [&](const Tensor& tensor) { return rows_of(tensor, shards.begin(rank), shards.count(rank)); };
-  LocalStrategy::normalize(
+  LocalStrategy::normalize(  // NOLINT(bugprone-parent-virtual-call)
       {.residual = own(hidden.residual), .delta = hidden.delta.data == nullptr ? Tensor{} : own(hidden.delta)}, norm,
       own(normalized), lane);
 }

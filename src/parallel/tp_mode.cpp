@@ -34,6 +34,7 @@ std::optional<TpMode> tp_mode_named(std::string_view name) {
 
 std::vector<std::string> tp_mode_names() {
   std::vector<std::string> names;
+  names.reserve(kTpModes.size());
   for (const auto& mode : kTpModes) names.emplace_back(mode.second);
   return names;
 }

@@ -290,7 +290,7 @@ TEST(Server, CallsToolsThatARequestForces) {
     const auto events = server.post("/v1/chat/completions", body).events();
     const auto calls = calls_of(events);
     ASSERT_EQ(calls.size(), 1U);
-    EXPECT_EQ(calls[0].second, call["function"]["arguments"]);
+    EXPECT_EQ(call["function"]["arguments"], calls[0].second);
     EXPECT_GT(events.size(), 4U);  // the arguments came in pieces
     EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "tool_calls");
 

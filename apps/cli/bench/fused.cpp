@@ -236,6 +236,7 @@ void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, 
   const FabricOptions of_fabric{.heap_bytes = heap, .deadline = std::chrono::seconds(60)};
   if (on_gpu) {
     std::vector<int> gpus;
+    gpus.reserve(devices.size());
     for (const Device& device : devices) gpus.push_back(device.index);
     run_ranks_on_gpus(gpus, of_fabric, measure_on);
   } else {

@@ -60,6 +60,7 @@ class PieceLayer {
                                  strides, end - first, first});
     }
     std::vector<PieceLayout> layouts;
+    layouts.reserve(of_calls.size());
     for (std::vector<KeyValuePiece>& pieces : of_calls)
       layouts.emplace_back(PieceShape{1, size_.heads, size_.heads, size_.head_dim, dtype_},
                            std::vector<QueryPiece>{queries}, std::move(pieces), device_.device());

@@ -145,6 +145,7 @@ class NormRank {
         return graph_samples(communicator_, stream_, calls, options_.repeats, {}, call).seconds;
       }
     std::vector<double> seconds;
+    seconds.reserve(static_cast<std::size_t>(options_.repeats));
     for (int i = 0; i < options_.repeats; ++i) seconds.push_back(seconds_per_call(communicator_, stream_, calls, call));
     return seconds;
   }

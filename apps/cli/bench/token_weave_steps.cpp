@@ -45,6 +45,7 @@ std::vector<WeaveVariant> variants_of(int figure) {
 
 std::vector<StepCase> prompts_of(const std::vector<int>& tokens) {
   std::vector<StepCase> cases;
+  cases.reserve(tokens.size());
   for (const int count : tokens) cases.push_back({.batch = 1, .context = 0, .num_tokens = count, .step_tokens = count});
   return cases;
 }
@@ -62,6 +63,7 @@ std::vector<double> samples_of(StepRunner& runner, SplitKind kind, int repeats) 
   runner.split({.kind = kind, .min_tokens = 1});
   runner.sample();  // what happens only the first time
   std::vector<double> seconds;
+  seconds.reserve(static_cast<std::size_t>(repeats));
   for (int i = 0; i < repeats; ++i) seconds.push_back(runner.sample());
   return seconds;
 }
