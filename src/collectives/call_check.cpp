@@ -46,7 +46,7 @@ void CallCheck::announce(const CallSignature& mine) {
   mine_.number = number;
   CallSignature* const own = signatures_ + number % 2 * heard_.size() + peers_.rank;
   for (int step = 1; step < peers_.size; ++step) {
-    CallSignature* const there = peers_.at(AllToAll{peers_.size}.at(peers_.rank, step).to, own);
+    CallSignature* const there = peers_.at(schedule::AllToAll{peers_.size}.at(peers_.rank, step).to, own);
     for (int field = 0; field < CallSignature::kFields; ++field)
       atomic_store<Order::relaxed>(&there->values[field], mine.values[field]);
     atomic_store<Order::release>(&there->number, number);
@@ -78,7 +78,7 @@ bool CallCheck::hear(int world_rank) {
 
 bool CallCheck::hear_all() {
   for (int step = 1; step < peers_.size; ++step)
-    if (!hear(peers_.world_rank(AllToAll{peers_.size}.at(peers_.rank, step).to))) return false;
+    if (!hear(peers_.world_rank(schedule::AllToAll{peers_.size}.at(peers_.rank, step).to))) return false;
   return true;
 }
 
