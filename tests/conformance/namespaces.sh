@@ -49,7 +49,9 @@ shift
 exec ip netns exec "\$n" sh -c "\$*"
 END
   chmod +x "$folder/agent"
-  # mpirun gives each machine a folder by its name, and these share one.
+  # mpirun gives each machine a folder by its name, and these share one; so they would overwrite each other's topology in
+  # shared memory while it is read (a daemon in ten ended in a segmentation fault), which the component hwloc puts there.
+  export OMPI_MCA_rtc=^hwloc
   export OMPI_MCA_plm_rsh_agent=$folder/agent OMPI_MCA_orte_tmpdir_base=$folder OMPI_MCA_orte_keep_fqdn_hostnames=1
 }
 
