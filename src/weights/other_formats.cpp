@@ -73,6 +73,21 @@ constexpr std::string_view kMerge =
     "with the Python package peft: AutoPeftModelForCausalLM.from_pretrained(adapter).merge_and_unload(), then "
     "save_pretrained(folder)";
 
+// The method by which the weights of a folder are quantised, as its config.json says, or the quantize_config.json of
+// AutoGPTQ and AutoAWQ; empty if neither does.
+std::string quantization_method(const fs::path& folder) {
+  try {
+    const fs::path path = folder / "config.json";
+    const nlohmann::json file = parse_json(read_file(path, kMaxConfigBytes), path.string());
+    if (const auto field = JsonField(file, path.string()).find("quantization_config"))
+      if (const auto method = field->find("quant_method")) return printable(method->text(), kMaxShownName);
+  } catch (const std::exception&) {  // says nothing of quantisation that can be read
+  }
+  if (!is_there(folder / "quantize_config.json")) return {};
+  const std::string method = text_field(folder / "quantize_config.json", "quant_method");
+  return method.empty() ? "GPTQ or AWQ" : method;
+}
+
 // Shards without their index, a variant like model.fp16.safetensors, or something else.
 std::string stray_safetensors(const fs::path& folder, const std::string& name) {
   if (name.find("-of-") != std::string::npos)
@@ -119,6 +134,11 @@ std::optional<std::string> what_folder(const fs::path& folder) {
   for (const std::string_view name : {"consolidated.safetensors", "consolidated.00.pth", "params.json"})
     if (has(name)) return about(name, kOriginalLayout);
   if (const auto name = first(".gguf")) return about(*name, kGguf);
+  if (const std::string method = quantization_method(folder); !method.empty())
+    return fmt::format(
+        "{}: is a model quantised by {}, which Heddle does not read yet (it looked for model.safetensors and "
+        "model.safetensors.index.json, besides). Give the model that was quantised, in bfloat16 or float16",
+        folder.string(), method);
   if (const auto name = first(".safetensors")) return stray_safetensors(folder, *name);
   for (const std::string_view name : {"tf_model.h5", "flax_model.msgpack"})
     if (has(name)) return about(name, "these weights are TensorFlow's or Flax's; Heddle reads safetensors");
