@@ -1,8 +1,12 @@
 // Steps of an executor that may hold some SMs of a GPU only. Skipped without a GPU.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,8 +29,8 @@ using testing::HasSubstr;
 constexpr int kBudgets[] = {8, 16, 66, 100};
 
 LlamaRunner::Options options_with(int num_sms) {
-  return {.page_size = 16,  // the smallest that the fast kernels take
-          .num_pages = 128,
+  return {.page_size = 16,   // the smallest that the fast kernels take
+          .num_pages = 192,  // of three runs of all steps
           .max_sequences = 8,
           .max_tokens = 600,
           .num_sms = num_sms,
@@ -72,8 +76,6 @@ class Batch {
 struct Computed {
   std::vector<std::vector<float>> alone, together;
   std::vector<std::int32_t> greedy, sampled;
-
-  friend bool operator==(const Computed&, const Computed&) = default;
 };
 
 // Prefill, decode of one sequence and of five, and both in one step. A decode step of a size is computed as it is, then
@@ -92,6 +94,32 @@ Computed compute_everything(LlamaRunner& runner) {
           .sampled = runner.choose({.temperature = 0.8, .top_p = 0.9, .seed = 7})};
 }
 
+// Where two lists of logits first differ, and in how many values; empty if nowhere. Bits are compared, so a NaN is itself.
+std::string difference(const char* what, const std::vector<std::vector<float>>& a,
+                       const std::vector<std::vector<float>>& b) {
+  for (std::size_t row = 0; row < a.size(); ++row) {
+    std::size_t differ = 0, nans = 0;
+    float most = 0;
+    for (std::size_t i = 0; i < a[row].size(); ++i) {
+      nans += std::isnan(a[row][i]) || std::isnan(b[row][i]) ? 1 : 0;
+      if (std::bit_cast<std::uint32_t>(a[row][i]) == std::bit_cast<std::uint32_t>(b[row][i])) continue;
+      ++differ;
+      most = std::max(most, std::abs(a[row][i] - b[row][i]));
+    }
+    if (differ > 0)
+      return fmt::format("{}: row {} of {} has {} other logits of {} (by {} at most), {} NaN", what, row, a.size(),
+                         differ, a[row].size(), most, nans);
+  }
+  return {};
+}
+
+std::string difference(const Computed& a, const Computed& b) {
+  if (std::string found = difference("one sequence", a.alone, b.alone); !found.empty()) return found;
+  if (std::string found = difference("five sequences", a.together, b.together); !found.empty()) return found;
+  if (a.greedy != b.greedy) return "the tokens chosen greedily";
+  return a.sampled == b.sampled ? "" : "the tokens sampled";
+}
+
 class LanesTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -99,12 +127,14 @@ class LanesTest : public testing::Test {
     if (num_sms_of(kFirstGpu) <= 100) GTEST_SKIP() << "the GPU has 100 SMs or fewer";
   }
 
-  // All kernels and graphs are there before SMs are held: loading one may wait for what runs.
+  // All kernels and graphs are there before SMs are held: loading one may wait for what runs. The second run says whether
+  // bits depend on the pages that a sequence got, or on a step's being replayed; the third, on who holds the other SMs.
   static void expect_same_beside_a_spinner(LlamaRunner& runner, int budget) {
     const Computed expected = compute_everything(runner);
+    EXPECT_EQ(difference(expected, compute_everything(runner)), "") << budget << " SMs, nobody beside";
     if constexpr (kHaveCuda) {
       const SmHolder holder(num_sms_of(kFirstGpu) - budget);
-      EXPECT_TRUE(compute_everything(runner) == expected) << budget << " SMs";
+      EXPECT_EQ(difference(expected, compute_everything(runner)), "") << budget << " SMs";
       EXPECT_TRUE(holder.still_holds()) << "a step on " << budget << " SMs waited until the others were free";
     }
   }
