@@ -16,8 +16,8 @@ if [ ${#rooms[@]} -gt 0 ]; then set -- -R "^($(IFS='|' && echo "${rooms[*]}"))/"
 }
 rm -f "$report"
 status=0
-# One test more at a time than there are cores: many wait for the deadlines of ranks that are dead or stopped.
-ctest --test-dir "$build" --output-on-failure --parallel "${CTEST_PARALLEL_LEVEL:-$(($(nproc) + 1))}" --output-junit "$report" "$@" ||
+# Two tests more at a time than there are cores: many wait for the deadlines of ranks that are dead or stopped.
+ctest --test-dir "$build" --output-on-failure --parallel "${CTEST_PARALLEL_LEVEL:-$(($(nproc) + 2))}" --output-junit "$report" "$@" ||
   status=$?
 
 count() { grep -c "$1" "$report" 2>/dev/null || [ -e "$report" ] || echo 0; }
