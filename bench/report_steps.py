@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Generates docs/results/experts.md and docs/results/token_weave.md from the JSON in bench/results.
+
+    bench/report_steps.py [RESULTS_FOLDER [OUTPUT_FOLDER]]
+
+Reads `experts-X-decode-*.json` and `modes-X-{MODE}-{decode,prefill}-*.json` (`heddle bench decode|prefill`), and
+`modes-X-figure-4.json` (`heddle bench token-weave --figure 4`). All figures come from the files; do not edit the pages by hand.
+"""
+import argparse
+import json
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODES = ("default", "symmetric", "fused", "weave", "no-comm")
+
+
+def records_of(folder, pattern):
+    return [(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob(pattern))]
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "|".join("--:" for _ in head) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]) + "\n"
+
+
+def source(name, record):
+    return f"From `{name}`: commit {record['commit']}, {record['machine']['key'].rsplit('; ', 1)[1]}"
+
+
+def experts(folder):
+    page = ["# Models with experts and latent attention", "",
+            "Made by `bench/report_steps.py`. What was expected and what it means: [notes/experts.md](../notes/experts.md).", "",
+            "The floor is the bytes of a step, of routed experts those that a token is sent to, over the memory's read rate measured in the"
+            " same run.", ""]
+    for name, record in records_of(folder, "experts-*-decode-*.json"):
+        rows = [[case["batch"], case["context"], f"{case['milliseconds_per_token']:.2f}",
+                 f"{case['floor_seconds'] / case['tokens'] * 1e3:.2f}", f"{case['floor_share']['median']:.0%}",
+                 f"{case['bytes_per_step'] * 1e-9:.2f}", f"{case['gbps'] * 1e-3:.2f}", f"{case['memory_read_gbps']['median'] * 1e-3:.2f}"]
+                for case in record["cases"]]
+        page += [f"## {record['model']}, decode", "", source(name, record) + ".", "",
+                 table(["batch", "context", "ms a step", "floor, ms", "of floor", "GB a step", "TB/s", "memory, TB/s"], rows)]
+    return page
+
+
+def milliseconds(case, bench):
+    return case["milliseconds_per_token"] if bench == "decode" else case["seconds"]["median"] * 1e3
+
+
+def modes(folder):
+    page = ["# How ranks add what blocks leave", "",
+            "Made by `bench/report_steps.py`. What was expected and what it means: [notes/token_weave.md](../notes/token_weave.md).", "",
+            "`no-comm` leaves communication out, so its text is wrong: it says what a step would take if communication were free.", ""]
+    runs = {}
+    for name, record in records_of(folder, "modes-*.json"):
+        if found := re.fullmatch(r"modes-(.*)-ranks-(.*)-(decode|prefill)-(.*)\.json", name):
+            runs.setdefault((found[1], found[3], found[4]), {})[found[2]] = (name, record)
+    for (_, bench, model), of in runs.items():
+        name, record = of["default"]
+        floor = {(case["batch"], case["context"], case["tokens"]): milliseconds(case, bench) for case in of["no-comm"][1]["cases"]}
+        base = [milliseconds(case, bench) for case in record["cases"]]
+        head = [f"{c['batch']} x {c['context']}" if bench == "decode" else f"{c['tokens']} tokens" for c in record["cases"]]
+        rows = []
+        for mode in (mode for mode in MODES if mode in of):
+            times = [milliseconds(case, bench) for case in of[mode][1]["cases"]]
+            rows.append([mode, *(f"{time:.2f} ({first / time:.2f}x)" for time, first in zip(times, base))])
+        page += [f"## {model}, {bench}, {record['ranks']} ranks", "", source(name, record) + ", likewise the other modes. Milliseconds a step, and"
+                 f" the default's over it; communication takes {', '.join(f'{1 - f / b:.0%}' for f, b in zip(floor.values(), base))} of the default's.", "",
+                 table(["mode", *head], rows)]
+    for name, record in records_of(folder, "modes-*-figure-4.json"):
+        tokens = sorted({row["tokens"] for row in record["rows"]})
+        ways = dict.fromkeys(row["way"] for row in record["rows"])
+        time = {(row["way"], row["tokens"]): row["microseconds"] for row in record["rows"]}
+        page += [f"## All-reduce, residual and norm, rows {record['rows'][0]['hidden']} wide, {record['ranks']} ranks", "",
+                 source(name, record) + ". Microseconds by tokens. Not here: " + record["not_reproducible_here"] + ".", "",
+                 table(["way", *map(str, tokens)], [[way, *(f"{time[way, count]:.1f}" for count in tokens)] for way in ways])]
+    return page
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("results", nargs="?", type=pathlib.Path, default=ROOT / "bench" / "results")
+    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "docs" / "results")
+    options = parser.parse_args()
+    for name, page in (("experts", experts(options.results)), ("token_weave", modes(options.results))):
+        (options.output / f"{name}.md").write_text("\n".join(page).rstrip() + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
