@@ -21,6 +21,7 @@ static_assert(Group<WarpsOfBlock>);
 
 // For each chunk c < chunks: ready(c) by the warp that keeps the flags, then work(c) by the others, then tell(c + 1) by the
 // warp that keeps the flags. A flag's release waits for all stores before it; meanwhile the others work on the next chunk.
+// It tells of chunk c after ready(c + 1), so ready(c + 1) must not wait, over however many peers, for chunk c's tell.
 // False when a ready() has given up; `stopped` alternates between two places in shared memory, so that all warps have read
 // one before it is written again.
 template <class Ready, class Work, class Tell>

@@ -48,9 +48,46 @@ struct Cut {
   std::size_t x_bytes, y_bytes, slots_bytes;
 };
 
+// The three groups of warps of a block (pipelined_norm.cuh), of which all ranks have the same: whether all end with so many
+// slots. Flags only grow, so it does not matter which group goes on first.
+bool warps_end(std::uint32_t slots, std::uint32_t chunks) {
+  enum Group { push, normalize, copy_out };
+  std::uint32_t told[3] = {}, next[3] = {};
+  const auto is_ready = [&](Group group, std::uint32_t c) {
+    const auto freed = [&](Group by) { return c < slots || told[by] >= c - slots + 1; };
+    switch (group) {
+      case push:
+        return freed(normalize);
+      case normalize:
+        return told[push] >= c + 1 && freed(copy_out);
+      case copy_out:
+        return told[normalize] >= c + 1;
+    }
+    return false;
+  };
+  for (bool goes_on = true; goes_on;) {
+    goes_on = false;
+    for (const Group group : {push, normalize, copy_out}) {
+      const std::uint32_t c = next[group];
+      if (c > chunks || (c < chunks && !is_ready(group, c))) continue;
+      told[group] = c;  // of what was done before, as chunk_by_chunk() tells
+      next[group] = c + 1;
+      goes_on = true;
+    }
+  }
+  return told[copy_out] == chunks;
+}
+
+TEST(NormChunks, HaveSlotsEnoughThatNoGroupOfWarpsWaitsForWhatItHolds) {
+  for (std::uint32_t chunks = 0; chunks < 40; ++chunks)
+    for (std::uint32_t slots = NormChunks::kFewestSlots; slots <= NormChunks::kMostSlots; ++slots)
+      EXPECT_TRUE(warps_end(slots, chunks)) << slots << " slots, " << chunks << " chunks";
+  EXPECT_FALSE(warps_end(NormChunks::kFewestSlots - 1, 8)) << "fewer slots would do";
+}
+
 TEST(NormChunks, CoverEveryRowOnceAndKeepSlotsApart) {
   for (const Cut& c : {Cut{1, 3, 4, 48, 24, 4096}, Cut{7, 2, 3, 16, 16, 1024}, Cut{100, 4, 5, 80, 160, 1 << 16},
-                       Cut{65, 4, 16, 32, 64, 1 << 14}, Cut{5, 1, 2, 2, 2, 64}}) {
+                       Cut{65, 4, 16, 32, 64, 1 << 14}, Cut{5, 1, 2, 2, 2, 128}}) {
     const EvenShards rows = EvenShards::of(c.tokens, c.ranks);
     const NormChunks cut(rows, c.x_bytes, c.y_bytes, c.blocks, c.slots_bytes);
     ASSERT_LE(cut.blocks(), c.blocks);
@@ -290,7 +327,7 @@ TEST_F(AllReduceNormCalls, RefuseWhatDoesNotFitAndSayWhy) {
   bad = good();
   bad.num_sms = 133;
   EXPECT_EQ(refusal(bad), "all_reduce_norm: 133 SMs, expected 1 to 132");
-  EXPECT_THAT(fused_.why_not(1 << 20, DType::float32, DType::float32), HasSubstr("do not fit twice into slots"));
+  EXPECT_THAT(fused_.why_not(1 << 20, DType::float32, DType::float32), HasSubstr("do not fit 3 times into slots"));
   fabric_->synchronize(stream_);
 }
 

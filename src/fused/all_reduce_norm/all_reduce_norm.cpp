@@ -135,8 +135,8 @@ AllReduceNorm::AllReduceNorm(Fabric& fabric, Ranks team, Stream& stream, const A
 std::string AllReduceNorm::why_not(std::int64_t hidden, DType x, DType y) const {
   const auto row = [&](DType dtype) { return static_cast<std::size_t>(hidden) * size_of(dtype); };
   if (!NormChunks::fits(size(), row(x), row(y), memory_.slots_bytes))
-    return fmt::format("rows of {} elements of {} and {} do not fit twice into slots of {} bytes", hidden, name_of(x),
-                       name_of(y), memory_.slots_bytes);
+    return fmt::format("rows of {} elements of {} and {} do not fit {} times into slots of {} bytes", hidden,
+                       name_of(x), name_of(y), NormChunks::kFewestSlots, memory_.slots_bytes);
   if (fabric_->device().kind == DeviceKind::cpu) return {};
   if (hidden % 8 != 0) return fmt::format("rows of {} elements: on a GPU a multiple of 8", hidden);
   if (x != DType::float32 && x != y)

@@ -14,7 +14,9 @@ namespace heddle {
 class NormChunks {
  public:
   static constexpr std::int64_t kMostRows = 8;  // of a chunk
-  static constexpr std::size_t kFewestSlots = 2, kEnoughSlots = 4, kMostSlots = 16;
+  // A warp that keeps flags tells of a chunk after it has waited for the next (device/warp_chunks.cuh): with two slots,
+  // who pushes would wait for a row that is only sent when the next share has come.
+  static constexpr std::size_t kFewestSlots = 3, kEnoughSlots = 4, kMostSlots = 16;
 
   // Shares and normalised rows have a half of the slots each, whatever the shapes of calls: shares of the next call may
   // come while rows of the last are still copied out. A slot holds a chunk's rows from every rank.
@@ -22,7 +24,7 @@ class NormChunks {
     return (static_cast<std::size_t>(ranks) * static_cast<std::size_t>(chunk_rows) * row_bytes + 15) / 16 * 16;
   }
   static constexpr std::size_t half_of(std::size_t slots_bytes) { return slots_bytes / 32 * 16; }
-  // Whether one block has a slot of one row twice.
+  // Whether one block has the fewest slots, of one row.
   static constexpr bool fits(int ranks, std::size_t x_bytes, std::size_t y_bytes, std::size_t slots_bytes) {
     const std::size_t larger = x_bytes > y_bytes ? x_bytes : y_bytes;
     return kFewestSlots * slot_bytes(ranks, 1, larger) <= half_of(slots_bytes);
