@@ -237,16 +237,16 @@ def end_to_end_errors(method, constants, baselines):
     return errors
 
 
-def end_to_end_residuals(constants, baselines):
-    """Root mean square by method."""
+def report_end_to_end(constants, baselines):
+    """{method: {(model, in, out): relative error of the rate}}"""
     print("\n| end to end | in | out | error, % |\n|---|--:|--:|--:|")
-    residuals = {}
+    by_method = {}
     for method in END_TO_END_TPR:
         errors = end_to_end_errors(method, constants, baselines)
         for (name, before, made), value in errors.items():
             print(f"| {method}, {name} | {before} | {made} | {value:+.1f} |")
-        residuals[method] = math.sqrt(sum((e / 100) ** 2 for e in errors.values()) / len(errors))
-    return residuals
+        by_method[method] = {cell: value / 100 for cell, value in errors.items()}
+    return by_method
 
 
 def products_of(d, f, s):
@@ -460,8 +460,13 @@ def header(constants, bounds, fits, baselines, residual, end_to_end):
         lines += [f"// {what[0].upper() + what[1:]}",
                   f"inline constexpr Fitted {identifier}{{{constants[name]:.6g}, {low:.6g}, {high:.6g}}};"]
     lines += ["", "// Standard error of the fitted time of a cell, relative.", f"inline constexpr double kResidual = {residual:.6g};",
-              "// Root mean square of the relative errors of table 2's rates, which are held out from the fit.",
-              f"inline constexpr double kEndToEndResidual = {end_to_end['waferllm']:.6g};"]
+              "", "// Relative errors of table 2's rates, which are held out from the fit: by the model's hidden size, tokens in and out.",
+              "struct EndToEndError {", "  int hidden, in, out;", "  double error;", "};"]
+    for name, method in [("", "waferllm"), ("T10", "t10"), ("Ladder", "ladder")]:
+        errors = end_to_end[method]
+        lines.append(f"inline constexpr std::array<EndToEndError, {len(errors)}> k{name}EndToEndErrors{{{{")
+        lines += [f"    {{{MODELS[model][1]}, {before}, {made}, {error:.6g}}}," for (model, before, made), error in errors.items()]
+        lines.append("}};")
     names = ", ".join(CONSTANTS[name][0] for name in CHOSEN)
     lines += ["", "// Position of a prefill tile's size between exact (0) and rounded up (1): chosen, not fitted.",
               f"inline constexpr double kTileRounding = {TILE_ROUNDING:.6g};",
@@ -476,11 +481,11 @@ def header(constants, bounds, fits, baselines, residual, end_to_end):
     lines += [f"inline constexpr double kT10GemmPower = {POWERS['t10']:.6g};  // chosen",
               f"inline constexpr double kLadderWeightPower = {POWERS['ladder']:.6g};  // chosen",
               "", "// Relative errors of a fitted cell's time: the standard error, and the largest change for any of four models when a",
-              "// cell or a model is left out or the power changes. end_to_end: root mean square error of table 2's rates.",
-              "struct BaselineResiduals {", "  double gemm, gemm_spread, sum, sum_spread, end_to_end;", "};"]
+              "// cell or a model is left out or the power changes.",
+              "struct BaselineResiduals {", "  double gemm, gemm_spread, sum, sum_spread;", "};"]
     for method, gemm, sums in [("T10", "kT10Gemm", "kT10Sum"), ("Ladder", "kLadderGemm", "kLadderSum")]:
         lines.append(f"inline constexpr BaselineResiduals k{method}Residuals{{{baselines[gemm][1]:.6g}, {baselines[gemm][2]:.6g}, "
-                     f"{baselines[sums][1]:.6g}, {baselines[sums][2]:.6g}, {end_to_end[method.lower()]:.6g}}};")
+                     f"{baselines[sums][1]:.6g}, {baselines[sums][2]:.6g}}};")
     return "\n".join([*lines, "", "}  // namespace heddle::wse2_fit", ""])
 
 
@@ -491,7 +496,7 @@ def main():
     constants, bounds, fits = report(visible_cells())
     baselines = report_baselines(constants)
     report_ratios(constants, baselines)
-    end_to_end = end_to_end_residuals(constants, baselines)
+    end_to_end = report_end_to_end(constants, baselines)
     if arguments.write:
         with open(arguments.write, "w", encoding="utf-8") as file:
             file.write(header(constants, bounds, fits, baselines, standard_error(visible_cells(), constants), end_to_end))

@@ -71,27 +71,46 @@ TEST(WaferRun, EachPartHasItsCyclesAndSaysWhatTheyAre) {
     double cycles;
   };
   const Part parts[] = {
-      {"prefill", "Q, K, V", "executed on cores", 327772.17},
-      {"prefill", "scores", "executed on cores", 119733.20},
-      {"prefill", "transition", "executed on cores", 22061.63},
-      {"prefill", "hand-over", "executed on cores", 694.53},
-      {"last_token", "KV shift", "executed on cores", 166.88},
-      {"last_token", "embedding", "executed on cores", 71.81},
-      {"last_token", "all-reduce", "executed on cores", 5332.58},
-      {"last_token", "token choice", "executed on cores", 3335.65},
-      {"last_token", "fitted residual", "fitted residual", 10371.06},
+      {"prefill", "Q, K, V", "simulated", 327772.17},
+      {"prefill", "scores", "counted + analytical", 119733.20},
+      {"prefill", "SwiGLU", "analytical", 0},
+      {"prefill", "transition", "simulated", 22061.63},
+      {"prefill", "hand-over", "simulated", 694.53},
+      {"last_token", "KV shift", "simulated", 166.88},
+      {"last_token", "embedding", "simulated", 71.81},
+      {"last_token", "all-reduce", "simulated", 5332.58},
+      {"last_token", "token choice", "simulated + analytical", 3335.65},
+      {"last_token", "element-wise work", "analytical", 0},
+      {"last_token", "fitted residual", "fitted", 10371.06},
   };
   for (const Part& part : parts) {
-    EXPECT_EQ(object["basis"][part.phase][part.name], part.basis) << part.name;
-    EXPECT_NEAR(object[part.phase]["breakdown"][part.name].get<double>(), part.cycles, 0.01) << part.name;
-  }
-  for (const char* phase : {"prefill", "last_token"})
-    for (const auto& [part, basis] : object["basis"][phase].items())
-      EXPECT_EQ(basis, part == "fitted residual" ? part : "executed on cores") << part;  // nothing is priced
-  for (const auto& [field, value] : object.items())
-    if (value.is_number_float()) {
-      EXPECT_TRUE(object["basis"].contains(field)) << field;
+    EXPECT_EQ(object["basis"][part.phase]["breakdown"][part.name], part.basis) << part.name;
+    const double cycles = object[part.phase]["breakdown"][part.name];
+    if (part.cycles > 0) {
+      EXPECT_NEAR(cycles, part.cycles, 0.01) << part.name;
     }
+  }
+  for (const char* phase : {"prefill", "last_token"}) {
+    const auto& by_basis = object[phase]["cycles_by_basis"];
+    double sum = 0;
+    for (const auto& [basis, cycles] : by_basis.items()) sum += cycles.get<double>();
+    EXPECT_NEAR(sum, object[phase]["cycles"].get<double>(), 1e-6 * sum);
+    EXPECT_GT(by_basis["simulated"], 0);
+    EXPECT_GT(by_basis["analytical"], 0);  // values, times a cost
+    EXPECT_EQ(object["basis"][phase]["routes"], "counted");
+    EXPECT_EQ(object["basis"][phase]["energy_j"], "fitted");
+  }
+  EXPECT_EQ(object["basis"]["prefill"]["cycles"], "simulated + counted + analytical");
+  EXPECT_EQ(object["basis"]["prefill"]["microseconds"], "simulated + counted + analytical");
+  EXPECT_EQ(object["basis"]["last_token"]["cycles"], "simulated + analytical + fitted");
+  EXPECT_EQ(object["last_token"]["cycles_by_basis"]["fitted"], object["last_token"]["breakdown"]["fitted residual"]);
+
+  const ProgramResult text = run_heddle(run_of({"--prompt", "12 + 30 =", "--max-tokens", "4"}));
+  EXPECT_THAT(text.out,
+              testing::ContainsRegex("prefill .*: [0-9.]+ % simulated, [0-9.]+ % counted, [0-9.]+ % analytical;"));
+  EXPECT_THAT(text.out, testing::Not(HasSubstr("100.0 % simulated")));
+  EXPECT_THAT(text.out,
+              testing::ContainsRegex("norms +[0-9]+ cycles, [0-9.]+ %, [0-9]+ simulated \\+ [0-9]+ analytical"));
 }
 
 // The model moves from 12 x 12 cores to 10 x 20, or the other way: the tokens are the CPU's.
@@ -167,7 +186,7 @@ TEST(WaferRun, KvDrawsTheCacheOfAModelThatIsNotThere) {
     ASSERT_EQ(result.status, 0) << result.err;
     EXPECT_EQ(size_of_png(picture).second % 360, 0);
     pictures.push_back(read_file(picture, 1 << 20));
-    EXPECT_THAT(result.out, HasSubstr(method == "shift" ? "2048 tokens after a prompt of 4096" : "370 tokens after"));
+    EXPECT_THAT(result.out, HasSubstr(method == "shift" ? "2048 tokens after a prompt of 4096" : "394 tokens after"));
   }
   EXPECT_NE(pictures[0], pictures[1]);
 }
@@ -254,7 +273,7 @@ TEST(WaferRun, RegionsShareTheLayersAndSayTheSame) {
   EXPECT_EQ(runs[1]["regions"], 3);
   EXPECT_GT(runs[1]["decode_cycles"], runs[0]["decode_cycles"]);
   EXPECT_GT(runs[1]["last_token"]["breakdown"]["hand-over"], 0);
-  EXPECT_EQ(runs[1]["basis"]["last_token"]["way to the next region"], "executed on cores");
+  EXPECT_EQ(runs[1]["basis"]["last_token"]["breakdown"]["way to the next region"], "simulated");
   EXPECT_GT(runs[1]["kv_capacity_tokens"], runs[0]["kv_capacity_tokens"]);
   EXPECT_NEAR(runs[1]["idle_share"], 2.0 / 3, 0.01);
 }

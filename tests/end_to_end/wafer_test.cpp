@@ -1,5 +1,6 @@
 // heddle wafer as a user runs it: the contents of its JSON, and its errors.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -157,12 +158,42 @@ TEST(WaferProducts, SayHowABaselinesRunDiffersFromItsFit) {
       closed.emplace_back("closed");
       simulated.emplace_back("simulated");
       const json fit = wafer_json(closed), run = wafer_json(simulated);
-      EXPECT_EQ(fit["basis"], "fitted");
-      EXPECT_EQ(run["basis"], "simulated");
+      EXPECT_EQ(fit["basis"]["cycles"], "analytical + fitted");
+      const bool is_small = std::string(mesh) == "9x12";
+      EXPECT_EQ(run["basis"]["cycles"], is_small ? "simulated" : "counted");
+      EXPECT_EQ(run["basis"]["energy_j"], "fitted");
+      EXPECT_EQ(run.contains("steps"), !is_small);
+      if (!is_small) {
+        EXPECT_EQ(run["steps"], json({{"counted", std::string(method) == "t10" ? 1 : 24}, {"all", 120}}));
+        EXPECT_THAT(run["notes"], AllOf(testing::Contains(HasSubstr("words are counted on links")),
+                                        testing::Contains(HasSubstr("of the program's 120 steps"))));
+      }
       EXPECT_EQ(run["fitted_cycles"], fit["cycles"]);
       EXPECT_DOUBLE_EQ(run["run_over_fit"], run["cycles"].get<double>() / fit["cycles"].get<double>());
       EXPECT_GT(std::abs(std::log(run["run_over_fit"].get<double>())), 0.1) << "the fit is not the run";
     }
+}
+
+// Words and hops are the mesh's; what a program's operations, calls and stages take was fitted. A run says what it takes
+// without those, and that does not change with them.
+TEST(WaferProducts, SayWhatARunTakesWithoutFittedCosts) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "device.json").string();
+  write_file(file, R"({"base": "wse-2", "mac_cycles": 2, "call_cycles": 100, "beta_cycles": 3})");
+  for (const Arguments& product : {Arguments{"gemm", "--n", "96", "--mesh", "12x18"},
+                                   {"gemv", "--m", "50", "--n", "70", "--mesh", "9x7"},
+                                   {"gemm", "--n", "96", "--mesh", "12", "--method", "t10"},
+                                   {"gemv", "--n", "96", "--mesh", "40", "--method", "ladder"}}) {
+    Arguments arguments = product;
+    arguments.insert(arguments.end(), {"--timing", "simulated"});
+    const json here = wafer_json(arguments);
+    arguments.insert(arguments.end(), {"--device", file});
+    const json there = wafer_json(arguments);
+    EXPECT_EQ(here["hops_and_words_cycles"], there["hops_and_words_cycles"]);
+    EXPECT_NE(here["cycles"], there["cycles"]);
+    EXPECT_GT(here["hops_and_words_cycles"], 0);
+    EXPECT_LT(here["hops_and_words_cycles"], here["cycles"]);
+  }
 }
 
 TEST(WaferProducts, WarnOfSidesWithALargeCommonMultiple) {
@@ -171,12 +202,24 @@ TEST(WaferProducts, WarnOfSidesWithALargeCommonMultiple) {
   EXPECT_TRUE(wafer_json({"gemm", "--n", "2048", "--mesh", "320"})["warnings"].empty());
 }
 
-TEST(WaferKv, SaysRegionsAndReserve) {
+// The headline has no fitted constant, and what has one says so.
+TEST(WaferKv, SaysRegionsAndWhatIsFitted) {
   const json kv = wafer_json({"kv", "--model", "llama-3-8b"});
-  EXPECT_EQ(kv["concat_tokens"], 382);
+  EXPECT_EQ(kv["shift_tokens"], 146472);
+  EXPECT_EQ(kv["fitted_constants"], 0);
+  EXPECT_EQ(kv["basis"], "analytical");
+  EXPECT_EQ(kv["fitted"]["concat_tokens"], 382);  // the cell that the reserve was fitted to
+  EXPECT_EQ(kv["fitted"]["basis"], "fitted");
   EXPECT_THAT(kv["mesh"], ElementsAre(360, 360));
-  expect_keys(kv, {"shift_tokens", "regions", "reserve_bytes_per_core", "free_bytes_per_core"});
-  EXPECT_GT(wafer_json({"kv", "--model", "llama-3-8b", "--reserve", "0"})["concat_tokens"], 382);
+  expect_keys(kv, {"regions", "beside_bytes_per_core", "free_bytes_per_core"});
+  const json roomy = wafer_json({"kv", "--model", "llama-3-8b", "--reserve", "0"});
+  EXPECT_GT(roomy["concat_tokens"], 382);
+  EXPECT_EQ(roomy["basis"], "analytical");
+  const json fitted = wafer_json({"kv", "--model", "llama-3-8b", "--reserve", "8016"});
+  EXPECT_EQ(fitted["basis"], "fitted");
+  EXPECT_EQ(fitted["concat_tokens"], 382);
+  EXPECT_THAT(run_wafer({"kv", "--model", "llama-3-8b"}).out,
+              testing::ContainsRegex("\nfitted +382 concatenated, 137548 shifted.*fitted to the paper's cell"));
   EXPECT_EQ(kv["regions"], 6);  // by cores
   EXPECT_EQ(kv["side_by_side"]["regions"], 4);
   EXPECT_LT(kv["side_by_side"]["shift_tokens"], kv["shift_tokens"]);
@@ -190,9 +233,11 @@ TEST(WaferKv, ShowsEachWayToReckonAndWhatItsTable5Takes) {
   ASSERT_EQ(kv["reckonings"].size(), 8u);
   for (const json& way : kv["reckonings"])
     if (way["fitted_constants"] == 1 && !way["whole_layers"] && !way["tables_on_cores"]) {
-      EXPECT_EQ(way["shift_tokens"], kv["shift_tokens"]);
+      EXPECT_EQ(way["shift_tokens"], kv["fitted"]["shift_tokens"]);
+      EXPECT_EQ(way["basis"], "fitted");
     }
   EXPECT_EQ(kv["reckonings"][0]["fitted_constants"], 0);
+  EXPECT_EQ(kv["reckonings"][0]["shift_tokens"], kv["shift_tokens"]);
   const json tables = wafer_json({"tables"});
   for (const json& cell : tables["cells"])
     if (cell["table"] == 5 && cell["row"] == "llama-3-8b" && cell["column"] == "shift tokens, 6 regions") {
@@ -224,15 +269,20 @@ TEST(WaferSweep, WritesCsvWithConstantsAndCommit) {
   const json object = wafer_json({"gemm", "--n", "64", "--mesh", "9", "--sram-bytes", "100000"});
   EXPECT_EQ(object["constants"]["sram_bytes"], 100000);
   expect_keys(object, {"commit"});
-  EXPECT_THAT(csv.out, testing::ContainsRegex("\n600,[^\n]*,analytical,\n"));
+  // Tables 3's cells are fitted, what lies between them is not.
+  EXPECT_THAT(csv.out, AllOf(testing::ContainsRegex("\n600,[^\n]*,fitted,\n"),
+                             testing::ContainsRegex("\n660,[^\n]*,analytical,\n")));
+  EXPECT_THAT(csv.out, AllOf(HasSubstr(", t10_crossbar 10.6"), HasSubstr(", ladder_sum_weight 0.0237"),
+                             HasSubstr(", kv_reserve_bytes 8016")));
   const std::string tables = run_wafer({"tables", "--csv"}).out;
   EXPECT_THAT(
       tables,
-      AllOf(
-          HasSubstr("\ntable,row,column,published,predicted,low,high,error_percent,holds,basis\n"),
-          testing::ContainsRegex("\n3,llama-3-8b T10,480 tokens/s,175,178[.0-9]*,[.0-9]+,[.0-9]+,1.7,,fitted\n"),
-          testing::ContainsRegex("\n4,qwen2-72b T10,420 tokens/s,,[.0-9]+,[.0-9]+,[.0-9]+,,,held out\n"),
-          testing::ContainsRegex("\ntrend,7.1: qwen2-72b's prefill from 480 to 720,,1.6 x,1.59 x,,,,yes,held out\n")));
+      AllOf(HasSubstr("\ntable,row,column,published,predicted,low,high,error_percent,holds,basis,counted_percent,"
+                      "analytical_percent,fitted_percent\n"),
+            testing::ContainsRegex("\n3,llama-3-8b T10,480 tokens/s,175,178[.0-9]*,[.0-9]+,[.0-9]+,1.7,,fitted,,,\n"),
+            testing::ContainsRegex("\n4,qwen2-72b T10,420 tokens/s,,[.0-9]+,[.0-9]+,[.0-9]+,,,held out,,,\n"),
+            testing::ContainsRegex(
+                "\ntrend,7.1: qwen2-72b's prefill from 480 to 720,,1.6 x,1.59 x,,,,yes,held out,,,\n")));
   EXPECT_EQ(run_wafer({"sweep", "llama-3-8b", "--from", "600", "--to", "500"}).status, 2);
 }
 
@@ -289,7 +339,8 @@ TEST(WaferTables, PutPublishedBesidePredicted) {
       if (cell["table"] == table && cell["published"].is_null() != is_seen) bases.insert(cell["basis"]);
     return bases;
   };
-  for (const int table : {2, 5}) EXPECT_THAT(bases_of(table, true), ElementsAre("analytical")) << table;
+  EXPECT_THAT(bases_of(2, true), ElementsAre("analytical + fitted"));  // decode's residual, the baselines' constants
+  EXPECT_THAT(bases_of(5, true), ElementsAre("analytical"));
   for (const int table : {3, 4, 6, 7, 8}) EXPECT_THAT(bases_of(table, true), ElementsAre("fitted")) << table;
   for (const int table : {2, 3, 4, 5, 6}) EXPECT_THAT(bases_of(table, false), ElementsAre("held out")) << table;
   for (const json& trend : tables["trends"]) {
@@ -324,6 +375,99 @@ TEST(WaferTables, CallFittedOnlyWhatWasFittedWithTheDevicesConstants) {
   EXPECT_GT(fitted_cells(R"({"base": "wse-2", "name": "another name"})"), 0);
   EXPECT_EQ(fitted_cells(R"({"base": "wse-2", "clock_ghz": 0.85})"), 0);
   EXPECT_EQ(fitted_cells(R"({"base": "wse-3", "name": "mine"})"), 0);
+}
+
+const std::set<std::string> kInputs{
+    "n",   "m",     "k",    "batch", "mesh", "prefill_mesh", "decode_mesh", "output",        "in",
+    "out", "steps", "line", "table", "side", "context",      "sram_bytes",  "prompt_tokens", "fitted_constants"};
+const std::set<std::string> kBasisWords{"simulated", "counted", "analytical", "fitted", "published", "held out"};
+
+bool is_basis(const std::string& text) {
+  std::size_t begin = 0;
+  while (true) {
+    const std::size_t end = text.find(" + ", begin);
+    if (!kBasisWords.contains(text.substr(begin, end - begin))) return false;
+    if (end == std::string::npos) return true;
+    begin = end + 3;
+  }
+}
+
+// Every number has a basis: at its place in the "basis" of the innermost object that has one, of which a text is for all
+// below it.
+void expect_bases(const json& value, const json& basis, const std::string& path, int& numbers) {
+  if (value.is_object()) {
+    const json& own = value.contains("basis") ? value["basis"] : basis;
+    for (const auto& [key, member] : value.items()) {
+      if (key == "basis" || key == "constants" || kInputs.contains(key)) continue;
+      expect_bases(member, own.is_object() ? own.value(key, json()) : own, path + "/" + key, numbers);
+    }
+  } else if (value.is_array()) {
+    for (const json& member : value) expect_bases(member, basis, path, numbers);
+  } else if (value.is_number()) {
+    ++numbers;
+    EXPECT_TRUE(basis.is_string() && is_basis(basis)) << path << ": " << basis;
+  }
+}
+
+TEST(Wafer, EveryNumberOfEveryCommandHasABasis) {
+  for (const Arguments& arguments : {
+           Arguments{"gemm", "--m", "70", "--k", "33", "--n", "121", "--mesh", "9x12"},
+           {"gemm", "--n", "121", "--mesh", "9x12", "--timing", "simulated", "--sync", "barrier"},
+           {"gemm", "--n", "121", "--mesh", "9x12", "--timing", "simulated", "--method", "t10"},
+           {"gemm", "--n", "121", "--mesh", "50x41", "--timing", "simulated", "--method", "ladder"},
+           {"gemm", "--n", "121", "--mesh", "50x41", "--method", "ladder", "--device", "wse-3"},
+           {"gemv", "--m", "70", "--n", "121", "--mesh", "9x12", "--batch", "3"},
+           {"gemv", "--n", "121", "--mesh", "9x12", "--timing", "simulated", "--method", "ring"},
+           {"gemv", "--n", "121", "--mesh", "9x40", "--timing", "simulated", "--method", "ladder"},
+           {"predict", "--model", "llama-2-13b", "--phase", "prefill", "--mesh", "600"},
+           {"predict", "--model", "llama-2-13b", "--phase", "decode", "--mesh", "413x390", "--sync", "barrier"},
+           {"predict", "--model", "qwen2-72b", "--phase", "decode", "--mesh", "420", "--method", "t10"},
+           {"predict", "--model", "llama-3-8b", "--phase", "end-to-end", "--in", "77", "--out", "3"},
+           {"predict", "--model", "llama-3-8b", "--phase", "prefill", "--method", "ladder", "--device", "wse-3"},
+           {"kv", "--model", "llama-2-13b"},
+           {"kv", "--model", "mixtral-8x7b", "--mesh", "700", "--sram-bytes", "400000"},
+           {"tune", "--model", "llama-3-8b", "--in", "64", "--out", "9"},
+           {"sweep", "--model", "llama-3-8b", "--from", "300", "--to", "420", "--step", "60", "--sram-times", "1,4"},
+           {"tables"},
+           {"run", "--model", demo_model().string(), "--prefill-mesh", "12", "--decode-mesh", "9x10", "--prompt",
+            "1 + 1 =", "--max-tokens", "3", "--check"},
+       }) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(arguments, " ")));
+    int numbers = 0;
+    expect_bases(wafer_json(arguments), json(), "", numbers);
+    EXPECT_GT(numbers, 8);
+  }
+}
+
+// What a rate is, is a cell's where the work is the cell's, and its parts' elsewhere.
+TEST(WaferPredict, SaysFittedOfTheCellsThatWereFittedAlone) {
+  const auto basis_of = [](Arguments more) {
+    more.insert(more.begin(), {"predict", "--model"});
+    const json p = wafer_json(more);
+    EXPECT_EQ(p["basis"]["energy_j"], "fitted");
+    EXPECT_EQ(p["basis"]["cycles"], p["basis"]["tokens_per_s"]);
+    return p["basis"]["tokens_per_s"].get<std::string>();
+  };
+  EXPECT_EQ(basis_of({"llama-3-8b", "--phase", "prefill", "--mesh", "600"}), "fitted");
+  EXPECT_EQ(basis_of({"llama-3-8b", "--phase", "prefill", "--mesh", "600", "--context", "2048"}), "analytical");
+  EXPECT_EQ(basis_of({"llama-3-8b", "--phase", "prefill", "--mesh", "600x300"}), "analytical");
+  EXPECT_EQ(basis_of({"llama-3-8b", "--phase", "prefill", "--mesh", "600", "--sram-bytes", "50000"}), "analytical");
+  EXPECT_EQ(basis_of({"llama-3-8b", "--phase", "decode", "--mesh", "420", "--sync", "barrier"}), "analytical + fitted");
+  EXPECT_EQ(basis_of({"qwen2-72b", "--phase", "prefill", "--mesh", "480"}), "held out");
+  EXPECT_EQ(basis_of({"llama-3-8b", "--phase", "end-to-end", "--in", "4096", "--out", "4096"}), "held out");
+  EXPECT_EQ(basis_of({"llama-3-8b", "--phase", "end-to-end", "--in", "2048", "--out", "128"}), "analytical + fitted");
+}
+
+TEST(Wafer, ConstantsHaveTheBaselinesAndTheReserve) {
+  const json constants = wafer_json({"kv", "--model", "llama-3-8b"})["constants"];
+  EXPECT_EQ(constants["kv_reserve_bytes"], 8016);
+  for (const char* name : {"t10_crossbar", "t10_relay", "ladder_access", "ladder_weight", "ladder_sum_access",
+                           "ladder_sum_value", "ladder_sum_weight"}) {
+    ASSERT_TRUE(constants.contains(name)) << name;
+    EXPECT_GT(constants[name], 0) << name;
+  }
+  EXPECT_EQ(constants["t10_crossbar_power"], 0.7);
+  EXPECT_EQ(constants["ladder_weight_power"], 1.5);
 }
 
 struct Refusal {
@@ -366,7 +510,7 @@ TEST(Wafer, RefusesWithTheNumbersAndStatusTwo) {
       {{"kv", "--model", "qwen2-72b"}, {"no square mesh of wse-2 would do", "140.4 GB"}},
       {{"kv", "--model", "llama-3-8b", "--context", "8"}, {"--context", "--heatmap"}},
       {{"kv", "--model", "llama-3-8b", "--kv", "concat", "--tokens", "1000", "--heatmap", "/tmp/never.png"},
-       {"--tokens 1000", "618 more", "382"}},
+       {"--tokens 1000", "594 more", "406"}},
       {{"predict", "--model", "llama-3-8b", "--method", "t10", "--k", "2"}, {"--k", "t10"}},
       {{"kv", "--model", "llama-3-8b", "--device", "abacus"}, {"abacus", "wse-2"}},
   };

@@ -24,7 +24,8 @@ struct KvOptions {
   WaferOutput output;
   std::string model;
   std::optional<WaferMesh> mesh;
-  KvCapacityOptions capacity;
+  int regions = 0;                // 0: as many as the device's cores make
+  std::optional<double> reserve;  // of a core, in place of what the first reckoning has beside weights
   std::string heat_map;
   KvMethod method = KvMethod::shift;
   std::int64_t context = 0;
@@ -38,7 +39,7 @@ void check_heat_map_options(const CLI::App& command, const KvOptions& options) {
 }
 
 // Tokens after the prompt: --tokens, or as many as fit. Throws InputError if they do not fit.
-std::int64_t tokens_to_draw(const KvOptions& options, const KvCapacity& kv, WaferMesh mesh) {
+std::int64_t tokens_to_draw(const KvOptions& options, const KvReckoning& kv, WaferMesh mesh) {
   const bool concat = options.method == KvMethod::concat;
   if (options.context > kv.shift_tokens)
     throw_error<InputError>("--context {}: {} more than the {} tokens that the KV cache holds", options.context,
@@ -54,7 +55,7 @@ std::int64_t tokens_to_draw(const KvOptions& options, const KvCapacity& kv, Wafe
 }
 
 // Returns the number of tokens that were added.
-std::int64_t draw(const KvOptions& options, const KvCapacity& kv, WaferMesh mesh) {
+std::int64_t draw(const KvOptions& options, const KvReckoning& kv, WaferMesh mesh) {
   const std::int64_t tokens = tokens_to_draw(options, kv, mesh);
   PendingFile file(options.heat_map);
   const bool concat = options.method == KvMethod::concat;
@@ -71,33 +72,54 @@ std::int64_t draw(const KvOptions& options, const KvCapacity& kv, WaferMesh mesh
   return tokens;
 }
 
-// The capacity in regions side by side, and what the programs of heddle wafer run hold there. These have whole layers,
-// tiles rounded up, embedding and output weights, and their own buffers instead of a reserve. Nothing if the weights do
-// not fit.
-ordered_json side_by_side_json(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh,
-                               const KvCapacityOptions& options) {
-  KvCapacityOptions there = options;
-  there.regions = std::min(region_room(device, mesh).side_by_side, model.num_layers);
-  ordered_json object{{"regions", there.regions}, {"concat_tokens", nullptr}, {"shift_tokens", nullptr}};
+// With a reserve: layers and heads in fractions, and no tables, as kv_capacity() reckons.
+KvReckoning with_reserve(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, int regions,
+                         double reserve) {
+  const KvCapacity kv = kv_capacity(device, model, mesh, {.regions = regions, .reserve_bytes = reserve});
+  return {.fitted_reserve = reserve == KvCapacityOptions{}.reserve_bytes,
+          .weight_bytes = kv.weight_bytes,
+          .beside_bytes = reserve,
+          .token_bytes = kv.token_bytes,
+          .concat_tokens = kv.concat_tokens,
+          .shift_tokens = kv.shift_tokens};
+}
+
+// The reckoning without a fitted constant, or the one with the reserve that was asked for. Throws InputError where there is
+// no room.
+KvReckoning reckoning_of(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, int regions,
+                         const KvOptions& options) {
+  if (options.reserve) return with_reserve(device, model, mesh, regions, *options.reserve);
+  const KvReckoning kv = kv_reckonings(device, model, mesh, regions).front();
+  if (kv.shift_tokens > 0) return kv;
+  throw_error<InputError>(
+      "KV cache: the fullest core needs {:.0f} bytes for weights, with embedding and output matrix, and {:.0f} for "
+      "buffers, in {} region(s) of {} x {}; a core of {} has {:.0f}, {:.0f} too few for a token a row; take more "
+      "cores, "
+      "or --regions",
+      kv.weight_bytes, kv.beside_bytes, regions, mesh.width, mesh.height, device.name, device.sram_bytes.value,
+      kv.weight_bytes + kv.beside_bytes - device.sram_bytes.value);
+}
+
+// {"regions", "concat_tokens", "shift_tokens"} of `reckon(regions)`, a pair; null where the weights leave no room.
+template <class Reckon>
+ordered_json capacity_json(int regions, Basis basis, Reckon&& reckon) {
+  ordered_json object{
+      {"regions", regions}, {"concat_tokens", nullptr}, {"shift_tokens", nullptr}, {"basis", text_of(basis)}};
   try {
-    const KvCapacity kv = kv_capacity(device, model, mesh, there);
-    object["concat_tokens"] = kv.concat_tokens;
-    object["shift_tokens"] = kv.shift_tokens;
+    const auto [concat, shift] = reckon();
+    object["concat_tokens"] = concat;
+    object["shift_tokens"] = shift;
   } catch (const InputError&) {  // reported as null
   }
   return object;
 }
 
-ordered_json run_json(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh) {
-  const int regions = std::min(region_room(device, mesh).side_by_side, model.num_layers);
-  ordered_json object{{"regions", regions}, {"concat_tokens", nullptr}, {"shift_tokens", nullptr}};
-  try {
-    const std::int64_t row = fit_wafer_regions(device, model, mesh, 1, 1, regions).row_tokens;
-    object["concat_tokens"] = row;
-    object["shift_tokens"] = row * mesh.height;
-  } catch (const InputError&) {  // reported as null
-  }
-  return object;
+std::pair<std::int64_t, std::int64_t> tokens_of(const KvReckoning& way) {
+  return {way.concat_tokens, way.shift_tokens};
+}
+
+Basis basis_of(const KvReckoning& way) {
+  return way.fitted_reserve ? Basis::fitted : Basis::analytical;
 }
 
 ordered_json json_of(const KvReckoning& way) {
@@ -108,7 +130,8 @@ ordered_json json_of(const KvReckoning& way) {
           {"beside_bytes_per_core", way.beside_bytes},
           {"token_bytes_per_core", way.token_bytes},
           {"concat_tokens", way.concat_tokens},
-          {"shift_tokens", way.shift_tokens}};
+          {"shift_tokens", way.shift_tokens},
+          {"basis", text_of(basis_of(way))}};
 }
 
 std::string reckonings_text(const std::vector<KvReckoning>& ways) {
@@ -135,42 +158,63 @@ void run_kv(const CLI::App& command, const KvOptions& options) {
   const NamedWaferModel model = open_wafer_model(options.model);
   const PlmrDevice device = open_device(options.output);
   const WaferMesh mesh = options.mesh.value_or(mesh_on(device, default_meshes(model.name).decode));
-  const KvCapacity kv = kv_capacity(device, model.sizes, mesh, options.capacity);
-  const double ratio =
-      static_cast<double>(kv.shift_tokens) / static_cast<double>(std::max<std::int64_t>(kv.concat_tokens, 1));
-  const ordered_json side_by_side = side_by_side_json(device, model.sizes, mesh, options.capacity);
-  const ordered_json by_run = model.sizes.experts == 0 ? run_json(device, model.sizes, mesh) : ordered_json();
-  const std::vector<KvReckoning> ways = kv_reckonings(device, model.sizes, mesh, kv.regions);
+  // Regions, and whether the weights alone fit into them.
+  const KvCapacity bare = kv_capacity(device, model.sizes, mesh, {.regions = options.regions, .reserve_bytes = 0});
+  const KvReckoning kv = reckoning_of(device, model.sizes, mesh, bare.regions, options);
+  const int beside = std::min(bare.side_by_side, model.sizes.num_layers);
+  const ordered_json side_by_side = capacity_json(
+      beside, basis_of(kv), [&] { return tokens_of(reckoning_of(device, model.sizes, mesh, beside, options)); });
+  // What the programs of heddle wafer run hold: whole layers, tiles rounded up, and their own buffers.
+  const ordered_json by_run = model.sizes.experts > 0 ? ordered_json() : capacity_json(beside, Basis::counted, [&] {
+    const std::int64_t row = fit_wafer_regions(device, model.sizes, mesh, 1, 1, beside).row_tokens;
+    return std::pair(row, row * mesh.height);
+  });
+  const double fitted_reserve = KvCapacityOptions{}.reserve_bytes;
+  const ordered_json fitted = capacity_json(bare.regions, Basis::fitted, [&] {
+    return tokens_of(with_reserve(device, model.sizes, mesh, bare.regions, fitted_reserve));
+  });
+  const std::vector<KvReckoning> ways = kv_reckonings(device, model.sizes, mesh, bare.regions);
+  const double free_bytes = device.sram_bytes.value - kv.beside_bytes - kv.weight_bytes;
+  const std::string basis = text_of(basis_of(kv));
   ordered_json object{{"model", model.name},
                       {"device", device.name},
                       {"mesh", json_of(mesh)},
                       {"concat_tokens", kv.concat_tokens},
                       {"shift_tokens", kv.shift_tokens},
-                      {"regions", kv.regions},
+                      {"fitted_constants", kv.fitted_constants()},
+                      {"regions", bare.regions},
                       {"side_by_side", side_by_side},
                       {"run", by_run},
-                      {"reserve_bytes_per_core", options.capacity.reserve_bytes},
+                      {"fitted", fitted},
                       {"weight_bytes_per_core", kv.weight_bytes},
-                      {"free_bytes_per_core", kv.free_bytes},
-                      {"token_bytes_per_core", kv.token_bytes}};
+                      {"beside_bytes_per_core", kv.beside_bytes},
+                      {"free_bytes_per_core", free_bytes},
+                      {"token_bytes_per_core", kv.token_bytes},
+                      {"basis", basis}};
   for (const KvReckoning& way : ways) object["reckonings"].push_back(json_of(way));
   std::string text = line_text("KV cache", fmt::format("{} on {} of {}", model.name, text_of(mesh), device.name));
   text += line_text("concatenated", fmt::format("{} tokens: new ones all go to one row", kv.concat_tokens));
-  text += line_text("shifted", fmt::format("{} tokens, {:.0f} times as many: every row fills", kv.shift_tokens, ratio));
-  text += line_text("regions", fmt::format("{} pipeline stages of {}; {} of them lie side by side", kv.regions,
-                                           text_of(mesh), kv.side_by_side));
+  text += line_text("shifted", fmt::format("{} tokens: all {} rows fill", kv.shift_tokens, mesh.height));
   text +=
-      line_text("a core", fmt::format("{:.0f} bytes weights, {:.0f} reserve, {:.0f} free; a token {:.4g} in its row",
-                                      kv.weight_bytes, options.capacity.reserve_bytes, kv.free_bytes, kv.token_bytes));
+      line_text("basis", fmt::format("{}, {}", basis,
+                                     options.reserve ? fmt::format("with a reserve of {:.0f} bytes", kv.beside_bytes)
+                                                     : "without a fitted constant: the first way below"));
+  text += line_text("regions", fmt::format("{} pipeline stages of {}; {} of them lie side by side", bare.regions,
+                                           text_of(mesh), bare.side_by_side));
+  text += line_text("a core", fmt::format("{:.0f} bytes weights{}, {:.0f} {}, {:.0f} free; a token {:.4g} in its row",
+                                          kv.weight_bytes, kv.tables ? " and tables" : "", kv.beside_bytes,
+                                          options.reserve ? "reserve" : "buffers", free_bytes, kv.token_bytes));
   text += line_text("side by side", capacity_text(side_by_side));
   if (!by_run.is_null()) text += line_text("wafer run", capacity_text(by_run));
+  text += line_text("fitted", fmt::format("{}, with a reserve of {:.0f} bytes, fitted to the paper's cell",
+                                          capacity_text(fitted), fitted_reserve));
   if (!options.heat_map.empty())
     text += line_text("heat map", fmt::format("{}: {} tokens after a prompt of {}", options.heat_map,
                                               draw(options, kv, mesh), options.context));
   text +=
       fmt::format(
           "\nWays to reckon, on {} region(s), in bytes of a core and tokens; heddle wafer tables takes the first:\n",
-          kv.regions) +
+          bare.regions) +
       reckonings_text(ways);
   write_wafer_result(options.output, device, object, text);
 }
@@ -183,12 +227,14 @@ void add_wafer_kv(CLI::App& wafer) {
   command->add_option("-m,--model,model", options->model, "NAME or config.json")->required()->type_name("NAME|FILE");
   add_mesh_option(*command, "--mesh", options->mesh, "The cores of a region; default the paper's for the model");
   add_number_option<int>(
-      *command, "--regions", options->capacity.regions,
+      *command, "--regions", options->regions,
       "Regions that share the layers; default as many as the device's cores make, whatever their shape",
       {.min = 1, .max = 1 << 20});
-  add_number_option<double>(*command, "--reserve", options->capacity.reserve_bytes,
-                            "Bytes of a core for programs and buffers; default 8016, fitted to one cell of the paper",
-                            {.min = 0, .max = 1e12});
+  add_number_option<double>(
+      *command, "--reserve", options->reserve,
+      "Bytes of a core beside weights, keys and values, which then lie in fractions of layers and "
+      "without tables; default: embedding, output matrix and decode's buffers, in whole layers",
+      {.min = 0, .max = 1e12});
   command->add_option("--heatmap", options->heat_map, "A PNG of how full each row's cache is while tokens are made")
       ->type_name("FILE");
   add_kv_option(*command, options->method,

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "cli/number_option.h"
+#include "cli/wafer/cells.h"
 #include "cli/wafer/report.h"
 #include "cli/wafer/wafer.h"
 
@@ -95,15 +96,18 @@ void run_predict(const CLI::App& command, const PredictOptions& options) {
   if (work.method != WaferMethod::waferllm) object["ignores_as_published"] = ignored_properties(work.method);
   object.update(mesh_json(work));
   if (work.phase == WaferPhase::end_to_end) object["output"] = work.output;
+  const Bases rate = basis_of_rate(device, model.name, work, prediction);
   object.update(json_of(device, prediction));
+  object["basis"] = basis_json(device, work, prediction, rate);
   std::string sync_lines;  // the baselines have equal results for all
   if (work.method == WaferMethod::waferllm)
     for (const char* sync : {"dataflow", "rendezvous", "barrier"}) {
       WaferWork other = work;
       other.all_reduce.sync = wafer_sync(sync);
-      const double rate = wafer_tokens_per_second(device, model.sizes, other);
-      object["tokens_per_s_by_sync"][sync] = rate;
-      sync_lines += line_text(sync, fmt::format("{:.1f} tokens a second", rate));
+      const double tokens = wafer_tokens_per_second(device, model.sizes, other);
+      object["tokens_per_s_by_sync"][sync] = tokens;
+      object["basis"]["tokens_per_s_by_sync"][sync] = text_of(basis_of_rate(device, model.name, other, prediction));
+      sync_lines += line_text(sync, fmt::format("{:.1f} tokens a second", tokens));
     }
 
   std::string text =
@@ -113,7 +117,7 @@ void run_predict(const CLI::App& command, const PredictOptions& options) {
                                            options.sync == "dataflow" ? "" : ", " + options.sync));
   if (work.method != WaferMethod::waferllm)
     text += line_text("ignores", fmt::format("{} of P, L, M, R, as published", ignored_properties(work.method)));
-  text += text_of(device, prediction) + sync_lines;
+  text += text_of(device, work, prediction, rate) + sync_lines;
   write_wafer_result(options.output, device, object, text);
 }
 

@@ -58,12 +58,6 @@ GemmSize size_of(const ProductOptions& options) {
   return {options.m.value_or(options.n), options.k.value_or(options.n), options.n};
 }
 
-// What the cycles are (docs/wafer.md, "What a number is").
-const char* basis_of(const ProductOptions& options) {
-  if (is_simulated(options)) return "simulated";
-  return is_baseline(options.method) ? "fitted" : "analytical";
-}
-
 // Rejects options that the method does not use.
 void refuse_unused_options(const ProductOptions& options) {
   const auto said = [&](const char* option) {
@@ -97,6 +91,19 @@ std::vector<std::string> warnings_of(std::string_view product, const ProductOpti
   return {gemm_steps_text(mesh) + instead};
 }
 
+// Of a GEMM whose steps were not played.
+std::optional<mesh::CountedSteps> counted_steps(const ProductOptions& options, WaferMesh mesh) {
+  const bool runs = options.command->get_name() == "gemm" && is_baseline(options.method) && is_simulated(options);
+  return runs ? mesh::counted_gemm_steps(mesh, wafer_method(options.method)) : std::nullopt;
+}
+
+// The device if what was fitted cost nothing: operations, calls and stages.
+PlmrDevice without_fitted_costs(PlmrDevice device) {
+  for (Constant PlmrDevice::*constant : kFittedConstants) (device.*constant).value = 0;
+  device.vector_slice_cycles.value = 0;
+  return device;
+}
+
 // Effects that the numbers do not include.
 std::vector<std::string> notes_of(const ProductOptions& options, const PlmrDevice& device, WaferMesh mesh) {
   std::vector<std::string> notes;
@@ -114,10 +121,21 @@ std::vector<std::string> notes_of(const ProductOptions& options, const PlmrDevic
         "figures, to which the analytical model was: the paper's programs lose more than these do");
     if (std::max(mesh.width, mesh.height) > mesh::kEventSide)
       notes.push_back(fmt::format(
-          "above {} cores a side each transfer takes its busiest link's words and its longest path, which on smaller "
-          "meshes is 0.97 to 1.51 times what the words take one by one",
+          "above {} cores a side words are counted on links and not played: each transfer takes its busiest link's "
+          "words "
+          "and its longest path, which on smaller meshes is 0.97 to 1.51 times what the words take one by one",
           mesh::kEventSide));
+    if (const auto steps = counted_steps(options, mesh); steps && steps->counted < steps->all)
+      notes.push_back(
+          fmt::format("of the program's {} steps {} counted and stand{} for all{}", steps->all,
+                      steps->counted == 1 ? "one is" : fmt::format("{}, evenly spaced, are", steps->counted),
+                      steps->counted == 1 ? "s" : "", steps->counted == 1 ? ", which are alike" : ""));
   }
+  if (is_simulated(options) && !device.other_fits.empty())
+    notes.emplace_back(
+        "the costs of a multiply-accumulate, a call and a stage, in which the cycles are, were fitted to WaferLLM's "
+        "cells "
+        "of tables 3, 4 and 6; hops and words are the cycles without them");
   if (device.other_fits.empty())
     notes.push_back(fmt::format("{}: no program was measured on it; its programs' constants are WSE-2's", device.name));
   return notes;
@@ -135,9 +153,9 @@ void run_product(const char* product, const ProductOptions& options, WaferMesh u
   refuse_unused_options(options);
   const PlmrDevice device = open_device(options.output);
   const WaferMesh mesh = options.mesh.value_or(mesh_on(device, usual_mesh));
-  ordered_json object{
-      {"product", product},       {"n", options.n},       {"device", device.name},    {"mesh", json_of(mesh)},
-      {"method", options.method}, {"sync", options.sync}, {"timing", options.timing}, {"basis", basis_of(options)}};
+  ordered_json object{{"product", product},      {"n", options.n},           {"device", device.name},
+                      {"mesh", json_of(mesh)},   {"method", options.method}, {"sync", options.sync},
+                      {"timing", options.timing}};
   if (is_baseline(options.method)) object["ignores_as_published"] = ignored_properties(wafer_method(options.method));
   const GemmSize size = size_of(options);
   const bool is_gemm = std::string_view(product) == "gemm";
@@ -148,7 +166,7 @@ void run_product(const char* product, const ProductOptions& options, WaferMesh u
       product,
       fmt::format("{}, {} on {} of {}{}", shape_text({is_gemm ? size.m : options.batch, size.k, size.n}, is_gemm),
                   options.method, text_of(mesh), device.name, is_baseline(options.method) ? "" : ", " + options.sync));
-  ordered_json by_sync = ordered_json::object();
+  ordered_json by_sync = ordered_json::object(), basis;
   std::string sync_lines;
   std::optional<WaferCost> of_baseline;  // the same in every synchronisation
   if (is_baseline(options.method)) of_baseline = cost_of(options, device, mesh, WaferSync::dataflow);
@@ -160,17 +178,31 @@ void run_product(const char* product, const ProductOptions& options, WaferMesh u
       sync_lines += line_text(name, fmt::format("{:.4g} us, {:.0f} cycles", microseconds, cost.cycles()));
     if (name != options.sync) continue;
     object.update(json_of(device, cost));
+    basis = basis_json(cost);
     text += text_of(device, cost);
   }
   object["microseconds_by_sync"] = by_sync;
+  basis["microseconds_by_sync"] = basis["microseconds"];
+  if (is_simulated(options)) {
+    const WaferCost bare = cost_of(options, without_fitted_costs(device), mesh, wafer_sync(options.sync));
+    object["hops_and_words_cycles"] = bare.cycles();
+    basis["hops_and_words_cycles"] = text_of(bare.bases());
+    sync_lines += line_text("hops and words", fmt::format("{:.0f} cycles, {}", bare.cycles(), text_of(bare.bases())));
+  }
+  if (const auto steps = counted_steps(options, mesh))
+    object["steps"] = {{"counted", steps->counted}, {"all", steps->all}};
   if (of_baseline && is_simulated(options)) {
     ProductOptions by_fit = options;
     by_fit.timing = "closed";
-    const double fit = cost_of(by_fit, device, mesh, WaferSync::dataflow).cycles(), run = of_baseline->cycles();
+    const WaferCost fitted = cost_of(by_fit, device, mesh, WaferSync::dataflow);
+    const double fit = fitted.cycles(), run = of_baseline->cycles();
     object["fitted_cycles"] = fit;
     object["run_over_fit"] = run / fit;
-    sync_lines = line_text("fitted", fmt::format("{:.0f} cycles; the run takes {:.3g} times as many", fit, run / fit));
+    basis["fitted_cycles"] = text_of(fitted.bases());
+    basis["run_over_fit"] = text_of(fitted.bases() | of_baseline->bases());
+    sync_lines += line_text("fitted", fmt::format("{:.0f} cycles; the run takes {:.3g} times as many", fit, run / fit));
   }
+  object["basis"] = basis;
   object["warnings"] = warnings_of(product, options, device, mesh);
   object["notes"] = notes_of(options, device, mesh);
   text += sync_lines + warning_lines(object["warnings"]);

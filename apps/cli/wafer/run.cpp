@@ -172,23 +172,40 @@ std::int64_t capacity_of(const WaferFit& fit, const KvRows& rows) {
   return rows.method() == KvMethod::shift ? fit.row_tokens * rows.rows() : fit.row_tokens;
 }
 
-// {part: basis}
-ordered_json basis_of(const WaferCost& cost) {
-  ordered_json parts = ordered_json::object();
-  for (const WaferCost::Part& part : cost.breakdown) parts[part.name] = name_of(part.basis);
-  return parts;
-}
+constexpr const char* kBasisLegend =
+    "simulated: ran on the cores; counted: stands for what runs beside it, or words on links; analytical: a number of "
+    "values or multiply-accumulates, times a cost; fitted: explained by nothing that ran";
 
-// Cycles by basis, the largest first: "72 % executed on cores, 28 % fitted residual".
+// Cycles by basis: "72.0 % simulated, 28.0 % fitted".
 std::string shares_text(const WaferCost& cost) {
   std::vector<std::string> shares;
-  for (const CycleBasis basis : {CycleBasis::executed, CycleBasis::links, CycleBasis::formula, CycleBasis::residual}) {
-    double cycles = 0;
-    for (const WaferCost::Part& part : cost.breakdown)
-      if (part.basis == basis) cycles += part.cycles;
-    if (cycles > 0) shares.push_back(fmt::format("{:.1f} % {}", 100 * cycles / cost.cycles(), name_of(basis)));
-  }
+  for (const Basis basis : kCycleBases)
+    if (const double cycles = cost.cycles(basis); cycles > 0)
+      shares.push_back(fmt::format("{:.1f} % {}", 100 * cycles / cost.cycles(), text_of(basis)));
   return fmt::format("{}", fmt::join(shares, ", "));
+}
+
+// Of each field of a run's JSON, in its shape.
+ordered_json basis_json(const Run& run) {
+  const std::string ran = text_of(Basis::simulated), counted = text_of(Basis::counted);
+  const std::string token = text_of(run.decode.bases()), closed = text_of(run.closed.bases());
+  return {{"text", ran},
+          {"tokens", ran},
+          {"prefill", basis_json(run.prefill)},
+          {"token_cycles", text_of(run.prefill.bases() | run.decode.bases())},
+          {"decode_cycles", token},
+          {"last_token", basis_json(run.decode)},
+          {"idle_share", token},
+          {"analytical",
+           {{"prefill_cycles", closed},
+            {"prefill_breakdown", basis_json(run.closed)["breakdown"]},
+            {"decode_cycles", text_of(Basis::analytical | Basis::fitted)}}},
+          {"prefill_regions", counted},
+          {"regions", counted},
+          {"spill", counted},
+          {"kv_capacity_tokens", counted},
+          {"kv_tokens_fullest_row", ran},
+          {"check", ran}};
 }
 
 ordered_json json_of(const PlmrDevice& device, const WaferLayout& layout, double idle_core_bytes) {
@@ -232,19 +249,7 @@ ordered_json json_of(const Run& run, const PlmrDevice& device, const WaferLayout
                    {"decode_cycles", decode_totals(run).predicted}}},
                  {"kv_capacity_tokens", capacity_of(layout.decode, rows)},
                  {"kv_tokens_fullest_row", rows.fullest()},
-                 {"basis",
-                  {{"text", name_of(CycleBasis::executed)},
-                   {"tokens", name_of(CycleBasis::executed)},
-                   {"prefill", basis_of(run.prefill)},
-                   {"last_token", basis_of(run.decode)},
-                   {"token_cycles", "as prefill and last_token"},
-                   {"decode_cycles", "as last_token"},
-                   {"idle_share", "as last_token"},
-                   {"energy_j", "thermal design power times cycles"},
-                   {"analytical", name_of(CycleBasis::formula)},
-                   {"memory_bytes_per_core", "tiles that the programs allocated"},
-                   {"kv_capacity_tokens", name_of(CycleBasis::formula)},
-                   {"kv_tokens_fullest_row", name_of(CycleBasis::executed)}}}});
+                 {"basis", basis_json(run)}});
   if (run.difference)
     object["check"] = {{"largest_difference", run.difference->largest},
                        {"largest_logit", run.difference->largest_logit},
@@ -262,10 +267,10 @@ std::string summary_of(const Run& run, const PlmrDevice& device, const WaferLayo
   lines +=
       line_text("prefill", fmt::format("{}, {}: {}; analytical model {:.0f}", tokens_text(run.prompt_tokens),
                                        cycles(run.prefill.cycles()), shares_text(run.prefill), run.closed.cycles()));
-  for (const WaferCost::Part& part : run.prefill.breakdown) {
+  for (const PartText& part : parts_of(run.prefill)) {
     const double closed = run.closed.cycles(part.name);
     lines += line_text("  " + part.name, fmt::format("{:.0f} cycles, {:.1f} %, {}; {}", part.cycles,
-                                                     100 * part.cycles / run.prefill.cycles(), name_of(part.basis),
+                                                     100 * part.cycles / run.prefill.cycles(), part.basis,
                                                      closed > 0 ? fmt::format("analytical model {:.0f}", closed)
                                                                 : "not in the analytical model"));
   }
@@ -275,10 +280,11 @@ std::string summary_of(const Run& run, const PlmrDevice& device, const WaferLayo
                        fmt::format("{}, {}, {:.0f} tokens a second: {}; analytical model {:.0f}", tokens_text(made),
                                    cycles(decode.cycles), static_cast<double>(made) / device.seconds(decode.cycles),
                                    shares_text(run.decode), decode.predicted));
-    for (const WaferCost::Part& part : run.decode.breakdown)
+    for (const PartText& part : parts_of(run.decode))
       lines += line_text("  " + part.name, fmt::format("{:.0f} cycles of the last token, {:.1f} %, {}", part.cycles,
-                                                       100 * part.cycles / run.decode.cycles(), name_of(part.basis)));
+                                                       100 * part.cycles / run.decode.cycles(), part.basis));
   }
+  lines += line_text("basis", kBasisLegend);
   lines += line_text("a core",
                      fmt::format("{:.0f} of {:.0f} bytes, {} of {:.0f} routes at the most",
                                  std::max(run.prefill.memory_bytes, run.decode.memory_bytes), device.sram_bytes.value,

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "cli/number_option.h"
+#include "cli/wafer/cells.h"
 #include "cli/wafer/report.h"
 #include "cli/wafer/wafer.h"
 #include "wafer/cost/wafer_predict.h"
@@ -18,9 +19,9 @@ constexpr int kMostSide = 65535, kMostRows = 100000;
 struct SweepOptions {
   WaferOutput output;
   std::string model;
-  std::string phase = "decode";
+  std::string phase = "decode", method = "waferllm", sync = "dataflow";
   std::int64_t context = 4096;
-  int from = 0, to = 0, step = 30;
+  int from = 0, to = 0, step = 30, phases = 2;
   std::vector<double> sram_times{1};
 };
 
@@ -28,16 +29,19 @@ const char* const kColumns[] = {
     "side",    "sram_bytes",           "tokens_per_s", "low",   "high", "cycles", "memory_bytes_per_core",
     "regions", "regions_side_by_side", "idle_share",   "basis", "error"};
 
-ordered_json row_of(const SweepOptions& options, PlmrDevice device, const WaferModel& model, int side, double times) {
+ordered_json row_of(const SweepOptions& options, PlmrDevice device, const NamedWaferModel& model, int side,
+                    double times) {
   device.sram_bytes.value *= times;
   ordered_json row{{"side", side}, {"sram_bytes", device.sram_bytes.value}};
   const bool decodes = options.phase == "decode";
   try {
-    const WaferPrediction p = predict_wafer(device, model,
-                                            {.phase = decodes ? WaferPhase::decode : WaferPhase::prefill,
-                                             .prefill_mesh = {side, side},
-                                             .decode_mesh = {side, side},
-                                             .context = options.context});
+    const WaferWork work{.phase = decodes ? WaferPhase::decode : WaferPhase::prefill,
+                         .prefill_mesh = {side, side},
+                         .decode_mesh = {side, side},
+                         .context = options.context,
+                         .method = wafer_method(options.method),
+                         .all_reduce = {.phases = options.phases, .sync = wafer_sync(options.sync)}};
+    const WaferPrediction p = predict_wafer(device, model.sizes, work);
     row.update({{"tokens_per_s", p.tokens_per_second},
                 {"low", p.range.low},
                 {"high", p.range.high},
@@ -45,17 +49,21 @@ ordered_json row_of(const SweepOptions& options, PlmrDevice device, const WaferM
                 {"memory_bytes_per_core", p.cost.memory_bytes},
                 {"regions", p.regions},
                 {"regions_side_by_side", p.room.side_by_side},
-                {"idle_share", 1 - 1.0 / std::max(p.regions, 1)}});
+                {"idle_share", 1 - 1.0 / std::max(p.regions, 1)},
+                {"basis", text_of(basis_of_rate(device, model.name, work, p))}});
   } catch (const InputError& error) {
     row["error"] = error.what();
   }
-  row["basis"] = "analytical";
   return row;
 }
 
-void run_sweep(const SweepOptions& options) {
+void run_sweep(const CLI::App& command, const SweepOptions& options) {
   const NamedWaferModel model = open_wafer_model(options.model);
   const PlmrDevice device = open_device(options.output);
+  for (const char* option : {"--sync", "--k"})
+    if (options.method != "waferllm" && command.count(option) > 0)
+      throw_error<InputError>("{} is an option of WaferLLM's programs; --method is {}", option, options.method);
+  if (options.phase == "prefill" && command.count("--k") > 0) throw_error<InputError>("--k is of decode");
   if (options.to < options.from) throw_error<InputError>("--to {} is less than --from {}", options.to, options.from);
   if (const std::int64_t rows = (std::int64_t{options.to} - options.from) / options.step + 1;
       rows * std::ssize(options.sram_times) > kMostRows)
@@ -65,7 +73,7 @@ void run_sweep(const SweepOptions& options) {
   std::vector<std::vector<std::string>> table{{std::begin(kColumns), std::end(kColumns)}};
   for (const double times : options.sram_times)
     for (int side = options.from; side <= options.to; side += options.step) {
-      rows.push_back(row_of(options, device, model.sizes, side, times));
+      rows.push_back(row_of(options, device, model, side, times));
       std::vector<std::string> cells;
       for (const char* column : kColumns) {
         const ordered_json value = rows.back().value(column, ordered_json());
@@ -75,8 +83,8 @@ void run_sweep(const SweepOptions& options) {
       }
       table.push_back(std::move(cells));
     }
-  ordered_json object{{"model", model.name},        {"device", device.name}, {"phase", options.phase},
-                      {"context", options.context}, {"basis", "analytical"}, {"rows", rows}};
+  ordered_json object{{"model", model.name},      {"device", device.name},      {"phase", options.phase},
+                      {"method", options.method}, {"context", options.context}, {"rows", rows}};
   write_wafer_table(options.output, device, std::move(object), table);
 }
 
@@ -89,6 +97,15 @@ void add_wafer_sweep(CLI::App& wafer) {
   command->add_option("--phase", options->phase, "decode (default) or prefill")
       ->check(CLI::IsMember({"decode", "prefill"}))
       ->type_name("NAME");
+  command->add_option("--method", options->method, "waferllm (default), t10 or ladder")
+      ->check(CLI::IsMember({"waferllm", "t10", "ladder"}))
+      ->type_name("NAME");
+  command
+      ->add_option("--sync", options->sync, "How a step of all cores begins: dataflow (default), rendezvous, barrier")
+      ->check(CLI::IsMember({"dataflow", "rendezvous", "barrier"}))
+      ->type_name("NAME");
+  add_number_option<int>(*command, "--k", options->phases, "Phases of decode's K-tree; default 2",
+                         {.min = 1, .max = 32});
   add_number_option<std::int64_t>(*command, "--context", options->context, "Tokens of the context; default 4096",
                                   {.min = 1, .max = 1 << 24});
   add_number_option<int>(*command, "--from", options->from, "The least side", {.min = 3, .max = kMostSide})->required();
@@ -102,7 +119,7 @@ void add_wafer_sweep(CLI::App& wafer) {
       ->check(CLI::Range(0.01, 1e6));
   add_csv_option(*command, options->output);
   add_wafer_output_options(*command, options->output);
-  command->callback([options] { run_sweep(*options); });
+  command->callback([command, options] { run_sweep(*command, *options); });
 }
 
 }  // namespace heddle

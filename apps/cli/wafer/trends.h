@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "wafer/cost/basis.h"
 #include "wafer/cost/plmr.h"
 
 namespace heddle {
@@ -11,9 +12,9 @@ namespace heddle {
 struct WaferTrend {
   std::string statement, published, predicted;
   bool holds = false;
-  // "analytical"; "fitted" where constants were fitted to what the sentence is about; "held out" where they were fitted to
-  // other cells and these were kept back; an average over several kinds names them all.
-  std::string basis = "analytical";
+  // Fitted where constants were fitted to what the sentence is about, held out where they were fitted to other cells and
+  // these were kept back; an average over several kinds has them all.
+  Bases basis = Basis::analytical;
 };
 
 // Statements about Cannon and SUMMA name the synchronisation they are computed for: the paper does not state that of

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/number_option.h"
+#include "cli/wafer/cells.h"
 #include "cli/wafer/report.h"
 #include "cli/wafer/wafer.h"
 
@@ -31,12 +32,19 @@ void run_tune(const TuneOptions& options) {
                       {"out", options.out},
                       {"prefill_mesh", json_of(best.prefill_mesh)},
                       {"decode_mesh", json_of(best.decode_mesh)}};
+  const WaferWork work{.phase = WaferPhase::end_to_end,
+                       .prefill_mesh = best.prefill_mesh,
+                       .decode_mesh = best.decode_mesh,
+                       .context = options.in,
+                       .output = options.out};
+  const Bases rate = basis_of_rate(device, model.name, work, best.prediction);
   object.update(json_of(device, best.prediction));
+  object["basis"] = basis_json(device, work, best.prediction, rate);
   std::string text = line_text(
       "tune", fmt::format("{} on {}, {} tokens in, {} out", model.name, device.name, options.in, options.out));
   text += line_text("prefill", text_of(best.prefill_mesh) + " cores");
   text += line_text("decode", text_of(best.decode_mesh) + " cores");
-  text += text_of(device, best.prediction);
+  text += text_of(device, work, best.prediction, rate);
   write_wafer_result(options.output, device, object, text);
 }
 

@@ -90,7 +90,6 @@ PlmrDevice wse2() {
                      "chosen: with 0 table 3 is not met, with 1 fewer cores are faster (docs/notes/wafer.md)"};
   d.baseline_scale = exact(1, "fitted to tables 3 and 4 of the WaferLLM paper and what its text says of four models");
   d.fit_residual = wse2_fit::kResidual;
-  d.end_to_end_residual = wse2_fit::kEndToEndResidual;
   d.other_fits.assign(wse2_fit::kOtherFits.begin(), wse2_fit::kOtherFits.end());
   d.power_watts = {15000, 15000, 23000, "37.5 A100s of 400 W, which the paper's energy ratios amount to"};
   return d;
@@ -109,7 +108,7 @@ PlmrDevice wse3() {
     d.*c = assumed(d.*c);
   d.baseline_scale = PlmrDevice{}.baseline_scale;
   d.other_fits.clear();
-  d.fit_residual = d.end_to_end_residual = 0;
+  d.fit_residual = 0;
   d.mac_cycles.low = 1.0 / 8;
   return d;
 }
@@ -124,7 +123,7 @@ PlmrDevice unfitted(std::string name, double peak_macs, double least_macs, std::
   d.value_cycles = assumed(base.value_cycles);
   d.baseline_scale = PlmrDevice{}.baseline_scale;
   d.other_fits.clear();
-  d.fit_residual = d.end_to_end_residual = 0;
+  d.fit_residual = 0;
   d.decode_serial_cycles = assumed(base.decode_serial_cycles);
   d.peak_macs_per_cycle = {peak_macs, least_macs, peak_macs, source};
   d.mac_cycles = {1 / least_macs, 1 / peak_macs, 4 / least_macs, "assumed: the slower rate of " + source};
@@ -256,7 +255,7 @@ PlmrDevice parse_plmr_device(std::string_view text, std::string_view where) {
       device.*rule.constant = parse_constant(*field, rule, where);
       if (std::ranges::find(kVariedConstants, rule.constant) != kVariedConstants.end()) {
         device.other_fits.clear();
-        device.fit_residual = device.end_to_end_residual = 0;
+        device.fit_residual = 0;
       }
     } else if (!base && !rule.has_default) {
       root.fail(fmt::format("{} is missing; give it, or a \"base\" whose constants hold", rule.name));

@@ -48,8 +48,7 @@ struct PlmrDevice {
   // rounding) has them, in the order of kVariedConstants. They vary together, so the range of a cost is its range over
   // these fits. Empty for devices without a fit.
   std::vector<std::array<double, 6>> other_fits;
-  double fit_residual = 0;         // standard error of the fitted time of a cell, relative
-  double end_to_end_residual = 0;  // root mean square relative error of end-to-end measurements (held out)
+  double fit_residual = 0;  // standard error of the fitted time of a cell, relative
 
   double seconds(double cycles) const { return cycles / (clock_ghz.value * 1e9); }
   double joules(double cycles) const { return seconds(cycles) * power_watts.value; }

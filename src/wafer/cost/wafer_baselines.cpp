@@ -42,11 +42,12 @@ WaferCost product_cost(const PlmrDevice& device, const GemmSize& size, WaferMesh
       steps * ((tiles.k + 2) * device.call_cycles.value + tiles.m * tiles.k * tiles.n * device.mac_cycles.value);
   const auto a_tiles = static_cast<double>(tiles.a_tiles), b_tiles = static_cast<double>(tiles.b_tiles);
   if (method == WaferMethod::t10)
-    return {.breakdown = {{"compute", compute}, {"crossbar", steps * w * h * t10_message_cycles(device, size, mesh)}},
+    return {.breakdown = {{"compute", compute},
+                          {"crossbar", steps * w * h * t10_message_cycles(device, size, mesh), Basis::fitted}},
             .memory_bytes = kValueBytes * ((a_tiles + 1) * a + (b_tiles + 1) * b + c),
             .routes = kT10Routes};
   const LadderReads reads = ladder_reads(device, size, mesh);
-  return {.breakdown = {{"compute", compute}, {"remote reads", steps * (w * reads.a + h * reads.b)}},
+  return {.breakdown = {{"compute", compute}, {"remote reads", steps * (w * reads.a + h * reads.b), Basis::fitted}},
           .memory_bytes = kValueBytes * ((a_tiles + 1) * a + (b_tiles + 1) * b + 2 * c),
           .routes = kLadderRoutes};
 }
@@ -99,7 +100,9 @@ BaselineConstants baseline_constants(const PlmrDevice& device) {
           .ladder_weight = link * kLadderGemmWeight,
           .ladder_sum_access = message * kLadderSumAccess,
           .ladder_sum_value = link * kLadderSumValue,
-          .ladder_sum_weight = link * kLadderSumWeight};
+          .ladder_sum_weight = link * kLadderSumWeight,
+          .t10_crossbar_power = kT10GemmPower,
+          .ladder_weight_power = kLadderWeightPower};
 }
 
 double t10_message_cycles(const PlmrDevice& device, const GemmSize& size, WaferMesh mesh) {
@@ -129,8 +132,7 @@ BaselineErrors baseline_errors(WaferMethod method) {
   using namespace wse2_fit;
   require(method != WaferMethod::waferllm, "no baseline");
   const BaselineResiduals& of = method == WaferMethod::t10 ? kT10Residuals : kLadderResiduals;
-  return {
-      .prefill = of.gemm_spread + 2 * of.gemm, .decode = of.sum_spread + 2 * of.sum, .end_to_end = 2 * of.end_to_end};
+  return {.prefill = of.gemm_spread + 2 * of.gemm, .decode = of.sum_spread + 2 * of.sum};
 }
 
 BaselineTiles baseline_tiles(const GemmSize& size, WaferMesh mesh) {
@@ -162,11 +164,11 @@ WaferCost gemv_cost(const PlmrDevice& device, std::int64_t k, std::int64_t n, Wa
     // ladder: all of it where it lives, and copies
     return kValueBytes * (method == WaferMethod::t10 ? placed : 2 * placed);
   };
-  WaferCost cost{
-      .breakdown = {{"compute", own.cycles("compute")},
-                    {std::string(sums_of(method)), mesh.height * baseline_gemv_turn(device, k, n, mesh, method)}},
-      .memory_bytes = memory_on(mesh),
-      .routes = method == WaferMethod::t10 ? kT10Routes : kLadderRoutes};
+  WaferCost cost{.breakdown = {{"compute", own.cycles("compute")},
+                               {std::string(sums_of(method)),
+                                mesh.height * baseline_gemv_turn(device, k, n, mesh, method), Basis::fitted}},
+                 .memory_bytes = memory_on(mesh),
+                 .routes = method == WaferMethod::t10 ? kT10Routes : kLadderRoutes};
   check_core_budgets(device, method == WaferMethod::t10 ? "T10-like GEMV" : "Ladder-like GEMV", mesh, cost, memory_on);
   return cost;
 }
@@ -181,10 +183,7 @@ WaferCost prefill_layer_cost(const PlmrDevice& device, const WaferModel& model, 
   cost.routes = 0;
   for (const LayerGemm& product : prefill_gemms(model, tokens)) {
     const WaferCost one = product_cost(device, product.size, mesh, method);
-    for (std::size_t i = 0; i < one.breakdown.size(); ++i) {
-      if (i == cost.breakdown.size()) cost.breakdown.push_back({one.breakdown[i].name, 0});
-      cost.breakdown[i].cycles += product.count * one.breakdown[i].cycles;
-    }
+    for (const WaferCost::Part& part : one.breakdown) cost.add(part.name, product.count * part.cycles, part.basis);
     cost.buffer_bytes = std::max(cost.buffer_bytes, one.memory_bytes);
     cost.routes = std::max(cost.routes, one.routes);
   }
@@ -201,7 +200,7 @@ WaferCost decode_layer_cost(const PlmrDevice& device, const WaferModel& model, W
   for (const LayerAllReduce& one : decode_all_reduces(model, mesh, context, TileSizes::exact))
     sums += one.line * sum_turn(constants, one.n, method);
   for (WaferCost::Part& part : cost.breakdown)
-    if (part.name == "all-reduce") part = {std::string(sums_of(method)), sums};
+    if (part.name == "all-reduce") part = {std::string(sums_of(method)), sums, Basis::fitted};
   cost.routes = method == WaferMethod::t10 ? kT10Routes : kLadderRoutes;
   if (method == WaferMethod::ladder)  // a copy of the largest tile that is read
     cost.memory_bytes += kValueBytes * static_cast<double>(pieces(model.hidden, mesh.height)) *

@@ -41,6 +41,7 @@ struct BaselineConstants {
   double t10_crossbar = 0, t10_relay = 0;  // of all words to the power 0.7; per core of a sum
   double ladder_access = 0, ladder_weight = 0;
   double ladder_sum_access = 0, ladder_sum_value = 0, ladder_sum_weight = 0;
+  double t10_crossbar_power = 0, ladder_weight_power = 0;  // chosen, not fitted
 };
 BaselineConstants baseline_constants(const PlmrDevice& device);
 
@@ -56,10 +57,9 @@ LadderReads ladder_reads(const PlmrDevice&, const GemmSize&, WaferMesh);
 double baseline_gemv_turn(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, WaferMethod);
 
 // Relative uncertainty of the baselines on the device they were fitted to. For a phase: the spread over the
-// leave-one-out fits for any of four models, and twice the standard error of a cell. End to end: twice the root mean
-// square of the errors in table 2.
+// leave-one-out fits for any of four models, and twice the standard error of a cell. End to end: model_error.h.
 struct BaselineErrors {
-  double prefill = 0, decode = 0, end_to_end = 0;
+  double prefill = 0, decode = 0;
 };
 BaselineErrors baseline_errors(WaferMethod);
 

@@ -261,8 +261,39 @@ double WaferCost::cycles() const {
 }
 
 double WaferCost::cycles(std::string_view part) const {
-  const auto found = std::ranges::find(breakdown, part, &Part::name);
-  return found == breakdown.end() ? 0 : found->cycles;
+  double sum = 0;
+  for (const Part& one : breakdown)
+    if (one.name == part) sum += one.cycles;
+  return sum;
+}
+
+double WaferCost::cycles(Basis basis) const {
+  double sum = 0;
+  for (const Part& one : breakdown)
+    if (one.basis == basis) sum += one.cycles;
+  return sum;
+}
+
+Bases WaferCost::bases() const {
+  Bases all;
+  for (const Part& one : breakdown) all |= one.basis;
+  return all;
+}
+
+Bases WaferCost::bases(std::string_view part) const {
+  Bases all;
+  for (const Part& one : breakdown)
+    if (one.name == part) all |= one.basis;
+  return all;
+}
+
+void WaferCost::add(std::string_view part, double cycles, Basis basis) {
+  const auto same =
+      std::ranges::find_if(breakdown, [&](const Part& one) { return one.name == part && one.basis == basis; });
+  if (same == breakdown.end())
+    breakdown.push_back({std::string(part), cycles, basis});
+  else
+    same->cycles += cycles;
 }
 
 double wafer_weight_bytes(const WaferModel& model) {
@@ -454,7 +485,7 @@ WaferCost decode_layer(const PlmrDevice& device, const WaferModel& model, WaferM
   WaferCost cost{.breakdown = {{"GEMV", products},
                                {"all-reduce", sums},
                                {"element-wise work", values * device.value_cycles.value},
-                               {kFittedResidual, device.decode_serial_cycles.value, CycleBasis::residual}},
+                               {kFittedResidual, device.decode_serial_cycles.value, Basis::fitted}},
                  .routes = 2 * routes_an_axis(options) + kLaunchRoutes};
   const double weights = 4 * dy * qx + 3 * dy * fx * std::max(model.experts, 1) + dy * model.experts;
   const double kv = 2 * sy * tile(kv_heads, w);
@@ -464,20 +495,6 @@ WaferCost decode_layer(const PlmrDevice& device, const WaferModel& model, WaferM
 }
 
 }  // namespace
-
-std::string_view name_of(CycleBasis basis) {
-  switch (basis) {
-    case CycleBasis::formula:
-      return "formula";
-    case CycleBasis::executed:
-      return "executed on cores";
-    case CycleBasis::links:
-      return "counted on links";
-    case CycleBasis::residual:
-      return kFittedResidual;
-  }
-  throw_error<InvalidArgument>("no such basis of cycles");
-}
 
 WaferCost prefill_layer_cost(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, std::int64_t tokens,
                              WaferSync sync) {

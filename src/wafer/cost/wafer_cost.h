@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "wafer/cost/basis.h"
 #include "wafer/cost/plmr.h"
 
 namespace heddle {
@@ -49,12 +50,6 @@ enum class WaferGemm : std::uint8_t { mesh_gemm, gemm_t, summa, cannon, all_gath
 
 enum class WaferAllReduce : std::uint8_t { k_tree, pipeline, ring };
 
-// What the cycles of a part are. formula: of the analytical model. executed: of operations that a simulated mesh carried
-// out, values and all. links: of moves from core to core, whose words were counted on every link. residual: a fitted
-// constant that stands for nothing in particular.
-enum class CycleBasis : std::uint8_t { formula, executed, links, residual };
-// "formula", "executed on cores", "counted on links", "fitted residual".
-std::string_view name_of(CycleBasis);
 // The part of a decode layer that no operation explains: what was left over when the constants were fitted.
 inline constexpr const char* kFittedResidual = "fitted residual";
 
@@ -62,16 +57,20 @@ struct WaferCost {
   struct Part {
     std::string name;
     double cycles;
-    CycleBasis basis = CycleBasis::formula;
+    Basis basis = Basis::analytical;
   };
-  std::vector<Part> breakdown;
-  double memory_bytes = 0;    // of the fullest core
-  int routes = 0;             // of the busiest core
+  std::vector<Part> breakdown;  // a part of several bases is there once for each
+  double memory_bytes = 0;      // of the fullest core
+  int routes = 0;               // of the busiest core
   double resident_bytes = 0;  // the part of memory_bytes that stays for the next token: a layer's weights and KV cache
   double buffer_bytes = 0;    // the part of memory_bytes for the tiles of a prefill layer's largest GEMM
 
   double cycles() const;                       // the sum of the breakdown
   double cycles(std::string_view part) const;  // of the part of that name; 0 if there is none
+  double cycles(Basis basis) const;
+  Bases bases() const;  // of all parts
+  Bases bases(std::string_view part) const;
+  void add(std::string_view part, double cycles, Basis basis = Basis::analytical);
 };
 
 // Regions of experts: bands of `height` rows of the mesh, which work at the same time. Expert e runs in band e % count;

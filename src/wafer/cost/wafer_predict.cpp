@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "wafer/cost/model_error.h"
 #include "wafer/cost/wafer_budgets.h"
 
 namespace heddle {
@@ -22,13 +23,7 @@ double cores_of(WaferMesh mesh) {
 }
 
 void add_scaled(WaferCost& total, const WaferCost& layer, double times) {
-  for (const WaferCost::Part& part : layer.breakdown) {
-    const auto same = std::ranges::find(total.breakdown, part.name, &WaferCost::Part::name);
-    if (same == total.breakdown.end())
-      total.breakdown.push_back({part.name, part.cycles * times});
-    else
-      same->cycles += part.cycles * times;
-  }
+  for (const WaferCost::Part& part : layer.breakdown) total.add(part.name, part.cycles * times, part.basis);
   total.memory_bytes = std::max(total.memory_bytes, layer.memory_bytes);
   total.resident_bytes = std::max(total.resident_bytes, layer.resident_bytes);
   total.routes = std::max(total.routes, layer.routes);
@@ -67,7 +62,7 @@ WaferCost prefill_with_spill(const PlmrDevice& device, const WaferModel& model, 
   if (work.method != WaferMethod::waferllm || placement.kv_beside == 0) return cost;
   const WaferMesh mesh = work.prefill_mesh;
   const double values = placement.kv_beside / kValueBytes / model.num_layers / mesh.width / mesh.height;
-  cost.breakdown.push_back({"KV spill", model.num_layers * spill_cycles(device, mesh, values)});
+  cost.add("KV spill", model.num_layers * spill_cycles(device, mesh, values));
   return cost;
 }
 
@@ -84,7 +79,10 @@ WaferCost cost_of(const PlmrDevice& device, const WaferModel& model, const Wafer
       const bool stays = work.method != WaferMethod::waferllm && work.prefill_mesh.width == work.decode_mesh.width &&
                          work.prefill_mesh.height == work.decode_mesh.height;
       const double moves = stays ? 0 : transition_cycles(device, model, work.prefill_mesh, work.context);
-      WaferCost cost{.breakdown = {{"prefill", prefill.cycles()}, {"transition", moves}, {"decode", decode.cycles()}}};
+      WaferCost cost;
+      for (const WaferCost::Part& part : prefill.breakdown) cost.add("prefill", part.cycles, part.basis);
+      cost.add("transition", moves);
+      for (const WaferCost::Part& part : decode.breakdown) cost.add("decode", part.cycles, part.basis);
       cost.memory_bytes = std::max(prefill.memory_bytes, decode.memory_bytes);
       cost.routes = std::max(prefill.routes, decode.routes);
       return cost;
@@ -333,7 +331,7 @@ double transition_cycles(const PlmrDevice& device, const WaferModel& model, Wafe
 }
 
 WaferRange range_over_constants(const PlmrDevice& device, const std::function<double(const PlmrDevice&)>& of,
-                                double residual) {
+                                double margin) {
   const double middle = of(device);
   if (!device.other_fits.empty()) {
     WaferRange range{middle, middle};
@@ -343,7 +341,7 @@ WaferRange range_over_constants(const PlmrDevice& device, const std::function<do
       const double value = of(other);
       range = {std::min(range.low, value), std::max(range.high, value)};
     }
-    return {range.low / (1 + 2 * residual), range.high / (1 - 2 * residual)};
+    return {range.low / (1 + margin), range.high / (1 - margin)};
   }
   double below = 0, above = 0;
   const auto add = [&](double value) {
@@ -393,21 +391,24 @@ std::vector<WaferMesh> neighbours_of(WaferMesh mesh) {
   return neighbours;
 }
 
-// Relative error of this kind of cells, for WaferLLM's programs: the fit's standard error for fitted kinds; end to end,
-// and for prompts of other lengths, the root mean square error of table 2, which is held out from the fit.
-double residual_of(const PlmrDevice& device, const WaferWork& work) {
+// Of this kind of cells, for WaferLLM's programs: the fit's standard error and twice that for fitted kinds; end to end,
+// and for prompts of other lengths, table 2's, which is held out from the fit.
+ModelError error_of(const PlmrDevice& device, const WaferModel& model, const WaferWork& work) {
   const bool as_fitted =
       work.phase == WaferPhase::decode || (work.phase == WaferPhase::prefill && work.context == kFittedPrompt);
-  return as_fitted ? device.fit_residual : device.end_to_end_residual;
+  if (as_fitted || device.other_fits.empty()) return {.rms = device.fit_residual, .margin = 2 * device.fit_residual};
+  return end_to_end_error(work.method, model.hidden, work.context, work.output);
 }
 
-WaferRange constants_range_of(const PlmrDevice& device, const WaferWork& work,
+WaferRange constants_range_of(const PlmrDevice& device, const WaferModel& model, const WaferWork& work,
                               const std::function<double(const PlmrDevice&)>& rate) {
-  if (work.method == WaferMethod::waferllm) return range_over_constants(device, rate, residual_of(device, work));
+  if (work.method == WaferMethod::waferllm)
+    return range_over_constants(device, rate, error_of(device, model, work).margin);
   const BaselineErrors errors = baseline_errors(work.method);
-  const double part = work.phase == WaferPhase::end_to_end ? errors.end_to_end
-                      : work.phase == WaferPhase::prefill  ? errors.prefill
-                                                           : errors.decode;
+  const double part = work.phase == WaferPhase::prefill ? errors.prefill
+                      : work.phase == WaferPhase::decode
+                          ? errors.decode
+                          : end_to_end_error(work.method, model.hidden, work.context, work.output).margin;
   const WaferRange range = range_over_constants(device, rate, 0);
   return {range.low / (1 + part), range.high / (1 - part)};
 }
@@ -416,21 +417,21 @@ WaferRange range_of(const PlmrDevice& device, const WaferModel& model, const Waf
   const auto rate_on = [&](const PlmrDevice& d, const WaferWork& there) {
     return wafer_tokens_per_second(d, model, there);
   };
-  WaferRange range = constants_range_of(device, work, [&](const PlmrDevice& d) { return rate_on(d, work); });
+  WaferRange range = constants_range_of(device, model, work, [&](const PlmrDevice& d) { return rate_on(d, work); });
   if (work.method != WaferMethod::waferllm) return range;
-  const double residual = residual_of(device, work);
+  const auto [rms, margin] = error_of(device, model, work);
   if (prefills(work))
     for (const WaferMesh mesh : neighbours_of(work.prefill_mesh)) {
       try {
         WaferWork there = work;
         there.prefill_mesh = mesh;
         const double rate = rate_on(device, there);
-        range = {std::min(range.low, rate / (1 + 2 * residual)), std::max(range.high, rate / (1 - 2 * residual))};
+        range = {std::min(range.low, rate / (1 + margin)), std::max(range.high, rate / (1 - margin))};
       } catch (const InputError&) {  // larger than the device, or too small for a layer
       }
     }
   if (!is_oblong(work)) return range;
-  return {range.low / (1 + residual), range.high / (1 - residual)};
+  return {range.low / (1 + rms), range.high / (1 - rms)};
 }
 
 // Notes on meshes that differ from those the constants were fitted to.

@@ -47,7 +47,7 @@ struct WaferPrediction {
   // (prefill + decode time) (end to end).
   double tokens_per_second = 0;
   // Range of tokens_per_second: range_over_constants(). For a WaferLLM prefill it also covers meshes whose sides differ
-  // by up to one per cent, because tile sizes are stepwise; for a mesh that is not square it adds the residual once
+  // by up to one per cent, because tile sizes are stepwise; for a mesh that is not square it adds the error once
   // more.
   WaferRange range;
   WaferCost cost;       // all layers: the whole prompt (prefill), the output (decode), everything (end to end)
@@ -89,8 +89,8 @@ std::optional<double> fitting_cycles(const PlmrDevice&, const WaferModel&, const
 void check_fits_side_by_side(const PlmrDevice&, const WaferModel&, const WaferWork&);
 
 // Least and greatest `of(device)`, a time or a rate, over the uncertainty of the device's constants. With other fits:
-// over all of them (alpha and the ramps are fixed in a fit), extended by twice `residual`. Without: each constant goes
+// over all of them (alpha and the ramps are fixed in a fit), extended by `margin`, relative. Without: each constant goes
 // from low to high by itself, and the logarithms of the changes are added in quadrature.
-WaferRange range_over_constants(const PlmrDevice&, const std::function<double(const PlmrDevice&)>& of, double residual);
+WaferRange range_over_constants(const PlmrDevice&, const std::function<double(const PlmrDevice&)>& of, double margin);
 
 }  // namespace heddle

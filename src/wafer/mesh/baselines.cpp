@@ -59,8 +59,9 @@ double run_gemv(M& mesh, const PlmrDevice& device, std::int64_t k, std::int64_t 
   return product;
 }
 
-WaferCost cost_of(const CoreBudget& budget, double compute, double transfers, WaferMethod method) {
-  return {.breakdown = {{"compute", compute}, {is_t10(method) ? "exchange" : "remote reads and writes", transfers}},
+WaferCost cost_of(const CoreBudget& budget, double compute, double transfers, WaferMethod method, Basis basis) {
+  return {.breakdown = {{"compute", compute, basis},
+                        {is_t10(method) ? "exchange" : "remote reads and writes", transfers, basis}},
           .memory_bytes = budget.memory_bytes(),
           .routes = budget.routes()};
 }
@@ -70,14 +71,14 @@ template <class Program>
 WaferCost simulate(const PlmrDevice& device, WaferMesh cores, WaferMethod method, Program&& program) {
   EventMesh mesh(device, Grid::of_cores(cores));
   const double compute = program(mesh);
-  return cost_of(mesh.budget(), compute, static_cast<double>(mesh.cycles()) - compute, method);
+  return cost_of(mesh.budget(), compute, static_cast<double>(mesh.cycles()) - compute, method, Basis::simulated);
 }
 
 template <class Program>
 WaferCost count(const PlmrDevice& device, WaferMesh cores, WaferMethod method, int steps, Program&& program) {
   LoadMesh mesh(device, cores, steps);
   program(mesh);
-  return cost_of(mesh.budget(), mesh.compute_cycles(), mesh.transfer_cycles(), method);
+  return cost_of(mesh.budget(), mesh.compute_cycles(), mesh.transfer_cycles(), method, Basis::counted);
 }
 
 bool is_small(WaferMesh cores) {
@@ -85,6 +86,12 @@ bool is_small(WaferMesh cores) {
 }
 
 }  // namespace
+
+std::optional<CountedSteps> counted_gemm_steps(WaferMesh cores, WaferMethod method) {
+  if (is_small(cores)) return std::nullopt;
+  const int all = std::max(cores.width, cores.height);
+  return CountedSteps{.counted = is_t10(method) ? 1 : std::min(all, kCountedSteps), .all = all};
+}
 
 WaferCost count_baseline_gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh cores, WaferMethod method,
                               int counted_steps) {
@@ -108,17 +115,18 @@ WaferCost simulate_baseline_gemv(const PlmrDevice& device, std::int64_t k, std::
   return simulate(device, cores, method, [&](EventMesh& mesh) { return run_gemv(mesh, device, k, n, method); });
 }
 
-double count_baseline_layer(const PlmrDevice& device, const WaferModel& model, WaferMesh cores, std::int64_t tokens,
-                            WaferPhase phase, WaferMethod method) {
+WaferCost count_baseline_layer(const PlmrDevice& device, const WaferModel& model, WaferMesh cores, std::int64_t tokens,
+                               WaferPhase phase, WaferMethod method) {
   require(model.experts == 0 && cores.width == cores.height, "a baseline's layer with experts, or on no square");
-  double cycles = 0;
+  WaferCost layer;
   if (phase == WaferPhase::prefill) {
     for (const LayerGemm& product : prefill_gemms(model, tokens))
-      cycles += product.count * count_baseline_gemm(device, product.size, cores, method).cycles();
-    return cycles;
+      for (const auto& [name, cycles, basis] : count_baseline_gemm(device, product.size, cores, method).breakdown)
+        layer.add(name, product.count * cycles, basis);
+    return layer;
   }
-  for (const auto& part : decode_layer_cost(device, model, cores, tokens).breakdown)
-    if (part.name != "all-reduce") cycles += part.cycles;
+  for (const auto& [name, cycles, basis] : decode_layer_cost(device, model, cores, tokens).breakdown)
+    if (name != "all-reduce") layer.add(name, cycles, basis);
   const std::int64_t d = model.hidden, f = model.intermediate, q = std::int64_t{model.num_heads} * model.head_dim;
   struct Gemv {
     int count;
@@ -132,10 +140,10 @@ double count_baseline_layer(const PlmrDevice& device, const WaferModel& model, W
                            {2, d, f},
                            {1, f, d},
                            {4, cores.height, cores.width}}) {
-    const WaferCost cost = count_baseline_gemv(device, gemv.k, gemv.n, cores, method);
-    cycles += gemv.count * (cost.cycles() - cost.cycles("compute"));
+    for (const auto& [name, cycles, basis] : count_baseline_gemv(device, gemv.k, gemv.n, cores, method).breakdown)
+      if (name != "compute") layer.add(name, gemv.count * cycles, basis);
   }
-  return cycles;
+  return layer;
 }
 
 std::vector<ComplianceRow> baseline_compliance(const PlmrDevice& device, int line) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "wafer/cost/wafer_baselines.h"
@@ -17,7 +18,13 @@ namespace heddle::mesh {
 inline constexpr int kEventSide = 32;
 inline constexpr int kCountedSteps = 24;
 
-// breakdown: "compute", then "exchange" (t10) or "remote reads and writes" (ladder). Throw as simulate_gemm does, and
+// How many of a GEMM's steps are counted for all, where they are not played: T10's are alike.
+struct CountedSteps {
+  int counted = 0, all = 0;
+};
+std::optional<CountedSteps> counted_gemm_steps(WaferMesh, WaferMethod);
+
+// breakdown: "compute", then "exchange" (t10) or "remote reads and writes" (ladder); basis: simulated, or counted. Throw as simulate_gemm does, and
 // InvalidArgument for `waferllm`.
 WaferCost simulate_baseline_gemm(const PlmrDevice&, const GemmSize&, WaferMesh, WaferMethod);
 WaferCost simulate_baseline_gemv(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, WaferMethod);
@@ -27,11 +34,11 @@ WaferCost count_baseline_gemm(const PlmrDevice&, const GemmSize&, WaferMesh, Waf
                               int counted_steps = kCountedSteps);
 WaferCost count_baseline_gemv(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, WaferMethod);
 
-// Cycles of a layer over `tokens` tokens (prefill), or of the token after them (decode), by links, for a model without
-// experts on a square mesh. Of decode, the GEMVs' and norms' transfers are counted; compute, element-wise and other serial
-// work are the analytical model's, which WaferLLM's programs share.
-double count_baseline_layer(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t tokens, WaferPhase,
-                            WaferMethod);
+// A layer over `tokens` tokens (prefill), or for the token after them (decode), by links, for a model without experts on a
+// square mesh. Of decode, the GEMVs' and norms' transfers are counted; GEMV, element-wise work and the fitted residual are
+// the analytical model's, which WaferLLM's programs share, and have its bases.
+WaferCost count_baseline_layer(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t tokens, WaferPhase,
+                               WaferMethod);
 
 // For the baselines' GEMMs, counted by running them: paths at the busiest core, of both axes, and hops and stages of the
 // longest chain of messages in a step. L and M: hops, and memory, are those of a line of half the length.

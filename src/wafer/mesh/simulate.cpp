@@ -18,6 +18,12 @@ struct AllReduceParts {
   double hops, stages, words;
 };
 
+void add_parts(WaferCost& cost, const AllReduceParts& parts) {
+  cost.add("hops", parts.hops, Basis::simulated);
+  cost.add("routing stages", parts.stages, Basis::simulated);
+  cost.add("words", parts.words, Basis::simulated);
+}
+
 // The time that remains when hops, and optionally stages, cost nothing.
 template <class Cycles>
 AllReduceParts split(const PlmrDevice& device, Cycles cycles) {
@@ -52,11 +58,12 @@ WaferCost simulate_gemm(const PlmrDevice& device, const GemmSize& size, WaferMes
   run_gemm(mesh, allocate_gemm(mesh, size, method), method);
   const WaferCost phases{.breakdown = mesh.breakdown()};
   const double compute = phases.cycles("compute"), alignment = phases.cycles("alignment");
+  const double communication = std::max(0.0, mesh.cycles() - compute - alignment);
   WaferCost cost{
-      .breakdown = {{"compute", compute}, {"communication", std::max(0.0, mesh.cycles() - compute - alignment)}},
+      .breakdown = {{"compute", compute, Basis::simulated}, {"communication", communication, Basis::simulated}},
       .memory_bytes = mesh.budget().memory_bytes(),
       .routes = mesh.budget().routes()};
-  if (alignment > 0) cost.breakdown.push_back({"alignment", alignment});
+  if (alignment > 0) cost.add("alignment", alignment, Basis::simulated);
   return cost;
 }
 
@@ -72,7 +79,7 @@ WaferCost simulate_all_reduce(const PlmrDevice& device, int line, std::int64_t n
     cost.routes = mesh.budget().routes();
     return mesh.cycles();
   });
-  cost.breakdown = {{"hops", parts.hops}, {"routing stages", parts.stages}, {"words", parts.words}};
+  add_parts(cost, parts);
   return cost;
 }
 
@@ -89,8 +96,8 @@ WaferCost simulate_gemv(const PlmrDevice& device, std::int64_t k, std::int64_t n
     cost.routes = mesh.budget().routes();
     return mesh.cycles();
   });
-  cost.breakdown = {
-      {"compute", compute}, {"hops", parts.hops}, {"routing stages", parts.stages}, {"words", parts.words - compute}};
+  cost.add("compute", compute, Basis::simulated);
+  add_parts(cost, {.hops = parts.hops, .stages = parts.stages, .words = parts.words - compute});
   return cost;
 }
 
@@ -103,7 +110,7 @@ WaferCost simulate_prefill_layer(const PlmrDevice& device, const WaferModel& mod
   total.routes = 0;
   for (const LayerGemm& product : prefill_gemms(model, tokens)) {
     const WaferCost one = simulate_gemm(device, product.size, cores, product.method, sync);
-    total.breakdown.push_back({product.name, product.count * one.cycles()});
+    total.add(product.name, product.count * one.cycles(), Basis::simulated);
     total.routes = std::max(total.routes, one.routes);
   }
   return total;

@@ -83,29 +83,23 @@ void TimedMesh::charge(std::string_view part, FunctionRef<void(MaxPlusMesh&)> pr
     program(mesh);
     found = known_.emplace(key_, mesh.cycles()).first;
   }
-  add_cycles(part, found->second, CycleBasis::executed);
+  add_cycles(part, found->second, timed_);
 }
 
 void TimedMesh::spend(LocalWork local) {
   if (!device_) return;
   const double tiles = grid().tiles_a_core();
-  if (local.macs > 0) add_cycles("products", tiles * local.macs * device_->mac_cycles.value, CycleBasis::executed);
+  if (local.macs > 0) add_cycles("products", tiles * local.macs * device_->mac_cycles.value, Basis::analytical);
   if (local.values > 0)
-    add_cycles("element-wise work", tiles * local.values * device_->value_cycles.value, CycleBasis::executed);
+    add_cycles("element-wise work", tiles * local.values * device_->value_cycles.value, Basis::analytical);
 }
 
-void TimedMesh::add_cycles(std::string_view part, double cycles, CycleBasis basis) {
-  if (!device_) return;
-  if (!account_.empty()) part = account_;
-  const auto found = std::ranges::find(parts_, part, &WaferCost::Part::name);
-  if (found != parts_.end())
-    found->cycles += cycles;
-  else
-    parts_.push_back({std::string(part), cycles, basis});
+void TimedMesh::add_cycles(std::string_view part, double cycles, Basis basis) {
+  if (device_) cost_.add(account_.empty() ? part : account_, cycles, basis);
 }
 
 WaferCost TimedMesh::take_cost() {
-  WaferCost cost{.breakdown = std::exchange(parts_, {})};
+  WaferCost cost = std::exchange(cost_, {});
   if (budget_) {
     cost.memory_bytes = budget_->memory_bytes();
     cost.routes = budget_->routes();
@@ -169,7 +163,7 @@ void TimedMesh::time_exchange(std::string_view part, Tile from, Tile into, Axis 
   if (!device_) return;
   MaxPlusMesh mesh(without_limits(), grid(), {.sync = sync_});
   mesh.exchange(from, into, axis, moves);
-  add_cycles(part, mesh.cycles(), CycleBasis::executed);
+  add_cycles(part, mesh.cycles(), timed_);
 }
 
 void TimedMesh::relay(std::string_view part, std::span<const RelayMessage> messages,
@@ -180,7 +174,7 @@ void TimedMesh::relay(std::string_view part, std::span<const RelayMessage> messa
     for (std::size_t n = 0; n < messages.size(); ++n) arrive(n);
     return;
   }
-  add_cycles(part, run_relays(*device_, messages, arrive), CycleBasis::executed);
+  add_cycles(part, run_relays(*device_, messages, arrive), timed_);
 }
 
 void TimedMesh::all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options) {

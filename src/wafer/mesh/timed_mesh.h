@@ -3,7 +3,9 @@
 //
 // Its cycles are those of the executed operations. A MaxPlusMesh times each loop (`repeat`), and each transfer or
 // multiplication outside of one. All cores begin it at once, and the next one begins when the last core is done: cores
-// wait for each other between loops, and within a loop as the synchronisation says. Times are cached.
+// wait for each other between loops, and within a loop as the synchronisation says. Times are cached. Their basis is
+// "simulated". Local work is no loop: its multiply-accumulates and values are multiplied by the device's cost of one, and
+// its basis is "analytical".
 #pragma once
 
 #include <map>
@@ -88,14 +90,18 @@ class TimedMesh {
     spend(local);
   }
 
-  // From now on all cycles are counted under this name; "": under the name of the operation.
-  void account(std::string_view name) { account_ = name; }
+  // From now on all cycles are counted under this name; "": under the name of the operation. `timed`: what the loops and
+  // transfers that are timed meanwhile are; "counted" where they stand for others that run beside them.
+  void account(std::string_view name, Basis timed = Basis::simulated) {
+    account_ = name;
+    timed_ = timed;
+  }
   // `body` runs on other cores at the same time as what was counted before: its cycles are not counted.
   template <class Body>
   void beside(Body&& body) {
-    const std::vector<WaferCost::Part> counted = parts_;
+    const WaferCost counted = cost_;
     body();
-    parts_ = counted;
+    cost_ = counted;
   }
   void spend(LocalWork local);
 
@@ -107,7 +113,7 @@ class TimedMesh {
     if (budget_) budget_->take_neighbours(axis, between);
   }
   // Adds cycles that no operation here covers.
-  void add_cycles(std::string_view part, double cycles, CycleBasis basis);
+  void add_cycles(std::string_view part, double cycles, Basis basis);
 
   // The cost since the last call, or since the beginning: cycles by part, peak memory and routes.
   WaferCost take_cost();
@@ -135,7 +141,8 @@ class TimedMesh {
   Mode mode_ = Mode::alone;
   MaxPlusMesh* timing_ = nullptr;
   std::string account_;
-  std::vector<WaferCost::Part> parts_;
+  Basis timed_ = Basis::simulated;
+  WaferCost cost_;
 };
 
 static_assert(Mesh<TimedMesh>);

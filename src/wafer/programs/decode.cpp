@@ -65,13 +65,7 @@ void WaferDecode::collect_costs() {
     busy += cost.cycles();
     cost_.memory_bytes = std::max(cost_.memory_bytes, cost.memory_bytes);
     cost_.routes = std::max(cost_.routes, cost.routes);
-    for (const WaferCost::Part& part : cost.breakdown) {
-      const auto same = std::ranges::find(cost_.breakdown, part.name, &WaferCost::Part::name);
-      if (same == cost_.breakdown.end())
-        cost_.breakdown.push_back(part);
-      else
-        same->cycles += part.cycles;
-    }
+    for (const WaferCost::Part& part : cost.breakdown) cost_.add(part.name, part.cycles, part.basis);
   }
   const double all = static_cast<double>(regions_.size()) * cost_.cycles();
   idle_share_ = all > 0 && regions_.size() > 1 ? 1 - busy / all : 0;

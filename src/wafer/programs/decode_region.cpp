@@ -138,7 +138,7 @@ void WaferDecodeRegion::run_layers() {
     attention_block(layers_[i], weights);
     feed_forward_block(layers_[i], weights);
     if (const auto& device = mesh_.device())
-      mesh_.add_cycles(kFittedResidual, device->decode_serial_cycles.value, CycleBasis::residual);
+      mesh_.add_cycles(kFittedResidual, device->decode_serial_cycles.value, Basis::fitted);
   }
 }
 

@@ -259,18 +259,20 @@ class Prefill {
   // 4.4): all KV heads at the same time, the query heads that share one after another. This program computes values
   // head by head over the whole mesh, with the columns of other heads zero. It therefore counts the time of one KV head
   // only, but with sums along the whole row, and all of the softmax, since a core has scores of every KV head. On fewer
-  // columns than KV heads it counts as many heads as share a column.
+  // columns than KV heads it counts as many heads as share a column. As far as these cycles stand for heads that run
+  // beside, their basis is "counted".
   void attend_all(int window, Tile q, Tile k, Tile v, Tile attended) {
     const int kv_heads = weights_.shape.num_kv_heads, sharing = weights_.shape.num_heads / kv_heads;
     const int in_turn = (kv_heads - 1) / mesh_.grid().columns + 1;  // KV heads that run one after the other
+    const Basis timed = in_turn < kv_heads ? Basis::counted : Basis::simulated;
     const double scores = 1.0 * token_tile() * token_tile();
     mesh_.hold("scores of the other KV heads", kValueBytes * (kv_heads - 1) * scores * mesh_.grid().tiles_a_core());
     for (int head = 0; head < weights_.shape.num_heads; ++head) {
       if (head / sharing < in_turn) {
-        attend(head, window, q, k, v, attended);
+        attend(head, window, q, k, v, attended, timed);
         continue;
       }
-      mesh_.beside([&] { attend(head, window, q, k, v, attended); });
+      mesh_.beside([&] { attend(head, window, q, k, v, attended, timed); });
       mesh_.account("softmax");
       mesh_.spend({.values = kSoftmaxPasses * scores});
     }
@@ -278,16 +280,16 @@ class Prefill {
   }
 
   // Computes the columns of one head of `attended`.
-  void attend(int head, int window, Tile q, Tile k, Tile v, Tile attended) {
-    mesh_.account("scores");
+  void attend(int head, int window, Tile q, Tile k, Tile v, Tile attended, Basis timed) {
+    mesh_.account("scores", timed);
     const Tile query = activations(k.columns);
     copy_head(head, q, query, [](const auto& piece) { return std::pair(piece.query, piece.key); });
     const Tile partial = activations(token_tile(), Buffers::two), scores = activations(token_tile(), Buffers::two);
     const Tile shifted = mesh_.allocate("second buffer", k.rows, k.columns, Buffers::one);
     gemm_t(mesh_, query, k, partial, scores);
-    mesh_.account("softmax");
+    mesh_.account("softmax", timed);
     softmax(scores, window);
-    mesh_.account("values");
+    mesh_.account("values", timed);
     const Tile values = activations(v.columns);
     mesh_gemm(mesh_, scores, v, values, {.a = Placement::natural, .b = Placement::aligned});
     copy_head(head, values, attended, [](const auto& piece) { return std::pair(piece.key, piece.query); });

@@ -172,7 +172,7 @@ RelayoutCost run_relayout(const PlmrDevice& device, const WaferModel& model, con
   if (hops <= most_hops) {
     std::vector<mesh::RelayMessage> messages;
     transition.for_messages([&](const mesh::RelayMessage& message) { messages.push_back(message); });
-    return {mesh::run_relays(device, messages, [](std::size_t) {}), CycleBasis::executed, values};
+    return {mesh::run_relays(device, messages, [](std::size_t) {}), Basis::simulated, values};
   }
   const WaferMesh whole{static_cast<int>(device.mesh_width.value), static_cast<int>(device.mesh_height.value)};
   mesh::LoadMesh links(device, whole, 1);
@@ -184,7 +184,7 @@ RelayoutCost run_relayout(const PlmrDevice& device, const WaferModel& model, con
                           message.to.y * whole.width + message.to.x, block});
     });
   });
-  return {cycles, CycleBasis::links, values};
+  return {cycles, Basis::counted, values};
 }
 
 }  // namespace heddle

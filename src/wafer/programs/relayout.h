@@ -73,13 +73,13 @@ struct LayerMoves {
 
 struct RelayoutCost {
   double cycles = 0;
-  CycleBasis basis = CycleBasis::executed;
+  Basis basis = Basis::simulated;
   std::int64_t values = 0;  // that moved
 };
 
 // Executes all moves of all layers: one message a block and pair of regions, all at once, relayed along x and then along y
 // (mesh/relay_mesh.h). Regions lie as region_cores() says. With more than `most_hops` hops in all, their words are counted on
-// every link instead (mesh/load_mesh.h), and the basis says so.
+// every link instead (mesh/load_mesh.h), and the basis says "counted".
 inline constexpr std::int64_t kMostRelayoutHops = 4'000'000;
 RelayoutCost run_relayout(const PlmrDevice& device, const WaferModel& model, const Relayout& layout, const KvRows& rows,
                           std::int64_t most_hops = kMostRelayoutHops);

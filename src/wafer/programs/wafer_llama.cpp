@@ -88,12 +88,10 @@ std::vector<float> WaferLlama::prefill(std::span<const std::int32_t> prompt) {
                           .decode = options_.cores,
                           .decode_regions = decode.regions};
     const RelayoutCost transition = run_relayout(*decode.device, shape(), layout, decode_->rows());
-    cost_.breakdown.push_back({"transition", transition.cycles, transition.basis});
+    cost_.add("transition", transition.cycles, transition.basis);
     const WaferCost& first = decode_->cost();
-    const double handed_over = first.cycles("hand-over"), chosen = first.cycles("token choice");
-    cost_.breakdown.push_back({"hand-over to decode", handed_over, CycleBasis::executed});
-    cost_.breakdown.push_back({"logits", first.cycles() - handed_over - chosen, CycleBasis::executed});
-    cost_.breakdown.push_back({"token choice", chosen, CycleBasis::executed});
+    for (const auto& [name, cycles, basis] : first.breakdown)
+      cost_.add(name == "hand-over" ? "hand-over to decode" : name == "token choice" ? name : "logits", cycles, basis);
     cost_.memory_bytes = std::max(cost_.memory_bytes, first.memory_bytes);
     cost_.routes = std::max(cost_.routes, first.routes);
   }

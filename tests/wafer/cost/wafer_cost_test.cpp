@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "wafer/cost/kv_reckonings.h"
+#include "wafer/cost/wafer_baselines.h"
 
 namespace heddle {
 namespace {
@@ -200,6 +201,42 @@ TEST(WaferCost, KvReckoningsDifferInWhatLiesOnACore) {
   // One region has both tables, and no core room for all of it.
   for (const KvReckoning& way : kv_reckonings(wse2(), kLlama8b, square(360), 1)) EXPECT_EQ(way.shift_tokens, 0);
   EXPECT_THROW(kv_reckonings(wse2(), kLlama8b, square(360), 33), InvalidArgument);
+}
+
+TEST(WaferBasis, NamesEachOnceInOneOrder) {
+  EXPECT_EQ(text_of(Basis::held_out), "held out");
+  EXPECT_EQ(text_of(Basis::fitted | Basis::simulated), "simulated + fitted");
+  EXPECT_EQ(text_of(Basis::counted | Basis::counted | Basis::published | Basis::analytical),
+            "counted + analytical + published");
+  EXPECT_EQ(text_of(Bases()), "");
+  EXPECT_TRUE((Basis::counted | Basis::fitted).has(Basis::fitted));
+  EXPECT_FALSE((Basis::counted | Basis::fitted).has(Basis::simulated));
+}
+
+TEST(WaferBasis, APartHasItsCyclesByBasis) {
+  WaferCost cost;
+  cost.add("norms", 3, Basis::simulated);
+  cost.add("norms", 4, Basis::analytical);
+  cost.add("norms", 5, Basis::simulated);
+  cost.add("products", 6, Basis::simulated);
+  EXPECT_EQ(cost.breakdown.size(), 3u);
+  EXPECT_EQ(cost.cycles("norms"), 12);
+  EXPECT_EQ(cost.cycles(Basis::simulated), 14);
+  EXPECT_EQ(cost.cycles(Basis::fitted), 0);
+  EXPECT_EQ(cost.bases(), Basis::simulated | Basis::analytical);
+  EXPECT_EQ(cost.bases("products"), Basis::simulated);
+}
+
+// Decode's formula has a part that stands for nothing, and T10's and Ladder's have little else beside compute.
+TEST(WaferBasis, FormulasSayWhichOfTheirPartsAreFitted) {
+  const PlmrDevice device = plmr_preset("wse-2");
+  EXPECT_EQ(gemm_cost(device, {512, 512, 512}, {64, 64}, WaferGemm::cannon).bases(), Basis::analytical);
+  for (const WaferMethod method : {WaferMethod::t10, WaferMethod::ladder}) {
+    const WaferCost gemm = gemm_cost(device, {512, 512, 512}, {64, 64}, method);
+    EXPECT_EQ(gemm.bases("compute"), Basis::analytical);
+    EXPECT_DOUBLE_EQ(gemm.cycles(Basis::fitted) + gemm.cycles("compute"), gemm.cycles());
+    EXPECT_EQ(gemv_cost(device, 512, 512, {64, 64}, method).bases(), Basis::analytical | Basis::fitted);
+  }
 }
 
 }  // namespace

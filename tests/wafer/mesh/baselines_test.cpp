@@ -219,6 +219,51 @@ TEST(MeshBaselines, SimulationTakesNothingThatWasFittedToThem) {
   }
 }
 
+// Played to 32 cores a side, above counted on links, of which the cost says both, and how many steps stand for all.
+TEST(MeshBaselines, SayWhetherTheirWordsWerePlayedOrCounted) {
+  const GemmSize size{64, 64, 64};
+  for (const WaferMethod method : {WaferMethod::t10, WaferMethod::ladder}) {
+    EXPECT_EQ(simulate_baseline_gemm(baseline_device(), size, {32, 8}, method).bases(), Basis::simulated);
+    EXPECT_EQ(simulate_baseline_gemv(baseline_device(), 64, 64, {32, 8}, method).bases(), Basis::simulated);
+    EXPECT_EQ(simulate_baseline_gemm(baseline_device(), size, {33, 8}, method).bases(), Basis::counted);
+    EXPECT_EQ(simulate_baseline_gemv(baseline_device(), 64, 64, {8, 33}, method).bases(), Basis::counted);
+    EXPECT_FALSE(counted_gemm_steps({32, 8}, method).has_value());
+    const auto steps = counted_gemm_steps({8, 33}, method);
+    ASSERT_TRUE(steps.has_value());
+    EXPECT_EQ(steps->all, 33);
+    EXPECT_EQ(steps->counted, method == WaferMethod::t10 ? 1 : kCountedSteps);
+  }
+}
+
+// Of a layer, what is counted has no element-wise cost and no residual: those parts say what they are.
+TEST(MeshBaselines, ALayersFittedPartsAreApartFromWhatWasCounted) {
+  constexpr WaferModel kSmall{.num_layers = 2,
+                              .hidden = 256,
+                              .intermediate = 512,
+                              .num_heads = 8,
+                              .num_kv_heads = 4,
+                              .head_dim = 32,
+                              .vocab = 512};
+  PlmrDevice dear = baseline_device();
+  dear.value_cycles.value *= 3;
+  dear.decode_serial_cycles.value *= 3;
+  dear.baseline_scale.value = 7;
+  for (const WaferMethod method : {WaferMethod::t10, WaferMethod::ladder}) {
+    const auto layer = [&](const PlmrDevice& device, WaferPhase phase) {
+      return count_baseline_layer(device, kSmall, {40, 40}, 128, phase, method);
+    };
+    const WaferCost prefill = layer(baseline_device(), WaferPhase::prefill);
+    EXPECT_EQ(prefill.bases(), Basis::counted);
+    EXPECT_DOUBLE_EQ(layer(dear, WaferPhase::prefill).cycles(), prefill.cycles());
+    const WaferCost decode = layer(baseline_device(), WaferPhase::decode), other = layer(dear, WaferPhase::decode);
+    EXPECT_EQ(decode.bases(), Basis::counted | Basis::analytical | Basis::fitted);
+    EXPECT_GT(decode.cycles(Basis::counted), 0);
+    EXPECT_DOUBLE_EQ(decode.cycles(Basis::counted), other.cycles(Basis::counted));
+    EXPECT_DOUBLE_EQ(decode.cycles(Basis::fitted), baseline_device().decode_serial_cycles.value);
+    EXPECT_LT(decode.cycles(Basis::analytical), other.cycles(Basis::analytical));
+  }
+}
+
 TEST(MeshBaselines, MemoryAndRoutesAreTheAnalyticalModels) {
   for (const WaferMethod method : {WaferMethod::t10, WaferMethod::ladder})
     for (const WaferMesh cores : {WaferMesh{7, 7}, {40, 24}, {24, 40}})
