@@ -109,7 +109,7 @@ def tokenize_table(entries):
 # Shares of a limit above 100 % are real, and each kind has a reason, which stands under its table.
 REASONS = {
     "decode": "\\* Above 100 %: the limit is memory read bandwidth, measured just before each sample, and other users of this "
-              "(virtual) machine's memory change it in between.",
+              "(virtual) machine's memory change it in between. The share is the median of the samples' own, not that of the medians in the row.",
     "prefill": "\\* Above 100 %: the limit is the rate of float32 multiply-adds, and bfloat16 dot products (AVX512-BF16) do two at a time.",
 }
 

@@ -109,7 +109,7 @@ def main():
     for name, record in records_of(options.results, "gpu-*-cluster.json"):
         gpu = record["gpu"]["name"]
         page += [f"## {gpu}: clusters (ClusterFusion, Fig. 5)", "", f"From `{name}`, commit {record['commit']}. Loads of 16 bytes from the"
-                 " neighbour's shared memory, every cluster busy; latency of dependent loads; blocks that run at once with one an SM. A cluster of one reads its own shared memory.", "",
+                 " neighbour's shared memory, every cluster busy; latency of dependent loads; blocks that run at once with one an SM. A cluster of one reads its own shared memory; `of HBM` says how many times as fast that is as memory.", "",
                  figure_5(record)]
         for busy, words in (("one", "one cluster alone"), ("all", "all clusters busy")):
             page += [f"## {gpu}: ClusterReduce and ClusterGather, {words} (Table 1)", "",

@@ -32,7 +32,16 @@ std::vector<TextLine> split_lines(std::string_view text, std::string_view where)
 nlohmann::json parse_object(std::string_view line, const std::string& where) {
   if (line.size() > kMaxLineBytes)
     throw_error<InputError>("{}: a line of more than {} bytes (max_line_bytes)", where, kMaxLineBytes);
-  nlohmann::json object = parse_json(line, where);
+  nlohmann::json object;
+  try {
+    object = parse_json(line, where);
+  } catch (const InputError& error) {
+    std::string what = error.what();  // `where` names the line already
+    constexpr std::string_view kFirstLine = "line 1, ";
+    if (const std::size_t at = what.find(kFirstLine, where.size()); at != std::string::npos)
+      what.erase(at, kFirstLine.size());
+    throw_error<InputError>("{}; expected one JSON object a line", what);
+  }
   if (!object.is_object()) JsonField(object, where).fail_expected("an object");
   return object;
 }

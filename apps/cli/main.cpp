@@ -63,12 +63,20 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
   return name.empty() ? std::string() : fmt::format("; did you mean {}?", name);
 }
 
-// CLI11's "--seed: At Most 1 required but received 2" and "A subcommand is required".
-std::string in_words(const CLI::ParseError& error) {
+// CLI11's "--seed: At Most 1 required but received 2", "--prompt: 1 required TEXT missing", "Exactly 1 option from
+// [--text,--file] is required" and "A subcommand is required".
+std::string in_words(const CLI::ParseError& error, const std::vector<std::string>& commands) {
   const std::string text = error.what();
   if (const std::size_t more = text.find(": At Most 1 required"); more != std::string::npos)
     return text.substr(0, more) + " is given more than once";
-  return text.starts_with("A subcommand is required") ? "which command?" : text;
+  if (const std::size_t none = text.find(": 1 required "); none != std::string::npos && text.ends_with(" missing"))
+    return text.substr(0, none) + " is given without its value";
+  if (text.starts_with("Exactly 1 option from [")) {
+    const std::size_t begin = text.find('[') + 1;
+    return "give one of " + text.substr(begin, text.find(']') - begin);
+  }
+  if (!text.starts_with("A subcommand is required")) return text;
+  return fmt::format("which command? There are {}", fmt::join(commands, ", "));
 }
 
 // The nearest command, or all of them.
@@ -83,7 +91,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> rest = command->remaining();
   const auto option = std::ranges::find_if(rest, [](const std::string& word) { return word.starts_with('-'); });
   const std::vector<std::string> commands = command_names(*command);
-  if (rest.empty()) return fmt::format("{}; see {} --help", in_words(error), name);
+  if (rest.empty()) return fmt::format("{}; see {} --help", in_words(error, commands), name);
   const bool no_command = !commands.empty() && !rest.front().starts_with('-');
   const std::string given = heddle::printable_text(no_command || option == rest.end() ? rest.front() : *option);
   if (no_command)

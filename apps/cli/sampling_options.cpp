@@ -105,9 +105,14 @@ void check_stop_ids(std::span<const std::int32_t> ids, const ModelShape& shape, 
       throw_error<InputError>("{}: token {}, the model knows 0 to {}", name, id, shape.vocab_size - 1);
 }
 
+void check_biased_ids(std::span<const LogitBias> biases, const ModelShape& shape, std::string_view name) {
+  for (const LogitBias& bias : biases) check_stop_ids(std::span(&bias.id, 1), shape, name);
+}
+
 std::vector<std::int32_t> stop_ids_of(const SamplingOptions& options, const GenerationDefaults& defaults,
                                       const ModelShape& shape) {
   check_stop_ids(options.stop_ids, shape, "--stop-ids");
+  check_biased_ids(options.logit_bias, shape, "--logit-bias");
   std::vector<std::int32_t> ids = options.stop_ids;
   if (options.ignore_eos) return ids;
   const std::vector<std::int32_t> own = eos_ids_of(defaults, shape);

@@ -55,6 +55,7 @@ std::vector<std::int32_t> eos_ids_of(const GenerationDefaults& defaults, const M
 
 // Throws InputError, which begins with `name`, when the model does not know one of the tokens.
 void check_stop_ids(std::span<const std::int32_t> ids, const ModelShape& shape, std::string_view name);
+void check_biased_ids(std::span<const LogitBias> biases, const ModelShape& shape, std::string_view name);
 
 // The tokens that end a text: the model's own, unless they are to be ignored; and the user's. Throws as check_stop_ids.
 std::vector<std::int32_t> stop_ids_of(const SamplingOptions& options, const GenerationDefaults& defaults,

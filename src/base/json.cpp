@@ -266,8 +266,9 @@ double JsonField::number(double min, double max) const {
   const double number = value_->is_number() ? value_->get<double>() : std::nan("");
   constexpr double kMost = std::numeric_limits<double>::max();
   if (!(number >= min && number <= max))
-    fail_expected(max == kMost ? fmt::format("a number of at least {}", min)
-                               : fmt::format("a number from {} to {}", min, max));
+    fail_expected(max < kMost     ? fmt::format("a number from {} to {}", min, max)
+                  : min == -kMost ? std::string("a number")
+                                  : fmt::format("a number of at least {}", min));
   return number;
 }
 

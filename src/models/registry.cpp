@@ -37,6 +37,9 @@ std::string describe_rope(const RopeConfig& rope) {
       return fmt::format("YaRN scaling by {} from {} positions", yarn.factor, yarn.original_max_position);
     }
   };
+  if (rope.dynamic_factor > 0)
+    return fmt::format("theta {}, dynamic scaling by {}, which begins beyond the context, where texts end here",
+                       rope.theta, rope.dynamic_factor);
   return fmt::format("theta {}, {}", rope.theta, std::visit(Scaling{}, rope.scaling));
 }
 

@@ -166,7 +166,7 @@ RopeConfig parse_rope_config(const JsonField& config, std::int64_t max_position)
 
   const std::string name = type->text();
   if (name == "linear") rope.scaling = LinearRope{factor_of(*parameters)};
-  if (name == "dynamic") factor_of(*parameters);  // without effect here, but it must be valid
+  if (name == "dynamic") rope.dynamic_factor = factor_of(*parameters);
   if (name == "llama3") rope.scaling = parse_llama3(config, *parameters, max_position);
   if (name == "yarn") {
     if (rope.theta == 1) type->fail("\"yarn\" needs a rope_theta above 1");

@@ -40,6 +40,7 @@ struct YarnRope {
 struct RopeConfig {
   double theta = 10000;
   std::variant<std::monostate, LinearRope, Llama3Rope, YarnRope> scaling;  // monostate: none
+  double dynamic_factor = 0;  // of rope_type "dynamic", which has no effect here (parse_rope_config); 0: another type
 };
 
 // Treats rope_type "dynamic" (NTK) as no scaling: it changes the frequencies only beyond max_position_embeddings,

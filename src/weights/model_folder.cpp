@@ -132,6 +132,11 @@ fs::path model_folder(const std::string& model) {
   const bool repository = is_repository_name(model);
   if (repository || is_plain_name(model))
     if (const fs::path folder = folder_in_cache(model); !folder.empty()) return snapshot_of(folder, model);
+  for (const std::string_view site : {"https://huggingface.co/", "huggingface.co/"})
+    if (model.starts_with(site) && is_repository_name(model.substr(site.size())))
+      throw_error<InputError>(
+          "{}: is a page, and Heddle reads folders. Give the model's name, {}, after hf download {}", model,
+          model.substr(site.size()), model.substr(site.size()));
   if (!repository)
     throw_error<InputError>("{}: no such folder. Give the folder that holds config.json and the weights", model);
   const fs::path cache = hub_cache();

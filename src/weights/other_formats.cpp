@@ -90,6 +90,9 @@ std::string quantization_method(const fs::path& folder) {
 
 // Shards without their index, a variant like model.fp16.safetensors, or something else.
 std::string stray_safetensors(const fs::path& folder, const std::string& name) {
+  if (!is_there(folder / name))
+    return fmt::format("{}: is a link to a file that is not there. Is the download complete?",
+                       (folder / printable(name, kMaxShownName)).string());
   if (name.find("-of-") != std::string::npos)
     return fmt::format("{}: holds {}, but no model.safetensors.index.json. Is the download complete?", folder.string(),
                        printable(name, kMaxShownName));
@@ -129,16 +132,16 @@ std::optional<std::string> what_folder(const fs::path& folder) {
                        adapter_text(folder / kAdapterConfig), kMerge);
   if (has("model_index.json"))
     return fmt::format("{}: is a diffusion pipeline (model_index.json); Heddle runs language models", folder.string());
+  if (const std::string method = quantization_method(folder); !method.empty())
+    return fmt::format(
+        "{}: is a model quantised by {}, which Heddle does not read yet (nor are its weights there by the names "
+        "model.safetensors or model.safetensors.index.json). Give the model that was quantised, in bfloat16 or float16",
+        folder.string(), method);
   for (const std::string_view name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
     if (has(name)) return about(name, kPickled);
   for (const std::string_view name : {"consolidated.safetensors", "consolidated.00.pth", "params.json"})
     if (has(name)) return about(name, kOriginalLayout);
   if (const auto name = first(".gguf")) return about(*name, kGguf);
-  if (const std::string method = quantization_method(folder); !method.empty())
-    return fmt::format(
-        "{}: is a model quantised by {}, which Heddle does not read yet (it looked for model.safetensors and "
-        "model.safetensors.index.json, besides). Give the model that was quantised, in bfloat16 or float16",
-        folder.string(), method);
   if (const auto name = first(".safetensors")) return stray_safetensors(folder, *name);
   for (const std::string_view name : {"tf_model.h5", "flax_model.msgpack"})
     if (has(name)) return about(name, "these weights are TensorFlow's or Flax's; Heddle reads safetensors");

@@ -63,7 +63,7 @@ TEST(CommandLine, AMisspeltOptionOrCommandIsAnsweredByTheNearest) {
   for (const Case& c : {
            Case{{"genrate"}, "heddle has no command \"genrate\"; did you mean generate?; see heddle --help"},
            Case{{"frobnicate"}, "heddle has no command \"frobnicate\"; there are chat, generate, "},
-           Case{{}, "which command?; see heddle --help"},
+           Case{{}, "which command? There are chat, generate"},
            Case{{"generate", "--seed", "1", "--seed", "2"}, "--seed is given more than once; see heddle generate"},
            Case{{"bench", "decoed"}, "heddle bench has no command \"decoed\"; did you mean decode?"},
            Case{{"generate", "--model", model, "--promt", "x"},
@@ -196,7 +196,7 @@ TEST(CommandLine, TokensEndATextOrAreForcedAndForbidden) {
                {{"--logit-bias", "5=1001"}, "a number from -1000 to 1000"},
                {{"--logit-bias", "-5=1"}, "expected ID=BIAS"},
                {{"--logit-bias", "5=nan"}, "expected ID=BIAS"},
-               {{"--logit-bias", "1280=1"}, "logit_bias has token 1280, the model knows 0 to 1279"}};
+               {{"--logit-bias", "1280=1"}, "--logit-bias: token 1280, the model knows 0 to 1279"}};
   for (const auto& c : cases) {
     const ProgramResult result = run_heddle(sum_with(c.arguments));
     EXPECT_EQ(result.status, 2) << c.error;

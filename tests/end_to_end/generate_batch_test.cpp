@@ -235,6 +235,34 @@ TEST_F(GenerateBatch, ATemplateSeesToolsAndVariables) {
   EXPECT_EQ(all["prompt"], R"(hi [{"type": "function"}] line 2)");
 }
 
+TEST_F(GenerateBatch, WhatATemplateOrAPromptLeavesOutIsSaid) {
+  write_file(folder_.path() / "t.jinja", "{{ messages[0].content }}");
+  const std::vector<std::string> with_template = {"--chat-template", (folder_.path() / "t.jinja").string()};
+  const json conversation{{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"tools", {{{"type", "function"}}}}};
+  EXPECT_THAT(batch({conversation}, with_template).err, HasSubstr("chat template leaves \"tools\" out"));
+  const ProgramResult plain = batch({{{"prompt", "x"}}}, with_template);
+  EXPECT_EQ(plain.status, 2);
+  EXPECT_THAT(plain.err, HasSubstr("--chat-template is for \"messages\" of a prompts file"));
+  EXPECT_EQ(generate({"--prompt", "x", "--set", "a=1"}).status, 2);
+}
+
+TEST_F(GenerateBatch, AWrongLineIsNamedInWordsOfJsonLines) {
+  const std::string file = (folder_.path() / "p.jsonl").string();
+  for (const auto& [line, message] :
+       {std::pair{"oops",
+                  "p.jsonl:1: is not valid JSON: \"o\" is unexpected at column 1; "
+                  "expected one JSON object a line"},
+        std::pair{R"({"prompt":"x","stop":5})", "stop: expected a string or a list of strings"},
+        std::pair{R"({"prompt":"x","temperature":"1"})", "temperature: expected a number, found"},
+        std::pair{R"({"prompt":"x","seed":18446744073709551616})", "from 0 to 18446744073709551615"},
+        std::pair{R"({"prompt":"x","seed":-1})", "from 0 to 18446744073709551615"}}) {
+    write_file(file, std::string(line) + "\n");
+    const ProgramResult result = generate({"--prompts-file", file});
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.err + result.out, HasSubstr(message)) << line;
+  }
+}
+
 TEST_F(GenerateBatch, AWrongLineFailsAlone) {
   std::string words;
   for (int i = 0; i < 3000; ++i) words += "word ";

@@ -74,6 +74,11 @@ TEST_F(InspectCommand, TensorsThatDoNotFitTheConfigAreUnsupported) {
   }
 }
 
+TEST_F(InspectCommand, NamesTheScalingOfPositionsThatDoesNotActHere) {
+  change("config.json", "/rope_scaling", nlohmann::json{{"rope_type", "dynamic"}, {"factor", 2.0}});
+  EXPECT_THAT(inspect().at("rope").get<std::string>(), HasSubstr("dynamic scaling by 2"));
+}
+
 TEST_F(InspectCommand, AnAbsurdConfigIsUnsupported) {
   change("config.json", "/hidden_size", -1);
   EXPECT_THAT(unsupported(), ElementsAre(AllOf(HasSubstr("hidden_size"), HasSubstr("-1"))));

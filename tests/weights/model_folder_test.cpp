@@ -118,6 +118,8 @@ TEST_F(HubCache, SaysHowToDownloadWhatIsNotThere) {
     EXPECT_THAT(error(no_repository),
                 AllOf(HasSubstr("no such folder. Give the folder"), ::testing::Not(HasSubstr("download"))))
         << no_repository;
+  EXPECT_THAT(error("https://huggingface.co/org/name"),
+              HasSubstr("is a page, and Heddle reads folders. Give the model's name, org/name"));
 }
 
 TEST_F(HubCache, SaysWhatIsMissingOfADownload) {
@@ -196,6 +198,13 @@ TEST_F(OtherFormats, FoldersAreNamed) {
     for (const auto& [name, text] : c.files) write(fs::path("m") / name, text);
     EXPECT_THAT(checkpoint_error(), StartsWith(c.message));
   }
+}
+
+TEST_F(OtherFormats, ALinkWhoseFileIsGoneIsAnUnfinishedDownload) {
+  write("m/config.json", "{}");
+  fs::create_symlink("../blobs/gone", folder_.path() / "m/model.safetensors");
+  EXPECT_THAT(checkpoint_error(),
+              StartsWith("m/model.safetensors: is a link to a file that is not there. Is the download complete?"));
 }
 
 TEST_F(OtherFormats, APointerOfGitLfsIsNamedWhicheverFileItStandsFor) {

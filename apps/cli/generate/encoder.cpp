@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cli/output.h"
 
 namespace heddle {
 
@@ -33,7 +34,14 @@ std::string PromptEncoder::render(const TemplateInput& conversation) {
   TemplateInput input = conversation;
   input.extra = assigned_variables(options_);
   input.extra.update(conversation.extra);  // the prompt's own win
-  return template_->render(input);
+  std::string text = template_->render(input);
+  if (!input.tools.empty() && !warned_of_tools_) {
+    TemplateInput without = input;
+    without.tools = nullptr;
+    warned_of_tools_ = template_->render(without) == text;
+    if (warned_of_tools_) write_stderr("heddle: warning: the model's chat template leaves \"tools\" out\n");
+  }
+  return text;
 }
 
 }  // namespace heddle

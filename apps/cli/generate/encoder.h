@@ -28,6 +28,7 @@ class PromptEncoder {
   TemplateOptions options_;
   std::optional<ModelChatTemplate> template_;  // loaded when the first conversation comes
   std::string no_template_;                    // why it could not be
+  bool warned_of_tools_ = false;
 };
 
 }  // namespace heddle

@@ -113,6 +113,20 @@ void require_a_right_prompt(const std::vector<Prompt>& prompts, Printer& printer
   require_success(printer, std::ssize(prompts));
 }
 
+// Templates render conversations, and a prompt is taken as it is: options for them would be ignored.
+void require_conversations(const GenerateOptions& options, const std::vector<Prompt>& prompts) {
+  const char* const option = options.chat_template.file                   ? "--chat-template"
+                             : !options.chat_template.assignments.empty() ? "--set"
+                                                                          : nullptr;
+  const auto is_conversation = [](const Prompt& prompt) { return prompt.conversation || !prompt.error.empty(); };
+  if (option == nullptr || std::ranges::any_of(prompts, is_conversation)) return;
+  throw_error<InputError>(
+      "{} is for \"messages\" of a prompts file, which the template renders; --prompt and \"prompt\" are taken as they "
+      "are. "
+      "heddle template prints what a template makes",
+      option);
+}
+
 void generate(const GenerateOptions& options) {
   if (followed(options.model)) return;
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
@@ -130,6 +144,7 @@ void generate(const GenerateOptions& options) {
                                     .grammar = grammar_of(options.grammar)};
   std::vector<Prompt> prompts = prompts_of(options, settings);
   warn_of_greedy(options, prompts);
+  require_conversations(options, prompts);
   const bool seeded = std::ranges::any_of(prompts, [](const Prompt& p) { return samples(p) && !p.settings.own_seed; });
 
   RunProgress progress(prompts.front().settings.max_tokens, shown_unless(options.model.quiet));
@@ -149,6 +164,7 @@ void generate(const GenerateOptions& options) {
                             shape.vocab_size);
 
   check_stop_ids(options.sampling.stop_ids, shape, "--stop-ids");
+  check_biased_ids(options.sampling.logit_bias, shape, "--logit-bias");
 
   const InterruptGuard interrupt;
   Batch batch(engine, encoder, printer, std::move(prompts),

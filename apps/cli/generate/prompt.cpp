@@ -120,6 +120,7 @@ void read_text(const JsonField& line, std::string_view text, Prompt& prompt) {
 
 std::vector<std::string> stop_of(const JsonField& stop) {
   if (stop.is_string()) return {stop.text()};
+  if (!stop.is_array()) stop.fail_expected("a string or a list of strings");
   std::vector<std::string> strings;
   for (const JsonField& element : stop.elements()) strings.push_back(element.text());
   return strings;
@@ -148,10 +149,12 @@ std::vector<LogitBias> logit_bias_of(const JsonField& biases) {
 }
 
 std::uint64_t seed_from(const JsonField& seed) {
-  if (seed.value().is_number_unsigned()) return seed.value().get<std::uint64_t>();
-  if (!seed.value().is_number_float())
-    seed.fail_expected(fmt::format("a whole number from 0 to {}", std::numeric_limits<std::uint64_t>::max()));
-  return static_cast<std::uint64_t>(seed.integer(0, std::numeric_limits<std::int64_t>::max()));
+  const nlohmann::json& value = seed.value();
+  if (value.is_number_unsigned()) return value.get<std::uint64_t>();
+  constexpr double kMostExact = 0x1p53;  // a float without a fraction counts, as everywhere
+  if (value.is_number_float() && value.get<double>() >= 0 && value.get<double>() <= kMostExact)
+    return static_cast<std::uint64_t>(seed.integer(0, std::int64_t{1} << 53));
+  seed.fail_expected(fmt::format("a whole number from 0 to {}", std::numeric_limits<std::uint64_t>::max()));
 }
 
 // Members of a schema keep their order, so the text is parsed again.
