@@ -229,6 +229,8 @@ async def send_random(server, args):
     async def client():
         nonlocal next_number
         while next_number < args.requests and server.process.poll() is None and len(wrong) < 10:
+            if args.limit and time.monotonic() > start + args.limit:
+                return
             next_number += 1
             if next_number % max(1, args.requests // 20) == 0:
                 rss.append(server.resident_mb())
@@ -254,7 +256,7 @@ async def send_random(server, args):
     half = rss[len(rss) // 2] if rss else 0
     print(f"{next_number} requests in {seconds:.0f} s: {dict(sorted(counts.items()))}; pages {'all free' if freed else 'LEAKED'}; "
           f"RSS in MiB at each twentieth: {[round(each) for each in rss]}")
-    return not wrong and freed and next_number >= args.requests and (not rss or rss[-1] < half * 1.1 + 8)
+    return not wrong and freed and (args.limit or next_number >= args.requests) and (not rss or rss[-1] < half * 1.1 + 8)
 
 
 # sigterm
@@ -311,6 +313,7 @@ def main():
     parser.add_argument("--queue", type=int, default=16)
     parser.add_argument("--by-cpu", action="store_true")
     parser.add_argument("--requests", type=int, default=100000)
+    parser.add_argument("--limit", type=float, help="seconds, after which random ends with fewer requests; they are counted")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clients", type=int, default=64)
     own = sys.argv[1:sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]

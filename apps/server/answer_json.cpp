@@ -1,12 +1,39 @@
 #include "server/answer_json.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
+
+#include "base/error.h"
+#include "text/tokenizer/utf8.h"
 
 namespace heddle::server {
 namespace {
 
+// The bytes that a token adds to a text, which may be a part of a character; of a special token its name.
 std::string token_text(std::int32_t id, const Tokenizer& tokenizer) {
-  return id < tokenizer.vocab_size() ? tokenizer.token_text(id) : std::string();  // a padded vocabulary's
+  if (id >= tokenizer.vocab_size()) return {};  // a padded vocabulary's
+  try {
+    if (const auto bytes = tokenizer.token_bytes(id)) return *bytes;
+  } catch (const InputError&) {  // the bytes depend on the tokens around it
+  }
+  return tokenizer.token_text(id);
+}
+
+// A token's text for JSON. Bytes that are no whole characters are written as OpenAI does, like \xe2\x80, behind `mark`.
+std::string shown_text(const std::string& text, std::string_view mark) {
+  if (!find_invalid_utf8(text)) return text;
+  std::string shown(mark);
+  for (const char c : text) shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return shown;
+}
+
+// Characters that a token adds to its text. One that is cut between tokens belongs to the first of them.
+std::size_t num_characters(std::int32_t id, const Tokenizer& tokenizer) {
+  if (id < tokenizer.vocab_size() && tokenizer.is_special(id)) return 0;  // left out of texts
+  return static_cast<std::size_t>(
+      std::ranges::count_if(token_text(id, tokenizer), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 Json bytes_of(const std::string& text) {
@@ -17,13 +44,17 @@ Json bytes_of(const std::string& text) {
 
 Json chat_token(std::int32_t id, double logprob, const Tokenizer& tokenizer) {
   const std::string text = token_text(id, tokenizer);
-  return {{"token", text}, {"logprob", logprob}, {"bytes", bytes_of(text)}};
+  return {{"token", shown_text(text, "")}, {"logprob", logprob}, {"bytes", bytes_of(text)}};
 }
 
 }  // namespace
 
 std::string json_text(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string completion_token(std::int32_t id, const Tokenizer& tokenizer) {
+  return shown_text(token_text(id, tokenizer), "bytes:");
 }
 
 std::string json_string(const std::string& text) {
@@ -37,18 +68,18 @@ std::string sse_event(const std::string& data) {
 Json completion_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& tokenizer, std::size_t& offset) {
   Json texts = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
   for (const ScoredToken& token : tokens) {
-    const std::string text = token_text(token.id, tokenizer);
+    const std::string text = completion_token(token.id, tokenizer);
     texts.push_back(text);
     logprobs.push_back(token.logprob ? Json(*token.logprob) : Json());
     Json top = Json::object();
     for (const TokenLogprob& other : token.top) {
-      const std::string other_text = token_text(other.id, tokenizer);
+      const std::string other_text = completion_token(other.id, tokenizer);
       if (!top.contains(other_text)) top[other_text] = other.logprob;  // likeliest first
     }
     if (token.logprob && !top.contains(text)) top[text] = *token.logprob;
     tops.push_back(token.logprob ? std::move(top) : Json());
     offsets.push_back(offset);
-    offset += text.size();
+    offset += num_characters(token.id, tokenizer);
   }
   return {{"tokens", std::move(texts)},
           {"token_logprobs", std::move(logprobs)},

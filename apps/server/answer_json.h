@@ -31,9 +31,12 @@ std::string json_string(const std::string& text);
 // "data: ...\n\n"
 std::string sse_event(const std::string& data);
 
-// {"tokens", "token_logprobs", "top_logprobs", "text_offset"} of a completion; `offset`: the text's before these tokens,
-// which advances.
+// {"tokens", "token_logprobs", "top_logprobs", "text_offset"} of a completion; `offset`: characters of the text before these
+// tokens, which advances. Tokens that are no whole characters are shown as "bytes:\xe2\x80".
 Json completion_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& tokenizer, std::size_t& offset);
+
+// A token's text as completions show it.
+std::string completion_token(std::int32_t id, const Tokenizer& tokenizer);
 
 // {"content": [{"token", "logprob", "bytes", "top_logprobs"}]} of a chat.
 Json chat_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& tokenizer);

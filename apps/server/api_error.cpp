@@ -42,6 +42,7 @@ std::string error_json(const ApiError& error) {
 HttpResponse error_response(const ApiError& error) {
   HttpResponse response{.status = error.status, .body = error_json(error) + "\n"};
   if (error.retry_after) response.headers.emplace_back("Retry-After", std::to_string(*error.retry_after));
+  if (!error.allow.empty()) response.headers.emplace_back("Allow", error.allow);
   if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }

@@ -18,6 +18,7 @@ struct ApiError : std::runtime_error {
   std::string param;               // the field that is wrong; empty: null
   std::string code;                // as "model_not_found"; empty: null
   std::optional<int> retry_after;  // seconds, for 429 and 503
+  std::string allow;               // the methods that a route has, for 405
 };
 
 // "invalid_request_error", "authentication_error", "rate_limit_error", ...

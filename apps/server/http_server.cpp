@@ -30,6 +30,7 @@ using TlsStream = asio::ssl::stream<Socket>;
 using boost::system::error_code;
 
 constexpr std::size_t kReadBytes = 4096;
+constexpr std::size_t kLingerBytes = std::size_t{64} << 10;  // read at a time
 
 bool is_id_character(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.';
@@ -53,6 +54,7 @@ struct HttpServer::Impl {
 
   HttpOptions options;
   Handler handler;
+  HeadCheck head_check;
   asio::io_context context{1};
   asio::ip::tcp::acceptor acceptor{context};
   std::optional<asio::ssl::context> tls;
@@ -147,6 +149,7 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
     reading,
     answering,  // the handler has the request
     sending,    // the whole answer
+    lingering,  // it is out, and what still comes does not count
     closed
   };
 
@@ -205,6 +208,8 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
     if (error) return refuse(error);
     const auto& message = parser_->get();
     take_head(message);
+    if (!parser_->is_done() && server_.head_check)
+      if (auto refusal = server_.head_check(request_of(message))) return refuse(std::move(*refusal));
     arm(server_.options.body_limit);
     if (beast::iequals(message[http::field::expect], "100-continue")) {
       go_on_.emplace(http::status::continue_, version_);
@@ -238,17 +243,23 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
     auto message = parser_->release();
     state_ = State::answering;
     watch();
+    HttpRequest request = request_of(message);
+    request.body = std::move(message.body());
+    server_.handler(std::move(request), this->shared_from_this());
+  }
+
+  // Without its body.
+  HttpRequest request_of(const http::request<http::string_body>& message) const {
     HttpRequest request{.method = text_of(message.method_string()),
                         .path = text_of(message.target()),
                         .authorization = text_of(message[http::field::authorization]),
                         .host = text_of(message[http::field::host]),
                         .origin = text_of(message[http::field::origin]),
-                        .request_id = request_id_,
-                        .body = std::move(message.body())};
+                        .request_id = request_id_};
     if (request.path != "/live?stream=1") request.path.resize(std::min(request.path.find('?'), request.path.size()));
     if (request.path == "/live" && message[http::field::accept].find("text/event-stream") != beast::string_view::npos)
       request.path += "?stream=1";
-    server_.handler(std::move(request), this->shared_from_this());
+    return request;
   }
 
   // What could not be read gets an error, if it was HTTP at all, and the connection ends.
@@ -260,14 +271,20 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
         error.category() == make_error_code(http::error::bad_method).category())
       status = 400;
     if (status == 0) return close();
-    keep_alive_ = false;
     if (request_id_.empty()) request_id_ = new_request_id();
-    state_ = State::answering;
     const std::string what =
         status == 431   ? fmt::format("more than {} bytes of headers", server_.options.max_header_bytes)
         : status == 413 ? fmt::format("a body of more than {} bytes", server_.options.max_body_bytes)
                         : "no HTTP request: " + error.message();
-    respond(error_response(ApiError(status, what)));
+    refuse(error_response(ApiError(status, what)));
+  }
+
+  // Answers without reading the rest.
+  void refuse(HttpResponse answer) {
+    keep_alive_ = false;
+    lingers_ = true;
+    state_ = State::answering;
+    respond(std::move(answer));
   }
 
   // Reads ahead, which tells at once when the client has gone. What comes is the next request's.
@@ -322,7 +339,7 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
     unsent_.clear();
     head_.reset();
     serializer_.reset();
-    if (!again) return close();
+    if (!again) return lingers_ ? linger() : close();
     state_ = State::reading;
     if (watching_) {
       waits_for_watch_ = true;
@@ -330,6 +347,25 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
     } else {
       read_head();
     }
+  }
+
+  // Takes what the client still sends, for a while: to close at once would reset the connection, and the client could lose
+  // the answer.
+  void linger() {
+    state_ = State::lingering;
+    error_code ignored;
+    socket().shutdown(Socket::shutdown_send, ignored);
+    arm(server_.options.linger_limit);
+    discard();
+  }
+
+  void discard() {
+    buffer_.clear();
+    stream_.async_read_some(buffer_.prepare(kLingerBytes),
+                            [self = this->shared_from_this()](error_code error, std::size_t) {
+                              if (error) return self->close();
+                              self->discard();
+                            });
   }
 
   void next_request() {
@@ -380,6 +416,7 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
   bool last_sent_ = false;  // the last piece is on its way
   bool watching_ = false;
   bool waits_for_watch_ = false;
+  bool lingers_ = false;  // something may come that nobody reads
 };
 
 }  // namespace
@@ -450,6 +487,10 @@ HttpServer::~HttpServer() {
 void HttpServer::join_workers() {
   impl_->workers.stop();
   impl_->workers.join();
+}
+
+void HttpServer::set_head_check(HeadCheck check) {
+  impl_->head_check = std::move(check);
 }
 
 void HttpServer::set_handler(Handler handler) {

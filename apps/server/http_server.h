@@ -29,6 +29,7 @@ struct HttpOptions {
   std::chrono::milliseconds idle_limit{75'000};   // until the head of a request has come, on a new or kept connection
   std::chrono::milliseconds body_limit{30'000};   // until its body has come
   std::chrono::milliseconds write_limit{30'000};  // until the client has taken a piece of the answer
+  std::chrono::milliseconds linger_limit{5'000};  // while a client whose body is not wanted goes on sending it
   int num_workers = 2;
 };
 
@@ -44,7 +45,11 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
   ~HttpServer();
 
+  // Also called on the server's thread, for a request whose body has not come yet: an answer is sent instead of reading it.
+  using HeadCheck = std::function<std::optional<HttpResponse>(const HttpRequest&)>;
+
   void set_handler(Handler handler);  // before run()
+  void set_head_check(HeadCheck check);
 
   std::uint16_t port() const;
   std::string address() const;  // "http://127.0.0.1:8000"

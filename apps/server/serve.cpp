@@ -18,6 +18,7 @@ Server::Server(ServeOptions options, ServedModel model)
   http_.set_handler([this](HttpRequest request, std::shared_ptr<Responder> responder) {
     service_.handle(std::move(request), std::move(responder));
   });
+  http_.set_head_check([this](const HttpRequest& head) { return service_.refuse_early(head); });
   service_.on_state([this](LoopState state) {
     const auto note = [&](const std::string& line) {
       if (options_.note) options_.note(line);

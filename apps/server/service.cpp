@@ -105,6 +105,17 @@ RequestDefaults Service::request_defaults() const {
           .limits = options_.limits};
 }
 
+// As Engine::check. A prompt beyond the context has OpenAI's code, by which clients know to shorten it.
+void Service::check_prompt(const Request& request, bool chat) const {
+  try {
+    loop_->engine().check(request);
+  } catch (const InputError& error) {
+    const bool too_long = std::ssize(request.prompt) >= loop_->engine().max_length();
+    if (!too_long) throw;
+    throw ApiError(400, error.what(), chat ? "messages" : "prompt", "context_length_exceeded");
+  }
+}
+
 // Seconds until the queue has room, by how long answers took.
 int Service::retry_after() const {
   const double excess = std::max(0, num_outstanding_ - options_.max_sequences) + 1;
@@ -139,7 +150,7 @@ void Service::generate(bool chat, const HttpRequest& request, const std::shared_
                                                   .defaults = defaults_,
                                                   .constraints = constraints_.get(),
                                                   .reasons = options_.reasons});
-      for (const LoopRequest& each : pending->engine_requests) loop_->engine().check(each.request);
+      for (const LoopRequest& each : pending->engine_requests) check_prompt(each.request, pending->chat);
     } catch (const std::exception& error) {
       pending->error = as_api_error(error);
     }

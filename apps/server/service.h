@@ -53,6 +53,9 @@ class Service {
   // Answers one request, now or later. On the server's thread.
   void handle(HttpRequest request, std::shared_ptr<Responder> responder);
 
+  // The answer to a request whose head shows already that it may not be made, before its body is read.
+  std::optional<HttpResponse> refuse_early(const HttpRequest& head) const;
+
   // From now on new requests for text are answered by 503. `drained` is called on the server's thread once no request is
   // under way.
   void drain(std::function<void()> drained);
@@ -70,10 +73,12 @@ class Service {
  private:
   struct Pending;
 
+  void check_access(const HttpRequest& request) const;
   void route(const HttpRequest& request, const std::shared_ptr<Responder>& responder);
   RequestDefaults request_defaults() const;
   void require_ready() const;
   void check_model(const std::string& name) const;
+  void check_prompt(const Request& request, bool chat) const;
   int retry_after() const;
 
   void generate(bool chat, const HttpRequest& request, const std::shared_ptr<Responder>& responder);

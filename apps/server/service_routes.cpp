@@ -1,4 +1,6 @@
 // Which route a request takes, and the answers that need no engine.
+#include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -26,34 +28,83 @@ HttpResponse page_response(const PageFile& file) {
           .body = std::string(file.bytes)};
 }
 
+// A part of a path without its percent-encoding (RFC 3986, section 2.1); what is no such code stays as it is.
+std::string percent_decoded(std::string_view text) {
+  std::string decoded;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned byte = 0;
+    const char* const code = text.data() + i + 1;
+    if (text[i] == '%' && text.size() - i > 2 && std::from_chars(code, code + 2, byte, 16).ptr == code + 2) {
+      decoded += static_cast<char>(byte);
+      i += 2;
+    } else {
+      decoded += text[i];
+    }
+  }
+  return decoded;
+}
+
 ApiError not_implemented(const std::string& path) {
   return {501, fmt::format("{} is not implemented", path), {}, "not_implemented"};
 }
 
+bool is_page(const std::string& path) {
+  return std::ranges::any_of(page_files(), [&](const PageFile& file) { return file.path == path; });
+}
+
+bool is_health(const std::string& path) {
+  return path == "/health" || path == "/ready" || path == "/ping";
+}
+
+bool is_for_admins(const std::string& path) {
+  return path == "/metrics" || path == "/live" || path == "/live?stream=1";
+}
+
 }  // namespace
+
+void Service::check_access(const HttpRequest& request) const {
+  const std::string& path = request.path;
+  if (is_health(path)) return;
+  check_origin(request, options_.access);
+  if (is_page(path)) return;
+  if (is_for_admins(path))
+    authorize_admin(request, options_.access);
+  else
+    authorize(request, options_.access);
+}
+
+std::optional<HttpResponse> Service::refuse_early(const HttpRequest& head) const {
+  try {
+    check_access(head);
+    return std::nullopt;
+  } catch (const ApiError& error) {
+    return error_response(error);
+  }
+}
 
 void Service::route(const HttpRequest& request, const std::shared_ptr<Responder>& responder) {
   const std::string& path = request.path;
   const auto require_method = [&](std::string_view method) {
-    if (request.method != method && !(method == "GET" && request.method == "HEAD"))
-      throw ApiError(405, fmt::format("{}: use {}", path, method));
+    if (request.method == method || (method == "GET" && request.method == "HEAD")) return;
+    ApiError error(405, fmt::format("{}: use {}", path, method));
+    error.allow = method == "GET" ? "GET, HEAD" : method;
+    throw error;
   };
   const auto text_route = [&](auto serve) {
     require_method("POST");
     serve();
   };
-  if (path == "/health" || path == "/ready" || path == "/ping") {
+  check_access(request);
+  if (is_health(path)) {
     require_method("GET");
     return responder->respond(path == "/ready" ? ready() : health());
   }
-  check_origin(request, options_.access);
   for (const PageFile& file : page_files())
     if (file.path == path) {
       require_method("GET");
       return responder->respond(page_response(file));
     }
-  if (path == "/metrics" || path == "/live" || path == "/live?stream=1") {
-    authorize_admin(request, options_.access);
+  if (is_for_admins(path)) {
     require_method("GET");
     if (path == "/metrics")
       return responder->respond({.content_type = "text/plain; version=0.0.4; charset=utf-8",
@@ -61,7 +112,6 @@ void Service::route(const HttpRequest& request, const std::shared_ptr<Responder>
     if (path == "/live") return responder->respond({.body = live() + "\n"});
     return stream_live(responder);
   }
-  authorize(request, options_.access);
   if (path == "/v1/completions") return text_route([&] { generate(false, request, responder); });
   if (path == "/v1/chat/completions") return text_route([&] { generate(true, request, responder); });
   if (path == "/tokenize") return text_route([&] { tokenize(request, responder); });
@@ -70,7 +120,10 @@ void Service::route(const HttpRequest& request, const std::shared_ptr<Responder>
     require_method("GET");
     return responder->respond(models(path));
   }
-  if (path == "/version") return responder->respond({.body = "{\"version\":\"" HEDDLE_VERSION "\"}\n"});
+  if (path == "/version") {
+    require_method("GET");
+    return responder->respond({.body = "{\"version\":\"" HEDDLE_VERSION "\"}\n"});
+  }
   for (const char* known :
        {"/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/audio/transcriptions", "/v1/audio/translations",
         "/v1/audio/speech", "/v1/images/generations", "/v1/moderations", "/v1/load_lora_adapter",
@@ -101,7 +154,7 @@ HttpResponse Service::models(const std::string& path) const {
   };
   constexpr std::string_view kPrefix = "/v1/models/";
   if (path.starts_with(kPrefix)) {
-    const std::string name = path.substr(kPrefix.size());
+    const std::string name = percent_decoded(std::string_view(path).substr(kPrefix.size()));
     check_model(name);
     return {.body = json_text(model(name)) + "\n"};
   }
@@ -119,6 +172,7 @@ void Service::tokenize(const HttpRequest& request, const std::shared_ptr<Respond
       const nlohmann::json root = parse_json(body, "the body", defaults.limits.max_json_depth);
       RequestFields fields(root);
       std::vector<std::int32_t> tokens;
+      bool with_texts = false;
       if (root.contains("messages")) {
         tokens = encoder_.encode(parse_chat_request(body, defaults), defaults.limits).tokens.front();
       } else {
@@ -129,13 +183,15 @@ void Service::tokenize(const HttpRequest& request, const std::shared_ptr<Respond
         fields.read("add_special_tokens", [&](const JsonField& field) {
           specials = field.boolean() ? SpecialTokens::add : SpecialTokens::omit;
         });
+        fields.read("return_token_strs", [&](const JsonField& field) { with_texts = field.boolean(); });
         fields.ignore({"model"});
         fields.check_all_known();
         tokens = encoder_.encode_text(prompt, specials);
       }
-      response.body =
-          json_text({{"count", tokens.size()}, {"max_model_len", loop_->engine().max_length()}, {"tokens", tokens}}) +
-          "\n";
+      Json answer{{"count", tokens.size()}, {"max_model_len", loop_->engine().max_length()}, {"tokens", tokens}};
+      if (with_texts)
+        for (const std::int32_t id : tokens) answer["token_strs"].push_back(completion_token(id, encoder_.tokenizer()));
+      response.body = json_text(answer) + "\n";
     } catch (const std::exception& error) {
       response = error_response(as_api_error(error));
     }

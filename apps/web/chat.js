@@ -9,6 +9,8 @@ const form = byId("parameters-form");
 
 let messages = [];
 let running = null; // the AbortController of the answer that is being streamed
+let partial = null; // that answer's message
+let leaving = false; // the page goes away, and with it the connection
 let model = "";
 
 export const parameters = () => Object.fromEntries(new FormData(form));
@@ -84,6 +86,7 @@ async function answer() {
   buttons();
   const [path, body] = request();
   const message = { role: "assistant", content: "" };
+  partial = message;
   const view = row(message);
   view.item.classList.add("busy");
   messagesList.append(view.item);
@@ -123,7 +126,9 @@ async function answer() {
       showError(error.message + hint);
     }
   }
+  if (leaving) return; // what has come is kept already
   running = null;
+  partial = null;
   view.item.classList.remove("busy");
   message.note = noteOf(start, first, usage, finish);
   view.note.textContent = message.note;
@@ -234,6 +239,14 @@ export function startChat() {
       byMode();
     });
   byId("stop").addEventListener("click", stop);
+  // What has come of an answer is there after a reload, too.
+  addEventListener("pagehide", () => {
+    leaving = true;
+    if (partial?.content) saveMessages([...messages, { ...partial, note: "stopped" }]);
+  });
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) location.reload();
+  });
   byId("regenerate").addEventListener("click", regenerate);
   byId("new").addEventListener("click", startAnew);
   byId("export").addEventListener("click", exportFile);

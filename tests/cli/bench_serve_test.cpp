@@ -117,6 +117,22 @@ TEST(ServeReport, FollowsTheDefinitions) {
   EXPECT_DOUBLE_EQ(figures["goodput"]["requests_per_s"], 0.5);
 }
 
+TEST(ServeReport, DrawsLatencyOverThroughputInTheOrderOfCases) {
+  const std::vector<ServedAnswer> answers{{.sent = 0, .chunks = {0.5, 0.6}, .ended = 0.7, .output_tokens = 2}};
+  const nlohmann::ordered_json cases{serve_figures(answers, 1, {}), serve_figures({}, 1, {}),
+                                     serve_figures(answers, 2, {})};
+  const SvgChart chart = latency_chart(cases, "a <model>");
+  ASSERT_EQ(chart.series.size(), 6U);
+  EXPECT_EQ(chart.series[0].name, "TTFT mean");
+  ASSERT_EQ(chart.series[0].points.size(), 2U);  // the case without answers has none
+  EXPECT_DOUBLE_EQ(chart.series[0].points[0].x, 2);
+  EXPECT_DOUBLE_EQ(chart.series[0].points[1].x, 1);
+  EXPECT_NEAR(chart.series[0].points[0].y, 500, 1e-9);
+  EXPECT_EQ(chart.series[5].name, "E2EL p99");
+  EXPECT_NEAR(chart.series[5].points[1].y, 700, 1e-9);
+  EXPECT_THAT(svg_of(chart), HasSubstr("a &lt;model&gt;"));
+}
+
 TEST(ServeReport, HasNullsWithoutAnswers) {
   const auto figures = serve_figures({}, 0, {});
   EXPECT_EQ(figures["completed"], 0);

@@ -188,6 +188,28 @@ TEST(Server, EchoScoresThePrompt) {
   EXPECT_EQ(server.post("/v1/completions", only).json()["choices"][0]["logprobs"]["tokens"].size(), 3U);
 }
 
+// Special tokens are no part of the text, and a character may be cut between tokens.
+TEST(Server, OffsetsOfTokensCountTheTextsCharacters) {
+  Running server;
+  const std::string prompt = "na\u00efve \u65e5 boy";
+  const json body{{"prompt", prompt}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 1}};
+  const json logprobs = server.post("/v1/completions", body).json()["choices"][0]["logprobs"];
+  const json& tokens = logprobs["tokens"];
+  const json& offsets = logprobs["text_offset"];
+  ASSERT_GT(tokens.size(), 8U);
+  EXPECT_EQ(tokens[0], "<|begin|>");
+  EXPECT_EQ(offsets[1], 0);
+  EXPECT_EQ(tokens.back(), " boy");
+  EXPECT_EQ(offsets.back(), 7);  // "na\u00efve \u65e5" has 7 characters
+  std::size_t num_cut = 0;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto text = tokens[i].get<std::string>();
+    num_cut += text.starts_with("bytes:\\x") ? 1 : 0;
+    EXPECT_THAT(text, testing::Not(HasSubstr("\xEF\xBF\xBD")));  // U+FFFD
+  }
+  EXPECT_GE(num_cut, 2U);
+}
+
 TEST(Server, StopsAtStringsAndHoldsBackEnds) {
   Running server;
   json body = story(64);
@@ -206,15 +228,23 @@ TEST(Server, RefusesByName) {
   EXPECT_EQ(server.post("/v1/embeddings", json::object()).status, 501);
   EXPECT_EQ(server.post("/v1/responses", json::object()).status, 501);
   EXPECT_EQ(server.post("/v1/nothing", json::object()).status, 404);
-  EXPECT_EQ(server.get("/v1/completions").status, 405);
+  const Reply wrong_method = server.get("/v1/completions");
+  EXPECT_EQ(wrong_method.status, 405);
+  EXPECT_THAT(wrong_method.head, HasSubstr("Allow: POST\r\n"));
   json body = story();
   body["model"] = "other";
   EXPECT_EQ(error_of(server.post("/v1/completions", body))["code"], "model_not_found");
   body["model"] = "demo";
   body["prompt"] = std::string(5000, 'a');
-  EXPECT_EQ(server.post("/v1/completions", body).status, 400);
+  const Reply too_long = server.post("/v1/completions", body);
+  EXPECT_EQ(too_long.status, 400);
+  EXPECT_EQ(error_of(too_long)["code"], "context_length_exceeded");
+  EXPECT_EQ(error_of(too_long)["param"], "prompt");
   EXPECT_EQ(server.get("/v1/models").json()["data"][0]["id"], "demo");
   EXPECT_EQ(server.get("/v1/models/demo").status, 200);
+  EXPECT_EQ(server.get("/v1/models/%64em%6F").status, 200);  // clients encode "/" and ":" of names so
+  EXPECT_EQ(server.get("/v1/models/demo%").status, 404);
+  EXPECT_EQ(server.get("/v1/models/%").status, 404);
   EXPECT_EQ(server.get("/v1/models/x").status, 404);
   EXPECT_EQ(ask(server.port(), "POST", "/v1/completions", "{", {}).status, 400);
   EXPECT_EQ(server.get("/", "Origin: http://evil.example\r\n").status, 403);
@@ -331,6 +361,8 @@ TEST(Server, TokenizesBothWays) {
   EXPECT_THAT(server.post("/detokenize", {{"tokens", tokens["tokens"]}}).json()["prompt"].get<std::string>(),
               HasSubstr("Once upon"));
   EXPECT_EQ(server.post("/detokenize", {{"tokens", {-1}}}).status, 400);
+  const json texts = server.post("/tokenize", {{"prompt", "Once"}, {"return_token_strs", true}}).json()["token_strs"];
+  EXPECT_EQ(texts, json({"<|begin|>", "Once"}));
 }
 
 TEST(Server, KeysOpenEveryRouteButHealth) {
@@ -344,6 +376,9 @@ TEST(Server, KeysOpenEveryRouteButHealth) {
   EXPECT_EQ(server.get("/v1/models").status, 401);
   EXPECT_EQ(server.post("/v1/completions", story(), "Authorization: Bearer wrong-key\r\n").status, 401);
   EXPECT_EQ(server.post("/v1/completions", story(), user).status, 200);
+  const Connection early(server.port());  // refused by its head alone, whose body never comes
+  early.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n");
+  EXPECT_EQ(parse_reply(early.read_some()).status, 401);
   EXPECT_EQ(server.get("/metrics", user).status, 401);
   const Reply metrics = server.get("/metrics", admin);
   EXPECT_EQ(metrics.status, 200);
@@ -463,6 +498,8 @@ TEST(Server, LimitsOfHeadAndBodyAreErrors) {
   options.http.body_limit = std::chrono::milliseconds(200);
   Running server(options);
   EXPECT_EQ(ask(server.port(), "POST", "/v1/completions", std::string(2000, 'x')).status, 413);
+  // A client that sends all of a large body before it reads gets its answer, too.
+  EXPECT_EQ(ask(server.port(), "POST", "/v1/completions", std::string(std::size_t{20} << 20, 'x')).status, 413);
   EXPECT_EQ(ask(server.port(), "GET", "/health", {}, "X-Long: " + std::string(20000, 'x') + "\r\n").status, 431);
   const Connection slow(server.port());
   slow.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");

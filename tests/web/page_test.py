@@ -3,6 +3,7 @@
 
     python3 tests/web/page_test.py                                  # with a small server of its own
     python3 tests/web/page_test.py --url http://127.0.0.1:8000/     # against `heddle serve`
+    python3 tests/web/page_test.py --serve PROGRAM MODEL            # against one of its own, for as long as the test
     python3 tests/web/page_test.py --url ... --long-answers 20000   # its model writes so many tokens, in seconds: they are stopped
     python3 tests/web/page_test.py --screenshots FOLDER             # also pictures of 400 and 1400 pixels
 
@@ -11,6 +12,7 @@ Needs selenium (PyPI), chromium and chromium-driver (Debian). Exits 77, which ct
 import argparse
 import json
 import shutil
+import subprocess
 import sys
 import tempfile
 import urllib.request
@@ -156,6 +158,21 @@ def reload_keeps(page, _):
     page.until("messages are back", lambda: [one.text for one in page.all(".message .text")] == before)
 
 
+def reload_keeps_what_has_come(page, server):
+    if not page.long_answer:
+        return
+    page.new()
+    before = page.num_broken_off(server)
+    page.find("[name=max_tokens]").send_keys(str(page.long_answer))
+    page.say("A long story")
+    page.until("text appears", lambda: len(page.all(".message.assistant .text")[-1].text) > 20)
+    page.open()
+    page.until("the answer's beginning is back", lambda: len(page.all(".message.assistant .text")[-1].text) > 20)
+    check("stopped" in page.all(".message.assistant .note")[-1].text, "an answer that was cut off says so")
+    page.until("the server sees the end of the connection", lambda: page.num_broken_off(server) > before)
+    page.find("[name=max_tokens]").clear()
+
+
 def errors_are_shown(page, server):
     if not server:
         return
@@ -257,13 +274,14 @@ def screenshots(page, folder):
         page.find("#tab-chat").click()
 
 
-TESTS = [round_trip, parameters_are_sent, stop_and_regenerate, reload_keeps, errors_are_shown, code_is_text, export_and_import,
+TESTS = [round_trip, parameters_are_sent, stop_and_regenerate, reload_keeps, reload_keeps_what_has_come, errors_are_shown, code_is_text, export_and_import,
          keyboard, live_view, nothing_is_blocked]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url")
+    parser.add_argument("--serve", nargs=2, metavar=("PROGRAM", "MODEL"))
     parser.add_argument("--long-answers", type=int, metavar="TOKENS")
     parser.add_argument("--screenshots", type=Path)
     arguments = parser.parse_args()
@@ -271,9 +289,13 @@ def main():
     if not driver:
         print(f"skipped: {why}")
         sys.exit(SKIPPED)
-    server, url = (None, arguments.url) if arguments.url else fake_server.start()
-    failed = 0
+    process, failed = None, 0
     try:
+        if arguments.serve:
+            program, model = arguments.serve
+            process = subprocess.Popen([program, "serve", model, "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, text=True)
+            arguments.url = process.stdout.readline().split()[4]
+        server, url = (None, arguments.url) if arguments.url else fake_server.start()
         driver.set_window_size(1400, 900)
         page = Page(driver, url, 400 if server else arguments.long_answers)
         page.open()
@@ -294,6 +316,9 @@ def main():
             screenshots(page, arguments.screenshots)
     finally:
         driver.quit()
+        if process:
+            process.terminate()
+            failed += process.wait(timeout=PATIENCE) != 0
     sys.exit(1 if failed else 0)
 
 

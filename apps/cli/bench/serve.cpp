@@ -28,6 +28,7 @@ struct ServeBenchOptions {
   std::vector<double> concurrencies;
   Goodput goodput;
   std::optional<std::string> json_file;
+  std::string svg_file;  // empty: none
 };
 
 // "1,2.5,inf"
@@ -86,25 +87,27 @@ std::string milliseconds(const ordered_json& figures, const char* what, const ch
 }
 
 std::vector<std::string> row_of(const ordered_json& figures) {
-  return {figures["rate"].is_null() ? "all at once" : fmt::format("{:g}", figures["rate"].get<double>()),
-          figures["concurrency"].is_null() ? "-" : std::to_string(figures["concurrency"].get<int>()),
-          fmt::format("{}", figures["completed"].get<int>()),
-          fmt::format("{}", figures["failed"].get<int>()),
-          fmt::format("{:.2f}", figures["requests_per_s"].get<double>()),
-          fmt::format("{:.1f}", figures["output_tokens_per_s"].get<double>()),
-          milliseconds(figures, "ttft_ms", "mean"),
-          milliseconds(figures, "ttft_ms", "p99"),
-          milliseconds(figures, "tpot_ms", "mean"),
-          milliseconds(figures, "tpot_ms", "p99"),
-          milliseconds(figures, "itl_ms", "p99"),
-          milliseconds(figures, "e2el_ms", "mean")};
+  return {
+      figures["rate"].is_null() ? "all at once" : fmt::format("{:g}", figures["rate"].get<double>()),
+      figures["concurrency"].is_null() ? "-" : std::to_string(figures["concurrency"].get<int>()),
+      fmt::format("{}", figures["completed"].get<int>()),
+      fmt::format("{}", figures["failed"].get<int>()),
+      fmt::format("{:.2f}", figures["requests_per_s"].get<double>()),
+      fmt::format("{:.1f}", figures["output_tokens_per_s"].get<double>()),
+      milliseconds(figures, "ttft_ms", "mean"),
+      milliseconds(figures, "ttft_ms", "p99"),
+      milliseconds(figures, "tpot_ms", "mean"),
+      milliseconds(figures, "tpot_ms", "p99"),
+      milliseconds(figures, "itl_ms", "p99"),
+      milliseconds(figures, "e2el_ms", "mean"),
+      figures.contains("goodput") ? fmt::format("{:.2f}", figures["goodput"]["requests_per_s"].get<double>()) : "-"};
 }
 
 BenchResult bench_serve(const ServeBenchOptions& options) {
   const InterruptGuard guard;
   std::vector<std::vector<std::string>> rows{{"req/s sent", "at most", "done", "failed", "req/s", "tokens/s",
                                               "TTFT mean ms", "p99", "TPOT mean ms", "p99", "ITL p99 ms",
-                                              "E2EL mean ms"}};
+                                              "E2EL mean ms", "good req/s"}};
   ordered_json cases = ordered_json::array();
   std::string failure;
   const auto run = [&](double rate, int concurrency) {
@@ -124,6 +127,8 @@ BenchResult bench_serve(const ServeBenchOptions& options) {
   for (const double rate : rates)
     for (const double concurrency : concurrencies) run(rate, static_cast<int>(concurrency));
   ordered_json fields = {{"url", options.target.url},
+                         {"endpoint", options.target.endpoint == ServeEndpoint::chat ? "chat" : "completions"},
+                         {"ignore_eos", options.target.ignore_eos},
                          {"num_requests", options.load.num_requests},
                          {"burstiness", options.load.burstiness},
                          {"prompt_tokens", options.load.prompt_tokens},
@@ -132,6 +137,9 @@ BenchResult bench_serve(const ServeBenchOptions& options) {
                          {"trace", options.load.trace ? ordered_json(*options.load.trace) : ordered_json(nullptr)},
                          {"seed", options.load.seed},
                          {"cases", std::move(cases)}};
+  const Goodput& good = options.goodput;
+  if (!good.ttft_s && !good.tpot_s && !good.e2el_s)
+    for (auto& row : rows) row.pop_back();
   return {.fields = std::move(fields), .table = table_text(rows), .failure = std::move(failure)};
 }
 
@@ -145,7 +153,13 @@ void run_serve(ServeBenchOptions options) {
   BenchOptions head;
   head.model.model = options.target.model;
   RecordFile file("serve", head, options.json_file);
-  file.write(bench_serve(options));
+  if (!options.svg_file.empty()) PendingFile{options.svg_file};  // an unwritable file is reported now
+  const BenchResult result = bench_serve(options);
+  if (!options.svg_file.empty())
+    write_file(options.svg_file,
+               svg_of(latency_chart(result.fields.at("cases"),
+                                    fmt::format("{}: latency over throughput", options.target.model))));
+  file.write(result);
 }
 
 }  // namespace
@@ -199,6 +213,18 @@ void add_serve_benchmark(CLI::App& bench) {
           "--goodput", [options](const std::string& text) { options->goodput = parse_goodput(text); },
           "Also the rate of requests that keep these limits in milliseconds: ttft:500,tpot:50,e2el:2000")
       ->type_name("LIMITS");
+  command
+      ->add_option_function<std::string>(
+          "--endpoint",
+          [options](const std::string& name) {
+            options->target.endpoint = name == "chat" ? ServeEndpoint::chat : ServeEndpoint::completions;
+          },
+          "completions (default): prompts of random token ids; chat: messages of random words, about one token each")
+      ->check(CLI::IsMember({"completions", "chat"}));
+  command->add_flag("!--no-ignore-eos", options->target.ignore_eos,
+                    "Send no ignore_eos, which OpenAI's own API refuses: answers may end sooner");
+  command->add_option("--svg", options->svg_file, "Also draw latency over throughput, a point for each case")
+      ->type_name("FILE");
   add_json_option(*command, options->json_file);
   command->callback([options] { run_serve(*options); });
 }

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -69,6 +71,24 @@ std::size_t append_to_string(char* bytes, std::size_t, std::size_t size, void* t
   return size;
 }
 
+const char* path_of(ServeEndpoint endpoint) {
+  return endpoint == ServeEndpoint::chat ? "/v1/chat/completions" : "/v1/completions";
+}
+
+// Whether a chunk's choice has a piece of the answer: text of a completion; content, reasoning or calls of a chat.
+bool has_text(const nlohmann::json& choice) {
+  const auto holds = [](const nlohmann::json& object, const char* name) {
+    const auto field = object.find(name);
+    return field != object.end() && !field->empty() &&
+           (!field->is_string() || !field->get_ref<const std::string&>().empty());
+  };
+  if (!choice.is_object()) return false;
+  const auto delta = choice.find("delta");
+  if (delta == choice.end() || !delta->is_object()) return holds(choice, "text");
+  return holds(*delta, "content") || holds(*delta, "reasoning_content") || holds(*delta, "reasoning") ||
+         holds(*delta, "tool_calls");
+}
+
 // "401: the key is wrong", in one line.
 std::string error_text(long status, const std::string& body) {
   std::string message = body;
@@ -82,7 +102,10 @@ class Transfer {
  public:
   Transfer(const ServeTarget& target, const curl_slist* headers, const LoadRequest& request, std::string body,
            ServedAnswer& answer, SteadyClock::time_point start)
-      : easy_(easy_for(target, "/v1/completions", headers)), body_(std::move(body)), answer_(answer), start_(start) {
+      : easy_(easy_for(target, path_of(target.endpoint), headers)),
+        body_(std::move(body)),
+        answer_(answer),
+        start_(start) {
     answer_.prompt_tokens = request.prompt_tokens;
     answer_.sent = now();
     CURL* handle = easy_.get();
@@ -149,9 +172,7 @@ class Transfer {
     }
     const auto choices = event.find("choices");
     if (choices == event.end() || !choices->is_array() || choices->empty()) return;
-    const auto text = choices->front().find("text");
-    if (text != choices->front().end() && text->is_string() && !text->get_ref<const std::string&>().empty())
-      answer_.chunks.push_back(now());
+    if (has_text(choices->front())) answer_.chunks.push_back(now());
   }
 
   Easy easy_;
@@ -164,14 +185,32 @@ class Transfer {
   bool done_ = false;
 };
 
+// Words that are one token each in most vocabularies.
+std::string random_words(int count, std::mt19937_64& random) {
+  constexpr std::string_view kWords[] = {"time", "people", "water", "light", "house", "world", "story", "night",
+                                         "hand", "river",  "road",  "green", "small", "open",  "long",  "under"};
+  std::uniform_int_distribution<std::size_t> word(0, std::size(kWords) - 1);
+  std::string text;
+  for (int i = 0; i < count; ++i) text.append(i > 0 ? " " : "").append(kWords[word(random)]);
+  return text;
+}
+
 std::string body_of(const ServeTarget& target, const LoadRequest& request, std::mt19937_64& random) {
-  std::uniform_int_distribution<int> token(target.first_token, target.last_token);
-  std::vector<int> prompt(static_cast<std::size_t>(request.prompt_tokens));
-  for (int& id : prompt) id = token(random);
-  return nlohmann::json{
-      {"model", target.model}, {"prompt", prompt}, {"max_tokens", request.output_tokens},        {"temperature", 0},
-      {"ignore_eos", true},    {"stream", true},   {"stream_options", {{"include_usage", true}}}}
-      .dump();
+  nlohmann::json body{{"model", target.model},
+                      {"max_tokens", request.output_tokens},
+                      {"temperature", 0},
+                      {"stream", true},
+                      {"stream_options", {{"include_usage", true}}}};
+  if (target.ignore_eos) body["ignore_eos"] = true;
+  if (target.endpoint == ServeEndpoint::chat) {
+    body["messages"] = {{{"role", "user"}, {"content", random_words(request.prompt_tokens, random)}}};
+  } else {
+    std::uniform_int_distribution<int> token(target.first_token, target.last_token);
+    std::vector<int> prompt(static_cast<std::size_t>(request.prompt_tokens));
+    for (int& id : prompt) id = token(random);
+    body["prompt"] = prompt;
+  }
+  return body.dump();
 }
 
 }  // namespace

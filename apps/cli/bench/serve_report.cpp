@@ -1,9 +1,12 @@
 #include "cli/bench/serve_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <utility>
 
 #include "cli/bench/quantile.h"
 
@@ -75,6 +78,21 @@ ordered_json serve_figures(std::span<const ServedAnswer> answers, double duratio
                           {"share", answers.empty() ? 0 : num_good / static_cast<double>(answers.size())}};
   if (!errors.empty()) figures["errors"] = errors;
   return figures;
+}
+
+SvgChart latency_chart(const ordered_json& cases, const std::string& title) {
+  SvgChart chart{.title = title, .x_label = "output tokens/s", .y_label = "ms"};
+  for (const auto& [name, figure] :
+       {std::pair{"TTFT", "ttft_ms"}, std::pair{"TPOT", "tpot_ms"}, std::pair{"E2EL", "e2el_ms"}})
+    for (const char* which : {"mean", "p99"}) {
+      ChartSeries series{.name = fmt::format("{} {}", name, which)};
+      for (const ordered_json& one : cases)
+        if (!one.at(figure).is_null())
+          series.points.push_back(
+              {one.at("output_tokens_per_s").get<double>(), one.at(figure).at(which).get<double>()});
+      chart.series.push_back(std::move(series));
+    }
+  return chart;
 }
 
 }  // namespace heddle

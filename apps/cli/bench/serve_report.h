@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/bench/svg_chart.h"
+
 namespace heddle {
 
 // Times in seconds since the start of the run.
@@ -30,5 +32,9 @@ struct Goodput {
 // two. ITL: gaps between pieces. E2EL: from sending to the end. Each as {"mean", "median", "p90", "p99", "max"} in
 // milliseconds, null without samples; then counts, rates a second over `duration_s`, and "goodput" if a limit is set.
 nlohmann::ordered_json serve_figures(std::span<const ServedAnswer> answers, double duration_s, const Goodput& goodput);
+
+// Latency over throughput: a point for each of `cases` (figures of serve_figures) in their order, at its output tokens a
+// second; a line for each of TTFT, TPOT and E2EL, mean and p99, in milliseconds. Cases without answers have no point.
+SvgChart latency_chart(const nlohmann::ordered_json& cases, const std::string& title);
 
 }  // namespace heddle

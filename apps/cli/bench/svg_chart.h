@@ -12,7 +12,7 @@ struct ChartPoint {
 
 struct ChartSeries {
   std::string name;
-  std::vector<ChartPoint> points;  // by x
+  std::vector<ChartPoint> points;  // joined in this order
 };
 
 // Both axes are logarithmic; points that are not positive are left out.
