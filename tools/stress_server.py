@@ -241,7 +241,11 @@ async def send_random(server, args):
                 except asyncio.TimeoutError:  # the server waits for the rest of it
                     status = 0
             else:
-                status, _, body = await ask(server.port, request)
+                try:
+                    status, _, body = await ask(server.port, request, args.patience)
+                except asyncio.TimeoutError:
+                    wrong.append(("no answer", request, b""))
+                    continue
                 if status == 0 or status >= 500 and status != 501 or status >= 400 and b'"message"' not in body and \
                         not request.startswith(b"HEAD"):
                     wrong.append((status, request[:400], body[:200]))
@@ -314,6 +318,7 @@ def main():
     parser.add_argument("--by-cpu", action="store_true")
     parser.add_argument("--requests", type=int, default=100000)
     parser.add_argument("--limit", type=float, help="seconds, after which random ends with fewer requests; they are counted")
+    parser.add_argument("--patience", type=float, default=120, help="seconds in which random wants an answer")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--clients", type=int, default=64)
     own = sys.argv[1:sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
