@@ -306,6 +306,14 @@ for line in sys.stdin:
         say({"argmax": [0] * rows, "probes": [0.0] * request["check"]["probes"]})
 )";
 
+// Baselines are Python programs.
+class BenchPeer : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("python3 -c '' 2>/dev/null") != 0) GTEST_SKIP() << "there is no python3";
+  }
+};
+
 ProgramResult run_with_peer(const TemporaryFolder& folder, const std::string& adapter) {
   write_file(folder.path() / "mirror_1.py", "import json, sys\n" + adapter);
   ::setenv("HEDDLE_PEERS", folder.path().c_str(), 1);
@@ -316,7 +324,7 @@ ProgramResult run_with_peer(const TemporaryFolder& folder, const std::string& ad
   return result;
 }
 
-TEST(Bench, TakesTurnsWithAPeer) {
+TEST_F(BenchPeer, TakesTurnsWithAPeer) {
   const TemporaryFolder folder;
   const ProgramResult result = run_with_peer(folder, kGoodPeer);
   ASSERT_EQ(result.status, 0) << result.err;
@@ -359,7 +367,7 @@ ProgramResult run_operators_with_peer(const std::string& adapter, const std::vec
   return result;
 }
 
-TEST(Bench, OperatorsTakeTurnsWithAPeerWhichMayRefuseSome) {
+TEST_F(BenchPeer, OperatorsTakeTurnsWithAPeerWhichMayRefuseSome) {
   const ProgramResult result = run_operators_with_peer(kOperatorPeer, {"--json"});
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("the baseline does not run attention: \"no attention here\""));
@@ -377,7 +385,7 @@ TEST(Bench, OperatorsTakeTurnsWithAPeerWhichMayRefuseSome) {
   EXPECT_THAT(run_operators_with_peer(kOperatorPeer).out, HasSubstr("mirror us"));
 }
 
-TEST(Bench, SaysWhatIsWrongWithAPeerOfOperators) {
+TEST_F(BenchPeer, SaysWhatIsWrongWithAPeerOfOperators) {
   const char* const hello = "print('{\"hello\": {}}', flush=True)\nsys.stdin.readline()\n";
   const PeerCase cases[] = {
       {"sys.exit('no such library')", 1, "no such library"},
@@ -391,7 +399,7 @@ TEST(Bench, SaysWhatIsWrongWithAPeerOfOperators) {
   }
 }
 
-TEST(Bench, SaysWhatIsWrongWithAPeer) {
+TEST_F(BenchPeer, SaysWhatIsWrongWithAPeer) {
   const PeerCase cases[] = {
       {"", 1, "it has ended"},
       {"sys.exit('no such library')", 1, "no such library"},

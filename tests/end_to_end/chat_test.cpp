@@ -18,7 +18,10 @@ using testing::Not;
 
 class Chat : public testing::Test {
  protected:
-  Chat() { ::setenv("XDG_STATE_HOME", folder_.path().c_str(), 1); }  // the history of terminals
+  Chat() {
+    ::setenv("XDG_STATE_HOME", folder_.path().c_str(), 1);  // the history of terminals
+    ::setenv("TERM", "xterm", 1);                           // whatever the tests run in
+  }
 
   static std::vector<std::string> arguments(std::vector<std::string> more, const std::string& model) {
     more.insert(more.begin(), {"chat", "--model", model, "--temperature", "0"});

@@ -109,7 +109,7 @@ TEST(HostExchange, GivesEveryRankWhatEachOfItsTeamGaveInThisRound) {
 }
 
 TEST(HostExchange, NamesTheRankThatDoesNotCome) {
-  ShmThreads world(2, {.heap_bytes = HostExchange::heap_bytes(2), .deadline = std::chrono::milliseconds(100)});
+  ShmThreads world(2, {.heap_bytes = HostExchange::heap_bytes(2), .deadline = std::chrono::milliseconds(500)});
   std::string said;
   run_team(2, [&](TeamMember& member) {
     const auto fabric = world.rank(member.rank());
