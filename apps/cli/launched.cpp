@@ -1,7 +1,9 @@
 #include "cli/launched.h"
 
+#include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string_view>
 
 #include "base/error.h"
@@ -47,6 +49,29 @@ std::string config_digest(const ModelSource& source) {
   return digest.text();
 }
 
+// The first bytes of each tensor and the last ones, which tell models of one shape from each other: what is trained
+// differs everywhere.
+std::string contents_digest(const ModelSource& source) {
+  constexpr std::size_t kBytes = 64;
+  Digest digest;
+  const auto text_of = [](std::span<const std::byte> bytes) {
+    return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  for (const std::string_view name : source.names()) {
+    const TensorInfo& tensor = *source.find(name);
+    if (tensor.size_bytes == 0) continue;
+    const std::int64_t num_rows = tensor.shape.empty() ? 1 : tensor.shape.front();
+    const std::size_t row_bytes = tensor.size_bytes / static_cast<std::size_t>(num_rows);
+    const std::int64_t rows =
+        row_bytes == 0 ? num_rows
+                       : std::clamp<std::int64_t>(static_cast<std::int64_t>(kBytes / row_bytes), 1, num_rows);
+    const TensorRows first = source.rows(name, 0, rows), last = source.rows(name, num_rows - rows, rows);
+    digest.add(text_of(first.bytes.first(std::min(kBytes, first.bytes.size()))));
+    digest.add(text_of(last.bytes.last(std::min(kBytes, last.bytes.size()))));
+  }
+  return digest.text();
+}
+
 template <class Number>
 std::string number_or_default(const std::optional<Number>& number) {
   return number ? fmt::to_string(*number) : "default";
@@ -82,6 +107,7 @@ std::vector<RankFact> facts_of(const ModelSource& source, const ModelOptions& op
           {"program", program_digest()},
           {"config.json", config_digest(source)},
           {"tensors", tensors_digest(source)},
+          {"weights", contents_digest(source)},
           {"--dtype", options.dtype ? std::string(name_of(*options.dtype)) : "auto"},
           {"--compute", options.compute == Compute::float32 ? "float32" : "auto"},
           {"--tp-mode", std::string(name_of(options.tp_mode))},

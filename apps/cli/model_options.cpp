@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <limits>
 
 #include "base/cuda_runtime.h"
 #include "base/error.h"
@@ -57,6 +59,21 @@ std::optional<SplitOptions> tuned_split_here(const SplitKey& key) {
   return tuned_split(store, key);
 }
 
+FusedTable tuned_fused_here(const SplitKey& key) {
+  const TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
+  return tuned_fused(store, key).value_or(FusedTable{});
+}
+
+// What `heddle bench collective --tune` has found for the fabric by which the ranks reach each other. On GPUs it measures
+// symmetric memory, where a model's tensors do not lie.
+CutOffs tuned_sums_here(bool processes, Device device, int ranks) {
+  if (device.kind == DeviceKind::cuda) return {};
+  const char* const asked = std::getenv("HEDDLE_FABRIC");
+  const std::string_view fabric = processes && asked != nullptr ? asked : "shm";
+  const TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
+  return tuned_cut_offs(store, Collective::all_reduce, fabric, ranks).value_or(CutOffs{});
+}
+
 // Of TpMode::weave.
 SplitOptions weave_split(const ModelOptions& options, const SplitKey& key) {
   if (options.split_tokens) return {.kind = SplitKind::smart, .min_tokens = *options.split_tokens};
@@ -70,6 +87,18 @@ std::string text_of(const SplitOptions& split) {
       "steps of {} tokens or more are computed in two parts; smaller ones, and those with fewer than two tiles of a "
       "GEMM, as a whole",
       split.min_tokens);
+}
+
+std::string text_of(const ChoiceTables& tables) {
+  std::string text;
+  for (const FusedLine& line : tables.fused) {
+    const bool last = line.up_to_tokens == std::numeric_limits<int>::max();
+    text += fmt::format("heddle: steps of {}: sum, residual and norm {}\n",
+                        last ? std::string("more tokens") : fmt::format("up to {} tokens", line.up_to_tokens),
+                        line.fused ? "in one operator" : "by themselves");
+  }
+  if (!tables.sums.empty()) text += "heddle: sums of ranks as measured by heddle bench collective --tune\n";
+  return text;
 }
 
 // How ranks add: what --tp-mode says, or what it stands for.
@@ -133,8 +162,11 @@ ModelOptions options_of_run(ModelOptions options, int ranks) {
   if (options.ranks != 1 && options.ranks != ranks)
     throw_error<InputError>("--tp {} in a run of {} ranks: each is a process; leave out --tp", options.ranks, ranks);
   if (options.device && options.device->kind != DeviceKind::cpu)
-    throw_error<InputError>("--device {} in a run of {} ranks: ranks that are processes run on the CPU only so far",
-                            options.devices, ranks);
+    throw_error<InputError>(
+        "--device {} in a run of {} ranks: ranks that are processes run on the CPU alone. On the GPUs of one machine "
+        "ranks "
+        "are threads: heddle ... --tp {} --device cuda:0,... without heddle launch",
+        options.devices, ranks, ranks);
   if (ranks > kMaxRanks) throw_error<InputError>("a run of {} ranks: a model has at most {}", ranks, kMaxRanks);
   options.ranks = ranks;
   options.device = Device{};
@@ -331,10 +363,19 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
                 options.ranks, cpu.usable_threads);
   if (options.ranks > 1) {
     const SplitKey key = split_key_of(source, options.ranks, devices.front());
-    // Processes do not ask each by itself: they could have other answers.
-    if (options.tp_mode == TpMode::automatic && launched == 1 &&
-        tuned_split_here(key).value_or(SplitOptions{}).kind != SplitKind::none)
-      loading.tp_mode = TpMode::weave;
+    // The mode of processes is the same without asking, since they could have other answers.
+    if (options.tp_mode == TpMode::automatic && launched == 1) {
+      const FusedTable fused = tuned_fused_here(key);
+      if (tuned_split_here(key).value_or(SplitOptions{}).kind != SplitKind::none) {
+        loading.tp_mode = TpMode::weave;
+      } else if (std::ranges::any_of(fused, &FusedLine::fused)) {
+        loading.tp_mode = TpMode::fused;
+        engine.tables.fused = fused;
+      }
+    }
+    if (!follows && loading.tp_mode != TpMode::symmetric)
+      engine.tables.sums = tuned_sums_here(launched > 1, devices.front(), options.ranks);
+    if (options.verbose && !follows) write_stderr(text_of(engine.tables));
     if (loading.tp_mode == TpMode::weave) {
       engine.split = weave_split(options, key);
       if (options.verbose && !follows) write_stderr(fmt::format("heddle: {}\n", text_of(engine.split)));
@@ -343,8 +384,9 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
   Progress progress("loading", source.total_bytes(), kGigabytes, shown_unless(options.quiet));
   loading.on_progress = [&](std::size_t done) { progress.update(done); };
   const auto begin = std::chrono::steady_clock::now();
-  RankModels ranks = launched > 1 ? load_launched_rank(source, loading, facts_of(source, given))
-                                  : load_ranks(source, loading, devices);
+  const RankOptions run{.steps = step_limits(devices.front(), engine)};
+  RankModels ranks = launched > 1 ? load_launched_rank(source, loading, facts_of(source, given), run)
+                                  : load_ranks(source, loading, devices, run);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   if (options.verbose)
     write_stderr(fmt::format("heddle: {} of weights loaded in {:.2f} s, {:.1f} GB/s{}\n",

@@ -16,13 +16,13 @@
 namespace heddle {
 namespace {
 
-struct TuneWeaveOptions {
+struct TuneOptions {
   ModelOptions model;
   std::vector<int> tokens{256, 512, 1024, 2048, 4096, 8192};
   int repeats = 5;
 };
 
-void tune_token_weave(const TuneWeaveOptions& options) {
+void tune_token_weave(const TuneOptions& options) {
   if (options.model.ranks < 2) throw InputError("tune token-weave: one rank exchanges nothing; give --tp N");
   std::vector<int> tokens = options.tokens;
   std::ranges::sort(tokens);
@@ -43,22 +43,59 @@ void tune_token_weave(const TuneWeaveOptions& options) {
           : fmt::format("--tp-mode weave computes steps of {} tokens or more in two parts\n", chosen.min_tokens));
 }
 
+void tune_sums(const TuneOptions& options) {
+  if (options.model.ranks < 2) throw InputError("tune sums: one rank sums nothing; give --tp N");
+  std::vector<int> tokens = options.tokens;
+  std::ranges::sort(tokens);
+  const std::vector<FusedSample> samples = measure_sums(options.model, tokens, options.repeats);
+  const FusedTable chosen = choose_fused(samples);
+  const std::unique_ptr<ModelSource> source = open_model(options.model.model);
+  TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
+  put_tuned_fused(store, split_key_of(*source, options.model.ranks, device_of(*source, options.model)), chosen);
+
+  std::vector<std::vector<std::string>> table{{"tokens", "separate ms", "fused ms", "chosen"}};
+  for (const FusedSample& sample : samples) {
+    const bool fused = choices_for({.fused = chosen}, sample.tokens, 0).fused_sums;
+    table.push_back({std::to_string(sample.tokens), fmt::format("{:.3f}", 1e3 * sample.separate_seconds),
+                     fmt::format("{:.3f}", 1e3 * sample.fused_seconds), fused ? "fused" : "separate"});
+  }
+  write_stdout(table_text(table));
+  write_stdout(
+      "--tp-mode auto chooses so for steps of up to as many tokens, and as the last line says for larger ones\n");
+}
+
+void add_tune_options(CLI::App& command, TuneOptions& options) {
+  add_model_options(command, options.model);
+  add_ranks_option(command, options.model.ranks);
+  command
+      .add_option(
+          "--tokens", options.tokens,
+          fmt::format("Tokens of the measured steps; default {} to {}", options.tokens.front(), options.tokens.back()))
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 17));
+  add_number_option<int>(command, "--repeats", options.repeats, "Times each step runs; default 5",
+                         {.min = 1, .max = 1000});
+}
+
 }  // namespace
 
 void add_tune(CLI::App& app) {
   CLI::App* tune = app.add_subcommand("tune", "Measure choices on this machine and keep them");
   tune->require_subcommand(1);
-  const auto options = std::make_shared<TuneWeaveOptions>();
+  const auto options = std::make_shared<TuneOptions>();
   CLI::App* command = tune->add_subcommand(
       "token-weave", "From which number of tokens on a model's steps are faster in two parts (--tp-mode weave)");
-  add_model_options(*command, options->model);
-  add_ranks_option(*command, options->model.ranks);
-  command->add_option("--tokens", options->tokens, "Tokens of the measured steps; default 256 to 8192, doubling")
-      ->delimiter(',')
-      ->check(CLI::Range(2, 1 << 17));
-  add_number_option<int>(*command, "--repeats", options->repeats, "Times each step runs; default 5",
-                         {.min = 1, .max = 1000});
+  add_tune_options(*command, *options);
   command->callback([options] { tune_token_weave(*options); });
+
+  const auto of_sums = std::make_shared<TuneOptions>();
+  of_sums->tokens = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048};
+  CLI::App* sums = tune->add_subcommand(
+      "sums",
+      "For which numbers of tokens a model's steps are faster with sum over ranks, residual and norm in one "
+      "operator (--tp-mode auto)");
+  add_tune_options(*sums, *of_sums);
+  sums->callback([of_sums] { tune_sums(*of_sums); });
 }
 
 }  // namespace heddle

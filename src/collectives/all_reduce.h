@@ -3,6 +3,8 @@
 // rank.
 #pragma once
 
+#include <optional>
+
 #include "collectives/communicator.h"
 
 namespace heddle {
@@ -14,6 +16,7 @@ struct AllReduceParams {
   DType dtype;
   Memory memory = Memory::any;  // symmetric: input and output lie in the symmetric heap
   int most_blocks = 0;          // on a GPU, each takes an SM; the same on every rank. 0: as many as the choice says
+  std::optional<Choice> choice = {};  // the same on every rank, in place of the tables'; nothing: the tables'
 };
 
 // Enqueues. Throws InvalidArgument for a null or a partly overlapping buffer, for a count beyond memory, and for

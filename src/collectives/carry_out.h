@@ -19,7 +19,9 @@ void carry_out(Communicator& communicator, const Communicator::Call& call, std::
                const Cuda& cuda) {
   int most_blocks = 0;
   if constexpr (requires { params.most_blocks; }) most_blocks = params.most_blocks;
-  const Choice choice = communicator.choose(call.collective, larger_bytes, call.buffers.memory, most_blocks);
+  std::optional<Choice> asked;
+  if constexpr (requires { params.choice; }) asked = params.choice;
+  const Choice choice = communicator.choose(call.collective, larger_bytes, call.buffers.memory, most_blocks, asked);
   const auto to_compare = communicator.check(call, choice, stream);
   if (larger_bytes == 0) return;
   if (communicator.size() == 1) {

@@ -230,7 +230,8 @@ Choice Communicator::instead_of(const Choice& choice, std::size_t bytes) const {
   return {Algorithm::direct, std::min(choice.blocks, kBlocksOfDirect), choice.threads};
 }
 
-Choice Communicator::choose(Collective collective, std::size_t bytes, Memory memory, int most_blocks) const {
+Choice Communicator::choose(Collective collective, std::size_t bytes, Memory memory, int most_blocks,
+                            const std::optional<Choice>& asked) const {
   if (!fabric_->has(Capability::peer_addresses)) return {Algorithm::put};
   // Where ranks share a GPU, the blocks of all must be resident at once.
   const DeviceShare share = fabric_->device_share();
@@ -239,8 +240,9 @@ Choice Communicator::choose(Collective collective, std::size_t bytes, Memory mem
     if (most_blocks > 0) choice.blocks = std::min(choice.blocks, most_blocks);
     return choice;
   };
-  const Choice choice =
-      within_share(forced_ ? *forced_ : heddle::choose(tables_[static_cast<std::size_t>(collective)], bytes));
+  const Choice choice = within_share(forced_ ? *forced_
+                                     : asked ? *asked
+                                             : heddle::choose(tables_[static_cast<std::size_t>(collective)], bytes));
   return is_possible(collective, choice, bytes, memory) ? choice : within_share(instead_of(choice, bytes));
 }
 

@@ -85,9 +85,10 @@ class Communicator {
   Fabric& fabric() const { return *fabric_; }
   const Ranks& team() const { return team_; }
 
-  // The choice for a call of that size and memory: forced, tuned or the default, and replaced where it is not possible
-  // here. With at most so many blocks; 0: as many as it says.
-  Choice choose(Collective collective, std::size_t bytes, Memory memory = Memory::any, int most_blocks = 0) const;
+  // The choice for a call of that size and memory: forced, asked, tuned or the default, and replaced where it is not
+  // possible here. With at most so many blocks; 0: as many as it says.
+  Choice choose(Collective collective, std::size_t bytes, Memory memory = Memory::any, int most_blocks = 0,
+                const std::optional<Choice>& asked = {}) const;
 
   // Blocks of a call: on the CPU 1, whatever the choice says.
   int blocks_of(const Choice& choice) const { return fabric_->device().kind == DeviceKind::cpu ? 1 : choice.blocks; }

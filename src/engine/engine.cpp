@@ -76,6 +76,14 @@ int cache_pages(Model& model, const EngineOptions& options, const ExecutorLimits
 
 }  // namespace
 
+StepLimits step_limits(Device device, const EngineOptions& options) {
+  const int usual_tokens = device.kind == DeviceKind::cpu ? 512 : 2048;
+  return {.max_tokens = options.max_tokens_per_step > 0 ? options.max_tokens_per_step : usual_tokens,
+          .max_sequences = options.max_sequences,
+          .max_samples = std::max(options.max_sequences, options.max_logit_rows),
+          .max_parts = options.split.kind == SplitKind::none ? 1 : kMostParts};
+}
+
 ExecutorLimits executor_limits(Model& model, const EngineOptions& options, std::size_t available) {
   require(options.page_size >= 0 && options.max_tokens_per_step >= 0 && options.max_sequences >= 1 &&
               options.kv_bytes.value_or(0) >= 0 && options.max_context.value_or(1) >= 1,
@@ -83,18 +91,12 @@ ExecutorLimits executor_limits(Model& model, const EngineOptions& options, std::
           options.page_size, options.max_tokens_per_step, options.max_sequences, options.kv_bytes.value_or(0),
           options.max_context.value_or(1));
   const int page_size = options.page_size > 0 ? options.page_size : on_gpu(model) ? 64 : 32;
-  const int max_tokens = options.max_tokens_per_step > 0 ? options.max_tokens_per_step : on_gpu(model) ? 2048 : 512;
   const auto pages_of_context =
       narrow<int>(ceil_div<std::int64_t>(context_of(model.shape(), options.max_context), page_size),
                   "pages of the model's context");
-  ExecutorLimits limits{.step = {.max_tokens = max_tokens,
-                                 .max_sequences = options.max_sequences,
-                                 .max_samples = std::max(options.max_sequences, options.max_logit_rows),
-                                 .max_pages_per_sequence = pages_of_context},
-                        .page_size = page_size,
-                        .num_pages = 0,
-                        .split = options.split};
-  if (options.split.kind != SplitKind::none) limits.step.max_parts = kMostParts;
+  ExecutorLimits limits{
+      .step = step_limits(model.device(), options), .page_size = page_size, .num_pages = 0, .split = options.split};
+  limits.step.max_pages_per_sequence = pages_of_context;
   limits.num_pages = cache_pages(model, options, limits, available);
   limits.step.max_pages_per_sequence = std::min(limits.num_pages, pages_of_context);
   return limits;
@@ -119,7 +121,7 @@ Engine::Engine(std::unique_ptr<Model> model, const EngineOptions& options)
 Engine::Engine(RankModels ranks, const EngineOptions& options)
     : limits_(executor_limits(ranks, options, available_bytes(ranks))),
       max_context_(options.max_context),
-      ranks_(std::move(ranks), limits_, options.threads),
+      ranks_(std::move(ranks), limits_, options.threads, options.tables),
       pages_(limits_.num_pages),
       scheduler_(pages_, {.max_tokens = limits_.step.max_tokens,
                           .max_sequences = limits_.step.max_sequences,
@@ -297,7 +299,7 @@ bool Engine::start_step() {
   Started& step = steps_[static_cast<std::size_t>(next_step_)];
   scheduler_.plan(step.plan);
   if (step.plan.sequences.empty()) return false;
-  ranks_.first().choose_parts(step.plan);
+  ranks_.choose(step.plan);
   step.statistics = statistics_of(step.plan);
   step.chooses = chooses_on_device(step.plan);
   const Histories histories = step.chooses ? histories_of(step.plan) : Histories();

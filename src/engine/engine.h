@@ -47,6 +47,7 @@ struct EngineOptions {
   // Of several ranks: which steps are computed in two parts, one of which computes while the other's sums cross ranks
   // (TokenWeave).
   SplitOptions split = {};
+  ChoiceTables tables = {};  // likewise: how sums are computed, by the size of a step
 };
 
 // Log-probabilities of the prompt's own tokens, each given the tokens before it.
@@ -96,6 +97,10 @@ struct StepStatistics {
   int num_sampled = 0;         // tokens
   std::size_t bytes_read = 0;  // weights once, and the keys and values of every context
 };
+
+// The largest step of an engine with these options on that kind of device. Tables of pages, whose size depends on memory,
+// have one page here.
+StepLimits step_limits(Device device, const EngineOptions& options);
 
 struct EngineStatus {
   int num_running = 0;

@@ -261,7 +261,8 @@ StepTensors Executor::place_step(const StepPlan& plan, Choice choice) {
 
 // cuBLASLt loads kernels when it first sees a size.
 void Executor::load_kernels_of(const StepPlan& plan, Choice choice) {
-  if (!meet_ || !known_sizes_.emplace(plan.tokens.size(), plan.samples.size(), plan.prefix_tokens).second) return;
+  if (!meet_ || !known_sizes_.emplace(plan.tokens.size(), plan.samples.size(), plan.prefix_tokens, plan.choices).second)
+    return;
   *alone_ = true;
   enqueue_on_gpu(plan, choice);
   stream_.synchronize();
@@ -314,9 +315,10 @@ Tensor Executor::enqueue_decode(const StepPlan& plan, Choice choice) {
   const int batch = decode_batch(num_sequences, limits_);
   if (batch > num_sequences) pad_decode(plan, batch, limits_.page_size, limits_.num_pages, padded_);
   const StepPlan& step = batch > num_sequences ? padded_ : plan;
-  Decode& decode = decodes_[{batch, choice, next_slot_, awaits_tokens(plan), plan.prefix_tokens}];
+  Decode& decode = decodes_[{batch, choice, next_slot_, awaits_tokens(plan), plan.prefix_tokens, plan.choices}];
   if (!decode.computed) {
-    if (step.prefix_tokens > 0) load_kernels_of(step, choice);  // rehearsals are in one part
+    // Rehearsals are in one part, with choices of no table.
+    if (step.prefix_tokens > 0 || step.choices != StepChoices{}) load_kernels_of(step, choice);
     decode.logits = enqueue_on_gpu(step, choice);
     decode.computed = true;
     return decode.logits;

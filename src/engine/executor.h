@@ -138,8 +138,8 @@ class Executor {
   };
 
   // What is baked into a graph: the number of sequences, how tokens are chosen, which slot the step is in, whether
-  // it takes tokens from the other, and the tokens of its first part.
-  using DecodeKey = std::tuple<int, Choice, int, bool, int>;
+  // it takes tokens from the other, the tokens of its first part, and what rank 0 has chosen.
+  using DecodeKey = std::tuple<int, Choice, int, bool, int, StepChoices>;
 
   template <class Action>
   void guarded(Action action);
@@ -181,8 +181,8 @@ class Executor {
   StepPlan padded_;
   std::function<void()> meet_;  // share_gpu(); may be empty
   bool* alone_ = nullptr;
-  // Tokens, samples and tokens of the first part of steps, if ranks share a GPU.
-  std::set<std::tuple<std::size_t, std::size_t, int>> known_sizes_;
+  // Tokens, samples, tokens of the first part and choices of steps, if ranks share a GPU.
+  std::set<std::tuple<std::size_t, std::size_t, int, StepChoices>> known_sizes_;
   Stream stream_;                            // its worker ends before what it works on
   Lane lane_;                                // of stream_
   std::unique_ptr<TransferLane> transfers_;  // where steps may be in two parts

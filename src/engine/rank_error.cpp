@@ -1,6 +1,10 @@
 #include "engine/rank_error.h"
 
+#include <string_view>
+
 #include "base/error.h"
+#include "engine/control_line.h"
+#include "engine/rank_world.h"
 
 namespace heddle {
 
@@ -20,6 +24,22 @@ void throw_naming_rank(int rank, const std::exception_ptr& error) {
     throw_error<Failure>(kFormat, rank, e.what());
   } catch (...) {
     throw_error<Failure>("rank {}: an unknown error", rank);
+  }
+}
+
+void end_among_processes(RankWorld& world) {
+  world.line().check();
+  const int rank = world.own_rank();
+  try {
+    throw_naming_rank(rank, std::current_exception());
+  } catch (const std::exception& named) {
+    world.abandon(rank, named.what());
+    try {
+      world.line().check();
+    } catch (const std::exception& first) {
+      if (std::string_view(first.what()) != named.what()) throw;  // of a rank that was faster: all say the same
+    }
+    throw;
   }
 }
 

@@ -35,19 +35,11 @@ std::unique_ptr<Executor> executor_of(RankPart& part, int rank, ExecutorLimits l
   return executor;
 }
 
-// A rank of several processes has failed: throws what the fabric knows of it, if it does, since the own error may be a
-// consequence. Otherwise tells the others, whose waits end, and throws the own error with the rank's name. Called while
-// the exception is handled.
-[[noreturn]] void end_among_processes(RankWorld& world) {
-  world.line().check();
-  world.abandon(world.own_rank());
-  throw_naming_rank(world.own_rank(), std::current_exception());
-}
-
 }  // namespace
 
-RankGroup::RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads)
-    : ranks_(std::move(ranks)),
+RankGroup::RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads, ChoiceTables tables)
+    : tables_(std::move(tables)),
+      ranks_(std::move(ranks)),
       weight_bytes_per_step_(heddle::weight_bytes_per_step(ranks_)),
       cache_bytes_per_token_(cache_bytes(ranks_, limits.page_size, 1) / static_cast<std::size_t>(limits.page_size)),
       channel_(size()) {
@@ -133,6 +125,15 @@ void RankGroup::guarded(FunctionRef<void()> action) {
     channel_.check();  // which throws: the error that came first
     throw;
   }
+}
+
+void RankGroup::choose(StepPlan& plan) const {
+  executor_->choose_parts(plan);
+  if (size() == 1) return;
+  // The larger part's sums.
+  const auto num_tokens = static_cast<int>(plan.tokens.size());
+  plan.choices = choices_for(tables_, std::max(plan.prefix_tokens, num_tokens - plan.prefix_tokens),
+                             executor_->model().shape().delta_bytes_per_token);
 }
 
 void RankGroup::start(const StepPlan& plan, Outcome outcome, Histories histories) {

@@ -10,6 +10,7 @@
 #include "engine/executor.h"
 #include "engine/rank_models.h"
 #include "engine/step_channel.h"
+#include "parallel/choice_tables.h"
 
 namespace heddle {
 
@@ -17,7 +18,8 @@ class RankGroup {
  public:
   // Each rank makes its executor; `threads` of the CPU are divided among those of this process, at least one each. Throws as Executor does,
   // naming the rank where there are several, and Failure when the system cannot start a thread.
-  RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads);
+  // `tables`: what rank 0 chooses by.
+  RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads, ChoiceTables tables = {});
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
   ~RankGroup();  // waits for steps that are under way, on all ranks
@@ -25,6 +27,10 @@ class RankGroup {
   int size() const { return static_cast<int>(ranks_.size()); }
   Executor& first() { return *executor_; }  // rank 0's
   const Executor& first() const { return *executor_; }
+
+  // Chooses what the plan leaves open (StepPlan::prefix_tokens, StepChoices), by rank 0's tables. start() takes plans as
+  // they are.
+  void choose(StepPlan& plan) const;
 
   // As Executor's, on every rank. With several ranks the outcome is none or logits, which rank 0 alone returns, and one
   // step is under way at a time. When a rank has failed, the others' waits end, and start and finish throw its error and
@@ -53,6 +59,7 @@ class RankGroup {
   void stop();
   void guarded(FunctionRef<void()> action);
 
+  ChoiceTables tables_;
   RankModels ranks_;  // without the models, which are the executors'
   std::size_t weight_bytes_per_step_;
   std::size_t cache_bytes_per_token_;

@@ -1,5 +1,6 @@
 #include "engine/rank_models.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -10,6 +11,7 @@
 #include "base/team.h"
 #include "engine/control_line.h"
 #include "engine/rank_error.h"
+#include "engine/step_memory.h"
 #include "fabric/launch.h"
 #include "models/registry.h"
 
@@ -79,18 +81,21 @@ RankModels one_rank(std::unique_ptr<Model> model) {
   return ranks;
 }
 
-RankModels load_ranks(const ModelSource& source, const LoadOptions& options, int ranks,
-                      std::chrono::nanoseconds deadline) {
-  return load_ranks(source, options, std::vector<Device>(static_cast<std::size_t>(ranks), options.device), deadline);
+RankModels load_ranks(const ModelSource& source, const LoadOptions& options, int ranks, const RankOptions& run) {
+  return load_ranks(source, options, std::vector<Device>(static_cast<std::size_t>(ranks), options.device), run);
 }
 
 RankModels load_ranks(const ModelSource& source, const LoadOptions& options, std::span<const Device> devices,
-                      std::chrono::nanoseconds deadline) {
+                      const RankOptions& run) {
   const auto ranks = static_cast<int>(devices.size());
   if (ranks == 1) return one_rank(load_model(source, part_of(options, devices[0], {})));
-  outline_ranks(source, part_of(options, devices[0], {}),
-                ranks);  // what is wrong with the model is said once, and before a rank reads it
-  const auto world = std::make_shared<RankWorld>(devices, options.tp_mode, deadline);
+  // What is wrong with the model is said once, and before a rank reads it.
+  const RankModels outlines = outline_ranks(source, part_of(options, devices[0], {}), ranks);
+  std::size_t most = 0;
+  for (const RankPart& outline : outlines)
+    most = std::max(most, symmetric_step_bytes(*outline.model, {.step = run.steps}));
+  const auto world = std::make_shared<RankWorld>(
+      devices, RankWorldOptions{.mode = options.tp_mode, .step_bytes = most, .deadline = run.deadline});
   RankModels parts(devices.size());
   SharedProgress progress(options.on_progress, ranks);
   std::atomic<bool> failed{false};
@@ -121,11 +126,16 @@ RankModels load_ranks(const ModelSource& source, const LoadOptions& options, std
 }
 
 RankModels load_launched_rank(const ModelSource& source, const LoadOptions& options, const std::vector<RankFact>& facts,
-                              std::chrono::nanoseconds deadline) {
+                              const RankOptions& run) {
   // What is wrong with the model is said before this rank meets the others.
-  RankModels parts = outline_ranks(source, part_of(options, {}, {}), read_launch().world_size);
-  const std::shared_ptr<RankWorld> world = RankWorld::join(options.tp_mode, deadline);
-  require_equal_facts(world->line(), facts);
+  const Launch launch = read_launch();
+  RankModels parts = outline_ranks(source, part_of(options, {}, {}), launch.world_size);
+  Model& outline = *parts[static_cast<std::size_t>(launch.rank)].model;
+  const std::shared_ptr<RankWorld> world =
+      RankWorld::join({.mode = options.tp_mode,
+                       .step_bytes = symmetric_step_bytes(outline, {.step = run.steps}),
+                       .deadline = run.deadline},
+                      facts);
   for (RankPart& part : parts) part.world = world;
   const int rank = world->own_rank();
   LoadOptions loading = part_of(options, {},
@@ -137,8 +147,7 @@ RankModels load_launched_rank(const ModelSource& source, const LoadOptions& opti
   try {
     parts[static_cast<std::size_t>(rank)].model = load_model(source, loading);
   } catch (...) {
-    world->line().check();  // another rank was first
-    throw_naming_rank(rank, std::current_exception());
+    end_among_processes(*world);
   }
   return parts;
 }

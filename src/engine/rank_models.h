@@ -22,6 +22,11 @@ inline constexpr int kMaxRanks = 64;  // of one model
 // its processor. A rank that has failed ends the waits at once; this limit is for one that hangs.
 inline constexpr std::chrono::seconds kRankDeadline{60};
 
+struct RankOptions {
+  std::chrono::nanoseconds deadline = kRankDeadline;  // of each wait for another rank
+  StepLimits steps = {};                              // of the largest executor that the ranks will have
+};
+
 // One rank's.
 struct RankPart {
   std::shared_ptr<RankWorld> world;  // null with one rank, and for outlines; goes last
@@ -35,19 +40,19 @@ RankModels one_rank(std::unique_ptr<Model> model);
 
 // Loads each rank's part on a thread of its own; options.place is ignored. on_progress is called by one thread at a time
 // with the bytes of all ranks. Throws as load_model, tensor_split and RankWorld do, before weights are read where it can;
-// what one rank throws names it and ends the others' loading. `deadline`: of each wait for another rank.
-RankModels load_ranks(const ModelSource& source, const LoadOptions& options, int ranks,
-                      std::chrono::nanoseconds deadline = kRankDeadline);
+// what one rank throws names it and ends the others' loading. Before the ranks meet, dry runs of every rank say how much
+// symmetric memory steps take; the fabric is made for the most.
+RankModels load_ranks(const ModelSource& source, const LoadOptions& options, int ranks, const RankOptions& run = {});
 
 // The same with rank i on devices[i]: GPUs of which several ranks may share one; options.device is ignored.
 RankModels load_ranks(const ModelSource& source, const LoadOptions& options, std::span<const Device> devices,
-                      std::chrono::nanoseconds deadline = kRankDeadline);
+                      const RankOptions& run = {});
 
 // This process's part of a model whose ranks are processes, which `heddle launch` has started; the other parts are
 // outlines. Collective. Before weights are read, all ranks compare `facts` (rank_facts.h) and the number of ranks; throws
 // as require_equal_facts and otherwise as load_ranks, and soon after another rank is lost.
 RankModels load_launched_rank(const ModelSource& source, const LoadOptions& options, const std::vector<RankFact>& facts,
-                              std::chrono::nanoseconds deadline = kRankDeadline);
+                              const RankOptions& run = {});
 
 // The same without weights, fabric and memory (models/registry.h, outline_model).
 RankModels outline_ranks(const ModelSource& source, const LoadOptions& options, int ranks);

@@ -1,9 +1,12 @@
 #include "engine/rank_world.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <numeric>
 #include <optional>
+#include <string>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -36,14 +39,40 @@ CommunicatorOptions communicator_options(std::span<const Device> devices) {
   return options;
 }
 
-FabricOptions fabric_options(std::span<const Device> devices, TpMode mode, std::chrono::nanoseconds deadline) {
+FabricOptions fabric_options(std::span<const Device> devices, const RankWorldOptions& options) {
   const auto size = static_cast<int>(devices.size());
   std::size_t heap_bytes = Communicator::heap_bytes(size, devices.front(), communicator_options(devices));
-  if (uses_all_reduce_norm(mode)) heap_bytes += AllReduceNorm::heap_bytes(size, devices.front());
-  // Of addresses: the system gives memory to what a step's rows touch. A larger step names the bytes that are left.
-  constexpr std::size_t kOfTokenShards = std::size_t{1} << 30;
-  if (mode == TpMode::sequence) heap_bytes += kOfTokenShards;
-  return {.heap_bytes = heap_bytes, .deadline = deadline};
+  if (uses_all_reduce_norm(options.mode)) heap_bytes += AllReduceNorm::heap_bytes(size, devices.front());
+  return {.heap_bytes = heap_bytes + options.step_bytes, .deadline = options.deadline};
+}
+
+std::string fabric_of_processes(const Launch& launch) {
+  const char* const asked = std::getenv("HEDDLE_FABRIC");
+  return asked != nullptr ? asked : launch.on_one_machine() ? "shm" : "mpi";
+}
+
+std::unique_ptr<Fabric> open_on_cpu(const Launch& launch, const FabricOptions& options) {
+  const std::string name = fabric_of_processes(launch);
+  auto fabric = open_fabric(name, options);
+  if (fabric->device().kind != DeviceKind::cpu)
+    throw_error<InputError>("HEDDLE_FABRIC: {} has ranks on GPUs; a model on processes runs over shm or mpi", name);
+  return fabric;
+}
+
+// Over a fabric whose memory is of the same size whatever the options are. Returns the largest `step_bytes` of all ranks.
+std::size_t agree(const Launch& launch, const RankWorldOptions& options, const std::vector<RankFact>& facts) {
+  const auto fabric =
+      open_on_cpu(launch, {.heap_bytes = ControlLine::heap_bytes(launch.world_size), .deadline = options.deadline});
+  ControlLine line(*fabric);
+  require_equal_facts(line, facts);
+  const std::uint64_t mine = options.step_bytes;
+  std::uint64_t most = 0;
+  for (const std::vector<std::byte>& given : line.gather(std::as_bytes(std::span(&mine, 1)))) {
+    std::uint64_t one = 0;
+    std::memcpy(&one, given.data(), sizeof one);
+    most = std::max(most, one);
+  }
+  return static_cast<std::size_t>(most);
 }
 
 std::vector<int> indices_of(std::span<const Device> devices) {
@@ -58,7 +87,7 @@ RankWorld::RankWorld(std::size_t size) : ranks_(size) {}
 
 // If this throws, the destructor runs, because the delegated constructor has ended: ranks that have come so far part
 // together.
-RankWorld::RankWorld(std::span<const Device> devices, TpMode mode, std::chrono::nanoseconds deadline)
+RankWorld::RankWorld(std::span<const Device> devices, const RankWorldOptions& world_options)
     : RankWorld(devices.size()) {
   const auto same_kind = [&](const Device& device) { return device.kind == devices.front().kind; };
   require(!devices.empty() && std::ranges::all_of(devices, same_kind), "ranks on devices of several kinds");
@@ -74,9 +103,9 @@ RankWorld::RankWorld(std::span<const Device> devices, TpMode mode, std::chrono::
       if (!on_gpus(devices)) pool.emplace(1);
       Stream stream = pool ? Stream(*pool) : Stream(mine.fabric->device());
       try {
-        require_tp_mode(mode, *mine.fabric);
+        require_tp_mode(world_options.mode, *mine.fabric);
         mine.communicator = std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices));
-        if (uses_all_reduce_norm(mode))
+        if (uses_all_reduce_norm(world_options.mode))
           mine.all_reduce_norm = std::make_unique<AllReduceNorm>(*mine.fabric, team, stream);
       } catch (...) {
         mine.fabric->abandon();  // or the others would wait
@@ -84,7 +113,7 @@ RankWorld::RankWorld(std::span<const Device> devices, TpMode mode, std::chrono::
       }
     });
   };
-  const FabricOptions options = fabric_options(devices, mode, deadline);
+  const FabricOptions options = fabric_options(devices, world_options);
   if constexpr (kHaveCuda) {
     if (on_gpus(devices)) {
       prepare_shared_gpus(devices);
@@ -98,25 +127,25 @@ RankWorld::RankWorld(std::span<const Device> devices, TpMode mode, std::chrono::
   open(world);
 }
 
-std::unique_ptr<RankWorld> RankWorld::join(TpMode mode, std::chrono::nanoseconds deadline) {
+std::unique_ptr<RankWorld> RankWorld::join(const RankWorldOptions& given, const std::vector<RankFact>& facts) {
   const Launch launch = read_launch();
   const std::vector<Device> devices(static_cast<std::size_t>(launch.world_size));
-  FabricOptions options = fabric_options(devices, mode, deadline);
+  RankWorldOptions agreed = given;
+  agreed.step_bytes = agree(launch, given, facts);
+  FabricOptions options = fabric_options(devices, agreed);
   options.heap_bytes += ControlLine::heap_bytes(launch.world_size);
-  const char* const asked = std::getenv("HEDDLE_FABRIC");
   auto world = std::unique_ptr<RankWorld>(new RankWorld(devices.size()));
   world->own_rank_ = launch.rank;
   Member& mine = world->ranks_[static_cast<std::size_t>(launch.rank)];
-  mine.fabric = open_fabric(asked != nullptr ? asked : launch.on_one_machine() ? "shm" : "mpi", options);
-  if (mine.fabric->device().kind != DeviceKind::cpu)
-    throw_error<InputError>("HEDDLE_FABRIC: {} has ranks on GPUs; a model on processes runs over shm or mpi", asked);
-  require_tp_mode(mode, *mine.fabric);
+  mine.fabric = open_on_cpu(launch, options);
+  require_tp_mode(given.mode, *mine.fabric);
   Ranks team(devices.size());
   std::iota(team.begin(), team.end(), 0);
   ThreadPool pool(1);
   Stream stream(pool);
   mine.communicator = std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices));
-  if (uses_all_reduce_norm(mode)) mine.all_reduce_norm = std::make_unique<AllReduceNorm>(*mine.fabric, team, stream);
+  if (uses_all_reduce_norm(given.mode))
+    mine.all_reduce_norm = std::make_unique<AllReduceNorm>(*mine.fabric, team, stream);
   world->line_ = std::make_unique<ControlLine>(*mine.fabric);
   return world;
 }
@@ -147,8 +176,8 @@ int RankWorld::sms_of_step(int rank) const {
 
 // On the CPU a rank that has gone ends every wait for it. A GPU's waits look at their own rank's record alone, and their
 // host waits for the step; so this thread tells them all.
-void RankWorld::abandon(int rank) {
-  fabric(rank).abandon();
+void RankWorld::abandon(int rank, std::string_view cause) {
+  fabric(rank).abandon(cause);
   if (fabric(rank).device().kind == DeviceKind::cpu) return;
   for (int other = 0; other < size(); ++other)
     if (other != rank) fabric(other).abandon();

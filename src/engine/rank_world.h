@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/device.h"
+#include "engine/rank_facts.h"
 #include "parallel/tp_mode.h"
 
 namespace heddle {
@@ -18,19 +20,29 @@ class Communicator;
 class ControlLine;
 class Fabric;
 
+struct RankWorldOptions {
+  TpMode mode = TpMode::standard;
+  // What the exchanges of a step keep of a rank's symmetric memory, beside collectives: the most of all steps
+  // (symmetric_step_bytes, step_memory.h).
+  std::size_t step_bytes = 0;
+  std::chrono::nanoseconds deadline{};  // of each wait for another rank
+};
+
 class RankWorld {
  public:
-  // Rank i is on devices[i]; all of one kind. `deadline`: of each wait for another rank. Throws what the fabrics throw,
-  // and Failure when the system cannot start a thread; InputError for a mode that cannot run on them (require_tp_mode). For
-  // ranks that share a GPU see prepare_shared_gpus.
-  RankWorld(std::span<const Device> devices, TpMode mode, std::chrono::nanoseconds deadline);
+  // Rank i is on devices[i]; all of one kind. Throws what the fabrics throw, and Failure when the system cannot start a
+  // thread; InputError for a mode that cannot run on them (require_tp_mode). For ranks that share a GPU see
+  // prepare_shared_gpus.
+  RankWorld(std::span<const Device> devices, const RankWorldOptions& options);
   RankWorld(const RankWorld&) = delete;
   RankWorld& operator=(const RankWorld&) = delete;
   ~RankWorld();  // the ranks part together; their work has ended
 
   // This process as one rank of a run that `heddle launch` has started, on the CPU: over `shm` on one machine, over `mpi`
-  // on several, or over the fabric that HEDDLE_FABRIC names. Collective. Throws as open_fabric.
-  static std::unique_ptr<RankWorld> join(TpMode mode, std::chrono::nanoseconds deadline);
+  // on several, or over the fabric that HEDDLE_FABRIC names. Collective. The ranks meet over a small fabric first, where
+  // they compare `facts` and agree on the most symmetric memory of a step that any of them has found; then the fabric of
+  // the run is made. Throws as open_fabric and require_equal_facts.
+  static std::unique_ptr<RankWorld> join(const RankWorldOptions& options, const std::vector<RankFact>& facts);
 
   int size() const { return static_cast<int>(ranks_.size()); }
 
@@ -54,7 +66,8 @@ class RankWorld {
   int sms_of_step(int rank) const;
 
   // Ends the waits of all ranks' work, after `rank` has failed. Any rank's thread may call it, once its cause is known.
-  void abandon(int rank);
+  // `cause`: the error of all ranks that are processes (Fabric::abandon).
+  void abandon(int rank, std::string_view cause = {});
 
  private:
   explicit RankWorld(std::size_t size);

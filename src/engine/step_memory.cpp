@@ -27,6 +27,13 @@ int most_decoding(const StepLimits& limits) {
   return std::min({limits.max_sequences, limits.max_tokens, limits.max_samples});
 }
 
+// The most of all steps within the limits.
+std::size_t most_of(Model& model, const ExecutorLimits& limits, std::size_t DryStep::*bytes) {
+  std::size_t most = 0;
+  for (const StepShape& shape : largest_shapes(limits)) most = std::max(most, run_dry(model, limits, shape).*bytes);
+  return most;
+}
+
 }  // namespace
 
 KvPages cache_shape(const Model& model, const ExecutorLimits& limits) {
@@ -70,7 +77,7 @@ DryStep run_dry(Model& model, const ExecutorLimits& limits, const StepShape& sha
   kv.data = stand_in_memory();
   DryRun run(model.device());
   model.run(tensors_at(arrays, shape, limits.step), kv, arena, run.lane());
-  return {.arena_bytes = arena.peak_bytes(), .calls = run.calls()};
+  return {.arena_bytes = arena.peak_bytes(), .symmetric_bytes = run.symmetric_bytes(), .calls = run.calls()};
 }
 
 LayerTiles layer_tiles(Model& model, const ExecutorLimits& limits, const Lane& lane) {
@@ -123,10 +130,11 @@ std::vector<StepShape> largest_shapes(const ExecutorLimits& limits) {
 }
 
 std::size_t step_bytes(Model& model, const ExecutorLimits& limits) {
-  std::size_t most = 0;
-  for (const StepShape& shape : largest_shapes(limits))
-    most = std::max(most, run_dry(model, limits, shape).arena_bytes);
-  return most;
+  return most_of(model, limits, &DryStep::arena_bytes);
+}
+
+std::size_t symmetric_step_bytes(Model& model, const ExecutorLimits& limits) {
+  return most_of(model, limits, &DryStep::symmetric_bytes);
 }
 
 }  // namespace heddle

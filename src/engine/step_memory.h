@@ -53,6 +53,7 @@ StepInputs take_inputs(const Model& model, const ExecutorLimits& limits, Arena& 
 // What a step consists of.
 struct DryStep {
   std::size_t arena_bytes = 0;      // inputs and the model's tensors
+  std::size_t symmetric_bytes = 0;  // that its exchanges between ranks keep, beside collectives
   std::vector<OperatorCall> calls;  // of the model, in order
 };
 
@@ -70,5 +71,9 @@ LayerTiles layer_tiles(Model& model, const ExecutorLimits& limits, const Lane& l
 
 // The arena that every step within the limits fits into: the most that run_dry() finds of largest_shapes().
 std::size_t step_bytes(Model& model, const ExecutorLimits& limits);
+
+// Likewise of the symmetric memory that exchanges between ranks keep. Ranks agree on the most before their fabric is made
+// (RankWorld).
+std::size_t symmetric_step_bytes(Model& model, const ExecutorLimits& limits);
 
 }  // namespace heddle

@@ -49,7 +49,7 @@ class CountedFabric : public Fabric {
   }
   void fence(Stream& stream) override { inner_->fence(stream); }
   void barrier(Stream& stream, std::span<const int> team) override;
-  void abandon() override { inner_->abandon(); }
+  void abandon(std::string_view cause) override { inner_->abandon(cause); }
   void synchronize(Stream& stream) override { inner_->synchronize(stream); }
 
  private:

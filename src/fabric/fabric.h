@@ -140,8 +140,11 @@ class Fabric {
   void barrier(Stream& stream);  // of the whole world
 
   // Tells the other ranks that this one has failed, which ends their waits. The destructor does so during an exception;
-  // for callers that must do so earlier, because peers still use memory of theirs.
-  virtual void abandon() {}
+  // for callers that must do so earlier, because peers still use memory of theirs, or that know the cause. `cause` is then
+  // the error of every rank, in its first few hundred characters; empty: that this rank has ended with an error of its own.
+  // The first error of a run is final. nvlink tells no cause.
+  virtual void abandon(std::string_view cause) { static_cast<void>(cause); }
+  void abandon() { abandon({}); }
 
   // Waits for the stream, then throws its error: Timeout with the record of the wait that gave up.
   virtual void synchronize(Stream& stream) = 0;

@@ -2,6 +2,8 @@
 // computes, in what order, without weights, memory (base/stand_in.h) or a GPU.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <variant>
 #include <vector>
 
@@ -49,6 +51,11 @@ class DryRun {
 
   void record(const OperatorCall& call) { calls_.push_back(call); }
 
+  // Exchanges between ranks take nothing in a dry run, but say what they would keep of symmetric memory while the model
+  // lives.
+  void keep_symmetric(std::size_t bytes) { symmetric_bytes_ = std::max(symmetric_bytes_, bytes); }
+  std::size_t symmetric_bytes() const { return symmetric_bytes_; }
+
   // The calls in order, without those that have nothing to do. A fused operator is one call where it has a kernel of
   // its own (linear_swiglu, grouped_swiglu); rope_append always is.
   const std::vector<OperatorCall>& calls() const { return calls_; }
@@ -56,6 +63,7 @@ class DryRun {
  private:
   Stream stream_;
   std::vector<OperatorCall> calls_;
+  std::size_t symmetric_bytes_ = 0;
 };
 
 // Records the call if the lane is a dry run's; then the operator enqueues nothing. Every operator calls this first.

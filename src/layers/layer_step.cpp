@@ -9,6 +9,7 @@ namespace heddle {
 
 LayerStep begin_step(Strategy& strategy, const StepTensors& tensors, const KvPages& kv, Arena& arena,
                      const Execution& execution, const LayerDTypes& dtypes, std::int64_t hidden) {
+  strategy.begin_step(tensors.choices);
   const Lane& lane = execution.compute;
   const std::size_t workspace_bytes = linear_workspace_bytes(lane.stream.device());
   const Lane with_workspace = lane.with({arena.take_bytes(workspace_bytes), workspace_bytes});

@@ -206,7 +206,8 @@ Deepseek::Deepseek(const DeepseekConfig& config, Weights weights, std::unique_pt
               .eos_ids = config.eos_ids,
               .dtype = weights_.layers.front().attention.down.dtype,
               .weight_bytes_per_step = deepseek_bytes_per_step(weights_, config.rule.top_k),
-              .weight_bytes = weights_.storage.size_bytes}) {}
+              .weight_bytes = weights_.storage.size_bytes,
+              .delta_bytes_per_token = static_cast<std::size_t>(hidden_) * size_of(dtypes_.deltas)}) {}
 
 Tensor Deepseek::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Execution& execution) {
   const LatentAttention::Memory memory = attention_.take_memory(tensors.limits, arena, device());

@@ -54,7 +54,8 @@ Llama::Llama(const LlamaConfig& config, Weights weights, std::unique_ptr<Strateg
               .eos_ids = config.eos_ids,
               .dtype = weights_.layers.front().attention.qkv.dtype,
               .weight_bytes_per_step = bytes_of(matrices(weights_)),
-              .weight_bytes = weights_.storage.size_bytes}) {}
+              .weight_bytes = weights_.storage.size_bytes,
+              .delta_bytes_per_token = static_cast<std::size_t>(hidden_) * size_of(dtypes_.deltas)}) {}
 
 Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Execution& execution) {
   const Attention::Memory memory = attention_.take_memory(tensors.limits, arena, device());

@@ -107,7 +107,8 @@ Mixtral::Mixtral(const MixtralConfig& config, Weights weights, std::unique_ptr<S
               .eos_ids = config.llama.eos_ids,
               .dtype = weights_.layers.front().attention.qkv.dtype,
               .weight_bytes_per_step = mixtral_bytes_per_step(weights_, config.top_k),
-              .weight_bytes = weights_.storage.size_bytes}) {}
+              .weight_bytes = weights_.storage.size_bytes,
+              .delta_bytes_per_token = static_cast<std::size_t>(hidden_) * size_of(dtypes_.deltas)}) {}
 
 Tensor Mixtral::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Execution& execution) {
   const Attention::Memory memory = attention_.take_memory(tensors.limits, arena, device());

@@ -38,7 +38,8 @@ struct ModelShape {
   // Weights that a step of one token reads completely. A larger step reads the same, and what experts its tokens choose
   // in addition.
   std::size_t weight_bytes_per_step = 0;
-  std::size_t weight_bytes = 0;  // all weights in memory
+  std::size_t weight_bytes = 0;           // all weights in memory
+  std::size_t delta_bytes_per_token = 0;  // of what a block adds to the hidden state: what ranks sum
 
   // Its cache, without memory.
   KvPages kv_pages(int page_size, int num_pages) const {

@@ -1,6 +1,7 @@
 // Tensor parallelism whose sums over ranks, residual and norm are one operator (TokenWeave, section 3.2). Each token's
 // residual is on one rank between the blocks, except in small steps (fused/all_reduce_norm): who has it follows from the
-// number of rows of the tensor that normalize() is given, and from nothing else.
+// number of rows of the tensor that normalize() is given, and from nothing else. In steps for which rank 0 has chosen separate
+// sums (StepChoices), all of it is TensorStrategy's.
 #pragma once
 
 #include "fused/all_reduce_norm/all_reduce_norm.h"

@@ -12,6 +12,7 @@
 #include "kernels/linear/linear.h"
 #include "parallel/execution.h"
 #include "step/arena.h"
+#include "step/step_choices.h"
 
 namespace heddle {
 
@@ -57,6 +58,9 @@ struct PartRows {
 class Strategy {
  public:
   virtual ~Strategy() = default;
+
+  // Before the functions below are called for a step. Each of them then does as rank 0 has chosen for it.
+  virtual void begin_step(const StepChoices& choices) { static_cast<void>(choices); }
 
   // y[t] = the embedding of tokens[t]. `table`: this rank's rows of it. y [num_tokens, hidden], float32.
   virtual void embed(const Weight& table, const std::int32_t* tokens, Tensor y, const Lane& lane) = 0;

@@ -5,6 +5,7 @@
 #include "base/trace.h"
 #include "collectives/all_reduce.h"
 #include "kernels/rows/embedding.h"
+#include "parallel/choice_tables.h"
 #include "parallel/token_weave.h"
 
 namespace heddle {
@@ -32,7 +33,7 @@ void TensorStrategy::embed(const Weight& table, const std::int32_t* tokens, Tens
 }
 
 void TensorStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) {
-  if (hidden.delta.data != nullptr) sum_over_ranks(hidden.delta, lane);
+  if (hidden.delta.data != nullptr) sum_over_ranks(hidden.delta, lane, sum_choice(choices_));
   LocalStrategy::normalize(hidden, norm, normalized, lane);
 }
 
@@ -54,7 +55,7 @@ bool TensorStrategy::crosses_ranks(const Lane& lane) const {
   return communicates_ && lane.dry_run == nullptr && (alone_ == nullptr || !*alone_);
 }
 
-void TensorStrategy::sum_over_ranks(Tensor tensor, const Lane& lane) {
+void TensorStrategy::sum_over_ranks(Tensor tensor, const Lane& lane, const std::optional<Choice>& choice) {
   const std::size_t elements = elements_of(tensor);
   if (!crosses_ranks(lane)) return;
   require(communicator_ != nullptr, "tensor parallelism: no communicator, as for dry runs");
@@ -64,7 +65,8 @@ void TensorStrategy::sum_over_ranks(Tensor tensor, const Lane& lane) {
               .output = tensor.data,
               .count = elements,
               .dtype = tensor.dtype,
-              .most_blocks = lane.num_sms},
+              .most_blocks = lane.num_sms,
+              .choice = choice},
              lane.stream);
 }
 

@@ -1,12 +1,14 @@
 #include "parallel/token_shards.h"
 
 #include <algorithm>
-#include <bit>
 
+#include "base/checked.h"
 #include "base/copy.h"
 #include "base/error.h"
 #include "base/trace.h"
+#include "fabric/symmetric_heap.h"
 #include "fused/rows_of.h"
+#include "kernels/dry_run.h"
 #include "kernels/rows/swiglu.h"
 
 namespace heddle {
@@ -16,32 +18,52 @@ std::size_t size_of_rows(const Tensor& tensor) {
   return static_cast<std::size_t>(tensor.rows * tensor.row_stride) * size_of(tensor.dtype);
 }
 
+// Of the two fused operators, for steps of up to so many rows.
+struct FusedLimits {
+  AllGatherLinearLimits gather;
+  PartialLimits scatter;
+};
+
+FusedLimits limits_of(std::int64_t rows, std::int64_t hidden, DType activations, int ranks) {
+  const std::int64_t shard = Shards::even(rows, ranks).largest();
+  return {.gather = {.largest_shard = shard, .other = hidden, .dtype = activations},
+          .scatter = {.largest_shard = shard, .n = hidden}};
+}
+
 }  // namespace
 
 TokenShardStrategy::TokenShardStrategy(const ModelRank& place, Slice vocabulary, std::int64_t vocab_size)
-    : TensorStrategy(place, vocabulary, vocab_size) {
+    : TensorStrategy(place, vocabulary, vocab_size), ranks_(place.ranks) {
   if (communicator() != nullptr && communicator()->fabric().device().kind != DeviceKind::cpu)
     throw_error<InputError>("--tp-mode sequence: is for ranks on the CPU; use --tp-mode default on GPUs");
 }
 
 Shards TokenShardStrategy::shards_of(std::int64_t rows) const {
-  return Shards::even(rows, communicator()->size());
+  return Shards::even(rows, ranks_);
+}
+
+// What fused_for() will take.
+void TokenShardStrategy::keep_dry(std::int64_t rows, std::int64_t hidden, DType activations, const Lane& lane) {
+  if (lane.dry_run == nullptr || rows == 0) return;
+  most_rows_ = std::max(most_rows_, rows);
+  const FusedLimits limits = limits_of(rows, hidden, activations, ranks_);
+  const auto taken = [](std::size_t bytes) { return round_up(bytes, SymmetricHeap::kAlignment); };
+  lane.dry_run->keep_symmetric(taken(AllGatherLinear::heap_bytes(ranks_, limits.gather)) +
+                               taken(LinearReduceScatter::heap_bytes(ranks_, limits.scatter)));
 }
 
 TokenShardStrategy::Fused& TokenShardStrategy::fused_for(std::int64_t rows, std::int64_t hidden, DType activations,
                                                          const Lane& lane) {
   if (fused_ != nullptr && rows <= fused_->rows) return *fused_;
-  constexpr std::uint64_t kLeastRows = 64;
   Fabric& fabric = communicator()->fabric();
   if (fused_ != nullptr) fabric.synchronize(lane.stream);  // the last calls are done; then the ranks meet
   fused_.reset();
-  const auto most = static_cast<std::int64_t>(std::bit_ceil(std::max(kLeastRows, static_cast<std::uint64_t>(rows))));
-  const std::int64_t shard = shards_of(most).largest();
+  const std::int64_t most = std::max(rows, most_rows_);
+  const FusedLimits limits = limits_of(most, hidden, activations, ranks_);
   const Ranks& team = communicator()->team();
-  fused_ = std::unique_ptr<Fused>(new Fused{
-      .rows = most,
-      .gather = AllGatherLinear(fabric, team, {.largest_shard = shard, .other = hidden, .dtype = activations}),
-      .scatter = LinearReduceScatter(fabric, team, {.largest_shard = shard, .n = hidden})});
+  fused_ = std::unique_ptr<Fused>(new Fused{.rows = most,
+                                            .gather = AllGatherLinear(fabric, team, limits.gather),
+                                            .scatter = LinearReduceScatter(fabric, team, limits.scatter)});
   return *fused_;
 }
 
@@ -94,6 +116,7 @@ void TokenShardStrategy::gather(Tensor x, const Weight& weight, Tensor y, const 
 void TokenShardStrategy::linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) {
   if (role == LinearRole::alone)  // a router: experts take whole rows
     throw_error<InputError>("--tp-mode sequence: is not for models with experts; use --tp-mode default");
+  if (role == LinearRole::qkv) keep_dry(x.rows, x.columns, x.dtype, lane);
   if (!crosses_ranks(lane)) return LocalStrategy::linear(x, weight, role, y, lane);
   if (role == LinearRole::qkv) return gather(x, weight, y, lane);
   require(role == LinearRole::attention_output || role == LinearRole::down,

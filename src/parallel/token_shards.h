@@ -31,7 +31,8 @@ class TokenShardStrategy : public TensorStrategy {
   void logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) override;
 
  private:
-  // Made for steps of up to so many rows; made again, by all ranks at the same step, when one has more.
+  // Made at the first step for the largest that a dry run has seen; made again, by all ranks at the same step, when one has
+  // more rows.
   struct Fused {
     std::int64_t rows;
     AllGatherLinear gather;
@@ -39,10 +40,13 @@ class TokenShardStrategy : public TensorStrategy {
   };
 
   Shards shards_of(std::int64_t rows) const;
+  void keep_dry(std::int64_t rows, std::int64_t hidden, DType activations, const Lane& lane);
   Fused& fused_for(std::int64_t rows, std::int64_t hidden, DType activations, const Lane& lane);
   void gather(Tensor x, const Weight& weight, Tensor y, const Lane& lane);
   void complete(Tensor rows, const Lane& lane);
 
+  int ranks_;
+  std::int64_t most_rows_ = 0;  // of all dry runs
   std::unique_ptr<Fused> fused_;
   ThreadPool pool_{1};
   Stream transfers_{pool_};

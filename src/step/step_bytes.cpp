@@ -9,6 +9,13 @@
 namespace heddle {
 namespace {
 
+// What is no array.
+struct Scalars {
+  std::int32_t prefix_tokens = 0;
+  StepChoices choices;
+};
+static_assert(std::is_trivially_copyable_v<Scalars>);
+
 // Calls visit with each array of a plan, in the order of its bytes.
 template <class Plan, class Visit>
 void for_each_array(Plan& plan, const Visit& visit) {
@@ -23,8 +30,9 @@ void for_each_array(Plan& plan, const Visit& visit) {
 }  // namespace
 
 void pack(const StepPlan& plan, std::vector<std::byte>& bytes) {
-  bytes.resize(sizeof plan.prefix_tokens);
-  std::memcpy(bytes.data(), &plan.prefix_tokens, sizeof plan.prefix_tokens);
+  const Scalars scalars{plan.prefix_tokens, plan.choices};
+  bytes.resize(sizeof scalars);
+  std::memcpy(bytes.data(), &scalars, sizeof scalars);
   for_each_array(plan, [&](const auto& array) {
     using Element = typename std::remove_cvref_t<decltype(array)>::value_type;
     static_assert(std::is_trivially_copyable_v<Element>);
@@ -37,9 +45,12 @@ void pack(const StepPlan& plan, std::vector<std::byte>& bytes) {
 }
 
 void unpack(std::span<const std::byte> bytes, StepPlan& plan) {
-  require(bytes.size() >= sizeof plan.prefix_tokens, "step: its bytes end early");
-  std::memcpy(&plan.prefix_tokens, bytes.data(), sizeof plan.prefix_tokens);
-  bytes = bytes.subspan(sizeof plan.prefix_tokens);
+  Scalars scalars;
+  require(bytes.size() >= sizeof scalars, "step: its bytes end early");
+  std::memcpy(&scalars, bytes.data(), sizeof scalars);
+  plan.prefix_tokens = scalars.prefix_tokens;
+  plan.choices = scalars.choices;
+  bytes = bytes.subspan(sizeof scalars);
   for_each_array(plan, [&](auto& array) {
     using Element = typename std::remove_cvref_t<decltype(array)>::value_type;
     std::uint64_t count = 0;

@@ -49,6 +49,7 @@ void StepPlan::clear() {
   samples.clear();
   page_copies.clear();
   prefix_tokens = 0;
+  choices = {};
 }
 
 void StepPlan::reserve(const StepLimits& limits) {
@@ -126,7 +127,8 @@ StepShape shape_of(const StepPlan& plan) {
   StepShape shape{.num_tokens = static_cast<int>(plan.tokens.size()),
                   .num_sequences = static_cast<int>(plan.sequences.size()),
                   .num_logit_rows = static_cast<int>(plan.samples.size()),
-                  .parts = parts_of(plan)};
+                  .parts = parts_of(plan),
+                  .choices = plan.choices};
   for (const StepSequence& sequence : plan.sequences)
     shape.max_query_len = std::max(shape.max_query_len, sequence.num_tokens);
   return shape;
@@ -146,7 +148,8 @@ StepTensors tensors_at(std::byte* seen_at, const StepShape& shape, const StepLim
                    .page_table_stride = limits.max_pages_per_sequence,
                    .num_logit_rows = shape.num_logit_rows,
                    .max_query_len = shape.max_query_len,
-                   .limits = limits};
+                   .limits = limits,
+                   .choices = shape.choices};
   if (shape.parts.front().num_tokens == 0) return step;
   std::ptrdiff_t tables = 0, starts = 0;  // of earlier parts
   for (std::size_t i = 0; i < shape.parts.size(); ++i) {
@@ -173,7 +176,8 @@ StepTensors part_at(const StepTensors& step, int index) {
           .num_sequences = part.shape.num_sequences,
           .page_table_stride = step.page_table_stride,
           .max_query_len = part.shape.max_query_len,
-          .limits = step.limits};
+          .limits = step.limits,
+          .choices = step.choices};
 }
 
 StepTensors place(const StepPlan& plan, const StepLimits& limits, std::byte* memory, std::byte* seen_at) {
@@ -225,6 +229,7 @@ void pad_decode(const StepPlan& plan, int batch, int page_size, int spare_page, 
   padded.samples.assign(plan.samples.begin(), plan.samples.end());
   padded.page_copies.assign(plan.page_copies.begin(), plan.page_copies.end());
   padded.prefix_tokens = plan.prefix_tokens;
+  padded.choices = plan.choices;
   const auto first_page = static_cast<std::int32_t>(padded.pages.size());
   const int num_pages = spare_pages_for(batch - static_cast<int>(plan.sequences.size()), page_size);
   for (int page = 0; page < num_pages; ++page) padded.pages.push_back(spare_page + page);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "step/part.h"
+#include "step/step_choices.h"
 
 namespace heddle {
 
@@ -71,6 +72,7 @@ struct StepPlan {
   // The tokens of the first of two parts, whose exchanges with other ranks and computation overlap (part.h); 0: the step
   // is one part. Rank 0 decides.
   std::int32_t prefix_tokens = 0;
+  StepChoices choices;  // of rank 0
 
   // Empties the plan and keeps its memory.
   void clear();
@@ -92,6 +94,7 @@ struct StepShape {
   int num_logit_rows = 0;
   int max_query_len = 0;  // the largest number of new tokens in one sequence
   PartShapes parts = {};  // without tokens: the step is one part
+  StepChoices choices = {};
 };
 
 StepShape shape_of(const StepPlan& plan);
@@ -110,6 +113,7 @@ struct StepTensors {
   int num_logit_rows = 0;
   int max_query_len = 0;  // the largest number of new tokens in one sequence
   StepLimits limits;      // of all steps; determines memory
+  StepChoices choices;
   // Of a step in two parts, whose own query_start, context_len and page_table are null then.
   std::array<StepPart, kMostParts> parts = {};
 

@@ -154,9 +154,9 @@ class CasesOf {
 
 TEST(OperatorCases, AreThoseOfAStepInItsOrder) {
   EXPECT_THAT(CasesOf("llama-2").texts(),
-              ElementsAre("embedding: 6 of 131 x 48", "rmsnorm: 6 x 48", "linear qkv: 6 x 160 x 48 (2)",
-                          "rope_append: 6 x (96 + 2 x 32) (2)", "attention: 2 x 3, 3 keys, 3/1 heads of 32 (2)",
-                          "linear output: 6 x 48 x 96 (2)", "rmsnorm: 6 x 48, with a residual (3)",
+              ElementsAre("embedding: 6 of 131 x 48", "rmsnorm: 6 x 48", "linear qkv: 6 x 256 x 48 (2)",
+                          "rope_append: 6 x (128 + 2 x 64) (2)", "attention: 2 x 3, 3 keys, 4/2 heads of 32 (2)",
+                          "linear output: 6 x 48 x 128 (2)", "rmsnorm: 6 x 48, with a residual (3)",
                           "linear gate_up: 6 x 128 x 48 (2)", "swiglu: 6 x 64 (2)", "linear down: 6 x 48 x 64 (2)",
                           "gather_rows: 2 of 6 x 48, float32 (2)", "rmsnorm: 2 x 48, with a residual",
                           "linear logits: 2 x 131 x 48"));
@@ -170,29 +170,29 @@ TEST(OperatorCases, OfADecodeStepGatherNoRows) {
 
 TEST(OperatorCases, NormalizeTheHeadsOfQueriesAndKeys) {
   EXPECT_THAT(CasesOf("qwen3").texts("rmsnorm heads"),
-              ElementsAre("rmsnorm heads: 6 x 3 heads of 32 (2)", "rmsnorm heads: 6 x 1 heads of 32 (2)"));
+              ElementsAre("rmsnorm heads: 6 x 4 heads of 32 (2)", "rmsnorm heads: 6 x 2 heads of 32 (2)"));
   EXPECT_THAT(CasesOf("qwen2").texts("rmsnorm heads"), IsEmpty());
 }
 
 TEST(OperatorCases, AttendInEachLayersOwnWindow) {
   EXPECT_THAT(CasesOf("mistral-window").texts("attention"),
-              ElementsAre("attention: 2 x 3, 3 keys, 3/1 heads of 32, window 16 (2)"));
+              ElementsAre("attention: 2 x 3, 3 keys, 4/2 heads of 32, window 16 (2)"));
   EXPECT_THAT(
       CasesOf("qwen2-window").texts("attention"),
-      ElementsAre("attention: 2 x 3, 3 keys, 3/1 heads of 32", "attention: 2 x 3, 3 keys, 3/1 heads of 32, window 24"));
+      ElementsAre("attention: 2 x 3, 3 keys, 4/2 heads of 32", "attention: 2 x 3, 3 keys, 4/2 heads of 32, window 24"));
   EXPECT_THAT(
       CasesOf("qwen2-layer-types").texts("attention"),
-      ElementsAre("attention: 2 x 3, 3 keys, 3/1 heads of 32, window 24", "attention: 2 x 3, 3 keys, 3/1 heads of 32"));
+      ElementsAre("attention: 2 x 3, 3 keys, 4/2 heads of 32, window 24", "attention: 2 x 3, 3 keys, 4/2 heads of 32"));
   std::vector<double> keys;  // that 3 tokens behind 40 see, of both sequences and all heads
   for (const OperatorCase& one : CasesOf("qwen2-window").all(kTokens, 40))
-    if (one.name == "attention") keys.push_back(one.flops / (4.0 * kSequences * 96));
+    if (one.name == "attention") keys.push_back(one.flops / (4.0 * kSequences * 128));
   EXPECT_THAT(keys, ElementsAre(41 + 42 + 43, 3 * 24));
 }
 
 TEST(OperatorCases, AddTheBiasesOfQueriesKeysAndValuesAlone) {
   EXPECT_THAT(
       CasesOf("qwen2").texts("linear"),
-      ElementsAre("linear qkv: 6 x 160 x 48, bias (2)", "linear output: 6 x 48 x 96 (2)",
+      ElementsAre("linear qkv: 6 x 256 x 48, bias (2)", "linear output: 6 x 48 x 128 (2)",
                   "linear gate_up: 6 x 128 x 48 (2)", "linear down: 6 x 48 x 64 (2)", "linear logits: 2 x 131 x 48"));
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "end_to_end/program.h"
 #include "temporary_folder.h"
@@ -33,6 +34,15 @@ ProgramResult launch_with(int ranks, const std::string& arguments, const std::st
   const std::string command = std::string("exec " HEDDLE_PROGRAM " ") + arguments +
                               " $([ $OMPI_COMM_WORLD_RANK != 1 ] || echo \"" + of_rank_1 + "\")";
   return launch(ranks, {"sh", "-c", command});
+}
+
+// The lines of ranks that end with an error.
+std::vector<std::string> errors_in(const std::string& text) {
+  std::vector<std::string> errors;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("heddle: error: ")) errors.push_back(line);
+  return errors;
 }
 
 std::string one_sum() {
@@ -90,6 +100,9 @@ TEST(Processes, RanksThatDifferAreRefusedWithTheRankAndItsValue) {
       {"--dtype float16", "rank 1 has --dtype float16, rank 0 has --dtype auto: the ranks of a model need the same"},
       {"--compute float32", "rank 1 has --compute float32, rank 0 has --compute auto"},
       {"--tp-mode symmetric", "rank 1 has --tp-mode symmetric, rank 0 has --tp-mode auto"},
+      // Whose ranks would have symmetric memory of another size.
+      {"--tp-mode fused", "rank 1 has --tp-mode fused, rank 0 has --tp-mode auto"},
+      {"--tp-mode sequence", "rank 1 has --tp-mode sequence, rank 0 has --tp-mode auto"},
       {"--context 100", "rank 1 has --context 100, rank 0 has --context default"},
   };
   for (const Case& c : cases) {
@@ -109,12 +122,43 @@ TEST(Processes, RanksOfAnotherModelAreRefused) {
   EXPECT_THAT(result.err, HasSubstr("rank 1 has config.json "));
 }
 
+// Of the same config.json and shapes: the last element of the last tensor is another.
+TEST(Processes, RanksWhoseWeightsDifferAreRefused) {
+  const TemporaryFolder folder;
+  const std::string other = (folder.path() / "model").string();
+  const ProgramResult result = launch(
+      2, {"sh", "-c",
+          "if [ $OMPI_COMM_WORLD_RANK = 1 ]; then cp -r " + demo_model().string() + " " + other + "; cd " + other +
+              "; printf '\\101' | dd of=model.safetensors bs=1 conv=notrunc seek=$(($(stat -c %s "
+              "model.safetensors) - 1)) 2>/dev/null; fi; exec " HEDDLE_PROGRAM
+              " generate --prompt 1 --device cpu --model $([ $OMPI_COMM_WORLD_RANK = 0 ] && echo " +
+              demo_model().string() + " || echo " + other + ")"});
+  EXPECT_EQ(result.status, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rank 1 has weights "));
+}
+
+TEST(Processes, RanksOfAnotherBinaryAreRefused) {
+  const TemporaryFolder folder;
+  const std::string other = (folder.path() / "heddle").string();
+  const ProgramResult result =
+      launch(2, {"sh", "-c",
+                 "[ $OMPI_COMM_WORLD_RANK = 0 ] || { cp " HEDDLE_PROGRAM " " + other + "; echo >>" + other +
+                     "; }; exec $([ $OMPI_COMM_WORLD_RANK = 0 ] && echo " HEDDLE_PROGRAM " || echo " + other + ") " +
+                     one_sum()});
+  EXPECT_EQ(result.status, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rank 1 has program "));
+}
+
 TEST(Processes, WhatDoesNotSuitARunIsRefused) {
   const ProgramResult other = launch(2, {"sh", "-c", std::string("exec " HEDDLE_PROGRAM " ") + one_sum() + " --tp 3"});
   EXPECT_EQ(other.status, 2) << other.err;
   EXPECT_THAT(other.err, HasSubstr("--tp 3 in a run of 2 ranks"));
   const ProgramResult served = launch(2, {"heddle", "serve", demo_model().string(), "--port", "0"});
   EXPECT_EQ(served.status, 2) << served.err;
+  const ProgramResult on_gpus =
+      launch(2, {"heddle", "generate", demo_model().string(), "--prompt", "1", "--device", "cuda:0,cuda:1"});
+  EXPECT_EQ(on_gpus.status, 2) << on_gpus.err;
+  EXPECT_THAT(on_gpus.err, HasSubstr("ranks that are processes run on the CPU alone"));
   EXPECT_THAT(served.err, HasSubstr("heddle serve does not run on the processes of heddle launch"));
   const ProgramResult many = launch(9, {"sh", "-c", std::string("exec " HEDDLE_PROGRAM " ") + one_sum()});
   EXPECT_EQ(many.status, 2) << many.err;
@@ -150,16 +194,19 @@ TEST(Processes, ARankThatIsKilledWhileNobodyTypesIsNamed) {
   EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1 (process "), HasSubstr("has ended")));
 }
 
-// Rank 1 may have 150 MB of its own, and half of the embedding takes 263.
-TEST(Processes, ARankWithoutMemoryIsNamedByItselfAndByTheOther) {
+// Rank 1 may have 150 MB of its own, and half of the embedding takes 263. Each rank says so in the same words.
+TEST(Processes, ARankWithoutMemoryIsNamedByAllRanksWithItsCause) {
   const ProgramResult result =
       launch(2, {"sh", "-c",
                  "[ $OMPI_COMM_WORLD_RANK = 0 ] || ulimit -d 150000; exec " HEDDLE_PROGRAM
                  " generate --model synth:llama-3.2-1b,layers=1 --prompt 1 --max-tokens 1 --kv-memory 64MB "
                  "--device cpu --threads 1"});
   EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("heddle: error: rank 1: cannot allocate "), HasSubstr("rank 1 (process "),
-                                HasSubstr("has ended with an error of its own")));
+  EXPECT_EQ(errors_in(result.err).size(), 2u) << result.err;
+  for (const std::string& error : errors_in(result.err)) {
+    EXPECT_THAT(error, HasSubstr("heddle: error: rank 1: cannot allocate "));
+    EXPECT_EQ(error, errors_in(result.err).front());
+  }
 }
 
 // Nobody but its launcher knows that rank 1 has been there, which need not wait for others to name it.

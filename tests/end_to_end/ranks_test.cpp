@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "end_to_end/program.h"
+#include "temporary_folder.h"
 
 namespace heddle {
 namespace {
@@ -13,6 +16,21 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 using Arguments = std::vector<std::string>;
+
+class EnvironmentVariable {
+ public:
+  EnvironmentVariable(const char* name, const std::string& value) : name_(name) {
+    if (const char* const before = std::getenv(name)) before_ = before;
+    ::setenv(name, value.c_str(), 1);
+  }
+  EnvironmentVariable(const EnvironmentVariable&) = delete;
+  EnvironmentVariable& operator=(const EnvironmentVariable&) = delete;
+  ~EnvironmentVariable() { before_ ? ::setenv(name_, before_->c_str(), 1) : ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
 
 Arguments extended(Arguments arguments, const Arguments& more) {
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -66,6 +84,24 @@ TEST(Ranks, WithoutCommunicationAWarningSaysThatTheTextIsWrong) {
                                            "2", "--device", "cpu", "--tp", "2", "--tp-mode", "no-comm"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("--tp-mode no-comm: nothing crosses ranks, so the text is wrong"));
+}
+
+// What tuning has chosen, steps obey, and texts stay the same.
+TEST(Ranks, TunedSumsAreChosenByAuto) {
+  const TemporaryFolder cache;
+  const EnvironmentVariable in_cache("HEDDLE_CACHE_DIR", cache.path().string());
+  const std::string model = demo_model().string();
+  const ProgramResult tuned = run_heddle(
+      {"tune", "sums", "--model", model, "--tp", "2", "--device", "cpu", "--tokens", "1,16", "--repeats", "2"});
+  EXPECT_EQ(tuned.status, 0) << tuned.err;
+  EXPECT_THAT(tuned.out, AllOf(HasSubstr("separate ms"), HasSubstr("fused ms")));
+  const Arguments command{"generate", model, "--prompt", "137 + 254 =", "--temperature", "0", "--device", "cpu"};
+  const ProgramResult result = run_heddle(extended(command, {"--tp", "2", "--verbose"}));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out, stdout_of(command));
+  const bool chosen = tuned.out.find(" fused\n") != std::string::npos;
+  EXPECT_EQ(result.err.find("in one operator") != std::string::npos, chosen) << tuned.out << result.err;
+  EXPECT_EQ(run_heddle({"tune", "sums", "--model", model, "--device", "cpu"}).status, 2) << "one rank";
 }
 
 TEST(Ranks, ScoresAreThoseOfOneRank) {

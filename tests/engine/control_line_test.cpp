@@ -74,6 +74,18 @@ TEST(ControlLine, ARankThatWaitsLearnsOfOneThatHasFailed) {
   });
 }
 
+TEST(ControlLine, EveryRankGetsTheCauseThatAFailedOneTells) {
+  on_lines(3, [](Fabric& fabric, ControlLine& line) {
+    if (fabric.rank() == 1) fabric.abandon("rank 1: the disk has melted");
+    try {
+      while (true) fabric.rank() == 0 ? static_cast<void>(line.receive()) : line.check();
+    } catch (const Failure& error) {
+      EXPECT_STREQ(error.what(), "rank 1: the disk has melted") << fabric.rank();
+    }
+    fabric.abandon("what comes later is not the cause");
+  });
+}
+
 TEST(ControlLine, ARankThatWaitsSleeps) {
   const auto cpu_seconds = [] {
     rusage usage{};

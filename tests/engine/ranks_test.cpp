@@ -40,7 +40,7 @@ RankModels fused_ranks(int ranks, AllReduceNormRegime regime) {
 }
 
 RankModels golden_ranks(int ranks, std::chrono::nanoseconds deadline = kRankDeadline) {
-  return load_ranks(Checkpoint(model_with_6_heads()), {}, ranks, deadline);
+  return load_ranks(Checkpoint(model_with_6_heads()), {}, ranks, {.deadline = deadline});
 }
 
 std::vector<std::int32_t> random_tokens_of(unsigned seed) {
@@ -240,6 +240,36 @@ TEST(EngineRanks, OtherRanksComputeTheTokensThatRank0Chose) {
   std::vector<std::int32_t> expected = {5, 6, 7};
   expected.insert(expected.end(), chosen.begin(), chosen.end() - 1);  // the last is not computed
   for (const std::vector<std::int32_t>& mine : seen) EXPECT_EQ(mine, expected);
+}
+
+// Fused by a table for some sizes of steps, by another algorithm for some: the same choice reaches every rank, and no
+// token changes.
+TEST(EngineRanks, OtherRanksComputeAsRank0HasChosen) {
+  std::vector<Request> requests = requests_of_every_kind();
+  requests.resize(4);
+  Engine standard(golden_ranks(3), {});
+  const Outputs expected = outputs_of(standard, requests);
+  const ChoiceTables tables{
+      .fused = {{2, true}, {4, false}, {16, true}, {.fused = false}},
+      .sums = {{1000, {Algorithm::low_latency}}, {4000, {Algorithm::two_phase}}, {.choice = {Algorithm::direct}}}};
+  RankModels ranks = load_ranks(Checkpoint(model_with_6_heads()), {.tp_mode = TpMode::fused}, 3);
+  const std::size_t bytes_per_token = ranks[0].model->shape().delta_bytes_per_token;
+  EXPECT_GT(bytes_per_token, 0u);
+  std::vector<std::vector<StepChoices>> seen(ranks.size());
+  std::vector<StepChoices> own;
+  for (int rank = 0; rank < 3; ++rank)
+    watch_rank(ranks, rank, [&, rank](const StepTensors& step) {
+      seen[static_cast<std::size_t>(rank)].push_back(step.choices);
+      if (rank == 0) own.push_back(choices_for(tables, step.num_tokens, bytes_per_token));
+    });
+  {
+    Engine engine(std::move(ranks), {.tables = tables});
+    Outputs outputs = outputs_of(engine, requests);
+    for (const auto& [id, golden] : expected) EXPECT_EQ(ids_of(outputs[id]), ids_of(golden)) << "request " << id;
+  }
+  EXPECT_TRUE(std::ranges::any_of(own, &StepChoices::fused_sums));
+  EXPECT_FALSE(std::ranges::all_of(own, &StepChoices::fused_sums));
+  for (const std::vector<StepChoices>& mine : seen) EXPECT_TRUE(mine == own);
 }
 
 struct RankFault {

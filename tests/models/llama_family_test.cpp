@@ -134,8 +134,8 @@ TEST_F(LlamaFamilyTest, BiasesAndNormsOfAnotherModelAreNamed) {
               AllOf(HasSubstr("model.layers.0.self_attn.q_proj.bias"), HasSubstr("belongs to no part")));
   EXPECT_THAT(error_of(config("mistral-window"), {"q_norm.weight"}), HasSubstr("belongs to no part"));
   auto wider = config("qwen3");
-  wider["num_attention_heads"] = 6;
-  wider["num_key_value_heads"] = 2;
+  wider["num_attention_heads"] = 8;
+  wider["num_key_value_heads"] = 4;
   wider["head_dim"] = 16;  // the same projections, cut otherwise
   EXPECT_THAT(error_of(wider, {"q_norm.weight", "k_norm.weight"}),
               AllOf(HasSubstr("q_norm.weight"), HasSubstr("[32]"), HasSubstr("[16]"), HasSubstr("head_dim is 16")));

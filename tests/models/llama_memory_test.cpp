@@ -178,7 +178,7 @@ TEST(LlamaMemory, OnRanksWhatEachRanksDryRunFindsIsEnough) {
   for (const char* name : {"llama-biases", "qwen3"}) {
     const TemporaryFolder folder;
     family.write(family.find(name), folder.path());
-    RankWorld world(std::vector<Device>(kRanks), TpMode::standard, std::chrono::seconds(20));
+    RankWorld world(std::vector<Device>(kRanks), {.deadline = std::chrono::seconds(20)});
     std::vector<std::unique_ptr<SteppedModel>> ranks;
     for (int rank = 0; rank < kRanks; ++rank)
       ranks.push_back(std::make_unique<SteppedModel>(
@@ -196,6 +196,31 @@ TEST(LlamaMemory, OnRanksWhatEachRanksDryRunFindsIsEnough) {
       });
       EXPECT_EQ(guarded, plain);
     }
+  }
+}
+
+// What exchanges keep of symmetric memory is measured, too, and the ranks' fabric is made for that, before there are weights.
+TEST(LlamaMemory, RanksFabricHasWhatDryRunsSayThatExchangesKeep) {
+  const Checkpoint checkpoint(golden_folder("gqa"));
+  const auto measured = [&](TpMode mode, int max_tokens) {
+    const RankModels outlines = outline_ranks(checkpoint, {.tp_mode = mode}, 2);
+    return symmetric_step_bytes(*outlines[1].model, {.step = {.max_tokens = max_tokens}});
+  };
+  EXPECT_EQ(measured(TpMode::standard, 64), 0u);
+  EXPECT_GT(measured(TpMode::sequence, 8), 0u);
+  EXPECT_GT(measured(TpMode::sequence, 64), measured(TpMode::sequence, 8));
+  const auto step_of_64 = [&](int made_for) {
+    LlamaRunner runner(load_ranks(checkpoint, {.tp_mode = TpMode::sequence}, 2, {.steps = {.max_tokens = made_for}}),
+                       {});
+    auto sequence = runner.sequence();
+    runner.step({{&sequence, std::vector<std::int32_t>(64, 7)}});
+  };
+  step_of_64(64);
+  try {
+    step_of_64(8);
+    ADD_FAILURE() << "a step of 64 tokens in memory for 8";
+  } catch (const Failure& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("the symmetric heap has"));
   }
 }
 
@@ -289,9 +314,9 @@ TEST(LlamaDryRun, NamesTheOperatorsOfAStepInOrder) {
   };
   EXPECT_THAT(names(DeviceKind::cpu, 4),
               testing::ElementsAre("embedding",  //
-                                   "norm", "qkv", "rmsnorm 3 heads", "rmsnorm 1 heads", "rope_append", "attention 0",
+                                   "norm", "qkv", "rmsnorm 4 heads", "rmsnorm 2 heads", "rope_append", "attention 0",
                                    "output", "add_norm", "gate_up", "swiglu", "down",  //
-                                   "add_norm", "qkv", "rmsnorm 3 heads", "rmsnorm 1 heads", "rope_append",
+                                   "add_norm", "qkv", "rmsnorm 4 heads", "rmsnorm 2 heads", "rope_append",
                                    "attention 33", "output", "add_norm", "gate_up", "swiglu", "down",  //
                                    "add_norm", "logits"));
   const auto on_gpu = names(DeviceKind::cuda, 2);

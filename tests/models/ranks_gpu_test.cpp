@@ -37,7 +37,7 @@ class SharedGpu : public testing::Test {
       .num_pages = 64};
 
   RankModels ranks(int count, std::chrono::nanoseconds deadline = std::chrono::seconds(20)) const {
-    return load_ranks(model_, {.device = kFirstGpu}, count, deadline);
+    return load_ranks(model_, {.device = kFirstGpu}, count, {.deadline = deadline});
   }
 };
 

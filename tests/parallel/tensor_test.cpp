@@ -28,9 +28,11 @@ Weight rows_of(const std::vector<float>& matrix, Slice rows) {
           .in_features = kHidden};
 }
 
-// Calls rank_main(rank, strategy, stream) on every rank.
-template <class RankMain>
-void on_ranks(const RankMain& rank_main) {
+constexpr auto kAsItIs = [](int, Communicator&) {};
+
+// Calls rank_main(rank, strategy, stream) on every rank, whose communicator `prepare` has seen.
+template <class RankMain, class Prepare = decltype(kAsItIs)>
+void on_ranks(const RankMain& rank_main, const Prepare& prepare = kAsItIs) {
   const CommunicatorOptions options{.vendor = false};
   ShmThreads world(kRanks, {.heap_bytes = Communicator::heap_bytes(kRanks, {}, options)});
   run_team(kRanks, [&](TeamMember& member) {
@@ -40,6 +42,7 @@ void on_ranks(const RankMain& rank_main) {
     Ranks team(kRanks);
     std::iota(team.begin(), team.end(), 0);
     Communicator communicator(*fabric, team, stream, options);
+    prepare(member.rank(), communicator);
     TensorStrategy strategy(ModelRank{.communicator = &communicator}, even_slice(kVocabulary, member.rank(), kRanks),
                             kVocabulary);
     rank_main(member.rank(), strategy, stream);
@@ -66,6 +69,29 @@ TEST(TensorStrategy, NormalisesTheResidualPlusTheSumOfAllPartials) {
   for (const std::vector<float>& mine : residuals) {
     EXPECT_EQ(mine, residuals[0]);  // the same bits on every rank
     for (std::size_t i = 0; i < sum.size(); ++i) EXPECT_NEAR(mine[i], sum[i], 1e-5);
+  }
+}
+
+// A rank that went by its own table would wait for others in another algorithm until the deadline.
+TEST(TensorStrategy, SumsByTheAlgorithmThatRank0HasChosenWhateverItsOwnTableSays) {
+  const Algorithm algorithms[] = {Algorithm::low_latency, Algorithm::two_phase, Algorithm::direct, Algorithm::put};
+  for (const Algorithm chosen : {Algorithm::low_latency, Algorithm::two_phase, Algorithm::direct}) {
+    on_ranks(
+        [&](int rank, Strategy& strategy, Stream& stream) {
+          const std::vector<float> weight(kHidden, 1);
+          for (int step = 0; step < 3; ++step) {
+            std::vector<float> residual(2 * kHidden, 0), normalized(2 * kHidden);
+            std::vector<float> delta(2 * kHidden, static_cast<float>(rank + 1));
+            strategy.begin_step({.sum_algorithm = static_cast<std::int16_t>(chosen)});
+            strategy.normalize({.residual = view(residual, kHidden), .delta = view(delta, kHidden)},
+                               {weight.data(), 1e-5f}, view(normalized, kHidden), stream);
+            stream.synchronize();
+            EXPECT_EQ(residual, std::vector<float>(2 * kHidden, 6)) << name_of(chosen) << ", rank " << rank;
+          }
+        },
+        [&](int rank, Communicator& communicator) {
+          communicator.use(Collective::all_reduce, {{.choice = {.algorithm = algorithms[rank]}}});
+        });
   }
 }
 

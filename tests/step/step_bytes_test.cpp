@@ -17,6 +17,8 @@ StepPlan plan_with_everything() {
   plan.pages = {4, 9};
   plan.samples = {{.sequence = 1, .row = 2, .position = 1, .params = {.temperature = 0.5, .top_k = 3}, .scored = 2}};
   plan.page_copies = {{.from = 1, .to = 4}};
+  plan.prefix_tokens = 2;
+  plan.choices = {.fused_sums = false, .sum_algorithm = 2, .sum_blocks = 7, .sum_threads = 64};
   return plan;
 }
 
@@ -37,6 +39,8 @@ TEST(StepBytes, AnotherProcessGetsTheSameStep) {
   EXPECT_EQ(other.samples[0].scored, 2);
   ASSERT_EQ(other.page_copies.size(), 1u);
   EXPECT_EQ(other.page_copies[0].to, 4);
+  EXPECT_EQ(other.prefix_tokens, 2);
+  EXPECT_EQ(other.choices, plan.choices);
   pack(other, again);
   EXPECT_EQ(again.size(), bytes.size());
 }

@@ -53,9 +53,9 @@ def config_of(model_type: str, **changes) -> dict:
         "intermediate_size": 64,
         "max_position_embeddings": 4096,
         "model_type": model_type,
-        "num_attention_heads": 3,
+        "num_attention_heads": 4,  # for 2 and 4 ranks, and for 3 that have unequal shares
         "num_hidden_layers": 2,
-        "num_key_value_heads": 1,
+        "num_key_value_heads": 2,
         "rms_norm_eps": 1e-05,
         "rope_scaling": None,
         "rope_theta": 10000.0,

@@ -82,6 +82,14 @@ std::vector<StepCase> decode_cases(const BenchOptions& options) {
   return cases;
 }
 
+// Of any case, on any device.
+int most_tokens_of_a_step(const BenchOptions& options) {
+  int most = std::max({options.step_tokens, default_step_tokens({DeviceKind::cuda, 0}), default_step_tokens({})});
+  for (const auto& [batch, context] : options.cases) most = std::max(most, batch);
+  for (const int batch : options.batches) most = std::max(most, batch);
+  return most;
+}
+
 // `step_tokens`: maximum in a step of all sequences.
 std::vector<StepCase> prefill_cases(const BenchOptions& options, int step_tokens) {
   std::vector<StepCase> cases;
@@ -106,6 +114,7 @@ class ModelBench {
     source_ = open_model(options.model.model);
     description_ = describe_model(source_->config());
     EngineOptions engine;
+    if (options.model.ranks > 1) engine.max_tokens_per_step = most_tokens_of_a_step(options);
     RankModels ranks = load(*source_, options.model, engine);
     const std::unique_ptr<Model>& model = ranks.front().model;
     const bool on_gpu = model->device().kind == DeviceKind::cuda;

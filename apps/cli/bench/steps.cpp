@@ -128,7 +128,7 @@ void StepRunner::prepare(const StepCase& shape, ContextFill fill) {
   plans_.clear();
   for (int position = shape.context; position < shape.length(); position += shape.step_tokens)
     plans_.push_back(plan_of(shape.batch, position, std::min(shape.step_tokens, shape.length() - position)));
-  for (StepPlan& plan : plans_) ranks_.first().choose_parts(plan);
+  for (StepPlan& plan : plans_) ranks_.choose(plan);
   fill == ContextFill::computed ? compute_context() : make_up_context();
 }
 
@@ -182,6 +182,10 @@ void StepRunner::make_up_context() {
 void StepRunner::split(const SplitOptions& options) {
   for (StepPlan& plan : plans_)
     plan.prefix_tokens = heddle::prefix_tokens(options, ranks_.first().tiles(), static_cast<int>(plan.tokens.size()));
+}
+
+void StepRunner::fuse_sums(bool fused) {
+  for (StepPlan& plan : plans_) plan.choices.fused_sums = fused;
 }
 
 double StepRunner::sample() {

@@ -84,6 +84,9 @@ class StepRunner {
   // From now on the case's steps are computed like this. The runner was made with a split of some kind.
   void split(const SplitOptions& options);
 
+  // Likewise, on ranks of TpMode::fused: sum over ranks, residual and norm in one operator, or not.
+  void fuse_sums(bool fused);
+
   // Tokens of the first part of the case's first step; 0: it is computed as a whole.
   int prefix_tokens() const { return plans_.empty() ? 0 : plans_.front().prefix_tokens; }
 

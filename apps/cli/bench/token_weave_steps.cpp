@@ -54,6 +54,7 @@ std::unique_ptr<StepRunner> runner_of(const ModelOptions& model, TpMode mode, co
   ModelOptions options = model;
   options.tp_mode = mode;
   EngineOptions engine;
+  for (const StepCase& one : cases) engine.max_tokens_per_step = std::max(engine.max_tokens_per_step, one.num_tokens);
   RankModels ranks = load(*open_model(options.model), options, engine);
   return std::make_unique<StepRunner>(std::move(ranks), cases, engine.threads, 0,
                                       SplitOptions{.kind = SplitKind::smart, .min_tokens = 1});
@@ -128,6 +129,28 @@ std::vector<SplitSample> measure_splits(const ModelOptions& model, const std::ve
     samples.push_back({.tokens = one.num_tokens,
                        .whole_seconds = median(whole),
                        .split_seconds = is_cut ? median(split) : median(whole)});
+  }
+  return samples;
+}
+
+std::vector<FusedSample> measure_sums(const ModelOptions& model, const std::vector<int>& tokens, int repeats) {
+  const std::vector<StepCase> cases = prompts_of(tokens);
+  const std::unique_ptr<StepRunner> runner = runner_of(model, TpMode::fused, cases);
+  std::vector<FusedSample> samples;
+  for (const StepCase& one : cases) {
+    runner->prepare(one);
+    std::vector<double> seconds[2];  // separate, fused; by turns
+    for (const bool fused : {false, true}) {
+      runner->fuse_sums(fused);
+      runner->sample();  // what happens only the first time
+    }
+    for (int i = 0; i < repeats; ++i)
+      for (const bool fused : {false, true}) {
+        runner->fuse_sums(fused);
+        seconds[fused ? 1 : 0].push_back(runner->sample());
+      }
+    samples.push_back(
+        {.tokens = one.num_tokens, .separate_seconds = median(seconds[0]), .fused_seconds = median(seconds[1])});
   }
   return samples;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/model_options.h"
+#include "parallel/choice_tables.h"
 #include "parallel/tuned_split.h"
 
 namespace CLI {
@@ -16,5 +17,8 @@ void add_token_weave_steps_benchmark(CLI::App& bench);
 
 // Prompts of these lengths, each as one step, whole and in two parts by turns: the medians of `repeats`.
 std::vector<SplitSample> measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats);
+
+// The same with each sum over ranks, residual and norm in one operator, and as an all-reduce and a norm.
+std::vector<FusedSample> measure_sums(const ModelOptions& model, const std::vector<int>& tokens, int repeats);
 
 }  // namespace heddle

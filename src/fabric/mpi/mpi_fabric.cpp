@@ -41,6 +41,7 @@ class MpiFabric final : public Fabric, public MessageExchange {
   void wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) override;
   void fence(Stream& stream) override;
   void barrier(Stream& stream, std::span<const int> team) override;
+  void abandon(std::string_view cause) override { world_.abandon(cause); }
   void synchronize(Stream& stream) override;
 
   void exchange_messages(std::uint64_t channel, std::span<const OutgoingMessage> outgoing,

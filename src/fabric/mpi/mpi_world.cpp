@@ -227,10 +227,15 @@ void MpiWorld::clear(std::size_t offset, std::size_t bytes) {
   std::memset(heap_ + offset, 0, bytes);
 }
 
+void MpiWorld::abandon(std::string_view cause) {
+  if (watch_.in_trouble()) return;
+  const std::int32_t process = launch_.on_one_machine() ? ::getpid() : 0;
+  watch_.declare(Beat::failure, cause.empty() ? ended_by_exception(rank(), process) : std::string(cause));
+}
+
 MpiWorld::~MpiWorld() {
   const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
-  if (unwinding && !watch_.in_trouble())
-    watch_.declare(Beat::failure, ended_by_exception(rank(), launch_.on_one_machine() ? ::getpid() : 0));
+  if (unwinding) abandon({});
   try {
     throw_if_in_trouble();
     close();

@@ -62,6 +62,8 @@ class MpiWorld {
   std::vector<std::uint64_t> exchange(std::uint64_t own, Tag tag);
 
   void throw_if_in_trouble();
+  // As Fabric::abandon.
+  void abandon(std::string_view cause);
 
  private:
   void open();

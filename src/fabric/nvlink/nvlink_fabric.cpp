@@ -231,7 +231,7 @@ NvlinkFabric::~NvlinkFabric() {
   if (memory_ == nullptr) return;  // only the last meeting has failed: this rank has parted
   const std::chrono::nanoseconds limit = options_.fabric.deadline + std::chrono::seconds(1);
   try {
-    if (by_exception) abandon();
+    if (by_exception) abandon({});
     leave();
     const auto idle = [&] { wait_until_idle(limit); };
     const auto let_go = [this] { memory_->abandon(); };
@@ -253,7 +253,7 @@ void NvlinkFabric::wait_until_idle(std::chrono::nanoseconds limit) const {
   });
 }
 
-void NvlinkFabric::abandon() {
+void NvlinkFabric::abandon(std::string_view) {
   share_failure();
   report(**record_, {rank(), rank(), "ended"}, 0, 0);  // ends this rank's kernels
   exchange_.abandon();

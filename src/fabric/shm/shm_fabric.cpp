@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "device/one_sided.h"
 #include "device/wait_watch.h"
 #include "fabric/call_checks.h"
@@ -37,14 +38,16 @@ ShmFabric::ShmFabric(std::shared_ptr<ShmWorld> world, int rank, std::chrono::nan
 
 ShmFabric::~ShmFabric() {
   if (std::uncaught_exceptions() > exceptions_at_start_)
-    abandon();
+    abandon({});
   else if (atomic_load<Order::relaxed>(&slot(rank_).state) != RankSlot::failed)
     atomic_store(&slot(rank_).state, RankSlot::left);
 }
 
-void ShmFabric::abandon() {
+void ShmFabric::abandon(std::string_view cause) {
   atomic_store(&slot(rank_).state, RankSlot::failed);
-  declare_trouble(world_->control(), Trouble::failure, rank_, rank_, ended_by_exception(rank_, slot(rank_).process));
+  const std::string text =
+      cause.empty() ? ended_by_exception(rank_, slot(rank_).process) : printable(cause, sizeof(Trouble::text) - 1);
+  declare_trouble(world_->control(), Trouble::failure, rank_, rank_, text);
 }
 
 std::vector<std::uint64_t> ShmFabric::exchange(std::uint64_t value) {

@@ -45,7 +45,7 @@ class ShmFabric final : public Fabric {
   void wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) override;
   void fence(Stream& stream) override;
   void barrier(Stream& stream, std::span<const int> team) override;
-  void abandon() override;
+  void abandon(std::string_view cause) override;
   void synchronize(Stream& stream) override;
 
  private:

@@ -1,0 +1,50 @@
+// The measured tables by which rank 0 chooses how ranks compute a step (StepChoices).
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "collectives/algorithm.h"
+#include "parallel/tuned_split.h"
+#include "step/step_choices.h"
+
+namespace heddle {
+
+// One line: steps with more tokens than the line before says, up to and including up_to_tokens.
+struct FusedLine {
+  int up_to_tokens = std::numeric_limits<int>::max();
+  bool fused = true;
+
+  friend bool operator==(const FusedLine&, const FusedLine&) = default;
+};
+using FusedTable = std::vector<FusedLine>;  // by size; the last line has no limit
+
+struct ChoiceTables {
+  FusedTable fused;  // empty: always, where ranks have the operator
+  CutOffs sums;      // of all-reduces, by bytes; empty: the default of collectives
+};
+
+// For a step of so many tokens, for each of which blocks leave `bytes_per_token`.
+StepChoices choices_for(const ChoiceTables& tables, int num_tokens, std::size_t bytes_per_token);
+
+// What a step's sums run with; nothing: the default. Throws InvalidArgument for what is no algorithm.
+std::optional<Choice> sum_choice(const StepChoices& choices);
+
+// One measured size of a step.
+struct FusedSample {
+  int tokens = 0;
+  double separate_seconds = 0;
+  double fused_seconds = 0;
+};
+
+// Each measured size decides for itself and for smaller ones down to the next, the largest for all above. Fused is chosen
+// where it is faster by one per cent at least, since less is noise. `samples` by size, at least one.
+FusedTable choose_fused(const std::vector<FusedSample>& samples);
+
+// What `heddle tune sums` has left in the machine's store for a model on so many ranks. Nothing: not tuned, or no table.
+std::optional<FusedTable> tuned_fused(const TunedStore& store, const SplitKey& key);
+void put_tuned_fused(TunedStore& store, const SplitKey& key, const FusedTable& table);
+
+}  // namespace heddle
