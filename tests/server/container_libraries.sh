@@ -4,12 +4,12 @@
 set -eu
 container=$(dirname "$0")/../../packaging/Containerfile
 grep -q '^VERSION_ID="12"' /etc/os-release && command -v objdump >/dev/null || exit 77
+# Every image has those of the compiler and of C, or what is named brings them.
+files=$(objdump -p "$1" | awk '$1 == "NEEDED" { print $2 }' | grep -vE '^(libc|libm|libgcc_s|libstdc\+\+|ld-linux.*)\.so' |
+  while read -r library; do realpath "$(ldconfig -p | awk -v name="$library" '$1 == name { print $NF; exit }')"; done)
 missing=0
-for library in $(objdump -p "$1" | awk '$1 == "NEEDED" { print $2 }'); do
-  case $library in
-    libc.* | libm.* | ld-linux* | libgcc_s.* | libstdc++.*) continue ;;  # every image has them, or what is named brings them
-  esac
-  package=$(dpkg -S "$(realpath "$(ldconfig -p | awk -v name="$library" '$1 == name { print $NF; exit }')")" | sed 's/:.*//')
-  grep -qE "[ =]$package( |\$)" "$container" || { echo "$container: $package is missing, for $library"; missing=1; }
+# shellcheck disable=SC2086  # a word a file
+for package in $(dpkg -S $files | sed 's/:.*//' | sort -u); do
+  grep -qE "[ =]$package( |\$)" "$container" || { echo "$container: $package is missing"; missing=1; }
 done
 exit $missing
