@@ -228,6 +228,16 @@ TEST(WaferKv, SaysRegionsAndWhatIsFitted) {
   EXPECT_EQ(kv["run"]["regions"], 4);
 }
 
+// Where the embedding fills a region, layers in fractions have room: the headline says which way it is.
+TEST(WaferKv, TakesTheFirstWayWithRoomThatHasNoFittedConstant) {
+  const json kv = wafer_json({"kv", "--model", "llama-3-8b", "--mesh", "120"});
+  EXPECT_EQ(kv["reckonings"][0]["shift_tokens"], 0);
+  EXPECT_GT(kv["shift_tokens"], 0);
+  EXPECT_EQ(kv["fitted_constants"], 0);
+  EXPECT_FALSE(kv["whole_layers"]);
+  EXPECT_THAT(run_wafer({"kv", "--model", "llama-3-8b", "--mesh", "120"}).out, HasSubstr("layers in fractions"));
+}
+
 TEST(WaferKv, ShowsEachWayToReckonAndWhatItsTable5Takes) {
   const json kv = wafer_json({"kv", "--model", "llama-3-8b"});
   ASSERT_EQ(kv["reckonings"].size(), 8u);

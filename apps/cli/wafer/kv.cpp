@@ -1,7 +1,9 @@
 // heddle wafer kv: how many tokens a KV cache holds on a mesh, with concat and with shift.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <limits>
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "cli/bench/record.h"
@@ -84,20 +86,22 @@ KvReckoning with_reserve(const PlmrDevice& device, const WaferModel& model, Wafe
           .shift_tokens = kv.shift_tokens};
 }
 
-// The reckoning without a fitted constant, or the one with the reserve that was asked for. Throws InputError where there is
-// no room.
+// Of those without a fitted constant, the first that has room; or the one with the reserve that was asked for. Throws
+// InputError where none has room.
 KvReckoning reckoning_of(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, int regions,
                          const KvOptions& options) {
   if (options.reserve) return with_reserve(device, model, mesh, regions, *options.reserve);
-  const KvReckoning kv = kv_reckonings(device, model, mesh, regions).front();
-  if (kv.shift_tokens > 0) return kv;
+  double least = std::numeric_limits<double>::infinity();
+  for (const KvReckoning& way : kv_reckonings(device, model, mesh, regions)) {
+    if (way.fitted_constants() > 0) continue;
+    if (way.shift_tokens > 0) return way;
+    least = std::min(least, way.weight_bytes + way.beside_bytes);
+  }
   throw_error<InputError>(
-      "KV cache: the fullest core needs {:.0f} bytes for weights, with embedding and output matrix, and {:.0f} for "
-      "buffers, in {} region(s) of {} x {}; a core of {} has {:.0f}, {:.0f} too few for a token a row; take more "
-      "cores, "
-      "or --regions",
-      kv.weight_bytes, kv.beside_bytes, regions, mesh.width, mesh.height, device.name, device.sram_bytes.value,
-      kv.weight_bytes + kv.beside_bytes - device.sram_bytes.value);
+      "KV cache: the fullest core needs {:.0f} bytes for weights and buffers in {} region(s) of {} x {}, however they "
+      "are "
+      "reckoned; a core of {} has {:.0f}, too few for a token; take more cores, or more --regions",
+      least, regions, mesh.width, mesh.height, device.name, device.sram_bytes.value);
 }
 
 // {"regions", "concat_tokens", "shift_tokens"} of `reckon(regions)`, a pair; null where the weights leave no room.
@@ -182,6 +186,8 @@ void run_kv(const CLI::App& command, const KvOptions& options) {
                       {"concat_tokens", kv.concat_tokens},
                       {"shift_tokens", kv.shift_tokens},
                       {"fitted_constants", kv.fitted_constants()},
+                      {"tables_on_cores", kv.tables},
+                      {"whole_layers", kv.whole_layers},
                       {"regions", bare.regions},
                       {"side_by_side", side_by_side},
                       {"run", by_run},
@@ -197,8 +203,11 @@ void run_kv(const CLI::App& command, const KvOptions& options) {
   text += line_text("shifted", fmt::format("{} tokens: all {} rows fill", kv.shift_tokens, mesh.height));
   text +=
       line_text("basis", fmt::format("{}, {}", basis,
-                                     options.reserve ? fmt::format("with a reserve of {:.0f} bytes", kv.beside_bytes)
-                                                     : "without a fitted constant: the first way below"));
+                                     options.reserve
+                                         ? fmt::format("with a reserve of {:.0f} bytes", kv.beside_bytes)
+                                         : fmt::format("without a fitted constant: embedding and output {}, layers {}",
+                                                       kv.tables ? "on the cores" : "elsewhere",
+                                                       kv.whole_layers ? "whole" : "in fractions")));
   text += line_text("regions", fmt::format("{} pipeline stages of {}; {} of them lie side by side", bare.regions,
                                            text_of(mesh), bare.side_by_side));
   text += line_text("a core", fmt::format("{:.0f} bytes weights{}, {:.0f} {}, {:.0f} free; a token {:.4g} in its row",

@@ -536,8 +536,8 @@ std::string where_weights_fit(const PlmrDevice& device, const WaferModel& model,
       return fmt::format("the smallest square mesh that would do is {} x {}, in {:.0f} regions", side, side,
                          least_regions(square));
   return fmt::format(
-      "no square mesh of {} would do: {} layers' weights are {:.4g} GB, its {:.0f} cores have {:.4g} GB beside the "
-      "reserve",
+      "no square mesh of {} would do: {} layers' weights are {:.4g} GB, its {:.0f} cores have {:.4g} GB for "
+      "them",
       device.name, model.num_layers, wafer_weight_bytes(model) / 1e9, device.num_cores.value,
       device.num_cores.value * room / 1e9);
 }
@@ -574,8 +574,7 @@ KvCapacity kv_capacity(const PlmrDevice& device, const WaferModel& model, WaferM
   if (capacity.free_bytes < capacity.token_bytes / mesh.height)
     throw_error<InputError>(
         "KV cache: core (0, 0) needs {:.0f} bytes for weights in {} region(s) of {} x {}, {:.0f} more than the {:.0f} "
-        "beside "
-        "the reserve; {}",
+        "that it has for them; {}",
         capacity.weight_bytes, capacity.regions, mesh.width, mesh.height, capacity.weight_bytes - room, room,
         where_weights_fit(device, model, mesh, room));
   const double most = 9e15 / mesh.height;  // what an integer holds, however much memory a device file states
