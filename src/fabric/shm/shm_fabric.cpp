@@ -160,7 +160,9 @@ void ShmFabric::await(int from, const std::uint64_t* word, std::uint64_t target,
   if (atomic_load(word) >= target) return;
   std::uint32_t& waits_for = slot(rank_).waits_for;
   atomic_store<Order::relaxed>(&waits_for, static_cast<std::uint32_t>(from) + 1);
-  if (!spin_until(peers_.waits, {rank_, from, tag}, word, target)) give_up();  // still waiting, as others may ask
+  // A rank that has failed behind what is waited for here has raised the word first. While giving up still waiting, as
+  // others may ask.
+  if (!spin_until(peers_.waits, {rank_, from, tag}, word, target) && atomic_load(word) < target) give_up();
   atomic_store<Order::relaxed>(&waits_for, 0);
 }
 
